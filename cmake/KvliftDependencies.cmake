@@ -1,0 +1,40 @@
+# Libraries of others. All come from the system, except ONNX where the system has none that is new
+# enough: then from the per-user cache that `tools/dev setup` fills.
+
+find_package(Protobuf REQUIRED)
+find_package(absl CONFIG REQUIRED)
+find_package(fmt CONFIG REQUIRED)
+find_package(CLI11 CONFIG REQUIRED)
+find_package(nlohmann_json CONFIG REQUIRED)
+
+find_package(ONNX 1.23 CONFIG QUIET)
+if(NOT ONNX_FOUND)
+  execute_process(COMMAND bash ${CMAKE_SOURCE_DIR}/tools/dev.d/paths.sh onnx
+                  OUTPUT_VARIABLE onnx_cache OUTPUT_STRIP_TRAILING_WHITESPACE
+                  COMMAND_ERROR_IS_FATAL ANY)
+  if(NOT EXISTS ${onnx_cache}/.complete)
+    message(FATAL_ERROR "ONNX 1.23 or newer not found; run: ./tools/dev setup")
+  endif()
+  find_package(ONNX 1.23 CONFIG REQUIRED PATHS ${onnx_cache} NO_DEFAULT_PATH)
+endif()
+message(STATUS "ONNX ${ONNX_VERSION}: ${ONNX_DIR}")
+
+add_library(kvlift_deps INTERFACE)
+target_link_libraries(kvlift_deps INTERFACE
+  ONNX::onnx ONNX::onnx_proto protobuf::libprotobuf fmt::fmt nlohmann_json::nlohmann_json
+  absl::btree absl::flat_hash_map absl::flat_hash_set absl::inlined_vector absl::node_hash_map
+  absl::hash absl::span absl::status absl::statusor absl::strings absl::str_format absl::cleanup
+  absl::any_invocable absl::function_ref absl::int128 absl::numeric_representation)
+
+# The headers that nearly every file reads, compiled once for all targets with the same flags.
+# Every file still includes what it uses: the build without precompiled headers must work.
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/pch.cc CONTENT "" @ONLY)
+add_library(kvlift_pch STATIC ${CMAKE_BINARY_DIR}/pch.cc)
+target_link_libraries(kvlift_pch PRIVATE kvlift_compiler kvlift_deps)
+set(KVLIFT_PCH_HEADERS
+  <algorithm> <cstdint> <functional> <map> <memory> <optional> <set> <string> <string_view>
+  <utility> <variant> <vector>
+  <absl/container/flat_hash_map.h> <absl/container/flat_hash_set.h>
+  <absl/container/inlined_vector.h> <absl/status/statusor.h> <absl/strings/str_cat.h>
+  <absl/types/span.h> <fmt/format.h> <onnx/onnx_pb.h>)
+target_precompile_headers(kvlift_pch PRIVATE ${KVLIFT_PCH_HEADERS})

@@ -1,0 +1,60 @@
+# kvlift_library(NAME SRCS... HDRS... DEPS...): the library of one folder, target kvlift_NAME.
+# DEPS are names of other folders, or targets of other projects. A folder without a source file is
+# an INTERFACE library. Files NAME_avx2.cc and NAME_avx512.cc are compiled for that instruction set
+# (their functions are reached by dispatch at run time only) and left out on other processors.
+function(kvlift_library NAME)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_PCH" "" "SRCS;HDRS;DEPS")
+  set(target kvlift_${NAME})
+  kvlift_select_isa(arg_SRCS)
+  if(arg_SRCS)
+    add_library(${target} STATIC ${arg_SRCS})
+    set(scope PUBLIC)
+    if(NOT arg_NO_PCH)
+      target_precompile_headers(${target} REUSE_FROM kvlift_pch)
+    endif()
+    target_link_libraries(${target} PRIVATE kvlift_compiler)
+  else()
+    add_library(${target} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  target_sources(${target} ${scope} FILE_SET HEADERS BASE_DIRS ${CMAKE_SOURCE_DIR}/lib
+                                    FILES ${arg_HDRS})
+  target_include_directories(${target} ${scope} ${CMAKE_SOURCE_DIR}/lib)
+  target_link_libraries(${target} ${scope} kvlift_deps)
+  foreach(dep IN LISTS arg_DEPS)
+    if(dep MATCHES "^[a-z]+$")
+      set(dep kvlift_${dep})
+    endif()
+    target_link_libraries(${target} ${scope} ${dep})
+  endforeach()
+endfunction()
+
+# kvlift_folder(NAME DEPS...): kvlift_library of all files in the current folder and in kernels/
+# under it.
+function(kvlift_folder NAME)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_PCH" "" "DEPS")
+  file(GLOB srcs CONFIGURE_DEPENDS *.cc kernels/*.cc)
+  file(GLOB hdrs CONFIGURE_DEPENDS *.h kernels/*.h)
+  if(arg_NO_PCH)
+    set(no_pch NO_PCH)
+  endif()
+  kvlift_library(${NAME} SRCS ${srcs} HDRS ${hdrs} DEPS ${arg_DEPS} ${no_pch})
+endfunction()
+
+# Gives the sources in the list VARIABLE that need one their instruction set, or drops them.
+function(kvlift_select_isa VARIABLE)
+  set(avx2 -mavx2 -mfma -mf16c)
+  set(avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
+  set(kept)
+  foreach(src IN LISTS ${VARIABLE})
+    if(src MATCHES "_(avx2|avx512)\\.cc$")
+      if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+        continue()
+      endif()
+      set_source_files_properties(${src} PROPERTIES
+        COMPILE_OPTIONS "${${CMAKE_MATCH_1}}" SKIP_PRECOMPILE_HEADERS ON)
+    endif()
+    list(APPEND kept ${src})
+  endforeach()
+  set(${VARIABLE} ${kept} PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,33 @@
+# kvlift_rules(FOLDER): compiles FOLDER/*.cc into kvlift_rewrites, together with a generated table
+# of them. FOLDER/NAME.cc defines `const Rule& NAME()` in namespace kvlift::rewrites; the table,
+# sorted by name, is what kvlift::AllRules() of rewrite/rule.h returns.
+function(kvlift_rules FOLDER)
+  file(GLOB srcs CONFIGURE_DEPENDS ${FOLDER}/*.cc)
+  set(names)
+  foreach(src IN LISTS srcs)
+    cmake_path(GET src STEM name)
+    if(NOT name MATCHES "^[a-z][a-z0-9_]*$")
+      message(FATAL_ERROR "${src}: a rule's file name must be a C++ identifier in snake_case")
+    endif()
+    list(APPEND names ${name})
+  endforeach()
+  list(SORT names)
+
+  set(table)
+  if(EXISTS ${CMAKE_SOURCE_DIR}/lib/rewrite/rule.h)
+    set(table ${CMAKE_BINARY_DIR}/generated/rewrites_table.cc)
+    list(LENGTH names RULE_COUNT)
+    list(TRANSFORM names REPLACE "(.+)" "const Rule& \\1();" OUTPUT_VARIABLE declarations)
+    list(JOIN declarations "\n" RULE_DECLARATIONS)
+    list(TRANSFORM names REPLACE "(.+)" "      &rewrites::\\1()," OUTPUT_VARIABLE entries)
+    list(JOIN entries "\n" RULE_ENTRIES)
+    configure_file(${CMAKE_SOURCE_DIR}/cmake/rewrites_table.cc.in ${table} @ONLY)
+  endif()
+
+  kvlift_library(rewrites SRCS ${srcs} ${table} DEPS rewrite)
+  if(table)
+    # lib/rewrite calls AllRules() without linking this library; whoever links both gets the table
+    # whatever the order of the two archives.
+    target_link_options(kvlift_rewrites INTERFACE LINKER:--undefined=_ZN6kvlift8AllRulesEv)
+  endif()
+endfunction()

@@ -1,0 +1,103 @@
+// The manifest of a conversion (OUT.kv.json): how the inputs and outputs of the converted model
+// correspond to those of its source. The relation that `verify` drives both models by.
+// Source: the project's contract, schema kvlift/manifest/1.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+#include "onnx/onnx_pb.h"
+
+namespace kvlift {
+
+struct Select {
+  int64_t axis = 0;
+  int64_t index = 0;
+};
+
+struct SourceCache {
+  std::string input, output;
+  std::string kind;    // "concat", "scatter", ...
+  std::string layout;  // "BNSD"; S is the sequence axis
+  int64_t axis = 2;
+  bool growing = true;
+  std::vector<Select> select;
+};
+
+struct ManifestCache {
+  std::string id;  // "0.key"
+  int64_t layer = 0;
+  std::string role;  // "key", "value", "key_value"
+  std::string input, output;
+  std::string dtype;   // "float32"
+  std::string layout;  // "BNSD"
+  int64_t axis = 2;
+  std::string alias;                 // "safe" or "copy"
+  std::vector<std::string> readers;  // named readers of the past if alias is "copy"
+  SourceCache source;
+};
+
+struct ManifestInput {
+  std::string name;
+  std::string as;  // "same", "control", "cache", "pad_to_capacity", "renamed"
+  // as == control: value "P" or "T", dtype, shape (["B"]).
+  std::string value;
+  std::string dtype;
+  std::vector<std::string> shape;
+  // as == pad_to_capacity
+  int64_t axis = 0;
+  int64_t fill = 0;
+  std::string id;      // as == cache
+  std::string source;  // as == renamed
+};
+
+struct ManifestOutput {
+  std::string name;
+  std::string as;  // "same", "cache", "renamed"
+  std::string id;
+  std::string source;
+};
+
+struct DroppedInput {
+  std::string name;
+  std::string requires_text;  // "P..T-1", "ones" or free text; JSON key "requires"
+};
+
+struct Precondition {
+  std::string code;  // KV3xx
+  std::string text;
+  std::string status;  // "proved", "guarded", "assumed"
+};
+
+struct Manifest {
+  std::string source_sha256;
+  std::string target = "spec";
+  std::string capacity_dim;               // "max_sequence_length"
+  std::optional<int64_t> capacity_value;  // null where dynamic
+  std::string mode = "linear";
+  std::string read = "prefix";
+  bool uniform = false;
+  std::string uniform_reason;  // present when uniform
+  std::vector<ManifestCache> caches;
+  std::vector<ManifestInput> inputs;
+  std::vector<ManifestOutput> outputs;
+  std::vector<DroppedInput> dropped;
+  std::vector<Precondition> preconditions;
+};
+
+nlohmann::ordered_json ToJson(const Manifest& manifest);
+// InvalidArgument names the offending key.
+absl::StatusOr<Manifest> ManifestFromJson(std::string_view text);
+// Writes the essentials into metadata_props under "kvlift."; replaces older ones.
+void StampMetadata(const Manifest& manifest, onnx::ModelProto* model);
+// The manifest of a stamped model; NotFound if it has none.
+absl::StatusOr<Manifest> ManifestFromMetadata(const onnx::ModelProto& model);
+// "out.onnx" -> "out.kv.json".
+std::string ManifestPathFor(const std::string& model_path);
+
+}  // namespace kvlift

@@ -1,0 +1,58 @@
+// How an operator is implemented: one OpDef per (domain, operator, since_version), registered by
+// one line in the table of its file. The executor first asks `shape` for the output types and
+// shapes, provides the memory, then calls `compute`.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "exec/tensor.h"
+#include "onnx/onnx_pb.h"
+
+namespace kvlift::exec {
+
+// Output type and shape as computed from the inputs of this step.
+struct OutputSpec {
+  int32_t type = 0;
+  Shape shape;
+};
+
+struct KernelContext {
+  const onnx::NodeProto& node;
+  int64_t opset;                      // of the node's domain
+  absl::Span<const View> inputs;      // omitted optional inputs are absent(); trailing ones too
+  absl::Span<View> outputs;           // preallocated (compute only); absent() if not wanted
+  std::vector<OutputSpec>* specs;     // to be filled (shape only), one per output of the node
+  int threads = 1;                    // at most this many; results must not depend on it
+  bool canonical = true;              // fixed summation order whatever the batch or row count
+  bool inputs_have_data = true;
+};
+
+using KernelFn = absl::Status (*)(KernelContext& context);
+
+enum class ViewKind {
+  kNone,
+  kWhole,  // output 0 has the bytes of input 0 (Reshape, Identity, Squeeze, ...): no compute
+};
+
+struct OpDef {
+  std::string_view domain;  // "" for ai.onnx
+  std::string_view op_type;
+  int since_version;
+  KernelFn shape;
+  KernelFn compute;  // null if view is kWhole
+  ViewKind view = ViewKind::kNone;
+  // Output 0 may use the memory of this input if nobody else needs it (elementwise operators,
+  // TensorScatter); -1: never.
+  int inplace_input = -1;
+};
+
+// The newest definition with since_version <= version; nullptr if there is none.
+const OpDef* FindOp(std::string_view domain, std::string_view op_type, int64_t version);
+// All definitions, sorted by domain, name, version.
+absl::Span<const OpDef> AllOps();
+
+}  // namespace kvlift::exec

@@ -1,0 +1,62 @@
+// A graph compiled for execution: schedule, kernels, buffer slots, and which caches may be updated
+// in place. Compiled once, run by any number of sessions.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "exec/tensor.h"
+#include "ir/graph.h"
+
+namespace kvlift::exec {
+
+enum class AliasMode { kAuto, kOff, kRequired };
+enum class Order { kCanonical, kFast };
+
+// An input and the output that becomes its value in the next step.
+struct CachePair {
+  std::string input, output;
+};
+
+struct CompileOptions {
+  std::vector<CachePair> caches;
+  AliasMode alias = AliasMode::kAuto;
+  Order order = Order::kCanonical;
+  int threads = 0;       // 0: as the machine has
+  std::string base_dir;  // of external data
+};
+
+// Whether a pair shares one buffer, and why not. Safe needs: the past is read only by its one
+// writer and by nodes that can be scheduled before it, no view of it escapes, it is no graph
+// output, and the writer's result is the pair's output.
+struct AliasDecision {
+  CachePair pair;
+  bool aliased = false;
+  std::string reason;                // "safe", or what forbids it
+  std::vector<std::string> readers;  // nodes that read the past besides the writer
+};
+
+class Program {
+ public:
+  // Unimplemented names operator, version and node for an operator without kernel or function
+  // body. FailedPrecondition if alias is kRequired and a pair is not safe (names the reader).
+  static absl::StatusOr<std::shared_ptr<const Program>> Compile(
+      std::shared_ptr<const Graph> graph, const CompileOptions& options);
+  ~Program();
+
+  const Graph& graph() const;
+  absl::Span<const AliasDecision> aliasing() const;
+  const CompileOptions& options() const;
+
+  struct Impl;
+  const Impl& impl() const { return *impl_; }
+
+ private:
+  Program();
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvlift::exec

@@ -1,0 +1,49 @@
+// Runs a Program step by step. Caches live in the session: what a step leaves in a pair's output is
+// the pair's input of the next step, in the same memory where that was proved safe. After warm-up
+// a step of a shape seen before allocates nothing.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/container/btree_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "exec/program.h"
+#include "exec/tensor.h"
+
+namespace kvlift::exec {
+
+using Feeds = absl::btree_map<std::string, Tensor>;
+using Fetches = absl::btree_map<std::string, Tensor>;
+
+// Called after each node in schedule order; views are valid during the call only.
+using Observer = std::function<void(NodeId node, absl::Span<const View> outputs)>;
+
+class Session {
+ public:
+  explicit Session(std::shared_ptr<const Program> program);
+  ~Session();
+  Session(Session&&) noexcept;
+
+  // Gives a cache its value (copied). NotFound if `input` is no pair's input.
+  absl::Status SetCache(const std::string& input, const Tensor& value);
+  // The cache's present value; shares memory with the session until the next step.
+  absl::StatusOr<Tensor> Cache(const std::string& input) const;
+
+  // One step. `feeds` holds every graph input that is not a cache (a fed cache replaces the
+  // session's value). On return `fetches` holds every graph output; outputs of cache pairs share
+  // memory with the session until the next step, all others are the caller's.
+  // InvalidArgument: missing, unknown or wrongly typed feeds, shapes that do not fit, an index out of
+  // range (with node name). On error no cache has changed.
+  absl::Status Step(const Feeds& feeds, Fetches* fetches);
+
+  void set_observer(Observer observer);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvlift::exec

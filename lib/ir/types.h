@@ -1,0 +1,38 @@
+// Element types and symbolic shapes as the model declares them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "onnx/onnx_pb.h"
+
+namespace kvlift {
+
+// One declared dimension: a value, a name ("P + S" is kept as written), or neither.
+struct Dim {
+  std::optional<int64_t> value;
+  std::string param;
+
+  bool known() const { return value.has_value() || !param.empty(); }
+  friend bool operator==(const Dim&, const Dim&) = default;
+};
+
+// A declared tensor type. elem_type is an onnx::TensorProto::DataType, 0 if undeclared.
+struct TensorType {
+  int32_t elem_type = 0;
+  std::optional<std::vector<Dim>> shape;  // absent: rank unknown
+
+  static TensorType From(const onnx::TypeProto& type);
+  friend bool operator==(const TensorType&, const TensorType&) = default;
+};
+
+// "float32", "int64", ... as numpy and CONTRACT spell them; "undefined" for 0.
+std::string ElementTypeName(int32_t elem_type);
+bool IsFloatType(int32_t elem_type);    // float8*, float16, bfloat16, float32, float64
+bool IsIntegerType(int32_t elem_type);  // signed and unsigned; not bool
+// Bits per element; 0 for strings and undefined.
+int ElementBits(int32_t elem_type);
+
+}  // namespace kvlift

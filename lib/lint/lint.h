@@ -1,0 +1,26 @@
+// Lints any model against the operator texts beyond what ONNX's shape inference refuses, and
+// against its manifest where there is one. Reports everything it can prove wrong; what it cannot
+// decide it does not report.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/findings.h"
+#include "contract/manifest.h"
+#include "onnxio/model.h"
+
+namespace kvlift {
+
+enum class Severity { kError, kWarning };
+
+struct Lint {
+  Severity severity = Severity::kError;
+  Finding finding;
+};
+
+// `manifest` may be null. Findings in node order.
+absl::StatusOr<std::vector<Lint>> LintModel(const Model& model, const Manifest* manifest);
+
+}  // namespace kvlift

@@ -1,0 +1,91 @@
+// Finds the caches and attentions of a model and rewrites them to TensorScatter-24 plus
+// Attention-24. All or nothing unless partial conversion is allowed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/findings.h"
+#include "contract/manifest.h"
+#include "onnxio/model.h"
+#include "rewrite/rule.h"
+
+namespace kvlift {
+
+enum class Target { kSpec, kOrt, kGenai };
+enum class Control { kAuto, kDerived, kInput };
+enum class MaskForm { kAuto, kCausal, kExplicit };
+enum class ReadForm { kAuto, kPrefix, kFull };
+enum class Padding { kAuto, kKeep, kNone };
+
+struct ConvertOptions {
+  Target target = Target::kSpec;
+  std::optional<int64_t> max_seq_len;  // absent: symbolic max_sequence_length
+  Control control = Control::kAuto;
+  MaskForm mask = MaskForm::kAuto;
+  ReadForm read = ReadForm::kAuto;
+  Padding padding = Padding::kAuto;
+  bool allow_partial = false;
+};
+
+// One cache as `inspect` lists it. Keys as in the contract's JSON.
+struct CacheReport {
+  std::string id;
+  int64_t layer = 0;
+  std::string role;
+  std::string input, output;
+  std::string kind;
+  int64_t axis = 0;
+  std::string layout;
+  std::string dtype;
+  bool growing = false;
+  std::string capacity;     // expression, empty if growing
+  std::string update;       // value name
+  std::string write_start;  // expression
+  bool converted = false;
+  std::optional<Finding> reason;  // absent: convertible
+};
+
+struct AttentionReport {
+  std::string id;  // "0", "1", ... by layer
+  std::string form;  // "decomposed" or "op"
+  int64_t q_heads = 0, kv_heads = 0, head_dim = 0, v_head_dim = 0;
+  double scale = 0;
+  double softcap = 0;
+  std::string mask;  // "causal+padding", ...
+  bool converted = false;
+  std::optional<Finding> reason;
+  std::vector<std::string> nodes;
+};
+
+struct Inspection {
+  int64_t nodes = 0;
+  int64_t opset = 0;
+  std::vector<CacheReport> caches;
+  std::vector<AttentionReport> attention;
+  std::vector<Finding> near_misses;  // nodes[0] is the node
+};
+
+enum class ConvertStatus { kConverted, kPartial, kRefused, kNothing };
+
+struct Conversion {
+  ConvertStatus status = ConvertStatus::kNothing;
+  Inspection inspection;                  // `converted` flags set
+  std::optional<onnx::ModelProto> model;  // present when converted or partial; not yet stamped
+  Manifest manifest;                      // valid when model is
+};
+
+// Broken models are errors; what cannot be converted is in the result.
+// `rules`: AllRules() (rewrite/rule.h).
+using RuleTable = absl::Span<const Rule* const>;
+absl::StatusOr<Inspection> Inspect(const Model& model, RuleTable rules);
+absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& options,
+                                   RuleTable rules);
+// Why a node did or did not match: one line per rule that looked at it. NotFound: no such node.
+absl::StatusOr<std::vector<std::string>> ExplainNode(const Model& model, const std::string& node,
+                                                     RuleTable rules);
+
+}  // namespace kvlift

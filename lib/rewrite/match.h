@@ -1,0 +1,33 @@
+// What recognisers share: reading cache operands, finding existing values by their form.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "rewrite/rule.h"
+#include "sym/forms.h"
+
+namespace kvlift {
+
+// i0..i(n-1).
+std::vector<sym::Expr> Indices(sym::Pool& pool, int n);
+
+// Searches the values that `from` is computed from (data movement and scalar arithmetic only goes
+// so far: at most a few dozen) for one of the given shape whose element is exactly `element`.
+// kNoValue if there is none.
+ValueId FindValue(sym::Forms& forms, ValueId from, sym::Expr element,
+                  absl::Span<const sym::Expr> shape);
+
+// Index into `caches` of the one whose present, read as [b, h div group, t, d], has exactly this
+// element; -1 if none. b = i0, h = i1, t = i3, d = i4 under `facts`; heads is the extent of i1.
+int FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, sym::Expr element,
+              int64_t heads, const sym::Facts& facts);
+
+// The extent of the letter in a cache's past, if it is a constant.
+std::optional<int64_t> StaticExtent(sym::Forms& forms, const CacheUpdate& cache, char letter);
+
+// Does the expression read a past or a present of one of the caches?
+bool ReadsCache(absl::Span<const CacheUpdate> caches, sym::Expr element);
+
+}  // namespace kvlift

@@ -1,0 +1,231 @@
+#include "rewrite/score.h"
+
+#include <cmath>
+
+#include "fmt/format.h"
+#include "rewrite/scalar.h"
+
+namespace kvlift {
+namespace {
+
+using sym::Expr;
+using sym::Facts;
+using sym::Forms;
+using sym::Kind;
+using sym::Pool;
+
+// Scores are nowhere near this, so adding it masks as -inf does, but for a fully masked row.
+constexpr double kFiniteMinimum = -1e30;
+constexpr double kHalfMinimum = -65504.0;
+
+bool IsFloatCast(const Graph& graph, Forms& forms, NodeId n) {
+  return graph.Is(n, "Cast") && IsFloatType(forms.ElementType(graph.inputs(n)[0])) &&
+         IsFloatType(forms.ElementType(graph.outputs(n)[0]));
+}
+
+bool IsTransparent(const Graph& graph, NodeId n) {
+  return graph.Is(n, "Identity") || graph.Is(n, "Dropout");
+}
+
+// If n multiplies or divides by a scalar: the other operand, and the factor.
+struct ScalarFactor {
+  ValueId operand;
+  double factor;
+};
+std::optional<ScalarFactor> ReadScalarFactor(Forms& forms, NodeId n) {
+  const Graph& graph = forms.graph();
+  if (graph.inputs(n).size() != 2) return std::nullopt;
+  const ValueId a = graph.inputs(n)[0], b = graph.inputs(n)[1];
+  if (graph.Is(n, "Mul")) {
+    if (const auto c = ScalarConstant(forms, b)) return ScalarFactor{a, *c};
+    if (const auto c = ScalarConstant(forms, a)) return ScalarFactor{b, *c};
+  } else if (graph.Is(n, "Div")) {
+    if (const auto c = ScalarConstant(forms, b); c && *c != 0) return ScalarFactor{a, 1.0 / *c};
+  }
+  return std::nullopt;
+}
+
+bool IsMinimum(Expr e, bool* finite) {
+  double value = 0;
+  if (e->kind() == Kind::kFloat) {
+    value = e->float_value();
+  } else if (e->kind() == Kind::kInteger) {
+    value = static_cast<double>(e->value());
+  } else {
+    return false;
+  }
+  if (value > kFiniteMinimum && value != kHalfMinimum) return false;
+  *finite = *finite || std::isfinite(value);
+  return true;
+}
+
+class ScoreReader {
+ public:
+  ScoreReader(Forms& forms, const Facts& facts) : forms_(forms), facts_(facts) {
+    score_.keep = forms.pool().True();
+  }
+
+  ScoreResult Read(Expr e) {
+    while (true) {
+      if (e == nullptr) return Fail("a tensor of unknown rank");
+      if (e->kind() == Kind::kSelect) {
+        e = ReadSelect(e);
+        if (e == nullptr) return Fail("a Where that is no mask");
+        continue;
+      }
+      if (e->kind() != Kind::kLoad) return Fail("a constant");
+      const NodeId n = forms_.graph().producer(e->source());
+      if (n == kNoNode) return Fail("a graph input or constant");
+      blame_ = n;
+      if (forms_.graph().Is(n, "MatMul")) {
+        score_.product = n;
+        score_.product_args.assign(e->args().begin(), e->args().end());
+        return Finish();
+      }
+      score_.nodes.push_back(n);
+      e = Step(n, e);
+      if (e == nullptr) return Fail(why_);
+    }
+  }
+
+ private:
+  ScoreResult Fail(std::string why) { return {std::nullopt, std::move(why), blame_}; }
+
+  ScoreResult Finish() {
+    score_.factor = factor_;
+    return {std::move(score_), {}, kNoNode};
+  }
+
+  // Select(keep, score, minimum) or the other way round: the score.
+  Expr ReadSelect(Expr e) {
+    if (factor_ != 1.0 || score_.softcap != 0) return nullptr;
+    Pool& pool = forms_.pool();
+    const Expr condition = e->args()[0];
+    if (IsMinimum(e->args()[2], &score_.finite_minimum)) {
+      score_.keep = pool.And(score_.keep, condition);
+      return e->args()[1];
+    }
+    if (IsMinimum(e->args()[1], &score_.finite_minimum)) {
+      score_.keep = pool.And(score_.keep, pool.Not(condition));
+      return e->args()[2];
+    }
+    return nullptr;
+  }
+
+  // The operand's element that carries the scores; null with why_ set if n does not fit.
+  Expr Step(NodeId n, Expr e) {
+    const Graph& graph = forms_.graph();
+    if (IsFloatCast(graph, forms_, n)) {
+      score_.cast = true;
+      return BroadcastOperand(forms_, graph.inputs(n)[0], e->args(), facts_);
+    }
+    if (IsTransparent(graph, n)) {
+      return BroadcastOperand(forms_, graph.inputs(n)[0], e->args(), facts_);
+    }
+    if (const auto scalar = ReadScalarFactor(forms_, n)) {
+      factor_ *= scalar->factor;
+      return BroadcastOperand(forms_, scalar->operand, e->args(), facts_);
+    }
+    if (graph.Is(n, "Tanh")) {
+      if (score_.softcap != 0 || factor_ <= 0) {
+        why_ = "a second Tanh";
+        return nullptr;
+      }
+      // cap * tanh(x): what multiplied so far is the cap, and x = factor / cap * product, so the
+      // factor goes on from the cap.
+      score_.softcap = factor_;
+      return BroadcastOperand(forms_, graph.inputs(n)[0], e->args(), facts_);
+    }
+    if (graph.Is(n, "Add")) return ReadAdd(n, e);
+    why_ = fmt::format("{}", graph.node(n).op_type());
+    return nullptr;
+  }
+
+  Expr ReadAdd(NodeId n, Expr e) {
+    const Graph& graph = forms_.graph();
+    if (factor_ != 1.0 || score_.softcap != 0) {
+      why_ = "a mask that is added before the scale";
+      return nullptr;
+    }
+    for (int k = 0; k < 2; ++k) {
+      const Expr mask = BroadcastOperand(forms_, graph.inputs(n)[k], e->args(), facts_);
+      if (mask == nullptr) continue;
+      const auto keep = ReadAdditiveMask(forms_.pool(), mask);
+      if (!keep) continue;
+      score_.keep = forms_.pool().And(score_.keep, keep->keep);
+      score_.finite_minimum = score_.finite_minimum || keep->finite_minimum;
+      return BroadcastOperand(forms_, graph.inputs(n)[1 - k], e->args(), facts_);
+    }
+    why_ = "an added bias that is not a mask of 0 and -inf";
+    return nullptr;
+  }
+
+  Forms& forms_;
+  const Facts& facts_;
+  Score score_;
+  double factor_ = 1.0;
+  std::string why_ = "something else";
+  NodeId blame_ = kNoNode;
+};
+
+}  // namespace
+
+Expr BroadcastOperand(Forms& forms, ValueId operand, absl::Span<const Expr> args,
+                      const Facts& facts) {
+  const sym::Form& form = forms.Of(operand);
+  if (!form.known_rank || form.shape.size() > args.size()) return nullptr;
+  const size_t skip = args.size() - form.shape.size();
+  std::vector<Expr> at;
+  for (size_t k = 0; k < form.shape.size(); ++k) {
+    at.push_back(form.shape[k]->is_integer(1) ? forms.pool().Integer(0) : args[k + skip]);
+  }
+  return forms.At(operand, at, facts);
+}
+
+Scaled PeelScale(Forms& forms, Expr element, const Facts& facts) {
+  const Graph& graph = forms.graph();
+  Scaled scaled;
+  scaled.element = element;
+  while (scaled.element != nullptr && scaled.element->kind() == Kind::kLoad) {
+    const NodeId n = graph.producer(scaled.element->source());
+    if (n == kNoNode) break;
+    ValueId operand = kNoValue;
+    double factor = 1.0;
+    if (IsFloatCast(graph, forms, n)) {
+      operand = graph.inputs(n)[0];
+      scaled.cast = true;
+    } else if (IsTransparent(graph, n)) {
+      operand = graph.inputs(n)[0];
+    } else if (const auto scalar = ReadScalarFactor(forms, n)) {
+      operand = scalar->operand;
+      factor = scalar->factor;
+    } else {
+      break;
+    }
+    const Expr next = BroadcastOperand(forms, operand, scaled.element->args(), facts);
+    if (next == nullptr) break;
+    scaled.element = next;
+    scaled.factor *= factor;
+    scaled.nodes.push_back(n);
+  }
+  return scaled;
+}
+
+std::optional<KeepPredicate> ReadAdditiveMask(Pool& pool, Expr mask) {
+  if (mask->is_integer(0)) return KeepPredicate{pool.True(), false};
+  bool finite = false;
+  if (IsMinimum(mask, &finite)) return KeepPredicate{pool.False(), finite};
+  if (mask->kind() != Kind::kSelect) return std::nullopt;
+  const auto a = ReadAdditiveMask(pool, mask->args()[1]);
+  const auto b = ReadAdditiveMask(pool, mask->args()[2]);
+  if (!a || !b) return std::nullopt;
+  const Expr c = mask->args()[0];
+  return KeepPredicate{pool.Or(pool.And(c, a->keep), pool.And(pool.Not(c), b->keep)),
+                       a->finite_minimum || b->finite_minimum};
+}
+
+ScoreResult ReadScore(Forms& forms, Expr element, const Facts& facts) {
+  return ScoreReader(forms, facts).Read(element);
+}
+
+}  // namespace kvlift

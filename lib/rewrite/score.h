@@ -1,0 +1,56 @@
+// Reads the arithmetic around an attention's scores, whatever order it was written in.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ir/graph.h"
+#include "sym/forms.h"
+
+namespace kvlift {
+
+// factor * element, with multiplications and divisions by scalars peeled off. Casts between float
+// types are looked through and counted.
+struct Scaled {
+  double factor = 1.0;
+  sym::Expr element = nullptr;
+  bool cast = false;
+  std::vector<NodeId> nodes;  // that were peeled off
+};
+Scaled PeelScale(sym::Forms& forms, sym::Expr element, const sym::Facts& facts);
+
+// softcap(factor * product) + mask, read from the element of the softmax's operand.
+struct Score {
+  NodeId product = kNoNode;             // the MatMul
+  std::vector<sym::Expr> product_args;  // the element of it that is meant
+  double factor = 1.0;                  // before the softcap
+  double softcap = 0.0;                 // 0: none
+  sym::Expr keep = nullptr;             // predicate: the score is not masked
+  bool finite_minimum = false;
+  bool cast = false;
+  std::vector<NodeId> nodes;
+};
+
+struct ScoreResult {
+  std::optional<Score> score;
+  std::string why_not;        // what stands where the form needs something else
+  NodeId blame = kNoNode;
+};
+ScoreResult ReadScore(sym::Forms& forms, sym::Expr element, const sym::Facts& facts);
+
+// The predicate under which an additive mask leaves a score alone (0 against -inf or a finite
+// minimum). nullopt if the mask is anything else: a bias.
+struct KeepPredicate {
+  sym::Expr keep = nullptr;
+  bool finite_minimum = false;
+};
+std::optional<KeepPredicate> ReadAdditiveMask(sym::Pool& pool, sym::Expr mask);
+
+// The element of a node's operand that takes part in output element `args`, under ONNX's
+// multidirectional broadcasting. Null if a rank is unknown.
+sym::Expr BroadcastOperand(sym::Forms& forms, ValueId operand, absl::Span<const sym::Expr> args,
+                           const sym::Facts& facts);
+
+}  // namespace kvlift

@@ -1,0 +1,439 @@
+#include "sym/emit.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/status.h"
+#include "fmt/format.h"
+
+namespace kvlift::sym {
+namespace {
+
+using onnx::TensorProto;
+
+bool HasRealPart(Forms& forms, Expr e) {
+  switch (e->kind()) {
+    case Kind::kFloat:
+      return true;
+    case Kind::kLoad:
+      return IsFloatType(forms.ElementType(e->source()));
+    case Kind::kSelect:
+      return HasRealPart(forms, e->args()[1]) || HasRealPart(forms, e->args()[2]);
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+// One tensor under construction: all pieces are broadcast against rank `rank()`.
+class Emitter::Builder {
+ public:
+  Builder(Emitter& emitter, const Request& request) : e_(emitter), r_(request) {}
+
+  absl::StatusOr<std::string> Run() {
+    KV_ASSIGN_OR_RETURN(Piece piece, Typed(r_.element, r_.elem_type));
+    KV_ASSIGN_OR_RETURN(std::string value, Fill(piece));
+    return value;
+  }
+
+ private:
+  int rank() const { return static_cast<int>(r_.shape.size()); }
+  NodeBuilder& nodes() { return e_.builder_; }
+
+  absl::Status Cannot(Expr e) const {
+    return absl::UnimplementedError(
+        fmt::format("no operators for {}", ToString(e, &e_.forms_.graph())));
+  }
+
+  // Gives the piece the requested shape: expands where an axis is missing.
+  absl::StatusOr<std::string> Fill(const Piece& piece) {
+    uint32_t wanted = 0;
+    for (int k = 0; k < rank(); ++k) {
+      if (!r_.shape[k]->is_integer(1)) wanted |= 1u << k;
+    }
+    if (piece.full_rank && (piece.axes & wanted) == wanted) return piece.value;
+    KV_ASSIGN_OR_RETURN(std::string shape, e_.DimVector(r_.shape));
+    if (rank() == 0) return nodes().Add("Squeeze", {piece.value}, r_.role);
+    return nodes().Add("Expand", {piece.value, shape}, r_.role);
+  }
+
+  Piece Cast(Piece piece, int32_t elem_type) {
+    if (piece.elem_type == elem_type) return piece;
+    piece.value = nodes().Add("Cast", {piece.value}, r_.role,
+                              {MakeAttribute("to", int64_t{elem_type})});
+    piece.elem_type = elem_type;
+    return piece;
+  }
+
+  Piece Join(std::string_view op, const Piece& a, const Piece& b, int32_t elem_type) {
+    return {nodes().Add(op, {a.value, b.value}, r_.role), elem_type, a.axes | b.axes,
+            a.full_rank || b.full_rank};
+  }
+
+  // e as elem_type.
+  absl::StatusOr<Piece> Typed(Expr e, int32_t elem_type) {
+    if (elem_type == TensorProto::BOOL) return Predicate(e);
+    if (e->kind() == Kind::kSelect) {
+      KV_ASSIGN_OR_RETURN(Piece c, Predicate(e->args()[0]));
+      KV_ASSIGN_OR_RETURN(Piece a, Typed(e->args()[1], elem_type));
+      KV_ASSIGN_OR_RETURN(Piece b, Typed(e->args()[2], elem_type));
+      return Piece{nodes().Add("Where", {c.value, a.value, b.value}, r_.role), elem_type,
+                   c.axes | a.axes | b.axes, c.full_rank || a.full_rank || b.full_rank};
+    }
+    if (e->kind() == Kind::kFloat) return Constant(e->float_value(), elem_type);
+    if (e->kind() == Kind::kInteger) {
+      return Constant(static_cast<double>(e->value()), elem_type);
+    }
+    if (e->kind() == Kind::kLoad) {
+      KV_ASSIGN_OR_RETURN(Piece piece, Load(e));
+      return Cast(std::move(piece), elem_type);
+    }
+    if (HasRealPart(e_.forms_, e)) return Cannot(e);
+    KV_ASSIGN_OR_RETURN(Piece piece, Whole(e));
+    return Cast(std::move(piece), elem_type);
+  }
+
+  Piece Constant(double value, int32_t elem_type) {
+    return {nodes().Scalar(value, elem_type), elem_type, 0, false};
+  }
+
+  // An integer expression as int64.
+  absl::StatusOr<Piece> Whole(Expr e) {
+    switch (e->kind()) {
+      case Kind::kInteger:
+        return Piece{nodes().Int64s({e->value()}), TensorProto::INT64, 0, false};
+      case Kind::kIndex:
+        return IndexPiece(e->index());
+      case Kind::kDim:
+        return DimPiece(e);
+      case Kind::kLoad: {
+        KV_ASSIGN_OR_RETURN(Piece piece, Load(e));
+        return Cast(std::move(piece), TensorProto::INT64);
+      }
+      case Kind::kSum:
+        return Sum(e->terms());
+      case Kind::kFloorDiv: {
+        Facts facts{{r_.shape.begin(), r_.shape.end()}};
+        Pool& pool = e_.forms_.pool();
+        // Div truncates: equal to the floor where both are non-negative.
+        if (!pool.ProveNonNegative(e->args()[0], facts) ||
+            !pool.ProveNonNegative(e->args()[1], facts)) {
+          return Cannot(e);
+        }
+        KV_ASSIGN_OR_RETURN(Piece a, Whole(e->args()[0]));
+        KV_ASSIGN_OR_RETURN(Piece b, Whole(e->args()[1]));
+        return Join("Div", a, b, TensorProto::INT64);
+      }
+      case Kind::kSelect:
+        return Typed(e, TensorProto::INT64);
+      case Kind::kLe:
+      case Kind::kEq:
+      case Kind::kNot:
+      case Kind::kAnd: {
+        KV_ASSIGN_OR_RETURN(Piece piece, Predicate(e));
+        return Cast(std::move(piece), TensorProto::INT64);
+      }
+      default:
+        return Cannot(e);
+    }
+  }
+
+  absl::StatusOr<Piece> Sum(absl::Span<const Term> terms) {
+    std::optional<Piece> sum;
+    for (const Term& term : terms) {
+      std::optional<Piece> product;
+      for (Expr atom : term.atoms) {
+        KV_ASSIGN_OR_RETURN(Piece factor, Whole(atom));
+        product = product ? Join("Mul", *product, factor, TensorProto::INT64) : factor;
+      }
+      const int64_t c = term.coefficient;
+      if (!product) {
+        product = Piece{nodes().Int64s({c}), TensorProto::INT64, 0, false};
+      } else if (c != 1 && !(c == -1 && sum)) {
+        product = Join("Mul", *product, Piece{nodes().Int64s({c}), TensorProto::INT64, 0, false},
+                       TensorProto::INT64);
+      }
+      if (!sum) {
+        sum = product;
+      } else {
+        const bool subtract = c == -1 && !term.atoms.empty();
+        sum = Join(subtract ? "Sub" : "Add", *sum, *product, TensorProto::INT64);
+      }
+    }
+    return *sum;
+  }
+
+  absl::StatusOr<Piece> IndexPiece(int k) {
+    if (k >= rank()) return Cannot(r_.element);
+    KV_ASSIGN_OR_RETURN(std::string extent, e_.Dim(r_.shape[k]));
+    const std::string limit = nodes().Add("Squeeze", {extent}, "extent");
+    const std::string range =
+        nodes().Add("Range", {nodes().Int64(0), limit, nodes().Int64(1)}, "range");
+    return Piece{Placed(range, {k}), TensorProto::INT64, 1u << k, true};
+  }
+
+  absl::StatusOr<Piece> DimPiece(Expr e) {
+    const auto it = e_.dims_.find(e->dim());
+    if (it != e_.dims_.end() && it->second.per_sequence) {
+      if (r_.batch_axis < 0) return Cannot(e);
+      return Piece{Placed(it->second.value, {r_.batch_axis}), TensorProto::INT64,
+                   1u << r_.batch_axis, true};
+    }
+    KV_ASSIGN_OR_RETURN(std::string value, e_.Dim(e));
+    return Piece{value, TensorProto::INT64, 0, false};
+  }
+
+  // A tensor whose axes are the given output axes (ascending) brought to full rank.
+  std::string Placed(const std::string& value, const std::vector<int>& axes) {
+    std::vector<int64_t> missing;
+    for (int k = 0; k < rank(); ++k) {
+      if (std::find(axes.begin(), axes.end(), k) == axes.end()) missing.push_back(k);
+    }
+    if (missing.empty()) return value;
+    return nodes().Add("Unsqueeze", {value, nodes().Int64s(missing)}, r_.role);
+  }
+
+  absl::StatusOr<Piece> Predicate(Expr e) {
+    switch (e->kind()) {
+      case Kind::kInteger:
+        return Constant(e->value() != 0 ? 1 : 0, TensorProto::BOOL);
+      case Kind::kLe:
+        return Compare("LessOrEqual", e->args()[0]);
+      case Kind::kEq:
+        return Compare("Equal", e->args()[0]);
+      case Kind::kNot: {
+        const Expr inner = e->args()[0];
+        // x != 0 is a Cast.
+        if (inner->kind() == Kind::kEq && inner->args()[0]->kind() == Kind::kLoad) {
+          KV_ASSIGN_OR_RETURN(Piece piece, Load(inner->args()[0]));
+          return Cast(std::move(piece), TensorProto::BOOL);
+        }
+        KV_ASSIGN_OR_RETURN(Piece piece, Predicate(inner));
+        piece.value = nodes().Add("Not", {piece.value}, r_.role);
+        return piece;
+      }
+      case Kind::kAnd: {
+        std::optional<Piece> all;
+        for (Expr arg : e->args()) {
+          KV_ASSIGN_OR_RETURN(Piece piece, Predicate(arg));
+          all = all ? Join("And", *all, piece, TensorProto::BOOL) : piece;
+        }
+        return *all;
+      }
+      case Kind::kLoad: {
+        KV_ASSIGN_OR_RETURN(Piece piece, Load(e));
+        return Cast(std::move(piece), TensorProto::BOOL);
+      }
+      case Kind::kSelect: {
+        KV_ASSIGN_OR_RETURN(Piece c, Predicate(e->args()[0]));
+        KV_ASSIGN_OR_RETURN(Piece a, Predicate(e->args()[1]));
+        KV_ASSIGN_OR_RETURN(Piece b, Predicate(e->args()[2]));
+        return Piece{nodes().Add("Where", {c.value, a.value, b.value}, r_.role),
+                     TensorProto::BOOL, c.axes | a.axes | b.axes,
+                     c.full_rank || a.full_rank || b.full_rank};
+      }
+      default:
+        return Cannot(e);
+    }
+  }
+
+  // p <= 0 or p == 0, with the negative terms moved to the other side.
+  absl::StatusOr<Piece> Compare(std::string_view op, Expr p) {
+    std::vector<Term> left, right;
+    if (p->kind() == Kind::kSum) {
+      for (const Term& term : p->terms()) {
+        (term.coefficient > 0 ? left : right).push_back(term);
+      }
+      for (Term& term : right) term.coefficient = -term.coefficient;
+    } else {
+      left.push_back({1, {p}});
+    }
+    const std::vector<Term> zero = {{0, {}}};
+    KV_ASSIGN_OR_RETURN(Piece a, Sum(left.empty() ? zero : left));
+    KV_ASSIGN_OR_RETURN(Piece b, Sum(right.empty() ? zero : right));
+    return Join(op, a, b, TensorProto::BOOL);
+  }
+
+  // The name of a load's source, cut to what is read along its wide axes.
+  absl::StatusOr<std::string> Source(Expr load) {
+    const ValueId source = load->source();
+    const auto it = e_.sources_.find(source);
+    if (it == e_.sources_.end()) return e_.forms_.graph().name(source);
+    std::string value = it->second.value;
+    for (int axis : it->second.wide_axes) {
+      const Expr arg = load->args()[axis];
+      if (arg->kind() != Kind::kIndex || arg->index() >= rank()) continue;
+      KV_ASSIGN_OR_RETURN(std::string end, e_.Dim(r_.shape[arg->index()]));
+      value = nodes().Add("Slice",
+                          {value, nodes().Int64s({0}), end, nodes().Int64s({axis})}, "visible");
+    }
+    return value;
+  }
+
+  absl::StatusOr<Piece> Load(Expr e) {
+    std::vector<int> moving;  // axes of the source that are not plain distinct indices
+    uint32_t plain = 0;
+    for (int j = 0; j < static_cast<int>(e->args().size()); ++j) {
+      const Expr arg = e->args()[j];
+      const bool fresh = arg->kind() == Kind::kIndex && arg->index() < rank() &&
+                         (plain >> arg->index() & 1u) == 0;
+      if (fresh) {
+        plain |= 1u << arg->index();
+      } else {
+        moving.push_back(j);
+      }
+    }
+    KV_ASSIGN_OR_RETURN(std::string value, Source(e));
+    const int32_t type = e_.forms_.ElementType(e->source());
+    if (moving.empty()) return Ordered(e, value, type);
+    if (moving.size() == 1) {
+      KV_ASSIGN_OR_RETURN(std::optional<Piece> piece, GatherOne(e, value, type, moving[0], plain));
+      if (piece) return *piece;
+    }
+    return GatherAll(e, value, type);
+  }
+
+  Piece Ordered(Expr e, std::string value, int32_t type) {
+    std::vector<int> axes;
+    for (Expr arg : e->args()) axes.push_back(arg->index());
+    return Permuted(std::move(value), axes, type);
+  }
+
+  // `value` has one axis per entry of `axes`, the output axis it belongs to.
+  Piece Permuted(std::string value, const std::vector<int>& axes, int32_t type) {
+    std::vector<int64_t> perm(axes.size());
+    std::iota(perm.begin(), perm.end(), 0);
+    std::sort(perm.begin(), perm.end(), [&](int64_t a, int64_t b) { return axes[a] < axes[b]; });
+    if (!std::is_sorted(perm.begin(), perm.end())) {
+      value = nodes().Add("Transpose", {value}, r_.role, {MakeAttribute("perm", perm)});
+    }
+    uint32_t mask = 0;
+    for (int axis : axes) mask |= 1u << axis;
+    return {Placed(value, axes), type, mask, !axes.empty() || rank() == 0};
+  }
+
+  // One axis of the source is indexed by an expression, the others by indices of their own.
+  absl::StatusOr<std::optional<Piece>> GatherOne(Expr e, const std::string& value, int32_t type,
+                                                 int axis, uint32_t plain) {
+    KV_ASSIGN_OR_RETURN(Piece index, Whole(e->args()[axis]));
+    if ((index.axes & plain) != 0) return std::optional<Piece>();
+    std::vector<int> index_axes;
+    std::vector<int64_t> absent;
+    for (int k = 0; k < rank(); ++k) {
+      if (index.axes >> k & 1u) {
+        index_axes.push_back(k);
+      } else {
+        absent.push_back(k);
+      }
+    }
+    std::string at = index.value;
+    if (!index.full_rank) {
+      at = nodes().Add("Squeeze", {at}, "index");
+    } else if (!absent.empty()) {
+      at = nodes().Add("Squeeze", {at, nodes().Int64s(absent)}, "index");
+    }
+    const std::string gathered =
+        nodes().Add("Gather", {value, at}, r_.role, {MakeAttribute("axis", int64_t{axis})});
+    std::vector<int> axes;
+    for (int j = 0; j < static_cast<int>(e->args().size()); ++j) {
+      if (j == axis) {
+        axes.insert(axes.end(), index_axes.begin(), index_axes.end());
+      } else {
+        axes.push_back(e->args()[j]->index());
+      }
+    }
+    return std::optional<Piece>(Permuted(gathered, axes, type));
+  }
+
+  absl::StatusOr<Piece> GatherAll(Expr e, const std::string& value, int32_t type) {
+    std::vector<Piece> coordinates;
+    uint32_t axes = 0;
+    for (Expr arg : e->args()) {
+      KV_ASSIGN_OR_RETURN(Piece piece, Whole(arg));
+      axes |= piece.axes;
+      coordinates.push_back(std::move(piece));
+    }
+    std::vector<Expr> shape;
+    for (int k = 0; k < rank(); ++k) {
+      shape.push_back(axes >> k & 1u ? r_.shape[k] : e_.forms_.pool().Integer(1));
+    }
+    KV_ASSIGN_OR_RETURN(std::string full, e_.DimVector(shape));
+    NodeBuilder::Inputs parts;
+    for (const Piece& piece : coordinates) {
+      const std::string wide = nodes().Add("Expand", {piece.value, full}, "coordinate");
+      parts.push_back(nodes().Add("Unsqueeze", {wide, nodes().Int64s({-1})}, "coordinate"));
+    }
+    const std::string index =
+        nodes().Add("Concat", parts, "coordinates", {MakeAttribute("axis", int64_t{-1})});
+    return Piece{nodes().Add("GatherND", {value, index}, r_.role), type, axes, true};
+  }
+
+  Emitter& e_;
+  const Request& r_;
+};
+
+void Emitter::BindDim(const std::string& dim, DimBinding binding) {
+  dims_[dim] = std::move(binding);
+}
+
+void Emitter::BindSource(ValueId source, SourceBinding binding) {
+  sources_[source] = std::move(binding);
+}
+
+bool Emitter::IsPerSequence(Expr e) const {
+  for (const std::string& dim : DimsOf(e)) {
+    const auto it = dims_.find(dim);
+    if (it != dims_.end() && it->second.per_sequence) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<std::string> Emitter::Dim(Expr e) {
+  switch (e->kind()) {
+    case Kind::kInteger:
+      return builder_.Int64s({e->value()});
+    case Kind::kDim: {
+      const auto bound = dims_.find(e->dim());
+      if (bound != dims_.end()) {
+        if (bound->second.per_sequence) {
+          return absl::FailedPreconditionError(
+              fmt::format("{} differs between sequences and cannot be a shape", e->dim()));
+        }
+        return bound->second.value;
+      }
+      const auto origin = forms_.OriginOf(e->dim());
+      if (!origin) {
+        return absl::FailedPreconditionError(
+            fmt::format("no graph input declares the dim {}", e->dim()));
+      }
+      return builder_.Add("Shape", {forms_.graph().name(origin->input)}, e->dim(),
+                          {MakeAttribute("start", int64_t{origin->axis}),
+                           MakeAttribute("end", int64_t{origin->axis + 1})});
+    }
+    default: {
+      Request request{e, {forms_.pool().Integer(1)}, TensorProto::INT64, -1, "dim"};
+      return Tensor(request);
+    }
+  }
+}
+
+absl::StatusOr<std::string> Emitter::DimVector(absl::Span<const Expr> dims) {
+  std::vector<int64_t> constants;
+  NodeBuilder::Inputs parts;
+  for (Expr dim : dims) {
+    if (dim->kind() == Kind::kInteger) constants.push_back(dim->value());
+    KV_ASSIGN_OR_RETURN(std::string part, Dim(dim));
+    parts.push_back(std::move(part));
+  }
+  if (constants.size() == dims.size()) return builder_.Int64s(constants);
+  if (parts.size() == 1) return parts[0];
+  return builder_.Add("Concat", parts, "shape", {MakeAttribute("axis", int64_t{0})});
+}
+
+absl::StatusOr<std::string> Emitter::Tensor(const Request& request) {
+  return Builder(*this, request).Run();
+}
+
+}  // namespace kvlift::sym

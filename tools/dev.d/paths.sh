@@ -1,0 +1,46 @@
+# Where things of kvlift lie that are built once per user. Sourced by tools/dev; run by CMake as
+#   bash tools/dev.d/paths.sh onnx|venv
+# which prints the directory, whether or not it exists. It is complete if it holds a file `.complete`.
+
+ONNX_VERSION=1.23.2
+ONNX_SHA256=008cb0467b2bbee41448acc7da8b6f4e704624cb0d327a2d5adafc7ce19bc5b8
+# What ONNX is configured with. The directory's key covers it, the compiler and protobuf, so that a
+# change of any of them builds anew instead of linking something stale.
+ONNX_FLAGS=(
+  -DCMAKE_BUILD_TYPE=Release
+  -DCMAKE_POSITION_INDEPENDENT_CODE=ON
+  -DBUILD_SHARED_LIBS=OFF
+  -DONNX_ML=ON
+  -DONNX_USE_LITE_PROTO=OFF
+  -DONNX_USE_PROTOBUF_SHARED_LIBS=ON
+  -DONNX_BUILD_PYTHON=OFF
+  -DONNX_BUILD_TESTS=OFF
+  -DONNX_INSTALL=ON
+)
+
+paths_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+cache_dir() { printf '%s/kvlift' "${XDG_CACHE_HOME:-$HOME/.cache}"; }
+
+short_key() { sha256sum | cut -c1-10; }
+
+onnx_dir() {
+  local key
+  key=$({ echo "${ONNX_FLAGS[@]}"; uname -m; c++ -dumpfullversion -dumpversion
+          c++ --version | head -n1; protoc --version; } 2>/dev/null | short_key)
+  printf '%s/onnx-%s-%s' "$(cache_dir)" "$ONNX_VERSION" "$key"
+}
+
+venv_dir() {
+  local key
+  key=$({ cat "$paths_dir/requirements.txt"; uname -m; python3 --version; } 2>/dev/null | short_key)
+  printf '%s/venv-%s' "$(cache_dir)" "$key"
+}
+
+if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
+  case ${1-} in
+    onnx) onnx_dir ;;
+    venv) venv_dir ;;
+    *) echo "usage: paths.sh onnx|venv" >&2; exit 2 ;;
+  esac
+fi
