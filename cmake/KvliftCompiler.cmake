@@ -24,6 +24,11 @@ target_compile_options(kvlift_compiler INTERFACE
   # GCC 12 reports both for inlined std and absl containers that are used correctly.
   $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-restrict>)
 
+# Of libraries and the tool, not of tests.
+add_library(kvlift_strict INTERFACE)
+target_compile_options(kvlift_strict INTERFACE -Wconversion -Wno-sign-conversion)
+target_link_libraries(kvlift_strict INTERFACE kvlift_compiler)
+
 if(KVLIFT_SANITIZE)
   # Protobuf and Abseil come uninstrumented, so the vptr check would need RTTI of their classes.
   set(sanitize -fsanitize=${KVLIFT_SANITIZE} -fno-sanitize-recover=all)
