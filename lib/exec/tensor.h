@@ -3,10 +3,12 @@
 // bit patterns, bool as uint8_t (0 or 1), 4-bit types packed two to a byte, low nibble first.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -49,9 +51,12 @@ class Tensor {
   // Uninitialised memory of the right size.
   Tensor(int32_t type, Shape shape);
   static Tensor Zeros(int32_t type, Shape shape);
+  // Memory that is held by `owner`; it stays alive as long as the tensor does.
+  static Tensor Wrap(View view, std::shared_ptr<void> owner);
   template <typename T>
   static Tensor From(int32_t type, Shape shape, absl::Span<const T> values);
-  // Reads inline data of any field; external data must have been resolved (see LoadTensor).
+  // Reads inline data of any field, or maps external data below base_dir (never written through).
+  // InvalidArgument for a wrong amount of data or a bad location; Unimplemented for strings.
   static absl::StatusOr<Tensor> FromProto(const onnx::TensorProto& proto,
                                           const std::string& base_dir);
   onnx::TensorProto ToProto(const std::string& name) const;
@@ -63,6 +68,7 @@ class Tensor {
   const Shape& shape() const { return view_.shape; }
   int64_t size() const { return view_.size(); }
   std::byte* data() const { return view_.data; }
+  const std::shared_ptr<void>& storage() const { return storage_; }
   template <typename T>
   absl::Span<T> span() const {
     return view_.span<T>();

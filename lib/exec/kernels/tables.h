@@ -1,0 +1,25 @@
+// One function per kernel file: its operator definitions. registry.cc joins and sorts them.
+#pragma once
+
+#include "absl/types/span.h"
+#include "exec/kernel.h"
+
+namespace kvlift::exec {
+
+absl::Span<const OpDef> ActivationOps();
+absl::Span<const OpDef> AttentionOps();
+absl::Span<const OpDef> CastOps();
+absl::Span<const OpDef> ControlOps();
+absl::Span<const OpDef> ElementwiseOps();
+absl::Span<const OpDef> LogicOps();
+absl::Span<const OpDef> MatMulOps();
+absl::Span<const OpDef> MovementOps();
+absl::Span<const OpDef> NormOps();
+absl::Span<const OpDef> ReduceOps();
+absl::Span<const OpDef> RotaryOps();
+absl::Span<const OpDef> ScatterOps();
+absl::Span<const OpDef> ShapeOps();
+absl::Span<const OpDef> SoftmaxOps();
+absl::Span<const OpDef> TensorScatterOps();
+
+}  // namespace kvlift::exec

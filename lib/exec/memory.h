@@ -1,0 +1,35 @@
+// Aligned memory blocks of the executor and their count, which tests use to show that steps after
+// warm-up allocate nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+
+namespace kvlift::exec {
+
+// 64-byte aligned, uninitialised; null if there is no memory or bytes is 0.
+std::shared_ptr<void> AllocateAligned(size_t bytes);
+// Blocks handed out by AllocateAligned since the process started.
+int64_t AllocationCount();
+
+// A block that grows and is reused. Growing drops the content.
+class Buffer {
+ public:
+  // ResourceExhausted if there is no memory.
+  absl::Status Reserve(size_t bytes);
+  // As Reserve, but takes a new block if someone else still holds the present one.
+  absl::Status ReserveUnshared(size_t bytes);
+
+  std::byte* data() const { return static_cast<std::byte*>(memory_.get()); }
+  size_t capacity() const { return capacity_; }
+  const std::shared_ptr<void>& memory() const { return memory_; }
+
+ private:
+  std::shared_ptr<void> memory_;
+  size_t capacity_ = 0;
+};
+
+}  // namespace kvlift::exec

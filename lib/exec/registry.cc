@@ -1,0 +1,50 @@
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "exec/kernel.h"
+#include "exec/kernels/tables.h"
+
+namespace kvlift::exec {
+namespace {
+
+auto Key(const OpDef& def) { return std::tie(def.domain, def.op_type, def.since_version); }
+
+std::vector<OpDef> Collect() {
+  constexpr absl::Span<const OpDef> (*kTables[])() = {
+      ActivationOps, AttentionOps, CastOps,   ControlOps, ElementwiseOps,
+      LogicOps,      MatMulOps,    MovementOps, NormOps,  ReduceOps,
+      RotaryOps,     ScatterOps,   ShapeOps,  SoftmaxOps, TensorScatterOps};
+  std::vector<OpDef> all;
+  for (const auto table : kTables) {
+    const absl::Span<const OpDef> ops = table();
+    all.insert(all.end(), ops.begin(), ops.end());
+  }
+  std::sort(all.begin(), all.end(),
+            [](const OpDef& a, const OpDef& b) { return Key(a) < Key(b); });
+  return all;
+}
+
+}  // namespace
+
+absl::Span<const OpDef> AllOps() {
+  static const auto& ops = *new std::vector<OpDef>(Collect());
+  return ops;
+}
+
+const OpDef* FindOp(std::string_view domain, std::string_view op_type, int64_t version) {
+  if (domain == "ai.onnx") domain = "";
+  const absl::Span<const OpDef> ops = AllOps();
+  const auto after =
+      std::upper_bound(ops.begin(), ops.end(), version, [&](int64_t v, const OpDef& def) {
+        return std::tuple(domain, op_type, v) <
+               std::tuple(def.domain, def.op_type, static_cast<int64_t>(def.since_version));
+      });
+  if (after == ops.begin()) return nullptr;
+  const OpDef& def = *std::prev(after);
+  return def.domain == domain && def.op_type == op_type ? &def : nullptr;
+}
+
+}  // namespace kvlift::exec

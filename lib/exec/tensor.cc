@@ -1,0 +1,271 @@
+#include "exec/tensor.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "exec/external_file.h"
+#include "exec/memory.h"
+#include "fmt/format.h"
+#include "ir/types.h"
+
+namespace kvlift::exec {
+
+using onnx::TensorProto;
+
+int64_t NumElements(const Shape& shape) {
+  int64_t n = 1;
+  for (const int64_t d : shape) n *= d;
+  return n;
+}
+
+int64_t NumBytes(int32_t type, const Shape& shape) {
+  const int bits = ElementBits(type);
+  if (bits == 0) return -1;
+  int64_t n = 1;
+  bool zero = false;
+  for (const int64_t d : shape) {
+    if (d < 0) return -1;
+    zero = zero || d == 0;
+  }
+  if (zero) return 0;
+  for (const int64_t d : shape) {
+    if (__builtin_mul_overflow(n, d, &n)) return -1;
+  }
+  int64_t total_bits = 0;
+  if (__builtin_mul_overflow(n, static_cast<int64_t>(bits), &total_bits)) return -1;
+  if (total_bits > std::numeric_limits<int64_t>::max() - 7) return -1;
+  return (total_bits + 7) / 8;
+}
+
+std::string ShapeString(const Shape& shape) {
+  return fmt::format("[{}]", absl::StrJoin(shape, ", "));
+}
+
+Tensor::Tensor(int32_t type, Shape shape) {
+  view_.type = type;
+  view_.shape = std::move(shape);
+  const int64_t bytes = view_.bytes();
+  if (bytes > 0) storage_ = AllocateAligned(static_cast<size_t>(bytes));
+  view_.data = static_cast<std::byte*>(storage_.get());
+}
+
+Tensor Tensor::Zeros(int32_t type, Shape shape) {
+  Tensor t(type, std::move(shape));
+  if (t.data() != nullptr) std::memset(t.data(), 0, static_cast<size_t>(t.view().bytes()));
+  return t;
+}
+
+Tensor Tensor::Wrap(View view, std::shared_ptr<void> owner) {
+  Tensor t;
+  t.view_ = std::move(view);
+  t.storage_ = std::move(owner);
+  return t;
+}
+
+Tensor Tensor::Clone() const {
+  if (empty()) return {};
+  Tensor t(type(), shape());
+  if (t.data() != nullptr) std::memcpy(t.data(), data(), static_cast<size_t>(view_.bytes()));
+  return t;
+}
+
+namespace {
+
+absl::Status WrongCount(const TensorProto& proto, int64_t needed, int64_t found) {
+  return absl::InvalidArgumentError(fmt::format("tensor \"{}\": {} values or bytes, {} needed",
+                                                proto.name(), found, needed));
+}
+
+// Copies a repeated field, one stored number per T.
+template <typename T, typename Field>
+absl::Status CopyField(const TensorProto& proto, const Field& field, int64_t count, Tensor& t) {
+  if (field.size() != count) return WrongCount(proto, count, field.size());
+  T* out = t.view().as<T>();
+  for (int i = 0; i < field.size(); ++i) out[i] = static_cast<T>(field.Get(i));
+  return absl::OkStatus();
+}
+
+absl::Status CopyTyped(const TensorProto& proto, Tensor& t) {
+  const int64_t n = t.size();
+  const int bits = ElementBits(t.type());
+  switch (proto.data_type()) {
+    case TensorProto::FLOAT:
+      return CopyField<float>(proto, proto.float_data(), n, t);
+    case TensorProto::COMPLEX64:
+      return CopyField<float>(proto, proto.float_data(), 2 * n, t);
+    case TensorProto::DOUBLE:
+      return CopyField<double>(proto, proto.double_data(), n, t);
+    case TensorProto::COMPLEX128:
+      return CopyField<double>(proto, proto.double_data(), 2 * n, t);
+    case TensorProto::INT64:
+      return CopyField<int64_t>(proto, proto.int64_data(), n, t);
+    case TensorProto::UINT64:
+      return CopyField<uint64_t>(proto, proto.uint64_data(), n, t);
+    case TensorProto::UINT32:
+      return CopyField<uint32_t>(proto, proto.uint64_data(), n, t);
+    case TensorProto::INT32:
+      return CopyField<int32_t>(proto, proto.int32_data(), n, t);
+    case TensorProto::BOOL: {
+      KV_RETURN_IF_ERROR(CopyField<uint8_t>(proto, proto.int32_data(), n, t));
+      for (uint8_t& b : t.span<uint8_t>()) b = b != 0;
+      return absl::OkStatus();
+    }
+    default:
+      break;
+  }
+  if (bits == 16) return CopyField<uint16_t>(proto, proto.int32_data(), n, t);
+  // 8-bit types, and packed ones with one byte a number.
+  return CopyField<uint8_t>(proto, proto.int32_data(), t.view().bytes(), t);
+}
+
+}  // namespace
+
+absl::StatusOr<Tensor> Tensor::FromProto(const TensorProto& proto, const std::string& base_dir) {
+  const Shape shape(proto.dims().begin(), proto.dims().end());
+  if (ElementBits(proto.data_type()) == 0) {
+    return absl::UnimplementedError(fmt::format("tensor \"{}\" has element type {}", proto.name(),
+                                                ElementTypeName(proto.data_type())));
+  }
+  const int64_t bytes = NumBytes(proto.data_type(), shape);
+  if (bytes < 0) {
+    return absl::InvalidArgumentError(
+        fmt::format("tensor \"{}\": shape {}", proto.name(), ShapeString(shape)));
+  }
+  if (proto.data_location() == TensorProto::EXTERNAL) {
+    KV_ASSIGN_OR_RETURN(const MappedRange range,
+                        MapExternalData(proto, base_dir, static_cast<size_t>(bytes)));
+    View view{proto.data_type(), shape, const_cast<std::byte*>(range.data)};
+    const bool aligned = reinterpret_cast<uintptr_t>(range.data) % alignof(std::max_align_t) == 0;
+    Tensor mapped = Wrap(std::move(view), range.owner);
+    return aligned ? mapped : mapped.Clone();
+  }
+  Tensor t(proto.data_type(), shape);
+  if (bytes > 0 && t.data() == nullptr) {
+    return absl::ResourceExhaustedError(fmt::format("cannot allocate {} bytes", bytes));
+  }
+  if (proto.has_raw_data()) {
+    if (static_cast<int64_t>(proto.raw_data().size()) != bytes) {
+      return WrongCount(proto, bytes, static_cast<int64_t>(proto.raw_data().size()));
+    }
+    if (bytes > 0) std::memcpy(t.data(), proto.raw_data().data(), static_cast<size_t>(bytes));
+    if (t.type() == TensorProto::BOOL) {
+      for (uint8_t& b : t.span<uint8_t>()) b = b != 0;
+    }
+    return t;
+  }
+  KV_RETURN_IF_ERROR(CopyTyped(proto, t));
+  return t;
+}
+
+TensorProto Tensor::ToProto(const std::string& name) const {
+  TensorProto proto;
+  proto.set_name(name);
+  proto.set_data_type(type());
+  for (const int64_t d : shape()) proto.add_dims(d);
+  const int64_t bytes = view_.bytes();
+  proto.set_raw_data(bytes > 0 ? std::string(reinterpret_cast<const char*>(data()),
+                                             static_cast<size_t>(bytes))
+                               : std::string());
+  return proto;
+}
+
+namespace {
+
+uint32_t FloatBits(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+float BitsFloat(uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+}  // namespace
+
+float HalfToFloat(uint16_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
+  const uint32_t exponent = (bits >> 10) & 0x1fu;
+  const uint32_t mantissa = bits & 0x3ffu;
+  if (exponent == 0x1f) return BitsFloat(sign | 0x7f800000u | (mantissa << 13));
+  if (exponent != 0) return BitsFloat(sign | ((exponent + 112) << 23) | (mantissa << 13));
+  const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+  return sign != 0 ? -magnitude : magnitude;
+}
+
+uint16_t FloatToHalf(float value) {
+  const uint32_t bits = FloatBits(value);
+  const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) {  // NaN: keep the payload's top bits, never turn it into infinity
+    const uint32_t payload = (magnitude >> 13) & 0x3ffu;
+    return static_cast<uint16_t>(sign | 0x7c00u | (payload != 0 ? payload : 0x200u));
+  }
+  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // >= 65520
+  if (magnitude < 0x38800000u) {  // below 2^-14: subnormal; scaling is exact, rounding is ours
+    const float scaled = BitsFloat(magnitude) * 0x1p24f;
+    return static_cast<uint16_t>(sign | static_cast<uint16_t>(std::nearbyintf(scaled)));
+  }
+  const uint32_t rounded = magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u);
+  return static_cast<uint16_t>(sign | (rounded >> 13));
+}
+
+float BfloatToFloat(uint16_t bits) { return BitsFloat(static_cast<uint32_t>(bits) << 16); }
+
+uint16_t FloatToBfloat(float value) {
+  const uint32_t bits = FloatBits(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) {
+    const auto high = static_cast<uint16_t>(bits >> 16);
+    return (high & 0x7fu) != 0 ? high : static_cast<uint16_t>(high | 0x40u);
+  }
+  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+double ElementAsDouble(const View& view, int64_t i) {
+  const auto nibble = [&] {
+    const auto byte = static_cast<unsigned>(view.data[i / 2]);
+    return (i % 2 == 0 ? byte : byte >> 4) & 0xfu;
+  };
+  switch (view.type) {
+    case TensorProto::FLOAT:
+      return view.as<float>()[i];
+    case TensorProto::DOUBLE:
+      return view.as<double>()[i];
+    case TensorProto::FLOAT16:
+      return HalfToFloat(view.as<uint16_t>()[i]);
+    case TensorProto::BFLOAT16:
+      return BfloatToFloat(view.as<uint16_t>()[i]);
+    case TensorProto::INT64:
+      return static_cast<double>(view.as<int64_t>()[i]);
+    case TensorProto::UINT64:
+      return static_cast<double>(view.as<uint64_t>()[i]);
+    case TensorProto::INT32:
+      return view.as<int32_t>()[i];
+    case TensorProto::UINT32:
+      return view.as<uint32_t>()[i];
+    case TensorProto::INT16:
+      return view.as<int16_t>()[i];
+    case TensorProto::UINT16:
+      return view.as<uint16_t>()[i];
+    case TensorProto::INT8:
+      return view.as<int8_t>()[i];
+    case TensorProto::UINT8:
+    case TensorProto::BOOL:
+      return view.as<uint8_t>()[i];
+    case TensorProto::UINT4:
+      return nibble();
+    case TensorProto::INT4:
+      return static_cast<int>(nibble() ^ 8u) - 8;
+    default:
+      return std::numeric_limits<double>::quiet_NaN();
+  }
+}
+
+}  // namespace kvlift::exec
