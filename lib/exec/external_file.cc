@@ -6,11 +6,11 @@
 #include <unistd.h>
 
 #include <cstdint>
-#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "fmt/format.h"
 
@@ -40,7 +40,7 @@ absl::StatusOr<Location> ReadLocation(const onnx::TensorProto& proto) {
   }
   const std::string& path = location.path;
   bool bad = path.empty() || path[0] == '/' || path.find('\0') != std::string::npos;
-  for (const std::string_view part : absl::StrSplit(path, '/')) bad = bad || part == "..";
+  for (const absl::string_view part : absl::StrSplit(path, '/')) bad = bad || part == "..";
   if (bad) {
     return absl::InvalidArgumentError(
         fmt::format("tensor \"{}\": external location \"{}\" is not a relative path below the "
