@@ -7,11 +7,15 @@ find_package(fmt CONFIG REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)
 
+execute_process(COMMAND bash ${CMAKE_SOURCE_DIR}/tools/dev.d/paths.sh onnx
+                OUTPUT_VARIABLE onnx_cache OUTPUT_STRIP_TRAILING_WHITESPACE
+                COMMAND_ERROR_IS_FATAL ANY)
+cmake_path(IS_PREFIX onnx_cache "${ONNX_DIR}" onnx_is_current)
+if(ONNX_DIR MATCHES "/kvlift/onnx-" AND NOT onnx_is_current)
+  unset(ONNX_DIR CACHE)  # built for another compiler or protobuf
+endif()
 find_package(ONNX 1.23 CONFIG QUIET)
 if(NOT ONNX_FOUND)
-  execute_process(COMMAND bash ${CMAKE_SOURCE_DIR}/tools/dev.d/paths.sh onnx
-                  OUTPUT_VARIABLE onnx_cache OUTPUT_STRIP_TRAILING_WHITESPACE
-                  COMMAND_ERROR_IS_FATAL ANY)
   if(NOT EXISTS ${onnx_cache}/.complete)
     message(FATAL_ERROR "ONNX 1.23 or newer not found; run: ./tools/dev setup")
   endif()
