@@ -76,6 +76,7 @@ struct Conversion {
   Inspection inspection;                  // `converted` flags set
   std::optional<onnx::ModelProto> model;  // present when converted or partial; not yet stamped
   Manifest manifest;                      // valid when model is
+  std::string genai;                      // OUT.genai.json, for target genai
 };
 
 // Broken models are errors; what cannot be converted is in the result.

@@ -1,0 +1,227 @@
+#include "rewrite/analysis.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.h"
+#include "fmt/format.h"
+#include "rewrite/opset.h"
+#include "rewrite/visibility.h"
+
+namespace kvlift {
+namespace {
+
+using sym::Expr;
+using sym::Kind;
+
+void MatchCaches(RuleTable rules, Analysis& a) {
+  for (AnalysedCache& cache : a.caches) {
+    cache.reason = cache.candidate.if_unmatched;
+    for (const Rule* rule : rules) {
+      if (rule->cache == nullptr) continue;
+      auto result = rule->cache(*a.forms, cache.candidate.pair);
+      if (result.match) {
+        cache.update_index = static_cast<int>(a.updates.size());
+        a.updates.push_back(*result.match);
+        cache.update = std::move(result.match);
+        cache.reason.reset();
+        break;
+      }
+      if (result.refusal) cache.reason = std::move(result.refusal);
+    }
+  }
+}
+
+void MatchAttention(RuleTable rules, Analysis& a) {
+  for (NodeId n = 0; n < a.graph->num_nodes(); ++n) {
+    for (const Rule* rule : rules) {
+      if (rule->attention == nullptr) continue;
+      auto result = rule->attention(*a.forms, n, a.updates);
+      if (!result.match && !result.refusal) continue;
+      a.attention.push_back({n, std::move(result.match), std::move(result.refusal)});
+      break;
+    }
+  }
+}
+
+AnalysedCache* CacheOf(Analysis& a, int update_index) {
+  for (AnalysedCache& cache : a.caches) {
+    if (cache.update_index == update_index) return &cache;
+  }
+  return nullptr;
+}
+
+// Layers and roles: by the attention that reads the cache; without one, in the order of outputs.
+void AssignLayers(Analysis& a) {
+  std::vector<bool> assigned(a.caches.size(), false);
+  int layer = 0;
+  for (const AnalysedAttention& attention : a.attention) {
+    if (!attention.site) continue;
+    bool fresh = false;
+    for (const auto& [index, role] : {std::pair(attention.site->key_cache, "key"),
+                                      std::pair(attention.site->value_cache, "value")}) {
+      AnalysedCache* cache = CacheOf(a, index);
+      const size_t position = static_cast<size_t>(cache - a.caches.data());
+      if (assigned[position]) continue;
+      cache->layer = layer;
+      cache->role = role;
+      assigned[position] = true;
+      fresh = true;
+    }
+    if (fresh) ++layer;
+  }
+  int waiting = 0;
+  for (size_t k = 0; k < a.caches.size(); ++k) {
+    if (assigned[k]) continue;
+    a.caches[k].layer = layer + waiting / 2;
+    a.caches[k].role = waiting % 2 == 0 ? "key" : "value";
+    ++waiting;
+  }
+}
+
+// A matched cache that no attention reads, or whose attention failed, cannot be converted.
+void JudgeReaders(Analysis& a) {
+  std::vector<bool> read(a.updates.size(), false);
+  const Finding* failed = nullptr;
+  for (const AnalysedAttention& attention : a.attention) {
+    if (attention.site) {
+      read[attention.site->key_cache] = read[attention.site->value_cache] = true;
+    } else if (failed == nullptr) {
+      failed = &*attention.reason;
+    }
+  }
+  for (AnalysedCache& cache : a.caches) {
+    if (cache.reason || read[cache.update_index]) continue;
+    cache.reason =
+        failed != nullptr
+            ? *failed
+            : MakeFinding("KV212", "needs an attention that reads it as keys or values, found none",
+                          *a.graph, {cache.update->node},
+                          {cache.candidate.pair.past, cache.candidate.pair.present});
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules) {
+  Analysis a;
+  KV_ASSIGN_OR_RETURN(onnx::ModelProto flat, InlineFunctions(*model.proto));
+  RaisedOpset raised = RaiseOpset(flat);
+  a.not_raised = raised.refusal;
+  KV_ASSIGN_OR_RETURN(
+      Graph graph,
+      Graph::Build(std::make_shared<const onnx::ModelProto>(std::move(raised.model))));
+  a.graph = std::make_shared<const Graph>(std::move(graph));
+  a.forms = std::make_unique<sym::Forms>(*a.graph);
+  if (a.not_raised) {
+    a.near_misses.push_back(*a.not_raised);
+    return a;
+  }
+  Candidates candidates = FindCandidates(*a.forms);
+  a.near_misses = std::move(candidates.near_misses);
+  for (Candidate& candidate : candidates.pairs) {
+    a.caches.emplace_back();
+    a.caches.back().candidate = std::move(candidate);
+  }
+  MatchCaches(rules, a);
+  MatchAttention(rules, a);
+  AssignLayers(a);
+  JudgeReaders(a);
+  return a;
+}
+
+std::string DescribeMask(Analysis& analysis, const AttentionSite& site) {
+  sym::Pool& pool = analysis.forms->pool();
+  const Visibility v = ReadVisibility(*analysis.forms, site,
+                                      analysis.updates[site.key_cache].past_length);
+  std::vector<std::string> words;
+  if (v.causal) words.push_back("causal");
+  bool padding = false, explicit_mask = false;
+  for (Expr part : sym::ConjunctsOf(v.rest)) {
+    const auto sources = sym::SourcesOf(part);
+    if (!sources.empty()) {
+      const bool plain = std::all_of(sources.begin(), sources.end(), [&](ValueId s) {
+        return analysis.graph->type(s).shape && analysis.graph->type(s).shape->size() == 2;
+      });
+      (plain ? padding : explicit_mask) = true;
+      continue;
+    }
+    // W - 1 tokens back at most: P + s - t <= W - 1.
+    const auto distance =
+        part->kind() == Kind::kLe
+            ? sym::LinearIn(pool, pool.Sub(part->args()[0], pool.Sub(pool.Index(2), pool.Index(3))),
+                            analysis.updates[site.key_cache].past_length)
+            : std::nullopt;
+    if (distance && distance->coefficient == 1 && distance->rest->kind() == Kind::kInteger) {
+      words.push_back(fmt::format("sliding({})", 1 - distance->rest->value()));
+    } else if (part == pool.Le(pool.Index(3), pool.Index(2), {})) {
+      words.push_back("top-left");
+    } else {
+      explicit_mask = true;
+    }
+  }
+  if (padding) words.push_back("padding");
+  if (explicit_mask) words.push_back("explicit");
+  if (words.empty()) return "none";
+  return fmt::format("{}", fmt::join(words, "+"));
+}
+
+Inspection Report(Analysis& a) {
+  Inspection report;
+  report.nodes = a.graph->num_nodes();
+  for (const AnalysedCache& cache : a.caches) {
+    const CachePair& pair = cache.candidate.pair;
+    CacheReport r;
+    r.id = fmt::format("{}.{}", cache.layer, cache.role);
+    r.layer = cache.layer;
+    r.role = cache.role;
+    r.input = a.graph->name(pair.past);
+    r.output = a.graph->name(pair.present);
+    r.kind = cache.candidate.kind;
+    r.axis = cache.candidate.axis;
+    r.growing = cache.candidate.growing;
+    r.dtype = ElementTypeName(a.graph->type(pair.past).elem_type);
+    r.reason = cache.reason;
+    if (cache.update) {
+      r.kind = cache.update->kind;
+      r.axis = cache.update->axis;
+      r.layout = cache.update->layout;
+      r.growing = cache.update->growing;
+      r.write_start = sym::ToString(cache.update->past_length, a.graph.get());
+      if (cache.update->update != kNoValue) r.update = a.graph->name(cache.update->update);
+    } else {
+      const sym::Form& form = a.forms->Of(pair.past);
+      if (form.known_rank && form.shape.size() == 4) r.layout = "BNSD";
+      if (!r.growing && form.known_rank && form.shape.size() > 2) {
+        r.axis = 2;
+        r.capacity = sym::ToString(form.shape[2], a.graph.get());
+      }
+    }
+    report.caches.push_back(std::move(r));
+  }
+  int number = 0;
+  for (const AnalysedAttention& attention : a.attention) {
+    AttentionReport r;
+    r.id = fmt::format("{}", number++);
+    r.form = a.graph->Is(attention.node, "Attention") ? "op" : "decomposed";
+    r.reason = attention.reason;
+    r.nodes = {a.graph->NodeName(attention.node)};
+    if (attention.site) {
+      const AttentionSite& site = *attention.site;
+      r.q_heads = site.q_heads;
+      r.kv_heads = site.kv_heads;
+      r.head_dim = site.head_dim;
+      r.v_head_dim = site.v_head_dim;
+      r.scale = site.scale;
+      r.softcap = site.softcap;
+      r.mask = DescribeMask(a, site);
+      r.nodes.clear();
+      for (NodeId n : site.nodes) r.nodes.push_back(a.graph->NodeName(n));
+    }
+    report.attention.push_back(std::move(r));
+  }
+  report.near_misses = a.near_misses;
+  return report;
+}
+
+}  // namespace kvlift

@@ -1,0 +1,139 @@
+#include "rewrite/convert.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.h"
+#include "fmt/format.h"
+#include "rewrite/analysis.h"
+#include "rewrite/manifest_of.h"
+#include "rewrite/plan.h"
+
+namespace kvlift {
+namespace {
+
+// The first reason why something of the model cannot be converted; nullptr if all can.
+const Finding* FirstReason(const Analysis& a) {
+  for (const AnalysedCache& cache : a.caches) {
+    if (cache.reason) return &*cache.reason;
+  }
+  for (const AnalysedAttention& attention : a.attention) {
+    if (attention.reason) return &*attention.reason;
+  }
+  return nullptr;
+}
+
+// All or nothing: what could have been converted says what held it back.
+void HoldBack(const Finding& reason, Inspection* inspection) {
+  Finding held = {"KV223", fmt::format("held back: all or nothing, and {}: {}", reason.code,
+                                       reason.text),
+                  reason.nodes, reason.values};
+  for (CacheReport& cache : inspection->caches) {
+    if (!cache.reason) cache.reason = held;
+  }
+  for (AttentionReport& attention : inspection->attention) {
+    if (!attention.reason) attention.reason = held;
+  }
+}
+
+int64_t DeclaredOpset(const onnx::ModelProto& model) {
+  for (const auto& import : model.opset_import()) {
+    if (import.domain().empty() || import.domain() == "ai.onnx") return import.version();
+  }
+  return 0;
+}
+
+Inspection ReportFor(const Model& model, Analysis& a) {
+  Inspection inspection = Report(a);
+  inspection.nodes = model.proto->graph().node_size();
+  inspection.opset = DeclaredOpset(*model.proto);
+  return inspection;
+}
+
+}  // namespace
+
+absl::StatusOr<Inspection> Inspect(const Model& model, RuleTable rules) {
+  KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules));
+  Inspection inspection = ReportFor(model, a);
+  // A plan tells what the rules cannot see: other readers, positions that cannot be derived.
+  if (!a.updates.empty() && FirstReason(a) == nullptr) {
+    KV_ASSIGN_OR_RETURN(ConversionPlan plan, MakePlan(a, {}));
+    if (plan.refusal) {
+      for (CacheReport& cache : inspection.caches) cache.reason = plan.refusal;
+      for (AttentionReport& attention : inspection.attention) attention.reason = plan.refusal;
+    }
+  }
+  return inspection;
+}
+
+absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& options,
+                                   RuleTable rules) {
+  KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules));
+  Conversion result;
+  result.inspection = ReportFor(model, a);
+  if (a.caches.empty()) {
+    result.status = ConvertStatus::kNothing;
+    return result;
+  }
+  result.status = ConvertStatus::kRefused;
+  if (const Finding* reason = FirstReason(a); reason != nullptr) {
+    HoldBack(Finding(*reason), &result.inspection);
+    return result;
+  }
+  KV_ASSIGN_OR_RETURN(ConversionPlan plan, MakePlan(a, options));
+  if (plan.refusal) {
+    for (CacheReport& cache : result.inspection.caches) cache.reason = plan.refusal;
+    for (AttentionReport& attention : result.inspection.attention) {
+      attention.reason = plan.refusal;
+    }
+    return result;
+  }
+  KV_ASSIGN_OR_RETURN(result.model, Apply(*a.graph, plan.patch));
+  result.manifest = std::move(plan.manifest);
+  result.manifest.source_sha256 = model.sha256;
+  if (options.target == Target::kGenai) result.genai = GenaiFragment(a, result.manifest);
+  result.status = ConvertStatus::kConverted;
+  for (CacheReport& cache : result.inspection.caches) cache.converted = true;
+  for (AttentionReport& attention : result.inspection.attention) attention.converted = true;
+  return result;
+}
+
+absl::StatusOr<std::vector<std::string>> ExplainNode(const Model& model, const std::string& node,
+                                                     RuleTable rules) {
+  KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules));
+  NodeId found = kNoNode;
+  for (NodeId n = 0; n < a.graph->num_nodes(); ++n) {
+    if (a.graph->NodeName(n) == node) found = n;
+  }
+  if (found == kNoNode) {
+    return absl::NotFoundError(fmt::format("the model has no node named {}", node));
+  }
+  std::vector<std::string> lines;
+  for (ValueId v : a.graph->outputs(found)) {
+    if (v == kNoValue) continue;
+    const sym::Form& form = a.forms->Of(v);
+    lines.push_back(fmt::format("{} = {}", a.graph->name(v),
+                                form.known_rank ? sym::ToString(form.element, a.graph.get())
+                                                : "(unknown)"));
+  }
+  for (const AnalysedCache& cache : a.caches) {
+    if (a.graph->producer(cache.candidate.pair.present) != found) continue;
+    lines.push_back(cache.reason ? fmt::format("cache {}: {} {}",
+                                               a.graph->name(cache.candidate.pair.past),
+                                               cache.reason->code, cache.reason->text)
+                                 : fmt::format("cache {}: matches",
+                                               a.graph->name(cache.candidate.pair.past)));
+  }
+  for (const Rule* rule : rules) {
+    if (rule->attention == nullptr) continue;
+    const auto result = rule->attention(*a.forms, found, a.updates);
+    lines.push_back(fmt::format("{}: {}", rule->name,
+                                result.match     ? "matches"
+                                : result.refusal ? result.refusal->code + " " +
+                                                       result.refusal->text
+                                                 : "not this rule's business"));
+  }
+  return lines;
+}
+
+}  // namespace kvlift

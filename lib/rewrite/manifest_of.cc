@@ -1,0 +1,188 @@
+#include "rewrite/manifest_of.h"
+
+#include <algorithm>
+
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+
+namespace kvlift {
+namespace {
+
+std::string_view TargetName(Target target) {
+  switch (target) {
+    case Target::kOrt: return "ort";
+    case Target::kGenai: return "genai";
+    default: return "spec";
+  }
+}
+
+std::vector<const AnalysedCache*> InLayerOrder(const Analysis& a) {
+  std::vector<const AnalysedCache*> order;
+  for (const AnalysedCache& cache : a.caches) {
+    if (cache.update_index >= 0) order.push_back(&cache);
+  }
+  std::stable_sort(order.begin(), order.end(), [](const auto* x, const auto* y) {
+    return std::pair(x->layer, x->role) < std::pair(y->layer, y->role);
+  });
+  return order;
+}
+
+std::string IdOf(const AnalysedCache& cache) {
+  return fmt::format("{}.{}", cache.layer, cache.role);
+}
+
+const AnalysedCache* CacheNamed(const Analysis& a, ValueId v) {
+  for (const AnalysedCache& cache : a.caches) {
+    if (cache.candidate.pair.past == v || cache.candidate.pair.present == v) return &cache;
+  }
+  return nullptr;
+}
+
+ManifestCache DescribeCache(const Analysis& a, const AnalysedCache& cache) {
+  const CacheUpdate& update = a.updates[cache.update_index];
+  ManifestCache m;
+  m.id = IdOf(cache);
+  m.layer = cache.layer;
+  m.role = cache.role;
+  m.input = a.graph->name(update.pair.past);
+  m.output = a.graph->name(update.pair.present);
+  m.dtype = ElementTypeName(a.graph->type(update.pair.past).elem_type);
+  m.layout = update.layout;
+  m.axis = update.axis;
+  m.alias = "safe";
+  m.source = {m.input, m.output, update.kind, update.layout, update.axis, update.growing, {}};
+  return m;
+}
+
+void AddInputs(const Analysis& a, const ConvertOptions& options, const ManifestFacts& facts,
+               Manifest* m) {
+  for (ValueId v : a.graph->graph_inputs()) {
+    ManifestInput input;
+    input.name = a.graph->name(v);
+    const auto wide = facts.wide_inputs.find(input.name);
+    if (const AnalysedCache* cache = CacheNamed(a, v); cache != nullptr) {
+      input.as = "cache";
+      input.id = IdOf(*cache);
+    } else if (wide != facts.wide_inputs.end() && !facts.write_indices.empty()) {
+      input.as = "pad_to_capacity";
+      input.axis = wide->second;
+      input.fill = 0;
+    } else {
+      input.as = "same";
+    }
+    m->inputs.push_back(std::move(input));
+  }
+  if (!facts.write_indices.empty()) {
+    ManifestInput control;
+    control.name = facts.write_indices;
+    control.as = "control";
+    control.value = "P";
+    control.dtype = "int64";
+    control.shape = {"B"};
+    m->inputs.push_back(std::move(control));
+  }
+  (void)options;
+}
+
+void AddPreconditions(Analysis& a, const ManifestFacts& facts, Manifest* m) {
+  const std::string start =
+      facts.write_indices.empty() ? "the past's length" : facts.write_indices;
+  m->preconditions.push_back(
+      {"KV301", fmt::format("0 <= {0} and {0} + new tokens <= capacity, for each sequence", start),
+       "guarded"});
+  m->preconditions.push_back(
+      {"KV302", "unused cache slots hold finite numbers: fill new caches with zeros", "assumed"});
+  bool finite = false, unguarded = false;
+  for (const AnalysedAttention& attention : a.attention) {
+    if (!attention.site) continue;
+    finite = finite || (attention.site->finite_minimum && !attention.site->nan_guard);
+    unguarded = unguarded || (!attention.site->finite_minimum && !attention.site->nan_guard);
+  }
+  if (!facts.wide_inputs.empty() && (finite || unguarded)) {
+    m->preconditions.push_back(
+        {"KV303",
+         "queries that see no key at all (pads in front of a sequence) get 0 where the source gave "
+         "an average or NaN; rows of real tokens are equal",
+         "assumed"});
+  }
+  if (a.updates.size() > 1) {
+    m->preconditions.push_back(
+        {"KV304", "all caches of a step hold the same number of tokens", "assumed"});
+  }
+  if (!facts.keeps_padding && !facts.wide_inputs.empty()) {
+    m->preconditions.push_back({"KV305", "the padding mask is all ones", "assumed"});
+  }
+  if (facts.uniform) {
+    m->preconditions.push_back(
+        {"KV306", "all sequences of a batch hold the same number of tokens", "assumed"});
+  }
+}
+
+}  // namespace
+
+Manifest MakeManifest(Analysis& a, const ConvertOptions& options, const ManifestFacts& facts) {
+  Manifest m;
+  m.target = TargetName(options.target);
+  m.capacity_dim = "max_sequence_length";
+  m.capacity_value = options.max_seq_len;
+  m.mode = "linear";
+  m.read = facts.prefix ? "prefix" : "full";
+  m.uniform = facts.uniform;
+  if (facts.uniform && facts.write_indices.empty()) {
+    m.uniform_reason = "the past's length is derived from the width of an input";
+  }
+  for (const AnalysedCache* cache : InLayerOrder(a)) m.caches.push_back(DescribeCache(a, *cache));
+  AddInputs(a, options, facts, &m);
+  for (ValueId v : a.graph->graph_outputs()) {
+    ManifestOutput output;
+    output.name = a.graph->name(v);
+    if (const AnalysedCache* cache = CacheNamed(a, v); cache != nullptr) {
+      output.as = "cache";
+      output.id = IdOf(*cache);
+    } else {
+      output.as = "same";
+    }
+    m.outputs.push_back(std::move(output));
+  }
+  AddPreconditions(a, facts, &m);
+  return m;
+}
+
+std::string GenaiFragment(const Analysis& a, const Manifest& manifest) {
+  nlohmann::ordered_json json;
+  json["search"]["past_present_share_buffer"] = true;
+  if (manifest.capacity_value) json["search"]["max_length"] = *manifest.capacity_value;
+  auto& decoder = json["model"]["decoder"];
+  for (const AnalysedAttention& attention : a.attention) {
+    if (!attention.site) continue;
+    decoder["head_size"] = attention.site->head_dim;
+    decoder["num_attention_heads"] = attention.site->q_heads;
+    decoder["num_key_value_heads"] = attention.site->kv_heads;
+    break;
+  }
+  int layers = 0;
+  for (const ManifestCache& cache : manifest.caches) {
+    layers = std::max(layers, static_cast<int>(cache.layer) + 1);
+  }
+  decoder["num_hidden_layers"] = layers;
+  for (const ManifestInput& input : manifest.inputs) {
+    if (input.as != "cache") decoder["inputs"][input.name] = input.name;
+  }
+  for (const ManifestCache& cache : manifest.caches) {
+    if (cache.layer != 0) continue;
+    const bool key = cache.role == "key";
+    const auto pattern = [](std::string name) {
+      const size_t at = name.find('0');
+      if (at != std::string::npos) name.replace(at, 1, "%d");
+      return name;
+    };
+    decoder["inputs"][key ? "past_key_names" : "past_value_names"] = pattern(cache.input);
+    decoder["outputs"][key ? "present_key_names" : "present_value_names"] = pattern(cache.output);
+  }
+  for (const ManifestOutput& output : manifest.outputs) {
+    if (output.as != "cache") decoder["outputs"][output.name] = output.name;
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace kvlift

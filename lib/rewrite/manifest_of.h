@@ -1,0 +1,27 @@
+// The manifest of a planned conversion.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "contract/manifest.h"
+#include "rewrite/analysis.h"
+
+namespace kvlift {
+
+struct ManifestFacts {
+  std::string write_indices;               // empty: derived in the graph
+  bool uniform = false;
+  bool prefix = true;
+  bool keeps_padding = true;
+  std::map<std::string, int> wide_inputs;  // mask inputs and the axis that is as long as the keys
+};
+
+// Without source_sha256.
+Manifest MakeManifest(Analysis& analysis, const ConvertOptions& options,
+                      const ManifestFacts& facts);
+
+// What belongs into genai_config.json for a drop-in conversion, as JSON text.
+std::string GenaiFragment(const Analysis& analysis, const Manifest& manifest);
+
+}  // namespace kvlift

@@ -1,0 +1,118 @@
+// An Attention operator (opset 23 or later) whose keys and values are caches that the graph has put
+// together in front of it:
+//
+//   Attention(q, repeat_kv(present_key), repeat_kv(present_value), mask)
+//
+// Correct: the same operator with the caches themselves, nonpad_kv_seqlen and what its mask said.
+// is_causal without past and nonpad_kv_seqlen is aligned top-left: query s sees keys t <= s. That is
+// kept as it is, by an explicit mask; it is not the bottom-right rule of nonpad_kv_seqlen.
+// Source: ONNX Attention-23, -24; torch.onnx exports at opset 23.
+#include <cmath>
+
+#include "fmt/format.h"
+#include "rewrite/match.h"
+#include "rewrite/rule.h"
+#include "rewrite/score.h"
+
+namespace kvlift::rewrites {
+namespace {
+
+using sym::Expr;
+using sym::Kind;
+using Result = Recognised<AttentionSite>;
+
+ValueId Input(const Graph& graph, NodeId node, size_t k) {
+  return k < graph.inputs(node).size() ? graph.inputs(node)[k] : kNoValue;
+}
+
+// keep(b, h, s, t) of the mask operand and is_causal; null if the mask is a bias.
+Expr ReadMask(sym::Forms& forms, NodeId node, const sym::Facts& facts, AttentionSite* site) {
+  const Graph& graph = forms.graph();
+  sym::Pool& pool = forms.pool();
+  Expr keep = pool.True();
+  if (const ValueId mask = Input(graph, node, 3); mask != kNoValue) {
+    const Expr element = BroadcastOperand(forms, mask, Indices(pool, 4), facts);
+    if (element == nullptr) return nullptr;
+    if (forms.ElementType(mask) == onnx::TensorProto::BOOL) {
+      keep = element;
+    } else {
+      const auto read = ReadAdditiveMask(pool, element);
+      if (!read) return nullptr;
+      keep = read->keep;
+      site->finite_minimum = read->finite_minimum;
+    }
+  }
+  if (IntAttribute(graph.node(node), "is_causal", 0) != 0) {
+    keep = pool.And(keep, pool.Le(pool.Index(3), pool.Index(2), facts));
+  }
+  return keep;
+}
+
+Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> caches) {
+  const Graph& graph = forms.graph();
+  if (!graph.Is(node, "Attention")) return Result::NotThis();
+  sym::Pool& pool = forms.pool();
+  const auto refuse = [&](std::string_view code, std::string text) {
+    return Result::Refuse(MakeFinding(code, std::move(text), graph, {node}));
+  };
+  const ValueId query = Input(graph, node, 0), key = Input(graph, node, 1),
+                value = Input(graph, node, 2);
+  if (value == kNoValue) return Result::NotThis();
+  const sym::Form q = forms.Of(query), k = forms.Of(key), v = forms.Of(value);
+  if (!q.known_rank || !k.known_rank || !v.known_rank) return Result::NotThis();
+  if (!ReadsCache(caches, k.element) && !ReadsCache(caches, v.element)) return Result::NotThis();
+  if (Input(graph, node, 4) != kNoValue || Input(graph, node, 6) != kNoValue) {
+    return refuse("KV210", "needs no past and no nonpad_kv_seqlen of its own");
+  }
+  if (q.shape.size() != 4 || k.shape.size() != 4 || v.shape.size() != 4) {
+    return refuse("KV210", fmt::format("needs inputs of rank 4, found rank {}", q.shape.size()));
+  }
+  for (const sym::Form* form : {&q, &k, &v}) {
+    if (form->shape[1]->kind() != Kind::kInteger || form->shape[3]->kind() != Kind::kInteger) {
+      return refuse("KV210", "needs constant head counts and sizes");
+    }
+  }
+  for (size_t o = 1; o < graph.outputs(node).size(); ++o) {
+    const ValueId output = graph.outputs(node)[o];
+    if (output != kNoValue && !graph.uses(output).empty()) {
+      return refuse("KV210", "needs an Attention of which only the first output is used");
+    }
+  }
+  AttentionSite site;
+  site.form = "op";
+  site.node = node;
+  site.nodes = {node};
+  site.query = query;
+  site.q_heads = q.shape[1]->value();
+  site.head_dim = q.shape[3]->value();
+  site.v_head_dim = v.shape[3]->value();
+  site.scale = FloatAttribute(graph.node(node), "scale",
+                              static_cast<float>(1.0 / std::sqrt(double(site.head_dim))));
+  site.softcap = FloatAttribute(graph.node(node), "softcap", 0.0f);
+  sym::Facts facts{{q.shape[0], k.shape[1], q.shape[2], k.shape[2], k.shape[3]}};
+  const Expr b = pool.Index(0), h = pool.Index(1), t = pool.Index(3), d = pool.Index(4);
+  const int64_t heads = k.shape[1]->value();
+  site.key_cache = FindCache(forms, caches, forms.At(key, {b, h, t, d}, facts), heads, facts);
+  facts.extents[4] = v.shape[3];
+  site.value_cache = FindCache(forms, caches, forms.At(value, {b, h, t, d}, facts), heads, facts);
+  if (site.key_cache < 0 || site.value_cache < 0) {
+    return refuse("KV213", "needs keys and values that are caches as they stand");
+  }
+  site.kv_heads = *StaticExtent(forms, caches[site.key_cache], 'N');
+  facts.extents[1] = q.shape[1];
+  site.keep = ReadMask(forms, node, facts, &site);
+  if (site.keep == nullptr) {
+    return refuse("KV211", "needs a mask of 0 and -inf, found a bias that is added to the scores");
+  }
+  return Result::Match(std::move(site));
+}
+
+}  // namespace
+
+const Rule& attention_op() {
+  static const Rule rule = {"attention_op", "an Attention operator that reads appended caches",
+                            nullptr, &Match};
+  return rule;
+}
+
+}  // namespace kvlift::rewrites
