@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
+#include "fmt/format.h"
+#include "ir/tensor_data.h"
 #include "sym/forms_engine.h"
 
 namespace kvlift::sym {
@@ -14,6 +13,20 @@ namespace {
 
 bool IsPlainName(std::string_view text) {
   return !text.empty() && text.find_first_of("+-*/%() ,") == std::string_view::npos;
+}
+
+// The texts between plus signs, without spaces around them.
+std::vector<std::string> Summands(const std::string& text) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find('+', begin), text.size());
+    std::string part = text.substr(begin, end - begin);
+    const size_t first = part.find_first_not_of(' ');
+    const size_t last = part.find_last_not_of(' ');
+    parts.push_back(first == std::string::npos ? "" : part.substr(first, last - first + 1));
+    begin = end + 1;
+  }
+  return parts;
 }
 
 // The elements form one expression of i0.
@@ -54,7 +67,7 @@ void Engine::DeclareDims() {
 }
 
 Expr Engine::OwnDim(ValueId v, int axis) {
-  std::string name = absl::StrCat(graph_.name(v), ".", axis);
+  std::string name = fmt::format("{}.{}", graph_.name(v), axis);
   while (plain_dims_.contains(name)) name += "'";
   return pool_.Dim(name);
 }
@@ -64,8 +77,7 @@ Expr Engine::DeclaredDim(ValueId v, int axis, const Dim& dim) {
   if (IsPlainName(dim.param)) return pool_.Dim(dim.param);
   if (dim.param.find('+') == std::string::npos) return OwnDim(v, axis);
   Expr sum = pool_.Integer(0);
-  for (std::string_view part : absl::StrSplit(dim.param, '+')) {
-    part = absl::StripAsciiWhitespace(part);
+  for (const std::string& part : Summands(dim.param)) {
     if (!plain_dims_.contains(part)) return OwnDim(v, axis);
     sum = pool_.Add(sum, pool_.Dim(part));
   }
@@ -300,7 +312,7 @@ void Engine::Assume(NodeId node, Expr predicate, std::string_view why) {
   if (predicate->is_integer(1)) return;
   if (!assumed_.insert({node, predicate}).second) return;
   std::string text =
-      absl::StrCat(ToString(predicate, &graph_), " (", why, ", ", graph_.NodeName(node), ")");
+      fmt::format("{} ({}, {})", ToString(predicate, &graph_), why, graph_.NodeName(node));
   assumptions_.push_back({node, std::move(text), predicate});
 }
 

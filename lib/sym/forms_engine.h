@@ -148,7 +148,7 @@ class OpContext {
 
 using OpFn = void (*)(OpContext&);
 // nullptr if the operator is not known.
-OpFn FindOp(std::string_view domain, std::string_view op_type);
+OpFn FindOp(const std::string& domain, const std::string& op_type);
 
 // The element type of an output, from the types of the inputs; 0 if unknown.
 int32_t OutputType(const Engine& engine, NodeId node, int output);
@@ -169,14 +169,16 @@ bool NonNegative(Pool& pool, Expr e, const Facts& facts);
 Expr ConstantPattern(Engine& engine, const onnx::TensorProto& tensor);
 
 // Operators, by family (ops_FAMILY.cc).
-#define KVLIFT_SYM_OPS(X)                                                                         \
-  X(Identity) X(Shape) X(Size) X(Reshape) X(Flatten) X(Squeeze) X(Unsqueeze) X(Expand) X(Tile)    \
-  X(ConstantOfShape) X(Range) X(Concat) X(Split) X(Slice) X(Transpose) X(Gather) X(GatherND)      \
-  X(GatherElements) X(Pad) X(Trilu) X(CumSum) X(OneHot) X(EyeLike) X(ScatterND)                   \
-  X(ScatterElements) X(TensorScatter) X(Arithmetic) X(Compare) X(Logic) X(Not) X(Where) X(Cast)   \
-  X(Clip) X(MinMax) X(Negate) X(Variadic) X(SameShape) X(SameShapeAll) X(Binary) X(MatMul)        \
-  X(Gemm) X(Reduce) X(ArgReduce) X(TopK) X(Einsum) X(Conv) X(AttentionOp) X(NonZero)              \
-  X(LayerNorm) X(Dropout) X(MatMulNBits) X(Random)
+#define KVLIFT_SYM_OPS(X)                                                                        \
+  X(Identity)                                                                                    \
+  X(Shape) X(Size) X(Reshape) X(Flatten) X(Squeeze) X(Unsqueeze) X(Expand) X(Tile)               \
+      X(ConstantOfShape) X(Range) X(Concat) X(Split) X(Slice) X(Transpose) X(Gather) X(GatherND) \
+          X(GatherElements) X(Pad) X(Trilu) X(CumSum) X(OneHot) X(EyeLike) X(ScatterND)          \
+              X(ScatterElements) X(TensorScatter) X(Arithmetic) X(Compare) X(Logic) X(Not)       \
+                  X(Where) X(Cast) X(Clip) X(MinMax) X(Negate) X(Variadic) X(SameShape)          \
+                      X(SameShapeAll) X(Binary) X(MatMul) X(Gemm) X(Reduce) X(ArgReduce) X(TopK) \
+                          X(Einsum) X(Conv) X(AttentionOp) X(NonZero) X(LayerNorm) X(Dropout)    \
+                              X(MatMulNBits) X(Random)
 #define KVLIFT_SYM_DECLARE(name) void Op##name(OpContext& c);
 KVLIFT_SYM_OPS(KVLIFT_SYM_DECLARE)
 #undef KVLIFT_SYM_DECLARE

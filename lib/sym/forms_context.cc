@@ -1,0 +1,111 @@
+// What operators' functions ask of their node: inputs, broadcasting, assumptions.
+#include <algorithm>
+
+#include "sym/forms_engine.h"
+
+namespace kvlift::sym::internal {
+namespace {
+
+// Of two dims that are equal at run time: constants first, then what is built from declared dims,
+// own symbols of inputs and data last.
+int Preference(const Pool&, Expr e) {
+  if (e->kind() == Kind::kInteger) return 100;
+  if (!SourcesOf(e).empty()) return 0;
+  int score = e->kind() == Kind::kSum ? 30 : e->kind() == Kind::kDim ? 20 : 10;
+  for (const std::string& dim : DimsOf(e)) {
+    if (dim.find('.') != std::string::npos) score -= 12;
+  }
+  return score;
+}
+
+}  // namespace
+
+bool OpContext::Known(int n) {
+  for (int k = 0; k < n; ++k) {
+    if (!has(k) || !in(k).form.known_rank) return false;
+  }
+  return true;
+}
+
+std::optional<std::vector<Expr>> OpContext::Elements(int input) {
+  if (!has(input)) return std::nullopt;
+  return engine_.Elements(in(input));
+}
+
+std::optional<std::vector<int64_t>> OpContext::ConstantInts(int input) {
+  const auto elements = Elements(input);
+  if (!elements) return std::nullopt;
+  std::vector<int64_t> result;
+  for (Expr e : *elements) {
+    if (e->kind() != Kind::kInteger) return std::nullopt;
+    result.push_back(e->value());
+  }
+  return result;
+}
+
+void OpContext::Set(int output, Shape shape, const ElementFn& fn) {
+  engine_.Set(this->output(output), std::move(shape), fn);
+}
+
+void OpContext::SetElements(int output, bool scalar, std::vector<Expr> elements) {
+  engine_.SetElements(this->output(output), scalar, std::move(elements));
+}
+
+void OpContext::SetOpaque(int output, Shape shape) {
+  engine_.SetOpaque(this->output(output), std::move(shape));
+}
+
+void OpContext::Copy(int output, int input) {
+  if (!has(input) || !in(input).form.known_rank) return;
+  const Value& value = in(input);
+  if (value.elements) return SetElements(output, false, *value.elements);
+  Set(output, value.form.shape,
+      [&](Indices ix, const Facts& facts) { return engine_.At(value, ix, facts); });
+}
+
+void OpContext::AssumeNonNegative(Expr e, const Facts& facts, std::string_view why) {
+  if (NonNegative(pool(), e, facts)) return;
+  Assume(pool().Le(pool().Integer(0), e, facts), why);
+}
+
+Expr OpContext::Unify(Expr a, Expr b, std::string_view why) {
+  if (a == b) return a;
+  const Expr equal = pool().Eq(a, b, Facts{});
+  if (!equal->is_integer(1)) Assume(equal, why);
+  const int pa = Preference(pool(), a), pb = Preference(pool(), b);
+  if (pa != pb) return pa > pb ? a : b;
+  return a->id() < b->id() ? a : b;
+}
+
+std::optional<Shape> OpContext::Broadcast(absl::Span<const Shape* const> shapes) {
+  size_t rank = 0;
+  for (const Shape* shape : shapes) rank = std::max(rank, shape->size());
+  Shape result(rank, pool().Integer(1));
+  for (size_t axis = 0; axis < rank; ++axis) {
+    for (const Shape* shape : shapes) {
+      if (axis + shape->size() < rank) continue;
+      const Expr dim = (*shape)[axis + shape->size() - rank];
+      if (dim->is_integer(1)) continue;
+      if (result[axis]->is_integer(1)) {
+        result[axis] = dim;
+        continue;
+      }
+      const bool constants =
+          dim->kind() == Kind::kInteger && result[axis]->kind() == Kind::kInteger;
+      if (constants && dim != result[axis]) return std::nullopt;
+      result[axis] = Unify(result[axis], dim, "broadcast");
+    }
+  }
+  return result;
+}
+
+Expr OpContext::AtBroadcast(const Value& value, Indices indices, const Facts& facts) {
+  const int offset = static_cast<int>(indices.size()) - value.rank();
+  std::vector<Expr> own;
+  for (int k = 0; k < value.rank(); ++k) {
+    own.push_back(value.dim(k)->is_integer(1) ? pool().Integer(0) : indices[offset + k]);
+  }
+  return engine_.At(value, own, facts);
+}
+
+}  // namespace kvlift::sym::internal

@@ -1,0 +1,198 @@
+// Conditions, selects and numbers: how leaves of elements are combined.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "sym/forms_engine.h"
+
+namespace kvlift::sym::internal {
+namespace {
+
+constexpr int64_t kMaxLeaves = 256;
+
+bool IsSelect(Expr e) { return e->kind() == Kind::kSelect; }
+
+int64_t CountLeaves(Expr e) {
+  if (!IsSelect(e)) return 1;
+  return std::min(kMaxLeaves + 1, CountLeaves(e->args()[1]) + CountLeaves(e->args()[2]));
+}
+
+// Nearest value with `bits` significant bits, exponents from `min_exponent`, ties to even.
+double RoundBits(double x, int bits, int min_exponent, double max) {
+  if (x == 0 || !std::isfinite(x)) return x;
+  int exponent;
+  std::frexp(x, &exponent);
+  const int unit = std::max(exponent, min_exponent) - bits;
+  const double rounded = std::ldexp(std::nearbyint(std::ldexp(x, -unit)), unit);
+  if (std::abs(rounded) > max) {
+    return std::copysign(std::numeric_limits<double>::infinity(), x);
+  }
+  return rounded;
+}
+
+}  // namespace
+
+Expr Engine::AsPredicate(Expr e) {
+  if (e->is_predicate()) return e;
+  if (e->kind() == Kind::kFloat) return pool_.True();  // NaN and the infinities are true too
+  if (IsSelect(e)) {
+    return Select(e->args()[0], AsPredicate(e->args()[1]), AsPredicate(e->args()[2]));
+  }
+  return pool_.Not(pool_.Eq(e, pool_.Integer(0), Facts{}));
+}
+
+Expr Engine::Select(Expr condition, Expr then, Expr otherwise) {
+  const Expr c = AsPredicate(condition);
+  if (c->is_integer(1) || then == otherwise) return then;
+  if (c->is_integer(0)) return otherwise;
+  const Expr not_c = pool_.Not(c);
+  if (then->is_predicate() && otherwise->is_predicate()) {
+    if (then->is_integer(1)) return pool_.Or(c, otherwise);
+    if (otherwise->is_integer(1)) return pool_.Or(not_c, then);
+    return pool_.Or(pool_.And(c, then), pool_.And(not_c, otherwise));
+  }
+  if (IsSelect(then)) {
+    const auto q = then->args();
+    if (q[2] == otherwise) return Select(pool_.And(c, q[0]), q[1], otherwise);
+    if (q[1] == otherwise) return Select(pool_.And(c, pool_.Not(q[0])), q[2], otherwise);
+  }
+  if (IsSelect(otherwise)) {
+    const auto q = otherwise->args();
+    if (q[1] == then) return Select(pool_.Or(c, q[0]), then, q[2]);
+    if (q[2] == then) return Select(pool_.And(not_c, q[0]), q[1], then);
+  }
+  return pool_.Select(c, then, otherwise);
+}
+
+Expr Engine::Lift(std::vector<Expr> xs, const std::function<Expr(absl::Span<const Expr>)>& fn) {
+  int64_t leaves = 1;
+  for (Expr x : xs) leaves = std::min(kMaxLeaves + 1, leaves * CountLeaves(x));
+  if (leaves > kMaxLeaves) return nullptr;
+  for (size_t k = 0; k < xs.size(); ++k) {
+    if (!IsSelect(xs[k])) continue;
+    const Expr condition = xs[k]->args()[0];
+    std::vector<Expr> yes = xs, no = xs;
+    for (size_t j = k; j < xs.size(); ++j) {
+      if (!IsSelect(xs[j]) || xs[j]->args()[0] != condition) continue;
+      yes[j] = xs[j]->args()[1];
+      no[j] = xs[j]->args()[2];
+    }
+    const Expr a = Lift(std::move(yes), fn);
+    const Expr b = a == nullptr ? nullptr : Lift(std::move(no), fn);
+    return b == nullptr ? nullptr : Select(condition, a, b);
+  }
+  return fn(xs);
+}
+
+bool Engine::IsIntegral(Expr e) {
+  switch (e->kind()) {
+    case Kind::kFloat:
+      return false;
+    case Kind::kLoad: {
+      const int32_t type = TypeOf(e->source());
+      return IsIntegerType(type) || type == onnx::TensorProto::BOOL;
+    }
+    case Kind::kSelect:
+      return IsIntegral(e->args()[1]) && IsIntegral(e->args()[2]);
+    case Kind::kSum:
+      for (const Term& term : e->terms()) {
+        for (Expr atom : term.atoms) {
+          if (!IsIntegral(atom)) return false;
+        }
+      }
+      return true;
+    case Kind::kApply:
+      return e->function() == "trunc" || e->function() == "div";
+    default:
+      return true;
+  }
+}
+
+bool Engine::HasFloatLoad(Expr e) {
+  for (ValueId v : SourcesOf(e)) {
+    const int32_t type = TypeOf(v);
+    if (!IsIntegerType(type) && type != onnx::TensorProto::BOOL) return true;
+  }
+  return false;
+}
+
+bool Engine::HasDataDependentTableRead(Expr e) {
+  if (e->kind() == Kind::kLoad && graph_.constant(e->source()) != nullptr &&
+      IsFloatType(TypeOf(e->source()))) {
+    for (Expr arg : e->args()) {
+      for (ValueId v : SourcesOf(arg)) {
+        if (graph_.constant(v) == nullptr) return true;
+      }
+    }
+  }
+  for (Expr arg : e->args()) {
+    if (HasDataDependentTableRead(arg)) return true;
+  }
+  for (const Term& term : e->terms()) {
+    for (Expr atom : term.atoms) {
+      if (HasDataDependentTableRead(atom)) return true;
+    }
+  }
+  return false;
+}
+
+std::optional<double> Number(Expr e) {
+  if (e->kind() == Kind::kInteger) return static_cast<double>(e->value());
+  if (e->kind() == Kind::kFloat) return e->float_value();
+  return std::nullopt;
+}
+
+double RoundTo(int32_t type, double value) {
+  switch (type) {
+    case onnx::TensorProto::FLOAT:
+      return static_cast<double>(static_cast<float>(value));
+    case onnx::TensorProto::FLOAT16:
+      return RoundBits(value, 11, -13, 65504.0);
+    case onnx::TensorProto::BFLOAT16:
+      return RoundBits(static_cast<double>(static_cast<float>(value)), 8, -125,
+                       3.3895313892515355e38);
+    default:
+      return value;
+  }
+}
+
+bool NonNegative(Pool& pool, Expr e, const Facts& facts) {
+  if (e->kind() == Kind::kInteger) return e->value() >= 0;
+  if (e->kind() == Kind::kSelect) {
+    return NonNegative(pool, e->args()[1], facts) && NonNegative(pool, e->args()[2], facts);
+  }
+  return e->is_predicate() || pool.ProveNonNegative(e, facts);
+}
+
+std::optional<int> NormalAxis(int64_t axis, int rank) {
+  if (axis < -rank || axis >= rank) return std::nullopt;
+  return static_cast<int>(axis < 0 ? axis + rank : axis);
+}
+
+std::optional<std::vector<int>> NormalAxes(absl::Span<const int64_t> axes, int rank) {
+  std::vector<int> result;
+  for (int64_t axis : axes) {
+    const std::optional<int> normal = NormalAxis(axis, rank);
+    if (!normal || std::find(result.begin(), result.end(), *normal) != result.end()) {
+      return std::nullopt;
+    }
+    result.push_back(*normal);
+  }
+  return result;
+}
+
+Facts FactsOf(const Shape& shape) { return Facts{shape}; }
+
+std::vector<Expr> AllIndices(Pool& pool, int rank) {
+  std::vector<Expr> result;
+  for (int k = 0; k < rank; ++k) result.push_back(pool.Index(k));
+  return result;
+}
+
+Expr Product(Pool& pool, absl::Span<const Expr> factors) {
+  Expr result = pool.Integer(1);
+  for (Expr factor : factors) result = pool.Mul(result, factor);
+  return result;
+}
+
+}  // namespace kvlift::sym::internal

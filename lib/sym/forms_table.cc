@@ -1,0 +1,170 @@
+// Which function computes which operator.
+#include "absl/container/flat_hash_map.h"
+#include "sym/forms_engine.h"
+
+namespace kvlift::sym::internal {
+namespace {
+
+using Table = absl::flat_hash_map<std::string, OpFn>;
+
+void AddLookedThrough(Table& table) {
+  table.insert({{"Identity", OpIdentity},
+                {"Shape", OpShape},
+                {"Size", OpSize},
+                {"Reshape", OpReshape},
+                {"Flatten", OpFlatten},
+                {"Squeeze", OpSqueeze},
+                {"Unsqueeze", OpUnsqueeze},
+                {"Expand", OpExpand},
+                {"Tile", OpTile},
+                {"ConstantOfShape", OpConstantOfShape},
+                {"Range", OpRange},
+                {"Concat", OpConcat},
+                {"Split", OpSplit},
+                {"Slice", OpSlice},
+                {"Transpose", OpTranspose},
+                {"Gather", OpGather},
+                {"GatherND", OpGatherND},
+                {"GatherElements", OpGatherElements},
+                {"Pad", OpPad},
+                {"Trilu", OpTrilu},
+                {"CumSum", OpCumSum},
+                {"OneHot", OpOneHot},
+                {"EyeLike", OpEyeLike},
+                {"ScatterND", OpScatterND},
+                {"ScatterElements", OpScatterElements},
+                {"TensorScatter", OpTensorScatter},
+                {"Where", OpWhere},
+                {"Cast", OpCast},
+                {"CastLike", OpCast},
+                {"Clip", OpClip},
+                {"Min", OpMinMax},
+                {"Max", OpMinMax},
+                {"Not", OpNot},
+                {"Dropout", OpDropout}});
+  for (const char* op : {"Add", "Sub", "Mul", "Div", "Mod"}) table[op] = OpArithmetic;
+  for (const char* op : {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"}) {
+    table[op] = OpCompare;
+  }
+  for (const char* op : {"And", "Or", "Xor"}) table[op] = OpLogic;
+  for (const char* op : {"Neg", "Abs", "Sign", "Floor", "Ceil", "Round"}) {
+    table[op] = OpNegate;
+  }
+}
+
+void AddOpaque(Table& table) {
+  for (const char* op : {"Acos",
+                         "Acosh",
+                         "Asin",
+                         "Asinh",
+                         "Atan",
+                         "Atanh",
+                         "BatchNormalization",
+                         "Bernoulli",
+                         "BitwiseNot",
+                         "Celu",
+                         "Cos",
+                         "Cosh",
+                         "DequantizeLinear",
+                         "Elu",
+                         "Erf",
+                         "Exp",
+                         "Gelu",
+                         "GroupNormalization",
+                         "HardSigmoid",
+                         "HardSwish",
+                         "Hardmax",
+                         "InstanceNormalization",
+                         "IsInf",
+                         "IsNaN",
+                         "LeakyRelu",
+                         "Log",
+                         "LogSoftmax",
+                         "LpNormalization",
+                         "LRN",
+                         "MeanVarianceNormalization",
+                         "Mish",
+                         "QuantizeLinear",
+                         "RandomNormalLike",
+                         "RandomUniformLike",
+                         "Reciprocal",
+                         "Relu",
+                         "RotaryEmbedding",
+                         "Selu",
+                         "Shrink",
+                         "Sigmoid",
+                         "Sin",
+                         "Sinh",
+                         "Softmax",
+                         "Softplus",
+                         "Softsign",
+                         "Sqrt",
+                         "Swish",
+                         "Tan",
+                         "Tanh",
+                         "ThresholdedRelu"}) {
+    table[op] = OpSameShape;
+  }
+  for (const char* op : {"Pow", "PRelu", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}) {
+    table[op] = OpBinary;
+  }
+  for (const char* op : {"Sum", "Mean"}) table[op] = OpVariadic;
+  for (const char* op :
+       {"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"}) {
+    table[op] = OpLayerNorm;
+  }
+  for (const char* op :
+       {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
+        "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"}) {
+    table[op] = OpReduce;
+  }
+  for (const char* op : {"ArgMax", "ArgMin"}) table[op] = OpArgReduce;
+  for (const char* op : {"RandomNormal", "RandomUniform"}) table[op] = OpRandom;
+  table.insert({{"MatMul", OpMatMul},
+                {"MatMulInteger", OpMatMul},
+                {"Gemm", OpGemm},
+                {"TopK", OpTopK},
+                {"Einsum", OpEinsum},
+                {"Conv", OpConv},
+                {"NonZero", OpNonZero},
+                {"Attention", OpAttentionOp}});
+}
+
+// Operators of ONNX Runtime that stand between standard ones in optimised exports: shapes only.
+const Table& ContribTable() {
+  static const Table* const table = [] {
+    auto* t = new Table;
+    for (const char* op :
+         {"BiasGelu", "FastGelu", "Gelu", "GroupQueryAttention", "QuickGelu", "RotaryEmbedding",
+          "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"}) {
+      (*t)[op] = OpSameShape;
+    }
+    (*t)["SimplifiedLayerNormalization"] = OpLayerNorm;
+    (*t)["FusedMatMul"] = OpMatMul;
+    (*t)["MatMulNBits"] = OpMatMulNBits;
+    return t;
+  }();
+  return *table;
+}
+
+const Table& StandardTable() {
+  static const Table* const table = [] {
+    auto* t = new Table;
+    AddLookedThrough(*t);
+    AddOpaque(*t);
+    return t;
+  }();
+  return *table;
+}
+
+}  // namespace
+
+OpFn FindOp(const std::string& domain, const std::string& op_type) {
+  const bool standard = domain.empty() || domain == "ai.onnx";
+  if (!standard && domain != "com.microsoft") return nullptr;
+  const Table& table = standard ? StandardTable() : ContribTable();
+  const auto it = table.find(op_type);
+  return it == table.end() ? nullptr : it->second;
+}
+
+}  // namespace kvlift::sym::internal

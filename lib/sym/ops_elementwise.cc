@@ -1,0 +1,413 @@
+// Arithmetic, comparisons and logic, element by element. Integers are exact; numbers of float type
+// are combined only where they are constants, selects of constants, predicates or integers, in the
+// arithmetic of their type. Everything else is real arithmetic: opaque.
+#include <cmath>
+#include <limits>
+
+#include "sym/forms_engine.h"
+
+namespace kvlift::sym::internal {
+namespace {
+
+using Leaf = std::function<Expr(absl::Span<const Expr>, const Facts&)>;
+
+// Broadcasts the inputs and applies the leaf below their selects.
+void Elementwise(OpContext& c, int inputs, const Leaf& leaf) {
+  if (!c.Known(inputs)) return;
+  std::vector<const Shape*> shapes;
+  for (int k = 0; k < inputs; ++k) shapes.push_back(&c.in(k).form.shape);
+  auto out = c.Broadcast(shapes);
+  if (!out) return;
+  c.Set(0, *std::move(out), [&](Indices ix, const Facts& facts) -> Expr {
+    std::vector<Expr> xs;
+    for (int k = 0; k < inputs; ++k) {
+      xs.push_back(c.AtBroadcast(c.in(k), ix, facts));
+      if (xs.back() == nullptr) return nullptr;
+    }
+    return c.engine().Lift(std::move(xs),
+                           [&](absl::Span<const Expr> leaves) { return leaf(leaves, facts); });
+  });
+}
+
+bool IsWideInteger(int32_t type) {
+  return type == onnx::TensorProto::INT64 || type == onnx::TensorProto::INT32;
+}
+
+bool IsTruth(Expr e) { return e->is_predicate() && e->kind() != Kind::kInteger; }
+
+double Fold(std::string_view op, double a, double b) {
+  if (op == "Add") return a + b;
+  if (op == "Sub") return a - b;
+  if (op == "Mul") return a * b;
+  return a / b;
+}
+
+// One arithmetic operator on two leaves.
+class Arithmetic {
+ public:
+  Arithmetic(OpContext& c, std::string_view op, int32_t type, const Facts& facts)
+      : engine_(c.engine()), pool_(c.pool()), op_(op), type_(type), facts_(facts) {}
+
+  Expr operator()(Expr a, Expr b) {
+    if (const Expr e = Neutral(a, b)) return e;
+    if (IsFloatType(type_)) {
+      if (const auto x = Number(a), y = Number(b); x && y) {
+        return pool_.Float(RoundTo(type_, Fold(op_, *x, *y)));
+      }
+    }
+    if (const Expr e = Truths(a, b)) return e;
+    if (!engine_.IsIntegral(a) || !engine_.IsIntegral(b)) return nullptr;
+    if (IsFloatType(type_) && op_ == "Mul") {
+      if (const Expr e = MaskTimes(a, b)) return e;
+    }
+    return Integers(a, b);
+  }
+
+ private:
+  bool Is(std::string_view op) const { return op_ == op; }
+
+  // x + 0, x - 0, x * 1, x / 1: also for real data. A negative zero may become positive.
+  Expr Neutral(Expr a, Expr b) const {
+    const bool additive = Is("Add") || Is("Sub");
+    if (additive && b->is_integer(0)) return a;
+    if (Is("Add") && a->is_integer(0)) return b;
+    if (!additive && b->is_integer(1)) return a;
+    if (Is("Mul") && a->is_integer(1)) return b;
+    return nullptr;
+  }
+
+  // A predicate is 1 or 0: the result is told case by case. Null if it cannot be.
+  Expr Truths(Expr a, Expr b) {
+    const bool pa = IsTruth(a), pb = IsTruth(b);
+    if (Is("Mul") && pa && pb) return pool_.And(a, b);
+    const bool split_a = pa && (Number(b) || pb || (Is("Mul") && engine_.IsIntegral(b)));
+    const bool split_b = pb && (Number(a) || (Is("Mul") && engine_.IsIntegral(a)));
+    if (!split_a && !split_b) return nullptr;
+    const auto with = [&](int64_t truth) {
+      const Expr t = pool_.Integer(truth);
+      if (Is("Mul") && truth == 0 && !Number(split_a ? b : a)) return t;
+      return split_a ? (*this)(t, b) : (*this)(a, t);
+    };
+    const Expr yes = with(1), no = with(0);
+    if (yes == nullptr || no == nullptr) return nullptr;
+    return engine_.Select(split_a ? a : b, yes, no);
+  }
+
+  // number * (1 - x) for an integer x of the data, 0 or 1 in a mask: told for these two, the
+  // product otherwise.
+  Expr MaskTimes(Expr a, Expr b) {
+    if (!Number(a)) std::swap(a, b);
+    const auto c = Number(a);
+    if (!c || b->kind() != Kind::kSum) return nullptr;
+    const Expr x = pool_.Sub(pool_.Integer(1), b);
+    if (x->kind() != Kind::kLoad) return nullptr;
+    const Expr other = pool_.Apply("mul", {a, b});
+    const Expr zero = pool_.Eq(x, pool_.Integer(0), facts_);
+    const Expr one = pool_.Eq(x, pool_.Integer(1), facts_);
+    const Expr none = pool_.Float(RoundTo(type_, *c * 0.0));
+    return engine_.Select(one, none, engine_.Select(zero, a, other));
+  }
+
+  Expr Integers(Expr a, Expr b) {
+    if (a->kind() == Kind::kFloat || b->kind() == Kind::kFloat) return nullptr;
+    if (Is("Add")) return pool_.Add(a, b);
+    if (Is("Sub")) return pool_.Sub(a, b);
+    if (Is("Mul")) return pool_.Mul(a, b);
+    return IsFloatType(type_) ? nullptr : Truncating(a, b);
+  }
+
+  // Integer division rounds toward zero.
+  Expr Truncating(Expr a, Expr b) {
+    if (a->kind() == Kind::kInteger && b->kind() == Kind::kInteger) {
+      const bool defined = b->value() != 0 &&
+                           !(a->value() == std::numeric_limits<int64_t>::min() && b->value() == -1);
+      return defined ? pool_.Integer(a->value() / b->value()) : nullptr;
+    }
+    if (a == b) return pool_.Integer(1);
+    // A divisor of 0 is undefined: a dim that divides is positive.
+    if (NonNegative(pool_, a, facts_) && NonNegative(pool_, b, facts_)) {
+      return pool_.FloorDiv(a, b, facts_);
+    }
+    const Expr floor = pool_.FloorDiv(a, b, facts_);
+    if (floor->kind() != Kind::kFloorDiv && pool_.Mul(floor, b) == a) return floor;
+    return pool_.Apply("div", {a, b});
+  }
+
+  Engine& engine_;
+  Pool& pool_;
+  std::string_view op_;
+  int32_t type_;
+  const Facts& facts_;
+};
+
+enum class Order { kLess, kLessEqual, kEqual };
+
+bool Holds(Order order, double a, double b) {
+  switch (order) {
+    case Order::kLess:
+      return a < b;
+    case Order::kLessEqual:
+      return a <= b;
+    case Order::kEqual:
+      return a == b;
+  }
+  return false;
+}
+
+Expr Compare(OpContext& c, Order order, Expr a, Expr b, const Facts& facts);
+
+// An integer against a number that is none.
+Expr CompareFraction(OpContext& c, Order order, Expr a, Expr b, const Facts& facts) {
+  Pool& pool = c.pool();
+  const bool left = a->kind() == Kind::kFloat;
+  const double x = left ? a->float_value() : b->float_value();
+  if (order == Order::kEqual || std::isnan(x)) return pool.False();
+  if (std::abs(x) > 9e18) {
+    const bool holds = left ? x < 0 : x > 0;
+    return holds ? pool.True() : pool.False();
+  }
+  // No integer equals x, so < and <= are the same.
+  if (left) {
+    const Expr low = pool.Integer(static_cast<int64_t>(std::ceil(x)));
+    return pool.Le(low, b, facts);
+  }
+  return pool.Le(a, pool.Integer(static_cast<int64_t>(std::floor(x))), facts);
+}
+
+Expr Compare(OpContext& c, Order order, Expr a, Expr b, const Facts& facts) {
+  Engine& engine = c.engine();
+  Pool& pool = c.pool();
+  if (const auto x = Number(a), y = Number(b); x && y) {
+    if (a->kind() == Kind::kInteger && b->kind() == Kind::kInteger) {
+      const int64_t i = a->value(), j = b->value();
+      const bool holds = order == Order::kEqual ? i == j : order == Order::kLess ? i < j : i <= j;
+      return pool.Integer(holds);
+    }
+    return pool.Integer(Holds(order, *x, *y));
+  }
+  if (IsTruth(a) && (Number(b) || IsTruth(b))) {
+    const Expr yes = Compare(c, order, pool.Integer(1), b, facts);
+    const Expr no = Compare(c, order, pool.Integer(0), b, facts);
+    return engine.Select(a, yes, no);
+  }
+  if (IsTruth(b) && Number(a)) {
+    const Expr yes = Compare(c, order, a, pool.Integer(1), facts);
+    const Expr no = Compare(c, order, a, pool.Integer(0), facts);
+    return engine.Select(b, yes, no);
+  }
+  if (!engine.IsIntegral(a) || !engine.IsIntegral(b)) {
+    const bool fraction_a = a->kind() == Kind::kFloat && engine.IsIntegral(b);
+    const bool fraction_b = b->kind() == Kind::kFloat && engine.IsIntegral(a);
+    if (fraction_a || fraction_b) return CompareFraction(c, order, a, b, facts);
+    const bool number = a->kind() == Kind::kInteger || b->kind() == Kind::kInteger;
+    const bool load = a->kind() == Kind::kLoad || b->kind() == Kind::kLoad;
+    // Real data equal to an integer: the only comparison that needs no order of the reals.
+    if (order == Order::kEqual && number && load) return pool.Eq(a, b, facts);
+    return nullptr;
+  }
+  if (order == Order::kEqual) return pool.Eq(a, b, facts);
+  return order == Order::kLess ? pool.Lt(a, b, facts) : pool.Le(a, b, facts);
+}
+
+Expr Trunc(Expr x, Pool& pool) {
+  const auto number = Number(x);
+  if (!number) return pool.Apply("trunc", {x});
+  if (std::isnan(*number) || std::abs(*number) > 9.2e18) return nullptr;
+  return pool.Integer(static_cast<int64_t>(std::trunc(*number)));
+}
+
+// Bits of the significand: casting to more of them keeps the value.
+int Precision(int32_t type) {
+  switch (type) {
+    case onnx::TensorProto::FLOAT16:
+      return 11;
+    case onnx::TensorProto::FLOAT:
+      return 24;
+    case onnx::TensorProto::DOUBLE:
+      return 53;
+    case onnx::TensorProto::BFLOAT16:
+      return 8;
+    default:
+      return 0;
+  }
+}
+
+bool KeepsFloats(int32_t from, int32_t to) {
+  if (from == to) return true;
+  if (from == onnx::TensorProto::BFLOAT16 && to == onnx::TensorProto::FLOAT16) return false;
+  return Precision(from) > 0 && Precision(from) <= Precision(to);
+}
+
+Expr CastLeaf(OpContext& c, Expr x, int32_t from, int32_t to) {
+  Engine& engine = c.engine();
+  Pool& pool = c.pool();
+  if (to == onnx::TensorProto::BOOL) return engine.AsPredicate(x);
+  if (from == onnx::TensorProto::BOOL) x = engine.AsPredicate(x);
+  if (IsFloatType(to)) {
+    if (Precision(to) == 0) return nullptr;
+    if (const auto number = Number(x)) return pool.Float(RoundTo(to, *number));
+    if (engine.IsIntegral(x)) return x;
+    return KeepsFloats(from, to) ? x : nullptr;
+  }
+  if (!IsIntegerType(to)) return nullptr;
+  const bool integral = engine.IsIntegral(x);
+  if (!integral) x = Trunc(x, pool);
+  if (x == nullptr || IsWideInteger(to) || x->is_predicate() || from == to) return x;
+  // Narrow and unsigned types wrap around.
+  const bool small = x->kind() == Kind::kInteger && x->value() >= 0 && x->value() < 128;
+  return small ? x : nullptr;
+}
+
+}  // namespace
+
+void OpArithmetic(OpContext& c) {
+  const int32_t type = c.type(0);
+  if (!IsWideInteger(type) && !IsFloatType(type)) {
+    return Elementwise(c, 2, [](absl::Span<const Expr>, const Facts&) { return nullptr; });
+  }
+  const std::string_view op = c.op();
+  Elementwise(c, 2, [&](absl::Span<const Expr> x, const Facts& facts) -> Expr {
+    if (op != "Mod") return Arithmetic(c, op, type, facts)(x[0], x[1]);
+    const bool integers = IsWideInteger(type) && c.engine().IsIntegral(x[0]) &&
+                          c.engine().IsIntegral(x[1]) && !x[1]->is_integer(0);
+    if (!integers) return nullptr;
+    if (c.Int("fmod", 0) == 0) return c.pool().Mod(x[0], x[1], facts);
+    const bool same = NonNegative(c.pool(), x[0], facts) && NonNegative(c.pool(), x[1], facts);
+    return same ? c.pool().Mod(x[0], x[1], facts) : nullptr;
+  });
+}
+
+void OpCompare(OpContext& c) {
+  const std::string& op = c.op();
+  const bool swapped = op.substr(0, 7) == "Greater";
+  const Order order = op == "Equal"                             ? Order::kEqual
+                      : op.find("OrEqual") != std::string::npos ? Order::kLessEqual
+                                                                : Order::kLess;
+  Elementwise(c, 2, [&](absl::Span<const Expr> x, const Facts& facts) {
+    return Compare(c, order, x[swapped ? 1 : 0], x[swapped ? 0 : 1], facts);
+  });
+}
+
+void OpLogic(OpContext& c) {
+  Elementwise(c, 2, [&](absl::Span<const Expr> x, const Facts&) {
+    const Expr p = c.engine().AsPredicate(x[0]), q = c.engine().AsPredicate(x[1]);
+    if (c.op() == "And") return c.pool().And(p, q);
+    if (c.op() == "Or") return c.pool().Or(p, q);
+    return c.engine().Select(p, c.pool().Not(q), q);
+  });
+}
+
+void OpNot(OpContext& c) {
+  Elementwise(c, 1, [&](absl::Span<const Expr> x, const Facts&) {
+    return c.pool().Not(c.engine().AsPredicate(x[0]));
+  });
+}
+
+void OpWhere(OpContext& c) {
+  if (!c.Known(3)) return;
+  const Shape* const shapes[] = {&c.in(0).form.shape, &c.in(1).form.shape, &c.in(2).form.shape};
+  auto out = c.Broadcast(shapes);
+  if (!out) return;
+  c.Set(0, *std::move(out), [&](Indices ix, const Facts& facts) -> Expr {
+    Expr x[3];
+    for (int k = 0; k < 3; ++k) {
+      x[k] = c.AtBroadcast(c.in(k), ix, facts);
+      if (x[k] == nullptr) return nullptr;
+    }
+    return c.engine().Select(x[0], x[1], x[2]);
+  });
+}
+
+void OpCast(OpContext& c) {
+  if (!c.Known(1) || c.output(0) == kNoValue) return;
+  const int32_t from = c.type(0), to = c.engine().TypeOf(c.output(0));
+  if (from == to && from != 0) return c.Copy(0, 0);
+  Elementwise(c, 1,
+              [&](absl::Span<const Expr> x, const Facts&) { return CastLeaf(c, x[0], from, to); });
+}
+
+void OpNegate(OpContext& c) {
+  const int32_t type = c.type(0);
+  Elementwise(c, 1, [&](absl::Span<const Expr> x, const Facts& facts) -> Expr {
+    Pool& pool = c.pool();
+    Engine& engine = c.engine();
+    const auto number = Number(x[0]);
+    if (!IsWideInteger(type) && !IsFloatType(type)) return nullptr;
+    const std::string& op = c.op();
+    if (op == "Neg") {
+      if (x[0]->kind() == Kind::kInteger) return pool.Neg(x[0]);
+      if (number) return pool.Float(-*number);
+      if (IsTruth(x[0])) return engine.Select(x[0], pool.Integer(-1), pool.Integer(0));
+      return engine.IsIntegral(x[0]) ? pool.Neg(x[0]) : nullptr;
+    }
+    if (op == "Abs") {
+      if (x[0]->kind() == Kind::kInteger) return x[0]->value() < 0 ? pool.Neg(x[0]) : x[0];
+      if (number) return pool.Float(std::abs(*number));
+      if (!engine.IsIntegral(x[0])) return nullptr;
+      if (NonNegative(pool, x[0], facts)) return x[0];
+      return pool.Max(x[0], pool.Neg(x[0]), facts);
+    }
+    if (op == "Sign") {
+      if (number) return pool.Integer((*number > 0) - (*number < 0));
+      if (!engine.IsIntegral(x[0])) return nullptr;
+      const Expr zero = pool.Integer(0);
+      return engine.Select(pool.Lt(zero, x[0], facts), pool.Integer(1),
+                           engine.Select(pool.Lt(x[0], zero, facts), pool.Integer(-1), zero));
+    }
+    // Floor, Ceil, Round
+    return engine.IsIntegral(x[0]) ? x[0] : nullptr;
+  });
+}
+
+namespace {
+
+Expr MinOrMax(OpContext& c, bool max, Expr a, Expr b, const Facts& facts) {
+  const auto x = Number(a), y = Number(b);
+  if (x && y) {
+    if (std::isnan(*x) || std::isnan(*y)) return std::isnan(*x) ? a : b;
+    return (max ? *x >= *y : *x <= *y) ? a : b;
+  }
+  const Expr a_first = Compare(c, Order::kLessEqual, a, b, facts);
+  if (a_first == nullptr) return nullptr;
+  return max ? c.engine().Select(a_first, b, a) : c.engine().Select(a_first, a, b);
+}
+
+}  // namespace
+
+void OpMinMax(OpContext& c) {
+  const int n = c.num_inputs();
+  if (n == 0) return;
+  const bool max = c.op() == "Max";
+  Elementwise(c, n, [&](absl::Span<const Expr> x, const Facts& facts) {
+    Expr result = x[0];
+    for (size_t k = 1; k < x.size() && result != nullptr; ++k) {
+      result = c.engine().Lift({result, x[k]}, [&](absl::Span<const Expr> y) {
+        return MinOrMax(c, max, y[0], y[1], facts);
+      });
+    }
+    return result;
+  });
+}
+
+void OpClip(OpContext& c) {
+  if (!c.Known(1)) return;
+  Expr bounds[2] = {nullptr, nullptr};
+  for (int k = 0; k < 2; ++k) {
+    if (!c.has(k + 1)) continue;
+    const auto value = c.Elements(k + 1);
+    if (!value || value->size() != 1) return c.SetOpaque(0, c.in(0).form.shape);
+    bounds[k] = value->front();
+  }
+  Elementwise(c, 1, [&](absl::Span<const Expr> x, const Facts& facts) {
+    Expr result = x[0];
+    for (int k = 0; k < 2 && result != nullptr; ++k) {
+      if (bounds[k] == nullptr) continue;
+      result = c.engine().Lift({result, bounds[k]}, [&](absl::Span<const Expr> y) {
+        return MinOrMax(c, k == 0, y[0], y[1], facts);
+      });
+    }
+    return result;
+  });
+}
+
+}  // namespace kvlift::sym::internal

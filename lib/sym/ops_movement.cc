@@ -1,0 +1,320 @@
+// Operators that move data along whole axes, or pick it by index tensors.
+#include <algorithm>
+
+#include "sym/forms_engine.h"
+
+namespace kvlift::sym::internal {
+namespace {
+
+// An index as ONNX reads it: negative values count from the end of the axis. A value that may be
+// either is taken as an assumption to be >= 0.
+Expr WrapIndex(OpContext& c, Expr index, Expr extent, const Facts& facts) {
+  Pool& pool = c.pool();
+  if (index->kind() == Kind::kInteger) {
+    return index->value() < 0 ? pool.Add(extent, index) : index;
+  }
+  if (index->kind() == Kind::kSelect) {
+    const auto q = index->args();
+    return c.engine().Select(q[0], WrapIndex(c, q[1], extent, facts),
+                             WrapIndex(c, q[2], extent, facts));
+  }
+  if (NonNegative(pool, index, facts)) return index;
+  if (pool.ProveNonNegative(pool.Sub(pool.Integer(-1), index), facts)) {
+    return pool.Add(extent, index);
+  }
+  if (index->kind() == Kind::kLoad && c.engine().ConstantIsNonNegative(index->source())) {
+    return index;
+  }
+  c.Assume(pool.Le(pool.Integer(0), index, facts), "index");
+  return index;
+}
+
+// Reads x at indices of which one or more may be selects.
+Expr ReadAt(OpContext& c, const Value& x, std::vector<Expr> own, const Facts& facts) {
+  Engine& engine = c.engine();
+  const Expr e = engine.Lift(std::move(own),
+                             [&](absl::Span<const Expr> at) { return engine.At(x, at, facts); });
+  if (e != nullptr && engine.HasDataDependentTableRead(e)) return nullptr;
+  return e;
+}
+
+}  // namespace
+
+void OpTranspose(OpContext& c) {
+  if (!c.Known(1)) return;
+  const Value& x = c.in(0);
+  const int rank = x.rank();
+  std::vector<int64_t> perm = IntsAttribute(c.proto(), "perm");
+  if (FindAttribute(c.proto(), "perm") == nullptr) {
+    for (int k = rank - 1; k >= 0; --k) perm.push_back(k);
+  }
+  const auto axes = NormalAxes(perm, rank);
+  if (!axes || static_cast<int>(axes->size()) != rank) return;
+  Shape out;
+  for (int axis : *axes) out.push_back(x.dim(axis));
+  c.Set(0, std::move(out), [&](Indices ix, const Facts& facts) {
+    std::vector<Expr> own(rank);
+    for (int k = 0; k < rank; ++k) own[(*axes)[k]] = ix[k];
+    return c.engine().At(x, own, facts);
+  });
+}
+
+void OpConcat(OpContext& c) {
+  const int n = c.num_inputs();
+  if (n == 0 || !c.Known(n)) return;
+  const int rank = c.in(0).rank();
+  for (int k = 1; k < n; ++k) {
+    if (c.in(k).rank() != rank) return;
+  }
+  const auto axis = NormalAxis(c.Int("axis", 0), rank);
+  if (!axis) return;
+  Pool& pool = c.pool();
+  Shape out = c.in(0).form.shape;
+  std::vector<Expr> ends;
+  Expr total = pool.Integer(0);
+  bool all_elements = rank == 1;
+  for (int k = 0; k < n; ++k) {
+    for (int a = 0; a < rank; ++a) {
+      if (a != *axis) out[a] = c.Unify(out[a], c.in(k).dim(a), "concatenated axis");
+    }
+    total = pool.Add(total, c.in(k).dim(*axis));
+    ends.push_back(total);
+    all_elements = all_elements && c.in(k).elements.has_value();
+  }
+  out[*axis] = total;
+  if (all_elements && total->kind() == Kind::kInteger &&
+      total->value() <= c.engine().options().max_vector) {
+    std::vector<Expr> elements;
+    for (int k = 0; k < n; ++k) {
+      elements.insert(elements.end(), c.in(k).elements->begin(), c.in(k).elements->end());
+    }
+    return c.SetElements(0, false, std::move(elements));
+  }
+  c.Set(0, std::move(out), [&](Indices ix, const Facts& facts) -> Expr {
+    Expr result = nullptr;
+    for (int k = n - 1; k >= 0; --k) {
+      if (c.in(k).dim(*axis)->is_integer(0)) continue;
+      std::vector<Expr> own(ix.begin(), ix.end());
+      if (k > 0) own[*axis] = pool.Sub(own[*axis], ends[k - 1]);
+      const Expr piece = c.engine().At(c.in(k), own, facts);
+      if (piece == nullptr) return nullptr;
+      result = result == nullptr
+                   ? piece
+                   : c.engine().Select(pool.Lt(ix[*axis], ends[k], facts), piece, result);
+    }
+    return result == nullptr ? pool.Integer(0) : result;
+  });
+}
+
+void OpSplit(OpContext& c) {
+  if (!c.Known(1)) return;
+  const Value& x = c.in(0);
+  const auto axis = NormalAxis(c.Int("axis", 0), x.rank());
+  if (!axis) return;
+  Pool& pool = c.pool();
+  const int n = c.num_outputs();
+  Shape sizes;
+  if (c.has(1)) {
+    const auto given = c.Elements(1);
+    if (!given || static_cast<int>(given->size()) != n) return;
+    sizes = *given;
+  } else {
+    if (c.Int("num_outputs", n) != n) return;
+    // Equal parts; the last one is smaller if the axis does not divide.
+    const Expr part =
+        pool.FloorDiv(pool.Add(x.dim(*axis), pool.Integer(n - 1)), pool.Integer(n), Facts{});
+    const Expr last = pool.Sub(x.dim(*axis), pool.Mul(pool.Integer(n - 1), part));
+    if (last->kind() == Kind::kInteger && last->value() < 0) return;
+    sizes.assign(n, part);
+    sizes.back() = last;
+  }
+  Expr start = pool.Integer(0);
+  for (int k = 0; k < n; ++k) {
+    Shape out = x.form.shape;
+    out[*axis] = sizes[k];
+    c.Set(k, std::move(out), [&](Indices ix, const Facts& facts) {
+      std::vector<Expr> own(ix.begin(), ix.end());
+      own[*axis] = pool.Add(own[*axis], start);
+      return ReadAt(c, x, std::move(own), facts);
+    });
+    start = pool.Add(start, sizes[k]);
+  }
+}
+
+void OpGather(OpContext& c) {
+  if (!c.Known(2)) return;
+  const Value& x = c.in(0);
+  const Value& index = c.in(1);
+  const auto axis = NormalAxis(c.Int("axis", 0), x.rank());
+  if (!axis) return;
+  const int a = *axis, r = index.rank();
+  Shape out(x.form.shape.begin(), x.form.shape.begin() + a);
+  out.insert(out.end(), index.form.shape.begin(), index.form.shape.end());
+  out.insert(out.end(), x.form.shape.begin() + a + 1, x.form.shape.end());
+  c.Set(0, std::move(out), [&](Indices ix, const Facts& facts) -> Expr {
+    const Expr place = c.engine().At(index, ix.subspan(a, r), facts);
+    if (place == nullptr) return nullptr;
+    std::vector<Expr> own(ix.begin(), ix.begin() + a);
+    own.push_back(WrapIndex(c, place, x.dim(a), facts));
+    own.insert(own.end(), ix.begin() + a + r, ix.end());
+    return ReadAt(c, x, std::move(own), facts);
+  });
+}
+
+void OpGatherND(OpContext& c) {
+  if (!c.Known(2)) return;
+  const Value& x = c.in(0);
+  const Value& index = c.in(1);
+  const int64_t batch = c.Int("batch_dims", 0);
+  const int r = index.rank() - 1;
+  if (r < 0 || index.dim(r)->kind() != Kind::kInteger) return;
+  const int64_t width = index.dim(r)->value();
+  if (batch < 0 || batch > r || width < 1 || batch + width > x.rank()) return;
+  Shape out(index.form.shape.begin(), index.form.shape.end() - 1);
+  for (int64_t k = 0; k < batch; ++k) {
+    out[k] = c.Unify(out[k], x.dim(static_cast<int>(k)), "batch axis of GatherND");
+  }
+  out.insert(out.end(), x.form.shape.begin() + batch + width, x.form.shape.end());
+  c.Set(0, std::move(out), [&](Indices ix, const Facts& facts) -> Expr {
+    std::vector<Expr> own(ix.begin(), ix.begin() + batch);
+    for (int64_t k = 0; k < width; ++k) {
+      std::vector<Expr> at(ix.begin(), ix.begin() + r);
+      at.push_back(c.pool().Integer(k));
+      const Expr place = c.engine().At(index, at, facts);
+      if (place == nullptr) return nullptr;
+      own.push_back(WrapIndex(c, place, x.dim(static_cast<int>(batch + k)), facts));
+    }
+    own.insert(own.end(), ix.begin() + r, ix.end());
+    return ReadAt(c, x, std::move(own), facts);
+  });
+}
+
+void OpGatherElements(OpContext& c) {
+  if (!c.Known(2)) return;
+  const Value& x = c.in(0);
+  const Value& index = c.in(1);
+  const auto axis = NormalAxis(c.Int("axis", 0), x.rank());
+  if (!axis || index.rank() != x.rank()) return;
+  c.Set(0, index.form.shape, [&](Indices ix, const Facts& facts) -> Expr {
+    const Expr place = c.engine().At(index, ix, facts);
+    if (place == nullptr) return nullptr;
+    std::vector<Expr> own(ix.begin(), ix.end());
+    own[*axis] = WrapIndex(c, place, x.dim(*axis), facts);
+    return ReadAt(c, x, std::move(own), facts);
+  });
+}
+
+void OpPad(OpContext& c) {
+  if (!c.Known(1)) return;
+  const Value& x = c.in(0);
+  const auto pads = c.Elements(1);
+  if (!pads) return;
+  std::vector<int> axes;
+  if (c.has(3)) {
+    const auto given = c.ConstantInts(3);
+    const auto normal = given ? NormalAxes(*given, x.rank()) : std::nullopt;
+    if (!normal) return;
+    axes = *normal;
+  } else {
+    for (int k = 0; k < x.rank(); ++k) axes.push_back(k);
+  }
+  if (pads->size() != 2 * axes.size()) return;
+  Pool& pool = c.pool();
+  Shape out = x.form.shape, before(x.rank(), pool.Integer(0));
+  for (size_t k = 0; k < axes.size(); ++k) {
+    before[axes[k]] = (*pads)[k];
+    out[axes[k]] = pool.Add(out[axes[k]], pool.Add((*pads)[k], (*pads)[axes.size() + k]));
+  }
+  Expr fill = pool.Integer(0);
+  if (c.has(2)) {
+    const auto value = c.Elements(2);
+    fill = value && value->size() == 1 ? value->front() : nullptr;
+  }
+  if (StringAttribute(c.proto(), "mode", "constant") != "constant" || fill == nullptr) {
+    return c.SetOpaque(0, std::move(out));
+  }
+  c.Set(0, out, [&](Indices ix, const Facts& facts) -> Expr {
+    std::vector<Expr> own(ix.begin(), ix.end());
+    Expr inside = pool.True();
+    for (int k : axes) {
+      own[k] = pool.Sub(ix[k], before[k]);
+      inside = pool.And(inside, pool.Le(before[k], ix[k], facts));
+      inside = pool.And(inside, pool.Lt(ix[k], pool.Add(before[k], x.dim(k)), facts));
+    }
+    const Expr element = c.engine().At(x, own, facts);
+    return element == nullptr ? nullptr : c.engine().Select(inside, element, fill);
+  });
+}
+
+void OpTrilu(OpContext& c) {
+  if (!c.Known(1) || c.in(0).rank() < 2) return;
+  const Value& x = c.in(0);
+  Pool& pool = c.pool();
+  Expr k = pool.Integer(0);
+  if (c.has(1)) {
+    const auto given = c.Elements(1);
+    if (!given || given->size() != 1) return c.SetOpaque(0, x.form.shape);
+    k = given->front();
+  }
+  const bool upper = c.Int("upper", 1) != 0;
+  const int rank = x.rank();
+  c.Set(0, x.form.shape, [&](Indices ix, const Facts& facts) -> Expr {
+    const Expr diagonal = pool.Add(ix[rank - 2], k);
+    const Expr keep =
+        upper ? pool.Le(diagonal, ix[rank - 1], facts) : pool.Le(ix[rank - 1], diagonal, facts);
+    const Expr element = c.engine().At(x, ix, facts);
+    return element == nullptr ? nullptr : c.engine().Select(keep, element, pool.Integer(0));
+  });
+}
+
+// Sums of what does not depend on the axis.
+void OpCumSum(OpContext& c) {
+  if (!c.Known(1)) return;
+  const Value& x = c.in(0);
+  const auto given = c.ConstantInts(1);
+  const auto axis =
+      given && given->size() == 1 ? NormalAxis(given->front(), x.rank()) : std::nullopt;
+  if (!axis) return c.SetOpaque(0, x.form.shape);
+  const bool exclusive = c.Int("exclusive", 0) != 0, reverse = c.Int("reverse", 0) != 0;
+  const Expr element = x.form.element;
+  if (ContainsIndex(element, *axis) || !c.engine().IsIntegral(element) ||
+      element->kind() == Kind::kSelect) {
+    return c.SetOpaque(0, x.form.shape);
+  }
+  Pool& pool = c.pool();
+  c.Set(0, x.form.shape, [&](Indices ix, const Facts& facts) {
+    Expr count = reverse ? pool.Sub(x.dim(*axis), pool.Add(ix[*axis], pool.Integer(1))) : ix[*axis];
+    if (!exclusive) count = pool.Add(count, pool.Integer(1));
+    return pool.Mul(count, c.engine().At(x, ix, facts));
+  });
+}
+
+void OpOneHot(OpContext& c) {
+  if (!c.Known(1)) return;
+  const Value& index = c.in(0);
+  const int rank = index.rank() + 1;
+  const auto depth = c.Elements(1), values = c.Elements(2);
+  const auto axis = NormalAxis(c.Int("axis", -1), rank);
+  if (!axis || !depth || depth->size() != 1) return;
+  Shape out = index.form.shape;
+  out.insert(out.begin() + *axis, depth->front());
+  if (!values || values->size() != 2) return c.SetOpaque(0, std::move(out));
+  c.Set(0, std::move(out), [&](Indices ix, const Facts& facts) -> Expr {
+    std::vector<Expr> own(ix.begin(), ix.end());
+    own.erase(own.begin() + *axis);
+    const Expr raw = c.engine().At(index, own, facts);
+    if (raw == nullptr || !c.engine().IsIntegral(raw)) return nullptr;
+    const Expr place = WrapIndex(c, raw, depth->front(), facts);
+    return c.engine().Select(c.pool().Eq(place, ix[*axis], facts), (*values)[1], (*values)[0]);
+  });
+}
+
+void OpEyeLike(OpContext& c) {
+  if (!c.Known(1) || c.in(0).rank() != 2) return;
+  const Expr k = c.pool().Integer(c.Int("k", 0));
+  c.Set(0, c.in(0).form.shape, [&](Indices ix, const Facts& facts) {
+    return c.pool().Eq(c.pool().Add(ix[0], k), ix[1], facts);
+  });
+}
+
+}  // namespace kvlift::sym::internal
