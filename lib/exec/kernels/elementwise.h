@@ -1,0 +1,106 @@
+// Maps over tensors for the elementwise and activation kernels.
+#pragma once
+
+#include <utility>
+
+#include "exec/kernels/math_util.h"
+
+namespace kvlift::exec::math {
+
+inline constexpr int64_t kMapPerThread = 1 << 15;  // elements worth a thread
+
+// out[i] = f(x[i]) in the compute type of T.
+template <typename T, typename F>
+void MapUnary(KernelContext& context, F f) {
+  const T* x = context.inputs[0].as<T>();
+  T* y = context.outputs[0].as<T>();
+  ParallelFor(context.threads, context.inputs[0].size(), 64, kMapPerThread,
+              [&](int64_t begin, int64_t end) {
+                for (int64_t i = begin; i < end; ++i) y[i] = Narrow<T>(f(Widen(x[i])));
+              });
+}
+
+// f(x, n, y) on pieces in the compute type of T; y may be x.
+template <typename T, typename F>
+void MapArrays(KernelContext& context, F f) {
+  using C = Compute<T>;
+  const T* x = context.inputs[0].as<T>();
+  T* y = context.outputs[0].as<T>();
+  ParallelFor(context.threads, context.inputs[0].size(), 64, kMapPerThread,
+              [&](int64_t begin, int64_t end) {
+    if constexpr (!kIsSmallFloat<T>) {
+      f(x + begin, end - begin, y + begin);
+    } else {
+      constexpr int64_t kPiece = 1024;
+      C piece[kPiece];
+      for (int64_t i = begin; i < end; i += kPiece) {
+        const int64_t n = std::min(kPiece, end - i);
+        WidenArray(x + i, n, piece);
+        f(piece, n, piece);
+        NarrowArray(piece, n, y + i);
+      }
+    }
+  });
+}
+
+// Walks `out` row by row (its last dimension) with the element offsets of up to two operands.
+class BroadcastRows {
+ public:
+  BroadcastRows(const Shape& a, const Shape& b, const Shape& out);
+  int64_t rows() const { return rows_; }
+  int64_t length() const { return length_; }
+  // Steps of the operands along a row: 0 or 1.
+  int64_t step_a() const { return step_a_; }
+  int64_t step_b() const { return step_b_; }
+  // Element offsets of the operands at the start of a row.
+  std::pair<int64_t, int64_t> Offsets(int64_t row) const;
+
+ private:
+  int64_t rows_ = 1, length_ = 1, step_a_ = 0, step_b_ = 0;
+  Shape dims_;  // outer dimensions, merged where both operands allow it
+  absl::InlinedVector<int64_t, 6> strides_a_, strides_b_;
+};
+
+// out = f(a, b) with numpy broadcasting; A and B may differ (Pow).
+template <typename A, typename B, typename T, typename F>
+void MapBinary(KernelContext& context, F f) {
+  const View& va = context.inputs[0];
+  const View& vb = context.inputs[1];
+  const A* a = va.as<A>();
+  const B* b = vb.as<B>();
+  T* y = context.outputs[0].as<T>();
+  const BroadcastRows rows(va.shape, vb.shape, context.outputs[0].shape);
+  const int64_t n = rows.length(), step_a = rows.step_a(), step_b = rows.step_b();
+  if (n == 0) return;
+  const auto run = [&](int64_t row, int64_t begin, int64_t end) {
+    const auto [offset_a, offset_b] = rows.Offsets(row);
+    const A* pa = a + offset_a;
+    const B* pb = b + offset_b;
+    T* py = y + row * n;
+    if (step_a == 1 && step_b == 1) {
+      for (int64_t i = begin; i < end; ++i) py[i] = Narrow<T>(f(Widen(pa[i]), Widen(pb[i])));
+    } else if (step_a == 1) {
+      const auto c = Widen(pb[0]);
+      for (int64_t i = begin; i < end; ++i) py[i] = Narrow<T>(f(Widen(pa[i]), c));
+    } else {
+      const auto c = Widen(pa[0]);
+      for (int64_t i = begin; i < end; ++i) py[i] = Narrow<T>(f(c, Widen(pb[i * step_b])));
+    }
+  };
+  if (rows.rows() == 1) {
+    ParallelFor(context.threads, n, 64, kMapPerThread,
+                [&](int64_t begin, int64_t end) { run(0, begin, end); });
+    return;
+  }
+  ParallelFor(context.threads, rows.rows(), 1, std::max<int64_t>(1, kMapPerThread / n),
+              [&](int64_t begin, int64_t end) {
+                for (int64_t row = begin; row < end; ++row) run(row, 0, n);
+              });
+}
+
+// Shape functions: output 0 is the broadcast of the inputs, of input 0's type; all inputs must
+// have one type (not for BroadcastMixed).
+absl::Status BroadcastInputs(KernelContext& context);
+absl::Status BroadcastMixed(KernelContext& context);
+
+}  // namespace kvlift::exec::math

@@ -1,0 +1,407 @@
+// The primitives of gemm_isa.h written on Vec; included by the gemm_*.cc files, once per
+// instruction set.
+#pragma once
+
+#include <algorithm>
+
+#include "exec/kernels/gemm_isa.h"
+#include "exec/kernels/gemm_simd.h"
+
+namespace kvlift::exec {
+namespace {
+
+// c[M, NV vectors] over k, the last vector with `tail` columns if kTail. Packed: a_row is 1.
+template <typename T, int M, int NV, bool kTail, bool kPacked>
+void TileBody(int tail, int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int64_t ldb,
+              T* c, int64_t ldc, bool accumulate) {
+  using V = Vec<T>;
+  constexpr int L = V::kLanes;
+  V acc[M][NV];
+  for (int i = 0; i < M; ++i) {
+    for (int j = 0; j < NV; ++j) {
+      if (!accumulate) {
+        acc[i][j] = V::Set(0);
+      } else if (kTail && j == NV - 1) {
+        acc[i][j] = V::LoadN(c + i * ldc + j * L, tail);
+      } else {
+        acc[i][j] = V::Load(c + i * ldc + j * L);
+      }
+    }
+  }
+  for (int64_t p = 0; p < k; ++p) {
+    V row[NV];
+#pragma GCC unroll 4
+    for (int j = 0; j < NV; ++j) {
+      row[j] = kTail && j == NV - 1 ? V::LoadN(b + j * L, tail) : V::Load(b + j * L);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < M; ++i) {
+      const V x = V::Set(kPacked ? a[i] : a[i * a_row]);
+#pragma GCC unroll 4
+      for (int j = 0; j < NV; ++j) acc[i][j] = V::Fma(x, row[j], acc[i][j]);
+    }
+    a += a_k;
+    b += ldb;
+  }
+  for (int i = 0; i < M; ++i) {
+    for (int j = 0; j < NV; ++j) {
+      if (kTail && j == NV - 1) {
+        acc[i][j].StoreN(c + i * ldc + j * L, tail);
+      } else {
+        acc[i][j].Store(c + i * ldc + j * L);
+      }
+    }
+  }
+}
+
+template <typename T, int M, int NV>
+void TileVectors(int tail, int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b,
+                 int64_t ldb, T* c, int64_t ldc, bool accumulate) {
+  if (tail != 0) {
+    TileBody<T, M, NV, true, false>(tail, k, a, a_row, a_k, b, ldb, c, ldc, accumulate);
+  } else if (a_row == 1) {
+    TileBody<T, M, NV, false, true>(0, k, a, a_row, a_k, b, ldb, c, ldc, accumulate);
+  } else {
+    TileBody<T, M, NV, false, false>(0, k, a, a_row, a_k, b, ldb, c, ldc, accumulate);
+  }
+}
+
+template <typename T, int M>
+void TileRows(int n, int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int64_t ldb,
+              T* c, int64_t ldc, bool accumulate) {
+  using V = Vec<T>;
+  constexpr int L = V::kLanes, kWide = L * V::kTileVectors;
+  int j = 0;
+  for (; j + kWide <= n; j += kWide) {
+    TileVectors<T, M, V::kTileVectors>(0, k, a, a_row, a_k, b + j, ldb, c + j, ldc, accumulate);
+  }
+  for (; j < n; j += L) {
+    const int tail = n - j < L ? n - j : 0;
+    TileVectors<T, M, 1>(tail, k, a, a_row, a_k, b + j, ldb, c + j, ldc, accumulate);
+  }
+}
+
+template <typename T, int M = Vec<T>::kTileRows>
+void Tile(int m, int n, int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int64_t ldb,
+          T* c, int64_t ldc, bool accumulate) {
+  if constexpr (M > 0) {
+    if (m == M) {
+      TileRows<T, M>(n, k, a, a_row, a_k, b, ldb, c, ldc, accumulate);
+    } else {
+      Tile<T, M - 1>(m, n, k, a, a_row, a_k, b, ldb, c, ldc, accumulate);
+    }
+  }
+}
+
+template <typename T>
+struct NativeLoad {
+  using Element = T;
+  static Vec<T> Load(const T* p) { return Vec<T>::Load(p); }
+  static Vec<T> LoadN(const T* p, int n) { return Vec<T>::LoadN(p, n); }
+};
+
+struct HalfLoad {
+  using Element = uint16_t;
+  static Vec<float> Load(const uint16_t* p) { return Vec<float>::LoadHalf(p); }
+  static Vec<float> LoadN(const uint16_t* p, int n) {
+    uint16_t t[16] = {};
+    for (int i = 0; i < n; ++i) t[i] = p[i];
+    return Load(t);
+  }
+};
+
+struct BfloatLoad {
+  using Element = uint16_t;
+  static Vec<float> Load(const uint16_t* p) { return Vec<float>::LoadBfloat(p); }
+  static Vec<float> LoadN(const uint16_t* p, int n) {
+    uint16_t t[16] = {};
+    for (int i = 0; i < n; ++i) t[i] = p[i];
+    return Load(t);
+  }
+};
+
+// R rows of b added to m rows of c.
+template <typename T, typename Loader, int R>
+void StreamRows(int m, int64_t n, const T* a, int64_t lda, const typename Loader::Element* b,
+                int64_t ldb, T* c, int64_t ldc, bool first) {
+  using V = Vec<T>;
+  constexpr int L = V::kLanes;
+  int64_t j = 0;
+  for (; j + L <= n; j += L) {
+    V rows[R];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) rows[r] = Loader::Load(b + r * ldb + j);
+    for (int i = 0; i < m; ++i) {
+      V acc = first ? V::Set(0) : V::Load(c + i * ldc + j);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) acc = V::Fma(V::Set(a[i * lda + r]), rows[r], acc);
+      acc.Store(c + i * ldc + j);
+    }
+  }
+  if (j == n) return;
+  const int tail = static_cast<int>(n - j);
+  for (int i = 0; i < m; ++i) {
+    V acc = first ? V::Set(0) : V::LoadN(c + i * ldc + j, tail);
+    for (int r = 0; r < R; ++r) {
+      acc = V::Fma(V::Set(a[i * lda + r]), Loader::LoadN(b + r * ldb + j, tail), acc);
+    }
+    acc.StoreN(c + i * ldc + j, tail);
+  }
+}
+
+template <typename T, typename Loader>
+void StreamAs(int m, int64_t n, int64_t k, const T* a, int64_t lda,
+              const typename Loader::Element* b, int64_t ldb, T* c, int64_t ldc) {
+  if (k == 0) {
+    for (int i = 0; i < m; ++i) std::fill(c + i * ldc, c + i * ldc + n, T{0});
+    return;
+  }
+  constexpr int64_t kStripe = 4096;
+  for (int64_t j = 0; j < n; j += kStripe) {
+    const int64_t width = std::min(kStripe, n - j);
+    int64_t p = 0;
+    for (; p + 8 <= k; p += 8) {
+      StreamRows<T, Loader, 8>(m, width, a + p, lda, b + p * ldb + j, ldb, c + j, ldc, p == 0);
+    }
+    for (; p < k; ++p) {
+      StreamRows<T, Loader, 1>(m, width, a + p, lda, b + p * ldb + j, ldb, c + j, ldc, p == 0);
+    }
+  }
+}
+
+template <typename T>
+void Stream(int m, int64_t n, int64_t k, const T* a, int64_t lda, const void* b, Storage storage,
+            int64_t ldb, T* c, int64_t ldc) {
+  if constexpr (sizeof(T) == 4) {
+    if (storage == Storage::kHalf) {
+      return StreamAs<T, HalfLoad>(m, n, k, a, lda, static_cast<const uint16_t*>(b), ldb, c, ldc);
+    }
+    if (storage == Storage::kBfloat) {
+      return StreamAs<T, BfloatLoad>(m, n, k, a, lda, static_cast<const uint16_t*>(b), ldb, c,
+                                     ldc);
+    }
+  }
+  StreamAs<T, NativeLoad<T>>(m, n, k, a, lda, static_cast<const T*>(b), ldb, c, ldc);
+}
+
+#if defined(KV_AVX2)
+// panel[p][0..8) = eight rows of b, transposed, for p in [0, 8).
+inline void Transpose8(const float* b, int64_t ldb, float* panel, int64_t width) {
+  __m256 r[8], t[8];
+  for (int i = 0; i < 8; ++i) r[i] = _mm256_loadu_ps(b + i * ldb);
+  for (int i = 0; i < 8; i += 2) {
+    t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+    t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+  }
+  for (int i = 0; i < 8; i += 4) {
+    r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+    r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xEE);
+    r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+    r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
+  }
+  for (int i = 0; i < 4; ++i) {
+    _mm256_storeu_ps(panel + i * width, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
+    _mm256_storeu_ps(panel + (i + 4) * width, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+  }
+}
+#endif
+
+template <typename T>
+void PackTransposed(int n, int64_t k, const T* b, int64_t ldb, T* panel) {
+  constexpr int W = VectorOps<T>::kPanel;
+  int j = 0;
+#if defined(KV_AVX2)
+  if constexpr (sizeof(T) == 4) {
+    const int64_t whole = k / 8 * 8;
+    for (; j + 8 <= n; j += 8) {
+      for (int64_t p = 0; p < whole; p += 8) {
+        Transpose8(b + j * ldb + p, ldb, panel + p * W + j, W);
+      }
+      for (int i = j; i < j + 8; ++i) {
+        for (int64_t p = whole; p < k; ++p) panel[p * W + i] = b[i * ldb + p];
+      }
+    }
+  }
+#endif
+  for (; j < n; ++j) {
+    for (int64_t p = 0; p < k; ++p) panel[p * W + j] = b[j * ldb + p];
+  }
+  if (j == W) return;
+  for (int64_t p = 0; p < k; ++p) {
+    for (int i = j; i < W; ++i) panel[p * W + i] = 0;
+  }
+}
+
+template <typename T>
+T TreeSum(Vec<T> v) {
+  constexpr int L = Vec<T>::kLanes;
+  T t[L];
+  v.Store(t);
+  for (int half = L / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) t[i] = t[i] + t[i + half];
+  }
+  return t[0];
+}
+
+// Sum over f(vector of x); f must map the fill value 0 to 0 lanes by masking itself if needed.
+template <typename T, typename F>
+T LaneSum(const T* x, int64_t n, F f) {
+  using V = Vec<T>;
+  constexpr int L = V::kLanes;
+  V acc = V::Set(0);
+  int64_t i = 0;
+  for (; i + L <= n; i += L) acc = acc + f(V::Load(x + i));
+  if (i < n) {
+    const int tail = static_cast<int>(n - i);
+    T t[L];
+    f(V::LoadN(x + i, tail)).Store(t);
+    acc = acc + V::LoadN(t, tail);
+  }
+  return TreeSum<T>(acc);
+}
+
+template <typename T>
+T Sum(const T* x, int64_t n) {
+  return LaneSum<T>(x, n, [](Vec<T> v) { return v; });
+}
+
+template <typename T>
+T SumSquares(const T* x, int64_t n) {
+  return LaneSum<T>(x, n, [](Vec<T> v) { return v * v; });
+}
+
+template <typename T>
+T SumCenteredSquares(const T* x, int64_t n, T mean) {
+  const Vec<T> m = Vec<T>::Set(mean);
+  return LaneSum<T>(x, n, [m](Vec<T> v) { return (v - m) * (v - m); });
+}
+
+template <typename T>
+T Maximum(const T* x, int64_t n) {
+  using V = Vec<T>;
+  constexpr int L = V::kLanes;
+  const T lowest = -std::numeric_limits<T>::infinity();
+  V best = V::Set(lowest), difference = V::Set(0);
+  int64_t i = 0;
+  // x - x is NaN for NaN (and infinities, checked again below).
+  for (; i + L <= n; i += L) {
+    const V v = V::Load(x + i);
+    best = V::Max(v, best);
+    difference = difference + (v - v);
+  }
+  T t[L], d[L];
+  best.Store(t);
+  difference.Store(d);
+  T result = lowest;
+  bool odd = false;
+  for (int j = 0; j < L; ++j) {
+    if (t[j] > result) result = t[j];
+    odd = odd || d[j] != T{0};
+  }
+  for (int64_t j = odd ? 0 : i; j < n; ++j) {
+    if (x[j] != x[j]) return x[j];
+    if (x[j] > result) result = x[j];
+  }
+  return result;
+}
+
+template <typename T>
+T ExpSum(const T* x, int64_t n, T shift, T* y) {
+  using V = Vec<T>;
+  constexpr int L = V::kLanes;
+  const V s = V::Set(shift);
+  V acc = V::Set(0);
+  int64_t i = 0;
+  for (; i + L <= n; i += L) {
+    const V e = Exp(V::Load(x + i) - s);
+    e.Store(y + i);
+    acc = acc + e;
+  }
+  if (i < n) {
+    const int tail = static_cast<int>(n - i);
+    const V e = Exp(V::LoadN(x + i, tail) - s);
+    e.StoreN(y + i, tail);
+    acc = acc + V::LoadN(y + i, tail);
+  }
+  return TreeSum<T>(acc);
+}
+
+template <typename T, typename F>
+void Map(const T* x, int64_t n, T* y, F f) {
+  using V = Vec<T>;
+  constexpr int L = V::kLanes;
+  int64_t i = 0;
+  for (; i + L <= n; i += L) f(V::Load(x + i)).Store(y + i);
+  if (i < n) {
+    const int tail = static_cast<int>(n - i);
+    f(V::LoadN(x + i, tail)).StoreN(y + i, tail);
+  }
+}
+
+template <typename T>
+void ExpAll(const T* x, int64_t n, T* y) {
+  Map<T>(x, n, y, [](Vec<T> v) { return Exp(v); });
+}
+
+template <typename T>
+void Sigmoid(const T* x, int64_t n, T* y) {
+  const Vec<T> one = Vec<T>::Set(1), zero = Vec<T>::Set(0);
+  Map<T>(x, n, y, [one, zero](Vec<T> v) { return one / (one + Exp(zero - v)); });
+}
+
+template <typename T>
+void Divide(const T* x, int64_t n, T by, T* y) {
+  const Vec<T> d = Vec<T>::Set(by);
+  Map<T>(x, n, y, [d](Vec<T> v) { return v / d; });
+}
+
+inline void HalfToFloats(const uint16_t* x, int64_t n, float* y) {
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) HalfLoad::Load(x + i).Store(y + i);
+  if (i < n) HalfLoad::LoadN(x + i, static_cast<int>(n - i)).StoreN(y + i, static_cast<int>(n - i));
+}
+
+inline void BfloatToFloats(const uint16_t* x, int64_t n, float* y) {
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) BfloatLoad::Load(x + i).Store(y + i);
+  if (i < n) {
+    BfloatLoad::LoadN(x + i, static_cast<int>(n - i)).StoreN(y + i, static_cast<int>(n - i));
+  }
+}
+
+inline void FloatsToHalf(const float* x, int64_t n, uint16_t* y) {
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) Vec<float>::Load(x + i).StoreHalf(y + i);
+  if (i < n) {
+    uint16_t t[16];
+    Vec<float>::LoadN(x + i, static_cast<int>(n - i)).StoreHalf(t);
+    for (int64_t j = i; j < n; ++j) y[j] = t[j - i];
+  }
+}
+
+inline void FloatsToBfloat(const float* x, int64_t n, uint16_t* y) {
+  for (int64_t i = 0; i < n; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, x + i, 4);
+    const bool nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
+    const uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+    y[i] = static_cast<uint16_t>(nan ? (bits >> 16) | 0x40u : rounded);
+  }
+}
+
+template <typename T>
+constexpr VectorOps<T> MakeVectorOps() {
+  return {Vec<T>::kTileRows, Tile<T>,     Stream<T>,     PackTransposed<T>,
+          Maximum<T>,        Sum<T>,      SumSquares<T>, SumCenteredSquares<T>,
+          ExpSum<T>,         ExpAll<T>,   Sigmoid<T>,    Divide<T>};
+}
+
+constexpr IsaTable MakeIsaTable(const char* name) {
+  return {name,
+          MakeVectorOps<float>(),
+          MakeVectorOps<double>(),
+          {HalfToFloats, FloatsToHalf, BfloatToFloats, FloatsToBfloat}};
+}
+
+}  // namespace
+}  // namespace kvlift::exec

@@ -1,0 +1,77 @@
+// The vector primitives of all floating-point kernels, one table per instruction set, chosen once
+// per process. They fix the order of every sum:
+//   dot products  one chain acc = fma(a[k], b[k], acc) in rising k, starting from 0;
+//   row sums      16 lanes (8 for double), element i into lane i mod 16, then a fixed tree.
+// So no result depends on the number of rows, on the batch, on threads, or on trailing zeros, and
+// the AVX2 and AVX-512 tables give the same bits.
+#pragma once
+
+#include <cstdint>
+
+namespace kvlift::exec {
+
+enum class Storage { kNative, kHalf, kBfloat };  // how a matrix of a float product is stored
+
+// Primitives for one compute type T (float or double).
+template <typename T>
+struct VectorOps {
+  static constexpr int kPanel = sizeof(T) == 4 ? 32 : 16;  // columns of a packed panel
+  static constexpr int kStreamRows = 8;
+
+  int max_rows;  // of Tile
+  // c[m, n] = a[m, k] * b[k, n], added to c's old value if `accumulate`. m <= max_rows,
+  // n <= kPanel; element (i, p) of a is a[i * a_row + p * a_k]; rows of b and c are ldb, ldc apart.
+  void (*tile)(int m, int n, int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b,
+               int64_t ldb, T* c, int64_t ldc, bool accumulate);
+  // The same for m <= kStreamRows and any n, reading each row of b once and in order; a has k
+  // contiguous. b holds elements of `storage` (kNative: T).
+  void (*stream)(int m, int64_t n, int64_t k, const T* a, int64_t lda, const void* b,
+                 Storage storage, int64_t ldb, T* c, int64_t ldc);
+  // panel[k][kPanel] = transposed rows of b: panel[p][j] = b[j * ldb + p], columns >= n zero.
+  void (*pack_transposed)(int n, int64_t k, const T* b, int64_t ldb, T* panel);
+
+  T (*max)(const T* x, int64_t n);  // -inf if n is 0; NaN if any element is
+  T (*sum)(const T* x, int64_t n);
+  T (*sum_squares)(const T* x, int64_t n);            // squares rounded before they are added
+  T (*sum_centered_squares)(const T* x, int64_t n, T mean);
+  // y[i] = exp(x[i] - shift); returns the sum. y may be x.
+  T (*exp_sum)(const T* x, int64_t n, T shift, T* y);
+  void (*exp)(const T* x, int64_t n, T* y);
+  void (*sigmoid)(const T* x, int64_t n, T* y);  // 1 / (1 + exp(-x))
+  void (*divide)(const T* x, int64_t n, T by, T* y);
+};
+
+struct ConvertOps {
+  void (*half_to_float)(const uint16_t* x, int64_t n, float* y);
+  void (*float_to_half)(const float* x, int64_t n, uint16_t* y);
+  void (*bfloat_to_float)(const uint16_t* x, int64_t n, float* y);
+  void (*float_to_bfloat)(const float* x, int64_t n, uint16_t* y);
+};
+
+struct IsaTable {
+  const char* name;
+  VectorOps<float> f32;
+  VectorOps<double> f64;
+  ConvertOps convert;
+};
+
+// The best table this processor runs.
+const IsaTable& Isa();
+
+const IsaTable& GenericIsa();
+// Null where not compiled in; the caller checks the processor.
+const IsaTable* Avx2Isa();
+const IsaTable* Avx512Isa();
+
+template <typename T>
+const VectorOps<T>& Vectors();
+template <>
+inline const VectorOps<float>& Vectors<float>() {
+  return Isa().f32;
+}
+template <>
+inline const VectorOps<double>& Vectors<double>() {
+  return Isa().f64;
+}
+
+}  // namespace kvlift::exec

@@ -1,0 +1,192 @@
+// Shared by the math kernels: element types with their compute type, attributes, broadcasting, and
+// splitting of independent outputs over threads.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "exec/kernel.h"
+#include "exec/kernels/gemm_isa.h"
+#include "exec/kernels/scratch.h"
+#include "exec/tensor.h"
+
+namespace kvlift::exec::math {
+
+// float16 and bfloat16 elements; computed in float, rounded once per operator result.
+struct Half {
+  uint16_t bits;
+};
+struct Bfloat {
+  uint16_t bits;
+};
+
+template <typename T>
+inline constexpr bool kIsSmallFloat = std::is_same_v<T, Half> || std::is_same_v<T, Bfloat>;
+template <typename T>
+inline constexpr bool kIsFloat = std::is_floating_point_v<T> || kIsSmallFloat<T>;
+template <typename T>
+using Compute = std::conditional_t<kIsSmallFloat<T>, float, T>;
+
+template <typename T>
+inline Compute<T> Widen(T x) {
+  return x;
+}
+inline float Widen(Half x) { return HalfToFloat(x.bits); }
+inline float Widen(Bfloat x) {
+  const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
+  float f;
+  std::memcpy(&f, &bits, sizeof(f));
+  return f;
+}
+
+template <typename T>
+inline T Narrow(Compute<T> x) {
+  if constexpr (std::is_same_v<T, Half>) {
+    return {FloatToHalf(x)};
+  } else if constexpr (std::is_same_v<T, Bfloat>) {
+    return {FloatToBfloat(x)};
+  } else {
+    return x;
+  }
+}
+
+// Whole arrays; plain copies if T is its own compute type.
+template <typename T>
+void WidenArray(const T* x, int64_t n, Compute<T>* y) {
+  if constexpr (std::is_same_v<T, Half>) {
+    Isa().convert.half_to_float(reinterpret_cast<const uint16_t*>(x), n, y);
+  } else if constexpr (std::is_same_v<T, Bfloat>) {
+    Isa().convert.bfloat_to_float(reinterpret_cast<const uint16_t*>(x), n, y);
+  } else {
+    std::copy(x, x + n, y);
+  }
+}
+template <typename T>
+void NarrowArray(const Compute<T>* x, int64_t n, T* y) {
+  if constexpr (std::is_same_v<T, Half>) {
+    Isa().convert.float_to_half(x, n, reinterpret_cast<uint16_t*>(y));
+  } else if constexpr (std::is_same_v<T, Bfloat>) {
+    Isa().convert.float_to_bfloat(x, n, reinterpret_cast<uint16_t*>(y));
+  } else {
+    std::copy(x, x + n, y);
+  }
+}
+
+template <typename T>
+struct TypeTag {
+  using Type = T;
+};
+
+// Calls f(TypeTag<T>) for a floating-point (any numeric) element type; Unimplemented otherwise.
+template <typename F>
+absl::Status VisitFloat(int32_t type, F&& f) {
+  switch (type) {
+    case onnx::TensorProto::FLOAT:
+      return f(TypeTag<float>());
+    case onnx::TensorProto::DOUBLE:
+      return f(TypeTag<double>());
+    case onnx::TensorProto::FLOAT16:
+      return f(TypeTag<Half>());
+    case onnx::TensorProto::BFLOAT16:
+      return f(TypeTag<Bfloat>());
+    default:
+      return absl::UnimplementedError("element type " + std::to_string(type) +
+                                      " is not supported here");
+  }
+}
+template <typename F>
+absl::Status VisitNumeric(int32_t type, F&& f) {
+  switch (type) {
+    case onnx::TensorProto::INT8:
+      return f(TypeTag<int8_t>());
+    case onnx::TensorProto::UINT8:
+      return f(TypeTag<uint8_t>());
+    case onnx::TensorProto::INT16:
+      return f(TypeTag<int16_t>());
+    case onnx::TensorProto::UINT16:
+      return f(TypeTag<uint16_t>());
+    case onnx::TensorProto::INT32:
+      return f(TypeTag<int32_t>());
+    case onnx::TensorProto::UINT32:
+      return f(TypeTag<uint32_t>());
+    case onnx::TensorProto::INT64:
+      return f(TypeTag<int64_t>());
+    case onnx::TensorProto::UINT64:
+      return f(TypeTag<uint64_t>());
+    default:
+      return VisitFloat(type, std::forward<F>(f));
+  }
+}
+
+// InvalidArgument (Unimplemented) naming operator and node.
+absl::Status Invalid(const KernelContext& context, std::string_view what);
+absl::Status Unsupported(const KernelContext& context, std::string_view what);
+
+const onnx::AttributeProto* FindAttribute(const KernelContext& context, std::string_view name);
+int64_t IntAttribute(const KernelContext& context, std::string_view name, int64_t fallback);
+float FloatAttribute(const KernelContext& context, std::string_view name, float fallback);
+std::string_view StringAttribute(const KernelContext& context, std::string_view name,
+                                 std::string_view fallback);
+
+inline bool HasInput(const KernelContext& context, size_t i) {
+  return i < context.inputs.size() && !context.inputs[i].absent();
+}
+inline bool WantsOutput(const KernelContext& context, size_t i) {
+  return i < context.outputs.size() && !context.outputs[i].absent();
+}
+// InvalidArgument unless the first `count` inputs are present.
+absl::Status NeedInputs(const KernelContext& context, size_t count);
+void SetSpec(KernelContext& context, size_t output, int32_t type, Shape shape);
+
+// Shape function of elementwise operators: output 0 is like input 0.
+absl::Status SameAsInput(KernelContext& context);
+
+// Numpy broadcasting; false if the shapes do not fit.
+bool BroadcastShapes(const Shape& a, const Shape& b, Shape* out);
+// Element strides of `shape` as broadcast to `out` (0 along broadcast dimensions).
+absl::InlinedVector<int64_t, 6> BroadcastStrides(const Shape& shape, const Shape& out);
+
+// Axis in [0, rank), or -1 if out of range.
+inline int64_t NormalAxis(int64_t axis, int64_t rank) {
+  if (axis < 0) axis += rank;
+  return axis >= 0 && axis < rank ? axis : -1;
+}
+
+// Calls f(begin, end) on disjoint pieces of [0, n) that are multiples of `grain` long, on several
+// threads if there are at least `per_thread` elements for each.
+template <typename F>
+void ParallelFor(int threads, int64_t n, int64_t grain, int64_t per_thread, F&& f) {
+  const int64_t pieces =
+      std::min<int64_t>(threads, std::max<int64_t>(1, n / std::max<int64_t>(1, per_thread)));
+  if (pieces <= 1) {
+    if (n > 0) f(int64_t{0}, n);
+    return;
+  }
+  const int64_t blocks = (n + grain - 1) / grain;
+#pragma omp parallel for num_threads(static_cast<int>(pieces)) schedule(static)
+  for (int64_t piece = 0; piece < pieces; ++piece) {
+    const int64_t begin = std::min(n, blocks * piece / pieces * grain);
+    const int64_t end = std::min(n, blocks * (piece + 1) / pieces * grain);
+    if (begin < end) f(begin, end);
+  }
+}
+
+// Independent units of unequal cost, claimed one by one.
+template <typename F>
+void ParallelUnits(int threads, int64_t units, F&& f) {
+  if (threads <= 1 || units <= 1) {
+    for (int64_t i = 0; i < units; ++i) f(i);
+    return;
+  }
+#pragma omp parallel for num_threads(static_cast<int>(std::min<int64_t>(threads, units))) \
+    schedule(dynamic, 1)
+  for (int64_t i = 0; i < units; ++i) f(i);
+}
+
+}  // namespace kvlift::exec::math

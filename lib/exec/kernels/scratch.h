@@ -1,0 +1,94 @@
+// Scratch memory of kernels: a stack of bytes per thread that keeps its size, so that a step of a
+// shape seen before allocates nothing. Memory is uninitialised and 64-byte aligned.
+//
+//   ScratchScope scratch;
+//   float* panel = scratch.Get<float>(k * 32);   // valid until the scope ends
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <vector>
+
+namespace kvlift::exec {
+
+namespace scratch_internal {
+
+struct Chunk {
+  std::byte* data;
+  size_t size;
+};
+
+// Chunks are only appended while a scope is open; when the last scope closes they are replaced by
+// one of their total size.
+struct Stack {
+  std::vector<Chunk> chunks;
+  size_t chunk = 0;   // the one in use
+  size_t offset = 0;  // in it
+  int depth = 0;
+
+  ~Stack() {
+    for (const Chunk& c : chunks) std::free(c.data);
+  }
+  void Append(size_t size) {
+    chunks.push_back({static_cast<std::byte*>(std::aligned_alloc(64, size)), size});
+  }
+  void* Get(size_t bytes) {
+    bytes = (bytes + 63) / 64 * 64;
+    while (chunk < chunks.size() && offset + bytes > chunks[chunk].size) {
+      ++chunk;
+      offset = 0;
+    }
+    if (chunk == chunks.size()) {
+      Append(bytes < (size_t{1} << 16) ? size_t{1} << 16 : bytes);
+      offset = 0;
+    }
+    void* p = chunks[chunk].data + offset;
+    offset += bytes;
+    return p;
+  }
+  void Merge() {
+    if (chunks.size() < 2) return;
+    size_t total = 0;
+    for (const Chunk& c : chunks) {
+      total += c.size;
+      std::free(c.data);
+    }
+    chunks.clear();
+    Append(total);
+  }
+};
+
+inline Stack& ThisThread() {
+  static thread_local Stack stack;
+  return stack;
+}
+
+}  // namespace scratch_internal
+
+class ScratchScope {
+ public:
+  ScratchScope()
+      : stack_(scratch_internal::ThisThread()), chunk_(stack_.chunk), offset_(stack_.offset) {
+    ++stack_.depth;
+  }
+  ~ScratchScope() {
+    stack_.chunk = chunk_;
+    stack_.offset = offset_;
+    if (--stack_.depth == 0) stack_.Merge();
+  }
+  ScratchScope(const ScratchScope&) = delete;
+  ScratchScope& operator=(const ScratchScope&) = delete;
+
+  // Room for `count` elements; never null.
+  template <typename T>
+  T* Get(int64_t count) {
+    return static_cast<T*>(stack_.Get(static_cast<size_t>(count > 0 ? count : 1) * sizeof(T)));
+  }
+
+ private:
+  scratch_internal::Stack& stack_;
+  size_t chunk_, offset_;
+};
+
+}  // namespace kvlift::exec

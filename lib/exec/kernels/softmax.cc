@@ -1,0 +1,97 @@
+// Softmax and LogSoftmax: along one axis since opset 13; over all dimensions from `axis` on before.
+#include <fmt/format.h>
+
+#include "base/status.h"
+#include "exec/kernels/math_util.h"
+#include "exec/kernels/tables.h"
+
+namespace kvlift::exec {
+namespace {
+
+using namespace math;  // NOLINT
+
+// x[n], in place. The sum goes over 16 lanes in a fixed order (gemm_isa.h).
+template <typename C>
+void SoftmaxRow(C* x, int64_t n, bool logarithm, C* scratch) {
+  const VectorOps<C>& ops = Vectors<C>();
+  const C shift = ops.max(x, n);
+  if (!logarithm) {
+    const C sum = ops.exp_sum(x, n, shift, x);
+    ops.divide(x, n, sum, x);
+    return;
+  }
+  const C log_sum = std::log(ops.exp_sum(x, n, shift, scratch));
+  for (int64_t i = 0; i < n; ++i) x[i] = x[i] - shift - log_sum;
+}
+
+template <typename T>
+void SoftmaxTyped(KernelContext& context, int64_t outer, int64_t n, int64_t inner,
+                  bool logarithm) {
+  using C = Compute<T>;
+  const T* in = context.inputs[0].as<T>();
+  T* out = context.outputs[0].as<T>();
+  ParallelFor(context.threads, outer * inner, 1, std::max<int64_t>(1, 16384 / (n + 1)),
+              [&](int64_t begin, int64_t end) {
+    ScratchScope scope;
+    C* row = scope.Get<C>(n);
+    C* scratch = scope.Get<C>(logarithm ? n : 1);
+    for (int64_t r = begin; r < end; ++r) {
+      const int64_t start = r / inner * n * inner + r % inner;
+      if (inner == 1) {
+        WidenArray(in + start, n, row);
+        SoftmaxRow(row, n, logarithm, scratch);
+        NarrowArray(row, n, out + start);
+        continue;
+      }
+      for (int64_t i = 0; i < n; ++i) row[i] = Widen(in[start + i * inner]);
+      SoftmaxRow(row, n, logarithm, scratch);
+      for (int64_t i = 0; i < n; ++i) out[start + i * inner] = Narrow<T>(row[i]);
+    }
+  });
+}
+
+absl::Status ComputeSoftmax(KernelContext& context, bool logarithm, bool coerced) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 1));
+  const Shape& shape = context.inputs[0].shape;
+  const auto rank = static_cast<int64_t>(shape.size());
+  int64_t axis = IntAttribute(context, "axis", coerced ? 1 : -1);
+  int64_t outer = 1, n = 1, inner = 1;
+  if (!(coerced && axis == rank) && rank > 0) {
+    axis = NormalAxis(axis, rank);
+    if (axis < 0) return Invalid(context, fmt::format("axis out of range of {}", rank));
+  } else if (rank == 0) {
+    axis = 0;
+  }
+  for (int64_t i = 0; i < rank; ++i) {
+    int64_t& part = i < axis ? outer : i == axis || coerced ? n : inner;
+    part *= shape[i];
+  }
+  if (outer * n * inner == 0) return absl::OkStatus();
+  return VisitFloat(context.inputs[0].type, [&](auto tag) {
+    SoftmaxTyped<typename decltype(tag)::Type>(context, outer, n, inner, logarithm);
+    return absl::OkStatus();
+  });
+}
+
+absl::Status Softmax(KernelContext& context) { return ComputeSoftmax(context, false, false); }
+absl::Status SoftmaxCoerced(KernelContext& context) {
+  return ComputeSoftmax(context, false, true);
+}
+absl::Status LogSoftmax(KernelContext& context) { return ComputeSoftmax(context, true, false); }
+absl::Status LogSoftmaxCoerced(KernelContext& context) {
+  return ComputeSoftmax(context, true, true);
+}
+
+}  // namespace
+
+absl::Span<const OpDef> SoftmaxOps() {
+  static const OpDef ops[] = {
+      {"", "LogSoftmax", 1, SameAsInput, LogSoftmaxCoerced, ViewKind::kNone, 0},
+      {"", "LogSoftmax", 13, SameAsInput, LogSoftmax, ViewKind::kNone, 0},
+      {"", "Softmax", 1, SameAsInput, SoftmaxCoerced, ViewKind::kNone, 0},
+      {"", "Softmax", 13, SameAsInput, Softmax, ViewKind::kNone, 0},
+  };
+  return ops;
+}
+
+}  // namespace kvlift::exec
