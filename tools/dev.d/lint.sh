@@ -39,5 +39,5 @@ if ((${#units[@]})); then
   printf '%s\0' "${units[@]}" |
     xargs -0 -n 1 -P "$(nproc)" clang-tidy --quiet -p build/tidy || status=1
 fi
-cmake --build build/tidy --target all_verify_interface_header_sets || status=1
+cmake --build build/tidy --target all_verify_interface_header_sets -- -k 0 || status=1
 exit "$status"
