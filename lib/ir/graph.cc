@@ -1,0 +1,70 @@
+#include "ir/graph.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "ir/graph_builder.h"
+
+namespace kvlift {
+
+absl::StatusOr<Graph> Graph::Build(std::shared_ptr<const onnx::ModelProto> model) {
+  if (model == nullptr) return absl::InvalidArgumentError("no model");
+  return GraphBuilder(std::move(model)).Build();
+}
+
+std::string Graph::NodeName(NodeId n) const {
+  const onnx::NodeProto& proto = node(n);
+  if (!proto.name().empty()) return proto.name();
+  for (const auto& output : proto.output()) {
+    if (!output.empty()) return output;
+  }
+  return absl::StrCat(proto.op_type(), "#", n);
+}
+
+bool Graph::Is(NodeId n, std::string_view op_type) const {
+  const onnx::NodeProto& proto = node(n);
+  return proto.op_type() == op_type && (proto.domain().empty() || proto.domain() == "ai.onnx");
+}
+
+ValueId Graph::Find(std::string_view name) const {
+  const auto it = by_name_.find(absl::string_view(name.data(), name.size()));
+  return it == by_name_.end() ? kNoValue : it->second;
+}
+
+bool Graph::is_graph_output(ValueId v) const {
+  const auto& uses = values_[v].uses;
+  return std::any_of(uses.begin(), uses.end(),
+                     [](const Use& use) { return use.kind == Use::Kind::kGraphOutput; });
+}
+
+const onnx::AttributeProto* FindAttribute(const onnx::NodeProto& node, std::string_view name) {
+  for (const auto& attribute : node.attribute()) {
+    if (attribute.name() == name) return &attribute;
+  }
+  return nullptr;
+}
+
+int64_t IntAttribute(const onnx::NodeProto& node, std::string_view name, int64_t fallback) {
+  const auto* attribute = FindAttribute(node, name);
+  return attribute != nullptr && attribute->has_i() ? attribute->i() : fallback;
+}
+
+float FloatAttribute(const onnx::NodeProto& node, std::string_view name, float fallback) {
+  const auto* attribute = FindAttribute(node, name);
+  return attribute != nullptr && attribute->has_f() ? attribute->f() : fallback;
+}
+
+std::string StringAttribute(const onnx::NodeProto& node, std::string_view name,
+                            std::string_view fallback) {
+  const auto* attribute = FindAttribute(node, name);
+  return attribute != nullptr && attribute->has_s() ? attribute->s() : std::string(fallback);
+}
+
+std::vector<int64_t> IntsAttribute(const onnx::NodeProto& node, std::string_view name) {
+  const auto* attribute = FindAttribute(node, name);
+  if (attribute == nullptr) return {};
+  return {attribute->ints().begin(), attribute->ints().end()};
+}
+
+}  // namespace kvlift

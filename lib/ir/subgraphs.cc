@@ -1,0 +1,101 @@
+#include "ir/subgraphs.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/escape.h"
+#include "base/status.h"
+#include "fmt/format.h"
+
+namespace kvlift {
+namespace {
+
+void AppendBodies(const onnx::NodeProto& node, int parent, int depth, std::vector<Scope>& scopes) {
+  for (const auto& attribute : node.attribute()) {
+    if (attribute.has_g()) scopes.push_back({&attribute.g(), parent, depth, {}});
+    for (const auto& graph : attribute.graphs()) scopes.push_back({&graph, parent, depth, {}});
+  }
+}
+
+absl::Status Define(Scope& scope, std::string_view name) {
+  if (name.empty() || scope.defines.insert(name).second) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format("the body \"{}\" defines \"{}\" twice",
+                                                EscapeTerminal(scope.graph->name()),
+                                                EscapeTerminal(name)));
+}
+
+absl::Status CollectDefinitions(Scope& scope) {
+  const onnx::GraphProto& graph = *scope.graph;
+  for (const auto& input : graph.input()) KV_RETURN_IF_ERROR(Define(scope, input.name()));
+  // An initialiser may give the default of an input: both names are one value.
+  for (const auto& tensor : graph.initializer()) scope.defines.insert(tensor.name());
+  for (const auto& tensor : graph.sparse_initializer()) {
+    scope.defines.insert(tensor.values().name());
+  }
+  for (const auto& node : graph.node()) {
+    for (const auto& output : node.output()) KV_RETURN_IF_ERROR(Define(scope, output));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Scope>> CollectScopes(const onnx::NodeProto& node) {
+  std::vector<Scope> scopes;
+  AppendBodies(node, -1, 1, scopes);
+  for (size_t i = 0; i < scopes.size(); ++i) {
+    KV_RETURN_IF_ERROR(CollectDefinitions(scopes[i]));
+    const int depth = scopes[i].depth + 1;
+    for (const auto& inner : scopes[i].graph->node()) {
+      AppendBodies(inner, static_cast<int>(i), depth, scopes);
+    }
+  }
+  return scopes;
+}
+
+bool Defines(const std::vector<Scope>& scopes, int scope, std::string_view name) {
+  for (; scope >= 0; scope = scopes[scope].parent) {
+    if (scopes[scope].defines.contains(name)) return true;
+  }
+  return false;
+}
+
+std::vector<std::string_view> CapturedNames(const std::vector<Scope>& scopes) {
+  std::vector<std::string_view> names;
+  absl::flat_hash_set<std::string_view> seen;
+  for (int i = 0; i < static_cast<int>(scopes.size()); ++i) {
+    const auto read = [&](std::string_view name) {
+      if (!name.empty() && !Defines(scopes, i, name) && seen.insert(name).second) {
+        names.push_back(name);
+      }
+    };
+    for (const auto& node : scopes[i].graph->node()) {
+      for (const auto& input : node.input()) read(input);
+    }
+    for (const auto& output : scopes[i].graph->output()) read(output.name());
+  }
+  return names;
+}
+
+int SubgraphDepth(const onnx::ModelProto& model) {
+  int deepest = 0;
+  std::vector<std::pair<const onnx::GraphProto*, int>> open = {{&model.graph(), 0}};
+  const auto push_bodies = [&](const onnx::NodeProto& node, int depth) {
+    for (const auto& attribute : node.attribute()) {
+      if (attribute.has_g()) open.emplace_back(&attribute.g(), depth);
+      for (const auto& graph : attribute.graphs()) open.emplace_back(&graph, depth);
+    }
+  };
+  for (const auto& function : model.functions()) {
+    for (const auto& node : function.node()) push_bodies(node, 1);
+  }
+  while (!open.empty()) {
+    const auto [graph, depth] = open.back();
+    open.pop_back();
+    deepest = std::max(deepest, depth);
+    for (const auto& node : graph->node()) push_bodies(node, depth + 1);
+  }
+  return deepest;
+}
+
+}  // namespace kvlift
