@@ -1,0 +1,345 @@
+#include "sym/expr.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "absl/hash/hash.h"
+#include "sym/pool_impl.h"
+
+namespace kvlift::sym {
+namespace {
+
+constexpr int64_t kMaxSize = int64_t{1} << 40;
+constexpr size_t kMaxTerms = 4096;
+
+bool ById(Expr a, Expr b) { return a->id() < b->id(); }
+
+bool SameTerms(absl::Span<const Term> a, absl::Span<const Term> b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Term& x, const Term& y) {
+    return x.coefficient == y.coefficient && x.atoms == y.atoms;
+  });
+}
+
+bool SameBits(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+}  // namespace
+
+bool Node::is_predicate() const {
+  switch (kind_) {
+    case Kind::kLe:
+    case Kind::kEq:
+    case Kind::kNot:
+    case Kind::kAnd:
+      return true;
+    case Kind::kInteger:
+      return value_ == 0 || value_ == 1;
+    case Kind::kApply:
+      return text_ == "isnan" || text_ == "isinf" || text_ == "less";
+    default:
+      return false;
+  }
+}
+
+Pool::Pool() : impl_(std::make_unique<Impl>()) {}
+Pool::~Pool() = default;
+
+int64_t Pool::num_nodes() const { return static_cast<int64_t>(impl_->nodes.size()); }
+
+Expr Pool::Impl::Intern(Node node) {
+  size_t hash = absl::HashOf(static_cast<int>(node.kind_), node.value_, node.text_);
+  if (!std::isnan(node.float_)) hash = absl::HashOf(hash, node.float_);
+  for (Expr arg : node.args_) hash = absl::HashOf(hash, arg->id());
+  for (const Term& term : node.terms_) {
+    hash = absl::HashOf(hash, term.coefficient);
+    for (Expr atom : term.atoms) hash = absl::HashOf(hash, atom->id());
+  }
+  std::vector<Expr>& bucket = by_hash[hash];
+  for (Expr e : bucket) {
+    if (e->kind_ == node.kind_ && e->value_ == node.value_ && SameBits(e->float_, node.float_) &&
+        e->text_ == node.text_ && e->args_ == node.args_ && SameTerms(e->terms_, node.terms_)) {
+      return e;
+    }
+  }
+  node.id_ = nodes.size();
+  const auto absorb = [&node](Expr part) {
+    node.size_ = std::min(kMaxSize, node.size_ + part->size_);
+    node.index_mask_ |= part->index_mask_;
+  };
+  for (Expr arg : node.args_) absorb(arg);
+  for (const Term& term : node.terms_) {
+    for (Expr atom : term.atoms) absorb(atom);
+  }
+  if (node.kind_ == Kind::kIndex) node.index_mask_ = 1u << std::min<int64_t>(node.value_, 31);
+  nodes.push_back(std::move(node));
+  bucket.push_back(&nodes.back());
+  return bucket.back();
+}
+
+Expr Pool::Impl::Overflow() {
+  Node node;
+  node.kind_ = Kind::kApply;
+  node.text_ = "overflow";
+  node.value_ = ++overflows;  // each its own: never equal to another
+  return Intern(std::move(node));
+}
+
+Expr Pool::Integer(int64_t v) {
+  Node node;
+  node.kind_ = Kind::kInteger;
+  node.value_ = v;
+  return impl_->Intern(std::move(node));
+}
+
+Expr Pool::Float(double v) {
+  constexpr double kExact = 9007199254740992.0;  // 2^53
+  if (std::isfinite(v) && std::trunc(v) == v && std::fabs(v) <= kExact) {
+    return Integer(static_cast<int64_t>(v));
+  }
+  Node node;
+  node.kind_ = Kind::kFloat;
+  node.float_ = v;
+  return impl_->Intern(std::move(node));
+}
+
+Expr Pool::Index(int k) {
+  Node node;
+  node.kind_ = Kind::kIndex;
+  node.value_ = k;
+  return impl_->Intern(std::move(node));
+}
+
+Expr Pool::Dim(std::string_view name, int64_t min) {
+  int64_t& known = impl_->dim_minimum[std::string(name)];
+  known = std::max(known, min);
+  Node node;
+  node.kind_ = Kind::kDim;
+  node.text_ = std::string(name);
+  return impl_->Intern(std::move(node));
+}
+
+Expr Pool::Load(ValueId source, absl::Span<const Expr> args) {
+  Node node;
+  node.kind_ = Kind::kLoad;
+  node.value_ = source;
+  node.args_.assign(args.begin(), args.end());
+  return impl_->Intern(std::move(node));
+}
+
+Expr Pool::Apply(std::string_view function, absl::Span<const Expr> args) {
+  Node node;
+  node.kind_ = Kind::kApply;
+  node.text_ = std::string(function);
+  node.args_.assign(args.begin(), args.end());
+  return impl_->Intern(std::move(node));
+}
+
+std::vector<Term> TermsOf(Expr e) {
+  if (e->kind() == Kind::kSum) return {e->terms().begin(), e->terms().end()};
+  if (e->kind() == Kind::kInteger) {
+    return e->value() == 0 ? std::vector<Term>() : std::vector<Term>{{e->value(), {}}};
+  }
+  return {{1, {e}}};
+}
+
+bool AddTerm(Polynomial* p, Monomial atoms, int64_t coefficient) {
+  int64_t& known = (*p)[std::move(atoms)];
+  return !__builtin_add_overflow(known, coefficient, &known);
+}
+
+bool AddTo(Polynomial* p, Expr e, int64_t factor) {
+  for (const Term& term : TermsOf(e)) {
+    int64_t c = 0;
+    if (__builtin_mul_overflow(term.coefficient, factor, &c)) return false;
+    if (!AddTerm(p, term.atoms, c)) return false;
+  }
+  return true;
+}
+
+Expr Pool::Impl::FromPolynomial(const Polynomial& p) {
+  std::vector<Term> terms;
+  for (const auto& [atoms, coefficient] : p) {
+    if (coefficient != 0) terms.push_back({coefficient, atoms});
+  }
+  if (terms.size() > kMaxTerms) return Overflow();
+  std::sort(terms.begin(), terms.end(), [](const Term& a, const Term& b) {
+    return std::lexicographical_compare(a.atoms.begin(), a.atoms.end(), b.atoms.begin(),
+                                        b.atoms.end(), ById);
+  });
+  Node node;
+  if (terms.empty() || (terms.size() == 1 && terms[0].atoms.empty())) {
+    node.kind_ = Kind::kInteger;
+    node.value_ = terms.empty() ? 0 : terms[0].coefficient;
+    return Intern(std::move(node));
+  }
+  if (terms.size() == 1 && terms[0].coefficient == 1 && terms[0].atoms.size() == 1) {
+    return terms[0].atoms[0];
+  }
+  node.kind_ = Kind::kSum;
+  node.terms_ = std::move(terms);
+  return Intern(std::move(node));
+}
+
+Expr Pool::Add(Expr a, Expr b) {
+  if (a->is_integer(0)) return b;
+  if (b->is_integer(0)) return a;
+  if (a->kind() == Kind::kFloat || b->kind() == Kind::kFloat) {
+    const auto number = [](Expr e, double* v) {
+      if (e->kind() == Kind::kFloat) *v = e->float_value();
+      if (e->kind() == Kind::kInteger) *v = static_cast<double>(e->value());
+      return e->kind() == Kind::kFloat || e->kind() == Kind::kInteger;
+    };
+    double x = 0, y = 0;
+    if (number(a, &x) && number(b, &y)) return Float(x + y);
+    return Apply("add", {a, b});
+  }
+  Polynomial p;
+  if (!AddTo(&p, a, 1) || !AddTo(&p, b, 1)) return impl_->Overflow();
+  return impl_->FromPolynomial(p);
+}
+
+Expr Pool::Sub(Expr a, Expr b) {
+  if (a == b && a->kind() != Kind::kFloat) return Integer(0);
+  return Add(a, Neg(b));
+}
+
+Expr Pool::Neg(Expr a) {
+  if (a->kind() == Kind::kFloat) return Float(-a->float_value());
+  Polynomial p;
+  if (!AddTo(&p, a, -1)) return impl_->Overflow();
+  return impl_->FromPolynomial(p);
+}
+
+Expr Pool::Mul(Expr a, Expr b) {
+  if (a->is_integer(1)) return b;
+  if (b->is_integer(1)) return a;
+  if (a->kind() == Kind::kFloat || b->kind() == Kind::kFloat) {
+    if (a->kind() == Kind::kFloat && b->kind() == Kind::kFloat) {
+      return Float(a->float_value() * b->float_value());
+    }
+    const Expr real = a->kind() == Kind::kFloat ? a : b, other = real == a ? b : a;
+    if (other->kind() == Kind::kInteger) {
+      return Float(real->float_value() * static_cast<double>(other->value()));
+    }
+    return Apply("mul", {a, b});
+  }
+  if (a->is_integer(0) || b->is_integer(0)) return Integer(0);
+  Polynomial p;
+  for (const Term& x : TermsOf(a)) {
+    for (const Term& y : TermsOf(b)) {
+      Monomial atoms = x.atoms;
+      atoms.insert(atoms.end(), y.atoms.begin(), y.atoms.end());
+      std::sort(atoms.begin(), atoms.end(), ById);
+      // A predicate is 0 or 1: its square is itself.
+      atoms.erase(std::unique(atoms.begin(), atoms.end(),
+                              [](Expr m, Expr n) { return m == n && m->is_predicate(); }),
+                  atoms.end());
+      int64_t c = 0;
+      if (__builtin_mul_overflow(x.coefficient, y.coefficient, &c) ||
+          !AddTerm(&p, std::move(atoms), c)) {
+        return impl_->Overflow();
+      }
+    }
+  }
+  return impl_->FromPolynomial(p);
+}
+
+namespace {
+
+template <typename Visit>
+bool AnyNode(Expr e, absl::flat_hash_map<Expr, bool>* seen, const Visit& visit) {
+  if (visit(e)) return true;
+  if (e->args().empty() && e->terms().empty()) return false;
+  if (!seen->try_emplace(e, true).second) return false;
+  for (Expr arg : e->args()) {
+    if (AnyNode(arg, seen, visit)) return true;
+  }
+  for (const Term& term : e->terms()) {
+    for (Expr atom : term.atoms) {
+      if (AnyNode(atom, seen, visit)) return true;
+    }
+  }
+  return false;
+}
+
+template <typename Visit>
+bool AnyNode(Expr e, const Visit& visit) {
+  absl::flat_hash_map<Expr, bool> seen;
+  return AnyNode(e, &seen, visit);
+}
+
+}  // namespace
+
+bool ContainsNode(Expr e, Expr part) {
+  return AnyNode(e, [part](Expr x) { return x == part; });
+}
+
+bool ContainsIndex(Expr e, int k) {
+  return AnyNode(e, [k](Expr x) { return x->kind() == Kind::kIndex && x->index() == k; });
+}
+
+bool ContainsDim(Expr e, std::string_view name) {
+  return AnyNode(e, [name](Expr x) { return x->kind() == Kind::kDim && x->dim() == name; });
+}
+
+std::vector<std::string> DimsOf(Expr e) {
+  std::vector<std::string> dims;
+  AnyNode(e, [&dims](Expr x) {
+    if (x->kind() == Kind::kDim) dims.push_back(x->dim());
+    return false;
+  });
+  std::sort(dims.begin(), dims.end());
+  dims.erase(std::unique(dims.begin(), dims.end()), dims.end());
+  return dims;
+}
+
+std::vector<ValueId> SourcesOf(Expr e) {
+  std::vector<ValueId> sources;
+  AnyNode(e, [&sources](Expr x) {
+    if (x->kind() == Kind::kLoad) sources.push_back(x->source());
+    return false;
+  });
+  std::sort(sources.begin(), sources.end());
+  sources.erase(std::unique(sources.begin(), sources.end()), sources.end());
+  return sources;
+}
+
+std::vector<Expr> ConjunctsOf(Expr predicate) {
+  if (predicate->is_integer(1)) return {};
+  if (predicate->kind() != Kind::kAnd) return {predicate};
+  return {predicate->args().begin(), predicate->args().end()};
+}
+
+std::pair<Expr, int64_t> SplitConstant(Pool& pool, Expr e) {
+  if (e->kind() == Kind::kInteger) return {pool.Integer(0), e->value()};
+  if (e->kind() != Kind::kSum) return {e, 0};
+  for (const Term& term : e->terms()) {
+    if (term.atoms.empty()) return {pool.Sub(e, pool.Integer(term.coefficient)), term.coefficient};
+  }
+  return {e, 0};
+}
+
+bool CollectLinear(Pool& pool, Expr e, Expr atom, Expr* coefficient, Expr* rest) {
+  *coefficient = pool.Integer(0);
+  *rest = pool.Integer(0);
+  for (const Term& term : TermsOf(e)) {
+    const auto count = std::count(term.atoms.begin(), term.atoms.end(), atom);
+    if (count > 1) return false;
+    Expr product = pool.Integer(term.coefficient);
+    for (Expr a : term.atoms) {
+      if (a != atom) product = pool.Mul(product, a);
+    }
+    Expr* side = count == 1 ? coefficient : rest;
+    *side = pool.Add(*side, product);
+  }
+  return true;
+}
+
+std::optional<Linear> LinearIn(Pool& pool, Expr e, Expr atom) {
+  Expr coefficient = nullptr, rest = nullptr;
+  if (!CollectLinear(pool, e, atom, &coefficient, &rest)) return std::nullopt;
+  if (coefficient->kind() != Kind::kInteger || ContainsNode(rest, atom)) return std::nullopt;
+  return Linear{coefficient->value(), rest};
+}
+
+}  // namespace kvlift::sym

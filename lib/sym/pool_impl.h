@@ -1,0 +1,48 @@
+// Storage of a Pool, and what its parts share. Internal to lib/sym.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "sym/expr.h"
+
+namespace kvlift::sym {
+
+// A polynomial while it is being worked on: monomial (atoms sorted by id) -> coefficient.
+using Monomial = std::vector<Expr>;
+struct MonomialHash {
+  size_t operator()(const Monomial& m) const {
+    return absl::Hash<std::vector<Expr>>()(m);
+  }
+};
+using Polynomial = absl::flat_hash_map<Monomial, int64_t, MonomialHash>;
+
+struct Pool::Impl {
+  Expr Intern(Node node);
+  // The normal form of a polynomial; "overflow" if a coefficient did not fit.
+  Expr FromPolynomial(const Polynomial& p);
+  Expr Overflow();
+
+  std::deque<Node> nodes;
+  absl::flat_hash_map<size_t, std::vector<Expr>> by_hash;
+  absl::flat_hash_map<std::string, int64_t> dim_minimum;
+  int64_t overflows = 0;
+};
+
+// Terms of any expression: {} for 0, the constant term has no atoms.
+std::vector<Term> TermsOf(Expr e);
+// p += factor * e; false on overflow.
+bool AddTo(Polynomial* p, Expr e, int64_t factor);
+bool AddTerm(Polynomial* p, Monomial atoms, int64_t coefficient);
+// Does `part` occur anywhere in e?
+bool ContainsNode(Expr e, Expr part);
+// e without its constant term, and that term.
+std::pair<Expr, int64_t> SplitConstant(Pool& pool, Expr e);
+// b such that e = a*atom + b with neither holding atom at the top; false if atom occurs squared.
+bool CollectLinear(Pool& pool, Expr e, Expr atom, Expr* coefficient, Expr* rest);
+
+}  // namespace kvlift::sym
