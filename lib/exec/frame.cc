@@ -1,0 +1,190 @@
+#include "exec/frame.h"
+
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "base/status.h"
+#include "exec/call.h"
+#include "fmt/format.h"
+
+namespace kvlift::exec {
+
+Frame::Frame(std::shared_ptr<const Program> program) : program_(std::move(program)) {
+  const Plan& plan = impl().plan;
+  views_.resize(plan.values.size());
+  tensors_.resize(plan.values.size());
+  slots_.resize(plan.num_slots);
+  slot_map_.resize(plan.num_slots);
+  outputs_.resize(impl().graph->graph_outputs().size());
+  calls_.resize(impl().calls.size());
+  for (size_t v = 0; v < plan.values.size(); ++v) {
+    const ValuePlan& value = plan.values[v];
+    if (value.home == Home::kConstant && value.index >= 0) {
+      views_[v] = impl().constants[value.index].view();
+    }
+  }
+}
+
+Frame::~Frame() = default;
+
+absl::Status Frame::Run(absl::Span<const View> inputs, absl::Span<Buffer> next,
+                        const Observer& observer) {
+  const absl::Span<const ValueId> names = impl().graph->graph_inputs();
+  if (inputs.size() != names.size()) {
+    return absl::InternalError(fmt::format("{} inputs for {}", inputs.size(), names.size()));
+  }
+  undo_.Clear();
+  next_ = next;
+  // Swaps start from the same state each time, so that equal steps need equal memory.
+  std::iota(slot_map_.begin(), slot_map_.end(), 0);
+  for (size_t i = 0; i < names.size(); ++i) views_[names[i]] = inputs[i];
+  for (const StepPlan& step : impl().plan.steps) {
+    const absl::Status status = RunStep(step, observer);
+    if (!status.ok()) {
+      undo_.Restore();
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Frame::RunStep(const StepPlan& step, const Observer& observer) {
+  CollectInputs(step.node);
+  const absl::Status status = step.def != nullptr ? RunKernel(step) : RunCall(step);
+  if (!status.ok()) {
+    const Graph& graph = *impl().graph;
+    return absl::Status(status.code(), fmt::format("node \"{}\" ({}): {}",
+                                                   graph.NodeName(step.node),
+                                                   graph.node(step.node).op_type(),
+                                                   std::string(status.message())));
+  }
+  if (observer) observer(step.node, out_);
+  return absl::OkStatus();
+}
+
+void Frame::CollectInputs(NodeId node) {
+  const absl::Span<const ValueId> inputs = impl().graph->inputs(node);
+  in_.resize(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] == kNoValue) {
+      in_[i] = View();
+    } else {
+      in_[i] = views_[inputs[i]];
+    }
+  }
+}
+
+absl::Status Frame::RunKernel(const StepPlan& step) {
+  const Graph& graph = *impl().graph;
+  const absl::Span<const ValueId> outputs = graph.outputs(step.node);
+  specs_.resize(outputs.size());
+  for (OutputSpec& spec : specs_) {
+    spec.type = 0;
+    spec.shape.clear();
+  }
+  KernelContext context{graph.node(step.node), step.opset, in_, {}, &specs_};
+  context.threads = impl().threads;
+  context.canonical = impl().options.order == Order::kCanonical;
+  KV_RETURN_IF_ERROR(step.def->shape(context));
+  out_.resize(outputs.size());
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (outputs[o] == kNoValue) {
+      out_[o] = View();
+      continue;
+    }
+    View& view = views_[outputs[o]];
+    KV_RETURN_IF_ERROR(Place(step, static_cast<int>(o), specs_[o], view));
+    out_[o] = view;
+  }
+  if (step.def->compute == nullptr) return absl::OkStatus();
+  if (step.writes_pair >= 0) undo_.Save(context.node, in_);
+  context.outputs = absl::MakeSpan(out_);
+  return step.def->compute(context);
+}
+
+absl::Status Frame::Place(const StepPlan& step, int output, const OutputSpec& spec, View& view) {
+  const int64_t bytes = NumBytes(spec.type, spec.shape);
+  if (bytes < 0) {
+    return absl::InvalidArgumentError(fmt::format("output {} would have shape {}, element type {}",
+                                                  output, ShapeString(spec.shape), spec.type));
+  }
+  const Graph& graph = *impl().graph;
+  const ValuePlan& plan = impl().plan.values[graph.outputs(step.node)[output]];
+  view.type = spec.type;
+  view.shape = spec.shape;
+  const auto size = static_cast<size_t>(bytes);
+  switch (plan.home) {
+    case Home::kView:
+    case Home::kCache: {
+      const View& source = in_[plan.home == Home::kView ? 0 : step.def->inplace_input];
+      if (source.bytes() != bytes) {
+        return absl::InvalidArgumentError(fmt::format("{} elements become shape {}", source.size(),
+                                                      ShapeString(spec.shape)));
+      }
+      view.data = source.data;
+      return absl::OkStatus();
+    }
+    case Home::kSlot: {
+      const int input = step.def->inplace_input;
+      if (output == 0 && step.inplace && in_[input].bytes() == bytes) {
+        const ValueId from = impl().plan.values[graph.inputs(step.node)[input]].root;
+        std::swap(slot_map_[plan.index], slot_map_[impl().plan.values[from].index]);
+        view.data = in_[input].data;
+        return absl::OkStatus();
+      }
+      Buffer& slot = slots_[slot_map_[plan.index]];
+      KV_RETURN_IF_ERROR(slot.Reserve(size));
+      view.data = slot.data();
+      return absl::OkStatus();
+    }
+    case Home::kNext:
+      KV_RETURN_IF_ERROR(next_[plan.index].Reserve(size));
+      view.data = next_[plan.index].data();
+      return absl::OkStatus();
+    case Home::kOutput:
+      KV_RETURN_IF_ERROR(outputs_[plan.index].ReserveUnshared(size));
+      view.data = outputs_[plan.index].data();
+      return absl::OkStatus();
+    default:
+      return absl::InternalError("value without memory");
+  }
+}
+
+void Frame::SetOutput(const StepPlan& step, int output, Tensor tensor) {
+  const ValueId v = impl().graph->outputs(step.node)[output];
+  if (v == kNoValue) return;
+  views_[v] = tensor.view();
+  tensors_[v] = std::move(tensor);
+}
+
+const View& Frame::output_view(int i) const { return views_[impl().graph->graph_outputs()[i]]; }
+
+absl::StatusOr<Tensor> Frame::Output(int i) {
+  const ValueId v = impl().graph->graph_outputs()[i];
+  const View& view = views_[v];
+  const Plan& plan = impl().plan;
+  const ValuePlan& root = plan.values[plan.values[v].root];
+  if (root.home == Home::kOutput && root.index == i) {
+    return Tensor::Wrap(view, outputs_[i].memory());
+  }
+  if (root.home == Home::kCall) {
+    // The call's tensor is the caller's, unless an output before this one has the same memory.
+    bool first = true;
+    for (int k = 0; k < i; ++k) {
+      const ValueId other = impl().graph->graph_outputs()[k];
+      first = first && plan.values[other].root != plan.values[v].root;
+    }
+    if (first) return Tensor::Wrap(view, tensors_[plan.values[v].root].storage());
+  }
+  if (view.absent()) return absl::InternalError("graph output was never computed");
+  Buffer& buffer = outputs_[i];
+  const auto bytes = static_cast<size_t>(view.bytes());
+  KV_RETURN_IF_ERROR(buffer.ReserveUnshared(bytes));
+  if (bytes > 0) std::memcpy(buffer.data(), view.data, bytes);
+  View copy = view;
+  copy.data = buffer.data();
+  return Tensor::Wrap(std::move(copy), buffer.memory());
+}
+
+}  // namespace kvlift::exec

@@ -1,0 +1,78 @@
+// What Compile decides about one graph: the order of the nodes, which caches are written in place,
+// and where each value lives. Sizes are not known here; they are found step by step.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "exec/kernel.h"
+#include "exec/program.h"
+#include "ir/graph.h"
+#include "onnx/onnx_pb.h"
+
+namespace kvlift::exec {
+
+// Where a value's memory is. `index` of ValuePlan counts within the kind.
+enum class Home : uint8_t {
+  kNone,      // never produced (no consumer sees it)
+  kConstant,  // a tensor of the program
+  kInput,     // a graph input: the caller's, or a cache of the session
+  kSlot,      // a reused buffer of the frame
+  kOutput,    // a buffer that is handed to the caller
+  kNext,      // the other buffer of a cache pair
+  kCache,     // a cache pair's own buffer, written in place
+  kView,      // the memory of `root`
+  kCall,      // an output buffer of the body of If, Loop or a function
+};
+
+struct ValuePlan {
+  Home home = Home::kNone;
+  int index = -1;
+  ValueId root = kNoValue;  // the value whose memory this is; itself unless home is kView
+};
+
+// One cache pair, resolved.
+struct PairPlan {
+  ValueId past = kNoValue;
+  ValueId present = kNoValue;
+  int input_index = -1;   // among the graph's inputs
+  int output_index = -1;  // among the graph's outputs
+  NodeId writer = kNoNode;  // set if aliased by an in-place write
+  AliasDecision decision;
+};
+
+struct StepPlan {
+  NodeId node = kNoNode;
+  const OpDef* def = nullptr;  // nullptr for calls (If, Loop, functions)
+  int64_t opset = 0;
+  bool inplace = false;  // output 0 may take the slot of input def->inplace_input
+  int writes_pair = -1;  // writes this pair's cache in place
+};
+
+struct Plan {
+  std::vector<StepPlan> steps;      // in schedule order
+  std::vector<ValuePlan> values;    // by ValueId
+  std::vector<PairPlan> pairs;
+  int num_slots = 0;
+};
+
+// Version of a node's operator set; 0 if the model does not import it.
+int64_t OpsetOf(const onnx::ModelProto& model, std::string_view domain);
+
+// InvalidArgument if a pair names no graph input or output, or one twice. `defs` has one entry per
+// node, nullptr for calls and constants.
+absl::StatusOr<std::vector<PairPlan>> ResolvePairs(const Graph& graph,
+                                                   absl::Span<const CachePair> caches);
+// Fills the decisions of `pairs` and returns the order of the nodes that keeps them safe.
+std::vector<NodeId> Schedule(const Graph& graph, absl::Span<const OpDef* const> defs,
+                             AliasMode mode, std::vector<PairPlan>& pairs);
+// `constants` has one entry per value, nullptr where it is computed or fed.
+Plan MakePlan(const Graph& graph, absl::Span<const OpDef* const> defs,
+              absl::Span<const onnx::TensorProto* const> constants,
+              const std::vector<NodeId>& order, std::vector<PairPlan> pairs);
+
+}  // namespace kvlift::exec

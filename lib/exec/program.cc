@@ -1,0 +1,187 @@
+#include "exec/program.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "base/status.h"
+#include "exec/kernel.h"
+#include "exec/plan.h"
+#include "exec/program_impl.h"
+#include "fmt/format.h"
+
+namespace kvlift::exec {
+namespace {
+
+using Protos = std::vector<const onnx::TensorProto*>;
+
+// One entry per value; nullptr where it is computed or fed.
+Protos ConstantProtos(const Graph& graph) {
+  Protos protos(graph.num_values(), nullptr);
+  std::vector<bool> fed(graph.num_values(), false);
+  for (const ValueId v : graph.graph_inputs()) fed[v] = true;
+  for (ValueId v = 0; v < graph.num_values(); ++v) protos[v] = graph.constant(v);
+  // An initialiser that is listed among the inputs too (IR version 3 demands it).
+  for (const onnx::TensorProto& tensor : graph.proto().initializer()) {
+    const ValueId v = graph.Find(tensor.name());
+    if (v != kNoValue && protos[v] == nullptr && !fed[v]) protos[v] = &tensor;
+  }
+  return protos;
+}
+
+std::string NodeLabel(const Graph& graph, NodeId n) {
+  return fmt::format("node \"{}\"", graph.NodeName(n));
+}
+
+class Compiler {
+ public:
+  Compiler(std::shared_ptr<const Graph> graph, const CompileOptions& options, Program::Impl& impl)
+      : graph_(*graph), impl_(impl) {
+    impl_.graph = std::move(graph);
+    impl_.options = options;
+    impl_.threads = options.threads > 0
+                        ? options.threads
+                        : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    body_options_.order = options.order;
+    body_options_.threads = options.threads;
+    body_options_.base_dir = options.base_dir;
+  }
+
+  absl::Status Run() {
+    protos_ = ConstantProtos(graph_);
+    KV_RETURN_IF_ERROR(FindKernels());
+    KV_ASSIGN_OR_RETURN(std::vector<PairPlan> pairs,
+                        ResolvePairs(graph_, impl_.options.caches));
+    const std::vector<NodeId> order = Schedule(graph_, defs_, impl_.options.alias, pairs);
+    for (const PairPlan& pair : pairs) {
+      const AliasDecision& decision = pair.decision;
+      if (impl_.options.alias == AliasMode::kRequired && !decision.aliased) {
+        return absl::FailedPreconditionError(
+            fmt::format("cache \"{}\" -> \"{}\" cannot share one buffer: {}", decision.pair.input,
+                        decision.pair.output, decision.reason));
+      }
+      impl_.aliasing.push_back(decision);
+    }
+    impl_.plan = MakePlan(graph_, defs_, protos_, order, std::move(pairs));
+    return LoadConstants();
+  }
+
+ private:
+  bool IsConstantNode(NodeId n) const {
+    for (const ValueId v : graph_.outputs(n)) {
+      if (v == kNoValue || protos_[v] == nullptr) return false;
+    }
+    return !graph_.outputs(n).empty();
+  }
+
+  absl::Status FindKernels() {
+    defs_.assign(graph_.num_nodes(), nullptr);
+    impl_.calls.resize(graph_.num_nodes());
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (IsConstantNode(n)) continue;
+      const onnx::NodeProto& node = graph_.node(n);
+      const int64_t version = OpsetOf(graph_.model(), node.domain());
+      const OpDef* def = FindOp(node.domain(), node.op_type(), version);
+      if (def != nullptr && def->shape != nullptr) {
+        defs_[n] = def;
+      } else {
+        KV_RETURN_IF_ERROR(MakeCall(n, version));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status MakeCall(NodeId n, int64_t version) {
+    const onnx::NodeProto& node = graph_.node(n);
+    auto call = std::make_unique<CallPlan>();
+    const absl::Span<const ValueId> captures = graph_.captures(n);
+    call->captures.assign(captures.begin(), captures.end());
+    std::vector<std::string_view> bodies;
+    if (graph_.Is(n, "If")) {
+      call->kind = CallKind::kIf;
+      bodies = {"then_branch", "else_branch"};
+    } else if (graph_.Is(n, "Loop") || graph_.Is(n, "Scan")) {
+      call->kind = graph_.Is(n, "Loop") ? CallKind::kLoop : CallKind::kScan;
+      bodies = {"body"};
+    }
+    for (const std::string_view name : bodies) {
+      const onnx::AttributeProto* body = FindAttribute(node, name);
+      if (body == nullptr || !body->has_g()) {
+        return absl::InvalidArgumentError(
+            fmt::format("{}: {} without {}", NodeLabel(graph_, n), node.op_type(), name));
+      }
+      KV_ASSIGN_OR_RETURN(std::shared_ptr<const Program> program,
+                          CompileBody(graph_, body->g(), call->captures, body_options_));
+      call->bodies.push_back(std::move(program));
+    }
+    if (bodies.empty()) {
+      KV_RETURN_IF_ERROR(MakeFunctionCall(n, version, *call));
+    }
+    impl_.calls[n] = std::move(call);
+    return absl::OkStatus();
+  }
+
+  absl::Status MakeFunctionCall(NodeId n, int64_t version, CallPlan& call) {
+    const onnx::NodeProto& node = graph_.node(n);
+    std::vector<int32_t> types;
+    for (const ValueId v : graph_.inputs(n)) {
+      types.push_back(v == kNoValue           ? 0
+                      : protos_[v] != nullptr ? protos_[v]->data_type()
+                                              : graph_.type(v).elem_type);
+    }
+    auto program = CompileFunction(graph_.model(), node, types, body_options_);
+    if (program.ok()) {
+      call.bodies.push_back(*std::move(program));
+    } else if (absl::IsNotFound(program.status())) {
+      return absl::UnimplementedError(fmt::format(
+          "operator {}{}{}-{} at {} has no kernel", node.domain(), node.domain().empty() ? "" : ".",
+          node.op_type(), version, NodeLabel(graph_, n)));
+    } else if (!absl::IsFailedPrecondition(program.status())) {
+      return program.status();  // else the body is made when the types are known
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadConstants() {
+    absl::flat_hash_map<const onnx::TensorProto*, int> loaded;
+    for (ValueId v = 0; v < graph_.num_values(); ++v) {
+      if (protos_[v] == nullptr || (graph_.uses(v).empty() && !graph_.is_graph_output(v))) continue;
+      const auto [it, inserted] =
+          loaded.emplace(protos_[v], static_cast<int>(impl_.constants.size()));
+      if (inserted) {
+        KV_ASSIGN_OR_RETURN(Tensor tensor,
+                            Tensor::FromProto(*protos_[v], impl_.options.base_dir));
+        impl_.constants.push_back(std::move(tensor));
+      }
+      impl_.plan.values[v].index = it->second;
+    }
+    return absl::OkStatus();
+  }
+
+  const Graph& graph_;
+  Program::Impl& impl_;
+  CompileOptions body_options_;
+  Protos protos_;
+  std::vector<const OpDef*> defs_;
+};
+
+}  // namespace
+
+Program::Program() : impl_(std::make_unique<Impl>()) {}
+Program::~Program() = default;
+
+absl::StatusOr<std::shared_ptr<const Program>> Program::Compile(std::shared_ptr<const Graph> graph,
+                                                                const CompileOptions& options) {
+  std::shared_ptr<Program> program(new Program());
+  Compiler compiler(std::move(graph), options, *program->impl_);
+  KV_RETURN_IF_ERROR(compiler.Run());
+  return std::shared_ptr<const Program>(std::move(program));
+}
+
+const Graph& Program::graph() const { return *impl_->graph; }
+absl::Span<const AliasDecision> Program::aliasing() const { return impl_->aliasing; }
+const CompileOptions& Program::options() const { return impl_->options; }
+
+}  // namespace kvlift::exec

@@ -1,0 +1,240 @@
+#include "exec/session.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "exec/frame.h"
+#include "exec/memory.h"
+#include "exec/program_impl.h"
+#include "fmt/format.h"
+
+namespace kvlift::exec {
+namespace {
+
+struct CacheState {
+  View value;           // absent until set; data is in `buffer`
+  Buffer buffer;
+  bool replaced = false;  // this step's fed value is in the pair's other buffer
+};
+
+absl::Status CopyInto(const View& value, Buffer& buffer, View& copy) {
+  const auto bytes = static_cast<size_t>(value.bytes());
+  KV_RETURN_IF_ERROR(buffer.Reserve(bytes));
+  if (bytes > 0) std::memcpy(buffer.data(), value.data, bytes);
+  copy = value;
+  copy.data = buffer.data();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+struct Session::Impl {
+  explicit Impl(std::shared_ptr<const Program> compiled)
+      : program(std::move(compiled)), frame(program), graph(program->graph()) {
+    const Plan& plan = program->impl().plan;
+    caches.resize(plan.pairs.size());
+    next.resize(plan.pairs.size());
+    results.resize(plan.pairs.size());
+    inputs.resize(graph.graph_inputs().size());
+    pair_of_input.assign(inputs.size(), -1);
+    pair_of_output.assign(graph.graph_outputs().size(), -1);
+    for (size_t p = 0; p < plan.pairs.size(); ++p) {
+      pair_of_input[plan.pairs[p].input_index] = static_cast<int>(p);
+      pair_of_output[plan.pairs[p].output_index] = static_cast<int>(p);
+    }
+  }
+
+  absl::Status CheckInput(int i, const View& value) const;
+  absl::Status BindInputs(const Feeds& feeds);
+  absl::Status BindCache(int pair, const Tensor* fed, View& input);
+  absl::Status Execute(Fetches* fetches);
+  absl::Status StoreCaches();
+  void CommitCaches(Fetches* fetches);
+  void DropReplacements();
+
+  std::shared_ptr<const Program> program;
+  Frame frame;
+  const Graph& graph;
+  Observer observer;
+  std::vector<int> pair_of_input, pair_of_output;  // -1: no cache
+  std::vector<CacheState> caches;                  // by pair
+  std::vector<Buffer> next;                        // by pair: the other buffer
+  std::vector<View> results;                       // by pair: what this step leaves
+  std::vector<View> inputs;                        // by graph input
+};
+
+absl::Status Session::Impl::CheckInput(int i, const View& value) const {
+  const ValueId v = graph.graph_inputs()[i];
+  const TensorType& type = graph.type(v);
+  const auto bad = [&](const std::string& text) {
+    return absl::InvalidArgumentError(fmt::format("input \"{}\": {}", graph.name(v), text));
+  };
+  if (value.absent()) return bad("the tensor is empty");
+  if (type.elem_type != 0 && type.elem_type != value.type) {
+    return bad(fmt::format("has type {}, {} declared", ElementTypeName(value.type),
+                           ElementTypeName(type.elem_type)));
+  }
+  if (!type.shape.has_value()) return absl::OkStatus();
+  bool fits = type.shape->size() == value.shape.size();
+  for (size_t d = 0; fits && d < value.shape.size(); ++d) {
+    const std::optional<int64_t>& declared = (*type.shape)[d].value;
+    fits = !declared.has_value() || *declared == value.shape[d];
+  }
+  if (fits) return absl::OkStatus();
+  std::string declared;
+  for (const Dim& dim : *type.shape) {
+    declared += declared.empty() ? "" : ", ";
+    declared += dim.value.has_value() ? fmt::format("{}", *dim.value)
+                : dim.param.empty()   ? "?"
+                                      : dim.param;
+  }
+  return bad(fmt::format("has shape {}, [{}] declared", ShapeString(value.shape), declared));
+}
+
+absl::Status Session::Impl::BindCache(int pair, const Tensor* fed, View& input) {
+  CacheState& cache = caches[pair];
+  const PairPlan& plan = program->impl().plan.pairs[pair];
+  cache.replaced = false;
+  const bool same = fed != nullptr && !cache.value.absent() && fed->data() == cache.value.data &&
+                    fed->shape() == cache.value.shape && fed->type() == cache.value.type;
+  if (fed == nullptr || same) {
+    if (cache.value.absent()) {
+      return absl::InvalidArgumentError(
+          fmt::format("cache \"{}\" has no value", plan.decision.pair.input));
+    }
+    input = cache.value;
+    return absl::OkStatus();
+  }
+  if (plan.writer == kNoNode) {
+    input = fed->view();
+    return absl::OkStatus();
+  }
+  // Written in place: on a copy, so that the old value is there if the step fails.
+  KV_RETURN_IF_ERROR(CopyInto(fed->view(), next[pair], input));
+  cache.replaced = true;
+  return absl::OkStatus();
+}
+
+absl::Status Session::Impl::BindInputs(const Feeds& feeds) {
+  size_t used = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const std::string& name = graph.name(graph.graph_inputs()[i]);
+    const auto feed = feeds.find(name);
+    const Tensor* fed = feed == feeds.end() ? nullptr : &feed->second;
+    used += fed != nullptr;
+    if (fed != nullptr) {
+      KV_RETURN_IF_ERROR(CheckInput(static_cast<int>(i), fed->view()));
+    }
+    if (pair_of_input[i] >= 0) {
+      KV_RETURN_IF_ERROR(BindCache(pair_of_input[i], fed, inputs[i]));
+    } else if (fed == nullptr) {
+      return absl::InvalidArgumentError(fmt::format("input \"{}\" is missing", name));
+    } else {
+      inputs[i] = fed->view();
+    }
+  }
+  if (used == feeds.size()) return absl::OkStatus();
+  for (const auto& [name, tensor] : feeds) {
+    const ValueId v = graph.Find(name);
+    const auto known = graph.graph_inputs();
+    if (v == kNoValue || std::find(known.begin(), known.end(), v) == known.end()) {
+      return absl::InvalidArgumentError(fmt::format("\"{}\" is no graph input", name));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Brings each present into one of its pair's buffers. Nothing that a cache holds is overwritten.
+absl::Status Session::Impl::StoreCaches() {
+  for (size_t p = 0; p < caches.size(); ++p) {
+    const PairPlan& pair = program->impl().plan.pairs[p];
+    results[p] = frame.output_view(pair.output_index);
+    if (results[p].absent()) return absl::InternalError("cache output was never computed");
+    const std::byte* data = results[p].data;
+    const bool own = data == caches[p].buffer.data() || data == next[p].data();
+    if (!own || data == nullptr) {
+      KV_RETURN_IF_ERROR(CopyInto(results[p], next[p], results[p]));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Session::Impl::CommitCaches(Fetches* fetches) {
+  for (size_t p = 0; p < caches.size(); ++p) {
+    CacheState& cache = caches[p];
+    if (results[p].data == next[p].data()) std::swap(cache.buffer, next[p]);
+    cache.value = results[p];
+    const PairPlan& pair = program->impl().plan.pairs[p];
+    (*fetches)[graph.name(pair.present)] = Tensor::Wrap(cache.value, cache.buffer.memory());
+  }
+}
+
+absl::Status Session::Impl::Execute(Fetches* fetches) {
+  KV_RETURN_IF_ERROR(frame.Run(inputs, absl::MakeSpan(next), observer));
+  for (size_t i = 0; i < pair_of_output.size(); ++i) {
+    if (pair_of_output[i] >= 0) continue;
+    KV_ASSIGN_OR_RETURN((*fetches)[graph.name(graph.graph_outputs()[i])],
+                        frame.Output(static_cast<int>(i)));
+  }
+  KV_RETURN_IF_ERROR(StoreCaches());
+  CommitCaches(fetches);
+  return absl::OkStatus();
+}
+
+Session::Session(std::shared_ptr<const Program> program)
+    : impl_(std::make_unique<Impl>(std::move(program))) {}
+Session::~Session() = default;
+Session::Session(Session&&) noexcept = default;
+
+absl::Status Session::SetCache(const std::string& input, const Tensor& value) {
+  const std::vector<PairPlan>& pairs = impl_->program->impl().plan.pairs;
+  for (size_t p = 0; p < pairs.size(); ++p) {
+    if (pairs[p].decision.pair.input != input) continue;
+    KV_RETURN_IF_ERROR(impl_->CheckInput(pairs[p].input_index, value.view()));
+    CacheState& cache = impl_->caches[p];
+    if (value.data() != nullptr && value.data() == cache.buffer.data()) {
+      cache.value = value.view();
+      return absl::OkStatus();
+    }
+    return CopyInto(value.view(), cache.buffer, cache.value);
+  }
+  return absl::NotFoundError(fmt::format("\"{}\" is no cache input", input));
+}
+
+absl::StatusOr<Tensor> Session::Cache(const std::string& input) const {
+  const std::vector<PairPlan>& pairs = impl_->program->impl().plan.pairs;
+  for (size_t p = 0; p < pairs.size(); ++p) {
+    if (pairs[p].decision.pair.input != input) continue;
+    const CacheState& cache = impl_->caches[p];
+    if (cache.value.absent()) {
+      return absl::FailedPreconditionError(fmt::format("cache \"{}\" has no value", input));
+    }
+    return Tensor::Wrap(cache.value, cache.buffer.memory());
+  }
+  return absl::NotFoundError(fmt::format("\"{}\" is no cache input", input));
+}
+
+absl::Status Session::Step(const Feeds& feeds, Fetches* fetches) {
+  Impl& impl = *impl_;
+  KV_RETURN_IF_ERROR(impl.BindInputs(feeds));
+  // The last step's results are let go first, so that their memory can be used again.
+  for (auto it = fetches->begin(); it != fetches->end();) {
+    const ValueId v = impl.graph.Find(it->first);
+    if (v == kNoValue || !impl.graph.is_graph_output(v)) {
+      it = fetches->erase(it);
+    } else {
+      it->second = Tensor();
+      ++it;
+    }
+  }
+  const absl::Status status = impl.Execute(fetches);
+  if (!status.ok()) impl.frame.Undo();
+  return status;
+}
+
+void Session::set_observer(Observer observer) { impl_->observer = std::move(observer); }
+
+}  // namespace kvlift::exec
