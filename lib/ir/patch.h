@@ -18,9 +18,11 @@ struct Patch {
   std::vector<onnx::NodeProto> new_nodes;
   std::vector<onnx::TensorProto> new_initializers;
   std::vector<onnx::ValueInfoProto> new_inputs;
-  // Every reader of the key (node inputs, captures, not graph outputs) reads the value instead.
+  // Every reader of the key in the source (node inputs, captures, not graph outputs) reads the
+  // value instead. All at once: a value that is itself a key is not replaced again, and new_nodes
+  // read what they say.
   absl::flat_hash_map<std::string, std::string> replace_uses;
-  // Replaces one operand: (node, input position) -> value name.
+  // Replaces one operand: (node, input position) -> value name. Goes before replace_uses.
   absl::flat_hash_map<std::pair<NodeId, int>, std::string> replace_inputs;
   absl::flat_hash_set<NodeId> remove_nodes;
   absl::flat_hash_set<std::string> remove_inputs;
