@@ -40,8 +40,10 @@ TEST(EscapeTerminal, ControlsBecomeVisible) {
   EXPECT_EQ(EscapeTerminal("\x1b]0;x\a"), "\\x1b]0;x\\x07");
   EXPECT_EQ(EscapeTerminal("a\nb\tc\r"), "a\\nb\\tc\\x0d");
   EXPECT_EQ(EscapeTerminal(std::string("\0\x7f", 2)), "\\x00\\x7f");
-  EXPECT_EQ(EscapeTerminal("\xc2\x9b"), "\\u009b");                  // CSI as one character
-  EXPECT_EQ(EscapeTerminal("\xe2\x80\xae" "abc"), "\\u202eabc");     // right-to-left override
+  EXPECT_EQ(EscapeTerminal("\xc2\x9b"), "\\u009b");  // CSI as one character
+  EXPECT_EQ(EscapeTerminal("\xe2\x80\xae"
+                           "abc"),
+            "\\u202eabc");  // right-to-left override
   EXPECT_EQ(EscapeTerminal("\xe2\x81\xa6\xd8\x9c"), "\\u2066\\u061c");
 }
 
@@ -52,9 +54,9 @@ TEST(EscapeTerminal, KeepsOtherUnicode) {
 
 TEST(EscapeTerminal, IllFormedBytesBecomeVisible) {
   EXPECT_EQ(EscapeTerminal("\xff"), "\\xff");
-  EXPECT_EQ(EscapeTerminal("\xc0\xaf"), "\\xc0\\xaf");          // overlong
+  EXPECT_EQ(EscapeTerminal("\xc0\xaf"), "\\xc0\\xaf");           // overlong
   EXPECT_EQ(EscapeTerminal("\xed\xa0\x80"), "\\xed\\xa0\\x80");  // surrogate
-  EXPECT_EQ(EscapeTerminal("\xe2\x80"), "\\xe2\\x80");          // cut off
+  EXPECT_EQ(EscapeTerminal("\xe2\x80"), "\\xe2\\x80");           // cut off
 }
 
 TEST(ToValidUtf8, ReplacesOnlyIllFormedBytes) {

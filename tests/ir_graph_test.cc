@@ -1,12 +1,11 @@
 // LIBS: onnxio
-#include "ir/graph.h"
-
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ir/graph.h"
 #include "ir/subgraphs.h"
 #include "ir/tensor_data.h"
 #include "onnxio/model.h"
@@ -55,9 +54,9 @@ TEST(Graph, IndexesUsesAndProducers) {
   EXPECT_TRUE(g.is_graph_input(x));
   EXPECT_EQ(g.producer(x), kNoNode);
   EXPECT_EQ(g.producer(a), 0);
-  EXPECT_THAT(g.uses(a), ElementsAre(Use{Use::Kind::kNodeInput, 1, 0},
-                                     Use{Use::Kind::kNodeInput, 1, 1},
-                                     Use{Use::Kind::kNodeInput, 2, 0}));
+  EXPECT_THAT(g.uses(a),
+              ElementsAre(Use{Use::Kind::kNodeInput, 1, 0}, Use{Use::Kind::kNodeInput, 1, 1},
+                          Use{Use::Kind::kNodeInput, 2, 0}));
   EXPECT_THAT(g.uses(y), ElementsAre(Use{Use::Kind::kGraphOutput, kNoNode, 0}));
   EXPECT_TRUE(g.is_graph_output(y));
   EXPECT_FALSE(g.is_graph_output(a));
@@ -77,8 +76,8 @@ TEST(Graph, OmittedOperandsAreNoValues) {
   const auto g = Graph::Build(model);
   ASSERT_TRUE(g.ok()) << g.status();
   EXPECT_EQ(g->inputs(0)[1], kNoValue);
-  EXPECT_THAT(g->uses(g->Find("x")), ElementsAre(Use{Use::Kind::kNodeInput, 0, 0},
-                                                 Use{Use::Kind::kNodeInput, 0, 2}));
+  EXPECT_THAT(g->uses(g->Find("x")),
+              ElementsAre(Use{Use::Kind::kNodeInput, 0, 0}, Use{Use::Kind::kNodeInput, 0, 2}));
 }
 
 TEST(Graph, SortsAndKeepsTheFilesOrderWhereItCan) {
@@ -109,8 +108,8 @@ TEST(Graph, CapturesOfNestedBodies) {
   for (ValueId v : g.captures(2)) captured.push_back(g.name(v));
   EXPECT_THAT(captured, ::testing::UnorderedElementsAre("d", "x", "late", "z"));
   EXPECT_THAT(g.uses(g.Find("z")), ElementsAre(Use{Use::Kind::kCapture, 2, 0}));
-  EXPECT_THAT(g.uses(g.Find("x")), ElementsAre(Use{Use::Kind::kNodeInput, 1, 0},
-                                               Use{Use::Kind::kCapture, 2, 0}));
+  EXPECT_THAT(g.uses(g.Find("x")),
+              ElementsAre(Use{Use::Kind::kNodeInput, 1, 0}, Use{Use::Kind::kCapture, 2, 0}));
   EXPECT_EQ(SubgraphDepth(g.model()), 2);
 }
 
@@ -207,7 +206,8 @@ TEST(Graph, ConstantNodesOfEveryKind) {
 }
 
 TEST(Graph, SparseConstantsAreNotConstantsToUs) {
-  auto model = Parse("g (float[1] x) => (float[1] y) { c = Constant <value_int = 1> () y = Relu(x) }");
+  auto model =
+      Parse("g (float[1] x) => (float[1] y) { c = Constant <value_int = 1> () y = Relu(x) }");
   auto* attribute = model->mutable_graph()->mutable_node(0)->mutable_attribute(0);
   attribute->Clear();
   attribute->set_name("sparse_value");
@@ -218,7 +218,8 @@ TEST(Graph, SparseConstantsAreNotConstantsToUs) {
 }
 
 TEST(Graph, ConstantWithoutValueIsAnError) {
-  auto model = Parse("g (float[1] x) => (float[1] y) { c = Constant <value_int = 1> () y = Relu(x) }");
+  auto model =
+      Parse("g (float[1] x) => (float[1] y) { c = Constant <value_int = 1> () y = Relu(x) }");
   model->mutable_graph()->mutable_node(0)->clear_attribute();
   EXPECT_THAT(std::string(Graph::Build(model).status().message()),
               HasSubstr("the Constant node of \"c\""));
@@ -246,7 +247,8 @@ TEST(Graph, DeepBodiesDoNotRecurse) {
 }
 
 TEST(Attributes, FallBack) {
-  const Graph g = Build("g (float[1] x) => (float[1] y) { y = Op <a = 3, f = 0.5, s = \"t\", l = [1, 2]> (x) }");
+  const Graph g = Build(
+      "g (float[1] x) => (float[1] y) { y = Op <a = 3, f = 0.5, s = \"t\", l = [1, 2]> (x) }");
   const auto& node = g.node(0);
   EXPECT_EQ(IntAttribute(node, "a", 1), 3);
   EXPECT_EQ(IntAttribute(node, "b", 1), 1);

@@ -1,12 +1,11 @@
 // LIBS: ir
-#include "ir/tensor_data.h"
-
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ir/tensor_data.h"
 #include "ir/types.h"
 
 namespace kvlift {
@@ -116,7 +115,8 @@ TEST(ElementTypes, NamesBitsAndKinds) {
   EXPECT_EQ(ElementTypeName(TensorProto::FLOAT), "float32");
   EXPECT_EQ(ElementTypeName(TensorProto::UNDEFINED), "undefined");
   EXPECT_EQ(ElementTypeName(4711), "type4711");
-  for (int type = 1; type <= 28; ++type) EXPECT_EQ(ElementTypeName(type).find("type"), std::string::npos);
+  for (int type = 1; type <= 28; ++type)
+    EXPECT_EQ(ElementTypeName(type).find("type"), std::string::npos);
   EXPECT_TRUE(IsFloatType(TensorProto::BFLOAT16));
   EXPECT_FALSE(IsFloatType(TensorProto::COMPLEX64));
   EXPECT_TRUE(IsIntegerType(TensorProto::UINT4));

@@ -11,10 +11,10 @@
 #define KV_CONCAT(a, b) KV_CONCAT_INNER(a, b)
 
 // Returns the status of `expr` from the enclosing function unless it is OK.
-#define KV_RETURN_IF_ERROR(expr)                       \
-  do {                                                 \
-    absl::Status kv_status_ = (expr);                  \
-    if (!kv_status_.ok()) return kv_status_;           \
+#define KV_RETURN_IF_ERROR(expr)             \
+  do {                                       \
+    absl::Status kv_status_ = (expr);        \
+    if (!kv_status_.ok()) return kv_status_; \
   } while (false)
 
 // Declares or assigns `lhs` from a StatusOr, or returns its status.

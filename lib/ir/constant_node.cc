@@ -13,9 +13,9 @@ using onnx::AttributeProto;
 using onnx::TensorProto;
 
 absl::Status Bad(const onnx::NodeProto& node, std::string_view what) {
-  return absl::InvalidArgumentError(fmt::format(
-      "the Constant node of \"{}\" {}",
-      EscapeTerminal(node.output().empty() ? node.name() : node.output(0)), what));
+  return absl::InvalidArgumentError(
+      fmt::format("the Constant node of \"{}\" {}",
+                  EscapeTerminal(node.output().empty() ? node.name() : node.output(0)), what));
 }
 
 std::unique_ptr<TensorProto> NewTensor(int32_t elem_type) {

@@ -153,8 +153,8 @@ absl::Status GraphBuilder::AddNodeOutputs() {
       }
       pending.entry.outputs.push_back(v);
     }
-    const bool is_constant = node.op_type() == "Constant" &&
-                             (node.domain().empty() || node.domain() == "ai.onnx");
+    const bool is_constant =
+        node.op_type() == "Constant" && (node.domain().empty() || node.domain() == "ai.onnx");
     if (is_constant && !pending.entry.outputs.empty() && pending.entry.outputs[0] != kNoValue) {
       KV_RETURN_IF_ERROR(ResolveConstant(pending.entry.outputs[0], node));
     }

@@ -238,7 +238,8 @@ absl::Status Editor::Visit(int root, std::vector<int>& state) {
     }
     const int next = item.needs[top.next++];
     if (state[next] == kOpen) {
-      return Bad("node \"{}\" depends on its own output", EscapeTerminal(items_[next].proto.name()));
+      return Bad("node \"{}\" depends on its own output",
+                 EscapeTerminal(items_[next].proto.name()));
     }
     if (state[next] == kNew) {
       state[next] = kOpen;

@@ -28,8 +28,8 @@ struct Patch {
   absl::flat_hash_set<std::string> remove_inputs;
   // New declared types of graph inputs and outputs by name.
   absl::flat_hash_map<std::string, onnx::TypeProto> retype;
-  bool remove_dead = true;        // drop nodes and initialisers that nothing needs any more
-  bool drop_value_info = true;    // declared inner shapes are stale after an edit
+  bool remove_dead = true;      // drop nodes and initialisers that nothing needs any more
+  bool drop_value_info = true;  // declared inner shapes are stale after an edit
 };
 
 // Returns the edited model. Internal if the result would define a name twice, read an undefined

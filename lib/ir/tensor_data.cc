@@ -82,25 +82,37 @@ T Load(const std::string& bytes, int64_t i) {
 
 int64_t LoadBits(const std::string& bytes, int64_t i, int bits, bool is_signed) {
   const auto position = static_cast<size_t>(i) * bits;
-  const int pattern = (static_cast<uint8_t>(bytes[position / 8]) >> (position % 8)) &
-                      ((1 << bits) - 1);
+  const int pattern =
+      (static_cast<uint8_t>(bytes[position / 8]) >> (position % 8)) & ((1 << bits) - 1);
   return is_signed && pattern >= (1 << (bits - 1)) ? pattern - (1 << bits) : pattern;
 }
 
 int64_t LoadInt(const std::string& bytes, int64_t i, int32_t elem_type) {
   switch (elem_type) {
-    case TensorProto::INT64: return Load<int64_t>(bytes, i);
-    case TensorProto::INT32: return Load<int32_t>(bytes, i);
-    case TensorProto::UINT32: return Load<uint32_t>(bytes, i);
-    case TensorProto::INT16: return Load<int16_t>(bytes, i);
-    case TensorProto::UINT16: return Load<uint16_t>(bytes, i);
-    case TensorProto::INT8: return Load<int8_t>(bytes, i);
-    case TensorProto::UINT8: return Load<uint8_t>(bytes, i);
-    case TensorProto::BOOL: return Load<uint8_t>(bytes, i) != 0 ? 1 : 0;
-    case TensorProto::INT4: return LoadBits(bytes, i, 4, true);
-    case TensorProto::UINT4: return LoadBits(bytes, i, 4, false);
-    case TensorProto::INT2: return LoadBits(bytes, i, 2, true);
-    default: return LoadBits(bytes, i, 2, false);
+    case TensorProto::INT64:
+      return Load<int64_t>(bytes, i);
+    case TensorProto::INT32:
+      return Load<int32_t>(bytes, i);
+    case TensorProto::UINT32:
+      return Load<uint32_t>(bytes, i);
+    case TensorProto::INT16:
+      return Load<int16_t>(bytes, i);
+    case TensorProto::UINT16:
+      return Load<uint16_t>(bytes, i);
+    case TensorProto::INT8:
+      return Load<int8_t>(bytes, i);
+    case TensorProto::UINT8:
+      return Load<uint8_t>(bytes, i);
+    case TensorProto::BOOL:
+      return Load<uint8_t>(bytes, i) != 0 ? 1 : 0;
+    case TensorProto::INT4:
+      return LoadBits(bytes, i, 4, true);
+    case TensorProto::UINT4:
+      return LoadBits(bytes, i, 4, false);
+    case TensorProto::INT2:
+      return LoadBits(bytes, i, 2, true);
+    default:
+      return LoadBits(bytes, i, 2, false);
   }
 }
 
@@ -121,9 +133,12 @@ double HalfToDouble(uint16_t half) {
 
 double LoadFloat(const std::string& bytes, int64_t i, int32_t elem_type) {
   switch (elem_type) {
-    case TensorProto::FLOAT: return Load<float>(bytes, i);
-    case TensorProto::DOUBLE: return Load<double>(bytes, i);
-    case TensorProto::FLOAT16: return HalfToDouble(Load<uint16_t>(bytes, i));
+    case TensorProto::FLOAT:
+      return Load<float>(bytes, i);
+    case TensorProto::DOUBLE:
+      return Load<double>(bytes, i);
+    case TensorProto::FLOAT16:
+      return HalfToDouble(Load<uint16_t>(bytes, i));
     default:
       return absl::bit_cast<float>(static_cast<uint32_t>(Load<uint16_t>(bytes, i)) << 16);
   }

@@ -9,8 +9,7 @@
 namespace kvlift {
 
 absl::Status ErrnoStatus(int error, std::string_view what) {
-  const std::string text =
-      fmt::format("{}: {}", what, std::generic_category().message(error));
+  const std::string text = fmt::format("{}: {}", what, std::generic_category().message(error));
   switch (error) {
     case ENOENT:
     case ENOTDIR:

@@ -80,16 +80,20 @@ struct Magic {
 
 // Files that are often taken for a model. Nothing of these can begin a ModelProto.
 constexpr Magic kMagics[] = {
-    {"PK\x03\x04", "a zip archive (a PyTorch .pt or .bin file, or a zipped model): unpack or "
-                   "export it to ONNX"},
+    {"PK\x03\x04",
+     "a zip archive (a PyTorch .pt or .bin file, or a zipped model): unpack or "
+     "export it to ONNX"},
     {"GGUF", "a GGUF file of llama.cpp, not ONNX"},
     {"\x89HDF\r\n", "an HDF5 file (Keras), not ONNX"},
-    {"version https://git-lfs.github.com/spec/", "a Git LFS pointer: the model itself was not "
-                                                 "downloaded (git lfs pull)"},
+    {"version https://git-lfs.github.com/spec/",
+     "a Git LFS pointer: the model itself was not "
+     "downloaded (git lfs pull)"},
     {"\x1f\x8b", "gzip-compressed: decompress it first"},
     {"\x80\x02", "a Python pickle, not ONNX"},
     {"\x80\x04", "a Python pickle, not ONNX"},
-    {"\x7f" "ELF", "a program or library, not ONNX"},
+    {"\x7f"
+     "ELF",
+     "a program or library, not ONNX"},
     {"ORTM", "an ONNX Runtime .ort file, not ONNX"},
     {"<", "XML or HTML, not ONNX"},
     {"{", "JSON, not ONNX"},
@@ -118,8 +122,8 @@ absl::StatusOr<onnx::ModelProto> ParseBinary(const std::string& bytes) {
   onnx::ModelProto model;
   bool complete = false;
   KV_RETURN_IF_ERROR(Guard("not an ONNX model", [&] {
-    google::protobuf::io::CodedInputStream stream(
-        reinterpret_cast<const uint8_t*>(bytes.data()), static_cast<int>(bytes.size()));
+    google::protobuf::io::CodedInputStream stream(reinterpret_cast<const uint8_t*>(bytes.data()),
+                                                  static_cast<int>(bytes.size()));
     stream.SetTotalBytesLimit(std::numeric_limits<int>::max());
     stream.SetRecursionLimit(kMaxMessageDepth);
     complete = model.ParseFromCodedStream(&stream) && stream.ConsumedEntireMessage();
@@ -133,8 +137,7 @@ absl::StatusOr<onnx::ModelProto> ParseBinary(const std::string& bytes) {
 
 absl::Status CheckShell(const onnx::ModelProto& model) {
   if (!model.has_graph()) {
-    return absl::InvalidArgumentError(
-        "not an ONNX model: it parses as protobuf, but has no graph");
+    return absl::InvalidArgumentError("not an ONNX model: it parses as protobuf, but has no graph");
   }
   if (SubgraphDepth(model) > kMaxSubgraphDepth) {
     return absl::OutOfRangeError(
@@ -192,10 +195,9 @@ absl::StatusOr<Model> LoadUnnamed(const std::string& path) {
 absl::StatusOr<Model> LoadModel(const std::string& path) {
   auto model = LoadUnnamed(path);
   if (model.ok()) return model;
-  return absl::Status(
-      model.status().code(),
-      fmt::format("{}: {}", path == "-" ? "standard input" : EscapeTerminal(path),
-                  std::string(model.status().message())));
+  return absl::Status(model.status().code(),
+                      fmt::format("{}: {}", path == "-" ? "standard input" : EscapeTerminal(path),
+                                  std::string(model.status().message())));
 }
 
 std::string Sha256Hex(std::string_view bytes) {

@@ -16,9 +16,9 @@ namespace kvlift {
 // A loaded model. Tensors with external data keep their references; `base_dir` is where they are.
 struct Model {
   std::shared_ptr<const onnx::ModelProto> proto;
-  std::string path;        // as given; "-" for stdin
-  std::string base_dir;    // directory of external data
-  std::string sha256;      // of the file's bytes, lower-case hex
+  std::string path;      // as given; "-" for stdin
+  std::string base_dir;  // directory of external data
+  std::string sha256;    // of the file's bytes, lower-case hex
   int64_t external_bytes = 0;
 };
 

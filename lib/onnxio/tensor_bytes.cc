@@ -11,9 +11,9 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/match.h"
 #include "base/escape.h"
 #include "base/status.h"
 #include "fmt/format.h"

@@ -37,7 +37,8 @@ int BracketDepth(std::string_view text) {
 
 absl::StatusOr<onnx::ModelProto> ParseModelText(const std::string& text) {
   if (const size_t nul = text.find('\0'); nul != std::string::npos) {
-    return absl::InvalidArgumentError(fmt::format("ONNX text with a NUL character at byte {}", nul));
+    return absl::InvalidArgumentError(
+        fmt::format("ONNX text with a NUL character at byte {}", nul));
   }
   if (BracketDepth(text) > kMaxTextNesting) {
     return absl::OutOfRangeError(

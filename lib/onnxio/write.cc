@@ -170,8 +170,8 @@ absl::StatusOr<std::string> SerializeModel(const onnx::ModelProto& model) {
     complete = model.SerializeToCodedStream(&coded);
   }));
   if (!complete) {
-    return absl::OutOfRangeError(fmt::format(
-        "the model takes more than {} bytes, the limit of protobuf", kMaxModelBytes));
+    return absl::OutOfRangeError(
+        fmt::format("the model takes more than {} bytes, the limit of protobuf", kMaxModelBytes));
   }
   return bytes;
 }
