@@ -29,11 +29,22 @@ struct Probabilities {
   std::vector<NodeId> nodes;
 };
 
-bool IsNanTest(const Graph& graph, Expr condition) {
-  if (condition->kind() == Kind::kApply) return condition->function() == "isnan";
-  if (condition->kind() != Kind::kLoad) return false;
-  const NodeId n = graph.producer(condition->source());
-  return n != kNoNode && graph.Is(n, "IsNaN");
+// 1 if the condition says that something is NaN, -1 if it says that it is not, 0 otherwise.
+int NanTest(const Graph& graph, Expr condition) {
+  switch (condition->kind()) {
+    case Kind::kNot:
+      return -NanTest(graph, condition->args()[0]);
+    case Kind::kEq:
+      return -NanTest(graph, condition->args()[0]);
+    case Kind::kApply:
+      return condition->function() == "isnan" ? 1 : 0;
+    case Kind::kLoad: {
+      const NodeId n = graph.producer(condition->source());
+      return n != kNoNode && graph.Is(n, "IsNaN") ? 1 : 0;
+    }
+    default:
+      return 0;
+  }
 }
 
 Probabilities ReadProbabilities(sym::Forms& forms, Expr e, const sym::Facts& facts) {
@@ -41,15 +52,9 @@ Probabilities ReadProbabilities(sym::Forms& forms, Expr e, const sym::Facts& fac
   Probabilities p;
   while (e != nullptr) {
     if (e->kind() == Kind::kSelect) {
-      const Expr c = e->args()[0];
-      if (e->args()[1]->is_integer(0) && IsNanTest(graph, c)) {
-        e = e->args()[2];
-      } else if (e->args()[2]->is_integer(0) && c->kind() == Kind::kNot &&
-                 IsNanTest(graph, c->args()[0])) {
-        e = e->args()[1];
-      } else {
-        return {};
-      }
+      const int nan = NanTest(graph, e->args()[0]);
+      if (nan == 0 || !e->args()[nan > 0 ? 1 : 2]->is_integer(0)) return {};
+      e = e->args()[nan > 0 ? 2 : 1];
       p.nan_guard = true;
       continue;
     }
@@ -80,16 +85,22 @@ Result Refuse(const Context& c, std::string_view code, std::string text, NodeId 
                                     {blame == kNoNode ? c.node : blame}));
 }
 
-// q: scale, value, head count and size.
-bool ReadQuery(Context& c, Expr element, ValueId operand, AttentionSite* site) {
+// The query as a value of shape [B, N, S, D]: with as much of its scale peeled off as leaves one.
+// A scale in front of the split into heads stays in the graph.
+bool ReadQuery(Context& c, const Scaled& q, ValueId operand, AttentionSite* site) {
   sym::Pool& pool = c.forms.pool();
   sym::Pool::Substitution rename;
   rename.indices = {nullptr, nullptr, nullptr, nullptr, pool.Index(3)};
   const std::vector<Expr> shape = {c.facts.extents[0], c.facts.extents[1], c.facts.extents[2],
                                    pool.Integer(site->head_dim)};
-  const Expr target = pool.Substitute(element, rename, sym::Facts{shape});
-  site->query = FindValue(c.forms, operand, target, shape);
-  return site->query != kNoValue;
+  for (auto stage = q.stages.rbegin(); stage != q.stages.rend(); ++stage) {
+    const Expr target = pool.Substitute(stage->first, rename, sym::Facts{shape});
+    site->query = FindValue(c.forms, operand, target, shape);
+    if (site->query == kNoValue) continue;
+    site->scale *= stage->second;
+    return true;
+  }
+  return false;
 }
 
 bool SoftmaxOverKeys(const Graph& graph, const Probabilities& p) {
@@ -181,7 +192,7 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
   if (q_raw == nullptr || k_raw == nullptr) return Result::NotThis();
   const Scaled q = PeelScale(forms, q_raw, product_facts);
   const Scaled k = PeelScale(forms, k_raw, product_facts);
-  site.scale = score.factor * q.factor * k.factor;
+  site.scale = score.factor * k.factor;
   site.nodes.insert(site.nodes.end(), q.nodes.begin(), q.nodes.end());
   site.nodes.insert(site.nodes.end(), k.nodes.begin(), k.nodes.end());
   site.key_cache = FindCache(forms, caches, k.element, site.q_heads, product_facts);
@@ -192,7 +203,7 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
                   score.product);
   }
   c.facts = product_facts;
-  if (!ReadQuery(c, q.element, query, &site)) {
+  if (!ReadQuery(c, q, query, &site)) {
     return Refuse(c, "KV210", "needs queries as a value of shape [B, N, S, D]", score.product);
   }
   site.kv_heads = *StaticExtent(forms, caches[site.key_cache], 'N');

@@ -155,7 +155,10 @@ class Finder {
   std::string Shortened(Expr e) const {
     std::string text = sym::ToString(e, &graph_);
     constexpr size_t kMaxText = 200;
-    if (text.size() > kMaxText) text = text.substr(0, kMaxText) + "...";
+    if (text.size() > kMaxText) {
+      text.resize(kMaxText);
+      text.append("...");
+    }
     return text;
   }
 

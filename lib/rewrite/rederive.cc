@@ -113,7 +113,27 @@ class Walker {
                        [&](const std::string& dim) { return sym::ContainsDim(e, dim); });
   }
 
+  // A table cut to the total length and then looked up by position: the whole table gives the same
+  // rows. Its name, or empty if the operand is no such thing.
+  std::string WholeTable(NodeId n, int k, const Form& form) {
+    if (!graph_.Is(n, "Gather") || k != 0 || form.element->kind() != Kind::kLoad) return {};
+    const ValueId table = form.element->source();
+    if (graph_.constant(table) == nullptr) return {};
+    const auto rank = static_cast<int64_t>(form.shape.size());
+    if (static_cast<int64_t>(form.element->args().size()) != rank) return {};
+    const int64_t axis = IntAttribute(graph_.node(n), "axis", 0);
+    for (int64_t j = 0; j < rank; ++j) {
+      if (form.element->args()[j] != forms_.pool().Index(static_cast<int>(j))) return {};
+      if (HoldsLength(form.shape[j]) && j != (axis < 0 ? axis + rank : axis)) return {};
+    }
+    return graph_.name(table);
+  }
+
   void Replace(NodeId n, int k, ValueId v, const Form& form) {
+    if (const std::string table = WholeTable(n, k, form); !table.empty()) {
+      out_.operands[{n, k}] = table;
+      return;
+    }
     if (DependsOnLength(form.shape)) {
       return Refuse("KV215", n, v, "it is as long as the past and no attention score");
     }

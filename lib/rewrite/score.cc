@@ -186,6 +186,7 @@ Scaled PeelScale(Forms& forms, Expr element, const Facts& facts) {
   const Graph& graph = forms.graph();
   Scaled scaled;
   scaled.element = element;
+  scaled.stages.emplace_back(element, 1.0);
   while (scaled.element != nullptr && scaled.element->kind() == Kind::kLoad) {
     const NodeId n = graph.producer(scaled.element->source());
     if (n == kNoNode) break;
@@ -207,6 +208,7 @@ Scaled PeelScale(Forms& forms, Expr element, const Facts& facts) {
     scaled.element = next;
     scaled.factor *= factor;
     scaled.nodes.push_back(n);
+    scaled.stages.emplace_back(next, scaled.factor);
   }
   return scaled;
 }

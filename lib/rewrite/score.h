@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -18,6 +19,8 @@ struct Scaled {
   sym::Expr element = nullptr;
   bool cast = false;
   std::vector<NodeId> nodes;  // that were peeled off
+  // What was left after each of them, with the factor up to there; the first is the whole.
+  std::vector<std::pair<sym::Expr, double>> stages;
 };
 Scaled PeelScale(sym::Forms& forms, sym::Expr element, const sym::Facts& facts);
 

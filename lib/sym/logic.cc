@@ -1,5 +1,6 @@
 // Predicates and selects.
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "sym/expr.h"
@@ -14,6 +15,15 @@ std::optional<double> NumberOf(Expr e) {
   if (e->kind() == Kind::kFloat) return e->float_value();
   if (e->kind() == Kind::kInteger) return static_cast<double>(e->value());
   return std::nullopt;
+}
+
+// A huge constant plus an integer (sums with a Float hold integers only): no small number.
+bool IsBeyondIntegers(Expr e) {
+  if (e->kind() != Kind::kApply || e->function() != "add") return false;
+  constexpr double kBeyond = 36893488147419103232.0;  // 2^65
+  return std::any_of(e->args().begin(), e->args().end(), [](Expr arg) {
+    return arg->kind() == Kind::kFloat && std::fabs(arg->float_value()) >= kBeyond;
+  });
 }
 
 int64_t FloorOf(int64_t a, int64_t b) {
@@ -103,6 +113,10 @@ Expr Pool::Lt(Expr a, Expr b, const Facts& facts) {
 }
 
 Expr Pool::Eq(Expr a, Expr b, const Facts& facts) {
+  if ((IsBeyondIntegers(a) && b->kind() == Kind::kInteger) ||
+      (IsBeyondIntegers(b) && a->kind() == Kind::kInteger)) {
+    return False();
+  }
   if (a->kind() == Kind::kFloat || b->kind() == Kind::kFloat) {
     const auto x = NumberOf(a), y = NumberOf(b);
     if (x && y) return Integer(*x == *y ? 1 : 0);
@@ -162,10 +176,10 @@ bool AddConjunct(Pool& pool, std::vector<Expr>* all, Expr q) {
     if (*it == pool.Not(q)) return false;
     if ((*it)->kind() == Kind::kLe && q->kind() == Kind::kLe) {
       const Expr x = (*it)->args()[0], y = q->args()[0];
-      const Expr difference = pool.Sub(y, x), sum = pool.Add(x, y);
-      if (sum->kind() == Kind::kInteger && sum->value() > 0) return false;
-      if (difference->kind() == Kind::kInteger) {
-        if (difference->value() <= 0) return true;  // x <= 0 says more
+      // x >= y everywhere: x <= 0 says all that y <= 0 says.
+      if (pool.ProveNonNegative(pool.Sub(x, y), Facts{})) return true;
+      if (pool.ProveNonNegative(pool.Sub(pool.Add(x, y), pool.Integer(1)), Facts{})) return false;
+      if (pool.ProveNonNegative(pool.Sub(y, x), Facts{})) {
         it = all->erase(it);
         continue;
       }
