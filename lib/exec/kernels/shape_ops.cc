@@ -1,0 +1,309 @@
+// Operators on shapes (Reshape and other views, Shape, Size) and makers of constants.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/status.h"
+#include "exec/kernels/math_util.h"
+#include "exec/kernels/move_util.h"
+#include "exec/kernels/tables.h"
+#include "fmt/format.h"
+#include "ir/types.h"
+
+namespace kvlift::exec {
+namespace {
+
+using math::HasInput;
+using math::IntAttribute;
+using math::NeedInputs;
+using math::SetSpec;
+using move::Ints;
+using onnx::TensorProto;
+
+template <typename... Args>
+absl::Status Bad(fmt::format_string<Args...> text, Args&&... args) {
+  return absl::InvalidArgumentError(fmt::format(text, std::forward<Args>(args)...));
+}
+
+absl::Status IdentityShape(KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 1));
+  SetSpec(context, 0, context.inputs[0].type, context.inputs[0].shape);
+  return absl::OkStatus();
+}
+
+absl::Status ReshapeShape(KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 2));
+  const View& data = context.inputs[0];
+  KV_ASSIGN_OR_RETURN(const Ints target, move::ReadInts(context, 1));
+  const bool allow_zero = IntAttribute(context, "allowzero", 0) != 0;
+  Shape shape(target.begin(), target.end());
+  int64_t known = 1, inferred = -1;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] == 0 && !allow_zero) {
+      if (d >= data.shape.size()) return Bad("shape copies dim {} of {}", d,
+                                             ShapeString(data.shape));
+      shape[d] = data.shape[d];
+    }
+    if (shape[d] < -1 || (shape[d] == -1 && inferred >= 0)) {
+      return Bad("shape {}", ShapeString(shape));
+    }
+    if (shape[d] == -1) {
+      inferred = static_cast<int64_t>(d);
+    } else {
+      known *= shape[d];
+    }
+  }
+  if (inferred >= 0) {
+    if (known == 0 || data.size() % known != 0) {
+      return Bad("{} does not fit shape {}", ShapeString(data.shape), ShapeString(shape));
+    }
+    shape[inferred] = data.size() / known;
+  }
+  if (NumElements(shape) != data.size()) {
+    return Bad("{} does not fit shape {}", ShapeString(data.shape), ShapeString(shape));
+  }
+  SetSpec(context, 0, data.type, shape);
+  return absl::OkStatus();
+}
+
+absl::Status FlattenShape(KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 1));
+  const View& data = context.inputs[0];
+  const auto rank = static_cast<int64_t>(data.shape.size());
+  int64_t axis = IntAttribute(context, "axis", 1);
+  if (axis < 0) axis += rank;
+  if (axis < 0 || axis > rank) return Bad("axis {} for rank {}", axis, rank);
+  const auto split = static_cast<size_t>(axis);
+  SetSpec(context, 0, data.type,
+          {move::Product(data.shape, 0, split), move::Product(data.shape, split, data.shape.size())});
+  return absl::OkStatus();
+}
+
+absl::Status SqueezeShape(KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 1));
+  const View& data = context.inputs[0];
+  bool given = false;
+  KV_ASSIGN_OR_RETURN(const Ints axes, move::InputOrAttribute(context, 1, "axes", &given));
+  absl::InlinedVector<bool, 6> drop(data.shape.size(), false);
+  for (const int64_t raw : axes) {
+    KV_ASSIGN_OR_RETURN(const int64_t axis,
+                        move::NormalizeAxis(context, raw, static_cast<int64_t>(drop.size())));
+    if (data.shape[axis] != 1) return Bad("dim {} of {} is not 1", axis, ShapeString(data.shape));
+    drop[axis] = true;
+  }
+  Shape shape;
+  for (size_t d = 0; d < data.shape.size(); ++d) {
+    if (given ? !drop[d] : data.shape[d] != 1) shape.push_back(data.shape[d]);
+  }
+  SetSpec(context, 0, data.type, shape);
+  return absl::OkStatus();
+}
+
+absl::Status UnsqueezeShape(KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 1));
+  const View& data = context.inputs[0];
+  bool given = false;
+  KV_ASSIGN_OR_RETURN(const Ints axes, move::InputOrAttribute(context, 1, "axes", &given));
+  if (!given) return Bad("no axes");
+  const size_t rank = data.shape.size() + axes.size();
+  Shape shape(rank, -1);
+  for (const int64_t raw : axes) {
+    KV_ASSIGN_OR_RETURN(const int64_t axis,
+                        move::NormalizeAxis(context, raw, static_cast<int64_t>(rank)));
+    if (shape[axis] == 1) return Bad("axis {} twice", axis);
+    shape[axis] = 1;
+  }
+  size_t next = 0;
+  for (int64_t& d : shape) {
+    if (d < 0) d = data.shape[next++];
+  }
+  SetSpec(context, 0, data.type, shape);
+  return absl::OkStatus();
+}
+
+// Inference: the data as it is, and a mask that keeps everything.
+absl::Status DropoutShape(KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 1));
+  if (HasInput(context, 2) && context.inputs[2].type == TensorProto::BOOL &&
+      *context.inputs[2].as<uint8_t>() != 0) {
+    const bool none = HasInput(context, 1) && ElementAsDouble(context.inputs[1], 0) == 0.0;
+    if (!none) return absl::UnimplementedError("Dropout in training mode");
+  }
+  SetSpec(context, 0, context.inputs[0].type, context.inputs[0].shape);
+  if (context.specs->size() > 1) {
+    // Before opset 10 the mask has the data's type.
+    const int32_t mask = context.opset < 10 ? context.inputs[0].type
+                                            : static_cast<int32_t>(TensorProto::BOOL);
+    SetSpec(context, 1, mask, context.inputs[0].shape);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DropoutCompute(KernelContext& context) {
+  if (!math::WantsOutput(context, 1)) return absl::OkStatus();
+  View& mask = context.outputs[1];
+  if (mask.type != TensorProto::BOOL) return absl::UnimplementedError("mask of this type");
+  std::fill_n(mask.as<uint8_t>(), mask.size(), uint8_t{1});
+  return absl::OkStatus();
+}
+
+absl::Status ShapeShape(KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 1));
+  const auto rank = static_cast<int64_t>(context.inputs[0].shape.size());
+  int64_t start = IntAttribute(context, "start", 0), end = IntAttribute(context, "end", rank);
+  if (start < 0) start += rank;
+  if (end < 0) end += rank;
+  start = std::clamp<int64_t>(start, 0, rank);
+  end = std::clamp<int64_t>(end, 0, rank);
+  SetSpec(context, 0, TensorProto::INT64, {std::max<int64_t>(0, end - start)});
+  return absl::OkStatus();
+}
+
+absl::Status ShapeCompute(KernelContext& context) {
+  const Shape& shape = context.inputs[0].shape;
+  const auto rank = static_cast<int64_t>(shape.size());
+  int64_t start = IntAttribute(context, "start", 0);
+  if (start < 0) start += rank;
+  start = std::clamp<int64_t>(start, 0, rank);
+  View& out = context.outputs[0];
+  std::copy_n(shape.begin() + start, out.size(), out.as<int64_t>());
+  return absl::OkStatus();
+}
+
+absl::Status SizeShape(KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 1));
+  SetSpec(context, 0, TensorProto::INT64, {});
+  return absl::OkStatus();
+}
+
+absl::Status SizeCompute(KernelContext& context) {
+  *context.outputs[0].as<int64_t>() = context.inputs[0].size();
+  return absl::OkStatus();
+}
+
+absl::Status ConstantOfShapeShape(KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 1));
+  KV_ASSIGN_OR_RETURN(const Ints dims, move::ReadInts(context, 0));
+  for (const int64_t d : dims) {
+    if (d < 0) return Bad("negative dim {}", d);
+  }
+  const onnx::AttributeProto* value = math::FindAttribute(context, "value");
+  SetSpec(context, 0, value != nullptr ? value->t().data_type() : int32_t{TensorProto::FLOAT},
+          Shape(dims.begin(), dims.end()));
+  return absl::OkStatus();
+}
+
+absl::Status ConstantOfShapeCompute(KernelContext& context) {
+  View& out = context.outputs[0];
+  if (out.size() == 0) return absl::OkStatus();
+  const onnx::AttributeProto* value = math::FindAttribute(context, "value");
+  if (value == nullptr) {
+    std::memset(out.data, 0, static_cast<size_t>(out.bytes()));
+    return absl::OkStatus();
+  }
+  KV_ASSIGN_OR_RETURN(const Tensor tensor, Tensor::FromProto(value->t(), ""));
+  if (tensor.size() != 1) return Bad("value has {} elements", tensor.size());
+  move::FillElements(out.type, out.data, 0, out.size(), tensor.data(), 0);
+  return absl::OkStatus();
+}
+
+template <typename T>
+int64_t RangeLength(const KernelContext& context) {
+  const T start = *context.inputs[0].as<T>(), limit = *context.inputs[1].as<T>();
+  const T delta = *context.inputs[2].as<T>();
+  if (delta == 0) return -1;
+  if constexpr (std::is_integral_v<T>) {
+    if (delta > 0 ? start >= limit : start <= limit) return 0;
+    const auto span = static_cast<uint64_t>(limit) - static_cast<uint64_t>(start);
+    const uint64_t distance = delta > 0 ? span : uint64_t{0} - span;
+    const uint64_t step =
+        delta > 0 ? static_cast<uint64_t>(delta) : uint64_t{0} - static_cast<uint64_t>(delta);
+    return static_cast<int64_t>((distance - 1) / step + 1);
+  } else {
+    const double n = std::ceil((static_cast<double>(limit) - static_cast<double>(start)) /
+                               static_cast<double>(delta));
+    return n > 0 ? (n < 1e15 ? static_cast<int64_t>(n) : -1) : 0;
+  }
+}
+
+template <typename F>
+absl::Status VisitRange(int32_t type, F&& f) {
+  switch (type) {
+    case TensorProto::INT16:
+      return f(int16_t{});
+    case TensorProto::INT32:
+      return f(int32_t{});
+    case TensorProto::INT64:
+      return f(int64_t{});
+    case TensorProto::FLOAT:
+      return f(float{});
+    case TensorProto::DOUBLE:
+      return f(double{});
+    default:
+      return absl::UnimplementedError(
+          fmt::format("element type {} is not supported", ElementTypeName(type)));
+  }
+}
+
+absl::Status RangeShape(KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 3));
+  for (size_t i = 0; i < 3; ++i) {
+    if (context.inputs[i].size() != 1 || context.inputs[i].type != context.inputs[0].type) {
+      return Bad("start, limit and delta must be scalars of one type");
+    }
+  }
+  return VisitRange(context.inputs[0].type, [&](auto zero) {
+    const int64_t n = RangeLength<decltype(zero)>(context);
+    if (n < 0) return Bad("delta is zero, or the range is too long");
+    SetSpec(context, 0, context.inputs[0].type, {n});
+    return absl::OkStatus();
+  });
+}
+
+absl::Status RangeCompute(KernelContext& context) {
+  return VisitRange(context.inputs[0].type, [&](auto zero) {
+    using T = decltype(zero);
+    const T start = *context.inputs[0].as<T>(), delta = *context.inputs[2].as<T>();
+    View& out = context.outputs[0];
+    for (int64_t i = 0; i < out.size(); ++i) {
+      out.as<T>()[i] = static_cast<T>(start + static_cast<T>(i) * delta);
+    }
+    return absl::OkStatus();
+  });
+}
+
+// Reached only where the graph does not treat it as a constant.
+absl::Status ConstantShape(KernelContext& context) {
+  const onnx::AttributeProto* value = math::FindAttribute(context, "value");
+  if (value == nullptr) return absl::UnimplementedError("Constant without a tensor");
+  SetSpec(context, 0, value->t().data_type(),
+          Shape(value->t().dims().begin(), value->t().dims().end()));
+  return absl::OkStatus();
+}
+
+absl::Status ConstantCompute(KernelContext& context) {
+  KV_ASSIGN_OR_RETURN(const Tensor tensor,
+                      Tensor::FromProto(math::FindAttribute(context, "value")->t(), ""));
+  move::CopyElements(tensor.type(), context.outputs[0].data, 0, tensor.data(), 0, tensor.size());
+  return absl::OkStatus();
+}
+
+constexpr OpDef kOps[] = {
+    {"", "Constant", 1, ConstantShape, ConstantCompute},
+    {"", "ConstantOfShape", 9, ConstantOfShapeShape, ConstantOfShapeCompute},
+    {"", "Dropout", 7, DropoutShape, DropoutCompute, ViewKind::kWhole},
+    {"", "Flatten", 1, FlattenShape, nullptr, ViewKind::kWhole},
+    {"", "Identity", 1, IdentityShape, nullptr, ViewKind::kWhole},
+    {"", "Range", 11, RangeShape, RangeCompute},
+    {"", "Reshape", 5, ReshapeShape, nullptr, ViewKind::kWhole},
+    {"", "Shape", 1, ShapeShape, ShapeCompute},
+    {"", "Size", 1, SizeShape, SizeCompute},
+    {"", "Squeeze", 1, SqueezeShape, nullptr, ViewKind::kWhole},
+    {"", "Unsqueeze", 1, UnsqueezeShape, nullptr, ViewKind::kWhole},
+};
+
+}  // namespace
+
+absl::Span<const OpDef> ShapeOps() { return kOps; }
+
+}  // namespace kvlift::exec
