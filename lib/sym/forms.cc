@@ -210,7 +210,7 @@ Expr Engine::At(const Value& value, Indices indices, const Facts& facts) {
   }
   const Expr element = value.form.element;
   if (value.form.opaque) return pool_.Load(element->source(), indices);
-  bool same = true;
+  bool same = facts.extents == value.form.shape;
   for (size_t k = 0; k < indices.size(); ++k) {
     same = same && indices[k] == pool_.Index(static_cast<int>(k));
   }
@@ -310,10 +310,22 @@ void Engine::SetUnknown(ValueId v) {
 
 void Engine::Assume(NodeId node, Expr predicate, std::string_view why) {
   if (predicate->is_integer(1)) return;
-  if (!assumed_.insert({node, predicate}).second) return;
+  if (!assumed_.insert(predicate).second) return;
   std::string text =
       fmt::format("{} ({}, {})", ToString(predicate, &graph_), why, graph_.NodeName(node));
   assumptions_.push_back({node, std::move(text), predicate});
+}
+
+void Engine::AssumeNonNegative(NodeId node, Expr e, const Facts& facts, std::string_view why) {
+  constexpr size_t kMaxConsulted = 64;
+  if (NonNegative(pool_, e, facts)) return;
+  size_t consulted = 0;
+  for (const Assumption& other : assumptions_) {
+    if (++consulted > kMaxConsulted) break;
+    if (other.predicate->kind() != Kind::kLe) continue;
+    if (NonNegative(pool_, pool_.Add(e, other.predicate->args()[0]), facts)) return;
+  }
+  Assume(node, pool_.Le(pool_.Integer(0), e, facts), why);
 }
 
 bool Engine::ConstantIsNonNegative(ValueId v) {

@@ -18,6 +18,8 @@ struct Form {
   bool known_rank = false;     // false: nothing is known; shape and element are unusable
   std::vector<Expr> shape;     // one expression per axis, without indices
   // Element at i0..i(r-1); for an opaque value a load of itself. Null if known_rank is false.
+  // Equal as a number: casts that keep the value are looked through, so the loads in it may have
+  // another element type than the value (see ElementType).
   Expr element = nullptr;
   bool opaque = true;  // element is just Load(value, i0, ..., ir)
 };
@@ -33,7 +35,8 @@ struct FormsOptions {
 struct Assumption {
   NodeId node;
   std::string text;  // "attention_mask.shape[1] = P + S (broadcast)"
-  Expr predicate;    // without indices
+  // An index in it stands for every value it takes in the node: "i2 + pos[0] == pos[i2]".
+  Expr predicate;
 };
 
 // Memoised; the graph must outlive it. The graph's default opset must be 13 or later.

@@ -106,12 +106,16 @@ bool AllSame(const Elements& elements) {
   return true;
 }
 
-// x[.., r, c] = c <= r + k ? low : high, the same for all leading indices. Null if it is not.
+// x[.., r, .., c, ..] = c <= r + k ? low : high along the last two axes longer than 1, the same for
+// all other indices. Null if it is not.
 Expr Triangle(Pool& pool, const Elements& x, const Dims& dims) {
-  const int rank = static_cast<int>(dims.size());
-  if (rank < 2) return nullptr;
-  const int64_t rows = dims[rank - 2], columns = dims[rank - 1];
-  if (rows < 2 || columns < 2) return nullptr;
+  std::vector<int> long_axes;
+  for (size_t k = 0; k < dims.size(); ++k) {
+    if (dims[k] > 1) long_axes.push_back(static_cast<int>(k));
+  }
+  if (long_axes.size() < 2) return nullptr;
+  const int row_axis = long_axes[long_axes.size() - 2], column_axis = long_axes.back();
+  const int64_t rows = dims[row_axis], columns = dims[column_axis];
   const int64_t low = (rows - 1) * columns, high = columns - 1;
   if (x.Same(low, high)) return nullptr;
   if (!x.Same(0, low) && !x.Same(0, high)) return nullptr;
@@ -134,9 +138,9 @@ Expr Triangle(Pool& pool, const Elements& x, const Dims& dims) {
   }
   const Expr a = x.At(pool, low), b = x.At(pool, high);
   if (a == nullptr || b == nullptr) return nullptr;
-  const Expr limit = pool.Add(pool.Index(rank - 2), pool.Integer(k));
-  const Facts facts{{}};
-  return pool.Select(pool.Le(pool.Index(rank - 1), limit, facts), a, b);
+  const Expr limit = pool.Add(pool.Index(row_axis), pool.Integer(k));
+  const Facts facts;
+  return pool.Select(pool.Le(pool.Index(column_axis), limit, facts), a, b);
 }
 
 // One axis of a grid: its values are start + step * (i div block).

@@ -63,11 +63,6 @@ void OpContext::Copy(int output, int input) {
       [&](Indices ix, const Facts& facts) { return engine_.At(value, ix, facts); });
 }
 
-void OpContext::AssumeNonNegative(Expr e, const Facts& facts, std::string_view why) {
-  if (NonNegative(pool(), e, facts)) return;
-  Assume(pool().Le(pool().Integer(0), e, facts), why);
-}
-
 Expr OpContext::Unify(Expr a, Expr b, std::string_view why) {
   if (a == b) return a;
   const Expr equal = pool().Eq(a, b, Facts{});

@@ -58,6 +58,8 @@ class Engine {
   Expr OwnDim(ValueId v, int axis);
 
   void Assume(NodeId node, Expr predicate, std::string_view why);
+  // Assumes `e` >= 0 unless that is provable under facts or follows from another assumption.
+  void AssumeNonNegative(NodeId node, Expr e, const Facts& facts, std::string_view why);
   int32_t TypeOf(ValueId v) const { return values_[v].type; }
   // All values the constant integer tensor behind v can have are >= 0.
   bool ConstantIsNonNegative(ValueId v);
@@ -65,6 +67,9 @@ class Engine {
   // Logic on expressions, see forms_logic.cc.
   Expr Select(Expr condition, Expr then, Expr otherwise);
   Expr AsPredicate(Expr e);
+  // Conjunction without conjuncts that others imply.
+  Expr And(Expr p, Expr q);
+  Expr Or(Expr p, Expr q);
   // Applies fn below selects; null if fn gives null or there are too many leaves.
   Expr Lift(std::vector<Expr> xs, const std::function<Expr(absl::Span<const Expr>)>& fn);
   // No real number can come out of e: built from integers, integer loads and predicates.
@@ -90,7 +95,7 @@ class Engine {
   std::vector<Value> values_;
   std::vector<bool> node_done_;
   std::vector<Assumption> assumptions_;
-  absl::flat_hash_set<std::pair<NodeId, Expr>> assumed_;
+  absl::flat_hash_set<Expr> assumed_;
   absl::flat_hash_set<std::string> plain_dims_;  // names some graph input declares on their own
   absl::flat_hash_map<std::string, Forms::DimOrigin> origins_;
   absl::flat_hash_map<ValueId, bool> nonnegative_;
@@ -132,8 +137,9 @@ class OpContext {
   void SetOpaque(int output, Shape shape);
   void Copy(int output, int input);  // the output is the input
   void Assume(Expr predicate, std::string_view why) { engine_.Assume(node_, predicate, why); }
-  // Assumes `e` >= 0 unless it is provable under facts.
-  void AssumeNonNegative(Expr e, const Facts& facts, std::string_view why);
+  void AssumeNonNegative(Expr e, const Facts& facts, std::string_view why) {
+    engine_.AssumeNonNegative(node_, e, facts, why);
+  }
   // The one of two dims that are equal at run time, an assumption if that is not provable.
   Expr Unify(Expr a, Expr b, std::string_view why);
   // Multidirectional broadcasting; nullopt if constant dims contradict.
@@ -169,16 +175,17 @@ bool NonNegative(Pool& pool, Expr e, const Facts& facts);
 Expr ConstantPattern(Engine& engine, const onnx::TensorProto& tensor);
 
 // Operators, by family (ops_FAMILY.cc).
-#define KVLIFT_SYM_OPS(X)                                                                        \
-  X(Identity)                                                                                    \
-  X(Shape) X(Size) X(Reshape) X(Flatten) X(Squeeze) X(Unsqueeze) X(Expand) X(Tile)               \
-      X(ConstantOfShape) X(Range) X(Concat) X(Split) X(Slice) X(Transpose) X(Gather) X(GatherND) \
-          X(GatherElements) X(Pad) X(Trilu) X(CumSum) X(OneHot) X(EyeLike) X(ScatterND)          \
-              X(ScatterElements) X(TensorScatter) X(Arithmetic) X(Compare) X(Logic) X(Not)       \
-                  X(Where) X(Cast) X(Clip) X(MinMax) X(Negate) X(Variadic) X(SameShape)          \
-                      X(SameShapeAll) X(Binary) X(MatMul) X(Gemm) X(Reduce) X(ArgReduce) X(TopK) \
-                          X(Einsum) X(Conv) X(AttentionOp) X(NonZero) X(LayerNorm) X(Dropout)    \
-                              X(MatMulNBits) X(Random)
+#define KVLIFT_SYM_OPS(X)                                                                          \
+  X(Identity)                                                                                      \
+  X(Shape)                                                                                         \
+  X(Size) X(Reshape) X(Flatten) X(Squeeze) X(Unsqueeze) X(Expand) X(Tile) X(ConstantOfShape)       \
+      X(Range) X(Concat) X(Split) X(Slice) X(Transpose) X(Gather) X(GatherND) X(GatherElements)    \
+          X(Pad) X(Trilu) X(CumSum) X(OneHot) X(EyeLike) X(ScatterND) X(ScatterElements)           \
+              X(TensorScatter) X(Arithmetic) X(Compare) X(Logic) X(Not) X(Where) X(Cast) X(Clip)   \
+                  X(MinMax) X(Negate) X(Variadic) X(SameShape) X(SameShapeAll) X(Binary) X(MatMul) \
+                      X(Gemm) X(Reduce) X(ArgReduce) X(TopK) X(Einsum) X(Conv) X(AttentionOp)      \
+                          X(NonZero) X(LayerNorm) X(GroupQueryAttention) X(Dropout) X(MatMulNBits) \
+                              X(Random)
 #define KVLIFT_SYM_DECLARE(name) void Op##name(OpContext& c);
 KVLIFT_SYM_OPS(KVLIFT_SYM_DECLARE)
 #undef KVLIFT_SYM_DECLARE

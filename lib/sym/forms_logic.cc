@@ -30,6 +30,25 @@ double RoundBits(double x, int bits, int min_exponent, double max) {
   return rounded;
 }
 
+// a and not (a and b) is a and not b.
+Expr WithoutRepeats(Pool& pool, Expr conjunction) {
+  if (conjunction->kind() != Kind::kAnd) return conjunction;
+  const auto conjuncts = conjunction->args();
+  Expr result = pool.True();
+  for (Expr conjunct : conjuncts) {
+    if (conjunct->kind() == Kind::kNot && conjunct->args()[0]->kind() == Kind::kAnd) {
+      Expr inner = pool.True();
+      for (Expr x : conjunct->args()[0]->args()) {
+        const bool repeated = std::find(conjuncts.begin(), conjuncts.end(), x) != conjuncts.end();
+        if (!repeated) inner = pool.And(inner, x);
+      }
+      conjunct = pool.Not(inner);
+    }
+    result = pool.And(result, conjunct);
+  }
+  return result;
+}
+
 }  // namespace
 
 Expr Engine::AsPredicate(Expr e) {
@@ -41,25 +60,53 @@ Expr Engine::AsPredicate(Expr e) {
   return pool_.Not(pool_.Eq(e, pool_.Integer(0), Facts{}));
 }
 
+Expr Engine::And(Expr p, Expr q) {
+  constexpr size_t kMaxConjuncts = 12;
+  const Expr both = WithoutRepeats(pool_, pool_.And(p, q));
+  if (both->kind() != Kind::kAnd || both->args().size() > kMaxConjuncts) return both;
+  const std::vector<Expr> conjuncts(both->args().begin(), both->args().end());
+  std::vector<bool> implied(conjuncts.size(), false);
+  const Facts facts;
+  for (size_t i = 0; i < conjuncts.size(); ++i) {
+    if (conjuncts[i]->kind() != Kind::kLe) continue;
+    const Expr a = conjuncts[i]->args()[0];
+    for (size_t j = 0; j < conjuncts.size(); ++j) {
+      if (j == i || implied[i] || conjuncts[j]->kind() != Kind::kLe) continue;
+      const Expr b = conjuncts[j]->args()[0];
+      // a <= 0 and b <= 0, but a + b >= 1.
+      const Expr sum = pool_.Sub(pool_.Add(a, b), pool_.Integer(1));
+      if (i < j && pool_.ProveNonNegative(sum, facts)) return pool_.False();
+      implied[j] = implied[j] || pool_.ProveNonNegative(pool_.Sub(a, b), facts);
+    }
+  }
+  Expr result = pool_.True();
+  for (size_t i = 0; i < conjuncts.size(); ++i) {
+    if (!implied[i]) result = pool_.And(result, conjuncts[i]);
+  }
+  return result;
+}
+
+Expr Engine::Or(Expr p, Expr q) { return pool_.Not(And(pool_.Not(p), pool_.Not(q))); }
+
 Expr Engine::Select(Expr condition, Expr then, Expr otherwise) {
   const Expr c = AsPredicate(condition);
   if (c->is_integer(1) || then == otherwise) return then;
   if (c->is_integer(0)) return otherwise;
   const Expr not_c = pool_.Not(c);
   if (then->is_predicate() && otherwise->is_predicate()) {
-    if (then->is_integer(1)) return pool_.Or(c, otherwise);
-    if (otherwise->is_integer(1)) return pool_.Or(not_c, then);
-    return pool_.Or(pool_.And(c, then), pool_.And(not_c, otherwise));
+    if (then->is_integer(1)) return Or(c, otherwise);
+    if (otherwise->is_integer(1)) return Or(not_c, then);
+    return Or(And(c, then), And(not_c, otherwise));
   }
   if (IsSelect(then)) {
     const auto q = then->args();
-    if (q[2] == otherwise) return Select(pool_.And(c, q[0]), q[1], otherwise);
-    if (q[1] == otherwise) return Select(pool_.And(c, pool_.Not(q[0])), q[2], otherwise);
+    if (q[2] == otherwise) return Select(And(c, q[0]), q[1], otherwise);
+    if (q[1] == otherwise) return Select(And(c, pool_.Not(q[0])), q[2], otherwise);
   }
   if (IsSelect(otherwise)) {
     const auto q = otherwise->args();
-    if (q[1] == then) return Select(pool_.Or(c, q[0]), then, q[2]);
-    if (q[2] == then) return Select(pool_.And(not_c, q[0]), q[1], then);
+    if (q[1] == then) return Select(Or(c, q[0]), then, q[2]);
+    if (q[2] == then) return Select(And(not_c, q[0]), q[1], then);
   }
   return pool_.Select(c, then, otherwise);
 }

@@ -134,12 +134,12 @@ void AddOpaque(Table& table) {
 const Table& ContribTable() {
   static const Table* const table = [] {
     auto* t = new Table;
-    for (const char* op :
-         {"BiasGelu", "FastGelu", "Gelu", "GroupQueryAttention", "QuickGelu", "RotaryEmbedding",
-          "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"}) {
+    for (const char* op : {"BiasGelu", "FastGelu", "Gelu", "QuickGelu", "RotaryEmbedding",
+                           "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"}) {
       (*t)[op] = OpSameShape;
     }
     (*t)["SimplifiedLayerNormalization"] = OpLayerNorm;
+    (*t)["GroupQueryAttention"] = OpGroupQueryAttention;
     (*t)["FusedMatMul"] = OpMatMul;
     (*t)["MatMulNBits"] = OpMatMulNBits;
     return t;

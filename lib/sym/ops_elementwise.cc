@@ -56,6 +56,7 @@ class Arithmetic {
       }
     }
     if (const Expr e = Truths(a, b)) return e;
+    if (const Expr e = Absorbed(a, b)) return e;
     if (!engine_.IsIntegral(a) || !engine_.IsIntegral(b)) return nullptr;
     if (IsFloatType(type_) && op_ == "Mul") {
       if (const Expr e = MaskTimes(a, b)) return e;
@@ -76,10 +77,24 @@ class Arithmetic {
     return nullptr;
   }
 
+  // A number so big that adding any 64-bit integer rounds back to it: the lowest float32.
+  Expr Absorbed(Expr a, Expr b) {
+    if (!Is("Add") && !Is("Sub")) return nullptr;
+    const bool wide = type_ == onnx::TensorProto::FLOAT || type_ == onnx::TensorProto::DOUBLE ||
+                      type_ == onnx::TensorProto::BFLOAT16;
+    const auto big = [&](Expr e) {
+      const auto x = Number(e);
+      return x && std::abs(*x) >= 0x1p120 && wide;
+    };
+    if (big(a) && engine_.IsIntegral(b)) return a;
+    if (!big(b) || !engine_.IsIntegral(a)) return nullptr;
+    return Is("Add") ? b : pool_.Float(-*Number(b));
+  }
+
   // A predicate is 1 or 0: the result is told case by case. Null if it cannot be.
   Expr Truths(Expr a, Expr b) {
     const bool pa = IsTruth(a), pb = IsTruth(b);
-    if (Is("Mul") && pa && pb) return pool_.And(a, b);
+    if (Is("Mul") && pa && pb) return engine_.And(a, b);
     const bool split_a = pa && (Number(b) || pb || (Is("Mul") && engine_.IsIntegral(b)));
     const bool split_b = pb && (Number(a) || (Is("Mul") && engine_.IsIntegral(a)));
     if (!split_a && !split_b) return nullptr;
@@ -109,8 +124,8 @@ class Arithmetic {
   }
 
   Expr Integers(Expr a, Expr b) {
-    if (a->kind() == Kind::kFloat || b->kind() == Kind::kFloat) return nullptr;
     if (Is("Add")) return pool_.Add(a, b);
+    if (a->kind() == Kind::kFloat || b->kind() == Kind::kFloat) return nullptr;
     if (Is("Sub")) return pool_.Sub(a, b);
     if (Is("Mul")) return pool_.Mul(a, b);
     return IsFloatType(type_) ? nullptr : Truncating(a, b);
@@ -291,8 +306,8 @@ void OpCompare(OpContext& c) {
 void OpLogic(OpContext& c) {
   Elementwise(c, 2, [&](absl::Span<const Expr> x, const Facts&) {
     const Expr p = c.engine().AsPredicate(x[0]), q = c.engine().AsPredicate(x[1]);
-    if (c.op() == "And") return c.pool().And(p, q);
-    if (c.op() == "Or") return c.pool().Or(p, q);
+    if (c.op() == "And") return c.engine().And(p, q);
+    if (c.op() == "Or") return c.engine().Or(p, q);
     return c.engine().Select(p, c.pool().Not(q), q);
   });
 }

@@ -7,16 +7,17 @@ namespace kvlift::sym::internal {
 namespace {
 
 // An index as ONNX reads it: negative values count from the end of the axis. A value that may be
-// either is taken as an assumption to be >= 0.
-Expr WrapIndex(OpContext& c, Expr index, Expr extent, const Facts& facts) {
+// either is taken to be >= 0; `assumed` collects those.
+Expr WrapIndex(OpContext& c, Expr index, Expr extent, const Facts& facts,
+               std::vector<Expr>* assumed) {
   Pool& pool = c.pool();
   if (index->kind() == Kind::kInteger) {
     return index->value() < 0 ? pool.Add(extent, index) : index;
   }
   if (index->kind() == Kind::kSelect) {
     const auto q = index->args();
-    return c.engine().Select(q[0], WrapIndex(c, q[1], extent, facts),
-                             WrapIndex(c, q[2], extent, facts));
+    return c.engine().Select(q[0], WrapIndex(c, q[1], extent, facts, assumed),
+                             WrapIndex(c, q[2], extent, facts, assumed));
   }
   if (NonNegative(pool, index, facts)) return index;
   if (pool.ProveNonNegative(pool.Sub(pool.Integer(-1), index), facts)) {
@@ -25,17 +26,69 @@ Expr WrapIndex(OpContext& c, Expr index, Expr extent, const Facts& facts) {
   if (index->kind() == Kind::kLoad && c.engine().ConstantIsNonNegative(index->source())) {
     return index;
   }
-  c.Assume(pool.Le(pool.Integer(0), index, facts), "index");
+  assumed->push_back(index);
   return index;
 }
 
-// Reads x at indices of which one or more may be selects.
-Expr ReadAt(OpContext& c, const Value& x, std::vector<Expr> own, const Facts& facts) {
+void CollectDivisions(Expr e, std::vector<Expr>* divisions) {
+  if (e->kind() == Kind::kFloorDiv &&
+      std::find(divisions->begin(), divisions->end(), e) == divisions->end()) {
+    divisions->push_back(e);
+  }
+  for (Expr arg : e->args()) CollectDivisions(arg, divisions);
+  for (const Term& term : e->terms()) {
+    for (Expr atom : term.atoms) CollectDivisions(atom, divisions);
+  }
+}
+
+// The largest value of e, without indices; null if it cannot be told.
+Expr Largest(Pool& pool, Expr e, const Facts& facts) {
+  for (size_t k = 0; k < facts.extents.size(); ++k) {
+    const Expr index = pool.Index(static_cast<int>(k));
+    if (!ContainsIndex(e, static_cast<int>(k))) continue;
+    const auto linear = LinearIn(pool, e, index);
+    if (!linear || facts.extents[k] == nullptr) return nullptr;
+    e = linear->rest;
+    if (linear->coefficient < 0) continue;
+    const Expr last = pool.Sub(facts.extents[k], pool.Integer(1));
+    e = pool.Add(e, pool.Mul(pool.Integer(linear->coefficient), last));
+  }
+  return e;
+}
+
+// Look-ups in a flattened [B, T] at b * T + t: row and column are told apart if t < T, which is
+// assumed where it does not follow.
+Expr TellRowsApart(OpContext& c, Expr e, const Facts& facts) {
+  Pool& pool = c.pool();
+  std::vector<Expr> divisions;
+  CollectDivisions(e, &divisions);
+  Pool::Substitution s;
+  for (Expr division : divisions) {
+    const Expr n = division->args()[0], d = division->args()[1];
+    if (d->kind() == Kind::kInteger || !NonNegative(pool, n, facts)) continue;
+    const Expr largest = Largest(pool, n, facts);
+    if (largest == nullptr || !SourcesOf(largest).empty()) continue;
+    // A place that runs over several rows is no column.
+    const std::vector<std::string> dims = DimsOf(largest);
+    const bool several = std::any_of(dims.begin(), dims.end(),
+                                     [&](const std::string& dim) { return ContainsDim(d, dim); });
+    if (several) continue;
+    c.AssumeNonNegative(pool.Sub(pool.Sub(d, largest), pool.Integer(1)), Facts{},
+                        "rows of a flattened axis");
+    s.atoms[division] = pool.Integer(0);
+  }
+  return s.atoms.empty() ? e : pool.Substitute(e, s, facts);
+}
+
+// Reads x at indices of which one or more may be selects. `assumed` are indices taken as >= 0.
+Expr ReadAt(OpContext& c, const Value& x, std::vector<Expr> own, const Facts& facts,
+            absl::Span<const Expr> assumed = {}) {
   Engine& engine = c.engine();
   const Expr e = engine.Lift(std::move(own),
                              [&](absl::Span<const Expr> at) { return engine.At(x, at, facts); });
-  if (e != nullptr && engine.HasDataDependentTableRead(e)) return nullptr;
-  return e;
+  if (e == nullptr || engine.HasDataDependentTableRead(e)) return nullptr;
+  for (Expr index : assumed) c.AssumeNonNegative(index, facts, "index");
+  return TellRowsApart(c, e, facts);
 }
 
 }  // namespace
@@ -135,7 +188,7 @@ void OpSplit(OpContext& c) {
     c.Set(k, std::move(out), [&](Indices ix, const Facts& facts) {
       std::vector<Expr> own(ix.begin(), ix.end());
       own[*axis] = pool.Add(own[*axis], start);
-      return ReadAt(c, x, std::move(own), facts);
+      return c.engine().At(x, own, facts);
     });
     start = pool.Add(start, sizes[k]);
   }
@@ -155,9 +208,10 @@ void OpGather(OpContext& c) {
     const Expr place = c.engine().At(index, ix.subspan(a, r), facts);
     if (place == nullptr) return nullptr;
     std::vector<Expr> own(ix.begin(), ix.begin() + a);
-    own.push_back(WrapIndex(c, place, x.dim(a), facts));
+    std::vector<Expr> assumed;
+    own.push_back(WrapIndex(c, place, x.dim(a), facts, &assumed));
     own.insert(own.end(), ix.begin() + a + r, ix.end());
-    return ReadAt(c, x, std::move(own), facts);
+    return ReadAt(c, x, std::move(own), facts, assumed);
   });
 }
 
@@ -176,16 +230,16 @@ void OpGatherND(OpContext& c) {
   }
   out.insert(out.end(), x.form.shape.begin() + batch + width, x.form.shape.end());
   c.Set(0, std::move(out), [&](Indices ix, const Facts& facts) -> Expr {
-    std::vector<Expr> own(ix.begin(), ix.begin() + batch);
+    std::vector<Expr> own(ix.begin(), ix.begin() + batch), assumed;
     for (int64_t k = 0; k < width; ++k) {
       std::vector<Expr> at(ix.begin(), ix.begin() + r);
       at.push_back(c.pool().Integer(k));
       const Expr place = c.engine().At(index, at, facts);
       if (place == nullptr) return nullptr;
-      own.push_back(WrapIndex(c, place, x.dim(static_cast<int>(batch + k)), facts));
+      own.push_back(WrapIndex(c, place, x.dim(static_cast<int>(batch + k)), facts, &assumed));
     }
     own.insert(own.end(), ix.begin() + r, ix.end());
-    return ReadAt(c, x, std::move(own), facts);
+    return ReadAt(c, x, std::move(own), facts, assumed);
   });
 }
 
@@ -198,9 +252,9 @@ void OpGatherElements(OpContext& c) {
   c.Set(0, index.form.shape, [&](Indices ix, const Facts& facts) -> Expr {
     const Expr place = c.engine().At(index, ix, facts);
     if (place == nullptr) return nullptr;
-    std::vector<Expr> own(ix.begin(), ix.end());
-    own[*axis] = WrapIndex(c, place, x.dim(*axis), facts);
-    return ReadAt(c, x, std::move(own), facts);
+    std::vector<Expr> own(ix.begin(), ix.end()), assumed;
+    own[*axis] = WrapIndex(c, place, x.dim(*axis), facts, &assumed);
+    return ReadAt(c, x, std::move(own), facts, assumed);
   });
 }
 
@@ -238,8 +292,9 @@ void OpPad(OpContext& c) {
     Expr inside = pool.True();
     for (int k : axes) {
       own[k] = pool.Sub(ix[k], before[k]);
-      inside = pool.And(inside, pool.Le(before[k], ix[k], facts));
-      inside = pool.And(inside, pool.Lt(ix[k], pool.Add(before[k], x.dim(k)), facts));
+      inside = c.engine().And(inside, pool.Le(before[k], ix[k], facts));
+      const Expr end = pool.Add(before[k], x.dim(k));
+      inside = c.engine().And(inside, pool.Lt(ix[k], end, facts));
     }
     const Expr element = c.engine().At(x, own, facts);
     return element == nullptr ? nullptr : c.engine().Select(inside, element, fill);
@@ -304,7 +359,9 @@ void OpOneHot(OpContext& c) {
     own.erase(own.begin() + *axis);
     const Expr raw = c.engine().At(index, own, facts);
     if (raw == nullptr || !c.engine().IsIntegral(raw)) return nullptr;
-    const Expr place = WrapIndex(c, raw, depth->front(), facts);
+    std::vector<Expr> assumed;
+    const Expr place = WrapIndex(c, raw, depth->front(), facts, &assumed);
+    for (Expr e : assumed) c.AssumeNonNegative(e, facts, "index of a OneHot");
     return c.engine().Select(c.pool().Eq(place, ix[*axis], facts), (*values)[1], (*values)[0]);
   });
 }

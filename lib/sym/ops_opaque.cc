@@ -95,6 +95,19 @@ void OpLayerNorm(OpContext& c) {
   for (int k = 1; k < c.num_outputs(); ++k) c.SetOpaque(k, statistics);
 }
 
+// com.microsoft: query [B, S, N*D], or query, key and value packed into one if there is no key.
+void OpGroupQueryAttention(OpContext& c) {
+  if (!c.Known(1)) return;
+  Shape out = c.in(0).form.shape;
+  const int64_t heads = c.Int("num_heads", 0), kv_heads = c.Int("kv_num_heads", 0);
+  if (!c.has(1) && heads > 0 && kv_heads > 0 && out.size() == 3) {
+    Pool& pool = c.pool();
+    const Expr size = pool.FloorDiv(out[2], pool.Integer(heads + 2 * kv_heads), Facts{});
+    out[2] = pool.Mul(pool.Integer(heads), size);
+  }
+  c.SetOpaque(0, std::move(out));
+}
+
 // In inference the data passes through.
 void OpDropout(OpContext& c) {
   if (!c.Known(1)) return;
@@ -107,6 +120,33 @@ void OpDropout(OpContext& c) {
   c.Copy(0, 0);
   c.SetOpaque(1, c.in(0).form.shape);
 }
+
+namespace {
+
+// A product, sum or extremum of the elements of a small integer vector: arithmetic on shapes.
+bool ReduceVector(OpContext& c) {
+  const Value& x = c.in(0);
+  const bool integers = x.type == onnx::TensorProto::INT64 || x.type == onnx::TensorProto::INT32;
+  const std::string& op = c.op();
+  if (!integers || x.rank() != 1 || !x.elements || x.elements->empty()) return false;
+  Pool& pool = c.pool();
+  Expr result = x.elements->front();
+  for (size_t k = 1; k < x.elements->size(); ++k) {
+    const std::vector<Expr> pair{result, (*x.elements)[k]};
+    result = c.engine().Lift(pair, [&](absl::Span<const Expr> y) -> Expr {
+      if (op == "ReduceProd") return pool.Mul(y[0], y[1]);
+      if (op == "ReduceSum") return pool.Add(y[0], y[1]);
+      if (op == "ReduceMax") return pool.Max(y[0], y[1], Facts{});
+      if (op == "ReduceMin") return pool.Min(y[0], y[1], Facts{});
+      return nullptr;
+    });
+    if (result == nullptr) return false;
+  }
+  c.SetElements(0, c.Int("keepdims", 1) == 0, {result});
+  return true;
+}
+
+}  // namespace
 
 // Axes as input 1 or attribute; none: all axes, or none with noop_with_empty_axes.
 void OpReduce(OpContext& c) {
@@ -125,6 +165,7 @@ void OpReduce(OpContext& c) {
   }
   const auto normal = NormalAxes(axes, rank);
   if (!normal) return;
+  if (ReduceVector(c)) return;
   Shape out = Reduced(c.pool(), shape, *normal, c.Int("keepdims", 1) != 0);
   const bool one = std::all_of(normal->begin(), normal->end(),
                                [&](int axis) { return shape[axis]->is_integer(1); });

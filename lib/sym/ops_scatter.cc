@@ -49,18 +49,25 @@ class Inverter {
     for (const Coordinate& coordinate : coords_) {
       if (!Unsolved(coordinate.place).empty()) return std::nullopt;
       const Expr place = Wrapped(coordinate.place, data_[coordinate.axis]);
-      condition = pool_.And(condition, pool_.Eq(pool_.Index(coordinate.axis), place, facts_));
+      condition = c_.engine().And(condition, Equals(pool_.Index(coordinate.axis), place));
     }
     for (size_t k = 0; k < update_.size(); ++k) {
       // Several update elements would go to one place.
       if (solved_[k] == nullptr) return std::nullopt;
-      condition = pool_.And(condition, pool_.Le(pool_.Integer(0), solved_[k], facts_));
-      condition = pool_.And(condition, pool_.Lt(solved_[k], update_[k], facts_));
+      condition = c_.engine().And(condition, pool_.Le(pool_.Integer(0), solved_[k], facts_));
+      condition = c_.engine().And(condition, pool_.Lt(solved_[k], update_[k], facts_));
     }
     return Inverse{solved_, condition};
   }
 
  private:
+  Expr Equals(Expr a, Expr b) {
+    const Expr difference = pool_.Sub(a, b);
+    const bool equal =
+        NonNegative(pool_, difference, facts_) && NonNegative(pool_, pool_.Neg(difference), facts_);
+    return equal ? pool_.True() : pool_.Eq(a, b, facts_);
+  }
+
   Expr UpdateIndex(int k) { return pool_.Index(kUpdateBase + k); }
 
   std::vector<int> Unsolved(Expr e) {
@@ -122,15 +129,32 @@ class Inverter {
     for (size_t n = 0; n < coords_.size(); ++n) {
       const Expr place = coords_[n].place;
       const std::vector<int> open = Unsolved(place);
-      if (open.size() != 1 || SourcesOf(place).empty()) continue;
+      if (open.size() != 1 || !IsRead(place, UpdateIndex(open[0]))) continue;
       const Expr start = Replace(place, open[0], pool_.Integer(0));
-      // Shown with i0 for the open index, the data's own indices elsewhere.
-      const Expr consecutive = pool_.Eq(place, pool_.Add(start, UpdateIndex(open[0])), facts_);
+      // The open index is shown as the index of the data's axis it writes to.
+      const Expr index = pool_.Index(coords_[n].axis);
+      const Expr consecutive =
+          pool_.Eq(Replace(place, open[0], index), pool_.Add(start, index), Facts{});
       c_.Assume(consecutive, "consecutive indices of a scatter");
       Take(n, open[0], start);
       return true;
     }
     return false;
+  }
+
+  // A load at the index, or such a load shifted by what does not depend on it.
+  bool IsRead(Expr place, Expr index) {
+    if (place->kind() == Kind::kLoad) return true;
+    Expr load = nullptr;
+    for (const Term& term : place->terms()) {
+      for (Expr atom : term.atoms) {
+        if (!ContainsIndex(atom, index->index())) continue;
+        const bool plain = term.atoms.size() == 1 && term.coefficient == 1;
+        if (load != nullptr || !plain || atom->kind() != Kind::kLoad) return false;
+        load = atom;
+      }
+    }
+    return load != nullptr;
   }
 
   OpContext& c_;
@@ -273,8 +297,8 @@ void OpTensorScatter(OpContext& c) {
     if (start == nullptr) return nullptr;
     std::vector<Expr> own(ix.begin(), ix.end());
     own[*axis] = pool.Sub(ix[*axis], start);
-    const Expr inside =
-        pool.And(pool.Le(start, ix[*axis], facts), pool.Lt(own[*axis], update.dim(*axis), facts));
+    const Expr inside = c.engine().And(pool.Le(start, ix[*axis], facts),
+                                       pool.Lt(own[*axis], update.dim(*axis), facts));
     const Expr fresh = c.engine().At(update, own, facts);
     const Expr old = c.engine().At(data, ix, facts);
     return fresh == nullptr || old == nullptr ? nullptr : c.engine().Select(inside, fresh, old);
