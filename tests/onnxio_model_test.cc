@@ -187,6 +187,15 @@ TEST(InferShapes, IsStrict) {
   EXPECT_EQ(bad.status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(InferShapes, BranchesMayUseTheSameNames) {
+  const auto model = Parsed(R"(<ir_version: 10, opset_import: ["" : 18]>
+      g (bool c, float[N] x) => (int64[1] y) {
+        y = If (c) <then_branch = t () => (int64[1] y1) { s = Shape(x) y1 = Identity(s) },
+                    else_branch = e () => (int64[1] y2) { s = Shape(x) y2 = Neg(s) }> })");
+  EXPECT_TRUE(InferShapes(model).ok()) << InferShapes(model).status();
+  EXPECT_TRUE(CheckModel(model).ok()) << CheckModel(model);
+}
+
 TEST(InlineFunctions, RemovesAllCalls) {
   const auto inlined = InlineFunctions(Parsed(R"(<ir_version: 10, opset_import: ["" : 18, "f" : 1]>
       g (float[2] x) => (float[2] y) { y = f.Twice(x) }

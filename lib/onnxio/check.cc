@@ -1,5 +1,7 @@
 // ONNX's checker, shape inference and inliner.
 
+#include <utility>
+
 #include "base/status.h"
 #include "onnx/checker.h"
 #include "onnx/inliner/inliner.h"
@@ -28,6 +30,16 @@ bool HasExternalData(const onnx::ModelProto& model) {
   return found;
 }
 
+absl::StatusOr<onnx::ModelProto> InferStrictly(const onnx::ModelProto& model, bool propagate_data) {
+  onnx::ModelProto inferred = model;
+  const onnx::ShapeInferenceOptions strict(/*check_type_val=*/true, /*strict_mode_val=*/1,
+                                           propagate_data);
+  KV_RETURN_IF_ERROR(Guard("shape inference", [&] {
+    onnx::shape_inference::InferShapes(inferred, onnx::OpSchemaRegistry::Instance(), strict);
+  }));
+  return inferred;
+}
+
 }  // namespace
 
 absl::Status CheckModel(const onnx::ModelProto& model) {
@@ -38,17 +50,14 @@ absl::Status CheckModel(const onnx::ModelProto& model) {
   } else {
     KV_RETURN_IF_ERROR(Guard("ONNX checker", [&] { onnx::checker::check_model(model); }));
   }
-  return InferShapes(model).status();
+  return InferStrictly(model, /*propagate_data=*/false).status();
 }
 
 absl::StatusOr<onnx::ModelProto> InferShapes(const onnx::ModelProto& model) {
-  onnx::ModelProto inferred = model;
-  const onnx::ShapeInferenceOptions strict(/*check_type_val=*/true, /*strict_mode_val=*/1,
-                                           /*data_prop_val=*/true);
-  KV_RETURN_IF_ERROR(Guard("shape inference", [&] {
-    onnx::shape_inference::InferShapes(inferred, onnx::OpSchemaRegistry::Instance(), strict);
-  }));
-  return inferred;
+  // ONNX's data propagation fails on valid models whose If branches use the same names, so an
+  // error counts only if it is there without it too.
+  auto inferred = InferStrictly(model, /*propagate_data=*/true);
+  return inferred.ok() ? std::move(inferred) : InferStrictly(model, /*propagate_data=*/false);
 }
 
 absl::StatusOr<onnx::ModelProto> InlineFunctions(const onnx::ModelProto& model) {
