@@ -23,7 +23,7 @@ target_compile_options(kvlift_compiler INTERFACE
   $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>
   # GCC 12 reports these for inlined std::string and absl containers that are used correctly.
   $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-restrict -Wno-array-bounds
-                           -Wno-stringop-overflow>)
+                           -Wno-stringop-overflow -Wno-stringop-overread>)
 
 # Of libraries and the tool, not of tests.
 add_library(kvlift_strict INTERFACE)
