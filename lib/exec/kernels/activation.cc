@@ -31,8 +31,8 @@ absl::Status Relu(KernelContext& context) {
 
 absl::Status ClipShape(KernelContext& context) {
   for (size_t i : {size_t{1}, size_t{2}}) {
-    if (HasInput(context, i) && (context.inputs[i].type != context.inputs[0].type ||
-                                 context.inputs[i].size() != 1)) {
+    if (HasInput(context, i) &&
+        (context.inputs[i].type != context.inputs[0].type || context.inputs[i].size() != 1)) {
       return Invalid(context, "a bound must be a scalar of the input's type");
     }
   }
@@ -94,10 +94,9 @@ absl::Status FastGelu(KernelContext& context) {
 }
 
 absl::Status FastGeluShape(KernelContext& context) {
-  if (HasInput(context, 1) &&
-      (context.inputs[0].shape.empty() || context.inputs[1].size() == 0 ||
-       context.inputs[1].type != context.inputs[0].type ||
-       context.inputs[1].size() != context.inputs[0].shape.back())) {
+  if (HasInput(context, 1) && (context.inputs[0].shape.empty() || context.inputs[1].size() == 0 ||
+                               context.inputs[1].type != context.inputs[0].type ||
+                               context.inputs[1].size() != context.inputs[0].shape.back())) {
     return Invalid(context, "bias does not fit the last dimension");
   }
   return SameAsInput(context);
@@ -193,9 +192,8 @@ absl::Status LeakyRelu(KernelContext& context) {
 
 absl::Status Elu(KernelContext& context) {
   const float alpha = FloatAttribute(context, "alpha", 1);
-  return Halves(context, [alpha](auto x) {
-    return static_cast<decltype(x)>(alpha) * std::expm1(x);
-  });
+  return Halves(context,
+                [alpha](auto x) { return static_cast<decltype(x)>(alpha) * std::expm1(x); });
 }
 
 absl::Status Celu(KernelContext& context) {

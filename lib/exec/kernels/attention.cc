@@ -4,10 +4,10 @@
 // are never read.
 #include "exec/kernels/attention.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <limits>
-
-#include <fmt/format.h>
 
 #include "base/status.h"
 #include "exec/kernels/gemm_product.h"
@@ -86,17 +86,16 @@ Rows AttentionRun<T1, T2>::Concat(int input, int past, size_t output, int64_t si
   const HeadLayout joined = {p_.Nk * p_.T * size, p_.T * size, size};
   const T* old = p_.P > 0 ? context_.inputs[past].as<T>() : nullptr;
   ParallelFor(context_.threads, p_.B * p_.Nk, 1,
-              std::max<int64_t>(1, (1 << 17) / (p_.T * size + 1)),
-              [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      T* to = out + i * p_.T * size;
-      if (p_.P > 0) to = std::copy_n(old + i * p_.P * size, p_.P * size, to);
-      const T* from = fresh.as<T>() + layout.Offset(i / p_.Nk, i % p_.Nk, 0);
-      for (int64_t t = 0; t < p_.new_keys; ++t) {
-        std::copy_n(from + t * layout.token, size, to + t * size);
-      }
-    }
-  });
+              std::max<int64_t>(1, (1 << 17) / (p_.T * size + 1)), [&](int64_t begin, int64_t end) {
+                for (int64_t i = begin; i < end; ++i) {
+                  T* to = out + i * p_.T * size;
+                  if (p_.P > 0) to = std::copy_n(old + i * p_.P * size, p_.P * size, to);
+                  const T* from = fresh.as<T>() + layout.Offset(i / p_.Nk, i % p_.Nk, 0);
+                  for (int64_t t = 0; t < p_.new_keys; ++t) {
+                    std::copy_n(from + t * layout.token, size, to + t * size);
+                  }
+                }
+              });
   return {reinterpret_cast<const std::byte*>(out), joined};
 }
 
@@ -217,8 +216,8 @@ void AttentionRun<T1, T2>::Scores(const Unit& unit, int64_t begin, int64_t end, 
       for (int64_t d = 0; d < p_.D; ++d) queries[i * p_.D + d * count + r] = Widen(from[d]);
     }
   }
-  const T1* keys = reinterpret_cast<const T1*>(keys_.data) +
-                   keys_.layout.Offset(unit.b, unit.kv_head, 0);
+  const T1* keys =
+      reinterpret_cast<const T1*>(keys_.data) + keys_.layout.Offset(unit.b, unit.kv_head, 0);
   for (int64_t t = begin; t < end; t += W) {
     const int n = static_cast<int>(std::min<int64_t>(W, end - t));
     if constexpr (kIsSmallFloat<T1>) {
@@ -306,8 +305,8 @@ void AttentionRun<T1, T2>::Values(const Unit& unit, int64_t begin, int64_t end, 
   constexpr bool kDirect = std::is_same_v<T2, C>;
   ScratchScope scratch;
   C* wide = scratch.Get<C>(kDirect ? 1 : kValueBlock * p_.Dv);
-  const T2* values = reinterpret_cast<const T2*>(values_.data) +
-                     values_.layout.Offset(unit.b, unit.kv_head, 0);
+  const T2* values =
+      reinterpret_cast<const T2*>(values_.data) + values_.layout.Offset(unit.b, unit.kv_head, 0);
   for (int64_t t = begin; t < end; t += kValueBlock) {
     const int64_t n = std::min(kValueBlock, end - t);
     const C* block = wide;

@@ -13,9 +13,7 @@ namespace kvlift::exec {
 // Where element (b, h, s, 0) of a tensor of rank 3 or 4 lies, in elements; the head is contiguous.
 struct HeadLayout {
   int64_t batch = 0, head = 0, token = 0;
-  int64_t Offset(int64_t b, int64_t h, int64_t s) const {
-    return b * batch + h * head + s * token;
-  }
+  int64_t Offset(int64_t b, int64_t h, int64_t s) const { return b * batch + h * head + s * token; }
 };
 
 struct AttentionPlan {

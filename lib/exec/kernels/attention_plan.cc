@@ -1,6 +1,6 @@
-#include <cmath>
-
 #include <fmt/format.h>
+
+#include <cmath>
 
 #include "base/status.h"
 #include "exec/kernels/attention.h"
@@ -177,8 +177,7 @@ absl::StatusOr<AttentionPlan> PlanAttention(const KernelContext& context) {
 absl::Status AttentionShape(KernelContext& context) {
   KV_ASSIGN_OR_RETURN(const AttentionPlan p, PlanAttention(context));
   const int32_t type = context.inputs[kQ].type, value_type = context.inputs[kV].type;
-  SetSpec(context, 0, type,
-          p.rank3 ? Shape({p.B, p.S, p.N * p.Dv}) : Shape({p.B, p.N, p.S, p.Dv}));
+  SetSpec(context, 0, type, p.rank3 ? Shape({p.B, p.S, p.N * p.Dv}) : Shape({p.B, p.N, p.S, p.Dv}));
   SetSpec(context, 1, type, {p.B, p.Nk, p.T, p.D});
   SetSpec(context, 2, value_type, {p.B, p.Nk, p.T, p.Dv});
   SetSpec(context, 3, type, {p.B, p.N, p.S, p.T});

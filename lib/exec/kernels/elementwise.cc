@@ -1,9 +1,9 @@
 // Unary arithmetic and the helpers of elementwise.h.
 #include "exec/kernels/elementwise.h"
 
-#include <cmath>
-
 #include <fmt/format.h>
+
+#include <cmath>
 
 #include "base/status.h"
 #include "exec/kernels/elementwise_binary.h"
@@ -139,12 +139,12 @@ struct RoundFn {
   }
 };
 
-#define KV_UNARY(NAME, FN)     \
-  struct NAME {                \
-    template <typename T>      \
-    T operator()(T x) const {  \
-      return FN(x);            \
-    }                          \
+#define KV_UNARY(NAME, FN)    \
+  struct NAME {               \
+    template <typename T>     \
+    T operator()(T x) const { \
+      return FN(x);           \
+    }                         \
   };
 KV_UNARY(SqrtFn, std::sqrt)
 KV_UNARY(LogFn, std::log)

@@ -28,19 +28,19 @@ void MapArrays(KernelContext& context, F f) {
   T* y = context.outputs[0].as<T>();
   ParallelFor(context.threads, context.inputs[0].size(), 64, kMapPerThread,
               [&](int64_t begin, int64_t end) {
-    if constexpr (!kIsSmallFloat<T>) {
-      f(x + begin, end - begin, y + begin);
-    } else {
-      constexpr int64_t kPiece = 1024;
-      C piece[kPiece];
-      for (int64_t i = begin; i < end; i += kPiece) {
-        const int64_t n = std::min(kPiece, end - i);
-        WidenArray(x + i, n, piece);
-        f(piece, n, piece);
-        NarrowArray(piece, n, y + i);
-      }
-    }
-  });
+                if constexpr (!kIsSmallFloat<T>) {
+                  f(x + begin, end - begin, y + begin);
+                } else {
+                  constexpr int64_t kPiece = 1024;
+                  C piece[kPiece];
+                  for (int64_t i = begin; i < end; i += kPiece) {
+                    const int64_t n = std::min(kPiece, end - i);
+                    WidenArray(x + i, n, piece);
+                    f(piece, n, piece);
+                    NarrowArray(piece, n, y + i);
+                  }
+                }
+              });
 }
 
 // Walks `out` row by row (its last dimension) with the element offsets of up to two operands.

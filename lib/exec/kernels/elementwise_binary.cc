@@ -167,20 +167,20 @@ void MapAll(KernelContext& context, Fold fold, Finish finish) {
   T* y = context.outputs[0].as<T>();
   ParallelFor(context.threads, context.outputs[0].size(), 64, kMapPerThread,
               [&](int64_t begin, int64_t end) {
-    for (int64_t flat = begin; flat < end; ++flat) {
-      C acc{};
-      for (size_t k = 0; k < inputs.size(); ++k) {
-        int64_t offset = 0, rest = flat;
-        for (size_t d = out.size(); d-- > 0;) {
-          offset += rest % out[d] * strides[k][d];
-          rest /= out[d];
-        }
-        const C x = Widen(inputs[k].as<T>()[offset]);
-        acc = k == 0 ? x : fold(acc, x);
-      }
-      y[flat] = Narrow<T>(finish(acc));
-    }
-  });
+                for (int64_t flat = begin; flat < end; ++flat) {
+                  C acc{};
+                  for (size_t k = 0; k < inputs.size(); ++k) {
+                    int64_t offset = 0, rest = flat;
+                    for (size_t d = out.size(); d-- > 0;) {
+                      offset += rest % out[d] * strides[k][d];
+                      rest /= out[d];
+                    }
+                    const C x = Widen(inputs[k].as<T>()[offset]);
+                    acc = k == 0 ? x : fold(acc, x);
+                  }
+                  y[flat] = Narrow<T>(finish(acc));
+                }
+              });
 }
 
 template <typename F>

@@ -177,8 +177,7 @@ void Stream(int m, int64_t n, int64_t k, const T* a, int64_t lda, const void* b,
       return StreamAs<T, HalfLoad>(m, n, k, a, lda, static_cast<const uint16_t*>(b), ldb, c, ldc);
     }
     if (storage == Storage::kBfloat) {
-      return StreamAs<T, BfloatLoad>(m, n, k, a, lda, static_cast<const uint16_t*>(b), ldb, c,
-                                     ldc);
+      return StreamAs<T, BfloatLoad>(m, n, k, a, lda, static_cast<const uint16_t*>(b), ldb, c, ldc);
     }
   }
   StreamAs<T, NativeLoad<T>>(m, n, k, a, lda, static_cast<const T*>(b), ldb, c, ldc);
@@ -391,9 +390,9 @@ inline void FloatsToBfloat(const float* x, int64_t n, uint16_t* y) {
 
 template <typename T>
 constexpr VectorOps<T> MakeVectorOps() {
-  return {Vec<T>::kTileRows, Tile<T>,     Stream<T>,     PackTransposed<T>,
-          Maximum<T>,        Sum<T>,      SumSquares<T>, SumCenteredSquares<T>,
-          ExpSum<T>,         ExpAll<T>,   Sigmoid<T>,    Divide<T>};
+  return {Vec<T>::kTileRows, Tile<T>,   Stream<T>,     PackTransposed<T>,
+          Maximum<T>,        Sum<T>,    SumSquares<T>, SumCenteredSquares<T>,
+          ExpSum<T>,         ExpAll<T>, Sigmoid<T>,    Divide<T>};
 }
 
 constexpr IsaTable MakeIsaTable(const char* name) {

@@ -32,7 +32,7 @@ struct VectorOps {
 
   T (*max)(const T* x, int64_t n);  // -inf if n is 0; NaN if any element is
   T (*sum)(const T* x, int64_t n);
-  T (*sum_squares)(const T* x, int64_t n);            // squares rounded before they are added
+  T (*sum_squares)(const T* x, int64_t n);  // squares rounded before they are added
   T (*sum_centered_squares)(const T* x, int64_t n, T mean);
   // y[i] = exp(x[i] - shift); returns the sum. y may be x.
   T (*exp_sum)(const T* x, int64_t n, T shift, T* y);

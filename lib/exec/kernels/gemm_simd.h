@@ -120,18 +120,10 @@ struct Vec<float> {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8),
                      _mm256_cvtps_ph(b, _MM_FROUND_TO_NEAREST_INT));
   }
-  friend Vec operator+(Vec x, Vec y) {
-    return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)};
-  }
-  friend Vec operator-(Vec x, Vec y) {
-    return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)};
-  }
-  friend Vec operator*(Vec x, Vec y) {
-    return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)};
-  }
-  friend Vec operator/(Vec x, Vec y) {
-    return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)};
-  }
+  friend Vec operator+(Vec x, Vec y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
+  friend Vec operator-(Vec x, Vec y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
+  friend Vec operator*(Vec x, Vec y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+  friend Vec operator/(Vec x, Vec y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
   static Vec Fma(Vec x, Vec y, Vec z) {
     return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
   }
@@ -141,10 +133,9 @@ struct Vec<float> {
     const __m256i n = _mm256_sub_epi32(_mm256_castps_si256(magic), _mm256_set1_epi32(0x4B400000));
     const __m256i half = _mm256_srai_epi32(n, 1), rest = _mm256_sub_epi32(n, half);
     const __m256i bias = _mm256_set1_epi32(127);
-    x = _mm256_mul_ps(
-        x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23)));
-    return _mm256_mul_ps(
-        x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23)));
+    x = _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23)));
+    return _mm256_mul_ps(x,
+                         _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23)));
   }
   static Vec Scale(Vec x, Vec magic) { return {Scale8(x.a, magic.a), Scale8(x.b, magic.b)}; }
 };
@@ -171,18 +162,10 @@ struct Vec<double> {
     Store(t);
     std::memcpy(p, t, static_cast<size_t>(n) * sizeof(double));
   }
-  friend Vec operator+(Vec x, Vec y) {
-    return {_mm256_add_pd(x.a, y.a), _mm256_add_pd(x.b, y.b)};
-  }
-  friend Vec operator-(Vec x, Vec y) {
-    return {_mm256_sub_pd(x.a, y.a), _mm256_sub_pd(x.b, y.b)};
-  }
-  friend Vec operator*(Vec x, Vec y) {
-    return {_mm256_mul_pd(x.a, y.a), _mm256_mul_pd(x.b, y.b)};
-  }
-  friend Vec operator/(Vec x, Vec y) {
-    return {_mm256_div_pd(x.a, y.a), _mm256_div_pd(x.b, y.b)};
-  }
+  friend Vec operator+(Vec x, Vec y) { return {_mm256_add_pd(x.a, y.a), _mm256_add_pd(x.b, y.b)}; }
+  friend Vec operator-(Vec x, Vec y) { return {_mm256_sub_pd(x.a, y.a), _mm256_sub_pd(x.b, y.b)}; }
+  friend Vec operator*(Vec x, Vec y) { return {_mm256_mul_pd(x.a, y.a), _mm256_mul_pd(x.b, y.b)}; }
+  friend Vec operator/(Vec x, Vec y) { return {_mm256_div_pd(x.a, y.a), _mm256_div_pd(x.b, y.b)}; }
   static Vec Fma(Vec x, Vec y, Vec z) {
     return {_mm256_fmadd_pd(x.a, y.a, z.a), _mm256_fmadd_pd(x.b, y.b, z.b)};
   }

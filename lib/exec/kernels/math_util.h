@@ -169,7 +169,7 @@ void ParallelFor(int threads, int64_t n, int64_t grain, int64_t per_thread, F&& 
     return;
   }
   const int64_t blocks = (n + grain - 1) / grain;
-#pragma omp parallel for num_threads(static_cast<int>(pieces)) schedule(static)
+#pragma omp parallel for num_threads(static_cast <int>(pieces)) schedule(static)
   for (int64_t piece = 0; piece < pieces; ++piece) {
     const int64_t begin = std::min(n, blocks * piece / pieces * grain);
     const int64_t end = std::min(n, blocks * (piece + 1) / pieces * grain);
@@ -184,7 +184,7 @@ void ParallelUnits(int threads, int64_t units, F&& f) {
     for (int64_t i = 0; i < units; ++i) f(i);
     return;
   }
-#pragma omp parallel for num_threads(static_cast<int>(std::min<int64_t>(threads, units))) \
+#pragma omp parallel for num_threads(static_cast <int>(std::min <int64_t>(threads, units))) \
     schedule(dynamic, 1)
   for (int64_t i = 0; i < units; ++i) f(i);
 }

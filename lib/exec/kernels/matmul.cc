@@ -43,8 +43,8 @@ absl::StatusOr<MatMulPlan> PlanMatMul(const KernelContext& context) {
     plan.batch_b.assign(b.begin(), b.end() - 2);
   }
   if (!BroadcastShapes(plan.batch_a, plan.batch_b, &plan.batch)) {
-    return Invalid(context, fmt::format("batches of {} and {} do not fit", ShapeString(a),
-                                        ShapeString(b)));
+    return Invalid(context,
+                   fmt::format("batches of {} and {} do not fit", ShapeString(a), ShapeString(b)));
   }
   plan.out = plan.batch;
   if (a.size() > 1) plan.out.push_back(plan.m);
@@ -122,19 +122,19 @@ void MatMulTyped(KernelContext& context, MatMulPlan plan) {
     const bool spread = count >= context.threads && count > 1;
     ParallelUnits(spread && plan.m * plan.n * plan.k * count > 65536 ? context.threads : 1, count,
                   [&](int64_t i) {
-      Product<C> product;
-      product.m = plan.m;
-      product.n = plan.n;
-      product.k = plan.k;
-      product.a = wide_a + MatrixIndex(plan.batch, strides_a, i) * plan.m * plan.k;
-      product.a_row = plan.k;
-      product.b = b + MatrixIndex(plan.batch, strides_b, i) * plan.k * plan.n;
-      product.storage = StorageOf<T>();
-      product.b_k = plan.n;
-      product.c = c + i * plan.m * plan.n;
-      product.c_row = plan.n;
-      Multiply(product, spread ? 1 : context.threads);
-    });
+                    Product<C> product;
+                    product.m = plan.m;
+                    product.n = plan.n;
+                    product.k = plan.k;
+                    product.a = wide_a + MatrixIndex(plan.batch, strides_a, i) * plan.m * plan.k;
+                    product.a_row = plan.k;
+                    product.b = b + MatrixIndex(plan.batch, strides_b, i) * plan.k * plan.n;
+                    product.storage = StorageOf<T>();
+                    product.b_k = plan.n;
+                    product.c = c + i * plan.m * plan.n;
+                    product.c_row = plan.n;
+                    Multiply(product, spread ? 1 : context.threads);
+                  });
     if constexpr (kIsSmallFloat<T>) NarrowArray(c, count * plan.m * plan.n, out);
   }
 }

@@ -1,10 +1,10 @@
 // Einsum. Two operands without repeated letters are permuted and multiplied as matrices, in the
 // order of MatMul over the contracted letters; anything else is summed element by element.
+#include <fmt/format.h>
+
 #include <array>
 #include <string>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "base/status.h"
 #include "exec/kernels/gemm_product.h"

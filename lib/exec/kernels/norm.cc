@@ -1,8 +1,8 @@
 // LayerNormalization, RMSNormalization, SimplifiedLayerNormalization and its Skip variants.
 // A row of float16 or bfloat16 is computed in float and rounded once.
-#include <cmath>
-
 #include <fmt/format.h>
+
+#include <cmath>
 
 #include "base/status.h"
 #include "exec/kernels/math_util.h"
@@ -33,9 +33,9 @@ absl::StatusOr<NormPlan> PlanNorm(const KernelContext& context) {
     if (!HasInput(context, i)) continue;
     Shape out;
     if (!BroadcastShapes(context.inputs[i].shape, shape, &out) || out != shape) {
-      return Invalid(context, fmt::format("input {} {} does not broadcast to {}", i,
-                                          ShapeString(context.inputs[i].shape),
-                                          ShapeString(shape)));
+      return Invalid(context,
+                     fmt::format("input {} {} does not broadcast to {}", i,
+                                 ShapeString(context.inputs[i].shape), ShapeString(shape)));
     }
   }
   return plan;
@@ -109,34 +109,35 @@ void NormTyped(KernelContext& context, const NormPlan& plan, bool center) {
   const VectorOps<C>& ops = Vectors<C>();
   ParallelFor(context.threads, plan.rows, 1, std::max<int64_t>(1, 16384 / (plan.width + 1)),
               [&](int64_t begin, int64_t end) {
-    ScratchScope scratch;
-    RowOperand<S> scale(context.inputs[1], context.inputs[0], plan.width, scratch);
-    const bool has_bias = HasInput(context, 2);
-    RowOperand<S> bias(context.inputs[has_bias ? 2 : 1], context.inputs[0], plan.width, scratch);
-    C* row = scratch.Get<C>(plan.width);
-    Compute<S>* result = scratch.Get<Compute<S>>(plan.width);
-    for (int64_t r = begin; r < end; ++r) {
-      WidenArray(x + r * plan.width, plan.width, row);
-      C mean = 0, variance;
-      if (center) {
-        mean = ops.sum(row, plan.width) / width;
-        variance = ops.sum_centered_squares(row, plan.width, mean) / width;
-      } else {
-        variance = ops.sum_squares(row, plan.width) / width;
-      }
-      const C deviation = std::sqrt(variance + epsilon);
-      const auto* g = scale.Row(r);
-      const auto* b = has_bias ? bias.Row(r) : nullptr;
-      for (int64_t i = 0; i < plan.width; ++i) {
-        const C normal = (row[i] - mean) / deviation;
-        result[i] = static_cast<Compute<S>>(normal) * g[i];
-        if (b != nullptr) result[i] += b[i];
-      }
-      NarrowArray(result, plan.width, y + r * plan.width);
-      if (center) StoreStatistic(context, 1, r, mean);
-      StoreStatistic(context, center ? 2 : 1, r, C{1} / deviation);
-    }
-  });
+                ScratchScope scratch;
+                RowOperand<S> scale(context.inputs[1], context.inputs[0], plan.width, scratch);
+                const bool has_bias = HasInput(context, 2);
+                RowOperand<S> bias(context.inputs[has_bias ? 2 : 1], context.inputs[0], plan.width,
+                                   scratch);
+                C* row = scratch.Get<C>(plan.width);
+                Compute<S>* result = scratch.Get<Compute<S>>(plan.width);
+                for (int64_t r = begin; r < end; ++r) {
+                  WidenArray(x + r * plan.width, plan.width, row);
+                  C mean = 0, variance;
+                  if (center) {
+                    mean = ops.sum(row, plan.width) / width;
+                    variance = ops.sum_centered_squares(row, plan.width, mean) / width;
+                  } else {
+                    variance = ops.sum_squares(row, plan.width) / width;
+                  }
+                  const C deviation = std::sqrt(variance + epsilon);
+                  const auto* g = scale.Row(r);
+                  const auto* b = has_bias ? bias.Row(r) : nullptr;
+                  for (int64_t i = 0; i < plan.width; ++i) {
+                    const C normal = (row[i] - mean) / deviation;
+                    result[i] = static_cast<Compute<S>>(normal) * g[i];
+                    if (b != nullptr) result[i] += b[i];
+                  }
+                  NarrowArray(result, plan.width, y + r * plan.width);
+                  if (center) StoreStatistic(context, 1, r, mean);
+                  StoreStatistic(context, center ? 2 : 1, r, C{1} / deviation);
+                }
+              });
 }
 
 absl::Status ComputeNorm(KernelContext& context, bool center) {

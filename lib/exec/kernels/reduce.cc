@@ -1,10 +1,10 @@
 // Reductions over any axes (attribute or input). A sum along contiguous rows takes the lanes of
 // gemm_isa.h, any other the order of the reduced index.
+#include <fmt/format.h>
+
 #include <cmath>
 #include <limits>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "base/status.h"
 #include "exec/kernels/math_util.h"
@@ -213,30 +213,30 @@ void ReduceTyped(KernelContext& context, const ReducePlan& plan) {
   using C = Compute<T>;
   const T* x = context.inputs[0].as<T>();
   T* y = context.outputs[0].as<T>();
-  const bool contiguous = plan.reduced.empty() ||
-                          (plan.reduced.size() == 1 && plan.reduced_strides[0] == 1);
+  const bool contiguous =
+      plan.reduced.empty() || (plan.reduced.size() == 1 && plan.reduced_strides[0] == 1);
   ParallelFor(context.threads, NumElements(plan.kept), 1,
               std::max<int64_t>(1, 32768 / (plan.count + 1)), [&](int64_t begin, int64_t end) {
-    ScratchScope scratch;
-    constexpr bool kCopy = kIsSmallFloat<T>;
-    C* row = scratch.Get<C>(contiguous && !kCopy ? 1 : plan.count);
-    for (int64_t i = begin; i < end; ++i) {
-      const T* in = x + Offset(plan.kept, plan.kept_strides, i);
-      if (contiguous) {
-        if constexpr (kCopy) {
-          WidenArray(in, plan.count, row);
-          y[i] = Narrow<T>(F::Run(row, plan.count));
-        } else {
-          y[i] = F::Run(in, plan.count);
-        }
-        continue;
-      }
-      for (int64_t j = 0; j < plan.count; ++j) {
-        row[j] = Widen(in[Offset(plan.reduced, plan.reduced_strides, j)]);
-      }
-      y[i] = Narrow<T>(F::Run(row, plan.count));
-    }
-  });
+                ScratchScope scratch;
+                constexpr bool kCopy = kIsSmallFloat<T>;
+                C* row = scratch.Get<C>(contiguous && !kCopy ? 1 : plan.count);
+                for (int64_t i = begin; i < end; ++i) {
+                  const T* in = x + Offset(plan.kept, plan.kept_strides, i);
+                  if (contiguous) {
+                    if constexpr (kCopy) {
+                      WidenArray(in, plan.count, row);
+                      y[i] = Narrow<T>(F::Run(row, plan.count));
+                    } else {
+                      y[i] = F::Run(in, plan.count);
+                    }
+                    continue;
+                  }
+                  for (int64_t j = 0; j < plan.count; ++j) {
+                    row[j] = Widen(in[Offset(plan.reduced, plan.reduced_strides, j)]);
+                  }
+                  y[i] = Narrow<T>(F::Run(row, plan.count));
+                }
+              });
 }
 
 template <typename F>
@@ -253,11 +253,10 @@ absl::Status Reduce(KernelContext& context) {
   }
   return VisitNumeric(context.inputs[0].type, [&](auto tag) {
     using T = typename decltype(tag)::Type;
-    if (plan.identity && (std::is_same_v<F, SumOf> || std::is_same_v<F, MeanOf> ||
-                          std::is_same_v<F, ProdOf> || std::is_same_v<F, MaxOf> ||
-                          std::is_same_v<F, MinOf>)) {
-      std::copy_n(context.inputs[0].as<T>(), context.inputs[0].size(),
-                  context.outputs[0].as<T>());
+    if (plan.identity &&
+        (std::is_same_v<F, SumOf> || std::is_same_v<F, MeanOf> || std::is_same_v<F, ProdOf> ||
+         std::is_same_v<F, MaxOf> || std::is_same_v<F, MinOf>)) {
+      std::copy_n(context.inputs[0].as<T>(), context.inputs[0].size(), context.outputs[0].as<T>());
     } else {
       ReduceTyped<T, F>(context, plan);
     }
@@ -274,11 +273,11 @@ constexpr OpDef Def(std::string_view name) {
 
 absl::Span<const OpDef> ReduceOps() {
   static const OpDef ops[] = {
-      Def<L1Of>("ReduceL1"),          Def<L2Of>("ReduceL2"),
-      Def<LogSumOf>("ReduceLogSum"),  Def<LogSumExpOf>("ReduceLogSumExp"),
-      Def<MaxOf>("ReduceMax"),        Def<MeanOf>("ReduceMean"),
-      Def<MinOf>("ReduceMin"),        Def<ProdOf>("ReduceProd"),
-      Def<SumOf>("ReduceSum"),        Def<SumSquareOf>("ReduceSumSquare"),
+      Def<L1Of>("ReduceL1"),         Def<L2Of>("ReduceL2"),
+      Def<LogSumOf>("ReduceLogSum"), Def<LogSumExpOf>("ReduceLogSumExp"),
+      Def<MaxOf>("ReduceMax"),       Def<MeanOf>("ReduceMean"),
+      Def<MinOf>("ReduceMin"),       Def<ProdOf>("ReduceProd"),
+      Def<SumOf>("ReduceSum"),       Def<SumSquareOf>("ReduceSumSquare"),
   };
   return ops;
 }

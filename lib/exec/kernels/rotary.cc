@@ -106,25 +106,25 @@ void Rotate(KernelContext& context, const RotaryPlan& p) {
   const int64_t half = p.R / 2;
   ParallelFor(context.threads, p.B * p.S, 1, std::max<int64_t>(1, 16384 / (p.N * p.D + 1)),
               [&](int64_t begin, int64_t end) {
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t b = unit / p.S, s = unit % p.S;
-      int64_t line = (p.cosine->shape[0] == 1 ? 0 : b * p.S) + s;
-      if (p.positions != nullptr) line = Position(p, b, s);
-      const T* c = cosine + line * half;
-      const T* n = sine + line * half;
-      for (int64_t h = 0; h < p.N; ++h) {
-        const int64_t at = b * p.batch + h * p.head + s * p.token;
-        for (int64_t i = 0; i < half; ++i) {
-          const int64_t first = at + (p.interleaved ? 2 * i : i);
-          const int64_t second = p.interleaved ? first + 1 : first + half;
-          const auto x1 = Widen(x[first]), x2 = Widen(x[second]);
-          y[first] = Narrow<T>(Widen(c[i]) * x1 - Widen(n[i]) * x2);
-          y[second] = Narrow<T>(Widen(n[i]) * x1 + Widen(c[i]) * x2);
-        }
-        if (x != y) std::copy(x + at + p.R, x + at + p.D, y + at + p.R);
-      }
-    }
-  });
+                for (int64_t unit = begin; unit < end; ++unit) {
+                  const int64_t b = unit / p.S, s = unit % p.S;
+                  int64_t line = (p.cosine->shape[0] == 1 ? 0 : b * p.S) + s;
+                  if (p.positions != nullptr) line = Position(p, b, s);
+                  const T* c = cosine + line * half;
+                  const T* n = sine + line * half;
+                  for (int64_t h = 0; h < p.N; ++h) {
+                    const int64_t at = b * p.batch + h * p.head + s * p.token;
+                    for (int64_t i = 0; i < half; ++i) {
+                      const int64_t first = at + (p.interleaved ? 2 * i : i);
+                      const int64_t second = p.interleaved ? first + 1 : first + half;
+                      const auto x1 = Widen(x[first]), x2 = Widen(x[second]);
+                      y[first] = Narrow<T>(Widen(c[i]) * x1 - Widen(n[i]) * x2);
+                      y[second] = Narrow<T>(Widen(n[i]) * x1 + Widen(c[i]) * x2);
+                    }
+                    if (x != y) std::copy(x + at + p.R, x + at + p.D, y + at + p.R);
+                  }
+                }
+              });
 }
 
 template <bool kMicrosoft>

@@ -25,29 +25,28 @@ void SoftmaxRow(C* x, int64_t n, bool logarithm, C* scratch) {
 }
 
 template <typename T>
-void SoftmaxTyped(KernelContext& context, int64_t outer, int64_t n, int64_t inner,
-                  bool logarithm) {
+void SoftmaxTyped(KernelContext& context, int64_t outer, int64_t n, int64_t inner, bool logarithm) {
   using C = Compute<T>;
   const T* in = context.inputs[0].as<T>();
   T* out = context.outputs[0].as<T>();
   ParallelFor(context.threads, outer * inner, 1, std::max<int64_t>(1, 16384 / (n + 1)),
               [&](int64_t begin, int64_t end) {
-    ScratchScope scope;
-    C* row = scope.Get<C>(n);
-    C* scratch = scope.Get<C>(logarithm ? n : 1);
-    for (int64_t r = begin; r < end; ++r) {
-      const int64_t start = r / inner * n * inner + r % inner;
-      if (inner == 1) {
-        WidenArray(in + start, n, row);
-        SoftmaxRow(row, n, logarithm, scratch);
-        NarrowArray(row, n, out + start);
-        continue;
-      }
-      for (int64_t i = 0; i < n; ++i) row[i] = Widen(in[start + i * inner]);
-      SoftmaxRow(row, n, logarithm, scratch);
-      for (int64_t i = 0; i < n; ++i) out[start + i * inner] = Narrow<T>(row[i]);
-    }
-  });
+                ScratchScope scope;
+                C* row = scope.Get<C>(n);
+                C* scratch = scope.Get<C>(logarithm ? n : 1);
+                for (int64_t r = begin; r < end; ++r) {
+                  const int64_t start = r / inner * n * inner + r % inner;
+                  if (inner == 1) {
+                    WidenArray(in + start, n, row);
+                    SoftmaxRow(row, n, logarithm, scratch);
+                    NarrowArray(row, n, out + start);
+                    continue;
+                  }
+                  for (int64_t i = 0; i < n; ++i) row[i] = Widen(in[start + i * inner]);
+                  SoftmaxRow(row, n, logarithm, scratch);
+                  for (int64_t i = 0; i < n; ++i) out[start + i * inner] = Narrow<T>(row[i]);
+                }
+              });
 }
 
 absl::Status ComputeSoftmax(KernelContext& context, bool logarithm, bool coerced) {
@@ -74,9 +73,7 @@ absl::Status ComputeSoftmax(KernelContext& context, bool logarithm, bool coerced
 }
 
 absl::Status Softmax(KernelContext& context) { return ComputeSoftmax(context, false, false); }
-absl::Status SoftmaxCoerced(KernelContext& context) {
-  return ComputeSoftmax(context, false, true);
-}
+absl::Status SoftmaxCoerced(KernelContext& context) { return ComputeSoftmax(context, false, true); }
 absl::Status LogSoftmax(KernelContext& context) { return ComputeSoftmax(context, true, false); }
 absl::Status LogSoftmaxCoerced(KernelContext& context) {
   return ComputeSoftmax(context, true, true);

@@ -60,8 +60,8 @@ absl::StatusOr<Plan> MakePlan(const KernelContext& context) {
   plan.length = update.shape[axis];
   plan.row_bits = row * bits;
   if (plan.length > plan.capacity) {
-    return Invalid(context, fmt::format("update of length {} exceeds the capacity {}",
-                                        plan.length, plan.capacity));
+    return Invalid(context, fmt::format("update of length {} exceeds the capacity {}", plan.length,
+                                        plan.capacity));
   }
   if (HasInput(context, 2)) {
     const View& indices = context.inputs[2];
@@ -89,8 +89,8 @@ absl::Status ValidateIndices(const KernelContext& context, const Plan& plan) {
     if (w < 0) return Invalid(context, fmt::format("write_indices[{}] = {} is negative", b, w));
     if (!plan.circular && w > plan.capacity - plan.length) {
       return Invalid(context,
-                     fmt::format("write_indices[{}] = {} and {} new rows exceed the capacity {}",
-                                 b, w, plan.length, plan.capacity));
+                     fmt::format("write_indices[{}] = {} and {} new rows exceed the capacity {}", b,
+                                 w, plan.length, plan.capacity));
     }
   }
   return absl::OkStatus();
@@ -138,17 +138,17 @@ absl::Status ScatterCompute(KernelContext& context) {
   ParallelFor(packed ? 1 : context.threads, units, 1,
               std::max<int64_t>(1, (int64_t{1} << 18) / unit_bytes),
               [&](int64_t begin, int64_t end) {
-    for (int64_t unit = begin; unit < end; ++unit) {
-      int64_t slot = WriteIndex(context, unit / plan.outer);
-      if (plan.circular) slot %= plan.capacity;
-      const int64_t head = std::min(plan.length, plan.capacity - slot);
-      const int64_t from = unit * plan.length * plan.row_bits;
-      const int64_t to = unit * plan.capacity * plan.row_bits;
-      CopyBits(update, from, out, to + slot * plan.row_bits, head * plan.row_bits);
-      CopyBits(update, from + head * plan.row_bits, out, to,
-               (plan.length - head) * plan.row_bits);
-    }
-  });
+                for (int64_t unit = begin; unit < end; ++unit) {
+                  int64_t slot = WriteIndex(context, unit / plan.outer);
+                  if (plan.circular) slot %= plan.capacity;
+                  const int64_t head = std::min(plan.length, plan.capacity - slot);
+                  const int64_t from = unit * plan.length * plan.row_bits;
+                  const int64_t to = unit * plan.capacity * plan.row_bits;
+                  CopyBits(update, from, out, to + slot * plan.row_bits, head * plan.row_bits);
+                  CopyBits(update, from + head * plan.row_bits, out, to,
+                           (plan.length - head) * plan.row_bits);
+                }
+              });
   return absl::OkStatus();
 }
 
