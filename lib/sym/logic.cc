@@ -30,11 +30,12 @@ int64_t FloorOf(int64_t a, int64_t b) {
   return a / b - (a % b != 0 && (a % b < 0) != (b < 0) ? 1 : 0);
 }
 
-// gcd of the coefficients of all terms with atoms; 0 if there are none.
+// A common divisor of the coefficients of all terms with atoms; 0 if there are none.
 int64_t ContentOf(Expr e) {
   int64_t g = 0;
   for (const Term& term : TermsOf(e)) {
-    if (term.atoms.empty() || term.coefficient == INT64_MIN) continue;
+    if (term.coefficient == INT64_MIN) return 1;  // neither gcd nor negation fit
+    if (term.atoms.empty()) continue;
     g = std::gcd(g, term.coefficient);
   }
   return g;
@@ -108,7 +109,11 @@ Expr Pool::Le(Expr a, Expr b, const Facts& facts) {
 }
 
 Expr Pool::Lt(Expr a, Expr b, const Facts& facts) {
-  if (a->kind() == Kind::kFloat || b->kind() == Kind::kFloat) return Not(Le(b, a, facts));
+  if (a->kind() == Kind::kFloat || b->kind() == Kind::kFloat) {
+    const auto x = NumberOf(a), y = NumberOf(b);
+    if (x && y) return Integer(*x < *y ? 1 : 0);  // NaN is not below anything
+    return Not(Le(b, a, facts));
+  }
   return Le(Add(a, Integer(1)), b, facts);
 }
 

@@ -11,6 +11,7 @@ namespace {
 
 constexpr int kMaxDepth = 24;
 constexpr int kMaxDivisionSteps = 64;
+constexpr int kMaxProofSteps = 4000;  // cases of selects multiply
 
 Expr ExtentOf(const Facts& facts, Expr index) {
   const auto k = static_cast<size_t>(index->index());
@@ -27,7 +28,7 @@ class Prover {
   bool NonNegative(Expr e, int depth) {
     if (e->kind() == Kind::kInteger) return e->value() >= 0;
     if (e->kind() == Kind::kFloat) return e->float_value() >= 0;
-    if (depth > kMaxDepth || e->size() > 2000) return false;
+    if (depth > kMaxDepth || e->size() > 2000 || ++steps_ > kMaxProofSteps) return false;
     if (ObviouslyNonNegative(e)) return true;
     for (Expr atom : AtomsOf(e)) {
       const int tried = Eliminate(e, atom, depth);
@@ -133,6 +134,7 @@ class Prover {
   Pool& pool_;
   const Facts& facts_;
   const absl::flat_hash_map<std::string, int64_t>& minima_;
+  int steps_ = 0;
 };
 
 // Removes `lead` (a multiset) from `atoms`; false if it is not contained.
@@ -217,7 +219,8 @@ Expr Pool::FloorDiv(Expr a, Expr b, const Facts& facts) {
     bool progress = false;
     for (const Term& term : TermsOf(rest)) {
       Monomial left;
-      const int64_t c = lead.coefficient == 0 ? 0 : term.coefficient / lead.coefficient;
+      if (term.coefficient == INT64_MIN) continue;  // its quotient by -1 does not fit
+      const int64_t c = term.coefficient / lead.coefficient;
       if (c == 0 || !DivideMonomial(term.atoms, lead.atoms, &left)) continue;
       if (!lead.atoms.empty() && term.coefficient % lead.coefficient != 0) continue;
       Expr part = Integer(c);
@@ -230,7 +233,8 @@ Expr Pool::FloorDiv(Expr a, Expr b, const Facts& facts) {
     if (!progress || rest->kind() == Kind::kInteger) break;
   }
   if (rest->is_integer(0)) return quotient;
-  if (rest->kind() == Kind::kInteger && b->kind() == Kind::kInteger) {
+  if (rest->kind() == Kind::kInteger && b->kind() == Kind::kInteger &&
+      rest->value() != INT64_MIN) {
     const int64_t q = rest->value() / b->value(), r = rest->value() % b->value();
     const int64_t floor = q - (r != 0 && (r < 0) != (b->value() < 0) ? 1 : 0);
     return Add(quotient, Integer(floor));
