@@ -163,13 +163,17 @@ bool Engine::HasFloatLoad(Expr e) {
   return false;
 }
 
+bool Engine::DependsOnData(Expr e) {
+  const std::vector<ValueId> sources = SourcesOf(e);
+  return std::any_of(sources.begin(), sources.end(),
+                     [&](ValueId v) { return graph_.constant(v) == nullptr; });
+}
+
 bool Engine::HasDataDependentTableRead(Expr e) {
   if (e->kind() == Kind::kLoad && graph_.constant(e->source()) != nullptr &&
       IsFloatType(TypeOf(e->source()))) {
     for (Expr arg : e->args()) {
-      for (ValueId v : SourcesOf(arg)) {
-        if (graph_.constant(v) == nullptr) return true;
-      }
+      if (DependsOnData(arg)) return true;
     }
   }
   for (Expr arg : e->args()) {

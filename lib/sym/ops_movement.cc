@@ -6,7 +6,7 @@
 namespace kvlift::sym::internal {
 namespace {
 
-// An index as ONNX reads it: negative values count from the end of the axis. A value that may be
+// An index as ONNX reads it: negative values count from the end of the axis. Data that may be
 // either is taken to be >= 0; `assumed` collects those.
 Expr WrapIndex(OpContext& c, Expr index, Expr extent, const Facts& facts,
                std::vector<Expr>* assumed) {
@@ -25,6 +25,10 @@ Expr WrapIndex(OpContext& c, Expr index, Expr extent, const Facts& facts,
   }
   if (index->kind() == Kind::kLoad && c.engine().ConstantIsNonNegative(index->source())) {
     return index;
+  }
+  if (!c.engine().DependsOnData(index)) {
+    const Expr negative = pool.Lt(index, pool.Integer(0), facts);
+    return c.engine().Select(negative, pool.Add(extent, index), index);
   }
   assumed->push_back(index);
   return index;

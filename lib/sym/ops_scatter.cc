@@ -48,7 +48,8 @@ class Inverter {
     Expr condition = pool_.True();
     for (const Coordinate& coordinate : coords_) {
       if (!Unsolved(coordinate.place).empty()) return std::nullopt;
-      const Expr place = Wrapped(coordinate.place, data_[coordinate.axis]);
+      const Expr place = Wrapped(coordinate.place, pool_.Integer(1), data_[coordinate.axis]);
+      if (place == nullptr) return std::nullopt;
       condition = c_.engine().And(condition, Equals(pool_.Index(coordinate.axis), place));
     }
     for (size_t k = 0; k < update_.size(); ++k) {
@@ -93,11 +94,20 @@ class Inverter {
     }
   }
 
-  // Places count from the end if negative; what may be negative is assumed not to be.
-  Expr Wrapped(Expr place, Expr extent) {
-    if (place->kind() == Kind::kInteger && place->value() < 0) return pool_.Add(extent, place);
-    c_.AssumeNonNegative(place, facts_, "index of a scatter");
-    return place;
+  // Where the places start + 0 .. start + length - 1 are: negative ones count from the end. Data
+  // that may be either is taken to be >= 0. Null if they are of both signs.
+  Expr Wrapped(Expr start, Expr length, Expr extent) {
+    const Expr one = pool_.Integer(1);
+    const Expr end = pool_.Add(start, length);
+    if (NonNegative(pool_, start, facts_)) return start;
+    if (NonNegative(pool_, pool_.Neg(end), facts_)) return pool_.Add(extent, start);
+    if (length == one && !c_.engine().DependsOnData(start)) {
+      const Expr negative = pool_.Lt(start, pool_.Integer(0), facts_);
+      return c_.engine().Select(negative, pool_.Add(extent, start), start);
+    }
+    if (!c_.engine().DependsOnData(start)) return nullptr;
+    c_.AssumeNonNegative(start, facts_, "index of a scatter");
+    return start;
   }
 
   // One axis whose place is w + u with a single open index u: u = i - w.
@@ -107,21 +117,18 @@ class Inverter {
       if (open.size() != 1) continue;
       const auto linear = LinearIn(pool_, coords_[n].place, UpdateIndex(open[0]));
       if (!linear || linear->coefficient != 1) continue;
-      Take(n, open[0], linear->rest);
-      return true;
+      if (Take(n, open[0], linear->rest)) return true;
     }
     return false;
   }
 
-  void Take(size_t n, int k, Expr start) {
+  bool Take(size_t n, int k, Expr start) {
     const Coordinate coordinate = coords_[n];
+    start = Wrapped(start, update_[k], data_[coordinate.axis]);
+    if (start == nullptr) return false;
     coords_.erase(coords_.begin() + static_cast<std::ptrdiff_t>(n));
-    if (start->kind() == Kind::kInteger && start->value() < 0) {
-      start = pool_.Add(data_[coordinate.axis], start);
-    } else {
-      c_.AssumeNonNegative(start, facts_, "index of a scatter");
-    }
     Solve(k, pool_.Sub(pool_.Index(coordinate.axis), start));
+    return true;
   }
 
   // Places read from an index tensor: invertible if they are consecutive.
@@ -129,15 +136,15 @@ class Inverter {
     for (size_t n = 0; n < coords_.size(); ++n) {
       const Expr place = coords_[n].place;
       const std::vector<int> open = Unsolved(place);
-      if (open.size() != 1 || !IsRead(place, UpdateIndex(open[0]))) continue;
+      const bool read = open.size() == 1 && IsRead(place, UpdateIndex(open[0]));
+      if (!read || !c_.engine().DependsOnData(place)) continue;
       const Expr start = Replace(place, open[0], pool_.Integer(0));
       // The open index is shown as the index of the data's axis it writes to.
       const Expr index = pool_.Index(coords_[n].axis);
       const Expr consecutive =
           pool_.Eq(Replace(place, open[0], index), pool_.Add(start, index), Facts{});
       c_.Assume(consecutive, "consecutive indices of a scatter");
-      Take(n, open[0], start);
-      return true;
+      if (Take(n, open[0], start)) return true;
     }
     return false;
   }
