@@ -32,8 +32,10 @@ Tensor Int64s(Shape shape, const std::vector<int64_t>& values) {
   return Tensor::From<int64_t>(kInt64, std::move(shape), values);
 }
 Tensor Bool(bool value) {
-  const uint8_t byte = value ? 1 : 0;
-  return Tensor::From<uint8_t>(kBool, {}, absl::MakeConstSpan(&byte, 1));
+  const Shape scalar;
+  Tensor t = Tensor::Zeros(kBool, scalar);
+  *t.view().as<uint8_t>() = value ? 1 : 0;
+  return t;
 }
 std::vector<float> Values(const Tensor& t) {
   const auto span = t.span<float>();
