@@ -1,13 +1,12 @@
 // LIBS: exec onnxio
 // SRCS: support/count_news.cc
 // Compile and Step: values, caches, aliasing, undo, errors, memory after warm-up.
-#include "exec/session.h"
-
 #include <random>
 #include <string>
 #include <vector>
 
 #include "exec/memory.h"
+#include "exec/session.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -105,8 +104,9 @@ TEST(ExecSession, RunsAChainWithConstantsAndViews) {
 }
 
 TEST(ExecSession, OutputsAreTheCallers) {
-  const auto program = Compile("g (float[2] x) => (float[2] y, float[2] same, float[2] y2) {"
-                               "y = Neg(x)\n same = Identity(x)\n y2 = Identity(y) }");
+  const auto program = Compile(
+      "g (float[2] x) => (float[2] y, float[2] same, float[2] y2) {"
+      "y = Neg(x)\n same = Identity(x)\n y2 = Identity(y) }");
   Session session(program);
   Fetches first, second;
   const Tensor x = Floats({2}, {1, 2});
@@ -151,9 +151,9 @@ TEST(ExecSession, AliasOffCopies) {
 }
 
 TEST(ExecSession, AReaderListedAfterTheWriterRunsBeforeIt) {
-  const auto program = Compile(ScatterModel(", float[1,4,2] old", std::string(kScatter) +
-                                                                     "old = Neg(past)"),
-                               OneCache(AliasMode::kRequired));
+  const auto program =
+      Compile(ScatterModel(", float[1,4,2] old", std::string(kScatter) + "old = Neg(past)"),
+              OneCache(AliasMode::kRequired));
   EXPECT_THAT(program->aliasing()[0].readers, ElementsAre("old"));
   Session session(program);
   ASSERT_TRUE(session.SetCache("past", Floats({1, 4, 2}, kPast)).ok());
@@ -191,9 +191,9 @@ TEST(ExecSession, ALateReaderBehindAViewForbidsAliasing) {
 }
 
 TEST(ExecSession, AViewOfThePastThatEscapesForbidsAliasing) {
-  const auto program = Compile(
-      ScatterModel(", float[1,4,2] old", std::string(kScatter) + "old = Identity(past)"),
-      OneCache());
+  const auto program =
+      Compile(ScatterModel(", float[1,4,2] old", std::string(kScatter) + "old = Identity(past)"),
+              OneCache());
   EXPECT_FALSE(program->aliasing()[0].aliased);
   EXPECT_THAT(program->aliasing()[0].reason, HasSubstr("graph output \"old\""));
   Session session(program);
@@ -204,34 +204,35 @@ TEST(ExecSession, AViewOfThePastThatEscapesForbidsAliasing) {
 }
 
 TEST(ExecSession, TheUpdateMayNotLiveInThePast) {
-  const auto program =
-      Compile("g (float[1,4,2] past, int64[1] at) => (float[1,4,2] present) {"
-              "present = TensorScatter<axis = 1>(past, past, at) }",
-              OneCache());
+  const auto program = Compile(
+      "g (float[1,4,2] past, int64[1] at) => (float[1,4,2] present) {"
+      "present = TensorScatter<axis = 1>(past, past, at) }",
+      OneCache());
   EXPECT_FALSE(program->aliasing()[0].aliased);
 }
 
 TEST(ExecSession, ACaptureInABodyIsAReader) {
   const auto program = Compile(
-      ScatterModel(", float[1,4,2] y",
-                   std::string(kScatter) +
-                       "flag = ReduceMax<keepdims = 0>(present)\n zero = Constant<value = float {0}>()\n"
-                       "c = Greater(flag, zero)\n"
-                       "y = If(c)<then_branch = t () => (float[1,4,2] r) { r = Neg(past) },"
-                       "else_branch = e () => (float[1,4,2] s) { s = Identity(past) }>"),
+      ScatterModel(
+          ", float[1,4,2] y",
+          std::string(kScatter) +
+              "flag = ReduceMax<keepdims = 0>(present)\n zero = Constant<value = float {0}>()\n"
+              "c = Greater(flag, zero)\n"
+              "y = If(c)<then_branch = t () => (float[1,4,2] r) { r = Neg(past) },"
+              "else_branch = e () => (float[1,4,2] s) { s = Identity(past) }>"),
       OneCache());
   EXPECT_FALSE(program->aliasing()[0].aliased);
   EXPECT_THAT(program->aliasing()[0].reason, HasSubstr("If \"y\""));
 }
 
 TEST(ExecSession, AFailedStepLeavesTheCachesAsTheyWere) {
-  const auto program = Compile(
-      ScatterModel(", float[2] picked", std::string(kScatter) +
-                                            "flat = Constant<value = int64[2] {4, 2}>()\n"
-                                            "rows = Reshape(present, flat)\n"
-                                            "picked = Gather(rows, index)",
-                   ", int64 index"),
-      OneCache(AliasMode::kRequired));
+  const auto program =
+      Compile(ScatterModel(", float[2] picked",
+                           std::string(kScatter) + "flat = Constant<value = int64[2] {4, 2}>()\n"
+                                                   "rows = Reshape(present, flat)\n"
+                                                   "picked = Gather(rows, index)",
+                           ", int64 index"),
+              OneCache(AliasMode::kRequired));
   Session session(program);
   ASSERT_TRUE(session.SetCache("past", Floats({1, 4, 2}, kPast)).ok());
   const std::byte* before = session.Cache("past")->data();
@@ -355,10 +356,10 @@ TEST(ExecSession, RefusesFeedsThatDoNotFit) {
 }
 
 TEST(ExecSession, NamesTheOperatorWithoutKernel) {
-  const auto program = Program::Compile(
-      Parse("g (float[1,1,4,4] x) => (float[1,1,2,2] y) {"
-            "[pool] y = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x) }"),
-      {});
+  const auto program =
+      Program::Compile(Parse("g (float[1,1,4,4] x) => (float[1,1,2,2] y) {"
+                             "[pool] y = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x) }"),
+                       {});
   EXPECT_EQ(program.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(program.status().message()), HasSubstr("MaxPool-24"));
   EXPECT_THAT(std::string(program.status().message()), HasSubstr("\"pool\""));
@@ -395,11 +396,10 @@ TEST(ExecSession, LoopCarriesAndStacks) {
 }
 
 TEST(ExecSession, ModelLocalFunctionsBindTheirAttributes) {
-  const auto graph = Parse(
-      "g (float[2,2] x) => (float[4,2] y) { y = local.twice<at = 0>(x) }",
-      "<domain: \"local\", opset_import: [\"\": 24]> twice <at> (a) => (b) {"
-      "b = Concat<axis: int = @at>(a, a) }",
-      "\"\": 24, \"local\": 1");
+  const auto graph = Parse("g (float[2,2] x) => (float[4,2] y) { y = local.twice<at = 0>(x) }",
+                           "<domain: \"local\", opset_import: [\"\": 24]> twice <at> (a) => (b) {"
+                           "b = Concat<axis: int = @at>(a, a) }",
+                           "\"\": 24, \"local\": 1");
   const auto program = Program::Compile(graph, {});
   ASSERT_TRUE(program.ok()) << program.status();
   Session session(*program);

@@ -70,8 +70,8 @@ absl::Status Frame::RunCall(const StepPlan& step) {
       return absl::UnimplementedError("Scan is not supported");
   }
   if (call->results.size() < outputs.size()) {
-    return absl::InvalidArgumentError(fmt::format("body has {} outputs, {} wanted",
-                                                  call->results.size(), outputs.size()));
+    return absl::InvalidArgumentError(
+        fmt::format("body has {} outputs, {} wanted", call->results.size(), outputs.size()));
   }
   out_.resize(outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -86,8 +86,8 @@ absl::Status Frame::RunCall(const StepPlan& step) {
 absl::Status Frame::RunBody(Call& call, int body) {
   std::unique_ptr<Frame>& frame = call.frames[body];
   if (frame == nullptr) {
-    frame = std::make_unique<Frame>(call.function != nullptr ? call.function
-                                                             : call.plan->bodies[body]);
+    frame =
+        std::make_unique<Frame>(call.function != nullptr ? call.function : call.plan->bodies[body]);
   }
   for (const ValueId v : call.plan->captures) call.inputs.push_back(views_[v]);
   static const Observer kNoObserver;
@@ -117,8 +117,8 @@ absl::Status Frame::RunFunction(const StepPlan& step, Call& call) {
       options.threads = program.options.threads;
       options.base_dir = program.options.base_dir;
       KV_ASSIGN_OR_RETURN(
-          call.function, CompileFunction(program.graph->model(), program.graph->node(step.node),
-                                         types, options));
+          call.function,
+          CompileFunction(program.graph->model(), program.graph->node(step.node), types, options));
       call.function_types = types;
       call.frames[0] = nullptr;
     }
@@ -159,8 +159,7 @@ absl::Status Frame::RunLoop(const StepPlan& step, Call& call) {
   for (int64_t iteration = 0; condition && iteration < limit; ++iteration) {
     uint8_t flag = 1;
     call.inputs.clear();
-    call.inputs.push_back(
-        {onnx::TensorProto::INT64, {}, reinterpret_cast<std::byte*>(&iteration)});
+    call.inputs.push_back({onnx::TensorProto::INT64, {}, reinterpret_cast<std::byte*>(&iteration)});
     call.inputs.push_back({onnx::TensorProto::BOOL, {}, reinterpret_cast<std::byte*>(&flag)});
     for (const Tensor& tensor : state) call.inputs.push_back(tensor.view());
     KV_RETURN_IF_ERROR(RunBody(call, 0));

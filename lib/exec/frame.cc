@@ -54,10 +54,9 @@ absl::Status Frame::RunStep(const StepPlan& step, const Observer& observer) {
   const absl::Status status = step.def != nullptr ? RunKernel(step) : RunCall(step);
   if (!status.ok()) {
     const Graph& graph = *impl().graph;
-    return absl::Status(status.code(), fmt::format("node \"{}\" ({}): {}",
-                                                   graph.NodeName(step.node),
-                                                   graph.node(step.node).op_type(),
-                                                   std::string(status.message())));
+    return absl::Status(
+        status.code(), fmt::format("node \"{}\" ({}): {}", graph.NodeName(step.node),
+                                   graph.node(step.node).op_type(), std::string(status.message())));
   }
   if (observer) observer(step.node, out_);
   return absl::OkStatus();
@@ -119,8 +118,8 @@ absl::Status Frame::Place(const StepPlan& step, int output, const OutputSpec& sp
     case Home::kCache: {
       const View& source = in_[plan.home == Home::kView ? 0 : step.def->inplace_input];
       if (source.bytes() != bytes) {
-        return absl::InvalidArgumentError(fmt::format("{} elements become shape {}", source.size(),
-                                                      ShapeString(spec.shape)));
+        return absl::InvalidArgumentError(
+            fmt::format("{} elements become shape {}", source.size(), ShapeString(spec.shape)));
       }
       view.data = source.data;
       return absl::OkStatus();

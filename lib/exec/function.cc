@@ -172,8 +172,7 @@ absl::StatusOr<std::shared_ptr<const Program>> CompileFunction(const ModelProto&
   }
   const auto version = static_cast<int>(OpsetOf(model, node.domain()));
   const std::string domain = node.domain() == "ai.onnx" ? "" : node.domain();
-  const onnx::OpSchema* schema =
-      onnx::OpSchemaRegistry::Schema(node.op_type(), version, domain);
+  const onnx::OpSchema* schema = onnx::OpSchemaRegistry::Schema(node.op_type(), version, domain);
   if (schema == nullptr) return absl::NotFoundError("no schema");
   std::optional<FunctionProto> body;
   try {

@@ -43,9 +43,7 @@ class Planner {
     return !graph_.outputs(n).empty();
   }
 
-  bool IsView(NodeId n) const {
-    return defs_[n] != nullptr && defs_[n]->view == ViewKind::kWhole;
-  }
+  bool IsView(NodeId n) const { return defs_[n] != nullptr && defs_[n]->view == ViewKind::kWhole; }
 
   ValueId Root(ValueId v) const { return plan_.values[v].root; }
 
@@ -96,8 +94,7 @@ class Planner {
     };
     for (size_t p = 0; p < plan_.pairs.size(); ++p) {
       const PairPlan& pair = plan_.pairs[p];
-      place(pair.present, pair.writer != kNoNode ? Home::kCache : Home::kNext,
-            static_cast<int>(p));
+      place(pair.present, pair.writer != kNoNode ? Home::kCache : Home::kNext, static_cast<int>(p));
     }
     for (size_t i = 0; i < graph_.graph_outputs().size(); ++i) {
       place(graph_.graph_outputs()[i], Home::kOutput, static_cast<int>(i));

@@ -39,8 +39,8 @@ struct ValuePlan {
 struct PairPlan {
   ValueId past = kNoValue;
   ValueId present = kNoValue;
-  int input_index = -1;   // among the graph's inputs
-  int output_index = -1;  // among the graph's outputs
+  int input_index = -1;     // among the graph's inputs
+  int output_index = -1;    // among the graph's outputs
   NodeId writer = kNoNode;  // set if aliased by an in-place write
   AliasDecision decision;
 };
@@ -54,8 +54,8 @@ struct StepPlan {
 };
 
 struct Plan {
-  std::vector<StepPlan> steps;      // in schedule order
-  std::vector<ValuePlan> values;    // by ValueId
+  std::vector<StepPlan> steps;    // in schedule order
+  std::vector<ValuePlan> values;  // by ValueId
   std::vector<PairPlan> pairs;
   int num_slots = 0;
 };

@@ -52,8 +52,7 @@ class Compiler {
   absl::Status Run() {
     protos_ = ConstantProtos(graph_);
     KV_RETURN_IF_ERROR(FindKernels());
-    KV_ASSIGN_OR_RETURN(std::vector<PairPlan> pairs,
-                        ResolvePairs(graph_, impl_.options.caches));
+    KV_ASSIGN_OR_RETURN(std::vector<PairPlan> pairs, ResolvePairs(graph_, impl_.options.caches));
     const std::vector<NodeId> order = Schedule(graph_, defs_, impl_.options.alias, pairs);
     for (const PairPlan& pair : pairs) {
       const AliasDecision& decision = pair.decision;
@@ -135,9 +134,9 @@ class Compiler {
     if (program.ok()) {
       call.bodies.push_back(*std::move(program));
     } else if (absl::IsNotFound(program.status())) {
-      return absl::UnimplementedError(fmt::format(
-          "operator {}{}{}-{} at {} has no kernel", node.domain(), node.domain().empty() ? "" : ".",
-          node.op_type(), version, NodeLabel(graph_, n)));
+      return absl::UnimplementedError(fmt::format("operator {}{}{}-{} at {} has no kernel",
+                                                  node.domain(), node.domain().empty() ? "" : ".",
+                                                  node.op_type(), version, NodeLabel(graph_, n)));
     } else if (!absl::IsFailedPrecondition(program.status())) {
       return program.status();  // else the body is made when the types are known
     }
@@ -151,8 +150,7 @@ class Compiler {
       const auto [it, inserted] =
           loaded.emplace(protos_[v], static_cast<int>(impl_.constants.size()));
       if (inserted) {
-        KV_ASSIGN_OR_RETURN(Tensor tensor,
-                            Tensor::FromProto(*protos_[v], impl_.options.base_dir));
+        KV_ASSIGN_OR_RETURN(Tensor tensor, Tensor::FromProto(*protos_[v], impl_.options.base_dir));
         impl_.constants.push_back(std::move(tensor));
       }
       impl_.plan.values[v].index = it->second;

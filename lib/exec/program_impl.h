@@ -36,9 +36,10 @@ struct Program::Impl {
 // The program of a node that is a function: model-local, or an operator without kernel whose schema
 // has a body. `types` are the element types of the node's inputs, 0 where omitted or not known.
 // NotFound if there is no body; FailedPrecondition if the body depends on a type that is not known.
-absl::StatusOr<std::shared_ptr<const Program>> CompileFunction(
-    const onnx::ModelProto& model, const onnx::NodeProto& node, const std::vector<int32_t>& types,
-    const CompileOptions& options);
+absl::StatusOr<std::shared_ptr<const Program>> CompileFunction(const onnx::ModelProto& model,
+                                                               const onnx::NodeProto& node,
+                                                               const std::vector<int32_t>& types,
+                                                               const CompileOptions& options);
 // The program of an If, Loop or Scan body; `captures` become further inputs.
 absl::StatusOr<std::shared_ptr<const Program>> CompileBody(const Graph& outer,
                                                            const onnx::GraphProto& body,

@@ -80,8 +80,7 @@ class Precedence {
 
 class AliasAnalysis {
  public:
-  AliasAnalysis(const Graph& graph, absl::Span<const OpDef* const> defs,
-                Precedence& order)
+  AliasAnalysis(const Graph& graph, absl::Span<const OpDef* const> defs, Precedence& order)
       : graph_(graph), defs_(defs), order_(order) {}
 
   void Decide(PairPlan& pair) {
@@ -191,8 +190,8 @@ class AliasAnalysis {
     for (const ValueId v : past_) {
       for (const Use& use : graph_.uses(v)) {
         if (use.node == kNoNode || use.node == writer) continue;
-        const bool view = use.kind == Use::Kind::kNodeInput && use.index == 0 &&
-                          IsView(defs_[use.node]);
+        const bool view =
+            use.kind == Use::Kind::kNodeInput && use.index == 0 && IsView(defs_[use.node]);
         if (!view) nodes.insert(use.node);
       }
     }
@@ -232,8 +231,8 @@ absl::StatusOr<std::vector<PairPlan>> ResolvePairs(const Graph& graph,
                                                     in ? "input" : "output"));
     }
     if (!taken_inputs.insert(pair.past).second || !taken_outputs.insert(pair.present).second) {
-      return absl::InvalidArgumentError(fmt::format("cache pair \"{}\" -> \"{}\": used twice",
-                                                    cache.input, cache.output));
+      return absl::InvalidArgumentError(
+          fmt::format("cache pair \"{}\" -> \"{}\": used twice", cache.input, cache.output));
     }
     pair.decision.pair = cache;
     pairs.push_back(std::move(pair));

@@ -15,7 +15,7 @@ namespace kvlift::exec {
 namespace {
 
 struct CacheState {
-  View value;           // absent until set; data is in `buffer`
+  View value;  // absent until set; data is in `buffer`
   Buffer buffer;
   bool replaced = false;  // this step's fed value is in the pair's other buffer
 };

@@ -77,8 +77,8 @@ Tensor Tensor::Clone() const {
 namespace {
 
 absl::Status WrongCount(const TensorProto& proto, int64_t needed, int64_t found) {
-  return absl::InvalidArgumentError(fmt::format("tensor \"{}\": {} values or bytes, {} needed",
-                                                proto.name(), found, needed));
+  return absl::InvalidArgumentError(
+      fmt::format("tensor \"{}\": {} values or bytes, {} needed", proto.name(), found, needed));
 }
 
 // Copies a repeated field, one stored number per T.
@@ -168,9 +168,9 @@ TensorProto Tensor::ToProto(const std::string& name) const {
   proto.set_data_type(type());
   for (const int64_t d : shape()) proto.add_dims(d);
   const int64_t bytes = view_.bytes();
-  proto.set_raw_data(bytes > 0 ? std::string(reinterpret_cast<const char*>(data()),
-                                             static_cast<size_t>(bytes))
-                               : std::string());
+  proto.set_raw_data(
+      bytes > 0 ? std::string(reinterpret_cast<const char*>(data()), static_cast<size_t>(bytes))
+                : std::string());
   return proto;
 }
 

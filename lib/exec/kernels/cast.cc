@@ -140,8 +140,8 @@ void WriteTyped(const View& view, int64_t begin, int64_t count, const Chunk& chu
 
 void WritePacked(const View& view, int64_t begin, int64_t count, const Chunk& chunk) {
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t value = chunk.kind == Chunk::Kind::kFloat ? FromFloat<int64_t>(chunk.floats[i])
-                                                            : chunk.ints[i];
+    const int64_t value =
+        chunk.kind == Chunk::Kind::kFloat ? FromFloat<int64_t>(chunk.floats[i]) : chunk.ints[i];
     const auto nibble = static_cast<unsigned>(value) & 15u;
     auto& byte = view.data[(begin + i) / 2];
     const auto old = static_cast<unsigned>(byte);
@@ -157,8 +157,8 @@ absl::Status Write(const View& view, int64_t begin, int64_t count, const Chunk& 
   }
   if (view.type == TensorProto::BOOL) {
     for (int64_t i = 0; i < count; ++i) {
-      const bool set = chunk.kind == Chunk::Kind::kFloat ? chunk.floats[i] != 0.0
-                                                         : chunk.ints[i] != 0;
+      const bool set =
+          chunk.kind == Chunk::Kind::kFloat ? chunk.floats[i] != 0.0 : chunk.ints[i] != 0;
       view.as<uint8_t>()[begin + i] = set ? 1 : 0;
     }
     return absl::OkStatus();

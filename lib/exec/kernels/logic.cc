@@ -198,8 +198,8 @@ absl::Status IsNanCompute(KernelContext& context) {
 absl::Status IsInfCompute(KernelContext& context) {
   const bool positive = math::IntAttribute(context, "detect_positive", 1) != 0;
   const bool negative = math::IntAttribute(context, "detect_negative", 1) != 0;
-  return TestFloats(
-      context, [=](auto x) { return std::isinf(x) && (x > 0 ? positive : negative); });
+  return TestFloats(context,
+                    [=](auto x) { return std::isinf(x) && (x > 0 ? positive : negative); });
 }
 
 struct Xor {

@@ -105,16 +105,16 @@ void CopyTyped(Folded f, const Strided& target, const Strided& source, int threa
   }
   const int64_t outer = f.shape[0];
   const int64_t below = row * Product(f.shape, 1, f.shape.size());
-  math::ParallelFor(
-      threads, outer, 1, std::max<int64_t>(1, kPerThread / std::max<int64_t>(1, below)),
-      [&](int64_t begin, int64_t end) {
-        Ints piece(f.shape.begin(), f.shape.end());
-        piece[0] = end - begin;
-        ForEachOffset(piece, begin * f.target[0], f.target, begin * f.source[0], f.source,
-                      [&](int64_t t, int64_t s) {
-                        CopyRow(to + t, target_step, from + s, source_step, row);
-                      });
-      });
+  math::ParallelFor(threads, outer, 1,
+                    std::max<int64_t>(1, kPerThread / std::max<int64_t>(1, below)),
+                    [&](int64_t begin, int64_t end) {
+                      Ints piece(f.shape.begin(), f.shape.end());
+                      piece[0] = end - begin;
+                      ForEachOffset(piece, begin * f.target[0], f.target, begin * f.source[0],
+                                    f.source, [&](int64_t t, int64_t s) {
+                                      CopyRow(to + t, target_step, from + s, source_step, row);
+                                    });
+                    });
 }
 
 }  // namespace

@@ -145,9 +145,9 @@ absl::StatusOr<SlicePlan> PlanSlice(const KernelContext& context) {
   }
   absl::InlinedVector<bool, 6> seen(data.shape.size(), false);
   for (size_t i = 0; i < starts.size(); ++i) {
-    KV_ASSIGN_OR_RETURN(const int64_t axis,
-                        move::NormalizeAxis(context, has_axes ? axes[i] : static_cast<int64_t>(i),
-                                            Rank(data)));
+    KV_ASSIGN_OR_RETURN(
+        const int64_t axis,
+        move::NormalizeAxis(context, has_axes ? axes[i] : static_cast<int64_t>(i), Rank(data)));
     if (seen[axis]) return Bad("axis {} twice", axis);
     seen[axis] = true;
     const int64_t step = has_steps ? steps[i] : 1, dim = data.shape[axis];
@@ -249,8 +249,7 @@ absl::Status ExpandCompute(KernelContext& context) {
   const View& data = context.inputs[0];
   const View& out = context.outputs[0];
   move::CopyStrided(out.type, out.shape, {out.data, 0, DenseStrides(out.shape)},
-                    {data.data, 0, math::BroadcastStrides(data.shape, out.shape)},
-                    context.threads);
+                    {data.data, 0, math::BroadcastStrides(data.shape, out.shape)}, context.threads);
   return absl::OkStatus();
 }
 
@@ -424,8 +423,8 @@ absl::Status TriluCompute(KernelContext& context) {
     const int64_t begin = upper ? diagonal : 0, end = upper ? columns : diagonal;
     const int64_t at = r * columns;
     move::FillElements(out.type, out.data, at, begin, zeros, 0);
-    if (!in_place) move::CopyElements(out.type, out.data, at + begin, data.data, at + begin,
-                                      end - begin);
+    if (!in_place)
+      move::CopyElements(out.type, out.data, at + begin, data.data, at + begin, end - begin);
     move::FillElements(out.type, out.data, at + end, columns - end, zeros, 0);
   }
   return absl::OkStatus();

@@ -162,8 +162,7 @@ absl::Status ScatterElementsShape(KernelContext& context) {
   const View& data = context.inputs[0];
   const View& indices = context.inputs[1];
   KV_ASSIGN_OR_RETURN(const int64_t axis, move::Axis(context, "axis", 0, Rank(data)));
-  bool fits = indices.shape.size() == data.shape.size() &&
-              indices.shape == context.inputs[2].shape;
+  bool fits = indices.shape.size() == data.shape.size() && indices.shape == context.inputs[2].shape;
   for (size_t d = 0; fits && d < data.shape.size(); ++d) {
     fits = static_cast<int64_t>(d) == axis || indices.shape[d] <= data.shape[d];
   }

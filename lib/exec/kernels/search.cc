@@ -182,8 +182,7 @@ absl::StatusOr<int64_t> CumSumAxis(const KernelContext& context) {
   if (!move::IsIndexType(context.inputs[1].type) || context.inputs[1].size() != 1) {
     return Bad("axis must be one int64 or int32");
   }
-  return move::NormalizeAxis(context, move::IndexAt(context.inputs[1], 0),
-                             Rank(context.inputs[0]));
+  return move::NormalizeAxis(context, move::IndexAt(context.inputs[1], 0), Rank(context.inputs[0]));
 }
 
 absl::Status CumSumShape(KernelContext& context) {

@@ -40,8 +40,8 @@ absl::Status ReshapeShape(KernelContext& context) {
   int64_t known = 1, inferred = -1;
   for (size_t d = 0; d < shape.size(); ++d) {
     if (shape[d] == 0 && !allow_zero) {
-      if (d >= data.shape.size()) return Bad("shape copies dim {} of {}", d,
-                                             ShapeString(data.shape));
+      if (d >= data.shape.size())
+        return Bad("shape copies dim {} of {}", d, ShapeString(data.shape));
       shape[d] = data.shape[d];
     }
     if (shape[d] < -1 || (shape[d] == -1 && inferred >= 0)) {
@@ -74,8 +74,9 @@ absl::Status FlattenShape(KernelContext& context) {
   if (axis < 0) axis += rank;
   if (axis < 0 || axis > rank) return Bad("axis {} for rank {}", axis, rank);
   const auto split = static_cast<size_t>(axis);
-  SetSpec(context, 0, data.type,
-          {move::Product(data.shape, 0, split), move::Product(data.shape, split, data.shape.size())});
+  SetSpec(
+      context, 0, data.type,
+      {move::Product(data.shape, 0, split), move::Product(data.shape, split, data.shape.size())});
   return absl::OkStatus();
 }
 
@@ -132,8 +133,8 @@ absl::Status DropoutShape(KernelContext& context) {
   SetSpec(context, 0, context.inputs[0].type, context.inputs[0].shape);
   if (context.specs->size() > 1) {
     // Before opset 10 the mask has the data's type.
-    const int32_t mask = context.opset < 10 ? context.inputs[0].type
-                                            : static_cast<int32_t>(TensorProto::BOOL);
+    const int32_t mask =
+        context.opset < 10 ? context.inputs[0].type : static_cast<int32_t>(TensorProto::BOOL);
     SetSpec(context, 1, mask, context.inputs[0].shape);
   }
   return absl::OkStatus();
