@@ -4,8 +4,8 @@
 //   Attention(q, repeat_kv(present_key), repeat_kv(present_value), mask)
 //
 // Correct: the same operator with the caches themselves, nonpad_kv_seqlen and what its mask said.
-// is_causal without past and nonpad_kv_seqlen is aligned top-left: query s sees keys t <= s. That is
-// kept as it is, by an explicit mask; it is not the bottom-right rule of nonpad_kv_seqlen.
+// is_causal without past and nonpad_kv_seqlen is aligned top-left: query s sees keys t <= s. That
+// is kept as it is, by an explicit mask; it is not the bottom-right rule of nonpad_kv_seqlen.
 // Source: ONNX Attention-23, -24; torch.onnx exports at opset 23.
 #include <cmath>
 
@@ -31,7 +31,8 @@ Expr ReadMask(sym::Forms& forms, NodeId node, const sym::Facts& facts, Attention
   sym::Pool& pool = forms.pool();
   Expr keep = pool.True();
   if (const ValueId mask = Input(graph, node, 3); mask != kNoValue) {
-    const Expr element = BroadcastOperand(forms, mask, Indices(pool, 4), facts);
+    const Expr element = BroadcastOperand(
+        forms, mask, Indices(pool, absl::MakeConstSpan(facts.extents).first(4)), facts);
     if (element == nullptr) return nullptr;
     if (forms.ElementType(mask) == onnx::TensorProto::BOOL) {
       keep = element;
@@ -90,7 +91,8 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
                               static_cast<float>(1.0 / std::sqrt(double(site.head_dim))));
   site.softcap = FloatAttribute(graph.node(node), "softcap", 0.0f);
   sym::Facts facts{{q.shape[0], k.shape[1], q.shape[2], k.shape[2], k.shape[3]}};
-  const Expr b = pool.Index(0), h = pool.Index(1), t = pool.Index(3), d = pool.Index(4);
+  const std::vector<Expr> here = Indices(pool, facts.extents);
+  const Expr b = here[0], h = here[1], t = here[3], d = here[4];
   const int64_t heads = k.shape[1]->value();
   site.key_cache = FindCache(forms, caches, forms.At(key, {b, h, t, d}, facts), heads, facts);
   facts.extents[4] = v.shape[3];

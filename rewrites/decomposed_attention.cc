@@ -81,8 +81,8 @@ struct Context {
 };
 
 Result Refuse(const Context& c, std::string_view code, std::string text, NodeId blame) {
-  return Result::Refuse(MakeFinding(code, std::move(text), c.forms.graph(),
-                                    {blame == kNoNode ? c.node : blame}));
+  return Result::Refuse(
+      MakeFinding(code, std::move(text), c.forms.graph(), {blame == kNoNode ? c.node : blame}));
 }
 
 // The query as a value of shape [B, N, S, D]: with as much of its scale peeled off as leaves one.
@@ -123,7 +123,7 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
   const int rank = static_cast<int>(probabilities.shape.size());
   Context c{forms, caches, node, {}};
   for (int k = 0; k < rank; ++k) c.facts.extents.push_back(probabilities.shape[k]);
-  const std::vector<Expr> here = Indices(pool, rank);
+  const std::vector<Expr> here = Indices(pool, probabilities.shape);
   const Probabilities p =
       ReadProbabilities(forms, BroadcastOperand(forms, left, here, c.facts), c.facts);
   if (p.softmax == kNoNode || p.args != here || !SoftmaxOverKeys(graph, p)) {
@@ -163,10 +163,10 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
   const ValueId scores = graph.inputs(p.softmax)[0];
   ScoreResult read = ReadScore(forms, forms.At(scores, here, c.facts), c.facts);
   if (!read.score) {
-    return Refuse(c, "KV211",
-                  fmt::format("needs scores that are a scaled product plus a mask, found {}",
-                              read.why_not),
-                  read.blame);
+    return Refuse(
+        c, "KV211",
+        fmt::format("needs scores that are a scaled product plus a mask, found {}", read.why_not),
+        read.blame);
   }
   Score& score = *read.score;
   site.nodes.insert(site.nodes.end(), score.nodes.begin(), score.nodes.end());
@@ -215,8 +215,7 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
 
 const Rule& decomposed_attention() {
   static const Rule rule = {"decomposed_attention",
-                            "attention written out as MatMul, Softmax and MatMul", nullptr,
-                            &Match};
+                            "attention written out as MatMul, Softmax and MatMul", nullptr, &Match};
   return rule;
 }
 

@@ -20,12 +20,24 @@ std::vector<Expr> Indices(sym::Pool& pool, int n) {
   return indices;
 }
 
+std::vector<Expr> Indices(sym::Pool& pool, absl::Span<const Expr> shape) {
+  std::vector<Expr> indices = Indices(pool, static_cast<int>(shape.size()));
+  for (size_t k = 0; k < shape.size(); ++k) {
+    if (shape[k]->is_integer(1)) indices[k] = pool.Integer(0);
+  }
+  return indices;
+}
+
 ValueId FindValue(sym::Forms& forms, ValueId from, Expr element, absl::Span<const Expr> shape) {
   const Graph& graph = forms.graph();
+  sym::Pool& pool = forms.pool();
+  const sym::Pool::Substitution unit_axes{.indices = Indices(pool, shape)};
+  const sym::Facts facts{{shape.begin(), shape.end()}};
+  const Expr wanted = pool.Substitute(element, unit_axes, facts);
   const auto fits = [&](ValueId v) {
     const sym::Form& form = forms.Of(v);
-    return form.known_rank && form.element == element &&
-           absl::MakeConstSpan(form.shape) == shape;
+    return form.known_rank && absl::MakeConstSpan(form.shape) == shape &&
+           pool.Substitute(form.element, unit_axes, facts) == wanted;
   };
   if (element->kind() == Kind::kLoad && fits(element->source())) return element->source();
   std::deque<ValueId> queue = {from};
@@ -56,18 +68,25 @@ std::optional<int64_t> StaticExtent(sym::Forms& forms, const CacheUpdate& cache,
 int FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, Expr element, int64_t heads,
               const sym::Facts& facts) {
   sym::Pool& pool = forms.pool();
+  const std::vector<Expr> index = Indices(pool, facts.extents);
   for (int c = 0; c < static_cast<int>(caches.size()); ++c) {
     const auto kv_heads = StaticExtent(forms, caches[c], 'N');
     if (!kv_heads || *kv_heads <= 0 || heads % *kv_heads != 0) continue;
     std::vector<Expr> at;
     for (char letter : caches[c].layout) {
       switch (letter) {
-        case 'B': at.push_back(pool.Index(0)); break;
-        case 'N':
-          at.push_back(pool.FloorDiv(pool.Index(1), pool.Integer(heads / *kv_heads), facts));
+        case 'B':
+          at.push_back(index[0]);
           break;
-        case 'S': at.push_back(pool.Index(3)); break;
-        default: at.push_back(pool.Index(4)); break;
+        case 'N':
+          at.push_back(pool.FloorDiv(index[1], pool.Integer(heads / *kv_heads), facts));
+          break;
+        case 'S':
+          at.push_back(index[3]);
+          break;
+        default:
+          at.push_back(index[4]);
+          break;
       }
     }
     if (forms.At(caches[c].pair.present, at, facts) == element) return c;

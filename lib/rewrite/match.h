@@ -13,14 +13,19 @@ namespace kvlift {
 // i0..i(n-1).
 std::vector<sym::Expr> Indices(sym::Pool& pool, int n);
 
+// The same for the axes of a shape, with 0 for axes of extent 1: what broadcasting reads there is
+// written 0, so indices that are compared are given as 0 as well.
+std::vector<sym::Expr> Indices(sym::Pool& pool, absl::Span<const sym::Expr> shape);
+
 // Searches the values that `from` is computed from (data movement and scalar arithmetic only goes
-// so far: at most a few dozen) for one of the given shape whose element is exactly `element`.
-// kNoValue if there is none.
+// so far: at most a few dozen) for one of the given shape whose element is exactly `element`; on
+// axes of extent 1 the index and 0 are the same. kNoValue if there is none.
 ValueId FindValue(sym::Forms& forms, ValueId from, sym::Expr element,
                   absl::Span<const sym::Expr> shape);
 
 // Index into `caches` of the one whose present, read as [b, h div group, t, d], has exactly this
-// element; -1 if none. b = i0, h = i1, t = i3, d = i4 under `facts`; heads is the extent of i1.
+// element; -1 if none. b = i0, h = i1, t = i3, d = i4 under `facts`, 0 where the extent is 1; heads
+// is the extent of i1.
 int FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, sym::Expr element,
               int64_t heads, const sym::Facts& facts);
 
