@@ -1,0 +1,192 @@
+#include <algorithm>
+
+#include "fmt/format.h"
+#include "lint/lint_nodes.h"
+#include "lint/node_shapes.h"
+
+namespace kvlift {
+namespace {
+
+constexpr size_t kQ = 0, kK = 1, kV = 2, kMask = 3, kPastK = 4, kPastV = 5, kNonpad = 6;
+
+// Batch, heads, length and head size of q, k or v, whether 4-D or 3-D with a head count.
+struct Operand {
+  std::optional<int64_t> batch, heads, length, size;
+};
+
+class AttentionRules {
+ public:
+  AttentionRules(const Graph& graph, NodeId node, std::vector<Lint>* lints)
+      : graph_(graph), node_(node), s_(graph, node), lints_(lints) {}
+
+  void Run() {
+    if (!s_.Has(kQ) || !s_.Has(kK) || !s_.Has(kV)) return;
+    q_heads_ = HeadCount("q_num_heads");
+    kv_heads_ = HeadCount("kv_num_heads");
+    if (!RanksFit()) return;
+    q_ = Read(kQ, q_heads_);
+    k_ = Read(kK, kv_heads_);
+    v_ = Read(kV, kv_heads_);
+    Heads();
+    Lengths();
+    Past();
+    Nonpad();
+    Mask();
+    Alignment();
+  }
+
+ private:
+  void Add(std::string_view code, std::string text, Severity severity = Severity::kError) {
+    AddLint(graph_, node_, code, std::move(text), lints_, severity);
+  }
+
+  std::optional<int64_t> HeadCount(std::string_view name) const {
+    if (FindAttribute(graph_.node(node_), name) == nullptr) return std::nullopt;
+    return IntAttribute(graph_.node(node_), name, 0);
+  }
+
+  bool RanksFit() {
+    for (size_t input : {kQ, kK, kV}) {
+      const int rank = s_.Rank(input);
+      if (rank < 0) continue;
+      const auto& heads = input == kQ ? q_heads_ : kv_heads_;
+      if (rank == 3 && (!heads || *heads <= 0)) {
+        Add("KV114", fmt::format("{} is 3-D: it needs {}", s_.Show(input),
+                                 input == kQ ? "q_num_heads" : "kv_num_heads"));
+        return false;
+      }
+      if (rank != 3 && rank != 4) {
+        Add("KV114", fmt::format("{} needs rank 3 or 4", s_.Show(input)));
+        return false;
+      }
+    }
+    return true;
+  }
+
+  Operand Read(size_t input, std::optional<int64_t> heads) const {
+    Operand o;
+    o.batch = s_.Extent(input, 0);
+    if (s_.Rank(input) == 4) {
+      o.heads = s_.Extent(input, 1);
+      o.length = s_.Extent(input, 2);
+      o.size = s_.Extent(input, 3);
+    } else if (s_.Rank(input) == 3 && heads && *heads > 0) {
+      o.heads = heads;
+      o.length = s_.Extent(input, 1);
+      if (const auto hidden = s_.Extent(input, 2)) o.size = *hidden / *heads;
+    }
+    return o;
+  }
+
+  static bool Differ(const std::optional<int64_t>& a, const std::optional<int64_t>& b) {
+    return a && b && *a != *b;
+  }
+
+  void Heads() {
+    if (Differ(q_.batch, k_.batch) || Differ(q_.batch, v_.batch) || Differ(k_.batch, v_.batch)) {
+      Add("KV113", fmt::format("batches differ: {}, {}, {}", s_.Show(kQ), s_.Show(kK),
+                               s_.Show(kV)));
+    }
+    if (Differ(k_.heads, v_.heads)) {
+      Add("KV110", fmt::format("{} and {} have different numbers of heads", s_.Show(kK),
+                               s_.Show(kV)));
+    } else if (q_.heads && k_.heads && (*k_.heads <= 0 || *q_.heads % *k_.heads != 0)) {
+      Add("KV110", fmt::format("{} query heads are no multiple of {} key heads", *q_.heads,
+                               *k_.heads));
+    }
+    if (Differ(q_.size, k_.size)) {
+      Add("KV111", fmt::format("head sizes of queries ({}) and keys ({}) differ", *q_.size,
+                               *k_.size));
+    }
+  }
+
+  void Lengths() {
+    if (Differ(k_.length, v_.length)) {
+      Add("KV112",
+          fmt::format("{} keys, but {} values: {}, {}", *k_.length, *v_.length, s_.Show(kK),
+                      s_.Show(kV)));
+    }
+  }
+
+  void Past() {
+    if (s_.Has(kPastK) != s_.Has(kPastV)) {
+      Add("KV118", "past_key and past_value go together");
+    }
+    if (s_.Has(kNonpad) && (s_.Has(kPastK) || s_.Has(kPastV))) {
+      Add("KV116", "nonpad_kv_seqlen and past_key/past_value exclude each other");
+    }
+  }
+
+  void Nonpad() {
+    if (!s_.Has(kNonpad)) return;
+    const int32_t type = s_.ElemType(kNonpad);
+    if (type != 0 && type != onnx::TensorProto::INT64) {
+      Add("KV115", fmt::format("nonpad_kv_seqlen needs int64, found {}", ElementTypeName(type)));
+    }
+    if (s_.Rank(kNonpad) >= 0 && s_.Rank(kNonpad) != 1) {
+      Add("KV115", fmt::format("nonpad_kv_seqlen needs rank 1, found {}", s_.Show(kNonpad)));
+    } else if (Differ(s_.Extent(kNonpad, 0), q_.batch)) {
+      Add("KV115", fmt::format("nonpad_kv_seqlen needs one length per sequence ({}), found {}",
+                               *q_.batch, s_.Show(kNonpad)));
+    }
+  }
+
+  void Mask() {
+    if (!s_.Has(kMask) || s_.Rank(kMask) < 0) return;
+    const int rank = s_.Rank(kMask);
+    if (rank < 2 || rank > 4) {
+      Add("KV117", fmt::format("the mask needs rank 2, 3 or 4, found {}", s_.Show(kMask)));
+      return;
+    }
+    const auto fits = [&](int from_end, const std::optional<int64_t>& want) {
+      const auto have = s_.Extent(kMask, rank - from_end);
+      return from_end > rank || !have || !want || *have == 1 || *have == *want;
+    };
+    std::optional<int64_t> keys = k_.length;
+    if (keys && s_.Has(kPastK)) {
+      const auto past = s_.Extent(kPastK, 2);
+      keys = past ? std::optional<int64_t>(*keys + *past) : std::nullopt;
+    }
+    // From opset 24 on a mask may be shorter than the keys.
+    const auto width = s_.Extent(kMask, rank - 1);
+    const bool too_wide = width && keys && *width > *keys;
+    const bool too_short = graph_.opset() < 24 && width && keys && *width < *keys && *width != 1;
+    if (!fits(2, q_.length) || !fits(3, q_.heads) || !fits(4, q_.batch) || too_wide || too_short) {
+      Add("KV117", fmt::format("the mask {} does not broadcast to batch, heads, queries, keys of "
+                               "{} and {}",
+                               s_.Show(kMask), s_.Show(kQ), s_.Show(kK)));
+    }
+    const int32_t type = s_.ElemType(kMask);
+    if (type != 0 && type != onnx::TensorProto::BOOL && !IsFloatType(type)) {
+      Add("KV117", fmt::format("the mask needs bool or a float type, found {}",
+                               ElementTypeName(type)));
+    }
+  }
+
+  // Without past and nonpad_kv_seqlen, is_causal aligns top-left.
+  void Alignment() {
+    if (IntAttribute(graph_.node(node_), "is_causal", 0) == 0) return;
+    if (s_.Has(kPastK) || s_.Has(kNonpad)) return;
+    if (Differ(q_.length, k_.length)) {
+      Add("KV119",
+          fmt::format("is_causal with {} queries and {} keys lets query s see keys t <= s only",
+                      *q_.length, *k_.length),
+          Severity::kWarning);
+    }
+  }
+
+  const Graph& graph_;
+  NodeId node_;
+  NodeShapes s_;
+  std::vector<Lint>* lints_;
+  std::optional<int64_t> q_heads_, kv_heads_;
+  Operand q_, k_, v_;
+};
+
+}  // namespace
+
+void LintAttention(const Graph& graph, NodeId node, std::vector<Lint>* lints) {
+  AttentionRules(graph, node, lints).Run();
+}
+
+}  // namespace kvlift

@@ -1,0 +1,148 @@
+#include "lint/lint.h"
+
+#include <map>
+#include <utility>
+
+#include "base/status.h"
+#include "fmt/format.h"
+#include "ir/graph.h"
+#include "lint/lint_nodes.h"
+
+namespace kvlift {
+namespace {
+
+constexpr int64_t kScatterOpset = 24, kAttentionOpset = 23, kNonpadOpset = 24;
+constexpr int64_t kIrOfOpset24 = 12;
+
+void LintOpset(const Graph& graph, NodeId node, std::vector<Lint>* lints) {
+  const bool nonpad = graph.Is(node, "Attention") && graph.inputs(node).size() > 6 &&
+                      graph.inputs(node)[6] != kNoValue;
+  const int64_t needed = graph.Is(node, "TensorScatter") ? kScatterOpset
+                         : nonpad                        ? kNonpadOpset
+                                                         : kAttentionOpset;
+  if (graph.opset() < needed) {
+    AddLint(graph, node, "KV102",
+            fmt::format("{} needs opset {}, the model imports {}", graph.node(node).op_type(),
+                        needed, graph.opset()),
+            lints);
+  } else if (needed == kScatterOpset && graph.model().ir_version() < kIrOfOpset24) {
+    AddLint(graph, node, "KV103",
+            fmt::format("opset 24 came with IR version {}, the model says {}", kIrOfOpset24,
+                        graph.model().ir_version()),
+            lints, Severity::kWarning);
+  }
+}
+
+const onnx::ValueInfoProto* FindInfo(
+    const google::protobuf::RepeatedPtrField<onnx::ValueInfoProto>& infos,
+    const std::string& name) {
+  for (const auto& info : infos) {
+    if (info.name() == name) return &info;
+  }
+  return nullptr;
+}
+
+void AddForManifest(std::string text, std::string value, std::vector<Lint>* lints) {
+  lints->push_back({Severity::kError, {"KV130", std::move(text), {}, {std::move(value)}}});
+}
+
+void LintManifestCache(const Graph& graph, const Manifest& m, const ManifestCache& c,
+                       std::vector<Lint>* lints) {
+  for (const bool input : {true, false}) {
+    const std::string& name = input ? c.input : c.output;
+    const auto* info = FindInfo(input ? graph.proto().input() : graph.proto().output(), name);
+    if (info == nullptr) {
+      AddForManifest(fmt::format("cache {}: the model has no {} {}", c.id,
+                                 input ? "input" : "output", name),
+                     name, lints);
+      continue;
+    }
+    const TensorType type = TensorType::From(info->type());
+    if (ElementTypeName(type.elem_type) != c.dtype) {
+      AddForManifest(fmt::format("cache {}: {} is {}, the manifest says {}", c.id, name,
+                                 ElementTypeName(type.elem_type), c.dtype),
+                     name, lints);
+    }
+    if (!type.shape || type.shape->size() != c.layout.size() || c.axis < 0 ||
+        c.axis >= static_cast<int64_t>(c.layout.size()) || c.layout[c.axis] != 'S') {
+      AddForManifest(fmt::format("cache {}: {} does not have the layout {} with axis {}", c.id,
+                                 name, c.layout, c.axis),
+                     name, lints);
+      continue;
+    }
+    const Dim& capacity = (*type.shape)[c.axis];
+    if (m.capacity_value && capacity.value && *capacity.value != *m.capacity_value) {
+      AddForManifest(fmt::format("cache {}: {} holds {} tokens, the manifest says {}", c.id, name,
+                                 *capacity.value, *m.capacity_value),
+                     name, lints);
+    }
+  }
+  const ValueId output = graph.Find(c.output);
+  const NodeId writer = output == kNoValue ? kNoNode : graph.producer(output);
+  if (writer != kNoNode && graph.Is(writer, "TensorScatter") &&
+      graph.inputs(writer)[0] != graph.Find(c.input)) {
+    AddLint(graph, writer, "KV130",
+            fmt::format("cache {}: {} is not written into {}", c.id, c.output, c.input), lints);
+  }
+}
+
+void LintManifest(const Graph& graph, const Manifest& m, std::vector<Lint>* lints) {
+  std::map<std::string, std::string> owner;
+  for (const ManifestCache& c : m.caches) {
+    LintManifestCache(graph, m, c, lints);
+    for (const std::string& name : {c.input, c.output}) {
+      const auto [it, fresh] = owner.emplace(name, c.id);
+      if (!fresh && it->second != c.id) {
+        AddForManifest(fmt::format("{} serves two caches, {} and {}", name, it->second, c.id),
+                       name, lints);
+      }
+    }
+  }
+  for (const ManifestInput& input : m.inputs) {
+    if (FindInfo(graph.proto().input(), input.name) == nullptr) {
+      AddForManifest(fmt::format("the model has no input {}", input.name), input.name, lints);
+    }
+  }
+  for (const ManifestOutput& output : m.outputs) {
+    if (FindInfo(graph.proto().output(), output.name) == nullptr) {
+      AddForManifest(fmt::format("the model has no output {}", output.name), output.name, lints);
+    }
+  }
+}
+
+}  // namespace
+
+void AddLint(const Graph& graph, NodeId node, std::string_view code, std::string text,
+             std::vector<Lint>* lints, Severity severity) {
+  lints->push_back(
+      {severity, {std::string(code), std::move(text), {graph.NodeName(node)}, {}}});
+}
+
+absl::StatusOr<std::vector<Lint>> LintModel(const Model& model, const Manifest* manifest) {
+  std::vector<Lint> lints;
+  std::shared_ptr<const onnx::ModelProto> proto = model.proto;
+  auto checked = CheckModel(*proto);
+  if (checked.ok()) {
+    auto inferred = InferShapes(*proto);
+    if (inferred.ok()) {
+      proto = std::make_shared<const onnx::ModelProto>(*std::move(inferred));
+    } else {
+      checked = inferred.status();
+    }
+  }
+  if (!checked.ok()) {
+    lints.push_back({Severity::kError, {"KV101", std::string(checked.message()), {}, {}}});
+  }
+  KV_ASSIGN_OR_RETURN(Graph graph, Graph::Build(proto));
+  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
+    const bool scatter = graph.Is(n, "TensorScatter"), attention = graph.Is(n, "Attention");
+    if (!scatter && !attention) continue;
+    LintOpset(graph, n, &lints);
+    if (scatter) LintTensorScatter(graph, n, &lints);
+    if (attention) LintAttention(graph, n, &lints);
+  }
+  if (manifest != nullptr) LintManifest(graph, *manifest, &lints);
+  return lints;
+}
+
+}  // namespace kvlift

@@ -1,0 +1,19 @@
+// The rules for single nodes. Each adds what it can prove wrong.
+#pragma once
+
+#include <vector>
+
+#include "lint/lint.h"
+#include "ir/graph.h"
+
+namespace kvlift {
+
+// Source: ONNX TensorScatter-24.
+void LintTensorScatter(const Graph& graph, NodeId node, std::vector<Lint>* lints);
+// Source: ONNX Attention-23, -24.
+void LintAttention(const Graph& graph, NodeId node, std::vector<Lint>* lints);
+
+void AddLint(const Graph& graph, NodeId node, std::string_view code, std::string text,
+             std::vector<Lint>* lints, Severity severity = Severity::kError);
+
+}  // namespace kvlift

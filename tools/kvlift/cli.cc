@@ -1,0 +1,231 @@
+#include "cli.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "base/escape.h"
+#include "commands.h"
+#include "fmt/format.h"
+#include "report/suggest.h"
+
+namespace kvlift::cli {
+namespace {
+
+constexpr char kVersion[] = "0.1.0";
+
+CLI::Validator OneOf(std::vector<std::string> words) { return CLI::IsMember(std::move(words)); }
+
+// The commands and their flags. `chosen` is what the parsed command line asks for.
+struct Program {
+  explicit Program(Io streams) : io(streams) {
+    app.require_subcommand(1);
+    app.set_version_flag("--version", std::string(kVersion));
+    app.failure_message(CLI::FailureMessage::simple);
+    AddInspect();
+    AddConvert();
+    AddCheck();
+    AddVerify();
+    AddRun();
+    AddBench();
+    AddExplain();
+    auto* version = app.add_subcommand("version", "Print the version");
+    version->callback([this] {
+      chosen = [this] {
+        io.out << "kvlift " << kVersion << "\n";
+        return int{kDone};
+      };
+    });
+  }
+
+  template <typename Flags>
+  CLI::App* Command(const char* name, const char* help, Flags* flags,
+                    int (*function)(const Flags&, Io)) {
+    CLI::App* command = app.add_subcommand(name, help);
+    AddCommonFlags(command, &flags->common);
+    command->callback([this, flags, function] {
+      chosen = [this, flags, function] { return function(*flags, io); };
+    });
+    return command;
+  }
+
+  void AddInspect() {
+    auto* c = Command("inspect", "Find caches and attention; writes nothing", &inspect, &RunInspect);
+    c->add_option("model", inspect.models, "Models (.onnx, .onnxtxt, - for stdin)")->required();
+    c->add_flag("--details", inspect.details, "Also shapes, updates and node names");
+    c->add_flag("--near-misses", inspect.near_misses, "Also what resembles a cache but is none");
+  }
+
+  void AddConvert() {
+    auto& f = convert;
+    auto* c = Command("convert", "Rewrite caches to TensorScatter and Attention", &f, &RunConvert);
+    c->add_option("model", f.model, "The model to convert")->required();
+    c->add_option("-o,--output", f.output, "Where to write the result")->required();
+    c->add_option("--max-seq-len", f.max_seq_len, "Capacity: a number, or 'dynamic'");
+    c->add_option("--target", f.target, "Rules of the runtime")
+        ->check(OneOf({"spec", "ort", "genai", "genai-static", "tensorrt"}));
+    c->add_option("--control", f.control, "Where the write index comes from")
+        ->check(OneOf({"auto", "derived", "input"}));
+    c->add_option("--mask", f.mask, "How the mask is said")
+        ->check(OneOf({"auto", "causal", "explicit"}));
+    c->add_option("--read", f.read, "Read the valid prefix or the whole buffer")
+        ->check(OneOf({"auto", "prefix", "full"}));
+    c->add_option("--padding", f.padding, "Keep or drop the padding mask")
+        ->check(OneOf({"auto", "keep", "none"}));
+    c->add_option("--io-names", f.io_names, "Names of inputs and outputs")
+        ->check(OneOf({"keep", "static"}));
+    c->add_option("--layout", f.layout, "Layout of the caches")->check(OneOf({"keep", "bnsd"}));
+    c->add_option("--mode", f.mode, "Mode of TensorScatter")->check(OneOf({"linear", "circular"}));
+    c->add_option("--external", f.external, "External data")->check(OneOf({"keep", "copy"}));
+    c->add_option("--verify", f.verify, "Prove the result before writing it: quick or full")
+        ->expected(0, 1)
+        ->default_str("quick")
+        ->check(OneOf({"quick", "full"}));
+    c->add_option("--only", f.only, "Convert only caches that match");
+    c->add_option("--skip", f.skip, "Leave caches that match");
+    c->add_option("--report", f.report, "Write an HTML report");
+    c->add_flag("--allow-partial", f.allow_partial, "Convert what can be converted");
+    c->add_flag("--dry-run", f.dry_run, "Do everything but write");
+    c->add_flag("--force", f.force, "Overwrite existing outputs");
+  }
+
+  void AddCheck() {
+    auto* c = Command("check", "Lint a model against the operator texts and its manifest", &check,
+                      &RunCheck);
+    c->add_option("model", check.models, "Models")->required();
+    c->add_option("--format", check.format, "Output format")->check(OneOf({"text", "json"}));
+    c->add_option("--select", check.select, "Only these codes")->delimiter(',');
+    c->add_option("--ignore", check.ignore, "Not these codes")->delimiter(',');
+    c->add_option("--manifest", check.manifest, "The manifest, if not beside the model");
+    c->add_flag("--exit-zero", check.exit_zero, "Exit 0 in spite of findings");
+  }
+
+  void AddVerify() {
+    auto* c = Command("verify", "Prove or disprove that AFTER does what BEFORE did", &verify,
+                      &RunVerify);
+    c->add_option("before", verify.before, "The source model")->required();
+    c->add_option("after", verify.after, "The converted model")->required();
+    c->add_option("--plan", verify.plan, "How much to run")->check(OneOf({"quick", "full"}));
+    c->add_option("--manifest", verify.manifest, "The relation, if not beside AFTER");
+    c->add_option("--seed", verify.seed, "Seed of the stimuli");
+    c->add_option("--format", verify.format, "Output format")->check(OneOf({"text", "json"}));
+  }
+
+  void AddRun() {
+    auto* c = Command("run", "Run a model on the CPU executor", &run, &RunRun);
+    c->add_option("model", run.model, "The model")->required();
+    c->add_option("--inputs", run.inputs, "Folder with input_K.pb or NAME.npy");
+    c->add_option("--expect", run.expect, "Folder with output_K.pb to compare with");
+    c->add_option("--steps", run.steps, "Folder of step folders 00, 01, ...");
+    c->add_option("--outputs", run.outputs, "Folder to write output_K.pb to");
+    c->add_option("--alias", run.alias, "Update caches in place")
+        ->check(OneOf({"auto", "off", "required"}));
+    c->add_option("--order", run.order, "Order of summation")
+        ->check(OneOf({"canonical", "fast"}));
+    c->add_option("--rtol", run.rtol, "Relative tolerance of --expect");
+    c->add_option("--atol", run.atol, "Absolute tolerance of --expect");
+    c->add_flag("--trace", run.trace, "Print nodes and aliasing decisions");
+  }
+
+  void AddBench() {
+    auto* c = Command("bench", "Time and bytes per decode step", &bench, &RunBench);
+    c->add_option("model", bench.model, "The model")->required();
+    c->add_option("--context", bench.context, "Valid tokens before the step")->delimiter(',');
+    c->add_option("--capacity", bench.capacity, "Capacity of the caches");
+    c->add_option("--batch", bench.batch, "Sequences");
+    c->add_option("--new-tokens", bench.new_tokens, "Tokens per step");
+    c->add_option("--repetitions", bench.repetitions, "Rounds");
+    c->add_option("--format", bench.format, "Output format")->check(OneOf({"md", "csv", "json"}));
+  }
+
+  void AddExplain() {
+    auto* c = Command("explain", "The long text of a finding, or why a node did not match",
+                      &explain, &RunExplain);
+    c->add_option("what", explain.what, "A code such as KV203, or a model")->required();
+    c->add_option("--node", explain.node, "A node of the model");
+  }
+
+  Io io;
+  CLI::App app{"Finds the key/value caches of a decoder in ONNX, rewrites them to TensorScatter "
+               "and Attention, and proves the result",
+               "kvlift"};
+  std::function<int()> chosen;
+  InspectFlags inspect;
+  ConvertFlags convert;
+  CheckFlags check;
+  VerifyFlags verify;
+  RunFlags run;
+  BenchFlags bench;
+  ExplainFlags explain;
+};
+
+// The first word that is no known command or flag where one is expected.
+void Suggest(Program& program, const std::vector<std::string>& args) {
+  std::vector<std::string> known;
+  const CLI::App* command = &program.app;
+  for (size_t k = 1; k < args.size(); ++k) {
+    known.clear();
+    if (command == &program.app) {
+      for (const CLI::App* sub : program.app.get_subcommands([](const CLI::App*) { return true; })) {
+        known.push_back(sub->get_name());
+        if (sub->get_name() == args[k]) command = sub;
+      }
+      if (command != &program.app) continue;
+    } else if (args[k].rfind("--", 0) == 0) {
+      for (const CLI::Option* option : command->get_options()) {
+        for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+      }
+    }
+    const std::string word = args[k].substr(0, args[k].find('='));
+    if (known.empty() || std::find(known.begin(), known.end(), word) != known.end()) continue;
+    const std::string best = ClosestWord(word, known);
+    if (!best.empty()) program.io.err << fmt::format("did you mean '{}'?\n", best);
+    return;
+  }
+}
+
+}  // namespace
+
+void AddCommonFlags(CLI::App* app, CommonFlags* flags) {
+  app->add_flag("--json", flags->json, "Print one JSON document");
+  app->add_flag("--quiet", flags->quiet, "Print nothing but errors");
+  app->add_flag("--verbose", flags->verbose, "Print more");
+  app->add_option("--color", flags->color, "Colour")->check(OneOf({"auto", "always", "never"}));
+  app->add_option("--threads", flags->threads, "Threads; 0: as the machine has")
+      ->check(CLI::Range(0, 1024));
+}
+
+void Complain(Io& io, std::string_view what, std::string_view message) {
+  io.err << "kvlift: " << EscapeTerminal(what) << (what.empty() ? "" : ": ")
+         << EscapeTerminal(message) << "\n";
+}
+
+std::optional<Model> Load(Io& io, const std::string& path) {
+  absl::StatusOr<Model> model = LoadModel(path);
+  if (model.ok()) return *std::move(model);
+  Complain(io, path, std::string(model.status().message()));
+  return std::nullopt;
+}
+
+void PrintJson(Io& io, const nlohmann::ordered_json& json) {
+  io.out << json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
+}
+
+int Run(const std::vector<std::string>& args, Io io) {
+  Program program(io);
+  std::vector<std::string> reversed(args.rbegin(), args.rend());
+  if (!reversed.empty()) reversed.pop_back();
+  try {
+    program.app.parse(reversed);
+  } catch (const CLI::Success& wanted) {  // --help, --version
+    return program.app.exit(wanted, io.out, io.err);
+  } catch (const CLI::ParseError& error) {
+    Complain(io, "", error.what());
+    Suggest(program, args);
+    io.err << "Run kvlift --help, or kvlift COMMAND --help.\n";
+    return kUsage;
+  }
+  return program.chosen ? program.chosen() : int{kUsage};
+}
+
+}  // namespace kvlift::cli

@@ -1,0 +1,57 @@
+// What the commands share: common flags, exit codes, output streams, loading with one clear line.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "nlohmann/json.hpp"
+#include "onnxio/model.h"
+
+namespace kvlift::cli {
+
+// Never reused for another meaning.
+enum ExitCode {
+  kDone = 0,
+  kFindings = 1,
+  kUsage = 2,
+  kUnreadable = 3,
+  kInconclusive = 4,
+  kUnwritable = 5,
+  kInternal = 70,
+};
+
+struct CommonFlags {
+  bool json = false;
+  bool quiet = false;
+  bool verbose = false;
+  std::string color = "auto";
+  int threads = 0;
+};
+
+// Results go to out, everything else to err.
+struct Io {
+  std::ostream& out;
+  std::ostream& err;
+};
+
+// Adds --json, --quiet, --verbose, --color and --threads.
+void AddCommonFlags(CLI::App* app, CommonFlags* flags);
+
+// "kvlift: WHAT: MESSAGE" on err, control characters escaped.
+void Complain(Io& io, std::string_view what, std::string_view message);
+
+// The model, or nullopt with a line on err; then exit with kUnreadable.
+std::optional<Model> Load(Io& io, const std::string& path);
+
+// One JSON document on out.
+void PrintJson(Io& io, const nlohmann::ordered_json& json);
+
+// The whole program. args[0] is the program's name.
+int Run(const std::vector<std::string>& args, Io io);
+
+}  // namespace kvlift::cli

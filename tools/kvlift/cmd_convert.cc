@@ -1,0 +1,184 @@
+#include <charconv>
+#include <filesystem>
+
+#include "commands.h"
+#include "contract/manifest.h"
+#include "documents.h"
+#include "external.h"
+#include "fmt/format.h"
+#include "lint/lint.h"
+#include "relation.h"
+
+namespace kvlift::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Flags of the contract that this version does not serve: said, never ignored.
+std::string Unavailable(const ConvertFlags& f) {
+  if (f.target == "genai-static" || f.target == "tensorrt") return "--target " + f.target;
+  if (f.mode == "circular") return "--mode circular";
+  if (f.layout != "keep") return "--layout " + f.layout;
+  if (f.io_names != "keep") return "--io-names " + f.io_names;
+  if (f.external == "copy") return "--external copy";
+  if (!f.report.empty()) return "--report";
+  if (!f.only.empty()) return "--only";
+  if (!f.skip.empty()) return "--skip";
+  return {};
+}
+
+std::optional<ConvertOptions> OptionsOf(const ConvertFlags& f, Io& io) {
+  ConvertOptions o;
+  if (f.max_seq_len != "dynamic") {
+    int64_t n = 0;
+    const char* end = f.max_seq_len.data() + f.max_seq_len.size();
+    const auto [stop, error] = std::from_chars(f.max_seq_len.data(), end, n);
+    if (error != std::errc() || stop != end || n <= 0) {
+      Complain(io, "--max-seq-len", "needs a positive number or 'dynamic'");
+      return std::nullopt;
+    }
+    o.max_seq_len = n;
+  }
+  o.target = f.target == "ort" ? Target::kOrt : f.target == "genai" ? Target::kGenai : Target::kSpec;
+  o.control = f.control == "derived" ? Control::kDerived
+              : f.control == "input" ? Control::kInput
+                                     : Control::kAuto;
+  o.mask = f.mask == "causal"     ? MaskForm::kCausal
+           : f.mask == "explicit" ? MaskForm::kExplicit
+                                  : MaskForm::kAuto;
+  o.read = f.read == "prefix" ? ReadForm::kPrefix : f.read == "full" ? ReadForm::kFull
+                                                                     : ReadForm::kAuto;
+  o.padding = f.padding == "keep" ? Padding::kKeep : f.padding == "none" ? Padding::kNone
+                                                                         : Padding::kAuto;
+  o.allow_partial = f.allow_partial;
+  return o;
+}
+
+// The ways an output can be in the way. Empty if none is.
+std::string InTheWay(const ConvertFlags& f, const std::vector<OutputFile>& files) {
+  std::error_code error;
+  for (const OutputFile& file : files) {
+    if (f.model != "-" && fs::equivalent(file.path, f.model, error) && !error) {
+      return file.path + " is the input";
+    }
+    if (!f.force && !f.dry_run && fs::exists(file.path, error)) {
+      return file.path + " exists; --force overwrites it";
+    }
+  }
+  return {};
+}
+
+// The result must satisfy ONNX and our own rules; anything else is our bug.
+absl::Status CheckResult(const Model& result, const Manifest& manifest) {
+  if (auto status = CheckModel(*result.proto); !status.ok()) return status;
+  if (auto inferred = InferShapes(*result.proto); !inferred.ok()) return inferred.status();
+  const auto lints = LintModel(result, &manifest);
+  if (!lints.ok()) return lints.status();
+  for (const Lint& lint : *lints) {
+    if (lint.severity == Severity::kError) {
+      return absl::InternalError(fmt::format("{} {}", lint.finding.code, lint.finding.text));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string GenaiPathFor(const std::string& manifest_path) {
+  const std::string suffix = ".kv.json";
+  return manifest_path.substr(0, manifest_path.size() - suffix.size()) + ".genai.json";
+}
+
+}  // namespace
+
+int RunConvert(const ConvertFlags& flags, Io io) {
+  if (const std::string what = Unavailable(flags); !what.empty()) {
+    Complain(io, what, "is not available in this version");
+    return kUsage;
+  }
+  const auto options = OptionsOf(flags, io);
+  if (!options) return kUsage;
+  const auto model = Load(io, flags.model);
+  if (!model) return kUnreadable;
+  auto conversion = Convert(*model, *options, AllRules());
+  if (!conversion.ok()) {
+    Complain(io, flags.model, std::string(conversion.status().message()));
+    return absl::IsInternal(conversion.status()) ? kInternal : kUnreadable;
+  }
+  const auto report = [&](const std::vector<std::string>& outputs,
+                          const nlohmann::ordered_json& verify) {
+    if (flags.common.json) {
+      PrintJson(io, ConvertDocument(*conversion, outputs, verify));
+    } else if (!flags.common.quiet) {
+      io.out << ConvertText(*conversion, outputs);
+    }
+  };
+  if (!conversion->model) {
+    report({}, nullptr);
+    return kFindings;
+  }
+
+  Model result;
+  onnx::ModelProto stamped = *conversion->model;
+  StampMetadata(conversion->manifest, &stamped);
+  if (auto status = RelocateExternalData(model->base_dir, flags.output, &stamped); !status.ok()) {
+    Complain(io, flags.output, std::string(status.message()));
+    return kUnwritable;
+  }
+  result.proto = std::make_shared<const onnx::ModelProto>(std::move(stamped));
+  result.path = flags.output;
+  result.base_dir = fs::path(flags.output).parent_path().string();
+  if (const auto status = CheckResult(result, conversion->manifest); !status.ok()) {
+    Complain(io, flags.model,
+             fmt::format("internal error: the result is not valid: {}",
+                         std::string(status.message())));
+    return kInternal;
+  }
+
+  nlohmann::ordered_json verified = nullptr;
+  if (!flags.verify.empty()) {
+    VerifyOptions how;
+    how.full = flags.verify == "full";
+    how.threads = flags.common.threads;
+    const auto verdict = Verify(*model, result, conversion->manifest, how);
+    if (!verdict.ok()) {
+      Complain(io, flags.model, std::string(verdict.status().message()));
+      return kInconclusive;
+    }
+    verified = VerifyDocument(*verdict);
+    if (!flags.common.json && !flags.common.quiet) {
+      io.out << VerifyText(*verdict, flags.common.verbose);
+    }
+    if (verdict->verdict != VerdictKind::kEqual) {
+      if (flags.common.json) report({}, verified);
+      Complain(io, flags.output, "not written: the proof failed");
+      return ExitCodeOf(verdict->verdict);
+    }
+  }
+
+  const auto bytes = SerializeModel(*result.proto);
+  if (!bytes.ok()) {
+    Complain(io, flags.output, std::string(bytes.status().message()));
+    return kUnwritable;
+  }
+  const std::string manifest_path = ManifestPathFor(flags.output);
+  std::vector<OutputFile> files = {{manifest_path, ToJson(conversion->manifest).dump(2) + "\n"}};
+  if (!conversion->genai.empty()) {
+    files.push_back({GenaiPathFor(manifest_path), conversion->genai});
+  }
+  files.push_back({flags.output, *bytes});
+  if (const std::string why = InTheWay(flags, files); !why.empty()) {
+    Complain(io, why, "nothing written");
+    return kUnwritable;
+  }
+  std::vector<std::string> names;
+  if (!flags.dry_run) {
+    if (const auto status = WriteFiles(files); !status.ok()) {
+      Complain(io, flags.output, std::string(status.message()));
+      return kUnwritable;
+    }
+    for (const OutputFile& file : files) names.push_back(file.path);
+  }
+  report(names, verified);
+  return kDone;
+}
+
+}  // namespace kvlift::cli

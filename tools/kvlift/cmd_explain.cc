@@ -1,0 +1,49 @@
+#include "base/escape.h"
+#include "base/findings.h"
+#include "commands.h"
+#include "fmt/format.h"
+
+namespace kvlift::cli {
+namespace {
+
+int ExplainCode(const FindingInfo& info, const ExplainFlags& flags, Io io) {
+  if (flags.common.json) {
+    PrintJson(io, {{"schema", "kvlift/explain/1"},
+                   {"code", info.code},
+                   {"name", info.name},
+                   {"message", info.message},
+                   {"why", info.why},
+                   {"remedy", info.remedy}});
+  } else {
+    io.out << fmt::format("{} {}: {}\n\nWhy: {}\n\nWhat to do: {}\n", info.code, info.name,
+                          info.message, info.why, info.remedy);
+  }
+  return kDone;
+}
+
+}  // namespace
+
+int RunExplain(const ExplainFlags& flags, Io io) {
+  if (const FindingInfo* info = FindFinding(flags.what); info != nullptr) {
+    return ExplainCode(*info, flags, io);
+  }
+  if (flags.node.empty()) {
+    Complain(io, flags.what, "no such finding; for a model, give --node NAME");
+    return kUsage;
+  }
+  const auto model = Load(io, flags.what);
+  if (!model) return kUnreadable;
+  const auto lines = ExplainNode(*model, flags.node, AllRules());
+  if (!lines.ok()) {
+    Complain(io, flags.what, std::string(lines.status().message()));
+    return absl::IsNotFound(lines.status()) ? kUsage : kUnreadable;
+  }
+  if (flags.common.json) {
+    PrintJson(io, {{"schema", "kvlift/explain/1"}, {"node", flags.node}, {"lines", *lines}});
+    return kDone;
+  }
+  for (const std::string& line : *lines) io.out << EscapeTerminal(line) << "\n";
+  return kDone;
+}
+
+}  // namespace kvlift::cli

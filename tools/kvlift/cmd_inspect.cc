@@ -1,0 +1,31 @@
+#include "commands.h"
+#include "documents.h"
+#include "fmt/format.h"
+
+namespace kvlift::cli {
+
+int RunInspect(const InspectFlags& flags, Io io) {
+  int code = kDone;
+  for (const std::string& path : flags.models) {
+    const auto model = Load(io, path);
+    if (!model) return kUnreadable;
+    const auto inspection = Inspect(*model, AllRules());
+    if (!inspection.ok()) {
+      Complain(io, path, std::string(inspection.status().message()));
+      return kUnreadable;
+    }
+    if (flags.common.json) {
+      PrintJson(io, InspectDocument(*model, *inspection));
+    } else if (!flags.common.quiet) {
+      io.out << InspectText(path, *inspection, flags.details || flags.common.verbose,
+                            flags.near_misses);
+    }
+    for (const CacheReport& cache : inspection->caches) {
+      if (cache.reason) code = kFindings;
+    }
+    if (inspection->caches.empty()) code = kFindings;
+  }
+  return code;
+}
+
+}  // namespace kvlift::cli

@@ -1,0 +1,81 @@
+// One options struct and one function per command; each is in cmd_NAME.cc. The functions return the
+// exit code and can be called from tests.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli.h"
+#include "rewrite/convert.h"
+
+namespace kvlift::cli {
+
+struct InspectFlags {
+  CommonFlags common;
+  std::vector<std::string> models;
+  bool details = false;
+  bool near_misses = false;
+};
+int RunInspect(const InspectFlags& flags, Io io);
+
+struct ConvertFlags {
+  CommonFlags common;
+  std::string model, output;
+  std::string max_seq_len = "dynamic";
+  std::string target = "spec", control = "auto", mask = "auto", read = "auto", padding = "auto";
+  std::string io_names = "keep", layout = "keep", mode = "linear", external = "keep";
+  std::string verify;  // "", "quick", "full"
+  std::string report;
+  std::vector<std::string> only, skip;
+  bool allow_partial = false, dry_run = false, force = false;
+};
+int RunConvert(const ConvertFlags& flags, Io io);
+
+struct CheckFlags {
+  CommonFlags common;
+  std::vector<std::string> models;
+  std::string format = "text";
+  std::vector<std::string> select, ignore;
+  std::string manifest;
+  bool exit_zero = false;
+};
+int RunCheck(const CheckFlags& flags, Io io);
+
+struct VerifyFlags {
+  CommonFlags common;
+  std::string before, after;
+  std::string plan = "quick", format = "text", manifest, save_failure;
+  uint64_t seed = 1;
+};
+int RunVerify(const VerifyFlags& flags, Io io);
+
+struct RunFlags {
+  CommonFlags common;
+  std::string model, inputs, expect, steps, outputs;
+  std::string alias = "auto", order = "canonical";
+  double rtol = 1e-3, atol = 1e-7;
+  bool trace = false;
+};
+int RunRun(const RunFlags& flags, Io io);
+
+struct BenchFlags {
+  CommonFlags common;
+  std::string model;
+  std::vector<int64_t> context = {16, 512};
+  int64_t capacity = 0;  // 0: twice the longest context
+  int64_t batch = 1, new_tokens = 1;
+  int repetitions = 10;
+  std::string format = "md";
+};
+int RunBench(const BenchFlags& flags, Io io);
+
+struct ExplainFlags {
+  CommonFlags common;
+  std::string what;  // a code or a model
+  std::string node;
+};
+int RunExplain(const ExplainFlags& flags, Io io);
+
+}  // namespace kvlift::cli
