@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
@@ -21,6 +22,7 @@ class Finder {
   explicit Finder(sym::Forms& forms) : forms_(forms), graph_(forms.graph()) {}
 
   Candidates Run() {
+    CollectNewLengths();
     for (ValueId output : graph_.graph_outputs()) {
       const int rank = RankOf(output);
       if (rank >= kMinCacheRank || rank < 0) Consider(output, rank);
@@ -45,43 +47,135 @@ class Finder {
     return type == 0 || graph_.type(input).elem_type == type;
   }
 
+  // The axes in which the two shapes differ; nothing if one of them is not known. The symbols of
+  // what an operator computes may be its own, so only numbers tell there.
+  std::optional<std::vector<int>> DifferingAxes(ValueId input, ValueId output) {
+    const sym::Form before = forms_.Of(input), after = forms_.Of(output);
+    if (!before.known_rank || !after.known_rank || before.shape.size() != after.shape.size()) {
+      return std::nullopt;
+    }
+    std::vector<int> axes;
+    for (size_t k = 0; k < before.shape.size(); ++k) {
+      const Expr a = before.shape[k], b = after.shape[k];
+      const bool numbers = a->kind() == Kind::kInteger || b->kind() == Kind::kInteger;
+      if (a != b && (numbers || !after.opaque)) axes.push_back(static_cast<int>(k));
+    }
+    return axes;
+  }
+
+  // A present is longer than its past along one axis at most, and a buffer of fixed capacity is
+  // not as long as the new tokens.
+  bool ShapesFit(ValueId input, ValueId present,
+                 const absl::flat_hash_set<std::string>& new_lengths) {
+    const auto axes = DifferingAxes(input, present);
+    if (!axes) return true;
+    if (!axes->empty()) return axes->size() == 1;
+    const sym::Form form = forms_.Of(input);
+    return std::none_of(form.shape.begin(), form.shape.end(), [&](Expr dim) {
+      return dim->kind() == Kind::kDim && new_lengths.contains(dim->dim());
+    });
+  }
+
+  // The symbols of the numbers of new tokens: what growing caches grow by; and the lengths of the
+  // host's tokens and positions, among which there may be the width of a mask.
+  void CollectNewLengths() {
+    for (ValueId output : graph_.graph_outputs()) {
+      for (ValueId input : graph_.graph_inputs()) {
+        if (RankOf(input) < kMinCacheRank) continue;
+        const auto axes = DifferingAxes(input, output);
+        if (!axes || axes->size() != 1) continue;
+        const Expr grown = forms_.pool().Sub(forms_.Of(output).shape[axes->front()],
+                                             forms_.Of(input).shape[axes->front()]);
+        if (grown->kind() == Kind::kDim) new_lengths_.insert(grown->dim());
+      }
+    }
+    token_lengths_ = new_lengths_;
+    for (ValueId input : graph_.graph_inputs()) {
+      if (RankOf(input) != 2 || !IsIntegerType(graph_.type(input).elem_type)) continue;
+      const Expr length = forms_.Of(input).shape.back();
+      if (length->kind() == Kind::kDim) token_lengths_.insert(length->dim());
+    }
+  }
+
   void Consider(ValueId output, int rank) {
+    if (ConsiderTensorScatter(output, rank)) return;
     if (ConsiderForm(output, rank) || ConsiderOperator(output, rank)) return;
     ConsiderFlow(output, rank);
   }
 
-  // The element of the output loads from a graph input of the same rank.
+  // TensorScatter into a graph input, both seen through what only renames or moves axes.
+  bool ConsiderTensorScatter(ValueId output, int rank) {
+    const NodeId n = graph_.producer(SeeThrough(output));
+    if (n == kNoNode || !graph_.Is(n, "TensorScatter")) return false;
+    const ValueId past = SeeThrough(graph_.inputs(n)[0]);
+    if (!MayBePast(past, output, rank)) return false;
+    Candidate c;
+    c.kind = "tensor_scatter";
+    c.converted = true;
+    c.axis = static_cast<int>(IntAttribute(graph_.node(n), "axis", -2));
+    if (c.axis < 0) c.axis += RankOf(past);
+    c.if_unmatched = MakeFinding(
+        "KV222", fmt::format("{} is written by TensorScatter already", graph_.name(output)), graph_,
+        {n}, {past, output});
+    Add({past, output}, std::move(c));
+    return true;
+  }
+
+  ValueId SeeThrough(ValueId v) const {
+    for (NodeId n = graph_.producer(v); n != kNoNode; n = graph_.producer(v)) {
+      if (!graph_.Is(n, "Identity") && !graph_.Is(n, "Transpose")) return v;
+      v = graph_.inputs(n)[0];
+    }
+    return v;
+  }
+
+  // The element of the output loads from a graph input of the same rank: of several, from the one
+  // whose elements stay in place.
   bool ConsiderForm(ValueId output, int rank) {
     const sym::Form& form = forms_.Of(output);
     if (!form.known_rank || form.opaque) return false;
+    std::vector<ValueId> pasts;
     for (ValueId source : sym::SourcesOf(form.element)) {
-      if (!MayBePast(source, output, rank) || source == output) continue;
-      Add({source, output}, Describe(source, output));
-      return true;
+      if (MayBePast(source, output, rank) && source != output &&
+          ShapesFit(source, output, new_lengths_)) {
+        pasts.push_back(source);
+      }
     }
-    return false;
+    if (pasts.empty()) return false;
+    const auto in_place = std::find_if(
+        pasts.begin(), pasts.end(), [&](ValueId past) { return !MovesPast(past, form.element); });
+    const ValueId past = in_place != pasts.end() ? *in_place : pasts.front();
+    Add({past, output}, Describe(past, output));
+    return true;
   }
 
   // An operator or a control-flow node that takes the past and gives the present.
   bool ConsiderOperator(ValueId output, int rank) {
     const NodeId n = graph_.producer(output);
     if (n == kNoNode) return false;
+    // The first output of a fused operator is its result.
+    if (graph_.Is(n, "Attention") && graph_.output_index(output) == 0) return false;
     const bool branches = !graph_.captures(n).empty() || graph_.Is(n, "If");
-    const auto inputs = branches ? graph_.captures(n) : graph_.inputs(n);
+    auto inputs = branches ? graph_.captures(n) : graph_.inputs(n);
+    constexpr size_t kAttentionPast = 4;  // past_key, past_value
+    if (graph_.Is(n, "Attention")) inputs.remove_prefix(std::min(inputs.size(), kAttentionPast));
     for (ValueId input : inputs) {
-      if (input == kNoValue || !MayBePast(input, output, rank)) continue;
+      if (input == kNoValue || !MayBePast(input, output, rank) ||
+          !ShapesFit(input, output, new_lengths_)) {
+        continue;
+      }
       Candidate c;
       c.kind = branches ? "concat" : "fused";
       const std::string op = graph_.node(n).op_type();
       c.if_unmatched =
-          branches ? MakeFinding("KV207",
-                                 fmt::format("{} is computed inside the branches of {}",
-                                             graph_.name(output), op),
-                                 graph_, {n}, {input, output})
-                   : MakeFinding("KV206",
-                                 fmt::format("{} keeps the cache {} by itself", op,
-                                             graph_.name(input)),
-                                 graph_, {n}, {input, output});
+          branches
+              ? MakeFinding("KV207",
+                            fmt::format("{} is computed inside the branches of {}",
+                                        graph_.name(output), op),
+                            graph_, {n}, {input, output})
+              : MakeFinding("KV206",
+                            fmt::format("{} keeps the cache {} by itself", op, graph_.name(input)),
+                            graph_, {n}, {input, output});
       Add({input, output}, std::move(c));
       return true;
     }
@@ -95,7 +189,7 @@ class Finder {
     for (size_t k = 0; !queue.empty() && k < kMaxSearched; ++k) {
       const ValueId v = queue.front();
       queue.pop_front();
-      if (v != output && MayBePast(v, output, rank)) {
+      if (v != output && MayBePast(v, output, rank) && ShapesFit(v, output, token_lengths_)) {
         Candidate c;
         c.kind = "blend";
         c.if_unmatched = MakeFinding(
@@ -130,9 +224,8 @@ class Finder {
     if (c.growing) {
       c.kind = "concat";
       c.if_unmatched = MakeFinding(
-          "KV202",
-          fmt::format("needs t < P ? past : new, found {}", Shortened(after.element)), graph_,
-          {node}, {past, present});
+          "KV202", fmt::format("needs t < P ? past : new, found {}", Shortened(after.element)),
+          graph_, {node}, {past, present});
       return c;
     }
     if (MovesPast(past, after.element)) {
@@ -144,11 +237,11 @@ class Finder {
       return c;
     }
     c.kind = HasEquality(after.element) ? "select" : "scatter";
-    c.if_unmatched = MakeFinding(
-        "KV204",
-        fmt::format("needs a growing cache, found a write into a fixed buffer: {}",
-                    Shortened(after.element)),
-        graph_, {node}, {past, present});
+    c.if_unmatched =
+        MakeFinding("KV204",
+                    fmt::format("needs a growing cache, found a write into a fixed buffer: {}",
+                                Shortened(after.element)),
+                    graph_, {node}, {past, present});
     return c;
   }
 
@@ -224,8 +317,7 @@ class Finder {
       const ValueId data = graph_.inputs(n)[0];
       if (RankOf(output) < kMinCacheRank || graph_.is_graph_input(data)) continue;
       const sym::Form& form = forms_.Of(output);
-      const auto sources =
-          form.known_rank ? sym::SourcesOf(form.element) : std::vector<ValueId>();
+      const auto sources = form.known_rank ? sym::SourcesOf(form.element) : std::vector<ValueId>();
       if (std::any_of(sources.begin(), sources.end(),
                       [&](ValueId v) { return taken_.contains(v); })) {
         continue;
@@ -241,6 +333,7 @@ class Finder {
   const Graph& graph_;
   Candidates found_;
   absl::flat_hash_set<ValueId> taken_, paired_;
+  absl::flat_hash_set<std::string> new_lengths_, token_lengths_;
 };
 
 }  // namespace

@@ -12,10 +12,11 @@
 namespace kvlift {
 namespace {
 
-// The first reason why something of the model cannot be converted; nullptr if all can.
+// The first reason why something of the model cannot be converted; nullptr if all can. What is
+// converted already is no obstacle.
 const Finding* FirstReason(const Analysis& a) {
   for (const AnalysedCache& cache : a.caches) {
-    if (cache.reason) return &*cache.reason;
+    if (cache.reason && !cache.candidate.converted) return &*cache.reason;
   }
   for (const AnalysedAttention& attention : a.attention) {
     if (attention.reason) return &*attention.reason;
@@ -59,7 +60,9 @@ absl::StatusOr<Inspection> Inspect(const Model& model, RuleTable rules) {
   if (!a.updates.empty() && FirstReason(a) == nullptr) {
     KV_ASSIGN_OR_RETURN(ConversionPlan plan, MakePlan(a, {}));
     if (plan.refusal) {
-      for (CacheReport& cache : inspection.caches) cache.reason = plan.refusal;
+      for (CacheReport& cache : inspection.caches) {
+        if (!cache.reason) cache.reason = plan.refusal;
+      }
       for (AttentionReport& attention : inspection.attention) attention.reason = plan.refusal;
     }
   }
@@ -71,7 +74,8 @@ absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& opt
   KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules));
   Conversion result;
   result.inspection = ReportFor(model, a);
-  if (a.caches.empty()) {
+  if (std::all_of(a.caches.begin(), a.caches.end(),
+                  [](const AnalysedCache& cache) { return cache.candidate.converted; })) {
     result.status = ConvertStatus::kNothing;
     return result;
   }
@@ -82,7 +86,9 @@ absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& opt
   }
   KV_ASSIGN_OR_RETURN(ConversionPlan plan, MakePlan(a, options));
   if (plan.refusal) {
-    for (CacheReport& cache : result.inspection.caches) cache.reason = plan.refusal;
+    for (CacheReport& cache : result.inspection.caches) {
+      if (!cache.reason) cache.reason = plan.refusal;
+    }
     for (AttentionReport& attention : result.inspection.attention) {
       attention.reason = plan.refusal;
     }
@@ -93,7 +99,7 @@ absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& opt
   result.manifest.source_sha256 = model.sha256;
   if (options.target == Target::kGenai) result.genai = GenaiFragment(a, result.manifest);
   result.status = ConvertStatus::kConverted;
-  for (CacheReport& cache : result.inspection.caches) cache.converted = true;
+  for (CacheReport& cache : result.inspection.caches) cache.converted = !cache.reason;
   for (AttentionReport& attention : result.inspection.attention) attention.converted = true;
   return result;
 }

@@ -199,6 +199,7 @@ class Planner {
 
   absl::Status EmitCaches() {
     for (const AnalysedCache& cache : a_.caches) {
+      if (cache.update_index < 0) continue;
       const CacheUpdate& update = a_.updates[cache.update_index];
       nodes_.set_scope(Scope(cache.layer, cache.role));
       KV_ASSIGN_OR_RETURN(std::string rows, UpdateValue(update));

@@ -1,0 +1,326 @@
+// LIBS: rewrites
+// SRCS: support/models.cc support/case_file.cc
+// Conversions of real exports: what must hold of every converted model, and who is refused why.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+
+#include "fmt/format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "support/models.h"
+
+namespace kvlift {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+Conversion Converted(const Model& model, const ConvertOptions& options = {}) {
+  auto conversion = Convert(model, options, AllRules());
+  EXPECT_TRUE(conversion.ok()) << conversion.status();
+  return conversion.ok() ? *std::move(conversion) : Conversion();
+}
+
+std::set<std::string> PastSymbols(const nlohmann::json& meta, const onnx::GraphProto& graph) {
+  std::set<std::string> symbols;
+  std::map<std::string, const onnx::ValueInfoProto*> inputs;
+  for (const auto& input : graph.input()) inputs[input.name()] = &input;
+  for (const auto& cache : meta["caches"]) {
+    if (cache["output"].is_null()) continue;
+    const auto& shape = inputs.at(cache["input"].get<std::string>())->type().tensor_type().shape();
+    const auto& dim = shape.dim(cache["axis"].get<int>());
+    if (dim.has_dim_param()) symbols.insert(dim.dim_param());
+  }
+  return symbols;
+}
+
+// Does a dimension mention the symbol, alone or in a sum?
+bool Mentions(const std::string& dim, const std::string& symbol) {
+  const auto is_word = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+  };
+  for (size_t at = dim.find(symbol); at != std::string::npos; at = dim.find(symbol, at + 1)) {
+    const size_t end = at + symbol.size();
+    if ((at == 0 || !is_word(dim[at - 1])) && (end == dim.size() || !is_word(dim[end]))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void ExpectNoDim(const onnx::ModelProto& model, const std::string& symbol) {
+  const auto check = [&](const auto& infos) {
+    for (const auto& info : infos) {
+      for (const auto& dim : info.type().tensor_type().shape().dim()) {
+        EXPECT_FALSE(Mentions(dim.dim_param(), symbol)) << info.name() << ": " << dim.dim_param();
+      }
+    }
+  };
+  check(model.graph().input());
+  check(model.graph().output());
+  check(model.graph().value_info());
+}
+
+std::vector<std::string> CacheNames(const nlohmann::json& meta, bool past, bool present) {
+  std::vector<std::string> names;
+  for (const auto& cache : meta["caches"]) {
+    if (cache["output"].is_null()) continue;
+    if (past) names.push_back(cache["input"]);
+    if (present) names.push_back(cache["output"]);
+  }
+  return names;
+}
+
+void ExpectCanonical(const onnx::ModelProto& before, const onnx::ModelProto& after,
+                     const nlohmann::json& meta) {
+  const auto presents = CacheNames(meta, false, true);
+  const auto caches = CacheNames(meta, true, true);
+  EXPECT_EQ(CountNodes(after, "TensorScatter"), static_cast<int>(presents.size()));
+  EXPECT_EQ(CountNodes(after, "Attention"), meta["layers"].get<int>());
+  EXPECT_LT(after.graph().node_size(), before.graph().node_size());
+  for (const auto& entry : after.opset_import()) {
+    if (entry.domain().empty()) {
+      EXPECT_EQ(entry.version(), 24);
+    }
+  }
+  EXPECT_LE(after.ir_version(), 13);
+  EXPECT_EQ(after.graph().output_size(), before.graph().output_size());
+
+  const auto moved = ReachedBy(after.graph(), caches,
+                               {"Identity", "Slice", "Transpose", "Reshape", "Unsqueeze", "Expand",
+                                "Tile", "Cast", "Gather"});
+  std::set<std::string> old_nodes;
+  for (const auto& node : before.graph().node()) old_nodes.insert(node.output(0));
+  for (const auto& node : after.graph().node()) {
+    if (node.op_type() == "Attention") {
+      ASSERT_GE(node.input_size(), 7) << node.name();
+      EXPECT_FALSE(node.input(6).empty()) << node.name();
+      EXPECT_TRUE(moved.contains(node.input(1)) && moved.contains(node.input(2))) << node.name();
+    }
+    for (const std::string& output : node.output()) {
+      const bool cache = std::find(caches.begin(), caches.end(), output) != caches.end();
+      if (cache) {
+        EXPECT_EQ(node.op_type(), "TensorScatter") << output;
+      }
+    }
+    for (const std::string& input : node.input()) {
+      if (!moved.contains(input)) continue;
+      EXPECT_THAT((std::set<std::string>{"TensorScatter", "Attention", "Slice", "Transpose"}),
+                  ::testing::Contains(node.op_type()))
+          << node.name() << " reads a cache";
+    }
+    const bool is_new = !old_nodes.contains(node.output(0)) || node.op_type() == "Attention" ||
+                        node.op_type() == "TensorScatter";
+    if (is_new) {
+      EXPECT_THAT(node.name(),
+                  ::testing::AnyOf(::testing::MatchesRegex("/kvlift/layers\\.[0-9]+/.*"),
+                                   ::testing::StartsWith("/kvlift/shared/")));
+    }
+  }
+}
+
+class RealModel : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    model_ = LoadTestModel(GetParam());
+    meta_ = ModelMeta(GetParam());
+  }
+  bool is_growing() const { return meta_["growing"].is_boolean() && meta_["growing"]; }
+
+  Model model_;
+  nlohmann::json meta_;
+};
+
+class ConvertedModel : public RealModel {};
+
+TEST_P(ConvertedModel, IsCanonical) {
+  const Conversion c = Converted(model_);
+  ASSERT_EQ(c.status, ConvertStatus::kConverted) << Describe(AllReasons(c));
+  ExpectCanonical(*model_.proto, *c.model, meta_);
+  for (const std::string& symbol : PastSymbols(meta_, model_.proto->graph())) {
+    ExpectNoDim(*c.model, symbol);
+  }
+  EXPECT_TRUE(CheckModel(*c.model).ok()) << CheckModel(*c.model);
+  const auto inferred = InferShapes(*c.model);
+  ASSERT_TRUE(inferred.ok()) << inferred.status();
+  for (const std::string& symbol : PastSymbols(meta_, model_.proto->graph())) {
+    ExpectNoDim(*inferred, symbol);
+  }
+}
+
+TEST_P(ConvertedModel, AddsOneInput) {
+  const Conversion c = Converted(model_);
+  ASSERT_TRUE(c.model.has_value()) << Describe(AllReasons(c));
+  ASSERT_EQ(c.model->graph().input_size(), model_.proto->graph().input_size() + 1);
+  const auto& last = c.model->graph().input(c.model->graph().input_size() - 1);
+  EXPECT_EQ(last.name(), "write_indices");
+  EXPECT_EQ(last.type().tensor_type().elem_type(), onnx::TensorProto::INT64);
+  EXPECT_EQ(last.type().tensor_type().shape().dim_size(), 1);
+  EXPECT_THAT(c.manifest.caches, SizeIs(CacheNames(meta_, true, false).size()));
+}
+
+TEST_P(ConvertedModel, GivesTheSameBytesTwice) {
+  const Conversion a = Converted(model_), b = Converted(LoadTestModel(GetParam()));
+  ASSERT_TRUE(a.model && b.model);
+  EXPECT_EQ(*SerializeModel(*a.model), *SerializeModel(*b.model));
+  EXPECT_EQ(ToJson(a.manifest).dump(), ToJson(b.manifest).dump());
+}
+
+TEST_P(ConvertedModel, IsNotConvertedAgain) {
+  const Conversion once = Converted(model_);
+  ASSERT_TRUE(once.model.has_value());
+  const Conversion twice = Converted(AsModel(*once.model));
+  EXPECT_EQ(twice.status, ConvertStatus::kNothing) << Describe(AllReasons(twice));
+  EXPECT_FALSE(twice.model.has_value());
+  ASSERT_THAT(twice.inspection.caches, SizeIs(once.inspection.caches.size()));
+  for (const CacheReport& cache : twice.inspection.caches) {
+    EXPECT_EQ(cache.kind, "tensor_scatter");
+    EXPECT_FALSE(cache.growing);
+    ASSERT_TRUE(cache.reason.has_value());
+    EXPECT_EQ(cache.reason->code, "KV222");
+  }
+}
+
+TEST_P(ConvertedModel, StaticCapacity) {
+  ConvertOptions options;
+  options.max_seq_len = 48;
+  const Conversion c = Converted(model_, options);
+  ASSERT_TRUE(c.model.has_value()) << Describe(AllReasons(c));
+  std::map<std::string, const onnx::ValueInfoProto*> interface;
+  for (const auto& info : c.model->graph().input()) interface[info.name()] = &info;
+  for (const auto& info : c.model->graph().output()) interface[info.name()] = &info;
+  for (const ManifestCache& cache : c.manifest.caches) {
+    for (const std::string& name : {cache.input, cache.output}) {
+      const auto& dim =
+          interface.at(name)->type().tensor_type().shape().dim(static_cast<int>(cache.axis));
+      EXPECT_EQ(dim.dim_value(), 48) << name;
+    }
+  }
+  ExpectNoDim(*c.model, "max_sequence_length");
+  EXPECT_TRUE(InferShapes(*c.model).ok()) << InferShapes(*c.model).status();
+}
+
+TEST_P(ConvertedModel, ForGenaiIsADropIn) {
+  ConvertOptions options;
+  options.target = Target::kGenai;
+  const Conversion c = Converted(model_, options);
+  const bool has_mask = meta_["drive"].contains("mask") && !meta_["drive"]["mask"].is_null();
+  if (!has_mask) {
+    EXPECT_EQ(c.status, ConvertStatus::kRefused);
+    ASSERT_FALSE(c.inspection.caches.empty());
+    ASSERT_TRUE(c.inspection.caches[0].reason.has_value());
+    EXPECT_EQ(c.inspection.caches[0].reason->code, "KV219");
+    return;
+  }
+  ASSERT_EQ(c.status, ConvertStatus::kConverted) << Describe(AllReasons(c));
+  ExpectCanonical(*model_.proto, *c.model, meta_);
+  ASSERT_EQ(c.model->graph().input_size(), model_.proto->graph().input_size());
+  for (int k = 0; k < c.model->graph().input_size(); ++k) {
+    EXPECT_EQ(c.model->graph().input(k).name(), model_.proto->graph().input(k).name());
+  }
+  EXPECT_TRUE(c.manifest.uniform);
+  EXPECT_EQ(c.manifest.read, "prefix");
+  for (const ManifestInput& input : c.manifest.inputs) {
+    if (input.as != "cache") {
+      EXPECT_EQ(input.as, "same") << input.name;
+    }
+  }
+  EXPECT_THAT(c.genai, HasSubstr("past_present_share_buffer"));
+}
+
+TEST_P(ConvertedModel, ForOrtIsTheSameGraph) {
+  ConvertOptions ort;
+  ort.target = Target::kOrt;
+  const Conversion a = Converted(model_), b = Converted(model_, ort);
+  ASSERT_TRUE(a.model && b.model);
+  EXPECT_EQ(a.model->graph().SerializeAsString(), b.model->graph().SerializeAsString());
+  EXPECT_EQ(b.manifest.target, "ort");
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ConvertedModel,
+                         ::testing::Values("gemma2_optimum", "gpt2_optimum",
+                                           "llama_attention_opset23", "llama_dynamic_dynamo",
+                                           "llama_dynamic_mask_scatter_ts", "llama_dynamic_ts",
+                                           "llama_dynamo_native_cache", "llama_optimum",
+                                           "llama_optimum_legacy", "qwen2_optimum",
+                                           "toy_transposed_key_ts",
+                                           "whisper_decoder_with_past_optimum"),
+                         [](const auto& model) { return model.param; });
+
+// What a refusal must say of each model: where it stands in the report does not matter.
+struct Refused {
+  const char* model;
+  const char* code;
+  const char* text;
+  ConvertStatus status = ConvertStatus::kRefused;
+};
+
+class RefusedModel : public ::testing::TestWithParam<Refused> {};
+
+TEST_P(RefusedModel, SaysWhy) {
+  const Refused& expected = GetParam();
+  const Model model = LoadTestModel(expected.model);
+  const Conversion c = Converted(model);
+  EXPECT_EQ(c.status, expected.status);
+  EXPECT_FALSE(c.model.has_value());
+  std::set<std::string> names;
+  for (const auto& node : model.proto->graph().node()) {
+    names.insert(node.name().empty() ? node.output(0) : node.name());
+  }
+  bool found = false;
+  for (const Finding& f : AllReasons(c)) {
+    if (f.code != expected.code || f.text.find(expected.text) == std::string::npos) continue;
+    found = true;
+    ASSERT_FALSE(f.nodes.empty()) << f.text;
+    EXPECT_TRUE(names.contains(f.nodes[0])) << f.nodes[0];
+  }
+  EXPECT_TRUE(found) << expected.code << " " << expected.text << "\n" << Describe(AllReasons(c));
+  for (const CacheReport& cache : c.inspection.caches) {
+    EXPECT_FALSE(cache.converted);
+    EXPECT_TRUE(cache.reason.has_value()) << cache.input;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, RefusedModel,
+    ::testing::Values(
+        Refused{"bloom_optimum", "KV212", "found none"},
+        Refused{"llama_decoder_first_legacy", "KV220", "no graph input", ConvertStatus::kNothing},
+        Refused{"llama_genai_gqa", "KV206", "GroupQueryAttention"},
+        Refused{"llama_optimum_merged", "KV207", "If"},
+        Refused{"mask_scatter_only_dynamo", "KV221", "ScatterND", ConvertStatus::kNothing},
+        Refused{"mask_scatter_only_ts", "KV221", "ScatterND", ConvertStatus::kNothing},
+        Refused{"neg_concat_reversed_ts", "KV203", "in front"},
+        Refused{"neg_past_read_twice_ts", "KV212", "found none"},
+        Refused{"toy_fifo_shift_ts", "KV205", "stay where they are"},
+        Refused{"toy_onehot_where_ts", "KV204", "fixed buffer"}),
+    [](const auto& refused) { return std::string(refused.param.model); });
+
+TEST(PrefillOnly, HasNothingToConvert) {
+  const Conversion c = Converted(LoadTestModel("llama_optimum_prefill_only"));
+  EXPECT_EQ(c.status, ConvertStatus::kNothing);
+  EXPECT_TRUE(c.inspection.caches.empty());
+}
+
+// Every model of the folder is expected to do something by a test above.
+TEST(RealModels, AreAllExpected) {
+  std::set<std::string> expected = {"llama_optimum_prefill_only"};
+  const auto* unit = ::testing::UnitTest::GetInstance();
+  for (int s = 0; s < unit->total_test_suite_count(); ++s) {
+    const auto* suite = unit->GetTestSuite(s);
+    for (int t = 0; t < suite->total_test_count(); ++t) {
+      const std::string name = suite->GetTestInfo(t)->name();
+      if (const size_t slash = name.rfind('/'); slash != std::string::npos) {
+        expected.insert(name.substr(slash + 1));
+      }
+    }
+  }
+  for (const std::string& name : ModelNames()) {
+    EXPECT_TRUE(expected.contains(name)) << name << " is in no list of this test";
+  }
+}
+
+}  // namespace
+}  // namespace kvlift
