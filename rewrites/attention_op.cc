@@ -61,6 +61,12 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
   if (value == kNoValue) return Result::NotThis();
   const sym::Form q = forms.Of(query), k = forms.Of(key), v = forms.Of(value);
   if (!q.known_rank || !k.known_rank || !v.known_rank) return Result::NotThis();
+  for (const CacheUpdate& cache : caches) {
+    if (cache.pair.past != Input(graph, node, 4)) continue;
+    return refuse("KV206", fmt::format("needs caches that the graph puts together, found an "
+                                       "Attention that keeps {} by itself",
+                                       graph.name(cache.pair.past)));
+  }
   if (!ReadsCache(caches, k.element) && !ReadsCache(caches, v.element)) return Result::NotThis();
   if (Input(graph, node, 4) != kNoValue || Input(graph, node, 6) != kNoValue) {
     return refuse("KV210", "needs no past and no nonpad_kv_seqlen of its own");

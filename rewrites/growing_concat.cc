@@ -19,10 +19,14 @@ using sym::Kind;
 std::string LayoutFor(int rank, int axis) {
   if (rank != 4) return {};
   switch (axis) {
-    case 0: return "SBND";
-    case 1: return "BSND";
-    case 2: return "BNSD";
-    default: return "BNDS";
+    case 0:
+      return "SBND";
+    case 1:
+      return "BSND";
+    case 2:
+      return "BNSD";
+    default:
+      return "BNDS";
   }
 }
 
@@ -93,15 +97,23 @@ Recognised<CacheUpdate> Match(sym::Forms& forms, const CachePair& pair) {
   behind.indices[split.axis] = pool.Add(here[split.axis], length);
   update.update_element = pool.Substitute(second, behind, sym::Facts{shape});
   if (length->kind() != Kind::kDim) {
-    return Result::Refuse(MakeFinding(
-        "KV202", fmt::format("needs a past of variable length, found {} = {}",
-                             graph.name(pair.past), sym::ToString(length, &graph)),
-        graph, {update.node}, {pair.past}));
+    return Result::Refuse(
+        MakeFinding("KV202",
+                    fmt::format("needs a past of variable length, found {} = {}",
+                                graph.name(pair.past), sym::ToString(length, &graph)),
+                    graph, {update.node}, {pair.past}));
   }
   if (update.layout.empty()) {
-    return Result::Refuse(MakeFinding(
-        "KV217", fmt::format("needs a past of rank 4, found rank {}", rank), graph, {update.node},
-        {pair.past}));
+    return Result::Refuse(MakeFinding("KV217",
+                                      fmt::format("needs a past of rank 4, found rank {}", rank),
+                                      graph, {update.node}, {pair.past}));
+  }
+  if (update.layout[0] != 'B') {
+    return Result::Refuse(
+        MakeFinding("KV217",
+                    fmt::format("needs the batch in front of {}, found the sequence there",
+                                graph.name(pair.past)),
+                    graph, {update.node}, {pair.past}));
   }
   update.update = FindValue(forms, pair.present, update.update_element, shape);
   return Result::Match(std::move(update));
@@ -110,9 +122,8 @@ Recognised<CacheUpdate> Match(sym::Forms& forms, const CachePair& pair) {
 }  // namespace
 
 const Rule& growing_concat() {
-  static const Rule rule = {"growing_concat",
-                            "a growing cache: the new tokens are put behind the past", &Match,
-                            nullptr};
+  static const Rule rule = {
+      "growing_concat", "a growing cache: the new tokens are put behind the past", &Match, nullptr};
   return rule;
 }
 

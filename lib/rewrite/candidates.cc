@@ -76,7 +76,7 @@ class Finder {
     });
   }
 
-  // The symbols of the numbers of new tokens: what growing caches grow by; and the lengths of the
+  // The symbols of the numbers of new tokens: what caches grow by or get; and the lengths of the
   // host's tokens and positions, among which there may be the width of a mask.
   void CollectNewLengths() {
     for (ValueId output : graph_.graph_outputs()) {
@@ -88,6 +88,15 @@ class Finder {
                                              forms_.Of(input).shape[axes->front()]);
         if (grown->kind() == Kind::kDim) new_lengths_.insert(grown->dim());
       }
+    }
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (!graph_.Is(n, "TensorScatter")) continue;
+      const sym::Form& update = forms_.Of(graph_.inputs(n)[1]);
+      const auto rank = static_cast<int64_t>(update.shape.size());
+      const int64_t axis = IntAttribute(graph_.node(n), "axis", -2);
+      if (!update.known_rank || axis < -rank || axis >= rank) continue;
+      const Expr length = update.shape[axis < 0 ? axis + rank : axis];
+      if (length->kind() == Kind::kDim) new_lengths_.insert(length->dim());
     }
     token_lengths_ = new_lengths_;
     for (ValueId input : graph_.graph_inputs()) {
@@ -182,6 +191,14 @@ class Finder {
     return false;
   }
 
+  // Arithmetic changes no extent, and grows no constant one.
+  bool MayFlow(ValueId input, ValueId output) {
+    if (!ShapesFit(input, output, token_lengths_)) return false;
+    const auto axes = DifferingAxes(input, output);
+    return !axes || axes->empty() ||
+           forms_.Of(input).shape[axes->front()]->kind() != Kind::kInteger;
+  }
+
   // The nearest graph input of the same rank that the output is computed from.
   void ConsiderFlow(ValueId output, int rank) {
     std::deque<ValueId> queue = {output};
@@ -189,7 +206,7 @@ class Finder {
     for (size_t k = 0; !queue.empty() && k < kMaxSearched; ++k) {
       const ValueId v = queue.front();
       queue.pop_front();
-      if (v != output && MayBePast(v, output, rank) && ShapesFit(v, output, token_lengths_)) {
+      if (v != output && MayBePast(v, output, rank) && MayFlow(v, output)) {
         Candidate c;
         c.kind = "blend";
         c.if_unmatched = MakeFinding(

@@ -12,6 +12,20 @@ using sym::Kind;
 
 namespace {
 constexpr size_t kMaxSearched = 64;
+constexpr int64_t kMaxHeads = 256;
+
+// Heads that were put together one by one are the same for each constant i1.
+bool SameForEachHead(sym::Pool& pool, Expr a, Expr b, int64_t heads, const sym::Facts& facts) {
+  if (heads > kMaxHeads || !sym::ContainsIndex(b, 1) || sym::SourcesOf(a) != sym::SourcesOf(b)) {
+    return false;
+  }
+  for (int64_t h = 0; h < heads; ++h) {
+    sym::Pool::Substitution head;
+    head.indices = {nullptr, pool.Integer(h)};
+    if (pool.Substitute(a, head, facts) != pool.Substitute(b, head, facts)) return false;
+  }
+  return true;
+}
 }  // namespace
 
 std::vector<Expr> Indices(sym::Pool& pool, int n) {
@@ -31,7 +45,8 @@ std::vector<Expr> Indices(sym::Pool& pool, absl::Span<const Expr> shape) {
 ValueId FindValue(sym::Forms& forms, ValueId from, Expr element, absl::Span<const Expr> shape) {
   const Graph& graph = forms.graph();
   sym::Pool& pool = forms.pool();
-  const sym::Pool::Substitution unit_axes{.indices = Indices(pool, shape)};
+  sym::Pool::Substitution unit_axes;
+  unit_axes.indices = Indices(pool, shape);
   const sym::Facts facts{{shape.begin(), shape.end()}};
   const Expr wanted = pool.Substitute(element, unit_axes, facts);
   const auto fits = [&](ValueId v) {
@@ -89,7 +104,8 @@ int FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, Expr elem
           break;
       }
     }
-    if (forms.At(caches[c].pair.present, at, facts) == element) return c;
+    const Expr cache = forms.At(caches[c].pair.present, at, facts);
+    if (cache == element || SameForEachHead(pool, cache, element, heads, facts)) return c;
   }
   return -1;
 }
