@@ -95,6 +95,8 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
   site.v_head_dim = v.shape[3]->value();
   site.scale = FloatAttribute(graph.node(node), "scale",
                               static_cast<float>(1.0 / std::sqrt(double(site.head_dim))));
+  site.softmax_type =
+      static_cast<int32_t>(IntAttribute(graph.node(node), "softmax_precision", 0));
   site.softcap = FloatAttribute(graph.node(node), "softcap", 0.0f);
   sym::Facts facts{{q.shape[0], k.shape[1], q.shape[2], k.shape[2], k.shape[3]}};
   const std::vector<Expr> here = Indices(pool, facts.extents);

@@ -146,6 +146,7 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
   site.form = "decomposed";
   site.node = node;
   site.nan_guard = p.nan_guard;
+  site.softmax_type = forms.ElementType(graph.inputs(p.softmax)[0]);
   site.nodes = p.nodes;
   site.nodes.push_back(node);
   if (out.shape[1]->kind() != Kind::kInteger) {

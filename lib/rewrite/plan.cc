@@ -257,8 +257,18 @@ class Planner {
     const CacheUpdate& key = a_.updates[site.key_cache];
     const CacheUpdate& value = a_.updates[site.value_cache];
     const int layer = LayerOf(site.key_cache);
+    const int32_t type = forms_.ElementType(key.pair.past);
+    if (!OneType(site, type)) {
+      plan_.refusal = MakeFinding(
+          "KV210", fmt::format("queries and values need the type of the keys, {}",
+                               ElementTypeName(type)),
+          graph_, {site.node});
+      return absl::OkStatus();
+    }
     Visibility visible = ReadVisibility(forms_, site, key.past_length);
-    if (options_.mask == MaskForm::kExplicit && visible.causal) {
+    // ONNX Runtime 1.31 runs a causal Attention of doubles top-left, without a word.
+    const bool drawn = options_.mask == MaskForm::kExplicit || type == TensorProto::DOUBLE;
+    if (drawn && visible.causal) {
       visible.rest = site.keep;
       visible.causal = false;
     }
@@ -290,12 +300,22 @@ class Planner {
     if (site.softcap != 0) {
       attributes.push_back(MakeAttribute("softcap", static_cast<float>(site.softcap)));
     }
+    if (site.softmax_type != 0 && site.softmax_type != type) {
+      attributes.push_back(MakeAttribute("softmax_precision", int64_t{site.softmax_type}));
+    }
     plan_.patch.remove_nodes.insert(site.node);
     nodes_.AddNamed("Attention", {graph_.name(site.query), k, v, mask, "", "", valid_},
                     number == layer ? "Attention" : fmt::format("Attention_{}", number),
                     graph_.name(graph_.outputs(site.node)[0]), std::move(attributes));
     roots_.push_back(site.query);
     return absl::OkStatus();
+  }
+
+  // Attention has one type for queries and keys, and here also for values and the result.
+  bool OneType(const AttentionSite& site, int32_t type) {
+    return forms_.ElementType(site.query) == type &&
+           forms_.ElementType(a_.updates[site.value_cache].pair.past) == type &&
+           forms_.ElementType(graph_.outputs(site.node)[0]) == type;
   }
 
   int LayerOf(int update_index) const {

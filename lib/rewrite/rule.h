@@ -47,6 +47,7 @@ struct AttentionSite {
   int64_t q_heads = 0, kv_heads = 0, head_dim = 0, v_head_dim = 0;
   double scale = 0;
   double softcap = 0;
+  int32_t softmax_type = 0;  // onnx TensorProto::DataType the softmax is computed in
   // keep(b, h, s, t) with b = i0, h = i1, s = i2, t = i3: the key is visible.
   sym::Expr keep = nullptr;
   bool finite_minimum = false;  // masked scores get a finite value, not -inf
