@@ -1,6 +1,5 @@
 // Programs of function bodies (model-local functions, operators that ONNX defines by others) and of
 // the graphs inside If, Loop and Scan. Each becomes a model of its own.
-#include <exception>
 #include <optional>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include "exec/program_impl.h"
 #include "fmt/format.h"
 #include "onnx/defs/schema.h"
+#include "onnxio/function_body.h"
 
 namespace kvlift::exec {
 namespace {
@@ -141,26 +141,6 @@ Attributes SchemaDefaults(const onnx::OpSchema& schema) {
   return defaults;
 }
 
-// The body that ONNX gives for an operator; nullopt if it gives none.
-absl::StatusOr<std::optional<FunctionProto>> SchemaBody(const onnx::OpSchema& schema,
-                                                        const NodeProto& node, int version,
-                                                        const std::vector<int32_t>& types) {
-  if (const FunctionProto* body = schema.GetFunction(version); body != nullptr) return *body;
-  if (!schema.HasContextDependentFunction()) return std::nullopt;
-  std::vector<onnx::TypeProto> input_types;
-  for (int i = 0; i < node.input_size(); ++i) {
-    const int32_t type = static_cast<size_t>(i) < types.size() ? types[i] : 0;
-    if (type == 0 && !node.input(i).empty()) {
-      return absl::FailedPreconditionError("the body depends on a type that is not known yet");
-    }
-    input_types.emplace_back().mutable_tensor_type()->set_elem_type(type);
-  }
-  const onnx::FunctionBodyBuildContextImpl context(node, input_types);
-  FunctionProto body;
-  if (!schema.BuildContextDependentFunction(context, body, version)) return std::nullopt;
-  return body;
-}
-
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const Program>> CompileFunction(const ModelProto& model,
@@ -174,13 +154,8 @@ absl::StatusOr<std::shared_ptr<const Program>> CompileFunction(const ModelProto&
   const std::string domain = node.domain() == "ai.onnx" ? "" : node.domain();
   const onnx::OpSchema* schema = onnx::OpSchemaRegistry::Schema(node.op_type(), version, domain);
   if (schema == nullptr) return absl::NotFoundError("no schema");
-  std::optional<FunctionProto> body;
-  try {
-    KV_ASSIGN_OR_RETURN(body, SchemaBody(*schema, node, version, types));
-  } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(
-        fmt::format("{} \"{}\": {}", node.op_type(), node.name(), error.what()));
-  }
+  KV_ASSIGN_OR_RETURN(const std::optional<FunctionProto> body,
+                      FunctionBody(*schema, node, version, types));
   if (!body.has_value()) return absl::NotFoundError("no function body");
   return CompileModel(Instantiate(model, *body, node, types, SchemaDefaults(*schema)), options);
 }
