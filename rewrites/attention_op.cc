@@ -61,8 +61,11 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
   if (value == kNoValue) return Result::NotThis();
   const sym::Form q = forms.Of(query), k = forms.Of(key), v = forms.Of(value);
   if (!q.known_rank || !k.known_rank || !v.known_rank) return Result::NotThis();
+  const ValueId own_past = Input(graph, node, 4);
   for (const CacheUpdate& cache : caches) {
-    if (cache.pair.past != Input(graph, node, 4)) continue;
+    if (own_past == kNoValue || forms.Of(cache.pair.past).element != forms.Of(own_past).element) {
+      continue;
+    }
     return refuse("KV206", fmt::format("needs caches that the graph puts together, found an "
                                        "Attention that keeps {} by itself",
                                        graph.name(cache.pair.past)));
@@ -95,8 +98,7 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
   site.v_head_dim = v.shape[3]->value();
   site.scale = FloatAttribute(graph.node(node), "scale",
                               static_cast<float>(1.0 / std::sqrt(double(site.head_dim))));
-  site.softmax_type =
-      static_cast<int32_t>(IntAttribute(graph.node(node), "softmax_precision", 0));
+  site.softmax_type = static_cast<int32_t>(IntAttribute(graph.node(node), "softmax_precision", 0));
   site.softcap = FloatAttribute(graph.node(node), "softcap", 0.0f);
   sym::Facts facts{{q.shape[0], k.shape[1], q.shape[2], k.shape[2], k.shape[3]}};
   const std::vector<Expr> here = Indices(pool, facts.extents);

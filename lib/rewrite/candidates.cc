@@ -13,6 +13,8 @@ namespace {
 using sym::Expr;
 using sym::Kind;
 
+bool IsDefaultDomain(const std::string& domain) { return domain.empty() || domain == "ai.onnx"; }
+
 constexpr int kMinCacheRank = 3;
 constexpr size_t kMaxNearMisses = 20;
 constexpr size_t kMaxSearched = 4000;
@@ -160,19 +162,19 @@ class Finder {
 
   // An operator or a control-flow node that takes the past and gives the present.
   bool ConsiderOperator(ValueId output, int rank) {
-    const NodeId n = graph_.producer(output);
+    const ValueId made = SeeThrough(output);
+    const NodeId n = graph_.producer(made);
     if (n == kNoNode) return false;
-    // The first output of a fused operator is its result.
-    if (graph_.Is(n, "Attention") && graph_.output_index(output) == 0) return false;
     const bool branches = !graph_.captures(n).empty() || graph_.Is(n, "If");
+    // The first of several outputs of an operator is its result.
+    if (!branches && graph_.outputs(n).size() > 1 && graph_.output_index(made) == 0) return false;
     auto inputs = branches ? graph_.captures(n) : graph_.inputs(n);
     constexpr size_t kAttentionPast = 4;  // past_key, past_value
     if (graph_.Is(n, "Attention")) inputs.remove_prefix(std::min(inputs.size(), kAttentionPast));
-    for (ValueId input : inputs) {
-      if (input == kNoValue || !MayBePast(input, output, rank) ||
-          !ShapesFit(input, output, new_lengths_)) {
-        continue;
-      }
+    for (ValueId read : inputs) {
+      if (read == kNoValue) continue;
+      const ValueId input = SeeThrough(read);
+      if (!MayBePast(input, output, rank) || !ShapesFit(input, output, new_lengths_)) continue;
       Candidate c;
       c.kind = branches ? "concat" : "fused";
       const std::string op = graph_.node(n).op_type();
@@ -220,6 +222,7 @@ class Finder {
       const NodeId n = graph_.producer(v);
       if (n == kNoNode) continue;
       // A cache does not pass through attention or a projection.
+      if (graph_.Is(n, "Attention") || !IsDefaultDomain(graph_.node(n).domain())) continue;
       if (v != output && (graph_.Is(n, "MatMul") || graph_.Is(n, "Gemm"))) continue;
       for (ValueId input : graph_.inputs(n)) {
         if (input != kNoValue && seen.insert(input).second) queue.push_back(input);
