@@ -73,143 +73,185 @@ Probabilities ReadProbabilities(sym::Forms& forms, Expr e, const sym::Facts& fac
   return {};
 }
 
-struct Context {
-  sym::Forms& forms;
-  absl::Span<const CacheUpdate> caches;
-  NodeId node;
-  sym::Facts facts;  // b, h, s, t, d = i0..i4
-};
-
-Result Refuse(const Context& c, std::string_view code, std::string text, NodeId blame) {
-  return Result::Refuse(
-      MakeFinding(code, std::move(text), c.forms.graph(), {blame == kNoNode ? c.node : blame}));
-}
-
-// The query as a value of shape [B, N, S, D]: with as much of its scale peeled off as leaves one.
-// A scale in front of the split into heads stays in the graph.
-bool ReadQuery(Context& c, const Scaled& q, ValueId operand, AttentionSite* site) {
-  sym::Pool& pool = c.forms.pool();
-  sym::Pool::Substitution rename;
-  rename.indices = {nullptr, nullptr, nullptr, nullptr, pool.Index(3)};
-  const std::vector<Expr> shape = {c.facts.extents[0], c.facts.extents[1], c.facts.extents[2],
-                                   pool.Integer(site->head_dim)};
-  for (auto stage = q.stages.rbegin(); stage != q.stages.rend(); ++stage) {
-    const Expr target = pool.Substitute(stage->first, rename, sym::Facts{shape});
-    site->query = FindValue(c.forms, operand, target, shape);
-    if (site->query == kNoValue) continue;
-    site->scale *= stage->second;
-    return true;
-  }
-  return false;
-}
-
 bool SoftmaxOverKeys(const Graph& graph, const Probabilities& p) {
   const int64_t axis = IntAttribute(graph.node(p.softmax), "axis", -1);
   const auto rank = static_cast<int64_t>(p.args.size());
   return axis == -1 || axis == rank - 1;
 }
 
-Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> caches) {
-  const Graph& graph = forms.graph();
-  if (!graph.Is(node, "MatMul")) return Result::NotThis();
-  sym::Pool& pool = forms.pool();
-  const ValueId left = graph.inputs(node)[0], right = graph.inputs(node)[1];
-  const sym::Form out = forms.Of(graph.outputs(node)[0]);
-  const sym::Form probabilities = forms.Of(left);
-  if (!out.known_rank || !probabilities.known_rank || probabilities.shape.empty()) {
-    return Result::NotThis();
-  }
-  // Only rank 4 is read in letters; other ranks are recognised far enough to be named.
-  const int rank = static_cast<int>(probabilities.shape.size());
-  Context c{forms, caches, node, {}};
-  for (int k = 0; k < rank; ++k) c.facts.extents.push_back(probabilities.shape[k]);
-  const std::vector<Expr> here = Indices(pool, probabilities.shape);
-  const Probabilities p =
-      ReadProbabilities(forms, BroadcastOperand(forms, left, here, c.facts), c.facts);
-  if (p.softmax == kNoNode || p.args != here || !SoftmaxOverKeys(graph, p)) {
-    return Result::NotThis();
-  }
-  if (rank != 4 || out.shape.size() != 4) {
-    const Expr value = forms.Of(right).known_rank ? forms.Of(right).element : nullptr;
-    if (value == nullptr || !ReadsCache(caches, value)) return Result::NotThis();
-    return Refuse(c, "KV210", fmt::format("needs scores of rank 4, found rank {}", rank), node);
-  }
-  c.facts.extents.push_back(out.shape[3]);  // d of v
-  const Expr b = here[0], h = here[1], s = here[2], t = here[3], d = pool.Index(4);
+// One attempt: from the second MatMul backwards. Each step fills its part of the site, or leaves the
+// outcome in result().
+class Matcher {
+ public:
+  Matcher(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> caches)
+      : forms_(forms), graph_(forms.graph()), pool_(forms.pool()), caches_(caches), node_(node) {}
 
-  const Expr v_raw = BroadcastOperand(forms, right, {b, h, t, d}, c.facts);
-  if (v_raw == nullptr) return Result::NotThis();
-  const Scaled v = PeelScale(forms, v_raw, c.facts);
-  if (!ReadsCache(caches, v.element)) return Result::NotThis();  // cross-attention, no cache
-
-  AttentionSite site;
-  site.form = "decomposed";
-  site.node = node;
-  site.nan_guard = p.nan_guard;
-  site.softmax_type = forms.ElementType(graph.inputs(p.softmax)[0]);
-  site.nodes = p.nodes;
-  site.nodes.push_back(node);
-  if (out.shape[1]->kind() != Kind::kInteger) {
-    return Refuse(c, "KV210", "needs a constant number of query heads", node);
+  Result Run() {
+    if (!ReadWeights() || !ReadValues() || !ReadScores() || !ReadProduct()) return result_;
+    site_.kv_heads = *StaticExtent(forms_, caches_[site_.key_cache], 'N');
+    return Result::Match(std::move(site_));
   }
-  site.q_heads = out.shape[1]->value();
-  site.value_cache = FindCache(forms, caches, v.element, site.q_heads, c.facts);
-  if (site.value_cache < 0 || v.factor != 1.0) {
-    return Refuse(c, "KV213",
+
+ private:
+  bool Refuse(std::string_view code, std::string text, NodeId blame) {
+    result_ = Result::Refuse(
+        MakeFinding(code, std::move(text), graph_, {blame == kNoNode ? node_ : blame}));
+    return false;
+  }
+  // Refuses only where a cache is at stake: other attentions are none of ours.
+  bool RefuseIfCached(std::string_view code, std::string text, NodeId blame) {
+    return reads_cache_ && Refuse(code, std::move(text), blame);
+  }
+
+  // The left operand is a softmax over keys: b, h, s, t = i0..i3.
+  bool ReadWeights() {
+    left_ = graph_.inputs(node_)[0];
+    right_ = graph_.inputs(node_)[1];
+    const sym::Form out = forms_.Of(graph_.outputs(node_)[0]);
+    const sym::Form left = forms_.Of(left_);
+    if (!out.known_rank || !left.known_rank || left.shape.empty()) return false;
+    const int rank = static_cast<int>(left.shape.size());
+    facts_.extents = left.shape;
+    here_ = Indices(pool_, rank);
+    weights_ = ReadProbabilities(forms_, BroadcastOperand(forms_, left_, here_, facts_), facts_);
+    if (weights_.softmax == kNoNode || weights_.args != here_) return false;
+    if (!SoftmaxOverKeys(graph_, weights_)) return false;
+    if (rank == 4 && out.shape.size() == 4) {
+      facts_.extents.push_back(out.shape[3]);  // d of v
+      size_of_value_ = out.shape[3];
+      heads_ = out.shape[1];
+      return true;
+    }
+    const sym::Form& values = forms_.Of(right_);
+    reads_cache_ = values.known_rank && ReadsCache(caches_, values.element);
+    return RefuseIfCached("KV210", fmt::format("needs scores of rank 4, found rank {}", rank),
+                          node_);
+  }
+
+  bool ReadValues() {
+    const Expr raw =
+        BroadcastOperand(forms_, right_, {here_[0], here_[1], here_[3], pool_.Index(4)}, facts_);
+    if (raw == nullptr) return false;
+    const Scaled values = PeelScale(forms_, raw, facts_);
+    reads_cache_ = ReadsCache(caches_, values.element);
+    values_ = values.element;
+    site_.form = "decomposed";
+    site_.node = node_;
+    site_.nan_guard = weights_.nan_guard;
+    site_.softmax_type = forms_.ElementType(graph_.inputs(weights_.softmax)[0]);
+    site_.nodes = weights_.nodes;
+    site_.nodes.push_back(node_);
+    if (heads_->kind() != Kind::kInteger) {
+      return RefuseIfCached("KV210", "needs a constant number of query heads", node_);
+    }
+    site_.q_heads = heads_->value();
+    site_.v_head_dim = size_of_value_->kind() == Kind::kInteger ? size_of_value_->value() : 0;
+    site_.value_cache = values.factor == 1.0 ? FindCache(forms_, caches_, values.element,
+                                                         site_.q_heads, facts_)
+                                             : -1;
+    return site_.value_cache >= 0 || !reads_cache_ || RefuseValues();
+  }
+
+  bool RefuseValues() {
+    return Refuse("KV213",
                   fmt::format("needs values that are a cache as it stands, found {}",
-                              sym::ToString(v.element, &graph)),
-                  node);
+                              sym::ToString(values_, &graph_)),
+                  node_);
   }
 
-  const ValueId scores = graph.inputs(p.softmax)[0];
-  ScoreResult read = ReadScore(forms, forms.At(scores, here, c.facts), c.facts);
-  if (!read.score) {
-    return Refuse(
-        c, "KV211",
-        fmt::format("needs scores that are a scaled product plus a mask, found {}", read.why_not),
-        read.blame);
-  }
-  Score& score = *read.score;
-  site.nodes.insert(site.nodes.end(), score.nodes.begin(), score.nodes.end());
-  site.nodes.push_back(score.product);
-  site.keep = score.keep;
-  site.finite_minimum = score.finite_minimum;
-  site.softcap = score.softcap;
-  if (score.product_args != here) {
-    return Refuse(c, "KV210", "needs scores in the order batch, head, query, key", score.product);
+  bool ReadScores() {
+    const ValueId scores = graph_.inputs(weights_.softmax)[0];
+    ScoreResult read = ReadScore(forms_, forms_.At(scores, here_, facts_), facts_);
+    if (!read.score) {
+      return RefuseIfCached("KV211",
+                            fmt::format("needs scores that are a scaled product plus a mask, "
+                                        "found {}",
+                                        read.why_not),
+                            read.blame);
+    }
+    score_ = *std::move(read.score);
+    AddNodes(score_.nodes);
+    site_.nodes.push_back(score_.product);
+    site_.keep = score_.keep;
+    site_.finite_minimum = score_.finite_minimum;
+    site_.softcap = score_.softcap;
+    return score_.product_args == here_ ||
+           RefuseIfCached("KV210", "needs scores in the order batch, head, query, key",
+                          score_.product);
   }
 
-  const ValueId query = graph.inputs(score.product)[0], key = graph.inputs(score.product)[1];
-  const sym::Form& query_form = forms.Of(query);
-  if (!query_form.known_rank || query_form.shape.size() != 4 ||
-      query_form.shape[3]->kind() != Kind::kInteger) {
-    return Refuse(c, "KV210", "needs queries of rank 4 with a constant head size", score.product);
+  bool ReadProduct() {
+    const ValueId query = graph_.inputs(score_.product)[0];
+    const ValueId key = graph_.inputs(score_.product)[1];
+    const sym::Form& form = forms_.Of(query);
+    if (!form.known_rank || form.shape.size() != 4 || form.shape[3]->kind() != Kind::kInteger) {
+      return RefuseIfCached("KV210", "needs queries of rank 4 with a constant head size",
+                            score_.product);
+    }
+    site_.head_dim = form.shape[3]->value();
+    facts_.extents[4] = form.shape[3];
+    const Expr d = pool_.Index(4);
+    const Expr q_raw = BroadcastOperand(forms_, query, {here_[0], here_[1], here_[2], d}, facts_);
+    const Expr k_raw = BroadcastOperand(forms_, key, {here_[0], here_[1], d, here_[3]}, facts_);
+    if (q_raw == nullptr || k_raw == nullptr) return false;
+    const Scaled q = PeelScale(forms_, q_raw, facts_), k = PeelScale(forms_, k_raw, facts_);
+    reads_cache_ = reads_cache_ || ReadsCache(caches_, k.element);
+    if (!reads_cache_) return false;  // attention without a cache
+    if (site_.value_cache < 0) return RefuseValues();
+    AddNodes(q.nodes);
+    AddNodes(k.nodes);
+    site_.scale = score_.factor * k.factor;
+    site_.key_cache = FindCache(forms_, caches_, k.element, site_.q_heads, facts_);
+    if (site_.key_cache < 0) {
+      return Refuse("KV213",
+                    fmt::format("needs keys that are a cache as it stands, found {}",
+                                sym::ToString(k.element, &graph_)),
+                    score_.product);
+    }
+    return ReadQuery(q, query) ||
+           Refuse("KV210", "needs queries as a value of shape [B, N, S, D]", score_.product);
   }
-  site.head_dim = query_form.shape[3]->value();
-  sym::Facts product_facts = c.facts;
-  product_facts.extents[4] = query_form.shape[3];
-  const Expr q_raw = BroadcastOperand(forms, query, {b, h, s, d}, product_facts);
-  const Expr k_raw = BroadcastOperand(forms, key, {b, h, d, t}, product_facts);
-  if (q_raw == nullptr || k_raw == nullptr) return Result::NotThis();
-  const Scaled q = PeelScale(forms, q_raw, product_facts);
-  const Scaled k = PeelScale(forms, k_raw, product_facts);
-  site.scale = score.factor * k.factor;
-  site.nodes.insert(site.nodes.end(), q.nodes.begin(), q.nodes.end());
-  site.nodes.insert(site.nodes.end(), k.nodes.begin(), k.nodes.end());
-  site.key_cache = FindCache(forms, caches, k.element, site.q_heads, product_facts);
-  if (site.key_cache < 0) {
-    return Refuse(c, "KV213",
-                  fmt::format("needs keys that are a cache as it stands, found {}",
-                              sym::ToString(k.element, &graph)),
-                  score.product);
+
+  // The query as a value of shape [B, N, S, D]: with as much of its scale peeled off as leaves one.
+  // A scale in front of the split into heads stays in the graph.
+  bool ReadQuery(const Scaled& q, ValueId operand) {
+    sym::Pool::Substitution rename;
+    rename.indices = {nullptr, nullptr, nullptr, nullptr, pool_.Index(3)};
+    const std::vector<Expr> shape = {facts_.extents[0], facts_.extents[1], facts_.extents[2],
+                                     pool_.Integer(site_.head_dim)};
+    for (auto stage = q.stages.rbegin(); stage != q.stages.rend(); ++stage) {
+      const Expr target = pool_.Substitute(stage->first, rename, sym::Facts{shape});
+      site_.query = FindValue(forms_, operand, target, shape);
+      if (site_.query == kNoValue) continue;
+      site_.scale *= stage->second;
+      return true;
+    }
+    return false;
   }
-  c.facts = product_facts;
-  if (!ReadQuery(c, q, query, &site)) {
-    return Refuse(c, "KV210", "needs queries as a value of shape [B, N, S, D]", score.product);
+
+  void AddNodes(const std::vector<NodeId>& nodes) {
+    site_.nodes.insert(site_.nodes.end(), nodes.begin(), nodes.end());
   }
-  site.kv_heads = *StaticExtent(forms, caches[site.key_cache], 'N');
-  site.v_head_dim = out.shape[3]->kind() == Kind::kInteger ? out.shape[3]->value() : 0;
-  return Result::Match(std::move(site));
+
+  sym::Forms& forms_;
+  const Graph& graph_;
+  sym::Pool& pool_;
+  absl::Span<const CacheUpdate> caches_;
+  NodeId node_;
+  ValueId left_ = kNoValue, right_ = kNoValue;
+  std::vector<Expr> here_;  // i0..i3
+  sym::Facts facts_;        // extents of b, h, s, t, d
+  Expr size_of_value_ = nullptr, heads_ = nullptr, values_ = nullptr;
+  Probabilities weights_;
+  Score score_;
+  bool reads_cache_ = false;
+  AttentionSite site_;
+  Result result_;
+};
+
+Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> caches) {
+  if (!forms.graph().Is(node, "MatMul")) return Result::NotThis();
+  return Matcher(forms, node, caches).Run();
 }
 
 }  // namespace
