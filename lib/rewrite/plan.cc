@@ -339,6 +339,15 @@ class Planner {
     return kept;
   }
 
+  bool ReadAtKeys(Expr e, ValueId source) const {
+    const auto at_keys = [&](Expr part) { return ReadAtKeys(part, source); };
+    if (e->kind() == Kind::kLoad && e->source() == source && sym::ContainsIndex(e, 3)) return true;
+    if (std::any_of(e->args().begin(), e->args().end(), at_keys)) return true;
+    return std::any_of(e->terms().begin(), e->terms().end(), [&](const sym::Term& term) {
+      return std::any_of(term.atoms.begin(), term.atoms.end(), at_keys);
+    });
+  }
+
   // [B or 1, N or 1, S, W] bool. ONNX Runtime 1.31 wants the query dimension drawn.
   absl::StatusOr<std::string> DrawMask(const AttentionSite& site, Expr rest) {
     nodes_.set_scope("shared");
@@ -354,7 +363,16 @@ class Planner {
     }
     if (sym::ContainsIndex(request.element, 1)) request.shape[1] = pool_.Integer(site.q_heads);
     for (ValueId source : sym::SourcesOf(request.element)) {
-      if (!graph_.is_graph_input(source)) roots_.push_back(source);
+      if (graph_.is_graph_input(source)) continue;
+      roots_.push_back(source);
+      if (PrefixRead() || graph_.constant(source) != nullptr) continue;
+      if (!ReadAtKeys(request.element, source)) continue;
+      plan_.refusal = MakeFinding(
+          "KV216",
+          fmt::format("needs a mask as wide as the buffer, found {}, computed as wide as the keys",
+                      graph_.name(source)),
+          graph_, {site.node}, {source});
+      return std::string();
     }
     auto mask = emitter_.Tensor(request);
     if (!mask.ok()) {
