@@ -3,16 +3,18 @@
 #include <algorithm>
 
 #include "fmt/format.h"
-#include "nlohmann/json.hpp"
 
 namespace kvlift {
 namespace {
 
 std::string_view TargetName(Target target) {
   switch (target) {
-    case Target::kOrt: return "ort";
-    case Target::kGenai: return "genai";
-    default: return "spec";
+    case Target::kOrt:
+      return "ort";
+    case Target::kGenai:
+      return "genai";
+    default:
+      return "spec";
   }
 }
 
@@ -85,8 +87,7 @@ void AddInputs(const Analysis& a, const ConvertOptions& options, const ManifestF
 }
 
 void AddPreconditions(Analysis& a, const ManifestFacts& facts, Manifest* m) {
-  const std::string start =
-      facts.write_indices.empty() ? "the past's length" : facts.write_indices;
+  const std::string start = facts.write_indices.empty() ? "the past's length" : facts.write_indices;
   m->preconditions.push_back(
       {"KV301", fmt::format("0 <= {0} and {0} + new tokens <= capacity, for each sequence", start),
        "guarded"});
@@ -146,43 +147,6 @@ Manifest MakeManifest(Analysis& a, const ConvertOptions& options, const Manifest
   }
   AddPreconditions(a, facts, &m);
   return m;
-}
-
-std::string GenaiFragment(const Analysis& a, const Manifest& manifest) {
-  nlohmann::ordered_json json;
-  json["search"]["past_present_share_buffer"] = true;
-  if (manifest.capacity_value) json["search"]["max_length"] = *manifest.capacity_value;
-  auto& decoder = json["model"]["decoder"];
-  for (const AnalysedAttention& attention : a.attention) {
-    if (!attention.site) continue;
-    decoder["head_size"] = attention.site->head_dim;
-    decoder["num_attention_heads"] = attention.site->q_heads;
-    decoder["num_key_value_heads"] = attention.site->kv_heads;
-    break;
-  }
-  int layers = 0;
-  for (const ManifestCache& cache : manifest.caches) {
-    layers = std::max(layers, static_cast<int>(cache.layer) + 1);
-  }
-  decoder["num_hidden_layers"] = layers;
-  for (const ManifestInput& input : manifest.inputs) {
-    if (input.as != "cache") decoder["inputs"][input.name] = input.name;
-  }
-  for (const ManifestCache& cache : manifest.caches) {
-    if (cache.layer != 0) continue;
-    const bool key = cache.role == "key";
-    const auto pattern = [](std::string name) {
-      const size_t at = name.find('0');
-      if (at != std::string::npos) name.replace(at, 1, "%d");
-      return name;
-    };
-    decoder["inputs"][key ? "past_key_names" : "past_value_names"] = pattern(cache.input);
-    decoder["outputs"][key ? "present_key_names" : "present_value_names"] = pattern(cache.output);
-  }
-  for (const ManifestOutput& output : manifest.outputs) {
-    if (output.as != "cache") decoder["outputs"][output.name] = output.name;
-  }
-  return json.dump(2) + "\n";
 }
 
 }  // namespace kvlift

@@ -10,7 +10,7 @@
 namespace kvlift {
 
 struct ManifestFacts {
-  std::string write_indices;               // empty: derived in the graph
+  std::string write_indices;  // empty: derived in the graph
   bool uniform = false;
   bool prefix = true;
   bool keeps_padding = true;
@@ -21,7 +21,8 @@ struct ManifestFacts {
 Manifest MakeManifest(Analysis& analysis, const ConvertOptions& options,
                       const ManifestFacts& facts);
 
-// What belongs into genai_config.json for a drop-in conversion, as JSON text.
+// What belongs into genai_config.json for a drop-in conversion, as JSON text: all that the model
+// decides. Vocabulary, special tokens and lengths are the caller's.
 std::string GenaiFragment(const Analysis& analysis, const Manifest& manifest);
 
 }  // namespace kvlift
