@@ -203,7 +203,8 @@ void Complain(Io& io, std::string_view what, std::string_view message) {
 std::optional<Model> Load(Io& io, const std::string& path) {
   absl::StatusOr<Model> model = LoadModel(path);
   if (model.ok()) return *std::move(model);
-  Complain(io, path, std::string(model.status().message()));
+  const std::string message(model.status().message());
+  Complain(io, message.rfind(path + ": ", 0) == 0 ? "" : path, message);
   return std::nullopt;
 }
 

@@ -1,0 +1,239 @@
+#include "bench_feeds.h"
+
+#include <algorithm>
+#include <cctype>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/container/btree_map.h"
+#include "base/status.h"
+#include "fmt/format.h"
+
+namespace kvlift::cli {
+namespace {
+
+using Symbols = absl::btree_map<std::string, int64_t>;
+
+std::string Lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+bool Says(const std::string& name, std::string_view word) {
+  return Lower(name).find(word) != std::string::npos;
+}
+
+absl::Status Unknown(const Graph& graph, ValueId v, size_t axis) {
+  return absl::FailedPreconditionError(
+      fmt::format("nothing tells axis {} of the input {}", axis, graph.name(v)));
+}
+
+// What the caches say about dimension names.
+Symbols SymbolsOf(const Graph& graph, const std::vector<BenchCache>& caches, const StepSize& size) {
+  Symbols symbols;
+  for (const BenchCache& cache : caches) {
+    const ValueId v = graph.Find(cache.pair.input);
+    if (v == kNoValue || !graph.type(v).shape) continue;
+    const std::vector<Dim>& dims = *graph.type(v).shape;
+    const auto set = [&](int64_t axis, int64_t value) {
+      if (axis >= 0 && axis < static_cast<int64_t>(dims.size()) && !dims[axis].param.empty()) {
+        symbols[dims[axis].param] = value;
+      }
+    };
+    set(cache.batch_axis, size.batch);
+    set(cache.axis, cache.growing ? size.context : size.capacity);
+  }
+  return symbols;
+}
+
+// A dimension that no cache has: a sum with the past, or named as one, counts all tokens.
+int64_t TokensOf(const std::string& param, const std::string& input, const Symbols& symbols,
+                 const StepSize& size) {
+  const size_t plus = param.find('+');
+  if (plus != std::string::npos) return size.total();
+  if (Says(param, "total") || Says(param, "past")) return size.total();
+  if (Says(param, "batch")) return size.batch;
+  const bool mask = Says(input, "mask");
+  return mask && symbols.count(param) == 0 ? size.total() : size.new_tokens;
+}
+
+absl::StatusOr<exec::Shape> ShapeOf(const Graph& graph, ValueId v, const Symbols& symbols,
+                                    const StepSize& size, const ManifestInput* input) {
+  const TensorType& type = graph.type(v);
+  if (!type.shape) return Unknown(graph, v, 0);
+  exec::Shape shape;
+  for (size_t k = 0; k < type.shape->size(); ++k) {
+    const Dim& dim = (*type.shape)[k];
+    const auto known = symbols.find(dim.param);
+    if (dim.value) {
+      shape.push_back(*dim.value);
+    } else if (input != nullptr && input->as == "pad_to_capacity" &&
+               input->axis == static_cast<int64_t>(k)) {
+      shape.push_back(size.capacity);
+    } else if (dim.param.empty()) {
+      if (k > 0) return Unknown(graph, v, k);
+      shape.push_back(size.batch);
+    } else if (known != symbols.end()) {
+      shape.push_back(known->second);
+    } else {
+      shape.push_back(TokensOf(dim.param, graph.name(v), symbols, size));
+    }
+  }
+  return shape;
+}
+
+// Numbers that look like activations: uniform in [-0.5, 0.5), the same in every run.
+class Noise {
+ public:
+  float Next() {
+    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<float>(state_ >> 40) / static_cast<float>(1 << 24) - 0.5f;
+  }
+
+ private:
+  uint64_t state_ = 1;
+};
+
+void SetFloat(const exec::View& view, int64_t i, float value) {
+  switch (view.type) {
+    case onnx::TensorProto::FLOAT:
+      view.as<float>()[i] = value;
+      break;
+    case onnx::TensorProto::DOUBLE:
+      view.as<double>()[i] = value;
+      break;
+    case onnx::TensorProto::FLOAT16:
+      view.as<uint16_t>()[i] = exec::FloatToHalf(value);
+      break;
+    case onnx::TensorProto::BFLOAT16:
+      view.as<uint16_t>()[i] = exec::FloatToBfloat(value);
+      break;
+    default:
+      break;
+  }
+}
+
+void SetInt(const exec::View& view, int64_t i, int64_t value) {
+  switch (view.type) {
+    case onnx::TensorProto::INT64:
+      view.as<int64_t>()[i] = value;
+      break;
+    case onnx::TensorProto::INT32:
+      view.as<int32_t>()[i] = static_cast<int32_t>(value);
+      break;
+    case onnx::TensorProto::BOOL:
+      view.as<uint8_t>()[i] = value != 0;
+      break;
+    default:
+      SetFloat(view, i, static_cast<float>(value));
+  }
+}
+
+// Elements along the last axis count tokens, or the tensor holds one number per sequence.
+exec::Tensor ValuesOf(const std::string& name, int32_t type, const exec::Shape& shape,
+                      const ManifestInput* input, const StepSize& size) {
+  exec::Tensor tensor = exec::Tensor::Zeros(type, shape);
+  const int64_t width = shape.empty() ? 1 : shape.back();
+  const bool control = input != nullptr && input->as == "control";
+  const bool position = Says(name, "pos"), mask = Says(name, "mask") && shape.size() == 2;
+  Noise noise;
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    if (control) {
+      SetInt(tensor.view(), i, input->value == "T" ? size.total() : size.context);
+    } else if (position) {
+      SetInt(tensor.view(), i, size.context + (width == size.new_tokens ? i % width : 0));
+    } else if (mask || (input != nullptr && input->as == "pad_to_capacity")) {
+      SetInt(tensor.view(), i, i % width < size.total() ? 1 : input != nullptr ? input->fill : 0);
+    } else if (IsFloatType(type) && !Says(name, "mask")) {
+      SetFloat(tensor.view(), i, noise.Next());
+    }
+  }
+  return tensor;
+}
+
+}  // namespace
+
+std::vector<BenchCache> CachesOf(const Manifest& manifest) {
+  std::vector<BenchCache> caches;
+  for (const ManifestCache& c : manifest.caches) {
+    const size_t batch = c.layout.find('B');
+    caches.push_back({{c.input, c.output},
+                      batch == std::string::npos ? -1 : static_cast<int64_t>(batch),
+                      c.axis,
+                      false});
+  }
+  return caches;
+}
+
+std::vector<BenchCache> CachesOf(const Inspection& inspection) {
+  std::vector<BenchCache> caches;
+  for (const CacheReport& c : inspection.caches) {
+    if (c.input.empty() || c.output.empty()) continue;
+    const size_t batch = c.layout.find('B');
+    caches.push_back({{c.input, c.output},
+                      batch == std::string::npos ? -1 : static_cast<int64_t>(batch),
+                      c.axis,
+                      c.growing});
+  }
+  return caches;
+}
+
+absl::StatusOr<exec::Feeds> CacheFeeds(const Graph& graph, const std::vector<BenchCache>& caches,
+                                       const StepSize& size) {
+  exec::Feeds feeds;
+  Noise noise;
+  for (const BenchCache& cache : caches) {
+    const ValueId v = graph.Find(cache.pair.input);
+    if (v == kNoValue || !graph.type(v).shape) {
+      return absl::FailedPreconditionError(
+          fmt::format("the cache {} has no known shape", cache.pair.input));
+    }
+    exec::Shape shape;
+    int64_t inner = 1;
+    for (size_t k = 0; k < graph.type(v).shape->size(); ++k) {
+      const Dim& dim = (*graph.type(v).shape)[k];
+      const auto axis = static_cast<int64_t>(k);
+      if (dim.value) {
+        shape.push_back(*dim.value);
+      } else if (axis == cache.batch_axis) {
+        shape.push_back(size.batch);
+      } else if (axis == cache.axis) {
+        shape.push_back(cache.growing ? size.context : size.capacity);
+      } else {
+        return Unknown(graph, v, k);
+      }
+      if (axis > cache.axis) inner *= shape.back();
+    }
+    exec::Tensor tensor = exec::Tensor::Zeros(graph.type(v).elem_type, shape);
+    for (int64_t i = 0; i < tensor.size(); ++i) {
+      if (i / inner % shape[cache.axis] < size.context) SetFloat(tensor.view(), i, noise.Next());
+    }
+    feeds[cache.pair.input] = std::move(tensor);
+  }
+  return feeds;
+}
+
+absl::StatusOr<exec::Feeds> OtherFeeds(const Graph& graph, const std::vector<BenchCache>& caches,
+                                       const Manifest* manifest, const StepSize& size) {
+  Symbols symbols = SymbolsOf(graph, caches, size);
+  if (manifest != nullptr) symbols[manifest->capacity_dim] = size.capacity;
+  std::set<std::string> cached;
+  for (const BenchCache& cache : caches) cached.insert(cache.pair.input);
+  exec::Feeds feeds;
+  for (const ValueId v : graph.graph_inputs()) {
+    const std::string& name = graph.name(v);
+    if (cached.count(name) > 0) continue;
+    const ManifestInput* input = nullptr;
+    if (manifest != nullptr) {
+      for (const ManifestInput& i : manifest->inputs) {
+        if (i.name == name) input = &i;
+      }
+    }
+    KV_ASSIGN_OR_RETURN(const exec::Shape shape, ShapeOf(graph, v, symbols, size, input));
+    feeds[name] = ValuesOf(name, graph.type(v).elem_type, shape, input, size);
+  }
+  return feeds;
+}
+
+}  // namespace kvlift::cli

@@ -1,0 +1,275 @@
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "base/escape.h"
+#include "base/status.h"
+#include "bench_feeds.h"
+#include "commands.h"
+#include "exec/kernels/probe.h"
+#include "exec/program.h"
+#include "exec/session.h"
+#include "fmt/format.h"
+#include "relation.h"
+
+namespace kvlift::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct CaseResult {
+  StepSize size;
+  std::vector<double> step_us;
+  int64_t bytes_touched = 0, cache_bytes_copied = 0;
+
+  double Min() const { return *std::min_element(step_us.begin(), step_us.end()); }
+  double Median() const {
+    std::vector<double> sorted = step_us;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted[sorted.size() / 2];
+  }
+};
+
+std::string CpuName() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const size_t colon = line.find(": ");
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) {
+      return line.substr(colon + 2);
+    }
+  }
+  return "unknown";
+}
+
+// Constants that a step reads whole. Tables that are only looked up count nothing.
+int64_t WeightBytes(const Graph& graph) {
+  int64_t bytes = 0;
+  for (ValueId v = 0; v < graph.num_values(); ++v) {
+    const onnx::TensorProto* constant = graph.constant(v);
+    const auto uses = graph.uses(v);
+    if (constant == nullptr || uses.empty()) continue;
+    const bool table = std::all_of(uses.begin(), uses.end(), [&](const Use& use) {
+      return use.kind == Use::Kind::kNodeInput && use.index == 0 && graph.Is(use.node, "Gather");
+    });
+    if (table) continue;
+    const exec::Shape shape(constant->dims().begin(), constant->dims().end());
+    bytes += std::max<int64_t>(0, exec::NumBytes(constant->data_type(), shape));
+  }
+  return bytes;
+}
+
+class Bench {
+ public:
+  Bench(const BenchFlags& flags, Io io) : flags_(flags), io_(io) {}
+
+  absl::Status Run(const Model& model, const Manifest* manifest) {
+    manifest_ = manifest;
+    KV_ASSIGN_OR_RETURN(Graph graph, Graph::Build(model.proto));
+    graph_ = std::make_shared<const Graph>(std::move(graph));
+    if (manifest != nullptr) {
+      caches_ = CachesOf(*manifest);
+    } else {
+      KV_ASSIGN_OR_RETURN(const Inspection inspection, Inspect(model, AllRules()));
+      caches_ = CachesOf(inspection);
+    }
+    if (caches_.empty()) return absl::FailedPreconditionError("no cache found");
+    exec::CompileOptions options;
+    options.threads = flags_.common.threads;
+    options.base_dir = model.base_dir;
+    for (const BenchCache& cache : caches_) options.caches.push_back(cache.pair);
+    KV_ASSIGN_OR_RETURN(program_, exec::Program::Compile(graph_, options));
+    weights_ = WeightBytes(*graph_);
+    for (int64_t context : flags_.context) results_.push_back({SizeFor(context), {}, 0, 0});
+    return Measure();
+  }
+
+  void Print(const Model& model) const {
+    if (flags_.common.json || flags_.format == "json") {
+      PrintJson(io_, Document(model));
+    } else {
+      io_.out << (flags_.format == "csv" ? Csv() : Markdown());
+    }
+  }
+
+ private:
+  // The capacity that the model declares, else the one asked for, else twice the longest context.
+  StepSize SizeFor(int64_t context) const {
+    StepSize size{flags_.batch, context, flags_.new_tokens, flags_.capacity};
+    if (size.capacity == 0) {
+      size.capacity =
+          2 * *std::max_element(flags_.context.begin(), flags_.context.end()) + flags_.new_tokens;
+    }
+    for (const BenchCache& cache : caches_) {
+      const ValueId v = graph_->Find(cache.pair.input);
+      if (cache.growing || v == kNoValue || !graph_->type(v).shape) continue;
+      const auto& dims = *graph_->type(v).shape;
+      if (cache.axis < static_cast<int64_t>(dims.size()) && dims[cache.axis].value) {
+        size.capacity = *dims[cache.axis].value;
+      }
+    }
+    return size;
+  }
+
+  // Round after round over all cases, so that a change of the machine's speed meets all of them.
+  absl::Status Measure() {
+    std::vector<exec::Session> sessions;
+    std::vector<exec::Feeds> feeds, caches;
+    for (const CaseResult& result : results_) {
+      if (result.size.total() > result.size.capacity) {
+        return absl::InvalidArgumentError(
+            fmt::format("context {} and {} new tokens do not fit into a capacity of {}",
+                        result.size.context, result.size.new_tokens, result.size.capacity));
+      }
+      KV_ASSIGN_OR_RETURN(exec::Feeds cache, CacheFeeds(*graph_, caches_, result.size));
+      KV_ASSIGN_OR_RETURN(exec::Feeds feed, OtherFeeds(*graph_, caches_, manifest_, result.size));
+      caches.push_back(std::move(cache));
+      feeds.push_back(std::move(feed));
+      sessions.emplace_back(program_);
+    }
+    constexpr int kWarmUp = 2;
+    for (int round = -kWarmUp; round < flags_.repetitions; ++round) {
+      for (size_t k = 0; k < results_.size(); ++k) {
+        KV_ASSIGN_OR_RETURN(const double us, TimeStep(k, sessions[k], feeds[k], caches[k]));
+        if (round >= 0) results_[k].step_us.push_back(us);
+      }
+      if (round < 0) continue;
+      read_gbs_ = std::max(read_gbs_, exec::ProbeReadGbs(flags_.common.threads));
+      fma_gflops_ = std::max(fma_gflops_, exec::ProbeFmaGflops(flags_.common.threads));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<double> TimeStep(size_t k, exec::Session& session, const exec::Feeds& feeds,
+                                  const exec::Feeds& caches) {
+    for (const auto& [name, value] : caches) KV_RETURN_IF_ERROR(session.SetCache(name, value));
+    exec::Fetches fetches;
+    const auto start = Clock::now();
+    KV_RETURN_IF_ERROR(session.Step(feeds, &fetches));
+    const std::chrono::duration<double, std::micro> us = Clock::now() - start;
+    CountBytes(fetches, &results_[k]);
+    return us.count();
+  }
+
+  void CountBytes(const exec::Fetches& fetches, CaseResult* result) const {
+    result->bytes_touched = weights_;
+    result->cache_bytes_copied = 0;
+    const bool prefix = manifest_ == nullptr || manifest_->read != "full";
+    for (const exec::AliasDecision& decision : program_->aliasing()) {
+      const auto present = fetches.find(decision.pair.output);
+      if (present == fetches.end()) continue;
+      const int64_t bytes = present->second.view().bytes();
+      if (!decision.aliased) result->cache_bytes_copied += bytes;
+      result->bytes_touched += !decision.aliased ? 2 * bytes
+                               : prefix ? bytes / result->size.capacity * result->size.total()
+                                        : bytes;
+    }
+  }
+
+  double ReadFraction(const CaseResult& r) const {
+    return static_cast<double>(r.bytes_touched) / (r.Min() * 1e-6) / (read_gbs_ * 1e9);
+  }
+
+  int Threads() const {
+    return flags_.common.threads > 0 ? flags_.common.threads
+                                     : static_cast<int>(std::thread::hardware_concurrency());
+  }
+
+  nlohmann::ordered_json Document(const Model& model) const {
+    nlohmann::ordered_json json = {{"schema", "kvlift/bench/1"}};
+    json["machine"] = {{"cpu", CpuName()},
+                       {"isa", exec::IsaName()},
+                       {"threads", Threads()},
+                       {"read_gbs", read_gbs_},
+                       {"fma_gflops", fma_gflops_}};
+    json["model"] = {{"path", model.path},
+                     {"nodes", graph_->num_nodes()},
+                     {"caches", caches_.size()},
+                     {"growing", caches_.front().growing},
+                     {"weight_bytes", weights_}};
+    json["cases"] = nlohmann::ordered_json::array();
+    for (const CaseResult& r : results_) {
+      json["cases"].push_back({{"batch", r.size.batch},
+                               {"context", r.size.context},
+                               {"capacity", r.size.capacity},
+                               {"new_tokens", r.size.new_tokens},
+                               {"step_us", {{"min", r.Min()}, {"median", r.Median()}}},
+                               {"rounds", r.step_us.size()},
+                               {"bytes_touched", r.bytes_touched},
+                               {"read_fraction", ReadFraction(r)},
+                               {"cache_bytes_copied", r.cache_bytes_copied}});
+    }
+    return json;
+  }
+
+  std::string Csv() const {
+    std::string text =
+        "batch,context,capacity,new_tokens,min_us,median_us,bytes_touched,read_fraction,"
+        "cache_bytes_copied\n";
+    for (const CaseResult& r : results_) {
+      text += fmt::format("{},{},{},{},{:.1f},{:.1f},{},{:.4f},{}\n", r.size.batch, r.size.context,
+                          r.size.capacity, r.size.new_tokens, r.Min(), r.Median(), r.bytes_touched,
+                          ReadFraction(r), r.cache_bytes_copied);
+    }
+    return text;
+  }
+
+  std::string Markdown() const {
+    std::string text =
+        fmt::format("{}, {}, {} threads, reads {:.1f} GB/s, {:.0f} GFLOP/s\n\n",
+                    EscapeTerminal(CpuName()), exec::IsaName(), Threads(), read_gbs_, fma_gflops_);
+    text +=
+        "| batch | context | capacity | new | min us | median us | bytes | of read speed | cache "
+        "bytes copied |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
+    for (const CaseResult& r : results_) {
+      text += fmt::format("| {} | {} | {} | {} | {:.1f} | {:.1f} | {} | {:.2f} | {} |\n",
+                          r.size.batch, r.size.context, r.size.capacity, r.size.new_tokens, r.Min(),
+                          r.Median(), r.bytes_touched, ReadFraction(r), r.cache_bytes_copied);
+    }
+    return text;
+  }
+
+  const BenchFlags& flags_;
+  mutable Io io_;
+  const Manifest* manifest_ = nullptr;
+  std::shared_ptr<const Graph> graph_;
+  std::shared_ptr<const exec::Program> program_;
+  std::vector<BenchCache> caches_;
+  std::vector<CaseResult> results_;
+  int64_t weights_ = 0;
+  double read_gbs_ = 0, fma_gflops_ = 0;
+};
+
+bool Sensible(const BenchFlags& f, Io& io) {
+  const bool contexts = !f.context.empty() && std::all_of(f.context.begin(), f.context.end(),
+                                                          [](int64_t c) { return c >= 0; });
+  if (contexts && f.capacity >= 0 && f.batch > 0 && f.new_tokens > 0 && f.repetitions > 0) {
+    return true;
+  }
+  Complain(io, "bench", "contexts and capacity must not be negative, all other numbers positive");
+  return false;
+}
+
+}  // namespace
+
+int RunBench(const BenchFlags& flags, Io io) {
+  if (!Sensible(flags, io)) return kUsage;
+  const auto model = Load(io, flags.model);
+  if (!model) return kUnreadable;
+  bool broken = false;
+  const auto manifest = ManifestOf(io, "", *model, &broken);
+  if (broken) return kUnreadable;
+  Bench bench(flags, io);
+  const absl::Status status = bench.Run(*model, manifest ? &*manifest : nullptr);
+  if (!status.ok()) {
+    Complain(io, flags.model, std::string(status.message()));
+    const bool unable = absl::IsUnimplemented(status) || absl::IsFailedPrecondition(status);
+    return unable ? kInconclusive : absl::IsInternal(status) ? kInternal : kUnreadable;
+  }
+  if (flags.common.json || flags.format == "json" || !flags.common.quiet) bench.Print(*model);
+  return kDone;
+}
+
+}  // namespace kvlift::cli

@@ -1,0 +1,278 @@
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "base/escape.h"
+#include "base/status.h"
+#include "commands.h"
+#include "contract/manifest.h"
+#include "exec/program.h"
+#include "exec/session.h"
+#include "fmt/format.h"
+#include "relation.h"
+#include "report/table.h"
+#include "tensor_files.h"
+
+namespace kvlift::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct OutputLine {
+  std::string name, type, shape;
+  std::optional<Comparison> compared;
+};
+
+struct StepLines {
+  std::string name;  // empty: the only one
+  std::vector<OutputLine> outputs;
+};
+
+// A failure with the exit code it means.
+struct Failure {
+  ExitCode code;
+  std::string text;
+};
+
+ExitCode CodeOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnimplemented:
+      return kInconclusive;
+    case absl::StatusCode::kFailedPrecondition:
+      return kFindings;
+    case absl::StatusCode::kInternal:
+      return kInternal;
+    default:
+      return kUnreadable;
+  }
+}
+
+Failure FailureOf(const absl::Status& status) {
+  return {CodeOf(status), std::string(status.message())};
+}
+
+class Runner {
+ public:
+  Runner(const RunFlags& flags, Io io) : flags_(flags), io_(io) {}
+
+  // nullopt: done.
+  std::optional<Failure> Run(const Model& model) {
+    auto graph = Graph::Build(model.proto);
+    if (!graph.ok()) return FailureOf(graph.status());
+    graph_ = std::make_shared<const Graph>(*std::move(graph));
+    if (auto failure = ReadAllInputs()) return failure;
+    if (auto failure = FindCaches(model)) return failure;
+    auto program = exec::Program::Compile(graph_, OptionsFor(model));
+    if (!program.ok()) return FailureOf(program.status());
+    program_ = *program;
+    if (flags_.trace) TraceAliasing();
+    exec::Session session(program_);
+    if (flags_.trace) session.set_observer([this](NodeId n, auto outputs) { Trace(n, outputs); });
+    for (size_t k = 0; k < feeds_.size(); ++k) {
+      if (auto failure = Step(k, session)) return failure;
+    }
+    return std::nullopt;
+  }
+
+  bool AllEqual() const {
+    for (const StepLines& step : lines_) {
+      for (const OutputLine& o : step.outputs) {
+        if (o.compared && !o.compared->equal) return false;
+      }
+    }
+    return true;
+  }
+
+  void Print() const {
+    if (flags_.common.json) {
+      PrintJson(io_, Document());
+    } else if (!flags_.common.quiet) {
+      io_.out << Text();
+    }
+  }
+
+ private:
+  std::string In(const std::string& folder, size_t step) const {
+    return names_[step].empty() ? folder : (fs::path(folder) / names_[step]).string();
+  }
+
+  std::optional<Failure> ReadAllInputs() {
+    names_ = {""};
+    if (!flags_.steps.empty()) {
+      auto names = StepFolders(flags_.steps);
+      if (!names.ok()) return FailureOf(names.status());
+      names_ = *std::move(names);
+    }
+    const std::string& folder = flags_.steps.empty() ? flags_.inputs : flags_.steps;
+    for (size_t k = 0; k < names_.size(); ++k) {
+      feeds_.emplace_back();
+      if (folder.empty()) continue;
+      auto feeds = ReadInputs(In(folder, k), *graph_);
+      if (!feeds.ok()) return Failure{kUnreadable, std::string(feeds.status().message())};
+      feeds_.back() = *std::move(feeds);
+    }
+    return std::nullopt;
+  }
+
+  // The caches of the manifest, which are threaded whatever the folders hold; else, where a later
+  // step lacks an input, the caches that can be seen in the graph.
+  std::optional<Failure> FindCaches(const Model& model) {
+    bool broken = false;
+    const auto manifest = ManifestOf(io_, "", model, &broken);
+    if (broken) return Failure{kUnreadable, "its manifest cannot be read"};
+    if (manifest) {
+      for (const ManifestCache& c : manifest->caches) pairs_.push_back({c.input, c.output});
+      for (size_t k = 1; k < feeds_.size(); ++k) {
+        for (const exec::CachePair& pair : pairs_) feeds_[k].erase(pair.input);
+      }
+      return std::nullopt;
+    }
+    const size_t wanted = graph_->graph_inputs().size();
+    const auto lacks = [&](const exec::Feeds& feeds) { return feeds.size() < wanted; };
+    if (std::none_of(feeds_.begin(), feeds_.end(), lacks) && flags_.alias != "required") {
+      return std::nullopt;
+    }
+    const auto inspection = Inspect(model, AllRules());
+    if (!inspection.ok()) return FailureOf(inspection.status());
+    for (const CacheReport& c : inspection->caches) {
+      if (!c.input.empty() && !c.output.empty()) pairs_.push_back({c.input, c.output});
+    }
+    return std::nullopt;
+  }
+
+  exec::CompileOptions OptionsFor(const Model& model) const {
+    exec::CompileOptions options;
+    options.caches = pairs_;
+    options.alias = flags_.alias == "off"        ? exec::AliasMode::kOff
+                    : flags_.alias == "required" ? exec::AliasMode::kRequired
+                                                 : exec::AliasMode::kAuto;
+    options.order = flags_.order == "fast" ? exec::Order::kFast : exec::Order::kCanonical;
+    options.threads = flags_.common.threads;
+    options.base_dir = model.base_dir;
+    return options;
+  }
+
+  std::optional<Failure> Step(size_t k, exec::Session& session) {
+    exec::Fetches fetches;
+    if (const auto status = session.Step(feeds_[k], &fetches); !status.ok()) {
+      Failure failure = FailureOf(status);
+      if (!names_[k].empty()) failure.text = fmt::format("step {}: {}", names_[k], failure.text);
+      return failure;
+    }
+    exec::Fetches expected;
+    if (!flags_.expect.empty()) {
+      auto read = ReadOutputs(In(flags_.expect, k), *graph_);
+      if (!read.ok()) return Failure{kUnreadable, std::string(read.status().message())};
+      expected = *std::move(read);
+    }
+    lines_.push_back({names_[k], {}});
+    for (const ValueId v : graph_->graph_outputs()) {
+      const std::string& name = graph_->name(v);
+      const exec::View& view = fetches[name].view();
+      OutputLine line{name, ElementTypeName(view.type), exec::ShapeString(view.shape), {}};
+      if (const auto want = expected.find(name); want != expected.end()) {
+        line.compared = Compare(view, want->second.view(), flags_.rtol, flags_.atol);
+      }
+      lines_.back().outputs.push_back(std::move(line));
+    }
+    if (flags_.outputs.empty()) return std::nullopt;
+    const auto written = WriteOutputs(In(flags_.outputs, k), *graph_, fetches);
+    if (!written.ok()) return Failure{kUnwritable, std::string(written.message())};
+    return std::nullopt;
+  }
+
+  void TraceAliasing() {
+    for (const exec::AliasDecision& d : program_->aliasing()) {
+      io_.err << fmt::format("{} -> {}: {} ({})\n", EscapeTerminal(d.pair.input),
+                             EscapeTerminal(d.pair.output), d.aliased ? "in place" : "copied",
+                             EscapeTerminal(d.reason));
+    }
+  }
+
+  void Trace(NodeId n, absl::Span<const exec::View> outputs) {
+    std::string line = fmt::format("{} {}", graph_->node(n).op_type(), graph_->NodeName(n));
+    for (const exec::View& view : outputs) {
+      if (view.absent()) continue;
+      line += fmt::format("  {} {}", ElementTypeName(view.type), exec::ShapeString(view.shape));
+    }
+    io_.err << EscapeTerminal(line) << "\n";
+  }
+
+  nlohmann::ordered_json Document() const {
+    nlohmann::ordered_json json = {{"schema", "kvlift/run/1"}};
+    json["equal"] = nullptr;
+    if (!flags_.expect.empty()) json["equal"] = AllEqual();
+    json["steps"] = nlohmann::ordered_json::array();
+    for (const StepLines& step : lines_) {
+      nlohmann::ordered_json outputs = nlohmann::ordered_json::array();
+      for (const OutputLine& o : step.outputs) {
+        outputs.push_back({{"name", o.name}, {"dtype", o.type}, {"shape", o.shape}});
+        outputs.back()["equal"] = nullptr;
+        if (!o.compared) continue;
+        outputs.back()["equal"] = o.compared->equal;
+        outputs.back()["max_abs"] = o.compared->max_abs;
+        outputs.back()["max_rel"] = o.compared->max_rel;
+        outputs.back()["difference"] = o.compared->text;
+      }
+      json["steps"].push_back({{"step", step.name}, {"outputs", std::move(outputs)}});
+    }
+    json["aliasing"] = nlohmann::ordered_json::array();
+    for (const exec::AliasDecision& d : program_->aliasing()) {
+      json["aliasing"].push_back({{"input", d.pair.input},
+                                  {"output", d.pair.output},
+                                  {"aliased", d.aliased},
+                                  {"reason", d.reason},
+                                  {"readers", d.readers}});
+    }
+    return json;
+  }
+
+  std::string Text() const {
+    std::vector<std::vector<std::string>> rows;
+    for (const StepLines& step : lines_) {
+      for (const OutputLine& o : step.outputs) {
+        rows.push_back({step.name, o.name, o.type, o.shape, "", ""});
+        if (!o.compared) continue;
+        rows.back()[4] = fmt::format("{:.2e}", o.compared->max_abs);
+        rows.back()[5] = o.compared->equal ? "equal" : o.compared->text;
+      }
+    }
+    std::string text =
+        FormatTable({"step", "output", "type", "shape", "largest difference", "result"}, rows);
+    text += fmt::format("run: {} steps{}\n", lines_.size(),
+                        flags_.expect.empty() ? ""
+                        : AllEqual()          ? ", as expected"
+                                              : ", NOT as expected");
+    return text;
+  }
+
+  const RunFlags& flags_;
+  mutable Io io_;
+  std::shared_ptr<const Graph> graph_;
+  std::shared_ptr<const exec::Program> program_;
+  std::vector<std::string> names_;
+  std::vector<exec::Feeds> feeds_;
+  std::vector<exec::CachePair> pairs_;
+  std::vector<StepLines> lines_;
+};
+
+}  // namespace
+
+int RunRun(const RunFlags& flags, Io io) {
+  if (!flags.inputs.empty() && !flags.steps.empty()) {
+    Complain(io, "run", "--inputs and --steps exclude each other");
+    return kUsage;
+  }
+  const auto model = Load(io, flags.model);
+  if (!model) return kUnreadable;
+  Runner runner(flags, io);
+  if (const auto failure = runner.Run(*model)) {
+    Complain(io, flags.model, failure->text);
+    return failure->code;
+  }
+  runner.Print();
+  return runner.AllEqual() ? kDone : kFindings;
+}
+
+}  // namespace kvlift::cli

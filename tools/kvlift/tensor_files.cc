@@ -1,0 +1,196 @@
+#include "tensor_files.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "base/status.h"
+#include "fmt/format.h"
+#include "npy.h"
+#include "onnxio/model.h"
+
+namespace kvlift::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+absl::StatusOr<std::string> ReadFile(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream bytes;
+  if (file) bytes << file.rdbuf();
+  if (!file || bytes.bad()) {
+    return absl::InvalidArgumentError(fmt::format("{} cannot be read", path.string()));
+  }
+  return bytes.str();
+}
+
+absl::StatusOr<std::vector<fs::path>> Entries(const std::string& folder) {
+  std::error_code error;
+  std::vector<fs::path> paths;
+  fs::directory_iterator it(folder, error);
+  for (; !error && it != fs::directory_iterator(); it.increment(error)) paths.push_back(it->path());
+  if (error) return absl::NotFoundError(fmt::format("{}: {}", folder, error.message()));
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+std::optional<int64_t> Number(std::string_view text) {
+  int64_t n = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (error != std::errc() || stop != text.data() + text.size() || n < 0) return std::nullopt;
+  return n;
+}
+
+// K of PREFIX_K.pb.
+std::optional<int64_t> Position(const fs::path& path, std::string_view prefix) {
+  const std::string stem = path.stem().string();
+  if (path.extension() != ".pb" || stem.rfind(prefix, 0) != 0) return std::nullopt;
+  return Number(std::string_view(stem).substr(prefix.size()));
+}
+
+absl::StatusOr<exec::Tensor> ReadTensor(const fs::path& path) {
+  KV_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
+  absl::StatusOr<exec::Tensor> tensor;
+  if (path.extension() == ".npy") {
+    tensor = ParseNpy(bytes);
+  } else {
+    onnx::TensorProto proto;
+    if (!proto.ParseFromString(bytes)) {
+      return absl::InvalidArgumentError(fmt::format("{} is no TensorProto", path.string()));
+    }
+    tensor = exec::Tensor::FromProto(proto, path.parent_path().string());
+  }
+  if (tensor.ok()) return tensor;
+  return absl::InvalidArgumentError(
+      fmt::format("{}: {}", path.string(), std::string(tensor.status().message())));
+}
+
+bool SameNumber(double actual, double expected, double rtol, double atol) {
+  if (std::isnan(actual) || std::isnan(expected)) return std::isnan(actual) == std::isnan(expected);
+  if (std::isinf(actual) || std::isinf(expected)) return actual == expected;
+  return std::abs(actual - expected) <= atol + rtol * std::abs(expected);
+}
+
+}  // namespace
+
+absl::StatusOr<exec::Feeds> ReadInputs(const std::string& folder, const Graph& graph) {
+  KV_ASSIGN_OR_RETURN(const std::vector<fs::path> paths, Entries(folder));
+  const auto inputs = graph.graph_inputs();
+  exec::Feeds feeds;
+  for (const fs::path& path : paths) {
+    std::string name;
+    if (const auto k = Position(path, "input_")) {
+      if (*k < static_cast<int64_t>(inputs.size())) name = graph.name(inputs[*k]);
+    } else if (path.extension() == ".npy") {
+      name = path.stem().string();
+      const auto named = [&](ValueId v) { return graph.name(v) == name; };
+      if (std::none_of(inputs.begin(), inputs.end(), named)) name.clear();
+    } else {
+      continue;
+    }
+    if (name.empty()) {
+      return absl::InvalidArgumentError(
+          fmt::format("{} belongs to no input of the model", path.string()));
+    }
+    KV_ASSIGN_OR_RETURN(exec::Tensor tensor, ReadTensor(path));
+    if (!feeds.emplace(name, std::move(tensor)).second) {
+      return absl::InvalidArgumentError(fmt::format("{}: input {} is given twice", folder, name));
+    }
+  }
+  return feeds;
+}
+
+absl::StatusOr<exec::Fetches> ReadOutputs(const std::string& folder, const Graph& graph) {
+  KV_ASSIGN_OR_RETURN(const std::vector<fs::path> paths, Entries(folder));
+  const auto outputs = graph.graph_outputs();
+  exec::Fetches expected;
+  for (const fs::path& path : paths) {
+    const auto k = Position(path, "output_");
+    if (!k) continue;
+    if (*k >= static_cast<int64_t>(outputs.size())) {
+      return absl::InvalidArgumentError(
+          fmt::format("{} belongs to no output of the model", path.string()));
+    }
+    KV_ASSIGN_OR_RETURN(expected[graph.name(outputs[*k])], ReadTensor(path));
+  }
+  if (expected.empty()) {
+    return absl::InvalidArgumentError(fmt::format("{} holds no output_K.pb", folder));
+  }
+  return expected;
+}
+
+absl::Status WriteOutputs(const std::string& folder, const Graph& graph,
+                          const exec::Fetches& outputs) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return absl::PermissionDeniedError(fmt::format("{}: {}", folder, error.message()));
+  std::vector<OutputFile> files;
+  const auto values = graph.graph_outputs();
+  for (size_t k = 0; k < values.size(); ++k) {
+    const std::string& name = graph.name(values[k]);
+    const auto output = outputs.find(name);
+    if (output == outputs.end()) continue;
+    files.push_back({(fs::path(folder) / fmt::format("output_{}.pb", k)).string(),
+                     output->second.ToProto(name).SerializeAsString()});
+  }
+  return WriteFiles(files);
+}
+
+absl::StatusOr<std::vector<std::string>> StepFolders(const std::string& folder) {
+  KV_ASSIGN_OR_RETURN(const std::vector<fs::path> paths, Entries(folder));
+  std::vector<std::pair<int64_t, std::string>> steps;
+  for (const fs::path& path : paths) {
+    std::error_code error;
+    const std::string name = path.filename().string();
+    const auto number = Number(name);
+    if (number && fs::is_directory(path, error)) steps.emplace_back(*number, name);
+  }
+  if (steps.empty()) {
+    return absl::InvalidArgumentError(fmt::format("{} holds no folders 00, 01, ...", folder));
+  }
+  std::sort(steps.begin(), steps.end());
+  std::vector<std::string> names;
+  for (auto& [number, name] : steps) names.push_back(std::move(name));
+  return names;
+}
+
+Comparison Compare(const exec::View& actual, const exec::View& expected, double rtol, double atol) {
+  Comparison c;
+  if (actual.type != expected.type || actual.shape != expected.shape) {
+    c.text = fmt::format("is {} {}, expected {} {}", ElementTypeName(actual.type),
+                         exec::ShapeString(actual.shape), ElementTypeName(expected.type),
+                         exec::ShapeString(expected.shape));
+    return c;
+  }
+  c.equal = true;
+  if (!IsFloatType(actual.type)) {
+    const auto bytes = static_cast<size_t>(actual.bytes());
+    if (bytes == 0 || std::memcmp(actual.data, expected.data, bytes) == 0) return c;
+  }
+  for (int64_t i = 0; i < actual.size(); ++i) {
+    const double a = exec::ElementAsDouble(actual, i), e = exec::ElementAsDouble(expected, i);
+    const bool same = IsFloatType(actual.type) ? SameNumber(a, e, rtol, atol) : a == e;
+    if (std::isfinite(a) && std::isfinite(e)) {
+      c.max_abs = std::max(c.max_abs, std::abs(a - e));
+      if (e != 0) c.max_rel = std::max(c.max_rel, std::abs(a - e) / std::abs(e));
+    }
+    if (!same && c.equal) {
+      c.equal = false;
+      c.text = fmt::format("element {} is {:.9g}, expected {:.9g}", i, a, e);
+    }
+  }
+  // Integers beyond the doubles' precision.
+  if (c.equal && !IsFloatType(actual.type)) {
+    c.equal = false;
+    c.text = "differs";
+  }
+  return c;
+}
+
+}  // namespace kvlift::cli
