@@ -293,7 +293,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"mask_scatter_only_dynamo", "KV221", "ScatterND", ConvertStatus::kNothing},
         Refused{"mask_scatter_only_ts", "KV221", "ScatterND", ConvertStatus::kNothing},
         Refused{"neg_concat_reversed_ts", "KV203", "in front"},
-        Refused{"neg_past_read_twice_ts", "KV212", "found none"},
+        Refused{"neg_past_read_twice_ts", "KV213", "a cache as it stands"},
         Refused{"toy_fifo_shift_ts", "KV205", "stay where they are"},
         Refused{"toy_onehot_where_ts", "KV204", "fixed buffer"}),
     [](const auto& refused) { return std::string(refused.param.model); });

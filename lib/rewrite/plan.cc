@@ -169,15 +169,24 @@ class Planner {
     }
     emitter_.BindDim(kPastSymbol, uniform_ ? sym::DimBinding{past, false}
                                            : sym::DimBinding{write_, true});
-    emitter_.BindDim(kKeysSymbol, {keys_, false});
+    emitter_.BindDim(kKeysSymbol, {PrefixRead() ? keys_ : Capacity(), false});
     for (const auto& [input, axis] : wide_) WideSource(input, axis);
     return absl::OkStatus();
   }
 
+  // int64 [1]: the extent of the buffers.
+  std::string Capacity() {
+    if (options_.max_seq_len) return nodes_.Int64s({*options_.max_seq_len});
+    const CacheUpdate& first = a_.updates.front();
+    return nodes_.Add("Shape", {graph_.name(first.pair.present)}, "capacity",
+                      {MakeAttribute("start", int64_t{first.axis}),
+                       MakeAttribute("end", int64_t{first.axis + 1})});
+  }
+
   void WideSource(ValueId input, int axis) {
-    // A derived length is the mask's own width: nothing to cut.
+    // A derived length is the mask's own width, and a whole buffer is as wide as its mask.
     std::vector<int> cut;
-    if (!derived_ || !PrefixRead()) cut.push_back(axis);
+    if (!derived_ && PrefixRead()) cut.push_back(axis);
     emitter_.BindSource(input, {graph_.name(input), cut});
   }
 
@@ -363,13 +372,13 @@ class Planner {
     }
     if (sym::ContainsIndex(request.element, 1)) request.shape[1] = pool_.Integer(site.q_heads);
     for (ValueId source : sym::SourcesOf(request.element)) {
-      if (graph_.is_graph_input(source)) continue;
-      roots_.push_back(source);
-      if (PrefixRead() || graph_.constant(source) != nullptr) continue;
+      const bool input = graph_.is_graph_input(source);
+      if (!input) roots_.push_back(source);
+      if (PrefixRead() || graph_.constant(source) != nullptr || (input && !derived_)) continue;
       if (!ReadAtKeys(request.element, source)) continue;
       plan_.refusal = MakeFinding(
           "KV216",
-          fmt::format("needs a mask as wide as the buffer, found {}, computed as wide as the keys",
+          fmt::format("needs a mask as wide as the buffer, found {}, as wide as the keys",
                       graph_.name(source)),
           graph_, {site.node}, {source});
       return std::string();
