@@ -112,7 +112,7 @@ class Matcher {
     if (!out.known_rank || !left.known_rank || left.shape.empty()) return false;
     const int rank = static_cast<int>(left.shape.size());
     facts_.extents = left.shape;
-    here_ = Indices(pool_, rank);
+    here_ = Indices(pool_, facts_.extents);
     weights_ = ReadProbabilities(forms_, BroadcastOperand(forms_, left_, here_, facts_), facts_);
     if (weights_.softmax == kNoNode || weights_.args != here_) return false;
     if (!SoftmaxOverKeys(graph_, weights_)) return false;
