@@ -166,6 +166,8 @@ class Finder {
     const NodeId n = graph_.producer(made);
     if (n == kNoNode) return false;
     const bool branches = !graph_.captures(n).empty() || graph_.Is(n, "If");
+    const bool fused = graph_.Is(n, "Attention") || !IsDefaultDomain(graph_.node(n).domain());
+    if (!branches && !fused && !IsScatter(n)) return false;
     // The first of several outputs of an operator is its result.
     if (!branches && graph_.outputs(n).size() > 1 && graph_.output_index(made) == 0) return false;
     auto inputs = branches ? graph_.captures(n) : graph_.inputs(n);
@@ -176,21 +178,33 @@ class Finder {
       const ValueId input = SeeThrough(read);
       if (!MayBePast(input, output, rank) || !ShapesFit(input, output, new_lengths_)) continue;
       Candidate c;
-      c.kind = branches ? "concat" : "fused";
-      const std::string op = graph_.node(n).op_type();
-      c.if_unmatched =
-          branches
-              ? MakeFinding("KV207",
-                            fmt::format("{} is computed inside the branches of {}",
-                                        graph_.name(output), op),
-                            graph_, {n}, {input, output})
-              : MakeFinding("KV206",
-                            fmt::format("{} keeps the cache {} by itself", op, graph_.name(input)),
-                            graph_, {n}, {input, output});
+      c.kind = branches ? "concat" : fused ? "fused" : "scatter";
+      c.if_unmatched = MakeFinding(branches ? "KV207"
+                                   : fused  ? "KV206"
+                                            : "KV204",
+                                   WhyNotOperator(n, input, output, branches, fused), graph_, {n},
+                                   {input, output});
       Add({input, output}, std::move(c));
       return true;
     }
     return false;
+  }
+
+  bool IsScatter(NodeId n) const {
+    return graph_.Is(n, "ScatterND") || graph_.Is(n, "ScatterElements");
+  }
+
+  std::string WhyNotOperator(NodeId n, ValueId past, ValueId present, bool branches,
+                             bool fused) const {
+    const std::string& op = graph_.node(n).op_type();
+    if (branches) {
+      return fmt::format("{} is computed inside the branches of {}", graph_.name(present), op);
+    }
+    if (fused) return fmt::format("{} keeps the cache {} by itself", op, graph_.name(past));
+    return fmt::format(
+        "needs a growing cache, found {}, which writes into {} at places that are "
+        "not read",
+        op, graph_.name(past));
   }
 
   // Arithmetic changes no extent, and grows no constant one.
@@ -332,7 +346,7 @@ class Finder {
 
   void ReportScatters() {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (!graph_.Is(n, "ScatterND") && !graph_.Is(n, "ScatterElements")) continue;
+      if (!IsScatter(n)) continue;
       const ValueId output = graph_.outputs(n)[0];
       const ValueId data = graph_.inputs(n)[0];
       if (RankOf(output) < kMinCacheRank || graph_.is_graph_input(data)) continue;

@@ -26,8 +26,8 @@ const Finding* FirstReason(const Analysis& a) {
 
 // All or nothing: what could have been converted says what held it back.
 void HoldBack(const Finding& reason, Inspection* inspection) {
-  Finding held = {"KV223", fmt::format("held back: all or nothing, and {}: {}", reason.code,
-                                       reason.text),
+  Finding held = {"KV223",
+                  fmt::format("held back: all or nothing, and {}: {}", reason.code, reason.text),
                   reason.nodes, reason.values};
   for (CacheReport& cache : inspection->caches) {
     if (!cache.reason) cache.reason = held;
@@ -74,6 +74,10 @@ absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& opt
   KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules));
   Conversion result;
   result.inspection = ReportFor(model, a);
+  if (a.not_raised) {
+    result.status = ConvertStatus::kRefused;
+    return result;
+  }
   if (std::all_of(a.caches.begin(), a.caches.end(),
                   [](const AnalysedCache& cache) { return cache.candidate.converted; })) {
     result.status = ConvertStatus::kNothing;
@@ -118,25 +122,23 @@ absl::StatusOr<std::vector<std::string>> ExplainNode(const Model& model, const s
   for (ValueId v : a.graph->outputs(found)) {
     if (v == kNoValue) continue;
     const sym::Form& form = a.forms->Of(v);
-    lines.push_back(fmt::format("{} = {}", a.graph->name(v),
-                                form.known_rank ? sym::ToString(form.element, a.graph.get())
-                                                : "(unknown)"));
+    lines.push_back(
+        fmt::format("{} = {}", a.graph->name(v),
+                    form.known_rank ? sym::ToString(form.element, a.graph.get()) : "(unknown)"));
   }
   for (const AnalysedCache& cache : a.caches) {
     if (a.graph->producer(cache.candidate.pair.present) != found) continue;
-    lines.push_back(cache.reason ? fmt::format("cache {}: {} {}",
-                                               a.graph->name(cache.candidate.pair.past),
-                                               cache.reason->code, cache.reason->text)
-                                 : fmt::format("cache {}: matches",
-                                               a.graph->name(cache.candidate.pair.past)));
+    lines.push_back(
+        cache.reason ? fmt::format("cache {}: {} {}", a.graph->name(cache.candidate.pair.past),
+                                   cache.reason->code, cache.reason->text)
+                     : fmt::format("cache {}: matches", a.graph->name(cache.candidate.pair.past)));
   }
   for (const Rule* rule : rules) {
     if (rule->attention == nullptr) continue;
     const auto result = rule->attention(*a.forms, found, a.updates);
     lines.push_back(fmt::format("{}: {}", rule->name,
                                 result.match     ? "matches"
-                                : result.refusal ? result.refusal->code + " " +
-                                                       result.refusal->text
+                                : result.refusal ? result.refusal->code + " " + result.refusal->text
                                                  : "not this rule's business"));
   }
   return lines;

@@ -10,6 +10,7 @@
 #include "ir/graph.h"
 #include "ir/tensor_data.h"
 #include "onnx/defs/schema.h"
+#include "onnxio/model.h"
 
 namespace kvlift {
 namespace {
@@ -20,16 +21,17 @@ using onnx::OpSchema;
 
 bool IsDefaultDomain(const std::string& domain) { return domain.empty() || domain == "ai.onnx"; }
 
+constexpr int64_t kSoftmaxChanged = 13;
+
 const OpSchema* SchemaOf(const std::string& op_type, int64_t version) {
   return onnx::OpSchemaRegistry::Schema(op_type, static_cast<int>(version), "");
 }
 
 // Operators whose later versions compute something else without saying so in their attributes.
 bool ChangedMeaning(const std::string& op, int64_t from, int64_t to) {
-  static const auto* const kChanges =
-      new absl::flat_hash_map<std::string, std::vector<int64_t>>{
-          {"RoiAlign", {16}}, {"GroupNormalization", {21}}, {"GridSample", {20}}, {"DFT", {20}},
-          {"Resize", {13, 18, 19}}, {"BatchNormalization", {14}}, {"Hardmax", {13}}};
+  static const auto* const kChanges = new absl::flat_hash_map<std::string, std::vector<int64_t>>{
+      {"RoiAlign", {16}},       {"GroupNormalization", {21}}, {"GridSample", {20}}, {"DFT", {20}},
+      {"Resize", {13, 18, 19}}, {"BatchNormalization", {14}}, {"Hardmax", {13}}};
   const auto it = kChanges->find(op);
   if (it == kChanges->end()) return false;
   for (int64_t version : it->second) {
@@ -47,8 +49,14 @@ class OpsetRaiser {
   OpsetRaiser(onnx::ModelProto* model, int64_t from) : model_(model), from_(from) {
     for (const auto& t : model->graph().initializer()) names_.insert(t.name());
     for (const auto& v : model->graph().input()) names_.insert(v.name());
-    for (const auto& v : model->graph().value_info()) ranks_[v.name()] = RankOf(v);
+    CollectRanks(model->graph());
     for (const auto& v : model->graph().input()) ranks_[v.name()] = RankOf(v);
+  }
+
+  // Ranks by shape inference, of the model as it was.
+  void InferRanks(const onnx::ModelProto& original) {
+    if (from_ >= kSoftmaxChanged) return;
+    if (const auto inferred = InferShapes(original); inferred.ok()) CollectRanks(inferred->graph());
   }
 
   // The first node that cannot be raised, or nothing.
@@ -71,14 +79,18 @@ class OpsetRaiser {
   }
 
  private:
+  void CollectRanks(const onnx::GraphProto& graph) {
+    for (const auto& v : graph.value_info()) ranks_[v.name()] = RankOf(v);
+  }
+
   static int RankOf(const onnx::ValueInfoProto& info) {
     return info.type().tensor_type().has_shape() ? info.type().tensor_type().shape().dim_size()
                                                  : -1;
   }
 
   Finding Refusal(const NodeProto& node, const std::string& why) const {
-    const std::string name = node.name().empty() && node.output_size() > 0 ? node.output(0)
-                                                                           : node.name();
+    const std::string name =
+        node.name().empty() && node.output_size() > 0 ? node.output(0) : node.name();
     return {"KV201",
             fmt::format("{} (opset {}) cannot be raised to opset {}: {}", node.op_type(), from_,
                         kTargetOpset, why),
@@ -138,7 +150,7 @@ class OpsetRaiser {
   // Before 13, Softmax flattened everything from `axis` on; that is today's Softmax only on the
   // last axis.
   std::string AdaptSoftmax(NodeProto* node) {
-    if (from_ >= 13) return {};
+    if (from_ >= kSoftmaxChanged) return {};
     const int64_t axis = IntAttribute(*node, "axis", 1);
     const auto it = ranks_.find(node->input(0));
     const int rank = it == ranks_.end() ? -1 : it->second;
@@ -202,13 +214,16 @@ RaisedOpset RaiseOpset(const onnx::ModelProto& model) {
   const int64_t from = import->version();
   if (from < kOldestOpset) {
     result.refusal = Finding{
-        "KV201", fmt::format("opset {} is older than {}, the oldest that is read", from,
-                             kOldestOpset),
-        {}, {}};
+        "KV201",
+        fmt::format("opset {} is older than {}, the oldest that is read", from, kOldestOpset),
+        {},
+        {}};
     return result;
   }
   import->set_version(kTargetOpset);
-  result.refusal = OpsetRaiser(&result.model, from).Run();
+  OpsetRaiser raiser(&result.model, from);
+  raiser.InferRanks(model);
+  result.refusal = raiser.Run();
   if (result.refusal.has_value()) {
     result.model = model;
     return result;
