@@ -79,8 +79,8 @@ bool SoftmaxOverKeys(const Graph& graph, const Probabilities& p) {
   return axis == -1 || axis == rank - 1;
 }
 
-// One attempt: from the second MatMul backwards. Each step fills its part of the site, or leaves the
-// outcome in result().
+// One attempt: from the second MatMul backwards. Each step fills its part of the site, or leaves
+// the outcome in result().
 class Matcher {
  public:
   Matcher(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> caches)
@@ -146,9 +146,9 @@ class Matcher {
     }
     site_.q_heads = heads_->value();
     site_.v_head_dim = size_of_value_->kind() == Kind::kInteger ? size_of_value_->value() : 0;
-    site_.value_cache = values.factor == 1.0 ? FindCache(forms_, caches_, values.element,
-                                                         site_.q_heads, facts_)
-                                             : -1;
+    site_.value_cache = values.factor == 1.0
+                            ? FindCache(forms_, caches_, values.element, site_.q_heads, facts_)
+                            : -1;
     return site_.value_cache >= 0 || !reads_cache_ || RefuseValues();
   }
 
