@@ -34,8 +34,9 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Remove one of them."},
     {"KV117", "attention-mask", "the mask cannot broadcast, or has the wrong type",
      "A mask of rank 3 counts heads, not sequences.", "Give it rank 4."},
-    {"KV118", "attention-past", "past_key and past_value are not given together",
-     "One without the other has no meaning.", "Give both."},
+    {"KV118", "attention-past", "past and present do not fit each other, or the keys and values",
+     "past_key, past_value, present_key and present_value are used together or not at all.",
+     "Give all four, or none."},
     {"KV119", "causal-top-left", "is_causal aligns the mask top-left",
      "Without past and nonpad_kv_seqlen the first query sees the first key only, however many keys "
      "there are.",
@@ -52,6 +53,9 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "All axes but the sequence must agree, and the type.", "Check the update."},
     {"KV125", "constant-index-outside", "a constant write index leaves the buffer",
      "Such a write is an error, or lost.", "Check the constant."},
+    {"KV126", "past-updated-twice", "one past is updated by two TensorScatters",
+     "A host keeps one buffer for a past; the second result has nowhere to go.",
+     "Give each cache its own input."},
     {"KV130", "manifest-mismatch", "model and manifest contradict each other",
      "A host that follows the manifest would fail.", "Write the manifest anew."},
     // KV2xx: not convertible.
@@ -141,6 +145,24 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Something in the graph takes one position for the whole batch.",
      "Batch sequences of equal length, or give positions as a graph input."},
     // KV4xx: verification.
+    {"KV401", "not-executable", "a model cannot be run by the executor",
+     "What cannot be run cannot be compared.", "See the operator named."},
+    {"KV402", "input-not-fed", "no value is known for an input of the source",
+     "Its meaning could not be read from the graph.", "Give it a rank and a float or integer type."},
+    {"KV403", "relation-incomplete", "the relation does not account for both models",
+     "An output that is not compared could be anything.",
+     "Give every input and output a place in the manifest."},
+    {"KV404", "models-differ", "the models differ",
+     "An output, or a row of a cache, lies outside the bound of rounding errors.",
+     "See the plan, step and element named."},
+    {"KV405", "source-not-finite", "the source gives NaN or infinity",
+     "Such values compare with nothing.", "Use weights and inputs that give finite numbers."},
+    {"KV406", "coverage-missing", "too few steps could be run",
+     "Without steps on a filled cache, the usual mistakes do not show.",
+     "See which plans were skipped, and why."},
+    {"KV407", "control-not-detected", "a wrong variant of the model passed",
+     "A check that lets a known error pass proves nothing.",
+     "See the mutant named; a larger --plan may detect it."},
     // KV5xx: writing.
 });
 

@@ -16,16 +16,16 @@ constexpr char kMetadataManifest[] = "kvlift.manifest";
 constexpr char kMetadataSchema[] = "kvlift.schema";
 
 ordered_json CacheToJson(const ManifestCache& c) {
-  ordered_json source = {{"input", c.source.input},   {"output", c.source.output},
-                         {"kind", c.source.kind},     {"layout", c.source.layout},
-                         {"axis", c.source.axis},     {"growing", c.source.growing},
+  ordered_json source = {{"input", c.source.input},        {"output", c.source.output},
+                         {"kind", c.source.kind},          {"layout", c.source.layout},
+                         {"axis", c.source.axis},          {"growing", c.source.growing},
                          {"select", ordered_json::array()}};
   for (const Select& s : c.source.select) {
     source["select"].push_back({{"axis", s.axis}, {"index", s.index}});
   }
-  ordered_json json = {{"id", c.id},         {"layer", c.layer}, {"role", c.role},
+  ordered_json json = {{"id", c.id},         {"layer", c.layer},   {"role", c.role},
                        {"input", c.input},   {"output", c.output}, {"dtype", c.dtype},
-                       {"layout", c.layout}, {"axis", c.axis},   {"alias", c.alias}};
+                       {"layout", c.layout}, {"axis", c.axis},     {"alias", c.alias}};
   if (!c.readers.empty()) json["readers"] = c.readers;
   json["source"] = std::move(source);
   return json;
@@ -184,7 +184,11 @@ absl::StatusOr<ManifestOutput> ReadOutput(const ordered_json& json, const std::s
   ManifestOutput o;
   o.name = r.Text("name");
   o.as = r.Text("as");
-  if (o.as == "cache") o.id = r.Text("id");
+  if (o.as == "cache") {
+    o.id = r.Text("id");
+  } else if (o.as != "same" && o.as != "renamed") {
+    r.Fail("as", fmt::format("is \"{}\", which means nothing", o.as));
+  }
   o.source = o.as == "renamed" ? r.Text("source") : r.TextOr("source");
   KV_RETURN_IF_ERROR(r.status());
   return o;

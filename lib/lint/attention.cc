@@ -55,6 +55,11 @@ class AttentionRules {
                                  input == kQ ? "q_num_heads" : "kv_num_heads"));
         return false;
       }
+      const auto hidden = rank == 3 ? s_.Extent(input, 2) : std::nullopt;
+      if (hidden && *hidden % *heads != 0) {
+        Add("KV114", fmt::format("{} cannot be split into {} heads", s_.Show(input), *heads));
+        return false;
+      }
       if (rank != 3 && rank != 4) {
         Add("KV114", fmt::format("{} needs rank 3 or 4", s_.Show(input)));
         return false;
@@ -84,36 +89,66 @@ class AttentionRules {
 
   void Heads() {
     if (Differ(q_.batch, k_.batch) || Differ(q_.batch, v_.batch) || Differ(k_.batch, v_.batch)) {
-      Add("KV113", fmt::format("batches differ: {}, {}, {}", s_.Show(kQ), s_.Show(kK),
-                               s_.Show(kV)));
+      Add("KV113",
+          fmt::format("batches differ: {}, {}, {}", s_.Show(kQ), s_.Show(kK), s_.Show(kV)));
     }
     if (Differ(k_.heads, v_.heads)) {
-      Add("KV110", fmt::format("{} and {} have different numbers of heads", s_.Show(kK),
-                               s_.Show(kV)));
+      Add("KV110",
+          fmt::format("{} and {} have different numbers of heads", s_.Show(kK), s_.Show(kV)));
     } else if (q_.heads && k_.heads && (*k_.heads <= 0 || *q_.heads % *k_.heads != 0)) {
-      Add("KV110", fmt::format("{} query heads are no multiple of {} key heads", *q_.heads,
-                               *k_.heads));
+      Add("KV110",
+          fmt::format("{} query heads are no multiple of {} key heads", *q_.heads, *k_.heads));
     }
     if (Differ(q_.size, k_.size)) {
-      Add("KV111", fmt::format("head sizes of queries ({}) and keys ({}) differ", *q_.size,
-                               *k_.size));
+      Add("KV111",
+          fmt::format("head sizes of queries ({}) and keys ({}) differ", *q_.size, *k_.size));
     }
   }
 
   void Lengths() {
     if (Differ(k_.length, v_.length)) {
-      Add("KV112",
-          fmt::format("{} keys, but {} values: {}, {}", *k_.length, *v_.length, s_.Show(kK),
-                      s_.Show(kV)));
+      Add("KV112", fmt::format("{} keys, but {} values: {}, {}", *k_.length, *v_.length,
+                               s_.Show(kK), s_.Show(kV)));
     }
   }
 
+  bool HasOutput(size_t k) const {
+    const auto outputs = graph_.outputs(node_);
+    return k < outputs.size() && outputs[k] != kNoValue;
+  }
+
   void Past() {
+    const bool past = s_.Has(kPastK) || s_.Has(kPastV);
+    const bool present = HasOutput(1) || HasOutput(2);
     if (s_.Has(kPastK) != s_.Has(kPastV)) {
       Add("KV118", "past_key and past_value go together");
     }
-    if (s_.Has(kNonpad) && (s_.Has(kPastK) || s_.Has(kPastV))) {
-      Add("KV116", "nonpad_kv_seqlen and past_key/past_value exclude each other");
+    if (s_.Has(kNonpad) && (past || present)) {
+      Add("KV116", fmt::format("nonpad_kv_seqlen and {} exclude each other",
+                               past ? "past_key/past_value" : "present_key/present_value"));
+    } else if (present && !past) {
+      Add("KV118", "present_key or present_value without a past: nothing is cached",
+          Severity::kWarning);
+    } else if (past && !present) {
+      Add("KV118", "a past without present_key and present_value: the new keys are lost",
+          Severity::kWarning);
+    }
+    PastFits(kPastK, k_);
+    PastFits(kPastV, v_);
+    if (Differ(s_.Extent(kPastK, 2), s_.Extent(kPastV, 2))) {
+      Add("KV112", fmt::format("past keys and values differ in length: {}, {}", s_.Show(kPastK),
+                               s_.Show(kPastV)));
+    }
+  }
+
+  void PastFits(size_t input, const Operand& with) {
+    if (!s_.Has(input) || s_.Rank(input) < 0) return;
+    if (s_.Rank(input) != 4) {
+      Add("KV118", fmt::format("{} needs rank 4", s_.Show(input)));
+    } else if (Differ(s_.Extent(input, 0), with.batch) || Differ(s_.Extent(input, 1), with.heads) ||
+               Differ(s_.Extent(input, 3), with.size)) {
+      Add("KV118",
+          fmt::format("{} does not fit {}", s_.Show(input), s_.Show(input == kPastK ? kK : kV)));
     }
   }
 
@@ -158,8 +193,8 @@ class AttentionRules {
     }
     const int32_t type = s_.ElemType(kMask);
     if (type != 0 && type != onnx::TensorProto::BOOL && !IsFloatType(type)) {
-      Add("KV117", fmt::format("the mask needs bool or a float type, found {}",
-                               ElementTypeName(type)));
+      Add("KV117",
+          fmt::format("the mask needs bool or a float type, found {}", ElementTypeName(type)));
     }
   }
 
@@ -172,7 +207,24 @@ class AttentionRules {
           fmt::format("is_causal with {} queries and {} keys lets query s see keys t <= s only",
                       *q_.length, *k_.length),
           Severity::kWarning);
+    } else if (!(q_.length && k_.length) && KeysAreAppended()) {
+      Add("KV119",
+          fmt::format("is_causal with keys behind a past, {}, lets query s see keys t <= s only",
+                      s_.Show(kK)),
+          Severity::kWarning);
     }
+  }
+
+  // The keys are a Concat of a graph input and something else along their sequence axis.
+  bool KeysAreAppended() const {
+    const NodeId concat = graph_.producer(s_.Value(kK));
+    if (concat == kNoNode || !graph_.Is(concat, "Concat") || s_.Rank(kK) < 0) return false;
+    int64_t axis = IntAttribute(graph_.node(concat), "axis", 0);
+    if (axis < 0) axis += s_.Rank(kK);
+    const auto parts = graph_.inputs(concat);
+    return parts.size() > 1 && axis == (s_.Rank(kK) == 4 ? 2 : 1) &&
+           std::any_of(parts.begin(), parts.end(),
+                       [&](ValueId v) { return v != kNoValue && graph_.is_graph_input(v); });
   }
 
   const Graph& graph_;

@@ -46,15 +46,39 @@ void AddForManifest(std::string text, std::string value, std::vector<Lint>* lint
   lints->push_back({Severity::kError, {"KV130", std::move(text), {}, {std::move(value)}}});
 }
 
+ValueId SeeThroughIdentity(const Graph& graph, ValueId v) {
+  for (NodeId n = graph.producer(v); n != kNoNode && graph.Is(n, "Identity");) {
+    v = graph.inputs(n)[0];
+    n = graph.producer(v);
+  }
+  return v;
+}
+
+// Two writes into one past: in place, the second would see the first.
+void LintSharedPasts(const Graph& graph, std::vector<Lint>* lints) {
+  std::map<ValueId, NodeId> writers;
+  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
+    if (!graph.Is(n, "TensorScatter") || graph.inputs(n).empty()) continue;
+    const ValueId past = SeeThroughIdentity(graph, graph.inputs(n)[0]);
+    if (past == kNoValue || !graph.is_graph_input(past)) continue;
+    const auto [it, first] = writers.emplace(past, n);
+    if (first) continue;
+    AddLint(
+        graph, n, "KV126",
+        fmt::format("{} is updated here and at {}", graph.name(past), graph.NodeName(it->second)),
+        lints, Severity::kWarning);
+  }
+}
+
 void LintManifestCache(const Graph& graph, const Manifest& m, const ManifestCache& c,
                        std::vector<Lint>* lints) {
   for (const bool input : {true, false}) {
     const std::string& name = input ? c.input : c.output;
     const auto* info = FindInfo(input ? graph.proto().input() : graph.proto().output(), name);
     if (info == nullptr) {
-      AddForManifest(fmt::format("cache {}: the model has no {} {}", c.id,
-                                 input ? "input" : "output", name),
-                     name, lints);
+      AddForManifest(
+          fmt::format("cache {}: the model has no {} {}", c.id, input ? "input" : "output", name),
+          name, lints);
       continue;
     }
     const TensorType type = TensorType::From(info->type());
@@ -78,9 +102,12 @@ void LintManifestCache(const Graph& graph, const Manifest& m, const ManifestCach
     }
   }
   const ValueId output = graph.Find(c.output);
-  const NodeId writer = output == kNoValue ? kNoNode : graph.producer(output);
-  if (writer != kNoNode && graph.Is(writer, "TensorScatter") &&
-      graph.inputs(writer)[0] != graph.Find(c.input)) {
+  if (output == kNoValue) return;
+  const NodeId writer = graph.producer(SeeThroughIdentity(graph, output));
+  if (writer == kNoNode || !graph.Is(writer, "TensorScatter")) {
+    AddForManifest(fmt::format("cache {}: {} is no result of a TensorScatter", c.id, c.output),
+                   c.output, lints);
+  } else if (SeeThroughIdentity(graph, graph.inputs(writer)[0]) != graph.Find(c.input)) {
     AddLint(graph, writer, "KV130",
             fmt::format("cache {}: {} is not written into {}", c.id, c.output, c.input), lints);
   }
@@ -93,8 +120,8 @@ void LintManifest(const Graph& graph, const Manifest& m, std::vector<Lint>* lint
     for (const std::string& name : {c.input, c.output}) {
       const auto [it, fresh] = owner.emplace(name, c.id);
       if (!fresh && it->second != c.id) {
-        AddForManifest(fmt::format("{} serves two caches, {} and {}", name, it->second, c.id),
-                       name, lints);
+        AddForManifest(fmt::format("{} serves two caches, {} and {}", name, it->second, c.id), name,
+                       lints);
       }
     }
   }
@@ -114,14 +141,17 @@ void LintManifest(const Graph& graph, const Manifest& m, std::vector<Lint>* lint
 
 void AddLint(const Graph& graph, NodeId node, std::string_view code, std::string text,
              std::vector<Lint>* lints, Severity severity) {
-  lints->push_back(
-      {severity, {std::string(code), std::move(text), {graph.NodeName(node)}, {}}});
+  lints->push_back({severity, {std::string(code), std::move(text), {graph.NodeName(node)}, {}}});
 }
 
 absl::StatusOr<std::vector<Lint>> LintModel(const Model& model, const Manifest* manifest) {
   std::vector<Lint> lints;
   std::shared_ptr<const onnx::ModelProto> proto = model.proto;
   auto checked = CheckModel(*proto);
+  if (checked.ok() && proto->functions_size() > 0) {
+    KV_ASSIGN_OR_RETURN(onnx::ModelProto inlined, InlineFunctions(*proto));
+    proto = std::make_shared<const onnx::ModelProto>(std::move(inlined));
+  }
   if (checked.ok()) {
     auto inferred = InferShapes(*proto);
     if (inferred.ok()) {
@@ -141,6 +171,7 @@ absl::StatusOr<std::vector<Lint>> LintModel(const Model& model, const Manifest* 
     if (scatter) LintTensorScatter(graph, n, &lints);
     if (attention) LintAttention(graph, n, &lints);
   }
+  LintSharedPasts(graph, &lints);
   if (manifest != nullptr) LintManifest(graph, *manifest, &lints);
   return lints;
 }

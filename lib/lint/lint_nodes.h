@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "lint/lint.h"
 #include "ir/graph.h"
+#include "lint/lint.h"
 
 namespace kvlift {
 

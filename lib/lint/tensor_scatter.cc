@@ -29,24 +29,25 @@ void LintIndices(const Graph& graph, NodeId node, const NodeShapes& s, int axis,
   if (rank >= 0 && rank != 1) {
     AddLint(graph, node, "KV120", fmt::format("write_indices needs rank 1, found {}", rank), lints);
   } else if (batch && length && *batch != *length) {
-    AddLint(graph, node, "KV120",
-            fmt::format("write_indices needs one index per sequence ({}), found {}", *batch,
-                        *length),
-            lints);
+    AddLint(
+        graph, node, "KV120",
+        fmt::format("write_indices needs one index per sequence ({}), found {}", *batch, *length),
+        lints);
   }
   const onnx::TensorProto* constant = graph.constant(s.Value(kIndices));
-  const auto values = constant != nullptr ? ReadInts(*constant)
-                                          : absl::StatusOr<std::vector<int64_t>>(
-                                                absl::NotFoundError("no constant"));
+  const auto values =
+      constant != nullptr
+          ? ReadInts(*constant)
+          : absl::StatusOr<std::vector<int64_t>>(absl::NotFoundError("no constant"));
   if (!values.ok()) return;
   const auto capacity = s.Extent(kCache, axis), rows = s.Extent(kUpdate, axis);
   for (int64_t start : *values) {
     const bool beyond = linear && capacity && rows && start > *capacity - *rows;
     if (start < 0 || beyond) {
-      AddLint(graph, node, "KV125",
-              fmt::format("a constant write index of {} leaves the buffer {}", start,
-                          s.Show(kCache)),
-              lints);
+      AddLint(
+          graph, node, "KV125",
+          fmt::format("a constant write index of {} leaves the buffer {}", start, s.Show(kCache)),
+          lints);
       return;
     }
   }
@@ -84,14 +85,14 @@ void LintTensorScatter(const Graph& graph, NodeId node, std::vector<Lint>* lints
     const auto cache = s.Extent(kCache, k), update = s.Extent(kUpdate, k);
     if (!cache || !update) continue;
     if (k == axis && *update > *cache) {
-      AddLint(graph, node, "KV121",
-              fmt::format("the update {} is longer than the cache {}", s.Show(kUpdate),
-                          s.Show(kCache)),
-              lints);
+      AddLint(
+          graph, node, "KV121",
+          fmt::format("the update {} is longer than the cache {}", s.Show(kUpdate), s.Show(kCache)),
+          lints);
     } else if (k != axis && *update != *cache) {
       AddLint(graph, node, "KV124",
-              fmt::format("axis {} of the update {} differs from the cache {}", k,
-                          s.Show(kUpdate), s.Show(kCache)),
+              fmt::format("axis {} of the update {} differs from the cache {}", k, s.Show(kUpdate),
+                          s.Show(kCache)),
               lints);
     }
   }
