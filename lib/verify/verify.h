@@ -18,7 +18,7 @@ enum class VerdictKind { kEqual, kDifferent, kInconclusive };
 struct VerifyOptions {
   bool full = false;
   uint64_t seed = 1;
-  int threads = 0;  // 0: as the machine has
+  int threads = 0;       // 0: as the machine has
   bool controls = true;  // run the mutants
 };
 

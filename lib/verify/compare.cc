@@ -1,0 +1,106 @@
+#include "verify/compare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "fmt/format.h"
+#include "ir/types.h"
+
+namespace kvlift {
+namespace {
+
+using onnx::TensorProto;
+
+double EpsilonOf(int32_t type) {
+  switch (type) {
+    case TensorProto::DOUBLE:
+      return std::ldexp(1.0, -52);
+    case TensorProto::FLOAT16:
+      return std::ldexp(1.0, -10);
+    case TensorProto::BFLOAT16:
+      return std::ldexp(1.0, -7);
+    default:
+      return std::ldexp(1.0, -23);
+  }
+}
+
+// Half types round often enough for errors to cancel; the factor is smaller to stay meaningful.
+double FactorOf(int32_t type) {
+  return type == TensorProto::FLOAT16 || type == TensorProto::BFLOAT16 ? 2.0 : 8.0;
+}
+
+std::vector<int64_t> ElementAt(const exec::Shape& shape, int64_t flat) {
+  std::vector<int64_t> element(shape.size());
+  for (int k = static_cast<int>(shape.size()) - 1; k >= 0; --k) {
+    element[k] = flat % shape[k];
+    flat /= shape[k];
+  }
+  return element;
+}
+
+}  // namespace
+
+bool SameBytes(const exec::View& a, const exec::View& b) {
+  return a.type == b.type && a.shape == b.shape &&
+         (a.bytes() <= 0 || std::memcmp(a.data, b.data, static_cast<size_t>(a.bytes())) == 0);
+}
+
+Comparison Compare(const exec::View& reference, const exec::View& actual, int source_nodes) {
+  Comparison c;
+  if (reference.type != actual.type || reference.shape != actual.shape) {
+    c.bitwise = false;
+    c.difference =
+        Difference{{},
+                   0,
+                   0,
+                   fmt::format("{} {} instead of {} {}", ElementTypeName(actual.type),
+                               exec::ShapeString(actual.shape), ElementTypeName(reference.type),
+                               exec::ShapeString(reference.shape))};
+    return c;
+  }
+  if (SameBytes(reference, actual)) {
+    if (!IsFloatType(reference.type)) return c;
+  }
+  const int64_t size = reference.size();
+  const bool real = IsFloatType(reference.type);
+  double largest = 0;
+  for (int64_t i = 0; real && i < size; ++i) {
+    const double r = exec::ElementAsDouble(reference, i);
+    if (!std::isfinite(r)) {
+      c.source_not_finite = true;
+      return c;
+    }
+    largest = std::max(largest, std::fabs(r));
+  }
+  const double eps = EpsilonOf(reference.type);
+  c.bound = real ? FactorOf(reference.type) * eps * std::sqrt(std::max(1, source_nodes)) *
+                       std::max(largest, std::numeric_limits<float>::min() / eps)
+                 : 0;
+  double worst = -1;
+  int64_t worst_at = 0;
+  for (int64_t i = 0; i < size; ++i) {
+    const double r = exec::ElementAsDouble(reference, i), a = exec::ElementAsDouble(actual, i);
+    const double delta = std::isfinite(a) ? std::fabs(r - a) : HUGE_VAL;
+    if (delta == 0) continue;
+    c.bitwise = false;
+    c.max_abs = std::max(c.max_abs, delta);
+    if (r != 0) c.max_rel = std::max(c.max_rel, delta / std::fabs(r));
+    const double ulp = std::ldexp(eps, std::ilogb(std::max(std::fabs(r), 1e-30)));
+    c.max_ulp = std::max(c.max_ulp, delta / ulp);
+    if (delta > worst) {
+      worst = delta;
+      worst_at = i;
+    }
+  }
+  if (worst > c.bound) {
+    const double r = exec::ElementAsDouble(reference, worst_at);
+    const double a = exec::ElementAsDouble(actual, worst_at);
+    c.difference = Difference{ElementAt(reference.shape, worst_at), r, a,
+                              fmt::format("{:.9g} instead of {:.9g}", a, r)};
+  }
+  return c;
+}
+
+}  // namespace kvlift

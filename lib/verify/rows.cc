@@ -1,0 +1,87 @@
+#include "verify/rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ir/types.h"
+
+namespace kvlift {
+namespace {
+
+// The tensor as [outer, extent, inner] around an axis, inner in bytes.
+struct Blocks {
+  int64_t outer = 1, extent = 1, inner = 1;
+};
+Blocks BlocksOf(const exec::View& view, int axis) {
+  Blocks b;
+  for (int k = 0; k < axis; ++k) b.outer *= view.shape[k];
+  b.extent = view.shape[axis];
+  b.inner = ElementBits(view.type) / 8;
+  for (size_t k = static_cast<size_t>(axis) + 1; k < view.shape.size(); ++k) {
+    b.inner *= view.shape[k];
+  }
+  return b;
+}
+
+}  // namespace
+
+int AxisOf(const std::string& layout, char letter) { return static_cast<int>(layout.find(letter)); }
+
+exec::Tensor Part(const exec::View& whole, int axis, int64_t begin, int64_t end) {
+  exec::Shape shape = whole.shape;
+  shape[axis] = end - begin;
+  exec::Tensor part(whole.type, shape);
+  const Blocks from = BlocksOf(whole, axis), to = BlocksOf(part.view(), axis);
+  for (int64_t o = 0; o < from.outer && to.extent * to.inner > 0; ++o) {
+    std::memcpy(part.data() + o * to.extent * to.inner,
+                whole.data + (o * from.extent + begin) * from.inner,
+                static_cast<size_t>(to.extent * to.inner));
+  }
+  return part;
+}
+
+void Place(const exec::View& whole, int axis, int64_t begin, const exec::View& part) {
+  const Blocks to = BlocksOf(whole, axis), from = BlocksOf(part, axis);
+  for (int64_t o = 0; o < to.outer && from.extent * from.inner > 0; ++o) {
+    std::memcpy(whole.data + (o * to.extent + begin) * to.inner,
+                part.data + o * from.extent * from.inner,
+                static_cast<size_t>(from.extent * from.inner));
+  }
+}
+
+exec::Tensor InTargetOrder(const exec::View& source, const ManifestCache& cache) {
+  exec::View view = source;
+  exec::Tensor selected;
+  std::vector<Select> selects = cache.source.select;
+  std::sort(selects.begin(), selects.end(),
+            [](const Select& a, const Select& b) { return a.axis > b.axis; });
+  for (const Select& s : selects) {
+    selected = Part(view, static_cast<int>(s.axis), s.index, s.index + 1);
+    view = selected.view();
+    view.shape.erase(view.shape.begin() + s.axis);
+  }
+  const size_t rank = view.shape.size();
+  std::vector<size_t> perm;
+  exec::Shape shape;
+  for (char letter : cache.layout) {
+    perm.push_back(cache.source.layout.find(letter));
+    shape.push_back(view.shape[perm.back()]);
+  }
+  exec::Tensor target(view.type, shape);
+  const int64_t bytes = ElementBits(view.type) / 8;
+  std::vector<int64_t> strides(rank, bytes);
+  for (size_t k = rank - 1; k > 0; --k) strides[k - 1] = strides[k] * view.shape[k];
+  std::vector<int64_t> at(rank, 0);
+  for (int64_t i = 0; i < target.size(); ++i) {
+    int64_t offset = 0;
+    for (size_t k = 0; k < rank; ++k) offset += at[k] * strides[perm[k]];
+    std::memcpy(target.data() + i * bytes, view.data + offset, static_cast<size_t>(bytes));
+    for (size_t k = rank; k-- > 0;) {
+      if (++at[k] < shape[k]) break;
+      at[k] = 0;
+    }
+  }
+  return target;
+}
+
+}  // namespace kvlift

@@ -1,0 +1,21 @@
+// Copies of parts of caches: rows along the sequence axis, single sequences, permuted axes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "contract/manifest.h"
+#include "exec/tensor.h"
+
+namespace kvlift {
+
+// Elements [begin, end) along an axis.
+exec::Tensor Part(const exec::View& whole, int axis, int64_t begin, int64_t end);
+// Writes `part` at `begin` along an axis; all other extents are equal.
+void Place(const exec::View& whole, int axis, int64_t begin, const exec::View& part);
+// The source's cache (layout, select) in the axis order of the converted one.
+exec::Tensor InTargetOrder(const exec::View& source, const ManifestCache& cache);
+int AxisOf(const std::string& layout, char letter);
+
+}  // namespace kvlift

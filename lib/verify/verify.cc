@@ -1,0 +1,400 @@
+#include "verify/verify.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/status.h"
+#include "fmt/format.h"
+#include "verify/drive.h"
+#include "verify/mutants.h"
+
+namespace kvlift {
+namespace {
+
+constexpr int64_t kDefaultCapacity = 16;
+constexpr double kGarbage = 1e4;
+constexpr double kHalfGarbage = 30;
+
+class Verifier {
+ public:
+  Verifier(const Model& before, const Model& after, const Manifest& relation,
+           const VerifyOptions& options)
+      : before_(before), after_(after), relation_(relation), options_(options) {}
+
+  absl::StatusOr<VerifyReport> Run() {
+    KV_ASSIGN_OR_RETURN(Graph source_graph, Graph::Build(before_.proto));
+    KV_ASSIGN_OR_RETURN(Graph after_graph, Graph::Build(after_.proto));
+    source_nodes_ = source_graph.num_nodes();
+    if (std::string missing = Unaccounted(source_graph, after_graph); !missing.empty()) {
+      return Inconclusive("KV403 " + missing);
+    }
+    if (relation_.caches.empty()) return Inconclusive("KV403 the relation names no cache");
+    auto stimulus = Stimulus::Create(source_graph, relation_, options_.seed);
+    if (!stimulus.ok()) return Inconclusive("KV402 " + Text(stimulus.status()));
+    FindLimits(*stimulus, after_graph);
+    Driver driver(relation_, *stimulus, source_nodes_, limits_.capacity);
+    auto source = MakeRunner(before_, {}, exec::AliasMode::kOff);
+    if (!source.ok()) return Inconclusive("KV401 " + Text(source.status()));
+    auto converted = MakeRunner(after_, {}, exec::AliasMode::kOff);
+    if (!converted.ok()) return Inconclusive("KV401 " + Text(converted.status()));
+    plans_ = MakePlans(limits_);
+    RunPlans(driver, *source, *converted);
+    if (report_.counterexample || Failed()) return Finish();
+    CheckInvariance(driver, *converted);
+    CheckOverflow(driver, *converted);
+    if (report_.counterexample || Failed()) return Finish();
+    if (options_.controls) RunControls(driver, after_graph);
+    return Finish();
+  }
+
+ private:
+  static std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+  VerifyReport Inconclusive(std::string reason) {
+    report_.verdict = VerdictKind::kInconclusive;
+    report_.reason = std::move(reason);
+    return std::move(report_);
+  }
+
+  bool Failed() const { return !failure_.empty(); }
+
+  absl::StatusOr<Runner> MakeRunner(const Model& model, std::vector<exec::CachePair> caches,
+                                    exec::AliasMode alias) const {
+    return Runner::Create(model.proto, model.base_dir, std::move(caches), alias, options_.threads);
+  }
+
+  // Every input and output of both models must have its place.
+  std::string Unaccounted(const Graph& source, const Graph& after) const {
+    std::set<std::string> inputs, outputs, source_inputs, source_outputs;
+    for (const ManifestInput& i : relation_.inputs) {
+      inputs.insert(i.name);
+      if (i.as != "cache" && i.as != "control") {
+        source_inputs.insert(i.source.empty() ? i.name : i.source);
+      }
+    }
+    for (const ManifestOutput& o : relation_.outputs) {
+      outputs.insert(o.name);
+      if (o.as != "cache") source_outputs.insert(o.source.empty() ? o.name : o.source);
+    }
+    for (const ManifestCache& c : relation_.caches) {
+      source_inputs.insert(c.source.input);
+      source_outputs.insert(c.source.output);
+    }
+    for (const DroppedInput& d : relation_.dropped) source_inputs.insert(d.name);
+    const auto find = [](const Graph& graph, absl::Span<const ValueId> values,
+                         const std::set<std::string>& known, const char* what) {
+      for (ValueId v : values) {
+        if (known.count(graph.name(v)) == 0) {
+          return fmt::format("{} {} has no place in the relation", what, graph.name(v));
+        }
+      }
+      return std::string();
+    };
+    for (const std::string& text :
+         {find(source, source.graph_inputs(), source_inputs, "the source's input"),
+          find(source, source.graph_outputs(), source_outputs, "the source's output"),
+          find(after, after.graph_inputs(), inputs, "the converted model's input"),
+          find(after, after.graph_outputs(), outputs, "the converted model's output")}) {
+      if (!text.empty()) return text;
+    }
+    return Dangling(source, after, inputs, outputs);
+  }
+
+  // Names of the relation that the models lack.
+  static std::string Dangling(const Graph& source, const Graph& after,
+                              const std::set<std::string>& inputs,
+                              const std::set<std::string>& outputs) {
+    (void)source;
+    for (const auto* names : {&inputs, &outputs}) {
+      for (const std::string& name : *names) {
+        if (after.Find(name) == kNoValue) {
+          return fmt::format("the relation names {}, which the converted model lacks", name);
+        }
+      }
+    }
+    return {};
+  }
+
+  void FindLimits(const Stimulus& stimulus, const Graph& after) {
+    limits_.capacity = relation_.capacity_value.value_or(kDefaultCapacity);
+    const ManifestCache& cache = relation_.caches.front();
+    const auto& type = after.type(after.Find(cache.input));
+    if (type.shape && cache.axis < static_cast<int64_t>(type.shape->size()) &&
+        (*type.shape)[cache.axis].value) {
+      limits_.capacity = *(*type.shape)[cache.axis].value;
+    }
+    limits_.batch = stimulus.fixed_batch();
+    limits_.tokens = stimulus.fixed_tokens();
+    limits_.uniform = relation_.uniform;
+    limits_.mask = stimulus.has_mask();
+    limits_.full = options_.full;
+  }
+
+  void Note(const Plan& plan, const std::string& status, int steps, std::string note) {
+    report_.plans.push_back({plan.name, status, steps, std::move(note)});
+  }
+
+  void Merge(const Outcome& outcome) {
+    for (const auto& [name, result] : outcome.outputs) {
+      auto it = std::find_if(report_.outputs.begin(), report_.outputs.end(),
+                             [&](const OutputResult& o) { return o.name == result.name; });
+      if (it == report_.outputs.end()) {
+        report_.outputs.push_back(result);
+      } else if (result.max_abs > it->max_abs) {
+        *it = result;
+      }
+    }
+    if (outcome.difference && !report_.counterexample) report_.counterexample = outcome.difference;
+    if (!outcome.unjudged.empty() && unjudged_.empty()) unjudged_ = outcome.unjudged;
+  }
+
+  void RunPlans(const Driver& driver, Runner& source, Runner& converted) {
+    for (const Plan& plan : plans_) {
+      if (!plan.skipped.empty()) {
+        Note(plan, "skipped", 0, plan.skipped);
+        continue;
+      }
+      Record record = driver.RunSource(source, plan);
+      if (record.steps.empty()) {
+        Note(plan, "skipped", 0, "the source does not run it: " + record.stopped);
+        continue;
+      }
+      CacheState state = driver.Fresh(plan.steps.front().batch(), 0);
+      const Outcome outcome = driver.RunConverted(converted, record, &state);
+      Merge(outcome);
+      if (!outcome.failed.empty()) {
+        failure_ =
+            fmt::format("{}: the converted model does not run: {}", plan.name, outcome.failed);
+        Note(plan, "failed", outcome.steps, outcome.failed);
+        return;
+      }
+      Note(plan,
+           outcome.difference ? "different"
+           : outcome.bitwise  ? "bitwise"
+                              : "within bound",
+           outcome.steps,
+           record.stopped.empty() ? plan.shows : "then the source stops: " + record.stopped);
+      if (outcome.difference) return;
+      records_.push_back(std::move(record));
+      Cover(plan, outcome);
+    }
+  }
+
+  void Cover(const Plan& plan, const Outcome& outcome) {
+    std::set<int64_t> starts;
+    for (int k = 0; k < outcome.steps; ++k) {
+      for (int64_t past : plan.steps[k].past) starts.insert(past);
+      const auto& step = plan.steps[k];
+      if (step.past[0] > 0) ++decodes_;
+      if (std::set<int64_t>(step.past.begin(), step.past.end()).size() > 1) lengths_differ_ = true;
+      if (*std::max_element(step.past.begin(), step.past.end()) + step.new_tokens ==
+          limits_.capacity) {
+        last_slot_ = true;
+      }
+      many_tokens_ = many_tokens_ || step.new_tokens > 1;
+    }
+    write_starts_.insert(starts.begin(), starts.end());
+  }
+
+  const Record* LongestRecord() const {
+    const Record* best = nullptr;
+    for (const Record& record : records_) {
+      if (best == nullptr || record.steps.size() > best->steps.size()) best = &record;
+    }
+    return best;
+  }
+
+  // Unused slots, left-over rows and in-place writes must not change a bit.
+  void CheckInvariance(const Driver& driver, Runner& converted) {
+    const Record* record = LongestRecord();
+    if (record == nullptr) return;
+    const int64_t batch = record->plan->steps.front().batch();
+    std::vector<exec::Fetches> clean;
+    CacheState state = driver.Fresh(batch, 0);
+    driver.RunConverted(converted, *record, &state, &clean);
+
+    std::vector<exec::Fetches> again;
+    driver.RunConverted(converted, *record, &state, &again);
+    Same("dirty buffer", "a used buffer gives the same bits", clean, again);
+
+    const bool half =
+        relation_.caches.front().dtype != "float32" && relation_.caches.front().dtype != "float64";
+    CacheState noisy = driver.Fresh(batch, half ? kHalfGarbage : kGarbage);
+    again.clear();
+    driver.RunConverted(converted, *record, &noisy, &again);
+    Same("garbage", "unused slots are never read", clean, again);
+    InPlace(driver, *record, clean);
+  }
+
+  void InPlace(const Driver& driver, const Record& record,
+               const std::vector<exec::Fetches>& clean) {
+    std::vector<exec::CachePair> pairs;
+    for (const ManifestCache& c : relation_.caches) pairs.push_back({c.input, c.output});
+    auto aliased = MakeRunner(after_, pairs, exec::AliasMode::kAuto);
+    if (!aliased.ok()) return;
+    size_t shared = 0;
+    for (const auto& decision : aliased->program().aliasing()) shared += decision.aliased ? 1 : 0;
+    for (const ManifestCache& c : relation_.caches) {
+      for (const auto& decision : aliased->program().aliasing()) {
+        if (decision.pair.input != c.input || decision.aliased || c.alias != "safe") continue;
+        failure_ = fmt::format("the relation says that {} may be updated in place, but {}", c.input,
+                               decision.reason);
+        report_.plans.push_back({"in place", "different", 0, failure_});
+        return;
+      }
+    }
+    CacheState state = driver.Fresh(record.plan->steps.front().batch(), 0);
+    std::vector<exec::Fetches> again;
+    driver.RunConverted(*aliased, record, &state, &again);
+    Same("in place",
+         fmt::format("{} of {} caches updated in place, same bits", shared, pairs.size()), clean,
+         again);
+  }
+
+  void Same(const std::string& name, const std::string& shows, const std::vector<exec::Fetches>& a,
+            const std::vector<exec::Fetches>& b) {
+    const int steps = static_cast<int>(std::min(a.size(), b.size()));
+    PlanResult result{name, "bitwise", steps, shows};
+    for (int k = 0; k < steps; ++k) {
+      for (const ManifestOutput& output : relation_.outputs) {
+        if (output.as == "cache") continue;
+        if (SameBytes(a[k].at(output.name).view(), b[k].at(output.name).view())) continue;
+        result.status = "different";
+        const Comparison c =
+            Compare(a[k].at(output.name).view(), b[k].at(output.name).view(), source_nodes_);
+        Counterexample example;
+        example.plan = name;
+        example.step = k;
+        example.output = output.name;
+        if (c.difference) {
+          example.element = c.difference->element;
+          example.before = c.difference->before;
+          example.after = c.difference->after;
+        }
+        example.text = fmt::format("{}: {} changes at step {}", name, output.name, k);
+        if (!report_.counterexample) report_.counterexample = example;
+      }
+    }
+    if (a.size() != b.size() && !report_.counterexample) {
+      result.status = "failed";
+      failure_ = fmt::format("{}: the converted model stopped after {} steps", name, b.size());
+    }
+    report_.plans.push_back(std::move(result));
+  }
+
+  // One token behind the end: refused, and no byte of a cache changes.
+  void CheckOverflow(const Driver& driver, Runner& converted) {
+    StepSpec step;
+    step.new_tokens = limits_.tokens.value_or(1);
+    const int64_t batch = limits_.batch.value_or(1);
+    step.past.assign(batch, limits_.capacity - step.new_tokens + 1);
+    for (int b = 0; b < batch; ++b) step.sequences.push_back(b);
+    CacheState state = driver.Fresh(batch, 1);
+    CacheState kept;
+    for (const auto& [id, tensor] : state) kept[id] = tensor.Clone();
+    const auto feeds = driver.ConvertedFeeds(step, state);
+    PlanResult result{"one past the end", "bitwise", 1, "refused, caches untouched"};
+    if (!feeds.ok()) {
+      result = {"one past the end", "skipped", 0, Text(feeds.status())};
+    } else if (converted.Step(*feeds).ok()) {
+      result = {"one past the end", "skipped", 1, "the model does not refuse it"};
+      if (relation_.mode == "linear") {
+        result.status = "different";
+        failure_ = "a write behind the capacity was not refused";
+      }
+    }
+    for (const auto& [id, tensor] : state) {
+      if (SameBytes(tensor.view(), kept.at(id).view())) continue;
+      result.status = "different";
+      failure_ = fmt::format("a refused step changed cache {}", id);
+    }
+    report_.plans.push_back(std::move(result));
+  }
+
+  void RunControls(const Driver& driver, const Graph& after) {
+    // The plans that tell most come first.
+    std::vector<const Record*> order;
+    for (const Record& record : records_) order.push_back(&record);
+    std::stable_sort(order.begin(), order.end(), [](const Record* a, const Record* b) {
+      return a->steps.size() > b->steps.size();
+    });
+    for (const Mutant& mutant : MakeMutants(after, {lengths_differ_, many_tokens_})) {
+      report_.controls.push_back({mutant.name, Detect(driver, mutant, order)});
+    }
+  }
+
+  std::string Detect(const Driver& driver, const Mutant& mutant,
+                     const std::vector<const Record*>& order) const {
+    auto runner =
+        Runner::Create(mutant.model, after_.base_dir, {}, exec::AliasMode::kOff, options_.threads);
+    if (!runner.ok()) return "compile: " + Text(runner.status());
+    for (const Record* record : order) {
+      CacheState state = driver.Fresh(record->plan->steps.front().batch(), 0);
+      const Outcome outcome = driver.RunConverted(*runner, *record, &state);
+      if (outcome.difference) {
+        return fmt::format("{}, step {}", record->plan->name, outcome.difference->step);
+      }
+      if (!outcome.failed.empty()) {
+        return fmt::format("{}, {}", record->plan->name, outcome.failed);
+      }
+    }
+    return {};
+  }
+
+  VerifyReport Finish() {
+    report_.coverage = {{"decode steps", fmt::format("{}", decodes_)},
+                        {"write indices", fmt::format("{}", write_starts_.size())},
+                        {"last slot", last_slot_ ? "reached" : "not reached"},
+                        {"lengths in one batch", lengths_differ_ ? "differ" : "equal"}};
+    if (report_.counterexample) {
+      report_.verdict = VerdictKind::kDifferent;
+      report_.reason = "KV404 " + report_.counterexample->text;
+      return std::move(report_);
+    }
+    if (Failed()) {
+      report_.verdict = VerdictKind::kDifferent;
+      report_.reason = "KV404 " + failure_;
+      return std::move(report_);
+    }
+    constexpr int kMinDecodes = 2;
+    if (!unjudged_.empty()) return Inconclusive("KV405 " + unjudged_);
+    if (decodes_ < kMinDecodes || write_starts_.size() < 2) {
+      return Inconclusive(fmt::format("KV406 only {} steps with a past could be run", decodes_));
+    }
+    if (options_.controls && report_.controls.empty()) {
+      return Inconclusive("KV407 no mutant could be made of the converted model");
+    }
+    for (const ControlResult& control : report_.controls) {
+      if (control.detected_by.empty()) {
+        return Inconclusive(
+            fmt::format("KV407 the mutant \"{}\" was not detected", control.mutant));
+      }
+    }
+    report_.verdict = VerdictKind::kEqual;
+    return std::move(report_);
+  }
+
+  const Model& before_;
+  const Model& after_;
+  const Manifest& relation_;
+  const VerifyOptions& options_;
+  int source_nodes_ = 0;
+  PlanLimits limits_;
+  std::vector<Plan> plans_;
+  std::vector<Record> records_;
+  VerifyReport report_;
+  std::string failure_, unjudged_;
+  int decodes_ = 0;
+  bool last_slot_ = false, lengths_differ_ = false, many_tokens_ = false;
+  std::set<int64_t> write_starts_;
+};
+
+}  // namespace
+
+absl::StatusOr<VerifyReport> Verify(const Model& before, const Model& after,
+                                    const Manifest& relation, const VerifyOptions& options) {
+  return Verifier(before, after, relation, options).Run();
+}
+
+}  // namespace kvlift
