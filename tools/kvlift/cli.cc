@@ -50,7 +50,8 @@ struct Program {
   }
 
   void AddInspect() {
-    auto* c = Command("inspect", "Find caches and attention; writes nothing", &inspect, &RunInspect);
+    auto* c =
+        Command("inspect", "Find caches and attention; writes nothing", &inspect, &RunInspect);
     c->add_option("model", inspect.models, "Models (.onnx, .onnxtxt, - for stdin)")->required();
     c->add_flag("--details", inspect.details, "Also shapes, updates and node names");
     c->add_flag("--near-misses", inspect.near_misses, "Also what resembles a cache but is none");
@@ -101,8 +102,8 @@ struct Program {
   }
 
   void AddVerify() {
-    auto* c = Command("verify", "Prove or disprove that AFTER does what BEFORE did", &verify,
-                      &RunVerify);
+    auto* c =
+        Command("verify", "Prove or disprove that AFTER does what BEFORE did", &verify, &RunVerify);
     c->add_option("before", verify.before, "The source model")->required();
     c->add_option("after", verify.after, "The converted model")->required();
     c->add_option("--plan", verify.plan, "How much to run")->check(OneOf({"quick", "full"}));
@@ -120,8 +121,7 @@ struct Program {
     c->add_option("--outputs", run.outputs, "Folder to write output_K.pb to");
     c->add_option("--alias", run.alias, "Update caches in place")
         ->check(OneOf({"auto", "off", "required"}));
-    c->add_option("--order", run.order, "Order of summation")
-        ->check(OneOf({"canonical", "fast"}));
+    c->add_option("--order", run.order, "Order of summation")->check(OneOf({"canonical", "fast"}));
     c->add_option("--rtol", run.rtol, "Relative tolerance of --expect");
     c->add_option("--atol", run.atol, "Absolute tolerance of --expect");
     c->add_flag("--trace", run.trace, "Print nodes and aliasing decisions");
@@ -146,9 +146,10 @@ struct Program {
   }
 
   Io io;
-  CLI::App app{"Finds the key/value caches of a decoder in ONNX, rewrites them to TensorScatter "
-               "and Attention, and proves the result",
-               "kvlift"};
+  CLI::App app{
+      "Finds the key/value caches of a decoder in ONNX, rewrites them to TensorScatter "
+      "and Attention, and proves the result",
+      "kvlift"};
   std::function<int()> chosen;
   InspectFlags inspect;
   ConvertFlags convert;
@@ -166,7 +167,8 @@ void Suggest(Program& program, const std::vector<std::string>& args) {
   for (size_t k = 1; k < args.size(); ++k) {
     known.clear();
     if (command == &program.app) {
-      for (const CLI::App* sub : program.app.get_subcommands([](const CLI::App*) { return true; })) {
+      for (const CLI::App* sub :
+           program.app.get_subcommands([](const CLI::App*) { return true; })) {
         known.push_back(sub->get_name());
         if (sub->get_name() == args[k]) command = sub;
       }
@@ -204,7 +206,7 @@ std::optional<Model> Load(Io& io, const std::string& path) {
   absl::StatusOr<Model> model = LoadModel(path);
   if (model.ok()) return *std::move(model);
   const std::string message(model.status().message());
-  Complain(io, message.rfind(path + ": ", 0) == 0 ? "" : path, message);
+  Complain(io, message.rfind(path + ": ", 0) == 0 ? "" : path, message + " [KV001]");
   return std::nullopt;
 }
 

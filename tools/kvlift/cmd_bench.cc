@@ -119,7 +119,7 @@ class Bench {
     std::vector<exec::Feeds> feeds, caches;
     for (const CaseResult& result : results_) {
       if (result.size.total() > result.size.capacity) {
-        return absl::InvalidArgumentError(
+        return absl::OutOfRangeError(
             fmt::format("context {} and {} new tokens do not fit into a capacity of {}",
                         result.size.context, result.size.new_tokens, result.size.capacity));
       }
@@ -265,6 +265,7 @@ int RunBench(const BenchFlags& flags, Io io) {
   const absl::Status status = bench.Run(*model, manifest ? &*manifest : nullptr);
   if (!status.ok()) {
     Complain(io, flags.model, std::string(status.message()));
+    if (absl::IsOutOfRange(status)) return kUsage;
     const bool unable = absl::IsUnimplemented(status) || absl::IsFailedPrecondition(status);
     return unable ? kInconclusive : absl::IsInternal(status) ? kInternal : kUnreadable;
   }

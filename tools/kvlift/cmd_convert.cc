@@ -39,17 +39,21 @@ std::optional<ConvertOptions> OptionsOf(const ConvertFlags& f, Io& io) {
     }
     o.max_seq_len = n;
   }
-  o.target = f.target == "ort" ? Target::kOrt : f.target == "genai" ? Target::kGenai : Target::kSpec;
+  o.target = f.target == "ort"     ? Target::kOrt
+             : f.target == "genai" ? Target::kGenai
+                                   : Target::kSpec;
   o.control = f.control == "derived" ? Control::kDerived
               : f.control == "input" ? Control::kInput
                                      : Control::kAuto;
   o.mask = f.mask == "causal"     ? MaskForm::kCausal
            : f.mask == "explicit" ? MaskForm::kExplicit
                                   : MaskForm::kAuto;
-  o.read = f.read == "prefix" ? ReadForm::kPrefix : f.read == "full" ? ReadForm::kFull
-                                                                     : ReadForm::kAuto;
-  o.padding = f.padding == "keep" ? Padding::kKeep : f.padding == "none" ? Padding::kNone
-                                                                         : Padding::kAuto;
+  o.read = f.read == "prefix" ? ReadForm::kPrefix
+           : f.read == "full" ? ReadForm::kFull
+                              : ReadForm::kAuto;
+  o.padding = f.padding == "keep"   ? Padding::kKeep
+              : f.padding == "none" ? Padding::kNone
+                                    : Padding::kAuto;
   o.allow_partial = f.allow_partial;
   return o;
 }
@@ -127,9 +131,9 @@ int RunConvert(const ConvertFlags& flags, Io io) {
   result.path = flags.output;
   result.base_dir = fs::path(flags.output).parent_path().string();
   if (const auto status = CheckResult(result, conversion->manifest); !status.ok()) {
-    Complain(io, flags.model,
-             fmt::format("internal error: the result is not valid: {}",
-                         std::string(status.message())));
+    Complain(
+        io, flags.model,
+        fmt::format("internal error: the result is not valid: {}", std::string(status.message())));
     return kInternal;
   }
 
@@ -178,7 +182,7 @@ int RunConvert(const ConvertFlags& flags, Io io) {
     for (const OutputFile& file : files) names.push_back(file.path);
   }
   report(names, verified);
-  return kDone;
+  return conversion->status == ConvertStatus::kConverted ? kDone : kFindings;
 }
 
 }  // namespace kvlift::cli

@@ -6,6 +6,7 @@ namespace kvlift::cli {
 
 int RunInspect(const InspectFlags& flags, Io io) {
   int code = kDone;
+  nlohmann::ordered_json documents = nlohmann::ordered_json::array();
   for (const std::string& path : flags.models) {
     const auto model = Load(io, path);
     if (!model) return kUnreadable;
@@ -15,7 +16,7 @@ int RunInspect(const InspectFlags& flags, Io io) {
       return kUnreadable;
     }
     if (flags.common.json) {
-      PrintJson(io, InspectDocument(*model, *inspection));
+      documents.push_back(InspectDocument(*model, *inspection));
     } else if (!flags.common.quiet) {
       io.out << InspectText(path, *inspection, flags.details || flags.common.verbose,
                             flags.near_misses);
@@ -25,6 +26,8 @@ int RunInspect(const InspectFlags& flags, Io io) {
     }
     if (inspection->caches.empty()) code = kFindings;
   }
+  // One document on stdout: of several models, a list.
+  if (flags.common.json) PrintJson(io, documents.size() == 1 ? documents[0] : documents);
   return code;
 }
 

@@ -11,9 +11,12 @@ namespace kvlift::cli {
 
 int ExitCodeOf(VerdictKind verdict) {
   switch (verdict) {
-    case VerdictKind::kEqual: return kDone;
-    case VerdictKind::kDifferent: return kFindings;
-    default: return kInconclusive;
+    case VerdictKind::kEqual:
+      return kDone;
+    case VerdictKind::kDifferent:
+      return kFindings;
+    default:
+      return kInconclusive;
   }
 }
 

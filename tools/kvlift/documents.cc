@@ -56,10 +56,14 @@ ordered_json AttentionJson(const AttentionReport& a) {
 
 std::string_view StatusName(ConvertStatus status) {
   switch (status) {
-    case ConvertStatus::kConverted: return "converted";
-    case ConvertStatus::kPartial: return "partial";
-    case ConvertStatus::kRefused: return "refused";
-    default: return "nothing";
+    case ConvertStatus::kConverted:
+      return "converted";
+    case ConvertStatus::kPartial:
+      return "partial";
+    case ConvertStatus::kRefused:
+      return "refused";
+    default:
+      return "nothing";
   }
 }
 
@@ -139,9 +143,12 @@ ordered_json ConvertDocument(const Conversion& conversion, const std::vector<std
 
 std::string_view VerdictName(VerdictKind verdict) {
   switch (verdict) {
-    case VerdictKind::kEqual: return "equal";
-    case VerdictKind::kDifferent: return "different";
-    default: return "inconclusive";
+    case VerdictKind::kEqual:
+      return "equal";
+    case VerdictKind::kDifferent:
+      return "different";
+    default:
+      return "inconclusive";
   }
 }
 
@@ -171,9 +178,12 @@ ordered_json VerifyDocument(const VerifyReport& r) {
   json["counterexample"] = nullptr;
   if (r.counterexample) {
     const Counterexample& c = *r.counterexample;
-    json["counterexample"] = {{"plan", c.plan},       {"step", c.step},
-                              {"output", c.output},   {"element", c.element},
-                              {"before", Number(c.before)}, {"after", Number(c.after)},
+    json["counterexample"] = {{"plan", c.plan},
+                              {"step", c.step},
+                              {"output", c.output},
+                              {"element", c.element},
+                              {"before", Number(c.before)},
+                              {"after", Number(c.after)},
                               {"text", c.text}};
   }
   return json;
@@ -183,13 +193,14 @@ std::string InspectText(const std::string& path, const Inspection& inspection, b
                         bool near_misses) {
   std::vector<std::vector<std::string>> rows;
   for (const CacheReport& c : inspection.caches) {
-    rows.push_back({c.id, c.kind, c.layout, c.dtype, c.input, c.output,
-                    c.reason ? c.reason->code : "yes"});
+    rows.push_back(
+        {c.id, c.kind, c.layout, c.dtype, c.input, c.output, c.reason ? c.reason->code : "yes"});
     if (details && !c.update.empty()) rows.back().back() += "  " + c.update;
   }
   std::string text;
   if (!rows.empty()) {
-    text += FormatTable({"cache", "kind", "layout", "type", "past", "present", "convertible"}, rows);
+    text +=
+        FormatTable({"cache", "kind", "layout", "type", "past", "present", "convertible"}, rows);
   }
   rows.clear();
   for (const AttentionReport& a : inspection.attention) {
@@ -200,8 +211,8 @@ std::string InspectText(const std::string& path, const Inspection& inspection, b
   }
   if (!rows.empty()) {
     text += "\n";
-    text += FormatTable({"attention", "form", "heads", "size", "scale", "mask", "convertible"},
-                        rows);
+    text +=
+        FormatTable({"attention", "form", "heads", "size", "scale", "mask", "convertible"}, rows);
   }
   if (const std::string reasons = Reasons(inspection); !reasons.empty()) text += "\n" + reasons;
   if (near_misses || inspection.caches.empty()) {
@@ -217,8 +228,8 @@ std::string InspectText(const std::string& path, const Inspection& inspection, b
 std::string ConvertText(const Conversion& conversion, const std::vector<std::string>& outputs) {
   const Inspection& inspection = conversion.inspection;
   std::string text;
-  if (conversion.status != ConvertStatus::kConverted) {
-    text += Reasons(inspection);
+  if (conversion.status != ConvertStatus::kConverted) text += Reasons(inspection);
+  if (!conversion.model) {
     for (const Finding& f : inspection.near_misses) text += Line(f);
     text += conversion.status == ConvertStatus::kNothing
                 ? "nothing: no cache found, nothing written\n"
@@ -233,9 +244,13 @@ std::string ConvertText(const Conversion& conversion, const std::vector<std::str
                         EscapeTerminal(conversion.manifest.uniform_reason));
   }
   for (const std::string& file : outputs) text += fmt::format("wrote {}\n", EscapeTerminal(file));
-  text += fmt::format("converted: {} caches, {} attentions, {} -> {} nodes\n",
-                      inspection.caches.size(), inspection.attention.size(), inspection.nodes,
-                      conversion.model ? conversion.model->graph().node_size() : 0);
+  const auto converted = [](const auto& report) { return report.converted; };
+  text += fmt::format(
+      "{}: {} of {} caches, {} of {} attentions, {} -> {} nodes\n", StatusName(conversion.status),
+      std::count_if(inspection.caches.begin(), inspection.caches.end(), converted),
+      inspection.caches.size(),
+      std::count_if(inspection.attention.begin(), inspection.attention.end(), converted),
+      inspection.attention.size(), inspection.nodes, conversion.model->graph().node_size());
   return text;
 }
 
@@ -248,8 +263,8 @@ std::string VerifyText(const VerifyReport& r, bool verbose) {
   if (!rows.empty()) text += FormatTable({"plan", "result", "steps", "note"}, rows);
   rows.clear();
   for (const OutputResult& o : r.outputs) {
-    rows.push_back({o.name, fmt::format("{:.2e}", o.max_abs), fmt::format("{:.2e}", o.bound),
-                    o.where});
+    rows.push_back(
+        {o.name, fmt::format("{:.2e}", o.max_abs), fmt::format("{:.2e}", o.bound), o.where});
   }
   if (!rows.empty()) {
     text += "\n" + FormatTable({"output", "largest difference", "bound", "where"}, rows);

@@ -14,7 +14,9 @@ int main(int argc, char** argv) {
     const int code =
         kvlift::cli::Run(std::vector<std::string>(argv, argv + argc), {std::cout, std::cerr});
     std::cout.flush();
-    return code;
+    if (std::cout) return code;
+    std::cerr << "kvlift: stdout: cannot be written\n";
+    return code == kvlift::cli::kDone ? int{kvlift::cli::kUnwritable} : code;
   } catch (const std::exception& error) {
     std::cerr << "kvlift: internal error: " << error.what() << "\n";
     return kvlift::cli::kInternal;
