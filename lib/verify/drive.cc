@@ -12,7 +12,8 @@ namespace {
 
 // Sequence b of a tensor whose first axis is the batch.
 exec::Tensor SequenceOf(const exec::View& whole, const std::vector<int>& group, int64_t batch) {
-  if (whole.shape.empty() || static_cast<int64_t>(group.size()) == batch) {
+  if (whole.shape.empty() || whole.shape[0] != batch ||
+      static_cast<int64_t>(group.size()) == batch) {
     exec::Tensor copy(whole.type, whole.shape);
     std::copy_n(whole.data, std::max<int64_t>(0, whole.bytes()), copy.data());
     return copy;
@@ -216,10 +217,11 @@ void Driver::CompareOutputs(const StepSpec& step, const SourceStep& source,
       for (int b : group) {  // rows of real tokens only
         const int64_t first = std::clamp<int64_t>(step.pads[b] - step.past[b], 0, step.new_tokens);
         if (first == step.new_tokens) continue;
-        if (want.shape.size() < 2 || want.shape[1] != step.new_tokens ||
-            got.shape() != want.shape) {
+        if (got.shape() != want.shape) {
+          Judge(want, got.view(), output.name, plan, step, b, outcome);
           continue;
         }
+        if (want.shape.size() < 2 || want.shape[1] != step.new_tokens) continue;
         const exec::Tensor w = Part(want, 0, b, b + 1), a = Part(got.view(), 0, b, b + 1);
         Judge(Part(w.view(), 1, first, step.new_tokens).view(),
               Part(a.view(), 1, first, step.new_tokens).view(), output.name, plan, step, b,
@@ -245,6 +247,14 @@ std::string Driver::CheckCaches(const StepSpec& step, const SourceStep& source,
     for (size_t g = 0; g < source.groups.size(); ++g) {
       const exec::Tensor theirs =
           InTargetOrder(source.outputs[g].at(cache.source.output).view(), cache);
+      const int64_t longest = *std::max_element(step.past.begin(), step.past.end());
+      if (theirs.shape()[batch] != static_cast<int64_t>(source.groups[g].size()) ||
+          theirs.shape()[axis] <
+              (source.groups[g].size() == 1 ? step.past[source.groups[g][0]] : longest) +
+                  step.new_tokens) {
+        return fmt::format("cache {}: the source's has the shape {}", cache.id,
+                           exec::ShapeString(theirs.shape()));
+      }
       for (size_t k = 0; k < source.groups[g].size(); ++k) {
         const int b = source.groups[g][k];
         const int64_t begin = step.past[b], end = begin + step.new_tokens;

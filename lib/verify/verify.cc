@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "fmt/format.h"
 #include "verify/drive.h"
+#include "verify/fit.h"
 #include "verify/mutants.h"
 
 namespace kvlift {
@@ -98,22 +99,7 @@ class Verifier {
           find(after, after.graph_outputs(), outputs, "the converted model's output")}) {
       if (!text.empty()) return text;
     }
-    return Dangling(source, after, inputs, outputs);
-  }
-
-  // Names of the relation that the models lack.
-  static std::string Dangling(const Graph& source, const Graph& after,
-                              const std::set<std::string>& inputs,
-                              const std::set<std::string>& outputs) {
-    (void)source;
-    for (const auto* names : {&inputs, &outputs}) {
-      for (const std::string& name : *names) {
-        if (after.Find(name) == kNoValue) {
-          return fmt::format("the relation names {}, which the converted model lacks", name);
-        }
-      }
-    }
-    return {};
+    return Misfit(source, after, relation_);
   }
 
   void FindLimits(const Stimulus& stimulus, const Graph& after) {
@@ -212,17 +198,17 @@ class Verifier {
     const int64_t batch = record->plan->steps.front().batch();
     std::vector<exec::Fetches> clean;
     CacheState state = driver.Fresh(batch, 0);
-    driver.RunConverted(converted, *record, &state, &clean);
+    Merge(driver.RunConverted(converted, *record, &state, &clean));
 
     std::vector<exec::Fetches> again;
-    driver.RunConverted(converted, *record, &state, &again);
+    Merge(driver.RunConverted(converted, *record, &state, &again));
     Same("dirty buffer", "a used buffer gives the same bits", clean, again);
 
     const bool half =
         relation_.caches.front().dtype != "float32" && relation_.caches.front().dtype != "float64";
     CacheState noisy = driver.Fresh(batch, half ? kHalfGarbage : kGarbage);
     again.clear();
-    driver.RunConverted(converted, *record, &noisy, &again);
+    Merge(driver.RunConverted(converted, *record, &noisy, &again));
     Same("garbage", "unused slots are never read", clean, again);
     InPlace(driver, *record, clean);
   }
@@ -246,7 +232,7 @@ class Verifier {
     }
     CacheState state = driver.Fresh(record.plan->steps.front().batch(), 0);
     std::vector<exec::Fetches> again;
-    driver.RunConverted(*aliased, record, &state, &again);
+    Merge(driver.RunConverted(*aliased, record, &state, &again));
     Same("in place",
          fmt::format("{} of {} caches updated in place, same bits", shared, pairs.size()), clean,
          again);

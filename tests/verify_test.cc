@@ -1,0 +1,266 @@
+// LIBS: verify
+// Verdicts on a small pair: a decoder that appends to its caches by Concat, and the same decoder
+// with TensorScatter; then ten ways to break the second, and relations that do not fit.
+#include "verify/verify.h"
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_replace.h"
+#include "fmt/format.h"
+#include "gtest/gtest.h"
+
+namespace kvlift {
+namespace {
+
+constexpr char kBefore[] = R"(<ir_version: 10, opset_import: ["" : 24]>
+g (int64[B,S] ids, float[B,2,P,4] pk, float[B,2,P,4] pv)
+  => (float[B,S,8] logits, float[B,2,T,4] nk, float[B,2,T,4] nv)
+<float[4,8] table = {0.9,-1.2,0.3,1.7,-0.6,1.1,-1.9,0.4, -1.4,0.8,1.6,-0.2,1.3,-0.9,0.5,1.8,
+   0.7,1.5,-1.1,0.6,-1.6,0.2,1.2,-0.8, 1.9,-0.3,0.1,-1.5,0.4,1.4,-0.7,-1.3},
+ float[8] wk = {1.5,-0.7,0.9,1.1,-1.3,0.6,1.7,-0.4},
+ float[8] wv = {-0.5,1.2,0.8,-1.6,0.7,1.4,-0.9,1.1}>
+{
+  x = Gather (table, ids)
+  k = Mul (x, wk)
+  v = Mul (x, wv)
+  shape = Constant <value = int64[4] {0, 0, 2, 4}> ()
+  k4 = Reshape (k, shape)
+  v4 = Reshape (v, shape)
+  q4 = Reshape (x, shape)
+  key = Transpose <perm = [0, 2, 1, 3]> (k4)
+  value = Transpose <perm = [0, 2, 1, 3]> (v4)
+  query = Transpose <perm = [0, 2, 1, 3]> (q4)
+  nk = Concat <axis = 2> (pk, key)
+  nv = Concat <axis = 2> (pv, value)
+  y, k_all, v_all = Attention <is_causal = 1> (query, key, value, , pk, pv)
+  y4 = Transpose <perm = [0, 2, 1, 3]> (y)
+  flat = Constant <value = int64[3] {0, 0, 8}> ()
+  logits = Reshape (y4, flat)
+})";
+
+constexpr char kAfter[] = R"(<ir_version: 12, opset_import: ["" : 24]>
+g (int64[B,S] ids, float[B,2,M,4] pk, float[B,2,M,4] pv, int64[B] at)
+  => (float[B,S,8] logits, float[B,2,M,4] nk, float[B,2,M,4] nv)
+<float[4,8] table = {0.9,-1.2,0.3,1.7,-0.6,1.1,-1.9,0.4, -1.4,0.8,1.6,-0.2,1.3,-0.9,0.5,1.8,
+   0.7,1.5,-1.1,0.6,-1.6,0.2,1.2,-0.8, 1.9,-0.3,0.1,-1.5,0.4,1.4,-0.7,-1.3},
+ float[8] wk = {1.5,-0.7,0.9,1.1,-1.3,0.6,1.7,-0.4},
+ float[8] wv = {-0.5,1.2,0.8,-1.6,0.7,1.4,-0.9,1.1},
+ int64[1] one = {1}, int64[2] heads = {1, 0}>
+{
+  x = Gather (table, ids)
+  k = Mul (x, wk)
+  v = Mul (x, wv)
+  shape = Constant <value = int64[4] {0, 0, 2, 4}> ()
+  k4 = Reshape (k, shape)
+  v4 = Reshape (v, shape)
+  q4 = Reshape (x, shape)
+  key = Transpose <perm = [0, 2, 1, 3]> (k4)
+  value = Transpose <perm = [0, 2, 1, 3]> (v4)
+  query = Transpose <perm = [0, 2, 1, 3]> (q4)
+  nk = TensorScatter <axis = 2> (pk, key, at)
+  nv = TensorScatter <axis = 2> (pv, value, at)
+  news = Shape <start = 1, end = 2> (ids)
+  nonpad = Add (at, news)
+  y = Attention <is_causal = 1> (query, nk, nv, , , , nonpad)
+  y4 = Transpose <perm = [0, 2, 1, 3]> (y)
+  flat = Constant <value = int64[3] {0, 0, 8}> ()
+  logits = Reshape (y4, flat)
+})";
+
+Manifest Relation() {
+  Manifest m;
+  for (const char* role : {"key", "value"}) {
+    const std::string letter(1, role[0]);
+    ManifestCache c;
+    c.id = std::string("0.") + role;
+    c.role = role;
+    c.input = "p" + letter;
+    c.output = "n" + letter;
+    c.dtype = "float32";
+    c.layout = "BNSD";
+    c.alias = "safe";
+    c.source = {c.input, c.output, "concat", "BNSD", 2, true, {}};
+    m.caches.push_back(c);
+    ManifestInput input;
+    input.name = c.input;
+    input.as = "cache";
+    input.id = c.id;
+    m.inputs.push_back(input);
+    m.outputs.push_back({c.output, "cache", c.id, ""});
+  }
+  ManifestInput ids;
+  ids.name = "ids";
+  ids.as = "same";
+  m.inputs.push_back(ids);
+  ManifestInput at;
+  at.name = "at";
+  at.as = "control";
+  at.value = "P";
+  at.dtype = "int64";
+  at.shape = {"B"};
+  m.inputs.push_back(at);
+  m.outputs.push_back({"logits", "same", "", ""});
+  return m;
+}
+
+Model Parse(const std::string& text) {
+  auto proto = ParseModelText(text);
+  EXPECT_TRUE(proto.ok()) << proto.status();
+  Model model;
+  if (proto.ok()) model.proto = std::make_shared<const onnx::ModelProto>(*std::move(proto));
+  return model;
+}
+
+VerifyReport Judge(const std::string& before, const std::string& after, const Manifest& relation) {
+  const auto report = Verify(Parse(before), Parse(after), relation, {});
+  EXPECT_TRUE(report.ok()) << report.status();
+  return report.ok() ? *report : VerifyReport{};
+}
+
+// Replaces every `from`, which must be there.
+std::string With(const std::string& text, const std::string& from, const std::string& to) {
+  EXPECT_NE(text.find(from), std::string::npos) << from;
+  return absl::StrReplaceAll(text, {{from, to}});
+}
+
+void ExpectInconclusive(const VerifyReport& report, const std::string& code,
+                        const std::string& names) {
+  EXPECT_EQ(report.verdict, VerdictKind::kInconclusive);
+  EXPECT_EQ(report.reason.substr(0, 5), code) << report.reason;
+  EXPECT_NE(report.reason.find(names), std::string::npos) << report.reason;
+}
+
+TEST(VerifyTest, EqualWithEveryControlDetected) {
+  const VerifyReport report = Judge(kBefore, kAfter, Relation());
+  EXPECT_EQ(report.verdict, VerdictKind::kEqual) << report.reason;
+  EXPECT_GE(report.controls.size(), 10u);
+  for (const ControlResult& control : report.controls) {
+    EXPECT_FALSE(control.detected_by.empty()) << control.mutant;
+  }
+  EXPECT_EQ(report.outputs.size(), 3u);
+  EXPECT_FALSE(report.counterexample.has_value());
+}
+
+TEST(VerifyTest, EveryBrokenModelIsDifferent) {
+  const struct {
+    const char *name, *from, *to, *output;
+  } kBroken[] = {
+      {"write index + 1", "(pk, key, at)", "(pk, key, nonpad)", "nk"},
+      {"write index dropped", "(pv, value, at)", "(pv, value)", "nv"},
+      {"updates swapped", "nk = TensorScatter <axis = 2> (pk, key, at)",
+       "nk = TensorScatter <axis = 2> (pk, value, at)", "nk"},
+      {"keys and values swapped", "(query, nk, nv,", "(query, nv, nk,", "logits"},
+      {"stale keys", "(query, nk, nv,", "(query, pk, nv,", "logits"},
+      {"stale values", "(query, nk, nv,", "(query, nk, pv,", "logits"},
+      {"length short", ", , , nonpad)", ", , , at)", "logits"},
+      {"length long", "nonpad = Add (at, news)", "exact = Add (at, news) nonpad = Add (exact, one)",
+       "logits"},
+      {"not causal", "Attention <is_causal = 1> (query, nk", "Attention (query, nk", "logits"},
+      {"scale", "<is_causal = 1> (query, nk", "<is_causal = 1, scale = 0.4> (query, nk", "logits"},
+      {"heads", "y = Attention <is_causal = 1> (query, nk,",
+       "turned = Gather <axis = 1> (nk, heads) y = Attention <is_causal = 1> (query, turned,",
+       "logits"},
+  };
+  for (const auto& broken : kBroken) {
+    SCOPED_TRACE(broken.name);
+    const VerifyReport report = Judge(kBefore, With(kAfter, broken.from, broken.to), Relation());
+    EXPECT_EQ(report.verdict, VerdictKind::kDifferent) << report.reason;
+    EXPECT_NE(report.reason.find("KV404"), std::string::npos) << report.reason;
+    if (report.counterexample && report.counterexample->output != "caches") {
+      EXPECT_EQ(report.counterexample->output, broken.output) << report.reason;
+      EXPECT_FALSE(report.counterexample->plan.empty());
+      EXPECT_FALSE(report.counterexample->element.empty());
+      EXPECT_NE(report.counterexample->before, report.counterexample->after);
+    }
+  }
+}
+
+TEST(VerifyTest, OutputWithoutPlace) {
+  Manifest relation = Relation();
+  relation.outputs.pop_back();
+  ExpectInconclusive(Judge(kBefore, kAfter, relation), "KV403", "logits");
+}
+
+TEST(VerifyTest, InputWithoutPlace) {
+  Manifest relation = Relation();
+  relation.inputs.pop_back();
+  ExpectInconclusive(Judge(kBefore, kAfter, relation), "KV403", "at");
+}
+
+TEST(VerifyTest, CacheThatTheSourceLacks) {
+  Manifest relation = Relation();
+  relation.caches[0].source.input = "nobody";
+  ManifestInput kept;
+  kept.name = "ids";
+  kept.as = "renamed";
+  kept.source = "pk";
+  relation.inputs.push_back(kept);
+  ExpectInconclusive(Judge(kBefore, kAfter, relation), "KV403", "nobody");
+}
+
+TEST(VerifyTest, RenamedOutputThatTheSourceLacks) {
+  Manifest relation = Relation();
+  relation.outputs.push_back({"nk", "renamed", "", "nothing"});
+  ExpectInconclusive(Judge(kBefore, kAfter, relation), "KV403", "nothing");
+}
+
+TEST(VerifyTest, CacheIdThatIsUnknown) {
+  Manifest relation = Relation();
+  relation.inputs[0].id = "7.key";
+  ExpectInconclusive(Judge(kBefore, kAfter, relation), "KV403", "7.key");
+}
+
+// An output that claims to be a cache would otherwise be compared with nothing.
+TEST(VerifyTest, OutputThatOnlyClaimsToBeACache) {
+  const std::string after =
+      With(With(kAfter, "(float[B,S,8] logits,", "(float[B,S,8] logits, float[B,S,8] extra,"),
+           "logits = Reshape (y4, flat)", "logits = Reshape (y4, flat) extra = Neg (logits)");
+  Manifest relation = Relation();
+  relation.outputs.push_back({"extra", "cache", "0.key", ""});
+  ExpectInconclusive(Judge(kBefore, after, relation), "KV403", "extra");
+}
+
+TEST(VerifyTest, LayoutThatDoesNotFit) {
+  Manifest relation = Relation();
+  relation.caches[0].source.layout = "BNXD";
+  ExpectInconclusive(Judge(kBefore, kAfter, relation), "KV403", "pk");
+}
+
+TEST(VerifyTest, OperatorWithoutKernelIsNamed) {
+  const std::string before = With(kBefore, "logits = Reshape (y4, flat)",
+                                  "z = Reshape (y4, flat) logits = com.example.Odd (z)");
+  const VerifyReport report =
+      Judge(With(before, "\"\" : 24", "\"\" : 24, \"com.example\" : 1"), kAfter, Relation());
+  ExpectInconclusive(report, "KV401", "Odd");
+}
+
+TEST(VerifyTest, NanInTheSourceIsNoVerdict) {
+  const auto nan = [](const char* text) {
+    return With(text, "logits = Reshape (y4, flat)",
+                "z = Reshape (y4, flat) m = Abs (z) n = Neg (m) logits = Sqrt (n)");
+  };
+  ExpectInconclusive(Judge(nan(kBefore), nan(kAfter), Relation()), "KV405", "logits");
+}
+
+TEST(VerifyTest, InputThatCannotBeFed) {
+  const auto with = [](const char* text) {
+    return With(text, "(int64[B,S] ids,", "(string[B] label, int64[B,S] ids,");
+  };
+  Manifest relation = Relation();
+  ManifestInput label;
+  label.name = "label";
+  label.as = "same";
+  relation.inputs.push_back(label);
+  ExpectInconclusive(Judge(with(kBefore), with(kAfter), relation), "KV402", "label");
+}
+
+TEST(VerifyTest, OneStepIsNotEnough) {
+  Manifest relation = Relation();
+  relation.capacity_value = 1;
+  const VerifyReport report = Judge(kBefore, kAfter, relation);
+  ExpectInconclusive(report, "KV406", "");
+}
+
+}  // namespace
+}  // namespace kvlift
