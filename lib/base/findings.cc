@@ -8,6 +8,10 @@ namespace {
 
 // Sorted by code. Every code is triggered by at least one test (tests/findings_coverage_test).
 constexpr auto kFindings = std::to_array<FindingInfo>({
+    // KV0xx: reading.
+    {"KV001", "unreadable", "the file cannot be read as an ONNX model",
+     "Nothing else can be said about a file that does not parse.",
+     "Check the path and that the file is complete; external data must lie beside the model."},
     // KV1xx: ONNX and operator rules.
     {"KV101", "invalid-model", "ONNX's checker or shape inference refuses the model",
      "Every runtime may refuse it, too.", "See ONNX's message."},

@@ -61,7 +61,15 @@ void AddInputs(const Analysis& a, const ConvertOptions& options, const ManifestF
   for (ValueId v : a.graph->graph_inputs()) {
     ManifestInput input;
     input.name = a.graph->name(v);
+    if (facts.dropped.contains(input.name)) {
+      m->dropped.push_back({input.name, "ones"});
+      continue;
+    }
     const auto wide = facts.wide_inputs.find(input.name);
+    if (facts.dropped_inputs.count(input.name) > 0) {
+      m->dropped.push_back({input.name, "ones"});
+      continue;
+    }
     if (const AnalysedCache* cache = CacheNamed(a, v); cache != nullptr) {
       input.as = "cache";
       input.id = IdOf(*cache);

@@ -55,6 +55,7 @@ class Planner {
     Retype();
     plan_.patch.new_nodes = nodes_.TakeNodes();
     plan_.patch.new_initializers = nodes_.TakeInitializers();
+    DropPadding();
     FillManifest();
     return std::move(plan_);
   }
@@ -428,6 +429,10 @@ class Planner {
       plan_.patch.retype[graph_.name(update.pair.present)] = type;
     }
     for (const auto& [input, axis] : wide_) {
+      if (Dropped()) {
+        plan_.patch.remove_inputs.insert(graph_.name(input));
+        continue;
+      }
       onnx::TypeProto type = TypeOfInput(input);
       onnx::TensorShapeProto::Dimension total;
       total.set_dim_param("total_sequence_length");
@@ -445,6 +450,9 @@ class Planner {
         static_cast<int>(a_.updates.front().layout.find('B')));
     plan_.patch.new_inputs.push_back(std::move(control));
   }
+
+  // --padding none leaves a mask without readers, unless the past's length is derived from it.
+  bool Dropped() const { return options_.padding == Padding::kNone && !derived_; }
 
   onnx::TypeProto TypeOfInput(ValueId v) const {
     for (const auto& info : graph_.proto().input()) {
@@ -468,13 +476,32 @@ class Planner {
     return dim;
   }
 
+  // With --padding none the inputs that only told pads go, unless the length is derived from them.
+  void DropPadding() {
+    if (options_.padding != Padding::kNone || derived_) return;
+    for (const auto& [input, axis] : wide_) {
+      const std::string& name = graph_.name(input);
+      const auto& nodes = plan_.patch.new_nodes;
+      const bool read = std::any_of(nodes.begin(), nodes.end(), [&](const onnx::NodeProto& node) {
+        return std::find(node.input().begin(), node.input().end(), name) != node.input().end();
+      });
+      if (read) continue;
+      plan_.patch.remove_inputs.insert(name);
+      plan_.patch.retype.erase(name);
+    }
+  }
+
   void FillManifest() {
     ManifestFacts facts;
     facts.write_indices = derived_ ? "" : write_;
     facts.uniform = uniform_;
     facts.prefix = PrefixRead();
     facts.keeps_padding = options_.padding != Padding::kNone;
-    for (const auto& [input, axis] : wide_) facts.wide_inputs[graph_.name(input)] = axis;
+    for (const auto& [input, axis] : wide_) {
+      facts.wide_inputs[graph_.name(input)] = axis;
+      if (Dropped()) facts.dropped_inputs.insert(graph_.name(input));
+    }
+    facts.dropped = plan_.patch.remove_inputs;
     plan_.manifest = MakeManifest(a_, options_, facts);
   }
 

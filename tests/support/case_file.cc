@@ -143,10 +143,10 @@ absl::StatusOr<TextCase> ParseCase(const std::string& path, const std::string& t
   if (sections.contains("after") == sections.contains("refuse")) {
     return Broken("needs a section after or a section refuse");
   }
-  KV_ASSIGN_OR_RETURN(
-      Entries entries,
-      ReadEntries(sections["case"], {"rule", "target", "max_seq_len", "control", "mask", "read",
-                                     "padding", "sees", "uniform", "preconditions", "form"}));
+  KV_ASSIGN_OR_RETURN(Entries entries,
+                      ReadEntries(sections["case"], {"rule", "target", "max_seq_len", "control",
+                                                     "mask", "read", "padding", "sees", "uniform",
+                                                     "preconditions", "form", "unproved"}));
   TextCase c;
   c.path = path;
   c.name = std::filesystem::path(path).stem().string();
@@ -156,6 +156,7 @@ absl::StatusOr<TextCase> ParseCase(const std::string& path, const std::string& t
   c.mask = Optional(entries, "sees");
   c.uniform = Optional(entries, "uniform");
   c.form = Optional(entries, "form");
+  c.unproved = Optional(entries, "unproved");
   c.preconditions = Words(entries["preconditions"]);
   c.before = sections["before"];
   if (sections.contains("after")) {
@@ -163,7 +164,7 @@ absl::StatusOr<TextCase> ParseCase(const std::string& path, const std::string& t
     if (c.preconditions.empty()) return Broken("a case that converts lists its preconditions");
     return c;
   }
-  if (c.mask || c.uniform || c.form || !c.preconditions.empty()) {
+  if (c.mask || c.uniform || c.form || c.unproved || !c.preconditions.empty()) {
     return Broken("sees, uniform, form and preconditions are of cases that convert");
   }
   KV_ASSIGN_OR_RETURN(c.refuse, ReadRefusal(sections["refuse"]));

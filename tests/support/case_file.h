@@ -33,6 +33,7 @@ struct TextCase {
   std::optional<std::string> uniform;  // a fragment of the reason; absent: positions per sequence
   std::vector<std::string> preconditions;  // codes of the manifest, all of them, in order
   std::optional<std::string> form;         // of the attentions: "op", "decomposed"
+  std::optional<std::string> unproved;     // the code that makes the verdict inconclusive
   std::string before;
   std::optional<std::string> after;  // empty if it has yet to be made
   std::optional<Refusal> refuse;

@@ -1,0 +1,89 @@
+// LIBS: rewrites verify
+// SRCS: support/case_file.cc support/disguise.cc support/models.cc
+// Every conversion of the text cases and of the real models is proved equal to its source.
+#include <random>
+#include <string>
+
+#include "fmt/format.h"
+#include "gtest/gtest.h"
+#include "support/case_file.h"
+#include "support/disguise.h"
+#include "support/models.h"
+#include "verify/verify.h"
+
+namespace kvlift {
+namespace {
+
+std::string Summary(const VerifyReport& report) {
+  std::string text = fmt::format("{}\n", report.reason);
+  for (const PlanResult& plan : report.plans) {
+    text +=
+        fmt::format("  {}: {} after {} steps {}\n", plan.name, plan.status, plan.steps, plan.note);
+  }
+  for (const ControlResult& control : report.controls) {
+    if (control.detected_by.empty()) text += fmt::format("  {} not detected\n", control.mutant);
+  }
+  if (report.counterexample) {
+    const Counterexample& c = *report.counterexample;
+    text += fmt::format("  plan {}, step {}, {}[{}]: {} and {}\n  {}\n", c.plan, c.step, c.output,
+                        fmt::join(c.element, ","), c.before, c.after, c.text);
+  }
+  return text;
+}
+
+void ExpectEqual(const onnx::ModelProto& before, const ConvertOptions& convert,
+                 const VerifyOptions& options, const std::string& unproved = "") {
+  const Model source = AsModel(before);
+  const auto converted = Convert(source, convert, AllRules());
+  ASSERT_TRUE(converted.ok()) << converted.status();
+  if (!converted->model) return;
+  const auto report = Verify(source, AsModel(*converted->model), converted->manifest, options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  if (!unproved.empty()) {
+    EXPECT_EQ(report->verdict, VerdictKind::kInconclusive) << Summary(*report);
+    EXPECT_TRUE(report->reason.starts_with(unproved)) << report->reason;
+    return;
+  }
+  EXPECT_EQ(report->verdict, VerdictKind::kEqual) << Summary(*report);
+  EXPECT_FALSE(report->plans.empty());
+}
+
+class TextCases : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(TextCases, AreProvedEqual) {
+  const auto c = LoadCase(GetParam());
+  ASSERT_TRUE(c.ok()) << c.status();
+  const auto before = ParseModelText(c->before);
+  ASSERT_TRUE(before.ok()) << before.status();
+  ExpectEqual(*before, c->options, {}, c->unproved.value_or(""));
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, TextCases, ::testing::ValuesIn(CaseFiles()), [](const auto& file) {
+  const size_t slash = file.param.rfind('/') + 1;
+  return file.param.substr(slash, file.param.find('.', slash) - slash);
+});
+
+class RealModels : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(RealModels, AreProvedEqual) { ExpectEqual(*LoadTestModel(GetParam()).proto, {}, {}); }
+
+TEST_P(RealModels, AreProvedEqualForGenai) {
+  ConvertOptions options;
+  options.target = Target::kGenai;
+  ExpectEqual(*LoadTestModel(GetParam()).proto, options, {});
+}
+
+TEST_P(RealModels, AreProvedEqualInDisguise) {
+  std::mt19937 rng(1);
+  onnx::ModelProto model = *LoadTestModel(GetParam()).proto;
+  DisguiseFully(&model, rng);
+  VerifyOptions options;
+  options.controls = false;
+  ExpectEqual(model, {}, options);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, RealModels, ::testing::ValuesIn(ModelNames()),
+                         [](const auto& model) { return model.param; });
+
+}  // namespace
+}  // namespace kvlift
