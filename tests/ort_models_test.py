@@ -227,6 +227,16 @@ class ConvertedModels(unittest.TestCase):
                 self.assertEqual(os.listdir(folder), [])
         self.assertGreaterEqual(refused, 5)
 
+    def test_no_model_is_told_by_code(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source = os.path.join(folder, "in.onnx")
+            with open(source, "wb") as file:
+                file.write(b"no model")
+            code, _, stderr = convert(source, os.path.join(folder, "out.onnx"))
+            self.assertEqual(code, 3)
+            self.assertTrue("KV001" in stderr, stderr)
+            self.assertEqual(os.listdir(folder), ["in.onnx"])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -136,9 +136,9 @@ class Planner {
     auto length = emitter_.Dim(new_length_);
     if (!length.ok()) {
       plan_.refusal = MakeFinding(
-          "KV215", fmt::format("the number of new tokens: {}",
-                                        std::string(length.status().message())), graph_,
-          {a_.updates.front().node});
+          "KV215",
+          fmt::format("the number of new tokens: {}", std::string(length.status().message())),
+          graph_, {a_.updates.front().node});
       return absl::OkStatus();
     }
     KV_ASSIGN_OR_RETURN(std::string batch, emitter_.Dim(batch_));
@@ -152,9 +152,9 @@ class Planner {
         return absl::OkStatus();
       }
       const auto [input, axis] = *source;
-      const std::string total = nodes_.Add("Shape", {graph_.name(input)}, "total_length",
-                                           {MakeAttribute("start", int64_t{axis}),
-                                            MakeAttribute("end", int64_t{axis + 1})});
+      const std::string total = nodes_.Add(
+          "Shape", {graph_.name(input)}, "total_length",
+          {MakeAttribute("start", int64_t{axis}), MakeAttribute("end", int64_t{axis + 1})});
       past = nodes_.Add("Sub", {total, *length}, "past_length");
       write_ = nodes_.Add("Expand", {past, batch}, "write_indices");
       valid_ = nodes_.Add("Expand", {total, batch}, "nonpad_kv_seqlen");
@@ -164,12 +164,11 @@ class Planner {
       valid_ = nodes_.Add("Add", {write_, *length}, "nonpad_kv_seqlen");
       keys_ = nodes_.Add("ReduceMax", {valid_, nodes_.Int64s({0})}, "visible_length");
       if (uniform_) {
-        past = nodes_.Add("Slice", {write_, nodes_.Int64s({0}), nodes_.Int64s({1})},
-                          "past_length");
+        past = nodes_.Add("Slice", {write_, nodes_.Int64s({0}), nodes_.Int64s({1})}, "past_length");
       }
     }
-    emitter_.BindDim(kPastSymbol, uniform_ ? sym::DimBinding{past, false}
-                                           : sym::DimBinding{write_, true});
+    emitter_.BindDim(kPastSymbol,
+                     uniform_ ? sym::DimBinding{past, false} : sym::DimBinding{write_, true});
     emitter_.BindDim(kKeysSymbol, {PrefixRead() ? keys_ : Capacity(), false});
     for (const auto& [input, axis] : wide_) WideSource(input, axis);
     return absl::OkStatus();
@@ -252,8 +251,8 @@ class Planner {
     nodes_.set_scope(Scope(layer, role));
     std::string value = graph_.name(update.pair.present);
     if (PrefixRead()) {
-      value = nodes_.Add(
-          "Slice", {value, nodes_.Int64s({0}), keys_, nodes_.Int64s({update.axis})}, "visible");
+      value = nodes_.Add("Slice", {value, nodes_.Int64s({0}), keys_, nodes_.Int64s({update.axis})},
+                         "visible");
     }
     if (update.layout == "BNSD") return value;
     std::vector<int64_t> perm;
@@ -270,8 +269,8 @@ class Planner {
     const int32_t type = forms_.ElementType(key.pair.past);
     if (!OneType(site, type)) {
       plan_.refusal = MakeFinding(
-          "KV210", fmt::format("queries and values need the type of the keys, {}",
-                               ElementTypeName(type)),
+          "KV210",
+          fmt::format("queries and values need the type of the keys, {}", ElementTypeName(type)),
           graph_, {site.node});
       return absl::OkStatus();
     }
@@ -285,11 +284,10 @@ class Planner {
     if (options_.padding == Padding::kNone) visible.rest = WithoutPadding(visible.rest);
     const bool draws = !visible.rest->is_integer(1);
     if (draws && options_.mask == MaskForm::kCausal) {
-      plan_.refusal = MakeFinding(
-          "KV224",
-          fmt::format("--mask causal, but the mask also says {}",
-                      sym::ToString(visible.rest, &graph_)),
-          graph_, {site.node});
+      plan_.refusal = MakeFinding("KV224",
+                                  fmt::format("--mask causal, but the mask also says {}",
+                                              sym::ToString(visible.rest, &graph_)),
+                                  graph_, {site.node});
       return absl::OkStatus();
     }
     const std::string k = ReadCache(layer, "key", key);
@@ -387,8 +385,8 @@ class Planner {
     auto mask = emitter_.Tensor(request);
     if (!mask.ok()) {
       plan_.refusal = MakeFinding(
-          "KV216", fmt::format("the mask cannot be drawn: {}",
-                                        std::string(mask.status().message())), graph_,
+          "KV216",
+          fmt::format("the mask cannot be drawn: {}", std::string(mask.status().message())), graph_,
           {site.node});
       return std::string();
     }
@@ -446,8 +444,7 @@ class Planner {
     tensor->set_elem_type(TensorProto::INT64);
     auto* dim = tensor->mutable_shape()->add_dim();
     const onnx::TypeProto past = TypeOfInput(a_.updates.front().pair.past);
-    *dim = past.tensor_type().shape().dim(
-        static_cast<int>(a_.updates.front().layout.find('B')));
+    *dim = past.tensor_type().shape().dim(static_cast<int>(a_.updates.front().layout.find('B')));
     plan_.patch.new_inputs.push_back(std::move(control));
   }
 
