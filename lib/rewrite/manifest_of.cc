@@ -66,10 +66,6 @@ void AddInputs(const Analysis& a, const ConvertOptions& options, const ManifestF
       continue;
     }
     const auto wide = facts.wide_inputs.find(input.name);
-    if (facts.dropped_inputs.count(input.name) > 0) {
-      m->dropped.push_back({input.name, "ones"});
-      continue;
-    }
     if (const AnalysedCache* cache = CacheNamed(a, v); cache != nullptr) {
       input.as = "cache";
       input.id = IdOf(*cache);

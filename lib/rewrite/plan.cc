@@ -427,10 +427,6 @@ class Planner {
       plan_.patch.retype[graph_.name(update.pair.present)] = type;
     }
     for (const auto& [input, axis] : wide_) {
-      if (Dropped()) {
-        plan_.patch.remove_inputs.insert(graph_.name(input));
-        continue;
-      }
       onnx::TypeProto type = TypeOfInput(input);
       onnx::TensorShapeProto::Dimension total;
       total.set_dim_param("total_sequence_length");
@@ -447,9 +443,6 @@ class Planner {
     *dim = past.tensor_type().shape().dim(static_cast<int>(a_.updates.front().layout.find('B')));
     plan_.patch.new_inputs.push_back(std::move(control));
   }
-
-  // --padding none leaves a mask without readers, unless the past's length is derived from it.
-  bool Dropped() const { return options_.padding == Padding::kNone && !derived_; }
 
   onnx::TypeProto TypeOfInput(ValueId v) const {
     for (const auto& info : graph_.proto().input()) {
@@ -494,10 +487,7 @@ class Planner {
     facts.uniform = uniform_;
     facts.prefix = PrefixRead();
     facts.keeps_padding = options_.padding != Padding::kNone;
-    for (const auto& [input, axis] : wide_) {
-      facts.wide_inputs[graph_.name(input)] = axis;
-      if (Dropped()) facts.dropped_inputs.insert(graph_.name(input));
-    }
+    for (const auto& [input, axis] : wide_) facts.wide_inputs[graph_.name(input)] = axis;
     facts.dropped = plan_.patch.remove_inputs;
     plan_.manifest = MakeManifest(a_, options_, facts);
   }

@@ -99,7 +99,9 @@ class Planner {
     } else {
       add(5);
     }
-    for (int64_t b = 0; b < batch; ++b) past[b] -= (b % 3 == 0 ? 0 : b % 3 + 1) * tokens;
+    // The first sequence is neither the longest nor the shortest: its numbers suit no other.
+    constexpr int64_t kBack[] = {2, 0, 3};
+    for (int64_t b = 0; b < batch; ++b) past[b] -= kBack[b % 3] * tokens;
     add(tokens);
     add(tokens);
     if (!l_.tokens) add(3);

@@ -265,11 +265,6 @@ std::vector<std::string> Stimulus::inputs() const {
   return names;
 }
 
-bool Stimulus::has_mask() const {
-  return std::any_of(inputs_.begin(), inputs_.end(),
-                     [](const auto& entry) { return entry.second.role == Role::kMask; });
-}
-
 bool Stimulus::IsWide(const std::string& input) const {
   const auto it = inputs_.find(input);
   return it != inputs_.end() && it->second.role == Role::kMask;

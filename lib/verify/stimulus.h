@@ -49,7 +49,7 @@ class Stimulus {
   std::vector<std::string> inputs() const;  // that are no caches
   std::optional<int64_t> fixed_batch() const { return fixed_batch_; }
   std::optional<int64_t> fixed_tokens() const { return fixed_tokens_; }
-  bool has_mask() const;
+  // As long as all keys of a step: a mask.
   bool IsWide(const std::string& input) const;
 
  private:

@@ -113,7 +113,11 @@ class Verifier {
     limits_.batch = stimulus.fixed_batch();
     limits_.tokens = stimulus.fixed_tokens();
     limits_.uniform = relation_.uniform;
-    limits_.mask = stimulus.has_mask();
+    // A mask that was dropped is all ones by precondition.
+    limits_.mask = std::any_of(relation_.inputs.begin(), relation_.inputs.end(),
+                               [&](const ManifestInput& i) {
+                                 return stimulus.IsWide(i.source.empty() ? i.name : i.source);
+                               });
     limits_.full = options_.full;
   }
 
