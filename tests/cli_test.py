@@ -396,7 +396,7 @@ class Run(Case):
         self.fails(3, "run", path, "--inputs", self.dir)
 
     def test_bad_folders(self):
-        self.fails(3, "run", GOOD)
+        self.fails(2, "run", GOOD)
         self.fails(3, "run", GOOD, "--inputs", self.dir / "gone")
         self.fails(3, "run", GOOD, "--steps", self.dir)
         self.fails(3, "run", GOOD, "--inputs", self.STEPS / "00", "--expect", self.dir)

@@ -145,6 +145,8 @@ exec::Tensor ValuesOf(const std::string& name, int32_t type, const exec::Shape& 
       SetInt(tensor.view(), i, size.context + (width == size.new_tokens ? i % width : 0));
     } else if (mask || (input != nullptr && input->as == "pad_to_capacity")) {
       SetInt(tensor.view(), i, i % width < size.total() ? 1 : input != nullptr ? input->fill : 0);
+    } else if (type == onnx::TensorProto::BOOL) {  // visible, or "use the cache"
+      SetInt(tensor.view(), i, 1);
     } else if (IsFloatType(type) && !Says(name, "mask")) {
       SetFloat(tensor.view(), i, noise.Next());
     }
@@ -174,7 +176,7 @@ std::vector<BenchCache> CachesOf(const Inspection& inspection) {
     caches.push_back({{c.input, c.output},
                       batch == std::string::npos ? -1 : static_cast<int64_t>(batch),
                       c.axis,
-                      c.growing});
+                      c.growing || c.kind == "concat"});  // in a branch, growth is not proved
   }
   return caches;
 }

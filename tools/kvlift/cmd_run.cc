@@ -63,6 +63,7 @@ class Runner {
     graph_ = std::make_shared<const Graph>(*std::move(graph));
     if (auto failure = ReadAllInputs()) return failure;
     if (auto failure = FindCaches(model)) return failure;
+    if (auto failure = CheckComplete()) return failure;
     auto program = exec::Program::Compile(graph_, OptionsFor(model));
     if (!program.ok()) return FailureOf(program.status());
     program_ = *program;
@@ -72,6 +73,8 @@ class Runner {
     for (size_t k = 0; k < feeds_.size(); ++k) {
       if (auto failure = Step(k, session)) return failure;
     }
+    const absl::Status written = WriteOutputs(files_);
+    if (!written.ok()) return Failure{kUnwritable, std::string(written.message())};
     return std::nullopt;
   }
 
@@ -141,6 +144,23 @@ class Runner {
     return std::nullopt;
   }
 
+  // Every input has a value: from its folder or, a cache after the first step, from the step
+  // before.
+  std::optional<Failure> CheckComplete() const {
+    for (size_t k = 0; k < feeds_.size(); ++k) {
+      for (const ValueId v : graph_->graph_inputs()) {
+        const std::string& name = graph_->name(v);
+        const bool threaded = k > 0 && std::any_of(pairs_.begin(), pairs_.end(),
+                                                   [&](const auto& p) { return p.input == name; });
+        if (threaded || feeds_[k].count(name) > 0) continue;
+        return Failure{kUsage,
+                       fmt::format("{}no value for input {}; give it with --inputs or --steps",
+                                   names_[k].empty() ? "" : "step " + names_[k] + ": ", name)};
+      }
+    }
+    return std::nullopt;
+  }
+
   exec::CompileOptions OptionsFor(const Model& model) const {
     exec::CompileOptions options;
     options.caches = pairs_;
@@ -176,9 +196,11 @@ class Runner {
       }
       lines_.back().outputs.push_back(std::move(line));
     }
-    if (flags_.outputs.empty()) return std::nullopt;
-    const auto written = WriteOutputs(In(flags_.outputs, k), *graph_, fetches);
-    if (!written.ok()) return Failure{kUnwritable, std::string(written.message())};
+    if (!flags_.outputs.empty()) {
+      for (OutputFile& file : OutputFiles(In(flags_.outputs, k), *graph_, fetches)) {
+        files_.push_back(std::move(file));
+      }
+    }
     return std::nullopt;
   }
 
@@ -243,8 +265,19 @@ class Runner {
     text += fmt::format("run: {} steps{}\n", lines_.size(),
                         flags_.expect.empty() ? ""
                         : AllEqual()          ? ", as expected"
-                                              : ", NOT as expected");
+                                              : ", NOT as expected: " + FirstDifference());
     return text;
+  }
+
+  std::string FirstDifference() const {
+    for (const StepLines& step : lines_) {
+      for (const OutputLine& o : step.outputs) {
+        if (!o.compared || o.compared->equal) continue;
+        return fmt::format("{}{}: {}", step.name.empty() ? "" : "step " + step.name + ", ",
+                           EscapeTerminal(o.name), EscapeTerminal(o.compared->text));
+      }
+    }
+    return {};
   }
 
   const RunFlags& flags_;
@@ -255,6 +288,7 @@ class Runner {
   std::vector<exec::Feeds> feeds_;
   std::vector<exec::CachePair> pairs_;
   std::vector<StepLines> lines_;
+  std::vector<OutputFile> files_;
 };
 
 }  // namespace

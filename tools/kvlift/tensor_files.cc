@@ -125,11 +125,8 @@ absl::StatusOr<exec::Fetches> ReadOutputs(const std::string& folder, const Graph
   return expected;
 }
 
-absl::Status WriteOutputs(const std::string& folder, const Graph& graph,
-                          const exec::Fetches& outputs) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) return absl::PermissionDeniedError(fmt::format("{}: {}", folder, error.message()));
+std::vector<OutputFile> OutputFiles(const std::string& folder, const Graph& graph,
+                                    const exec::Fetches& outputs) {
   std::vector<OutputFile> files;
   const auto values = graph.graph_outputs();
   for (size_t k = 0; k < values.size(); ++k) {
@@ -139,7 +136,32 @@ absl::Status WriteOutputs(const std::string& folder, const Graph& graph,
     files.push_back({(fs::path(folder) / fmt::format("output_{}.pb", k)).string(),
                      output->second.ToProto(name).SerializeAsString()});
   }
-  return WriteFiles(files);
+  return files;
+}
+
+absl::Status WriteOutputs(const std::vector<OutputFile>& files) {
+  std::vector<fs::path> made;  // outermost first
+  std::error_code error;
+  absl::Status status;
+  for (const OutputFile& file : files) {
+    std::vector<fs::path> missing;
+    for (fs::path folder = fs::path(file.path).parent_path();
+         !folder.empty() && !fs::exists(folder, error); folder = folder.parent_path()) {
+      missing.push_back(folder);
+    }
+    for (auto folder = missing.rbegin(); status.ok() && folder != missing.rend(); ++folder) {
+      if (fs::create_directory(*folder, error)) {
+        made.push_back(*folder);
+      } else if (error) {
+        status =
+            absl::PermissionDeniedError(fmt::format("{}: {}", folder->string(), error.message()));
+      }
+    }
+  }
+  if (status.ok()) status = WriteFiles(files);
+  if (status.ok()) return status;
+  for (auto folder = made.rbegin(); folder != made.rend(); ++folder) fs::remove(*folder, error);
+  return status;
 }
 
 absl::StatusOr<std::vector<std::string>> StepFolders(const std::string& folder) {

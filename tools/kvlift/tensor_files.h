@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "exec/session.h"
 #include "ir/graph.h"
+#include "onnxio/model.h"
 
 namespace kvlift::cli {
 
@@ -18,9 +19,11 @@ namespace kvlift::cli {
 absl::StatusOr<exec::Feeds> ReadInputs(const std::string& folder, const Graph& graph);
 // The outputs in a folder: output_K.pb is the K-th graph output. Other files are left alone.
 absl::StatusOr<exec::Fetches> ReadOutputs(const std::string& folder, const Graph& graph);
-// Writes output_K.pb for each graph output; makes the folder.
-absl::Status WriteOutputs(const std::string& folder, const Graph& graph,
-                          const exec::Fetches& outputs);
+// output_K.pb for each graph output.
+std::vector<OutputFile> OutputFiles(const std::string& folder, const Graph& graph,
+                                    const exec::Fetches& outputs);
+// Writes them all or none; makes their folders, and removes what it made if it fails.
+absl::Status WriteOutputs(const std::vector<OutputFile>& files);
 
 // Names of the step folders in a folder (digits only), sorted by number.
 absl::StatusOr<std::vector<std::string>> StepFolders(const std::string& folder);
