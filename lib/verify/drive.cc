@@ -289,6 +289,7 @@ Outcome Driver::RunConverted(Runner& converted, const Record& record, CacheState
     auto fetches =
         feeds.ok() ? converted.Step(*feeds) : absl::StatusOr<exec::Fetches>(feeds.status());
     if (!fetches.ok()) {
+      outcome.unsupported = absl::IsUnimplemented(fetches.status());
       outcome.failed = fmt::format("step {}: {}", k, std::string(fetches.status().message()));
       return outcome;
     }

@@ -52,8 +52,9 @@ using CacheState = std::map<std::string, exec::Tensor>;
 
 struct Outcome {
   bool bitwise = true;
-  std::string failed;    // the executor's error
-  std::string unjudged;  // NaN or Inf in the source
+  std::string failed;        // the executor's error
+  bool unsupported = false;  // the error: an operator without a kernel
+  std::string unjudged;      // NaN or Inf in the source
   std::optional<Counterexample> difference;
   std::map<std::string, OutputResult> outputs;  // worst per output
   int steps = 0;

@@ -115,7 +115,6 @@ class Planner {
   void LeftPads() {
     Plan plan{"left pads", "the mask hides what it hid", {}, {}};
     if (!l_.mask) return Skip(std::move(plan), "no mask input");
-    if (l_.batch && *l_.batch < 2) return Skip(std::move(plan), "the batch is fixed at one");
     if (l_.tokens) return Skip(std::move(plan), "one token at a time");
     const int64_t batch = l_.batch.value_or(2);
     int64_t past = 0;

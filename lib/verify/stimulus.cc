@@ -193,7 +193,11 @@ class StimulusBuilder {
     const Dim& dim = shape[k];
     const auto wide = wide_.find(name);
     if (wide != wide_.end() && wide->second == static_cast<int>(k)) return {Extent::kKeys, 0};
-    if (dim.value) return {Extent::kStatic, *dim.value};
+    if (dim.value) {
+      // Tokens come one chunk of fixed length at a time: hidden states, too.
+      const bool tokens = k == 1 && shape.size() <= 3 && out_.fixed_tokens_ == dim.value;
+      return {tokens ? Extent::kTokens : Extent::kStatic, *dim.value};
+    }
     const auto parts = Summands(dim.param);
     if (parts.size() > 1) {
       const bool past = std::any_of(parts.begin(), parts.end(),

@@ -58,7 +58,7 @@ class Verifier {
     return std::move(report_);
   }
 
-  bool Failed() const { return !failure_.empty(); }
+  bool Failed() const { return !failure_.empty() || !unsupported_.empty(); }
 
   absl::StatusOr<Runner> MakeRunner(const Model& model, std::vector<exec::CachePair> caches,
                                     exec::AliasMode alias) const {
@@ -114,10 +114,13 @@ class Verifier {
     limits_.tokens = stimulus.fixed_tokens();
     limits_.uniform = relation_.uniform;
     // A mask that was dropped is all ones by precondition.
-    limits_.mask = std::any_of(relation_.inputs.begin(), relation_.inputs.end(),
-                               [&](const ManifestInput& i) {
-                                 return stimulus.IsWide(i.source.empty() ? i.name : i.source);
-                               });
+    limits_.mask =
+        std::any_of(relation_.inputs.begin(), relation_.inputs.end(), [&](const ManifestInput& i) {
+          return stimulus.IsWide(i.source.empty() ? i.name : i.source);
+        });
+    for (const Precondition& p : relation_.preconditions) {
+      if (p.code == "KV305") limits_.mask = false;  // kept for its width: all ones as well
+    }
     limits_.full = options_.full;
   }
 
@@ -153,6 +156,11 @@ class Verifier {
       CacheState state = driver.Fresh(plan.steps.front().batch(), 0);
       const Outcome outcome = driver.RunConverted(converted, record, &state);
       Merge(outcome);
+      if (outcome.unsupported) {
+        unsupported_ = outcome.failed;
+        Note(plan, "failed", outcome.steps, outcome.failed);
+        return;
+      }
       if (!outcome.failed.empty()) {
         failure_ =
             fmt::format("{}: the converted model does not run: {}", plan.name, outcome.failed);
@@ -342,6 +350,7 @@ class Verifier {
       report_.reason = "KV404 " + report_.counterexample->text;
       return std::move(report_);
     }
+    if (!unsupported_.empty()) return Inconclusive("KV401 " + unsupported_);
     if (Failed()) {
       report_.verdict = VerdictKind::kDifferent;
       report_.reason = "KV404 " + failure_;
@@ -374,7 +383,7 @@ class Verifier {
   std::vector<Plan> plans_;
   std::vector<Record> records_;
   VerifyReport report_;
-  std::string failure_, unjudged_;
+  std::string failure_, unsupported_, unjudged_;
   int decodes_ = 0;
   bool last_slot_ = false, lengths_differ_ = false, many_tokens_ = false;
   std::set<int64_t> write_starts_;
