@@ -1,8 +1,7 @@
 // LIBS: base
-#include "base/findings.h"
-
 #include <algorithm>
 
+#include "base/findings.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

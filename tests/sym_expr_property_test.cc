@@ -23,8 +23,26 @@ int64_t FloorOf(int64_t a, int64_t b) {
 int64_t ElementOf(int64_t at) { return (at * 37 + 11) % 7 - 3; }
 
 enum class Op {
-  kConstant, kI0, kI1, kP, kS, kLoad, kAdd, kSub, kMul, kDiv, kMod, kMin, kMax, kSelect,
-  kLe, kLt, kEq, kNot, kAnd, kOr,
+  kConstant,
+  kI0,
+  kI1,
+  kP,
+  kS,
+  kLoad,
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kMod,
+  kMin,
+  kMax,
+  kSelect,
+  kLe,
+  kLt,
+  kEq,
+  kNot,
+  kAnd,
+  kOr,
 };
 
 struct Tree {
@@ -36,26 +54,46 @@ struct Tree {
 int64_t ValueOf(const Tree& t, const Point& x) {
   const auto arg = [&](int k) { return ValueOf(t.args[k], x); };
   switch (t.op) {
-    case Op::kConstant: return t.constant;
-    case Op::kI0: return x.i0;
-    case Op::kI1: return x.i1;
-    case Op::kP: return x.p;
-    case Op::kS: return x.s;
-    case Op::kLoad: return ElementOf(arg(0));
-    case Op::kAdd: return arg(0) + arg(1);
-    case Op::kSub: return arg(0) - arg(1);
-    case Op::kMul: return arg(0) * arg(1);
-    case Op::kDiv: return FloorOf(arg(0), arg(1));
-    case Op::kMod: return arg(0) - arg(1) * FloorOf(arg(0), arg(1));
-    case Op::kMin: return std::min(arg(0), arg(1));
-    case Op::kMax: return std::max(arg(0), arg(1));
-    case Op::kSelect: return arg(0) != 0 ? arg(1) : arg(2);
-    case Op::kLe: return arg(0) <= arg(1);
-    case Op::kLt: return arg(0) < arg(1);
-    case Op::kEq: return arg(0) == arg(1);
-    case Op::kNot: return arg(0) == 0;
-    case Op::kAnd: return arg(0) != 0 && arg(1) != 0;
-    case Op::kOr: return arg(0) != 0 || arg(1) != 0;
+    case Op::kConstant:
+      return t.constant;
+    case Op::kI0:
+      return x.i0;
+    case Op::kI1:
+      return x.i1;
+    case Op::kP:
+      return x.p;
+    case Op::kS:
+      return x.s;
+    case Op::kLoad:
+      return ElementOf(arg(0));
+    case Op::kAdd:
+      return arg(0) + arg(1);
+    case Op::kSub:
+      return arg(0) - arg(1);
+    case Op::kMul:
+      return arg(0) * arg(1);
+    case Op::kDiv:
+      return FloorOf(arg(0), arg(1));
+    case Op::kMod:
+      return arg(0) - arg(1) * FloorOf(arg(0), arg(1));
+    case Op::kMin:
+      return std::min(arg(0), arg(1));
+    case Op::kMax:
+      return std::max(arg(0), arg(1));
+    case Op::kSelect:
+      return arg(0) != 0 ? arg(1) : arg(2);
+    case Op::kLe:
+      return arg(0) <= arg(1);
+    case Op::kLt:
+      return arg(0) < arg(1);
+    case Op::kEq:
+      return arg(0) == arg(1);
+    case Op::kNot:
+      return arg(0) == 0;
+    case Op::kAnd:
+      return arg(0) != 0 && arg(1) != 0;
+    case Op::kOr:
+      return arg(0) != 0 || arg(1) != 0;
   }
   return 0;
 }
@@ -64,26 +102,46 @@ Expr Build(Pool& pool, const Tree& t, const Facts& f) {
   std::vector<Expr> a;
   for (const Tree& arg : t.args) a.push_back(Build(pool, arg, f));
   switch (t.op) {
-    case Op::kConstant: return pool.Integer(t.constant);
-    case Op::kI0: return pool.Index(0);
-    case Op::kI1: return pool.Index(1);
-    case Op::kP: return pool.Dim("P", 0);
-    case Op::kS: return pool.Dim("S", 1);
-    case Op::kLoad: return pool.Load(7, a);
-    case Op::kAdd: return pool.Add(a[0], a[1]);
-    case Op::kSub: return pool.Sub(a[0], a[1]);
-    case Op::kMul: return pool.Mul(a[0], a[1]);
-    case Op::kDiv: return pool.FloorDiv(a[0], a[1], f);
-    case Op::kMod: return pool.Mod(a[0], a[1], f);
-    case Op::kMin: return pool.Min(a[0], a[1], f);
-    case Op::kMax: return pool.Max(a[0], a[1], f);
-    case Op::kSelect: return pool.Select(a[0], a[1], a[2]);
-    case Op::kLe: return pool.Le(a[0], a[1], f);
-    case Op::kLt: return pool.Lt(a[0], a[1], f);
-    case Op::kEq: return pool.Eq(a[0], a[1], f);
-    case Op::kNot: return pool.Not(a[0]);
-    case Op::kAnd: return pool.And(a[0], a[1]);
-    case Op::kOr: return pool.Or(a[0], a[1]);
+    case Op::kConstant:
+      return pool.Integer(t.constant);
+    case Op::kI0:
+      return pool.Index(0);
+    case Op::kI1:
+      return pool.Index(1);
+    case Op::kP:
+      return pool.Dim("P", 0);
+    case Op::kS:
+      return pool.Dim("S", 1);
+    case Op::kLoad:
+      return pool.Load(7, a);
+    case Op::kAdd:
+      return pool.Add(a[0], a[1]);
+    case Op::kSub:
+      return pool.Sub(a[0], a[1]);
+    case Op::kMul:
+      return pool.Mul(a[0], a[1]);
+    case Op::kDiv:
+      return pool.FloorDiv(a[0], a[1], f);
+    case Op::kMod:
+      return pool.Mod(a[0], a[1], f);
+    case Op::kMin:
+      return pool.Min(a[0], a[1], f);
+    case Op::kMax:
+      return pool.Max(a[0], a[1], f);
+    case Op::kSelect:
+      return pool.Select(a[0], a[1], a[2]);
+    case Op::kLe:
+      return pool.Le(a[0], a[1], f);
+    case Op::kLt:
+      return pool.Lt(a[0], a[1], f);
+    case Op::kEq:
+      return pool.Eq(a[0], a[1], f);
+    case Op::kNot:
+      return pool.Not(a[0]);
+    case Op::kAnd:
+      return pool.And(a[0], a[1]);
+    case Op::kOr:
+      return pool.Or(a[0], a[1]);
   }
   return nullptr;
 }
@@ -91,15 +149,24 @@ Expr Build(Pool& pool, const Tree& t, const Facts& f) {
 int64_t ValueOf(Expr e, const Point& x) {
   const auto arg = [&](int k) { return ValueOf(e->args()[k], x); };
   switch (e->kind()) {
-    case Kind::kInteger: return e->value();
-    case Kind::kIndex: return e->index() == 0 ? x.i0 : x.i1;
-    case Kind::kDim: return e->dim() == "P" ? x.p : x.s;
-    case Kind::kLoad: return ElementOf(arg(0));
-    case Kind::kFloorDiv: return FloorOf(arg(0), arg(1));
-    case Kind::kLe: return arg(0) <= 0;
-    case Kind::kEq: return arg(0) == 0;
-    case Kind::kNot: return arg(0) == 0;
-    case Kind::kSelect: return arg(0) != 0 ? arg(1) : arg(2);
+    case Kind::kInteger:
+      return e->value();
+    case Kind::kIndex:
+      return e->index() == 0 ? x.i0 : x.i1;
+    case Kind::kDim:
+      return e->dim() == "P" ? x.p : x.s;
+    case Kind::kLoad:
+      return ElementOf(arg(0));
+    case Kind::kFloorDiv:
+      return FloorOf(arg(0), arg(1));
+    case Kind::kLe:
+      return arg(0) <= 0;
+    case Kind::kEq:
+      return arg(0) == 0;
+    case Kind::kNot:
+      return arg(0) == 0;
+    case Kind::kSelect:
+      return arg(0) != 0 ? arg(1) : arg(2);
     case Kind::kAnd: {
       bool all = true;
       for (Expr part : e->args()) all = all && ValueOf(part, x) != 0;
@@ -114,7 +181,9 @@ int64_t ValueOf(Expr e, const Point& x) {
       }
       return sum;
     }
-    default: ADD_FAILURE() << ToString(e); return 0;
+    default:
+      ADD_FAILURE() << ToString(e);
+      return 0;
   }
 }
 
@@ -129,14 +198,22 @@ class Random {
       return {op, op == Op::kConstant ? Below(9) - 4 : 0, {}};
     }
     switch (Below(10)) {
-      case 0: return Number(0);
-      case 1: return {Op::kSelect, 0, {Predicate(depth - 1), Number(depth - 1), Number(depth - 1)}};
-      case 2: return {Op::kLoad, 0, {Number(0)}};
-      case 3: return {Op::kMul, 0, {Number(0), Number(depth - 1)}};
-      case 4: return {Op::kDiv, 0, {Number(depth - 1), Divisor()}};
-      case 5: return {Op::kMod, 0, {Number(depth - 1), Divisor()}};
-      case 6: return {Below(2) ? Op::kMin : Op::kMax, 0, {Number(depth - 1), Number(depth - 1)}};
-      default: return {Below(2) ? Op::kAdd : Op::kSub, 0, {Number(depth - 1), Number(depth - 1)}};
+      case 0:
+        return Number(0);
+      case 1:
+        return {Op::kSelect, 0, {Predicate(depth - 1), Number(depth - 1), Number(depth - 1)}};
+      case 2:
+        return {Op::kLoad, 0, {Number(0)}};
+      case 3:
+        return {Op::kMul, 0, {Number(0), Number(depth - 1)}};
+      case 4:
+        return {Op::kDiv, 0, {Number(depth - 1), Divisor()}};
+      case 5:
+        return {Op::kMod, 0, {Number(depth - 1), Divisor()}};
+      case 6:
+        return {Below(2) ? Op::kMin : Op::kMax, 0, {Number(depth - 1), Number(depth - 1)}};
+      default:
+        return {Below(2) ? Op::kAdd : Op::kSub, 0, {Number(depth - 1), Number(depth - 1)}};
     }
   }
 

@@ -63,8 +63,8 @@ TEST_F(ExprTable, OverflowIsOpaque) {
     EXPECT_FALSE(pool_.ProveNonNegative(e, facts_));
   }
   EXPECT_NE(pool_.Add(huge, N(1)), pool_.Add(huge, N(1)));
-  EXPECT_FALSE(pool_.FloorDiv(least, N(-1), facts_)->is_integer(
-      std::numeric_limits<int64_t>::min()));
+  EXPECT_FALSE(
+      pool_.FloorDiv(least, N(-1), facts_)->is_integer(std::numeric_limits<int64_t>::min()));
 }
 
 TEST_F(ExprTable, ComparisonsAreTightenedAndFolded) {

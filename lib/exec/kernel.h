@@ -22,12 +22,12 @@ struct OutputSpec {
 
 struct KernelContext {
   const onnx::NodeProto& node;
-  int64_t opset;                      // of the node's domain
-  absl::Span<const View> inputs;      // omitted optional inputs are absent(); trailing ones too
-  absl::Span<View> outputs;           // preallocated (compute only); absent() if not wanted
-  std::vector<OutputSpec>* specs;     // to be filled (shape only), one per output of the node
-  int threads = 1;                    // at most this many; results must not depend on it
-  bool canonical = true;              // fixed summation order whatever the batch or row count
+  int64_t opset;                   // of the node's domain
+  absl::Span<const View> inputs;   // omitted optional inputs are absent(); trailing ones too
+  absl::Span<View> outputs;        // preallocated (compute only); absent() if not wanted
+  std::vector<OutputSpec>* specs;  // to be filled (shape only), one per output of the node
+  int threads = 1;                 // at most this many; results must not depend on it
+  bool canonical = true;           // fixed summation order whatever the batch or row count
   bool inputs_have_data = true;
 };
 

@@ -43,8 +43,8 @@ class Program {
  public:
   // Unimplemented names operator, version and node for an operator without kernel or function
   // body. FailedPrecondition if alias is kRequired and a pair is not safe (names the reader).
-  static absl::StatusOr<std::shared_ptr<const Program>> Compile(
-      std::shared_ptr<const Graph> graph, const CompileOptions& options);
+  static absl::StatusOr<std::shared_ptr<const Program>> Compile(std::shared_ptr<const Graph> graph,
+                                                                const CompileOptions& options);
   ~Program();
 
   const Graph& graph() const;

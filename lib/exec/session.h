@@ -35,8 +35,8 @@ class Session {
   // One step. `feeds` holds every graph input that is not a cache (a fed cache replaces the
   // session's value). On return `fetches` holds every graph output; outputs of cache pairs share
   // memory with the session until the next step, all others are the caller's.
-  // InvalidArgument: missing, unknown or wrongly typed feeds, shapes that do not fit, an index out of
-  // range (with node name). On error no cache has changed.
+  // InvalidArgument: missing, unknown or wrongly typed feeds, shapes that do not fit, an index out
+  // of range (with node name). On error no cache has changed.
   absl::Status Step(const Feeds& feeds, Fetches* fetches);
 
   void set_observer(Observer observer);

@@ -26,8 +26,8 @@ uint16_t HalfBits(double value) {
   const double magnitude = std::fabs(static_cast<double>(single));
   if (magnitude >= 65520.0) return static_cast<uint16_t>(sign | 0x7c00u);
   if (magnitude < std::ldexp(1.0, -14)) {
-    return static_cast<uint16_t>(sign | static_cast<uint16_t>(std::nearbyint(
-                                            std::ldexp(magnitude, 24))));
+    return static_cast<uint16_t>(sign |
+                                 static_cast<uint16_t>(std::nearbyint(std::ldexp(magnitude, 24))));
   }
   int exponent = 0;
   const double fraction = std::frexp(magnitude, &exponent);  // in [0.5, 1)
@@ -131,12 +131,24 @@ std::string NodeBuilder::Scalar(double value, int32_t elem_type) {
   onnx::TensorProto tensor;
   tensor.set_data_type(elem_type);
   switch (elem_type) {
-    case onnx::TensorProto::DOUBLE: tensor.add_double_data(value); break;
-    case onnx::TensorProto::FLOAT16: tensor.add_int32_data(HalfBits(value)); break;
-    case onnx::TensorProto::BFLOAT16: tensor.add_int32_data(BfloatBits(value)); break;
-    case onnx::TensorProto::FLOAT: tensor.add_float_data(static_cast<float>(value)); break;
-    case onnx::TensorProto::INT64: tensor.add_int64_data(static_cast<int64_t>(value)); break;
-    default: tensor.add_int32_data(static_cast<int32_t>(value)); break;
+    case onnx::TensorProto::DOUBLE:
+      tensor.add_double_data(value);
+      break;
+    case onnx::TensorProto::FLOAT16:
+      tensor.add_int32_data(HalfBits(value));
+      break;
+    case onnx::TensorProto::BFLOAT16:
+      tensor.add_int32_data(BfloatBits(value));
+      break;
+    case onnx::TensorProto::FLOAT:
+      tensor.add_float_data(static_cast<float>(value));
+      break;
+    case onnx::TensorProto::INT64:
+      tensor.add_int64_data(static_cast<int64_t>(value));
+      break;
+    default:
+      tensor.add_int32_data(static_cast<int32_t>(value));
+      break;
   }
   return Constant(std::move(tensor), fmt::format("scalar_{}", value));
 }

@@ -109,8 +109,7 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules) {
   RaisedOpset raised = RaiseOpset(flat);
   a.not_raised = raised.refusal;
   KV_ASSIGN_OR_RETURN(
-      Graph graph,
-      Graph::Build(std::make_shared<const onnx::ModelProto>(std::move(raised.model))));
+      Graph graph, Graph::Build(std::make_shared<const onnx::ModelProto>(std::move(raised.model))));
   a.graph = std::make_shared<const Graph>(std::move(graph));
   a.forms = std::make_unique<sym::Forms>(*a.graph);
   if (a.not_raised) {
@@ -132,8 +131,8 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules) {
 
 std::string DescribeMask(Analysis& analysis, const AttentionSite& site) {
   sym::Pool& pool = analysis.forms->pool();
-  const Visibility v = ReadVisibility(*analysis.forms, site,
-                                      analysis.updates[site.key_cache].past_length);
+  const Visibility v =
+      ReadVisibility(*analysis.forms, site, analysis.updates[site.key_cache].past_length);
   std::vector<std::string> words;
   if (v.causal) words.push_back("causal");
   bool padding = false, explicit_mask = false;

@@ -30,7 +30,7 @@ struct AnalysedAttention {
 struct Analysis {
   std::shared_ptr<const Graph> graph;  // functions inlined, opset raised
   std::unique_ptr<sym::Forms> forms;
-  std::optional<Finding> not_raised;   // KV201: then nothing else was analysed
+  std::optional<Finding> not_raised;  // KV201: then nothing else was analysed
   std::vector<AnalysedCache> caches;
   std::vector<CacheUpdate> updates;
   std::vector<AnalysedAttention> attention;

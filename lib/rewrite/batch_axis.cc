@@ -16,12 +16,44 @@ constexpr int kNotWidened = -1;
 constexpr int kUnknown = -2;
 
 const absl::flat_hash_set<std::string>& Elementwise() {
-  static const auto* const kOps = new absl::flat_hash_set<std::string>{
-      "Abs",   "Add",     "And",  "Cast",    "Cos",        "Div",     "Equal", "Erf",
-      "Exp",   "Floor",   "Gelu", "Greater", "Identity",   "Less",    "Log",   "Max",
-      "Min",   "Mod",     "Mul",  "Neg",     "Not",        "Or",      "Pow",   "Reciprocal",
-      "Relu",  "Sigmoid", "Sin",  "Sqrt",    "Sub",        "Sum",     "Tanh",  "Where",
-      "Clip",  "Dropout", "Sign", "Round",   "GreaterOrEqual", "LessOrEqual"};
+  static const auto* const kOps = new absl::flat_hash_set<std::string>{"Abs",
+                                                                       "Add",
+                                                                       "And",
+                                                                       "Cast",
+                                                                       "Cos",
+                                                                       "Div",
+                                                                       "Equal",
+                                                                       "Erf",
+                                                                       "Exp",
+                                                                       "Floor",
+                                                                       "Gelu",
+                                                                       "Greater",
+                                                                       "Identity",
+                                                                       "Less",
+                                                                       "Log",
+                                                                       "Max",
+                                                                       "Min",
+                                                                       "Mod",
+                                                                       "Mul",
+                                                                       "Neg",
+                                                                       "Not",
+                                                                       "Or",
+                                                                       "Pow",
+                                                                       "Reciprocal",
+                                                                       "Relu",
+                                                                       "Sigmoid",
+                                                                       "Sin",
+                                                                       "Sqrt",
+                                                                       "Sub",
+                                                                       "Sum",
+                                                                       "Tanh",
+                                                                       "Where",
+                                                                       "Clip",
+                                                                       "Dropout",
+                                                                       "Sign",
+                                                                       "Round",
+                                                                       "GreaterOrEqual",
+                                                                       "LessOrEqual"};
   return *kOps;
 }
 
@@ -140,8 +172,8 @@ class Follower {
       return static_cast<int>(std::find(perm.begin(), perm.end(), axis) - perm.begin());
     }
     if (op == "Unsqueeze" || op == "Squeeze") {
-      const auto list = graph_.inputs(n).size() > 1 ? forms_.Elements(graph_.inputs(n)[1])
-                                                    : std::nullopt;
+      const auto list =
+          graph_.inputs(n).size() > 1 ? forms_.Elements(graph_.inputs(n)[1]) : std::nullopt;
       if (!list) return kUnknown;
       const int full = op == "Unsqueeze" ? rank : own;
       std::vector<bool> named(full, false);

@@ -1,5 +1,5 @@
-// An operand whose first extent was 1 for all sequences gets one row per sequence. Is every operator
-// behind it content with that, and does sequence b still see row b only?
+// An operand whose first extent was 1 for all sequences gets one row per sequence. Is every
+// operator behind it content with that, and does sequence b still see row b only?
 #pragma once
 
 #include <optional>
@@ -23,7 +23,6 @@ struct WidenedOperand {
 // Transpose, Unsqueeze, Squeeze, Concat, Slice, Split and Gather along other axes, Cast.
 std::optional<std::string> CheckBatchAxis(sym::Forms& forms,
                                           const std::vector<WidenedOperand>& widened,
-                                          const absl::flat_hash_set<NodeId>& live,
-                                          sym::Expr batch);
+                                          const absl::flat_hash_set<NodeId>& live, sym::Expr batch);
 
 }  // namespace kvlift

@@ -50,7 +50,7 @@ struct CacheReport {
 };
 
 struct AttentionReport {
-  std::string id;  // "0", "1", ... by layer
+  std::string id;    // "0", "1", ... by layer
   std::string form;  // "decomposed" or "op"
   int64_t q_heads = 0, kv_heads = 0, head_dim = 0, v_head_dim = 0;
   double scale = 0;

@@ -43,9 +43,9 @@ class Walker {
     for (ValueId v : in_.wide_inputs) tainted_[v] = true;
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       const auto is_tainted = [&](ValueId v) { return v != kNoValue && tainted_[v]; };
-      const bool any = std::any_of(graph_.inputs(n).begin(), graph_.inputs(n).end(), is_tainted) ||
-                       std::any_of(graph_.captures(n).begin(), graph_.captures(n).end(),
-                                   is_tainted);
+      const bool any =
+          std::any_of(graph_.inputs(n).begin(), graph_.inputs(n).end(), is_tainted) ||
+          std::any_of(graph_.captures(n).begin(), graph_.captures(n).end(), is_tainted);
       if (!any) continue;
       for (ValueId v : graph_.outputs(n)) {
         if (v != kNoValue && !(in_.provided.contains(v) && !in_.caches.contains(v))) {
@@ -141,8 +141,7 @@ class Walker {
     request.shape = form.shape;
     request.elem_type = forms_.ElementType(v);
     request.role = graph_.name(v).empty() ? "index" : "derived";
-    request.element =
-        forms_.pool().Substitute(form.element, in_.normal, sym::Facts{form.shape});
+    request.element = forms_.pool().Substitute(form.element, in_.normal, sym::Facts{form.shape});
     if (request.elem_type == 0) return Refuse("KV215", n, v, "its type is not known");
     if (in_.per_sequence && emitter_.IsPerSequence(request.element)) {
       if (form.shape.empty()) {

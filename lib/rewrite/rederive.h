@@ -22,10 +22,10 @@ namespace kvlift {
 struct RederiveInput {
   // Values that the rewritten graph provides under their old names (attention outputs, presents).
   absl::flat_hash_set<ValueId> provided;
-  absl::flat_hash_set<ValueId> caches;      // pasts and presents: nothing else may read them
-  absl::flat_hash_set<ValueId> wide_inputs; // masks: their width changes
-  std::vector<ValueId> roots;               // values that must be computed
-  std::vector<std::string> lengths;         // dim symbols that mean P or depend on it
+  absl::flat_hash_set<ValueId> caches;       // pasts and presents: nothing else may read them
+  absl::flat_hash_set<ValueId> wide_inputs;  // masks: their width changes
+  std::vector<ValueId> roots;                // values that must be computed
+  std::vector<std::string> lengths;          // dim symbols that mean P or depend on it
   // Normalises an expression: one symbol for P, total length as P + S.
   sym::Pool::Substitution normal;
   sym::Expr batch = nullptr;  // dim of the batch

@@ -39,10 +39,10 @@ struct CacheUpdate {
 
 // softmax(softcap(scale * q k^T) + mask) v, with k and v read from caches.
 struct AttentionSite {
-  std::string form;         // "decomposed" or "op"
-  NodeId node = kNoNode;    // whose output 0 is replaced: [B, N, S, Dv]
+  std::string form;          // "decomposed" or "op"
+  NodeId node = kNoNode;     // whose output 0 is replaced: [B, N, S, Dv]
   ValueId query = kNoValue;  // [B, N, S, D], unscaled
-  int key_cache = -1;       // index into the recognised caches
+  int key_cache = -1;        // index into the recognised caches
   int value_cache = -1;
   int64_t q_heads = 0, kv_heads = 0, head_dim = 0, v_head_dim = 0;
   double scale = 0;

@@ -71,8 +71,6 @@ std::optional<double> Evaluate(sym::Forms& forms, ValueId v, int depth) {
 
 }  // namespace
 
-std::optional<double> ScalarConstant(sym::Forms& forms, ValueId v) {
-  return Evaluate(forms, v, 0);
-}
+std::optional<double> ScalarConstant(sym::Forms& forms, ValueId v) { return Evaluate(forms, v, 0); }
 
 }  // namespace kvlift

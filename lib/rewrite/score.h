@@ -38,7 +38,7 @@ struct Score {
 
 struct ScoreResult {
   std::optional<Score> score;
-  std::string why_not;        // what stands where the form needs something else
+  std::string why_not;  // what stands where the form needs something else
   NodeId blame = kNoNode;
 };
 ScoreResult ReadScore(sym::Forms& forms, sym::Expr element, const sym::Facts& facts);

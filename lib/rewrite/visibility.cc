@@ -8,8 +8,7 @@ Visibility ReadVisibility(sym::Forms& forms, const AttentionSite& site, Expr pas
   sym::Pool& pool = forms.pool();
   Visibility v;
   v.rest = pool.True();
-  const Expr causal =
-      pool.Le(pool.Index(3), pool.Add(past_length, pool.Index(2)), sym::Facts{});
+  const Expr causal = pool.Le(pool.Index(3), pool.Add(past_length, pool.Index(2)), sym::Facts{});
   for (Expr part : sym::ConjunctsOf(site.keep)) {
     if (part == causal) {
       v.causal = true;

@@ -61,8 +61,8 @@ class Emitter::Builder {
 
   Piece Cast(Piece piece, int32_t elem_type) {
     if (piece.elem_type == elem_type) return piece;
-    piece.value = nodes().Add("Cast", {piece.value}, r_.role,
-                              {MakeAttribute("to", int64_t{elem_type})});
+    piece.value =
+        nodes().Add("Cast", {piece.value}, r_.role, {MakeAttribute("to", int64_t{elem_type})});
     piece.elem_type = elem_type;
     return piece;
   }
@@ -230,9 +230,8 @@ class Emitter::Builder {
         KV_ASSIGN_OR_RETURN(Piece c, Predicate(e->args()[0]));
         KV_ASSIGN_OR_RETURN(Piece a, Predicate(e->args()[1]));
         KV_ASSIGN_OR_RETURN(Piece b, Predicate(e->args()[2]));
-        return Piece{nodes().Add("Where", {c.value, a.value, b.value}, r_.role),
-                     TensorProto::BOOL, c.axes | a.axes | b.axes,
-                     c.full_rank || a.full_rank || b.full_rank};
+        return Piece{nodes().Add("Where", {c.value, a.value, b.value}, r_.role), TensorProto::BOOL,
+                     c.axes | a.axes | b.axes, c.full_rank || a.full_rank || b.full_rank};
       }
       default:
         return Cannot(e);
@@ -266,8 +265,8 @@ class Emitter::Builder {
       const Expr arg = load->args()[axis];
       if (arg->kind() != Kind::kIndex || arg->index() >= rank()) continue;
       KV_ASSIGN_OR_RETURN(std::string end, e_.Dim(r_.shape[arg->index()]));
-      value = nodes().Add("Slice",
-                          {value, nodes().Int64s({0}), end, nodes().Int64s({axis})}, "visible");
+      value = nodes().Add("Slice", {value, nodes().Int64s({0}), end, nodes().Int64s({axis})},
+                          "visible");
     }
     return value;
   }
@@ -277,8 +276,8 @@ class Emitter::Builder {
     uint32_t plain = 0;
     for (int j = 0; j < static_cast<int>(e->args().size()); ++j) {
       const Expr arg = e->args()[j];
-      const bool fresh = arg->kind() == Kind::kIndex && arg->index() < rank() &&
-                         (plain >> arg->index() & 1u) == 0;
+      const bool fresh =
+          arg->kind() == Kind::kIndex && arg->index() < rank() && (plain >> arg->index() & 1u) == 0;
       if (fresh) {
         plain |= 1u << arg->index();
       } else {

@@ -54,7 +54,7 @@ class Emitter {
   struct Piece {
     std::string value;
     int32_t elem_type;
-    uint32_t axes;  // bit k: the piece really has extent shape[k] there, else 1 (or is [1])
+    uint32_t axes;   // bit k: the piece really has extent shape[k] there, else 1 (or is [1])
     bool full_rank;  // false: a scalar or [1], which broadcasts anywhere
   };
   class Builder;

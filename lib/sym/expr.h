@@ -49,18 +49,18 @@ struct Term {
 class Node {
  public:
   Kind kind() const { return kind_; }
-  int64_t value() const { return value_; }          // kInteger
-  double float_value() const { return float_; }     // kFloat
-  int index() const { return static_cast<int>(value_); }            // kIndex
-  ValueId source() const { return static_cast<ValueId>(value_); }   // kLoad
-  const std::string& dim() const { return text_; }                  // kDim
-  const std::string& function() const { return text_; }             // kApply
+  int64_t value() const { return value_; }                         // kInteger
+  double float_value() const { return float_; }                    // kFloat
+  int index() const { return static_cast<int>(value_); }           // kIndex
+  ValueId source() const { return static_cast<ValueId>(value_); }  // kLoad
+  const std::string& dim() const { return text_; }                 // kDim
+  const std::string& function() const { return text_; }            // kApply
   absl::Span<const Expr> args() const { return args_; }
   absl::Span<const Term> terms() const { return terms_; }  // kSum
   bool is_integer(int64_t v) const { return kind_ == Kind::kInteger && value_ == v; }
-  bool is_predicate() const;  // kLe, kEq, kNot, kAnd, or the integers 0 and 1
-  uint64_t id() const { return id_; }      // creation order: a deterministic total order
-  int64_t size() const { return size_; }   // number of nodes of the tree, saturating
+  bool is_predicate() const;              // kLe, kEq, kNot, kAnd, or the integers 0 and 1
+  uint64_t id() const { return id_; }     // creation order: a deterministic total order
+  int64_t size() const { return size_; }  // number of nodes of the tree, saturating
 
  private:
   friend class Pool;
@@ -78,7 +78,8 @@ class Node {
 // What is known about indices and dims when simplifying: 0 <= i_k < extents[k] for each index with
 // an extent (null: only i_k >= 0), dims >= their lower bound.
 struct Facts {
-  std::vector<Expr> extents;  // by index; may be shorter than the highest index; entries may be null
+  std::vector<Expr>
+      extents;  // by index; may be shorter than the highest index; entries may be null
 };
 
 enum class Truth { kNo, kYes, kUnknown };
@@ -149,8 +150,8 @@ class Pool {
 
 bool ContainsIndex(Expr e, int k);
 bool ContainsDim(Expr e, std::string_view name);
-std::vector<std::string> DimsOf(Expr e);     // sorted, each once
-std::vector<ValueId> SourcesOf(Expr e);      // of all loads, sorted, each once
+std::vector<std::string> DimsOf(Expr e);        // sorted, each once
+std::vector<ValueId> SourcesOf(Expr e);         // of all loads, sorted, each once
 std::vector<Expr> ConjunctsOf(Expr predicate);  // {e} unless a kAnd; {} for True
 // e = coefficient * atom + rest with no atom in rest or in coefficient; nullopt if atom occurs
 // otherwise (inside a load, a division, squared). coefficient is an integer.

@@ -15,8 +15,8 @@
 namespace kvlift::sym {
 
 struct Form {
-  bool known_rank = false;     // false: nothing is known; shape and element are unusable
-  std::vector<Expr> shape;     // one expression per axis, without indices
+  bool known_rank = false;  // false: nothing is known; shape and element are unusable
+  std::vector<Expr> shape;  // one expression per axis, without indices
   // Element at i0..i(r-1); for an opaque value a load of itself. Null if known_rank is false.
   // Equal as a number: casts that keep the value are looked through, so the loads in it may have
   // another element type than the value (see ElementType).

@@ -81,7 +81,9 @@ Expr Pool::Le(Expr a, Expr b, const Facts& facts) {
     for (Expr e : {a, b}) {
       if (e->kind() != Kind::kSelect) continue;
       const Expr other = e == a ? b : a;
-      const auto side = [&](Expr x2) { return e == a ? Le(x2, other, facts) : Le(other, x2, facts); };
+      const auto side = [&](Expr x2) {
+        return e == a ? Le(x2, other, facts) : Le(other, x2, facts);
+      };
       return Select(e->args()[0], side(e->args()[1]), side(e->args()[2]));
     }
     return Apply("less", {a, b, Integer(1)});
@@ -266,8 +268,7 @@ Expr Pool::Select(Expr c, Expr a, Expr b) {
   return impl_->Intern(std::move(node));
 }
 
-Expr Pool::Lift(absl::Span<const Expr> xs,
-                const std::function<Expr(absl::Span<const Expr>)>& fn) {
+Expr Pool::Lift(absl::Span<const Expr> xs, const std::function<Expr(absl::Span<const Expr>)>& fn) {
   for (size_t k = 0; k < xs.size(); ++k) {
     if (xs[k]->kind() != Kind::kSelect) continue;
     std::vector<Expr> left(xs.begin(), xs.end()), right = left;

@@ -15,9 +15,7 @@ namespace kvlift::sym {
 // A polynomial while it is being worked on: monomial (atoms sorted by id) -> coefficient.
 using Monomial = std::vector<Expr>;
 struct MonomialHash {
-  size_t operator()(const Monomial& m) const {
-    return absl::Hash<std::vector<Expr>>()(m);
-  }
+  size_t operator()(const Monomial& m) const { return absl::Hash<std::vector<Expr>>()(m); }
 };
 using Polynomial = absl::flat_hash_map<Monomial, int64_t, MonomialHash>;
 

@@ -13,25 +13,34 @@ class Printer {
 
   std::string Show(Expr e) const {
     switch (e->kind()) {
-      case Kind::kInteger: return fmt::format("{}", e->value());
-      case Kind::kFloat: return fmt::format("{}", e->float_value());
-      case Kind::kIndex: return fmt::format("i{}", e->index());
-      case Kind::kDim: return e->dim();
+      case Kind::kInteger:
+        return fmt::format("{}", e->value());
+      case Kind::kFloat:
+        return fmt::format("{}", e->float_value());
+      case Kind::kIndex:
+        return fmt::format("i{}", e->index());
+      case Kind::kDim:
+        return e->dim();
       case Kind::kLoad:
         return fmt::format("{}[{}]", Name(e->source()), List(e->args(), ", "));
       case Kind::kFloorDiv:
         return fmt::format("{} div {}", Factor(e->args()[0]), Factor(e->args()[1]));
-      case Kind::kLe: return Comparison(e->args()[0], "<=");
-      case Kind::kEq: return Comparison(e->args()[0], "==");
+      case Kind::kLe:
+        return Comparison(e->args()[0], "<=");
+      case Kind::kEq:
+        return Comparison(e->args()[0], "==");
       case Kind::kNot:
         if (e->args()[0]->kind() == Kind::kEq) return Comparison(e->args()[0]->args()[0], "!=");
         return fmt::format("not {}", Factor(e->args()[0]));
-      case Kind::kAnd: return List(e->args(), " and ");
+      case Kind::kAnd:
+        return List(e->args(), " and ");
       case Kind::kSelect:
         return fmt::format("{} ? {} : {}", Condition(e->args()[0]), Branch(e->args()[1]),
                            Branch(e->args()[2]));
-      case Kind::kApply: return fmt::format("{}({})", e->function(), List(e->args(), ", "));
-      case Kind::kSum: return Sum(e->terms(), 1);
+      case Kind::kApply:
+        return fmt::format("{}({})", e->function(), List(e->args(), ", "));
+      case Kind::kSum:
+        return Sum(e->terms(), 1);
     }
     return "?";
   }
@@ -53,9 +62,7 @@ class Printer {
            e->kind() == Kind::kFloorDiv;
   }
 
-  std::string Factor(Expr e) const {
-    return Compound(e) ? fmt::format("({})", Show(e)) : Show(e);
-  }
+  std::string Factor(Expr e) const { return Compound(e) ? fmt::format("({})", Show(e)) : Show(e); }
   std::string Condition(Expr e) const {
     return e->kind() == Kind::kAnd || e->kind() == Kind::kSelect ? fmt::format("({})", Show(e))
                                                                  : Show(e);

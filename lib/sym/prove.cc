@@ -40,7 +40,8 @@ class Prover {
  private:
   static std::vector<Expr> AtomsOf(Expr e) {
     std::vector<Expr> atoms;
-    for (const Term& term : TermsOf(e)) atoms.insert(atoms.end(), term.atoms.begin(), term.atoms.end());
+    for (const Term& term : TermsOf(e))
+      atoms.insert(atoms.end(), term.atoms.begin(), term.atoms.end());
     std::sort(atoms.begin(), atoms.end(), [](Expr a, Expr b) { return a->id() < b->id(); });
     atoms.erase(std::unique(atoms.begin(), atoms.end()), atoms.end());
     return atoms;
@@ -233,14 +234,12 @@ Expr Pool::FloorDiv(Expr a, Expr b, const Facts& facts) {
     if (!progress || rest->kind() == Kind::kInteger) break;
   }
   if (rest->is_integer(0)) return quotient;
-  if (rest->kind() == Kind::kInteger && b->kind() == Kind::kInteger &&
-      rest->value() != INT64_MIN) {
+  if (rest->kind() == Kind::kInteger && b->kind() == Kind::kInteger && rest->value() != INT64_MIN) {
     const int64_t q = rest->value() / b->value(), r = rest->value() % b->value();
     const int64_t floor = q - (r != 0 && (r < 0) != (b->value() < 0) ? 1 : 0);
     return Add(quotient, Integer(floor));
   }
-  if (ProveNonNegative(rest, facts) &&
-      ProveNonNegative(Sub(Sub(b, rest), Integer(1)), facts)) {
+  if (ProveNonNegative(rest, facts) && ProveNonNegative(Sub(Sub(b, rest), Integer(1)), facts)) {
     return quotient;
   }
   // -b <= rest < 0.
