@@ -129,7 +129,8 @@ class Verifier {
   }
 
   void Merge(const Outcome& outcome) {
-    for (const auto& [name, result] : outcome.outputs) {
+    for (const auto& entry : outcome.outputs) {
+      const OutputResult& result = entry.second;
       auto it = std::find_if(report_.outputs.begin(), report_.outputs.end(),
                              [&](const OutputResult& o) { return o.name == result.name; });
       if (it == report_.outputs.end()) {
