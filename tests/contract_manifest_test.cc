@@ -74,6 +74,18 @@ TEST(Manifest, FixedCapacity) {
   EXPECT_EQ(ToJson(Parsed(json.dump()))["capacity"]["value"], 128);
 }
 
+TEST(Manifest, LimitsAreKeptWhereThereAreAny) {
+  EXPECT_FALSE(ToJson(Parsed()).contains("limits"));
+  ordered_json json = ordered_json::parse(kText);
+  json["limits"] = {{"new_tokens_with_past", 1}};
+  EXPECT_EQ(Parsed(json.dump()).limits.new_tokens_with_past, 1);
+  EXPECT_EQ(ToJson(Parsed(json.dump())).dump(), json.dump());
+  json["limits"]["new_tokens_with_past"] = 0;
+  EXPECT_THAT(ErrorOf(json), HasSubstr("limits.new_tokens_with_past"));
+  json["limits"] = "none";
+  EXPECT_THAT(ErrorOf(json), HasSubstr("limits"));
+}
+
 TEST(Manifest, ReasonOnlyWhereUniform) {
   Manifest m = Parsed();
   m.uniform = false;

@@ -248,6 +248,9 @@ ordered_json ToJson(const Manifest& m) {
   for (const Precondition& p : m.preconditions) {
     json["preconditions"].push_back({{"code", p.code}, {"text", p.text}, {"status", p.status}});
   }
+  if (m.limits.new_tokens_with_past) {
+    json["limits"] = {{"new_tokens_with_past", *m.limits.new_tokens_with_past}};
+  }
   return json;
 }
 
@@ -273,6 +276,17 @@ absl::StatusOr<Manifest> ManifestFromJson(std::string_view text) {
   m.uniform = r.Truth("uniform");
   m.uniform_reason = r.TextOr("uniform_reason");
   KV_RETURN_IF_ERROR(ReadLists(r, &m));
+  if (r.Has("limits")) {
+    Reader limits(r.Object("limits"), "limits");
+    if (limits.Has("new_tokens_with_past")) {
+      m.limits.new_tokens_with_past = limits.Whole("new_tokens_with_past");
+      if (*m.limits.new_tokens_with_past < 1) {
+        limits.Fail("new_tokens_with_past", "is less than one");
+      }
+    }
+    KV_RETURN_IF_ERROR(limits.status());
+    KV_RETURN_IF_ERROR(r.status());
+  }
   return m;
 }
 

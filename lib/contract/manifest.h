@@ -74,6 +74,14 @@ struct Precondition {
   std::string status;  // "proved", "guarded", "assumed"
 };
 
+// What the host keeps to, where a precondition says so in words; JSON key "limits", present if any.
+struct ManifestLimits {
+  // Most new tokens of a step that has a past: 1 where the source sees no causal order in them.
+  std::optional<int64_t> new_tokens_with_past;
+
+  friend bool operator==(const ManifestLimits&, const ManifestLimits&) = default;
+};
+
 struct Manifest {
   std::string source_sha256;
   std::string target = "spec";
@@ -88,6 +96,7 @@ struct Manifest {
   std::vector<ManifestOutput> outputs;
   std::vector<DroppedInput> dropped;
   std::vector<Precondition> preconditions;
+  ManifestLimits limits;
 };
 
 nlohmann::ordered_json ToJson(const Manifest& manifest);
