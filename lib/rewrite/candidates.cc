@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <deque>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
@@ -81,9 +83,20 @@ class Finder {
   // The symbols of the numbers of new tokens: what caches grow by or get; and the lengths of the
   // host's tokens and positions, among which there may be the width of a mask.
   void CollectNewLengths() {
-    for (ValueId output : graph_.graph_outputs()) {
-      for (ValueId input : graph_.graph_inputs()) {
-        if (RankOf(input) < kMinCacheRank) continue;
+    // Layers share their shapes: one value of each shape stands for all.
+    const auto representatives = [&](absl::Span<const ValueId> values) {
+      std::vector<ValueId> result;
+      absl::flat_hash_set<std::pair<std::vector<Expr>, bool>> seen;
+      for (ValueId v : values) {
+        const sym::Form& form = forms_.Of(v);
+        if (!form.known_rank || RankOf(v) < kMinCacheRank) continue;
+        if (seen.insert({form.shape, form.opaque}).second) result.push_back(v);
+      }
+      return result;
+    };
+    const std::vector<ValueId> inputs = representatives(graph_.graph_inputs());
+    for (ValueId output : representatives(graph_.graph_outputs())) {
+      for (ValueId input : inputs) {
         const auto axes = DifferingAxes(input, output);
         if (!axes || axes->size() != 1) continue;
         const Expr grown = forms_.pool().Sub(forms_.Of(output).shape[axes->front()],

@@ -84,7 +84,13 @@ int FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, Expr elem
               const sym::Facts& facts) {
   sym::Pool& pool = forms.pool();
   const std::vector<Expr> index = Indices(pool, facts.extents);
+  const std::vector<ValueId> sources = sym::SourcesOf(element);
   for (int c = 0; c < static_cast<int>(caches.size()); ++c) {
+    // What is equal reads the same tensors: of many layers, one is compared.
+    if (!std::binary_search(sources.begin(), sources.end(), caches[c].pair.past) &&
+        !std::binary_search(sources.begin(), sources.end(), caches[c].pair.present)) {
+      continue;
+    }
     const auto kv_heads = StaticExtent(forms, caches[c], 'N');
     if (!kv_heads || *kv_heads <= 0 || heads % *kv_heads != 0) continue;
     std::vector<Expr> at;
