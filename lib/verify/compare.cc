@@ -47,6 +47,15 @@ bool SameBytes(const exec::View& a, const exec::View& b) {
          (a.bytes() <= 0 || std::memcmp(a.data, b.data, static_cast<size_t>(a.bytes())) == 0);
 }
 
+bool SameNumbers(const exec::View& a, const exec::View& b) {
+  if (a.type != b.type || a.shape != b.shape) return false;
+  if (SameBytes(a, b)) return true;
+  for (int64_t i = 0; i < a.size(); ++i) {
+    if (exec::ElementAsDouble(a, i) != exec::ElementAsDouble(b, i)) return false;
+  }
+  return true;
+}
+
 Comparison Compare(const exec::View& reference, const exec::View& actual, int source_nodes) {
   Comparison c;
   if (reference.type != actual.type || reference.shape != actual.shape) {

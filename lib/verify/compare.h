@@ -32,5 +32,7 @@ struct Comparison {
 Comparison Compare(const exec::View& reference, const exec::View& actual, int source_nodes);
 
 bool SameBytes(const exec::View& a, const exec::View& b);
+// As SameBytes, but -0 is 0.
+bool SameNumbers(const exec::View& a, const exec::View& b);
 
 }  // namespace kvlift

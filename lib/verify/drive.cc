@@ -10,20 +10,21 @@
 namespace kvlift {
 namespace {
 
-// Sequence b of a tensor whose first axis is the batch.
-exec::Tensor SequenceOf(const exec::View& whole, const std::vector<int>& group, int64_t batch) {
-  if (whole.shape.empty() || whole.shape[0] != batch ||
-      static_cast<int64_t>(group.size()) == batch) {
+// A sequence of a tensor whose first axis is the batch, or several rows for each of it.
+exec::Tensor SequencesOf(const exec::View& whole, const std::vector<int>& group, int64_t batch) {
+  if (whole.shape.empty() || static_cast<int64_t>(group.size()) == batch ||
+      whole.shape[0] % batch != 0) {
     exec::Tensor copy(whole.type, whole.shape);
     std::copy_n(whole.data, std::max<int64_t>(0, whole.bytes()), copy.data());
     return copy;
   }
-  return Part(whole, 0, group[0], group[0] + 1);
+  const int64_t rows = whole.shape[0] / batch;
+  return Part(whole, 0, group[0] * rows, (group[0] + 1) * rows);
 }
 
-bool Ragged(const StepSpec& step) {
-  return std::adjacent_find(step.past.begin(), step.past.end(), std::not_equal_to<>()) !=
-         step.past.end();
+std::string Where(const std::string& plan, const StepSpec& step, int sequence) {
+  return fmt::format("{}, step {}{}", plan, step.number,
+                     sequence >= 0 ? fmt::format(", sequence {}", sequence) : std::string());
 }
 
 }  // namespace
@@ -52,51 +53,152 @@ absl::StatusOr<exec::Fetches> Runner::Step(const exec::Feeds& feeds) {
   return fetches;
 }
 
-absl::StatusOr<exec::Feeds> Driver::SourceFeeds(
-    const StepSpec& step, const std::map<std::string, exec::Tensor>& past) const {
+int32_t Runner::TypeOf(const std::string& value) const {
+  const Graph& graph = program_->graph();
+  return graph.type(graph.Find(value)).elem_type;
+}
+
+int64_t Driver::RowsKept(const std::string& input, int64_t length) const {
+  const auto it = kept_rows_.find(input);
+  return it == kept_rows_.end() ? length : std::min(length, it->second);
+}
+
+absl::StatusOr<exec::Feeds> Driver::SourceFeeds(const StepSpec& step, int64_t capacity,
+                                                const CacheState& past) const {
   exec::Feeds feeds;
-  for (const std::string& name : stimulus_.inputs()) {
-    KV_ASSIGN_OR_RETURN(feeds[name], stimulus_.Feed(name, step));
+  for (const auto& [name, input] : stimulus_.interface().inputs) {
+    KV_ASSIGN_OR_RETURN(feeds[name], stimulus_.Feed(name, step, capacity));
   }
   for (const auto& [name, value] : past) feeds[name] = value;
   return feeds;
 }
 
+// The source's cache before the first step: noise where the past is, and behind it if the plan
+// says so.
+exec::Tensor Driver::FirstPast(const Runner& source, const Plan& plan, const ManifestCache& cache,
+                               const StepSpec& step) const {
+  const std::string& name = cache.source.input;
+  const int64_t length = step.past[0];
+  const int64_t rows = cache.source.growing ? RowsKept(name, length) : plan.capacity;
+  exec::Tensor value =
+      exec::Tensor::Zeros(source.TypeOf(name), stimulus_.CacheShape(cache, step.batch(), rows));
+  const int axis = SourceAxisOf(cache.source, 'S');
+  const int64_t noisy = plan.noise || cache.source.growing ? rows : length;
+  if (noisy == 0) return value;
+  const int64_t first = cache.source.growing ? length - rows : 0;
+  exec::Tensor noise = Part(value.view(), axis, 0, noisy);
+  stimulus_.FillWithNoise(cache, step.sequences, first, 1.0, noise.view());
+  Place(value.view(), axis, 0, noise.view());
+  return value;
+}
+
+// Makes the value the past of a step that may begin before `end`, where the last one ended. Says
+// why that is impossible.
+std::string Driver::Rewind(const ManifestCache& cache, const StepSpec& step, int64_t end,
+                           exec::Tensor* value) const {
+  if (!cache.source.growing) return {};
+  const std::string& name = cache.source.input;
+  const int64_t length = step.past[0];
+  if (length != end && RowsKept(name, end) != end) {
+    return fmt::format("{} holds a window and cannot go back", name);
+  }
+  const int axis = SourceAxisOf(cache.source, 'S');
+  const int64_t rows = RowsKept(name, length);
+  if (value->shape()[axis] < rows) {
+    return fmt::format("{} holds {} rows after {} tokens", name, value->shape()[axis], length);
+  }
+  if (value->shape()[axis] > rows) *value = Part(value->view(), axis, 0, rows);
+  return {};
+}
+
+// Empty if the source's present is its past with the new rows behind, or a window of that.
+std::string Driver::CheckAppended(const ManifestCache& cache, const StepSpec& step,
+                                  const exec::View& past, const exec::View& present) const {
+  const auto axis = static_cast<size_t>(SourceAxisOf(cache.source, 'S'));
+  if (past.shape.size() != present.shape.size() || past.type != present.type) {
+    return fmt::format("{} is no later state of {}", cache.source.output, cache.source.input);
+  }
+  for (size_t k = 0; k < past.shape.size(); ++k) {
+    if (k != axis && past.shape[k] != present.shape[k]) {
+      return fmt::format("{} has the shape {} after {}", cache.source.output,
+                         exec::ShapeString(present.shape), exec::ShapeString(past.shape));
+    }
+  }
+  const int64_t rows = present.shape[axis], before = past.shape[axis], news = step.new_tokens;
+  const auto same = [&](const exec::View& a, int64_t from, const exec::View& b, int64_t at,
+                        int64_t count) {
+    return count <= 0 || SameBytes(Part(a, static_cast<int>(axis), from, from + count).view(),
+                                   Part(b, static_cast<int>(axis), at, at + count).view());
+  };
+  if (cache.source.growing) {
+    const bool window = cache.source.kind == "window" || cache.source.kind == "fused" ||
+                        cache.source.kind == "shift";
+    if (rows != before + news && !(window && rows < before + news)) {
+      return fmt::format("the source's {} holds {} rows after {} and {} new ones",
+                         cache.source.output, rows, before, news);
+    }
+    if (!same(present, 0, past, before + news - rows, rows - news)) {
+      return fmt::format("the source does not append to {}", cache.source.input);
+    }
+    return {};
+  }
+  if (rows != before) {
+    return fmt::format("the source's {} holds {} rows instead of {}", cache.source.output, rows,
+                       before);
+  }
+  const int batch = AxisOf(cache.layout, 'B'), along = static_cast<int>(cache.axis);
+  const exec::Tensor one = InTargetOrder(past, cache), other = InTargetOrder(present, cache);
+  const int64_t each = one.shape()[batch] / step.batch();
+  for (int64_t b = 0; b < step.batch(); ++b) {
+    const exec::Tensor mine = Part(one.view(), batch, b * each, (b + 1) * each);
+    const exec::Tensor now = Part(other.view(), batch, b * each, (b + 1) * each);
+    const int64_t begin = step.past[b], end = begin + news;
+    const auto kept = [&](int64_t from, int64_t to) {
+      return from >= to || SameNumbers(Part(mine.view(), along, from, to).view(),
+                                       Part(now.view(), along, from, to).view());
+    };
+    if (end > rows || !kept(0, begin) || !kept(end, rows)) {
+      return fmt::format("the source writes to other rows of {} than [{}, {})", cache.source.input,
+                         begin, end);
+    }
+  }
+  return {};
+}
+
 Record Driver::RunSource(Runner& source, const Plan& plan) const {
   Record record;
   record.plan = &plan;
-  const bool any_ragged = std::any_of(plan.steps.begin(), plan.steps.end(), Ragged);
-  const int64_t batch = plan.steps.front().batch();
+  const bool ragged = std::any_of(plan.steps.begin(), plan.steps.end(),
+                                  [](const StepSpec& step) { return step.ragged(); });
+  const auto batch = static_cast<int>(plan.steps.front().batch());
+  const bool alone = ragged && stimulus_.fixed_batch().value_or(1) == 1;
   std::vector<std::vector<int>> groups;
-  if (any_ragged) {
-    for (int b = 0; b < batch; ++b) groups.push_back({b});
-  } else {
+  for (int b = 0; alone && b < batch; ++b) groups.push_back({b});
+  if (!alone) {
     groups.emplace_back(batch);
     std::iota(groups[0].begin(), groups[0].end(), 0);
   }
-  // The source's caches per group, in its own layout.
-  std::vector<std::map<std::string, exec::Tensor>> past(groups.size());
+  std::vector<CacheState> past(groups.size());  // by input
+  std::vector<int64_t> ends(groups.size(), 0);
   for (const StepSpec& whole : plan.steps) {
     SourceStep result;
     result.groups = groups;
     for (size_t g = 0; g < groups.size(); ++g) {
-      const StepSpec step = any_ragged ? whole.Alone(groups[g][0]) : whole;
+      const StepSpec step = alone ? whole.Alone(groups[g][0]) : whole;
       for (const ManifestCache& cache : relation_.caches) {
-        const std::string& name = cache.source.input;
-        exec::Tensor& value = past[g][name];
-        const int64_t length = cache.source.growing ? step.past[0] : capacity_;
-        const exec::Shape shape = stimulus_.CacheShape(cache, step.batch(), length);
-        if (value.empty()) {
-          const int32_t type =
-              source.program().graph().type(source.program().graph().Find(name)).elem_type;
-          value = exec::Tensor::Zeros(type, shape);
-        } else if (value.shape() != shape && cache.source.growing) {
-          int axis = 0;
-          while (value.shape()[axis] == shape[axis]) ++axis;
-          value = Part(value.view(), axis, 0, length);
+        if (ragged && !alone && cache.source.growing) {
+          record.stopped = "lengths that differ do not fit a cache that grows";
+          return record;
         }
+        exec::Tensor& value = past[g][cache.source.input];
+        if (value.empty()) {
+          value = FirstPast(source, plan, cache, step);
+          continue;
+        }
+        record.stopped = Rewind(cache, step, ends[g], &value);
+        if (!record.stopped.empty()) return record;
       }
-      auto feeds = SourceFeeds(step, past[g]);
+      const auto feeds = SourceFeeds(step, plan.capacity, past[g]);
       auto fetches =
           feeds.ok() ? source.Step(*feeds) : absl::StatusOr<exec::Fetches>(feeds.status());
       if (!fetches.ok()) {
@@ -104,8 +206,14 @@ Record Driver::RunSource(Runner& source, const Plan& plan) const {
         return record;
       }
       for (const ManifestCache& cache : relation_.caches) {
+        const exec::View now = fetches->at(cache.source.output).view();
+        record.stopped = CheckAppended(cache, step, feeds->at(cache.source.input).view(), now);
+        if (!record.stopped.empty()) return record;
+      }
+      for (const ManifestCache& cache : relation_.caches) {
         past[g][cache.source.input] = fetches->at(cache.source.output).Clone();
       }
+      ends[g] = step.past[0] + step.new_tokens;
       result.outputs.push_back(*std::move(fetches));
     }
     record.steps.push_back(std::move(result));
@@ -113,37 +221,40 @@ Record Driver::RunSource(Runner& source, const Plan& plan) const {
   return record;
 }
 
-CacheState Driver::Fresh(int64_t batch, double amplitude) const {
+CacheState Driver::Fresh(const Runner& converted, const Plan& plan, double amplitude) const {
+  const StepSpec& step = plan.steps.front();
   CacheState state;
   uint64_t number = 0;
   for (const ManifestCache& cache : relation_.caches) {
-    const int64_t length = capacity_;
-    const exec::Shape source = stimulus_.CacheShape(cache, batch, length);
-    exec::Shape selected = source;
-    std::vector<Select> selects = cache.source.select;
-    std::sort(selects.begin(), selects.end(),
-              [](const Select& a, const Select& b) { return a.axis > b.axis; });
-    for (const Select& s : selects) selected.erase(selected.begin() + s.axis);
-    exec::Shape shape;
-    for (char letter : cache.layout) {
-      shape.push_back(selected[cache.source.layout.find(letter)]);
+    const int32_t type = converted.TypeOf(cache.input);
+    exec::Tensor theirs =
+        exec::Tensor::Zeros(type, stimulus_.CacheShape(cache, step.batch(), plan.capacity));
+    const bool all = plan.noise && !cache.source.growing;
+    const int64_t noisy = all ? plan.capacity : step.past[0];
+    const int axis = SourceAxisOf(cache.source, 'S');
+    if (noisy > 0) {
+      exec::Tensor part = Part(theirs.view(), axis, 0, noisy);
+      stimulus_.FillWithNoise(cache, step.sequences, 0, 1.0, part.view());
+      Place(theirs.view(), axis, 0, part.view());
     }
-    int32_t type = onnx::TensorProto::FLOAT;
-    for (int32_t t : {onnx::TensorProto::FLOAT16, onnx::TensorProto::BFLOAT16,
-                      onnx::TensorProto::DOUBLE, onnx::TensorProto::INT8}) {
-      if (ElementTypeName(t) == cache.dtype) type = t;
-    }
-    exec::Tensor tensor = exec::Tensor::Zeros(type, shape);
+    exec::Tensor mine = InTargetOrder(theirs.view(), cache);
     ++number;
-    for (int64_t i = 0; amplitude > 0 && i < tensor.size(); ++i) {
-      StoreDouble(tensor.view(), i, amplitude * Noise(number, static_cast<uint64_t>(i), 7, 7));
+    if (amplitude > 0 && !all) {
+      const int along = static_cast<int>(cache.axis);
+      exec::Tensor rest = Part(mine.view(), along, noisy, plan.capacity);
+      const bool tiny = ElementBits(type) <= 8;
+      for (int64_t i = 0; i < rest.size(); ++i) {
+        const double noise = Noise(number, static_cast<uint64_t>(i), 7, 7);
+        StoreDouble(rest.view(), i, tiny ? 60 * (noise + 1) : amplitude * noise);
+      }
+      Place(mine.view(), along, noisy, rest.view());
     }
-    state[cache.id] = std::move(tensor);
+    state[cache.id] = std::move(mine);
   }
   return state;
 }
 
-absl::StatusOr<exec::Feeds> Driver::ConvertedFeeds(const StepSpec& step,
+absl::StatusOr<exec::Feeds> Driver::ConvertedFeeds(const StepSpec& step, int64_t capacity,
                                                    const CacheState& state) const {
   exec::Feeds feeds;
   for (const ManifestInput& input : relation_.inputs) {
@@ -151,11 +262,15 @@ absl::StatusOr<exec::Feeds> Driver::ConvertedFeeds(const StepSpec& step,
     if (input.as == "cache") {
       feeds[input.name] = state.at(input.id);
     } else if (input.as == "pad_to_capacity") {
-      KV_ASSIGN_OR_RETURN(feeds[input.name], stimulus_.Feed(source, step, capacity_, input.fill));
+      KV_ASSIGN_OR_RETURN(feeds[input.name], stimulus_.Feed(source, step, capacity, input.fill));
     } else if (input.as == "control") {
       const int32_t type =
           input.dtype == "int32" ? onnx::TensorProto::INT32 : onnx::TensorProto::INT64;
       const bool per_sequence = !input.shape.empty() && input.shape[0] == "B";
+      if (!per_sequence && step.ragged()) {
+        return absl::FailedPreconditionError(
+            fmt::format("{} takes one length for the whole batch", input.name));
+      }
       exec::Shape shape;
       for (const std::string& dim : input.shape) shape.push_back(dim == "B" ? step.batch() : 1);
       exec::Tensor tensor(type, shape);
@@ -165,7 +280,7 @@ absl::StatusOr<exec::Feeds> Driver::ConvertedFeeds(const StepSpec& step,
       }
       feeds[input.name] = std::move(tensor);
     } else {
-      KV_ASSIGN_OR_RETURN(feeds[input.name], stimulus_.Feed(source, step));
+      KV_ASSIGN_OR_RETURN(feeds[input.name], stimulus_.Feed(source, step, capacity));
     }
   }
   return feeds;
@@ -175,9 +290,7 @@ void Driver::Judge(const exec::View& want, const exec::View& got, const std::str
                    const std::string& plan, const StepSpec& step, int sequence,
                    Outcome* outcome) const {
   const Comparison c = Compare(want, got, source_nodes_);
-  const std::string where =
-      fmt::format("{}, step {}{}", plan, step.number,
-                  sequence >= 0 ? fmt::format(", sequence {}", sequence) : std::string());
+  const std::string where = Where(plan, step, sequence);
   if (c.source_not_finite) {
     outcome->unjudged = fmt::format("the source gives NaN or Inf in {} at {}", name, where);
     return;
@@ -199,6 +312,29 @@ void Driver::Judge(const exec::View& want, const exec::View& got, const std::str
                                                    where, fmt::join(d.element, ", "), d.text)};
 }
 
+// One sequence in a step that has pads: its real tokens only.
+void Driver::CompareTokens(const StepSpec& step, const exec::View& want, const exec::View& got,
+                           const std::string& name, const std::string& plan, int sequence,
+                           Outcome* outcome) const {
+  const int64_t left = step.pads.empty() ? 0 : step.pads[sequence] - step.past[sequence];
+  const int64_t first = std::clamp<int64_t>(left, 0, step.new_tokens);
+  const int64_t end = step.real_of(sequence);
+  if (first >= end) return;
+  // What has no row per token is that of the last token, a pad perhaps.
+  const bool per_token = got.shape.size() >= 2 && got.shape[1] == step.new_tokens;
+  if (!per_token) {
+    if (end == step.new_tokens && first == 0) {
+      Judge(want, got, name, plan, step, sequence, outcome);
+    }
+    return;
+  }
+  if (want.shape.size() < 2 || want.shape[1] < end) {
+    return Judge(want, got, name, plan, step, sequence, outcome);
+  }
+  Judge(Part(want, 1, first, end).view(), Part(got, 1, first, end).view(), name, plan, step,
+        sequence, outcome);
+}
+
 void Driver::CompareOutputs(const StepSpec& step, const SourceStep& source,
                             const exec::Fetches& after, const std::string& plan,
                             Outcome* outcome) const {
@@ -208,24 +344,18 @@ void Driver::CompareOutputs(const StepSpec& step, const SourceStep& source,
     for (size_t g = 0; g < source.groups.size(); ++g) {
       const std::vector<int>& group = source.groups[g];
       const exec::View want = source.outputs[g].at(theirs).view();
-      const exec::Tensor got = SequenceOf(after.at(output.name).view(), group, step.batch());
-      if (step.pads.empty()) {
+      const exec::Tensor got = SequencesOf(after.at(output.name).view(), group, step.batch());
+      if (step.pads.empty() && step.real.empty()) {
         const int sequence = source.groups.size() > 1 ? group[0] : -1;
         Judge(want, got.view(), output.name, plan, step, sequence, outcome);
         continue;
       }
-      for (int b : group) {  // rows of real tokens only
-        const int64_t first = std::clamp<int64_t>(step.pads[b] - step.past[b], 0, step.new_tokens);
-        if (first == step.new_tokens) continue;
-        if (got.shape() != want.shape) {
-          Judge(want, got.view(), output.name, plan, step, b, outcome);
-          continue;
-        }
-        if (want.shape.size() < 2 || want.shape[1] != step.new_tokens) continue;
-        const exec::Tensor w = Part(want, 0, b, b + 1), a = Part(got.view(), 0, b, b + 1);
-        Judge(Part(w.view(), 1, first, step.new_tokens).view(),
-              Part(a.view(), 1, first, step.new_tokens).view(), output.name, plan, step, b,
-              outcome);
+      const auto members = static_cast<int64_t>(group.size());
+      for (size_t k = 0; k < group.size(); ++k) {
+        const std::vector<int> one = {static_cast<int>(k)};
+        CompareTokens(step, SequencesOf(want, one, members).view(),
+                      SequencesOf(got.view(), one, members).view(), output.name, plan, group[k],
+                      outcome);
       }
     }
   }
@@ -233,6 +363,44 @@ void Driver::CompareOutputs(const StepSpec& step, const SourceStep& source,
 
 // The written rows are the source's; every other row holds the very bytes that were fed. Empty if
 // so, else what is wrong with the rows that should be untouched.
+std::string Driver::CheckCache(const ManifestCache& cache, const StepSpec& step,
+                               const exec::View& theirs, const std::vector<int>& group,
+                               const exec::View& fed, const exec::View& now,
+                               const std::string& plan, Outcome* outcome) const {
+  const int axis = static_cast<int>(cache.axis), batch = AxisOf(cache.layout, 'B');
+  const exec::Tensor source = InTargetOrder(theirs, cache);
+  const auto members = static_cast<int64_t>(group.size());
+  const int64_t each = now.shape[batch] / step.batch();
+  if (each == 0 || source.shape()[batch] != members * each) {
+    return fmt::format("cache {}: the source's has the shape {}", cache.id,
+                       exec::ShapeString(source.shape()));
+  }
+  for (int64_t k = 0; k < members; ++k) {
+    const int b = group[k];
+    const int64_t begin = step.past[b], end = begin + step.new_tokens;
+    const exec::Tensor mine = Part(now, batch, b * each, (b + 1) * each);
+    const exec::Tensor old = Part(fed, batch, b * each, (b + 1) * each);
+    const auto same = [&](int64_t from, int64_t to) {
+      return SameBytes(Part(mine.view(), axis, from, to).view(),
+                       Part(old.view(), axis, from, to).view());
+    };
+    if (end > now.shape[axis] || !same(0, begin) || !same(end, now.shape[axis])) {
+      return fmt::format("cache {}: rows outside [{}, {}) changed in sequence {}", cache.id, begin,
+                         end, b);
+    }
+    // Row r of the source's present holds token first + r.
+    const int64_t rows = source.shape()[axis], total = begin + step.real_of(b);
+    const int64_t first = cache.source.growing ? total - rows : 0;
+    int64_t from = std::max(begin, first);
+    if (!step.pads.empty()) from = std::clamp(step.pads[b], from, total);
+    if (from >= total) continue;
+    const exec::Tensor want = Part(source.view(), batch, k * each, (k + 1) * each);
+    Judge(Part(want.view(), axis, from - first, total - first).view(),
+          Part(mine.view(), axis, from, total).view(), cache.output, plan, step, b, outcome);
+  }
+  return {};
+}
+
 std::string Driver::CheckCaches(const StepSpec& step, const SourceStep& source,
                                 const CacheState& before, const exec::Fetches& after,
                                 const std::string& plan, Outcome* outcome) const {
@@ -243,38 +411,10 @@ std::string Driver::CheckCaches(const StepSpec& step, const SourceStep& source,
       return fmt::format("cache {} changed its type or shape to {}", cache.id,
                          exec::ShapeString(now.shape));
     }
-    const int axis = static_cast<int>(cache.axis), batch = AxisOf(cache.layout, 'B');
     for (size_t g = 0; g < source.groups.size(); ++g) {
-      const exec::Tensor theirs =
-          InTargetOrder(source.outputs[g].at(cache.source.output).view(), cache);
-      const int64_t longest = *std::max_element(step.past.begin(), step.past.end());
-      if (theirs.shape()[batch] != static_cast<int64_t>(source.groups[g].size()) ||
-          theirs.shape()[axis] <
-              (source.groups[g].size() == 1 ? step.past[source.groups[g][0]] : longest) +
-                  step.new_tokens) {
-        return fmt::format("cache {}: the source's has the shape {}", cache.id,
-                           exec::ShapeString(theirs.shape()));
-      }
-      for (size_t k = 0; k < source.groups[g].size(); ++k) {
-        const int b = source.groups[g][k];
-        const int64_t begin = step.past[b], end = begin + step.new_tokens;
-        const exec::Tensor mine = Part(now, batch, b, b + 1), old = Part(fed, batch, b, b + 1);
-        const auto same = [&](int64_t from, int64_t to) {
-          return SameBytes(Part(mine.view(), axis, from, to).view(),
-                           Part(old.view(), axis, from, to).view());
-        };
-        if (!same(0, begin) || !same(end, now.shape[axis])) {
-          return fmt::format("cache {}: rows outside [{}, {}) changed in sequence {}", cache.id,
-                             begin, end, b);
-        }
-        int64_t first = begin;
-        if (!step.pads.empty()) first = std::clamp(step.pads[b], begin, end);
-        if (first == end) continue;
-        const exec::Tensor want =
-            Part(theirs.view(), batch, static_cast<int64_t>(k), static_cast<int64_t>(k) + 1);
-        Judge(Part(want.view(), axis, first, end).view(),
-              Part(mine.view(), axis, first, end).view(), cache.output, plan, step, b, outcome);
-      }
+      const exec::View theirs = source.outputs[g].at(cache.source.output).view();
+      std::string text = CheckCache(cache, step, theirs, source.groups[g], fed, now, plan, outcome);
+      if (!text.empty()) return text;
     }
   }
   return {};
@@ -283,29 +423,32 @@ std::string Driver::CheckCaches(const StepSpec& step, const SourceStep& source,
 Outcome Driver::RunConverted(Runner& converted, const Record& record, CacheState* state,
                              std::vector<exec::Fetches>* trace) const {
   Outcome outcome;
+  const std::string& plan = record.plan->name;
   for (size_t k = 0; k < record.steps.size(); ++k) {
     const StepSpec& step = record.plan->steps[k];
-    const auto feeds = ConvertedFeeds(step, *state);
-    auto fetches =
-        feeds.ok() ? converted.Step(*feeds) : absl::StatusOr<exec::Fetches>(feeds.status());
+    const auto feeds = ConvertedFeeds(step, record.plan->capacity, *state);
+    if (!feeds.ok()) {
+      outcome.unfed = std::string(feeds.status().message());
+      return outcome;
+    }
+    auto fetches = converted.Step(*feeds);
     if (!fetches.ok()) {
       outcome.unsupported = absl::IsUnimplemented(fetches.status());
       outcome.failed = fmt::format("step {}: {}", k, std::string(fetches.status().message()));
       return outcome;
     }
     const std::string touched =
-        CheckCaches(step, record.steps[k], *state, *fetches, record.plan->name, &outcome);
+        CheckCaches(step, record.steps[k], *state, *fetches, plan, &outcome);
     if (!touched.empty() && !outcome.difference) {
-      outcome.difference =
-          Counterexample{record.plan->name,
-                         static_cast<int>(k),
-                         "caches",
-                         {},
-                         0,
-                         0,
-                         fmt::format("{}, step {}: {}", record.plan->name, k, touched)};
+      outcome.difference = Counterexample{plan,
+                                          static_cast<int>(k),
+                                          "caches",
+                                          {},
+                                          0,
+                                          0,
+                                          fmt::format("{}, step {}: {}", plan, k, touched)};
     }
-    CompareOutputs(step, record.steps[k], *fetches, record.plan->name, &outcome);
+    CompareOutputs(step, record.steps[k], *fetches, plan, &outcome);
     ++outcome.steps;
     if (trace != nullptr) {
       trace->emplace_back();

@@ -29,6 +29,7 @@ class Runner {
                                        int threads);
   absl::StatusOr<exec::Fetches> Step(const exec::Feeds& feeds);
   const exec::Program& program() const { return *program_; }
+  int32_t TypeOf(const std::string& value) const;
 
  private:
   std::shared_ptr<const exec::Program> program_;
@@ -44,16 +45,17 @@ struct SourceStep {
 struct Record {
   const Plan* plan = nullptr;
   std::vector<SourceStep> steps;
-  std::string stopped;  // why the source could not run; then steps are what it could
+  std::string stopped;  // why the source could not run on; then steps are what it could
 };
 
-// The converted caches by id.
+// The caches of a model: the source's by input, the converted model's by id.
 using CacheState = std::map<std::string, exec::Tensor>;
 
 struct Outcome {
   bool bitwise = true;
   std::string failed;        // the executor's error
   bool unsupported = false;  // the error: an operator without a kernel
+  std::string unfed;         // an input that takes no such values
   std::string unjudged;      // NaN or Inf in the source
   std::optional<Counterexample> difference;
   std::map<std::string, OutputResult> outputs;  // worst per output
@@ -62,36 +64,56 @@ struct Outcome {
 
 class Driver {
  public:
-  Driver(const Manifest& relation, const Stimulus& stimulus, int source_nodes, int64_t capacity)
-      : relation_(relation),
-        stimulus_(stimulus),
-        source_nodes_(source_nodes),
-        capacity_(capacity) {}
+  Driver(const Manifest& relation, const Stimulus& stimulus, int source_nodes)
+      : relation_(relation), stimulus_(stimulus), source_nodes_(source_nodes) {}
 
+  // Runs the source as long as it appends: what was in a cache stays, the new rows stand behind the
+  // past, nothing else changes.
   Record RunSource(Runner& source, const Plan& plan) const;
-  // Fresh caches: zeros, or noise of the given amplitude.
-  CacheState Fresh(int64_t batch, double amplitude) const;
+  // Caches at the beginning of a plan: the rows that the source's hold, and behind them zeros, or
+  // noise of the given amplitude. Where the source's own have slots behind, those of the source.
+  CacheState Fresh(const Runner& converted, const Plan& plan, double amplitude = 0) const;
   // Holds a model against the record. `state` is what is left in the caches. A trace, if given,
   // receives all outputs of all steps.
   Outcome RunConverted(Runner& converted, const Record& record, CacheState* state,
                        std::vector<exec::Fetches>* trace = nullptr) const;
-  absl::StatusOr<exec::Feeds> ConvertedFeeds(const StepSpec& step, const CacheState& state) const;
+  absl::StatusOr<exec::Feeds> ConvertedFeeds(const StepSpec& step, int64_t capacity,
+                                             const CacheState& state) const;
+
+  // The source's cache before the first step of a plan, and all its feeds.
+  exec::Tensor FirstPast(const Runner& source, const Plan& plan, const ManifestCache& cache,
+                         const StepSpec& step) const;
+  absl::StatusOr<exec::Feeds> SourceFeeds(const StepSpec& step, int64_t capacity,
+                                          const CacheState& past) const;
+
+  // A window's cache (by source input) never holds more rows than this.
+  void KeepAtMost(const std::string& input, int64_t rows) { kept_rows_[input] = rows; }
+  const std::map<std::string, int64_t>& kept_rows() const { return kept_rows_; }
 
  private:
-  absl::StatusOr<exec::Feeds> SourceFeeds(const StepSpec& step,
-                                          const std::map<std::string, exec::Tensor>& past) const;
+  int64_t RowsKept(const std::string& input, int64_t length) const;
+  std::string Rewind(const ManifestCache& cache, const StepSpec& step, int64_t end,
+                     exec::Tensor* value) const;
+  std::string CheckAppended(const ManifestCache& cache, const StepSpec& step,
+                            const exec::View& past, const exec::View& present) const;
   std::string CheckCaches(const StepSpec& step, const SourceStep& source, const CacheState& before,
                           const exec::Fetches& after, const std::string& plan,
                           Outcome* outcome) const;
+  std::string CheckCache(const ManifestCache& cache, const StepSpec& step, const exec::View& theirs,
+                         const std::vector<int>& group, const exec::View& fed,
+                         const exec::View& now, const std::string& plan, Outcome* outcome) const;
   void CompareOutputs(const StepSpec& step, const SourceStep& source, const exec::Fetches& after,
                       const std::string& plan, Outcome* outcome) const;
+  void CompareTokens(const StepSpec& step, const exec::View& want, const exec::View& got,
+                     const std::string& name, const std::string& plan, int sequence,
+                     Outcome* outcome) const;
   void Judge(const exec::View& want, const exec::View& got, const std::string& name,
              const std::string& plan, const StepSpec& step, int sequence, Outcome* outcome) const;
 
   const Manifest& relation_;
   const Stimulus& stimulus_;
   int source_nodes_;
-  int64_t capacity_;
+  std::map<std::string, int64_t> kept_rows_;
 };
 
 }  // namespace kvlift

@@ -6,6 +6,9 @@
 namespace kvlift {
 namespace {
 
+// A cache that takes more steps than this to fill is entered near its end.
+constexpr int64_t kManySlots = 48;
+
 class Planner {
  public:
   explicit Planner(const PlanLimits& limits) : l_(limits) {}
@@ -17,116 +20,199 @@ class Planner {
     Uniform("batch", "the same with three sequences", 3, {7, 1, 1, 1, 3});
     LastSlot();
     Ragged();
+    RightPads();
     LeftPads();
+    if (l_.kept) PastTheWindow();
+    if (!l_.growing) Noise();
     if (l_.full) {
       Uniform("chunks", "a prompt in chunks of 2 and 3", 2, {2, 3, 2, 3, 1, 1});
       Uniform("long decode", "one token at a time", 2, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
+      LongPast();
     }
     return std::move(plans_);
   }
 
  private:
-  StepSpec Step(int number, std::vector<int64_t> past, int64_t tokens) const {
-    StepSpec step;
-    step.number = number;
-    step.past = std::move(past);
-    step.new_tokens = tokens;
-    step.sequences.resize(step.past.size());
-    std::iota(step.sequences.begin(), step.sequences.end(), 0);
-    return step;
+  Plan Named(std::string name, std::string shows) const {
+    Plan plan;
+    plan.name = std::move(name);
+    plan.shows = std::move(shows);
+    plan.capacity = l_.capacity;
+    return plan;
   }
 
-  // One sequence length for all; a model that takes one token at a time gets that.
+  static void Add(Plan* plan, std::vector<int64_t>* past, int64_t tokens) {
+    StepSpec step;
+    step.number = static_cast<int>(plan->steps.size());
+    step.past = *past;
+    step.new_tokens = tokens;
+    step.sequences.resize(past->size());
+    std::iota(step.sequences.begin(), step.sequences.end(), 0);
+    plan->steps.push_back(std::move(step));
+    for (int64_t& p : *past) p += tokens;
+  }
+
+  void Skip(Plan plan, std::string why) {
+    plan.skipped = std::move(why);
+    plan.steps.clear();
+    plans_.push_back(std::move(plan));
+  }
+
+  bool one_by_one() const { return l_.tokens_with_past == 1; }
+
+  // The lengths that the models take: a chunk becomes single tokens, a prompt may, too.
+  std::vector<int64_t> Taken(const std::vector<int64_t>& lengths) const {
+    std::vector<int64_t> taken;
+    for (size_t k = 0; k < lengths.size(); ++k) {
+      const int64_t most = l_.tokens              ? *l_.tokens
+                           : k == 0 && l_.prefill ? lengths[k]
+                           : k == 0               ? 1
+                           : l_.tokens_with_past  ? std::min(lengths[k], *l_.tokens_with_past)
+                                                  : lengths[k];
+      for (int64_t left = lengths[k]; left > 0; left -= most) {
+        taken.push_back(l_.tokens ? most : std::min(left, most));
+      }
+    }
+    return taken;
+  }
+
+  // One sequence length for all.
   void Uniform(const std::string& name, const std::string& shows, int64_t batch,
-               std::vector<int64_t> lengths) {
-    Plan plan{name, shows, {}, {}};
+               const std::vector<int64_t>& lengths) {
+    Plan plan = Named(name, shows);
     if (l_.batch && *l_.batch != batch) {
       if (batch != 1) return Skip(std::move(plan), "the batch is fixed");
       batch = *l_.batch;
     }
-    if (l_.tokens) {
-      const int64_t total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
-      lengths.assign(static_cast<size_t>(std::max<int64_t>(1, total / *l_.tokens)), *l_.tokens);
-    }
-    int64_t past = 0;
-    for (int64_t length : lengths) {
-      if (past + length > l_.capacity) break;
-      plan.steps.push_back(
-          Step(static_cast<int>(plan.steps.size()), std::vector<int64_t>(batch, past), length));
-      past += length;
+    std::vector<int64_t> past(batch, 0);
+    for (int64_t length : Taken(lengths)) {
+      if (past[0] + length > l_.capacity) break;
+      Add(&plan, &past, length);
     }
     if (plan.steps.empty()) return Skip(std::move(plan), "the capacity is too small");
     plans_.push_back(std::move(plan));
   }
 
-  void Skip(Plan plan, std::string why) {
-    plan.skipped = std::move(why);
-    plans_.push_back(std::move(plan));
-  }
-
   // To the last slot exactly.
   void LastSlot() {
-    constexpr int64_t kMaxSteps = 64;
-    Plan plan{"last slot", "the buffer filled to the end", {}, {}};
-    const int64_t step = l_.tokens.value_or(1), batch = l_.batch.value_or(1);
-    const int64_t first = l_.tokens ? *l_.tokens : std::max<int64_t>(1, l_.capacity - 2);
-    if ((l_.capacity - first) / step > kMaxSteps) {
-      return Skip(std::move(plan), "the capacity is too large to fill");
+    Plan plan = Named("last slot", "the buffer filled to the end");
+    const int64_t step = l_.tokens.value_or(1);
+    std::vector<int64_t> past(l_.batch.value_or(1), 0);
+    if (l_.capacity % step != 0) {
+      return Skip(std::move(plan), "the capacity is no multiple of a step");
     }
-    int64_t past = 0;
-    for (int64_t length = first; past + length <= l_.capacity; length = step) {
-      plan.steps.push_back(
-          Step(static_cast<int>(plan.steps.size()), std::vector<int64_t>(batch, past), length));
-      past += length;
+    const bool far = l_.capacity / step > kManySlots;
+    if (far && l_.kept) return Skip(std::move(plan), "the capacity is too large to fill");
+    if (far) {
+      past.assign(past.size(), l_.capacity - 4 * step);
+    } else if (l_.prefill && !l_.tokens && l_.capacity > 2) {
+      Add(&plan, &past, l_.capacity - 2);
     }
-    if (past != l_.capacity) return Skip(std::move(plan), "the capacity is no multiple of a step");
+    while (past[0] < l_.capacity) Add(&plan, &past, step);
     plans_.push_back(std::move(plan));
   }
 
   // Lengths that differ: after a common prompt each sequence goes on from an earlier slot.
   void Ragged() {
-    Plan plan{"ragged", "each sequence has its own write index", {}, {}};
+    Plan plan = Named("ragged", "each sequence has its own write index");
     if (l_.uniform) return Skip(std::move(plan), "one length for the whole batch");
     if (l_.batch && *l_.batch < 2) return Skip(std::move(plan), "the batch is fixed at one");
     const int64_t batch = l_.batch.value_or(3), tokens = l_.tokens.value_or(1);
     std::vector<int64_t> past(batch, 0);
-    const auto add = [&](int64_t length) {
-      plan.steps.push_back(Step(static_cast<int>(plan.steps.size()), past, length));
-      for (int64_t& p : past) p += length;
-    };
-    if (l_.tokens) {
-      for (int k = 0; k < 5; ++k) add(tokens);
-    } else {
-      add(5);
-    }
+    for (int64_t length : Taken({5 * tokens})) Add(&plan, &past, length);
     // The first sequence is neither the longest nor the shortest: its numbers suit no other.
     constexpr int64_t kBack[] = {2, 0, 3};
     for (int64_t b = 0; b < batch; ++b) past[b] -= kBack[b % 3] * tokens;
-    add(tokens);
-    add(tokens);
-    if (!l_.tokens) add(3);
+    Add(&plan, &past, tokens);
+    Add(&plan, &past, tokens);
+    if (!l_.tokens && !one_by_one()) Add(&plan, &past, 3);
     if (*std::max_element(past.begin(), past.end()) > l_.capacity) {
       return Skip(std::move(plan), "the capacity is too small");
     }
     plans_.push_back(std::move(plan));
   }
 
+  // Prompts of different lengths in one step, filled up with pads behind.
+  void RightPads() {
+    Plan plan = Named("right pads", "prompts of different lengths in one step");
+    if (l_.uniform) return Skip(std::move(plan), "one length for the whole batch");
+    if (l_.tokens || !l_.prefill) return Skip(std::move(plan), "no prompt of several tokens");
+    if (!l_.causal) return Skip(std::move(plan), "tokens see later ones");
+    if (l_.batch && *l_.batch < 2) return Skip(std::move(plan), "the batch is fixed at one");
+    const int64_t batch = l_.batch.value_or(3);
+    if (l_.capacity < 12) return Skip(std::move(plan), "the capacity is too small");
+    std::vector<int64_t> past(batch, 0);
+    constexpr int64_t kReal[][3] = {{3, 5, 2}, {1, 1, 1}, {2, 3, 1}, {1, 1, 1}};
+    for (const auto& lengths : kReal) {
+      const int64_t longest = *std::max_element(std::begin(lengths), std::end(lengths));
+      if (longest > 1 && !plan.steps.empty() && one_by_one()) continue;
+      std::vector<int64_t> starts = past;
+      Add(&plan, &past, longest);
+      plan.steps.back().real.clear();
+      for (int64_t b = 0; b < batch; ++b) {
+        plan.steps.back().real.push_back(lengths[b % 3]);
+        past[b] = starts[b] + lengths[b % 3];
+      }
+    }
+    plans_.push_back(std::move(plan));
+  }
+
   // Pads in front of one sequence, hidden by the mask; rows of pads are not compared.
   void LeftPads() {
-    Plan plan{"left pads", "the mask hides what it hid", {}, {}};
+    Plan plan = Named("left pads", "the mask hides what it hid");
     if (!l_.mask) return Skip(std::move(plan), "no mask input");
-    if (l_.tokens) return Skip(std::move(plan), "one token at a time");
-    const int64_t batch = l_.batch.value_or(2);
-    int64_t past = 0;
-    for (int64_t length : {5, 1, 3}) {
-      if (past + length > l_.capacity) return Skip(std::move(plan), "the capacity is too small");
-      StepSpec step =
-          Step(static_cast<int>(plan.steps.size()), std::vector<int64_t>(batch, past), length);
-      step.pads.assign(batch, 0);
-      step.pads[0] = 2;
-      plan.steps.push_back(std::move(step));
-      past += length;
+    std::vector<int64_t> past(l_.batch.value_or(2), 0);
+    for (int64_t length : Taken({5, 1, 3})) {
+      if (past[0] + length > l_.capacity) return Skip(std::move(plan), "the capacity is too small");
+      Add(&plan, &past, length);
+      plan.steps.back().pads.assign(past.size(), 0);
+      plan.steps.back().pads[0] = 2;
     }
+    plans_.push_back(std::move(plan));
+  }
+
+  // From a past that fits the window to one that does not.
+  void PastTheWindow() {
+    Plan plan = Named("past the window", "tokens leave the window");
+    const int64_t step = l_.tokens.value_or(1);
+    if (!l_.free_capacity && l_.capacity < *l_.kept + 3 * step) {
+      return Skip(std::move(plan), "the capacity is no larger than the window");
+    }
+    plan.capacity = std::max(l_.capacity, *l_.kept + 8 * step);
+    std::vector<int64_t> past(l_.batch.value_or(1), 0);
+    past.assign(past.size(), std::max<int64_t>(0, *l_.kept - 2 * step));
+    if (l_.tokens) past.assign(past.size(), past[0] / step * step);
+    for (int64_t length : Taken({1, 1, 1, 1, 3})) {
+      if (past[0] + length <= plan.capacity) Add(&plan, &past, length);
+    }
+    plans_.push_back(std::move(plan));
+  }
+
+  // Slots that were never written, or that an older sequence left behind, hold anything.
+  void Noise() {
+    Plan plan = Named("used slots", "slots behind the past hold noise in both models");
+    plan.noise = true;
+    const int64_t step = l_.tokens.value_or(1);
+    std::vector<int64_t> past(l_.batch.value_or(2), 0);
+    past.assign(past.size(), l_.capacity > 8 * step ? 3 * step : 0);
+    for (int64_t length : Taken({1, 2, 1})) {
+      if (past[0] + length <= l_.capacity) Add(&plan, &past, length);
+    }
+    if (plan.steps.empty()) return Skip(std::move(plan), "the capacity is too small");
+    plans_.push_back(std::move(plan));
+  }
+
+  // Some hundred tokens: thresholds in the graph lie there.
+  void LongPast() {
+    Plan plan = Named("long past", "a past of 300 tokens");
+    constexpr int64_t kLong = 300;
+    if (l_.kept || (!l_.free_capacity && l_.capacity < kLong + 8)) {
+      return Skip(std::move(plan), "the capacity is too small, or a window shorter");
+    }
+    const int64_t step = l_.tokens.value_or(1);
+    plan.capacity = std::max(l_.capacity, kLong + 8 * step);
+    std::vector<int64_t> past(l_.batch.value_or(1), kLong / step * step);
+    for (int64_t length : Taken({1, 1, 3})) Add(&plan, &past, length);
     plans_.push_back(std::move(plan));
   }
 

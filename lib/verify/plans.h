@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "verify/stimulus.h"
+#include "verify/step.h"
 
 namespace kvlift {
 
@@ -14,14 +14,22 @@ struct Plan {
   std::string name;
   std::string shows;  // what a pass of it says
   std::vector<StepSpec> steps;
+  int64_t capacity = 16;
+  bool noise = false;   // the source's slots behind the past hold noise, not zeros
   std::string skipped;  // why it does not apply; then there are no steps
 };
 
 struct PlanLimits {
   int64_t capacity = 16;
-  std::optional<int64_t> batch, tokens;  // fixed by the models
+  bool free_capacity = true;                // may be any number of slots
+  std::optional<int64_t> batch, tokens;     // fixed by the models
+  std::optional<int64_t> tokens_with_past;  // at most
+  bool prefill = true;                      // several tokens with an empty past
+  bool causal = true;                       // no token sees a later one
   bool uniform = false;
-  bool mask = false;  // an input says which keys are pads
+  bool growing = true;
+  bool mask = false;            // an input says which keys are pads
+  std::optional<int64_t> kept;  // most rows that a window keeps
   bool full = false;
 };
 

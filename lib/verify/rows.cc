@@ -27,6 +27,18 @@ Blocks BlocksOf(const exec::View& view, int axis) {
 
 int AxisOf(const std::string& layout, char letter) { return static_cast<int>(layout.find(letter)); }
 
+int SourceAxisOf(const SourceCache& cache, char letter) {
+  int axis = 0;
+  for (size_t k = 0; k < cache.layout.size(); ++axis) {
+    const bool fixed = std::any_of(cache.select.begin(), cache.select.end(),
+                                   [axis](const Select& s) { return s.axis == axis; });
+    if (fixed) continue;
+    if (cache.layout[k] == letter) return axis;
+    ++k;
+  }
+  return -1;
+}
+
 exec::Tensor Part(const exec::View& whole, int axis, int64_t begin, int64_t end) {
   exec::Shape shape = whole.shape;
   shape[axis] = end - begin;

@@ -17,5 +17,7 @@ void Place(const exec::View& whole, int axis, int64_t begin, const exec::View& p
 // The source's cache (layout, select) in the axis order of the converted one.
 exec::Tensor InTargetOrder(const exec::View& source, const ManifestCache& cache);
 int AxisOf(const std::string& layout, char letter);
+// The axis of a letter in the source's whole tensor, before anything is selected from it.
+int SourceAxisOf(const SourceCache& cache, char letter);
 
 }  // namespace kvlift

@@ -1,13 +1,10 @@
-// What a source model is fed with: which graph input means what, and values for it.
+// Values for the inputs of a source model.
 //
-// Roles are read from the graph: an integer input that indexes a table of weights is tokens, one
-// that is as long as all keys is a mask, another one of the token's shape is positions. Names break
-// ties only. Values depend on seed, input, step, sequence and token alone, so a sequence gets the
-// same ones in a batch and on its own.
+// They depend on seed, input, step, sequence and token alone, so a sequence gets the same ones in a
+// batch and on its own.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,64 +13,45 @@
 #include "contract/manifest.h"
 #include "exec/tensor.h"
 #include "ir/graph.h"
+#include "verify/readings.h"
+#include "verify/step.h"
 
 namespace kvlift {
 
-// One call of a model. Letters: B sequences, each with its own past length, S new tokens.
-struct StepSpec {
-  int number = 0;              // within its plan: seeds the tokens
-  std::vector<int64_t> past;   // P per sequence
-  int64_t new_tokens = 1;      // S
-  std::vector<int64_t> pads;   // left pads per sequence; empty: none
-  std::vector<int> sequences;  // their numbers, which seed the tokens
-
-  int64_t batch() const { return static_cast<int64_t>(past.size()); }
-  StepSpec Alone(int b) const;  // sequence b only
-};
-
 class Stimulus {
  public:
-  // FailedPrecondition names an input that cannot be fed.
-  static absl::StatusOr<Stimulus> Create(const Graph& source, const Manifest& relation,
-                                         uint64_t seed);
+  // FailedPrecondition names an input that cannot be fed. `after` is the converted model.
+  static absl::StatusOr<Stimulus> Create(const Graph& source, const Graph& after,
+                                         const Manifest& relation, uint64_t seed);
 
-  // Value of a source input that is no cache. All pasts of the step must be equal, unless the input
-  // has a row per sequence and no axis as long as the past. width: if set, the extent of the axis
-  // that is otherwise P + S, filled with `fill` behind each sequence's own length.
+  // Value of a source input that is no cache. FailedPrecondition if the step's sequences differ and
+  // the input has no row for each. fill: if set, axes that are otherwise P + S long are as long as
+  // the capacity, filled so behind each sequence's own length.
   absl::StatusOr<exec::Tensor> Feed(const std::string& input, const StepSpec& step,
-                                    std::optional<int64_t> width = std::nullopt,
-                                    int64_t fill = 0) const;
-  // Shape of a source cache (its own layout) holding `length` tokens.
+                                    int64_t capacity,
+                                    std::optional<int64_t> fill = std::nullopt) const;
+  // Shape of a source cache (its own layout) holding `length` rows.
   exec::Shape CacheShape(const ManifestCache& cache, int64_t batch, int64_t length) const;
+  // Rows of the cache's batch axis that belong to one sequence.
+  int64_t RowsPerSequence(const ManifestCache& cache) const;
+  // Noise of a cache's element in its own layout, in whole numbers for integer types. `first` is
+  // the token that row 0 holds.
+  void FillWithNoise(const ManifestCache& cache, const std::vector<int>& sequences, int64_t first,
+                     double amplitude, const exec::View& view) const;
 
-  std::vector<std::string> inputs() const;  // that are no caches
-  std::optional<int64_t> fixed_batch() const { return fixed_batch_; }
-  std::optional<int64_t> fixed_tokens() const { return fixed_tokens_; }
-  // As long as all keys of a step: a mask.
-  bool IsWide(const std::string& input) const;
+  SourceInterface& interface() { return interface_; }
+  const SourceInterface& interface() const { return interface_; }
+  std::optional<int64_t> fixed_batch() const { return interface_.fixed_batch; }
+  std::optional<int64_t> fixed_tokens() const { return interface_.fixed_tokens; }
+  bool IsMask(const std::string& input) const;
+  // A mask with a row per token: it can say more than which keys are pads.
+  bool IsMaskPerToken(const std::string& input) const;
 
  private:
-  enum class Role { kTokens, kPositions, kMask, kReal, kConstant, kFlag, kLength };
-  enum class Extent { kStatic, kBatch, kTokens, kKeys, kPast };
-  struct Axis {
-    Extent extent = Extent::kStatic;
-    int64_t value = 1;
-  };
-  struct Input {
-    Role role = Role::kReal;
-    int32_t type = 0;
-    std::vector<Axis> axes;
-    int64_t rows = 0;  // of the table that tokens index
-    uint64_t salt = 0;
-  };
-  friend class StimulusBuilder;
+  double Value(const SourceInput& input, const StepSpec& step, int64_t b, int64_t token,
+               int64_t key, int64_t rest) const;
 
-  double Value(const Input& input, const StepSpec& step, int64_t b, int64_t token, int64_t key,
-               int64_t rest) const;
-
-  std::map<std::string, Input> inputs_;
-  std::map<std::string, std::vector<Axis>> caches_;
-  std::optional<int64_t> fixed_batch_, fixed_tokens_;
+  SourceInterface interface_;
   uint64_t seed_ = 1;
 };
 

@@ -1,0 +1,26 @@
+// One call of a model.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace kvlift {
+
+// Letters: B sequences, each with its own past length P, S new tokens.
+struct StepSpec {
+  int number = 0;              // within its plan: seeds the tokens
+  std::vector<int64_t> past;   // P per sequence
+  int64_t new_tokens = 1;      // S
+  std::vector<int64_t> real;   // new tokens that are no right pads, per sequence; empty: all
+  std::vector<int64_t> pads;   // left pads per sequence; empty: none
+  std::vector<int> sequences;  // their numbers, which seed the tokens
+
+  int64_t batch() const { return static_cast<int64_t>(past.size()); }
+  int64_t real_of(int64_t b) const { return real.empty() ? new_tokens : real[b]; }
+  int64_t longest() const;
+  // Sequences differ in their past or in their number of real tokens.
+  bool ragged() const;
+  StepSpec Alone(int b) const;  // sequence b only, without right pads
+};
+
+}  // namespace kvlift
