@@ -104,14 +104,19 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
   const std::vector<Expr> here = Indices(pool, facts.extents);
   const Expr b = here[0], h = here[1], t = here[3], d = here[4];
   const int64_t heads = k.shape[1]->value();
-  site.key_cache = FindCache(forms, caches, forms.At(key, {b, h, t, d}, facts), heads, facts);
+  CacheOperand found = FindCache(forms, caches, forms.At(key, {b, h, t, d}, facts), heads, facts);
+  site.key_cache = found.cache;
+  site.key_lanes = std::move(found.lanes);
   facts.extents[4] = v.shape[3];
-  site.value_cache = FindCache(forms, caches, forms.At(value, {b, h, t, d}, facts), heads, facts);
+  found = FindCache(forms, caches, forms.At(value, {b, h, t, d}, facts), heads, facts);
+  site.value_cache = found.cache;
+  site.value_lanes = std::move(found.lanes);
   if (site.key_cache < 0 || site.value_cache < 0) {
     return refuse("KV213", "needs keys and values that are caches as they stand");
   }
-  site.kv_heads = *StaticExtent(forms, caches[site.key_cache], 'N');
+  site.kv_heads = *HeadsOf(forms, caches[site.key_cache]);
   facts.extents[1] = q.shape[1];
+  site.keys = k.shape[2];
   site.keep = ReadMask(forms, node, facts, &site);
   if (site.keep == nullptr) {
     return refuse("KV211", "needs a mask of 0 and -inf, found a bias that is added to the scores");

@@ -88,7 +88,7 @@ class Matcher {
 
   Result Run() {
     if (!ReadWeights() || !ReadValues() || !ReadScores() || !ReadProduct()) return result_;
-    site_.kv_heads = *StaticExtent(forms_, caches_[site_.key_cache], 'N');
+    site_.kv_heads = *HeadsOf(forms_, caches_[site_.key_cache]);
     return Result::Match(std::move(site_));
   }
 
@@ -146,9 +146,11 @@ class Matcher {
     }
     site_.q_heads = heads_->value();
     site_.v_head_dim = size_of_value_->kind() == Kind::kInteger ? size_of_value_->value() : 0;
-    site_.value_cache = values.factor == 1.0
-                            ? FindCache(forms_, caches_, values.element, site_.q_heads, facts_)
-                            : -1;
+    if (values.factor == 1.0) {
+      CacheOperand value = FindCache(forms_, caches_, values.element, site_.q_heads, facts_);
+      site_.value_cache = value.cache;
+      site_.value_lanes = std::move(value.lanes);
+    }
     return site_.value_cache >= 0 || !reads_cache_ || RefuseValues();
   }
 
@@ -173,6 +175,7 @@ class Matcher {
     AddNodes(score_.nodes);
     site_.nodes.push_back(score_.product);
     site_.keep = score_.keep;
+    site_.keys = facts_.extents[3];
     site_.finite_minimum = score_.finite_minimum;
     site_.softcap = score_.softcap;
     return score_.product_args == here_ ||
@@ -201,7 +204,9 @@ class Matcher {
     AddNodes(q.nodes);
     AddNodes(k.nodes);
     site_.scale = score_.factor * k.factor;
-    site_.key_cache = FindCache(forms_, caches_, k.element, site_.q_heads, facts_);
+    CacheOperand found = FindCache(forms_, caches_, k.element, site_.q_heads, facts_);
+    site_.key_cache = found.cache;
+    site_.key_lanes = std::move(found.lanes);
     if (site_.key_cache < 0) {
       return Refuse("KV213",
                     fmt::format("needs keys that are a cache as it stands, found {}",

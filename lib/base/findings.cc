@@ -145,6 +145,9 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV306", "uniform-lengths", "all sequences of a batch share one length",
      "Something in the graph takes one position for the whole batch.",
      "Batch sequences of equal length, or give positions as a graph input."},
+    {"KV307", "positions-count-up", "positions that the host feeds must be consecutive",
+     "The source writes row by row where it is told; one write index stands for the first of them.",
+     "Feed positions P, P+1, ..., as decoding does."},
     // KV4xx: verification.
     {"KV401", "not-executable", "a model cannot be run by the executor",
      "What cannot be run cannot be compared.", "See the operator named."},

@@ -5,7 +5,10 @@
 
 #include "base/status.h"
 #include "fmt/format.h"
+#include "rewrite/host_facts.h"
+#include "rewrite/layout.h"
 #include "rewrite/opset.h"
+#include "rewrite/readers.h"
 #include "rewrite/visibility.h"
 
 namespace kvlift {
@@ -17,6 +20,7 @@ using sym::Kind;
 void MatchCaches(RuleTable rules, Analysis& a) {
   for (AnalysedCache& cache : a.caches) {
     cache.reason = cache.candidate.if_unmatched;
+    if (cache.candidate.converted) continue;
     for (const Rule* rule : rules) {
       if (rule->cache == nullptr) continue;
       auto result = rule->cache(*a.forms, cache.candidate.pair);
@@ -51,15 +55,49 @@ AnalysedCache* CacheOf(Analysis& a, int update_index) {
   return nullptr;
 }
 
+// Attentions that no rule takes over, around caches that no recognised one reads.
+void FindOtherAttention(Analysis& a) {
+  std::vector<bool> read(a.updates.size(), false);
+  absl::flat_hash_set<NodeId> known;
+  for (const AnalysedAttention& attention : a.attention) {
+    if (attention.site) {
+      read[attention.site->key_cache] = read[attention.site->value_cache] = true;
+    }
+    known.insert(attention.node);
+    known.insert(SoftmaxBehind(*a.graph, attention.node));
+  }
+  for (AnalysedCache& cache : a.caches) {
+    if (cache.update_index < 0 || read[cache.update_index]) continue;
+    const NodeId softmax = FindSoftmax(*a.graph, *cache.update);
+    if (softmax == kNoNode) {
+      cache.reason = MakeFinding(
+          "KV212", "needs an attention that reads it as keys or values, found none", *a.graph,
+          {cache.update->node}, {cache.candidate.pair.past, cache.candidate.pair.present});
+    } else if (known.insert(softmax).second) {
+      a.attention.push_back(
+          {softmax, std::nullopt,
+           MakeFinding("KV211",
+                       fmt::format("needs softmax(scale * q k + mask) v around {}, found another "
+                                   "kind of attention",
+                                   a.graph->name(cache.candidate.pair.past)),
+                       *a.graph, {softmax}, {cache.candidate.pair.past})});
+    }
+  }
+  std::stable_sort(a.attention.begin(), a.attention.end(),
+                   [](const auto& x, const auto& y) { return x.node < y.node; });
+}
+
 // Layers and roles: by the attention that reads the cache; without one, in the order of outputs.
 void AssignLayers(Analysis& a) {
   std::vector<bool> assigned(a.caches.size(), false);
   int layer = 0;
   for (const AnalysedAttention& attention : a.attention) {
     if (!attention.site) continue;
+    const bool both = attention.site->key_cache == attention.site->value_cache;
     bool fresh = false;
-    for (const auto& [index, role] : {std::pair(attention.site->key_cache, "key"),
-                                      std::pair(attention.site->value_cache, "value")}) {
+    for (const auto& [index, role] :
+         {std::pair(attention.site->key_cache, both ? "key_value" : "key"),
+          std::pair(attention.site->value_cache, both ? "key_value" : "value")}) {
       AnalysedCache* cache = CacheOf(a, index);
       const size_t position = static_cast<size_t>(cache - a.caches.data());
       if (assigned[position]) continue;
@@ -73,31 +111,16 @@ void AssignLayers(Analysis& a) {
   int waiting = 0;
   for (size_t k = 0; k < a.caches.size(); ++k) {
     if (assigned[k]) continue;
+    if (a.caches[k].update && HasLanes(a.caches[k].update->layout)) {
+      waiting += waiting % 2;
+      a.caches[k].layer = layer + waiting / 2;
+      a.caches[k].role = "key_value";
+      waiting += 2;
+      continue;
+    }
     a.caches[k].layer = layer + waiting / 2;
     a.caches[k].role = waiting % 2 == 0 ? "key" : "value";
     ++waiting;
-  }
-}
-
-// A matched cache that no attention reads, or whose attention failed, cannot be converted.
-void JudgeReaders(Analysis& a) {
-  std::vector<bool> read(a.updates.size(), false);
-  const Finding* failed = nullptr;
-  for (const AnalysedAttention& attention : a.attention) {
-    if (attention.site) {
-      read[attention.site->key_cache] = read[attention.site->value_cache] = true;
-    } else if (failed == nullptr) {
-      failed = &*attention.reason;
-    }
-  }
-  for (AnalysedCache& cache : a.caches) {
-    if (cache.reason || read[cache.update_index]) continue;
-    cache.reason =
-        failed != nullptr
-            ? *failed
-            : MakeFinding("KV212", "needs an attention that reads it as keys or values, found none",
-                          *a.graph, {cache.update->node},
-                          {cache.candidate.pair.past, cache.candidate.pair.present});
   }
 }
 
@@ -124,35 +147,35 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules) {
   }
   MatchCaches(rules, a);
   MatchAttention(rules, a);
+  FindOtherAttention(a);
   AssignLayers(a);
-  JudgeReaders(a);
   return a;
 }
 
 std::string DescribeMask(Analysis& analysis, const AttentionSite& site) {
   sym::Pool& pool = analysis.forms->pool();
+  const Expr start = CountedUp(*analysis.forms, analysis.updates[site.key_cache].start);
   const Visibility v =
-      ReadVisibility(*analysis.forms, site, analysis.updates[site.key_cache].past_length);
+      ReadVisibility(*analysis.forms, CountedUp(*analysis.forms, site.keep), start);
   std::vector<std::string> words;
   if (v.causal) words.push_back("causal");
   bool padding = false, explicit_mask = false;
   for (Expr part : sym::ConjunctsOf(v.rest)) {
+    // W - 1 tokens back at most: start + s - t <= W - 1.
+    if (part->kind() == Kind::kLe) {
+      const Expr back = pool.Sub(pool.Add(start, pool.Index(2)), pool.Index(3));
+      const Expr distance = pool.Sub(part->args()[0], back);
+      if (distance->kind() == Kind::kInteger) {
+        words.push_back(fmt::format("sliding({})", 1 - distance->value()));
+        continue;
+      }
+    }
     const auto sources = sym::SourcesOf(part);
     if (!sources.empty()) {
       const bool plain = std::all_of(sources.begin(), sources.end(), [&](ValueId s) {
         return analysis.graph->type(s).shape && analysis.graph->type(s).shape->size() == 2;
       });
       (plain ? padding : explicit_mask) = true;
-      continue;
-    }
-    // W - 1 tokens back at most: P + s - t <= W - 1.
-    const auto distance =
-        part->kind() == Kind::kLe
-            ? sym::LinearIn(pool, pool.Sub(part->args()[0], pool.Sub(pool.Index(2), pool.Index(3))),
-                            analysis.updates[site.key_cache].past_length)
-            : std::nullopt;
-    if (distance && distance->coefficient == 1 && distance->rest->kind() == Kind::kInteger) {
-      words.push_back(fmt::format("sliding({})", 1 - distance->rest->value()));
     } else if (part == pool.Le(pool.Index(3), pool.Index(2), {})) {
       words.push_back("top-left");
     } else {
@@ -186,7 +209,10 @@ Inspection Report(Analysis& a) {
       r.axis = cache.update->axis;
       r.layout = cache.update->layout;
       r.growing = cache.update->growing;
-      r.write_start = sym::ToString(cache.update->past_length, a.graph.get());
+      r.write_start = sym::ToString(cache.update->start, a.graph.get());
+      if (!r.growing) {
+        r.capacity = sym::ToString(a.forms->Of(pair.past).shape[r.axis], a.graph.get());
+      }
       if (cache.update->update != kNoValue) r.update = a.graph->name(cache.update->update);
     } else {
       const sym::Form& form = a.forms->Of(pair.past);

@@ -12,16 +12,42 @@
 namespace kvlift {
 namespace {
 
-// The first reason why something of the model cannot be converted; nullptr if all can. What is
-// converted already is no obstacle.
+// The first reason why a cache cannot be converted; nullptr if all can. What is converted already
+// is no obstacle.
 const Finding* FirstReason(const Analysis& a) {
   for (const AnalysedCache& cache : a.caches) {
     if (cache.reason && !cache.candidate.converted) return &*cache.reason;
   }
-  for (const AnalysedAttention& attention : a.attention) {
-    if (attention.reason) return &*attention.reason;
-  }
   return nullptr;
+}
+
+// What the plan says about each attention and, if it refuses, about all that had no reason yet.
+void Note(const ConversionPlan& plan, Inspection* inspection) {
+  for (size_t k = 0; k < plan.kept.size() && k < inspection->attention.size(); ++k) {
+    inspection->attention[k].reason = plan.kept[k];
+  }
+  if (!plan.refusal) return;
+  for (CacheReport& cache : inspection->caches) {
+    if (!cache.reason) cache.reason = plan.refusal;
+  }
+  for (AttentionReport& attention : inspection->attention) {
+    if (!attention.reason) attention.reason = plan.refusal;
+  }
+}
+
+// Nodes besides its TensorScatter that read a past, by cache.
+void NoteReaders(const onnx::ModelProto& model, Manifest* manifest) {
+  for (ManifestCache& cache : manifest->caches) {
+    for (const onnx::NodeProto& node : model.graph().node()) {
+      const bool reads =
+          std::find(node.input().begin(), node.input().end(), cache.input) != node.input().end();
+      const bool own = node.op_type() == "TensorScatter" || node.op_type() == "Shape" ||
+                       (node.op_type() == "Unsqueeze" && cache.axis == 0);
+      if (!reads || own) continue;
+      cache.alias = "copy";
+      cache.readers.push_back(node.name().empty() ? node.output(0) : node.name());
+    }
+  }
 }
 
 // All or nothing: what could have been converted says what held it back.
@@ -59,12 +85,7 @@ absl::StatusOr<Inspection> Inspect(const Model& model, RuleTable rules) {
   // A plan tells what the rules cannot see: other readers, positions that cannot be derived.
   if (!a.updates.empty() && FirstReason(a) == nullptr) {
     KV_ASSIGN_OR_RETURN(ConversionPlan plan, MakePlan(a, {}));
-    if (plan.refusal) {
-      for (CacheReport& cache : inspection.caches) {
-        if (!cache.reason) cache.reason = plan.refusal;
-      }
-      for (AttentionReport& attention : inspection.attention) attention.reason = plan.refusal;
-    }
+    Note(plan, &inspection);
   }
   return inspection;
 }
@@ -89,22 +110,18 @@ absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& opt
     return result;
   }
   KV_ASSIGN_OR_RETURN(ConversionPlan plan, MakePlan(a, options));
-  if (plan.refusal) {
-    for (CacheReport& cache : result.inspection.caches) {
-      if (!cache.reason) cache.reason = plan.refusal;
-    }
-    for (AttentionReport& attention : result.inspection.attention) {
-      attention.reason = plan.refusal;
-    }
-    return result;
-  }
+  Note(plan, &result.inspection);
+  if (plan.refusal) return result;
   KV_ASSIGN_OR_RETURN(result.model, Apply(*a.graph, plan.patch));
   result.manifest = std::move(plan.manifest);
   result.manifest.source_sha256 = model.sha256;
+  NoteReaders(*result.model, &result.manifest);
   if (options.target == Target::kGenai) result.genai = GenaiFragment(a, result.manifest);
   result.status = ConvertStatus::kConverted;
   for (CacheReport& cache : result.inspection.caches) cache.converted = !cache.reason;
-  for (AttentionReport& attention : result.inspection.attention) attention.converted = true;
+  for (AttentionReport& attention : result.inspection.attention) {
+    attention.converted = !attention.reason;
+  }
   return result;
 }
 

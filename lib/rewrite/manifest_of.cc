@@ -3,9 +3,12 @@
 #include <algorithm>
 
 #include "fmt/format.h"
+#include "rewrite/host_facts.h"
 
 namespace kvlift {
 namespace {
+
+using sym::Expr;
 
 std::string_view TargetName(Target target) {
   switch (target) {
@@ -40,6 +43,11 @@ const AnalysedCache* CacheNamed(const Analysis& a, ValueId v) {
   return nullptr;
 }
 
+bool HasGrowing(const Analysis& a) {
+  return std::any_of(a.updates.begin(), a.updates.end(),
+                     [](const CacheUpdate& update) { return update.growing; });
+}
+
 ManifestCache DescribeCache(const Analysis& a, const AnalysedCache& cache) {
   const CacheUpdate& update = a.updates[cache.update_index];
   ManifestCache m;
@@ -69,7 +77,7 @@ void AddInputs(const Analysis& a, const ConvertOptions& options, const ManifestF
     if (const AnalysedCache* cache = CacheNamed(a, v); cache != nullptr) {
       input.as = "cache";
       input.id = IdOf(*cache);
-    } else if (wide != facts.wide_inputs.end() && !facts.write_indices.empty()) {
+    } else if (wide != facts.wide_inputs.end() && facts.masks_padded) {
       input.as = "pad_to_capacity";
       input.axis = wide->second;
       input.fill = 0;
@@ -90,13 +98,38 @@ void AddInputs(const Analysis& a, const ConvertOptions& options, const ManifestF
   (void)options;
 }
 
+// Starts of caches that keep their capacity, each once.
+std::vector<std::string> FixedStarts(const Analysis& a) {
+  std::vector<std::string> starts;
+  for (const CacheUpdate& update : a.updates) {
+    if (update.growing) continue;
+    std::string text = sym::ToString(update.start, a.graph.get());
+    if (std::find(starts.begin(), starts.end(), text) == starts.end()) {
+      starts.push_back(std::move(text));
+    }
+  }
+  return starts;
+}
+
 void AddPreconditions(Analysis& a, const ManifestFacts& facts, Manifest* m) {
-  const std::string start = facts.write_indices.empty() ? "the past's length" : facts.write_indices;
-  m->preconditions.push_back(
-      {"KV301", fmt::format("0 <= {0} and {0} + new tokens <= capacity, for each sequence", start),
-       "guarded"});
+  const std::vector<std::string> starts = FixedStarts(a);
+  if (starts.size() < a.updates.size() && HasGrowing(a)) {
+    const std::string start =
+        facts.write_indices.empty() ? "the past's length" : facts.write_indices;
+    m->preconditions.push_back(
+        {"KV301",
+         fmt::format("0 <= {0} and {0} + new tokens <= capacity, for each sequence", start),
+         "guarded"});
+  }
+  for (const std::string& start : starts) {
+    m->preconditions.push_back(
+        {"KV301", fmt::format("0 <= {0} and {0} + new tokens <= capacity", start), "guarded"});
+  }
   m->preconditions.push_back(
       {"KV302", "unused cache slots hold finite numbers: fill new caches with zeros", "assumed"});
+  for (const sym::Assumption& assumption : HostAssumptions(*a.forms)) {
+    m->preconditions.push_back({"KV307", assumption.text, "assumed"});
+  }
   bool finite = false, unguarded = false;
   for (const AnalysedAttention& attention : a.attention) {
     if (!attention.site) continue;
@@ -110,14 +143,14 @@ void AddPreconditions(Analysis& a, const ManifestFacts& facts, Manifest* m) {
          "an average or NaN; rows of real tokens are equal",
          "assumed"});
   }
-  if (a.updates.size() > 1) {
+  if (a.updates.size() > 1 && HasGrowing(a)) {
     m->preconditions.push_back(
         {"KV304", "all caches of a step hold the same number of tokens", "assumed"});
   }
   if (!facts.keeps_padding && !facts.wide_inputs.empty()) {
     m->preconditions.push_back({"KV305", "the padding mask is all ones", "assumed"});
   }
-  if (facts.uniform) {
+  if (facts.uniform && HasGrowing(a)) {
     m->preconditions.push_back(
         {"KV306", "all sequences of a batch hold the same number of tokens", "assumed"});
   }
@@ -133,7 +166,17 @@ Manifest MakeManifest(Analysis& a, const ConvertOptions& options, const Manifest
   m.mode = "linear";
   m.read = facts.prefix ? "prefix" : "full";
   m.uniform = facts.uniform;
-  if (facts.uniform && facts.write_indices.empty()) {
+  if (!HasGrowing(a)) {
+    const CacheUpdate& first = a.updates.front();
+    const Expr capacity = a.forms->Of(first.pair.past).shape[first.axis];
+    if (capacity->kind() == sym::Kind::kInteger) m.capacity_value = capacity->value();
+    if (capacity->kind() == sym::Kind::kDim) m.capacity_dim = capacity->dim();
+    m.uniform = !sym::ContainsIndex(first.start, 0);
+    if (m.uniform) {
+      m.uniform_reason = fmt::format("{} is one slot for all sequences",
+                                     sym::ToString(first.start, a.graph.get()));
+    }
+  } else if (facts.uniform && facts.write_indices.empty()) {
     m.uniform_reason = "the past's length is derived from the width of an input";
   }
   for (const AnalysedCache* cache : InLayerOrder(a)) m.caches.push_back(DescribeCache(a, *cache));

@@ -15,6 +15,7 @@ struct ManifestFacts {
   bool uniform = false;
   bool prefix = true;
   bool keeps_padding = true;
+  bool masks_padded = true;                  // wide inputs are as long as the capacity
   std::set<std::string> dropped_inputs;      // masks that are all ones by precondition
   std::map<std::string, int> wide_inputs;    // mask inputs and the axis that is as long as the keys
   absl::flat_hash_set<std::string> dropped;  // of these: no input any more

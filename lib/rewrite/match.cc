@@ -13,6 +13,7 @@ using sym::Kind;
 namespace {
 constexpr size_t kMaxSearched = 64;
 constexpr int64_t kMaxHeads = 256;
+constexpr int64_t kMaxLanes = 256;
 
 // Heads that were put together one by one are the same for each constant i1.
 bool SameForEachHead(sym::Pool& pool, Expr a, Expr b, int64_t heads, const sym::Facts& facts) {
@@ -25,6 +26,32 @@ bool SameForEachHead(sym::Pool& pool, Expr a, Expr b, int64_t heads, const sym::
     if (pool.Substitute(a, head, facts) != pool.Substitute(b, head, facts)) return false;
   }
   return true;
+}
+
+int64_t LaneAt(const std::vector<Lane>& lanes, int axis) {
+  for (const Lane& lane : lanes) {
+    if (lane.axis == axis) return lane.index;
+  }
+  return 0;
+}
+
+// All ways to fix the axes that hold several caches; one empty way if there are none.
+std::vector<std::vector<Lane>> LanesOf(sym::Forms& forms, const CacheUpdate& cache) {
+  std::vector<std::vector<Lane>> all = {{}};
+  for (int axis = 0; axis < static_cast<int>(cache.layout.size()); ++axis) {
+    if (std::string_view("BNSD").find(cache.layout[axis]) != std::string_view::npos) continue;
+    const Expr extent = forms.Of(cache.pair.past).shape[axis];
+    if (extent->kind() != Kind::kInteger || extent->value() > kMaxLanes) return {};
+    std::vector<std::vector<Lane>> next;
+    for (const std::vector<Lane>& lanes : all) {
+      for (int64_t k = 0; k < extent->value(); ++k) {
+        next.push_back(lanes);
+        next.back().push_back({axis, k});
+      }
+    }
+    all = std::move(next);
+  }
+  return all;
 }
 }  // namespace
 
@@ -71,49 +98,52 @@ ValueId FindValue(sym::Forms& forms, ValueId from, Expr element, absl::Span<cons
   return kNoValue;
 }
 
-std::optional<int64_t> StaticExtent(sym::Forms& forms, const CacheUpdate& cache, char letter) {
-  const size_t axis = cache.layout.find(letter);
-  const sym::Form& form = forms.Of(cache.pair.past);
-  if (axis == std::string::npos || axis >= form.shape.size()) return std::nullopt;
-  const Expr dim = form.shape[axis];
+std::optional<int64_t> HeadsOf(sym::Forms& forms, const CacheUpdate& cache) {
+  const size_t axis = cache.layout.find('N');
+  if (axis == std::string::npos) return 1;
+  const Expr dim = forms.Of(cache.pair.past).shape[axis];
   if (dim->kind() != Kind::kInteger) return std::nullopt;
   return dim->value();
 }
 
-int FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, Expr element, int64_t heads,
-              const sym::Facts& facts) {
+CacheOperand FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, Expr element,
+                       int64_t heads, const sym::Facts& facts) {
   sym::Pool& pool = forms.pool();
   const std::vector<Expr> index = Indices(pool, facts.extents);
   const std::vector<ValueId> sources = sym::SourcesOf(element);
   for (int c = 0; c < static_cast<int>(caches.size()); ++c) {
-    // What is equal reads the same tensors: of many layers, one is compared.
-    if (!std::binary_search(sources.begin(), sources.end(), caches[c].pair.past) &&
-        !std::binary_search(sources.begin(), sources.end(), caches[c].pair.present)) {
-      continue;
-    }
-    const auto kv_heads = StaticExtent(forms, caches[c], 'N');
+    const CacheUpdate& cache = caches[c];
+    if (!std::binary_search(sources.begin(), sources.end(), cache.pair.past)) continue;
+    const auto kv_heads = HeadsOf(forms, cache);
     if (!kv_heads || *kv_heads <= 0 || heads % *kv_heads != 0) continue;
-    std::vector<Expr> at;
-    for (char letter : caches[c].layout) {
-      switch (letter) {
-        case 'B':
-          at.push_back(index[0]);
-          break;
-        case 'N':
-          at.push_back(pool.FloorDiv(index[1], pool.Integer(heads / *kv_heads), facts));
-          break;
-        case 'S':
-          at.push_back(index[3]);
-          break;
-        default:
-          at.push_back(index[4]);
-          break;
+    for (const std::vector<Lane>& lanes : LanesOf(forms, cache)) {
+      std::vector<Expr> at;
+      for (int axis = 0; axis < static_cast<int>(cache.layout.size()); ++axis) {
+        switch (cache.layout[axis]) {
+          case 'B':
+            at.push_back(index[0]);
+            break;
+          case 'N':
+            at.push_back(pool.FloorDiv(index[1], pool.Integer(heads / *kv_heads), facts));
+            break;
+          case 'S':
+            at.push_back(index[3]);
+            break;
+          case 'D':
+            at.push_back(index[4]);
+            break;
+          default:
+            at.push_back(pool.Integer(LaneAt(lanes, axis)));
+            break;
+        }
+      }
+      const Expr read = forms.At(cache.attended, at, facts);
+      if (read == element || SameForEachHead(pool, read, element, heads, facts)) {
+        return {c, lanes};
       }
     }
-    const Expr cache = forms.At(caches[c].pair.present, at, facts);
-    if (cache == element || SameForEachHead(pool, cache, element, heads, facts)) return c;
   }
-  return -1;
+  return {};
 }
 
 bool ReadsCache(absl::Span<const CacheUpdate> caches, Expr element) {

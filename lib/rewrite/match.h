@@ -23,14 +23,20 @@ std::vector<sym::Expr> Indices(sym::Pool& pool, absl::Span<const sym::Expr> shap
 ValueId FindValue(sym::Forms& forms, ValueId from, sym::Expr element,
                   absl::Span<const sym::Expr> shape);
 
-// Index into `caches` of the one whose present, read as [b, h div group, t, d], has exactly this
-// element; -1 if none. b = i0, h = i1, t = i3, d = i4 under `facts`, 0 where the extent is 1; heads
-// is the extent of i1.
-int FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, sym::Expr element,
-              int64_t heads, const sym::Facts& facts);
+// Which cache an operand is: index into `caches`, and where several caches share its tensor, the
+// indices on their axes. -1: none.
+struct CacheOperand {
+  int cache = -1;
+  std::vector<Lane> lanes;
+};
 
-// The extent of the letter in a cache's past, if it is a constant.
-std::optional<int64_t> StaticExtent(sym::Forms& forms, const CacheUpdate& cache, char letter);
+// The cache whose attended value, read as [b, h div group, t, d], has exactly this element. b = i0,
+// h = i1, t = i3, d = i4 under `facts`, 0 where the extent is 1; heads is the extent of i1.
+CacheOperand FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, sym::Expr element,
+                       int64_t heads, const sym::Facts& facts);
+
+// The number of heads in a cache, if it is a constant; 1 if it has no axis for them.
+std::optional<int64_t> HeadsOf(sym::Forms& forms, const CacheUpdate& cache);
 
 // Does the expression read a past or a present of one of the caches?
 bool ReadsCache(absl::Span<const CacheUpdate> caches, sym::Expr element);

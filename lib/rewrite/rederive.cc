@@ -63,13 +63,14 @@ class Walker {
 
   void VisitNode(NodeId n) {
     for (ValueId v : graph_.captures(n)) {
-      if (tainted_[v]) return Refuse("KV215", n, v, "a branch or loop body reads it");
+      if (tainted_[v] && !in_.views) return Refuse("KV215", n, v, "a branch or loop body reads it");
       Push(v);
     }
     for (int k = 0; k < static_cast<int>(graph_.inputs(n).size()); ++k) {
       const ValueId v = graph_.inputs(n)[k];
       if (v == kNoValue) continue;
       if (in_.caches.contains(v)) {
+        if (in_.views) continue;
         return Refuse("KV214", n, v, "it is read besides the cache update and the attention");
       }
       if (!tainted_[v] || in_.provided.contains(v)) {
@@ -83,6 +84,7 @@ class Walker {
 
   void VisitOperand(NodeId n, int k, ValueId v) {
     const Form form = forms_.Of(v);
+    if (in_.views) return VisitView(n, k, v, form);
     if (!form.known_rank) return Refuse("KV215", n, v, "its shape is not known");
     if (form.opaque || MovesComputedData(form.element)) {
       if (graph_.producer(v) == kNoNode) {
@@ -94,6 +96,24 @@ class Walker {
       return Push(v);
     }
     Replace(n, k, v, form);
+  }
+
+  // Index data is derived again where that is possible: a view is not made for its length alone.
+  void VisitView(NodeId n, int k, ValueId v, const Form& form) {
+    if (form.known_rank && !form.opaque && !MovesComputedData(form.element) && !ReadsCache(form) &&
+        !DependsOnLength(form.shape)) {
+      Replace(n, k, v, form);
+      if (!out_.refusal) return;
+      out_.refusal.reset();
+    }
+    Push(v);
+  }
+
+  bool ReadsCache(const Form& form) const {
+    for (ValueId source : sym::SourcesOf(form.element)) {
+      if (in_.caches.contains(source)) return true;
+    }
+    return false;
   }
 
   // Data movement of values that real arithmetic makes: the movement stays as it is.

@@ -30,6 +30,8 @@ struct RederiveInput {
   sym::Pool::Substitution normal;
   sym::Expr batch = nullptr;  // dim of the batch
   bool per_sequence = true;
+  // Caches are read through views that look as they did: what cannot be derived again may stay.
+  bool views = false;
 };
 
 struct Rederived {

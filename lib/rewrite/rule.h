@@ -22,15 +22,30 @@ struct CachePair {
   ValueId present = kNoValue;
 };
 
-// present = past with `update` written behind it: growing, [B, Nk, P, D] -> [B, Nk, P+S, D].
+// Index on an axis that is fixed before a tensor is read.
+struct Lane {
+  int axis = 0;
+  int64_t index = 0;
+
+  friend bool operator==(const Lane&, const Lane&) = default;
+};
+
+// present = past with the rows of `update` written at `start`. Growing: behind the past,
+// [.., P, ..] -> [.., P+S, ..]; otherwise into a buffer of fixed capacity, [.., M, ..] both.
 struct CacheUpdate {
   CachePair pair;
   std::string kind;    // as in the contract: "concat", ...
-  std::string layout;  // letters of the past's axes, S the sequence: "BNSD"
+  std::string layout;  // letters of the past's axes, S the sequence: see rewrite/layout.h
   int axis = 0;        // of S
   bool growing = true;
-  sym::Expr past_length = nullptr;  // P: the past's extent along the axis, a dim symbol
-  sym::Expr new_length = nullptr;   // S
+  // Slot of the first new row. Growing: P, the past's extent along the axis, a dim symbol.
+  // Otherwise an expression of the batch index i0 at most.
+  sym::Expr start = nullptr;
+  sym::Expr new_length = nullptr;  // S
+  // Growing: the present keeps this many rows at the end, and the past has no more; 0: all of them.
+  int64_t window = 0;
+  // Window: the past with all new rows behind it, as attention reads it; else the present.
+  ValueId attended = kNoValue;
   // Element of the update over the past's axes, with i_axis in [0, S).
   sym::Expr update_element = nullptr;
   ValueId update = kNoValue;  // an existing value with exactly this form
@@ -44,12 +59,14 @@ struct AttentionSite {
   ValueId query = kNoValue;  // [B, N, S, D], unscaled
   int key_cache = -1;        // index into the recognised caches
   int value_cache = -1;
+  std::vector<Lane> key_lanes, value_lanes;  // of caches that share a tensor
   int64_t q_heads = 0, kv_heads = 0, head_dim = 0, v_head_dim = 0;
   double scale = 0;
   double softcap = 0;
   int32_t softmax_type = 0;  // onnx TensorProto::DataType the softmax is computed in
   // keep(b, h, s, t) with b = i0, h = i1, s = i2, t = i3: the key is visible.
   sym::Expr keep = nullptr;
+  sym::Expr keys = nullptr;     // extent of t
   bool finite_minimum = false;  // masked scores get a finite value, not -inf
   bool nan_guard = false;       // a fully masked row is turned into 0
   std::vector<NodeId> nodes;    // that the site replaces

@@ -4,12 +4,12 @@ namespace kvlift {
 
 using sym::Expr;
 
-Visibility ReadVisibility(sym::Forms& forms, const AttentionSite& site, Expr past_length) {
+Visibility ReadVisibility(sym::Forms& forms, Expr keep, Expr start) {
   sym::Pool& pool = forms.pool();
   Visibility v;
   v.rest = pool.True();
-  const Expr causal = pool.Le(pool.Index(3), pool.Add(past_length, pool.Index(2)), sym::Facts{});
-  for (Expr part : sym::ConjunctsOf(site.keep)) {
+  const Expr causal = pool.Le(pool.Index(3), pool.Add(start, pool.Index(2)), sym::Facts{});
+  for (Expr part : sym::ConjunctsOf(keep)) {
     if (part == causal) {
       v.causal = true;
     } else {

@@ -11,8 +11,8 @@ struct Visibility {
   sym::Expr rest = nullptr;  // the conjunction of the others; True if none
 };
 
-// past_length: P as the key cache names it. Lengths of other caches and the total length count as
-// the same: all caches of a step hold the same number of tokens.
-Visibility ReadVisibility(sym::Forms& forms, const AttentionSite& site, sym::Expr past_length);
+// start: the slot of the first new token as the key cache names it. Lengths of other caches and the
+// total length count as the same: all caches of a step hold the same number of tokens.
+Visibility ReadVisibility(sym::Forms& forms, sym::Expr keep, sym::Expr start);
 
 }  // namespace kvlift

@@ -1,0 +1,156 @@
+#include "rewrite/append.h"
+
+#include <vector>
+
+#include "rewrite/match.h"
+
+namespace kvlift {
+namespace {
+
+using sym::Expr;
+using sym::Kind;
+
+bool HasIndex(Expr e, int rank) {
+  for (int k = 0; k < rank; ++k) {
+    if (sym::ContainsIndex(e, k)) return true;
+  }
+  return false;
+}
+
+// i_axis <= bound, i_axis >= bound or i_axis == bound, with no i_axis in the bound.
+struct Bound {
+  enum class Kind { kNone, kUpper, kLower, kEqual } kind = Kind::kNone;
+  int axis = -1;
+  Expr bound = nullptr;
+};
+
+Bound ReadBound(sym::Pool& pool, Expr condition, int rank) {
+  if (condition->kind() != Kind::kLe && condition->kind() != Kind::kEq) return {};
+  const bool equal = condition->kind() == Kind::kEq;
+  // Of several indices the highest is the sequence's: the others count batch and heads.
+  for (int axis = rank - 1; axis >= 0; --axis) {
+    const auto linear = sym::LinearIn(pool, condition->args()[0], pool.Index(axis));
+    if (!linear || (linear->coefficient != 1 && linear->coefficient != -1)) continue;
+    const bool up = linear->coefficient == 1;
+    const Expr bound = up ? pool.Neg(linear->rest) : linear->rest;
+    return {equal ? Bound::Kind::kEqual : (up ? Bound::Kind::kUpper : Bound::Kind::kLower), axis,
+            bound};
+  }
+  return {};
+}
+
+// Conditions under which an element is not the past's own, and what it is then.
+struct Region {
+  std::vector<Expr> conditions;
+  Expr update = nullptr;
+};
+
+std::optional<Region> ReadRegion(sym::Pool& pool, Expr e, Expr past) {
+  if (e->kind() != Kind::kSelect) return std::nullopt;
+  const Expr condition = e->args()[0];
+  Region region;
+  Expr inside = nullptr;
+  if (e->args()[2] == past) {
+    region.conditions = sym::ConjunctsOf(condition);
+    inside = e->args()[1];
+  } else if (e->args()[1] == past) {
+    region.conditions = sym::ConjunctsOf(pool.Not(condition));
+    inside = e->args()[2];
+  } else {
+    return std::nullopt;
+  }
+  region.update = inside;
+  if (const auto nested = ReadRegion(pool, inside, past)) {
+    region.conditions.insert(region.conditions.end(), nested->conditions.begin(),
+                             nested->conditions.end());
+    region.update = nested->update;
+  }
+  return region;
+}
+
+// The same expression with i_axis + shift for i_axis.
+Expr Shifted(sym::Pool& pool, Expr e, int axis, Expr shift, std::vector<Expr> shape) {
+  sym::Pool::Substitution s;
+  s.indices.resize(shape.size(), nullptr);
+  s.indices[axis] = pool.Add(pool.Index(axis), shift);
+  return pool.Substitute(e, s, sym::Facts{std::move(shape)});
+}
+
+}  // namespace
+
+std::optional<Append> ReadAppend(sym::Forms& forms, ValueId past, ValueId v) {
+  sym::Pool& pool = forms.pool();
+  const sym::Form before = forms.Of(past), after = forms.Of(v);
+  if (!before.known_rank || !after.known_rank || before.shape.size() != after.shape.size()) {
+    return std::nullopt;
+  }
+  const int rank = static_cast<int>(before.shape.size());
+  if (after.element->kind() != Kind::kSelect) return std::nullopt;
+  const Bound split = ReadBound(pool, after.element->args()[0], rank);
+  if (split.kind == Bound::Kind::kNone || split.kind == Bound::Kind::kEqual) return std::nullopt;
+  const bool upper = split.kind == Bound::Kind::kUpper;
+  if (HasIndex(split.bound, rank)) return std::nullopt;
+  const Expr first = after.element->args()[upper ? 1 : 2];
+  const Expr second = after.element->args()[upper ? 2 : 1];
+  const Expr end = upper ? pool.Add(split.bound, pool.Integer(1)) : split.bound;
+  const std::vector<Expr> here = Indices(pool, rank);
+  std::vector<Expr> moved = here;
+  moved[split.axis] = pool.Sub(here[split.axis], end);
+  Append append;
+  append.axis = split.axis;
+  append.length = end;
+  const Expr length = before.shape[split.axis];
+  append.reversed = end != length && second == pool.Load(past, moved);
+  if (append.reversed) return append;
+  // Axes of extent 1 may be read at 0.
+  const auto own = [&](Expr e) {
+    return e == pool.Load(past, here) || e == pool.Load(past, Indices(pool, before.shape));
+  };
+  if (end != length || !own(first)) return std::nullopt;
+  std::vector<Expr> shape = before.shape;
+  shape[split.axis] = pool.Sub(after.shape[split.axis], length);
+  append.update = Shifted(pool, second, split.axis, end, std::move(shape));
+  return append;
+}
+
+std::optional<Write> ReadWrite(sym::Forms& forms, const CachePair& pair) {
+  sym::Pool& pool = forms.pool();
+  const sym::Form before = forms.Of(pair.past), after = forms.Of(pair.present);
+  if (!before.known_rank || !after.known_rank || before.shape.size() != after.shape.size()) {
+    return std::nullopt;
+  }
+  if (before.shape != after.shape) return std::nullopt;
+  const int rank = static_cast<int>(before.shape.size());
+  auto region = ReadRegion(pool, after.element, pool.Load(pair.past, Indices(pool, rank)));
+  if (!region) {
+    region = ReadRegion(pool, after.element, pool.Load(pair.past, Indices(pool, before.shape)));
+  }
+  if (!region || region->conditions.empty()) return std::nullopt;
+  Write write;
+  Expr end = nullptr;
+  for (Expr condition : region->conditions) {
+    const Bound bound = ReadBound(pool, condition, rank);
+    if (bound.kind == Bound::Kind::kNone) return std::nullopt;
+    if (write.axis >= 0 && bound.axis != write.axis) return std::nullopt;
+    write.axis = bound.axis;
+    const bool lower = bound.kind != Bound::Kind::kUpper;
+    const bool upper = bound.kind != Bound::Kind::kLower;
+    if ((lower && write.start != nullptr) || (upper && end != nullptr)) return std::nullopt;
+    if (lower) write.start = bound.bound;
+    if (upper) end = pool.Add(bound.bound, pool.Integer(1));
+  }
+  if (write.start == nullptr) write.start = pool.Integer(0);
+  if (end == nullptr) end = before.shape[write.axis];
+  write.length = pool.Sub(end, write.start);
+  for (int k = 0; k < rank; ++k) {
+    if (k > 0 && sym::ContainsIndex(write.start, k)) return std::nullopt;
+    if (sym::ContainsIndex(write.length, k)) return std::nullopt;
+  }
+  if (!sym::SourcesOf(write.length).empty()) return std::nullopt;
+  std::vector<Expr> shape = before.shape;
+  shape[write.axis] = write.length;
+  write.update = Shifted(pool, region->update, write.axis, write.start, std::move(shape));
+  return write;
+}
+
+}  // namespace kvlift

@@ -1,0 +1,34 @@
+// Reads what a present says about its past: rows behind it, or rows written into it.
+#pragma once
+
+#include <optional>
+
+#include "rewrite/rule.h"
+#include "sym/forms.h"
+
+namespace kvlift {
+
+// past[.., t, ..] for t < length, something else behind.
+struct Append {
+  int axis = -1;
+  sym::Expr length = nullptr;  // where the rest begins: P
+  sym::Expr update = nullptr;  // element of the rest, with i_axis counted from 0
+  // The rest is the past and the new rows stand in front of it.
+  bool reversed = false;
+};
+
+// nullopt if the form of `v` is nothing of that kind. v has the past's rank.
+std::optional<Append> ReadAppend(sym::Forms& forms, ValueId past, ValueId v);
+
+// update at slots start <= t < start + length, the past elsewhere.
+struct Write {
+  int axis = -1;
+  sym::Expr start = nullptr;
+  sym::Expr length = nullptr;
+  sym::Expr update = nullptr;  // with i_axis counted from start
+};
+
+// nullopt if the form of `present`, of the past's shape, is nothing of that kind.
+std::optional<Write> ReadWrite(sym::Forms& forms, const CachePair& pair);
+
+}  // namespace kvlift

@@ -1,0 +1,262 @@
+#include "rewrite/control.h"
+
+#include <algorithm>
+
+#include "base/status.h"
+#include "fmt/format.h"
+#include "rewrite/host_facts.h"
+
+namespace kvlift::internal {
+
+using sym::Expr;
+using sym::Kind;
+
+void Control::Survey() {
+  for (const CacheUpdate& update : s_.a.updates) s_.growing = s_.growing || update.growing;
+  FindBatch();
+  if (!s_.growing) return;
+  sym::Pool& pool = s_.pool;
+  const Expr past = pool.Dim(kPastSymbol);
+  for (const CacheUpdate& update : s_.a.updates) {
+    if (!update.growing) continue;
+    const std::string& dim = update.start->dim();
+    if (std::find(s_.lengths.begin(), s_.lengths.end(), dim) == s_.lengths.end()) {
+      s_.lengths.push_back(dim);
+    }
+    s_.normal.dims[dim] =
+        update.window == 0 ? past : pool.Min(past, pool.Integer(update.window), {});
+  }
+  for (const AnalysedAttention& attention : s_.a.attention) {
+    if (!attention.site) continue;
+    for (Expr part : sym::ConjunctsOf(attention.site->keep)) CollectWide(part);
+  }
+  for (const auto& [input, axis] : s_.wide) {
+    const Expr width = s_.forms.Of(input).shape[axis];
+    if (width->kind() == Kind::kDim && !s_.normal.dims.contains(width->dim())) {
+      s_.lengths.push_back(width->dim());
+      s_.normal.dims[width->dim()] = pool.Add(past, s_.new_length);
+    }
+  }
+  if (!s_.views()) RefuseOtherWideInputs();
+}
+
+void Control::FindBatch() {
+  const CacheUpdate* first = &s_.a.updates.front();
+  for (const CacheUpdate& update : s_.a.updates) {
+    if (update.growing) {
+      first = &update;
+      break;
+    }
+  }
+  s_.new_length = first->new_length;
+  s_.batch_source = first->pair.past;
+  const sym::Form past = s_.forms.Of(first->pair.past);
+  s_.batch = past.shape[first->layout.find('B')];
+  if (first->layout == "BNSD" || first->layout == "BSND" || first->layout == "BNDS") return;
+  // Of other layouts the first axis may count more than sequences.
+  for (ValueId v : s_.graph.graph_inputs()) {
+    const sym::Form& form = s_.forms.Of(v);
+    if (!form.known_rank || form.shape.size() < 2) continue;
+    if (!IsIntegerType(s_.graph.type(v).elem_type)) continue;
+    s_.batch_source = v;
+    s_.batch = form.shape[0];
+    return;
+  }
+}
+
+// Inputs that a mask predicate reads at the key's index are as wide as the keys.
+void Control::CollectWide(Expr e) {
+  if (e->kind() == Kind::kLoad && s_.graph.is_graph_input(e->source())) {
+    for (size_t k = 0; k < e->args().size(); ++k) {
+      if (e->args()[k] == s_.pool.Index(3)) {
+        s_.wide.insert({e->source(), static_cast<int>(k)});
+      }
+    }
+  }
+  for (Expr arg : e->args()) CollectWide(arg);
+  for (const sym::Term& term : e->terms()) {
+    for (Expr atom : term.atoms) CollectWide(atom);
+  }
+}
+
+void Control::RefuseOtherWideInputs() {
+  const auto is_cache = [&](ValueId v) {
+    return std::any_of(s_.a.updates.begin(), s_.a.updates.end(), [&](const CacheUpdate& u) {
+      return u.pair.past == v || u.pair.present == v;
+    });
+  };
+  for (ValueId v : s_.graph.graph_inputs()) {
+    const sym::Form& form = s_.forms.Of(v);
+    if (is_cache(v) || s_.IsWide(v) || !form.known_rank || s_.graph.uses(v).empty()) continue;
+    for (Expr dim : form.shape) {
+      for (const std::string& length : s_.lengths) {
+        if (!sym::ContainsDim(dim, length)) continue;
+        return s_.Refuse("KV215",
+                         fmt::format("{} is as long as the past, and no attention reads it as a "
+                                     "mask",
+                                     s_.graph.name(v)),
+                         {}, {v});
+      }
+    }
+  }
+}
+
+absl::Status Control::Emit() {
+  if (!s_.growing) return absl::OkStatus();
+  s_.nodes.set_scope("shared");
+  auto length = s_.emitter.Dim(s_.new_length);
+  if (!length.ok()) {
+    s_.Refuse("KV215",
+              fmt::format("the number of new tokens: {}", std::string(length.status().message())),
+              {s_.a.updates.front().node});
+    return absl::OkStatus();
+  }
+  KV_ASSIGN_OR_RETURN(std::string batch, s_.emitter.Dim(s_.batch));
+  KV_RETURN_IF_ERROR(s_.derived ? EmitDerived(*length, batch) : EmitInput(*length, batch));
+  if (s_.plan.refusal) return absl::OkStatus();
+  s_.emitter.BindDim(kPastSymbol,
+                     s_.uniform ? sym::DimBinding{past_, false} : sym::DimBinding{write_, true});
+  for (const auto& [input, axis] : s_.wide) {
+    // A derived length is the mask's own width, and a whole buffer is as wide as its mask.
+    std::vector<int> cut;
+    if (!s_.derived && !s_.views() && s_.prefix_read()) cut.push_back(axis);
+    s_.emitter.BindSource(input, {s_.graph.name(input), cut});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Control::EmitDerived(const std::string& length, const std::string& batch) {
+  const auto source = LengthSource();
+  if (!source) {
+    s_.Refuse("KV219", "needs a mask input as wide as the keys to derive the past's length from",
+              {s_.a.updates.front().node});
+    return absl::OkStatus();
+  }
+  const int64_t axis = source->second;
+  total_ = s_.nodes.Add("Shape", {s_.graph.name(source->first)}, "total_length",
+                        {MakeAttribute("start", axis), MakeAttribute("end", axis + 1)});
+  past_ = s_.nodes.Add("Sub", {total_, length}, "past_length");
+  write_ = s_.nodes.Add("Expand", {past_, batch}, "write_indices");
+  valid_ = s_.nodes.Add("Expand", {total_, batch}, "nonpad_kv_seqlen");
+  keys_ = total_;
+  return absl::OkStatus();
+}
+
+absl::Status Control::EmitInput(const std::string& length, const std::string&) {
+  input_ = write_ = FreeName("write_indices");
+  valid_ = s_.nodes.Add("Add", {write_, length}, "nonpad_kv_seqlen");
+  keys_ = s_.nodes.Add("ReduceMax", {valid_, s_.nodes.Int64s({0})}, "visible_length");
+  if (s_.uniform) {
+    past_ =
+        s_.nodes.Add("Slice", {write_, s_.nodes.Int64s({0}), s_.nodes.Int64s({1})}, "past_length");
+    total_ = keys_;
+  }
+  return absl::OkStatus();
+}
+
+// An input's axis that is P + S long.
+std::optional<std::pair<ValueId, int>> Control::LengthSource() {
+  if (!s_.wide.empty()) return *s_.wide.begin();
+  const Expr total = s_.pool.Add(s_.pool.Dim(kPastSymbol), s_.new_length);
+  for (ValueId v : s_.graph.graph_inputs()) {
+    const sym::Form& form = s_.forms.Of(v);
+    for (size_t k = 0; form.known_rank && k < form.shape.size(); ++k) {
+      if (s_.pool.Substitute(form.shape[k], s_.normal, {}) == total) {
+        return std::pair(v, static_cast<int>(k));
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::string Control::FreeName(std::string name) const {
+  while (s_.graph.Find(name) != kNoValue) name += "_";
+  return name;
+}
+
+// int64 [1]: the extent of the growing caches' buffers.
+std::string Control::Capacity() {
+  if (s_.options.max_seq_len) return s_.nodes.Int64s({*s_.options.max_seq_len});
+  for (const CacheUpdate& update : s_.a.updates) {
+    if (!update.growing) continue;
+    return s_.nodes.Add("Shape", {s_.graph.name(update.pair.present)}, "capacity",
+                        {MakeAttribute("start", int64_t{update.axis}),
+                         MakeAttribute("end", int64_t{update.axis + 1})});
+  }
+  return {};
+}
+
+absl::StatusOr<Slots> Control::SlotsOf(const CacheUpdate& update) {
+  s_.nodes.set_scope("shared");
+  sym::Pool& pool = s_.pool;
+  const Expr rows = s_.forms.Of(update.pair.past).shape[0];
+  Slots slots;
+  if (!update.growing) {
+    slots.start = CountedUp(s_.forms, update.start);
+    const Expr first = update.axis == 0 ? pool.Integer(1) : rows;
+    KV_ASSIGN_OR_RETURN(
+        slots.write,
+        s_.emitter.Tensor({slots.start, {first}, onnx::TensorProto::INT64, 0, "write_indices"}));
+    KV_ASSIGN_OR_RETURN(const std::string length, s_.emitter.Dim(update.new_length));
+    const Expr batch = update.layout[0] == 'B' ? rows : s_.batch;
+    KV_ASSIGN_OR_RETURN(
+        const std::string write,
+        s_.emitter.Tensor({slots.start, {batch}, onnx::TensorProto::INT64, 0, "write_indices"}));
+    slots.valid = s_.nodes.Add("Add", {write, length}, "nonpad_kv_seqlen");
+    slots.keys = s_.nodes.Add("ReduceMax", {slots.valid, s_.nodes.Int64s({0})}, "visible_length");
+    return slots;
+  }
+  slots = {write_, valid_, s_.prefix_read() ? keys_ : Capacity(), update.start};
+  const bool plain = update.layout[0] == 'B' && update.layout.size() == 4;
+  if (!plain) {
+    KV_ASSIGN_OR_RETURN(const std::string first,
+                        s_.emitter.Dim(update.axis == 0 ? pool.Integer(1) : rows));
+    slots.write = s_.nodes.Add("Expand", {past_, first}, "write_indices");
+  }
+  if (update.window != 0) {
+    const std::string dropped = Dropped(past_, update.window);
+    slots.valid = s_.nodes.Add("Sub", {valid_, dropped}, "nonpad_kv_seqlen");
+    slots.keys = s_.nodes.Add("Sub", {keys_, dropped}, "visible_length");
+  }
+  return slots;
+}
+
+absl::StatusOr<Slots> Control::WholeBuffer(const CacheUpdate& update) {
+  KV_ASSIGN_OR_RETURN(Slots slots, SlotsOf(update));
+  const sym::Form past = s_.forms.Of(update.pair.past);
+  KV_ASSIGN_OR_RETURN(slots.keys, s_.emitter.Dim(past.shape[update.axis]));
+  const Expr batch = update.layout[0] == 'B' ? past.shape[0] : s_.batch;
+  KV_ASSIGN_OR_RETURN(const std::string sequences, s_.emitter.Dim(batch));
+  slots.valid = s_.nodes.Add("Expand", {slots.keys, sequences}, "nonpad_kv_seqlen");
+  return slots;
+}
+
+std::string Control::Dropped(const std::string& length, int64_t window) {
+  const std::string over = s_.nodes.Add("Sub", {length, s_.nodes.Int64s({window})}, "over");
+  return s_.nodes.Add("Max", {over, s_.nodes.Int64s({0})}, "dropped");
+}
+
+std::string Control::Rows(const std::string& value, const std::string& from, const std::string& to,
+                          int axis) {
+  return s_.nodes.Add("Slice", {value, from, to, s_.nodes.Int64s({axis})}, "visible");
+}
+
+std::string Control::PastView(const CacheUpdate& update) {
+  const std::string from =
+      update.window == 0 ? s_.nodes.Int64s({0}) : Dropped(past_, update.window);
+  return Rows(s_.graph.name(update.pair.past), from, past_, update.axis);
+}
+
+std::string Control::PresentView(const CacheUpdate& update) {
+  const std::string from =
+      update.window == 0 ? s_.nodes.Int64s({0}) : Dropped(total_, update.window);
+  return Rows(s_.graph.name(update.pair.present), from, total_, update.axis);
+}
+
+std::string Control::AttendedView(const CacheUpdate& update) {
+  const std::string from =
+      update.window == 0 ? s_.nodes.Int64s({0}) : Dropped(past_, update.window);
+  return Rows(s_.graph.name(update.pair.present), from, total_, update.axis);
+}
+
+}  // namespace kvlift::internal

@@ -1,0 +1,62 @@
+// Where new rows go and how many rows are valid: write_indices, nonpad_kv_seqlen, and views of what
+// is valid in a buffer.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "rewrite/plan_state.h"
+
+namespace kvlift::internal {
+
+// One cache's numbers, as names of int64 values.
+struct Slots {
+  std::string write;  // [axis 0 of the cache]: of the first new row
+  std::string valid;  // [B]: rows that attention may read, nonpad_kv_seqlen
+  std::string keys;   // [1]: rows that it is given
+  // The same in the forms of the mask: slot of the first new row among the rows given.
+  sym::Expr start = nullptr;
+};
+
+class Control {
+ public:
+  explicit Control(PlanState& state) : s_(state) {}
+
+  // Lengths, batch and the inputs that are as wide as the keys.
+  void Survey();
+  // The controls of growing caches. A refusal is left in the plan.
+  absl::Status Emit();
+  // What the input that gives the write index is called; empty if it is derived.
+  const std::string& input() const { return input_; }
+
+  absl::StatusOr<Slots> SlotsOf(const CacheUpdate& update);
+  // The same with the whole buffer given and valid.
+  absl::StatusOr<Slots> WholeBuffer(const CacheUpdate& update);
+
+  // Rows of a growing cache as the source has them, in the past's layout: its past, its present and
+  // what attention reads.
+  std::string PastView(const CacheUpdate& update);
+  std::string PresentView(const CacheUpdate& update);
+  std::string AttendedView(const CacheUpdate& update);
+
+ private:
+  void CollectWide(sym::Expr e);
+  void FindBatch();
+  void RefuseOtherWideInputs();
+  absl::Status EmitDerived(const std::string& length, const std::string& batch);
+  absl::Status EmitInput(const std::string& length, const std::string& batch);
+  std::optional<std::pair<ValueId, int>> LengthSource();
+  std::string Capacity();
+  std::string FreeName(std::string name) const;
+  // max(length - window, 0), [1].
+  std::string Dropped(const std::string& length, int64_t window);
+  std::string Rows(const std::string& value, const std::string& from, const std::string& to,
+                   int axis);
+
+  PlanState& s_;
+  std::string input_, write_, valid_, keys_;
+  std::string past_, total_;  // [1]: P and P + S, when uniform
+};
+
+}  // namespace kvlift::internal

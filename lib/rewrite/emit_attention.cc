@@ -1,0 +1,238 @@
+#include "rewrite/emit_attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/status.h"
+#include "fmt/format.h"
+#include "rewrite/host_facts.h"
+
+namespace kvlift::internal {
+
+using onnx::TensorProto;
+using sym::Expr;
+using sym::Kind;
+
+Finding AttentionEmitter::Reason(std::string_view code, std::string text, const AttentionSite& site,
+                                 std::vector<ValueId> values) const {
+  return MakeFinding(code, std::move(text), s_.graph, {site.node}, values);
+}
+
+absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
+                                                              const AttentionSite& site) {
+  const CacheUpdate& key = s_.a.updates[site.key_cache];
+  const CacheUpdate& value = s_.a.updates[site.value_cache];
+  const int layer = LayerOf(site.key_cache);
+  const int32_t type = s_.forms.ElementType(key.pair.past);
+  if (!OneType(site, type)) {
+    return Reason(
+        "KV210",
+        fmt::format("queries and values need the type of the keys, {}", ElementTypeName(type)),
+        site);
+  }
+  const Expr keep = key.growing ? site.keep : CountedUp(s_.forms, site.keep);
+  const bool whole = !key.growing && (!s_.prefix_read() || !HidesUnused(site, key, keep));
+  KV_ASSIGN_OR_RETURN(const Slots slots, whole ? control_.WholeBuffer(key) : control_.SlotsOf(key));
+  if (key.growing != value.growing || key.window != value.window ||
+      (!key.growing && slots.start != CountedUp(s_.forms, value.start))) {
+    return Reason("KV210", "needs keys and values that are written at the same slots", site);
+  }
+  Visibility visible = ReadVisibility(s_.forms, keep, slots.start);
+  // ONNX Runtime 1.31 runs a causal Attention of doubles top-left, without a word.
+  const bool drawn = whole || s_.options.mask == MaskForm::kExplicit || type == TensorProto::DOUBLE;
+  if (drawn && visible.causal) {
+    visible.rest = keep;
+    visible.causal = false;
+  }
+  if (s_.options.padding == Padding::kNone && key.growing) {
+    visible.rest = WithoutPadding(visible.rest);
+  }
+  const bool draws = !visible.rest->is_integer(1);
+  if (draws && s_.options.mask == MaskForm::kCausal) {
+    s_.plan.refusal = Reason("KV224",
+                             fmt::format("--mask causal, but the mask also says {}",
+                                         sym::ToString(visible.rest, &s_.graph)),
+                             site);
+    return std::nullopt;
+  }
+  const std::string k = ReadCache(layer, "key", key, site.key_lanes, slots);
+  const std::string v = ReadCache(layer, "value", value, site.value_lanes, slots);
+  std::string mask;
+  if (draws) {
+    std::optional<Finding> reason;
+    KV_ASSIGN_OR_RETURN(mask, DrawMask(site, key, slots, visible.rest, &reason));
+    if (reason) return reason;
+  }
+  s_.nodes.set_scope(fmt::format("layers.{}", layer));
+  NodeBuilder::Attributes attributes;
+  if (visible.causal) attributes.push_back(MakeAttribute("is_causal", int64_t{1}));
+  const auto scale = static_cast<float>(site.scale);
+  const auto usual = static_cast<float>(1.0 / std::sqrt(static_cast<double>(site.head_dim)));
+  if (std::abs(scale - usual) > 1e-6f * usual) attributes.push_back(MakeAttribute("scale", scale));
+  if (site.softcap != 0) {
+    attributes.push_back(MakeAttribute("softcap", static_cast<float>(site.softcap)));
+  }
+  if (site.softmax_type != 0 && site.softmax_type != type) {
+    attributes.push_back(MakeAttribute("softmax_precision", int64_t{site.softmax_type}));
+  }
+  s_.plan.patch.remove_nodes.insert(site.node);
+  s_.nodes.AddNamed("Attention", {s_.graph.name(site.query), k, v, mask, "", "", slots.valid},
+                    number == layer ? "Attention" : fmt::format("Attention_{}", number),
+                    s_.graph.name(s_.graph.outputs(site.node)[0]), std::move(attributes));
+  s_.roots.push_back(site.query);
+  return std::nullopt;
+}
+
+int AttentionEmitter::LayerOf(int update_index) const {
+  for (const AnalysedCache& cache : s_.a.caches) {
+    if (cache.update_index == update_index) return cache.layer;
+  }
+  return 0;
+}
+
+// Attention has one type for queries and keys, and here also for values and the result.
+bool AttentionEmitter::OneType(const AttentionSite& site, int32_t type) {
+  return s_.forms.ElementType(site.query) == type &&
+         s_.forms.ElementType(s_.a.updates[site.value_cache].pair.past) == type &&
+         s_.forms.ElementType(s_.graph.outputs(site.node)[0]) == type;
+}
+
+std::string AttentionEmitter::ReadCache(int layer, std::string_view role, const CacheUpdate& update,
+                                        const std::vector<Lane>& lanes, const Slots& slots) {
+  s_.nodes.set_scope(fmt::format("layers.{}/{}", layer, role));
+  std::string value = s_.graph.name(update.pair.present);
+  if (update.growing && s_.views()) {
+    value = control_.AttendedView(update);
+  } else if (s_.prefix_read()) {
+    value = s_.nodes.Add("Slice",
+                         {value, s_.nodes.Int64s({0}), slots.keys, s_.nodes.Int64s({update.axis})},
+                         "visible");
+  }
+  std::string layout = update.layout;
+  for (auto lane = lanes.rbegin(); lane != lanes.rend(); ++lane) {
+    value = s_.nodes.Add("Gather", {value, s_.nodes.Int64(lane->index)}, std::string(role),
+                         {MakeAttribute("axis", int64_t{lane->axis})});
+    layout.erase(lane->axis, 1);
+  }
+  const bool headless = layout.find('N') == std::string::npos;
+  const std::string_view wanted = headless ? "BSD" : "BNSD";
+  if (layout != wanted) {
+    std::vector<int64_t> perm;
+    for (char letter : wanted) perm.push_back(static_cast<int64_t>(layout.find(letter)));
+    value = s_.nodes.Add("Transpose", {value}, "heads_first", {MakeAttribute("perm", perm)});
+  }
+  if (headless) value = s_.nodes.Add("Unsqueeze", {value, s_.nodes.Int64s({1})}, "one_head");
+  return value;
+}
+
+bool AttentionEmitter::HidesUnused(const AttentionSite& site, const CacheUpdate& key, Expr keep) {
+  sym::Pool& pool = s_.pool;
+  const Expr t = pool.Index(3);
+  const Expr end = pool.Add(CountedUp(s_.forms, key.start), key.new_length);
+  sym::Facts facts;
+  facts.extents = {nullptr, pool.Integer(site.q_heads), key.new_length, nullptr};
+  // keys <= end says it, too: the graph cut them there.
+  if (site.keys != nullptr && site.keys == end) return true;
+  const Expr wanted = pool.Add(pool.Sub(t, end), pool.Integer(1));  // <= 0
+  for (Expr part : sym::ConjunctsOf(keep)) {
+    if (part->kind() == Kind::kLe &&
+        pool.ProveNonNegative(pool.Sub(part->args()[0], wanted), facts)) {
+      return true;
+    }
+    if (part->kind() == Kind::kEq) {
+      for (Expr side : {part->args()[0], pool.Neg(part->args()[0])}) {
+        if (pool.ProveNonNegative(pool.Sub(side, wanted), facts)) return true;
+      }
+    }
+  }
+  return false;
+}
+
+// The predicate with every read of a padding mask taken as true.
+Expr AttentionEmitter::WithoutPadding(Expr rest) {
+  Expr kept = s_.pool.True();
+  for (Expr part : sym::ConjunctsOf(rest)) {
+    const bool padding = std::any_of(s_.wide.begin(), s_.wide.end(), [&](const auto& wide) {
+      return ReadAtKeys(part, wide.first);
+    });
+    if (!padding) kept = s_.pool.And(kept, part);
+  }
+  return kept;
+}
+
+bool AttentionEmitter::ReadAtKeys(Expr e, ValueId source) const {
+  const auto at_keys = [&](Expr part) { return ReadAtKeys(part, source); };
+  if (e->kind() == Kind::kLoad && e->source() == source && sym::ContainsIndex(e, 3)) return true;
+  if (std::any_of(e->args().begin(), e->args().end(), at_keys)) return true;
+  return std::any_of(e->terms().begin(), e->terms().end(), [&](const sym::Term& term) {
+    return std::any_of(term.atoms.begin(), term.atoms.end(), at_keys);
+  });
+}
+
+std::vector<int> AttentionEmitter::KeyAxes(Expr e, ValueId source) const {
+  std::vector<int> axes;
+  const auto add = [&](Expr part) {
+    for (int axis : KeyAxes(part, source)) {
+      if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
+    }
+  };
+  if (e->kind() == Kind::kLoad && e->source() == source) {
+    for (size_t k = 0; k < e->args().size(); ++k) {
+      if (e->args()[k] == s_.pool.Index(3)) axes.push_back(static_cast<int>(k));
+    }
+  }
+  for (Expr arg : e->args()) add(arg);
+  for (const sym::Term& term : e->terms()) {
+    for (Expr atom : term.atoms) add(atom);
+  }
+  return axes;
+}
+
+absl::StatusOr<std::string> AttentionEmitter::DrawMask(const AttentionSite& site,
+                                                       const CacheUpdate& key, const Slots& slots,
+                                                       Expr rest, std::optional<Finding>* reason) {
+  s_.nodes.set_scope("shared");
+  sym::Pool& pool = s_.pool;
+  sym::Emitter::Request request;
+  s_.emitter.BindDim(kKeysSymbol, {slots.keys, false});
+  // ONNX Runtime 1.31 wants the query dimension drawn.
+  request.shape = {pool.Integer(1), pool.Integer(1), key.new_length, pool.Dim(kKeysSymbol)};
+  request.element = key.growing ? pool.Substitute(rest, s_.normal, sym::Facts{}) : rest;
+  request.elem_type = TensorProto::BOOL;
+  request.batch_axis = 0;
+  request.role = "mask";
+  if (sym::ContainsIndex(request.element, 0) || s_.emitter.IsPerSequence(request.element)) {
+    request.shape[0] = key.growing ? s_.batch : s_.forms.Of(site.query).shape[0];
+  }
+  if (sym::ContainsIndex(request.element, 1)) request.shape[1] = pool.Integer(site.q_heads);
+  std::vector<ValueId> made;
+  for (ValueId source : sym::SourcesOf(request.element)) {
+    const bool input = s_.graph.is_graph_input(source);
+    if (!input) made.push_back(source);
+    if (!key.growing) {
+      s_.emitter.BindSource(source, {s_.graph.name(source), KeyAxes(request.element, source)});
+      continue;
+    }
+    if (s_.prefix_read() || s_.graph.constant(source) != nullptr || (input && !s_.derived)) {
+      continue;
+    }
+    if (!ReadAtKeys(request.element, source)) continue;
+    *reason =
+        Reason("KV216",
+               fmt::format("needs a mask as wide as the buffer, found {}, as wide as the keys",
+                           s_.graph.name(source)),
+               site, {source});
+    return std::string();
+  }
+  auto mask = s_.emitter.Tensor(request);
+  if (!mask.ok()) {
+    *reason = Reason(
+        "KV216", fmt::format("the mask cannot be drawn: {}", std::string(mask.status().message())),
+        site);
+    return std::string();
+  }
+  s_.roots.insert(s_.roots.end(), made.begin(), made.end());
+  return mask;
+}
+
+}  // namespace kvlift::internal

@@ -1,0 +1,46 @@
+// One Attention-24 per recognised attention.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "rewrite/control.h"
+#include "rewrite/plan_state.h"
+#include "rewrite/visibility.h"
+
+namespace kvlift::internal {
+
+class AttentionEmitter {
+ public:
+  AttentionEmitter(PlanState& state, Control& control) : s_(state), control_(control) {}
+
+  // Adds the nodes and marks what they replace; or gives the reason why the attention has to stay,
+  // and has then left no trace but unused nodes.
+  absl::StatusOr<std::optional<Finding>> Emit(int number, const AttentionSite& site);
+
+ private:
+  Finding Reason(std::string_view code, std::string text, const AttentionSite& site,
+                 std::vector<ValueId> values = {}) const;
+  int LayerOf(int update_index) const;
+  bool OneType(const AttentionSite& site, int32_t type);
+  // The cache as Attention reads it: [B, Nk, W, D].
+  std::string ReadCache(int layer, std::string_view role, const CacheUpdate& update,
+                        const std::vector<Lane>& lanes, const Slots& slots);
+  // No key at or behind the valid length is visible.
+  bool HidesUnused(const AttentionSite& site, const CacheUpdate& key, sym::Expr keep);
+  sym::Expr WithoutPadding(sym::Expr rest);
+  bool ReadAtKeys(sym::Expr e, ValueId source) const;
+  // The axes of a source that some part of e reads at the key's index.
+  std::vector<int> KeyAxes(sym::Expr e, ValueId source) const;
+  // [B or 1, N or 1, S, W] bool.
+  absl::StatusOr<std::string> DrawMask(const AttentionSite& site, const CacheUpdate& key,
+                                       const Slots& slots, sym::Expr rest,
+                                       std::optional<Finding>* reason);
+
+  PlanState& s_;
+  Control& control_;
+};
+
+}  // namespace kvlift::internal

@@ -1,0 +1,133 @@
+#include "rewrite/equivalents.h"
+
+#include <deque>
+
+#include "absl/container/flat_hash_set.h"
+#include "rewrite/layout.h"
+
+namespace kvlift {
+namespace {
+
+using sym::Expr;
+using sym::Kind;
+
+constexpr int kMaxSearched = 64;
+
+// All nodes that v is computed from.
+absl::flat_hash_set<NodeId> NodesBehind(const Graph& graph, ValueId v) {
+  absl::flat_hash_set<NodeId> nodes;
+  std::vector<ValueId> stack = {v};
+  while (!stack.empty()) {
+    const NodeId n = graph.producer(stack.back());
+    stack.pop_back();
+    if (n == kNoNode || !nodes.insert(n).second) continue;
+    for (ValueId input : graph.inputs(n)) {
+      if (input != kNoValue) stack.push_back(input);
+    }
+    for (ValueId input : graph.captures(n)) stack.push_back(input);
+  }
+  return nodes;
+}
+
+// What the rows of the update are computed from: of the present's ancestors those that are not
+// movement of the cache itself.
+absl::flat_hash_set<NodeId> NodesBehindUpdate(const Graph& graph, const CacheUpdate& update) {
+  absl::flat_hash_set<NodeId> nodes;
+  for (ValueId source : sym::SourcesOf(update.update_element)) {
+    for (NodeId n : NodesBehind(graph, source)) nodes.insert(n);
+  }
+  return nodes;
+}
+
+// The lanes for which v is a slice of the attended tensor; false if there are none.
+bool ReadLanes(sym::Forms& forms, const CacheUpdate& update, ValueId v, std::vector<Lane>* lanes) {
+  const sym::Form part = forms.Of(v), whole = forms.Of(update.attended);
+  if (!part.known_rank || part.shape.size() > whole.shape.size()) return false;
+  if (part.shape.size() == whole.shape.size()) {
+    return part.shape == whole.shape && part.element == whole.element;
+  }
+  sym::Pool& pool = forms.pool();
+  std::vector<int> axes;
+  for (int axis = 0; axis < static_cast<int>(update.layout.size()); ++axis) {
+    if (std::string_view("BNSD").find(update.layout[axis]) == std::string_view::npos) {
+      axes.push_back(axis);
+    }
+  }
+  // Lanes are fixed from the front: a layer, then keys or values.
+  const size_t fixed = whole.shape.size() - part.shape.size();
+  if (fixed > axes.size() || fixed > 2) return false;
+  std::vector<Lane> at;
+  for (size_t k = 0; k < fixed; ++k) {
+    if (whole.shape[axes[k]]->kind() != Kind::kInteger) return false;
+    at.push_back({axes[k], 0});
+  }
+  const auto next = [&] {
+    for (Lane& lane : at) {
+      if (++lane.index < whole.shape[lane.axis]->value()) return true;
+      lane.index = 0;
+    }
+    return false;
+  };
+  do {
+    std::vector<Expr> index, shape;
+    int plain = 0;
+    for (int axis = 0; axis < static_cast<int>(whole.shape.size()); ++axis) {
+      bool is_lane = false;
+      for (const Lane& lane : at) {
+        if (lane.axis != axis) continue;
+        index.push_back(pool.Integer(lane.index));
+        is_lane = true;
+      }
+      if (is_lane) continue;
+      index.push_back(pool.Index(plain++));
+      shape.push_back(whole.shape[axis]);
+    }
+    if (shape != part.shape) return false;
+    if (forms.At(update.attended, index, sym::Facts{shape}) == part.element) {
+      *lanes = at;
+      return true;
+    }
+  } while (next());
+  return false;
+}
+
+}  // namespace
+
+std::vector<Equivalent> FindEquivalents(sym::Forms& forms, const CacheUpdate& update) {
+  std::vector<Equivalent> found;
+  const bool lanes = HasLanes(update.layout);
+  if (!lanes && update.window == 0) return found;
+  const Graph& graph = forms.graph();
+  absl::flat_hash_set<NodeId> behind;
+  if (lanes) behind = NodesBehindUpdate(graph, update);
+  std::deque<ValueId> queue = {update.pair.present};
+  absl::flat_hash_set<ValueId> seen = {update.pair.present};
+  for (int k = 0; k < kMaxSearched && !queue.empty(); ++k) {
+    const ValueId v = queue.front();
+    queue.pop_front();
+    const NodeId n = graph.producer(v);
+    if (n == kNoNode || forms.Of(v).opaque || behind.contains(n)) continue;
+    Equivalent same{v, {}};
+    if (v != update.pair.present && ReadLanes(forms, update, v, &same.lanes)) {
+      found.push_back(std::move(same));
+    }
+    for (ValueId input : graph.inputs(n)) {
+      if (input == kNoValue || graph.constant(input) != nullptr) continue;
+      if (seen.insert(input).second) queue.push_back(input);
+    }
+  }
+  // A reader among what the new rows come from would have to run before it can.
+  std::vector<Equivalent> usable;
+  for (Equivalent& same : found) {
+    bool early = false;
+    for (const Use& use : graph.uses(same.value)) early = early || behind.contains(use.node);
+    if (!early) usable.push_back(std::move(same));
+  }
+  return usable;
+}
+
+bool UpdateDependsOn(const Graph& graph, const CacheUpdate& update, NodeId node) {
+  return HasLanes(update.layout) && NodesBehindUpdate(graph, update).contains(node);
+}
+
+}  // namespace kvlift

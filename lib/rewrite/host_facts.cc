@@ -1,0 +1,106 @@
+#include "rewrite/host_facts.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+
+namespace kvlift {
+namespace {
+
+using sym::Expr;
+using sym::Kind;
+
+bool ReadsInput(const Graph& graph, Expr e) {
+  for (ValueId source : sym::SourcesOf(e)) {
+    if (graph.is_graph_input(source)) return true;
+  }
+  return false;
+}
+
+// A source that counts up along an axis.
+struct Counting {
+  ValueId source;
+  int axis;
+};
+
+// Of "x[.., 0, ..] + i_k == x[.., i_k, ..]".
+std::optional<Counting> ReadCounting(Expr predicate) {
+  if (predicate->kind() != Kind::kEq || predicate->args()[0]->kind() != Kind::kSum) {
+    return std::nullopt;
+  }
+  Expr first = nullptr, second = nullptr, index = nullptr;
+  for (const sym::Term& term : predicate->args()[0]->terms()) {
+    if (term.atoms.size() != 1 || (term.coefficient != 1 && term.coefficient != -1)) {
+      return std::nullopt;
+    }
+    const Expr atom = term.atoms[0];
+    if (atom->kind() == Kind::kIndex && index == nullptr) {
+      index = atom;
+    } else if (atom->kind() == Kind::kLoad && second == nullptr) {
+      (first == nullptr ? first : second) = atom;
+    } else {
+      return std::nullopt;
+    }
+  }
+  if (index == nullptr || second == nullptr || first->source() != second->source()) {
+    return std::nullopt;
+  }
+  std::optional<Counting> found;
+  for (size_t k = 0; k < first->args().size(); ++k) {
+    const Expr a = first->args()[k], b = second->args()[k];
+    if (a == b) continue;
+    const bool pair = (a->is_integer(0) && b == index) || (b->is_integer(0) && a == index);
+    if (!pair || found) return std::nullopt;
+    found = Counting{first->source(), static_cast<int>(k)};
+  }
+  return found;
+}
+
+void CollectLoads(Expr e, const absl::flat_hash_map<ValueId, int>& counting,
+                  absl::flat_hash_set<Expr>* seen, std::vector<Expr>* loads) {
+  if (!seen->insert(e).second) return;
+  if (e->kind() == Kind::kLoad && counting.contains(e->source())) loads->push_back(e);
+  for (Expr arg : e->args()) CollectLoads(arg, counting, seen, loads);
+  for (const sym::Term& term : e->terms()) {
+    for (Expr atom : term.atoms) CollectLoads(atom, counting, seen, loads);
+  }
+}
+
+}  // namespace
+
+std::vector<sym::Assumption> HostAssumptions(const sym::Forms& forms) {
+  std::vector<sym::Assumption> found;
+  for (const sym::Assumption& assumption : forms.assumptions()) {
+    if (ReadsInput(forms.graph(), assumption.predicate)) found.push_back(assumption);
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& x, const auto& y) { return x.node < y.node; });
+  return found;
+}
+
+Expr CountedUp(sym::Forms& forms, Expr e) {
+  absl::flat_hash_map<ValueId, int> counting;
+  for (const sym::Assumption& assumption : forms.assumptions()) {
+    if (assumption.predicate == nullptr) continue;
+    if (const auto read = ReadCounting(assumption.predicate)) counting[read->source] = read->axis;
+  }
+  if (counting.empty()) return e;
+  sym::Pool& pool = forms.pool();
+  absl::flat_hash_set<Expr> seen;
+  std::vector<Expr> loads;
+  CollectLoads(e, counting, &seen, &loads);
+  sym::Pool::Substitution s;
+  for (Expr load : loads) {
+    const int axis = counting.at(load->source());
+    std::vector<Expr> args(load->args().begin(), load->args().end());
+    const Expr distance = args[axis];
+    if (distance->is_integer(0)) continue;
+    args[axis] = pool.Integer(0);
+    s.atoms[load] = pool.Add(pool.Load(load->source(), args), distance);
+  }
+  return s.atoms.empty() ? e : pool.Substitute(e, s, {});
+}
+
+}  // namespace kvlift

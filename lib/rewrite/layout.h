@@ -1,0 +1,20 @@
+// Names the axes of a cache.
+#pragma once
+
+#include <string>
+
+#include "absl/types/span.h"
+#include "sym/forms.h"
+
+namespace kvlift {
+
+// One letter per axis of `past`, whose sequence axis is `axis`: S the sequence, B the batch (or
+// batch and heads in one), N heads, D the head size, K keys and values, L layers. Caches of rank 3
+// have no N. "BNSD" for [B, Nk, P, D], "KBNSD" for [2, B, Nk, P, D]. Empty for ranks below 3 and
+// above 6.
+std::string LayoutOf(sym::Forms& forms, ValueId past, int axis);
+
+// The axes of a layout that hold several caches: K and L.
+bool HasLanes(const std::string& layout);
+
+}  // namespace kvlift

@@ -1,0 +1,70 @@
+#include "rewrite/readers.h"
+
+#include <deque>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+
+namespace kvlift {
+namespace {
+
+constexpr int kMaxForward = 200;
+constexpr int kMaxBackward = 40;
+
+bool IsSoftmax(const Graph& graph, NodeId n) {
+  const std::string& op = graph.node(n).op_type();
+  return op == "Softmax" || op == "LogSoftmax" || op.find("Attention") != std::string::npos;
+}
+
+// Where a value meets another: products, and sums of products written out.
+bool IsProduct(const Graph& graph, NodeId n) {
+  const std::string& op = graph.node(n).op_type();
+  return op == "MatMul" || op == "Einsum" || op == "Mul" || op == "FusedMatMul" || op == "Gemm" ||
+         op == "QLinearMatMul" || op == "MatMulInteger";
+}
+
+}  // namespace
+
+NodeId SoftmaxBehind(const Graph& graph, NodeId node) {
+  std::deque<NodeId> queue = {node};
+  absl::flat_hash_set<NodeId> seen = {node};
+  for (int k = 0; k < kMaxBackward && !queue.empty(); ++k) {
+    const NodeId n = queue.front();
+    queue.pop_front();
+    if (n != node && IsSoftmax(graph, n)) return n;
+    // Weights of a value do not pass through a projection.
+    if (n != node && IsProduct(graph, n) && graph.node(n).op_type() != "Mul") continue;
+    for (ValueId input : graph.inputs(n)) {
+      if (input == kNoValue || graph.producer(input) == kNoNode) continue;
+      if (seen.insert(graph.producer(input)).second) queue.push_back(graph.producer(input));
+    }
+  }
+  return kNoNode;
+}
+
+NodeId FindSoftmax(const Graph& graph, const CacheUpdate& update) {
+  std::deque<ValueId> queue = {update.pair.present};
+  absl::flat_hash_set<ValueId> seen = {update.pair.present};
+  for (ValueId v : {update.attended, update.pair.past}) {
+    if (v != kNoValue && seen.insert(v).second) queue.push_back(v);
+  }
+  for (int k = 0; k < kMaxForward && !queue.empty(); ++k) {
+    const ValueId v = queue.front();
+    queue.pop_front();
+    for (const Use& use : graph.uses(v)) {
+      if (use.kind != Use::Kind::kNodeInput) continue;
+      const NodeId n = use.node;
+      if (graph.Is(n, "Shape") || graph.Is(n, "Size")) continue;
+      if (IsSoftmax(graph, n)) return n;
+      if (IsProduct(graph, n)) {
+        if (const NodeId softmax = SoftmaxBehind(graph, n); softmax != kNoNode) return softmax;
+      }
+      for (ValueId output : graph.outputs(n)) {
+        if (output != kNoValue && seen.insert(output).second) queue.push_back(output);
+      }
+    }
+  }
+  return kNoNode;
+}
+
+}  // namespace kvlift

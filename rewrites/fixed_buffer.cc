@@ -1,0 +1,76 @@
+// present = a buffer of fixed capacity with the new tokens written at a slot that the graph knows:
+//
+//   present[.., t, ..] = w <= t < w + S ? update[.., t - w, ..] : past[.., t, ..]
+//
+// w is an expression of the batch index at most. Whether the graph scatters, splices slices,
+// selects by a one-hot mask or blends with one does not matter. Correct: TensorScatter at
+// write_indices = w is that expression. Source: static caches of transformers, gpt-fast,
+// hand-written decoders, jax's update slice.
+#include <deque>
+#include <string>
+
+#include "absl/container/flat_hash_set.h"
+#include "rewrite/append.h"
+#include "rewrite/layout.h"
+#include "rewrite/match.h"
+#include "rewrite/rule.h"
+
+namespace kvlift::rewrites {
+namespace {
+
+using sym::Expr;
+using Result = Recognised<CacheUpdate>;
+
+// The contract's word for how the graph writes: by the operator nearest to the present.
+std::string KindOf(const Graph& graph, ValueId present) {
+  std::deque<ValueId> queue = {present};
+  absl::flat_hash_set<ValueId> seen = {present};
+  while (!queue.empty()) {
+    const NodeId n = graph.producer(queue.front());
+    queue.pop_front();
+    if (n == kNoNode) continue;
+    for (const char* op : {"ScatterND", "ScatterElements", "TensorScatter"}) {
+      if (graph.Is(n, op)) return "scatter";
+    }
+    if (graph.Is(n, "Where")) return "select";
+    if (graph.Is(n, "Concat")) return "splice";
+    if (graph.Is(n, "Add")) return "blend";
+    for (ValueId input : graph.inputs(n)) {
+      if (input != kNoValue && seen.insert(input).second) queue.push_back(input);
+    }
+  }
+  return "scatter";
+}
+
+Result Match(sym::Forms& forms, const CachePair& pair) {
+  const auto write = ReadWrite(forms, pair);
+  if (!write) return Result::NotThis();
+  const sym::Form past = forms.Of(pair.past);
+  CacheUpdate update;
+  update.pair = pair;
+  update.kind = KindOf(forms.graph(), pair.present);
+  update.axis = write->axis;
+  update.growing = false;
+  update.layout = LayoutOf(forms, pair.past, write->axis);
+  if (update.layout.empty()) return Result::NotThis();
+  update.start = write->start;
+  update.new_length = write->length;
+  update.attended = pair.present;
+  update.node = forms.graph().producer(pair.present);
+  update.update_element = write->update;
+  std::vector<Expr> shape = past.shape;
+  shape[write->axis] = write->length;
+  update.update = FindValue(forms, pair.present, update.update_element, shape);
+  return Result::Match(std::move(update));
+}
+
+}  // namespace
+
+const Rule& fixed_buffer() {
+  static const Rule rule = {"fixed_buffer",
+                            "a cache of fixed capacity, written at a slot the graph knows", &Match,
+                            nullptr};
+  return rule;
+}
+
+}  // namespace kvlift::rewrites

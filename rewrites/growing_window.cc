@@ -1,0 +1,111 @@
+// A growing cache that keeps its last W rows only:
+//
+//   full[.., t, ..] = t < P' ? past[.., t, ..] : update[.., t - P', ..]     what attention reads
+//   present = the last min(P' + S, W) rows of full
+//
+// P', the past's extent, is min(P, W) after P tokens.
+// Correct: a TensorScatter at P keeps all rows; its rows from max(P - W, 0) on are `full`.
+// Source: transformers' sliding-window cache layers (the window is W + 1 tokens there).
+#include <deque>
+
+#include "absl/container/flat_hash_set.h"
+#include "fmt/format.h"
+#include "rewrite/append.h"
+#include "rewrite/layout.h"
+#include "rewrite/match.h"
+#include "rewrite/rule.h"
+
+namespace kvlift::rewrites {
+namespace {
+
+using sym::Expr;
+using sym::Kind;
+using Result = Recognised<CacheUpdate>;
+
+constexpr int kMaxSearched = 32;
+
+// The value behind `present` that is the past with the new rows behind it.
+ValueId FindFull(sym::Forms& forms, const CachePair& pair, Append* append) {
+  const Graph& graph = forms.graph();
+  std::deque<ValueId> queue = {pair.present};
+  absl::flat_hash_set<ValueId> seen = {pair.present};
+  for (int k = 0; k < kMaxSearched && !queue.empty(); ++k) {
+    const ValueId v = queue.front();
+    queue.pop_front();
+    if (v != pair.present) {
+      const auto read = ReadAppend(forms, pair.past, v);
+      if (read && !read->reversed) {
+        *append = *read;
+        return v;
+      }
+    }
+    const NodeId n = graph.producer(v);
+    if (n == kNoNode) continue;
+    for (ValueId input : graph.inputs(n)) {
+      if (input == kNoValue || graph.constant(input) != nullptr) continue;
+      if (seen.insert(input).second) queue.push_back(input);
+    }
+  }
+  return kNoValue;
+}
+
+// W of a length min(total, W); 0 if it is none.
+int64_t WindowOf(sym::Pool& pool, Expr length, Expr total) {
+  if (length->kind() != Kind::kSelect) return 0;
+  for (int k : {1, 2}) {
+    const Expr w = length->args()[k];
+    if (w->kind() != Kind::kInteger || w->value() <= 0) continue;
+    if (length == pool.Min(total, w, {})) return w->value();
+    // The same minimum, written as total - max(total - W, 0).
+    const Expr cut = pool.Max(pool.Sub(total, w), pool.Integer(0), {});
+    if (length == pool.Sub(total, cut)) return w->value();
+  }
+  return 0;
+}
+
+Result Match(sym::Forms& forms, const CachePair& pair) {
+  const Graph& graph = forms.graph();
+  sym::Pool& pool = forms.pool();
+  const sym::Form past = forms.Of(pair.past), present = forms.Of(pair.present);
+  if (!past.known_rank || !present.known_rank || past.shape.size() != present.shape.size()) {
+    return Result::NotThis();
+  }
+  Append append;
+  const ValueId full = FindFull(forms, pair, &append);
+  if (full == kNoValue || append.length->kind() != Kind::kDim) return Result::NotThis();
+  const sym::Form whole = forms.Of(full);
+  const Expr total = whole.shape[append.axis], length = present.shape[append.axis];
+  const int64_t window = WindowOf(pool, length, total);
+  std::vector<Expr> at = Indices(pool, static_cast<int>(past.shape.size()));
+  at[append.axis] = pool.Add(at[append.axis], pool.Sub(total, length));
+  if (window == 0 || forms.At(full, at, sym::Facts{present.shape}) != present.element) {
+    return Result::NotThis();
+  }
+  const NodeId node = graph.producer(pair.present);
+  CacheUpdate update;
+  update.pair = pair;
+  update.kind = "window";
+  update.axis = append.axis;
+  update.layout = LayoutOf(forms, pair.past, append.axis);
+  if (update.layout.empty()) return Result::NotThis();
+  update.start = append.length;
+  update.new_length = pool.Sub(total, append.length);
+  update.window = window;
+  update.attended = full;
+  update.node = node;
+  update.update_element = append.update;
+  std::vector<Expr> shape = past.shape;
+  shape[append.axis] = update.new_length;
+  update.update = FindValue(forms, full, update.update_element, shape);
+  return Result::Match(std::move(update));
+}
+
+}  // namespace
+
+const Rule& growing_window() {
+  static const Rule rule = {"growing_window", "a growing cache that keeps the last rows only",
+                            &Match, nullptr};
+  return rule;
+}
+
+}  // namespace kvlift::rewrites
