@@ -114,7 +114,7 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
   if (site.key_cache < 0 || site.value_cache < 0) {
     return refuse("KV213", "needs keys and values that are caches as they stand");
   }
-  site.kv_heads = *HeadsOf(forms, caches[site.key_cache]);
+  site.kv_heads = *HeadsOf(forms, caches[site.key_cache], site.head_dim);
   facts.extents[1] = q.shape[1];
   site.keys = k.shape[2];
   site.keep = ReadMask(forms, node, facts, &site);

@@ -88,7 +88,7 @@ class Matcher {
 
   Result Run() {
     if (!ReadWeights() || !ReadValues() || !ReadScores() || !ReadProduct()) return result_;
-    site_.kv_heads = *HeadsOf(forms_, caches_[site_.key_cache]);
+    site_.kv_heads = *HeadsOf(forms_, caches_[site_.key_cache], site_.head_dim);
     return Result::Match(std::move(site_));
   }
 

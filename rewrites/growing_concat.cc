@@ -33,6 +33,14 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
                     graph.name(pair.present), graph.name(pair.past)),
         graph, {node}, {pair.past, pair.present}));
   }
+  if (graph.outputs(node).size() != 1) {
+    return Result::Refuse(
+        MakeFinding("KV206",
+                    fmt::format("needs caches that the graph puts together, found an {} that keeps "
+                                "{} by itself",
+                                graph.node(node).op_type(), graph.name(pair.past)),
+                    graph, {node}, {pair.past}));
+  }
   if (append->length->kind() != Kind::kDim) {
     return Result::Refuse(
         MakeFinding("KV202",

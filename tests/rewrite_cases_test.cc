@@ -74,13 +74,29 @@ void ExpectRefusal(const Refusal& expected, const Conversion& c) {
   }
 }
 
+void ExpectKept(const Refusal& expected, const Conversion& c) {
+  bool found = false;
+  for (const AttentionReport& attention : c.inspection.attention) {
+    EXPECT_EQ(attention.converted, !attention.reason.has_value());
+    if (!attention.reason) continue;
+    const Finding& f = *attention.reason;
+    found = found || (f.code == expected.code && f.text.find(expected.text) != std::string::npos &&
+                      !f.nodes.empty() && f.nodes[0] == expected.node);
+  }
+  EXPECT_TRUE(found) << "expected an attention that stays: " << expected.code << " at "
+                     << expected.node << ": " << expected.text << "\nfound\n"
+                     << Describe(AllReasons(c));
+}
+
 void ExpectReport(const TextCase& c, const Conversion& result) {
   for (const CacheReport& cache : result.inspection.caches) {
     EXPECT_TRUE(cache.converted) << cache.input;
   }
   ASSERT_FALSE(result.inspection.attention.empty());
   for (const AttentionReport& attention : result.inspection.attention) {
-    EXPECT_TRUE(attention.converted);
+    if (!c.keep) {
+      EXPECT_TRUE(attention.converted);
+    }
     if (c.mask) {
       EXPECT_EQ(attention.mask, *c.mask);
     }
@@ -88,6 +104,7 @@ void ExpectReport(const TextCase& c, const Conversion& result) {
       EXPECT_EQ(attention.form, *c.form);
     }
   }
+  if (c.keep) ExpectKept(*c.keep, result);
   std::vector<std::string> codes;
   for (const Precondition& p : result.manifest.preconditions) codes.push_back(p.code);
   EXPECT_EQ(codes, c.preconditions);

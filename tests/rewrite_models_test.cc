@@ -249,6 +249,76 @@ INSTANTIATE_TEST_SUITE_P(Models, ConvertedModel,
                                            "whisper_decoder_with_past_optimum"),
                          [](const auto& model) { return model.param; });
 
+// Growing caches whose attention stays as it is, and reads the valid rows.
+struct Kept {
+  const char* model;
+  const char* code;
+  const char* text;
+  const char* alias;
+};
+
+class KeptAttention : public ::testing::TestWithParam<Kept> {};
+
+TEST_P(KeptAttention, ReadsTheValidRows) {
+  const Kept& expected = GetParam();
+  const Model model = LoadTestModel(expected.model);
+  const nlohmann::json meta = ModelMeta(expected.model);
+  const Conversion c = Converted(model);
+  ASSERT_EQ(c.status, ConvertStatus::kConverted) << Describe(AllReasons(c));
+  const auto presents = CacheNames(meta, false, true);
+  EXPECT_EQ(CountNodes(*c.model, "TensorScatter"), static_cast<int>(presents.size()));
+  EXPECT_EQ(CountNodes(*c.model, "Softmax"), CountNodes(*model.proto, "Softmax"));
+  EXPECT_TRUE(c.manifest.uniform);
+  EXPECT_THAT(c.manifest.uniform_reason, HasSubstr("an attention stays"));
+  ASSERT_EQ(c.inspection.attention.size(), meta["layers"].get<size_t>());
+  for (const AttentionReport& attention : c.inspection.attention) {
+    EXPECT_FALSE(attention.converted);
+    ASSERT_TRUE(attention.reason.has_value());
+    EXPECT_EQ(attention.reason->code, expected.code);
+    EXPECT_THAT(attention.reason->text, HasSubstr(expected.text));
+  }
+  std::set<std::string> aliases;
+  for (const ManifestCache& cache : c.manifest.caches) {
+    aliases.insert(cache.alias);
+    EXPECT_EQ(cache.alias == "copy", !cache.readers.empty()) << cache.id;
+  }
+  EXPECT_TRUE(aliases.contains(expected.alias)) << expected.alias;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, KeptAttention,
+    ::testing::Values(Kept{"bloom_optimum", "KV211", "another kind of attention", "safe"},
+                      Kept{"gpt_oss_optimum", "KV211", "found", "safe"},
+                      Kept{"neg_past_read_twice_ts", "KV213", "a cache as it stands", "copy"}),
+    [](const auto& kept) { return std::string(kept.param.model); });
+
+// Caches of fixed capacity: the interface stays.
+class FixedCache : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(FixedCache, KeepsItsInterface) {
+  const Model model = LoadTestModel(GetParam());
+  const nlohmann::json meta = ModelMeta(GetParam());
+  const Conversion c = Converted(model);
+  ASSERT_EQ(c.status, ConvertStatus::kConverted) << Describe(AllReasons(c));
+  ASSERT_EQ(c.model->graph().input_size(), model.proto->graph().input_size());
+  for (int k = 0; k < c.model->graph().input_size(); ++k) {
+    EXPECT_EQ(c.model->graph().input(k).SerializeAsString(),
+              model.proto->graph().input(k).SerializeAsString());
+  }
+  EXPECT_EQ(CountNodes(*c.model, "TensorScatter"), static_cast<int>(meta["caches"].size()));
+  EXPECT_EQ(CountNodes(*c.model, "Attention"), static_cast<int>(meta["caches"].size()) / 2);
+  EXPECT_EQ(c.manifest.capacity_value, meta["capacity"].get<int64_t>());
+  for (const ManifestInput& input : c.manifest.inputs) {
+    EXPECT_EQ(input.as, input.id.empty() ? "same" : "cache") << input.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, FixedCache,
+                         ::testing::Values("llama_static_ts", "toy_llama_ref_ts",
+                                           "toy_onehot_where_ts", "toy_scatter_ts",
+                                           "toy_splice_ts"),
+                         [](const auto& model) { return std::string(model.param); });
+
 // What a refusal must say of each model: where it stands in the report does not matter.
 struct Refused {
   const char* model;
@@ -286,16 +356,13 @@ TEST_P(RefusedModel, SaysWhy) {
 INSTANTIATE_TEST_SUITE_P(
     Models, RefusedModel,
     ::testing::Values(
-        Refused{"bloom_optimum", "KV212", "found none"},
         Refused{"llama_decoder_first_legacy", "KV220", "no graph input", ConvertStatus::kNothing},
         Refused{"llama_genai_gqa", "KV206", "GroupQueryAttention"},
         Refused{"llama_optimum_merged", "KV207", "If"},
         Refused{"mask_scatter_only_dynamo", "KV221", "ScatterND", ConvertStatus::kNothing},
         Refused{"mask_scatter_only_ts", "KV221", "ScatterND", ConvertStatus::kNothing},
         Refused{"neg_concat_reversed_ts", "KV203", "in front"},
-        Refused{"neg_past_read_twice_ts", "KV213", "a cache as it stands"},
-        Refused{"toy_fifo_shift_ts", "KV205", "stay where they are"},
-        Refused{"toy_onehot_where_ts", "KV204", "fixed buffer"}),
+        Refused{"toy_fifo_shift_ts", "KV205", "stay where they are"}),
     [](const auto& refused) { return std::string(refused.param.model); });
 
 TEST(PrefillOnly, HasNothingToConvert) {

@@ -73,9 +73,11 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV203", "new-tokens-in-front", "the new tokens are put in front of the past",
      "The past moves with every step, so no write index exists.",
      "Append the new tokens behind the past."},
-    {"KV204", "fixed-capacity-write", "a cache of fixed capacity is written in place by index",
-     "Writes into a buffer of fixed capacity are recognised, but not rewritten yet.",
-     "Export with a growing cache."},
+    {"KV204", "slots-not-read", "a cache of fixed capacity is not written at consecutive slots",
+     "TensorScatter writes the rows of a sequence one behind the other, from one index on; where "
+     "the "
+     "graph writes could not be read as that.",
+     "Look at the expression of the present with `explain MODEL --node NAME`."},
     {"KV205", "shifting-buffer", "the buffer shifts with every step",
      "Valid rows sit at the end of the buffer and move; a linear TensorScatter leaves rows where "
      "they are.",
@@ -109,8 +111,8 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "What the mask depends on cannot be computed at the place where it is needed.",
      "See the expression in the text."},
     {"KV217", "layout-unsupported", "the cache has a layout that is not supported",
-     "Caches of rank 4 with batch, heads, sequence and head size are supported.",
-     "Export with one tensor of rank 4 for keys and one for values per layer."},
+     "Caches have a batch, a sequence and a head size, and at most three more axes.",
+     "Export with one tensor for keys and one for values per layer."},
     {"KV219", "no-source-for-length", "nothing tells the past's length without a new input",
      "A derived control needs an input that is as long as past and new tokens together.",
      "Use --control input."},

@@ -46,10 +46,11 @@ void AddForManifest(std::string text, std::string value, std::vector<Lint>* lint
   lints->push_back({Severity::kError, {"KV130", std::move(text), {}, {std::move(value)}}});
 }
 
-ValueId SeeThroughIdentity(const Graph& graph, ValueId v) {
-  for (NodeId n = graph.producer(v); n != kNoNode && graph.Is(n, "Identity");) {
+// Where a value comes from that only got another name or axes of extent 1.
+ValueId SeeThroughViews(const Graph& graph, ValueId v) {
+  for (NodeId n = graph.producer(v); n != kNoNode; n = graph.producer(v)) {
+    if (!graph.Is(n, "Identity") && !graph.Is(n, "Squeeze") && !graph.Is(n, "Unsqueeze")) break;
     v = graph.inputs(n)[0];
-    n = graph.producer(v);
   }
   return v;
 }
@@ -59,7 +60,7 @@ void LintSharedPasts(const Graph& graph, std::vector<Lint>* lints) {
   std::map<ValueId, NodeId> writers;
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
     if (!graph.Is(n, "TensorScatter") || graph.inputs(n).empty()) continue;
-    const ValueId past = SeeThroughIdentity(graph, graph.inputs(n)[0]);
+    const ValueId past = SeeThroughViews(graph, graph.inputs(n)[0]);
     if (past == kNoValue || !graph.is_graph_input(past)) continue;
     const auto [it, first] = writers.emplace(past, n);
     if (first) continue;
@@ -103,11 +104,11 @@ void LintManifestCache(const Graph& graph, const Manifest& m, const ManifestCach
   }
   const ValueId output = graph.Find(c.output);
   if (output == kNoValue) return;
-  const NodeId writer = graph.producer(SeeThroughIdentity(graph, output));
+  const NodeId writer = graph.producer(SeeThroughViews(graph, output));
   if (writer == kNoNode || !graph.Is(writer, "TensorScatter")) {
     AddForManifest(fmt::format("cache {}: {} is no result of a TensorScatter", c.id, c.output),
                    c.output, lints);
-  } else if (SeeThroughIdentity(graph, graph.inputs(writer)[0]) != graph.Find(c.input)) {
+  } else if (SeeThroughViews(graph, graph.inputs(writer)[0]) != graph.Find(c.input)) {
     AddLint(graph, writer, "KV130",
             fmt::format("cache {}: {} is not written into {}", c.id, c.output, c.input), lints);
   }

@@ -147,7 +147,9 @@ class Finder {
 
   ValueId SeeThrough(ValueId v) const {
     for (NodeId n = graph_.producer(v); n != kNoNode; n = graph_.producer(v)) {
-      if (!graph_.Is(n, "Identity") && !graph_.Is(n, "Transpose")) return v;
+      const bool view = graph_.Is(n, "Identity") || graph_.Is(n, "Transpose") ||
+                        graph_.Is(n, "Squeeze") || graph_.Is(n, "Unsqueeze");
+      if (!view) return v;
       v = graph_.inputs(n)[0];
     }
     return v;
@@ -215,8 +217,8 @@ class Finder {
     }
     if (fused) return fmt::format("{} keeps the cache {} by itself", op, graph_.name(past));
     return fmt::format(
-        "needs a growing cache, found {}, which writes into {} at places that are "
-        "not read",
+        "needs rows written at consecutive slots, found {}, which writes into {} at places that "
+        "are not read",
         op, graph_.name(past));
   }
 
@@ -284,11 +286,11 @@ class Finder {
       return c;
     }
     c.kind = HasEquality(after.element) ? "select" : "scatter";
-    c.if_unmatched =
-        MakeFinding("KV204",
-                    fmt::format("needs a growing cache, found a write into a fixed buffer: {}",
-                                Shortened(after.element)),
-                    graph_, {node}, {past, present});
+    c.if_unmatched = MakeFinding(
+        "KV204",
+        fmt::format("needs rows written at consecutive slots of each sequence, found {}",
+                    Shortened(after.element)),
+        graph_, {node}, {past, present});
     return c;
   }
 

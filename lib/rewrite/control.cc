@@ -206,8 +206,12 @@ absl::StatusOr<Slots> Control::SlotsOf(const CacheUpdate& update) {
     slots.keys = s_.nodes.Add("ReduceMax", {slots.valid, s_.nodes.Int64s({0})}, "visible_length");
     return slots;
   }
-  slots = {write_, valid_, s_.prefix_read() ? keys_ : Capacity(), update.start};
-  const bool plain = update.layout[0] == 'B' && update.layout.size() == 4;
+  slots.write = write_;
+  slots.valid = valid_;
+  slots.keys = s_.prefix_read() ? keys_ : Capacity();
+  slots.start = update.start;
+  slots.whole = !s_.prefix_read();
+  const bool plain = !s_.uniform || (update.layout[0] == 'B' && update.layout.size() == 4);
   if (!plain) {
     KV_ASSIGN_OR_RETURN(const std::string first,
                         s_.emitter.Dim(update.axis == 0 ? pool.Integer(1) : rows));
@@ -228,6 +232,7 @@ absl::StatusOr<Slots> Control::WholeBuffer(const CacheUpdate& update) {
   const Expr batch = update.layout[0] == 'B' ? past.shape[0] : s_.batch;
   KV_ASSIGN_OR_RETURN(const std::string sequences, s_.emitter.Dim(batch));
   slots.valid = s_.nodes.Add("Expand", {slots.keys, sequences}, "nonpad_kv_seqlen");
+  slots.whole = true;
   return slots;
 }
 

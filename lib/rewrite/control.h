@@ -12,9 +12,10 @@ namespace kvlift::internal {
 
 // One cache's numbers, as names of int64 values.
 struct Slots {
-  std::string write;  // [axis 0 of the cache]: of the first new row
-  std::string valid;  // [B]: rows that attention may read, nonpad_kv_seqlen
-  std::string keys;   // [1]: rows that it is given
+  std::string write;   // [axis 0 of the cache]: of the first new row
+  std::string valid;   // [B]: rows that attention may read, nonpad_kv_seqlen
+  std::string keys;    // [1]: rows that it is given
+  bool whole = false;  // all of them
   // The same in the forms of the mask: slot of the first new row among the rows given.
   sym::Expr start = nullptr;
 };

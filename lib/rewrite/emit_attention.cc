@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "fmt/format.h"
 #include "rewrite/host_facts.h"
+#include "rewrite/match.h"
 
 namespace kvlift::internal {
 
@@ -55,8 +56,8 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
                              site);
     return std::nullopt;
   }
-  const std::string k = ReadCache(layer, "key", key, site.key_lanes, slots);
-  const std::string v = ReadCache(layer, "value", value, site.value_lanes, slots);
+  const std::string k = ReadCache(layer, "key", key, site.key_lanes, site.head_dim, slots);
+  const std::string v = ReadCache(layer, "value", value, site.value_lanes, site.v_head_dim, slots);
   std::string mask;
   if (draws) {
     std::optional<Finding> reason;
@@ -98,12 +99,13 @@ bool AttentionEmitter::OneType(const AttentionSite& site, int32_t type) {
 }
 
 std::string AttentionEmitter::ReadCache(int layer, std::string_view role, const CacheUpdate& update,
-                                        const std::vector<Lane>& lanes, const Slots& slots) {
+                                        const std::vector<Lane>& lanes, int64_t head_dim,
+                                        const Slots& slots) {
   s_.nodes.set_scope(fmt::format("layers.{}/{}", layer, role));
   std::string value = s_.graph.name(update.pair.present);
   if (update.growing && s_.views()) {
     value = control_.AttendedView(update);
-  } else if (s_.prefix_read()) {
+  } else if (!slots.whole) {
     value = s_.nodes.Add("Slice",
                          {value, s_.nodes.Int64s({0}), slots.keys, s_.nodes.Int64s({update.axis})},
                          "visible");
@@ -121,8 +123,17 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role, const 
     for (char letter : wanted) perm.push_back(static_cast<int64_t>(layout.find(letter)));
     value = s_.nodes.Add("Transpose", {value}, "heads_first", {MakeAttribute("perm", perm)});
   }
-  if (headless) value = s_.nodes.Add("Unsqueeze", {value, s_.nodes.Int64s({1})}, "one_head");
-  return value;
+  return headless ? SplitHeads(value, update, head_dim) : value;
+}
+
+std::string AttentionEmitter::SplitHeads(const std::string& value, const CacheUpdate& update,
+                                         int64_t head_dim) {
+  const int64_t heads = HeadsOf(s_.forms, update, head_dim).value_or(1);
+  if (heads == 1) return s_.nodes.Add("Unsqueeze", {value, s_.nodes.Int64s({1})}, "one_head");
+  const std::string split =
+      s_.nodes.Add("Reshape", {value, s_.nodes.Int64s({0, 0, heads, head_dim})}, "heads");
+  return s_.nodes.Add("Transpose", {split}, "heads_first",
+                      {MakeAttribute("perm", std::vector<int64_t>{0, 2, 1, 3})});
 }
 
 bool AttentionEmitter::HidesUnused(const AttentionSite& site, const CacheUpdate& key, Expr keep) {

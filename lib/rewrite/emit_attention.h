@@ -27,7 +27,9 @@ class AttentionEmitter {
   bool OneType(const AttentionSite& site, int32_t type);
   // The cache as Attention reads it: [B, Nk, W, D].
   std::string ReadCache(int layer, std::string_view role, const CacheUpdate& update,
-                        const std::vector<Lane>& lanes, const Slots& slots);
+                        const std::vector<Lane>& lanes, int64_t head_dim, const Slots& slots);
+  // [B, W, Nk*D] to [B, Nk, W, D].
+  std::string SplitHeads(const std::string& value, const CacheUpdate& update, int64_t head_dim);
   // No key at or behind the valid length is visible.
   bool HidesUnused(const AttentionSite& site, const CacheUpdate& key, sym::Expr keep);
   sym::Expr WithoutPadding(sym::Expr rest);

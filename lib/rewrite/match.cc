@@ -98,12 +98,16 @@ ValueId FindValue(sym::Forms& forms, ValueId from, Expr element, absl::Span<cons
   return kNoValue;
 }
 
-std::optional<int64_t> HeadsOf(sym::Forms& forms, const CacheUpdate& cache) {
+std::optional<int64_t> HeadsOf(sym::Forms& forms, const CacheUpdate& cache, int64_t head_dim) {
   const size_t axis = cache.layout.find('N');
-  if (axis == std::string::npos) return 1;
-  const Expr dim = forms.Of(cache.pair.past).shape[axis];
+  const bool own_axis = axis != std::string::npos;
+  const size_t counted = own_axis ? axis : cache.layout.find('D');
+  if (counted == std::string::npos || head_dim <= 0) return std::nullopt;
+  const Expr dim = forms.Of(cache.pair.past).shape[counted];
   if (dim->kind() != Kind::kInteger) return std::nullopt;
-  return dim->value();
+  if (own_axis) return dim->value();
+  if (dim->value() % head_dim != 0) return std::nullopt;
+  return dim->value() / head_dim;
 }
 
 CacheOperand FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, Expr element,
@@ -111,11 +115,15 @@ CacheOperand FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, 
   sym::Pool& pool = forms.pool();
   const std::vector<Expr> index = Indices(pool, facts.extents);
   const std::vector<ValueId> sources = sym::SourcesOf(element);
+  const Expr size = facts.extents[4];
+  const int64_t head_dim = size != nullptr && size->kind() == Kind::kInteger ? size->value() : 0;
   for (int c = 0; c < static_cast<int>(caches.size()); ++c) {
     const CacheUpdate& cache = caches[c];
     if (!std::binary_search(sources.begin(), sources.end(), cache.pair.past)) continue;
-    const auto kv_heads = HeadsOf(forms, cache);
+    const auto kv_heads = HeadsOf(forms, cache, head_dim);
     if (!kv_heads || *kv_heads <= 0 || heads % *kv_heads != 0) continue;
+    const Expr head = pool.FloorDiv(index[1], pool.Integer(heads / *kv_heads), facts);
+    const bool own_axis = cache.layout.find('N') != std::string::npos;
     for (const std::vector<Lane>& lanes : LanesOf(forms, cache)) {
       std::vector<Expr> at;
       for (int axis = 0; axis < static_cast<int>(cache.layout.size()); ++axis) {
@@ -124,13 +132,14 @@ CacheOperand FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, 
             at.push_back(index[0]);
             break;
           case 'N':
-            at.push_back(pool.FloorDiv(index[1], pool.Integer(heads / *kv_heads), facts));
+            at.push_back(head);
             break;
           case 'S':
             at.push_back(index[3]);
             break;
           case 'D':
-            at.push_back(index[4]);
+            at.push_back(own_axis ? index[4]
+                                  : pool.Add(pool.Mul(head, pool.Integer(head_dim)), index[4]));
             break;
           default:
             at.push_back(pool.Integer(LaneAt(lanes, axis)));

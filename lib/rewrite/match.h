@@ -35,8 +35,9 @@ struct CacheOperand {
 CacheOperand FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, sym::Expr element,
                        int64_t heads, const sym::Facts& facts);
 
-// The number of heads in a cache, if it is a constant; 1 if it has no axis for them.
-std::optional<int64_t> HeadsOf(sym::Forms& forms, const CacheUpdate& cache);
+// The number of heads of the given size in a cache, if it is a constant. Without an axis N they lie
+// one behind the other on axis D.
+std::optional<int64_t> HeadsOf(sym::Forms& forms, const CacheUpdate& cache, int64_t head_dim);
 
 // Does the expression read a past or a present of one of the caches?
 bool ReadsCache(absl::Span<const CacheUpdate> caches, sym::Expr element);

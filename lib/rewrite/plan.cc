@@ -302,8 +302,7 @@ class Planner {
 
 // Layouts in which sequences can be written at places of their own.
 bool MayDiffer(const CacheUpdate& update) {
-  return !update.growing || (update.layout.size() == 4 && update.layout[0] == 'B' &&
-                             update.axis != 0 && update.window == 0);
+  return !update.growing || (update.layout[0] == 'B' && update.window == 0);
 }
 
 // Why the caches of the model cannot hold sequences of different lengths; absent if nothing is

@@ -50,7 +50,8 @@ absl::StatusOr<std::map<std::string, std::string>> SplitSections(const std::stri
     }
   }
   for (const auto& [name, body] : sections) {
-    if (name != "case" && name != "before" && name != "after" && name != "refuse") {
+    if (name != "case" && name != "before" && name != "after" && name != "refuse" &&
+        name != "keep") {
       return Broken(fmt::format("unknown section {}", name));
     }
   }
@@ -162,6 +163,9 @@ absl::StatusOr<TextCase> ParseCase(const std::string& path, const std::string& t
   if (sections.contains("after")) {
     c.after = Trim(sections["after"]);
     if (c.preconditions.empty()) return Broken("a case that converts lists its preconditions");
+    if (sections.contains("keep")) {
+      KV_ASSIGN_OR_RETURN(c.keep, ReadRefusal(sections["keep"]));
+    }
     return c;
   }
   if (c.mask || c.uniform || c.form || c.unproved || !c.preconditions.empty()) {

@@ -2,6 +2,7 @@
 //
 //   # ---- case       "key: value" lines: rule, options of a conversion, what it must say
 //   # ---- before     ONNX text
+//   # ---- keep       of attentions that stay as they are: code, node, text
 //   # ---- after      ONNX text, made by the test with KVLIFT_UPDATE_CASES=1; or instead
 //   # ---- refuse     "key: value" lines: code, node, text, and optionally value, also, status
 //
@@ -37,6 +38,7 @@ struct TextCase {
   std::string before;
   std::optional<std::string> after;  // empty if it has yet to be made
   std::optional<Refusal> refuse;
+  std::optional<Refusal> keep;  // why an attention stays
 };
 
 absl::StatusOr<TextCase> ParseCase(const std::string& path, const std::string& text);
