@@ -1,6 +1,7 @@
 // Operators that move data along whole axes, or pick it by index tensors.
 #include <algorithm>
 
+#include "sym/digits.h"
 #include "sym/forms_engine.h"
 
 namespace kvlift::sym::internal {
@@ -32,17 +33,6 @@ Expr WrapIndex(OpContext& c, Expr index, Expr extent, const Facts& facts,
   }
   assumed->push_back(index);
   return index;
-}
-
-void CollectDivisions(Expr e, std::vector<Expr>* divisions) {
-  if (e->kind() == Kind::kFloorDiv &&
-      std::find(divisions->begin(), divisions->end(), e) == divisions->end()) {
-    divisions->push_back(e);
-  }
-  for (Expr arg : e->args()) CollectDivisions(arg, divisions);
-  for (const Term& term : e->terms()) {
-    for (Expr atom : term.atoms) CollectDivisions(atom, divisions);
-  }
 }
 
 // The largest value of e, without indices; null if it cannot be told.

@@ -1,177 +1,12 @@
 // Scatters, by inverting the map from update indices to places in the data.
 #include <algorithm>
 
+#include "sym/digits.h"
 #include "sym/forms_engine.h"
+#include "sym/scatter_inverse.h"
 
 namespace kvlift::sym::internal {
 namespace {
-
-// Update indices are i16, i17, ... while the map is inverted; indices of the data are i0, i1, ...
-constexpr int kUpdateBase = 16;
-constexpr int kMaxRank = 12;
-
-// Place of the update element at i16.. along one axis of the data.
-struct Coordinate {
-  int axis;
-  Expr place;
-};
-
-// The update index each data index comes from, and when there is one.
-struct Inverse {
-  std::vector<Expr> update_index;
-  Expr condition;
-};
-
-class Inverter {
- public:
-  Inverter(OpContext& c, const Shape& data, const Shape& update, std::vector<Coordinate> coords)
-      : c_(c),
-        pool_(c.pool()),
-        data_(data),
-        update_(update),
-        coords_(std::move(coords)),
-        solved_(update.size(), nullptr) {
-    facts_.extents.assign(kUpdateBase, nullptr);
-    std::copy(data.begin(), data.end(), facts_.extents.begin());
-    facts_.extents.insert(facts_.extents.end(), update.begin(), update.end());
-  }
-
-  // Null condition if the map cannot be inverted.
-  std::optional<Inverse> Run() {
-    for (size_t k = 0; k < update_.size(); ++k) {
-      if (update_[k]->is_integer(1)) Solve(static_cast<int>(k), pool_.Integer(0));
-    }
-    while (SolveLinear()) {
-    }
-    while (SolveContiguous()) {
-    }
-    Expr condition = pool_.True();
-    for (const Coordinate& coordinate : coords_) {
-      if (!Unsolved(coordinate.place).empty()) return std::nullopt;
-      const Expr place = Wrapped(coordinate.place, pool_.Integer(1), data_[coordinate.axis]);
-      if (place == nullptr) return std::nullopt;
-      condition = c_.engine().And(condition, Equals(pool_.Index(coordinate.axis), place));
-    }
-    for (size_t k = 0; k < update_.size(); ++k) {
-      // Several update elements would go to one place.
-      if (solved_[k] == nullptr) return std::nullopt;
-      condition = c_.engine().And(condition, pool_.Le(pool_.Integer(0), solved_[k], facts_));
-      condition = c_.engine().And(condition, pool_.Lt(solved_[k], update_[k], facts_));
-    }
-    return Inverse{solved_, condition};
-  }
-
- private:
-  Expr Equals(Expr a, Expr b) {
-    const Expr difference = pool_.Sub(a, b);
-    const bool equal =
-        NonNegative(pool_, difference, facts_) && NonNegative(pool_, pool_.Neg(difference), facts_);
-    return equal ? pool_.True() : pool_.Eq(a, b, facts_);
-  }
-
-  Expr UpdateIndex(int k) { return pool_.Index(kUpdateBase + k); }
-
-  std::vector<int> Unsolved(Expr e) {
-    std::vector<int> result;
-    for (size_t k = 0; k < update_.size(); ++k) {
-      const int index = static_cast<int>(k);
-      if (solved_[k] == nullptr && ContainsIndex(e, kUpdateBase + index)) result.push_back(index);
-    }
-    return result;
-  }
-
-  Expr Replace(Expr e, int k, Expr value) {
-    Pool::Substitution s;
-    s.indices.assign(kUpdateBase + k + 1, nullptr);
-    s.indices.back() = value;
-    return pool_.Substitute(e, s, facts_);
-  }
-
-  void Solve(int k, Expr value) {
-    solved_[k] = value;
-    for (Coordinate& coordinate : coords_) {
-      coordinate.place = Replace(coordinate.place, k, value);
-    }
-  }
-
-  // Where the places start + 0 .. start + length - 1 are: negative ones count from the end. Data
-  // that may be either is taken to be >= 0. Null if they are of both signs.
-  Expr Wrapped(Expr start, Expr length, Expr extent) {
-    const Expr one = pool_.Integer(1);
-    const Expr end = pool_.Add(start, length);
-    if (NonNegative(pool_, start, facts_)) return start;
-    if (NonNegative(pool_, pool_.Neg(end), facts_)) return pool_.Add(extent, start);
-    if (length == one && !c_.engine().DependsOnData(start)) {
-      const Expr negative = pool_.Lt(start, pool_.Integer(0), facts_);
-      return c_.engine().Select(negative, pool_.Add(extent, start), start);
-    }
-    if (!c_.engine().DependsOnData(start)) return nullptr;
-    c_.AssumeNonNegative(start, facts_, "index of a scatter");
-    return start;
-  }
-
-  // One axis whose place is w + u with a single open index u: u = i - w.
-  bool SolveLinear() {
-    for (size_t n = 0; n < coords_.size(); ++n) {
-      const std::vector<int> open = Unsolved(coords_[n].place);
-      if (open.size() != 1) continue;
-      const auto linear = LinearIn(pool_, coords_[n].place, UpdateIndex(open[0]));
-      if (!linear || linear->coefficient != 1) continue;
-      if (Take(n, open[0], linear->rest)) return true;
-    }
-    return false;
-  }
-
-  bool Take(size_t n, int k, Expr start) {
-    const Coordinate coordinate = coords_[n];
-    start = Wrapped(start, update_[k], data_[coordinate.axis]);
-    if (start == nullptr) return false;
-    coords_.erase(coords_.begin() + static_cast<std::ptrdiff_t>(n));
-    Solve(k, pool_.Sub(pool_.Index(coordinate.axis), start));
-    return true;
-  }
-
-  // Places read from an index tensor: invertible if they are consecutive.
-  bool SolveContiguous() {
-    for (size_t n = 0; n < coords_.size(); ++n) {
-      const Expr place = coords_[n].place;
-      const std::vector<int> open = Unsolved(place);
-      const bool read = open.size() == 1 && IsRead(place, UpdateIndex(open[0]));
-      if (!read || !c_.engine().DependsOnData(place)) continue;
-      const Expr start = Replace(place, open[0], pool_.Integer(0));
-      // The open index is shown as the index of the data's axis it writes to.
-      const Expr index = pool_.Index(coords_[n].axis);
-      const Expr consecutive =
-          pool_.Eq(Replace(place, open[0], index), pool_.Add(start, index), Facts{});
-      c_.Assume(consecutive, "consecutive indices of a scatter");
-      if (Take(n, open[0], start)) return true;
-    }
-    return false;
-  }
-
-  // A load at the index, or such a load shifted by what does not depend on it.
-  bool IsRead(Expr place, Expr index) {
-    if (place->kind() == Kind::kLoad) return true;
-    Expr load = nullptr;
-    for (const Term& term : place->terms()) {
-      for (Expr atom : term.atoms) {
-        if (!ContainsIndex(atom, index->index())) continue;
-        const bool plain = term.atoms.size() == 1 && term.coefficient == 1;
-        if (load != nullptr || !plain || atom->kind() != Kind::kLoad) return false;
-        load = atom;
-      }
-    }
-    return load != nullptr;
-  }
-
-  OpContext& c_;
-  Pool& pool_;
-  const Shape& data_;
-  Shape update_;
-  std::vector<Coordinate> coords_;
-  std::vector<Expr> solved_;
-  Facts facts_;
-};
 
 std::vector<Expr> UpdateIndices(Pool& pool, int rank) {
   std::vector<Expr> result;
@@ -186,25 +21,142 @@ Facts UpdateFacts(const Shape& shape) {
   return facts;
 }
 
-// `tail`: trailing data axes the update has too.
-void SetScattered(OpContext& c, const std::optional<Inverse>& inverse, int tail) {
-  const Value& data = c.in(0);
-  const Value& update = c.in(2);
-  if (!inverse) return c.SetOpaque(0, data.form.shape);
-  c.Set(0, data.form.shape, [&](Indices ix, const Facts& facts) -> Expr {
-    Pool& pool = c.pool();
-    Pool::Substitution s;
-    s.indices.assign(ix.begin(), ix.end());
-    std::vector<Expr> own;
-    for (Expr e : inverse->update_index) own.push_back(pool.Substitute(e, s, facts));
-    own.insert(own.end(), ix.end() - tail, ix.end());
-    const Expr condition = pool.Substitute(inverse->condition, s, facts);
-    const Expr fresh = c.engine().At(update, own, facts);
-    const Expr old = c.engine().At(data, ix, facts);
-    if (fresh == nullptr || old == nullptr) return nullptr;
-    return c.engine().Select(condition, fresh, old);
-  });
+// Extents of all digits.
+Shape Extents(absl::Span<const Digit> digits) {
+  Shape shape;
+  for (const Digit& digit : digits) shape.push_back(digit.extent);
+  return shape;
 }
+
+// A scatter in the space of digits: axes that were flattened into one are told apart, in the
+// update by how its places are computed, in the data by how it is read.
+class Scatter {
+ public:
+  // `places`: per leading data axis, the place of the update element at i16... `update_shape`:
+  // extents of those update axes. Further axes of the update are trailing axes of the data.
+  Scatter(OpContext& c, Shape update_shape, std::vector<Expr> places)
+      : c_(c),
+        pool_(c.pool()),
+        update_shape_(std::move(update_shape)),
+        places_(std::move(places)) {}
+
+  void Run() {
+    const Value& data = c_.in(0);
+    const Expr element = Find();
+    if (element == nullptr) return c_.SetOpaque(0, data.form.shape);
+    c_.Set(0, data.form.shape, [&](Indices ix, const Facts& facts) {
+      Pool::Substitution s;
+      for (size_t k = 0; k < data_digits_.size(); ++k) {
+        s.indices.push_back(DigitOfIndex(pool_, data_digits_, k, ix[data_digits_[k].axis], facts));
+      }
+      return pool_.Substitute(element, s, facts);
+    });
+  }
+
+ private:
+  // The element over the digits of the data's indices; null if there is none.
+  Expr Find() {
+    SplitUpdate();
+    const Value& data = c_.in(0);
+    std::vector<Coordinate> coordinates;
+    for (int axis = 0; axis < data.rank(); ++axis) {
+      if (!AddAxis(axis, &coordinates)) return nullptr;
+    }
+    if (data_digits_.size() > kMaxScatterRank || update_digits_.size() > kMaxScatterRank) {
+      return nullptr;
+    }
+    const Shape shape = Extents(data_digits_), update_shape = Extents(update_digits_);
+    const auto inverse = InvertPlaces(c_, shape, update_shape, std::move(coordinates));
+    if (!inverse) return nullptr;
+    const std::vector<Expr> index = DataIndices();
+    const Expr old = c_.engine().At(data, index, FactsOf(shape));
+    const Expr fresh = UpdateAt(index, shape, *inverse);
+    if (old == nullptr || fresh == nullptr) return nullptr;
+    return c_.engine().Select(inverse->condition, fresh, old);
+  }
+
+  void SplitUpdate() {
+    for (size_t k = 0; k < update_shape_.size(); ++k) {
+      const int axis = static_cast<int>(k);
+      const auto digits =
+          DigitsOf(pool_, axis, update_shape_[k], pool_.Index(kUpdateBase + axis), places_);
+      update_digits_.insert(update_digits_.end(), digits.begin(), digits.end());
+    }
+    if (update_digits_.size() == update_shape_.size()) return;
+    Pool::Substitution s;
+    s.indices.assign(kUpdateBase, nullptr);
+    for (size_t k = 0; k < update_shape_.size(); ++k) {
+      s.indices.push_back(UpdateIndex(static_cast<int>(k)));
+    }
+    const Facts facts = UpdateFacts(Extents(update_digits_));
+    for (Expr& place : places_) place = pool_.Substitute(place, s, facts);
+  }
+
+  // The index of an update axis from its digits i16...
+  Expr UpdateIndex(int axis) {
+    const auto own = UpdateIndices(pool_, static_cast<int>(update_digits_.size()));
+    return IndexFromDigits(pool_, update_digits_, axis, own);
+  }
+
+  // Appends the digits of a data axis and their places. Only where rows and columns are told apart
+  // in the place too is the axis split.
+  bool AddAxis(int axis, std::vector<Coordinate>* coordinates) {
+    const Value& data = c_.in(0);
+    const bool indexed = axis < static_cast<int>(places_.size());
+    std::vector<Digit> digits{{axis, pool_.Integer(1), data.dim(axis)}};
+    if (indexed) {
+      digits = DigitsOf(pool_, axis, data.dim(axis), pool_.Index(axis), {&data.form.element, 1});
+      if (digits.size() > 1) {
+        const auto high = DivideTerms(pool_, places_[axis], digits[0].stride);
+        if (!high || high->q->is_integer(0)) {
+          digits = {{axis, pool_.Integer(1), data.dim(axis)}};
+        }
+      }
+    }
+    Expr rest = indexed ? places_[axis] : nullptr;
+    for (const Digit& digit : digits) {
+      data_digits_.push_back(digit);
+      if (!indexed) continue;
+      const auto split = DivideTerms(pool_, rest, digit.stride);
+      if (!split) return false;
+      const int number = static_cast<int>(data_digits_.size()) - 1;
+      coordinates->push_back({number, split->q, digits.size() > 1});
+      rest = split->rest;
+    }
+    return true;
+  }
+
+  // The indices of the data from their digits i0...
+  std::vector<Expr> DataIndices() {
+    const auto own = AllIndices(pool_, static_cast<int>(data_digits_.size()));
+    std::vector<Expr> result;
+    for (int axis = 0; axis < c_.in(0).rank(); ++axis) {
+      result.push_back(IndexFromDigits(pool_, data_digits_, axis, own));
+    }
+    return result;
+  }
+
+  Expr UpdateAt(absl::Span<const Expr> data_index, const Shape& shape, const Inverse& inverse) {
+    std::vector<Expr> at;
+    for (size_t k = 0; k < update_shape_.size(); ++k)
+      at.push_back(UpdateIndex(static_cast<int>(k)));
+    at.insert(at.end(), data_index.end() - (c_.in(2).rank() - std::ssize(at)), data_index.end());
+    Facts facts = UpdateFacts(Extents(update_digits_));
+    std::copy(shape.begin(), shape.end(), facts.extents.begin());
+    const Expr e = c_.engine().At(c_.in(2), at, facts);
+    if (e == nullptr) return nullptr;
+    Pool::Substitution s;
+    s.indices.assign(kUpdateBase, nullptr);
+    s.indices.insert(s.indices.end(), inverse.update_index.begin(), inverse.update_index.end());
+    return pool_.Substitute(e, s, FactsOf(shape));
+  }
+
+  OpContext& c_;
+  Pool& pool_;
+  Shape update_shape_;
+  std::vector<Expr> places_;
+  std::vector<Digit> data_digits_, update_digits_;
+};
 
 // A small vector updated at constant places.
 bool SetVector(OpContext& c) {
@@ -236,13 +188,13 @@ bool Overwrites(const OpContext& c) {
 void OpScatterND(OpContext& c) {
   if (!c.Known(1)) return;
   const Value& data = c.in(0);
-  if (!c.Known(3) || !Overwrites(c) || data.rank() > kMaxRank) {
+  if (!c.Known(3) || !Overwrites(c) || data.rank() > kMaxScatterRank) {
     return c.SetOpaque(0, data.form.shape);
   }
   const Value& index = c.in(1);
   const Value& update = c.in(2);
   const int r = index.rank() - 1;
-  if (r < 0 || r > kMaxRank || index.dim(r)->kind() != Kind::kInteger) {
+  if (r < 0 || r > kMaxScatterRank || index.dim(r)->kind() != Kind::kInteger) {
     return c.SetOpaque(0, data.form.shape);
   }
   const int64_t width = index.dim(r)->value();
@@ -255,22 +207,22 @@ void OpScatterND(OpContext& c) {
   Shape batch(update.form.shape.begin(), update.form.shape.begin() + r);
   for (int k = 0; k < r; ++k) batch[k] = c.Unify(batch[k], index.dim(k), "scattered axis");
   const Facts facts = UpdateFacts(batch);
-  std::vector<Coordinate> coords;
+  std::vector<Expr> places;
   for (int64_t k = 0; k < width; ++k) {
     std::vector<Expr> at = UpdateIndices(pool, r);
     at.push_back(pool.Integer(k));
     const Expr place = c.engine().At(index, at, facts);
     if (place == nullptr) return c.SetOpaque(0, data.form.shape);
-    coords.push_back({static_cast<int>(k), place});
+    places.push_back(place);
   }
-  SetScattered(c, Inverter(c, data.form.shape, batch, std::move(coords)).Run(), tail);
+  Scatter(c, std::move(batch), std::move(places)).Run();
 }
 
 void OpScatterElements(OpContext& c) {
   if (!c.Known(1)) return;
   const Value& data = c.in(0);
   const auto axis = NormalAxis(c.Int("axis", 0), data.rank());
-  const bool usable = c.Known(3) && Overwrites(c) && axis && data.rank() <= kMaxRank &&
+  const bool usable = c.Known(3) && Overwrites(c) && axis && data.rank() <= kMaxScatterRank &&
                       c.in(1).rank() == data.rank() && c.in(2).rank() == data.rank();
   if (!usable) return c.SetOpaque(0, data.form.shape);
   if (data.rank() == 1 && SetVector(c)) return;
@@ -278,14 +230,14 @@ void OpScatterElements(OpContext& c) {
   for (int k = 0; k < data.rank(); ++k) {
     shape[k] = c.Unify(shape[k], c.in(1).dim(k), "scattered axis");
   }
-  std::vector<Coordinate> coords;
+  std::vector<Expr> places;
   const std::vector<Expr> at = UpdateIndices(c.pool(), data.rank());
   for (int k = 0; k < data.rank(); ++k) {
     const Expr place = k == *axis ? c.engine().At(c.in(1), at, UpdateFacts(shape)) : at[k];
     if (place == nullptr) return c.SetOpaque(0, data.form.shape);
-    coords.push_back({k, place});
+    places.push_back(place);
   }
-  SetScattered(c, Inverter(c, data.form.shape, shape, std::move(coords)).Run(), 0);
+  Scatter(c, std::move(shape), std::move(places)).Run();
 }
 
 void OpTensorScatter(OpContext& c) {
