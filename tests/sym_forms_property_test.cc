@@ -1,5 +1,5 @@
 // LIBS: sym exec
-// SRCS: support/expr_eval.cc support/random_graph.cc
+// SRCS: support/expr_eval.cc support/random_graph.cc support/random_writes.cc
 // Random graphs, run by the executor: the form of every value must give every element of what the
 // nodes computed.
 #include <cmath>
@@ -158,7 +158,7 @@ TEST_P(FormsProperty, GivesWhatTheNodesCompute) {
   }
   EXPECT_GT(checked, kGraphs / 2);
   EXPECT_GT(elements, 10 * kGraphs);
-  EXPECT_LT(opaque, checked);  // of several values a graph
+  EXPECT_LT(opaque, GetParam() == "writes" ? checked / 20 : checked);  // of several a graph
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, FormsProperty, ::testing::ValuesIn(RandomGraph::Families()),

@@ -35,7 +35,7 @@ bool Node::is_predicate() const {
     case Kind::kInteger:
       return value_ == 0 || value_ == 1;
     case Kind::kApply:
-      return text_ == "isnan" || text_ == "isinf" || text_ == "less";
+      return text_ == "isnan" || text_ == "isinf" || text_ == "less" || text_ == "finite";
     default:
       return false;
   }

@@ -1,6 +1,7 @@
 // Arithmetic, comparisons and logic, element by element. Integers are exact; numbers of float type
 // are combined only where they are constants, selects of constants, predicates or integers, in the
 // arithmetic of their type. Everything else is real arithmetic: opaque.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -45,8 +46,16 @@ double Fold(std::string_view op, double a, double b) {
 // One arithmetic operator on two leaves.
 class Arithmetic {
  public:
-  Arithmetic(OpContext& c, std::string_view op, int32_t type, const Facts& facts)
-      : engine_(c.engine()), pool_(c.pool()), op_(op), type_(type), facts_(facts) {}
+  // `finite`: real data times a predicate is told case by case; collects what was then taken to be
+  // finite. Null: such a product is real arithmetic.
+  Arithmetic(OpContext& c, std::string_view op, int32_t type, const Facts& facts,
+             std::vector<Expr>* finite = nullptr)
+      : engine_(c.engine()),
+        pool_(c.pool()),
+        op_(op),
+        type_(type),
+        facts_(facts),
+        finite_(finite) {}
 
   Expr operator()(Expr a, Expr b) {
     if (const Expr e = Neutral(a, b)) return e;
@@ -56,6 +65,7 @@ class Arithmetic {
       }
     }
     if (const Expr e = Truths(a, b)) return e;
+    if (const Expr e = Gated(a, b)) return e;
     if (const Expr e = Absorbed(a, b)) return e;
     if (!engine_.IsIntegral(a) || !engine_.IsIntegral(b)) return nullptr;
     if (IsFloatType(type_) && op_ == "Mul") {
@@ -108,6 +118,15 @@ class Arithmetic {
     return engine_.Select(split_a ? a : b, yes, no);
   }
 
+  // x * predicate for real data x: 0 where the predicate is false, if x is finite.
+  Expr Gated(Expr a, Expr b) {
+    if (finite_ == nullptr || !Is("Mul")) return nullptr;
+    if (IsTruth(a)) std::swap(a, b);
+    if (!IsTruth(b) || a->kind() != Kind::kLoad) return nullptr;
+    finite_->push_back(a);
+    return engine_.Select(b, a, pool_.Integer(0));
+  }
+
   // number * (1 - x) for an integer x of the data, 0 or 1 in a mask: told for these two, the
   // product otherwise.
   Expr MaskTimes(Expr a, Expr b) {
@@ -153,7 +172,22 @@ class Arithmetic {
   std::string_view op_;
   int32_t type_;
   const Facts& facts_;
+  std::vector<Expr>* finite_;
 };
+
+// A product that only meets another product in sums: a blend, such as old * (1 - hot) + new * hot.
+bool IsPartOfBlend(OpContext& c) {
+  const Graph& graph = c.engine().graph();
+  if (c.op() != "Mul" || c.output(0) == kNoValue) return false;
+  const auto uses = graph.uses(c.output(0));
+  return !uses.empty() && std::all_of(uses.begin(), uses.end(), [&](const Use& use) {
+    if (use.kind != Use::Kind::kNodeInput || !graph.Is(use.node, "Add")) return false;
+    const auto inputs = graph.inputs(use.node);
+    return std::all_of(inputs.begin(), inputs.end(), [&](ValueId v) {
+      return v != kNoValue && graph.producer(v) != kNoNode && graph.Is(graph.producer(v), "Mul");
+    });
+  });
+}
 
 enum class Order { kLess, kLessEqual, kEqual };
 
@@ -281,8 +315,10 @@ void OpArithmetic(OpContext& c) {
     return Elementwise(c, 2, [](absl::Span<const Expr>, const Facts&) { return nullptr; });
   }
   const std::string_view op = c.op();
+  std::vector<Expr> finite;
+  std::vector<Expr>* const gates = IsFloatType(type) && IsPartOfBlend(c) ? &finite : nullptr;
   Elementwise(c, 2, [&](absl::Span<const Expr> x, const Facts& facts) -> Expr {
-    if (op != "Mod") return Arithmetic(c, op, type, facts)(x[0], x[1]);
+    if (op != "Mod") return Arithmetic(c, op, type, facts, gates)(x[0], x[1]);
     const bool integers = IsWideInteger(type) && c.engine().IsIntegral(x[0]) &&
                           c.engine().IsIntegral(x[1]) && !x[1]->is_integer(0);
     if (!integers) return nullptr;
@@ -290,6 +326,7 @@ void OpArithmetic(OpContext& c) {
     const bool same = NonNegative(c.pool(), x[0], facts) && NonNegative(c.pool(), x[1], facts);
     return same ? c.pool().Mod(x[0], x[1], facts) : nullptr;
   });
+  for (Expr x : finite) c.Assume(c.pool().Apply("finite", {x}), "a product with 0 is 0");
 }
 
 void OpCompare(OpContext& c) {

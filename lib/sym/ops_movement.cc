@@ -1,6 +1,7 @@
 // Operators that move data along whole axes, or pick it by index tensors.
 #include <algorithm>
 
+#include "ir/tensor_data.h"
 #include "sym/digits.h"
 #include "sym/forms_engine.h"
 
@@ -338,11 +339,26 @@ void OpCumSum(OpContext& c) {
   });
 }
 
+namespace {
+
+// The off and on value of a OneHot.
+std::optional<std::vector<Expr>> OffAndOn(OpContext& c) {
+  const onnx::TensorProto* tensor = c.has(2) ? c.engine().graph().constant(c.input(2)) : nullptr;
+  if (tensor == nullptr || !IsFloatType(tensor->data_type())) return c.Elements(2);
+  const auto floats = ReadFloats(*tensor);
+  if (!floats.ok()) return std::nullopt;
+  std::vector<Expr> result;
+  for (double x : *floats) result.push_back(c.pool().Float(x));
+  return result;
+}
+
+}  // namespace
+
 void OpOneHot(OpContext& c) {
   if (!c.Known(1)) return;
   const Value& index = c.in(0);
   const int rank = index.rank() + 1;
-  const auto depth = c.Elements(1), values = c.Elements(2);
+  const auto depth = c.Elements(1), values = OffAndOn(c);
   const auto axis = NormalAxis(c.Int("axis", -1), rank);
   if (!axis || !depth || depth->size() != 1) return;
   Shape out = index.form.shape;

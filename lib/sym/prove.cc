@@ -30,7 +30,13 @@ class Prover {
     if (e->kind() == Kind::kFloat) return e->float_value() >= 0;
     if (depth > kMaxDepth || e->size() > 2000 || ++steps_ > kMaxProofSteps) return false;
     if (ObviouslyNonNegative(e)) return true;
-    for (Expr atom : AtomsOf(e)) {
+    const std::vector<Expr> atoms = AtomsOf(e);
+    // A division goes before the indices it divides: bounds of those would lose how they relate.
+    for (Expr atom : atoms) {
+      if (atom->kind() == Kind::kFloorDiv && Eliminate(e, atom, depth) == 1) return true;
+    }
+    for (Expr atom : atoms) {
+      if (atom->kind() == Kind::kFloorDiv) continue;
       const int tried = Eliminate(e, atom, depth);
       if (tried >= 0) return tried == 1;
     }
@@ -252,8 +258,9 @@ Expr Pool::FloorDiv(Expr a, Expr b, const Facts& facts) {
                                 FloorDiv(rest->args()[2], b, facts)));
   }
   Expr numerator = rest, denominator = b;
-  if (rest->kind() == Kind::kFloorDiv && b->kind() == Kind::kInteger && b->value() > 0 &&
-      rest->args()[1]->kind() == Kind::kInteger && rest->args()[1]->value() > 0) {
+  // (n div a) div b is n div (a*b) for b > 0; a division by 0 is undefined either way.
+  if (rest->kind() == Kind::kFloorDiv && ProveNonNegative(b, facts) &&
+      ProveNonNegative(rest->args()[1], facts)) {
     numerator = rest->args()[0];
     denominator = Mul(rest->args()[1], b);
   }

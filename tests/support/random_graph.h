@@ -61,6 +61,21 @@ class RandomGraph {
   void Integers();
   void Masks();
   void Elementary(const std::string& op);
+  // random_writes.cc
+  std::string Scalar(int64_t value);
+  std::string Op(const std::string& op, const std::vector<std::string>& inputs, int32_t type,
+                 const Ints& dims);
+  std::string Extent(const std::string& value, int64_t rank, int64_t axis);
+  std::string Count(const std::string& extent, int64_t n);
+  std::string Places(bool per_row, int64_t low, int64_t high);
+  std::string Rows();
+  void ScatterRows(const std::string& places);
+  void ScatterFlatRows(const std::string& places);
+  void ScatterNumbers(const std::string& places);
+  void ScatterWide(const std::string& places);
+  void Blend();
+  void Splice();
+  void Writes();
   void Run(const std::string& family);
 
   std::mt19937 rng_;

@@ -1,0 +1,149 @@
+// Writes of u [A, S, C] into x [A, B, C] at places w, in the spellings of exporters.
+#include "support/random_graph.h"
+
+namespace kvlift::testing {
+namespace {
+
+constexpr int32_t kFloat = onnx::TensorProto::FLOAT;
+constexpr int32_t kInt = onnx::TensorProto::INT64;
+
+}  // namespace
+
+std::string RandomGraph::Scalar(int64_t value) { return Indices({}, {value}); }
+
+std::string RandomGraph::Op(const std::string& op, const std::vector<std::string>& inputs,
+                            int32_t type, const Ints& dims) {
+  return Node(op, inputs, type, dims)->output(0);
+}
+
+std::string RandomGraph::Extent(const std::string& value, int64_t rank, int64_t axis) {
+  return Op("Gather", {Op("Shape", {value}, kInt, {rank}), Scalar(axis)}, kInt, {});
+}
+
+std::string RandomGraph::Count(const std::string& extent, int64_t n) {
+  return Op("Range", {Scalar(0), extent, Scalar(1)}, kInt, {n});
+}
+
+// Places [A, S]: w, shared or one of each row, and the number of the token.
+std::string RandomGraph::Places(bool per_row, int64_t low, int64_t high) {
+  const int64_t a = dims_["A"], s = dims_["S"];
+  const std::string tokens = Count(Extent("u", 3, 1), s);
+  if (per_row) {
+    AddInput("w", kInt, {"A"}, low, high);
+    const std::string column = Op("Unsqueeze", {"w", Indices({1})}, kInt, {a, 1});
+    return Op("Add", {tokens, column}, kInt, {a, s});
+  }
+  AddInput("w", kInt, {"1"}, low, high);
+  const std::string shape = Indices({a, s});
+  return Op("Expand", {Op("Add", {tokens, "w"}, kInt, {s}), shape}, kInt, {a, s});
+}
+
+// Row numbers [A, S] of the first axis.
+std::string RandomGraph::Rows() {
+  const int64_t a = dims_["A"], s = dims_["S"];
+  const std::string rows = Count(Extent("x", 3, 0), a);
+  const std::string column = Op("Unsqueeze", {rows, Indices({1})}, kInt, {a, 1});
+  return Op("Expand", {column, Indices({a, s})}, kInt, {a, s});
+}
+
+void RandomGraph::ScatterRows(const std::string& places) {
+  const int64_t a = dims_["A"], b = dims_["B"], c = dims_["C"], s = dims_["S"];
+  const std::string last = Indices({-1});
+  const std::string i = Op("Unsqueeze", {Rows(), last}, kInt, {a, s, 1});
+  const std::string j = Op("Unsqueeze", {places, last}, kInt, {a, s, 1});
+  auto* index = Node("Concat", {i, j}, kInt, {a, s, 2});
+  SetInt(index, "axis", 2);
+  Node("ScatterND", {"x", index->output(0), "u"}, kFloat, {a, b, c});
+}
+
+void RandomGraph::ScatterFlatRows(const std::string& places) {
+  const int64_t a = dims_["A"], b = dims_["B"], c = dims_["C"], s = dims_["S"];
+  const std::string first = Op("Mul", {Rows(), Extent("x", 3, 1)}, kInt, {a, s});
+  const std::string place = Op("Add", {first, places}, kInt, {a, s});
+  const std::string column = Op("Reshape", {place, Indices({-1, 1})}, kInt, {a * s, 1});
+  const std::string flat = Op("Reshape", {"x", Indices({-1, c})}, kFloat, {a * b, c});
+  const std::string fresh = Op("Reshape", {"u", Indices({-1, c})}, kFloat, {a * s, c});
+  const std::string written = Op("ScatterND", {flat, column, fresh}, kFloat, {a * b, c});
+  Node("Reshape", {written, Op("Shape", {"x"}, kInt, {3})}, kFloat, {a, b, c});
+}
+
+void RandomGraph::ScatterNumbers(const std::string& places) {
+  const int64_t a = dims_["A"], b = dims_["B"], c = dims_["C"], s = dims_["S"];
+  const std::string shape = Op("Shape", {"u"}, kInt, {3}), last = Indices({-1});
+  std::vector<std::string> columns;
+  for (const std::string& place : {Rows(), places}) {
+    const std::string wide = Op("Unsqueeze", {place, Indices({2})}, kInt, {a, s, 1});
+    columns.push_back(Op("Expand", {wide, shape}, kInt, {a, s, c}));
+  }
+  columns.push_back(Op("Expand", {Count(Extent("u", 3, 2), c), shape}, kInt, {a, s, c}));
+  for (std::string& column : columns) {
+    column = Op("Unsqueeze", {column, last}, kInt, {a, s, c, 1});
+  }
+  auto* places4 = Node("Concat", columns, kInt, {a, s, c, 3});
+  SetInt(places4, "axis", -1);
+  const std::string index =
+      Op("Reshape", {places4->output(0), Indices({-1, 3})}, kInt, {a * s * c, 3});
+  const std::string fresh = Op("Reshape", {"u", last}, kFloat, {a * s * c});
+  Node("ScatterND", {"x", index, fresh}, kFloat, {a, b, c});
+}
+
+void RandomGraph::ScatterWide(const std::string& places) {
+  const int64_t a = dims_["A"], b = dims_["B"], c = dims_["C"], s = dims_["S"];
+  const std::string wide = Op("Unsqueeze", {places, Indices({2})}, kInt, {a, s, 1});
+  const std::string index = Op("Expand", {wide, Op("Shape", {"u"}, kInt, {3})}, kInt, {a, s, c});
+  SetInt(Node("ScatterElements", {"x", index, "u"}, kFloat, {a, b, c}), "axis", 1);
+}
+
+// x * (1 - hot) + u * hot, for one token.
+void RandomGraph::Blend() {
+  const int64_t a = dims_["A"], b = dims_["B"], c = dims_["C"];
+  AddInput("w", kInt, {"A"}, 0, b - 1);
+  const std::string values = Constant(kFloat, {2}, {0, 1}), one = Constant(kFloat, {}, {1});
+  const std::string hot = Op("OneHot", {"w", Extent("x", 3, 1), values}, kFloat, {a, b});
+  const std::string gate = Op("Unsqueeze", {hot, Indices({2})}, kFloat, {a, b, 1});
+  const std::string rest = Op("Sub", {one, gate}, kFloat, {a, b, 1});
+  const std::string old = Op("Mul", {"x", rest}, kFloat, {a, b, c});
+  const std::string fresh = Op("Mul", {gate, "u"}, kFloat, {a, b, c});
+  Node("Add", {old, fresh}, kFloat, {a, b, c});
+}
+
+// Concat(x[:, :w], u, x[:, w + S:]).
+void RandomGraph::Splice() {
+  const int64_t a = dims_["A"], b = dims_["B"], c = dims_["C"], s = dims_["S"];
+  AddInput("w", kInt, {"1"}, 0, b - s);
+  const int64_t w = static_cast<int64_t>(feeds_.back().values[0]);
+  const std::string axis = Indices({1});
+  const std::string end = Op("Add", {"w", Extent("u", 3, 1)}, kInt, {1});
+  const std::string head = Op("Slice", {"x", Indices({0}), "w", axis}, kFloat, {a, w, c});
+  const std::string tail = Op("Slice", {"x", end, Indices({b}), axis}, kFloat, {a, b - w - s, c});
+  SetInt(Node("Concat", {head, "u", tail}, kFloat, {a, b, c}), "axis", 1);
+}
+
+void RandomGraph::Writes() {
+  const int64_t b = dims_["B"], kind = Pick(0, 8);
+  const int64_t s = dims_["S"] = kind == 5 ? 1 : Pick(1, b);
+  AddInput("u", kFloat, {"A", "S", "C"}, -9, 9);
+  if (kind == 5) return Blend();
+  if (kind == 6) return Splice();
+  if (kind == 7) {  // a start that is clamped
+    std::string places = Places(Coin(), -3, b + 2);
+    const Ints shape = Last().dims;
+    const std::string tokens = Count(Extent("u", 3, 1), s);
+    const std::string start = Op("Sub", {places, tokens}, kInt, shape);
+    const std::string low = Op("Max", {start, Scalar(0)}, kInt, shape);
+    const std::string last = Op("Sub", {Extent("x", 3, 1), Extent("u", 3, 1)}, kInt, {});
+    const std::string clamped = Op("Min", {low, last}, kInt, shape);
+    return ScatterRows(Op("Add", {clamped, tokens}, kInt, shape));
+  }
+  if (kind == 8) {  // around the end
+    const std::string places = Places(Coin(), 0, b - 1);
+    return ScatterRows(Op("Mod", {places, Extent("x", 3, 1)}, kInt, Last().dims));
+  }
+  const std::string places = Places(Coin(), 0, b - s);
+  if (kind <= 1) return ScatterRows(places);
+  if (kind == 2) return ScatterFlatRows(places);
+  if (kind == 3) return ScatterNumbers(places);
+  ScatterWide(places);
+}
+
+}  // namespace kvlift::testing
