@@ -61,8 +61,12 @@ void RandomGraph::ScatterFlatRows(const std::string& places) {
   const std::string first = Op("Mul", {Rows(), Extent("x", 3, 1)}, kInt, {a, s});
   const std::string place = Op("Add", {first, places}, kInt, {a, s});
   const std::string column = Op("Reshape", {place, Indices({-1, 1})}, kInt, {a * s, 1});
-  const std::string flat = Op("Reshape", {"x", Indices({-1, c})}, kFloat, {a * b, c});
-  const std::string fresh = Op("Reshape", {"u", Indices({-1, c})}, kFloat, {a * s, c});
+  const std::string width = Op("Unsqueeze", {Extent("x", 3, 2), Indices({0})}, kInt, {1});
+  auto* rows = Node("Concat", {Indices({-1}), width}, kInt, {2});
+  SetInt(rows, "axis", 0);
+  const std::string shape = rows->output(0);
+  const std::string flat = Op("Reshape", {"x", shape}, kFloat, {a * b, c});
+  const std::string fresh = Op("Reshape", {"u", shape}, kFloat, {a * s, c});
   const std::string written = Op("ScatterND", {flat, column, fresh}, kFloat, {a * b, c});
   Node("Reshape", {written, Op("Shape", {"x"}, kInt, {3})}, kFloat, {a, b, c});
 }
