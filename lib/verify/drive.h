@@ -86,6 +86,7 @@ class Driver {
   absl::StatusOr<exec::Feeds> SourceFeeds(const StepSpec& step, int64_t capacity,
                                           const CacheState& past) const;
 
+  const Stimulus& stimulus() const { return stimulus_; }
   // A window's cache (by source input) never holds more rows than this.
   void KeepAtMost(const std::string& input, int64_t rows) { kept_rows_[input] = rows; }
   const std::map<std::string, int64_t>& kept_rows() const { return kept_rows_; }

@@ -22,6 +22,11 @@ bool IsMove(const NodeProto& node) {
                         "Transpose", "Slice", "Tile", "Concat"});
 }
 
+// Takes an element out of the operand.
+bool IsPick(const NodeProto* node, int operand) {
+  return operand == 0 && node->op_type() == "Gather";
+}
+
 std::optional<int64_t> ScalarOf(const TensorProto& t) {
   int64_t elements = 1;
   for (int64_t d : t.dims()) elements *= d;
@@ -141,7 +146,8 @@ bool Flow::IsPosition(const std::string& input) const {
     }
     if (IsOneOf(node, {"TensorScatter"}) && r.operand == 2) found = true;
     if (node.op_type() == "Slice" && r.operand >= 1) found = true;
-    return IsMove(node) || IsOneOf(node, {"Add", "Sub", "Mul", "MatMul", "Einsum", "Where"});
+    return IsMove(node) || IsPick(&node, r.operand) ||
+           IsOneOf(node, {"Add", "Sub", "Mul", "MatMul", "Einsum", "Where"});
   });
   return found;
 }
@@ -214,8 +220,11 @@ std::optional<std::pair<Length, int64_t>> Flow::LengthAtOperator(const std::stri
 bool Flow::IsCompared(const std::string& input) const {
   bool found = false;
   Walk(input, [&](const Reader& r) {
-    if (IsOneOf(*r.node, {"Less", "Greater", "LessOrEqual", "GreaterOrEqual"})) found = true;
-    return IsMove(*r.node) || IsOneOf(*r.node, {"Add", "Sub"});
+    if (IsOneOf(*r.node, {"Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal"})) {
+      found = true;
+    }
+    if (r.node->op_type() == "OneHot" && r.operand == 0) found = true;
+    return IsMove(*r.node) || IsOneOf(*r.node, {"Add", "Sub"}) || IsPick(r.node, r.operand);
   });
   return found;
 }

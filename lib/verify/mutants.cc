@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "fmt/format.h"
+#include "verify/mutant_guards.h"
+#include "verify/mutant_maker.h"
 
 namespace kvlift {
 namespace {
@@ -17,9 +19,10 @@ using onnx::NodeProto;
 constexpr int kCache = 0, kUpdate = 1, kIndices = 2;         // of TensorScatter
 constexpr int kKey = 1, kValue = 2, kMask = 3, kNonpad = 6;  // of Attention
 
-class Maker {
+class Maker : public MutantMaker {
  public:
-  Maker(const Graph& graph, const MutantLimits& limits) : graph_(graph), limits_(limits) {
+  Maker(const Graph& graph, const Manifest& relation, const MutantLimits& limits)
+      : MutantMaker(graph), graph_(graph), relation_(relation), limits_(limits) {
     for (NodeId n = 0; n < graph.num_nodes(); ++n) {
       if (graph.Is(n, "TensorScatter")) scatters_.push_back(n);
       if (graph.Is(n, "Attention") && Input(n, kNonpad) != kNoValue) attentions_.push_back(n);
@@ -27,112 +30,30 @@ class Maker {
   }
 
   std::vector<Mutant> Run() {
-    if (scatters_.empty()) return {};
-    WriteMutants();
-    if (!attentions_.empty()) {
-      LengthMutants();
+    if (scatters_.empty()) {
+      CacheMutants();
+    } else {
+      WriteMutants();
       WiringMutants();
+    }
+    AddGuardMutants(*this, limits_);
+    if (!attentions_.empty()) {
+      if (limits_.ragged) OfFirst("valid length of sequence 0", attentions_, kNonpad);
+      if (limits_.ragged) MarkAsGuard();
+      AttentionMutants();
       ArithmeticMutants();
     }
     PositionMutant();
-    return std::move(mutants_);
+    InputMutants();
+    return std::move(mutants());
   }
 
  private:
-  ValueId Input(NodeId n, int k) const {
-    return k < static_cast<int>(graph_.inputs(n).size()) ? graph_.inputs(n)[k] : kNoValue;
-  }
-  std::string Name(NodeId n, int k) const {
-    const ValueId v = Input(n, k);
-    return v == kNoValue ? std::string() : graph_.name(v);
-  }
-
-  // A copy of the model's nodes in topological order, edited by `edit`, which appends to `before`
-  // what has to stand in front of the edited node.
-  using Edit = std::function<void(NodeId n, NodeProto* node, std::vector<NodeProto>* before)>;
-  void Add(const std::string& name, const std::vector<onnx::TensorProto>& constants,
-           const Edit& edit) {
-    auto model = std::make_shared<onnx::ModelProto>(graph_.model());
-    auto* nodes = model->mutable_graph()->mutable_node();
-    nodes->Clear();
-    model->mutable_graph()->clear_value_info();
-    for (const auto& tensor : constants) *model->mutable_graph()->add_initializer() = tensor;
-    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      NodeProto node = graph_.node(n);
-      std::vector<NodeProto> before;
-      edit(n, &node, &before);
-      for (NodeProto& extra : before) *nodes->Add() = std::move(extra);
-      *nodes->Add() = std::move(node);
-    }
-    mutants_.push_back({name, std::move(model)});
-  }
-
-  static NodeProto Make(const std::string& op, const std::vector<std::string>& inputs,
-                        const std::string& output) {
-    NodeProto node;
-    node.set_op_type(op);
-    node.set_name(output);
-    for (const std::string& input : inputs) node.add_input(input);
-    node.add_output(output);
-    return node;
-  }
-
-  static onnx::TensorProto Ints(const std::string& name, std::vector<int64_t> values,
-                                bool scalar = false) {
-    onnx::TensorProto tensor;
-    tensor.set_name(name);
-    tensor.set_data_type(onnx::TensorProto::INT64);
-    if (!scalar) tensor.add_dims(static_cast<int64_t>(values.size()));
-    for (int64_t v : values) tensor.add_int64_data(v);
-    return tensor;
-  }
-
-  static onnx::AttributeProto IntAttr(const std::string& name, int64_t value) {
-    onnx::AttributeProto attribute;
-    attribute.set_name(name);
-    attribute.set_type(onnx::AttributeProto::INT);
-    attribute.set_i(value);
-    return attribute;
-  }
-
-  static void Drop(NodeProto* node, const std::string& name) {
-    for (int i = 0; i < node->attribute_size(); ++i) {
-      if (node->attribute(i).name() == name) {
-        node->mutable_attribute()->DeleteSubrange(i, 1);
-        return;
-      }
-    }
-  }
-
-  // Reads operand k of the given nodes shifted by a constant.
-  void Shifted(const std::string& name, const std::vector<NodeId>& where, int k, int64_t by) {
-    int count = 0;
-    Add(name, {Ints("mutant.by", {by})}, [&](NodeId n, NodeProto* node, auto* before) {
-      if (std::find(where.begin(), where.end(), n) == where.end()) return;
-      const std::string moved = fmt::format("mutant.moved{}", count++);
-      before->push_back(Make("Add", {node->input(k), "mutant.by"}, moved));
-      node->set_input(k, moved);
-    });
-  }
-
-  // Sequence 0's number for all sequences.
-  void OfFirst(const std::string& name, const std::vector<NodeId>& where, int k) {
-    int count = 0;
-    Add(name, {Ints("mutant.0", {0}), Ints("mutant.1", {1})},
-        [&](NodeId n, NodeProto* node, auto* before) {
-          if (std::find(where.begin(), where.end(), n) == where.end()) return;
-          const std::string id = fmt::format("mutant.{}.", count++);
-          before->push_back(Make("Slice", {node->input(k), "mutant.0", "mutant.1"}, id + "first"));
-          before->push_back(Make("Shape", {node->input(k)}, id + "shape"));
-          before->push_back(Make("Expand", {id + "first", id + "shape"}, id + "all"));
-          node->set_input(k, id + "all");
-        });
-  }
-
   void WriteMutants() {
     const NodeId last = scatters_.back();
     if (Input(last, kIndices) != kNoValue) {
       Shifted("write index + 1", {last}, kIndices, 1);
+      Shifted("write index - 1", {last}, kIndices, -1);
       Add("write index dropped", {}, [&](NodeId n, NodeProto* node, auto*) {
         if (n == last) node->mutable_input()->DeleteSubrange(kIndices, 1);
       });
@@ -142,46 +63,6 @@ class Maker {
       if (n != last) return;
       *node = Make("Identity", {node->input(kCache)}, node->output(0));
     });
-  }
-
-  void LengthMutants() {
-    const NodeId last = attentions_.back();
-    Shifted("valid length - 1", {last}, kNonpad, -1);
-    Shifted("valid length + 1", {last}, kNonpad, 1);
-    if (limits_.ragged) OfFirst("valid length of sequence 0", attentions_, kNonpad);
-    if (limits_.many_tokens) {
-      const bool causal = IntAttribute(graph_.node(last), "is_causal", 0) != 0;
-      Add(causal ? "is_causal dropped" : "is_causal added", {},
-          [&](NodeId n, NodeProto* node, auto*) {
-            if (n != last) return;
-            Drop(node, "is_causal");
-            *node->add_attribute() = IntAttr("is_causal", causal ? 0 : 1);
-          });
-      // An explicit mask that is causal by itself makes the flag redundant.
-      if (!causal && Input(last, kMask) != kNoValue) mutants_.pop_back();
-    }
-    if (Input(last, kMask) != kNoValue) MaskMutants(last);
-  }
-
-  void MaskMutants(NodeId last) {
-    Add("mask dropped", {}, [&](NodeId n, NodeProto* node, auto*) {
-      if (n == last) node->set_input(kMask, "");
-    });
-    Add("mask shifted by one key",
-        {Ints("mutant.0", {0}), Ints("mutant.1", {1}), Ints("mutant.end", {INT64_MAX}),
-         Ints("mutant.axis", {-1})},
-        [&](NodeId n, NodeProto* node, auto* before) {
-          if (n != last) return;
-          const std::string mask = node->input(kMask);
-          before->push_back(
-              Make("Slice", {mask, "mutant.1", "mutant.end", "mutant.axis"}, "mutant.tail"));
-          before->push_back(
-              Make("Slice", {mask, "mutant.0", "mutant.1", "mutant.axis"}, "mutant.head"));
-          NodeProto joined = Make("Concat", {"mutant.tail", "mutant.head"}, "mutant.mask");
-          *joined.add_attribute() = IntAttr("axis", -1);
-          before->push_back(std::move(joined));
-          node->set_input(kMask, "mutant.mask");
-        });
   }
 
   const TensorType& TypeOfCache(NodeId scatter) const {
@@ -202,38 +83,104 @@ class Maker {
     return std::nullopt;
   }
 
+  // The writes of the last attention's keys and values; else the last two of one type.
+  std::optional<std::pair<NodeId, NodeId>> LastPair() const {
+    if (!attentions_.empty()) {
+      const NodeId last = attentions_.back();
+      const auto key = ScatterBehind(Input(last, kKey)), value = ScatterBehind(Input(last, kValue));
+      if (!key || !value || *key == *value || TypeOfCache(*key) != TypeOfCache(*value)) {
+        return std::nullopt;
+      }
+      return std::pair(*key, *value);
+    }
+    const size_t count = scatters_.size();
+    if (count < 2) return std::nullopt;
+    const NodeId a = scatters_[count - 2], b = scatters_[count - 1];
+    if (!(TypeOfCache(a) == TypeOfCache(b))) return std::nullopt;
+    return std::pair(a, b);
+  }
+
   void WiringMutants() {
+    if (const auto pair = LastPair()) {
+      const auto [key, value] = *pair;
+      SwapUpdates(key, value);
+    }
+    const NodeId last = scatters_.back();
+    const ValueId present = graph_.outputs(last)[0];
+    if (ReadByNodes(present)) Stale(graph_.name(present), Name(last, kCache), last);
+  }
+
+  void SwapUpdates(NodeId key, NodeId value) {
+    // Both updates must stand before both writes.
+    if (!UpdatesFirst(key, value)) return;
+    Add("updates swapped", {}, [&](NodeId n, NodeProto* node, auto*) {
+      if (n == key) node->set_input(kUpdate, Name(value, kUpdate));
+      if (n == value) node->set_input(kUpdate, Name(key, kUpdate));
+    });
+  }
+
+  // Whoever reads the present reads the past.
+  void Stale(const std::string& present, const std::string& past, NodeId writer) {
+    Add("stale values", {}, [&](NodeId n, NodeProto* node, auto*) {
+      if (n == writer) return;
+      for (std::string& input : *node->mutable_input()) {
+        if (input == present) input = past;
+      }
+    });
+  }
+
+  bool ReadByNodes(ValueId v) const {
+    return std::any_of(graph_.uses(v).begin(), graph_.uses(v).end(),
+                       [](const Use& use) { return use.kind == Use::Kind::kNodeInput; });
+  }
+
+  // Caches that are written by other means: mutants at the ends that the relation names.
+  void CacheMutants() {
+    const ManifestCache* last = nullptr;
+    for (const ManifestCache& cache : relation_.caches) {
+      if (graph_.producer(graph_.Find(cache.output)) != kNoNode) last = &cache;
+    }
+    if (last == nullptr) return;
+    const ValueId present = graph_.Find(last->output);
+    const NodeId writer = graph_.producer(present);
+    Add("cache not written", {}, [&](NodeId n, NodeProto* node, auto* before) {
+      if (n != writer) return;
+      node->set_output(graph_.output_index(present), "mutant.unused");
+      before->push_back(Make("Identity", {last->input}, last->output));
+    });
+    if (ReadByNodes(present)) Stale(last->output, last->input, writer);
+    for (const ManifestCache& other : relation_.caches) {
+      const ValueId a = graph_.Find(other.input), b = graph_.Find(last->input);
+      if (a == b || !(graph_.type(a) == graph_.type(b))) continue;
+      Add("caches swapped", {}, [&](NodeId, NodeProto* node, auto*) {
+        for (std::string& input : *node->mutable_input()) {
+          if (input == other.input) {
+            input = last->input;
+          } else if (input == last->input) {
+            input = other.input;
+          }
+        }
+      });
+      break;
+    }
+  }
+
+  void AttentionMutants() {
     const NodeId last = attentions_.back();
     const auto key = ScatterBehind(Input(last, kKey)), value = ScatterBehind(Input(last, kValue));
     if (key && value && TypeOfCache(*key) == TypeOfCache(*value)) {
       Add("keys and values swapped", {}, [&](NodeId n, NodeProto* node, auto*) {
         if (n == last) node->mutable_input()->SwapElements(kKey, kValue);
       });
-      Add("updates swapped", {}, [&](NodeId n, NodeProto* node, auto*) {
-        if (n == *key) node->set_input(kUpdate, Name(*value, kUpdate));
-        if (n == *value) node->set_input(kUpdate, Name(*key, kUpdate));
-      });
-      // Both updates must stand before both writes.
-      if (!UpdatesFirst(*key, *value)) mutants_.pop_back();
     }
     if (attentions_.size() > 1) {
       const NodeId first = attentions_.front();
       const auto other = ScatterBehind(Input(first, kKey));
-      if (key && other && TypeOfCache(*key) == TypeOfCache(*other)) {
+      if (key && other && *key != *other && TypeOfCache(*key) == TypeOfCache(*other)) {
         Add("keys of another layer", {}, [&](NodeId n, NodeProto* node, auto*) {
           if (n == last) node->set_input(kKey, Name(first, kKey));
         });
       }
-    }
-    if (value) {
-      const std::string present = graph_.name(graph_.outputs(*value)[0]);
-      const std::string past = Name(*value, kCache);
-      Add("stale values", {}, [&](NodeId n, NodeProto* node, auto*) {
-        if (n == *value) return;
-        for (std::string& input : *node->mutable_input()) {
-          if (input == present) input = past;
-        }
-      });
     }
     if (const auto heads = KeyHeads(last); heads && *heads > 1) {
       std::vector<int64_t> reversed(*heads);
@@ -300,23 +247,54 @@ class Maker {
 
   // Whatever else is computed from the write index: positions.
   void PositionMutant() {
+    if (scatters_.empty()) return;
     const ValueId index = Input(scatters_.front(), kIndices);
     if (index == kNoValue || !graph_.is_graph_input(index)) return;
-    std::vector<std::pair<NodeId, int>> where;
+    std::set<std::pair<NodeId, int>> where;
     for (const Use& use : graph_.uses(index)) {
       if (use.kind != Use::Kind::kNodeInput || graph_.Is(use.node, "TensorScatter")) continue;
       if (!FeedsValidLength(use.node) && !FeedsMaskOnly(use.node)) {
-        where.emplace_back(use.node, use.index);
+        where.emplace(use.node, use.index);
       }
     }
-    if (where.empty()) return;
-    int count = 0;
-    Add("positions + 1", {Ints("mutant.by", {1})}, [&](NodeId n, NodeProto* node, auto* before) {
-      for (const auto& [node_id, k] : where) {
-        if (node_id != n) continue;
-        const std::string moved = fmt::format("mutant.moved{}", count++);
-        before->push_back(Make("Add", {node->input(k), "mutant.by"}, moved));
-        node->set_input(k, moved);
+    if (!where.empty()) Moved("positions + 1", where, index);
+  }
+
+  // Lengths and positions from the host, each on its own.
+  void InputMutants() {
+    for (const std::string& name : limits_.positions) {
+      const ValueId v = graph_.Find(name);
+      if (v == kNoValue) continue;
+      std::set<std::pair<NodeId, int>> where;
+      for (const Use& use : graph_.uses(v)) {
+        if (use.kind == Use::Kind::kNodeInput && !graph_.Is(use.node, "Shape")) {
+          where.emplace(use.node, use.index);
+        }
+      }
+      if (!where.empty()) Moved(name + " + 1", where, v);
+    }
+  }
+
+  void Moved(const std::string& name, const std::set<std::pair<NodeId, int>>& where, ValueId v) {
+    onnx::TensorProto by = Ints("mutant.by", {1});
+    const std::string& read = graph_.name(v);
+    std::vector<onnx::TensorProto> constants = {by};
+    const bool narrow = graph_.type(v).elem_type == onnx::TensorProto::INT32;
+    // A scalar stays one.
+    const bool scalar = graph_.type(v).shape && graph_.type(v).shape->empty();
+    if (scalar) constants[0].clear_dims();
+    if (narrow) {
+      constants[0].set_data_type(onnx::TensorProto::INT32);
+      constants[0].clear_int64_data();
+      constants[0].add_int32_data(1);
+    }
+    bool made = false;
+    Add(name, constants, [&](NodeId n, NodeProto* node, auto* before) {
+      for (int k = 0; k < node->input_size(); ++k) {
+        if (where.count({n, k}) == 0) continue;
+        if (!made) before->push_back(Make("Add", {read, "mutant.by"}, "mutant.moved"));
+        made = true;
+        node->set_input(k, "mutant.moved");
       }
     });
   }
@@ -356,15 +334,16 @@ class Maker {
   }
 
   const Graph& graph_;
+  const Manifest& relation_;
   const MutantLimits& limits_;
   std::vector<NodeId> scatters_, attentions_;
-  std::vector<Mutant> mutants_;
 };
 
 }  // namespace
 
-std::vector<Mutant> MakeMutants(const Graph& graph, const MutantLimits& limits) {
-  return Maker(graph, limits).Run();
+std::vector<Mutant> MakeMutants(const Graph& graph, const Manifest& relation,
+                                const MutantLimits& limits) {
+  return Maker(graph, relation, limits).Run();
 }
 
 }  // namespace kvlift

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "contract/manifest.h"
 #include "ir/graph.h"
 #include "onnx/onnx_pb.h"
 
@@ -14,14 +15,22 @@ namespace kvlift {
 struct Mutant {
   std::string name;  // "write index + 1"
   std::shared_ptr<const onnx::ModelProto> model;
+  // Takes away one of perhaps several things that hide keys; it shows only where it is the only
+  // one.
+  bool guard = false;
 };
 
 struct MutantLimits {
-  bool ragged = true;       // lengths differ between sequences in some plan
-  bool many_tokens = true;  // some step has more than one new token
+  bool ragged = true;                  // lengths differ between sequences in some plan
+  bool many_tokens = true;             // some step has more than one new token
+  std::vector<std::string> positions;  // inputs that hold lengths or positions
 };
 
 // All that apply to the model. Each breaks one thing, in the last layer where layers can differ.
-std::vector<Mutant> MakeMutants(const Graph& graph, const MutantLimits& limits);
+std::vector<Mutant> MakeMutants(const Graph& graph, const Manifest& relation,
+                                const MutantLimits& limits);
+
+// The model with nothing that hides keys in its last attention; empty if there was nothing.
+std::vector<Mutant> MakeUnguarded(const Graph& graph);
 
 }  // namespace kvlift

@@ -98,13 +98,14 @@ class Planner {
     Plan plan = Named("last slot", "the buffer filled to the end");
     const int64_t step = l_.tokens.value_or(1);
     std::vector<int64_t> past(l_.batch.value_or(1), 0);
-    if (l_.capacity % step != 0) {
-      return Skip(std::move(plan), "the capacity is no multiple of a step");
-    }
     const bool far = l_.capacity / step > kManySlots;
-    if (far && l_.kept) return Skip(std::move(plan), "the capacity is too large to fill");
+    if (l_.kept && (far || l_.capacity % step != 0)) {
+      return Skip(std::move(plan), "the window does not reach it");
+    }
     if (far) {
       past.assign(past.size(), l_.capacity - 4 * step);
+    } else if (l_.capacity % step != 0) {
+      past.assign(past.size(), l_.capacity % step);
     } else if (l_.prefill && !l_.tokens && l_.capacity > 2) {
       Add(&plan, &past, l_.capacity - 2);
     }

@@ -289,6 +289,7 @@ class Reader {
     input.type = type.elem_type;
     input.salt = Hash(name);
     input.compared = whole && flow_.IsCompared(name);
+    input.position = name != tokens_input_ && (input.compared || (whole && flow_.IsPosition(name)));
     if (name == tokens_input_ && whole) {
       input.rows = table_rows_;
       AddTokens(*type.shape, &input);

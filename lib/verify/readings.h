@@ -55,6 +55,7 @@ struct SourceInput {
   int64_t rows = 0;  // of the table that tokens index
   uint64_t salt = 0;
   bool compared = false;          // with something, in a mask perhaps
+  bool position = false;          // says where something is written, cut or hidden
   std::vector<Reading> readings;  // at least one
   size_t chosen = 0;
 

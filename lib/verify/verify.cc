@@ -217,6 +217,7 @@ class Verifier {
         last_slot_ = true;
       }
       many_tokens_ = many_tokens_ || step.new_tokens > 1;
+      pads_ = pads_ || !step.pads.empty();
     }
     write_starts_.insert(starts.begin(), starts.end());
   }
@@ -358,9 +359,44 @@ class Verifier {
     std::stable_sort(order.begin(), order.end(), [](const Record* a, const Record* b) {
       return a->steps.size() > b->steps.size();
     });
-    for (const Mutant& mutant : MakeMutants(after, {lengths_differ_, many_tokens_})) {
-      report_.controls.push_back({mutant.name, Detect(driver, mutant, order)});
+    MutantLimits limits{lengths_differ_, many_tokens_, PositionInputs(driver.stimulus())};
+    std::optional<std::string> unguarded;
+    for (const Mutant& mutant : MakeMutants(after, relation_, limits)) {
+      std::string detected = Detect(driver, mutant, order);
+      if (detected.empty() && mutant.guard) {
+        // Something else may hide the same keys, or there is none to hide.
+        if (!unguarded) unguarded = DetectUnguarded(driver, after, order);
+        if (unguarded->empty() && !many_tokens_ && !lengths_differ_ && !pads_) continue;
+        if (!unguarded->empty())
+          detected = "hidden otherwise, too; with nothing hidden: " + *unguarded;
+      }
+      report_.controls.push_back({mutant.name, std::move(detected)});
     }
+  }
+
+  // Inputs of the converted model that hold lengths or positions.
+  std::vector<std::string> PositionInputs(const Stimulus& stimulus) const {
+    std::vector<std::string> names;
+    for (const ManifestInput& input : relation_.inputs) {
+      if (input.as != "same" && input.as != "renamed") continue;
+      const std::string& theirs = input.source.empty() ? input.name : input.source;
+      const auto it = stimulus.interface().inputs.find(theirs);
+      if (it == stimulus.interface().inputs.end()) continue;
+      const Meaning meaning = it->second.reading().meaning;
+      const bool position =
+          meaning == Meaning::kPositions || meaning == Meaning::kLast || meaning == Meaning::kTotal;
+      if (position && it->second.position) names.push_back(input.name);
+    }
+    return names;
+  }
+
+  std::string DetectUnguarded(const Driver& driver, const Graph& after,
+                              const std::vector<const Record*>& order) const {
+    for (const Mutant& mutant : MakeUnguarded(after)) {
+      const std::string detected = Detect(driver, mutant, order);
+      if (!detected.empty()) return detected;
+    }
+    return {};
   }
 
   std::string Detect(const Driver& driver, const Mutant& mutant,
@@ -426,7 +462,8 @@ class Verifier {
   VerifyReport report_;
   std::string failure_, unsupported_, unjudged_;
   int decodes_ = 0;
-  bool reads_unused_ = false, last_slot_ = false, lengths_differ_ = false, many_tokens_ = false;
+  bool reads_unused_ = false, last_slot_ = false, lengths_differ_ = false, many_tokens_ = false,
+       pads_ = false;
   std::set<int64_t> write_starts_;
 };
 
