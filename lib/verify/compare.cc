@@ -75,14 +75,18 @@ Comparison Compare(const exec::View& reference, const exec::View& actual, int so
   const int64_t size = reference.size();
   const bool real = IsFloatType(reference.type);
   double largest = 0;
+  int64_t nans = 0;
   for (int64_t i = 0; real && i < size; ++i) {
     const double r = exec::ElementAsDouble(reference, i);
-    if (!std::isfinite(r)) {
+    if (std::isfinite(r)) largest = std::max(largest, std::fabs(r));
+    if (!std::isnan(r)) continue;
+    ++nans;
+    if (!std::isnan(exec::ElementAsDouble(actual, i))) {
       c.source_not_finite = true;
       return c;
     }
-    largest = std::max(largest, std::fabs(r));
   }
+  c.judged = nans < size || size == 0;
   const double eps = EpsilonOf(reference.type);
   c.bound = real ? FactorOf(reference.type) * eps * std::sqrt(std::max(1, source_nodes)) *
                        std::max(largest, std::numeric_limits<float>::min() / eps)
@@ -91,12 +95,13 @@ Comparison Compare(const exec::View& reference, const exec::View& actual, int so
   int64_t worst_at = 0;
   for (int64_t i = 0; i < size; ++i) {
     const double r = exec::ElementAsDouble(reference, i), a = exec::ElementAsDouble(actual, i);
-    const double delta = std::isfinite(a) ? std::fabs(r - a) : HUGE_VAL;
+    if (std::isnan(r)) continue;
+    const double delta = r == a ? 0 : std::isfinite(a) ? std::fabs(r - a) : HUGE_VAL;
     if (delta == 0) continue;
     c.bitwise = false;
     c.max_abs = std::max(c.max_abs, delta);
-    if (r != 0) c.max_rel = std::max(c.max_rel, delta / std::fabs(r));
-    const double ulp = std::ldexp(eps, std::ilogb(std::max(std::fabs(r), 1e-30)));
+    if (r != 0 && std::isfinite(r)) c.max_rel = std::max(c.max_rel, delta / std::fabs(r));
+    const double ulp = std::ldexp(eps, std::ilogb(std::clamp(std::fabs(r), 1e-30, 1e300)));
     c.max_ulp = std::max(c.max_ulp, delta / ulp);
     if (delta > worst) {
       worst = delta;

@@ -4,7 +4,7 @@
 // nodes of the source graph: rounding errors of n operators that are carried on with a gain of
 // about one add up like a random walk, c covers gains above one and long sums. Wrong rewrites move
 // outputs by a thousandth of their size and more, which the mutants of each run show anew.
-// Integers and bools must be equal.
+// Integers, bools and infinities must be equal.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,8 @@ struct Comparison {
   bool bitwise = true;
   double max_abs = 0, max_rel = 0, max_ulp = 0, bound = 0;
   std::optional<Difference> difference;  // beyond the bound, or not comparable
-  bool source_not_finite = false;        // NaN or Inf in the reference: says nothing
+  bool source_not_finite = false;        // NaN in the reference where there is a number
+  bool judged = true;                    // false: there is nothing but NaN on both sides
 };
 
 Comparison Compare(const exec::View& reference, const exec::View& actual, int source_nodes);

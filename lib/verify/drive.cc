@@ -292,9 +292,10 @@ void Driver::Judge(const exec::View& want, const exec::View& got, const std::str
   const Comparison c = Compare(want, got, source_nodes_);
   const std::string where = Where(plan, step, sequence);
   if (c.source_not_finite) {
-    outcome->unjudged = fmt::format("the source gives NaN or Inf in {} at {}", name, where);
+    outcome->unjudged = fmt::format("the source gives NaN in {} at {}", name, where);
     return;
   }
+  if (!c.judged) return;
   outcome->bitwise = outcome->bitwise && c.bitwise;
   OutputResult& worst = outcome->outputs[name];
   if (worst.name.empty() || c.max_abs > worst.max_abs) {

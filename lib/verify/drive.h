@@ -56,7 +56,7 @@ struct Outcome {
   std::string failed;        // the executor's error
   bool unsupported = false;  // the error: an operator without a kernel
   std::string unfed;         // an input that takes no such values
-  std::string unjudged;      // NaN or Inf in the source
+  std::string unjudged;      // NaN in the source where the converted model has a number
   std::optional<Counterexample> difference;
   std::map<std::string, OutputResult> outputs;  // worst per output
   int steps = 0;

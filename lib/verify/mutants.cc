@@ -309,7 +309,7 @@ class Maker : public MutantMaker {
     return false;
   }
 
-  // Everything computed from n ends in masks.
+  // Everything computed from n ends in masks, or says where something as long as the keys ends.
   bool FeedsMaskOnly(NodeId n) const {
     std::vector<NodeId> stack = {n};
     std::vector<bool> seen(graph_.num_nodes(), false);
@@ -323,8 +323,8 @@ class Maker : public MutantMaker {
         for (const Use& use : graph_.uses(v)) {
           if (use.kind != Use::Kind::kNodeInput) return false;
           if (graph_.Is(use.node, "Attention")) {
-            if (use.index != kMask) return false;
-          } else {
+            if (use.index != kMask && use.index != kNonpad) return false;
+          } else if (!graph_.Is(use.node, "Slice") || use.index != 2) {
             stack.push_back(use.node);
           }
         }

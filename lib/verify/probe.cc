@@ -263,7 +263,7 @@ class Prober {
       if (output.as == "cache") continue;
       const std::string& name = output.source.empty() ? output.name : output.source;
       const Comparison c = Compare(a.at(name).view(), b.at(name).view(), 1);
-      if (c.difference || c.source_not_finite) return false;
+      if (c.difference || c.source_not_finite || !c.judged) return false;
     }
     return true;
   }

@@ -157,7 +157,6 @@ class Verifier {
       }
     }
     if (outcome.difference && !report_.counterexample) report_.counterexample = outcome.difference;
-    if (!outcome.unjudged.empty() && unjudged_.empty()) unjudged_ = outcome.unjudged;
   }
 
   void RunPlans(const Driver& driver, Runner& source, Runner& converted) {
@@ -178,7 +177,8 @@ class Verifier {
         continue;
       }
       // What the source makes of a token that sees nothing is its own affair.
-      if (!outcome.unjudged.empty() && !plan.steps.back().pads.empty() && !outcome.difference) {
+      if (!outcome.unjudged.empty() && !outcome.difference) {
+        if (unjudged_.empty()) unjudged_ = outcome.unjudged;
         Note(plan, "skipped", 0, outcome.unjudged);
         continue;
       }
@@ -434,7 +434,14 @@ class Verifier {
       return std::move(report_);
     }
     constexpr int kMinDecodes = 2;
-    if (!unjudged_.empty()) return Inconclusive("KV405 " + unjudged_);
+    for (const ManifestOutput& output : relation_.outputs) {
+      const bool seen = std::any_of(report_.outputs.begin(), report_.outputs.end(),
+                                    [&](const OutputResult& o) { return o.name == output.name; });
+      if (!seen && decodes_ > 0) {
+        return Inconclusive(fmt::format("KV405 {} holds no number in any step", output.name));
+      }
+    }
+    if (decodes_ < kMinDecodes && !unjudged_.empty()) return Inconclusive("KV405 " + unjudged_);
     if (decodes_ < kMinDecodes || write_starts_.size() < 2) {
       return Inconclusive(fmt::format("KV406 only {} steps with a past could be run", decodes_));
     }
