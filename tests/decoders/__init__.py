@@ -1,0 +1,1 @@
+"""Small decoders in the idioms of many exporters, built with onnx.helper."""
