@@ -1,5 +1,7 @@
 #include "rewrite/opset.h"
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "ir/tensor_data.h"
 #include "onnx/defs/schema.h"
 #include "onnxio/model.h"
+#include "sym/forms.h"
 
 namespace kvlift {
 namespace {
@@ -29,9 +32,15 @@ const OpSchema* SchemaOf(const std::string& op_type, int64_t version) {
 
 // Operators whose later versions compute something else without saying so in their attributes.
 bool ChangedMeaning(const std::string& op, int64_t from, int64_t to) {
-  static const auto* const kChanges = new absl::flat_hash_map<std::string, std::vector<int64_t>>{
-      {"RoiAlign", {16}},       {"GroupNormalization", {21}}, {"GridSample", {20}}, {"DFT", {20}},
-      {"Resize", {13, 18, 19}}, {"BatchNormalization", {14}}, {"Hardmax", {13}}};
+  static const auto* const kChanges =
+      new absl::flat_hash_map<std::string, std::vector<int64_t>>{{"RoiAlign", {16}},
+                                                                 {"GroupNormalization", {21}},
+                                                                 {"GridSample", {20}},
+                                                                 {"DFT", {20}},
+                                                                 {"Resize", {11, 13, 18, 19}},
+                                                                 {"OneHot", {11}},
+                                                                 {"Scan", {9}},
+                                                                 {"Upsample", {9}}};
   const auto it = kChanges->find(op);
   if (it == kChanges->end()) return false;
   for (int64_t version : it->second) {
@@ -47,16 +56,18 @@ bool SameDefault(const OpSchema::Attribute& a, const OpSchema::Attribute& b) {
 class OpsetRaiser {
  public:
   OpsetRaiser(onnx::ModelProto* model, int64_t from) : model_(model), from_(from) {
-    for (const auto& t : model->graph().initializer()) names_.insert(t.name());
+    for (const auto& t : model->graph().initializer()) {
+      names_.insert(t.name());
+      types_[t.name()] = t.data_type();
+    }
     for (const auto& v : model->graph().input()) names_.insert(v.name());
-    CollectRanks(model->graph());
-    for (const auto& v : model->graph().input()) ranks_[v.name()] = RankOf(v);
   }
 
-  // Ranks by shape inference, of the model as it was.
-  void InferRanks(const onnx::ModelProto& original) {
+  // Ranks and element types by shape inference, of the model as it was.
+  void InferTypes(const onnx::ModelProto& original) {
     if (from_ >= kSoftmaxChanged) return;
-    if (const auto inferred = InferShapes(original); inferred.ok()) CollectRanks(inferred->graph());
+    Collect(original.graph());
+    if (const auto inferred = InferShapes(original); inferred.ok()) Collect(inferred->graph());
   }
 
   // The first node that cannot be raised, or nothing.
@@ -65,22 +76,80 @@ class OpsetRaiser {
     while (!stack.empty()) {
       onnx::GraphProto* graph = stack.back();
       stack.pop_back();
+      CollectNames(*graph);
+      main_graph_ = graph == model_->mutable_graph();
       for (NodeProto& node : *graph->mutable_node()) {
-        for (const std::string& output : node.output()) names_.insert(output);
         for (AttributeProto& attribute : *node.mutable_attribute()) {
           if (attribute.has_g()) stack.push_back(attribute.mutable_g());
           for (auto& g : *attribute.mutable_graphs()) stack.push_back(&g);
         }
         if (!IsDefaultDomain(node.domain())) continue;
+        before_.clear();
+        after_.clear();
         if (std::string why = Raise(&node); !why.empty()) return Refusal(node, why);
+        if (!before_.empty() || !after_.empty()) added_[&node] = {before_, after_};
       }
+      if (!added_.empty()) InsertAdded(graph);
     }
     return std::nullopt;
   }
 
+  // Nodes of the old Softmax family in the main graph whose axis may be the last one: they are
+  // left with it until the ranks are known.
+  absl::Span<const std::string> undecided() const { return undecided_; }
+
+  // Gives the undecided nodes their meaning; `rank` is null or tells the rank of a value, < 0 if it
+  // is not known.
+  void Decide(const std::function<int(const std::string&)>& rank) {
+    if (undecided_.empty()) return;
+    const absl::flat_hash_set<std::string> open(undecided_.begin(), undecided_.end());
+    onnx::GraphProto* graph = model_->mutable_graph();
+    for (NodeProto& node : *graph->mutable_node()) {
+      if (node.output_size() == 0 || !open.contains(node.output(0))) continue;
+      before_.clear();
+      after_.clear();
+      SetSoftmaxAxis(&node, rank(node.input(0)));
+      if (!before_.empty() || !after_.empty()) added_[&node] = {before_, after_};
+    }
+    if (!added_.empty()) InsertAdded(graph);
+  }
+
  private:
-  void CollectRanks(const onnx::GraphProto& graph) {
-    for (const auto& v : graph.value_info()) ranks_[v.name()] = RankOf(v);
+  struct Added {
+    std::vector<NodeProto> before, after;
+  };
+
+  void Collect(const onnx::GraphProto& graph) {
+    for (const auto* infos : {&graph.input(), &graph.value_info(), &graph.output()}) {
+      for (const auto& v : *infos) {
+        ranks_[v.name()] = RankOf(v);
+        types_[v.name()] = v.type().tensor_type().elem_type();
+      }
+    }
+  }
+
+  void CollectNames(const onnx::GraphProto& graph) {
+    for (const NodeProto& node : graph.node()) {
+      names_.insert(node.output().begin(), node.output().end());
+    }
+    for (const auto& t : graph.initializer()) names_.insert(t.name());
+    for (const auto& v : graph.input()) names_.insert(v.name());
+  }
+
+  // Puts the added nodes around theirs.
+  void InsertAdded(onnx::GraphProto* graph) {
+    google::protobuf::RepeatedPtrField<NodeProto> old;
+    old.Swap(graph->mutable_node());
+    for (NodeProto& node : old) {
+      const auto it = added_.find(&node);
+      if (it != added_.end()) {
+        for (NodeProto& before : it->second.before) *graph->add_node() = std::move(before);
+      }
+      graph->add_node()->Swap(&node);
+      if (it == added_.end()) continue;
+      for (NodeProto& after : it->second.after) *graph->add_node() = std::move(after);
+    }
+    added_.clear();
   }
 
   static int RankOf(const onnx::ValueInfoProto& info) {
@@ -103,13 +172,16 @@ class OpsetRaiser {
     const OpSchema* before = SchemaOf(node->op_type(), from_);
     const OpSchema* after = SchemaOf(node->op_type(), kTargetOpset);
     if (before == nullptr) return {};  // not ONNX's: the checker has its say
+    if (node->op_type() == "Scatter") {
+      node->set_op_type("ScatterElements");
+      return {};
+    }
     if (after == nullptr || after->Deprecated()) return "the operator is gone";
     if (before->SinceVersion() == after->SinceVersion()) return {};
     if (ChangedMeaning(node->op_type(), from_, kTargetOpset)) return "its meaning has changed";
     Adapt(node);
-    if (node->op_type() == "Softmax" || node->op_type() == "LogSoftmax") {
-      if (std::string why = AdaptSoftmax(node); !why.empty()) return why;
-    }
+    if (std::string why = AdaptOld(node); !why.empty()) return why;
+    after = SchemaOf(node->op_type(), kTargetOpset);
     return Compare(*node, *before, *after);
   }
 
@@ -137,32 +209,120 @@ class OpsetRaiser {
       if (from_ < 13) ListToInput(node, "split");
       const bool even = node->input_size() < 2 || node->input(1).empty();
       if (even && FindAttribute(*node, "num_outputs") == nullptr) {
-        AttributeProto* attribute = node->add_attribute();
-        attribute->set_name("num_outputs");
-        attribute->set_type(AttributeProto::INT);
-        attribute->set_i(node->output_size());
+        AddInt(node, "num_outputs", node->output_size());
       }
-    } else if (op == "Dropout" && from_ < 12) {
-      RemoveAttribute(node, "ratio");  // inference ignores it
+    } else if (op == "TopK" && from_ < 10) {
+      const int64_t k = IntAttribute(*node, "k", 0);
+      RemoveAttribute(node, "k");
+      node->add_input(ListInitializer("k", {k}));
+    } else if (op == "Slice" && from_ < 10) {
+      ListToInput(node, "starts");
+      ListToInput(node, "ends", 2);
+      ListToInput(node, "axes", 3);
     }
   }
 
-  // Before 13, Softmax flattened everything from `axis` on; that is today's Softmax only on the
-  // last axis.
-  std::string AdaptSoftmax(NodeProto* node) {
-    if (from_ >= kSoftmaxChanged) return {};
-    const int64_t axis = IntAttribute(*node, "axis", 1);
+  // Operators that need more than an attribute moved.
+  std::string AdaptOld(NodeProto* node) {
+    const std::string& op = node->op_type();
+    const bool softmax = op == "Softmax" || op == "LogSoftmax" || op == "Hardmax";
+    if (softmax && from_ < kSoftmaxChanged) AdaptSoftmax(node);
+    if (op == "Dropout" && from_ < 12) {
+      // The mask was of another type, or not told.
+      if (node->output_size() > 1 && !node->output(1).empty()) return AdaptDropoutMask(node);
+      RemoveAttribute(node, "ratio");  // inference ignores it
+    } else if (op == "Clip" && from_ < 11) {
+      ScalarToInput(node, "min", 1);
+      ScalarToInput(node, "max", 2);
+    } else if (op == "Pad" && from_ < 11) {
+      ListToInput(node, "pads");
+      if (FloatAttribute(*node, "value", 0) != 0) ScalarToInput(node, "value", 2);
+      RemoveAttribute(node, "value");
+    } else if (op == "BatchNormalization" && from_ < 14) {
+      if (node->output_size() > 1) return "it trains";
+      if (IntAttribute(*node, "spatial", 1) != 1) return "its statistics are of each element";
+      RemoveAttribute(node, "spatial");
+    }
+    return {};
+  }
+
+  // Nothing may read the mask.
+  std::string AdaptDropoutMask(NodeProto* node) {
+    const std::string mask = node->output(1);
+    std::vector<const onnx::GraphProto*> stack = {&model_->graph()};
+    while (!stack.empty()) {
+      const onnx::GraphProto* graph = stack.back();
+      stack.pop_back();
+      for (const auto& v : graph->output()) {
+        if (v.name() == mask) return "its mask is read";
+      }
+      for (const NodeProto& other : graph->node()) {
+        for (const std::string& input : other.input()) {
+          if (input == mask) return "its mask is read";
+        }
+        for (const AttributeProto& attribute : other.attribute()) {
+          if (attribute.has_g()) stack.push_back(&attribute.g());
+        }
+      }
+    }
+    node->mutable_output()->DeleteSubrange(1, node->output_size() - 1);
+    RemoveAttribute(node, "ratio");
+    return {};
+  }
+
+  // Before 13, Softmax and its like flattened everything from `axis` on; that is today's only on
+  // the last axis.
+  void AdaptSoftmax(NodeProto* node) {
     const auto it = ranks_.find(node->input(0));
     const int rank = it == ranks_.end() ? -1 : it->second;
-    if (axis != -1 && (rank < 0 || axis != rank - 1)) {
-      return "before opset 13 it flattens, and its axis is not known to be the last";
+    const bool open = rank < 0 && IntAttribute(*node, "axis", 1) != -1 && main_graph_;
+    if (open) {
+      undecided_.push_back(node->output(0));
+    } else {
+      SetSoftmaxAxis(node, rank);
     }
+  }
+
+  void SetSoftmaxAxis(NodeProto* node, int rank) {
+    const int64_t axis = IntAttribute(*node, "axis", 1);
     RemoveAttribute(node, "axis");
+    AddInt(node, "axis", -1);
+    if (axis == -1 || (rank >= 0 && axis == rank - 1)) return;
+    const std::string x = node->input(0), y = node->output(0);
+    const std::string shape = Fresh("shape"), flat = Fresh("flat"), result = Fresh("rows");
+    before_.push_back(MakeNode("Shape", {x}, shape));
+    before_.push_back(MakeNode("Flatten", {x}, flat));
+    AddInt(&before_.back(), "axis", axis);
+    node->set_input(0, flat);
+    node->set_output(0, result);
+    after_.push_back(MakeNode("Reshape", {result, shape}, y));
+    AddInt(&after_.back(), "allowzero", 1);
+  }
+
+  static NodeProto MakeNode(const std::string& op, const std::vector<std::string>& inputs,
+                            const std::string& output) {
+    NodeProto node;
+    node.set_op_type(op);
+    node.set_name(output);
+    for (const std::string& input : inputs) node.add_input(input);
+    node.add_output(output);
+    return node;
+  }
+
+  static void AddInt(NodeProto* node, const std::string& name, int64_t value) {
     AttributeProto* attribute = node->add_attribute();
-    attribute->set_name("axis");
+    attribute->set_name(name);
     attribute->set_type(AttributeProto::INT);
-    attribute->set_i(-1);
-    return {};
+    attribute->set_i(value);
+  }
+
+  std::string Fresh(const std::string& role) {
+    std::string name;
+    do {
+      name = fmt::format("/kvlift/opset/{}_{}", role, ++fresh_);
+    } while (names_.contains(name));
+    names_.insert(name);
+    return name;
   }
 
   static void RemoveAttribute(NodeProto* node, const std::string& name) {
@@ -174,20 +334,42 @@ class OpsetRaiser {
     }
   }
 
-  // Moves a list attribute to the node's second input.
-  void ListToInput(NodeProto* node, const std::string& name) {
-    const std::vector<int64_t> list = IntsAttribute(*node, name);
+  // Moves a list attribute to an input of the node.
+  void ListToInput(NodeProto* node, const std::string& name, int input = 1) {
     if (FindAttribute(*node, name) == nullptr) return;
+    const std::vector<int64_t> list = IntsAttribute(*node, name);
     RemoveAttribute(node, name);
-    while (node->input_size() < 2) node->add_input("");
-    node->set_input(1, ListInitializer(name, list));
+    SetInput(node, input, ListInitializer(name, list));
+  }
+
+  static void SetInput(NodeProto* node, int input, const std::string& value) {
+    while (node->input_size() <= input) node->add_input("");
+    node->set_input(input, value);
+  }
+
+  // Moves a float attribute to an input, a scalar of the type of input 0.
+  void ScalarToInput(NodeProto* node, const std::string& name, int input) {
+    if (FindAttribute(*node, name) == nullptr) return;
+    onnx::TensorProto scalar;
+    scalar.set_name(Fresh(name));
+    scalar.set_data_type(onnx::TensorProto::FLOAT);
+    scalar.add_float_data(FloatAttribute(*node, name, 0));
+    RemoveAttribute(node, name);
+    std::string value = scalar.name();
+    *model_->mutable_graph()->add_initializer() = std::move(scalar);
+    const auto it = types_.find(node->input(0));
+    if (it == types_.end() || it->second != onnx::TensorProto::FLOAT) {
+      const std::string like = Fresh(name);
+      before_.push_back(MakeNode("CastLike", {value, node->input(0)}, like));
+      value = like;
+    }
+    SetInput(node, input, value);
   }
 
   std::string ListInitializer(const std::string& name, const std::vector<int64_t>& list) {
     auto [it, fresh] = lists_.try_emplace(list);
     if (fresh) {
-      std::string candidate = fmt::format("/kvlift/opset/{}_{}", name, lists_.size());
-      while (names_.contains(candidate)) candidate += "_";
+      const std::string candidate = Fresh(name);
       it->second = candidate;
       *model_->mutable_graph()->add_initializer() =
           MakeInt64Tensor(candidate, {static_cast<int64_t>(list.size())}, list);
@@ -199,8 +381,37 @@ class OpsetRaiser {
   int64_t from_;
   absl::flat_hash_set<std::string> names_;
   absl::flat_hash_map<std::string, int> ranks_;
+  absl::flat_hash_map<std::string, int32_t> types_;
   absl::flat_hash_map<std::vector<int64_t>, std::string> lists_;
+  bool main_graph_ = true;
+  int fresh_ = 0;
+  std::vector<std::string> undecided_;
+  // Nodes to put around the one that is being raised, and around those of this graph.
+  std::vector<NodeProto> before_, after_;
+  absl::flat_hash_map<const NodeProto*, Added> added_;
 };
+
+// Ranks as the forms tell them: they do not depend on the axis of a Softmax.
+void DecideByForms(OpsetRaiser* raiser, onnx::ModelProto* model) {
+  absl::flat_hash_map<std::string, int> ranks;
+  {
+    const auto graph =
+        Graph::Build(std::shared_ptr<const onnx::ModelProto>(model, [](const auto*) {}));
+    if (graph.ok()) {
+      sym::Forms forms(*graph);
+      for (const std::string& output : raiser->undecided()) {
+        const NodeId node = graph->producer(graph->Find(output));
+        const ValueId x = graph->inputs(node)[0];
+        const sym::Form& form = forms.Of(x);
+        if (form.known_rank) ranks[graph->name(x)] = static_cast<int>(form.shape.size());
+      }
+    }
+  }
+  raiser->Decide([&](const std::string& value) {
+    const auto it = ranks.find(value);
+    return it == ranks.end() ? -1 : it->second;
+  });
+}
 
 }  // namespace
 
@@ -222,12 +433,13 @@ RaisedOpset RaiseOpset(const onnx::ModelProto& model) {
   }
   import->set_version(kTargetOpset);
   OpsetRaiser raiser(&result.model, from);
-  raiser.InferRanks(model);
+  raiser.InferTypes(model);
   result.refusal = raiser.Run();
   if (result.refusal.has_value()) {
     result.model = model;
     return result;
   }
+  if (!raiser.undecided().empty()) DecideByForms(&raiser, &result.model);
   if (result.model.ir_version() < kTargetIrVersion) {
     result.model.set_ir_version(kTargetIrVersion);
   }

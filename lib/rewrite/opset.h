@@ -13,7 +13,7 @@ namespace kvlift {
 
 inline constexpr int64_t kTargetOpset = 24;
 inline constexpr int64_t kTargetIrVersion = 12;  // the IR of the release that brought opset 24
-inline constexpr int64_t kOldestOpset = 11;
+inline constexpr int64_t kOldestOpset = 7;       // broadcasting as it is today
 
 struct RaisedOpset {
   onnx::ModelProto model;
@@ -21,9 +21,10 @@ struct RaisedOpset {
 };
 
 // A node is kept as it is if the operator's newer version reads it the same way: every attribute
-// still exists, and no default that the node relies on has changed. Known changes are adapted
-// (axes and split lists that became inputs, Split's num_outputs, Dropout's ratio, Softmax before
-// 13 on the last axis). Everything else is refused by name. Nodes in subgraphs are included;
+// still exists, and no default that the node relies on has changed. Known changes are adapted:
+// attributes that became inputs, Split's num_outputs, Dropout's ratio and unread mask, Scatter's
+// name, Softmax before 13 (Flatten and Reshape around it where its axis is not the last).
+// Everything else is refused by name. Nodes in subgraphs are included;
 // model-local functions must have been inlined. A model at opset 24 or later is returned as it is.
 // Source: ONNX operator schemas and their histories, 1.23.
 RaisedOpset RaiseOpset(const onnx::ModelProto& model);
