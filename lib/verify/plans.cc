@@ -23,7 +23,7 @@ class Planner {
     RightPads();
     LeftPads();
     if (l_.kept) PastTheWindow();
-    if (!l_.growing) Noise();
+    Noise();
     if (l_.full) {
       Uniform("chunks", "a prompt in chunks of 2 and 3", 2, {2, 3, 2, 3, 1, 1});
       Uniform("long decode", "one token at a time", 2, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
@@ -189,10 +189,12 @@ class Planner {
     plans_.push_back(std::move(plan));
   }
 
-  // Slots that were never written, or that an older sequence left behind, hold anything.
+  // A past that neither model wrote. Slots behind it, which an older sequence may have left, hold
+  // anything where the source has such.
   void Noise() {
-    Plan plan = Named("used slots", "slots behind the past hold noise in both models");
-    plan.noise = true;
+    Plan plan = l_.growing ? Named("given past", "a past that neither model wrote")
+                           : Named("used slots", "slots behind the past hold noise in both models");
+    plan.noise = !l_.growing;
     const int64_t step = l_.tokens.value_or(1);
     std::vector<int64_t> past(l_.batch.value_or(2), 0);
     past.assign(past.size(), l_.capacity > 8 * step ? 3 * step : 0);
