@@ -4,6 +4,7 @@
 #include "ir/tensor_data.h"
 #include "sym/digits.h"
 #include "sym/forms_engine.h"
+#include "sym/pieces.h"
 
 namespace kvlift::sym::internal {
 namespace {
@@ -119,9 +120,11 @@ void OpConcat(OpContext& c) {
   Pool& pool = c.pool();
   Shape out = c.in(0).form.shape;
   std::vector<Expr> ends;
+  std::vector<const Value*> all;
   Expr total = pool.Integer(0);
   bool all_elements = rank == 1;
   for (int k = 0; k < n; ++k) {
+    all.push_back(&c.in(k));
     for (int a = 0; a < rank; ++a) {
       if (a != *axis) out[a] = c.Unify(out[a], c.in(k).dim(a), "concatenated axis");
     }
@@ -138,19 +141,25 @@ void OpConcat(OpContext& c) {
     }
     return c.SetElements(0, false, std::move(elements));
   }
+  const bool stacked = std::all_of(all.begin(), all.end(),
+                                   [&](const Value* x) { return x->dim(*axis)->is_integer(1); });
   c.Set(0, std::move(out), [&](Indices ix, const Facts& facts) -> Expr {
-    Expr result = nullptr;
-    for (int k = n - 1; k >= 0; --k) {
-      if (c.in(k).dim(*axis)->is_integer(0)) continue;
+    std::vector<Expr> pieces, piece_ends;
+    for (int k = 0; k < n; ++k) {
+      const Expr length = all[k]->dim(*axis);
+      if (length->is_integer(0)) continue;
       std::vector<Expr> own(ix.begin(), ix.end());
-      if (k > 0) own[*axis] = pool.Sub(own[*axis], ends[k - 1]);
-      const Expr piece = c.engine().At(c.in(k), own, facts);
-      if (piece == nullptr) return nullptr;
-      result = result == nullptr
-                   ? piece
-                   : c.engine().Select(pool.Lt(ix[*axis], ends[k], facts), piece, result);
+      if (length->is_integer(1)) {
+        own[*axis] = pool.Integer(0);
+      } else if (k > 0) {
+        own[*axis] = pool.Sub(own[*axis], ends[k - 1]);
+      }
+      pieces.push_back(c.engine().At(*all[k], own, facts));
+      if (pieces.back() == nullptr) return nullptr;
+      piece_ends.push_back(ends[k]);
     }
-    return result == nullptr ? pool.Integer(0) : result;
+    if (pieces.empty()) return pool.Integer(0);
+    return Piecewise(c.engine(), ix[*axis], piece_ends, pieces, stacked, facts);
   });
 }
 

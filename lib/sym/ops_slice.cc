@@ -17,38 +17,84 @@ struct Cut {
 
 bool Proven(Pool& pool, Expr e) { return NonNegative(pool, e, Facts{}); }
 
-// A bound of a slice with a positive step, as a place in [0, extent].
-Expr ForwardBound(OpContext& c, Expr bound, Expr extent) {
-  Pool& pool = c.pool();
-  if (bound->kind() == Kind::kSelect) {
-    const auto q = bound->args();
-    return c.engine().Select(q[0], ForwardBound(c, q[1], extent), ForwardBound(c, q[2], extent));
-  }
-  const bool is_constant = bound->kind() == Kind::kInteger;
-  if (is_constant && bound->value() >= kFarAway) return extent;
-  if (is_constant && bound->value() <= -kFarAway) return pool.Integer(0);
-  if (is_constant && extent->kind() == Kind::kInteger) {
-    const int64_t x = bound->value() < 0 ? bound->value() + extent->value() : bound->value();
-    return pool.Integer(std::clamp<int64_t>(x, 0, extent->value()));
-  }
-  if (is_constant && bound->value() < 0) {
-    const Expr place = pool.Add(extent, bound);
-    if (Proven(pool, place)) return place;
-    return pool.Max(place, pool.Integer(0), Facts{});
-  }
-  if (!Proven(pool, bound)) {
-    // Never positive, and 0 only where nothing is sliced off: it counts from the end.
-    if (Proven(pool, pool.Neg(bound))) {
-      const Expr place = pool.Add(extent, bound);
-      c.AssumeNonNegative(pool.Sub(pool.Neg(bound), pool.Integer(1)), Facts{}, "bound of a Slice");
-      c.AssumeNonNegative(place, Facts{}, "bound of a Slice");
-      return place;
+// Places of bounds with a positive step, case by case: `known` holds what was asked on the way.
+class ForwardBounds {
+ public:
+  ForwardBounds(OpContext& c, Expr extent) : c_(c), pool_(c.pool()), extent_(extent) {}
+
+  // A bound as a place in [0, extent].
+  Expr Place(Expr bound) {
+    if (bound->kind() == Kind::kSelect) {
+      const auto q = bound->args();
+      const size_t before = known_.size();
+      Know(q[0]);
+      const Expr yes = Place(q[1]);
+      known_.resize(before);
+      Know(pool_.Not(q[0]));
+      const Expr no = Place(q[2]);
+      known_.resize(before);
+      return c_.engine().Select(q[0], yes, no);
     }
-    c.AssumeNonNegative(bound, Facts{}, "bound of a Slice");
+    if (bound->kind() == Kind::kInteger) {
+      if (const Expr place = Constant(bound->value())) return place;
+    }
+    if (!Holds(bound)) {
+      // Never positive, and 0 only where nothing is sliced off: it counts from the end.
+      if (Holds(pool_.Neg(bound))) {
+        const Expr place = pool_.Add(extent_, bound);
+        Need(pool_.Sub(pool_.Neg(bound), pool_.Integer(1)));
+        Need(place);
+        return place;
+      }
+      Need(bound);
+    }
+    if (Holds(pool_.Sub(bound, extent_))) return extent_;
+    Need(pool_.Sub(extent_, bound));
+    return bound;
   }
-  if (Proven(pool, pool.Sub(bound, extent))) return extent;
-  c.AssumeNonNegative(pool.Sub(extent, bound), Facts{}, "bound of a Slice");
-  return bound;
+
+ private:
+  void Know(Expr condition) {
+    for (Expr part : ConjunctsOf(condition)) known_.push_back(part);
+  }
+
+  bool Holds(Expr e) const {
+    if (Proven(pool_, e)) return true;
+    return std::any_of(known_.begin(), known_.end(), [&](Expr k) {
+      return k->kind() == Kind::kLe && Proven(pool_, pool_.Add(e, k->args()[0]));
+    });
+  }
+
+  void Need(Expr e) {
+    if (Holds(e)) return;
+    if (known_.empty()) return c_.AssumeNonNegative(e, Facts{}, "bound of a Slice");
+    Expr here = pool_.True();
+    for (Expr k : known_) here = pool_.And(here, k);
+    c_.Assume(pool_.Or(pool_.Not(here), pool_.Le(pool_.Integer(0), e, Facts{})),
+              "bound of a Slice");
+  }
+
+  // Null if the constant is an ordinary bound.
+  Expr Constant(int64_t bound) {
+    if (bound >= kFarAway) return extent_;
+    if (bound <= -kFarAway) return pool_.Integer(0);
+    if (extent_->kind() == Kind::kInteger) {
+      const int64_t x = bound < 0 ? bound + extent_->value() : bound;
+      return pool_.Integer(std::clamp<int64_t>(x, 0, extent_->value()));
+    }
+    if (bound >= 0) return nullptr;
+    const Expr place = pool_.Add(extent_, pool_.Integer(bound));
+    return Proven(pool_, place) ? place : pool_.Max(place, pool_.Integer(0), Facts{});
+  }
+
+  OpContext& c_;
+  Pool& pool_;
+  Expr extent_;
+  std::vector<Expr> known_;
+};
+
+Expr ForwardBound(OpContext& c, Expr bound, Expr extent) {
+  return ForwardBounds(c, extent).Place(bound);
 }
 
 std::optional<Cut> CutForward(OpContext& c, Expr start, Expr end, int64_t step, Expr extent) {
