@@ -358,7 +358,6 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Refused{"llama_decoder_first_legacy", "KV220", "no graph input", ConvertStatus::kNothing},
         Refused{"llama_genai_gqa", "KV206", "GroupQueryAttention"},
-        Refused{"llama_optimum_merged", "KV207", "If"},
         Refused{"mask_scatter_only_dynamo", "KV221", "ScatterND", ConvertStatus::kNothing},
         Refused{"mask_scatter_only_ts", "KV221", "ScatterND", ConvertStatus::kNothing},
         Refused{"neg_concat_reversed_ts", "KV203", "in front"},
@@ -371,9 +370,28 @@ TEST(PrefillOnly, HasNothingToConvert) {
   EXPECT_TRUE(c.inspection.caches.empty());
 }
 
+// Both branches become one graph. The branch with a past was traced with one token.
+TEST(MergedDecoder, BecomesOneGraph) {
+  const Model model = LoadTestModel("llama_optimum_merged");
+  const Conversion c = Converted(model);
+  ASSERT_EQ(c.status, ConvertStatus::kConverted) << Describe(AllReasons(c));
+  EXPECT_EQ(CountNodes(*c.model, "TensorScatter"), 4);
+  EXPECT_EQ(CountNodes(*c.model, "Attention"), 2);
+  EXPECT_EQ(CountNodes(*c.model, "If"), 0);
+  for (const auto& input : c.model->graph().input()) EXPECT_NE(input.name(), "use_cache_branch");
+  ASSERT_THAT(c.manifest.dropped, SizeIs(1));
+  EXPECT_EQ(c.manifest.dropped[0].name, "use_cache_branch");
+  EXPECT_EQ(c.manifest.dropped[0].requires_text, "P > 0");
+  EXPECT_EQ(c.manifest.limits.new_tokens_with_past, 1);
+  for (const AttentionReport& attention : c.inspection.attention) {
+    EXPECT_EQ(attention.mask, "causal+padding");
+  }
+  EXPECT_EQ(Converted(AsModel(*c.model)).status, ConvertStatus::kNothing);
+}
+
 // Every model of the folder is expected to do something by a test above.
 TEST(RealModels, AreAllExpected) {
-  std::set<std::string> expected = {"llama_optimum_prefill_only"};
+  std::set<std::string> expected = {"llama_optimum_prefill_only", "llama_optimum_merged"};
   const auto* unit = ::testing::UnitTest::GetInstance();
   for (int s = 0; s < unit->total_test_suite_count(); ++s) {
     const auto* suite = unit->GetTestSuite(s);

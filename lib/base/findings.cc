@@ -86,7 +86,7 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "The cache never appears as a tensor that is updated in the graph.",
      "Export with standard operators, or keep the operator and let its runtime share the buffer."},
     {"KV207", "cache-in-branch", "the cache is updated inside a branch or loop body",
-     "The branches of a merged decoder update different caches; they are not merged here.",
+     "Nothing tells when which branch is taken, or the body is run many times.",
      "Export the decoder with past on its own, without merging."},
     {"KV210", "attention-shape", "an attention has a form that Attention-24 cannot take over",
      "Attention-24 takes queries [B, N, S, D] and scores in the order batch, head, query, key.",
@@ -130,6 +130,10 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "See the other reason, or use --allow-partial."},
     {"KV224", "mask-not-causal", "--mask causal was asked for, but the mask says more",
      "Dropping the rest of the mask would change results.", "Use --mask auto."},
+    {"KV225", "branches-differ", "the branches of a merged decoder are not one decoder",
+     "The branch with a past takes over alone only where it is proved to be the other one on an "
+     "empty past.",
+     "Export the decoder with past on its own, without merging."},
     // KV3xx: preconditions.
     {"KV301", "write-inside-capacity", "the write must stay inside the buffer",
      "TensorScatter refuses, or worse, a write behind the capacity.",
@@ -150,6 +154,10 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV307", "positions-count-up", "positions that the host feeds must be consecutive",
      "The source writes row by row where it is told; one write index stands for the first of them.",
      "Feed positions P, P+1, ..., as decoding does."},
+    {"KV320", "one-new-token-with-past", "a step with a past has one new token",
+     "The source's branch for such steps was traced with one token and sees no causal order in "
+     "several; the converted model does.",
+     "Feed later tokens one by one, or accept that chunks are causal now."},
     // KV4xx: verification.
     {"KV401", "not-executable", "a model cannot be run by the executor",
      "What cannot be run cannot be compared.", "See the operator named."},

@@ -124,6 +124,16 @@ void AssignLayers(Analysis& a) {
   }
 }
 
+// A node that could not be normalised: that says more than what is missing now.
+void Explain(const Normalised& normalised, Finding* finding) {
+  for (const Finding& refusal : normalised.refusals) {
+    if (finding->nodes.empty() || refusal.nodes.front() != finding->nodes.front()) continue;
+    finding->code = refusal.code;
+    finding->text = refusal.text;
+    finding->nodes = refusal.nodes;
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules) {
@@ -131,6 +141,10 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules) {
   KV_ASSIGN_OR_RETURN(onnx::ModelProto flat, InlineFunctions(*model.proto));
   RaisedOpset raised = RaiseOpset(flat);
   a.not_raised = raised.refusal;
+  if (!a.not_raised) {
+    KV_ASSIGN_OR_RETURN(a.normalised, Normalise(std::move(raised.model)));
+    raised.model = std::move(a.normalised.model);
+  }
   KV_ASSIGN_OR_RETURN(
       Graph graph, Graph::Build(std::make_shared<const onnx::ModelProto>(std::move(raised.model))));
   a.graph = std::make_shared<const Graph>(std::move(graph));
@@ -144,6 +158,7 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules) {
   for (Candidate& candidate : candidates.pairs) {
     a.caches.emplace_back();
     a.caches.back().candidate = std::move(candidate);
+    Explain(a.normalised, &a.caches.back().candidate.if_unmatched);
   }
   MatchCaches(rules, a);
   MatchAttention(rules, a);

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "rewrite/candidates.h"
 #include "rewrite/convert.h"
+#include "rewrite/normalise.h"
 #include "rewrite/rule.h"
 
 namespace kvlift {
@@ -28,7 +29,8 @@ struct AnalysedAttention {
 };
 
 struct Analysis {
-  std::shared_ptr<const Graph> graph;  // functions inlined, opset raised
+  std::shared_ptr<const Graph> graph;  // functions inlined, opset raised, normalised
+  Normalised normalised;               // without its model
   std::unique_ptr<sym::Forms> forms;
   std::optional<Finding> not_raised;  // KV201: then nothing else was analysed
   std::vector<AnalysedCache> caches;

@@ -202,6 +202,11 @@ Manifest MakeManifest(Analysis& a, const ConvertOptions& options, const Manifest
     m.outputs.push_back(std::move(output));
   }
   AddPreconditions(a, facts, &m);
+  const Normalised& normalised = a.normalised;
+  m.dropped.insert(m.dropped.end(), normalised.dropped.begin(), normalised.dropped.end());
+  m.preconditions.insert(m.preconditions.end(), normalised.preconditions.begin(),
+                         normalised.preconditions.end());
+  m.limits = normalised.limits;
   return m;
 }
 

@@ -238,11 +238,34 @@ Expr Pool::Or(Expr p, Expr q) {
   return Not(And(Not(p), Not(q)));
 }
 
+namespace {
+
+// e where the condition holds: a load that then has one value has it, as in x == 1 ? 1 - x : y.
+Expr WithPinnedLoads(Pool& pool, Expr e, Expr condition) {
+  if (e->args().empty() && e->terms().empty()) return e;
+  for (Expr part : ConjunctsOf(condition)) {
+    if (part->kind() != Kind::kEq) continue;
+    const Expr zero = part->args()[0];
+    for (const Term& term : TermsOf(zero)) {
+      if (term.atoms.size() != 1 || term.atoms[0]->kind() != Kind::kLoad) continue;
+      const auto linear = LinearIn(pool, zero, term.atoms[0]);
+      if (!linear || std::abs(linear->coefficient) != 1) continue;
+      if (linear->rest->kind() != Kind::kInteger) continue;
+      Pool::Substitution s;
+      s.atoms[term.atoms[0]] = pool.Mul(linear->rest, pool.Integer(-linear->coefficient));
+      e = pool.Substitute(e, s, Facts{});
+    }
+  }
+  return e;
+}
+
+}  // namespace
+
 Expr Pool::Select(Expr c, Expr a, Expr b) {
   if (c->kind() == Kind::kInteger) return c->value() != 0 ? a : b;
   if (c->kind() == Kind::kNot) return Select(c->args()[0], b, a);
   if (a == b) return a;
-  a = Assume(a, c, true, Facts{});
+  a = WithPinnedLoads(*this, Assume(a, c, true, Facts{}), c);
   b = Assume(b, c, false, Facts{});
   if (a == b) return a;
   const bool pa = a->is_predicate(), pb = b->is_predicate();

@@ -1,0 +1,502 @@
+#include "rewrite/merged_decoder.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "base/status.h"
+#include "fmt/format.h"
+#include "ir/node_builder.h"
+#include "ir/patch.h"
+#include "rewrite/equivalence.h"
+#include "rewrite/if_branches.h"
+#include "rewrite/if_switch.h"
+
+namespace kvlift {
+namespace {
+
+using sym::Expr;
+using sym::Kind;
+
+constexpr char kFirst[] = "/kvlift/first/";
+
+// A past, the axis it grows along in the branch with a past, and by how much.
+struct Growth {
+  ValueId past;
+  int axis;
+  Expr length;
+  Expr added;
+};
+
+// Names of the first call's values stand apart; constants of the source's main graph are shared.
+absl::StatusOr<onnx::ModelProto> Combine(const onnx::ModelProto& later,
+                                         const onnx::ModelProto& first,
+                                         const absl::flat_hash_set<std::string>& shared) {
+  onnx::ModelProto both = later;
+  onnx::GraphProto* graph = both.mutable_graph();
+  absl::flat_hash_map<std::string, std::string> names;
+  const auto define = [&](const std::string& name) {
+    if (!name.empty() && !shared.contains(name)) names[name] = kFirst + name;
+  };
+  for (const auto& tensor : first.graph().initializer()) define(tensor.name());
+  for (const auto& node : first.graph().node()) {
+    for (const auto& output : node.output()) define(output);
+  }
+  for (const auto& tensor : first.graph().initializer()) {
+    const auto it = names.find(tensor.name());
+    if (it == names.end()) continue;
+    onnx::TensorProto* copy = graph->add_initializer();
+    *copy = tensor;
+    copy->set_name(it->second);
+  }
+  for (const auto& node : first.graph().node()) {
+    onnx::NodeProto* copy = graph->add_node();
+    *copy = node;
+    KV_RETURN_IF_ERROR(RenameValues(names, copy));
+  }
+  return both;
+}
+
+// The graph inputs that the values are computed from.
+absl::flat_hash_set<ValueId> InputsBehind(const Graph& graph, absl::Span<const ValueId> roots) {
+  absl::flat_hash_set<ValueId> seen(roots.begin(), roots.end()), found;
+  std::vector<ValueId> stack(roots.begin(), roots.end());
+  const auto visit = [&](ValueId v) {
+    if (v != kNoValue && seen.insert(v).second) stack.push_back(v);
+  };
+  while (!stack.empty()) {
+    const ValueId v = stack.back();
+    stack.pop_back();
+    if (graph.is_graph_input(v)) found.insert(v);
+    const NodeId n = graph.producer(v);
+    if (n == kNoNode) continue;
+    for (ValueId input : graph.inputs(n)) visit(input);
+    for (ValueId input : graph.captures(n)) visit(input);
+  }
+  return found;
+}
+
+// Both calls in one graph over the same inputs.
+class Pair {
+ public:
+  static absl::StatusOr<std::unique_ptr<Pair>> Create(onnx::ModelProto model) {
+    auto pair = std::make_unique<Pair>();
+    KV_ASSIGN_OR_RETURN(Graph graph,
+                        Graph::Build(std::make_shared<const onnx::ModelProto>(std::move(model))));
+    pair->graph_ = std::make_unique<Graph>(std::move(graph));
+    pair->forms_ = std::make_unique<sym::Forms>(*pair->graph_);
+    for (ValueId v : pair->graph_->graph_outputs()) {
+      pair->later_.push_back(v);
+      const ValueId first = pair->graph_->Find(kFirst + pair->graph_->name(v));
+      pair->first_.push_back(first == kNoValue ? v : first);
+    }
+    return pair;
+  }
+
+  const Graph& graph() const { return *graph_; }
+  sym::Forms& forms() { return *forms_; }
+  absl::Span<const ValueId> later() const { return later_; }
+  absl::Span<const ValueId> first() const { return first_; }
+
+  // Float inputs of rank 3 or more that only the later call reads.
+  std::vector<ValueId> OnlyLater() const { return Only(later_, first_); }
+  std::vector<ValueId> OnlyFirst() const { return Only(first_, later_); }
+
+  std::vector<Growth> Growths() {
+    std::vector<Growth> growths;
+    for (ValueId past : OnlyLater()) {
+      for (ValueId present : later_) {
+        if (auto growth = GrowthOf(past, present)) {
+          growths.push_back(*growth);
+          break;
+        }
+      }
+    }
+    return growths;
+  }
+
+  // Extents of the inputs where the pasts are empty. Extents that both calls need to be equal are.
+  sym::Pool::Substitution EmptyPasts(absl::Span<const Growth> growths) {
+    sym::Pool& pool = forms_->pool();
+    sym::Pool::Substitution s;
+    for (const Growth& growth : growths) s.dims[growth.length->dim()] = pool.Integer(0);
+    for (ValueId v : later_) forms_->Of(v);
+    for (ValueId v : first_) forms_->Of(v);
+    for (const sym::Assumption& assumption : forms_->assumptions()) {
+      if (assumption.predicate->kind() == Kind::kEq) Solve(assumption.predicate->args()[0], &s);
+    }
+    return s;
+  }
+
+  // The same model with these extents declared.
+  onnx::ModelProto WithExtents(const sym::Pool::Substitution& s) {
+    onnx::ModelProto model = graph_->model();
+    for (auto& info : *model.mutable_graph()->mutable_input()) {
+      const ValueId v = graph_->Find(info.name());
+      if (v == kNoValue || graph_->constant(v) != nullptr) continue;
+      const sym::Form form = forms_->Of(v);
+      if (!form.known_rank) continue;
+      auto* shape = info.mutable_type()->mutable_tensor_type()->mutable_shape();
+      for (int k = 0; k < shape->dim_size() && k < static_cast<int>(form.shape.size()); ++k) {
+        const Expr extent = forms_->pool().Substitute(form.shape[k], s, {});
+        if (extent->kind() == Kind::kInteger) shape->mutable_dim(k)->set_dim_value(extent->value());
+        if (extent->kind() == Kind::kDim) shape->mutable_dim(k)->set_dim_param(extent->dim());
+      }
+    }
+    return model;
+  }
+
+ private:
+  std::vector<ValueId> Only(absl::Span<const ValueId> mine, absl::Span<const ValueId> other) const {
+    const auto read = InputsBehind(*graph_, mine), also = InputsBehind(*graph_, other);
+    std::vector<ValueId> only;
+    for (ValueId v : graph_->graph_inputs()) {
+      const TensorType& type = graph_->type(v);
+      const bool big = type.shape && type.shape->size() >= 3 && IsFloatType(type.elem_type);
+      if (big && read.contains(v) && !also.contains(v)) only.push_back(v);
+    }
+    return only;
+  }
+
+  std::optional<Growth> GrowthOf(ValueId past, ValueId present) {
+    const sym::Form before = forms_->Of(past), after = forms_->Of(present);
+    if (!after.known_rank || after.opaque || before.shape.size() != after.shape.size()) return {};
+    const auto sources = sym::SourcesOf(after.element);
+    if (std::find(sources.begin(), sources.end(), past) == sources.end()) return {};
+    std::optional<Growth> growth;
+    for (size_t k = 0; k < before.shape.size(); ++k) {
+      if (before.shape[k] == after.shape[k]) continue;
+      if (growth || before.shape[k]->kind() != Kind::kDim) return {};
+      const Expr added = forms_->pool().Sub(after.shape[k], before.shape[k]);
+      growth = Growth{past, static_cast<int>(k), before.shape[k], added};
+    }
+    return growth;
+  }
+
+  // e = 0 gives the extent that is declared last.
+  void Solve(Expr e, sym::Pool::Substitution* s) {
+    sym::Pool& pool = forms_->pool();
+    e = pool.Substitute(e, *s, {});
+    constexpr int kIndices = 8;
+    for (int k = 0; k < kIndices; ++k) {
+      if (sym::ContainsIndex(e, k)) return;
+    }
+    if (!sym::SourcesOf(e).empty()) return;
+    std::optional<std::pair<ValueId, int>> last;
+    std::string chosen;
+    Expr value = nullptr;
+    for (const std::string& dim : sym::DimsOf(e)) {
+      const auto origin = forms_->OriginOf(dim);
+      const auto linear = sym::LinearIn(pool, e, pool.Dim(dim));
+      if (!origin || !linear || std::abs(linear->coefficient) != 1) continue;
+      const std::pair<ValueId, int> place(origin->input, origin->axis);
+      if (last && place < *last) continue;
+      last = place;
+      chosen = dim;
+      value = pool.Mul(linear->rest, pool.Integer(-linear->coefficient));
+    }
+    if (value == nullptr) return;
+    sym::Pool::Substitution one;
+    one.dims[chosen] = value;
+    for (auto& [dim, extent] : s->dims) extent = pool.Substitute(extent, one, {});
+    s->dims[chosen] = value;
+  }
+
+  std::unique_ptr<Graph> graph_;
+  std::unique_ptr<sym::Forms> forms_;
+  std::vector<ValueId> later_, first_;
+};
+
+// An operand of the later call that lacks the causal order of new tokens.
+struct MissingOrder {
+  std::string output;  // of the node
+  int operand;
+  Expr masked;  // what the first call puts where a key is not visible
+  bool added;   // a mask of 0 and `masked` is added to the operand, which has none
+};
+
+struct OrderSearch {
+  Expr added;  // number of new tokens
+  std::vector<MissingOrder> found;
+};
+
+void CollectLeaves(Expr e, std::vector<Expr>* leaves) {
+  if (e->kind() == Kind::kSelect) {
+    CollectLeaves(e->args()[1], leaves);
+    CollectLeaves(e->args()[2], leaves);
+    return;
+  }
+  if (e->is_predicate()) {
+    leaves->push_back(nullptr);
+  } else if (e->kind() == Kind::kInteger || e->kind() == Kind::kFloat) {
+    leaves->push_back(e);
+  }
+}
+
+// The other operand of an Add that gives `sum`, where one of them is `part`; null if there is none.
+Expr Addend(Equivalence& self, Expr sum, Expr part) {
+  const Graph& graph = self.forms().graph();
+  if (sum->kind() != Kind::kLoad) return nullptr;
+  const NodeId n = graph.producer(sum->source());
+  if (n == kNoNode || !graph.Is(n, "Add")) return nullptr;
+  for (int k = 0; k < 2; ++k) {
+    const Expr one = self.OperandElement(n, k);
+    if (one != nullptr && self.Same(one, part)) return self.OperandElement(n, 1 - k);
+  }
+  return nullptr;
+}
+
+// Is the first call's operand the later one's where t <= s, and a constant elsewhere?
+bool LacksOrder(void* context, Equivalence& self, const OperandGap& gap) {
+  auto& search = *static_cast<OrderSearch*>(context);
+  sym::Forms& forms = self.forms();
+  sym::Pool& pool = forms.pool();
+  const Graph& graph = forms.graph();
+  const ValueId mine = graph.inputs(gap.node)[gap.operand];
+  const ValueId other = graph.inputs(gap.partner)[gap.operand];
+  if (mine == kNoValue || other == kNoValue) return false;
+  if (forms.ElementType(mine) != forms.ElementType(other)) return false;
+  const Expr have = self.OperandElement(gap.node, gap.operand);
+  const Expr want = self.OperandElement(gap.partner, gap.operand);
+  const sym::Form& out =
+      forms.Of(self.Broadcasts(gap.node) ? graph.outputs(gap.partner)[0] : other);
+  if (have == nullptr || want == nullptr || !out.known_rank || out.shape.size() < 2) return false;
+  const int rank = static_cast<int>(out.shape.size());
+  if (out.shape[rank - 1] != search.added || out.shape[rank - 2] != search.added) return false;
+  const Expr order = pool.Le(pool.Index(rank - 1), pool.Index(rank - 2), {});
+  const auto matches = [&](Expr seen, Expr whole, bool added) {
+    std::vector<Expr> leaves;
+    CollectLeaves(whole, &leaves);
+    for (Expr leaf : leaves) {
+      const Expr masked = leaf == nullptr ? pool.False() : leaf;
+      if (!self.Same(pool.Select(order, seen, masked), whole)) continue;
+      search.found.push_back({graph.name(graph.outputs(gap.node)[0]), gap.operand, masked, added});
+      return true;
+    }
+    return false;
+  };
+  if (matches(have, want, false)) return true;
+  if (!IsFloatType(forms.ElementType(mine))) return false;
+  const Expr addend = Addend(self, want, have);
+  return addend != nullptr && matches(pool.Integer(0), addend, true);
+}
+
+// Adds t <= P + s to operands of the later call.
+class OrderAdder {
+ public:
+  OrderAdder(const Graph& graph, sym::Forms& forms, const Growth& growth, std::string past)
+      : graph_(graph), forms_(forms), nodes_(graph), growth_(growth), past_(std::move(past)) {}
+
+  // false: the number of new tokens cannot be read.
+  bool Add(absl::Span<const MissingOrder> missing, const std::string& new_input, int new_axis,
+           Patch* patch) {
+    nodes_.set_scope("order");
+    const auto extent = [&](const std::string& value, int axis, std::string_view role) {
+      return nodes_.Add(
+          "Shape", {value}, role,
+          {MakeAttribute("start", int64_t{axis}), MakeAttribute("end", int64_t{axis} + 1)});
+    };
+    const std::string past = extent(past_, growth_.axis, "past_length");
+    const std::string added = extent(new_input, new_axis, "new_length");
+    const std::string first = nodes_.Add("Squeeze", {past}, "first");
+    const std::string end =
+        nodes_.Add("Squeeze", {nodes_.Add("Add", {past, added}, "total_length")}, "end");
+    const std::string queries = nodes_.Add("Range", {first, end, nodes_.Int64(1)}, "queries");
+    const std::string keys = nodes_.Add("Range", {nodes_.Int64(0), end, nodes_.Int64(1)}, "keys");
+    const std::string rows = nodes_.Add("Unsqueeze", {queries, nodes_.Int64s({1})}, "rows");
+    const std::string order = nodes_.Add("LessOrEqual", {keys, rows}, "order");
+    for (const MissingOrder& m : missing) {
+      const ValueId output = graph_.Find(m.output);
+      if (output == kNoValue || graph_.producer(output) == kNoNode) return false;
+      const NodeId n = graph_.producer(output);
+      const ValueId operand = graph_.inputs(n)[m.operand];
+      const int32_t type = forms_.ElementType(operand);
+      const double masked = m.masked->kind() == Kind::kFloat
+                                ? m.masked->float_value()
+                                : static_cast<double>(m.masked->value());
+      const std::string name = graph_.name(operand);
+      std::string& replaced = patch->replace_inputs[{n, m.operand}];
+      if (type == onnx::TensorProto::BOOL) {
+        replaced = nodes_.Add("And", {order, name}, "visible");
+      } else if (m.added) {
+        const std::string mask = nodes_.Add(
+            "Where", {order, nodes_.Scalar(0, type), nodes_.Scalar(masked, type)}, "mask");
+        replaced = nodes_.Add("Add", {name, mask}, "masked");
+      } else {
+        replaced = nodes_.Add("Where", {order, name, nodes_.Scalar(masked, type)}, "mask");
+      }
+    }
+    patch->new_nodes = nodes_.TakeNodes();
+    patch->new_initializers = nodes_.TakeInitializers();
+    return true;
+  }
+
+ private:
+  const Graph& graph_;
+  sym::Forms& forms_;
+  NodeBuilder nodes_;
+  const Growth& growth_;
+  std::string past_;
+};
+
+class Unmerger {
+ public:
+  Unmerger(Normalised* result, Switch decision) : result_(result), decision_(std::move(decision)) {}
+
+  absl::Status Run() {
+    const onnx::ModelProto& model = result_->model;
+    for (const auto& tensor : model.graph().initializer()) shared_.insert(tensor.name());
+    KV_ASSIGN_OR_RETURN(later_, InlineBranches(model, decision_.Taken(true)));
+    KV_ASSIGN_OR_RETURN(onnx::ModelProto first, InlineBranches(model, decision_.Taken(false)));
+    KV_RETURN_IF_ERROR(Join(first));
+    if (decision_.by_input() && pair_->OnlyLater().size() < pair_->OnlyFirst().size()) {
+      past_if_ = false;
+      std::swap(later_, first);
+      KV_RETURN_IF_ERROR(Join(first));
+    }
+    growths_ = pair_->Growths();
+    if (growths_.empty()) return Refuse("neither branch appends to a past", {});
+    if (!decision_.by_input() &&
+        std::none_of(growths_.begin(), growths_.end(),
+                     [&](const Growth& growth) { return growth.length->dim() == decision_.dim; })) {
+      return Refuse(fmt::format("{} decides, which is no past's length", decision_.dim), {});
+    }
+    if (DecidesMore()) {
+      return Refuse(fmt::format("{} decides more than the branch", decision_.input), {});
+    }
+    return Prove();
+  }
+
+ private:
+  absl::Status Join(const onnx::ModelProto& first) {
+    KV_ASSIGN_OR_RETURN(onnx::ModelProto both, Combine(later_, first, shared_));
+    KV_ASSIGN_OR_RETURN(pair_, Pair::Create(std::move(both)));
+    return absl::OkStatus();
+  }
+
+  bool DecidesMore() const {
+    if (!decision_.by_input()) return false;
+    const ValueId v = pair_->graph().Find(decision_.input);
+    return InputsBehind(pair_->graph(), pair_->later()).contains(v) ||
+           InputsBehind(pair_->graph(), pair_->first()).contains(v);
+  }
+
+  absl::Status Prove() {
+    const auto extents = pair_->EmptyPasts(growths_);
+    KV_ASSIGN_OR_RETURN(const std::unique_ptr<Pair> empty,
+                        Pair::Create(pair_->WithExtents(extents)));
+    if (const auto odd = Differing(*empty, nullptr)) {
+      OrderSearch search;
+      const Expr added = pair_->forms().pool().Substitute(growths_.front().added, extents, {});
+      if (added->kind() != Kind::kDim) return RefuseAt(*empty, *odd);
+      search.added = empty->forms().pool().Dim(added->dim());
+      if (Differing(*empty, &search)) return RefuseAt(*empty, *odd);
+      return Finish(&search, added->dim());
+    }
+    return Finish(nullptr, "");
+  }
+
+  struct Odd {
+    NodeId node;
+    ValueId output;
+  };
+
+  // The first node of the later call, and the output, that differ; nothing if all are equal.
+  std::optional<Odd> Differing(Pair& pair, OrderSearch* search) {
+    Equivalence equal(pair.forms());
+    equal.Number(pair.first());
+    equal.Number(pair.later(), search == nullptr ? nullptr : LacksOrder, search);
+    for (size_t k = 0; k < pair.later().size(); ++k) {
+      const ValueId later = pair.later()[k];
+      if (equal.Same(later, pair.first()[k])) continue;
+      return Odd{equal.FirstWithoutPartner({&later, 1}), later};
+    }
+    return std::nullopt;
+  }
+
+  absl::Status RefuseAt(Pair& pair, const Odd& odd) {
+    const Graph& graph = pair.graph();
+    const sym::Form form = pair.forms().Of(odd.output);
+    const bool empty = form.known_rank && std::any_of(form.shape.begin(), form.shape.end(),
+                                                      [](Expr dim) { return dim->is_integer(0); });
+    const std::string output = graph.name(odd.output);
+    if (empty) {
+      return Refuse(
+          fmt::format("the branch with a past gives nothing for {}, the other one does", output),
+          {});
+    }
+    const std::string node = odd.node == kNoNode ? output : graph.NodeName(odd.node);
+    return Refuse(
+        fmt::format("where the past is empty, the branches differ in {}, first at {}", output,
+                    node),
+        odd.node == kNoNode ? std::vector<std::string>{} : std::vector<std::string>{node});
+  }
+
+  absl::Status Refuse(std::string text, std::vector<std::string> nodes) {
+    nodes.insert(nodes.begin(), decision_.node);
+    result_->refusals.push_back({"KV225", std::move(text), std::move(nodes), {}});
+    return absl::OkStatus();
+  }
+
+  absl::Status Finish(const OrderSearch* search, const std::string& new_tokens) {
+    const std::string past = pair_->graph().name(growths_.front().past);
+    KV_ASSIGN_OR_RETURN(const Graph graph,
+                        Graph::Build(std::make_shared<const onnx::ModelProto>(std::move(later_))));
+    sym::Forms forms(graph);
+    Patch patch;
+    patch.drop_value_info = false;
+    if (search != nullptr) {
+      const auto origin = forms.OriginOf(new_tokens);
+      if (!origin) return Refuse("no input tells the number of new tokens", {});
+      OrderAdder adder(graph, forms, growths_.front(), past);
+      if (!adder.Add(search->found, graph.name(origin->input), origin->axis, &patch)) {
+        return Refuse("the causal order cannot be added", {});
+      }
+    }
+    if (decision_.by_input()) patch.remove_inputs.insert(decision_.input);
+    KV_ASSIGN_OR_RETURN(result_->model, Apply(graph, patch));
+    if (decision_.by_input()) {
+      result_->dropped.push_back({decision_.input, past_if_ ? "P > 0" : "P == 0"});
+    }
+    if (search != nullptr) {
+      result_->preconditions.push_back(
+          {"KV320",
+           "steps with a past have one new token in the source: its branch for them sees no "
+           "causal order in new tokens",
+           "assumed"});
+      result_->limits.new_tokens_with_past = 1;
+    }
+    return absl::OkStatus();
+  }
+
+  Normalised* result_;
+  Switch decision_;
+  bool past_if_ = true;  // the branch taken where the input is true has the past
+  absl::flat_hash_set<std::string> shared_;
+  onnx::ModelProto later_;
+  std::unique_ptr<Pair> pair_;
+  std::vector<Growth> growths_;
+};
+
+bool HasIf(const onnx::ModelProto& model) {
+  const auto& nodes = model.graph().node();
+  return std::any_of(nodes.begin(), nodes.end(),
+                     [](const onnx::NodeProto& node) { return node.op_type() == "If"; });
+}
+
+}  // namespace
+
+absl::Status Unmerge(Normalised* result) {
+  if (!HasIf(result->model)) return absl::OkStatus();
+  KV_ASSIGN_OR_RETURN(result->model, InlineBranches(result->model, ProvableCondition));
+  if (!HasIf(result->model)) return absl::OkStatus();
+  KV_ASSIGN_OR_RETURN(const auto decision, FindSwitch(result->model));
+  if (!decision) return absl::OkStatus();
+  return Unmerger(result, *decision).Run();
+}
+
+}  // namespace kvlift

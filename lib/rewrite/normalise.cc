@@ -1,0 +1,17 @@
+#include "rewrite/normalise.h"
+
+#include <utility>
+
+#include "base/status.h"
+#include "rewrite/merged_decoder.h"
+
+namespace kvlift {
+
+absl::StatusOr<Normalised> Normalise(onnx::ModelProto model) {
+  Normalised result;
+  result.model = std::move(model);
+  KV_RETURN_IF_ERROR(Unmerge(&result));
+  return result;
+}
+
+}  // namespace kvlift

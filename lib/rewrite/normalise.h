@@ -1,0 +1,26 @@
+// Turns a model into an equivalent one whose caches are ordinary: growing or fixed, in the main
+// graph, written by standard operators. Runs before caches are searched.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/findings.h"
+#include "contract/manifest.h"
+#include "onnx/onnx_pb.h"
+
+namespace kvlift {
+
+struct Normalised {
+  onnx::ModelProto model;
+  std::vector<DroppedInput> dropped;        // inputs that decided between branches
+  std::vector<Precondition> preconditions;  // under which the model is equivalent
+  ManifestLimits limits;
+  // Why a node was left as it is: nodes[0]. For caches that depend on it.
+  std::vector<Finding> refusals;
+};
+
+// The default opset of the model is the target's, functions are inlined.
+absl::StatusOr<Normalised> Normalise(onnx::ModelProto model);
+
+}  // namespace kvlift
