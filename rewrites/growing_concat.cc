@@ -54,6 +54,7 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
   update.axis = append->axis;
   update.layout = LayoutOf(forms, pair.past, append->axis);
   update.start = append->length;
+  update.base = append->base;
   update.node = node;
   update.attended = pair.present;
   std::vector<Expr> shape = forms.Of(pair.past).shape;

@@ -49,16 +49,18 @@ ValueId FindFull(sym::Forms& forms, const CachePair& pair, Append* append) {
   return kNoValue;
 }
 
-// W of a length min(total, W); 0 if it is none.
+// W of a length min(total, W), written as that or as total - max(total - W, 0); 0 if it is none.
 int64_t WindowOf(sym::Pool& pool, Expr length, Expr total) {
-  if (length->kind() != Kind::kSelect) return 0;
-  for (int k : {1, 2}) {
-    const Expr w = length->args()[k];
-    if (w->kind() != Kind::kInteger || w->value() <= 0) continue;
-    if (length == pool.Min(total, w, {})) return w->value();
-    // The same minimum, written as total - max(total - W, 0).
-    const Expr cut = pool.Max(pool.Sub(total, w), pool.Integer(0), {});
-    if (length == pool.Sub(total, cut)) return w->value();
+  const Expr cut = pool.Sub(total, length);
+  for (const auto& [e, as_cut] : {std::pair(length, false), std::pair(cut, true)}) {
+    if (e->kind() != Kind::kSelect) continue;
+    for (int k : {1, 2}) {
+      const Expr w = as_cut ? pool.Sub(total, e->args()[k]) : e->args()[k];
+      if (w->kind() != Kind::kInteger || w->value() <= 0) continue;
+      const Expr wanted = as_cut ? pool.Max(pool.Sub(total, w), pool.Integer(0), {})
+                                 : pool.Min(total, w, {});
+      if (e == wanted) return w->value();
+    }
   }
   return 0;
 }

@@ -88,6 +88,8 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV207", "cache-in-branch", "the cache is updated inside a branch or loop body",
      "Nothing tells when which branch is taken, or the body is run many times.",
      "Export the decoder with past on its own, without merging."},
+    {"KV209", "rows-per-token", "a step writes more or fewer rows than it has tokens",
+     "A host counts tokens; the write index would not follow.", "Check what is appended."},
     {"KV210", "attention-shape", "an attention has a form that Attention-24 cannot take over",
      "Attention-24 takes queries [B, N, S, D] and scores in the order batch, head, query, key.",
      "Look at the node named; a Reshape or Transpose in front of it often explains the refusal."},
@@ -113,6 +115,9 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV217", "layout-unsupported", "the cache has a layout that is not supported",
      "Caches have a batch, a sequence and a head size, and at most three more axes.",
      "Export with one tensor for keys and one for values per layer."},
+    {"KV218", "sees-later-tokens", "a query sees tokens behind it",
+     "In a batch of prompts of different lengths it would see the pads behind the shorter ones.",
+     "Export with a causal mask, with a padding mask as input, or with one token per step."},
     {"KV219", "no-source-for-length", "nothing tells the past's length without a new input",
      "A derived control needs an input that is as long as past and new tokens together.",
      "Use --control input."},
@@ -134,6 +139,9 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "The branch with a past takes over alone only where it is proved to be the other one on an "
      "empty past.",
      "Export the decoder with past on its own, without merging."},
+    {"KV226", "other-state", "a state that is handed on, but is no cache of keys or values",
+     "Convolutions and recurrences carry states of a fixed shape; no rows are appended to them.",
+     "Nothing to do: it stays as it is."},
     // KV3xx: preconditions.
     {"KV301", "write-inside-capacity", "the write must stay inside the buffer",
      "TensorScatter refuses, or worse, a write behind the capacity.",

@@ -55,6 +55,28 @@ AnalysedCache* CacheOf(Analysis& a, int update_index) {
   return nullptr;
 }
 
+// What is handed from step to step, keeps its shape and meets no attention is a state of another
+// kind (of a convolution or a recurrence): it stays as it is.
+void SetStatesAside(Analysis& a) {
+  std::vector<AnalysedCache> caches;
+  for (AnalysedCache& cache : a.caches) {
+    const CachePair& pair = cache.candidate.pair;
+    const bool state = cache.reason && !cache.candidate.converted && !cache.candidate.growing &&
+                       !cache.candidate.hidden &&
+                       FindSoftmax(*a.graph, {pair.past, pair.present}) == kNoNode;
+    if (!state) {
+      caches.push_back(std::move(cache));
+      continue;
+    }
+    a.near_misses.push_back(
+        MakeFinding("KV226",
+                    fmt::format("{} is a state that no attention reads: it stays as it is",
+                                a.graph->name(pair.past)),
+                    *a.graph, {a.graph->producer(pair.present)}, {pair.past, pair.present}));
+  }
+  a.caches = std::move(caches);
+}
+
 // Attentions that no rule takes over, around caches that no recognised one reads.
 void FindOtherAttention(Analysis& a) {
   std::vector<bool> read(a.updates.size(), false);
@@ -68,7 +90,8 @@ void FindOtherAttention(Analysis& a) {
   }
   for (AnalysedCache& cache : a.caches) {
     if (cache.update_index < 0 || read[cache.update_index]) continue;
-    const NodeId softmax = FindSoftmax(*a.graph, *cache.update);
+    const CachePair& pair = cache.candidate.pair;
+    const NodeId softmax = FindSoftmax(*a.graph, {pair.past, pair.present, cache.update->attended});
     if (softmax == kNoNode) {
       cache.reason = MakeFinding(
           "KV212", "needs an attention that reads it as keys or values, found none", *a.graph,
@@ -161,6 +184,7 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules) {
     Explain(a.normalised, &a.caches.back().candidate.if_unmatched);
   }
   MatchCaches(rules, a);
+  SetStatesAside(a);
   MatchAttention(rules, a);
   FindOtherAttention(a);
   AssignLayers(a);
@@ -170,8 +194,8 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules) {
 std::string DescribeMask(Analysis& analysis, const AttentionSite& site) {
   sym::Pool& pool = analysis.forms->pool();
   const Expr start = CountedUp(*analysis.forms, analysis.updates[site.key_cache].start);
-  const Visibility v =
-      ReadVisibility(*analysis.forms, CountedUp(*analysis.forms, site.keep), start);
+  const Visibility v = ReadVisibility(*analysis.forms, CountedUp(*analysis.forms, site.keep), start,
+                                      analysis.forms->Of(site.query).shape[2]->is_integer(1));
   std::vector<std::string> words;
   if (v.causal) words.push_back("causal");
   bool padding = false, explicit_mask = false;

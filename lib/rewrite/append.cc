@@ -76,6 +76,21 @@ Expr Shifted(sym::Pool& pool, Expr e, int axis, Expr shift, std::vector<Expr> sh
   return pool.Substitute(e, s, sym::Facts{std::move(shape)});
 }
 
+// past[x[i_b], .., t, ..]: everything in place but for one axis in front of the sequence's.
+bool TakesOtherSequences(Expr e, ValueId past, int axis, const std::vector<Expr>& here) {
+  if (e->kind() != Kind::kLoad || e->source() != past) return false;
+  int moved = 0;
+  for (int k = 0; k < static_cast<int>(here.size()); ++k) {
+    const Expr arg = e->args()[k];
+    if (arg == here[k]) continue;
+    const bool gathered = k == 0 && axis != 0 && arg->kind() == Kind::kLoad &&
+                          arg->args().size() == 1 && arg->args()[0] == here[0];
+    if (!gathered) return false;
+    ++moved;
+  }
+  return moved == 1;
+}
+
 }  // namespace
 
 std::optional<Append> ReadAppend(sym::Forms& forms, ValueId past, ValueId v) {
@@ -106,7 +121,11 @@ std::optional<Append> ReadAppend(sym::Forms& forms, ValueId past, ValueId v) {
   const auto own = [&](Expr e) {
     return e == pool.Load(past, here) || e == pool.Load(past, Indices(pool, before.shape));
   };
-  if (end != length || !own(first)) return std::nullopt;
+  if (end != length) return std::nullopt;
+  if (!own(first)) {
+    if (!TakesOtherSequences(first, past, split.axis, here)) return std::nullopt;
+    append.base = first;
+  }
   std::vector<Expr> shape = before.shape;
   shape[split.axis] = pool.Sub(after.shape[split.axis], length);
   append.update = Shifted(pool, second, split.axis, end, std::move(shape));
@@ -119,7 +138,12 @@ std::optional<Write> ReadWrite(sym::Forms& forms, const CachePair& pair) {
   if (!before.known_rank || !after.known_rank || before.shape.size() != after.shape.size()) {
     return std::nullopt;
   }
-  if (before.shape != after.shape) return std::nullopt;
+  for (size_t k = 0; k < before.shape.size(); ++k) {
+    // Symbols that inputs declare for themselves are equal where the graph joins them.
+    const bool symbols =
+        before.shape[k]->kind() == Kind::kDim && after.shape[k]->kind() == Kind::kDim;
+    if (before.shape[k] != after.shape[k] && !symbols) return std::nullopt;
+  }
   const int rank = static_cast<int>(before.shape.size());
   auto region = ReadRegion(pool, after.element, pool.Load(pair.past, Indices(pool, rank)));
   if (!region) {

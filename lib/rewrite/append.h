@@ -13,6 +13,7 @@ struct Append {
   int axis = -1;
   sym::Expr length = nullptr;  // where the rest begins: P
   sym::Expr update = nullptr;  // element of the rest, with i_axis counted from 0
+  sym::Expr base = nullptr;    // set where rows of other sequences are taken: past[x[b], .., t, ..]
   // The rest is the past and the new rows stand in front of it.
   bool reversed = false;
 };

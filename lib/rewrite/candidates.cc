@@ -31,6 +31,7 @@ class Finder {
       const int rank = RankOf(output);
       if (rank >= kMinCacheRank || rank < 0) Consider(output, rank);
     }
+    ReportStates();
     ReportPresentsWithoutPast();
     ReportScatters();
     return std::move(found_);
@@ -51,6 +52,14 @@ class Finder {
     return type == 0 || graph_.type(input).elem_type == type;
   }
 
+  // Symbols that inputs declare for themselves may be equal where neither is made of the other.
+  static bool MayBeEqual(Expr a, Expr b) {
+    if (a == b) return true;
+    if (a->kind() == Kind::kInteger || b->kind() == Kind::kInteger) return false;
+    return (a->kind() == Kind::kDim && !sym::ContainsDim(b, a->dim())) ||
+           (b->kind() == Kind::kDim && !sym::ContainsDim(a, b->dim()));
+  }
+
   // The axes in which the two shapes differ; nothing if one of them is not known. The symbols of
   // what an operator computes may be its own, so only numbers tell there.
   std::optional<std::vector<int>> DifferingAxes(ValueId input, ValueId output) {
@@ -62,7 +71,7 @@ class Finder {
     for (size_t k = 0; k < before.shape.size(); ++k) {
       const Expr a = before.shape[k], b = after.shape[k];
       const bool numbers = a->kind() == Kind::kInteger || b->kind() == Kind::kInteger;
-      if (a != b && (numbers || !after.opaque)) axes.push_back(static_cast<int>(k));
+      if (!MayBeEqual(a, b) && (numbers || !after.opaque)) axes.push_back(static_cast<int>(k));
     }
     return axes;
   }
@@ -131,7 +140,7 @@ class Finder {
   bool ConsiderTensorScatter(ValueId output, int rank) {
     const NodeId n = graph_.producer(SeeThrough(output));
     if (n == kNoNode || !graph_.Is(n, "TensorScatter")) return false;
-    const ValueId past = SeeThrough(graph_.inputs(n)[0]);
+    const ValueId past = SeeThroughReordering(graph_.inputs(n)[0]);
     if (!MayBePast(past, output, rank)) return false;
     Candidate c;
     c.kind = "tensor_scatter";
@@ -143,6 +152,15 @@ class Finder {
         {n}, {past, output});
     Add({past, output}, std::move(c));
     return true;
+  }
+
+  // Sequences taken in another order (beam search) are still the same cache.
+  ValueId SeeThroughReordering(ValueId v) const {
+    v = SeeThrough(v);
+    const NodeId n = graph_.producer(v);
+    const bool reorders =
+        n != kNoNode && graph_.Is(n, "Gather") && IntAttribute(graph_.node(n), "axis", 0) == 0;
+    return reorders ? SeeThrough(graph_.inputs(n)[0]) : v;
   }
 
   ValueId SeeThrough(ValueId v) const {
@@ -168,11 +186,26 @@ class Finder {
       }
     }
     if (pasts.empty()) return false;
+    // Handed on as it is, such as the cache of a cross-attention.
+    if (pasts.size() == 1 && PassedOn(pasts.front(), form)) {
+      paired_.insert(output);
+      return true;
+    }
     const auto in_place = std::find_if(
         pasts.begin(), pasts.end(), [&](ValueId past) { return !MovesPast(past, form.element); });
     const ValueId past = in_place != pasts.end() ? *in_place : pasts.front();
     Add({past, output}, Describe(past, output));
     return true;
+  }
+
+  bool PassedOn(ValueId past, const sym::Form& form) {
+    sym::Pool& pool = forms_.pool();
+    std::vector<Expr> here, unit;
+    for (size_t k = 0; k < form.shape.size(); ++k) {
+      here.push_back(pool.Index(static_cast<int>(k)));
+      unit.push_back(form.shape[k]->is_integer(1) ? pool.Integer(0) : here.back());
+    }
+    return form.element == pool.Load(past, here) || form.element == pool.Load(past, unit);
   }
 
   // An operator or a control-flow node that takes the past and gives the present.
@@ -194,6 +227,7 @@ class Finder {
       if (!MayBePast(input, output, rank) || !ShapesFit(input, output, new_lengths_)) continue;
       Candidate c;
       c.kind = branches ? "concat" : fused ? "fused" : "scatter";
+      c.hidden = branches || fused;
       c.if_unmatched = MakeFinding(branches ? "KV207"
                                    : fused  ? "KV206"
                                             : "KV204",
@@ -264,7 +298,7 @@ class Finder {
     Candidate c;
     const int rank = static_cast<int>(before.shape.size());
     for (int k = 0; k < rank; ++k) {
-      if (before.shape[k] != after.shape[k]) {
+      if (!MayBeEqual(before.shape[k], after.shape[k])) {
         c.growing = true;
         c.axis = k;
       }
@@ -345,6 +379,38 @@ class Finder {
     if (found_.near_misses.size() < kMaxNearMisses) {
       found_.near_misses.push_back(std::move(finding));
     }
+  }
+
+  // Outputs of rank 2 that are computed from an input of the same shape: too flat for a cache.
+  void ReportStates() {
+    for (ValueId output : graph_.graph_outputs()) {
+      if (RankOf(output) != 2 || !IsFloatType(graph_.type(output).elem_type)) continue;
+      const ValueId input = FloatInputBehind(output);
+      if (input == kNoValue) continue;
+      NearMiss(MakeFinding(
+          "KV226", fmt::format("{} is a state of rank 2: it stays as it is", graph_.name(input)),
+          graph_, {graph_.producer(output)}, {input, output}));
+    }
+  }
+
+  ValueId FloatInputBehind(ValueId output) {
+    std::deque<ValueId> queue = {output};
+    absl::flat_hash_set<ValueId> seen = {output};
+    for (size_t k = 0; !queue.empty() && k < kMaxSearched; ++k) {
+      const ValueId v = queue.front();
+      queue.pop_front();
+      if (v != output && graph_.is_graph_input(v) && RankOf(v) == 2 &&
+          graph_.type(v).elem_type == graph_.type(output).elem_type) {
+        const auto axes = DifferingAxes(v, output);
+        if (axes && axes->empty()) return v;
+      }
+      const NodeId n = graph_.producer(v);
+      if (n == kNoNode) continue;
+      for (ValueId input : graph_.inputs(n)) {
+        if (input != kNoValue && seen.insert(input).second) queue.push_back(input);
+      }
+    }
+    return kNoValue;
   }
 
   void ReportPresentsWithoutPast() {

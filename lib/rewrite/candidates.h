@@ -16,6 +16,7 @@ struct Candidate {
   bool growing = false;
   int axis = 0;            // that differs, or a guess
   Finding if_unmatched;    // what to say if no rule matches
+  bool hidden = false;     // updated inside an operator or a branch
   bool converted = false;  // written by TensorScatter already: nothing to do, and no obstacle
 };
 

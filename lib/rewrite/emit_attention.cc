@@ -31,14 +31,31 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
         fmt::format("queries and values need the type of the keys, {}", ElementTypeName(type)),
         site);
   }
-  const Expr keep = key.growing ? site.keep : CountedUp(s_.forms, site.keep);
+  if (!RowPerToken(site, key) || !RowPerToken(site, value)) {
+    s_.plan.refusal =
+        Reason("KV209",
+               fmt::format("needs one row per token, found {} rows for {} queries",
+                           sym::ToString(key.new_length, &s_.graph),
+                           sym::ToString(s_.forms.Of(site.query).shape[2], &s_.graph)),
+               site);
+    return std::nullopt;
+  }
+  const Expr keep = Normal(key, site.keep);
   const bool whole = !key.growing && (!s_.prefix_read() || !HidesUnused(site, key, keep));
   KV_ASSIGN_OR_RETURN(const Slots slots, whole ? control_.WholeBuffer(key) : control_.SlotsOf(key));
+  const Expr start = Normal(key, key.start);
   if (key.growing != value.growing || key.window != value.window ||
-      (!key.growing && slots.start != CountedUp(s_.forms, value.start))) {
+      (!key.growing && start != Normal(value, value.start))) {
     return Reason("KV210", "needs keys and values that are written at the same slots", site);
   }
-  Visibility visible = ReadVisibility(s_.forms, keep, slots.start);
+  if (key.growing) {
+    if (auto later = SeesLater(site, key, keep, start)) {
+      s_.plan.refusal = std::move(later);
+      return std::nullopt;
+    }
+  }
+  const bool one_token = s_.forms.Of(site.query).shape[2]->is_integer(1);
+  Visibility visible = ReadVisibility(s_.forms, keep, start, one_token);
   // ONNX Runtime 1.31 runs a causal Attention of doubles top-left, without a word.
   const bool drawn = whole || s_.options.mask == MaskForm::kExplicit || type == TensorProto::DOUBLE;
   if (drawn && visible.causal) {
@@ -66,7 +83,8 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
   }
   s_.nodes.set_scope(fmt::format("layers.{}", layer));
   NodeBuilder::Attributes attributes;
-  if (visible.causal) attributes.push_back(MakeAttribute("is_causal", int64_t{1}));
+  // A single query sees all valid keys anyway.
+  if (visible.causal && !one_token) attributes.push_back(MakeAttribute("is_causal", int64_t{1}));
   const auto scale = static_cast<float>(site.scale);
   const auto usual = static_cast<float>(1.0 / std::sqrt(static_cast<double>(site.head_dim)));
   if (std::abs(scale - usual) > 1e-6f * usual) attributes.push_back(MakeAttribute("scale", scale));
@@ -136,27 +154,61 @@ std::string AttentionEmitter::SplitHeads(const std::string& value, const CacheUp
                       {MakeAttribute("perm", std::vector<int64_t>{0, 2, 1, 3})});
 }
 
-bool AttentionEmitter::HidesUnused(const AttentionSite& site, const CacheUpdate& key, Expr keep) {
+Expr AttentionEmitter::Normal(const CacheUpdate& key, Expr e) {
+  if (!key.growing) return CountedUp(s_.forms, e);
+  sym::Pool::Substitution one_name = s_.normal;
+  for (const CacheUpdate& update : s_.a.updates) {
+    if (key.window == 0 || !update.growing || update.window != key.window) continue;
+    one_name.dims[update.start->dim()] = key.start;
+  }
+  return s_.pool.Substitute(e, one_name, {});
+}
+
+bool AttentionEmitter::Implies(const AttentionSite& site, const CacheUpdate& key, Expr keep,
+                               Expr bound) {
   sym::Pool& pool = s_.pool;
-  const Expr t = pool.Index(3);
-  const Expr end = pool.Add(CountedUp(s_.forms, key.start), key.new_length);
   sym::Facts facts;
   facts.extents = {nullptr, pool.Integer(site.q_heads), key.new_length, nullptr};
-  // keys <= end says it, too: the graph cut them there.
-  if (site.keys != nullptr && site.keys == end) return true;
-  const Expr wanted = pool.Add(pool.Sub(t, end), pool.Integer(1));  // <= 0
+  const Expr wanted = pool.Sub(pool.Index(3), bound);  // <= 0
   for (Expr part : sym::ConjunctsOf(keep)) {
-    if (part->kind() == Kind::kLe &&
-        pool.ProveNonNegative(pool.Sub(part->args()[0], wanted), facts)) {
+    if (part->kind() != Kind::kLe && part->kind() != Kind::kEq) continue;
+    const Expr low = part->args()[0];
+    if (pool.ProveNonNegative(pool.Sub(low, wanted), facts)) return true;
+    if (part->kind() == Kind::kEq &&
+        pool.ProveNonNegative(pool.Sub(pool.Neg(low), wanted), facts)) {
       return true;
-    }
-    if (part->kind() == Kind::kEq) {
-      for (Expr side : {part->args()[0], pool.Neg(part->args()[0])}) {
-        if (pool.ProveNonNegative(pool.Sub(side, wanted), facts)) return true;
-      }
     }
   }
   return false;
+}
+
+bool AttentionEmitter::HidesUnused(const AttentionSite& site, const CacheUpdate& key, Expr keep) {
+  const Expr end = s_.pool.Add(CountedUp(s_.forms, key.start), key.new_length);
+  // keys <= end says it, too: the graph cut them there.
+  if (site.keys != nullptr && site.keys == end) return true;
+  return Implies(site, key, keep, s_.pool.Sub(end, s_.pool.Integer(1)));
+}
+
+std::optional<Finding> AttentionEmitter::SeesLater(const AttentionSite& site,
+                                                   const CacheUpdate& key, Expr keep, Expr start) {
+  if (key.new_length->is_integer(1) || s_.forms.Of(site.query).shape[2]->is_integer(1)) {
+    return std::nullopt;
+  }
+  if (Implies(site, key, keep, s_.pool.Add(start, s_.pool.Index(2)))) return std::nullopt;
+  for (const auto& [input, axis] : s_.wide) {
+    if (ReadAtKeys(keep, input)) return std::nullopt;  // the host hides pads
+  }
+  return Reason(
+      "KV218",
+      fmt::format("needs a mask that hides later tokens, found {}", sym::ToString(keep, &s_.graph)),
+      site);
+}
+
+bool AttentionEmitter::RowPerToken(const AttentionSite& site, const CacheUpdate& key) {
+  const Expr queries = s_.forms.Of(site.query).shape[2];
+  if (queries == key.new_length || key.new_length->is_integer(1)) return true;
+  // Symbols that inputs declare for themselves are equal where the graph joins them.
+  return queries->kind() == Kind::kDim && key.new_length->kind() == Kind::kDim;
 }
 
 // The predicate with every read of a padding mask taken as true.

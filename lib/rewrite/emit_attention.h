@@ -32,6 +32,15 @@ class AttentionEmitter {
   std::string SplitHeads(const std::string& value, const CacheUpdate& update, int64_t head_dim);
   // No key at or behind the valid length is visible.
   bool HidesUnused(const AttentionSite& site, const CacheUpdate& key, sym::Expr keep);
+  // The site's mask and start with one name for the past's length.
+  sym::Expr Normal(const CacheUpdate& key, sym::Expr e);
+  // keep implies that t <= bound.
+  bool Implies(const AttentionSite& site, const CacheUpdate& key, sym::Expr keep, sym::Expr bound);
+  // Why the mask lets tokens see what right pads of a prompt hold; absent if it does not.
+  std::optional<Finding> SeesLater(const AttentionSite& site, const CacheUpdate& key,
+                                   sym::Expr keep, sym::Expr start);
+  // A step writes one row per token.
+  bool RowPerToken(const AttentionSite& site, const CacheUpdate& key);
   sym::Expr WithoutPadding(sym::Expr rest);
   bool ReadAtKeys(sym::Expr e, ValueId source) const;
   // The axes of a source that some part of e reads at the key's index.

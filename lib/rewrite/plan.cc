@@ -25,12 +25,16 @@ using sym::Expr;
 // One attempt to plan, with positions per sequence or one for all.
 class Planner {
  public:
-  Planner(Analysis& a, const ConvertOptions& options, bool uniform)
+  Planner(Analysis& a, const ConvertOptions& options, bool uniform, bool keep_unguarded = false)
       : s_(a, options), control_(s_), attention_(s_, control_) {
     s_.derived = options.control == Control_::kDerived ||
                  (options.control == Control_::kAuto && options.target == Target::kGenai);
     s_.uniform = uniform || s_.derived;
+    s_.keep_unguarded = keep_unguarded;
   }
+
+  // Set by Run if something else reads rows of a cache that only pads tell apart.
+  bool rows_read_elsewhere() const { return rows_read_elsewhere_; }
 
   // Set by Run if positions cannot differ between sequences.
   const std::optional<std::string>& needs_uniform() const { return needs_uniform_; }
@@ -81,13 +85,32 @@ class Planner {
       s_.nodes.set_scope(fmt::format("layers.{}/{}", cache.layer, cache.role));
       KV_ASSIGN_OR_RETURN(const std::string rows, UpdateValue(update));
       s_.plan.patch.remove_nodes.insert(producer);
-      EmitScatter(update, rows, *slots);
+      KV_ASSIGN_OR_RETURN(const std::string base, Base(update));
+      EmitScatter(update, base, rows, *slots);
     }
     return absl::OkStatus();
   }
 
-  void EmitScatter(const CacheUpdate& update, const std::string& rows, const Slots& slots) {
-    const std::string& past = s_.graph.name(update.pair.past);
+  // The buffer that is written: the past, or the past with its sequences in another order.
+  absl::StatusOr<std::string> Base(const CacheUpdate& update) {
+    if (update.base == nullptr) return s_.graph.name(update.pair.past);
+    s_.emitter.BindDim(internal::kCapacitySymbol,
+                       {s_.nodes.Add("Shape", {s_.graph.name(update.pair.past)}, "capacity",
+                                     {MakeAttribute("start", int64_t{update.axis}),
+                                      MakeAttribute("end", int64_t{update.axis + 1})}),
+                        false});
+    sym::Emitter::Request request;
+    request.shape = s_.forms.Of(update.pair.past).shape;
+    request.shape[0] = s_.forms.Of(update.pair.present).shape[0];
+    request.shape[update.axis] = s_.pool.Dim(internal::kCapacitySymbol);
+    request.element = update.base;
+    request.elem_type = s_.forms.ElementType(update.pair.past);
+    request.role = "reordered";
+    return s_.emitter.Tensor(request);
+  }
+
+  void EmitScatter(const CacheUpdate& update, const std::string& past, const std::string& rows,
+                   const Slots& slots) {
     const std::string& present = s_.graph.name(update.pair.present);
     if (update.axis != 0) {
       s_.nodes.AddNamed("TensorScatter", {past, rows, slots.write}, "TensorScatter", present,
@@ -129,7 +152,7 @@ class Planner {
     const bool may_stay = !s_.growing || s_.views();
     std::optional<Finding> reason = attention.reason;
     if (attention.site) {
-      reason = BeforeItsRows(*attention.site);
+      reason = s_.keep_unguarded ? Unguarded(*attention.site) : BeforeItsRows(*attention.site);
       if (!reason) {
         KV_ASSIGN_OR_RETURN(reason, attention_.Emit(number, *attention.site));
       }
@@ -137,6 +160,16 @@ class Planner {
     if (reason && !may_stay) s_.plan.refusal = reason;
     s_.plan.kept[number] = std::move(reason);
     return absl::OkStatus();
+  }
+
+  // Queries that see no key would come out otherwise.
+  std::optional<Finding> Unguarded(const AttentionSite& site) {
+    if (site.nan_guard || s_.wide.empty()) return BeforeItsRows(site);
+    return MakeFinding(
+        "KV214",
+        "needs caches that attention alone reads: rows of pads, which may differ, are "
+        "read elsewhere",
+        s_.graph, {site.node});
   }
 
   // Where one tensor holds several layers, rows of a later one depend on this attention.
@@ -206,6 +239,7 @@ class Planner {
     Rederived result = Rederive(s_.forms, s_.emitter, in);
     s_.plan.refusal = std::move(result.refusal);
     needs_uniform_ = std::move(result.needs_uniform);
+    rows_read_elsewhere_ = result.reads_caches;
     s_.plan.patch.replace_inputs = std::move(result.operands);
   }
 
@@ -297,12 +331,14 @@ class Planner {
   Control control_;
   AttentionEmitter attention_;
   absl::flat_hash_set<ValueId> provided_;
+  bool rows_read_elsewhere_ = false;
   std::optional<std::string> needs_uniform_;
 };
 
 // Layouts in which sequences can be written at places of their own.
 bool MayDiffer(const CacheUpdate& update) {
-  return !update.growing || (update.layout[0] == 'B' && update.window == 0);
+  return !update.growing ||
+         (update.layout[0] == 'B' && update.window == 0 && update.base == nullptr);
 }
 
 // Why the caches of the model cannot hold sequences of different lengths; absent if nothing is
@@ -310,13 +346,23 @@ bool MayDiffer(const CacheUpdate& update) {
 std::optional<std::string> NeedsUniform(const Analysis& a) {
   for (const CacheUpdate& update : a.updates) {
     if (MayDiffer(update)) continue;
-    return fmt::format("{} has the layout {}{}", a.graph->name(update.pair.past), update.layout,
-                       update.window != 0 ? " and keeps a window" : "");
+    const std::string_view why = update.window != 0       ? "keeps a window"
+                                 : update.base != nullptr ? "takes its sequences in another order"
+                                                          : "does not have the batch in front";
+    return fmt::format("{} {}", a.graph->name(update.pair.past), why);
   }
   for (const AnalysedAttention& attention : a.attention) {
     if (!attention.site) return fmt::format("an attention stays: {}", attention.reason->text);
   }
   return std::nullopt;
+}
+
+// Does an attention that is taken over give other rows for queries that see no key?
+bool LosesRows(const Analysis& a, const ConversionPlan& plan) {
+  for (size_t k = 0; k < a.attention.size(); ++k) {
+    if (a.attention[k].site && !plan.kept[k] && !a.attention[k].site->nan_guard) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -335,6 +381,9 @@ absl::StatusOr<ConversionPlan> MakePlan(Analysis& analysis, const ConvertOptions
   }
   Planner uniform(analysis, options, true);
   KV_ASSIGN_OR_RETURN(ConversionPlan plan, uniform.Run());
+  if (!plan.refusal && uniform.rows_read_elsewhere() && LosesRows(analysis, plan)) {
+    KV_ASSIGN_OR_RETURN(plan, Planner(analysis, options, true, true).Run());
+  }
   plan.manifest.uniform_reason = std::move(*why);
   return plan;
 }

@@ -17,6 +17,8 @@ namespace kvlift::internal {
 // P, and the number of keys that attention reads, in the expressions of what is drawn anew.
 inline constexpr char kPastSymbol[] = "kvlift.P";
 inline constexpr char kKeysSymbol[] = "kvlift.W";
+// The extent of a growing cache's buffer.
+inline constexpr char kCapacitySymbol[] = "kvlift.M";
 
 struct PlanState {
   PlanState(Analysis& analysis, const ConvertOptions& convert_options)
@@ -52,6 +54,8 @@ struct PlanState {
   bool derived = false;  // no control input: P comes from what the host gives
   bool uniform = false;  // one P for all sequences
   bool growing = false;  // some cache grows
+  // Attentions whose fully masked rows would differ stay: something reads such rows of a cache.
+  bool keep_unguarded = false;
   sym::Expr batch = nullptr, new_length = nullptr;
   ValueId batch_source =
       kNoValue;                    // a growing cache's past, or an input, whose axis 0 is the batch

@@ -10,6 +10,8 @@ namespace {
 
 constexpr int kMaxForward = 200;
 constexpr int kMaxBackward = 40;
+// Keys meet the queries, latent ones a projection before; what comes behind is another layer.
+constexpr int kMaxProducts = 2;
 
 bool IsSoftmax(const Graph& graph, NodeId n) {
   const std::string& op = graph.node(n).op_type();
@@ -42,25 +44,31 @@ NodeId SoftmaxBehind(const Graph& graph, NodeId node) {
   return kNoNode;
 }
 
-NodeId FindSoftmax(const Graph& graph, const CacheUpdate& update) {
-  std::deque<ValueId> queue = {update.pair.present};
-  absl::flat_hash_set<ValueId> seen = {update.pair.present};
-  for (ValueId v : {update.attended, update.pair.past}) {
-    if (v != kNoValue && seen.insert(v).second) queue.push_back(v);
+NodeId FindSoftmax(const Graph& graph, absl::Span<const ValueId> values) {
+  struct Reached {
+    ValueId value;
+    int products;  // on the way
+  };
+  std::deque<Reached> queue;
+  absl::flat_hash_set<ValueId> seen;
+  for (ValueId v : values) {
+    if (v != kNoValue && seen.insert(v).second) queue.push_back({v, 0});
   }
   for (int k = 0; k < kMaxForward && !queue.empty(); ++k) {
-    const ValueId v = queue.front();
+    const Reached at = queue.front();
     queue.pop_front();
-    for (const Use& use : graph.uses(v)) {
+    for (const Use& use : graph.uses(at.value)) {
       if (use.kind != Use::Kind::kNodeInput) continue;
       const NodeId n = use.node;
       if (graph.Is(n, "Shape") || graph.Is(n, "Size")) continue;
       if (IsSoftmax(graph, n)) return n;
+      int products = at.products;
       if (IsProduct(graph, n)) {
         if (const NodeId softmax = SoftmaxBehind(graph, n); softmax != kNoNode) return softmax;
+        if (graph.node(n).op_type() != "Mul" && ++products > kMaxProducts) continue;
       }
       for (ValueId output : graph.outputs(n)) {
-        if (output != kNoValue && seen.insert(output).second) queue.push_back(output);
+        if (output != kNoValue && seen.insert(output).second) queue.push_back({output, products});
       }
     }
   }

@@ -70,7 +70,10 @@ class Walker {
       const ValueId v = graph_.inputs(n)[k];
       if (v == kNoValue) continue;
       if (in_.caches.contains(v)) {
-        if (in_.views) continue;
+        if (in_.views) {
+          out_.reads_caches = out_.reads_caches || !graph_.Is(n, "Shape");
+          continue;
+        }
         return Refuse("KV214", n, v, "it is read besides the cache update and the attention");
       }
       if (!tainted_[v] || in_.provided.contains(v)) {

@@ -39,6 +39,7 @@ struct Rederived {
   // Set if positions cannot differ between sequences: run again with per_sequence = false.
   std::optional<std::string> needs_uniform;
   absl::flat_hash_map<std::pair<NodeId, int>, std::string> operands;
+  bool reads_caches = false;  // something that stays reads the rows of a cache
 };
 
 Rederived Rederive(sym::Forms& forms, sym::Emitter& emitter, const RederiveInput& input);

@@ -46,6 +46,9 @@ struct CacheUpdate {
   int64_t window = 0;
   // Window: the past with all new rows behind it, as attention reads it; else the present.
   ValueId attended = kNoValue;
+  // Growing: element of the past as the new rows are put behind it, if its sequences are taken in
+  // another order (beam search); null: in place.
+  sym::Expr base = nullptr;
   // Element of the update over the past's axes, with i_axis in [0, S).
   sym::Expr update_element = nullptr;
   ValueId update = kNoValue;  // an existing value with exactly this form

@@ -4,11 +4,12 @@ namespace kvlift {
 
 using sym::Expr;
 
-Visibility ReadVisibility(sym::Forms& forms, Expr keep, Expr start) {
+Visibility ReadVisibility(sym::Forms& forms, Expr keep, Expr start, bool one_token) {
   sym::Pool& pool = forms.pool();
   Visibility v;
   v.rest = pool.True();
-  const Expr causal = pool.Le(pool.Index(3), pool.Add(start, pool.Index(2)), sym::Facts{});
+  const Expr causal =
+      pool.Le(pool.Index(3), one_token ? start : pool.Add(start, pool.Index(2)), sym::Facts{});
   for (Expr part : sym::ConjunctsOf(keep)) {
     if (part == causal) {
       v.causal = true;

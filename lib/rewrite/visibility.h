@@ -13,6 +13,8 @@ struct Visibility {
 
 // start: the slot of the first new token as the key cache names it. Lengths of other caches and the
 // total length count as the same: all caches of a step hold the same number of tokens.
-Visibility ReadVisibility(sym::Forms& forms, sym::Expr keep, sym::Expr start);
+// one_token: steps have one query.
+Visibility ReadVisibility(sym::Forms& forms, sym::Expr keep, sym::Expr start,
+                          bool one_token = false);
 
 }  // namespace kvlift
