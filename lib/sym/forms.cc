@@ -29,10 +29,25 @@ std::vector<std::string> Summands(const std::string& text) {
   return parts;
 }
 
+// first + step * i0 for three elements or more at even distances; null for all others.
+Expr Progression(Engine& engine, absl::Span<const Expr> elements) {
+  Pool& pool = engine.pool();
+  if (elements.size() < 3) return nullptr;
+  for (Expr e : elements) {
+    if (!engine.IsIntegral(e)) return nullptr;
+  }
+  const Expr step = pool.Sub(elements[1], elements[0]);
+  for (size_t k = 2; k < elements.size(); ++k) {
+    if (pool.Sub(elements[k], elements[k - 1]) != step) return nullptr;
+  }
+  return pool.Add(elements[0], pool.Mul(step, pool.Index(0)));
+}
+
 // The elements form one expression of i0.
 Expr FromElements(Engine& engine, absl::Span<const Expr> elements) {
   Pool& pool = engine.pool();
   if (elements.empty()) return pool.Integer(0);
+  if (const Expr even = Progression(engine, elements)) return even;
   const Expr i0 = pool.Index(0);
   Expr result = elements.back();
   for (size_t k = elements.size() - 1; k-- > 0;) {
