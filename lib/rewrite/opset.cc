@@ -293,6 +293,7 @@ class OpsetRaiser {
     before_.push_back(MakeNode("Shape", {x}, shape));
     before_.push_back(MakeNode("Flatten", {x}, flat));
     AddInt(&before_.back(), "axis", axis);
+    if (node->name().empty()) node->set_name(y);  // what findings call it
     node->set_input(0, flat);
     node->set_output(0, result);
     after_.push_back(MakeNode("Reshape", {result, shape}, y));
