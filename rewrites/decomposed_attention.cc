@@ -2,6 +2,7 @@
 //
 //   MatMul(q, k^T) -> scale, softcap, mask (added or selected) -> Softmax -> MatMul(., v)
 //
+//   (either may be a FusedMatMul of com.microsoft)//
 // with casts, Dropout and a guard against NaN where they may stand, scales on q, on k, on both or
 // behind the product, and k and v repeated per group of heads in any spelling. The anchor is the
 // second MatMul: everything before it is read from forms, so order and spelling do not matter.
@@ -193,9 +194,12 @@ class Matcher {
     }
     site_.head_dim = form.shape[3]->value();
     facts_.extents[4] = form.shape[3];
-    const Expr d = pool_.Index(4);
-    const Expr q_raw = BroadcastOperand(forms_, query, {here_[0], here_[1], here_[2], d}, facts_);
-    const Expr k_raw = BroadcastOperand(forms_, key, {here_[0], here_[1], d, here_[3]}, facts_);
+    const Product product = *kvlift::ReadProduct(graph_, score_.product);
+    const Expr b = here_[0], h = here_[1], s = here_[2], t = here_[3], d = pool_.Index(4);
+    const Expr q_raw =
+        product.trans_a ? nullptr : BroadcastOperand(forms_, query, {b, h, s, d}, facts_);
+    const Expr k_raw = product.trans_b ? BroadcastOperand(forms_, key, {b, h, t, d}, facts_)
+                                       : BroadcastOperand(forms_, key, {b, h, d, t}, facts_);
     if (q_raw == nullptr || k_raw == nullptr) return false;
     const Scaled q = PeelScale(forms_, q_raw, facts_), k = PeelScale(forms_, k_raw, facts_);
     reads_cache_ = reads_cache_ || ReadsCache(caches_, k.element);
@@ -255,7 +259,10 @@ class Matcher {
 };
 
 Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> caches) {
-  if (!forms.graph().Is(node, "MatMul")) return Result::NotThis();
+  const auto product = ReadProduct(forms.graph(), node);
+  if (!product || product->trans_a || product->trans_b || product->alpha != 1.0) {
+    return Result::NotThis();
+  }
   return Matcher(forms, node, caches).Run();
 }
 

@@ -57,8 +57,8 @@ int64_t WindowOf(sym::Pool& pool, Expr length, Expr total) {
     for (int k : {1, 2}) {
       const Expr w = as_cut ? pool.Sub(total, e->args()[k]) : e->args()[k];
       if (w->kind() != Kind::kInteger || w->value() <= 0) continue;
-      const Expr wanted = as_cut ? pool.Max(pool.Sub(total, w), pool.Integer(0), {})
-                                 : pool.Min(total, w, {});
+      const Expr wanted =
+          as_cut ? pool.Max(pool.Sub(total, w), pool.Integer(0), {}) : pool.Min(total, w, {});
       if (e == wanted) return w->value();
     }
   }

@@ -17,6 +17,19 @@ namespace {
 using sym::Expr;
 using sym::Kind;
 
+// A step of a fixed number of rows has no end before its last one: shorter steps, and prompts of
+// different lengths, would write pads.
+std::optional<Finding> FixedChunk(const Analysis& a, const CacheUpdate& update) {
+  if (update.new_length->kind() != Kind::kInteger || update.new_length->value() <= 1) {
+    return std::nullopt;
+  }
+  return MakeFinding("KV208",
+                     fmt::format("needs steps of any number of tokens, or of one, found steps that "
+                                 "write {} rows into {}",
+                                 update.new_length->value(), a.graph->name(update.pair.past)),
+                     *a.graph, {update.node}, {update.pair.past, update.pair.present});
+}
+
 void MatchCaches(RuleTable rules, Analysis& a) {
   for (AnalysedCache& cache : a.caches) {
     cache.reason = cache.candidate.if_unmatched;
@@ -25,6 +38,10 @@ void MatchCaches(RuleTable rules, Analysis& a) {
       if (rule->cache == nullptr) continue;
       auto result = rule->cache(*a.forms, cache.candidate.pair);
       if (result.match) {
+        if (auto fixed = FixedChunk(a, *result.match)) {
+          cache.reason = std::move(fixed);
+          break;
+        }
         cache.update_index = static_cast<int>(a.updates.size());
         a.updates.push_back(*result.match);
         cache.update = std::move(result.match);

@@ -4,12 +4,14 @@
 
 #include "base/status.h"
 #include "rewrite/merged_decoder.h"
+#include "rewrite/simplified_norm.h"
 
 namespace kvlift {
 
 absl::StatusOr<Normalised> Normalise(onnx::ModelProto model) {
   Normalised result;
   result.model = std::move(model);
+  ReplaceSimplifiedNorms(&result.model);
   KV_RETURN_IF_ERROR(Unmerge(&result));
   return result;
 }

@@ -1,5 +1,6 @@
 #include "rewrite/readers.h"
 
+#include <algorithm>
 #include <deque>
 #include <vector>
 
@@ -13,8 +14,15 @@ constexpr int kMaxBackward = 40;
 // Keys meet the queries, latent ones a projection before; what comes behind is another layer.
 constexpr int kMaxProducts = 2;
 
+// Exp(x) / ReduceSum(Exp(x)) is a softmax written out.
 bool IsSoftmax(const Graph& graph, NodeId n) {
   const std::string& op = graph.node(n).op_type();
+  if (op == "Exp") {
+    const auto uses = graph.uses(graph.outputs(n)[0]);
+    return std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
+      return use.kind == Use::Kind::kNodeInput && graph.Is(use.node, "ReduceSum");
+    });
+  }
   return op == "Softmax" || op == "LogSoftmax" || op.find("Attention") != std::string::npos;
 }
 

@@ -77,8 +77,9 @@ class ScoreReader {
       const NodeId n = forms_.graph().producer(e->source());
       if (n == kNoNode) return Fail("a graph input or constant");
       blame_ = n;
-      if (forms_.graph().Is(n, "MatMul")) {
+      if (const auto product = ReadProduct(forms_.graph(), n)) {
         score_.product = n;
+        factor_ *= product->alpha;
         score_.product_args.assign(e->args().begin(), e->args().end());
         return Finish();
       }
@@ -169,6 +170,17 @@ class ScoreReader {
 };
 
 }  // namespace
+
+std::optional<Product> ReadProduct(const Graph& graph, NodeId node) {
+  if (graph.Is(node, "MatMul")) return Product{};
+  const onnx::NodeProto& proto = graph.node(node);
+  if (proto.domain() != "com.microsoft" || proto.op_type() != "FusedMatMul") return std::nullopt;
+  if (IntAttribute(proto, "transBatchA", 0) != 0 || IntAttribute(proto, "transBatchB", 0) != 0) {
+    return std::nullopt;
+  }
+  return Product{IntAttribute(proto, "transA", 0) != 0, IntAttribute(proto, "transB", 0) != 0,
+                 static_cast<double>(FloatAttribute(proto, "alpha", 1.0f))};
+}
 
 Expr BroadcastOperand(Forms& forms, ValueId operand, absl::Span<const Expr> args,
                       const Facts& facts) {

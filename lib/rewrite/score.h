@@ -24,9 +24,16 @@ struct Scaled {
 };
 Scaled PeelScale(sym::Forms& forms, sym::Expr element, const sym::Facts& facts);
 
+// MatMul, or FusedMatMul of com.microsoft: alpha * a b with the last axes of a or b swapped first.
+struct Product {
+  bool trans_a = false, trans_b = false;
+  double alpha = 1.0;
+};
+std::optional<Product> ReadProduct(const Graph& graph, NodeId node);
+
 // softcap(factor * product) + mask, read from the element of the softmax's operand.
 struct Score {
-  NodeId product = kNoNode;             // the MatMul
+  NodeId product = kNoNode;             // see ReadProduct; its alpha is in factor
   std::vector<sym::Expr> product_args;  // the element of it that is meant
   double factor = 1.0;                  // before the softcap
   double softcap = 0.0;                 // 0: none
