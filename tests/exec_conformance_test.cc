@@ -2,6 +2,8 @@
 // Runs folders of recorded cases: CASE/model.onnx with CASE/test_data_set_0/{input,output}_K.pb.
 // Those of testdata/exec/conformance always; those of the folder that KVLIFT_CONFORMANCE_DIR names
 // as well. There a case with an operator that has no kernel is counted, not failed.
+// testdata/exec/ort holds what ONNX Runtime computes, one model per case: inputs have defaults, and
+// initializers "expected/OUTPUT" hold the results (NaN where they are not defined).
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -44,7 +46,8 @@ absl::StatusOr<Tensor> ReadTensor(const fs::path& path) {
 }
 
 // "" if equal within the tolerance.
-std::string Compare(const Tensor& found, const Tensor& wanted) {
+std::string Compare(const Tensor& found, const Tensor& wanted, double absolute,
+                    bool nan_is_any = false) {
   if (found.type() != wanted.type()) {
     return fmt::format("type {}, {} expected", found.type(), wanted.type());
   }
@@ -56,8 +59,8 @@ std::string Compare(const Tensor& found, const Tensor& wanted) {
   const bool exact = !IsFloatType(wanted.type());
   for (int64_t i = 0; i < found.size(); ++i) {
     const double a = ElementAsDouble(found.view(), i), b = ElementAsDouble(wanted.view(), i);
-    if (a == b || (std::isnan(a) && std::isnan(b))) continue;
-    if (!exact && std::abs(a - b) <= kAbsolute + relative * std::abs(b)) continue;
+    if (a == b || (std::isnan(b) && (nan_is_any || std::isnan(a)))) continue;
+    if (!exact && std::abs(a - b) <= absolute + relative * std::abs(b)) continue;
     return fmt::format("element {} is {}, {} expected", i, a, b);
   }
   return "";
@@ -99,12 +102,61 @@ Outcome RunCase(const fs::path& folder) {
     const auto wanted = ReadTensor(data / fmt::format("output_{}.pb", i));
     if (!wanted.ok()) return {Outcome::Kind::kUnsupported, wanted.status().ToString()};
     const std::string& name = g.name(g.graph_outputs()[i]);
-    const std::string problem = Compare(fetches[name], *wanted);
+    const std::string problem = Compare(fetches[name], *wanted, kAbsolute);
     if (!problem.empty()) {
       return {Outcome::Kind::kFailed, fmt::format("output {} \"{}\": {}", i, name, problem)};
     }
   }
   return {Outcome::Kind::kPassed, ""};
+}
+
+// "" if the model gives what it expects.
+std::string RunRecorded(const fs::path& path) {
+  const auto model = LoadModel(path.string());
+  if (!model.ok()) return model.status().ToString();
+  onnx::ModelProto proto = *model->proto;
+  Feeds values;
+  auto* tensors = proto.mutable_graph()->mutable_initializer();
+  for (int i = tensors->size() - 1; i >= 0; --i) {
+    const onnx::TensorProto& tensor = tensors->Get(i);
+    bool fed = tensor.name().rfind("expected/", 0) == 0;
+    for (const auto& input : proto.graph().input()) fed = fed || input.name() == tensor.name();
+    if (!fed) continue;
+    auto value = Tensor::FromProto(tensor, "");
+    if (!value.ok()) return value.status().ToString();
+    values[tensor.name()] = *std::move(value);
+    tensors->DeleteSubrange(i, 1);
+  }
+  auto graph = Graph::Build(std::make_shared<onnx::ModelProto>(std::move(proto)));
+  if (!graph.ok()) return graph.status().ToString();
+  const auto program = Program::Compile(std::make_shared<Graph>(*std::move(graph)), {});
+  if (!program.ok()) return program.status().ToString();
+  const Graph& g = (*program)->graph();
+  Feeds feeds;
+  for (const ValueId v : g.graph_inputs()) feeds[g.name(v)] = values[g.name(v)];
+  Session session(*program);
+  Fetches fetches;
+  if (const absl::Status status = session.Step(feeds, &fetches); !status.ok()) {
+    return status.ToString();
+  }
+  for (const ValueId v : g.graph_outputs()) {
+    // Sums in another order.
+    constexpr double kSums = 2e-6;
+    const std::string& name = g.name(v);
+    const std::string problem = Compare(fetches[name], values["expected/" + name], kSums, true);
+    if (!problem.empty()) return fmt::format("output \"{}\": {}", name, problem);
+  }
+  return "";
+}
+
+TEST(ExecConformance, AgreesWithOnnxRuntime) {
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(KVLIFT_TESTDATA_DIR) / "exec/ort")) {
+    if (entry.path().extension() != ".onnx") continue;
+    EXPECT_EQ(RunRecorded(entry.path()), "") << entry.path().filename();
+    ++count;
+  }
+  EXPECT_GT(count, 50);
 }
 
 std::vector<fs::path> Cases(const fs::path& root) {

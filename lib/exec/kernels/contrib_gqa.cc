@@ -1,0 +1,353 @@
+// com.microsoft GroupQueryAttention: grouped heads over a cache that it extends itself, with an
+// optional rotation of queries and keys.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/status.h"
+#include "exec/kernels/fused_attention.h"
+#include "exec/kernels/move_util.h"
+#include "exec/kernels/tables.h"
+
+namespace kvlift::exec {
+namespace {
+
+using namespace math;  // NOLINT
+
+enum Input {
+  kQuery,
+  kKey,
+  kValue,
+  kPastKey,
+  kPastValue,
+  kSeqlens,
+  kTotal,
+  kCos,
+  kSin,
+  kPositions,
+  kBias,
+  kSink,
+  kKeyScale,
+  kValueScale,
+  kQueryNorm,
+  kKeyNorm
+};
+
+// P: slots of the past, M: of the present; R: rotated elements of a head, 0 for none.
+struct GqaPlan {
+  int64_t B = 0, N = 0, Nk = 0, S = 0, P = 0, M = 0, D = 0, R = 0;
+  int64_t total = 0;  // the longest sequence, new tokens included
+  bool packed = false;
+  bool prompt = false;  // nothing is in the cache yet
+};
+
+absl::Status CheckSupported(const KernelContext& context) {
+  for (const char* name : {"sliding_window_cache", "qk_output"}) {
+    if (IntAttribute(context, name, 0) != 0) {
+      return Unsupported(context, fmt::format("{} is not supported", name));
+    }
+  }
+  if (HasInput(context, kKeyScale) || HasInput(context, kValueScale)) {
+    return Unsupported(context, "quantized caches are not supported");
+  }
+  if (HasInput(context, kQueryNorm) != HasInput(context, kKeyNorm)) {
+    return Invalid(context, "q_norm_weight and k_norm_weight must be given together");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadHeads(const KernelContext& context, GqaPlan* plan) {
+  GqaPlan& p = *plan;
+  const View& query = context.inputs[kQuery];
+  p.N = IntAttribute(context, "num_heads", 0);
+  p.Nk = IntAttribute(context, "kv_num_heads", 0);
+  if (p.N <= 0 || p.Nk <= 0 || p.N % p.Nk != 0) {
+    return Invalid(context, "num_heads must be a multiple of kv_num_heads");
+  }
+  if (query.shape.size() != 3) return Invalid(context, "query must have rank 3");
+  p.B = query.shape[0];
+  p.S = query.shape[1];
+  p.packed = !HasInput(context, kKey);
+  if (p.packed == HasInput(context, kValue)) {
+    return Invalid(context, "key and value must be given together");
+  }
+  const int64_t heads = p.packed ? p.N + 2 * p.Nk : p.N;
+  p.D = query.shape[2] / heads;
+  if (p.D == 0 || query.shape[2] % heads != 0) return Invalid(context, "heads do not fit query");
+  for (const size_t i : {size_t{kKey}, size_t{kValue}}) {
+    if (!p.packed && (context.inputs[i].shape != Shape({p.B, p.S, p.Nk * p.D}) ||
+                      context.inputs[i].type != query.type)) {
+      return Invalid(context,
+                     fmt::format("{} does not fit query {}", ShapeString(context.inputs[i].shape),
+                                 ShapeString(query.shape)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadCaches(const KernelContext& context, GqaPlan* plan) {
+  GqaPlan& p = *plan;
+  if (HasInput(context, kPastKey) != HasInput(context, kPastValue)) {
+    return Invalid(context, "past_key and past_value must be given together");
+  }
+  if (HasInput(context, kPastKey)) {
+    const Shape& shape = context.inputs[kPastKey].shape;
+    p.P = shape.size() == 4 ? shape[2] : 0;
+    for (const size_t i : {size_t{kPastKey}, size_t{kPastValue}}) {
+      if (context.inputs[i].shape != Shape({p.B, p.Nk, p.P, p.D})) {
+        return Invalid(context,
+                       fmt::format("past {} does not fit", ShapeString(context.inputs[i].shape)));
+      }
+      if (context.inputs[i].type != context.inputs[kQuery].type) {
+        return Unsupported(context, "caches of another type are not supported");
+      }
+    }
+  }
+  const View& lengths = context.inputs[kSeqlens];
+  if (!move::IsIndexType(lengths.type) || lengths.size() != p.B) {
+    return Invalid(context, "seqlens_k must have one integer per batch entry");
+  }
+  const View& total = context.inputs[kTotal];
+  if (!move::IsIndexType(total.type) || total.size() != 1) {
+    return Invalid(context, "total_sequence_length must be one integer");
+  }
+  p.total = move::IndexAt(total, 0);
+  p.M = std::max(p.total, p.P);
+  p.prompt = p.S == p.total;
+  for (int64_t b = 0; b < p.B; ++b) {
+    const int64_t keys = move::IndexAt(lengths, b) + 1;
+    const int64_t past = p.prompt ? 0 : keys - p.S;
+    if (keys < 0 || keys > p.M || past < 0 || past > p.P || past + p.S > p.M) {
+      return Invalid(context, fmt::format("seqlens_k[{}] = {} does not fit {} past and {} new "
+                                          "tokens",
+                                          b, keys - 1, p.P, p.S));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadRotary(const KernelContext& context, GqaPlan* plan) {
+  GqaPlan& p = *plan;
+  if (IntAttribute(context, "do_rotary", 0) == 0) return absl::OkStatus();
+  if (!HasInput(context, kCos) || !HasInput(context, kSin)) {
+    return Invalid(context, "do_rotary needs cos_cache and sin_cache");
+  }
+  const View& cosine = context.inputs[kCos];
+  const View& sine = context.inputs[kSin];
+  if (cosine.shape.size() != 2 || sine.shape != cosine.shape || 2 * cosine.shape[1] > p.D ||
+      cosine.type != context.inputs[kQuery].type || sine.type != cosine.type) {
+    return Invalid(context, "cos_cache and sin_cache do not fit");
+  }
+  p.R = 2 * cosine.shape[1];
+  if (HasInput(context, kPositions) &&
+      (context.inputs[kPositions].type != onnx::TensorProto::INT64 ||
+       context.inputs[kPositions].size() < (p.prompt ? 1 : p.B * p.S))) {
+    return Invalid(context, "position_ids do not fit");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<GqaPlan> PlanGqa(const KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 1));
+  if (!HasInput(context, kSeqlens) || !HasInput(context, kTotal)) {
+    return Invalid(context, "seqlens_k or total_sequence_length is missing");
+  }
+  GqaPlan plan;
+  KV_RETURN_IF_ERROR(CheckSupported(context));
+  KV_RETURN_IF_ERROR(ReadHeads(context, &plan));
+  KV_RETURN_IF_ERROR(ReadCaches(context, &plan));
+  KV_RETURN_IF_ERROR(ReadRotary(context, &plan));
+  return plan;
+}
+
+absl::Status GqaShape(KernelContext& context) {
+  KV_ASSIGN_OR_RETURN(const GqaPlan p, PlanGqa(context));
+  const int32_t type = context.inputs[kQuery].type;
+  if (context.node.output_size() > 3 && !context.node.output(3).empty()) {
+    return Unsupported(context, "output_qk is not supported");
+  }
+  SetSpec(context, 0, type, {p.B, p.S, p.N * p.D});
+  SetSpec(context, 1, type, {p.B, p.Nk, p.M, p.D});
+  SetSpec(context, 2, type, {p.B, p.Nk, p.M, p.D});
+  context.specs->resize(static_cast<size_t>(context.node.output_size()));
+  return absl::OkStatus();
+}
+
+// The position by which token s of entry b is rotated. Of the ids of a prompt only the first
+// counts.
+int64_t Position(const KernelContext& context, const GqaPlan& p, int64_t b, int64_t s) {
+  const int64_t keys = move::IndexAt(context.inputs[kSeqlens], b) + 1;
+  if (HasInput(context, kPositions)) {
+    const int64_t* ids = context.inputs[kPositions].as<int64_t>();
+    return p.prompt ? ids[0] + s : ids[b * p.S + s];
+  }
+  return p.prompt ? s : keys - p.S + s;
+}
+
+template <typename T>
+class GqaRun {
+ public:
+  using C = Compute<T>;
+
+  GqaRun(KernelContext& context, const GqaPlan& plan) : context_(context), p_(plan) {}
+
+  absl::Status Run() {
+    KV_RETURN_IF_ERROR(CheckPositions());
+    const T* query = context_.inputs[kQuery].as<T>();
+    C* q = scratch_.Get<C>(p_.B * p_.N * p_.S * p_.D);
+    C* k = scratch_.Get<C>(p_.B * p_.Nk * p_.S * p_.D);
+    C* v = scratch_.Get<C>(p_.B * p_.Nk * p_.S * p_.D);
+    const int64_t width = context_.inputs[kQuery].shape[2];
+    const HeadSource packed = {p_.S * width, width, p_.D};
+    const HeadSource own = {p_.S * p_.Nk * p_.D, p_.Nk * p_.D, p_.D};
+    LoadHeads<T>(query, packed, nullptr, p_.B, p_.N, p_.S, p_.D, q);
+    LoadHeads<T>(p_.packed ? query + p_.N * p_.D : context_.inputs[kKey].as<T>(),
+                 p_.packed ? packed : own, nullptr, p_.B, p_.Nk, p_.S, p_.D, k);
+    LoadHeads<T>(p_.packed ? query + (p_.N + p_.Nk) * p_.D : context_.inputs[kValue].as<T>(),
+                 p_.packed ? packed : own, nullptr, p_.B, p_.Nk, p_.S, p_.D, v);
+    KV_RETURN_IF_ERROR(Normalize(kQueryNorm, p_.N, q));
+    KV_RETURN_IF_ERROR(Normalize(kKeyNorm, p_.Nk, k));
+    Rotate(p_.N, q);
+    Rotate(p_.Nk, k);
+
+    FusedHeads<C> heads;
+    heads.B = p_.B;
+    heads.N = p_.N;
+    heads.Nk = p_.Nk;
+    heads.S = p_.S;
+    heads.M = p_.M;
+    heads.D = heads.Dv = p_.D;
+    heads.q = q;
+    heads.k = Present(kPastKey, 1, k);
+    heads.v = Present(kPastValue, 2, v);
+    for (int64_t b = 0; b < p_.B; ++b) {
+      heads.keys.push_back(Keys(b));
+      heads.past.push_back(Past(b));
+    }
+    const float scale = FloatAttribute(context_, "scale", 0);
+    heads.scale = scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(p_.D));
+    heads.softcap = FloatAttribute(context_, "softcap", 0);
+    heads.causal = IntAttribute(context_, "causal", 1) != 0;
+    const int64_t window = IntAttribute(context_, "local_window_size", -1);
+    heads.window = window > 0 ? window : -1;
+    KV_RETURN_IF_ERROR(ReadAttentionBias<T>(context_, kBias, p_.total, scratch_, &heads));
+    KV_RETURN_IF_ERROR(ReadSink(&heads));
+    C* y = scratch_.Get<C>(p_.B * p_.S * p_.N * p_.D);
+    heads.y = y;
+    RunFusedHeads(heads, context_.threads);
+    NarrowArray(y, context_.outputs[0].size(), context_.outputs[0].as<T>());
+    return absl::OkStatus();
+  }
+
+ private:
+  int64_t Keys(int64_t b) const { return move::IndexAt(context_.inputs[kSeqlens], b) + 1; }
+  int64_t Past(int64_t b) const { return p_.prompt ? 0 : Keys(b) - p_.S; }
+
+  absl::Status CheckPositions() const {
+    for (int64_t b = 0; p_.R > 0 && b < p_.B; ++b) {
+      for (int64_t s = 0; s < p_.S; ++s) {
+        const int64_t at = Position(context_, p_, b, s);
+        if (at < 0 || at >= context_.inputs[kCos].shape[0]) {
+          return Invalid(context_, fmt::format("position {} is outside of the caches", at));
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadSink(FusedHeads<C>* heads) {
+    const bool given = HasInput(context_, kSink);
+    if (!given && IntAttribute(context_, "smooth_softmax", 0) != 1) return absl::OkStatus();
+    C* sink = scratch_.Get<C>(p_.N);
+    std::fill(sink, sink + p_.N, C{0});
+    if (given) {
+      const View& view = context_.inputs[kSink];
+      if (view.size() != p_.N || view.type != context_.inputs[kQuery].type) {
+        return Invalid(context_, "head_sink must have one element per head");
+      }
+      WidenArray(view.as<T>(), p_.N, sink);
+    }
+    heads->sink = sink;
+    return absl::OkStatus();
+  }
+
+  // RMS normalization of every head.
+  absl::Status Normalize(size_t input, int64_t heads, C* x) const {
+    if (!HasInput(context_, input)) return absl::OkStatus();
+    const View& weight = context_.inputs[input];
+    if (weight.size() != p_.D || weight.type != context_.inputs[kQuery].type) {
+      return Invalid(context_, "a norm weight must have one element per element of a head");
+    }
+    const C epsilon = FloatAttribute(context_, "qk_norm_epsilon", 1e-6f);
+    for (int64_t row = 0; row < p_.B * heads * p_.S; ++row, x += p_.D) {
+      const C mean = Vectors<C>().sum_squares(x, p_.D) / static_cast<C>(p_.D);
+      const C deviation = std::sqrt(mean + epsilon);
+      for (int64_t d = 0; d < p_.D; ++d) {
+        x[d] = Widen(Narrow<T>(x[d] / deviation * Widen(weight.as<T>()[d])));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  void Rotate(int64_t heads, C* x) const {
+    if (p_.R == 0) return;
+    const bool interleaved = IntAttribute(context_, "rotary_interleaved", 0) != 0;
+    const int64_t half = p_.R / 2;
+    for (int64_t row = 0; row < p_.B * heads * p_.S; ++row, x += p_.D) {
+      const int64_t line = Position(context_, p_, row / p_.S / heads, row % p_.S) * half;
+      const T* cosine = context_.inputs[kCos].as<T>() + line;
+      const T* sine = context_.inputs[kSin].as<T>() + line;
+      for (int64_t i = 0; i < half; ++i) {
+        C& first = x[interleaved ? 2 * i : i];
+        C& second = x[interleaved ? 2 * i + 1 : i + half];
+        const C a = first, b = second, c = Widen(cosine[i]), n = Widen(sine[i]);
+        first = Widen(Narrow<T>(c * a - n * b));
+        second = Widen(Narrow<T>(n * a + c * b));
+      }
+    }
+  }
+
+  // Writes the present cache, new tokens behind the valid ones, and returns it widened. Slots that
+  // hold no token keep what the past has there if the capacity did not grow, else they are 0.
+  const C* Present(size_t past, size_t output, const C* fresh) {
+    const int64_t size = p_.B * p_.Nk * p_.M * p_.D;
+    T* out = WantsOutput(context_, output) ? context_.outputs[output].template as<T>()
+                                           : scratch_.Get<T>(size);
+    std::fill(out, out + size, Narrow<T>(C{0}));
+    for (int64_t i = 0; i < p_.B * p_.Nk; ++i) {
+      const int64_t b = i / p_.Nk;
+      T* to = out + i * p_.M * p_.D;
+      if (p_.P > 0) {
+        const int64_t kept = p_.P == p_.M ? p_.P : Past(b);
+        std::copy_n(context_.inputs[past].template as<T>() + i * p_.P * p_.D, kept * p_.D, to);
+      }
+      NarrowArray(fresh + i * p_.S * p_.D, p_.S * p_.D, to + Past(b) * p_.D);
+    }
+    C* wide = scratch_.Get<C>(size);
+    WidenArray(out, size, wide);
+    return wide;
+  }
+
+  KernelContext& context_;
+  const GqaPlan& p_;
+  ScratchScope scratch_;
+};
+
+absl::Status GqaCompute(KernelContext& context) {
+  KV_ASSIGN_OR_RETURN(const GqaPlan plan, PlanGqa(context));
+  return VisitFloat(context.inputs[0].type, [&](auto tag) {
+    return GqaRun<typename decltype(tag)::Type>(context, plan).Run();
+  });
+}
+
+}  // namespace
+
+absl::Span<const OpDef> GroupQueryOps() {
+  static const OpDef ops[] = {
+      {"com.microsoft", "GroupQueryAttention", 1, GqaShape, GqaCompute},
+  };
+  return ops;
+}
+
+}  // namespace kvlift::exec

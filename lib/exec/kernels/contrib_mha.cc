@@ -1,0 +1,378 @@
+// com.microsoft MultiHeadAttention, and Attention, which projects its input first. Both join the
+// new keys to a past that grows.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/status.h"
+#include "exec/kernels/fused_attention.h"
+#include "exec/kernels/gemm_product.h"
+#include "exec/kernels/move_util.h"
+#include "exec/kernels/tables.h"
+
+namespace kvlift::exec {
+namespace {
+
+using namespace math;  // NOLINT
+
+// L new keys, P past ones, T = P + L; Dv is the head size of the values.
+struct MhaPlan {
+  int64_t B = 0, N = 0, S = 0, L = 0, P = 0, T = 0, D = 0, Dv = 0;
+};
+
+// A mask of padding as a bias [B, S or 1, T]: 0 or `filter`. Its forms: lengths [B]; ends and
+// starts [2 B]; lengths and offsets [3 B + 2], of which only the lengths matter; [B, T]; [B, S, T].
+template <typename C>
+absl::Status ReadMask(const KernelContext& context, size_t input, const MhaPlan& p,
+                      ScratchScope& scratch, FusedHeads<C>* heads) {
+  if (!HasInput(context, input)) return absl::OkStatus();
+  const View& mask = context.inputs[input];
+  const Shape& shape = mask.shape;
+  if (!move::IsIndexType(mask.type)) return Invalid(context, "a mask must be int32");
+  const C filter = FloatAttribute(context, "mask_filter_value", -10000);
+  const bool rows = shape.size() > 2;
+  C* bias = scratch.Get<C>(p.B * (rows ? p.S : 1) * p.T);
+  heads->mask = bias;
+  heads->mask_b = (rows ? p.S : 1) * p.T;
+  heads->mask_s = rows ? p.T : 0;
+  if (shape == Shape({p.B}) || shape == Shape({2 * p.B}) || shape == Shape({3 * p.B + 2})) {
+    for (int64_t i = 0; i < p.B * p.T; ++i) {
+      const int64_t b = i / p.T, t = i % p.T;
+      const int64_t start = shape[0] == 2 * p.B ? move::IndexAt(mask, p.B + b) : 0;
+      bias[i] = t >= start && t < move::IndexAt(mask, b) ? C{0} : filter;
+    }
+    return absl::OkStatus();
+  }
+  if (shape != Shape({p.B, p.T}) && shape != Shape({p.B, p.S, p.T})) {
+    return Invalid(context, fmt::format("mask {} does not fit", ShapeString(shape)));
+  }
+  for (int64_t i = 0; i < mask.size(); ++i) bias[i] = move::IndexAt(mask, i) > 0 ? C{0} : filter;
+  return absl::OkStatus();
+}
+
+// Past and new rows of every head joined in `out`, [B, N, T, size].
+template <typename T>
+void Join(const MhaPlan& p, const T* past, const Compute<T>* fresh, int64_t size, T* out) {
+  for (int64_t i = 0; i < p.B * p.N; ++i) {
+    if (p.P > 0) out = std::copy_n(past + i * p.P * size, p.P * size, out);
+    NarrowArray(fresh + i * p.L * size, p.L * size, out);
+    out += p.L * size;
+  }
+}
+
+template <typename T>
+const Compute<T>* Wide(const T* x, int64_t n, ScratchScope& scratch) {
+  auto* wide = scratch.Get<Compute<T>>(n);
+  WidenArray(x, n, wide);
+  return wide;
+}
+
+// Heads with everything but q, k, v and the masks set.
+template <typename C>
+FusedHeads<C> MakeHeads(const KernelContext& context, const MhaPlan& p) {
+  FusedHeads<C> heads;
+  heads.B = p.B;
+  heads.N = heads.Nk = p.N;
+  heads.S = p.S;
+  heads.M = p.T;
+  heads.D = p.D;
+  heads.Dv = p.Dv;
+  heads.keys.assign(static_cast<size_t>(p.B), p.T);
+  heads.past.assign(static_cast<size_t>(p.B), p.P);
+  const float scale = FloatAttribute(context, "scale", 0);
+  heads.scale = scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(p.D));
+  heads.causal = IntAttribute(context, "unidirectional", 0) != 0;
+  return heads;
+}
+
+template <typename T>
+absl::Status Finish(KernelContext& context, FusedHeads<Compute<T>>& heads, ScratchScope& scratch) {
+  heads.y = scratch.Get<Compute<T>>(context.outputs[0].size());
+  RunFusedHeads(heads, context.threads);
+  NarrowArray(heads.y, context.outputs[0].size(), context.outputs[0].as<T>());
+  return absl::OkStatus();
+}
+
+// MultiHeadAttention. ----------------------------------------------------------------------------
+
+enum MhaInput { kQ, kK, kV, kQkvBias, kPadding, kBias, kPastKey, kPastValue, kPastLength, kBeams };
+
+absl::Status Misfit(const KernelContext& context, size_t input) {
+  return Invalid(context, fmt::format("input {} {} does not fit", input,
+                                      ShapeString(context.inputs[input].shape)));
+}
+
+absl::Status ReadKeys(const KernelContext& context, int64_t hidden, MhaPlan* plan) {
+  MhaPlan& p = *plan;
+  p.D = p.Dv = hidden / p.N;
+  p.L = p.S;
+  if (!HasInput(context, kK)) return absl::OkStatus();  // packed in the query
+  const Shape& k = context.inputs[kK].shape;
+  if (k.size() == 5 && k == Shape({p.B, k[1], p.N, 2, p.D})) {
+    p.L = k[1];
+    return HasInput(context, kV) ? Misfit(context, kV) : absl::OkStatus();
+  }
+  if (!HasInput(context, kV)) return Invalid(context, "value is missing");
+  const Shape& v = context.inputs[kV].shape;
+  if (k.size() == 3 && k == Shape({p.B, k[1], hidden})) {
+    p.L = k[1];
+    if (v.size() != 3 || v != Shape({p.B, p.L, v[2]}) || v[2] % p.N != 0) {
+      return Misfit(context, kV);
+    }
+    p.Dv = v[2] / p.N;
+  } else if (k.size() == 4 && k == Shape({p.B, p.N, k[2], p.D})) {
+    p.L = k[2];
+    if (v.size() != 4 || v != Shape({p.B, p.N, p.L, v[3]})) return Misfit(context, kV);
+    p.Dv = v[3];
+  } else {
+    return Misfit(context, kK);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<MhaPlan> PlanMha(const KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 1));
+  if (HasInput(context, kPastLength) || HasInput(context, kBeams)) {
+    return Unsupported(context, "past_sequence_length and cache_indirection are not supported");
+  }
+  for (size_t i = 0; i < context.inputs.size(); ++i) {
+    if (i != kPadding && HasInput(context, i) &&
+        context.inputs[i].type != context.inputs[kQ].type) {
+      return Invalid(context, "inputs differ in type");
+    }
+  }
+  MhaPlan p;
+  const Shape& q = context.inputs[kQ].shape;
+  p.N = IntAttribute(context, "num_heads", 0);
+  if (q.size() != 3 && q.size() != 5) return Misfit(context, kQ);
+  p.B = q[0];
+  p.S = q[1];
+  const int64_t hidden = q.size() == 5 ? q[2] * q[4] : q[2];
+  const bool packed = q.size() == 5;
+  if (p.N <= 0 || hidden % p.N != 0 || hidden == 0 || packed == HasInput(context, kK) ||
+      (packed && (q[2] != p.N || q[3] != 3))) {
+    return Misfit(context, kQ);
+  }
+  KV_RETURN_IF_ERROR(ReadKeys(context, hidden, &p));
+  if (HasInput(context, kQkvBias) &&
+      context.inputs[kQkvBias].shape != Shape({2 * hidden + p.N * p.Dv})) {
+    return Misfit(context, kQkvBias);
+  }
+  if (HasInput(context, kPastKey) != HasInput(context, kPastValue)) {
+    return Invalid(context, "past_key and past_value must be given together");
+  }
+  if (HasInput(context, kPastKey)) {
+    const Shape& past = context.inputs[kPastKey].shape;
+    p.P = past.size() == 4 ? past[2] : 0;
+    if (past != Shape({p.B, p.N, p.P, p.D})) return Misfit(context, kPastKey);
+    if (context.inputs[kPastValue].shape != Shape({p.B, p.N, p.P, p.Dv})) {
+      return Misfit(context, kPastValue);
+    }
+  }
+  p.T = p.P + p.L;
+  return p;
+}
+
+absl::Status MhaShape(KernelContext& context) {
+  KV_ASSIGN_OR_RETURN(const MhaPlan p, PlanMha(context));
+  const int32_t type = context.inputs[kQ].type;
+  if (context.node.output_size() > 3 && !context.node.output(3).empty()) {
+    return Unsupported(context, "output 3 is not supported");
+  }
+  SetSpec(context, 0, type, {p.B, p.S, p.N * p.Dv});
+  SetSpec(context, 1, type, {p.B, p.N, p.T, p.D});
+  SetSpec(context, 2, type, {p.B, p.N, p.T, p.Dv});
+  context.specs->resize(static_cast<size_t>(context.node.output_size()));
+  return absl::OkStatus();
+}
+
+// Where the elements of K or V are: in an input of their own (rank 3 or 4) or packed.
+template <typename T>
+struct Part {
+  const T* data;
+  HeadSource source;
+};
+template <typename T>
+Part<T> PartOf(const KernelContext& context, const MhaPlan& p, size_t index) {
+  const View& q = context.inputs[kQ];
+  const int64_t part = static_cast<int64_t>(index) * p.D;
+  if (q.shape.size() == 5) return {q.as<T>() + part, {p.S * p.N * 3 * p.D, p.N * 3 * p.D, 3 * p.D}};
+  if (index == 0) return {q.as<T>(), {p.S * p.N * p.D, p.N * p.D, p.D}};
+  const View& k = context.inputs[kK];
+  if (k.shape.size() == 5) {
+    return {k.as<T>() + part - p.D, {p.L * p.N * 2 * p.D, p.N * 2 * p.D, 2 * p.D}};
+  }
+  const View& own = context.inputs[index];
+  const int64_t size = index == 1 ? p.D : p.Dv;
+  if (own.shape.size() == 3) return {own.as<T>(), {p.L * p.N * size, p.N * size, size}};
+  return {own.as<T>(), {p.N * p.L * size, size, p.L * size}};
+}
+
+template <typename T>
+absl::Status MhaTyped(KernelContext& context, const MhaPlan& p) {
+  using C = Compute<T>;
+  ScratchScope scratch;
+  const T* bias = HasInput(context, kQkvBias) ? context.inputs[kQkvBias].as<T>() : nullptr;
+  FusedHeads<C> heads = MakeHeads<C>(context, p);
+  const C* joined[3] = {};
+  for (size_t i = 0; i < 3; ++i) {
+    const Part<T> part = PartOf<T>(context, p, i);
+    const int64_t tokens = i == 0 ? p.S : p.L, size = i == 2 ? p.Dv : p.D;
+    C* fresh = scratch.Get<C>(p.B * p.N * tokens * size);
+    LoadHeads<T>(part.data, part.source,
+                 bias == nullptr ? nullptr : bias + static_cast<int64_t>(i) * p.N * p.D, p.B, p.N,
+                 tokens, size, fresh);
+    joined[i] = fresh;
+    if (i == 0 || (p.P == 0 && !WantsOutput(context, i))) continue;
+    const int64_t all = p.B * p.N * p.T * size;
+    T* out = WantsOutput(context, i) ? context.outputs[i].as<T>() : scratch.Get<T>(all);
+    Join(p, p.P > 0 ? context.inputs[kPastKey + i - 1].as<T>() : nullptr, fresh, size, out);
+    joined[i] = Wide(out, all, scratch);
+  }
+  heads.q = joined[0];
+  heads.k = joined[1];
+  heads.v = joined[2];
+  KV_RETURN_IF_ERROR(ReadMask(context, kPadding, p, scratch, &heads));
+  KV_RETURN_IF_ERROR(ReadAttentionBias<T>(context, kBias, p.T, scratch, &heads));
+  return Finish<T>(context, heads, scratch);
+}
+
+absl::Status MhaCompute(KernelContext& context) {
+  KV_ASSIGN_OR_RETURN(const MhaPlan plan, PlanMha(context));
+  return VisitFloat(context.inputs[0].type, [&](auto tag) {
+    return MhaTyped<typename decltype(tag)::Type>(context, plan);
+  });
+}
+
+// Attention. -------------------------------------------------------------------------------------
+
+enum AttentionInput { kX, kWeights, kProjectionBias, kMaskIndex, kPast, kScoreBias, kLength };
+
+absl::StatusOr<MhaPlan> PlanProjected(const KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 2));
+  if (IntAttribute(context, "past_present_share_buffer", 0) != 0 ||
+      IntAttribute(context, "do_rotary", 0) != 0 || HasInput(context, kLength)) {
+    return Unsupported(context, "shared buffers and rotation are not supported");
+  }
+  const Shape& x = context.inputs[kX].shape;
+  const Shape& w = context.inputs[kWeights].shape;
+  MhaPlan p;
+  p.N = IntAttribute(context, "num_heads", 0);
+  if (x.size() != 3 || w.size() != 2 || w[0] != x[2] || p.N <= 0 ||
+      context.inputs[kWeights].type != context.inputs[kX].type) {
+    return Misfit(context, kWeights);
+  }
+  p.B = x[0];
+  p.S = p.L = x[1];
+  const move::Ints sizes = move::IntsAttribute(context, "qkv_hidden_sizes");
+  const int64_t hidden = sizes.empty() ? w[1] / 3 : sizes[0];
+  const int64_t values = sizes.size() < 3 ? hidden : sizes[2];
+  if (2 * hidden + values != w[1] || hidden % p.N != 0 || values % p.N != 0 || hidden == 0) {
+    return Misfit(context, kWeights);
+  }
+  p.D = hidden / p.N;
+  p.Dv = values / p.N;
+  if (HasInput(context, kProjectionBias) &&
+      (context.inputs[kProjectionBias].shape != Shape({w[1]}) ||
+       context.inputs[kProjectionBias].type != context.inputs[kX].type)) {
+    return Misfit(context, kProjectionBias);
+  }
+  if (HasInput(context, kPast)) {
+    const Shape& past = context.inputs[kPast].shape;
+    p.P = past.size() == 5 ? past[3] : 0;
+    if (past != Shape({2, p.B, p.N, p.P, p.D}) || p.D != p.Dv ||
+        context.inputs[kPast].type != context.inputs[kX].type) {
+      return Misfit(context, kPast);
+    }
+  }
+  p.T = p.P + p.L;
+  return p;
+}
+
+absl::Status ProjectedShape(KernelContext& context) {
+  KV_ASSIGN_OR_RETURN(const MhaPlan p, PlanProjected(context));
+  const int32_t type = context.inputs[kX].type;
+  SetSpec(context, 0, type, {p.B, p.S, p.N * p.Dv});
+  if (context.node.output_size() > 1) {
+    if (p.D != p.Dv && !context.node.output(1).empty()) {
+      return Invalid(context, "a present needs values of the size of keys");
+    }
+    SetSpec(context, 1, type, {2, p.B, p.N, p.T, p.D});
+  }
+  return absl::OkStatus();
+}
+
+// The rows [B, S] of X times the weights, rounded to T.
+template <typename T>
+const T* Project(const KernelContext& context, ScratchScope& scratch) {
+  using C = Compute<T>;
+  const View& x = context.inputs[kX];
+  const View& w = context.inputs[kWeights];
+  Product<C> product;
+  product.m = x.shape[0] * x.shape[1];
+  product.k = product.a_row = w.shape[0];
+  product.n = product.b_k = product.c_row = w.shape[1];
+  product.a = Wide(x.as<T>(), x.size(), scratch);
+  product.b = w.data;
+  product.storage = StorageOf<T>();
+  product.c = scratch.Get<C>(product.m * product.n);
+  Multiply(product, context.threads);
+  T* rows = scratch.Get<T>(product.m * product.n);
+  if (HasInput(context, kProjectionBias)) {
+    const T* bias = context.inputs[kProjectionBias].as<T>();
+    for (int64_t i = 0; i < product.m * product.n; ++i) product.c[i] += Widen(bias[i % product.n]);
+  }
+  NarrowArray(product.c, product.m * product.n, rows);
+  return rows;
+}
+
+template <typename T>
+absl::Status ProjectedTyped(KernelContext& context, const MhaPlan& p) {
+  using C = Compute<T>;
+  ScratchScope scratch;
+  const T* rows = Project<T>(context, scratch);
+  const int64_t width = context.inputs[kWeights].shape[1], hidden = p.N * p.D;
+  FusedHeads<C> heads = MakeHeads<C>(context, p);
+  const C* joined[3] = {};
+  for (int64_t i = 0; i < 3; ++i) {
+    const int64_t size = i == 2 ? p.Dv : p.D, all = p.B * p.N * p.T * size;
+    C* fresh = scratch.Get<C>(p.B * p.N * p.S * size);
+    LoadHeads<T>(rows + i * hidden, {p.S * width, width, size}, nullptr, p.B, p.N, p.S, size,
+                 fresh);
+    joined[i] = fresh;
+    if (i == 0 || (p.P == 0 && !WantsOutput(context, 1))) continue;
+    T* out =
+        WantsOutput(context, 1) ? context.outputs[1].as<T>() + (i - 1) * all : scratch.Get<T>(all);
+    const T* past =
+        p.P > 0 ? context.inputs[kPast].as<T>() + (i - 1) * p.B * p.N * p.P * p.D : nullptr;
+    Join(p, past, fresh, size, out);
+    joined[i] = Wide(out, all, scratch);
+  }
+  heads.q = joined[0];
+  heads.k = joined[1];
+  heads.v = joined[2];
+  KV_RETURN_IF_ERROR(ReadMask(context, kMaskIndex, p, scratch, &heads));
+  KV_RETURN_IF_ERROR(ReadAttentionBias<T>(context, kScoreBias, p.T, scratch, &heads));
+  return Finish<T>(context, heads, scratch);
+}
+
+absl::Status ProjectedCompute(KernelContext& context) {
+  KV_ASSIGN_OR_RETURN(const MhaPlan plan, PlanProjected(context));
+  return VisitFloat(context.inputs[0].type, [&](auto tag) {
+    return ProjectedTyped<typename decltype(tag)::Type>(context, plan);
+  });
+}
+
+}  // namespace
+
+absl::Span<const OpDef> MultiHeadOps() {
+  static const OpDef ops[] = {
+      {"com.microsoft", "Attention", 1, ProjectedShape, ProjectedCompute},
+      {"com.microsoft", "MultiHeadAttention", 1, MhaShape, MhaCompute},
+  };
+  return ops;
+}
+
+}  // namespace kvlift::exec
