@@ -39,6 +39,8 @@ struct ManifestCache {
   int64_t axis = 2;
   std::string alias;                 // "safe" or "copy"
   std::vector<std::string> readers;  // named readers of the past if alias is "copy"
+  // The cache grows in AFTER as well. Never written: only a relation without a manifest says so.
+  bool grows = false;
   SourceCache source;
 };
 

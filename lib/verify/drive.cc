@@ -226,6 +226,10 @@ CacheState Driver::Fresh(const Runner& converted, const Plan& plan, double ampli
   CacheState state;
   uint64_t number = 0;
   for (const ManifestCache& cache : relation_.caches) {
+    if (cache.grows) {
+      state[cache.id] = InTargetOrder(FirstPast(converted, plan, cache, step).view(), cache);
+      continue;
+    }
     const int32_t type = converted.TypeOf(cache.input);
     exec::Tensor theirs =
         exec::Tensor::Zeros(type, stimulus_.CacheShape(cache, step.batch(), plan.capacity));
@@ -408,6 +412,11 @@ std::string Driver::CheckCaches(const StepSpec& step, const SourceStep& source,
   for (const ManifestCache& cache : relation_.caches) {
     const exec::View fed = before.at(cache.id).view();
     const exec::View now = after.at(cache.output).view();
+    if (cache.grows) {
+      const exec::View theirs = source.outputs[0].at(cache.source.output).view();
+      Judge(InTargetOrder(theirs, cache).view(), now, cache.output, plan, step, -1, outcome);
+      continue;
+    }
     if (fed.type != now.type || fed.shape != now.shape) {
       return fmt::format("cache {} changed its type or shape to {}", cache.id,
                          exec::ShapeString(now.shape));
@@ -427,6 +436,11 @@ Outcome Driver::RunConverted(Runner& converted, const Record& record, CacheState
   const std::string& plan = record.plan->name;
   for (size_t k = 0; k < record.steps.size(); ++k) {
     const StepSpec& step = record.plan->steps[k];
+    for (const ManifestCache& cache : relation_.caches) {
+      if (!cache.grows || !step.ragged()) continue;
+      outcome.unfed = fmt::format("{} takes one length for the whole batch", cache.input);
+      return outcome;
+    }
     const auto feeds = ConvertedFeeds(step, record.plan->capacity, *state);
     if (!feeds.ok()) {
       outcome.unfed = std::string(feeds.status().message());

@@ -217,6 +217,11 @@ std::optional<std::pair<Length, int64_t>> Flow::LengthAtOperator(const std::stri
   return found;
 }
 
+std::string Flow::Maker(const std::string& value) const {
+  const auto made = makers_.find(value);
+  return made == makers_.end() ? std::string() : made->second->op_type();
+}
+
 bool Flow::IsCompared(const std::string& input) const {
   bool found = false;
   Walk(input, [&](const Reader& r) {

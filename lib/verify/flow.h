@@ -36,6 +36,8 @@ class Flow {
   bool IsOrder(const std::string& input) const;
   // An operator whose operand says which length it is, minus the constants added on the way.
   std::optional<std::pair<Length, int64_t>> LengthAtOperator(const std::string& input) const;
+  // The operator that makes a value; empty if none does.
+  std::string Maker(const std::string& value) const;
   // Is compared with something.
   bool IsCompared(const std::string& input) const;
 

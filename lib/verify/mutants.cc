@@ -134,6 +134,11 @@ class Maker : public MutantMaker {
                        [](const Use& use) { return use.kind == Use::Kind::kNodeInput; });
   }
 
+  bool Captured(ValueId v) const {
+    return std::any_of(graph_.uses(v).begin(), graph_.uses(v).end(),
+                       [](const Use& use) { return use.kind == Use::Kind::kCapture; });
+  }
+
   // Caches that are written by other means: mutants at the ends that the relation names.
   void CacheMutants() {
     const ManifestCache* last = nullptr;
@@ -151,7 +156,7 @@ class Maker : public MutantMaker {
     if (ReadByNodes(present)) Stale(last->output, last->input, writer);
     for (const ManifestCache& other : relation_.caches) {
       const ValueId a = graph_.Find(other.input), b = graph_.Find(last->input);
-      if (a == b || !(graph_.type(a) == graph_.type(b))) continue;
+      if (a == b || !(graph_.type(a) == graph_.type(b)) || Captured(a) || Captured(b)) continue;
       Add("caches swapped", {}, [&](NodeId, NodeProto* node, auto*) {
         for (std::string& input : *node->mutable_input()) {
           if (input == other.input) {
@@ -271,7 +276,9 @@ class Maker : public MutantMaker {
           where.emplace(use.node, use.index);
         }
       }
-      if (!where.empty()) Moved(name + " + 1", where, v);
+      if (where.empty()) continue;
+      Moved(name + " + 1", where, v);
+      if (limits_.totals.count(name) > 0) MarkAsGuard();
     }
   }
 

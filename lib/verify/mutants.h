@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct MutantLimits {
   bool ragged = true;                  // lengths differ between sequences in some plan
   bool many_tokens = true;             // some step has more than one new token
   std::vector<std::string> positions;  // inputs that hold lengths or positions
+  std::set<std::string> totals;        // those of them that say where the keys end
 };
 
 // All that apply to the model. Each breaks one thing, in the last layer where layers can differ.

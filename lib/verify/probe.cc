@@ -271,9 +271,24 @@ class Prober {
   Use Unused(const Plan& plan) {
     const StepSpec& step = plan.steps[0];
     const auto plain = Outputs(plan, 0, 0);
-    const auto moved = Outputs(plan, step.past[0] + step.new_tokens, plan.capacity);
+    const auto moved = Outputs(plan, step.past[0], plan.capacity);
     if (!plain || !moved) return Use::kUnknown;
-    return SameOutputs(*plain, *moved) ? Use::kNone : Use::kRead;
+    return SameOutputs(*plain, *moved) && SameNewRows(step, *plain, *moved) ? Use::kNone
+                                                                            : Use::kRead;
+  }
+
+  // Whether the rows that were written are the same.
+  bool SameNewRows(const StepSpec& step, const exec::Fetches& a, const exec::Fetches& b) const {
+    for (const ManifestCache& cache : relation_.caches) {
+      if (cache.source.growing) continue;
+      const int axis = SourceAxisOf(cache.source, 'S');
+      const int64_t from = step.past[0], to = from + step.new_tokens;
+      const exec::Tensor x = Part(a.at(cache.source.output).view(), axis, from, to);
+      if (!SameNumbers(x.view(), Part(b.at(cache.source.output).view(), axis, from, to).view())) {
+        return false;
+      }
+    }
+    return true;
   }
 
   bool DependsOnPast(const Plan& plan) {

@@ -112,6 +112,7 @@ class Verifier {
     limits_.free_capacity = !relation_.capacity_value.has_value();
     for (const ManifestCache& cache : relation_.caches) {
       limits_.growing = limits_.growing && cache.source.growing;
+      grows_ = grows_ || cache.grows;
       const auto& type = after.type(after.Find(cache.input));
       if (type.shape && (*type.shape)[cache.axis].value) {
         limits_.capacity = *(*type.shape)[cache.axis].value;
@@ -129,7 +130,7 @@ class Verifier {
     if (!facts.chunks) limits_.tokens_with_past = 1;
     limits_.kept = facts.kept;
     reads_unused_ = facts.reads_unused;
-    limits_.uniform = relation_.uniform;
+    limits_.uniform = relation_.uniform || grows_;
     // A mask that was dropped is all ones by precondition.
     limits_.mask =
         std::any_of(relation_.inputs.begin(), relation_.inputs.end(), [&](const ManifestInput& i) {
@@ -233,6 +234,7 @@ class Verifier {
 
   // Unused slots, left-over rows and in-place writes must not change a bit.
   void CheckInvariance(const Driver& driver, Runner& converted) {
+    if (grows_) return;
     const Record* record = LongestRecord();
     if (record == nullptr) return;
     const Plan& plan = *record->plan;
@@ -321,6 +323,7 @@ class Verifier {
   // One token behind the end: refused, and no byte of a cache changes. Where the source has slots
   // of its own, its host keeps to them.
   void CheckOverflow(const Driver& driver, Runner& converted) {
+    if (grows_) return;
     Plan plan;
     plan.capacity = limits_.capacity;
     StepSpec step;
@@ -359,7 +362,10 @@ class Verifier {
     std::stable_sort(order.begin(), order.end(), [](const Record* a, const Record* b) {
       return a->steps.size() > b->steps.size();
     });
-    MutantLimits limits{lengths_differ_, many_tokens_, PositionInputs(driver.stimulus())};
+    MutantLimits limits;
+    limits.ragged = lengths_differ_;
+    limits.many_tokens = many_tokens_;
+    FindPositions(driver.stimulus(), &limits);
     std::optional<std::string> unguarded;
     for (const Mutant& mutant : MakeMutants(after, relation_, limits)) {
       std::string detected = Detect(driver, mutant, order);
@@ -375,19 +381,17 @@ class Verifier {
   }
 
   // Inputs of the converted model that hold lengths or positions.
-  std::vector<std::string> PositionInputs(const Stimulus& stimulus) const {
-    std::vector<std::string> names;
+  void FindPositions(const Stimulus& stimulus, MutantLimits* limits) const {
     for (const ManifestInput& input : relation_.inputs) {
       if (input.as != "same" && input.as != "renamed") continue;
       const std::string& theirs = input.source.empty() ? input.name : input.source;
       const auto it = stimulus.interface().inputs.find(theirs);
-      if (it == stimulus.interface().inputs.end()) continue;
+      if (it == stimulus.interface().inputs.end() || !it->second.position) continue;
       const Meaning meaning = it->second.reading().meaning;
-      const bool position =
-          meaning == Meaning::kPositions || meaning == Meaning::kLast || meaning == Meaning::kTotal;
-      if (position && it->second.position) names.push_back(input.name);
+      const bool total = meaning == Meaning::kLast || meaning == Meaning::kTotal;
+      if (total || meaning == Meaning::kPositions) limits->positions.push_back(input.name);
+      if (total) limits->totals.insert(input.name);
     }
-    return names;
   }
 
   std::string DetectUnguarded(const Driver& driver, const Graph& after,
@@ -470,8 +474,8 @@ class Verifier {
   VerifyReport report_;
   std::string failure_, unsupported_, unjudged_;
   int decodes_ = 0;
-  bool reads_unused_ = false, last_slot_ = false, lengths_differ_ = false, many_tokens_ = false,
-       pads_ = false;
+  bool grows_ = false, reads_unused_ = false, last_slot_ = false, lengths_differ_ = false,
+       many_tokens_ = false, pads_ = false;
   std::set<int64_t> write_starts_;
 };
 
