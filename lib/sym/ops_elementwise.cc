@@ -43,19 +43,18 @@ double Fold(std::string_view op, double a, double b) {
   return a / b;
 }
 
+// What arithmetic took for granted about data.
+struct Taken {
+  bool blend = false;        // real data times a predicate is told case by case, not opaque
+  std::vector<Expr> finite;  // real data that then is finite
+  std::vector<Expr> small;   // integers of which a half-precision minimum notices nothing
+};
+
 // One arithmetic operator on two leaves.
 class Arithmetic {
  public:
-  // `finite`: real data times a predicate is told case by case; collects what was then taken to be
-  // finite. Null: such a product is real arithmetic.
-  Arithmetic(OpContext& c, std::string_view op, int32_t type, const Facts& facts,
-             std::vector<Expr>* finite = nullptr)
-      : engine_(c.engine()),
-        pool_(c.pool()),
-        op_(op),
-        type_(type),
-        facts_(facts),
-        finite_(finite) {}
+  Arithmetic(OpContext& c, std::string_view op, int32_t type, const Facts& facts, Taken* taken)
+      : engine_(c.engine()), pool_(c.pool()), op_(op), type_(type), facts_(facts), taken_(taken) {}
 
   Expr operator()(Expr a, Expr b) {
     if (const Expr e = Neutral(a, b)) return e;
@@ -97,8 +96,26 @@ class Arithmetic {
       return x && std::abs(*x) >= 0x1p120 && wide;
     };
     if (big(a) && engine_.IsIntegral(b)) return a;
+    if (IsHalfMinimum(a) && IsMask(b)) {
+      taken_->small.push_back(b);
+      return a;
+    }
+    if (IsHalfMinimum(b) && IsMask(a) && Is("Add")) {
+      taken_->small.push_back(a);
+      return b;
+    }
     if (!big(b) || !engine_.IsIntegral(a)) return nullptr;
     return Is("Add") ? b : pool_.Float(-*Number(b));
+  }
+
+  bool IsHalfMinimum(Expr e) const {
+    return type_ == onnx::TensorProto::FLOAT16 && e->is_integer(-65504);
+  }
+
+  // An integer that the host gives.
+  bool IsMask(Expr e) const {
+    return e->kind() == Kind::kLoad && engine_.graph().is_graph_input(e->source()) &&
+           engine_.IsIntegral(e);
   }
 
   // A predicate is 1 or 0: the result is told case by case. Null if it cannot be.
@@ -120,10 +137,10 @@ class Arithmetic {
 
   // x * predicate for real data x: 0 where the predicate is false, if x is finite.
   Expr Gated(Expr a, Expr b) {
-    if (finite_ == nullptr || !Is("Mul")) return nullptr;
+    if (!taken_->blend || !Is("Mul")) return nullptr;
     if (IsTruth(a)) std::swap(a, b);
     if (!IsTruth(b) || a->kind() != Kind::kLoad) return nullptr;
-    finite_->push_back(a);
+    taken_->finite.push_back(a);
     return engine_.Select(b, a, pool_.Integer(0));
   }
 
@@ -172,7 +189,7 @@ class Arithmetic {
   std::string_view op_;
   int32_t type_;
   const Facts& facts_;
-  std::vector<Expr>* finite_;
+  Taken* taken_;
 };
 
 // A product that only meets another product in sums: a blend, such as old * (1 - hot) + new * hot.
@@ -315,10 +332,10 @@ void OpArithmetic(OpContext& c) {
     return Elementwise(c, 2, [](absl::Span<const Expr>, const Facts&) { return nullptr; });
   }
   const std::string_view op = c.op();
-  std::vector<Expr> finite;
-  std::vector<Expr>* const gates = IsFloatType(type) && IsPartOfBlend(c) ? &finite : nullptr;
+  Taken taken;
+  taken.blend = IsFloatType(type) && IsPartOfBlend(c);
   Elementwise(c, 2, [&](absl::Span<const Expr> x, const Facts& facts) -> Expr {
-    if (op != "Mod") return Arithmetic(c, op, type, facts, gates)(x[0], x[1]);
+    if (op != "Mod") return Arithmetic(c, op, type, facts, &taken)(x[0], x[1]);
     const bool integers = IsWideInteger(type) && c.engine().IsIntegral(x[0]) &&
                           c.engine().IsIntegral(x[1]) && !x[1]->is_integer(0);
     if (!integers) return nullptr;
@@ -326,7 +343,13 @@ void OpArithmetic(OpContext& c) {
     const bool same = NonNegative(c.pool(), x[0], facts) && NonNegative(c.pool(), x[1], facts);
     return same ? c.pool().Mod(x[0], x[1], facts) : nullptr;
   });
-  for (Expr x : finite) c.Assume(c.pool().Apply("finite", {x}), "a product with 0 is 0");
+  for (Expr x : taken.finite) c.Assume(c.pool().Apply("finite", {x}), "a product with 0 is 0");
+  constexpr int64_t kUnnoticed = 15;  // less than half of the last place of 65504
+  const Expr bound = c.pool().Integer(kUnnoticed);
+  for (Expr x : taken.small) {
+    c.Assume(c.pool().And(c.pool().Le(x, bound, Facts{}), c.pool().Le(c.pool().Neg(bound), x, {})),
+             "the lowest half-precision number plus a mask");
+  }
 }
 
 void OpCompare(OpContext& c) {
