@@ -140,6 +140,7 @@ const Table& ContribTable() {
     }
     (*t)["SimplifiedLayerNormalization"] = OpLayerNorm;
     (*t)["GroupQueryAttention"] = OpGroupQueryAttention;
+    (*t)["MultiHeadAttention"] = OpMultiHeadAttention;
     (*t)["FusedMatMul"] = OpMatMul;
     (*t)["MatMulNBits"] = OpMatMulNBits;
     return t;

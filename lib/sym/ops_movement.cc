@@ -262,49 +262,6 @@ void OpGatherElements(OpContext& c) {
   });
 }
 
-void OpPad(OpContext& c) {
-  if (!c.Known(1)) return;
-  const Value& x = c.in(0);
-  const auto pads = c.Elements(1);
-  if (!pads) return;
-  std::vector<int> axes;
-  if (c.has(3)) {
-    const auto given = c.ConstantInts(3);
-    const auto normal = given ? NormalAxes(*given, x.rank()) : std::nullopt;
-    if (!normal) return;
-    axes = *normal;
-  } else {
-    for (int k = 0; k < x.rank(); ++k) axes.push_back(k);
-  }
-  if (pads->size() != 2 * axes.size()) return;
-  Pool& pool = c.pool();
-  Shape out = x.form.shape, before(x.rank(), pool.Integer(0));
-  for (size_t k = 0; k < axes.size(); ++k) {
-    before[axes[k]] = (*pads)[k];
-    out[axes[k]] = pool.Add(out[axes[k]], pool.Add((*pads)[k], (*pads)[axes.size() + k]));
-  }
-  Expr fill = pool.Integer(0);
-  if (c.has(2)) {
-    const auto value = c.Elements(2);
-    fill = value && value->size() == 1 ? value->front() : nullptr;
-  }
-  if (StringAttribute(c.proto(), "mode", "constant") != "constant" || fill == nullptr) {
-    return c.SetOpaque(0, std::move(out));
-  }
-  c.Set(0, out, [&](Indices ix, const Facts& facts) -> Expr {
-    std::vector<Expr> own(ix.begin(), ix.end());
-    Expr inside = pool.True();
-    for (int k : axes) {
-      own[k] = pool.Sub(ix[k], before[k]);
-      inside = c.engine().And(inside, pool.Le(before[k], ix[k], facts));
-      const Expr end = pool.Add(before[k], x.dim(k));
-      inside = c.engine().And(inside, pool.Lt(ix[k], end, facts));
-    }
-    const Expr element = c.engine().At(x, own, facts);
-    return element == nullptr ? nullptr : c.engine().Select(inside, element, fill);
-  });
-}
-
 void OpTrilu(OpContext& c) {
   if (!c.Known(1) || c.in(0).rank() < 2) return;
   const Value& x = c.in(0);
@@ -323,28 +280,6 @@ void OpTrilu(OpContext& c) {
         upper ? pool.Le(diagonal, ix[rank - 1], facts) : pool.Le(ix[rank - 1], diagonal, facts);
     const Expr element = c.engine().At(x, ix, facts);
     return element == nullptr ? nullptr : c.engine().Select(keep, element, pool.Integer(0));
-  });
-}
-
-// Sums of what does not depend on the axis.
-void OpCumSum(OpContext& c) {
-  if (!c.Known(1)) return;
-  const Value& x = c.in(0);
-  const auto given = c.ConstantInts(1);
-  const auto axis =
-      given && given->size() == 1 ? NormalAxis(given->front(), x.rank()) : std::nullopt;
-  if (!axis) return c.SetOpaque(0, x.form.shape);
-  const bool exclusive = c.Int("exclusive", 0) != 0, reverse = c.Int("reverse", 0) != 0;
-  const Expr element = x.form.element;
-  if (ContainsIndex(element, *axis) || !c.engine().IsIntegral(element) ||
-      element->kind() == Kind::kSelect) {
-    return c.SetOpaque(0, x.form.shape);
-  }
-  Pool& pool = c.pool();
-  c.Set(0, x.form.shape, [&](Indices ix, const Facts& facts) {
-    Expr count = reverse ? pool.Sub(x.dim(*axis), pool.Add(ix[*axis], pool.Integer(1))) : ix[*axis];
-    if (!exclusive) count = pool.Add(count, pool.Integer(1));
-    return pool.Mul(count, c.engine().At(x, ix, facts));
   });
 }
 

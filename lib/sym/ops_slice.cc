@@ -117,8 +117,8 @@ std::optional<Cut> CutForward(OpContext& c, Expr start, Expr end, int64_t step, 
 // Negative steps: constants, or the whole axis reversed.
 std::optional<Cut> CutBackward(OpContext& c, Expr start, Expr end, int64_t step, Expr extent) {
   Pool& pool = c.pool();
-  if (start->kind() != Kind::kInteger || end->kind() != Kind::kInteger) return std::nullopt;
-  if (extent->kind() == Kind::kInteger) {
+  const bool constants = start->kind() == Kind::kInteger && end->kind() == Kind::kInteger;
+  if (constants && extent->kind() == Kind::kInteger) {
     const int64_t n = extent->value();
     const auto clamp = [&](int64_t x, int64_t low) {
       return std::clamp<int64_t>(x < 0 && x >= -n ? x + n : x, low, std::max(low, n - 1));
@@ -128,8 +128,12 @@ std::optional<Cut> CutBackward(OpContext& c, Expr start, Expr end, int64_t step,
     const int64_t length = n == 0 ? 0 : std::max<int64_t>(0, (first - last - step - 1) / -step);
     return Cut{pool.Integer(std::max<int64_t>(first, 0)), pool.Integer(length), step};
   }
-  const bool from_end = start->value() == -1 || start->value() >= kFarAway;
-  if (!from_end || end->value() > -kFarAway) return std::nullopt;
+  const Expr one = pool.Integer(1);
+  const bool from_end = start->is_integer(-1) || start == pool.Sub(extent, one) ||
+                        (start->kind() == Kind::kInteger && start->value() >= kFarAway);
+  const bool to_front = end == pool.Sub(pool.Neg(extent), one) ||
+                        (end->kind() == Kind::kInteger && end->value() <= -kFarAway);
+  if (!from_end || !to_front) return std::nullopt;
   const Expr length =
       pool.FloorDiv(pool.Add(extent, pool.Integer(-step - 1)), pool.Integer(-step), Facts{});
   return Cut{pool.Sub(extent, pool.Integer(1)), length, step};

@@ -39,7 +39,7 @@ bool Broadcastable(const std::vector<int64_t>& a, const std::vector<int64_t>& b)
 
 const std::vector<std::string>& RandomGraph::Families() {
   static const std::vector<std::string>* const families = new std::vector<std::string>{
-      "shapes", "movement", "slices", "gathers", "scatters", "integers", "masks", "writes"};
+      "shapes", "movement", "slices", "gathers", "scatters", "integers", "masks", "writes", "counts"};
   return *families;
 }
 
@@ -71,6 +71,7 @@ void RandomGraph::Run(const std::string& family) {
   if (family == "integers") Integers();
   if (family == "masks") Masks();
   if (family == "writes") Writes();
+  if (family == "counts") Counts();
 }
 
 int64_t RandomGraph::Pick(int64_t low, int64_t high) {

@@ -76,6 +76,8 @@ class RandomGraph {
   void Blend();
   void Splice();
   void Writes();
+  // random_counts.cc
+  void Counts();
   void Run(const std::string& family);
 
   std::mt19937 rng_;

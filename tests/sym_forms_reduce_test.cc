@@ -1,0 +1,152 @@
+// LIBS: sym onnxio
+// Sums, extrema and counts of index data, and what fused attention gives as its presents.
+#include "gtest/gtest.h"
+#include "support/forms_fixture.h"
+
+namespace kvlift::testing {
+namespace {
+
+TEST(FormsReduce, ExtremaOfPositions) {
+  FormsOfText m(ModelText("(float[P] past, float[S] x) => (int64 a, int64[1] b, int64 n)",
+                          "zero = Constant <value_int = 0> ()\n"
+                          "one = Constant <value_int = 1> ()\n"
+                          "ps = Shape (past)\n"
+                          "p = Gather (ps, zero)\n"
+                          "ss = Shape (x)\n"
+                          "s = Gather (ss, zero)\n"
+                          "t = Add (p, s)\n"
+                          "r = Range (p, t, one)\n"
+                          "a = ReduceMax <keepdims = 0> (r)\n"
+                          "b = ReduceMin (r)\n"
+                          "n = ReduceSum <keepdims = 0> (r)"));
+  EXPECT_EQ(m.Element("a"), "P + S - 1");
+  EXPECT_EQ(m.Element("b"), "P");
+  EXPECT_EQ(m.Element("n"), "P*S + ((-S + S*S) div 2)");
+  EXPECT_EQ(m.Assumed(), "0 < S;");
+}
+
+TEST(FormsReduce, SumsOfDataStandForThemselves) {
+  FormsOfText m(ModelText("(int64[B,T] mask) => (int64[B] n, int64[B,T] c)",
+                          "ax = Constant <value_ints = [1]> ()\n"
+                          "at = Constant <value_int = 1> ()\n"
+                          "n = ReduceSum <keepdims = 0> (mask, ax)\n"
+                          "c = CumSum (mask, at)"));
+  EXPECT_TRUE(m.Of("n").opaque);
+  EXPECT_TRUE(m.Of("c").opaque);
+}
+
+TEST(FormsReduce, RunningCounts) {
+  FormsOfText m(ModelText("(float[B,T] x) => (int64[B,T] a, int64[B,T] b, int64[B,T] c)",
+                          "at = Constant <value_int = 1> ()\n"
+                          "s = Shape (x)\n"
+                          "ones = ConstantOfShape <value = int64[1] {1}> (s)\n"
+                          "a = CumSum (ones, at)\n"
+                          "b = CumSum <exclusive = 1> (ones, at)\n"
+                          "c = CumSum <reverse = 1> (ones, at)"));
+  EXPECT_EQ(m.Element("a"), "i1 + 1");
+  EXPECT_EQ(m.Element("b"), "i1");
+  EXPECT_EQ(m.Element("c"), "T - i1");
+}
+
+TEST(FormsReduce, EinsumThatMovesAxes) {
+  FormsOfText m(ModelText("(float[B,S,N,4] x, float[B,B] d) => (float[B,N,S,4] y, float[B] z)",
+                          "y = Einsum <equation = \"bshd -> bhsd\"> (x)\n"
+                          "z = Einsum <equation = \"ii->i\"> (d)"));
+  EXPECT_EQ(m.Element("y"), "x[i0, i2, i1, i3]");
+  EXPECT_EQ(m.Shape("y"), "[B, N, S, 4]");
+  EXPECT_TRUE(m.Of("z").opaque);
+}
+
+TEST(FormsReduce, PlacesOfOnes) {
+  FormsOfText m(ModelText("(float[S] x) => (int64[1,S] y, int64[1,N] z)",
+                          "s = Shape (x)\n"
+                          "ones = ConstantOfShape <value = int64[1] {1}> (s)\n"
+                          "y = NonZero (ones)\n"
+                          "z = NonZero (x)"));
+  EXPECT_EQ(m.Shape("y"), "[1, S]");
+  EXPECT_EQ(m.Element("y"), "i1");
+  EXPECT_TRUE(m.Of("z").opaque);
+}
+
+TEST(FormsReduce, PadModes) {
+  FormsOfText m(ModelText("(float[4] x) => (float[7] a, float[7] b, float[7] c)",
+                          "pads = Constant <value_ints = [2, 1]> ()\n"
+                          "a = Pad <mode = \"edge\"> (x, pads)\n"
+                          "b = Pad <mode = \"reflect\"> (x, pads)\n"
+                          "c = Pad <mode = \"wrap\"> (x, pads)"));
+  const auto places = [&](const std::string& name) {
+    std::string text;
+    for (int64_t k = 0; k < 7; ++k) {
+      const sym::Expr at = m.forms().pool().Integer(k);
+      text += sym::ToString(m.forms().At(m.Find(name), {&at, 1}, {}), &m.graph()) + " ";
+    }
+    return text;
+  };
+  EXPECT_EQ(places("a"), "x[0] x[0] x[0] x[1] x[2] x[3] x[3] ");
+  EXPECT_EQ(places("b"), "x[2] x[1] x[0] x[1] x[2] x[3] x[2] ");
+  EXPECT_EQ(places("c"), "x[2] x[3] x[0] x[1] x[2] x[3] x[0] ");
+}
+
+TEST(FormsReduce, ReversedAxes) {
+  FormsOfText m(ModelText("(float[T,4] x) => (float[T,4] a, float[T,4] b)",
+                          "m1 = Constant <value_ints = [-1]> ()\n"
+                          "zero = Constant <value_ints = [0]> ()\n"
+                          "t = Shape <end = 1> (x)\n"
+                          "last = Add (t, m1)\n"
+                          "n = Neg (t)\n"
+                          "before = Add (n, m1)\n"
+                          "far = Constant <value_ints = [-9223372036854775807]> ()\n"
+                          "a = Slice (x, m1, far, zero, m1)\n"
+                          "b = Slice (x, last, before, zero, m1)"));
+  EXPECT_EQ(m.Element("a"), "x[T - i0 - 1, i1]");
+  EXPECT_EQ(m.Element("b"), "x[T - i0 - 1, i1]");
+}
+
+std::string Contrib(const std::string& signature, const std::string& body) {
+  return "<ir_version: 10, opset_import: [\"\" : 20, \"com.microsoft\" : 1]>\ng " + signature +
+         " {\n" + body + "\n}\n";
+}
+
+TEST(FormsAttention, MultiHeadAttentionKeepsItsPresents) {
+  FormsOfText m(
+      Contrib("(float[B,S,8] q, float[B,S,8] k, float[B,S,8] v, float[B,2,P,4] pk, "
+              "float[B,2,P,4] pv) => (float[B,S,8] y, float[B,2,T,4] nk, "
+              "float[B,2,T,4] nv)",
+              "y, nk, nv = com.microsoft.MultiHeadAttention <num_heads = 2> "
+              "(q, k, v, , , , pk, pv)"));
+  EXPECT_EQ(m.Shape("y"), "[B, S, 8]");
+  EXPECT_EQ(m.Shape("nk"), "[B, 2, S + P, 4]");
+  EXPECT_EQ(m.Element("nk"), "i2 < P ? pk[i0, i1, i2, i3] : k[i0, -P + i2, 4*i1 + i3]");
+  EXPECT_EQ(m.Element("nv"), "i2 < P ? pv[i0, i1, i2, i3] : v[i0, -P + i2, 4*i1 + i3]");
+}
+
+TEST(FormsAttention, MultiHeadAttentionWithABiasOrASharedBufferIsNotTold) {
+  FormsOfText m(
+      Contrib("(float[B,S,8] q, float[B,S,8] k, float[B,S,8] v, float[24] bias, "
+              "float[B,2,P,4] pk, float[B,2,P,4] pv, int32 n) => (float[B,S,8] y, "
+              "float[B,2,T,4] nk, float[B,2,T,4] nv, float[B,S,8] z, "
+              "float[B,2,T,4] mk, float[B,2,T,4] mv)",
+              "y, nk, nv = com.microsoft.MultiHeadAttention <num_heads = 2> "
+              "(q, k, v, bias, , , pk, pv)\n"
+              "z, mk, mv = com.microsoft.MultiHeadAttention <num_heads = 2> "
+              "(q, k, v, , , , pk, pv, n)"));
+  EXPECT_TRUE(m.Of("nk").opaque);
+  EXPECT_TRUE(m.Of("mv").opaque);
+  EXPECT_EQ(m.Shape("z"), "[B, S, 8]");
+}
+
+TEST(FormsAttention, AttentionKeepsItsPresents) {
+  FormsOfText m(
+      ModelText("(float[B,S,16] q, float[B,S,8] k, float[B,S,12] v, float[B,2,P,4] pk, "
+                "float[B,2,P,6] pv) => (float[B,S,24] y, float[B,2,T,4] nk, "
+                "float[B,2,T,6] nv)",
+                "y, nk, nv = Attention <q_num_heads = 4, kv_num_heads = 2> "
+                "(q, k, v, , pk, pv)",
+                24));
+  EXPECT_EQ(m.Shape("y"), "[B, S, 24]");
+  EXPECT_EQ(m.Element("nk"), "i2 < P ? pk[i0, i1, i2, i3] : k[i0, -P + i2, 4*i1 + i3]");
+  EXPECT_EQ(m.Element("nv"), "i2 < P ? pv[i0, i1, i2, i3] : v[i0, -P + i2, 6*i1 + i3]");
+}
+
+}  // namespace
+}  // namespace kvlift::testing
