@@ -1,6 +1,6 @@
 """Spellings of scaled dot product attention over decomposed operators."""
-import numpy as np
 
+import numpy as np
 
 MS = "com.microsoft"
 
@@ -27,7 +27,9 @@ def repeat_heads(b, x, axis=1):
         return net.reshape_to(wide, b.B, spec.q_heads, width, last)
     if how == "expand_static":
         wide = net.op("Expand", net.unsqueeze(x, 2), net.ints(1, 1, times, 1, 1))
-        return net.reshape_to(wide, 0, spec.q_heads, -1, spec.head if x in b.key_names else spec.value_head)
+        return net.reshape_to(
+            wide, 0, spec.q_heads, -1, spec.head if x in b.key_names else spec.value_head
+        )
     if how == "tile":
         wide = net.op("Tile", net.unsqueeze(x, 2), net.ints(1, 1, times, 1, 1))
         return net.reshape_to(wide, b.B, spec.q_heads, width, last)
@@ -35,7 +37,10 @@ def repeat_heads(b, x, axis=1):
         heads = net.split(x, [1] * spec.kv_heads, 1)
         return net.concat(*[h for h in heads for _ in range(times)], axis=1)
     if how == "interleave":
-        heads = [net.op("Expand", h, net.ints(1, times, 1, 1)) for h in net.split(x, [1] * spec.kv_heads, 1)]
+        heads = [
+            net.op("Expand", h, net.ints(1, times, 1, 1))
+            for h in net.split(x, [1] * spec.kv_heads, 1)
+        ]
         return net.concat(*heads, axis=1)
     if how == "gather":
         return net.op("Gather", x, net.ints(*[i // times for i in range(spec.q_heads)]), axis=1)
@@ -59,7 +64,9 @@ def to_bnsd(b, x, layout):
 def run_time_root(b, q):
     """sqrt(1/sqrt(D)) from the shape of the queries, as torchlib writes it."""
     net = b.net
-    size = net.cast(net.squeeze(net.slice(net.op("Shape", q), -1, 9223372036854775807, 0), 0), b.spec.dtype)
+    size = net.cast(
+        net.squeeze(net.slice(net.op("Shape", q), -1, 9223372036854775807, 0), 0), b.spec.dtype
+    )
     return net.op("Sqrt", net.op("Div", number(b, 1), net.op("Sqrt", size)))
 
 
@@ -93,8 +100,12 @@ def scale_scores(b, scores, how, q):
     if how == "after_div":
         return net.op("Div", scores, number(b, 1 / b.scale))
     if how == "after_pow":  # GPT-2: the head size from a shape, to the power of a half
-        size = net.cast(net.squeeze(net.slice(net.op("Shape", q), -1, 9223372036854775807, 0), 0), "float32")
-        return net.op("Div", scores, net.cast(net.op("Pow", size, number(b, 0.5, "float32")), b.spec.dtype))
+        size = net.cast(
+            net.squeeze(net.slice(net.op("Shape", q), -1, 9223372036854775807, 0), 0), "float32"
+        )
+        return net.op(
+            "Div", scores, net.cast(net.op("Pow", size, number(b, 0.5, "float32")), b.spec.dtype)
+        )
     raise ValueError(how)
 
 
@@ -117,7 +128,8 @@ def products(b, q, k, layout):
     if how == "three":  # through a 3-D Transpose
         width, d = net.dim(k, 2, spec.shape_style), spec.head
         flat = net.transpose(net.reshape_to(k, -1, width, d), 0, 2, 1)
-        return net.op("MatMul", q, net.reshape_to(flat, b.B, spec.q_heads, d, width))
+        count = spec.kv_heads if spec.repeat == "broadcast" else spec.q_heads
+        return net.op("MatMul", q, net.reshape_to(flat, b.B, count, d, width))
     return net.op("MatMul", q, net.transpose(k, 0, 1, 3, 2))
 
 
@@ -135,7 +147,11 @@ def weights(b, scores, layer):
     """Softmax and what stands around it."""
     net, spec = b.net, b.spec
     if spec.sinks:
-        sink = net.op("Expand", net.reshape(b.sinks[layer], 1, -1, 1, 1), net.vector(b.B, spec.q_heads, b.S, 1))
+        sink = net.op(
+            "Expand",
+            net.reshape(b.sinks[layer], 1, -1, 1, 1),
+            net.vector(b.B, spec.q_heads, b.S, 1),
+        )
         wide = net.concat(scores, sink, axis=-1)
         wide = net.op("Sub", wide, net.reduce("ReduceMax", wide, -1))
         return net.slice(net.op("Softmax", wide, axis=-1), 0, -1, 3)
@@ -218,5 +234,3 @@ def operator(b, q, k, v, layouts, steps, layer, version=23):
         attrs["softcap"] = spec.softcap
     out = net.op("Attention", *inputs, **attrs)
     return net.reshape_to(net.transpose(out, 0, 2, 1, 3), b.B, b.S, spec.q_heads * spec.value_head)
-
-

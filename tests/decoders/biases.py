@@ -1,4 +1,5 @@
 """Biases that depend on the distance of key and query: ALiBi in several spellings, T5's buckets."""
+
 import numpy as np
 
 from decoders.masks import column
@@ -23,7 +24,9 @@ def alibi_keys(b):
     """MPT: places of the keys behind the last one, 1-T..0; [1,N,1,T]."""
     net = b.net
     places = net.range(net.op("Sub", net.ints(1), b.T), 1)
-    return net.op("Mul", net.reshape(net.cast(places, b.spec.dtype), 1, 1, 1, -1), slopes(b, (1, -1, 1, 1)))
+    return net.op(
+        "Mul", net.reshape(net.cast(places, b.spec.dtype), 1, 1, 1, -1), slopes(b, (1, -1, 1, 1))
+    )
 
 
 def alibi_distance(b, absolute=False):

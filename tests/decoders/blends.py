@@ -1,4 +1,5 @@
 """Fixed buffers updated without a scatter: shifts, splices, selects, blends, additions."""
+
 import numpy as np
 
 from decoders.net import INT_MAX
@@ -31,13 +32,17 @@ def r3(b, cache, new, layout):
 def r4(b, cache, new, layout):
     """Splice: what is before, the new rows, what is behind."""
     net, axis = b.net, layout.index("S")
-    return net.concat(net.slice(cache, 0, b.P, axis), new, net.slice(cache, b.T, INT_MAX, axis), axis=axis)
+    return net.concat(
+        net.slice(cache, 0, b.P, axis), new, net.slice(cache, b.T, INT_MAX, axis), axis=axis
+    )
 
 
 def slots_of(b, layout, rank=4):
     """0..M-1 along the sequence, and the starts of each sequence."""
     net, axis = b.net, layout.index("S")
-    slots = net.reshape(net.range(0, b.spec.capacity), *[-1 if i == axis else 1 for i in range(rank)])
+    slots = net.reshape(
+        net.range(0, b.spec.capacity), *[-1 if i == axis else 1 for i in range(rank)]
+    )
     return slots, net.reshape(b.starts(), -1, *[1] * (rank - 1))
 
 
@@ -57,7 +62,9 @@ def blend(b, cache, new, hot):
 def r6(b, cache, new, layout):
     """One-hot arithmetic."""
     net = b.net
-    hot = net.op("OneHot", b.starts(), net.int0(b.spec.capacity), net.const([0, 1], "int64"), axis=-1)
+    hot = net.op(
+        "OneHot", b.starts(), net.int0(b.spec.capacity), net.const([0, 1], "int64"), axis=-1
+    )
     return blend(b, cache, new, net.unsqueeze(net.unsqueeze(net.cast(hot, b.spec.dtype), 1), 3))
 
 

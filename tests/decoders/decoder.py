@@ -1,13 +1,15 @@
 """Assembles a decoder from a Spec: embedding, layers, logits, and what the host has to feed."""
+
 import numpy as np
 
 from decoders import attention, positions
 from decoders.biases import BIASES
 from decoders.fixed import FIXED
 from decoders.fused import FUSED
-from decoders.growing import GROWING
 from decoders.masks import MASKS, NEEDS_INPUT, READS_INPUT
+from decoders.misses import MISSES
 from decoders.net import Net
+from decoders.packing import GROWING
 
 PER_BATCH = ("start_b", "start_b1", "pos_bs")
 
@@ -18,7 +20,7 @@ class Build:
         self.net = Net(spec.opset, spec.dtype, spec.seed, spec.constants)
         self.feeds, self.caches, self.presents, self.extras = {}, [], [], []
         self.key_names, self.memo, self.rope_tables = set(), {}, None
-        self.cache = {**GROWING, **FIXED, **FUSED}[spec.cache](self)
+        self.cache = {**GROWING, **FIXED, **FUSED, **MISSES}[spec.cache](self)
         self.growing = self.cache.growing
         self.per_batch = not self.growing and spec.position_input in PER_BATCH
         self.longest = 64 if self.growing else spec.capacity
@@ -49,7 +51,9 @@ class Build:
     def host(self, name, kind):
         """Declares an input of the host on first use."""
         if name not in self.feeds:
-            spec, t = self.spec, "T" if self.growing or self.cache.reads_prefix else self.spec.capacity
+            spec, t = self.spec, (
+                "T" if self.growing or self.cache.reads_prefix else self.spec.capacity
+            )
             dims, dtype = {
                 "ids": (["B", "S"], spec.ids_dtype),
                 "embeds": (["B", "S", spec.hidden], spec.dtype),
@@ -66,6 +70,8 @@ class Build:
                 "mask_b1st": (["B", 1, "S", "T"], spec.dtype),
                 "mask_b1sm": (["B", 1, "S", t], spec.dtype),
                 "mask_fifo": (["B", 1, 1, t], spec.dtype),
+                "mask_window31": (["B", 1, 1, spec.capacity + 1], spec.dtype),
+                "total_b": (["B"], "int32"),
                 "beam": (["B"], "int32"),
                 "total": ([], "int64"),
             }[kind]
@@ -80,8 +86,14 @@ class Build:
             self.memo[key] = make()
         return self.memo[key]
 
+    @property
+    def host_mask_kind(self):
+        return "mask_b1st" if self.growing or self.cache.reads_prefix else "mask_b1sm"
+
     def mask(self):
-        return self.host("attention_mask", "mask_bt" if self.growing or self.cache.reads_prefix else "mask_bm")
+        return self.host(
+            "attention_mask", "mask_bt" if self.growing or self.cache.reads_prefix else "mask_bm"
+        )
 
     # ---- lengths, each an int64 [1]
     @property
@@ -132,14 +144,22 @@ class Build:
             return at
         if how == "pos_s":
             return net.slice(at, 0, 1, 0)
+        if how == "pos_1s":
+            return net.slice(net.reshape(at, -1), 0, 1, 0)
         raise ValueError("the sequences have starts of their own")
 
     def position_value(self):
         """The host's position input of a fixed cache, as int64."""
         net, how = self.net, self.spec.position_input
-        name = {"pos_s": "cache_position", "pos_bs": "position_ids"}.get(how, "start_pos")
+        name = {"pos_s": "cache_position", "pos_bs": "position_ids", "pos_1s": "position_ids"}.get(
+            how, "start_pos"
+        )
         value = self.host(name, how)
-        return value if self.spec.ids_dtype == "int64" else self.once("pos64", lambda: net.cast(value, "int64"))
+        return (
+            value
+            if self.spec.ids_dtype == "int64"
+            else self.once("pos64", lambda: net.cast(value, "int64"))
+        )
 
     def start_column(self):
         """Start slots that broadcast against [.,1,S,W]."""
@@ -168,12 +188,20 @@ class Build:
             return net.range(self.P, self.T)
         if how in ("pos_s", "pos_bs"):
             return self.position_value()
+        if how == "pos_1s":
+            return net.squeeze(self.position_value(), 0)
         if how in ("start_b", "start_b1"):
-            return net.op("Add", net.unsqueeze(self.starts(), 1), net.unsqueeze(net.range(0, self.S), 0))
+            return net.op(
+                "Add", net.unsqueeze(self.starts(), 1), net.unsqueeze(net.range(0, self.S), 0)
+            )
         return net.op("Add", net.range(0, self.S), self.scalar_start())
 
     def scalar_start(self):
-        return self.position_value() if self.spec.position_input == "start" else self.net.scalar(self.P)
+        return (
+            self.position_value()
+            if self.spec.position_input == "start"
+            else self.net.scalar(self.P)
+        )
 
     def keys(self):
         """0..W-1."""
@@ -196,7 +224,9 @@ class Build:
                 self.positions = net.op("Gather", self.positions, net.int0(0), axis=0)
             self.batched_positions = True
         elif spec.position_input == "mask":
-            count = net.op("Sub", net.op("CumSum", self.mask(), net.int0(1)), net.const(1, spec.ids_dtype))
+            count = net.op(
+                "Sub", net.op("CumSum", self.mask(), net.int0(1)), net.const(1, spec.ids_dtype)
+            )
             self.positions = net.slice(count, self.P, 9223372036854775807, 1)
             self.position_dtype = spec.ids_dtype
             self.batched_positions = True
@@ -209,7 +239,9 @@ class Build:
         def make():
             angle = positions.angles(self, self.spec.head)
             if not self.batched_positions:
-                angle = self.net.expand(self.net.unsqueeze(angle, 0), self.B, self.S, self.spec.head // 2)
+                angle = self.net.expand(
+                    self.net.unsqueeze(angle, 0), self.B, self.S, self.spec.head // 2
+                )
             return [self.net.op("Cos", angle), self.net.op("Sin", angle)]
 
         return self.once("tables", make)
@@ -219,7 +251,14 @@ class Build:
         net, spec = self.net, self.spec
         gain = net.table(1 + 0.1 * net.rng.standard_normal(spec.hidden))
         if spec.norm == "layer" and spec.opset >= 17:
-            return net.op("LayerNormalization", x, gain, net.table(np.zeros(spec.hidden)), axis=-1, epsilon=1e-5)
+            return net.op(
+                "LayerNormalization",
+                x,
+                gain,
+                net.table(np.zeros(spec.hidden)),
+                axis=-1,
+                epsilon=1e-5,
+            )
         if spec.norm == "fused_rms":
             return net.op("RMSNormalization", x, gain, axis=-1, epsilon=1e-5)
         wide = net.cast(x, "float32") if spec.dtype != "float32" else x
@@ -247,13 +286,19 @@ class Build:
     def head_norm(self, x, size):
         net = self.net
         root = net.op("Sqrt", net.op("Add", net.mean(net.op("Mul", x, x), -1), net.const(1e-5)))
-        return net.op("Mul", net.op("Div", x, root), net.table(2 + 0.1 * net.rng.standard_normal(size)))
+        return net.op(
+            "Mul", net.op("Div", x, root), net.table(2 + 0.1 * net.rng.standard_normal(size))
+        )
 
     def layer(self, x, i):
         net, spec = self.net, self.spec
         h = self.norm(x)
         q = self.linear(
-            h, spec.hidden, spec.q_heads * spec.head, spec.norm == "layer", 0.5 if spec.scale == "none" else 1.5
+            h,
+            spec.hidden,
+            spec.q_heads * spec.head,
+            spec.norm == "layer",
+            0.5 if spec.scale == "none" else 1.5,
         )
         if spec.scale == "q_linear":
             q = net.op("Mul", q, net.const(self.default_scale))
@@ -277,7 +322,9 @@ class Build:
         for extra in self.extras:
             out = net.op("Add", out, extra)
         self.extras.clear()
-        x = net.op("Add", x, self.linear(out, spec.q_heads * spec.value_head, spec.hidden, gain=1.5))
+        x = net.op(
+            "Add", x, self.linear(out, spec.q_heads * spec.value_head, spec.hidden, gain=1.5)
+        )
         if spec.cross:
             x = net.op("Add", x, self.cross_attention(self.norm(x), i))
         h = self.linear(self.norm(x), spec.hidden, 2 * spec.hidden)
@@ -301,7 +348,9 @@ class Build:
         q = net.transpose(net.reshape_to(q, self.B, self.S, n, d), 0, 2, 1, 3)
         scores = net.op("MatMul", q, net.transpose(pair[0], 0, 1, 3, 2))
         scores = net.op("Mul", scores, net.const(d**-0.5))
-        out = net.transpose(net.op("MatMul", net.op("Softmax", scores, axis=3), pair[1]), 0, 2, 1, 3)
+        out = net.transpose(
+            net.op("MatMul", net.op("Softmax", scores, axis=3), pair[1]), 0, 2, 1, 3
+        )
         return self.linear(net.reshape_to(out, self.B, self.S, n * d), n * d, spec.hidden)
 
     def routed(self, x):
@@ -321,7 +370,9 @@ class Build:
             steps.append(("add", self.once("bias", lambda: BIASES[spec.bias](self))))
         if kind == "op_causal":
             return steps
-        return steps + self.once(("mask", kind, i if kind == "kept_window" else 0), lambda: MASKS[kind](self, i))
+        return steps + self.once(
+            ("mask", kind, i if kind == "kept_window" else 0), lambda: MASKS[kind](self, i)
+        )
 
     def model(self):
         spec, net = self.spec, self.net
@@ -341,7 +392,16 @@ class Build:
         if spec.bias.startswith("t5"):
             self.bias_table = net.weight(8, spec.q_heads, gain=2.0)
         self.sinks = [net.weight(spec.q_heads) for _ in range(spec.layers)] if spec.sinks else []
-        x = self.tokens if embeds else net.op("Gather", net.table(net.rng.standard_normal((spec.vocab, spec.hidden))), self.tokens, axis=0)
+        x = (
+            self.tokens
+            if embeds
+            else net.op(
+                "Gather",
+                net.table(net.rng.standard_normal((spec.vocab, spec.hidden))),
+                self.tokens,
+                axis=0,
+            )
+        )
         if spec.positions.startswith("learned"):
             x = net.op("Add", x, positions.learned(self))
         for i in range(spec.layers):
@@ -349,7 +409,9 @@ class Build:
         logits = self.linear(self.norm(x), spec.hidden, spec.vocab, gain=1.5)
         if "moe" in spec.features:
             logits = self.routed(logits)
-        net.output(logits, "logits", spec.dtype, [self.symbol(d, "logits") for d in ("B", "S", spec.vocab)])
+        net.output(
+            logits, "logits", spec.dtype, [self.symbol(d, "logits") for d in ("B", "S", spec.vocab)]
+        )
         for value, name, dtype, dims in self.presents:
             net.output(value, name, dtype, dims)
         return net.model()

@@ -1,29 +1,138 @@
 """A decoder at random: all dimensions of choice at once, as far as they go together."""
+
 import numpy as np
 
 from decoders.masks import NEEDS_INPUT, READS_INPUT
 from decoders.spec import Spec
 
 GROWING = {
-    "C1": 8, "C5b": 1, "C6": 1, "C7": 1, "C7_split": 1, "C7_slice": 1, "C7_whole": 1, "C8": 1, "C8_heads": 1, "C8_flat": 1,
-    "C9": 2, "C9_first": 1, "C10": 1, "C12_plain": 1, "C12_heads": 1, "C15": 1, "latent": 1, "shared": 1, "C5": 1,
-    "O1": 1, "miss_reversed": 1, "miss_decayed": 1, "miss_past_read": 1, "miss_keys_computed": 1, "miss_swapped": 1,
+    "C1": 8,
+    "C5b": 1,
+    "C6": 1,
+    "C7": 1,
+    "C7_split": 1,
+    "C7_slice": 1,
+    "C7_whole": 1,
+    "C8": 1,
+    "C8_heads": 1,
+    "C8_flat": 1,
+    "C9": 2,
+    "C9_first": 1,
+    "C10": 1,
+    "C12_plain": 1,
+    "C12_heads": 1,
+    "C15": 1,
+    "latent": 1,
+    "shared": 1,
+    "C5": 1,
+    "O1": 1,
+    "miss_reversed": 1,
+    "miss_decayed": 1,
+    "miss_past_read": 1,
+    "miss_keys_computed": 1,
+    "miss_swapped": 1,
 }
 SHARED_START = {
-    "S1": 2, "S2": 1, "S3": 2, "S4": 1, "S5": 2, "S5_bsnd": 1, "S9": 3, "S9_bsnd": 1, "S9_add": 1, "S9_expand": 1,
-    "S10": 2, "S10_bsnd": 1, "S11": 1, "S11_whole": 1, "S13": 1, "S14": 1, "S15": 1, "R4": 2, "R4_bsnd": 1, "R7": 1,
-    "R8": 2, "R8_bsnd": 1, "flat_rows": 1, "one_for_all": 1, "latent_fixed": 1, "miss_reduction": 1, "miss_stride": 1,
-    "miss_reversed_slots": 1, "miss_offset_value": 1, "miss_decayed_buffer": 1, "miss_second_write": 1, "miss_negative": 1,
+    "S1": 2,
+    "S2": 1,
+    "S3": 2,
+    "S4": 1,
+    "S5": 2,
+    "S5_bsnd": 1,
+    "S9": 3,
+    "S9_bsnd": 1,
+    "S9_add": 1,
+    "S9_expand": 1,
+    "S10": 2,
+    "S10_bsnd": 1,
+    "S11": 1,
+    "S11_whole": 1,
+    "S13": 1,
+    "S14": 1,
+    "S15": 1,
+    "R4": 2,
+    "R4_bsnd": 1,
+    "R7": 1,
+    "R8": 2,
+    "R8_bsnd": 1,
+    "flat_rows": 1,
+    "one_for_all": 1,
+    "latent_fixed": 1,
+    "miss_reduction": 1,
+    "miss_stride": 1,
+    "miss_reversed_slots": 1,
+    "miss_offset_value": 1,
+    "miss_decayed_buffer": 1,
+    "miss_second_write": 1,
+    "miss_negative": 1,
 }
 OWN_START = {"S8": 2, "S12": 1, "S12_plain": 1, "S17": 2, "S17_bsnd": 1, "flat_rows": 1}
 ONE_TOKEN = {"S6": 2, "S7": 1, "S17": 1, "R5": 2, "R5_bsnd": 1, "R6": 1, "R6_equal": 1, "S8": 1}
-NEEDS_RANGE_START = {"S5", "S5_bsnd", "S10", "S10_bsnd", "R4", "R4_bsnd", "R7", "R8", "R8_bsnd", "S14"}
-GROWING_MASKS = ["M1", "M2", "M2_sliding", "M3", "M3", "M3_flat", "M3_nd", "M3_sliding", "M5", "M6", "M7", "M7_uint8",
-                 "M8", "M8_sliding", "M10", "host_float", "host_bool", "host_select", "blocks", "dilated",
-                 "first_and_window", "none", "trilu", "trilu_shifted"]
-FIXED_MASKS = ["M2", "M3", "M3", "M3_sliding", "M6", "M8", "M8_sliding", "host_float", "host_bool", "blocks", "dilated"]
+NEEDS_RANGE_START = {
+    "S5",
+    "S5_bsnd",
+    "S10",
+    "S10_bsnd",
+    "R4",
+    "R4_bsnd",
+    "R7",
+    "R8",
+    "R8_bsnd",
+    "S14",
+}
+GROWING_MASKS = [
+    "M1",
+    "M2",
+    "M2_sliding",
+    "M3",
+    "M3",
+    "M3_flat",
+    "M3_nd",
+    "M3_sliding",
+    "M5",
+    "M6",
+    "M7",
+    "M7_uint8",
+    "M8",
+    "M8_sliding",
+    "M10",
+    "host_float",
+    "host_bool",
+    "host_select",
+    "blocks",
+    "dilated",
+    "first_and_window",
+    "none",
+    "trilu",
+    "trilu_shifted",
+]
+FIXED_MASKS = [
+    "M2",
+    "M3",
+    "M3",
+    "M3_sliding",
+    "M6",
+    "M8",
+    "M8_sliding",
+    "host_float",
+    "host_bool",
+    "blocks",
+    "dilated",
+]
 BATCH_MASKS = ["M3", "M3_sliding", "M8", "M8_sliding", "M6_batch", "blocks"]
-SCALES = ["after_mul", "after_mul_left", "after_div", "after_pow", "q_before", "q_linear", "k_before", "both", "both_div", "run_time", "none"]
+SCALES = [
+    "after_mul",
+    "after_mul_left",
+    "after_div",
+    "after_pow",
+    "q_before",
+    "q_linear",
+    "k_before",
+    "both",
+    "both_div",
+    "run_time",
+    "none",
+]
 REPEATS = ["expand", "expand_where", "tile", "concat", "interleave", "gather", "wrong_tile"]
 
 
@@ -63,7 +172,11 @@ def attention(d, opset, fp16):
 
 def heads(d, cache):
     q = d.one([2, 4])
-    kv = q if cache in ("C5", "R8_bsnd", "latent", "latent_fixed") or d.chance(0.3) else d.one([1, 2])
+    kv = (
+        q
+        if cache in ("C5", "R8_bsnd", "latent", "latent_fixed") or d.chance(0.3)
+        else d.one([1, 2])
+    )
     return {"q_heads": q, "kv_heads": kv, "head": d.one([4, 8]), "hidden": d.one([16, 24])}
 
 
@@ -78,7 +191,10 @@ def grown(d, opset):
         "length_from": d.one(["past", "past", "past_value"]),
         "names": d.one(["optimum", "optimum", "plain", "modelopt", "opaque", "winml"]),
         "symbols": d.one(["shared", "formula", "independent"]),
-        "bias": d.one([""] * 6 + ["alibi_keys", "alibi_distance", "alibi_abs", "alibi_table", "t5", "t5_square"]),
+        "bias": d.one(
+            [""] * 6
+            + ["alibi_keys", "alibi_distance", "alibi_abs", "alibi_table", "t5", "t5_square"]
+        ),
         "steps": (4, 1, 1, 3, 1),
     }
     if cache == "O1":
@@ -94,19 +210,32 @@ def held(d):
     kind = d.one(["shared", "shared", "own", "token"])
     if kind == "shared":
         cache = d.one(SHARED_START)
-        start = d.one(["start", "start1"]) if cache in NEEDS_RANGE_START else d.one(["pos_s", "pos_s", "start", "start1"])
+        start = (
+            d.one(["start", "start1"])
+            if cache in NEEDS_RANGE_START
+            else d.one(["pos_s", "pos_s", "start", "start1"])
+        )
         if cache == "S14":
             start = "start"
         masks = [m for m in FIXED_MASKS if m not in ("M2",) or start == "pos_s"]
         changes = {"position_input": start, "steps": (4, 1, 1, 3, 1)}
     elif kind == "own":
         cache, masks = d.one(OWN_START), BATCH_MASKS
-        changes = {"position_input": "pos_bs" if cache in ("S12",) else d.one(["pos_bs", "start_b", "start_b1"]), "steps": (4, 1, 1, 3, 1)}
+        changes = {
+            "position_input": (
+                "pos_bs" if cache in ("S12",) else d.one(["pos_bs", "start_b", "start_b1"])
+            ),
+            "steps": (4, 1, 1, 3, 1),
+        }
     else:
         cache, masks = d.one(ONE_TOKEN), BATCH_MASKS
         changes = {"position_input": d.one(["start_b", "start_b1"]), "tokens": 1, "steps": (1,) * 5}
     mask = d.one(masks)
-    return changes | {"cache": cache, "capacity": 16, "bias": d.one(["", "", "", "", "alibi_distance", "t5"])}, (mask,)
+    return changes | {
+        "cache": cache,
+        "capacity": 16,
+        "bias": d.one(["", "", "", "", "alibi_distance", "t5"]),
+    }, (mask,)
 
 
 def random_spec(seed):
@@ -120,6 +249,8 @@ def random_spec(seed):
     cache = changes["cache"]
     if opset < 14 and {"M5", "trilu", "trilu_shifted"} & set(masks):
         opset = 14
+    if changes["bias"].startswith("t5"):
+        opset = max(opset, 12)
     if cache == "C10":
         opset, fp16 = max(opset, 13), False
     if cache == "miss_reduction":
@@ -132,18 +263,58 @@ def random_spec(seed):
     changes |= attention(d, opset, fp16)
     if cache == "O1":
         changes |= {"scale": d.one(["after_mul", "q_linear"]), "sinks": False}
+    if changes["low"] == "inf" and any(m.startswith(("M2", "M7")) for m in masks):
+        changes |= {"low": "min", "nan_guard": False}  # these multiply: 0 times infinity
+    if changes["qk"] == "heads" and changes["bias"]:
+        changes["qk"] = "transpose"  # a bias has all heads
     if changes["bias"]:
         positions = "none"
     else:
-        positions = d.one(["rope", "rope", "rope_table", "rope_partial", "rope_pairs", "learned", "learned2", "none"])
+        positions = d.one(
+            [
+                "rope",
+                "rope",
+                "rope_table",
+                "rope_partial",
+                "rope_pairs",
+                "learned",
+                "learned2",
+                "none",
+            ]
+        )
     if not changes["kv_heads"] == changes["q_heads"] and changes["kv_heads"] == 1 and d.chance(0.5):
         changes["repeat"] = "broadcast"
-    noise = tuple(n for n, share in (("identity", 0.25), ("casts", 0.15), ("dead", 0.1), ("constants", 0.2), ("names", 0.4), ("order", 0.3), ("infos", 0.3)) if d.chance(share))
+    noise = tuple(
+        n
+        for n, share in (
+            ("identity", 0.25),
+            ("casts", 0.15),
+            ("dead", 0.1),
+            ("constants", 0.2),
+            ("names", 0.4),
+            ("order", 0.3),
+            ("infos", 0.3),
+        )
+        if d.chance(share)
+    )
     if cache == "C1" and opset >= 13 and d.chance(0.08) and changes["length_from"] == "past":
         noise = ("merge",)
     return Spec(
-        name=f"seed {seed}", layers=d.one([1, 2]), vocab=24, seed=seed, opset=opset, dtype="float16" if fp16 else "float32",
-        mask=masks, positions=positions, constants=d.one(["initializer", "node"]), shape_style=d.one(["gather", "gather1", "slice", "attr"]),
-        ids_dtype=d.one(["int64", "int64", "int32"]), batch=1 if cache == "paged" else d.one([0, 0, 0, 2]), noise=noise,
-        norm=d.one(["rms", "layer"]), cross=d.one(["", "", "", "", "inputs", "present"]), ids=d.one(["input_ids"] * 5 + ["inputs_embeds"]), **changes,
+        name=f"seed {seed}",
+        layers=d.one([1, 2]),
+        vocab=24,
+        seed=seed,
+        opset=opset,
+        dtype="float16" if fp16 else "float32",
+        mask=masks,
+        positions=positions,
+        constants=d.one(["initializer", "node"]),
+        shape_style=d.one(["gather", "gather1", "slice", "attr"]),
+        ids_dtype=d.one(["int64", "int64", "int32"]),
+        batch=1 if cache == "paged" else d.one([0, 0, 0, 2]),
+        noise=noise,
+        norm=d.one(["rms", "layer"]),
+        cross=d.one(["", "", "", "", "inputs", "present"]),
+        ids=d.one(["input_ids"] * 5 + ["inputs_embeds"]),
+        **changes,
     )

@@ -1,4 +1,5 @@
-"""Caches of a fixed capacity: the classes behind the ids; writes.py spells the scatters, blends.py the rest."""
+"""Caches of a fixed capacity; writes.py spells the scatters, blends.py all other updates."""
+
 from decoders import blends, writes
 
 
@@ -28,8 +29,18 @@ class Fixed:
     def declare(self, layer, role, dims, axis):
         b, name = self.b, f"{role}_cache_{layer}"
         self.net.input(name, self.spec.dtype, [b.symbol(d, name) for d in dims])
-        init = [(self.spec.batch or "B") if d == "B" else "M" if i == axis else d for i, d in enumerate(dims)]
-        entry = {"input": name, "output": f"{name}_out", "layer": layer, "role": role, "axis": axis, "init": init}
+        init = [
+            (self.spec.batch or "B") if d == "B" else "M" if i == axis else d
+            for i, d in enumerate(dims)
+        ]
+        entry = {
+            "input": name,
+            "output": f"{name}_out",
+            "layer": layer,
+            "role": role,
+            "axis": axis,
+            "init": init,
+        }
         b.caches.append(entry | ({"update": "write"} if self.outputs_new else {}))
         self.inputs[layer, role] = name
         return name
@@ -46,7 +57,9 @@ class Fixed:
             shown, dims = out, self.shape(layout, role)
             if self.outputs_new:
                 shown, dims[layout.index("S")] = new, "S"
-            b.presents.append((shown, f"{name}_out", self.spec.dtype, [b.symbol(d, name) for d in dims]))
+            b.presents.append(
+                (shown, f"{name}_out", self.spec.dtype, [b.symbol(d, name) for d in dims])
+            )
             full.append(self.read(out, layout))
         return full[0], full[1], self.layouts
 
@@ -58,12 +71,13 @@ class Fixed:
 
 def kind(write, layout="BNSD", prefix=False, new=False):
     """A class of caches with one way to write."""
-    members = {"write": staticmethod(write), "layouts": (layout, layout), "reads_prefix": prefix, "outputs_new": new}
+    members = {
+        "write": staticmethod(write),
+        "layouts": (layout, layout),
+        "reads_prefix": prefix,
+        "outputs_new": new,
+    }
     return type("Fixed_" + write.__name__, (Fixed,), members)
-
-
-class FlatRows(Fixed):
-    """cache.reshape(-1, D)[(b*N + n)*M + w + s] = update."""
 
 
 class OneTensor(Fixed):
@@ -101,9 +115,13 @@ class OneForAll(Fixed):
         name = self.inputs[0, "key_value"]
         full = []
         for i, new in enumerate((k, v)):
-            old = net.op("Gather", net.op("Gather", name, net.int0(layer), axis=0), net.int0(i), axis=0)
+            old = net.op(
+                "Gather", net.op("Gather", name, net.int0(layer), axis=0), net.int0(i), axis=0
+            )
             full.append(writes.put_first(b, old, new, "BNSD"))
-        self.parts.append(net.unsqueeze(net.concat(*[net.unsqueeze(x, 0) for x in full], axis=0), 0))
+        self.parts.append(
+            net.unsqueeze(net.concat(*[net.unsqueeze(x, 0) for x in full], axis=0), 0)
+        )
         if layer == s.layers - 1:
             dims = [s.layers, 2, "B", s.kv_heads, s.capacity, s.head]
             whole = net.concat(*self.parts, axis=0) if len(self.parts) > 1 else self.parts[0]
@@ -116,12 +134,16 @@ class Merged(Fixed):
 
     def open(self, layer):
         for role in ("key", "value"):
-            self.declare(layer, role, [1, self.spec.capacity, self.spec.kv_heads * self.spec.head], 1)
+            self.declare(
+                layer, role, [1, self.spec.capacity, self.spec.kv_heads * self.spec.head], 1
+            )
 
     def update(self, layer, k, v):
         net, b, s, full = self.net, self.b, self.spec, []
         size = s.kv_heads * s.head
-        slots = net.op("Slice", net.const(range(s.capacity), "int64"), net.ints(0), b.S, net.ints(0))
+        slots = net.op(
+            "Slice", net.const(range(s.capacity), "int64"), net.ints(0), b.S, net.ints(0)
+        )
         at = net.unsqueeze(net.op("Add", slots, b.scalar_start()), -1 if s.opset >= 13 else 1)
         for role, new in (("key", k), ("value", v)):
             name = self.inputs[layer, role]
@@ -154,7 +176,9 @@ class Paged(Fixed):
             flat = net.reshape(name, s.capacity, s.kv_heads, s.head)
             at = b.q()
             block = net.op("Gather", table, net.op("Div", at, net.int0(size)), axis=0)
-            at = net.op("Add", net.op("Mul", block, net.int0(size)), net.op("Mod", at, net.int0(size)))
+            at = net.op(
+                "Add", net.op("Mul", block, net.int0(size)), net.op("Mod", at, net.int0(size))
+            )
             rows = net.squeeze(net.transpose(new, 0, 2, 1, 3), 0)
             out = net.op("ScatterND", flat, net.unsqueeze(at, 1), rows)
             dims = [blocks, size, s.kv_heads, s.head]
@@ -179,11 +203,30 @@ class LatentFixed(Fixed):
             name = self.inputs[layer, role]
             new = net.unsqueeze(net.op("MatMul", flat, net.weight(s.kv_heads * s.head, size)), 1)
             out = writes.put_first(b, name, new, "BNSD")
-            b.presents.append((out, f"{name}_out", s.dtype, [b.symbol(d, name) for d in ("B", 1, s.capacity, size)]))
+            b.presents.append(
+                (
+                    out,
+                    f"{name}_out",
+                    s.dtype,
+                    [b.symbol(d, name) for d in ("B", 1, s.capacity, size)],
+                )
+            )
             full.append(net.squeeze(out, 1))
         both = net.concat(*full, axis=-1)
         k, v = [
-            net.transpose(net.reshape_to(net.op("MatMul", both, net.weight(sum(self.sizes), s.kv_heads * s.head)), b.B, s.capacity, s.kv_heads, s.head), 0, 2, 1, 3)
+            net.transpose(
+                net.reshape_to(
+                    net.op("MatMul", both, net.weight(sum(self.sizes), s.kv_heads * s.head)),
+                    b.B,
+                    s.capacity,
+                    s.kv_heads,
+                    s.head,
+                ),
+                0,
+                2,
+                1,
+                3,
+            )
             for _ in range(2)
         ]
         return k, v, ("BNSD", "BNSD")
@@ -199,21 +242,21 @@ class GatheredBack(Fixed):
         for role, new in (("key", k), ("value", v)):
             name = self.inputs[layer, role]
             out = net.op("CtxScatter", name, b.q(), new, domain=writes.CTX)
-            b.presents.append((out, f"{name}_out", s.dtype, [b.symbol(d, name) for d in self.shape("BNSD", role)]))
+            b.presents.append(
+                (out, f"{name}_out", s.dtype, [b.symbol(d, name) for d in self.shape("BNSD", role)])
+            )
             slots = net.unsqueeze(net.const(range(s.capacity), "int64"), 0)
             bad = net.op("Greater", slots, limit)
             index = net.op("Where", bad, net.int0(0), slots)
-            index = net.expand(net.unsqueeze(net.unsqueeze(index, 1), 3), b.B, s.kv_heads, s.capacity, 1)
+            index = net.expand(
+                net.unsqueeze(net.unsqueeze(index, 1), 3), b.B, s.kv_heads, s.capacity, 1
+            )
             rows = net.op("GatherND", out, index, batch_dims=2)
             if role == "value":
                 hidden = net.unsqueeze(net.unsqueeze(bad, 1), 3)
                 rows = net.op("Where", hidden, net.const(0), rows)
             full.append(rows)
         return full[0], full[1], ("BNSD", "BNSD")
-
-
-class Circular(Fixed):
-    """S13: slots taken modulo the capacity; masks count from the newest token back."""
 
 
 FIXED = {

@@ -1,4 +1,5 @@
 """Operators that carry past and present themselves, and attention operators behind a cache."""
+
 import numpy as np
 
 from decoders.attention import MS, repeat_heads
@@ -22,15 +23,25 @@ def added(b, steps):
 
 
 class MergedHeads(Plain):
-    """C3: keys and values repeated behind the Concat and handed to MultiHeadAttention without a past."""
+    """C3: heads repeated behind the Concat, then MultiHeadAttention without a past."""
 
     def attend(self, layer, q, k, v, steps):
         b, net, s = self.b, self.net, self.spec
         keys, values, _ = super().update(layer, k, v)
         keys, values = [flat(b, repeat_heads(b, x), s.q_heads, s.head) for x in (keys, values)]
         bias = net.op("Tile", added(b, steps), net.ints(1, s.q_heads, 1, 1)) if steps else ""
-        return net.op("MultiHeadAttention", flat(b, q, s.q_heads, s.head), keys, values, "", "", bias, domain=MS,
-                      num_heads=s.q_heads, scale=float(b.default_scale))
+        return net.op(
+            "MultiHeadAttention",
+            flat(b, q, s.q_heads, s.head),
+            keys,
+            values,
+            "",
+            "",
+            bias,
+            domain=MS,
+            num_heads=s.q_heads,
+            scale=float(b.default_scale),
+        )
 
 
 class AttentionPast(Plain):
@@ -43,7 +54,9 @@ class AttentionPast(Plain):
         attrs = {} if steps else {"is_causal": 1}
         if s.softcap:
             attrs["softcap"] = s.softcap
-        out, pk, pv = net.op("Attention", q, k, v, bias, *past, n=3, scale=float(b.default_scale), **attrs)
+        out, pk, pv = net.op(
+            "Attention", q, k, v, bias, *past, n=3, scale=float(b.default_scale), **attrs
+        )
         for value, role in ((pk, "key"), (pv, "value")):
             self.present(value, layer, role, self.shape("BNSD", role))
         return flat(b, out, s.q_heads, s.value_head)
@@ -58,8 +71,20 @@ class MultiHeadPast(Plain):
         bias = net.expand(added(b, steps), b.B, s.q_heads, b.S, b.T) if steps else ""
         attrs = {} if steps else {"unidirectional": 1}
         new = [flat(b, x, s.kv_heads, s.head) for x in (k, v)]
-        out, pk, pv = net.op("MultiHeadAttention", flat(b, q, s.q_heads, s.head), *new, "", "", bias, *past, n=3, domain=MS,
-                             num_heads=s.q_heads, scale=float(b.default_scale), **attrs)
+        out, pk, pv = net.op(
+            "MultiHeadAttention",
+            flat(b, q, s.q_heads, s.head),
+            *new,
+            "",
+            "",
+            bias,
+            *past,
+            n=3,
+            domain=MS,
+            num_heads=s.q_heads,
+            scale=float(b.default_scale),
+            **attrs,
+        )
         for value, role in ((pk, "key"), (pv, "value")):
             self.present(value, layer, role, self.shape("BNSD", role))
         return out
@@ -71,7 +96,10 @@ def group_query(b, layer, q, k, v, past):
 
     def lengths():
         total = net.reduce("ReduceSum", b.mask(), 1, keepdims=0 if "flat" in s.features else 1)
-        last = net.cast(net.op("Sub", total, net.const(1 if "flat" in s.features else [1], s.ids_dtype)), "int32")
+        last = net.cast(
+            net.op("Sub", total, net.const(1 if "flat" in s.features else [1], s.ids_dtype)),
+            "int32",
+        )
         wide = net.op("Gather", net.op("Shape", b.mask()), net.int0(1), axis=0)
         return last, net.cast(wide, "int32")
 
@@ -86,7 +114,11 @@ def group_query(b, layer, q, k, v, past):
         grid = np.arange(b.longest)[:, None] * 10000.0 ** (-np.arange(0, s.head, 2) / s.head)[None]
         tables = b.once("gqa_tables", lambda: [net.table(f(grid)) for f in (np.cos, np.sin)])
         attrs["do_rotary"] = 1
-    new = [flat(b, q, s.q_heads, s.head), flat(b, k, s.kv_heads, s.head), flat(b, v, s.kv_heads, s.head)]
+    new = [
+        flat(b, q, s.q_heads, s.head),
+        flat(b, k, s.kv_heads, s.head),
+        flat(b, v, s.kv_heads, s.head),
+    ]
     if "packed" in s.features:
         new = [net.concat(*new, axis=2), "", ""]
     return net.op("GroupQueryAttention", *new, *past, last, total, *tables, n=3, domain=MS, **attrs)
@@ -96,7 +128,9 @@ class GroupQuery(Plain):
     """O2 with a past that grows."""
 
     def attend(self, layer, q, k, v, steps):
-        out, *presents = group_query(self.b, layer, q, k, v, [self.inputs[layer, r][0] for r in ("key", "value")])
+        out, *presents = group_query(
+            self.b, layer, q, k, v, [self.inputs[layer, r][0] for r in ("key", "value")]
+        )
         for value, role in zip(presents, ("key", "value")):
             self.present(value, layer, role, self.shape("BNSD", role))
         return out
@@ -109,10 +143,19 @@ class GroupQueryShared(Fixed):
 
     def attend(self, layer, q, k, v, steps):
         b = self.b
-        out, *presents = group_query(b, layer, q, k, v, [self.inputs[layer, r] for r in ("key", "value")])
+        out, *presents = group_query(
+            b, layer, q, k, v, [self.inputs[layer, r] for r in ("key", "value")]
+        )
         for value, role in zip(presents, ("key", "value")):
             name = self.inputs[layer, role]
-            b.presents.append((value, f"{name}_out", self.spec.dtype, [b.symbol(d, name) for d in self.shape("BNSD", role)]))
+            b.presents.append(
+                (
+                    value,
+                    f"{name}_out",
+                    self.spec.dtype,
+                    [b.symbol(d, name) for d in self.shape("BNSD", role)],
+                )
+            )
         return out
 
 
@@ -126,8 +169,18 @@ class StackedAttention(Growing):
         b, net, s = self.b, self.net, self.spec
         size = s.q_heads * s.head
         x = flat(b, q, s.q_heads, s.head)
-        out, present = net.op("Attention", x, net.weight(size, 3 * size, gain=1.5), net.weight(3 * size, gain=0.1), "",
-                              self.inputs[layer, "key_value"][0], n=2, domain=MS, num_heads=s.q_heads, unidirectional=1)
+        out, present = net.op(
+            "Attention",
+            x,
+            net.weight(size, 3 * size, gain=1.5),
+            net.weight(3 * size, gain=0.1),
+            "",
+            self.inputs[layer, "key_value"][0],
+            n=2,
+            domain=MS,
+            num_heads=s.q_heads,
+            unidirectional=1,
+        )
         self.present(present, layer, "key_value", [2, "B", s.q_heads, "P", s.head])
         return out
 
@@ -137,7 +190,9 @@ class PreSliced(Plain):
 
     def append(self, past, new, axis):
         b, net = self.b, self.net
-        end = b.once("valid", lambda: net.op("Sub", net.unsqueeze(b.host("total_length", "total"), 0), b.S))
+        end = b.once(
+            "valid", lambda: net.op("Sub", net.unsqueeze(b.host("total_length", "total"), 0), b.S)
+        )
         return net.concat(net.slice(past, 0, end, axis), new, axis=axis)
 
 
@@ -152,8 +207,16 @@ class Hybrid(Plain):
         b, s, name = self.b, self.spec, f"past_conv.{layer}"
         size = s.kv_heads * s.head
         self.net.input(name, s.dtype, [b.symbol("B", name), size, self.taps - 1])
-        b.caches.append({"input": name, "output": f"present_conv.{layer}", "layer": layer, "role": "state", "axis": 2,
-                         "init": [s.batch or "B", size, self.taps - 1]})
+        b.caches.append(
+            {
+                "input": name,
+                "output": f"present_conv.{layer}",
+                "layer": layer,
+                "role": "state",
+                "axis": 2,
+                "init": [s.batch or "B", size, self.taps - 1],
+            }
+        )
         self.inputs[layer, "state"] = (name, 2)
         return None
 
@@ -173,8 +236,14 @@ class Hybrid(Plain):
         name, size = self.inputs[layer, "state"][0], s.kv_heads * s.head
         new = net.transpose(flat(b, v, s.kv_heads, s.head), 0, 2, 1)
         full = net.concat(name, new, axis=2)
-        b.presents.append((net.slice(full, 1 - self.taps, 9223372036854775807, 2), f"present_conv.{layer}", s.dtype,
-                           [b.symbol("B", name), size, self.taps - 1]))
+        b.presents.append(
+            (
+                net.slice(full, 1 - self.taps, 9223372036854775807, 2),
+                f"present_conv.{layer}",
+                s.dtype,
+                [b.symbol("B", name), size, self.taps - 1],
+            )
+        )
         kernel = net.table(net.rng.standard_normal((size, 1, self.taps)) * 0.5)
         mixed = net.transpose(net.op("Conv", full, kernel, group=size), 0, 2, 1)
         return net.concat(*[mixed] * (s.q_heads // s.kv_heads), axis=2)
@@ -191,8 +260,17 @@ class PrefillOnly(Growing):
 
     def update(self, layer, k, v):
         for role, new in (("key", k), ("value", v)):
-            self.b.presents.append((new, f"present.{layer}.{role}", self.spec.dtype,
-                                    [self.b.symbol(d, "present") for d in ("B", self.spec.kv_heads, "S", self.spec.head)]))
+            self.b.presents.append(
+                (
+                    new,
+                    f"present.{layer}.{role}",
+                    self.spec.dtype,
+                    [
+                        self.b.symbol(d, "present")
+                        for d in ("B", self.spec.kv_heads, "S", self.spec.head)
+                    ],
+                )
+            )
         return k, v, ("BNSD", "BNSD")
 
 
@@ -209,17 +287,44 @@ class Recurrent(PrefillOnly):
     def open(self, layer):
         b, name = self.b, f"past_state.{layer}"
         self.net.input(name, self.spec.dtype, [b.symbol("B", name), self.spec.hidden])
-        b.caches.append({"input": name, "output": f"present_state.{layer}", "layer": layer, "role": "state", "axis": 1,
-                         "init": ["B", self.spec.hidden]})
+        b.caches.append(
+            {
+                "input": name,
+                "output": f"present_state.{layer}",
+                "layer": layer,
+                "role": "state",
+                "axis": 1,
+                "init": ["B", self.spec.hidden],
+            }
+        )
 
     def update(self, layer, k, v):
         net, b = self.net, self.b
         name = f"past_state.{layer}"
-        seen = net.reduce("ReduceSum", flat(b, v, self.spec.kv_heads, self.spec.head), 1, keepdims=0)
-        seen = net.op("MatMul", seen, net.weight(self.spec.kv_heads * self.spec.head, self.spec.hidden, gain=0.2))
+        seen = net.reduce(
+            "ReduceSum", flat(b, v, self.spec.kv_heads, self.spec.head), 1, keepdims=0
+        )
+        seen = net.op(
+            "MatMul",
+            seen,
+            net.weight(self.spec.kv_heads * self.spec.head, self.spec.hidden, gain=0.2),
+        )
         state = net.op("Add", net.op("Mul", name, net.const(0.9)), seen)
-        b.presents.append((state, f"present_state.{layer}", self.spec.dtype, [b.symbol("B", name), self.spec.hidden]))
-        b.extras.append(net.op("MatMul", net.unsqueeze(state, 1), net.weight(self.spec.hidden, self.spec.q_heads * self.spec.value_head)))
+        b.presents.append(
+            (
+                state,
+                f"present_state.{layer}",
+                self.spec.dtype,
+                [b.symbol("B", name), self.spec.hidden],
+            )
+        )
+        b.extras.append(
+            net.op(
+                "MatMul",
+                net.unsqueeze(state, 1),
+                net.weight(self.spec.hidden, self.spec.q_heads * self.spec.value_head),
+            )
+        )
         return k, v, ("BNSD", "BNSD")
 
 

@@ -1,5 +1,6 @@
 """Mask builders. Each returns a list of steps that the attention applies to its scores in order:
 ("add", tensor) or ("select", keep, fill)."""
+
 import numpy as np
 
 from decoders.net import INT_MAX
@@ -39,7 +40,9 @@ def causal(b, q=None, kv=None):
 
 def in_window(b, q=None, kv=None):
     net = b.net
-    return net.op("Greater", kv or b.keys(), net.op("Sub", column(b, q or b.q()), net.int0(b.spec.window)))
+    return net.op(
+        "Greater", kv or b.keys(), net.op("Sub", column(b, q or b.q()), net.int0(b.spec.window))
+    )
 
 
 def padding(b):
@@ -74,14 +77,21 @@ def m2(b, layer, window=False, scatter=True):
     mask = net.op("Expand", low(b), net.concat(b.S, b.W, axis=0))
     ahead = net.op("Greater", b.keys(), net.reshape(b.q(), -1, 1))
     if window:
-        old = net.less_equal(b.keys(), net.op("Sub", net.reshape(b.q(), -1, 1), net.int0(spec.window)))
+        old = net.less_equal(
+            b.keys(), net.op("Sub", net.reshape(b.q(), -1, 1), net.int0(spec.window))
+        )
         ahead = net.op("Or", ahead, old)
     mask = net.op("Mul", mask, net.cast(ahead, spec.dtype))
     mask = net.expand(net.unsqueeze(mask, 0, 1), b.B, 1, b.S, b.W)
     if spec.mask_input:
         part = net.slice(mask, 0, net.dim(b.mask(), 1, spec.shape_style), 3)
         hidden = net.op("Add", part, net.cast(net.unsqueeze(b.mask(), 1, 2), spec.dtype))
-        part = net.op("Where", net.op("Equal", net.cast(hidden, "float32"), net.const(0, "float32")), low(b), part)
+        part = net.op(
+            "Where",
+            net.op("Equal", net.cast(hidden, "float32"), net.const(0, "float32")),
+            low(b),
+            part,
+        )
         mask = write_mask(b, mask, part) if scatter else part
     return [("add", mask)]
 
@@ -93,7 +103,10 @@ def write_mask(b, mask, part):
     shapes = [(-1, 1, 1, 1), (-1, 1, 1), (-1, 1), (-1,)]
     axes = [net.reshape(net.range(0, n), *shape) for n, shape in zip(counts, shapes)]
     full = net.concat(*counts, axis=0)
-    index = net.concat(*[net.unsqueeze(net.op("Expand", a, full), -1 if b.spec.opset >= 13 else 4) for a in axes], axis=-1)
+    index = net.concat(
+        *[net.unsqueeze(net.op("Expand", a, full), -1 if b.spec.opset >= 13 else 4) for a in axes],
+        axis=-1
+    )
     return net.op("ScatterND", mask, index, part)
 
 
@@ -186,7 +199,9 @@ def m8(b, layer, window=False):
     query = column(b, b.q())
     keep = net.op("Not", net.op("Less", query, b.keys()))
     if window:
-        keep = net.op("And", keep, net.op("Less", net.op("Sub", query, b.keys()), net.int0(b.spec.window)))
+        keep = net.op(
+            "And", keep, net.op("Less", net.op("Sub", query, b.keys()), net.int0(b.spec.window))
+        )
     end = net.op("Add", b.start_column(), net.scalar(b.S))
     keep = net.op("And", keep, net.op("Less", b.keys(), end))
     return as_bias(b, to4(b, keep))
@@ -212,15 +227,15 @@ def m10(b, layer):
 
 # ---- masks of the host
 def host_float(b, layer):
-    return [("add", b.host("attention_bias", "mask_b1st" if b.growing else "mask_b1sm"))]
+    return [("add", b.host("attention_bias", b.host_mask_kind))]
 
 
 def host_bool(b, layer):
-    return as_bias(b, b.host("attention_allowed", "mask_b1st" if b.growing else "mask_b1sm"))
+    return as_bias(b, b.host("attention_allowed", b.host_mask_kind))
 
 
 def host_select(b, layer):
-    keep = b.host("attention_allowed", "mask_b1st" if b.growing else "mask_b1sm")
+    keep = b.host("attention_allowed", b.host_mask_kind)
     return [("select", keep, low(b))]
 
 
@@ -231,12 +246,13 @@ def prefix(b, layer):
     return as_bias(b, to4(b, keep))
 
 
-def blocks(b, layer):
-    """Keys of the own block of positions, and the blocks before it up to one (chunked attention)."""
+def blocks(b, layer, hide_pads=True):
+    """Keys of the query's own block of positions (chunked attention)."""
     net = b.net
     size = net.int0(b.spec.window)
     own = net.op("Equal", net.op("Div", b.keys(), size), net.op("Div", column(b, b.q()), size))
-    return as_bias(b, to4(b, net.op("And", causal(b), own)))
+    keep = to4(b, net.op("And", causal(b), own))
+    return as_bias(b, net.op("And", keep, padding(b)) if b.spec.mask_input and hide_pads else keep)
 
 
 def dilated(b, layer):
@@ -257,6 +273,34 @@ def first_and_window(b, layer):
 def host_fifo(b, layer):
     """Which slots of a shifting buffer are valid."""
     return [("add", b.host("attention_bias", "mask_fifo"))]
+
+
+def host_window(b, layer):
+    """Past slots, then the new token in the last column."""
+    return [("add", b.host("attention_bias", "mask_window31"))]
+
+
+def strict(b, layer):
+    """Near miss: a query does not see itself; without any key the first one sees the average."""
+    return as_bias(b, to4(b, b.net.op("Less", b.keys(), column(b, b.q()))))
+
+
+def ahead(b, layer):
+    """Near miss: a query sees one token ahead."""
+    net = b.net
+    return as_bias(
+        b, to4(b, net.less_equal(b.keys(), net.op("Add", column(b, b.q()), net.int0(1))))
+    )
+
+
+def random_bias(b, layer):
+    """A learned bias table over absolute places."""
+    net, m = b.net, b.longest
+    table = net.table(net.rng.standard_normal((m, m)))
+    rows = net.op("Gather", table, b.q(), axis=0)
+    rows = to4(b, net.unsqueeze(rows, 1) if b.per_batch else rows)
+    rows = net.slice(rows, 0, b.W, 3) if b.growing or b.cache.reads_prefix else rows
+    return [("add", rows), *as_bias(b, to4(b, causal(b)))]
 
 
 def clipped(b, layer):
@@ -330,15 +374,34 @@ MASKS = {
     "host_select": host_select,
     "prefix": prefix,
     "blocks": blocks,
+    "blocks_open": lambda b, i: blocks(b, i, hide_pads=False),
     "dilated": dilated,
     "first_and_window": first_and_window,
     "none": none,
     "host_fifo": host_fifo,
+    "host_window": host_window,
+    "strict": strict,
+    "ahead": ahead,
+    "random_bias": random_bias,
     "clipped": clipped,
     "backwards": backwards,
     "trilu": trilu,
     "trilu_shifted": trilu_shifted,
 }
 # Masks that read attention_mask if the decoder has one; the others must not have the input.
-READS_INPUT = {"M1", "M2", "M2_sliding", "M3", "M3_flat", "M3_nd", "M3_sliding", "kept_window", "M7", "M7_uint8", "M9", "M10"}
+READS_INPUT = {
+    "M1",
+    "M2",
+    "M2_sliding",
+    "M3",
+    "M3_flat",
+    "M3_nd",
+    "M3_sliding",
+    "kept_window",
+    "blocks",
+    "M7",
+    "M7_uint8",
+    "M9",
+    "M10",
+}
 NEEDS_INPUT = {"M3_flat", "M3_nd", "M9", "M10"}

@@ -1,4 +1,5 @@
-"""A graph under construction: operators spelled for an opset, constants, weights, inputs, outputs."""
+"""A graph under construction: operators spelled for an opset, constants, weights, interface."""
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
@@ -46,7 +47,9 @@ class Net:
         name = self.fresh("const")
         tensor = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
         if self.constants == "node":
-            self.nodes.append(helper.make_node("Constant", [], [name], name=f"n_{name}", value=tensor))
+            self.nodes.append(
+                helper.make_node("Constant", [], [name], name=f"n_{name}", value=tensor)
+            )
         else:
             self.inits.append(tensor)
         self.known[key] = name
@@ -76,8 +79,12 @@ class Net:
 
     def output(self, value, name, dtype, shape):
         """Declares `value` as graph output under `name`, by renaming its producer's output."""
-        if any(value == v.name for v in [*self.inputs, *self.outputs]) or value in {t.name for t in self.inits}:
-            self.nodes.append(helper.make_node("Identity", [value], [name], name=self.fresh("n_Identity")))
+        if any(value == v.name for v in [*self.inputs, *self.outputs]) or value in {
+            t.name for t in self.inits
+        }:
+            self.nodes.append(
+                helper.make_node("Identity", [value], [name], name=self.fresh("n_Identity"))
+            )
         else:
             self.rename(value, name)
         self.outputs.append(helper.make_tensor_value_info(name, ELEM[dtype], shape))
@@ -98,7 +105,9 @@ class Net:
         if domain:
             self.domains.add(domain)
         outs = [self.fresh(kind) for _ in range(n)]
-        node = helper.make_node(kind, [i or "" for i in inputs], outs, name=f"n_{outs[0]}", domain=domain, **attrs)
+        node = helper.make_node(
+            kind, [i or "" for i in inputs], outs, name=f"n_{outs[0]}", domain=domain, **attrs
+        )
         self.nodes.append(node)
         return outs[0] if n == 1 else outs
 
@@ -190,7 +199,11 @@ class Net:
         sets += [helper.make_opsetid(d, 1) for d in sorted(self.domains)]
         ir = 8 if self.opset < 19 else 10
         return helper.make_model(
-            graph, opset_imports=sets, ir_version=ir, functions=self.functions, producer_name="decoders"
+            graph,
+            opset_imports=sets,
+            ir_version=ir,
+            functions=self.functions,
+            producer_name="decoders",
         )
 
 

@@ -1,18 +1,17 @@
 """What exporters and optimisers do to a graph without changing what it computes."""
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-
 INTERFACE = 0.15  # share of values that a disturbance touches
 
 
-def disturb(model, noises, seed, keep):
-    """Applies the named disturbances; `keep` names values that must not be touched."""
+def disturb(model, noises, seed):
+    """Applies the named disturbances in their order."""
     rng = np.random.default_rng(seed + 1000)
     for noise in noises:
         NOISES[noise](model, rng)
-    return keep
 
 
 def ends(graph):
@@ -32,7 +31,12 @@ def behind(graph, rng, tag, make):
         node.input[:] = [new_names.get(i, i) for i in node.input]
         out.append(node)
         for value in node.output:
-            if not value or value in fixed or node.op_type == "Constant" or rng.random() > INTERFACE:
+            if (
+                not value
+                or value in fixed
+                or node.op_type == "Constant"
+                or rng.random() > INTERFACE
+            ):
                 continue
             made = make(value, f"{value}_{tag}{count}")
             if made:
@@ -93,7 +97,9 @@ def names(model, rng):
         if not name or name in fixed:
             return name
         if name not in renamed:
-            renamed[name] = "".join(rng.choice(list("abcdefghijklmnopqrstuvwxyz0123456789_/.:"), 8)) + str(len(renamed))
+            renamed[name] = "".join(
+                rng.choice(list("abcdefghijklmnopqrstuvwxyz0123456789_/.:"), 8)
+            ) + str(len(renamed))
         return renamed[name]
 
     for tensor in graph.initializer:
@@ -124,7 +130,9 @@ def dead(model, rng):
 def fold_constants(model, rng):
     """Constants become initializers, and small initializers become constants."""
     graph = model.graph
-    constants = [n for n in graph.node if n.op_type == "Constant" and n.attribute[0].name == "value"]
+    constants = [
+        n for n in graph.node if n.op_type == "Constant" and n.attribute[0].name == "value"
+    ]
     for node in constants:
         tensor = node.attribute[0].t
         tensor.name = node.output[0]
@@ -147,8 +155,10 @@ def merge(model, rng):
             copy = onnx.NodeProto()
             copy.CopyFrom(node)
             nodes.append(copy)
-        nodes = rename(nodes, {v.name for v in graph.input} | {t.name for t in graph.initializer}, tag)
-        nodes = without_past(nodes, {p.name for p in pasts}, tag) if tag == "no" else nodes
+        nodes = rename(
+            nodes, {v.name for v in graph.input} | {t.name for t in graph.initializer}, tag
+        )
+        nodes = without_past(nodes, {p.name: p for p in pasts}) if tag == "no" else nodes
         outs = []
         for value in graph.output:
             info = onnx.ValueInfoProto()
@@ -157,8 +167,14 @@ def merge(model, rng):
             outs.append(info)
         branches.append(helper.make_graph(nodes, f"branch_{tag}", [], outs))
     graph.input.append(helper.make_tensor_value_info("use_cache_branch", TensorProto.BOOL, [1]))
-    node = helper.make_node("If", ["use_cache_branch"], [v.name for v in graph.output], name="optimum::if",
-                            else_branch=branches[0], then_branch=branches[1])
+    node = helper.make_node(
+        "If",
+        ["use_cache_branch"],
+        [v.name for v in graph.output],
+        name="optimum::if",
+        else_branch=branches[0],
+        then_branch=branches[1],
+    )
     del graph.node[:]
     graph.node.append(node)
 
@@ -170,21 +186,26 @@ def rename(nodes, known, tag):
     return nodes
 
 
-def without_past(nodes, pasts, tag):
+def without_past(nodes, pasts):
     """Concat(past, new) is new, the length of a past is 0."""
-    out, replaced = [], {}
+    out = []
     for node in nodes:
-        node.input[:] = [replaced.get(i, i) for i in node.input]
         if node.op_type == "Concat" and node.input[0] in pasts:
             kept = node.output[0]
             out.append(helper.make_node("Identity", [node.input[1]], [kept]))
             continue
         if node.op_type == "Shape" and node.input[0] in pasts:
-            zero = numpy_helper.from_array(np.zeros(4, np.int64))
-            out.append(helper.make_node("Constant", [], [node.output[0]], value=zero))
+            dims = [d.dim_value for d in pasts[node.input[0]].type.tensor_type.shape.dim]
+            size = numpy_helper.from_array(np.array(dims, np.int64)[part(node)])
+            out.append(helper.make_node("Constant", [], [node.output[0]], value=size))
             continue
         out.append(node)
     return out
+
+
+def part(shape):
+    ends = {a.name: a.i for a in shape.attribute}
+    return slice(ends.get("start", 0), ends.get("end"))
 
 
 NOISES = {

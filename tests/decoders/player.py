@@ -1,4 +1,5 @@
-"""Runs an original and its conversion side by side in ONNX Runtime, caches threaded, and compares."""
+"""Runs an original and its conversion in ONNX Runtime, caches threaded, and compares them."""
+
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -26,7 +27,10 @@ class Side:
         self.session = session(path)
         self.outputs = [o.name for o in self.session.get_outputs()]
         graph = onnx.load(path).graph
-        self.types = {v.name: np.dtype(onnx.helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type)) for v in graph.input}
+        self.types = {
+            v.name: np.dtype(onnx.helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type))
+            for v in graph.input
+        }
 
     def run(self, feeds):
         return dict(zip(self.outputs, self.session.run(None, feeds)))
@@ -39,7 +43,11 @@ def host_value(kind, dtype, past, new, capacity, batch, rng, vocab, hidden, cons
 
     def additive(width, seen):
         keep = np.broadcast_to(seen, (batch, 1, seen.shape[-2], width))
-        return keep.copy() if dtype == bool else np.where(keep, 0, np.finfo(dtype).min).astype(dtype)
+        return (
+            keep.copy()
+            if dtype.kind == "b"
+            else np.where(keep, 0, np.finfo(dtype).min).astype(dtype)
+        )
 
     def causal(width):
         return np.arange(width)[None] <= place[:, None]
@@ -52,6 +60,7 @@ def host_value(kind, dtype, past, new, capacity, batch, rng, vocab, hidden, cons
         "pos_bs": lambda: np.tile(place, (batch, 1)),
         "pos_3bs": lambda: np.tile(place, (3, batch, 1)),
         "pos_s": lambda: place,
+        "pos_1s": lambda: place[None],
         "start": lambda: np.array(past),
         "start1": lambda: np.array([past]),
         "start_b": lambda: np.full(batch, past),
@@ -119,14 +128,16 @@ class Converted(Side):
         return value[tuple(index)].transpose([source["layout"].index(x) for x in cache["layout"]])
 
     def buffer(self, cache, past):
-        """Rows of the past first; what lies behind them is garbage where the original had nothing."""
+        """Rows of the past first; behind them noise, where the original has nothing."""
         key, axis = cache["id"], cache["layout"].index("S")
         if key not in self.buffers:
             value = self.like_target(past, cache)
             if self.host["growing"]:
                 shape = list(value.shape)
                 shape[axis] = self.capacity
-                fresh = self.rng.standard_normal(shape) if value.dtype.kind == "f" else np.zeros(shape)
+                fresh = (
+                    self.rng.standard_normal(shape) if value.dtype.kind == "f" else np.zeros(shape)
+                )
                 self.buffers[key] = fresh.astype(value.dtype)
             else:
                 self.buffers[key] = np.ascontiguousarray(value)
@@ -155,14 +166,22 @@ class Converted(Side):
     def compare(self, where, state, out, mine, past, new):
         for entry in self.manifest["outputs"]:
             if entry["as"] != "cache":
-                near(f"{where}: {entry['name']}", out[entry.get("source", entry["name"])], mine[entry["name"]])
+                near(
+                    f"{where}: {entry['name']}",
+                    out[entry.get("source", entry["name"])],
+                    mine[entry["name"]],
+                )
         for key, cache in self.caches.items():
             axis, total = cache["layout"].index("S"), past + new
             want = self.like_target(state[cache["source"]["input"]], cache)
             rows = want.shape[axis] if cache["source"]["growing"] else total
             got, before = mine[cache["output"]], self.buffers[key]
             first = total - rows
-            near(f"{where}: cache {key}", np.take(want, range(rows), axis), np.take(got, range(first, total), axis))
+            near(
+                f"{where}: cache {key}",
+                np.take(want, range(rows), axis),
+                np.take(got, range(first, total), axis),
+            )
             rest = [i for i in range(got.shape[axis]) if not past <= i < total]
             if np.take(before, rest, axis).tobytes() != np.take(got, rest, axis).tobytes():
                 raise Difference(f"{where}: cache {key}: other slots changed")
@@ -173,14 +192,32 @@ def compare(original, converted, manifest, host, vocab, hidden, seed=11):
     """Prefill, decode, chunk, decode; raises Difference. Returns the number of compared steps."""
     a, b = Side(original), Converted(converted, manifest, host)
     rng, batch, past = np.random.default_rng(seed), host["batch"], 0
-    state = {c["input"]: first_past(c, batch, host["capacity"], a.types[c["input"]]) for c in host["caches"]}
+    state = {
+        c["input"]: first_past(c, batch, host["capacity"], a.types[c["input"]])
+        for c in host["caches"]
+    }
     for number, new in enumerate(host["steps"]):
         feeds = {
-            n: host_value(k, a.types[n], past, new, host["capacity"], batch, rng, vocab, hidden, host["consts"], n)
+            n: host_value(
+                k,
+                a.types[n],
+                past,
+                new,
+                host["capacity"],
+                batch,
+                rng,
+                vocab,
+                hidden,
+                host["consts"],
+                n,
+            )
             for n, k in host["feeds"].items()
         } | state
         out = a.run(feeds)
-        after = {c["input"]: thread(c, state[c["input"]], out[c["output"]], past, new) for c in host["caches"]}
+        after = {
+            c["input"]: thread(c, state[c["input"]], out[c["output"]], past, new)
+            for c in host["caches"]
+        }
         mine = b.run(b.feeds(feeds, past, new, batch))
         b.compare(f"step {number}", after, out, mine, past, new)
         state, past = after, past + new

@@ -1,4 +1,5 @@
 """Where positions enter: rotary embeddings in several spellings, learned tables."""
+
 import numpy as np
 
 
@@ -21,7 +22,10 @@ def cos_sin(b, size):
             m = b.longest
             grid = np.arange(m)[:, None] * 10000.0 ** (-np.arange(0, size, 2) / size)[None]
             grid = np.concatenate([grid, grid], -1)
-            pair = [net.op("Gather", net.table(f(grid), "float32"), b.positions, axis=0) for f in (np.cos, np.sin)]
+            pair = [
+                net.op("Gather", net.table(f(grid), "float32"), b.positions, axis=0)
+                for f in (np.cos, np.sin)
+            ]
         else:
             angle = angles(b, size)
             angle = net.concat(angle, angle, axis=-1)
@@ -51,7 +55,9 @@ def rope(b, x):
         size //= 2
         turned, kept = net.slice(x, 0, size, 3), net.slice(x, size, 9223372036854775807, 3)
         cos, sin = cos_sin(b, size)
-        turned = net.op("Add", net.op("Mul", turned, cos), net.op("Mul", half_turned(b, turned, size), sin))
+        turned = net.op(
+            "Add", net.op("Mul", turned, cos), net.op("Mul", half_turned(b, turned, size), sin)
+        )
         return net.concat(turned, kept, axis=-1)
     if how == "rope_pairs":
         return pairs(b, x)
@@ -70,7 +76,9 @@ def pairs(b, x):
             angle = net.unsqueeze(angle, 1)
         b.rope_tables = [net.cast(net.op(f, angle), b.spec.dtype) for f in ("Cos", "Sin")]
     cos, sin = b.rope_tables
-    even, odd = net.slice(x, 0, 9223372036854775807, 3, 2), net.slice(x, 1, 9223372036854775807, 3, 2)
+    even, odd = net.slice(x, 0, 9223372036854775807, 3, 2), net.slice(
+        x, 1, 9223372036854775807, 3, 2
+    )
     left = net.op("Sub", net.op("Mul", even, cos), net.op("Mul", odd, sin))
     right = net.op("Add", net.op("Mul", even, sin), net.op("Mul", odd, cos))
     both = net.concat(net.unsqueeze(left, 4), net.unsqueeze(right, 4), axis=4)

@@ -1,5 +1,6 @@
 """What a decoder is made of: each field is one dimension of choice, independent of the others."""
-from dataclasses import dataclass, field, replace
+
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Spec:
     steps: tuple = (5, 1, 1, 3, 1)
     # what is right
     expect: str = "convert"
-    why: str = "growing Concat caches, standard masks"
+    why: str = "a cache with standard masks"
     exporter: str = "onnx.helper, in the idiom of an exporter"
     family: str = "llama"
     features: tuple = ()  # flat, local, rotary, packed (GroupQueryAttention); moe
@@ -62,7 +63,6 @@ class Spec:
     optimise: str = ""  # basic, extended: what ONNX Runtime writes after optimising
     corpus: bool = True  # may outputs be judged by their dependence on each cached row?
     check: bool = True  # does ONNX's checker know all operators?
-    codes: tuple = field(default=())  # codes that a refusal may give; empty: any
 
     @property
     def value_head(self):

@@ -2,6 +2,7 @@
 
 Every function takes (build, cache, new rows, layout) with the new rows in the cache's layout.
 """
+
 import numpy as np
 import onnx
 from onnx import helper
@@ -46,7 +47,9 @@ def coordinates(b, cache, new, layout, at):
     last = [net.unsqueeze(net.op("Expand", r, shape), axis + 1) for r in [*ranges, at]]
     index = net.concat(*last, axis=-1)
     tail = net.slice(net.op("Shape", cache), axis + 1, INT_MAX, 0)
-    return net.op("ScatterND", cache, index, net.op("Reshape", new, net.concat(shape, tail, axis=0)))
+    return net.op(
+        "ScatterND", cache, index, net.op("Reshape", new, net.concat(shape, tail, axis=0))
+    )
 
 
 def s5(b, cache, new, layout):
@@ -55,7 +58,9 @@ def s5(b, cache, new, layout):
     part = net.slice(cache, b.P, b.T, axis)
     new = net.op("Expand", new, net.op("Shape", part))
     slots = net.range(0, net.dim(cache, axis))
-    return coordinates(b, cache, new, layout, net.op("Slice", slots, b.P, b.T, net.ints(0), net.ints(1)))
+    return coordinates(
+        b, cache, new, layout, net.op("Slice", slots, b.P, b.T, net.ints(0), net.ints(1))
+    )
 
 
 def s6(b, cache, new, layout):
@@ -79,7 +84,9 @@ def s8(b, cache, new, layout):
     net, axis = b.net, layout.index("S")
     at = b.q() if b.per_batch else net.unsqueeze(b.q(), 0)
     index = net.unsqueeze(net.unsqueeze(at, 1), 3)
-    return net.op("ScatterElements", cache, net.op("Expand", index, net.op("Shape", new)), new, axis=axis)
+    return net.op(
+        "ScatterElements", cache, net.op("Expand", index, net.op("Shape", new)), new, axis=axis
+    )
 
 
 def put_first(b, cache, new, layout, at=None, wide=False):
@@ -107,7 +114,8 @@ def s9_expand(b, cache, new, layout):
 def s9_add(b, cache, new, layout):
     """The same into a zeroed buffer's sum: 0 + scatter."""
     net = b.net
-    zeros = net.op("ConstantOfShape", net.op("Shape", cache), value=helper.make_tensor("v", 1, [1], [0.0]))
+    zero = onnx.numpy_helper.from_array(np.zeros(1, b.spec.dtype))
+    zeros = net.op("ConstantOfShape", net.op("Shape", cache), value=zero)
     return net.op("Add", zeros, put_first(b, cache, new, layout))
 
 
@@ -116,9 +124,13 @@ def s10(b, cache, new, layout):
     net, axis = b.net, layout.index("S")
     perm = list(range(4))
     perm[0], perm[axis] = axis, 0
-    every = net.range(0, net.unsqueeze(net.op("Gather", net.op("Shape", cache), net.int0(axis), axis=0), 0))
+    every = net.range(
+        0, net.unsqueeze(net.op("Gather", net.op("Shape", cache), net.int0(axis), axis=0), 0)
+    )
     slots = net.op("Slice", every, b.P, b.T, net.ints(0), net.ints(1))
-    out = net.op("ScatterND", net.transpose(cache, *perm), net.unsqueeze(slots, 1), net.transpose(new, *perm))
+    out = net.op(
+        "ScatterND", net.transpose(cache, *perm), net.unsqueeze(slots, 1), net.transpose(new, *perm)
+    )
     return net.transpose(out, *perm)
 
 
@@ -126,7 +138,10 @@ def s11(b, cache, new, layout):
     """Three full coordinates, all expanded to [B,N,S]."""
     net = b.net
     shape = net.vector(b.B, b.spec.kv_heads, b.S)
-    parts = [net.reshape(net.range(0, b.B), -1, 1, 1), net.reshape(net.range(0, b.spec.kv_heads), 1, -1, 1)]
+    parts = [
+        net.reshape(net.range(0, b.B), -1, 1, 1),
+        net.reshape(net.range(0, b.spec.kv_heads), 1, -1, 1),
+    ]
     parts.append(net.reshape(b.q(), 1, 1, -1))
     index = net.concat(*[net.unsqueeze(net.op("Expand", p, shape), 3) for p in parts], axis=3)
     return net.op("ScatterND", cache, index, new)
@@ -156,7 +171,11 @@ def add_functions(b):
     out = inner.op("ScatterND", "data", index, "updates")
     b.net.functions.append(
         helper.make_function(
-            CTX, "CtxScatter", ["data", "position_ids", "updates"], [out], inner.nodes,
+            CTX,
+            "CtxScatter",
+            ["data", "position_ids", "updates"],
+            [out],
+            inner.nodes,
             [helper.make_opsetid("", b.spec.opset)],
         )
     )
@@ -172,7 +191,9 @@ def s14(b, cache, new, layout):
     """dynamic_update_slice by jax2onnx: a clamped start, one index per element."""
     net, spec, axis = b.net, b.spec, layout.index("S")
     start, m = b.scalar_start(), spec.capacity
-    start = net.op("Where", net.op("Less", start, net.int0(0)), net.op("Add", start, net.int0(m)), start)
+    start = net.op(
+        "Where", net.op("Less", start, net.int0(0)), net.op("Add", start, net.int0(m)), start
+    )
     room = net.op("Sub", net.dim(cache, axis), net.dim(new, axis))
     start = net.op("Min", net.op("Max", net.unsqueeze(start, 0), net.ints(0)), room)
     shape = net.op("Shape", new)
@@ -191,9 +212,13 @@ def s17(b, cache, new, layout):
     """TensorScatter lowered to ScatterElements: Range, Add, Mod, Expand."""
     net, axis = b.net, layout.index("S")
     starts = net.reshape(b.starts(), -1, *[1] * 3)
-    steps = net.reshape(net.range(0, net.dim(new, axis)), *[-1 if i == axis else 1 for i in range(4)])
+    steps = net.reshape(
+        net.range(0, net.dim(new, axis)), *[-1 if i == axis else 1 for i in range(4)]
+    )
     at = net.op("Add", starts, steps)
-    return net.op("ScatterElements", cache, net.op("Expand", at, net.op("Shape", new)), new, axis=axis)
+    return net.op(
+        "ScatterElements", cache, net.op("Expand", at, net.op("Shape", new)), new, axis=axis
+    )
 
 
 def flat_rows(b, cache, new, layout):
@@ -222,7 +247,9 @@ def tensor_scatter_circular(b, cache, new, layout):
 def miss_reduction(b, cache, new, layout):
     """The rows are added to what stands there."""
     net, axis = b.net, layout.index("S")
-    index = net.op("Expand", net.unsqueeze(b.q(), *[i for i in range(4) if i != axis]), net.op("Shape", new))
+    index = net.op(
+        "Expand", net.unsqueeze(b.q(), *[i for i in range(4) if i != axis]), net.op("Shape", new)
+    )
     return net.op("ScatterElements", cache, index, new, axis=axis, reduction="add")
 
 
