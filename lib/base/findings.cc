@@ -145,6 +145,9 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV226", "other-state", "a state that is handed on, but is no cache of keys or values",
      "Convolutions and recurrences carry states of a fixed shape; no rows are appended to them.",
      "Nothing to do: it stays as it is."},
+    {"KV240", "fused-form", "an operator with past and present has a form that is not lowered",
+     "It is replaced by standard operators where it says the same as they do.",
+     "Export with standard operators, or without the input or attribute named."},
     // KV3xx: preconditions.
     {"KV301", "write-inside-capacity", "the write must stay inside the buffer",
      "TensorScatter refuses, or worse, a write behind the capacity.",

@@ -1,0 +1,95 @@
+#include "rewrite/fused_lowering.h"
+
+#include <memory>
+#include <utility>
+
+#include "base/status.h"
+#include "fmt/format.h"
+
+namespace kvlift::fused {
+
+bool Lowering::has(NodeId n, size_t input) const {
+  return input < graph_.inputs(n).size() && graph_.inputs(n)[input] != kNoValue;
+}
+
+std::string Lowering::in(NodeId n, size_t input) const {
+  return has(n, input) ? graph_.name(graph_.inputs(n)[input]) : std::string();
+}
+
+std::string Lowering::out(NodeId n, size_t output) const {
+  const auto outputs = graph_.outputs(n);
+  return output < outputs.size() && outputs[output] != kNoValue ? graph_.name(outputs[output])
+                                                                : std::string();
+}
+
+int Lowering::Rank(NodeId n, size_t input) {
+  if (!has(n, input) || !Form(n, input).known_rank) return -1;
+  return static_cast<int>(Form(n, input).shape.size());
+}
+
+int64_t Lowering::Extent(NodeId n, size_t input, int axis) {
+  if (Rank(n, input) <= axis) return 0;
+  const sym::Expr extent = Form(n, input).shape[axis];
+  return extent->kind() == sym::Kind::kInteger ? extent->value() : 0;
+}
+
+std::string Lowering::SplitHeads(const std::string& value, int64_t heads, std::string_view role) {
+  const std::string split = nodes_.Add("Reshape", {value, nodes_.Int64s({0, 0, heads, -1})},
+                                       std::string(role) + "_split");
+  return nodes_.Add("Transpose", {split}, role,
+                    {MakeAttribute("perm", std::vector<int64_t>{0, 2, 1, 3})});
+}
+
+void Lowering::JoinHeads(const std::string& value, int64_t size, const std::string& output) {
+  const std::string rows = nodes_.Add("Transpose", {value}, "rows",
+                                      {MakeAttribute("perm", std::vector<int64_t>{0, 2, 1, 3})});
+  nodes_.AddNamed("Reshape", {rows, nodes_.Int64s({0, 0, size > 0 ? size : -1})}, "joined", output);
+}
+
+std::string Lowering::Length(const std::string& value, int axis, std::string_view role) {
+  return nodes_.Add(
+      "Shape", {value}, role,
+      {MakeAttribute("start", int64_t{axis}), MakeAttribute("end", int64_t{axis} + 1)});
+}
+
+std::string Lowering::CausalOrder(const std::string& past, const std::string& queries) {
+  const std::string added = Length(queries, 2, "new_length");
+  std::string first = nodes_.Int64(0), total = added;
+  if (!past.empty()) {
+    const std::string before = Length(past, 2, "past_length");
+    first = nodes_.Add("Squeeze", {before}, "first");
+    total = nodes_.Add("Add", {before, added}, "total_length");
+  }
+  const std::string end = nodes_.Add("Squeeze", {total}, "end");
+  const std::string places = nodes_.Add("Range", {first, end, nodes_.Int64(1)}, "places");
+  const std::string keys = nodes_.Add("Range", {nodes_.Int64(0), end, nodes_.Int64(1)}, "keys");
+  const std::string rows = nodes_.Add("Unsqueeze", {places, nodes_.Int64s({1})}, "place_rows");
+  return nodes_.Add("LessOrEqual", {keys, rows}, "order");
+}
+
+std::string Lowering::Masked(const std::string& condition, const std::string& bias, double low,
+                             int32_t type) {
+  const std::string open = bias.empty() ? nodes_.Scalar(0, type) : bias;
+  return nodes_.Add("Where", {condition, open, nodes_.Scalar(low, type)}, "mask");
+}
+
+void Lowering::Refuse(NodeId n, std::string text) {
+  refusals_.push_back(
+      {"KV226", fmt::format("{}: {}", graph_.node(n).op_type(), text), {graph_.NodeName(n)}, {}});
+}
+
+void Lowering::Scope(NodeId n) {
+  (void)n;
+  nodes_.set_scope(fmt::format("fused.{}", number_++));
+}
+
+absl::Status Lowering::Finish(Normalised* result) {
+  result->refusals.insert(result->refusals.end(), refusals_.begin(), refusals_.end());
+  if (patch_.remove_nodes.empty()) return absl::OkStatus();
+  patch_.new_nodes = nodes_.TakeNodes();
+  patch_.new_initializers = nodes_.TakeInitializers();
+  KV_ASSIGN_OR_RETURN(result->model, Apply(graph_, patch_));
+  return absl::OkStatus();
+}
+
+}  // namespace kvlift::fused

@@ -1,0 +1,67 @@
+// What lowerings of fused attention operators share: values and nodes of the graph under edit.
+// Internal to lib/rewrite.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ir/node_builder.h"
+#include "ir/patch.h"
+#include "rewrite/normalise.h"
+#include "sym/forms.h"
+
+namespace kvlift::fused {
+
+class Lowering {
+ public:
+  explicit Lowering(const Graph& graph) : graph_(graph), forms_(graph), nodes_(graph) {}
+
+  const Graph& graph() const { return graph_; }
+  sym::Forms& forms() { return forms_; }
+  NodeBuilder& nodes() { return nodes_; }
+  Patch& patch() { return patch_; }
+
+  bool has(NodeId n, size_t input) const;
+  // Empty if there is none.
+  std::string in(NodeId n, size_t input) const;
+  std::string out(NodeId n, size_t output) const;
+  const sym::Form& Form(NodeId n, size_t input) { return forms_.Of(graph_.inputs(n)[input]); }
+  int Rank(NodeId n, size_t input);
+  // The extent where it is a constant, else 0.
+  int64_t Extent(NodeId n, size_t input, int axis);
+  int32_t Type(NodeId n, size_t input) { return forms_.ElementType(graph_.inputs(n)[input]); }
+
+  // [B, S, heads * D] -> [B, heads, S, D].
+  std::string SplitHeads(const std::string& value, int64_t heads, std::string_view role);
+  // [B, heads, S, D] -> [B, S, heads * D], as the named value.
+  void JoinHeads(const std::string& value, int64_t size, const std::string& output);
+  // int64 [1]: the extent of an axis.
+  std::string Length(const std::string& value, int axis, std::string_view role);
+  // bool [S, T]: t <= P + s; past: a value with P along axis 2, or empty; rows, keys: of [.., S,
+  // ..] and [.., T, ..] along axis 2.
+  std::string CausalOrder(const std::string& past, const std::string& queries);
+  // 0 where the condition holds, else `low`, plus the bias if there is one.
+  std::string Masked(const std::string& condition, const std::string& bias, double low,
+                     int32_t type);
+
+  void Refuse(NodeId n, std::string text);
+  void Scope(NodeId n);
+  // Applies what was collected.
+  absl::Status Finish(Normalised* result);
+
+ private:
+  const Graph& graph_;
+  sym::Forms forms_;
+  NodeBuilder nodes_;
+  Patch patch_;
+  std::vector<Finding> refusals_;
+  int number_ = 0;
+};
+
+// Each returns true if the node was its business, lowered or refused.
+bool LowerAttention(Lowering& l, NodeId n);
+bool LowerMultiHeadAttention(Lowering& l, NodeId n);
+bool LowerGroupQueryAttention(Lowering& l, NodeId n);
+
+}  // namespace kvlift::fused
