@@ -203,6 +203,9 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules) {
   MatchCaches(rules, a);
   SetStatesAside(a);
   MatchAttention(rules, a);
+  for (AnalysedAttention& attention : a.attention) {
+    if (attention.reason) Explain(a.normalised, &*attention.reason);
+  }
   FindOtherAttention(a);
   AssignLayers(a);
   return a;

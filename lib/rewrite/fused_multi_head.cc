@@ -70,7 +70,7 @@ std::string Mask(Lowering& l, NodeId n, const std::string& queries) {
 // Without a past it matters only where its keys are put together from one.
 bool ReadsPast(Lowering& l, NodeId n) {
   if (l.has(n, kPastKey)) return true;
-  if (!l.has(n, kKey)) return false;
+  if (!l.has(n, kKey) || l.Rank(n, kKey) == 4) return false;  // of another sequence
   const sym::Form form = l.Form(n, kKey);
   if (!form.known_rank || form.opaque) return false;
   for (ValueId source : sym::SourcesOf(form.element)) {
