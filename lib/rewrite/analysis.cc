@@ -206,6 +206,9 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules) {
   for (AnalysedAttention& attention : a.attention) {
     if (attention.reason) Explain(a.normalised, &*attention.reason);
   }
+  for (AnalysedCache& cache : a.caches) {
+    if (cache.reason) Explain(a.normalised, &*cache.reason);
+  }
   FindOtherAttention(a);
   AssignLayers(a);
   return a;

@@ -75,7 +75,7 @@ std::string Lowering::Masked(const std::string& condition, const std::string& bi
 
 void Lowering::Refuse(NodeId n, std::string text) {
   refusals_.push_back(
-      {"KV226", fmt::format("{}: {}", graph_.node(n).op_type(), text), {graph_.NodeName(n)}, {}});
+      {"KV240", fmt::format("{}: {}", graph_.node(n).op_type(), text), {graph_.NodeName(n)}, {}});
 }
 
 void Lowering::Scope(NodeId n) {
