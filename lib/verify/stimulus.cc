@@ -217,7 +217,19 @@ absl::StatusOr<exec::Tensor> Stimulus::Feed(const std::string& name, const StepS
         fmt::format("{} takes one length for the whole batch", name));
   };
   const bool shared = !input.reading().Has(Extent::kBatch);
-  if (!shared && step.ragged() && input.reading().Has(Extent::kKeys) && !fill) return one_for_all();
+  const bool wide = input.reading().Has(Extent::kKeys) && !fill;
+  if (step.ragged() && (input.reading().Has(Extent::kPast) || (!shared && wide))) {
+    return one_for_all();
+  }
+  const Meaning meaning = input.reading().meaning;
+  const bool counts =
+      meaning == Meaning::kLast || meaning == Meaning::kTotal || meaning == Meaning::kNew;
+  if (counts && !step.real.empty()) {
+    return absl::FailedPreconditionError(
+        fmt::format("{} counts tokens, with pads or without", name));
+  }
+  const bool numbers =
+      meaning == Meaning::kTokens || meaning == Meaning::kReal || meaning == Meaning::kConstant;
   exec::Tensor tensor(input.type, shape);
   const int64_t size = tensor.size();
   for (int64_t i = 0; i < size; ++i) {
@@ -246,10 +258,7 @@ absl::StatusOr<exec::Tensor> Stimulus::Feed(const std::string& name, const StepS
         fill && input.reading().Has(Extent::kKeys) && key >= step.past[b] + step.real_of(b);
     const double value =
         behind ? static_cast<double>(*fill) : Value(input, step, b, token, key, rest);
-    const bool tokens = input.reading().meaning == Meaning::kTokens ||
-                        input.reading().meaning == Meaning::kReal ||
-                        input.reading().meaning == Meaning::kConstant;
-    for (int64_t other = 1; shared && !tokens && other < step.batch(); ++other) {
+    for (int64_t other = 1; shared && !numbers && other < step.batch(); ++other) {
       if (value != Value(input, step, other, token, key, rest)) return one_for_all();
     }
     StoreDouble(tensor.view(), i, value);

@@ -1,0 +1,90 @@
+#include "support/verdict.h"
+
+#include <memory>
+
+#include "absl/strings/str_replace.h"
+#include "fmt/format.h"
+#include "gtest/gtest.h"
+#include "onnxio/model.h"
+
+namespace kvlift {
+namespace {
+
+Model Parse(const std::string& text) {
+  auto proto = ParseModelText(text);
+  EXPECT_TRUE(proto.ok()) << proto.status() << text;
+  Model model;
+  if (proto.ok()) model.proto = std::make_shared<const onnx::ModelProto>(*std::move(proto));
+  return model;
+}
+
+}  // namespace
+
+VerifyReport VerdictOn(const std::string& before, const std::string& after,
+                       const Manifest& relation) {
+  const Model source = Parse(before), converted = Parse(after);
+  if (source.proto == nullptr || converted.proto == nullptr) return {};
+  const auto report = Verify(source, converted, relation, {});
+  EXPECT_TRUE(report.ok()) << report.status();
+  return report.ok() ? *report : VerifyReport{};
+}
+
+std::string Summary(const VerifyReport& report) {
+  std::string text = report.reason + "\n";
+  for (const PlanResult& plan : report.plans) {
+    text +=
+        fmt::format("  {}: {} after {} steps: {}\n", plan.name, plan.status, plan.steps, plan.note);
+  }
+  for (const ControlResult& control : report.controls) {
+    if (control.detected_by.empty()) text += fmt::format("  {} not detected\n", control.mutant);
+  }
+  return text;
+}
+
+std::string With(const std::string& text, const std::string& from, const std::string& to) {
+  EXPECT_NE(text.find(from), std::string::npos) << from;
+  return absl::StrReplaceAll(text, {{from, to}});
+}
+
+Manifest RelationOf(const std::vector<CacheEnds>& caches, const std::vector<std::string>& inputs,
+                    const std::vector<std::string>& outputs) {
+  Manifest m;
+  for (const CacheEnds& ends : caches) {
+    ManifestCache c;
+    c.id = "of " + ends.input;
+    c.input = ends.input;
+    c.output = ends.output;
+    c.dtype = ends.dtype;
+    c.layout = ends.layout;
+    c.axis = static_cast<int64_t>(c.layout.find('S'));
+    c.alias = "copy";
+    c.source = {c.input, c.output, ends.kind, c.layout, c.axis, ends.growing, {}};
+    m.caches.push_back(c);
+    ManifestInput input;
+    input.name = ends.input;
+    input.as = "cache";
+    input.id = c.id;
+    m.inputs.push_back(input);
+    m.outputs.push_back({ends.output, "cache", c.id, ""});
+  }
+  for (const std::string& name : inputs) {
+    ManifestInput input;
+    input.name = name;
+    input.as = "same";
+    m.inputs.push_back(input);
+  }
+  for (const std::string& name : outputs) m.outputs.push_back({name, "same", "", ""});
+  return m;
+}
+
+void AddControl(Manifest* relation) {
+  ManifestInput at;
+  at.name = "at";
+  at.as = "control";
+  at.value = "P";
+  at.dtype = "int64";
+  at.shape = {"B"};
+  relation->inputs.push_back(at);
+}
+
+}  // namespace kvlift
