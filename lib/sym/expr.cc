@@ -46,7 +46,10 @@ Pool::~Pool() = default;
 
 int64_t Pool::num_nodes() const { return static_cast<int64_t>(impl_->nodes.size()); }
 
+int64_t Pool::num_steps() const { return impl_->steps; }
+
 Expr Pool::Impl::Intern(Node node) {
+  ++steps;
   size_t hash = absl::HashOf(static_cast<int>(node.kind_), node.value_, node.text_);
   if (!std::isnan(node.float_)) hash = absl::HashOf(hash, node.float_);
   for (Expr arg : node.args_) hash = absl::HashOf(hash, arg->id());

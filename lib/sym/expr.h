@@ -142,6 +142,8 @@ class Pool {
   Expr Assume(Expr e, Expr condition, bool truth, const Facts& facts);
 
   int64_t num_nodes() const;
+  int64_t num_steps()
+      const;  // nodes asked for, known ones too: the work done, whatever the machine
 
  private:
   struct Impl;

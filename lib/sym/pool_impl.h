@@ -29,6 +29,7 @@ struct Pool::Impl {
   absl::flat_hash_map<size_t, std::vector<Expr>> by_hash;
   absl::flat_hash_map<std::string, int64_t> dim_minimum;
   int64_t overflows = 0;
+  int64_t steps = 0;
 };
 
 // Terms of any expression: {} for 0, the constant term has no atoms.
