@@ -1,4 +1,4 @@
-// Nodes that run other programs: If, Loop, and functions.
+// Nodes that run other programs: If, Loop, and functions (Scan is in scan.cc).
 #include "exec/call.h"
 
 #include <cstring>
@@ -20,8 +20,20 @@ absl::StatusOr<bool> ReadBool(const View& view, const char* what) {
   return *view.as<uint8_t>() != 0;
 }
 
-// The results of all iterations, stacked on a new first axis.
-absl::StatusOr<Tensor> Stack(const std::vector<Tensor>& parts) {
+}  // namespace
+
+absl::StatusOr<Tensor> StackResults(const std::vector<Tensor>& parts, const Program& body,
+                                    size_t index) {
+  if (parts.empty()) {
+    const Graph& graph = body.graph();
+    const TensorType& type = graph.type(graph.graph_outputs()[index]);
+    if (type.elem_type == 0 || !type.shape.has_value()) {
+      return absl::UnimplementedError("the type of a scan output without iterations is not known");
+    }
+    Shape shape = {0};
+    for (const Dim& dim : *type.shape) shape.push_back(dim.value.value_or(0));
+    return Tensor(type.elem_type, shape);
+  }
   Shape shape = parts[0].shape();
   shape.insert(shape.begin(), static_cast<int64_t>(parts.size()));
   Tensor stacked(parts[0].type(), shape);
@@ -39,8 +51,6 @@ absl::StatusOr<Tensor> Stack(const std::vector<Tensor>& parts) {
   }
   return stacked;
 }
-
-}  // namespace
 
 absl::Status Frame::RunCall(const StepPlan& step) {
   std::unique_ptr<Call>& call = calls_[step.node];
@@ -67,7 +77,8 @@ absl::Status Frame::RunCall(const StepPlan& step) {
       KV_RETURN_IF_ERROR(RunFunction(step, *call));
       break;
     case CallKind::kScan:
-      return absl::UnimplementedError("Scan is not supported");
+      KV_RETURN_IF_ERROR(RunScan(step, *call));
+      break;
   }
   if (call->results.size() < outputs.size()) {
     return absl::InvalidArgumentError(
@@ -172,10 +183,7 @@ absl::Status Frame::RunLoop(const StepPlan& step, Call& call) {
   call.results.clear();
   for (Tensor& tensor : state) call.results.push_back(std::move(tensor));
   for (size_t i = 0; i < scans.size() && call.results.size() < outputs; ++i) {
-    if (scans[i].empty()) {
-      return absl::UnimplementedError("scan output of a Loop without iterations");
-    }
-    KV_ASSIGN_OR_RETURN(Tensor stacked, Stack(scans[i]));
+    KV_ASSIGN_OR_RETURN(Tensor stacked, StackResults(scans[i], *body, carried + 1 + i));
     call.results.push_back(std::move(stacked));
   }
   return absl::OkStatus();

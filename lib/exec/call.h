@@ -1,9 +1,10 @@
-// Run-time state of one If, Loop or function node.
+// Run-time state of one If, Loop, Scan or function node.
 #pragma once
 
 #include <memory>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "exec/frame.h"
 #include "exec/program_impl.h"
 #include "exec/tensor.h"
@@ -19,5 +20,10 @@ struct Frame::Call {
   std::vector<View> inputs;                    // of the body
   std::vector<Tensor> results;
 };
+
+// The results of all iterations, stacked on a new first axis. Of no iteration: what the body
+// declares for its output `index`, dimensions that are not known being 0.
+absl::StatusOr<Tensor> StackResults(const std::vector<Tensor>& parts, const Program& body,
+                                    size_t index);
 
 }  // namespace kvlift::exec

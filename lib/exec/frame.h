@@ -1,5 +1,5 @@
 // The run-time state of one program: values, slots, output buffers. Session drives the frame of
-// the main graph; If, Loop and function nodes own frames of their bodies.
+// the main graph; If, Loop, Scan and function nodes own frames of their bodies.
 #pragma once
 
 #include <functional>
@@ -45,6 +45,7 @@ class Frame {
   absl::Status RunCall(const StepPlan& step);
   absl::Status RunIf(const StepPlan& step, Call& call);
   absl::Status RunLoop(const StepPlan& step, Call& call);
+  absl::Status RunScan(const StepPlan& step, Call& call);
   absl::Status RunFunction(const StepPlan& step, Call& call);
   absl::Status RunBody(Call& call, int body);
   void SetOutput(const StepPlan& step, int output, Tensor tensor);

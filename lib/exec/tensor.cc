@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "exec/external_file.h"
 #include "exec/memory.h"
+#include "exec/small_types.h"
 #include "fmt/format.h"
 #include "ir/types.h"
 
@@ -229,10 +230,6 @@ uint16_t FloatToBfloat(float value) {
 }
 
 double ElementAsDouble(const View& view, int64_t i) {
-  const auto nibble = [&] {
-    const auto byte = static_cast<unsigned>(view.data[i / 2]);
-    return (i % 2 == 0 ? byte : byte >> 4) & 0xfu;
-  };
   switch (view.type) {
     case TensorProto::FLOAT:
       return view.as<float>()[i];
@@ -259,11 +256,9 @@ double ElementAsDouble(const View& view, int64_t i) {
     case TensorProto::UINT8:
     case TensorProto::BOOL:
       return view.as<uint8_t>()[i];
-    case TensorProto::UINT4:
-      return nibble();
-    case TensorProto::INT4:
-      return static_cast<int>(nibble() ^ 8u) - 8;
     default:
+      if (IsSmallFloat(view.type)) return SmallFloatAt(view, i);
+      if (IsSmallInteger(view.type)) return static_cast<double>(SmallIntegerAt(view, i));
       return std::numeric_limits<double>::quiet_NaN();
   }
 }

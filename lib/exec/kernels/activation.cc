@@ -75,8 +75,9 @@ absl::Status Gelu(KernelContext& context) {
   });
 }
 
-// Gelu by tanh of x + bias.
-absl::Status FastGelu(KernelContext& context) {
+// Gelu of x + bias, by tanh (FastGelu) or erf (BiasGelu).
+template <bool kTanh>
+absl::Status GeluOfSum(KernelContext& context) {
   return VisitFloat(context.inputs[0].type, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     using C = Compute<T>;
@@ -87,13 +88,14 @@ absl::Status FastGelu(KernelContext& context) {
     for (int64_t i = 0; i < context.inputs[0].size(); ++i) {
       const C v = Widen(x[i]) + (bias != nullptr ? Widen(bias[i % width]) : C{0});
       const C inner = C(0.7978845608028654) * (v + C(0.044715) * (v * v * v));
-      y[i] = Narrow<T>(C(0.5) * (v * (C{1} + std::tanh(inner))));
+      const C half = kTanh ? std::tanh(inner) : std::erf(v / C(1.4142135623730951));
+      y[i] = Narrow<T>(C(0.5) * (v * (C{1} + half)));
     }
     return absl::OkStatus();
   });
 }
 
-absl::Status FastGeluShape(KernelContext& context) {
+absl::Status GeluOfSumShape(KernelContext& context) {
   if (HasInput(context, 1) && (context.inputs[0].shape.empty() || context.inputs[1].size() == 0 ||
                                context.inputs[1].type != context.inputs[0].type ||
                                context.inputs[1].size() != context.inputs[0].shape.back())) {
@@ -246,7 +248,8 @@ absl::Span<const OpDef> ActivationOps() {
       Map("Softsign", 1, Softsign),
       Map("Swish", 24, Swish),
       Map("ThresholdedRelu", 10, ThresholdedRelu),
-      {"com.microsoft", "FastGelu", 1, FastGeluShape, FastGelu, ViewKind::kNone, 0},
+      {"com.microsoft", "BiasGelu", 1, GeluOfSumShape, GeluOfSum<false>, ViewKind::kNone, 0},
+      {"com.microsoft", "FastGelu", 1, GeluOfSumShape, GeluOfSum<true>, ViewKind::kNone, 0},
       Map("Gelu", 1, Gelu, "com.microsoft"),
       Map("QuickGelu", 1, QuickGelu, "com.microsoft"),
   };

@@ -1,6 +1,6 @@
-// Cast and CastLike between floats, integers (4-bit included) and bool. Floats round to nearest
-// even, once; a float becomes an integer by truncation, clamped to its range, NaN becomes 0;
-// integers wrap.
+// Cast and CastLike between floats, integers (of 2, 4 and 8 bits too) and bool. Floats round to
+// nearest even, once; a float becomes an integer by truncation, clamped to its range, NaN becomes
+// 0; integers wrap.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -10,6 +10,7 @@
 #include "exec/kernels/math_util.h"
 #include "exec/kernels/move_util.h"
 #include "exec/kernels/tables.h"
+#include "exec/small_types.h"
 #include "fmt/format.h"
 #include "ir/types.h"
 
@@ -29,7 +30,7 @@ struct Chunk {
   int64_t ints[kChunk];
 };
 
-bool IsPacked4(int32_t type) { return type == TensorProto::INT4 || type == TensorProto::UINT4; }
+bool IsPacked(int32_t type) { return IsSmallInteger(type) && ElementBits(type) < 8; }
 
 bool IsCastable(int32_t type) {
   switch (type) {
@@ -48,17 +49,18 @@ bool IsCastable(int32_t type) {
     case TensorProto::UINT64:
       return true;
     default:
-      return IsPacked4(type);
+      return IsPacked(type) || IsSmallFloat(type);
   }
 }
 
-void ReadPacked(const View& view, int64_t begin, int64_t count, Chunk& chunk) {
-  const bool is_signed = view.type == TensorProto::INT4;
-  chunk.kind = is_signed ? Chunk::Kind::kSigned : Chunk::Kind::kUnsigned;
+void ReadSmall(const View& view, int64_t begin, int64_t count, Chunk& chunk) {
+  chunk.kind = IsSmallFloat(view.type) ? Chunk::Kind::kFloat : Chunk::Kind::kSigned;
   for (int64_t i = 0; i < count; ++i) {
-    const auto byte = static_cast<unsigned>(view.data[(begin + i) / 2]);
-    const auto nibble = static_cast<int64_t>((begin + i) % 2 == 0 ? byte & 15u : byte >> 4);
-    chunk.ints[i] = is_signed && nibble > 7 ? nibble - 16 : nibble;
+    if (chunk.kind == Chunk::Kind::kFloat) {
+      chunk.floats[i] = SmallFloatAt(view, begin + i);
+    } else {
+      chunk.ints[i] = SmallIntegerAt(view, begin + i);
+    }
   }
 }
 
@@ -75,8 +77,8 @@ void ReadTyped(const View& view, int64_t begin, int64_t count, Chunk& chunk) {
 }
 
 absl::Status Read(const View& view, int64_t begin, int64_t count, Chunk& chunk) {
-  if (IsPacked4(view.type)) {
-    ReadPacked(view, begin, count, chunk);
+  if (IsPacked(view.type) || IsSmallFloat(view.type)) {
+    ReadSmall(view, begin, count, chunk);
     return absl::OkStatus();
   }
   const int32_t type = view.type == TensorProto::BOOL ? int32_t{TensorProto::UINT8} : view.type;
@@ -140,18 +142,38 @@ void WriteTyped(const View& view, int64_t begin, int64_t count, const Chunk& chu
 
 void WritePacked(const View& view, int64_t begin, int64_t count, const Chunk& chunk) {
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t value =
-        chunk.kind == Chunk::Kind::kFloat ? FromFloat<int64_t>(chunk.floats[i]) : chunk.ints[i];
-    const auto nibble = static_cast<unsigned>(value) & 15u;
-    auto& byte = view.data[(begin + i) / 2];
-    const auto old = static_cast<unsigned>(byte);
-    byte = static_cast<std::byte>((begin + i) % 2 == 0 ? (old & 0xf0u) | nibble
-                                                       : (old & 0x0fu) | (nibble << 4));
+    SetSmallInteger(
+        view, begin + i,
+        chunk.kind == Chunk::Kind::kFloat ? FromFloat<int64_t>(chunk.floats[i]) : chunk.ints[i]);
   }
 }
 
-absl::Status Write(const View& view, int64_t begin, int64_t count, const Chunk& chunk) {
-  if (IsPacked4(view.type)) {
+void WriteSmallFloats(const View& view, int64_t begin, int64_t count, const Chunk& chunk,
+                      bool saturate) {
+  for (int64_t i = 0; i < count; ++i) {
+    double value = 0;
+    switch (chunk.kind) {
+      case Chunk::Kind::kFloat:
+        value = chunk.floats[i];
+        break;
+      case Chunk::Kind::kSigned:
+        value = static_cast<double>(chunk.ints[i]);
+        break;
+      case Chunk::Kind::kUnsigned:
+        value = static_cast<double>(static_cast<uint64_t>(chunk.ints[i]));
+        break;
+    }
+    SetSmallFloat(view, begin + i, RoundToOdd(value), saturate);
+  }
+}
+
+absl::Status Write(const View& view, int64_t begin, int64_t count, const Chunk& chunk,
+                   bool saturate) {
+  if (IsSmallFloat(view.type)) {
+    WriteSmallFloats(view, begin, count, chunk, saturate);
+    return absl::OkStatus();
+  }
+  if (IsPacked(view.type)) {
     WritePacked(view, begin, count, chunk);
     return absl::OkStatus();
   }
@@ -210,10 +232,11 @@ absl::Status CastCompute(KernelContext& context) {
   const View& in = context.inputs[0];
   const View& out = context.outputs[0];
   Chunk chunk;
+  const bool saturate = math::IntAttribute(context, "saturate", 1) != 0;
   for (int64_t begin = 0; begin < in.size(); begin += kChunk) {
     const int64_t count = std::min(kChunk, in.size() - begin);
     KV_RETURN_IF_ERROR(Read(in, begin, count, chunk));
-    KV_RETURN_IF_ERROR(Write(out, begin, count, chunk));
+    KV_RETURN_IF_ERROR(Write(out, begin, count, chunk, saturate));
   }
   return absl::OkStatus();
 }
@@ -224,6 +247,10 @@ absl::Status SetCast(KernelContext& context, int64_t to) {
   if (from != type && (!IsCastable(from) || !IsCastable(type))) {
     return absl::UnimplementedError(
         fmt::format("cast from {} to {}", ElementTypeName(from), ElementTypeName(type)));
+  }
+  if (type == TensorProto::FLOAT8E8M0 &&
+      math::StringAttribute(context, "round_mode", "up") != "up") {
+    return absl::UnimplementedError("a cast that does not round up");
   }
   SetSpec(context, 0, type, context.inputs[0].shape);
   return absl::OkStatus();

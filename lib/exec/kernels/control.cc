@@ -1,4 +1,4 @@
-// If and Loop run bodies, which the program and its frames do; they are listed here without
+// If, Loop and Scan run bodies, which the program and its frames do; they are listed here without
 // functions so that the table of operators is complete.
 #include "exec/kernels/tables.h"
 
@@ -8,6 +8,7 @@ namespace {
 constexpr OpDef kOps[] = {
     {"", "If", 1, nullptr, nullptr},
     {"", "Loop", 1, nullptr, nullptr},
+    {"", "Scan", 9, nullptr, nullptr},
 };
 
 }  // namespace

@@ -160,6 +160,9 @@ KV_UNARY(CoshFn, std::cosh)
 KV_UNARY(AsinFn, std::asin)
 KV_UNARY(AcosFn, std::acos)
 KV_UNARY(AtanFn, std::atan)
+KV_UNARY(AsinhFn, std::asinh)
+KV_UNARY(AcoshFn, std::acosh)
+KV_UNARY(AtanhFn, std::atanh)
 #undef KV_UNARY
 
 absl::Status ExpKernel(KernelContext& context) {
@@ -191,9 +194,12 @@ absl::Span<const OpDef> ElementwiseOps() {
   static const OpDef ops[] = {
       Unary("Abs", 6, UnaryNumeric<AbsFn>),
       Unary("Acos", 7, UnaryFloat<AcosFn>),
+      Unary("Acosh", 9, UnaryFloat<AcoshFn>),
       Binary("Add", 7, AddKernel),
       Unary("Asin", 7, UnaryFloat<AsinFn>),
+      Unary("Asinh", 9, UnaryFloat<AsinhFn>),
       Unary("Atan", 7, UnaryFloat<AtanFn>),
+      Unary("Atanh", 9, UnaryFloat<AtanhFn>),
       Unary("Ceil", 6, UnaryFloat<CeilFn>),
       Unary("Cos", 7, UnaryFloat<CosFn>),
       Unary("Cosh", 9, UnaryFloat<CoshFn>),
@@ -202,13 +208,13 @@ absl::Span<const OpDef> ElementwiseOps() {
       Unary("Exp", 6, ExpKernel),
       Unary("Floor", 6, UnaryFloat<FloorFn>),
       Unary("Log", 6, UnaryFloat<LogFn>),
-      {"", "Max", 8, BroadcastInputs, MaxKernel},
-      {"", "Mean", 8, BroadcastInputs, MeanKernel},
-      {"", "Min", 8, BroadcastInputs, MinKernel},
+      {"", "Max", 6, BroadcastInputs, MaxKernel},
+      {"", "Mean", 6, BroadcastInputs, MeanKernel},
+      {"", "Min", 6, BroadcastInputs, MinKernel},
       Binary("Mod", 10, ModKernel),
       Binary("Mul", 7, MulKernel),
       Unary("Neg", 6, UnaryNumeric<NegFn>),
-      {"", "PRelu", 9, BroadcastInputs, PReluKernel, ViewKind::kNone, 0},
+      {"", "PRelu", 7, BroadcastInputs, PReluKernel, ViewKind::kNone, 0},
       {"", "Pow", 7, BroadcastMixed, PowKernel, ViewKind::kNone, 0},
       Unary("Reciprocal", 6, UnaryFloat<ReciprocalFn>),
       Unary("Round", 11, UnaryFloat<RoundFn>),
@@ -218,7 +224,7 @@ absl::Span<const OpDef> ElementwiseOps() {
       Unary("Sinh", 9, UnaryFloat<SinhFn>),
       Unary("Sqrt", 6, UnaryFloat<SqrtFn>),
       Binary("Sub", 7, SubKernel),
-      {"", "Sum", 8, BroadcastInputs, SumKernel},
+      {"", "Sum", 6, BroadcastInputs, SumKernel},
       Unary("Tan", 7, UnaryFloat<TanFn>),
       Unary("Tanh", 6, UnaryFloat<TanhFn>),
   };

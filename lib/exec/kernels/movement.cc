@@ -339,8 +339,11 @@ absl::Status PadConstant(KernelContext& context, const PadPlan& plan) {
   } else {
     const float value = math::FloatAttribute(context, "value", 0.0f);
     if (value != 0.0f) {  // opset 10 and before
-      if (out.type != TensorProto::FLOAT) return absl::UnimplementedError("pad value of this type");
-      std::fill_n(out.as<float>(), out.size(), value);
+      KV_RETURN_IF_ERROR(math::VisitFloat(out.type, [&](auto tag) {
+        using T = typename decltype(tag)::Type;
+        std::fill_n(out.as<T>(), out.size(), math::Narrow<T>(value));
+        return absl::OkStatus();
+      }));
     } else if (out.size() > 0) {
       std::memset(out.data, 0, static_cast<size_t>(out.bytes()));
     }

@@ -154,15 +154,22 @@ absl::Status ComputeNorm(KernelContext& context, bool center) {
 absl::Status LayerNorm(KernelContext& context) { return ComputeNorm(context, true); }
 absl::Status RmsNorm(KernelContext& context) { return ComputeNorm(context, false); }
 
-// com.microsoft: input, skip, gamma, [bias]; outputs Y, -, -, the sum of input, skip and bias.
+// com.microsoft: input, skip, gamma, [beta if centered], [bias]; outputs Y, the mean, the inverse
+// deviation, the sum of input, skip and bias.
+template <bool kCenter>
 absl::Status SkipShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 3));
   const View& x = context.inputs[0];
   const View& skip = context.inputs[1];
   if (x.shape.empty() || skip.type != x.type || context.inputs[2].type != x.type ||
-      context.inputs[2].size() != x.shape.back() ||
-      (HasInput(context, 3) && context.inputs[3].size() != x.shape.back())) {
-    return Invalid(context, "gamma or bias does not fit the last dimension");
+      context.inputs[2].size() != x.shape.back()) {
+    return Invalid(context, "gamma does not fit the last dimension");
+  }
+  for (const size_t i : {3, 4}) {
+    if (HasInput(context, i) && (context.inputs[i].type != x.type || (!kCenter && i == 4) ||
+                                 context.inputs[i].size() != x.shape.back())) {
+      return Invalid(context, "beta or bias does not fit the last dimension");
+    }
   }
   Shape out;
   if (!BroadcastShapes(skip.shape, x.shape, &out) || out != x.shape) {
@@ -181,16 +188,19 @@ absl::Status SkipShape(KernelContext& context) {
   return absl::OkStatus();
 }
 
-absl::Status SkipRmsNorm(KernelContext& context) {
+template <bool kCenter>
+absl::Status SkipNorm(KernelContext& context) {
+  constexpr size_t kBias = kCenter ? 4 : 3;
   const View& x = context.inputs[0];
   const int64_t width = x.shape.back(), rows = width == 0 ? 0 : x.size() / width;
   return VisitFloat(x.type, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     using C = Compute<T>;
-    const C epsilon = FloatAttribute(context, "epsilon", 1e-5f);
+    const C epsilon = FloatAttribute(context, "epsilon", kCenter ? 1e-12f : 1e-5f);
     const auto strides = BroadcastStrides(context.inputs[1].shape, x.shape);
     const T* gamma = context.inputs[2].as<T>();
-    const T* bias = HasInput(context, 3) ? context.inputs[3].as<T>() : nullptr;
+    const T* beta = kCenter && HasInput(context, 3) ? context.inputs[3].as<T>() : nullptr;
+    const T* bias = HasInput(context, kBias) ? context.inputs[kBias].as<T>() : nullptr;
     ScratchScope scratch;
     C* sum = scratch.Get<C>(width);
     for (int64_t r = 0; r < rows; ++r) {
@@ -204,11 +214,17 @@ absl::Status SkipRmsNorm(KernelContext& context) {
         if (bias != nullptr) sum[i] += Widen(bias[i]);
       }
       if (WantsOutput(context, 3)) NarrowArray(sum, width, context.outputs[3].as<T>() + r * width);
-      const C mean = Vectors<C>().sum_squares(sum, width) / static_cast<C>(width);
-      const C deviation = std::sqrt(mean + epsilon);
+      const C size = static_cast<C>(width);
+      const C mean = kCenter ? Vectors<C>().sum(sum, width) / size : C{0};
+      const C squares = kCenter ? Vectors<C>().sum_centered_squares(sum, width, mean)
+                                : Vectors<C>().sum_squares(sum, width);
+      const C deviation = std::sqrt(squares / size + epsilon);
       for (int64_t i = 0; i < width; ++i) {
-        context.outputs[0].as<T>()[r * width + i] = Narrow<T>(sum[i] / deviation * Widen(gamma[i]));
+        C y = (sum[i] - mean) / deviation * Widen(gamma[i]);
+        if (beta != nullptr) y += Widen(beta[i]);
+        context.outputs[0].as<T>()[r * width + i] = Narrow<T>(y);
       }
+      if (kCenter) StoreStatistic(context, 1, r, mean);
       StoreStatistic(context, 2, r, C{1} / deviation);
     }
     return absl::OkStatus();
@@ -219,11 +235,12 @@ absl::Status SkipRmsNorm(KernelContext& context) {
 
 absl::Span<const OpDef> NormOps() {
   static const OpDef ops[] = {
-      {"", "LayerNormalization", 17, NormShape, LayerNorm},
+      {"", "LayerNormalization", 1, NormShape, LayerNorm},  // ONNX Runtime has it before 17 too
       {"", "RMSNormalization", 23, NormShape, RmsNorm},
       {"", "SimplifiedLayerNormalization", 1, NormShape, RmsNorm},
       {"com.microsoft", "SimplifiedLayerNormalization", 1, NormShape, RmsNorm},
-      {"com.microsoft", "SkipSimplifiedLayerNormalization", 1, SkipShape, SkipRmsNorm},
+      {"com.microsoft", "SkipLayerNormalization", 1, SkipShape<true>, SkipNorm<true>},
+      {"com.microsoft", "SkipSimplifiedLayerNormalization", 1, SkipShape<false>, SkipNorm<false>},
   };
   return ops;
 }

@@ -143,9 +143,15 @@ absl::Status DropoutShape(KernelContext& context) {
 absl::Status DropoutCompute(KernelContext& context) {
   if (!math::WantsOutput(context, 1)) return absl::OkStatus();
   View& mask = context.outputs[1];
-  if (mask.type != TensorProto::BOOL) return absl::UnimplementedError("mask of this type");
-  std::fill_n(mask.as<uint8_t>(), mask.size(), uint8_t{1});
-  return absl::OkStatus();
+  if (mask.type == TensorProto::BOOL) {
+    std::fill_n(mask.as<uint8_t>(), mask.size(), uint8_t{1});
+    return absl::OkStatus();
+  }
+  return math::VisitFloat(mask.type, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    std::fill_n(mask.as<T>(), mask.size(), math::Narrow<T>(1));
+    return absl::OkStatus();
+  });
 }
 
 absl::Status ShapeShape(KernelContext& context) {
@@ -210,8 +216,9 @@ absl::Status ConstantOfShapeCompute(KernelContext& context) {
 
 template <typename T>
 int64_t RangeLength(const KernelContext& context) {
-  const T start = *context.inputs[0].as<T>(), limit = *context.inputs[1].as<T>();
-  const T delta = *context.inputs[2].as<T>();
+  const auto start = math::Widen(*context.inputs[0].as<T>());
+  const auto limit = math::Widen(*context.inputs[1].as<T>());
+  const auto delta = math::Widen(*context.inputs[2].as<T>());
   if (delta == 0) return -1;
   if constexpr (std::is_integral_v<T>) {
     if (delta > 0 ? start >= limit : start <= limit) return 0;
@@ -227,25 +234,6 @@ int64_t RangeLength(const KernelContext& context) {
   }
 }
 
-template <typename F>
-absl::Status VisitRange(int32_t type, F&& f) {
-  switch (type) {
-    case TensorProto::INT16:
-      return f(int16_t{});
-    case TensorProto::INT32:
-      return f(int32_t{});
-    case TensorProto::INT64:
-      return f(int64_t{});
-    case TensorProto::FLOAT:
-      return f(float{});
-    case TensorProto::DOUBLE:
-      return f(double{});
-    default:
-      return absl::UnimplementedError(
-          fmt::format("element type {} is not supported", ElementTypeName(type)));
-  }
-}
-
 absl::Status RangeShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 3));
   for (size_t i = 0; i < 3; ++i) {
@@ -253,8 +241,8 @@ absl::Status RangeShape(KernelContext& context) {
       return Bad("start, limit and delta must be scalars of one type");
     }
   }
-  return VisitRange(context.inputs[0].type, [&](auto zero) {
-    const int64_t n = RangeLength<decltype(zero)>(context);
+  return math::VisitNumeric(context.inputs[0].type, [&](auto tag) {
+    const int64_t n = RangeLength<typename decltype(tag)::Type>(context);
     if (n < 0) return Bad("delta is zero, or the range is too long");
     SetSpec(context, 0, context.inputs[0].type, {n});
     return absl::OkStatus();
@@ -262,12 +250,39 @@ absl::Status RangeShape(KernelContext& context) {
 }
 
 absl::Status RangeCompute(KernelContext& context) {
-  return VisitRange(context.inputs[0].type, [&](auto zero) {
-    using T = decltype(zero);
-    const T start = *context.inputs[0].as<T>(), delta = *context.inputs[2].as<T>();
+  return math::VisitNumeric(context.inputs[0].type, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    using C = math::Compute<T>;
+    const C start = math::Widen(*context.inputs[0].as<T>());
+    const C delta = math::Widen(*context.inputs[2].as<T>());
     View& out = context.outputs[0];
     for (int64_t i = 0; i < out.size(); ++i) {
-      out.as<T>()[i] = static_cast<T>(start + static_cast<T>(i) * delta);
+      out.as<T>()[i] = math::Narrow<T>(static_cast<C>(start + static_cast<C>(i) * delta));
+    }
+    return absl::OkStatus();
+  });
+}
+
+absl::Status EyeLikeShape(KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 1));
+  const View& data = context.inputs[0];
+  if (data.shape.size() != 2) return Bad("a matrix is needed");
+  SetSpec(context, 0, static_cast<int32_t>(IntAttribute(context, "dtype", data.type)), data.shape);
+  return absl::OkStatus();
+}
+
+absl::Status EyeLikeCompute(KernelContext& context) {
+  View& out = context.outputs[0];
+  if (out.size() == 0) return absl::OkStatus();
+  std::memset(out.data, 0, static_cast<size_t>(out.bytes()));
+  const int32_t type = out.type == TensorProto::BOOL ? int32_t{TensorProto::UINT8} : out.type;
+  const int64_t k = IntAttribute(context, "k", 0);
+  return math::VisitNumeric(type, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    for (int64_t row = 0; row < out.shape[0]; ++row) {
+      const int64_t column = row + k;
+      if (column < 0 || column >= out.shape[1]) continue;
+      out.as<T>()[row * out.shape[1] + column] = math::Narrow<T>(1);
     }
     return absl::OkStatus();
   });
@@ -293,6 +308,7 @@ constexpr OpDef kOps[] = {
     {"", "Constant", 1, ConstantShape, ConstantCompute},
     {"", "ConstantOfShape", 9, ConstantOfShapeShape, ConstantOfShapeCompute},
     {"", "Dropout", 7, DropoutShape, DropoutCompute, ViewKind::kWhole},
+    {"", "EyeLike", 9, EyeLikeShape, EyeLikeCompute},
     {"", "Flatten", 1, FlattenShape, nullptr, ViewKind::kWhole},
     {"", "Identity", 1, IdentityShape, nullptr, ViewKind::kWhole},
     {"", "Range", 11, RangeShape, RangeCompute},

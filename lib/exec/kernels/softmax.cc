@@ -1,5 +1,8 @@
-// Softmax and LogSoftmax: along one axis since opset 13; over all dimensions from `axis` on before.
+// Softmax, LogSoftmax and Hardmax: along one axis since opset 13; over all dimensions from `axis`
+// on before.
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "base/status.h"
 #include "exec/kernels/math_util.h"
@@ -10,12 +13,21 @@ namespace {
 
 using namespace math;  // NOLINT
 
+enum class Kind { kSoftmax, kLog, kHard };
+
 // x[n], in place. The sum goes over 16 lanes in a fixed order (gemm_isa.h).
 template <typename C>
-void SoftmaxRow(C* x, int64_t n, bool logarithm, C* scratch) {
+void SoftmaxRow(C* x, int64_t n, Kind kind, C* scratch) {
   const VectorOps<C>& ops = Vectors<C>();
   const C shift = ops.max(x, n);
-  if (!logarithm) {
+  if (kind == Kind::kHard) {  // 1 at the first maximum
+    C* best = std::find(x, x + n, shift);
+    std::fill(x, best, C{0});
+    if (best != x + n) *best++ = C{1};
+    std::fill(best, x + n, C{0});
+    return;
+  }
+  if (kind == Kind::kSoftmax) {
     const C sum = ops.exp_sum(x, n, shift, x);
     ops.divide(x, n, sum, x);
     return;
@@ -25,7 +37,7 @@ void SoftmaxRow(C* x, int64_t n, bool logarithm, C* scratch) {
 }
 
 template <typename T>
-void SoftmaxTyped(KernelContext& context, int64_t outer, int64_t n, int64_t inner, bool logarithm) {
+void SoftmaxTyped(KernelContext& context, int64_t outer, int64_t n, int64_t inner, Kind kind) {
   using C = Compute<T>;
   const T* in = context.inputs[0].as<T>();
   T* out = context.outputs[0].as<T>();
@@ -33,23 +45,23 @@ void SoftmaxTyped(KernelContext& context, int64_t outer, int64_t n, int64_t inne
               [&](int64_t begin, int64_t end) {
                 ScratchScope scope;
                 C* row = scope.Get<C>(n);
-                C* scratch = scope.Get<C>(logarithm ? n : 1);
+                C* scratch = scope.Get<C>(kind == Kind::kLog ? n : 1);
                 for (int64_t r = begin; r < end; ++r) {
                   const int64_t start = r / inner * n * inner + r % inner;
                   if (inner == 1) {
                     WidenArray(in + start, n, row);
-                    SoftmaxRow(row, n, logarithm, scratch);
+                    SoftmaxRow(row, n, kind, scratch);
                     NarrowArray(row, n, out + start);
                     continue;
                   }
                   for (int64_t i = 0; i < n; ++i) row[i] = Widen(in[start + i * inner]);
-                  SoftmaxRow(row, n, logarithm, scratch);
+                  SoftmaxRow(row, n, kind, scratch);
                   for (int64_t i = 0; i < n; ++i) out[start + i * inner] = Narrow<T>(row[i]);
                 }
               });
 }
 
-absl::Status ComputeSoftmax(KernelContext& context, bool logarithm, bool coerced) {
+absl::Status ComputeSoftmax(KernelContext& context, Kind kind, bool coerced) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 1));
   const Shape& shape = context.inputs[0].shape;
   const auto rank = static_cast<int64_t>(shape.size());
@@ -67,26 +79,29 @@ absl::Status ComputeSoftmax(KernelContext& context, bool logarithm, bool coerced
   }
   if (outer * n * inner == 0) return absl::OkStatus();
   return VisitFloat(context.inputs[0].type, [&](auto tag) {
-    SoftmaxTyped<typename decltype(tag)::Type>(context, outer, n, inner, logarithm);
+    SoftmaxTyped<typename decltype(tag)::Type>(context, outer, n, inner, kind);
     return absl::OkStatus();
   });
 }
 
-absl::Status Softmax(KernelContext& context) { return ComputeSoftmax(context, false, false); }
-absl::Status SoftmaxCoerced(KernelContext& context) { return ComputeSoftmax(context, false, true); }
-absl::Status LogSoftmax(KernelContext& context) { return ComputeSoftmax(context, true, false); }
-absl::Status LogSoftmaxCoerced(KernelContext& context) {
-  return ComputeSoftmax(context, true, true);
+// Before opset 13 all dimensions from `axis` on are one.
+template <Kind kKind, bool kCoerced>
+absl::Status Softmax(KernelContext& context) {
+  return ComputeSoftmax(context, kKind, kCoerced);
+}
+
+template <Kind kKind, bool kCoerced>
+constexpr OpDef Def(std::string_view name) {
+  return {"", name, kCoerced ? 1 : 13, SameAsInput, Softmax<kKind, kCoerced>, ViewKind::kNone, 0};
 }
 
 }  // namespace
 
 absl::Span<const OpDef> SoftmaxOps() {
   static const OpDef ops[] = {
-      {"", "LogSoftmax", 1, SameAsInput, LogSoftmaxCoerced, ViewKind::kNone, 0},
-      {"", "LogSoftmax", 13, SameAsInput, LogSoftmax, ViewKind::kNone, 0},
-      {"", "Softmax", 1, SameAsInput, SoftmaxCoerced, ViewKind::kNone, 0},
-      {"", "Softmax", 13, SameAsInput, Softmax, ViewKind::kNone, 0},
+      Def<Kind::kHard, true>("Hardmax"),    Def<Kind::kHard, false>("Hardmax"),
+      Def<Kind::kLog, true>("LogSoftmax"),  Def<Kind::kLog, false>("LogSoftmax"),
+      Def<Kind::kSoftmax, true>("Softmax"), Def<Kind::kSoftmax, false>("Softmax"),
   };
   return ops;
 }

@@ -8,9 +8,13 @@ namespace kvlift::exec {
 
 absl::Span<const OpDef> ActivationOps();
 absl::Span<const OpDef> AttentionOps();
+absl::Span<const OpDef> BitwiseOps();
 absl::Span<const OpDef> CastOps();
+absl::Span<const OpDef> ContribMatMulOps();
 absl::Span<const OpDef> ControlOps();
+absl::Span<const OpDef> ConvOps();
 absl::Span<const OpDef> ElementwiseOps();
+absl::Span<const OpDef> EmbedOps();
 absl::Span<const OpDef> GatherOps();
 absl::Span<const OpDef> GroupQueryOps();
 absl::Span<const OpDef> LogicOps();
@@ -18,6 +22,7 @@ absl::Span<const OpDef> MatMulOps();
 absl::Span<const OpDef> MovementOps();
 absl::Span<const OpDef> MultiHeadOps();
 absl::Span<const OpDef> NormOps();
+absl::Span<const OpDef> QuantizeOps();
 absl::Span<const OpDef> ReduceOps();
 absl::Span<const OpDef> RotaryOps();
 absl::Span<const OpDef> ScatterOps();

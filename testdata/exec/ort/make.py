@@ -239,6 +239,194 @@ def projected_attention():
     attention("scores", scores=normal(1, 2, 3, 3), unidirectional=1)
 
 
+@case
+def fused_matmul():
+    def fused(name, a, b, **attributes):
+        record("fused_matmul_" + name, "FusedMatMul", [a, b], domain=MS, **attributes)
+    fused("scaled", normal(2, 3, 4, 5), normal(2, 3, 6, 5), transB=1, alpha=0.25)
+    fused("left", normal(4, 3), normal(2, 4, 5), transA=1)
+    fused("both", normal(2, 4, 3), normal(2, 5, 4), transA=1, transB=1)
+    fused("batch_left", normal(4, 2, 3, 5), normal(2, 3, 5, 6), transBatchA=1)
+    fused("batch_both", normal(4, 2, 3, 5), normal(6, 2, 3, 5), transBatchA=1, transBatchB=1,
+          transB=1)
+    fused("vector", normal(5), normal(5, 3), alpha=2.0)
+
+
+def bits(name, bits=4, K=40, N=6, block=16, zero=None, bias=False, half=False, shape=(2, 3)):
+    dtype = np.float16 if half else np.float32
+    blocks = -(-K // block)
+    data = RNG.integers(0, 256, (N, blocks, block * bits // 8)).astype(np.uint8)
+    zeros = None
+    if zero == "packed":
+        zeros = RNG.integers(0, 256, (N, -(-blocks * bits // 8))).astype(np.uint8)
+    elif zero == "float":
+        zeros = (normal(N, blocks) + 7).astype(dtype)
+    inputs = [normal(*shape, K, dtype=dtype), data, (normal(N, blocks) * 0.1).astype(dtype), zeros,
+              None, normal(N, dtype=dtype) if bias else None]
+    while inputs[-1] is None:
+        inputs.pop()
+    record("matmul_nbits_" + name, "MatMulNBits", inputs, domain=MS,
+           constants=(1, 2, 3, 5), K=K, N=N, bits=bits, block_size=block)
+
+
+@case
+def matmul_nbits():
+    bits("4")
+    bits("4_packed_zeros", zero="packed")
+    bits("4_float_zeros", zero="float")
+    bits("4_bias", bias=True)
+    bits("4_half", half=True, K=32)
+    bits("8", bits=8, block=32)
+    bits("8_zeros", bits=8, zero="packed")
+
+
+@case
+def contrib_norms():
+    for name, op in (("skip_layer_norm", "SkipLayerNormalization"),
+                     ("skip_rms_norm", "SkipSimplifiedLayerNormalization")):
+        x, skip, gamma, beta, bias = normal(2, 3, 8), normal(2, 3, 8), *normal(3, 8)
+        more = [beta] if op == "SkipLayerNormalization" else []
+        sums = ["y", "", "", "sum"]
+        record(name, op, [x, skip, gamma] + more, sums, MS, epsilon=1e-5)
+        record(name + "_bias", op, [x, skip, gamma] + more + [bias], sums, MS, epsilon=1e-5)
+        record(name + "_broadcast", op, [x, skip[:1], gamma] + more, 1, MS, epsilon=1e-3)
+    record("skip_layer_norm_no_beta", "SkipLayerNormalization",
+           [normal(2, 3, 8), normal(3, 8), normal(8)], 1, MS, epsilon=1e-5)
+    record("rms_norm_default_domain", "SimplifiedLayerNormalization",
+           [normal(2, 3, 8), normal(8)], 1, "", axis=-1, epsilon=1e-6, stash_type=1)
+    record("layer_norm_opset13", "LayerNormalization", [normal(2, 8), normal(8), normal(8)], 1, "",
+           13, axis=-1, epsilon=1e-5)
+    ids = RNG.integers(0, 5, (2, 4)).astype(np.int32)
+    tables = [normal(5, 8), normal(6, 8)]
+    norm = [normal(8), normal(8)]
+    record("embed_layer_norm", "EmbedLayerNormalization",
+           [ids, ids % 2, *tables, normal(2, 8), *norm, (ids > 1).astype(np.int32)],
+           ["y", "mask", "sum"], MS, epsilon=1e-5)
+    record("embed_layer_norm_positions", "EmbedLayerNormalization",
+           [ids, None, *tables, None, *norm, None, np.array([[3, 1, 0, 5]], np.int32)],
+           ["y", "mask"], MS, epsilon=1e-5)
+    record("bias_gelu", "BiasGelu", [normal(2, 3, 8), normal(8)], 1, MS)
+    record("fast_gelu", "FastGelu", [normal(2, 3, 8), normal(8)], 1, MS)
+    record("quick_gelu", "QuickGelu", [normal(2, 3, 8)], 1, MS, alpha=1.5)
+    record("gelu", "Gelu", [normal(2, 3, 8)], 1, MS)
+
+
+@case
+def rotary():
+    def embed(name, shape, positions, width, **attributes):
+        record("rotary_" + name, "RotaryEmbedding",
+               [normal(*shape), positions, normal(20, width), normal(20, width)], 1, MS,
+               **attributes)
+    ids = np.array([[3, 4, 5], [0, 1, 9]], np.int64)
+    embed("3d", (2, 3, 32), ids, 8)
+    embed("4d", (2, 2, 3, 16), ids, 8)
+    embed("offset", (2, 3, 32), np.array([4], np.int64), 8)
+    embed("interleaved", (2, 3, 32), ids, 8, interleaved=1)
+    embed("partial", (2, 3, 64), ids, 8, num_heads=2, rotary_embedding_dim=16)
+    embed("scale", (2, 3, 32), ids, 8, scale=2.0)
+
+
+@case
+def gather_blocks():
+    ids = np.array([[3, 0], [-1, 2]], np.int64)
+    data = RNG.integers(0, 256, (5, 16)).astype(np.uint8)
+    record("gather_blocks_uint8", "GatherBlockQuantized", [data, ids, normal(5, 2)], 1, MS,
+           constants=(0, 2), bits=4, block_size=16, gather_axis=0, quantize_axis=1)
+    record("gather_blocks_zeros", "GatherBlockQuantized",
+           [data, ids, normal(5, 2), RNG.integers(0, 256, (5, 1)).astype(np.uint8)], 1, MS,
+           constants=(0, 2, 3), bits=4, block_size=16, gather_axis=0, quantize_axis=1)
+    record("gather_blocks_8bits", "GatherBlockQuantized", [data, ids, normal(5, 1)], 1, MS,
+           constants=(0, 2), bits=8, block_size=16, gather_axis=0, quantize_axis=1)
+
+
+@case
+def convolutions():
+    def conv(name, x, w, bias=False, **attributes):
+        inputs = [normal(*x), normal(*w)] + ([normal(w[0])] if bias else [])
+        record("conv_" + name, "Conv", inputs, **attributes)
+    conv("1d", (2, 3, 9), (4, 3, 3), bias=True, pads=[1, 1])
+    conv("1d_stride", (2, 3, 9), (4, 3, 3), strides=[2], pads=[1, 1])
+    conv("causal_depthwise", (2, 4, 7), (4, 1, 4), bias=True, group=4, pads=[3, 0])
+    conv("dilated", (1, 2, 11), (2, 2, 3), dilations=[3])
+    conv("groups", (1, 6, 5), (4, 3, 2), group=2)
+    conv("2d", (2, 3, 6, 5), (4, 3, 3, 2), bias=True, pads=[1, 0, 1, 1], strides=[2, 1])
+    conv("same_upper", (1, 2, 7), (2, 2, 4), auto_pad="SAME_UPPER", strides=[2])
+    conv("same_lower", (1, 2, 7), (2, 2, 4), auto_pad="SAME_LOWER")
+    conv("valid", (1, 2, 7), (2, 2, 4), auto_pad="VALID")
+
+
+@case
+def quantized():
+    x = normal(3, 8)
+    for name, dtype in (("int8", np.int8), ("uint8", np.uint8), ("int16", np.int16),
+                        ("uint16", np.uint16)):
+        zero = np.array(3, dtype)
+        record("quantize_" + name, "QuantizeLinear", [x, np.float32(0.02), zero])
+        codes = RNG.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, (3, 8)).astype(dtype)
+        record("dequantize_" + name, "DequantizeLinear", [codes, np.float32(0.02), zero])
+    scales = np.abs(normal(3)) + np.float32(0.1)
+    record("quantize_axis", "QuantizeLinear", [x, scales, RNG.integers(-9, 9, 3).astype(np.int8)],
+           axis=0)
+    record("quantize_opset13", "QuantizeLinear", [x, np.float32(0.5)], opset=13)
+    record("quantize_half", "QuantizeLinear",
+           [x.astype(np.float16), np.float16(0.02), np.uint8(128)])
+    record("quantize_blocks", "QuantizeLinear",
+           [x, np.abs(normal(3, 2)) + np.float32(0.1), np.zeros((3, 2), np.int8)], axis=1,
+           block_size=4)
+    codes = RNG.integers(-128, 127, (3, 8)).astype(np.int8)
+    record("dequantize_axis", "DequantizeLinear",
+           [codes, scales, RNG.integers(-9, 9, 3).astype(np.int8)], axis=0)
+    record("dequantize_blocks", "DequantizeLinear", [codes, normal(3, 2)], axis=1, block_size=4)
+    record("dequantize_int32", "DequantizeLinear",
+           [RNG.integers(-70000, 70000, (3, 8)).astype(np.int32), np.float32(0.001)])
+    record("dequantize_half", "DequantizeLinear", [codes, np.float16(0.02), np.int8(4)])
+    record("dynamic_quantize", "DynamicQuantizeLinear", [x], 3)
+    a = RNG.integers(0, 255, (2, 3, 4)).astype(np.uint8)
+    b = RNG.integers(-128, 127, (4, 5)).astype(np.int8)
+    record("matmul_integer", "MatMulInteger", [a, b, np.uint8(120)])
+    record("matmul_integer_columns", "MatMulInteger",
+           [a[0], b, np.uint8(120), RNG.integers(-9, 9, 5).astype(np.int8)], constants=(1, 3))
+    record("qlinear_matmul", "QLinearMatMul",
+           [a, np.float32(0.02), np.uint8(120), b, np.float32(0.03), np.int8(2), np.float32(0.4),
+            np.uint8(90)])
+
+
+@case
+def old_opsets():
+    x, y = normal(2, 3, 4), normal(3, 1)
+    for op in ("Max", "Min", "Sum", "Mean"):
+        record(op.lower() + "_opset7", op, [x, x + 1, x * 2], opset=7)
+    record("dropout_opset7", "Dropout", [x], 1, opset=7)
+    record("pad_opset2", "Pad", [x], opset=7, pads=[0, 1, 0, 0, 0, 2], value=1.5)
+    record("slice_opset1", "Slice", [x], opset=7, axes=[1, 2], starts=[1, -3], ends=[9, -1])
+    record("clip_opset6", "Clip", [x], opset=7, min=-0.5)
+    record("topk_opset1", "TopK", [x], 2, opset=7, k=2, axis=1)
+    record("topk_opset10", "TopK", [x, np.array([2], np.int64)], 2, opset=10, axis=1)
+    record("squeeze_opset1", "Squeeze", [x[:, :1]], opset=7, axes=[1])
+    record("unsqueeze_opset1", "Unsqueeze", [x], opset=7, axes=[0, 4])
+    record("reduce_sum_opset1", "ReduceSum", [x], opset=7, axes=[1], keepdims=0)
+    record("reduce_mean_opset11", "ReduceMean", [x], opset=11, axes=[-1])
+    record("softmax_opset7", "Softmax", [x], opset=7, axis=1)
+    record("log_softmax_opset11", "LogSoftmax", [x], opset=11, axis=0)
+    record("split_opset2", "Split", [x], 2, opset=7, axis=1, split=[1, 2])
+    record("split_opset11_equal", "Split", [x], 2, opset=11, axis=-1)
+    record("gemm_opset7", "Gemm", [y, normal(1, 4), normal(4)], opset=7, alpha=0.5, beta=2.0)
+    record("prelu_opset7", "PRelu", [x, normal(4)], opset=7)
+    record("where_opset9", "Where", [x > 0, x, y[0]], opset=9)
+    record("expand_opset8", "Expand", [y, np.array([2, 3, 4], np.int64)], opset=8)
+    record("onehot_opset9", "OneHot", [np.array([0, 3], np.int64), np.int64(4),
+                                       np.array([0, 1], np.float32)], opset=9)
+    record("scatter_opset9", "Scatter", [x[0], np.array([[1, 0]], np.int64),
+                                         np.array([[7, 8]], np.float32)], opset=9, axis=1)
+    record("cast_opset6", "Cast", [x], opset=7, to=7)
+    record("argmax_opset1", "ArgMax", [x], opset=7, axis=1, keepdims=0)
+    record("flatten_opset1", "Flatten", [x], opset=7, axis=2)
+    record("tile_opset6", "Tile", [x, np.array([1, 2, 3], np.int64)], opset=7)
+    record("eye_like", "EyeLike", [x[0]], k=1, dtype=6)
+    record("hardmax_opset7", "Hardmax", [x], opset=7, axis=1)
+    record("hardmax", "Hardmax", [x], axis=1)
+
+
 if __name__ == "__main__":
     for make in CASES:
         RNG = np.random.default_rng(7)
