@@ -136,7 +136,6 @@ class Planner {
   // Prompts of different lengths in one step, filled up with pads behind.
   void RightPads() {
     Plan plan = Named("right pads", "prompts of different lengths in one step");
-    if (l_.uniform) return Skip(std::move(plan), "one length for the whole batch");
     if (l_.tokens || !l_.prefill) return Skip(std::move(plan), "no prompt of several tokens");
     if (!l_.causal) return Skip(std::move(plan), "tokens see later ones");
     if (l_.batch && *l_.batch < 2) return Skip(std::move(plan), "the batch is fixed at one");
@@ -147,6 +146,7 @@ class Planner {
     for (const auto& lengths : kReal) {
       const int64_t longest = *std::max_element(std::begin(lengths), std::end(lengths));
       if (longest > 1 && !plan.steps.empty() && one_by_one()) continue;
+      if (l_.uniform && !plan.steps.empty()) break;  // then lengths differ
       std::vector<int64_t> starts = past;
       Add(&plan, &past, longest);
       plan.steps.back().real.clear();

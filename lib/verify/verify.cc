@@ -224,7 +224,7 @@ class Verifier {
       for (int64_t past : plan.steps[k].past) starts.insert(past);
       const auto& step = plan.steps[k];
       if (step.past[0] > 0) ++decodes_;
-      if (step.ragged()) lengths_differ_ = true;
+      if (std::set<int64_t>(step.past.begin(), step.past.end()).size() > 1) lengths_differ_ = true;
       if (step.longest() + step.new_tokens == plan.capacity) {
         last_slot_ = true;
       }
