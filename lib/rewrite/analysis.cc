@@ -179,7 +179,7 @@ void Explain(const Normalised& normalised, Finding* finding) {
 absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules) {
   Analysis a;
   KV_ASSIGN_OR_RETURN(onnx::ModelProto flat, InlineFunctions(*model.proto));
-  RaisedOpset raised = RaiseOpset(flat);
+  RaisedOpset raised = RaiseOpset(std::move(flat));
   a.not_raised = raised.refusal;
   if (!a.not_raised) {
     KV_ASSIGN_OR_RETURN(a.normalised, Normalise(std::move(raised.model)));

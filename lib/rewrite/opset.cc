@@ -416,8 +416,8 @@ void DecideByForms(OpsetRaiser* raiser, onnx::ModelProto* model) {
 
 }  // namespace
 
-RaisedOpset RaiseOpset(const onnx::ModelProto& model) {
-  RaisedOpset result{model, std::nullopt};
+RaisedOpset RaiseOpset(onnx::ModelProto model) {
+  RaisedOpset result{std::move(model), std::nullopt};
   onnx::OperatorSetIdProto* import = nullptr;
   for (auto& entry : *result.model.mutable_opset_import()) {
     if (IsDefaultDomain(entry.domain())) import = &entry;
@@ -432,12 +432,19 @@ RaisedOpset RaiseOpset(const onnx::ModelProto& model) {
         {}};
     return result;
   }
-  import->set_version(kTargetOpset);
+  // What a refusal puts back: weights are neither changed nor copied.
+  onnx::GraphProto* graph = result.model.mutable_graph();
+  const google::protobuf::RepeatedPtrField<NodeProto> nodes = graph->node();
+  const int initializers = graph->initializer_size();
   OpsetRaiser raiser(&result.model, from);
-  raiser.InferTypes(model);
+  raiser.InferTypes(result.model);
+  import->set_version(kTargetOpset);
   result.refusal = raiser.Run();
   if (result.refusal.has_value()) {
-    result.model = model;
+    *graph->mutable_node() = nodes;
+    graph->mutable_initializer()->DeleteSubrange(initializers,
+                                                 graph->initializer_size() - initializers);
+    import->set_version(from);
     return result;
   }
   if (!raiser.undecided().empty()) DecideByForms(&raiser, &result.model);

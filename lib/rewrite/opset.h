@@ -27,6 +27,6 @@ struct RaisedOpset {
 // Everything else is refused by name. Nodes in subgraphs are included;
 // model-local functions must have been inlined. A model at opset 24 or later is returned as it is.
 // Source: ONNX operator schemas and their histories, 1.23.
-RaisedOpset RaiseOpset(const onnx::ModelProto& model);
+RaisedOpset RaiseOpset(onnx::ModelProto model);
 
 }  // namespace kvlift
