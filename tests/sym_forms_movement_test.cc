@@ -141,7 +141,7 @@ TEST(FormsMovement, PadAndTrilu) {
                           "t = Trilu <upper = 1> (x, k)\n"
                           "pads = Constant <value_ints = [1, 2]> ()\n"
                           "p = Pad (v, pads)"));
-  EXPECT_EQ(m.Element("t"), "i0 < i1 ? x[i0, i1] : 0");
+  EXPECT_EQ(m.Element("t"), "i1 <= i0 ? 0 : x[i0, i1]");
   EXPECT_EQ(m.Shape("p"), "[7]");
   EXPECT_EQ(m.forms().pool().Prove(
                 m.forms().pool().Eq(m.forms().At(m.Find("p"), {{m.forms().pool().Integer(6)}}, {}),

@@ -261,6 +261,24 @@ Expr WithPinnedLoads(Pool& pool, Expr e, Expr condition) {
 
 }  // namespace
 
+namespace {
+
+// i >= e for the highest index i: a select asks i < e instead.
+bool IsLowerBound(Expr c) {
+  if (c->kind() != Kind::kLe) return false;
+  int highest = -1;
+  int64_t coefficient = 0;
+  for (const Term& term : TermsOf(c->args()[0])) {
+    if (term.atoms.size() != 1 || term.atoms[0]->kind() != Kind::kIndex) continue;
+    if (term.atoms[0]->index() < highest) continue;
+    highest = term.atoms[0]->index();
+    coefficient = term.coefficient;
+  }
+  return coefficient < 0;
+}
+
+}  // namespace
+
 Expr Pool::Select(Expr c, Expr a, Expr b) {
   if (c->kind() == Kind::kInteger) return c->value() != 0 ? a : b;
   if (c->kind() == Kind::kNot) return Select(c->args()[0], b, a);
@@ -284,6 +302,10 @@ Expr Pool::Select(Expr c, Expr a, Expr b) {
     const Expr d = b->args()[0], x = b->args()[1], y = b->args()[2];
     if (x == a) return Select(Or(c, d), a, y);
     if (y == a) return Select(And(Not(c), d), x, a);
+  }
+  if (IsLowerBound(c)) {
+    c = Not(c);
+    std::swap(a, b);
   }
   Node node;
   node.kind_ = Kind::kSelect;
