@@ -176,8 +176,9 @@ double Stimulus::Value(const SourceInput& input, const StepSpec& step, int64_t b
     case Meaning::kReal:
       return 1.5 * Noise(seed_ ^ input.salt, sequence, place, static_cast<uint64_t>(rest) + 1);
     default:
-      return 1.5 * Noise(seed_ ^ input.salt, sequence, static_cast<uint64_t>(key),
-                         static_cast<uint64_t>(rest) + 1);
+      // What has no row per sequence is the same for all.
+      return 1.5 * Noise(seed_ ^ input.salt, reading.Has(Extent::kBatch) ? sequence : 0,
+                         static_cast<uint64_t>(key), static_cast<uint64_t>(rest) + 1);
   }
 }
 
