@@ -11,6 +11,7 @@ import sys
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime as ort
 from onnx import helper, numpy_helper
 
@@ -425,6 +426,127 @@ def old_opsets():
     record("eye_like", "EyeLike", [x[0]], k=1, dtype=6)
     record("hardmax_opset7", "Hardmax", [x], opset=7, axis=1)
     record("hardmax", "Hardmax", [x], axis=1)
+
+
+def record_model(name, text, opset=21):
+    """A whole graph as ONNX text; its inputs are random floats of the declared shapes or, for
+    integers and bools, ones."""
+    wanted = sys.argv[1:]
+    if wanted and not any(part in name for part in wanted):
+        return
+    header = f'<ir_version: 10, opset_import: ["" : {opset}, "local" : 1]>\n'
+    model = onnx.parser.parse_model(header + text)
+    feeds = {}
+    for value in model.graph.input:
+        tensor = value.type.tensor_type
+        shape = [d.dim_value for d in tensor.shape.dim]
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        feeds[value.name] = normal(*shape) if dtype == np.float32 else np.ones(shape, dtype)
+    results = infer(model, feeds)
+    for info, value in zip(model.graph.output, results):
+        model.graph.initializer.append(numpy_helper.from_array(value, "expected/" + info.name))
+    for n, value in feeds.items():
+        model.graph.initializer.append(numpy_helper.from_array(value, n))
+    onnx.save(model, os.path.join(HERE, name + ".onnx"))
+    print(name)
+
+
+@case
+def control_flow():
+    record_model("if_captures_two_levels", """
+g (float[2,3] x, bool c) => (float[2,3] y) {
+  a = Neg(x)
+  y = If (c) <then_branch = t () => (float[2,3] r) {
+        r = If (c) <then_branch = tt () => (float[2,3] q) { q = Add(a, x) },
+                    else_branch = te () => (float[2,3] p) { p = Identity(a) }>
+      }, else_branch = e () => (float[2,3] s) { s = Mul(a, a) }>
+}""")
+    record_model("if_shapes_differ", """
+g (float[2,3] x, bool c) => (float[N,M] y) {
+  y = If (c) <then_branch = t () => (float[3,2] r) { r = Transpose(x) },
+              else_branch = e () => (float[2,3] s) { s = Identity(x) }>
+}""")
+    record_model("loop_captures", """
+g (float[3] x, int64 n) => (float[3] last, float[K,3] all) {
+  three = Constant<value = int64 {3}>()
+  trips = Mul(n, three)
+  cond = Constant<value = bool {1}>()
+  start = Sub(x, x)
+  last, all = Loop (trips, cond, start) <body = b (int64 i, bool go, float[3] s)
+      => (bool more, float[3] next, float[3] seen) {
+    more = Identity(go)
+    step = Cast<to = 1>(i)
+    scaled = Mul(x, step)
+    next = Add(s, scaled)
+    seen = Neg(next)
+  }>
+}""")
+    record_model("loop_no_iterations", """
+g (float[3] x, int64 n) => (float[3] last, float[K,3] all) {
+  trips = Sub(n, n)
+  last, all = Loop (trips, , x) <body = b (int64 i, bool go, float[3] s)
+      => (bool more, float[3] next, float[3] seen) {
+    more = Identity(go)
+    next = Neg(s)
+    seen = Neg(next)
+  }>
+}""")
+    record_model("loop_stops", """
+g (float[3] x) => (float[3] last, int64 count) {
+  zero = Constant<value = int64 {0}>()
+  one = Constant<value = int64 {1}>()
+  limit = Constant<value = int64 {4}>()
+  go = Constant<value = bool {1}>()
+  last, count = Loop ( , go, x, zero) <body = b (int64 i, bool c, float[3] s, int64 k)
+      => (bool more, float[3] next, int64 k2) {
+    k2 = Add(k, one)
+    next = Add(s, x)
+    more = Less(k2, limit)
+  }>
+}""")
+    record_model("loop_in_if_in_loop", """
+g (float[2] x, int64 n, bool c) => (float[2] y) {
+  two = Constant<value = int64 {2}>()
+  trips = Add(n, two)
+  y = Loop (trips, c, x) <body = b (int64 i, bool go, float[2] s) => (bool more, float[2] next) {
+    more = Identity(go)
+    next = If (c) <then_branch = t () => (float[2] r) {
+      r = Loop (two, c, s) <body = bb (int64 j, bool go2, float[2] s2)
+          => (bool more2, float[2] next2) {
+        more2 = Identity(go2)
+        next2 = Add(s2, x)
+      }>
+    }, else_branch = e () => (float[2] q) { q = Neg(s) }>
+  }>
+}""")
+    record_model("scan_captures", """
+g (float[2] s0, float[4,2] x, float[3,4] w) => (float[2] last, float[2,4] sums, float[4,3] ws) {
+  last, sums, ws = Scan (s0, x, w) <num_scan_inputs = 2, scan_input_axes = [0, 1],
+      scan_input_directions = [1, 0], scan_output_axes = [1, 0], scan_output_directions = [0, 1],
+      body = b (float[2] s, float[2] e, float[3] f) => (float[2] n, float[2] o, float[3] p) {
+    t = Add(s, e)
+    n = Mul(t, s0)
+    o = Identity(t)
+    p = Neg(f)
+  }>
+}""")
+    record_model("functions", """
+g (float[2,3] x, bool c) => (float[2,3] y, float[2,3] z) {
+  y = local.twice <alpha = 0.5> (x)
+  z = local.choose (x, c)
+}
+<domain: "local", opset_import: ["" : 21, "local" : 1]>
+twice <alpha: float = 0.1> (x) => (y) {
+  a = local.scaled <alpha: float = @alpha> (x)
+  y = Add(a, a)
+}
+<domain: "local", opset_import: ["" : 21]>
+scaled <alpha: float = 0.1> (x) => (y) { y = LeakyRelu <alpha: float = @alpha> (x) }
+<domain: "local", opset_import: ["" : 21, "local" : 1]>
+choose (x, c) => (y) {
+  y = If (c) <then_branch = t () => (r) { r = local.scaled <alpha = 2.0> (x) },
+              else_branch = e () => (s) { s = Neg(x) }>
+}""")
 
 
 if __name__ == "__main__":
