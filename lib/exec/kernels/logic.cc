@@ -7,6 +7,7 @@
 #include "exec/kernels/math_util.h"
 #include "exec/kernels/move_util.h"
 #include "exec/kernels/tables.h"
+#include "exec/small_types.h"
 #include "fmt/format.h"
 #include "ir/types.h"
 
@@ -182,6 +183,12 @@ absl::Status TestShape(KernelContext& context) {
 
 template <typename Test>
 absl::Status TestFloats(KernelContext& context, const Test& test) {
+  if (const View& x = context.inputs[0]; IsSmallFloat(x.type)) {
+    for (int64_t i = 0; i < x.size(); ++i) {
+      context.outputs[0].as<uint8_t>()[i] = test(SmallFloatAt(x, i)) ? 1 : 0;
+    }
+    return absl::OkStatus();
+  }
   return math::VisitFloat(context.inputs[0].type, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     const T* x = context.inputs[0].as<T>();

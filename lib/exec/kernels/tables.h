@@ -29,6 +29,7 @@ absl::Span<const OpDef> ScatterOps();
 absl::Span<const OpDef> SearchOps();
 absl::Span<const OpDef> ShapeOps();
 absl::Span<const OpDef> SoftmaxOps();
+absl::Span<const OpDef> StateOps();
 absl::Span<const OpDef> TensorScatterOps();
 
 }  // namespace kvlift::exec

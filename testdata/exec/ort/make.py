@@ -549,6 +549,41 @@ choose (x, c) => (y) {
 }""")
 
 
+@case
+def carried_states():
+    def conv(name, S, past=True, bias=True, taps=4, **attributes):
+        inputs = [normal(2, 3, S), normal(3, 1, taps), normal(3) if bias else None]
+        if past:
+            inputs.append(normal(2, 3, (taps - 1) * attributes.get("dilation", 1)))
+        while inputs[-1] is None:
+            inputs.pop()
+        record("causal_conv_" + name, "CausalConvWithState", inputs, 2, MS, **attributes)
+    conv("prompt", 5, past=False)
+    conv("chunk", 5)
+    conv("one", 1, activation="silu")
+    conv("no_bias", 2, past=False, bias=False)
+    conv("dilated", 3, dilation=2)
+
+    def linear(name, rule, S=3, N=2, Nk=2, D=4, Dv=3, past=True, per_key=False, one=False, **more):
+        decay = -np.abs(normal(2, S, Nk * (D if per_key else 1)))
+        beta = np.abs(normal(2, S, 1 if one else Nk))
+        inputs = [normal(2, S, N * D), normal(2, S, Nk * D), normal(2, S, Nk * Dv),
+                  normal(2, Nk, D, Dv) if past else None, decay if "gated" in rule else None,
+                  beta if "delta" in rule else None]
+        while inputs[-1] is None:
+            inputs.pop()
+        record("linear_attention_" + name, "LinearAttention", inputs, 2, MS, update_rule=rule,
+               q_num_heads=N, kv_num_heads=Nk, **more)
+    linear("linear", "linear")
+    linear("gated", "gated")
+    linear("gated_per_key", "gated", per_key=True)
+    linear("delta", "delta")
+    linear("gated_delta", "gated_delta", past=False)
+    linear("one", "gated_delta", S=1, one=True, scale=0.7)
+    linear("groups", "gated_delta", N=4)
+    linear("inverse_groups", "gated_delta", N=1, Nk=2)
+
+
 if __name__ == "__main__":
     for make in CASES:
         RNG = np.random.default_rng(7)
