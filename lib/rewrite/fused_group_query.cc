@@ -1,12 +1,293 @@
-// GroupQueryAttention of com.microsoft.
+// GroupQueryAttention of com.microsoft over a past that grows. The operator writes new rows at
+// seqlens_k + 1 - S and lets a query see as far as itself; a past whose rows are all valid has them
+// at P. That they are is read from what gives seqlens_k: the count of a mask of ones, or a shape.
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "fmt/format.h"
 #include "rewrite/fused_lowering.h"
 
 namespace kvlift::fused {
+namespace {
+
+using sym::Expr;
+using sym::Kind;
+
+enum Input {
+  kQuery,
+  kKey,
+  kValue,
+  kPastKey,
+  kPastValue,
+  kSeqlens,
+  kTotal,
+  kCos,
+  kSin,
+  kPositions,
+  kScoreBias,
+  kBeyond
+};
+
+struct Heads {
+  int64_t q = 0, kv = 0, size = 0;
+  bool packed = false;
+};
+
+Heads ReadHeads(Lowering& l, NodeId n) {
+  const auto& node = l.graph().node(n);
+  Heads h;
+  h.q = IntAttribute(node, "num_heads", 0);
+  h.kv = IntAttribute(node, "kv_num_heads", 0);
+  h.packed = !l.has(n, kKey) && !l.has(n, kValue);
+  const int64_t parts = h.packed ? h.q + 2 * h.kv : h.q;
+  const int64_t width = l.Extent(n, kQuery, 2);
+  if (h.q > 0 && h.kv > 0 && parts > 0 && width % parts == 0) h.size = width / parts;
+  return h;
+}
+
+// Empty, or why the node stays.
+std::string WhyNot(Lowering& l, NodeId n, const Heads& heads) {
+  const auto& node = l.graph().node(n);
+  for (const auto& attribute : node.attribute()) {
+    static constexpr std::string_view kRead[] = {
+        "num_heads", "kv_num_heads",      "scale", "softcap", "local_window_size",
+        "do_rotary", "rotary_interleaved"};
+    const std::string_view name = attribute.name();
+    if (std::find(std::begin(kRead), std::end(kRead), name) != std::end(kRead)) continue;
+    const bool neutral = name == "causal"            ? attribute.i() == 1
+                         : name == "qk_norm_epsilon" ? true
+                         : attribute.type() == onnx::AttributeProto::STRING
+                             ? attribute.s().empty() || attribute.s() == "NONE"
+                             : attribute.type() == onnx::AttributeProto::INT && attribute.i() <= 0;
+    if (!neutral) return fmt::format("needs no {}", attribute.name());
+  }
+  for (size_t k = kBeyond; k < l.graph().inputs(n).size(); ++k) {
+    if (l.has(n, k)) return "needs no sinks, scales of quantised caches or norms of heads";
+  }
+  if (!l.out(n, 3).empty()) return "needs no output of scores";
+  if (!l.has(n, kPastKey) || !l.has(n, kPastValue) || l.out(n, 1).empty() || l.out(n, 2).empty()) {
+    return "needs a past and a present of keys and of values";
+  }
+  if (heads.size == 0 || l.Rank(n, kQuery) != 3 || l.Rank(n, kPastKey) != 4 ||
+      l.Rank(n, kPastValue) != 4) {
+    return "needs head counts and a constant head size";
+  }
+  if (!heads.packed && (l.Rank(n, kKey) != 3 || l.Rank(n, kValue) != 3)) {
+    return "needs queries, keys and values of rank 3";
+  }
+  const int32_t type = l.Type(n, kQuery);
+  if (l.Type(n, kPastKey) != type || l.Type(n, kPastValue) != type) {
+    return "needs caches of the type of the queries";
+  }
+  if (l.Form(n, kPastKey).shape[2]->kind() != Kind::kDim) {
+    return "needs a past that grows, found a buffer of fixed capacity";
+  }
+  if (IntAttribute(node, "do_rotary", 0) != 0 &&
+      (!l.has(n, kCos) || !l.has(n, kSin) || l.Extent(n, kCos, 1) == 0)) {
+    return "needs tables of cosines and sines of a constant width";
+  }
+  if (l.has(n, kScoreBias) && l.Rank(n, kScoreBias) != 4) {
+    return "needs an attention_bias of rank 4";
+  }
+  return {};
+}
+
+void CollectLoads(Expr e, std::vector<Expr>* loads) {
+  if (e->kind() == Kind::kLoad) {
+    loads->push_back(e);
+    return;
+  }
+  for (Expr arg : e->args()) CollectLoads(arg, loads);
+  for (const sym::Term& term : e->terms()) {
+    for (Expr atom : term.atoms) CollectLoads(atom, loads);
+  }
+}
+
+// The first element of an integer tensor.
+Expr Element(Lowering& l, ValueId v) {
+  const sym::Form form = l.forms().Of(v);
+  if (!form.known_rank) return nullptr;
+  std::vector<Expr> zeros(form.shape.size(), l.forms().pool().Integer(0));
+  return l.forms().At(v, zeros, {});
+}
+
+// The input of rank 2 whose rows the node counts; kNoValue if it does something else.
+ValueId CountedMask(Lowering& l, NodeId n) {
+  const Graph& graph = l.graph();
+  if (n == kNoNode || !graph.Is(n, "ReduceSum")) return kNoValue;
+  sym::Pool& pool = l.forms().pool();
+  const ValueId counted = graph.inputs(n)[0];
+  const sym::Form x = l.forms().Of(counted), y = l.forms().Of(graph.outputs(n)[0]);
+  if (!x.known_rank || x.shape.size() != 2 || !y.known_rank || y.shape.empty()) return kNoValue;
+  const auto axes =
+      graph.inputs(n).size() > 1 ? l.forms().Elements(graph.inputs(n)[1]) : std::nullopt;
+  if (!axes || axes->size() != 1) return kNoValue;
+  if (!(*axes)[0]->is_integer(1) && !(*axes)[0]->is_integer(-1)) return kNoValue;
+  std::vector<Expr> loads;
+  CollectLoads(x.element, &loads);
+  if (loads.empty()) return kNoValue;
+  const ValueId mask = loads[0]->source();
+  if (!graph.is_graph_input(mask)) return kNoValue;
+  sym::Pool::Substitution ones;
+  for (Expr load : loads) {
+    const bool here = load->source() == mask && load->args().size() == 2 &&
+                      load->args()[0] == pool.Index(0) && load->args()[1] == pool.Index(1);
+    if (!here) return kNoValue;
+    ones.atoms[load] = pool.Integer(1);
+  }
+  return pool.Substitute(x.element, ones, {})->is_integer(1) ? mask : kNoValue;
+}
+
+// Are seqlens_k + 1 and total_sequence_length P + S, if the mask that is counted is all ones and as
+// wide as that? The mask is noted. Else why not.
+std::string CheckLengths(Lowering& l, NodeId n, std::vector<ValueId>* masks) {
+  sym::Pool& pool = l.forms().pool();
+  const Expr count = Element(l, l.graph().inputs(n)[kSeqlens]);
+  const Expr total = Element(l, l.graph().inputs(n)[kTotal]);
+  if (count == nullptr || total == nullptr) return "needs lengths of known rank";
+  const Expr whole = pool.Add(l.Form(n, kPastKey).shape[2], l.Form(n, kQuery).shape[1]);
+  std::vector<Expr> loads;
+  CollectLoads(count, &loads);
+  sym::Pool::Substitution s;
+  for (Expr load : loads) {
+    const ValueId mask = CountedMask(l, l.graph().producer(load->source()));
+    if (mask == kNoValue) {
+      return "needs seqlens_k that is counted from a mask or told by shapes";
+    }
+    masks->push_back(mask);
+    const Expr width = l.forms().Of(mask).shape[1];
+    if (width->kind() == Kind::kDim) s.dims[width->dim()] = whole;
+    s.atoms[load] = whole;
+  }
+  const Expr last = pool.Sub(whole, pool.Integer(1));
+  if (pool.Substitute(count, s, {}) != last) return "needs seqlens_k that is P + S - 1";
+  s.atoms.clear();
+  if (pool.Substitute(total, s, {}) != whole) {
+    return "needs a total_sequence_length that is P + S";
+  }
+  return {};
+}
+
+struct Projections {
+  std::string q, k, v;  // [B, heads, S, D]
+};
+
+Projections Split(Lowering& l, NodeId n, const Heads& h) {
+  NodeBuilder& nodes = l.nodes();
+  std::string q = l.in(n, kQuery), k = l.in(n, kKey), v = l.in(n, kValue);
+  if (h.packed) {
+    const auto part = [&](int64_t first, int64_t count, std::string_view role) {
+      return nodes.Add("Slice",
+                       {l.in(n, kQuery), nodes.Int64s({first * h.size}),
+                        nodes.Int64s({(first + count) * h.size}), nodes.Int64s({2})},
+                       role);
+    };
+    q = part(0, h.q, "query_part");
+    k = part(h.q, h.kv, "key_part");
+    v = part(h.q + h.kv, h.kv, "value_part");
+  }
+  return {l.SplitHeads(q, h.q, "query"), l.SplitHeads(k, h.kv, "key"),
+          l.SplitHeads(v, h.kv, "value")};
+}
+
+// int64 [B, S]: P + s.
+std::string Positions(Lowering& l, NodeId n) {
+  if (l.has(n, kPositions)) return l.in(n, kPositions);
+  NodeBuilder& nodes = l.nodes();
+  const std::string past = l.Length(l.in(n, kPastKey), 2, "past_length");
+  const std::string added = l.Length(l.in(n, kQuery), 1, "new_length");
+  const std::string first = nodes.Add("Squeeze", {past}, "first");
+  const std::string end =
+      nodes.Add("Squeeze", {nodes.Add("Add", {past, added}, "total_length")}, "end");
+  const std::string row = nodes.Add(
+      "Unsqueeze", {nodes.Add("Range", {first, end, nodes.Int64(1)}, "places"), nodes.Int64s({0})},
+      "place_row");
+  const std::string batch = l.Length(l.in(n, kQuery), 0, "batch");
+  const std::string shape = nodes.Add("Concat", {batch, nodes.Int64s({1})}, "positions_shape",
+                                      {MakeAttribute("axis", int64_t{0})});
+  return nodes.Add("Expand", {row, shape}, "positions");
+}
+
+void Rotate(Lowering& l, NodeId n, const Heads& h, Projections* p) {
+  const auto& node = l.graph().node(n);
+  if (IntAttribute(node, "do_rotary", 0) == 0) return;
+  const std::string positions = Positions(l, n);
+  NodeBuilder::Attributes attributes;
+  if (IntAttribute(node, "rotary_interleaved", 0) != 0) {
+    attributes.push_back(MakeAttribute("interleaved", int64_t{1}));
+  }
+  const int64_t rotated = 2 * l.Extent(n, kCos, 1);
+  if (rotated != h.size) attributes.push_back(MakeAttribute("rotary_embedding_dim", rotated));
+  for (std::string* x : {&p->q, &p->k}) {
+    *x = l.nodes().Add("RotaryEmbedding", {*x, l.in(n, kCos), l.in(n, kSin), positions}, "rotated",
+                       attributes);
+  }
+}
+
+std::string Mask(Lowering& l, NodeId n, const std::string& queries) {
+  NodeBuilder& nodes = l.nodes();
+  const auto& node = l.graph().node(n);
+  std::string seen = l.CausalOrder(l.in(n, kPastKey), queries);
+  if (const int64_t window = IntAttribute(node, "local_window_size", -1); window > 0) {
+    seen = nodes.Add("And", {seen, l.Near(l.in(n, kPastKey), queries, window)}, "seen");
+  }
+  if (!l.has(n, kScoreBias)) return seen;
+  return l.Masked(seen, l.in(n, kScoreBias), -std::numeric_limits<double>::infinity(),
+                  l.Type(n, kQuery));
+}
+
+// The head size is the projection's, whatever symbol the caches declare for it.
+void DeclareHeadSize(Lowering& l, NodeId n, const Heads& h) {
+  const auto declare = [&](const auto& infos, const std::string& name) {
+    for (const auto& info : infos) {
+      if (info.name() != name || !info.type().tensor_type().has_shape()) continue;
+      onnx::TypeProto type = info.type();
+      auto* shape = type.mutable_tensor_type()->mutable_shape();
+      if (shape->dim_size() == 4) {
+        shape->mutable_dim(3)->set_dim_value(h.size);
+        l.patch().retype[name] = type;
+      }
+    }
+  };
+  const auto& graph = l.graph().proto();
+  for (int k : {kPastKey, kPastValue}) declare(graph.input(), l.in(n, k));
+  for (int k : {1, 2}) declare(graph.output(), l.out(n, k));
+}
+
+}  // namespace
 
 bool LowerGroupQueryAttention(Lowering& l, NodeId n) {
-  (void)l;
-  (void)n;
-  return false;
+  const auto& node = l.graph().node(n);
+  if (node.domain() != "com.microsoft" || node.op_type() != "GroupQueryAttention") return false;
+  const Heads heads = ReadHeads(l, n);
+  std::vector<ValueId> masks;
+  std::string why = WhyNot(l, n, heads);
+  if (why.empty()) why = CheckLengths(l, n, &masks);
+  if (!why.empty()) {
+    l.Refuse(n, why);
+    return true;
+  }
+  l.Scope(n);
+  for (ValueId mask : masks) l.AllOnes(mask);
+  DeclareHeadSize(l, n, heads);
+  Projections p = Split(l, n, heads);
+  Rotate(l, n, heads, &p);
+  NodeBuilder& nodes = l.nodes();
+  const auto append = MakeAttribute("axis", int64_t{2});
+  nodes.AddNamed("Concat", {l.in(n, kPastKey), p.k}, "present_key", l.out(n, 1), {append});
+  nodes.AddNamed("Concat", {l.in(n, kPastValue), p.v}, "present_value", l.out(n, 2), {append});
+  NodeBuilder::Attributes attributes;
+  for (const char* name : {"scale", "softcap"}) {
+    const float value = FloatAttribute(node, name, 0.0F);
+    if (value != 0.0F) attributes.push_back(MakeAttribute(name, value));
+  }
+  const std::string mask = Mask(l, n, p.q);
+  l.patch().remove_nodes.insert(n);
+  const std::string y =
+      nodes.Add("Attention", {p.q, l.out(n, 1), l.out(n, 2), mask}, "Attention", attributes);
+  l.JoinHeads(y, heads.q * heads.size, l.out(n, 0));
+  return true;
 }
 
 }  // namespace kvlift::fused

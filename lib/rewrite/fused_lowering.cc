@@ -52,7 +52,7 @@ std::string Lowering::Length(const std::string& value, int axis, std::string_vie
       {MakeAttribute("start", int64_t{axis}), MakeAttribute("end", int64_t{axis} + 1)});
 }
 
-std::string Lowering::CausalOrder(const std::string& past, const std::string& queries) {
+Lowering::Places Lowering::PlacesOf(const std::string& past, const std::string& queries) {
   const std::string added = Length(queries, 2, "new_length");
   std::string first = nodes_.Int64(0), total = added;
   if (!past.empty()) {
@@ -63,8 +63,18 @@ std::string Lowering::CausalOrder(const std::string& past, const std::string& qu
   const std::string end = nodes_.Add("Squeeze", {total}, "end");
   const std::string places = nodes_.Add("Range", {first, end, nodes_.Int64(1)}, "places");
   const std::string keys = nodes_.Add("Range", {nodes_.Int64(0), end, nodes_.Int64(1)}, "keys");
-  const std::string rows = nodes_.Add("Unsqueeze", {places, nodes_.Int64s({1})}, "place_rows");
-  return nodes_.Add("LessOrEqual", {keys, rows}, "order");
+  return {keys, nodes_.Add("Unsqueeze", {places, nodes_.Int64s({1})}, "place_rows")};
+}
+
+std::string Lowering::CausalOrder(const std::string& past, const std::string& queries) {
+  const Places places = PlacesOf(past, queries);
+  return nodes_.Add("LessOrEqual", {places.keys, places.rows}, "order");
+}
+
+std::string Lowering::Near(const std::string& past, const std::string& queries, int64_t window) {
+  const Places places = PlacesOf(past, queries);
+  const std::string first = nodes_.Add("Sub", {places.rows, nodes_.Int64(window)}, "too_far");
+  return nodes_.Add("Greater", {places.keys, first}, "near");
 }
 
 std::string Lowering::Masked(const std::string& condition, const std::string& bias, double low,
@@ -89,6 +99,23 @@ absl::Status Lowering::Finish(Normalised* result) {
   patch_.new_nodes = nodes_.TakeNodes();
   patch_.new_initializers = nodes_.TakeInitializers();
   KV_ASSIGN_OR_RETURN(result->model, Apply(graph_, patch_));
+  return DropMasks(result);
+}
+
+absl::Status Lowering::DropMasks(Normalised* result) {
+  if (ones_.empty()) return absl::OkStatus();
+  KV_ASSIGN_OR_RETURN(const Graph after,
+                      Graph::Build(std::make_shared<const onnx::ModelProto>(result->model)));
+  Patch patch;
+  patch.drop_value_info = false;
+  for (ValueId mask : ones_) {
+    const std::string& name = graph_.name(mask);
+    if (!after.uses(after.Find(name)).empty()) continue;
+    patch.remove_inputs.insert(name);
+    result->dropped.push_back({name, "ones"});
+  }
+  result->preconditions.push_back({"KV305", "the padding mask is all ones", "assumed"});
+  KV_ASSIGN_OR_RETURN(result->model, Apply(after, patch));
   return absl::OkStatus();
 }
 

@@ -2,7 +2,7 @@
 // Internal to lib/rewrite.
 #pragma once
 
-#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,24 +38,34 @@ class Lowering {
   void JoinHeads(const std::string& value, int64_t size, const std::string& output);
   // int64 [1]: the extent of an axis.
   std::string Length(const std::string& value, int axis, std::string_view role);
-  // bool [S, T]: t <= P + s; past: a value with P along axis 2, or empty; rows, keys: of [.., S,
-  // ..] and [.., T, ..] along axis 2.
+  // bool [S, T]: t <= P + s. past: a value with P along axis 2, or empty; queries: with S there.
   std::string CausalOrder(const std::string& past, const std::string& queries);
+  // bool [S, T]: t > P + s - window.
+  std::string Near(const std::string& past, const std::string& queries, int64_t window);
   // 0 where the condition holds, else `low`, plus the bias if there is one.
   std::string Masked(const std::string& condition, const std::string& bias, double low,
                      int32_t type);
 
   void Refuse(NodeId n, std::string text);
+  // What was lowered takes the mask as all ones.
+  void AllOnes(ValueId mask) { ones_.insert(mask); }
   void Scope(NodeId n);
   // Applies what was collected.
   absl::Status Finish(Normalised* result);
 
  private:
+  struct Places {
+    std::string keys, rows;  // int64 [T] and [S, 1]
+  };
+  Places PlacesOf(const std::string& past, const std::string& queries);
+  absl::Status DropMasks(Normalised* result);
+
   const Graph& graph_;
   sym::Forms forms_;
   NodeBuilder nodes_;
   Patch patch_;
   std::vector<Finding> refusals_;
+  std::set<ValueId> ones_;
   int number_ = 0;
 };
 
