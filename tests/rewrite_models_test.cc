@@ -357,7 +357,6 @@ INSTANTIATE_TEST_SUITE_P(
     Models, RefusedModel,
     ::testing::Values(
         Refused{"llama_decoder_first_legacy", "KV220", "no graph input", ConvertStatus::kNothing},
-        Refused{"llama_genai_gqa", "KV206", "GroupQueryAttention"},
         Refused{"mask_scatter_only_dynamo", "KV221", "ScatterND", ConvertStatus::kNothing},
         Refused{"mask_scatter_only_ts", "KV221", "ScatterND", ConvertStatus::kNothing},
         Refused{"neg_concat_reversed_ts", "KV203", "in front"},
@@ -389,9 +388,30 @@ TEST(MergedDecoder, BecomesOneGraph) {
   EXPECT_EQ(Converted(AsModel(*c.model)).status, ConvertStatus::kNothing);
 }
 
+// GroupQueryAttention with its rotation inside. Its lengths are counted from the mask, which goes.
+TEST(GroupQueryAttention, IsLowered) {
+  const Conversion c = Converted(LoadTestModel("llama_genai_gqa"));
+  ASSERT_EQ(c.status, ConvertStatus::kConverted) << Describe(AllReasons(c));
+  EXPECT_EQ(CountNodes(*c.model, "GroupQueryAttention"), 0);
+  EXPECT_EQ(CountNodes(*c.model, "SimplifiedLayerNormalization"), 0);
+  EXPECT_EQ(CountNodes(*c.model, "RotaryEmbedding"), 4);
+  EXPECT_EQ(CountNodes(*c.model, "TensorScatter"), 4);
+  ASSERT_THAT(c.manifest.dropped, SizeIs(1));
+  EXPECT_EQ(c.manifest.dropped[0].name, "attention_mask");
+  EXPECT_EQ(c.manifest.dropped[0].requires_text, "ones");
+  const auto& codes = c.manifest.preconditions;
+  EXPECT_TRUE(std::any_of(codes.begin(), codes.end(),
+                          [](const Precondition& p) { return p.code == "KV305"; }));
+  for (const AttentionReport& attention : c.inspection.attention) {
+    EXPECT_EQ(attention.mask, "causal");
+    EXPECT_THAT(attention.nodes, ::testing::Each(HasSubstr("GroupQueryAttention")));
+  }
+}
+
 // Every model of the folder is expected to do something by a test above.
 TEST(RealModels, AreAllExpected) {
-  std::set<std::string> expected = {"llama_optimum_prefill_only", "llama_optimum_merged"};
+  std::set<std::string> expected = {"llama_optimum_prefill_only", "llama_optimum_merged",
+                                    "llama_genai_gqa"};
   const auto* unit = ::testing::UnitTest::GetInstance();
   for (int s = 0; s < unit->total_test_suite_count(); ++s) {
     const auto* suite = unit->GetTestSuite(s);

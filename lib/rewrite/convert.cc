@@ -70,6 +70,18 @@ int64_t DeclaredOpset(const onnx::ModelProto& model) {
   return 0;
 }
 
+// What was put in the place of a node is reported at that node.
+void NameSource(const Normalised& normalised, Inspection* inspection) {
+  for (CacheReport& cache : inspection->caches) {
+    if (cache.reason) normalised.NameSource(&cache.reason->nodes);
+  }
+  for (AttentionReport& attention : inspection->attention) {
+    normalised.NameSource(&attention.nodes);
+    if (attention.reason) normalised.NameSource(&attention.reason->nodes);
+  }
+  for (Finding& miss : inspection->near_misses) normalised.NameSource(&miss.nodes);
+}
+
 Inspection ReportFor(const Model& model, Analysis& a) {
   Inspection inspection = Report(a);
   inspection.nodes = model.proto->graph().node_size();
@@ -87,12 +99,14 @@ absl::StatusOr<Inspection> Inspect(const Model& model, RuleTable rules) {
     KV_ASSIGN_OR_RETURN(ConversionPlan plan, MakePlan(a, {}));
     Note(plan, &inspection);
   }
+  NameSource(a.normalised, &inspection);
   return inspection;
 }
 
-absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& options,
-                                   RuleTable rules) {
-  KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules));
+namespace {
+
+absl::StatusOr<Conversion> ConvertAnalysed(const Model& model, const ConvertOptions& options,
+                                           Analysis& a) {
   Conversion result;
   result.inspection = ReportFor(model, a);
   if (a.not_raised) {
@@ -122,6 +136,16 @@ absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& opt
   for (AttentionReport& attention : result.inspection.attention) {
     attention.converted = !attention.reason;
   }
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& options,
+                                   RuleTable rules) {
+  KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules));
+  KV_ASSIGN_OR_RETURN(Conversion result, ConvertAnalysed(model, options, a));
+  NameSource(a.normalised, &result.inspection);
   return result;
 }
 

@@ -88,14 +88,22 @@ void Lowering::Refuse(NodeId n, std::string text) {
       {"KV240", fmt::format("{}: {}", graph_.node(n).op_type(), text), {graph_.NodeName(n)}, {}});
 }
 
+void Lowering::Report(NodeId n, std::string text) {
+  refusals_.push_back(
+      {"KV206", fmt::format("{} {}", graph_.node(n).op_type(), text), {graph_.NodeName(n)}, {}});
+}
+
 void Lowering::Scope(NodeId n) {
-  (void)n;
-  nodes_.set_scope(fmt::format("fused.{}", number_++));
+  const std::string scope = fmt::format("fused.{}", number_++);
+  nodes_.set_scope(scope);
+  origins_.push_back({fmt::format("/kvlift/{}/", scope), graph_.NodeName(n)});
 }
 
 absl::Status Lowering::Finish(Normalised* result) {
   result->refusals.insert(result->refusals.end(), refusals_.begin(), refusals_.end());
   if (patch_.remove_nodes.empty()) return absl::OkStatus();
+  result->origins.insert(result->origins.end(), origins_.begin(), origins_.end());
+  patch_.drop_value_info = false;
   patch_.new_nodes = nodes_.TakeNodes();
   patch_.new_initializers = nodes_.TakeInitializers();
   KV_ASSIGN_OR_RETURN(result->model, Apply(graph_, patch_));

@@ -47,8 +47,11 @@ class Lowering {
                      int32_t type);
 
   void Refuse(NodeId n, std::string text);
+  // An operator that keeps caches in a way that is not lowered at all.
+  void Report(NodeId n, std::string text);
   // What was lowered takes the mask as all ones.
   void AllOnes(ValueId mask) { ones_.insert(mask); }
+  // Nodes that are added from here on were made for n.
   void Scope(NodeId n);
   // Applies what was collected.
   absl::Status Finish(Normalised* result);
@@ -66,6 +69,7 @@ class Lowering {
   Patch patch_;
   std::vector<Finding> refusals_;
   std::set<ValueId> ones_;
+  std::vector<Normalised::Origin> origins_;
   int number_ = 0;
 };
 

@@ -41,6 +41,44 @@ bool ReplaceNormalization(Lowering& l, NodeId n) {
   return true;
 }
 
+// Operators whose caches no TensorScatter replaces: what they carry, and what would be needed.
+struct Carrier {
+  std::string_view domain, op, text;  // any domain if empty
+};
+
+constexpr Carrier kCarriers[] = {
+    {"com.microsoft", "Attention",
+     "carries projections and one cache of keys and values, [2, B, N, P, D]; needs an export "
+     "without that fusion, with keys and values apart"},
+    {"com.microsoft", "DecoderMaskedSelfAttention",
+     "carries a buffer that past and present share; needs an export for greedy decoding with "
+     "standard operators"},
+    {"com.microsoft", "DecoderMaskedMultiHeadAttention",
+     "carries a shared buffer and the beams' way through it (cache_indirection); needs beams that "
+     "are gathered before the append, and standard operators"},
+    {"com.microsoft", "PagedAttention",
+     "carries blocks of a common pool and a table of blocks; needs one contiguous buffer per "
+     "sequence"},
+    {"com.microsoft", "SparseAttention",
+     "carries a buffer and a layout of the blocks that are seen; needs a mask that says the same"},
+    {"", "KeyValueCache",
+     "changes its cache in place, which is no output; needs past and present as input and output"},
+    {"LlmExporter", "FusedAttention",
+     "keeps its cache inside the runtime; needs past and present as input and output"},
+};
+
+bool ReportCarrier(Lowering& l, NodeId n) {
+  const auto& node = l.graph().node(n);
+  for (const Carrier& carrier : kCarriers) {
+    if (node.op_type() != carrier.op) continue;
+    const bool standard = node.domain().empty() || node.domain() == "ai.onnx";
+    if (standard || (!carrier.domain.empty() && node.domain() != carrier.domain)) continue;
+    l.Report(n, std::string(carrier.text));
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 bool LowerAttention(Lowering& l, NodeId n) {
@@ -106,7 +144,8 @@ absl::Status LowerFused(Normalised* result) {
   fused::Lowering l(graph);
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
     if (fused::ReplaceNormalization(l, n) || fused::LowerAttention(l, n) ||
-        fused::LowerMultiHeadAttention(l, n) || fused::LowerGroupQueryAttention(l, n)) {
+        fused::LowerMultiHeadAttention(l, n) || fused::LowerGroupQueryAttention(l, n) ||
+        fused::ReportCarrier(l, n)) {
       continue;
     }
   }

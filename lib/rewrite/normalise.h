@@ -2,6 +2,7 @@
 // graph, written by standard operators. Runs before caches are searched.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -18,6 +19,14 @@ struct Normalised {
   ManifestLimits limits;
   // Why a node was left as it is: nodes[0]. For caches that depend on it.
   std::vector<Finding> refusals;
+  // Nodes whose names start with `prefix` were made for a node of the source.
+  struct Origin {
+    std::string prefix, node;
+  };
+  std::vector<Origin> origins;
+
+  // The names of source nodes for what findings and reports name, each once.
+  void NameSource(std::vector<std::string>* nodes) const;
 };
 
 // The default opset of the model is the target's, functions are inlined.

@@ -134,9 +134,11 @@ void AddOpaque(Table& table) {
 const Table& ContribTable() {
   static const Table* const table = [] {
     auto* t = new Table;
-    for (const char* op : {"BiasGelu", "FastGelu", "Gelu", "QuickGelu", "RotaryEmbedding",
-                           "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"}) {
+    for (const char* op : {"BiasGelu", "FastGelu", "Gelu", "QuickGelu", "RotaryEmbedding"}) {
       (*t)[op] = OpSameShape;
+    }
+    for (const char* op : {"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"}) {
+      (*t)[op] = OpSkipNorm;
     }
     (*t)["SimplifiedLayerNormalization"] = OpLayerNorm;
     (*t)["GroupQueryAttention"] = OpGroupQueryAttention;

@@ -76,6 +76,13 @@ void OpLayerNorm(OpContext& c) {
   for (int k = 1; k < c.num_outputs(); ++k) c.SetOpaque(k, statistics);
 }
 
+// com.microsoft: a sum and its norm. Outputs 0 and 3 are as long as input 0.
+void OpSkipNorm(OpContext& c) {
+  if (!c.Known(1)) return;
+  c.SetOpaque(0, c.in(0).form.shape);
+  c.SetOpaque(3, c.in(0).form.shape);
+}
+
 // com.microsoft: query [B, S, N*D], or query, key and value packed into one if there is no key.
 void OpGroupQueryAttention(OpContext& c) {
   if (!c.Known(1)) return;
