@@ -263,6 +263,8 @@ def random_spec(seed):
     changes |= attention(d, opset, fp16)
     if cache == "O1":
         changes |= {"scale": d.one(["after_mul", "q_linear"]), "sinks": False}
+    if "capacity" in changes and changes["low"] == "ten_thousand":
+        changes["low"] = "min"  # behind -10000 even the original reads stale slots
     if changes["low"] == "inf" and any(m.startswith(("M2", "M7")) for m in masks):
         changes |= {"low": "min", "nan_guard": False}  # these multiply: 0 times infinity
     if changes["qk"] == "heads" and changes["bias"]:

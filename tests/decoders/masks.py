@@ -165,14 +165,14 @@ def m6(b, layer):
     net, m = b.net, b.longest
     table = net.table(np.tril(np.ones((1, 1, m, m), bool)), "bool")
     rows = net.op("Gather", table, b.q(), axis=2)
-    return as_bias(b, net.slice(rows, 0, b.W, 3) if b.growing else rows)
+    return as_bias(b, net.slice(rows, 0, b.W, 3) if b.cache.reads_prefix else rows)
 
 
 def m6_batch(b, layer):
     net, m = b.net, b.longest
     rows = net.op("Gather", net.table(np.tril(np.ones((m, m), bool)), "bool"), b.q(), axis=0)
     rows = net.unsqueeze(rows, 1)
-    return as_bias(b, net.slice(rows, 0, b.W, 3) if b.growing else rows)
+    return as_bias(b, net.slice(rows, 0, b.W, 3) if b.cache.reads_prefix else rows)
 
 
 # ---- M7: GPT-2's sliced triangle, applied by selection
