@@ -226,6 +226,57 @@ TEST(FormsScatter, BlendByAOneHot) {
             "0 <= pos[i0];finite(cache[i0, i1, i2, i3]);finite(fresh[i0, i1, 0, i3]);");
 }
 
+TEST(FormsScatter, TheLastPlaceOfARolledCache) {
+  FormsOfText m(ModelText("(float[32,B,8] cache, float[1,B,8] k) => (float[32,B,8] y)",
+                          "z = Constant <value_ints = [0]> ()\n"
+                          "o = Constant <value_ints = [1]> ()\n"
+                          "far = Constant <value_ints = [9223372036854775807]> ()\n"
+                          "tail = Slice (cache, o, far, z)\n"
+                          "head = Slice (cache, z, o, z)\n"
+                          "rolled = Concat <axis = 0> (tail, head)\n"
+                          "last = Constant <value = int64[1,1] {-1}> ()\n"
+                          "y = ScatterND (rolled, last, k)"));
+  EXPECT_EQ(m.Element("y"), "i0 <= 30 ? cache[i0 + 1, i1, i2] : k[0, i1, i2]");
+}
+
+// One buffer for all layers, written layer after layer.
+TEST(FormsScatter, LayersOfOneBuffer) {
+  std::string body = kScalars + Extents("k0", "obs") +
+                     "tokens = Range (zero, s, one)\n"
+                     "places = Add (tokens, w)\n"
+                     "batch = Range (zero, b, one)\n"
+                     "ax02 = Constant <value_ints = [0, 2]> ()\n"
+                     "ax01 = Constant <value_ints = [0, 1]> ()\n"
+                     "rows = Unsqueeze (batch, ax02)\n"
+                     "columns = Unsqueeze (places, ax01)\n"
+                     "both = Add (rows, columns)\n"
+                     "shape = Shape (both)\n"
+                     "r = Expand (rows, shape)\n"
+                     "p = Expand (columns, shape)\n"
+                     "r1 = Unsqueeze (r, minus)\n"
+                     "p1 = Unsqueeze (p, minus)\n"
+                     "c0 = Identity (cache)\n";
+  for (int n = 0; n < 3; ++n) {
+    std::string layer =
+        "l# = Constant <value_int = #> ()\n"
+        "wide# = Expand (l#, shape)\n"
+        "l1# = Unsqueeze (wide#, minus)\n"
+        "index# = Concat <axis = -1> (l1#, r1, p1)\n"
+        "d# = ScatterND (c#, index#, k#)\n";
+    for (size_t at = layer.find('#'); at != std::string::npos; at = layer.find('#')) {
+      layer.replace(at, 1, std::to_string(n));
+    }
+    body += layer + "c" + std::to_string(n + 1) + " = Identity (d" + std::to_string(n) + ")\n";
+  }
+  FormsOfText m(
+      ModelText("(float[3,B,M,8] cache, float[1,B,S,8] k0, float[1,B,S,8] k1, "
+                "float[1,B,S,8] k2, int64 w) => (float[3,B,M,8] y)",
+                body + "y = Identity (c3)"));
+  EXPECT_EQ(m.Element("y"),
+            "(w[] <= i2 and i2 < S + w[]) ? (i0 <= 1 ? (i0 == 1 ? k1[0, i1, i2 - w[], i3] : "
+            "k0[0, i1, i2 - w[], i3]) : k2[0, i1, i2 - w[], i3]) : cache[i0, i1, i2, i3]");
+}
+
 TEST(FormsScatter, GatesOnRealDataStayArithmetic) {
   FormsOfText m(ModelText("(float[B,S,8] x, int64[B,S] mask) => (float[B,S,8] y)",
                           "zero = Constant <value_int = 0> ()\n"

@@ -81,6 +81,7 @@ class Engine {
   bool HasDataDependentTableRead(Expr e);
 
  private:
+  Expr BehindShared(Expr condition, Expr then, Expr otherwise);
   void DeclareDims();
   void Ensure(ValueId v);
   void EvaluateSource(ValueId v);

@@ -88,6 +88,24 @@ Expr Engine::And(Expr p, Expr q) {
 
 Expr Engine::Or(Expr p, Expr q) { return pool_.Not(And(pool_.Not(p), pool_.Not(q))); }
 
+// Two writes into one tensor that ask the same first:
+// a and b ? x : (a and c ? y : old) is a ? (b ? x : (c ? y : old)) : old. Null if they do not.
+Expr Engine::BehindShared(Expr condition, Expr then, Expr otherwise) {
+  const auto q = otherwise->args();
+  if (q[2]->kind() != Kind::kLoad) return nullptr;
+  const std::vector<Expr> a = ConjunctsOf(condition), b = ConjunctsOf(q[0]);
+  Expr shared = pool_.True(), first = pool_.True(), second = pool_.True();
+  for (Expr x : a) {
+    Expr* side = std::find(b.begin(), b.end(), x) != b.end() ? &shared : &first;
+    *side = pool_.And(*side, x);
+  }
+  for (Expr x : b) {
+    if (std::find(a.begin(), a.end(), x) == a.end()) second = pool_.And(second, x);
+  }
+  if (shared->is_integer(1) || first->is_integer(1)) return nullptr;
+  return pool_.Select(shared, Select(first, then, Select(second, q[1], q[2])), q[2]);
+}
+
 Expr Engine::Select(Expr condition, Expr then, Expr otherwise) {
   const Expr c = AsPredicate(condition);
   if (c->is_integer(1) || then == otherwise) return then;
@@ -107,6 +125,7 @@ Expr Engine::Select(Expr condition, Expr then, Expr otherwise) {
     const auto q = otherwise->args();
     if (q[1] == then) return Select(Or(c, q[0]), then, q[2]);
     if (q[2] == then) return Select(And(not_c, q[0]), q[1], then);
+    if (const Expr e = BehindShared(c, then, otherwise)) return e;
   }
   return pool_.Select(c, then, otherwise);
 }

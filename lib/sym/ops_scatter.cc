@@ -3,6 +3,7 @@
 
 #include "sym/digits.h"
 #include "sym/forms_engine.h"
+#include "sym/reach.h"
 #include "sym/scatter_inverse.h"
 
 namespace kvlift::sym::internal {
@@ -72,7 +73,27 @@ class Scatter {
     const Expr old = c_.engine().At(data, index, FactsOf(shape));
     const Expr fresh = UpdateAt(index, shape, *inverse);
     if (old == nullptr || fresh == nullptr) return nullptr;
-    return c_.engine().Select(inverse->condition, fresh, old);
+    const Expr e = c_.engine().Select(inverse->condition, fresh, old);
+    // Layers written one after the other: with the last one nothing of the old data is left.
+    const bool whole = old->kind() == Kind::kSelect && IsWholeChain(e, shape);
+    return whole ? WithoutUnreached(pool_, e, shape) : e;
+  }
+
+  // Are there as many writes as places on the constant axes that a write picks one place of?
+  bool IsWholeChain(Expr e, const Shape& shape) {
+    int64_t writes = 0;
+    for (; e->kind() == Kind::kSelect; ++writes) {
+      const bool nested = e->args()[1]->kind() == Kind::kSelect;
+      e = e->args()[nested ? 1 : 2];
+    }
+    for (size_t axis = 0; axis < places_.size(); ++axis) {
+      const Expr n = shape[axis];
+      if (n->kind() == Kind::kInteger && n->value() > 1 && n->value() <= writes &&
+          places_[axis]->kind() == Kind::kInteger) {
+        return true;
+      }
+    }
+    return false;
   }
 
   void SplitUpdate() {

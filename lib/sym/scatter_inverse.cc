@@ -46,7 +46,7 @@ class Inverter {
       if (!Unsolved(coordinate.place).empty()) return std::nullopt;
       const Expr place = Wrapped(coordinate, coordinate.place, pool_.Integer(1));
       if (place == nullptr) return std::nullopt;
-      condition = c_.engine().And(condition, Equals(pool_.Index(coordinate.axis), place));
+      condition = c_.engine().And(condition, IsAt(coordinate.axis, place));
     }
     for (size_t k = 0; k < update_.size(); ++k) {
       // Several update elements would go to one place.
@@ -60,11 +60,16 @@ class Inverter {
   }
 
  private:
-  Expr Equals(Expr a, Expr b) {
-    const Expr difference = pool_.Sub(a, b);
+  // Index == place; at either end of the axis that is a bound.
+  Expr IsAt(int axis, Expr place) {
+    const Expr index = pool_.Index(axis);
+    const Expr last = pool_.Sub(data_[axis], pool_.Integer(1));
+    if (NonNegative(pool_, pool_.Sub(place, last), facts_)) return pool_.Le(place, index, facts_);
+    if (NonNegative(pool_, pool_.Neg(place), facts_)) return pool_.Le(index, place, facts_);
+    const Expr difference = pool_.Sub(index, place);
     const bool equal =
         NonNegative(pool_, difference, facts_) && NonNegative(pool_, pool_.Neg(difference), facts_);
-    return equal ? pool_.True() : pool_.Eq(a, b, facts_);
+    return equal ? pool_.True() : pool_.Eq(index, place, facts_);
   }
 
   Expr UpdateIndex(int k) { return pool_.Index(kUpdateBase + k); }
