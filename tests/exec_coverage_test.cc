@@ -163,8 +163,9 @@ TEST(ExecCoverage, OperatorsOfDecoders) {
     EXPECT_NE(onnx::OpSchemaRegistry::Schema(op, kLastOpset, ""), nullptr) << op;
     for (int opset = kFirstOpset; opset <= kLastOpset; ++opset) {
       const onnx::OpSchema* schema = onnx::OpSchemaRegistry::Schema(op, opset, "");
-      if (schema == nullptr || FindOp("", op, opset) != nullptr || schema->HasFunction() ||
-          schema->HasContextDependentFunction()) {
+      if (schema == nullptr || FindOp("", op, opset) != nullptr ||
+          schema->GetFunction(opset) != nullptr ||
+          schema->HasContextDependentFunctionWithOpsetVersion(opset)) {
         continue;
       }
       missing.push_back(fmt::format("{}-{}", op, opset));

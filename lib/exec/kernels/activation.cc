@@ -217,6 +217,21 @@ absl::Status Selu(KernelContext& context) {
   });
 }
 
+absl::Status Shrink(KernelContext& context) {
+  const float bias = FloatAttribute(context, "bias", 0);
+  const float lambda = FloatAttribute(context, "lambd", 0.5f);
+  return VisitNumeric(context.inputs[0].type, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    using C = Compute<T>;
+    MapUnary<T>(context, [bias, lambda](C x) {
+      const auto wide = static_cast<double>(x);
+      if (wide < -lambda) return static_cast<C>(wide + bias);
+      return wide > lambda ? static_cast<C>(wide - bias) : C{0};
+    });
+    return absl::OkStatus();
+  });
+}
+
 absl::Status ThresholdedRelu(KernelContext& context) {
   const float alpha = FloatAttribute(context, "alpha", 1);
   return FloatMap(context, [alpha](auto zero) {
@@ -244,6 +259,7 @@ absl::Span<const OpDef> ActivationOps() {
       Map("Mish", 18, Mish),
       Map("Relu", 6, Relu),
       Map("Selu", 6, Selu),
+      Map("Shrink", 9, Shrink),
       Map("Softplus", 1, Softplus),
       Map("Softsign", 1, Softsign),
       Map("Swish", 24, Swish),

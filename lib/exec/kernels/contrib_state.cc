@@ -1,5 +1,5 @@
-// com.microsoft CausalConvWithState and LinearAttention: layers of hybrid decoders that carry a
-// state of fixed size from step to step.
+// CausalConvWithState and LinearAttention of ONNX and com.microsoft: layers of hybrid decoders that
+// carry a state of fixed size from step to step.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -287,6 +287,8 @@ absl::Status LinearCompute(KernelContext& context) {
 
 absl::Span<const OpDef> StateOps() {
   static const OpDef ops[] = {
+      {"", "CausalConvWithState", 27, CausalShape, CausalCompute},
+      {"", "LinearAttention", 27, LinearShape, LinearCompute},
       {"com.microsoft", "CausalConvWithState", 1, CausalShape, CausalCompute},
       {"com.microsoft", "LinearAttention", 1, LinearShape, LinearCompute},
   };

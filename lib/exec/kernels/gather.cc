@@ -1,4 +1,4 @@
-// Gather, GatherElements, GatherND, OneHot.
+// Gather, GatherElements, GatherND, Compress, OneHot.
 #include <algorithm>
 
 #include "base/status.h"
@@ -163,6 +163,56 @@ absl::Status GatherNdCompute(KernelContext& context) {
   return absl::OkStatus();
 }
 
+// The axis, with the tensor flattened to one if none is given, and the slices that are kept.
+struct CompressPlan {
+  Shape shape;
+  int64_t axis = 0;
+  Ints kept;
+};
+
+absl::StatusOr<CompressPlan> PlanCompress(const KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 2));
+  const View& data = context.inputs[0];
+  const View& condition = context.inputs[1];
+  CompressPlan plan;
+  plan.shape = {data.size()};
+  if (math::FindAttribute(context, "axis") != nullptr) {
+    plan.shape = data.shape;
+    KV_ASSIGN_OR_RETURN(plan.axis, move::Axis(context, "axis", 0, Rank(data)));
+  }
+  if (condition.type != onnx::TensorProto::BOOL || condition.shape.size() != 1 ||
+      condition.size() > plan.shape[plan.axis]) {
+    return Bad("condition {} does not fit", ShapeString(condition.shape));
+  }
+  for (int64_t i = 0; i < condition.size(); ++i) {
+    if (condition.as<uint8_t>()[i] != 0) plan.kept.push_back(i);
+  }
+  return plan;
+}
+
+absl::Status CompressShape(KernelContext& context) {
+  KV_ASSIGN_OR_RETURN(CompressPlan plan, PlanCompress(context));
+  plan.shape[plan.axis] = static_cast<int64_t>(plan.kept.size());
+  SetSpec(context, 0, context.inputs[0].type, plan.shape);
+  return absl::OkStatus();
+}
+
+absl::Status CompressCompute(KernelContext& context) {
+  KV_ASSIGN_OR_RETURN(const CompressPlan plan, PlanCompress(context));
+  const View& out = context.outputs[0];
+  const auto a = static_cast<size_t>(plan.axis);
+  const int64_t inner = Product(plan.shape, a + 1, plan.shape.size());
+  int64_t to = 0;
+  for (int64_t outer = 0; outer < Product(plan.shape, 0, a); ++outer) {
+    for (const int64_t i : plan.kept) {
+      move::CopyElements(out.type, out.data, to, context.inputs[0].data,
+                         (outer * plan.shape[a] + i) * inner, inner);
+      to += inner;
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int64_t> OneHotDepth(const KernelContext& context) {
   const View& depth = context.inputs[1];
   if (depth.size() != 1) return Bad("depth has shape {}", ShapeString(depth.shape));
@@ -203,6 +253,7 @@ absl::Status OneHotCompute(KernelContext& context) {
 }
 
 constexpr OpDef kOps[] = {
+    {"", "Compress", 9, CompressShape, CompressCompute},
     {"", "Gather", 1, GatherShape, GatherCompute},
     {"", "GatherElements", 11, GatherElementsShape, GatherElementsCompute},
     {"", "GatherND", 11, GatherNdShape, GatherNdCompute},

@@ -1,4 +1,4 @@
-// TopK, ArgMax, ArgMin, NonZero, CumSum.
+// TopK, ArgMax, ArgMin, NonZero, CumSum, CumProd.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -178,22 +178,23 @@ absl::Status NonZeroCompute(KernelContext& context) {
   });
 }
 
-absl::StatusOr<int64_t> CumSumAxis(const KernelContext& context) {
+absl::StatusOr<int64_t> CumulativeAxis(const KernelContext& context) {
   if (!move::IsIndexType(context.inputs[1].type) || context.inputs[1].size() != 1) {
     return Bad("axis must be one int64 or int32");
   }
   return move::NormalizeAxis(context, move::IndexAt(context.inputs[1], 0), Rank(context.inputs[0]));
 }
 
-absl::Status CumSumShape(KernelContext& context) {
+absl::Status CumulativeShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 2));
-  KV_RETURN_IF_ERROR(CumSumAxis(context).status());
+  KV_RETURN_IF_ERROR(CumulativeAxis(context).status());
   return math::SameAsInput(context);
 }
 
-absl::Status CumSumCompute(KernelContext& context) {
+template <bool kProduct>
+absl::Status CumulativeCompute(KernelContext& context) {
   const View& data = context.inputs[0];
-  KV_ASSIGN_OR_RETURN(const int64_t axis, CumSumAxis(context));
+  KV_ASSIGN_OR_RETURN(const int64_t axis, CumulativeAxis(context));
   const Lines lines = Around(data.shape, axis);
   const bool exclusive = IntAttribute(context, "exclusive", 0) != 0;
   const bool reverse = IntAttribute(context, "reverse", 0) != 0;
@@ -204,13 +205,13 @@ absl::Status CumSumCompute(KernelContext& context) {
     T* y = context.outputs[0].as<T>();
     for (int64_t line = 0; line < lines.outer * lines.inner; ++line) {
       const int64_t at = line / lines.inner * lines.n * lines.inner + line % lines.inner;
-      C sum{};
+      C all = static_cast<C>(kProduct ? 1 : 0);
       for (int64_t i = 0; i < lines.n; ++i) {
         const int64_t k = at + (reverse ? lines.n - 1 - i : i) * lines.inner;
         const C value = Widen(x[k]);
-        if (exclusive) y[k] = math::Narrow<T>(sum);
-        sum = static_cast<C>(sum + value);
-        if (!exclusive) y[k] = math::Narrow<T>(sum);
+        if (exclusive) y[k] = math::Narrow<T>(all);
+        all = static_cast<C>(kProduct ? all * value : all + value);
+        if (!exclusive) y[k] = math::Narrow<T>(all);
       }
     }
     return absl::OkStatus();
@@ -220,7 +221,8 @@ absl::Status CumSumCompute(KernelContext& context) {
 constexpr OpDef kOps[] = {
     {"", "ArgMax", 1, ArgShape, ArgCompute<true>},
     {"", "ArgMin", 1, ArgShape, ArgCompute<false>},
-    {"", "CumSum", 11, CumSumShape, CumSumCompute, ViewKind::kNone, 0},
+    {"", "CumProd", 26, CumulativeShape, CumulativeCompute<true>, ViewKind::kNone, 0},
+    {"", "CumSum", 11, CumulativeShape, CumulativeCompute<false>, ViewKind::kNone, 0},
     {"", "NonZero", 9, NonZeroShape, NonZeroCompute},
     {"", "TopK", 1, TopKShape, TopKCompute},
 };

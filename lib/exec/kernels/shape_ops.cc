@@ -263,6 +263,17 @@ absl::Status RangeCompute(KernelContext& context) {
   });
 }
 
+// The same bytes as elements of another type of the same size.
+absl::Status BitCastShape(KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 1));
+  const auto to = static_cast<int32_t>(IntAttribute(context, "to", 0));
+  if (ElementBits(to) != ElementBits(context.inputs[0].type)) {
+    return Bad("{} becomes {}", ElementTypeName(context.inputs[0].type), ElementTypeName(to));
+  }
+  SetSpec(context, 0, to, context.inputs[0].shape);
+  return absl::OkStatus();
+}
+
 absl::Status EyeLikeShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 1));
   const View& data = context.inputs[0];
@@ -305,6 +316,7 @@ absl::Status ConstantCompute(KernelContext& context) {
 }
 
 constexpr OpDef kOps[] = {
+    {"", "BitCast", 26, BitCastShape, nullptr, ViewKind::kWhole},
     {"", "Constant", 1, ConstantShape, ConstantCompute},
     {"", "ConstantOfShape", 9, ConstantOfShapeShape, ConstantOfShapeCompute},
     {"", "Dropout", 7, DropoutShape, DropoutCompute, ViewKind::kWhole},

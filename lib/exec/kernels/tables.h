@@ -10,6 +10,7 @@ absl::Span<const OpDef> ActivationOps();
 absl::Span<const OpDef> AttentionOps();
 absl::Span<const OpDef> BitwiseOps();
 absl::Span<const OpDef> CastOps();
+absl::Span<const OpDef> ChannelNormOps();
 absl::Span<const OpDef> ContribMatMulOps();
 absl::Span<const OpDef> ControlOps();
 absl::Span<const OpDef> ConvOps();
