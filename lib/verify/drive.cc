@@ -82,14 +82,27 @@ exec::Tensor Driver::FirstPast(const Runner& source, const Plan& plan, const Man
   const int64_t rows = cache.source.growing ? RowsKept(name, length) : plan.capacity;
   exec::Tensor value =
       exec::Tensor::Zeros(source.TypeOf(name), stimulus_.CacheShape(cache, step.batch(), rows));
-  const int axis = SourceAxisOf(cache.source, 'S');
-  const int64_t noisy = plan.noise || cache.source.growing ? rows : length;
-  if (noisy == 0) return value;
-  const int64_t first = cache.source.growing ? length - rows : 0;
-  exec::Tensor noise = Part(value.view(), axis, 0, noisy);
-  stimulus_.FillWithNoise(cache, step.sequences, first, 1.0, noise.view());
-  Place(value.view(), axis, 0, noise.view());
+  const bool slots = plan.noise && !cache.source.growing;
+  AddNoise(cache, step, cache.source.growing ? length - rows : 0,
+           slots ? rows : std::min(rows, length), &value);
   return value;
+}
+
+// Noise in rows [0, rows) of a source's cache, whose row 0 holds token `first`. Of very many slots
+// behind the past only the next ones and the last get it: no more tell anything.
+void Driver::AddNoise(const ManifestCache& cache, const StepSpec& step, int64_t first, int64_t rows,
+                      exec::Tensor* value) const {
+  constexpr int64_t kNext = 64, kLast = 8;
+  const int axis = SourceAxisOf(cache.source, 'S');
+  const auto fill = [&](int64_t begin, int64_t end) {
+    if (begin >= end) return;
+    const exec::Tensor noise = Part(value->view(), axis, begin, end);
+    stimulus_.FillWithNoise(cache, step.sequences, first + begin, 1.0, noise.view());
+    Place(value->view(), axis, begin, noise.view());
+  };
+  const int64_t near = std::min(rows, step.past[0] - first + kNext);
+  fill(0, near);
+  fill(std::max(near, rows - kLast), rows);
 }
 
 // Makes the value the past of a step that may begin before `end`, where the last one ended. Says
@@ -146,16 +159,19 @@ std::string Driver::CheckAppended(const ManifestCache& cache, const StepSpec& st
     return fmt::format("the source's {} holds {} rows instead of {}", cache.source.output, rows,
                        before);
   }
-  const int batch = AxisOf(cache.layout, 'B'), along = static_cast<int>(cache.axis);
-  const exec::Tensor one = InTargetOrder(past, cache), other = InTargetOrder(present, cache);
-  const int64_t each = one.shape()[batch] / step.batch();
+  const int batch = SourceAxisOf(cache.source, 'B'), along = SourceAxisOf(cache.source, 'S');
+  const int64_t each = past.shape[batch] / step.batch();
   for (int64_t b = 0; b < step.batch(); ++b) {
-    const exec::Tensor mine = Part(one.view(), batch, b * each, (b + 1) * each);
-    const exec::Tensor now = Part(other.view(), batch, b * each, (b + 1) * each);
+    const Range mine{batch, b * each, (b + 1) * each};
     const int64_t begin = step.past[b], end = begin + news;
     const auto kept = [&](int64_t from, int64_t to) {
-      return from >= to || SameNumbers(Part(mine.view(), along, from, to).view(),
-                                       Part(now.view(), along, from, to).view());
+      const Range between{along, from, to};
+      if (from >= to || SameInBox(past, present, mine, between)) return true;
+      // -0 and 0 are one number where slots are blended.
+      const exec::Tensor x = Part(past, batch, mine.begin, mine.end);
+      const exec::Tensor y = Part(present, batch, mine.begin, mine.end);
+      return SameNumbers(Part(x.view(), along, from, to).view(),
+                         Part(y.view(), along, from, to).view());
     };
     if (end > rows || !kept(0, begin) || !kept(end, rows)) {
       return fmt::format("the source writes to other rows of {} than [{}, {})", cache.source.input,
@@ -235,12 +251,7 @@ CacheState Driver::Fresh(const Runner& converted, const Plan& plan, double ampli
         exec::Tensor::Zeros(type, stimulus_.CacheShape(cache, step.batch(), plan.capacity));
     const bool all = plan.noise && !cache.source.growing;
     const int64_t noisy = all ? plan.capacity : step.past[0];
-    const int axis = SourceAxisOf(cache.source, 'S');
-    if (noisy > 0) {
-      exec::Tensor part = Part(theirs.view(), axis, 0, noisy);
-      stimulus_.FillWithNoise(cache, step.sequences, 0, 1.0, part.view());
-      Place(theirs.view(), axis, 0, part.view());
-    }
+    AddNoise(cache, step, 0, noisy, &theirs);
     exec::Tensor mine = InTargetOrder(theirs.view(), cache);
     ++number;
     if (amplitude > 0 && !all) {
@@ -373,35 +384,37 @@ std::string Driver::CheckCache(const ManifestCache& cache, const StepSpec& step,
                                const exec::View& fed, const exec::View& now,
                                const std::string& plan, Outcome* outcome) const {
   const int axis = static_cast<int>(cache.axis), batch = AxisOf(cache.layout, 'B');
-  const exec::Tensor source = InTargetOrder(theirs, cache);
+  const int their_axis = SourceAxisOf(cache.source, 'S');
+  const int their_batch = SourceAxisOf(cache.source, 'B');
   const auto members = static_cast<int64_t>(group.size());
   const int64_t each = now.shape[batch] / step.batch();
-  if (each == 0 || source.shape()[batch] != members * each) {
+  if (each == 0 || theirs.shape[their_batch] != members * each) {
     return fmt::format("cache {}: the source's has the shape {}", cache.id,
-                       exec::ShapeString(source.shape()));
+                       exec::ShapeString(theirs.shape));
   }
   for (int64_t k = 0; k < members; ++k) {
     const int b = group[k];
     const int64_t begin = step.past[b], end = begin + step.new_tokens;
-    const exec::Tensor mine = Part(now, batch, b * each, (b + 1) * each);
-    const exec::Tensor old = Part(fed, batch, b * each, (b + 1) * each);
+    const Range mine{batch, b * each, (b + 1) * each};
     const auto same = [&](int64_t from, int64_t to) {
-      return SameBytes(Part(mine.view(), axis, from, to).view(),
-                       Part(old.view(), axis, from, to).view());
+      return SameInBox(now, fed, mine, {axis, from, to});
     };
     if (end > now.shape[axis] || !same(0, begin) || !same(end, now.shape[axis])) {
       return fmt::format("cache {}: rows outside [{}, {}) changed in sequence {}", cache.id, begin,
                          end, b);
     }
     // Row r of the source's present holds token first + r.
-    const int64_t rows = source.shape()[axis], total = begin + step.real_of(b);
+    const int64_t rows = theirs.shape[their_axis], total = begin + step.real_of(b);
     const int64_t first = cache.source.growing ? total - rows : 0;
     int64_t from = std::max(begin, first);
     if (!step.pads.empty()) from = std::clamp(step.pads[b], from, total);
     if (from >= total) continue;
-    const exec::Tensor want = Part(source.view(), batch, k * each, (k + 1) * each);
-    Judge(Part(want.view(), axis, from - first, total - first).view(),
-          Part(mine.view(), axis, from, total).view(), cache.output, plan, step, b, outcome);
+    const exec::Tensor new_rows = Part(theirs, their_axis, from - first, total - first);
+    const exec::Tensor want =
+        InTargetOrder(Part(new_rows.view(), their_batch, k * each, (k + 1) * each).view(), cache);
+    const exec::Tensor got = Part(now, axis, from, total);
+    Judge(want.view(), Part(got.view(), batch, mine.begin, mine.end).view(), cache.output, plan,
+          step, b, outcome);
   }
   return {};
 }

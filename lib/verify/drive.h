@@ -92,6 +92,8 @@ class Driver {
   const std::map<std::string, int64_t>& kept_rows() const { return kept_rows_; }
 
  private:
+  void AddNoise(const ManifestCache& cache, const StepSpec& step, int64_t first, int64_t rows,
+                exec::Tensor* value) const;
   int64_t RowsKept(const std::string& input, int64_t length) const;
   std::string Rewind(const ManifestCache& cache, const StepSpec& step, int64_t end,
                      exec::Tensor* value) const;

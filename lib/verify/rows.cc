@@ -52,6 +52,40 @@ exec::Tensor Part(const exec::View& whole, int axis, int64_t begin, int64_t end)
   return part;
 }
 
+bool SameInBox(const exec::View& a, const exec::View& b, const Range& one, const Range& other) {
+  const size_t rank = a.shape.size();
+  std::vector<int64_t> begin(rank, 0), end(a.shape.begin(), a.shape.end());
+  for (const Range& range : {one, other}) {
+    begin[range.axis] = range.begin;
+    end[range.axis] = range.end;
+    if (range.begin >= range.end) return true;
+  }
+  if (a.size() == 0) return true;
+  // What lies behind the last restricted axis is one run of bytes.
+  size_t last = rank;
+  int64_t run = ElementBits(a.type) / 8;
+  while (last > 0 && begin[last - 1] == 0 && end[last - 1] == a.shape[last - 1]) {
+    run *= a.shape[--last];
+  }
+  if (last == 0) return std::memcmp(a.data, b.data, static_cast<size_t>(run)) == 0;
+  const int64_t bytes = run * (end[last - 1] - begin[last - 1]);
+  std::vector<int64_t> at = begin;
+  for (;;) {
+    int64_t offset = 0;
+    for (size_t k = 0; k < last; ++k) offset = offset * a.shape[k] + at[k];
+    offset *= run;
+    if (std::memcmp(a.data + offset, b.data + offset, static_cast<size_t>(bytes)) != 0) {
+      return false;
+    }
+    size_t k = last - 1;
+    while (k > 0 && ++at[k - 1] == end[k - 1]) {
+      at[k - 1] = begin[k - 1];
+      --k;
+    }
+    if (k == 0) return true;
+  }
+}
+
 void Place(const exec::View& whole, int axis, int64_t begin, const exec::View& part) {
   const Blocks to = BlocksOf(whole, axis), from = BlocksOf(part, axis);
   for (int64_t o = 0; o < to.outer && from.extent * from.inner > 0; ++o) {
@@ -79,6 +113,7 @@ exec::Tensor InTargetOrder(const exec::View& source, const ManifestCache& cache)
     perm.push_back(cache.source.layout.find(letter));
     shape.push_back(view.shape[perm.back()]);
   }
+  if (cache.layout == cache.source.layout) return Part(view, 0, 0, view.shape[0]);
   exec::Tensor target(view.type, shape);
   const int64_t bytes = ElementBits(view.type) / 8;
   std::vector<int64_t> strides(rank, bytes);

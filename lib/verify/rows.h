@@ -12,6 +12,13 @@ namespace kvlift {
 
 // Elements [begin, end) along an axis.
 exec::Tensor Part(const exec::View& whole, int axis, int64_t begin, int64_t end);
+// Whether two tensors of one shape hold equal bytes in a box: elements [begin, end) of two axes,
+// all of the others.
+struct Range {
+  int axis = 0;
+  int64_t begin = 0, end = 0;
+};
+bool SameInBox(const exec::View& a, const exec::View& b, const Range& one, const Range& other);
 // Writes `part` at `begin` along an axis; all other extents are equal.
 void Place(const exec::View& whole, int axis, int64_t begin, const exec::View& part);
 // The source's cache (layout, select) in the axis order of the converted one.

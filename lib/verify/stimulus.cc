@@ -18,6 +18,9 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// [-1, 1)
+double Unit(uint64_t bits) { return static_cast<double>(bits >> 11) / 4503599627370496.0 - 1.0; }
+
 double Lowest(int32_t type) {
   switch (type) {
     case TensorProto::FLOAT16:
@@ -38,8 +41,7 @@ uint64_t Hash(const std::string& text) {
 }  // namespace
 
 double Noise(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
-  const uint64_t h = Mix(Mix(Mix(Mix(a) ^ b) ^ c) ^ d);
-  return static_cast<double>(h >> 11) / 4503599627370496.0 - 1.0;
+  return Unit(Mix(Mix(Mix(Mix(a) ^ b) ^ c) ^ d));
 }
 
 void StoreDouble(const exec::View& view, int64_t i, double v) {
@@ -133,8 +135,10 @@ void Stimulus::FillWithNoise(const ManifestCache& cache, const std::vector<int>&
       rest += mine * stride;
       stride *= axes[k].extent == Extent::kBatch ? axes[k].value : view.shape[k];
     }
-    const double noise = Noise(salt, static_cast<uint64_t>(sequence) + 11,
-                               static_cast<uint64_t>(row), static_cast<uint64_t>(rest));
+    // One round of mixing: there are millions of them.
+    const double noise = Unit(Mix(salt + static_cast<uint64_t>(sequence) * 0x9e3779b97f4a7c15u +
+                                  static_cast<uint64_t>(row) * 0xd1b54a32d192ed03u +
+                                  static_cast<uint64_t>(rest) * 0x8cb92ba72f3d8dd7u));
     const double level = view.type == TensorProto::UINT8 ? 128 : 0;
     StoreDouble(view, i, whole ? std::floor(level + 100 * noise) : amplitude * noise);
   }

@@ -1,6 +1,7 @@
 #include "verify/verify.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -28,11 +29,27 @@ int CountNodes(const onnx::GraphProto& graph) {
   return count;
 }
 
+// Small models lose more by waiting for threads than they win by them.
+int ThreadsFor(const onnx::GraphProto& graph, int wanted) {
+  constexpr int64_t kMany = 20'000'000;
+  int64_t weights = 0;
+  for (const auto& tensor : graph.initializer()) {
+    int64_t size = 1;
+    for (int64_t d : tensor.dims()) size *= d;
+    weights += size;
+  }
+  return wanted != 0 || weights > kMany ? wanted : 1;
+}
+
 class Verifier {
  public:
   Verifier(const Model& before, const Model& after, const Manifest& relation,
            const VerifyOptions& options)
-      : before_(before), after_(after), relation_(relation), options_(options) {}
+      : before_(before),
+        after_(after),
+        relation_(relation),
+        options_(options),
+        threads_(ThreadsFor(before.proto->graph(), options.threads)) {}
 
   absl::StatusOr<VerifyReport> Run() {
     KV_ASSIGN_OR_RETURN(Graph source_graph, Graph::Build(before_.proto));
@@ -78,7 +95,7 @@ class Verifier {
 
   absl::StatusOr<Runner> MakeRunner(const Model& model, std::vector<exec::CachePair> caches,
                                     exec::AliasMode alias) const {
-    return Runner::Create(model.proto, model.base_dir, std::move(caches), alias, options_.threads);
+    return Runner::Create(model.proto, model.base_dir, std::move(caches), alias, threads_);
   }
 
   // Every input and output of both models must have its place.
@@ -406,7 +423,7 @@ class Verifier {
   }
 
   std::string DetectUnguarded(const Driver& driver, const Graph& after,
-                              const std::vector<const Record*>& order) const {
+                              const std::vector<const Record*>& order) {
     for (const Mutant& mutant : MakeUnguarded(after)) {
       const std::string detected = Detect(driver, mutant, order);
       if (!detected.empty()) return detected;
@@ -415,13 +432,16 @@ class Verifier {
   }
 
   std::string Detect(const Driver& driver, const Mutant& mutant,
-                     const std::vector<const Record*>& order) const {
+                     const std::vector<const Record*>& order) {
     auto runner =
-        Runner::Create(mutant.model, after_.base_dir, {}, exec::AliasMode::kOff, options_.threads);
+        Runner::Create(mutant.model, after_.base_dir, {}, exec::AliasMode::kOff, threads_);
     if (!runner.ok()) return "compile: " + Text(runner.status());
     std::string error;  // tells less than a difference
     for (const Record* record : order) {
-      CacheState state = driver.Fresh(*runner, *record->plan);
+      // No step writes into what it is fed: the first state serves all mutants.
+      CacheState& fresh = fresh_[record];
+      if (fresh.empty()) fresh = driver.Fresh(*runner, *record->plan);
+      CacheState state = fresh;
       const Outcome outcome = driver.RunConverted(*runner, *record, &state);
       if (outcome.difference) {
         return fmt::format("{}, step {}", record->plan->name, outcome.difference->step);
@@ -478,10 +498,12 @@ class Verifier {
   const Model& after_;
   const Manifest& relation_;
   const VerifyOptions& options_;
+  const int threads_;
   int source_nodes_ = 0;
   PlanLimits limits_;
   std::vector<Plan> plans_;
   std::vector<Record> records_;
+  std::map<const Record*, CacheState> fresh_;  // for mutants
   VerifyReport report_;
   std::string failure_, unsupported_, unjudged_;
   int decodes_ = 0;
