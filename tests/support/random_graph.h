@@ -75,6 +75,8 @@ class RandomGraph {
   void ScatterWide(const std::string& places);
   void Blend();
   void Splice();
+  void Stack();
+  void Layers();
   void Writes();
   // random_counts.cc
   void Counts();

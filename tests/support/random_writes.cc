@@ -1,4 +1,7 @@
-// Writes of u [A, S, C] into x [A, B, C] at places w, in the spellings of exporters.
+// Writes of u [A, S, C] into x [A, B, C] at places w, in the spellings of exporters; stacked and
+// shared buffers.
+#include <algorithm>
+
 #include "support/random_graph.h"
 
 namespace kvlift::testing {
@@ -123,12 +126,69 @@ void RandomGraph::Splice() {
   SetInt(Node("Concat", {head, "u", tail}, kFloat, {a, b, c}), "axis", 1);
 }
 
+// Tensors stacked in z, each grown by its own rows, stacked again; of the whole, the last rows.
+void RandomGraph::Stack() {
+  const int64_t b = dims_["B"], c = dims_["C"], s = dims_["S"], n = Pick(2, 3);
+  AddInput("z", kFloat, {std::to_string(n), "B", "C"}, -9, 9);
+  const bool turned = Pick(0, 3) == 0;
+  std::vector<std::string> all;
+  for (int64_t k = 0; k < n; ++k) {
+    const std::string name = "n" + std::to_string(k);
+    AddInput(name, kFloat, {"S", "C"}, -9, 9);
+    const int64_t from = turned ? n - 1 - k : k;
+    std::string old;
+    if (Coin()) {
+      old = Op("Gather", {"z", Scalar(Coin() ? from : from - n)}, kFloat, {b, c});
+    } else {
+      const std::string part =
+          Op("Slice", {"z", Indices({from}), Indices({from + 1}), Indices({0})}, kFloat, {1, b, c});
+      old = Op("Squeeze", {part, Indices({0})}, kFloat, {b, c});
+    }
+    auto* grown = Node("Concat", {old, name}, kFloat, {b + s, c});
+    SetInt(grown, "axis", 0);
+    all.push_back(Op("Unsqueeze", {grown->output(0), Indices({0})}, kFloat, {1, b + s, c}));
+  }
+  auto* stack = Node("Concat", all, kFloat, {n, b + s, c});
+  SetInt(stack, "axis", 0);
+  const std::string whole = stack->output(0);
+  const int64_t window = Pick(1, 6), last = std::min(window, b + s);
+  const std::string total = Op("Shape", {whole}, kInt, {3});
+  const std::string length = Op("Gather", {total, Indices({1})}, kInt, {1});
+  const std::string over = Op("Sub", {length, Indices({window})}, kInt, {1});
+  const std::string start =
+      Coin() ? Indices({-window}) : Op("Max", {over, Indices({0})}, kInt, {1});
+  Node("Slice", {whole, start, length, Indices({1})}, kFloat, {n, last, c});
+}
+
+// One buffer z for all layers, written layer after layer, perhaps not all of them.
+void RandomGraph::Layers() {
+  const int64_t b = dims_["B"], c = dims_["C"], s = dims_["S"], n = Pick(1, 3);
+  AddInput("z", kFloat, {std::to_string(n), "B", "C"}, -9, 9);
+  AddInput("w", kInt, {"1"}, 0, b - s);
+  const std::string tokens = Count(Extent("u", 3, 1), s);
+  const std::string places = Op("Add", {tokens, "w"}, kInt, {s});
+  const std::string column = Op("Unsqueeze", {places, Indices({1})}, kInt, {s, 1});
+  std::string buffer = "z";
+  for (int64_t k = 0; k < n; ++k) {
+    if (Pick(0, 5) == 0) continue;
+    const std::string name = "n" + std::to_string(k);
+    AddInput(name, kFloat, {"S", "C"}, -9, 9);
+    const std::string row =
+        Op("Expand", {Scalar(k), Op("Shape", {column}, kInt, {2})}, kInt, {s, 1});
+    auto* index = Node("Concat", {row, column}, kInt, {s, 2});
+    SetInt(index, "axis", 1);
+    buffer = Op("ScatterND", {buffer, index->output(0), name}, kFloat, {n, b, c});
+  }
+}
+
 void RandomGraph::Writes() {
-  const int64_t b = dims_["B"], kind = Pick(0, 8);
+  const int64_t b = dims_["B"], kind = Pick(0, 10);
   const int64_t s = dims_["S"] = kind == 5 ? 1 : Pick(1, b);
   AddInput("u", kFloat, {"A", "S", "C"}, -9, 9);
   if (kind == 5) return Blend();
   if (kind == 6) return Splice();
+  if (kind == 9) return Stack();
+  if (kind == 10) return Layers();
   if (kind == 7) {  // a start that is clamped
     std::string places = Places(Coin(), -3, b + 2);
     const Ints shape = Last().dims;
