@@ -66,7 +66,7 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
   update.new_length = forms.pool().Sub(forms.Of(pair.present).shape[append->axis], append->length);
   update.update_element = append->update;
   shape[append->axis] = update.new_length;
-  update.update = FindValue(forms, pair.present, update.update_element, shape);
+  update.update = FindValue(forms, pair.present, update.update_element, shape, update.axis);
   return Result::Match(std::move(update));
 }
 

@@ -98,7 +98,7 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
   update.update_element = append.update;
   std::vector<Expr> shape = past.shape;
   shape[append.axis] = update.new_length;
-  update.update = FindValue(forms, full, update.update_element, shape);
+  update.update = FindValue(forms, full, update.update_element, shape, update.axis);
   return Result::Match(std::move(update));
 }
 

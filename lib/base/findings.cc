@@ -148,6 +148,9 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV240", "fused-form", "an operator with past and present has a form that is not lowered",
      "It is replaced by standard operators where it says the same as they do.",
      "Export with standard operators, or without the input or attribute named."},
+    {"KV228", "query-without-keys", "a query may see no key at all",
+     "Such a row is 0 in Attention-24, and an average or NaN in the source.",
+     "Export with a mask that lets each token see itself."},
     // KV3xx: preconditions.
     {"KV301", "write-inside-capacity", "the write must stay inside the buffer",
      "TensorScatter refuses, or worse, a write behind the capacity.",

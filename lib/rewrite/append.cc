@@ -163,6 +163,7 @@ std::optional<Write> ReadWrite(sym::Forms& forms, const CachePair& pair) {
     if (lower) write.start = bound.bound;
     if (upper) end = pool.Add(bound.bound, pool.Integer(1));
   }
+  if (before.shape[write.axis] != after.shape[write.axis]) return std::nullopt;
   if (write.start == nullptr) write.start = pool.Integer(0);
   if (end == nullptr) end = before.shape[write.axis];
   write.length = pool.Sub(end, write.start);

@@ -8,6 +8,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
+#include "rewrite/append.h"
 
 namespace kvlift {
 namespace {
@@ -30,6 +31,7 @@ class Finder {
     for (ValueId output : graph_.graph_outputs()) {
       const int rank = RankOf(output);
       if (rank >= kMinCacheRank || rank < 0) Consider(output, rank);
+      if (rank == 2) ConsiderFlat(output);
     }
     ReportStates();
     ReportPresentsWithoutPast();
@@ -134,6 +136,17 @@ class Finder {
     if (ConsiderTensorScatter(output, rank)) return;
     if (ConsiderForm(output, rank) || ConsiderOperator(output, rank)) return;
     ConsiderFlow(output, rank);
+  }
+
+  // A growing tensor of rank 2 (token ids, say) is fed back as caches are.
+  void ConsiderFlat(ValueId output) {
+    for (ValueId source : sym::SourcesOf(forms_.Of(output).element)) {
+      if (!graph_.is_graph_input(source) || taken_.contains(source) || RankOf(source) != 2)
+        continue;
+      const auto append = ReadAppend(forms_, source, output);
+      if (!append || append->reversed) continue;
+      return Add({source, output}, Describe(source, output));
+    }
   }
 
   // TensorScatter into a graph input, both seen through what only renames or moves axes.

@@ -41,18 +41,15 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
     return std::nullopt;
   }
   const Expr keep = Normal(key, site.keep);
-  const bool whole = !key.growing && (!s_.prefix_read() || !HidesUnused(site, key, keep));
-  KV_ASSIGN_OR_RETURN(const Slots slots, whole ? control_.WholeBuffer(key) : control_.SlotsOf(key));
   const Expr start = Normal(key, key.start);
+  const MaskOfSite judged = {site, key, keep, start};
+  if (auto reason = JudgeMask(judged)) return reason;
+  if (s_.plan.refusal) return std::nullopt;
+  const bool whole = !key.growing && (!s_.prefix_read() || !HidesUnused(judged));
+  KV_ASSIGN_OR_RETURN(const Slots slots, whole ? control_.WholeBuffer(key) : control_.SlotsOf(key));
   if (key.growing != value.growing || key.window != value.window ||
       (!key.growing && start != Normal(value, value.start))) {
     return Reason("KV210", "needs keys and values that are written at the same slots", site);
-  }
-  if (key.growing) {
-    if (auto later = SeesLater(site, key, keep, start)) {
-      s_.plan.refusal = std::move(later);
-      return std::nullopt;
-    }
   }
   const bool one_token = s_.forms.Of(site.query).shape[2]->is_integer(1);
   Visibility visible = ReadVisibility(s_.forms, keep, start, one_token);
@@ -164,51 +161,40 @@ Expr AttentionEmitter::Normal(const CacheUpdate& key, Expr e) {
   return s_.pool.Substitute(e, one_name, {});
 }
 
-bool AttentionEmitter::Implies(const AttentionSite& site, const CacheUpdate& key, Expr keep,
-                               Expr bound) {
-  sym::Pool& pool = s_.pool;
-  sym::Facts facts;
-  facts.extents = {nullptr, pool.Integer(site.q_heads), key.new_length, nullptr};
-  const Expr wanted = pool.Sub(pool.Index(3), bound);  // <= 0
-  for (Expr part : sym::ConjunctsOf(keep)) {
-    if (part->kind() != Kind::kLe && part->kind() != Kind::kEq) continue;
-    const Expr low = part->args()[0];
-    if (pool.ProveNonNegative(pool.Sub(low, wanted), facts)) return true;
-    if (part->kind() == Kind::kEq &&
-        pool.ProveNonNegative(pool.Sub(pool.Neg(low), wanted), facts)) {
-      return true;
-    }
-  }
-  return false;
-}
-
-bool AttentionEmitter::HidesUnused(const AttentionSite& site, const CacheUpdate& key, Expr keep) {
-  const Expr end = s_.pool.Add(CountedUp(s_.forms, key.start), key.new_length);
+bool AttentionEmitter::HidesUnused(const MaskOfSite& mask) {
+  const Expr end = s_.pool.Add(mask.start, mask.key.new_length);
   // keys <= end says it, too: the graph cut them there.
-  if (site.keys != nullptr && site.keys == end) return true;
-  return Implies(site, key, keep, s_.pool.Sub(end, s_.pool.Integer(1)));
+  if (mask.site.keys != nullptr && Normal(mask.key, mask.site.keys) == end) return true;
+  return Implies(s_, mask, s_.pool.Sub(end, s_.pool.Integer(1)));
 }
 
-std::optional<Finding> AttentionEmitter::SeesLater(const AttentionSite& site,
-                                                   const CacheUpdate& key, Expr keep, Expr start) {
-  if (key.new_length->is_integer(1) || s_.forms.Of(site.query).shape[2]->is_integer(1)) {
+std::optional<Finding> AttentionEmitter::JudgeMask(const MaskOfSite& mask) {
+  if (mask.key.growing && !HidesLater(s_, mask)) {
+    s_.plan.refusal = Reason("KV218",
+                             fmt::format("needs a mask that hides later tokens, found {}",
+                                         sym::ToString(mask.keep, &s_.graph)),
+                             mask.site);
     return std::nullopt;
   }
-  if (Implies(site, key, keep, s_.pool.Add(start, s_.pool.Index(2)))) return std::nullopt;
-  for (const auto& [input, axis] : s_.wide) {
-    if (ReadAtKeys(keep, input)) return std::nullopt;  // the host hides pads
+  if (!mask.site.nan_guard && !SeesSomeKey(s_, mask)) {
+    return Reason("KV228",
+                  fmt::format("needs a mask that leaves each query a key, found {}",
+                              sym::ToString(mask.keep, &s_.graph)),
+                  mask.site);
   }
-  return Reason(
-      "KV218",
-      fmt::format("needs a mask that hides later tokens, found {}", sym::ToString(keep, &s_.graph)),
-      site);
+  return std::nullopt;
 }
 
 bool AttentionEmitter::RowPerToken(const AttentionSite& site, const CacheUpdate& key) {
-  const Expr queries = s_.forms.Of(site.query).shape[2];
-  if (queries == key.new_length || key.new_length->is_integer(1)) return true;
+  const Expr queries = Normal(key, s_.forms.Of(site.query).shape[2]);
+  const Expr rows = Normal(key, key.new_length);
+  if (queries == rows || rows->is_integer(1)) return true;
   // Symbols that inputs declare for themselves are equal where the graph joins them.
-  return queries->kind() == Kind::kDim && key.new_length->kind() == Kind::kDim;
+  const std::vector<std::string> known = sym::DimsOf(rows);
+  for (const std::string& dim : sym::DimsOf(queries)) {
+    if (!std::binary_search(known.begin(), known.end(), dim)) return true;
+  }
+  return false;
 }
 
 // The predicate with every read of a padding mask taken as true.

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "rewrite/control.h"
+#include "rewrite/pads.h"
 #include "rewrite/plan_state.h"
 #include "rewrite/visibility.h"
 
@@ -31,14 +32,11 @@ class AttentionEmitter {
   // [B, W, Nk*D] to [B, Nk, W, D].
   std::string SplitHeads(const std::string& value, const CacheUpdate& update, int64_t head_dim);
   // No key at or behind the valid length is visible.
-  bool HidesUnused(const AttentionSite& site, const CacheUpdate& key, sym::Expr keep);
+  bool HidesUnused(const MaskOfSite& mask);
+  // Why the mask cannot be taken over; absent if it can.
+  std::optional<Finding> JudgeMask(const MaskOfSite& mask);
   // The site's mask and start with one name for the past's length.
   sym::Expr Normal(const CacheUpdate& key, sym::Expr e);
-  // keep implies that t <= bound.
-  bool Implies(const AttentionSite& site, const CacheUpdate& key, sym::Expr keep, sym::Expr bound);
-  // Why the mask lets tokens see what right pads of a prompt hold; absent if it does not.
-  std::optional<Finding> SeesLater(const AttentionSite& site, const CacheUpdate& key,
-                                   sym::Expr keep, sym::Expr start);
   // A step writes one row per token.
   bool RowPerToken(const AttentionSite& site, const CacheUpdate& key);
   sym::Expr WithoutPadding(sym::Expr rest);

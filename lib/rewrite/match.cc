@@ -53,6 +53,16 @@ std::vector<std::vector<Lane>> LanesOf(sym::Forms& forms, const CacheUpdate& cac
   }
   return all;
 }
+
+bool SameShape(absl::Span<const Expr> a, absl::Span<const Expr> b, std::optional<int> joined_axis) {
+  if (a.size() != b.size()) return false;
+  for (size_t k = 0; k < a.size(); ++k) {
+    if (a[k] == b[k]) continue;
+    const bool numbers = a[k]->kind() == Kind::kInteger && b[k]->kind() == Kind::kInteger;
+    if (!joined_axis || numbers || static_cast<int>(k) == *joined_axis) return false;
+  }
+  return true;
+}
 }  // namespace
 
 std::vector<Expr> Indices(sym::Pool& pool, int n) {
@@ -69,7 +79,8 @@ std::vector<Expr> Indices(sym::Pool& pool, absl::Span<const Expr> shape) {
   return indices;
 }
 
-ValueId FindValue(sym::Forms& forms, ValueId from, Expr element, absl::Span<const Expr> shape) {
+ValueId FindValue(sym::Forms& forms, ValueId from, Expr element, absl::Span<const Expr> shape,
+                  std::optional<int> joined_axis) {
   const Graph& graph = forms.graph();
   sym::Pool& pool = forms.pool();
   sym::Pool::Substitution unit_axes;
@@ -78,7 +89,7 @@ ValueId FindValue(sym::Forms& forms, ValueId from, Expr element, absl::Span<cons
   const Expr wanted = pool.Substitute(element, unit_axes, facts);
   const auto fits = [&](ValueId v) {
     const sym::Form& form = forms.Of(v);
-    return form.known_rank && absl::MakeConstSpan(form.shape) == shape &&
+    return form.known_rank && SameShape(form.shape, shape, joined_axis) &&
            pool.Substitute(form.element, unit_axes, facts) == wanted;
   };
   if (element->kind() == Kind::kLoad && fits(element->source())) return element->source();

@@ -19,9 +19,11 @@ std::vector<sym::Expr> Indices(sym::Pool& pool, absl::Span<const sym::Expr> shap
 
 // Searches the values that `from` is computed from (data movement and scalar arithmetic only goes
 // so far: at most a few dozen) for one of the given shape whose element is exactly `element`; on
-// axes of extent 1 the index and 0 are the same. kNoValue if there is none.
+// axes of extent 1 the index and 0 are the same. kNoValue if there is none. joined_axis: the value
+// is joined with another tensor along this axis, which makes the other extents equal where they are
+// written differently.
 ValueId FindValue(sym::Forms& forms, ValueId from, sym::Expr element,
-                  absl::Span<const sym::Expr> shape);
+                  absl::Span<const sym::Expr> shape, std::optional<int> joined_axis = std::nullopt);
 
 // Which cache an operand is: index into `caches`, and where several caches share its tensor, the
 // indices on their axes. -1: none.

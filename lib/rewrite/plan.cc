@@ -9,6 +9,7 @@
 #include "rewrite/emit_attention.h"
 #include "rewrite/equivalents.h"
 #include "rewrite/manifest_of.h"
+#include "rewrite/pads.h"
 #include "rewrite/plan_state.h"
 #include "rewrite/rederive.h"
 
@@ -43,6 +44,11 @@ class Planner {
     s_.plan.kept.resize(s_.a.attention.size());
     control_.Survey();
     if (s_.plan.refusal) return std::move(s_.plan);
+    if (s_.growing && !s_.keep_unguarded && internal::PadsLeak(s_)) {
+      rows_read_elsewhere_ = true;
+      if (!s_.uniform) needs_uniform_ = "rows of pads, which may differ, are seen by another layer";
+      if (!s_.uniform) return std::move(s_.plan);
+    }
     KV_RETURN_IF_ERROR(control_.Emit());
     if (s_.plan.refusal) return std::move(s_.plan);
     KV_RETURN_IF_ERROR(EmitCaches());
@@ -158,6 +164,11 @@ class Planner {
       }
     }
     if (reason && !may_stay) s_.plan.refusal = reason;
+    if (reason && s_.growing && !s_.plan.refusal && !internal::MayHideLater(s_, attention.node)) {
+      s_.plan.refusal =
+          MakeFinding("KV218", "needs a mask that hides later tokens, found none that can be read",
+                      s_.graph, {attention.node});
+    }
     s_.plan.kept[number] = std::move(reason);
     return absl::OkStatus();
   }
@@ -239,7 +250,7 @@ class Planner {
     Rederived result = Rederive(s_.forms, s_.emitter, in);
     s_.plan.refusal = std::move(result.refusal);
     needs_uniform_ = std::move(result.needs_uniform);
-    rows_read_elsewhere_ = result.reads_caches;
+    rows_read_elsewhere_ = rows_read_elsewhere_ || result.reads_caches;
     s_.plan.patch.replace_inputs = std::move(result.operands);
   }
 

@@ -59,6 +59,13 @@ bool IsMinimum(Expr e, bool* finite) {
   return true;
 }
 
+// So low that exp of it vanishes beside any score.
+bool Hides(Expr e) {
+  constexpr double kLow = -1000.0;
+  if (e->kind() == Kind::kFloat) return e->float_value() <= kLow;
+  return e->kind() == Kind::kInteger && static_cast<double>(e->value()) <= kLow;
+}
+
 class ScoreReader {
  public:
   ScoreReader(Forms& forms, const Facts& facts) : forms_(forms), facts_(facts) {
@@ -236,6 +243,14 @@ std::optional<KeepPredicate> ReadAdditiveMask(Pool& pool, Expr mask) {
   const Expr c = mask->args()[0];
   return KeepPredicate{pool.Or(pool.And(c, a->keep), pool.And(pool.Not(c), b->keep)),
                        a->finite_minimum || b->finite_minimum};
+}
+
+Expr KeptWhere(Pool& pool, Expr element) {
+  if (element->kind() != Kind::kSelect) return pool.True();
+  const Expr c = element->args()[0], a = element->args()[1], b = element->args()[2];
+  if (Hides(b)) return pool.And(c, KeptWhere(pool, a));
+  if (Hides(a)) return pool.And(pool.Not(c), KeptWhere(pool, b));
+  return pool.True();
 }
 
 ScoreResult ReadScore(Forms& forms, Expr element, const Facts& facts) {

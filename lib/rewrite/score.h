@@ -58,6 +58,10 @@ struct KeepPredicate {
 };
 std::optional<KeepPredicate> ReadAdditiveMask(sym::Pool& pool, sym::Expr mask);
 
+// The predicate under which an element is not the minimum that a mask puts there; True if nothing
+// is known.
+sym::Expr KeptWhere(sym::Pool& pool, sym::Expr element);
+
 // The element of a node's operand that takes part in output element `args`, under ONNX's
 // multidirectional broadcasting. Null if a rank is unknown.
 sym::Expr BroadcastOperand(sym::Forms& forms, ValueId operand, absl::Span<const sym::Expr> args,

@@ -1,0 +1,155 @@
+#include "rewrite/pads.h"
+
+#include <algorithm>
+#include <deque>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "rewrite/readers.h"
+#include "rewrite/score.h"
+
+namespace kvlift::internal {
+namespace {
+
+using sym::Expr;
+using sym::Kind;
+
+constexpr int kMaxSearched = 48;
+
+// part <= 0 or part == 0 says that value <= bound.
+bool Says(sym::Pool& pool, Expr part, Expr value, Expr bound, const sym::Facts& facts) {
+  if (part->kind() != Kind::kLe && part->kind() != Kind::kEq) return false;
+  const Expr wanted = pool.Sub(value, bound);
+  const Expr low = part->args()[0];
+  if (pool.ProveNonNegative(pool.Sub(low, wanted), facts)) return true;
+  return part->kind() == Kind::kEq && pool.ProveNonNegative(pool.Sub(pool.Neg(low), wanted), facts);
+}
+
+sym::Facts FactsOf(PlanState& s, const MaskOfSite& mask) {
+  return {{nullptr, s.pool.Integer(mask.site.q_heads), mask.key.new_length, nullptr}};
+}
+
+bool ReadsInputAtKeys(const PlanState& s, Expr e) {
+  const auto reads = [&](Expr part) { return ReadsInputAtKeys(s, part); };
+  if (e->kind() == Kind::kLoad && s.graph.is_graph_input(e->source()) && sym::ContainsIndex(e, 3)) {
+    return true;
+  }
+  if (std::any_of(e->args().begin(), e->args().end(), reads)) return true;
+  return std::any_of(e->terms().begin(), e->terms().end(), [&](const sym::Term& term) {
+    return std::any_of(term.atoms.begin(), term.atoms.end(), reads);
+  });
+}
+
+bool SeesKey(PlanState& s, const MaskOfSite& mask, Expr t) {
+  sym::Pool::Substitution at;
+  at.indices = {nullptr, nullptr, nullptr, t};
+  const sym::Facts facts = FactsOf(s, mask);
+  for (Expr part : sym::ConjunctsOf(mask.keep)) {
+    if (ReadsHostMask(s, part)) continue;
+    const Expr here = s.pool.Substitute(part, at, facts);
+    if (s.pool.Prove(here, facts) != sym::Truth::kYes) return false;
+  }
+  return true;
+}
+
+// Does the host give anything as wide as the keys? Symbols of its own count as such.
+bool HasHostMask(PlanState& s) {
+  for (ValueId v : s.graph.graph_inputs()) {
+    const sym::Form& form = s.forms.Of(v);
+    if (!form.known_rank || form.shape.size() < 2 || s.graph.uses(v).empty()) continue;
+    const bool cache =
+        std::any_of(s.a.updates.begin(), s.a.updates.end(),
+                    [&](const CacheUpdate& update) { return update.pair.past == v; });
+    if (cache) continue;
+    for (Expr dim : form.shape) {
+      if (dim->kind() == Kind::kInteger || dim == s.batch || dim == s.new_length) continue;
+      return true;
+    }
+  }
+  return false;
+}
+
+// The value's last two axes are queries and keys, and later keys are hidden.
+bool ValueHidesLater(PlanState& s, ValueId v) {
+  const sym::Form form = s.forms.Of(v);
+  if (!form.known_rank || form.opaque || form.shape.size() < 2) return false;
+  const int rank = static_cast<int>(form.shape.size());
+  sym::Pool& pool = s.pool;
+  const Expr keep = KeptWhere(pool, form.element);
+  for (const CacheUpdate& update : s.a.updates) {
+    const Expr bound = pool.Add(update.start, pool.Index(rank - 2));
+    for (Expr part : sym::ConjunctsOf(keep)) {
+      if (Says(pool, part, pool.Index(rank - 1), bound, sym::Facts{form.shape})) return true;
+    }
+  }
+  return false;
+}
+
+bool CarriesScores(const Graph& graph, NodeId n) {
+  for (const char* op :
+       {"Add", "Sub", "Where", "Cast", "Identity", "Concat", "Reshape", "Transpose", "Unsqueeze",
+        "Squeeze", "Expand", "Mul", "Div", "Min", "Max", "Dropout", "Slice", "Exp"}) {
+    if (graph.Is(n, op)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool Implies(PlanState& s, const MaskOfSite& mask, Expr bound) {
+  const sym::Facts facts = FactsOf(s, mask);
+  const auto parts = sym::ConjunctsOf(mask.keep);
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](Expr part) { return Says(s.pool, part, s.pool.Index(3), bound, facts); });
+}
+
+bool ReadsHostMask(const PlanState& s, Expr e) { return ReadsInputAtKeys(s, e); }
+
+bool SeesSomeKey(PlanState& s, const MaskOfSite& mask) {
+  sym::Pool& pool = s.pool;
+  for (Expr t : {pool.Add(mask.start, pool.Index(2)), pool.Integer(0), pool.Index(2)}) {
+    if (SeesKey(s, mask, t)) return true;
+  }
+  return false;
+}
+
+bool HidesLater(PlanState& s, const MaskOfSite& mask) {
+  if (mask.key.new_length->is_integer(1)) return true;
+  if (s.forms.Of(mask.site.query).shape[2]->is_integer(1)) return true;
+  return Implies(s, mask, s.pool.Add(mask.start, s.pool.Index(2))) || ReadsHostMask(s, mask.keep);
+}
+
+bool MayHideLater(PlanState& s, NodeId attention) {
+  const bool one_token =
+      std::all_of(s.a.updates.begin(), s.a.updates.end(),
+                  [](const CacheUpdate& update) { return update.new_length->is_integer(1); });
+  if (one_token || HasHostMask(s)) return true;
+  const NodeId behind = SoftmaxBehind(s.graph, attention);
+  std::deque<NodeId> queue = {behind == kNoNode ? attention : behind};
+  absl::flat_hash_set<NodeId> seen = {queue.front()};
+  for (int k = 0; k < kMaxSearched && !queue.empty(); ++k) {
+    const NodeId n = queue.front();
+    queue.pop_front();
+    for (ValueId input : s.graph.inputs(n)) {
+      if (input == kNoValue) continue;
+      if (ValueHidesLater(s, input)) return true;
+      const NodeId producer = s.graph.producer(input);
+      if (producer != kNoNode && CarriesScores(s.graph, producer) && seen.insert(producer).second) {
+        queue.push_back(producer);
+      }
+    }
+  }
+  return false;
+}
+
+bool PadsLeak(PlanState& s) {
+  bool loses_rows = false, sees_all = false;
+  for (const AnalysedAttention& attention : s.a.attention) {
+    const bool padded = attention.site && ReadsHostMask(s, attention.site->keep);
+    loses_rows = loses_rows || (padded && !attention.site->nan_guard);
+    sees_all = sees_all || !padded;
+  }
+  return loses_rows && sees_all;
+}
+
+}  // namespace kvlift::internal
