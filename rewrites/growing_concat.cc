@@ -20,6 +20,15 @@ using sym::Expr;
 using sym::Kind;
 using Result = Recognised<CacheUpdate>;
 
+// The node that makes a value, whatever name it got afterwards.
+NodeId MadeBy(const Graph& graph, ValueId v) {
+  NodeId n = graph.producer(v);
+  while (graph.Is(n, "Identity") && graph.producer(graph.inputs(n)[0]) != kNoNode) {
+    n = graph.producer(graph.inputs(n)[0]);
+  }
+  return n;
+}
+
 Result Match(sym::Forms& forms, const CachePair& pair) {
   const Graph& graph = forms.graph();
   const auto append = ReadAppend(forms, pair.past, pair.present);
@@ -33,13 +42,13 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
                     graph.name(pair.present), graph.name(pair.past)),
         graph, {node}, {pair.past, pair.present}));
   }
-  if (graph.outputs(node).size() != 1) {
+  if (const NodeId made = MadeBy(graph, pair.present); graph.outputs(made).size() != 1) {
     return Result::Refuse(
         MakeFinding("KV206",
                     fmt::format("needs caches that the graph puts together, found an {} that keeps "
                                 "{} by itself",
-                                graph.node(node).op_type(), graph.name(pair.past)),
-                    graph, {node}, {pair.past}));
+                                graph.node(made).op_type(), graph.name(pair.past)),
+                    graph, {made}, {pair.past}));
   }
   if (append->length->kind() != Kind::kDim) {
     return Result::Refuse(

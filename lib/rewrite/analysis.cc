@@ -127,6 +127,26 @@ void FindOtherAttention(Analysis& a) {
                    [](const auto& x, const auto& y) { return x.node < y.node; });
 }
 
+// Updates that no attention reads are none: what is left can be converted.
+void DropUnread(Analysis& a) {
+  std::vector<CacheUpdate> updates;
+  std::vector<int> index(a.updates.size(), -1);
+  for (AnalysedCache& cache : a.caches) {
+    if (cache.update_index < 0) continue;
+    const int old = cache.update_index;
+    cache.update_index = -1;
+    if (cache.reason) continue;
+    index[old] = cache.update_index = static_cast<int>(updates.size());
+    updates.push_back(std::move(a.updates[old]));
+  }
+  a.updates = std::move(updates);
+  for (AnalysedAttention& attention : a.attention) {
+    if (!attention.site) continue;
+    attention.site->key_cache = index[attention.site->key_cache];
+    attention.site->value_cache = index[attention.site->value_cache];
+  }
+}
+
 // Layers and roles: by the attention that reads the cache; without one, in the order of outputs.
 void AssignLayers(Analysis& a) {
   std::vector<bool> assigned(a.caches.size(), false);
@@ -210,6 +230,7 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules) {
     if (cache.reason) Explain(a.normalised, &*cache.reason);
   }
   FindOtherAttention(a);
+  DropUnread(a);
   AssignLayers(a);
   return a;
 }

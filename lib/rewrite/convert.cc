@@ -119,7 +119,9 @@ absl::StatusOr<Conversion> ConvertAnalysed(const Model& model, const ConvertOpti
     return result;
   }
   result.status = ConvertStatus::kRefused;
-  if (const Finding* reason = FirstReason(a); reason != nullptr) {
+  const Finding* reason = FirstReason(a);
+  const bool partial = reason != nullptr;
+  if (partial && (!options.allow_partial || a.updates.empty())) {
     HoldBack(Finding(*reason), &result.inspection);
     return result;
   }
@@ -131,7 +133,7 @@ absl::StatusOr<Conversion> ConvertAnalysed(const Model& model, const ConvertOpti
   result.manifest.source_sha256 = model.sha256;
   NoteReaders(*result.model, &result.manifest);
   if (options.target == Target::kGenai) result.genai = GenaiFragment(a, result.manifest);
-  result.status = ConvertStatus::kConverted;
+  result.status = partial ? ConvertStatus::kPartial : ConvertStatus::kConverted;
   for (CacheReport& cache : result.inspection.caches) cache.converted = !cache.reason;
   for (AttentionReport& attention : result.inspection.attention) {
     attention.converted = !attention.reason;

@@ -38,6 +38,7 @@ std::string IdOf(const AnalysedCache& cache) {
 
 const AnalysedCache* CacheNamed(const Analysis& a, ValueId v) {
   for (const AnalysedCache& cache : a.caches) {
+    if (cache.update_index < 0) continue;  // stays as it is
     if (cache.candidate.pair.past == v || cache.candidate.pair.present == v) return &cache;
   }
   return nullptr;

@@ -362,6 +362,10 @@ std::optional<std::string> NeedsUniform(const Analysis& a) {
                                                           : "does not have the batch in front";
     return fmt::format("{} {}", a.graph->name(update.pair.past), why);
   }
+  for (const AnalysedCache& cache : a.caches) {
+    if (!cache.reason || cache.candidate.converted || !cache.candidate.growing) continue;
+    return fmt::format("{} stays and grows", a.graph->name(cache.candidate.pair.past));
+  }
   for (const AnalysedAttention& attention : a.attention) {
     if (!attention.site) return fmt::format("an attention stays: {}", attention.reason->text);
   }
