@@ -215,7 +215,10 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules) {
   }
   Candidates candidates = FindCandidates(*a.forms);
   a.near_misses = std::move(candidates.near_misses);
+  const std::vector<std::string>& passed = a.normalised.passed;
   for (Candidate& candidate : candidates.pairs) {
+    const std::string& present = a.graph->name(candidate.pair.present);
+    if (std::find(passed.begin(), passed.end(), present) != passed.end()) continue;
     a.caches.emplace_back();
     a.caches.back().candidate = std::move(candidate);
     Explain(a.normalised, &a.caches.back().candidate.if_unmatched);

@@ -95,8 +95,8 @@ std::optional<Switch> SwitchOf(sym::Forms& forms, ValueId condition) {
 
 ConditionFn Switch::Taken(bool truth) const {
   const Switch self = *this;
-  return [self, truth](sym::Forms& forms, ValueId condition) -> std::optional<bool> {
-    const Expr e = ElementOf(forms, condition);
+  return [self, truth](sym::Forms& forms, ValueId asked) -> std::optional<bool> {
+    const Expr e = ElementOf(forms, asked);
     if (e == nullptr) return std::nullopt;
     return self.by_input() ? WithInput(forms, e, self.input, truth)
                            : WithExtent(forms, e, self.dim, truth);
@@ -112,6 +112,7 @@ absl::StatusOr<std::optional<Switch>> FindSwitch(const onnx::ModelProto& model) 
     auto found = SwitchOf(forms, graph.inputs(n)[0]);
     if (!found) continue;
     found->node = graph.NodeName(n);
+    found->condition = graph.name(graph.inputs(n)[0]);
     return found;
   }
   return std::nullopt;

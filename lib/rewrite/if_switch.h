@@ -12,9 +12,10 @@
 namespace kvlift {
 
 struct Switch {
-  std::string node;   // an If it decides: its name
-  std::string input;  // set: the host's decision
-  std::string dim;    // else: the extent that is 0 or more than 0
+  std::string node;       // an If it decides: its name
+  std::string condition;  // its value
+  std::string input;      // set: the host's decision
+  std::string dim;        // else: the extent that is 0 or more than 0
 
   bool by_input() const { return !input.empty(); }
   // The values of conditions where the input is true, or where the extent is more than 0; and

@@ -12,6 +12,7 @@
 #include "fmt/format.h"
 #include "ir/node_builder.h"
 #include "ir/patch.h"
+#include "rewrite/cross_caches.h"
 #include "rewrite/equivalence.h"
 #include "rewrite/if_branches.h"
 #include "rewrite/if_switch.h"
@@ -119,8 +120,30 @@ class Pair {
     return growths;
   }
 
+  // Inputs of later calls that do not grow, and outputs that only the first call gives, in order.
+  std::vector<Crossing> Crossings(absl::Span<const Growth> growths) {
+    std::vector<ValueId> pasts;
+    for (ValueId v : OnlyLater()) {
+      if (std::none_of(growths.begin(), growths.end(),
+                       [&](const Growth& growth) { return growth.past == v; })) {
+        pasts.push_back(v);
+      }
+    }
+    std::vector<Crossing> found;
+    for (size_t k = 0; k < later_.size(); ++k) {
+      if (!IsEmptyConstant(later_[k]) || first_[k] == later_[k] || IsEmptyConstant(first_[k])) {
+        continue;
+      }
+      if (found.size() == pasts.size()) return {};
+      found.push_back(
+          {graph_->name(pasts[found.size()]), graph_->name(later_[k]), graph_->name(first_[k])});
+    }
+    return found;
+  }
+
   // Extents of the inputs where the pasts are empty. Extents that both calls need to be equal are.
-  sym::Pool::Substitution EmptyPasts(absl::Span<const Growth> growths) {
+  sym::Pool::Substitution EmptyPasts(absl::Span<const Growth> growths,
+                                     absl::Span<const Crossing> crossings) {
     sym::Pool& pool = forms_->pool();
     sym::Pool::Substitution s;
     for (const Growth& growth : growths) s.dims[growth.length->dim()] = pool.Integer(0);
@@ -128,6 +151,12 @@ class Pair {
     for (ValueId v : first_) forms_->Of(v);
     for (const sym::Assumption& assumption : forms_->assumptions()) {
       if (assumption.predicate->kind() == Kind::kEq) Solve(assumption.predicate->args()[0], &s);
+    }
+    for (const Crossing& c : crossings) {
+      const sym::Form x = forms_->Of(graph_->Find(c.past)), y = forms_->Of(graph_->Find(c.first));
+      for (size_t k = 0; k < x.shape.size() && k < y.shape.size(); ++k) {
+        Solve(pool.Sub(x.shape[k], y.shape[k]), &s);
+      }
     }
     return s;
   }
@@ -160,6 +189,12 @@ class Pair {
       if (big && read.contains(v) && !also.contains(v)) only.push_back(v);
     }
     return only;
+  }
+
+  bool IsEmptyConstant(ValueId v) const {
+    const onnx::TensorProto* tensor = graph_->constant(v);
+    if (tensor == nullptr) return false;
+    return std::find(tensor->dims().begin(), tensor->dims().end(), 0) != tensor->dims().end();
   }
 
   std::optional<Growth> GrowthOf(ValueId past, ValueId present) {
@@ -386,7 +421,11 @@ class Unmerger {
   }
 
   absl::Status Prove() {
-    const auto extents = pair_->EmptyPasts(growths_);
+    crossings_ = pair_->Crossings(growths_);
+    if (!crossings_.empty() && !decision_.by_input()) {
+      return Refuse("keys of another sequence are computed where the past is empty", {});
+    }
+    const auto extents = pair_->EmptyPasts(growths_, crossings_);
     KV_ASSIGN_OR_RETURN(const std::unique_ptr<Pair> empty,
                         Pair::Create(pair_->WithExtents(extents)));
     if (const auto odd = Differing(*empty, nullptr)) {
@@ -409,9 +448,20 @@ class Unmerger {
   std::optional<Odd> Differing(Pair& pair, OrderSearch* search) {
     Equivalence equal(pair.forms());
     equal.Number(pair.first());
+    absl::flat_hash_set<std::string> crossing;
+    for (const Crossing& c : crossings_) {
+      const ValueId past = pair.graph().Find(c.past), first = pair.graph().Find(c.first);
+      crossing.insert(c.present);
+      const sym::Form x = pair.forms().Of(past), y = pair.forms().Of(first);
+      const bool fits = x.known_rank && y.known_rank && x.shape == y.shape &&
+                        pair.forms().ElementType(past) == pair.forms().ElementType(first);
+      if (!fits) return Odd{kNoNode, pair.graph().Find(c.present)};
+      equal.Alias(past, first);
+    }
     equal.Number(pair.later(), search == nullptr ? nullptr : LacksOrder, search);
     for (size_t k = 0; k < pair.later().size(); ++k) {
       const ValueId later = pair.later()[k];
+      if (crossing.contains(pair.graph().name(later))) continue;
       if (equal.Same(later, pair.first()[k])) continue;
       return Odd{equal.FirstWithoutPartner({&later, 1}), later};
     }
@@ -444,6 +494,8 @@ class Unmerger {
 
   absl::Status Finish(const OrderSearch* search, const std::string& new_tokens) {
     const std::string past = pair_->graph().name(growths_.front().past);
+    const bool decides = !crossings_.empty();
+    if (decides) KV_RETURN_IF_ERROR(KeepCross());
     KV_ASSIGN_OR_RETURN(const Graph graph,
                         Graph::Build(std::make_shared<const onnx::ModelProto>(std::move(later_))));
     sym::Forms forms(graph);
@@ -457,9 +509,10 @@ class Unmerger {
         return Refuse("the causal order cannot be added", {});
       }
     }
-    if (decision_.by_input()) patch.remove_inputs.insert(decision_.input);
+    const bool drops = decision_.by_input() && !decides;
+    if (drops) patch.remove_inputs.insert(decision_.input);
     KV_ASSIGN_OR_RETURN(result_->model, Apply(graph, patch));
-    if (decision_.by_input()) {
+    if (drops) {
       result_->dropped.push_back({decision_.input, past_if_ ? "P > 0" : "P == 0"});
     }
     if (search != nullptr) {
@@ -474,6 +527,20 @@ class Unmerger {
     return absl::OkStatus();
   }
 
+  absl::Status KeepCross() {
+    KV_ASSIGN_OR_RETURN(const Graph graph,
+                        Graph::Build(std::make_shared<const onnx::ModelProto>(later_)));
+    sym::Forms forms(graph);
+    const ValueId condition = graph.Find(decision_.condition);
+    const auto truth = decision_.Taken(past_if_)(forms, condition);
+    if (!truth) return absl::InternalError("the condition of an If is gone");
+    KV_ASSIGN_OR_RETURN(later_, KeepCrossings(later_, pair_->graph(), kFirst, decision_.condition,
+                                              *truth, crossings_));
+    for (const Crossing& c : crossings_) result_->passed.push_back(c.present);
+    result_->origins.push_back({"/kvlift/cross/", decision_.node});
+    return absl::OkStatus();
+  }
+
   Normalised* result_;
   Switch decision_;
   bool past_if_ = true;  // the branch taken where the input is true has the past
@@ -481,6 +548,7 @@ class Unmerger {
   onnx::ModelProto later_;
   std::unique_ptr<Pair> pair_;
   std::vector<Growth> growths_;
+  std::vector<Crossing> crossings_;
 };
 
 bool HasIf(const onnx::ModelProto& model) {
