@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "fmt/format.h"
 #include "rewrite/host_facts.h"
+#include "rewrite/if_branches.h"
 #include "rewrite/layout.h"
 #include "rewrite/opset.h"
 #include "rewrite/readers.h"
@@ -184,6 +185,13 @@ void AssignLayers(Analysis& a) {
   }
 }
 
+// Keys or values of another sequence that one call computes and later ones are handed.
+bool IsHandedOver(const Graph& graph, ValueId present) {
+  const NodeId n = graph.producer(present);
+  return n != kNoNode && graph.Is(n, "If") &&
+         GivesNothing(graph.node(n), graph.output_index(present));
+}
+
 // A node that could not be normalised: that says more than what is missing now.
 void Explain(const Normalised& normalised, Finding* finding) {
   for (const Finding& refusal : normalised.refusals) {
@@ -215,10 +223,8 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules) {
   }
   Candidates candidates = FindCandidates(*a.forms);
   a.near_misses = std::move(candidates.near_misses);
-  const std::vector<std::string>& passed = a.normalised.passed;
   for (Candidate& candidate : candidates.pairs) {
-    const std::string& present = a.graph->name(candidate.pair.present);
-    if (std::find(passed.begin(), passed.end(), present) != passed.end()) continue;
+    if (IsHandedOver(*a.graph, candidate.pair.present)) continue;
     a.caches.emplace_back();
     a.caches.back().candidate = std::move(candidate);
     Explain(a.normalised, &a.caches.back().candidate.if_unmatched);

@@ -148,6 +148,34 @@ class Inliner {
 
 }  // namespace
 
+bool GivesNothing(const onnx::NodeProto& node, int output) {
+  const auto empty = [](const onnx::TensorProto& tensor) {
+    return std::find(tensor.dims().begin(), tensor.dims().end(), 0) != tensor.dims().end();
+  };
+  for (const bool condition : {true, false}) {
+    const onnx::GraphProto* branch = BranchOf(node, condition);
+    if (branch == nullptr || output >= branch->output_size()) continue;
+    std::string name = branch->output(output).name();
+    for (const auto& inner : branch->node()) {  // one Identity at most is seen through
+      if (inner.output_size() == 1 && inner.output(0) == name && inner.op_type() == "Identity") {
+        name = inner.input(0);
+        break;
+      }
+    }
+    for (const auto& tensor : branch->initializer()) {
+      if (tensor.name() == name && empty(tensor)) return true;
+    }
+    for (const auto& inner : branch->node()) {
+      if (inner.output_size() != 1 || inner.output(0) != name || inner.op_type() != "Constant") {
+        continue;
+      }
+      const auto* value = FindAttribute(inner, "value");
+      if (value != nullptr && empty(value->t())) return true;
+    }
+  }
+  return false;
+}
+
 absl::Status RenameValues(const Names& names, onnx::NodeProto* node) {
   const auto rename = [&](std::string* name) {
     if (const auto it = names.find(*name); it != names.end()) *name = it->second;

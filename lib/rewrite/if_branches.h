@@ -22,6 +22,9 @@ using ConditionFn = std::function<std::optional<bool>(sym::Forms& forms, ValueId
 absl::StatusOr<onnx::ModelProto> InlineBranches(const onnx::ModelProto& model,
                                                 const ConditionFn& truth);
 
+// Does one of the branches of an If give a constant without elements for the output?
+bool GivesNothing(const onnx::NodeProto& node, int output);
+
 // Renames the values a node reads and defines, captures in its bodies included.
 absl::Status RenameValues(const absl::flat_hash_map<std::string, std::string>& names,
                           onnx::NodeProto* node);

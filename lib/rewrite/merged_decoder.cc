@@ -536,7 +536,6 @@ class Unmerger {
     if (!truth) return absl::InternalError("the condition of an If is gone");
     KV_ASSIGN_OR_RETURN(later_, KeepCrossings(later_, pair_->graph(), kFirst, decision_.condition,
                                               *truth, crossings_));
-    for (const Crossing& c : crossings_) result_->passed.push_back(c.present);
     result_->origins.push_back({"/kvlift/cross/", decision_.node});
     return absl::OkStatus();
   }

@@ -19,8 +19,6 @@ struct Normalised {
   ManifestLimits limits;
   // Why a node was left as it is: nodes[0]. For caches that depend on it.
   std::vector<Finding> refusals;
-  // Outputs that only look like presents: keys and values of another sequence.
-  std::vector<std::string> passed;
   // Nodes whose names start with `prefix` were made for a node of the source.
   struct Origin {
     std::string prefix, node;
