@@ -584,6 +584,47 @@ def carried_states():
     linear("inverse_groups", "gated_delta", N=1, Nk=2)
 
 
+@case
+def fused_quantized():
+    a = RNG.integers(0, 255, (2, 3, 4)).astype(np.uint8)
+    b = RNG.integers(-128, 127, (4, 5)).astype(np.int8)
+    columns = np.abs(normal(5)) * np.float32(0.01)
+    record("matmul_integer_to_float", "MatMulIntegerToFloat",
+           [a, b, np.array([0.02], np.float32), np.array([0.01], np.float32), np.uint8(120)], 1, MS)
+    record("matmul_integer_to_float_columns", "MatMulIntegerToFloat",
+           [a, b, np.array([0.02], np.float32), columns, np.uint8(120),
+            RNG.integers(-9, 9, 5).astype(np.int8), normal(5)], 1, MS, constants=(1, 3, 5, 6))
+    record("dynamic_quantize_matmul", "DynamicQuantizeMatMul",
+           [normal(2, 3, 4), b, np.array([0.01], np.float32), np.int8(3)], 1, MS)
+    record("dynamic_quantize_matmul_columns", "DynamicQuantizeMatMul",
+           [normal(2, 3, 4), b, columns, None, normal(5)], 1, MS, constants=(1, 2, 4))
+    for activation in ("Relu", "Sigmoid", "Tanh"):
+        record("fused_gemm_" + activation.lower(), "FusedGemm",
+               [normal(3, 4), normal(5, 4), normal(5)], 1, MS, transB=1, activation=activation)
+    record("fused_gemm_leaky", "FusedGemm", [normal(3, 4), normal(4, 5)], 1, MS,
+           activation="LeakyRelu", activation_alpha=0.3)
+    record("fused_conv", "FusedConv", [normal(1, 2, 5, 4), normal(3, 2, 3, 2), normal(3)], 1, MS,
+           activation="Relu", pads=[1, 0, 1, 0])
+
+
+@case
+def group_query_attention_more():
+    q, k = normal(2, 1, 32), normal(2, 1, 16)
+    record("gqa_half", "GroupQueryAttention",
+           [x.astype(np.float16) for x in (q, k, k * 2, normal(2, 1, 3, 16), normal(2, 1, 3, 16))] +
+           [np.array([3, 3], np.int32), np.array(4, np.int32)], 3, MS, num_heads=2, kv_num_heads=1)
+    weights = [normal(16), normal(16)]
+    base = [q, k, k * 2, normal(2, 1, 3, 16), normal(2, 1, 3, 16), np.array([3, 3], np.int32),
+            np.array(4, np.int32)] + [None] * 7
+    normed = []
+    for x, w in zip((q, k), weights):
+        heads = x.reshape(2, 1, -1, 16)
+        heads = heads / np.sqrt(np.mean(heads * heads, -1, keepdims=True) + 1e-6) * w
+        normed.append(heads.reshape(x.shape).astype(np.float32))
+    record("gqa_normed", "GroupQueryAttention", base + weights, 3, MS, like=normed + base[2:7],
+           num_heads=2, kv_num_heads=1)
+
+
 if __name__ == "__main__":
     for make in CASES:
         RNG = np.random.default_rng(7)

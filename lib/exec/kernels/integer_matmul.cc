@@ -1,0 +1,260 @@
+// Products of integer matrices: MatMulInteger, QLinearMatMul and those of com.microsoft that go on
+// with floats, MatMulIntegerToFloat and DynamicQuantizeMatMul.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/status.h"
+#include "exec/kernels/math_util.h"
+#include "exec/kernels/tables.h"
+#include "exec/small_types.h"
+
+namespace kvlift::exec {
+namespace {
+
+using namespace math;  // NOLINT
+using onnx::TensorProto;
+
+struct IntegerPlan {
+  int64_t m = 1, n = 1, k = 1;
+  Shape batch, batch_a, batch_b, out;
+};
+
+absl::StatusOr<IntegerPlan> PlanIntegers(const KernelContext& context, size_t second) {
+  const Shape& a = context.inputs[0].shape;
+  const Shape& b = context.inputs[second].shape;
+  IntegerPlan p;
+  bool fits = !a.empty() && !b.empty();
+  if (fits) {
+    p.k = a.back();
+    fits = p.k == (b.size() == 1 ? b[0] : b[b.size() - 2]);
+    if (a.size() > 1) {
+      p.m = a[a.size() - 2];
+      p.batch_a.assign(a.begin(), a.end() - 2);
+    }
+    if (b.size() > 1) {
+      p.n = b.back();
+      p.batch_b.assign(b.begin(), b.end() - 2);
+    }
+  }
+  if (!fits || !BroadcastShapes(p.batch_a, p.batch_b, &p.batch)) {
+    return Invalid(context, fmt::format("{} and {} do not fit", ShapeString(a), ShapeString(b)));
+  }
+  p.out = p.batch;
+  if (a.size() > 1) p.out.push_back(p.m);
+  if (b.size() > 1) p.out.push_back(p.n);
+  return p;
+}
+
+// A zero point or scale of an operand: one, one per row (column), or one per row of every matrix.
+int64_t PerLine(const View& view, int64_t lines, int64_t matrix, int64_t line) {
+  if (view.size() == 1) return 0;
+  return view.size() == lines ? line : matrix * lines + line;
+}
+bool FitsLines(const KernelContext& context, size_t input, int64_t lines, int64_t matrices) {
+  if (!HasInput(context, input)) return true;
+  const int64_t size = context.inputs[input].size();
+  return size == 1 || size == lines || size == lines * matrices;
+}
+
+int64_t MatrixAt(const Shape& shape, const Shape& batch, int64_t flat) {
+  const auto strides = BroadcastStrides(shape, batch);
+  int64_t at = 0;
+  for (size_t d = batch.size(); d-- > 0;) {
+    at += flat % batch[d] * strides[d];
+    flat /= batch[d];
+  }
+  return at;
+}
+
+// Calls f(output index, matrix of a, row, matrix of b, column, sum).
+template <typename F>
+void ForEachProduct(const KernelContext& context, const IntegerPlan& p, size_t second,
+                    size_t zero_a, size_t zero_b, const F& f) {
+  const View& a = context.inputs[0];
+  const View& b = context.inputs[second];
+  const auto zero = [&](size_t input, int64_t lines, int64_t matrix, int64_t line) -> int64_t {
+    if (!HasInput(context, input)) return 0;
+    const View& view = context.inputs[input];
+    return SmallIntegerAt(view, PerLine(view, lines, matrix, line));
+  };
+  for (int64_t i = 0; i < NumElements(p.batch); ++i) {
+    const int64_t in_a = MatrixAt(p.batch_a, p.batch, i), in_b = MatrixAt(p.batch_b, p.batch, i);
+    for (int64_t row = 0; row < p.m; ++row) {
+      const int64_t za = zero(zero_a, p.m, in_a, row);
+      for (int64_t column = 0; column < p.n; ++column) {
+        const int64_t zb = zero(zero_b, p.n, in_b, column);
+        int64_t sum = 0;
+        for (int64_t k = 0; k < p.k; ++k) {
+          sum += (SmallIntegerAt(a, (in_a * p.m + row) * p.k + k) - za) *
+                 (SmallIntegerAt(b, (in_b * p.k + k) * p.n + column) - zb);
+        }
+        f((i * p.m + row) * p.n + column, in_a, row, in_b, column, sum);
+      }
+    }
+  }
+}
+
+absl::Status MatMulIntegerShape(KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 2));
+  KV_ASSIGN_OR_RETURN(IntegerPlan p, PlanIntegers(context, 1));
+  for (size_t i = 0; i < 2; ++i) {
+    if (!IsSmallInteger(context.inputs[i].type)) return Invalid(context, "integers are needed");
+  }
+  if (!FitsLines(context, 2, p.m, NumElements(p.batch_a)) ||
+      !FitsLines(context, 3, p.n, NumElements(p.batch_b))) {
+    return Invalid(context, "a zero point does not fit");
+  }
+  SetSpec(context, 0, TensorProto::INT32, std::move(p.out));
+  return absl::OkStatus();
+}
+
+absl::Status MatMulIntegerCompute(KernelContext& context) {
+  KV_ASSIGN_OR_RETURN(const IntegerPlan p, PlanIntegers(context, 1));
+  int32_t* y = context.outputs[0].as<int32_t>();
+  ForEachProduct(context, p, 1, 2, 3,
+                 [&](int64_t at, int64_t, int64_t, int64_t, int64_t, int64_t sum) {
+                   y[at] = static_cast<int32_t>(sum);
+                 });
+  return absl::OkStatus();
+}
+
+// a, its scale and zero point, b and its, those of the result.
+absl::Status QLinearMatMulShape(KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 8));
+  KV_ASSIGN_OR_RETURN(IntegerPlan p, PlanIntegers(context, 3));
+  for (const size_t i : {0, 2, 3, 5, 7}) {
+    if (!IsSmallInteger(context.inputs[i].type)) return Invalid(context, "integers are needed");
+  }
+  bool fits = context.inputs[6].size() == 1 && context.inputs[7].size() == 1;
+  for (const size_t i : {1, 2}) fits = fits && FitsLines(context, i, p.m, NumElements(p.batch_a));
+  for (const size_t i : {4, 5}) fits = fits && FitsLines(context, i, p.n, NumElements(p.batch_b));
+  if (!fits) return Invalid(context, "a scale or zero point does not fit");
+  SetSpec(context, 0, context.inputs[7].type, std::move(p.out));
+  return absl::OkStatus();
+}
+
+absl::Status QLinearMatMulCompute(KernelContext& context) {
+  KV_ASSIGN_OR_RETURN(const IntegerPlan p, PlanIntegers(context, 3));
+  const View& out = context.outputs[0];
+  const IntegerRange range = RangeOf(out.type);
+  const double scale = ElementAsDouble(context.inputs[6], 0);
+  const auto zero = static_cast<double>(SmallIntegerAt(context.inputs[7], 0));
+  ForEachProduct(
+      context, p, 3, 2, 5,
+      [&](int64_t at, int64_t in_a, int64_t row, int64_t in_b, int64_t column, int64_t sum) {
+        const View& a = context.inputs[1];
+        const View& b = context.inputs[4];
+        const double factor = ElementAsDouble(a, PerLine(a, p.m, in_a, row)) *
+                              ElementAsDouble(b, PerLine(b, p.n, in_b, column)) / scale;
+        const double value = std::nearbyint(static_cast<double>(sum) * factor) + zero;
+        const double clamped =
+            std::clamp(value, static_cast<double>(range.low), static_cast<double>(range.high));
+        SetSmallInteger(out, at, static_cast<int64_t>(clamped));
+      });
+  return absl::OkStatus();
+}
+
+// Y = sum * a_scale * b_scale + bias: the indices of the inputs that concern b.
+struct FloatInputs {
+  size_t scale_b, zero_b, bias;
+};
+
+template <typename T>
+void ToFloat(KernelContext& context, const KernelContext& operands, const IntegerPlan& p,
+             size_t zero_a, const FloatInputs& in, double scale_a) {
+  T* y = context.outputs[0].as<T>();
+  const View& scale_b = context.inputs[in.scale_b];
+  ForEachProduct(operands, p, 1, zero_a, in.zero_b,
+                 [&](int64_t at, int64_t, int64_t, int64_t in_b, int64_t column, int64_t sum) {
+                   const double b = ElementAsDouble(scale_b, PerLine(scale_b, p.n, in_b, column));
+                   auto value = static_cast<Compute<T>>(static_cast<double>(sum) * (scale_a * b));
+                   if (HasInput(context, in.bias)) {
+                     value += Widen(context.inputs[in.bias].as<T>()[column]);
+                   }
+                   y[at] = Narrow<T>(value);
+                 });
+}
+
+absl::Status FloatShape(KernelContext& context, size_t zero_a, const FloatInputs& in) {
+  KV_ASSIGN_OR_RETURN(IntegerPlan p, PlanIntegers(context, 1));
+  const int32_t type = context.inputs[in.scale_b].type;
+  bool fits = IsSmallInteger(context.inputs[1].type) &&
+              FitsLines(context, in.scale_b, p.n, NumElements(p.batch_b)) &&
+              FitsLines(context, in.zero_b, p.n, NumElements(p.batch_b));
+  if (zero_a != 0) fits = fits && FitsLines(context, zero_a, p.m, NumElements(p.batch_a));
+  if (HasInput(context, in.bias)) {
+    fits = fits && context.inputs[in.bias].shape == Shape({p.n}) &&
+           context.inputs[in.bias].type == type;
+  }
+  if (!fits) return Invalid(context, "a scale, zero point or bias does not fit");
+  SetSpec(context, 0, type, std::move(p.out));
+  return absl::OkStatus();
+}
+
+constexpr FloatInputs kToFloat = {3, 5, 6};
+constexpr FloatInputs kDynamic = {2, 3, 4};
+
+absl::Status IntegerToFloatShape(KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 4));
+  if (!IsSmallInteger(context.inputs[0].type)) return Invalid(context, "integers are needed");
+  if (context.inputs[2].size() != 1) return Unsupported(context, "a_scale by row is not supported");
+  return FloatShape(context, 4, kToFloat);
+}
+
+absl::Status IntegerToFloatCompute(KernelContext& context) {
+  KV_ASSIGN_OR_RETURN(const IntegerPlan p, PlanIntegers(context, 1));
+  return VisitFloat(context.outputs[0].type, [&](auto tag) {
+    ToFloat<typename decltype(tag)::Type>(context, context, p, 4, kToFloat,
+                                          ElementAsDouble(context.inputs[2], 0));
+    return absl::OkStatus();
+  });
+}
+
+absl::Status DynamicShape(KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 3));
+  if (context.inputs[0].type != TensorProto::FLOAT) return Invalid(context, "A must be float");
+  return FloatShape(context, 0, kDynamic);
+}
+
+// A is quantized as by DynamicQuantizeLinear.
+absl::Status DynamicCompute(KernelContext& context) {
+  KV_ASSIGN_OR_RETURN(const IntegerPlan p, PlanIntegers(context, 1));
+  const absl::Span<const float> a = context.inputs[0].span<float>();
+  float low = 0, high = 0;
+  for (const float x : a) {
+    low = std::min(low, x);
+    high = std::max(high, x);
+  }
+  const float scale = high == low ? 1.0f : (high - low) / 255.0f;
+  const float zero = std::nearbyint(std::clamp(0.0f - low / scale, 0.0f, 255.0f));
+  ScratchScope scratch;
+  uint8_t* codes = scratch.Get<uint8_t>(static_cast<int64_t>(a.size()) + 1);
+  for (size_t i = 0; i < a.size(); ++i) {
+    codes[i] = static_cast<uint8_t>(std::clamp(std::nearbyint(a[i] / scale) + zero, 0.0f, 255.0f));
+  }
+  codes[a.size()] = static_cast<uint8_t>(zero);
+  absl::InlinedVector<View, 5> inputs(context.inputs.begin(), context.inputs.end());
+  inputs[0].type = TensorProto::UINT8;
+  inputs[0].data = reinterpret_cast<std::byte*>(codes);
+  inputs.resize(5);
+  inputs.push_back({TensorProto::UINT8, {}, reinterpret_cast<std::byte*>(codes + a.size())});
+  KernelContext operands{context.node, context.opset, inputs, {}, nullptr};
+  ToFloat<float>(context, operands, p, 5, kDynamic, scale);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Span<const OpDef> IntegerMatMulOps() {
+  static const OpDef ops[] = {
+      {"", "MatMulInteger", 10, MatMulIntegerShape, MatMulIntegerCompute},
+      {"", "QLinearMatMul", 10, QLinearMatMulShape, QLinearMatMulCompute},
+      {"com.microsoft", "DynamicQuantizeMatMul", 1, DynamicShape, DynamicCompute},
+      {"com.microsoft", "MatMulIntegerToFloat", 1, IntegerToFloatShape, IntegerToFloatCompute},
+  };
+  return ops;
+}
+
+}  // namespace kvlift::exec
