@@ -18,11 +18,12 @@ constexpr int64_t kMostRuns = 256;
 class Prober {
  public:
   Prober(Runner& source, const Graph& after, const Manifest& relation, int64_t capacity,
-         Stimulus* stimulus, Driver* driver)
+         double garbage, Stimulus* stimulus, Driver* driver)
       : source_(source),
         after_(after),
         relation_(relation),
         capacity_(capacity),
+        garbage_(garbage),
         stimulus_(*stimulus),
         driver_(*driver) {
     for (const ManifestCache& cache : relation_.caches) {
@@ -40,7 +41,11 @@ class Prober {
       facts_.chunks = capacity_ >= 5 && Runs(3, 2);
       facts_.causal = !facts_.prefill || Causal();
     }
-    if (fixed_) facts_.reads_unused = Unused(PlanOf(PastFor(one), one)) == Use::kRead;
+    if (fixed_) {
+      const Plan plan = PlanOf(PastFor(one), one);
+      facts_.reads_unused = Unused(plan, -1) == Use::kRead;
+      facts_.reads_garbage = Unused(plan, garbage_) == Use::kRead;
+    }
     if (growing_) FindWindows();
     return facts_;
   }
@@ -186,10 +191,10 @@ class Prober {
       return score;
     }
     const Plan plan = PlanOf(past, tokens);
-    const auto plain = Outputs(plan, 0, 0);
+    const auto plain = Outputs(plan, 0, 0, 1);
     score.finite = plain && SameOutputs(*plain, *plain);
     if (!fixed_) return score;
-    score.clean = Unused(plan) == Use::kNone && DependsOnPast(plan);
+    score.clean = Unused(plan, -1) == Use::kNone && DependsOnPast(plan);
     for (const auto& entry : stimulus_.interface().inputs) {
       if (!compared(entry.first)) continue;
       const Meaning meaning = entry.second.reading().meaning;
@@ -234,8 +239,8 @@ class Prober {
     return true;
   }
 
-  // Outputs of a step whose caches are what the plan says, with rows [from, to) negated.
-  std::optional<exec::Fetches> Outputs(const Plan& plan, int64_t from, int64_t to) {
+  // Outputs of a step whose caches are what the plan says, with rows [from, to) multiplied.
+  std::optional<exec::Fetches> Outputs(const Plan& plan, int64_t from, int64_t to, double factor) {
     const StepSpec& step = plan.steps[0];
     auto feeds = driver_.SourceFeeds(step, plan.capacity, {});
     if (!feeds.ok()) return std::nullopt;
@@ -247,7 +252,9 @@ class Prober {
         exec::Tensor part = Part(value.view(), axis, from, end);
         for (int64_t i = 0; i < part.size(); ++i) {
           const double v = exec::ElementAsDouble(part.view(), i);
-          StoreDouble(part.view(), i, part.type() == onnx::TensorProto::UINT8 ? 255 - v : -v);
+          const bool tiny = ElementBits(part.type()) <= 8;
+          const double other = part.type() == onnx::TensorProto::UINT8 ? 255 - v : -v;
+          StoreDouble(part.view(), i, tiny ? other : v * factor);
         }
         Place(value.view(), axis, from, part.view());
       }
@@ -268,10 +275,11 @@ class Prober {
     return true;
   }
 
-  Use Unused(const Plan& plan) {
+  // Whether slots behind the past, multiplied, change anything but themselves.
+  Use Unused(const Plan& plan, double factor) {
     const StepSpec& step = plan.steps[0];
-    const auto plain = Outputs(plan, 0, 0);
-    const auto moved = Outputs(plan, step.past[0], plan.capacity);
+    const auto plain = Outputs(plan, 0, 0, 1);
+    const auto moved = Outputs(plan, step.past[0], plan.capacity, factor);
     if (!plain || !moved) return Use::kUnknown;
     return SameOutputs(*plain, *moved) && SameNewRows(step, *plain, *moved) ? Use::kNone
                                                                             : Use::kRead;
@@ -293,8 +301,8 @@ class Prober {
 
   bool DependsOnPast(const Plan& plan) {
     if (plan.steps[0].past[0] == 0) return true;
-    const auto plain = Outputs(plan, 0, 0);
-    const auto moved = Outputs(plan, 0, plan.steps[0].past[0]);
+    const auto plain = Outputs(plan, 0, 0, 1);
+    const auto moved = Outputs(plan, 0, plan.steps[0].past[0], -1);
     return plain && moved && !SameOutputs(*plain, *moved);
   }
 
@@ -325,6 +333,7 @@ class Prober {
   const Graph& after_;
   const Manifest& relation_;
   int64_t capacity_;
+  double garbage_;
   Stimulus& stimulus_;
   Driver& driver_;
   bool growing_ = false, fixed_ = false;
@@ -335,9 +344,9 @@ class Prober {
 }  // namespace
 
 absl::StatusOr<SourceFacts> ProbeSource(Runner& source, const Graph& after,
-                                        const Manifest& relation, int64_t capacity,
+                                        const Manifest& relation, int64_t capacity, double garbage,
                                         Stimulus* stimulus, Driver* driver) {
-  return Prober(source, after, relation, capacity, stimulus, driver).Run();
+  return Prober(source, after, relation, capacity, garbage, stimulus, driver).Run();
 }
 
 }  // namespace kvlift

@@ -21,13 +21,14 @@ struct SourceFacts {
   bool chunks = true;           // and behind one
   bool causal = true;           // no token sees a later one
   bool reads_unused = false;    // outputs depend on slots that hold no token
+  bool reads_garbage = false;   // they do if such slots hold very large numbers
   std::optional<int64_t> kept;  // most rows that a window keeps
 };
 
 // Settles readings and sizes in `stimulus`, windows in `driver`, which refers to it.
-// FailedPrecondition says why no reading fits.
+// `garbage` is the size of very large numbers. FailedPrecondition says why no reading fits.
 absl::StatusOr<SourceFacts> ProbeSource(Runner& source, const Graph& after,
-                                        const Manifest& relation, int64_t capacity,
+                                        const Manifest& relation, int64_t capacity, double garbage,
                                         Stimulus* stimulus, Driver* driver);
 
 }  // namespace kvlift
