@@ -9,7 +9,10 @@
 #include "absl/container/flat_hash_set.h"
 #include "base/status.h"
 #include "fmt/format.h"
+#include "ir/node_builder.h"
 #include "ir/patch.h"
+#include "rewrite/if_branches.h"
+#include "sym/emit.h"
 
 namespace kvlift {
 namespace {
@@ -50,51 +53,109 @@ onnx::GraphProto LaterBody(const Graph& later, absl::Span<const Crossing> crossi
   return body;
 }
 
-// What the first call computes, with all that it needs of its own.
-onnx::GraphProto FirstBody(const Graph& both, const std::string& prefix,
-                           absl::Span<const Crossing> crossings) {
-  onnx::GraphProto body;
-  body.set_name("first");
-  std::vector<ValueId> stack;
-  absl::flat_hash_set<ValueId> seen;
-  absl::flat_hash_set<std::string> tensors;
-  std::vector<NodeId> nodes;
-  const auto visit = [&](ValueId v) {
-    if (v != kNoValue && seen.insert(v).second) stack.push_back(v);
-  };
-  for (const Crossing& c : crossings) visit(both.Find(c.first));
-  while (!stack.empty()) {
-    const ValueId v = stack.back();
-    stack.pop_back();
-    const NodeId n = both.producer(v);
-    if (n == kNoNode) {
-      if (both.name(v).rfind(prefix, 0) == 0) tensors.insert(both.name(v));
-      continue;
+// A body under construction: nodes of the graph of both calls, and new ones.
+class FirstBody {
+ public:
+  FirstBody(sym::Forms& both, std::string prefix)
+      : forms_(both), graph_(both.graph()), prefix_(std::move(prefix)), nodes_(graph_) {
+    body_.set_name("first");
+    nodes_.set_scope("cross");
+  }
+
+  absl::StatusOr<onnx::GraphProto> Run(absl::Span<const Crossing> crossings) {
+    std::vector<std::string> values;
+    for (const Crossing& c : crossings) values.push_back(Value(graph_.Find(c.first)));
+    CopyNodesBehind();
+    KV_RETURN_IF_ERROR(AddNewNodes(&values));
+    for (size_t k = 0; k < crossings.size(); ++k) {
+      const int32_t type = graph_.type(graph_.Find(crossings[k].past)).elem_type;
+      for (const std::string& name : {crossings[k].past, crossings[k].present}) {
+        const std::string output = kScope + name + "/first";
+        AddIdentity(values[k], output, &body_);
+        *body_.add_output() = Typed(output, type);
+      }
     }
-    nodes.push_back(n);
-    for (ValueId input : both.inputs(n)) visit(input);
-    for (ValueId input : both.captures(n)) visit(input);
+    return std::move(body_);
   }
-  std::sort(nodes.begin(), nodes.end());
-  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
-  for (NodeId n : nodes) *body.add_node() = both.node(n);
-  for (const auto& tensor : both.proto().initializer()) {
-    if (tensors.contains(tensor.name())) *body.add_initializer() = tensor;
+
+ private:
+  // From its form where that can be drawn: its shape is then read from the inputs, and not from
+  // whatever the source read it from.
+  std::string Value(ValueId v) {
+    const sym::Form form = forms_.Of(v);
+    if (form.known_rank && !form.opaque) {
+      sym::Emitter emitter(forms_, nodes_);
+      const auto drawn =
+          emitter.Tensor({form.element, form.shape, forms_.ElementType(v), -1, "first"});
+      if (drawn.ok()) {
+        for (ValueId source : sym::SourcesOf(form.element)) Visit(source);
+        return *drawn;
+      }
+    }
+    Visit(v);
+    return graph_.name(v);
   }
-  for (const Crossing& c : crossings) {
-    const int32_t type = both.type(both.Find(c.past)).elem_type;
-    for (const std::string& name : {c.past, c.present}) {
-      const std::string output = kScope + name + "/first";
-      AddIdentity(c.first, output, &body);
-      *body.add_output() = Typed(output, type);
+
+  void Visit(ValueId v) {
+    if (v != kNoValue && seen_.insert(v).second) stack_.push_back(v);
+  }
+
+  void CopyNodesBehind() {
+    absl::flat_hash_set<std::string> tensors;
+    std::vector<NodeId> nodes;
+    while (!stack_.empty()) {
+      const ValueId v = stack_.back();
+      stack_.pop_back();
+      const NodeId n = graph_.producer(v);
+      if (n == kNoNode) {
+        if (graph_.name(v).rfind(prefix_, 0) == 0) tensors.insert(graph_.name(v));
+        continue;
+      }
+      nodes.push_back(n);
+      for (ValueId input : graph_.inputs(n)) Visit(input);
+      for (ValueId input : graph_.captures(n)) Visit(input);
+    }
+    std::sort(nodes.begin(), nodes.end());
+    nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+    for (NodeId n : nodes) *body_.add_node() = graph_.node(n);
+    for (const auto& tensor : graph_.proto().initializer()) {
+      if (tensors.contains(tensor.name())) *body_.add_initializer() = tensor;
     }
   }
-  return body;
-}
+
+  // Their names are made for the main graph: here they stand apart.
+  absl::Status AddNewNodes(std::vector<std::string>* values) {
+    absl::flat_hash_map<std::string, std::string> names;
+    std::vector<onnx::NodeProto> nodes = nodes_.TakeNodes();
+    std::vector<onnx::TensorProto> tensors = nodes_.TakeInitializers();
+    for (const auto& tensor : tensors) names[tensor.name()] = kScope + tensor.name();
+    for (const auto& node : nodes) names[node.output(0)] = kScope + node.output(0);
+    for (onnx::TensorProto& tensor : tensors) {
+      tensor.set_name(names.at(tensor.name()));
+      *body_.add_initializer() = std::move(tensor);
+    }
+    for (onnx::NodeProto& node : nodes) {
+      KV_RETURN_IF_ERROR(RenameValues(names, &node));
+      *body_.add_node() = std::move(node);
+    }
+    for (std::string& value : *values) {
+      if (const auto it = names.find(value); it != names.end()) value = it->second;
+    }
+    return absl::OkStatus();
+  }
+
+  sym::Forms& forms_;
+  const Graph& graph_;
+  std::string prefix_;
+  NodeBuilder nodes_;
+  onnx::GraphProto body_;
+  std::vector<ValueId> stack_;
+  absl::flat_hash_set<ValueId> seen_;
+};
 
 }  // namespace
 
-absl::StatusOr<onnx::ModelProto> KeepCrossings(const onnx::ModelProto& later, const Graph& both,
+absl::StatusOr<onnx::ModelProto> KeepCrossings(const onnx::ModelProto& later, sym::Forms& both,
                                                const std::string& prefix,
                                                const std::string& condition, bool truth,
                                                absl::Span<const Crossing> crossings) {
@@ -120,12 +181,12 @@ absl::StatusOr<onnx::ModelProto> KeepCrossings(const onnx::ModelProto& later, co
     patch.replace_uses[c.past] = kScope + c.past;
     patch.remove_nodes.insert(graph.producer(graph.Find(c.present)));
   }
+  KV_ASSIGN_OR_RETURN(onnx::GraphProto first, FirstBody(both, prefix).Run(crossings));
   for (const bool then : {true, false}) {
     onnx::AttributeProto* branch = node.add_attribute();
     branch->set_name(then ? "then_branch" : "else_branch");
     branch->set_type(onnx::AttributeProto::GRAPH);
-    *branch->mutable_g() =
-        then == truth ? LaterBody(graph, crossings) : FirstBody(both, prefix, crossings);
+    *branch->mutable_g() = then == truth ? LaterBody(graph, crossings) : first;
   }
   patch.new_nodes.push_back(std::move(node));
   KV_ASSIGN_OR_RETURN(const Graph typed,

@@ -6,8 +6,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "ir/graph.h"
 #include "onnx/onnx_pb.h"
+#include "sym/forms.h"
 
 namespace kvlift {
 
@@ -18,8 +18,9 @@ struct Crossing {
 };
 
 // `later`: the model of later calls. `both`: the graph of both calls, where values of the first one
-// start with `prefix`. `condition` is a value of `later` that is `truth` where there is a past.
-absl::StatusOr<onnx::ModelProto> KeepCrossings(const onnx::ModelProto& later, const Graph& both,
+// start with `prefix`; the first call's branch computes no more than its keys and values need.
+// `condition` is a value of `later` that is `truth` where there is a past.
+absl::StatusOr<onnx::ModelProto> KeepCrossings(const onnx::ModelProto& later, sym::Forms& both,
                                                const std::string& prefix,
                                                const std::string& condition, bool truth,
                                                absl::Span<const Crossing> crossings);

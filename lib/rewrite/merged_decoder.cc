@@ -13,6 +13,7 @@
 #include "ir/node_builder.h"
 #include "ir/patch.h"
 #include "rewrite/cross_caches.h"
+#include "rewrite/decoder_pair.h"
 #include "rewrite/equivalence.h"
 #include "rewrite/if_branches.h"
 #include "rewrite/if_switch.h"
@@ -22,229 +23,6 @@ namespace {
 
 using sym::Expr;
 using sym::Kind;
-
-constexpr char kFirst[] = "/kvlift/first/";
-
-// A past, the axis it grows along in the branch with a past, and by how much.
-struct Growth {
-  ValueId past;
-  int axis;
-  Expr length;
-  Expr added;
-};
-
-// Names of the first call's values stand apart; constants of the source's main graph are shared.
-absl::StatusOr<onnx::ModelProto> Combine(const onnx::ModelProto& later,
-                                         const onnx::ModelProto& first,
-                                         const absl::flat_hash_set<std::string>& shared) {
-  onnx::ModelProto both = later;
-  onnx::GraphProto* graph = both.mutable_graph();
-  absl::flat_hash_map<std::string, std::string> names;
-  const auto define = [&](const std::string& name) {
-    if (!name.empty() && !shared.contains(name)) names[name] = kFirst + name;
-  };
-  for (const auto& tensor : first.graph().initializer()) define(tensor.name());
-  for (const auto& node : first.graph().node()) {
-    for (const auto& output : node.output()) define(output);
-  }
-  for (const auto& tensor : first.graph().initializer()) {
-    const auto it = names.find(tensor.name());
-    if (it == names.end()) continue;
-    onnx::TensorProto* copy = graph->add_initializer();
-    *copy = tensor;
-    copy->set_name(it->second);
-  }
-  for (const auto& node : first.graph().node()) {
-    onnx::NodeProto* copy = graph->add_node();
-    *copy = node;
-    KV_RETURN_IF_ERROR(RenameValues(names, copy));
-  }
-  return both;
-}
-
-// The graph inputs that the values are computed from.
-absl::flat_hash_set<ValueId> InputsBehind(const Graph& graph, absl::Span<const ValueId> roots) {
-  absl::flat_hash_set<ValueId> seen(roots.begin(), roots.end()), found;
-  std::vector<ValueId> stack(roots.begin(), roots.end());
-  const auto visit = [&](ValueId v) {
-    if (v != kNoValue && seen.insert(v).second) stack.push_back(v);
-  };
-  while (!stack.empty()) {
-    const ValueId v = stack.back();
-    stack.pop_back();
-    if (graph.is_graph_input(v)) found.insert(v);
-    const NodeId n = graph.producer(v);
-    if (n == kNoNode) continue;
-    for (ValueId input : graph.inputs(n)) visit(input);
-    for (ValueId input : graph.captures(n)) visit(input);
-  }
-  return found;
-}
-
-// Both calls in one graph over the same inputs.
-class Pair {
- public:
-  static absl::StatusOr<std::unique_ptr<Pair>> Create(onnx::ModelProto model) {
-    auto pair = std::make_unique<Pair>();
-    KV_ASSIGN_OR_RETURN(Graph graph,
-                        Graph::Build(std::make_shared<const onnx::ModelProto>(std::move(model))));
-    pair->graph_ = std::make_unique<Graph>(std::move(graph));
-    pair->forms_ = std::make_unique<sym::Forms>(*pair->graph_);
-    for (ValueId v : pair->graph_->graph_outputs()) {
-      pair->later_.push_back(v);
-      const ValueId first = pair->graph_->Find(kFirst + pair->graph_->name(v));
-      pair->first_.push_back(first == kNoValue ? v : first);
-    }
-    return pair;
-  }
-
-  const Graph& graph() const { return *graph_; }
-  sym::Forms& forms() { return *forms_; }
-  absl::Span<const ValueId> later() const { return later_; }
-  absl::Span<const ValueId> first() const { return first_; }
-
-  // Float inputs of rank 3 or more that only the later call reads.
-  std::vector<ValueId> OnlyLater() const { return Only(later_, first_); }
-  std::vector<ValueId> OnlyFirst() const { return Only(first_, later_); }
-
-  std::vector<Growth> Growths() {
-    std::vector<Growth> growths;
-    for (ValueId past : OnlyLater()) {
-      for (ValueId present : later_) {
-        if (auto growth = GrowthOf(past, present)) {
-          growths.push_back(*growth);
-          break;
-        }
-      }
-    }
-    return growths;
-  }
-
-  // Inputs of later calls that do not grow, and outputs that only the first call gives, in order.
-  std::vector<Crossing> Crossings(absl::Span<const Growth> growths) {
-    std::vector<ValueId> pasts;
-    for (ValueId v : OnlyLater()) {
-      if (std::none_of(growths.begin(), growths.end(),
-                       [&](const Growth& growth) { return growth.past == v; })) {
-        pasts.push_back(v);
-      }
-    }
-    std::vector<Crossing> found;
-    for (size_t k = 0; k < later_.size(); ++k) {
-      if (!IsEmptyConstant(later_[k]) || first_[k] == later_[k] || IsEmptyConstant(first_[k])) {
-        continue;
-      }
-      if (found.size() == pasts.size()) return {};
-      found.push_back(
-          {graph_->name(pasts[found.size()]), graph_->name(later_[k]), graph_->name(first_[k])});
-    }
-    return found;
-  }
-
-  // Extents of the inputs where the pasts are empty. Extents that both calls need to be equal are.
-  sym::Pool::Substitution EmptyPasts(absl::Span<const Growth> growths,
-                                     absl::Span<const Crossing> crossings) {
-    sym::Pool& pool = forms_->pool();
-    sym::Pool::Substitution s;
-    for (const Growth& growth : growths) s.dims[growth.length->dim()] = pool.Integer(0);
-    for (ValueId v : later_) forms_->Of(v);
-    for (ValueId v : first_) forms_->Of(v);
-    for (const sym::Assumption& assumption : forms_->assumptions()) {
-      if (assumption.predicate->kind() == Kind::kEq) Solve(assumption.predicate->args()[0], &s);
-    }
-    for (const Crossing& c : crossings) {
-      const sym::Form x = forms_->Of(graph_->Find(c.past)), y = forms_->Of(graph_->Find(c.first));
-      for (size_t k = 0; k < x.shape.size() && k < y.shape.size(); ++k) {
-        Solve(pool.Sub(x.shape[k], y.shape[k]), &s);
-      }
-    }
-    return s;
-  }
-
-  // The same model with these extents declared.
-  onnx::ModelProto WithExtents(const sym::Pool::Substitution& s) {
-    onnx::ModelProto model = graph_->model();
-    for (auto& info : *model.mutable_graph()->mutable_input()) {
-      const ValueId v = graph_->Find(info.name());
-      if (v == kNoValue || graph_->constant(v) != nullptr) continue;
-      const sym::Form form = forms_->Of(v);
-      if (!form.known_rank) continue;
-      auto* shape = info.mutable_type()->mutable_tensor_type()->mutable_shape();
-      for (int k = 0; k < shape->dim_size() && k < static_cast<int>(form.shape.size()); ++k) {
-        const Expr extent = forms_->pool().Substitute(form.shape[k], s, {});
-        if (extent->kind() == Kind::kInteger) shape->mutable_dim(k)->set_dim_value(extent->value());
-        if (extent->kind() == Kind::kDim) shape->mutable_dim(k)->set_dim_param(extent->dim());
-      }
-    }
-    return model;
-  }
-
- private:
-  std::vector<ValueId> Only(absl::Span<const ValueId> mine, absl::Span<const ValueId> other) const {
-    const auto read = InputsBehind(*graph_, mine), also = InputsBehind(*graph_, other);
-    std::vector<ValueId> only;
-    for (ValueId v : graph_->graph_inputs()) {
-      const TensorType& type = graph_->type(v);
-      const bool big = type.shape && type.shape->size() >= 3 && IsFloatType(type.elem_type);
-      if (big && read.contains(v) && !also.contains(v)) only.push_back(v);
-    }
-    return only;
-  }
-
-  bool IsEmptyConstant(ValueId v) const {
-    const onnx::TensorProto* tensor = graph_->constant(v);
-    if (tensor == nullptr) return false;
-    return std::find(tensor->dims().begin(), tensor->dims().end(), 0) != tensor->dims().end();
-  }
-
-  std::optional<Growth> GrowthOf(ValueId past, ValueId present) {
-    const sym::Form before = forms_->Of(past), after = forms_->Of(present);
-    if (!after.known_rank || after.opaque || before.shape.size() != after.shape.size()) return {};
-    const auto sources = sym::SourcesOf(after.element);
-    if (std::find(sources.begin(), sources.end(), past) == sources.end()) return {};
-    std::optional<Growth> growth;
-    for (size_t k = 0; k < before.shape.size(); ++k) {
-      if (before.shape[k] == after.shape[k]) continue;
-      if (growth || before.shape[k]->kind() != Kind::kDim) return {};
-      const Expr added = forms_->pool().Sub(after.shape[k], before.shape[k]);
-      growth = Growth{past, static_cast<int>(k), before.shape[k], added};
-    }
-    return growth;
-  }
-
-  // e = 0 gives the extent that is declared last.
-  void Solve(Expr e, sym::Pool::Substitution* s) {
-    sym::Pool& pool = forms_->pool();
-    e = pool.Substitute(e, *s, {});
-    constexpr int kIndices = 8;
-    for (int k = 0; k < kIndices; ++k) {
-      if (sym::ContainsIndex(e, k)) return;
-    }
-    if (!sym::SourcesOf(e).empty()) return;
-    std::optional<std::pair<ValueId, int>> last;
-    std::string chosen;
-    Expr value = nullptr;
-    for (const std::string& dim : sym::DimsOf(e)) {
-      const auto origin = forms_->OriginOf(dim);
-      const auto linear = sym::LinearIn(pool, e, pool.Dim(dim));
-      if (!origin || !linear || std::abs(linear->coefficient) != 1) continue;
-      const std::pair<ValueId, int> place(origin->input, origin->axis);
-      if (last && place < *last) continue;
-      last = place;
-      chosen = dim;
-      value = pool.Mul(linear->rest, pool.Integer(-linear->coefficient));
-    }
-    if (value == nullptr) return;
-    sym::Pool::Substitution one;
-    one.dims[chosen] = value;
-    for (auto& [dim, extent] : s->dims) extent = pool.Substitute(extent, one, {});
-    s->dims[chosen] = value;
-  }
-
-  std::unique_ptr<Graph> graph_;
-  std::unique_ptr<sym::Forms> forms_;
-  std::vector<ValueId> later_, first_;
-};
 
 // An operand of the later call that lacks the causal order of new tokens.
 struct MissingOrder {
@@ -409,7 +187,7 @@ class Unmerger {
  private:
   absl::Status Join(const onnx::ModelProto& first) {
     KV_ASSIGN_OR_RETURN(onnx::ModelProto both, Combine(later_, first, shared_));
-    KV_ASSIGN_OR_RETURN(pair_, Pair::Create(std::move(both)));
+    KV_ASSIGN_OR_RETURN(pair_, DecoderPair::Create(std::move(both)));
     return absl::OkStatus();
   }
 
@@ -426,8 +204,8 @@ class Unmerger {
       return Refuse("keys of another sequence are computed where the past is empty", {});
     }
     const auto extents = pair_->EmptyPasts(growths_, crossings_);
-    KV_ASSIGN_OR_RETURN(const std::unique_ptr<Pair> empty,
-                        Pair::Create(pair_->WithExtents(extents)));
+    KV_ASSIGN_OR_RETURN(const std::unique_ptr<DecoderPair> empty,
+                        DecoderPair::Create(pair_->WithExtents(extents)));
     if (const auto odd = Differing(*empty, nullptr)) {
       OrderSearch search;
       const Expr added = pair_->forms().pool().Substitute(growths_.front().added, extents, {});
@@ -445,7 +223,7 @@ class Unmerger {
   };
 
   // The first node of the later call, and the output, that differ; nothing if all are equal.
-  std::optional<Odd> Differing(Pair& pair, OrderSearch* search) {
+  std::optional<Odd> Differing(DecoderPair& pair, OrderSearch* search) {
     Equivalence equal(pair.forms());
     equal.Number(pair.first());
     absl::flat_hash_set<std::string> crossing;
@@ -468,7 +246,7 @@ class Unmerger {
     return std::nullopt;
   }
 
-  absl::Status RefuseAt(Pair& pair, const Odd& odd) {
+  absl::Status RefuseAt(DecoderPair& pair, const Odd& odd) {
     const Graph& graph = pair.graph();
     const sym::Form form = pair.forms().Of(odd.output);
     const bool empty = form.known_rank && std::any_of(form.shape.begin(), form.shape.end(),
@@ -534,8 +312,8 @@ class Unmerger {
     const ValueId condition = graph.Find(decision_.condition);
     const auto truth = decision_.Taken(past_if_)(forms, condition);
     if (!truth) return absl::InternalError("the condition of an If is gone");
-    KV_ASSIGN_OR_RETURN(later_, KeepCrossings(later_, pair_->graph(), kFirst, decision_.condition,
-                                              *truth, crossings_));
+    KV_ASSIGN_OR_RETURN(later_, KeepCrossings(later_, pair_->forms(), kFirstCall,
+                                              decision_.condition, *truth, crossings_));
     result_->origins.push_back({"/kvlift/cross/", decision_.node});
     return absl::OkStatus();
   }
@@ -545,7 +323,7 @@ class Unmerger {
   bool past_if_ = true;  // the branch taken where the input is true has the past
   absl::flat_hash_set<std::string> shared_;
   onnx::ModelProto later_;
-  std::unique_ptr<Pair> pair_;
+  std::unique_ptr<DecoderPair> pair_;
   std::vector<Growth> growths_;
   std::vector<Crossing> crossings_;
 };
