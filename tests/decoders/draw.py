@@ -249,7 +249,7 @@ def random_spec(seed):
     cache = changes["cache"]
     if opset < 14 and {"M5", "trilu", "trilu_shifted"} & set(masks):
         opset = 14
-    if changes["bias"].startswith("t5"):
+    if changes["bias"].startswith("t5") or cache == "S14":
         opset = max(opset, 12)
     if cache == "C10":
         opset, fp16 = max(opset, 13), False
