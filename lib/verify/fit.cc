@@ -72,9 +72,47 @@ std::string CacheMisfit(const Graph& source, const Graph& after, const ManifestC
   return {};
 }
 
+// Every input and output of both models must have its place.
+std::string Unaccounted(const Graph& source, const Graph& after, const Manifest& relation) {
+  std::set<std::string> inputs, outputs, source_inputs, source_outputs;
+  for (const ManifestInput& i : relation.inputs) {
+    inputs.insert(i.name);
+    if (i.as != "cache" && i.as != "control") {
+      source_inputs.insert(i.source.empty() ? i.name : i.source);
+    }
+  }
+  for (const ManifestOutput& o : relation.outputs) {
+    outputs.insert(o.name);
+    if (o.as != "cache") source_outputs.insert(o.source.empty() ? o.name : o.source);
+  }
+  for (const ManifestCache& c : relation.caches) {
+    source_inputs.insert(c.source.input);
+    source_outputs.insert(c.source.output);
+  }
+  for (const DroppedInput& d : relation.dropped) source_inputs.insert(d.name);
+  const auto find = [](const Graph& graph, absl::Span<const ValueId> values,
+                       const std::set<std::string>& known, const char* what) {
+    for (ValueId v : values) {
+      if (known.count(graph.name(v)) == 0) {
+        return fmt::format("{} {} has no place in the relation", what, graph.name(v));
+      }
+    }
+    return std::string();
+  };
+  for (const std::string& text :
+       {find(source, source.graph_inputs(), source_inputs, "the source's input"),
+        find(source, source.graph_outputs(), source_outputs, "the source's output"),
+        find(after, after.graph_inputs(), inputs, "the converted model's input"),
+        find(after, after.graph_outputs(), outputs, "the converted model's output")}) {
+    if (!text.empty()) return text;
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string Misfit(const Graph& source, const Graph& after, const Manifest& relation) {
+  if (std::string text = Unaccounted(source, after, relation); !text.empty()) return text;
   std::map<std::string, const ManifestCache*> caches;
   for (const ManifestCache& cache : relation.caches) {
     if (!caches.emplace(cache.id, &cache).second) {

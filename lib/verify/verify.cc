@@ -1,15 +1,14 @@
 #include "verify/verify.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <utility>
 
 #include "base/status.h"
 #include "fmt/format.h"
+#include "verify/controls.h"
 #include "verify/drive.h"
 #include "verify/fit.h"
-#include "verify/mutants.h"
 #include "verify/probe.h"
 
 namespace kvlift {
@@ -56,7 +55,7 @@ class Verifier {
     KV_ASSIGN_OR_RETURN(Graph after_graph, Graph::Build(after_.proto));
     // A fused operator, or a branch, stands for the nodes that the other model has for it.
     source_nodes_ = std::max(CountNodes(before_.proto->graph()), CountNodes(after_.proto->graph()));
-    if (std::string missing = Unaccounted(source_graph, after_graph); !missing.empty()) {
+    if (std::string missing = Misfit(source_graph, after_graph, relation_); !missing.empty()) {
       return Inconclusive("KV403 " + missing);
     }
     if (relation_.caches.empty()) return Inconclusive("KV403 the relation names no cache");
@@ -78,7 +77,7 @@ class Verifier {
     CheckInvariance(driver, *converted);
     CheckOverflow(driver, *converted);
     if (report_.counterexample || Failed()) return Finish();
-    if (options_.controls) RunControls(driver, after_graph);
+    if (options_.controls) RunMutants(driver, after_graph);
     return Finish();
   }
 
@@ -96,43 +95,6 @@ class Verifier {
   absl::StatusOr<Runner> MakeRunner(const Model& model, std::vector<exec::CachePair> caches,
                                     exec::AliasMode alias) const {
     return Runner::Create(model.proto, model.base_dir, std::move(caches), alias, threads_);
-  }
-
-  // Every input and output of both models must have its place.
-  std::string Unaccounted(const Graph& source, const Graph& after) const {
-    std::set<std::string> inputs, outputs, source_inputs, source_outputs;
-    for (const ManifestInput& i : relation_.inputs) {
-      inputs.insert(i.name);
-      if (i.as != "cache" && i.as != "control") {
-        source_inputs.insert(i.source.empty() ? i.name : i.source);
-      }
-    }
-    for (const ManifestOutput& o : relation_.outputs) {
-      outputs.insert(o.name);
-      if (o.as != "cache") source_outputs.insert(o.source.empty() ? o.name : o.source);
-    }
-    for (const ManifestCache& c : relation_.caches) {
-      source_inputs.insert(c.source.input);
-      source_outputs.insert(c.source.output);
-    }
-    for (const DroppedInput& d : relation_.dropped) source_inputs.insert(d.name);
-    const auto find = [](const Graph& graph, absl::Span<const ValueId> values,
-                         const std::set<std::string>& known, const char* what) {
-      for (ValueId v : values) {
-        if (known.count(graph.name(v)) == 0) {
-          return fmt::format("{} {} has no place in the relation", what, graph.name(v));
-        }
-      }
-      return std::string();
-    };
-    for (const std::string& text :
-         {find(source, source.graph_inputs(), source_inputs, "the source's input"),
-          find(source, source.graph_outputs(), source_outputs, "the source's output"),
-          find(after, after.graph_inputs(), inputs, "the converted model's input"),
-          find(after, after.graph_outputs(), outputs, "the converted model's output")}) {
-      if (!text.empty()) return text;
-    }
-    return Misfit(source, after, relation_);
   }
 
   double Garbage() const {
@@ -392,74 +354,9 @@ class Verifier {
     report_.plans.push_back(std::move(result));
   }
 
-  void RunControls(const Driver& driver, const Graph& after) {
-    // The plans that tell most come first.
-    std::vector<const Record*> order;
-    for (const Record& record : records_) order.push_back(&record);
-    std::stable_sort(order.begin(), order.end(), [](const Record* a, const Record* b) {
-      return a->steps.size() > b->steps.size();
-    });
-    MutantLimits limits;
-    limits.ragged = lengths_differ_;
-    limits.many_tokens = many_tokens_;
-    FindPositions(driver.stimulus(), &limits);
-    std::optional<std::string> unguarded;
-    for (const Mutant& mutant : MakeMutants(after, relation_, limits)) {
-      std::string detected = Detect(driver, mutant, order);
-      if (detected.empty() && mutant.guard) {
-        // Something else may hide the same keys, or there is none to hide.
-        if (!unguarded) unguarded = DetectUnguarded(driver, after, order);
-        if (unguarded->empty() && !many_tokens_ && !lengths_differ_ && !pads_) continue;
-        if (!unguarded->empty())
-          detected = "hidden otherwise, too; with nothing hidden: " + *unguarded;
-      }
-      report_.controls.push_back({mutant.name, std::move(detected)});
-    }
-  }
-
-  // Inputs of the converted model that hold lengths or positions.
-  void FindPositions(const Stimulus& stimulus, MutantLimits* limits) const {
-    for (const ManifestInput& input : relation_.inputs) {
-      if (input.as != "same" && input.as != "renamed") continue;
-      const std::string& theirs = input.source.empty() ? input.name : input.source;
-      const auto it = stimulus.interface().inputs.find(theirs);
-      if (it == stimulus.interface().inputs.end() || !it->second.position) continue;
-      const Meaning meaning = it->second.reading().meaning;
-      const bool total = meaning == Meaning::kLast || meaning == Meaning::kTotal;
-      if (total || meaning == Meaning::kPositions) limits->positions.push_back(input.name);
-      if (total) limits->totals.insert(input.name);
-    }
-  }
-
-  std::string DetectUnguarded(const Driver& driver, const Graph& after,
-                              const std::vector<const Record*>& order) {
-    for (const Mutant& mutant : MakeUnguarded(after)) {
-      const std::string detected = Detect(driver, mutant, order);
-      if (!detected.empty()) return detected;
-    }
-    return {};
-  }
-
-  std::string Detect(const Driver& driver, const Mutant& mutant,
-                     const std::vector<const Record*>& order) {
-    auto runner =
-        Runner::Create(mutant.model, after_.base_dir, {}, exec::AliasMode::kOff, threads_);
-    if (!runner.ok()) return "compile: " + Text(runner.status());
-    std::string error;  // tells less than a difference
-    for (const Record* record : order) {
-      // No step writes into what it is fed: the first state serves all mutants.
-      CacheState& fresh = fresh_[record];
-      if (fresh.empty()) fresh = driver.Fresh(*runner, *record->plan);
-      CacheState state = fresh;
-      const Outcome outcome = driver.RunConverted(*runner, *record, &state);
-      if (outcome.difference) {
-        return fmt::format("{}, step {}", record->plan->name, outcome.difference->step);
-      }
-      if (!outcome.failed.empty() && error.empty()) {
-        error = fmt::format("{}, {}", record->plan->name, outcome.failed);
-      }
-    }
-    return error;
+  void RunMutants(const Driver& driver, const Graph& after) {
+    const ControlOptions options{after_.base_dir, threads_, lengths_differ_, many_tokens_, pads_};
+    report_.controls = RunControls(driver, after, relation_, records_, options);
   }
 
   VerifyReport Finish() {
@@ -512,7 +409,6 @@ class Verifier {
   PlanLimits limits_;
   std::vector<Plan> plans_;
   std::vector<Record> records_;
-  std::map<const Record*, CacheState> fresh_;  // for mutants
   VerifyReport report_;
   std::string failure_, unsupported_, unjudged_;
   int decodes_ = 0;
