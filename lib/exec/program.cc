@@ -10,6 +10,7 @@
 #include "exec/kernel.h"
 #include "exec/plan.h"
 #include "exec/program_impl.h"
+#include "exec/sequences.h"
 #include "fmt/format.h"
 
 namespace kvlift::exec {
@@ -172,6 +173,7 @@ Program::~Program() = default;
 
 absl::StatusOr<std::shared_ptr<const Program>> Program::Compile(std::shared_ptr<const Graph> graph,
                                                                 const CompileOptions& options) {
+  KV_ASSIGN_OR_RETURN(graph, LowerSequences(std::move(graph)));
   std::shared_ptr<Program> program(new Program());
   Compiler compiler(std::move(graph), options, *program->impl_);
   KV_RETURN_IF_ERROR(compiler.Run());

@@ -47,6 +47,7 @@ class Program {
                                                                 const CompileOptions& options);
   ~Program();
 
+  // The graph that runs: the compiled one, with sequences lowered (sequences.h).
   const Graph& graph() const;
   absl::Span<const AliasDecision> aliasing() const;
   const CompileOptions& options() const;

@@ -213,7 +213,8 @@ class Runner {
   }
 
   void Trace(NodeId n, absl::Span<const exec::View> outputs) {
-    std::string line = fmt::format("{} {}", graph_->node(n).op_type(), graph_->NodeName(n));
+    const Graph& graph = program_->graph();
+    std::string line = fmt::format("{} {}", graph.node(n).op_type(), graph.NodeName(n));
     for (const exec::View& view : outputs) {
       if (view.absent()) continue;
       line += fmt::format("  {} {}", ElementTypeName(view.type), exec::ShapeString(view.shape));

@@ -625,6 +625,52 @@ def group_query_attention_more():
            num_heads=2, kv_num_heads=1)
 
 
+@case
+def sequences():
+    record_model("sequence_split_parts", """
+g (float[2,5] x) => (float[2,2] a, float[2,1] b) {
+  two = Constant<value = int64 {2}>()
+  first = Constant<value = int64 {1}>()
+  last = Constant<value = int64 {2}>()
+  s = SplitToSequence<axis = 1>(x, two)
+  a = SequenceAt(s, first)
+  b = SequenceAt(s, last)
+}""")
+    record_model("sequence_split_lengths", """
+g (float[5,2] x) => (float[N,2] a, float[M,2] b) {
+  lengths = Constant<value = int64[2] {3, 2}>()
+  zero = Constant<value = int64 {0}>()
+  minus = Constant<value = int64 {-1}>()
+  s = SplitToSequence(x, lengths)
+  a = SequenceAt(s, zero)
+  b = SequenceAt(s, minus)
+}""")
+    record_model("sequence_unbind", """
+g (float[3,2] x) => (float[3] a, float[3] b, float[2,3] c) {
+  zero = Constant<value = int64 {0}>()
+  minus = Constant<value = int64 {-1}>()
+  s = SplitToSequence<axis = 1, keepdims = 0>(x)
+  a = SequenceAt(s, minus)
+  b = SequenceAt(s, zero)
+  t = SequenceConstruct(b, a)
+  c = ConcatFromSequence<axis = 0, new_axis = 1>(t)
+}""")
+    record_model("sequence_concat", """
+g (float[3,2] x) => (float[3,4] a, float[3,2] b) {
+  one = Constant<value = int64 {1}>()
+  y = Neg(x)
+  s = SequenceConstruct(y, x)
+  a = ConcatFromSequence<axis = -1>(s)
+  b = SequenceAt(s, one)
+}""", opset=13)
+    record_model("sequence_last_slice", """
+g (float[3,2] x) => (float[1,2] a) {
+  minus = Constant<value = int64 {-1}>()
+  s = SplitToSequence(x)
+  a = SequenceAt(s, minus)
+}""")
+
+
 if __name__ == "__main__":
     for make in CASES:
         RNG = np.random.default_rng(7)
