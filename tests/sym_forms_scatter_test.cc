@@ -226,6 +226,23 @@ TEST(FormsScatter, BlendByAOneHot) {
             "0 <= pos[i0];finite(cache[i0, i1, i2, i3]);finite(fresh[i0, i1, 0, i3]);");
 }
 
+TEST(FormsScatter, TensorScatterInBothModes) {
+  FormsOfText m(
+      ModelText("(float[B,N,32,8] cache, float[B,N,S,8] k, int64[B] w) => "
+                "(float[B,N,32,8] y, float[B,N,32,8] z, float[B,N,32,8] x)",
+                "y = TensorScatter (cache, k, w)\n"
+                "z = TensorScatter <mode = \"circular\"> (cache, k, w)\n"
+                "x = TensorScatter <mode = \"none\"> (cache, k, w)",
+                24));
+  EXPECT_EQ(m.Element("y"),
+            "(i2 < S + w[i0] and w[i0] <= i2) ? k[i0, i1, i2 - w[i0], i3] : "
+            "cache[i0, i1, i2, i3]");
+  EXPECT_EQ(m.Element("z"),
+            "i2 < S + w[i0] + 32*((i2 - w[i0]) div 32) ? "
+            "k[i0, i1, i2 - w[i0] - 32*((i2 - w[i0]) div 32), i3] : cache[i0, i1, i2, i3]");
+  EXPECT_TRUE(m.Of("x").opaque);
+}
+
 TEST(FormsScatter, TheLastPlaceOfARolledCache) {
   FormsOfText m(ModelText("(float[32,B,8] cache, float[1,B,8] k) => (float[32,B,8] y)",
                           "z = Constant <value_ints = [0]> ()\n"

@@ -169,8 +169,11 @@ class OpsetRaiser {
 
   // Empty if the node is fine at the target opset now, else why not.
   std::string Raise(NodeProto* node) {
-    const OpSchema* before = SchemaOf(node->op_type(), from_);
-    const OpSchema* after = SchemaOf(node->op_type(), kTargetOpset);
+    auto [known, fresh] = schemas_.try_emplace(node->op_type());
+    if (fresh) {
+      known->second = {SchemaOf(node->op_type(), from_), SchemaOf(node->op_type(), kTargetOpset)};
+    }
+    const auto [before, after] = known->second;
     if (before == nullptr) return {};  // not ONNX's: the checker has its say
     if (node->op_type() == "Scatter") {
       node->set_op_type("ScatterElements");
@@ -181,7 +184,6 @@ class OpsetRaiser {
     if (ChangedMeaning(node->op_type(), from_, kTargetOpset)) return "its meaning has changed";
     Adapt(node);
     if (std::string why = AdaptOld(node); !why.empty()) return why;
-    after = SchemaOf(node->op_type(), kTargetOpset);
     return Compare(*node, *before, *after);
   }
 
@@ -381,6 +383,7 @@ class OpsetRaiser {
   onnx::ModelProto* model_;
   int64_t from_;
   absl::flat_hash_set<std::string> names_;
+  absl::flat_hash_map<std::string, std::pair<const OpSchema*, const OpSchema*>> schemas_;
   absl::flat_hash_map<std::string, int> ranks_;
   absl::flat_hash_map<std::string, int32_t> types_;
   absl::flat_hash_map<std::vector<int64_t>, std::string> lists_;

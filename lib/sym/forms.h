@@ -36,6 +36,7 @@ struct Assumption {
   NodeId node;
   std::string text;  // "attention_mask.shape[1] = P + S (broadcast)"
   // An index in it stands for every value it takes in the node: "i2 + pos[0] == pos[i2]".
+  // finite(x): real data is neither NaN nor infinite, so that 0 * x is 0.
   Expr predicate;
 };
 

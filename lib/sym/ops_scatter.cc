@@ -265,8 +265,9 @@ void OpTensorScatter(OpContext& c) {
   if (!c.Known(1)) return;
   const Value& data = c.in(0);
   const auto axis = NormalAxis(c.Int("axis", -2), data.rank());
-  const bool linear = StringAttribute(c.proto(), "mode", "linear") == "linear";
-  if (!c.Known(2) || !axis || *axis == 0 || !linear || c.in(1).rank() != data.rank() ||
+  const std::string mode = StringAttribute(c.proto(), "mode", "linear");
+  const bool circular = mode == "circular", known_mode = circular || mode == "linear";
+  if (!c.Known(2) || !axis || *axis == 0 || !known_mode || c.in(1).rank() != data.rank() ||
       (c.has(2) && (!c.in(2).form.known_rank || c.in(2).rank() != 1))) {
     return c.SetOpaque(0, data.form.shape);
   }
@@ -277,7 +278,8 @@ void OpTensorScatter(OpContext& c) {
     if (start == nullptr) return nullptr;
     std::vector<Expr> own(ix.begin(), ix.end());
     own[*axis] = pool.Sub(ix[*axis], start);
-    const Expr inside = c.engine().And(pool.Le(start, ix[*axis], facts),
+    if (circular) own[*axis] = pool.Mod(own[*axis], data.dim(*axis), facts);
+    const Expr inside = c.engine().And(pool.Le(pool.Integer(0), own[*axis], facts),
                                        pool.Lt(own[*axis], update.dim(*axis), facts));
     const Expr fresh = c.engine().At(update, own, facts);
     const Expr old = c.engine().At(data, ix, facts);
