@@ -442,6 +442,8 @@ constexpr OpDef kOps[] = {
     {"", "Tile", 6, TileShape, TileCompute},
     {"", "Transpose", 1, TransposeShape, TransposeCompute},
     {"", "Trilu", 14, TriluShape, TriluCompute, ViewKind::kNone, 0},
+    {"com.microsoft", "Pad", 1, PadShape, PadCompute},
+    {"com.microsoft", "Trilu", 1, TriluShape, TriluCompute, ViewKind::kNone, 0},
 };
 
 }  // namespace

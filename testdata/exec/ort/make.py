@@ -671,6 +671,13 @@ g (float[3,2] x) => (float[1,2] a) {
 }""")
 
 
+@case
+def contrib_movement():
+    record("contrib_trilu", "Trilu", [normal(2, 4, 5), np.array(1, np.int64)], 1, MS, upper=0)
+    record("contrib_pad", "Pad", [normal(2, 3), np.array([0, 1, 2, 0], np.int64),
+                                  np.array([0.5], np.float32)], 1, MS)
+
+
 if __name__ == "__main__":
     for make in CASES:
         RNG = np.random.default_rng(7)
