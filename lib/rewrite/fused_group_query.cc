@@ -40,6 +40,8 @@ Heads ReadHeads(Lowering& l, NodeId n) {
   h.q = IntAttribute(node, "num_heads", 0);
   h.kv = IntAttribute(node, "kv_num_heads", 0);
   h.packed = !l.has(n, kKey) && !l.has(n, kValue);
+  constexpr int64_t kMaxHeads = 1 << 20;
+  if (std::max(h.q, h.kv) > kMaxHeads) return h;
   const int64_t parts = h.packed ? h.q + 2 * h.kv : h.q;
   const int64_t width = l.Extent(n, kQuery, 2);
   if (h.q > 0 && h.kv > 0 && parts > 0 && width % parts == 0) h.size = width / parts;
