@@ -109,7 +109,10 @@ sym::Pool::Substitution DecoderPair::EmptyPasts(absl::Span<const Growth> growths
                                                 absl::Span<const Crossing> crossings) {
   sym::Pool& pool = forms_->pool();
   sym::Pool::Substitution s;
-  for (const Growth& growth : growths) s.dims[growth.length->dim()] = pool.Integer(0);
+  for (const Growth& growth : growths) {
+    s.dims[growth.length->dim()] = pool.Integer(0);
+    for (const std::string& dim : sym::DimsOf(growth.added)) Protect(dim);
+  }
   for (ValueId v : later_) forms_->Of(v);
   for (ValueId v : first_) forms_->Of(v);
   for (const sym::Assumption& assumption : forms_->assumptions()) {
@@ -174,6 +177,15 @@ std::optional<Growth> DecoderPair::GrowthOf(ValueId past, ValueId present) {
   return growth;
 }
 
+void DecoderPair::Protect(const std::string& dim) {
+  protected_.insert(dim);
+  const auto origin = forms_->OriginOf(dim);
+  if (!origin) return;
+  for (sym::Expr extent : forms_->Of(origin->input).shape) {
+    if (extent->kind() == Kind::kDim) protected_.insert(extent->dim());
+  }
+}
+
 void DecoderPair::Solve(Expr e, sym::Pool::Substitution* s) {
   sym::Pool& pool = forms_->pool();
   e = pool.Substitute(e, *s, {});
@@ -188,7 +200,8 @@ void DecoderPair::Solve(Expr e, sym::Pool::Substitution* s) {
   for (const std::string& dim : sym::DimsOf(e)) {
     const auto origin = forms_->OriginOf(dim);
     const auto linear = sym::LinearIn(pool, e, pool.Dim(dim));
-    if (!origin || !linear || std::abs(linear->coefficient) != 1) continue;
+    if (protected_.contains(dim) || !origin || !linear || std::abs(linear->coefficient) != 1)
+      continue;
     const std::pair<ValueId, int> place(origin->input, origin->axis);
     if (last && place < *last) continue;
     last = place;
