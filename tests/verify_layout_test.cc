@@ -293,6 +293,19 @@ TEST(LayoutTest, OrderOfSequences) {
   ExpectEqual(before, after, relation);
 }
 
+// What a precondition says of a dropped mask is what the source is fed.
+TEST(LayoutTest, DroppedMaskIsAllOnes) {
+  const std::string before =
+      Decoder(Two("float[B,2,P,4]", "pk", "pv") + ", bool[B,1,S,T] mask",
+              Two("float[B,2,T,4]", "nk", "nv"), kConcats, Grows(), "see = Identity (mask)");
+  const std::string after = With(Converted(), "see = LessOrEqual (columns, rows)",
+                                 "end = Add (begin, news) see = Less (columns, end)");
+  Manifest relation = Relation();
+  relation.dropped.push_back({"mask", "ones"});
+  ExpectEqual(before, after, relation);
+  ExpectNotEqual(before, Converted(), relation);
+}
+
 // Without a manifest both sides may grow.
 TEST(LayoutTest, GrowingOnBothSides) {
   const std::string before = Decoder(Two("float[B,2,P,4]", "pk", "pv"),

@@ -99,6 +99,7 @@ class Reader {
     }
     for (const DroppedInput& dropped : relation_.dropped) {
       if (dropped.requires_text == "P..T-1") positions_.insert(dropped.name);
+      if (dropped.requires_text == "ones") ones_.insert(dropped.name);
     }
   }
 
@@ -351,6 +352,7 @@ class Reader {
       input->readings.push_back(reading);
     };
     const bool truth = input->type == TensorProto::BOOL;
+    if (whole && ones_.count(name) > 0) return add(Meaning::kOnes);
     if (reading.Has(Extent::kKeys) || reading.Has(Extent::kSlots)) {
       if (!whole) add(Meaning::kMask, Spelling::kAdded);
       add(Meaning::kMask, Spelling::kOne);
@@ -401,7 +403,7 @@ class Reader {
   const Manifest& relation_;
   const Flow flow_, after_flow_;
   bool growing_ = false;
-  std::set<std::string> batch_, past_, tokens_, slots_, cache_inputs_, positions_;
+  std::set<std::string> batch_, past_, tokens_, slots_, cache_inputs_, positions_, ones_;
   std::optional<int64_t> slots_value_;
   std::map<std::string, int> wide_;
   std::map<std::string, std::string> kept_;

@@ -35,6 +35,7 @@ enum class Meaning {
   kFlag,       // P > 0
   kNoFlag,     // P == 0
   kMask,       // which keys a token sees
+  kOnes,       // a mask that hides nothing
   kReal,       // numbers per token
   kConstant,   // numbers that stay the same in all steps
 };

@@ -169,6 +169,8 @@ double Stimulus::Value(const SourceInput& input, const StepSpec& step, int64_t b
       return past > 0 ? 1 : 0;
     case Meaning::kNoFlag:
       return past > 0 ? 0 : 1;
+    case Meaning::kOnes:
+      return 1;
     case Meaning::kMask: {
       const int64_t end =
           step.past[b] + (reading.Has(Extent::kTokens) ? token + 1 : step.real_of(b));
