@@ -41,19 +41,21 @@ void Control::Survey() {
 }
 
 void Control::FindBatch() {
-  const CacheUpdate* first = &s_.a.updates.front();
+  const CacheUpdate* first = nullptr;
   for (const CacheUpdate& update : s_.a.updates) {
-    if (update.growing) {
-      first = &update;
-      break;
+    if (s_.growing && !update.growing) continue;
+    if (first == nullptr) first = &update;
+    // A symbol of the tokens says the number of new rows without the past's length.
+    const bool plain = update.new_length->kind() != Kind::kSum;
+    if (s_.new_length == nullptr || (plain && s_.new_length->kind() == Kind::kSum)) {
+      s_.new_length = update.new_length;
     }
   }
-  s_.new_length = first->new_length;
   s_.batch_source = first->pair.past;
   const sym::Form past = s_.forms.Of(first->pair.past);
   s_.batch = past.shape[first->layout.find('B')];
-  if (first->layout == "BNSD" || first->layout == "BSND" || first->layout == "BNDS") return;
-  // Of other layouts the first axis may count more than sequences.
+  if (first->layout.size() > 3) return;
+  // Of rank 3 the first axis may count heads, too.
   for (ValueId v : s_.graph.graph_inputs()) {
     const sym::Form& form = s_.forms.Of(v);
     if (!form.known_rank || form.shape.size() < 2) continue;

@@ -176,12 +176,15 @@ std::optional<Finding> AttentionEmitter::JudgeMask(const MaskOfSite& mask) {
                              mask.site);
     return std::nullopt;
   }
-  if (!mask.site.nan_guard && !SeesSomeKey(s_, mask)) {
-    return Reason("KV228",
-                  fmt::format("needs a mask that leaves each query a key, found {}",
-                              sym::ToString(mask.keep, &s_.graph)),
-                  mask.site);
-  }
+  if (mask.site.nan_guard || SeesSomeKey(s_, mask)) return std::nullopt;
+  Finding reason = Reason("KV228",
+                          fmt::format("needs a mask that leaves each query a key, found {}",
+                                      sym::ToString(mask.keep, &s_.graph)),
+                          mask.site);
+  // As it is, it would average over pads, too.
+  const bool one_token = mask.key.new_length->is_integer(1);
+  if (!mask.key.growing || one_token) return reason;
+  s_.plan.refusal = std::move(reason);
   return std::nullopt;
 }
 
@@ -245,7 +248,8 @@ absl::StatusOr<std::string> AttentionEmitter::DrawMask(const AttentionSite& site
   sym::Emitter::Request request;
   s_.emitter.BindDim(kKeysSymbol, {slots.keys, false});
   // ONNX Runtime 1.31 wants the query dimension drawn.
-  request.shape = {pool.Integer(1), pool.Integer(1), key.new_length, pool.Dim(kKeysSymbol)};
+  request.shape = {pool.Integer(1), pool.Integer(1), key.growing ? s_.new_length : key.new_length,
+                   pool.Dim(kKeysSymbol)};
   request.element = key.growing ? pool.Substitute(rest, s_.normal, sym::Facts{}) : rest;
   request.elem_type = TensorProto::BOOL;
   request.batch_axis = 0;

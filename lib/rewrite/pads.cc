@@ -25,6 +25,17 @@ bool Says(sym::Pool& pool, Expr part, Expr value, Expr bound, const sym::Facts& 
   return part->kind() == Kind::kEq && pool.ProveNonNegative(pool.Sub(pool.Neg(low), wanted), facts);
 }
 
+// part says that the key's index is at most a number that the host gives for the query: a position.
+bool SaysHostPosition(PlanState& s, Expr part, int key, int query) {
+  if (part->kind() != Kind::kLe) return false;
+  const auto linear = sym::LinearIn(s.pool, part->args()[0], s.pool.Index(key));
+  if (!linear || linear->coefficient != 1) return false;
+  const std::vector<ValueId> sources = sym::SourcesOf(linear->rest);
+  return sym::ContainsIndex(linear->rest, query) &&
+         std::any_of(sources.begin(), sources.end(),
+                     [&](ValueId v) { return s.graph.is_graph_input(v); });
+}
+
 sym::Facts FactsOf(PlanState& s, const MaskOfSite& mask) {
   return {{nullptr, s.pool.Integer(mask.site.q_heads), mask.key.new_length, nullptr}};
 }
@@ -45,7 +56,7 @@ bool SeesKey(PlanState& s, const MaskOfSite& mask, Expr t) {
   at.indices = {nullptr, nullptr, nullptr, t};
   const sym::Facts facts = FactsOf(s, mask);
   for (Expr part : sym::ConjunctsOf(mask.keep)) {
-    if (ReadsHostMask(s, part)) continue;
+    if (ReadsHostMask(s, part) || SaysHostPosition(s, part, 3, 2)) continue;
     const Expr here = s.pool.Substitute(part, at, facts);
     if (s.pool.Prove(here, facts) != sym::Truth::kYes) return false;
   }
@@ -79,7 +90,10 @@ bool ValueHidesLater(PlanState& s, ValueId v) {
   for (const CacheUpdate& update : s.a.updates) {
     const Expr bound = pool.Add(update.start, pool.Index(rank - 2));
     for (Expr part : sym::ConjunctsOf(keep)) {
-      if (Says(pool, part, pool.Index(rank - 1), bound, sym::Facts{form.shape})) return true;
+      if (Says(pool, part, pool.Index(rank - 1), bound, sym::Facts{form.shape}) ||
+          SaysHostPosition(s, part, rank - 1, rank - 2)) {
+        return true;
+      }
     }
   }
   return false;
@@ -116,7 +130,11 @@ bool SeesSomeKey(PlanState& s, const MaskOfSite& mask) {
 bool HidesLater(PlanState& s, const MaskOfSite& mask) {
   if (mask.key.new_length->is_integer(1)) return true;
   if (s.forms.Of(mask.site.query).shape[2]->is_integer(1)) return true;
-  return Implies(s, mask, s.pool.Add(mask.start, s.pool.Index(2))) || ReadsHostMask(s, mask.keep);
+  if (Implies(s, mask, s.pool.Add(mask.start, s.pool.Index(2)))) return true;
+  const auto parts = sym::ConjunctsOf(mask.keep);
+  return std::any_of(parts.begin(), parts.end(), [&](Expr part) {
+    return ReadsHostMask(s, part) || SaysHostPosition(s, part, 3, 2);
+  });
 }
 
 bool MayHideLater(PlanState& s, NodeId attention) {

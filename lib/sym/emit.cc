@@ -77,8 +77,10 @@ class Emitter::Builder {
     if (elem_type == TensorProto::BOOL) return Predicate(e);
     if (e->kind() == Kind::kSelect) {
       KV_ASSIGN_OR_RETURN(Piece c, Predicate(e->args()[0]));
+      ++branches_;
       KV_ASSIGN_OR_RETURN(Piece a, Typed(e->args()[1], elem_type));
       KV_ASSIGN_OR_RETURN(Piece b, Typed(e->args()[2], elem_type));
+      --branches_;
       return Piece{nodes().Add("Where", {c.value, a.value, b.value}, r_.role), elem_type,
                    c.axes | a.axes | b.axes, c.full_rank || a.full_rank || b.full_rank};
     }
@@ -271,13 +273,41 @@ class Emitter::Builder {
     return value;
   }
 
+  // Not of two different numbers: a branch of a select reads a part of the axis only.
+  bool SameExtent(ValueId source, int axis, Expr index) const {
+    const Form& form = e_.forms_.Of(source);
+    if (!form.known_rank || axis >= static_cast<int>(form.shape.size())) return true;
+    const Expr own = form.shape[axis], wanted = r_.shape[index->index()];
+    return own->kind() != Kind::kInteger || wanted->kind() != Kind::kInteger || own == wanted;
+  }
+
+  // The place to read along an axis of constant extent: what another branch of a select reads may
+  // lie outside, and is read at the edge.
+  absl::StatusOr<Piece> Place(Expr load, int axis) {
+    KV_ASSIGN_OR_RETURN(Piece piece, Whole(load->args()[axis]));
+    const Form& form = e_.forms_.Of(load->source());
+    const Expr arg = load->args()[axis];
+    const bool counted = form.known_rank && form.shape[axis]->kind() == Kind::kInteger;
+    if (branches_ == 0 || !counted) return piece;
+    Pool& pool = e_.forms_.pool();
+    const Facts facts{{r_.shape.begin(), r_.shape.end()}};
+    const Expr last = pool.Sub(form.shape[axis], pool.Integer(1));
+    if (!pool.ProveNonNegative(arg, facts) && arg->kind() != Kind::kLoad) {
+      piece.value = nodes().Add("Max", {piece.value, nodes().Int64s({0})}, "index");
+    }
+    if (!pool.ProveNonNegative(pool.Sub(last, arg), facts) && arg->kind() != Kind::kLoad) {
+      piece.value = nodes().Add("Min", {piece.value, nodes().Int64s({last->value()})}, "index");
+    }
+    return piece;
+  }
+
   absl::StatusOr<Piece> Load(Expr e) {
     std::vector<int> moving;  // axes of the source that are not plain distinct indices
     uint32_t plain = 0;
     for (int j = 0; j < static_cast<int>(e->args().size()); ++j) {
       const Expr arg = e->args()[j];
-      const bool fresh =
-          arg->kind() == Kind::kIndex && arg->index() < rank() && (plain >> arg->index() & 1u) == 0;
+      const bool fresh = arg->kind() == Kind::kIndex && arg->index() < rank() &&
+                         (plain >> arg->index() & 1u) == 0 && SameExtent(e->source(), j, arg);
       if (fresh) {
         plain |= 1u << arg->index();
       } else {
@@ -316,7 +346,7 @@ class Emitter::Builder {
   // One axis of the source is indexed by an expression, the others by indices of their own.
   absl::StatusOr<std::optional<Piece>> GatherOne(Expr e, const std::string& value, int32_t type,
                                                  int axis, uint32_t plain) {
-    KV_ASSIGN_OR_RETURN(Piece index, Whole(e->args()[axis]));
+    KV_ASSIGN_OR_RETURN(Piece index, Place(e, axis));
     if ((index.axes & plain) != 0) return std::optional<Piece>();
     std::vector<int> index_axes;
     std::vector<int64_t> absent;
@@ -349,8 +379,8 @@ class Emitter::Builder {
   absl::StatusOr<Piece> GatherAll(Expr e, const std::string& value, int32_t type) {
     std::vector<Piece> coordinates;
     uint32_t axes = 0;
-    for (Expr arg : e->args()) {
-      KV_ASSIGN_OR_RETURN(Piece piece, Whole(arg));
+    for (int k = 0; k < static_cast<int>(e->args().size()); ++k) {
+      KV_ASSIGN_OR_RETURN(Piece piece, Place(e, k));
       axes |= piece.axes;
       coordinates.push_back(std::move(piece));
     }
@@ -371,6 +401,7 @@ class Emitter::Builder {
 
   Emitter& e_;
   const Request& r_;
+  int branches_ = 0;  // of selects that the part being built stands in
 };
 
 void Emitter::BindDim(const std::string& dim, DimBinding binding) {

@@ -144,6 +144,7 @@ const Table& ContribTable() {
     (*t)["GroupQueryAttention"] = OpGroupQueryAttention;
     (*t)["MultiHeadAttention"] = OpMultiHeadAttention;
     (*t)["FusedMatMul"] = OpMatMul;
+    (*t)["FusedGemm"] = OpGemm;
     (*t)["MatMulNBits"] = OpMatMulNBits;
     return t;
   }();
