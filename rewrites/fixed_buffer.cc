@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/container/flat_hash_set.h"
+#include "fmt/format.h"
 #include "rewrite/append.h"
 #include "rewrite/layout.h"
 #include "rewrite/match.h"
@@ -42,13 +43,30 @@ std::string KindOf(const Graph& graph, ValueId present) {
   return "scatter";
 }
 
+// The start counts back from the end of the buffer: ScatterND knows such slots, TensorScatter none.
+bool CountsFromTheEnd(Expr start, Expr capacity) {
+  if (capacity->kind() != sym::Kind::kInteger) return false;
+  for (const sym::Term& term : start->terms()) {
+    if (term.atoms.empty() && term.coefficient <= -capacity->value()) return true;
+  }
+  return false;
+}
+
 Result Match(sym::Forms& forms, const CachePair& pair) {
   const auto write = ReadWrite(forms, pair);
   if (!write) return Result::NotThis();
   const sym::Form past = forms.Of(pair.past);
+  const Graph& graph = forms.graph();
+  const NodeId node = graph.producer(pair.present);
+  if (CountsFromTheEnd(write->start, past.shape[write->axis])) {
+    return Result::Refuse(MakeFinding(
+        "KV204",
+        fmt::format("needs slots that count from 0, found {}", sym::ToString(write->start, &graph)),
+        graph, {node}, {pair.past, pair.present}));
+  }
   CacheUpdate update;
   update.pair = pair;
-  update.kind = KindOf(forms.graph(), pair.present);
+  update.kind = KindOf(graph, pair.present);
   update.axis = write->axis;
   update.growing = false;
   update.layout = LayoutOf(forms, pair.past, write->axis);
@@ -56,7 +74,7 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
   update.start = write->start;
   update.new_length = write->length;
   update.attended = pair.present;
-  update.node = forms.graph().producer(pair.present);
+  update.node = node;
   update.update_element = write->update;
   std::vector<Expr> shape = past.shape;
   shape[write->axis] = write->length;

@@ -36,6 +36,7 @@ class Finder {
     ReportStates();
     ReportPresentsWithoutPast();
     ReportScatters();
+    ReportForeignOperators();
     return std::move(found_);
   }
 
@@ -435,6 +436,23 @@ class Finder {
           fmt::format("{} looks like a present, but no graph input of its shape feeds it",
                       graph_.name(output)),
           graph_, {node}, {output}));
+    }
+  }
+
+  // Operators of other domains that take a tensor as large as a cache from the host, and give nothing
+  // back for it: what they do with it is theirs to know.
+  void ReportForeignOperators() {
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (IsDefaultDomain(graph_.node(n).domain())) continue;
+      for (ValueId input : graph_.inputs(n)) {
+        if (input == kNoValue || !graph_.is_graph_input(input) || taken_.contains(input)) continue;
+        if (RankOf(input) <= kMinCacheRank) continue;
+        NearMiss(MakeFinding("KV206",
+                             fmt::format("{}.{} takes {} and may change it in place",
+                                         graph_.node(n).domain(), graph_.node(n).op_type(),
+                                         graph_.name(input)),
+                             graph_, {n}, {input}));
+      }
     }
   }
 

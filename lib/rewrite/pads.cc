@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "ir/tensor_data.h"
 #include "rewrite/readers.h"
 #include "rewrite/score.h"
 
@@ -25,15 +26,16 @@ bool Says(sym::Pool& pool, Expr part, Expr value, Expr bound, const sym::Facts& 
   return part->kind() == Kind::kEq && pool.ProveNonNegative(pool.Sub(pool.Neg(low), wanted), facts);
 }
 
-// part says that the key's index is at most a number that the host gives for the query: a position.
-bool SaysHostPosition(PlanState& s, Expr part, int key, int query) {
-  if (part->kind() != Kind::kLe) return false;
+// What the part says the key's index is at most, if the host gives it for the query: a position.
+// Null if it says nothing of that kind.
+Expr HostPosition(PlanState& s, Expr part, int key, int query) {
+  if (part->kind() != Kind::kLe) return nullptr;
   const auto linear = sym::LinearIn(s.pool, part->args()[0], s.pool.Index(key));
-  if (!linear || linear->coefficient != 1) return false;
+  if (!linear || linear->coefficient != 1) return nullptr;
   const std::vector<ValueId> sources = sym::SourcesOf(linear->rest);
-  return sym::ContainsIndex(linear->rest, query) &&
-         std::any_of(sources.begin(), sources.end(),
-                     [&](ValueId v) { return s.graph.is_graph_input(v); });
+  const bool from_host = std::any_of(sources.begin(), sources.end(),
+                                     [&](ValueId v) { return s.graph.is_graph_input(v); });
+  return from_host && sym::ContainsIndex(linear->rest, query) ? s.pool.Neg(linear->rest) : nullptr;
 }
 
 sym::Facts FactsOf(PlanState& s, const MaskOfSite& mask) {
@@ -51,14 +53,36 @@ bool ReadsInputAtKeys(const PlanState& s, Expr e) {
   });
 }
 
+// A constant table read at [.., x, x], with nothing but non-zero numbers there.
+bool HoldsOnDiagonal(PlanState& s, Expr part) {
+  if (part->kind() == Kind::kNot && part->args()[0]->kind() == Kind::kEq) {
+    part = part->args()[0]->args()[0];
+  }
+  if (part->kind() != Kind::kLoad || part->args().size() < 2) return false;
+  const onnx::TensorProto* table = s.graph.constant(part->source());
+  const size_t rank = part->args().size();
+  if (table == nullptr || part->args()[rank - 1] != part->args()[rank - 2]) return false;
+  for (size_t k = 0; k + 2 < rank; ++k) {
+    if (table->dims(static_cast<int>(k)) != 1) return false;
+  }
+  const auto values = ReadInts(*table);
+  if (!values.ok()) return false;
+  const int64_t rows = table->dims(static_cast<int>(rank) - 2);
+  const int64_t columns = table->dims(static_cast<int>(rank) - 1);
+  for (int64_t k = 0; k < std::min(rows, columns); ++k) {
+    if ((*values)[k * columns + k] == 0) return false;
+  }
+  return true;
+}
+
 bool SeesKey(PlanState& s, const MaskOfSite& mask, Expr t) {
   sym::Pool::Substitution at;
   at.indices = {nullptr, nullptr, nullptr, t};
   const sym::Facts facts = FactsOf(s, mask);
   for (Expr part : sym::ConjunctsOf(mask.keep)) {
-    if (ReadsHostMask(s, part) || SaysHostPosition(s, part, 3, 2)) continue;
+    if (ReadsHostMask(s, part) || HostPosition(s, part, 3, 2) != nullptr) continue;
     const Expr here = s.pool.Substitute(part, at, facts);
-    if (s.pool.Prove(here, facts) != sym::Truth::kYes) return false;
+    if (s.pool.Prove(here, facts) != sym::Truth::kYes && !HoldsOnDiagonal(s, here)) return false;
   }
   return true;
 }
@@ -91,7 +115,7 @@ bool ValueHidesLater(PlanState& s, ValueId v) {
     const Expr bound = pool.Add(update.start, pool.Index(rank - 2));
     for (Expr part : sym::ConjunctsOf(keep)) {
       if (Says(pool, part, pool.Index(rank - 1), bound, sym::Facts{form.shape}) ||
-          SaysHostPosition(s, part, rank - 1, rank - 2)) {
+          HostPosition(s, part, rank - 1, rank - 2) != nullptr) {
         return true;
       }
     }
@@ -121,10 +145,11 @@ bool ReadsHostMask(const PlanState& s, Expr e) { return ReadsInputAtKeys(s, e); 
 
 bool SeesSomeKey(PlanState& s, const MaskOfSite& mask) {
   sym::Pool& pool = s.pool;
-  for (Expr t : {pool.Add(mask.start, pool.Index(2)), pool.Integer(0), pool.Index(2)}) {
-    if (SeesKey(s, mask, t)) return true;
+  std::vector<Expr> keys = {pool.Add(mask.start, pool.Index(2)), pool.Integer(0), pool.Index(2)};
+  for (Expr part : sym::ConjunctsOf(mask.keep)) {
+    if (const Expr position = HostPosition(s, part, 3, 2)) keys.push_back(position);
   }
-  return false;
+  return std::any_of(keys.begin(), keys.end(), [&](Expr t) { return SeesKey(s, mask, t); });
 }
 
 bool HidesLater(PlanState& s, const MaskOfSite& mask) {
@@ -133,7 +158,9 @@ bool HidesLater(PlanState& s, const MaskOfSite& mask) {
   if (Implies(s, mask, s.pool.Add(mask.start, s.pool.Index(2)))) return true;
   const auto parts = sym::ConjunctsOf(mask.keep);
   return std::any_of(parts.begin(), parts.end(), [&](Expr part) {
-    return ReadsHostMask(s, part) || SaysHostPosition(s, part, 3, 2);
+    // The rows of a window have moved away from the positions that the host counts.
+    const bool counted = mask.key.window == 0 && HostPosition(s, part, 3, 2) != nullptr;
+    return counted || ReadsHostMask(s, part);
   });
 }
 

@@ -387,12 +387,27 @@ absl::StatusOr<ConversionPlan> MakePlan(Analysis& analysis, const ConvertOptions
                                    [](const CacheUpdate& update) { return update.growing; });
   if (!growing) return Planner(analysis, options, false).Run();
   std::optional<std::string> why = NeedsUniform(analysis);
+  if (options.read == ReadForm::kFull) {
+    for (const CacheUpdate& update : analysis.updates) {
+      if (update.window == 0) continue;
+      ConversionPlan plan;
+      plan.refusal = MakeFinding(
+          "KV217",
+          fmt::format("--read full, but {} keeps a window", analysis.graph->name(update.pair.past)),
+          *analysis.graph, {update.node}, {update.pair.past});
+      return plan;
+    }
+  }
   if (!why) {
     Planner per_sequence(analysis, options, false);
     KV_ASSIGN_OR_RETURN(ConversionPlan plan, per_sequence.Run());
-    if (!plan.refusal && !per_sequence.needs_uniform()) return plan;
+    const bool leaks =
+        !plan.refusal && per_sequence.rows_read_elsewhere() && LosesRows(analysis, plan);
+    if (!plan.refusal && !per_sequence.needs_uniform() && !leaks) return plan;
     if (plan.refusal && plan.refusal->code == "KV224") return plan;
-    why = plan.refusal ? plan.refusal->text : *per_sequence.needs_uniform();
+    why = plan.refusal ? plan.refusal->text
+          : leaks      ? "rows of pads, which may differ, are read elsewhere"
+                       : *per_sequence.needs_uniform();
   }
   Planner uniform(analysis, options, true);
   KV_ASSIGN_OR_RETURN(ConversionPlan plan, uniform.Run());
