@@ -21,7 +21,9 @@ namespace {
 // What may not depend on names and order.
 struct Outcome {
   ConvertStatus status;
-  std::multiset<std::string> caches;     // kind, layout, code of the reason
+  // Kind, layout, code of the reason. Where a branch or an operator hides all of them, which of its
+  // inputs are pasts is a guess, and the code alone counts.
+  std::multiset<std::string> caches;
   std::multiset<std::string> attention;  // form, heads, mask, code of the reason
   int scatters = 0, attentions = 0;
   bool uniform = false;
@@ -45,6 +47,12 @@ Outcome OutcomeOf(const onnx::ModelProto& proto, const ConvertOptions& options) 
   outcome.status = c->status;
   for (const CacheReport& cache : c->inspection.caches) {
     outcome.caches.insert(fmt::format("{} {} {}", cache.kind, cache.layout, CodeOf(cache.reason)));
+  }
+  if (c->status == ConvertStatus::kRefused) {
+    std::set<std::string> codes;
+    for (const CacheReport& cache : c->inspection.caches) codes.insert(CodeOf(cache.reason));
+    const bool hidden = codes == std::set<std::string>{"KV225"};
+    if (hidden) outcome.caches = {"KV225"};
   }
   for (const AttentionReport& a : c->inspection.attention) {
     outcome.attention.insert(fmt::format("{} {}/{} x{} {:.5f} {} {}", a.form, a.q_heads, a.kv_heads,

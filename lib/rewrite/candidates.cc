@@ -70,13 +70,15 @@ class Finder {
     if (!before.known_rank || !after.known_rank || before.shape.size() != after.shape.size()) {
       return std::nullopt;
     }
-    std::vector<int> axes;
+    std::vector<int> axes, named;  // named: a number here, a name of its own there
     for (size_t k = 0; k < before.shape.size(); ++k) {
       const Expr a = before.shape[k], b = after.shape[k];
       const bool numbers = a->kind() == Kind::kInteger || b->kind() == Kind::kInteger;
-      if (!MayBeEqual(a, b) && (numbers || !after.opaque)) axes.push_back(static_cast<int>(k));
+      if (MayBeEqual(a, b) || (!numbers && after.opaque)) continue;
+      const bool own_name = a->kind() == Kind::kDim || b->kind() == Kind::kDim;
+      (numbers && own_name ? named : axes).push_back(static_cast<int>(k));
     }
-    return axes;
+    return axes.empty() ? named : axes;
   }
 
   // A present is longer than its past along one axis at most, and a buffer of fixed capacity is
@@ -310,12 +312,9 @@ class Finder {
   Candidate Describe(ValueId past, ValueId present) {
     const sym::Form before = forms_.Of(past), after = forms_.Of(present);
     Candidate c;
-    const int rank = static_cast<int>(before.shape.size());
-    for (int k = 0; k < rank; ++k) {
-      if (!MayBeEqual(before.shape[k], after.shape[k])) {
-        c.growing = true;
-        c.axis = k;
-      }
+    if (const auto axes = DifferingAxes(past, present); axes && !axes->empty()) {
+      c.growing = true;
+      c.axis = axes->back();
     }
     const NodeId node = graph_.producer(present);
     if (c.growing) {
@@ -439,19 +438,19 @@ class Finder {
     }
   }
 
-  // Operators of other domains that take a tensor as large as a cache from the host, and give nothing
-  // back for it: what they do with it is theirs to know.
+  // Operators of other domains that take a tensor as large as a cache from the host, and give
+  // nothing back for it: what they do with it is theirs to know.
   void ReportForeignOperators() {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (IsDefaultDomain(graph_.node(n).domain())) continue;
       for (ValueId input : graph_.inputs(n)) {
         if (input == kNoValue || !graph_.is_graph_input(input) || taken_.contains(input)) continue;
         if (RankOf(input) <= kMinCacheRank) continue;
-        NearMiss(MakeFinding("KV206",
-                             fmt::format("{}.{} takes {} and may change it in place",
-                                         graph_.node(n).domain(), graph_.node(n).op_type(),
-                                         graph_.name(input)),
-                             graph_, {n}, {input}));
+        NearMiss(MakeFinding(
+            "KV206",
+            fmt::format("{}.{} takes {} and may change it in place", graph_.node(n).domain(),
+                        graph_.node(n).op_type(), graph_.name(input)),
+            graph_, {n}, {input}));
       }
     }
   }

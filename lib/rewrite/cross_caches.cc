@@ -45,7 +45,7 @@ onnx::GraphProto LaterBody(const Graph& later, absl::Span<const Crossing> crossi
     *body.add_output() = Typed(used, type);
     const std::string given = kScope + c.present + "/later";
     onnx::TensorProto* empty = body.add_initializer();
-    *empty = *later.constant(later.Find(c.present));
+    *empty = *EmptyConstant(later, later.Find(c.present));
     empty->set_name(given + "/none");
     AddIdentity(empty->name(), given, &body);
     *body.add_output() = Typed(given, type);
@@ -154,6 +154,17 @@ class FirstBody {
 };
 
 }  // namespace
+
+const onnx::TensorProto* EmptyConstant(const Graph& graph, ValueId v) {
+  for (NodeId n = graph.producer(v); n != kNoNode && graph.Is(n, "Identity");
+       n = graph.producer(v)) {
+    v = graph.inputs(n)[0];
+  }
+  const onnx::TensorProto* tensor = graph.constant(v);
+  const bool empty = tensor != nullptr && std::find(tensor->dims().begin(), tensor->dims().end(),
+                                                    0) != tensor->dims().end();
+  return empty ? tensor : nullptr;
+}
 
 absl::StatusOr<onnx::ModelProto> KeepCrossings(const onnx::ModelProto& later, sym::Forms& both,
                                                const std::string& prefix,

@@ -17,6 +17,9 @@ struct Crossing {
   std::string first;    // its value in the graph of both calls
 };
 
+// The constant without elements that v is, maybe under another name; nullptr if it is none.
+const onnx::TensorProto* EmptyConstant(const Graph& graph, ValueId v);
+
 // `later`: the model of later calls. `both`: the graph of both calls, where values of the first one
 // start with `prefix`; the first call's branch computes no more than its keys and values need.
 // `condition` is a value of `later` that is `truth` where there is a past.

@@ -156,11 +156,7 @@ std::vector<ValueId> DecoderPair::Only(absl::Span<const ValueId> mine,
   return only;
 }
 
-bool DecoderPair::IsEmptyConstant(ValueId v) const {
-  const onnx::TensorProto* tensor = graph_->constant(v);
-  if (tensor == nullptr) return false;
-  return std::find(tensor->dims().begin(), tensor->dims().end(), 0) != tensor->dims().end();
-}
+bool DecoderPair::IsEmptyConstant(ValueId v) const { return EmptyConstant(*graph_, v) != nullptr; }
 
 std::optional<Growth> DecoderPair::GrowthOf(ValueId past, ValueId present) {
   const sym::Form before = forms_->Of(past), after = forms_->Of(present);
