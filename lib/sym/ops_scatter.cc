@@ -99,8 +99,15 @@ class Scatter {
   void SplitUpdate() {
     for (size_t k = 0; k < update_shape_.size(); ++k) {
       const int axis = static_cast<int>(k);
-      const auto digits =
-          DigitsOf(pool_, axis, update_shape_[k], pool_.Index(kUpdateBase + axis), places_);
+      const Expr index = pool_.Index(kUpdateBase + axis);
+      auto digits = DigitsOf(pool_, axis, update_shape_[k], index, places_);
+      // A digit of the places may be rows and columns to the update.
+      if (digits.size() > 1) {
+        std::vector<Expr> readers = places_;
+        readers.push_back(UpdateElement());
+        const auto finer = DigitsOf(pool_, axis, update_shape_[k], index, readers);
+        if (finer.size() > digits.size()) digits = finer;
+      }
       update_digits_.insert(update_digits_.end(), digits.begin(), digits.end());
     }
     if (update_digits_.size() == update_shape_.size()) return;
@@ -111,6 +118,20 @@ class Scatter {
     }
     const Facts facts = UpdateFacts(Extents(update_digits_));
     for (Expr& place : places_) place = pool_.Substitute(place, s, facts);
+  }
+
+  // The element of the update at i16.. on the axes that places are told for; 0 if it is not known.
+  Expr UpdateElement() {
+    std::vector<Expr> at;
+    Shape extents(kUpdateBase, nullptr);
+    for (int k = 0; k < c_.in(2).rank(); ++k) {
+      const bool placed = k < std::ssize(update_shape_);
+      at.push_back(pool_.Index(placed ? kUpdateBase + k : k));
+      if (placed) extents.push_back(update_shape_[k]);
+      if (!placed && k < kUpdateBase) extents[k] = c_.in(2).dim(k);
+    }
+    const Expr e = c_.engine().At(c_.in(2), at, Facts{extents});
+    return e == nullptr ? pool_.Integer(0) : e;
   }
 
   // The index of an update axis from its digits i16...
