@@ -110,14 +110,18 @@ bool ValueHidesLater(PlanState& s, ValueId v) {
   if (!form.known_rank || form.opaque || form.shape.size() < 2) return false;
   const int rank = static_cast<int>(form.shape.size());
   sym::Pool& pool = s.pool;
-  const Expr keep = KeptWhere(pool, form.element);
+  std::vector<Expr> starts;
   for (const CacheUpdate& update : s.a.updates) {
-    const Expr bound = pool.Add(update.start, pool.Index(rank - 2));
-    for (Expr part : sym::ConjunctsOf(keep)) {
-      if (Says(pool, part, pool.Index(rank - 1), bound, sym::Facts{form.shape}) ||
-          HostPosition(s, part, rank - 1, rank - 2) != nullptr) {
-        return true;
-      }
+    if (std::find(starts.begin(), starts.end(), update.start) == starts.end()) {
+      starts.push_back(update.start);
+    }
+  }
+  for (Expr part : sym::ConjunctsOf(KeptWhere(pool, form.element))) {
+    if (!sym::ContainsIndex(part, rank - 1)) continue;
+    if (HostPosition(s, part, rank - 1, rank - 2) != nullptr) return true;
+    for (Expr start : starts) {
+      const Expr bound = pool.Add(start, pool.Index(rank - 2));
+      if (Says(pool, part, pool.Index(rank - 1), bound, sym::Facts{form.shape})) return true;
     }
   }
   return false;

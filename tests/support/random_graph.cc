@@ -38,8 +38,9 @@ bool Broadcastable(const std::vector<int64_t>& a, const std::vector<int64_t>& b)
 }  // namespace
 
 const std::vector<std::string>& RandomGraph::Families() {
-  static const std::vector<std::string>* const families = new std::vector<std::string>{
-      "shapes", "movement", "slices", "gathers", "scatters", "integers", "masks", "writes", "counts"};
+  static const std::vector<std::string>* const families =
+      new std::vector<std::string>{"shapes",   "movement", "slices", "gathers", "scatters",
+                                   "integers", "masks",    "writes", "counts"};
   return *families;
 }
 
