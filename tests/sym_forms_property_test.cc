@@ -1,7 +1,8 @@
 // LIBS: sym exec
 // SRCS: support/expr_eval.cc support/random_graph.cc support/random_counts.cc
-// support/random_writes.cc Random graphs, run by the executor: the form of every value must give
-// every element of what the nodes computed.
+// SRCS: support/random_writes.cc
+// Random graphs, run by the executor: the form of every value must give every element of what the
+// nodes computed.
 #include <cmath>
 #include <map>
 #include <memory>
