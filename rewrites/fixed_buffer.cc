@@ -2,10 +2,11 @@
 //
 //   present[.., t, ..] = w <= t < w + S ? update[.., t - w, ..] : past[.., t, ..]
 //
-// w is an expression of the batch index at most. Whether the graph scatters, splices slices,
-// selects by a one-hot mask or blends with one does not matter. Correct: TensorScatter at
-// write_indices = w is that expression. Source: static caches of transformers, gpt-fast,
-// hand-written decoders, jax's update slice.
+// w is an expression of the batch index at most. Where only some sequences of a larger batch are
+// written, the rows of the others are written with what they hold. Whether the graph scatters,
+// splices slices, selects by a one-hot mask or blends with one does not matter. Correct:
+// TensorScatter at write_indices = w is that expression. Source: static caches of transformers,
+// gpt-fast, hand-written decoders, jax's update slice.
 #include <deque>
 #include <string>
 
@@ -76,6 +77,7 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
   update.attended = pair.present;
   update.node = node;
   update.update_element = write->update;
+  update.part = write->part;
   std::vector<Expr> shape = past.shape;
   shape[write->axis] = write->length;
   update.update = FindValue(forms, pair.present, update.update_element, shape);

@@ -1,5 +1,6 @@
 #include "rewrite/append.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "rewrite/match.h"
@@ -150,12 +151,20 @@ std::optional<Write> ReadWrite(sym::Forms& forms, const CachePair& pair) {
     region = ReadRegion(pool, after.element, pool.Load(pair.past, Indices(pool, before.shape)));
   }
   if (!region || region->conditions.empty()) return std::nullopt;
+  std::stable_sort(region->conditions.begin(), region->conditions.end(), [&](Expr a, Expr b) {
+    return ReadBound(pool, a, rank).axis > ReadBound(pool, b, rank).axis;
+  });
   Write write;
-  Expr end = nullptr;
+  Expr end = nullptr, part = pool.True();
   for (Expr condition : region->conditions) {
     const Bound bound = ReadBound(pool, condition, rank);
     if (bound.kind == Bound::Kind::kNone) return std::nullopt;
-    if (write.axis >= 0 && bound.axis != write.axis) return std::nullopt;
+    // The sequence's conditions name the last axis of all.
+    if (write.axis >= 0 && bound.axis < write.axis) {
+      part = pool.And(part, condition);
+      continue;
+    }
+    if (write.axis >= 0 && bound.axis > write.axis) return std::nullopt;
     write.axis = bound.axis;
     const bool lower = bound.kind != Bound::Kind::kUpper;
     const bool upper = bound.kind != Bound::Kind::kLower;
@@ -163,6 +172,7 @@ std::optional<Write> ReadWrite(sym::Forms& forms, const CachePair& pair) {
     if (lower) write.start = bound.bound;
     if (upper) end = pool.Add(bound.bound, pool.Integer(1));
   }
+  if (write.axis < 0) return std::nullopt;
   if (before.shape[write.axis] != after.shape[write.axis]) return std::nullopt;
   if (write.start == nullptr) write.start = pool.Integer(0);
   if (end == nullptr) end = before.shape[write.axis];
@@ -174,7 +184,12 @@ std::optional<Write> ReadWrite(sym::Forms& forms, const CachePair& pair) {
   if (!sym::SourcesOf(write.length).empty()) return std::nullopt;
   std::vector<Expr> shape = before.shape;
   shape[write.axis] = write.length;
-  write.update = Shifted(pool, region->update, write.axis, write.start, std::move(shape));
+  Expr rows = region->update;
+  if (!part->is_integer(1)) {
+    rows = pool.Select(part, rows, pool.Load(pair.past, Indices(pool, rank)));
+    write.part = true;
+  }
+  write.update = Shifted(pool, rows, write.axis, write.start, std::move(shape));
   return write;
 }
 

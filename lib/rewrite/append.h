@@ -27,6 +27,9 @@ struct Write {
   sym::Expr start = nullptr;
   sym::Expr length = nullptr;
   sym::Expr update = nullptr;  // with i_axis counted from start
+  // Only a part of the other axes is written, such as the first sequences of a larger batch: the
+  // update then holds the past's own rows for the rest.
+  bool part = false;
 };
 
 // nullopt if the form of `present`, of the past's shape, is nothing of that kind.

@@ -31,6 +31,9 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
         fmt::format("queries and values need the type of the keys, {}", ElementTypeName(type)),
         site);
   }
+  if (key.part || value.part) {
+    return Reason("KV210", "needs caches of the sequences of the step, found larger ones", site);
+  }
   if (!RowPerToken(site, key) || !RowPerToken(site, value)) {
     s_.plan.refusal =
         Reason("KV209",

@@ -52,6 +52,7 @@ struct CacheUpdate {
   // Element of the update over the past's axes, with i_axis in [0, S).
   sym::Expr update_element = nullptr;
   ValueId update = kNoValue;  // an existing value with exactly this form
+  bool part = false;          // some of the update's rows are the past's own
   NodeId node = kNoNode;      // the node to blame: producer of present
 };
 

@@ -278,7 +278,8 @@ class Emitter::Builder {
     const Form& form = e_.forms_.Of(source);
     if (!form.known_rank || axis >= static_cast<int>(form.shape.size())) return true;
     const Expr own = form.shape[axis], wanted = r_.shape[index->index()];
-    return own->kind() != Kind::kInteger || wanted->kind() != Kind::kInteger || own == wanted;
+    if (own == wanted || wanted->kind() != Kind::kInteger) return true;
+    return own->kind() != Kind::kInteger && branches_ == 0;
   }
 
   // The place to read along an axis of constant extent: what another branch of a select reads may
@@ -287,16 +288,20 @@ class Emitter::Builder {
     KV_ASSIGN_OR_RETURN(Piece piece, Whole(load->args()[axis]));
     const Form& form = e_.forms_.Of(load->source());
     const Expr arg = load->args()[axis];
-    const bool counted = form.known_rank && form.shape[axis]->kind() == Kind::kInteger;
-    if (branches_ == 0 || !counted) return piece;
+    if (branches_ == 0 || !form.known_rank || arg->kind() == Kind::kLoad) return piece;
+    const bool number = form.shape[axis]->kind() == Kind::kInteger;
+    const bool counted = arg->kind() == Kind::kIndex && arg->index() < rank() &&
+                         r_.shape[arg->index()]->kind() == Kind::kInteger;
+    if (!number && !counted) return piece;
     Pool& pool = e_.forms_.pool();
     const Facts facts{{r_.shape.begin(), r_.shape.end()}};
     const Expr last = pool.Sub(form.shape[axis], pool.Integer(1));
-    if (!pool.ProveNonNegative(arg, facts) && arg->kind() != Kind::kLoad) {
+    if (!pool.ProveNonNegative(arg, facts)) {
       piece.value = nodes().Add("Max", {piece.value, nodes().Int64s({0})}, "index");
     }
-    if (!pool.ProveNonNegative(pool.Sub(last, arg), facts) && arg->kind() != Kind::kLoad) {
-      piece.value = nodes().Add("Min", {piece.value, nodes().Int64s({last->value()})}, "index");
+    if (!pool.ProveNonNegative(pool.Sub(last, arg), facts)) {
+      KV_ASSIGN_OR_RETURN(const Piece bound, Whole(last));
+      piece.value = nodes().Add("Min", {piece.value, bound.value}, "index");
     }
     return piece;
   }
