@@ -71,9 +71,13 @@ struct NamedDisguise {
   Disguise apply;
 };
 constexpr NamedDisguise kDisguises[] = {
-    {"identities", &InsertIdentities},     {"renamed", &RenameEverything},
-    {"reordered", &ReorderNodes},          {"constants", &MoveInitializersToConstants},
-    {"consumers", &AddUnrelatedConsumers}, {"all", &DisguiseFully},
+    {"identities", &InsertIdentities},
+    {"renamed", &RenameEverything},
+    {"reordered", &ReorderNodes},
+    {"constants", &MoveInitializersToConstants},
+    {"consumers", &AddUnrelatedConsumers},
+    {"moves", &DoubleMovesAndCasts},
+    {"all", &DisguiseFully},
 };
 constexpr int kSeeds = 3;
 

@@ -229,6 +229,12 @@ class Planner {
       in.caches.insert(update.pair.present);
       in.provided.insert(update.pair.present);
     }
+    // Another name for a cache is the cache, but where the host sees it.
+    for (NodeId n = 0; n < s_.graph.num_nodes(); ++n) {
+      if (!s_.graph.Is(n, "Identity") || !in.caches.contains(s_.graph.inputs(n)[0])) continue;
+      const ValueId alias = s_.graph.outputs(n)[0];
+      if (!s_.graph.is_graph_output(alias)) in.caches.insert(alias);
+    }
     in.provided.insert(provided_.begin(), provided_.end());
     for (size_t k = 0; k < s_.a.attention.size(); ++k) {
       if (s_.plan.kept[k]) continue;

@@ -1,6 +1,5 @@
 #include "rewrite/readers.h"
 
-#include <algorithm>
 #include <deque>
 #include <vector>
 
@@ -9,20 +8,25 @@
 namespace kvlift {
 namespace {
 
-constexpr int kMaxForward = 200;
-constexpr int kMaxBackward = 40;
+constexpr int kMaxForward = 600;
+constexpr int kMaxBackward = 150;
 // Keys meet the queries, latent ones a projection before; what comes behind is another layer.
 constexpr int kMaxProducts = 2;
+
+// Is the value summed up, under whatever name?
+bool IsSummed(const Graph& graph, ValueId v) {
+  for (const Use& use : graph.uses(v)) {
+    if (use.kind != Use::Kind::kNodeInput) continue;
+    if (graph.Is(use.node, "ReduceSum")) return true;
+    if (graph.Is(use.node, "Identity") && IsSummed(graph, graph.outputs(use.node)[0])) return true;
+  }
+  return false;
+}
 
 // Exp(x) / ReduceSum(Exp(x)) is a softmax written out.
 bool IsSoftmax(const Graph& graph, NodeId n) {
   const std::string& op = graph.node(n).op_type();
-  if (op == "Exp") {
-    const auto uses = graph.uses(graph.outputs(n)[0]);
-    return std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
-      return use.kind == Use::Kind::kNodeInput && graph.Is(use.node, "ReduceSum");
-    });
-  }
+  if (op == "Exp") return IsSummed(graph, graph.outputs(n)[0]);
   return op == "Softmax" || op == "LogSoftmax" || op.find("Attention") != std::string::npos;
 }
 

@@ -229,9 +229,37 @@ void AddUnrelatedConsumers(onnx::ModelProto* model, std::mt19937& rng) {
   }
 }
 
+void DoubleMovesAndCasts(onnx::ModelProto* model, std::mt19937& rng) {
+  GraphProto* graph = model->mutable_graph();
+  const int count = graph->node_size();
+  for (int k = 0; k < count; ++k) {
+    NodeProto* node = graph->mutable_node(k);
+    const bool move = node->op_type() == "Transpose" && node->attribute_size() == 1;
+    if (!node->domain().empty() || (!move && node->op_type() != "Cast") || !Chance(rng, 2))
+      continue;
+    NodeProto* second = graph->add_node();
+    node = graph->mutable_node(k);
+    *second = *node;
+    const std::string half = fmt::format("{}/half{}", node->output(0), k);
+    second->set_name(fmt::format("half{}", k));
+    node->set_output(0, half);
+    second->set_input(0, half);
+    if (!move) continue;
+    auto* first_perm = node->mutable_attribute(0)->mutable_ints();
+    auto* second_perm = second->mutable_attribute(0)->mutable_ints();
+    const int rank = first_perm->size();
+    for (int axis = 0; axis < rank; ++axis) {
+      second_perm->Set(axis, rank - 1 - first_perm->Get(axis));
+      first_perm->Set(axis, rank - 1 - axis);
+    }
+  }
+  ReorderNodes(model, rng);
+}
+
 void DisguiseFully(onnx::ModelProto* model, std::mt19937& rng) {
   AddUnrelatedConsumers(model, rng);
   MoveInitializersToConstants(model, rng);
+  DoubleMovesAndCasts(model, rng);
   InsertIdentities(model, rng);
   RenameEverything(model, rng);
 }

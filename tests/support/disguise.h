@@ -19,6 +19,8 @@ void ReorderNodes(onnx::ModelProto* model, std::mt19937& rng);
 void MoveInitializersToConstants(onnx::ModelProto* model, std::mt19937& rng);
 // Nodes whose results nobody reads, behind random values.
 void AddUnrelatedConsumers(onnx::ModelProto* model, std::mt19937& rng);
+// Half of the Transposes are made in two steps, half of the Casts twice.
+void DoubleMovesAndCasts(onnx::ModelProto* model, std::mt19937& rng);
 // All of them.
 void DisguiseFully(onnx::ModelProto* model, std::mt19937& rng);
 
