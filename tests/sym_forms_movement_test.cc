@@ -144,7 +144,7 @@ TEST(FormsMovement, PadAndTrilu) {
   EXPECT_EQ(m.Element("t"), "i1 <= i0 ? 0 : x[i0, i1]");
   EXPECT_EQ(m.Shape("p"), "[7]");
   EXPECT_EQ(m.forms().pool().Prove(
-                m.forms().pool().Eq(m.forms().At(m.Find("p"), {{m.forms().pool().Integer(6)}}, {}),
+                m.forms().pool().Eq(m.forms().At(m.Find("p"), {m.forms().pool().Integer(6)}, {}),
                                     m.forms().pool().Integer(0), {}),
                 {}),
             sym::Truth::kYes);

@@ -201,7 +201,8 @@ void RandomGraph::Writes() {
   }
   if (kind == 8) {  // around the end
     const std::string places = Places(Coin(), 0, b - 1);
-    return ScatterRows(Op("Mod", {places, Extent("x", 3, 1)}, kInt, Last().dims));
+    const auto dims = Last().dims;
+    return ScatterRows(Op("Mod", {places, Extent("x", 3, 1)}, kInt, dims));
   }
   const std::string places = Places(Coin(), 0, b - s);
   if (kind <= 1) return ScatterRows(places);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "base/status.h"
@@ -205,6 +206,24 @@ void Multiply2(KernelContext& context, const EinsumPlan& plan, const Roles& role
   for (int64_t i = 0; i < nb * m * n; ++i) out[At(sizes, strides, i)] = Narrow<T>(c[i]);
 }
 
+// Integers wrap around.
+template <typename C>
+C Times(C a, C b) {
+  if constexpr (std::is_integral_v<C>) {
+    return static_cast<C>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+  } else {
+    return a * b;
+  }
+}
+template <typename C>
+C Plus(C a, C b) {
+  if constexpr (std::is_integral_v<C>) {
+    return static_cast<C>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+  } else {
+    return a + b;
+  }
+}
+
 template <typename T>
 void SumAll(KernelContext& context, const EinsumPlan& plan) {
   using C = Compute<T>;
@@ -229,9 +248,9 @@ void SumAll(KernelContext& context, const EinsumPlan& plan) {
       C product{1};
       for (size_t i = 0; i < plan.inputs.size(); ++i) {
         const int64_t at = At(outer, outer_strides[i], o) + At(inner, inner_strides[i], t);
-        product = static_cast<C>(product * Widen(context.inputs[i].as<T>()[at]));
+        product = Times(product, static_cast<C>(Widen(context.inputs[i].as<T>()[at])));
       }
-      sum = static_cast<C>(sum + product);
+      sum = Plus(sum, product);
     }
     out[o] = Narrow<T>(sum);
   }
