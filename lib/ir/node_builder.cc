@@ -117,6 +117,11 @@ std::string NodeBuilder::Constant(onnx::TensorProto tensor, std::string_view rol
   return it->second;
 }
 
+std::string NodeBuilder::Extent(const std::string& value, int64_t axis, std::string_view role) {
+  return Add("Shape", {value}, role,
+             {MakeAttribute("start", axis), MakeAttribute("end", axis + 1)});
+}
+
 std::string NodeBuilder::Int64s(const std::vector<int64_t>& values) {
   std::string role = "ints";
   for (int64_t v : values) role += fmt::format("_{}", v);

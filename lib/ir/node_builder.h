@@ -37,6 +37,9 @@ class NodeBuilder {
   void AddNamed(std::string_view op_type, const Inputs& inputs, std::string_view role,
                 const std::string& output, Attributes attributes = {});
 
+  // int64 [1]: the extent of a value's axis.
+  std::string Extent(const std::string& value, int64_t axis, std::string_view role);
+
   // Constants, shared by content.
   std::string Int64s(const std::vector<int64_t>& values);  // [n]
   std::string Int64(int64_t value);                        // scalar

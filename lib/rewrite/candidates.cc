@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "rewrite/append.h"
+#include "rewrite/match.h"
 
 namespace kvlift {
 namespace {
@@ -216,12 +217,9 @@ class Finder {
 
   bool PassedOn(ValueId past, const sym::Form& form) {
     sym::Pool& pool = forms_.pool();
-    std::vector<Expr> here, unit;
-    for (size_t k = 0; k < form.shape.size(); ++k) {
-      here.push_back(pool.Index(static_cast<int>(k)));
-      unit.push_back(form.shape[k]->is_integer(1) ? pool.Integer(0) : here.back());
-    }
-    return form.element == pool.Load(past, here) || form.element == pool.Load(past, unit);
+    const int rank = static_cast<int>(form.shape.size());
+    return form.element == pool.Load(past, Indices(pool, rank)) ||
+           form.element == pool.Load(past, Indices(pool, form.shape));
   }
 
   // An operator or a control-flow node that takes the past and gives the present.

@@ -27,8 +27,7 @@ void Control::Survey() {
         update.window == 0 ? past : pool.Min(past, pool.Integer(update.window), {});
   }
   for (const AnalysedAttention& attention : s_.a.attention) {
-    if (!attention.site) continue;
-    for (Expr part : sym::ConjunctsOf(attention.site->keep)) CollectWide(part);
+    if (attention.site) CollectWide(attention.site->keep);
   }
   for (const auto& [input, axis] : s_.wide) {
     const Expr width = s_.forms.Of(input).shape[axis];
@@ -67,17 +66,14 @@ void Control::FindBatch() {
 }
 
 // Inputs that a mask predicate reads at the key's index are as wide as the keys.
-void Control::CollectWide(Expr e) {
-  if (e->kind() == Kind::kLoad && s_.graph.is_graph_input(e->source())) {
-    for (size_t k = 0; k < e->args().size(); ++k) {
-      if (e->args()[k] == s_.pool.Index(3)) {
-        s_.wide.insert({e->source(), static_cast<int>(k)});
+void Control::CollectWide(Expr keep) {
+  for (Expr load : sym::LoadsOf(keep)) {
+    if (!s_.graph.is_graph_input(load->source())) continue;
+    for (size_t k = 0; k < load->args().size(); ++k) {
+      if (load->args()[k] == s_.pool.Index(3)) {
+        s_.wide.insert({load->source(), static_cast<int>(k)});
       }
     }
-  }
-  for (Expr arg : e->args()) CollectWide(arg);
-  for (const sym::Term& term : e->terms()) {
-    for (Expr atom : term.atoms) CollectWide(atom);
   }
 }
 
@@ -113,8 +109,7 @@ absl::Status Control::Emit() {
               {s_.a.updates.front().node});
     return absl::OkStatus();
   }
-  KV_ASSIGN_OR_RETURN(std::string batch, s_.emitter.Dim(s_.batch));
-  KV_RETURN_IF_ERROR(s_.derived ? EmitDerived(*length, batch) : EmitInput(*length, batch));
+  KV_RETURN_IF_ERROR(s_.derived ? EmitDerived(*length) : EmitInput(*length));
   if (s_.plan.refusal) return absl::OkStatus();
   s_.emitter.BindDim(kPastSymbol,
                      s_.uniform ? sym::DimBinding{past_, false} : sym::DimBinding{write_, true});
@@ -127,16 +122,15 @@ absl::Status Control::Emit() {
   return absl::OkStatus();
 }
 
-absl::Status Control::EmitDerived(const std::string& length, const std::string& batch) {
+absl::Status Control::EmitDerived(const std::string& length) {
+  KV_ASSIGN_OR_RETURN(const std::string batch, s_.emitter.Dim(s_.batch));
   const auto source = LengthSource();
   if (!source) {
     s_.Refuse("KV219", "needs a mask input as wide as the keys to derive the past's length from",
               {s_.a.updates.front().node});
     return absl::OkStatus();
   }
-  const int64_t axis = source->second;
-  total_ = s_.nodes.Add("Shape", {s_.graph.name(source->first)}, "total_length",
-                        {MakeAttribute("start", axis), MakeAttribute("end", axis + 1)});
+  total_ = s_.nodes.Extent(s_.graph.name(source->first), source->second, "total_length");
   past_ = s_.nodes.Add("Sub", {total_, length}, "past_length");
   write_ = s_.nodes.Add("Expand", {past_, batch}, "write_indices");
   valid_ = s_.nodes.Add("Expand", {total_, batch}, "nonpad_kv_seqlen");
@@ -144,7 +138,7 @@ absl::Status Control::EmitDerived(const std::string& length, const std::string& 
   return absl::OkStatus();
 }
 
-absl::Status Control::EmitInput(const std::string& length, const std::string&) {
+absl::Status Control::EmitInput(const std::string& length) {
   input_ = write_ = FreeName("write_indices");
   valid_ = s_.nodes.Add("Add", {write_, length}, "nonpad_kv_seqlen");
   keys_ = s_.nodes.Add("ReduceMax", {valid_, s_.nodes.Int64s({0})}, "visible_length");
@@ -181,9 +175,7 @@ std::string Control::Capacity() {
   if (s_.options.max_seq_len) return s_.nodes.Int64s({*s_.options.max_seq_len});
   for (const CacheUpdate& update : s_.a.updates) {
     if (!update.growing) continue;
-    return s_.nodes.Add("Shape", {s_.graph.name(update.pair.present)}, "capacity",
-                        {MakeAttribute("start", int64_t{update.axis}),
-                         MakeAttribute("end", int64_t{update.axis + 1})});
+    return s_.nodes.Extent(s_.graph.name(update.pair.present), update.axis, "capacity");
   }
   return {};
 }
@@ -239,31 +231,28 @@ absl::StatusOr<Slots> Control::WholeBuffer(const CacheUpdate& update) {
 }
 
 std::string Control::Dropped(const std::string& length, int64_t window) {
+  if (window == 0) return s_.nodes.Int64s({0});
   const std::string over = s_.nodes.Add("Sub", {length, s_.nodes.Int64s({window})}, "over");
   return s_.nodes.Add("Max", {over, s_.nodes.Int64s({0})}, "dropped");
 }
 
-std::string Control::Rows(const std::string& value, const std::string& from, const std::string& to,
-                          int axis) {
-  return s_.nodes.Add("Slice", {value, from, to, s_.nodes.Int64s({axis})}, "visible");
+std::string Control::Rows(const CacheUpdate& update, ValueId of, const std::string& before,
+                          const std::string& to) {
+  const std::string from = Dropped(before, update.window);
+  return s_.nodes.Add("Slice", {s_.graph.name(of), from, to, s_.nodes.Int64s({update.axis})},
+                      "visible");
 }
 
 std::string Control::PastView(const CacheUpdate& update) {
-  const std::string from =
-      update.window == 0 ? s_.nodes.Int64s({0}) : Dropped(past_, update.window);
-  return Rows(s_.graph.name(update.pair.past), from, past_, update.axis);
+  return Rows(update, update.pair.past, past_, past_);
 }
 
 std::string Control::PresentView(const CacheUpdate& update) {
-  const std::string from =
-      update.window == 0 ? s_.nodes.Int64s({0}) : Dropped(total_, update.window);
-  return Rows(s_.graph.name(update.pair.present), from, total_, update.axis);
+  return Rows(update, update.pair.present, total_, total_);
 }
 
 std::string Control::AttendedView(const CacheUpdate& update) {
-  const std::string from =
-      update.window == 0 ? s_.nodes.Int64s({0}) : Dropped(past_, update.window);
-  return Rows(s_.graph.name(update.pair.present), from, total_, update.axis);
+  return Rows(update, update.pair.present, past_, total_);
 }
 
 }  // namespace kvlift::internal

@@ -42,18 +42,19 @@ class Control {
   std::string AttendedView(const CacheUpdate& update);
 
  private:
-  void CollectWide(sym::Expr e);
+  void CollectWide(sym::Expr keep);
   void FindBatch();
   void RefuseOtherWideInputs();
-  absl::Status EmitDerived(const std::string& length, const std::string& batch);
-  absl::Status EmitInput(const std::string& length, const std::string& batch);
+  absl::Status EmitDerived(const std::string& length);
+  absl::Status EmitInput(const std::string& length);
   std::optional<std::pair<ValueId, int>> LengthSource();
   std::string Capacity();
   std::string FreeName(std::string name) const;
-  // max(length - window, 0), [1].
+  // max(length - window, 0), [1]; 0 without a window.
   std::string Dropped(const std::string& length, int64_t window);
-  std::string Rows(const std::string& value, const std::string& from, const std::string& to,
-                   int axis);
+  // Rows of a past or present up to `to`, but for those that left the window at length `before`.
+  std::string Rows(const CacheUpdate& update, ValueId of, const std::string& before,
+                   const std::string& to);
 
   PlanState& s_;
   std::string input_, write_, valid_, keys_;

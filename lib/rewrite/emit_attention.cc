@@ -216,29 +216,20 @@ Expr AttentionEmitter::WithoutPadding(Expr rest) {
 }
 
 bool AttentionEmitter::ReadAtKeys(Expr e, ValueId source) const {
-  const auto at_keys = [&](Expr part) { return ReadAtKeys(part, source); };
-  if (e->kind() == Kind::kLoad && e->source() == source && sym::ContainsIndex(e, 3)) return true;
-  if (std::any_of(e->args().begin(), e->args().end(), at_keys)) return true;
-  return std::any_of(e->terms().begin(), e->terms().end(), [&](const sym::Term& term) {
-    return std::any_of(term.atoms.begin(), term.atoms.end(), at_keys);
+  const std::vector<Expr> loads = sym::LoadsOf(e);
+  return std::any_of(loads.begin(), loads.end(), [&](Expr load) {
+    return load->source() == source && sym::ContainsIndex(load, 3);
   });
 }
 
 std::vector<int> AttentionEmitter::KeyAxes(Expr e, ValueId source) const {
   std::vector<int> axes;
-  const auto add = [&](Expr part) {
-    for (int axis : KeyAxes(part, source)) {
-      if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
+  for (Expr load : sym::LoadsOf(e)) {
+    if (load->source() != source) continue;
+    for (int k = 0; k < static_cast<int>(load->args().size()); ++k) {
+      const bool known = std::find(axes.begin(), axes.end(), k) != axes.end();
+      if (load->args()[k] == s_.pool.Index(3) && !known) axes.push_back(k);
     }
-  };
-  if (e->kind() == Kind::kLoad && e->source() == source) {
-    for (size_t k = 0; k < e->args().size(); ++k) {
-      if (e->args()[k] == s_.pool.Index(3)) axes.push_back(static_cast<int>(k));
-    }
-  }
-  for (Expr arg : e->args()) add(arg);
-  for (const sym::Term& term : e->terms()) {
-    for (Expr atom : term.atoms) add(atom);
   }
   return axes;
 }

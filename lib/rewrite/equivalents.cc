@@ -13,10 +13,11 @@ using sym::Kind;
 
 constexpr int kMaxSearched = 64;
 
-// All nodes that v is computed from.
-absl::flat_hash_set<NodeId> NodesBehind(const Graph& graph, ValueId v) {
+// All nodes that the rows of the update are computed from: of the present's ancestors those that
+// are not movement of the cache itself.
+absl::flat_hash_set<NodeId> NodesBehindUpdate(const Graph& graph, const CacheUpdate& update) {
   absl::flat_hash_set<NodeId> nodes;
-  std::vector<ValueId> stack = {v};
+  std::vector<ValueId> stack = sym::SourcesOf(update.update_element);
   while (!stack.empty()) {
     const NodeId n = graph.producer(stack.back());
     stack.pop_back();
@@ -25,16 +26,6 @@ absl::flat_hash_set<NodeId> NodesBehind(const Graph& graph, ValueId v) {
       if (input != kNoValue) stack.push_back(input);
     }
     for (ValueId input : graph.captures(n)) stack.push_back(input);
-  }
-  return nodes;
-}
-
-// What the rows of the update are computed from: of the present's ancestors those that are not
-// movement of the cache itself.
-absl::flat_hash_set<NodeId> NodesBehindUpdate(const Graph& graph, const CacheUpdate& update) {
-  absl::flat_hash_set<NodeId> nodes;
-  for (ValueId source : sym::SourcesOf(update.update_element)) {
-    for (NodeId n : NodesBehind(graph, source)) nodes.insert(n);
   }
   return nodes;
 }

@@ -95,17 +95,6 @@ std::string WhyNot(Lowering& l, NodeId n, const Heads& heads) {
   return {};
 }
 
-void CollectLoads(Expr e, std::vector<Expr>* loads) {
-  if (e->kind() == Kind::kLoad) {
-    loads->push_back(e);
-    return;
-  }
-  for (Expr arg : e->args()) CollectLoads(arg, loads);
-  for (const sym::Term& term : e->terms()) {
-    for (Expr atom : term.atoms) CollectLoads(atom, loads);
-  }
-}
-
 // The first element of an integer tensor.
 Expr Element(Lowering& l, ValueId v) {
   const sym::Form form = l.forms().Of(v);
@@ -126,8 +115,7 @@ ValueId CountedMask(Lowering& l, NodeId n) {
       graph.inputs(n).size() > 1 ? l.forms().Elements(graph.inputs(n)[1]) : std::nullopt;
   if (!axes || axes->size() != 1) return kNoValue;
   if (!(*axes)[0]->is_integer(1) && !(*axes)[0]->is_integer(-1)) return kNoValue;
-  std::vector<Expr> loads;
-  CollectLoads(x.element, &loads);
+  const std::vector<Expr> loads = sym::OuterLoadsOf(x.element);
   if (loads.empty()) return kNoValue;
   const ValueId mask = loads[0]->source();
   if (!graph.is_graph_input(mask)) return kNoValue;
@@ -149,8 +137,7 @@ std::string CheckLengths(Lowering& l, NodeId n, std::vector<ValueId>* masks) {
   const Expr total = Element(l, l.graph().inputs(n)[kTotal]);
   if (count == nullptr || total == nullptr) return "needs lengths of known rank";
   const Expr whole = pool.Add(l.Form(n, kPastKey).shape[2], l.Form(n, kQuery).shape[1]);
-  std::vector<Expr> loads;
-  CollectLoads(count, &loads);
+  const std::vector<Expr> loads = sym::OuterLoadsOf(count);
   sym::Pool::Substitution s;
   for (Expr load : loads) {
     const ValueId mask = CountedMask(l, l.graph().producer(load->source()));

@@ -47,9 +47,7 @@ void Lowering::JoinHeads(const std::string& value, int64_t size, const std::stri
 }
 
 std::string Lowering::Length(const std::string& value, int axis, std::string_view role) {
-  return nodes_.Add(
-      "Shape", {value}, role,
-      {MakeAttribute("start", int64_t{axis}), MakeAttribute("end", int64_t{axis} + 1)});
+  return nodes_.Extent(value, axis, role);
 }
 
 Lowering::Places Lowering::PlacesOf(const std::string& past, const std::string& queries) {

@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 
 namespace kvlift {
 namespace {
@@ -58,16 +57,6 @@ std::optional<Counting> ReadCounting(Expr predicate) {
   return found;
 }
 
-void CollectLoads(Expr e, const absl::flat_hash_map<ValueId, int>& counting,
-                  absl::flat_hash_set<Expr>* seen, std::vector<Expr>* loads) {
-  if (!seen->insert(e).second) return;
-  if (e->kind() == Kind::kLoad && counting.contains(e->source())) loads->push_back(e);
-  for (Expr arg : e->args()) CollectLoads(arg, counting, seen, loads);
-  for (const sym::Term& term : e->terms()) {
-    for (Expr atom : term.atoms) CollectLoads(atom, counting, seen, loads);
-  }
-}
-
 }  // namespace
 
 std::vector<sym::Assumption> HostAssumptions(const sym::Forms& forms) {
@@ -88,12 +77,11 @@ Expr CountedUp(sym::Forms& forms, Expr e) {
   }
   if (counting.empty()) return e;
   sym::Pool& pool = forms.pool();
-  absl::flat_hash_set<Expr> seen;
-  std::vector<Expr> loads;
-  CollectLoads(e, counting, &seen, &loads);
   sym::Pool::Substitution s;
-  for (Expr load : loads) {
-    const int axis = counting.at(load->source());
+  for (Expr load : sym::LoadsOf(e)) {
+    const auto found = counting.find(load->source());
+    if (found == counting.end()) continue;
+    const int axis = found->second;
     std::vector<Expr> args(load->args().begin(), load->args().end());
     const Expr distance = args[axis];
     if (distance->is_integer(0)) continue;

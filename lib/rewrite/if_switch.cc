@@ -36,20 +36,8 @@ std::optional<bool> Truth(sym::Pool& pool, Expr e) {
   }
 }
 
-void CollectLoads(Expr e, std::vector<Expr>* loads) {
-  if (e->kind() == Kind::kLoad) {
-    loads->push_back(e);
-    return;
-  }
-  for (Expr arg : e->args()) CollectLoads(arg, loads);
-  for (const sym::Term& term : e->terms()) {
-    for (Expr atom : term.atoms) CollectLoads(atom, loads);
-  }
-}
-
 std::optional<bool> WithInput(sym::Forms& forms, Expr e, const std::string& input, bool value) {
-  std::vector<Expr> loads;
-  CollectLoads(e, &loads);
+  const std::vector<Expr> loads = sym::OuterLoadsOf(e);
   sym::Pool::Substitution s;
   for (Expr load : loads) {
     if (forms.graph().name(load->source()) != input) return std::nullopt;

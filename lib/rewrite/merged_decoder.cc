@@ -108,13 +108,8 @@ class OrderAdder {
   bool Add(absl::Span<const MissingOrder> missing, const std::string& new_input, int new_axis,
            Patch* patch) {
     nodes_.set_scope("order");
-    const auto extent = [&](const std::string& value, int axis, std::string_view role) {
-      return nodes_.Add(
-          "Shape", {value}, role,
-          {MakeAttribute("start", int64_t{axis}), MakeAttribute("end", int64_t{axis} + 1)});
-    };
-    const std::string past = extent(past_, growth_.axis, "past_length");
-    const std::string added = extent(new_input, new_axis, "new_length");
+    const std::string past = nodes_.Extent(past_, growth_.axis, "past_length");
+    const std::string added = nodes_.Extent(new_input, new_axis, "new_length");
     const std::string first = nodes_.Add("Squeeze", {past}, "first");
     const std::string end =
         nodes_.Add("Squeeze", {nodes_.Add("Add", {past, added}, "total_length")}, "end");

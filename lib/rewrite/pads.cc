@@ -42,17 +42,6 @@ sym::Facts FactsOf(PlanState& s, const MaskOfSite& mask) {
   return {{nullptr, s.pool.Integer(mask.site.q_heads), mask.key.new_length, nullptr}};
 }
 
-bool ReadsInputAtKeys(const PlanState& s, Expr e) {
-  const auto reads = [&](Expr part) { return ReadsInputAtKeys(s, part); };
-  if (e->kind() == Kind::kLoad && s.graph.is_graph_input(e->source()) && sym::ContainsIndex(e, 3)) {
-    return true;
-  }
-  if (std::any_of(e->args().begin(), e->args().end(), reads)) return true;
-  return std::any_of(e->terms().begin(), e->terms().end(), [&](const sym::Term& term) {
-    return std::any_of(term.atoms.begin(), term.atoms.end(), reads);
-  });
-}
-
 // A constant table read at [.., x, x], with nothing but non-zero numbers there.
 bool HoldsOnDiagonal(PlanState& s, Expr part) {
   if (part->kind() == Kind::kNot && part->args()[0]->kind() == Kind::kEq) {
@@ -105,17 +94,11 @@ bool HasHostMask(PlanState& s) {
 }
 
 // The value's last two axes are queries and keys, and later keys are hidden.
-bool ValueHidesLater(PlanState& s, ValueId v) {
+bool ValueHidesLater(PlanState& s, ValueId v, absl::Span<const Expr> starts) {
   const sym::Form form = s.forms.Of(v);
   if (!form.known_rank || form.opaque || form.shape.size() < 2) return false;
   const int rank = static_cast<int>(form.shape.size());
   sym::Pool& pool = s.pool;
-  std::vector<Expr> starts;
-  for (const CacheUpdate& update : s.a.updates) {
-    if (std::find(starts.begin(), starts.end(), update.start) == starts.end()) {
-      starts.push_back(update.start);
-    }
-  }
   for (Expr part : sym::ConjunctsOf(KeptWhere(pool, form.element))) {
     if (!sym::ContainsIndex(part, rank - 1)) continue;
     if (HostPosition(s, part, rank - 1, rank - 2) != nullptr) return true;
@@ -145,7 +128,12 @@ bool Implies(PlanState& s, const MaskOfSite& mask, Expr bound) {
                      [&](Expr part) { return Says(s.pool, part, s.pool.Index(3), bound, facts); });
 }
 
-bool ReadsHostMask(const PlanState& s, Expr e) { return ReadsInputAtKeys(s, e); }
+bool ReadsHostMask(const PlanState& s, Expr e) {
+  const std::vector<Expr> loads = sym::LoadsOf(e);
+  return std::any_of(loads.begin(), loads.end(), [&](Expr load) {
+    return s.graph.is_graph_input(load->source()) && sym::ContainsIndex(load, 3);
+  });
+}
 
 bool SeesSomeKey(PlanState& s, const MaskOfSite& mask) {
   sym::Pool& pool = s.pool;
@@ -173,6 +161,12 @@ bool MayHideLater(PlanState& s, NodeId attention) {
       std::all_of(s.a.updates.begin(), s.a.updates.end(),
                   [](const CacheUpdate& update) { return update.new_length->is_integer(1); });
   if (one_token || HasHostMask(s)) return true;
+  std::vector<Expr> starts;
+  for (const CacheUpdate& update : s.a.updates) {
+    if (std::find(starts.begin(), starts.end(), update.start) == starts.end()) {
+      starts.push_back(update.start);
+    }
+  }
   const NodeId behind = SoftmaxBehind(s.graph, attention);
   std::deque<NodeId> queue = {behind == kNoNode ? attention : behind};
   absl::flat_hash_set<NodeId> seen = {queue.front()};
@@ -181,7 +175,7 @@ bool MayHideLater(PlanState& s, NodeId attention) {
     queue.pop_front();
     for (ValueId input : s.graph.inputs(n)) {
       if (input == kNoValue) continue;
-      if (ValueHidesLater(s, input)) return true;
+      if (ValueHidesLater(s, input, starts)) return true;
       const NodeId producer = s.graph.producer(input);
       if (producer != kNoNode && CarriesScores(s.graph, producer) && seen.insert(producer).second) {
         queue.push_back(producer);

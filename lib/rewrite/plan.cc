@@ -17,7 +17,6 @@ namespace kvlift {
 namespace {
 
 using internal::AttentionEmitter;
-using internal::Control;
 using internal::PlanState;
 using internal::Slots;
 using onnx::TensorProto;
@@ -28,8 +27,8 @@ class Planner {
  public:
   Planner(Analysis& a, const ConvertOptions& options, bool uniform, bool keep_unguarded = false)
       : s_(a, options), control_(s_), attention_(s_, control_) {
-    s_.derived = options.control == Control_::kDerived ||
-                 (options.control == Control_::kAuto && options.target == Target::kGenai);
+    s_.derived = options.control == Control::kDerived ||
+                 (options.control == Control::kAuto && options.target == Target::kGenai);
     s_.uniform = uniform || s_.derived;
     s_.keep_unguarded = keep_unguarded;
   }
@@ -46,8 +45,10 @@ class Planner {
     if (s_.plan.refusal) return std::move(s_.plan);
     if (s_.growing && !s_.keep_unguarded && internal::PadsLeak(s_)) {
       rows_read_elsewhere_ = true;
-      if (!s_.uniform) needs_uniform_ = "rows of pads, which may differ, are seen by another layer";
-      if (!s_.uniform) return std::move(s_.plan);
+      if (!s_.uniform) {
+        needs_uniform_ = "rows of pads, which may differ, are seen by another layer";
+        return std::move(s_.plan);
+      }
     }
     KV_RETURN_IF_ERROR(control_.Emit());
     if (s_.plan.refusal) return std::move(s_.plan);
@@ -68,8 +69,6 @@ class Planner {
   }
 
  private:
-  using Control_ = ::kvlift::Control;
-
   absl::Status EmitCaches() {
     for (const AnalysedCache& cache : s_.a.caches) {
       if (cache.update_index < 0) continue;
@@ -100,11 +99,9 @@ class Planner {
   // The buffer that is written: the past, or the past with its sequences in another order.
   absl::StatusOr<std::string> Base(const CacheUpdate& update) {
     if (update.base == nullptr) return s_.graph.name(update.pair.past);
-    s_.emitter.BindDim(internal::kCapacitySymbol,
-                       {s_.nodes.Add("Shape", {s_.graph.name(update.pair.past)}, "capacity",
-                                     {MakeAttribute("start", int64_t{update.axis}),
-                                      MakeAttribute("end", int64_t{update.axis + 1})}),
-                        false});
+    s_.emitter.BindDim(
+        internal::kCapacitySymbol,
+        {s_.nodes.Extent(s_.graph.name(update.pair.past), update.axis, "capacity"), false});
     sym::Emitter::Request request;
     request.shape = s_.forms.Of(update.pair.past).shape;
     request.shape[0] = s_.forms.Of(update.pair.present).shape[0];
@@ -345,7 +342,7 @@ class Planner {
   }
 
   PlanState s_;
-  Control control_;
+  internal::Control control_;
   AttentionEmitter attention_;
   absl::flat_hash_set<ValueId> provided_;
   bool rows_read_elsewhere_ = false;

@@ -443,9 +443,7 @@ absl::StatusOr<std::string> Emitter::Dim(Expr e) {
         return absl::FailedPreconditionError(
             fmt::format("no graph input declares the dim {}", e->dim()));
       }
-      return builder_.Add("Shape", {forms_.graph().name(origin->input)}, e->dim(),
-                          {MakeAttribute("start", int64_t{origin->axis}),
-                           MakeAttribute("end", int64_t{origin->axis + 1})});
+      return builder_.Extent(forms_.graph().name(origin->input), origin->axis, e->dim());
     }
     default: {
       Request request{e, {forms_.pool().Integer(1)}, TensorProto::INT64, -1, "dim"};

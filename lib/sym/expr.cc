@@ -271,6 +271,26 @@ bool AnyNode(Expr e, const Visit& visit) {
   return AnyNode(e, &seen, visit);
 }
 
+void CollectOuterLoads(Expr e, std::vector<Expr>* loads) {
+  if (e->kind() == Kind::kLoad) {
+    loads->push_back(e);
+    return;
+  }
+  for (Expr arg : e->args()) CollectOuterLoads(arg, loads);
+  for (const Term& term : e->terms()) {
+    for (Expr atom : term.atoms) CollectOuterLoads(atom, loads);
+  }
+}
+
+// Each once, in the order of first occurrence.
+std::vector<Expr> Distinct(std::vector<Expr> all) {
+  std::vector<Expr> kept;
+  for (Expr e : all) {
+    if (std::find(kept.begin(), kept.end(), e) == kept.end()) kept.push_back(e);
+  }
+  return kept;
+}
+
 }  // namespace
 
 bool ContainsNode(Expr e, Expr part) {
@@ -305,6 +325,21 @@ std::vector<ValueId> SourcesOf(Expr e) {
   std::sort(sources.begin(), sources.end());
   sources.erase(std::unique(sources.begin(), sources.end()), sources.end());
   return sources;
+}
+
+std::vector<Expr> LoadsOf(Expr e) {
+  std::vector<Expr> loads;
+  AnyNode(e, [&loads](Expr x) {
+    if (x->kind() == Kind::kLoad) loads.push_back(x);
+    return false;
+  });
+  return Distinct(std::move(loads));
+}
+
+std::vector<Expr> OuterLoadsOf(Expr e) {
+  std::vector<Expr> loads;
+  CollectOuterLoads(e, &loads);
+  return Distinct(std::move(loads));
 }
 
 std::vector<Expr> ConjunctsOf(Expr predicate) {

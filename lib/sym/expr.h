@@ -152,8 +152,12 @@ class Pool {
 
 bool ContainsIndex(Expr e, int k);
 bool ContainsDim(Expr e, std::string_view name);
-std::vector<std::string> DimsOf(Expr e);        // sorted, each once
-std::vector<ValueId> SourcesOf(Expr e);         // of all loads, sorted, each once
+std::vector<std::string> DimsOf(Expr e);  // sorted, each once
+std::vector<ValueId> SourcesOf(Expr e);   // of all loads, sorted, each once
+// All loads, each once; those that stand in the places of other loads, too.
+std::vector<Expr> LoadsOf(Expr e);
+// The loads that stand in no other load, each once.
+std::vector<Expr> OuterLoadsOf(Expr e);
 std::vector<Expr> ConjunctsOf(Expr predicate);  // {e} unless a kAnd; {} for True
 // e = coefficient * atom + rest with no atom in rest or in coefficient; nullopt if atom occurs
 // otherwise (inside a load, a division, squared). coefficient is an integer.
