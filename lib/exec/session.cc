@@ -9,6 +9,7 @@
 #include "exec/frame.h"
 #include "exec/memory.h"
 #include "exec/program_impl.h"
+#include "exec/team.h"
 #include "fmt/format.h"
 
 namespace kvlift::exec {
@@ -50,6 +51,7 @@ struct Session::Impl {
   absl::Status CheckInput(int i, const View& value) const;
   absl::Status BindInputs(const Feeds& feeds);
   absl::Status BindCache(int pair, const Tensor* fed, View& input);
+  absl::Status RunFrame();
   absl::Status Execute(Fetches* fetches);
   absl::Status StoreCaches();
   void CommitCaches(Fetches* fetches);
@@ -59,6 +61,7 @@ struct Session::Impl {
   Frame frame;
   const Graph& graph;
   Observer observer;
+  bool wants_team = false;
   std::vector<int> pair_of_input, pair_of_output;  // -1: no cache
   std::vector<CacheState> caches;                  // by pair
   std::vector<Buffer> next;                        // by pair: the other buffer
@@ -172,8 +175,19 @@ void Session::Impl::CommitCaches(Fetches* fetches) {
   }
 }
 
+// The team is there from the start of a step if the last step had use for it: a step of small
+// nodes needs no second thread.
+absl::Status Session::Impl::RunFrame() {
+  const int64_t before = TeamRequests();
+  absl::Status status;
+  RunWithTeam(wants_team ? program->impl().threads : 1,
+              [&] { status = frame.Run(inputs, absl::MakeSpan(next), observer); });
+  wants_team = TeamRequests() != before;
+  return status;
+}
+
 absl::Status Session::Impl::Execute(Fetches* fetches) {
-  KV_RETURN_IF_ERROR(frame.Run(inputs, absl::MakeSpan(next), observer));
+  KV_RETURN_IF_ERROR(RunFrame());
   for (size_t i = 0; i < pair_of_output.size(); ++i) {
     if (pair_of_output[i] >= 0) continue;
     KV_ASSIGN_OR_RETURN((*fetches)[graph.name(graph.graph_outputs()[i])],

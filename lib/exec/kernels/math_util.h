@@ -14,6 +14,7 @@
 #include "exec/kernel.h"
 #include "exec/kernels/gemm_isa.h"
 #include "exec/kernels/scratch.h"
+#include "exec/team.h"
 #include "exec/tensor.h"
 
 namespace kvlift::exec::math {
@@ -158,35 +159,28 @@ inline int64_t NormalAxis(int64_t axis, int64_t rank) {
   return axis >= 0 && axis < rank ? axis : -1;
 }
 
-// Calls f(begin, end) on disjoint pieces of [0, n) that are multiples of `grain` long, on several
-// threads if there are at least `per_thread` elements for each.
+// Calls f(begin, end) on disjoint pieces of [0, n) that are multiples of `grain` long and, where
+// there are several, at least `least` long. The pieces depend on n, grain and least alone.
 template <typename F>
-void ParallelFor(int threads, int64_t n, int64_t grain, int64_t per_thread, F&& f) {
-  const int64_t pieces =
-      std::min<int64_t>(threads, std::max<int64_t>(1, n / std::max<int64_t>(1, per_thread)));
+void ParallelFor(int threads, int64_t n, int64_t grain, int64_t least, F&& f) {
+  constexpr int64_t kMostPieces = 16;
+  const int64_t blocks = (n + grain - 1) / grain;
+  const int64_t pieces = std::min({kMostPieces, blocks, n / std::max<int64_t>(1, least)});
   if (pieces <= 1) {
     if (n > 0) f(int64_t{0}, n);
     return;
   }
-  const int64_t blocks = (n + grain - 1) / grain;
-#pragma omp parallel for num_threads(static_cast <int>(pieces)) schedule(static)
-  for (int64_t piece = 0; piece < pieces; ++piece) {
+  RunUnits(threads, pieces, [&](int64_t piece) {
     const int64_t begin = std::min(n, blocks * piece / pieces * grain);
     const int64_t end = std::min(n, blocks * (piece + 1) / pieces * grain);
     if (begin < end) f(begin, end);
-  }
+  });
 }
 
 // Independent units of unequal cost, claimed one by one.
 template <typename F>
 void ParallelUnits(int threads, int64_t units, F&& f) {
-  if (threads <= 1 || units <= 1) {
-    for (int64_t i = 0; i < units; ++i) f(i);
-    return;
-  }
-#pragma omp parallel for num_threads(static_cast <int>(std::min <int64_t>(threads, units))) \
-    schedule(dynamic, 1)
-  for (int64_t i = 0; i < units; ++i) f(i);
+  RunUnits(threads, units, f);
 }
 
 }  // namespace kvlift::exec::math
