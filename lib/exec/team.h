@@ -1,7 +1,7 @@
 // The threads of a step. One parallel region per step: the step itself runs on the calling thread,
-// the others wait inside the region for units of work. A unit is fixed by the shapes of a kernel,
-// never by the number of threads, and claimed by whoever is free; what it computes depends on
-// nothing but its number, so results have the same bits for any number of threads.
+// the others wait inside the region for units of work. A unit is claimed by whoever is free. What it
+// computes depends on nothing but the shapes, never on who runs it or how many there are, so
+// results have the same bits for any number of threads.
 //
 // Threads wait by spinning for about 50 us and then sleep, whatever OMP_WAIT_POLICY says. The
 // calling thread waits for units that were claimed, not for threads: one that the system has put

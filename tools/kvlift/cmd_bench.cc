@@ -142,15 +142,23 @@ class Bench {
     return absl::OkStatus();
   }
 
+  // The fastest of as many steps as fit into a few milliseconds, or of one: the probes between
+  // the rounds leave nothing of a small model in the processor's caches.
   absl::StatusOr<double> TimeStep(size_t k, exec::Session& session, const exec::Feeds& feeds,
                                   const exec::Feeds& caches) {
-    for (const auto& [name, value] : caches) KV_RETURN_IF_ERROR(session.SetCache(name, value));
+    constexpr double kRoundUs = 3000;
     exec::Fetches fetches;
-    const auto start = Clock::now();
-    KV_RETURN_IF_ERROR(session.Step(feeds, &fetches));
-    const std::chrono::duration<double, std::micro> us = Clock::now() - start;
+    double best = 0, total = 0;
+    while (total < kRoundUs) {
+      for (const auto& [name, value] : caches) KV_RETURN_IF_ERROR(session.SetCache(name, value));
+      const auto start = Clock::now();
+      KV_RETURN_IF_ERROR(session.Step(feeds, &fetches));
+      const std::chrono::duration<double, std::micro> us = Clock::now() - start;
+      best = total == 0 ? us.count() : std::min(best, us.count());
+      total += us.count();
+    }
     CountBytes(fetches, &results_[k]);
-    return us.count();
+    return best;
   }
 
   void CountBytes(const exec::Fetches& fetches, CaseResult* result) const {

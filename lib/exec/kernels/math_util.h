@@ -159,20 +159,22 @@ inline int64_t NormalAxis(int64_t axis, int64_t rank) {
   return axis >= 0 && axis < rank ? axis : -1;
 }
 
-// Calls f(begin, end) on disjoint pieces of [0, n) that are multiples of `grain` long and, where
-// there are several, at least `least` long. The pieces depend on n, grain and least alone.
+// Calls f(begin, end) on disjoint ranges of [0, n) whose bounds are multiples of `grain`, each of
+// at least `least` elements if there are several. For elements that do not depend on each other:
+// how many of them a call gets depends on the number of threads (one gets all: long runs are fast).
 template <typename F>
 void ParallelFor(int threads, int64_t n, int64_t grain, int64_t least, F&& f) {
-  constexpr int64_t kMostPieces = 16;
+  constexpr int64_t kRunsPerThread = 2;
   const int64_t blocks = (n + grain - 1) / grain;
-  const int64_t pieces = std::min({kMostPieces, blocks, n / std::max<int64_t>(1, least)});
-  if (pieces <= 1) {
+  const int64_t most = threads <= 1 ? 1 : kRunsPerThread * threads;
+  const int64_t runs = std::min({most, blocks, n / std::max<int64_t>(1, least)});
+  if (runs <= 1) {
     if (n > 0) f(int64_t{0}, n);
     return;
   }
-  RunUnits(threads, pieces, [&](int64_t piece) {
-    const int64_t begin = std::min(n, blocks * piece / pieces * grain);
-    const int64_t end = std::min(n, blocks * (piece + 1) / pieces * grain);
+  RunUnits(threads, runs, [&](int64_t run) {
+    const int64_t begin = std::min(n, blocks * run / runs * grain);
+    const int64_t end = std::min(n, blocks * (run + 1) / runs * grain);
     if (begin < end) f(begin, end);
   });
 }
