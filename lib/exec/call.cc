@@ -127,6 +127,7 @@ absl::Status Frame::RunFunction(const StepPlan& step, Call& call) {
       options.order = program.options.order;
       options.threads = program.options.threads;
       options.base_dir = program.options.base_dir;
+      options.bodies = program.options.bodies;
       KV_ASSIGN_OR_RETURN(
           call.function,
           CompileFunction(program.graph->model(), program.graph->node(step.node), types, options));
@@ -134,11 +135,16 @@ absl::Status Frame::RunFunction(const StepPlan& step, Call& call) {
       call.frames[0] = nullptr;
     }
   }
-  // Omitted inputs have no counterpart in the body (see CompileFunction).
+  // Omitted inputs and outputs have no counterpart in the body (see CompileFunction).
   for (const View& view : in_) {
     if (!view.absent()) call.inputs.push_back(view);
   }
-  return RunBody(call, 0);
+  KV_RETURN_IF_ERROR(RunBody(call, 0));
+  const absl::Span<const ValueId> outputs = impl().graph->outputs(step.node);
+  for (size_t i = 0; i < outputs.size() && i <= call.results.size(); ++i) {
+    if (outputs[i] == kNoValue) call.results.emplace(call.results.begin() + i);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Frame::RunLoop(const StepPlan& step, Call& call) {

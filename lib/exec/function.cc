@@ -60,7 +60,7 @@ void DropOmitted(NodeProto& node, const absl::flat_hash_set<std::string>& omitte
   }
 }
 
-// The function applied to this node: attributes bound, omitted inputs gone.
+// The function applied to this node: attributes bound, omitted inputs and outputs gone.
 ModelProto Instantiate(const ModelProto& model, const FunctionProto& function,
                        const NodeProto& node, const std::vector<int32_t>& types,
                        Attributes attributes) {
@@ -95,7 +95,7 @@ ModelProto Instantiate(const ModelProto& model, const FunctionProto& function,
     DropOmitted(inner, omitted);
   }
   for (int i = 0; i < function.output_size() && i < node.output_size(); ++i) {
-    graph.add_output()->set_name(function.output(i));
+    if (!node.output(i).empty()) graph.add_output()->set_name(function.output(i));
   }
   return result;
 }

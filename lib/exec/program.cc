@@ -48,6 +48,7 @@ class Compiler {
     body_options_.order = options.order;
     body_options_.threads = options.threads;
     body_options_.base_dir = options.base_dir;
+    body_options_.bodies = options.bodies;
   }
 
   absl::Status Run() {
@@ -84,7 +85,15 @@ class Compiler {
       const onnx::NodeProto& node = graph_.node(n);
       const int64_t version = OpsetOf(graph_.model(), node.domain());
       const OpDef* def = FindOp(node.domain(), node.op_type(), version);
-      if (def != nullptr && def->shape != nullptr) {
+      const bool has_kernel = def != nullptr && def->shape != nullptr;
+      if (has_kernel && impl_.options.bodies) {
+        const absl::Status status = MakeCall(n, version);
+        if (!absl::IsUnimplemented(status)) {
+          KV_RETURN_IF_ERROR(status);
+          continue;
+        }
+      }
+      if (has_kernel) {
         defs_[n] = def;
       } else {
         KV_RETURN_IF_ERROR(MakeCall(n, version));

@@ -27,6 +27,8 @@ struct CompileOptions {
   Order order = Order::kCanonical;
   int threads = 0;       // 0: as the machine has
   std::string base_dir;  // of external data
+  // Runs operators by the function body that ONNX defines, where there is one, not by their kernel.
+  bool bodies = false;
 };
 
 // Whether a pair shares one buffer, and why not. Safe needs: the past is read only by its one

@@ -1,0 +1,102 @@
+#include "support/recorded_case.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <memory>
+#include <utility>
+
+#include "base/status.h"
+#include "fmt/format.h"
+#include "onnxio/model.h"
+
+namespace kvlift::exec {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Tolerances of the official node tests, widened to two steps of the half-precision types.
+constexpr double kAbsolute = 1e-7;
+
+double RelativeTolerance(int32_t type) {
+  switch (type) {
+    case onnx::TensorProto::BFLOAT16:
+      return 0x1p-6;
+    case onnx::TensorProto::FLOAT16:
+      return 0x1p-9;
+    default:
+      return 1e-3;
+  }
+}
+
+absl::StatusOr<Tensor> ReadTensor(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  onnx::TensorProto proto;
+  if (!proto.ParseFromIstream(&file)) return absl::InvalidArgumentError(path.string());
+  return Tensor::FromProto(proto, path.parent_path());
+}
+
+absl::Status Run(const fs::path& folder, CompileOptions options) {
+  KV_ASSIGN_OR_RETURN(const Model model, LoadModel((folder / "model.onnx").string()));
+  KV_ASSIGN_OR_RETURN(Graph graph, Graph::Build(model.proto));
+  options.base_dir = model.base_dir;
+  KV_ASSIGN_OR_RETURN(const auto program,
+                      Program::Compile(std::make_shared<Graph>(std::move(graph)), options));
+  const Graph& g = program->graph();
+  const fs::path data = folder / "test_data_set_0";
+  Feeds feeds;
+  for (size_t i = 0; i < g.graph_inputs().size(); ++i) {
+    KV_ASSIGN_OR_RETURN(feeds[g.name(g.graph_inputs()[i])],
+                        ReadTensor(data / fmt::format("input_{}.pb", i)));
+  }
+  Session session(program);
+  Fetches fetches;
+  KV_RETURN_IF_ERROR(session.Step(feeds, &fetches));
+  for (size_t i = 0; i < g.graph_outputs().size(); ++i) {
+    KV_ASSIGN_OR_RETURN(const Tensor wanted, ReadTensor(data / fmt::format("output_{}.pb", i)));
+    const std::string& name = g.name(g.graph_outputs()[i]);
+    const std::string problem = Compare(fetches[name], wanted, kAbsolute);
+    if (!problem.empty()) {
+      return absl::InternalError(fmt::format("output {} \"{}\": {}", i, name, problem));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<fs::path> CasesOf(const fs::path& root) {
+  std::vector<fs::path> cases;
+  if (!fs::is_directory(root)) return cases;
+  for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
+    if (fs::exists(entry.path() / "model.onnx")) cases.push_back(entry.path());
+  }
+  std::sort(cases.begin(), cases.end());
+  return cases;
+}
+
+std::string RunCase(const fs::path& folder, CompileOptions options) {
+  const absl::Status status = Run(folder, std::move(options));
+  return status.ok() ? "" : status.ToString();
+}
+
+std::string Compare(const Tensor& found, const Tensor& wanted, double absolute, bool nan_is_any) {
+  if (found.type() != wanted.type()) {
+    return fmt::format("type {}, {} expected", found.type(), wanted.type());
+  }
+  if (found.shape() != wanted.shape()) {
+    return fmt::format("shape {}, {} expected", ShapeString(found.shape()),
+                       ShapeString(wanted.shape()));
+  }
+  const double relative = RelativeTolerance(wanted.type());
+  const bool exact = !IsFloatType(wanted.type());
+  for (int64_t i = 0; i < found.size(); ++i) {
+    const double a = ElementAsDouble(found.view(), i), b = ElementAsDouble(wanted.view(), i);
+    if (a == b || (std::isnan(b) && (nan_is_any || std::isnan(a)))) continue;
+    if (!exact && std::abs(a - b) <= absolute + relative * std::abs(b)) continue;
+    return fmt::format("element {} is {}, {} expected", i, a, b);
+  }
+  return "";
+}
+
+}  // namespace kvlift::exec
