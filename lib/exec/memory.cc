@@ -1,5 +1,7 @@
 #include "exec/memory.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -22,6 +24,22 @@ std::shared_ptr<void> AllocateAligned(size_t bytes) {
   if (memory == nullptr) return nullptr;
   allocation_count.fetch_add(1, std::memory_order_relaxed);
   return std::shared_ptr<void>(memory, std::free);
+}
+
+std::shared_ptr<void> AllocateHuge(size_t bytes) {
+  constexpr size_t kHugePage = size_t{2} << 20;
+  if (bytes == 0 || bytes > SIZE_MAX / 2) return nullptr;
+  // A map of its own, begun at a huge page if it has several.
+  const size_t slack = bytes >= kHugePage ? kHugePage : 0;
+  const size_t size = bytes + slack;
+  void* map = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (map == MAP_FAILED) return nullptr;
+  auto* start = static_cast<std::byte*>(map);
+  if (slack != 0) start += (kHugePage - reinterpret_cast<uintptr_t>(start) % kHugePage) % kHugePage;
+#ifdef MADV_HUGEPAGE
+  if (slack != 0) madvise(start, bytes, MADV_HUGEPAGE);
+#endif
+  return std::shared_ptr<void>(start, [map, size](void*) { munmap(map, size); });
 }
 
 int64_t AllocationCount() { return allocation_count.load(std::memory_order_relaxed); }

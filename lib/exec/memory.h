@@ -12,6 +12,9 @@ namespace kvlift::exec {
 
 // 64-byte aligned, uninitialised; null if there is no memory or bytes is 0.
 std::shared_ptr<void> AllocateAligned(size_t bytes);
+// The same for large blocks that are read often: on huge pages where the system has them, untouched
+// and zero. Not counted.
+std::shared_ptr<void> AllocateHuge(size_t bytes);
 // Blocks handed out by AllocateAligned since the process started.
 int64_t AllocationCount();
 

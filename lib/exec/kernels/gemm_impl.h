@@ -388,6 +388,31 @@ inline void FloatsToBfloat(const float* x, int64_t n, uint16_t* y) {
   }
 }
 
+constexpr int kProbeChains = Vec<float>::kTileRows * Vec<float>::kTileVectors;
+
+inline float ProbeChains(int64_t rounds) {
+  using V = Vec<float>;
+  V acc[kProbeChains];
+  for (int i = 0; i < kProbeChains; ++i) acc[i] = V::Set(static_cast<float>(i));
+  const V x = V::Set(0.999f), y = V::Set(1e-5f);
+  for (int64_t r = 0; r < rounds; ++r) {
+#pragma GCC unroll 24
+    for (int i = 0; i < kProbeChains; ++i) acc[i] = V::Fma(acc[i], x, y);
+  }
+  for (int i = 1; i < kProbeChains; ++i) acc[0] = acc[0] + acc[i];
+  return TreeSum<float>(acc[0]);
+}
+
+inline float ProbeRead(const float* x, int64_t n) {
+  using V = Vec<float>;
+  V acc[4] = {V::Set(0), V::Set(0), V::Set(0), V::Set(0)};
+  for (int64_t i = 0; i + 64 <= n; i += 64) {
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) acc[j] = acc[j] + V::Load(x + i + j * 16);
+  }
+  return TreeSum<float>((acc[0] + acc[1]) + (acc[2] + acc[3]));
+}
+
 template <typename T>
 constexpr VectorOps<T> MakeVectorOps() {
   return {Vec<T>::kTileRows, Tile<T>,   Stream<T>,     PackTransposed<T>,
@@ -399,7 +424,8 @@ constexpr IsaTable MakeIsaTable(const char* name) {
   return {name,
           MakeVectorOps<float>(),
           MakeVectorOps<double>(),
-          {HalfToFloats, FloatsToHalf, BfloatToFloats, FloatsToBfloat}};
+          {HalfToFloats, FloatsToHalf, BfloatToFloats, FloatsToBfloat},
+          {int64_t{2} * kProbeChains * Vec<float>::kLanes, ProbeChains, ProbeRead}};
 }
 
 }  // namespace

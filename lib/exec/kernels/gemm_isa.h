@@ -48,11 +48,19 @@ struct ConvertOps {
   void (*float_to_bfloat)(const float* x, int64_t n, uint16_t* y);
 };
 
+// What this instruction set can do at best, to read timings against.
+struct ProbeOps {
+  int64_t chain_flops;                       // of one round of chains()
+  float (*chains)(int64_t rounds);           // independent FMA chains in registers
+  float (*read)(const float* x, int64_t n);  // a sum of all, in no fixed order
+};
+
 struct IsaTable {
   const char* name;
   VectorOps<float> f32;
   VectorOps<double> f64;
   ConvertOps convert;
+  ProbeOps probe;
 };
 
 // The best table this processor runs.

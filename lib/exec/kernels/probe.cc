@@ -7,9 +7,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
+#include <memory>
 #include <vector>
 
 #include "exec/kernels/gemm_isa.h"
+#include "exec/memory.h"
 
 namespace kvlift::exec {
 namespace {
@@ -36,35 +39,39 @@ double Seconds(int threads, const Body& body) {
   return std::max(std::chrono::duration<double>(Clock::now() - start).count(), 1e-9);
 }
 
+constexpr size_t kProbeBytes = size_t{192} << 20;  // beyond any cache
+
+std::shared_ptr<void> ProbeMemory() {
+  std::shared_ptr<void> memory = AllocateHuge(kProbeBytes);
+  if (memory != nullptr) std::memset(memory.get(), 0x3d, kProbeBytes);
+  return memory;
+}
+
 }  // namespace
 
 double ProbeReadGbs(int threads) {
-  constexpr int64_t kFloats = int64_t{48} << 20;  // 192 MiB: beyond any cache
-  static const std::vector<float> buffer(kFloats, 1.0f);
+  static const std::shared_ptr<void> memory = ProbeMemory();
+  if (memory == nullptr) return 0;
+  const auto* buffer = static_cast<const float*>(memory.get());
   const int count = ThreadCount(threads);
-  const int64_t share = kFloats / count;
+  const int64_t share = kProbeBytes / 4 / count;
   std::vector<float> sums(count);
-  const double seconds = Seconds(
-      count, [&](int t) { sums[t] = Vectors<float>().sum(buffer.data() + t * share, share); });
+  const double seconds =
+      Seconds(count, [&](int t) { sums[t] = Isa().probe.read(buffer + t * share, share); });
   const volatile float sink = sums[0];
   (void)sink;
   return static_cast<double>(share * count) * 4 / seconds * 1e-9;
 }
 
 double ProbeFmaGflops(int threads) {
-  constexpr int64_t kDepth = 256;
-  constexpr int kRounds = 4000, kWidth = VectorOps<float>::kPanel;
-  const auto& ops = Vectors<float>();
-  const int rows = ops.max_rows, count = ThreadCount(threads);
-  const std::vector<float> a(rows * kDepth, 0.5f), b(kDepth * kWidth, 0.25f);
-  std::vector<std::vector<float>> c(count, std::vector<float>(rows * kWidth));
-  const double seconds = Seconds(count, [&](int t) {
-    for (int k = 0; k < kRounds; ++k) {
-      ops.tile(rows, kWidth, kDepth, a.data(), kDepth, 1, b.data(), kWidth, c[t].data(), kWidth,
-               false);
-    }
-  });
-  return 2.0 * kRounds * count * rows * kWidth * static_cast<double>(kDepth) / seconds * 1e-9;
+  constexpr int64_t kRounds = 200000;
+  const ProbeOps& probe = Isa().probe;
+  const int count = ThreadCount(threads);
+  std::vector<float> sums(count);
+  const double seconds = Seconds(count, [&](int t) { sums[t] = probe.chains(kRounds); });
+  const volatile float sink = sums[0];
+  (void)sink;
+  return static_cast<double>(kRounds * probe.chain_flops * count) / seconds * 1e-9;
 }
 
 const char* IsaName() { return Isa().name; }
