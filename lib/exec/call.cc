@@ -38,6 +38,7 @@ absl::StatusOr<Tensor> StackResults(const std::vector<Tensor>& parts, const Prog
   shape.insert(shape.begin(), static_cast<int64_t>(parts.size()));
   Tensor stacked(parts[0].type(), shape);
   const int64_t bytes = parts[0].view().bytes();
+  if (bytes < 0) return absl::InvalidArgumentError("scan outputs are tensors of numbers");
   for (size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].shape() != parts[0].shape() || parts[i].type() != parts[0].type()) {
       return absl::InvalidArgumentError(
@@ -79,6 +80,11 @@ absl::Status Frame::RunCall(const StepPlan& step) {
     case CallKind::kScan:
       KV_RETURN_IF_ERROR(RunScan(step, *call));
       break;
+    case CallKind::kObject: {
+      KV_ASSIGN_OR_RETURN(Tensor result, call->plan->object(impl().graph->node(step.node), in_));
+      call->results.push_back(std::move(result));
+      break;
+    }
   }
   if (call->results.size() < outputs.size()) {
     return absl::InvalidArgumentError(

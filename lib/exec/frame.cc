@@ -104,12 +104,15 @@ absl::Status Frame::RunKernel(const StepPlan& step) {
 
 absl::Status Frame::Place(const StepPlan& step, int output, const OutputSpec& spec, View& view) {
   const int64_t bytes = NumBytes(spec.type, spec.shape);
-  if (bytes < 0) {
+  const Graph& graph = *impl().graph;
+  const ValuePlan& plan = impl().plan.values[graph.outputs(step.node)[output]];
+  // Strings, sequences and empty optional values only pass through.
+  const bool passes = plan.home == Home::kView && in_[0].bytes() < 0 && in_[0].type == spec.type &&
+                      in_[0].size() == NumElements(spec.shape);
+  if (bytes < 0 && !passes) {
     return absl::InvalidArgumentError(fmt::format("output {} would have shape {}, element type {}",
                                                   output, ShapeString(spec.shape), spec.type));
   }
-  const Graph& graph = *impl().graph;
-  const ValuePlan& plan = impl().plan.values[graph.outputs(step.node)[output]];
   view.type = spec.type;
   view.shape = spec.shape;
   const auto size = static_cast<size_t>(bytes);
@@ -177,6 +180,7 @@ absl::StatusOr<Tensor> Frame::Output(int i) {
     if (first) return Tensor::Wrap(view, tensors_[plan.values[v].root].storage());
   }
   if (view.absent()) return absl::InternalError("graph output was never computed");
+  if (view.bytes() < 0) return Tensor::Wrap(view, nullptr).Clone();
   Buffer& buffer = outputs_[i];
   const auto bytes = static_cast<size_t>(view.bytes());
   KV_RETURN_IF_ERROR(buffer.ReserveUnshared(bytes));

@@ -38,6 +38,7 @@ class Frame {
 
  private:
   struct Call;
+  struct Slices;
 
   absl::Status RunStep(const StepPlan& step, const Observer& observer);
   absl::Status RunKernel(const StepPlan& step);
@@ -46,6 +47,9 @@ class Frame {
   absl::Status RunIf(const StepPlan& step, Call& call);
   absl::Status RunLoop(const StepPlan& step, Call& call);
   absl::Status RunScan(const StepPlan& step, Call& call);
+  absl::Status RunBatchScan(Call& call, int64_t scanned, const std::vector<int64_t>& directions);
+  absl::Status Iterate(Call& call, int64_t length, std::vector<Slices>& slices,
+                       std::vector<Tensor>& state, std::vector<std::vector<Tensor>>& scans);
   absl::Status RunFunction(const StepPlan& step, Call& call);
   absl::Status RunBody(Call& call, int body);
   void SetOutput(const StepPlan& step, int output, Tensor tensor);

@@ -85,7 +85,8 @@ class Compiler {
       const onnx::NodeProto& node = graph_.node(n);
       const int64_t version = OpsetOf(graph_.model(), node.domain());
       const OpDef* def = FindOp(node.domain(), node.op_type(), version);
-      const bool has_kernel = def != nullptr && def->shape != nullptr;
+      const bool has_kernel =
+          def != nullptr && def->shape != nullptr && FindObjectOp(graph_, n) == nullptr;
       if (has_kernel && impl_.options.bodies) {
         const absl::Status status = MakeCall(n, version);
         if (!absl::IsUnimplemented(status)) {
@@ -108,7 +109,10 @@ class Compiler {
     const absl::Span<const ValueId> captures = graph_.captures(n);
     call->captures.assign(captures.begin(), captures.end());
     std::vector<std::string_view> bodies;
-    if (graph_.Is(n, "If")) {
+    call->object = FindObjectOp(graph_, n);
+    if (call->object != nullptr) {
+      call->kind = CallKind::kObject;
+    } else if (graph_.Is(n, "If")) {
       call->kind = CallKind::kIf;
       bodies = {"then_branch", "else_branch"};
     } else if (graph_.Is(n, "Loop") || graph_.Is(n, "Scan")) {
@@ -125,7 +129,7 @@ class Compiler {
                           CompileBody(graph_, body->g(), call->captures, body_options_));
       call->bodies.push_back(std::move(program));
     }
-    if (bodies.empty()) {
+    if (call->kind == CallKind::kFunction) {
       KV_RETURN_IF_ERROR(MakeFunctionCall(n, version, *call));
     }
     impl_.calls[n] = std::move(call);

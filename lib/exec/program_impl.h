@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "exec/objects.h"
 #include "exec/plan.h"
 #include "exec/program.h"
 #include "exec/tensor.h"
@@ -14,13 +15,14 @@
 
 namespace kvlift::exec {
 
-enum class CallKind { kIf, kLoop, kScan, kFunction };
+enum class CallKind { kIf, kLoop, kScan, kFunction, kObject };
 
 // A node that runs other programs. Inputs of a body are its formal inputs, then `captures`.
 struct CallPlan {
   CallKind kind = CallKind::kFunction;
   std::vector<std::shared_ptr<const Program>> bodies;  // If: then, else
   std::vector<ValueId> captures;                       // of the enclosing graph
+  ObjectFn object = nullptr;
 };
 
 struct Program::Impl {

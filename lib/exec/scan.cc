@@ -1,4 +1,4 @@
-// Scan-9 and later: a body run over the slices of its inputs.
+// Scan: a body run over the slices of its inputs.
 #include <string_view>
 #include <utility>
 
@@ -9,6 +9,15 @@
 #include "fmt/format.h"
 
 namespace kvlift::exec {
+
+// A scan input and the slice of it that the body is given.
+struct Frame::Slices {
+  View whole;
+  size_t axis = 0;
+  bool backward = false;
+  Tensor slice;
+};
+
 namespace {
 
 // Attribute `name`, one value per scan input or output; 0 where it is missing.
@@ -42,13 +51,8 @@ void CopySlice(const View& whole, size_t axis, int64_t index, const View& part, 
   }
 }
 
-struct Slices {
-  View whole;
-  size_t axis = 0;
-  bool backward = false;
-  Tensor slice;
-};
-
+// Slices is Frame::Slices, which only members can name.
+template <typename Slices>
 absl::StatusOr<std::vector<Slices>> MakeSlices(const onnx::NodeProto& node,
                                                absl::Span<const View> inputs, int64_t* length) {
   KV_ASSIGN_OR_RETURN(const auto axes, PerValue(node, "scan_input_axes", inputs.size()));
@@ -58,7 +62,7 @@ absl::StatusOr<std::vector<Slices>> MakeSlices(const onnx::NodeProto& node,
   for (size_t i = 0; i < inputs.size(); ++i) {
     const auto rank = static_cast<int64_t>(inputs[i].shape.size());
     const int64_t axis = axes[i] < 0 ? axes[i] + rank : axes[i];
-    if (inputs[i].absent() || axis < 0 || axis >= rank) {
+    if (inputs[i].bytes() < 0 || axis < 0 || axis >= rank) {
       return absl::InvalidArgumentError(fmt::format("axis of scan input {} is out of range", i));
     }
     Slices s = {inputs[i], static_cast<size_t>(axis), directions[i] != 0, Tensor()};
@@ -102,13 +106,17 @@ absl::StatusOr<Tensor> Arrange(Tensor stacked, int64_t axis, bool backward) {
 
 absl::Status Frame::RunScan(const StepPlan& step, Call& call) {
   const onnx::NodeProto& node = impl().graph->node(step.node);
-  if (step.opset < 9) return absl::UnimplementedError("Scan-8 is not supported");
   int64_t scanned = 0;
   for (const onnx::AttributeProto& attribute : node.attribute()) {
     if (attribute.name() == "num_scan_inputs") scanned = attribute.i();
   }
   if (scanned < 1 || scanned > static_cast<int64_t>(in_.size())) {
     return absl::InvalidArgumentError("num_scan_inputs does not fit");
+  }
+  if (step.opset < 9) {
+    KV_ASSIGN_OR_RETURN(const auto ways,
+                        PerValue(node, "directions", static_cast<size_t>(scanned)));
+    return RunBatchScan(call, scanned, ways);
   }
   const size_t carried = in_.size() - static_cast<size_t>(scanned);
   const std::shared_ptr<const Program>& body = call.plan->bodies[0];
@@ -119,12 +127,25 @@ absl::Status Frame::RunScan(const StepPlan& step, Call& call) {
   KV_ASSIGN_OR_RETURN(const auto directions, PerValue(node, "scan_output_directions", stacked));
   int64_t length = 0;
   KV_ASSIGN_OR_RETURN(std::vector<Slices> slices,
-                      MakeSlices(node, absl::MakeSpan(in_).subspan(carried), &length));
+                      MakeSlices<Slices>(node, absl::MakeSpan(in_).subspan(carried), &length));
   std::vector<Tensor> state;
   for (size_t i = 0; i < carried; ++i) {
     state.push_back(Tensor::Wrap(in_[i], nullptr).Clone());
   }
   std::vector<std::vector<Tensor>> scans(stacked);
+  KV_RETURN_IF_ERROR(Iterate(call, length, slices, state, scans));
+  call.results.clear();
+  for (Tensor& tensor : state) call.results.push_back(std::move(tensor));
+  for (size_t i = 0; i < stacked; ++i) {
+    KV_ASSIGN_OR_RETURN(Tensor all, StackResults(scans[i], *body, carried + i));
+    KV_ASSIGN_OR_RETURN(Tensor arranged, Arrange(std::move(all), axes[i], directions[i] != 0));
+    call.results.push_back(std::move(arranged));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Frame::Iterate(Call& call, int64_t length, std::vector<Slices>& slices,
+                            std::vector<Tensor>& state, std::vector<std::vector<Tensor>>& scans) {
   for (int64_t iteration = 0; iteration < length; ++iteration) {
     call.inputs.clear();
     for (const Tensor& tensor : state) call.inputs.push_back(tensor.view());
@@ -134,16 +155,82 @@ absl::Status Frame::RunScan(const StepPlan& step, Call& call) {
       call.inputs.push_back(s.slice.view());
     }
     KV_RETURN_IF_ERROR(RunBody(call, 0));
-    for (size_t i = 0; i < carried; ++i) state[i] = std::move(call.results[i]);
-    for (size_t i = 0; i < stacked; ++i) scans[i].push_back(std::move(call.results[carried + i]));
+    for (size_t i = 0; i < state.size(); ++i) state[i] = std::move(call.results[i]);
+    for (size_t i = 0; i < scans.size(); ++i) {
+      scans[i].push_back(std::move(call.results[state.size() + i]));
+    }
   }
-  call.results.clear();
-  for (Tensor& tensor : state) call.results.push_back(std::move(tensor));
-  for (size_t i = 0; i < stacked; ++i) {
-    KV_ASSIGN_OR_RETURN(Tensor all, StackResults(scans[i], *body, carried + i));
-    KV_ASSIGN_OR_RETURN(Tensor arranged, Arrange(std::move(all), axes[i], directions[i] != 0));
-    call.results.push_back(std::move(arranged));
+  return absl::OkStatus();
+}
+
+// Scan-8: the lengths of the sequences, states and scan inputs with a batch axis before all others.
+// What follows a shorter sequence in a scan output is 0.
+absl::Status Frame::RunBatchScan(Call& call, int64_t scanned,
+                                 const std::vector<int64_t>& directions) {
+  const size_t body_outputs = call.plan->bodies[0]->graph().graph_outputs().size();
+  const size_t first_scan = in_.size() - static_cast<size_t>(scanned);
+  const size_t carried = first_scan - 1;
+  if (first_scan < 1 || body_outputs < carried) {
+    return absl::InvalidArgumentError("the body has too few outputs");
   }
+  const std::vector<View> inputs(in_.begin() + 1, in_.end());
+  const View lengths = in_[0];
+  const View& sample = inputs[carried];
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Shape& shape = inputs[i].shape;
+    if (inputs[i].bytes() < 0 || shape.size() < (i < carried ? 1 : 2) || sample.shape.size() < 2 ||
+        shape[0] != sample.shape[0] || (i >= carried && shape[1] != sample.shape[1])) {
+      return absl::InvalidArgumentError(fmt::format("shape of input {} does not fit", i + 1));
+    }
+  }
+  const int64_t batch = sample.shape[0], longest = sample.shape[1];
+  if (!lengths.absent() &&
+      (lengths.type != onnx::TensorProto::INT64 || lengths.shape != Shape{batch})) {
+    return absl::InvalidArgumentError("sequence_lens must have one int64 per sequence");
+  }
+  std::vector<Tensor> results(body_outputs);
+  for (int64_t b = 0; b < batch; ++b) {
+    const int64_t length = lengths.absent() ? longest : lengths.as<int64_t>()[b];
+    if (length < 0 || length > longest) {
+      return absl::InvalidArgumentError(fmt::format("sequence {} has length {}", b, length));
+    }
+    std::vector<Tensor> state;
+    std::vector<Tensor> wholes;
+    std::vector<Slices> slices;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      Tensor part(inputs[i].type, Shape(inputs[i].shape.begin() + 1, inputs[i].shape.end()));
+      CopySlice(inputs[i], 0, b, part.view(), true);
+      if (i < carried) {
+        state.push_back(std::move(part));
+        continue;
+      }
+      const Shape slice(part.shape().begin() + 1, part.shape().end());
+      slices.push_back({part.view(), 0, directions[i - carried] != 0, Tensor(part.type(), slice)});
+      wholes.push_back(std::move(part));
+    }
+    std::vector<std::vector<Tensor>> scans(body_outputs - carried);
+    KV_RETURN_IF_ERROR(Iterate(call, length, slices, state, scans));
+    for (size_t i = 0; i < scans.size(); ++i) {
+      KV_ASSIGN_OR_RETURN(Tensor stacked,
+                          StackResults(scans[i], *call.plan->bodies[0], carried + i));
+      Shape shape = stacked.shape();
+      shape[0] = longest;
+      Tensor padded = Tensor::Zeros(stacked.type(), shape);
+      move::CopyElements(padded.type(), padded.data(), 0, stacked.data(), 0, stacked.size());
+      state.push_back(std::move(padded));
+    }
+    for (size_t i = 0; i < body_outputs; ++i) {
+      Shape shape = state[i].shape();
+      shape.insert(shape.begin(), batch);
+      if (b == 0) results[i] = Tensor(state[i].type(), shape);
+      if (results[i].shape() != shape || results[i].type() != state[i].type()) {
+        return absl::InvalidArgumentError(fmt::format("output {} changes its shape", i));
+      }
+      CopySlice(results[i].view(), 0, b, state[i].view(), false);
+    }
+  }
+  if (batch == 0) return absl::UnimplementedError("Scan-8 of no sequence");
+  call.results = std::move(results);
   return absl::OkStatus();
 }
 

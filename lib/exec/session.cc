@@ -22,6 +22,7 @@ struct CacheState {
 };
 
 absl::Status CopyInto(const View& value, Buffer& buffer, View& copy) {
+  if (value.bytes() < 0) return absl::InvalidArgumentError("a cache is a tensor of numbers");
   const auto bytes = static_cast<size_t>(value.bytes());
   KV_RETURN_IF_ERROR(buffer.Reserve(bytes));
   if (bytes > 0) std::memcpy(buffer.data(), value.data, bytes);

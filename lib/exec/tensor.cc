@@ -50,6 +50,12 @@ std::string ShapeString(const Shape& shape) {
 Tensor::Tensor(int32_t type, Shape shape) {
   view_.type = type;
   view_.shape = std::move(shape);
+  if (type == TensorProto::STRING) {
+    const auto strings = std::make_shared<std::vector<std::string>>(view_.size());
+    view_.data = reinterpret_cast<std::byte*>(strings->data());
+    storage_ = strings;
+    return;
+  }
   const int64_t bytes = view_.bytes();
   if (bytes > 0) storage_ = AllocateAligned(static_cast<size_t>(bytes));
   view_.data = static_cast<std::byte*>(storage_.get());
@@ -68,8 +74,20 @@ Tensor Tensor::Wrap(View view, std::shared_ptr<void> owner) {
   return t;
 }
 
+Tensor Tensor::Sequence(std::vector<Tensor> items) {
+  const auto owner = std::make_shared<std::vector<Tensor>>(std::move(items));
+  const auto length = static_cast<int64_t>(owner->size());
+  return Wrap({kSequence, {length}, reinterpret_cast<std::byte*>(owner.get())}, owner);
+}
+
+Tensor Tensor::Nothing() { return Wrap({kNothing, {}, nullptr}, nullptr); }
+
 Tensor Tensor::Clone() const {
-  if (empty()) return {};
+  if (empty() || type() == kNothing) return *this;
+  if (type() == kSequence) return Sequence(*view_.as<std::vector<Tensor>>());
+  if (type() == TensorProto::STRING) {
+    return From<std::string>(type(), shape(), span<std::string>());
+  }
   Tensor t(type(), shape());
   if (t.data() != nullptr) std::memcpy(t.data(), data(), static_cast<size_t>(view_.bytes()));
   return t;
@@ -124,10 +142,26 @@ absl::Status CopyTyped(const TensorProto& proto, Tensor& t) {
   return CopyField<uint8_t>(proto, proto.int32_data(), t.view().bytes(), t);
 }
 
+absl::StatusOr<Tensor> StringsOf(const TensorProto& proto, const Shape& shape) {
+  int64_t count = 1;
+  for (const int64_t d : shape) {
+    if (d < 0 || __builtin_mul_overflow(count, d, &count)) {
+      return absl::InvalidArgumentError(
+          fmt::format("tensor \"{}\": shape {}", proto.name(), ShapeString(shape)));
+    }
+  }
+  if (proto.string_data_size() != count) {
+    return WrongCount(proto, count, proto.string_data_size());
+  }
+  const std::vector<std::string> strings(proto.string_data().begin(), proto.string_data().end());
+  return Tensor::From<std::string>(TensorProto::STRING, shape, strings);
+}
+
 }  // namespace
 
 absl::StatusOr<Tensor> Tensor::FromProto(const TensorProto& proto, const std::string& base_dir) {
   const Shape shape(proto.dims().begin(), proto.dims().end());
+  if (proto.data_type() == TensorProto::STRING) return StringsOf(proto, shape);
   if (ElementBits(proto.data_type()) == 0) {
     return absl::UnimplementedError(fmt::format("tensor \"{}\" has element type {}", proto.name(),
                                                 ElementTypeName(proto.data_type())));
@@ -168,6 +202,10 @@ TensorProto Tensor::ToProto(const std::string& name) const {
   proto.set_name(name);
   proto.set_data_type(type());
   for (const int64_t d : shape()) proto.add_dims(d);
+  if (type() == TensorProto::STRING) {
+    for (const std::string& s : span<std::string>()) proto.add_string_data(s);
+    return proto;
+  }
   const int64_t bytes = view_.bytes();
   proto.set_raw_data(
       bytes > 0 ? std::string(reinterpret_cast<const char*>(data()), static_cast<size_t>(bytes))

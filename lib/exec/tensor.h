@@ -20,8 +20,13 @@ namespace kvlift::exec {
 
 using Shape = absl::InlinedVector<int64_t, 6>;
 
+// Types of what is no tensor. A sequence: `data` is a std::vector<Tensor>, its length the shape.
+// kNothing: an empty optional value; one that is not empty is the value itself.
+inline constexpr int32_t kSequence = -1, kNothing = -2;
+
 int64_t NumElements(const Shape& shape);
-// Bytes of a dense tensor, 4-bit types rounded up. -1 on overflow or for strings.
+// Bytes of a dense tensor, 4-bit types rounded up. -1 on overflow, for strings (`data` is a
+// std::string per element), sequences and nothing.
 int64_t NumBytes(int32_t type, const Shape& shape);
 std::string ShapeString(const Shape& shape);  // "[1, 2, 3]"
 
@@ -53,10 +58,12 @@ class Tensor {
   static Tensor Zeros(int32_t type, Shape shape);
   // Memory that is held by `owner`; it stays alive as long as the tensor does.
   static Tensor Wrap(View view, std::shared_ptr<void> owner);
+  static Tensor Sequence(std::vector<Tensor> items);  // that own their memory
+  static Tensor Nothing();
   template <typename T>
   static Tensor From(int32_t type, Shape shape, absl::Span<const T> values);
   // Reads inline data of any field, or maps external data below base_dir (never written through).
-  // InvalidArgument for a wrong amount of data or a bad location; Unimplemented for strings.
+  // InvalidArgument for a wrong amount of data or a bad location.
   static absl::StatusOr<Tensor> FromProto(const onnx::TensorProto& proto,
                                           const std::string& base_dir);
   onnx::TensorProto ToProto(const std::string& name) const;

@@ -56,8 +56,9 @@ void UndoLog::SaveTensorScatter(const onnx::NodeProto& node, absl::Span<const Vi
   const bool indexed = inputs.size() > 2 && !inputs[2].absent();
   if (indexed && inputs[2].size() != cache.shape[0]) return;
   for (int64_t b = 0; b < cache.shape[0]; ++b) {
-    const int64_t start = indexed ? IndexAt(inputs[2], b) : 0;
-    if (start < 0 || (!circular && start + count > capacity) || count > capacity) continue;
+    int64_t start = indexed ? IndexAt(inputs[2], b) : 0;
+    if (start < 0 || count > capacity || (!circular && start > capacity - count)) continue;
+    if (circular && capacity > 0) start %= capacity;
     for (int64_t k = 0; k < blocks; ++k) {
       std::byte* block = cache.data + ((b * blocks + k) * capacity) * row_bytes;
       if (start + count <= capacity) {

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "fmt/format.h"
+#include "onnx/onnx-data.pb.h"
 #include "onnxio/model.h"
 
 namespace kvlift::exec {
@@ -36,6 +37,31 @@ absl::StatusOr<Tensor> ReadTensor(const fs::path& path) {
   return Tensor::FromProto(proto, path.parent_path());
 }
 
+absl::StatusOr<Tensor> ReadSequence(const onnx::SequenceProto& proto) {
+  std::vector<Tensor> items;
+  for (const onnx::TensorProto& value : proto.tensor_values()) {
+    KV_ASSIGN_OR_RETURN(Tensor item, Tensor::FromProto(value, ""));
+    items.push_back(std::move(item));
+  }
+  return Tensor::Sequence(std::move(items));
+}
+
+// A tensor, sequence or optional value, as `info` says.
+absl::StatusOr<Tensor> ReadValue(const fs::path& path, const onnx::ValueInfoProto& info) {
+  std::ifstream file(path, std::ios::binary);
+  if (info.type().has_sequence_type()) {
+    onnx::SequenceProto proto;
+    if (!proto.ParseFromIstream(&file)) return absl::InvalidArgumentError(path.string());
+    return ReadSequence(proto);
+  }
+  if (!info.type().has_optional_type()) return ReadTensor(path);
+  onnx::OptionalProto proto;
+  if (!proto.ParseFromIstream(&file)) return absl::InvalidArgumentError(path.string());
+  if (proto.has_sequence_value()) return ReadSequence(proto.sequence_value());
+  if (proto.has_tensor_value()) return Tensor::FromProto(proto.tensor_value(), "");
+  return Tensor::Nothing();
+}
+
 absl::Status Run(const fs::path& folder, CompileOptions options) {
   KV_ASSIGN_OR_RETURN(const Model model, LoadModel((folder / "model.onnx").string()));
   KV_ASSIGN_OR_RETURN(Graph graph, Graph::Build(model.proto));
@@ -46,14 +72,16 @@ absl::Status Run(const fs::path& folder, CompileOptions options) {
   const fs::path data = folder / "test_data_set_0";
   Feeds feeds;
   for (size_t i = 0; i < g.graph_inputs().size(); ++i) {
-    KV_ASSIGN_OR_RETURN(feeds[g.name(g.graph_inputs()[i])],
-                        ReadTensor(data / fmt::format("input_{}.pb", i)));
+    KV_ASSIGN_OR_RETURN(
+        feeds[g.name(g.graph_inputs()[i])],
+        ReadValue(data / fmt::format("input_{}.pb", i), g.proto().input(static_cast<int>(i))));
   }
   Session session(program);
   Fetches fetches;
   KV_RETURN_IF_ERROR(session.Step(feeds, &fetches));
   for (size_t i = 0; i < g.graph_outputs().size(); ++i) {
-    KV_ASSIGN_OR_RETURN(const Tensor wanted, ReadTensor(data / fmt::format("output_{}.pb", i)));
+    KV_ASSIGN_OR_RETURN(const Tensor wanted, ReadValue(data / fmt::format("output_{}.pb", i),
+                                                       g.proto().output(static_cast<int>(i))));
     const std::string& name = g.name(g.graph_outputs()[i]);
     const std::string problem = Compare(fetches[name], wanted, kAbsolute);
     if (!problem.empty()) {
@@ -87,6 +115,14 @@ std::string Compare(const Tensor& found, const Tensor& wanted, double absolute, 
   if (found.shape() != wanted.shape()) {
     return fmt::format("shape {}, {} expected", ShapeString(found.shape()),
                        ShapeString(wanted.shape()));
+  }
+  if (wanted.type() == kSequence) {
+    for (int64_t i = 0; i < wanted.size(); ++i) {
+      const std::string problem = Compare(found.view().as<std::vector<Tensor>>()->at(i),
+                                          wanted.view().as<std::vector<Tensor>>()->at(i), absolute);
+      if (!problem.empty()) return fmt::format("element {}: {}", i, problem);
+    }
+    return "";
   }
   const double relative = RelativeTolerance(wanted.type());
   const bool exact = !IsFloatType(wanted.type());
