@@ -59,6 +59,10 @@ class OpRun {
     threads_ = threads;
     return *this;
   }
+  OpRun& Fast(bool fast = true) {
+    canonical_ = !fast;
+    return *this;
+  }
 
   // Empty tensors are omitted inputs.
   absl::StatusOr<std::vector<Tensor>> Run(std::vector<Tensor> inputs) const {
@@ -70,6 +74,7 @@ class OpRun {
     std::vector<OutputSpec> specs(static_cast<size_t>(node_.output_size()));
     KernelContext context{node_, opset_, views, {}, &specs};
     context.threads = threads_;
+    context.canonical = canonical_;
     if (absl::Status s = op->shape(context); !s.ok()) return s;
     std::vector<Tensor> outputs;
     std::vector<View> out_views;
@@ -101,6 +106,7 @@ class OpRun {
   int64_t opset_;
   std::string domain_;
   bool in_place_ = false;
+  bool canonical_ = true;
   int threads_ = 2;
 };
 

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "base/status.h"
+#include "exec/kernels/attention_fast.h"
 #include "exec/kernels/gemm_product.h"
 #include "exec/kernels/math_util.h"
 #include "exec/kernels/tables.h"
@@ -21,12 +22,6 @@ using namespace math;  // NOLINT
 
 constexpr int64_t kTileRows = 48;    // queries times heads of one unit of work
 constexpr int64_t kValueBlock = 64;  // tokens whose values are used at once
-
-// Keys or values of all heads: new tokens only, or past and new in one buffer.
-struct Rows {
-  const std::byte* data = nullptr;
-  HeadLayout layout;
-};
 
 // T1: Q, K and Y. T2: V. All sums in the compute type C of T1.
 template <typename T1, typename T2>
@@ -51,8 +46,8 @@ class AttentionRun {
   };
 
   template <typename T>
-  Rows Concat(int input, int past, size_t output, int64_t size, const HeadLayout& layout,
-              ScratchScope& scratch);
+  KeyRows Concat(int input, int past, size_t output, int64_t size, const HeadLayout& layout,
+                 ScratchScope& scratch);
   int64_t Valid(int64_t b) const {
     return HasInput(context_, 6) ? context_.inputs[6].as<int64_t>()[b] : p_.T;
   }
@@ -70,15 +65,15 @@ class AttentionRun {
   KernelContext& context_;
   const AttentionPlan& p_;
   const VectorOps<C>& ops_;
-  Rows keys_, values_;
+  KeyRows keys_, values_;
 };
 
 // The keys or values of all T tokens: K or V itself, or past and new joined in the present output
 // or, if that is not wanted, in scratch.
 template <typename T1, typename T2>
 template <typename T>
-Rows AttentionRun<T1, T2>::Concat(int input, int past, size_t output, int64_t size,
-                                  const HeadLayout& layout, ScratchScope& scratch) {
+KeyRows AttentionRun<T1, T2>::Concat(int input, int past, size_t output, int64_t size,
+                                     const HeadLayout& layout, ScratchScope& scratch) {
   const bool wanted = WantsOutput(context_, output);
   const View& fresh = context_.inputs[input];
   if (p_.P == 0 && !wanted) return {fresh.data, layout};
@@ -113,6 +108,10 @@ absl::Status AttentionRun<T1, T2>::Run() {
   keys_ = Concat<T1>(1, 4, 1, p_.D, p_.k, scratch);
   values_ = Concat<T2>(2, 5, 2, p_.Dv, p_.v, scratch);
   if (p_.N == 0 || p_.B == 0 || p_.S == 0) return absl::OkStatus();
+  if (CanAttendFast(context_, p_)) {
+    AttendFast(context_, p_, keys_, values_);
+    return absl::OkStatus();
+  }
 
   const int64_t queries = std::min(p_.S, std::max<int64_t>(1, kTileRows / p_.G));
   const int64_t blocks = (p_.S + queries - 1) / queries;

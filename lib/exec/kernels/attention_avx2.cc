@@ -1,0 +1,21 @@
+// The AVX2 table. Compiled with the flags of that instruction set; where the compiler has none,
+// the table is absent.
+#if defined(__GNUC__) && !defined(__clang__)
+// GCC 12 takes the deliberately undefined operand inside its own intrinsics for a mistake.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include "exec/kernels/attention_impl.h"
+
+namespace kvlift::exec {
+
+const AttentionOps* Avx2Attention() {
+#if defined(KV_AVX2) && defined(__AVX2__)
+  static constexpr AttentionOps ops = MakeAttentionOps();
+  return &ops;
+#else
+  return nullptr;
+#endif
+}
+
+}  // namespace kvlift::exec

@@ -1,0 +1,83 @@
+#include "exec/kernels/attention_grouped.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "exec/kernels/math_util.h"
+
+namespace kvlift::exec {
+namespace {
+
+using math::Bfloat;
+using math::Half;
+
+int64_t ElementBytes(Storage storage) { return storage == Storage::kNative ? 4 : 2; }
+
+const void* At(const GroupedHeads::Part& part, int64_t element) {
+  return static_cast<const std::byte*>(part.data) + element * ElementBytes(part.storage);
+}
+
+void Widen(const void* x, Storage storage, int64_t n, float* y) {
+  switch (storage) {
+    case Storage::kHalf:
+      return math::WidenArray(static_cast<const Half*>(x), n, y);
+    case Storage::kBfloat:
+      return math::WidenArray(static_cast<const Bfloat*>(x), n, y);
+    default:
+      return math::WidenArray(static_cast<const float*>(x), n, y);
+  }
+}
+
+}  // namespace
+
+void KeyMask::Apply(int64_t, int64_t, int64_t, int64_t, int64_t, float*) const {}
+
+void LoadQuery(const GroupedHeads& heads, int64_t b, int64_t h, int64_t s, int64_t padded,
+               float* out) {
+  Widen(At(heads.q, heads.q.layout.Offset(b, h, s)), heads.q.storage, heads.D, out);
+  AttentionIsa().scale(out, heads.D, static_cast<float>(heads.scale));
+  std::fill(out + heads.D, out + padded, 0.0f);
+}
+
+void StoreResult(const GroupedHeads& heads, int64_t b, int64_t h, int64_t s, const float* x) {
+  const int64_t at = heads.y_layout.Offset(b, h, s);
+  switch (heads.y_storage) {
+    case Storage::kHalf:
+      return math::NarrowArray(x, heads.Dv, static_cast<Half*>(heads.y) + at);
+    case Storage::kBfloat:
+      return math::NarrowArray(x, heads.Dv, static_cast<Bfloat*>(heads.y) + at);
+    default:
+      return math::NarrowArray(x, heads.Dv, static_cast<float*>(heads.y) + at);
+  }
+}
+
+RowBlock RowsOf(const GroupedHeads::Part& part, int64_t size, int64_t b, int64_t kv_head,
+                int64_t begin, int64_t end, ScratchScope& scratch) {
+  const void* data = At(part, part.layout.Offset(b, kv_head, begin));
+  if (size % 16 == 0) return {data, part.storage, part.layout.token, end - begin, size};
+  const int64_t padded = (size + 15) / 16 * 16;
+  float* rows = scratch.Get<float>((end - begin) * padded);
+  for (int64_t t = begin; t < end; ++t) {
+    float* row = rows + (t - begin) * padded;
+    Widen(At(part, part.layout.Offset(b, kv_head, t)), part.storage, size, row);
+    std::fill(row + size, row + padded, 0.0f);
+  }
+  return {rows, Storage::kNative, padded, end - begin, padded};
+}
+
+void SoftCap(float* x, int64_t n, float cap) {
+  for (int64_t i = 0; i < n; ++i) x[i] = std::tanh(x[i] / cap) * cap;
+}
+
+bool HasOddElement(const float* x, int64_t n) { return !std::isfinite(Vectors<float>().sum(x, n)); }
+
+void RunGrouped(const GroupedHeads& heads, int threads) {
+  if (heads.B == 0 || heads.N == 0 || heads.S == 0 || heads.Dv == 0) return;
+  if (heads.S == 1 || heads.S * heads.G() <= kFewRows) {
+    RunFewQueries(heads, threads);
+  } else {
+    RunManyQueries(heads, threads);
+  }
+}
+
+}  // namespace kvlift::exec

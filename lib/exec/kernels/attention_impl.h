@@ -1,0 +1,408 @@
+// The loops of attention_isa.h written on Vec; included by the attention_*.cc files of one
+// instruction set each.
+#pragma once
+
+#include <initializer_list>
+
+#include "exec/kernels/attention_isa.h"
+#include "exec/kernels/gemm_simd.h"
+
+namespace kvlift::exec {
+namespace {
+
+using V16 = Vec<float>;
+
+struct NativeRow {
+  using Element = float;
+  static V16 Load(const float* p) { return V16::Load(p); }
+};
+struct HalfRow {
+  using Element = uint16_t;
+  static V16 Load(const uint16_t* p) { return V16::LoadHalf(p); }
+};
+struct BfloatRow {
+  using Element = uint16_t;
+  static V16 Load(const uint16_t* p) { return V16::LoadBfloat(p); }
+};
+
+// Sums of the lanes of 16 vectors: out[i] is that of vector kSumOrder(i).
+constexpr int SumOrder(int i) { return 4 * (i % 4) + i / 4; }
+
+#if defined(__AVX512F__) && defined(KV_AVX2)
+
+constexpr int kMaxAccumulators = 24;
+using Partial = V16;
+inline Partial Fold(V16 x) { return x; }
+
+inline void SumLanes(const Partial (&v)[16], float* out) {
+  __m512 a[8], b[4], c[2];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    a[i] = _mm512_add_ps(_mm512_shuffle_f32x4(v[2 * i].v, v[2 * i + 1].v, 0x44),
+                         _mm512_shuffle_f32x4(v[2 * i].v, v[2 * i + 1].v, 0xEE));
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    b[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0x88),
+                         _mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0xDD));
+  }
+  for (int i = 0; i < 2; ++i) {
+    c[i] = _mm512_add_ps(_mm512_shuffle_ps(b[2 * i], b[2 * i + 1], 0x44),
+                         _mm512_shuffle_ps(b[2 * i], b[2 * i + 1], 0xEE));
+  }
+  _mm512_storeu_ps(
+      out, _mm512_add_ps(_mm512_shuffle_ps(c[0], c[1], 0x88), _mm512_shuffle_ps(c[0], c[1], 0xDD)));
+}
+
+#elif defined(KV_AVX2)
+
+constexpr int kMaxAccumulators = 4;
+using Partial = __m256;
+inline Partial Fold(V16 x) { return _mm256_add_ps(x.a, x.b); }
+
+inline void SumLanes(const Partial (&v)[16], float* out) {
+  __m256 b[8], c[4], d[2];
+  for (int i = 0; i < 8; ++i) {
+    b[i] = _mm256_add_ps(_mm256_permute2f128_ps(v[2 * i], v[2 * i + 1], 0x20),
+                         _mm256_permute2f128_ps(v[2 * i], v[2 * i + 1], 0x31));
+  }
+  // b[2 q + p] holds vectors 4 q + 2 p and the next; element q of a result comes from quad q.
+  for (int p = 0; p < 2; ++p) {
+    c[p] = _mm256_add_ps(_mm256_shuffle_ps(b[p], b[2 + p], 0x44),
+                         _mm256_shuffle_ps(b[p], b[2 + p], 0xEE));
+    c[2 + p] = _mm256_add_ps(_mm256_shuffle_ps(b[4 + p], b[6 + p], 0x44),
+                             _mm256_shuffle_ps(b[4 + p], b[6 + p], 0xEE));
+  }
+  for (int p = 0; p < 2; ++p) {
+    d[p] = _mm256_add_ps(_mm256_shuffle_ps(c[p], c[2 + p], 0x88),
+                         _mm256_shuffle_ps(c[p], c[2 + p], 0xDD));
+    _mm256_storeu_ps(out + 8 * p, d[p]);
+  }
+}
+
+#else
+
+constexpr int kMaxAccumulators = 8;
+using Partial = V16;
+inline Partial Fold(V16 x) { return x; }
+
+inline void SumLanes(const Partial (&v)[16], float* out) {
+  for (int i = 0; i < 16; ++i) {
+    float t[16];
+    v[SumOrder(i)].Store(t);
+    for (int half = 8; half > 0; half /= 2) {
+      for (int k = 0; k < half; ++k) t[k] = t[k] + t[k + half];
+    }
+    out[i] = t[0];
+  }
+}
+
+#endif
+
+// Tokens of one block of scores: 16 sums at a time.
+constexpr int BlockTokens(int heads) { return heads == 1 ? 16 : heads == 2 ? 8 : 4; }
+
+// Whose rows stay in the first cache while heads take turns.
+constexpr int kTileTokens = kRowsAhead;
+
+// Several heads take longer over a row than the hardware's prefetching looks ahead, so the row in
+// the same place of the next tile is asked for in time. `ahead`: bytes to it; 0: nothing follows.
+inline int64_t Ahead(const RowBlock& block, int64_t t) {
+  const int64_t row = block.stride * (block.storage == Storage::kNative ? 4 : 2);
+  if (t + kTileTokens < block.rows) return kTileTokens * row;
+  if (block.next == nullptr) return 0;
+  return static_cast<const char*>(block.next) - (static_cast<const char*>(block.data) + t * row);
+}
+template <typename Element>
+void Prefetch(const Element* row, int64_t ahead, int64_t size) {
+#if defined(KV_AVX2)
+  const char* from = reinterpret_cast<const char*>(row) + ahead;
+  for (int64_t i = 0; i < size * static_cast<int64_t>(sizeof(Element)); i += 64) {
+    _mm_prefetch(from + i, _MM_HINT_T0);
+  }
+#else
+  (void)row, (void)ahead, (void)size;
+#endif
+}
+
+// Rows [0, n) for H heads, n <= BlockTokens(H). C: vectors of a row, 0 if known at run time.
+template <typename Row, int H, int C>
+void ScoreBlock(const typename Row::Element* keys, int64_t stride, int64_t ahead, int n,
+                int64_t vectors, const float* queries, float* scores, int64_t ld) {
+  constexpr int kTokens = BlockTokens(H);
+  const int64_t count = C > 0 ? C : vectors, width = count * 16;
+  Partial sums[16];
+  for (int i = H * kTokens; i < 16; ++i) sums[SumOrder(i)] = Fold(V16::Set(0));
+  // Rows that share the loads of queries. Few heads gain more from a plain walk through memory.
+  constexpr int kStep = H > 2 ? 2 : 1;
+  const auto step = [&](int first) __attribute__((always_inline)) {
+    const typename Row::Element* row[kStep];
+    V16 acc[kStep][H];
+#pragma GCC unroll 2
+    for (int i = 0; i < kStep; ++i) {
+      const int t = first + i;
+      row[i] = keys + (t < n ? t : n - 1) * stride;
+      if (H > 1 && ahead != 0) Prefetch(row[i], ahead, width);
+#pragma GCC unroll 4
+      for (int h = 0; h < H; ++h) acc[i][h] = V16::Set(0);
+    }
+#pragma GCC unroll 8
+    for (int64_t c = 0; c < count; ++c) {
+      V16 k[kStep];
+#pragma GCC unroll 2
+      for (int i = 0; i < kStep; ++i) k[i] = Row::Load(row[i] + c * 16);
+#pragma GCC unroll 4
+      for (int h = 0; h < H; ++h) {
+        const V16 q = V16::Load(queries + h * width + c * 16);
+#pragma GCC unroll 2
+        for (int i = 0; i < kStep; ++i) acc[i][h] = V16::Fma(k[i], q, acc[i][h]);
+      }
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < kStep; ++i) {
+#pragma GCC unroll 4
+      for (int h = 0; h < H; ++h) sums[SumOrder(h * kTokens + first + i)] = Fold(acc[i][h]);
+    }
+  };
+  if constexpr (kTokens == 4 && C > 0 && C <= 8) {  // sums stay in registers
+    step(0);
+    step(2);
+  } else {
+#pragma GCC unroll 1
+    for (int t = 0; t < kTokens; t += kStep) step(t);
+  }
+  float out[16];
+  SumLanes(sums, out);
+  if (n == kTokens) {
+    for (int h = 0; h < H; ++h) std::memcpy(scores + h * ld, out + h * kTokens, kTokens * 4);
+  } else {
+    for (int h = 0; h < H; ++h) {
+      for (int t = 0; t < n; ++t) scores[h * ld + t] = out[h * kTokens + t];
+    }
+  }
+}
+
+template <typename Row, int H>
+void ScoreRows(const RowBlock& keys, int64_t first, int n, int64_t ahead, const float* queries,
+               float* scores, int64_t ld) {
+  const auto* data = static_cast<const typename Row::Element*>(keys.data);
+  constexpr int kTokens = BlockTokens(H);
+  const int64_t vectors = keys.size / 16;
+  for (int t = 0; t < n; t += kTokens) {
+    const auto* rows = data + (first + t) * keys.stride;
+    const int count = n - t < kTokens ? n - t : kTokens;
+    float* to = scores + first + t;
+    if (vectors == 8) {
+      ScoreBlock<Row, H, 8>(rows, keys.stride, ahead, count, 8, queries, to, ld);
+    } else if (vectors == 4) {
+      ScoreBlock<Row, H, 4>(rows, keys.stride, ahead, count, 4, queries, to, ld);
+    } else {
+      ScoreBlock<Row, H, 0>(rows, keys.stride, ahead, count, vectors, queries, to, ld);
+    }
+  }
+}
+
+template <typename Row>
+void ScoresAs(const RowBlock& keys, const float* queries, int64_t heads, float* scores,
+              int64_t ld) {
+  const int64_t passes = (heads + 3) / 4;
+  for (int64_t t = 0; t < keys.rows; t += kTileTokens) {
+    const int n = static_cast<int>(keys.rows - t < kTileTokens ? keys.rows - t : kTileTokens);
+    int64_t h = 0;
+    for (int64_t pass = 0; pass < passes; ++pass) {
+      const int64_t end = heads * (pass + 1) / passes, ahead = h == 0 ? Ahead(keys, t) : 0;
+      const float* q = queries + h * keys.size;
+      float* to = scores + h * ld;
+      switch (end - h) {
+        case 1:
+          ScoreRows<Row, 1>(keys, t, n, ahead, q, to, ld);
+          break;
+        case 2:
+          ScoreRows<Row, 2>(keys, t, n, ahead, q, to, ld);
+          break;
+        case 3:
+          ScoreRows<Row, 3>(keys, t, n, ahead, q, to, ld);
+          break;
+        default:
+          ScoreRows<Row, 4>(keys, t, n, ahead, q, to, ld);
+      }
+      h = end;
+    }
+  }
+}
+
+inline void Scores(const RowBlock& keys, const float* queries, int64_t heads, float* scores,
+                   int64_t ld) {
+  switch (keys.storage) {
+    case Storage::kHalf:
+      return ScoresAs<HalfRow>(keys, queries, heads, scores, ld);
+    case Storage::kBfloat:
+      return ScoresAs<BfloatRow>(keys, queries, heads, scores, ld);
+    default:
+      return ScoresAs<NativeRow>(keys, queries, heads, scores, ld);
+  }
+}
+
+// C vectors of n rows added to H heads.
+template <typename Row, int H, int C>
+void ValueBlock(const typename Row::Element* values, int64_t stride, int64_t ahead, int n,
+                const float* weights, int64_t ld, float* out, int64_t out_ld) {
+  V16 acc[H][C];
+  for (int h = 0; h < H; ++h) {
+    for (int c = 0; c < C; ++c) acc[h][c] = V16::Load(out + h * out_ld + c * 16);
+  }
+  for (int t = 0; t < n; ++t) {
+    if (H > 1 && ahead != 0) Prefetch(values, ahead, C * 16);
+    V16 w[H];
+#pragma GCC unroll 4
+    for (int h = 0; h < H; ++h) w[h] = V16::Set(weights[h * ld + t]);
+#pragma GCC unroll 8
+    for (int c = 0; c < C; ++c) {
+      const V16 v = Row::Load(values + c * 16);
+#pragma GCC unroll 4
+      for (int h = 0; h < H; ++h) acc[h][c] = V16::Fma(w[h], v, acc[h][c]);
+    }
+    values += stride;
+  }
+  for (int h = 0; h < H; ++h) {
+    for (int c = 0; c < C; ++c) acc[h][c].Store(out + h * out_ld + c * 16);
+  }
+}
+
+// The heads of one pass for C vectors of n rows.
+template <typename Row, int C>
+void ValueHeads(const typename Row::Element* values, int64_t stride, int64_t ahead, int n,
+                const float* weights, int64_t ld, int64_t heads, float* out, int64_t out_ld) {
+  constexpr int kFit = kMaxAccumulators / C, kMost = kFit < 1 ? 1 : kFit > 4 ? 4 : kFit;
+  const int64_t passes = (heads + kMost - 1) / kMost;
+  int64_t h = 0;
+  for (int64_t pass = 0; pass < passes; ++pass) {
+    const int64_t end = heads * (pass + 1) / passes;
+    const float* w = weights + h * ld;
+    float* to = out + h * out_ld;
+    if (kMost >= 4 && end - h == 4) {
+      ValueBlock<Row, kMost >= 4 ? 4 : 1, C>(values, stride, h == 0 ? ahead : 0, n, w, ld, to,
+                                             out_ld);
+    } else if (kMost >= 3 && end - h == 3) {
+      ValueBlock<Row, kMost >= 3 ? 3 : 1, C>(values, stride, h == 0 ? ahead : 0, n, w, ld, to,
+                                             out_ld);
+    } else if (kMost >= 2 && end - h == 2) {
+      ValueBlock<Row, kMost >= 2 ? 2 : 1, C>(values, stride, h == 0 ? ahead : 0, n, w, ld, to,
+                                             out_ld);
+    } else {
+      ValueBlock<Row, 1, C>(values, stride, h == 0 ? ahead : 0, n, w, ld, to, out_ld);
+    }
+    h = end;
+  }
+}
+
+template <typename Row>
+void ValuesAs(const RowBlock& values, const float* weights, int64_t ld, int64_t heads, float* out) {
+  const auto* data = static_cast<const typename Row::Element*>(values.data);
+  const int64_t stride = values.stride, size = values.size;
+  for (int64_t t = 0; t < values.rows; t += kTileTokens) {
+    const int n = static_cast<int>(values.rows - t < kTileTokens ? values.rows - t : kTileTokens);
+    const typename Row::Element* rows = data + t * stride;
+    const float* w = weights + t;
+    const int64_t ahead = Ahead(values, t);
+    int64_t d = 0;
+    if constexpr (kMaxAccumulators >= 16) {
+      for (; d + 128 <= size; d += 128) {
+        ValueHeads<Row, 8>(rows + d, stride, ahead, n, w, ld, heads, out + d, size);
+      }
+    }
+    for (; d + 64 <= size; d += 64) {
+      ValueHeads<Row, 4>(rows + d, stride, ahead, n, w, ld, heads, out + d, size);
+    }
+    for (; d + 32 <= size; d += 32) {
+      ValueHeads<Row, 2>(rows + d, stride, ahead, n, w, ld, heads, out + d, size);
+    }
+    for (; d < size; d += 16) {
+      ValueHeads<Row, 1>(rows + d, stride, ahead, n, w, ld, heads, out + d, size);
+    }
+  }
+}
+
+inline void ValueSums(const RowBlock& values, const float* weights, int64_t ld, int64_t heads,
+                      float* out) {
+  switch (values.storage) {
+    case Storage::kHalf:
+      return ValuesAs<HalfRow>(values, weights, ld, heads, out);
+    case Storage::kBfloat:
+      return ValuesAs<BfloatRow>(values, weights, ld, heads, out);
+    default:
+      return ValuesAs<NativeRow>(values, weights, ld, heads, out);
+  }
+}
+
+template <typename F>
+void ForVectors(int64_t n, F f) {
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) f(i, 16);
+  if (i < n) f(i, static_cast<int>(n - i));
+}
+inline V16 LoadSome(const float* x, int n) { return n == 16 ? V16::Load(x) : V16::LoadN(x, n); }
+inline void StoreSome(V16 v, float* x, int n) {
+  if (n == 16) {
+    v.Store(x);
+  } else {
+    v.StoreN(x, n);
+  }
+}
+
+inline void ScaleAll(float* x, int64_t n, float by) {
+  const V16 factor = V16::Set(by);
+  ForVectors(n, [&](int64_t i, int k) { StoreSome(LoadSome(x + i, k) * factor, x + i, k); });
+}
+inline void AddScaledAll(const float* x, int64_t n, float by, float* y) {
+  const V16 factor = V16::Set(by);
+  ForVectors(n, [&](int64_t i, int k) {
+    StoreSome(V16::Fma(LoadSome(x + i, k), factor, LoadSome(y + i, k)), y + i, k);
+  });
+}
+
+// Selecting, not adding, so that a NaN of a masked key vanishes.
+inline void AddBias(const float* bias, int64_t n, float* x) {
+  constexpr float kMasked = -std::numeric_limits<float>::infinity();
+  int64_t i = 0;
+#if defined(__AVX512F__) && defined(KV_AVX2)
+  for (; i + 16 <= n; i += 16) {
+    const __m512 b = _mm512_loadu_ps(bias + i), sum = _mm512_add_ps(b, _mm512_loadu_ps(x + i));
+    const __mmask16 masked = _mm512_cmp_ps_mask(b, _mm512_set1_ps(kMasked), _CMP_EQ_OQ);
+    _mm512_storeu_ps(x + i, _mm512_mask_mov_ps(sum, masked, b));
+  }
+#elif defined(KV_AVX2)
+  for (; i + 8 <= n; i += 8) {
+    const __m256 b = _mm256_loadu_ps(bias + i), sum = _mm256_add_ps(b, _mm256_loadu_ps(x + i));
+    const __m256 masked = _mm256_cmp_ps(b, _mm256_set1_ps(kMasked), _CMP_EQ_OQ);
+    _mm256_storeu_ps(x + i, _mm256_blendv_ps(sum, b, masked));
+  }
+#endif
+  for (; i < n; ++i) x[i] = bias[i] == kMasked ? kMasked : x[i] + bias[i];
+}
+inline void Keep(const uint8_t* keep, int64_t n, float* x) {
+  constexpr float kMasked = -std::numeric_limits<float>::infinity();
+  int64_t i = 0;
+#if defined(__AVX512F__) && defined(KV_AVX2)
+  for (; i + 16 <= n; i += 16) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(keep + i));
+    const __mmask16 masked = _mm_cmpeq_epi8_mask(bytes, _mm_setzero_si128());
+    _mm512_mask_storeu_ps(x + i, masked, _mm512_set1_ps(kMasked));
+  }
+#elif defined(KV_AVX2)
+  for (; i + 8 <= n; i += 8) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(keep + i));
+    const __m256i masked = _mm256_cmpeq_epi32(_mm256_cvtepu8_epi32(bytes), _mm256_setzero_si256());
+    _mm256_storeu_ps(x + i, _mm256_blendv_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(kMasked),
+                                             _mm256_castsi256_ps(masked)));
+  }
+#endif
+  for (; i < n; ++i) x[i] = keep[i] != 0 ? x[i] : kMasked;
+}
+
+constexpr AttentionOps MakeAttentionOps() {
+  return {Scores, ValueSums, ScaleAll, AddScaledAll, AddBias, Keep};
+}
+
+}  // namespace
+}  // namespace kvlift::exec

@@ -1,0 +1,49 @@
+// The inner loops of grouped attention in order fast, one table per instruction set. Rows of keys
+// and values are read once, whole and in rising order, in the width they are stored in.
+// All tables sum in the same order: a score adds 16 lanes, element d in lane d mod 16 in rising d,
+// then by the tree of gemm_isa.h; values are added token by token.
+#pragma once
+
+#include <cstdint>
+
+#include "exec/kernels/gemm_isa.h"
+
+namespace kvlift::exec {
+
+// Rows of keys or values: element d of row t is at data[t * stride + d], d < size.
+struct RowBlock {
+  const void* data = nullptr;
+  Storage storage = Storage::kNative;
+  int64_t stride = 0;  // in elements
+  int64_t rows = 0;
+  int64_t size = 0;  // a multiple of 16
+  // What is read afterwards, if known and at least kRowsAhead rows: fetched ahead of time.
+  const void* next = nullptr;
+};
+
+constexpr int kRowsAhead = 32;
+
+struct AttentionOps {
+  // scores[h * ld + t] = sum of queries[h * keys.size + d] * key[t][d], h < heads.
+  void (*scores)(const RowBlock& keys, const float* queries, int64_t heads, float* scores,
+                 int64_t ld);
+  // out[h * values.size + d] += sum of weights[h * ld + t] * value[t][d].
+  void (*values)(const RowBlock& values, const float* weights, int64_t ld, int64_t heads,
+                 float* out);
+  void (*scale)(float* x, int64_t n, float by);                       // x *= by
+  void (*add_scaled)(const float* x, int64_t n, float by, float* y);  // y = fma(x, by, y)
+  // x = bias of -inf ? -inf : x + bias, whatever x is.
+  void (*add_bias)(const float* bias, int64_t n, float* x);
+  // x = keep ? x : -inf.
+  void (*keep)(const uint8_t* keep, int64_t n, float* x);
+};
+
+// Of the instruction set that Isa() uses.
+const AttentionOps& AttentionIsa();
+
+const AttentionOps& GenericAttention();
+// Null where not compiled in; the caller checks the processor.
+const AttentionOps* Avx2Attention();
+const AttentionOps* Avx512Attention();
+
+}  // namespace kvlift::exec

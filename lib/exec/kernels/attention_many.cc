@@ -1,0 +1,216 @@
+// Many queries: one unit of work is a key head and a block of queries with all heads of the group.
+// Keys and values come in tiles, packed once per unit for all its rows; the softmax is carried on
+// from tile to tile.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "exec/kernels/attention_grouped.h"
+#include "exec/kernels/math_util.h"
+
+namespace kvlift::exec {
+namespace {
+
+constexpr float kMasked = -std::numeric_limits<float>::infinity();
+constexpr int64_t kUnitRows = 144;
+constexpr int64_t kTileKeys = 256;
+constexpr int64_t W = VectorOps<float>::kPanel;
+
+int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+class Block {
+ public:
+  // Queries [s0, s1) of one key head; row (s - s0) * G + head of the group.
+  Block(const GroupedHeads& heads, int64_t b, int64_t kv_head, int64_t s0, int64_t s1)
+      : heads_(heads),
+        vectors_(Vectors<float>()),
+        b_(b),
+        kv_head_(kv_head),
+        s0_(s0),
+        G_(heads.G()),
+        rows_((s1 - s0) * G_) {
+    scores_ = scratch_.Get<float>(rows_ * kLd);
+    queries_ = scratch_.Get<float>(rows_ * heads.D);
+    panels_ = scratch_.Get<float>(kTileKeys * heads.D);
+    values_ = scratch_.Get<float>(kTileKeys * RoundUp(heads.Dv, W));
+    out_ = scratch_.Get<float>(rows_ * heads.Dv);
+    highest_ = scratch_.Get<float>(rows_);
+    sum_ = scratch_.Get<float>(rows_);
+    ranges_ = scratch_.Get<KeyRange>(s1 - s0);
+    for (int64_t s = s0; s < s1; ++s) ranges_[s - s0] = heads.mask->Visible(b, s);
+  }
+
+  void Run() {
+    PackQueries();
+    std::fill(out_, out_ + rows_ * heads_.Dv, 0.0f);
+    std::fill(highest_, highest_ + rows_, kMasked);
+    std::fill(sum_, sum_ + rows_, 0.0f);
+    const KeyRange all = Visible(0, rows_);
+    for (int64_t t = all.begin / kTileKeys * kTileKeys; t < all.end; t += kTileKeys) {
+      Tile(std::max(t, all.begin), std::min(t + kTileKeys, all.end));
+    }
+    for (int64_t row = 0; row < rows_; ++row) Finish(row);
+  }
+
+ private:
+  static constexpr int64_t kLd = kTileKeys + 16;  // rows start in different cache sets
+
+  int64_t s(int64_t row) const { return s0_ + row / G_; }
+  int64_t h(int64_t row) const { return kv_head_ * G_ + row % G_; }
+
+  // Keys that some of the rows sees.
+  KeyRange Visible(int64_t begin, int64_t end) const {
+    KeyRange all = {std::numeric_limits<int64_t>::max(), 0};
+    for (int64_t i = begin / G_; i <= (end - 1) / G_; ++i) {
+      if (ranges_[i].begin >= ranges_[i].end) continue;
+      all = {std::min(all.begin, ranges_[i].begin), std::max(all.end, ranges_[i].end)};
+    }
+    return all.begin < all.end ? all : KeyRange{0, 0};
+  }
+
+  // Groups of rows as the kernel takes them: [D][rows of the group].
+  void PackQueries() {
+    ScratchScope scratch;
+    float* query = scratch.Get<float>(heads_.D);
+    for (int64_t i = 0; i < rows_; i += vectors_.max_rows) {
+      const int64_t count = std::min<int64_t>(vectors_.max_rows, rows_ - i);
+      for (int64_t r = 0; r < count; ++r) {
+        LoadQuery(heads_, b_, h(i + r), s(i + r), heads_.D, query);
+        float* to = queries_ + i * heads_.D + r;
+        for (int64_t d = 0; d < heads_.D; ++d) to[d * count] = query[d];
+      }
+    }
+  }
+
+  // Keys [begin, end) transposed in panels of W, values in panels of W elements.
+  void PackTile(int64_t begin, int64_t end) {
+    const int64_t n = end - begin;
+    ScratchScope scratch;
+    const RowBlock k = FloatRows(heads_.k, heads_.D, begin, end, scratch);
+    for (int64_t t = 0; t < n; t += W) {
+      vectors_.pack_transposed(static_cast<int>(std::min(W, n - t)), heads_.D,
+                               static_cast<const float*>(k.data) + t * k.stride, k.stride,
+                               panels_ + t * heads_.D);
+    }
+    const RowBlock v = FloatRows(heads_.v, heads_.Dv, begin, end, scratch);
+    for (int64_t d = 0; d < heads_.Dv; d += W) {
+      const auto width = static_cast<size_t>(std::min(W, heads_.Dv - d)) * sizeof(float);
+      const float* from = static_cast<const float*>(v.data) + d;
+      float* to = values_ + d * kTileKeys;
+      for (int64_t t = 0; t < n; ++t) std::memcpy(to + t * W, from + t * v.stride, width);
+    }
+  }
+
+  RowBlock FloatRows(const GroupedHeads::Part& part, int64_t size, int64_t begin, int64_t end,
+                     ScratchScope& scratch) const {
+    const int64_t at = part.layout.Offset(b_, kv_head_, begin), n = end - begin;
+    if (part.storage == Storage::kNative) {
+      return {static_cast<const float*>(part.data) + at, part.storage, part.layout.token, n, size};
+    }
+    float* rows = scratch.Get<float>(n * size);
+    const ConvertOps& convert = Isa().convert;
+    const auto widen =
+        part.storage == Storage::kHalf ? convert.half_to_float : convert.bfloat_to_float;
+    for (int64_t t = 0; t < n; ++t) {
+      widen(static_cast<const uint16_t*>(part.data) + at + t * part.layout.token, size,
+            rows + t * size);
+    }
+    return {rows, Storage::kNative, size, n, size};
+  }
+
+  void Tile(int64_t begin, int64_t end) {
+    PackTile(begin, end);
+    for (int64_t i = 0; i < rows_; i += vectors_.max_rows) {
+      const int64_t count = std::min<int64_t>(vectors_.max_rows, rows_ - i);
+      KeyRange r = Visible(i, i + count);
+      r = {std::max(r.begin, begin), std::min(r.end, end)};
+      if (r.begin < r.end) Group(i, count, begin, r);
+    }
+  }
+
+  // Rows [i, i + count) and keys `r` of the tile that starts at `begin`.
+  void Group(int64_t i, int64_t count, int64_t begin, KeyRange r) {
+    const auto m = static_cast<int>(count);
+    const int64_t D = heads_.D, Dv = heads_.Dv;
+    float* scores = scores_ + i * kLd;
+    for (int64_t t = (r.begin - begin) / W * W; t < r.end - begin; t += W) {
+      vectors_.tile(m, static_cast<int>(W), D, queries_ + i * D, 1, count, panels_ + t * D, W,
+                    scores + t, kLd, false);
+    }
+    for (int64_t row = i; row < i + count; ++row) Softmax(row, begin, r);
+    const int64_t first = r.begin - begin, n = r.end - r.begin;
+    for (int64_t d = 0; d < Dv; d += W) {
+      vectors_.tile(m, static_cast<int>(std::min(W, Dv - d)), n, scores + first, kLd, 1,
+                    values_ + d * kTileKeys + first * W, W, out_ + i * Dv + d, Dv, true);
+    }
+  }
+
+  // Scores of a row become weights relative to the highest score so far; what was summed before
+  // is scaled to it. Keys of `r` that the row does not see get the weight 0.
+  void Softmax(int64_t row, int64_t begin, KeyRange r) {
+    float* x = scores_ + row * kLd - begin;
+    KeyRange own = ranges_[row / G_];
+    own = {std::clamp(own.begin, r.begin, r.end), std::clamp(own.end, r.begin, r.end)};
+    if (own.begin >= own.end) own = {r.begin, r.begin};
+    const int64_t n = own.end - own.begin;
+    float* seen = x + own.begin;
+    if (heads_.softcap != 0) SoftCap(seen, n, static_cast<float>(heads_.softcap));
+    if (n > 0) heads_.mask->Apply(b_, h(row), s(row), own.begin, own.end, seen);
+    const float top = vectors_.max(seen, n), before = highest_[row];
+    std::fill(x + r.begin, seen, 0.0f);
+    std::fill(x + own.end, x + r.end, 0.0f);
+    if (top == kMasked) {
+      std::fill(seen, seen + n, 0.0f);
+      return;
+    }
+    const float now = top > before || top != top ? top : before;
+    const float sum = vectors_.exp_sum(seen, n, now, seen);
+    if (now != before) {
+      const float factor = before == kMasked ? 0 : std::exp(before - now);
+      sum_[row] *= factor;
+      if (before != kMasked) AttentionIsa().scale(out_ + row * heads_.Dv, heads_.Dv, factor);
+      highest_[row] = now;
+    }
+    sum_[row] += sum;
+  }
+
+  void Finish(int64_t row) {
+    float* y = out_ + row * heads_.Dv;
+    if (HasOddElement(y, heads_.Dv)) {
+      // Perhaps 0 times what lies in a slot that this row does not see.
+      return RunOneRow(heads_, b_, h(row), s(row));
+    }
+    float sum = sum_[row];
+    if (heads_.sink != nullptr) {
+      const float sink = heads_.sink[h(row)], top = std::max(sink, highest_[row]);
+      const float factor = highest_[row] == kMasked ? 0 : std::exp(highest_[row] - top);
+      sum = sum * factor + std::exp(sink - top);
+      AttentionIsa().scale(y, heads_.Dv, factor);
+    }
+    if (sum != 0) vectors_.divide(y, heads_.Dv, sum, y);
+    StoreResult(heads_, b_, h(row), s(row), y);
+  }
+
+  const GroupedHeads& heads_;
+  const VectorOps<float>& vectors_;
+  const int64_t b_, kv_head_, s0_, G_, rows_;
+  ScratchScope scratch_;
+  float *scores_, *queries_, *panels_, *values_, *out_, *highest_, *sum_;
+  KeyRange* ranges_;
+};
+
+}  // namespace
+
+void RunManyQueries(const GroupedHeads& heads, int threads) {
+  const int64_t queries = std::min(heads.S, std::max<int64_t>(1, kUnitRows / heads.G()));
+  const int64_t blocks = (heads.S + queries - 1) / queries;
+  math::ParallelUnits(threads, heads.B * heads.Nk * blocks, [&](int64_t unit) {
+    const int64_t group = unit / blocks;
+    const int64_t block = blocks - 1 - unit % blocks;  // the longest first where causal
+    Block(heads, group / heads.Nk, group % heads.Nk, block * queries,
+          std::min(heads.S, (block + 1) * queries))
+        .Run();
+  });
+}
+
+}  // namespace kvlift::exec
