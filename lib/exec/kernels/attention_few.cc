@@ -56,20 +56,15 @@ KeyRange Union(const GroupedHeads& heads, int64_t b, int64_t s0, int64_t s1) {
 // The sum of `block` weighted by p without the tokens of weight 0, whose values may be anything.
 void SumSkippingZeros(const RowBlock& block, const float* p, float* out) {
   std::fill(out, out + block.size, 0.0f);
-  const int64_t bytes = block.storage == Storage::kNative ? 4 : 2;
   for (int64_t t = 0; t < block.rows; ++t) {
-    if (p[t] == 0) continue;
-    RowBlock one = block;
-    one.data = static_cast<const std::byte*>(block.data) + t * block.stride * bytes;
-    one.rows = 1;
-    AttentionIsa().values(one, p + t, 1, 1, out);
+    if (p[t] != 0) AttentionIsa().values(RowsFrom(block, t, 1), p + t, 1, 1, out);
   }
 }
 
 // x[n]: scores on entry, exp(score - highest) on return.
 void Exponentials(float* x, int64_t n, float* head) {
   const VectorOps<float>& vectors = Vectors<float>();
-  head[0] = vectors.max(x, n);
+  head[0] = HighestScore(x, n);
   head[1] = 0;
   if (head[0] == kMasked) {
     std::fill(x, x + n, 0.0f);

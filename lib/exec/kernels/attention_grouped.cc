@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "exec/kernels/math_util.h"
 
@@ -63,6 +64,29 @@ RowBlock RowsOf(const GroupedHeads::Part& part, int64_t size, int64_t b, int64_t
     std::fill(row + size, row + padded, 0.0f);
   }
   return {rows, Storage::kNative, padded, end - begin, padded};
+}
+
+RowBlock RowsFrom(const RowBlock& block, int64_t first, int64_t count) {
+  RowBlock rows = block;
+  rows.data = static_cast<const std::byte*>(block.data) +
+              first * block.stride * ElementBytes(block.storage);
+  rows.rows = count;
+  return rows;
+}
+
+RowBlock Widened(const RowBlock& block, ScratchScope& scratch) {
+  if (block.storage == Storage::kNative) return block;
+  float* rows = scratch.Get<float>(block.rows * block.size);
+  for (int64_t t = 0; t < block.rows; ++t) {
+    Widen(RowsFrom(block, t, 1).data, block.storage, block.size, rows + t * block.size);
+  }
+  return {rows, Storage::kNative, block.size, block.rows, block.size};
+}
+
+float HighestScore(const float* x, int64_t n) {
+  const float highest = AttentionIsa().highest(x, n);
+  if (highest > -std::numeric_limits<float>::infinity()) return highest;
+  return Vectors<float>().max(x, n);
 }
 
 void SoftCap(float* x, int64_t n, float cap) {

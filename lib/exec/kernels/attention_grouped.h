@@ -62,6 +62,11 @@ void StoreResult(const GroupedHeads& heads, int64_t b, int64_t h, int64_t s, con
 // Rows [begin, end) of a key head; copied to scratch if the head size is no multiple of 16.
 RowBlock RowsOf(const GroupedHeads::Part& part, int64_t size, int64_t b, int64_t kv_head,
                 int64_t begin, int64_t end, ScratchScope& scratch);
+// Rows [first, first + count) of a block; a block as float.
+RowBlock RowsFrom(const RowBlock& block, int64_t first, int64_t count);
+RowBlock Widened(const RowBlock& block, ScratchScope& scratch);
+// The highest of x[n]: -inf if all are, NaN if that is all there is besides.
+float HighestScore(const float* x, int64_t n);
 // x[n] = cap * tanh(x / cap).
 void SoftCap(float* x, int64_t n, float cap);
 // Whether some element is infinite or NaN (or so large that their sum is).

@@ -30,6 +30,13 @@ struct AttentionOps {
   // out[h * values.size + d] += sum of weights[h * ld + t] * value[t][d].
   void (*values)(const RowBlock& values, const float* weights, int64_t ld, int64_t heads,
                  float* out);
+  // Up to 32 rows of keys transposed: panel[d * 32 + t] = key[t][d], 0 for t >= keys.rows. Null
+  // where VectorOps::pack_transposed does as well.
+  void (*pack_keys)(const RowBlock& keys, float* panel);
+  // Values in panels of 32 elements: panels[(d / 32 * ld + t) * 32 + d % 32] = value[t][d].
+  void (*pack_values)(const RowBlock& values, int64_t ld, float* panels);
+  // The highest element that is no NaN, -inf if there is none.
+  float (*highest)(const float* x, int64_t n);
   void (*scale)(float* x, int64_t n, float by);                       // x *= by
   void (*add_scaled)(const float* x, int64_t n, float by, float* y);  // y = fma(x, by, y)
   // x = bias of -inf ? -inf : x + bias, whatever x is.

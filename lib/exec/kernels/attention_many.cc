@@ -12,7 +12,9 @@ namespace kvlift::exec {
 namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
-constexpr int64_t kUnitRows = 144;
+// Queries times heads of a unit: many rows share the packing of keys and values, few give small
+// problems enough units.
+constexpr int64_t kUnitRows = 432, kSmallUnitRows = 144, kEnoughUnits = 16;
 constexpr int64_t kTileKeys = 256;
 constexpr int64_t W = VectorOps<float>::kPanel;
 
@@ -24,14 +26,16 @@ class Block {
   Block(const GroupedHeads& heads, int64_t b, int64_t kv_head, int64_t s0, int64_t s1)
       : heads_(heads),
         vectors_(Vectors<float>()),
+        ops_(AttentionIsa()),
         b_(b),
         kv_head_(kv_head),
         s0_(s0),
         G_(heads.G()),
-        rows_((s1 - s0) * G_) {
-    scores_ = scratch_.Get<float>(rows_ * kLd);
-    queries_ = scratch_.Get<float>(rows_ * heads.D);
-    panels_ = scratch_.Get<float>(kTileKeys * heads.D);
+        rows_((s1 - s0) * G_),
+        query_ld_(heads.D + 16) {
+    scores_ = scratch_.Get<float>(vectors_.max_rows * kLd);
+    queries_ = scratch_.Get<float>(rows_ * query_ld_);
+    panels_ = scratch_.Get<float>(kTileKeys * RoundUp(heads.D, 16));
     values_ = scratch_.Get<float>(kTileKeys * RoundUp(heads.Dv, W));
     out_ = scratch_.Get<float>(rows_ * heads.Dv);
     highest_ = scratch_.Get<float>(rows_);
@@ -41,7 +45,9 @@ class Block {
   }
 
   void Run() {
-    PackQueries();
+    ForRows([&](int64_t row) {
+      LoadQuery(heads_, b_, h(row), s(row), heads_.D, queries_ + row * query_ld_);
+    });
     std::fill(out_, out_ + rows_ * heads_.Dv, 0.0f);
     std::fill(highest_, highest_ + rows_, kMasked);
     std::fill(sum_, sum_ + rows_, 0.0f);
@@ -49,11 +55,19 @@ class Block {
     for (int64_t t = all.begin / kTileKeys * kTileKeys; t < all.end; t += kTileKeys) {
       Tile(std::max(t, all.begin), std::min(t + kTileKeys, all.end));
     }
-    for (int64_t row = 0; row < rows_; ++row) Finish(row);
+    ForRows([&](int64_t row) { Finish(row); });
   }
 
  private:
   static constexpr int64_t kLd = kTileKeys + 16;  // rows start in different cache sets
+
+  // In the order in which they lie in memory.
+  template <typename F>
+  void ForRows(F f) {
+    for (int64_t g = 0; g < G_; ++g) {
+      for (int64_t row = g; row < rows_; row += G_) f(row);
+    }
+  }
 
   int64_t s(int64_t row) const { return s0_ + row / G_; }
   int64_t h(int64_t row) const { return kv_head_ * G_ + row % G_; }
@@ -68,54 +82,23 @@ class Block {
     return all.begin < all.end ? all : KeyRange{0, 0};
   }
 
-  // Groups of rows as the kernel takes them: [D][rows of the group].
-  void PackQueries() {
-    ScratchScope scratch;
-    float* query = scratch.Get<float>(heads_.D);
-    for (int64_t i = 0; i < rows_; i += vectors_.max_rows) {
-      const int64_t count = std::min<int64_t>(vectors_.max_rows, rows_ - i);
-      for (int64_t r = 0; r < count; ++r) {
-        LoadQuery(heads_, b_, h(i + r), s(i + r), heads_.D, query);
-        float* to = queries_ + i * heads_.D + r;
-        for (int64_t d = 0; d < heads_.D; ++d) to[d * count] = query[d];
-      }
-    }
-  }
-
   // Keys [begin, end) transposed in panels of W, values in panels of W elements.
   void PackTile(int64_t begin, int64_t end) {
-    const int64_t n = end - begin;
     ScratchScope scratch;
-    const RowBlock k = FloatRows(heads_.k, heads_.D, begin, end, scratch);
-    for (int64_t t = 0; t < n; t += W) {
-      vectors_.pack_transposed(static_cast<int>(std::min(W, n - t)), heads_.D,
-                               static_cast<const float*>(k.data) + t * k.stride, k.stride,
-                               panels_ + t * heads_.D);
+    RowBlock k = RowsOf(heads_.k, heads_.D, b_, kv_head_, begin, end, scratch);
+    const RowBlock v = RowsOf(heads_.v, heads_.Dv, b_, kv_head_, begin, end, scratch);
+    ops_.pack_values(v, kTileKeys, values_);
+    if (ops_.pack_keys == nullptr) k = Widened(k, scratch);
+    for (int64_t t = 0; t < end - begin; t += W) {
+      float* panel = panels_ + t * k.size;
+      const int64_t n = std::min(W, end - begin - t);
+      if (ops_.pack_keys == nullptr) {
+        vectors_.pack_transposed(static_cast<int>(n), k.size,
+                                 static_cast<const float*>(k.data) + t * k.stride, k.stride, panel);
+      } else {
+        ops_.pack_keys(RowsFrom(k, t, n), panel);
+      }
     }
-    const RowBlock v = FloatRows(heads_.v, heads_.Dv, begin, end, scratch);
-    for (int64_t d = 0; d < heads_.Dv; d += W) {
-      const auto width = static_cast<size_t>(std::min(W, heads_.Dv - d)) * sizeof(float);
-      const float* from = static_cast<const float*>(v.data) + d;
-      float* to = values_ + d * kTileKeys;
-      for (int64_t t = 0; t < n; ++t) std::memcpy(to + t * W, from + t * v.stride, width);
-    }
-  }
-
-  RowBlock FloatRows(const GroupedHeads::Part& part, int64_t size, int64_t begin, int64_t end,
-                     ScratchScope& scratch) const {
-    const int64_t at = part.layout.Offset(b_, kv_head_, begin), n = end - begin;
-    if (part.storage == Storage::kNative) {
-      return {static_cast<const float*>(part.data) + at, part.storage, part.layout.token, n, size};
-    }
-    float* rows = scratch.Get<float>(n * size);
-    const ConvertOps& convert = Isa().convert;
-    const auto widen =
-        part.storage == Storage::kHalf ? convert.half_to_float : convert.bfloat_to_float;
-    for (int64_t t = 0; t < n; ++t) {
-      widen(static_cast<const uint16_t*>(part.data) + at + t * part.layout.token, size,
-            rows + t * size);
-    }
-    return {rows, Storage::kNative, size, n, size};
   }
 
   void Tile(int64_t begin, int64_t end) {
@@ -131,24 +114,23 @@ class Block {
   // Rows [i, i + count) and keys `r` of the tile that starts at `begin`.
   void Group(int64_t i, int64_t count, int64_t begin, KeyRange r) {
     const auto m = static_cast<int>(count);
-    const int64_t D = heads_.D, Dv = heads_.Dv;
-    float* scores = scores_ + i * kLd;
+    const int64_t D = heads_.D, Dv = heads_.Dv, panel = RoundUp(D, 16);
     for (int64_t t = (r.begin - begin) / W * W; t < r.end - begin; t += W) {
-      vectors_.tile(m, static_cast<int>(W), D, queries_ + i * D, 1, count, panels_ + t * D, W,
-                    scores + t, kLd, false);
+      vectors_.tile(m, static_cast<int>(W), D, queries_ + i * query_ld_, query_ld_, 1,
+                    panels_ + t * panel, W, scores_ + t, kLd, false);
     }
-    for (int64_t row = i; row < i + count; ++row) Softmax(row, begin, r);
+    for (int64_t k = 0; k < count; ++k) Softmax(i + k, scores_ + k * kLd - begin, r);
     const int64_t first = r.begin - begin, n = r.end - r.begin;
     for (int64_t d = 0; d < Dv; d += W) {
-      vectors_.tile(m, static_cast<int>(std::min(W, Dv - d)), n, scores + first, kLd, 1,
+      vectors_.tile(m, static_cast<int>(std::min(W, Dv - d)), n, scores_ + first, kLd, 1,
                     values_ + d * kTileKeys + first * W, W, out_ + i * Dv + d, Dv, true);
     }
   }
 
   // Scores of a row become weights relative to the highest score so far; what was summed before
   // is scaled to it. Keys of `r` that the row does not see get the weight 0.
-  void Softmax(int64_t row, int64_t begin, KeyRange r) {
-    float* x = scores_ + row * kLd - begin;
+  // x: the score of key 0, of which those of `r` exist.
+  void Softmax(int64_t row, float* x, KeyRange r) {
     KeyRange own = ranges_[row / G_];
     own = {std::clamp(own.begin, r.begin, r.end), std::clamp(own.end, r.begin, r.end)};
     if (own.begin >= own.end) own = {r.begin, r.begin};
@@ -156,7 +138,7 @@ class Block {
     float* seen = x + own.begin;
     if (heads_.softcap != 0) SoftCap(seen, n, static_cast<float>(heads_.softcap));
     if (n > 0) heads_.mask->Apply(b_, h(row), s(row), own.begin, own.end, seen);
-    const float top = vectors_.max(seen, n), before = highest_[row];
+    const float top = HighestScore(seen, n), before = highest_[row];
     std::fill(x + r.begin, seen, 0.0f);
     std::fill(x + own.end, x + r.end, 0.0f);
     if (top == kMasked) {
@@ -168,7 +150,7 @@ class Block {
     if (now != before) {
       const float factor = before == kMasked ? 0 : std::exp(before - now);
       sum_[row] *= factor;
-      if (before != kMasked) AttentionIsa().scale(out_ + row * heads_.Dv, heads_.Dv, factor);
+      if (before != kMasked) ops_.scale(out_ + row * heads_.Dv, heads_.Dv, factor);
       highest_[row] = now;
     }
     sum_[row] += sum;
@@ -185,7 +167,7 @@ class Block {
       const float sink = heads_.sink[h(row)], top = std::max(sink, highest_[row]);
       const float factor = highest_[row] == kMasked ? 0 : std::exp(highest_[row] - top);
       sum = sum * factor + std::exp(sink - top);
-      AttentionIsa().scale(y, heads_.Dv, factor);
+      ops_.scale(y, heads_.Dv, factor);
     }
     if (sum != 0) vectors_.divide(y, heads_.Dv, sum, y);
     StoreResult(heads_, b_, h(row), s(row), y);
@@ -193,7 +175,8 @@ class Block {
 
   const GroupedHeads& heads_;
   const VectorOps<float>& vectors_;
-  const int64_t b_, kv_head_, s0_, G_, rows_;
+  const AttentionOps& ops_;
+  const int64_t b_, kv_head_, s0_, G_, rows_, query_ld_;
   ScratchScope scratch_;
   float *scores_, *queries_, *panels_, *values_, *out_, *highest_, *sum_;
   KeyRange* ranges_;
@@ -202,9 +185,13 @@ class Block {
 }  // namespace
 
 void RunManyQueries(const GroupedHeads& heads, int threads) {
-  const int64_t queries = std::min(heads.S, std::max<int64_t>(1, kUnitRows / heads.G()));
+  const int64_t groups = heads.B * heads.Nk, rows = heads.S * heads.G();
+  const bool small = groups * ((rows + kUnitRows - 1) / kUnitRows) < kEnoughUnits;
+  const int64_t most = std::max<int64_t>(1, (small ? kSmallUnitRows : kUnitRows) / heads.G());
+  const int64_t wanted = (heads.S + most - 1) / most;
+  const int64_t queries = (heads.S + wanted - 1) / wanted;  // of equal blocks
   const int64_t blocks = (heads.S + queries - 1) / queries;
-  math::ParallelUnits(threads, heads.B * heads.Nk * blocks, [&](int64_t unit) {
+  math::ParallelUnits(threads, groups * blocks, [&](int64_t unit) {
     const int64_t group = unit / blocks;
     const int64_t block = blocks - 1 - unit % blocks;  // the longest first where causal
     Block(heads, group / heads.Nk, group % heads.Nk, block * queries,
