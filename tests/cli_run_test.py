@@ -147,6 +147,23 @@ class Run(Case):
             self.expect(FINDINGS, "run", model, "--inputs", inputs, "--expect",
                         self.expected(other), "--atol", "1e9")
 
+    def test_tolerance_follows_the_element_type(self):
+        for number, dtype, passes in ((1, np.float32, False), (10, np.float16, True)):
+            model = self.model(f"""<ir_version: 10, opset_import: ["" : 18]>
+                g (float[1] x) => (y) {{ y = Cast <to = {number}> (x) }}""")
+            write_tensor(self.at("half", "input_0.pb"), np.ones(1, np.float32))
+            write_tensor(self.at("near", "output_0.pb"), np.full(1, 1.0078125, dtype))
+            self.expect(DONE if passes else FINDINGS, "run", model, "--inputs", self.at("half"),
+                        "--expect", self.at("near"))
+
+    def test_sequences_are_no_tensors(self):
+        model = self.model("""<ir_version: 10, opset_import: ["" : 18]>
+            g (float[2] x) => (seq(float[2]) y) { y = SequenceConstruct (x, x) }""")
+        write_tensor(self.at("in", "input_0.pb"), np.zeros(2, np.float32))
+        _, err = self.expect(INCONCLUSIVE, "run", model, "--inputs", self.at("in"))
+        self.one_line(err)
+        self.assertIn("output y is no tensor", err)
+
     def test_json(self):
         out, _ = self.expect(DONE, "run", "--json", self.model(ADD), "--inputs", self.inputs(),
                              "--expect", self.expected())
@@ -199,9 +216,14 @@ class Run(Case):
         write_tensor(self.at("in", "input_0.pb"), np.zeros(2, np.float32))
         _, err = self.expect(INCONCLUSIVE, "run", path, "--inputs", self.at("in"))
         self.one_line(err)
-        self.assertIn("Mystery", err)
+        self.assertIn("com.nobody.Mystery-1", err)
+        self.assertIn("node \"y\"", err)
 
     def test_recorded_steps(self):
+        for name in sorted(os.listdir(MODELS)):
+            steps = os.path.join(MODELS, name, "steps")
+            out, _ = self.expect(DONE, "run", bundled(name), "--steps", steps, "--expect", steps)
+            self.assertIn("as expected", out)
         for name in ("llama_optimum", "toy_onehot_where_ts"):
             steps = os.path.join(MODELS, name, "steps")
             for flags in ((), ("--alias", "off"), ("--order", "fast"), ("--threads", "1")):

@@ -122,8 +122,10 @@ struct Program {
     c->add_option("--alias", run.alias, "Update caches in place")
         ->check(OneOf({"auto", "off", "required"}));
     c->add_option("--order", run.order, "Order of summation")->check(OneOf({"canonical", "fast"}));
-    c->add_option("--rtol", run.rtol, "Relative tolerance of --expect");
-    c->add_option("--atol", run.atol, "Absolute tolerance of --expect");
+    c->add_option("--rtol", run.rtol,
+                  "Relative tolerance of --expect (1e-3; float16 1e-2, bfloat16 4e-2)");
+    c->add_option("--atol", run.atol,
+                  "Absolute tolerance of --expect (1e-5; float16 1e-2, bfloat16 4e-2)");
     c->add_flag("--trace", run.trace, "Print nodes and aliasing decisions");
   }
 

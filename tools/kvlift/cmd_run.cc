@@ -190,6 +190,11 @@ class Runner {
     for (const ValueId v : graph_->graph_outputs()) {
       const std::string& name = graph_->name(v);
       const exec::View& view = fetches[name].view();
+      if (view.type < 0) {
+        return Failure{kInconclusive, fmt::format("output {} is no tensor: only tensors are "
+                                                  "compared and written",
+                                                  name)};
+      }
       OutputLine line{name, ElementTypeName(view.type), exec::ShapeString(view.shape), {}};
       if (const auto want = expected.find(name); want != expected.end()) {
         line.compared = Compare(view, want->second.view(), flags_.rtol, flags_.atol);

@@ -55,7 +55,7 @@ struct RunFlags {
   CommonFlags common;
   std::string model, inputs, expect, steps, outputs;
   std::string alias = "auto", order = "canonical";
-  double rtol = 1e-3, atol = 1e-5;
+  std::optional<double> rtol, atol;  // default by element type
   bool trace = false;
 };
 int RunRun(const RunFlags& flags, Io io);

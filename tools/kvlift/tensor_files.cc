@@ -71,6 +71,21 @@ absl::StatusOr<exec::Tensor> ReadTensor(const fs::path& path) {
       fmt::format("{}: {}", path.string(), std::string(tensor.status().message())));
 }
 
+struct Tolerance {
+  double relative, absolute;
+};
+
+Tolerance DefaultTolerance(int32_t type) {
+  switch (type) {
+    case onnx::TensorProto::FLOAT16:
+      return {1e-2, 1e-2};
+    case onnx::TensorProto::BFLOAT16:
+      return {4e-2, 4e-2};
+    default:
+      return {1e-3, 1e-5};
+  }
+}
+
 bool SameNumber(double actual, double expected, double rtol, double atol) {
   if (std::isnan(actual) || std::isnan(expected)) return std::isnan(actual) == std::isnan(expected);
   if (std::isinf(actual) || std::isinf(expected)) return actual == expected;
@@ -182,7 +197,8 @@ absl::StatusOr<std::vector<std::string>> StepFolders(const std::string& folder) 
   return names;
 }
 
-Comparison Compare(const exec::View& actual, const exec::View& expected, double rtol, double atol) {
+Comparison Compare(const exec::View& actual, const exec::View& expected, std::optional<double> rtol,
+                   std::optional<double> atol) {
   Comparison c;
   if (actual.type != expected.type || actual.shape != expected.shape) {
     c.text = fmt::format("is {} {}, expected {} {}", ElementTypeName(actual.type),
@@ -190,14 +206,27 @@ Comparison Compare(const exec::View& actual, const exec::View& expected, double 
                          exec::ShapeString(expected.shape));
     return c;
   }
+  if (actual.type == onnx::TensorProto::STRING) {
+    const auto a = actual.span<std::string>(), e = expected.span<std::string>();
+    c.equal = std::equal(a.begin(), a.end(), e.begin(), e.end());
+    if (!c.equal) c.text = "differs";
+    return c;
+  }
+  if (actual.bytes() < 0) {
+    c.text = "is no tensor";
+    return c;
+  }
+  const Tolerance tolerance = DefaultTolerance(actual.type);
   c.equal = true;
   if (!IsFloatType(actual.type)) {
     const auto bytes = static_cast<size_t>(actual.bytes());
     if (bytes == 0 || std::memcmp(actual.data, expected.data, bytes) == 0) return c;
   }
+  const double relative = rtol.value_or(tolerance.relative);
+  const double absolute = atol.value_or(tolerance.absolute);
   for (int64_t i = 0; i < actual.size(); ++i) {
     const double a = exec::ElementAsDouble(actual, i), e = exec::ElementAsDouble(expected, i);
-    const bool same = IsFloatType(actual.type) ? SameNumber(a, e, rtol, atol) : a == e;
+    const bool same = IsFloatType(actual.type) ? SameNumber(a, e, relative, absolute) : a == e;
     if (std::isfinite(a) && std::isfinite(e)) {
       c.max_abs = std::max(c.max_abs, std::abs(a - e));
       if (e != 0) c.max_rel = std::max(c.max_rel, std::abs(a - e) / std::abs(e));

@@ -35,7 +35,9 @@ struct Comparison {
   std::string text;  // why not equal
 };
 // Floats: |a - e| <= atol + rtol |e|, NaN equals NaN, infinities are equal to themselves; all other
-// types exactly.
-Comparison Compare(const exec::View& actual, const exec::View& expected, double rtol, double atol);
+// types exactly. Without a tolerance that of the element type: a few of its steps for values of the
+// order of 1, since other kernels round elsewhere.
+Comparison Compare(const exec::View& actual, const exec::View& expected, std::optional<double> rtol,
+                   std::optional<double> atol);
 
 }  // namespace kvlift::cli
