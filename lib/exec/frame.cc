@@ -85,6 +85,7 @@ absl::Status Frame::RunKernel(const StepPlan& step) {
   KernelContext context{graph.node(step.node), step.opset, in_, {}, &specs_};
   context.threads = impl().threads;
   context.canonical = impl().options.order == Order::kCanonical;
+  context.packed = impl().packed[step.node].get();
   KV_RETURN_IF_ERROR(step.def->shape(context));
   out_.resize(outputs.size());
   for (size_t o = 0; o < outputs.size(); ++o) {

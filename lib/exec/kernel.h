@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -20,6 +21,11 @@ struct OutputSpec {
   Shape shape;
 };
 
+// Constant operands in the form that a kernel reads fastest, made once when a program is compiled.
+struct Prepacked {
+  virtual ~Prepacked() = default;
+};
+
 struct KernelContext {
   const onnx::NodeProto& node;
   int64_t opset;                   // of the node's domain
@@ -29,9 +35,25 @@ struct KernelContext {
   int threads = 1;                 // at most this many; results must not depend on it
   bool canonical = true;           // fixed summation order whatever the batch or row count
   bool inputs_have_data = true;
+  const Prepacked* packed = nullptr;  // what OpDef::pack returned for this node
 };
 
 using KernelFn = absl::Status (*)(KernelContext& context);
+
+// What a pack function sees: inputs that are not constant are absent.
+struct PackRequest {
+  const onnx::NodeProto& node;
+  int64_t opset;
+  absl::Span<const View> inputs;
+  // The constant has the elements of inputs[packs_input] transposed: the Transpose between them is
+  // left out, and `data` of that input is the constant's.
+  bool transposed = false;
+  bool canonical = true;
+  int threads = 1;
+};
+
+// Null if there is nothing to gain, or no memory. Compute must do without it too.
+using PackFn = std::shared_ptr<const Prepacked> (*)(const PackRequest& request);
 
 enum class ViewKind {
   kNone,
@@ -48,6 +70,11 @@ struct OpDef {
   // Output 0 may use the memory of this input if nobody else needs it (elementwise operators,
   // TensorScatter); -1: never.
   int inplace_input = -1;
+  // Called if input `packs_input` is constant; once for all nodes of this operator that share it
+  // and have equal attributes.
+  PackFn pack = nullptr;
+  int packs_input = 1;
+  bool packs_transposed = false;  // PackRequest::transposed is understood
 };
 
 // The newest definition with since_version <= version; nullptr if there is none.

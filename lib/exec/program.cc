@@ -1,6 +1,7 @@
 #include "exec/program.h"
 
 #include <algorithm>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "exec/kernel.h"
+#include "exec/packing.h"
 #include "exec/plan.h"
 #include "exec/program_impl.h"
 #include "exec/sequences.h"
@@ -48,11 +50,14 @@ class Compiler {
     body_options_.order = options.order;
     body_options_.threads = options.threads;
     body_options_.base_dir = options.base_dir;
+    body_options_.pack_weights = options.pack_weights;
     body_options_.bodies = options.bodies;
   }
 
   absl::Status Run() {
     protos_ = ConstantProtos(graph_);
+    impl_.packed.resize(graph_.num_nodes());
+    if (impl_.options.pack_weights) packer_.emplace(graph_, protos_);
     KV_RETURN_IF_ERROR(FindKernels());
     KV_ASSIGN_OR_RETURN(std::vector<PairPlan> pairs, ResolvePairs(graph_, impl_.options.caches));
     const std::vector<NodeId> order = Schedule(graph_, defs_, impl_.options.alias, pairs);
@@ -66,7 +71,9 @@ class Compiler {
       impl_.aliasing.push_back(decision);
     }
     impl_.plan = MakePlan(graph_, defs_, protos_, order, std::move(pairs));
-    return LoadConstants();
+    KV_RETURN_IF_ERROR(LoadConstants());
+    if (packer_.has_value()) PackConstants();
+    return absl::OkStatus();
   }
 
  private:
@@ -164,7 +171,7 @@ class Compiler {
       const auto [it, inserted] =
           loaded.emplace(protos_[v], static_cast<int>(impl_.constants.size()));
       if (inserted) {
-        KV_ASSIGN_OR_RETURN(Tensor tensor, Tensor::FromProto(*protos_[v], impl_.options.base_dir));
+        KV_ASSIGN_OR_RETURN(Tensor tensor, LoadConstant(v));
         impl_.constants.push_back(std::move(tensor));
       }
       impl_.plan.values[v].index = it->second;
@@ -172,11 +179,45 @@ class Compiler {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<Tensor> LoadConstant(ValueId v) {
+    const onnx::TensorProto& proto = *protos_[v];
+    if (packer_.has_value() && packer_->SourceOf(v) != kNoValue) {
+      const Shape shape(proto.dims().begin(), proto.dims().end());
+      return Tensor::Wrap({proto.data_type(), shape, nullptr}, nullptr);
+    }
+    return Tensor::FromProto(proto, impl_.options.base_dir,
+                             std::const_pointer_cast<Graph>(impl_.graph));
+  }
+
+  void PackConstants() {
+    const auto constant = [&](ValueId v) -> Tensor* {
+      const int index = protos_[v] == nullptr ? -1 : impl_.plan.values[v].index;
+      return index < 0 ? nullptr : &impl_.constants[index];
+    };
+    std::vector<const Tensor*> sources(graph_.num_values(), nullptr);
+    for (ValueId v = 0; v < graph_.num_values(); ++v) {
+      const ValueId source = packer_->SourceOf(v);
+      sources[v] = constant(source == kNoValue ? v : source);
+    }
+    impl_.packed =
+        packer_->Pack(defs_, sources, impl_.options.order == Order::kCanonical, impl_.threads);
+    // Who packs nothing reads the transpose.
+    for (ValueId v = 0; v < graph_.num_values(); ++v) {
+      if (packer_->SourceOf(v) == kNoValue) continue;
+      const auto uses = graph_.uses(v);
+      if (std::any_of(uses.begin(), uses.end(),
+                      [&](const Use& use) { return impl_.packed[use.node] == nullptr; })) {
+        *constant(v) = TransposedMatrix(*sources[v]);
+      }
+    }
+  }
+
   const Graph& graph_;
   Program::Impl& impl_;
   CompileOptions body_options_;
   Protos protos_;
   std::vector<const OpDef*> defs_;
+  std::optional<WeightPacker> packer_;
 };
 
 }  // namespace

@@ -27,6 +27,9 @@ struct CompileOptions {
   Order order = Order::kCanonical;
   int threads = 0;       // 0: as the machine has
   std::string base_dir;  // of external data
+  // Rearrange constant weights for faster products, with equal bits. Takes the time of reading all
+  // of them; not for programs that run a few small steps only.
+  bool pack_weights = true;
   // Runs operators by the function body that ONNX defines, where there is one, not by their kernel.
   bool bodies = false;
 };

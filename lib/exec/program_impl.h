@@ -32,6 +32,7 @@ struct Program::Impl {
   Plan plan;
   std::vector<AliasDecision> aliasing;
   std::vector<Tensor> constants;                 // by ValuePlan::index
+  std::vector<std::shared_ptr<const Prepacked>> packed;  // by NodeId, null where nothing is
   std::vector<std::unique_ptr<CallPlan>> calls;  // by NodeId, null for kernels
 };
 

@@ -1,5 +1,8 @@
 #include "exec/tensor.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -159,7 +162,17 @@ absl::StatusOr<Tensor> StringsOf(const TensorProto& proto, const Shape& shape) {
 
 }  // namespace
 
-absl::StatusOr<Tensor> Tensor::FromProto(const TensorProto& proto, const std::string& base_dir) {
+void Tensor::ReleasePages() const {
+  if (!mapped_) return;
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<uintptr_t>(data()) + page - 1) / page * page;
+  const auto end =
+      (reinterpret_cast<uintptr_t>(data()) + static_cast<uintptr_t>(view_.bytes())) / page * page;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+absl::StatusOr<Tensor> Tensor::FromProto(const TensorProto& proto, const std::string& base_dir,
+                                         std::shared_ptr<void> owner) {
   const Shape shape(proto.dims().begin(), proto.dims().end());
   if (proto.data_type() == TensorProto::STRING) return StringsOf(proto, shape);
   if (ElementBits(proto.data_type()) == 0) {
@@ -177,7 +190,15 @@ absl::StatusOr<Tensor> Tensor::FromProto(const TensorProto& proto, const std::st
     View view{proto.data_type(), shape, const_cast<std::byte*>(range.data)};
     const bool aligned = reinterpret_cast<uintptr_t>(range.data) % alignof(std::max_align_t) == 0;
     Tensor mapped = Wrap(std::move(view), range.owner);
+    mapped.mapped_ = true;
     return aligned ? mapped : mapped.Clone();
+  }
+  if (const std::string& raw = proto.raw_data();
+      owner != nullptr && static_cast<int64_t>(raw.size()) == bytes && bytes > 0 &&
+      proto.data_type() != TensorProto::BOOL &&
+      reinterpret_cast<uintptr_t>(raw.data()) % alignof(std::max_align_t) == 0) {
+    auto* data = reinterpret_cast<std::byte*>(const_cast<char*>(raw.data()));
+    return Wrap({proto.data_type(), shape, data}, std::move(owner));
   }
   Tensor t(proto.data_type(), shape);
   if (bytes > 0 && t.data() == nullptr) {

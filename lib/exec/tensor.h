@@ -63,11 +63,16 @@ class Tensor {
   template <typename T>
   static Tensor From(int32_t type, Shape shape, absl::Span<const T> values);
   // Reads inline data of any field, or maps external data below base_dir (never written through).
+  // Inline data may be shared with the proto if `owner` keeps that alive.
   // InvalidArgument for a wrong amount of data or a bad location.
   static absl::StatusOr<Tensor> FromProto(const onnx::TensorProto& proto,
-                                          const std::string& base_dir);
+                                          const std::string& base_dir,
+                                          std::shared_ptr<void> owner = nullptr);
   onnx::TensorProto ToProto(const std::string& name) const;
   Tensor Clone() const;
+
+  // Gives back the memory of data that stands in a file; it is read again when needed.
+  void ReleasePages() const;
 
   bool empty() const { return view_.type == 0; }
   const View& view() const { return view_; }
@@ -84,6 +89,7 @@ class Tensor {
  private:
   View view_;
   std::shared_ptr<void> storage_;
+  bool mapped_ = false;  // from a file
 };
 
 template <typename T>

@@ -39,6 +39,7 @@ absl::StatusOr<Runner> Runner::Create(const std::shared_ptr<const onnx::ModelPro
   options.alias = alias;
   options.threads = threads;
   options.base_dir = base_dir;
+  options.pack_weights = false;  // equal bits, and many short-lived programs
   Runner runner;
   KV_ASSIGN_OR_RETURN(
       runner.program_,

@@ -1,7 +1,10 @@
 // Matrix products: [M, 4096] times [4096, 4096].
+#include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "exec/kernels/gemm_product.h"
+#include "exec/kernels/panel.h"
 #include "probed.h"
 
 namespace kvlift::exec::bench {
@@ -31,6 +34,34 @@ void ProductUnpacked(benchmark::State& state) {
             [&] { Multiply(p, threads); });
 }
 BENCHMARK(ProductUnpacked)->ArgsProduct({{1, 8, 128, 512}, {1, 2}})->Apply(Rounds);
+
+// Packed weights. Args: M, threads, type (0 float, 1 float16, 2 bfloat16).
+void ProductPacked(benchmark::State& state) {
+  const int64_t m = state.range(0);
+  const int threads = static_cast<int>(state.range(1));
+  const auto storage = static_cast<Storage>(state.range(2));
+  const int64_t bytes = storage == Storage::kNative ? 4 : 2;
+  const std::vector<std::byte> weights(kN * kK * bytes), a(m * kK * bytes);
+  std::vector<std::byte> c(m * kN * bytes);
+  // Several copies, so that none is in a cache when its turn comes.
+  constexpr int kCopies = 4;
+  std::shared_ptr<const PackedMatrix> b[kCopies];
+  for (auto& copy : b) copy = PackedMatrix::Make(weights.data(), storage, kK, kN, kN, 1, threads);
+  PanelProduct p;
+  p.m = m;
+  p.a = a.data();
+  p.c = c.data();
+  p.storage = storage;
+  const bool read = m <= 8;
+  const double amount =
+      read ? static_cast<double>(kN * kK * bytes) : 2.0 * static_cast<double>(m) * kN * kK;
+  int next = 0;
+  RunProbed(state, read ? Limit::kRead : Limit::kFma, threads, amount, [&] {
+    p.b = b[next++ % kCopies].get();
+    MultiplyPanels(p, threads);
+  });
+}
+BENCHMARK(ProductPacked)->ArgsProduct({{1, 8, 16, 32, 128, 512}, {1, 2}, {0, 1, 2}})->Apply(Rounds);
 
 }  // namespace
 }  // namespace kvlift::exec::bench

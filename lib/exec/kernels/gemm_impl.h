@@ -6,6 +6,7 @@
 
 #include "exec/kernels/gemm_isa.h"
 #include "exec/kernels/gemm_simd.h"
+#include "exec/kernels/panel_impl.h"
 
 namespace kvlift::exec {
 namespace {
@@ -203,6 +204,26 @@ inline void Transpose8(const float* b, int64_t ldb, float* panel, int64_t width)
     _mm256_storeu_ps(panel + (i + 4) * width, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
   }
 }
+
+inline void Transpose8(const uint16_t* b, int64_t ldb, uint16_t* panel, int64_t width) {
+  __m128i r[8], t[8];
+  for (int i = 0; i < 8; ++i) r[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b + i * ldb));
+  for (int i = 0; i < 4; ++i) {
+    t[2 * i] = _mm_unpacklo_epi16(r[i], r[i + 4]);
+    t[2 * i + 1] = _mm_unpackhi_epi16(r[i], r[i + 4]);
+  }
+  for (int i = 0; i < 4; ++i) {
+    r[2 * i] = _mm_unpacklo_epi16(t[i], t[i + 4]);
+    r[2 * i + 1] = _mm_unpackhi_epi16(t[i], t[i + 4]);
+  }
+  for (int i = 0; i < 4; ++i) {
+    t[2 * i] = _mm_unpacklo_epi16(r[i], r[i + 4]);
+    t[2 * i + 1] = _mm_unpackhi_epi16(r[i], r[i + 4]);
+  }
+  for (int i = 0; i < 8; ++i) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(panel + i * width), t[i]);
+  }
+}
 #endif
 
 template <typename T>
@@ -228,6 +249,41 @@ void PackTransposed(int n, int64_t k, const T* b, int64_t ldb, T* panel) {
   if (j == W) return;
   for (int64_t p = 0; p < k; ++p) {
     for (int i = j; i < W; ++i) panel[p * W + i] = 0;
+  }
+}
+
+inline void PackRows(int m, int64_t k, const float* a, int64_t lda, float* out) {
+  int64_t p = 0;
+#if defined(KV_AVX2)
+  // Eight columns at once; the upper rows first, as each of their vectors reaches into the rows of
+  // the next column.
+  for (; m >= 8 && p + 8 <= k; p += 8) {
+    if (m > 8) {
+      float part[64], rows[64];
+      for (int i = 0; i < 8; ++i) {
+        std::copy_n(a + std::min(i + 8, m - 1) * lda + p, 8, rows + i * 8);
+      }
+      Transpose8(rows, 8, part, 8);
+      for (int t = 0; t < 8; ++t) std::copy_n(part + t * 8, 8, out + (p + t) * m + 8);
+    }
+    Transpose8(a + p, lda, out + p * m, m);
+  }
+#endif
+  for (; p < k; ++p) {
+    for (int i = 0; i < m; ++i) out[p * m + i] = a[i * lda + p];
+  }
+}
+
+inline void PackTransposed16(int n, int64_t k, const uint16_t* b, int64_t ldb, uint16_t* panel) {
+  constexpr int W = VectorOps<float>::kPanel;
+  int64_t p = 0;
+#if defined(KV_AVX2)
+  for (; n == W && p + 8 <= k; p += 8) {
+    for (int j = 0; j < W; j += 8) Transpose8(b + j * ldb + p, ldb, panel + p * W + j, W);
+  }
+#endif
+  for (; p < k; ++p) {
+    for (int j = 0; j < W; ++j) panel[p * W + j] = j < n ? b[j * ldb + p] : uint16_t{0};
   }
 }
 
@@ -424,6 +480,7 @@ constexpr IsaTable MakeIsaTable(const char* name) {
   return {name,
           MakeVectorOps<float>(),
           MakeVectorOps<double>(),
+          {Vec<float>::kTileRows, Vec<float>::kWideRows, PanelTile, PackRows, PackTransposed16},
           {HalfToFloats, FloatsToHalf, BfloatToFloats, FloatsToBfloat},
           {int64_t{2} * kProbeChains * Vec<float>::kLanes, ProbeChains, ProbeRead}};
 }

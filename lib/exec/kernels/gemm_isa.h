@@ -41,6 +41,20 @@ struct VectorOps {
   void (*divide)(const T* x, int64_t n, T by, T* y);
 };
 
+// Products with packed panels (panel.h), in the order of `tile`.
+struct PanelOps {
+  int max_rows;
+  int wide_rows;  // up to so many rows a panel is read once and in order
+  // c[m, n] = a * panel for m <= max_rows, n <= kPanel, added to c if `accumulate`; a is [k][m],
+  // the panel [k][kPanel] elements of `storage` (kNative: float).
+  void (*tile)(Storage storage, int m, int n, int64_t k, const float* a, const void* panel,
+               float* c, int64_t ldc, bool accumulate);
+  // out[k][m] = rows of a, transposed; m <= max_rows. `out` has room for 16 more.
+  void (*pack_rows)(int m, int64_t k, const float* a, int64_t lda, float* out);
+  // panel[k][kPanel] = 16-bit rows of b, transposed, columns >= n zero.
+  void (*pack_transposed16)(int n, int64_t k, const uint16_t* b, int64_t ldb, uint16_t* panel);
+};
+
 struct ConvertOps {
   void (*half_to_float)(const uint16_t* x, int64_t n, float* y);
   void (*float_to_half)(const float* x, int64_t n, uint16_t* y);
@@ -59,6 +73,7 @@ struct IsaTable {
   const char* name;
   VectorOps<float> f32;
   VectorOps<double> f64;
+  PanelOps panel;
   ConvertOps convert;
   ProbeOps probe;
 };

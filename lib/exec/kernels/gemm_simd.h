@@ -26,6 +26,7 @@ struct Vec<float> {
   static constexpr int kLanes = 16;
   static constexpr int kTileVectors = 2;
   static constexpr int kTileRows = 12;
+  static constexpr int kWideRows = 12;  // of tiles two vectors wide
   __m512 v;
   static Vec Set(float x) { return {_mm512_set1_ps(x)}; }
   static Vec Load(const float* p) { return {_mm512_loadu_ps(p)}; }
@@ -89,6 +90,7 @@ struct Vec<float> {
   static constexpr int kLanes = 16;
   static constexpr int kTileVectors = 1;
   static constexpr int kTileRows = 6;
+  static constexpr int kWideRows = 3;
   __m256 a, b;
   static Vec Set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
   static Vec Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
@@ -188,6 +190,7 @@ struct PlainVec {
   static constexpr int kLanes = sizeof(T) == 4 ? 16 : 8;
   static constexpr int kTileVectors = 1;
   static constexpr int kTileRows = 2;
+  static constexpr int kWideRows = 2;
   T v[kLanes];
   using V = Vec<T>;
   template <typename F>

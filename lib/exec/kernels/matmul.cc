@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "exec/kernels/gemm_product.h"
 #include "exec/kernels/math_util.h"
+#include "exec/kernels/panel.h"
 #include "exec/kernels/tables.h"
 
 namespace kvlift::exec {
@@ -139,8 +140,36 @@ void MatMulTyped(KernelContext& context, MatMulPlan plan) {
   }
 }
 
+// Weights of a 2-D constant operand, which `transposed` of [n, k] or else of [k, n].
+std::shared_ptr<const Prepacked> PackMatrix(const View& b, bool transposed, int threads) {
+  constexpr int64_t kFewest = 16;  // columns; below that panels are mostly padding
+  const auto storage = StorageOfType(b.type);
+  if (!storage.has_value() || b.shape.size() != 2 || b.size() == 0) return nullptr;
+  const int64_t k = b.shape[transposed ? 1 : 0], n = b.shape[transposed ? 0 : 1];
+  if (n < kFewest) return nullptr;
+  return PackedMatrix::Make(b.data, *storage, k, n, transposed ? 1 : n, transposed ? k : 1,
+                            threads);
+}
+
+std::shared_ptr<const Prepacked> MatMulPack(const PackRequest& request) {
+  View b = request.inputs[1];
+  if (request.transposed) std::swap(b.shape[0], b.shape[1]);  // as it stands in memory
+  return PackMatrix(b, request.transposed, request.threads);
+}
+
 absl::Status MatMulCompute(KernelContext& context) {
   KV_ASSIGN_OR_RETURN(const MatMulPlan plan, PlanMatMul(context));
+  if (context.packed != nullptr) {
+    const auto* b = static_cast<const PackedMatrix*>(context.packed);
+    PanelProduct product;
+    product.b = b;
+    product.m = NumElements(context.inputs[0].shape) / plan.k;
+    product.a = context.inputs[0].data;
+    product.c = context.outputs[0].data;
+    product.storage = *StorageOfType(context.inputs[0].type);
+    MultiplyPanels(product, context.threads);
+    return absl::OkStatus();
+  }
   return VisitNumeric(context.inputs[0].type, [&](auto tag) {
     MatMulTyped<typename decltype(tag)::Type>(context, plan);
     return absl::OkStatus();
@@ -264,8 +293,39 @@ void GemmInteger(KernelContext& context, const GemmPlan& plan) {
   }
 }
 
+std::shared_ptr<const Prepacked> GemmPack(const PackRequest& request) {
+  bool mirrored = request.transposed;
+  for (const onnx::AttributeProto& a : request.node.attribute()) {
+    if (a.name() == "transA" && a.i() != 0) return nullptr;
+    if (a.name() == "transB" && a.i() != 0) mirrored = !mirrored;
+  }
+  View b = request.inputs[1];
+  if (request.transposed) std::swap(b.shape[0], b.shape[1]);
+  return PackMatrix(b, mirrored, request.threads);
+}
+
+absl::Status GemmPacked(KernelContext& context, const GemmPlan& plan) {
+  PanelProduct product;
+  product.b = static_cast<const PackedMatrix*>(context.packed);
+  product.m = plan.m;
+  product.a = context.inputs[0].data;
+  product.c = context.outputs[0].data;
+  product.storage = *StorageOfType(context.inputs[0].type);
+  product.alpha = FloatAttribute(context, "alpha", 1);
+  product.beta = FloatAttribute(context, "beta", 1);
+  if (HasInput(context, 2) && product.beta != 0) {
+    const auto strides = BroadcastStrides(context.inputs[2].shape, {plan.m, plan.n});
+    product.bias = context.inputs[2].data;
+    product.bias_row = strides[0];
+    product.bias_column = strides[1];
+  }
+  MultiplyPanels(product, context.threads);
+  return absl::OkStatus();
+}
+
 absl::Status GemmCompute(KernelContext& context) {
   KV_ASSIGN_OR_RETURN(const GemmPlan plan, PlanGemm(context));
+  if (context.packed != nullptr) return GemmPacked(context, plan);
   return VisitNumeric(context.inputs[0].type, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     if constexpr (std::is_integral_v<T>) {
@@ -282,8 +342,8 @@ absl::Status GemmCompute(KernelContext& context) {
 absl::Span<const OpDef> MatMulOps() {
   static const OpDef ops[] = {
       {"", "Einsum", 12, EinsumShape, EinsumCompute},
-      {"", "Gemm", 7, GemmShape, GemmCompute},
-      {"", "MatMul", 1, MatMulShape, MatMulCompute},
+      {"", "Gemm", 7, GemmShape, GemmCompute, ViewKind::kNone, -1, GemmPack, 1, true},
+      {"", "MatMul", 1, MatMulShape, MatMulCompute, ViewKind::kNone, -1, MatMulPack, 1, true},
   };
   return ops;
 }

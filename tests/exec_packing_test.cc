@@ -1,0 +1,252 @@
+// LIBS: exec onnxio
+// Products with packed constants: the same bits as without packing, for any rows, type and threads.
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "exec/kernels/panel.h"
+#include "exec/session.h"
+#include "fmt/format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "onnx/onnx_pb.h"
+
+namespace kvlift::exec {
+namespace {
+
+using onnx::TensorProto;
+
+Tensor RandomFloats(Shape shape, uint32_t seed) {
+  Tensor t(TensorProto::FLOAT, std::move(shape));
+  uint32_t state = seed * 2654435761u + 1;
+  for (float& x : t.span<float>()) {
+    state = state * 1664525u + 1013904223u;
+    x = (static_cast<float>(state >> 8) / 16777216.0f - 0.5f) * 2;
+  }
+  return t;
+}
+
+Tensor As(const Tensor& t, int32_t type) {
+  if (type == TensorProto::FLOAT) return t;
+  Tensor y(type, t.shape());
+  for (int64_t i = 0; i < t.size(); ++i) {
+    const float x = t.span<float>()[i];
+    if (type == TensorProto::DOUBLE) {
+      y.span<double>()[i] = x;
+    } else {
+      y.span<uint16_t>()[i] = type == TensorProto::FLOAT16 ? FloatToHalf(x) : FloatToBfloat(x);
+    }
+  }
+  return y;
+}
+
+// A model of input "a" [M, K], constants, and nodes that make "y".
+class ModelMaker {
+ public:
+  explicit ModelMaker(int32_t type) : type_(type) {
+    model_.set_ir_version(10);
+    Import("", 24);
+    Import("com.microsoft", 1);
+    model_.mutable_graph()->set_name("g");
+    Declare(model_.mutable_graph()->add_input(), "a");
+    Declare(model_.mutable_graph()->add_output(), "y");
+  }
+  ModelMaker& Constant(const std::string& name, const Tensor& value) {
+    *model_.mutable_graph()->add_initializer() = value.ToProto(name);
+    return *this;
+  }
+  onnx::NodeProto* Node(const std::string& op, const std::vector<std::string>& inputs,
+                        const std::string& output, const std::string& domain = "") {
+    onnx::NodeProto* node = model_.mutable_graph()->add_node();
+    node->set_op_type(op);
+    node->set_domain(domain);
+    for (const std::string& in : inputs) node->add_input(in);
+    node->add_output(output);
+    return node;
+  }
+  std::shared_ptr<const Program> Compile(const CompileOptions& options) const {
+    auto graph = Graph::Build(std::make_shared<onnx::ModelProto>(model_));
+    EXPECT_TRUE(graph.ok()) << graph.status();
+    auto program = Program::Compile(std::make_shared<Graph>(*std::move(graph)), options);
+    EXPECT_TRUE(program.ok()) << program.status();
+    return program.ok() ? *program : nullptr;
+  }
+
+ private:
+  void Import(const std::string& domain, int64_t version) {
+    auto* set = model_.add_opset_import();
+    set->set_domain(domain);
+    set->set_version(version);
+  }
+  void Declare(onnx::ValueInfoProto* value, const std::string& name) const {
+    value->set_name(name);
+    value->mutable_type()->mutable_tensor_type()->set_elem_type(type_);
+  }
+
+  int32_t type_;
+  onnx::ModelProto model_;
+};
+
+void SetInt(onnx::NodeProto* node, const std::string& name, int64_t value) {
+  auto* a = node->add_attribute();
+  a->set_name(name);
+  a->set_type(onnx::AttributeProto::INT);
+  a->set_i(value);
+}
+void SetFloat(onnx::NodeProto* node, const std::string& name, float value) {
+  auto* a = node->add_attribute();
+  a->set_name(name);
+  a->set_type(onnx::AttributeProto::FLOAT);
+  a->set_f(value);
+}
+
+std::string Bytes(const Tensor& t) {
+  return std::string(reinterpret_cast<const char*>(t.data()),
+                     static_cast<size_t>(t.view().bytes()));
+}
+
+// y for `a`, the same with and without packing and for 1 and 3 threads.
+std::string RunAllWays(const ModelMaker& model, const Tensor& a) {
+  std::string first;
+  for (const bool pack : {false, true}) {
+    for (const int threads : {1, 3}) {
+      CompileOptions options;
+      options.pack_weights = pack;
+      options.threads = threads;
+      const auto program = model.Compile(options);
+      if (program == nullptr) return "";
+      Session session(program);
+      Fetches fetches;
+      const absl::Status status = session.Step({{"a", a}}, &fetches);
+      EXPECT_TRUE(status.ok()) << status;
+      if (!status.ok()) return "";
+      const std::string bytes = Bytes(fetches.at("y"));
+      if (first.empty()) first = bytes;
+      EXPECT_TRUE(bytes == first) << "pack " << pack << ", " << threads << " threads, a "
+                                  << ShapeString(a.shape());
+    }
+  }
+  return first;
+}
+
+constexpr int32_t kTypes[] = {TensorProto::FLOAT, TensorProto::FLOAT16, TensorProto::BFLOAT16,
+                              TensorProto::DOUBLE};
+constexpr int64_t kRows[] = {1, 2, 3, 4, 7, 8, 11, 12, 13, 25, 100, 300};
+
+TEST(Packing, MatMul) {
+  for (const int32_t type : kTypes) {
+    for (const auto& [k, n] :
+         {std::pair<int64_t, int64_t>{64, 96}, {300, 70}, {1, 33}, {513, 16}, {20, 5}}) {
+      ModelMaker model(type);
+      model.Constant("b", As(RandomFloats({k, n}, 1), type)).Node("MatMul", {"a", "b"}, "y");
+      for (const int64_t m : kRows) RunAllWays(model, As(RandomFloats({m, k}, 2), type));
+      RunAllWays(model, As(RandomFloats({2, 3, k}, 3), type));
+      RunAllWays(model, As(RandomFloats({k}, 4), type));
+      RunAllWays(model, As(RandomFloats({0, k}, 5), type));
+    }
+  }
+}
+
+TEST(Packing, GemmWithBias) {
+  for (const int32_t type : kTypes) {
+    for (const bool transposed : {false, true}) {
+      for (const Shape& bias : {Shape{70}, Shape{1}, Shape{1, 70}}) {
+        ModelMaker model(type);
+        const Shape shape = transposed ? Shape{70, 90} : Shape{90, 70};
+        model.Constant("b", As(RandomFloats(shape, 1), type));
+        model.Constant("c", As(RandomFloats(bias, 6), type));
+        onnx::NodeProto* node = model.Node("Gemm", {"a", "b", "c"}, "y");
+        SetInt(node, "transB", transposed);
+        SetFloat(node, "alpha", 0.75f);
+        SetFloat(node, "beta", 1.25f);
+        for (const int64_t m : kRows) RunAllWays(model, As(RandomFloats({m, 90}, 2), type));
+      }
+    }
+  }
+}
+
+TEST(Packing, TransposedConstantIsReadPacked) {
+  for (const int32_t type : kTypes) {
+    for (const char* op : {"MatMul", "Gemm"}) {
+      ModelMaker model(type);
+      model.Constant("w", As(RandomFloats({70, 90}, 1), type));
+      model.Node("Transpose", {"w"}, "b");
+      model.Node(op, {"a", "b"}, "y");
+      for (const int64_t m : kRows) RunAllWays(model, As(RandomFloats({m, 90}, 2), type));
+    }
+  }
+}
+
+TEST(Packing, TiedWeightsAreStillReadAsTheyAre) {
+  ModelMaker model(TensorProto::FLOAT);
+  Tensor row(TensorProto::INT64, {1});
+  row.span<int64_t>()[0] = 3;
+  model.Constant("w", RandomFloats({64, 64}, 1)).Constant("row", row);
+  model.Node("Transpose", {"w"}, "b");
+  model.Node("MatMul", {"a", "b"}, "p");
+  model.Node("Gather", {"w", "row"}, "e");
+  model.Node("Add", {"p", "e"}, "y");
+  RunAllWays(model, RandomFloats({5, 64}, 2));
+}
+
+TEST(Packing, ATransposeThatIsReadElsewhereStays) {
+  ModelMaker model(TensorProto::FLOAT);
+  model.Constant("w", RandomFloats({64, 64}, 1));
+  model.Node("Transpose", {"w"}, "b");
+  model.Node("MatMul", {"a", "b"}, "p");
+  model.Node("Add", {"p", "b"}, "y");
+  RunAllWays(model, RandomFloats({64, 64}, 2));
+}
+
+// Every element is one chain of fused multiply-adds over rising k.
+TEST(Packing, CanonicalOrder) {
+  const int64_t k = 700, n = 50, m = 30;
+  const Tensor a = RandomFloats({m, k}, 1), b = RandomFloats({k, n}, 2);
+  ModelMaker model(TensorProto::FLOAT);
+  model.Constant("b", b).Node("MatMul", {"a", "b"}, "y");
+  const std::string bytes = RunAllWays(model, a);
+  if (&Isa() == &GenericIsa()) return;  // without fused operations
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      float sum = 0, found;
+      for (int64_t p = 0; p < k; ++p) {
+        sum = std::fma(a.span<float>()[i * k + p], b.span<float>()[p * n + j], sum);
+      }
+      std::memcpy(&found, bytes.data() + (i * n + j) * 4, 4);
+      ASSERT_EQ(found, sum) << i << ", " << j;
+    }
+  }
+}
+
+// The tables that this processor can run agree.
+TEST(Packing, InstructionSetsAgree) {
+  if (Avx2Isa() == nullptr || Avx512Isa() == nullptr || &Isa() != Avx512Isa()) GTEST_SKIP();
+  const PanelOps &x = Avx2Isa()->panel, &y = Avx512Isa()->panel;
+  const int64_t k = 37;
+  const Tensor wide = RandomFloats({k, 32}, 1), a = RandomFloats({12, k}, 2);
+  for (const int32_t type : {TensorProto::FLOAT, TensorProto::FLOAT16, TensorProto::BFLOAT16}) {
+    const Tensor panel = As(wide, type);
+    for (int m = 1; m <= std::min(x.max_rows, y.max_rows); ++m) {
+      std::vector<float> packed_x(m * k + 16), packed_y(m * k + 16);
+      x.pack_rows(m, k, a.span<float>().data(), k, packed_x.data());
+      y.pack_rows(m, k, a.span<float>().data(), k, packed_y.data());
+      packed_x.resize(m * k);
+      packed_y.resize(m * k);
+      ASSERT_EQ(packed_x, packed_y);
+      for (const int n : {32, 31, 17, 16, 5}) {
+        for (const bool accumulate : {false, true}) {
+          std::vector<float> c_x(m * 40, 0.5f), c_y = c_x;
+          const Storage storage = *StorageOfType(type);
+          x.tile(storage, m, n, k, packed_x.data(), panel.data(), c_x.data(), 40, accumulate);
+          y.tile(storage, m, n, k, packed_x.data(), panel.data(), c_y.data(), 40, accumulate);
+          EXPECT_EQ(c_x, c_y) << m << " rows, " << n << " columns";
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvlift::exec
