@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "exec/kernels/fused_attention.h"
+#include "exec/kernels/gemm_product.h"
 #include "exec/kernels/move_util.h"
 #include "exec/kernels/tables.h"
 
@@ -219,12 +220,14 @@ class GqaRun {
     heads.M = p_.M;
     heads.D = heads.Dv = p_.D;
     heads.q = q;
-    heads.k = Present(kPastKey, 1, k);
-    heads.v = Present(kPastValue, 2, v);
+    auto* keys = scratch_.Get<int64_t>(p_.B);
+    auto* past = scratch_.Get<int64_t>(p_.B);
     for (int64_t b = 0; b < p_.B; ++b) {
-      heads.keys.push_back(Keys(b));
-      heads.past.push_back(Past(b));
+      keys[b] = Keys(b);
+      past[b] = Past(b);
     }
+    heads.keys = keys;
+    heads.past = past;
     const float scale = FloatAttribute(context_, "scale", 0);
     heads.scale = scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(p_.D));
     heads.softcap = FloatAttribute(context_, "softcap", 0);
@@ -233,10 +236,7 @@ class GqaRun {
     heads.window = window > 0 ? window : -1;
     KV_RETURN_IF_ERROR(ReadAttentionBias<T>(context_, kBias, p_.total, scratch_, &heads));
     KV_RETURN_IF_ERROR(ReadSink(&heads));
-    C* y = scratch_.Get<C>(p_.B * p_.S * p_.N * p_.D);
-    heads.y = y;
-    RunFusedHeads(heads, context_.threads);
-    NarrowArray(y, context_.outputs[0].size(), context_.outputs[0].as<T>());
+    Attend(heads, Present(kPastKey, 1, k), Present(kPastValue, 2, v));
     return absl::OkStatus();
   }
 
@@ -308,25 +308,52 @@ class GqaRun {
     }
   }
 
-  // Writes the present cache, new tokens behind the valid ones, and returns it widened. Slots that
-  // hold no token keep what the past has there if the capacity did not grow, else they are 0.
-  const C* Present(size_t past, size_t output, const C* fresh) {
-    const int64_t size = p_.B * p_.Nk * p_.M * p_.D;
-    T* out = WantsOutput(context_, output) ? context_.outputs[output].template as<T>()
-                                           : scratch_.Get<T>(size);
-    std::fill(out, out + size, Narrow<T>(C{0}));
-    for (int64_t i = 0; i < p_.B * p_.Nk; ++i) {
-      const int64_t b = i / p_.Nk;
-      T* to = out + i * p_.M * p_.D;
-      if (p_.P > 0) {
-        const int64_t kept = p_.P == p_.M ? p_.P : Past(b);
-        std::copy_n(context_.inputs[past].template as<T>() + i * p_.P * p_.D, kept * p_.D, to);
+  void Attend(FusedHeads<C>& heads, const T* k, const T* v) {
+    const View& output = context_.outputs[0];
+    if constexpr (std::is_same_v<C, float>) {
+      if (!context_.canonical) {
+        constexpr Storage kStored = StorageOf<T>();
+        return RunFusedGrouped(heads, {k, kStored}, {v, kStored}, {output.data, kStored},
+                               context_.threads);
       }
-      NarrowArray(fresh + i * p_.S * p_.D, p_.S * p_.D, to + Past(b) * p_.D);
     }
+    heads.k = Widened(k);
+    heads.v = Widened(v);
+    C* y = scratch_.Get<C>(output.size());
+    heads.y = y;
+    RunFusedHeads(heads, context_.threads);
+    NarrowArray(y, output.size(), output.as<T>());
+  }
+
+  const C* Widened(const T* cache) {
+    const int64_t size = p_.B * p_.Nk * p_.M * p_.D;
     C* wide = scratch_.Get<C>(size);
-    WidenArray(out, size, wide);
+    WidenArray(cache, size, wide);
     return wide;
+  }
+
+  // Writes the present cache, new tokens behind the valid ones. Slots that hold no token keep what
+  // the past has there if the capacity did not grow, else they are 0.
+  const T* Present(size_t past, size_t output, const C* fresh) {
+    T* out = WantsOutput(context_, output) ? context_.outputs[output].template as<T>()
+                                           : scratch_.Get<T>(p_.B * p_.Nk * p_.M * p_.D);
+    const T* old = p_.P > 0 ? context_.inputs[past].template as<T>() : nullptr;
+    ParallelFor(context_.threads, p_.B * p_.Nk, 1,
+                std::max<int64_t>(1, (1 << 17) / (p_.M * p_.D + 1)),
+                [&](int64_t begin, int64_t end) {
+                  for (int64_t i = begin; i < end; ++i) {
+                    const int64_t b = i / p_.Nk;
+                    T* to = out + i * p_.M * p_.D;
+                    const int64_t kept = p_.P == p_.M ? p_.P : Past(b);
+                    if (old != nullptr && old != out) {
+                      std::copy_n(old + i * p_.P * p_.D, kept * p_.D, to);
+                    }
+                    NarrowArray(fresh + i * p_.S * p_.D, p_.S * p_.D, to + Past(b) * p_.D);
+                    std::fill(to + std::max(kept, Past(b) + p_.S) * p_.D, to + p_.M * p_.D,
+                              Narrow<T>(C{0}));
+                  }
+                });
+    return out;
   }
 
   KernelContext& context_;

@@ -71,7 +71,7 @@ const Compute<T>* Wide(const T* x, int64_t n, ScratchScope& scratch) {
 
 // Heads with everything but q, k, v and the masks set.
 template <typename C>
-FusedHeads<C> MakeHeads(const KernelContext& context, const MhaPlan& p) {
+FusedHeads<C> MakeHeads(const KernelContext& context, const MhaPlan& p, ScratchScope& scratch) {
   FusedHeads<C> heads;
   heads.B = p.B;
   heads.N = heads.Nk = p.N;
@@ -79,19 +79,50 @@ FusedHeads<C> MakeHeads(const KernelContext& context, const MhaPlan& p) {
   heads.M = p.T;
   heads.D = p.D;
   heads.Dv = p.Dv;
-  heads.keys.assign(static_cast<size_t>(p.B), p.T);
-  heads.past.assign(static_cast<size_t>(p.B), p.P);
+  auto* keys = scratch.Get<int64_t>(p.B);
+  auto* past = scratch.Get<int64_t>(p.B);
+  std::fill(keys, keys + p.B, p.T);
+  std::fill(past, past + p.B, p.P);
+  heads.keys = keys;
+  heads.past = past;
   const float scale = FloatAttribute(context, "scale", 0);
   heads.scale = scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(p.D));
   heads.causal = IntAttribute(context, "unidirectional", 0) != 0;
   return heads;
 }
 
+// Keys or values of all T tokens: as they were joined, or the new ones alone.
 template <typename T>
-absl::Status Finish(KernelContext& context, FusedHeads<Compute<T>>& heads, ScratchScope& scratch) {
-  heads.y = scratch.Get<Compute<T>>(context.outputs[0].size());
+struct Joined {
+  const T* rows = nullptr;
+  const Compute<T>* fresh = nullptr;
+
+  const Compute<T>* Widened(int64_t n, ScratchScope& scratch) const {
+    return rows != nullptr ? Wide(rows, n, scratch) : fresh;
+  }
+  StoredRows Stored() const {
+    if (rows != nullptr) return {rows, StorageOf<T>()};
+    return {fresh, Storage::kNative};
+  }
+};
+
+template <typename T>
+absl::Status Finish(KernelContext& context, const Joined<T>& k, const Joined<T>& v,
+                    FusedHeads<Compute<T>>& heads, ScratchScope& scratch) {
+  const View& output = context.outputs[0];
+  if constexpr (std::is_same_v<Compute<T>, float>) {
+    if (!context.canonical) {
+      RunFusedGrouped(heads, k.Stored(), v.Stored(), {output.data, StorageOf<T>()},
+                      context.threads);
+      return absl::OkStatus();
+    }
+  }
+  const int64_t rows = heads.B * heads.Nk * heads.M;
+  heads.k = k.Widened(rows * heads.D, scratch);
+  heads.v = v.Widened(rows * heads.Dv, scratch);
+  heads.y = scratch.Get<Compute<T>>(output.size());
   RunFusedHeads(heads, context.threads);
-  NarrowArray(heads.y, context.outputs[0].size(), context.outputs[0].as<T>());
+  NarrowArray(heads.y, output.size(), output.as<T>());
   return absl::OkStatus();
 }
 
@@ -215,8 +246,8 @@ absl::Status MhaTyped(KernelContext& context, const MhaPlan& p) {
   using C = Compute<T>;
   ScratchScope scratch;
   const T* bias = HasInput(context, kQkvBias) ? context.inputs[kQkvBias].as<T>() : nullptr;
-  FusedHeads<C> heads = MakeHeads<C>(context, p);
-  const C* joined[3] = {};
+  FusedHeads<C> heads = MakeHeads<C>(context, p, scratch);
+  Joined<T> joined[3];
   for (size_t i = 0; i < 3; ++i) {
     const Part<T> part = PartOf<T>(context, p, i);
     const int64_t tokens = i == 0 ? p.S : p.L, size = i == 2 ? p.Dv : p.D;
@@ -224,19 +255,17 @@ absl::Status MhaTyped(KernelContext& context, const MhaPlan& p) {
     LoadHeads<T>(part.data, part.source,
                  bias == nullptr ? nullptr : bias + static_cast<int64_t>(i) * p.N * p.D, p.B, p.N,
                  tokens, size, fresh);
-    joined[i] = fresh;
+    joined[i].fresh = fresh;
     if (i == 0 || (p.P == 0 && !WantsOutput(context, i))) continue;
     const int64_t all = p.B * p.N * p.T * size;
     T* out = WantsOutput(context, i) ? context.outputs[i].as<T>() : scratch.Get<T>(all);
     Join(p, p.P > 0 ? context.inputs[kPastKey + i - 1].as<T>() : nullptr, fresh, size, out);
-    joined[i] = Wide(out, all, scratch);
+    joined[i].rows = out;
   }
-  heads.q = joined[0];
-  heads.k = joined[1];
-  heads.v = joined[2];
+  heads.q = joined[0].fresh;
   KV_RETURN_IF_ERROR(ReadMask(context, kPadding, p, scratch, &heads));
   KV_RETURN_IF_ERROR(ReadAttentionBias<T>(context, kBias, p.T, scratch, &heads));
-  return Finish<T>(context, heads, scratch);
+  return Finish<T>(context, joined[1], joined[2], heads, scratch);
 }
 
 absl::Status MhaCompute(KernelContext& context) {
@@ -334,28 +363,26 @@ absl::Status ProjectedTyped(KernelContext& context, const MhaPlan& p) {
   ScratchScope scratch;
   const T* rows = Project<T>(context, scratch);
   const int64_t width = context.inputs[kWeights].shape[1], hidden = p.N * p.D;
-  FusedHeads<C> heads = MakeHeads<C>(context, p);
-  const C* joined[3] = {};
+  FusedHeads<C> heads = MakeHeads<C>(context, p, scratch);
+  Joined<T> joined[3];
   for (int64_t i = 0; i < 3; ++i) {
     const int64_t size = i == 2 ? p.Dv : p.D, all = p.B * p.N * p.T * size;
     C* fresh = scratch.Get<C>(p.B * p.N * p.S * size);
     LoadHeads<T>(rows + i * hidden, {p.S * width, width, size}, nullptr, p.B, p.N, p.S, size,
                  fresh);
-    joined[i] = fresh;
+    joined[i].fresh = fresh;
     if (i == 0 || (p.P == 0 && !WantsOutput(context, 1))) continue;
     T* out =
         WantsOutput(context, 1) ? context.outputs[1].as<T>() + (i - 1) * all : scratch.Get<T>(all);
     const T* past =
         p.P > 0 ? context.inputs[kPast].as<T>() + (i - 1) * p.B * p.N * p.P * p.D : nullptr;
     Join(p, past, fresh, size, out);
-    joined[i] = Wide(out, all, scratch);
+    joined[i].rows = out;
   }
-  heads.q = joined[0];
-  heads.k = joined[1];
-  heads.v = joined[2];
+  heads.q = joined[0].fresh;
   KV_RETURN_IF_ERROR(ReadMask(context, kMaskIndex, p, scratch, &heads));
   KV_RETURN_IF_ERROR(ReadAttentionBias<T>(context, kScoreBias, p.T, scratch, &heads));
-  return Finish<T>(context, heads, scratch);
+  return Finish<T>(context, joined[1], joined[2], heads, scratch);
 }
 
 absl::Status ProjectedCompute(KernelContext& context) {

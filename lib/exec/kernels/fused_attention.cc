@@ -9,21 +9,6 @@
 namespace kvlift::exec {
 namespace {
 
-// Slots [begin, end) that query s may see, apart from masks.
-struct Range {
-  int64_t begin, end;
-};
-
-template <typename C>
-Range Visible(const FusedHeads<C>& p, int64_t b, int64_t s) {
-  Range range = {0, p.keys[b]};
-  const int64_t position = p.past[b] + s;
-  if (p.causal) range.end = std::min(range.end, position + 1);
-  if (p.window >= 0) range.begin = std::max<int64_t>(0, position + 1 - p.window);
-  if (range.begin >= range.end) range = {0, 0};
-  return range;
-}
-
 // x[0, n) becomes the probabilities; what no query may see is -inf.
 template <typename C>
 void Softmax(C* x, int64_t n, const C* sink) {
@@ -60,7 +45,7 @@ void RunHead(const FusedHeads<C>& p, int64_t b, int64_t h) {
   Multiply(product, 1);
   for (int64_t s = 0; s < p.S; ++s) {
     C* x = scores + s * n;
-    const Range range = Visible(p, b, s);
+    const KeyRange range = VisibleSlots(p, b, s);
     std::fill(x, x + range.begin, kMasked);
     std::fill(x + range.end, x + n, kMasked);
     const C* bias =

@@ -5,8 +5,8 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
+#include "exec/kernels/attention.h"
 #include "exec/kernels/math_util.h"
 
 namespace kvlift::exec {
@@ -14,12 +14,12 @@ namespace kvlift::exec {
 template <typename C>
 struct FusedHeads {
   int64_t B = 0, N = 0, Nk = 0, S = 0, M = 0, D = 0, Dv = 0;
-  const C* q = nullptr;       // [B, N, S, D]
-  const C* k = nullptr;       // [B, Nk, M, D]
-  const C* v = nullptr;       // [B, Nk, M, Dv]
-  C* y = nullptr;             // [B, S, N, Dv]
-  std::vector<int64_t> keys;  // by batch entry: slots [0, keys) hold keys
-  std::vector<int64_t> past;  // by batch entry: the slot of query 0
+  const C* q = nullptr;           // [B, N, S, D]
+  const C* k = nullptr;           // [B, Nk, M, D]
+  const C* v = nullptr;           // [B, Nk, M, Dv]
+  C* y = nullptr;                 // [B, S, N, Dv]
+  const int64_t* keys = nullptr;  // by batch entry: slots [0, keys) hold keys
+  const int64_t* past = nullptr;  // by batch entry: the slot of query 0
   double scale = 1, softcap = 0;
   bool causal = false;
   int64_t window = -1;      // a query sees this many keys at most, itself included; -1: all
@@ -32,6 +32,30 @@ struct FusedHeads {
 
 template <typename C>
 void RunFusedHeads(const FusedHeads<C>& heads, int threads);
+
+// Slots [begin, end) that query s of entry b may see, apart from bias and mask; {0, 0} if none.
+template <typename C>
+KeyRange VisibleSlots(const FusedHeads<C>& heads, int64_t b, int64_t s) {
+  KeyRange range = {0, heads.keys[b]};
+  const int64_t position = heads.past[b] + s;
+  if (heads.causal) range.end = std::min(range.end, position + 1);
+  if (heads.window >= 0) range.begin = std::max<int64_t>(0, position + 1 - heads.window);
+  if (range.begin >= range.end) range = {0, 0};
+  return range;
+}
+
+// The same in order fast: keys [B, Nk, M, D], values [B, Nk, M, Dv] and the result [B, S, N, Dv]
+// in the elements they are stored in; k, v and y of `heads` are not used.
+struct StoredRows {
+  const void* data = nullptr;
+  Storage storage = Storage::kNative;
+};
+struct StoredResult {
+  void* data = nullptr;
+  Storage storage = Storage::kNative;
+};
+void RunFusedGrouped(const FusedHeads<float>& heads, const StoredRows& k, const StoredRows& v,
+                     const StoredResult& y, int threads);
 
 extern template void RunFusedHeads<float>(const FusedHeads<float>&, int);
 extern template void RunFusedHeads<double>(const FusedHeads<double>&, int);
