@@ -219,6 +219,14 @@ class Run(Case):
         self.assertIn("com.nobody.Mystery-1", err)
         self.assertIn("node \"y\"", err)
 
+    def test_operator_set_of_the_future(self):
+        path = self.model("""<ir_version: 10, opset_import: ["" : 29]>
+            g (float[2] x) => (float[2] y) { y = Relu(x) }""")
+        write_tensor(self.at("in", "input_0.pb"), np.zeros(2, np.float32))
+        _, err = self.expect(INCONCLUSIVE, "run", path, "--inputs", self.at("in"))
+        self.one_line(err)
+        self.assertIn("Relu-29", err)
+
     def test_recorded_steps(self):
         for name in sorted(os.listdir(MODELS)):
             steps = os.path.join(MODELS, name, "steps")

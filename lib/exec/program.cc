@@ -1,6 +1,7 @@
 #include "exec/program.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "exec/program_impl.h"
 #include "exec/sequences.h"
 #include "fmt/format.h"
+#include "onnx/defs/schema.h"
 
 namespace kvlift::exec {
 namespace {
@@ -32,6 +34,15 @@ Protos ConstantProtos(const Graph& graph) {
     if (v != kNoValue && protos[v] == nullptr && !fed[v]) protos[v] = &tensor;
   }
   return protos;
+}
+
+// The newest operator set whose operators are known: what a later one means cannot be told.
+int64_t NewestOpset(std::string_view domain) {
+  if (domain == "ai.onnx") domain = "";
+  const auto& ranges = onnx::OpSchemaRegistry::DomainToVersionRange::Instance().Map();
+  const auto range = ranges.find(std::string(domain));
+  const bool known = range != ranges.end() && domain.empty();
+  return known ? range->second.second : std::numeric_limits<int64_t>::max();
 }
 
 std::string NodeLabel(const Graph& graph, NodeId n) {
@@ -91,6 +102,11 @@ class Compiler {
       if (IsConstantNode(n)) continue;
       const onnx::NodeProto& node = graph_.node(n);
       const int64_t version = OpsetOf(graph_.model(), node.domain());
+      if (const int64_t newest = NewestOpset(node.domain()); version > newest) {
+        return absl::UnimplementedError(
+            fmt::format("operator {}-{} at {} has no kernel: the newest operator set known is {}",
+                        node.op_type(), version, NodeLabel(graph_, n), newest));
+      }
       const OpDef* def = FindOp(node.domain(), node.op_type(), version);
       const bool has_kernel =
           def != nullptr && def->shape != nullptr && FindObjectOp(graph_, n) == nullptr;
