@@ -10,7 +10,8 @@
 
 namespace kvlift::exec {
 
-Frame::Frame(std::shared_ptr<const Program> program) : program_(std::move(program)) {
+Frame::Frame(std::shared_ptr<const Program> program)
+    : program_(std::move(program)), layout_(*impl().graph, impl().plan, impl().wiring) {
   const Plan& plan = impl().plan;
   views_.resize(plan.values.size());
   tensors_.resize(plan.values.size());
@@ -24,42 +25,59 @@ Frame::Frame(std::shared_ptr<const Program> program) : program_(std::move(progra
       views_[v] = impl().constants[value.index].view();
     }
   }
+  Connect();
 }
 
 Frame::~Frame() = default;
 
 absl::Status Frame::Run(absl::Span<const View> inputs, absl::Span<Buffer> next,
                         const Observer& observer) {
-  const absl::Span<const ValueId> names = impl().graph->graph_inputs();
-  if (inputs.size() != names.size()) {
-    return absl::InternalError(fmt::format("{} inputs for {}", inputs.size(), names.size()));
+  const size_t wanted = impl().graph->graph_inputs().size();
+  if (inputs.size() != wanted) {
+    return absl::InternalError(fmt::format("{} inputs for {}", inputs.size(), wanted));
   }
   undo_.Clear();
   next_ = next;
   // Swaps start from the same state each time, so that equal steps need equal memory.
   std::iota(slot_map_.begin(), slot_map_.end(), 0);
-  for (size_t i = 0; i < names.size(); ++i) views_[names[i]] = inputs[i];
-  for (const StepPlan& step : impl().plan.steps) {
-    const absl::Status status = RunStep(step, observer);
+  KV_RETURN_IF_ERROR(Prepare(inputs));
+  const int steps = static_cast<int>(impl().plan.steps.size());
+  for (int s = 0; s < steps; ++s) {
+    const absl::Status status = RunStep(s);
     if (!status.ok()) {
       undo_.Restore();
       return status;
     }
+    if (observer) observer(impl().plan.steps[s].node, Outputs(s));
   }
   return absl::OkStatus();
 }
 
-absl::Status Frame::RunStep(const StepPlan& step, const Observer& observer) {
-  CollectInputs(step.node);
-  const absl::Status status = step.def != nullptr ? RunKernel(step) : RunCall(step);
-  if (!status.ok()) {
-    const Graph& graph = *impl().graph;
-    return absl::Status(
-        status.code(), fmt::format("node \"{}\" ({}): {}", graph.NodeName(step.node),
-                                   graph.node(step.node).op_type(), std::string(status.message())));
+absl::Status Frame::RunStep(int s) {
+  const StepPlan& step = impl().plan.steps[s];
+  if (step.timing == Timing::kLate) {
+    CollectInputs(step.node);
+    const absl::Status status = step.def != nullptr ? RunLate(step) : RunCall(step);
+    return status.ok() ? status : InStep(step, status);
   }
-  if (observer) observer(step.node, out_);
-  return absl::OkStatus();
+  if (step.timing == Timing::kEarly || is_view_[s]) return absl::OkStatus();
+  KernelContext& context = contexts_[s];
+  if (step.writes_pair >= 0) undo_.Save(context.node, context.inputs);
+  const absl::Status status = step.def->compute(context);
+  return status.ok() ? status : InStep(step, status);
+}
+
+absl::Status Frame::InStep(const StepPlan& step, const absl::Status& status) const {
+  const Graph& graph = *impl().graph;
+  return absl::Status(status.code(),
+                      fmt::format("node \"{}\" ({}): {}", graph.NodeName(step.node),
+                                  graph.node(step.node).op_type(), std::string(status.message())));
+}
+
+absl::Span<const View> Frame::Outputs(int s) const {
+  if (impl().plan.steps[s].timing == Timing::kLate) return out_;
+  const Wiring::Operands& operands = impl().wiring.operands[s];
+  return absl::MakeSpan(operands_).subspan(operands.outputs, operands.num_outputs);
 }
 
 void Frame::CollectInputs(NodeId node) {
@@ -74,7 +92,7 @@ void Frame::CollectInputs(NodeId node) {
   }
 }
 
-absl::Status Frame::RunKernel(const StepPlan& step) {
+absl::Status Frame::RunLate(const StepPlan& step) {
   const Graph& graph = *impl().graph;
   const absl::Span<const ValueId> outputs = graph.outputs(step.node);
   specs_.resize(outputs.size());
@@ -82,10 +100,7 @@ absl::Status Frame::RunKernel(const StepPlan& step) {
     spec.type = 0;
     spec.shape.clear();
   }
-  KernelContext context{graph.node(step.node), step.opset, in_, {}, &specs_};
-  context.threads = impl().threads;
-  context.canonical = impl().options.order == Order::kCanonical;
-  context.packed = impl().packed[step.node].get();
+  KernelContext context = MakeContext(step, in_, {});
   KV_RETURN_IF_ERROR(step.def->shape(context));
   out_.resize(outputs.size());
   for (size_t o = 0; o < outputs.size(); ++o) {
@@ -94,7 +109,7 @@ absl::Status Frame::RunKernel(const StepPlan& step) {
       continue;
     }
     View& view = views_[outputs[o]];
-    KV_RETURN_IF_ERROR(Place(step, static_cast<int>(o), specs_[o], view));
+    KV_RETURN_IF_ERROR(PlaceLate(step, static_cast<int>(o), specs_[o], view));
     out_[o] = view;
   }
   if (step.def->compute == nullptr) return absl::OkStatus();
@@ -103,7 +118,8 @@ absl::Status Frame::RunKernel(const StepPlan& step) {
   return step.def->compute(context);
 }
 
-absl::Status Frame::Place(const StepPlan& step, int output, const OutputSpec& spec, View& view) {
+absl::Status Frame::PlaceLate(const StepPlan& step, int output, const OutputSpec& spec,
+                              View& view) {
   const int64_t bytes = NumBytes(spec.type, spec.shape);
   const Graph& graph = *impl().graph;
   const ValuePlan& plan = impl().plan.values[graph.outputs(step.node)[output]];

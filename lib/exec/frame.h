@@ -1,5 +1,9 @@
-// The run-time state of one program: values, slots, output buffers. Session drives the frame of
-// the main graph; If, Loop, Scan and function nodes own frames of their bodies.
+// The run-time state of one program: values, arena, slots, output buffers. Session drives the frame
+// of the main graph; If, Loop, Scan and function nodes own frames of their bodies.
+//
+// A run has two parts. Prepare finds the shapes of all values that do not depend on what the step
+// computes, looking only at nodes whose inputs differ in shape (or in elements that shapes depend
+// on) from the run before, and sees that memory is there. Then the nodes run, one kernel call each.
 #pragma once
 
 #include <functional>
@@ -10,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "exec/kernel.h"
+#include "exec/layout.h"
 #include "exec/memory.h"
 #include "exec/program.h"
 #include "exec/program_impl.h"
@@ -40,9 +45,29 @@ class Frame {
   struct Call;
   struct Slices;
 
-  absl::Status RunStep(const StepPlan& step, const Observer& observer);
-  absl::Status RunKernel(const StepPlan& step);
-  absl::Status Place(const StepPlan& step, int output, const OutputSpec& spec, View& view);
+  // frame_prepare.cc
+  void Connect();
+  absl::Status Prepare(absl::Span<const View> inputs);
+  void TakeInputs(absl::Span<const View> inputs);
+  void LookAgain(ValueId v, bool new_shape);
+  absl::Status ResolveStep(int s, uint8_t why);
+  absl::Status FindShapes(int s);
+  void FindParts(int s);
+  absl::Status RunEarly(int s);
+  bool SetSpec(ValueId v, const OutputSpec& spec);
+  void SetData(ValueId v, std::byte* data);
+  void SetDataOfMembers(ValueId root, std::byte* data);
+  absl::Status ReserveOutputs();
+  std::byte* BaseOf(ValueId root) const;
+  absl::Status Place();
+  void FindViewSteps();
+
+  absl::Status RunStep(int s);
+  absl::Status RunLate(const StepPlan& step);
+  absl::Status PlaceLate(const StepPlan& step, int output, const OutputSpec& spec, View& view);
+  absl::Status InStep(const StepPlan& step, const absl::Status& status) const;
+  KernelContext MakeContext(const StepPlan& step, absl::Span<const View> inputs,
+                            absl::Span<View> outputs);
   absl::Status RunCall(const StepPlan& step);
   absl::Status RunIf(const StepPlan& step, Call& call);
   absl::Status RunLoop(const StepPlan& step, Call& call);
@@ -54,17 +79,34 @@ class Frame {
   absl::Status RunBody(Call& call, int body);
   void SetOutput(const StepPlan& step, int output, Tensor tensor);
   void CollectInputs(NodeId node);
+  absl::Span<const View> Outputs(int s) const;
   const Program::Impl& impl() const { return program_->impl(); }
 
   std::shared_ptr<const Program> program_;
   std::vector<View> views_;      // by ValueId
   std::vector<Tensor> tensors_;  // by ValueId: what calls returned
-  std::vector<Buffer> slots_;
-  std::vector<int> slot_map_;    // slot of the plan -> slots_; in-place steps swap two entries
   std::vector<Buffer> outputs_;  // by graph output
   absl::Span<Buffer> next_;
   std::vector<std::unique_ptr<Call>> calls_;  // by NodeId
   UndoLog undo_;
+
+  // Steps that are not late. Operands are copies of views_, as the kernels want them.
+  std::vector<View> operands_;
+  std::vector<KernelContext> contexts_;  // by step
+  std::vector<uint8_t> again_;           // by step: kNewShape, kNewElements
+  std::vector<bool> is_view_;            // by step: nothing to compute
+  std::vector<Extent> extents_;          // by ValueId
+  bool extents_changed_ = false;
+  Layout layout_;
+  Buffer arena_;
+  std::vector<Buffer> early_;
+  std::vector<ValueId> roots_;     // values outside of the arena that others may be views of
+  std::vector<std::byte*> bases_;  // by index in roots_: where they were in the run before
+  std::vector<std::byte> before_;  // what an early value was
+
+  // Late steps.
+  std::vector<Buffer> slots_;
+  std::vector<int> slot_map_;  // slot of the plan -> slots_; in-place steps swap two entries
   // Reused by every step.
   std::vector<View> in_, out_;
   std::vector<OutputSpec> specs_;

@@ -55,6 +55,11 @@ struct PackRequest {
 // Null if there is nothing to gain, or no memory. Compute must do without it too.
 using PackFn = std::shared_ptr<const Prepacked> (*)(const PackRequest& request);
 
+// Of operators that may hand on a part of input 0 as it lies in memory (Slice, Split, Transpose):
+// the element of input 0 at which output `output` starts, -1 if the output is no such part. Called
+// after `shape`, with the shapes of the outputs and the elements that `shape` reads.
+using PartFn = int64_t (*)(const KernelContext& context, size_t output);
+
 enum class ViewKind {
   kNone,
   kWhole,  // output 0 has the bytes of input 0 (Reshape, Identity, Squeeze, ...): no compute
@@ -75,6 +80,7 @@ struct OpDef {
   PackFn pack = nullptr;
   int packs_input = 1;
   bool packs_transposed = false;  // PackRequest::transposed is understood
+  PartFn part = nullptr;
 };
 
 // The newest definition with since_version <= version; nullptr if there is none.

@@ -1,4 +1,5 @@
-// Assigns memory: values with disjoint lifetimes share slots, views share their input's memory.
+// Assigns homes: views share their input's memory, and values whose size is known late share slots
+// if their lifetimes are disjoint. What lies where in the arena is found when sizes are (layout.h).
 #include "exec/plan.h"
 
 #include <algorithm>
@@ -17,9 +18,9 @@ constexpr int kForever = std::numeric_limits<int>::max();
 class Planner {
  public:
   Planner(const Graph& graph, absl::Span<const OpDef* const> defs,
-          absl::Span<const onnx::TensorProto* const> constants, const std::vector<NodeId>& order,
-          std::vector<PairPlan> pairs)
-      : graph_(graph), defs_(defs), constants_(constants), order_(order) {
+          absl::Span<const onnx::TensorProto* const> constants, absl::Span<const Timing> timing,
+          const std::vector<NodeId>& order, std::vector<PairPlan> pairs)
+      : graph_(graph), defs_(defs), constants_(constants), timing_(timing), order_(order) {
     plan_.pairs = std::move(pairs);
     plan_.values.resize(graph.num_values());
     last_use_.assign(graph.num_values(), -1);
@@ -28,6 +29,7 @@ class Planner {
   Plan Make() {
     FindRoots();
     FindLastUses();
+    PlaceEarly();
     PlaceOutputs();
     for (size_t i = 0; i < order_.size(); ++i) {
       if (!IsConstantNode(order_[i])) PlaceStep(static_cast<int>(i));
@@ -81,6 +83,18 @@ class Planner {
     for (const ValueId v : graph_.graph_outputs()) last_use_[Root(v)] = kForever;
   }
 
+  // Kept while the shapes stay as they are, whatever else becomes of them.
+  void PlaceEarly() {
+    for (const NodeId n : order_) {
+      if (timing_[n] != Timing::kEarly || IsConstantNode(n)) continue;
+      for (const ValueId v : graph_.outputs(n)) {
+        if (v == kNoValue || plan_.values[v].home != Home::kNone) continue;
+        plan_.values[v].home = Home::kEarly;
+        plan_.values[v].index = plan_.num_early++;
+      }
+    }
+  }
+
   // Values that are kept: a pair's present goes to the pair's buffers, another output to the
   // caller. A value that several outputs share has one home; the other outputs are copies.
   void PlaceOutputs() {
@@ -107,6 +121,7 @@ class Planner {
     step.node = n;
     step.def = defs_[n];
     step.opset = OpsetOf(graph_.model(), graph_.node(n).domain());
+    step.timing = timing_[n];
     for (const ValueId v : graph_.outputs(n)) {
       if (v == kNoValue) continue;
       ValuePlan& value = plan_.values[v];
@@ -114,6 +129,8 @@ class Planner {
       if (value.home != Home::kNone) continue;
       if (step.def == nullptr) {
         value.home = Home::kCall;
+      } else if (step.timing == Timing::kPlanned) {
+        value.home = Home::kArena;
       } else {
         value.home = Home::kSlot;
         value.index = TakeSlot(v);
@@ -190,6 +207,7 @@ class Planner {
   const Graph& graph_;
   absl::Span<const OpDef* const> defs_;
   absl::Span<const onnx::TensorProto* const> constants_;
+  absl::Span<const Timing> timing_;  // by node
   const std::vector<NodeId>& order_;
   Plan plan_;
   std::vector<int> last_use_;  // by root value, position in order_
@@ -211,9 +229,9 @@ int64_t OpsetOf(const onnx::ModelProto& model, std::string_view domain) {
 }
 
 Plan MakePlan(const Graph& graph, absl::Span<const OpDef* const> defs,
-              absl::Span<const onnx::TensorProto* const> constants,
+              absl::Span<const onnx::TensorProto* const> constants, absl::Span<const Timing> timing,
               const std::vector<NodeId>& order, std::vector<PairPlan> pairs) {
-  return Planner(graph, defs, constants, order, std::move(pairs)).Make();
+  return Planner(graph, defs, constants, timing, order, std::move(pairs)).Make();
 }
 
 }  // namespace kvlift::exec

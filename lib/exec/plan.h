@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "exec/kernel.h"
 #include "exec/program.h"
+#include "exec/timing.h"
 #include "ir/graph.h"
 #include "onnx/onnx_pb.h"
 
@@ -21,7 +22,9 @@ enum class Home : uint8_t {
   kNone,      // never produced (no consumer sees it)
   kConstant,  // a tensor of the program
   kInput,     // a graph input: the caller's, or a cache of the session
-  kSlot,      // a reused buffer of the frame
+  kArena,     // the frame's arena
+  kEarly,     // a buffer of the frame: computed before the step proper
+  kSlot,      // a reused buffer of the frame: shape known during the step only
   kOutput,    // a buffer that is handed to the caller
   kNext,      // the other buffer of a cache pair
   kCache,     // a cache pair's own buffer, written in place
@@ -49,7 +52,8 @@ struct StepPlan {
   NodeId node = kNoNode;
   const OpDef* def = nullptr;  // nullptr for calls (If, Loop, functions)
   int64_t opset = 0;
-  bool inplace = false;  // output 0 may take the slot of input def->inplace_input
+  Timing timing = Timing::kPlanned;
+  bool inplace = false;  // late: output 0 may take the slot of input def->inplace_input
   int writes_pair = -1;  // writes this pair's cache in place
 };
 
@@ -58,6 +62,7 @@ struct Plan {
   std::vector<ValuePlan> values;  // by ValueId
   std::vector<PairPlan> pairs;
   int num_slots = 0;
+  int num_early = 0;
 };
 
 // Version of a node's operator set; 0 if the model does not import it.
@@ -70,9 +75,9 @@ absl::StatusOr<std::vector<PairPlan>> ResolvePairs(const Graph& graph,
 // Fills the decisions of `pairs` and returns the order of the nodes that keeps them safe.
 std::vector<NodeId> Schedule(const Graph& graph, absl::Span<const OpDef* const> defs,
                              AliasMode mode, std::vector<PairPlan>& pairs);
-// `constants` has one entry per value, nullptr where it is computed or fed.
+// `constants` has one entry per value, nullptr where it is computed or fed. `timing` is by node.
 Plan MakePlan(const Graph& graph, absl::Span<const OpDef* const> defs,
-              absl::Span<const onnx::TensorProto* const> constants,
+              absl::Span<const onnx::TensorProto* const> constants, absl::Span<const Timing> timing,
               const std::vector<NodeId>& order, std::vector<PairPlan> pairs);
 
 }  // namespace kvlift::exec

@@ -81,7 +81,9 @@ class Compiler {
       }
       impl_.aliasing.push_back(decision);
     }
-    impl_.plan = MakePlan(graph_, defs_, protos_, order, std::move(pairs));
+    const std::vector<Timing> timing = TimeNodes(graph_, defs_, protos_, order);
+    impl_.plan = MakePlan(graph_, defs_, protos_, timing, order, std::move(pairs));
+    impl_.wiring = Wire(graph_, impl_.plan);
     KV_RETURN_IF_ERROR(LoadConstants());
     if (packer_.has_value()) PackConstants();
     return absl::OkStatus();

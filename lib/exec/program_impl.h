@@ -11,6 +11,7 @@
 #include "exec/plan.h"
 #include "exec/program.h"
 #include "exec/tensor.h"
+#include "exec/wiring.h"
 #include "ir/graph.h"
 
 namespace kvlift::exec {
@@ -30,10 +31,11 @@ struct Program::Impl {
   CompileOptions options;
   int threads = 1;
   Plan plan;
+  Wiring wiring;
   std::vector<AliasDecision> aliasing;
-  std::vector<Tensor> constants;                 // by ValuePlan::index
+  std::vector<Tensor> constants;                         // by ValuePlan::index
   std::vector<std::shared_ptr<const Prepacked>> packed;  // by NodeId, null where nothing is
-  std::vector<std::unique_ptr<CallPlan>> calls;  // by NodeId, null for kernels
+  std::vector<std::unique_ptr<CallPlan>> calls;          // by NodeId, null for kernels
 };
 
 // The program of a node that is a function: model-local, or an operator without kernel whose schema

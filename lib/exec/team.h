@@ -1,6 +1,6 @@
 // The threads of a step. One parallel region per step: the step itself runs on the calling thread,
-// the others wait inside the region for units of work. A unit is claimed by whoever is free. What it
-// computes depends on nothing but the shapes, never on who runs it or how many there are, so
+// the others wait inside the region for units of work. A unit is claimed by whoever is free. What
+// it computes depends on nothing but the shapes, never on who runs it or how many there are, so
 // results have the same bits for any number of threads.
 //
 // Threads wait by spinning for about 50 us and then sleep, whatever OMP_WAIT_POLICY says. The

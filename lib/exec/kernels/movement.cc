@@ -29,6 +29,17 @@ absl::Status Bad(fmt::format_string<Args...> text, Args&&... args) {
 
 int64_t Rank(const View& view) { return static_cast<int64_t>(view.shape.size()); }
 
+// `offset` if the elements of a tensor of this shape and these strides are neighbours in order.
+int64_t PartIfDense(int64_t offset, const Shape& shape, absl::Span<const int64_t> strides) {
+  int64_t next = 1;
+  for (size_t d = shape.size(); d-- > 0;) {
+    if (shape[d] == 0) return 0;
+    if (shape[d] != 1 && strides[d] != next) return -1;
+    next *= shape[d];
+  }
+  return offset;
+}
+
 absl::Status ConcatShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, std::max<size_t>(1, context.inputs.size())));
   const View& first = context.inputs[0];
@@ -122,6 +133,20 @@ absl::Status SplitCompute(KernelContext& context) {
   return absl::OkStatus();
 }
 
+int64_t SplitPart(const KernelContext& context, size_t output) {
+  const View& data = context.inputs[0];
+  const auto axis = move::Axis(context, "axis", 0, Rank(data));
+  if (!axis.ok()) return -1;
+  const auto lengths = SplitLengths(context, data.shape[*axis], context.outputs.size());
+  if (!lengths.ok()) return -1;
+  const Ints strides = DenseStrides(data.shape);
+  int64_t at = 0;
+  for (size_t i = 0; i < output; ++i) at += (*lengths)[i];
+  Shape shape = data.shape;
+  shape[*axis] = (*lengths)[output];
+  return PartIfDense(at * strides[*axis], shape, strides);
+}
+
 // Per dim: first index, step, number of elements.
 struct SlicePlan {
   Ints start, step, count;
@@ -193,6 +218,18 @@ absl::Status SliceCompute(KernelContext& context) {
   return absl::OkStatus();
 }
 
+int64_t SlicePart(const KernelContext& context, size_t) {
+  const auto plan = PlanSlice(context);
+  if (!plan.ok()) return -1;
+  Ints strides = DenseStrides(context.inputs[0].shape);
+  int64_t offset = 0;
+  for (size_t d = 0; d < strides.size(); ++d) {
+    offset += plan->start[d] * strides[d];
+    strides[d] *= plan->step[d];
+  }
+  return PartIfDense(offset, context.outputs[0].shape, strides);
+}
+
 absl::StatusOr<Ints> Permutation(const KernelContext& context) {
   const int64_t rank = Rank(context.inputs[0]);
   Ints perm = move::IntsAttribute(context, "perm");
@@ -229,6 +266,16 @@ absl::Status TransposeCompute(KernelContext& context) {
   return absl::OkStatus();
 }
 
+// Axes of extent 1 may move without moving an element.
+int64_t TransposePart(const KernelContext& context, size_t) {
+  const auto perm = Permutation(context);
+  if (!perm.ok()) return -1;
+  const Ints dense = DenseStrides(context.inputs[0].shape);
+  Ints strides;
+  for (const int64_t d : *perm) strides.push_back(dense[d]);
+  return PartIfDense(0, context.outputs[0].shape, strides);
+}
+
 absl::Status ExpandShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 2));
   KV_ASSIGN_OR_RETURN(const Ints target, move::ReadInts(context, 1));
@@ -251,6 +298,11 @@ absl::Status ExpandCompute(KernelContext& context) {
   move::CopyStrided(out.type, out.shape, {out.data, 0, DenseStrides(out.shape)},
                     {data.data, 0, math::BroadcastStrides(data.shape, out.shape)}, context.threads);
   return absl::OkStatus();
+}
+
+int64_t ExpandPart(const KernelContext& context, size_t) {
+  const Shape& shape = context.outputs[0].shape;
+  return PartIfDense(0, shape, math::BroadcastStrides(context.inputs[0].shape, shape));
 }
 
 absl::Status TileShape(KernelContext& context) {
@@ -433,14 +485,19 @@ absl::Status TriluCompute(KernelContext& context) {
   return absl::OkStatus();
 }
 
+constexpr OpDef WithPart(OpDef def, PartFn part) {
+  def.part = part;
+  return def;
+}
+
 constexpr OpDef kOps[] = {
     {"", "Concat", 1, ConcatShape, ConcatCompute},
-    {"", "Expand", 8, ExpandShape, ExpandCompute},
+    WithPart({"", "Expand", 8, ExpandShape, ExpandCompute}, ExpandPart),
     {"", "Pad", 2, PadShape, PadCompute},
-    {"", "Slice", 1, SliceShape, SliceCompute},
-    {"", "Split", 2, SplitShape, SplitCompute},
+    WithPart({"", "Slice", 1, SliceShape, SliceCompute}, SlicePart),
+    WithPart({"", "Split", 2, SplitShape, SplitCompute}, SplitPart),
     {"", "Tile", 6, TileShape, TileCompute},
-    {"", "Transpose", 1, TransposeShape, TransposeCompute},
+    WithPart({"", "Transpose", 1, TransposeShape, TransposeCompute}, TransposePart),
     {"", "Trilu", 14, TriluShape, TriluCompute, ViewKind::kNone, 0},
     {"com.microsoft", "Pad", 1, PadShape, PadCompute},
     {"com.microsoft", "Trilu", 1, TriluShape, TriluCompute, ViewKind::kNone, 0},

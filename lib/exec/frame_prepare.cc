@@ -1,0 +1,299 @@
+// The first part of a run: shapes, then memory, of all steps that are not late.
+#include <algorithm>
+#include <cstring>
+
+#include "base/status.h"
+#include "exec/frame.h"
+#include "exec/shape_reads.h"
+#include "fmt/format.h"
+
+namespace kvlift::exec {
+namespace {
+
+// Early values beyond this are taken as changed without comparing them.
+constexpr size_t kComparedBytes = 1 << 16;
+
+}  // namespace
+
+KernelContext Frame::MakeContext(const StepPlan& step, absl::Span<const View> inputs,
+                                 absl::Span<View> outputs) {
+  KernelContext context{impl().graph->node(step.node), step.opset, inputs, outputs, &specs_};
+  context.threads = impl().threads;
+  context.canonical = impl().options.order == Order::kCanonical;
+  context.packed = impl().packed[step.node].get();
+  return context;
+}
+
+void Frame::Connect() {
+  const Plan& plan = impl().plan;
+  const Wiring& wiring = impl().wiring;
+  const Graph& graph = *impl().graph;
+  operands_.resize(wiring.num_operands);
+  contexts_.reserve(plan.steps.size());
+  for (size_t s = 0; s < plan.steps.size(); ++s) {
+    const Wiring::Operands& o = wiring.operands[s];
+    const auto operands = absl::MakeSpan(operands_);
+    contexts_.push_back(MakeContext(plan.steps[s], operands.subspan(o.inputs, o.num_inputs),
+                                    operands.subspan(o.outputs, o.num_outputs)));
+  }
+  again_.assign(plan.steps.size(), kNewShape | kNewElements);
+  is_view_.assign(plan.steps.size(), false);
+  extents_.resize(plan.values.size());
+  early_.resize(plan.num_early);
+  for (ValueId v = 0; v < graph.num_values(); ++v) {
+    const Home home = plan.values[v].home;
+    const bool constant = home == Home::kConstant;
+    if (constant) {
+      for (const int at : wiring.operands_of[v]) operands_[at] = views_[v];
+    }
+    const int s = wiring.step_of[v];
+    const bool planned = s >= 0 && plan.steps[s].timing != Timing::kLate;
+    if (constant || home == Home::kInput ||
+        (planned && (home == Home::kEarly || home == Home::kOutput || home == Home::kNext ||
+                     home == Home::kCache))) {
+      roots_.push_back(v);
+    }
+  }
+  bases_.assign(roots_.size(), nullptr);
+}
+
+absl::Status Frame::Prepare(absl::Span<const View> inputs) {
+  TakeInputs(inputs);
+  for (size_t s = 0; s < again_.size(); ++s) {
+    const uint8_t why = again_[s];
+    const StepPlan& step = impl().plan.steps[s];
+    if (why == 0 || step.timing == Timing::kLate) continue;
+    again_[s] = 0;
+    const absl::Status status = ResolveStep(static_cast<int>(s), why);
+    if (!status.ok()) {
+      // What was found so far need not fit together.
+      std::fill(again_.begin(), again_.end(), kNewShape | kNewElements);
+      return InStep(step, status);
+    }
+  }
+  return Place();
+}
+
+void Frame::TakeInputs(absl::Span<const View> inputs) {
+  const auto names = impl().graph->graph_inputs();
+  for (size_t i = 0; i < names.size(); ++i) {
+    const ValueId v = names[i];
+    const View& view = views_[v];
+    const bool new_shape = view.type != inputs[i].type || view.shape != inputs[i].shape;
+    if (new_shape) SetSpec(v, {inputs[i].type, inputs[i].shape});
+    if (view.data != inputs[i].data) SetData(v, inputs[i].data);
+    LookAgain(v, new_shape);
+  }
+}
+
+// The elements of v are new, and its shape may be.
+void Frame::LookAgain(ValueId v, bool new_shape) {
+  for (const Consumer& consumer : impl().wiring.consumers_of[v]) {
+    again_[consumer.step] |=
+        new_shape ? static_cast<uint8_t>(kNewShape | kNewElements) : consumer.on_elements;
+  }
+}
+
+absl::Status Frame::ResolveStep(int s, uint8_t why) {
+  const StepPlan& step = impl().plan.steps[s];
+  if ((why & kNewShape) != 0) {
+    KV_RETURN_IF_ERROR(FindShapes(s));
+    if (step.def->part != nullptr && step.timing == Timing::kPlanned) FindParts(s);
+  }
+  return step.timing == Timing::kEarly ? RunEarly(s) : absl::OkStatus();
+}
+
+absl::Status Frame::FindShapes(int s) {
+  const StepPlan& step = impl().plan.steps[s];
+  const Graph& graph = *impl().graph;
+  const auto inputs = graph.inputs(step.node), outputs = graph.outputs(step.node);
+  // Elements that are not known yet must not be read by mistake.
+  const uint32_t reads = ShapeReads(*step.def);
+  CollectInputs(step.node);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const bool constant =
+        inputs[i] != kNoValue && impl().plan.values[inputs[i]].home == Home::kConstant;
+    if (!constant && !ReadsInput(reads, i)) in_[i].data = nullptr;
+  }
+  specs_.resize(outputs.size());
+  for (OutputSpec& spec : specs_) {
+    spec.type = 0;
+    spec.shape.clear();
+  }
+  KernelContext context = MakeContext(step, in_, {});
+  KV_RETURN_IF_ERROR(step.def->shape(context));
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    const ValueId v = outputs[o];
+    if (v == kNoValue) continue;
+    const int64_t bytes = NumBytes(specs_[o].type, specs_[o].shape);
+    if (bytes < 0) {
+      return absl::InvalidArgumentError(
+          fmt::format("output {} would have shape {}, element type {}", o,
+                      ShapeString(specs_[o].shape), specs_[o].type));
+    }
+    const Home home = impl().plan.values[v].home;
+    if (home == Home::kView || home == Home::kCache) {
+      const View& source = in_[home == Home::kView ? 0 : step.def->inplace_input];
+      if (source.bytes() != bytes) {
+        return absl::InvalidArgumentError(fmt::format("{} elements become shape {}", source.size(),
+                                                      ShapeString(specs_[o].shape)));
+      }
+    }
+    if (SetSpec(v, specs_[o])) LookAgain(v, true);
+  }
+  return absl::OkStatus();
+}
+
+bool Frame::SetSpec(ValueId v, const OutputSpec& spec) {
+  View& view = views_[v];
+  if (view.type == spec.type && view.shape == spec.shape) return false;
+  view.type = spec.type;
+  view.shape = spec.shape;
+  for (const int at : impl().wiring.operands_of[v]) {
+    operands_[at].type = spec.type;
+    operands_[at].shape = spec.shape;
+  }
+  extents_[v].bytes = view.bytes();
+  extents_changed_ = true;
+  return true;
+}
+
+void Frame::FindParts(int s) {
+  const StepPlan& step = impl().plan.steps[s];
+  const auto outputs = impl().graph->outputs(step.node);
+  const int bits = ElementBits(contexts_[s].inputs[0].type);
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (outputs[o] == kNoValue) continue;
+    const int64_t at = bits % 8 == 0 ? step.def->part(contexts_[s], o) : -1;
+    Extent& extent = extents_[outputs[o]];
+    const int64_t part = at < 0 ? -1 : at * (bits / 8);
+    extents_changed_ = extents_changed_ || part != extent.part;
+    extent.part = part;
+  }
+}
+
+// Computes the step, and tells those who depend on it if the result is not what it was.
+absl::Status Frame::RunEarly(int s) {
+  const StepPlan& step = impl().plan.steps[s];
+  const auto outputs = impl().graph->outputs(step.node);
+  KernelContext& context = contexts_[s];
+  if (step.def->view == ViewKind::kWhole) {
+    SetData(outputs[0], context.inputs[0].data);
+    LookAgain(outputs[0], false);
+    return absl::OkStatus();
+  }
+  bool compare = true;
+  before_.clear();
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (outputs[o] == kNoValue) continue;
+    Buffer& buffer = early_[impl().plan.values[outputs[o]].index];
+    const auto bytes = static_cast<size_t>(extents_[outputs[o]].bytes);
+    KV_RETURN_IF_ERROR(buffer.Reserve(bytes));
+    if (buffer.data() != context.outputs[o].data) {
+      SetData(outputs[o], buffer.data());
+      compare = false;
+    }
+    compare = compare && before_.size() + bytes <= kComparedBytes;
+    if (compare) before_.insert(before_.end(), buffer.data(), buffer.data() + bytes);
+  }
+  KV_RETURN_IF_ERROR(step.def->compute(context));
+  size_t at = 0;
+  for (const ValueId v : outputs) {
+    if (v == kNoValue) continue;
+    const auto bytes = static_cast<size_t>(extents_[v].bytes);
+    const bool same =
+        compare && (bytes == 0 || std::memcmp(before_.data() + at, views_[v].data, bytes) == 0);
+    if (!same) LookAgain(v, false);
+    at += bytes;
+  }
+  return absl::OkStatus();
+}
+
+void Frame::SetData(ValueId v, std::byte* data) {
+  views_[v].data = data;
+  for (const int at : impl().wiring.operands_of[v]) operands_[at].data = data;
+}
+
+void Frame::SetDataOfMembers(ValueId root, std::byte* data) {
+  for (const ValueId v : layout_.members(root)) {
+    SetData(v, v == root ? data : data + layout_.offset(v));
+  }
+}
+
+// Where a value that is not a view of another has its memory.
+std::byte* Frame::BaseOf(ValueId root) const {
+  const ValuePlan& value = impl().plan.values[root];
+  switch (value.home) {
+    case Home::kArena:
+      return arena_.data() + layout_.offset(root);
+    case Home::kEarly:
+      return early_[value.index].data();
+    case Home::kOutput:
+      return outputs_[value.index].data();
+    case Home::kNext:
+      return next_[value.index].data();
+    case Home::kCache:
+      return views_[impl().plan.pairs[value.index].past].data;
+    default:
+      return views_[root].data;
+  }
+}
+
+absl::Status Frame::ReserveOutputs() {
+  for (const ValueId v : roots_) {
+    const ValuePlan& value = impl().plan.values[v];
+    const auto bytes = static_cast<size_t>(extents_[v].bytes);
+    if (value.home == Home::kOutput) {
+      KV_RETURN_IF_ERROR(outputs_[value.index].ReserveUnshared(bytes));
+    } else if (value.home == Home::kNext) {
+      KV_RETURN_IF_ERROR(next_[value.index].Reserve(bytes));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Sees that every value has memory and every operand points to it.
+absl::Status Frame::Place() {
+  KV_RETURN_IF_ERROR(ReserveOutputs());
+  bool anew = false;
+  if (extents_changed_ || !layout_.made()) {
+    anew = !layout_.Fits(extents_);
+    if (anew) {
+      layout_.Make(extents_);
+      KV_RETURN_IF_ERROR(arena_.Reserve(layout_.arena_bytes()));
+      FindViewSteps();
+    }
+    extents_changed_ = false;
+    for (const ValueId root : layout_.moved()) SetDataOfMembers(root, BaseOf(root));
+  }
+  for (size_t i = 0; i < roots_.size(); ++i) {
+    std::byte* base = BaseOf(roots_[i]);
+    if (base == bases_[i] && !anew) continue;
+    bases_[i] = base;
+    SetDataOfMembers(roots_[i], base);
+  }
+  if (!anew) return absl::OkStatus();
+  for (ValueId v = 0; v < impl().graph->num_values(); ++v) {
+    if (impl().plan.values[v].home == Home::kArena && layout_.root(v) == v) {
+      SetDataOfMembers(v, BaseOf(v));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Frame::FindViewSteps() {
+  const Plan& plan = impl().plan;
+  for (size_t s = 0; s < plan.steps.size(); ++s) {
+    const StepPlan& step = plan.steps[s];
+    if (step.def == nullptr) continue;
+    bool view = step.def->compute == nullptr;
+    if (step.def->part != nullptr) {
+      for (const ValueId v : impl().graph->outputs(step.node)) {
+        view = view || (v != kNoValue && layout_.root(v) != v);
+      }
+    }
+    is_view_[s] = view;
+  }
+}
+
+}  // namespace kvlift::exec
