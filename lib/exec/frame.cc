@@ -120,30 +120,18 @@ absl::Status Frame::RunLate(const StepPlan& step) {
 
 absl::Status Frame::PlaceLate(const StepPlan& step, int output, const OutputSpec& spec,
                               View& view) {
-  const int64_t bytes = NumBytes(spec.type, spec.shape);
+  KV_RETURN_IF_ERROR(CheckSpec(step, output, spec));
   const Graph& graph = *impl().graph;
   const ValuePlan& plan = impl().plan.values[graph.outputs(step.node)[output]];
-  // Strings, sequences and empty optional values only pass through.
-  const bool passes = plan.home == Home::kView && in_[0].bytes() < 0 && in_[0].type == spec.type &&
-                      in_[0].size() == NumElements(spec.shape);
-  if (bytes < 0 && !passes) {
-    return absl::InvalidArgumentError(fmt::format("output {} would have shape {}, element type {}",
-                                                  output, ShapeString(spec.shape), spec.type));
-  }
   view.type = spec.type;
   view.shape = spec.shape;
+  const int64_t bytes = view.bytes();
   const auto size = static_cast<size_t>(bytes);
   switch (plan.home) {
     case Home::kView:
-    case Home::kCache: {
-      const View& source = in_[plan.home == Home::kView ? 0 : step.def->inplace_input];
-      if (source.bytes() != bytes) {
-        return absl::InvalidArgumentError(
-            fmt::format("{} elements become shape {}", source.size(), ShapeString(spec.shape)));
-      }
-      view.data = source.data;
+    case Home::kCache:
+      view.data = in_[plan.home == Home::kView ? 0 : step.def->inplace_input].data;
       return absl::OkStatus();
-    }
     case Home::kSlot: {
       const int input = step.def->inplace_input;
       if (output == 0 && step.inplace && in_[input].bytes() == bytes) {

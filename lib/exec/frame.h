@@ -52,6 +52,7 @@ class Frame {
   void LookAgain(ValueId v, bool new_shape);
   absl::Status ResolveStep(int s, uint8_t why);
   absl::Status FindShapes(int s);
+  absl::Status CheckSpec(const StepPlan& step, int output, const OutputSpec& spec) const;
   void FindParts(int s);
   absl::Status RunEarly(int s);
   bool SetSpec(ValueId v, const OutputSpec& spec);

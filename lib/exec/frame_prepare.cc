@@ -125,23 +125,29 @@ absl::Status Frame::FindShapes(int s) {
   for (size_t o = 0; o < outputs.size(); ++o) {
     const ValueId v = outputs[o];
     if (v == kNoValue) continue;
-    const int64_t bytes = NumBytes(specs_[o].type, specs_[o].shape);
-    if (bytes < 0) {
-      return absl::InvalidArgumentError(
-          fmt::format("output {} would have shape {}, element type {}", o,
-                      ShapeString(specs_[o].shape), specs_[o].type));
-    }
-    const Home home = impl().plan.values[v].home;
-    if (home == Home::kView || home == Home::kCache) {
-      const View& source = in_[home == Home::kView ? 0 : step.def->inplace_input];
-      if (source.bytes() != bytes) {
-        return absl::InvalidArgumentError(fmt::format("{} elements become shape {}", source.size(),
-                                                      ShapeString(specs_[o].shape)));
-      }
-    }
+    KV_RETURN_IF_ERROR(CheckSpec(step, static_cast<int>(o), specs_[o]));
     if (SetSpec(v, specs_[o])) LookAgain(v, true);
   }
   return absl::OkStatus();
+}
+
+// Of an output that is to be placed, given the operands in in_.
+absl::Status Frame::CheckSpec(const StepPlan& step, int output, const OutputSpec& spec) const {
+  const int64_t bytes = NumBytes(spec.type, spec.shape);
+  const Home home = impl().plan.values[impl().graph->outputs(step.node)[output]].home;
+  const bool view = home == Home::kView;
+  // Strings, sequences and empty optional values only pass through.
+  const bool passes = view && in_[0].bytes() < 0 && in_[0].type == spec.type &&
+                      in_[0].size() == NumElements(spec.shape);
+  if (bytes < 0 && !passes) {
+    return absl::InvalidArgumentError(fmt::format("output {} would have shape {}, element type {}",
+                                                  output, ShapeString(spec.shape), spec.type));
+  }
+  if (!view && home != Home::kCache) return absl::OkStatus();
+  const View& source = in_[view ? 0 : step.def->inplace_input];
+  if (source.bytes() == bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("{} elements become shape {}", source.size(), ShapeString(spec.shape)));
 }
 
 bool Frame::SetSpec(ValueId v, const OutputSpec& spec) {
