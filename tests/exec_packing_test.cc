@@ -239,8 +239,10 @@ TEST(Packing, InstructionSetsAgree) {
         for (const bool accumulate : {false, true}) {
           std::vector<float> c_x(m * 40, 0.5f), c_y = c_x;
           const Storage storage = *StorageOfType(type);
-          x.tile(storage, m, n, k, packed_x.data(), panel.data(), c_x.data(), 40, accumulate);
-          y.tile(storage, m, n, k, packed_x.data(), panel.data(), c_y.data(), 40, accumulate);
+          x.tile(storage, m, n, k, packed_x.data(), panel.data(), c_x.data(), 40, accumulate,
+                 panel.data(), 64);
+          y.tile(storage, m, n, k, packed_x.data(), panel.data(), c_y.data(), 40, accumulate,
+                 panel.data(), 64);
           EXPECT_EQ(c_x, c_y) << m << " rows, " << n << " columns";
         }
       }

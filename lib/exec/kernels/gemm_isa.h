@@ -46,9 +46,10 @@ struct PanelOps {
   int max_rows;
   int wide_rows;  // up to so many rows a panel is read once and in order
   // c[m, n] = a * panel for m <= max_rows, n <= kPanel, added to c if `accumulate`; a is [k][m],
-  // the panel [k][kPanel] elements of `storage` (kNative: float).
+  // the panel [k][kPanel] elements of `storage` (kNative: float). Memory at `ahead`, which moves by
+  // ahead_step bytes for each k, is prefetched; it need not be valid.
   void (*tile)(Storage storage, int m, int n, int64_t k, const float* a, const void* panel,
-               float* c, int64_t ldc, bool accumulate);
+               float* c, int64_t ldc, bool accumulate, const void* ahead, int64_t ahead_step);
   // out[k][m] = rows of a, transposed; m <= max_rows. `out` has room for 16 more.
   void (*pack_rows)(int m, int64_t k, const float* a, int64_t lda, float* out);
   // panel[k][kPanel] = 16-bit rows of b, transposed, columns >= n zero.

@@ -159,24 +159,28 @@ class Runner {
   }
 
   void Block(const float* packed, int64_t row, int64_t rows, int64_t first, int64_t count) const {
-    const int64_t columns = Columns(first, count);
     ScratchScope scratch;
     float* room = scratch.Get<float>(kBlockK * W);
-    int64_t ldc;
-    float* c = Target(row, rows, first * W, columns, scratch, &ldc);
+    // Sums as [panel][row][W]: rows of c itself may lie a power of two apart.
+    float* c = scratch.Get<float>(count * rows * W);
     for (int64_t k0 = 0; k0 < b_.k(); k0 += kBlockK) {
       const int64_t k = std::min(kBlockK, b_.k() - k0);
       for (int64_t j = 0; j < count; ++j) {
         const float* panel = b_.Expand(first + j, k0, k, room);
-        const int width = b_.width(first + j);
+        // Where the next turn of this loop reads.
+        const bool last = j + 1 == count;
+        const std::byte* next = b_.Address(last ? first : first + j + 1, last ? k0 + k : k0);
         for (int64_t i = 0; i < rows; i += ops_.max_rows) {
           const auto m = static_cast<int>(std::min<int64_t>(ops_.max_rows, rows - i));
-          ops_.tile(Storage::kNative, m, width, k, packed + k0 * p_.m + (row + i) * k, panel,
-                    c + i * ldc + j * W, ldc, k0 != 0);
+          ops_.tile(Storage::kNative, m, W, k, packed + k0 * p_.m + (row + i) * k, panel,
+                    c + (j * rows + i) * W, W, k0 != 0, next, 64);
+          if (i <= 2 * ops_.max_rows) next += k * 64;
         }
       }
     }
-    Finish(row, rows, first * W, columns, c, ldc);
+    for (int64_t j = 0; j < count; ++j) {
+      Finish(row, rows, (first + j) * W, b_.width(first + j), c + j * rows * W, W);
+    }
   }
 
   const PanelProduct& p_;
@@ -247,19 +251,25 @@ int PackedMatrix::stream_rows() const { return Isa().panel.wide_rows; }
 
 void PackedMatrix::Stream(int m, int64_t first, int64_t count, const float* a, float* c,
                           int64_t ldc) const {
-  const auto* panel = static_cast<const std::byte*>(data_.get()) + first * panel_bytes();
+  constexpr int64_t kStreamAhead = 4096;  // bytes
+  const std::byte* panel = Address(first, 0);
+  const int64_t step = W * ElementBytes(storage_);
   for (int64_t j = 0; j < count; ++j) {
     Isa().panel.tile(storage_, m, width(first + j), k(), a, panel + j * panel_bytes(), c + j * W,
-                     ldc, false);
+                     ldc, false, panel + j * panel_bytes() + kStreamAhead, step);
   }
 }
 
 const float* PackedMatrix::Expand(int64_t panel, int64_t k0, int64_t k, float* room) const {
-  const auto* from = static_cast<const std::byte*>(data_.get()) + panel * panel_bytes() +
-                     k0 * W * ElementBytes(storage_);
+  const std::byte* from = Address(panel, k0);
   if (storage_ == Storage::kNative) return reinterpret_cast<const float*>(from);
   Widen(from, storage_, k * W, room);
   return room;
+}
+
+const std::byte* PackedMatrix::Address(int64_t panel, int64_t k0) const {
+  return static_cast<const std::byte*>(data_.get()) + panel * panel_bytes() +
+         k0 * W * ElementBytes(storage_);
 }
 
 void MultiplyPanels(const PanelProduct& p, int threads) {

@@ -32,6 +32,8 @@ class PanelMatrix : public Prepacked {
                       int64_t ldc) const = 0;
   // Rows [k0, k0 + k) of a panel as floats [k][kWidth]: in place, or written to `room`.
   virtual const float* Expand(int64_t panel, int64_t k0, int64_t k, float* room) const = 0;
+  // Where the weights of row k0 of a panel begin.
+  virtual const std::byte* Address(int64_t panel, int64_t k0) const = 0;
 
  protected:
   PanelMatrix(int64_t k, int64_t n) : k_(k), n_(n) {}
@@ -53,6 +55,7 @@ class PackedMatrix final : public PanelMatrix {
   void Stream(int m, int64_t first, int64_t count, const float* a, float* c,
               int64_t ldc) const override;
   const float* Expand(int64_t panel, int64_t k0, int64_t k, float* room) const override;
+  const std::byte* Address(int64_t panel, int64_t k0) const override;
 
  private:
   PackedMatrix(Storage storage, int64_t k, int64_t n) : PanelMatrix(k, n), storage_(storage) {}

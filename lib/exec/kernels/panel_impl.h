@@ -10,9 +10,6 @@
 namespace kvlift::exec {
 namespace {
 
-// What lies this many bytes ahead in a panel is asked for while a row of it is used.
-constexpr int64_t kPrefetchBytes = 2048;
-
 struct FloatPanel {
   using Element = float;
   static Vec<float> Load(const float* p) { return Vec<float>::Load(p); }
@@ -26,32 +23,26 @@ struct BfloatPanel {
   static Vec<float> Load(const uint16_t* p) { return Vec<float>::LoadBfloat(p); }
 };
 
-// c[M, n] over k for n <= NV * lanes; a is [k][M], b has rows of kPanel elements.
+// c[M, NV vectors] over k; a is [k][M], b has rows of kPanel elements. While a row of b is used,
+// two lines at `ahead` are asked for, which moves on by ahead_step bytes.
 template <typename Loader, int M, int NV>
-void PanelTileBody(int n, int64_t k, const float* a, const typename Loader::Element* b, float* c,
-                   int64_t ldc, bool accumulate) {
+void PanelTileBody(int64_t k, const float* a, const typename Loader::Element* b, float* c,
+                   int64_t ldc, bool accumulate, const char* ahead, int64_t ahead_step) {
   using V = Vec<float>;
   constexpr int L = V::kLanes, W = VectorOps<float>::kPanel;
-  using Element = typename Loader::Element;
   V acc[M][NV];
+#pragma GCC unroll 16
   for (int i = 0; i < M; ++i) {
-    for (int j = 0; j < NV; ++j) {
-      const float* from = c + i * ldc + j * L;
-      const int width = n - j * L;
-      acc[i][j] = !accumulate || width <= 0 ? V::Set(0)
-                  : width >= L              ? V::Load(from)
-                                            : V::LoadN(from, width);
-    }
+#pragma GCC unroll 4
+    for (int j = 0; j < NV; ++j) acc[i][j] = accumulate ? V::Load(c + i * ldc + j * L) : V::Set(0);
   }
-  constexpr int64_t kAhead = kPrefetchBytes / static_cast<int64_t>(sizeof(Element));
   for (int64_t p = 0; p < k; ++p) {
     V row[NV];
 #pragma GCC unroll 4
     for (int j = 0; j < NV; ++j) row[j] = Loader::Load(b + j * L);
-#pragma GCC unroll 4
-    for (int j = 0; j < W * static_cast<int>(sizeof(Element)); j += 64) {
-      __builtin_prefetch(reinterpret_cast<const char*>(b + kAhead) + j);
-    }
+    __builtin_prefetch(ahead, 0, 2);
+    __builtin_prefetch(ahead + 64, 0, 2);
+    ahead += ahead_step;
 #pragma GCC unroll 16
     for (int i = 0; i < M; ++i) {
       const V x = V::Set(a[i]);
@@ -61,54 +52,58 @@ void PanelTileBody(int n, int64_t k, const float* a, const typename Loader::Elem
     a += M;
     b += W;
   }
+#pragma GCC unroll 16
   for (int i = 0; i < M; ++i) {
-    for (int j = 0; j < NV; ++j) {
-      float* to = c + i * ldc + j * L;
-      const int width = n - j * L;
-      if (width >= L) {
-        acc[i][j].Store(to);
-      } else if (width > 0) {
-        acc[i][j].StoreN(to, width);
-      }
-    }
+#pragma GCC unroll 4
+    for (int j = 0; j < NV; ++j) acc[i][j].Store(c + i * ldc + j * L);
   }
 }
 
+// c[M, kPanel].
 template <typename Loader, int M>
-void PanelTileRows(int n, int64_t k, const float* a, const typename Loader::Element* b, float* c,
-                   int64_t ldc, bool accumulate) {
+void PanelTileRows(int64_t k, const float* a, const typename Loader::Element* b, float* c,
+                   int64_t ldc, bool accumulate, const char* ahead, int64_t ahead_step) {
   using V = Vec<float>;
   constexpr int L = V::kLanes;
   if constexpr (M <= V::kWideRows) {
-    PanelTileBody<Loader, M, 2>(n, k, a, b, c, ldc, accumulate);
+    PanelTileBody<Loader, M, 2>(k, a, b, c, ldc, accumulate, ahead, ahead_step);
   } else {
-    PanelTileBody<Loader, M, 1>(std::min(n, L), k, a, b, c, ldc, accumulate);
-    if (n > L) PanelTileBody<Loader, M, 1>(n - L, k, a, b + L, c + L, ldc, accumulate);
+    PanelTileBody<Loader, M, 1>(k, a, b, c, ldc, accumulate, ahead, ahead_step);
+    PanelTileBody<Loader, M, 1>(k, a, b + L, c + L, ldc, accumulate, ahead, ahead_step);
   }
 }
 
 template <typename Loader, int M = Vec<float>::kTileRows>
 void PanelTileAs(int m, int n, int64_t k, const float* a, const void* b, float* c, int64_t ldc,
-                 bool accumulate) {
+                 bool accumulate, const char* ahead, int64_t ahead_step) {
   if constexpr (M > 0) {
-    if (m == M) {
-      PanelTileRows<Loader, M>(n, k, a, static_cast<const typename Loader::Element*>(b), c, ldc,
-                               accumulate);
-    } else {
-      PanelTileAs<Loader, M - 1>(m, n, k, a, b, c, ldc, accumulate);
+    if (m != M) {
+      PanelTileAs<Loader, M - 1>(m, n, k, a, b, c, ldc, accumulate, ahead, ahead_step);
+      return;
     }
+    constexpr int W = VectorOps<float>::kPanel;
+    const auto* panel = static_cast<const typename Loader::Element*>(b);
+    if (n == W) {
+      PanelTileRows<Loader, M>(k, a, panel, c, ldc, accumulate, ahead, ahead_step);
+      return;
+    }
+    float whole[M * W];
+    for (int i = 0; i < M && accumulate; ++i) std::copy_n(c + i * ldc, n, whole + i * W);
+    PanelTileRows<Loader, M>(k, a, panel, whole, W, accumulate, ahead, ahead_step);
+    for (int i = 0; i < M; ++i) std::copy_n(whole + i * W, n, c + i * ldc);
   }
 }
 
 inline void PanelTile(Storage storage, int m, int n, int64_t k, const float* a, const void* b,
-                      float* c, int64_t ldc, bool accumulate) {
+                      float* c, int64_t ldc, bool accumulate, const void* prefetch, int64_t step) {
+  const auto* ahead = static_cast<const char*>(prefetch);
   switch (storage) {
     case Storage::kNative:
-      return PanelTileAs<FloatPanel>(m, n, k, a, b, c, ldc, accumulate);
+      return PanelTileAs<FloatPanel>(m, n, k, a, b, c, ldc, accumulate, ahead, step);
     case Storage::kHalf:
-      return PanelTileAs<HalfPanel>(m, n, k, a, b, c, ldc, accumulate);
+      return PanelTileAs<HalfPanel>(m, n, k, a, b, c, ldc, accumulate, ahead, step);
     case Storage::kBfloat:
-      return PanelTileAs<BfloatPanel>(m, n, k, a, b, c, ldc, accumulate);
+      return PanelTileAs<BfloatPanel>(m, n, k, a, b, c, ldc, accumulate, ahead, step);
   }
 }
 
