@@ -1,6 +1,7 @@
 // LIBS: exec onnxio
 // Where values live and when shapes are found: sharing memory, and keeping what an earlier step
 // knew, change no value.
+#include <cmath>
 #include <map>
 #include <random>
 #include <string>
@@ -299,6 +300,74 @@ TEST(ExecPlan, SharedMemoryChangesNoValue) {
       ASSERT_TRUE(a.Step(feeds, &fetched_a).ok());
       ASSERT_TRUE(b.Step(feeds, &fetched_b).ok());
       ASSERT_EQ(Values(fetched_a["y"]), Values(fetched_b["y"])) << graph.Text(false) << n;
+    }
+  }
+}
+
+// Rows [from, to) of dimension 2.
+Tensor Rows(const Tensor& t, int64_t from, int64_t to) {
+  const Shape& shape = t.shape();
+  Tensor rows(kFloat, {shape[0], shape[1], to - from, shape[3]});
+  for (int64_t i = 0; i < shape[0] * shape[1]; ++i) {
+    std::copy_n(t.span<float>().data() + (i * shape[2] + from) * shape[3], (to - from) * shape[3],
+                rows.span<float>().data() + i * (to - from) * shape[3]);
+  }
+  return rows;
+}
+
+// A part of a cache is not copied for Attention, which takes its heads a pitch apart; all others
+// see it dense.
+TEST(ExecPlan, AttentionReadsTheVisibleRowsOfACacheWhereTheyLie) {
+  const char* const kSliced = R"(
+    g (float[b,4,s,16] q, float[b,2,m,16] k, float[b,2,m,16] v, int64[1] from, int64[1] to)
+      => (float[b,4,s,16] y) {
+      axis = Constant<value = int64[1] {2}>()
+      kk = Slice(k, from, to, axis)
+      vv = Slice(v, from, to, axis)
+      y = Attention(q, kk, vv)
+    })";
+  const char* const kPlain = R"(
+    g (float[b,4,s,16] q, float[b,2,m,16] k, float[b,2,m,16] v) => (float[b,4,s,16] y) {
+      y = Attention(q, k, v)
+    })";
+  for (const Order order : {Order::kCanonical, Order::kFast}) {
+    CompileOptions options;
+    options.order = order;
+    const auto sliced = Compile(kSliced, options), plain = Compile(kPlain, options);
+    Session session(sliced), dense(plain);
+    struct Slice {
+      int64_t batch, capacity, from, to;
+    };
+    for (const Slice& c : std::vector<Slice>{{2, 9, 0, 5},
+                                             {2, 9, 0, 6},
+                                             {2, 12, 2, 7},
+                                             {1, 12, 0, 12},
+                                             {2, 12, 3, 3},
+                                             {2, 900, 1, 700}}) {
+      Tensor q = Counting({c.batch, 4, 1, 16}), k = Counting({c.batch, 2, c.capacity, 16});
+      for (Tensor* t : {&q, &k}) {
+        for (float& x : t->span<float>()) x = std::sin(x);
+      }
+      const Tensor v = Counting({c.batch, 2, c.capacity, 16}, 5);
+      std::map<std::string, Tensor> seen;
+      session.set_observer([&](NodeId node, absl::Span<const View> outputs) {
+        seen[sliced->graph().node(node).output(0)] = Tensor::Wrap(outputs[0], nullptr).Clone();
+      });
+      Fetches got, expected;
+      ASSERT_TRUE(session
+                      .Step({{"q", q},
+                             {"k", k},
+                             {"v", v},
+                             {"from", Int64s({c.from})},
+                             {"to", Int64s({c.to})}},
+                            &got)
+                      .ok());
+      const Tensor rows = Rows(k, c.from, c.to);
+      ASSERT_TRUE(
+          dense.Step({{"q", q}, {"k", rows}, {"v", Rows(v, c.from, c.to)}}, &expected).ok());
+      EXPECT_EQ(Values(got["y"]), Values(expected["y"]));
+      EXPECT_EQ(seen["kk"].shape(), rows.shape());
+      EXPECT_EQ(Values(seen["kk"]), Values(rows));
     }
   }
 }

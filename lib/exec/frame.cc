@@ -48,7 +48,7 @@ absl::Status Frame::Run(absl::Span<const View> inputs, absl::Span<Buffer> next,
       undo_.Restore();
       return status;
     }
-    if (observer) observer(impl().plan.steps[s].node, Outputs(s));
+    if (observer) Show(s, observer);
   }
   return absl::OkStatus();
 }
@@ -78,6 +78,25 @@ absl::Span<const View> Frame::Outputs(int s) const {
   if (impl().plan.steps[s].timing == Timing::kLate) return out_;
   const Wiring::Operands& operands = impl().wiring.operands[s];
   return absl::MakeSpan(operands_).subspan(operands.outputs, operands.num_outputs);
+}
+
+void Frame::Show(int s, const Observer& observer) const {
+  const auto outputs = Outputs(s);
+  std::vector<View> views(outputs.begin(), outputs.end());
+  std::vector<Tensor> dense;
+  for (View& view : views) {
+    if (view.pitch == 0 || view.size() == 0) continue;
+    dense.emplace_back(view.type, view.shape);
+    const size_t rank = view.shape.size();
+    const int64_t size = view.shape[rank - 2] * view.shape[rank - 1];
+    const int64_t bytes = NumBytes(view.type, {size}), pitch = NumBytes(view.type, {view.pitch});
+    for (int64_t i = 0; i < view.size() / size; ++i) {
+      std::memcpy(dense.back().data() + i * bytes, view.data + i * pitch,
+                  static_cast<size_t>(bytes));
+    }
+    view = dense.back().view();
+  }
+  observer(impl().plan.steps[s].node, views);
 }
 
 void Frame::CollectInputs(NodeId node) {

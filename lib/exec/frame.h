@@ -62,8 +62,11 @@ class Frame {
   std::byte* BaseOf(ValueId root) const;
   absl::Status Place();
   void FindViewSteps();
+  void SetPitches();
 
   absl::Status RunStep(int s);
+  // Tells the observer what a step gave, parts with a pitch as dense copies.
+  void Show(int s, const Observer& observer) const;
   absl::Status RunLate(const StepPlan& step);
   absl::Status PlaceLate(const StepPlan& step, int output, const OutputSpec& spec, View& view);
   absl::Status InStep(const StepPlan& step, const absl::Status& status) const;

@@ -170,11 +170,12 @@ void Frame::FindParts(int s) {
   const int bits = ElementBits(contexts_[s].inputs[0].type);
   for (size_t o = 0; o < outputs.size(); ++o) {
     if (outputs[o] == kNoValue) continue;
-    const int64_t at = bits % 8 == 0 ? step.def->part(contexts_[s], o) : -1;
+    const Part found = bits % 8 == 0 ? step.def->part(contexts_[s], o) : Part();
     Extent& extent = extents_[outputs[o]];
-    const int64_t part = at < 0 ? -1 : at * (bits / 8);
-    extents_changed_ = extents_changed_ || part != extent.part;
+    const int64_t part = found.offset < 0 ? -1 : found.offset * (bits / 8);
+    extents_changed_ = extents_changed_ || part != extent.part || found.pitch != extent.pitch;
     extent.part = part;
+    extent.pitch = found.pitch;
   }
 }
 
@@ -270,6 +271,7 @@ absl::Status Frame::Place() {
       FindViewSteps();
     }
     extents_changed_ = false;
+    SetPitches();
     for (const ValueId root : layout_.moved()) SetDataOfMembers(root, BaseOf(root));
   }
   for (size_t i = 0; i < roots_.size(); ++i) {
@@ -285,6 +287,20 @@ absl::Status Frame::Place() {
     }
   }
   return absl::OkStatus();
+}
+
+void Frame::SetPitches() {
+  for (size_t s = 0; s < is_view_.size(); ++s) {
+    const StepPlan& step = impl().plan.steps[s];
+    if (step.def == nullptr || step.def->part == nullptr) continue;
+    for (const ValueId v : impl().graph->outputs(step.node)) {
+      if (v == kNoValue) continue;
+      const int64_t pitch = layout_.root(v) != v ? extents_[v].pitch : 0;
+      if (views_[v].pitch == pitch) continue;
+      views_[v].pitch = pitch;
+      for (const int at : impl().wiring.operands_of[v]) operands_[at].pitch = pitch;
+    }
+  }
 }
 
 void Frame::FindViewSteps() {

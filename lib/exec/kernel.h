@@ -56,9 +56,13 @@ struct PackRequest {
 using PackFn = std::shared_ptr<const Prepacked> (*)(const PackRequest& request);
 
 // Of operators that may hand on a part of input 0 as it lies in memory (Slice, Split, Transpose):
-// the element of input 0 at which output `output` starts, -1 if the output is no such part. Called
-// after `shape`, with the shapes of the outputs and the elements that `shape` reads.
-using PartFn = int64_t (*)(const KernelContext& context, size_t output);
+// where output `output` lies in input 0. Called after `shape`, with the shapes of the outputs and
+// the elements that `shape` reads.
+struct Part {
+  int64_t offset = -1;  // its first element; -1: it is no such part
+  int64_t pitch = 0;    // as View::pitch
+};
+using PartFn = Part (*)(const KernelContext& context, size_t output);
 
 enum class ViewKind {
   kNone,
@@ -81,6 +85,7 @@ struct OpDef {
   int packs_input = 1;
   bool packs_transposed = false;  // PackRequest::transposed is understood
   PartFn part = nullptr;
+  uint32_t pitched_inputs = 0;  // bit i: input i may have a pitch
 };
 
 // The newest definition with since_version <= version; nullptr if there is none.

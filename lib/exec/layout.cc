@@ -63,8 +63,10 @@ bool Layout::MayMakeParts(const StepPlan& step) const {
 
 bool Layout::MakesParts(const StepPlan& step, absl::Span<const Extent> extents) const {
   const auto outputs = graph_.outputs(step.node);
-  return std::all_of(outputs.begin(), outputs.end(),
-                     [&](ValueId v) { return v == kNoValue || extents[v].part >= 0; });
+  return std::all_of(outputs.begin(), outputs.end(), [&](ValueId v) {
+    return v == kNoValue ||
+           (extents[v].part >= 0 && (extents[v].pitch == 0 || wiring_.may_have_pitch[v]));
+  });
 }
 
 void Layout::AddView(ValueId view, ValueId source, bool part, absl::Span<const Extent> extents) {

@@ -19,6 +19,7 @@ struct Extent {
   // The value is this many bytes behind the start of its step's input 0, or a copy: -1. Of Slice
   // and its like only; known when the elements are that their shape functions read.
   int64_t part = -1;
+  int64_t pitch = 0;  // of the part, in elements; others are copies unless all readers accept it
 };
 
 class Layout {

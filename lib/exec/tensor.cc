@@ -83,7 +83,11 @@ Tensor Tensor::Sequence(std::vector<Tensor> items) {
   return Wrap({kSequence, {length}, reinterpret_cast<std::byte*>(owner.get())}, owner);
 }
 
-Tensor Tensor::Nothing() { return Wrap({kNothing, {}, nullptr}, nullptr); }
+Tensor Tensor::Nothing() {
+  Tensor nothing;
+  nothing.view_.type = kNothing;
+  return nothing;
+}
 
 Tensor Tensor::Clone() const {
   if (empty() || type() == kNothing) return *this;

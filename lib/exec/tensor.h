@@ -35,6 +35,9 @@ struct View {
   int32_t type = 0;
   Shape shape;
   std::byte* data = nullptr;  // may be null if the tensor has no elements
+  // 0: dense. Else the last two dims are dense blocks, this many elements from one to the next in
+  // row-major order of the other dims. Only kernels that say so get such operands (kernel.h).
+  int64_t pitch = 0;
 
   bool absent() const { return type == 0; }  // an omitted optional input
   int64_t size() const { return NumElements(shape); }

@@ -12,12 +12,14 @@ class Wirer {
   Wirer(const Graph& graph, const Plan& plan) : graph_(graph), plan_(plan) {
     wiring_.last_use.assign(graph.num_values(), -1);
     wiring_.step_of.assign(graph.num_values(), -1);
+    wiring_.may_have_pitch.assign(graph.num_values(), true);
   }
 
   Wiring Run() {
     for (size_t s = 0; s < plan_.steps.size(); ++s) AddStep(static_cast<int>(s));
     for (const ValueId v : graph_.graph_outputs()) {
       wiring_.last_use[v] = static_cast<int>(plan_.steps.size());
+      wiring_.may_have_pitch[v] = false;
     }
     wiring_.operands_of = ByValue<int>(graph_.num_values(), operands_);
     wiring_.consumers_of = ByValue<Consumer>(graph_.num_values(), consumers_);
@@ -44,6 +46,13 @@ class Wirer {
     }
     for (const ValueId v : outputs) {
       if (v != kNoValue) wiring_.step_of[v] = s;
+    }
+    for (const ValueId v : graph_.captures(step.node)) wiring_.may_have_pitch[v] = false;
+    const uint32_t pitched = step.def != nullptr ? step.def->pitched_inputs : 0;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i] != kNoValue && (i >= 32 || (pitched >> i & 1) == 0)) {
+        wiring_.may_have_pitch[inputs[i]] = false;
+      }
     }
     Wiring::Operands operands;
     if (step.timing != Timing::kLate) {

@@ -54,6 +54,7 @@ struct Wiring {
   // Last step that reads or makes a value, by value; the number of steps for graph outputs.
   std::vector<int> last_use;
   std::vector<int> step_of;  // that makes a value, -1 for others
+  std::vector<bool> may_have_pitch;  // by value: all readers accept it
 };
 
 Wiring Wire(const Graph& graph, const Plan& plan);

@@ -376,7 +376,8 @@ absl::Status AttentionCompute(KernelContext& context) {
 
 absl::Span<const OpDef> AttentionOps() {
   static const OpDef ops[] = {
-      {"", "Attention", 23, AttentionShape, AttentionCompute},
+      {"", "Attention", 23, AttentionShape, AttentionCompute, ViewKind::kNone, -1, nullptr,
+       1 << 1 | 1 << 2},
   };
   return ops;
 }

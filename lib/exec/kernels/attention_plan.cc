@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 #include "base/status.h"
 #include "exec/kernels/attention.h"
@@ -61,6 +62,13 @@ absl::Status ReadSizes(const KernelContext& context, AttentionPlan* plan) {
     p.k = {p.Nk * p.new_keys * p.D, p.new_keys * p.D, p.D};
     p.v = {p.Nk * p.new_keys * p.Dv, p.new_keys * p.Dv, p.Dv};
     p.y = {p.N * p.S * p.Dv, p.S * p.Dv, p.Dv};
+  }
+  // A part of a longer cache: heads (of rank 3: entries of the batch) are a pitch apart.
+  for (const auto& [view, layout] : {std::pair(kK, &p.k), std::pair(kV, &p.v)}) {
+    const int64_t pitch = context.inputs[view].pitch;
+    if (pitch == 0) continue;
+    layout->batch = p.rank3 ? pitch : p.Nk * pitch;
+    if (!p.rank3) layout->head = pitch;
   }
   if (p.Nk != value_heads) return misfit("numbers of key and value heads differ");
   if (p.Nk == 0 ? p.N != 0 : p.N % p.Nk != 0) {

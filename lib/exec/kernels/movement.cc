@@ -29,15 +29,21 @@ absl::Status Bad(fmt::format_string<Args...> text, Args&&... args) {
 
 int64_t Rank(const View& view) { return static_cast<int64_t>(view.shape.size()); }
 
-// `offset` if the elements of a tensor of this shape and these strides are neighbours in order.
-int64_t PartIfDense(int64_t offset, const Shape& shape, absl::Span<const int64_t> strides) {
+// The part at `offset` with these strides; none if its elements lie in another way.
+Part PartOf(int64_t offset, const Shape& shape, absl::Span<const int64_t> strides) {
+  Part part = {offset, 0};
   int64_t next = 1;
-  for (size_t d = shape.size(); d-- > 0;) {
-    if (shape[d] == 0) return 0;
-    if (shape[d] != 1 && strides[d] != next) return -1;
-    next *= shape[d];
+  for (size_t d = shape.size(); d-- > 0; next *= shape[d]) {
+    if (shape[d] == 0) return {0, 0};
+    if (shape[d] == 1 || strides[d] == next) continue;
+    if (part.pitch != 0 || d + 3 > shape.size() || strides[d] < next) return {};
+    // Dims of extent 1 between this one and the blocks have no stride of their own.
+    int64_t blocks = 1;
+    for (size_t i = d + 1; i + 2 < shape.size(); ++i) blocks *= shape[i];
+    if (blocks != 1) return {};
+    part.pitch = next = strides[d];
   }
-  return offset;
+  return part;
 }
 
 absl::Status ConcatShape(KernelContext& context) {
@@ -133,18 +139,18 @@ absl::Status SplitCompute(KernelContext& context) {
   return absl::OkStatus();
 }
 
-int64_t SplitPart(const KernelContext& context, size_t output) {
+Part SplitPart(const KernelContext& context, size_t output) {
   const View& data = context.inputs[0];
   const auto axis = move::Axis(context, "axis", 0, Rank(data));
-  if (!axis.ok()) return -1;
+  if (!axis.ok()) return {};
   const auto lengths = SplitLengths(context, data.shape[*axis], context.outputs.size());
-  if (!lengths.ok()) return -1;
+  if (!lengths.ok()) return {};
   const Ints strides = DenseStrides(data.shape);
   int64_t at = 0;
   for (size_t i = 0; i < output; ++i) at += (*lengths)[i];
   Shape shape = data.shape;
   shape[*axis] = (*lengths)[output];
-  return PartIfDense(at * strides[*axis], shape, strides);
+  return PartOf(at * strides[*axis], shape, strides);
 }
 
 // Per dim: first index, step, number of elements.
@@ -218,16 +224,16 @@ absl::Status SliceCompute(KernelContext& context) {
   return absl::OkStatus();
 }
 
-int64_t SlicePart(const KernelContext& context, size_t) {
+Part SlicePart(const KernelContext& context, size_t) {
   const auto plan = PlanSlice(context);
-  if (!plan.ok()) return -1;
+  if (!plan.ok()) return {};
   Ints strides = DenseStrides(context.inputs[0].shape);
   int64_t offset = 0;
   for (size_t d = 0; d < strides.size(); ++d) {
     offset += plan->start[d] * strides[d];
     strides[d] *= plan->step[d];
   }
-  return PartIfDense(offset, context.outputs[0].shape, strides);
+  return PartOf(offset, context.outputs[0].shape, strides);
 }
 
 absl::StatusOr<Ints> Permutation(const KernelContext& context) {
@@ -267,13 +273,13 @@ absl::Status TransposeCompute(KernelContext& context) {
 }
 
 // Axes of extent 1 may move without moving an element.
-int64_t TransposePart(const KernelContext& context, size_t) {
+Part TransposePart(const KernelContext& context, size_t) {
   const auto perm = Permutation(context);
-  if (!perm.ok()) return -1;
+  if (!perm.ok()) return {};
   const Ints dense = DenseStrides(context.inputs[0].shape);
   Ints strides;
   for (const int64_t d : *perm) strides.push_back(dense[d]);
-  return PartIfDense(0, context.outputs[0].shape, strides);
+  return PartOf(0, context.outputs[0].shape, strides);
 }
 
 absl::Status ExpandShape(KernelContext& context) {
@@ -300,9 +306,9 @@ absl::Status ExpandCompute(KernelContext& context) {
   return absl::OkStatus();
 }
 
-int64_t ExpandPart(const KernelContext& context, size_t) {
+Part ExpandPart(const KernelContext& context, size_t) {
   const Shape& shape = context.outputs[0].shape;
-  return PartIfDense(0, shape, math::BroadcastStrides(context.inputs[0].shape, shape));
+  return PartOf(0, shape, math::BroadcastStrides(context.inputs[0].shape, shape));
 }
 
 absl::Status TileShape(KernelContext& context) {
