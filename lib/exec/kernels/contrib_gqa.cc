@@ -8,8 +8,10 @@
 #include "base/status.h"
 #include "exec/kernels/fused_attention.h"
 #include "exec/kernels/gemm_product.h"
+#include "exec/kernels/gqa_cache.h"
 #include "exec/kernels/move_util.h"
 #include "exec/kernels/tables.h"
+#include "ir/types.h"
 
 namespace kvlift::exec {
 namespace {
@@ -39,19 +41,14 @@ enum Input {
 struct GqaPlan {
   int64_t B = 0, N = 0, Nk = 0, S = 0, P = 0, M = 0, D = 0, R = 0;
   int64_t total = 0;  // the longest sequence, new tokens included
+  int32_t cache_type = 0;
+  bool quantized = false;
+  int64_t capacity = 0, window = 0;  // of a cache that holds a window of the sequence; 0: of all
   bool packed = false;
   bool prompt = false;  // nothing is in the cache yet
 };
 
-absl::Status CheckSupported(const KernelContext& context) {
-  for (const char* name : {"sliding_window_cache", "qk_output"}) {
-    if (IntAttribute(context, name, 0) != 0) {
-      return Unsupported(context, fmt::format("{} is not supported", name));
-    }
-  }
-  if (HasInput(context, kKeyScale) || HasInput(context, kValueScale)) {
-    return Unsupported(context, "quantized caches are not supported");
-  }
+absl::Status CheckInputs(const KernelContext& context) {
   if (HasInput(context, kQueryNorm) != HasInput(context, kKeyNorm)) {
     return Invalid(context, "q_norm_weight and k_norm_weight must be given together");
   }
@@ -87,21 +84,63 @@ absl::Status ReadHeads(const KernelContext& context, GqaPlan* plan) {
   return absl::OkStatus();
 }
 
+bool WantsScores(const KernelContext& context) {
+  return context.node.output_size() > 3 && !context.node.output(3).empty();
+}
+
+// Elements by which a row of the cache is stored.
+int64_t StoredSize(const GqaPlan& p) {
+  return p.cache_type == onnx::TensorProto::UINT8 ? p.D / 2 : p.D;
+}
+
+// The type of the cache; if it has few bits also its scales.
+absl::Status ReadCacheType(const KernelContext& context, GqaPlan* plan) {
+  GqaPlan& p = *plan;
+  const int32_t own = context.inputs[kQuery].type;
+  const int64_t bits = IntAttribute(context, "kv_cache_bit_width", 0);
+  const auto form = StringAttribute(context, "k_quant_type", "NONE");
+  p.cache_type = own;
+  if (HasInput(context, kPastKey)) {
+    p.cache_type = context.inputs[kPastKey].type;
+  } else if (form != "NONE") {
+    p.cache_type = bits == 4 ? onnx::TensorProto::UINT8 : onnx::TensorProto::INT8;
+  }
+  if (p.cache_type == own && form == "NONE") return absl::OkStatus();
+  p.quantized = true;
+  const bool packed = p.cache_type == onnx::TensorProto::UINT8;
+  if ((!packed && p.cache_type != onnx::TensorProto::INT8 &&
+       p.cache_type != onnx::TensorProto::FLOAT8E4M3FN) ||
+      (bits != 0 && bits != (packed ? 4 : 8)) || (packed && p.D % 2 != 0)) {
+    return Unsupported(
+        context, fmt::format("a cache of {} with {} bits", ElementTypeName(p.cache_type), bits));
+  }
+  const char* const names[] = {"k_quant_type", "v_quant_type"};
+  for (const size_t i : {size_t{kKeyScale}, size_t{kValueScale}}) {
+    const bool single = StringAttribute(context, names[i - kKeyScale], "NONE") == "PER_TENSOR";
+    if (!HasInput(context, i) || context.inputs[i].type != onnx::TensorProto::FLOAT ||
+        context.inputs[i].size() != (single ? 1 : p.Nk * p.D)) {
+      return Invalid(context, "the scales of the quantized cache do not fit");
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReadCaches(const KernelContext& context, GqaPlan* plan) {
   GqaPlan& p = *plan;
   if (HasInput(context, kPastKey) != HasInput(context, kPastValue)) {
     return Invalid(context, "past_key and past_value must be given together");
   }
+  KV_RETURN_IF_ERROR(ReadCacheType(context, &p));
   if (HasInput(context, kPastKey)) {
     const Shape& shape = context.inputs[kPastKey].shape;
     p.P = shape.size() == 4 ? shape[2] : 0;
     for (const size_t i : {size_t{kPastKey}, size_t{kPastValue}}) {
-      if (context.inputs[i].shape != Shape({p.B, p.Nk, p.P, p.D})) {
+      if (context.inputs[i].shape != Shape({p.B, p.Nk, p.P, StoredSize(p)})) {
         return Invalid(context,
                        fmt::format("past {} does not fit", ShapeString(context.inputs[i].shape)));
       }
-      if (context.inputs[i].type != context.inputs[kQuery].type) {
-        return Unsupported(context, "caches of another type are not supported");
+      if (context.inputs[i].type != p.cache_type) {
+        return Invalid(context, "past_key and past_value differ in type");
       }
     }
   }
@@ -116,10 +155,19 @@ absl::Status ReadCaches(const KernelContext& context, GqaPlan* plan) {
   p.total = move::IndexAt(total, 0);
   p.M = std::max(p.total, p.P);
   p.prompt = p.S == p.total;
+  if (IntAttribute(context, "sliding_window_cache", 0) != 0) {
+    p.window = IntAttribute(context, "local_window_size", -1);
+    p.capacity = p.P;
+    if (p.window <= 0 || p.capacity < p.window) {
+      return Invalid(context, "sliding_window_cache needs a window within the past's capacity");
+    }
+  }
+  const bool by_position = HasInput(context, kBias) || WantsScores(context);
   for (int64_t b = 0; b < p.B; ++b) {
     const int64_t keys = move::IndexAt(lengths, b) + 1;
     const int64_t past = p.prompt ? 0 : keys - p.S;
-    if (keys < 0 || keys > p.M || past < 0 || past > p.P || past + p.S > p.M) {
+    if (keys < 0 || keys > p.M || past < 0 || past + p.S > p.M || (past > p.P && p.window == 0) ||
+        (by_position && keys > p.total)) {
       return Invalid(context, fmt::format("seqlens_k[{}] = {} does not fit {} past and {} new "
                                           "tokens",
                                           b, keys - 1, p.P, p.S));
@@ -155,7 +203,7 @@ absl::StatusOr<GqaPlan> PlanGqa(const KernelContext& context) {
     return Invalid(context, "seqlens_k or total_sequence_length is missing");
   }
   GqaPlan plan;
-  KV_RETURN_IF_ERROR(CheckSupported(context));
+  KV_RETURN_IF_ERROR(CheckInputs(context));
   KV_RETURN_IF_ERROR(ReadHeads(context, &plan));
   KV_RETURN_IF_ERROR(ReadCaches(context, &plan));
   KV_RETURN_IF_ERROR(ReadRotary(context, &plan));
@@ -165,12 +213,15 @@ absl::StatusOr<GqaPlan> PlanGqa(const KernelContext& context) {
 absl::Status GqaShape(KernelContext& context) {
   KV_ASSIGN_OR_RETURN(const GqaPlan p, PlanGqa(context));
   const int32_t type = context.inputs[kQuery].type;
-  if (context.node.output_size() > 3 && !context.node.output(3).empty()) {
-    return Unsupported(context, "output_qk is not supported");
-  }
+  const int64_t capacity = p.window > 0 ? p.capacity : p.M;
   SetSpec(context, 0, type, {p.B, p.S, p.N * p.D});
-  SetSpec(context, 1, type, {p.B, p.Nk, p.M, p.D});
-  SetSpec(context, 2, type, {p.B, p.Nk, p.M, p.D});
+  SetSpec(context, 1, p.cache_type, {p.B, p.Nk, capacity, StoredSize(p)});
+  SetSpec(context, 2, p.cache_type, {p.B, p.Nk, capacity, StoredSize(p)});
+  if (WantsScores(context)) {
+    const int64_t mode = IntAttribute(context, "qk_output", 0);
+    if (mode != 1 && mode != 2) return Invalid(context, "output_qk needs qk_output 1 or 2");
+    SetSpec(context, 3, type, {p.B, p.N, p.S, p.total});
+  }
   context.specs->resize(static_cast<size_t>(context.node.output_size()));
   return absl::OkStatus();
 }
@@ -236,7 +287,28 @@ class GqaRun {
     heads.window = window > 0 ? window : -1;
     KV_RETURN_IF_ERROR(ReadAttentionBias<T>(context_, kBias, p_.total, scratch_, &heads));
     KV_RETURN_IF_ERROR(ReadSink(&heads));
-    Attend(heads, Present(kPastKey, 1, k), Present(kPastValue, 2, v));
+    if (WantsOutput(context_, 3)) {
+      heads.scores = scratch_.Get<C>(context_.outputs[3].size());
+      heads.scores_keys = p_.total;
+      heads.probabilities = IntAttribute(context_, "qk_output", 0) == 2;
+    }
+    if (!p_.quantized && p_.window == 0) {
+      Attend(heads, Present(kPastKey, 1, k), Present(kPastValue, 2, v));
+    } else if constexpr (std::is_same_v<C, float>) {
+      const StagedRows staged = Stage(keys, past);
+      auto* first = scratch_.Get<int64_t>(p_.B);
+      for (int64_t b = 0; b < p_.B; ++b) first[b] = Past(b) - past[b];
+      heads.first = first;
+      heads.M = staged.rows;
+      heads.k = Staged(staged, kPastKey, k);
+      heads.v = Staged(staged, kPastValue, v);
+      AttendWide(heads);
+    } else {
+      return Unsupported(context_, "a cache of this form for this type");
+    }
+    if (heads.scores != nullptr) {
+      NarrowArray(heads.scores, context_.outputs[3].size(), context_.outputs[3].as<T>());
+    }
     return absl::OkStatus();
   }
 
@@ -311,7 +383,7 @@ class GqaRun {
   void Attend(FusedHeads<C>& heads, const T* k, const T* v) {
     const View& output = context_.outputs[0];
     if constexpr (std::is_same_v<C, float>) {
-      if (!context_.canonical) {
+      if (!context_.canonical && heads.scores == nullptr) {
         constexpr Storage kStored = StorageOf<T>();
         return RunFusedGrouped(heads, {k, kStored}, {v, kStored}, {output.data, kStored},
                                context_.threads);
@@ -319,6 +391,11 @@ class GqaRun {
     }
     heads.k = Widened(k);
     heads.v = Widened(v);
+    AttendWide(heads);
+  }
+
+  void AttendWide(FusedHeads<C>& heads) {
+    const View& output = context_.outputs[0];
     C* y = scratch_.Get<C>(output.size());
     heads.y = y;
     RunFusedHeads(heads, context_.threads);
@@ -329,6 +406,50 @@ class GqaRun {
     const int64_t size = p_.B * p_.Nk * p_.M * p_.D;
     C* wide = scratch_.Get<C>(size);
     WidenArray(cache, size, wide);
+    return wide;
+  }
+
+  // Where the rows of a quantized or windowed cache go. Turns `keys` and `past` into slots of the
+  // stage.
+  StagedRows Stage(int64_t* keys, int64_t* past) const {
+    StagedRows staged;
+    staged.Nk = p_.Nk;
+    staged.S = p_.S;
+    staged.D = p_.D;
+    staged.past_capacity = p_.P;
+    staged.rows = staged.capacity = p_.M;
+    staged.entries.resize(static_cast<size_t>(p_.B));
+    if (p_.window == 0) {
+      for (int64_t b = 0; b < p_.B; ++b) {
+        staged.entries[b] = {p_.P == p_.M ? p_.P : past[b], past[b], 0, p_.M};
+      }
+      return staged;
+    }
+    staged.capacity = p_.capacity;
+    staged.rows = p_.S;
+    for (int64_t b = 0; b < p_.B; ++b) {
+      const int64_t fresh = keys[b] - past[b];
+      const int64_t old = ResidentRows(past[b], p_.capacity, p_.window);
+      const int64_t kept = ResidentRows(keys[b], p_.capacity, p_.window);
+      staged.entries[b] = {old, old, old + fresh - kept, kept};
+      staged.rows = std::max(staged.rows, old + p_.S);
+      past[b] = old;
+      keys[b] = old + fresh;
+    }
+    return staged;
+  }
+
+  // Writes the present of a staged cache; the stage as floats.
+  const float* Staged(const StagedRows& staged, size_t past, const float* fresh) {
+    const size_t side = past - kPastKey;
+    const CacheRows rows = p_.quantized
+                               ? CacheRows(p_.cache_type, p_.D, context_.inputs[kKeyScale + side])
+                               : CacheRows(p_.cache_type, p_.D);
+    const int64_t count = p_.B * p_.Nk * staged.rows;
+    auto* stage = scratch_.Get<std::byte>(count * rows.bytes());
+    auto* wide = scratch_.Get<float>(count * p_.D);
+    StageRows(staged, rows, p_.P > 0 ? context_.inputs[past].data : nullptr, fresh, stage,
+              WantsOutput(context_, 1 + side) ? context_.outputs[1 + side].data : nullptr, wide);
     return wide;
   }
 

@@ -24,9 +24,17 @@ void Softmax(C* x, int64_t n, const C* sink) {
   ops.divide(x, n, sum, x);
 }
 
+// x in the range, `first` further on in y; 0 elsewhere in [0, n).
+template <typename C>
+void CopyVisible(const C* x, const KeyRange& range, int64_t first, int64_t n, C* y) {
+  std::fill(y, y + n, C{0});
+  std::copy(x + range.begin, x + range.end, y + first + range.begin);
+}
+
 template <typename C>
 void RunHead(const FusedHeads<C>& p, int64_t b, int64_t h) {
   constexpr C kMasked = -std::numeric_limits<C>::infinity();
+  const int64_t first = p.first == nullptr ? 0 : p.first[b];
   const int64_t n = p.keys[b], kv = b * p.Nk + h / (p.N / p.Nk);
   ScratchScope scratch;
   C* scores = scratch.Get<C>(p.S * n);
@@ -48,8 +56,9 @@ void RunHead(const FusedHeads<C>& p, int64_t b, int64_t h) {
     const KeyRange range = VisibleSlots(p, b, s);
     std::fill(x, x + range.begin, kMasked);
     std::fill(x + range.end, x + n, kMasked);
-    const C* bias =
-        p.bias == nullptr ? nullptr : p.bias + b * p.bias_b + h * p.bias_h + s * p.bias_keys;
+    const C* bias = p.bias == nullptr
+                        ? nullptr
+                        : p.bias + b * p.bias_b + h * p.bias_h + s * p.bias_keys + first;
     const C* mask = p.mask == nullptr ? nullptr : p.mask + b * p.mask_b + s * p.mask_s;
     for (int64_t t = range.begin; t < range.end; ++t) {
       x[t] *= static_cast<C>(p.scale);
@@ -59,7 +68,10 @@ void RunHead(const FusedHeads<C>& p, int64_t b, int64_t h) {
       if (bias != nullptr) x[t] += bias[t];
       if (mask != nullptr) x[t] += mask[t];
     }
+    C* seen = p.scores == nullptr ? nullptr : p.scores + ((b * p.N + h) * p.S + s) * p.scores_keys;
+    if (seen != nullptr && !p.probabilities) CopyVisible(x, range, first, p.scores_keys, seen);
     Softmax(x, n, p.sink == nullptr ? nullptr : p.sink + h);
+    if (seen != nullptr && p.probabilities) CopyVisible(x, range, first, p.scores_keys, seen);
   }
   product.n = p.Dv;
   product.k = n;

@@ -27,7 +27,13 @@ struct FusedHeads {
   int64_t bias_b = 0, bias_h = 0, bias_keys = 0;  // strides of the first dims, 0 where broadcast
   const C* mask = nullptr;                        // added too: [B, S or 1, M]
   int64_t mask_b = 0, mask_s = 0;
-  const C* sink = nullptr;  // by query head: exp(sink) is added to the sum of the softmax
+  const int64_t* first = nullptr;  // by batch entry: what slot 0 is in bias and scores; null: 0
+  const C* sink = nullptr;         // by query head: exp(sink) is added to the sum of the softmax
+  // Not null: [B, N, S, scores_keys], gets the scores as they go into the softmax or, if
+  // `probabilities`, come out of it; 0 where a query sees nothing.
+  C* scores = nullptr;
+  int64_t scores_keys = 0;
+  bool probabilities = false;
 };
 
 template <typename C>

@@ -625,6 +625,104 @@ def group_query_attention_more():
            num_heads=2, kv_num_heads=1)
 
 
+def gqa_cache(name, bits, S=1, past=3, capacity=0, channels=True, N=4, Nk=2, D=16, B=1, window=0):
+    """A cache of int8 or packed int4."""
+    stored = D if bits == 8 else D // 2
+    dtype, low, high = (np.int8, -100, 100) if bits == 8 else (np.uint8, 0, 256)
+    caches = [RNG.integers(low, high, (B, Nk, capacity or past, stored)).astype(dtype)
+              for _ in range(2)]
+    for cache in caches:
+        cache[:, :, past:] = 0
+    shape = (1, Nk, 1, D) if channels else (1,)
+    scales = [(RNG.random(shape) * 0.02 + 0.01).astype(np.float32) * (1 if bits == 8 else 10)
+              for _ in range(2)]
+    form = "PER_CHANNEL" if channels else "PER_TENSOR"
+    inputs = [normal(B, S, N * D), normal(B, S, Nk * D), normal(B, S, Nk * D), *caches,
+              np.full(B, past + S - 1, np.int32), np.array(past + S, np.int32)]
+    record("gqa_cache_" + name, "GroupQueryAttention", inputs + [None] * 5 + scales, 3, MS,
+           num_heads=N, kv_num_heads=Nk, kv_cache_bit_width=bits, k_quant_type=form,
+           v_quant_type=form, **({"local_window_size": window} if window else {}))
+
+
+@case
+def group_query_attention_caches():
+    gqa_cache("int8", 8, S=3, past=4)
+    gqa_cache("int8_prompt", 8, S=5, past=0, channels=False)
+    gqa_cache("int8_shared", 8, past=4, capacity=9, B=2, window=3)
+    gqa_cache("int4", 4, past=6)
+    gqa_cache("int4_chunk", 4, S=3, past=2, channels=False)
+    gqa_cache("int4_shared", 4, past=4, capacity=9)
+
+
+def resident(tokens, capacity, window):
+    step = capacity - window + 1
+    return tokens if tokens <= capacity else tokens - step * -(-(tokens - capacity) // step)
+
+
+def gqa_window(name, S, past, capacity, window, N=4, Nk=2, D=16, bias=False, rotary=False):
+    """A buffer of the last tokens."""
+    caches = [normal(1, Nk, capacity, D) for _ in range(2)]
+    for cache in caches:
+        cache[:, :, resident(past, capacity, window):] = 0
+    inputs = [normal(1, S, N * D), normal(1, S, Nk * D), normal(1, S, Nk * D), *caches,
+              np.array([past + S - 1], np.int32), np.array(past + S, np.int32)]
+    inputs += [normal(32, D // 2), normal(32, D // 2)] if rotary else [None, None]
+    inputs += [None, normal(1, N, S, past + S) if bias else None]
+    while inputs[-1] is None:
+        inputs.pop()
+    kept = (slice(None), slice(None), slice(0, resident(past + S, capacity, window)))
+    record("gqa_window_cache_" + name, "GroupQueryAttention", inputs, 3, MS,
+           keep={1: kept, 2: kept}, num_heads=N, kv_num_heads=Nk, sliding_window_cache=1,
+           local_window_size=window, **({"do_rotary": 1} if rotary else {}))
+
+
+@case
+def group_query_attention_windows():
+    gqa_window("filling", 1, 3, 6, 4)
+    gqa_window("evicts", 1, 6, 6, 4, rotary=True)
+    gqa_window("later", 1, 10, 6, 4, bias=True)
+    gqa_window("tight", 1, 9, 4, 4)
+    gqa_window("prompt", 9, 0, 6, 4, rotary=True)
+    gqa_window("chunk", 5, 7, 6, 4)
+    gqa_window("wide", 3, 20, 11, 4)
+
+
+@case
+def group_query_attention_scores():
+    for mode, name in ((1, "scores"), (2, "probabilities")):
+        for form, more in (("", {}), ("_softcap", {"softcap": 1.5}),
+                           ("_window", {"local_window_size": 2})):
+            q, k = normal(1, 3, 32), normal(1, 3, 16)
+            caches = [normal(1, 1, 2, 16), normal(1, 1, 2, 16)]
+            record(f"gqa_{name}{form}", "GroupQueryAttention",
+                   [q, k, k + 1, *caches, np.array([4], np.int32), np.array(5, np.int32)], 4, MS,
+                   num_heads=2, kv_num_heads=1, qk_output=mode, **more)
+        q, k = normal(1, 4, 32), normal(1, 4, 16)
+        record(f"gqa_{name}_prompt", "GroupQueryAttention",
+               [q, k, k + 1, None, None, np.array([3], np.int32), np.array(4, np.int32)] +
+               [None] * 3 + [normal(1, 2, 4, 4), normal(2)], 4, MS, num_heads=2, kv_num_heads=1,
+               qk_output=mode)
+
+
+@case
+def matmul_nbits_more():
+    bits("2", bits=2, N=7)
+    bits("2_zeros", bits=2, zero="packed", block=32)
+    bits("2_float_zeros", bits=2, zero="float", K=64)
+    bits("4_block_32", block=32, K=70, N=5)
+    bits("4_block_64", block=64, K=130, zero="packed")
+    bits("4_block_128", block=128, K=200, zero="packed", bias=True)
+    bits("4_block_256", block=256, K=300)
+    bits("8_block_128", bits=8, block=128, K=200, bias=True)
+    bits("8_half", bits=8, half=True, K=64, block=32)
+    bits("4_one_row", shape=(1, 1), K=64, N=33, block=32, zero="packed")
+    bits("4_many_rows", shape=(2, 17), K=64, N=33, block=32, zero="packed")
+    groups = RNG.integers(0, 3, 40).astype(np.int32)
+    record("matmul_nbits_groups", "MatMulNBits",
+           [normal(3, 40), RNG.integers(0, 256, (6, 3, 8)).astype(np.uint8), normal(6, 3), None,
+            groups], domain=MS, constants=(1, 2, 4), K=40, N=6, bits=4, block_size=16)
+
+
 @case
 def sequences():
     record_model("sequence_split_parts", """
