@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "exec/arena.h"
+#include "exec/kernel.h"
 #include "exec/session.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
@@ -302,6 +303,10 @@ TEST(ExecPlan, SharedMemoryChangesNoValue) {
       ASSERT_EQ(Values(fetched_a["y"]), Values(fetched_b["y"])) << graph.Text(false) << n;
     }
   }
+}
+
+TEST(ExecPlan, KeysAndValuesOfAttentionMayHaveAPitch) {
+  EXPECT_EQ(FindOp("", "Attention", 24)->pitched_inputs, 0b110u);
 }
 
 // Rows [from, to) of dimension 2.

@@ -376,8 +376,12 @@ absl::Status AttentionCompute(KernelContext& context) {
 
 absl::Span<const OpDef> AttentionOps() {
   static const OpDef ops[] = {
-      {"", "Attention", 23, AttentionShape, AttentionCompute, ViewKind::kNone, -1, nullptr,
-       1 << 1 | 1 << 2},
+      {.domain = "",
+       .op_type = "Attention",
+       .since_version = 23,
+       .shape = AttentionShape,
+       .compute = AttentionCompute,
+       .pitched_inputs = 1 << 1 | 1 << 2},
   };
   return ops;
 }
