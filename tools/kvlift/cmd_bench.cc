@@ -77,6 +77,7 @@ class Bench {
     }
     if (caches_.empty()) return absl::FailedPreconditionError("no cache found");
     exec::CompileOptions options;
+    options.order = exec::Order::kFast;
     options.threads = flags_.common.threads;
     options.base_dir = model.base_dir;
     for (const BenchCache& cache : caches_) options.caches.push_back(cache.pair);
