@@ -29,7 +29,7 @@ const Names& OfShapesOnly() {
             "Greater GreaterOrEqual GroupNormalization HardSigmoid HardSwish Hardmax Identity "
             "InstanceNormalization IsInf IsNaN LayerNormalization LeakyRelu Less LessOrEqual "
             "LinearAttention Log LogSoftmax LpNormalization MatMul MatMulInteger "
-            "MatMulIntegerToFloat MatMulNBits Max Mean Min Mish Mod Mul MultiHeadAttention Neg "
+            "MatMulIntegerToFloat MatMulNBits Max Mean Min Mish Mod Mul Neg "
             "Not Or PRelu Pow QLinearMatMul QuantizeLinear QuickGelu RMSNormalization Reciprocal "
             "Relu RotaryEmbedding Round Scatter ScatterElements ScatterND Selu Shape Shrink "
             "Sigmoid Sign SimplifiedLayerNormalization Sin Sinh Size SkipLayerNormalization "
@@ -50,21 +50,35 @@ constexpr uint32_t Inputs(std::initializer_list<int> inputs) {
 
 using Reads = absl::flat_hash_map<std::string_view, uint32_t>;
 const Reads& OfElementsToo() {
-  static const auto& reads =
-      *new Reads{{"Compress", Inputs({1})},     {"ConstantOfShape", Inputs({0})},
-                 {"CumProd", Inputs({1})},      {"CumSum", Inputs({1})},
-                 {"Dropout", Inputs({1, 2})},   {"Expand", Inputs({1})},
-                 {"NonZero", Inputs({0})},      {"OneHot", Inputs({1})},
-                 {"Pad", Inputs({1, 3})},       {"Range", Inputs({0, 1, 2})},
-                 {"ReduceL1", Inputs({1})},     {"ReduceL2", Inputs({1})},
-                 {"ReduceLogSum", Inputs({1})}, {"ReduceLogSumExp", Inputs({1})},
-                 {"ReduceMax", Inputs({1})},    {"ReduceMean", Inputs({1})},
-                 {"ReduceMin", Inputs({1})},    {"ReduceProd", Inputs({1})},
-                 {"ReduceSum", Inputs({1})},    {"ReduceSumSquare", Inputs({1})},
-                 {"Reshape", Inputs({1})},      {"Slice", Inputs({1, 2, 3, 4})},
-                 {"Split", Inputs({1})},        {"Squeeze", Inputs({1})},
-                 {"Tile", Inputs({1})},         {"TopK", Inputs({1})},
-                 {"Unsqueeze", Inputs({1})},    {"GroupQueryAttention", Inputs({5, 6})}};
+  static const auto& reads = *new Reads{{"Compress", Inputs({1})},
+                                        {"ConstantOfShape", Inputs({0})},
+                                        {"CumProd", Inputs({1})},
+                                        {"CumSum", Inputs({1})},
+                                        {"Dropout", Inputs({1, 2})},
+                                        {"Expand", Inputs({1})},
+                                        {"NonZero", Inputs({0})},
+                                        {"OneHot", Inputs({1})},
+                                        {"Pad", Inputs({1, 3})},
+                                        {"Range", Inputs({0, 1, 2})},
+                                        {"ReduceL1", Inputs({1})},
+                                        {"ReduceL2", Inputs({1})},
+                                        {"ReduceLogSum", Inputs({1})},
+                                        {"ReduceLogSumExp", Inputs({1})},
+                                        {"ReduceMax", Inputs({1})},
+                                        {"ReduceMean", Inputs({1})},
+                                        {"ReduceMin", Inputs({1})},
+                                        {"ReduceProd", Inputs({1})},
+                                        {"ReduceSum", Inputs({1})},
+                                        {"ReduceSumSquare", Inputs({1})},
+                                        {"Reshape", Inputs({1})},
+                                        {"Slice", Inputs({1, 2, 3, 4})},
+                                        {"Split", Inputs({1})},
+                                        {"Squeeze", Inputs({1})},
+                                        {"Tile", Inputs({1})},
+                                        {"TopK", Inputs({1})},
+                                        {"Unsqueeze", Inputs({1})},
+                                        {"GroupQueryAttention", Inputs({5, 6})},
+                                        {"MultiHeadAttention", Inputs({8})}};
   return reads;
 }
 

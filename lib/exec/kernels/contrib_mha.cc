@@ -17,9 +17,11 @@ namespace {
 
 using namespace math;  // NOLINT
 
-// L new keys, P past ones, T = P + L; Dv is the head size of the values.
+// L new keys, P past ones, T = P + L; M slots of the present, T unless it shares the past's buffer;
+// Dv is the head size of the values.
 struct MhaPlan {
-  int64_t B = 0, N = 0, S = 0, L = 0, P = 0, T = 0, D = 0, Dv = 0;
+  int64_t B = 0, N = 0, S = 0, L = 0, P = 0, T = 0, M = 0, D = 0, Dv = 0;
+  int64_t past_slots = 0;  // P, or M of a shared buffer
 };
 
 // A mask of padding as a bias [B, S or 1, T]: 0 or `filter`. Its forms: lengths [B]; ends and
@@ -52,13 +54,12 @@ absl::Status ReadMask(const KernelContext& context, size_t input, const MhaPlan&
   return absl::OkStatus();
 }
 
-// Past and new rows of every head joined in `out`, [B, N, T, size].
+// Past and new rows of every head joined in `out`, [B, N, M, size].
 template <typename T>
 void Join(const MhaPlan& p, const T* past, const Compute<T>* fresh, int64_t size, T* out) {
-  for (int64_t i = 0; i < p.B * p.N; ++i) {
-    if (p.P > 0) out = std::copy_n(past + i * p.P * size, p.P * size, out);
-    NarrowArray(fresh + i * p.L * size, p.L * size, out);
-    out += p.L * size;
+  for (int64_t i = 0; i < p.B * p.N; ++i, out += p.M * size) {
+    if (past != nullptr) std::copy_n(past + i * p.past_slots * size, p.past_slots * size, out);
+    NarrowArray(fresh + i * p.L * size, p.L * size, out + p.P * size);
   }
 }
 
@@ -76,7 +77,7 @@ FusedHeads<C> MakeHeads(const KernelContext& context, const MhaPlan& p, ScratchS
   heads.B = p.B;
   heads.N = heads.Nk = p.N;
   heads.S = p.S;
-  heads.M = p.T;
+  heads.M = p.M;
   heads.D = p.D;
   heads.Dv = p.Dv;
   auto* keys = scratch.Get<int64_t>(p.B);
@@ -111,7 +112,7 @@ absl::Status Finish(KernelContext& context, const Joined<T>& k, const Joined<T>&
                     FusedHeads<Compute<T>>& heads, ScratchScope& scratch) {
   const View& output = context.outputs[0];
   if constexpr (std::is_same_v<Compute<T>, float>) {
-    if (!context.canonical) {
+    if (!context.canonical && heads.scores == nullptr) {
       RunFusedGrouped(heads, k.Stored(), v.Stored(), {output.data, StorageOf<T>()},
                       context.threads);
       return absl::OkStatus();
@@ -163,13 +164,74 @@ absl::Status ReadKeys(const KernelContext& context, int64_t hidden, MhaPlan* pla
   return absl::OkStatus();
 }
 
+// With past_sequence_length the past is a buffer of M slots, the first P of which are valid.
+absl::Status ReadSharedBuffer(const KernelContext& context, MhaPlan* plan) {
+  MhaPlan& p = *plan;
+  p.past_slots = p.P;
+  p.T = p.M = p.P + p.L;
+  if (!HasInput(context, kPastLength)) {
+    if (!HasInput(context, kBeams)) return absl::OkStatus();
+    return Invalid(context, "cache_indirection needs past_sequence_length");
+  }
+  const View& length = context.inputs[kPastLength];
+  if (!HasInput(context, kPastKey) || !move::IsIndexType(length.type) || length.size() != 1) {
+    return Invalid(context, "past_sequence_length must be one integer, with past_key");
+  }
+  p.M = p.past_slots;
+  p.P = move::IndexAt(length, 0);
+  p.T = p.P + p.L;
+  if (p.P < 0 || p.P > p.M - p.L) {
+    return Invalid(context,
+                   fmt::format("{} past and {} new tokens do not fit {} slots", p.P, p.L, p.M));
+  }
+  if (!HasInput(context, kBeams)) return absl::OkStatus();
+  const View& beams = context.inputs[kBeams];
+  const int64_t width = beams.shape.size() == 3 ? beams.shape[1] : 0;
+  if (width <= 0 || p.B % width != 0 || !move::IsIndexType(beams.type) ||
+      beams.shape != Shape({p.B / width, width, p.M})) {
+    return Misfit(context, kBeams);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBeams(const KernelContext& context, const MhaPlan& p) {
+  if (!HasInput(context, kBeams)) return absl::OkStatus();
+  const View& beams = context.inputs[kBeams];
+  for (int64_t row = 0; row < p.B; ++row) {
+    for (int64_t t = 0; t < p.P; ++t) {
+      const int64_t beam = move::IndexAt(beams, row * p.M + t);
+      if (beam < 0 || beam >= beams.shape[1]) {
+        return Invalid(context, "cache_indirection names no beam");
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The rows that the sequences see: past ones are those of the beam they came from.
+template <typename T>
+const T* OfBeams(const KernelContext& context, const MhaPlan& p, const T* rows, int64_t size,
+                 ScratchScope& scratch) {
+  const View& beams = context.inputs[kBeams];
+  const int64_t width = beams.shape[1], sequence = p.N * p.M * size;
+  T* seen = scratch.Get<T>(p.B * sequence);
+  std::copy_n(rows, p.B * sequence, seen);
+  for (int64_t b = 0; b < p.B; ++b) {
+    for (int64_t t = 0; t < p.P; ++t) {
+      const int64_t from = b / width * width + move::IndexAt(beams, b * p.M + t);
+      for (int64_t h = 0; h < p.N; ++h) {
+        const int64_t at = (h * p.M + t) * size;
+        std::copy_n(rows + from * sequence + at, size, seen + b * sequence + at);
+      }
+    }
+  }
+  return seen;
+}
+
 absl::StatusOr<MhaPlan> PlanMha(const KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 1));
-  if (HasInput(context, kPastLength) || HasInput(context, kBeams)) {
-    return Unsupported(context, "past_sequence_length and cache_indirection are not supported");
-  }
   for (size_t i = 0; i < context.inputs.size(); ++i) {
-    if (i != kPadding && HasInput(context, i) &&
+    if (i != kPadding && i < kPastLength && HasInput(context, i) &&
         context.inputs[i].type != context.inputs[kQ].type) {
       return Invalid(context, "inputs differ in type");
     }
@@ -202,7 +264,7 @@ absl::StatusOr<MhaPlan> PlanMha(const KernelContext& context) {
       return Misfit(context, kPastValue);
     }
   }
-  p.T = p.P + p.L;
+  KV_RETURN_IF_ERROR(ReadSharedBuffer(context, &p));
   return p;
 }
 
@@ -210,11 +272,14 @@ absl::Status MhaShape(KernelContext& context) {
   KV_ASSIGN_OR_RETURN(const MhaPlan p, PlanMha(context));
   const int32_t type = context.inputs[kQ].type;
   if (context.node.output_size() > 3 && !context.node.output(3).empty()) {
-    return Unsupported(context, "output 3 is not supported");
+    if (IntAttribute(context, "unidirectional", 0) != 0) {
+      return Unsupported(context, "scores of causal attention are not supported");
+    }
+    SetSpec(context, 3, type, {p.B, p.N, p.S, p.T});
   }
   SetSpec(context, 0, type, {p.B, p.S, p.N * p.Dv});
-  SetSpec(context, 1, type, {p.B, p.N, p.T, p.D});
-  SetSpec(context, 2, type, {p.B, p.N, p.T, p.Dv});
+  SetSpec(context, 1, type, {p.B, p.N, p.M, p.D});
+  SetSpec(context, 2, type, {p.B, p.N, p.M, p.Dv});
   context.specs->resize(static_cast<size_t>(context.node.output_size()));
   return absl::OkStatus();
 }
@@ -256,20 +321,30 @@ absl::Status MhaTyped(KernelContext& context, const MhaPlan& p) {
                  bias == nullptr ? nullptr : bias + static_cast<int64_t>(i) * p.N * p.D, p.B, p.N,
                  tokens, size, fresh);
     joined[i].fresh = fresh;
-    if (i == 0 || (p.P == 0 && !WantsOutput(context, i))) continue;
-    const int64_t all = p.B * p.N * p.T * size;
+    if (i == 0 || (p.past_slots == 0 && !WantsOutput(context, i))) continue;
+    const int64_t all = p.B * p.N * p.M * size;
     T* out = WantsOutput(context, i) ? context.outputs[i].as<T>() : scratch.Get<T>(all);
-    Join(p, p.P > 0 ? context.inputs[kPastKey + i - 1].as<T>() : nullptr, fresh, size, out);
-    joined[i].rows = out;
+    Join(p, p.past_slots > 0 ? context.inputs[kPastKey + i - 1].as<T>() : nullptr, fresh, size,
+         out);
+    joined[i].rows = HasInput(context, kBeams) ? OfBeams(context, p, out, size, scratch) : out;
   }
   heads.q = joined[0].fresh;
   KV_RETURN_IF_ERROR(ReadMask(context, kPadding, p, scratch, &heads));
   KV_RETURN_IF_ERROR(ReadAttentionBias<T>(context, kBias, p.T, scratch, &heads));
-  return Finish<T>(context, joined[1], joined[2], heads, scratch);
+  if (WantsOutput(context, 3)) {
+    heads.scores = scratch.Get<C>(context.outputs[3].size());
+    heads.scores_keys = p.T;
+  }
+  KV_RETURN_IF_ERROR(Finish<T>(context, joined[1], joined[2], heads, scratch));
+  if (heads.scores != nullptr) {
+    NarrowArray(heads.scores, context.outputs[3].size(), context.outputs[3].as<T>());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status MhaCompute(KernelContext& context) {
   KV_ASSIGN_OR_RETURN(const MhaPlan plan, PlanMha(context));
+  KV_RETURN_IF_ERROR(CheckBeams(context, plan));
   return VisitFloat(context.inputs[0].type, [&](auto tag) {
     return MhaTyped<typename decltype(tag)::Type>(context, plan);
   });
@@ -316,7 +391,8 @@ absl::StatusOr<MhaPlan> PlanProjected(const KernelContext& context) {
       return Misfit(context, kPast);
     }
   }
-  p.T = p.P + p.L;
+  p.T = p.M = p.P + p.L;
+  p.past_slots = p.P;
   return p;
 }
 
@@ -374,8 +450,9 @@ absl::Status ProjectedTyped(KernelContext& context, const MhaPlan& p) {
     if (i == 0 || (p.P == 0 && !WantsOutput(context, 1))) continue;
     T* out =
         WantsOutput(context, 1) ? context.outputs[1].as<T>() + (i - 1) * all : scratch.Get<T>(all);
-    const T* past =
-        p.P > 0 ? context.inputs[kPast].as<T>() + (i - 1) * p.B * p.N * p.P * p.D : nullptr;
+    const T* past = p.past_slots > 0
+                        ? context.inputs[kPast].as<T>() + (i - 1) * p.B * p.N * p.P * p.D
+                        : nullptr;
     Join(p, past, fresh, size, out);
     joined[i].rows = out;
   }

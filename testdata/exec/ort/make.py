@@ -40,7 +40,13 @@ def infer(model, feeds):
     return session.run(None, feeds)
 
 
-def one_node(op, inputs, outputs, domain, opset, constants, attributes):
+def output_info(name, dtype):
+    if dtype is None:
+        return onnx.ValueInfoProto(name=name)
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), None)
+
+
+def one_node(op, inputs, outputs, domain, opset, constants, typed, attributes):
     """The model of one node, the feeds, and the names of its outputs."""
     names = ["" if x is None else f"x{i}" for i, x in enumerate(inputs)]
     outs = [f"y{i}" for i in range(outputs)] if isinstance(outputs, int) else outputs
@@ -49,7 +55,7 @@ def one_node(op, inputs, outputs, domain, opset, constants, attributes):
     fed = [i for i, n in enumerate(names) if n and i not in constants]
     infos = [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in tensors
              if int(t.name[1:]) in fed]
-    graph = helper.make_graph([node], "g", infos, [onnx.ValueInfoProto(name=o) for o in outs if o],
+    graph = helper.make_graph([node], "g", infos, [output_info(o, typed) for o in outs if o],
                               initializer=[t for t in tensors if int(t.name[1:]) not in fed])
     imports = [helper.make_opsetid("", opset)]
     if domain:
@@ -59,14 +65,15 @@ def one_node(op, inputs, outputs, domain, opset, constants, attributes):
 
 
 def record(name, op, inputs, outputs=1, domain="", opset=21, constants=(), keep=None, like=None,
-           **attributes):
+           typed=None, **attributes):
     """inputs: arrays, None where omitted; `constants`: indices of weights. `keep` maps an output
     index to an index expression: the rest of that output is not defined. `like`: other inputs of
-    the same meaning, for forms that ONNX Runtime has no CPU kernel for."""
+    the same meaning, for forms that ONNX Runtime has no CPU kernel for. `typed`: the element type of
+    the outputs where it cannot be inferred."""
     wanted = sys.argv[1:]
     if wanted and not any(part in name for part in wanted):
         return
-    form = (domain, opset, constants, attributes)
+    form = (domain, opset, constants, typed, attributes)
     model, feeds, outs = one_node(op, inputs, outputs, *form)
     results = infer(*one_node(op, like or inputs, outputs, *form)[:2])
     for o, value in zip([o for o in outs if o], results):
@@ -721,6 +728,26 @@ def matmul_nbits_more():
     record("matmul_nbits_groups", "MatMulNBits",
            [normal(3, 40), RNG.integers(0, 256, (6, 3, 8)).astype(np.uint8), normal(6, 3), None,
             groups], domain=MS, constants=(1, 2, 4), K=40, N=6, bits=4, block_size=16)
+
+
+@case
+def multi_head_attention_buffers():
+    def buffers(name, S, P, M=6, B=2, N=2, D=8, beams=None, more=(None, None, None)):
+        inputs = [normal(B, S, N * D), normal(B, S, N * D), normal(B, S, N * D), *more,
+                  normal(B, N, M, D), normal(B, N, M, D), np.array([P], np.int32), beams]
+        inputs = inputs[:-1] if beams is None else inputs
+        record("mha_shared_" + name, "MultiHeadAttention", inputs, 3, MS, num_heads=N)
+
+    buffers("decode", 1, 3)
+    buffers("first", 1, 0)
+    buffers("full", 1, 5, more=(normal(48), None, normal(1, 2, 1, 6)))
+    buffers("chunk", 3, 2)
+    buffers("mask", 1, 3, more=(None, np.array([[0, 1, 1, 1], [1, 1, 1, 1]], np.int32), None))
+    buffers("beams", 1, 4, beams=RNG.integers(0, 2, (1, 2, 6)).astype(np.int32))
+    q, k = normal(2, 3, 16), normal(2, 4, 16)
+    record("mha_qk", "MultiHeadAttention",
+           [q, k, k + 1, None, np.array([[0, 1, 1, 1], [1, 1, 1, 1]], np.int32), normal(1, 2, 3, 4)],
+           ["y0", "", "", "y3"], MS, num_heads=2, typed=np.float32)
 
 
 @case
