@@ -1,12 +1,15 @@
-// LIBS: exec
+// LIBS: exec ir
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <random>
+#include <string>
 
 #include "exec_kernel_harness.h"
+#include "ir/types.h"
 
 namespace kvlift::exec {
 namespace {
@@ -174,6 +177,95 @@ TEST(TensorScatterTest, PackedRowsThatShareBytes) {
   ASSERT_TRUE(out.ok()) << out.status();
   EXPECT_EQ((*out)[0].data()[0], std::byte{0xF1});
   EXPECT_EQ((*out)[0].data()[1] & std::byte{0x0F}, std::byte{0x03});
+}
+
+// The elements as numbers of their bits, whatever the type.
+std::vector<std::string> Codes(const Tensor& t) {
+  const int bits = ElementBits(t.type());
+  std::vector<std::string> codes;
+  for (int64_t i = 0; i < t.size(); ++i) {
+    if (bits == 4) {
+      codes.emplace_back(1,
+                         static_cast<char>(static_cast<int>(t.data()[i / 2] >> (i % 2 * 4)) & 15));
+    } else {
+      codes.emplace_back(reinterpret_cast<const char*>(t.data()) + i * bits / 8, bits / 8);
+    }
+  }
+  return codes;
+}
+
+// The operator's pseudocode, for any rank and axis.
+std::vector<std::string> ByPseudocode(const Tensor& past, const Tensor& update, int64_t axis,
+                                      const std::vector<int64_t>& at, bool circular) {
+  std::vector<std::string> present = Codes(past);
+  const std::vector<std::string> codes = Codes(update);
+  const auto rank = static_cast<int64_t>(past.shape().size());
+  const int64_t M = past.shape()[axis], S = update.shape()[axis];
+  int64_t prefixes = 1, row = 1;
+  for (int64_t i = 0; i < axis; ++i) prefixes *= past.shape()[i];
+  for (int64_t i = axis + 1; i < rank; ++i) row *= past.shape()[i];
+  for (int64_t prefix = 0; prefix < prefixes; ++prefix) {
+    const int64_t b = prefix / (prefixes / past.shape()[0]);
+    for (int64_t s = 0; s < S; ++s) {
+      const int64_t slot = circular ? (at[b] + s) % M : at[b] + s;
+      for (int64_t d = 0; d < row; ++d) {
+        present[(prefix * M + slot) * row + d] = codes[(prefix * S + s) * row + d];
+      }
+    }
+  }
+  return present;
+}
+
+TEST(TensorScatterTest, EveryTypeRankAndAxisFollowsThePseudocode) {
+  std::mt19937 rng(1);
+  const auto in = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(rng);
+  };
+  for (const int32_t type : {onnx::TensorProto::UINT8,          onnx::TensorProto::UINT16,
+                             onnx::TensorProto::UINT32,         onnx::TensorProto::UINT64,
+                             onnx::TensorProto::INT8,           onnx::TensorProto::INT16,
+                             onnx::TensorProto::INT32,          onnx::TensorProto::INT64,
+                             onnx::TensorProto::BFLOAT16,       onnx::TensorProto::FLOAT16,
+                             onnx::TensorProto::FLOAT,          onnx::TensorProto::DOUBLE,
+                             onnx::TensorProto::BOOL,           onnx::TensorProto::COMPLEX64,
+                             onnx::TensorProto::COMPLEX128,     onnx::TensorProto::FLOAT8E4M3FN,
+                             onnx::TensorProto::FLOAT8E4M3FNUZ, onnx::TensorProto::FLOAT8E5M2,
+                             onnx::TensorProto::FLOAT8E5M2FNUZ, onnx::TensorProto::UINT4,
+                             onnx::TensorProto::INT4,           onnx::TensorProto::FLOAT4E2M1,
+                             onnx::TensorProto::FLOAT8E8M0}) {
+    for (int round = 0; round < 40; ++round) {
+      const int64_t rank = in(2, 5), axis = in(1, rank - 1);
+      Shape shape;
+      for (int64_t i = 0; i < rank; ++i) shape.push_back(in(1, 6));  // prefixes beyond M too
+      Shape news = shape;
+      news[axis] = round % 4 == 0 ? shape[axis] : round % 4 == 1 ? 0 : in(0, shape[axis]);
+      const bool circular = in(0, 1) != 0;
+      Tensor past(type, shape), update(type, news);
+      for (const Tensor* t : {&past, &update}) {
+        for (int64_t i = 0; i < t->view().bytes(); ++i) t->data()[i] = std::byte(in(0, 255));
+      }
+      std::vector<int64_t> at;
+      for (int64_t b = 0; b < shape[0]; ++b) {
+        at.push_back(circular ? in(0, 3 * shape[axis]) : in(0, shape[axis] - news[axis]));
+      }
+      if (circular && in(0, 3) == 0) at[0] = std::numeric_limits<int64_t>::max() - shape[axis];
+      const auto wanted = ByPseudocode(past, update, axis, at, circular);
+      OpRun run("TensorScatter", in(24, 28));
+      run.Int("axis", in(0, 1) != 0 ? axis : axis - rank);
+      if (circular) run.String("mode", "circular");
+      if (in(0, 1) != 0) run.InPlace();
+      const auto out = run.Run({past, update, Indices(at)});
+      ASSERT_TRUE(out.ok()) << out.status();
+      ASSERT_EQ(Codes((*out)[0]), wanted) << type << " " << ShapeString(shape) << " axis " << axis;
+    }
+  }
+}
+
+TEST(TensorScatterTest, RefusesTypesThatTheTextDoesNotAllow) {
+  for (const int32_t type :
+       {onnx::TensorProto::INT2, onnx::TensorProto::UINT2, onnx::TensorProto::FLOAT6E2M3}) {
+    EXPECT_FALSE(OpRun("TensorScatter", 28).Run({Tensor(type, {1, 4}), Tensor(type, {1, 1})}).ok());
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "exec/kernels/math_util.h"
 #include "exec/kernels/tables.h"
+#include "ir/types.h"
 
 namespace kvlift::exec {
 namespace {
@@ -16,18 +17,6 @@ struct Plan {
   int64_t batch = 1, outer = 1, capacity = 1, length = 0, row_bits = 0;
   bool circular = false;
 };
-
-// Bits of an element; 0 if unknown or not fixed.
-int64_t ElementBits(int32_t type) {
-  switch (type) {
-    case onnx::TensorProto::INT4:
-    case onnx::TensorProto::UINT4:
-    case onnx::TensorProto::FLOAT4E2M1:
-      return 4;
-    default:
-      return std::max<int64_t>(0, NumBytes(type, {1}) * 8);
-  }
-}
 
 absl::StatusOr<Plan> MakePlan(const KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 2));
@@ -45,7 +34,7 @@ absl::StatusOr<Plan> MakePlan(const KernelContext& context) {
   if (mode != "linear" && mode != "circular") return Invalid(context, "unknown mode");
   plan.circular = mode == "circular";
   const int64_t bits = ElementBits(past.type);
-  if (bits == 0) return Unsupported(context, "elements of no fixed size");
+  if (bits == 0 || bits % 4 != 0) return Unsupported(context, "elements of this type");
   int64_t row = 1;
   for (int64_t i = 0; i < rank; ++i) {
     if (i != axis && past.shape[i] != update.shape[i]) {
