@@ -1,7 +1,9 @@
 // LIBS: exec onnxio
 // Where values live and when shapes are found: sharing memory, and keeping what an earlier step
 // knew, change no value.
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <random>
 #include <string>
@@ -9,6 +11,7 @@
 
 #include "exec/arena.h"
 #include "exec/kernel.h"
+#include "exec/memory.h"
 #include "exec/session.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
@@ -207,6 +210,57 @@ TEST(ExecPlan, AViewOfThePresentSeesTheWriteAndOneOfThePastDoesNot) {
       session.Step({{"x", Floats({1, 1, 2}, {50, 60})}, {"at", Int64s({1})}}, &fetches).ok());
   EXPECT_THAT(Values(fetches["old"]), ElementsAre(-1, -2, -3, -4));
   EXPECT_THAT(Values(fetches["fresh"]), ElementsAre(-1, -2, -50, -60));
+}
+
+TEST(ExecPlan, MemoryIsWhatThePlanSays) {
+  const auto program = Compile(
+      R"(g (float[n,64] x, float[1,8,64] past, int64[1] at)
+          => (float[1,8,64] present, float[n,64] y, int64[2] shape) {
+        a = Neg(x)
+        b = Exp(a)
+        c = Add(b, x)
+        d = Mul(c, b)
+        e = Sub(d, c)
+        picked = NonZero(e)
+        counts = Shape(picked)
+        zero = Constant<value = int64[1] {0}>()
+        one = Constant<value = int64[1] {1}>()
+        row0 = Slice(x, zero, one, zero)
+        row = Unsqueeze(row0, zero)
+        present = TensorScatter<axis = 1>(past, row, at)
+        shape = Shape(e)
+        flat = Constant<value = int64[1] {-1}>()
+        f = Reshape(e, flat)
+        g0 = Abs(f)
+        y = Reshape(g0, shape)
+      })",
+      [] {
+        CompileOptions options;
+        options.caches = {{"past", "present"}};
+        return options;
+      }());
+  // a, b, c in turn, at most three of them at a time: exp and d take over a block.
+  const auto row = static_cast<int64_t>(64 * sizeof(float));
+  for (const bool small_first : {true, false}) {
+    std::vector<Feeds> steps;
+    for (const int64_t n : {7, 2, 7, 30}) {
+      steps.push_back({{"x", Counting({small_first ? n : 32 - n, 64}, 0)}, {"at", Int64s({1})}});
+    }
+    steps[0]["past"] = Counting({1, 8, 64});
+    const int64_t before = AllocatedBytes();
+    Session session(program);
+    int64_t largest = 0;
+    for (const Feeds& feeds : steps) {
+      Fetches fetches;
+      ASSERT_TRUE(session.Step(feeds, &fetches).ok());
+      fetches.clear();
+      largest = std::max(largest, feeds.at("x").shape()[0]);
+      const MemoryUse use = session.memory();
+      EXPECT_EQ(AllocatedBytes() - before, use.total());
+      EXPECT_GE(use.arena, 2 * largest * row);
+      EXPECT_LE(use.arena, 3 * largest * row * 5 / 4 + 1024);  // a quarter of room to grow
+    }
+  }
 }
 
 // Random graphs on [n, 4] with views, parts and in-place results. The same graph with every value

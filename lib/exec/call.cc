@@ -53,6 +53,24 @@ absl::StatusOr<Tensor> StackResults(const std::vector<Tensor>& parts, const Prog
   return stacked;
 }
 
+void Frame::AddMemory(MemoryUse* use) const {
+  const auto sum = [](const std::vector<Buffer>& buffers) {
+    size_t bytes = 0;
+    for (const Buffer& buffer : buffers) bytes += buffer.capacity();
+    return static_cast<int64_t>(bytes);
+  };
+  use->arena += static_cast<int64_t>(arena_.capacity());
+  use->indices += sum(early_);
+  use->slots += sum(slots_);
+  use->outputs += sum(outputs_);
+  for (const std::unique_ptr<Call>& call : calls_) {
+    if (call == nullptr) continue;
+    for (const std::unique_ptr<Frame>& frame : call->frames) {
+      if (frame != nullptr) frame->AddMemory(use);
+    }
+  }
+}
+
 absl::Status Frame::RunCall(const StepPlan& step) {
   std::unique_ptr<Call>& call = calls_[step.node];
   if (call == nullptr) {

@@ -41,6 +41,9 @@ class Frame {
   // The same as a tensor that shares no memory with what the next Run writes.
   absl::StatusOr<Tensor> Output(int i);
 
+  // Adds what this frame and those of its bodies hold.
+  void AddMemory(MemoryUse* use) const;
+
  private:
   struct Call;
   struct Slices;

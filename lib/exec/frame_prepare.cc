@@ -267,7 +267,7 @@ absl::Status Frame::Place() {
     anew = !layout_.Fits(extents_);
     if (anew) {
       layout_.Make(extents_);
-      KV_RETURN_IF_ERROR(arena_.Reserve(layout_.arena_bytes()));
+      KV_RETURN_IF_ERROR(arena_.ReserveExactly(layout_.arena_bytes()));
       FindViewSteps();
     }
     extents_changed_ = false;

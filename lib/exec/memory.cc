@@ -12,18 +12,33 @@ namespace kvlift::exec {
 namespace {
 
 constexpr size_t kAlignment = 64;
+constexpr size_t kLarge = size_t{4} << 20;  // worth huge pages
 std::atomic<int64_t> allocation_count{0};
+std::atomic<int64_t> allocated_bytes{0};
 
 size_t RoundUp(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+void Count(size_t bytes) {
+  allocation_count.fetch_add(1, std::memory_order_relaxed);
+  allocated_bytes.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+}
+
+void Uncount(size_t bytes) {
+  allocated_bytes.fetch_sub(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+}
 
 }  // namespace
 
 std::shared_ptr<void> AllocateAligned(size_t bytes) {
   if (bytes == 0 || bytes > SIZE_MAX / 2) return nullptr;
-  void* memory = std::aligned_alloc(kAlignment, RoundUp(bytes));
+  const size_t size = RoundUp(bytes);
+  void* memory = std::aligned_alloc(kAlignment, size);
   if (memory == nullptr) return nullptr;
-  allocation_count.fetch_add(1, std::memory_order_relaxed);
-  return std::shared_ptr<void>(memory, std::free);
+  Count(size);
+  return std::shared_ptr<void>(memory, [size](void* block) {
+    Uncount(size);
+    std::free(block);
+  });
 }
 
 std::shared_ptr<void> AllocateHuge(size_t bytes) {
@@ -44,17 +59,33 @@ std::shared_ptr<void> AllocateHuge(size_t bytes) {
 
 int64_t AllocationCount() { return allocation_count.load(std::memory_order_relaxed); }
 
+int64_t AllocatedBytes() { return allocated_bytes.load(std::memory_order_relaxed); }
+
 absl::Status Buffer::Reserve(size_t bytes) {
   if (bytes <= capacity_) return absl::OkStatus();
   // A quarter more, so that a value that grows by a little each step settles.
-  const size_t wanted = capacity_ == 0 ? bytes : std::max(bytes, capacity_ + capacity_ / 4);
+  return Grow(capacity_ == 0 ? bytes : std::max(bytes, capacity_ + capacity_ / 4));
+}
+
+absl::Status Buffer::ReserveExactly(size_t bytes) {
+  return bytes <= capacity_ ? absl::OkStatus() : Grow(bytes);
+}
+
+absl::Status Buffer::Grow(size_t bytes) {
+  const size_t size = RoundUp(bytes);
   memory_.reset();
   capacity_ = 0;
-  memory_ = AllocateAligned(wanted);
-  if (memory_ == nullptr) {
-    return absl::ResourceExhaustedError(fmt::format("cannot allocate {} bytes", wanted));
+  if (size < kLarge) {
+    memory_ = AllocateAligned(size);
+  } else if (std::shared_ptr<void> pages = AllocateHuge(size)) {
+    Count(size);
+    void* start = pages.get();
+    memory_ = std::shared_ptr<void>(start, [pages, size](void*) { Uncount(size); });
   }
-  capacity_ = RoundUp(wanted);
+  if (memory_ == nullptr) {
+    return absl::ResourceExhaustedError(fmt::format("cannot allocate {} bytes", size));
+  }
+  capacity_ = size;
   return absl::OkStatus();
 }
 

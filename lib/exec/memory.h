@@ -15,14 +15,18 @@ std::shared_ptr<void> AllocateAligned(size_t bytes);
 // The same for large blocks that are read often: on huge pages where the system has them, untouched
 // and zero. Not counted.
 std::shared_ptr<void> AllocateHuge(size_t bytes);
-// Blocks handed out by AllocateAligned since the process started.
+// Blocks handed out by AllocateAligned and taken by buffers since the process started, and the
+// bytes of those that are held now.
 int64_t AllocationCount();
+int64_t AllocatedBytes();
 
-// A block that grows and is reused. Growing drops the content.
+// A block that grows and is reused. Growing drops the content. Large ones are on huge pages.
 class Buffer {
  public:
-  // ResourceExhausted if there is no memory.
+  // ResourceExhausted if there is no memory. One that grows gets a quarter more than it had.
   absl::Status Reserve(size_t bytes);
+  // Grows to this and no more.
+  absl::Status ReserveExactly(size_t bytes);
   // As Reserve, but takes a new block if someone else still holds the present one.
   absl::Status ReserveUnshared(size_t bytes);
 
@@ -31,6 +35,8 @@ class Buffer {
   const std::shared_ptr<void>& memory() const { return memory_; }
 
  private:
+  absl::Status Grow(size_t bytes);
+
   std::shared_ptr<void> memory_;
   size_t capacity_ = 0;
 };

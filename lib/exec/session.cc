@@ -250,6 +250,16 @@ absl::Status Session::Step(const Feeds& feeds, Fetches* fetches) {
   return status;
 }
 
+MemoryUse Session::memory() const {
+  MemoryUse use;
+  impl_->frame.AddMemory(&use);
+  for (size_t p = 0; p < impl_->caches.size(); ++p) {
+    use.caches +=
+        static_cast<int64_t>(impl_->caches[p].buffer.capacity() + impl_->next[p].capacity());
+  }
+  return use;
+}
+
 void Session::set_observer(Observer observer) { impl_->observer = std::move(observer); }
 
 }  // namespace kvlift::exec

@@ -18,6 +18,18 @@ namespace kvlift::exec {
 using Feeds = absl::btree_map<std::string, Tensor>;
 using Fetches = absl::btree_map<std::string, Tensor>;
 
+// Bytes that a session holds, apart from the program's weights. `arena` is what the layout of the
+// intermediate values needs, the largest so far; the parts are all there is.
+struct MemoryUse {
+  int64_t arena = 0;    // values whose size is known before a step runs
+  int64_t indices = 0;  // values that shapes depend on
+  int64_t slots = 0;    // values whose size is known only while a step runs
+  int64_t outputs = 0;  // that are no caches
+  int64_t caches = 0;
+
+  int64_t total() const { return arena + indices + slots + outputs + caches; }
+};
+
 // Called after each node in schedule order; views are valid during the call only.
 using Observer = std::function<void(NodeId node, absl::Span<const View> outputs)>;
 
@@ -40,6 +52,7 @@ class Session {
   absl::Status Step(const Feeds& feeds, Fetches* fetches);
 
   void set_observer(Observer observer);
+  MemoryUse memory() const;
 
  private:
   struct Impl;

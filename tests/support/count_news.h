@@ -1,4 +1,5 @@
-// The number of C++ allocations of this test program, for tests that link count_news.cc.
+// The number of allocations of this test program (operator new; malloc and its like too unless a
+// sanitizer replaces them), for tests that link count_news.cc.
 #pragma once
 
 #include <cstdint>

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "bench_feeds.h"
 #include "commands.h"
+#include "documents.h"
 #include "exec/kernels/probe.h"
 #include "exec/program.h"
 #include "exec/session.h"
@@ -24,6 +25,7 @@ struct CaseResult {
   StepSize size;
   std::vector<double> step_us;
   int64_t bytes_touched = 0, cache_bytes_copied = 0;
+  exec::MemoryUse memory;
 
   double Min() const { return *std::min_element(step_us.begin(), step_us.end()); }
   double Median() const {
@@ -83,7 +85,7 @@ class Bench {
     for (const BenchCache& cache : caches_) options.caches.push_back(cache.pair);
     KV_ASSIGN_OR_RETURN(program_, exec::Program::Compile(graph_, options));
     weights_ = WeightBytes(*graph_);
-    for (int64_t context : flags_.context) results_.push_back({SizeFor(context), {}, 0, 0});
+    for (int64_t context : flags_.context) results_.push_back({SizeFor(context), {}, 0, 0, {}});
     return Measure();
   }
 
@@ -159,6 +161,7 @@ class Bench {
       total += us.count();
     }
     CountBytes(fetches, &results_[k]);
+    results_[k].memory = session.memory();
     return best;
   }
 
@@ -208,7 +211,8 @@ class Bench {
                                {"rounds", r.step_us.size()},
                                {"bytes_touched", r.bytes_touched},
                                {"read_fraction", ReadFraction(r)},
-                               {"cache_bytes_copied", r.cache_bytes_copied}});
+                               {"cache_bytes_copied", r.cache_bytes_copied},
+                               {"memory", MemoryDocument(r.memory)}});
     }
     return json;
   }

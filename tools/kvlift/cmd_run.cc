@@ -6,6 +6,7 @@
 #include "base/escape.h"
 #include "base/status.h"
 #include "commands.h"
+#include "documents.h"
 #include "contract/manifest.h"
 #include "exec/program.h"
 #include "exec/session.h"
@@ -73,6 +74,7 @@ class Runner {
     for (size_t k = 0; k < feeds_.size(); ++k) {
       if (auto failure = Step(k, session)) return failure;
     }
+    memory_ = session.memory();
     const absl::Status written = WriteOutputs(files_);
     if (!written.ok()) return Failure{kUnwritable, std::string(written.message())};
     return std::nullopt;
@@ -253,6 +255,7 @@ class Runner {
                                   {"reason", d.reason},
                                   {"readers", d.readers}});
     }
+    json["memory"] = MemoryDocument(memory_);
     return json;
   }
 
@@ -290,6 +293,7 @@ class Runner {
   mutable Io io_;
   std::shared_ptr<const Graph> graph_;
   std::shared_ptr<const exec::Program> program_;
+  exec::MemoryUse memory_;
   std::vector<std::string> names_;
   std::vector<exec::Feeds> feeds_;
   std::vector<exec::CachePair> pairs_;

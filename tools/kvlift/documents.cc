@@ -254,6 +254,12 @@ std::string ConvertText(const Conversion& conversion, const std::vector<std::str
   return text;
 }
 
+nlohmann::ordered_json MemoryDocument(const exec::MemoryUse& memory) {
+  return {{"peak_bytes", memory.total()},   {"arena_bytes", memory.arena},
+          {"index_bytes", memory.indices},  {"late_bytes", memory.slots},
+          {"output_bytes", memory.outputs}, {"cache_bytes", memory.caches}};
+}
+
 std::string VerifyText(const VerifyReport& r, bool verbose) {
   std::vector<std::vector<std::string>> rows;
   for (const PlanResult& p : r.plans) {

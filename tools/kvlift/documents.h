@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/session.h"
 #include "nlohmann/json.hpp"
 #include "onnxio/model.h"
 #include "rewrite/convert.h"
@@ -16,6 +17,8 @@ nlohmann::ordered_json ConvertDocument(const Conversion& conversion,
                                        const std::vector<std::string>& outputs,
                                        const nlohmann::ordered_json& verify);
 nlohmann::ordered_json VerifyDocument(const VerifyReport& report);
+// What a session holds besides the weights: of `run` and of each case of `bench`.
+nlohmann::ordered_json MemoryDocument(const exec::MemoryUse& memory);
 
 std::string_view VerdictName(VerdictKind verdict);
 
