@@ -1,6 +1,6 @@
 # kvlift_library(NAME SRCS... HDRS... DEPS...): the library of one folder, target kvlift_NAME.
 # DEPS are names of other folders, or targets of other projects. A folder without a source file is
-# an INTERFACE library. Files NAME_avx2.cc and NAME_avx512.cc are compiled for that instruction set
+# an INTERFACE library. Files NAME_avx2.cc, NAME_avx512.cc and NAME_vnni.cc are compiled for that instruction set
 # (their functions are reached by dispatch at run time only) and left out on other processors.
 function(kvlift_library NAME)
   cmake_parse_arguments(PARSE_ARGV 1 arg "NO_PCH" "" "SRCS;HDRS;DEPS")
@@ -45,9 +45,10 @@ endfunction()
 function(kvlift_select_isa VARIABLE)
   set(avx2 -mavx2 -mfma -mf16c)
   set(avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
+  set(vnni ${avx512} -mavx512vnni)
   set(kept)
   foreach(src IN LISTS ${VARIABLE})
-    if(src MATCHES "_(avx2|avx512)\\.cc$")
+    if(src MATCHES "_(avx2|avx512|vnni)\\.cc$")
       set(flags ${${CMAKE_MATCH_1}})
       if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
         continue()

@@ -220,6 +220,97 @@ TEST(Packing, CanonicalOrder) {
   }
 }
 
+Tensor RandomBytes(Shape shape, uint32_t seed) {
+  Tensor t(TensorProto::UINT8, std::move(shape));
+  uint32_t state = seed * 2654435761u + 1;
+  for (uint8_t& x : t.span<uint8_t>()) {
+    state = state * 1664525u + 1013904223u;
+    x = static_cast<uint8_t>(state >> 16);
+  }
+  return t;
+}
+
+struct BitsCase {
+  int64_t bits, block, k, n;
+  int zeros;  // 0 none, 1 codes, 2 floats
+  bool bias;
+};
+
+ModelMaker BitsModel(int32_t type, const BitsCase& c, int level) {
+  const int64_t blocks = (c.k + c.block - 1) / c.block;
+  ModelMaker model(type);
+  model.Constant("w", RandomBytes({c.n, blocks, c.block * c.bits / 8}, 1));
+  model.Constant("s", As(RandomFloats({c.n * blocks}, 2), type));
+  std::string zeros, bias;
+  if (c.zeros != 0) {
+    zeros = "z";
+    model.Constant("z", c.zeros == 1 ? RandomBytes({c.n * ((blocks * c.bits + 7) / 8)}, 3)
+                                     : As(RandomFloats({c.n * blocks}, 3), type));
+  }
+  if (c.bias) {
+    bias = "c";
+    model.Constant("c", As(RandomFloats({c.n}, 4), type));
+  }
+  onnx::NodeProto* node =
+      model.Node("MatMulNBits", {"a", "w", "s", zeros, "", bias}, "y", "com.microsoft");
+  SetInt(node, "K", c.k);
+  SetInt(node, "N", c.n);
+  SetInt(node, "bits", c.bits);
+  SetInt(node, "block_size", c.block);
+  SetInt(node, "accuracy_level", level);
+  return model;
+}
+
+constexpr BitsCase kBitsCases[] = {
+    {4, 32, 96, 70, 0, false},   {4, 32, 80, 64, 1, true},  {4, 16, 304, 33, 2, false},
+    {4, 128, 640, 40, 1, false}, {8, 32, 64, 70, 0, true},  {8, 64, 112, 96, 1, false},
+    {8, 16, 48, 5, 2, false},    {2, 32, 64, 70, 0, false}, {2, 64, 144, 66, 1, true},
+    {4, 32, 40, 20, 0, false},
+};
+
+TEST(Packing, WeightsOfFewBits) {
+  for (const int32_t type : kTypes) {
+    for (const BitsCase& c : kBitsCases) {
+      SCOPED_TRACE(fmt::format("type {}, {} bits, block {}, k {}", type, c.bits, c.block, c.k));
+      const ModelMaker model = BitsModel(type, c, 4);
+      for (const int64_t m : kRows) RunAllWays(model, As(RandomFloats({m, c.k}, 5), type));
+    }
+  }
+}
+
+std::vector<float> RunFast(const ModelMaker& model, const Tensor& a, int threads) {
+  CompileOptions options;
+  options.order = Order::kFast;
+  options.threads = threads;
+  Session session(model.Compile(options));
+  Fetches fetches;
+  const absl::Status status = session.Step({{"a", a}}, &fetches);
+  EXPECT_TRUE(status.ok()) << status;
+  const auto y = fetches.at("y").span<float>();
+  return {y.begin(), y.end()};
+}
+
+// Rows rounded to 8 bits: near the exact product, and each row the same whatever the others.
+TEST(Packing, RowsOfEightBits) {
+  for (const BitsCase& c : kBitsCases) {
+    SCOPED_TRACE(fmt::format("{} bits, block {}, k {}", c.bits, c.block, c.k));
+    const Tensor a = RandomFloats({9, c.k}, 5);
+    const ModelMaker model = BitsModel(TensorProto::FLOAT, c, 4);
+    const std::vector<float> exact = RunFast(BitsModel(TensorProto::FLOAT, c, 0), a, 1);
+    const std::vector<float> rounded = RunFast(model, a, 3);
+    EXPECT_EQ(rounded, RunFast(model, a, 1));
+    // A code is off by at most half a step, 1/254 of the largest in its block.
+    const double bound = static_cast<double>(c.k) / 254 * (1 << c.bits);
+    for (size_t i = 0; i < exact.size(); ++i) ASSERT_NEAR(rounded[i], exact[i], bound) << i;
+    for (int64_t i = 0; i < 9; ++i) {
+      Tensor row(TensorProto::FLOAT, {1, c.k});
+      std::copy_n(a.span<float>().data() + i * c.k, c.k, row.span<float>().data());
+      const std::vector<float> alone = RunFast(model, row, 1);
+      EXPECT_TRUE(std::equal(alone.begin(), alone.end(), rounded.begin() + i * c.n)) << i;
+    }
+  }
+}
+
 // The tables that this processor can run agree.
 TEST(Packing, InstructionSetsAgree) {
   if (Avx2Isa() == nullptr || Avx512Isa() == nullptr || &Isa() != Avx512Isa()) GTEST_SKIP();

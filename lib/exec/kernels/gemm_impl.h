@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "exec/kernels/bits_impl.h"
 #include "exec/kernels/gemm_isa.h"
 #include "exec/kernels/gemm_simd.h"
 #include "exec/kernels/panel_impl.h"
@@ -481,6 +482,7 @@ constexpr IsaTable MakeIsaTable(const char* name) {
           MakeVectorOps<float>(),
           MakeVectorOps<double>(),
           {Vec<float>::kTileRows, Vec<float>::kWideRows, PanelTile, PackRows, PackTransposed16},
+          {BitsStream, BitsExpand},
           {HalfToFloats, FloatsToHalf, BfloatToFloats, FloatsToBfloat},
           {int64_t{2} * kProbeChains * Vec<float>::kLanes, ProbeChains, ProbeRead}};
 }

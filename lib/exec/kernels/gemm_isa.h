@@ -8,9 +8,9 @@
 
 #include <cstdint>
 
-namespace kvlift::exec {
+#include "exec/kernels/bits_isa.h"
 
-enum class Storage { kNative, kHalf, kBfloat };  // how a matrix of a float product is stored
+namespace kvlift::exec {
 
 // Primitives for one compute type T (float or double).
 template <typename T>
@@ -75,6 +75,7 @@ struct IsaTable {
   VectorOps<float> f32;
   VectorOps<double> f64;
   PanelOps panel;
+  BitsOps bits;
   ConvertOps convert;
   ProbeOps probe;
 };

@@ -140,17 +140,6 @@ void MatMulTyped(KernelContext& context, MatMulPlan plan) {
   }
 }
 
-// Weights of a 2-D constant operand, which `transposed` of [n, k] or else of [k, n].
-std::shared_ptr<const Prepacked> PackMatrix(const View& b, bool transposed, int threads) {
-  constexpr int64_t kFewest = 16;  // columns; below that panels are mostly padding
-  const auto storage = StorageOfType(b.type);
-  if (!storage.has_value() || b.shape.size() != 2 || b.size() == 0) return nullptr;
-  const int64_t k = b.shape[transposed ? 1 : 0], n = b.shape[transposed ? 0 : 1];
-  if (n < kFewest) return nullptr;
-  return PackedMatrix::Make(b.data, *storage, k, n, transposed ? 1 : n, transposed ? k : 1,
-                            threads);
-}
-
 std::shared_ptr<const Prepacked> MatMulPack(const PackRequest& request) {
   View b = request.inputs[1];
   if (request.transposed) std::swap(b.shape[0], b.shape[1]);  // as it stands in memory

@@ -43,6 +43,19 @@ void Narrow(const float* x, Storage storage, int64_t n, void* y) {
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+void AddBias(const PanelProduct& p, int64_t row, int64_t column, int64_t columns, float* y) {
+  const int64_t bytes = ElementBytes(p.storage);
+  const auto* bias =
+      static_cast<const std::byte*>(p.bias) + (row * p.bias_row + column * p.bias_column) * bytes;
+  float wide[W];
+  for (int64_t j = 0; j < columns; j += W) {
+    const int64_t n = std::min<int64_t>(W, columns - j);
+    Widen(bias + j * p.bias_column * bytes, p.storage, p.bias_column == 0 ? 1 : n, wide);
+    if (p.bias_column == 0) std::fill(wide + 1, wide + n, wide[0]);
+    for (int64_t t = 0; t < n; ++t) y[j + t] += p.beta != 1 ? p.beta * wide[t] : wide[t];
+  }
+}
+
 // One call of MultiplyPanels.
 class Runner {
  public:
@@ -51,12 +64,7 @@ class Runner {
 
   void Run() {
     const bool stream = p_.m <= b_.stream_rows();
-    const float* a = static_cast<const float*>(p_.a);
-    if (p_.storage != Storage::kNative) {
-      float* wide = scratch_.Get<float>(p_.m * b_.k());
-      Widen(p_.a, p_.storage, p_.m * b_.k(), wide);
-      a = wide;
-    }
+    const float* a = FloatRows(p_, scratch_);
     if (stream) {
       RunStream(a);
     } else {
@@ -74,33 +82,6 @@ class Runner {
     }
     *ldc = columns;
     return scratch.Get<float>(rows * columns);
-  }
-
-  void Finish(int64_t row, int64_t rows, int64_t column, int64_t columns, float* c,
-              int64_t ldc) const {
-    const int64_t bytes = ElementBytes(p_.storage);
-    for (int64_t i = 0; i < rows; ++i) {
-      float* y = c + i * ldc;
-      if (p_.alpha != 1) {
-        for (int64_t j = 0; j < columns; ++j) y[j] = p_.alpha * y[j];
-      }
-      if (p_.bias != nullptr) AddBias(row + i, column, columns, y);
-      auto* out = static_cast<std::byte*>(p_.c) + ((row + i) * b_.n() + column) * bytes;
-      Narrow(y, p_.storage, columns, out);
-    }
-  }
-
-  void AddBias(int64_t row, int64_t column, int64_t columns, float* y) const {
-    const int64_t bytes = ElementBytes(p_.storage);
-    const auto* bias = static_cast<const std::byte*>(p_.bias) +
-                       (row * p_.bias_row + column * p_.bias_column) * bytes;
-    float wide[W];
-    for (int64_t j = 0; j < columns; j += W) {
-      const int64_t n = std::min<int64_t>(W, columns - j);
-      Widen(bias + j * p_.bias_column * bytes, p_.storage, p_.bias_column == 0 ? 1 : n, wide);
-      if (p_.bias_column == 0) std::fill(wide + 1, wide + n, wide[0]);
-      for (int64_t t = 0; t < n; ++t) y[j + t] += p_.beta != 1 ? p_.beta * wide[t] : wide[t];
-    }
   }
 
   int64_t Columns(int64_t first, int64_t count) const {
@@ -123,7 +104,7 @@ class Runner {
       int64_t ldc;
       float* c = Target(0, m, first * W, columns, scratch, &ldc);
       b_.Stream(m, first, count, a, c, ldc);
-      Finish(0, m, first * W, columns, c, ldc);
+      FinishColumns(p_, 0, m, first * W, columns, c, ldc);
     });
   }
 
@@ -179,7 +160,7 @@ class Runner {
       }
     }
     for (int64_t j = 0; j < count; ++j) {
-      Finish(row, rows, (first + j) * W, b_.width(first + j), c + j * rows * W, W);
+      FinishColumns(p_, row, rows, (first + j) * W, b_.width(first + j), c + j * rows * W, W);
     }
   }
 
@@ -203,6 +184,16 @@ std::optional<Storage> StorageOfType(int32_t type) {
     default:
       return std::nullopt;
   }
+}
+
+std::shared_ptr<const Prepacked> PackMatrix(const View& b, bool transposed, int threads) {
+  constexpr int64_t kFewest = 16;  // columns; below that panels are mostly padding
+  const auto storage = StorageOfType(b.type);
+  if (!storage.has_value() || b.shape.size() != 2 || b.size() == 0) return nullptr;
+  const int64_t k = b.shape[transposed ? 1 : 0], n = b.shape[transposed ? 0 : 1];
+  if (n < kFewest) return nullptr;
+  return PackedMatrix::Make(b.data, *storage, k, n, transposed ? 1 : n, transposed ? k : 1,
+                            threads);
 }
 
 int PanelMatrix::width(int64_t panel) const {
@@ -270,6 +261,28 @@ const float* PackedMatrix::Expand(int64_t panel, int64_t k0, int64_t k, float* r
 const std::byte* PackedMatrix::Address(int64_t panel, int64_t k0) const {
   return static_cast<const std::byte*>(data_.get()) + panel * panel_bytes() +
          k0 * W * ElementBytes(storage_);
+}
+
+const float* FloatRows(const PanelProduct& p, ScratchScope& scratch) {
+  if (p.storage == Storage::kNative) return static_cast<const float*>(p.a);
+  const int64_t size = p.m * p.b->k();
+  float* wide = scratch.Get<float>(size);
+  Widen(p.a, p.storage, size, wide);
+  return wide;
+}
+
+void FinishColumns(const PanelProduct& p, int64_t row, int64_t rows, int64_t column,
+                   int64_t columns, float* c, int64_t ldc) {
+  for (int64_t i = 0; i < rows; ++i) {
+    float* y = c + i * ldc;
+    if (p.alpha != 1) {
+      for (int64_t j = 0; j < columns; ++j) y[j] = p.alpha * y[j];
+    }
+    if (p.bias != nullptr) AddBias(p, row + i, column, columns, y);
+    auto* out =
+        static_cast<std::byte*>(p.c) + ((row + i) * p.b->n() + column) * ElementBytes(p.storage);
+    Narrow(y, p.storage, columns, out);
+  }
 }
 
 void MultiplyPanels(const PanelProduct& p, int threads) {

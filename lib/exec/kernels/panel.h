@@ -10,6 +10,7 @@
 
 #include "exec/kernel.h"
 #include "exec/kernels/gemm_isa.h"
+#include "exec/kernels/scratch.h"
 
 namespace kvlift::exec {
 
@@ -64,6 +65,10 @@ class PackedMatrix final : public PanelMatrix {
   std::shared_ptr<void> data_;
 };
 
+// A 2-D constant operand as it stands in memory, [k, n] or if `transposed` [n, k]. Null if its type
+// has no panels, or if they would be mostly padding.
+std::shared_ptr<const Prepacked> PackMatrix(const View& b, bool transposed, int threads);
+
 // c = alpha * a * b + beta * bias, each step rounded; without a bias alpha * a * b.
 struct PanelProduct {
   const PanelMatrix* b = nullptr;
@@ -78,6 +83,12 @@ struct PanelProduct {
 
 // How a float, float16 or bfloat16 tensor is stored.
 std::optional<Storage> StorageOfType(int32_t type);
+
+// The rows of a as floats, in `scratch` if they are none.
+const float* FloatRows(const PanelProduct& product, ScratchScope& scratch);
+// Completes sums c[rows][columns] (rows ldc apart) and writes them to their place in the result.
+void FinishColumns(const PanelProduct& product, int64_t row, int64_t rows, int64_t column,
+                   int64_t columns, float* c, int64_t ldc);
 
 void MultiplyPanels(const PanelProduct& product, int threads);
 

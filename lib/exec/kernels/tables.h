@@ -24,6 +24,7 @@ absl::Span<const OpDef> LogicOps();
 absl::Span<const OpDef> MatMulOps();
 absl::Span<const OpDef> MovementOps();
 absl::Span<const OpDef> MultiHeadOps();
+absl::Span<const OpDef> NBitsOps();
 absl::Span<const OpDef> NormOps();
 absl::Span<const OpDef> QuantizeOps();
 absl::Span<const OpDef> ReduceOps();

@@ -1,0 +1,55 @@
+// Weights of MatMulNBits in panels, as the model has them: no wider and no less exact.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "exec/kernels/bits_isa.h"
+#include "exec/kernels/panel.h"
+
+namespace kvlift::exec {
+
+// The operands as MatMulNBits defines them.
+struct BitsSource {
+  int64_t n = 0, k = 0, block = 0;
+  int bits = 4;
+  const uint8_t* codes = nullptr;  // [n][blocks][block * bits / 8]
+  const void* scales = nullptr;    // [n][blocks] of `storage`
+  Storage storage = Storage::kNative;
+  const uint8_t* packed_zeros = nullptr;  // [n][ceil(blocks * bits / 8)], or
+  const void* zeros = nullptr;            // [n][blocks] of `storage`, or neither
+};
+
+class PackedBits final : public PanelMatrix {
+ public:
+  // Null without memory, or where the sizes do not suit the kernels.
+  static std::shared_ptr<const PackedBits> Make(const BitsSource& source, bool integer_dot,
+                                                int threads);
+
+  int64_t panel_bytes() const override { return blocks_ * layout_.block_bytes; }
+  int stream_rows() const override { return BitsOps::kMaxRows; }
+  void Stream(int m, int64_t first, int64_t count, const float* a, float* c,
+              int64_t ldc) const override;
+  const float* Expand(int64_t panel, int64_t k0, int64_t k, float* room) const override;
+  const std::byte* Address(int64_t panel, int64_t k0) const override;
+
+  // Rows of a are rounded to 8 bits, with a scale for each block of k.
+  bool integer_dot() const { return integer_dot_; }
+  const BitsLayout& layout() const { return layout_; }
+  int64_t blocks() const { return blocks_; }
+
+ private:
+  PackedBits(int64_t k, int64_t n) : PanelMatrix(k, n) {}
+  void PackPanel(const BitsSource& source, int64_t panel, std::byte* to) const;
+
+  BitsLayout layout_;
+  int64_t blocks_ = 0;
+  bool integer_dot_ = false;
+  std::shared_ptr<void> data_;
+};
+
+// As MultiplyPanels, for weights with integer_dot(): rows of a as 8-bit codes.
+void MultiplyBitsDot(const PanelProduct& product, int threads);
+
+}  // namespace kvlift::exec
