@@ -29,6 +29,7 @@ class PackedBits final : public PanelMatrix {
 
   int64_t panel_bytes() const override { return blocks_ * layout_.block_bytes; }
   int stream_rows() const override { return BitsOps::kMaxRows; }
+  int64_t panels_at_once() const override { return 2; }
   void Stream(int m, int64_t first, int64_t count, const float* a, float* c,
               int64_t ldc) const override;
   const float* Expand(int64_t panel, int64_t k0, int64_t k, float* room) const override;

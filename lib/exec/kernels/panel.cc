@@ -95,8 +95,9 @@ class Runner {
       ops_.pack_rows(m, b_.k(), a, b_.k(), packed);
       a = packed;
     }
-    const int64_t group =
-        std::clamp<int64_t>(kUnitBytes / std::max<int64_t>(1, b_.panel_bytes()), 1, kUnitPanels);
+    const int64_t step = b_.panels_at_once();
+    const int64_t wanted = kUnitBytes / std::max<int64_t>(1, b_.panel_bytes()) / step * step;
+    const int64_t group = std::clamp(wanted, step, kUnitPanels);
     RunUnits(threads_, CeilDiv(b_.panels(), group), [&](int64_t unit) {
       const int64_t first = unit * group, count = std::min(group, b_.panels() - first);
       const int64_t columns = Columns(first, count);

@@ -27,6 +27,8 @@ class PanelMatrix : public Prepacked {
   virtual int64_t panel_bytes() const = 0;
   // Most rows that Stream takes.
   virtual int stream_rows() const = 0;
+  // Stream is fastest for a multiple of so many panels.
+  virtual int64_t panels_at_once() const { return 1; }
   // c[m, columns of `count` panels] = a * panels, all of k; a is [k][m], c begins at the first
   // panel's column.
   virtual void Stream(int m, int64_t first, int64_t count, const float* a, float* c,
