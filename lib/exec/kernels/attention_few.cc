@@ -73,8 +73,8 @@ void Exponentials(float* x, int64_t n, float* head) {
   }
 }
 
-// Keys [begin, end) for all rows.
-void AttendSplit(const GroupedHeads& heads, const Rows& rows, int64_t begin, int64_t end,
+// Keys [begin, end) for all rows. more: those behind are likely to be next.
+void AttendSplit(const GroupedHeads& heads, const Rows& rows, int64_t begin, int64_t end, bool more,
                  const Partials& partials, int64_t split) {
   const AttentionOps& ops = AttentionIsa();
   const int64_t count = rows.count(), size = Padded(heads.D), ld = kSplitKeys + 16;
@@ -85,8 +85,9 @@ void AttendSplit(const GroupedHeads& heads, const Rows& rows, int64_t begin, int
     LoadQuery(heads, rows.b, rows.h(row), rows.s(row), size, queries + row * size);
   }
   RowBlock keys = RowsOf(heads.k, heads.D, rows.b, rows.kv_head, begin, end, scratch);
-  const RowBlock values = RowsOf(heads.v, heads.Dv, rows.b, rows.kv_head, begin, end, scratch);
+  RowBlock values = RowsOf(heads.v, heads.Dv, rows.b, rows.kv_head, begin, end, scratch);
   if (values.rows >= kRowsAhead) keys.next = values.data;
+  if (more) values.next = RowsFrom(keys, keys.rows, kRowsAhead).data;
   ops.scores(keys, queries, count, scores, ld);
   for (int64_t row = 0; row < count; ++row) {
     float* x = scores + row * ld - begin;
@@ -164,7 +165,7 @@ void RunFewQueries(const GroupedHeads& heads, int threads) {
     const int64_t begin = std::max(all.begin, at * kSplitKeys);
     const int64_t end = std::min(all.end, (at + 1) * kSplitKeys);
     if (begin < end) {
-      AttendSplit(heads, rows, begin, end, partials, split);
+      AttendSplit(heads, rows, begin, end, end + kRowsAhead <= all.end, partials, split);
     } else {
       for (int64_t row = 0; row < count; ++row) partials.Head(split, row)[0] = kMasked;
     }
@@ -183,7 +184,7 @@ void RunOneRow(const GroupedHeads& heads, int64_t b, int64_t h, int64_t s) {
   const Partials partials(scratch.Get<float>(Partials::Size(1, splits, heads.Dv)), 1, heads.Dv);
   for (int64_t i = 0; i < splits; ++i) {
     AttendSplit(heads, rows, std::max(all.begin, (first + i) * kSplitKeys),
-                std::min(all.end, (first + i + 1) * kSplitKeys), partials, i);
+                std::min(all.end, (first + i + 1) * kSplitKeys), false, partials, i);
   }
   Merge(heads, rows, partials, splits);
 }

@@ -2,28 +2,11 @@
 // instruction set each.
 #pragma once
 
-#include <initializer_list>
-
 #include "exec/kernels/attention_isa.h"
-#include "exec/kernels/gemm_simd.h"
+#include "exec/kernels/attention_pack.h"
 
 namespace kvlift::exec {
 namespace {
-
-using V16 = Vec<float>;
-
-struct NativeRow {
-  using Element = float;
-  static V16 Load(const float* p) { return V16::Load(p); }
-};
-struct HalfRow {
-  using Element = uint16_t;
-  static V16 Load(const uint16_t* p) { return V16::LoadHalf(p); }
-};
-struct BfloatRow {
-  using Element = uint16_t;
-  static V16 Load(const uint16_t* p) { return V16::LoadBfloat(p); }
-};
 
 // Sums of the lanes of 16 vectors: out[i] is that of vector kSumOrder(i).
 constexpr int SumOrder(int i) { return 4 * (i % 4) + i / 4; }
@@ -106,10 +89,11 @@ constexpr int BlockTokens(int heads) { return heads == 1 ? 16 : heads == 2 ? 8 :
 constexpr int kTileTokens = kRowsAhead;
 
 // Several heads take longer over a row than the hardware's prefetching looks ahead, so the row in
-// the same place of the next tile is asked for in time. `ahead`: bytes to it; 0: nothing follows.
-inline int64_t Ahead(const RowBlock& block, int64_t t) {
+// the same place of the next tile, or `distance` rows on, is asked for in time. Bytes to it; 0:
+// nothing follows.
+inline int64_t Ahead(const RowBlock& block, int64_t t, int distance) {
   const int64_t row = block.stride * (block.storage == Storage::kNative ? 4 : 2);
-  if (t + kTileTokens < block.rows) return kTileTokens * row;
+  if (t + kTileTokens < block.rows) return distance * row;
   if (block.next == nullptr) return 0;
   return static_cast<const char*>(block.next) - (static_cast<const char*>(block.data) + t * row);
 }
@@ -206,11 +190,13 @@ template <typename Row>
 void ScoresAs(const RowBlock& keys, const float* queries, int64_t heads, float* scores,
               int64_t ld) {
   const int64_t passes = (heads + 3) / 4;
+  const int distance = passes == 1 ? kTileTokens / 2 : kTileTokens;
   for (int64_t t = 0; t < keys.rows; t += kTileTokens) {
     const int n = static_cast<int>(keys.rows - t < kTileTokens ? keys.rows - t : kTileTokens);
     int64_t h = 0;
     for (int64_t pass = 0; pass < passes; ++pass) {
-      const int64_t end = heads * (pass + 1) / passes, ahead = h == 0 ? Ahead(keys, t) : 0;
+      const int64_t end = heads * (pass + 1) / passes,
+                    ahead = h == 0 ? Ahead(keys, t, distance) : 0;
       const float* q = queries + h * keys.size;
       float* to = scores + h * ld;
       switch (end - h) {
@@ -245,14 +231,14 @@ inline void Scores(const RowBlock& keys, const float* queries, int64_t heads, fl
 
 // C vectors of n rows added to H heads.
 template <typename Row, int H, int C>
-void ValueBlock(const typename Row::Element* values, int64_t stride, int64_t ahead, int n,
-                const float* weights, int64_t ld, float* out, int64_t out_ld) {
+void ValueBlock(const typename Row::Element* values, int64_t stride, int64_t ahead, int64_t fetch,
+                int n, const float* weights, int64_t ld, float* out, int64_t out_ld) {
   V16 acc[H][C];
   for (int h = 0; h < H; ++h) {
     for (int c = 0; c < C; ++c) acc[h][c] = V16::Load(out + h * out_ld + c * 16);
   }
   for (int t = 0; t < n; ++t) {
-    if (H > 1 && ahead != 0) Prefetch(values, ahead, C * 16);
+    if (ahead != 0) Prefetch(values, ahead, fetch);
     V16 w[H];
 #pragma GCC unroll 4
     for (int h = 0; h < H; ++h) w[h] = V16::Set(weights[h * ld + t]);
@@ -275,22 +261,23 @@ void ValueHeads(const typename Row::Element* values, int64_t stride, int64_t ahe
                 const float* weights, int64_t ld, int64_t heads, float* out, int64_t out_ld) {
   constexpr int kFit = kMaxAccumulators / C, kMost = kFit < 1 ? 1 : kFit > 4 ? 4 : kFit;
   const int64_t passes = (heads + kMost - 1) / kMost;
+  // Every pass asks for its share of the rows to come.
+  const int64_t fetch = (C * 16 + passes - 1) / passes;
   int64_t h = 0;
   for (int64_t pass = 0; pass < passes; ++pass) {
     const int64_t end = heads * (pass + 1) / passes;
+    const int64_t next =
+        ahead == 0 ? 0 : ahead + pass * fetch * static_cast<int64_t>(sizeof(*values));
     const float* w = weights + h * ld;
     float* to = out + h * out_ld;
     if (kMost >= 4 && end - h == 4) {
-      ValueBlock<Row, kMost >= 4 ? 4 : 1, C>(values, stride, h == 0 ? ahead : 0, n, w, ld, to,
-                                             out_ld);
+      ValueBlock<Row, kMost >= 4 ? 4 : 1, C>(values, stride, next, fetch, n, w, ld, to, out_ld);
     } else if (kMost >= 3 && end - h == 3) {
-      ValueBlock<Row, kMost >= 3 ? 3 : 1, C>(values, stride, h == 0 ? ahead : 0, n, w, ld, to,
-                                             out_ld);
+      ValueBlock<Row, kMost >= 3 ? 3 : 1, C>(values, stride, next, fetch, n, w, ld, to, out_ld);
     } else if (kMost >= 2 && end - h == 2) {
-      ValueBlock<Row, kMost >= 2 ? 2 : 1, C>(values, stride, h == 0 ? ahead : 0, n, w, ld, to,
-                                             out_ld);
+      ValueBlock<Row, kMost >= 2 ? 2 : 1, C>(values, stride, next, fetch, n, w, ld, to, out_ld);
     } else {
-      ValueBlock<Row, 1, C>(values, stride, h == 0 ? ahead : 0, n, w, ld, to, out_ld);
+      ValueBlock<Row, 1, C>(values, stride, next, fetch, n, w, ld, to, out_ld);
     }
     h = end;
   }
@@ -304,7 +291,7 @@ void ValuesAs(const RowBlock& values, const float* weights, int64_t ld, int64_t 
     const int n = static_cast<int>(values.rows - t < kTileTokens ? values.rows - t : kTileTokens);
     const typename Row::Element* rows = data + t * stride;
     const float* w = weights + t;
-    const int64_t ahead = Ahead(values, t);
+    const int64_t ahead = heads > 1 ? Ahead(values, t, kTileTokens) : 0;
     int64_t d = 0;
     if constexpr (kMaxAccumulators >= 16) {
       for (; d + 128 <= size; d += 128) {
@@ -332,92 +319,6 @@ inline void ValueSums(const RowBlock& values, const float* weights, int64_t ld, 
       return ValuesAs<BfloatRow>(values, weights, ld, heads, out);
     default:
       return ValuesAs<NativeRow>(values, weights, ld, heads, out);
-  }
-}
-
-#if defined(__AVX512F__) && defined(KV_AVX2)
-
-// panel[d * 32 + t] = element d of row t, for 16 rows and 16 elements.
-template <typename Row>
-void Transpose16(const typename Row::Element* rows, int64_t stride, int64_t count, float* panel) {
-  __m512 r[16], t[16];
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) {
-    r[i] = i < count ? Row::Load(rows + i * stride).v : _mm512_setzero_ps();
-  }
-#pragma GCC unroll 8
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
-    t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
-  }
-  // r[4 i + c]: column 4 j + c of rows 4 i .. 4 i + 3 in quarter j.
-#pragma GCC unroll 4
-  for (int i = 0; i < 16; i += 4) {
-    r[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
-    r[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xEE);
-    r[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-    r[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
-  }
-#pragma GCC unroll 4
-  for (int c = 0; c < 4; ++c) {
-    const __m512 low0 = _mm512_shuffle_f32x4(r[c], r[4 + c], 0x44);
-    const __m512 low1 = _mm512_shuffle_f32x4(r[8 + c], r[12 + c], 0x44);
-    const __m512 high0 = _mm512_shuffle_f32x4(r[c], r[4 + c], 0xEE);
-    const __m512 high1 = _mm512_shuffle_f32x4(r[8 + c], r[12 + c], 0xEE);
-    _mm512_storeu_ps(panel + c * 32, _mm512_shuffle_f32x4(low0, low1, 0x88));
-    _mm512_storeu_ps(panel + (4 + c) * 32, _mm512_shuffle_f32x4(low0, low1, 0xDD));
-    _mm512_storeu_ps(panel + (8 + c) * 32, _mm512_shuffle_f32x4(high0, high1, 0x88));
-    _mm512_storeu_ps(panel + (12 + c) * 32, _mm512_shuffle_f32x4(high0, high1, 0xDD));
-  }
-}
-
-template <typename Row>
-void PackKeysAs(const RowBlock& keys, float* panel) {
-  const auto* data = static_cast<const typename Row::Element*>(keys.data);
-  for (int64_t t = 0; t < 32; t += 16) {
-    const int64_t count = keys.rows - t;
-    for (int64_t d = 0; d < keys.size; d += 16) {
-      Transpose16<Row>(data + t * keys.stride + d, keys.stride, count, panel + d * 32 + t);
-    }
-  }
-}
-
-inline void PackKeys(const RowBlock& keys, float* panel) {
-  switch (keys.storage) {
-    case Storage::kHalf:
-      return PackKeysAs<HalfRow>(keys, panel);
-    case Storage::kBfloat:
-      return PackKeysAs<BfloatRow>(keys, panel);
-    default:
-      return PackKeysAs<NativeRow>(keys, panel);
-  }
-}
-constexpr auto kPackKeys = PackKeys;
-
-#else
-
-constexpr void (*kPackKeys)(const RowBlock&, float*) = nullptr;
-
-#endif
-
-template <typename Row>
-void PackValuesAs(const RowBlock& values, int64_t ld, float* panels) {
-  const auto* row = static_cast<const typename Row::Element*>(values.data);
-  for (int64_t t = 0; t < values.rows; ++t, row += values.stride) {
-    for (int64_t d = 0; d < values.size; d += 16) {
-      Row::Load(row + d).Store(panels + (d / 32 * ld + t) * 32 + d % 32);
-    }
-  }
-}
-
-inline void PackValues(const RowBlock& values, int64_t ld, float* panels) {
-  switch (values.storage) {
-    case Storage::kHalf:
-      return PackValuesAs<HalfRow>(values, ld, panels);
-    case Storage::kBfloat:
-      return PackValuesAs<BfloatRow>(values, ld, panels);
-    default:
-      return PackValuesAs<NativeRow>(values, ld, panels);
   }
 }
 

@@ -1,0 +1,171 @@
+// Attention and cache writes of a layer with 32 query heads, 8 key heads and heads of 128 elements.
+// Caches are as many as exceed the processor's caches, used in turn.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "exec/kernel.h"
+#include "exec/tensor.h"
+#include "probed.h"
+
+namespace kvlift::exec::bench {
+namespace {
+
+constexpr int64_t kN = 32, kNk = 8, kD = 128;
+constexpr int64_t kTotalBytes = int64_t{256} << 20;
+constexpr int32_t kTypes[] = {onnx::TensorProto::FLOAT, onnx::TensorProto::FLOAT16,
+                              onnx::TensorProto::BFLOAT16};
+
+Tensor Noise(int32_t type, Shape shape) {
+  Tensor t(type, std::move(shape));
+  uint32_t state = 1;
+  for (int64_t i = 0; i < t.size(); ++i) {
+    state = state * 1664525u + 1013904223u;
+    const float x = static_cast<float>(state >> 8) * 0x1p-24f - 0.5f;
+    if (type == onnx::TensorProto::FLOAT) {
+      t.span<float>()[i] = x;
+    } else {
+      t.span<uint16_t>()[i] =
+          type == onnx::TensorProto::FLOAT16 ? FloatToHalf(x) : FloatToBfloat(x);
+    }
+  }
+  return t;
+}
+
+// One operator on given tensors, without a program.
+class Call {
+ public:
+  Call(const std::string& op, std::vector<Tensor> inputs, Tensor output) {
+    node_.set_op_type(op);
+    node_.add_output("y");
+    if (op == "Attention") {
+      onnx::AttributeProto* causal = node_.add_attribute();
+      causal->set_name("is_causal");
+      causal->set_type(onnx::AttributeProto::INT);
+      causal->set_i(1);
+    }
+    op_ = FindOp("", op, 24);
+    tensors_ = std::move(inputs);
+    for (const Tensor& t : tensors_) inputs_.push_back(t.view());
+    tensors_.push_back(output);
+    outputs_.push_back(output.view());
+  }
+  void Run(int threads) {
+    KernelContext context{node_, 24, inputs_, absl::MakeSpan(outputs_), nullptr};
+    context.threads = threads;
+    context.canonical = false;
+    if (!op_->compute(context).ok()) std::abort();
+  }
+
+ private:
+  onnx::NodeProto node_;
+  const OpDef* op_;
+  std::vector<Tensor> tensors_;
+  std::vector<View> inputs_, outputs_;
+};
+
+Tensor Int64(int64_t x) {
+  return Tensor::From<int64_t>(onnx::TensorProto::INT64, {1}, std::vector<int64_t>{x});
+}
+
+// Args: valid tokens, capacity / valid, type, threads.
+void DecodeAttention(benchmark::State& state) {
+  const int64_t valid = state.range(0), capacity = valid * state.range(1);
+  const int32_t type = kTypes[state.range(2)];
+  const int threads = static_cast<int>(state.range(3));
+  const int64_t bytes = NumBytes(type, {2 * kNk * valid * kD});
+  const int64_t most = std::max<int64_t>(1, (int64_t{3} << 30) / (bytes * state.range(1)));
+  const int64_t layers = std::clamp<int64_t>(kTotalBytes / bytes, 1, most);
+  std::vector<Call> calls;
+  for (int64_t i = 0; i < layers; ++i) {
+    calls.emplace_back(
+        "Attention",
+        std::vector<Tensor>{Noise(type, {1, kN, 1, kD}), Noise(type, {1, kNk, capacity, kD}),
+                            Noise(type, {1, kNk, capacity, kD}), Tensor(), Tensor(), Tensor(),
+                            Int64(valid)},
+        Tensor(type, {1, kN, 1, kD}));
+  }
+  size_t next = 0;
+  RunProbed(state, Limit::kRead, threads, static_cast<double>(bytes), [&] {
+    calls[next].Run(threads);
+    next = (next + 1) % calls.size();
+  });
+}
+BENCHMARK(DecodeAttention)
+    ->ArgNames({"valid", "capacity", "type", "threads"})
+    ->ArgsProduct({{512, 2048, 4096, 16384}, {1}, {0, 1, 2}, {1, 2}})
+    ->ArgsProduct({{1024, 4096}, {8}, {0, 1}, {1, 2}})
+    ->ArgsProduct({{1024}, {1, 32}, {0, 1}, {1}})
+    ->Apply(Rounds);
+
+// Args: queries, keys, type, threads. Counts the flops that a causal mask leaves.
+void PrefillAttention(benchmark::State& state) {
+  const int64_t S = state.range(0), T = state.range(1);
+  const int32_t type = kTypes[state.range(2)];
+  const int threads = static_cast<int>(state.range(3));
+  Call call("Attention",
+            {Noise(type, {1, kN, S, kD}), Noise(type, {1, kNk, T, kD}),
+             Noise(type, {1, kNk, T, kD}), Tensor(), Tensor(), Tensor(), Int64(T)},
+            Tensor(type, {1, kN, S, kD}));
+  const double seen = static_cast<double>(S) * static_cast<double>(2 * (T - S) + S + 1) / 2;
+  RunProbed(state, Limit::kFma, threads, 4.0 * kN * kD * seen, [&] { call.Run(threads); });
+}
+BENCHMARK(PrefillAttention)
+    ->ArgNames({"queries", "keys", "type", "threads"})
+    ->ArgsProduct({{256}, {256}, {0}, {1, 2}})
+    ->ArgsProduct({{512}, {512, 4096}, {0, 1}, {1, 2}})
+    ->ArgsProduct({{2048}, {2048}, {0}, {1, 2}})
+    ->Apply(Rounds);
+
+// One token written to each of many caches; the time per cache in ns, and as a multiple of copying
+// the same bytes to memory that is not in the processor's caches either. Args: capacity, type.
+void ScatterOneToken(benchmark::State& state) {
+  using Clock = std::chrono::steady_clock;
+  const int64_t capacity = state.range(0);
+  const int32_t type = kTypes[state.range(1)];
+  const int64_t bytes = NumBytes(type, {kNk * kD});
+  const int64_t caches = std::min<int64_t>(32, (int64_t{2} << 30) / (bytes * capacity));
+  Tensor at = Int64(0);
+  std::vector<Call> calls;
+  const Tensor update = Noise(type, {1, kNk, 1, kD});
+  for (int64_t i = 0; i < caches; ++i) {
+    const Tensor cache = Tensor::Zeros(type, {1, kNk, capacity, kD});
+    calls.emplace_back("TensorScatter", std::vector<Tensor>{cache, update, at}, cache);
+  }
+  std::vector<std::byte> copies(static_cast<size_t>(kTotalBytes), std::byte{1});
+  size_t place = 0;
+  double best = 1, best_copy = 1;
+  const auto per_cache = [&](auto body) {
+    const auto start = Clock::now();
+    for (int64_t i = 0; i < caches; ++i) body(i);
+    return std::chrono::duration<double>(Clock::now() - start).count() /
+           static_cast<double>(caches);
+  };
+  for (auto _ : state) {
+    at.span<int64_t>()[0] = (at.span<int64_t>()[0] + 1) % capacity;
+    const double seconds = per_cache([&](int64_t i) { calls[static_cast<size_t>(i)].Run(1); });
+    best = std::min(best, seconds);
+    best_copy =
+        std::min(best_copy, per_cache([&](int64_t) {
+                   std::memcpy(copies.data() + place, update.data(), static_cast<size_t>(bytes));
+                   place = (place + static_cast<size_t>(bytes)) % copies.size();
+                   benchmark::ClobberMemory();
+                 }));
+    state.SetIterationTime(seconds);
+  }
+  state.counters["ns"] = best * 1e9;
+  state.counters["of_memcpy"] = best / best_copy;
+}
+BENCHMARK(ScatterOneToken)
+    ->ArgNames({"capacity", "type"})
+    ->ArgsProduct({{1024, 4096, 32768}, {0, 1}})
+    ->Iterations(400)
+    ->UseManualTime()
+    ->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace kvlift::exec::bench
+
+BENCHMARK_MAIN();
