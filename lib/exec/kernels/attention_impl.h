@@ -8,7 +8,7 @@
 namespace kvlift::exec {
 namespace {
 
-// Sums of the lanes of 16 vectors: out[i] is that of vector kSumOrder(i).
+// Sums of the lanes of 16 vectors: out[i] is that of vector SumOrder(i).
 constexpr int SumOrder(int i) { return 4 * (i % 4) + i / 4; }
 
 #if defined(__AVX512F__) && defined(KV_AVX2)
