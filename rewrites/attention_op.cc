@@ -25,28 +25,31 @@ ValueId Input(const Graph& graph, NodeId node, size_t k) {
   return k < graph.inputs(node).size() ? graph.inputs(node)[k] : kNoValue;
 }
 
-// keep(b, h, s, t) of the mask operand and is_causal; null if the mask is a bias.
-Expr ReadMask(sym::Forms& forms, NodeId node, const sym::Facts& facts, AttentionSite* site) {
+// Fills what the site says of the mask operand and is_causal; false if that has no known rank.
+bool ReadMask(sym::Forms& forms, NodeId node, const sym::Facts& facts, AttentionSite* site) {
   const Graph& graph = forms.graph();
   sym::Pool& pool = forms.pool();
   Expr keep = pool.True();
+  site->bias_keep = keep;
   if (const ValueId mask = Input(graph, node, 3); mask != kNoValue) {
     const Expr element = BroadcastOperand(
         forms, mask, Indices(pool, absl::MakeConstSpan(facts.extents).first(4)), facts);
-    if (element == nullptr) return nullptr;
+    if (element == nullptr) return false;
     if (forms.ElementType(mask) == onnx::TensorProto::BOOL) {
       keep = element;
-    } else {
-      const auto read = ReadAdditiveMask(pool, element);
-      if (!read) return nullptr;
+    } else if (const auto read = ReadAdditiveMask(pool, element)) {
       keep = read->keep;
       site->finite_minimum = read->finite_minimum;
+    } else {
+      site->biases = {mask};
+      site->bias_keep = KeptWhere(pool, element);
     }
   }
   if (IntAttribute(graph.node(node), "is_causal", 0) != 0) {
     keep = pool.And(keep, pool.Le(pool.Index(3), pool.Index(2), facts));
   }
-  return keep;
+  site->keep = keep;
+  return true;
 }
 
 Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> caches) {
@@ -117,9 +120,8 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
   site.kv_heads = *HeadsOf(forms, caches[site.key_cache], site.head_dim);
   facts.extents[1] = q.shape[1];
   site.keys = k.shape[2];
-  site.keep = ReadMask(forms, node, facts, &site);
-  if (site.keep == nullptr) {
-    return refuse("KV211", "needs a mask of 0 and -inf, found a bias that is added to the scores");
+  if (!ReadMask(forms, node, facts, &site)) {
+    return refuse("KV211", "needs a mask whose rank is known");
   }
   return Result::Match(std::move(site));
 }

@@ -1,13 +1,13 @@
-// softmax(softcap(scale * q k^T) + mask) v written out:
+// softmax(softcap(scale * q k^T) + bias + mask) v written out:
 //
-//   MatMul(q, k^T) -> scale, softcap, mask (added or selected) -> Softmax -> MatMul(., v)
+//   MatMul(q, k^T) -> scale, softcap, biases, mask (added or selected) -> Softmax -> MatMul(., v)
 //
-//   (either may be a FusedMatMul of com.microsoft)//
-// with casts, Dropout and a guard against NaN where they may stand, scales on q, on k, on both or
-// behind the product, and k and v repeated per group of heads in any spelling. The anchor is the
-// second MatMul: everything before it is read from forms, so order and spelling do not matter.
-// Correct: Attention-24 computes the same expression in the same order. Rows that are masked
-// everywhere give 0 there; see AttentionSite::finite_minimum and nan_guard for what they gave here.
+// (either may be a FusedMatMul of com.microsoft) with casts, Dropout and a guard against NaN where
+// they may stand, scales on q, on k, on both or behind the product, and k and v repeated per group
+// of heads in any spelling. The anchor is the second MatMul: everything before it is read from
+// forms, so order and spelling do not matter. Correct: Attention-24 computes the same expression in
+// the same order. Rows that are masked everywhere give 0 there; see AttentionSite::finite_minimum
+// and nan_guard for what they gave here.
 #include <cmath>
 
 #include "fmt/format.h"
@@ -167,8 +167,8 @@ class Matcher {
     ScoreResult read = ReadScore(forms_, forms_.At(scores, here_, facts_), facts_);
     if (!read.score) {
       return RefuseIfCached("KV211",
-                            fmt::format("needs scores that are a scaled product plus a mask, "
-                                        "found {}",
+                            fmt::format("needs scores that are a scaled product plus masks and "
+                                        "biases, found {}",
                                         read.why_not),
                             read.blame);
     }
@@ -176,6 +176,8 @@ class Matcher {
     AddNodes(score_.nodes);
     site_.nodes.push_back(score_.product);
     site_.keep = score_.keep;
+    site_.biases = score_.biases;
+    site_.bias_keep = score_.bias_keep;
     site_.keys = facts_.extents[3];
     site_.finite_minimum = score_.finite_minimum;
     site_.softcap = score_.softcap;

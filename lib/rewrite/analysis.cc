@@ -276,6 +276,7 @@ std::string DescribeMask(Analysis& analysis, const AttentionSite& site) {
   }
   if (padding) words.push_back("padding");
   if (explicit_mask) words.push_back("explicit");
+  if (!site.biases.empty()) words.push_back("bias");
   if (words.empty()) return "none";
   return fmt::format("{}", fmt::join(words, "+"));
 }

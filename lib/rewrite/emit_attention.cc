@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/status.h"
 #include "fmt/format.h"
@@ -34,6 +35,7 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
   if (key.part || value.part) {
     return Reason("KV210", "needs caches of the sequences of the step, found larger ones", site);
   }
+  if (auto reason = JudgeBiases(site, key, type)) return reason;
   if (!RowPerToken(site, key) || !RowPerToken(site, value)) {
     s_.plan.refusal =
         Reason("KV209",
@@ -45,7 +47,7 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
   }
   const Expr keep = Normal(key, site.keep);
   const Expr start = Normal(key, key.start);
-  const MaskOfSite judged = {site, key, keep, start};
+  const MaskOfSite judged = {site, key, s_.pool.And(keep, Normal(key, site.bias_keep)), start};
   if (auto reason = JudgeMask(judged)) return reason;
   if (s_.plan.refusal) return std::nullopt;
   const bool whole = !key.growing && (!s_.prefix_read() || !HidesUnused(judged));
@@ -80,6 +82,9 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
     std::optional<Finding> reason;
     KV_ASSIGN_OR_RETURN(mask, DrawMask(site, key, slots, visible.rest, &reason));
     if (reason) return reason;
+  }
+  if (!site.biases.empty()) {
+    KV_ASSIGN_OR_RETURN(mask, MaskOfBiases(site, key, slots, mask));
   }
   s_.nodes.set_scope(fmt::format("layers.{}", layer));
   NodeBuilder::Attributes attributes;
@@ -171,8 +176,75 @@ bool AttentionEmitter::HidesUnused(const MaskOfSite& mask) {
   return Implies(s_, mask, s_.pool.Sub(end, s_.pool.Integer(1)));
 }
 
+// Biases are taken as they are, so they must have the keys' extent as attention reads them.
+std::optional<Finding> AttentionEmitter::JudgeBiases(const AttentionSite& site,
+                                                     const CacheUpdate& key, int32_t type) {
+  for (ValueId bias : site.biases) {
+    if (key.growing && !s_.views()) {
+      return Reason("KV216",
+                    fmt::format("needs one index for the batch and keys up to it, to add {}",
+                                s_.graph.name(bias)),
+                    site, {bias});
+    }
+    const int32_t found = s_.forms.ElementType(bias);
+    if (found != type) {
+      return Reason("KV210",
+                    fmt::format("needs biases of the type of the keys, {}, found {}",
+                                ElementTypeName(type), ElementTypeName(found)),
+                    site, {bias});
+    }
+  }
+  return std::nullopt;
+}
+
+// [B or 1, N or 1, S, W] of the keys' type: the biases' sum, -inf where `mask` (may be empty)
+// hides.
+absl::StatusOr<std::string> AttentionEmitter::MaskOfBiases(const AttentionSite& site,
+                                                           const CacheUpdate& key,
+                                                           const Slots& slots,
+                                                           const std::string& mask) {
+  s_.nodes.set_scope("shared");
+  std::string sum;
+  std::vector<Expr> extents(4, s_.pool.Integer(1));
+  for (ValueId bias : site.biases) {
+    s_.roots.push_back(bias);
+    std::string added = s_.graph.name(bias);
+    const std::vector<Expr>& shape = s_.forms.Of(bias).shape;
+    for (size_t k = 0; k < shape.size(); ++k) {
+      Expr& extent = extents[4 - shape.size() + k];
+      if (!shape[k]->is_integer(1)) extent = shape[k];
+    }
+    if (!key.growing && !slots.whole && !shape.empty() && !shape.back()->is_integer(1)) {
+      added = s_.nodes.Add(
+          "Slice", {added, s_.nodes.Int64s({0}), slots.keys, s_.nodes.Int64s({-1})}, "bias");
+    }
+    sum = sum.empty() ? added : s_.nodes.Add("Add", {sum, added}, "bias");
+  }
+  if (!mask.empty()) {
+    const double hidden = -std::numeric_limits<double>::infinity();
+    const int32_t type = s_.forms.ElementType(site.biases[0]);
+    return s_.nodes.Add("Where", {mask, sum, s_.nodes.Scalar(hidden, type)}, "bias");
+  }
+  const Expr queries = s_.forms.Of(site.query).shape[2];
+  const bool narrow = (extents[2]->is_integer(1) && !queries->is_integer(1)) ||
+                      extents[3]->is_integer(1) || !IsOfRankFour(site.biases);
+  if (!narrow) return sum;
+  // ONNX Runtime 1.31 wants rank 4 with the queries and keys drawn.
+  const std::string rows = s_.nodes.Extent(s_.graph.name(site.query), 2, "queries");
+  const std::string one = s_.nodes.Int64s({1});
+  const std::string shape = s_.nodes.Add("Concat", {one, one, rows, slots.keys}, "shape",
+                                         {MakeAttribute("axis", int64_t{0})});
+  return s_.nodes.Add("Expand", {sum, shape}, "bias");
+}
+
+bool AttentionEmitter::IsOfRankFour(const std::vector<ValueId>& values) {
+  return std::any_of(values.begin(), values.end(),
+                     [&](ValueId v) { return s_.forms.Of(v).shape.size() == 4; });
+}
+
 std::optional<Finding> AttentionEmitter::JudgeMask(const MaskOfSite& mask) {
-  if (mask.key.growing && !HidesLater(s_, mask)) {
+  const bool biased = !mask.site.biases.empty();
+  if (mask.key.growing && !HidesLater(s_, mask) && !(biased && MayHideLater(s_, mask.site.node))) {
     s_.plan.refusal = Reason("KV218",
                              fmt::format("needs a mask that hides later tokens, found {}",
                                          sym::ToString(mask.keep, &s_.graph)),
@@ -186,7 +258,7 @@ std::optional<Finding> AttentionEmitter::JudgeMask(const MaskOfSite& mask) {
                           mask.site);
   // As it is, it would average over pads, too.
   const bool one_token = mask.key.new_length->is_integer(1);
-  if (!mask.key.growing || one_token) return reason;
+  if (!mask.key.growing || one_token || biased) return reason;
   s_.plan.refusal = std::move(reason);
   return std::nullopt;
 }

@@ -33,6 +33,11 @@ class AttentionEmitter {
   std::string SplitHeads(const std::string& value, const CacheUpdate& update, int64_t head_dim);
   // No key at or behind the valid length is visible.
   bool HidesUnused(const MaskOfSite& mask);
+  std::optional<Finding> JudgeBiases(const AttentionSite& site, const CacheUpdate& key,
+                                     int32_t type);
+  absl::StatusOr<std::string> MaskOfBiases(const AttentionSite& site, const CacheUpdate& key,
+                                           const Slots& slots, const std::string& mask);
+  bool IsOfRankFour(const std::vector<ValueId>& values);
   // Why the mask cannot be taken over; absent if it can.
   std::optional<Finding> JudgeMask(const MaskOfSite& mask);
   // The site's mask and start with one name for the past's length.

@@ -371,6 +371,9 @@ std::optional<std::string> NeedsUniform(const Analysis& a) {
   }
   for (const AnalysedAttention& attention : a.attention) {
     if (!attention.site) return fmt::format("an attention stays: {}", attention.reason->text);
+    if (attention.site->biases.empty()) continue;
+    return fmt::format("a bias is added to the scores: {}",
+                       a.graph->name(attention.site->biases.front()));
   }
   return std::nullopt;
 }

@@ -56,7 +56,7 @@ struct CacheUpdate {
   NodeId node = kNoNode;      // the node to blame: producer of present
 };
 
-// softmax(softcap(scale * q k^T) + mask) v, with k and v read from caches.
+// softmax(softcap(scale * q k^T) + biases + mask) v, with k and v read from caches.
 struct AttentionSite {
   std::string form;          // "decomposed" or "op"
   NodeId node = kNoNode;     // whose output 0 is replaced: [B, N, S, Dv]
@@ -70,7 +70,11 @@ struct AttentionSite {
   int32_t softmax_type = 0;  // onnx TensorProto::DataType the softmax is computed in
   // keep(b, h, s, t) with b = i0, h = i1, s = i2, t = i3: the key is visible.
   sym::Expr keep = nullptr;
-  sym::Expr keys = nullptr;     // extent of t
+  sym::Expr keys = nullptr;  // extent of t
+  // Added to the scores, broadcast to [B, N, S, T]: anything but masks. bias_keep is what is known
+  // of them: where it is false they hide the key.
+  std::vector<ValueId> biases;
+  sym::Expr bias_keep = nullptr;
   bool finite_minimum = false;  // masked scores get a finite value, not -inf
   bool nan_guard = false;       // a fully masked row is turned into 0
   std::vector<NodeId> nodes;    // that the site replaces

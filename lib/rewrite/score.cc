@@ -17,6 +17,9 @@ using sym::Pool;
 // Scores are nowhere near this, so adding it masks as -inf does, but for a fully masked row.
 constexpr double kFiniteMinimum = -1e30;
 constexpr double kHalfMinimum = -65504.0;
+// A minimum times this is still one.
+constexpr double kLeastFactor = 1.0 / 64;
+constexpr size_t kMaxBiases = 2;
 
 bool IsFloatCast(const Graph& graph, Forms& forms, NodeId n) {
   return graph.Is(n, "Cast") && IsFloatType(forms.ElementType(graph.inputs(n)[0])) &&
@@ -69,7 +72,7 @@ bool Hides(Expr e) {
 class ScoreReader {
  public:
   ScoreReader(Forms& forms, const Facts& facts) : forms_(forms), facts_(facts) {
-    score_.keep = forms.pool().True();
+    score_.keep = score_.bias_keep = forms.pool().True();
   }
 
   ScoreResult Read(Expr e) {
@@ -91,8 +94,9 @@ class ScoreReader {
         return Finish();
       }
       score_.nodes.push_back(n);
-      e = Step(n, e);
-      if (e == nullptr) return Fail(why_);
+      const Expr next = Step(n, e);
+      if (next == nullptr) return ReadBias(n, e);
+      e = next;
     }
   }
 
@@ -104,9 +108,12 @@ class ScoreReader {
     return {std::move(score_), {}, kNoNode};
   }
 
+  // A mask here is one behind the factor, too.
+  bool MaskFits() const { return factor_ >= kLeastFactor && score_.softcap == 0; }
+
   // Select(keep, score, minimum) or the other way round: the score.
   Expr ReadSelect(Expr e) {
-    if (factor_ != 1.0 || score_.softcap != 0) return nullptr;
+    if (!MaskFits()) return nullptr;
     Pool& pool = forms_.pool();
     const Expr condition = e->args()[0];
     if (IsMinimum(e->args()[2], &score_.finite_minimum)) {
@@ -151,8 +158,8 @@ class ScoreReader {
 
   Expr ReadAdd(NodeId n, Expr e) {
     const Graph& graph = forms_.graph();
-    if (factor_ != 1.0 || score_.softcap != 0) {
-      why_ = "a mask that is added before the scale";
+    if (!MaskFits()) {
+      why_ = "a mask that is added before a softcap or a small scale";
       return nullptr;
     }
     for (int k = 0; k < 2; ++k) {
@@ -166,6 +173,25 @@ class ScoreReader {
     }
     why_ = "an added bias that is not a mask of 0 and -inf";
     return nullptr;
+  }
+
+  // If n adds something to scores that can be read: those scores, with a bias more.
+  ScoreResult ReadBias(NodeId n, Expr e) {
+    const Graph& graph = forms_.graph();
+    const bool fits = graph.Is(n, "Add") && factor_ == 1.0 && score_.softcap == 0;
+    for (int k = 0; fits && k < 2 && score_.biases.size() < kMaxBiases; ++k) {
+      const ValueId bias = graph.inputs(n)[k];
+      const Expr added = BroadcastOperand(forms_, bias, e->args(), facts_);
+      if (added == nullptr) continue;
+      ScoreReader reader = *this;
+      reader.score_.biases.push_back(bias);
+      reader.score_.bias_keep =
+          forms_.pool().And(score_.bias_keep, KeptWhere(forms_.pool(), added));
+      ScoreResult read =
+          reader.Read(BroadcastOperand(forms_, graph.inputs(n)[1 - k], e->args(), facts_));
+      if (read.score) return read;
+    }
+    return Fail(why_);
   }
 
   Forms& forms_;

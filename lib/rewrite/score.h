@@ -31,13 +31,16 @@ struct Product {
 };
 std::optional<Product> ReadProduct(const Graph& graph, NodeId node);
 
-// softcap(factor * product) + mask, read from the element of the softmax's operand.
+// softcap(factor * product) + biases + mask, read from the element of the softmax's operand. The
+// mask may also be added or selected in front of the factor.
 struct Score {
   NodeId product = kNoNode;             // see ReadProduct; its alpha is in factor
   std::vector<sym::Expr> product_args;  // the element of it that is meant
   double factor = 1.0;                  // before the softcap
   double softcap = 0.0;                 // 0: none
   sym::Expr keep = nullptr;             // predicate: the score is not masked
+  std::vector<ValueId> biases;          // added: anything but masks
+  sym::Expr bias_keep = nullptr;        // what is known of them: they do not hide the key
   bool finite_minimum = false;
   bool cast = false;
   std::vector<NodeId> nodes;

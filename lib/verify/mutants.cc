@@ -222,7 +222,7 @@ class Maker : public MutantMaker {
   void ArithmeticMutants() {
     const NodeId last = attentions_.back();
     const float scale = FloatAttribute(graph_.node(last), "scale", 0.0f);
-    Add("scale doubled", {}, [&](NodeId n, NodeProto* node, auto*) {
+    Add("scale eight times as large", {}, [&](NodeId n, NodeProto* node, auto*) {
       if (n != last) return;
       const auto size = HeadSize(last);
       const float usual =
@@ -231,7 +231,7 @@ class Maker : public MutantMaker {
       onnx::AttributeProto attribute;
       attribute.set_name("scale");
       attribute.set_type(onnx::AttributeProto::FLOAT);
-      attribute.set_f(2.0f * usual);
+      attribute.set_f(8.0f * usual);
       *node->add_attribute() = attribute;
     });
     if (FloatAttribute(graph_.node(last), "softcap", 0.0f) != 0.0f) {
