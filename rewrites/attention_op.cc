@@ -41,7 +41,7 @@ bool ReadMask(sym::Forms& forms, NodeId node, const sym::Facts& facts, Attention
       keep = read->keep;
       site->finite_minimum = read->finite_minimum;
     } else {
-      site->biases = {mask};
+      site->biases = {{mask, false}};
       site->bias_keep = KeptWhere(pool, element);
     }
   }
@@ -109,15 +109,15 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
   const int64_t heads = k.shape[1]->value();
   CacheOperand found = FindCache(forms, caches, forms.At(key, {b, h, t, d}, facts), heads, facts);
   site.key_cache = found.cache;
-  site.key_lanes = std::move(found.lanes);
+  site.key_view = std::move(found.view);
   facts.extents[4] = v.shape[3];
   found = FindCache(forms, caches, forms.At(value, {b, h, t, d}, facts), heads, facts);
   site.value_cache = found.cache;
-  site.value_lanes = std::move(found.lanes);
+  site.value_view = std::move(found.view);
   if (site.key_cache < 0 || site.value_cache < 0) {
     return refuse("KV213", "needs keys and values that are caches as they stand");
   }
-  site.kv_heads = *HeadsOf(forms, caches[site.key_cache], site.head_dim);
+  site.kv_heads = site.key_view.heads;
   facts.extents[1] = q.shape[1];
   site.keys = k.shape[2];
   if (!ReadMask(forms, node, facts, &site)) {

@@ -89,7 +89,7 @@ class Matcher {
 
   Result Run() {
     if (!ReadWeights() || !ReadValues() || !ReadScores() || !ReadProduct()) return result_;
-    site_.kv_heads = *HeadsOf(forms_, caches_[site_.key_cache], site_.head_dim);
+    site_.kv_heads = site_.key_view.heads;
     return Result::Match(std::move(site_));
   }
 
@@ -111,27 +111,76 @@ class Matcher {
     const sym::Form out = forms_.Of(graph_.outputs(node_)[0]);
     const sym::Form left = forms_.Of(left_);
     if (!out.known_rank || !left.known_rank || left.shape.empty()) return false;
-    const int rank = static_cast<int>(left.shape.size());
+    const bool read = left.shape.size() == out.shape.size() && Unfold(left.shape);
+    if (read) {
+      here_ = Indices(pool_, facts_.extents);
+      site_.folded = left.shape.size() == 3;
+      weights_ = ReadProbabilities(
+          forms_, BroadcastOperand(forms_, left_, Rows(left.shape.size(), here_), facts_), facts_);
+      if (weights_.softmax == kNoNode || !AreHere(weights_.args)) return false;
+      if (!SoftmaxOverKeys(graph_, weights_)) return false;
+      facts_.extents.push_back(out.shape.back());  // d of v
+      size_of_value_ = out.shape.back();
+      heads_ = facts_.extents[1];
+      return true;
+    }
     facts_.extents = left.shape;
     here_ = Indices(pool_, facts_.extents);
     weights_ = ReadProbabilities(forms_, BroadcastOperand(forms_, left_, here_, facts_), facts_);
     if (weights_.softmax == kNoNode || weights_.args != here_) return false;
-    if (!SoftmaxOverKeys(graph_, weights_)) return false;
-    if (rank == 4 && out.shape.size() == 4) {
-      facts_.extents.push_back(out.shape[3]);  // d of v
-      size_of_value_ = out.shape[3];
-      heads_ = out.shape[1];
-      return true;
-    }
     const sym::Form& values = forms_.Of(right_);
     reads_cache_ = values.known_rank && ReadsCache(caches_, values.element);
-    return RefuseIfCached("KV210", fmt::format("needs scores of rank 4, found rank {}", rank),
-                          node_);
+    return RefuseIfCached(
+        "KV210",
+        fmt::format("needs scores of rank 4, or of rank 3 with a known number of heads, "
+                    "found rank {}",
+                    left.shape.size()),
+        node_);
+  }
+
+  // Extents of b, h, s, t: those of rank 4, or of [B*N, S, T] with a constant N.
+  bool Unfold(const std::vector<Expr>& shape) {
+    facts_.extents = shape;
+    if (shape.size() != 3) return shape.size() == 4;
+    const auto heads = FoldedHeads(shape[0]);
+    if (!heads) return false;
+    const Expr n = pool_.Integer(*heads);
+    facts_.extents.insert(facts_.extents.begin() + 1, n);
+    facts_.extents[0] = pool_.FloorDiv(shape[0], n, facts_);
+    return true;
+  }
+
+  // N of an extent B*N: its constant factor, or what is left of it beside the caches' B.
+  std::optional<int64_t> FoldedHeads(Expr extent) const {
+    if (extent->kind() == Kind::kSum && extent->terms().size() == 1 && extent->value() == 0) {
+      return extent->terms()[0].coefficient;
+    }
+    if (extent->kind() != Kind::kInteger) return std::nullopt;
+    for (const CacheUpdate& cache : caches_) {
+      const size_t batch = cache.layout.find('B');
+      if (cache.layout.find('N') == std::string::npos || batch == std::string::npos) continue;
+      const Expr sequences = forms_.Of(cache.pair.past).shape[batch];
+      if (sequences->kind() != Kind::kInteger || sequences->value() <= 0) continue;
+      if (extent->value() % sequences->value() == 0) return extent->value() / sequences->value();
+    }
+    return std::nullopt;
+  }
+
+  // Indices of a tensor of rank 4, or of one of rank 3 with b and h folded.
+  std::vector<Expr> Rows(size_t rank, const std::vector<Expr>& at) const {
+    if (rank != 3) return at;
+    const Expr row = pool_.Add(pool_.Mul(at[0], facts_.extents[1]), at[1]);
+    return {row, at[2], at[3]};
+  }
+
+  bool AreHere(const std::vector<Expr>& args) const {
+    return args == here_ || args == Rows(3, here_);
   }
 
   bool ReadValues() {
-    const Expr raw =
-        BroadcastOperand(forms_, right_, {here_[0], here_[1], here_[3], pool_.Index(4)}, facts_);
+    const Expr raw = BroadcastOperand(
+        forms_, right_, Rows(site_.folded ? 3 : 4, {here_[0], here_[1], here_[3], pool_.Index(4)}),
+        facts_);
     if (raw == nullptr) return false;
     const Scaled values = PeelScale(forms_, raw, facts_);
     reads_cache_ = ReadsCache(caches_, values.element);
@@ -150,7 +199,7 @@ class Matcher {
     if (values.factor == 1.0) {
       CacheOperand value = FindCache(forms_, caches_, values.element, site_.q_heads, facts_);
       site_.value_cache = value.cache;
-      site_.value_lanes = std::move(value.lanes);
+      site_.value_view = std::move(value.view);
     }
     return site_.value_cache >= 0 || !reads_cache_ || RefuseValues();
   }
@@ -164,7 +213,7 @@ class Matcher {
 
   bool ReadScores() {
     const ValueId scores = graph_.inputs(weights_.softmax)[0];
-    ScoreResult read = ReadScore(forms_, forms_.At(scores, here_, facts_), facts_);
+    ScoreResult read = ReadScore(forms_, forms_.At(scores, weights_.args, facts_), facts_);
     if (!read.score) {
       return RefuseIfCached("KV211",
                             fmt::format("needs scores that are a scaled product plus masks and "
@@ -181,7 +230,7 @@ class Matcher {
     site_.keys = facts_.extents[3];
     site_.finite_minimum = score_.finite_minimum;
     site_.softcap = score_.softcap;
-    return score_.product_args == here_ ||
+    return AreHere(score_.product_args) ||
            RefuseIfCached("KV210", "needs scores in the order batch, head, query, key",
                           score_.product);
   }
@@ -190,18 +239,22 @@ class Matcher {
     const ValueId query = graph_.inputs(score_.product)[0];
     const ValueId key = graph_.inputs(score_.product)[1];
     const sym::Form& form = forms_.Of(query);
-    if (!form.known_rank || form.shape.size() != 4 || form.shape[3]->kind() != Kind::kInteger) {
-      return RefuseIfCached("KV210", "needs queries of rank 4 with a constant head size",
-                            score_.product);
+    const size_t rank = score_.product_args.size();
+    if (!form.known_rank || form.shape.size() != rank ||
+        form.shape.back()->kind() != Kind::kInteger) {
+      return RefuseIfCached("KV210", "needs queries with a constant head size", score_.product);
     }
-    site_.head_dim = form.shape[3]->value();
-    facts_.extents[4] = form.shape[3];
+    site_.head_dim = form.shape.back()->value();
+    facts_.extents[4] = form.shape.back();
     const Product product = *kvlift::ReadProduct(graph_, score_.product);
     const Expr b = here_[0], h = here_[1], s = here_[2], t = here_[3], d = pool_.Index(4);
-    const Expr q_raw =
-        product.trans_a ? nullptr : BroadcastOperand(forms_, query, {b, h, s, d}, facts_);
-    const Expr k_raw = product.trans_b ? BroadcastOperand(forms_, key, {b, h, t, d}, facts_)
-                                       : BroadcastOperand(forms_, key, {b, h, d, t}, facts_);
+    const Expr q_raw = product.trans_a
+                           ? nullptr
+                           : BroadcastOperand(forms_, query, Rows(rank, {b, h, s, d}), facts_);
+    const Expr k_raw = BroadcastOperand(
+        forms_, key,
+        Rows(rank, product.trans_b ? std::vector<Expr>{b, h, t, d} : std::vector<Expr>{b, h, d, t}),
+        facts_);
     if (q_raw == nullptr || k_raw == nullptr) return false;
     const Scaled q = PeelScale(forms_, q_raw, facts_), k = PeelScale(forms_, k_raw, facts_);
     reads_cache_ = reads_cache_ || ReadsCache(caches_, k.element);
@@ -212,7 +265,7 @@ class Matcher {
     site_.scale = score_.factor * k.factor;
     CacheOperand found = FindCache(forms_, caches_, k.element, site_.q_heads, facts_);
     site_.key_cache = found.cache;
-    site_.key_lanes = std::move(found.lanes);
+    site_.key_view = std::move(found.view);
     if (site_.key_cache < 0) {
       return Refuse("KV213",
                     fmt::format("needs keys that are a cache as it stands, found {}",

@@ -75,8 +75,8 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
                              site);
     return std::nullopt;
   }
-  const std::string k = ReadCache(layer, "key", key, site.key_lanes, site.head_dim, slots);
-  const std::string v = ReadCache(layer, "value", value, site.value_lanes, site.v_head_dim, slots);
+  const std::string k = ReadCache(layer, "key", key, site.key_view, site.head_dim, slots);
+  const std::string v = ReadCache(layer, "value", value, site.value_view, site.v_head_dim, slots);
   std::string mask;
   if (draws) {
     std::optional<Finding> reason;
@@ -100,11 +100,27 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
     attributes.push_back(MakeAttribute("softmax_precision", int64_t{site.softmax_type}));
   }
   s_.plan.patch.remove_nodes.insert(site.node);
-  s_.nodes.AddNamed("Attention", {s_.graph.name(site.query), k, v, mask, "", "", slots.valid},
-                    number == layer ? "Attention" : fmt::format("Attention_{}", number),
-                    s_.graph.name(s_.graph.outputs(site.node)[0]), std::move(attributes));
+  EmitResult(site, {s_.graph.name(site.query), k, v, mask, "", "", slots.valid},
+             number == layer ? "Attention" : fmt::format("Attention_{}", number),
+             std::move(attributes));
   s_.roots.push_back(site.query);
   return std::nullopt;
+}
+
+void AttentionEmitter::EmitResult(const AttentionSite& site, NodeBuilder::Inputs inputs,
+                                  std::string role, NodeBuilder::Attributes attributes) {
+  NodeBuilder& nodes = s_.nodes;
+  const std::string& output = s_.graph.name(s_.graph.outputs(site.node)[0]);
+  if (!site.folded) {
+    nodes.AddNamed("Attention", inputs, role, output, std::move(attributes));
+    return;
+  }
+  const std::string rows = nodes.Extent(s_.graph.name(site.query), 2, "queries");
+  const std::string shape =
+      nodes.Add("Concat", {nodes.Int64s({-1}), rows, nodes.Int64s({site.v_head_dim})}, "shape",
+                {MakeAttribute("axis", int64_t{0})});
+  nodes.AddNamed("Reshape", {nodes.Add("Attention", inputs, role, std::move(attributes)), shape},
+                 "folded", output);
 }
 
 int AttentionEmitter::LayerOf(int update_index) const {
@@ -122,7 +138,7 @@ bool AttentionEmitter::OneType(const AttentionSite& site, int32_t type) {
 }
 
 std::string AttentionEmitter::ReadCache(int layer, std::string_view role, const CacheUpdate& update,
-                                        const std::vector<Lane>& lanes, int64_t head_dim,
+                                        const CacheView& view, int64_t head_dim,
                                         const Slots& slots) {
   s_.nodes.set_scope(fmt::format("layers.{}/{}", layer, role));
   std::string value = s_.graph.name(update.pair.present);
@@ -134,29 +150,44 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role, const 
                          "visible");
   }
   std::string layout = update.layout;
-  for (auto lane = lanes.rbegin(); lane != lanes.rend(); ++lane) {
+  for (auto lane = view.lanes.rbegin(); lane != view.lanes.rend(); ++lane) {
     value = s_.nodes.Add("Gather", {value, s_.nodes.Int64(lane->index)}, std::string(role),
                          {MakeAttribute("axis", int64_t{lane->axis})});
     layout.erase(lane->axis, 1);
   }
   const bool headless = layout.find('N') == std::string::npos;
+  const int64_t size = headless && !view.folded ? view.heads * head_dim : head_dim;
+  const Expr extent = s_.forms.Of(update.pair.past).shape[update.layout.find('D')];
+  if (!extent->is_integer(size)) {
+    const auto axis = static_cast<int64_t>(layout.find('D'));
+    value = s_.nodes.Add("Slice",
+                         {value, s_.nodes.Int64s({view.offset}),
+                          s_.nodes.Int64s({view.offset + size}), s_.nodes.Int64s({axis})},
+                         "part");
+  }
   const std::string_view wanted = headless ? "BSD" : "BNSD";
   if (layout != wanted) {
     std::vector<int64_t> perm;
     for (char letter : wanted) perm.push_back(static_cast<int64_t>(layout.find(letter)));
     value = s_.nodes.Add("Transpose", {value}, "heads_first", {MakeAttribute("perm", perm)});
   }
-  return headless ? SplitHeads(value, update, head_dim) : value;
+  return headless ? SplitHeads(value, view, head_dim, slots) : value;
 }
 
-std::string AttentionEmitter::SplitHeads(const std::string& value, const CacheUpdate& update,
-                                         int64_t head_dim) {
-  const int64_t heads = HeadsOf(s_.forms, update, head_dim).value_or(1);
-  if (heads == 1) return s_.nodes.Add("Unsqueeze", {value, s_.nodes.Int64s({1})}, "one_head");
+std::string AttentionEmitter::SplitHeads(const std::string& value, const CacheView& view,
+                                         int64_t head_dim, const Slots& slots) {
+  NodeBuilder& nodes = s_.nodes;
+  if (view.heads == 1) return nodes.Add("Unsqueeze", {value, nodes.Int64s({1})}, "one_head");
+  if (view.folded) {
+    const std::string shape =
+        nodes.Add("Concat", {nodes.Int64s({-1, view.heads}), slots.keys, nodes.Int64s({head_dim})},
+                  "shape", {MakeAttribute("axis", int64_t{0})});
+    return nodes.Add("Reshape", {value, shape}, "heads");
+  }
   const std::string split =
-      s_.nodes.Add("Reshape", {value, s_.nodes.Int64s({0, 0, heads, head_dim})}, "heads");
-  return s_.nodes.Add("Transpose", {split}, "heads_first",
-                      {MakeAttribute("perm", std::vector<int64_t>{0, 2, 1, 3})});
+      nodes.Add("Reshape", {value, nodes.Int64s({0, 0, view.heads, head_dim})}, "heads");
+  return nodes.Add("Transpose", {split}, "heads_first",
+                   {MakeAttribute("perm", std::vector<int64_t>{0, 2, 1, 3})});
 }
 
 Expr AttentionEmitter::Normal(const CacheUpdate& key, Expr e) {
@@ -179,7 +210,7 @@ bool AttentionEmitter::HidesUnused(const MaskOfSite& mask) {
 // Biases are taken as they are, so they must have the keys' extent as attention reads them.
 std::optional<Finding> AttentionEmitter::JudgeBiases(const AttentionSite& site,
                                                      const CacheUpdate& key, int32_t type) {
-  for (ValueId bias : site.biases) {
+  for (const auto& [bias, folded] : site.biases) {
     if (key.growing && !s_.views()) {
       return Reason("KV216",
                     fmt::format("needs one index for the batch and keys up to it, to add {}",
@@ -205,30 +236,29 @@ absl::StatusOr<std::string> AttentionEmitter::MaskOfBiases(const AttentionSite& 
                                                            const std::string& mask) {
   s_.nodes.set_scope("shared");
   std::string sum;
-  std::vector<Expr> extents(4, s_.pool.Integer(1));
-  for (ValueId bias : site.biases) {
-    s_.roots.push_back(bias);
-    std::string added = s_.graph.name(bias);
-    const std::vector<Expr>& shape = s_.forms.Of(bias).shape;
-    for (size_t k = 0; k < shape.size(); ++k) {
-      Expr& extent = extents[4 - shape.size() + k];
-      if (!shape[k]->is_integer(1)) extent = shape[k];
-    }
-    if (!key.growing && !slots.whole && !shape.empty() && !shape.back()->is_integer(1)) {
+  bool has_rows = s_.forms.Of(site.query).shape[2]->is_integer(1), has_keys = false, full = false;
+  for (const Bias& bias : site.biases) {
+    s_.roots.push_back(bias.value);
+    const std::vector<Expr>& shape = s_.forms.Of(bias.value).shape;
+    const size_t rank = shape.size();
+    const bool unfolds = bias.folded && rank == 3 && !shape[0]->is_integer(1);
+    std::string added = s_.graph.name(bias.value);
+    if (!key.growing && !slots.whole && rank > 0 && !shape.back()->is_integer(1)) {
       added = s_.nodes.Add(
           "Slice", {added, s_.nodes.Int64s({0}), slots.keys, s_.nodes.Int64s({-1})}, "bias");
     }
+    if (unfolds) added = Unfold(added, site.q_heads);
     sum = sum.empty() ? added : s_.nodes.Add("Add", {sum, added}, "bias");
+    full = full || rank == 4 || unfolds;
+    has_rows = has_rows || (rank > 1 && !shape[rank - 2]->is_integer(1));
+    has_keys = has_keys || (rank > 0 && !shape[rank - 1]->is_integer(1));
   }
   if (!mask.empty()) {
     const double hidden = -std::numeric_limits<double>::infinity();
-    const int32_t type = s_.forms.ElementType(site.biases[0]);
+    const int32_t type = s_.forms.ElementType(site.biases[0].value);
     return s_.nodes.Add("Where", {mask, sum, s_.nodes.Scalar(hidden, type)}, "bias");
   }
-  const Expr queries = s_.forms.Of(site.query).shape[2];
-  const bool narrow = (extents[2]->is_integer(1) && !queries->is_integer(1)) ||
-                      extents[3]->is_integer(1) || !IsOfRankFour(site.biases);
-  if (!narrow) return sum;
+  if (full && has_rows && has_keys) return sum;
   // ONNX Runtime 1.31 wants rank 4 with the queries and keys drawn.
   const std::string rows = s_.nodes.Extent(s_.graph.name(site.query), 2, "queries");
   const std::string one = s_.nodes.Int64s({1});
@@ -237,9 +267,14 @@ absl::StatusOr<std::string> AttentionEmitter::MaskOfBiases(const AttentionSite& 
   return s_.nodes.Add("Expand", {sum, shape}, "bias");
 }
 
-bool AttentionEmitter::IsOfRankFour(const std::vector<ValueId>& values) {
-  return std::any_of(values.begin(), values.end(),
-                     [&](ValueId v) { return s_.forms.Of(v).shape.size() == 4; });
+// [B*N, ., .] to [B, N, ., .].
+std::string AttentionEmitter::Unfold(const std::string& value, int64_t heads) {
+  NodeBuilder& nodes = s_.nodes;
+  const std::string rest =
+      nodes.Add("Shape", {value}, "rest", {MakeAttribute("start", int64_t{1})});
+  const std::string shape = nodes.Add("Concat", {nodes.Int64s({-1, heads}), rest}, "shape",
+                                      {MakeAttribute("axis", int64_t{0})});
+  return nodes.Add("Reshape", {value, shape}, "bias");
 }
 
 std::optional<Finding> AttentionEmitter::JudgeMask(const MaskOfSite& mask) {

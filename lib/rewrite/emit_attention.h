@@ -28,16 +28,20 @@ class AttentionEmitter {
   bool OneType(const AttentionSite& site, int32_t type);
   // The cache as Attention reads it: [B, Nk, W, D].
   std::string ReadCache(int layer, std::string_view role, const CacheUpdate& update,
-                        const std::vector<Lane>& lanes, int64_t head_dim, const Slots& slots);
-  // [B, W, Nk*D] to [B, Nk, W, D].
-  std::string SplitHeads(const std::string& value, const CacheUpdate& update, int64_t head_dim);
+                        const CacheView& view, int64_t head_dim, const Slots& slots);
+  // [B, W, Nk*D], or [B*Nk, W, D] if folded, to [B, Nk, W, D].
+  std::string SplitHeads(const std::string& value, const CacheView& view, int64_t head_dim,
+                         const Slots& slots);
+  // The node's result from the Attention's.
+  void EmitResult(const AttentionSite& site, NodeBuilder::Inputs inputs, std::string role,
+                  NodeBuilder::Attributes attributes);
   // No key at or behind the valid length is visible.
   bool HidesUnused(const MaskOfSite& mask);
   std::optional<Finding> JudgeBiases(const AttentionSite& site, const CacheUpdate& key,
                                      int32_t type);
   absl::StatusOr<std::string> MaskOfBiases(const AttentionSite& site, const CacheUpdate& key,
                                            const Slots& slots, const std::string& mask);
-  bool IsOfRankFour(const std::vector<ValueId>& values);
+  std::string Unfold(const std::string& value, int64_t heads);
   // Why the mask cannot be taken over; absent if it can.
   std::optional<Finding> JudgeMask(const MaskOfSite& mask);
   // The site's mask and start with one name for the past's length.

@@ -77,5 +77,6 @@ class Lowering {
 bool LowerAttention(Lowering& l, NodeId n);
 bool LowerMultiHeadAttention(Lowering& l, NodeId n);
 bool LowerGroupQueryAttention(Lowering& l, NodeId n);
+bool LowerEinsumProduct(Lowering& l, NodeId n);
 
 }  // namespace kvlift::fused

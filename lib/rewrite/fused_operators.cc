@@ -140,7 +140,7 @@ bool LowerAttention(Lowering& l, NodeId n) {
 bool MayMatter(const onnx::NodeProto& node) {
   if (!node.domain().empty() && node.domain() != "ai.onnx") return true;
   constexpr int kPast = 4;
-  return node.op_type() == "SimplifiedLayerNormalization" ||
+  return node.op_type() == "SimplifiedLayerNormalization" || node.op_type() == "Einsum" ||
          (node.op_type() == "Attention" && node.input_size() > kPast);
 }
 
@@ -155,7 +155,7 @@ absl::Status LowerFused(Normalised* result) {
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
     if (fused::ReplaceNormalization(l, n) || fused::LowerAttention(l, n) ||
         fused::LowerMultiHeadAttention(l, n) || fused::LowerGroupQueryAttention(l, n) ||
-        fused::ReportCarrier(l, n)) {
+        fused::LowerEinsumProduct(l, n) || fused::ReportCarrier(l, n)) {
       continue;
     }
   }

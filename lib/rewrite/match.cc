@@ -109,59 +109,140 @@ ValueId FindValue(sym::Forms& forms, ValueId from, Expr element, absl::Span<cons
   return kNoValue;
 }
 
-std::optional<int64_t> HeadsOf(sym::Forms& forms, const CacheUpdate& cache, int64_t head_dim) {
-  const size_t axis = cache.layout.find('N');
-  const bool own_axis = axis != std::string::npos;
-  const size_t counted = own_axis ? axis : cache.layout.find('D');
-  if (counted == std::string::npos || head_dim <= 0) return std::nullopt;
-  const Expr dim = forms.Of(cache.pair.past).shape[counted];
-  if (dim->kind() != Kind::kInteger) return std::nullopt;
-  if (own_axis) return dim->value();
-  if (dim->value() % head_dim != 0) return std::nullopt;
-  return dim->value() / head_dim;
-}
+namespace {
+
+// Reads one operand as [b, h, t, d] of a cache.
+class ViewFinder {
+ public:
+  ViewFinder(sym::Forms& forms, const CacheUpdate& cache, Expr element, int64_t heads,
+             const sym::Facts& facts)
+      : forms_(forms),
+        pool_(forms.pool()),
+        cache_(cache),
+        element_(element),
+        heads_(heads),
+        facts_(facts),
+        index_(Indices(forms.pool(), facts.extents)),
+        batch_(cache.layout.find('B')),
+        size_(cache.layout.find('D')),
+        has_heads_(cache.layout.find('N') != std::string::npos) {}
+
+  std::optional<CacheView> Find() {
+    if (batch_ == std::string::npos || size_ == std::string::npos) return std::nullopt;
+    for (Expr load : sym::LoadsOf(element_)) {
+      if (load->source() != cache_.pair.past) continue;
+      CacheView view;
+      if (!ReadOffset(load, &view)) continue;
+      for (int64_t kv_heads : HeadCounts(load, &view)) {
+        view.heads = kv_heads;
+        for (std::vector<Lane>& lanes : LanesOf(forms_, cache_)) {
+          view.lanes = std::move(lanes);
+          if (Fits(view)) return view;
+        }
+      }
+      return std::nullopt;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  // The first element on axis D: what the index there is for head 0 and d = 0.
+  bool ReadOffset(Expr load, CacheView* view) const {
+    sym::Pool::Substitution first;
+    first.indices = {nullptr, pool_.Integer(0), nullptr, nullptr, pool_.Integer(0)};
+    const Expr offset = pool_.Substitute(load->args()[size_], first, facts_);
+    if (offset->kind() != Kind::kInteger || offset->value() < 0) return false;
+    view->offset = offset->value();
+    return true;
+  }
+
+  // What Nk can be; fills view->folded.
+  std::vector<int64_t> HeadCounts(Expr load, CacheView* view) const {
+    const std::vector<Expr>& shape = forms_.Of(cache_.pair.past).shape;
+    if (has_heads_) {
+      const Expr extent = shape[cache_.layout.find('N')];
+      return extent->kind() == Kind::kInteger ? Dividing({extent->value()})
+                                              : std::vector<int64_t>{};
+    }
+    const Expr row = load->args()[batch_];
+    if (row != index_[0] && sym::ContainsIndex(row, 1)) {
+      view->folded = true;
+      const auto linear = sym::LinearIn(pool_, row, pool_.Index(0));
+      if (linear && linear->coefficient > 0) return Dividing({linear->coefficient});
+      const Expr extent = shape[batch_];
+      return extent->kind() == Kind::kInteger ? Dividing({extent->value()})
+                                              : std::vector<int64_t>{};
+    }
+    const Expr extent = shape[size_], head_dim = facts_.extents[4];
+    if (extent->kind() != Kind::kInteger || head_dim == nullptr ||
+        head_dim->kind() != Kind::kInteger || head_dim->value() <= 0) {
+      return {};
+    }
+    std::vector<int64_t> counts;
+    for (int64_t n = (extent->value() - view->offset) / head_dim->value(); n > 0; --n) {
+      counts.push_back(n);
+    }
+    return Dividing(std::move(counts));
+  }
+
+  std::vector<int64_t> Dividing(std::vector<int64_t> counts) const {
+    const auto wrong = [&](int64_t n) { return n <= 0 || heads_ % n != 0; };
+    counts.erase(std::remove_if(counts.begin(), counts.end(), wrong), counts.end());
+    return counts;
+  }
+
+  bool Fits(const CacheView& view) const {
+    const Expr head = pool_.FloorDiv(index_[1], pool_.Integer(heads_ / view.heads), facts_);
+    const Expr first = pool_.Integer(view.offset);
+    std::vector<Expr> at;
+    for (int axis = 0; axis < static_cast<int>(cache_.layout.size()); ++axis) {
+      switch (cache_.layout[axis]) {
+        case 'B':
+          at.push_back(view.folded
+                           ? pool_.Add(pool_.Mul(index_[0], pool_.Integer(view.heads)), head)
+                           : index_[0]);
+          break;
+        case 'N':
+          at.push_back(head);
+          break;
+        case 'S':
+          at.push_back(index_[3]);
+          break;
+        case 'D':
+          at.push_back(pool_.Add(first, has_heads_ || view.folded ? index_[4] : Joined(head)));
+          break;
+        default:
+          at.push_back(pool_.Integer(LaneAt(view.lanes, axis)));
+          break;
+      }
+    }
+    const Expr read = forms_.At(cache_.attended, at, facts_);
+    return read == element_ || SameForEachHead(pool_, read, element_, heads_, facts_);
+  }
+
+  // Heads one behind the other on axis D.
+  Expr Joined(Expr head) const { return pool_.Add(pool_.Mul(head, facts_.extents[4]), index_[4]); }
+
+  sym::Forms& forms_;
+  sym::Pool& pool_;
+  const CacheUpdate& cache_;
+  Expr element_;
+  int64_t heads_;
+  const sym::Facts& facts_;
+  std::vector<Expr> index_;
+  size_t batch_, size_;
+  bool has_heads_;
+};
+
+}  // namespace
 
 CacheOperand FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, Expr element,
                        int64_t heads, const sym::Facts& facts) {
-  sym::Pool& pool = forms.pool();
-  const std::vector<Expr> index = Indices(pool, facts.extents);
   const std::vector<ValueId> sources = sym::SourcesOf(element);
-  const Expr size = facts.extents[4];
-  const int64_t head_dim = size != nullptr && size->kind() == Kind::kInteger ? size->value() : 0;
   for (int c = 0; c < static_cast<int>(caches.size()); ++c) {
-    const CacheUpdate& cache = caches[c];
-    if (!std::binary_search(sources.begin(), sources.end(), cache.pair.past)) continue;
-    const auto kv_heads = HeadsOf(forms, cache, head_dim);
-    if (!kv_heads || *kv_heads <= 0 || heads % *kv_heads != 0) continue;
-    const Expr head = pool.FloorDiv(index[1], pool.Integer(heads / *kv_heads), facts);
-    const bool own_axis = cache.layout.find('N') != std::string::npos;
-    for (const std::vector<Lane>& lanes : LanesOf(forms, cache)) {
-      std::vector<Expr> at;
-      for (int axis = 0; axis < static_cast<int>(cache.layout.size()); ++axis) {
-        switch (cache.layout[axis]) {
-          case 'B':
-            at.push_back(index[0]);
-            break;
-          case 'N':
-            at.push_back(head);
-            break;
-          case 'S':
-            at.push_back(index[3]);
-            break;
-          case 'D':
-            at.push_back(own_axis ? index[4]
-                                  : pool.Add(pool.Mul(head, pool.Integer(head_dim)), index[4]));
-            break;
-          default:
-            at.push_back(pool.Integer(LaneAt(lanes, axis)));
-            break;
-        }
-      }
-      const Expr read = forms.At(cache.attended, at, facts);
-      if (read == element || SameForEachHead(pool, read, element, heads, facts)) {
-        return {c, lanes};
-      }
-    }
+    if (!std::binary_search(sources.begin(), sources.end(), caches[c].pair.past)) continue;
+    auto view = ViewFinder(forms, caches[c], element, heads, facts).Find();
+    if (view) return {c, *std::move(view)};
   }
   return {};
 }

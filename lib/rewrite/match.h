@@ -25,21 +25,16 @@ std::vector<sym::Expr> Indices(sym::Pool& pool, absl::Span<const sym::Expr> shap
 ValueId FindValue(sym::Forms& forms, ValueId from, sym::Expr element,
                   absl::Span<const sym::Expr> shape, std::optional<int> joined_axis = std::nullopt);
 
-// Which cache an operand is: index into `caches`, and where several caches share its tensor, the
-// indices on their axes. -1: none.
+// Which cache an operand is: index into `caches`, and how it lies there. -1: none.
 struct CacheOperand {
   int cache = -1;
-  std::vector<Lane> lanes;
+  CacheView view;
 };
 
 // The cache whose attended value, read as [b, h div group, t, d], has exactly this element. b = i0,
 // h = i1, t = i3, d = i4 under `facts`, 0 where the extent is 1; heads is the extent of i1.
 CacheOperand FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, sym::Expr element,
                        int64_t heads, const sym::Facts& facts);
-
-// The number of heads of the given size in a cache, if it is a constant. Without an axis N they lie
-// one behind the other on axis D.
-std::optional<int64_t> HeadsOf(sym::Forms& forms, const CacheUpdate& cache, int64_t head_dim);
 
 // Does the expression read a past or a present of one of the caches?
 bool ReadsCache(absl::Span<const CacheUpdate> caches, sym::Expr element);

@@ -371,9 +371,15 @@ std::optional<std::string> NeedsUniform(const Analysis& a) {
   }
   for (const AnalysedAttention& attention : a.attention) {
     if (!attention.site) return fmt::format("an attention stays: {}", attention.reason->text);
+    for (int cache : {attention.site->key_cache, attention.site->value_cache}) {
+      const bool key = cache == attention.site->key_cache;
+      if (!(key ? attention.site->key_view : attention.site->value_view).folded) continue;
+      return fmt::format("{} has sequences and heads on one axis",
+                         a.graph->name(a.updates[cache].pair.past));
+    }
     if (attention.site->biases.empty()) continue;
     return fmt::format("a bias is added to the scores: {}",
-                       a.graph->name(attention.site->biases.front()));
+                       a.graph->name(attention.site->biases.front().value));
   }
   return std::nullopt;
 }

@@ -30,6 +30,20 @@ struct Lane {
   friend bool operator==(const Lane&, const Lane&) = default;
 };
 
+// Something that is added to the scores, broadcast to [B, N, S, T], or to [B*N, S, T] if folded.
+struct Bias {
+  ValueId value = kNoValue;
+  bool folded = false;
+};
+
+// How attention's keys or values [B, Nk, T, D] lie in a cache.
+struct CacheView {
+  std::vector<Lane> lanes;  // of caches that share a tensor
+  int64_t heads = 0;        // Nk
+  int64_t offset = 0;       // on axis D: of the first head
+  bool folded = false;      // axis B counts sequences and heads, heads fastest
+};
+
 // present = past with the rows of `update` written at `start`. Growing: behind the past,
 // [.., P, ..] -> [.., P+S, ..]; otherwise into a buffer of fixed capacity, [.., M, ..] both.
 struct CacheUpdate {
@@ -60,10 +74,11 @@ struct CacheUpdate {
 struct AttentionSite {
   std::string form;          // "decomposed" or "op"
   NodeId node = kNoNode;     // whose output 0 is replaced: [B, N, S, Dv]
+  bool folded = false;       // the output is [B*N, S, Dv]
   ValueId query = kNoValue;  // [B, N, S, D], unscaled
   int key_cache = -1;        // index into the recognised caches
   int value_cache = -1;
-  std::vector<Lane> key_lanes, value_lanes;  // of caches that share a tensor
+  CacheView key_view, value_view;
   int64_t q_heads = 0, kv_heads = 0, head_dim = 0, v_head_dim = 0;
   double scale = 0;
   double softcap = 0;
@@ -71,9 +86,8 @@ struct AttentionSite {
   // keep(b, h, s, t) with b = i0, h = i1, s = i2, t = i3: the key is visible.
   sym::Expr keep = nullptr;
   sym::Expr keys = nullptr;  // extent of t
-  // Added to the scores, broadcast to [B, N, S, T]: anything but masks. bias_keep is what is known
-  // of them: where it is false they hide the key.
-  std::vector<ValueId> biases;
+  // Anything but masks. bias_keep is what is known of them: where it is false they hide the key.
+  std::vector<Bias> biases;
   sym::Expr bias_keep = nullptr;
   bool finite_minimum = false;  // masked scores get a finite value, not -inf
   bool nan_guard = false;       // a fully masked row is turned into 0

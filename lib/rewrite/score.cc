@@ -184,7 +184,7 @@ class ScoreReader {
       const Expr added = BroadcastOperand(forms_, bias, e->args(), facts_);
       if (added == nullptr) continue;
       ScoreReader reader = *this;
-      reader.score_.biases.push_back(bias);
+      reader.score_.biases.push_back({bias, e->args().size() == 3});
       reader.score_.bias_keep =
           forms_.pool().And(score_.bias_keep, KeptWhere(forms_.pool(), added));
       ScoreResult read =

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "ir/graph.h"
+#include "rewrite/rule.h"
 #include "sym/forms.h"
 
 namespace kvlift {
@@ -39,7 +40,7 @@ struct Score {
   double factor = 1.0;                  // before the softcap
   double softcap = 0.0;                 // 0: none
   sym::Expr keep = nullptr;             // predicate: the score is not masked
-  std::vector<ValueId> biases;          // added: anything but masks
+  std::vector<Bias> biases;             // anything but masks
   sym::Expr bias_keep = nullptr;        // what is known of them: they do not hide the key
   bool finite_minimum = false;
   bool cast = false;
