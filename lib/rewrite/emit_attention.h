@@ -33,8 +33,13 @@ class AttentionEmitter {
   std::string SplitHeads(const std::string& value, const CacheView& view, int64_t head_dim,
                          const Slots& slots);
   // The node's result from the Attention's.
-  void EmitResult(const AttentionSite& site, NodeBuilder::Inputs inputs, std::string role,
-                  NodeBuilder::Attributes attributes);
+  void EmitResult(const AttentionSite& site, const NodeBuilder::Inputs& inputs,
+                  const std::string& role, NodeBuilder::Attributes attributes);
+  bool StacksGroups(const AttentionSite& site) const;
+  std::string Stacked(const std::string& query, const AttentionSite& site);
+  std::string StackedMask(const std::string& mask, const AttentionSite& site, bool has_heads);
+  // Is the mask of rest and biases drawn with an axis of heads?
+  bool DrawsHeads(const AttentionSite& site, sym::Expr rest) const;
   // No key at or behind the valid length is visible.
   bool HidesUnused(const MaskOfSite& mask);
   std::optional<Finding> JudgeBiases(const AttentionSite& site, const CacheUpdate& key,

@@ -188,9 +188,9 @@ bool MayHideLater(PlanState& s, NodeId attention) {
 bool PadsLeak(PlanState& s) {
   bool loses_rows = false, sees_all = false;
   for (const AnalysedAttention& attention : s.a.attention) {
-    const bool padded = attention.site &&
-                        (ReadsHostMask(s, attention.site->keep) || !attention.site->biases.empty());
-    loses_rows = loses_rows || (padded && !attention.site->nan_guard);
+    const bool biased = attention.site && !attention.site->biases.empty();
+    const bool padded = attention.site && ReadsHostMask(s, attention.site->keep);
+    loses_rows = loses_rows || ((padded || biased) && !attention.site->nan_guard);
     sees_all = sees_all || !padded;
   }
   return loses_rows && sees_all;

@@ -1,0 +1,215 @@
+// The mask operand of an Attention: what is judged, drawn and added for it.
+#include <algorithm>
+#include <limits>
+
+#include "base/status.h"
+#include "fmt/format.h"
+#include "rewrite/emit_attention.h"
+
+namespace kvlift::internal {
+
+using onnx::TensorProto;
+using sym::Expr;
+
+// The mask for stacked queries, from one of rank 4 with or without an axis of N heads.
+std::string AttentionEmitter::StackedMask(const std::string& mask, const AttentionSite& site,
+                                          bool has_heads) {
+  const int64_t groups = site.key_view.heads;
+  s_.nodes.set_scope("shared");
+  if (!has_heads) {
+    const NodeBuilder::Inputs copies(site.q_heads / groups, mask);
+    return s_.nodes.Add("Concat", copies, "mask_groups", {MakeAttribute("axis", int64_t{2})});
+  }
+  const std::string keys = s_.nodes.Extent(mask, 3, "keys");
+  const std::string shape = s_.nodes.Add("Concat", {s_.nodes.Int64s({0, groups, -1}), keys},
+                                         "shape", {MakeAttribute("axis", int64_t{0})});
+  return s_.nodes.Add("Reshape", {mask, shape}, "mask_groups");
+}
+
+bool AttentionEmitter::DrawsHeads(const AttentionSite& site, Expr rest) const {
+  if (sym::ContainsIndex(rest, 1)) return true;
+  return std::any_of(site.biases.begin(), site.biases.end(), [&](const Bias& bias) {
+    const std::vector<Expr>& shape = s_.forms.Of(bias.value).shape;
+    if (bias.folded) return shape.size() == 3 && !shape[0]->is_integer(1);
+    return shape.size() > 2 && !shape[shape.size() - 3]->is_integer(1);
+  });
+}
+
+bool AttentionEmitter::HidesUnused(const MaskOfSite& mask) {
+  const Expr end = s_.pool.Add(mask.start, mask.key.new_length);
+  // keys <= end says it, too: the graph cut them there.
+  if (mask.site.keys != nullptr && Normal(mask.key, mask.site.keys) == end) return true;
+  return Implies(s_, mask, s_.pool.Sub(end, s_.pool.Integer(1)));
+}
+
+// Biases are taken as they are, so they must have the keys' extent as attention reads them.
+std::optional<Finding> AttentionEmitter::JudgeBiases(const AttentionSite& site,
+                                                     const CacheUpdate& key, int32_t type) {
+  for (const auto& [bias, folded] : site.biases) {
+    if (key.growing && !s_.views()) {
+      return Reason("KV216",
+                    fmt::format("needs one index for the batch and keys up to it, to add {}",
+                                s_.graph.name(bias)),
+                    site, {bias});
+    }
+    const int32_t found = s_.forms.ElementType(bias);
+    if (found != type) {
+      return Reason("KV210",
+                    fmt::format("needs biases of the type of the keys, {}, found {}",
+                                ElementTypeName(type), ElementTypeName(found)),
+                    site, {bias});
+    }
+  }
+  return std::nullopt;
+}
+
+// [B or 1, N or 1, S, W] of the keys' type: the biases' sum, -inf where `mask` (may be empty)
+// hides.
+absl::StatusOr<std::string> AttentionEmitter::MaskOfBiases(const AttentionSite& site,
+                                                           const CacheUpdate& key,
+                                                           const Slots& slots,
+                                                           const std::string& mask) {
+  s_.nodes.set_scope("shared");
+  std::string sum;
+  bool has_rows = s_.forms.Of(site.query).shape[2]->is_integer(1), has_keys = false, full = false;
+  for (const Bias& bias : site.biases) {
+    s_.roots.push_back(bias.value);
+    const std::vector<Expr>& shape = s_.forms.Of(bias.value).shape;
+    const size_t rank = shape.size();
+    const bool unfolds = bias.folded && rank == 3 && !shape[0]->is_integer(1);
+    std::string added = s_.graph.name(bias.value);
+    if (!key.growing && !slots.whole && rank > 0 && !shape.back()->is_integer(1)) {
+      added = s_.nodes.Add(
+          "Slice", {added, s_.nodes.Int64s({0}), slots.keys, s_.nodes.Int64s({-1})}, "bias");
+    }
+    if (unfolds) added = Unfold(added, site.q_heads);
+    sum = sum.empty() ? added : s_.nodes.Add("Add", {sum, added}, "bias");
+    full = full || rank == 4 || unfolds;
+    has_rows = has_rows || (rank > 1 && !shape[rank - 2]->is_integer(1));
+    has_keys = has_keys || (rank > 0 && !shape[rank - 1]->is_integer(1));
+  }
+  if (!mask.empty()) {
+    const double hidden = -std::numeric_limits<double>::infinity();
+    const int32_t type = s_.forms.ElementType(site.biases[0].value);
+    return s_.nodes.Add("Where", {mask, sum, s_.nodes.Scalar(hidden, type)}, "bias");
+  }
+  if (full && has_rows && has_keys) return sum;
+  // ONNX Runtime 1.31 wants rank 4 with the queries and keys drawn.
+  const std::string rows = s_.nodes.Extent(s_.graph.name(site.query), 2, "queries");
+  const std::string one = s_.nodes.Int64s({1});
+  const std::string shape = s_.nodes.Add("Concat", {one, one, rows, slots.keys}, "shape",
+                                         {MakeAttribute("axis", int64_t{0})});
+  return s_.nodes.Add("Expand", {sum, shape}, "bias");
+}
+
+// [B*N, ., .] to [B, N, ., .].
+std::string AttentionEmitter::Unfold(const std::string& value, int64_t heads) {
+  NodeBuilder& nodes = s_.nodes;
+  const std::string rest =
+      nodes.Add("Shape", {value}, "rest", {MakeAttribute("start", int64_t{1})});
+  const std::string shape = nodes.Add("Concat", {nodes.Int64s({-1, heads}), rest}, "shape",
+                                      {MakeAttribute("axis", int64_t{0})});
+  return nodes.Add("Reshape", {value, shape}, "bias");
+}
+
+std::optional<Finding> AttentionEmitter::JudgeMask(const MaskOfSite& mask) {
+  const bool biased = !mask.site.biases.empty();
+  if (mask.key.growing && !HidesLater(s_, mask) && !(biased && MayHideLater(s_, mask.site.node))) {
+    s_.plan.refusal = Reason("KV218",
+                             fmt::format("needs a mask that hides later tokens, found {}",
+                                         sym::ToString(mask.keep, &s_.graph)),
+                             mask.site);
+    return std::nullopt;
+  }
+  if (mask.site.nan_guard || SeesSomeKey(s_, mask)) return std::nullopt;
+  Finding reason = Reason("KV228",
+                          fmt::format("needs a mask that leaves each query a key, found {}",
+                                      sym::ToString(mask.keep, &s_.graph)),
+                          mask.site);
+  // As it is, it would average over pads, too.
+  const bool one_token = mask.key.new_length->is_integer(1);
+  if (!mask.key.growing || one_token || biased) return reason;
+  s_.plan.refusal = std::move(reason);
+  return std::nullopt;
+}
+
+// The predicate with every read of a padding mask taken as true.
+Expr AttentionEmitter::WithoutPadding(Expr rest) {
+  Expr kept = s_.pool.True();
+  for (Expr part : sym::ConjunctsOf(rest)) {
+    const bool padding = std::any_of(s_.wide.begin(), s_.wide.end(), [&](const auto& wide) {
+      return ReadAtKeys(part, wide.first);
+    });
+    if (!padding) kept = s_.pool.And(kept, part);
+  }
+  return kept;
+}
+
+bool AttentionEmitter::ReadAtKeys(Expr e, ValueId source) const {
+  const std::vector<Expr> loads = sym::LoadsOf(e);
+  return std::any_of(loads.begin(), loads.end(), [&](Expr load) {
+    return load->source() == source && sym::ContainsIndex(load, 3);
+  });
+}
+
+std::vector<int> AttentionEmitter::KeyAxes(Expr e, ValueId source) const {
+  std::vector<int> axes;
+  for (Expr load : sym::LoadsOf(e)) {
+    if (load->source() != source) continue;
+    for (int k = 0; k < static_cast<int>(load->args().size()); ++k) {
+      const bool known = std::find(axes.begin(), axes.end(), k) != axes.end();
+      if (load->args()[k] == s_.pool.Index(3) && !known) axes.push_back(k);
+    }
+  }
+  return axes;
+}
+
+absl::StatusOr<std::string> AttentionEmitter::DrawMask(const AttentionSite& site,
+                                                       const CacheUpdate& key, const Slots& slots,
+                                                       Expr rest, std::optional<Finding>* reason) {
+  s_.nodes.set_scope("shared");
+  sym::Pool& pool = s_.pool;
+  sym::Emitter::Request request;
+  s_.emitter.BindDim(kKeysSymbol, {slots.keys, false});
+  // ONNX Runtime 1.31 wants the query dimension drawn.
+  request.shape = {pool.Integer(1), pool.Integer(1), key.growing ? s_.new_length : key.new_length,
+                   pool.Dim(kKeysSymbol)};
+  request.element = key.growing ? pool.Substitute(rest, s_.normal, sym::Facts{}) : rest;
+  request.elem_type = TensorProto::BOOL;
+  request.batch_axis = 0;
+  request.role = "mask";
+  if (sym::ContainsIndex(request.element, 0) || s_.emitter.IsPerSequence(request.element)) {
+    request.shape[0] = key.growing ? s_.batch : s_.forms.Of(site.query).shape[0];
+  }
+  if (sym::ContainsIndex(request.element, 1)) request.shape[1] = pool.Integer(site.q_heads);
+  std::vector<ValueId> made;
+  for (ValueId source : sym::SourcesOf(request.element)) {
+    const bool input = s_.graph.is_graph_input(source);
+    if (!input) made.push_back(source);
+    if (!key.growing) {
+      s_.emitter.BindSource(source, {s_.graph.name(source), KeyAxes(request.element, source)});
+      continue;
+    }
+    if (s_.prefix_read() || s_.graph.constant(source) != nullptr || (input && !s_.derived)) {
+      continue;
+    }
+    if (!ReadAtKeys(request.element, source)) continue;
+    *reason =
+        Reason("KV216",
+               fmt::format("needs a mask as wide as the buffer, found {}, as wide as the keys",
+                           s_.graph.name(source)),
+               site, {source});
+    return std::string();
+  }
+  auto mask = s_.emitter.Tensor(request);
+  if (!mask.ok()) {
+    *reason = Reason(
+        "KV216", fmt::format("the mask cannot be drawn: {}", std::string(mask.status().message())),
+        site);
+    return std::string();
+  }
+  s_.roots.insert(s_.roots.end(), made.begin(), made.end());
+  return mask;
+}
+
+}  // namespace kvlift::internal
