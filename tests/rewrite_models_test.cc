@@ -237,15 +237,16 @@ TEST_P(ConvertedModel, ForOrtStacksTheQueriesOfAGroup) {
   ASSERT_TRUE(a.model && b.model);
   EXPECT_EQ(b.manifest.target, "ort");
   EXPECT_EQ(CountNodes(*a.model, "Attention"), CountNodes(*b.model, "Attention"));
-  const AttentionReport& attention = a.inspection.attention.front();
+  const AttentionReport& first = a.inspection.attention.front();
   const std::string same = a.model->graph().SerializeAsString();
-  if (attention.q_heads == attention.kv_heads) {
+  if (first.q_heads == first.kv_heads) {
     EXPECT_EQ(b.model->graph().SerializeAsString(), same);
   } else {
     EXPECT_EQ(CountNodes(*b.model, "Reshape") - CountNodes(*a.model, "Reshape"),
               2 * CountNodes(*a.model, "Attention"));
     for (const onnx::NodeProto& node : b.model->graph().node()) {
-      if (node.op_type() == "Attention") EXPECT_EQ(IntAttribute(node, "is_causal", 0), 0);
+      const bool attention = node.op_type() == "Attention";
+      EXPECT_FALSE(attention && IntAttribute(node, "is_causal", 0) != 0) << node.name();
     }
   }
 }
@@ -301,6 +302,25 @@ INSTANTIATE_TEST_SUITE_P(Models, KeptAttention,
                                            Kept{"neg_past_read_twice_ts", "KV213",
                                                 "a cache as it stands", "copy"}),
                          [](const auto& kept) { return std::string(kept.param.model); });
+
+// What is added to the scores goes to Attention as it is.
+class BiasedModel : public RealModel {};
+
+TEST_P(BiasedModel, IsConvertedAtOneIndex) {
+  const Conversion c = Converted(model_);
+  ASSERT_EQ(c.status, ConvertStatus::kConverted) << Describe(AllReasons(c));
+  EXPECT_EQ(CountNodes(*c.model, "Softmax"), 0);
+  EXPECT_EQ(CountNodes(*c.model, "Attention"), meta_["layers"].get<int>());
+  EXPECT_TRUE(c.manifest.uniform);
+  EXPECT_THAT(c.manifest.uniform_reason, HasSubstr("a bias is added"));
+  for (const AttentionReport& attention : c.inspection.attention) {
+    EXPECT_TRUE(attention.converted);
+    EXPECT_THAT(attention.mask, HasSubstr("bias"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, BiasedModel, ::testing::Values("bloom_optimum"),
+                         [](const auto& model) { return model.param; });
 
 // Caches of fixed capacity: the interface stays.
 class FixedCache : public ::testing::TestWithParam<const char*> {};

@@ -2,9 +2,10 @@
 """A Llama-like decoder with growing caches, before and after conversion, timed in ONNX Runtime.
 
 The model is made here with random weights: Concat caches, repeat_kv by Unsqueeze, Expand and
-Reshape, a mask from comparing keys with position_ids, everything written out. `kvlift convert
---target ort` (env KVLIFT: the binary) makes the other one, whose caches are bound in place: one OrtValue is both
-the past and the present. Both run in one process, round after round in turn; the minimum counts.
+Reshape, a mask from comparing keys with position_ids, everything written out.
+`kvlift convert --target ort` (env KVLIFT: the binary) makes the other one, whose caches are bound
+in place: one OrtValue is both the past and the present. Both run in one process, round after round
+in turn; the minimum counts.
 Where the weights land in memory moves the times of a process by several percent, so this is done in
 several fresh processes; the minimum over all of them counts.
 
