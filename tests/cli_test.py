@@ -432,7 +432,7 @@ class Bench(Case):
             for case in document["cases"]:
                 self.assertEqual(list(case), ["batch", "context", "capacity", "new_tokens",
                                               "step_us", "rounds", "bytes_touched",
-                                              "read_fraction", "cache_bytes_copied"])
+                                              "read_fraction", "cache_bytes_copied", "memory"])
                 self.assertEqual(case["rounds"], 2)
                 self.assertGreater(case["step_us"]["min"], 0)
                 self.assertEqual(case["cache_bytes_copied"] > 0, copied)
