@@ -2,6 +2,7 @@
 // Products with packed constants: the same bits as without packing, for any rows, type and threads.
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -307,6 +308,28 @@ TEST(Packing, RowsOfEightBits) {
       std::copy_n(a.span<float>().data() + i * c.k, c.k, row.span<float>().data());
       const std::vector<float> alone = RunFast(model, row, 1);
       EXPECT_TRUE(std::equal(alone.begin(), alone.end(), rounded.begin() + i * c.n)) << i;
+    }
+  }
+}
+
+TEST(Packing, RoundingOfArrays) {
+  std::vector<float> x(77);
+  uint32_t state = 7;
+  for (float& v : x) {
+    state = state * 1664525u + 1013904223u;
+    std::memcpy(&v, &state, 4);
+  }
+  x[3] = std::numeric_limits<float>::quiet_NaN();
+  x[20] = -std::numeric_limits<float>::infinity();
+  x[21] = std::numeric_limits<float>::max();
+  x[22] = -0.0f;
+  for (const IsaTable* isa : {&GenericIsa(), &Isa()}) {
+    std::vector<uint16_t> half(x.size()), bfloat(x.size());
+    isa->convert.float_to_half(x.data(), static_cast<int64_t>(x.size()), half.data());
+    isa->convert.float_to_bfloat(x.data(), static_cast<int64_t>(x.size()), bfloat.data());
+    for (size_t i = 0; i < x.size(); ++i) {
+      EXPECT_EQ(bfloat[i], FloatToBfloat(x[i])) << x[i];
+      if (x[i] == x[i]) EXPECT_EQ(half[i], FloatToHalf(x[i])) << x[i];
     }
   }
 }

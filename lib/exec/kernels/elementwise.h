@@ -9,6 +9,38 @@ namespace kvlift::exec::math {
 
 inline constexpr int64_t kMapPerThread = 1 << 15;  // elements worth a thread
 
+// y[0 .. n) = f(a, b): rows of elements, or one element where a step is 0. 16-bit floats are
+// converted many at a time.
+template <typename A, typename B, typename T, typename F>
+void MapRow(const A* a, int64_t step_a, const B* b, int64_t step_b, T* y, int64_t n, const F& f) {
+  if constexpr (kIsSmallFloat<T> && std::is_same_v<A, T> && std::is_same_v<B, T>) {
+    constexpr int64_t kPiece = 256;
+    float wide_a[kPiece], wide_b[kPiece];
+    const float one_a = Widen(*a), one_b = Widen(*b);
+    for (int64_t i = 0; i < n; i += kPiece) {
+      const int64_t count = std::min(kPiece, n - i);
+      if (step_a != 0) WidenArray(a + i, count, wide_a);
+      if (step_b != 0) WidenArray(b + i, count, wide_b);
+      if (step_a == 0) {
+        for (int64_t j = 0; j < count; ++j) wide_a[j] = f(one_a, step_b != 0 ? wide_b[j] : one_b);
+      } else if (step_b == 0) {
+        for (int64_t j = 0; j < count; ++j) wide_a[j] = f(wide_a[j], one_b);
+      } else {
+        for (int64_t j = 0; j < count; ++j) wide_a[j] = f(wide_a[j], wide_b[j]);
+      }
+      NarrowArray(wide_a, count, y + i);
+    }
+  } else if (step_a == 1 && step_b == 1) {
+    for (int64_t i = 0; i < n; ++i) y[i] = Narrow<T>(f(Widen(a[i]), Widen(b[i])));
+  } else if (step_a == 1) {
+    const auto c = Widen(b[0]);
+    for (int64_t i = 0; i < n; ++i) y[i] = Narrow<T>(f(Widen(a[i]), c));
+  } else {
+    const auto c = Widen(a[0]);
+    for (int64_t i = 0; i < n; ++i) y[i] = Narrow<T>(f(c, Widen(b[i * step_b])));
+  }
+}
+
 // out[i] = f(x[i]) in the compute type of T.
 template <typename T, typename F>
 void MapUnary(KernelContext& context, F f) {
@@ -16,7 +48,18 @@ void MapUnary(KernelContext& context, F f) {
   T* y = context.outputs[0].as<T>();
   ParallelFor(context.threads, context.inputs[0].size(), 64, kMapPerThread,
               [&](int64_t begin, int64_t end) {
-                for (int64_t i = begin; i < end; ++i) y[i] = Narrow<T>(f(Widen(x[i])));
+                if constexpr (kIsSmallFloat<T>) {
+                  constexpr int64_t kPiece = 256;
+                  float wide[kPiece];
+                  for (int64_t i = begin; i < end; i += kPiece) {
+                    const int64_t n = std::min(kPiece, end - i);
+                    WidenArray(x + i, n, wide);
+                    for (int64_t j = 0; j < n; ++j) wide[j] = f(wide[j]);
+                    NarrowArray(wide, n, y + i);
+                  }
+                } else {
+                  for (int64_t i = begin; i < end; ++i) y[i] = Narrow<T>(f(Widen(x[i])));
+                }
               });
 }
 
@@ -74,18 +117,8 @@ void MapBinary(KernelContext& context, F f) {
   if (n == 0) return;
   const auto run = [&](int64_t row, int64_t begin, int64_t end) {
     const auto [offset_a, offset_b] = rows.Offsets(row);
-    const A* pa = a + offset_a;
-    const B* pb = b + offset_b;
-    T* py = y + row * n;
-    if (step_a == 1 && step_b == 1) {
-      for (int64_t i = begin; i < end; ++i) py[i] = Narrow<T>(f(Widen(pa[i]), Widen(pb[i])));
-    } else if (step_a == 1) {
-      const auto c = Widen(pb[0]);
-      for (int64_t i = begin; i < end; ++i) py[i] = Narrow<T>(f(Widen(pa[i]), c));
-    } else {
-      const auto c = Widen(pa[0]);
-      for (int64_t i = begin; i < end; ++i) py[i] = Narrow<T>(f(c, Widen(pb[i * step_b])));
-    }
+    MapRow(a + offset_a + begin * step_a, step_a, b + offset_b + begin * step_b, step_b,
+           y + row * n + begin, end - begin, f);
   };
   if (rows.rows() == 1) {
     ParallelFor(context.threads, n, 64, kMapPerThread,

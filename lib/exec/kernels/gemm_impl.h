@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "exec/kernels/bits_impl.h"
+#include "exec/kernels/convert_impl.h"
 #include "exec/kernels/gemm_isa.h"
 #include "exec/kernels/gemm_simd.h"
 #include "exec/kernels/panel_impl.h"
@@ -100,26 +101,6 @@ struct NativeLoad {
   using Element = T;
   static Vec<T> Load(const T* p) { return Vec<T>::Load(p); }
   static Vec<T> LoadN(const T* p, int n) { return Vec<T>::LoadN(p, n); }
-};
-
-struct HalfLoad {
-  using Element = uint16_t;
-  static Vec<float> Load(const uint16_t* p) { return Vec<float>::LoadHalf(p); }
-  static Vec<float> LoadN(const uint16_t* p, int n) {
-    uint16_t t[16] = {};
-    for (int i = 0; i < n; ++i) t[i] = p[i];
-    return Load(t);
-  }
-};
-
-struct BfloatLoad {
-  using Element = uint16_t;
-  static Vec<float> Load(const uint16_t* p) { return Vec<float>::LoadBfloat(p); }
-  static Vec<float> LoadN(const uint16_t* p, int n) {
-    uint16_t t[16] = {};
-    for (int i = 0; i < n; ++i) t[i] = p[i];
-    return Load(t);
-  }
 };
 
 // R rows of b added to m rows of c.
@@ -409,40 +390,6 @@ template <typename T>
 void Divide(const T* x, int64_t n, T by, T* y) {
   const Vec<T> d = Vec<T>::Set(by);
   Map<T>(x, n, y, [d](Vec<T> v) { return v / d; });
-}
-
-inline void HalfToFloats(const uint16_t* x, int64_t n, float* y) {
-  int64_t i = 0;
-  for (; i + 16 <= n; i += 16) HalfLoad::Load(x + i).Store(y + i);
-  if (i < n) HalfLoad::LoadN(x + i, static_cast<int>(n - i)).StoreN(y + i, static_cast<int>(n - i));
-}
-
-inline void BfloatToFloats(const uint16_t* x, int64_t n, float* y) {
-  int64_t i = 0;
-  for (; i + 16 <= n; i += 16) BfloatLoad::Load(x + i).Store(y + i);
-  if (i < n) {
-    BfloatLoad::LoadN(x + i, static_cast<int>(n - i)).StoreN(y + i, static_cast<int>(n - i));
-  }
-}
-
-inline void FloatsToHalf(const float* x, int64_t n, uint16_t* y) {
-  int64_t i = 0;
-  for (; i + 16 <= n; i += 16) Vec<float>::Load(x + i).StoreHalf(y + i);
-  if (i < n) {
-    uint16_t t[16];
-    Vec<float>::LoadN(x + i, static_cast<int>(n - i)).StoreHalf(t);
-    for (int64_t j = i; j < n; ++j) y[j] = t[j - i];
-  }
-}
-
-inline void FloatsToBfloat(const float* x, int64_t n, uint16_t* y) {
-  for (int64_t i = 0; i < n; ++i) {
-    uint32_t bits;
-    std::memcpy(&bits, x + i, 4);
-    const bool nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
-    const uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
-    y[i] = static_cast<uint16_t>(nan ? (bits >> 16) | 0x40u : rounded);
-  }
 }
 
 constexpr int kProbeChains = Vec<float>::kTileRows * Vec<float>::kTileVectors;
