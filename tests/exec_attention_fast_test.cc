@@ -237,7 +237,7 @@ TEST(AttentionFastTest, RowsWithoutAnyKeyAreZero) {
 
 // Every table gives the same bits (the portable one too where the compiler fuses in it).
 TEST(AttentionFastTest, InstructionSetsAgree) {
-  std::vector<const AttentionOps*> tables;
+  std::vector<const AttentionKernels*> tables;
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
     tables.push_back(Avx2Attention());
@@ -259,7 +259,7 @@ TEST(AttentionFastTest, InstructionSetsAgree) {
     const Tensor queries = Random(rng, kFloat, {heads, size});
     const RowBlock block = {data.data(), storage, size, rows, size};
     const int64_t ld = rows + 3;
-    const auto run = [&](const AttentionOps& ops) {
+    const auto run = [&](const AttentionKernels& ops) {
       Tensor scores = Tensor::Zeros(kFloat, {heads, ld}),
              out = Tensor::Zeros(kFloat, {heads, size});
       ops.scores(block, queries.span<float>().data(), heads, scores.span<float>().data(), ld);
@@ -267,7 +267,7 @@ TEST(AttentionFastTest, InstructionSetsAgree) {
       return std::pair(scores, out);
     };
     const auto generic = run(GenericAttention());
-    for (const AttentionOps* ops : tables) {
+    for (const AttentionKernels* ops : tables) {
       if (ops == nullptr) continue;
       const auto fast = run(*ops), first = run(*tables[0]);
       EXPECT_TRUE(Same(fast.first, first.first) && Same(fast.second, first.second));

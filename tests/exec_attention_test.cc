@@ -258,15 +258,15 @@ TEST(AttentionTest, OneTokenAtATimeGivesThePrefillRows) {
   }
 }
 
-TEST(AttentionTest, EqualsItsDecompositionBitForBit) {
-  const Case c{.N = 2, .Nk = 2, .S = 5, .T = 77, .D = 48, .Dv = 40, .mask = {2, 1, 5, 77}};
+void ExpectEqualToItsDecomposition(int64_t S, int64_t D, int64_t Dv) {
+  const Case c{.N = 2, .Nk = 2, .S = S, .T = 77, .D = D, .Dv = Dv, .mask = {2, 1, S, 77}};
   Inputs in = MakeInputs(c);
   for (int64_t t = 60; t < 77; ++t) in.mask.span<float>()[t] = -kInf;
-  Tensor transposed(kFloat, {2, 2, 48, 77});
+  Tensor transposed(kFloat, {2, 2, D, 77});
   for (int64_t i = 0; i < 4; ++i) {
     for (int64_t t = 0; t < 77; ++t) {
-      for (int64_t d = 0; d < 48; ++d) {
-        transposed.span<float>()[(i * 48 + d) * 77 + t] = in.k.span<float>()[(i * 77 + t) * 48 + d];
+      for (int64_t d = 0; d < D; ++d) {
+        transposed.span<float>()[(i * D + d) * 77 + t] = in.k.span<float>()[(i * 77 + t) * D + d];
       }
     }
   }
@@ -275,7 +275,7 @@ TEST(AttentionTest, EqualsItsDecompositionBitForBit) {
     EXPECT_TRUE(out.ok()) << out.status();
     return (*out)[0];
   };
-  const Tensor scale = Filled({}, static_cast<float>(1 / std::sqrt(48.0)));
+  const Tensor scale = Filled({}, static_cast<float>(1 / std::sqrt(static_cast<double>(D))));
   Tensor x = next(OpRun("MatMul"), {in.q, transposed});
   x = next(OpRun("Mul"), {x, scale});
   x = next(OpRun("Add"), {x, in.mask});
@@ -284,6 +284,14 @@ TEST(AttentionTest, EqualsItsDecompositionBitForBit) {
   const auto fused = Attend(c, in);
   ASSERT_TRUE(fused.ok());
   EXPECT_TRUE(Same(x, *fused));
+}
+
+TEST(AttentionTest, EqualsItsDecompositionBitForBit) {
+  for (int64_t S : {1, 2, 5, 60}) {
+    for (int64_t D : {48, 20, 64}) {
+      for (int64_t Dv : {40, 48, 128}) ExpectEqualToItsDecomposition(S, D, Dv);
+    }
+  }
 }
 
 TEST(AttentionTest, Rank3IsRank4WithHeadsInside) {

@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "exec/kernels/attention_fast.h"
+#include "exec/kernels/attention_grouped.h"
 #include "exec/kernels/gemm_product.h"
 #include "exec/kernels/math_util.h"
 #include "exec/kernels/tables.h"
@@ -20,8 +21,36 @@ namespace {
 
 using namespace math;  // NOLINT
 
-constexpr int64_t kTileRows = 48;    // queries times heads of one unit of work
-constexpr int64_t kValueBlock = 64;  // tokens whose values are used at once
+constexpr int64_t kTileRows = 48;     // queries times heads of one unit of work
+constexpr int64_t kValueBlock = 64;   // tokens whose values are used at once
+constexpr int64_t kStreamedRows = 8;  // so few rows take each row of values as it comes
+
+template <typename T>
+void FetchRow(const T* row, int64_t size) {
+  for (int64_t i = 0; i < size; i += 64 / static_cast<int64_t>(sizeof(T))) {
+    __builtin_prefetch(row + i);
+  }
+}
+
+void Scale(float* x, int64_t n, float by) { AttentionIsa().scale(x, n, by); }
+void Scale(double* x, int64_t n, double by) {
+  for (int64_t i = 0; i < n; ++i) x[i] *= by;
+}
+
+// Adds a bias, -inf where that is -inf; whether it is not -inf everywhere.
+bool AddBias(const float* bias, int64_t n, float* x) {
+  AttentionIsa().add_bias(bias, n, x);
+  return HighestScore(bias, n) != -std::numeric_limits<float>::infinity();
+}
+bool AddBias(const double* bias, int64_t n, double* x) {
+  constexpr double kMasked = -std::numeric_limits<double>::infinity();
+  bool any = false;
+  for (int64_t i = 0; i < n; ++i) {
+    any = any || bias[i] != kMasked;
+    x[i] = bias[i] == kMasked ? kMasked : x[i] + bias[i];
+  }
+  return any;
+}
 
 // T1: Q, K and Y. T2: V. All sums in the compute type C of T1.
 template <typename T1, typename T2>
@@ -60,6 +89,8 @@ class AttentionRun {
   void WriteQk(const Unit& unit, int64_t row, const C* x, int64_t base, KeyRange range, C fill,
                C* buffer);
   void Values(const Unit& unit, int64_t begin, int64_t end, const C* p, int64_t ld, C* out);
+  bool PackRows(const T1* keys, int64_t n, int64_t next, C* panel) const;
+  bool SumRows(const T2* v, int64_t n, const C* p, int64_t ld, int64_t rows, C* out) const;
   void SumSkippingZeros(const T2* v, int64_t n, const C* p, C* out) const;
 
   KernelContext& context_;
@@ -165,7 +196,7 @@ void AttentionRun<T1, T2>::RunUnit(const Unit& unit) {
     const int64_t s = unit.s0 + row / unit.heads(), h = unit.h0 + row % unit.heads();
     C* x = scores + row * ld;
     KeyRange r = VisibleKeys(p_, s, valid, has_valid);
-    for (int64_t t = 0; t < all.end - base; ++t) x[t] *= static_cast<C>(p_.scale);
+    Scale(x, all.end - base, static_cast<C>(p_.scale));
     if (qk && p_.qk_mode == 0) WriteQk(unit, row, x, base, all, kMasked, wide);
     if (p_.softcap != 0) {
       const C cap = static_cast<C>(p_.softcap);
@@ -177,12 +208,7 @@ void AttentionRun<T1, T2>::RunUnit(const Unit& unit) {
     bool any = r.end > r.begin;
     if (p_.has_mask && any) {
       Bias(unit.b, h, s, r.begin, r.end, bias);
-      any = false;
-      for (int64_t t = r.begin; t < r.end; ++t) {
-        const C m = bias[t - r.begin];
-        any = any || m != kMasked;
-        x[t - base] = m == kMasked ? m : x[t - base] + m;
-      }
+      any = AddBias(bias, r.end - r.begin, x + r.begin - base);
     }
     if (qk && p_.qk_mode == 2) WriteQk(unit, row, x, base, r, kMasked, wide);
     const int64_t n = any ? r.end - base : 0;
@@ -219,7 +245,11 @@ void AttentionRun<T1, T2>::Scores(const Unit& unit, int64_t begin, int64_t end, 
       reinterpret_cast<const T1*>(keys_.data) + keys_.layout.Offset(unit.b, unit.kv_head, 0);
   for (int64_t t = begin; t < end; t += W) {
     const int n = static_cast<int>(std::min<int64_t>(W, end - t));
-    if constexpr (kIsSmallFloat<T1>) {
+    const T1* block = keys + t * keys_.layout.token;
+    const bool packed = PackRows(block, n, std::min<int64_t>(W, end - t - n), panel);
+    if (packed) {
+      // By a kernel for rows as they are stored.
+    } else if constexpr (kIsSmallFloat<T1>) {
       for (int j = 0; j < n; ++j) {
         WidenArray(keys + (t + j) * keys_.layout.token, p_.D, wide + j * p_.D);
       }
@@ -243,6 +273,12 @@ void AttentionRun<T1, T2>::Bias(int64_t b, int64_t h, int64_t s, int64_t begin, 
   const int64_t step = p_.mask_t;
   if (mask.type == onnx::TensorProto::BOOL) {
     const uint8_t* m = mask.as<uint8_t>() + offset;
+    if constexpr (std::is_same_v<C, float>) {
+      if (step == 1) {
+        std::fill(bias, bias + (end - begin), C{0});
+        return AttentionIsa().keep(m + begin, end - begin, bias);
+      }
+    }
     for (int64_t t = begin; t < end; ++t) bias[t - begin] = m[t * step] != 0 ? C{0} : kMasked;
   } else if (mask.type == context_.inputs[0].type && step == 1) {
     WidenArray(mask.as<T1>() + offset + begin, end - begin, bias);
@@ -306,7 +342,10 @@ void AttentionRun<T1, T2>::Values(const Unit& unit, int64_t begin, int64_t end, 
   C* wide = scratch.Get<C>(kDirect ? 1 : kValueBlock * p_.Dv);
   const T2* values =
       reinterpret_cast<const T2*>(values_.data) + values_.layout.Offset(unit.b, unit.kv_head, 0);
-  for (int64_t t = begin; t < end; t += kValueBlock) {
+  const bool streamed =
+      std::is_same_v<C, Compute<T2>> && rows <= kStreamedRows && end > begin &&
+      SumRows(values + begin * values_.layout.token, end - begin, p, ld, rows, out);
+  for (int64_t t = begin; !streamed && t < end; t += kValueBlock) {
     const int64_t n = std::min(kValueBlock, end - t);
     const C* block = wide;
     int64_t block_ld = p_.Dv;
@@ -341,6 +380,32 @@ void AttentionRun<T1, T2>::Values(const Unit& unit, int64_t begin, int64_t end, 
       SumSkippingZeros(values + begin * values_.layout.token, end - begin, p + row * ld, y);
     }
   }
+}
+
+// n keys transposed to a panel; `next` more are about to be. Whether there is a kernel for it.
+template <typename T1, typename T2>
+bool AttentionRun<T1, T2>::PackRows(const T1* keys, int64_t n, int64_t next, C* panel) const {
+  if constexpr (std::is_same_v<C, float>) {
+    const auto pack = AttentionIsa().pack_keys;
+    if (pack == nullptr || p_.D % 16 != 0) return false;
+    const int64_t token = keys_.layout.token;
+    for (int64_t j = n; j < n + next; ++j) FetchRow(keys + j * token, p_.D);
+    pack({keys, StorageOf<T1>(), token, n, p_.D}, panel);
+    return true;
+  }
+  return false;
+}
+
+// The sums of Values for few rows, row of values by row; whether there is a kernel for it.
+template <typename T1, typename T2>
+bool AttentionRun<T1, T2>::SumRows(const T2* v, int64_t n, const C* p, int64_t ld, int64_t rows,
+                                   C* out) const {
+  if constexpr (std::is_same_v<C, float>) {
+    if (p_.Dv % 16 != 0) return false;
+    AttentionIsa().values({v, StorageOf<T2>(), values_.layout.token, n, p_.Dv}, p, ld, rows, out);
+    return true;
+  }
+  return false;
 }
 
 // The same sum as Values, without the keys of probability 0.

@@ -9,9 +9,9 @@
 
 namespace kvlift::exec {
 
-const AttentionOps* Avx2Attention() {
+const AttentionKernels* Avx2Attention() {
 #if defined(KV_AVX2) && defined(__AVX2__)
-  static constexpr AttentionOps ops = MakeAttentionOps();
+  static constexpr AttentionKernels ops = MakeAttentionKernels();
   return &ops;
 #else
   return nullptr;

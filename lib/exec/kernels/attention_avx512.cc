@@ -9,9 +9,9 @@
 
 namespace kvlift::exec {
 
-const AttentionOps* Avx512Attention() {
+const AttentionKernels* Avx512Attention() {
 #if defined(KV_AVX2) && defined(__AVX512F__)
-  static constexpr AttentionOps ops = MakeAttentionOps();
+  static constexpr AttentionKernels ops = MakeAttentionKernels();
   return &ops;
 #else
   return nullptr;

@@ -35,7 +35,7 @@ class InputMask : public KeyMask {
     if (mask_ == nullptr) return;
     const int64_t n = end - begin, step = plan_.mask_t;
     const int64_t at = b * plan_.mask_b + h * plan_.mask_h + s * plan_.mask_s + begin * step;
-    const AttentionOps& ops = AttentionIsa();
+    const AttentionKernels& ops = AttentionIsa();
     if (mask_->type == onnx::TensorProto::BOOL && step == 1) {
       return ops.keep(mask_->as<uint8_t>() + at, n, x);
     }

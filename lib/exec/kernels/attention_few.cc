@@ -76,7 +76,7 @@ void Exponentials(float* x, int64_t n, float* head) {
 // Keys [begin, end) for all rows. more: those behind are likely to be next.
 void AttendSplit(const GroupedHeads& heads, const Rows& rows, int64_t begin, int64_t end, bool more,
                  const Partials& partials, int64_t split) {
-  const AttentionOps& ops = AttentionIsa();
+  const AttentionKernels& ops = AttentionIsa();
   const int64_t count = rows.count(), size = Padded(heads.D), ld = kSplitKeys + 16;
   ScratchScope scratch;
   float* queries = scratch.Get<float>(count * size);
@@ -114,7 +114,7 @@ void AttendSplit(const GroupedHeads& heads, const Rows& rows, int64_t begin, int
 
 // Results of all rows from splits [0, splits), in rising order.
 void Merge(const GroupedHeads& heads, const Rows& rows, const Partials& partials, int64_t splits) {
-  const AttentionOps& ops = AttentionIsa();
+  const AttentionKernels& ops = AttentionIsa();
   ScratchScope scratch;
   float* out = scratch.Get<float>(partials.size());
   for (int64_t row = 0; row < rows.count(); ++row) {

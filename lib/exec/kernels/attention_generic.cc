@@ -3,13 +3,13 @@
 
 namespace kvlift::exec {
 
-const AttentionOps& GenericAttention() {
-  static constexpr AttentionOps ops = MakeAttentionOps();
+const AttentionKernels& GenericAttention() {
+  static constexpr AttentionKernels ops = MakeAttentionKernels();
   return ops;
 }
 
-const AttentionOps& AttentionIsa() {
-  static const AttentionOps& best = []() -> const AttentionOps& {
+const AttentionKernels& AttentionIsa() {
+  static const AttentionKernels& best = []() -> const AttentionKernels& {
     if (&Isa() == Avx512Isa() && Avx512Attention() != nullptr) return *Avx512Attention();
     if (&Isa() == Avx2Isa() && Avx2Attention() != nullptr) return *Avx2Attention();
     return GenericAttention();

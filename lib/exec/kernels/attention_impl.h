@@ -408,7 +408,7 @@ inline void Keep(const uint8_t* keep, int64_t n, float* x) {
   for (; i < n; ++i) x[i] = keep[i] != 0 ? x[i] : kMasked;
 }
 
-constexpr AttentionOps MakeAttentionOps() {
+constexpr AttentionKernels MakeAttentionKernels() {
   return {Scores, ValueSums, kPackKeys, PackValues, Highest, ScaleAll, AddScaledAll, AddBias, Keep};
 }
 

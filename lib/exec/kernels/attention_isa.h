@@ -23,7 +23,7 @@ struct RowBlock {
 
 constexpr int kRowsAhead = 32;
 
-struct AttentionOps {
+struct AttentionKernels {
   // scores[h * ld + t] = sum of queries[h * keys.size + d] * key[t][d], h < heads.
   void (*scores)(const RowBlock& keys, const float* queries, int64_t heads, float* scores,
                  int64_t ld);
@@ -46,11 +46,11 @@ struct AttentionOps {
 };
 
 // Of the instruction set that Isa() uses.
-const AttentionOps& AttentionIsa();
+const AttentionKernels& AttentionIsa();
 
-const AttentionOps& GenericAttention();
+const AttentionKernels& GenericAttention();
 // Null where not compiled in; the caller checks the processor.
-const AttentionOps* Avx2Attention();
-const AttentionOps* Avx512Attention();
+const AttentionKernels* Avx2Attention();
+const AttentionKernels* Avx512Attention();
 
 }  // namespace kvlift::exec

@@ -175,7 +175,7 @@ class Block {
 
   const GroupedHeads& heads_;
   const VectorOps<float>& vectors_;
-  const AttentionOps& ops_;
+  const AttentionKernels& ops_;
   const int64_t b_, kv_head_, s0_, G_, rows_, query_ld_;
   ScratchScope scratch_;
   float *scores_, *queries_, *panels_, *values_, *out_, *highest_, *sum_;

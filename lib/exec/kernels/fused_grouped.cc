@@ -14,7 +14,7 @@ class FusedMask : public KeyMask {
   KeyRange Visible(int64_t b, int64_t s) const override { return VisibleSlots(heads_, b, s); }
 
   void Apply(int64_t b, int64_t h, int64_t s, int64_t begin, int64_t end, float* x) const override {
-    const AttentionOps& ops = AttentionIsa();
+    const AttentionKernels& ops = AttentionIsa();
     const FusedHeads<float>& p = heads_;
     if (p.bias != nullptr) {
       ops.add_bias(p.bias + b * p.bias_b + h * p.bias_h + s * p.bias_keys + begin, end - begin, x);
