@@ -45,6 +45,43 @@ int64_t NewestOpset(std::string_view domain) {
   return known ? range->second.second : std::numeric_limits<int64_t>::max();
 }
 
+// InvalidArgument unless the operands that the operator's schema asks for are there.
+absl::Status CheckOperands(const onnx::NodeProto& node, int64_t version, bool has_kernel) {
+  const std::string domain = node.domain() == "ai.onnx" ? "" : node.domain();
+  const onnx::OpSchema* schema =
+      onnx::OpSchemaRegistry::Schema(node.op_type(), static_cast<int>(version), domain);
+  if (schema == nullptr) {
+    if (!has_kernel) return absl::OkStatus();  // a local function
+    if (node.output_size() > 0 && !node.output(0).empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(fmt::format("{} needs its output 0", node.op_type()));
+  }
+  const auto bad = [&](int count, const char* what, int low, int high) {
+    return absl::InvalidArgumentError(fmt::format("{} {} of {}-{}, which has {} to {}", count, what,
+                                                  node.op_type(), version, low, high));
+  };
+  if (node.input_size() < schema->min_input() || node.input_size() > schema->max_input()) {
+    return bad(node.input_size(), "inputs", schema->min_input(), schema->max_input());
+  }
+  if (node.output_size() < schema->min_output() || node.output_size() > schema->max_output()) {
+    return bad(node.output_size(), "outputs", schema->min_output(), schema->max_output());
+  }
+  const auto& formal = schema->inputs();
+  for (int i = 0; i < node.input_size() && i < static_cast<int>(formal.size()); ++i) {
+    if (node.input(i).empty() && formal[i].GetOption() == onnx::OpSchema::Single) {
+      return absl::InvalidArgumentError(
+          fmt::format("{}-{} needs its input {}", node.op_type(), version, i));
+    }
+  }
+  const auto& results = schema->outputs();
+  for (int i = 0; i < node.output_size() && i < static_cast<int>(results.size()); ++i) {
+    if (node.output(i).empty() && results[i].GetOption() == onnx::OpSchema::Single) {
+      return absl::InvalidArgumentError(
+          fmt::format("{}-{} needs its output {}", node.op_type(), version, i));
+    }
+  }
+  return absl::OkStatus();
+}
+
 std::string NodeLabel(const Graph& graph, NodeId n) {
   return fmt::format("node \"{}\"", graph.NodeName(n));
 }
@@ -110,6 +147,11 @@ class Compiler {
                         node.op_type(), version, NodeLabel(graph_, n), newest));
       }
       const OpDef* def = FindOp(node.domain(), node.op_type(), version);
+      const absl::Status operands = CheckOperands(node, version, def != nullptr);
+      if (!operands.ok()) {
+        return absl::InvalidArgumentError(
+            fmt::format("{}: {}", NodeLabel(graph_, n), std::string(operands.message())));
+      }
       const bool has_kernel =
           def != nullptr && def->shape != nullptr && FindObjectOp(graph_, n) == nullptr;
       if (has_kernel && impl_.options.bodies) {

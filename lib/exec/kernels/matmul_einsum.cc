@@ -2,7 +2,9 @@
 // order of MatMul over the contracted letters; anything else is summed element by element.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -85,7 +87,7 @@ absl::StatusOr<EinsumPlan> PlanEinsum(const KernelContext& context) {
     }
     for (size_t d = 0; d < plan.inputs[i].size(); ++d) {
       const auto c = static_cast<unsigned char>(plan.inputs[i][d]);
-      if (c >= 128) return bad();
+      if (!std::isalpha(c) && c >= 32) return bad();
       const int64_t size = context.inputs[i].shape[d];
       int64_t& known = plan.size[c];
       if (known != 0 && known != size && known != 1 && size != 1) return bad();
@@ -94,7 +96,13 @@ absl::StatusOr<EinsumPlan> PlanEinsum(const KernelContext& context) {
   }
   plan.output = arrow == std::string::npos ? ImplicitOutput(plan.inputs, ellipsis)
                                            : ExpandEllipsis(equation.substr(arrow + 2), ellipsis);
-  for (char c : plan.output) plan.out.push_back(plan.size[static_cast<size_t>(c)]);
+  for (const char c : plan.output) {
+    const bool known = std::any_of(plan.inputs.begin(), plan.inputs.end(), [&](const auto& term) {
+      return term.find(c) != std::string::npos;
+    });
+    if (!known || plan.output.find(c) != plan.output.rfind(c)) return bad();
+    plan.out.push_back(plan.size[static_cast<size_t>(c)]);
+  }
   return plan;
 }
 

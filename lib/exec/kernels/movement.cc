@@ -379,8 +379,10 @@ absl::Status PadShape(KernelContext& context) {
   KV_ASSIGN_OR_RETURN(const PadPlan plan, PlanPad(context));
   Shape shape = data.shape;
   for (size_t d = 0; d < shape.size(); ++d) {
-    shape[d] += plan.before[d] + plan.after[d];
-    if (shape[d] < 0) return Bad("pads leave dim {} negative", d);
+    if (__builtin_add_overflow(shape[d], plan.before[d], &shape[d]) ||
+        __builtin_add_overflow(shape[d], plan.after[d], &shape[d]) || shape[d] < 0) {
+      return Bad("pads leave dim {} negative or too large", d);
+    }
   }
   SetSpec(context, 0, data.type, shape);
   return absl::OkStatus();

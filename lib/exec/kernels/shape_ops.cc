@@ -125,6 +125,11 @@ absl::Status UnsqueezeShape(KernelContext& context) {
 // Inference: the data as it is, and a mask that keeps everything.
 absl::Status DropoutShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 1));
+  for (const size_t i : {size_t{1}, size_t{2}}) {
+    if (HasInput(context, i) && context.inputs[i].size() != 1) {
+      return absl::InvalidArgumentError("ratio and training_mode must be scalars");
+    }
+  }
   if (HasInput(context, 2) && context.inputs[2].type == TensorProto::BOOL &&
       *context.inputs[2].as<uint8_t>() != 0) {
     const bool none = HasInput(context, 1) && ElementAsDouble(context.inputs[1], 0) == 0.0;
