@@ -37,13 +37,15 @@ absl::Status Frame::Run(absl::Span<const View> inputs, absl::Span<Buffer> next,
     return absl::InternalError(fmt::format("{} inputs for {}", inputs.size(), wanted));
   }
   undo_.Clear();
+  retired_.Clear();
   next_ = next;
   // Swaps start from the same state each time, so that equal steps need equal memory.
   std::iota(slot_map_.begin(), slot_map_.end(), 0);
   KV_RETURN_IF_ERROR(Prepare(inputs));
   const int steps = static_cast<int>(impl().plan.steps.size());
+  const bool guarded = impl().options.alias == AliasMode::kGuard;
   for (int s = 0; s < steps; ++s) {
-    const absl::Status status = RunStep(s);
+    const absl::Status status = guarded ? RunGuarded(s) : RunStep(s);
     if (!status.ok()) {
       undo_.Restore();
       return status;
@@ -63,8 +65,32 @@ absl::Status Frame::RunStep(int s) {
   if (step.timing == Timing::kEarly || is_view_[s]) return absl::OkStatus();
   KernelContext& context = contexts_[s];
   if (step.writes_pair >= 0) undo_.Save(context.node, context.inputs);
+  if (step.poisons) PoisonRows(context.node, context.inputs);
   const absl::Status status = step.def->compute(context);
   return status.ok() ? status : InStep(step, status);
+}
+
+// Early steps have run before anything was retired, and a view reads nothing.
+absl::Status Frame::RunGuarded(int s) {
+  const StepPlan& step = impl().plan.steps[s];
+  const Graph& graph = *impl().graph;
+  if (step.timing != Timing::kEarly && !is_view_[s]) {
+    for (const auto& list : {graph.inputs(step.node), graph.captures(step.node)}) {
+      for (const ValueId v : list) {
+        if (v == kNoValue) continue;
+        const absl::Status status = retired_.Check({&views_[v], 1});
+        if (!status.ok()) return InStep(step, status);
+      }
+    }
+  }
+  KV_RETURN_IF_ERROR(RunStep(s));
+  if (step.retires_pair >= 0) {
+    const PairPlan& pair = impl().plan.pairs[step.retires_pair];
+    retired_.Retire(views_[pair.past],
+                    fmt::format("cache \"{}\" after \"{}\" has written it", graph.name(pair.past),
+                                graph.NodeName(step.node)));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Frame::InStep(const StepPlan& step, const absl::Status& status) const {
@@ -133,6 +159,7 @@ absl::Status Frame::RunLate(const StepPlan& step) {
   }
   if (step.def->compute == nullptr) return absl::OkStatus();
   if (step.writes_pair >= 0) undo_.Save(context.node, in_);
+  if (step.poisons) PoisonRows(context.node, in_);
   context.outputs = absl::MakeSpan(out_);
   return step.def->compute(context);
 }

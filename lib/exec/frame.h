@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "exec/alias_modes.h"
 #include "exec/kernel.h"
 #include "exec/layout.h"
 #include "exec/memory.h"
@@ -68,6 +69,7 @@ class Frame {
   void SetPitches();
 
   absl::Status RunStep(int s);
+  absl::Status RunGuarded(int s);
   // Tells the observer what a step gave, parts with a pitch as dense copies.
   void Show(int s, const Observer& observer) const;
   absl::Status RunLate(const StepPlan& step);
@@ -96,6 +98,7 @@ class Frame {
   absl::Span<Buffer> next_;
   std::vector<std::unique_ptr<Call>> calls_;  // by NodeId
   UndoLog undo_;
+  RetiredMemory retired_;
 
   // Steps that are not late. Operands are copies of views_, as the kernels want them.
   std::vector<View> operands_;

@@ -57,7 +57,8 @@ bool Layout::MayMakeParts(const StepPlan& step) const {
   const ValuePlan& root = plan_.values[plan_.values[source].root];
   if (root.home != Home::kInput) return true;
   return std::none_of(plan_.pairs.begin(), plan_.pairs.end(), [&](const PairPlan& pair) {
-    return pair.writer != kNoNode && plan_.values[pair.past].index == root.index;
+    const bool written = pair.writer != kNoNode || pair.guard != kNoNode;
+    return written && plan_.values[pair.past].index == root.index;
   });
 }
 

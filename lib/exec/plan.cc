@@ -126,6 +126,9 @@ class Planner {
       if (v == kNoValue) continue;
       ValuePlan& value = plan_.values[v];
       if (value.home == Home::kCache) step.writes_pair = value.index;
+      if (value.home == Home::kNext && plan_.pairs[value.index].guard == n) {
+        step.retires_pair = value.index;
+      }
       if (value.home != Home::kNone) continue;
       if (step.def == nullptr) {
         value.home = Home::kCall;

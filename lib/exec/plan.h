@@ -45,6 +45,7 @@ struct PairPlan {
   int input_index = -1;     // among the graph's inputs
   int output_index = -1;    // among the graph's outputs
   NodeId writer = kNoNode;  // set if aliased by an in-place write
+  NodeId guard = kNoNode;   // guard mode: who would be the writer, set instead
   AliasDecision decision;
 };
 
@@ -53,8 +54,10 @@ struct StepPlan {
   const OpDef* def = nullptr;  // nullptr for calls (If, Loop, functions)
   int64_t opset = 0;
   Timing timing = Timing::kPlanned;
-  bool inplace = false;  // late: output 0 may take the slot of input def->inplace_input
-  int writes_pair = -1;  // writes this pair's cache in place
+  bool inplace = false;   // late: output 0 may take the slot of input def->inplace_input
+  int writes_pair = -1;   // writes this pair's cache in place
+  int retires_pair = -1;  // guard mode: nobody reads this pair's past any more
+  bool poisons = false;   // poison mode: unused rows of the pair it writes are read by nobody
 };
 
 struct Plan {

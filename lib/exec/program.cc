@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "base/status.h"
+#include "exec/alias_modes.h"
 #include "exec/kernel.h"
 #include "exec/packing.h"
 #include "exec/plan.h"
@@ -119,7 +120,11 @@ class Compiler {
       impl_.aliasing.push_back(decision);
     }
     const std::vector<Timing> timing = TimeNodes(graph_, defs_, protos_, order);
+    if (impl_.options.alias == AliasMode::kGuard) {
+      for (PairPlan& pair : pairs) std::swap(pair.guard, pair.writer);
+    }
     impl_.plan = MakePlan(graph_, defs_, protos_, timing, order, std::move(pairs));
+    if (impl_.options.alias == AliasMode::kPoison) MarkPoison();
     impl_.wiring = Wire(graph_, impl_.plan);
     KV_RETURN_IF_ERROR(LoadConstants());
     if (packer_.has_value()) PackConstants();
@@ -127,6 +132,13 @@ class Compiler {
   }
 
  private:
+  void MarkPoison() {
+    for (StepPlan& step : impl_.plan.steps) {
+      if (step.writes_pair < 0) continue;
+      step.poisons = HasUnreadRows(graph_, defs_, impl_.plan.pairs[step.writes_pair]);
+    }
+  }
+
   bool IsConstantNode(NodeId n) const {
     for (const ValueId v : graph_.outputs(n)) {
       if (v == kNoValue || protos_[v] == nullptr) return false;

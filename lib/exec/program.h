@@ -13,7 +13,10 @@
 
 namespace kvlift::exec {
 
-enum class AliasMode { kAuto, kOff, kRequired };
+// Auto: in place where that is proved safe. Required: or Compile fails. Guard and poison check the
+// proofs as steps run (alias_modes.h): with equal results, but for rows of a cache that hold no
+// tokens in poison mode.
+enum class AliasMode { kAuto, kOff, kRequired, kGuard, kPoison };
 enum class Order { kCanonical, kFast };
 
 // An input and the output that becomes its value in the next step.

@@ -120,7 +120,7 @@ struct Program {
     c->add_option("--steps", run.steps, "Folder of step folders 00, 01, ...");
     c->add_option("--outputs", run.outputs, "Folder to write output_K.pb to");
     c->add_option("--alias", run.alias, "Update caches in place")
-        ->check(OneOf({"auto", "off", "required"}));
+        ->check(OneOf({"auto", "off", "required", "guard", "poison"}));
     c->add_option("--order", run.order, "Order of summation")->check(OneOf({"canonical", "fast"}));
     c->add_option("--rtol", run.rtol,
                   "Relative tolerance of --expect (1e-3; float16 1e-2, bfloat16 4e-2)");

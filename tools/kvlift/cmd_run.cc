@@ -6,8 +6,8 @@
 #include "base/escape.h"
 #include "base/status.h"
 #include "commands.h"
-#include "documents.h"
 #include "contract/manifest.h"
+#include "documents.h"
 #include "exec/program.h"
 #include "exec/session.h"
 #include "fmt/format.h"
@@ -168,6 +168,8 @@ class Runner {
     options.caches = pairs_;
     options.alias = flags_.alias == "off"        ? exec::AliasMode::kOff
                     : flags_.alias == "required" ? exec::AliasMode::kRequired
+                    : flags_.alias == "guard"    ? exec::AliasMode::kGuard
+                    : flags_.alias == "poison"   ? exec::AliasMode::kPoison
                                                  : exec::AliasMode::kAuto;
     options.order = flags_.order == "fast" ? exec::Order::kFast : exec::Order::kCanonical;
     options.threads = flags_.common.threads;
