@@ -39,7 +39,7 @@ absl::StatusOr<ReducePlan> PlanReduce(const KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 1));
   const Shape& shape = context.inputs[0].shape;
   const auto rank = static_cast<int64_t>(shape.size());
-  std::vector<int64_t> axes;
+  absl::InlinedVector<int64_t, 6> axes;
   if (HasInput(context, 1)) {
     const View& view = context.inputs[1];
     if (view.type != onnx::TensorProto::INT64) return Invalid(context, "axes must be int64");
@@ -50,14 +50,14 @@ absl::StatusOr<ReducePlan> PlanReduce(const KernelContext& context) {
   }
   ReducePlan plan;
   plan.identity = axes.empty() && IntAttribute(context, "noop_with_empty_axes", 0) != 0;
-  std::vector<bool> reduced(static_cast<size_t>(rank), axes.empty() && !plan.identity);
+  absl::InlinedVector<bool, 6> reduced(static_cast<size_t>(rank), axes.empty() && !plan.identity);
   for (int64_t axis : axes) {
     const int64_t normal = NormalAxis(axis, rank);
     if (normal < 0) return Invalid(context, fmt::format("axis {} of rank {}", axis, rank));
     reduced[static_cast<size_t>(normal)] = true;
   }
   const bool keep = IntAttribute(context, "keepdims", 1) != 0;
-  std::vector<int64_t> strides(static_cast<size_t>(rank), 1);
+  absl::InlinedVector<int64_t, 6> strides(static_cast<size_t>(rank), 1);
   for (int64_t i = rank - 1; i > 0; --i) strides[i - 1] = strides[i] * shape[i];
   for (int64_t i = 0; i < rank; ++i) {
     if (reduced[i]) {

@@ -205,12 +205,30 @@ absl::Status ConstantOfShapeShape(KernelContext& context) {
   return absl::OkStatus();
 }
 
+// The element where it lies in the proto, null if it has to be converted.
+const std::byte* ElementOf(const onnx::TensorProto& tensor) {
+  const auto at = [](const auto& data) { return reinterpret_cast<const std::byte*>(data.data()); };
+  const size_t bits = ElementBits(tensor.data_type());
+  if (bits % 8 == 0 && tensor.raw_data().size() * 8 == bits) return at(tensor.raw_data());
+  if (tensor.data_type() == TensorProto::FLOAT && tensor.float_data_size() == 1) {
+    return at(tensor.float_data());
+  }
+  if (tensor.data_type() == TensorProto::INT64 && tensor.int64_data_size() == 1) {
+    return at(tensor.int64_data());
+  }
+  return nullptr;
+}
+
 absl::Status ConstantOfShapeCompute(KernelContext& context) {
   View& out = context.outputs[0];
   if (out.size() == 0) return absl::OkStatus();
   const onnx::AttributeProto* value = math::FindAttribute(context, "value");
   if (value == nullptr) {
     std::memset(out.data, 0, static_cast<size_t>(out.bytes()));
+    return absl::OkStatus();
+  }
+  if (const std::byte* element = ElementOf(value->t())) {
+    move::FillElements(out.type, out.data, 0, out.size(), element, 0);
     return absl::OkStatus();
   }
   KV_ASSIGN_OR_RETURN(const Tensor tensor, Tensor::FromProto(value->t(), ""));
