@@ -263,6 +263,40 @@ TEST(ExecPlan, MemoryIsWhatThePlanSays) {
   }
 }
 
+TEST(ExecPlan, TransposesOfAnyExtentAndElement) {
+  const Shape dims = {3, 37, 50};
+  for (const auto& [type, bytes] : std::vector<std::pair<std::string, int64_t>>{
+           {"uint8", 1}, {"float16", 2}, {"float", 4}, {"double", 8}}) {
+    std::vector<int64_t> perm = {0, 1, 2};
+    do {
+      const auto program = Compile(
+          fmt::format("g ({}[3,37,50] x) => ({}[a,b,c] y) {{ y = Transpose<perm = [{}, {}, {}]>(x) "
+                      "}}",
+                      type, type, perm[0], perm[1], perm[2]));
+      const int32_t id = program->graph().type(program->graph().graph_inputs()[0]).elem_type;
+      Tensor x = Tensor::Zeros(id, dims);
+      for (int64_t i = 0; i < x.size() * bytes; ++i) x.data()[i] = static_cast<std::byte>(i * 37);
+      Session session(program);
+      Fetches fetches;
+      ASSERT_TRUE(session.Step({{"x", x}}, &fetches).ok());
+      const Shape shape = {dims[perm[0]], dims[perm[1]], dims[perm[2]]};
+      ASSERT_EQ(fetches["y"].shape(), shape);
+      int64_t strides[3] = {37 * 50, 50, 1};
+      int64_t wrong = 0, at = 0;
+      for (int64_t i = 0; i < shape[0]; ++i) {
+        for (int64_t j = 0; j < shape[1]; ++j) {
+          for (int64_t k = 0; k < shape[2]; ++k, ++at) {
+            const int64_t from = i * strides[perm[0]] + j * strides[perm[1]] + k * strides[perm[2]];
+            wrong += std::memcmp(fetches["y"].data() + at * bytes, x.data() + from * bytes,
+                                 static_cast<size_t>(bytes)) != 0;
+          }
+        }
+      }
+      EXPECT_EQ(wrong, 0) << type << " " << fmt::format("{} {} {}", perm[0], perm[1], perm[2]);
+    } while (std::next_permutation(perm.begin(), perm.end()));
+  }
+}
+
 // Random graphs on [n, 4] with views, parts and in-place results. The same graph with every value
 // as an output keeps each in memory of its own.
 class RandomGraph {

@@ -82,6 +82,52 @@ void CopyRow(T* target, int64_t target_stride, const T* source, int64_t source_s
   }
 }
 
+// target[r][i] = source[i][r]: rows of the target are columns of the source. In blocks that read
+// and write whole lines of the processor's cache.
+template <typename T>
+void CopyTransposed(T* target, int64_t target_row, const T* source, int64_t source_row,
+                    int64_t rows, int64_t count) {
+  constexpr int64_t kBlock = 16;
+  for (int64_t i0 = 0; i0 < count; i0 += kBlock) {
+    const int64_t n = std::min(kBlock, count - i0);
+    for (int64_t r0 = 0; r0 < rows; r0 += kBlock) {
+      const int64_t end = std::min(rows, r0 + kBlock);
+      for (int64_t r = r0; r < end; ++r) {
+        T* to = target + r * target_row + i0;
+        const T* from = source + i0 * source_row + r;
+        for (int64_t i = 0; i < n; ++i) to[i] = from[i * source_row];
+      }
+    }
+  }
+}
+
+// The last two dims of `f` if they are a matrix whose transpose is copied.
+template <typename T>
+bool CopyMatrices(const Folded& f, T* to, const T* from, int threads) {
+  const size_t rank = f.shape.size();
+  if (rank < 2 || f.target[rank - 1] != 1 || f.source[rank - 2] != 1) return false;
+  const int64_t rows = f.shape[rank - 2], count = f.shape[rank - 1];
+  const int64_t matrices = Product(f.shape, 0, rank - 2);
+  constexpr int64_t kRows = 16, kPerThread = 1 << 15;
+  const int64_t parts = (rows + kRows - 1) / kRows;
+  math::ParallelFor(threads, matrices * parts, 1,
+                    std::max<int64_t>(1, kPerThread / (kRows * count)),
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t i = begin; i < end; ++i) {
+                        const int64_t row = i % parts * kRows;
+                        int64_t rest = i / parts, t = row * f.target[rank - 2], s = row;
+                        for (size_t d = rank - 2; d-- > 0;) {
+                          t += rest % f.shape[d] * f.target[d];
+                          s += rest % f.shape[d] * f.source[d];
+                          rest /= f.shape[d];
+                        }
+                        CopyTransposed(to + t, f.target[rank - 2], from + s, f.source[rank - 1],
+                                       std::min(kRows, rows - row), count);
+                      }
+                    });
+  return true;
+}
+
 template <typename T>
 void CopyTyped(Folded f, const Strided& target, const Strided& source, int threads) {
   if (f.shape.empty()) {
@@ -92,6 +138,7 @@ void CopyTyped(Folded f, const Strided& target, const Strided& source, int threa
   const int64_t row = f.shape.back(), target_step = f.target.back(), source_step = f.source.back();
   T* to = reinterpret_cast<T*>(target.data) + target.offset;
   const T* from = reinterpret_cast<const T*>(source.data) + source.offset;
+  if (CopyMatrices(f, to, from, threads)) return;
   f.shape.pop_back();
   f.target.pop_back();
   f.source.pop_back();
