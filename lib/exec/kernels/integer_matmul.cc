@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "base/status.h"
 #include "exec/kernels/math_util.h"
@@ -68,27 +69,37 @@ int64_t MatrixAt(const Shape& shape, const Shape& batch, int64_t flat) {
   return at;
 }
 
-// Calls f(output index, matrix of a, row, matrix of b, column, sum).
-template <typename F>
+template <typename Number>
+Number NumberAt(const View& view, int64_t i) {
+  if constexpr (std::is_integral_v<Number>) {
+    return SmallIntegerAt(view, i);
+  } else {
+    return static_cast<Number>(SmallFloatAt(view, i));
+  }
+}
+
+// Calls f(output index, matrix of a, row, matrix of b, column, sum). Operands and zero points are
+// integers of few bits, sums int64; or floats of few bits, sums double.
+template <typename Number = int64_t, typename F>
 void ForEachProduct(const KernelContext& context, const IntegerPlan& p, size_t second,
                     size_t zero_a, size_t zero_b, const F& f) {
   const View& a = context.inputs[0];
   const View& b = context.inputs[second];
-  const auto zero = [&](size_t input, int64_t lines, int64_t matrix, int64_t line) -> int64_t {
+  const auto zero = [&](size_t input, int64_t lines, int64_t matrix, int64_t line) -> Number {
     if (!HasInput(context, input)) return 0;
     const View& view = context.inputs[input];
-    return SmallIntegerAt(view, PerLine(view, lines, matrix, line));
+    return NumberAt<Number>(view, PerLine(view, lines, matrix, line));
   };
   for (int64_t i = 0; i < NumElements(p.batch); ++i) {
     const int64_t in_a = MatrixAt(p.batch_a, p.batch, i), in_b = MatrixAt(p.batch_b, p.batch, i);
     for (int64_t row = 0; row < p.m; ++row) {
-      const int64_t za = zero(zero_a, p.m, in_a, row);
+      const Number za = zero(zero_a, p.m, in_a, row);
       for (int64_t column = 0; column < p.n; ++column) {
-        const int64_t zb = zero(zero_b, p.n, in_b, column);
-        int64_t sum = 0;
+        const Number zb = zero(zero_b, p.n, in_b, column);
+        Number sum = 0;
         for (int64_t k = 0; k < p.k; ++k) {
-          sum += (SmallIntegerAt(a, (in_a * p.m + row) * p.k + k) - za) *
-                 (SmallIntegerAt(b, (in_b * p.k + k) * p.n + column) - zb);
+          sum += (NumberAt<Number>(a, (in_a * p.m + row) * p.k + k) - za) *
+                 (NumberAt<Number>(b, (in_b * p.k + k) * p.n + column) - zb);
         }
         f((i * p.m + row) * p.n + column, in_a, row, in_b, column, sum);
       }
@@ -124,10 +135,15 @@ absl::Status MatMulIntegerCompute(KernelContext& context) {
 absl::Status QLinearMatMulShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 8));
   KV_ASSIGN_OR_RETURN(IntegerPlan p, PlanIntegers(context, 3));
+  const bool floats = IsSmallFloat(context.inputs[0].type);
   for (const size_t i : {0, 2, 3, 5, 7}) {
-    if (!IsSmallInteger(context.inputs[i].type)) return Invalid(context, "integers are needed");
+    const int32_t type = context.inputs[i].type;
+    if (!(floats ? IsSmallFloat(type) : IsSmallInteger(type))) {
+      return Invalid(context, "quantized numbers of one kind are needed");
+    }
   }
-  bool fits = context.inputs[6].size() == 1 && context.inputs[7].size() == 1;
+  bool fits = true;
+  for (const size_t i : {6, 7}) fits = fits && FitsLines(context, i, p.m, NumElements(p.batch));
   for (const size_t i : {1, 2}) fits = fits && FitsLines(context, i, p.m, NumElements(p.batch_a));
   for (const size_t i : {4, 5}) fits = fits && FitsLines(context, i, p.n, NumElements(p.batch_b));
   if (!fits) return Invalid(context, "a scale or zero point does not fit");
@@ -137,21 +153,36 @@ absl::Status QLinearMatMulShape(KernelContext& context) {
 
 absl::Status QLinearMatMulCompute(KernelContext& context) {
   KV_ASSIGN_OR_RETURN(const IntegerPlan p, PlanIntegers(context, 3));
+  const auto line = [&](size_t input, int64_t lines, int64_t matrix, int64_t i) {
+    const View& view = context.inputs[input];
+    return ElementAsDouble(view, PerLine(view, lines, matrix, i));
+  };
   const View& out = context.outputs[0];
+  // What a sum becomes before the zero point is added.
+  const auto scaled = [&](int64_t at, int64_t in_a, int64_t row, int64_t in_b, int64_t column,
+                          double sum) {
+    const double factor = line(1, p.m, in_a, row) * line(4, p.n, in_b, column);
+    return sum * (factor / line(6, p.m, at / (p.m * p.n), row));
+  };
+  if (IsSmallFloat(out.type)) {
+    ForEachProduct<double>(
+        context, p, 3, 2, 5,
+        [&](int64_t at, int64_t in_a, int64_t row, int64_t in_b, int64_t column, double sum) {
+          const double zero = line(7, p.m, at / (p.m * p.n), row);
+          const double value = scaled(at, in_a, row, in_b, column, sum) + zero;
+          SetSmallFloat(out, at, static_cast<float>(value), true);
+        });
+    return absl::OkStatus();
+  }
   const IntegerRange range = RangeOf(out.type);
-  const double scale = ElementAsDouble(context.inputs[6], 0);
-  const auto zero = static_cast<double>(SmallIntegerAt(context.inputs[7], 0));
   ForEachProduct(
       context, p, 3, 2, 5,
       [&](int64_t at, int64_t in_a, int64_t row, int64_t in_b, int64_t column, int64_t sum) {
-        const View& a = context.inputs[1];
-        const View& b = context.inputs[4];
-        const double factor = ElementAsDouble(a, PerLine(a, p.m, in_a, row)) *
-                              ElementAsDouble(b, PerLine(b, p.n, in_b, column)) / scale;
-        const double value = std::nearbyint(static_cast<double>(sum) * factor) + zero;
+        const double value = scaled(at, in_a, row, in_b, column, static_cast<double>(sum));
+        const double shifted = std::nearbyint(value) + line(7, p.m, at / (p.m * p.n), row);
         const double clamped =
-            std::clamp(value, static_cast<double>(range.low), static_cast<double>(range.high));
-        SetSmallInteger(out, at, static_cast<int64_t>(clamped));
+            std::clamp(shifted, static_cast<double>(range.low), static_cast<double>(range.high));
+        SetSmallInteger(out, at, std::isnan(clamped) ? 0 : static_cast<int64_t>(clamped));
       });
   return absl::OkStatus();
 }
