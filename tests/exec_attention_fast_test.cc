@@ -281,5 +281,30 @@ TEST(AttentionFastTest, InstructionSetsAgree) {
   }
 }
 
+TEST(AttentionFastTest, OddElementsAreFoundAndTheHighestIsNoNaN) {
+  std::vector<const AttentionKernels*> tables = {&GenericAttention(), &AttentionIsa()};
+#if defined(__x86_64__)
+  if (Avx2Attention() != nullptr && __builtin_cpu_supports("avx2")) {
+    tables.push_back(Avx2Attention());
+  }
+#endif
+  for (const AttentionKernels* table : tables) {
+    for (int64_t n : {0, 1, 7, 8, 16, 17, 63, 64, 65, 200}) {
+      std::vector<float> x(static_cast<size_t>(n), std::numeric_limits<float>::max());
+      EXPECT_FALSE(table->odd(x.data(), n));
+      EXPECT_EQ(table->highest(x.data(), n), n == 0 ? -kInf : std::numeric_limits<float>::max());
+      for (size_t i = 0; i < x.size(); ++i) {
+        for (float odd : {kInf, -kInf, kNaN}) {
+          std::vector<float> y(x.size(), -1);
+          y[i] = odd;
+          ASSERT_TRUE(table->odd(y.data(), n)) << i << " of " << n;
+          const float highest = odd == kInf ? kInf : n > 1 ? -1 : -kInf;
+          ASSERT_EQ(table->highest(y.data(), n), highest) << i << " of " << n;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kvlift::exec

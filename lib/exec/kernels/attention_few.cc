@@ -108,7 +108,7 @@ void AttendSplit(const GroupedHeads& heads, const Rows& rows, int64_t begin, int
   ops.values(values, scores, ld, count, out);
   for (int64_t row = 0; row < count; ++row) {
     float* y = out + row * partials.size();
-    if (HasOddElement(y, heads.Dv)) SumSkippingZeros(values, scores + row * ld, y);
+    if (ops.odd(y, heads.Dv)) SumSkippingZeros(values, scores + row * ld, y);
   }
 }
 

@@ -93,8 +93,6 @@ void SoftCap(float* x, int64_t n, float cap) {
   for (int64_t i = 0; i < n; ++i) x[i] = std::tanh(x[i] / cap) * cap;
 }
 
-bool HasOddElement(const float* x, int64_t n) { return !std::isfinite(Vectors<float>().sum(x, n)); }
-
 void RunGrouped(const GroupedHeads& heads, int threads) {
   if (heads.B == 0 || heads.N == 0 || heads.S == 0 || heads.Dv == 0) return;
   if (heads.S == 1 || heads.S * heads.G() <= kFewRows) {

@@ -69,7 +69,5 @@ RowBlock Widened(const RowBlock& block, ScratchScope& scratch);
 float HighestScore(const float* x, int64_t n);
 // x[n] = cap * tanh(x / cap).
 void SoftCap(float* x, int64_t n, float cap);
-// Whether some element is infinite or NaN (or so large that their sum is).
-bool HasOddElement(const float* x, int64_t n);
 
 }  // namespace kvlift::exec

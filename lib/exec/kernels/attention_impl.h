@@ -336,11 +336,38 @@ inline float Highest(const float* x, int64_t n) {
     const int rest = n - i < 16 ? static_cast<int>(n - i) : 16;
     best[0] = V16::Max(rest == 16 ? V16::Load(x + i) : V16::LoadN(x + i, rest, kLowest), best[0]);
   }
+  const V16 all = V16::Max(V16::Max(best[0], best[1]), V16::Max(best[2], best[3]));
+#if defined(__AVX512F__) && defined(KV_AVX2)
+  return _mm512_reduce_max_ps(all.v);
+#else
   float t[16];
-  V16::Max(V16::Max(best[0], best[1]), V16::Max(best[2], best[3])).Store(t);
+  all.Store(t);
   float result = kLowest;
   for (float e : t) result = e > result ? e : result;
   return result;
+#endif
+}
+
+inline bool HasOdd(const float* x, int64_t n) {
+  int64_t i = 0;
+#if defined(__AVX512F__) && defined(KV_AVX2)
+  constexpr int kInfiniteOrNaN = 0x99;
+  __mmask16 odd = 0;
+  for (; i + 16 <= n; i += 16)
+    odd |= _mm512_fpclass_ps_mask(_mm512_loadu_ps(x + i), kInfiniteOrNaN);
+  if (odd != 0) return true;
+#elif defined(KV_AVX2)
+  __m256 odd = _mm256_setzero_ps();
+  for (; i + 8 <= n; i += 8) {  // x - x is NaN for those
+    const __m256 v = _mm256_loadu_ps(x + i), zero = _mm256_sub_ps(v, v);
+    odd = _mm256_or_ps(odd, _mm256_cmp_ps(zero, zero, _CMP_UNORD_Q));
+  }
+  if (_mm256_movemask_ps(odd) != 0) return true;
+#endif
+  for (; i < n; ++i) {
+    if (!(x[i] - x[i] == 0)) return true;
+  }
+  return false;
 }
 
 template <typename F>
@@ -409,7 +436,8 @@ inline void Keep(const uint8_t* keep, int64_t n, float* x) {
 }
 
 constexpr AttentionKernels MakeAttentionKernels() {
-  return {Scores, ValueSums, kPackKeys, PackValues, Highest, ScaleAll, AddScaledAll, AddBias, Keep};
+  return {Scores, ValueSums, kPackKeys,    PackValues, Highest,
+          HasOdd, ScaleAll,  AddScaledAll, AddBias,    Keep};
 }
 
 }  // namespace

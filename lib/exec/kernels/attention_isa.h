@@ -37,6 +37,8 @@ struct AttentionKernels {
   void (*pack_values)(const RowBlock& values, int64_t ld, float* panels);
   // The highest element that is no NaN, -inf if there is none.
   float (*highest)(const float* x, int64_t n);
+  // Whether some element is infinite or NaN.
+  bool (*odd)(const float* x, int64_t n);
   void (*scale)(float* x, int64_t n, float by);                       // x *= by
   void (*add_scaled)(const float* x, int64_t n, float by, float* y);  // y = fma(x, by, y)
   // x = bias of -inf ? -inf : x + bias, whatever x is.

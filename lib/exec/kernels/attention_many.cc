@@ -158,7 +158,7 @@ class Block {
 
   void Finish(int64_t row) {
     float* y = out_ + row * heads_.Dv;
-    if (HasOddElement(y, heads_.Dv)) {
+    if (ops_.odd(y, heads_.Dv)) {
       // Perhaps 0 times what lies in a slot that this row does not see.
       return RunOneRow(heads_, b_, h(row), s(row));
     }
