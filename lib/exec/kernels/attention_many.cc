@@ -15,7 +15,7 @@ constexpr float kMasked = -std::numeric_limits<float>::infinity();
 // Queries times heads of a unit: many rows share the packing of keys and values, few give small
 // problems enough units.
 constexpr int64_t kUnitRows = 432, kSmallUnitRows = 144, kEnoughUnits = 16;
-constexpr int64_t kTileKeys = 256;
+constexpr int64_t kTileKeys = 512, kTileElements = 512 * 256;  // keys and values of a tile
 constexpr int64_t W = VectorOps<float>::kPanel;
 
 int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
@@ -52,8 +52,10 @@ class Block {
     std::fill(highest_, highest_ + rows_, kMasked);
     std::fill(sum_, sum_ + rows_, 0.0f);
     const KeyRange all = Visible(0, rows_);
-    for (int64_t t = all.begin / kTileKeys * kTileKeys; t < all.end; t += kTileKeys) {
-      Tile(std::max(t, all.begin), std::min(t + kTileKeys, all.end));
+    const int64_t fit = kTileElements / (heads_.D + heads_.Dv) / W * W;
+    const int64_t step = std::clamp(fit, W, kTileKeys);
+    for (int64_t t = all.begin / step * step; t < all.end; t += step) {
+      Tile(std::max(t, all.begin), std::min(t + step, all.end));
     }
     ForRows([&](int64_t row) { Finish(row); });
   }
