@@ -1,5 +1,6 @@
 // LIBS: exec onnxio
 // Attention of any form against the function body by which ONNX defines it, drawn at random.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>

@@ -1,6 +1,9 @@
 // LIBS: exec onnxio
 // Every kernel on inputs drawn at random, most of which make no sense: it answers or refuses, and
 // reads and writes nothing that is not there (which a run with sanitizers shows).
+#include <cstdint>
+#include <cstring>
+#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
