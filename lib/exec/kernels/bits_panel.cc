@@ -1,9 +1,9 @@
 #include "exec/kernels/bits_panel.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
+#include "exec/kernels/bits_quantize.h"
 #include "exec/kernels/scratch.h"
 #include "exec/memory.h"
 #include "exec/team.h"
@@ -45,21 +45,10 @@ struct QuantizedRows {
 void QuantizeRow(const float* a, int64_t k, int64_t block, int64_t row, int64_t blocks,
                  const QuantizedRows& out) {
   for (int64_t b = 0; b < blocks; ++b) {
-    const float* x = a + b * block;
-    const int64_t n = std::min(block, k - b * block);
-    int8_t* codes = out.codes + (row * blocks + b) * block;
-    float largest = 0;
-    for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::abs(x[i]));
-    const float up = largest > 0 ? 127.0f / largest : 0.0f;
-    int32_t sum = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      const auto code = static_cast<int32_t>(std::nearbyint(x[i] * up));
-      codes[i] = static_cast<int8_t>(code);
-      sum += code;
-    }
+    const int64_t n = std::min(block, k - b * block), at = row * blocks + b;
+    int8_t* codes = out.codes + at * block;
+    VnniQuantize()(a + b * block, n, codes, out.scales + at, out.sums + at);
     std::fill(codes + n, codes + block, int8_t{0});
-    out.scales[row * blocks + b] = largest / 127.0f;
-    out.sums[row * blocks + b] = static_cast<float>(sum);
   }
 }
 

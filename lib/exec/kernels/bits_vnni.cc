@@ -6,6 +6,7 @@
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 #include "exec/kernels/bits_impl.h"
+#include "exec/kernels/bits_quantize.h"
 
 namespace kvlift::exec {
 
@@ -112,11 +113,30 @@ void Dot(const BitsLayout& layout, int m, int panels, const DotRows& a, const st
   });
 }
 
+void Quantize(const float* x, int64_t n, int8_t* codes, float* scale, float* sum) {
+  __m512 most = _mm512_setzero_ps();
+  for (int64_t i = 0; i < n; i += 16) {
+    most = _mm512_max_ps(most, _mm512_abs_ps(_mm512_loadu_ps(x + i)));
+  }
+  const float largest = _mm512_reduce_max_ps(most);
+  const __m512 up = _mm512_set1_ps(largest > 0 ? 127.0f / largest : 0.0f);
+  __m512i total = _mm512_setzero_si512();
+  for (int64_t i = 0; i < n; i += 16) {
+    const __m512i code = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), up));
+    total = _mm512_add_epi32(total, code);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + i), _mm512_cvtsepi32_epi8(code));
+  }
+  *scale = largest / 127.0f;
+  *sum = static_cast<float>(_mm512_reduce_add_epi32(total));
+}
+
 }  // namespace
 
 BitsDotFn VnniBitsDot() { return Dot; }
+QuantizeFn VnniQuantize() { return Quantize; }
 #else
 BitsDotFn VnniBitsDot() { return nullptr; }
+QuantizeFn VnniQuantize() { return nullptr; }
 #endif
 
 }  // namespace kvlift::exec
