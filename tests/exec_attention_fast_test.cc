@@ -306,5 +306,27 @@ TEST(AttentionFastTest, OddElementsAreFoundAndTheHighestIsNoNaN) {
   }
 }
 
+TEST(AttentionFastTest, SoftCap) {
+  std::vector<const AttentionKernels*> tables = {&GenericAttention(), &AttentionIsa()};
+#if defined(__x86_64__)
+  if (Avx2Attention() != nullptr && __builtin_cpu_supports("avx2")) {
+    tables.push_back(Avx2Attention());
+  }
+#endif
+  for (const AttentionKernels* table : tables) {
+    std::vector<float> x = {0, -0.0f, kInf, -kInf, 1e-30f, 1e30f, -1e30f};
+    for (int i = -4000; i <= 4000; ++i) x.push_back(static_cast<float>(i) * 0.05f);
+    std::vector<float> y = x;
+    table->soft_cap(y.data(), static_cast<int64_t>(y.size()), 30);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double expected = 30 * std::tanh(double{x[i]} / 30);
+      ASSERT_NEAR(y[i], expected, 4e-7 * std::abs(expected)) << x[i];
+    }
+    float nan = kNaN;
+    table->soft_cap(&nan, 1, 30);
+    EXPECT_TRUE(std::isnan(nan));
+  }
+}
+
 }  // namespace
 }  // namespace kvlift::exec

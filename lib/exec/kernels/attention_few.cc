@@ -95,7 +95,7 @@ void AttendSplit(const GroupedHeads& heads, const Rows& rows, int64_t begin, int
     r = {std::clamp(r.begin, begin, end), std::clamp(r.end, begin, end)};
     std::fill(x + begin, x + r.begin, 0.0f);
     if (heads.softcap != 0) {
-      SoftCap(x + r.begin, r.end - r.begin, static_cast<float>(heads.softcap));
+      ops.soft_cap(x + r.begin, r.end - r.begin, static_cast<float>(heads.softcap));
     }
     if (r.begin < r.end) {
       heads.mask->Apply(rows.b, rows.h(row), rows.s(row), r.begin, r.end, x + r.begin);

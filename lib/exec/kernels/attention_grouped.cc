@@ -89,10 +89,6 @@ float HighestScore(const float* x, int64_t n) {
   return Vectors<float>().max(x, n);
 }
 
-void SoftCap(float* x, int64_t n, float cap) {
-  for (int64_t i = 0; i < n; ++i) x[i] = std::tanh(x[i] / cap) * cap;
-}
-
 void RunGrouped(const GroupedHeads& heads, int threads) {
   if (heads.B == 0 || heads.N == 0 || heads.S == 0 || heads.Dv == 0) return;
   if (heads.S == 1 || heads.S * heads.G() <= kFewRows) {

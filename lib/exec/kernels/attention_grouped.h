@@ -67,7 +67,5 @@ RowBlock RowsFrom(const RowBlock& block, int64_t first, int64_t count);
 RowBlock Widened(const RowBlock& block, ScratchScope& scratch);
 // The highest of x[n]: -inf if all are, NaN if that is all there is besides.
 float HighestScore(const float* x, int64_t n);
-// x[n] = cap * tanh(x / cap).
-void SoftCap(float* x, int64_t n, float cap);
 
 }  // namespace kvlift::exec

@@ -385,6 +385,38 @@ inline void StoreSome(V16 v, float* x, int n) {
   }
 }
 
+// Lanes of `below` where x < limit, of `others` elsewhere (and where x is NaN).
+inline V16 SelectBelow(V16 x, float limit, V16 below, V16 others) {
+#if defined(__AVX512F__) && defined(KV_AVX2)
+  const __mmask16 mask = _mm512_cmp_ps_mask(x.v, _mm512_set1_ps(limit), _CMP_LT_OQ);
+  return {_mm512_mask_mov_ps(others.v, mask, below.v)};
+#elif defined(KV_AVX2)
+  const __m256 l = _mm256_set1_ps(limit);
+  return {_mm256_blendv_ps(others.a, below.a, _mm256_cmp_ps(x.a, l, _CMP_LT_OQ)),
+          _mm256_blendv_ps(others.b, below.b, _mm256_cmp_ps(x.b, l, _CMP_LT_OQ))};
+#else
+  return V16::Make([&](int i) { return x.v[i] < limit ? below.v[i] : others.v[i]; });
+#endif
+}
+
+// 1 - 2 / (1 + exp(2 |x|)) with the sign of x; near 0, where that cancels, the power series.
+inline V16 Tanh(V16 x) {
+  const V16 zero = V16::Set(0), one = V16::Set(1), size = V16::Max(x, zero - x);
+  const V16 far = one - V16::Set(2) / (one + Exp(size + size)), square = x * x;
+  V16 series = V16::Set(-1382.0f / 155925);
+  for (float c : {62.0f / 2835, -17.0f / 315, 2.0f / 15, -1.0f / 3}) {
+    series = V16::Fma(series, square, V16::Set(c));
+  }
+  const V16 near = V16::Fma(series * square, x, x);
+  return SelectBelow(size, 0.3f, near, SelectBelow(x, 0, zero - far, far));
+}
+
+inline void SoftCapAll(float* x, int64_t n, float cap) {
+  const V16 limit = V16::Set(cap);
+  ForVectors(
+      n, [&](int64_t i, int k) { StoreSome(Tanh(LoadSome(x + i, k) / limit) * limit, x + i, k); });
+}
+
 inline void ScaleAll(float* x, int64_t n, float by) {
   const V16 factor = V16::Set(by);
   ForVectors(n, [&](int64_t i, int k) { StoreSome(LoadSome(x + i, k) * factor, x + i, k); });
@@ -436,8 +468,8 @@ inline void Keep(const uint8_t* keep, int64_t n, float* x) {
 }
 
 constexpr AttentionKernels MakeAttentionKernels() {
-  return {Scores, ValueSums, kPackKeys,    PackValues, Highest,
-          HasOdd, ScaleAll,  AddScaledAll, AddBias,    Keep};
+  return {Scores,     ValueSums, kPackKeys,    PackValues, Highest, HasOdd,
+          SoftCapAll, ScaleAll,  AddScaledAll, AddBias,    Keep};
 }
 
 }  // namespace

@@ -39,6 +39,8 @@ struct AttentionKernels {
   float (*highest)(const float* x, int64_t n);
   // Whether some element is infinite or NaN.
   bool (*odd)(const float* x, int64_t n);
+  // x = cap * tanh(x / cap); tanh is good to 4 ulp.
+  void (*soft_cap)(float* x, int64_t n, float cap);
   void (*scale)(float* x, int64_t n, float by);                       // x *= by
   void (*add_scaled)(const float* x, int64_t n, float by, float* y);  // y = fma(x, by, y)
   // x = bias of -inf ? -inf : x + bias, whatever x is.

@@ -138,7 +138,7 @@ class Block {
     if (own.begin >= own.end) own = {r.begin, r.begin};
     const int64_t n = own.end - own.begin;
     float* seen = x + own.begin;
-    if (heads_.softcap != 0) SoftCap(seen, n, static_cast<float>(heads_.softcap));
+    if (heads_.softcap != 0) ops_.soft_cap(seen, n, static_cast<float>(heads_.softcap));
     if (n > 0) heads_.mask->Apply(b_, h(row), s(row), own.begin, own.end, seen);
     const float top = HighestScore(seen, n), before = highest_[row];
     std::fill(x + r.begin, seen, 0.0f);
