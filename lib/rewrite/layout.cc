@@ -63,8 +63,6 @@ std::string LayoutOf(sym::Forms& forms, ValueId past, int axis) {
   return letters;
 }
 
-bool HasLanes(const std::string& layout) {
-  return layout.find_first_of("KLJ") != std::string::npos;
-}
+size_t FirstLane(const std::string& layout) { return layout.find_first_of("KLJ"); }
 
 }  // namespace kvlift

@@ -14,7 +14,8 @@ namespace kvlift {
 // above 6.
 std::string LayoutOf(sym::Forms& forms, ValueId past, int axis);
 
-// The axes of a layout that hold several caches: K and L.
-bool HasLanes(const std::string& layout);
+// The first axis of a layout that holds several caches; npos if there is none.
+size_t FirstLane(const std::string& layout);
+inline bool HasLanes(const std::string& layout) { return FirstLane(layout) != std::string::npos; }
 
 }  // namespace kvlift

@@ -7,6 +7,7 @@
 #include "fmt/format.h"
 #include "rewrite/control.h"
 #include "rewrite/emit_attention.h"
+#include "rewrite/emit_cache.h"
 #include "rewrite/equivalents.h"
 #include "rewrite/manifest_of.h"
 #include "rewrite/pads.h"
@@ -26,7 +27,7 @@ using sym::Expr;
 class Planner {
  public:
   Planner(Analysis& a, const ConvertOptions& options, bool uniform, bool keep_unguarded = false)
-      : s_(a, options), control_(s_), attention_(s_, control_) {
+      : s_(a, options), control_(s_), caches_(s_, control_), attention_(s_, control_) {
     s_.derived = options.control == Control::kDerived ||
                  (options.control == Control::kAuto && options.target == Target::kGenai);
     s_.uniform = uniform || s_.derived;
@@ -52,7 +53,7 @@ class Planner {
     }
     KV_RETURN_IF_ERROR(control_.Emit());
     if (s_.plan.refusal) return std::move(s_.plan);
-    KV_RETURN_IF_ERROR(EmitCaches());
+    KV_RETURN_IF_ERROR(caches_.Emit());
     for (size_t k = 0; k < s_.a.attention.size() && !s_.plan.refusal; ++k) {
       KV_RETURN_IF_ERROR(EmitAttention(static_cast<int>(k)));
     }
@@ -69,87 +70,6 @@ class Planner {
   }
 
  private:
-  absl::Status EmitCaches() {
-    for (const AnalysedCache& cache : s_.a.caches) {
-      if (cache.update_index < 0) continue;
-      const CacheUpdate& update = s_.a.updates[cache.update_index];
-      const NodeId producer = s_.graph.producer(update.pair.present);
-      if (s_.graph.outputs(producer).size() != 1) {
-        s_.Refuse("KV217", "the present is one of several outputs of a node", {producer},
-                  {update.pair.present});
-        return absl::OkStatus();
-      }
-      const auto slots = control_.SlotsOf(update);
-      if (!slots.ok()) {
-        s_.Refuse("KV204",
-                  fmt::format("the write index cannot be computed: {}",
-                              std::string(slots.status().message())),
-                  {update.node}, {update.pair.present});
-        return absl::OkStatus();
-      }
-      s_.nodes.set_scope(fmt::format("layers.{}/{}", cache.layer, cache.role));
-      KV_ASSIGN_OR_RETURN(const std::string rows, UpdateValue(update));
-      s_.plan.patch.remove_nodes.insert(producer);
-      KV_ASSIGN_OR_RETURN(const std::string base, Base(update));
-      EmitScatter(update, base, rows, *slots);
-    }
-    return absl::OkStatus();
-  }
-
-  // The buffer that is written: the past, or the past with its sequences in another order.
-  absl::StatusOr<std::string> Base(const CacheUpdate& update) {
-    if (update.base == nullptr) return s_.graph.name(update.pair.past);
-    s_.emitter.BindDim(
-        internal::kCapacitySymbol,
-        {s_.nodes.Extent(s_.graph.name(update.pair.past), update.axis, "capacity"), false});
-    sym::Emitter::Request request;
-    request.shape = s_.forms.Of(update.pair.past).shape;
-    request.shape[0] = s_.forms.Of(update.pair.present).shape[0];
-    request.shape[update.axis] = s_.pool.Dim(internal::kCapacitySymbol);
-    request.element = update.base;
-    request.elem_type = s_.forms.ElementType(update.pair.past);
-    request.role = "reordered";
-    return s_.emitter.Tensor(request);
-  }
-
-  void EmitScatter(const CacheUpdate& update, const std::string& past, const std::string& rows,
-                   const Slots& slots) {
-    const std::string& present = s_.graph.name(update.pair.present);
-    if (update.axis != 0) {
-      s_.nodes.AddNamed("TensorScatter", {past, rows, slots.write}, "TensorScatter", present,
-                        {MakeAttribute("axis", int64_t{update.axis})});
-      return;
-    }
-    // TensorScatter keeps axis 0 for the batch.
-    const std::string front = s_.nodes.Int64s({0});
-    const std::string buffer = s_.nodes.Add("Unsqueeze", {past, front}, "buffer");
-    const std::string update_rows = s_.nodes.Add("Unsqueeze", {rows, front}, "update");
-    const std::string written = s_.nodes.Add("TensorScatter", {buffer, update_rows, slots.write},
-                                             "TensorScatter", {MakeAttribute("axis", int64_t{1})});
-    s_.nodes.AddNamed("Squeeze", {written, front}, "present", present);
-  }
-
-  absl::StatusOr<std::string> UpdateValue(const CacheUpdate& update) {
-    if (update.update != kNoValue) {
-      s_.roots.push_back(update.update);
-      return s_.graph.name(update.update);
-    }
-    sym::Emitter::Request request;
-    request.shape = s_.forms.Of(update.pair.past).shape;
-    request.shape[update.axis] = update.new_length;
-    request.element =
-        s_.pool.Substitute(update.update_element, s_.normal, sym::Facts{request.shape});
-    request.elem_type = s_.forms.ElementType(update.pair.past);
-    request.role = "update";
-    for (ValueId source : sym::SourcesOf(request.element)) s_.roots.push_back(source);
-    auto value = s_.emitter.Tensor(request);
-    if (!value.ok()) {
-      s_.Refuse("KV202", std::string(value.status().message()), {update.node});
-      return std::string();
-    }
-    return value;
-  }
-
   absl::Status EmitAttention(int number) {
     const AnalysedAttention& attention = s_.a.attention[number];
     const bool may_stay = !s_.growing || s_.views();
@@ -343,6 +263,7 @@ class Planner {
 
   PlanState s_;
   internal::Control control_;
+  internal::CacheEmitter caches_;
   AttentionEmitter attention_;
   absl::flat_hash_set<ValueId> provided_;
   bool rows_read_elsewhere_ = false;
