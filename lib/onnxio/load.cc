@@ -108,7 +108,8 @@ std::optional<std::string> WhatItLooksLike(absl::string_view bytes) {
     return "this is an ONNX Runtime .ort file, not ONNX";
   }
   if (bytes.size() > 8 && bytes.substr(4, 4) == "TFL3") return "this is a TFLite file, not ONNX";
-  if (bytes.size() > 9 && bytes[8] == '{' && bytes.substr(1, 7).find('\0') != bytes.npos) {
+  if (bytes.size() > 9 && bytes[8] == '{' &&
+      bytes.substr(1, 7).find('\0') != absl::string_view::npos) {
     return "this is a safetensors file, not ONNX";
   }
   if (absl::StartsWith(bytes, "ir_version:")) {

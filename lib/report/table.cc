@@ -64,7 +64,8 @@ std::string FormatTable(const std::vector<std::string>& header,
     for (size_t k = 0; k < line.size(); ++k) {
       text += line[k];
       if (k + 1 < line.size()) {
-        text.append(static_cast<size_t>(widths[k] - DisplayWidth(line[k]) + 2), ' ');
+        const int gap = widths[k] - DisplayWidth(line[k]) + 2;
+        text.append(static_cast<size_t>(gap), ' ');
       }
     }
     text += '\n';
