@@ -453,6 +453,17 @@ class Bench(Case):
                         "g (float[2] x) => (float[2] y) { y = Relu(x) }")
         self.fails(4, "bench", path)
 
+    def test_inputs_that_cannot_be_guessed(self):
+        path = self.dir / "m.onnxtxt"
+        path.write_text('<ir_version: 10, opset_import: ["" : 18]> '
+                        "g (float[B,P,4] past, float[B,S,4] x, int64[K] pick) => "
+                        "(float[B,T,4] present, float[B,K,4] y) "
+                        "{ present = Concat<axis = 1>(past, x) "
+                        "far = Constant<value = int64[1] {1000}>() at = Add(pick, far) "
+                        "y = Gather<axis = 1>(present, at) }")
+        lines = self.fails(4, "bench", path, "--context", "4", "--repetitions", "1")
+        self.assertIn("pick [1]", lines[0])
+
 
 if __name__ == "__main__":
     unittest.main()

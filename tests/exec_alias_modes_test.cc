@@ -154,12 +154,12 @@ TEST_P(BundledModel, EveryModeGivesTheSameBits) {
   for (const Subject& subject : SubjectsOf(GetParam())) {
     if (subject.caches.empty()) continue;
     const auto steps = MakeSteps(subject);
-    if (!steps) continue;
+    ASSERT_TRUE(steps.has_value()) << (subject.manifest ? "converted" : "as it is");
     std::string problem;
     const auto off = subject.Compile(AliasMode::kOff);
     ASSERT_NE(off, nullptr);
     const auto expected = Outcome(off, *steps, &problem);
-    if (expected.empty()) continue;  // feeds were guessed wrong
+    ASSERT_FALSE(expected.empty()) << problem;
     ++compared;
     for (const AliasMode mode : {AliasMode::kAuto, AliasMode::kGuard, AliasMode::kPoison}) {
       const auto program = subject.Compile(mode);
@@ -188,7 +188,7 @@ TEST_P(BundledModel, ARepeatedStepOfTheConvertedAllocatesNothing) {
   for (const Subject& subject : SubjectsOf(GetParam())) {
     if (!subject.manifest) continue;
     const auto steps = MakeSteps(subject);
-    if (!steps) continue;
+    ASSERT_TRUE(steps.has_value());
     exec::Session session(subject.Compile(AliasMode::kRequired));
     for (const auto& [name, value] : steps->caches) {
       ASSERT_TRUE(session.SetCache(name, value).ok());
@@ -199,7 +199,7 @@ TEST_P(BundledModel, ARepeatedStepOfTheConvertedAllocatesNothing) {
       const absl::Status status = session.Step(steps->feeds[0], &fetches);
       const int64_t more_blocks = exec::AllocationCount() - blocks;
       const int64_t more_news = CountedNews() - news;
-      if (!status.ok()) break;  // feeds were guessed wrong
+      ASSERT_TRUE(status.ok()) << status;
       if (repeat < 2) continue;
       EXPECT_EQ(more_blocks, 0) << "repeat " << repeat;
       EXPECT_EQ(more_news, 0) << "repeat " << repeat;

@@ -29,7 +29,29 @@ absl::Status Unknown(const Graph& graph, ValueId v, size_t axis) {
       fmt::format("nothing tells axis {} of the input {}", axis, graph.name(v)));
 }
 
-// What the caches say about dimension names.
+// A dimension that no cache has: a sum with the past, or named as one, counts all tokens.
+int64_t TokensOf(const std::string& param, const StepSize& size) {
+  if (param.find('+') != std::string::npos) return size.total();
+  if (Says(param, "total") || Says(param, "past")) return size.total();
+  return Says(param, "batch") ? size.batch : size.new_tokens;
+}
+
+bool SaysTokens(const std::string& param) {
+  return param.find('+') != std::string::npos || Says(param, "total") || Says(param, "past") ||
+         Says(param, "seq") || Says(param, "len");
+}
+
+// Axis k, named `param`, of an input of this rank. The first of several counts sequences unless it
+// says otherwise; behind it masks count all tokens.
+int64_t DimOf(const std::string& param, const std::string& input, size_t k, size_t rank,
+              const StepSize& size) {
+  if (k == 0 && rank > 1 && !SaysTokens(param)) return size.batch;
+  if (k > 0 && Says(input, "mask") && !Says(param, "batch")) return size.total();
+  return TokensOf(param, size);
+}
+
+// What the caches say about dimension names, and what the other inputs say: but for masks, their
+// axes behind the first count the new tokens.
 Symbols SymbolsOf(const Graph& graph, const std::vector<BenchCache>& caches, const StepSize& size) {
   Symbols symbols;
   for (const BenchCache& cache : caches) {
@@ -44,18 +66,15 @@ Symbols SymbolsOf(const Graph& graph, const std::vector<BenchCache>& caches, con
     set(cache.batch_axis, size.batch);
     set(cache.axis, cache.growing ? size.context : size.capacity);
   }
+  for (const ValueId v : graph.graph_inputs()) {
+    if (!graph.type(v).shape || Says(graph.name(v), "mask")) continue;
+    for (size_t k = 1; k < graph.type(v).shape->size(); ++k) {
+      const std::string& param = (*graph.type(v).shape)[k].param;
+      if (param.empty() || symbols.count(param) > 0) continue;
+      symbols[param] = TokensOf(param, size);
+    }
+  }
   return symbols;
-}
-
-// A dimension that no cache has: a sum with the past, or named as one, counts all tokens.
-int64_t TokensOf(const std::string& param, const std::string& input, const Symbols& symbols,
-                 const StepSize& size) {
-  const size_t plus = param.find('+');
-  if (plus != std::string::npos) return size.total();
-  if (Says(param, "total") || Says(param, "past")) return size.total();
-  if (Says(param, "batch")) return size.batch;
-  const bool mask = Says(input, "mask");
-  return mask && symbols.count(param) == 0 ? size.total() : size.new_tokens;
 }
 
 absl::StatusOr<exec::Shape> ShapeOf(const Graph& graph, ValueId v, const Symbols& symbols,
@@ -77,7 +96,7 @@ absl::StatusOr<exec::Shape> ShapeOf(const Graph& graph, ValueId v, const Symbols
     } else if (known != symbols.end()) {
       shape.push_back(known->second);
     } else {
-      shape.push_back(TokensOf(dim.param, graph.name(v), symbols, size));
+      shape.push_back(DimOf(dim.param, graph.name(v), k, type.shape->size(), size));
     }
   }
   return shape;
@@ -154,6 +173,21 @@ exec::Tensor ValuesOf(const std::string& name, int32_t type, const exec::Shape& 
   return tensor;
 }
 
+void SetHeads(const Inspection& inspection, const CacheReport& report, BenchCache* cache) {
+  const size_t heads = report.layout.find('N'), size = report.layout.find('D');
+  for (const AttentionReport& attention : inspection.attention) {
+    if (attention.id != fmt::format("{}", report.layer)) continue;
+    if (heads != std::string::npos) {
+      cache->heads_axis = static_cast<int64_t>(heads);
+      cache->heads = attention.kv_heads;
+    }
+    if (size != std::string::npos) {
+      cache->size_axis = static_cast<int64_t>(size);
+      cache->size = report.role == "value" ? attention.v_head_dim : attention.head_dim;
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<BenchCache> CachesOf(const Manifest& manifest) {
@@ -177,6 +211,7 @@ std::vector<BenchCache> CachesOf(const Inspection& inspection) {
                       batch == std::string::npos ? -1 : static_cast<int64_t>(batch),
                       c.axis,
                       c.growing || c.kind == "concat"});  // in a branch, growth is not proved
+    SetHeads(inspection, c, &caches.back());
   }
   return caches;
 }
@@ -202,6 +237,10 @@ absl::StatusOr<exec::Feeds> CacheFeeds(const Graph& graph, const std::vector<Ben
         shape.push_back(size.batch);
       } else if (axis == cache.axis) {
         shape.push_back(cache.growing ? size.context : size.capacity);
+      } else if (axis == cache.heads_axis && cache.heads > 0) {
+        shape.push_back(cache.heads);
+      } else if (axis == cache.size_axis && cache.size > 0) {
+        shape.push_back(cache.size);
       } else {
         return Unknown(graph, v, k);
       }

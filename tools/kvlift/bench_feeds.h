@@ -18,6 +18,8 @@ struct BenchCache {
   exec::CachePair pair;
   int64_t batch_axis = 0, axis = 2;
   bool growing = false;
+  // Sizes of the heads as the attention over the cache has them, where the input does not say.
+  int64_t heads_axis = -1, heads = 0, size_axis = -1, size = 0;
 };
 
 struct StepSize {

@@ -63,6 +63,20 @@ int64_t WeightBytes(const Graph& graph) {
   return bytes;
 }
 
+// A step that refuses its inputs: they were guessed, so the message says what they were.
+absl::Status WithFeeds(const absl::Status& status, const exec::Feeds& feeds,
+                       const exec::Feeds& caches) {
+  if (!absl::IsInvalidArgument(status)) return status;
+  std::string text;
+  for (const exec::Feeds* part : {&feeds, &caches}) {
+    for (const auto& [name, tensor] : *part) {
+      text += fmt::format(" {} {}", name, exec::ShapeString(tensor.shape()));
+    }
+  }
+  return absl::FailedPreconditionError(fmt::format(
+      "{}; the inputs guessed from names and caches:{}", std::string(status.message()), text));
+}
+
 class Bench {
  public:
   Bench(const BenchFlags& flags, Io io) : flags_(flags), io_(io) {}
@@ -155,8 +169,9 @@ class Bench {
     while (total < kRoundUs) {
       for (const auto& [name, value] : caches) KV_RETURN_IF_ERROR(session.SetCache(name, value));
       const auto start = Clock::now();
-      KV_RETURN_IF_ERROR(session.Step(feeds, &fetches));
+      const absl::Status status = session.Step(feeds, &fetches);
       const std::chrono::duration<double, std::micro> us = Clock::now() - start;
+      if (!status.ok()) return WithFeeds(status, feeds, caches);
       best = total == 0 ? us.count() : std::min(best, us.count());
       total += us.count();
     }
