@@ -3,6 +3,7 @@
 // with TensorScatter; then ten ways to break the second, and relations that do not fit.
 #include "verify/verify.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -174,6 +175,48 @@ TEST(VerifyTest, EveryBrokenModelIsDifferent) {
       EXPECT_NE(report.counterexample->before, report.counterexample->after);
     }
   }
+}
+
+// The plans of a full proof, by name; a model that allows them all runs them all.
+TEST(VerifyTest, FullRunsEveryPlan) {
+  VerifyOptions options;
+  options.full = true;
+  const auto report = Verify(Parse(kBefore), Parse(kAfter), Relation(), options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->verdict, VerdictKind::kEqual) << report->reason;
+  for (const char* name :
+       {"prefill of 1", "prefill of 2", "prefill of 7", "decode", "batch", "chunks", "ragged",
+        "right pads", "last slot", "one past the end", "dirty buffer", "garbage", "permuted batch",
+        "split prompt", "twice the capacity", "in place", "guard", "poison", "long past"}) {
+    const auto plan = std::find_if(report->plans.begin(), report->plans.end(),
+                                   [&](const PlanResult& p) { return p.name == name; });
+    ASSERT_NE(plan, report->plans.end()) << name;
+    EXPECT_TRUE(plan->status == "bitwise" || plan->status == "within bound")
+        << name << ": " << plan->status << ", " << plan->note;
+    EXPECT_GT(plan->steps, 0) << name;
+  }
+  for (const PlanResult& plan : report->plans) {
+    EXPECT_TRUE(plan.status != "skipped" || !plan.note.empty()) << plan.name;
+  }
+}
+
+// The past is read after the write, so it cannot be written in place as the relation says; no
+// output tells.
+std::string ReadsThePastLate() {
+  return With(With(kAfter, "int64[1] one", "float none = {0}, int64[1] one"),
+              "logits = Reshape (y4, flat)",
+              "plain = Reshape (y4, flat) d = Sub (pk, nk) m = ReduceMax <keepdims = 0> (d) "
+              "z = Mul (m, none) logits = Add (plain, z)");
+}
+
+TEST(VerifyTest, FalseAliasIsCaught) {
+  const VerifyReport report = Judge(kBefore, ReadsThePastLate(), Relation());
+  EXPECT_EQ(report.verdict, VerdictKind::kDifferent) << report.reason;
+  EXPECT_NE(report.reason.find("KV430"), std::string::npos) << report.reason;
+  EXPECT_NE(report.reason.find("pk"), std::string::npos) << report.reason;
+  Manifest relation = Relation();
+  relation.caches[0].alias = "copy";
+  EXPECT_EQ(Judge(kBefore, ReadsThePastLate(), relation).verdict, VerdictKind::kEqual);
 }
 
 TEST(VerifyTest, OutputWithoutPlace) {

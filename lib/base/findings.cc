@@ -195,6 +195,13 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV407", "control-not-detected", "a wrong variant of the model passed",
      "A check that lets a known error pass proves nothing.",
      "See the mutant named; a larger --plan may detect it."},
+    {"KV430", "alias-not-safe", "the relation claims that a cache may be updated in place",
+     "A node reads the past after the write, or the past escapes: it would see new rows.",
+     "Give the cache \"alias\": \"copy\" in the manifest, or remove the reader named."},
+    {"KV431", "alias-modes-disagree", "results depend on how the caches are held",
+     "Copies, updates in place, a past that is unreadable once written, and rows that are NaN "
+     "behind the valid ones must give the same.",
+     "See the mode and the step named: a row is read that holds no token, or too late."},
     // KV5xx: writing.
 });
 

@@ -15,6 +15,23 @@ bool IsFloat(int32_t type) {
          type == onnx::TensorProto::FLOAT16 || type == onnx::TensorProto::BFLOAT16;
 }
 
+// Whether a value is computed from what some graph input holds, not from shapes and constants only.
+bool DependsOnInputs(const Graph& graph, ValueId value) {
+  std::vector<ValueId> stack = {value};
+  absl::flat_hash_set<ValueId> seen(stack.begin(), stack.end());
+  while (!stack.empty()) {
+    const ValueId v = stack.back();
+    stack.pop_back();
+    if (graph.is_graph_input(v)) return true;
+    const NodeId n = graph.producer(v);
+    if (n == kNoNode || graph.Is(n, "Shape") || graph.Is(n, "Size")) continue;
+    for (const ValueId in : graph.inputs(n)) {
+      if (in != kNoValue && seen.insert(in).second) stack.push_back(in);
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 void RetiredMemory::Retire(const View& past, std::string what) {
@@ -49,7 +66,7 @@ bool HasUnreadRows(const Graph& graph, absl::Span<const OpDef* const> defs, cons
       if (graph.Is(use.node, "Shape")) continue;
       const auto inputs = graph.inputs(use.node);
       if (graph.Is(use.node, "Attention") && (use.index == 1 || use.index == 2) &&
-          inputs.size() > 6 && inputs[6] != kNoValue) {
+          inputs.size() > 6 && inputs[6] != kNoValue && DependsOnInputs(graph, inputs[6])) {
         continue;
       }
       const bool view = defs[use.node] != nullptr && defs[use.node]->view == ViewKind::kWhole;

@@ -29,6 +29,7 @@ class Runner {
                                        int threads);
   absl::StatusOr<exec::Fetches> Step(const exec::Feeds& feeds);
   const exec::Program& program() const { return *program_; }
+  exec::Session& session() { return *session_; }
   int32_t TypeOf(const std::string& value) const;
 
  private:

@@ -22,12 +22,16 @@ class Planner {
     Ragged();
     RightPads();
     LeftPads();
+    RaggedPrompt();
     if (l_.kept) PastTheWindow();
     Noise();
     if (l_.full) {
+      Uniform("prefill of 7", "a longer prompt", 1, {7});
       Uniform("chunks", "a prompt in chunks of 2 and 3", 2, {2, 3, 2, 3, 1, 1});
       Uniform("long decode", "one token at a time", 2, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
       LongPast();
+      Skip(Named("wrap", "a ring of slots"),
+           "the caches are linear: a write behind the end is refused (\"one past the end\")");
     }
     return std::move(plans_);
   }
@@ -168,6 +172,25 @@ class Planner {
       Add(&plan, &past, length);
       plan.steps.back().pads.assign(past.size(), 0);
       plan.steps.back().pads[0] = 2;
+    }
+    plans_.push_back(std::move(plan));
+  }
+
+  // Prompts of different lengths in one step; the mask hides the pads behind them for good.
+  void RaggedPrompt() {
+    Plan plan = Named("ragged prompt", "pads between a prompt and its answer, hidden by the mask");
+    if (!l_.mask) return Skip(std::move(plan), "no mask input");
+    if (l_.tokens || !l_.prefill) return Skip(std::move(plan), "no prompt of several tokens");
+    if (!l_.causal) return Skip(std::move(plan), "tokens see later ones");
+    constexpr int64_t kLongest = 5;
+    constexpr int64_t kReal[] = {3, 5, 2};
+    std::vector<int64_t> past(l_.batch.value_or(3), 0);
+    for (int64_t length : Taken({kLongest, 1, 2, 1})) {
+      if (past[0] + length > l_.capacity) return Skip(std::move(plan), "the capacity is too small");
+      Add(&plan, &past, length);
+      for (size_t b = 0; b < past.size(); ++b) {
+        plan.steps.back().hidden.emplace_back(kReal[b % 3], kLongest);
+      }
     }
     plans_.push_back(std::move(plan));
   }

@@ -21,6 +21,7 @@ StepSpec StepSpec::Alone(int b) const {
   one.real.clear();
   one.sequences = {sequences[b]};
   if (!pads.empty()) one.pads = {pads[b]};
+  if (!hidden.empty()) one.hidden = {hidden[b]};
   return one;
 }
 

@@ -2,17 +2,21 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace kvlift {
 
 // Letters: B sequences, each with its own past length P, S new tokens.
 struct StepSpec {
-  int number = 0;              // within its plan: seeds the tokens
-  std::vector<int64_t> past;   // P per sequence
-  int64_t new_tokens = 1;      // S
-  std::vector<int64_t> real;   // new tokens that are no right pads, per sequence; empty: all
-  std::vector<int64_t> pads;   // left pads per sequence; empty: none
+  int number = 0;             // within its plan: seeds the tokens
+  int64_t first_token = 0;    // does, too: of the tokens of that number, the first of this step
+  std::vector<int64_t> past;  // P per sequence
+  int64_t new_tokens = 1;     // S
+  std::vector<int64_t> real;  // new tokens that are no right pads, per sequence; empty: all
+  std::vector<int64_t> pads;  // left pads per sequence; empty: none
+  // Keys [first, second) that the mask hides, per sequence; empty: none.
+  std::vector<std::pair<int64_t, int64_t>> hidden;
   std::vector<int> sequences;  // their numbers, which seed the tokens
 
   int64_t batch() const { return static_cast<int64_t>(past.size()); }

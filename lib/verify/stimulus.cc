@@ -147,7 +147,8 @@ void Stimulus::FillWithNoise(const ManifestCache& cache, const std::vector<int>&
 double Stimulus::Value(const SourceInput& input, const StepSpec& step, int64_t b, int64_t token,
                        int64_t key, int64_t rest) const {
   const auto sequence = static_cast<uint64_t>(step.sequences[b]);
-  const auto place = static_cast<uint64_t>(step.number) * 4096 + static_cast<uint64_t>(token);
+  const auto place =
+      static_cast<uint64_t>(step.number) * 4096 + static_cast<uint64_t>(step.first_token + token);
   const Reading& reading = input.reading();
   const auto past = static_cast<double>(step.past[b]);
   switch (reading.meaning) {
@@ -175,7 +176,9 @@ double Stimulus::Value(const SourceInput& input, const StepSpec& step, int64_t b
       const int64_t end =
           step.past[b] + (reading.Has(Extent::kTokens) ? token + 1 : step.real_of(b));
       const bool pad = !step.pads.empty() && key < step.pads[b];
-      const bool visible = !pad && key < end;
+      const bool hidden =
+          !step.hidden.empty() && key >= step.hidden[b].first && key < step.hidden[b].second;
+      const bool visible = !pad && !hidden && key < end;
       if (reading.spelling == Spelling::kAdded) return visible ? 0.0 : Lowest(input.type);
       return visible == (reading.spelling == Spelling::kOne) ? 1 : 0;
     }

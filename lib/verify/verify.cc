@@ -10,6 +10,7 @@
 #include "verify/drive.h"
 #include "verify/fit.h"
 #include "verify/probe.h"
+#include "verify/self_checks.h"
 
 namespace kvlift {
 namespace {
@@ -74,8 +75,7 @@ class Verifier {
     plans_ = MakePlans(limits_);
     RunPlans(driver, *source, *converted);
     if (report_.counterexample || Failed()) return Finish();
-    CheckInvariance(driver, *converted);
-    CheckOverflow(driver, *converted);
+    RunSelfChecks(driver, *source, *converted);
     if (report_.counterexample || Failed()) return Finish();
     if (options_.controls) RunMutants(driver, after_graph);
     return Finish();
@@ -107,7 +107,7 @@ class Verifier {
     limits_.free_capacity = !relation_.capacity_value.has_value();
     for (const ManifestCache& cache : relation_.caches) {
       limits_.growing = limits_.growing && cache.source.growing;
-      grows_ = grows_ || cache.grows;
+      facts_.grows = facts_.grows || cache.grows;
       const auto& type = after.type(after.Find(cache.input));
       if (type.shape && (*type.shape)[cache.axis].value) {
         limits_.capacity = *(*type.shape)[cache.axis].value;
@@ -124,9 +124,9 @@ class Verifier {
     limits_.tokens_with_past = relation_.limits.new_tokens_with_past;
     if (!facts.chunks) limits_.tokens_with_past = 1;
     limits_.kept = facts.kept;
-    reads_unused_ = facts.reads_unused;
-    reads_garbage_ = facts.reads_garbage;
-    limits_.uniform = relation_.uniform || grows_;
+    facts_.reads_unused = facts.reads_unused;
+    facts_.reads_garbage = facts.reads_garbage;
+    limits_.uniform = relation_.uniform || facts_.grows;
     // A mask that was dropped is all ones by precondition.
     limits_.mask =
         std::any_of(relation_.inputs.begin(), relation_.inputs.end(), [&](const ManifestInput& i) {
@@ -136,6 +136,9 @@ class Verifier {
       if (p.code == "KV305") limits_.mask = false;  // kept for its width: all ones as well
     }
     limits_.full = options_.full;
+    facts_.limits = limits_;
+    facts_.garbage = Garbage();
+    facts_.source_nodes = source_nodes_;
   }
 
   void Note(const Plan& plan, const std::string& status, int steps, std::string note) {
@@ -143,17 +146,18 @@ class Verifier {
   }
 
   void Merge(const Outcome& outcome) {
-    for (const auto& entry : outcome.outputs) {
-      const OutputResult& result = entry.second;
-      auto it = std::find_if(report_.outputs.begin(), report_.outputs.end(),
-                             [&](const OutputResult& o) { return o.name == result.name; });
-      if (it == report_.outputs.end()) {
-        report_.outputs.push_back(result);
-      } else if (result.max_abs > it->max_abs) {
-        *it = result;
-      }
-    }
+    for (const auto& entry : outcome.outputs) Worst(entry.second);
     if (outcome.difference && !report_.counterexample) report_.counterexample = outcome.difference;
+  }
+
+  void Worst(const OutputResult& result) {
+    auto it = std::find_if(report_.outputs.begin(), report_.outputs.end(),
+                           [&](const OutputResult& o) { return o.name == result.name; });
+    if (it == report_.outputs.end()) {
+      report_.outputs.push_back(result);
+    } else if (result.max_abs > it->max_abs) {
+      *it = result;
+    }
   }
 
   void RunPlans(const Driver& driver, Runner& source, Runner& converted) {
@@ -219,139 +223,22 @@ class Verifier {
     write_starts_.insert(starts.begin(), starts.end());
   }
 
-  const Record* LongestRecord() const {
-    const Record* best = nullptr;
-    for (const Record& record : records_) {
-      if (record.plan->noise) continue;
-      if (best == nullptr || record.steps.size() > best->steps.size()) best = &record;
-    }
-    return best;
+  // What the converted model must keep to by itself.
+  void RunSelfChecks(const Driver& driver, Runner& source, Runner& converted) {
+    SelfChecks checks(driver, relation_, facts_, records_,
+                      [this](std::vector<exec::CachePair> pairs, exec::AliasMode mode) {
+                        return MakeRunner(after_, std::move(pairs), mode);
+                      });
+    for (const SelfCheck& check : checks.Run(source, converted)) Take(check);
+    if (report_.counterexample || Failed() || facts_.grows) return;
+    Take(checks.Overflow());
   }
 
-  // Unused slots, left-over rows and in-place writes must not change a bit.
-  void CheckInvariance(const Driver& driver, Runner& converted) {
-    if (grows_) return;
-    const Record* record = LongestRecord();
-    if (record == nullptr) return;
-    const Plan& plan = *record->plan;
-    std::vector<exec::Fetches> clean;
-    CacheState state = driver.Fresh(converted, plan);
-    Merge(driver.RunConverted(converted, *record, &state, &clean));
-
-    if (reads_unused_) {
-      report_.plans.push_back(
-          {"garbage", "skipped", 0, "the source itself reads slots that hold no token"});
-      return InPlace(driver, *record, clean);
-    }
-    std::vector<exec::Fetches> again;
-    Merge(driver.RunConverted(converted, *record, &state, &again));
-    Same("dirty buffer", "a used buffer gives the same bits", clean, again);
-
-    if (reads_garbage_) {
-      report_.plans.push_back(
-          {"garbage", "skipped", 0, "the source itself lets very large numbers through its mask"});
-      return InPlace(driver, *record, clean);
-    }
-    CacheState noisy = driver.Fresh(converted, plan, Garbage());
-    again.clear();
-    Merge(driver.RunConverted(converted, *record, &noisy, &again));
-    Same("garbage", "unused slots are never read", clean, again);
-    InPlace(driver, *record, clean);
-  }
-
-  void InPlace(const Driver& driver, const Record& record,
-               const std::vector<exec::Fetches>& clean) {
-    std::vector<exec::CachePair> pairs;
-    for (const ManifestCache& c : relation_.caches) pairs.push_back({c.input, c.output});
-    auto aliased = MakeRunner(after_, pairs, exec::AliasMode::kAuto);
-    if (!aliased.ok()) return;
-    size_t shared = 0;
-    for (const auto& decision : aliased->program().aliasing()) shared += decision.aliased ? 1 : 0;
-    for (const ManifestCache& c : relation_.caches) {
-      for (const auto& decision : aliased->program().aliasing()) {
-        if (decision.pair.input != c.input || decision.aliased || c.alias != "safe") continue;
-        failure_ = fmt::format("the relation says that {} may be updated in place, but {}", c.input,
-                               decision.reason);
-        report_.plans.push_back({"in place", "different", 0, failure_});
-        return;
-      }
-    }
-    CacheState state = driver.Fresh(*aliased, *record.plan);
-    std::vector<exec::Fetches> again;
-    Merge(driver.RunConverted(*aliased, record, &state, &again));
-    Same("in place",
-         fmt::format("{} of {} caches updated in place, same bits", shared, pairs.size()), clean,
-         again);
-  }
-
-  void Same(const std::string& name, const std::string& shows, const std::vector<exec::Fetches>& a,
-            const std::vector<exec::Fetches>& b) {
-    const int steps = static_cast<int>(std::min(a.size(), b.size()));
-    PlanResult result{name, "bitwise", steps, shows};
-    for (int k = 0; k < steps; ++k) {
-      for (const ManifestOutput& output : relation_.outputs) {
-        if (output.as == "cache") continue;
-        if (SameBytes(a[k].at(output.name).view(), b[k].at(output.name).view())) continue;
-        const Comparison c =
-            Compare(a[k].at(output.name).view(), b[k].at(output.name).view(), source_nodes_);
-        if (!c.difference && !c.source_not_finite) {
-          if (result.status == "bitwise") result.status = "within bound";
-          continue;
-        }
-        result.status = "different";
-        Counterexample example;
-        example.plan = name;
-        example.step = k;
-        example.output = output.name;
-        if (c.difference) {
-          example.element = c.difference->element;
-          example.before = c.difference->before;
-          example.after = c.difference->after;
-        }
-        example.text = fmt::format("{}: {} changes at step {}", name, output.name, k);
-        if (!report_.counterexample) report_.counterexample = example;
-      }
-    }
-    if (a.size() != b.size() && !report_.counterexample) {
-      result.status = "failed";
-      failure_ = fmt::format("{}: the converted model stopped after {} steps", name, b.size());
-    }
-    report_.plans.push_back(std::move(result));
-  }
-
-  // One token behind the end: refused, and no byte of a cache changes. Where the source has slots
-  // of its own, its host keeps to them.
-  void CheckOverflow(const Driver& driver, Runner& converted) {
-    if (grows_) return;
-    Plan plan;
-    plan.capacity = limits_.capacity;
-    StepSpec step;
-    step.new_tokens = limits_.tokens.value_or(1);
-    const int64_t batch = limits_.batch.value_or(1);
-    step.past.assign(batch, 0);
-    for (int b = 0; b < batch; ++b) step.sequences.push_back(b);
-    plan.steps.push_back(step);
-    CacheState state = driver.Fresh(converted, plan, 1);
-    CacheState kept;
-    for (const auto& [id, tensor] : state) kept[id] = tensor.Clone();
-    step.past.assign(batch, limits_.capacity - step.new_tokens + 1);
-    const auto feeds = driver.ConvertedFeeds(step, limits_.capacity, state);
-    PlanResult result{"one past the end", "bitwise", 1, "refused, caches untouched"};
-    if (!feeds.ok()) {
-      result = {"one past the end", "skipped", 0, Text(feeds.status())};
-    } else if (converted.Step(*feeds).ok()) {
-      result = {"one past the end", "skipped", 1, "the model does not refuse it"};
-      if (relation_.mode == "linear" && limits_.growing) {
-        result.status = "different";
-        failure_ = "a write behind the capacity was not refused";
-      }
-    }
-    for (const auto& [id, tensor] : state) {
-      if (SameBytes(tensor.view(), kept.at(id).view())) continue;
-      result.status = "different";
-      failure_ = fmt::format("a refused step changed cache {}", id);
-    }
-    report_.plans.push_back(std::move(result));
+  void Take(const SelfCheck& check) {
+    for (const auto& entry : check.outputs) Worst(entry.second);
+    if (check.difference && !report_.counterexample) report_.counterexample = check.difference;
+    if (!check.failed.empty() && failure_.empty()) failure_ = check.failed;
+    report_.plans.push_back(check.result);
   }
 
   void RunMutants(const Driver& driver, const Graph& after) {
@@ -412,8 +299,8 @@ class Verifier {
   VerifyReport report_;
   std::string failure_, unsupported_, unjudged_;
   int decodes_ = 0;
-  bool grows_ = false, reads_unused_ = false, reads_garbage_ = false, last_slot_ = false,
-       lengths_differ_ = false, many_tokens_ = false, pads_ = false;
+  SelfCheckFacts facts_;
+  bool last_slot_ = false, lengths_differ_ = false, many_tokens_ = false, pads_ = false;
   std::set<int64_t> write_starts_;
 };
 
