@@ -1,15 +1,18 @@
 // LIBS: exec onnxio
+// SRCS: support/count_news.cc
 // Every node of a step has the same bits on 1, 2, 3 and 8 threads, in both orders of summation.
 #include <cstring>
 #include <map>
 #include <random>
 #include <string>
 
+#include "exec/memory.h"
 #include "exec/session.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "onnxio/model.h"
+#include "support/count_news.h"
 
 namespace kvlift::exec {
 namespace {
@@ -162,6 +165,35 @@ TEST(ExecThreads, EveryNodeHasTheSameBits) {
     }
   }
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Whoever gets a unit of work has room for it, since each thread takes as much as any needed.
+TEST(ExecThreads, AWarmedUpStepAllocatesNothing) {
+  const auto graph = Parse();
+  ASSERT_NE(graph, nullptr);
+  const Feeds feeds = MakeFeeds(*graph);
+  for (const int threads : {1, 2, 3}) {
+    for (const Order order : {Order::kCanonical, Order::kFast}) {
+      CompileOptions options;
+      options.threads = threads;
+      options.order = order;
+      const auto program = Program::Compile(graph, options);
+      ASSERT_TRUE(program.ok()) << program.status();
+      Session session(*program);
+      Fetches fetches;
+      for (int step = 0; step < 8; ++step) {
+        const int64_t blocks = AllocationCount(), news = CountedNews();
+        const absl::Status status = session.Step(feeds, &fetches);
+        const int64_t more_blocks = AllocationCount() - blocks, more_news = CountedNews() - news;
+        ASSERT_TRUE(status.ok()) << status;
+        if (step < 3) continue;
+        EXPECT_EQ(more_blocks, 0) << threads << " threads, step " << step;
+        EXPECT_EQ(more_news, 0) << threads << " threads, step " << step;
+      }
+    }
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace kvlift::exec

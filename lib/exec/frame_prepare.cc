@@ -20,6 +20,7 @@ KernelContext Frame::MakeContext(const StepPlan& step, absl::Span<const View> in
   KernelContext context{impl().graph->node(step.node), step.opset, inputs, outputs, &specs_};
   context.threads = impl().threads;
   context.canonical = impl().options.order == Order::kCanonical;
+  context.attributes = &step.attributes;
   context.packed = impl().packed[step.node].get();
   return context;
 }

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "exec/attributes.h"
 #include "exec/tensor.h"
 #include "onnx/onnx_pb.h"
 
@@ -35,7 +36,8 @@ struct KernelContext {
   int threads = 1;                 // at most this many; results must not depend on it
   bool canonical = true;           // fixed summation order whatever the batch or row count
   bool inputs_have_data = true;
-  const Prepacked* packed = nullptr;  // what OpDef::pack returned for this node
+  const Prepacked* packed = nullptr;       // what OpDef::pack returned for this node
+  const Attributes* attributes = nullptr;  // of the node; null: kernels look into the node
 };
 
 using KernelFn = absl::Status (*)(KernelContext& context);

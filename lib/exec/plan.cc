@@ -121,6 +121,7 @@ class Planner {
     step.node = n;
     step.def = defs_[n];
     step.opset = OpsetOf(graph_.model(), graph_.node(n).domain());
+    step.attributes = Attributes(graph_.node(n));
     step.timing = timing_[n];
     for (const ValueId v : graph_.outputs(n)) {
       if (v == kNoValue) continue;
@@ -141,7 +142,7 @@ class Planner {
     }
     step.inplace = MayTakeOver(n, position);
     Release(n, position);
-    plan_.steps.push_back(step);
+    plan_.steps.push_back(std::move(step));
   }
 
   // The slot of the in-place input is free after this node, and no other operand is in it.

@@ -53,6 +53,7 @@ struct StepPlan {
   NodeId node = kNoNode;
   const OpDef* def = nullptr;  // nullptr for calls (If, Loop, functions)
   int64_t opset = 0;
+  Attributes attributes;
   Timing timing = Timing::kPlanned;
   bool inplace = false;   // late: output 0 may take the slot of input def->inplace_input
   int writes_pair = -1;   // writes this pair's cache in place

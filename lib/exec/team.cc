@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "exec/kernels/scratch.h"
+
 // ThreadSanitizer does not see how libgomp starts and joins threads, so its builds use std::thread.
 #ifdef __SANITIZE_THREAD__
 #define KVLIFT_PLAIN_THREADS 1
@@ -102,6 +104,7 @@ class Team {
 
   // What the other threads do until Stop.
   void Work() {
+    ReserveScratch();
     for (;;) {
       const uint64_t seen = state_.load(std::memory_order_acquire);
       if (seen == kStop) return;
@@ -165,6 +168,7 @@ void RunWithTeam(int threads, absl::FunctionRef<void()> body) {
   Team team;
   const auto lead = [&] {
     current = &team;
+    ReserveScratch();
     body();
     current = nullptr;
     team.Stop();

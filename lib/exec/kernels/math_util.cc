@@ -22,27 +22,11 @@ absl::Status Unsupported(const KernelContext& context, std::string_view what) {
   return absl::UnimplementedError(fmt::format("{}: {}", Where(context), what));
 }
 
-const onnx::AttributeProto* FindAttribute(const KernelContext& context, std::string_view name) {
-  for (const onnx::AttributeProto& attribute : context.node.attribute()) {
+const onnx::AttributeProto* FindInNode(const onnx::NodeProto& node, std::string_view name) {
+  for (const onnx::AttributeProto& attribute : node.attribute()) {
     if (attribute.name() == name) return &attribute;
   }
   return nullptr;
-}
-
-int64_t IntAttribute(const KernelContext& context, std::string_view name, int64_t fallback) {
-  const onnx::AttributeProto* a = FindAttribute(context, name);
-  return a != nullptr ? a->i() : fallback;
-}
-
-float FloatAttribute(const KernelContext& context, std::string_view name, float fallback) {
-  const onnx::AttributeProto* a = FindAttribute(context, name);
-  return a != nullptr ? a->f() : fallback;
-}
-
-std::string_view StringAttribute(const KernelContext& context, std::string_view name,
-                                 std::string_view fallback) {
-  const onnx::AttributeProto* a = FindAttribute(context, name);
-  return a != nullptr ? std::string_view(a->s()) : fallback;
 }
 
 absl::Status NeedInputs(const KernelContext& context, size_t count) {

@@ -129,11 +129,26 @@ absl::Status VisitNumeric(int32_t type, F&& f) {
 absl::Status Invalid(const KernelContext& context, std::string_view what);
 absl::Status Unsupported(const KernelContext& context, std::string_view what);
 
-const onnx::AttributeProto* FindAttribute(const KernelContext& context, std::string_view name);
-int64_t IntAttribute(const KernelContext& context, std::string_view name, int64_t fallback);
-float FloatAttribute(const KernelContext& context, std::string_view name, float fallback);
-std::string_view StringAttribute(const KernelContext& context, std::string_view name,
-                                 std::string_view fallback);
+const onnx::AttributeProto* FindInNode(const onnx::NodeProto& node, std::string_view name);
+// Inline, so that what is compared of a literal name is a constant.
+inline const onnx::AttributeProto* FindAttribute(const KernelContext& context,
+                                                 std::string_view name) {
+  if (context.attributes == nullptr) return FindInNode(context.node, name);
+  return context.attributes->Find(HeadOf(name), name);
+}
+inline int64_t IntAttribute(const KernelContext& context, std::string_view name, int64_t fallback) {
+  const onnx::AttributeProto* a = FindAttribute(context, name);
+  return a != nullptr ? a->i() : fallback;
+}
+inline float FloatAttribute(const KernelContext& context, std::string_view name, float fallback) {
+  const onnx::AttributeProto* a = FindAttribute(context, name);
+  return a != nullptr ? a->f() : fallback;
+}
+inline std::string_view StringAttribute(const KernelContext& context, std::string_view name,
+                                        std::string_view fallback) {
+  const onnx::AttributeProto* a = FindAttribute(context, name);
+  return a != nullptr ? std::string_view(a->s()) : fallback;
+}
 
 inline bool HasInput(const KernelContext& context, size_t i) {
   return i < context.inputs.size() && !context.inputs[i].absent();

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <string>
+#include <string_view>
 #include <type_traits>
-#include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "base/status.h"
 #include "exec/kernels/gemm_product.h"
 #include "exec/kernels/math_util.h"
@@ -21,16 +21,42 @@ using namespace math;  // NOLINT
 
 using Dims = absl::InlinedVector<int64_t, 6>;
 
+// A short text that lies on the stack: a step allocates nothing.
+class Letters {
+ public:
+  Letters() = default;
+  explicit Letters(std::string_view text) : chars_(text.begin(), text.end()) {}
+  Letters& operator+=(char c) {
+    chars_.push_back(c);
+    return *this;
+  }
+  Letters operator+(const Letters& other) const {
+    Letters result = *this;
+    result.chars_.insert(result.chars_.end(), other.begin(), other.end());
+    return result;
+  }
+  std::string_view text() const { return {chars_.data(), chars_.size()}; }
+  size_t find(char c, size_t from = 0) const { return text().find(c, from); }
+  size_t size() const { return chars_.size(); }
+  char operator[](size_t i) const { return chars_[i]; }
+  const char* begin() const { return chars_.data(); }
+  const char* end() const { return chars_.data() + chars_.size(); }
+
+ private:
+  absl::InlinedVector<char, 56> chars_;
+};
+using Terms = absl::InlinedVector<Letters, 3>;
+
 // Letters are ASCII; the dimensions of an ellipsis get the codes 1, 2, ... counted from its end.
 struct EinsumPlan {
-  std::vector<std::string> inputs;
-  std::string output;
+  Terms inputs;
+  Letters output;
   std::array<int64_t, 128> size{};  // of each letter
   Shape out;
 };
 
-std::string WithoutSpaces(std::string_view text) {
-  std::string result;
+Letters WithoutSpaces(std::string_view text) {
+  Letters result;
   for (char c : text) {
     if (c != ' ') result += c;
   }
@@ -38,20 +64,20 @@ std::string WithoutSpaces(std::string_view text) {
 }
 
 // Replaces "..." by the codes of `count` dimensions.
-std::string ExpandEllipsis(const std::string& term, int64_t count) {
+Letters ExpandEllipsis(std::string_view term, int64_t count) {
   const size_t at = term.find("...");
-  if (at == std::string::npos) return term;
-  std::string dims;
+  if (at == std::string_view::npos) return Letters(term);
+  Letters dims;
   for (int64_t i = count; i > 0; --i) dims += static_cast<char>(i);
-  return term.substr(0, at) + dims + term.substr(at + 3);
+  return Letters(term.substr(0, at)) + dims + Letters(term.substr(at + 3));
 }
 
-std::string ImplicitOutput(const std::vector<std::string>& inputs, int64_t ellipsis) {
+Letters ImplicitOutput(const Terms& inputs, int64_t ellipsis) {
   std::array<int, 128> seen{};
-  for (const std::string& term : inputs) {
+  for (const Letters& term : inputs) {
     for (char c : term) ++seen[static_cast<size_t>(c)];
   }
-  std::string out;
+  Letters out;
   for (int64_t i = ellipsis; i > 0; --i) out += static_cast<char>(i);
   for (size_t c = 'A'; c < 128; ++c) {
     if (seen[c] == 1) out += static_cast<char>(c);
@@ -61,13 +87,14 @@ std::string ImplicitOutput(const std::vector<std::string>& inputs, int64_t ellip
 
 absl::StatusOr<EinsumPlan> PlanEinsum(const KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, std::max<size_t>(1, context.inputs.size())));
-  const std::string equation = WithoutSpaces(StringAttribute(context, "equation", ""));
+  const Letters compact = WithoutSpaces(StringAttribute(context, "equation", ""));
+  const std::string_view equation = compact.text();
   const size_t arrow = equation.find("->");
-  const std::string left = equation.substr(0, arrow);
+  const std::string_view left = equation.substr(0, arrow);
   EinsumPlan plan;
   for (size_t from = 0; from <= left.size();) {
     const size_t comma = std::min(left.find(',', from), left.size());
-    plan.inputs.push_back(left.substr(from, comma - from));
+    plan.inputs.emplace_back(left.substr(from, comma - from));
     from = comma + 1;
   }
   const auto bad = [&] {
@@ -76,11 +103,11 @@ absl::StatusOr<EinsumPlan> PlanEinsum(const KernelContext& context) {
   if (plan.inputs.size() != context.inputs.size()) return bad();
   int64_t ellipsis = 0;
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
-    const bool has = plan.inputs[i].find("...") != std::string::npos;
+    const bool has = plan.inputs[i].text().find("...") != std::string_view::npos;
     const int64_t letters = static_cast<int64_t>(plan.inputs[i].size()) - (has ? 3 : 0);
     const int64_t dims = static_cast<int64_t>(context.inputs[i].shape.size()) - letters;
     if (dims < 0 || (!has && dims != 0) || dims > 30) return bad();
-    plan.inputs[i] = ExpandEllipsis(plan.inputs[i], dims);
+    plan.inputs[i] = ExpandEllipsis(plan.inputs[i].text(), dims);
     if (has) ellipsis = std::max(ellipsis, dims);
     if (context.inputs[i].type != context.inputs[0].type) {
       return Invalid(context, "inputs differ in type");
@@ -94,31 +121,32 @@ absl::StatusOr<EinsumPlan> PlanEinsum(const KernelContext& context) {
       if (known == 0 || known == 1) known = size;
     }
   }
-  plan.output = arrow == std::string::npos ? ImplicitOutput(plan.inputs, ellipsis)
-                                           : ExpandEllipsis(equation.substr(arrow + 2), ellipsis);
+  plan.output = arrow == std::string_view::npos
+                    ? ImplicitOutput(plan.inputs, ellipsis)
+                    : ExpandEllipsis(equation.substr(arrow + 2), ellipsis);
   for (const char c : plan.output) {
     const bool known = std::any_of(plan.inputs.begin(), plan.inputs.end(), [&](const auto& term) {
-      return term.find(c) != std::string::npos;
+      return term.find(c) != std::string_view::npos;
     });
-    if (!known || plan.output.find(c) != plan.output.rfind(c)) return bad();
+    if (!known || plan.output.find(c) != plan.output.text().rfind(c)) return bad();
     plan.out.push_back(plan.size[static_cast<size_t>(c)]);
   }
   return plan;
 }
 
 // Stride of each of `letters` in an operand; repeated letters add up, missing ones have 0.
-Dims StridesOf(const std::string& letters, const std::string& term, const Shape& shape) {
+Dims StridesOf(const Letters& letters, const Letters& term, const Shape& shape) {
   Dims result(letters.size(), 0);
   int64_t stride = 1;
   for (size_t d = term.size(); d-- > 0;) {
     const size_t at = letters.find(term[d]);
-    if (at != std::string::npos && shape[d] != 1) result[at] += stride;
+    if (at != std::string_view::npos && shape[d] != 1) result[at] += stride;
     stride *= shape[d];
   }
   return result;
 }
 
-Dims SizesOf(const EinsumPlan& plan, const std::string& letters) {
+Dims SizesOf(const EinsumPlan& plan, const Letters& letters) {
   Dims sizes;
   for (char c : letters) sizes.push_back(plan.size[static_cast<size_t>(c)]);
   return sizes;
@@ -139,18 +167,18 @@ int64_t At(const Dims& dims, const Dims& strides, int64_t flat) {
   return offset;
 }
 
-bool Contains(const std::string& text, char c) { return text.find(c) != std::string::npos; }
+bool Contains(const Letters& text, char c) { return text.find(c) != std::string_view::npos; }
 
-bool HasRepeats(const std::string& term) {
+bool HasRepeats(const Letters& term) {
   for (size_t i = 0; i < term.size(); ++i) {
-    if (term.find(term[i], i + 1) != std::string::npos) return true;
+    if (term.find(term[i], i + 1) != std::string_view::npos) return true;
   }
   return false;
 }
 
 // The letters of a product of two operands by their part in it.
 struct Roles {
-  std::string batch, left, right, inner;
+  Letters batch, left, right, inner;
 };
 
 bool AsProduct(const KernelContext& context, const EinsumPlan& plan, Roles* roles) {
@@ -186,7 +214,7 @@ void Multiply2(KernelContext& context, const EinsumPlan& plan, const Roles& role
   C* a = scratch.Get<C>(nb * m * k);
   C* b = scratch.Get<C>(nb * k * n);
   C* c = scratch.Get<C>(nb * m * n);
-  const auto gather = [&](size_t input, const std::string& letters, C* to) {
+  const auto gather = [&](size_t input, const Letters& letters, C* to) {
     const Dims sizes = SizesOf(plan, letters);
     const Dims strides = StridesOf(letters, plan.inputs[input], context.inputs[input].shape);
     const T* from = context.inputs[input].as<T>();
@@ -208,7 +236,7 @@ void Multiply2(KernelContext& context, const EinsumPlan& plan, const Roles& role
     product.c_row = n;
     Multiply(product, context.threads);
   }
-  const std::string order = roles.batch + roles.left + roles.right;
+  const Letters order = roles.batch + roles.left + roles.right;
   const Dims sizes = SizesOf(plan, order), strides = StridesOf(order, plan.output, plan.out);
   T* out = context.outputs[0].as<T>();
   for (int64_t i = 0; i < nb * m * n; ++i) out[At(sizes, strides, i)] = Narrow<T>(c[i]);
@@ -235,14 +263,14 @@ C Plus(C a, C b) {
 template <typename T>
 void SumAll(KernelContext& context, const EinsumPlan& plan) {
   using C = Compute<T>;
-  std::string summed;
-  for (const std::string& term : plan.inputs) {
+  Letters summed;
+  for (const Letters& term : plan.inputs) {
     for (char c : term) {
       if (!Contains(plan.output, c) && !Contains(summed, c)) summed += c;
     }
   }
   const Dims outer = SizesOf(plan, plan.output), inner = SizesOf(plan, summed);
-  std::vector<Dims> outer_strides, inner_strides;
+  absl::InlinedVector<Dims, 3> outer_strides, inner_strides;
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     const Shape& shape = context.inputs[i].shape;
     outer_strides.push_back(StridesOf(plan.output, plan.inputs[i], shape));

@@ -5,6 +5,7 @@
 //   float* panel = scratch.Get<float>(k * 32);   // valid until the scope ends
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -13,6 +14,9 @@
 namespace kvlift::exec {
 
 namespace scratch_internal {
+
+// The most bytes that a stack of this process has had.
+inline std::atomic<size_t> most{0};
 
 struct Chunk {
   std::byte* data;
@@ -32,6 +36,14 @@ struct Stack {
   }
   void Append(size_t size) {
     chunks.push_back({static_cast<std::byte*>(std::aligned_alloc(64, size)), size});
+    const size_t total = Total();
+    for (size_t seen = most.load(); seen < total && !most.compare_exchange_weak(seen, total);) {
+    }
+  }
+  size_t Total() const {
+    size_t total = 0;
+    for (const Chunk& c : chunks) total += c.size;
+    return total;
   }
   void* Get(size_t bytes) {
     bytes = (bytes + 63) / 64 * 64;
@@ -48,14 +60,15 @@ struct Stack {
     return p;
   }
   void Merge() {
-    if (chunks.size() < 2) return;
-    size_t total = 0;
-    for (const Chunk& c : chunks) {
-      total += c.size;
-      std::free(c.data);
-    }
+    if (chunks.size() >= 2) Resize(Total());
+  }
+  void Reserve(size_t size) {
+    if (depth == 0 && Total() < size) Resize(size);
+  }
+  void Resize(size_t size) {
+    for (const Chunk& c : chunks) std::free(c.data);
     chunks.clear();
-    Append(total);
+    Append(size);
   }
 };
 
@@ -65,6 +78,12 @@ inline Stack& ThisThread() {
 }
 
 }  // namespace scratch_internal
+
+// Gives this thread as much as any has had, so that a unit of work that another thread had last
+// time finds its room.
+inline void ReserveScratch() {
+  scratch_internal::ThisThread().Reserve(scratch_internal::most.load(std::memory_order_relaxed));
+}
 
 class ScratchScope {
  public:
