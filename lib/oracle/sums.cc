@@ -1,0 +1,74 @@
+#include "oracle/sums.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "oracle/op.h"
+
+namespace kvlift::oracle {
+
+Number Sum::Carried(int32_t type, double more) const {
+  const double u = SumUnitOf(type);
+  if (!std::isfinite(value_)) return {value_, 0, 0};
+  // Whole numbers, few enough digits: every order gives the same.
+  if (exact_ && more == 0 && sizes_ * u < 1) return {value_, 0, 0};
+  const double roundings = static_cast<double>(std::max<int64_t>(0, count_ - 1)) + more;
+  if (roundings == 0) return {value_, worst_, std::sqrt(variance_)};
+  const double carried = u * std::sqrt(roundings) * sizes_near_;
+  return {value_, worst_ + Gamma(roundings, u) * sizes_, std::sqrt(variance_ + carried * carried)};
+}
+
+Number Sum::Result(int32_t type, double more) const {
+  const Number n = Carried(type, more);
+  if (UnitOf(type) >= SumUnitOf(type) * 2 || n.exact()) return Rounded(n, type);
+  return Limited(n, type);
+}
+
+void SoftmaxRow(std::vector<Number>& row, int32_t type) {
+  const double u = SumUnitOf(type), n = static_cast<double>(row.size());
+  double top = -HUGE_VAL;
+  for (const Number& x : row) top = std::max(top, x.value);
+  double sum = 0, low = 0, high = 0, mixed = 0;
+  for (const Number& x : row) {
+    sum += std::exp(x.value - top);
+    // The difference to the largest is rounded too.
+    const double moved = x.worst + u * (std::fabs(x.value - top) + x.worst);
+    low += std::isinf(moved) ? 0 : std::exp(x.value - top - moved);
+    high += std::exp(x.value - top + moved);
+  }
+  const double relative = Gamma(n + 8, u), spread = u * std::sqrt(n + 8);
+  std::vector<double> chance(row.size());
+  for (size_t i = 0; i < row.size(); ++i) {
+    chance[i] = std::exp(row[i].value - top) / sum;
+    const double moved =
+        std::hypot(row[i].spread, chance[i] == 0 ? 0 : u * std::fabs(row[i].value - top));
+    const double part = chance[i] == 0 ? 0 : chance[i] * moved;
+    mixed += part * part;
+  }
+  for (size_t i = 0; i < row.size(); ++i) {
+    const double p = chance[i];
+    Number& x = row[i];
+    if (std::isnan(p)) {
+      x = {p, 0, 0};
+      continue;
+    }
+    const double moved = x.worst + u * (std::fabs(x.value - top) + x.worst);
+    const double most = low > 0 ? std::min(1.0, std::exp(x.value - top + moved) / low) : 1.0;
+    const double least =
+        std::isinf(moved) || std::isinf(high) ? 0 : std::exp(x.value - top - moved) / high;
+    double worst = std::max(most - p, p - least);
+    if (std::isnan(worst)) worst = 1;
+    const double far = p == 0 ? 0 : std::hypot(x.spread, u * std::fabs(x.value - top));
+    const double own = p == 0 ? 0 : p * (1 - p) * far;
+    const double others = std::max(0.0, mixed - (p * far) * (p * far));
+    const double tiny = TinyOf(type);
+    Number y{p, worst + relative * (p + worst) + tiny,
+             std::sqrt(own * own + p * p * others + p * spread * p * spread) + tiny};
+    y.spread = std::min(y.spread, 1.0);
+    // What cannot be told from 0 is 0.
+    if (p == 0 && most == 0) y = {0, 0, 0};
+    x = UnitOf(type) >= 2 * SumUnitOf(type) ? Rounded(y, type) : y;
+  }
+}
+
+}  // namespace kvlift::oracle
