@@ -67,8 +67,11 @@ class ModelMaker {
     node->add_output(output);
     return node;
   }
-  std::shared_ptr<const Program> Compile(const CompileOptions& options) const {
-    auto graph = Graph::Build(std::make_shared<onnx::ModelProto>(model_));
+  const onnx::ModelProto& model() const { return model_; }
+  std::shared_ptr<const Program> Compile(const CompileOptions& options,
+                                         std::shared_ptr<onnx::ModelProto> given = nullptr) const {
+    if (given == nullptr) given = std::make_shared<onnx::ModelProto>(model_);
+    auto graph = Graph::Build(given);
     EXPECT_TRUE(graph.ok()) << graph.status();
     auto program = Program::Compile(std::make_shared<Graph>(*std::move(graph)), options);
     EXPECT_TRUE(program.ok()) << program.status();
@@ -111,10 +114,11 @@ std::string Bytes(const Tensor& t) {
 // y for `a`, the same with and without packing and for 1 and 3 threads.
 std::string RunAllWays(const ModelMaker& model, const Tensor& a) {
   std::string first;
-  for (const bool pack : {false, true}) {
+  for (const int pack : {0, 1, 2}) {
     for (const int threads : {1, 3}) {
       CompileOptions options;
-      options.pack_weights = pack;
+      options.pack_weights = pack != 0;
+      options.give_up_weights = pack == 2;
       options.threads = threads;
       const auto program = model.Compile(options);
       if (program == nullptr) return "";
@@ -190,6 +194,38 @@ TEST(Packing, TiedWeightsAreStillReadAsTheyAre) {
   model.Node("Gather", {"w", "row"}, "e");
   model.Node("Add", {"p", "e"}, "y");
   RunAllWays(model, RandomFloats({5, 64}, 2));
+}
+
+// Of inline weights only the packed form stays, if the caller wants that and nobody reads them as
+// they are.
+TEST(Packing, PackedWeightsAreGivenUp) {
+  ModelMaker model(TensorProto::FLOAT);
+  Tensor row(TensorProto::INT64, {1});
+  row.span<int64_t>()[0] = 3;
+  model.Constant("w", RandomFloats({64, 64}, 1)).Constant("row", row);
+  model.Constant("twice", RandomFloats({64, 64}, 2)).Constant("tied", RandomFloats({64, 64}, 3));
+  model.Constant("few", RandomFloats({64, 64}, 4)).Constant("turned", RandomFloats({64, 64}, 5));
+  model.Node("MatMul", {"a", "w"}, "b");
+  model.Node("MatMul", {"b", "twice"}, "c");
+  model.Node("MatMul", {"c", "twice"}, "d");
+  model.Node("MatMul", {"d", "tied"}, "e");
+  model.Node("Gather", {"tied", "row"}, "f");
+  model.Node("Add", {"e", "f"}, "g");
+  model.Node("Add", {"g", "few"}, "h");
+  model.Node("Transpose", {"turned"}, "t");
+  model.Node("MatMul", {"h", "t"}, "y");
+  RunAllWays(model, RandomFloats({64, 64}, 6));
+  CompileOptions options;
+  for (const bool give_up : {false, true}) {
+    options.give_up_weights = give_up;
+    const auto given = std::make_shared<onnx::ModelProto>(model.model());
+    ASSERT_NE(model.Compile(options, given), nullptr);
+    for (const TensorProto& tensor : given->graph().initializer()) {
+      const bool stays =
+          !give_up || tensor.name() == "tied" || tensor.name() == "few" || tensor.name() == "row";
+      EXPECT_EQ(!tensor.raw_data().empty(), stays) << tensor.name();
+    }
+  }
 }
 
 TEST(Packing, ATransposeThatIsReadElsewhereStays) {

@@ -54,7 +54,8 @@ struct PackRequest {
   int threads = 1;
 };
 
-// Null if there is nothing to gain, or no memory. Compute must do without it too.
+// Null if there is nothing to gain, or no memory. Compute must do without it too; where it has it,
+// it reads no element of the input that was packed, which then may have no data.
 using PackFn = std::shared_ptr<const Prepacked> (*)(const PackRequest& request);
 
 // Of operators that may hand on a part of input 0 as it lies in memory (Slice, Split, Transpose):

@@ -102,13 +102,36 @@ std::shared_ptr<const Prepacked> WeightPacker::PackNode(NodeId n, const OpDef& d
   return it->second;
 }
 
+// Operands of nodes and whatever else needs the elements; a Transpose that is left out does not.
+absl::flat_hash_map<const Tensor*, int64_t> WeightPacker::CountReaders(
+    absl::Span<const Tensor* const> constants) const {
+  constexpr int64_t kAlways = int64_t{1} << 32;
+  absl::flat_hash_map<const Tensor*, int64_t> readers;
+  for (ValueId v = 0; v < graph_.num_values(); ++v) {
+    if (constants[v] == nullptr) continue;
+    for (const Use& use : graph_.uses(v)) {
+      const bool operand = use.kind == Use::Kind::kNodeInput;
+      const ValueId out =
+          operand && !graph_.outputs(use.node).empty() ? graph_.outputs(use.node)[0] : kNoValue;
+      if (out != kNoValue && SourceOf(out) == v) continue;
+      readers[constants[v]] += operand ? 1 : kAlways;
+    }
+  }
+  return readers;
+}
+
 std::vector<std::shared_ptr<const Prepacked>> WeightPacker::Pack(
     absl::Span<const OpDef* const> defs, absl::Span<const Tensor* const> constants, bool canonical,
-    int threads) {
+    int threads, absl::FunctionRef<void(ValueId)> unread) {
   std::vector<std::shared_ptr<const Prepacked>> packed(defs.size());
+  auto readers = CountReaders(constants);
   for (NodeId n = 0; n < static_cast<NodeId>(defs.size()); ++n) {
     if (defs[n] == nullptr || defs[n]->pack == nullptr) continue;
     packed[n] = PackNode(n, *defs[n], constants, canonical, threads);
+    if (packed[n] == nullptr) continue;
+    const ValueId weights = graph_.inputs(n)[defs[n]->packs_input];
+    if (--readers[constants[weights]] > 0) continue;
+    unread(SourceOf(weights) == kNoValue ? weights : SourceOf(weights));
   }
   done_.clear();
   return packed;

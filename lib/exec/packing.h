@@ -8,6 +8,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "exec/kernel.h"
 #include "exec/tensor.h"
@@ -27,10 +28,12 @@ class WeightPacker {
 
   // What OpDef::pack makes for each node (null where nothing is packed), one node after the other;
   // after each the pages of its source are given back. `constants` has one entry per value, null
-  // where it is no constant; a left out transpose has that of its source.
+  // where it is no constant; a left out transpose has that of its source. `unread` is called with
+  // each constant of which nobody will read the elements any more, as soon as that is so.
   std::vector<std::shared_ptr<const Prepacked>> Pack(absl::Span<const OpDef* const> defs,
                                                      absl::Span<const Tensor* const> constants,
-                                                     bool canonical, int threads);
+                                                     bool canonical, int threads,
+                                                     absl::FunctionRef<void(ValueId)> unread);
 
  private:
   using Key = std::pair<std::vector<const void*>, std::string>;
@@ -38,6 +41,9 @@ class WeightPacker {
   std::shared_ptr<const Prepacked> PackNode(NodeId n, const OpDef& def,
                                             absl::Span<const Tensor* const> constants,
                                             bool canonical, int threads);
+
+  absl::flat_hash_map<const Tensor*, int64_t> CountReaders(
+      absl::Span<const Tensor* const> constants) const;
 
   const Graph& graph_;
   std::vector<const onnx::TensorProto*>& protos_;

@@ -261,6 +261,16 @@ class Compiler {
                              std::const_pointer_cast<Graph>(impl_.graph));
   }
 
+  // The model is the caller's, who has let go of its weights.
+  void GiveUp(ValueId v, Tensor& tensor) {
+    tensor = Tensor::Wrap({tensor.type(), tensor.shape(), nullptr}, nullptr);
+    auto& proto = const_cast<onnx::TensorProto&>(*protos_[v]);
+    if (proto.has_raw_data()) delete proto.release_raw_data();
+    google::protobuf::RepeatedField<float>().Swap(proto.mutable_float_data());
+    google::protobuf::RepeatedField<double>().Swap(proto.mutable_double_data());
+    google::protobuf::RepeatedField<int32_t>().Swap(proto.mutable_int32_data());
+  }
+
   void PackConstants() {
     const auto constant = [&](ValueId v) -> Tensor* {
       const int index = protos_[v] == nullptr ? -1 : impl_.plan.values[v].index;
@@ -271,8 +281,10 @@ class Compiler {
       const ValueId source = packer_->SourceOf(v);
       sources[v] = constant(source == kNoValue ? v : source);
     }
-    impl_.packed =
-        packer_->Pack(defs_, sources, impl_.options.order == Order::kCanonical, impl_.threads);
+    impl_.packed = packer_->Pack(defs_, sources, impl_.options.order == Order::kCanonical,
+                                 impl_.threads, [&](ValueId v) {
+                                   if (impl_.options.give_up_weights) GiveUp(v, *constant(v));
+                                 });
     // Who packs nothing reads the transpose.
     for (ValueId v = 0; v < graph_.num_values(); ++v) {
       if (packer_->SourceOf(v) == kNoValue) continue;

@@ -33,6 +33,9 @@ struct CompileOptions {
   // Rearrange constant weights for faster products, with equal bits. Takes the time of reading all
   // of them; not for programs that run a few small steps only.
   bool pack_weights = true;
+  // Nobody reads the weights of the graph's model after Compile: those of which only the packed
+  // form is used are taken out of it, one after the other, so that they are not held twice.
+  bool give_up_weights = false;
   // Runs operators by the function body that ONNX defines, where there is one, not by their kernel.
   bool bodies = false;
 };

@@ -187,7 +187,7 @@ absl::StatusOr<Model> LoadUnnamed(const std::string& path) {
   model.base_dir = DirectoryOf(path);
   model.sha256 = Sha256Hex(bytes);
   KV_ASSIGN_OR_RETURN(model.external_bytes, SumExternalBytes(proto));
-  model.proto = std::make_shared<const onnx::ModelProto>(std::move(proto));
+  model.proto = std::make_shared<onnx::ModelProto>(std::move(proto));
   return model;
 }
 

@@ -174,6 +174,7 @@ class Runner {
     options.order = flags_.order == "fast" ? exec::Order::kFast : exec::Order::kCanonical;
     options.threads = flags_.common.threads;
     options.base_dir = model.base_dir;
+    options.give_up_weights = true;
     return options;
   }
 
