@@ -65,23 +65,10 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
         fmt::format("needs slots that count from 0, found {}", sym::ToString(write->start, &graph)),
         graph, {node}, {pair.past, pair.present}));
   }
-  CacheUpdate update;
-  update.pair = pair;
-  update.kind = KindOf(graph, pair.present);
-  update.axis = write->axis;
-  update.growing = false;
-  update.layout = LayoutOf(forms, pair.past, write->axis);
-  if (update.layout.empty()) return Result::NotThis();
-  update.start = write->start;
-  update.new_length = write->length;
-  update.attended = pair.present;
-  update.node = node;
-  update.update_element = write->update;
-  update.part = write->part;
-  std::vector<Expr> shape = past.shape;
-  shape[write->axis] = write->length;
-  update.update = FindValue(forms, pair.present, update.update_element, shape);
-  return Result::Match(std::move(update));
+  auto update = BufferUpdate(forms, pair, *write);
+  if (!update) return Result::NotThis();
+  update->kind = KindOf(graph, pair.present);
+  return Result::Match(*std::move(update));
 }
 
 }  // namespace

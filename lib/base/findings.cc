@@ -81,7 +81,7 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV205", "shifting-buffer", "the buffer shifts with every step",
      "Valid rows sit at the end of the buffer and move; a linear TensorScatter leaves rows where "
      "they are.",
-     "Export with a growing cache, or with a write index."},
+     "Use --mode circular, or export with a growing cache or with a write index."},
     {"KV206", "fused-cache-operator", "an operator keeps past and present by itself",
      "The cache never appears as a tensor that is updated in the graph.",
      "Export with standard operators, or keep the operator and let its runtime share the buffer."},
@@ -145,6 +145,9 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV226", "other-state", "a state that is handed on, but is no cache of keys or values",
      "Convolutions and recurrences carry states of a fixed shape; no rows are appended to them.",
      "Nothing to do: it stays as it is."},
+    {"KV227", "ring-buffer", "rows wrap around the end of the buffer",
+     "A linear TensorScatter writes behind the capacity where the source goes on at its front.",
+     "Use --mode circular."},
     {"KV228", "query-without-keys", "a query may see no key at all",
      "Such a row is 0 in Attention-24, and an average or NaN in the source.",
      "Export with a mask that lets each token see itself."},

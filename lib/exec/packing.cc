@@ -47,7 +47,7 @@ bool OnlyPacked(const Graph& graph, ValueId v) {
 }  // namespace
 
 WeightPacker::WeightPacker(const Graph& graph, std::vector<const onnx::TensorProto*>& protos)
-    : graph_(graph), protos_(protos) {
+    : graph_(graph) {
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
     if (!IsMatrixTranspose(graph, n, protos)) continue;
     const ValueId from = graph.inputs(n)[0], to = graph.outputs(n)[0];

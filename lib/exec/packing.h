@@ -46,7 +46,6 @@ class WeightPacker {
       absl::Span<const Tensor* const> constants) const;
 
   const Graph& graph_;
-  std::vector<const onnx::TensorProto*>& protos_;
   absl::flat_hash_map<ValueId, ValueId> sources_;           // transposed value -> constant
   std::vector<std::unique_ptr<onnx::TensorProto>> shapes_;  // protos of left out values
   absl::btree_map<Key, std::shared_ptr<const Prepacked>> done_;

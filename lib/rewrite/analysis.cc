@@ -32,7 +32,19 @@ std::optional<Finding> FixedChunk(const Analysis& a, const CacheUpdate& update) 
                      *a.graph, {update.node}, {update.pair.past, update.pair.present});
 }
 
-void MatchCaches(RuleTable rules, Analysis& a) {
+// Why the rows of a match cannot be written as asked.
+std::optional<Finding> NotInMode(const Analysis& a, const CacheUpdate& update, WriteMode mode) {
+  if (!update.circular || mode == WriteMode::kCircular) return FixedChunk(a, update);
+  const std::string text =
+      update.shifts ? "needs rows that stay where they are, or --mode circular, found rows that "
+                      "move to the front"
+                    : fmt::format("needs --mode circular, found slots (s + {}) mod the capacity",
+                                  sym::ToString(update.start, a.graph.get()));
+  return MakeFinding(update.shifts ? "KV205" : "KV227", text, *a.graph, {update.node},
+                     {update.pair.past, update.pair.present});
+}
+
+void MatchCaches(RuleTable rules, WriteMode mode, Analysis& a) {
   for (AnalysedCache& cache : a.caches) {
     cache.reason = cache.candidate.if_unmatched;
     if (cache.candidate.converted) continue;
@@ -40,8 +52,8 @@ void MatchCaches(RuleTable rules, Analysis& a) {
       if (rule->cache == nullptr) continue;
       auto result = rule->cache(*a.forms, cache.candidate.pair);
       if (result.match) {
-        if (auto fixed = FixedChunk(a, *result.match)) {
-          cache.reason = std::move(fixed);
+        if (auto reason = NotInMode(a, *result.match, mode)) {
+          cache.reason = std::move(reason);
           break;
         }
         cache.update_index = static_cast<int>(a.updates.size());
@@ -205,7 +217,7 @@ void Explain(const Normalised& normalised, Finding* finding) {
 
 }  // namespace
 
-absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules) {
+absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules, WriteMode mode) {
   Analysis a;
   KV_ASSIGN_OR_RETURN(onnx::ModelProto flat, InlineFunctions(*model.proto));
   RaisedOpset raised = RaiseOpset(std::move(flat));
@@ -230,7 +242,7 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules) {
     a.caches.back().candidate = std::move(candidate);
     Explain(a.normalised, &a.caches.back().candidate.if_unmatched);
   }
-  MatchCaches(rules, a);
+  MatchCaches(rules, mode, a);
   SetStatesAside(a);
   MatchAttention(rules, a);
   for (AnalysedAttention& attention : a.attention) {
@@ -303,7 +315,8 @@ Inspection Report(Analysis& a) {
       r.axis = cache.update->axis;
       r.layout = cache.update->layout;
       r.growing = cache.update->growing;
-      r.write_start = sym::ToString(cache.update->start, a.graph.get());
+      r.write_start =
+          cache.update->shifts ? "P" : sym::ToString(cache.update->start, a.graph.get());
       if (!r.growing) {
         r.capacity = sym::ToString(a.forms->Of(pair.past).shape[r.axis], a.graph.get());
       }

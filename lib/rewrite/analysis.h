@@ -39,7 +39,8 @@ struct Analysis {
   std::vector<Finding> near_misses;
 };
 
-absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules);
+absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
+                                 WriteMode mode = WriteMode::kLinear);
 
 // Words for the contract's "mask": none, causal, padding, sliding(W), explicit, top-left.
 std::string DescribeMask(Analysis& analysis, const AttentionSite& site);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "rewrite/layout.h"
 #include "rewrite/match.h"
 
 namespace kvlift {
@@ -67,6 +68,60 @@ std::optional<Region> ReadRegion(sym::Pool& pool, Expr e, Expr past) {
     region.update = nested->update;
   }
   return region;
+}
+
+bool SameShape(const sym::Form& before, const sym::Form& after) {
+  if (!before.known_rank || !after.known_rank || before.shape.size() != after.shape.size()) {
+    return false;
+  }
+  for (size_t k = 0; k < before.shape.size(); ++k) {
+    // Symbols that inputs declare for themselves are equal where the graph joins them.
+    const bool symbols =
+        before.shape[k]->kind() == Kind::kDim && after.shape[k]->kind() == Kind::kDim;
+    if (before.shape[k] != after.shape[k] && !symbols) return false;
+  }
+  return true;
+}
+
+// Of a present that has the past's shape.
+std::optional<Region> RegionOf(sym::Forms& forms, const CachePair& pair) {
+  sym::Pool& pool = forms.pool();
+  const sym::Form before = forms.Of(pair.past), after = forms.Of(pair.present);
+  if (!SameShape(before, after)) return std::nullopt;
+  const int rank = static_cast<int>(before.shape.size());
+  auto region = ReadRegion(pool, after.element, pool.Load(pair.past, Indices(pool, rank)));
+  if (!region) {
+    region = ReadRegion(pool, after.element, pool.Load(pair.past, Indices(pool, before.shape)));
+  }
+  if (!region || region->conditions.empty()) return std::nullopt;
+  return region;
+}
+
+// (i_axis - start) mod the axis's extent < length.
+struct Wrap {
+  Expr division = nullptr;  // (i_axis - start) div extent
+  int axis = -1;
+  Expr start = nullptr, length = nullptr;
+};
+
+std::optional<Wrap> ReadWrap(sym::Pool& pool, Expr condition, absl::Span<const Expr> shape) {
+  if (condition->kind() != Kind::kLe) return std::nullopt;
+  const Expr below = condition->args()[0];  // <= 0
+  const int rank = static_cast<int>(shape.size());
+  for (Expr division : sym::DivisionsOf(below)) {
+    const Expr number = division->args()[0], extent = division->args()[1];
+    for (int axis = rank - 1; axis > 0; --axis) {
+      const auto linear = sym::LinearIn(pool, number, pool.Index(axis));
+      if (extent != shape[axis] || !linear || linear->coefficient != 1) continue;
+      const Expr slot = pool.Sub(number, pool.Mul(extent, division));
+      const Expr length = pool.Add(pool.Sub(slot, below), pool.Integer(1));
+      Wrap wrap = {division, axis, pool.Neg(linear->rest), length};
+      bool told = !HasIndex(length, rank) && sym::SourcesOf(length).empty();
+      for (int k = 1; k < rank; ++k) told = told && !sym::ContainsIndex(wrap.start, k);
+      if (told) return wrap;
+    }
+  }
+  return std::nullopt;
 }
 
 // The same expression with i_axis + shift for i_axis.
@@ -135,22 +190,10 @@ std::optional<Append> ReadAppend(sym::Forms& forms, ValueId past, ValueId v) {
 
 std::optional<Write> ReadWrite(sym::Forms& forms, const CachePair& pair) {
   sym::Pool& pool = forms.pool();
+  auto region = RegionOf(forms, pair);
+  if (!region) return std::nullopt;
   const sym::Form before = forms.Of(pair.past), after = forms.Of(pair.present);
-  if (!before.known_rank || !after.known_rank || before.shape.size() != after.shape.size()) {
-    return std::nullopt;
-  }
-  for (size_t k = 0; k < before.shape.size(); ++k) {
-    // Symbols that inputs declare for themselves are equal where the graph joins them.
-    const bool symbols =
-        before.shape[k]->kind() == Kind::kDim && after.shape[k]->kind() == Kind::kDim;
-    if (before.shape[k] != after.shape[k] && !symbols) return std::nullopt;
-  }
   const int rank = static_cast<int>(before.shape.size());
-  auto region = ReadRegion(pool, after.element, pool.Load(pair.past, Indices(pool, rank)));
-  if (!region) {
-    region = ReadRegion(pool, after.element, pool.Load(pair.past, Indices(pool, before.shape)));
-  }
-  if (!region || region->conditions.empty()) return std::nullopt;
   std::stable_sort(region->conditions.begin(), region->conditions.end(), [&](Expr a, Expr b) {
     return ReadBound(pool, a, rank).axis > ReadBound(pool, b, rank).axis;
   });
@@ -191,6 +234,70 @@ std::optional<Write> ReadWrite(sym::Forms& forms, const CachePair& pair) {
   }
   write.update = Shifted(pool, rows, write.axis, write.start, std::move(shape));
   return write;
+}
+
+std::optional<Write> ReadRing(sym::Forms& forms, const CachePair& pair) {
+  sym::Pool& pool = forms.pool();
+  const auto region = RegionOf(forms, pair);
+  if (!region || region->conditions.size() != 1) return std::nullopt;
+  std::vector<Expr> shape = forms.Of(pair.past).shape;
+  const auto wrap = ReadWrap(pool, region->conditions[0], shape);
+  if (!wrap) return std::nullopt;
+  Write write;
+  write.axis = wrap->axis;
+  write.start = wrap->start;
+  write.length = wrap->length;
+  // Row s of the update is where the slot is start + s, before any wrap.
+  sym::Pool::Substitution s;
+  s.indices.resize(shape.size(), nullptr);
+  s.indices[wrap->axis] = pool.Add(pool.Index(wrap->axis), wrap->start);
+  s.atoms[wrap->division] = pool.Integer(0);
+  shape[wrap->axis] = wrap->length;
+  write.update = pool.Substitute(region->update, s, sym::Facts{shape});
+  return write;
+}
+
+std::optional<Write> ReadShift(sym::Forms& forms, const CachePair& pair) {
+  sym::Pool& pool = forms.pool();
+  const sym::Form before = forms.Of(pair.past), after = forms.Of(pair.present);
+  if (!SameShape(before, after) || after.element->kind() != Kind::kSelect) return std::nullopt;
+  const int rank = static_cast<int>(before.shape.size());
+  const Bound split = ReadBound(pool, after.element->args()[0], rank);
+  if (split.kind != Bound::Kind::kUpper && split.kind != Bound::Kind::kLower) return std::nullopt;
+  const bool upper = split.kind == Bound::Kind::kUpper;
+  const Expr end = upper ? pool.Add(split.bound, pool.Integer(1)) : split.bound;
+  if (split.axis <= 0 || HasIndex(end, rank)) return std::nullopt;
+  Write write;
+  write.axis = split.axis;
+  write.length = pool.Sub(before.shape[split.axis], end);
+  std::vector<Expr> moved = Indices(pool, rank), shape = before.shape;
+  moved[split.axis] = pool.Add(moved[split.axis], write.length);
+  if (after.element->args()[upper ? 1 : 2] != pool.Load(pair.past, moved)) return std::nullopt;
+  if (!sym::SourcesOf(write.length).empty()) return std::nullopt;
+  shape[split.axis] = write.length;
+  write.update =
+      Shifted(pool, after.element->args()[upper ? 2 : 1], split.axis, end, std::move(shape));
+  return write;
+}
+
+std::optional<CacheUpdate> BufferUpdate(sym::Forms& forms, const CachePair& pair,
+                                        const Write& write) {
+  CacheUpdate update;
+  update.pair = pair;
+  update.axis = write.axis;
+  update.growing = false;
+  update.layout = LayoutOf(forms, pair.past, write.axis);
+  if (update.layout.empty()) return std::nullopt;
+  update.start = write.start;
+  update.new_length = write.length;
+  update.attended = pair.present;
+  update.node = forms.graph().producer(pair.present);
+  update.update_element = write.update;
+  update.part = write.part;
+  std::vector<Expr> shape = forms.Of(pair.past).shape;
+  shape[write.axis] = write.length;
+  update.update = FindValue(forms, pair.present, update.update_element, shape);
+  return update;
 }
 
 }  // namespace kvlift

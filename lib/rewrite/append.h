@@ -34,5 +34,14 @@ struct Write {
 
 // nullopt if the form of `present`, of the past's shape, is nothing of that kind.
 std::optional<Write> ReadWrite(sym::Forms& forms, const CachePair& pair);
+// update at slots (start + s) mod M for s < length, the past elsewhere.
+std::optional<Write> ReadRing(sym::Forms& forms, const CachePair& pair);
+// past[.., t + length, ..] for t < M - length, the update behind. start stays null.
+std::optional<Write> ReadShift(sym::Forms& forms, const CachePair& pair);
+
+// What a rule says of a buffer of fixed capacity that is written so; nullopt if its axes cannot be
+// told.
+std::optional<CacheUpdate> BufferUpdate(sym::Forms& forms, const CachePair& pair,
+                                        const Write& write);
 
 }  // namespace kvlift

@@ -12,7 +12,10 @@ using sym::Expr;
 using sym::Kind;
 
 void Control::Survey() {
-  for (const CacheUpdate& update : s_.a.updates) s_.growing = s_.growing || update.growing;
+  for (const CacheUpdate& update : s_.a.updates) {
+    s_.growing = s_.growing || update.growing;
+    s_.shifts = s_.shifts || update.shifts;
+  }
   FindBatch();
   if (!s_.growing) return;
   sym::Pool& pool = s_.pool;
@@ -100,7 +103,7 @@ void Control::RefuseOtherWideInputs() {
 }
 
 absl::Status Control::Emit() {
-  if (!s_.growing) return absl::OkStatus();
+  if (!s_.growing && !s_.shifts) return absl::OkStatus();
   s_.nodes.set_scope("shared");
   auto length = s_.emitter.Dim(s_.new_length);
   if (!length.ok()) {
@@ -188,9 +191,11 @@ absl::StatusOr<Slots> Control::SlotsOf(const CacheUpdate& update) {
   if (!update.growing) {
     slots.start = CountedUp(s_.forms, update.start);
     const Expr first = update.axis == 0 ? pool.Integer(1) : rows;
+    const Expr capacity = s_.forms.Of(update.pair.past).shape[update.axis];
+    const Expr slot = update.circular ? pool.Mod(slots.start, capacity, {}) : slots.start;
     KV_ASSIGN_OR_RETURN(
         slots.write,
-        s_.emitter.Tensor({slots.start, {first}, onnx::TensorProto::INT64, 0, "write_indices"}));
+        s_.emitter.Tensor({slot, {first}, onnx::TensorProto::INT64, 0, "write_indices"}));
     KV_ASSIGN_OR_RETURN(const std::string length, s_.emitter.Dim(update.new_length));
     const Expr batch = update.layout[0] == 'B' ? rows : s_.batch;
     KV_ASSIGN_OR_RETURN(

@@ -145,7 +145,7 @@ absl::StatusOr<Conversion> ConvertAnalysed(const Model& model, const ConvertOpti
 
 absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& options,
                                    RuleTable rules) {
-  KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules));
+  KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules, options.mode));
   KV_ASSIGN_OR_RETURN(Conversion result, ConvertAnalysed(model, options, a));
   NameSource(a.normalised, &result.inspection);
   return result;

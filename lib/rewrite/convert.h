@@ -20,6 +20,7 @@ enum class Control { kAuto, kDerived, kInput };
 enum class MaskForm { kAuto, kCausal, kExplicit };
 enum class ReadForm { kAuto, kPrefix, kFull };
 enum class Padding { kAuto, kKeep, kNone };
+enum class WriteMode { kLinear, kCircular };  // circular: where linear does not do
 
 struct ConvertOptions {
   Target target = Target::kSpec;
@@ -28,6 +29,7 @@ struct ConvertOptions {
   MaskForm mask = MaskForm::kAuto;
   ReadForm read = ReadForm::kAuto;
   Padding padding = Padding::kAuto;
+  WriteMode mode = WriteMode::kLinear;
   bool allow_partial = false;
 };
 

@@ -45,14 +45,16 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
     return std::nullopt;
   }
   const Expr keep = Normal(key, site.keep);
-  const Expr start = Normal(key, key.start);
+  const Expr start =
+      key.shifts ? s_.pool.Sub(CapacityOf(key), key.new_length) : Normal(key, key.start);
   const MaskOfSite judged = {site, key, s_.pool.And(keep, Normal(key, site.bias_keep)), start};
   if (auto reason = JudgeMask(judged)) return reason;
   if (s_.plan.refusal) return std::nullopt;
-  const bool whole = !key.growing && (!s_.prefix_read() || !HidesUnused(judged));
+  const bool whole = key.circular || (!key.growing && (!s_.prefix_read() || !HidesUnused(judged)));
   KV_ASSIGN_OR_RETURN(const Slots slots, whole ? control_.WholeBuffer(key) : control_.SlotsOf(key));
   if (key.growing != value.growing || key.window != value.window ||
-      (!key.growing && start != Normal(value, value.start))) {
+      key.circular != value.circular ||
+      (!key.growing && Normal(key, key.start) != Normal(value, value.start))) {
     return Reason("KV210", "needs keys and values that are written at the same slots", site);
   }
   const bool one_token = s_.forms.Of(site.query).shape[2]->is_integer(1);
@@ -61,8 +63,8 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
   // ONNX Runtime 1.31 runs a causal Attention of doubles top-left, without a word.
   const bool drawn = whole || s_.options.mask == MaskForm::kExplicit ||
                      type == TensorProto::DOUBLE || (stacked && !one_token);
-  if (drawn && visible.causal) {
-    visible.rest = keep;
+  if (key.circular || (drawn && visible.causal)) {
+    visible.rest = Turned(key, keep);
     visible.causal = false;
   }
   if (s_.options.padding == Padding::kNone && key.growing) {
@@ -208,6 +210,19 @@ std::string AttentionEmitter::SplitHeads(const std::string& value, const CacheVi
       nodes.Add("Reshape", {value, nodes.Int64s({0, 0, view.heads, head_dim})}, "heads");
   return nodes.Add("Transpose", {split}, "heads_first",
                    {MakeAttribute("perm", std::vector<int64_t>{0, 2, 1, 3})});
+}
+
+Expr AttentionEmitter::CapacityOf(const CacheUpdate& key) {
+  return s_.forms.Of(key.pair.past).shape[key.axis];
+}
+
+Expr AttentionEmitter::Turned(const CacheUpdate& key, Expr e) {
+  if (!key.shifts) return e;
+  const Expr total = s_.pool.Add(key.start, key.new_length);
+  sym::Pool::Substitution rows;
+  rows.indices = {nullptr, nullptr, nullptr,
+                  s_.pool.Mod(s_.pool.Sub(s_.pool.Index(3), total), CapacityOf(key), {})};
+  return s_.pool.Substitute(e, rows, {});
 }
 
 Expr AttentionEmitter::Normal(const CacheUpdate& key, Expr e) {

@@ -52,6 +52,12 @@ std::optional<Finding> AttentionEmitter::JudgeBiases(const AttentionSite& site,
                                 s_.graph.name(bias)),
                     site, {bias});
     }
+    if (key.shifts) {
+      return Reason("KV216",
+                    fmt::format("needs keys whose order does not matter, but {} is added to them",
+                                s_.graph.name(bias)),
+                    site, {bias});
+    }
     const int32_t found = s_.forms.ElementType(bias);
     if (found != type) {
       return Reason("KV210",

@@ -137,8 +137,10 @@ void CacheEmitter::EmitScatter(const CacheUpdate& update, const std::string& pas
                                const std::string& rows, const Slots& slots) {
   const std::string& present = s_.graph.name(update.pair.present);
   if (update.axis != 0) {
+    NodeBuilder::Attributes attributes = {MakeAttribute("axis", int64_t{update.axis})};
+    if (update.circular) attributes.push_back(MakeAttribute("mode", std::string("circular")));
     s_.nodes.AddNamed("TensorScatter", {past, rows, slots.write}, "TensorScatter", present,
-                      {MakeAttribute("axis", int64_t{update.axis})});
+                      std::move(attributes));
     return;
   }
   // TensorScatter keeps axis 0 for the batch.

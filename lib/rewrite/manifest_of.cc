@@ -49,6 +49,11 @@ bool HasGrowing(const Analysis& a) {
                      [](const CacheUpdate& update) { return update.growing; });
 }
 
+bool HasShifts(const Analysis& a) {
+  return std::any_of(a.updates.begin(), a.updates.end(),
+                     [](const CacheUpdate& update) { return update.shifts; });
+}
+
 ManifestCache DescribeCache(const Analysis& a, const AnalysedCache& cache) {
   const CacheUpdate& update = a.updates[cache.update_index];
   ManifestCache m;
@@ -100,10 +105,10 @@ void AddInputs(const Analysis& a, const ConvertOptions& options, const ManifestF
 }
 
 // Starts of caches that keep their capacity, each once.
-std::vector<std::string> FixedStarts(const Analysis& a) {
+std::vector<std::string> FixedStarts(const Analysis& a, bool circular) {
   std::vector<std::string> starts;
   for (const CacheUpdate& update : a.updates) {
-    if (update.growing) continue;
+    if (update.growing || update.shifts || update.circular != circular) continue;
     std::string text = sym::ToString(update.start, a.graph.get());
     if (std::find(starts.begin(), starts.end(), text) == starts.end()) {
       starts.push_back(std::move(text));
@@ -121,18 +126,21 @@ bool SaysStartInside(const Analysis& a, Expr predicate) {
 }
 
 void AddPreconditions(Analysis& a, const ManifestFacts& facts, Manifest* m) {
-  const std::vector<std::string> starts = FixedStarts(a);
-  if (starts.size() < a.updates.size() && HasGrowing(a)) {
-    const std::string start =
-        facts.write_indices.empty() ? "the past's length" : facts.write_indices;
+  const std::string past = facts.write_indices.empty() ? "the past's length" : facts.write_indices;
+  if (HasGrowing(a)) {
     m->preconditions.push_back(
-        {"KV301",
-         fmt::format("0 <= {0} and {0} + new tokens <= capacity, for each sequence", start),
+        {"KV301", fmt::format("0 <= {0} and {0} + new tokens <= capacity, for each sequence", past),
          "guarded"});
   }
-  for (const std::string& start : starts) {
+  for (const std::string& start : FixedStarts(a, false)) {
     m->preconditions.push_back(
         {"KV301", fmt::format("0 <= {0} and {0} + new tokens <= capacity", start), "guarded"});
+  }
+  std::vector<std::string> around = FixedStarts(a, true);
+  if (HasShifts(a)) around.push_back(past);
+  for (const std::string& start : around) {
+    m->preconditions.push_back(
+        {"KV301", fmt::format("0 <= {} and new tokens <= capacity", start), "guarded"});
   }
   m->preconditions.push_back(
       {"KV302", "unused cache slots hold finite numbers: fill new caches with zeros", "assumed"});
@@ -153,7 +161,7 @@ void AddPreconditions(Analysis& a, const ManifestFacts& facts, Manifest* m) {
          "an average or NaN; rows of real tokens are equal",
          "assumed"});
   }
-  if (a.updates.size() > 1 && HasGrowing(a)) {
+  if (a.updates.size() > 1 && (HasGrowing(a) || HasShifts(a))) {
     m->preconditions.push_back(
         {"KV304", "all caches of a step hold the same number of tokens", "assumed"});
   }
@@ -173,7 +181,9 @@ Manifest MakeManifest(Analysis& a, const ConvertOptions& options, const Manifest
   m.target = TargetName(options.target);
   m.capacity_dim = "max_sequence_length";
   m.capacity_value = options.max_seq_len;
-  m.mode = "linear";
+  const bool circular = std::any_of(a.updates.begin(), a.updates.end(),
+                                    [](const CacheUpdate& update) { return update.circular; });
+  m.mode = circular ? "circular" : "linear";
   m.read = facts.prefix ? "prefix" : "full";
   m.uniform = facts.uniform;
   if (!HasGrowing(a)) {
@@ -181,7 +191,7 @@ Manifest MakeManifest(Analysis& a, const ConvertOptions& options, const Manifest
     const Expr capacity = a.forms->Of(first.pair.past).shape[first.axis];
     if (capacity->kind() == sym::Kind::kInteger) m.capacity_value = capacity->value();
     if (capacity->kind() == sym::Kind::kDim) m.capacity_dim = capacity->dim();
-    m.uniform = !sym::ContainsIndex(first.start, 0);
+    m.uniform = !first.shifts && !sym::ContainsIndex(first.start, 0);
     if (m.uniform) {
       m.uniform_reason = fmt::format("{} is one slot for all sequences",
                                      sym::ToString(first.start, a.graph.get()));

@@ -137,7 +137,11 @@ bool ReadsHostMask(const PlanState& s, Expr e) {
 
 bool SeesSomeKey(PlanState& s, const MaskOfSite& mask) {
   sym::Pool& pool = s.pool;
-  std::vector<Expr> keys = {pool.Add(mask.start, pool.Index(2)), pool.Integer(0), pool.Index(2)};
+  const Expr own = pool.Add(mask.start, pool.Index(2));
+  std::vector<Expr> keys = {own, pool.Integer(0), pool.Index(2)};
+  if (mask.key.circular && !mask.key.shifts) {
+    keys.push_back(pool.Mod(own, s.forms.Of(mask.key.pair.past).shape[mask.key.axis], {}));
+  }
   for (Expr part : sym::ConjunctsOf(mask.keep)) {
     if (const Expr position = HostPosition(s, part, 3, 2)) keys.push_back(position);
   }

@@ -10,6 +10,7 @@
 #include "rewrite/emit_cache.h"
 #include "rewrite/equivalents.h"
 #include "rewrite/manifest_of.h"
+#include "rewrite/moved_rows.h"
 #include "rewrite/pads.h"
 #include "rewrite/plan_state.h"
 #include "rewrite/rederive.h"
@@ -57,6 +58,7 @@ class Planner {
     for (size_t k = 0; k < s_.a.attention.size() && !s_.plan.refusal; ++k) {
       KV_RETURN_IF_ERROR(EmitAttention(static_cast<int>(k)));
     }
+    if (s_.shifts && !s_.plan.refusal) s_.plan.refusal = internal::MovedRowsReadElsewhere(s_);
     if (s_.plan.refusal) return std::move(s_.plan);
     if (s_.growing && s_.views()) EmitViews();
     if (s_.growing) RederiveRest();
@@ -72,7 +74,7 @@ class Planner {
  private:
   absl::Status EmitAttention(int number) {
     const AnalysedAttention& attention = s_.a.attention[number];
-    const bool may_stay = !s_.growing || s_.views();
+    const bool may_stay = !s_.shifts && (!s_.growing || s_.views());
     std::optional<Finding> reason = attention.reason;
     if (attention.site) {
       reason = s_.keep_unguarded ? Unguarded(*attention.site) : BeforeItsRows(*attention.site);
@@ -188,7 +190,6 @@ class Planner {
       s_.plan.patch.retype[s_.graph.name(update.pair.past)] = type;
       s_.plan.patch.retype[s_.graph.name(update.pair.present)] = type;
     }
-    if (!s_.growing) return;
     for (const auto& [input, axis] : s_.wide) {
       if (s_.views() && !s_.derived) continue;
       onnx::TypeProto type = TypeOfInput(input);
@@ -197,7 +198,7 @@ class Planner {
       SetDim(&type, axis, s_.derived ? total : CapacityDim());
       s_.plan.patch.retype[s_.graph.name(input)] = type;
     }
-    if (s_.derived) return;
+    if (s_.derived || control_.input().empty()) return;
     onnx::ValueInfoProto control;
     control.set_name(control_.input());
     auto* tensor = control.mutable_type()->mutable_tensor_type();

@@ -14,8 +14,7 @@
 
 namespace kvlift::internal {
 
-// P, and the number of keys that attention reads, in the expressions of what is drawn anew.
-inline constexpr char kPastSymbol[] = "kvlift.P";
+// The number of keys that attention reads, in the expressions of what is drawn anew.
 inline constexpr char kKeysSymbol[] = "kvlift.W";
 // The extent of a growing cache's buffer.
 inline constexpr char kCapacitySymbol[] = "kvlift.M";
@@ -54,6 +53,7 @@ struct PlanState {
   bool derived = false;  // no control input: P comes from what the host gives
   bool uniform = false;  // one P for all sequences
   bool growing = false;  // some cache grows
+  bool shifts = false;   // in the source, the rows of some cache move
   // Attentions whose fully masked rows would differ stay: something reads such rows of a cache.
   bool keep_unguarded = false;
   sym::Expr batch = nullptr, new_length = nullptr;

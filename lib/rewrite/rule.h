@@ -16,6 +16,9 @@
 
 namespace kvlift {
 
+// P in expressions that speak of it where the source has no value for it.
+inline constexpr char kPastSymbol[] = "kvlift.P";
+
 // A graph input and the graph output that the host feeds back into it.
 struct CachePair {
   ValueId past = kNoValue;
@@ -67,7 +70,12 @@ struct CacheUpdate {
   sym::Expr update_element = nullptr;
   ValueId update = kNoValue;  // an existing value with exactly this form
   bool part = false;          // some of the update's rows are the past's own
-  NodeId node = kNoNode;      // the node to blame: producer of present
+  // Rows go to slots modulo the capacity: TensorScatter's circular mode.
+  bool circular = false;
+  // Circular, where the source moves its rows instead: row t of its present is what is in slot
+  // (t + P + S) mod M, and `start` is P, the symbol kPastSymbol.
+  bool shifts = false;
+  NodeId node = kNoNode;  // the node to blame: producer of present
 };
 
 // softmax(softcap(scale * q k^T) + biases + mask) v, with k and v read from caches.

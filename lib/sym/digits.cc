@@ -27,33 +27,19 @@ Expr TakeSmallest(Pool& pool, std::vector<Expr>* strides) {
   return nullptr;
 }
 
-void Collect(Expr e, absl::flat_hash_map<Expr, bool>* seen, std::vector<Expr>* divisions) {
-  if (e->args().empty() && e->terms().empty()) return;
-  if (!seen->try_emplace(e, true).second) return;
-  if (e->kind() == Kind::kFloorDiv) divisions->push_back(e);
-  for (Expr arg : e->args()) Collect(arg, seen, divisions);
-  for (const Term& term : e->terms()) {
-    for (Expr atom : term.atoms) Collect(atom, seen, divisions);
-  }
-}
-
 }  // namespace
-
-void CollectDivisions(Expr e, std::vector<Expr>* divisions) {
-  absl::flat_hash_map<Expr, bool> seen;
-  Collect(e, &seen, divisions);
-}
 
 std::vector<Digit> DigitsOf(Pool& pool, int axis, Expr extent, Expr index,
                             absl::Span<const Expr> readers) {
   const Expr one = pool.Integer(1);
   const std::vector<Digit> whole{{axis, one, extent}};
-  std::vector<Expr> divisions, strides;
-  for (Expr reader : readers) CollectDivisions(reader, &divisions);
-  for (Expr division : divisions) {
-    const Expr d = division->args()[1];
-    if (division->args()[0] != index) continue;
-    if (std::find(strides.begin(), strides.end(), d) == strides.end()) strides.push_back(d);
+  std::vector<Expr> strides;
+  for (Expr reader : readers) {
+    for (Expr division : DivisionsOf(reader)) {
+      const Expr d = division->args()[1];
+      if (division->args()[0] != index) continue;
+      if (std::find(strides.begin(), strides.end(), d) == strides.end()) strides.push_back(d);
+    }
   }
   if (strides.empty()) return whole;
   std::vector<Digit> digits;

@@ -17,9 +17,6 @@ struct Digit {
   Expr extent;
 };
 
-// All divisions in e, each once.
-void CollectDivisions(Expr e, std::vector<Expr>* divisions);
-
 // The digits by which `readers` take `index` apart (i div d), the highest first; one digit, the
 // index itself, if they do not, or not in a way in which each stride divides the next.
 std::vector<Digit> DigitsOf(Pool& pool, int axis, Expr extent, Expr index,

@@ -115,6 +115,16 @@ class Emitter::Builder {
         return Cast(std::move(piece), TensorProto::INT64);
       }
       case Kind::kSum:
+        for (Expr division : DivisionsOf(e)) {
+          Pool& pool = e_.forms_.pool();
+          const Expr number = division->args()[0], modulus = division->args()[1];
+          const Expr mod = pool.Sub(number, pool.Mul(modulus, division));
+          const Expr rest = pool.Sub(e, mod);
+          const std::vector<Expr> left = DivisionsOf(rest);
+          if (std::find(left.begin(), left.end(), division) == left.end()) {
+            return Modulo(number, modulus, rest);
+          }
+        }
         return Sum(e->terms());
       case Kind::kFloorDiv: {
         Facts facts{{r_.shape.begin(), r_.shape.end()}};
@@ -140,6 +150,16 @@ class Emitter::Builder {
       default:
         return Cannot(e);
     }
+  }
+
+  // number mod modulus + rest.
+  absl::StatusOr<Piece> Modulo(Expr number, Expr modulus, Expr rest) {
+    KV_ASSIGN_OR_RETURN(Piece a, Whole(number));
+    KV_ASSIGN_OR_RETURN(Piece b, Whole(modulus));
+    const Piece mod = Join("Mod", a, b, TensorProto::INT64);
+    if (rest->is_integer(0)) return mod;
+    KV_ASSIGN_OR_RETURN(Piece c, Whole(rest));
+    return Join("Add", mod, c, TensorProto::INT64);
   }
 
   absl::StatusOr<Piece> Sum(absl::Span<const Term> terms) {

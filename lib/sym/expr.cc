@@ -336,6 +336,15 @@ std::vector<Expr> LoadsOf(Expr e) {
   return Distinct(std::move(loads));
 }
 
+std::vector<Expr> DivisionsOf(Expr e) {
+  std::vector<Expr> divisions;
+  AnyNode(e, [&divisions](Expr x) {
+    if (x->kind() == Kind::kFloorDiv) divisions.push_back(x);
+    return false;
+  });
+  return Distinct(std::move(divisions));
+}
+
 std::vector<Expr> OuterLoadsOf(Expr e) {
   std::vector<Expr> loads;
   CollectOuterLoads(e, &loads);

@@ -156,6 +156,8 @@ std::vector<std::string> DimsOf(Expr e);  // sorted, each once
 std::vector<ValueId> SourcesOf(Expr e);   // of all loads, sorted, each once
 // All loads, each once; those that stand in the places of other loads, too.
 std::vector<Expr> LoadsOf(Expr e);
+// All divisions, each once.
+std::vector<Expr> DivisionsOf(Expr e);
 // The loads that stand in no other load, each once.
 std::vector<Expr> OuterLoadsOf(Expr e);
 std::vector<Expr> ConjunctsOf(Expr predicate);  // {e} unless a kAnd; {} for True

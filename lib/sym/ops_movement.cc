@@ -56,10 +56,8 @@ Expr Largest(Pool& pool, Expr e, const Facts& facts) {
 // assumed where it does not follow.
 Expr TellRowsApart(OpContext& c, Expr e, const Facts& facts) {
   Pool& pool = c.pool();
-  std::vector<Expr> divisions;
-  CollectDivisions(e, &divisions);
   Pool::Substitution s;
-  for (Expr division : divisions) {
+  for (Expr division : DivisionsOf(e)) {
     const Expr n = division->args()[0], d = division->args()[1];
     if (d->kind() == Kind::kInteger || !NonNegative(pool, n, facts)) continue;
     const Expr largest = Largest(pool, n, facts);

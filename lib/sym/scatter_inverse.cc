@@ -159,9 +159,7 @@ class Inverter {
 
   // n - M * (n div M) with n = w + u: u = (i - w) mod M.
   bool SolveModulo(size_t n, int k, Expr place) {
-    std::vector<Expr> divisions;
-    CollectDivisions(place, &divisions);
-    for (Expr division : divisions) {
+    for (Expr division : DivisionsOf(place)) {
       const Expr number = division->args()[0], modulus = division->args()[1];
       if (pool_.Sub(number, pool_.Mul(modulus, division)) != place) continue;
       const Expr start = StartOf(number, k);

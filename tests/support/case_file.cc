@@ -101,6 +101,8 @@ absl::Status ReadOptions(const Entries& entries, ConvertOptions* options) {
       entries, "read", {{"prefix", ReadForm::kPrefix}, {"full", ReadForm::kFull}}, &options->read));
   KV_RETURN_IF_ERROR(Choose<Padding>(
       entries, "padding", {{"keep", Padding::kKeep}, {"none", Padding::kNone}}, &options->padding));
+  KV_RETURN_IF_ERROR(
+      Choose<WriteMode>(entries, "mode", {{"circular", WriteMode::kCircular}}, &options->mode));
   if (const auto it = entries.find("max_seq_len"); it != entries.end()) {
     options->max_seq_len = std::stoll(it->second);
   }
@@ -146,7 +148,7 @@ absl::StatusOr<TextCase> ParseCase(const std::string& path, const std::string& t
   }
   KV_ASSIGN_OR_RETURN(Entries entries,
                       ReadEntries(sections["case"], {"rule", "target", "max_seq_len", "control",
-                                                     "mask", "read", "padding", "sees", "uniform",
+                                                     "mask", "read", "padding", "mode", "sees", "uniform",
                                                      "preconditions", "form", "unproved"}));
   TextCase c;
   c.path = path;

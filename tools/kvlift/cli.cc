@@ -76,7 +76,7 @@ struct Program {
     c->add_option("--io-names", f.io_names, "Names of inputs and outputs")
         ->check(OneOf({"keep", "static"}));
     c->add_option("--layout", f.layout, "Layout of the caches")->check(OneOf({"keep", "bnsd"}));
-    c->add_option("--mode", f.mode, "Mode of TensorScatter")->check(OneOf({"linear", "circular"}));
+    c->add_option("--mode", f.mode, "Also take caches whose rows wrap around")->check(OneOf({"linear", "circular"}));
     c->add_option("--external", f.external, "External data")->check(OneOf({"keep", "copy"}));
     c->add_option("--verify", f.verify, "Prove the result before writing it: quick or full")
         ->expected(0, 1)

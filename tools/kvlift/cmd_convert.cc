@@ -17,7 +17,6 @@ namespace fs = std::filesystem;
 // Flags of the contract that this version does not serve: said, never ignored.
 std::string Unavailable(const ConvertFlags& f) {
   if (f.target == "genai-static" || f.target == "tensorrt") return "--target " + f.target;
-  if (f.mode == "circular") return "--mode circular";
   if (f.layout != "keep") return "--layout " + f.layout;
   if (f.io_names != "keep") return "--io-names " + f.io_names;
   if (f.external == "copy") return "--external copy";
@@ -54,6 +53,7 @@ std::optional<ConvertOptions> OptionsOf(const ConvertFlags& f, Io& io) {
   o.padding = f.padding == "keep"   ? Padding::kKeep
               : f.padding == "none" ? Padding::kNone
                                     : Padding::kAuto;
+  o.mode = f.mode == "circular" ? WriteMode::kCircular : WriteMode::kLinear;
   o.allow_partial = f.allow_partial;
   return o;
 }

@@ -1,0 +1,34 @@
+// present = a buffer of fixed capacity M whose rows move to the front to make room at the end:
+//
+//   present[.., t, ..] = t < M - S ? past[.., t + S, ..] : update[.., t - (M - S), ..]
+//
+// Correct: TensorScatter in circular mode at write_indices = P mod M keeps every row where it is;
+// row t of the source is in slot (t + P + S) mod M. Attention does not ask in which order its keys
+// lie; its mask is turned likewise. Whatever else reads the rows would see them in another order.
+// Source: sliding caches of WinML and of compilers for NPUs.
+#include "rewrite/append.h"
+#include "rewrite/rule.h"
+
+namespace kvlift::rewrites {
+namespace {
+
+Recognised<CacheUpdate> Match(sym::Forms& forms, const CachePair& pair) {
+  const auto write = ReadShift(forms, pair);
+  auto update = write ? BufferUpdate(forms, pair, *write) : std::nullopt;
+  if (!update) return Recognised<CacheUpdate>::NotThis();
+  update->kind = "shift";
+  update->circular = true;
+  update->shifts = true;
+  update->start = forms.pool().Dim(kPastSymbol);
+  return Recognised<CacheUpdate>::Match(*std::move(update));
+}
+
+}  // namespace
+
+const Rule& shifting_buffer() {
+  static const Rule rule = {"shifting_buffer", "a cache whose rows move with every step", &Match,
+                            nullptr};
+  return rule;
+}
+
+}  // namespace kvlift::rewrites
