@@ -46,6 +46,8 @@ class AttentionEmitter {
                                      int32_t type);
   absl::StatusOr<std::string> MaskOfBiases(const AttentionSite& site, const CacheUpdate& key,
                                            const Slots& slots, const std::string& mask);
+  absl::StatusOr<std::string> TurnedBias(const AttentionSite& site, const CacheUpdate& key,
+                                         ValueId bias);
   std::string Unfold(const std::string& value, int64_t heads);
   // Why the mask cannot be taken over; absent if it can.
   std::optional<Finding> JudgeMask(const MaskOfSite& mask);

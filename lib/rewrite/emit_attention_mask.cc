@@ -52,9 +52,9 @@ std::optional<Finding> AttentionEmitter::JudgeBiases(const AttentionSite& site,
                                 s_.graph.name(bias)),
                     site, {bias});
     }
-    if (key.shifts) {
+    if (key.shifts && folded) {
       return Reason("KV216",
-                    fmt::format("needs keys whose order does not matter, but {} is added to them",
+                    fmt::format("needs a bias of rank 4 at most for keys that move, found {}",
                                 s_.graph.name(bias)),
                     site, {bias});
     }
@@ -89,6 +89,10 @@ absl::StatusOr<std::string> AttentionEmitter::MaskOfBiases(const AttentionSite& 
           "Slice", {added, s_.nodes.Int64s({0}), slots.keys, s_.nodes.Int64s({-1})}, "bias");
     }
     if (unfolds) added = Unfold(added, site.q_heads);
+    if (key.shifts) {
+      KV_ASSIGN_OR_RETURN(added, TurnedBias(site, key, bias.value));
+      full = true;
+    }
     sum = sum.empty() ? added : s_.nodes.Add("Add", {sum, added}, "bias");
     full = full || rank == 4 || unfolds;
     has_rows = has_rows || (rank > 1 && !shape[rank - 2]->is_integer(1));
@@ -106,6 +110,28 @@ absl::StatusOr<std::string> AttentionEmitter::MaskOfBiases(const AttentionSite& 
   const std::string shape = s_.nodes.Add("Concat", {one, one, rows, slots.keys}, "shape",
                                          {MakeAttribute("axis", int64_t{0})});
   return s_.nodes.Add("Expand", {sum, shape}, "bias");
+}
+
+// A bias of the source's rows, of the buffer's slots: [B, N or 1, S or 1, M].
+absl::StatusOr<std::string> AttentionEmitter::TurnedBias(const AttentionSite& site,
+                                                         const CacheUpdate& key, ValueId bias) {
+  sym::Pool& pool = s_.pool;
+  sym::Emitter::Request request;
+  request.shape = {s_.forms.Of(site.query).shape[0], pool.Integer(1), pool.Integer(1),
+                   CapacityOf(key)};
+  request.elem_type = s_.forms.ElementType(bias);
+  request.batch_axis = 0;
+  request.role = "bias";
+  const std::vector<Expr>& own = s_.forms.Of(bias).shape;
+  std::vector<Expr> at;
+  for (size_t k = 0; k < own.size(); ++k) {
+    const size_t axis = request.shape.size() - own.size() + k;
+    const bool one = own[k]->is_integer(1);
+    at.push_back(one ? pool.Integer(0) : pool.Index(static_cast<int>(axis)));
+    if (!one && axis != 0) request.shape[axis] = own[k];
+  }
+  request.element = Turned(key, pool.Load(bias, at));
+  return s_.emitter.Tensor(request);
 }
 
 // [B*N, ., .] to [B, N, ., .].

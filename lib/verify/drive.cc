@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "fmt/format.h"
+#include "verify/ring.h"
 #include "verify/rows.h"
 
 namespace kvlift {
@@ -74,6 +75,14 @@ absl::StatusOr<exec::Feeds> Driver::SourceFeeds(const StepSpec& step, int64_t ca
   return feeds;
 }
 
+absl::StatusOr<exec::Fetches> Driver::StepSource(Runner& source, const StepSpec& step,
+                                                 exec::Feeds feeds) const {
+  IntoSourceOrder(relation_, step, &feeds);
+  KV_ASSIGN_OR_RETURN(exec::Fetches fetches, source.Step(feeds));
+  IntoSlotOrder(relation_, step, &fetches);
+  return fetches;
+}
+
 // The source's cache before the first step: noise where the past is, and behind it if the plan
 // says so.
 exec::Tensor Driver::FirstPast(const Runner& source, const Plan& plan, const ManifestCache& cache,
@@ -125,63 +134,6 @@ std::string Driver::Rewind(const ManifestCache& cache, const StepSpec& step, int
   return {};
 }
 
-// Empty if the source's present is its past with the new rows behind, or a window of that.
-std::string Driver::CheckAppended(const ManifestCache& cache, const StepSpec& step,
-                                  const exec::View& past, const exec::View& present) const {
-  const auto axis = static_cast<size_t>(SourceAxisOf(cache.source, 'S'));
-  if (past.shape.size() != present.shape.size() || past.type != present.type) {
-    return fmt::format("{} is no later state of {}", cache.source.output, cache.source.input);
-  }
-  for (size_t k = 0; k < past.shape.size(); ++k) {
-    if (k != axis && past.shape[k] != present.shape[k]) {
-      return fmt::format("{} has the shape {} after {}", cache.source.output,
-                         exec::ShapeString(present.shape), exec::ShapeString(past.shape));
-    }
-  }
-  const int64_t rows = present.shape[axis], before = past.shape[axis], news = step.new_tokens;
-  const auto same = [&](const exec::View& a, int64_t from, const exec::View& b, int64_t at,
-                        int64_t count) {
-    return count <= 0 || SameBytes(Part(a, static_cast<int>(axis), from, from + count).view(),
-                                   Part(b, static_cast<int>(axis), at, at + count).view());
-  };
-  if (cache.source.growing) {
-    const bool window = cache.source.kind == "window" || cache.source.kind == "fused" ||
-                        cache.source.kind == "shift";
-    if (rows != before + news && !(window && rows < before + news)) {
-      return fmt::format("the source's {} holds {} rows after {} and {} new ones",
-                         cache.source.output, rows, before, news);
-    }
-    if (!same(present, 0, past, before + news - rows, rows - news)) {
-      return fmt::format("the source does not append to {}", cache.source.input);
-    }
-    return {};
-  }
-  if (rows != before) {
-    return fmt::format("the source's {} holds {} rows instead of {}", cache.source.output, rows,
-                       before);
-  }
-  const int batch = SourceAxisOf(cache.source, 'B'), along = SourceAxisOf(cache.source, 'S');
-  const int64_t each = past.shape[batch] / step.batch();
-  for (int64_t b = 0; b < step.batch(); ++b) {
-    const Range mine{batch, b * each, (b + 1) * each};
-    const int64_t begin = step.past[b], end = begin + news;
-    const auto kept = [&](int64_t from, int64_t to) {
-      const Range between{along, from, to};
-      if (from >= to || SameInBox(past, present, mine, between)) return true;
-      // -0 and 0 are one number where slots are blended.
-      const exec::Tensor x = Part(past, batch, mine.begin, mine.end);
-      const exec::Tensor y = Part(present, batch, mine.begin, mine.end);
-      return SameNumbers(Part(x.view(), along, from, to).view(),
-                         Part(y.view(), along, from, to).view());
-    };
-    if (end > rows || !kept(0, begin) || !kept(end, rows)) {
-      return fmt::format("the source writes to other rows of {} than [{}, {})", cache.source.input,
-                         begin, end);
-    }
-  }
-  return {};
-}
-
 Record Driver::RunSource(Runner& source, const Plan& plan) const {
   Record record;
   record.plan = &plan;
@@ -216,8 +168,8 @@ Record Driver::RunSource(Runner& source, const Plan& plan) const {
         if (!record.stopped.empty()) return record;
       }
       const auto feeds = SourceFeeds(step, plan.capacity, past[g]);
-      auto fetches =
-          feeds.ok() ? source.Step(*feeds) : absl::StatusOr<exec::Fetches>(feeds.status());
+      auto fetches = feeds.ok() ? StepSource(source, step, *feeds)
+                                : absl::StatusOr<exec::Fetches>(feeds.status());
       if (!fetches.ok()) {
         record.stopped = std::string(fetches.status().message());
         return record;
@@ -376,72 +328,6 @@ void Driver::CompareOutputs(const StepSpec& step, const SourceStep& source,
       }
     }
   }
-}
-
-// The written rows are the source's; every other row holds the very bytes that were fed. Empty if
-// so, else what is wrong with the rows that should be untouched.
-std::string Driver::CheckCache(const ManifestCache& cache, const StepSpec& step,
-                               const exec::View& theirs, const std::vector<int>& group,
-                               const exec::View& fed, const exec::View& now,
-                               const std::string& plan, Outcome* outcome) const {
-  const int axis = static_cast<int>(cache.axis), batch = AxisOf(cache.layout, 'B');
-  const int their_axis = SourceAxisOf(cache.source, 'S');
-  const int their_batch = SourceAxisOf(cache.source, 'B');
-  const auto members = static_cast<int64_t>(group.size());
-  const int64_t each = now.shape[batch] / step.batch();
-  if (each == 0 || theirs.shape[their_batch] != members * each) {
-    return fmt::format("cache {}: the source's has the shape {}", cache.id,
-                       exec::ShapeString(theirs.shape));
-  }
-  for (int64_t k = 0; k < members; ++k) {
-    const int b = group[k];
-    const int64_t begin = step.past[b], end = begin + step.new_tokens;
-    const Range mine{batch, b * each, (b + 1) * each};
-    const auto same = [&](int64_t from, int64_t to) {
-      return SameInBox(now, fed, mine, {axis, from, to});
-    };
-    if (end > now.shape[axis] || !same(0, begin) || !same(end, now.shape[axis])) {
-      return fmt::format("cache {}: rows outside [{}, {}) changed in sequence {}", cache.id, begin,
-                         end, b);
-    }
-    // Row r of the source's present holds token first + r.
-    const int64_t rows = theirs.shape[their_axis], total = begin + step.real_of(b);
-    const int64_t first = cache.source.growing ? total - rows : 0;
-    int64_t from = std::max(begin, first);
-    if (!step.pads.empty()) from = std::clamp(step.pads[b], from, total);
-    if (from >= total) continue;
-    const exec::Tensor new_rows = Part(theirs, their_axis, from - first, total - first);
-    const exec::Tensor want =
-        InTargetOrder(Part(new_rows.view(), their_batch, k * each, (k + 1) * each).view(), cache);
-    const exec::Tensor got = Part(now, axis, from, total);
-    Judge(want.view(), Part(got.view(), batch, mine.begin, mine.end).view(), cache.output, plan,
-          step, b, outcome);
-  }
-  return {};
-}
-
-std::string Driver::CheckCaches(const StepSpec& step, const SourceStep& source,
-                                const CacheState& before, const exec::Fetches& after,
-                                const std::string& plan, Outcome* outcome) const {
-  for (const ManifestCache& cache : relation_.caches) {
-    const exec::View fed = before.at(cache.id).view();
-    const exec::View now = after.at(cache.output).view();
-    if (cache.grows) {
-      const exec::View theirs = source.outputs[0].at(cache.source.output).view();
-      Judge(InTargetOrder(theirs, cache).view(), now, cache.output, plan, step, -1, outcome);
-      continue;
-    }
-    if (fed.type != now.type || fed.shape != now.shape) {
-      return fmt::format("cache {} changed its type or shape to {}", cache.id,
-                         exec::ShapeString(now.shape));
-    }
-    for (size_t g = 0; g < source.groups.size(); ++g) {
-      const exec::View theirs = source.outputs[g].at(cache.source.output).view();
-      std::string text = CheckCache(cache, step, theirs, source.groups[g], fed, now, plan, outcome);
-      if (!text.empty()) return text;
-    }
-  }
-  return {};
 }
 
 Outcome Driver::RunConverted(Runner& converted, const Record& record, CacheState* state,

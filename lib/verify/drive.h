@@ -15,6 +15,7 @@
 #include "onnxio/model.h"
 #include "verify/compare.h"
 #include "verify/plans.h"
+#include "verify/rows.h"
 #include "verify/stimulus.h"
 #include "verify/verify.h"
 
@@ -87,6 +88,10 @@ class Driver {
   absl::StatusOr<exec::Feeds> SourceFeeds(const StepSpec& step, int64_t capacity,
                                           const CacheState& past) const;
 
+  // One step of the source; caches are in the order of slots on both sides (ring.h).
+  absl::StatusOr<exec::Fetches> StepSource(Runner& source, const StepSpec& step,
+                                           exec::Feeds feeds) const;
+
   const Stimulus& stimulus() const { return stimulus_; }
   // A window's cache (by source input) never holds more rows than this.
   void KeepAtMost(const std::string& input, int64_t rows) { kept_rows_[input] = rows; }
@@ -103,6 +108,8 @@ class Driver {
   std::string CheckCaches(const StepSpec& step, const SourceStep& source, const CacheState& before,
                           const exec::Fetches& after, const std::string& plan,
                           Outcome* outcome) const;
+  bool KeepsOthers(const exec::View& fed, const exec::View& now, const Range& mine, int axis,
+                   int64_t begin, int64_t end) const;
   std::string CheckCache(const ManifestCache& cache, const StepSpec& step, const exec::View& theirs,
                          const std::vector<int>& group, const exec::View& fed,
                          const exec::View& now, const std::string& plan, Outcome* outcome) const;

@@ -24,6 +24,7 @@ class Planner {
     LeftPads();
     RaggedPrompt();
     if (l_.kept) PastTheWindow();
+    if (l_.circular) AroundTheEnd();
     Noise();
     if (l_.full) {
       Uniform("prefill of 7", "a longer prompt", 1, {7});
@@ -212,6 +213,21 @@ class Planner {
     plans_.push_back(std::move(plan));
   }
 
+  // Over the end of the buffer twice, in steps of one and of several tokens, each sequence at a
+  // place of its own.
+  void AroundTheEnd() {
+    Plan plan = Named("around the end", "rows wrap around the end of the buffer");
+    const int64_t step = l_.tokens.value_or(1);
+    const int64_t first = std::max<int64_t>(0, l_.capacity / step - 3) * step;
+    std::vector<int64_t> past(l_.batch.value_or(l_.uniform ? 1 : 2), first);
+    Add(&plan, &past, step);
+    if (!l_.uniform && past.size() > 1) past[1] -= step;
+    for (int64_t length : Taken({1, 1, 1, 3, 1, 2, 1})) Add(&plan, &past, length);
+    for (int64_t& p : past) p += std::max<int64_t>(0, l_.capacity / step - 7) * step;
+    for (int64_t length : Taken({1, 1, 3, 1, 2, 1})) Add(&plan, &past, length);
+    plans_.push_back(std::move(plan));
+  }
+
   // A past that neither model wrote. Slots behind it, which an older sequence may have left, hold
   // anything where the source has such.
   void Noise() {
@@ -247,6 +263,12 @@ class Planner {
 };
 
 }  // namespace
+
+bool GoesAround(const Plan& plan) {
+  return std::any_of(plan.steps.begin(), plan.steps.end(), [&](const StepSpec& step) {
+    return step.longest() + step.new_tokens > plan.capacity;
+  });
+}
 
 std::vector<Plan> MakePlans(const PlanLimits& limits) { return Planner(limits).Run(); }
 

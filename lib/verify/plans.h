@@ -19,6 +19,9 @@ struct Plan {
   std::string skipped;  // why it does not apply; then there are no steps
 };
 
+// Some step ends behind the last slot: rows wrap around, and the first ones are lost.
+bool GoesAround(const Plan& plan);
+
 struct PlanLimits {
   int64_t capacity = 16;
   bool free_capacity = true;                // may be any number of slots
@@ -28,6 +31,7 @@ struct PlanLimits {
   bool causal = true;                       // no token sees a later one
   bool uniform = false;
   bool growing = true;
+  bool circular = false;        // may be longer than the capacity
   bool mask = false;            // an input says which keys are pads
   std::optional<int64_t> kept;  // most rows that a window keeps
   bool full = false;

@@ -260,7 +260,7 @@ class Prober {
       }
       (*feeds)[cache.source.input] = std::move(value);
     }
-    auto fetches = source_.Step(*feeds);
+    auto fetches = driver_.StepSource(source_, step, *std::move(feeds));
     if (!fetches.ok()) return std::nullopt;
     return *std::move(fetches);
   }

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "fmt/format.h"
+#include "verify/ring.h"
 
 namespace kvlift {
 namespace {
@@ -81,6 +82,9 @@ absl::StatusOr<Stimulus> Stimulus::Create(const Graph& source, const Graph& afte
   Stimulus stimulus;
   stimulus.seed_ = seed;
   KV_ASSIGN_OR_RETURN(stimulus.interface_, ReadInterface(source, after, relation));
+  for (const ManifestCache& cache : relation.caches) {
+    stimulus.shifts_ = stimulus.shifts_ || Shifts(cache.source);
+  }
   return stimulus;
 }
 
@@ -144,6 +148,15 @@ void Stimulus::FillWithNoise(const ManifestCache& cache, const std::vector<int>&
   }
 }
 
+// The token whose key a source holds in a slot after the step; one that has not come yet in slots
+// that hold none, or below 0.
+int64_t Stimulus::TokenInSlot(const StepSpec& step, int64_t b, int64_t slot,
+                              int64_t capacity) const {
+  const int64_t total = step.past[b] + step.new_tokens;
+  if (shifts_) return slot - capacity + total;
+  return total <= capacity ? slot : total - 1 - (total - 1 - slot) % capacity;
+}
+
 double Stimulus::Value(const SourceInput& input, const StepSpec& step, int64_t b, int64_t token,
                        int64_t key, int64_t rest) const {
   const auto sequence = static_cast<uint64_t>(step.sequences[b]);
@@ -178,7 +191,7 @@ double Stimulus::Value(const SourceInput& input, const StepSpec& step, int64_t b
       const bool pad = !step.pads.empty() && key < step.pads[b];
       const bool hidden =
           !step.hidden.empty() && key >= step.hidden[b].first && key < step.hidden[b].second;
-      const bool visible = !pad && !hidden && key < end;
+      const bool visible = key >= 0 && !pad && !hidden && key < end;
       if (reading.spelling == Spelling::kAdded) return visible ? 0.0 : Lowest(input.type);
       return visible == (reading.spelling == Spelling::kOne) ? 1 : 0;
     }
@@ -264,6 +277,7 @@ absl::StatusOr<exec::Tensor> Stimulus::Feed(const std::string& name, const StepS
           break;
       }
     }
+    if (input.reading().Has(Extent::kSlots)) key = TokenInSlot(step, b, key, capacity);
     const bool behind =
         fill && input.reading().Has(Extent::kKeys) && key >= step.past[b] + step.real_of(b);
     const double value =

@@ -51,8 +51,11 @@ class Stimulus {
   double Value(const SourceInput& input, const StepSpec& step, int64_t b, int64_t token,
                int64_t key, int64_t rest) const;
 
+  int64_t TokenInSlot(const StepSpec& step, int64_t b, int64_t slot, int64_t capacity) const;
+
   SourceInterface interface_;
   uint64_t seed_ = 1;
+  bool shifts_ = false;  // the last slots of a source's cache hold the tokens
 };
 
 // A double in [-1, 1) from any numbers, the same on every machine.
