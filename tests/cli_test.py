@@ -94,7 +94,7 @@ class Usage(Case):
 
     def test_what_is_not_available_is_said(self):
         for flags in (("--target", "genai-static"), ("--target", "tensorrt"),
-                      ("--mode", "circular"), ("--layout", "bnsd"), ("--io-names", "static"),
+                      ("--layout", "bnsd"), ("--io-names", "static"),
                       ("--report", self.dir / "r.html"), ("--external", "copy"),
                       ("--only", "0.*"), ("--skip", "0.*")):
             with self.subTest(flags=flags):
