@@ -306,7 +306,8 @@ class Verifier {
   std::string failure_, unsupported_, unjudged_;
   int decodes_ = 0;
   SelfCheckFacts facts_;
-  bool last_slot_ = false, lengths_differ_ = false, many_tokens_ = false, pads_ = false;
+  bool last_slot_ = false, lengths_differ_ = false, many_tokens_ = false, pads_ = false,
+       around_ = false;
   std::set<int64_t> write_starts_;
 };
 
