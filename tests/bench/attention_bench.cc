@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "exec/kernel.h"
+#include "exec/memory.h"
 #include "exec/tensor.h"
 #include "probed.h"
 
@@ -18,8 +19,19 @@ constexpr int64_t kTotalBytes = int64_t{256} << 20;
 constexpr int32_t kTypes[] = {onnx::TensorProto::FLOAT, onnx::TensorProto::FLOAT16,
                               onnx::TensorProto::BFLOAT16};
 
+// In memory of the kind that a session keeps its caches in.
+Tensor Room(int32_t type, Shape shape) {
+  Buffer buffer;
+  View view;
+  view.type = type;
+  view.shape = std::move(shape);
+  if (!buffer.Reserve(static_cast<size_t>(view.bytes())).ok()) std::abort();
+  view.data = buffer.data();
+  return Tensor::Wrap(view, buffer.memory());
+}
+
 Tensor Noise(int32_t type, Shape shape) {
-  Tensor t(type, std::move(shape));
+  const Tensor t = Room(type, std::move(shape));
   uint32_t state = 1;
   for (int64_t i = 0; i < t.size(); ++i) {
     state = state * 1664525u + 1013904223u;
@@ -131,7 +143,8 @@ void ScatterOneToken(benchmark::State& state) {
   std::vector<Call> calls;
   const Tensor update = Noise(type, {1, kNk, 1, kD});
   for (int64_t i = 0; i < caches; ++i) {
-    const Tensor cache = Tensor::Zeros(type, {1, kNk, capacity, kD});
+    const Tensor cache = Room(type, {1, kNk, capacity, kD});
+    std::memset(cache.data(), 0, static_cast<size_t>(cache.view().bytes()));
     calls.emplace_back("TensorScatter", std::vector<Tensor>{cache, update, at}, cache);
   }
   std::vector<std::byte> copies(static_cast<size_t>(kTotalBytes), std::byte{1});

@@ -52,6 +52,11 @@ void StoreResult(const GroupedHeads& heads, int64_t b, int64_t h, int64_t s, con
   }
 }
 
+float* FloatResult(const GroupedHeads& heads, int64_t b, int64_t h, int64_t s) {
+  if (heads.y_storage != Storage::kNative) return nullptr;
+  return static_cast<float*>(heads.y) + heads.y_layout.Offset(b, h, s);
+}
+
 RowBlock RowsOf(const GroupedHeads::Part& part, int64_t size, int64_t b, int64_t kv_head,
                 int64_t begin, int64_t end, ScratchScope& scratch) {
   const void* data = At(part, part.layout.Offset(b, kv_head, begin));

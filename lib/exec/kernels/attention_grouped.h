@@ -59,6 +59,8 @@ void LoadQuery(const GroupedHeads& heads, int64_t b, int64_t h, int64_t s, int64
                float* out);
 // Result of row (s, h).
 void StoreResult(const GroupedHeads& heads, int64_t b, int64_t h, int64_t s, const float* x);
+// Where it goes if results are floats, else null.
+float* FloatResult(const GroupedHeads& heads, int64_t b, int64_t h, int64_t s);
 // Rows [begin, end) of a key head; copied to scratch if the head size is no multiple of 16.
 RowBlock RowsOf(const GroupedHeads::Part& part, int64_t size, int64_t b, int64_t kv_head,
                 int64_t begin, int64_t end, ScratchScope& scratch);

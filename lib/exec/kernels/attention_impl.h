@@ -85,17 +85,24 @@ inline void SumLanes(const Partial (&v)[16], float* out) {
 // Tokens of one block of scores: 16 sums at a time.
 constexpr int BlockTokens(int heads) { return heads == 1 ? 16 : heads == 2 ? 8 : 4; }
 
-// Whose rows stay in the first cache while heads take turns.
-constexpr int kTileTokens = kRowsAhead;
+// Rows of keys that stay in the first cache while heads take turns, and of values, where more pay
+// off as long as the rows are wide.
+constexpr int kTileTokens = 32;
+template <typename Row>
+constexpr int kValueTile = sizeof(typename Row::Element) == 4 ? 64 : 32;
 
-// Several heads take longer over a row than the hardware's prefetching looks ahead, so the row in
-// the same place of the next tile, or `distance` rows on, is asked for in time. Bytes to it; 0:
-// nothing follows.
-inline int64_t Ahead(const RowBlock& block, int64_t t, int distance) {
+// Several heads take longer over a row than the hardware's prefetching looks ahead, so what lies
+// kBytesAhead further on, in the block or in what is read next, is asked for in time. Bytes from
+// row t to it; 0: nothing follows.
+inline int64_t Ahead(const RowBlock& block, int64_t t) {
+  constexpr int64_t kBytesAhead = 8192, kFewest = 4;
   const int64_t row = block.stride * (block.storage == Storage::kNative ? 4 : 2);
-  if (t + kTileTokens < block.rows) return distance * row;
+  const int64_t fit = kBytesAhead / row;
+  const int64_t rows = fit < kFewest ? kFewest : fit > kRowsAhead ? kRowsAhead : fit;
+  if (t + rows < block.rows) return rows * row;
   if (block.next == nullptr) return 0;
-  return static_cast<const char*>(block.next) - (static_cast<const char*>(block.data) + t * row);
+  return static_cast<const char*>(block.next) - static_cast<const char*>(block.data) +
+         (rows - block.rows) * row;
 }
 template <typename Element>
 void Prefetch(const Element* row, int64_t ahead, int64_t size) {
@@ -190,13 +197,11 @@ template <typename Row>
 void ScoresAs(const RowBlock& keys, const float* queries, int64_t heads, float* scores,
               int64_t ld) {
   const int64_t passes = (heads + 3) / 4;
-  const int distance = passes == 1 ? kTileTokens / 2 : kTileTokens;
   for (int64_t t = 0; t < keys.rows; t += kTileTokens) {
     const int n = static_cast<int>(keys.rows - t < kTileTokens ? keys.rows - t : kTileTokens);
     int64_t h = 0;
     for (int64_t pass = 0; pass < passes; ++pass) {
-      const int64_t end = heads * (pass + 1) / passes,
-                    ahead = h == 0 ? Ahead(keys, t, distance) : 0;
+      const int64_t end = heads * (pass + 1) / passes, ahead = h == 0 ? Ahead(keys, t) : 0;
       const float* q = queries + h * keys.size;
       float* to = scores + h * ld;
       switch (end - h) {
@@ -287,11 +292,12 @@ template <typename Row>
 void ValuesAs(const RowBlock& values, const float* weights, int64_t ld, int64_t heads, float* out) {
   const auto* data = static_cast<const typename Row::Element*>(values.data);
   const int64_t stride = values.stride, size = values.size;
-  for (int64_t t = 0; t < values.rows; t += kTileTokens) {
-    const int n = static_cast<int>(values.rows - t < kTileTokens ? values.rows - t : kTileTokens);
+  constexpr int kTile = kValueTile<Row>;
+  for (int64_t t = 0; t < values.rows; t += kTile) {
+    const int n = static_cast<int>(values.rows - t < kTile ? values.rows - t : kTile);
     const typename Row::Element* rows = data + t * stride;
     const float* w = weights + t;
-    const int64_t ahead = heads > 1 ? Ahead(values, t, kTileTokens) : 0;
+    const int64_t ahead = heads > 1 ? Ahead(values, t) : 0;
     int64_t d = 0;
     if constexpr (kMaxAccumulators >= 16) {
       for (; d + 128 <= size; d += 128) {

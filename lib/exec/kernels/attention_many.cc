@@ -34,7 +34,7 @@ class Block {
         rows_((s1 - s0) * G_),
         query_ld_(heads.D + 16) {
     scores_ = scratch_.Get<float>(vectors_.max_rows * kLd);
-    queries_ = scratch_.Get<float>(rows_ * query_ld_);
+    queries_ = scratch_.Get<float>(vectors_.max_rows * query_ld_);
     panels_ = scratch_.Get<float>(kTileKeys * RoundUp(heads.D, 16));
     values_ = scratch_.Get<float>(kTileKeys * RoundUp(heads.Dv, W));
     out_ = scratch_.Get<float>(rows_ * heads.Dv);
@@ -45,9 +45,6 @@ class Block {
   }
 
   void Run() {
-    ForRows([&](int64_t row) {
-      LoadQuery(heads_, b_, h(row), s(row), heads_.D, queries_ + row * query_ld_);
-    });
     std::fill(out_, out_ + rows_ * heads_.Dv, 0.0f);
     std::fill(highest_, highest_ + rows_, kMasked);
     std::fill(sum_, sum_ + rows_, 0.0f);
@@ -117,9 +114,13 @@ class Block {
   void Group(int64_t i, int64_t count, int64_t begin, KeyRange r) {
     const auto m = static_cast<int>(count);
     const int64_t D = heads_.D, Dv = heads_.Dv, panel = RoundUp(D, 16);
+    // Once for every tile: few rows that stay in the first cache cost less than all of the unit.
+    for (int64_t k = 0; k < count; ++k) {
+      LoadQuery(heads_, b_, h(i + k), s(i + k), D, queries_ + k * query_ld_);
+    }
     for (int64_t t = (r.begin - begin) / W * W; t < r.end - begin; t += W) {
-      vectors_.tile(m, static_cast<int>(W), D, queries_ + i * query_ld_, query_ld_, 1,
-                    panels_ + t * panel, W, scores_ + t, kLd, false);
+      vectors_.tile(m, static_cast<int>(W), D, queries_, query_ld_, 1, panels_ + t * panel, W,
+                    scores_ + t, kLd, false);
     }
     for (int64_t k = 0; k < count; ++k) Softmax(i + k, scores_ + k * kLd - begin, r);
     const int64_t first = r.begin - begin, n = r.end - r.begin;
@@ -170,6 +171,9 @@ class Block {
       const float factor = highest_[row] == kMasked ? 0 : std::exp(highest_[row] - top);
       sum = sum * factor + std::exp(sink - top);
       ops_.scale(y, heads_.Dv, factor);
+    }
+    if (float* to = FloatResult(heads_, b_, h(row), s(row))) {
+      return vectors_.divide(y, heads_.Dv, sum != 0 ? sum : 1, to);
     }
     if (sum != 0) vectors_.divide(y, heads_.Dv, sum, y);
     StoreResult(heads_, b_, h(row), s(row), y);

@@ -272,6 +272,14 @@ inline void PackTransposed16(int n, int64_t k, const uint16_t* b, int64_t ldb, u
 template <typename T>
 T TreeSum(Vec<T> v) {
   constexpr int L = Vec<T>::kLanes;
+#if defined(__AVX512F__) && defined(KV_AVX2)
+  if constexpr (sizeof(T) == 4) {  // the same pairs
+    const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v.v), _mm512_extractf32x8_ps(v.v, 1));
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+  }
+#endif
   T t[L];
   v.Store(t);
   for (int half = L / 2; half > 0; half /= 2) {

@@ -100,6 +100,18 @@ void CopyBits(const std::byte* src, int64_t src_bit, std::byte* dst, int64_t dst
   }
 }
 
+// Units [begin, end) of one entry of the batch, written from row `slot` on.
+void CopyRows(const Plan& plan, int64_t begin, int64_t end, int64_t slot, const std::byte* update,
+              std::byte* out) {
+  if (plan.circular) slot %= plan.capacity;
+  const int64_t head = std::min(plan.length, plan.capacity - slot) * plan.row_bits;
+  const int64_t all = plan.length * plan.row_bits, cache = plan.capacity * plan.row_bits;
+  for (int64_t unit = begin; unit < end; ++unit) {
+    CopyBits(update, unit * all, out, unit * cache + slot * plan.row_bits, head);
+    if (head < all) CopyBits(update, unit * all + head, out, unit * cache, all - head);
+  }
+}
+
 absl::Status ScatterShape(KernelContext& context) {
   KV_ASSIGN_OR_RETURN(const Plan plan, MakePlan(context));
   (void)plan;
@@ -127,15 +139,11 @@ absl::Status ScatterCompute(KernelContext& context) {
   ParallelFor(packed ? 1 : context.threads, units, 1,
               std::max<int64_t>(1, (int64_t{1} << 18) / unit_bytes),
               [&](int64_t begin, int64_t end) {
-                for (int64_t unit = begin; unit < end; ++unit) {
-                  int64_t slot = WriteIndex(context, unit / plan.outer);
-                  if (plan.circular) slot %= plan.capacity;
-                  const int64_t head = std::min(plan.length, plan.capacity - slot);
-                  const int64_t from = unit * plan.length * plan.row_bits;
-                  const int64_t to = unit * plan.capacity * plan.row_bits;
-                  CopyBits(update, from, out, to + slot * plan.row_bits, head * plan.row_bits);
-                  CopyBits(update, from + head * plan.row_bits, out, to,
-                           (plan.length - head) * plan.row_bits);
+                while (begin < end) {
+                  const int64_t b = begin / plan.outer;
+                  const int64_t stop = std::min(end, (b + 1) * plan.outer);
+                  CopyRows(plan, begin, stop, WriteIndex(context, b), update, out);
+                  begin = stop;
                 }
               });
   return absl::OkStatus();
