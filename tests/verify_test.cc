@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "absl/strings/str_replace.h"
@@ -135,9 +136,15 @@ void ExpectInconclusive(const VerifyReport& report, const std::string& code,
 TEST(VerifyTest, EqualWithEveryControlDetected) {
   const VerifyReport report = Judge(kBefore, kAfter, Relation());
   EXPECT_EQ(report.verdict, VerdictKind::kEqual) << report.reason;
-  EXPECT_GE(report.controls.size(), 10u);
+  EXPECT_GE(report.controls.size(), 40u);
+  std::set<std::string> groups;
   for (const ControlResult& control : report.controls) {
-    EXPECT_FALSE(control.detected_by.empty()) << control.mutant;
+    EXPECT_NE(control.detected_by.empty(), control.equivalent.empty()) << control.mutant;
+    if (!control.detected_by.empty()) groups.insert(control.group);
+  }
+  for (const char* group : {"write", "wiring", "length and mask", "arithmetic", "heads", "graph",
+                            "aliasing", "relation"}) {
+    EXPECT_EQ(groups.count(group), 1u) << group;
   }
   EXPECT_EQ(report.outputs.size(), 3u);
   EXPECT_FALSE(report.counterexample.has_value());

@@ -6,16 +6,41 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "lint/lint.h"
+#include "verify/alias_claim.h"
+#include "verify/fit.h"
+#include "verify/mutant_guards.h"
+#include "verify/mutant_maker.h"
 #include "verify/mutants.h"
+#include "verify/observe.h"
+#include "verify/relation_mutants.h"
 
 namespace kvlift {
 namespace {
 
+constexpr char kPlansSayNothing[] = "hidden otherwise, too; with nothing hidden: ";
+
+std::string TextOf(MaskFact fact) {
+  switch (fact) {
+    case MaskFact::kRowsEqual:
+      return "in every step all rows of the mask are equal";
+    case MaskFact::kSequencesEqual:
+      return "in every step the mask is the same for all sequences";
+    default:
+      return "in every step the mask holds nothing but 0 and numbers that hide";
+  }
+}
+
 class Controls {
  public:
-  Controls(const Driver& driver, const Graph& after, const Manifest& relation,
+  Controls(const Driver& driver, const Model& model, const Graph& after, const Manifest& relation,
            const std::vector<Record>& records, const ControlOptions& options)
-      : driver_(driver), after_(after), relation_(relation), options_(options) {
+      : driver_(driver),
+        model_(model),
+        after_(after),
+        relation_(relation),
+        records_(records),
+        options_(options) {
     // The plans that tell most come first.
     for (const Record& record : records) order_.push_back(&record);
     std::stable_sort(order_.begin(), order_.end(), [](const Record* a, const Record* b) {
@@ -24,29 +49,71 @@ class Controls {
   }
 
   std::vector<ControlResult> Run() {
-    MutantLimits limits;
-    limits.ragged = options_.ragged;
-    limits.many_tokens = options_.many_tokens;
-    FindPositions(driver_.stimulus(), &limits);
-    const bool none_hidden = !options_.many_tokens && !options_.ragged && !options_.pads;
+    const MutantLimits limits = Limits();
+    const bool none_hidden = !options_.many_tokens && limits.one_length.size() && !options_.pads;
     std::vector<ControlResult> results;
     std::optional<std::string> unguarded;
+    const LastMaskName mask(after_);
     for (const Mutant& mutant : MakeMutants(after_, relation_, limits)) {
-      std::string detected = Detect(mutant);
-      if (detected.empty() && mutant.guard) {
+      ControlResult result = Detect(mutant);
+      if (result.detected_by.empty() && result.equivalent.empty()) {
+        result.equivalent = Argument(mutant, limits, mask.name);
+      }
+      if (result.detected_by.empty() && result.equivalent.empty() && mutant.guard) {
         // Something else may hide the same keys, or there is none to hide.
         if (!unguarded) unguarded = DetectUnguarded();
         if (unguarded->empty() && none_hidden) continue;
-        if (!unguarded->empty()) {
-          detected = "hidden otherwise, too; with nothing hidden: " + *unguarded;
-        }
+        if (!unguarded->empty()) result.detected_by = kPlansSayNothing + *unguarded;
       }
-      results.push_back({mutant.name, std::move(detected)});
+      results.push_back(std::move(result));
+    }
+    for (const RelationMutant& mutant : MakeRelationMutants(after_, relation_)) {
+      ControlResult result;
+      result.mutant = mutant.name;
+      result.group = "relation";
+      result.detected_by = options_.judge(mutant.relation);
+      results.push_back(std::move(result));
     }
     return results;
   }
 
  private:
+  // The operand that masks what the last softmax sees.
+  struct LastMaskName {
+    explicit LastMaskName(const Graph& graph) {
+      if (const auto site = LastMask(graph))
+        name = graph.name(graph.inputs(site->node)[site->mask]);
+    }
+    std::string name;
+  };
+
+  MutantLimits Limits() {
+    MutantLimits limits;
+    limits.ragged = options_.one_length.empty();
+    limits.one_length = options_.one_length;
+    limits.many_tokens = options_.many_tokens;
+    limits.everywhere = options_.everywhere;
+    FindPositions(driver_.stimulus(), &limits);
+    auto runner = Make(model_.proto, {}, exec::AliasMode::kOff);
+    if (runner.ok()) limits.seen = ObserveOperands(driver_, *runner, records_);
+    return limits;
+  }
+
+  absl::StatusOr<Runner> Make(const std::shared_ptr<const onnx::ModelProto>& model,
+                              std::vector<exec::CachePair> pairs, exec::AliasMode mode) const {
+    return Runner::Create(model, model_.base_dir, std::move(pairs), mode, options_.threads);
+  }
+
+  // Why an undetected mutant is the same model.
+  std::string Argument(const Mutant& mutant, const MutantLimits& limits,
+                       const std::string& mask) const {
+    if (!mutant.equivalent.empty()) return mutant.equivalent;
+    if (mutant.detector == Detector::kOverflow) return options_.unrefused;
+    const auto seen = limits.seen.find(mask);
+    if (!mutant.equivalent_if || seen == limits.seen.end()) return {};
+    return seen->second.facts.count(*mutant.equivalent_if) > 0 ? TextOf(*mutant.equivalent_if) : "";
+  }
+
   // Inputs of the converted model that hold lengths or positions.
   void FindPositions(const Stimulus& stimulus, MutantLimits* limits) const {
     for (const ManifestInput& input : relation_.inputs) {
@@ -63,17 +130,82 @@ class Controls {
 
   std::string DetectUnguarded() {
     for (const Mutant& mutant : MakeUnguarded(after_)) {
-      const std::string detected = Detect(mutant);
+      const std::string detected = Detect(mutant).detected_by;
       if (!detected.empty()) return detected;
     }
     return {};
   }
 
-  std::string Detect(const Mutant& mutant) {
-    auto runner = Runner::Create(mutant.model, options_.base_dir, {}, exec::AliasMode::kOff,
-                                 options_.threads);
+  ControlResult Detect(const Mutant& mutant) {
+    ControlResult result;
+    result.mutant = mutant.name;
+    result.group = mutant.group;
+    const auto model = BuildMutant(after_, mutant);
+    switch (mutant.detector) {
+      case Detector::kRules:
+        result.detected_by = BrokenRule(model);
+        break;
+      case Detector::kAlias:
+        result.detected_by = FalseAlias(model);
+        break;
+      case Detector::kOverflow: {
+        Model whole = model_;
+        whole.proto = model;
+        const SelfCheck check = options_.overflow(whole);
+        if (!check.failed.empty()) {
+          result.plan = check.result.name;
+          result.detected_by = check.result.name + ": " + check.failed;
+        } else if (check.result.status == "skipped" && options_.unrefused.empty()) {
+          result.plan = check.result.name;
+          result.detected_by = check.result.name + ": " + check.result.note;
+        } else if (check.result.status != "skipped") {
+          // The plan that should differ does not: another node refuses the same steps.
+          result.equivalent = "a step that leads outside is " + check.result.note;
+        }
+        break;
+      }
+      default:
+        ByPlans(model, &result);
+        break;
+    }
+    return result;
+  }
+
+  // What a linter or the relation says against the mutant, and not against the model.
+  std::string BrokenRule(const std::shared_ptr<const onnx::ModelProto>& mutant) {
+    const auto graph = Graph::Build(mutant);
+    if (!graph.ok()) return "check: " + std::string(graph.status().message());
+    Model whole = model_;
+    whole.proto = mutant;
+    const auto lints = LintModel(whole, &relation_), own = LintModel(model_, &relation_);
+    if (!lints.ok()) return "check: " + std::string(lints.status().message());
+    for (const Lint& lint : *lints) {
+      const bool known = own.ok() && std::any_of(own->begin(), own->end(), [&](const Lint& l) {
+                           return l.finding == lint.finding;
+                         });
+      if (!known) return fmt::format("check: {} {}", lint.finding.code, lint.finding.text);
+    }
+    const std::string misfit = Misfit(*options_.source, *graph, relation_);
+    if (!misfit.empty()) return "relation: KV403 " + misfit;
+    const auto runner = Make(mutant, {}, exec::AliasMode::kOff);
+    return runner.ok() ? "" : "compile: " + std::string(runner.status().message());
+  }
+
+  std::string FalseAlias(const std::shared_ptr<const onnx::ModelProto>& mutant) {
+    std::vector<exec::CachePair> pairs;
+    for (const ManifestCache& c : relation_.caches) pairs.push_back({c.input, c.output});
+    const auto runner = Make(mutant, pairs, exec::AliasMode::kAuto);
     if (!runner.ok()) return "compile: " + std::string(runner.status().message());
-    std::string error;  // tells less than a difference
+    const std::string claim = FalseAliasClaim(relation_, runner->program());
+    return claim.empty() ? "" : "in place: " + claim;
+  }
+
+  void ByPlans(const std::shared_ptr<const onnx::ModelProto>& mutant, ControlResult* result) {
+    auto runner = Make(mutant, {}, exec::AliasMode::kOff);
+    if (!runner.ok()) {
+      result->detected_by = "compile: " + std::string(runner.status().message());
+      return;
+    }
     for (const Record* record : order_) {
       // No step writes into what it is fed: the first state serves all mutants.
       CacheState& fresh = fresh_[record];
@@ -81,18 +213,26 @@ class Controls {
       CacheState state = fresh;
       const Outcome outcome = driver_.RunConverted(*runner, *record, &state);
       if (outcome.difference) {
-        return fmt::format("{}, step {}", record->plan->name, outcome.difference->step);
+        result->plan = record->plan->name;
+        result->step = outcome.difference->step;
+        result->output = outcome.difference->output;
+        result->detected_by = fmt::format("{}, step {}", result->plan, *result->step);
+        return;
       }
-      if (!outcome.failed.empty() && error.empty()) {
-        error = fmt::format("{}, {}", record->plan->name, outcome.failed);
+      // An error tells less than a difference.
+      if (!outcome.failed.empty() && result->detected_by.empty()) {
+        result->plan = record->plan->name;
+        result->step = outcome.steps;
+        result->detected_by = fmt::format("{}, {}", result->plan, outcome.failed);
       }
     }
-    return error;
   }
 
   const Driver& driver_;
+  const Model& model_;
   const Graph& after_;
   const Manifest& relation_;
+  const std::vector<Record>& records_;
   const ControlOptions& options_;
   std::vector<const Record*> order_;
   std::map<const Record*, CacheState> fresh_;
@@ -100,10 +240,10 @@ class Controls {
 
 }  // namespace
 
-std::vector<ControlResult> RunControls(const Driver& driver, const Graph& after,
+std::vector<ControlResult> RunControls(const Driver& driver, const Model& model, const Graph& after,
                                        const Manifest& relation, const std::vector<Record>& records,
                                        const ControlOptions& options) {
-  return Controls(driver, after, relation, records, options).Run();
+  return Controls(driver, model, after, relation, records, options).Run();
 }
 
 }  // namespace kvlift

@@ -1,25 +1,34 @@
-// Runs the mutants of a converted model against what the source gave.
+// Runs the mutants of a converted model against what the source gave, and wrong relations.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "onnxio/model.h"
 #include "verify/drive.h"
+#include "verify/self_checks.h"
 #include "verify/verify.h"
 
 namespace kvlift {
 
 struct ControlOptions {
-  std::string base_dir;  // of the converted model's external data
+  const Graph* source = nullptr;
   int threads = 0;
-  bool ragged = false;       // lengths differ between sequences in some plan
+  std::string one_length;    // what allows one length per batch only; empty: lengths differ
   bool many_tokens = false;  // some step has more than one new token
   bool pads = false;         // some step has pads in front
+  bool everywhere = false;   // mutants of every layer
+  std::string unrefused;     // why a step outside the capacity is not refused; empty: it is
+  // Steps outside the capacity, run by this model: they must be refused.
+  std::function<SelfCheck(const Model& mutant)> overflow;
+  // The verdict on the two models with another relation: why not equal, or empty.
+  std::function<std::string(const Manifest& relation)> judge;
 };
 
 // One result for each mutant that could show. What takes away one of several things that hide the
 // same keys shows only with the others gone.
-std::vector<ControlResult> RunControls(const Driver& driver, const Graph& after,
+std::vector<ControlResult> RunControls(const Driver& driver, const Model& model, const Graph& after,
                                        const Manifest& relation, const std::vector<Record>& records,
                                        const ControlOptions& options);
 

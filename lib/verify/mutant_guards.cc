@@ -68,6 +68,8 @@ void Unguard(NodeProto* node) {
   if (node->input_size() > kAttentionMask) node->set_input(kAttentionMask, "");
 }
 
+}  // namespace
+
 void DropMask(const MaskSite& site, NodeProto* node) {
   if (site.attention) {
     node->set_input(site.mask, "");
@@ -76,8 +78,6 @@ void DropMask(const MaskSite& site, NodeProto* node) {
   const std::string scores = node->input(site.scores);
   *node = MutantMaker::Make("Identity", {scores}, node->output(0));
 }
-
-}  // namespace
 
 std::optional<NodeId> LastAttention(const Graph& graph) {
   for (NodeId n = graph.num_nodes() - 1; n >= 0; --n) {
@@ -96,52 +96,6 @@ std::optional<MaskSite> LastMask(const Graph& graph) {
     if (auto site = MaskBefore(graph, graph.inputs(n)[0])) return site;
   }
   return std::nullopt;
-}
-
-void AddGuardMutants(MutantMaker& maker, const MutantLimits& limits) {
-  const Graph& graph = maker.graph();
-  const auto attention = LastAttention(graph);
-  const auto site = LastMask(graph);
-  if (attention) {
-    const NodeId last = *attention;
-    maker.Shifted("valid length - 1", {last}, kNonpad, -1);
-    maker.MarkAsGuard();
-    maker.Shifted("valid length + 1", {last}, kNonpad, 1);
-    maker.MarkAsGuard();
-    const bool causal = IntAttribute(graph.node(last), "is_causal", 0) != 0;
-    // An explicit mask that is causal by itself makes the flag redundant.
-    if (limits.many_tokens && (causal || !site || site->node != last)) {
-      maker.Add(causal ? "is_causal dropped" : "is_causal added", {},
-                [&](NodeId n, NodeProto* node, auto*) {
-                  if (n != last) return;
-                  MutantMaker::Drop(node, "is_causal");
-                  *node->add_attribute() = MutantMaker::IntAttr("is_causal", causal ? 0 : 1);
-                });
-      if (causal) maker.MarkAsGuard();
-    }
-  }
-  if (!site) return;
-  maker.Add("mask dropped", {}, [&](NodeId n, NodeProto* node, auto*) {
-    if (n == site->node) DropMask(*site, node);
-  });
-  maker.MarkAsGuard();
-  maker.Add("mask shifted by one key",
-            {MutantMaker::Ints("mutant.0", {0}), MutantMaker::Ints("mutant.1", {1}),
-             MutantMaker::Ints("mutant.end", {INT64_MAX}), MutantMaker::Ints("mutant.axis", {-1})},
-            [&](NodeId n, NodeProto* node, auto* before) {
-              if (n != site->node) return;
-              const std::string mask = node->input(site->mask);
-              before->push_back(MutantMaker::Make(
-                  "Slice", {mask, "mutant.1", "mutant.end", "mutant.axis"}, "mutant.tail"));
-              before->push_back(MutantMaker::Make(
-                  "Slice", {mask, "mutant.0", "mutant.1", "mutant.axis"}, "mutant.head"));
-              NodeProto joined =
-                  MutantMaker::Make("Concat", {"mutant.tail", "mutant.head"}, "mutant.mask");
-              *joined.add_attribute() = MutantMaker::IntAttr("axis", -1);
-              before->push_back(std::move(joined));
-              node->set_input(site->mask, "mutant.mask");
-            });
-  maker.MarkAsGuard();
 }
 
 std::vector<Mutant> MakeUnguarded(const Graph& graph) {

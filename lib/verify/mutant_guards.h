@@ -22,6 +22,7 @@ std::optional<MaskSite> LastMask(const Graph& graph);
 // The last Attention that is told how many keys are valid, or has a mask or a causal flag.
 std::optional<NodeId> LastAttention(const Graph& graph);
 
-void AddGuardMutants(MutantMaker& maker, const MutantLimits& limits);
+// Takes the mask away from the node of the site.
+void DropMask(const MaskSite& site, onnx::NodeProto* node);
 
 }  // namespace kvlift

@@ -4,7 +4,9 @@
 #include <memory>
 #include <utility>
 
+#include "exec/tensor.h"
 #include "fmt/format.h"
+#include "verify/stimulus.h"
 
 namespace kvlift {
 
@@ -21,19 +23,57 @@ std::string MutantMaker::Name(NodeId n, int k) const {
 
 void MutantMaker::Add(const std::string& name, const std::vector<onnx::TensorProto>& constants,
                       const Edit& edit) {
-  auto model = std::make_shared<onnx::ModelProto>(graph_.model());
-  auto* nodes = model->mutable_graph()->mutable_node();
-  nodes->Clear();
-  model->mutable_graph()->clear_value_info();
-  for (const auto& tensor : constants) *model->mutable_graph()->add_initializer() = tensor;
+  Mutant mutant;
+  mutant.name = name;
+  mutant.group = group_;
+  mutant.constants = constants;
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
     NodeProto node = graph_.node(n);
     std::vector<NodeProto> before;
+    after_.clear();
     edit(n, &node, &before);
-    for (NodeProto& extra : before) *nodes->Add() = std::move(extra);
-    *nodes->Add() = std::move(node);
+    std::move(before.begin(), before.end(), std::back_inserter(mutant.nodes));
+    mutant.nodes.push_back(std::move(node));
+    std::move(after_.begin(), after_.end(), std::back_inserter(mutant.nodes));
   }
-  mutants_.push_back({name, std::move(model), false});
+  mutants_.push_back(std::move(mutant));
+}
+
+void MutantMaker::AddModel(const std::string& name, std::function<void(onnx::ModelProto*)> finish) {
+  Add(name, {}, [](NodeId, NodeProto*, auto*) {});
+  mutants_.back().finish = std::move(finish);
+}
+
+std::shared_ptr<const onnx::ModelProto> BuildMutant(const Graph& graph, const Mutant& mutant) {
+  const onnx::ModelProto& from = graph.model();
+  // Weights are borrowed, not copied; they are given back before the model goes.
+  const auto give_back = [](onnx::ModelProto* model) {
+    auto* list = model->mutable_graph()->mutable_initializer();
+    while (!list->empty()) list->UnsafeArenaReleaseLast();
+    delete model;
+  };
+  auto* model = new onnx::ModelProto;
+  std::shared_ptr<onnx::ModelProto> owner(model, give_back);
+  model->set_ir_version(from.ir_version());
+  *model->mutable_opset_import() = from.opset_import();
+  *model->mutable_functions() = from.functions();
+  *model->mutable_metadata_props() = from.metadata_props();
+  const onnx::GraphProto& source = from.graph();
+  onnx::GraphProto& target = *model->mutable_graph();
+  target.set_name(source.name());
+  *target.mutable_input() = source.input();
+  *target.mutable_output() = source.output();
+  *target.mutable_sparse_initializer() = source.sparse_initializer();
+  *target.mutable_quantization_annotation() = source.quantization_annotation();
+  for (const onnx::NodeProto& node : mutant.nodes) *target.add_node() = node;
+  for (const onnx::TensorProto& tensor : source.initializer()) {
+    target.mutable_initializer()->UnsafeArenaAddAllocated(const_cast<onnx::TensorProto*>(&tensor));
+  }
+  for (const onnx::TensorProto& tensor : mutant.constants) {
+    target.mutable_initializer()->UnsafeArenaAddAllocated(const_cast<onnx::TensorProto*>(&tensor));
+  }
+  if (mutant.finish) mutant.finish(model);
+  return owner;
 }
 
 NodeProto MutantMaker::Make(const std::string& op, const std::vector<std::string>& inputs,
@@ -46,6 +86,14 @@ NodeProto MutantMaker::Make(const std::string& op, const std::vector<std::string
   return node;
 }
 
+NodeProto MutantMaker::Make(const std::string& op, const std::vector<std::string>& inputs,
+                            const std::string& output,
+                            const std::vector<onnx::AttributeProto>& attributes) {
+  NodeProto node = Make(op, inputs, output);
+  for (const onnx::AttributeProto& attribute : attributes) *node.add_attribute() = attribute;
+  return node;
+}
+
 onnx::TensorProto MutantMaker::Ints(const std::string& name, const std::vector<int64_t>& values) {
   onnx::TensorProto tensor;
   tensor.set_name(name);
@@ -55,11 +103,46 @@ onnx::TensorProto MutantMaker::Ints(const std::string& name, const std::vector<i
   return tensor;
 }
 
+onnx::TensorProto MutantMaker::Scalar(const std::string& name, int32_t type, double value) {
+  exec::Tensor number(type, {});
+  StoreDouble(number.view(), 0, value);
+  onnx::TensorProto tensor;
+  tensor.set_name(name);
+  tensor.set_data_type(type);
+  tensor.set_raw_data(number.data(), static_cast<size_t>(number.view().bytes()));
+  return tensor;
+}
+
 onnx::AttributeProto MutantMaker::IntAttr(const std::string& name, int64_t value) {
   onnx::AttributeProto attribute;
   attribute.set_name(name);
   attribute.set_type(onnx::AttributeProto::INT);
   attribute.set_i(value);
+  return attribute;
+}
+
+onnx::AttributeProto MutantMaker::IntsAttr(const std::string& name,
+                                           const std::vector<int64_t>& values) {
+  onnx::AttributeProto attribute;
+  attribute.set_name(name);
+  attribute.set_type(onnx::AttributeProto::INTS);
+  for (int64_t v : values) attribute.add_ints(v);
+  return attribute;
+}
+
+onnx::AttributeProto MutantMaker::FloatAttr(const std::string& name, float value) {
+  onnx::AttributeProto attribute;
+  attribute.set_name(name);
+  attribute.set_type(onnx::AttributeProto::FLOAT);
+  attribute.set_f(value);
+  return attribute;
+}
+
+onnx::AttributeProto MutantMaker::StringAttr(const std::string& name, const std::string& value) {
+  onnx::AttributeProto attribute;
+  attribute.set_name(name);
+  attribute.set_type(onnx::AttributeProto::STRING);
+  attribute.set_s(value);
   return attribute;
 }
 
@@ -72,27 +155,32 @@ void MutantMaker::Drop(NodeProto* node, const std::string& attribute) {
   }
 }
 
-void MutantMaker::Shifted(const std::string& name, const std::vector<NodeId>& where, int k,
-                          int64_t by) {
+void MutantMaker::Replaced(const std::string& name, const std::vector<onnx::TensorProto>& constants,
+                           const std::vector<NodeId>& where, int k, const Replace& make) {
   int count = 0;
-  Add(name, {Ints("mutant.by", {by})}, [&](NodeId n, NodeProto* node, auto* before) {
+  Add(name, constants, [&](NodeId n, NodeProto* node, auto* before) {
     if (std::find(where.begin(), where.end(), n) == where.end()) return;
-    const std::string moved = fmt::format("mutant.moved{}", count++);
-    before->push_back(Make("Add", {node->input(k), "mutant.by"}, moved));
-    node->set_input(k, moved);
+    node->set_input(k, make(n, *node, fmt::format("mutant.{}.", count++), before));
   });
 }
 
+void MutantMaker::Shifted(const std::string& name, const std::vector<NodeId>& where, int k,
+                          int64_t by) {
+  Replaced(name, {Ints("mutant.by", {by})}, where, k,
+           [&](NodeId, const NodeProto& node, const std::string& id, auto* before) {
+             before->push_back(Make("Add", {node.input(k), "mutant.by"}, id + "moved"));
+             return id + "moved";
+           });
+}
+
 void MutantMaker::OfFirst(const std::string& name, const std::vector<NodeId>& where, int k) {
-  int count = 0;
-  Add(name, {Ints("mutant.0", {0}), Ints("mutant.1", {1})},
-      [&](NodeId n, NodeProto* node, auto* before) {
-        if (std::find(where.begin(), where.end(), n) == where.end()) return;
-        const std::string id = fmt::format("mutant.{}.", count++);
-        before->push_back(Make("Slice", {node->input(k), "mutant.0", "mutant.1"}, id + "first"));
-        before->push_back(Make("Shape", {node->input(k)}, id + "shape"));
+  Replaced(
+      name, {Ints("mutant.0", {0}), Ints("mutant.1", {1})}, where, k,
+      [&](NodeId, const NodeProto& node, const std::string& id, auto* before) {
+        before->push_back(Make("Slice", {node.input(k), "mutant.0", "mutant.1"}, id + "first"));
+        before->push_back(Make("Shape", {node.input(k)}, id + "shape"));
         before->push_back(Make("Expand", {id + "first", id + "shape"}, id + "all"));
-        node->set_input(k, id + "all");
+        return id + "all";
       });
 }
 

@@ -2,33 +2,69 @@
 // them from the source proves nothing about the model itself.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "contract/manifest.h"
+#include "exec/tensor.h"
 #include "ir/graph.h"
 #include "onnx/onnx_pb.h"
 
 namespace kvlift {
 
+// What may be seen of the mask that an attention is given, in every step that is run.
+enum class MaskFact {
+  kRowsEqual,       // all tokens of a step see the same
+  kSequencesEqual,  // all sequences do
+  kOnlyHides,       // it holds nothing but 0 and numbers that hide
+};
+
+// What a mutant is held against, besides the plans.
+enum class Detector {
+  kPlans,
+  kOverflow,  // steps that begin or end outside the cache must be refused
+  kRules,     // of the operators, the format and the relation
+  kAlias,     // the relation's claim about updates in place
+};
+
 struct Mutant {
-  std::string name;  // "write index + 1"
-  std::shared_ptr<const onnx::ModelProto> model;
+  std::string name;                    // "write index + 1"
+  std::string group;                   // "write"
+  std::vector<onnx::NodeProto> nodes;  // instead of the model's
+  std::vector<onnx::TensorProto> constants;
+  std::function<void(onnx::ModelProto*)> finish;  // edits the rest
   // Takes away one of perhaps several things that hide keys; it shows only where it is the only
   // one.
   bool guard = false;
+  Detector detector = Detector::kPlans;
+  std::string equivalent;  // why it changes nothing in this model
+  std::optional<MaskFact> equivalent_if;
+};
+
+// A value of the model as it was when the model ran.
+struct SeenValue {
+  int32_t type = 0;
+  exec::Shape shape;
+  std::set<MaskFact> facts;  // of an attention's mask: what held in every step
 };
 
 struct MutantLimits {
-  bool ragged = true;                  // lengths differ between sequences in some plan
-  bool many_tokens = true;             // some step has more than one new token
-  std::vector<std::string> positions;  // inputs that hold lengths or positions
-  std::set<std::string> totals;        // those of them that say where the keys end
+  bool ragged = true;                     // lengths differ between sequences in some plan
+  std::string one_length;                 // if not: what allows one only
+  bool many_tokens = true;                // some step has more than one new token
+  bool everywhere = false;                // in every layer, not in the last alone
+  std::vector<std::string> positions;     // inputs that hold lengths or positions
+  std::set<std::string> totals;           // those of them that say where the keys end
+  std::map<std::string, SeenValue> seen;  // operands of attentions
 };
 
-// All that apply to the model. Each breaks one thing, in the last layer where layers can differ.
+// All that apply to the model. Each breaks one thing; in the last layer where layers can differ,
+// and in all of them if the limits say so.
 std::vector<Mutant> MakeMutants(const Graph& graph, const Manifest& relation,
                                 const MutantLimits& limits);
 

@@ -50,6 +50,7 @@ class SelfChecks {
   std::vector<SelfCheck> Run(Runner& source, Runner& converted);
   // Steps that begin or end outside the cache: refused, and no byte of a cache changes.
   SelfCheck Overflow() const;
+  const std::vector<AliasCertificate>& aliases() const { return aliases_; }
 
  private:
   using Trace = std::vector<exec::Fetches>;
@@ -83,6 +84,7 @@ class SelfChecks {
   MakeRunner make_;
   const Record* longest_ = nullptr;
   Trace clean_;  // of the longest record
+  std::vector<AliasCertificate> aliases_;
 };
 
 }  // namespace kvlift

@@ -155,7 +155,12 @@ SelfCheck SelfChecks::Overflow() const {
       feeds->erase(cache.input);
     }
     ++check.result.steps;
-    if (aliased->Step(*feeds).ok()) {
+    const auto fetches = aliased->Step(*feeds);
+    if (check.result.steps == 1 && !fetches.ok()) {
+      check.result.note =
+          fmt::format("refused, caches untouched: {}", std::string(fetches.status().message()));
+    }
+    if (fetches.ok()) {
       accepted = true;
       if (relation_.mode == "linear" && (l.growing || control)) {
         check.failed = fmt::format("{}: a write outside the capacity was not refused", what);

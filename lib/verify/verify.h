@@ -37,7 +37,24 @@ struct OutputResult {
 
 struct ControlResult {
   std::string mutant;
-  std::string detected_by;  // plan and step; empty: not detected
+  std::string group;        // "write", "wiring", ..., "relation"
+  std::string detected_by;  // plan and step, or who else; empty: not detected
+  std::string plan;         // of the first difference, with its step and output
+  std::optional<int> step;
+  std::string output;
+  // Why the mutant changes nothing in this model; then it need not be detected.
+  std::string equivalent;
+};
+
+// Whether a cache may be updated in place: who writes it, who else reads the past, and the order
+// that makes it safe, or the reader that forbids it.
+struct AliasCertificate {
+  std::string cache, claim;  // its id; "safe" or "copy" as the relation says
+  bool safe = false;
+  std::string writer;
+  std::vector<std::string> readers;  // of the past, besides the writer
+  std::vector<std::string> order;    // "reader (step 3) before writer (step 9)", where safe
+  std::string reason;                // "safe", or what forbids it
 };
 
 struct Counterexample {
@@ -55,6 +72,7 @@ struct VerifyReport {
   std::vector<PlanResult> plans;
   std::vector<OutputResult> outputs;
   std::vector<ControlResult> controls;
+  std::vector<AliasCertificate> aliases;
   std::vector<std::pair<std::string, std::string>> coverage;
   std::optional<Counterexample> counterexample;
 };

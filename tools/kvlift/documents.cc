@@ -171,7 +171,15 @@ ordered_json VerifyDocument(const VerifyReport& r) {
   }
   json["controls"] = ordered_json::array();
   for (const ControlResult& c : r.controls) {
-    json["controls"].push_back({{"mutant", c.mutant}, {"detected_by", TextOrNull(c.detected_by)}});
+    ordered_json control = {{"mutant", c.mutant},
+                            {"detected_by", TextOrNull(c.detected_by)},
+                            {"group", c.group},
+                            {"plan", TextOrNull(c.plan)},
+                            {"step", nullptr},
+                            {"output", TextOrNull(c.output)},
+                            {"equivalent", TextOrNull(c.equivalent)}};
+    if (c.step) control["step"] = *c.step;
+    json["controls"].push_back(std::move(control));
   }
   json["coverage"] = ordered_json::object();
   for (const auto& [key, value] : r.coverage) json["coverage"][key] = value;
@@ -260,6 +268,25 @@ nlohmann::ordered_json MemoryDocument(const exec::MemoryUse& memory) {
           {"output_bytes", memory.outputs}, {"cache_bytes", memory.caches}};
 }
 
+namespace {
+
+// What detected each mutant; without `verbose` those only that nothing did.
+std::string ControlText(const std::vector<ControlResult>& controls, bool verbose) {
+  std::vector<std::vector<std::string>> rows;
+  for (const ControlResult& c : controls) {
+    const bool missed = c.detected_by.empty() && c.equivalent.empty();
+    if (!verbose && !missed) continue;
+    rows.push_back({c.group, c.mutant,
+                    missed                   ? "NOT DETECTED"
+                    : !c.detected_by.empty() ? c.detected_by
+                                             : "the same: " + c.equivalent,
+                    c.output});
+  }
+  return rows.empty() ? "" : "\n" + FormatTable({"group", "mutant", "detected by", "output"}, rows);
+}
+
+}  // namespace
+
 std::string VerifyText(const VerifyReport& r, bool verbose) {
   std::vector<std::vector<std::string>> rows;
   for (const PlanResult& p : r.plans) {
@@ -275,18 +302,18 @@ std::string VerifyText(const VerifyReport& r, bool verbose) {
   if (!rows.empty()) {
     text += "\n" + FormatTable({"output", "largest difference", "bound", "where"}, rows);
   }
-  size_t detected = 0;
-  for (const ControlResult& c : r.controls) {
-    if (!c.detected_by.empty()) ++detected;
-    if (verbose || c.detected_by.empty()) {
-      text += fmt::format("mutant {}: {}\n", c.mutant,
-                          c.detected_by.empty() ? "NOT DETECTED" : "detected by " + c.detected_by);
-    }
-  }
+  text += ControlText(r.controls, verbose);
   if (r.counterexample) text += EscapeTerminal(r.counterexample->text) + "\n";
   if (!r.reason.empty()) text += EscapeTerminal(r.reason) + "\n";
-  text += fmt::format("verdict: {} ({} plans, {} of {} mutants detected)\n", VerdictName(r.verdict),
-                      r.plans.size(), detected, r.controls.size());
+  const auto count = [&](const auto& which) {
+    return std::count_if(r.controls.begin(), r.controls.end(), which);
+  };
+  const auto detected = count([](const ControlResult& c) { return !c.detected_by.empty(); });
+  const auto same =
+      count([](const ControlResult& c) { return c.detected_by.empty() && !c.equivalent.empty(); });
+  text += fmt::format("verdict: {} ({} plans, {} of {} mutants detected{})\n",
+                      VerdictName(r.verdict), r.plans.size(), detected, r.controls.size(),
+                      same > 0 ? fmt::format(", {} equivalent", same) : std::string());
   return text;
 }
 

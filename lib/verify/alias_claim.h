@@ -1,0 +1,20 @@
+// Which caches may be updated in place, who reads them, and whether the relation says so.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "contract/manifest.h"
+#include "exec/program.h"
+#include "verify/verify.h"
+
+namespace kvlift {
+
+// One for each cache of the relation. The program was compiled with the relation's pairs.
+std::vector<AliasCertificate> CertifyAliases(const Manifest& relation,
+                                             const exec::Program& program);
+
+// The first cache that the relation calls safe and that is not, with the reason; empty: none.
+std::string FalseAliasClaim(const Manifest& relation, const exec::Program& program);
+
+}  // namespace kvlift

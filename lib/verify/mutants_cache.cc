@@ -1,0 +1,53 @@
+// Mutants of caches that are written by other means than TensorScatter.
+#include "verify/mutant_kinds.h"
+
+namespace kvlift {
+namespace {
+
+using onnx::NodeProto;
+
+void Renamed(NodeProto* node, const std::string& from, const std::string& to, bool both) {
+  for (std::string& input : *node->mutable_input()) {
+    if (input == from) {
+      input = to;
+    } else if (both && input == to) {
+      input = from;
+    }
+  }
+}
+
+}  // namespace
+
+void AddCacheMutants(MutantMaker& maker, const MutantSites& sites) {
+  const Graph& graph = sites.graph();
+  maker.Group("wiring");
+  const ManifestCache* last = nullptr;
+  for (const ManifestCache& cache : sites.relation().caches) {
+    if (graph.producer(graph.Find(cache.output)) != kNoNode) last = &cache;
+  }
+  if (last == nullptr) return;
+  const ValueId present = graph.Find(last->output);
+  const NodeId writer = graph.producer(present);
+  maker.Add("cache not written", {}, [&](NodeId n, NodeProto* node, auto* before) {
+    if (n != writer) return;
+    node->set_output(graph.output_index(present), "mutant.unused");
+    before->push_back(MutantMaker::Make("Identity", {last->input}, last->output));
+  });
+  if (sites.ReadByNodes(present)) {
+    maker.Add("stale values", {}, [&](NodeId n, NodeProto* node, auto*) {
+      if (n != writer) Renamed(node, last->output, last->input, false);
+    });
+  }
+  for (const ManifestCache& other : sites.relation().caches) {
+    const ValueId a = graph.Find(other.input), b = graph.Find(last->input);
+    if (a == b || !(graph.type(a) == graph.type(b)) || sites.Captured(a) || sites.Captured(b)) {
+      continue;
+    }
+    maker.Add("caches swapped", {}, [&](NodeId, NodeProto* node, auto*) {
+      Renamed(node, other.input, last->input, true);
+    });
+    break;
+  }
+}
+
+}  // namespace kvlift
