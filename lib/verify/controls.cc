@@ -20,12 +20,14 @@ namespace {
 
 constexpr char kPlansSayNothing[] = "hidden otherwise, too; with nothing hidden: ";
 
-std::string TextOf(MaskFact fact) {
+std::string TextOf(SeenFact fact) {
   switch (fact) {
-    case MaskFact::kRowsEqual:
-      return "in every step all rows of the mask are equal";
-    case MaskFact::kSequencesEqual:
+    case SeenFact::kRowsEqual:
+      return "in every step all rows of the mask are the same";
+    case SeenFact::kSequencesEqual:
       return "in every step the mask is the same for all sequences";
+    case SeenFact::kWhole:
+      return "in every step the valid length is the number of keys";
     default:
       return "in every step the mask holds nothing but 0 and numbers that hide";
   }
@@ -53,11 +55,10 @@ class Controls {
     const bool none_hidden = !options_.many_tokens && limits.one_length.size() && !options_.pads;
     std::vector<ControlResult> results;
     std::optional<std::string> unguarded;
-    const LastMaskName mask(after_);
     for (const Mutant& mutant : MakeMutants(after_, relation_, limits)) {
       ControlResult result = Detect(mutant);
       if (result.detected_by.empty() && result.equivalent.empty()) {
-        result.equivalent = Argument(mutant, limits, mask.name);
+        result.equivalent = Argument(mutant, limits);
       }
       if (result.detected_by.empty() && result.equivalent.empty() && mutant.guard) {
         // Something else may hide the same keys, or there is none to hide.
@@ -78,20 +79,12 @@ class Controls {
   }
 
  private:
-  // The operand that masks what the last softmax sees.
-  struct LastMaskName {
-    explicit LastMaskName(const Graph& graph) {
-      if (const auto site = LastMask(graph))
-        name = graph.name(graph.inputs(site->node)[site->mask]);
-    }
-    std::string name;
-  };
-
   MutantLimits Limits() {
     MutantLimits limits;
     limits.ragged = options_.one_length.empty();
     limits.one_length = options_.one_length;
     limits.many_tokens = options_.many_tokens;
+    limits.last_slot = options_.last_slot;
     limits.everywhere = options_.everywhere;
     FindPositions(driver_.stimulus(), &limits);
     auto runner = Make(model_.proto, {}, exec::AliasMode::kOff);
@@ -105,11 +98,10 @@ class Controls {
   }
 
   // Why an undetected mutant is the same model.
-  std::string Argument(const Mutant& mutant, const MutantLimits& limits,
-                       const std::string& mask) const {
+  std::string Argument(const Mutant& mutant, const MutantLimits& limits) const {
     if (!mutant.equivalent.empty()) return mutant.equivalent;
     if (mutant.detector == Detector::kOverflow) return options_.unrefused;
-    const auto seen = limits.seen.find(mask);
+    const auto seen = limits.seen.find(mutant.equivalent_value);
     if (!mutant.equivalent_if || seen == limits.seen.end()) return {};
     return seen->second.facts.count(*mutant.equivalent_if) > 0 ? TextOf(*mutant.equivalent_if) : "";
   }

@@ -16,6 +16,7 @@ struct ControlOptions {
   const Graph* source = nullptr;
   int threads = 0;
   std::string one_length;    // what allows one length per batch only; empty: lengths differ
+  std::string last_slot;     // why no step reaches it; empty: one does
   bool many_tokens = false;  // some step has more than one new token
   bool pads = false;         // some step has pads in front
   bool everywhere = false;   // mutants of every layer

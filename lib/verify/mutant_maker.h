@@ -31,8 +31,11 @@ class MutantMaker {
   void MarkAsGuard() { mutants_.back().guard = true; }
   // The last mutant changes nothing in this model, for this reason. Empty: it must show.
   void Equivalent(std::string why) { mutants_.back().equivalent = std::move(why); }
-  // ... if this is seen while the model runs.
-  void EquivalentIf(MaskFact fact) { mutants_.back().equivalent_if = fact; }
+  // ... if this is seen of a value while the model runs.
+  void EquivalentIf(SeenFact fact, const std::string& value) {
+    mutants_.back().equivalent_if = fact;
+    mutants_.back().equivalent_value = value;
+  }
   // How the last mutant shows.
   void ShownBy(Detector detector) { mutants_.back().detector = detector; }
   // Reads operand k of the given nodes shifted by a constant.

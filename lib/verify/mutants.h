@@ -17,11 +17,13 @@
 
 namespace kvlift {
 
-// What may be seen of the mask that an attention is given, in every step that is run.
-enum class MaskFact {
-  kRowsEqual,       // all tokens of a step see the same
+// What may be seen of an operand of an attention in every step that is run. A number that is added
+// to all scores of a token changes nothing: masks that differ so are the same.
+enum class SeenFact {
+  kRowsEqual,       // of a mask: all tokens of a step see the same
   kSequencesEqual,  // all sequences do
   kOnlyHides,       // it holds nothing but 0 and numbers that hide
+  kWhole,           // of valid lengths: they are the number of keys
 };
 
 // What a mutant is held against, besides the plans.
@@ -43,14 +45,16 @@ struct Mutant {
   bool guard = false;
   Detector detector = Detector::kPlans;
   std::string equivalent;  // why it changes nothing in this model
-  std::optional<MaskFact> equivalent_if;
+  // ... it changes nothing if this was seen of that value.
+  std::optional<SeenFact> equivalent_if;
+  std::string equivalent_value;
 };
 
 // A value of the model as it was when the model ran.
 struct SeenValue {
   int32_t type = 0;
   exec::Shape shape;
-  std::set<MaskFact> facts;  // of an attention's mask: what held in every step
+  std::set<SeenFact> facts;  // what held in every step
 };
 
 struct MutantLimits {
@@ -60,6 +64,7 @@ struct MutantLimits {
   bool everywhere = false;                // in every layer, not in the last alone
   std::vector<std::string> positions;     // inputs that hold lengths or positions
   std::set<std::string> totals;           // those of them that say where the keys end
+  std::string last_slot;                  // why no step reaches it; empty: one does
   std::map<std::string, SeenValue> seen;  // operands of attentions
 };
 

@@ -14,7 +14,9 @@ using onnx::TensorProto;
 class LengthMutants {
  public:
   LengthMutants(MutantMaker& maker, const MutantSites& sites)
-      : m_(maker), s_(sites), site_(LastMask(sites.graph())) {}
+      : m_(maker), s_(sites), site_(LastMask(sites.graph())) {
+    if (site_) mask_ = sites.Name(site_->node, site_->mask);
+  }
 
   void Run() {
     m_.Group("length and mask");
@@ -52,6 +54,7 @@ class LengthMutants {
       if (at == n) node->mutable_input()->DeleteSubrange(kNonpadOperand, 1);
     });
     m_.MarkAsGuard();
+    m_.EquivalentIf(SeenFact::kWhole, s_.Name(n, kNonpadOperand));
     const auto scatter = s_.ScatterBehind(s_.Input(n, kKeyOperand));
     if (!scatter) return;
     if (!s_.Name(*scatter, kIndicesOperand).empty()) {
@@ -65,6 +68,7 @@ class LengthMutants {
             [&](NodeId, const NodeProto& node, const std::string& id, auto* before) {
               return Whole(node, id, before);
             });
+      m_.EquivalentIf(SeenFact::kWhole, s_.Name(n, kNonpadOperand));
     }
   }
 
@@ -151,13 +155,13 @@ class LengthMutants {
     m_.MarkAsGuard();
     Rolled("mask shifted by one key", -1);
     m_.MarkAsGuard();
-    const std::string mask = s_.Name(site_->node, site_->mask);
-    const int64_t rank = s_.RankOf(mask);
+    const int64_t rank = s_.RankOf(mask_);
     if (rank >= 2) {
       Rolled("mask shifted by one row", -2);
-      m_.EquivalentIf(MaskFact::kRowsEqual);
+      m_.MarkAsGuard();
+      m_.EquivalentIf(SeenFact::kRowsEqual, mask_);
       Transposed(rank);
-      m_.EquivalentIf(MaskFact::kRowsEqual);
+      m_.EquivalentIf(SeenFact::kRowsEqual, mask_);
     }
     if (rank == 4) {
       MaskAs("mask of sequence 0",
@@ -166,11 +170,12 @@ class LengthMutants {
                before->push_back(MutantMaker::Make(
                    "Slice", {from, "mutant.0", "mutant.1", "mutant.0"}, "mutant.mask"));
              });
-      m_.EquivalentIf(MaskFact::kSequencesEqual);
+      m_.MarkAsGuard();
+      m_.EquivalentIf(SeenFact::kSequencesEqual, mask_);
     }
     Cut();
-    if (s_.TypeOf(mask) == TensorProto::BOOL) Inverted();
-    if (IsFloatType(s_.TypeOf(mask))) Numbers(s_.TypeOf(mask));
+    if (s_.TypeOf(mask_) == TensorProto::BOOL) Inverted();
+    if (IsFloatType(s_.TypeOf(mask_))) Numbers(s_.TypeOf(mask_));
   }
 
   void Rolled(const std::string& name, int64_t axis) {
@@ -237,11 +242,11 @@ class LengthMutants {
     choose("mask hides by -4 only", -4, false, true);
     m_.MarkAsGuard();
     choose("bias in the mask dropped", lowest, true, false);
-    m_.EquivalentIf(MaskFact::kOnlyHides);
+    m_.EquivalentIf(SeenFact::kOnlyHides, mask_);
     MaskAs("mask applied twice", {}, [](const std::string& mask, auto* before) {
       before->push_back(MutantMaker::Make("Add", {mask, mask}, "mutant.mask"));
     });
-    m_.EquivalentIf(MaskFact::kOnlyHides);
+    m_.EquivalentIf(SeenFact::kOnlyHides, mask_);
     MaskAs("mask inverted", constants(lowest), [](const std::string& mask, auto* before) {
       before->push_back(MutantMaker::Make("Less", {mask, "mutant.limit"}, "mutant.hides"));
       before->push_back(MutantMaker::Make("Where", {"mutant.hides", "mutant.zero", "mutant.hidden"},
@@ -252,6 +257,7 @@ class LengthMutants {
   MutantMaker& m_;
   const MutantSites& s_;
   std::optional<MaskSite> site_;
+  std::string mask_;  // the operand at the site
 };
 
 }  // namespace

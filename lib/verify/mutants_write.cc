@@ -79,11 +79,13 @@ class WriteMutants {
               two("Sub", id + "last", "mutant.1", id + "limit", before);
               two("Min", index, id + "limit", id + "index", before);
             });
+    m_.Equivalent(s_.limits().last_slot);
     IndexAs("write index modulo capacity - 1", n, {MutantMaker::Ints("mutant.1", {1})},
             [&](const std::string& index, const std::string& id, auto* before) {
               two("Sub", id + "capacity", "mutant.1", id + "less", before);
               two("Mod", index, id + "less", id + "index", before);
             });
+    m_.Equivalent(s_.limits().last_slot);
   }
 
   // All sequences share what only one of them has.
@@ -150,13 +152,15 @@ class WriteMutants {
   }
 
   void Circular() {
-    if (s_.scatters().empty() || s_.relation().mode != "linear") return;
-    m_.Add("circular instead of linear", {}, [&](NodeId, NodeProto* node, auto*) {
+    if (s_.scatters().empty()) return;
+    const bool linear = s_.relation().mode == "linear";
+    const std::string mode = linear ? "circular" : "linear";
+    m_.Add(mode + " mode", {}, [&](NodeId, NodeProto* node, auto*) {
       if (node->op_type() != "TensorScatter") return;
       MutantMaker::Drop(node, "mode");
-      *node->add_attribute() = MutantMaker::StringAttr("mode", "circular");
+      *node->add_attribute() = MutantMaker::StringAttr("mode", mode);
     });
-    m_.ShownBy(Detector::kOverflow);
+    if (linear) m_.ShownBy(Detector::kOverflow);
   }
 
   void Node(NodeId n) {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "ir/types.h"
 #include "verify/mutant_guards.h"
@@ -11,15 +13,6 @@
 
 namespace kvlift {
 namespace {
-
-bool EqualAlong(const exec::View& view, size_t axis) {
-  const int k = static_cast<int>(axis);
-  const exec::Tensor first = Part(view, k, 0, 1);
-  for (int64_t i = 1; i < view.shape[axis]; ++i) {
-    if (!SameBytes(first.view(), Part(view, k, i, i + 1).view())) return false;
-  }
-  return true;
-}
 
 // Far below what a bias adds to scores.
 constexpr double kHides = -1000;
@@ -33,14 +26,56 @@ bool OnlyHides(const exec::View& view) {
   return true;
 }
 
-std::set<MaskFact> FactsOf(const exec::View& mask) {
-  std::set<MaskFact> facts;
+// Rows of keys that are the same for a softmax: they hide the same, and what they add elsewhere
+// differs by one number, but for rounding.
+bool SameRow(const exec::View& a, int64_t at, const exec::View& b, int64_t other, int64_t keys) {
+  if (!IsFloatType(a.type)) {
+    for (int64_t k = 0; k < keys; ++k) {
+      if (exec::ElementAsDouble(a, at + k) != exec::ElementAsDouble(b, other + k)) return false;
+    }
+    return true;
+  }
+  const double eps = a.type == onnx::TensorProto::FLOAT ? 1e-6 : 1e-2;
+  std::optional<double> shift;
+  for (int64_t k = 0; k < keys; ++k) {
+    const double x = exec::ElementAsDouble(a, at + k), y = exec::ElementAsDouble(b, other + k);
+    const bool hides = x < kHides;
+    if (hides != (y < kHides)) return false;
+    if (hides) continue;
+    if (!shift) shift = x - y;
+    if (!(std::fabs(x - y - *shift) <= eps * (1 + std::fabs(x) + std::fabs(y)))) return false;
+  }
+  return true;
+}
+
+// Whether all rows along an axis are the same for a softmax over the last one.
+bool SameAlong(const exec::View& view, size_t axis) {
+  const int64_t keys = view.shape.back();
+  int64_t inner = 1;
+  for (size_t k = axis + 1; k + 1 < view.shape.size(); ++k) inner *= view.shape[k];
+  const int64_t block = view.shape[axis] * inner, rows = view.size() / keys;
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t first = row / block * block + row % inner;
+    if (!SameRow(view, first * keys, view, row * keys, keys)) return false;
+  }
+  return true;
+}
+
+std::set<SeenFact> FactsOf(const exec::View& mask) {
+  std::set<SeenFact> facts;
   const size_t rank = mask.shape.size();
-  if (mask.size() == 0) return {MaskFact::kRowsEqual, MaskFact::kSequencesEqual};
-  if (rank < 2 || EqualAlong(mask, rank - 2)) facts.insert(MaskFact::kRowsEqual);
-  if (rank < 4 || EqualAlong(mask, 0)) facts.insert(MaskFact::kSequencesEqual);
-  if (OnlyHides(mask)) facts.insert(MaskFact::kOnlyHides);
+  if (mask.size() == 0) return {SeenFact::kRowsEqual, SeenFact::kSequencesEqual};
+  if (rank < 2 || SameAlong(mask, rank - 2)) facts.insert(SeenFact::kRowsEqual);
+  if (rank < 4 || SameAlong(mask, 0)) facts.insert(SeenFact::kSequencesEqual);
+  if (OnlyHides(mask)) facts.insert(SeenFact::kOnlyHides);
   return facts;
+}
+
+bool AllAre(const exec::View& lengths, int64_t keys) {
+  for (int64_t i = 0; i < lengths.size(); ++i) {
+    if (exec::ElementAsDouble(lengths, i) != static_cast<double>(keys)) return false;
+  }
+  return true;
 }
 
 class Observation {
@@ -55,6 +90,15 @@ class Observation {
         Want(graph, inputs[k], k == kMaskOperand);
       }
     }
+    for (NodeId n = 0; n < graph.num_nodes(); ++n) {
+      const auto inputs = graph.inputs(n);
+      if (!graph.Is(n, "Attention") || inputs.size() <= kNonpadOperand) continue;
+      if (inputs[kNonpadOperand] == kNoValue) continue;
+      lengths_[n] = {graph.name(inputs[kKeyOperand]), graph.name(inputs[kNonpadOperand])};
+      Want(graph, inputs[kKeyOperand], false);
+      Want(graph, inputs[kNonpadOperand], false);
+      seen_[lengths_[n].second].facts.insert(SeenFact::kWhole);
+    }
     if (const auto site = LastMask(graph)) {
       Want(graph, graph.inputs(site->node)[site->mask], true);
     }
@@ -67,6 +111,7 @@ class Observation {
         const ValueId v = graph.outputs(n)[k];
         if (v != kNoValue) See(graph.name(v), outputs[k]);
       }
+      CheckLengths(n);
     });
     for (const Record& record : records) {
       CacheState state = driver_.Fresh(converted_, *record.plan);
@@ -95,16 +140,29 @@ class Observation {
     value.shape.assign(constant->dims().begin(), constant->dims().end());
   }
 
+  // The lengths that an attention was just given are those of its keys.
+  void CheckLengths(NodeId n) {
+    const auto it = lengths_.find(n);
+    if (it == lengths_.end()) return;
+    const auto& [keys, lengths] = it->second;
+    const auto value = values_.find(lengths);
+    const exec::Shape& shape = seen_[keys].shape;
+    if (value == values_.end() || shape.size() != 4 || !AllAre(value->second.view(), shape[2])) {
+      seen_[lengths].facts.erase(SeenFact::kWhole);
+    }
+  }
+
   void See(const std::string& name, const exec::View& view) {
     if (wanted_.count(name) == 0 || view.absent()) return;
-    const bool first = seen_.count(name) == 0;
     SeenValue& value = seen_[name];
     value.type = view.type;
     value.shape = view.shape;
+    if (view.shape.size() == 1) values_[name] = Part(view, 0, 0, view.shape[0]);
     if (masks_.count(name) == 0) return;
-    const std::set<MaskFact> facts = FactsOf(view);
+    const bool first = judged_.insert(name).second;
+    const std::set<SeenFact> facts = FactsOf(view);
     if (first) {
-      value.facts = facts;
+      value.facts.insert(facts.begin(), facts.end());
       return;
     }
     for (auto it = value.facts.begin(); it != value.facts.end();) {
@@ -114,7 +172,9 @@ class Observation {
 
   const Driver& driver_;
   Runner& converted_;
-  std::set<std::string> wanted_, masks_;
+  std::set<std::string> wanted_, masks_, judged_;
+  std::map<NodeId, std::pair<std::string, std::string>> lengths_;  // keys and valid lengths
+  std::map<std::string, exec::Tensor> values_;                     // of rank 1
   std::map<std::string, SeenValue> seen_;
 };
 

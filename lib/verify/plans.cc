@@ -31,8 +31,10 @@ class Planner {
       Uniform("chunks", "a prompt in chunks of 2 and 3", 2, {2, 3, 2, 3, 1, 1});
       Uniform("long decode", "one token at a time", 2, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
       LongPast();
-      Skip(Named("wrap", "a ring of slots"),
-           "the caches are linear: a write behind the end is refused (\"one past the end\")");
+      if (!l_.circular) {
+        Skip(Named("around the end", "rows wrap around the end of the buffer"),
+             "the caches are linear: a write behind the end is refused (\"one past the end\")");
+      }
     }
     return std::move(plans_);
   }
@@ -213,15 +215,22 @@ class Planner {
     plans_.push_back(std::move(plan));
   }
 
-  // Over the end of the buffer twice, in steps of one and of several tokens, each sequence at a
-  // place of its own.
+  // Over the end of the buffer twice, in steps of one and of several tokens; once more with each
+  // sequence at a place of its own.
   void AroundTheEnd() {
-    Plan plan = Named("around the end", "rows wrap around the end of the buffer");
+    Around(Named("around the end", "rows wrap around the end of the buffer"), false);
+    Plan ragged = Named("around the end, ragged", "each sequence wraps at a step of its own");
+    if (l_.uniform) return Skip(std::move(ragged), "one length for the whole batch");
+    if (l_.batch && *l_.batch < 2) return Skip(std::move(ragged), "the batch is fixed at one");
+    Around(std::move(ragged), true);
+  }
+
+  void Around(Plan plan, bool ragged) {
     const int64_t step = l_.tokens.value_or(1);
     const int64_t first = std::max<int64_t>(0, l_.capacity / step - 3) * step;
-    std::vector<int64_t> past(l_.batch.value_or(l_.uniform ? 1 : 2), first);
+    std::vector<int64_t> past(l_.batch.value_or(ragged ? 2 : 1), first);
     Add(&plan, &past, step);
-    if (!l_.uniform && past.size() > 1) past[1] -= step;
+    if (ragged) past[1] -= step;
     for (int64_t length : Taken({1, 1, 1, 3, 1, 2, 1})) Add(&plan, &past, length);
     for (int64_t& p : past) p += std::max<int64_t>(0, l_.capacity / step - 7) * step;
     for (int64_t length : Taken({1, 1, 3, 1, 2, 1})) Add(&plan, &past, length);

@@ -263,6 +263,7 @@ class Verifier {
     options.everywhere = options_.full && WeightsOf(after_.proto->graph()) <= kSmall;
     if (!lengths_differ_) options.one_length = OneLength();
     options.unrefused = unrefused_;
+    if (!last_slot_) options.last_slot = NoteOf("last slot");
     options.overflow = [&](const Model& mutant) {
       const SelfChecks checks(driver, relation_, facts_, records_,
                               [&](std::vector<exec::CachePair> pairs, exec::AliasMode mode) {
@@ -274,15 +275,19 @@ class Verifier {
     report_.controls = RunControls(driver, after_, after, relation_, records_, options);
   }
 
+  std::string NoteOf(const std::string& name) const {
+    for (const PlanResult& plan : report_.plans) {
+      if (plan.name == name) return plan.note;
+    }
+    return {};
+  }
+
   // What allows one length for a whole batch only.
   std::string OneLength() const {
     if (relation_.uniform) return "the relation gives one length for the whole batch";
     if (limits_.batch && *limits_.batch < 2) return "the batch is fixed at one";
     if (facts_.grows) return "a cache that grows has one length for the whole batch";
-    for (const PlanResult& plan : report_.plans) {
-      if (plan.name == "ragged" && plan.status == "skipped") return plan.note;
-    }
-    return {};
+    return NoteOf("ragged");
   }
 
   // The verdict with another relation and no mutants: why not equal.
