@@ -10,7 +10,9 @@
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "exec/alias_modes.h"
+#include "exec/fusing.h"
 #include "exec/kernel.h"
+#include "exec/kernels/rows.h"
 #include "exec/packing.h"
 #include "exec/plan.h"
 #include "exec/program_impl.h"
@@ -87,11 +89,24 @@ std::string NodeLabel(const Graph& graph, NodeId n) {
   return fmt::format("node \"{}\"", graph.NodeName(n));
 }
 
+// Operators that only fused graphs have.
+absl::Status RefuseInternal(const Graph& graph) {
+  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
+    if (graph.node(n).domain() != kFusedDomain) continue;
+    return absl::UnimplementedError(fmt::format("operator {}.{} at {} has no kernel", kFusedDomain,
+                                                graph.node(n).op_type(), NodeLabel(graph, n)));
+  }
+  return absl::OkStatus();
+}
+
 class Compiler {
  public:
-  Compiler(std::shared_ptr<const Graph> graph, const CompileOptions& options, Program::Impl& impl)
+  // `source` has the graph's constants, by name.
+  Compiler(std::shared_ptr<const Graph> graph, std::shared_ptr<const Graph> source,
+           const CompileOptions& options, Program::Impl& impl)
       : graph_(*graph), impl_(impl) {
     impl_.graph = std::move(graph);
+    impl_.source = std::move(source);
     impl_.options = options;
     impl_.threads = options.threads > 0
                         ? options.threads
@@ -104,7 +119,7 @@ class Compiler {
   }
 
   absl::Status Run() {
-    protos_ = ConstantProtos(graph_);
+    FindConstants();
     impl_.packed.resize(graph_.num_nodes());
     if (impl_.options.pack_weights) packer_.emplace(graph_, protos_);
     KV_RETURN_IF_ERROR(FindKernels());
@@ -128,10 +143,23 @@ class Compiler {
     impl_.wiring = Wire(graph_, impl_.plan);
     KV_RETURN_IF_ERROR(LoadConstants());
     if (packer_.has_value()) PackConstants();
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      const onnx::NodeProto& node = graph_.node(n);
+      if (node.domain() == kFusedDomain) impl_.packed[n] = ReadRowProgram(node);
+    }
     return absl::OkStatus();
   }
 
  private:
+  void FindConstants() {
+    protos_ = ConstantProtos(graph_);
+    if (impl_.source == impl_.graph) return;
+    const Protos given = ConstantProtos(*impl_.source);
+    for (ValueId v = 0; v < graph_.num_values(); ++v) {
+      if (protos_[v] != nullptr) protos_[v] = given[impl_.source->Find(graph_.name(v))];
+    }
+  }
+
   void MarkPoison() {
     for (StepPlan& step : impl_.plan.steps) {
       if (step.writes_pair < 0) continue;
@@ -258,7 +286,7 @@ class Compiler {
       return Tensor::Wrap({proto.data_type(), shape, nullptr}, nullptr);
     }
     return Tensor::FromProto(proto, impl_.options.base_dir,
-                             std::const_pointer_cast<Graph>(impl_.graph));
+                             std::const_pointer_cast<Graph>(impl_.source));
   }
 
   // The model is the caller's, who has let go of its weights.
@@ -312,8 +340,13 @@ Program::~Program() = default;
 absl::StatusOr<std::shared_ptr<const Program>> Program::Compile(std::shared_ptr<const Graph> graph,
                                                                 const CompileOptions& options) {
   KV_ASSIGN_OR_RETURN(graph, LowerSequences(std::move(graph)));
+  KV_RETURN_IF_ERROR(RefuseInternal(*graph));
+  const std::shared_ptr<const Graph> source = graph;
+  if (options.fuse && !options.bodies) {
+    KV_ASSIGN_OR_RETURN(graph, FuseRows(std::move(graph)));
+  }
   std::shared_ptr<Program> program(new Program());
-  Compiler compiler(std::move(graph), options, *program->impl_);
+  Compiler compiler(std::move(graph), source, options, *program->impl_);
   KV_RETURN_IF_ERROR(compiler.Run());
   return std::shared_ptr<const Program>(std::move(program));
 }

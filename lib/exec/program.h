@@ -36,6 +36,9 @@ struct CompileOptions {
   // Nobody reads the weights of the graph's model after Compile: those of which only the packed
   // form is used are taken out of it, one after the other, so that they are not held twice.
   bool give_up_weights = false;
+  // Join chains of operators on rows (fusing.h), with equal bits. An observer then sees the joined
+  // nodes.
+  bool fuse = false;
   // Runs operators by the function body that ONNX defines, where there is one, not by their kernel.
   bool bodies = false;
 };
@@ -58,7 +61,7 @@ class Program {
                                                                 const CompileOptions& options);
   ~Program();
 
-  // The graph that runs: the compiled one, with sequences lowered (sequences.h).
+  // The graph that runs: the compiled one, with sequences lowered (sequences.h) and chains fused.
   const Graph& graph() const;
   absl::Span<const AliasDecision> aliasing() const;
   const CompileOptions& options() const;

@@ -28,6 +28,7 @@ struct CallPlan {
 
 struct Program::Impl {
   std::shared_ptr<const Graph> graph;
+  std::shared_ptr<const Graph> source;  // has the constants of `graph`, which need have no data
   CompileOptions options;
   int threads = 1;
   Plan plan;

@@ -14,11 +14,12 @@ auto Key(const OpDef& def) { return std::tie(def.domain, def.op_type, def.since_
 
 std::vector<OpDef> Collect() {
   constexpr absl::Span<const OpDef> (*kTables[])() = {
-      ActivationOps, AttentionOps,     BitwiseOps,     CastOps,   ChannelNormOps,  ContribMatMulOps,
-      ControlOps,    ConvOps,          ElementwiseOps, EmbedOps,  FusedOps,        GatherOps,
-      GroupQueryOps, IntegerMatMulOps, LogicOps,       MatMulOps, MovementOps,     MultiHeadOps,
-      NBitsOps,      NormOps,          QuantizeOps,    ReduceOps, RotaryOps,       ScatterOps,
-      SearchOps,     ShapeOps,         SoftmaxOps,     StateOps,  TensorScatterOps};
+      ActivationOps,    AttentionOps, BitwiseOps,    CastOps,          ChannelNormOps,
+      ContribMatMulOps, ControlOps,   ConvOps,       ElementwiseOps,   EmbedOps,
+      FusedOps,         GatherOps,    GroupQueryOps, IntegerMatMulOps, LogicOps,
+      MatMulOps,        MovementOps,  MultiHeadOps,  NBitsOps,         NormOps,
+      QuantizeOps,      ReduceOps,    RotaryOps,     RowsOps,          ScatterOps,
+      SearchOps,        ShapeOps,     SoftmaxOps,    StateOps,         TensorScatterOps};
   std::vector<OpDef> all;
   for (const auto table : kTables) {
     const absl::Span<const OpDef> ops = table();

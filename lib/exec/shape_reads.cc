@@ -30,8 +30,9 @@ const Names& OfShapesOnly() {
             "InstanceNormalization IsInf IsNaN LayerNormalization LeakyRelu Less LessOrEqual "
             "LinearAttention Log LogSoftmax LpNormalization MatMul MatMulInteger "
             "MatMulIntegerToFloat MatMulNBits Max Mean Min Mish Mod Mul Neg "
-            "Not Or PRelu Pow QLinearMatMul QuantizeLinear QuickGelu RMSNormalization Reciprocal "
-            "Relu RotaryEmbedding Round Scatter ScatterElements ScatterND Selu Shape Shrink "
+            "Not Or PRelu Pointwise Pow QLinearMatMul QuantizeLinear QuickGelu RMSNormalization "
+            "Reciprocal "
+            "Relu RotaryEmbedding Round Rows Scatter ScatterElements ScatterND Selu Shape Shrink "
             "Sigmoid Sign SimplifiedLayerNormalization Sin Sinh Size SkipLayerNormalization "
             "SkipSimplifiedLayerNormalization Softmax Softplus Softsign Sqrt Sub Sum Swish Tan "
             "Tanh TensorScatter ThresholdedRelu Transpose TransposeMatMul Trilu Where Xor"));

@@ -97,6 +97,7 @@ class Bench {
     options.threads = flags_.common.threads;
     options.base_dir = model.base_dir;
     options.give_up_weights = true;
+    options.fuse = true;
     for (const BenchCache& cache : caches_) options.caches.push_back(cache.pair);
     KV_ASSIGN_OR_RETURN(program_, exec::Program::Compile(graph_, options));
     weights_ = WeightBytes(*graph_);

@@ -175,6 +175,7 @@ class Runner {
     options.threads = flags_.common.threads;
     options.base_dir = model.base_dir;
     options.give_up_weights = true;
+    options.fuse = !flags_.trace;
     return options;
   }
 

@@ -223,6 +223,8 @@ absl::Status ModKernel(KernelContext& context) {
                                                : Binary<FloorModFn>(context);
 }
 
+float PowerOf(float base, float exponent) { return Power(base, exponent); }
+
 absl::Status PowKernel(KernelContext& context) {
   return VisitNumeric(context.inputs[0].type, [&](auto base) {
     using A = typename decltype(base)::Type;

@@ -13,6 +13,7 @@ absl::Status MulKernel(KernelContext& context);
 absl::Status DivKernel(KernelContext& context);
 absl::Status ModKernel(KernelContext& context);
 absl::Status PowKernel(KernelContext& context);
+float PowerOf(float base, float exponent);  // as PowKernel
 absl::Status PReluKernel(KernelContext& context);
 // Any number of operands.
 absl::Status MaxKernel(KernelContext& context);

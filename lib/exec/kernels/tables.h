@@ -29,6 +29,7 @@ absl::Span<const OpDef> NormOps();
 absl::Span<const OpDef> QuantizeOps();
 absl::Span<const OpDef> ReduceOps();
 absl::Span<const OpDef> RotaryOps();
+absl::Span<const OpDef> RowsOps();
 absl::Span<const OpDef> ScatterOps();
 absl::Span<const OpDef> SearchOps();
 absl::Span<const OpDef> ShapeOps();

@@ -1,0 +1,17 @@
+// Chains of operators on rows that become one node (kernels/rows.h), with the same bits: norms,
+// rotations of halves, gated activations, scales and masks, whatever they are made of.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "ir/graph.h"
+
+namespace kvlift::exec {
+
+// The graph with such chains fused; `graph` itself if there are none. Joined are float operators
+// with a single result that nobody but the chain reads, known to work along the last axis. All
+// constants of the result are initialisers; of large ones only type and shape.
+absl::StatusOr<std::shared_ptr<const Graph>> FuseRows(std::shared_ptr<const Graph> graph);
+
+}  // namespace kvlift::exec
