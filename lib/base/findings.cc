@@ -198,6 +198,10 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV407", "control-not-detected", "a wrong variant of the model passed",
      "A check that lets a known error pass proves nothing.",
      "See the mutant named; a larger --plan may detect it."},
+    {"KV420", "oracle-disagrees", "the executor gives other numbers than the oracle",
+     "Two independent implementations of a model's operators do not agree, beyond what rounding "
+     "explains: what the executor says of the models proves nothing.",
+     "Report the model, the output and the step named."},
     {"KV430", "alias-not-safe", "the relation claims that a cache may be updated in place",
      "A node reads the past after the write, or the past escapes: it would see new rows.",
      "Give the cache \"alias\": \"copy\" in the manifest, or remove the reader named."},

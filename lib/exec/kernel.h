@@ -93,6 +93,19 @@ struct OpDef {
 
 // The newest definition with since_version <= version; nullptr if there is none.
 const OpDef* FindOp(std::string_view domain, std::string_view op_type, int64_t version);
+// For tests: while it lives, FindOp gives `def` instead of the definition of that operator,
+// whatever the version. One at a time.
+class OpDouble {
+ public:
+  explicit OpDouble(const OpDef& def);
+  ~OpDouble();
+  OpDouble(const OpDouble&) = delete;
+  OpDouble& operator=(const OpDouble&) = delete;
+
+ private:
+  OpDef def_;
+};
+
 // All definitions, sorted by domain, name, version.
 absl::Span<const OpDef> AllOps();
 

@@ -29,7 +29,12 @@ std::vector<OpDef> Collect() {
   return all;
 }
 
+const OpDef* the_double = nullptr;
+
 }  // namespace
+
+OpDouble::OpDouble(const OpDef& def) : def_(def) { the_double = &def_; }
+OpDouble::~OpDouble() { the_double = nullptr; }
 
 absl::Span<const OpDef> AllOps() {
   static const auto& ops = *new std::vector<OpDef>(Collect());
@@ -38,6 +43,9 @@ absl::Span<const OpDef> AllOps() {
 
 const OpDef* FindOp(std::string_view domain, std::string_view op_type, int64_t version) {
   if (domain == "ai.onnx") domain = "";
+  if (the_double != nullptr && the_double->domain == domain && the_double->op_type == op_type) {
+    return the_double;
+  }
   const absl::Span<const OpDef> ops = AllOps();
   const auto after =
       std::upper_bound(ops.begin(), ops.end(), version, [&](int64_t v, const OpDef& def) {

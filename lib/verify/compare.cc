@@ -56,7 +56,8 @@ bool SameNumbers(const exec::View& a, const exec::View& b) {
   return true;
 }
 
-Comparison Compare(const exec::View& reference, const exec::View& actual, int source_nodes) {
+Comparison Compare(const exec::View& reference, const exec::View& actual, int source_nodes,
+                   const exec::View& slack) {
   Comparison c;
   if (reference.type != actual.type || reference.shape != actual.shape) {
     c.bitwise = false;
@@ -91,8 +92,10 @@ Comparison Compare(const exec::View& reference, const exec::View& actual, int so
   c.bound = real ? FactorOf(reference.type) * eps * std::sqrt(std::max(1, source_nodes)) *
                        std::max(largest, std::numeric_limits<float>::min() / eps)
                  : 0;
-  double worst = -1;
+  const bool computed = real && slack.shape == reference.shape && !slack.absent();
+  double worst = -1;  // of what lies beyond its bound, else of all, as a multiple of the bound
   int64_t worst_at = 0;
+  double worst_bound = c.bound;
   for (int64_t i = 0; i < size; ++i) {
     const double r = exec::ElementAsDouble(reference, i), a = exec::ElementAsDouble(actual, i);
     if (std::isnan(r)) continue;
@@ -103,12 +106,22 @@ Comparison Compare(const exec::View& reference, const exec::View& actual, int so
     if (r != 0 && std::isfinite(r)) c.max_rel = std::max(c.max_rel, delta / std::fabs(r));
     const double ulp = std::ldexp(eps, std::ilogb(std::clamp(std::fabs(r), 1e-30, 1e300)));
     c.max_ulp = std::max(c.max_ulp, delta / ulp);
-    if (delta > worst) {
-      worst = delta;
+    const bool known = computed && std::isfinite(slack.as<double>()[i]);
+    const double bound = known ? slack.as<double>()[i] : c.bound;
+    const double ratio = bound > 0 ? delta / bound : HUGE_VAL;
+    if (known) {
+      c.ratio = std::max(c.ratio, ratio);
+    } else {
+      c.fixed = true;
+    }
+    if (ratio > worst) {
+      worst = ratio;
       worst_at = i;
+      worst_bound = bound;
     }
   }
-  if (worst > c.bound) {
+  c.bound = worst_bound;
+  if (worst > 1) {
     const double r = exec::ElementAsDouble(reference, worst_at);
     const double a = exec::ElementAsDouble(actual, worst_at);
     c.difference = Difference{ElementAt(reference.shape, worst_at), r, a,

@@ -1,6 +1,7 @@
 #include "verify/drive.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/status.h"
@@ -21,6 +22,20 @@ exec::Tensor SequencesOf(const exec::View& whole, const std::vector<int>& group,
   }
   const int64_t rows = whole.shape[0] / batch;
   return Part(whole, 0, group[0] * rows, (group[0] + 1) * rows);
+}
+
+Bounded SequencesOf(const Bounded& whole, const std::vector<int>& group, int64_t batch) {
+  Bounded part{SequencesOf(whole.value.view(), group, batch), {}};
+  if (!whole.bound.empty()) part.bound = SequencesOf(whole.bound.view(), group, batch);
+  return part;
+}
+
+// How far both sides may be from each other; empty if that is not known of both.
+exec::Tensor SlackOf(const Bounded& a, const Bounded& b) {
+  if (a.bound.empty() || b.bound.empty() || a.bound.shape() != b.bound.shape()) return {};
+  exec::Tensor sum = a.bound.Clone();
+  for (int64_t i = 0; i < sum.size(); ++i) sum.span<double>()[i] += b.bound.span<double>()[i];
+  return sum;
 }
 
 std::string Where(const std::string& plan, const StepSpec& step, int sequence) {
@@ -76,9 +91,18 @@ absl::StatusOr<exec::Feeds> Driver::SourceFeeds(const StepSpec& step, int64_t ca
 }
 
 absl::StatusOr<exec::Fetches> Driver::StepSource(Runner& source, const StepSpec& step,
-                                                 exec::Feeds feeds) const {
+                                                 exec::Feeds feeds, const std::string& where,
+                                                 OracleRun* oracle) const {
   IntoSourceOrder(relation_, step, &feeds);
   KV_ASSIGN_OR_RETURN(exec::Fetches fetches, source.Step(feeds));
+  if (referee_ != nullptr && oracle != nullptr) {
+    *oracle = referee_->Source(feeds, fetches, where);
+    if (*oracle != nullptr) {
+      OracleStep turned = **oracle;
+      IntoSlotOrder(relation_, step, &turned.bounds);
+      *oracle = std::make_shared<const OracleStep>(std::move(turned));
+    }
+  }
   IntoSlotOrder(relation_, step, &fetches);
   return fetches;
 }
@@ -168,7 +192,9 @@ Record Driver::RunSource(Runner& source, const Plan& plan) const {
         if (!record.stopped.empty()) return record;
       }
       const auto feeds = SourceFeeds(step, plan.capacity, past[g]);
-      auto fetches = feeds.ok() ? StepSource(source, step, *feeds)
+      const std::string where = Where(plan.name, step, groups.size() > 1 ? groups[g][0] : -1);
+      OracleRun oracle;
+      auto fetches = feeds.ok() ? StepSource(source, step, *feeds, where, &oracle)
                                 : absl::StatusOr<exec::Fetches>(feeds.status());
       if (!fetches.ok()) {
         record.stopped = std::string(fetches.status().message());
@@ -183,6 +209,7 @@ Record Driver::RunSource(Runner& source, const Plan& plan) const {
         past[g][cache.source.input] = fetches->at(cache.source.output).Clone();
       }
       ends[g] = step.past[0] + step.new_tokens;
+      if (referee_ != nullptr) result.oracle.push_back(std::move(oracle));
       result.outputs.push_back(*std::move(fetches));
     }
     record.steps.push_back(std::move(result));
@@ -254,25 +281,25 @@ absl::StatusOr<exec::Feeds> Driver::ConvertedFeeds(const StepSpec& step, int64_t
   return feeds;
 }
 
-void Driver::Judge(const exec::View& want, const exec::View& got, const std::string& name,
-                   const std::string& plan, const StepSpec& step, int sequence,
-                   Outcome* outcome) const {
-  const Comparison c = Compare(want, got, source_nodes_);
-  const std::string where = Where(plan, step, sequence);
+void Driver::Judge(const Given& given, const Bounded& want, const Bounded& got,
+                   const std::string& name, int sequence, Outcome* outcome) const {
+  const exec::Tensor slack = SlackOf(want, got);
+  const Comparison c = Compare(want.value.view(), got.value.view(), source_nodes_, slack.view());
+  const std::string where = Where(given.plan, given.step, sequence);
   if (c.source_not_finite) {
     outcome->unjudged = fmt::format("the source gives NaN in {} at {}", name, where);
     return;
   }
   if (!c.judged) return;
   outcome->bitwise = outcome->bitwise && c.bitwise;
-  OutputResult& worst = outcome->outputs[name];
-  if (worst.name.empty() || c.max_abs > worst.max_abs) {
-    worst = {name, c.max_abs, c.max_rel, c.max_ulp, c.bound, c.bitwise ? "" : where};
-  }
+  OutputResult result{name, c.max_abs, c.max_rel, c.max_ulp, c.bound, c.bitwise ? "" : where};
+  result.ratio = c.ratio;
+  ++(c.bitwise ? result.bitwise : c.fixed ? result.by_fixed_bound : result.by_bound);
+  outcome->outputs[name].Merge(result);
   if (!c.difference || outcome->difference) return;
   const Difference& d = *c.difference;
-  outcome->difference = Counterexample{plan,
-                                       step.number,
+  outcome->difference = Counterexample{given.plan,
+                                       given.step.number,
                                        name,
                                        d.element,
                                        d.before,
@@ -281,50 +308,58 @@ void Driver::Judge(const exec::View& want, const exec::View& got, const std::str
                                                    where, fmt::join(d.element, ", "), d.text)};
 }
 
+Bounded Driver::Theirs(const Given& given, size_t group, const std::string& output) {
+  const auto& oracle = given.source.oracle;
+  const bool known = group < oracle.size() && oracle[group] != nullptr;
+  return WithBound(given.source.outputs[group].at(output).view(),
+                   known ? oracle[group]->BoundOf(output) : nullptr);
+}
+
+Bounded Driver::Mine(const Given& given, const std::string& output) {
+  return WithBound(given.after.at(output).view(),
+                   given.oracle != nullptr ? given.oracle->BoundOf(output) : nullptr);
+}
+
 // One sequence in a step that has pads: its real tokens only.
-void Driver::CompareTokens(const StepSpec& step, const exec::View& want, const exec::View& got,
-                           const std::string& name, const std::string& plan, int sequence,
-                           Outcome* outcome) const {
+void Driver::CompareTokens(const Given& given, const Bounded& want, const Bounded& got,
+                           const std::string& name, int sequence, Outcome* outcome) const {
+  const StepSpec& step = given.step;
   const int64_t left = step.pads.empty() ? 0 : step.pads[sequence] - step.past[sequence];
   const int64_t first = std::clamp<int64_t>(left, 0, step.new_tokens);
   const int64_t end = step.real_of(sequence);
   if (first >= end) return;
   // What has no row per token is that of the last token, a pad perhaps.
-  const bool per_token = got.shape.size() >= 2 && got.shape[1] == step.new_tokens;
-  if (!per_token) {
-    if (end == step.new_tokens && first == 0) {
-      Judge(want, got, name, plan, step, sequence, outcome);
-    }
+  const exec::Shape &mine = got.value.shape(), &theirs = want.value.shape();
+  if (mine.size() < 2 || mine[1] != step.new_tokens) {
+    if (end == step.new_tokens && first == 0) Judge(given, want, got, name, sequence, outcome);
     return;
   }
-  if (want.shape.size() < 2 || want.shape[1] < end) {
-    return Judge(want, got, name, plan, step, sequence, outcome);
+  if (theirs.size() < 2 || theirs[1] < end) {
+    return Judge(given, want, got, name, sequence, outcome);
   }
-  Judge(Part(want, 1, first, end).view(), Part(got, 1, first, end).view(), name, plan, step,
-        sequence, outcome);
+  Judge(given, Part(want, 1, first, end), Part(got, 1, first, end), name, sequence, outcome);
 }
 
-void Driver::CompareOutputs(const StepSpec& step, const SourceStep& source,
-                            const exec::Fetches& after, const std::string& plan,
-                            Outcome* outcome) const {
+void Driver::CompareOutputs(const Given& given, Outcome* outcome) const {
+  const StepSpec& step = given.step;
+  const SourceStep& source = given.source;
   for (const ManifestOutput& output : relation_.outputs) {
     if (output.as == "cache") continue;
     const std::string& theirs = output.source.empty() ? output.name : output.source;
+    const Bounded all = Mine(given, output.name);
     for (size_t g = 0; g < source.groups.size(); ++g) {
       const std::vector<int>& group = source.groups[g];
-      const exec::View want = source.outputs[g].at(theirs).view();
-      const exec::Tensor got = SequencesOf(after.at(output.name).view(), group, step.batch());
+      const Bounded want = Theirs(given, g, theirs);
+      const Bounded got = SequencesOf(all, group, step.batch());
       if (step.pads.empty() && step.real.empty()) {
-        const int sequence = source.groups.size() > 1 ? group[0] : -1;
-        Judge(want, got.view(), output.name, plan, step, sequence, outcome);
+        Judge(given, want, got, output.name, source.groups.size() > 1 ? group[0] : -1, outcome);
         continue;
       }
       const auto members = static_cast<int64_t>(group.size());
       for (size_t k = 0; k < group.size(); ++k) {
         const std::vector<int> one = {static_cast<int>(k)};
-        CompareTokens(step, SequencesOf(want, one, members).view(),
-                      SequencesOf(got.view(), one, members).view(), output.name, plan, group[k],
-                      outcome);
+        CompareTokens(given, SequencesOf(want, one, members), SequencesOf(got, one, members),
+                      output.name, group[k], outcome);
       }
     }
   }
@@ -334,6 +369,7 @@ Outcome Driver::RunConverted(Runner& converted, const Record& record, CacheState
                              std::vector<exec::Fetches>* trace) const {
   Outcome outcome;
   const std::string& plan = record.plan->name;
+  Gaps gaps;
   for (size_t k = 0; k < record.steps.size(); ++k) {
     const StepSpec& step = record.plan->steps[k];
     for (const ManifestCache& cache : relation_.caches) {
@@ -352,8 +388,17 @@ Outcome Driver::RunConverted(Runner& converted, const Record& record, CacheState
       outcome.failed = fmt::format("step {}: {}", k, std::string(fetches.status().message()));
       return outcome;
     }
+    const SourceStep& source = record.steps[k];
+    OracleRun oracle = source.oracle_after;
+    const bool refereed = std::all_of(source.oracle.begin(), source.oracle.end(),
+                                      [](const auto& run) { return run != nullptr; });
+    if (referee_ != nullptr && refereed) {
+      oracle = referee_->Converted(*feeds, gaps, *fetches, Where(plan, step, -1));
+    }
+    if (referee_ != nullptr) outcome.oracle.push_back(oracle);
+    const Given given{step, source, *fetches, oracle.get(), plan};
     const std::string touched =
-        CheckCaches(step, record.steps[k], *state, *fetches, plan, &outcome);
+        CheckCaches(given, *state, referee_ != nullptr ? &gaps : nullptr, &outcome);
     if (!touched.empty() && !outcome.difference) {
       outcome.difference = Counterexample{plan,
                                           static_cast<int>(k),
@@ -363,7 +408,7 @@ Outcome Driver::RunConverted(Runner& converted, const Record& record, CacheState
                                           0,
                                           fmt::format("{}, step {}: {}", plan, k, touched)};
     }
-    CompareOutputs(step, record.steps[k], *fetches, plan, &outcome);
+    CompareOutputs(given, &outcome);
     ++outcome.steps;
     if (trace != nullptr) {
       trace->emplace_back();

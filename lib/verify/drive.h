@@ -15,6 +15,7 @@
 #include "onnxio/model.h"
 #include "verify/compare.h"
 #include "verify/plans.h"
+#include "verify/referee.h"
 #include "verify/rows.h"
 #include "verify/stimulus.h"
 #include "verify/verify.h"
@@ -42,6 +43,9 @@ class Runner {
 struct SourceStep {
   std::vector<std::vector<int>> groups;
   std::vector<exec::Fetches> outputs;  // per group
+  // What the oracle says of them, and of the converted model's; null where it did not run.
+  std::vector<OracleRun> oracle;
+  OracleRun oracle_after;
 };
 
 struct Record {
@@ -62,6 +66,7 @@ struct Outcome {
   std::optional<Counterexample> difference;
   std::map<std::string, OutputResult> outputs;  // worst per output
   int steps = 0;
+  std::vector<OracleRun> oracle;  // per step, if a referee was there
 };
 
 class Driver {
@@ -88,10 +93,14 @@ class Driver {
   absl::StatusOr<exec::Feeds> SourceFeeds(const StepSpec& step, int64_t capacity,
                                           const CacheState& past) const;
 
-  // One step of the source; caches are in the order of slots on both sides (ring.h).
-  absl::StatusOr<exec::Fetches> StepSource(Runner& source, const StepSpec& step,
-                                           exec::Feeds feeds) const;
+  // One step of the source; caches are in the order of slots on both sides (ring.h). If there is a
+  // referee, `oracle` receives what it says.
+  absl::StatusOr<exec::Fetches> StepSource(Runner& source, const StepSpec& step, exec::Feeds feeds,
+                                           const std::string& where = "",
+                                           OracleRun* oracle = nullptr) const;
 
+  // Steps are run by the oracle as well, as long as there is a referee.
+  void Attend(Referee* referee) { referee_ = referee; }
   const Stimulus& stimulus() const { return stimulus_; }
   // A window's cache (by source input) never holds more rows than this.
   void KeepAtMost(const std::string& input, int64_t rows) { kept_rows_[input] = rows; }
@@ -105,26 +114,37 @@ class Driver {
                      exec::Tensor* value) const;
   std::string CheckAppended(const ManifestCache& cache, const StepSpec& step,
                             const exec::View& past, const exec::View& present) const;
-  std::string CheckCaches(const StepSpec& step, const SourceStep& source, const CacheState& before,
-                          const exec::Fetches& after, const std::string& plan,
+  // What a step of the converted model gave, beside the source's.
+  struct Given {
+    const StepSpec& step;
+    const SourceStep& source;
+    const exec::Fetches& after;
+    const OracleStep* oracle;  // null: the oracle did not run it
+    const std::string& plan;
+  };
+  // An output of the source's, of the converted model's.
+  static Bounded Theirs(const Given& given, size_t group, const std::string& output);
+  static Bounded Mine(const Given& given, const std::string& output);
+  // How far rows of caches are from the source's, by the converted model's input.
+  using Gaps = std::map<std::string, exec::Tensor>;
+  std::string CheckCaches(const Given& given, const CacheState& before, Gaps* gaps,
                           Outcome* outcome) const;
   bool KeepsOthers(const exec::View& fed, const exec::View& now, const Range& mine, int axis,
                    int64_t begin, int64_t end) const;
-  std::string CheckCache(const ManifestCache& cache, const StepSpec& step, const exec::View& theirs,
-                         const std::vector<int>& group, const exec::View& fed,
-                         const exec::View& now, const std::string& plan, Outcome* outcome) const;
-  void CompareOutputs(const StepSpec& step, const SourceStep& source, const exec::Fetches& after,
-                      const std::string& plan, Outcome* outcome) const;
-  void CompareTokens(const StepSpec& step, const exec::View& want, const exec::View& got,
-                     const std::string& name, const std::string& plan, int sequence,
-                     Outcome* outcome) const;
-  void Judge(const exec::View& want, const exec::View& got, const std::string& name,
-             const std::string& plan, const StepSpec& step, int sequence, Outcome* outcome) const;
+  std::string CheckCache(const ManifestCache& cache, const Given& given, const Bounded& theirs,
+                         const std::vector<int>& group, const exec::View& fed, const Bounded& now,
+                         exec::Tensor* gap, Outcome* outcome) const;
+  void CompareOutputs(const Given& given, Outcome* outcome) const;
+  void CompareTokens(const Given& given, const Bounded& want, const Bounded& got,
+                     const std::string& name, int sequence, Outcome* outcome) const;
+  void Judge(const Given& given, const Bounded& want, const Bounded& got, const std::string& name,
+             int sequence, Outcome* outcome) const;
 
   const Manifest& relation_;
   const Stimulus& stimulus_;
   int source_nodes_;
   std::map<std::string, int64_t> kept_rows_;
+  Referee* referee_ = nullptr;
 };
 
 }  // namespace kvlift

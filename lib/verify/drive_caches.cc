@@ -1,12 +1,30 @@
 // What a step may do to caches: append to the source's, write the same rows into the converted
 // model's, and touch nothing else.
 #include <algorithm>
+#include <cmath>
 
 #include "fmt/format.h"
 #include "verify/drive.h"
 #include "verify/ring.h"
 
 namespace kvlift {
+namespace {
+
+// Notes in `gap` how far rows [begin, begin + rows of got) of an axis are from what they should be.
+void NoteGap(const exec::View& want, const exec::View& got, const Range& batch, int axis,
+             int64_t begin, exec::Tensor* gap) {
+  if (gap == nullptr || want.shape != got.shape) return;
+  exec::Tensor distance(onnx::TensorProto::DOUBLE, got.shape);
+  for (int64_t i = 0; i < got.size(); ++i) {
+    const double d = std::fabs(exec::ElementAsDouble(want, i) - exec::ElementAsDouble(got, i));
+    distance.span<double>()[i] = std::isfinite(d) ? d : 0;
+  }
+  exec::Tensor mine = Part(gap->view(), batch.axis, batch.begin, batch.end);
+  Place(mine.view(), axis, begin, distance.view());
+  Place(gap->view(), batch.axis, batch.begin, mine.view());
+}
+
+}  // namespace
 
 // Empty if the source's present is its past with the new rows behind, or a window of that.
 std::string Driver::CheckAppended(const ManifestCache& cache, const StepSpec& step,
@@ -84,65 +102,75 @@ bool Driver::KeepsOthers(const exec::View& fed, const exec::View& now, const Ran
 
 // The written rows are the source's; every other row holds the very bytes that were fed. Empty if
 // so, else what is wrong with the rows that should be untouched.
-std::string Driver::CheckCache(const ManifestCache& cache, const StepSpec& step,
-                               const exec::View& theirs, const std::vector<int>& group,
-                               const exec::View& fed, const exec::View& now,
-                               const std::string& plan, Outcome* outcome) const {
+std::string Driver::CheckCache(const ManifestCache& cache, const Given& given,
+                               const Bounded& theirs, const std::vector<int>& group,
+                               const exec::View& fed, const Bounded& now, exec::Tensor* gap,
+                               Outcome* outcome) const {
+  const StepSpec& step = given.step;
+  const exec::Shape &mine = now.value.shape(), &shape = theirs.value.shape();
   const int axis = static_cast<int>(cache.axis), batch = AxisOf(cache.layout, 'B');
   const int their_axis = SourceAxisOf(cache.source, 'S');
   const int their_batch = SourceAxisOf(cache.source, 'B');
   const auto members = static_cast<int64_t>(group.size());
-  const int64_t each = now.shape[batch] / step.batch();
-  if (each == 0 || theirs.shape[their_batch] != members * each) {
+  const int64_t each = mine[batch] / step.batch();
+  if (each == 0 || shape[their_batch] != members * each) {
     return fmt::format("cache {}: the source's has the shape {}", cache.id,
-                       exec::ShapeString(theirs.shape));
+                       exec::ShapeString(shape));
   }
   for (int64_t k = 0; k < members; ++k) {
     const int b = group[k];
     const int64_t begin = step.past[b], end = begin + step.new_tokens;
-    const int64_t capacity = now.shape[axis];
-    const Range mine{batch, b * each, (b + 1) * each};
-    if (!KeepsOthers(fed, now, mine, axis, begin, end)) {
+    const int64_t capacity = mine[axis];
+    const Range own{batch, b * each, (b + 1) * each};
+    if (!KeepsOthers(fed, now.value.view(), own, axis, begin, end)) {
       return fmt::format("cache {}: rows outside [{}, {}) changed in sequence {}", cache.id, begin,
                          end, b);
     }
     // Row r of the source's present holds token first + r.
-    const int64_t rows = theirs.shape[their_axis], total = begin + step.real_of(b);
+    const int64_t rows = shape[their_axis], total = begin + step.real_of(b);
     const int64_t first = cache.source.growing ? total - rows : 0;
     int64_t from = std::max(begin, first);
     if (!step.pads.empty()) from = std::clamp(step.pads[b], from, total);
     for (const auto& lap : Laps(from, total, capacity)) {
       const int64_t slot = lap.first % capacity, count = lap.second - lap.first;
       const int64_t row = cache.source.growing ? lap.first - first : slot;
-      const exec::Tensor new_rows = Part(theirs, their_axis, row, row + count);
-      const exec::Tensor want =
-          InTargetOrder(Part(new_rows.view(), their_batch, k * each, (k + 1) * each).view(), cache);
-      const exec::Tensor got = Part(now, axis, slot, slot + count);
-      Judge(want.view(), Part(got.view(), batch, mine.begin, mine.end).view(), cache.output, plan,
-            step, b, outcome);
+      const Bounded new_rows = Part(theirs, their_axis, row, row + count);
+      const Bounded want =
+          InTargetOrder(Part(new_rows, their_batch, k * each, (k + 1) * each), cache);
+      const Bounded got = Part(Part(now, axis, slot, slot + count), batch, own.begin, own.end);
+      Judge(given, want, got, cache.output, b, outcome);
+      NoteGap(want.value.view(), got.value.view(), own, axis, slot, gap);
     }
   }
   return {};
 }
 
-std::string Driver::CheckCaches(const StepSpec& step, const SourceStep& source,
-                                const CacheState& before, const exec::Fetches& after,
-                                const std::string& plan, Outcome* outcome) const {
+std::string Driver::CheckCaches(const Given& given, const CacheState& before, Gaps* gaps,
+                                Outcome* outcome) const {
   for (const ManifestCache& cache : relation_.caches) {
     const exec::View fed = before.at(cache.id).view();
-    const exec::View now = after.at(cache.output).view();
+    const Bounded now = Mine(given, cache.output);
+    exec::Tensor* gap = nullptr;
+    if (gaps != nullptr) {
+      gap = &(*gaps)[cache.input];
+      const exec::Shape& shape = now.value.shape();
+      if (gap->empty() || gap->shape() != shape) {
+        *gap = exec::Tensor::Zeros(onnx::TensorProto::DOUBLE, shape);
+      }
+    }
     if (cache.grows) {
-      const exec::View theirs = source.outputs[0].at(cache.source.output).view();
-      Judge(InTargetOrder(theirs, cache).view(), now, cache.output, plan, step, -1, outcome);
+      const Bounded want = InTargetOrder(Theirs(given, 0, cache.source.output), cache);
+      Judge(given, want, now, cache.output, -1, outcome);
+      NoteGap(want.value.view(), now.value.view(), {0, 0, now.value.shape()[0]}, 0, 0, gap);
       continue;
     }
-    if (fed.type != now.type || fed.shape != now.shape) {
+    if (fed.type != now.value.type() || fed.shape != now.value.shape()) {
       return fmt::format("cache {} changed its type or shape to {}", cache.id,
-                         exec::ShapeString(now.shape));
+                         exec::ShapeString(now.value.shape()));
     }
-    for (size_t g = 0; g < source.groups.size(); ++g) {
-      const exec::View theirs = source.outputs[g].at(cache.source.output).view();
-      std::string text = CheckCache(cache, step, theirs, source.groups[g], fed, now, plan, outcome);
+    for (size_t g = 0; g < given.source.groups.size(); ++g) {
+      std::string text = CheckCache(cache, given, Theirs(given, g, cache.source.output),
+                                    given.source.groups[g], fed, now, gap, outcome);
       if (!text.empty()) return text;
     }
   }

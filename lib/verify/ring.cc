@@ -53,8 +53,9 @@ void IntoSlotOrder(const Manifest& relation, const StepSpec& step, exec::Fetches
   std::vector<int64_t> back;
   for (int64_t past : step.past) back.push_back(-(past + step.new_tokens));
   for (const ManifestCache& cache : relation.caches) {
-    if (!Shifts(cache.source)) continue;
-    exec::Tensor& value = fetches->at(cache.source.output);
+    const auto it = fetches->find(cache.source.output);
+    if (!Shifts(cache.source) || it == fetches->end()) continue;
+    exec::Tensor& value = it->second;
     value = Turned(value.view(), cache.source, back);
   }
 }

@@ -131,4 +131,22 @@ exec::Tensor InTargetOrder(const exec::View& source, const ManifestCache& cache)
   return target;
 }
 
+Bounded WithBound(const exec::View& value, const exec::Tensor* bound) {
+  Bounded result{exec::Tensor::Wrap(value, nullptr), {}};
+  if (bound != nullptr && bound->shape() == value.shape) result.bound = *bound;
+  return result;
+}
+
+Bounded Part(const Bounded& whole, int axis, int64_t begin, int64_t end) {
+  Bounded part{Part(whole.value.view(), axis, begin, end), {}};
+  if (!whole.bound.empty()) part.bound = Part(whole.bound.view(), axis, begin, end);
+  return part;
+}
+
+Bounded InTargetOrder(const Bounded& source, const ManifestCache& cache) {
+  Bounded result{InTargetOrder(source.value.view(), cache), {}};
+  if (!source.bound.empty()) result.bound = InTargetOrder(source.bound.view(), cache);
+  return result;
+}
+
 }  // namespace kvlift

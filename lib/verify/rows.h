@@ -23,6 +23,17 @@ bool SameInBox(const exec::View& a, const exec::View& b, const Range& one, const
 void Place(const exec::View& whole, int axis, int64_t begin, const exec::View& part);
 // The source's cache (layout, select) in the axis order of the converted one.
 exec::Tensor InTargetOrder(const exec::View& source, const ManifestCache& cache);
+
+// A tensor with the bound of each element's rounding error, if one is known.
+struct Bounded {
+  exec::Tensor value;
+  exec::Tensor bound;  // of doubles, or empty
+};
+// A view of what outlives the result.
+Bounded WithBound(const exec::View& value, const exec::Tensor* bound);
+Bounded Part(const Bounded& whole, int axis, int64_t begin, int64_t end);
+Bounded InTargetOrder(const Bounded& source, const ManifestCache& cache);
+
 int AxisOf(const std::string& layout, char letter);
 // The axis of a letter in the source's whole tensor, before anything is selected from it.
 int SourceAxisOf(const SourceCache& cache, char letter);

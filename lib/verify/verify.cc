@@ -79,7 +79,11 @@ class Verifier {
     if (!facts.ok()) return Inconclusive("KV402 " + Text(facts.status()));
     FindLimits(*stimulus, *facts);
     plans_ = MakePlans(limits_);
+    Referee referee(before_, after_, options_.full);
+    driver.Attend(&referee);
     RunPlans(driver, *source, *converted);
+    driver.Attend(nullptr);
+    report_.oracle = referee.report();
     if (report_.counterexample || Failed()) return Finish();
     RunSelfChecks(driver, *source, *converted);
     if (report_.counterexample || Failed()) return Finish();
@@ -161,11 +165,8 @@ class Verifier {
   void Worst(const OutputResult& result) {
     auto it = std::find_if(report_.outputs.begin(), report_.outputs.end(),
                            [&](const OutputResult& o) { return o.name == result.name; });
-    if (it == report_.outputs.end()) {
-      report_.outputs.push_back(result);
-    } else if (result.max_abs > it->max_abs) {
-      *it = result;
-    }
+    if (it == report_.outputs.end()) it = report_.outputs.insert(it, OutputResult());
+    it->Merge(result);
   }
 
   void RunPlans(const Driver& driver, Runner& source, Runner& converted) {
@@ -210,6 +211,9 @@ class Verifier {
            outcome.steps,
            record.stopped.empty() ? plan.shows : "then the source stops: " + record.stopped);
       if (outcome.difference) return;
+      for (size_t k = 0; k < outcome.oracle.size(); ++k) {
+        record.steps[k].oracle_after = outcome.oracle[k];
+      }
       records_.push_back(std::move(record));
       Cover(plan, outcome);
     }
@@ -328,6 +332,9 @@ class Verifier {
       }
     }
     if (!unjudged_.empty()) return Inconclusive("KV405 " + unjudged_);
+    if (report_.oracle.disagreement) {
+      return Inconclusive("KV420 " + *report_.oracle.disagreement);
+    }
     if (decodes_ < kMinDecodes || write_starts_.size() < 2) {
       return Inconclusive(fmt::format("KV406 only {} steps with a past could be run", decodes_));
     }
@@ -363,6 +370,17 @@ class Verifier {
 };
 
 }  // namespace
+
+void OutputResult::Merge(const OutputResult& other) {
+  const int all = bitwise + other.bitwise, bounded = by_bound + other.by_bound;
+  const int fixed = by_fixed_bound + other.by_fixed_bound;
+  const double largest = std::max(ratio, other.ratio);
+  if (name.empty() || other.max_abs > max_abs) *this = other;
+  bitwise = all;
+  by_bound = bounded;
+  by_fixed_bound = fixed;
+  ratio = largest;
+}
 
 absl::StatusOr<VerifyReport> Verify(const Model& before, const Model& after,
                                     const Manifest& relation, const VerifyOptions& options) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,10 +30,26 @@ struct PlanResult {
   std::string note;
 };
 
+// Worst over all comparisons of an output. `ratio` is the largest |difference| / bound among the
+// elements with a computed bound; the counts say how comparisons were judged.
 struct OutputResult {
   std::string name;
   double max_abs = 0, max_rel = 0, max_ulp = 0, bound = 0;
   std::string where;
+  double ratio = 0;
+  int bitwise = 0, by_bound = 0, by_fixed_bound = 0;
+
+  void Merge(const OutputResult& other);
+};
+
+// What the oracle was asked, and what it said of the executor.
+struct OracleReport {
+  int steps = 0, steps_seen = 0;             // of both models
+  std::vector<std::string> without_meaning;  // operators, or forms of them, by model
+  std::set<std::string> doubtful;            // outputs behind a decision that rounding may turn
+  double worst_ratio = 0;                    // |executor - oracle| / bound
+  int64_t disagreements = 0;
+  std::optional<std::string> disagreement;  // the first
 };
 
 struct ControlResult {
@@ -75,6 +92,7 @@ struct VerifyReport {
   std::vector<AliasCertificate> aliases;
   std::vector<std::pair<std::string, std::string>> coverage;
   std::optional<Counterexample> counterexample;
+  OracleReport oracle;
 };
 
 // Errors only for models that cannot be indexed at all; an operator without a kernel, a plan that

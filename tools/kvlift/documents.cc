@@ -97,6 +97,16 @@ std::string Reasons(const Inspection& inspection) {
   return text;
 }
 
+ordered_json OracleJson(const OracleReport& r) {
+  return {{"steps", r.steps},
+          {"steps_seen", r.steps_seen},
+          {"without_meaning", r.without_meaning},
+          {"doubtful", r.doubtful},
+          {"worst_ratio", Number(r.worst_ratio)},
+          {"disagreements", r.disagreements},
+          {"disagreement", TextOrNull(r.disagreement.value_or(""))}};
+}
+
 }  // namespace
 
 ordered_json InspectDocument(const Model& model, const Inspection& inspection) {
@@ -162,13 +172,17 @@ ordered_json VerifyDocument(const VerifyReport& r) {
   }
   json["outputs"] = ordered_json::array();
   for (const OutputResult& o : r.outputs) {
-    json["outputs"].push_back({{"name", o.name},
-                               {"max_abs", Number(o.max_abs)},
-                               {"max_rel", Number(o.max_rel)},
-                               {"max_ulp", Number(o.max_ulp)},
-                               {"bound", Number(o.bound)},
-                               {"where", o.where}});
+    json["outputs"].push_back(
+        {{"name", o.name},
+         {"max_abs", Number(o.max_abs)},
+         {"max_rel", Number(o.max_rel)},
+         {"max_ulp", Number(o.max_ulp)},
+         {"bound", Number(o.bound)},
+         {"where", o.where},
+         {"ratio", Number(o.ratio)},
+         {"judged", {{"bitwise", o.bitwise}, {"bound", o.by_bound}, {"fixed", o.by_fixed_bound}}}});
   }
+  json["oracle"] = OracleJson(r.oracle);
   json["controls"] = ordered_json::array();
   for (const ControlResult& c : r.controls) {
     ordered_json control = {{"mutant", c.mutant},
