@@ -79,6 +79,7 @@ absl::Status WithFeeds(const absl::Status& status, const exec::Feeds& feeds,
 
 class Bench {
  public:
+  // The time to load counts from here on.
   Bench(const BenchFlags& flags, Io io) : flags_(flags), io_(io) {}
 
   absl::Status Run(const Model& model, const Manifest* manifest) {
@@ -100,6 +101,7 @@ class Bench {
     options.fuse = true;
     for (const BenchCache& cache : caches_) options.caches.push_back(cache.pair);
     KV_ASSIGN_OR_RETURN(program_, exec::Program::Compile(graph_, options));
+    load_us_ = std::chrono::duration<double, std::micro>(Clock::now() - start_).count();
     weights_ = WeightBytes(*graph_);
     for (int64_t context : flags_.context) results_.push_back({SizeFor(context), {}, 0, 0, {}});
     return Measure();
@@ -213,11 +215,9 @@ class Bench {
                        {"threads", Threads()},
                        {"read_gbs", read_gbs_},
                        {"fma_gflops", fma_gflops_}};
-    json["model"] = {{"path", model.path},
-                     {"nodes", graph_->num_nodes()},
-                     {"caches", caches_.size()},
-                     {"growing", caches_.front().growing},
-                     {"weight_bytes", weights_}};
+    json["model"] = {{"path", model.path},       {"nodes", graph_->num_nodes()},
+                     {"caches", caches_.size()}, {"growing", caches_.front().growing},
+                     {"weight_bytes", weights_}, {"load_us", load_us_}};
     json["cases"] = nlohmann::ordered_json::array();
     for (const CaseResult& r : results_) {
       json["cases"].push_back({{"batch", r.size.batch},
@@ -269,6 +269,8 @@ class Bench {
   std::vector<BenchCache> caches_;
   std::vector<CaseResult> results_;
   int64_t weights_ = 0;
+  Clock::time_point start_ = Clock::now();
+  double load_us_ = 0;
   double read_gbs_ = 0, fma_gflops_ = 0;
 };
 
@@ -286,12 +288,12 @@ bool Sensible(const BenchFlags& f, Io& io) {
 
 int RunBench(const BenchFlags& flags, Io io) {
   if (!Sensible(flags, io)) return kUsage;
+  Bench bench(flags, io);
   const auto model = Load(io, flags.model);
   if (!model) return kUnreadable;
   bool broken = false;
   const auto manifest = ManifestOf(io, "", *model, &broken);
   if (broken) return kUnreadable;
-  Bench bench(flags, io);
   const absl::Status status = bench.Run(*model, manifest ? &*manifest : nullptr);
   if (!status.ok()) {
     Complain(io, flags.model, std::string(status.message()));
