@@ -279,7 +279,9 @@ TEST(ExecSession, UndoRestoresScatterNdAndScatterElements) {
     EXPECT_FALSE(session.Step(feeds, &fetches).ok());
     EXPECT_THAT(Values(*session.Cache("past")), ElementsAreArray(values)) << writer;
     feeds["bad"] = Int64s({}, {2});
+    const std::byte* before = session.Cache("past")->data();
     ASSERT_TRUE(session.Step(feeds, &fetches).ok());
+    EXPECT_EQ(fetches["present"].data(), before) << writer;
     EXPECT_THAT(Values(fetches["y"]), ElementsAre(7, 8)) << writer;
   };
   run("ScatterND", "int64[2,1]", Int64s({2, 1}, {2, 2}), Floats({2, 2}, {0, 0, 7, 8}),
@@ -307,6 +309,71 @@ TEST(ExecSession, AGrowingCacheIsThreadedThrough) {
     EXPECT_EQ(fetches["sum"].span<float>()[0], v * (v + 1) / 2);
   }
   EXPECT_THAT(Values(*session.Cache("past")), ElementsAre(1, -1, 2, -2, 3, -3, 4, -4, 5, -5));
+}
+
+// Where the rows of a cache follow each other, a Concat appends to it while there is room. The past
+// stays what it was, for readers after the write and if the step fails.
+TEST(ExecSession, AGrowingCacheIsAppendedTo) {
+  const auto run = [](AliasMode mode, int64_t batch, int* moves) {
+    const auto program = Compile(
+        "g (float[B,P,2] past, float[B,S,2] x, int64 row) => (float[B,T,2] present, float[B,2] r,"
+        " float late) { present = Concat<axis = 1>(past, x)\n r = Gather<axis = 1>(present, row)\n"
+        "all = ReduceSum<keepdims = 0>(present)\n old = ReduceSum<keepdims = 0>(past)\n"
+        "late = Sub(all, old) }",
+        OneCache(mode));
+    Session session(program);
+    EXPECT_TRUE(session.SetCache("past", Tensor(kFloat, {batch, 0, 2})).ok());
+    std::vector<float> seen;
+    const std::byte* before = nullptr;
+    *moves = 0;
+    for (int step = 0; step < 40; ++step) {
+      Tensor x(kFloat, {batch, 1 + step % 2, 2});
+      for (int64_t i = 0; i < x.size(); ++i) {
+        x.span<float>()[i] = static_cast<float>(100 * step + i);
+      }
+      Fetches fetches;
+      if (step == 20) {  // fails behind the write
+        EXPECT_FALSE(session.Step({{"x", x}, {"row", Int64s({}, {1000})}}, &fetches).ok());
+        const auto kept = Values(*session.Cache("past"));
+        seen.insert(seen.end(), kept.begin(), kept.end());
+      }
+      const absl::Status status = session.Step({{"x", x}, {"row", Int64s({}, {0})}}, &fetches);
+      EXPECT_TRUE(status.ok()) << status;
+      if (!status.ok()) return seen;
+      for (const char* name : {"present", "r", "late"}) {
+        const auto values = Values(fetches[name]);
+        seen.insert(seen.end(), values.begin(), values.end());
+      }
+      *moves += fetches["present"].data() != before;
+      before = fetches["present"].data();
+    }
+    // A shorter value in the same memory: the session's own stays until the step is done.
+    const Tensor cache = *session.Cache("past");
+    View view = cache.view();
+    view.shape[1] = 2;
+    Feeds feeds = {{"past", Tensor::Wrap(view, cache.storage())},
+                   {"x", Tensor::Zeros(kFloat, {batch, 1, 2})},
+                   {"row", Int64s({}, {1000})}};
+    const auto values = Values(cache);
+    Fetches fetches;
+    EXPECT_FALSE(session.Step(feeds, &fetches).ok());
+    EXPECT_EQ(Values(*session.Cache("past")), values);
+    feeds["row"] = Int64s({}, {1});
+    EXPECT_TRUE(session.Step(feeds, &fetches).ok());
+    const auto present = Values(fetches["present"]);
+    seen.insert(seen.end(), present.begin(), present.end());
+    return seen;
+  };
+  for (const int64_t batch : {1, 2}) {
+    int moves = 0;
+    const std::vector<float> expected = run(AliasMode::kOff, batch, &moves);
+    EXPECT_EQ(moves, 40);
+    for (const AliasMode mode : {AliasMode::kAuto, AliasMode::kGuard, AliasMode::kPoison}) {
+      EXPECT_EQ(run(mode, batch, &moves), expected) << static_cast<int>(mode);
+      const bool appends = batch == 1 && mode != AliasMode::kGuard;
+      EXPECT_EQ(moves < 20, appends) << moves << " of 40, mode " << static_cast<int>(mode);
+    }
+  }
 }
 
 TEST(ExecSession, CachesMayTradePlaces) {

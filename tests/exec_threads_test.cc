@@ -177,6 +177,7 @@ TEST(ExecThreads, AWarmedUpStepAllocatesNothing) {
       CompileOptions options;
       options.threads = threads;
       options.order = order;
+      options.fuse = order == Order::kFast;
       const auto program = Program::Compile(graph, options);
       ASSERT_TRUE(program.ok()) << program.status();
       Session session(*program);

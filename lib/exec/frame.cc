@@ -18,6 +18,7 @@ Frame::Frame(std::shared_ptr<const Program> program)
   slots_.resize(plan.num_slots);
   slot_map_.resize(plan.num_slots);
   outputs_.resize(impl().graph->graph_outputs().size());
+  grows_.assign(plan.pairs.size(), false);
   calls_.resize(impl().calls.size());
   for (size_t v = 0; v < plan.values.size(); ++v) {
     const ValuePlan& value = plan.values[v];
@@ -31,7 +32,7 @@ Frame::Frame(std::shared_ptr<const Program> program)
 Frame::~Frame() = default;
 
 absl::Status Frame::Run(absl::Span<const View> inputs, absl::Span<Buffer> next,
-                        const Observer& observer) {
+                        const Observer& observer, absl::Span<const CacheRoom> rooms) {
   const size_t wanted = impl().graph->graph_inputs().size();
   if (inputs.size() != wanted) {
     return absl::InternalError(fmt::format("{} inputs for {}", inputs.size(), wanted));
@@ -39,6 +40,7 @@ absl::Status Frame::Run(absl::Span<const View> inputs, absl::Span<Buffer> next,
   undo_.Clear();
   retired_.Clear();
   next_ = next;
+  rooms_ = rooms;
   // Swaps start from the same state each time, so that equal steps need equal memory.
   std::iota(slot_map_.begin(), slot_map_.end(), 0);
   KV_RETURN_IF_ERROR(Prepare(inputs));
@@ -192,8 +194,8 @@ absl::Status Frame::PlaceLate(const StepPlan& step, int output, const OutputSpec
       return absl::OkStatus();
     }
     case Home::kNext:
-      KV_RETURN_IF_ERROR(next_[plan.index].Reserve(size));
-      view.data = next_[plan.index].data();
+      KV_RETURN_IF_ERROR(ReserveNext(plan.index, view));
+      view.data = NextOf(plan.index);
       return absl::OkStatus();
     case Home::kOutput:
       KV_RETURN_IF_ERROR(outputs_[plan.index].ReserveUnshared(size));

@@ -25,15 +25,22 @@
 
 namespace kvlift::exec {
 
+// The memory that a cache has of its own, and how much of it the value takes.
+struct CacheRoom {
+  std::byte* data = nullptr;
+  size_t capacity = 0;
+  int64_t used = 0;
+};
+
 class Frame {
  public:
   explicit Frame(std::shared_ptr<const Program> program);
 
   // One pass. `inputs` has one view per graph input, in graph order; `next` one buffer per cache
-  // pair for a present that is not written in place. An error names the node; overwritten cache
-  // rows are then as before.
-  absl::Status Run(absl::Span<const View> inputs, absl::Span<Buffer> next,
-                   const Observer& observer);
+  // pair for a present that is not written in place, `rooms` what each cache is in: one that grows
+  // stays there while it can. An error names the node; overwritten cache rows are then as before.
+  absl::Status Run(absl::Span<const View> inputs, absl::Span<Buffer> next, const Observer& observer,
+                   absl::Span<const CacheRoom> rooms = {});
   // Undoes the writes to caches of the last Run.
   void Undo() { undo_.Restore(); }
 
@@ -63,6 +70,10 @@ class Frame {
   void SetData(ValueId v, std::byte* data);
   void SetDataOfMembers(ValueId root, std::byte* data);
   absl::Status ReserveOutputs();
+  absl::Status ReserveNext(int pair, const View& present);
+  std::byte* NextOf(int pair) const {
+    return grows_[pair] ? rooms_[pair].data : next_[pair].data();
+  }
   std::byte* BaseOf(ValueId root) const;
   absl::Status Place();
   void FindViewSteps();
@@ -96,6 +107,8 @@ class Frame {
   std::vector<Tensor> tensors_;  // by ValueId: what calls returned
   std::vector<Buffer> outputs_;  // by graph output
   absl::Span<Buffer> next_;
+  absl::Span<const CacheRoom> rooms_;
+  std::vector<bool> grows_;                   // by pair: in the memory of its past, in this run
   std::vector<std::unique_ptr<Call>> calls_;  // by NodeId
   UndoLog undo_;
   RetiredMemory retired_;

@@ -6,6 +6,7 @@
 #include "exec/frame.h"
 #include "exec/shape_reads.h"
 #include "fmt/format.h"
+#include "ir/types.h"
 
 namespace kvlift::exec {
 namespace {
@@ -239,7 +240,7 @@ std::byte* Frame::BaseOf(ValueId root) const {
     case Home::kOutput:
       return outputs_[value.index].data();
     case Home::kNext:
-      return next_[value.index].data();
+      return NextOf(value.index);
     case Home::kCache:
       return views_[impl().plan.pairs[value.index].past].data;
     default:
@@ -254,8 +255,33 @@ absl::Status Frame::ReserveOutputs() {
     if (value.home == Home::kOutput) {
       KV_RETURN_IF_ERROR(outputs_[value.index].ReserveUnshared(bytes));
     } else if (value.home == Home::kNext) {
-      KV_RETURN_IF_ERROR(next_[value.index].Reserve(bytes));
+      KV_RETURN_IF_ERROR(ReserveNext(value.index, views_[v]));
     }
+  }
+  return absl::OkStatus();
+}
+
+// Appends to the past where its bytes are the present's first and there is room behind them; else
+// the present goes to the pair's other buffer, with room to grow there.
+absl::Status Frame::ReserveNext(int pair, const View& present) {
+  const PairPlan& plan = impl().plan.pairs[pair];
+  const auto bytes = static_cast<size_t>(present.bytes());
+  grows_[pair] = false;
+  if (plan.grower == kNoNode) return next_[pair].Reserve(bytes);
+  int64_t axis = IntAttribute(impl().graph->node(plan.grower), "axis", 0);
+  if (axis < 0) axis += static_cast<int64_t>(present.shape.size());
+  bool first = axis >= 0 && ElementBits(present.type) % 8 == 0;
+  for (int64_t d = 0; first && d < axis; ++d) first = present.shape[d] == 1;
+  if (!first || pair >= static_cast<int>(rooms_.size())) return next_[pair].Reserve(bytes);
+  const CacheRoom& room = rooms_[pair];
+  const View& past = views_[plan.past];
+  if (past.data != room.data || past.data == nullptr || past.bytes() != room.used ||
+      bytes > room.capacity) {
+    return next_[pair].Reserve(bytes + bytes / 4);
+  }
+  grows_[pair] = true;
+  if (impl().options.alias == AliasMode::kPoison && IsFloatType(present.type)) {
+    std::memset(room.data + past.bytes(), 0xff, room.capacity - static_cast<size_t>(past.bytes()));
   }
   return absl::OkStatus();
 }

@@ -46,6 +46,7 @@ struct PairPlan {
   int output_index = -1;    // among the graph's outputs
   NodeId writer = kNoNode;  // set if aliased by an in-place write
   NodeId guard = kNoNode;   // guard mode: who would be the writer, set instead
+  NodeId grower = kNoNode;  // a Concat that appends to the past: in place while there is room
   AliasDecision decision;
 };
 

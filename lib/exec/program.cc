@@ -136,7 +136,10 @@ class Compiler {
     }
     const std::vector<Timing> timing = TimeNodes(graph_, defs_, protos_, order);
     if (impl_.options.alias == AliasMode::kGuard) {
-      for (PairPlan& pair : pairs) std::swap(pair.guard, pair.writer);
+      for (PairPlan& pair : pairs) {
+        std::swap(pair.guard, pair.writer);
+        pair.grower = kNoNode;
+      }
     }
     impl_.plan = MakePlan(graph_, defs_, protos_, timing, order, std::move(pairs));
     if (impl_.options.alias == AliasMode::kPoison) MarkPoison();

@@ -97,6 +97,10 @@ class AliasAnalysis {
     const NodeId writer = graph_.producer(root);
     decision.reason = WriterProblem(pair, root, writer);
     const bool is_writer = decision.reason.empty();
+    if (!is_writer && Appends(writer, root)) {
+      pair.grower = writer;
+      decision.reason += ", but appends while there is room where rows follow each other";
+    }
     AddReaders(is_writer ? writer : kNoNode, decision);
     if (!is_writer) return;
     decision.reason = EscapeProblem();
@@ -162,6 +166,13 @@ class AliasAnalysis {
       }
     }
     return "";
+  }
+
+  // Whether what the node makes starts with the past. Rows that the past has stay as they are, so
+  // that nobody who reads them has to go first.
+  bool Appends(NodeId writer, ValueId result) const {
+    return writer != kNoNode && defs_[writer] != nullptr && graph_.Is(writer, "Concat") &&
+           graph_.output_index(result) == 0 && past_.contains(graph_.inputs(writer)[0]);
   }
 
   std::string EscapeProblem() const {

@@ -39,6 +39,7 @@ struct Session::Impl {
     const Plan& plan = program->impl().plan;
     caches.resize(plan.pairs.size());
     next.resize(plan.pairs.size());
+    rooms.resize(plan.pairs.size());
     results.resize(plan.pairs.size());
     inputs.resize(graph.graph_inputs().size());
     pair_of_input.assign(inputs.size(), -1);
@@ -66,6 +67,7 @@ struct Session::Impl {
   std::vector<int> pair_of_input, pair_of_output;  // -1: no cache
   std::vector<CacheState> caches;                  // by pair
   std::vector<Buffer> next;                        // by pair: the other buffer
+  std::vector<CacheRoom> rooms;                    // by pair: of `caches`
   std::vector<View> results;                       // by pair: what this step leaves
   std::vector<View> inputs;                        // by graph input
 };
@@ -181,8 +183,13 @@ void Session::Impl::CommitCaches(Fetches* fetches) {
 absl::Status Session::Impl::RunFrame() {
   const int64_t before = TeamRequests();
   absl::Status status;
+  for (size_t p = 0; p < caches.size(); ++p) {
+    const CacheState& cache = caches[p];
+    rooms[p] = {cache.buffer.data(), cache.buffer.capacity(),
+                cache.value.absent() ? 0 : cache.value.bytes()};
+  }
   RunWithTeam(wants_team ? program->impl().threads : 1,
-              [&] { status = frame.Run(inputs, absl::MakeSpan(next), observer); });
+              [&] { status = frame.Run(inputs, absl::MakeSpan(next), observer, rooms); });
   wants_team = TeamRequests() != before;
   return status;
 }
