@@ -202,6 +202,10 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Two independent implementations of a model's operators do not agree, beyond what rounding "
      "explains: what the executor says of the models proves nothing.",
      "Report the model, the output and the step named."},
+    {"KV421", "unchanged-part-differs", "a node that both models share gives other bits",
+     "In the canonical order of sums, equal nodes give equal bits from equal operands; an executor "
+     "that does not keep to that hides differences of the models behind its own.",
+     "Report the model and the node named."},
     {"KV430", "alias-not-safe", "the relation claims that a cache may be updated in place",
      "A node reads the past after the write, or the past escapes: it would see new rows.",
      "Give the cache \"alias\": \"copy\" in the manifest, or remove the reader named."},

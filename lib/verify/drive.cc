@@ -210,6 +210,10 @@ Record Driver::RunSource(Runner& source, const Plan& plan) const {
       }
       ends[g] = step.past[0] + step.new_tokens;
       if (referee_ != nullptr) result.oracle.push_back(std::move(oracle));
+      if (referee_ != nullptr && groups.size() == 1 && record.steps.empty()) {
+        record.first = *feeds;
+        IntoSourceOrder(relation_, step, &record.first);
+      }
       result.outputs.push_back(*std::move(fetches));
     }
     record.steps.push_back(std::move(result));
@@ -396,6 +400,7 @@ Outcome Driver::RunConverted(Runner& converted, const Record& record, CacheState
       oracle = referee_->Converted(*feeds, gaps, *fetches, Where(plan, step, -1));
     }
     if (referee_ != nullptr) outcome.oracle.push_back(oracle);
+    if (referee_ != nullptr && k == 0) outcome.first = *feeds;
     const Given given{step, source, *fetches, oracle.get(), plan};
     const std::string touched =
         CheckCaches(given, *state, referee_ != nullptr ? &gaps : nullptr, &outcome);

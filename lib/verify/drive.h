@@ -48,10 +48,17 @@ struct SourceStep {
   OracleRun oracle_after;
 };
 
+// What both models were fed in one step.
+struct StepFeeds {
+  exec::Feeds source, converted;
+  std::string where;
+};
+
 struct Record {
   const Plan* plan = nullptr;
   std::vector<SourceStep> steps;
   std::string stopped;  // why the source could not run on; then steps are what it could
+  exec::Feeds first;    // of the first step, if all sequences ran together and a referee was there
 };
 
 // The caches of a model: the source's by input, the converted model's by id.
@@ -67,6 +74,7 @@ struct Outcome {
   std::map<std::string, OutputResult> outputs;  // worst per output
   int steps = 0;
   std::vector<OracleRun> oracle;  // per step, if a referee was there
+  exec::Feeds first;              // of the first step, then
 };
 
 class Driver {

@@ -8,6 +8,7 @@
 #include "fmt/format.h"
 #include "verify/controls.h"
 #include "verify/drive.h"
+#include "verify/first_difference.h"
 #include "verify/fit.h"
 #include "verify/probe.h"
 #include "verify/self_checks.h"
@@ -84,6 +85,9 @@ class Verifier {
     RunPlans(driver, *source, *converted);
     driver.Attend(nullptr);
     report_.oracle = referee.report();
+    if (!equal_start_.where.empty()) {
+      report_.rounding = FindFirstDifference(*source, *converted, equal_start_, relation_);
+    }
     if (report_.counterexample || Failed()) return Finish();
     RunSelfChecks(driver, *source, *converted);
     if (report_.counterexample || Failed()) return Finish();
@@ -211,6 +215,10 @@ class Verifier {
            outcome.steps,
            record.stopped.empty() ? plan.shows : "then the source stops: " + record.stopped);
       if (outcome.difference) return;
+      if (!record.first.empty() && (equal_start_.where.empty() || plan.steps[0].past[0] > 0)) {
+        equal_start_ = {std::move(record.first), outcome.first, plan.name + ", step 0"};
+      }
+      record.first.clear();
       for (size_t k = 0; k < outcome.oracle.size(); ++k) {
         record.steps[k].oracle_after = outcome.oracle[k];
       }
@@ -335,6 +343,12 @@ class Verifier {
     if (report_.oracle.disagreement) {
       return Inconclusive("KV420 " + *report_.oracle.disagreement);
     }
+    if (!report_.rounding.broken.empty()) {
+      return Inconclusive(
+          fmt::format("KV421 node {} is the same in both models, on equal operands, "
+                      "and gives other bits",
+                      report_.rounding.broken));
+    }
     if (decodes_ < kMinDecodes || write_starts_.size() < 2) {
       return Inconclusive(fmt::format("KV406 only {} steps with a past could be run", decodes_));
     }
@@ -360,6 +374,7 @@ class Verifier {
   PlanLimits limits_;
   std::vector<Plan> plans_;
   std::vector<Record> records_;
+  StepFeeds equal_start_;
   VerifyReport report_;
   std::string failure_, unsupported_, unjudged_, unrefused_;
   int decodes_ = 0;

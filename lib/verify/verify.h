@@ -42,6 +42,19 @@ struct OutputResult {
   void Merge(const OutputResult& other);
 };
 
+// Which values of the converted model are, by name, bit for bit those of the source in one step
+// that both begin with equal caches. Between equal values no rounding difference can arise.
+struct RoundingReport {
+  std::string step;   // empty: none could be watched
+  int values = 0;     // of the converted model's nodes
+  int unchanged = 0;  // made by the source's nodes from what is unchanged
+  int compared = 0;   // of equal name, type and shape
+  int bitwise = 0;    // ... and equal bytes
+  std::string first;  // the first node in topological order with other bytes
+  std::string first_operator;
+  std::string broken;  // an unchanged node with other bytes: the executor's fault
+};
+
 // What the oracle was asked, and what it said of the executor.
 struct OracleReport {
   int steps = 0, steps_seen = 0;             // of both models
@@ -93,6 +106,7 @@ struct VerifyReport {
   std::vector<std::pair<std::string, std::string>> coverage;
   std::optional<Counterexample> counterexample;
   OracleReport oracle;
+  RoundingReport rounding;
 };
 
 // Errors only for models that cannot be indexed at all; an operator without a kernel, a plan that

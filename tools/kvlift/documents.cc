@@ -97,6 +97,16 @@ std::string Reasons(const Inspection& inspection) {
   return text;
 }
 
+ordered_json RoundingJson(const RoundingReport& r) {
+  ordered_json json = {{"step", TextOrNull(r.step)}, {"values", r.values},
+                       {"unchanged", r.unchanged},   {"compared", r.compared},
+                       {"bitwise", r.bitwise},       {"first_difference", nullptr}};
+  if (!r.first.empty()) {
+    json["first_difference"] = {{"node", r.first}, {"operator", r.first_operator}};
+  }
+  return json;
+}
+
 ordered_json OracleJson(const OracleReport& r) {
   return {{"steps", r.steps},
           {"steps_seen", r.steps_seen},
@@ -183,6 +193,7 @@ ordered_json VerifyDocument(const VerifyReport& r) {
          {"judged", {{"bitwise", o.bitwise}, {"bound", o.by_bound}, {"fixed", o.by_fixed_bound}}}});
   }
   json["oracle"] = OracleJson(r.oracle);
+  json["rounding"] = RoundingJson(r.rounding);
   json["controls"] = ordered_json::array();
   for (const ControlResult& c : r.controls) {
     ordered_json control = {{"mutant", c.mutant},
