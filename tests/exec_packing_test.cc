@@ -271,6 +271,7 @@ struct BitsCase {
   int64_t bits, block, k, n;
   int zeros;  // 0 none, 1 codes, 2 floats
   bool bias;
+  int groups = 0;  // g_idx: 1 says what holds without it, 2 reverses the groups
 };
 
 ModelMaker BitsModel(int32_t type, const BitsCase& c, int level) {
@@ -278,7 +279,16 @@ ModelMaker BitsModel(int32_t type, const BitsCase& c, int level) {
   ModelMaker model(type);
   model.Constant("w", RandomBytes({c.n, blocks, c.block * c.bits / 8}, 1));
   model.Constant("s", As(RandomFloats({c.n * blocks}, 2), type));
-  std::string zeros, bias;
+  std::string zeros, bias, groups;
+  if (c.groups != 0) {
+    groups = "g";
+    Tensor g(TensorProto::INT32, {c.k});
+    for (int64_t i = 0; i < c.k; ++i) {
+      const auto group = static_cast<int32_t>(i / c.block);
+      g.span<int32_t>()[i] = c.groups == 1 ? group : static_cast<int32_t>(blocks) - 1 - group;
+    }
+    model.Constant("g", g);
+  }
   if (c.zeros != 0) {
     zeros = "z";
     model.Constant("z", c.zeros == 1 ? RandomBytes({c.n * ((blocks * c.bits + 7) / 8)}, 3)
@@ -289,7 +299,7 @@ ModelMaker BitsModel(int32_t type, const BitsCase& c, int level) {
     model.Constant("c", As(RandomFloats({c.n}, 4), type));
   }
   onnx::NodeProto* node =
-      model.Node("MatMulNBits", {"a", "w", "s", zeros, "", bias}, "y", "com.microsoft");
+      model.Node("MatMulNBits", {"a", "w", "s", zeros, groups, bias}, "y", "com.microsoft");
   SetInt(node, "K", c.k);
   SetInt(node, "N", c.n);
   SetInt(node, "bits", c.bits);
@@ -299,11 +309,21 @@ ModelMaker BitsModel(int32_t type, const BitsCase& c, int level) {
 }
 
 constexpr BitsCase kBitsCases[] = {
-    {4, 32, 96, 70, 0, false},   {4, 32, 80, 64, 1, true},  {4, 16, 304, 33, 2, false},
-    {4, 128, 640, 40, 1, false}, {8, 32, 64, 70, 0, true},  {8, 64, 112, 96, 1, false},
-    {8, 16, 48, 5, 2, false},    {2, 32, 64, 70, 0, false}, {2, 64, 144, 66, 1, true},
-    {4, 32, 40, 20, 0, false},
+    {4, 32, 96, 70, 0, false},   {4, 32, 80, 64, 1, true},    {4, 16, 304, 33, 2, false},
+    {4, 128, 640, 40, 1, false}, {8, 32, 64, 70, 0, true},    {8, 64, 112, 96, 1, false},
+    {8, 16, 48, 5, 2, false},    {2, 32, 64, 70, 0, false},   {2, 64, 144, 66, 1, true},
+    {4, 32, 40, 20, 0, false},   {4, 32, 96, 70, 1, true, 1}, {4, 32, 96, 70, 1, true, 2},
 };
+
+TEST(Packing, GroupsInOrderChangeNothing) {
+  BitsCase c = {4, 32, 96, 70, 1, false, 0};
+  const Tensor a = RandomFloats({2, c.k}, 5);
+  const std::string expected = RunAllWays(BitsModel(TensorProto::FLOAT, c, 0), a);
+  c.groups = 1;
+  EXPECT_EQ(RunAllWays(BitsModel(TensorProto::FLOAT, c, 0), a), expected);
+  c.groups = 2;
+  EXPECT_NE(RunAllWays(BitsModel(TensorProto::FLOAT, c, 0), a), expected);
+}
 
 TEST(Packing, WeightsOfFewBits) {
   for (const int32_t type : kTypes) {

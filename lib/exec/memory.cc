@@ -12,7 +12,7 @@ namespace kvlift::exec {
 namespace {
 
 constexpr size_t kAlignment = 64;
-constexpr size_t kLarge = size_t{4} << 20;  // worth huge pages
+constexpr size_t kLarge = size_t{2} << 20;  // worth huge pages
 std::atomic<int64_t> allocation_count{0};
 std::atomic<int64_t> allocated_bytes{0};
 

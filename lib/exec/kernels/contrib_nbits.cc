@@ -86,27 +86,42 @@ Compute<T> ZeroPoint(const KernelContext& context, const BitsPlan& p, int64_t n,
   return static_cast<C>(BitsAt(zero.as<uint8_t>() + n * row, block, p.bits));
 }
 
+absl::Status CheckGroups(const KernelContext& context, const BitsPlan& p) {
+  if (!HasInput(context, 4)) return absl::OkStatus();
+  const int32_t* groups = context.inputs[4].as<int32_t>();
+  const bool fits = std::all_of(groups, groups + p.K,
+                                [&](int32_t group) { return group >= 0 && group < p.blocks; });
+  return fits ? absl::OkStatus() : Invalid(context, "g_idx is out of range");
+}
+
 // The weights of output n.
 template <typename T>
-absl::Status Dequantize(const KernelContext& context, const BitsPlan& p, int64_t n,
-                        Compute<T>* row) {
+void Dequantize(const KernelContext& context, const BitsPlan& p, int64_t n, Compute<T>* row) {
   using C = Compute<T>;
   const int64_t bytes = p.block * p.bits / 8;
   const uint8_t* data = context.inputs[1].as<uint8_t>() + n * p.blocks * bytes;
   const T* scales = context.inputs[2].as<T>() + n * p.blocks;
-  for (int64_t k = 0; k < p.K; ++k) {
-    const int64_t block = HasInput(context, 4) ? context.inputs[4].as<int32_t>()[k] : k / p.block;
-    if (block < 0 || block >= p.blocks) return Invalid(context, "g_idx is out of range");
-    const auto value = static_cast<C>(BitsAt(data + k / p.block * bytes, k % p.block, p.bits));
-    row[k] = (value - ZeroPoint<T>(context, p, n, block)) * Widen(scales[block]);
+  const int32_t* groups = HasInput(context, 4) ? context.inputs[4].as<int32_t>() : nullptr;
+  for (int64_t block = 0; block < p.blocks; ++block, data += bytes) {
+    const C zero = ZeroPoint<T>(context, p, n, block), scale = Widen(scales[block]);
+    const int64_t first = block * p.block, end = std::min(p.K, first + p.block);
+    for (int64_t k = first; k < end; ++k) {
+      if (groups != nullptr && groups[k] != block) {
+        const C value = static_cast<C>(BitsAt(data, k - first, p.bits));
+        row[k] = (value - ZeroPoint<T>(context, p, n, groups[k])) * Widen(scales[groups[k]]);
+      } else {
+        row[k] = (static_cast<C>(BitsAt(data, k - first, p.bits)) - zero) * scale;
+      }
+    }
   }
-  return absl::OkStatus();
 }
 
 template <typename T>
 absl::Status BitsTyped(KernelContext& context, const BitsPlan& p) {
   using C = Compute<T>;
+  KV_RETURN_IF_ERROR(CheckGroups(context, p));
   constexpr int64_t kOutputs = 64;  // outputs whose weights are unpacked at once
+  constexpr int64_t kSmall = 256;
   ScratchScope scratch;
   C* a = scratch.Get<C>(p.m * p.K);
   WidenArray(context.inputs[0].as<T>(), p.m * p.K, a);
@@ -114,9 +129,8 @@ absl::Status BitsTyped(KernelContext& context, const BitsPlan& p) {
   C* c = scratch.Get<C>(p.m * p.N);
   for (int64_t n = 0; n < p.N; n += kOutputs) {
     const int64_t count = std::min(kOutputs, p.N - n);
-    for (int64_t i = 0; i < count; ++i) {
-      KV_RETURN_IF_ERROR(Dequantize<T>(context, p, n + i, weights + i * p.K));
-    }
+    ParallelUnits(p.K < kSmall ? 1 : context.threads, count,
+                  [&](int64_t i) { Dequantize<T>(context, p, n + i, weights + i * p.K); });
     Product<C> product;
     product.m = p.m;
     product.n = count;
@@ -144,10 +158,25 @@ int64_t IntOf(const onnx::NodeProto& node, std::string_view name, int64_t fallba
   return fallback;
 }
 
+// Whether g_idx is known and says what holds without it.
+bool InOrder(const View& groups, int64_t k, int64_t block) {
+  if (groups.absent() || groups.type != onnx::TensorProto::INT32 || groups.size() < k ||
+      block <= 0) {
+    return false;
+  }
+  for (int64_t i = 0; i < k; ++i) {
+    if (groups.as<int32_t>()[i] != i / block) return false;
+  }
+  return true;
+}
+
 std::shared_ptr<const Prepacked> BitsPack(const PackRequest& request) {
   const absl::Span<const View> in = request.inputs;
   // A permutation, or operands that are computed: not for panels.
-  if (in.size() > 4 && !request.node.input(4).empty()) return nullptr;
+  if (in.size() > 4 && !request.node.input(4).empty() &&
+      !InOrder(in[4], IntOf(request.node, "K", 0), IntOf(request.node, "block_size", 0))) {
+    return nullptr;
+  }
   for (size_t i = 1; i < std::min<size_t>(in.size(), 4); ++i) {
     if (in[i].absent() && !request.node.input(static_cast<int>(i)).empty()) return nullptr;
   }

@@ -8,6 +8,7 @@
 #include "exec/kernels/convert_impl.h"
 #include "exec/kernels/gemm_isa.h"
 #include "exec/kernels/gemm_simd.h"
+#include "exec/kernels/integer_impl.h"
 #include "exec/kernels/panel_impl.h"
 
 namespace kvlift::exec {
@@ -439,6 +440,7 @@ constexpr IsaTable MakeIsaTable(const char* name) {
           {Vec<float>::kTileRows, Vec<float>::kWideRows, PanelTile, PackRows, PackTransposed16},
           {BitsStream, BitsExpand},
           {HalfToFloats, FloatsToHalf, BfloatToFloats, FloatsToBfloat},
+          IntegerMultiply,
           {int64_t{2} * kProbeChains * Vec<float>::kLanes, ProbeChains, ProbeRead}};
 }
 

@@ -63,6 +63,22 @@ struct ConvertOps {
   void (*float_to_bfloat)(const float* x, int64_t n, uint16_t* y);
 };
 
+// c[m, n] += a * (b - zeros), exact in int32 as long as k <= kMostRows. Numbers of a and of
+// b - zeros lie within 255 of 0.
+struct IntegerBlock {
+  static constexpr int64_t kMostRows = 32768;
+  int m = 0;
+  int64_t n = 0, k = 0, pairs = 0;  // pairs: (k + 1) / 2
+  const int32_t* a = nullptr;  // [m][lda]: numbers 2 p and 2 p + 1 of a row in the low and high
+  int64_t lda = 0;             // half of element p, 0 behind the last
+  const void* b = nullptr;     // [k][ldb] of bytes
+  bool b_signed = false;
+  int64_t ldb = 0;
+  const int32_t* zeros = nullptr;  // by column, in both halves
+  int32_t* c = nullptr;
+  int64_t ldc = 0;
+};
+
 // What this instruction set can do at best, to read timings against.
 struct ProbeOps {
   int64_t chain_flops;                       // of one round of chains()
@@ -77,6 +93,7 @@ struct IsaTable {
   PanelOps panel;
   BitsOps bits;
   ConvertOps convert;
+  void (*integers)(const IntegerBlock& block);
   ProbeOps probe;
 };
 

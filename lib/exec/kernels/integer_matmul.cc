@@ -7,7 +7,9 @@
 #include <type_traits>
 
 #include "base/status.h"
+#include "exec/kernels/gemm_isa.h"
 #include "exec/kernels/math_util.h"
+#include "exec/kernels/scratch.h"
 #include "exec/kernels/tables.h"
 #include "exec/small_types.h"
 
@@ -78,6 +80,83 @@ Number NumberAt(const View& view, int64_t i) {
   }
 }
 
+// Whether an operand and its zero point are bytes of one type, so that differences fit 9 bits.
+bool AreBytes(const KernelContext& context, size_t operand, size_t zero) {
+  const int32_t type = context.inputs[operand].type;
+  return (type == TensorProto::INT8 || type == TensorProto::UINT8) &&
+         (!HasInput(context, zero) || context.inputs[zero].type == type);
+}
+
+// Rows of a matrix of bytes without their zero points, in pairs as in IntegerBlock.
+void PairRows(const View& a, int64_t first, const IntegerPlan& p, const int32_t* zeros,
+              int32_t* pairs) {
+  const int64_t count = (p.k + 1) / 2;
+  const auto pair_up = [&](const auto* x) {
+    for (int64_t i = 0; i < p.m; ++i) {
+      const auto* row = x + (first + i) * p.k;
+      for (int64_t t = 0; t < count; ++t) {
+        const int32_t low = row[2 * t] - zeros[i];
+        const int32_t high = 2 * t + 1 < p.k ? row[2 * t + 1] - zeros[i] : 0;
+        pairs[i * count + t] =
+            static_cast<int32_t>(static_cast<uint32_t>(high) << 16) | (low & 0xFFFF);
+      }
+    }
+  };
+  a.type == TensorProto::INT8 ? pair_up(a.as<int8_t>()) : pair_up(a.as<uint8_t>());
+}
+
+// ForEachProduct for bytes, by vectors and with threads; f must bear being called by any of them.
+// zero(input, lines, matrix, line): a zero point.
+template <typename Zero, typename F>
+void ForEachByteProduct(const KernelContext& context, const IntegerPlan& p, size_t second,
+                        size_t zero_a, size_t zero_b, const Zero& zero, const F& f) {
+  constexpr int64_t kColumns = 512, kRows = 32;  // of a unit of work
+  const View& a = context.inputs[0];
+  const View& b = context.inputs[second];
+  ScratchScope scratch;
+  const int64_t count = (p.k + 1) / 2, stripes = (p.n + kColumns - 1) / kColumns;
+  int32_t* pairs = scratch.Get<int32_t>(p.m * count);
+  int32_t* zeros_a = scratch.Get<int32_t>(p.m);
+  int32_t* zeros_b = scratch.Get<int32_t>(p.n);
+  const bool small = p.m * p.n * p.k < (1 << 18);
+  for (int64_t i = 0; i < NumElements(p.batch); ++i) {
+    const int64_t in_a = MatrixAt(p.batch_a, p.batch, i), in_b = MatrixAt(p.batch_b, p.batch, i);
+    for (int64_t row = 0; row < p.m; ++row) {
+      zeros_a[row] = static_cast<int32_t>(zero(zero_a, p.m, in_a, row));
+    }
+    for (int64_t column = 0; column < p.n; ++column) {
+      const auto z = static_cast<int32_t>(zero(zero_b, p.n, in_b, column));
+      zeros_b[column] = static_cast<int32_t>(static_cast<uint32_t>(z) << 16) | (z & 0xFFFF);
+    }
+    PairRows(a, in_a * p.m, p, zeros_a, pairs);
+    ParallelUnits(small ? 1 : context.threads, stripes, [&](int64_t stripe) {
+      ScratchScope own;
+      IntegerBlock block;
+      const int64_t first = stripe * kColumns;
+      block.n = block.ldc = std::min(kColumns, p.n - first);
+      block.k = p.k;
+      block.pairs = block.lda = count;
+      block.b = b.data + in_b * p.k * p.n + first;
+      block.b_signed = b.type == TensorProto::INT8;
+      block.ldb = p.n;
+      block.zeros = zeros_b + first;
+      block.c = own.Get<int32_t>(kRows * block.n);
+      for (int64_t row = 0; row < p.m; row += kRows) {
+        block.m = static_cast<int>(std::min(kRows, p.m - row));
+        block.a = pairs + row * count;
+        std::fill_n(block.c, block.m * block.n, 0);
+        Isa().integers(block);
+        for (int64_t r = 0; r < block.m; ++r) {
+          for (int64_t j = 0; j < block.n; ++j) {
+            f((i * p.m + row + r) * p.n + first + j, in_a, row + r, in_b, first + j,
+              int64_t{block.c[r * block.ldc + j]});
+          }
+        }
+      }
+    });
+  }
+}
+
 // Calls f(output index, matrix of a, row, matrix of b, column, sum). Operands and zero points are
 // integers of few bits, sums int64; or floats of few bits, sums double.
 template <typename Number = int64_t, typename F>
@@ -90,6 +169,12 @@ void ForEachProduct(const KernelContext& context, const IntegerPlan& p, size_t s
     const View& view = context.inputs[input];
     return NumberAt<Number>(view, PerLine(view, lines, matrix, line));
   };
+  if constexpr (std::is_integral_v<Number>) {
+    if (p.k <= IntegerBlock::kMostRows && AreBytes(context, 0, zero_a) &&
+        AreBytes(context, second, zero_b)) {
+      return ForEachByteProduct(context, p, second, zero_a, zero_b, zero, f);
+    }
+  }
   for (int64_t i = 0; i < NumElements(p.batch); ++i) {
     const int64_t in_a = MatrixAt(p.batch_a, p.batch, i), in_b = MatrixAt(p.batch_b, p.batch, i);
     for (int64_t row = 0; row < p.m; ++row) {
@@ -272,6 +357,7 @@ absl::Status DynamicCompute(KernelContext& context) {
   inputs.resize(5);
   inputs.push_back({TensorProto::UINT8, {}, reinterpret_cast<std::byte*>(codes + a.size())});
   KernelContext operands{context.node, context.opset, inputs, {}, nullptr};
+  operands.threads = context.threads;
   ToFloat<float>(context, operands, p, 5, kDynamic, scale);
   return absl::OkStatus();
 }

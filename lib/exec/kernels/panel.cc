@@ -243,7 +243,7 @@ int PackedMatrix::stream_rows() const { return Isa().panel.wide_rows; }
 
 void PackedMatrix::Stream(int m, int64_t first, int64_t count, const float* a, float* c,
                           int64_t ldc) const {
-  constexpr int64_t kStreamAhead = 4096;  // bytes
+  constexpr int64_t kStreamAhead = 8192;  // bytes
   const std::byte* panel = Address(first, 0);
   const int64_t step = W * ElementBytes(storage_);
   for (int64_t j = 0; j < count; ++j) {

@@ -24,12 +24,14 @@ struct BfloatPanel {
 };
 
 // c[M, NV vectors] over k; a is [k][M], b has rows of kPanel elements. While a row of b is used,
-// two lines at `ahead` are asked for, which moves on by ahead_step bytes.
+// the lines of a row at `ahead` are asked for, which moves on by ahead_step bytes: into the first
+// cache where rows are few, but for a single one of floats, which is read faster from the second.
 template <typename Loader, int M, int NV>
 void PanelTileBody(int64_t k, const float* a, const typename Loader::Element* b, float* c,
                    int64_t ldc, bool accumulate, const char* ahead, int64_t ahead_step) {
   using V = Vec<float>;
   constexpr int L = V::kLanes, W = VectorOps<float>::kPanel;
+  constexpr int kLevel = M <= 8 && (M > 1 || sizeof(*b) == 2) ? 3 : 2;
   V acc[M][NV];
 #pragma GCC unroll 16
   for (int i = 0; i < M; ++i) {
@@ -40,8 +42,8 @@ void PanelTileBody(int64_t k, const float* a, const typename Loader::Element* b,
     V row[NV];
 #pragma GCC unroll 4
     for (int j = 0; j < NV; ++j) row[j] = Loader::Load(b + j * L);
-    __builtin_prefetch(ahead, 0, 2);
-    __builtin_prefetch(ahead + 64, 0, 2);
+    __builtin_prefetch(ahead, 0, kLevel);
+    if (sizeof(*b) == 4) __builtin_prefetch(ahead + 64, 0, kLevel);
     ahead += ahead_step;
 #pragma GCC unroll 16
     for (int i = 0; i < M; ++i) {
