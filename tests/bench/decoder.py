@@ -188,7 +188,7 @@ def main():
         print(json.dumps(run_cases(CASES, args.worker, SMALL, args)))
         return 0
     with tempfile.TemporaryDirectory(prefix="kvlift-bench-") as folder:
-        paths = [os.path.join(folder, name) for name in ("model-original.onnx", "model-converted.onnx")]
+        paths = [os.path.join(folder, f"model-{name}.onnx") for name in ("original", "converted")]
         build(paths[0], QUICK if args.quick else SMALL)
         convert(*paths)
         return (quick if args.quick else full)(paths, args)
