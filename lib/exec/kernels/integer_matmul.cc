@@ -88,7 +88,7 @@ bool AreBytes(const KernelContext& context, size_t operand, size_t zero) {
 }
 
 // Rows of a matrix of bytes without their zero points, in pairs as in IntegerBlock.
-void PairRows(const View& a, int64_t first, const IntegerPlan& p, const int32_t* zeros,
+void PairRows(const View& a, int64_t first, const IntegerPlan& p, const int32_t* zeros, int64_t ld,
               int32_t* pairs) {
   const int64_t count = (p.k + 1) / 2;
   const auto pair_up = [&](const auto* x) {
@@ -97,7 +97,7 @@ void PairRows(const View& a, int64_t first, const IntegerPlan& p, const int32_t*
       for (int64_t t = 0; t < count; ++t) {
         const int32_t low = row[2 * t] - zeros[i];
         const int32_t high = 2 * t + 1 < p.k ? row[2 * t + 1] - zeros[i] : 0;
-        pairs[i * count + t] =
+        pairs[i * ld + t] =
             static_cast<int32_t>(static_cast<uint32_t>(high) << 16) | (low & 0xFFFF);
       }
     }
@@ -114,8 +114,10 @@ void ForEachByteProduct(const KernelContext& context, const IntegerPlan& p, size
   const View& a = context.inputs[0];
   const View& b = context.inputs[second];
   ScratchScope scratch;
-  const int64_t count = (p.k + 1) / 2, stripes = (p.n + kColumns - 1) / kColumns;
-  int32_t* pairs = scratch.Get<int32_t>(p.m * count);
+  constexpr int64_t kPadding = 16;  // rows a power of two apart would share a few cache sets
+  const int64_t count = (p.k + 1) / 2, ld = count + kPadding,
+                stripes = (p.n + kColumns - 1) / kColumns;
+  int32_t* pairs = scratch.Get<int32_t>(p.m * ld);
   int32_t* zeros_a = scratch.Get<int32_t>(p.m);
   int32_t* zeros_b = scratch.Get<int32_t>(p.n);
   const bool small = p.m * p.n * p.k < (1 << 18);
@@ -128,23 +130,25 @@ void ForEachByteProduct(const KernelContext& context, const IntegerPlan& p, size
       const auto z = static_cast<int32_t>(zero(zero_b, p.n, in_b, column));
       zeros_b[column] = static_cast<int32_t>(static_cast<uint32_t>(z) << 16) | (z & 0xFFFF);
     }
-    PairRows(a, in_a * p.m, p, zeros_a, pairs);
+    PairRows(a, in_a * p.m, p, zeros_a, ld, pairs);
     ParallelUnits(small ? 1 : context.threads, stripes, [&](int64_t stripe) {
       ScratchScope own;
       IntegerBlock block;
       const int64_t first = stripe * kColumns;
-      block.n = block.ldc = std::min(kColumns, p.n - first);
+      block.n = std::min(kColumns, p.n - first);
+      block.ldc = block.n + kPadding;
       block.k = p.k;
-      block.pairs = block.lda = count;
+      block.pairs = count;
+      block.lda = ld;
       block.b = b.data + in_b * p.k * p.n + first;
       block.b_signed = b.type == TensorProto::INT8;
       block.ldb = p.n;
       block.zeros = zeros_b + first;
-      block.c = own.Get<int32_t>(kRows * block.n);
+      block.c = own.Get<int32_t>(kRows * block.ldc);
       for (int64_t row = 0; row < p.m; row += kRows) {
         block.m = static_cast<int>(std::min(kRows, p.m - row));
-        block.a = pairs + row * count;
-        std::fill_n(block.c, block.m * block.n, 0);
+        block.a = pairs + row * ld;
+        std::fill_n(block.c, block.m * block.ldc, 0);
         Isa().integers(block);
         for (int64_t r = 0; r < block.m; ++r) {
           for (int64_t j = 0; j < block.n; ++j) {
