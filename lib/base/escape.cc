@@ -2,89 +2,218 @@
 
 #include <cstdint>
 
+#include "base/utf8.h"
 #include "fmt/format.h"
 
 namespace kvlift {
 namespace {
 
-struct Decoded {
-  uint32_t code_point;
-  size_t length;  // 0: no well-formed sequence starts here
-};
-
-// Overlong forms, surrogates and values above U+10FFFF are not well-formed.
-Decoded DecodeUtf8(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t lead = byte(0);
-  if (lead < 0x80) return {lead, 1};
-  size_t length = 0;
-  if (lead >= 0xc2 && lead <= 0xdf) {
-    length = 2;
-  } else if ((lead & 0xf0) == 0xe0) {
-    length = 3;
-  } else if (lead >= 0xf0 && lead <= 0xf4) {
-    length = 4;
-  }
-  if (length == 0 || text.size() < length) return {0, 0};
-  uint32_t code_point = lead & (0xffu >> (length + 1));
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return {0, 0};
-    code_point = (code_point << 6) | (byte(i) & 0x3fu);
-  }
-  constexpr uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-  const bool surrogate = code_point >= 0xd800 && code_point <= 0xdfff;
-  if (code_point < kSmallest[length] || code_point > 0x10ffff || surrogate) return {0, 0};
-  return {code_point, length};
-}
-
 bool IsUnsafe(uint32_t c) {
   return c < 0x20 || (c >= 0x7f && c <= 0x9f) ||  // C0, DEL, C1
          c == 0x061c || c == 0x200e || c == 0x200f ||
          (c >= 0x2028 && c <= 0x202e) ||  // separators, bidirectional embeddings and overrides
-         (c >= 0x2066 && c <= 0x2069);    // bidirectional isolates
+         (c >= 0x2066 && c <= 0x2069) ||  // bidirectional isolates
+         c == 0xfeff || (c & 0xfffe) == 0xfffe;  // byte order mark, noncharacters
+}
+
+std::string Visible(const Utf8Char& c) {
+  const auto first = static_cast<uint8_t>(c.bytes[0]);
+  if (!c.well_formed) return fmt::format("\\x{:02x}", first);
+  if (first == '\n') return "\\n";
+  if (first == '\t') return "\\t";
+  if (c.bytes.size() == 1) return fmt::format("\\x{:02x}", first);
+  return fmt::format("\\u{:04x}", c.code_point);
+}
+
+// Unsafe characters made visible, and what `replace` gives for the others (null: as they are).
+template <typename Replace>
+std::string Escape(std::string_view text, Replace&& replace) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const Utf8Char c = FirstUtf8Char(text);
+    const char* replaced = c.well_formed && c.code_point < 0x80 ? replace(text[0]) : nullptr;
+    if (replaced != nullptr) {
+      out += replaced;
+    } else if (!c.well_formed || IsUnsafe(c.code_point)) {
+      out += Visible(c);
+    } else {
+      out += c.bytes;
+    }
+    text.remove_prefix(c.bytes.size());
+  }
+  return out;
 }
 
 }  // namespace
 
 std::string EscapeTerminal(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  while (!text.empty()) {
-    const Decoded decoded = DecodeUtf8(text);
-    const size_t length = decoded.length == 0 ? 1 : decoded.length;
-    const auto first = static_cast<uint8_t>(text[0]);
-    if (decoded.length == 0) {
-      out += fmt::format("\\x{:02x}", first);
-    } else if (!IsUnsafe(decoded.code_point)) {
-      out += text.substr(0, length);
-    } else if (first == '\n') {
-      out += "\\n";
-    } else if (first == '\t') {
-      out += "\\t";
-    } else if (length == 1) {
-      out += fmt::format("\\x{:02x}", first);
-    } else {
-      out += fmt::format("\\u{:04x}", decoded.code_point);
-    }
-    text.remove_prefix(length);
-  }
-  return out;
+  return Escape(text, [](char) -> const char* { return nullptr; });
 }
 
 std::string ToValidUtf8(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
-    const size_t length = DecodeUtf8(text).length;
-    if (length == 0) {
-      out += "\xef\xbf\xbd";
-      text.remove_prefix(1);
+    const Utf8Char c = FirstUtf8Char(text);
+    if (c.well_formed) {
+      out += c.bytes;
     } else {
-      out += text.substr(0, length);
-      text.remove_prefix(length);
+      out += "\xef\xbf\xbd";
+    }
+    text.remove_prefix(c.bytes.size());
+  }
+  return out;
+}
+
+bool IsValidUtf8(std::string_view text) {
+  while (!text.empty()) {
+    const Utf8Char c = FirstUtf8Char(text);
+    if (!c.well_formed) return false;
+    text.remove_prefix(c.bytes.size());
+  }
+  return true;
+}
+
+std::string Shorten(std::string_view text, size_t max_bytes) {
+  if (text.size() <= max_bytes) return std::string(text);
+  size_t kept = max_bytes;
+  // A sequence has at most three bytes behind its first.
+  for (int k = 0; k < 3 && kept > 0 && (static_cast<uint8_t>(text[kept]) & 0xc0) == 0x80; ++k) {
+    --kept;
+  }
+  return fmt::format("{}... ({} bytes more)", text.substr(0, kept), text.size() - kept);
+}
+
+std::string EscapeMarkup(std::string_view text) {
+  return Escape(text, [](char c) -> const char* {
+    switch (c) {
+      case '&':
+        return "&amp;";
+      case '<':
+        return "&lt;";
+      case '>':
+        return "&gt;";
+      case '"':
+        return "&quot;";
+      case '\'':
+        return "&#39;";
+      default:
+        return nullptr;
+    }
+  });
+}
+
+std::string EscapeJsonInScript(std::string_view json) {
+  std::string out;
+  out.reserve(json.size());
+  while (!json.empty()) {
+    const Utf8Char c = FirstUtf8Char(json);
+    if (!c.well_formed) {
+      out += "\\ufffd";
+    } else if (c.code_point == '<' || c.code_point == '>' || c.code_point == '&' ||
+               c.code_point == 0x2028 || c.code_point == 0x2029) {
+      out += fmt::format("\\u{:04x}", c.code_point);
+    } else {
+      out += c.bytes;
+    }
+    json.remove_prefix(c.bytes.size());
+  }
+  return out;
+}
+
+std::string QuoteDot(std::string_view text) {
+  // First what is unsafe, then the backslashes of that too.
+  const std::string escaped = Escape(EscapeTerminal(text), [](char c) -> const char* {
+    switch (c) {
+      case '"':
+        return "\\\"";
+      case '\\':
+        return "\\\\";
+      case '&':
+        return "&amp;";
+      default:
+        return nullptr;
+    }
+  });
+  return "\"" + escaped + "\"";
+}
+
+std::string EscapeGithubData(std::string_view text) {
+  return Escape(text, [](char c) -> const char* {
+    return c == '%' ? "%25" : c == '\r' ? "%0D" : c == '\n' ? "%0A" : nullptr;
+  });
+}
+
+std::string EscapeGithubProperty(std::string_view text) {
+  return Escape(text, [](char c) -> const char* {
+    return c == '%' ? "%25" : c == ':' ? "%3A" : c == ',' ? "%2C" : nullptr;
+  });
+}
+
+std::string EscapeMarkdown(std::string_view text) {
+  std::string out;
+  for (const char c : EscapeTerminal(text)) {
+    // References to characters work where a backslash does not: in a table, "|" ends a cell first.
+    if (std::string_view("\\`*_{}[]()<>#+-.!|~&:@$=^\"'").find(c) != std::string_view::npos) {
+      out += fmt::format("&#{};", static_cast<int>(c));
+    } else {
+      out += c;
     }
   }
   return out;
+}
+
+std::string EscapeUriPath(std::string_view path) {
+  std::string out;
+  for (const char c : path) {
+    const bool unreserved = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                            (c >= '0' && c <= '9') ||
+                            std::string_view("-._~/").find(c) != std::string_view::npos;
+    if (unreserved) {
+      out += c;
+    } else {
+      out += fmt::format("%{:02X}", static_cast<uint8_t>(c));
+    }
+  }
+  // "//host" would be a reference to another host.
+  if (out.rfind("//", 0) == 0) out.insert(0, "/.");
+  return out;
+}
+
+std::string PythonLiteral(std::string_view text) {
+  std::string out = "\"";
+  while (!text.empty()) {
+    const Utf8Char c = FirstUtf8Char(text);
+    const uint32_t code_point =
+        c.well_formed ? c.code_point : 0xdc00u + static_cast<uint8_t>(text[0]);
+    if (code_point == '"' || code_point == '\\') {
+      out += fmt::format("\\{}", text[0]);
+    } else if (code_point >= 0x20 && code_point < 0x7f) {
+      out += text[0];
+    } else if (code_point < 0x100) {
+      out += fmt::format("\\x{:02x}", code_point);
+    } else if (code_point < 0x10000) {
+      out += fmt::format("\\u{:04x}", code_point);
+    } else {
+      out += fmt::format("\\U{:08x}", code_point);
+    }
+    text.remove_prefix(c.bytes.size());
+  }
+  return out + "\"";
+}
+
+std::string CppLiteral(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const bool plain = c >= 0x20 && c < 0x7f && c != '"' && c != '\\' && c != '?';
+    if (plain) {
+      out += c;
+    } else {
+      out += fmt::format("\\{:03o}", static_cast<uint8_t>(c));  // an octal one ends by itself
+    }
+  }
+  return out + "\"";
 }
 
 }  // namespace kvlift

@@ -254,6 +254,12 @@ ordered_json ToJson(const Manifest& m) {
   return json;
 }
 
+std::string ManifestText(const Manifest& manifest, bool one_line) {
+  constexpr auto kReplace = ordered_json::error_handler_t::replace;
+  const std::string text = ToJson(manifest).dump(one_line ? -1 : 2, ' ', false, kReplace);
+  return one_line ? text : text + "\n";
+}
+
 absl::StatusOr<Manifest> ManifestFromJson(std::string_view text) {
   const ordered_json json = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return absl::InvalidArgumentError("manifest: not JSON");
@@ -301,7 +307,7 @@ void StampMetadata(const Manifest& manifest, onnx::ModelProto* model) {
     prop->set_value(std::move(value));
   };
   add(kMetadataSchema, kSchema);
-  add(kMetadataManifest, ToJson(manifest).dump());
+  add(kMetadataManifest, ManifestText(manifest, /*one_line=*/true));
 }
 
 absl::StatusOr<Manifest> ManifestFromMetadata(const onnx::ModelProto& model) {

@@ -8,6 +8,9 @@
 namespace kvlift {
 namespace {
 
+// Names may be of any length, and the widest cell of a column widens all others.
+constexpr size_t kMaxCellBytes = 256;
+
 // The code point at `at`, which is moved behind it. The text is valid UTF-8.
 char32_t NextCodePoint(std::string_view text, size_t* at) {
   const auto byte = static_cast<unsigned char>(text[*at]);
@@ -51,7 +54,7 @@ std::string FormatTable(const std::vector<std::string>& header,
   std::vector<std::vector<std::string>> lines = {header};
   for (const auto& row : rows) {
     lines.emplace_back();
-    for (const std::string& cell : row) lines.back().push_back(EscapeTerminal(cell));
+    for (const std::string& cell : row) lines.back().push_back(Shorten(EscapeTerminal(cell), kMaxCellBytes));
   }
   std::vector<int> widths(header.size(), 0);
   for (const auto& line : lines) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/escape.h"
 #include "base/status.h"
 #include "fmt/format.h"
 #include "rewrite/analysis.h"
@@ -45,7 +46,8 @@ void NoteReaders(const onnx::ModelProto& model, Manifest* manifest) {
                        (node.op_type() == "Unsqueeze" && cache.axis == 0);
       if (!reads || own) continue;
       cache.alias = "copy";
-      cache.readers.push_back(node.name().empty() ? node.output(0) : node.name());
+      const bool named = !node.name().empty() || node.output().empty();
+      cache.readers.push_back(named ? node.name() : node.output(0));
     }
   }
 }
@@ -141,10 +143,23 @@ absl::StatusOr<Conversion> ConvertAnalysed(const Model& model, const ConvertOpti
   return result;
 }
 
+// The manifest names inputs and outputs, and JSON holds UTF-8 only.
+absl::Status CheckNames(const onnx::GraphProto& graph) {
+  for (const auto* values : {&graph.input(), &graph.output()}) {
+    for (const onnx::ValueInfoProto& value : *values) {
+      if (IsValidUtf8(value.name())) continue;
+      return absl::InvalidArgumentError(
+          fmt::format("the name of \"{}\" is not UTF-8", EscapeTerminal(value.name())));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& options,
                                    RuleTable rules) {
+  KV_RETURN_IF_ERROR(CheckNames(model.proto->graph()));
   KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules, options.mode));
   KV_ASSIGN_OR_RETURN(Conversion result, ConvertAnalysed(model, options, a));
   NameSource(a.normalised, &result.inspection);

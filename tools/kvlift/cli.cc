@@ -13,6 +13,8 @@ namespace kvlift::cli {
 namespace {
 
 constexpr char kVersion[] = "0.1.0";
+// Of one message: names in it may be of any length.
+constexpr size_t kMaxMessageBytes = 4096;
 
 CLI::Validator OneOf(std::vector<std::string> words) { return CLI::IsMember(std::move(words)); }
 
@@ -201,7 +203,7 @@ void AddCommonFlags(CLI::App* app, CommonFlags* flags) {
 
 void Complain(Io& io, std::string_view what, std::string_view message) {
   io.err << "kvlift: " << EscapeTerminal(what) << (what.empty() ? "" : ": ")
-         << EscapeTerminal(message) << "\n";
+         << Shorten(EscapeTerminal(message), kMaxMessageBytes) << "\n";
 }
 
 std::optional<Model> Load(Io& io, const std::string& path) {
@@ -213,7 +215,9 @@ std::optional<Model> Load(Io& io, const std::string& path) {
 }
 
 void PrintJson(Io& io, const nlohmann::ordered_json& json) {
-  io.out << json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
+  // ASCII only: what a terminal would act on is escaped as JSON has it.
+  constexpr bool kAscii = true;
+  io.out << json.dump(2, ' ', kAscii, nlohmann::ordered_json::error_handler_t::replace) << "\n";
 }
 
 int Run(const std::vector<std::string>& args, Io io) {

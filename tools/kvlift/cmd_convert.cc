@@ -164,7 +164,7 @@ int RunConvert(const ConvertFlags& flags, Io io) {
     return kUnwritable;
   }
   const std::string manifest_path = ManifestPathFor(flags.output);
-  std::vector<OutputFile> files = {{manifest_path, ToJson(conversion->manifest).dump(2) + "\n"}};
+  std::vector<OutputFile> files = {{manifest_path, ManifestText(conversion->manifest)}};
   if (!conversion->genai.empty()) {
     files.push_back({GenaiPathFor(manifest_path), conversion->genai});
   }

@@ -3,13 +3,17 @@
 #include <csignal>
 #include <exception>
 #include <iostream>
+#include <new>
 #include <string>
 #include <vector>
 
+#include "base/escape.h"
 #include "cli.h"
 
 int main(int argc, char** argv) {
+  // What they are sent for is said by errno, too.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     const int code =
         kvlift::cli::Run(std::vector<std::string>(argv, argv + argc), {std::cout, std::cerr});
@@ -17,8 +21,11 @@ int main(int argc, char** argv) {
     if (std::cout) return code;
     std::cerr << "kvlift: stdout: cannot be written\n";
     return code == kvlift::cli::kDone ? int{kvlift::cli::kUnwritable} : code;
+  } catch (const std::bad_alloc&) {
+    std::cerr << "kvlift: out of memory\n";
+    return kvlift::cli::kInternal;
   } catch (const std::exception& error) {
-    std::cerr << "kvlift: internal error: " << error.what() << "\n";
+    std::cerr << "kvlift: internal error: " << kvlift::EscapeTerminal(error.what()) << "\n";
     return kvlift::cli::kInternal;
   }
 }

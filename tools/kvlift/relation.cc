@@ -1,13 +1,17 @@
 #include "relation.h"
 
-#include <filesystem>
-#include <fstream>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "fmt/format.h"
 #include "ir/types.h"
+#include "onnxio/errno_status.h"
+#include "onnxio/fd.h"
 #include "rewrite/convert.h"
 #include "rewrite/rule.h"
 #include "verify/flow.h"
@@ -15,12 +19,37 @@
 namespace kvlift::cli {
 namespace {
 
-std::optional<std::string> ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return std::nullopt;
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
+// Of a manifest; those of the largest models take a hundredth of this.
+constexpr int64_t kMaxManifestBytes = int64_t{64} << 20;
+
+// NotFound: no such file. A pipe is not waited for, and a file that never ends is not read.
+absl::StatusOr<std::string> ReadText(const std::string& path) {
+  const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd.ok()) return ErrnoStatus(errno, "cannot be read");
+  struct stat info {};
+  if (fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "cannot be read");
+  if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError("is no regular file");
+  if (info.st_size > kMaxManifestBytes) {
+    return absl::OutOfRangeError(fmt::format("takes more than {} bytes", kMaxManifestBytes));
+  }
+  std::string text(static_cast<size_t>(info.st_size), '\0');
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t n = read(fd.get(), text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, "cannot be read");
+    if (n == 0) break;
+    done += static_cast<size_t>(n);
+  }
+  text.resize(done);
+  return text;
+}
+
+// A model carries its own manifest: one beside it that says something else is of another run, or
+// was changed by hand.
+bool IsOfAnotherConversion(const Manifest& beside, const Model& model) {
+  const auto own = ManifestFromMetadata(*model.proto);
+  return own.ok() && ManifestText(*own) != ManifestText(beside);
 }
 
 const onnx::ValueInfoProto* Find(
@@ -157,15 +186,20 @@ std::optional<Manifest> ManifestOf(Io& io, const std::string& given, const Model
   *broken = false;
   const std::string path = given.empty() ? ManifestPathFor(model.path) : given;
   const auto text = ReadText(path);
-  if (!text && !given.empty()) {
-    Complain(io, given, "cannot be read");
+  if (!text.ok() && !(given.empty() && absl::IsNotFound(text.status()))) {
+    Complain(io, path, std::string(text.status().message()));
     *broken = true;
     return std::nullopt;
   }
-  auto manifest = text ? ManifestFromJson(*text) : ManifestFromMetadata(*model.proto);
-  if (manifest.ok()) return *std::move(manifest);
-  if (text || !absl::IsNotFound(manifest.status())) {
-    Complain(io, text ? path : model.path, std::string(manifest.status().message()));
+  auto manifest = text.ok() ? ManifestFromJson(*text) : ManifestFromMetadata(*model.proto);
+  if (manifest.ok()) {
+    if (text.ok() && given.empty() && IsOfAnotherConversion(*manifest, model)) {
+      Complain(io, path, "is of another conversion than the model: the model carries another one");
+    }
+    return *std::move(manifest);
+  }
+  if (text.ok() || !absl::IsNotFound(manifest.status())) {
+    Complain(io, text.ok() ? path : model.path, std::string(manifest.status().message()));
     *broken = true;
   }
   return std::nullopt;

@@ -1,0 +1,47 @@
+// One target for libFuzzer: KVLIFT_FUZZ_TARGET names it.
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <string_view>
+
+#include "fuzz/mutate.h"
+#include "fuzz/targets.h"
+#include "onnx/onnx_pb.h"
+
+extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
+
+namespace {
+
+const kvlift::fuzz::Target& TheTarget() {
+  static const auto* target = kvlift::fuzz::FindTarget(KVLIFT_FUZZ_TARGET);
+  kvlift::fuzz::Require(target != nullptr, "no such target");
+  return *target;
+}
+
+}  // namespace
+
+// Memory that is refused is an error like any other: what must be bounded is what is asked for.
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+extern "C" const char* __ubsan_default_options() { return "print_stacktrace=1"; }
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  TheTarget().run({reinterpret_cast<const char*>(data), size});
+  return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
+                                          unsigned int seed) {
+  std::mt19937 rng(seed);
+  const unsigned by_bytes = KVLIFT_FUZZ_TARGET == std::string_view("load") ? 2 : 32;
+  onnx::ModelProto model;
+  if (!TheTarget().takes_model || rng() % by_bytes == 0 ||
+      !model.ParseFromArray(data, static_cast<int>(size)) || !model.has_graph()) {
+    return LLVMFuzzerMutate(data, size, max_size);
+  }
+  kvlift::fuzz::MutateModel(&model, rng);
+  const size_t bytes = model.ByteSizeLong();
+  if (bytes > max_size || !model.SerializeToArray(data, static_cast<int>(bytes))) {
+    return LLVMFuzzerMutate(data, size, max_size);
+  }
+  return bytes;
+}

@@ -1,0 +1,156 @@
+#include "fuzz/execute.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <random>
+#include <string>
+
+#include "exec/program.h"
+#include "exec/session.h"
+#include "fuzz/targets.h"
+#include "ir/graph.h"
+#include "rewrite/convert.h"
+#include "support/case_file.h"
+
+namespace kvlift::fuzz {
+namespace {
+
+constexpr int64_t kMaxElements = 1 << 14;
+
+class Feeder {
+ public:
+  explicit Feeder(uint64_t seed) : rng_(static_cast<uint32_t>(seed)) {}
+
+  // Dimensions of one name have one size.
+  exec::Tensor Draw(const TensorType& type) {
+    exec::Shape shape;
+    int64_t size = 1;
+    for (const Dim& dim : type.shape.value_or(std::vector<Dim>())) {
+      int64_t n = 1;
+      if (dim.value) {
+        n = *dim.value;
+      } else {
+        n = sizes_.try_emplace(dim.param, rng_() % 4).first->second;
+      }
+      if (n < 0 || n > kMaxElements) n = 1;
+      if (size * n > kMaxElements) n = 1;
+      size *= n;
+      shape.push_back(n);
+    }
+    exec::Tensor tensor(type.elem_type, shape);
+    const auto bytes = static_cast<size_t>(std::max<int64_t>(0, tensor.view().bytes()));
+    if (tensor.data() != nullptr) Fill(type.elem_type, tensor.data(), bytes);
+    return tensor;
+  }
+
+ private:
+  void Fill(int32_t type, std::byte* data, size_t bytes) {
+    std::memset(data, 0, bytes);
+    if (type == onnx::TensorProto::INT64) {
+      for (size_t k = 0; k < bytes / 8; ++k) {
+        const int64_t value = rng_() % 3;
+        std::memcpy(data + 8 * k, &value, 8);
+      }
+    } else if (type == onnx::TensorProto::FLOAT) {
+      for (size_t k = 0; k < bytes / 4; ++k) {
+        const float value = static_cast<float>(rng_() % 17) / 8 - 1;
+        std::memcpy(data + 4 * k, &value, 4);
+      }
+    } else {
+      for (size_t k = 0; k < bytes; ++k) data[k] = static_cast<std::byte>(rng_() % 2);
+    }
+  }
+
+  std::mt19937 rng_;
+  std::map<std::string, int64_t> sizes_;
+};
+
+using Bytes = std::map<std::string, std::string>;
+
+Bytes BytesOf(const exec::Fetches& fetches) {
+  Bytes bytes;
+  for (const auto& [name, tensor] : fetches) {
+    const int64_t n = tensor.view().type < 0 ? -1 : tensor.view().bytes();
+    const bool none = n <= 0 || tensor.data() == nullptr;
+    bytes[name] =
+        exec::ShapeString(tensor.shape()) +
+        (none ? std::string()
+              : std::string(reinterpret_cast<const char*>(tensor.data()), static_cast<size_t>(n)));
+  }
+  return bytes;
+}
+
+struct Results {
+  std::vector<Bytes> steps;
+  std::string error;
+};
+
+Results RunTwoSteps(const std::shared_ptr<const Graph>& graph, exec::CompileOptions options,
+                    uint64_t seed) {
+  Results results;
+  auto program = exec::Program::Compile(graph, options);
+  if (!program.ok()) {
+    results.error = program.status().ToString();
+    return results;
+  }
+  exec::Session session(*program);
+  Feeder feeder(seed);
+  for (int step = 0; step < 2; ++step) {
+    exec::Feeds feeds;
+    for (const ValueId v : graph->graph_inputs()) {
+      const auto is_cache = [&](const auto& pair) { return pair.input == graph->name(v); };
+      if (step > 0 && std::any_of(options.caches.begin(), options.caches.end(), is_cache)) continue;
+      const TensorType type = graph->type(v);
+      if (ElementBits(type.elem_type) > 0) feeds[graph->name(v)] = feeder.Draw(type);
+    }
+    exec::Fetches fetches;
+    if (const auto status = session.Step(feeds, &fetches); !status.ok()) {
+      results.error = status.ToString();
+      return results;
+    }
+    results.steps.push_back(BytesOf(fetches));
+  }
+  return results;
+}
+
+}  // namespace
+
+void ExecuteSomehow(const Model& model, uint64_t seed) {
+  auto built = Graph::Build(model.proto);
+  if (!built.ok()) return;
+  const auto graph = std::make_shared<const Graph>(*std::move(built));
+  exec::CompileOptions options;
+  options.threads = 1;
+  options.base_dir = model.base_dir;
+  options.pack_weights = seed % 2 == 0;
+  if (const auto inspection = Inspect(model, AllRules()); inspection.ok()) {
+    for (const CacheReport& c : inspection->caches) {
+      if (!c.input.empty() && !c.output.empty()) options.caches.push_back({c.input, c.output});
+    }
+  }
+  const Results in_place = RunTwoSteps(graph, options, seed);
+  options.alias = exec::AliasMode::kOff;
+  const Results copied = RunTwoSteps(graph, options, seed);
+  Require(in_place.error == copied.error,
+          "in place: " + in_place.error + "; with copies: " + copied.error);
+  Require(in_place.steps == copied.steps, "a step in place gives something else than a copied one");
+}
+
+const std::vector<std::pair<Model, Model>>& SmallPairs() {
+  static const auto* pairs = [] {
+    auto* made = new std::vector<std::pair<Model, Model>>();
+    for (const char* name : {"growing_concat_bsnd", "fixed_buffer_scatter_free_slots"}) {
+      const auto c = LoadCase(std::string(KVLIFT_TESTDATA_DIR) + "/rewrites/" + name + ".onnxtxt");
+      Require(c.ok(), c.status().ToString());
+      Model before, after;
+      before.proto = std::make_shared<const onnx::ModelProto>(*ParseModelText(c->before));
+      after.proto = std::make_shared<const onnx::ModelProto>(*ParseModelText(*c->after));
+      made->emplace_back(std::move(before), std::move(after));
+    }
+    return made;
+  }();
+  return *pairs;
+}
+
+}  // namespace kvlift::fuzz

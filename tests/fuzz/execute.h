@@ -1,0 +1,19 @@
+// Runs any model for a few small steps, and keeps what the executor is asked for small.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "onnxio/model.h"
+
+namespace kvlift::fuzz {
+
+// Two steps with caches in place and two with copies, on the same values drawn from `seed`:
+// results and errors must be the same.
+void ExecuteSomehow(const Model& model, uint64_t seed);
+
+// Small decoders before and after their conversion.
+const std::vector<std::pair<Model, Model>>& SmallPairs();
+
+}  // namespace kvlift::fuzz

@@ -1,0 +1,230 @@
+#include "fuzz/targets.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "contract/manifest.h"
+#include "fmt/format.h"
+#include "fuzz/execute.h"
+#include "lint/lint.h"
+#include "onnxio/model.h"
+#include "onnxio/tensors.h"
+#include "rewrite/convert.h"
+#include "support/escape_checks.h"
+#include "verify/verify.h"
+
+namespace kvlift::fuzz {
+namespace {
+
+// A folder for this process, removed with all it holds.
+class Scratch {
+ public:
+  Scratch() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "kvlift-fuzz.XXXXXX").string();
+    Require(mkdtemp(pattern.data()) != nullptr, "cannot make a folder for temporary files");
+    path_ = pattern;
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+
+  std::string Write(const char* name, std::string_view bytes) const {
+    std::string path = path_ + "/" + name;
+    std::FILE* file = std::fopen(path.c_str(), "wb");
+    Require(file != nullptr && std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size() &&
+                std::fclose(file) == 0,
+            "cannot write a temporary file");
+    return path;
+  }
+
+ private:
+  std::string path_;
+};
+
+std::optional<Model> Load(std::string_view bytes) {
+  static const Scratch scratch;
+  auto model = LoadModel(scratch.Write("model.onnx", bytes));
+  if (!model.ok()) {
+    Require(!model.status().message().empty(), "an error without a message");
+    return std::nullopt;
+  }
+  return *std::move(model);
+}
+
+// Choices that are a function of the bytes, so that an input means the same every time.
+class Choices {
+ public:
+  explicit Choices(std::string_view bytes) {
+    for (const char c : bytes) state_ = (state_ ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+  }
+  uint64_t Below(uint64_t n) {
+    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+    return (state_ >> 33) % n;
+  }
+
+ private:
+  uint64_t state_ = 0xcbf29ce484222325u;
+};
+
+void FuzzLoad(std::string_view bytes) {
+  const auto model = Load(bytes);
+  if (!model) return;
+  ForEachTensor(*model->proto, [&](const onnx::TensorProto& tensor) {
+    (void)ReadTensorBytes(tensor, model->base_dir);
+  });
+  const auto saved = SerializeModel(*model->proto);
+  Require(saved.ok(), "what was read cannot be written");
+  const auto again = Load(*saved);
+  Require(again.has_value(), "what was written cannot be read");
+  Require(*SerializeModel(*again->proto) == *saved, "written twice, other bytes");
+}
+
+void FuzzText(std::string_view bytes) {
+  const auto model = ParseModelText(std::string(bytes));
+  if (model.ok()) (void)PrintModelText(*model);
+}
+
+void LintWithManifest(const Model& model) {
+  const auto manifest = ManifestFromMetadata(*model.proto);
+  (void)LintModel(model, manifest.ok() ? &*manifest : nullptr);
+}
+
+void FuzzCheck(std::string_view bytes) {
+  const auto model = Load(bytes);
+  if (!model) return;
+  LintWithManifest(*model);
+  (void)CheckModel(*model->proto);
+  (void)InferShapes(*model->proto);
+}
+
+ConvertOptions SomeOptions(Choices& choices) {
+  ConvertOptions options;
+  if (choices.Below(2) == 0) options.max_seq_len = static_cast<int64_t>(1 + choices.Below(40));
+  options.target = static_cast<Target>(choices.Below(3));
+  options.control = static_cast<Control>(choices.Below(3));
+  options.mask = static_cast<MaskForm>(choices.Below(3));
+  options.read = static_cast<ReadForm>(choices.Below(3));
+  options.padding = static_cast<Padding>(choices.Below(3));
+  options.mode = static_cast<WriteMode>(choices.Below(2));
+  options.allow_partial = choices.Below(2) == 0;
+  return options;
+}
+
+std::optional<Conversion> ConvertSomehow(const Model& model, Choices& choices) {
+  auto conversion = Convert(model, SomeOptions(choices), AllRules());
+  if (!conversion.ok()) {
+    Require(!absl::IsInternal(conversion.status()), conversion.status().ToString());
+    return std::nullopt;
+  }
+  if (!conversion->model) return std::nullopt;
+  return *std::move(conversion);
+}
+
+// What a converted valid model is: valid, and free of errors of our own rules.
+void FuzzConvert(std::string_view bytes) {
+  const auto model = Load(bytes);
+  if (!model) return;
+  (void)Inspect(*model, AllRules());
+  Choices choices(bytes);
+  const auto conversion = ConvertSomehow(*model, choices);
+  if (!conversion) return;
+  Model result = *model;
+  onnx::ModelProto stamped = *conversion->model;
+  StampMetadata(conversion->manifest, &stamped);
+  result.proto = std::make_shared<const onnx::ModelProto>(std::move(stamped));
+  const auto lints = LintModel(result, &conversion->manifest);
+  if (!CheckModel(*model->proto).ok() || !InferShapes(*model->proto).ok()) return;
+  const auto checked = CheckModel(*result.proto);
+  Require(checked.ok(), "the result is not valid: " + checked.ToString());
+  Require(lints.ok(), "the result cannot be linted: " + lints.status().ToString());
+  for (const Lint& lint : *lints) {
+    Require(lint.severity != Severity::kError, lint.finding.code + " " + lint.finding.text);
+  }
+}
+
+// A conversion is never proved different.
+void FuzzProve(std::string_view bytes) {
+  const auto model = Load(bytes);
+  if (!model || model->proto->ByteSizeLong() > 100000) return;
+  Choices choices(bytes);
+  const auto conversion = ConvertSomehow(*model, choices);
+  if (!conversion) return;
+  Model result = *model;
+  result.proto = std::make_shared<const onnx::ModelProto>(*conversion->model);
+  VerifyOptions options;
+  options.threads = 1;
+  options.controls = false;
+  const auto report = Verify(*model, result, conversion->manifest, options);
+  if (!report.ok()) return;
+  Require(report->verdict != VerdictKind::kDifferent,
+          "a conversion is proved different: " + report->reason);
+}
+
+void FuzzExecute(std::string_view bytes) {
+  const auto model = Load(bytes);
+  if (model && model->proto->ByteSizeLong() < 200000)
+    ExecuteSomehow(*model, Choices(bytes).Below(1u << 30));
+}
+
+// The manifest of another conversion, or of none, beside a small converted pair.
+void FuzzManifest(std::string_view bytes) {
+  const auto manifest = ManifestFromJson(bytes);
+  if (!manifest.ok()) {
+    Require(!manifest.status().message().empty(), "an error without a message");
+    return;
+  }
+  const std::string text = ManifestText(*manifest);
+  const auto again = ManifestFromJson(text);
+  Require(again.ok(), "what was written cannot be read: " + again.status().ToString());
+  Require(ManifestText(*again) == text, "written twice, other text");
+  for (const auto& [before, after] : SmallPairs()) {
+    Model stamped = after;
+    onnx::ModelProto proto = *after.proto;
+    StampMetadata(*manifest, &proto);
+    stamped.proto = std::make_shared<const onnx::ModelProto>(std::move(proto));
+    Require(ManifestFromMetadata(*stamped.proto).ok(), "a stamp that cannot be read");
+    (void)LintModel(stamped, &*manifest);
+    VerifyOptions options;
+    options.threads = 1;
+    options.controls = false;
+    (void)Verify(before, stamped, *manifest, options);
+  }
+}
+
+void FuzzEscape(std::string_view bytes) {
+  const std::string broken = BrokenEscape(bytes);
+  Require(broken.empty(), broken);
+}
+
+}  // namespace
+
+void Require(bool condition, std::string_view what) {
+  if (condition) return;
+  std::fprintf(stderr, "broken promise: %.*s\n", static_cast<int>(what.size()), what.data());
+  std::abort();
+}
+
+const std::vector<Target>& Targets() {
+  static const std::vector<Target> targets = {
+      {"load", true, &FuzzLoad},          {"text", false, &FuzzText},
+      {"check", true, &FuzzCheck},        {"convert", true, &FuzzConvert},
+      {"prove", true, &FuzzProve},        {"execute", true, &FuzzExecute},
+      {"manifest", false, &FuzzManifest}, {"escape", false, &FuzzEscape}};
+  return targets;
+}
+
+const Target* FindTarget(std::string_view name) {
+  for (const Target& target : Targets()) {
+    if (target.name == name) return &target;
+  }
+  return nullptr;
+}
+
+}  // namespace kvlift::fuzz

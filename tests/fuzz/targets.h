@@ -1,0 +1,22 @@
+// What is fuzzed: functions of arbitrary bytes that must neither crash nor break what they promise.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvlift::fuzz {
+
+struct Target {
+  std::string_view name;
+  bool takes_model;                     // bytes of a ModelProto: mutated by structure
+  void (*run)(std::string_view bytes);  // aborts with a line on stderr if a promise is broken
+};
+
+const std::vector<Target>& Targets();
+const Target* FindTarget(std::string_view name);
+
+// Aborts with a line on stderr unless the condition holds.
+void Require(bool condition, std::string_view what);
+
+}  // namespace kvlift::fuzz
