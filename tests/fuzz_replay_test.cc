@@ -90,7 +90,7 @@ std::vector<std::string> Names() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, Replay, ::testing::ValuesIn(Names()),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& target) { return target.param; });
 
 }  // namespace
 }  // namespace kvlift::fuzz

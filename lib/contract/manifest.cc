@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "contract/manifest_text.h"
 #include "fmt/format.h"
 
 namespace kvlift {

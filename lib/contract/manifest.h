@@ -102,9 +102,6 @@ struct Manifest {
 };
 
 nlohmann::ordered_json ToJson(const Manifest& manifest);
-// The text of OUT.kv.json, or on one line. What is not UTF-8 in reasons and names of nodes becomes
-// U+FFFD; the names of inputs and outputs are UTF-8.
-std::string ManifestText(const Manifest& manifest, bool one_line = false);
 // InvalidArgument names the offending key.
 absl::StatusOr<Manifest> ManifestFromJson(std::string_view text);
 // Writes the essentials into metadata_props under "kvlift."; replaces older ones.

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "contract/manifest.h"
+#include "contract/manifest_text.h"
 #include "onnxio/model.h"
 #include "rewrite/convert.h"
 #include "support/case_file.h"

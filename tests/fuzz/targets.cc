@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "contract/manifest.h"
+#include "contract/manifest_text.h"
 #include "fmt/format.h"
 #include "fuzz/execute.h"
 #include "lint/lint.h"
@@ -107,7 +108,7 @@ void FuzzCheck(std::string_view bytes) {
 ConvertOptions SomeOptions(Choices& choices) {
   ConvertOptions options;
   if (choices.Below(2) == 0) options.max_seq_len = static_cast<int64_t>(1 + choices.Below(40));
-  options.target = static_cast<Target>(choices.Below(3));
+  options.target = static_cast<kvlift::Target>(choices.Below(3));
   options.control = static_cast<Control>(choices.Below(3));
   options.mask = static_cast<MaskForm>(choices.Below(3));
   options.read = static_cast<ReadForm>(choices.Below(3));

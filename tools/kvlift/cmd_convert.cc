@@ -3,6 +3,7 @@
 
 #include "commands.h"
 #include "contract/manifest.h"
+#include "contract/manifest_text.h"
 #include "documents.h"
 #include "external.h"
 #include "fmt/format.h"

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "contract/manifest_text.h"
 #include "fmt/format.h"
 #include "ir/types.h"
 #include "onnxio/errno_status.h"

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# tools/dev fuzz TARGET SECONDS: libFuzzer on one target, starting from the text cases and what
+# earlier runs kept (in the cache of tools/dev). What breaks it is written to build/fuzz/findings;
+# once it is mended, it stays as testdata/fuzz/TARGET_NAME, which fuzz_replay_test runs.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+# shellcheck source=tools/dev.d/paths.sh
+source tools/dev.d/paths.sh
+
+targets=$(sed -n 's/^foreach(target \(.*\))$/\1/p' tests/fuzz/CMakeLists.txt)
+target=${1-}
+seconds=${2-}
+if [[ $# -ne 2 || " $targets " != *" $target "* || ! $seconds =~ ^[0-9]+$ ]]; then
+  echo "usage: tools/dev fuzz TARGET SECONDS; targets: $targets" >&2
+  exit 2
+fi
+
+bash tools/dev.d/setup.sh clang
+bash tools/dev.d/setup.sh "libclang-rt-$(clang++ -dumpversion | cut -d. -f1)-dev"
+bash tools/dev.d/setup.sh
+
+cmake --preset fuzz >/dev/null
+cmake --build build/fuzz --target "fuzz_$target" write_seeds
+
+corpus=$(cache_dir)/fuzz/$target
+findings=build/fuzz/findings
+mkdir -p "$corpus" "$findings"
+build/fuzz/bin/write_seeds "$target" "$corpus"
+exec build/fuzz/bin/"fuzz_$target" -max_total_time="$seconds" -timeout=25 -rss_limit_mb=2560 \
+  -max_len=300000 -print_final_stats=1 -artifact_prefix="$findings/$target-" "$corpus"
