@@ -8,6 +8,7 @@
 #include "base/escape.h"
 #include "base/status.h"
 #include "fmt/format.h"
+#include "ir/arity.h"
 #include "ir/constant_node.h"
 #include "ir/subgraphs.h"
 
@@ -59,6 +60,7 @@ GraphBuilder::GraphBuilder(std::shared_ptr<const onnx::ModelProto> model) {
 absl::StatusOr<Graph> GraphBuilder::Build() {
   if (!graph_.model_->has_graph()) return Bad("the model has no graph");
   KV_RETURN_IF_ERROR(FindOpset());
+  KV_RETURN_IF_ERROR(CheckArity(*graph_.model_));
   KV_RETURN_IF_ERROR(AddInputsAndInitializers());
   KV_RETURN_IF_ERROR(AddNodeOutputs());
   KV_RETURN_IF_ERROR(ResolveOperands());

@@ -132,7 +132,8 @@ void ExecuteSomehow(const Model& model, uint64_t seed) {
   const Results in_place = RunTwoSteps(graph, options, seed);
   options.alias = exec::AliasMode::kOff;
   const Results copied = RunTwoSteps(graph, options, seed);
-  Require(in_place.error == copied.error,
+  // Another order of nodes may meet another error first.
+  Require(in_place.error.empty() == copied.error.empty(),
           "in place: " + in_place.error + "; with copies: " + copied.error);
   Require(in_place.steps == copied.steps, "a step in place gives something else than a copied one");
 }

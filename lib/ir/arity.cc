@@ -1,0 +1,103 @@
+#include "ir/arity.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/escape.h"
+#include "base/status.h"
+#include "fmt/format.h"
+#include "onnx/defs/schema.h"
+
+namespace kvlift {
+namespace {
+
+using onnx::OpSchema;
+
+// Operators of the model's imports, each looked up once.
+class Schemas {
+ public:
+  explicit Schemas(const onnx::ModelProto& model) {
+    for (const auto& import : model.opset_import()) {
+      versions_[Domain(import.domain())] = static_cast<int>(import.version());
+    }
+    for (const auto& function : model.functions()) {
+      known_[{Domain(function.domain()), function.name()}] = nullptr;
+    }
+  }
+
+  // nullptr: ONNX does not define it, or the model itself does.
+  const OpSchema* Find(const onnx::NodeProto& node) {
+    const std::string domain = Domain(node.domain());
+    const auto version = versions_.find(domain);
+    if (version == versions_.end()) return nullptr;
+    const auto [known, added] = known_.try_emplace({domain, node.op_type()}, nullptr);
+    if (added) {
+      known->second = onnx::OpSchemaRegistry::Schema(node.op_type(), version->second, domain);
+    }
+    return known->second;
+  }
+
+ private:
+  static std::string Domain(const std::string& domain) {
+    return domain == "ai.onnx" ? std::string() : domain;
+  }
+
+  absl::flat_hash_map<std::string, int> versions_;
+  absl::flat_hash_map<std::pair<std::string, std::string>, const OpSchema*> known_;
+};
+
+absl::Status Wrong(const onnx::NodeProto& node, std::string_view what) {
+  const std::string name = !node.name().empty()     ? node.name()
+                           : !node.output().empty() ? node.output(0)
+                                                    : std::string();
+  return absl::InvalidArgumentError(fmt::format("node \"{}\": {} {}", EscapeTerminal(name),
+                                                EscapeTerminal(node.op_type()), what));
+}
+
+absl::Status CheckNode(const onnx::NodeProto& node, const OpSchema& schema) {
+  if (node.input_size() < schema.min_input()) {
+    return Wrong(node,
+                 fmt::format("has {} inputs and needs {}", node.input_size(), schema.min_input()));
+  }
+  if (node.output_size() < schema.min_output()) {
+    return Wrong(
+        node, fmt::format("has {} outputs and needs {}", node.output_size(), schema.min_output()));
+  }
+  for (int k = 0; k < schema.min_input() && k < static_cast<int>(schema.inputs().size()); ++k) {
+    const bool required = schema.inputs()[static_cast<size_t>(k)].GetOption() == OpSchema::Single;
+    if (required && node.input(k).empty()) return Wrong(node, fmt::format("omits input {}", k));
+  }
+  int inputs = node.input_size(), outputs = node.output_size();
+  while (inputs > 0 && node.input(inputs - 1).empty()) --inputs;
+  while (outputs > 0 && node.output(outputs - 1).empty()) --outputs;
+  if (inputs > schema.max_input() || outputs > schema.max_output()) {
+    return Wrong(node, fmt::format("has {} inputs and {} outputs and takes at most {} and {}",
+                                   inputs, outputs, schema.max_input(), schema.max_output()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckArity(const onnx::ModelProto& model) {
+  Schemas schemas(model);
+  std::vector<const onnx::GraphProto*> graphs = {&model.graph()};
+  while (!graphs.empty()) {
+    const onnx::GraphProto& graph = *graphs.back();
+    graphs.pop_back();
+    for (const onnx::NodeProto& node : graph.node()) {
+      if (const OpSchema* schema = schemas.Find(node)) {
+        KV_RETURN_IF_ERROR(CheckNode(node, *schema));
+      }
+      for (const onnx::AttributeProto& attribute : node.attribute()) {
+        if (attribute.has_g()) graphs.push_back(&attribute.g());
+        for (const onnx::GraphProto& body : attribute.graphs()) graphs.push_back(&body);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace kvlift
