@@ -296,7 +296,7 @@ class DecoderBench:
     def close(self):
         """Whether a ratio is so small that chance may decide."""
         return any(self.theirs[form][case] < CLOSE * self.ours[case]
-                   for case, form, _, _ in self.gates if form in self.theirs)
+                   for case, form, gate, _ in self.gates if gate and form in self.theirs)
 
     def report(self, table):
         what = f"{self.size} {self.type_name}, {self.threads} thr"
