@@ -3,6 +3,7 @@
 // The oracle beside the executor: steps are judged by computed bounds; a kernel that is wrong in
 // the same way on both sides never gives "equal".
 #include <cmath>
+#include <memory>
 #include <string>
 
 #include "exec/kernel.h"
@@ -85,13 +86,17 @@ g (int64[B,S] ids, float[B,2,M,4] pk, float[B,2,M,4] pv, int64[B] at)
 })";
 }
 
-// `name` is what the converted model calls its node Tanh.
-VerifyReport RunPair(const std::string& name = "[tanh]") {
+Manifest PairRelation() {
   Manifest relation =
       RelationOf({{"pk", "nk", "BNSD", "concat", true}, {"pv", "nv", "BNSD", "concat", true}},
                  {"ids"}, {"logits"});
   AddControl(&relation);
-  return VerdictOn(Before(), With(After(), "[tanh]", name), relation);
+  return relation;
+}
+
+// `name` is what the converted model calls its node Tanh.
+VerifyReport RunPair(const std::string& name = "[tanh]") {
+  return VerdictOn(Before(), With(After(), "[tanh]", name), PairRelation());
 }
 
 TEST(VerifyOracle, EveryStepIsJudgedByComputedBounds) {
@@ -195,6 +200,71 @@ TEST(VerifyOracle, AKernelWrongOnOneSideIsNeverEqual) {
     });
     EXPECT_NE(report.verdict, VerdictKind::kEqual) << op << ": " << Summary(report);
   }
+}
+
+// Comparisons that see too little: none of them ever says "equal".
+VerifyReport RunWithComparer(CompareFn compare) {
+  VerifyOptions options;
+  options.compare = compare;
+  Model a, b;
+  a.proto = std::make_shared<const onnx::ModelProto>(*ParseModelText(Before()));
+  b.proto = std::make_shared<const onnx::ModelProto>(*ParseModelText(After()));
+  const auto report = Verify(a, b, PairRelation(), options);
+  EXPECT_TRUE(report.ok()) << report.status();
+  return *report;
+}
+
+void ExpectControlMissed(CompareFn compare, const std::string& what) {
+  const VerifyReport report = RunWithComparer(compare);
+  EXPECT_EQ(report.verdict, VerdictKind::kInconclusive) << what << ": " << Summary(report);
+  EXPECT_EQ(report.reason.substr(0, 5), "KV407") << what << ": " << report.reason;
+}
+
+exec::Tensor Times(const exec::View& view, double factor) {
+  exec::Tensor result(view.type, view.shape);
+  for (int64_t i = 0; i < view.size(); ++i)
+    result.span<double>()[i] = factor * view.as<double>()[i];
+  return result;
+}
+
+exec::Tensor Sizes(const exec::View& view) {
+  exec::Tensor result(view.type, view.shape);
+  for (int64_t i = 0; i < view.size(); ++i) {
+    result.span<float>()[i] = std::fabs(view.as<float>()[i]);
+  }
+  return result;
+}
+
+TEST(VerifyOracle, AComparerThatSeesTooLittleIsFound) {
+  EXPECT_EQ(RunWithComparer(Compare).verdict, VerdictKind::kEqual);
+  ExpectControlMissed(
+      [](const exec::View& a, const exec::View& b, int nodes, const exec::View& slack) {
+        Comparison c = Compare(a, b, nodes, slack);
+        c.difference.reset();
+        return c;
+      },
+      "blind");
+  ExpectControlMissed(
+      [](const exec::View& a, const exec::View& b, int nodes, const exec::View& slack) {
+        if (slack.absent()) return Compare(a, b, nodes, slack);
+        return Compare(a, b, nodes, Times(slack, 1000).view());
+      },
+      "a thousand bounds");
+  ExpectControlMissed(
+      [](const exec::View& a, const exec::View& b, int nodes, const exec::View& slack) {
+        if (a.type != onnx::TensorProto::FLOAT) return Compare(a, b, nodes, slack);
+        return Compare(Sizes(a).view(), Sizes(b).view(), nodes, slack);
+      },
+      "sizes only");
+  ExpectControlMissed(
+      [](const exec::View& a, const exec::View& b, int nodes, const exec::View& slack) {
+        Comparison c = Compare(a, b, nodes, slack);
+        if (c.difference && !c.difference->element.empty() && c.difference->element[0] > 0) {
+          c.difference.reset();
+        }
+        return c;
+      },
+      "the first sequence only");
 }
 
 }  // namespace

@@ -37,6 +37,8 @@ struct Comparison {
 // known; absent where nothing is.
 Comparison Compare(const exec::View& reference, const exec::View& actual, int source_nodes,
                    const exec::View& slack = {});
+using CompareFn = Comparison (*)(const exec::View& reference, const exec::View& actual,
+                                 int source_nodes, const exec::View& slack);
 
 bool SameBytes(const exec::View& a, const exec::View& b);
 // As SameBytes, but -0 is 0.

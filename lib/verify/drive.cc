@@ -288,7 +288,7 @@ absl::StatusOr<exec::Feeds> Driver::ConvertedFeeds(const StepSpec& step, int64_t
 void Driver::Judge(const Given& given, const Bounded& want, const Bounded& got,
                    const std::string& name, int sequence, Outcome* outcome) const {
   const exec::Tensor slack = SlackOf(want, got);
-  const Comparison c = Compare(want.value.view(), got.value.view(), source_nodes_, slack.view());
+  const Comparison c = compare_(want.value.view(), got.value.view(), source_nodes_, slack.view());
   const std::string where = Where(given.plan, given.step, sequence);
   if (c.source_not_finite) {
     outcome->unjudged = fmt::format("the source gives NaN in {} at {}", name, where);

@@ -109,6 +109,8 @@ class Driver {
 
   // Steps are run by the oracle as well, as long as there is a referee.
   void Attend(Referee* referee) { referee_ = referee; }
+  // Compares with something else than Compare.
+  void CompareBy(CompareFn compare) { compare_ = compare; }
   const Stimulus& stimulus() const { return stimulus_; }
   // A window's cache (by source input) never holds more rows than this.
   void KeepAtMost(const std::string& input, int64_t rows) { kept_rows_[input] = rows; }
@@ -153,6 +155,7 @@ class Driver {
   int source_nodes_;
   std::map<std::string, int64_t> kept_rows_;
   Referee* referee_ = nullptr;
+  CompareFn compare_ = Compare;
 };
 
 }  // namespace kvlift

@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "fmt/format.h"
+#include "verify/comparer_controls.h"
 #include "verify/controls.h"
 #include "verify/drive.h"
 #include "verify/first_difference.h"
@@ -80,6 +81,7 @@ class Verifier {
     if (!facts.ok()) return Inconclusive("KV402 " + Text(facts.status()));
     FindLimits(*stimulus, *facts);
     plans_ = MakePlans(limits_);
+    if (options_.compare != nullptr) driver.CompareBy(options_.compare);
     Referee referee(before_, after_, options_.full);
     driver.Attend(&referee);
     RunPlans(driver, *source, *converted);
@@ -91,7 +93,11 @@ class Verifier {
     if (report_.counterexample || Failed()) return Finish();
     RunSelfChecks(driver, *source, *converted);
     if (report_.counterexample || Failed()) return Finish();
-    if (options_.controls) RunMutants(driver, source_graph, after_graph);
+    if (options_.controls) {
+      RunMutants(driver, source_graph, after_graph);
+      const auto more = RunComparerControls(driver, *converted, records_, relation_, options_.full);
+      report_.controls.insert(report_.controls.end(), more.begin(), more.end());
+    }
     return Finish();
   }
 

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "contract/manifest.h"
 #include "onnxio/model.h"
+#include "verify/compare.h"
 
 namespace kvlift {
 
@@ -19,8 +20,9 @@ enum class VerdictKind { kEqual, kDifferent, kInconclusive };
 struct VerifyOptions {
   bool full = false;
   uint64_t seed = 1;
-  int threads = 0;       // 0: as the machine has
-  bool controls = true;  // run the mutants
+  int threads = 0;              // 0: as the machine has
+  bool controls = true;         // run the mutants
+  CompareFn compare = nullptr;  // instead of Compare: a test's double
 };
 
 struct PlanResult {
