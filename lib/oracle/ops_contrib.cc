@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "oracle/op.h"
 #include "oracle/product.h"
+#include "oracle/sums.h"
 
 namespace kvlift::oracle {
 namespace {
@@ -115,7 +116,154 @@ absl::Status FusedMatMul(OpContext& c) {
   return MatrixProduct(c, a, b, static_cast<double>(c.Float("alpha", 1)), &(*c.out)[0]);
 }
 
+// Heads [first, first + heads) of a row of tokens, as [B, S, heads * D].
+Value HeadsFrom(const Value& x, int64_t first, int64_t heads, int64_t width) {
+  const int64_t rows = x.dims()[0] * x.dims()[1], all = x.dims()[2];
+  std::vector<int64_t> from;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t k = 0; k < heads * width; ++k) from.push_back(r * all + first * width + k);
+  }
+  return Take(x, {x.dims()[0], x.dims()[1], heads * width}, from);
+}
+
+// What a head of one sequence sees.
+struct Seen {
+  const Value &query, &keys, &values;
+  Heads q, k, v;
+  double scale = 1, cap = 0;
+  int32_t type = 0;  // that is computed in
+};
+
+// One query over the keys [begin, end).
+void Attend(const Seen& a, int64_t b, int64_t n, int64_t s, int64_t begin, int64_t end,
+            std::vector<Number>* out) {
+  const int64_t m = n / (a.q.heads / a.k.heads);
+  std::vector<Number> row;
+  for (int64_t t = begin; t < end; ++t) {
+    Sum sum;
+    for (int64_t d = 0; d < a.q.width; ++d) {
+      sum.Add(Times(a.query.reals().At(a.q.At(b, n, s, d)), a.keys.reals().At(a.k.At(b, m, t, d))));
+    }
+    Number score = Approximated(Times(sum.Carried(a.type, 1), {a.scale, 0, 0}), a.type, 1);
+    if (a.cap > 0) {
+      const Number part = Approximated(Over(score, {a.cap, 0, 0}), a.type, 1);
+      const double y = std::tanh(part.value);
+      score = Approximated(Times(Approximated(Lipschitz(part, y, 1), a.type, 4), {a.cap, 0, 0}),
+                           a.type, 1);
+    }
+    row.push_back(score);
+  }
+  SoftmaxRow(row, a.type);
+  out->clear();
+  for (int64_t d = 0; d < a.v.width; ++d) {
+    Sum sum;
+    for (int64_t t = begin; t < end; ++t) {
+      sum.Add(Times(row[t - begin], a.values.reals().At(a.v.At(b, m, t, d))));
+    }
+    out->push_back(sum.Carried(a.type, 2));
+  }
+}
+
+// The past with the new rows of each sequence behind it; `slots` rows.
+Value Appended(const Value& past, const Value& news, const Heads& h,
+               const std::vector<int64_t>& lengths, int64_t slots) {
+  const int64_t rows = past.absent() ? 0 : past.dims()[2];
+  const Value zero = ZeroOf(news.type());
+  std::vector<Pick> picks;
+  for (int64_t b = 0; b < h.batch; ++b) {
+    for (int64_t n = 0; n < h.heads; ++n) {
+      for (int64_t t = 0; t < slots; ++t) {
+        const int64_t s = t - lengths[b];
+        for (int64_t d = 0; d < h.width; ++d) {
+          const bool fresh = s >= 0 && s < h.tokens;
+          picks.push_back(fresh      ? Pick{1, h.At(b, n, s, d)}
+                          : t < rows ? Pick{2, ((b * h.heads + n) * rows + t) * h.width + d}
+                                     : Pick{0, 0});
+        }
+      }
+    }
+  }
+  return Collect({&zero, &news, past.absent() ? &zero : &past}, {h.batch, h.heads, slots, h.width},
+                 picks);
+}
+
+absl::Status GroupQueryAttention(OpContext& c) {
+  for (size_t k = 9; k < c.in.size(); ++k) {
+    if (c.has(k)) return NoMeaning(c, "positions, a bias, sinks or scales");
+  }
+  if (c.Int("smooth_softmax", 0) > 0 || c.out->size() > 3 || c.in[0].rank() != 3 ||
+      (c.has(3) && c.in[3].type() != c.in[0].type())) {
+    return NoMeaning(c, "this form");
+  }
+  const int64_t heads = c.Int("num_heads", 0), groups = c.Int("kv_num_heads", 0);
+  if (heads <= 0 || groups <= 0 || heads % groups != 0) return Wrong(c, "heads");
+  const bool packed = !c.has(1);
+  const int64_t width = c.in[0].dims()[2] / (packed ? heads + 2 * groups : heads);
+  Value query = packed ? HeadsFrom(c.in[0], 0, heads, width) : c.in[0];
+  Value key = packed ? HeadsFrom(c.in[0], heads, groups, width) : c.in[1];
+  const Value value = packed ? HeadsFrom(c.in[0], heads + groups, groups, width) : c.in[2];
+  if (key.rank() != 3 || value.rank() != 3) return NoMeaning(c, "keys of rank 4");
+  Heads q, k, v;
+  if (!HeadsOf(query, heads, 0, &q) || !HeadsOf(key, groups, 0, &k) ||
+      !HeadsOf(value, groups, 0, &v)) {
+    return Wrong(c, "shape");
+  }
+  const int64_t total = c.in[6].integers()[0];
+  std::vector<int64_t> lengths;
+  for (int64_t b = 0; b < q.batch; ++b) {
+    const int64_t valid = c.in[5].integers()[b] + 1;
+    lengths.push_back(total == q.tokens ? 0 : valid - q.tokens);
+    const bool whole = valid == total || total == q.tokens;
+    const int64_t rows = c.has(3) ? c.in[3].dims()[2] : 0;
+    if (lengths.back() < 0 || (!whole && rows < total)) return NoMeaning(c, "these lengths");
+  }
+  if (c.Int("do_rotary", 0) != 0) {
+    const bool interleaved = c.Int("rotary_interleaved", 0) != 0;
+    const auto at = [&](int64_t b, int64_t s) { return lengths[b] + s; };
+    const int64_t rotated = 2 * c.in[7].dims().back();
+    KV_RETURN_IF_ERROR(Rotate(c, query, q, c.in[7], c.in[8], rotated, interleaved, at, &query));
+    KV_RETURN_IF_ERROR(Rotate(c, key, k, c.in[7], c.in[8], rotated, interleaved, at, &key));
+  }
+  const int64_t slots = std::max(total, c.has(3) ? c.in[3].dims()[2] : 0);
+  const Value keys = Appended(c.has(3) ? c.in[3] : Value(), key, k, lengths, slots);
+  const Value values = Appended(c.has(4) ? c.in[4] : Value(), value, v, lengths, slots);
+  Seen seen{query, keys, values, q, {}, {}};
+  if (!HeadsOf(keys, groups, 0, &seen.k) || !HeadsOf(values, groups, 0, &seen.v)) {
+    return Wrong(c, "shape");
+  }
+  const auto given = static_cast<double>(c.Float("scale", 0));
+  seen.scale = given != 0
+                   ? given
+                   : RoundTo(onnx::TensorProto::FLOAT, 1 / std::sqrt(static_cast<double>(q.width)));
+  seen.cap = static_cast<double>(c.Float("softcap", 0));
+  seen.type =
+      query.type() == onnx::TensorProto::DOUBLE ? query.type() : int32_t{onnx::TensorProto::FLOAT};
+  const int64_t window = c.Int("local_window_size", -1);
+  KV_RETURN_IF_ERROR(c.Spend(40 * q.batch * heads * q.tokens * total * (q.width + v.width)));
+  Reals out(q.batch * q.tokens * heads * v.width);
+  std::vector<Number> result;
+  for (int64_t b = 0; b < q.batch; ++b) {
+    for (int64_t s = 0; s < q.tokens; ++s) {
+      const int64_t end = lengths[b] + s + 1;
+      const int64_t begin = window > 0 ? std::max<int64_t>(0, end - window) : 0;
+      for (int64_t n = 0; n < heads; ++n) {
+        Attend(seen, b, n, s, begin, end, &result);
+        for (int64_t d = 0; d < v.width; ++d) {
+          out.Set(((b * q.tokens + s) * heads + n) * v.width + d,
+                  Approximated(result[d], query.type(), 1));
+        }
+      }
+    }
+  }
+  (*c.out)[0] =
+      Value::FromReals(query.type(), {q.batch, q.tokens, heads * v.width}, std::move(out));
+  if (c.wants(1)) (*c.out)[1] = keys;
+  if (c.wants(2)) (*c.out)[2] = values;
+  return absl::OkStatus();
+}
+
 constexpr OpEntry kOps[] = {
+    {"com.microsoft", "GroupQueryAttention", GroupQueryAttention},
     {"", "RotaryEmbedding", RotaryEmbedding},
     {"com.microsoft", "RotaryEmbedding", OldRotaryEmbedding},
     {"com.microsoft", "FusedMatMul", FusedMatMul},
