@@ -122,7 +122,9 @@ std::vector<ControlResult> RunComparerControls(const Driver& driver, Runner& con
     detect(target, "one element moved", last, [&](const exec::View& v) {
       StoreDouble(v, element, old + (old > 0 ? -distance : distance));
     });
-    detect(target, "all signs turned", 0, [](const exec::View& v) {
+    // Of a number that is as good as 0, the sign says nothing.
+    if (std::fabs(old) <= distance) continue;
+    detect(target, "all signs turned", last, [](const exec::View& v) {
       for (int64_t i = 0; i < v.size(); ++i) StoreDouble(v, i, -exec::ElementAsDouble(v, i));
     });
   }
