@@ -142,6 +142,25 @@ TEST(Graph, ErrorsNameTheCulprit) {
               ::testing::AllOf(HasSubstr("\"branch\""), HasSubstr("\"gone\"")));
 }
 
+TEST(Graph, OperandsThatAnOperatorRequiresAreThere) {
+  EXPECT_THAT(Error("g (float[2] x) => (float[2] y) { y = Transpose () }"),
+              HasSubstr("node \"y\": Transpose has 0 inputs and needs 1"));
+  EXPECT_THAT(Error("g (float[2] x) => (float[2] y) { y = Add (x, \"\") }"),
+              HasSubstr("Add omits input 1"));
+  EXPECT_THAT(Error("g (float[2] x) => (float[2] y) { y = Relu (x, x) }"),
+              HasSubstr("takes at most 1 and 1"));
+  EXPECT_THAT(Error(R"(g (bool c, float[2] x) => (float[2] y) {
+      y = If (c) <then_branch = a () => (float[2] p) { p = Add (x) },
+                  else_branch = b () => (float[2] q) { q = Relu (x) }>
+  })"),
+              HasSubstr("node \"p\": Add has 1 inputs and needs 2"));
+  // What ONNX does not define takes what it takes; optional operands may be omitted.
+  Build(R"(g (float[2] x) => (float[2] y) {
+      a = com.microsoft.Other ()
+      y = Clip (x, "", "")
+  })");
+}
+
 TEST(Graph, CyclesNameANodeOnThem) {
   EXPECT_THAT(Error(R"(g (float[2] x) => (float[2] y) {
         [behind] y = Relu(b)
