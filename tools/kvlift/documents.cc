@@ -312,6 +312,35 @@ std::string ControlText(const std::vector<ControlResult>& controls, bool verbose
 
 }  // namespace
 
+namespace {
+
+// How outputs were judged, and where differences begin.
+std::string OracleText(const VerifyReport& r) {
+  if (r.oracle.steps_seen == 0) return {};
+  int bitwise = 0, bounded = 0, fixed = 0;
+  double ratio = 0;
+  for (const OutputResult& o : r.outputs) {
+    bitwise += o.bitwise;
+    bounded += o.by_bound;
+    fixed += o.by_fixed_bound;
+    ratio = std::max(ratio, o.ratio);
+  }
+  std::string text = fmt::format(
+      "oracle: {} of {} steps; comparisons: {} bitwise, {} within computed bounds (largest "
+      "difference / bound {:.2g}), {} by the fixed bound\n",
+      r.oracle.steps, r.oracle.steps_seen, bitwise, bounded, ratio, fixed);
+  for (const std::string& what : r.oracle.without_meaning) {
+    text += fmt::format("oracle: no meaning for {}\n", EscapeTerminal(what));
+  }
+  if (!r.rounding.first.empty()) {
+    text += fmt::format("differences begin at node {} ({})\n", EscapeTerminal(r.rounding.first),
+                        EscapeTerminal(r.rounding.first_operator));
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string VerifyText(const VerifyReport& r, bool verbose) {
   std::vector<std::vector<std::string>> rows;
   for (const PlanResult& p : r.plans) {
@@ -327,6 +356,7 @@ std::string VerifyText(const VerifyReport& r, bool verbose) {
   if (!rows.empty()) {
     text += "\n" + FormatTable({"output", "largest difference", "bound", "where"}, rows);
   }
+  text += OracleText(r);
   text += ControlText(r.controls, verbose);
   if (r.counterexample) text += EscapeTerminal(r.counterexample->text) + "\n";
   if (!r.reason.empty()) text += EscapeTerminal(r.reason) + "\n";
