@@ -10,7 +10,8 @@ import tempfile
 import unittest
 
 KVLIFT = os.environ["KVLIFT"]
-MODELS = pathlib.Path(os.environ["KVLIFT_ROOT"]) / "testdata" / "models"
+DATA = pathlib.Path(os.environ["KVLIFT_ROOT"]) / "testdata"
+MODELS = DATA / "models"
 # Decimal commas, a dotless i, and text that is not UTF-8.
 LOCALES = {"de_DE.UTF-8": "UTF-8", "tr_TR.UTF-8": "UTF-8", "de_DE.ISO-8859-1": "ISO-8859-1"}
 
@@ -29,6 +30,12 @@ def make_locales(folder):
     return made
 
 
+def case_text(name):
+    """The source of a text case, a small decoder."""
+    text = (DATA / "rewrites" / f"{name}.onnxtxt").read_text()
+    return text.partition("# ---- before\n")[2].partition("# ---- ")[0]
+
+
 class Determinism(unittest.TestCase):
     def setUp(self):
         self.dir = pathlib.Path(tempfile.mkdtemp())
@@ -38,7 +45,7 @@ class Determinism(unittest.TestCase):
         """What is written and printed for one model in a folder of its own."""
         folder = self.dir / name
         folder.mkdir(parents=True)
-        shutil.copy(model, folder / "model.onnx")
+        (folder / "model.onnxtxt").write_text(model)
 
         def run(*args):
             done = subprocess.run(
@@ -49,7 +56,7 @@ class Determinism(unittest.TestCase):
             return done.stdout
 
         place = "." if cwd is None else folder
-        model, out = os.path.join(place, "model.onnx"), os.path.join(place, "out.onnx")
+        model, out = os.path.join(place, "model.onnxtxt"), os.path.join(place, "out.onnx")
         printed = [run("inspect", model, "--json"), run("inspect", model, "--details"),
                    run("convert", model, "-o", out, "--json", "--max-seq-len", "24")]
         if (folder / "out.onnx").exists():
@@ -82,7 +89,7 @@ class Determinism(unittest.TestCase):
                                          second.with_suffix(suffix).read_bytes())
 
     def test_environment(self):
-        model = MODELS / "gpt2_optimum" / "model.onnx"
+        model = case_text("growing_concat_two_layers")
         first = self.run_all("first", model)
         self.assertIn("out.onnx", first[0])
         locales = self.dir / "locales"
@@ -97,7 +104,7 @@ class Determinism(unittest.TestCase):
                   "user")
 
     def test_directories_threads_and_addresses(self):
-        model = MODELS / "gpt2_optimum" / "model.onnx"
+        model = case_text("growing_concat_two_layers")
         first = self.run_all("first", model)
         self.same(first, self.run_all("a/b/other folder", model), "folder")
         self.same(first, self.run_all("absolute", model, cwd="/"), "working directory")
