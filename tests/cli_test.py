@@ -95,7 +95,7 @@ class Usage(Case):
     def test_what_is_not_available_is_said(self):
         for flags in (("--target", "genai-static"), ("--target", "tensorrt"),
                       ("--layout", "bnsd"), ("--io-names", "static"),
-                      ("--report", self.dir / "r.html"), ("--external", "copy"),
+                      ("--report", self.dir / "r.html"),
                       ("--only", "0.*"), ("--skip", "0.*")):
             with self.subTest(flags=flags):
                 lines = self.fails(2, "convert", GOOD, "-o", self.dir / "o.onnx", *flags)
@@ -282,8 +282,15 @@ class Convert(Case):
         onnx.load(self.out)
         elsewhere = self.dir / "elsewhere"
         elsewhere.mkdir()
-        self.fails(5, "convert", source / "m.onnx", "-o", elsewhere / "o.onnx")
+        lines = self.fails(5, "convert", source / "m.onnx", "-o", elsewhere / "o.onnx",
+                           "--external", "keep")
+        self.assertTrue(lines[0].endswith("[KV503]"), lines)
         self.assertEqual(list(elsewhere.iterdir()), [])
+        self.run_ok("convert", source / "m.onnx", "-o", elsewhere / "o.onnx")
+        onnx.load(elsewhere / "o.onnx")
+        data = list(elsewhere.glob("o.*.data"))
+        self.assertEqual(len(data), 1)
+        self.assertEqual(data[0].read_bytes(), (source / "m.data").read_bytes())
 
 
 class Check(Case):

@@ -59,7 +59,7 @@ TEST_F(ModelFiles, BinaryAndText) {
   const std::string bytes = Parsed().SerializeAsString();
   const auto binary = LoadModel(Put("m.onnx", bytes));
   ASSERT_TRUE(binary.ok()) << binary.status();
-  EXPECT_EQ(binary->sha256, Sha256Hex(bytes));
+  EXPECT_EQ(binary->Sha256(), Sha256Hex(bytes));
   EXPECT_EQ(binary->base_dir, dir_.string());
   EXPECT_EQ(*SerializeModel(*binary->proto), bytes);
   const auto text = LoadModel(Put("m.onnxtxt", kModel));

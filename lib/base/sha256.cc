@@ -6,6 +6,10 @@
 
 #include "fmt/format.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace kvlift {
 namespace {
 
@@ -23,6 +27,63 @@ constexpr std::array<uint32_t, 64> kRound = {
 uint32_t LoadBigEndian(const uint8_t* p) {
   return (uint32_t{p[0]} << 24) | (uint32_t{p[1]} << 16) | (uint32_t{p[2]} << 8) | p[3];
 }
+
+#if defined(__x86_64__)
+
+using Words = int __attribute__((vector_size(16)));
+using Bytes = char __attribute__((vector_size(16)));
+
+bool HasShaInstructions() {
+  static const bool has = [] {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    const bool ssse3 = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & (1u << 9)) != 0;
+    return ssse3 && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & (1u << 29)) != 0;
+  }();
+  return has;
+}
+
+// Four rounds an iteration. The instructions keep the state as two vectors, (f, e, b, a) and
+// (h, g, d, c), low words first.
+__attribute__((target("sha,ssse3"))) void CompressByInstructions(const uint8_t* blocks,
+                                                                 size_t count,
+                                                                 std::array<uint32_t, 8>* state) {
+  std::array<int, 8> s;
+  std::memcpy(s.data(), state->data(), sizeof(s));
+  Words abef = {s[5], s[4], s[1], s[0]};
+  Words cdgh = {s[7], s[6], s[3], s[2]};
+  const Bytes swap = {3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12};
+  for (; count > 0; --count, blocks += 64) {
+    const Words abef_before = abef, cdgh_before = cdgh;
+    std::array<Words, 4> w;  // the last 16 words of the schedule
+    for (size_t group = 0; group < 16; ++group) {
+      Words next;
+      if (group < 4) {
+        Bytes raw;
+        std::memcpy(&raw, blocks + 16 * group, sizeof(raw));
+        raw = __builtin_ia32_pshufb128(raw, swap);
+        std::memcpy(&next, &raw, sizeof(next));
+      } else {
+        const Words seven_back =
+            __builtin_shufflevector(w[(group + 2) % 4], w[(group + 3) % 4], 1, 2, 3, 4);
+        next = __builtin_ia32_sha256msg1(w[group % 4], w[(group + 1) % 4]);
+        next = __builtin_ia32_sha256msg2(next + seven_back, w[(group + 3) % 4]);
+      }
+      w[group % 4] = next;
+      Words round;
+      std::memcpy(&round, &kRound[4 * group], sizeof(round));
+      round += next;
+      cdgh = __builtin_ia32_sha256rnds2(cdgh, abef, round);
+      abef =
+          __builtin_ia32_sha256rnds2(abef, cdgh, __builtin_shufflevector(round, round, 2, 3, 2, 3));
+    }
+    abef += abef_before;
+    cdgh += cdgh_before;
+  }
+  s = {abef[3], abef[2], cdgh[3], cdgh[2], abef[1], abef[0], cdgh[1], cdgh[0]};
+  std::memcpy(state->data(), s.data(), sizeof(s));
+}
+
+#endif
 
 }  // namespace
 
@@ -53,15 +114,23 @@ void Sha256::Compress(const uint8_t* block) {
   for (size_t i = 0; i < 8; ++i) state_[i] += next[i];
 }
 
+void Sha256::CompressAll(const uint8_t* blocks, size_t count) {
+#if defined(__x86_64__)
+  if (HasShaInstructions()) return CompressByInstructions(blocks, count, &state_);
+#endif
+  for (size_t i = 0; i < count; ++i) Compress(blocks + 64 * i);
+}
+
 void Sha256::Update(std::string_view bytes) {
   total_bytes_ += bytes.size();
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   size_t left = bytes.size();
   while (left > 0) {
     if (pending_bytes_ == 0 && left >= pending_.size()) {
-      Compress(data);
-      data += pending_.size();
-      left -= pending_.size();
+      const size_t blocks = left / pending_.size();
+      CompressAll(data, blocks);
+      data += blocks * pending_.size();
+      left -= blocks * pending_.size();
       continue;
     }
     const size_t n = std::min(left, pending_.size() - pending_bytes_);

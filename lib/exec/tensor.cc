@@ -11,11 +11,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
-#include "exec/external_file.h"
 #include "exec/memory.h"
 #include "exec/small_types.h"
 #include "fmt/format.h"
+#include "ir/spans.h"
 #include "ir/types.h"
+#include "onnxio/model.h"
 
 namespace kvlift::exec {
 
@@ -188,31 +189,29 @@ absl::StatusOr<Tensor> Tensor::FromProto(const TensorProto& proto, const std::st
     return absl::InvalidArgumentError(
         fmt::format("tensor \"{}\": shape {}", proto.name(), ShapeString(shape)));
   }
-  if (proto.data_location() == TensorProto::EXTERNAL) {
-    KV_ASSIGN_OR_RETURN(const MappedRange range,
-                        MapExternalData(proto, base_dir, static_cast<size_t>(bytes)));
-    View view{proto.data_type(), shape, const_cast<std::byte*>(range.data)};
-    const bool aligned = reinterpret_cast<uintptr_t>(range.data) % alignof(std::max_align_t) == 0;
-    Tensor mapped = Wrap(std::move(view), range.owner);
-    mapped.mapped_ = true;
-    return aligned ? mapped : mapped.Clone();
+  RawData raw = RawDataOf(proto);
+  if (proto.data_location() == TensorProto::EXTERNAL && raw.owner == nullptr) {
+    KV_ASSIGN_OR_RETURN(raw, MapTensorBytes(proto, base_dir));
   }
-  if (const std::string& raw = proto.raw_data();
-      owner != nullptr && static_cast<int64_t>(raw.size()) == bytes && bytes > 0 &&
+  const bool mapped = raw.owner != nullptr;
+  if (mapped) owner = std::const_pointer_cast<void>(raw.owner);
+  if (owner != nullptr && static_cast<int64_t>(raw.bytes.size()) == bytes && bytes > 0 &&
       proto.data_type() != TensorProto::BOOL &&
-      reinterpret_cast<uintptr_t>(raw.data()) % alignof(std::max_align_t) == 0) {
-    auto* data = reinterpret_cast<std::byte*>(const_cast<char*>(raw.data()));
-    return Wrap({proto.data_type(), shape, data}, std::move(owner));
+      reinterpret_cast<uintptr_t>(raw.bytes.data()) % alignof(std::max_align_t) == 0) {
+    auto* data = reinterpret_cast<std::byte*>(const_cast<char*>(raw.bytes.data()));
+    Tensor wrapped = Wrap({proto.data_type(), shape, data}, std::move(owner));
+    wrapped.mapped_ = mapped;
+    return wrapped;
   }
   Tensor t(proto.data_type(), shape);
   if (bytes > 0 && t.data() == nullptr) {
     return absl::ResourceExhaustedError(fmt::format("cannot allocate {} bytes", bytes));
   }
-  if (proto.has_raw_data()) {
-    if (static_cast<int64_t>(proto.raw_data().size()) != bytes) {
-      return WrongCount(proto, bytes, static_cast<int64_t>(proto.raw_data().size()));
+  if (mapped || proto.has_raw_data()) {
+    if (static_cast<int64_t>(raw.bytes.size()) != bytes) {
+      return WrongCount(proto, bytes, static_cast<int64_t>(raw.bytes.size()));
     }
-    if (bytes > 0) std::memcpy(t.data(), proto.raw_data().data(), static_cast<size_t>(bytes));
+    if (bytes > 0) std::memcpy(t.data(), raw.bytes.data(), static_cast<size_t>(bytes));
     if (t.type() == TensorProto::BOOL) {
       for (uint8_t& b : t.span<uint8_t>()) b = b != 0;
     }

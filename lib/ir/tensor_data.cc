@@ -11,6 +11,7 @@
 #include "base/escape.h"
 #include "base/status.h"
 #include "fmt/format.h"
+#include "ir/spans.h"
 #include "ir/types.h"
 
 namespace kvlift {
@@ -179,7 +180,7 @@ absl::StatusOr<int64_t> ByteSize(int32_t elem_type, int64_t num_elements) {
 }
 
 absl::StatusOr<std::string> InlineBytes(const TensorProto& tensor) {
-  if (tensor.data_location() == TensorProto::EXTERNAL) {
+  if (IsElsewhere(tensor)) {
     return absl::FailedPreconditionError(
         fmt::format("tensor \"{}\" has external data", EscapeTerminal(tensor.name())));
   }
@@ -187,7 +188,12 @@ absl::StatusOr<std::string> InlineBytes(const TensorProto& tensor) {
   const auto expected = ByteSize(tensor.data_type(), count);
   if (!expected.ok()) return Bad(tensor, std::string(expected.status().message()));
   if (NumValueFields(tensor) > 1) return Bad(tensor, "has more than one value field");
-  std::string bytes = tensor.raw_data().empty() ? TypedFieldBytes(tensor) : tensor.raw_data();
+  const RawData raw = RawDataOf(tensor);
+  if (raw.owner != nullptr && static_cast<int64_t>(raw.bytes.size()) != *expected) {
+    return Bad(tensor, fmt::format("has {} bytes of data where its type and shape need {}",
+                                   raw.bytes.size(), *expected));
+  }
+  std::string bytes = raw.bytes.empty() ? TypedFieldBytes(tensor) : std::string(raw.bytes);
   if (static_cast<int64_t>(bytes.size()) != *expected) {
     return Bad(tensor, fmt::format("has {} bytes of data where its type and shape need {}",
                                    bytes.size(), *expected));

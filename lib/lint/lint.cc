@@ -173,6 +173,11 @@ absl::StatusOr<std::vector<Lint>> LintModel(const Model& model, const Manifest* 
   if (!checked.ok()) {
     lints.push_back({Severity::kError, {"KV101", std::string(checked.message()), {}, {}}});
   }
+  if (model.unknown_fields > 0) {
+    lints.push_back(
+        {Severity::kWarning,
+         {"KV009", fmt::format("{} fields are not in ONNX", model.unknown_fields), {}, {}}});
+  }
   KV_ASSIGN_OR_RETURN(Graph graph, Graph::Build(proto));
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
     const bool scatter = graph.Is(n, "TensorScatter"), attention = graph.Is(n, "Attention");

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "ir/spans.h"
 #include "onnx/checker.h"
 #include "onnx/inliner/inliner.h"
 #include "onnx/shape_inference/implementation.h"
@@ -24,9 +25,8 @@ void HideLocation(onnx::TensorProto& tensor) {
 
 bool HasExternalData(const onnx::ModelProto& model) {
   bool found = false;
-  ForEachTensor(model, [&](const onnx::TensorProto& tensor) {
-    found = found || tensor.data_location() == onnx::TensorProto::EXTERNAL;
-  });
+  ForEachTensor(model,
+                [&](const onnx::TensorProto& tensor) { found = found || IsElsewhere(tensor); });
   return found;
 }
 

@@ -6,26 +6,21 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <limits>
+#include <optional>
 #include <random>
 
+#include "base/coded.h"
 #include "base/escape.h"
 #include "base/status.h"
 #include "fmt/format.h"
-#include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
-#include "onnxio/errno_status.h"
+#include "onnxio/cleanup.h"
+#include "onnxio/copy.h"
 #include "onnxio/fd.h"
-#include "onnxio/guard.h"
-#include "onnxio/limits.h"
+#include "onnxio/image.h"
 #include "onnxio/model.h"
 
 namespace kvlift {
 namespace {
-
-absl::Status Failed(int error, std::string_view what, const std::string& path) {
-  return ErrnoStatus(error, fmt::format("cannot {} \"{}\"", what, EscapeTerminal(path)));
-}
 
 std::string DirectoryOf(const std::string& path) {
   const size_t slash = path.rfind('/');
@@ -33,21 +28,10 @@ std::string DirectoryOf(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-absl::Status WriteAll(int fd, std::string_view bytes, const std::string& path) {
-  constexpr size_t kPiece = size_t{1} << 30;  // below what one call may transfer
-  while (!bytes.empty()) {
-    const ssize_t n = write(fd, bytes.data(), std::min(bytes.size(), kPiece));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return Failed(errno, "write", path);
-    bytes.remove_prefix(static_cast<size_t>(n));
-  }
-  return absl::OkStatus();
-}
-
 // A name beside `path` that stale files of a killed run are recognised by.
 std::string TemporaryName(const std::string& path) {
   std::random_device random;
-  return fmt::format("{}.tmp-{}-{:08x}", path, getpid(), random());
+  return fmt::format("{}.tmp-{}-{:08x}{:08x}", path, getpid(), random(), random());
 }
 
 // Temporary files that take the names of the outputs together. What was not kept at the end is
@@ -59,7 +43,7 @@ class Staged {
   Staged& operator=(const Staged&) = delete;
   ~Staged();
 
-  absl::Status Add(const OutputFile& file);
+  absl::Status Add(const OutputFile& file, const WriteProgress& progress);
   absl::Status RenameAll();
 
  private:
@@ -67,6 +51,7 @@ class Staged {
     std::string path;
     std::string temporary;  // empty once renamed
     std::string backup;     // second name of the old file; empty if there is none
+    int slot = -1;          // of the note for signals
     bool replaces = false;  // there was an old file
   };
   absl::Status KeepOld(Entry& entry);
@@ -79,6 +64,7 @@ Staged::~Staged() {
   for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
     if (!entry->temporary.empty()) {
       unlink(entry->temporary.c_str());
+      ForgetTemporary(entry->slot);
     } else if (!kept_ && !entry->replaces) {
       unlink(entry->path.c_str());
     } else if (!kept_ && !entry->backup.empty() &&
@@ -89,39 +75,42 @@ Staged::~Staged() {
   }
 }
 
-absl::Status Staged::Add(const OutputFile& file) {
+absl::Status Staged::Add(const OutputFile& file, const WriteProgress& progress) {
   struct stat info {};
   if (file.path.empty() || file.path.back() == '/' ||
       (stat(file.path.c_str(), &info) == 0 && S_ISDIR(info.st_mode))) {
-    return absl::InvalidArgumentError(
-        fmt::format("cannot write \"{}\": not a file name", EscapeTerminal(file.path)));
+    return Coded("KV501", absl::InvalidArgumentError(fmt::format(
+                              "cannot write \"{}\": not a file name", EscapeTerminal(file.path))));
   }
-  Fd fd;
-  std::string path;
-  for (int attempt = 0; attempt < 100 && !fd.ok(); ++attempt) {
-    path = TemporaryName(file.path);
-    fd = Fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
-    if (!fd.ok() && errno != EEXIST) return Failed(errno, "create", file.path);
+  const std::string path = TemporaryName(file.path);
+  const int slot = NoteTemporary(path);
+  Fd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+  if (!fd.ok()) {
+    const int error = errno;
+    ForgetTemporary(slot);
+    return WriteFailed(error, "create", file.path);
   }
-  if (!fd.ok()) return Failed(EEXIST, "create", file.path);
-  entries_.push_back({file.path, path, {}, false});
-  KV_RETURN_IF_ERROR(WriteAll(fd.get(), file.bytes, file.path));
-  if (fsync(fd.get()) != 0) return Failed(errno, "write", file.path);
-  if (close(fd.Release()) != 0) return Failed(errno, "write", file.path);
+  entries_.push_back({file.path, path, {}, slot, false});
+  std::vector<Piece> pieces = {{file.bytes, -1, 0}};
+  if (file.bytes.empty()) pieces.clear();
+  pieces.insert(pieces.end(), file.pieces.begin(), file.pieces.end());
+  KV_RETURN_IF_ERROR(WritePieces(fd.get(), pieces, file.path, progress));
+  if (fsync(fd.get()) != 0) return WriteFailed(errno, "write", file.path);
+  if (close(fd.Release()) != 0) return WriteFailed(errno, "write", file.path);
   return absl::OkStatus();
 }
 
 absl::Status Staged::KeepOld(Entry& entry) {
   struct stat info {};
   if (lstat(entry.path.c_str(), &info) != 0) {
-    return errno == ENOENT ? absl::OkStatus() : Failed(errno, "write", entry.path);
+    return errno == ENOENT ? absl::OkStatus() : WriteFailed(errno, "write", entry.path);
   }
   entry.replaces = true;
   const std::string backup = TemporaryName(entry.path);
   if (link(entry.path.c_str(), backup.c_str()) == 0) {
     entry.backup = backup;
   } else if (errno != EPERM && errno != EOPNOTSUPP && errno != EMLINK) {  // no hard links there
-    return Failed(errno, "write", entry.path);
+    return WriteFailed(errno, "write", entry.path);
   }
   return absl::OkStatus();
 }
@@ -133,9 +122,10 @@ absl::Status Staged::RenameAll() {
   }
   for (Entry& entry : entries_) {
     if (rename(entry.temporary.c_str(), entry.path.c_str()) != 0) {
-      return Failed(errno, "write", entry.path);
+      return WriteFailed(errno, "write", entry.path);
     }
     entry.temporary.clear();
+    ForgetTemporary(entry.slot);
   }
   kept_ = true;
   return absl::OkStatus();
@@ -143,36 +133,31 @@ absl::Status Staged::RenameAll() {
 
 absl::Status SyncDirectory(const std::string& path) {
   const Fd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.ok()) return Failed(errno, "open", path);
+  if (!fd.ok()) return WriteFailed(errno, "open", path);
   // Some file systems cannot sync a directory and need not.
-  if (fsync(fd.get()) != 0 && errno != EINVAL) return Failed(errno, "write", path);
+  if (fsync(fd.get()) != 0 && errno != EINVAL) return WriteFailed(errno, "write", path);
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::Status WriteFiles(const std::vector<OutputFile>& files) {
-  Staged staged;
-  for (const OutputFile& file : files) KV_RETURN_IF_ERROR(staged.Add(file));
-  KV_RETURN_IF_ERROR(staged.RenameAll());
+absl::Status WriteFiles(const std::vector<OutputFile>& files, const WriteProgress& progress) {
+  {
+    std::optional<HoldSignals> hold;  // until `staged` has removed the second names of old files
+    Staged staged;
+    for (const OutputFile& file : files) KV_RETURN_IF_ERROR(staged.Add(file, progress));
+    hold.emplace();
+    KV_RETURN_IF_ERROR(staged.RenameAll());
+  }
   for (const OutputFile& file : files) KV_RETURN_IF_ERROR(SyncDirectory(DirectoryOf(file.path)));
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> SerializeModel(const onnx::ModelProto& model) {
+  KV_ASSIGN_OR_RETURN(const ModelImage image, ImageOf(model, {}));
   std::string bytes;
-  bool complete = false;
-  KV_RETURN_IF_ERROR(Guard("cannot serialise the model", [&] {
-    if (model.ByteSizeLong() > static_cast<size_t>(kMaxModelBytes)) return;
-    google::protobuf::io::StringOutputStream stream(&bytes);
-    google::protobuf::io::CodedOutputStream coded(&stream);
-    coded.SetSerializationDeterministic(true);
-    complete = model.SerializeToCodedStream(&coded);
-  }));
-  if (!complete) {
-    return absl::OutOfRangeError(
-        fmt::format("the model takes more than {} bytes, the limit of protobuf", kMaxModelBytes));
-  }
+  bytes.reserve(image.size);
+  for (const Piece& piece : image.pieces) bytes.append(piece.bytes);
   return bytes;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "fmt/format.h"
+#include "ir/spans.h"
 #include "ir/types.h"
 #include "onnxio/function_body.h"
 #include "oracle/op.h"
@@ -155,7 +156,7 @@ absl::StatusOr<Value> Interpreter::Initializer(const std::string& name) const {
   }
   KV_ASSIGN_OR_RETURN(Value value,
                       Value::FromProto(*it->second, base_dir_, graph_->shared_model()));
-  const bool external = it->second->data_location() == onnx::TensorProto::EXTERNAL;
+  const bool external = IsElsewhere(*it->second);
   if (!external || value.stored()->bytes.size() < kSmallBytes) kept_[name] = value;
   return value;
 }

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "ir/spans.h"
 #include "ir/tensor_data.h"
 #include "ir/types.h"
 #include "onnxio/model.h"
@@ -165,9 +166,11 @@ absl::StatusOr<Value> Value::FromProto(const TensorProto& proto, const std::stri
   stored.type = proto.data_type();
   KV_ASSIGN_OR_RETURN(const int64_t size, NumElements(proto));
   KV_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize(proto.data_type(), size));
-  const bool external = proto.data_location() == TensorProto::EXTERNAL;
-  if (!external && owner != nullptr && static_cast<int64_t>(proto.raw_data().size()) == bytes) {
-    stored.bytes = proto.raw_data();
+  const bool external = IsElsewhere(proto);
+  const RawData raw = RawDataOf(proto);
+  if (raw.owner != nullptr) owner = raw.owner;
+  if (!external && owner != nullptr && static_cast<int64_t>(raw.bytes.size()) == bytes) {
+    stored.bytes = raw.bytes;
     stored.owner = std::move(owner);
     return FromStored(proto.data_type(), Dims(proto.dims().begin(), proto.dims().end()),
                       std::move(stored));

@@ -110,6 +110,7 @@ namespace {
 absl::StatusOr<Conversion> ConvertAnalysed(const Model& model, const ConvertOptions& options,
                                            Analysis& a) {
   Conversion result;
+  result.source = model.proto;
   result.inspection = ReportFor(model, a);
   if (a.not_raised) {
     result.status = ConvertStatus::kRefused;
@@ -132,7 +133,7 @@ absl::StatusOr<Conversion> ConvertAnalysed(const Model& model, const ConvertOpti
   if (plan.refusal) return result;
   KV_ASSIGN_OR_RETURN(result.model, Apply(*a.graph, plan.patch));
   result.manifest = std::move(plan.manifest);
-  result.manifest.source_sha256 = model.sha256;
+  result.manifest.source_sha256 = model.Sha256();
   NoteReaders(*result.model, &result.manifest);
   if (options.target == Target::kGenai) result.genai = GenaiFragment(a, result.manifest);
   result.status = partial ? ConvertStatus::kPartial : ConvertStatus::kConverted;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -77,8 +78,9 @@ struct Conversion {
   ConvertStatus status = ConvertStatus::kNothing;
   Inspection inspection;                  // `converted` flags set
   std::optional<onnx::ModelProto> model;  // present when converted or partial; not yet stamped
-  Manifest manifest;                      // valid when model is
-  std::string genai;                      // OUT.genai.json, for target genai
+  std::shared_ptr<const onnx::ModelProto> source;  // holds what the spans in `model` point to
+  Manifest manifest;                               // valid when model is
+  std::string genai;                               // OUT.genai.json, for target genai
 };
 
 // Broken models are errors; what cannot be converted is in the result.

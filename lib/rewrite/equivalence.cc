@@ -5,6 +5,7 @@
 
 #include "base/sha256.h"
 #include "fmt/format.h"
+#include "ir/spans.h"
 #include "ir/tensor_data.h"
 
 namespace kvlift {
@@ -128,7 +129,10 @@ void Equivalence::NumberConstant(ValueId v) {
   if (representative_.contains(v)) return;
   const onnx::TensorProto& tensor = *graph_.constant(v);
   std::string key = fmt::format("{}[{}]", tensor.data_type(), fmt::join(tensor.dims(), ","));
-  if (tensor.data_location() == onnx::TensorProto::EXTERNAL) {
+  const SpanRange span = SpanOf(tensor);
+  const bool in_file =
+      span.source != nullptr && span.source->content().kind == SpanSource::Kind::kDataFile;
+  if (in_file || IsElsewhere(tensor)) {
     std::map<std::string, std::string> where;
     for (const auto& entry : tensor.external_data()) where[entry.key()] = entry.value();
     for (const auto& [name, value] : where) key += fmt::format("|{}={}", name, value);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "ir/spans.h"
 #include "ir/tensor_data.h"
 #include "sym/forms_engine.h"
 
@@ -21,10 +22,10 @@ class Elements {
     if (!count.ok() || *count > kMaxConstant) return;
     size_ = *count;
     bytes_ = ElementBits(type_) / 8;
-    const bool raw = tensor.has_raw_data() && bytes_ > 0 &&
-                     static_cast<int64_t>(tensor.raw_data().size()) == size_ * bytes_;
-    if (raw) {
-      raw_ = tensor.raw_data().data();
+    RawData raw = RawDataOf(tensor);
+    if (bytes_ > 0 && size_ > 0 && static_cast<int64_t>(raw.bytes.size()) == size_ * bytes_) {
+      raw_ = raw.bytes.data();
+      owner_ = std::move(raw.owner);
       ok_ = true;
     } else if (IsFloatType(type_)) {
       if (auto floats = ReadFloats(tensor); floats.ok()) {
@@ -92,6 +93,7 @@ class Elements {
   int32_t type_;
   int64_t size_ = 0, bytes_ = 0;
   const char* raw_ = nullptr;
+  std::shared_ptr<const void> owner_;  // of what raw_ points to
   std::vector<double> floats_;
   std::vector<int64_t> ints_;
   bool ok_ = false;

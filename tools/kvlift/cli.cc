@@ -4,6 +4,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/coded.h"
 #include "base/escape.h"
 #include "commands.h"
 #include "fmt/format.h"
@@ -78,8 +79,11 @@ struct Program {
     c->add_option("--io-names", f.io_names, "Names of inputs and outputs")
         ->check(OneOf({"keep", "static"}));
     c->add_option("--layout", f.layout, "Layout of the caches")->check(OneOf({"keep", "bnsd"}));
-    c->add_option("--mode", f.mode, "Also take caches whose rows wrap around")->check(OneOf({"linear", "circular"}));
-    c->add_option("--external", f.external, "External data")->check(OneOf({"keep", "copy"}));
+    c->add_option("--mode", f.mode, "Also take caches whose rows wrap around")
+        ->check(OneOf({"linear", "circular"}));
+    c->add_option("--external", f.external,
+                  "Files of external data: named where they are, or copied")
+        ->check(OneOf({"auto", "keep", "copy"}));
     c->add_option("--verify", f.verify, "Prove the result before writing it: quick or full")
         ->expected(0, 1)
         ->default_str("quick")
@@ -199,6 +203,21 @@ void AddCommonFlags(CLI::App* app, CommonFlags* flags) {
   app->add_option("--color", flags->color, "Colour")->check(OneOf({"auto", "always", "never"}));
   app->add_option("--threads", flags->threads, "Threads; 0: as the machine has")
       ->check(CLI::Range(0, 1024));
+  app->add_option("--data-dir", flags->load.data_folders,
+                  "Where external data may lie, in place of the model's folder")
+      ->group("Reading");
+  app->add_flag("--trust-links", flags->load.data.hard_links,
+                "Read external data that has other names (hard links)")
+      ->group("Reading");
+  app->add_flag("!--strict-links", flags->load.data.links,
+                "Read no external data through symbolic links")
+      ->group("Reading");
+  for (const LimitInfo& limit : AllLimits()) {
+    app->add_option(fmt::format("--{}", limit.flag), flags->load.limits.*limit.value,
+                    fmt::format("Limit: {}", limit.what))
+        ->check(CLI::Range(int64_t{0}, limit.most))
+        ->group("Limits");
+  }
 }
 
 void Complain(Io& io, std::string_view what, std::string_view message) {
@@ -206,11 +225,12 @@ void Complain(Io& io, std::string_view what, std::string_view message) {
          << Shorten(EscapeTerminal(message), kMaxMessageBytes) << "\n";
 }
 
-std::optional<Model> Load(Io& io, const std::string& path) {
-  absl::StatusOr<Model> model = LoadModel(path);
+std::optional<Model> Load(Io& io, const std::string& path, const CommonFlags& flags) {
+  absl::StatusOr<Model> model = LoadModel(path, flags.load);
   if (model.ok()) return *std::move(model);
   const std::string message(model.status().message());
-  Complain(io, message.rfind(path + ": ", 0) == 0 ? "" : path, message + " [KV001]");
+  Complain(io, message.rfind(path + ": ", 0) == 0 ? "" : path,
+           fmt::format("{} [{}]", message, CodeOf(model.status())));
   return std::nullopt;
 }
 

@@ -31,6 +31,7 @@ struct CommonFlags {
   bool verbose = false;
   std::string color = "auto";
   int threads = 0;
+  LoadOptions load;
 };
 
 // Results go to out, everything else to err.
@@ -46,7 +47,7 @@ void AddCommonFlags(CLI::App* app, CommonFlags* flags);
 void Complain(Io& io, std::string_view what, std::string_view message);
 
 // The model, or nullopt with a line on err; then exit with kUnreadable.
-std::optional<Model> Load(Io& io, const std::string& path);
+std::optional<Model> Load(Io& io, const std::string& path, const CommonFlags& flags);
 
 // One JSON document on out.
 void PrintJson(Io& io, const nlohmann::ordered_json& json);

@@ -289,7 +289,7 @@ bool Sensible(const BenchFlags& f, Io& io) {
 int RunBench(const BenchFlags& flags, Io io) {
   if (!Sensible(flags, io)) return kUsage;
   Bench bench(flags, io);
-  const auto model = Load(io, flags.model);
+  const auto model = Load(io, flags.model, flags.common);
   if (!model) return kUnreadable;
   bool broken = false;
   const auto manifest = ManifestOf(io, "", *model, &broken);

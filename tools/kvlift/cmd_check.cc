@@ -43,8 +43,10 @@ int RunCheck(const CheckFlags& flags, Io io) {
   document["models"] = nlohmann::ordered_json::array();
   size_t errors = 0, warnings = 0;
   const bool json = flags.common.json || flags.format == "json";
+  CommonFlags common = flags.common;
+  common.load.data.links = common.load.data.hard_links;  // --trust-links
   for (const std::string& path : flags.models) {
-    const auto model = Load(io, path);
+    const auto model = Load(io, path, common);
     if (!model) return kUnreadable;
     bool broken = false;
     const auto manifest = ManifestOf(io, flags.manifest, *model, &broken);

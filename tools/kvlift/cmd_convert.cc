@@ -1,6 +1,9 @@
+#include <unistd.h>
+
 #include <charconv>
 #include <filesystem>
 
+#include "base/coded.h"
 #include "commands.h"
 #include "contract/manifest.h"
 #include "contract/manifest_text.h"
@@ -20,7 +23,6 @@ std::string Unavailable(const ConvertFlags& f) {
   if (f.target == "genai-static" || f.target == "tensorrt") return "--target " + f.target;
   if (f.layout != "keep") return "--layout " + f.layout;
   if (f.io_names != "keep") return "--io-names " + f.io_names;
-  if (f.external == "copy") return "--external copy";
   if (!f.report.empty()) return "--report";
   if (!f.only.empty()) return "--only";
   if (!f.skip.empty()) return "--skip";
@@ -87,6 +89,25 @@ absl::Status CheckResult(const Model& result, const Manifest& manifest) {
   return absl::OkStatus();
 }
 
+int CannotWrite(Io& io, const std::string& output, const absl::Status& status) {
+  const std::string code = CodeOf(status);
+  Complain(io, output,
+           fmt::format("{} [{}]", std::string(status.message()), code.empty() ? "KV501" : code));
+  return kUnwritable;
+}
+
+// A line that is overwritten, for long copies in front of someone.
+WriteProgress ProgressOf(const ConvertFlags& flags, Io& io) {
+  constexpr uint64_t kLong = uint64_t{256} << 20;
+  if (flags.common.quiet || isatty(STDERR_FILENO) == 0) return nullptr;
+  return [&io](uint64_t done, uint64_t total) {
+    if (total < kLong) return;
+    io.err << fmt::format("\rwriting {} of {} MiB{}", done >> 20, total >> 20,
+                          done == total ? "\n" : "")
+           << std::flush;
+  };
+}
+
 std::string GenaiPathFor(const std::string& manifest_path) {
   const std::string suffix = ".kv.json";
   return manifest_path.substr(0, manifest_path.size() - suffix.size()) + ".genai.json";
@@ -101,7 +122,7 @@ int RunConvert(const ConvertFlags& flags, Io io) {
   }
   const auto options = OptionsOf(flags, io);
   if (!options) return kUsage;
-  const auto model = Load(io, flags.model);
+  const auto model = Load(io, flags.model, flags.common);
   if (!model) return kUnreadable;
   auto conversion = Convert(*model, *options, AllRules());
   if (!conversion.ok()) {
@@ -124,10 +145,11 @@ int RunConvert(const ConvertFlags& flags, Io io) {
   Model result;
   onnx::ModelProto stamped = *conversion->model;
   StampMetadata(conversion->manifest, &stamped);
-  if (auto status = RelocateExternalData(model->base_dir, flags.output, &stamped); !status.ok()) {
-    Complain(io, flags.output, std::string(status.message()));
-    return kUnwritable;
-  }
+  const ExternalMode external = flags.external == "keep"   ? ExternalMode::kKeep
+                                : flags.external == "copy" ? ExternalMode::kCopy
+                                                           : ExternalMode::kAuto;
+  auto placed = PlaceExternalData(model->base_dir, flags.output, external, &stamped);
+  if (!placed.ok()) return CannotWrite(io, flags.output, placed.status());
   result.proto = std::make_shared<const onnx::ModelProto>(std::move(stamped));
   result.path = flags.output;
   result.base_dir = fs::path(flags.output).parent_path().string();
@@ -159,26 +181,24 @@ int RunConvert(const ConvertFlags& flags, Io io) {
     }
   }
 
-  const auto bytes = SerializeModel(*result.proto);
-  if (!bytes.ok()) {
-    Complain(io, flags.output, std::string(bytes.status().message()));
-    return kUnwritable;
-  }
+  auto image = ImageOf(*result.proto, placed->locations);
+  if (!image.ok()) return CannotWrite(io, flags.output, image.status());
   const std::string manifest_path = ManifestPathFor(flags.output);
-  std::vector<OutputFile> files = {{manifest_path, ManifestText(conversion->manifest)}};
+  // Whoever sees the model sees what belongs to it.
+  std::vector<OutputFile> files = std::move(placed->files);
+  files.push_back({manifest_path, ManifestText(conversion->manifest)});
   if (!conversion->genai.empty()) {
     files.push_back({GenaiPathFor(manifest_path), conversion->genai});
   }
-  files.push_back({flags.output, *bytes});
+  files.push_back({flags.output, {}, std::move(image->pieces)});
   if (const std::string why = InTheWay(flags, files); !why.empty()) {
     Complain(io, why, "nothing written");
     return kUnwritable;
   }
   std::vector<std::string> names;
   if (!flags.dry_run) {
-    if (const auto status = WriteFiles(files); !status.ok()) {
-      Complain(io, flags.output, std::string(status.message()));
-      return kUnwritable;
+    if (const auto status = WriteFiles(files, ProgressOf(flags, io)); !status.ok()) {
+      return CannotWrite(io, flags.output, status);
     }
     for (const OutputFile& file : files) names.push_back(file.path);
   }

@@ -31,7 +31,7 @@ int RunExplain(const ExplainFlags& flags, Io io) {
     Complain(io, flags.what, "no such finding; for a model, give --node NAME");
     return kUsage;
   }
-  const auto model = Load(io, flags.what);
+  const auto model = Load(io, flags.what, flags.common);
   if (!model) return kUnreadable;
   const auto lines = ExplainNode(*model, flags.node, AllRules());
   if (!lines.ok()) {

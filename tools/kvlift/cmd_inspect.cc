@@ -8,7 +8,7 @@ int RunInspect(const InspectFlags& flags, Io io) {
   int code = kDone;
   nlohmann::ordered_json documents = nlohmann::ordered_json::array();
   for (const std::string& path : flags.models) {
-    const auto model = Load(io, path);
+    const auto model = Load(io, path, flags.common);
     if (!model) return kUnreadable;
     const auto inspection = Inspect(*model, AllRules());
     if (!inspection.ok()) {

@@ -312,7 +312,7 @@ int RunRun(const RunFlags& flags, Io io) {
     Complain(io, "run", "--inputs and --steps exclude each other");
     return kUsage;
   }
-  const auto model = Load(io, flags.model);
+  const auto model = Load(io, flags.model, flags.common);
   if (!model) return kUnreadable;
   Runner runner(flags, io);
   if (const auto failure = runner.Run(*model)) {

@@ -25,9 +25,9 @@ int RunVerify(const VerifyFlags& flags, Io io) {
     Complain(io, "--save-failure", "is not available in this version");
     return kUsage;
   }
-  const auto before = Load(io, flags.before);
+  const auto before = Load(io, flags.before, flags.common);
   if (!before) return kUnreadable;
-  const auto after = Load(io, flags.after);
+  const auto after = Load(io, flags.after, flags.common);
   if (!after) return kUnreadable;
   const auto relation = FindRelation(io, flags.manifest, *before, *after);
   if (!relation) return kUnreadable;

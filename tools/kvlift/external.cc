@@ -1,37 +1,115 @@
 #include "external.h"
 
 #include <filesystem>
+#include <utility>
 
+#include "absl/container/btree_map.h"
+#include "base/coded.h"
+#include "base/escape.h"
+#include "base/status.h"
 #include "fmt/format.h"
+#include "ir/spans.h"
+#include "onnxio/data_file.h"
 #include "onnxio/tensors.h"
 
 namespace kvlift::cli {
+namespace {
 
 namespace fs = std::filesystem;
+using Sources = absl::btree_map<std::string, std::shared_ptr<const SpanSource>>;
 
-absl::Status RelocateExternalData(const std::string& base_dir, const std::string& output,
-                                  onnx::ModelProto* model) {
+absl::Status OutsideOutput(const std::string& location) {
+  return Coded("KV503", absl::FailedPreconditionError(fmt::format(
+                            "external data \"{}\" would lie outside the output's folder; write the "
+                            "result beside it, or copy it with --external copy",
+                            EscapeTerminal(location))));
+}
+
+fs::path Canonical(const std::string& folder) {
   std::error_code error;
-  const fs::path from = fs::weakly_canonical(base_dir.empty() ? "." : base_dir, error);
-  const fs::path parent = fs::path(output).parent_path();
-  const fs::path to = fs::weakly_canonical(parent.empty() ? "." : parent, error);
-  if (from == to) return absl::OkStatus();
+  return fs::weakly_canonical(folder.empty() ? "." : folder, error);
+}
+
+// Of the sources of data, by name; the same file under two names is one of each.
+Sources DataSources(const onnx::ModelProto& model) {
+  Sources sources;
+  ForEachTensor(model, [&](const onnx::TensorProto& tensor) {
+    SpanRange span = SpanOf(tensor);
+    if (span.source == nullptr) return;
+    const SpanSource& source = *span.source;
+    if (source.content().kind != SpanSource::Kind::kDataFile) return;
+    sources.try_emplace(source.content().location, std::move(span.source));
+  });
+  return sources;
+}
+
+// The path from `to`, if the file lies in or below that folder.
+std::string Below(const fs::path& to, const std::string& folder, const std::string& location) {
+  const fs::path data = (Canonical(folder) / location).lexically_relative(to);
+  if (data.empty() || *data.begin() == "..") return {};
+  return data.string();
+}
+
+absl::Status MoveReferences(const std::string& base_dir, const fs::path& to,
+                            onnx::ModelProto* model) {
   absl::Status status;
   ForEachMutableTensor(*model, [&](onnx::TensorProto& tensor) {
-    if (tensor.data_location() != onnx::TensorProto::EXTERNAL) return;
+    if (!IsElsewhere(tensor)) return;
     for (auto& entry : *tensor.mutable_external_data()) {
       if (entry.key() != "location") continue;
-      const fs::path data = (from / entry.value()).lexically_relative(to);
-      if (data.empty() || *data.begin() == "..") {
-        status = absl::FailedPreconditionError(fmt::format(
-            "external data {} would lie outside the output's folder; write the result beside it",
-            entry.value()));
-        return;
+      std::string location = Below(to, base_dir, entry.value());
+      if (location.empty()) {
+        status = OutsideOutput(entry.value());
+      } else {
+        entry.set_value(std::move(location));
       }
-      entry.set_value(data.string());
     }
   });
   return status;
+}
+
+absl::Status AddCopy(const SpanSource& source, const std::string& output, DataPlacement* placed) {
+  const SpanSource::Content& content = source.content();
+  // The content makes the name: a model never finds the data of another run under it.
+  const std::string name = fmt::format("{}.{}.data", fs::path(output).stem().string(),
+                                       Sha256Hex(content.bytes).substr(0, 16));
+  placed->locations[source.name()] = name;
+  DataPolicy any;
+  any.hard_links = true;
+  auto file = OpenDataFile({content.folder}, content.location, any);
+  const bool same =
+      file.ok() && file->info.st_dev == content.device && file->info.st_ino == content.inode;
+  OutputFile copy;
+  copy.path = (fs::path(output).parent_path() / name).string();
+  copy.pieces.push_back({content.bytes, same ? file->fd.get() : -1, 0});
+  if (same) placed->open.push_back(std::move(file->fd));
+  for (const OutputFile& other : placed->files) {
+    if (other.path == copy.path) return absl::OkStatus();
+  }
+  placed->files.push_back(std::move(copy));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<DataPlacement> PlaceExternalData(const std::string& base_dir,
+                                                const std::string& output, ExternalMode mode,
+                                                onnx::ModelProto* model) {
+  DataPlacement placed;
+  const fs::path to = Canonical(fs::path(output).parent_path().string());
+  if (Canonical(base_dir) != to) KV_RETURN_IF_ERROR(MoveReferences(base_dir, to, model));
+  for (const auto& [location, source] : DataSources(*model)) {
+    std::string near = Below(to, source->content().folder, location);
+    if (mode != ExternalMode::kCopy && !near.empty()) {
+      placed.locations[source->name()] =
+          Canonical(source->content().folder) == to ? location : std::move(near);
+    } else if (mode == ExternalMode::kKeep) {
+      return OutsideOutput(location);
+    } else {
+      KV_RETURN_IF_ERROR(AddCopy(*source, output, &placed));
+    }
+  }
+  return placed;
 }
 
 }  // namespace kvlift::cli

@@ -9,11 +9,13 @@
 
 #include "base/escape.h"
 #include "cli.h"
+#include "onnxio/cleanup.h"
 
 int main(int argc, char** argv) {
   // What they are sent for is said by errno, too.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+  kvlift::CleanUpOnSignals();
   try {
     const int code =
         kvlift::cli::Run(std::vector<std::string>(argv, argv + argc), {std::cout, std::cerr});

@@ -1,0 +1,133 @@
+#include "onnxio/functions.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/coded.h"
+#include "base/escape.h"
+#include "base/status.h"
+#include "fmt/format.h"
+
+namespace kvlift {
+namespace {
+
+// What a graph or function holds, bodies included.
+struct Calls {
+  int64_t nodes = 0;
+  std::vector<int> callees;  // one entry per call
+  // Of what it is when all calls are inlined; set when done.
+  enum { kNew, kOpen, kDone } state = kNew;
+  int64_t inlined = 0;
+  int64_t depth = 0;
+};
+
+template <typename Named>
+std::string KeyOf(const Named& named, const std::string& name) {
+  return fmt::format("{}\n{}\n{}", named.domain() == "ai.onnx" ? "" : named.domain(), name,
+                     named.overload());
+}
+
+class CallGraph {
+ public:
+  CallGraph(const onnx::ModelProto& model, const Limits& limits) : model_(model), limits_(limits) {}
+
+  absl::Status Check() {
+    if (model_.functions().empty()) return absl::OkStatus();
+    for (const auto& function : model_.functions()) {
+      const int index = static_cast<int>(index_.size());
+      if (!index_.try_emplace(KeyOf(function, function.name()), index).second) {
+        return Wrong("stands twice in the model", function.name());
+      }
+    }
+    for (const auto& function : model_.functions()) {
+      calls_.emplace_back();
+      Collect(function.node(), calls_.back());
+    }
+    for (int f = 0; f < model_.functions_size(); ++f) KV_RETURN_IF_ERROR(Visit(f));
+    Calls main;
+    Collect(model_.graph().node(), main);
+    return Sum(main);
+  }
+
+ private:
+  static absl::Status Wrong(const char* what, const std::string& name) {
+    return Coded("KV007", absl::InvalidArgumentError(
+                              fmt::format("function \"{}\" {}", EscapeTerminal(name), what)));
+  }
+
+  template <typename Nodes>
+  void Collect(const Nodes& nodes, Calls& calls) const {
+    std::vector<const onnx::GraphProto*> open;
+    const auto note = [&](const onnx::NodeProto& node) {
+      ++calls.nodes;
+      const auto it = index_.find(KeyOf(node, node.op_type()));
+      if (it != index_.end()) calls.callees.push_back(it->second);
+      for (const auto& attribute : node.attribute()) {
+        if (attribute.has_g()) open.push_back(&attribute.g());
+        for (const auto& graph : attribute.graphs()) open.push_back(&graph);
+      }
+    };
+    for (const auto& node : nodes) note(node);
+    while (!open.empty()) {
+      const onnx::GraphProto* graph = open.back();
+      open.pop_back();
+      for (const auto& node : graph->node()) note(node);
+    }
+  }
+
+  // All callees are done.
+  absl::Status Sum(Calls& calls) const {
+    calls.inlined = calls.nodes;
+    for (const int callee : calls.callees) {
+      calls.depth = std::max(calls.depth, calls_[callee].depth + 1);
+      calls.inlined += calls_[callee].inlined;
+      if (calls.inlined > limits_.nodes) return OverLimit(&Limits::nodes, limits_);
+    }
+    if (calls.depth > limits_.call_depth) return OverLimit(&Limits::call_depth, limits_);
+    return absl::OkStatus();
+  }
+
+  absl::Status Visit(int root) {
+    if (calls_[root].state == Calls::kDone) return absl::OkStatus();
+    struct Step {
+      int function;
+      size_t next = 0;
+    };
+    std::vector<Step> path = {{root}};
+    calls_[root].state = Calls::kOpen;
+    while (!path.empty()) {
+      Step& step = path.back();
+      Calls& calls = calls_[step.function];
+      if (step.next == calls.callees.size()) {
+        KV_RETURN_IF_ERROR(Sum(calls));
+        calls.state = Calls::kDone;
+        path.pop_back();
+        continue;
+      }
+      const int callee = calls.callees[step.next++];
+      if (calls_[callee].state == Calls::kOpen) {
+        return Wrong("calls itself", model_.functions(callee).name());
+      }
+      if (calls_[callee].state == Calls::kNew) {
+        calls_[callee].state = Calls::kOpen;
+        path.push_back({callee});
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const onnx::ModelProto& model_;
+  const Limits& limits_;
+  absl::flat_hash_map<std::string, int> index_;
+  std::vector<Calls> calls_;
+};
+
+}  // namespace
+
+absl::Status CheckCallDepth(const onnx::ModelProto& model, const Limits& limits) {
+  return CallGraph(model, limits).Check();
+}
+
+}  // namespace kvlift
