@@ -284,7 +284,7 @@ class Convert(Case):
         elsewhere.mkdir()
         lines = self.fails(5, "convert", source / "m.onnx", "-o", elsewhere / "o.onnx",
                            "--external", "keep")
-        self.assertTrue(lines[0].endswith("[KV503]"), lines)
+        self.assertIn("KV503", lines[0])
         self.assertEqual(list(elsewhere.iterdir()), [])
         self.run_ok("convert", source / "m.onnx", "-o", elsewhere / "o.onnx")
         onnx.load(elsewhere / "o.onnx")

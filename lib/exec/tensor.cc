@@ -167,13 +167,29 @@ absl::StatusOr<Tensor> StringsOf(const TensorProto& proto, const Shape& shape) {
 
 }  // namespace
 
-void Tensor::ReleasePages() const {
-  if (!mapped_) return;
+namespace {
+
+// The whole pages of a range of a mapped file.
+void ReleaseRange(const void* data, int64_t bytes) {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto begin = (reinterpret_cast<uintptr_t>(data()) + page - 1) / page * page;
-  const auto end =
-      (reinterpret_cast<uintptr_t>(data()) + static_cast<uintptr_t>(view_.bytes())) / page * page;
+  const auto start = reinterpret_cast<uintptr_t>(data);
+  const auto begin = (start + page - 1) / page * page;
+  const auto end = (start + static_cast<uintptr_t>(bytes)) / page * page;
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+// Pages of a file come back when they are read again; those of other memory would not.
+bool LiesInFile(const TensorProto& proto) {
+  const SpanRange span = SpanOf(proto);
+  if (span.source == nullptr) return proto.data_location() == TensorProto::EXTERNAL;
+  const SpanSource::Content& content = span.source->content();
+  return content.kind == SpanSource::Kind::kDataFile || content.fd >= 0;
+}
+
+}  // namespace
+
+void Tensor::ReleasePages() const {
+  if (mapped_) ReleaseRange(data(), view_.bytes());
 }
 
 absl::StatusOr<Tensor> Tensor::FromProto(const TensorProto& proto, const std::string& base_dir,
@@ -200,7 +216,7 @@ absl::StatusOr<Tensor> Tensor::FromProto(const TensorProto& proto, const std::st
       reinterpret_cast<uintptr_t>(raw.bytes.data()) % alignof(std::max_align_t) == 0) {
     auto* data = reinterpret_cast<std::byte*>(const_cast<char*>(raw.bytes.data()));
     Tensor wrapped = Wrap({proto.data_type(), shape, data}, std::move(owner));
-    wrapped.mapped_ = mapped;
+    wrapped.mapped_ = mapped && LiesInFile(proto);
     return wrapped;
   }
   Tensor t(proto.data_type(), shape);
@@ -212,6 +228,7 @@ absl::StatusOr<Tensor> Tensor::FromProto(const TensorProto& proto, const std::st
       return WrongCount(proto, bytes, static_cast<int64_t>(raw.bytes.size()));
     }
     if (bytes > 0) std::memcpy(t.data(), raw.bytes.data(), static_cast<size_t>(bytes));
+    if (mapped && LiesInFile(proto)) ReleaseRange(raw.bytes.data(), bytes);
     if (t.type() == TensorProto::BOOL) {
       for (uint8_t& b : t.span<uint8_t>()) b = b != 0;
     }

@@ -41,8 +41,11 @@ std::optional<int64_t> ParseSize(const std::string& text) {
 }
 
 absl::Status Refused(std::string_view code, const std::string& location, std::string_view why) {
-  return Coded(code, absl::InvalidArgumentError(fmt::format("external data in \"{}\": {}",
-                                                            EscapeTerminal(location), why)));
+  constexpr size_t kShown = 200;
+  return Coded(code, absl::InvalidArgumentError(
+                         fmt::format("external data in \"{}\"{}: {}",
+                                     EscapeTerminal(std::string_view(location).substr(0, kShown)),
+                                     location.size() > kShown ? "..." : "", why)));
 }
 
 absl::Status BadReference(const std::string& what) {

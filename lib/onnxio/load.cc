@@ -144,7 +144,10 @@ absl::StatusOr<Model> LoadUnnamed(const std::string& path, const LoadOptions& op
 }  // namespace
 
 const std::string& SourceDigest::Hex() {
-  std::call_once(once_, [this] { hex_ = Sha256Hex(source_->content().bytes); });
+  const SpanSource::Content& content = source_->content();
+  std::call_once(once_, [&] {
+    hex_ = content.fd >= 0 ? Sha256OfMap(content.bytes) : Sha256Hex(content.bytes);
+  });
   return hex_;
 }
 

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/sha256.h"
 #include "onnxio/errno_status.h"
 
 namespace kvlift {
@@ -41,6 +42,19 @@ absl::StatusOr<MappedFile> MapFile(Fd fd, int64_t size, bool keep_open) {
   }
   file.owner = std::move(map);
   return file;
+}
+
+std::string Sha256OfMap(std::string_view mapped) {
+  constexpr size_t kPortion = size_t{16} << 20;  // a multiple of every page size
+  Sha256 sha;
+  for (size_t at = 0; at < mapped.size(); at += kPortion) {
+    const std::string_view portion = mapped.substr(at, kPortion);
+    void* begin = const_cast<char*>(portion.data());
+    madvise(begin, portion.size(), MADV_WILLNEED);
+    sha.Update(portion);
+    madvise(begin, portion.size(), MADV_DONTNEED);
+  }
+  return sha.FinishHex();
 }
 
 }  // namespace kvlift

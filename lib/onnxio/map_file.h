@@ -21,4 +21,7 @@ struct MappedFile {
 // are used; a file that is cut off meanwhile raises SIGBUS then.
 absl::StatusOr<MappedFile> MapFile(Fd fd, int64_t size, bool keep_open);
 
+// SHA-256 of the bytes of a MappedFile, whose pages are let go as soon as they were read.
+std::string Sha256OfMap(std::string_view mapped);
+
 }  // namespace kvlift

@@ -10,6 +10,7 @@
 #include "fmt/format.h"
 #include "ir/spans.h"
 #include "onnxio/data_file.h"
+#include "onnxio/map_file.h"
 #include "onnxio/tensors.h"
 
 namespace kvlift::cli {
@@ -72,7 +73,7 @@ absl::Status AddCopy(const SpanSource& source, const std::string& output, DataPl
   const SpanSource::Content& content = source.content();
   // The content makes the name: a model never finds the data of another run under it.
   const std::string name = fmt::format("{}.{}.data", fs::path(output).stem().string(),
-                                       Sha256Hex(content.bytes).substr(0, 16));
+                                       Sha256OfMap(content.bytes).substr(0, 16));
   placed->locations[source.name()] = name;
   DataPolicy any;
   any.hard_links = true;

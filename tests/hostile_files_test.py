@@ -1,0 +1,357 @@
+"""Hundreds of malformed models, by class: each ends in one clear line and exit 3, quickly, in little
+memory, and nothing is written."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+
+import onnx
+from onnx import TensorProto, helper
+
+ROOT = pathlib.Path(os.environ.get("KVLIFT_ROOT", pathlib.Path(__file__).parent.parent))
+KVLIFT = os.environ.get("KVLIFT") or "kvlift"
+GOOD = (ROOT / "testdata" / "models" / "llama_optimum" / "model.onnx").read_bytes()
+SECONDS = 10
+KILOBYTES = 1 << 20
+
+
+def varint(value):
+    out = b""
+    while value >= 0x80:
+        out += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return out + bytes([value])
+
+
+def field(number, body):
+    return varint(number << 3 | 2) + varint(len(body)) + body
+
+
+def small(nodes=(), initializers=(), opset=18, functions=()):
+    """x -> Relu -> y, with what is to be tried besides."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"]), *nodes], "g", [x], [y])
+    graph.initializer.extend(initializers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset),
+                                                    helper.make_opsetid("f", 1)])
+    model.functions.extend(functions)
+    return model
+
+
+def external(location="w.bin", offset="0", length="8", dims=(2,), extra=(), name="w"):
+    tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=dims,
+                         data_location=TensorProto.EXTERNAL)
+    for key, value in (("location", location), ("offset", offset), ("length", length), *extra):
+        if value is not None:
+            tensor.external_data.add(key=key, value=value)
+    return tensor
+
+
+def function(name, calls, repeat=1):
+    nodes = [helper.make_node(callee, ["a"], [f"b{i}"], domain="f" if callee != "Relu" else "")
+             for i, callee in enumerate(calls * repeat)]
+    nodes.append(helper.make_node("Identity", ["a"], ["b"]))
+    return helper.make_function("f", name, ["a"], ["b"], nodes,
+                                [helper.make_opsetid("", 18), helper.make_opsetid("f", 1)])
+
+
+def nested(depth):
+    inner = helper.make_graph([], "leaf", [], [])
+    for _ in range(depth):
+        node = helper.make_node("If", ["c"], ["z"], then_branch=inner)
+        inner = helper.make_graph([node], "body", [], [])
+    return helper.make_node("If", ["c"], ["z"], then_branch=inner)
+
+
+class Hostile(unittest.TestCase):
+    count = 0
+
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.dir)
+        (self.dir / "w.bin").write_bytes(bytes(64))
+
+    def refused(self, model, *needles, name="m.onnx", flags=(), code=3):
+        """Runs convert on the bytes, model or path, and checks how it ends."""
+        path = self.dir / name
+        if isinstance(model, onnx.ModelProto):
+            model = model.SerializeToString()
+        if isinstance(model, bytes):
+            path.write_bytes(model)
+        before = sorted(os.listdir(self.dir))
+        start = time.monotonic()
+        with subprocess.Popen([KVLIFT, "convert", str(path), "-o", str(self.dir / "out.onnx"),
+                               *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+            # Both are far below what a pipe holds.
+            _, status, usage = os.wait4(run.pid, 0)
+            run.returncode = os.waitstatus_to_exitcode(status)
+            out, err = run.stdout.read(), run.stderr.read()
+        self.assertEqual(run.returncode, code, (err[:500], out[:500]))
+        self.assertEqual(out, b"")
+        if code != 2:
+            self.assertEqual(err.count(b"\n"), 1, err)
+        self.assertTrue(err.startswith(b"kvlift: "), err)
+        self.assertLess(len(err), 5000)
+        self.assertTrue(all(b >= 32 or b == 10 for b in err), err)
+        for needle in needles:
+            self.assertIn(needle, err.decode())
+        self.assertLess(time.monotonic() - start, SECONDS)
+        self.assertLess(usage.ru_maxrss, KILOBYTES)
+        self.assertEqual(sorted(os.listdir(self.dir)), before)
+        Hostile.count += 1
+
+    def each(self, cases, *needles, **how):
+        for k, case in enumerate(cases):
+            with self.subTest(case=k):
+                self.refused(case, *needles, **how)
+
+    # ---- bytes
+    def test_truncated(self):
+        body = GOOD.index(b":") + 8  # inside the graph, which is one field
+        step = (len(GOOD) - body) // 70
+        self.each([GOOD[:cut] for cut in range(body, len(GOOD) - 40, step)], "KV002")
+
+    def test_trailing_garbage(self):
+        self.each([GOOD + tail for tail in (b"\0", b"\0\0\0", b"\xff", b"\xff" * 11, b"\x07",
+                                            b"\x0e", b"\x3a\x05", b"\x3a\xff\xff\xff\xff\x0f",
+                                            b"\x0c", b"\x0b", b"\x09\0")], "KV002")
+
+    def test_wrong_lengths(self):
+        lengths = [2**k for k in (20, 31, 32, 40, 62, 63)] + [2**64 - 1]
+        self.each([b"\x08\x0a\x3a" + varint(n) + b"\x0a\x02\x22\x00" for n in lengths], "KV002")
+        inner = [field(7, b"\x0a" + varint(n)) for n in (1, 2, 1 << 31, 1 << 63, 2**64 - 1)]
+        inner += [field(7, field(5, b"\x4a" + varint(n))) for n in (1, 9, 1 << 31, 2**64 - 1)]
+        inner += [field(7, field(1, field(5, field(6, b"\x0a" + varint(n))))) for n in (1, 1 << 40)]
+        self.each(inner, "KV002")
+
+    def test_wrong_tags(self):
+        bad = [b"\x06", b"\x07", b"\x04", b"\x00\x00", b"\xff" * 10, b"\x80" * 11, b"\x08",
+               b"\x09\x00", b"\x0d\x00", b"\x80\x80\x80\x80\x80\x01"]
+        self.each([field(7, b) for b in bad], "KV002")
+        self.each([field(7, field(1, b)) for b in bad], "KV002")
+        self.each([field(7, field(5, b)) for b in bad], "KV002")
+
+    def test_overwritten_parts(self):
+        graph = GOOD.index(b":") + 8
+        for k in range(24):
+            at = graph + k * (len(GOOD) - graph - 300) // 24
+            with self.subTest(at=at):
+                # 0xff cannot end a tag, a length or a number within ten bytes.
+                data = GOOD[:at] + b"\xff" * 300 + GOOD[at + 300:]
+                run = subprocess.run([KVLIFT, "inspect", "-"], input=data, capture_output=True,
+                                     timeout=SECONDS, check=False)
+                self.assertIn(run.returncode, (0, 1, 3), run.stderr)
+
+    def test_other_files(self):
+        heads = [b"PK\x03\x04", b"GGUF\x03\0\0\0", b"\x89HDF\r\n\x1a\n", b"\x1f\x8b\x08\0",
+                 b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", b"\x80\x02}q\0.",
+                 b"\x80\x04\x95", b"\x7fELF\x02\x01\x01", b"ORTM", b"\x18\0\0\0ORTM\0\0",
+                 b"\x1c\0\0\0TFL3\0\0", b"<html>", b"<?xml", b"{\"a\": 1}", b"ir_version: 8\n",
+                 b"\x40\0\0\0\0\0\0\0{\"w\":1}", b""]
+        self.each([head + b"\0" * 64 if head else head for head in heads], "KV003")
+        noise = [bytes((k * 37 + i * i * 11) & 0xFF for i in range(200)) for k in range(20)]
+        self.each([b"\x3a\x7f" + n[:90] for n in noise], "KV002")
+
+    def test_no_graph(self):
+        self.each([b"\x08\x0a", b"\x08\x0a\x12\x01x", field(8, b"")], "KV002")
+
+    def test_kinds_of_files(self):
+        os.mkfifo(self.dir / "pipe")
+        (self.dir / "folder").mkdir()
+        (self.dir / "loop").symlink_to("loop")
+        for name in ("pipe", "folder", "loop", "missing", "w.bin/x", "folder/missing"):
+            with self.subTest(name=name):
+                self.refused(None, "KV001", name=name)
+
+    # ---- external data
+    def test_locations(self):
+        bad = ["", "/etc/passwd", "../w.bin", "a/../../w.bin", "a/..", "..", "\\\\host\\share\\w",
+               "C:\\w.bin", "c:w.bin", "\\w.bin", "..\\w.bin", "w.bin\0", "w\0.bin", "./../w.bin",
+               "x" * 5000, "#kvlift/1", "#kvlift/999999"]
+        self.each([small(initializers=[external(location=bad_one)]) for bad_one in bad], "KV004")
+        dangling = TensorProto(name="w", data_type=1, dims=[2], data_location=TensorProto.EXTERNAL)
+        self.refused(small(initializers=[dangling]), "KV004")
+
+    def test_numbers(self):
+        sizes = ["-1", "-8", "0x8", "8.0", " 8", "8 ", "1e1", "", "+8", "9" * 30,
+                 "18446744073709551616", "９"]
+        self.each([small(initializers=[external(length=n)]) for n in sizes], "KV006")
+        self.each([small(initializers=[external(offset=n)]) for n in sizes], "KV006")
+        self.each([small(initializers=[external(length=n)])
+                   for n in ("0", "4", "7", "9", "16", "1152921504606846976",
+                             "9223372036854775807")], "KV006")
+        self.each([small(initializers=[external(offset=n)])
+                   for n in ("57", "64", "65", "4096", "9223372036854775800",
+                             "9223372036854775807")], "KV006")
+
+    def test_shapes_of_external_data(self):
+        shapes = [(-1,), (-2, 2), (2**62, 4), (2**32, 2**32), (2**63 - 1, 2), (3,), (2, 2),
+                  (2**40,), (1,), (0,)]
+        self.each([small(initializers=[external(dims=d)]) for d in shapes], "KV006")
+        self.each([small(initializers=[external(dims=(2**40,), length=None)]),
+                   small(initializers=[external(dims=(17,), length=None)]),
+                   small(initializers=[external(dims=(15,), length=None, offset="8")])], "KV006")
+        strange = [external(), external(), external()]
+        for tensor, kind in zip(strange, (0, TensorProto.STRING, 99)):
+            tensor.data_type = kind
+        self.each([small(initializers=[t]) for t in strange], "KV006")
+
+    def test_keys(self):
+        extras = [(("colour", "red"),), (("location", "w.bin"),), (("length", "8"),),
+                  (("offset", "0"),), (("__class__", "x"),), (("", ""),), (("checksum", "a"),) * 2]
+        self.each([small(initializers=[external(extra=e)]) for e in extras], "KV006")
+
+    def test_links(self):
+        outside = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, outside)
+        (outside / "secret").write_bytes(bytes(64))
+        (outside / "hard").write_bytes(bytes(64))
+        os.symlink(outside / "secret", self.dir / "link")
+        os.symlink(outside, self.dir / "folder")
+        os.symlink("/dev/zero", self.dir / "zero")
+        os.symlink("/proc/self/environ", self.dir / "proc")
+        os.symlink("around", self.dir / "around")
+        os.link(outside / "hard", self.dir / "hard")
+        os.mkfifo(self.dir / "pipe")
+        (self.dir / "sub").mkdir()
+        self.each([small(initializers=[external(location=p)])
+                   for p in ("link", "folder/secret", "zero", "proc", "around", "hard", "pipe",
+                             "sub", ".", "sub/.", "./link")], "KV005")
+        os.symlink("w.bin", self.dir / "near")
+        self.refused(small(initializers=[external(location="near")]), "KV005",
+                     flags=["--strict-links"])
+
+    def test_every_place_of_a_tensor(self):
+        bad = external(location="../w.bin")
+        sparse = onnx.SparseTensorProto(dims=[2], values=bad)
+        indices = onnx.SparseTensorProto(dims=[2], indices=bad)
+        body = helper.make_graph([], "b", [], [])
+        body.initializer.append(bad)
+        attributes = [onnx.AttributeProto(name="a", type=4, t=bad),
+                      onnx.AttributeProto(name="a", type=9, tensors=[external(), bad]),
+                      onnx.AttributeProto(name="a", type=11, sparse_tensor=sparse),
+                      onnx.AttributeProto(name="a", type=12, sparse_tensors=[indices]),
+                      onnx.AttributeProto(name="a", type=5, g=body),
+                      onnx.AttributeProto(name="a", type=10, graphs=[body])]
+        models = [small([onnx.NodeProto(op_type="Relu", input=["x"], output=["z"], attribute=[a])])
+                  for a in attributes]
+        for kind in ("initialization", "algorithm"):
+            model = small()
+            getattr(model.training_info.add(), kind).CopyFrom(body)
+            models.append(model)
+        for a in attributes:
+            default, inside = function("F", ["Relu"]), function("F", ["Relu"])
+            default.attribute_proto.append(a)
+            inside.node[0].attribute.append(a)
+            models += [small(functions=[default]), small(functions=[inside])]
+        for tensor in (sparse, indices):
+            model = small()
+            model.graph.sparse_initializer.append(tensor)
+            models.append(model)
+        self.each(models, "KV004")
+
+    # ---- limits and structure
+    def test_limits(self):
+        relu = helper.make_node("Relu", ["x"], ["z"])
+        wide = onnx.NodeProto(op_type="Relu", input=["x"], output=["z"])
+        wide.attribute.extend(onnx.AttributeProto(name=f"a{i}", type=2, i=1) for i in range(4097))
+        self.refused(small([relu] * 20), "KV011", "--max-nodes", flags=["--max-nodes", "20"])
+        self.refused(small([wide]), "KV012")
+        self.refused(small(functions=[function(f"F{i}", []) for i in range(10001)]), "KV013")
+        chain = [function(f"F{i}", [f"F{i + 1}"]) for i in range(102)] + [function("F102", [])]
+        self.refused(small(functions=chain), "KV014")
+        self.each([small([nested(depth)]) for depth in (30, 31, 32, 33)], "KV015")
+        self.refused(small(initializers=[TensorProto(name="w", data_type=1, dims=[1] * 65)]),
+                     "KV016")
+        typed = small()
+        typed.graph.value_info.append(
+            helper.make_tensor_value_info("v", TensorProto.FLOAT, [1] * 65))
+        self.refused(typed, "KV016")
+        self.refused(small([helper.make_node("Relu", ["x"], ["z" * 65537])]), "KV017")
+        self.refused(small([relu] * 100), "KV018", flags=["--max-parsed-bytes", "9000"])
+        # A small file of a million empty parts.
+        self.refused(field(7, b"\x6a\x00" * 1000000), "KV018",
+                     flags=["--max-parsed-bytes", "100000000"])
+        many = [external(location=f"w{i}.bin", name=f"w{i}") for i in range(4)]
+        self.refused(small(initializers=many), "KV019", flags=["--max-data-files", "3"])
+        self.refused(GOOD, "KV010", flags=["--max-file-bytes", str(len(GOOD) - 1)])
+
+    def test_two_gibibytes(self):
+        with open(self.dir / "huge.onnx", "wb") as file:
+            file.truncate(2**31)
+        self.refused(None, "KV010", name="huge.onnx")
+
+    def test_deep_messages(self):
+        for depth in (100, 1000, 20000):
+            body = b""
+            for _ in range(depth):
+                body = field(1, field(5, field(6, body)))
+            with self.subTest(depth=depth):
+                self.refused(field(7, body), "KV015")
+            groups = b"\xfb\x07" * depth
+            with self.subTest(groups=depth):
+                self.refused(field(7, groups), "KV002")
+
+    def test_functions(self):
+        call = [helper.make_node("F0", ["x"], ["z"], domain="f")]
+        self.refused(small(call, functions=[function("F0", ["F0"])]), "KV007")
+        ring = [function(f"F{i}", [f"F{(i + 1) % 5}"]) for i in range(5)]
+        self.refused(small(call, functions=ring), "KV007")
+        self.refused(small(functions=[function("F0", []), function("F0", [])]), "KV007")
+        # 2^60 nodes once inlined.
+        bomb = [function(f"F{i}", [f"F{i + 1}"], 2) for i in range(60)] + [function("F60", [])]
+        self.refused(small(call, functions=bomb), "KV011")
+
+    def test_text(self):
+        head = '<ir_version: 10, opset_import: ["" : 18]>\n'
+        texts = ["", "x", head, head + "g", head + "g (", head + "g (float[2] x) => (float[2] y) {",
+                 head + "g (float[2] x) => (float[2] y) { y = }",
+                 head + "g (float[2] x) => (float[2] y) { y = Relu(x }",
+                 head + "g (float[99999999999999999999] x) => (float[2] y) { y = Relu(x) }",
+                 head + "g (float[2] x) => (float[2] y) { y = Relu(x) } trailing",
+                 head + "g (nonsense[2] x) => (float[2] y) { y = Relu(x) }",
+                 "<ir_version: ten>", "<ir_version: 10, opset_import: [: 18]>",
+                 head + "g (float[2] x) => (float[2] y) { y = Relu(x)\0 }", "\xff\xfe",
+                 "(" * 100000, "<" * 100000, head + "g (float[2] x) => (float[2] y) {"
+                 + "y = If (x) <then_branch = g () => () {" * 1000]
+        self.each([t.encode("utf-8", "surrogateescape") for t in texts], name="m.onnxtxt")
+
+    def test_graphs(self):
+        twice = small([helper.make_node("Abs", ["x"], ["y"])])
+        ring = small([helper.make_node("Abs", ["b"], ["a"]), helper.make_node("Abs", ["a"], ["b"])])
+        unknown = small([helper.make_node("Abs", ["nowhere"], ["z"])])
+        self.each([twice, ring, unknown])
+
+    def test_unknown_fields_are_told(self):
+        (self.dir / "m.onnx").write_bytes(small().SerializeToString() + b"\xf8\x07\x01")
+        run = subprocess.run([KVLIFT, "check", self.dir / "m.onnx"], capture_output=True,
+                             timeout=SECONDS, check=False)
+        self.assertIn("KV009", run.stdout.decode())
+
+    def test_full_disk_and_other_places(self):
+        self.assertEqual(self.dir.stat().st_mode & 0o777, 0o700)
+        (self.dir / "m.onnx").write_bytes(GOOD)
+        for out, needle in ((self.dir / "no" / "o.onnx", "KV501"), ("/dev/full/o.onnx", "KV501")):
+            run = subprocess.run([KVLIFT, "convert", self.dir / "m.onnx", "-o", out],
+                                 capture_output=True, timeout=SECONDS, check=False)
+            self.assertEqual(run.returncode, 5, run.stderr)
+            self.assertIn(needle, run.stderr.decode())
+
+    def test_arguments(self):
+        for flags in (["--max-nodes", "many"], ["--max-nodes", "-1"], ["--max-subgraph-depth", "31"],
+                      ["--max-file-bytes", "2147483648"], ["--external", "move"]):
+            with self.subTest(flags=flags):
+                self.refused(GOOD, code=2, flags=flags)
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.count >= 300, f"only {cls.count} malformed inputs"
+
+
+if __name__ == "__main__":
+    unittest.main()
