@@ -4,9 +4,11 @@
 #include "verify/verify.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_replace.h"
 #include "fmt/format.h"
@@ -223,7 +225,29 @@ TEST(VerifyTest, FalseAliasIsCaught) {
   EXPECT_NE(report.reason.find("pk"), std::string::npos) << report.reason;
   Manifest relation = Relation();
   relation.caches[0].alias = "copy";
-  EXPECT_EQ(Judge(kBefore, ReadsThePastLate(), relation).verdict, VerdictKind::kEqual);
+  const VerifyReport copied = Judge(kBefore, ReadsThePastLate(), relation);
+  EXPECT_EQ(copied.verdict, VerdictKind::kEqual) << copied.reason;
+  ASSERT_EQ(copied.aliases.size(), 2u);
+  EXPECT_FALSE(copied.aliases[0].safe);
+  EXPECT_EQ(copied.aliases[0].readers, std::vector<std::string>{"d"});
+  EXPECT_TRUE(copied.aliases[1].safe);
+  EXPECT_EQ(copied.aliases[1].writer, "nv");
+}
+
+// A reader that can be run before the write leaves the update in place, and is named with its
+// place in the schedule.
+TEST(VerifyTest, ReaderBeforeTheWriteIsCertified) {
+  const std::string after = With(
+      With(kAfter, "int64[1] one", "float none = {0}, int64[1] one"), "logits = Reshape (y4, flat)",
+      "plain = Reshape (y4, flat) m = ReduceMax <keepdims = 0> (pk) z = Mul (m, none) "
+      "logits = Add (plain, z)");
+  const VerifyReport report = Judge(kBefore, after, Relation());
+  EXPECT_EQ(report.verdict, VerdictKind::kEqual) << report.reason;
+  ASSERT_EQ(report.aliases.size(), 2u);
+  EXPECT_TRUE(report.aliases[0].safe);
+  ASSERT_EQ(report.aliases[0].order.size(), 1u);
+  EXPECT_NE(report.aliases[0].order[0].find("m (step"), std::string::npos);
+  EXPECT_NE(report.aliases[0].order[0].find("before nk"), std::string::npos);
 }
 
 TEST(VerifyTest, OutputWithoutPlace) {
@@ -315,6 +339,35 @@ TEST(VerifyTest, ControlThatIsNotDetected) {
     return With(deaf(text), "float[8] wk", "float[8] zeros = {0,0,0,0,0,0,0,0}, float[8] wk");
   };
   ExpectInconclusive(Judge(zeros(kBefore), zeros(kAfter), Relation()), "KV407", "not detected");
+}
+
+// Weights that let nothing of what is in a cache through to the output.
+TEST(VerifyTest, OutputsThatHardlyTellWhatIsInACache) {
+  const auto faint = [](const char* text) {
+    return With(With(text, "float[8] wk", "float faint = {1e-6}, float[8] wk"),
+                "logits = Reshape (y4, flat)",
+                "z = Reshape (y4, flat) n = Mul (z, faint) logits = Add (n, x)");
+  };
+  VerifyOptions options;
+  options.controls = false;
+  const auto report = Verify(Parse(faint(kBefore)), Parse(faint(kAfter)), Relation(), options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  ExpectInconclusive(*report, "KV408", "slot");
+}
+
+TEST(VerifyTest, CoverageIsReported) {
+  const VerifyReport report = Judge(kBefore, kAfter, Relation());
+  const std::map<std::string, std::string> coverage(report.coverage.begin(), report.coverage.end());
+  EXPECT_EQ(coverage.at("last slot"), "reached");
+  EXPECT_EQ(coverage.at("lengths in one batch"), "differ");
+  EXPECT_EQ(coverage.at("sensitivity").substr(0, 6), "4 of 4");
+  Manifest relation = Relation();
+  relation.uniform = true;
+  const VerifyReport uniform = Judge(kBefore, kAfter, relation);
+  EXPECT_EQ(uniform.verdict, VerdictKind::kEqual) << uniform.reason;
+  const std::map<std::string, std::string> less(uniform.coverage.begin(), uniform.coverage.end());
+  EXPECT_EQ(less.at("lengths in one batch"),
+            "equal: the relation gives one length for the whole batch");
 }
 
 TEST(VerifyTest, OneStepIsNotEnough) {

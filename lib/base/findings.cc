@@ -241,6 +241,9 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV407", "control-not-detected", "a wrong variant of the model passed",
      "A check that lets a known error pass proves nothing.",
      "See the mutant named; a larger --plan may detect it."},
+    {"KV408", "outputs-insensitive", "outputs hardly tell what a slot or a token holds",
+     "Where a wrong value moves no output by more than rounding does, equal outputs prove nothing.",
+     "See the slot or token named; weights of a usual size make it felt."},
     {"KV420", "oracle-disagrees", "the executor gives other numbers than the oracle",
      "Two independent implementations of a model's operators do not agree, beyond what rounding "
      "explains: what the executor says of the models proves nothing.",

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,8 @@ struct Outcome {
   std::string unjudged;      // NaN in the source where the converted model has a number
   std::optional<Counterexample> difference;
   std::map<std::string, OutputResult> outputs;  // worst per output
+  // First slots of the rows that were seen to change, by cache id.
+  std::map<std::string, std::set<int64_t>> written;
   int steps = 0;
   std::vector<OracleRun> oracle;  // per step, if a referee was there
   exec::Feeds first;              // of the first step, then

@@ -138,6 +138,9 @@ std::string Driver::CheckCache(const ManifestCache& cache, const Given& given,
       const Bounded want =
           InTargetOrder(Part(new_rows, their_batch, k * each, (k + 1) * each), cache);
       const Bounded got = Part(Part(now, axis, slot, slot + count), batch, own.begin, own.end);
+      if (!SameInBox(now.value.view(), fed, own, {axis, slot, slot + count})) {
+        outcome->written[cache.id].insert(slot);
+      }
       Judge(given, want, got, cache.output, b, outcome);
       NoteGap(want.value.view(), got.value.view(), own, axis, slot, gap);
     }

@@ -8,11 +8,13 @@
 #include "fmt/format.h"
 #include "verify/comparer_controls.h"
 #include "verify/controls.h"
+#include "verify/coverage.h"
 #include "verify/drive.h"
 #include "verify/first_difference.h"
 #include "verify/fit.h"
 #include "verify/probe.h"
 #include "verify/self_checks.h"
+#include "verify/sensitivity.h"
 
 namespace kvlift {
 namespace {
@@ -93,6 +95,8 @@ class Verifier {
     if (report_.counterexample || Failed()) return Finish();
     RunSelfChecks(driver, *source, *converted);
     if (report_.counterexample || Failed()) return Finish();
+    RunSensitivity(driver, *source, *converted);
+    if (report_.counterexample) return Finish();
     if (options_.controls) {
       RunMutants(driver, source_graph, after_graph);
       const auto more = RunComparerControls(driver, *converted, records_, relation_, options_.full);
@@ -229,25 +233,35 @@ class Verifier {
         record.steps[k].oracle_after = outcome.oracle[k];
       }
       records_.push_back(std::move(record));
-      Cover(plan, outcome);
+      coverage_.Add(plan, outcome);
     }
   }
 
-  void Cover(const Plan& plan, const Outcome& outcome) {
-    std::set<int64_t> starts;
-    for (int k = 0; k < outcome.steps; ++k) {
-      for (int64_t past : plan.steps[k].past) starts.insert(past);
-      const auto& step = plan.steps[k];
-      if (step.past[0] > 0) ++decodes_;
-      if (std::set<int64_t>(step.past.begin(), step.past.end()).size() > 1) lengths_differ_ = true;
-      if (step.longest() + step.new_tokens == plan.capacity) {
-        last_slot_ = true;
-      }
-      around_ = around_ || step.longest() + step.new_tokens > plan.capacity;
-      many_tokens_ = many_tokens_ || step.new_tokens > 1;
-      pads_ = pads_ || !step.pads.empty();
+  CoverageExcuses Excuses() const {
+    CoverageExcuses excuses;
+    if (!coverage_.last_slot()) excuses.last_slot = NoteOf("last slot");
+    if (!coverage_.lengths_differ()) excuses.one_length = OneLength();
+    return excuses;
+  }
+
+  // Whether the outputs tell what is in each slot and token.
+  void RunSensitivity(const Driver& driver, Runner& source, Runner& converted) {
+    if (facts_.grows) return;
+    const Sensitivity s =
+        SampleSensitivity(driver, source, converted, relation_, limits_, source_nodes_);
+    if (s.difference && !report_.counterexample) report_.counterexample = s.difference;
+    sensitivity_ = {
+        {"sensitivity", fmt::format("{} of {} sampled slots and tokens are felt, the least {:.3g} "
+                                    "times as much as it must",
+                                    s.felt, s.sampled, s.least)}};
+    if (!s.unseen.empty()) {
+      sensitivity_.emplace_back("not seen by the source",
+                                fmt::format("{}", fmt::join(s.unseen, " ")));
     }
-    write_starts_.insert(starts.begin(), starts.end());
+    if (!s.weak.empty()) {
+      weak_ = fmt::format("{}", fmt::join(s.weak, " "));
+      sensitivity_.emplace_back("hardly felt", weak_);
+    }
   }
 
   // What the converted model must keep to by itself.
@@ -276,12 +290,12 @@ class Verifier {
     ControlOptions options;
     options.source = &source;
     options.threads = threads_;
-    options.many_tokens = many_tokens_;
-    options.pads = pads_;
+    options.many_tokens = coverage_.many_tokens();
+    options.pads = coverage_.pads();
     options.everywhere = options_.full && WeightsOf(after_.proto->graph()) <= kSmall;
-    if (!lengths_differ_) options.one_length = OneLength();
+    options.one_length = Excuses().one_length;
     options.unrefused = unrefused_;
-    if (!last_slot_) options.last_slot = NoteOf("last slot");
+    options.last_slot = Excuses().last_slot;
     options.overflow = [&](const Model& mutant) {
       const SelfChecks checks(driver, relation_, facts_, records_,
                               [&](std::vector<exec::CachePair> pairs, exec::AliasMode mode) {
@@ -319,13 +333,8 @@ class Verifier {
   }
 
   VerifyReport Finish() {
-    report_.coverage = {{"decode steps", fmt::format("{}", decodes_)},
-                        {"write indices", fmt::format("{}", write_starts_.size())},
-                        {"last slot", last_slot_ ? "reached" : "not reached"},
-                        {"lengths in one batch", lengths_differ_ ? "differ" : "equal"}};
-    if (limits_.circular) {
-      report_.coverage.emplace_back("around the end", around_ ? "reached" : "not reached");
-    }
+    report_.coverage = coverage_.Lines(relation_, Excuses());
+    report_.coverage.insert(report_.coverage.end(), sensitivity_.begin(), sensitivity_.end());
     if (report_.counterexample) {
       report_.verdict = VerdictKind::kDifferent;
       report_.reason = "KV404 " + report_.counterexample->text;
@@ -337,11 +346,10 @@ class Verifier {
       report_.reason = "KV404 " + failure_;
       return std::move(report_);
     }
-    constexpr int kMinDecodes = 2;
     for (const ManifestOutput& output : relation_.outputs) {
       const bool seen = std::any_of(report_.outputs.begin(), report_.outputs.end(),
                                     [&](const OutputResult& o) { return o.name == output.name; });
-      if (!seen && decodes_ > 0) {
+      if (!seen && coverage_.decodes() > 0) {
         return Inconclusive(fmt::format("KV405 {} holds no number in any step", output.name));
       }
     }
@@ -355,9 +363,10 @@ class Verifier {
                       "and gives other bits",
                       report_.rounding.broken));
     }
-    if (decodes_ < kMinDecodes || write_starts_.size() < 2) {
-      return Inconclusive(fmt::format("KV406 only {} steps with a past could be run", decodes_));
+    if (const std::string missing = coverage_.Missing(relation_, Excuses()); !missing.empty()) {
+      return Inconclusive("KV406 " + missing);
     }
+    if (!weak_.empty()) return Inconclusive("KV408 " + weak_);
     if (options_.controls && report_.controls.empty()) {
       return Inconclusive("KV407 no mutant could be made of the converted model");
     }
@@ -383,11 +392,10 @@ class Verifier {
   StepFeeds equal_start_;
   VerifyReport report_;
   std::string failure_, unsupported_, unjudged_, unrefused_;
-  int decodes_ = 0;
   SelfCheckFacts facts_;
-  bool last_slot_ = false, lengths_differ_ = false, many_tokens_ = false, pads_ = false,
-       around_ = false;
-  std::set<int64_t> write_starts_;
+  Coverage coverage_;
+  std::vector<std::pair<std::string, std::string>> sensitivity_;
+  std::string weak_;  // what hardly moves the outputs
 };
 
 }  // namespace

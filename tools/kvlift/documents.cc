@@ -206,6 +206,16 @@ ordered_json VerifyDocument(const VerifyReport& r) {
     if (c.step) control["step"] = *c.step;
     json["controls"].push_back(std::move(control));
   }
+  json["aliases"] = ordered_json::array();
+  for (const AliasCertificate& a : r.aliases) {
+    json["aliases"].push_back({{"cache", a.cache},
+                               {"claim", a.claim},
+                               {"safe", a.safe},
+                               {"writer", TextOrNull(a.writer)},
+                               {"readers", a.readers},
+                               {"order", a.order},
+                               {"reason", a.reason}});
+  }
   json["coverage"] = ordered_json::object();
   for (const auto& [key, value] : r.coverage) json["coverage"][key] = value;
   json["counterexample"] = nullptr;
@@ -310,6 +320,18 @@ std::string ControlText(const std::vector<ControlResult>& controls, bool verbose
   return rows.empty() ? "" : "\n" + FormatTable({"group", "mutant", "detected by", "output"}, rows);
 }
 
+// Whether each cache may be updated in place, and why.
+std::string AliasText(const std::vector<AliasCertificate>& aliases) {
+  std::vector<std::vector<std::string>> rows;
+  for (const AliasCertificate& a : aliases) {
+    rows.push_back({a.cache, a.claim, a.safe ? "in place" : "copy",
+                    !a.safe           ? a.reason
+                    : a.order.empty() ? std::string("nobody else reads the past")
+                                      : fmt::format("{}", fmt::join(a.order, ", "))});
+  }
+  return rows.empty() ? "" : "\n" + FormatTable({"cache", "claim", "update", "why"}, rows);
+}
+
 }  // namespace
 
 namespace {
@@ -357,6 +379,10 @@ std::string VerifyText(const VerifyReport& r, bool verbose) {
     text += "\n" + FormatTable({"output", "largest difference", "bound", "where"}, rows);
   }
   text += OracleText(r);
+  if (verbose) text += AliasText(r.aliases);
+  for (const auto& [what, reached] : r.coverage) {
+    if (verbose) text += fmt::format("coverage: {}: {}\n", what, EscapeTerminal(reached));
+  }
   text += ControlText(r.controls, verbose);
   if (r.counterexample) text += EscapeTerminal(r.counterexample->text) + "\n";
   if (!r.reason.empty()) text += EscapeTerminal(r.reason) + "\n";
