@@ -55,7 +55,7 @@ bool HasUnreadRows(const Graph& graph, absl::Span<const OpDef* const> defs, cons
       StringAttribute(graph.node(pair.writer), "mode", "linear") != "linear") {
     return false;
   }
-  std::vector<ValueId> stack = {graph.outputs(pair.writer)[0]};
+  std::vector<ValueId> stack = {graph.outputs(pair.writer)[0], pair.past};
   absl::flat_hash_set<ValueId> seen(stack.begin(), stack.end());
   while (!stack.empty()) {
     const ValueId v = stack.back();
@@ -63,7 +63,7 @@ bool HasUnreadRows(const Graph& graph, absl::Span<const OpDef* const> defs, cons
     for (const Use& use : graph.uses(v)) {
       if (use.kind == Use::Kind::kGraphOutput) continue;
       if (use.kind == Use::Kind::kCapture) return false;
-      if (graph.Is(use.node, "Shape")) continue;
+      if (use.node == pair.writer || graph.Is(use.node, "Shape")) continue;
       const auto inputs = graph.inputs(use.node);
       if (graph.Is(use.node, "Attention") && (use.index == 1 || use.index == 2) &&
           inputs.size() > 6 && inputs[6] != kNoValue && DependsOnInputs(graph, inputs[6])) {
