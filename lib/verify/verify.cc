@@ -15,6 +15,7 @@
 #include "verify/probe.h"
 #include "verify/self_checks.h"
 #include "verify/sensitivity.h"
+#include "verify/shrink.h"
 
 namespace kvlift {
 namespace {
@@ -54,11 +55,12 @@ int ThreadsFor(const onnx::GraphProto& graph, int wanted) {
 class Verifier {
  public:
   Verifier(const Model& before, const Model& after, const Manifest& relation,
-           const VerifyOptions& options)
+           const VerifyOptions& options, bool control = false)
       : before_(before),
         after_(after),
         relation_(relation),
         options_(options),
+        control_(control),
         threads_(ThreadsFor(before.proto->graph(), options.threads)) {}
 
   absl::StatusOr<VerifyReport> Run() {
@@ -85,11 +87,12 @@ class Verifier {
     plans_ = MakePlans(limits_);
     if (options_.compare != nullptr) driver.CompareBy(options_.compare);
     Referee referee(before_, after_, options_.full);
-    driver.Attend(&referee);
+    if (!control_) driver.Attend(&referee);
     RunPlans(driver, *source, *converted);
-    driver.Attend(nullptr);
     report_.oracle = referee.report();
-    if (!equal_start_.where.empty()) {
+    if (report_.counterexample && !control_) ShrinkDifference(driver, *source, *converted);
+    driver.Attend(nullptr);
+    if (!equal_start_.where.empty() && !control_) {
       report_.rounding = FindFirstDifference(*source, *converted, equal_start_, relation_);
     }
     if (report_.counterexample || Failed()) return Finish();
@@ -237,6 +240,15 @@ class Verifier {
     }
   }
 
+  void ShrinkDifference(const Driver& driver, Runner& source, Runner& converted) {
+    Counterexample& found = *report_.counterexample;
+    for (const Plan& plan : plans_) {
+      if (plan.name != found.plan) continue;
+      Shrink(driver, source, converted, relation_, limits_, plan, source_nodes_, &found);
+      return;
+    }
+  }
+
   CoverageExcuses Excuses() const {
     CoverageExcuses excuses;
     if (!coverage_.last_slot()) excuses.last_slot = NoteOf("last slot");
@@ -327,7 +339,7 @@ class Verifier {
     VerifyOptions options = options_;
     options.controls = false;
     options.full = false;
-    const auto report = Verify(before_, after_, relation, options);
+    const auto report = Verifier(before_, after_, relation, options, true).Run();
     if (!report.ok()) return Text(report.status());
     return report->verdict == VerdictKind::kEqual ? "" : report->reason;
   }
@@ -384,6 +396,7 @@ class Verifier {
   const Model& after_;
   const Manifest& relation_;
   const VerifyOptions& options_;
+  const bool control_;  // a wrong relation is judged: neither oracle nor counterexample is needed
   const int threads_;
   int source_nodes_ = 0;
   PlanLimits limits_;

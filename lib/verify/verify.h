@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "contract/manifest.h"
+#include "exec/session.h"
 #include "onnxio/model.h"
 #include "verify/compare.h"
 
@@ -89,6 +90,12 @@ struct AliasCertificate {
   std::string reason;                // "safe", or what forbids it
 };
 
+// What a model was fed in one step, and what it gave.
+struct ReplayStep {
+  exec::Feeds feeds;
+  exec::Fetches fetches;
+};
+
 struct Counterexample {
   std::string plan;
   int step = 0;
@@ -96,6 +103,13 @@ struct Counterexample {
   std::vector<int64_t> element;
   double before = 0, after = 0;
   std::string text;
+  // The smallest step that differs as well: its lengths, what differs there, and all that is fed
+  // and given. The source may run sequences of different lengths one by one.
+  std::vector<int64_t> past = {};
+  int64_t new_tokens = 0, capacity = 0;
+  std::string smallest = {}, smallest_output = {};
+  std::string before_node = {}, after_node = {};  // the first that give different values
+  std::vector<ReplayStep> before_steps = {}, after_steps = {};
 };
 
 struct VerifyReport {

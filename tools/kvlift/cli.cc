@@ -115,6 +115,8 @@ struct Program {
     c->add_option("--plan", verify.plan, "How much to run")->check(OneOf({"quick", "full"}));
     c->add_option("--manifest", verify.manifest, "The relation, if not beside AFTER");
     c->add_option("--seed", verify.seed, "Seed of the stimuli");
+    c->add_option("--save-failure", verify.save_failure,
+                  "Folder for the smallest step that differs, as run takes it");
     c->add_option("--format", verify.format, "Output format")->check(OneOf({"text", "json"}));
   }
 

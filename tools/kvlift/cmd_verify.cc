@@ -2,10 +2,14 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/status.h"
 #include "commands.h"
 #include "contract/manifest.h"
 #include "documents.h"
+#include "fmt/format.h"
+#include "ir/graph.h"
 #include "relation.h"
+#include "tensor_files.h"
 
 namespace kvlift::cli {
 
@@ -20,11 +24,34 @@ int ExitCodeOf(VerdictKind verdict) {
   }
 }
 
+namespace {
+
+// The folder of a counterexample: what both models are fed in the step that differs and what they
+// give, as `run` takes it, and what differs in words.
+absl::Status SaveFailure(const std::string& folder, const Model& before, const Model& after,
+                         const VerifyReport& report) {
+  std::vector<OutputFile> files;
+  const auto add = [&](const char* side, const Model& model,
+                       const std::vector<ReplayStep>& steps) -> absl::Status {
+    KV_ASSIGN_OR_RETURN(const Graph graph, Graph::Build(model.proto));
+    for (size_t k = 0; k < steps.size(); ++k) {
+      const std::string to =
+          (std::filesystem::path(folder) / side / fmt::format("{:02}", k)).string();
+      for (OutputFile& file : InputFiles(to, graph, steps[k].feeds)) files.push_back(file);
+      for (OutputFile& file : OutputFiles(to, graph, steps[k].fetches)) files.push_back(file);
+    }
+    return absl::OkStatus();
+  };
+  KV_RETURN_IF_ERROR(add("before", before, report.counterexample->before_steps));
+  KV_RETURN_IF_ERROR(add("after", after, report.counterexample->after_steps));
+  files.push_back({(std::filesystem::path(folder) / "counterexample.json").string(),
+                   VerifyDocument(report)["counterexample"].dump(2) + "\n"});
+  return WriteOutputs(files);
+}
+
+}  // namespace
+
 int RunVerify(const VerifyFlags& flags, Io io) {
-  if (!flags.save_failure.empty()) {
-    Complain(io, "--save-failure", "is not available in this version");
-    return kUsage;
-  }
   const auto before = Load(io, flags.before, flags.common);
   if (!before) return kUnreadable;
   const auto after = Load(io, flags.after, flags.common);
@@ -39,6 +66,13 @@ int RunVerify(const VerifyFlags& flags, Io io) {
   if (!report.ok()) {
     Complain(io, flags.after, std::string(report.status().message()));
     return kUnreadable;
+  }
+  if (!flags.save_failure.empty() && report->counterexample) {
+    const absl::Status saved = SaveFailure(flags.save_failure, *before, *after, *report);
+    if (!saved.ok()) {
+      Complain(io, flags.save_failure, std::string(saved.message()));
+      return kUnwritable;
+    }
   }
   if (flags.common.json || flags.format == "json") {
     PrintJson(io, VerifyDocument(*report));

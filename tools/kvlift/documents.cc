@@ -228,6 +228,15 @@ ordered_json VerifyDocument(const VerifyReport& r) {
                               {"before", Number(c.before)},
                               {"after", Number(c.after)},
                               {"text", c.text}};
+    if (!c.smallest.empty()) {
+      json["counterexample"]["smallest"] = {{"past", c.past},
+                                            {"new_tokens", c.new_tokens},
+                                            {"capacity", c.capacity},
+                                            {"output", c.smallest_output},
+                                            {"text", c.smallest}};
+    }
+    json["counterexample"]["nodes"] = {{"before", TextOrNull(c.before_node)},
+                                       {"after", TextOrNull(c.after_node)}};
   }
   return json;
 }
@@ -320,6 +329,20 @@ std::string ControlText(const std::vector<ControlResult>& controls, bool verbose
   return rows.empty() ? "" : "\n" + FormatTable({"group", "mutant", "detected by", "output"}, rows);
 }
 
+std::string CounterexampleText(const Counterexample& c) {
+  std::string text = EscapeTerminal(c.text) + "\n";
+  if (!c.smallest.empty()) {
+    text +=
+        fmt::format("smallest step: past {}, {} new tokens, capacity {}: {}\n",
+                    fmt::join(c.past, ", "), c.new_tokens, c.capacity, EscapeTerminal(c.smallest));
+  }
+  if (!c.after_node.empty()) {
+    text += fmt::format("first nodes that differ: {} before, {} after\n",
+                        EscapeTerminal(c.before_node), EscapeTerminal(c.after_node));
+  }
+  return text;
+}
+
 // Whether each cache may be updated in place, and why.
 std::string AliasText(const std::vector<AliasCertificate>& aliases) {
   std::vector<std::vector<std::string>> rows;
@@ -384,7 +407,7 @@ std::string VerifyText(const VerifyReport& r, bool verbose) {
     if (verbose) text += fmt::format("coverage: {}: {}\n", what, EscapeTerminal(reached));
   }
   text += ControlText(r.controls, verbose);
-  if (r.counterexample) text += EscapeTerminal(r.counterexample->text) + "\n";
+  if (r.counterexample) text += CounterexampleText(*r.counterexample);
   if (!r.reason.empty()) text += EscapeTerminal(r.reason) + "\n";
   const auto count = [&](const auto& which) {
     return std::count_if(r.controls.begin(), r.controls.end(), which);

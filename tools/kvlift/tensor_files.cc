@@ -140,18 +140,31 @@ absl::StatusOr<exec::Fetches> ReadOutputs(const std::string& folder, const Graph
   return expected;
 }
 
-std::vector<OutputFile> OutputFiles(const std::string& folder, const Graph& graph,
-                                    const exec::Fetches& outputs) {
+namespace {
+
+std::vector<OutputFile> Files(const std::string& folder, const char* what, const Graph& graph,
+                              absl::Span<const ValueId> values, const exec::Feeds& tensors) {
   std::vector<OutputFile> files;
-  const auto values = graph.graph_outputs();
   for (size_t k = 0; k < values.size(); ++k) {
     const std::string& name = graph.name(values[k]);
-    const auto output = outputs.find(name);
-    if (output == outputs.end()) continue;
-    files.push_back({(fs::path(folder) / fmt::format("output_{}.pb", k)).string(),
-                     output->second.ToProto(name).SerializeAsString()});
+    const auto tensor = tensors.find(name);
+    if (tensor == tensors.end()) continue;
+    files.push_back({(fs::path(folder) / fmt::format("{}_{}.pb", what, k)).string(),
+                     tensor->second.ToProto(name).SerializeAsString()});
   }
   return files;
+}
+
+}  // namespace
+
+std::vector<OutputFile> OutputFiles(const std::string& folder, const Graph& graph,
+                                    const exec::Fetches& outputs) {
+  return Files(folder, "output", graph, graph.graph_outputs(), outputs);
+}
+
+std::vector<OutputFile> InputFiles(const std::string& folder, const Graph& graph,
+                                   const exec::Feeds& feeds) {
+  return Files(folder, "input", graph, graph.graph_inputs(), feeds);
 }
 
 absl::Status WriteOutputs(const std::vector<OutputFile>& files) {

@@ -22,6 +22,9 @@ absl::StatusOr<exec::Fetches> ReadOutputs(const std::string& folder, const Graph
 // output_K.pb for each graph output.
 std::vector<OutputFile> OutputFiles(const std::string& folder, const Graph& graph,
                                     const exec::Fetches& outputs);
+// input_K.pb for each graph input that is fed.
+std::vector<OutputFile> InputFiles(const std::string& folder, const Graph& graph,
+                                   const exec::Feeds& feeds);
 // Writes them all or none; makes their folders, and removes what it made if it fails.
 absl::Status WriteOutputs(const std::vector<OutputFile>& files);
 

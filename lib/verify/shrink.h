@@ -1,0 +1,17 @@
+// The smallest step that still tells two models apart, and where they part.
+#pragma once
+
+#include <string>
+
+#include "verify/drive.h"
+#include "verify/plans.h"
+#include "verify/verify.h"
+
+namespace kvlift {
+
+// Makes of a counterexample that was found in a plan one step of fewer sequences, tokens and slots
+// that differs as well, if there is one, and notes its feeds and the first nodes that differ.
+void Shrink(const Driver& driver, Runner& source, Runner& converted, const Manifest& relation,
+            const PlanLimits& limits, const Plan& plan, int source_nodes, Counterexample* found);
+
+}  // namespace kvlift
