@@ -68,6 +68,8 @@ def outcome(seed):
         if done.returncode not in (0, 1, 4):
             return "fault", f"{what}: exit {done.returncode} {done.stderr[:200]}"
         verdict = json.loads(done.stdout)
+        if shown and verdict["reason"].startswith("KV402"):
+            return "not fed", what  # the source itself, whatever the edit
         if shown and verdict["verdict"] != "different":
             return "missed", f"{what}: {verdict['verdict']} {verdict['reason'][:160]}"
         return ("different" if shown else "the same"), what
@@ -91,6 +93,7 @@ class EditsTest(unittest.TestCase):
         print(counts)
         self.assertFalse(wrong, "\n" + "\n".join(wrong))
         self.assertGreater(counts.get("different", 0), len(SEEDS) // 4)
+        self.assertLessEqual(counts.get("not fed", 0), len(SEEDS) // 60)
 
 
 if __name__ == "__main__":
