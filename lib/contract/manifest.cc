@@ -221,6 +221,12 @@ absl::Status ReadLists(Reader& r, Manifest* m) {
     m->preconditions.push_back({p.Text("code"), p.Text("text"), p.Text("status")});
     KV_RETURN_IF_ERROR(p.status());
   }
+  if (!r.Has("proved")) return r.status();
+  for (const auto& entry : r.List("proved")) {
+    Reader fact(entry, "proved");
+    m->proved.push_back({fact.Text("text"), fact.TextsOr("about")});
+    KV_RETURN_IF_ERROR(fact.status());
+  }
   return r.status();
 }
 
@@ -248,6 +254,9 @@ ordered_json ToJson(const Manifest& m) {
   }
   for (const Precondition& p : m.preconditions) {
     json["preconditions"].push_back({{"code", p.code}, {"text", p.text}, {"status", p.status}});
+  }
+  for (const ManifestFact& fact : m.proved) {
+    json["proved"].push_back({{"text", fact.text}, {"about", fact.about}});
   }
   if (m.limits.new_tokens_with_past) {
     json["limits"] = {{"new_tokens_with_past", *m.limits.new_tokens_with_past}};

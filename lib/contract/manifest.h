@@ -76,6 +76,12 @@ struct Precondition {
   std::string status;  // "proved", "guarded", "assumed"
 };
 
+// Something that was proved for all shapes, of caches (by id), attentions and outputs (by value).
+struct ManifestFact {
+  std::string text;
+  std::vector<std::string> about;
+};
+
 // What the host keeps to, where a precondition says so in words; JSON key "limits", present if any.
 struct ManifestLimits {
   // Most new tokens of a step that has a past: 1 where the source sees no causal order in them.
@@ -98,6 +104,7 @@ struct Manifest {
   std::vector<ManifestOutput> outputs;
   std::vector<DroppedInput> dropped;
   std::vector<Precondition> preconditions;
+  std::vector<ManifestFact> proved;  // JSON key "proved", present if any
   ManifestLimits limits;
 };
 

@@ -2,28 +2,10 @@
 
 #include <deque>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 
 namespace kvlift::internal {
-namespace {
-
-using Captures = absl::flat_hash_map<NodeId, std::vector<ValueId>>;
-
-// Values that the bodies of a node read from outside.
-Captures CapturesOf(const Graph& graph) {
-  Captures captures;
-  for (ValueId v = 0; v < graph.num_values(); ++v) {
-    for (const Use& use : graph.uses(v)) {
-      if (use.kind == Use::Kind::kCapture) captures[use.node].push_back(v);
-    }
-  }
-  return captures;
-}
-
-}  // namespace
-
 std::optional<Finding> MovedRowsReadElsewhere(const PlanState& s) {
   const Graph& graph = s.graph;
   absl::flat_hash_set<ValueId> moved, seen;
@@ -36,14 +18,11 @@ std::optional<Finding> MovedRowsReadElsewhere(const PlanState& s) {
   for (ValueId output : graph.graph_outputs()) {
     if (!moved.contains(output)) queue.push_back(output);
   }
-  const Captures captures = CapturesOf(graph);
   for (; !queue.empty(); queue.pop_front()) {
     const NodeId n = graph.producer(queue.front());
     if (n == kNoNode || taken.contains(n) || !seen.insert(queue.front()).second) continue;
     std::vector<ValueId> read(graph.inputs(n).begin(), graph.inputs(n).end());
-    if (const auto it = captures.find(n); it != captures.end()) {
-      read.insert(read.end(), it->second.begin(), it->second.end());
-    }
+    read.insert(read.end(), graph.captures(n).begin(), graph.captures(n).end());
     for (ValueId v : read) {
       if (v == kNoValue || graph.Is(n, "Shape") || graph.Is(n, "Size")) continue;
       if (!moved.contains(v)) {

@@ -1,0 +1,371 @@
+#include "proof/attention_reading.h"
+
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "fmt/format.h"
+#include "ir/tensor_data.h"
+
+namespace kvlift {
+namespace {
+
+using onnx::TensorProto;
+using sym::Expr;
+using sym::Facts;
+using sym::Kind;
+
+// What is added to a score to hide a key is no larger than this.
+constexpr double kHidden = -1e4;
+constexpr int kMostSteps = 64;
+
+class Reader {
+ public:
+  explicit Reader(sym::Forms& forms) : forms_(forms), graph_(forms.graph()), pool_(forms.pool()) {}
+
+  AttentionReading Run(ValueId result) {
+    const NodeId node = graph_.producer(result);
+    if (node == kNoNode) {
+      Fail("it is no result of a node");
+    } else if (graph_.Is(node, "Attention")) {
+      ReadOperator(node);
+    } else if (graph_.Is(node, "MatMul")) {
+      ReadProducts(node);
+    } else {
+      Fail(fmt::format("its result comes from a {}", graph_.node(node).op_type()));
+    }
+    return std::move(r_);
+  }
+
+ private:
+  bool Fail(std::string why) {
+    if (r_.why_not.empty()) r_.why_not = std::move(why);
+    return false;
+  }
+
+  // The element of an operand that is broadcast to args.
+  Expr At(ValueId v, absl::Span<const Expr> args) {
+    const sym::Form form = forms_.Of(v);
+    if (!form.known_rank || form.shape.size() > args.size()) return nullptr;
+    std::vector<Expr> own(args.end() - static_cast<std::ptrdiff_t>(form.shape.size()), args.end());
+    for (size_t k = 0; k < own.size(); ++k) {
+      if (form.shape[k]->is_integer(1)) own[k] = pool_.Integer(0);
+    }
+    return forms_.At(v, own, r_.extents);
+  }
+
+  // A number that the graph holds or computes from such and from constant extents.
+  std::optional<double> Scalar(ValueId v, int depth = 0) {
+    if (const TensorProto* tensor = graph_.constant(v); tensor != nullptr) {
+      const auto size = NumElements(*tensor);
+      if (!size.ok() || *size != 1) return std::nullopt;
+      const auto values = ReadFloats(*tensor);
+      if (values.ok()) return values->front();
+    }
+    const sym::Form form = forms_.Of(v);
+    if (!form.known_rank) return std::nullopt;
+    for (Expr extent : form.shape) {
+      if (!extent->is_integer(1)) return std::nullopt;
+    }
+    if (form.element->kind() == Kind::kFloat) return form.element->float_value();
+    if (form.element->kind() == Kind::kInteger) return static_cast<double>(form.element->value());
+    const NodeId n = graph_.producer(v);
+    return n == kNoNode || depth > kMostSteps ? std::nullopt : Computed(n, depth + 1);
+  }
+
+  std::optional<double> Computed(NodeId n, int depth) {
+    std::vector<double> x;
+    for (ValueId input : graph_.inputs(n)) {
+      const auto number = input == kNoValue ? std::nullopt : Scalar(input, depth);
+      if (!number || x.size() > 1) return std::nullopt;
+      x.push_back(*number);
+    }
+    if (x.empty()) return std::nullopt;
+    const auto is = [&](const char* op) { return graph_.Is(n, op); };
+    if (is("Sqrt")) return std::sqrt(x[0]);
+    if (is("Reciprocal")) return 1 / x[0];
+    if (is("Cast") || is("Identity")) return x[0];
+    if (x.size() != 2) return std::nullopt;
+    if (is("Mul")) return x[0] * x[1];
+    if (is("Div")) return x[0] / x[1];
+    if (is("Add")) return x[0] + x[1];
+    if (is("Pow")) return std::pow(x[0], x[1]);
+    return std::nullopt;
+  }
+
+  struct Factored {
+    Expr element = nullptr;
+    double factor = 1;
+  };
+
+  // One multiplication or division by a number, or one cast, in front of e; null if there is none.
+  Expr Peeled(Expr e, double* factor) {
+    if (e->kind() != Kind::kLoad) return nullptr;
+    const NodeId n = graph_.producer(e->source());
+    if (n == kNoNode) return nullptr;
+    if (graph_.Is(n, "Cast") || graph_.Is(n, "Identity")) return At(graph_.inputs(n)[0], e->args());
+    const bool divides = graph_.Is(n, "Div");
+    if (!divides && !graph_.Is(n, "Mul")) return nullptr;
+    for (int k : {1, 0}) {
+      const auto number = Scalar(graph_.inputs(n)[k]);
+      if (!number || (divides && k == 0)) continue;
+      *factor *= divides ? 1 / *number : *number;
+      return At(graph_.inputs(n)[1 - k], e->args());
+    }
+    return nullptr;
+  }
+
+  Factored Peel(Expr e) {
+    Factored result{e, 1};
+    for (int k = 0; result.element != nullptr && k < kMostSteps; ++k) {
+      const Expr inner = Peeled(result.element, &result.factor);
+      if (inner == nullptr) break;
+      result.element = inner;
+    }
+    return result;
+  }
+
+  // Where an added number hides a key; null if it is not plain that it is 0 elsewhere.
+  Expr HiddenBy(Expr e) {
+    if (e == nullptr) return nullptr;
+    switch (e->kind()) {
+      case Kind::kInteger:
+        if (e->value() == 0) return pool_.False();
+        return static_cast<double>(e->value()) <= kHidden ? pool_.True() : nullptr;
+      case Kind::kFloat:
+        return e->float_value() <= kHidden ? pool_.True() : nullptr;
+      case Kind::kSelect: {
+        const Expr c = e->args()[0], a = HiddenBy(e->args()[1]), b = HiddenBy(e->args()[2]);
+        if (a == nullptr || b == nullptr) return nullptr;
+        return pool_.Or(pool_.And(c, a), pool_.And(pool_.Not(c), b));
+      }
+      case Kind::kSum: {
+        Expr any = pool_.False();
+        for (const sym::Term& term : e->terms()) {
+          if (term.atoms.size() != 1) return nullptr;
+          const Expr atom = term.atoms[0];
+          Expr hidden = nullptr;
+          if (atom->is_predicate() && static_cast<double>(term.coefficient) <= kHidden) {
+            hidden = atom;
+          } else if (term.coefficient == 1) {
+            hidden = HiddenBy(atom);
+          }
+          if (hidden == nullptr) return nullptr;
+          any = pool_.Or(any, hidden);
+        }
+        return any;
+      }
+      default:
+        return nullptr;
+    }
+  }
+
+  bool IsNanTest(Expr c) {
+    if (c->kind() == Kind::kNot || c->kind() == Kind::kEq) return IsNanTest(c->args()[0]);
+    if (c->kind() == Kind::kApply) return c->function() == "isnan";
+    if (c->kind() != Kind::kLoad) return false;
+    const NodeId n = graph_.producer(c->source());
+    return n != kNoNode && graph_.Is(n, "IsNaN");
+  }
+
+  // The softmax behind the left operand of the second product; sets where of its operand.
+  NodeId FindSoftmax(Expr e, std::vector<Expr>* where) {
+    for (int k = 0; e != nullptr && k < kMostSteps; ++k) {
+      if (e->kind() == Kind::kSelect && IsNanTest(e->args()[0])) {
+        e = e->args()[e->args()[1]->is_integer(0) ? 2 : 1];
+        continue;
+      }
+      if (e->kind() != Kind::kLoad) return kNoNode;
+      const NodeId n = graph_.producer(e->source());
+      if (n == kNoNode) return kNoNode;
+      if (graph_.Is(n, "Softmax")) {
+        where->assign(e->args().begin(), e->args().end());
+        const int64_t axis = IntAttribute(graph_.node(n), "axis", -1);
+        return axis == -1 || axis == static_cast<int64_t>(where->size()) - 1 ? n : kNoNode;
+      }
+      if (!graph_.Is(n, "Cast") && !graph_.Is(n, "Identity") && !graph_.Is(n, "Dropout")) {
+        return kNoNode;
+      }
+      e = At(graph_.inputs(n)[0], e->args());
+    }
+    return kNoNode;
+  }
+
+  // From the softmax's operand to the first product: what is added, selected, multiplied.
+  bool ReadScores(Expr e) {
+    r_.visible = pool_.True();
+    for (int k = 0; e != nullptr && k < kMostSteps; ++k) {
+      if (e->kind() == Kind::kSelect) {
+        const Expr c = e->args()[0], a = HiddenBy(e->args()[1]), b = HiddenBy(e->args()[2]);
+        if (b != nullptr && b->is_integer(1)) {
+          r_.visible = pool_.And(r_.visible, c);
+          e = e->args()[1];
+        } else if (a != nullptr && a->is_integer(1)) {
+          r_.visible = pool_.And(r_.visible, pool_.Not(c));
+          e = e->args()[2];
+        } else {
+          return Fail("a score is selected, and not against a number that hides it");
+        }
+        continue;
+      }
+      const NodeId n = e->kind() == Kind::kLoad ? graph_.producer(e->source()) : kNoNode;
+      if (n == kNoNode) return Fail("the scores are no product of queries and keys");
+      if (graph_.Is(n, "MatMul")) return ReadFirstProduct(n, e);
+      if (graph_.Is(n, "Add")) {
+        e = WithoutMask(n, e);
+        if (e == nullptr) return Fail("something is added to the scores that is no mask");
+        continue;
+      }
+      if (graph_.Is(n, "Tanh") && r_.softcap == 0) {
+        r_.softcap = r_.scale;
+        e = At(graph_.inputs(n)[0], e->args());
+        continue;
+      }
+      e = Peeled(e, &r_.scale);
+    }
+    return Fail("the scores are not read");
+  }
+
+  Expr WithoutMask(NodeId n, Expr e) {
+    for (int k : {1, 0}) {
+      const Expr hidden = HiddenBy(At(graph_.inputs(n)[k], e->args()));
+      if (hidden == nullptr) continue;
+      r_.visible = pool_.And(r_.visible, pool_.Not(hidden));
+      return At(graph_.inputs(n)[1 - k], e->args());
+    }
+    return nullptr;
+  }
+
+  bool ReadFirstProduct(NodeId n, Expr e) {
+    const Expr b = pool_.Index(0), h = pool_.Index(1), s = pool_.Index(2), t = pool_.Index(3);
+    const std::vector<Expr> here = {b, h, s, t};
+    const std::vector<Expr> args(e->args().begin(), e->args().end());
+    if (!SamePlace(args, here)) return Fail("the scores are not in the order b, h, s, t");
+    const sym::Form q = forms_.Of(graph_.inputs(n)[0]);
+    if (!q.known_rank || q.shape.size() != 4) return Fail("the queries have no rank of 4");
+    r_.extents.extents.resize(5, nullptr);
+    r_.extents.extents[4] = q.shape[3];
+    const Expr d = pool_.Index(4);
+    const Factored query = Peel(At(graph_.inputs(n)[0], {b, h, s, d}));
+    const Factored key = Peel(At(graph_.inputs(n)[1], {b, h, d, t}));
+    if (query.element == nullptr || key.element == nullptr) return Fail("operands are not read");
+    r_.query = query.element;
+    r_.key = key.element;
+    r_.scale *= query.factor * key.factor;
+    return true;
+  }
+
+  // On axes of extent 1 the index is 0.
+  bool SamePlace(absl::Span<const Expr> args, absl::Span<const Expr> here) const {
+    if (args.size() != here.size()) return false;
+    for (size_t k = 0; k < args.size(); ++k) {
+      const bool one = r_.extents.extents[k]->is_integer(1) && args[k]->is_integer(0);
+      if (args[k] != here[k] && !one) return false;
+    }
+    return true;
+  }
+
+  bool ReadProducts(NodeId node) {
+    const ValueId left = graph_.inputs(node)[0], right = graph_.inputs(node)[1];
+    const sym::Form weights = forms_.Of(left), result = forms_.Of(graph_.outputs(node)[0]);
+    if (!weights.known_rank || weights.shape.size() != 4 || !result.known_rank ||
+        result.shape.size() != 4) {
+      return Fail("its products have no rank of 4");
+    }
+    r_.extents.extents = weights.shape;
+    r_.size_of_value = result.shape[3];
+    std::vector<Expr> here;
+    for (int k = 0; k < 4; ++k) here.push_back(pool_.Index(k));
+    std::vector<Expr> where;
+    const NodeId softmax = FindSoftmax(At(left, here), &where);
+    if (softmax == kNoNode || !SamePlace(where, here)) return Fail("no softmax over the keys");
+    if (!ReadScores(At(graph_.inputs(softmax)[0], where))) return false;
+    Facts facts = r_.extents;
+    r_.extents.extents[4] = r_.size_of_value;
+    r_.value = At(right, {here[0], here[1], here[3], pool_.Index(4)});
+    r_.extents = facts;
+    return r_.value != nullptr || Fail("the values are not read");
+  }
+
+  ValueId Input(NodeId node, size_t k) const {
+    return k < graph_.inputs(node).size() ? graph_.inputs(node)[k] : kNoValue;
+  }
+
+  bool ReadOperator(NodeId node) {
+    const sym::Form q = forms_.Of(Input(node, 0)), k = forms_.Of(Input(node, 1)),
+                    v = forms_.Of(Input(node, 2));
+    for (const sym::Form* form : {&q, &k, &v}) {
+      if (!form->known_rank || form->shape.size() != 4) return Fail("its operands have no rank 4");
+    }
+    if (Input(node, 4) != kNoValue) return Fail("it keeps a past of its own");
+    const Expr heads = q.shape[1], kv_heads = k.shape[1];
+    if (heads->kind() != Kind::kInteger || kv_heads->kind() != Kind::kInteger ||
+        q.shape[3]->kind() != Kind::kInteger) {
+      return Fail("its numbers of heads are not constant");
+    }
+    r_.extents.extents = {q.shape[0], heads, q.shape[2], k.shape[2], q.shape[3]};
+    r_.size_of_value = v.shape[3];
+    const Expr b = pool_.Index(0), h = pool_.Index(1), s = pool_.Index(2), t = pool_.Index(3),
+               d = pool_.Index(4);
+    const Expr group = pool_.Integer(heads->value() / kv_heads->value());
+    const Expr hk = pool_.FloorDiv(h, group, r_.extents);
+    r_.query = At(Input(node, 0), {b, h, s, d});
+    r_.key = At(Input(node, 1), {b, hk, t, d});
+    Facts facts = r_.extents;
+    r_.extents.extents[4] = r_.size_of_value;
+    r_.value = At(Input(node, 2), {b, hk, t, d});
+    r_.extents = facts;
+    const Factored query = Peel(r_.query);
+    r_.query = query.element;
+    const onnx::NodeProto& proto = graph_.node(node);
+    const auto usual = static_cast<float>(1 / std::sqrt(static_cast<double>(q.shape[3]->value())));
+    r_.scale = FloatAttribute(proto, "scale", usual) * query.factor;
+    r_.softcap = FloatAttribute(proto, "softcap", 0);
+    if (r_.key == nullptr || r_.value == nullptr || r_.query == nullptr) {
+      return Fail("its operands are not read");
+    }
+    return ReadVisible(node, q.shape[2]);
+  }
+
+  // The text of Attention-24: with nonpad_kv_seqlen a causal order ends at the last valid key,
+  // without it at the first.
+  bool ReadVisible(NodeId node, Expr queries) {
+    const Expr b = pool_.Index(0), s = pool_.Index(2), t = pool_.Index(3);
+    r_.visible = pool_.True();
+    Expr behind = s;  // the last key that token s may see
+    if (const ValueId valid = Input(node, 6); valid != kNoValue) {
+      const Expr n = At(valid, {b});
+      if (n == nullptr) return Fail("its valid length is not read");
+      r_.visible = pool_.Lt(t, n, r_.extents);
+      behind = pool_.Add(s, pool_.Sub(n, queries));
+    }
+    if (IntAttribute(graph_.node(node), "is_causal", 0) != 0) {
+      r_.visible = pool_.And(r_.visible, pool_.Le(t, behind, r_.extents));
+    }
+    const ValueId mask = Input(node, 3);
+    if (mask == kNoValue) return true;
+    const Expr e = At(mask, {b, pool_.Index(1), s, t});
+    if (e == nullptr) return Fail("its mask is not read");
+    if (forms_.ElementType(mask) == TensorProto::BOOL) {
+      r_.visible = pool_.And(r_.visible, e);
+      return true;
+    }
+    const Expr hidden = HiddenBy(e);
+    if (hidden == nullptr) return Fail("a bias is added to its scores");
+    r_.visible = pool_.And(r_.visible, pool_.Not(hidden));
+    return true;
+  }
+
+  sym::Forms& forms_;
+  const Graph& graph_;
+  sym::Pool& pool_;
+  AttentionReading r_;
+};
+
+}  // namespace
+
+AttentionReading ReadAttention(sym::Forms& forms, ValueId result) {
+  return Reader(forms).Run(result);
+}
+
+}  // namespace kvlift

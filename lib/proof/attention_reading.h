@@ -1,0 +1,29 @@
+// What an attention computes, read from the arithmetic around its softmax or from the operator:
+//
+//   softmax over the visible keys of softcap(scale * query . key), times value
+//
+// A reading of its own, with nothing in common with how rewrite rules read attention.
+#pragma once
+
+#include <string>
+
+#include "ir/graph.h"
+#include "sym/forms.h"
+
+namespace kvlift {
+
+struct AttentionReading {
+  std::string why_not;  // empty: everything below is set
+  // Elements with b = i0, query head h = i1, token s = i2, key t = i3, d = i4.
+  sym::Expr query = nullptr, key = nullptr, value = nullptr;
+  sym::Expr visible = nullptr;  // predicate of i0..i3
+  double scale = 1, softcap = 0;
+  // Extents of i0..i4 (of the keys' head size; the values' is size_of_value).
+  sym::Facts extents;
+  sym::Expr size_of_value = nullptr;
+};
+
+// The attention whose result [B, N, S, D] is the value.
+AttentionReading ReadAttention(sym::Forms& forms, ValueId result);
+
+}  // namespace kvlift

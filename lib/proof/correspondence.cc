@@ -1,0 +1,147 @@
+#include "proof/correspondence.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace kvlift {
+
+using sym::Expr;
+using sym::Facts;
+using sym::Kind;
+
+namespace {
+
+constexpr char kPast[] = "P of the sequence";
+
+}  // namespace
+
+Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation)
+    : pair_(pair), forms_(pair.forms()), uniform_(relation.uniform) {
+  for (const ManifestInput& input : relation.inputs) {
+    const ValueId after = pair.After(input.name);
+    if (after == kNoValue) continue;
+    if (input.as == "control") controls_[after] = input.value;
+    if (input.as == "pad_to_capacity") twins_[after] = pair.Before(input.name);
+  }
+  for (const ManifestCache& cache : relation.caches) AddPast(cache);
+  FindLengths(relation);
+}
+
+void Correspondence::AddPast(const ManifestCache& cache) {
+  Past past;
+  past.before = pair_.Before(cache.source.input);
+  const ValueId after = pair_.After(cache.input);
+  if (past.before == kNoValue || after == kNoValue) return;
+  const size_t rank = cache.source.layout.size() + cache.source.select.size();
+  size_t letter = 0;
+  for (size_t axis = 0; axis < rank; ++axis) {
+    const auto fixed =
+        std::find_if(cache.source.select.begin(), cache.source.select.end(),
+                     [&](const Select& s) { return s.axis == static_cast<int64_t>(axis); });
+    if (fixed != cache.source.select.end()) {
+      past.axes.push_back(-1);
+      past.selected.push_back(fixed->index);
+      continue;
+    }
+    past.axes.push_back(static_cast<int>(cache.layout.find(cache.source.layout[letter++])));
+    past.selected.push_back(0);
+  }
+  pasts_[after] = std::move(past);
+}
+
+void Correspondence::FindLengths(const Manifest& relation) {
+  sym::Pool& pool = forms_.pool();
+  for (const ManifestCache& cache : relation.caches) {
+    if (!cache.source.growing) continue;
+    const ValueId past = pair_.Before(cache.source.input);
+    const ValueId present = pair_.Before(cache.source.output);
+    if (past == kNoValue || present == kNoValue) continue;
+    const sym::Form before = forms_.Of(past), later = forms_.Of(present);
+    const auto axis = static_cast<size_t>(cache.source.axis);
+    if (!before.known_rank || !later.known_rank || axis >= before.shape.size() ||
+        later.shape.size() != before.shape.size() || before.shape[axis]->kind() != Kind::kDim) {
+      continue;
+    }
+    lengths_.push_back(before.shape[axis]->dim());
+    past_ = pool.Dim(kPast);
+    const Expr added = pool.Sub(later.shape[axis], before.shape[axis]);
+    if (new_ == nullptr || added->size() < new_->size()) new_ = added;
+  }
+}
+
+void Correspondence::SetTwin(ValueId after, ValueId before, bool doubted) {
+  twins_[after] = before;
+  if (doubted) doubted_.insert(after);
+}
+
+bool Correspondence::TakeDoubt() const { return std::exchange(doubt_, false); }
+
+bool Correspondence::IsTwin(ValueId after, ValueId before) const {
+  const auto it = twins_.find(after);
+  if (it == twins_.end() || it->second != before) return false;
+  doubt_ = doubt_ || doubted_.contains(after);
+  return true;
+}
+
+Expr Correspondence::Normal(Expr e, const Facts& facts) const {
+  if (e == nullptr) return nullptr;
+  sym::Pool::Substitution s;
+  for (const std::string& name : lengths_) s.dims[name] = past_;
+  return forms_.pool().Substitute(e, s, facts);
+}
+
+// Axes along which the source's value has one element only are read at it.
+Expr Correspondence::TwinLoad(ValueId before, std::vector<Expr> args) const {
+  const sym::Form form = forms_.Of(before);
+  if (!form.known_rank || form.shape.size() > args.size()) return nullptr;
+  args.erase(args.begin(), args.end() - static_cast<std::ptrdiff_t>(form.shape.size()));
+  for (size_t k = 0; k < args.size(); ++k) {
+    if (form.shape[k]->is_integer(1)) args[k] = forms_.pool().Integer(0);
+  }
+  return forms_.pool().Load(before, args);
+}
+
+Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) const {
+  sym::Pool& pool = forms_.pool();
+  const ValueId source = load->source();
+  std::vector<Expr> args;
+  for (Expr arg : load->args()) {
+    args.push_back(Translate(arg, batch, facts));
+    if (args.back() == nullptr) return nullptr;
+  }
+  if (const auto it = controls_.find(source); it != controls_.end()) {
+    const bool own = args.size() == 1 && (uniform_ || args[0] == batch);
+    if (!own || past_ == nullptr) return nullptr;
+    return it->second == "T" ? total() : past_;
+  }
+  if (const auto it = pasts_.find(source); it != pasts_.end()) {
+    std::vector<Expr> at;
+    for (size_t k = 0; k < it->second.axes.size(); ++k) {
+      const int axis = it->second.axes[k];
+      at.push_back(axis < 0 ? pool.Integer(it->second.selected[k]) : args[axis]);
+    }
+    return pool.Load(it->second.before, at);
+  }
+  if (const auto it = twins_.find(source); it != twins_.end()) {
+    doubt_ = doubt_ || doubted_.contains(source);
+    return TwinLoad(it->second, std::move(args));
+  }
+  const NodeId producer = pair_.graph().producer(source);
+  const bool own = producer != kNoNode ? pair_.IsOfAfter(producer)
+                                       : pair_.graph().name(source) != pair_.NameOf(source);
+  return own ? nullptr : pool.Load(source, args);
+}
+
+Expr Correspondence::Translate(Expr e, Expr batch, const Facts& facts) const {
+  if (e == nullptr) return nullptr;
+  sym::Pool::Substitution s;
+  for (const std::string& name : lengths_) s.dims[name] = past_;
+  for (Expr load : sym::OuterLoadsOf(e)) {
+    const Expr theirs = TranslateLoad(load, batch, facts);
+    if (theirs == nullptr) return nullptr;
+    s.atoms[load] = theirs;
+  }
+  return forms_.pool().Substitute(e, s, facts);
+}
+
+}  // namespace kvlift

@@ -1,0 +1,61 @@
+// What the relation of two models says about their values: which element of the source's graph an
+// element of the conversion's stands for.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "contract/manifest.h"
+#include "proof/pair.h"
+
+namespace kvlift {
+
+class Correspondence {
+ public:
+  Correspondence(const GraphPair& pair, const Manifest& relation);
+
+  // P and S, of the sequence at hand; null if the source's caches do not tell.
+  sym::Expr past() const { return past_; }
+  sym::Expr new_tokens() const { return new_; }
+  sym::Expr total() const { return forms_.pool().Add(past_, new_); }
+
+  // From now on a value of the conversion is this value of the source. doubted: that is not proved.
+  void SetTwin(ValueId after, ValueId before, bool doubted);
+  // Whether anything was translated that rests on a doubted value, since the last call.
+  bool TakeDoubt() const;
+  bool IsTwin(ValueId after, ValueId before) const;
+
+  // An element of the conversion in terms of the source's values, P and S, for the sequence
+  // `batch`, with rows of caches and masks below P + S only. Null if it reads anything that stands
+  // for nothing there, such as another sequence's write index.
+  sym::Expr Translate(sym::Expr e, sym::Expr batch, const sym::Facts& facts) const;
+  // An element of the source with one name for the past's length.
+  sym::Expr Normal(sym::Expr e, const sym::Facts& facts) const;
+
+ private:
+  struct Past {
+    ValueId before = kNoValue;
+    std::vector<int> axes;  // of the conversion's tensor, by axis of the source's; -1: fixed
+    std::vector<int64_t> selected;  // where fixed
+  };
+
+  sym::Expr TranslateLoad(sym::Expr load, sym::Expr batch, const sym::Facts& facts) const;
+  sym::Expr TwinLoad(ValueId before, std::vector<sym::Expr> args) const;
+  void AddPast(const ManifestCache& cache);
+  void FindLengths(const Manifest& relation);
+
+  const GraphPair& pair_;
+  sym::Forms& forms_;
+  bool uniform_ = false;
+  sym::Expr past_ = nullptr, new_ = nullptr;
+  std::vector<std::string> lengths_;                    // the source's names of P
+  absl::flat_hash_map<ValueId, std::string> controls_;  // "P" or "T"
+  absl::flat_hash_map<ValueId, Past> pasts_;
+  absl::flat_hash_map<ValueId, ValueId> twins_;
+  absl::flat_hash_set<ValueId> doubted_;  // of the conversion
+  mutable bool doubt_ = false;
+};
+
+}  // namespace kvlift

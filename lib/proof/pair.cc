@@ -1,0 +1,234 @@
+#include "proof/pair.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "fmt/format.h"
+#include "ir/tensor_data.h"
+
+namespace kvlift {
+namespace {
+
+using onnx::ModelProto;
+using onnx::NodeProto;
+using onnx::TensorProto;
+
+constexpr std::string_view kAfter = "after:";
+// Numbers of a weight are never looked at: larger ones become inputs without data.
+constexpr int64_t kMostNumbers = 4096;
+constexpr int kLowestOpset = 13;
+
+bool HasBodies(const ModelProto& model) {
+  return std::any_of(
+      model.graph().node().begin(), model.graph().node().end(), [](const NodeProto& node) {
+        return std::any_of(
+            node.attribute().begin(), node.attribute().end(),
+            [](const onnx::AttributeProto& a) { return a.has_g() || a.graphs_size() > 0; });
+      });
+}
+
+int64_t DefaultOpset(const ModelProto& model) {
+  for (const auto& import : model.opset_import()) {
+    if (import.domain().empty() || import.domain() == "ai.onnx") return import.version();
+  }
+  return 0;
+}
+
+bool IsFloatTensor(const TensorProto& tensor) {
+  return tensor.data_type() == TensorProto::FLOAT || tensor.data_type() == TensorProto::FLOAT16 ||
+         tensor.data_type() == TensorProto::BFLOAT16 || tensor.data_type() == TensorProto::DOUBLE;
+}
+
+bool SameData(const TensorProto& a, const TensorProto& b) {
+  if (a.data_type() != b.data_type() ||
+      !std::equal(a.dims().begin(), a.dims().end(), b.dims().begin(), b.dims().end())) {
+    return false;
+  }
+  if (a.external_data_size() > 0 || b.external_data_size() > 0) {
+    if (a.external_data_size() != b.external_data_size()) return false;
+    for (int k = 0; k < a.external_data_size(); ++k) {
+      if (a.external_data(k).key() != b.external_data(k).key() ||
+          a.external_data(k).value() != b.external_data(k).value()) {
+        return false;
+      }
+    }
+    return true;
+  }
+  if (!a.raw_data().empty() && !b.raw_data().empty()) return a.raw_data() == b.raw_data();
+  const auto x = InlineBytes(a), y = InlineBytes(b);
+  return x.ok() && y.ok() && *x == *y;
+}
+
+std::string SortedAttributes(const NodeProto& node) {
+  std::vector<std::string> texts;
+  for (const auto& attribute : node.attribute()) {
+    onnx::AttributeProto bare = attribute;
+    bare.clear_doc_string();
+    texts.push_back(bare.SerializeAsString());
+  }
+  std::sort(texts.begin(), texts.end());
+  return fmt::format("{}", fmt::join(texts, "|"));
+}
+
+class Joiner {
+ public:
+  Joiner(const ModelProto& before, const ModelProto& after, const Manifest& relation)
+      : before_(before), after_(after), relation_(relation) {}
+
+  void Run() {
+    joint_.set_ir_version(std::max(before_.ir_version(), after_.ir_version()));
+    joint_.mutable_graph()->set_name("pair");
+    AddImports();
+    for (const auto& input : before_.graph().input()) *joint_.mutable_graph()->add_input() = input;
+    for (const auto& tensor : before_.graph().initializer()) {
+      AddConstant(tensor, tensor.name());
+      constants_[tensor.name()] = &tensor;
+    }
+    for (const NodeProto& node : before_.graph().node()) {
+      *joint_.mutable_graph()->add_node() = node;
+      if (node.output_size() > 0) nodes_[node.output(0)] = &node;
+    }
+    AddInputsOfAfter();
+    for (const auto& tensor : after_.graph().initializer()) AddConstantOfAfter(tensor);
+    for (const NodeProto& node : after_.graph().node()) AddNodeOfAfter(node);
+    for (const auto& output : before_.graph().output()) {
+      *joint_.mutable_graph()->add_output() = output;
+    }
+  }
+
+  ModelProto TakeModel() { return std::move(joint_); }
+  absl::flat_hash_map<std::string, std::string> TakeNames() { return std::move(names_); }
+
+ private:
+  void AddImports() {
+    absl::flat_hash_map<std::string, int64_t> versions;
+    for (const ModelProto* model : {&before_, &after_}) {
+      for (const auto& import : model->opset_import()) {
+        const std::string domain = import.domain() == "ai.onnx" ? "" : import.domain();
+        versions[domain] = std::max(versions[domain], import.version());
+      }
+    }
+    for (const auto& [domain, version] : versions) {
+      auto* import = joint_.add_opset_import();
+      import->set_domain(domain);
+      import->set_version(version);
+    }
+  }
+
+  void AddConstant(const TensorProto& tensor, const std::string& name) {
+    const auto size = NumElements(tensor);
+    const bool small = size.ok() && *size <= kMostNumbers;
+    if (tensor.external_data_size() == 0 && (small || !IsFloatTensor(tensor))) {
+      TensorProto* copy = joint_.mutable_graph()->add_initializer();
+      *copy = tensor;
+      copy->set_name(name);
+      return;
+    }
+    auto* input = joint_.mutable_graph()->add_input();
+    input->set_name(name);
+    auto* type = input->mutable_type()->mutable_tensor_type();
+    type->set_elem_type(tensor.data_type());
+    for (int64_t dim : tensor.dims()) type->mutable_shape()->add_dim()->set_dim_value(dim);
+  }
+
+  std::string Fresh(const std::string& name) {
+    return names_[name] = fmt::format("{}{}", kAfter, name);
+  }
+
+  void AddInputsOfAfter() {
+    absl::flat_hash_map<std::string, std::string> same;
+    for (const ManifestInput& input : relation_.inputs) {
+      if (input.as == "same") same[input.name] = input.name;
+      if (input.as == "renamed") same[input.name] = input.source;
+    }
+    for (const auto& input : after_.graph().input()) {
+      if (const auto it = same.find(input.name()); it != same.end()) {
+        names_[input.name()] = it->second;
+        continue;
+      }
+      auto* copy = joint_.mutable_graph()->add_input();
+      *copy = input;
+      copy->set_name(Fresh(input.name()));
+    }
+  }
+
+  void AddConstantOfAfter(const TensorProto& tensor) {
+    const auto own = constants_.find(tensor.name());
+    if (own == constants_.end() || !SameData(*own->second, tensor)) {
+      return AddConstant(tensor, Fresh(tensor.name()));
+    }
+    names_[tensor.name()] = tensor.name();
+  }
+
+  void AddNodeOfAfter(const NodeProto& node) {
+    NodeProto copy = node;
+    for (std::string& input : *copy.mutable_input()) {
+      if (const auto it = names_.find(input); it != names_.end()) input = it->second;
+    }
+    const auto twin = nodes_.find(node.output(0));
+    if (twin != nodes_.end() && IsSame(*twin->second, copy)) {
+      for (const std::string& output : node.output()) names_[output] = output;
+      return;
+    }
+    for (std::string& output : *copy.mutable_output()) {
+      if (!output.empty()) output = Fresh(output);
+    }
+    *joint_.mutable_graph()->add_node() = std::move(copy);
+  }
+
+  static bool IsSame(const NodeProto& a, const NodeProto& b) {
+    return a.op_type() == b.op_type() && a.domain() == b.domain() &&
+           std::equal(a.input().begin(), a.input().end(), b.input().begin(), b.input().end()) &&
+           std::equal(a.output().begin(), a.output().end(), b.output().begin(), b.output().end()) &&
+           SortedAttributes(a) == SortedAttributes(b);
+  }
+
+  const ModelProto& before_;
+  const ModelProto& after_;
+  const Manifest& relation_;
+  ModelProto joint_;
+  absl::flat_hash_map<std::string, const NodeProto*> nodes_;  // of the source, by first output
+  absl::flat_hash_map<std::string, const TensorProto*> constants_;  // of the source
+  absl::flat_hash_map<std::string, std::string> names_;
+};
+
+}  // namespace
+
+absl::StatusOr<GraphPair> GraphPair::Create(const ModelProto& before, const ModelProto& after,
+                                            const Manifest& relation) {
+  if (HasBodies(before) || HasBodies(after)) {
+    return absl::UnimplementedError("a model has branches or loops");
+  }
+  if (DefaultOpset(before) < kLowestOpset) {
+    return absl::UnimplementedError(
+        fmt::format("the source has opset {}, below {}", DefaultOpset(before), kLowestOpset));
+  }
+  Joiner joiner(before, after, relation);
+  joiner.Run();
+  GraphPair pair;
+  KV_ASSIGN_OR_RETURN(Graph graph,
+                      Graph::Build(std::make_shared<const ModelProto>(joiner.TakeModel())));
+  pair.graph_ = std::make_shared<const Graph>(std::move(graph));
+  pair.forms_ = std::make_shared<sym::Forms>(*pair.graph_);
+  pair.after_names_ = joiner.TakeNames();
+  for (NodeId n = 0; n < pair.graph_->num_nodes(); ++n) {
+    const auto outputs = pair.graph_->outputs(n);
+    pair.of_after_.push_back(!outputs.empty() && outputs[0] != kNoValue &&
+                             pair.graph_->name(outputs[0]).rfind(kAfter, 0) == 0);
+  }
+  return pair;
+}
+
+ValueId GraphPair::After(const std::string& name) const {
+  const auto it = after_names_.find(name);
+  return it == after_names_.end() ? kNoValue : graph_->Find(it->second);
+}
+
+std::string GraphPair::NameOf(ValueId value) const {
+  const std::string& name = graph_->name(value);
+  return name.rfind(kAfter, 0) == 0 ? name.substr(kAfter.size()) : name;
+}
+
+}  // namespace kvlift

@@ -1,0 +1,43 @@
+// The graphs of a source and of its conversion side by side in one graph, so that equal things have
+// equal forms.
+//
+// Values of the source keep their names. Those of the conversion are called "after:NAME", unless
+// they are plainly the source's: inputs that the relation says are the same, constants of the same
+// name and bytes, and nodes of the same operator, attributes, inputs and output names.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "contract/manifest.h"
+#include "ir/graph.h"
+#include "sym/forms.h"
+
+namespace kvlift {
+
+class GraphPair {
+ public:
+  // Unimplemented: a model has branches, or an opset that has no forms.
+  static absl::StatusOr<GraphPair> Create(const onnx::ModelProto& before,
+                                          const onnx::ModelProto& after, const Manifest& relation);
+
+  const Graph& graph() const { return *graph_; }
+  sym::Forms& forms() const { return *forms_; }
+  // By the name in its own model; kNoValue if there is none.
+  ValueId Before(const std::string& name) const { return graph_->Find(name); }
+  ValueId After(const std::string& name) const;
+  // Of a node of the conversion that is not plainly the source's.
+  bool IsOfAfter(NodeId node) const { return node >= 0 && of_after_[node]; }
+  // The name in its own model.
+  std::string NameOf(ValueId value) const;
+
+ private:
+  std::shared_ptr<const Graph> graph_;
+  std::shared_ptr<sym::Forms> forms_;
+  absl::flat_hash_map<std::string, std::string> after_names_;  // in the conversion -> here
+  std::vector<bool> of_after_;
+};
+
+}  // namespace kvlift
