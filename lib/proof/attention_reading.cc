@@ -279,6 +279,7 @@ class Reader {
     std::vector<Expr> where;
     const NodeId softmax = FindSoftmax(At(left, here), &where);
     if (softmax == kNoNode || !SamePlace(where, here)) return Fail("no softmax over the keys");
+    r_.softmax_type = forms_.ElementType(graph_.inputs(softmax)[0]);
     if (!ReadScores(At(graph_.inputs(softmax)[0], where))) return false;
     Facts facts = r_.extents;
     r_.extents.extents[4] = r_.size_of_value;
@@ -321,6 +322,8 @@ class Reader {
     const auto usual = static_cast<float>(1 / std::sqrt(static_cast<double>(q.shape[3]->value())));
     r_.scale = FloatAttribute(proto, "scale", usual) * query.factor;
     r_.softcap = FloatAttribute(proto, "softcap", 0);
+    r_.softmax_type = static_cast<int32_t>(
+        IntAttribute(proto, "softmax_precision", forms_.ElementType(Input(node, 0))));
     if (r_.key == nullptr || r_.value == nullptr || r_.query == nullptr) {
       return Fail("its operands are not read");
     }

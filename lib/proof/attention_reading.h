@@ -18,6 +18,7 @@ struct AttentionReading {
   sym::Expr query = nullptr, key = nullptr, value = nullptr;
   sym::Expr visible = nullptr;  // predicate of i0..i3
   double scale = 1, softcap = 0;
+  int32_t softmax_type = 0;  // onnx TensorProto::DataType that the softmax is computed in
   // Extents of i0..i4 (of the keys' head size; the values' is size_of_value).
   sym::Facts extents;
   sym::Expr size_of_value = nullptr;

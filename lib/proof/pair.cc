@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "fmt/format.h"
+#include "ir/spans.h"
 #include "ir/tensor_data.h"
 
 namespace kvlift {
@@ -46,7 +47,7 @@ bool SameData(const TensorProto& a, const TensorProto& b) {
       !std::equal(a.dims().begin(), a.dims().end(), b.dims().begin(), b.dims().end())) {
     return false;
   }
-  if (a.external_data_size() > 0 || b.external_data_size() > 0) {
+  if (IsElsewhere(a) || IsElsewhere(b)) {
     if (a.external_data_size() != b.external_data_size()) return false;
     for (int k = 0; k < a.external_data_size(); ++k) {
       if (a.external_data(k).key() != b.external_data(k).key() ||
@@ -56,9 +57,13 @@ bool SameData(const TensorProto& a, const TensorProto& b) {
     }
     return true;
   }
-  if (!a.raw_data().empty() && !b.raw_data().empty()) return a.raw_data() == b.raw_data();
-  const auto x = InlineBytes(a), y = InlineBytes(b);
-  return x.ok() && y.ok() && *x == *y;
+  const RawData x = RawDataOf(a), y = RawDataOf(b);
+  if (!x.bytes.empty() && x.bytes.size() == y.bytes.size()) {
+    // Weights that were left in their file are the same place.
+    return x.bytes.data() == y.bytes.data() || x.bytes == y.bytes;
+  }
+  const auto all = InlineBytes(a), others = InlineBytes(b);
+  return all.ok() && others.ok() && *all == *others;
 }
 
 std::string SortedAttributes(const NodeProto& node) {
@@ -120,7 +125,7 @@ class Joiner {
   void AddConstant(const TensorProto& tensor, const std::string& name) {
     const auto size = NumElements(tensor);
     const bool small = size.ok() && *size <= kMostNumbers;
-    if (tensor.external_data_size() == 0 && (small || !IsFloatTensor(tensor))) {
+    if (!IsElsewhere(tensor) && (small || !IsFloatTensor(tensor))) {
       TensorProto* copy = joint_.mutable_graph()->add_initializer();
       *copy = tensor;
       copy->set_name(name);

@@ -240,11 +240,16 @@ class Prover {
     all &= HidesRest(name, before, after, facts);
     const bool scaled = std::abs(before.scale - after.scale) <= 1e-6 * std::abs(before.scale);
     const bool capped = std::abs(before.softcap - after.softcap) <= 1e-6 * before.softcap;
-    Add(name, "has the source's scale and softcap",
-        scaled && capped ? ""
-                         : fmt::format("scale {} and softcap {} instead of {} and {}", after.scale,
-                                       after.softcap, before.scale, before.softcap));
-    return all && scaled && capped;
+    const bool typed = before.softmax_type == after.softmax_type;
+    const auto numbers = [](const AttentionReading& r) {
+      return fmt::format("scale {}, softcap {} and a softmax in {}", r.scale, r.softcap,
+                         ElementTypeName(r.softmax_type));
+    };
+    Add(name, "has the source's scale, softcap and precision of the softmax",
+        scaled && capped && typed
+            ? ""
+            : fmt::format("{} instead of {}", numbers(after), numbers(before)));
+    return all && scaled && capped && typed;
   }
 
   // The capacity of the cache that an expression reads; null if it reads none.

@@ -72,6 +72,7 @@ class Verifier {
       return Inconclusive("KV403 " + missing);
     }
     if (relation_.caches.empty()) return Inconclusive("KV403 the relation names no cache");
+    if (options_.controls) report_.proof = ProveConversion(*before_.proto, *after_.proto, relation_);
     auto stimulus = Stimulus::Create(source_graph, after_graph, relation_, options_.seed);
     if (!stimulus.ok()) return Inconclusive("KV402 " + Text(stimulus.status()));
     FindCapacity(after_graph);

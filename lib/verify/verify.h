@@ -13,6 +13,7 @@
 #include "exec/session.h"
 #include "onnxio/model.h"
 #include "verify/compare.h"
+#include "proof/proof.h"
 
 namespace kvlift {
 
@@ -123,6 +124,7 @@ struct VerifyReport {
   std::optional<Counterexample> counterexample;
   OracleReport oracle;
   RoundingReport rounding;
+  Proof proof;  // what holds for all shapes, read from the graphs alone
 };
 
 // Errors only for models that cannot be indexed at all; an operator without a kernel, a plan that

@@ -11,6 +11,7 @@
 #include "external.h"
 #include "fmt/format.h"
 #include "lint/lint.h"
+#include "proof_documents.h"
 #include "relation.h"
 
 namespace kvlift::cli {
@@ -174,6 +175,7 @@ int RunConvert(const ConvertFlags& flags, Io io) {
     if (!flags.common.json && !flags.common.quiet) {
       io.out << VerifyText(*verdict, flags.common.verbose);
     }
+    conversion->manifest.proved = ProvedFacts(verdict->proof);
     if (verdict->verdict != VerdictKind::kEqual) {
       if (flags.common.json) report({}, verified);
       Complain(io, flags.output, "not written: the proof failed");

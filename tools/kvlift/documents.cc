@@ -5,6 +5,7 @@
 
 #include "base/escape.h"
 #include "fmt/format.h"
+#include "proof_documents.h"
 #include "report/table.h"
 
 namespace kvlift::cli {
@@ -194,6 +195,7 @@ ordered_json VerifyDocument(const VerifyReport& r) {
   }
   json["oracle"] = OracleJson(r.oracle);
   json["rounding"] = RoundingJson(r.rounding);
+  json["proof"] = ProofDocument(r.proof);
   json["controls"] = ordered_json::array();
   for (const ControlResult& c : r.controls) {
     ordered_json control = {{"mutant", c.mutant},
@@ -402,6 +404,9 @@ std::string VerifyText(const VerifyReport& r, bool verbose) {
     text += "\n" + FormatTable({"output", "largest difference", "bound", "where"}, rows);
   }
   text += OracleText(r);
+  if (const std::string proved = ProofText(r.proof, verbose); !proved.empty()) {
+    text += "\n" + proved;
+  }
   if (verbose) text += AliasText(r.aliases);
   for (const auto& [what, reached] : r.coverage) {
     if (verbose) text += fmt::format("coverage: {}: {}\n", what, EscapeTerminal(reached));
