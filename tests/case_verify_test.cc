@@ -75,7 +75,8 @@ TEST_P(RealModels, AreProvedEqualForGenai) {
 
 TEST_P(RealModels, AreProvedEqualInDisguise) {
   std::mt19937 rng(1);
-  onnx::ModelProto model = *LoadTestModel(GetParam()).proto;
+  const Model loaded = LoadTestModel(GetParam());
+  onnx::ModelProto model = *loaded.proto;
   DisguiseFully(&model, rng);
   VerifyOptions options;
   options.controls = false;

@@ -234,7 +234,7 @@ class ConvertedModels(unittest.TestCase):
                 file.write(b"no model")
             code, _, stderr = convert(source, os.path.join(folder, "out.onnx"))
             self.assertEqual(code, 3)
-            self.assertTrue("KV001" in stderr, stderr)
+            self.assertTrue("KV002" in stderr, stderr)
             self.assertEqual(os.listdir(folder), ["in.onnx"])
 
 

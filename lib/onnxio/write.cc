@@ -84,13 +84,15 @@ absl::Status Staged::Add(const OutputFile& file, const WriteProgress& progress) 
   }
   const std::string path = TemporaryName(file.path);
   const int slot = NoteTemporary(path);
+  // Noted before it exists: nothing can fail between its creation and its removal.
+  entries_.push_back({file.path, path, {}, slot, false});
   Fd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
   if (!fd.ok()) {
     const int error = errno;
+    entries_.pop_back();
     ForgetTemporary(slot);
     return WriteFailed(error, "create", file.path);
   }
-  entries_.push_back({file.path, path, {}, slot, false});
   std::vector<Piece> pieces = {{file.bytes, -1, 0}};
   if (file.bytes.empty()) pieces.clear();
   pieces.insert(pieces.end(), file.pieces.begin(), file.pieces.end());
@@ -106,10 +108,10 @@ absl::Status Staged::KeepOld(Entry& entry) {
     return errno == ENOENT ? absl::OkStatus() : WriteFailed(errno, "write", entry.path);
   }
   entry.replaces = true;
-  const std::string backup = TemporaryName(entry.path);
-  if (link(entry.path.c_str(), backup.c_str()) == 0) {
-    entry.backup = backup;
-  } else if (errno != EPERM && errno != EOPNOTSUPP && errno != EMLINK) {  // no hard links there
+  entry.backup = TemporaryName(entry.path);
+  if (link(entry.path.c_str(), entry.backup.c_str()) == 0) return absl::OkStatus();
+  entry.backup.clear();
+  if (errno != EPERM && errno != EOPNOTSUPP && errno != EMLINK) {  // no hard links there
     return WriteFailed(errno, "write", entry.path);
   }
   return absl::OkStatus();

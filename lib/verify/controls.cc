@@ -85,6 +85,7 @@ class Controls {
     limits.one_length = options_.one_length;
     limits.many_tokens = options_.many_tokens;
     limits.last_slot = options_.last_slot;
+    limits.last_start = options_.last_start;
     limits.everywhere = options_.everywhere;
     FindPositions(driver_.stimulus(), &limits);
     auto runner = Make(model_.proto, {}, exec::AliasMode::kOff);

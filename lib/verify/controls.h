@@ -17,6 +17,7 @@ struct ControlOptions {
   int threads = 0;
   std::string one_length;    // what allows one length per batch only; empty: lengths differ
   std::string last_slot;     // why no step reaches it; empty: one does
+  std::string last_start;    // why no step begins in it
   bool many_tokens = false;  // some step has more than one new token
   bool pads = false;         // some step has pads in front
   bool everywhere = false;   // mutants of every layer

@@ -65,6 +65,7 @@ struct MutantLimits {
   std::vector<std::string> positions;     // inputs that hold lengths or positions
   std::set<std::string> totals;           // those of them that say where the keys end
   std::string last_slot;                  // why no step reaches it; empty: one does
+  std::string last_start;                 // why no step begins in it
   std::map<std::string, SeenValue> seen;  // operands of attentions
 };
 

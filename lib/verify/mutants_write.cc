@@ -85,7 +85,7 @@ class WriteMutants {
               two("Sub", id + "capacity", "mutant.1", id + "less", before);
               two("Mod", index, id + "less", id + "index", before);
             });
-    m_.Equivalent(s_.limits().last_slot);
+    m_.Equivalent(s_.limits().last_start);
   }
 
   // All sequences share what only one of them has.

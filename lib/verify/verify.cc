@@ -72,7 +72,8 @@ class Verifier {
       return Inconclusive("KV403 " + missing);
     }
     if (relation_.caches.empty()) return Inconclusive("KV403 the relation names no cache");
-    if (options_.controls) report_.proof = ProveConversion(*before_.proto, *after_.proto, relation_);
+    if (options_.controls)
+      report_.proof = ProveConversion(*before_.proto, *after_.proto, relation_);
     auto stimulus = Stimulus::Create(source_graph, after_graph, relation_, options_.seed);
     if (!stimulus.ok()) return Inconclusive("KV402 " + Text(stimulus.status()));
     FindCapacity(after_graph);
@@ -309,6 +310,10 @@ class Verifier {
     options.one_length = Excuses().one_length;
     options.unrefused = unrefused_;
     options.last_slot = Excuses().last_slot;
+    options.last_start =
+        limits_.tokens.value_or(1) > 1
+            ? fmt::format("steps of {} tokens never begin in the last slot", *limits_.tokens)
+            : options.last_slot;
     options.overflow = [&](const Model& mutant) {
       const SelfChecks checks(driver, relation_, facts_, records_,
                               [&](std::vector<exec::CachePair> pairs, exec::AliasMode mode) {

@@ -12,8 +12,8 @@
 #include "contract/manifest.h"
 #include "exec/session.h"
 #include "onnxio/model.h"
-#include "verify/compare.h"
 #include "proof/proof.h"
+#include "verify/compare.h"
 
 namespace kvlift {
 
