@@ -50,9 +50,15 @@ SpanSource::~SpanSource() {
 
 std::shared_ptr<const SpanSource> SpanSource::Register(Content content) {
   Registry& registry = TheRegistry();
-  const std::lock_guard lock(registry.mutex);
-  std::string name = fmt::format("{}{}", kSpanPrefix, ++registry.last);
+  uint64_t number = 0;
+  {
+    const std::lock_guard lock(registry.mutex);
+    number = ++registry.last;
+  }
+  // Made and, where there is no memory for it, given up without the lock, which its end takes.
+  std::string name = fmt::format("{}{}", kSpanPrefix, number);
   const std::shared_ptr<const SpanSource> source(new SpanSource(std::move(content), name));
+  const std::lock_guard lock(registry.mutex);
   registry.sources.emplace(std::move(name), source);
   return source;
 }
