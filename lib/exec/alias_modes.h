@@ -35,9 +35,9 @@ class RetiredMemory {
 };
 
 // Whether nothing but Attention with nonpad_kv_seqlen, directly or through Slice and views, reads
-// what the pair's writer, a linear TensorScatter, leaves, in this step or, as the past, in the next:
-// its unused rows are read by nobody. A length that only shapes and constants make is that of the
-// buffer, not of its valid rows.
+// what the pair's writer, a linear TensorScatter, leaves, in this step or, as the past, in the
+// next: its unused rows are read by nobody. A length that only shapes and constants make is that of
+// the buffer, not of its valid rows.
 bool HasUnreadRows(const Graph& graph, absl::Span<const OpDef* const> defs, const PairPlan& pair);
 
 // Fills the rows behind the update with NaN (all bits set), for each batch entry. `inputs` are
