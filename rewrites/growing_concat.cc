@@ -61,7 +61,7 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
   update.pair = pair;
   update.kind = "concat";
   update.axis = append->axis;
-  update.layout = LayoutOf(forms, pair.past, append->axis);
+  update.layout = LayoutOf(forms, pair, append->axis);
   update.start = append->length;
   update.base = append->base;
   update.node = node;

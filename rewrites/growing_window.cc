@@ -88,7 +88,7 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
   update.pair = pair;
   update.kind = "window";
   update.axis = append.axis;
-  update.layout = LayoutOf(forms, pair.past, append.axis);
+  update.layout = LayoutOf(forms, pair, append.axis);
   if (update.layout.empty()) return Result::NotThis();
   update.start = append.length;
   update.new_length = pool.Sub(total, append.length);

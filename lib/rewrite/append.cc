@@ -286,7 +286,7 @@ std::optional<CacheUpdate> BufferUpdate(sym::Forms& forms, const CachePair& pair
   update.pair = pair;
   update.axis = write.axis;
   update.growing = false;
-  update.layout = LayoutOf(forms, pair.past, write.axis);
+  update.layout = LayoutOf(forms, pair, write.axis);
   if (update.layout.empty()) return std::nullopt;
   update.start = write.start;
   update.new_length = write.length;

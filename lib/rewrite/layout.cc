@@ -25,14 +25,28 @@ absl::flat_hash_set<Expr> BatchDims(sym::Forms& forms) {
   return dims;
 }
 
-int BatchAxis(sym::Forms& forms, const std::vector<Expr>& shape, int axis) {
+// Do the places along an axis hold things of different origin, such as keys and values?
+bool TellsApart(Expr element, int axis) {
+  if (element->kind() != Kind::kSelect) return false;
+  return sym::ContainsIndex(element->args()[0], axis) || TellsApart(element->args()[1], axis) ||
+         TellsApart(element->args()[2], axis);
+}
+
+int BatchAxis(sym::Forms& forms, const CachePair& pair, int axis) {
+  const std::vector<Expr> shape = forms.Of(pair.past).shape;
   const int rank = static_cast<int>(shape.size());
   const int first = axis == 0 ? 1 : 0;
   if (rank <= 4) return first;
   const absl::flat_hash_set<Expr> batch = BatchDims(forms);
+  const sym::Form present = forms.Of(pair.present);
+  int found = -1;
   for (int k = 0; k < rank; ++k) {
-    if (k != axis && batch.contains(shape[k])) return k;
+    if (k == axis || !batch.contains(shape[k])) continue;
+    // As many sequences as caches in the tensor: these are told apart where they are put together.
+    if (!present.known_rank || !TellsApart(present.element, k)) return k;
+    if (found < 0) found = k;
   }
+  if (found >= 0) return found;
   for (int k = 0; k < rank; ++k) {
     if (k != axis && shape[k]->kind() != Kind::kInteger) return k;
   }
@@ -41,20 +55,20 @@ int BatchAxis(sym::Forms& forms, const std::vector<Expr>& shape, int axis) {
 
 }  // namespace
 
-std::string LayoutOf(sym::Forms& forms, ValueId past, int axis) {
-  const sym::Form form = forms.Of(past);
+std::string LayoutOf(sym::Forms& forms, const CachePair& pair, int axis) {
+  const sym::Form form = forms.Of(pair.past);
   constexpr int kMaxRank = 6;
   const int rank = form.known_rank ? static_cast<int>(form.shape.size()) : 0;
   if (rank < 3 || rank > kMaxRank || axis < 0 || axis >= rank) return {};
   std::string letters(rank, '-');
   letters[axis] = 'S';
-  letters[BatchAxis(forms, form.shape, axis)] = 'B';
+  letters[BatchAxis(forms, pair, axis)] = 'B';
   std::string names = "DN";
   for (int k = rank - 1; k >= 0; --k) {
     if (letters[k] != '-') continue;
     if (names.empty()) {
-      const bool pair = form.shape[k]->is_integer(2) && letters.find('K') == std::string::npos;
-      letters[k] = pair ? 'K' : letters.find('L') == std::string::npos ? 'L' : 'J';
+      const bool two = form.shape[k]->is_integer(2) && letters.find('K') == std::string::npos;
+      letters[k] = two ? 'K' : letters.find('L') == std::string::npos ? 'L' : 'J';
     } else {
       letters[k] = names.front();
       names.erase(0, 1);

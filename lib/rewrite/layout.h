@@ -3,16 +3,16 @@
 
 #include <string>
 
-#include "absl/types/span.h"
+#include "rewrite/rule.h"
 #include "sym/forms.h"
 
 namespace kvlift {
 
-// One letter per axis of `past`, whose sequence axis is `axis`: S the sequence, B the batch (or
+// One letter per axis of a cache, whose sequence axis is `axis`: S the sequence, B the batch (or
 // batch and heads in one), N heads, D the head size, K keys and values, L layers. Caches of rank 3
 // have no N. "BNSD" for [B, Nk, P, D], "KBNSD" for [2, B, Nk, P, D]. Empty for ranks below 3 and
 // above 6.
-std::string LayoutOf(sym::Forms& forms, ValueId past, int axis);
+std::string LayoutOf(sym::Forms& forms, const CachePair& pair, int axis);
 
 // The first axis of a layout that holds several caches; npos if there is none.
 size_t FirstLane(const std::string& layout);
