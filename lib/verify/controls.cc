@@ -212,6 +212,13 @@ class Controls {
         result->detected_by = fmt::format("{}, step {}", result->plan, *result->step);
         return;
       }
+      // Where the model has the source's bits, other bits tell, however small the numbers are; and
+      // so does a number where the source has none.
+      const bool other = (record->bitwise && !outcome.bitwise) || !outcome.unjudged.empty();
+      if (other && result->detected_by.empty()) {
+        result->plan = record->plan->name;
+        result->detected_by = fmt::format("{}, other bits than the source's", result->plan);
+      }
       // An error tells less than a difference.
       if (!outcome.failed.empty() && result->detected_by.empty()) {
         result->plan = record->plan->name;

@@ -58,8 +58,9 @@ struct StepFeeds {
 struct Record {
   const Plan* plan = nullptr;
   std::vector<SourceStep> steps;
-  std::string stopped;  // why the source could not run on; then steps are what it could
-  exec::Feeds first;    // of the first step, if all sequences ran together and a referee was there
+  std::string stopped;   // why the source could not run on; then steps are what it could
+  bool bitwise = false;  // the converted model gave the very same bits
+  exec::Feeds first;     // of the first step, if all sequences ran together and a referee was there
 };
 
 // The caches of a model: the source's by input, the converted model's by id.

@@ -237,6 +237,7 @@ class Verifier {
       for (size_t k = 0; k < outcome.oracle.size(); ++k) {
         record.steps[k].oracle_after = outcome.oracle[k];
       }
+      record.bitwise = outcome.bitwise;
       records_.push_back(std::move(record));
       coverage_.Add(plan, outcome);
     }
