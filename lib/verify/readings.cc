@@ -282,7 +282,8 @@ class Reader {
       return absl::FailedPreconditionError(fmt::format("input {} has no declared shape", name));
     }
     const bool whole = IsWhole(type.elem_type);
-    if (!whole && !IsFloatType(type.elem_type)) {
+    const bool real = IsFloatType(type.elem_type) && ElementBits(type.elem_type) != 6;
+    if (!whole && !real) {
       return absl::FailedPreconditionError(
           fmt::format("input {} of type {} cannot be fed", name, ElementTypeName(type.elem_type)));
     }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/status.h"
+#include "exec/small_types.h"
 #include "fmt/format.h"
 #include "verify/ring.h"
 
@@ -62,17 +63,18 @@ void StoreDouble(const exec::View& view, int64_t i, double v) {
     case TensorProto::INT64:
       view.as<int64_t>()[i] = static_cast<int64_t>(v);
       break;
-    case TensorProto::INT32:
-      view.as<int32_t>()[i] = static_cast<int32_t>(v);
+    case TensorProto::UINT64:
+      view.as<uint64_t>()[i] = static_cast<uint64_t>(v);
       break;
-    case TensorProto::INT16:
-      view.as<int16_t>()[i] = static_cast<int16_t>(v);
-      break;
-    case TensorProto::INT8:
-      view.as<int8_t>()[i] = static_cast<int8_t>(v);
+    case TensorProto::BOOL:
+      view.as<uint8_t>()[i] = static_cast<uint8_t>(v);
       break;
     default:
-      view.as<uint8_t>()[i] = static_cast<uint8_t>(v);
+      if (exec::IsSmallFloat(view.type)) {
+        exec::SetSmallFloat(view, i, static_cast<float>(v), /*saturate=*/true);
+      } else if (exec::IsSmallInteger(view.type)) {
+        exec::SetSmallInteger(view, i, static_cast<int64_t>(v));
+      }
       break;
   }
 }
@@ -119,7 +121,10 @@ void Stimulus::FillWithNoise(const ManifestCache& cache, const std::vector<int>&
                              int64_t first, double amplitude, const exec::View& view) const {
   const std::vector<Axis>& axes = interface_.caches.at(cache.source.input);
   const uint64_t salt = seed_ ^ Hash(cache.source.input);
-  const bool whole = view.type == TensorProto::INT8 || view.type == TensorProto::UINT8;
+  const bool whole = exec::IsSmallInteger(view.type);
+  const exec::IntegerRange range = whole ? exec::RangeOf(view.type) : exec::IntegerRange{};
+  const auto level = static_cast<double>((range.low + range.high + 1) / 2);
+  const double reach = 100.0 / 128 * (static_cast<double>(range.high + 1) - level);
   const int64_t size = view.size();
   for (int64_t i = 0; i < size; ++i) {
     int64_t left = i, rest = 0, stride = 1, row = 0;
@@ -143,8 +148,7 @@ void Stimulus::FillWithNoise(const ManifestCache& cache, const std::vector<int>&
     const double noise = Unit(Mix(salt + static_cast<uint64_t>(sequence) * 0x9e3779b97f4a7c15u +
                                   static_cast<uint64_t>(row) * 0xd1b54a32d192ed03u +
                                   static_cast<uint64_t>(rest) * 0x8cb92ba72f3d8dd7u));
-    const double level = view.type == TensorProto::UINT8 ? 128 : 0;
-    StoreDouble(view, i, whole ? std::floor(level + 100 * noise) : amplitude * noise);
+    StoreDouble(view, i, whole ? std::floor(level + reach * noise) : amplitude * noise);
   }
 }
 
