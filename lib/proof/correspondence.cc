@@ -101,6 +101,18 @@ Expr Correspondence::TwinLoad(ValueId before, std::vector<Expr> args) const {
   return forms_.pool().Load(before, args);
 }
 
+std::vector<Expr> Correspondence::SourcePlace(ValueId after_past, absl::Span<const Expr> at) const {
+  const auto found = pasts_.find(after_past);
+  if (found == pasts_.end()) return {};
+  const Past& past = found->second;
+  std::vector<Expr> place;
+  for (size_t k = 0; k < past.axes.size(); ++k) {
+    const int axis = past.axes[k];
+    place.push_back(axis < 0 ? forms_.pool().Integer(past.selected[k]) : at[axis]);
+  }
+  return place;
+}
+
 Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) const {
   sym::Pool& pool = forms_.pool();
   const ValueId source = load->source();
@@ -115,12 +127,7 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
     return it->second == "T" ? total() : past_;
   }
   if (const auto it = pasts_.find(source); it != pasts_.end()) {
-    std::vector<Expr> at;
-    for (size_t k = 0; k < it->second.axes.size(); ++k) {
-      const int axis = it->second.axes[k];
-      at.push_back(axis < 0 ? pool.Integer(it->second.selected[k]) : args[axis]);
-    }
-    return pool.Load(it->second.before, at);
+    return pool.Load(it->second.before, SourcePlace(source, args));
   }
   if (const auto it = twins_.find(source); it != twins_.end()) {
     doubt_ = doubt_ || doubted_.contains(source);

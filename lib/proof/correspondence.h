@@ -31,6 +31,9 @@ class Correspondence {
   // `batch`, with rows of caches and masks below P + S only. Null if it reads anything that stands
   // for nothing there, such as another sequence's write index.
   sym::Expr Translate(sym::Expr e, sym::Expr batch, const sym::Facts& facts) const;
+  // The place in the source's tensor of what the conversion's cache has at `at`; empty if it is the
+  // past of no cache.
+  std::vector<sym::Expr> SourcePlace(ValueId after_past, absl::Span<const sym::Expr> at) const;
   // An element of the source with one name for the past's length.
   sym::Expr Normal(sym::Expr e, const sym::Facts& facts) const;
 

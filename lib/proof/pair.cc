@@ -66,17 +66,6 @@ bool SameData(const TensorProto& a, const TensorProto& b) {
   return all.ok() && others.ok() && *all == *others;
 }
 
-std::string SortedAttributes(const NodeProto& node) {
-  std::vector<std::string> texts;
-  for (const auto& attribute : node.attribute()) {
-    onnx::AttributeProto bare = attribute;
-    bare.clear_doc_string();
-    texts.push_back(bare.SerializeAsString());
-  }
-  std::sort(texts.begin(), texts.end());
-  return fmt::format("{}", fmt::join(texts, "|"));
-}
-
 class Joiner {
  public:
   Joiner(const ModelProto& before, const ModelProto& after, const Manifest& relation)
@@ -187,7 +176,7 @@ class Joiner {
     return a.op_type() == b.op_type() && a.domain() == b.domain() &&
            std::equal(a.input().begin(), a.input().end(), b.input().begin(), b.input().end()) &&
            std::equal(a.output().begin(), a.output().end(), b.output().begin(), b.output().end()) &&
-           SortedAttributes(a) == SortedAttributes(b);
+           AttributeTexts(a) == AttributeTexts(b);
   }
 
   const ModelProto& before_;
@@ -200,6 +189,18 @@ class Joiner {
 };
 
 }  // namespace
+
+std::vector<std::string> AttributeTexts(const NodeProto& node, std::string_view without) {
+  std::vector<std::string> texts;
+  for (const auto& attribute : node.attribute()) {
+    if (!without.empty() && attribute.name() == without) continue;
+    onnx::AttributeProto bare = attribute;
+    bare.clear_doc_string();
+    texts.push_back(bare.SerializeAsString());
+  }
+  std::sort(texts.begin(), texts.end());
+  return texts;
+}
 
 absl::StatusOr<GraphPair> GraphPair::Create(const ModelProto& before, const ModelProto& after,
                                             const Manifest& relation) {

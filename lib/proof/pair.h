@@ -8,6 +8,8 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
@@ -16,6 +18,9 @@
 #include "sym/forms.h"
 
 namespace kvlift {
+
+// The node's attributes but for one, sorted, in a form that can be compared.
+std::vector<std::string> AttributeTexts(const onnx::NodeProto& node, std::string_view without = {});
 
 class GraphPair {
  public:

@@ -115,17 +115,7 @@ class Prover {
   // The source's element at the place that the conversion's layout calls i0, i1, ...
   Expr SourceElement(const ManifestCache& cache, ValueId value, absl::Span<const Expr> at,
                      const Facts& facts) {
-    std::vector<Expr> own;
-    const size_t rank = cache.source.layout.size() + cache.source.select.size();
-    size_t letter = 0;
-    for (size_t axis = 0; axis < rank; ++axis) {
-      const auto fixed =
-          std::find_if(cache.source.select.begin(), cache.source.select.end(),
-                       [&](const Select& s) { return s.axis == static_cast<int64_t>(axis); });
-      own.push_back(fixed != cache.source.select.end()
-                        ? pool_.Integer(fixed->index)
-                        : at[cache.layout.find(cache.source.layout[letter++])]);
-    }
+    const std::vector<Expr> own = twins_.SourcePlace(pair_.After(cache.input), at);
     const sym::Form form = forms_.Of(value);
     if (!form.known_rank || form.shape.size() != own.size()) return nullptr;
     return twins_.Normal(forms_.At(value, own, facts), facts);
@@ -330,18 +320,9 @@ class Prover {
     return e != nullptr && e == twins_.Normal(forms_.At(before, own, facts), facts);
   }
 
+  // What became an input with a later opset is compared there.
   static bool SameAttributes(const onnx::NodeProto& a, const onnx::NodeProto& b) {
-    const auto text = [](const onnx::NodeProto& node) {
-      std::vector<std::string> all;
-      for (const auto& attribute : node.attribute()) {
-        // What became an input with a later opset is compared there.
-        if (attribute.name() == "axes") continue;
-        all.push_back(attribute.SerializeAsString());
-      }
-      std::sort(all.begin(), all.end());
-      return all;
-    };
-    return text(a) == text(b);
+    return AttributeTexts(a, "axes") == AttributeTexts(b, "axes");
   }
 
   // Axes of a reduction, an attribute or an input; empty if they are not constant.

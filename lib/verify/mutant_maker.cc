@@ -6,6 +6,7 @@
 
 #include "exec/tensor.h"
 #include "fmt/format.h"
+#include "ir/node_builder.h"
 #include "verify/stimulus.h"
 
 namespace kvlift {
@@ -114,36 +115,20 @@ onnx::TensorProto MutantMaker::Scalar(const std::string& name, int32_t type, dou
 }
 
 onnx::AttributeProto MutantMaker::IntAttr(const std::string& name, int64_t value) {
-  onnx::AttributeProto attribute;
-  attribute.set_name(name);
-  attribute.set_type(onnx::AttributeProto::INT);
-  attribute.set_i(value);
-  return attribute;
+  return MakeAttribute(name, value);
 }
 
 onnx::AttributeProto MutantMaker::IntsAttr(const std::string& name,
                                            const std::vector<int64_t>& values) {
-  onnx::AttributeProto attribute;
-  attribute.set_name(name);
-  attribute.set_type(onnx::AttributeProto::INTS);
-  for (int64_t v : values) attribute.add_ints(v);
-  return attribute;
+  return MakeAttribute(name, values);
 }
 
 onnx::AttributeProto MutantMaker::FloatAttr(const std::string& name, float value) {
-  onnx::AttributeProto attribute;
-  attribute.set_name(name);
-  attribute.set_type(onnx::AttributeProto::FLOAT);
-  attribute.set_f(value);
-  return attribute;
+  return MakeAttribute(name, value);
 }
 
 onnx::AttributeProto MutantMaker::StringAttr(const std::string& name, const std::string& value) {
-  onnx::AttributeProto attribute;
-  attribute.set_name(name);
-  attribute.set_type(onnx::AttributeProto::STRING);
-  attribute.set_s(value);
-  return attribute;
+  return MakeAttribute(name, value);
 }
 
 void MutantMaker::Drop(NodeProto* node, const std::string& attribute) {
