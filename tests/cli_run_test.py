@@ -2,7 +2,6 @@
 
 Environment: KVLIFT, the tool; KVLIFT_ROOT, the repository.
 """
-import json
 import os
 import shutil
 import subprocess
@@ -13,6 +12,8 @@ import numpy as np
 import onnx
 import onnx.parser
 from onnx import TensorProto, numpy_helper
+
+from support.schemas import check_json
 
 KVLIFT = os.environ["KVLIFT"]
 MODELS = os.path.join(os.environ["KVLIFT_ROOT"], "testdata", "models")
@@ -167,7 +168,7 @@ class Run(Case):
     def test_json(self):
         out, _ = self.expect(DONE, "run", "--json", self.model(ADD), "--inputs", self.inputs(),
                              "--expect", self.expected())
-        document = json.loads(out)
+        document = check_json(out)
         self.assertEqual(document["schema"], "kvlift/run/1")
         self.assertIs(document["equal"], True)
         self.assertEqual([o["name"] for o in document["steps"][0]["outputs"]], ["sum", "twice"])
@@ -280,7 +281,7 @@ class Run(Case):
         out, err = self.expect(DONE, "run", self.at("out.onnx"), "--steps", self.at("steps"),
                                "--expect", self.at("steps"), "--alias", "required", "--json",
                                "--trace")
-        document = json.loads(out)
+        document = check_json(out)
         self.assertTrue(document["equal"])
         self.assertEqual([a["aliased"] for a in document["aliasing"]], [True] * 4)
         self.assertIn("in place", err)
@@ -295,7 +296,7 @@ class Bench(Case):
         for path, growing in ((source, True), (self.at("out.onnx"), False)):
             out, _ = self.expect(DONE, "bench", path, "--json", "--context", "4,16", "--capacity",
                                  "64", "--batch", "2", "--repetitions", "2", "--threads", "1")
-            document = json.loads(out)
+            document = check_json(out)
             self.assertEqual(document["schema"], "kvlift/bench/1")
             machine = document["machine"]
             self.assertEqual(list(machine), ["cpu", "isa", "threads", "read_gbs", "fma_gflops"])
@@ -323,7 +324,7 @@ class Bench(Case):
     def test_branch_with_the_cache_is_measured(self):
         out, _ = self.expect(DONE, "bench", bundled("llama_optimum_merged"), "--context", "4",
                              "--repetitions", "1", "--json")
-        self.assertEqual(json.loads(out)["cases"][0]["context"], 4)
+        self.assertEqual(check_json(out)["cases"][0]["context"], 4)
 
     def test_what_cannot_be_measured(self):
         for args in (("--context", "-1"), ("--batch", "0"), ("--repetitions", "0")):
@@ -338,7 +339,7 @@ class Verify(Case):
         source = bundled("llama_optimum")
         self.expect(DONE, "convert", source, "-o", self.at("out.onnx"))
         out, _ = self.expect(DONE, "verify", source, self.at("out.onnx"), "--json")
-        document = json.loads(out)
+        document = check_json(out)
         for key in ("schema", "verdict", "plans", "outputs", "controls", "coverage",
                     "counterexample"):
             self.assertIn(key, document)
@@ -355,14 +356,14 @@ class Verify(Case):
                 break
         onnx.save(model, self.at("out.onnx"))
         out, _ = self.expect(FINDINGS, "verify", source, self.at("out.onnx"), "--json")
-        document = json.loads(out)
+        document = check_json(out)
         self.assertEqual(document["verdict"], "different")
         self.assertIn("output", document["counterexample"])
 
     def test_proof_before_writing(self):
         out, _ = self.expect(DONE, "convert", bundled("qwen2_optimum"), "-o", self.at("out.onnx"),
                              "--verify", "--json")
-        self.assertEqual(json.loads(out)["verify"]["verdict"], "equal")
+        self.assertEqual(check_json(out)["verify"]["verdict"], "equal")
         self.assertEqual(self.files(), ["out.kv.json", "out.onnx"])
 
 
@@ -386,7 +387,7 @@ class HostileNames(Case):
             self.assertNotRegex(out + err, "[\x00-\x09\x0b-\x1f\x7f\u202e]", args)
             texts.append(out + err)
         self.assertIn("\\x1b", texts[0])
-        cache = json.loads(self.expect(DONE, "inspect", "--json", path)[0])["caches"][0]
+        cache = check_json(self.expect(DONE, "inspect", "--json", path)[0])["caches"][0]
         self.assertIn(evil, cache["input"])
 
 

@@ -14,6 +14,8 @@ import onnx
 import onnx.parser
 from onnx import TensorProto, helper, numpy_helper
 
+from support.schemas import check_document, check_json
+
 ROOT = pathlib.Path(os.environ.get("KVLIFT_ROOT", pathlib.Path(__file__).parent.parent))
 KVLIFT = os.environ.get("KVLIFT") or "kvlift"
 MODELS = ROOT / "testdata" / "models"
@@ -55,7 +57,8 @@ class Case(unittest.TestCase):
         return lines
 
     def document(self, *args, code=0, stdin=b""):
-        return json.loads(self.run_ok(*args, "--json", code=code, stdin=stdin).stdout)
+        """The JSON document, which is as docs/schema says."""
+        return check_json(self.run_ok(*args, "--json", code=code, stdin=stdin).stdout)
 
     def files(self):
         return sorted(p.name for p in self.dir.iterdir())
@@ -212,6 +215,7 @@ class Convert(Case):
         model = onnx.load(self.out)
         onnx.checker.check_model(model, full_check=True)
         manifest = json.loads((self.dir / "out.kv.json").read_text())
+        check_document(manifest)
         stamped = {p.key: p.value for p in model.metadata_props}
         self.assertEqual(json.loads(stamped["kvlift.manifest"])["caches"], manifest["caches"])
         self.assertEqual(self.run_ok("check", self.out).returncode, 0)

@@ -17,6 +17,7 @@ ROOT = os.environ["KVLIFT_ROOT"]
 sys.path.insert(0, os.path.join(ROOT, "tests"))
 from decoders.cases import build  # noqa: E402
 from decoders.draw import random_spec  # noqa: E402
+from support.schemas import check_json  # noqa: E402
 
 KVLIFT = os.environ["KVLIFT"]
 
@@ -67,7 +68,7 @@ class CounterexampleTest(unittest.TestCase):
             "--save-failure", self.at("failure"),
         )
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
-        return json.loads(done.stdout)["counterexample"]
+        return check_json(done.stdout)["counterexample"]
 
     def test_small_and_replayed(self):
         def louder(model):

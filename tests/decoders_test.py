@@ -21,6 +21,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests"))
 from decoders import player  # noqa: E402
 from decoders.cases import CASES, build  # noqa: E402
 from decoders.draw import random_spec  # noqa: E402
+from support.schemas import check_json  # noqa: E402
 
 KVLIFT = os.environ["KVLIFT"]
 # Known faults of the converter, none of them right: left out, so that all else is held to.
@@ -51,7 +52,7 @@ def codes_of(folder, document):
             text=True,
             timeout=60,
         )
-        found = {n["code"] for n in json.loads(done.stdout)["near_misses"]}
+        found = {n["code"] for n in check_json(done.stdout)["near_misses"]}
     return sorted(found)
 
 
@@ -72,7 +73,7 @@ def outcome(spec, *flags):
         )
         if done.returncode not in (0, 1, 4):
             return "fault", f"exit {done.returncode}: {done.stderr[:300]}"
-        document = json.loads(done.stdout)
+        document = check_json(done.stdout)
         if done.returncode == 1 and document["status"] in ("refused", "nothing"):
             codes = codes_of(folder, document)
             if os.path.exists(target):

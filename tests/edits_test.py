@@ -21,6 +21,7 @@ from decoders import player  # noqa: E402
 from decoders.cases import build  # noqa: E402
 from decoders.draw import random_spec  # noqa: E402
 from decoders.edits import edit  # noqa: E402
+from support.schemas import check_json  # noqa: E402
 
 KVLIFT = os.environ["KVLIFT"]
 FIRST = int(os.environ.get("KVLIFT_FIRST_EDIT", "0"))
@@ -67,7 +68,7 @@ def outcome(seed):
         )
         if done.returncode not in (0, 1, 4):
             return "fault", f"{what}: exit {done.returncode} {done.stderr[:200]}"
-        verdict = json.loads(done.stdout)
+        verdict = check_json(done.stdout)
         if shown and verdict["reason"].startswith("KV402"):
             return "not fed", what  # the source itself, whatever the edit
         if shown and verdict["verdict"] != "different":

@@ -16,6 +16,8 @@ import onnx
 import onnxruntime as ort
 from onnx import numpy_helper
 
+from support.schemas import check_json
+
 KVLIFT = os.environ["KVLIFT"]
 MODELS = os.path.join(os.environ["KVLIFT_ROOT"], "testdata", "models")
 TOLERANCE = 1e-4
@@ -179,7 +181,7 @@ class ConvertedModels(unittest.TestCase):
             out = os.path.join(folder, "out.onnx")
             code, stdout, stderr = convert(os.path.join(MODELS, name, "model.onnx"), out, *flags)
             self.assertEqual(code, 0, f"{name}: {stdout}\n{stderr}")
-            self.assertEqual(json.loads(stdout)["status"], "converted")
+            self.assertEqual(check_json(stdout)["status"], "converted")
             onnx.checker.check_model(onnx.load(out), full_check=True)
             self.drive(name, out, in_place)
 
@@ -223,7 +225,7 @@ class ConvertedModels(unittest.TestCase):
                 source = os.path.join(MODELS, meta["name"], "model.onnx")
                 code, stdout, stderr = convert(source, os.path.join(folder, "out.onnx"))
                 self.assertEqual(code, 1, stderr)
-                self.assertIn(json.loads(stdout)["status"], ("refused", "nothing"))
+                self.assertIn(check_json(stdout)["status"], ("refused", "nothing"))
                 self.assertEqual(os.listdir(folder), [])
         self.assertGreaterEqual(refused, 5)
 

@@ -54,7 +54,8 @@ std::string FormatTable(const std::vector<std::string>& header,
   std::vector<std::vector<std::string>> lines = {header};
   for (const auto& row : rows) {
     lines.emplace_back();
-    for (const std::string& cell : row) lines.back().push_back(Shorten(EscapeTerminal(cell), kMaxCellBytes));
+    for (const std::string& cell : row)
+      lines.back().push_back(Shorten(EscapeTerminal(cell), kMaxCellBytes));
   }
   std::vector<int> widths(header.size(), 0);
   for (const auto& line : lines) {

@@ -12,6 +12,8 @@ PACKAGES=(
   g++ cmake ninja-build protobuf-compiler libprotobuf-dev libabsl-dev libfmt-dev libcli11-dev
   nlohmann-json3-dev libgtest-dev libgmock-dev libbenchmark-dev python3 python3-venv
 )
+# For tests that say SKIPPED without them: the HTML report in a browser, drawings by Graphviz.
+OPTIONAL_PACKAGES=(chromium chromium-driver graphviz)
 
 say() { printf '== %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
@@ -137,6 +139,8 @@ main() {
   onnx=$(onnx_dir)
   venv=$(venv_dir)
   if is_complete "$onnx" && is_complete "$venv"; then return; fi
+  (install_packages "${OPTIONAL_PACKAGES[@]}") ||
+    say "without ${OPTIONAL_PACKAGES[*]} some tests are skipped"
 
   mkdir -p "$cache"
   exec 9>"$cache/lock"

@@ -13,9 +13,9 @@
 namespace kvlift::cli {
 namespace {
 
-constexpr char kVersion[] = "0.1.0";
 // Of one message: names in it may be of any length.
 constexpr size_t kMaxMessageBytes = 4096;
+const std::vector<std::string> kFormats = {"text", "json", "github", "junit", "sarif"};
 
 CLI::Validator OneOf(std::vector<std::string> words) { return CLI::IsMember(std::move(words)); }
 
@@ -100,7 +100,7 @@ struct Program {
     auto* c = Command("check", "Lint a model against the operator texts and its manifest", &check,
                       &RunCheck);
     c->add_option("model", check.models, "Models")->required();
-    c->add_option("--format", check.format, "Output format")->check(OneOf({"text", "json"}));
+    c->add_option("--format", check.format, "Output format")->check(OneOf(kFormats));
     c->add_option("--select", check.select, "Only these codes")->delimiter(',');
     c->add_option("--ignore", check.ignore, "Not these codes")->delimiter(',');
     c->add_option("--manifest", check.manifest, "The manifest, if not beside the model");
@@ -117,7 +117,7 @@ struct Program {
     c->add_option("--seed", verify.seed, "Seed of the stimuli");
     c->add_option("--save-failure", verify.save_failure,
                   "Folder for the smallest step that differs, as run takes it");
-    c->add_option("--format", verify.format, "Output format")->check(OneOf({"text", "json"}));
+    c->add_option("--format", verify.format, "Output format")->check(OneOf(kFormats));
   }
 
   void AddRun() {

@@ -14,6 +14,8 @@
 
 namespace kvlift::cli {
 
+inline constexpr char kVersion[] = "0.1.0";
+
 // Never reused for another meaning.
 enum ExitCode {
   kDone = 0,

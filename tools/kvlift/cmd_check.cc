@@ -1,7 +1,4 @@
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "base/escape.h"
 #include "commands.h"
@@ -9,40 +6,117 @@
 #include "fmt/format.h"
 #include "lint/lint.h"
 #include "relation.h"
+#include "report/diagnostic.h"
+#include "report/github.h"
+#include "report/junit.h"
+#include "report/sarif.h"
 
 namespace kvlift::cli {
 namespace {
+
+using nlohmann::ordered_json;
+
+// The findings of one model that were asked for.
+struct Checked {
+  std::string path;
+  std::vector<Diagnostic> findings;
+};
 
 bool Listed(const std::vector<std::string>& codes, const std::string& code) {
   return std::any_of(codes.begin(), codes.end(),
                      [&](const std::string& c) { return code.rfind(c, 0) == 0; });
 }
 
-nlohmann::ordered_json LintJson(const Lint& lint) {
-  return {{"severity", lint.severity == Severity::kError ? "error" : "warning"},
-          {"code", lint.finding.code},
-          {"text", lint.finding.text},
-          {"nodes", lint.finding.nodes},
-          {"values", lint.finding.values}};
+std::string_view LevelName(Level level) { return level == Level::kError ? "error" : "warning"; }
+
+size_t Count(const std::vector<Checked>& models, Level level) {
+  size_t count = 0;
+  for (const Checked& model : models) {
+    count +=
+        static_cast<size_t>(std::count_if(model.findings.begin(), model.findings.end(),
+                                          [&](const Diagnostic& d) { return d.level == level; }));
+  }
+  return count;
 }
 
-std::string LintLine(const std::string& path, const Lint& lint) {
-  std::string line = fmt::format("{}: {} {}: {}", EscapeTerminal(path),
-                                 lint.severity == Severity::kError ? "error" : "warning",
-                                 lint.finding.code, EscapeTerminal(lint.finding.text));
-  if (!lint.finding.nodes.empty()) {
-    line += fmt::format("  (at {})", EscapeTerminal(lint.finding.nodes[0]));
+ordered_json Document(const std::vector<Checked>& models) {
+  ordered_json document = {{"schema", "kvlift/check/1"}, {"models", ordered_json::array()}};
+  for (const Checked& model : models) {
+    ordered_json findings = ordered_json::array();
+    for (const Diagnostic& d : model.findings) {
+      findings.push_back({{"severity", LevelName(d.level)},
+                          {"code", d.finding.code},
+                          {"text", d.finding.text},
+                          {"nodes", d.finding.nodes},
+                          {"values", d.finding.values}});
+    }
+    document["models"].push_back({{"path", model.path}, {"findings", std::move(findings)}});
   }
-  return line + "\n";
+  return document;
+}
+
+std::string Text(const std::vector<Checked>& models) {
+  std::string text;
+  for (const Checked& model : models) {
+    for (const Diagnostic& d : model.findings) {
+      text += fmt::format("{}: {} {}: {}", EscapeTerminal(model.path), LevelName(d.level),
+                          d.finding.code, EscapeTerminal(d.finding.text));
+      if (!d.finding.nodes.empty()) {
+        text += fmt::format("  (at {})", EscapeTerminal(d.finding.nodes[0]));
+      }
+      text += "\n";
+    }
+  }
+  return text + fmt::format("check: {} errors, {} warnings\n", Count(models, Level::kError),
+                            Count(models, Level::kWarning));
+}
+
+std::vector<Diagnostic> All(const std::vector<Checked>& models) {
+  std::vector<Diagnostic> all;
+  for (const Checked& model : models) {
+    all.insert(all.end(), model.findings.begin(), model.findings.end());
+  }
+  return all;
+}
+
+// A suite per model, a case per finding. Warnings do not fail a build.
+std::string Junit(const std::vector<Checked>& models) {
+  std::vector<TestSuite> suites;
+  for (const Checked& model : models) {
+    TestSuite suite{"check " + model.path, {}};
+    for (const Diagnostic& d : model.findings) {
+      const FindingInfo* info = FindFinding(d.finding.code);
+      TestCase one{model.path, OneLine({d.finding.code, d.finding.text, d.finding.nodes, {}}),
+                   d.level == Level::kError ? Outcome::kFailed : Outcome::kSkipped};
+      one.type = d.finding.code;
+      one.message = d.finding.text;
+      if (info != nullptr) one.detail = fmt::format("{}\n{}", info->why, info->remedy);
+      suite.cases.push_back(std::move(one));
+    }
+    if (suite.cases.empty()) suite.cases.push_back({model.path, "no findings"});
+    suites.push_back(std::move(suite));
+  }
+  return JunitXml(suites);
+}
+
+void Print(const CheckFlags& flags, const std::vector<Checked>& models, Io& io) {
+  if (flags.common.json || flags.format == "json") {
+    PrintJson(io, Document(models));
+  } else if (flags.format == "sarif") {
+    PrintJson(io, SarifLog(All(models), kVersion));
+  } else if (flags.format == "junit") {
+    io.out << Junit(models);
+  } else if (flags.format == "github") {
+    io.out << GithubAnnotations(All(models));
+  } else if (!flags.common.quiet) {
+    io.out << Text(models);
+  }
 }
 
 }  // namespace
 
 int RunCheck(const CheckFlags& flags, Io io) {
-  nlohmann::ordered_json document = {{"schema", "kvlift/check/1"}};
-  document["models"] = nlohmann::ordered_json::array();
-  size_t errors = 0, warnings = 0;
-  const bool json = flags.common.json || flags.format == "json";
+  std::vector<Checked> models;
   CommonFlags common = flags.common;
   common.load.data.links = common.load.data.hard_links;  // --trust-links
   for (const std::string& path : flags.models) {
@@ -56,22 +130,17 @@ int RunCheck(const CheckFlags& flags, Io io) {
       Complain(io, path, std::string(lints.status().message()));
       return kUnreadable;
     }
-    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    models.push_back({path, {}});
     for (const Lint& lint : *lints) {
       if (!flags.select.empty() && !Listed(flags.select, lint.finding.code)) continue;
       if (Listed(flags.ignore, lint.finding.code)) continue;
-      ++(lint.severity == Severity::kError ? errors : warnings);
-      list.push_back(LintJson(lint));
-      if (!json && !flags.common.quiet) io.out << LintLine(path, lint);
+      models.back().findings.push_back(
+          {lint.severity == Severity::kError ? Level::kError : Level::kWarning, path,
+           lint.finding});
     }
-    document["models"].push_back({{"path", path}, {"findings", std::move(list)}});
   }
-  if (json) {
-    PrintJson(io, document);
-  } else if (!flags.common.quiet) {
-    io.out << fmt::format("check: {} errors, {} warnings\n", errors, warnings);
-  }
-  return errors > 0 && !flags.exit_zero ? kFindings : kDone;
+  Print(flags, models, io);
+  return Count(models, Level::kError) > 0 && !flags.exit_zero ? kFindings : kDone;
 }
 
 }  // namespace kvlift::cli

@@ -9,7 +9,10 @@
 #include "fmt/format.h"
 #include "ir/graph.h"
 #include "relation.h"
+#include "report/github.h"
+#include "report/sarif.h"
 #include "tensor_files.h"
+#include "verify_formats.h"
 
 namespace kvlift::cli {
 
@@ -49,6 +52,20 @@ absl::Status SaveFailure(const std::string& folder, const Model& before, const M
   return WriteOutputs(files);
 }
 
+void Print(const VerifyFlags& flags, const VerifyReport& report, Io& io) {
+  if (flags.common.json || flags.format == "json") {
+    PrintJson(io, VerifyDocument(report));
+  } else if (flags.format == "sarif") {
+    PrintJson(io, SarifLog(VerifyDiagnostics(report, flags.before, flags.after), kVersion));
+  } else if (flags.format == "junit") {
+    io.out << JunitXml(VerifySuites(report, flags.before, flags.after));
+  } else if (flags.format == "github") {
+    io.out << GithubAnnotations(VerifyDiagnostics(report, flags.before, flags.after));
+  } else if (!flags.common.quiet) {
+    io.out << VerifyText(report, flags.common.verbose);
+  }
+}
+
 }  // namespace
 
 int RunVerify(const VerifyFlags& flags, Io io) {
@@ -74,11 +91,7 @@ int RunVerify(const VerifyFlags& flags, Io io) {
       return kUnwritable;
     }
   }
-  if (flags.common.json || flags.format == "json") {
-    PrintJson(io, VerifyDocument(*report));
-  } else if (!flags.common.quiet) {
-    io.out << VerifyText(*report, flags.common.verbose);
-  }
+  Print(flags, *report, io);
   return ExitCodeOf(report->verdict);
 }
 

@@ -1,0 +1,205 @@
+"""What check and verify print for other programs, and that names in a model stay data there."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import jsonschema
+import onnx
+from onnx import TensorProto, helper
+
+from support import schemas
+
+ROOT = pathlib.Path(os.environ["KVLIFT_ROOT"])
+KVLIFT = os.environ["KVLIFT"]
+GOOD = ROOT / "testdata" / "models" / "llama_optimum" / "model.onnx"
+FORMATS = ("text", "json", "github", "junit", "sarif")
+CANARIES = ("\x1b]0;x\a", "::error::x\n::error::y", "</script><b>", '"}];//', "\u202ertl", "a%0Ab,c:d",
+            "long" * 10000, "]]>&<!--", "\x9b31m\r", "\ufffe\ud7ff")
+
+
+def kvlift(*args):
+    return subprocess.run([KVLIFT, *map(str, args)], stdin=subprocess.DEVNULL, capture_output=True,
+                          timeout=300, check=False)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.dir)
+
+    def text(self, code, *args):
+        run = kvlift(*args)
+        self.assertEqual(run.returncode, code, run.stderr.decode())
+        return run.stdout.decode()
+
+    def bad_model(self, names, file="bad.onnx"):
+        """A TensorScatter per name whose update is longer than its cache: KV121."""
+        nodes, inputs, outputs = [], [], []
+        for k, name in enumerate(names):
+            nodes.append(helper.make_node("TensorScatter", [f"c{k}", f"u{k}", f"w{k}"],
+                                          [f"y{k}"], name=name))
+            for value, kind, shape in (("c", TensorProto.FLOAT, [2, 2, 4, 8]),
+                                       ("u", TensorProto.FLOAT, [2, 2, 5, 8]),
+                                       ("w", TensorProto.INT64, [2])):
+                inputs.append(helper.make_tensor_value_info(f"{value}{k}", kind, shape))
+            outputs.append(helper.make_tensor_value_info(f"y{k}", TensorProto.FLOAT, [2, 2, 4, 8]))
+        model = helper.make_model(helper.make_graph(nodes, "g", inputs, outputs), ir_version=12,
+                                  opset_imports=[helper.make_opsetid("", 24)])
+        onnx.save(model, self.dir / file)
+        return self.dir / file
+
+
+class Check(Case):
+    def test_every_format_of_findings(self):
+        bad = self.bad_model(["first", "second"])
+        args = ("check", bad, GOOD, "--format")
+        text = self.text(1, *args, "text")
+        self.assertEqual(text.splitlines()[-1], "check: 2 errors, 0 warnings")
+        document = schemas.check_json(self.text(1, *args, "json"))
+        self.assertEqual([len(m["findings"]) for m in document["models"]], [2, 0])
+        lines = self.text(1, *args, "github").splitlines()
+        self.assertEqual(len(lines), 2)
+        self.assertTrue(lines[0].startswith(f"::error file={bad},title=KV121 update-too-long::"))
+        root = schemas.check_junit(self.text(1, *args, "junit").encode())
+        self.assertEqual((root.get("tests"), root.get("failures"), len(root)), ("3", "2", 2))
+        run = schemas.check_sarif(self.text(1, *args, "sarif"))["runs"][0]
+        self.assertEqual([r["ruleId"] for r in run["results"]], ["KV121", "KV121"])
+        self.assertEqual([r["id"] for r in run["tool"]["driver"]["rules"]], ["KV121"])
+        place = run["results"][1]["locations"][0]
+        self.assertEqual(place["logicalLocations"][0]["fullyQualifiedName"], "second")
+        self.assertEqual(place["physicalLocation"]["artifactLocation"]["uri"], f"file://{bad}")
+        prints = {r["partialFingerprints"]["kvliftFinding/v1"] for r in run["results"]}
+        self.assertEqual(len(prints), 2)
+
+    def test_nothing_found(self):
+        args = ("check", GOOD, "--format")
+        self.assertEqual(self.text(0, *args, "github"), "")
+        self.assertEqual(schemas.check_junit(self.text(0, *args, "junit").encode()).get("tests"),
+                         "1")
+        self.assertEqual(schemas.check_sarif(self.text(0, *args, "sarif"))["runs"][0]["results"],
+                         [])
+
+    def test_hostile_names_stay_data(self):
+        bad = self.bad_model(CANARIES)
+        for name in FORMATS:
+            with self.subTest(format=name):
+                text = self.text(1, "check", bad, "--format", name)
+                for control in "\x1b\a\r\x9b\u202e\ufffe":
+                    self.assertNotIn(control, text)
+                self.assertLess(len(text), 200000)
+                if name == "text":
+                    self.assertEqual(len(text.splitlines()), len(CANARIES) + 1)
+                elif name == "github":
+                    self.assertEqual(len(text.splitlines()), len(CANARIES))
+                    for line in text.splitlines():
+                        self.assertTrue(line.startswith("::error file="), line)
+                elif name == "junit":
+                    root = schemas.check_junit(text.encode())
+                    self.assertEqual(root.get("failures"), str(len(CANARIES)))
+                elif name == "sarif":
+                    run = schemas.check_sarif(text)["runs"][0]
+                    self.assertEqual(len(run["results"]), len(CANARIES))
+
+    def test_paths_are_references(self):
+        path = self.bad_model(["n"], "a b#c?d%e:f,g.onnx")
+        run = schemas.check_sarif(self.text(1, "check", path, "--format", "sarif"))["runs"][0]
+        uri = run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+        self.assertTrue(uri.endswith("/a%20b%23c%3Fd%25e%3Af%2Cg.onnx"), uri)
+        line = self.text(1, "check", path, "--format", "github")
+        self.assertIn("d%25e%3Af%2Cg.onnx,title=", line)
+
+    def test_misspelt_format(self):
+        self.assertEqual(kvlift("check", GOOD, "--format", "xml").returncode, 2)
+
+
+class Verify(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp())
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        cls.converted = cls.folder / "out.onnx"
+        assert kvlift("convert", GOOD, "-o", cls.converted).returncode == 0
+        model = onnx.load(cls.converted)
+        for node in model.graph.node:
+            if node.op_type == "Attention":
+                kept = [a for a in node.attribute if a.name != "scale"]
+                del node.attribute[:]
+                node.attribute.extend([*kept, helper.make_attribute("scale", 0.5)])
+        cls.wrong = cls.folder / "wrong.onnx"
+        onnx.save(model, cls.wrong)
+        node = helper.make_node("Nothing", ["x"], ["y"], domain="nowhere")
+        value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1]) for n in "xy"]
+        cls.unknown = cls.folder / "unknown.onnx"
+        onnx.save(helper.make_model(
+            helper.make_graph([node], "g", value[:1], value[1:]),
+            opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("nowhere", 1)]),
+            cls.unknown)
+
+    def outputs(self, code, before, after):
+        return {name: self.text(code, "verify", before, after, "--format", name)
+                for name in FORMATS}
+
+    def test_equal(self):
+        out = self.outputs(0, GOOD, self.converted)
+        document = schemas.check_json(out["json"])
+        root = schemas.check_junit(out["junit"].encode())
+        self.assertEqual((root.get("failures"), root.get("errors")), ("0", "0"))
+        suites = {suite.get("name"): len(suite) for suite in root}
+        self.assertEqual(suites, {"verdict": 1, "plans": len(document["plans"]),
+                                  "mutants": len(document["controls"]),
+                                  "for all shapes": len(document["proof"]["facts"])})
+        self.assertEqual(schemas.check_sarif(out["sarif"])["runs"][0]["results"], [])
+        self.assertRegex(out["github"], r"^::notice file=.*::verdict: equal to .*\n$")
+        self.assertRegex(out["text"].splitlines()[-1], "^verdict: equal ")
+
+    def test_different(self):
+        out = self.outputs(1, GOOD, self.wrong)
+        document = schemas.check_json(out["json"])
+        self.assertIsNotNone(document["counterexample"])
+        self.assertNotEqual(schemas.check_junit(out["junit"].encode()).get("failures"), "0")
+        results = schemas.check_sarif(out["sarif"])["runs"][0]["results"]
+        self.assertEqual((results[0]["ruleId"], results[0]["level"]), ("KV404", "error"))
+        self.assertTrue(out["github"].startswith("::error file="))
+
+    def test_inconclusive_never_looks_passed(self):
+        out = self.outputs(4, self.unknown, self.unknown)
+        self.assertEqual(schemas.check_json(out["json"])["verdict"], "inconclusive")
+        root = schemas.check_junit(out["junit"].encode())
+        self.assertNotEqual(root.get("errors"), "0")
+        run = schemas.check_sarif(out["sarif"])["runs"][0]
+        self.assertEqual(run["results"][0]["level"], "error")
+        self.assertTrue(out["github"].startswith("::error file="))
+
+
+class Schemas(unittest.TestCase):
+    def test_the_check_bites(self):
+        good = {"schema": "kvlift/check/1", "models": [{"path": "m", "findings": []}]}
+        schemas.check_document(good)
+        for bad in ({**good, "more": 1}, {"schema": "kvlift/check/1"},
+                    {**good, "models": [{"path": 1, "findings": []}]},
+                    {**good, "models": [{"path": "m", "findings": [], "more": 1}]}):
+            with self.subTest(bad=bad), self.assertRaises(jsonschema.ValidationError):
+                schemas.check_document(bad)
+
+    def test_every_document_has_one(self):
+        names = {path.name.split(".")[0] for path in schemas.FOLDER.glob("*.schema.json")}
+        source = "".join(path.read_text() for folder in ("lib", "tools")
+                         for path in (ROOT / folder).rglob("*.cc"))
+        printed = {part.split("/")[0] for part in source.split('"kvlift/')[1:]
+                   if part.split('"')[0].endswith("/1")}
+        self.assertEqual(names, printed)
+
+    def test_published_ones_allow_more_fields(self):
+        for path in schemas.FOLDER.glob("*.schema.json"):
+            self.assertNotIn("additionalProperties\": false", path.read_text(), path)
+            self.assertEqual(json.loads(path.read_text())["properties"]["schema"]["const"],
+                             f"kvlift/{path.name.split('.')[0]}/1")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,110 @@
+#include "verify_formats.h"
+
+#include "documents.h"
+#include "fmt/format.h"
+
+namespace kvlift::cli {
+namespace {
+
+// "KV404 what differs" has its code in front.
+Finding ReasonOf(const VerifyReport& report) {
+  const size_t space = report.reason.find(' ');
+  const std::string code = report.reason.substr(0, space);
+  if (space == std::string::npos || FindFinding(code) == nullptr)
+    return {"", report.reason, {}, {}};
+  return {code, report.reason.substr(space + 1), {}, {}};
+}
+
+bool Missed(const ControlResult& control) {
+  return control.detected_by.empty() && control.equivalent.empty();
+}
+
+Outcome OutcomeOf(VerdictKind verdict) {
+  return verdict == VerdictKind::kEqual       ? Outcome::kPassed
+         : verdict == VerdictKind::kDifferent ? Outcome::kFailed
+                                              : Outcome::kError;
+}
+
+TestCase PlanCase(const PlanResult& plan) {
+  TestCase one{"plans", plan.name};
+  one.message = plan.note;
+  if (plan.status == "different") {
+    one.outcome = Outcome::kFailed;
+    one.type = "KV404";
+  } else if (plan.status == "failed") {
+    one.outcome = Outcome::kError;
+    one.type = "KV401";
+  } else if (plan.status == "skipped") {
+    one.outcome = Outcome::kSkipped;
+  }
+  return one;
+}
+
+TestCase ControlCase(const ControlResult& control) {
+  TestCase one{"mutants", fmt::format("{}: {}", control.group, control.mutant)};
+  if (Missed(control)) {
+    one.outcome = Outcome::kError;
+    one.type = "KV407";
+    one.message = "not detected";
+  } else if (control.detected_by.empty()) {
+    one.outcome = Outcome::kSkipped;
+    one.message = "changes nothing in this model: " + control.equivalent;
+  }
+  return one;
+}
+
+TestCase FactCase(const ProofFact& fact) {
+  TestCase one{"for all shapes", fmt::format("{}: {}", fact.about, fact.text)};
+  if (!fact.proved) {
+    one.outcome = Outcome::kSkipped;
+    one.message = "only tested: " + fact.why_not;
+  }
+  return one;
+}
+
+template <typename Items, typename Make>
+void AddSuite(const char* name, const Items& items, Make make, std::vector<TestSuite>* suites) {
+  TestSuite suite{name, {}};
+  for (const auto& item : items) suite.cases.push_back(make(item));
+  if (!suite.cases.empty()) suites->push_back(std::move(suite));
+}
+
+}  // namespace
+
+std::vector<Diagnostic> VerifyDiagnostics(const VerifyReport& report, const std::string& before,
+                                          const std::string& after) {
+  std::vector<Diagnostic> all;
+  if (report.verdict == VerdictKind::kEqual) {
+    all.push_back({Level::kNote, after, {"", "verdict: equal to " + before, {}, {}}});
+    return all;
+  }
+  Finding reason = ReasonOf(report);
+  if (report.counterexample && !report.counterexample->after_node.empty()) {
+    reason.nodes.push_back(report.counterexample->after_node);
+  }
+  reason.text = fmt::format("verdict: {} compared with {}: {}", VerdictName(report.verdict), before,
+                            reason.text);
+  all.push_back({Level::kError, after, std::move(reason)});
+  for (const ControlResult& control : report.controls) {
+    if (!Missed(control)) continue;
+    all.push_back({Level::kWarning, after, {"KV407", "not detected: " + control.mutant, {}, {}}});
+  }
+  return all;
+}
+
+std::vector<TestSuite> VerifySuites(const VerifyReport& report, const std::string& before,
+                                    const std::string& after) {
+  const Finding reason = ReasonOf(report);
+  TestCase verdict{"verify", fmt::format("{} is equal to {}", after, before),
+                   OutcomeOf(report.verdict)};
+  verdict.type = reason.code;
+  verdict.message = fmt::format("{}: {}", VerdictName(report.verdict), reason.text);
+  if (report.counterexample) verdict.detail = report.counterexample->text;
+  std::vector<TestSuite> suites = {{"verdict", {verdict}}};
+  AddSuite("plans", report.plans, PlanCase, &suites);
+  AddSuite("mutants", report.controls, ControlCase, &suites);
+  AddSuite("for all shapes", report.proof.facts, FactCase, &suites);
+  return suites;
+}
+
+}  // namespace kvlift::cli
