@@ -32,6 +32,7 @@ struct Program {
     AddRun();
     AddBench();
     AddExplain();
+    AddEmitLoop();
     auto* version = app.add_subcommand("version", "Print the version");
     version->callback([this] {
       chosen = [this] {
@@ -155,6 +156,16 @@ struct Program {
     c->add_option("--node", explain.node, "A node of the model");
   }
 
+  void AddEmitLoop() {
+    auto* c = Command("emit-loop", "Write the host's loop for a converted model", &emit_loop,
+                      &RunEmitLoop);
+    c->add_option("model", emit_loop.model, "A converted model")->required();
+    c->add_option("--lang", emit_loop.lang, "Language and runtime")->check(OneOf({"python-ort"}));
+    c->add_option("-o,--output", emit_loop.output, "Where to write it; stdout by default");
+    c->add_option("--manifest", emit_loop.manifest, "The manifest, if not beside the model");
+    c->add_flag("--force", emit_loop.force, "Overwrite an existing file");
+  }
+
   Io io;
   CLI::App app{
       "Finds the key/value caches of a decoder in ONNX, rewrites them to TensorScatter "
@@ -168,6 +179,7 @@ struct Program {
   RunFlags run;
   BenchFlags bench;
   ExplainFlags explain;
+  EmitLoopFlags emit_loop;
 };
 
 // The first word that is no known command or flag where one is expected.

@@ -78,4 +78,12 @@ struct ExplainFlags {
 };
 int RunExplain(const ExplainFlags& flags, Io io);
 
+struct EmitLoopFlags {
+  CommonFlags common;
+  std::string model, output, manifest;
+  std::string lang = "python-ort";
+  bool force = false;
+};
+int RunEmitLoop(const EmitLoopFlags& flags, Io io);
+
 }  // namespace kvlift::cli

@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""Runs a model that kvlift converted, in ONNX Runtime: prompts first, then token by token.
+
+Each cache is one buffer of M slots that is bound as past and as present, so a step writes its new
+rows in place and copies none. Written by kvlift for the model named below; yours to change.
+
+    loop.py MODEL --prompt 1,2,3 --prompt 4,5 --new 20 --capacity 256
+
+Letters: B sequences, S tokens of a step, P tokens of a sequence that the caches hold before it,
+T = P + S, M slots.
+"""
+import argparse
+from typing import NamedTuple
+
+import numpy as np
+import onnxruntime as ort
+
+
+class Cache(NamedTuple):
+    past: str           # input
+    present: str        # output
+    type: int           # element type, numbered as in ONNX
+    axes: tuple         # letters and numbers; ("B", 4) is 4 rows for each sequence
+    in_place: bool      # nothing reads the past after the write
+
+
+class Input(NamedTuple):
+    meaning: str        # what `Decoder.value` makes; "given": by the caller
+    type: type
+    axes: tuple
+    added: bool = False  # a mask: 0 for a visible key, else the lowest number
+
+
+# ---- facts: replaced by those of the model
+MODEL = "model.onnx"
+BATCH = None        # B, where the model fixes it
+TOKENS = None       # S, where the model fixes it
+CAPACITY = None     # M, where the model fixes it
+UNIFORM = False     # all sequences hold the same number of tokens
+CIRCULAR = False    # slots are used again from the first on
+NEW_WITH_PAST = None  # most tokens of a step that has a past
+LOGITS = "logits"
+CACHES = ()
+INPUTS = {"input_ids": Input("tokens", np.int64, ("B", "S"))}
+# ---- end of facts
+
+NUMPY_TYPES = {1: np.float32, 2: np.uint8, 3: np.int8, 10: np.float16, 11: np.float64}
+
+
+class CacheFull(RuntimeError):
+    """A step has more tokens than free slots. Nothing was run."""
+
+
+class Decoder:
+    """Some sequences and their caches.
+
+    `lengths` holds the tokens of each sequence, int64 [B]. Whoever lowers a length takes tokens
+    back: the next step writes over their rows.
+    """
+
+    def __init__(self, path=MODEL, batch=BATCH or 1, capacity=CAPACITY or 256, threads=0):
+        if BATCH not in (None, batch) or CAPACITY not in (None, capacity):
+            raise ValueError(f"the model takes a batch of {BATCH or 'any size'} and caches of "
+                             f"{CAPACITY or 'any'} slots")
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 3  # errors
+        self.session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self.batch, self.capacity = batch, capacity
+        self.lengths = np.zeros(batch, np.int64)
+        caches = {cache.present for cache in CACHES}
+        self.outputs = [o.name for o in self.session.get_outputs() if o.name not in caches]
+        # Zeros: a NaN in a slot that is not in use would spread through 0 * NaN.
+        self.buffers = {cache.past: self._buffer(cache) for cache in CACHES}
+        self._spare = {c.past: self._buffer(c) for c in CACHES if not c.in_place}
+        self.bound = {}  # of the last step: the present of each cache, as ONNX Runtime gave it
+
+    def _buffer(self, cache):
+        sizes = {"B": self.batch, "M": self.capacity}
+        shape = [sizes[a[0]] * a[1] if isinstance(a, tuple) else sizes.get(a, a)
+                 for a in cache.axes]
+        if cache.type in NUMPY_TYPES:
+            return ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, NUMPY_TYPES[cache.type]))
+        wide = cache.type in (4, 5, 16)  # two bytes; all others have one
+        zeros = np.zeros(shape, np.uint16 if wide else np.uint8)
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(zeros, cache.type)
+
+    def value(self, spec, tokens, real):
+        """What the host gives for an input. tokens: [B, S]; real: [B], those that are no pads."""
+        new = tokens.shape[1]
+        total = self.lengths.max() + new
+        sizes = {"B": self.batch, "S": new, "T": total, "M": self.capacity,
+                 "P": self.lengths.max()}
+        shape = [sizes[a[0]] * a[1] if isinstance(a, tuple) else sizes.get(a, a)
+                 for a in spec.axes]
+        names = [a[0] if isinstance(a, tuple) else a for a in spec.axes]
+        place = dict(zip(names, np.indices(shape, sparse=True)))
+        sequence = place.get("B", np.int64(0))
+        past, count = self.lengths[sequence], real[sequence]
+        token = place.get("S", 0)
+        if spec.meaning in ("mask", "hidden"):
+            key = next((place[letter] for letter in "TMP" if letter in place), 0)
+            visible = key < past + (token + 1 if "S" in place else count)
+            if spec.added:
+                result = np.where(visible, 0, np.finfo(spec.type).min)
+            else:
+                result = visible == (spec.meaning == "mask")
+        else:
+            result = {"tokens": lambda: tokens, "positions": lambda: past + token,
+                      "last": lambda: past + count - 1, "total": lambda: past + count,
+                      "new": lambda: count, "order": lambda: sequence,
+                      "has_past": lambda: past > 0, "no_past": lambda: past == 0,
+                      "ones": lambda: 1}[spec.meaning]()
+        return np.ascontiguousarray(np.broadcast_to(result, shape).astype(spec.type))
+
+    def step(self, tokens, real=None, feeds=None):
+        """Runs tokens [B, S]; gives the outputs that are no caches, by name.
+
+        real: [B], tokens of each sequence in front of its pads; all by default. feeds: values of
+        inputs by name, instead of or besides those made here.
+        """
+        tokens = np.asarray(tokens)
+        new = tokens.shape[1]
+        real = np.full(self.batch, new, np.int64) if real is None else np.asarray(real, np.int64)
+        feeds = feeds or {}
+        self._check(tokens, real, feeds)
+        binding = self.session.io_binding()
+        held = []  # must outlive the run
+        for name, spec in INPUTS.items():
+            array = feeds[name] if name in feeds else self.value(spec, tokens, real)
+            held.append(ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)))
+            binding.bind_ortvalue_input(name, held[-1])
+        for name in self.outputs:
+            binding.bind_output(name)
+        for cache in CACHES:
+            past = self.buffers[cache.past]
+            binding.bind_ortvalue_input(cache.past, past)
+            binding.bind_ortvalue_output(cache.present, self._spare.get(cache.past, past))
+        self.session.run_with_iobinding(binding)
+        results = binding.get_outputs()  # in the order they were bound in
+        self.bound = {c.past: v for c, v in zip(CACHES, results[len(self.outputs):])}
+        for past, spare in self._spare.items():
+            self.buffers[past], self._spare[past] = spare, self.buffers[past]
+        self.lengths += real
+        return {name: value.numpy() for name, value in zip(self.outputs, results)}
+
+    def _check(self, tokens, real, feeds):
+        new = tokens.shape[1]
+        if tokens.shape[0] != self.batch or new == 0:
+            raise ValueError(f"tokens need the shape [{self.batch}, S], S > 0")
+        if TOKENS not in (None, new):
+            raise ValueError(f"the model takes {TOKENS} tokens a step, not {new}")
+        if NEW_WITH_PAST and self.lengths.any() and new > NEW_WITH_PAST:
+            raise ValueError(f"behind a past the model takes {NEW_WITH_PAST} tokens a step")
+        if ((real < 1) | (real > new)).any():
+            raise ValueError("each sequence needs one token at least and S at most")
+        if UNIFORM and (np.ptp(self.lengths) or np.ptp(real) or real[0] != new):
+            raise ValueError("the model takes sequences of one length, without pads")
+        missing = [n for n, i in INPUTS.items() if i.meaning == "given" and n not in feeds]
+        if missing:
+            raise TypeError(f"give a value for: {', '.join(missing)}")
+        # What ONNX Runtime would find out in the middle of the step. Pads take slots, too.
+        last = int(self.lengths.max()) + new
+        if last > self.capacity and not CIRCULAR:
+            raise CacheFull(f"{last} tokens do not fit into {self.capacity} slots")
+
+    def prefill(self, prompts, feeds=None):
+        """Runs prompts, lists of tokens; gives the logits behind the last one of each, [B, V]."""
+        real = np.array([len(prompt) for prompt in prompts])
+        tokens = np.zeros((len(prompts), real.max()), np.int64)
+        for row, prompt in zip(tokens, prompts):
+            row[:len(prompt)] = prompt
+        size = TOKENS or tokens.shape[1]
+        if TOKENS and (real % TOKENS).any():
+            raise ValueError(f"prompts need a multiple of {TOKENS} tokens")
+        for first in range(0, tokens.shape[1], size):
+            logits = self.step(tokens[:, first:first + size],
+                               np.minimum(real - first, size), feeds)[LOGITS]
+        return last_row(logits, real - first)
+
+    def generate(self, prompts, count, feeds=None):
+        """Prompts and `count` tokens more, each the likeliest one; [B, count]."""
+        rows = self.prefill(prompts, feeds)
+        tokens = []
+        for _ in range(count):
+            tokens.append(rows.argmax(-1))
+            if len(tokens) < count:
+                rows = last_row(self.step(tokens[-1][:, None], feeds=feeds)[LOGITS])
+        return np.stack(tokens, axis=1)
+
+
+def last_row(logits, real=None):
+    """[B, S, V], or [B, V] of the last token, to [B, V]."""
+    if logits.ndim == 2:
+        return logits
+    last = np.minimum(logits.shape[1] if real is None else real, logits.shape[1]) - 1
+    return logits[np.arange(logits.shape[0]), last]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", nargs="?", default=MODEL)
+    parser.add_argument("--prompt", action="append", required=True,
+                        help="tokens of one sequence: 1,2,3")
+    parser.add_argument("--new", type=int, default=16, help="tokens to add")
+    parser.add_argument("--capacity", type=int, default=CAPACITY or 256)
+    parser.add_argument("--threads", type=int, default=0)
+    args = parser.parse_args()
+    prompts = [[int(token) for token in prompt.split(",")] for prompt in args.prompt]
+    decoder = Decoder(args.model, len(prompts), args.capacity, args.threads)
+    for row in decoder.generate(prompts, args.new):
+        print(",".join(str(token) for token in row))
+
+
+if __name__ == "__main__":
+    main()

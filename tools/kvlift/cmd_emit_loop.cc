@@ -1,0 +1,51 @@
+#include <filesystem>
+
+#include "commands.h"
+#include "fmt/format.h"
+#include "hostloop/loop_facts.h"
+#include "relation.h"
+
+namespace kvlift::cli {
+
+int RunEmitLoop(const EmitLoopFlags& flags, Io io) {
+  const auto model = Load(io, flags.model, flags.common);
+  if (!model) return kUnreadable;
+  bool broken = false;
+  const auto manifest = ManifestOf(io, flags.manifest, *model, &broken);
+  if (broken) return kUnreadable;
+  if (!manifest) {
+    Complain(io, flags.model, "no manifest lies beside it or in it; convert the model first");
+    return kFindings;
+  }
+  const auto graph = Graph::Build(model->proto);
+  if (!graph.ok()) {
+    Complain(io, flags.model, std::string(graph.status().message()));
+    return kUnreadable;
+  }
+  auto facts = ReadLoopFacts(*graph, *manifest);
+  if (!facts.ok()) {
+    Complain(io, flags.model, std::string(facts.status().message()));
+    return kInconclusive;
+  }
+  facts->model = flags.model;
+  std::string text = PythonLoop(*facts);
+  if (flags.common.json) {
+    PrintJson(io, {{"schema", "kvlift/emit-loop/1"}, {"lang", flags.lang}, {"text", text}});
+    return kDone;
+  }
+  if (flags.output.empty()) {
+    io.out << text;
+    return kDone;
+  }
+  if (!flags.force && std::filesystem::exists(flags.output)) {
+    Complain(io, flags.output, "exists; --force overwrites it");
+    return kUnwritable;
+  }
+  if (const auto status = WriteFiles({{flags.output, std::move(text)}}); !status.ok()) {
+    Complain(io, flags.output, std::string(status.message()));
+    return kUnwritable;
+  }
+  return kDone;
+}
+
+}  // namespace kvlift::cli
