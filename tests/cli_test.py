@@ -434,7 +434,7 @@ class Bench(Case):
     def test_document(self):
         out = self.dir / "o.onnx"
         self.run_ok("convert", GOOD, "-o", out)
-        for model, copied in ((GOOD, True), (out, False)):
+        for model in (GOOD, out):
             document = self.document("bench", model, *self.FLAGS)
             self.assertEqual(list(document), ["schema", "machine", "model", "cases"])
             self.assertEqual(list(document["machine"]),
@@ -446,7 +446,7 @@ class Bench(Case):
                                               "read_fraction", "cache_bytes_copied", "memory"])
                 self.assertEqual(case["rounds"], 2)
                 self.assertGreater(case["step_us"]["min"], 0)
-                self.assertEqual(case["cache_bytes_copied"] > 0, copied)
+                self.assertEqual(case["cache_bytes_copied"], 0)
 
     def test_formats(self):
         csv = self.run_ok("bench", GOOD, *self.FLAGS, "--format", "csv").stdout.decode()

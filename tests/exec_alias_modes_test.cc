@@ -31,9 +31,10 @@ struct Subject {
   std::string base_dir;
   int64_t capacity = 0;
 
-  std::shared_ptr<const exec::Program> Compile(AliasMode mode) const {
+  std::shared_ptr<const exec::Program> Compile(AliasMode mode, bool fetch = true) const {
     exec::CompileOptions options;
     options.alias = mode;
+    options.fetch_caches = fetch;
     options.threads = 1;
     options.base_dir = base_dir;
     for (const BenchCache& cache : caches) options.caches.push_back(cache.pair);
@@ -119,6 +120,10 @@ std::vector<exec::Fetches> Outcome(const std::shared_ptr<const exec::Program>& p
       return {};
     }
     for (auto& [name, tensor] : fetches) tensor = tensor.Clone();
+    for (const exec::AliasDecision& d : program->aliasing()) {
+      const auto cache = session.Cache(d.pair.input);
+      if (cache.ok()) fetches[d.pair.output] = cache->Clone();
+    }
     all.push_back(std::move(fetches));
   }
   return all;
@@ -161,8 +166,12 @@ TEST_P(BundledModel, EveryModeGivesTheSameBits) {
     const auto expected = Outcome(off, *steps, &problem);
     ASSERT_FALSE(expected.empty()) << problem;
     ++compared;
-    for (const AliasMode mode : {AliasMode::kAuto, AliasMode::kGuard, AliasMode::kPoison}) {
-      const auto program = subject.Compile(mode);
+    for (const auto& [mode, fetch] : {std::pair(AliasMode::kAuto, true),
+                                      {AliasMode::kGuard, true},
+                                      {AliasMode::kPoison, true},
+                                      {AliasMode::kAuto, false},
+                                      {AliasMode::kPoison, false}}) {
+      const auto program = subject.Compile(mode, fetch);
       const auto got = Outcome(program, *steps, &problem);
       ASSERT_EQ(got.size(), expected.size()) << problem << static_cast<int>(mode);
       for (size_t k = 0; k < expected.size(); ++k) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "exec/apart.h"
 #include "exec/call.h"
 #include "fmt/format.h"
 
@@ -115,13 +116,7 @@ void Frame::Show(int s, const Observer& observer) const {
   for (View& view : views) {
     if (view.pitch == 0 || view.size() == 0) continue;
     dense.emplace_back(view.type, view.shape);
-    const size_t rank = view.shape.size();
-    const int64_t size = view.shape[rank - 2] * view.shape[rank - 1];
-    const int64_t bytes = NumBytes(view.type, {size}), pitch = NumBytes(view.type, {view.pitch});
-    for (int64_t i = 0; i < view.size() / size; ++i) {
-      std::memcpy(dense.back().data() + i * bytes, view.data + i * pitch,
-                  static_cast<size_t>(bytes));
-    }
+    CopyView(view, dense.back().view());
     view = dense.back().view();
   }
   observer(impl().plan.steps[s].node, views);

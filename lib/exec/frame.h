@@ -29,7 +29,7 @@ namespace kvlift::exec {
 struct CacheRoom {
   std::byte* data = nullptr;
   size_t capacity = 0;
-  int64_t used = 0;
+  int64_t used = 0;  // of the value's elements alone
 };
 
 class Frame {
@@ -68,9 +68,12 @@ class Frame {
   absl::Status RunEarly(int s);
   bool SetSpec(ValueId v, const OutputSpec& spec);
   void SetData(ValueId v, std::byte* data);
+  void SetPitch(ValueId v, int64_t pitch);
   void SetDataOfMembers(ValueId root, std::byte* data);
   absl::Status ReserveOutputs();
   absl::Status ReserveNext(int pair, const View& present);
+  absl::StatusOr<int64_t> ReserveRows(int pair, const View& present);
+  bool MayLieApart(const PairPlan& pair, const View& present) const;
   std::byte* NextOf(int pair) const {
     return grows_[pair] ? rooms_[pair].data : next_[pair].data();
   }

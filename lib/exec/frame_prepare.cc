@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/status.h"
+#include "exec/apart.h"
 #include "exec/frame.h"
 #include "exec/shape_reads.h"
 #include "fmt/format.h"
@@ -84,6 +85,7 @@ void Frame::TakeInputs(absl::Span<const View> inputs) {
     const bool new_shape = view.type != inputs[i].type || view.shape != inputs[i].shape;
     if (new_shape) SetSpec(v, {inputs[i].type, inputs[i].shape});
     if (view.data != inputs[i].data) SetData(v, inputs[i].data);
+    if (view.pitch != inputs[i].pitch) SetPitch(v, inputs[i].pitch);
     LookAgain(v, new_shape);
   }
 }
@@ -225,6 +227,11 @@ void Frame::SetData(ValueId v, std::byte* data) {
   for (const int at : impl().wiring.operands_of[v]) operands_[at].data = data;
 }
 
+void Frame::SetPitch(ValueId v, int64_t pitch) {
+  views_[v].pitch = pitch;
+  for (const int at : impl().wiring.operands_of[v]) operands_[at].pitch = pitch;
+}
+
 void Frame::SetDataOfMembers(ValueId root, std::byte* data) {
   for (const ValueId v : layout_.members(root)) {
     SetData(v, v == root ? data : data + layout_.offset(v));
@@ -263,29 +270,66 @@ absl::Status Frame::ReserveOutputs() {
   return absl::OkStatus();
 }
 
-// Appends to the past where its bytes are the present's first and there is room behind them; else
-// the present goes to the pair's other buffer, with room to grow there.
+// Appends to the past where there is room behind its rows; else the present goes to the pair's
+// other buffer, with room to grow there.
 absl::Status Frame::ReserveNext(int pair, const View& present) {
   const PairPlan& plan = impl().plan.pairs[pair];
-  const auto bytes = static_cast<size_t>(present.bytes());
   grows_[pair] = false;
-  if (plan.grower == kNoNode) return next_[pair].Reserve(bytes);
-  int64_t axis = IntAttribute(impl().graph->node(plan.grower), "axis", 0);
-  if (axis < 0) axis += static_cast<int64_t>(present.shape.size());
-  bool first = axis >= 0 && ElementBits(present.type) % 8 == 0;
-  for (int64_t d = 0; first && d < axis; ++d) first = present.shape[d] == 1;
-  if (!first || pair >= static_cast<int>(rooms_.size())) return next_[pair].Reserve(bytes);
-  const CacheRoom& room = rooms_[pair];
-  const View& past = views_[plan.past];
-  if (past.data != room.data || past.data == nullptr || past.bytes() != room.used ||
-      bytes > room.capacity) {
-    return next_[pair].Reserve(bytes + bytes / 4);
+  int64_t pitch = 0;
+  if (plan.grower != kNoNode && pair < static_cast<int>(rooms_.size())) {
+    KV_ASSIGN_OR_RETURN(pitch, ReserveRows(pair, present));
+  } else {
+    KV_RETURN_IF_ERROR(next_[pair].Reserve(static_cast<size_t>(present.bytes())));
   }
-  grows_[pair] = true;
-  if (impl().options.alias == AliasMode::kPoison && IsFloatType(present.type)) {
-    std::memset(room.data + past.bytes(), 0xff, room.capacity - static_cast<size_t>(past.bytes()));
+  for (const ValueId v : plan.members) {
+    if (views_[v].pitch != pitch) SetPitch(v, pitch);
   }
   return absl::OkStatus();
+}
+
+// The pitch of the present: 0 where all its rows follow each other.
+absl::StatusOr<int64_t> Frame::ReserveRows(int pair, const View& present) {
+  const PairPlan& plan = impl().plan.pairs[pair];
+  const auto rank = static_cast<int64_t>(present.shape.size());
+  const auto bytes = static_cast<size_t>(present.bytes());
+  int64_t axis = IntAttribute(impl().graph->node(plan.grower), "axis", 0);
+  if (axis < 0) axis += rank;
+  const bool whole = axis >= 0 && ElementBits(present.type) % 8 == 0;
+  bool first = whole;
+  for (int64_t d = 0; first && d < axis; ++d) first = present.shape[d] == 1;
+  const bool apart = whole && !first && axis == rank - 2 && MayLieApart(plan, present);
+  if (!first && !apart) {
+    KV_RETURN_IF_ERROR(next_[pair].Reserve(bytes));
+    return 0;
+  }
+  const CacheRoom& room = rooms_[pair];
+  const View& past = views_[plan.past];
+  const int64_t pitch = first ? 0 : past.pitch;
+  const bool mine = past.data == room.data && past.data != nullptr && past.bytes() == room.used &&
+                    (first || RoomyPitch(present.shape, 0) <= pitch) &&
+                    SpannedBytes(present.type, present.shape, pitch) <= room.capacity;
+  if (mine) {
+    grows_[pair] = true;
+    if (impl().options.alias == AliasMode::kPoison && IsFloatType(present.type)) {
+      PoisonRoom(past, room.capacity);
+    }
+    return pitch;
+  }
+  const int64_t next = first ? 0 : GrowingPitch(present.shape);
+  KV_RETURN_IF_ERROR(next_[pair].Reserve(first ? bytes + bytes / 4
+                                               : SpannedBytes(present.type, present.shape, next)));
+  return next;
+}
+
+bool Frame::MayLieApart(const PairPlan& pair, const View& present) const {
+  if (!pair.apart) return false;
+  const auto tail = [](const Shape& shape) {
+    return absl::MakeSpan(shape).subspan(shape.size() - 2);
+  };
+  return std::all_of(pair.members.begin(), pair.members.end(), [&](ValueId v) {
+    const Shape& shape = views_[v].shape;
+    return shape.size() >= 2 && tail(shape) == tail(present.shape);
+  });
 }
 
 // Sees that every value has memory and every operand points to it.
@@ -325,9 +369,7 @@ void Frame::SetPitches() {
     for (const ValueId v : impl().graph->outputs(step.node)) {
       if (v == kNoValue) continue;
       const int64_t pitch = layout_.root(v) != v ? extents_[v].pitch : 0;
-      if (views_[v].pitch == pitch) continue;
-      views_[v].pitch = pitch;
-      for (const int at : impl().wiring.operands_of[v]) operands_[at].pitch = pitch;
+      if (views_[v].pitch != pitch) SetPitch(v, pitch);
     }
   }
 }

@@ -47,13 +47,14 @@ void Layout::Make(absl::Span<const Extent> extents) {
 }
 
 // Results that others hold are copies. A past that is written in place has no other views than the
-// plan knows: they would see the write.
+// plan knows: they would see the write. Where heads lie apart is known too late.
 bool Layout::MayMakeParts(const StepPlan& step) const {
   if (step.def->part == nullptr || step.timing != Timing::kPlanned) return false;
   for (const ValueId out : graph_.outputs(step.node)) {
     if (out != kNoValue && plan_.values[out].home != Home::kArena) return false;
   }
   const ValueId source = graph_.inputs(step.node)[0];
+  if (plan_.apart[source]) return false;
   const ValuePlan& root = plan_.values[plan_.values[source].root];
   if (root.home != Home::kInput) return true;
   return std::none_of(plan_.pairs.begin(), plan_.pairs.end(), [&](const PairPlan& pair) {

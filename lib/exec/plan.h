@@ -47,6 +47,10 @@ struct PairPlan {
   NodeId writer = kNoNode;  // set if aliased by an in-place write
   NodeId guard = kNoNode;   // guard mode: who would be the writer, set instead
   NodeId grower = kNoNode;  // a Concat that appends to the past: in place while there is room
+  // The grower's blocks of rows may keep room behind them (View::pitch): all readers accept that,
+  // provided that the views among `members` keep the last two dims.
+  bool apart = false;
+  std::vector<ValueId> members;  // if apart: the present and its views
   AliasDecision decision;
 };
 
@@ -66,6 +70,7 @@ struct Plan {
   std::vector<StepPlan> steps;    // in schedule order
   std::vector<ValuePlan> values;  // by ValueId
   std::vector<PairPlan> pairs;
+  std::vector<bool> apart;  // by value: it may have a pitch that is known when a step runs only
   int num_slots = 0;
   int num_early = 0;
 };

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "exec/alias_modes.h"
+#include "exec/apart.h"
 #include "exec/fusing.h"
 #include "exec/kernel.h"
 #include "exec/kernels/rows.h"
@@ -132,7 +133,6 @@ class Compiler {
             fmt::format("cache \"{}\" -> \"{}\" cannot share one buffer: {}", decision.pair.input,
                         decision.pair.output, decision.reason));
       }
-      impl_.aliasing.push_back(decision);
     }
     const std::vector<Timing> timing = TimeNodes(graph_, defs_, protos_, order);
     if (impl_.options.alias == AliasMode::kGuard) {
@@ -142,6 +142,9 @@ class Compiler {
       }
     }
     impl_.plan = MakePlan(graph_, defs_, protos_, timing, order, std::move(pairs));
+    impl_.plan.apart.assign(graph_.num_values(), false);
+    if (!impl_.options.fetch_caches) FindApart(graph_, defs_, &impl_.plan);
+    for (const PairPlan& pair : impl_.plan.pairs) impl_.aliasing.push_back(pair.decision);
     if (impl_.options.alias == AliasMode::kPoison) MarkPoison();
     impl_.wiring = Wire(graph_, impl_.plan);
     KV_RETURN_IF_ERROR(LoadConstants());

@@ -39,6 +39,9 @@ struct CompileOptions {
   // Join chains of operators on rows (fusing.h), with equal bits. An observer then sees the joined
   // nodes.
   bool fuse = false;
+  // A step's fetches hold the caches too. Without, they are had by Session::Cache only, and a cache
+  // that grows by Concat may keep room behind each of its heads, to be appended to in place.
+  bool fetch_caches = true;
   // Runs operators by the function body that ONNX defines, where there is one, not by their kernel.
   bool bodies = false;
 };

@@ -99,7 +99,7 @@ class AliasAnalysis {
     const bool is_writer = decision.reason.empty();
     if (!is_writer && Appends(writer, root)) {
       pair.grower = writer;
-      decision.reason += ", but appends while there is room where rows follow each other";
+      decision.reason += ", but appends while there is room";
     }
     AddReaders(is_writer ? writer : kNoNode, decision);
     if (!is_writer) return;

@@ -6,11 +6,13 @@
 #include <vector>
 
 #include "base/status.h"
+#include "exec/apart.h"
 #include "exec/frame.h"
 #include "exec/memory.h"
 #include "exec/program_impl.h"
 #include "exec/team.h"
 #include "fmt/format.h"
+#include "ir/types.h"
 
 namespace kvlift::exec {
 namespace {
@@ -21,14 +23,25 @@ struct CacheState {
   bool replaced = false;  // this step's fed value is in the pair's other buffer
 };
 
-absl::Status CopyInto(const View& value, Buffer& buffer, View& copy) {
+absl::Status CopyInto(const View& value, int64_t pitch, Buffer& buffer, View& copy) {
   if (value.bytes() < 0) return absl::InvalidArgumentError("a cache is a tensor of numbers");
-  const auto bytes = static_cast<size_t>(value.bytes());
-  KV_RETURN_IF_ERROR(buffer.Reserve(bytes));
-  if (bytes > 0) std::memcpy(buffer.data(), value.data, bytes);
-  copy = value;
-  copy.data = buffer.data();
+  KV_RETURN_IF_ERROR(buffer.Reserve(SpannedBytes(value.type, value.shape, pitch)));
+  View result = value;
+  result.data = buffer.data();
+  result.pitch = pitch;
+  CopyView(value, result);
+  copy = std::move(result);  // which may be `value`
   return absl::OkStatus();
+}
+
+// How far apart a value's heads are to lie, given how far those of the present value do.
+int64_t PitchFor(const PairPlan& pair, const View& value, const View& present) {
+  if (!pair.apart || value.shape.size() < 3 || ElementBits(value.type) % 8 != 0) return 0;
+  const auto heads = absl::MakeSpan(value.shape).subspan(0, value.shape.size() - 2);
+  if (std::all_of(heads.begin(), heads.end(), [](int64_t dim) { return dim == 1; })) return 0;
+  const bool keeps = present.pitch > 0 && present.shape.back() == value.shape.back() &&
+                     RoomyPitch(value.shape, 0) < present.pitch;
+  return keeps ? present.pitch : GrowingPitch(value.shape);
 }
 
 }  // namespace
@@ -53,6 +66,7 @@ struct Session::Impl {
   absl::Status CheckInput(int i, const View& value) const;
   absl::Status BindInputs(const Feeds& feeds);
   absl::Status BindCache(int pair, const Tensor* fed, View& input);
+  bool IsFetched(ValueId v) const;
   absl::Status RunFrame();
   absl::Status Execute(Fetches* fetches);
   absl::Status StoreCaches();
@@ -70,6 +84,7 @@ struct Session::Impl {
   std::vector<CacheRoom> rooms;                    // by pair: of `caches`
   std::vector<View> results;                       // by pair: what this step leaves
   std::vector<View> inputs;                        // by graph input
+  int64_t copied = 0;                              // bytes of caches, by the last step
 };
 
 absl::Status Session::Impl::CheckInput(int i, const View& value) const {
@@ -105,7 +120,8 @@ absl::Status Session::Impl::BindCache(int pair, const Tensor* fed, View& input) 
   const PairPlan& plan = program->impl().plan.pairs[pair];
   cache.replaced = false;
   const bool same = fed != nullptr && !cache.value.absent() && fed->data() == cache.value.data &&
-                    fed->shape() == cache.value.shape && fed->type() == cache.value.type;
+                    fed->view().pitch == cache.value.pitch && fed->shape() == cache.value.shape &&
+                    fed->type() == cache.value.type;
   if (fed == nullptr || same) {
     if (cache.value.absent()) {
       return absl::InvalidArgumentError(
@@ -119,7 +135,7 @@ absl::Status Session::Impl::BindCache(int pair, const Tensor* fed, View& input) 
     return absl::OkStatus();
   }
   // Written in place: on a copy, so that the old value is there if the step fails.
-  KV_RETURN_IF_ERROR(CopyInto(fed->view(), next[pair], input));
+  KV_RETURN_IF_ERROR(CopyInto(fed->view(), 0, next[pair], input));
   cache.replaced = true;
   return absl::OkStatus();
 }
@@ -155,6 +171,7 @@ absl::Status Session::Impl::BindInputs(const Feeds& feeds) {
 
 // Brings each present into one of its pair's buffers. Nothing that a cache holds is overwritten.
 absl::Status Session::Impl::StoreCaches() {
+  copied = 0;
   for (size_t p = 0; p < caches.size(); ++p) {
     const PairPlan& pair = program->impl().plan.pairs[p];
     results[p] = frame.output_view(pair.output_index);
@@ -162,7 +179,8 @@ absl::Status Session::Impl::StoreCaches() {
     const std::byte* data = results[p].data;
     const bool own = data == caches[p].buffer.data() || data == next[p].data();
     if (!own || data == nullptr) {
-      KV_RETURN_IF_ERROR(CopyInto(results[p], next[p], results[p]));
+      copied += results[p].bytes();
+      KV_RETURN_IF_ERROR(CopyInto(results[p], 0, next[p], results[p]));
     }
   }
   return absl::OkStatus();
@@ -171,11 +189,22 @@ absl::Status Session::Impl::StoreCaches() {
 void Session::Impl::CommitCaches(Fetches* fetches) {
   for (size_t p = 0; p < caches.size(); ++p) {
     CacheState& cache = caches[p];
-    if (results[p].data == next[p].data()) std::swap(cache.buffer, next[p]);
-    cache.value = results[p];
     const PairPlan& pair = program->impl().plan.pairs[p];
+    if (results[p].data == next[p].data()) {
+      copied += inputs[pair.input_index].bytes();
+      std::swap(cache.buffer, next[p]);
+    }
+    cache.value = results[p];
+    if (!program->options().fetch_caches) continue;
     (*fetches)[graph.name(pair.present)] = Tensor::Wrap(cache.value, cache.buffer.memory());
   }
+}
+
+bool Session::Impl::IsFetched(ValueId v) const {
+  if (!graph.is_graph_output(v)) return false;
+  if (program->options().fetch_caches) return true;
+  const auto outputs = graph.graph_outputs();
+  return pair_of_output[std::find(outputs.begin(), outputs.end(), v) - outputs.begin()] < 0;
 }
 
 // The team is there from the start of a step if the last step had use for it: a step of small
@@ -217,11 +246,13 @@ absl::Status Session::SetCache(const std::string& input, const Tensor& value) {
     if (pairs[p].decision.pair.input != input) continue;
     KV_RETURN_IF_ERROR(impl_->CheckInput(pairs[p].input_index, value.view()));
     CacheState& cache = impl_->caches[p];
-    if (value.data() != nullptr && value.data() == cache.buffer.data()) {
+    if (value.data() != nullptr && value.data() == cache.buffer.data() &&
+        value.view().pitch == cache.value.pitch) {
       cache.value = value.view();
       return absl::OkStatus();
     }
-    return CopyInto(value.view(), cache.buffer, cache.value);
+    const int64_t pitch = PitchFor(pairs[p], value.view(), cache.value);
+    return CopyInto(value.view(), pitch, cache.buffer, cache.value);
   }
   return absl::NotFoundError(fmt::format("\"{}\" is no cache input", input));
 }
@@ -234,7 +265,10 @@ absl::StatusOr<Tensor> Session::Cache(const std::string& input) const {
     if (cache.value.absent()) {
       return absl::FailedPreconditionError(fmt::format("cache \"{}\" has no value", input));
     }
-    return Tensor::Wrap(cache.value, cache.buffer.memory());
+    if (cache.value.pitch == 0) return Tensor::Wrap(cache.value, cache.buffer.memory());
+    Tensor dense(cache.value.type, cache.value.shape);
+    CopyView(cache.value, dense.view());
+    return dense;
   }
   return absl::NotFoundError(fmt::format("\"{}\" is no cache input", input));
 }
@@ -245,7 +279,7 @@ absl::Status Session::Step(const Feeds& feeds, Fetches* fetches) {
   // The last step's results are let go first, so that their memory can be used again.
   for (auto it = fetches->begin(); it != fetches->end();) {
     const ValueId v = impl.graph.Find(it->first);
-    if (v == kNoValue || !impl.graph.is_graph_output(v)) {
+    if (v == kNoValue || !impl.IsFetched(v)) {
       it = fetches->erase(it);
     } else {
       it->second = Tensor();
@@ -266,6 +300,8 @@ MemoryUse Session::memory() const {
   }
   return use;
 }
+
+int64_t Session::cache_bytes_copied() const { return impl_->copied; }
 
 void Session::set_observer(Observer observer) { impl_->observer = std::move(observer); }
 

@@ -41,18 +41,21 @@ class Session {
 
   // Gives a cache its value (copied). NotFound if `input` is no pair's input.
   absl::Status SetCache(const std::string& input, const Tensor& value);
-  // The cache's present value; shares memory with the session until the next step.
+  // The cache's present value; may share memory with the session until the next step.
   absl::StatusOr<Tensor> Cache(const std::string& input) const;
 
   // One step. `feeds` holds every graph input that is not a cache (a fed cache replaces the
-  // session's value). On return `fetches` holds every graph output; outputs of cache pairs share
-  // memory with the session until the next step, all others are the caller's.
+  // session's value). On return `fetches` holds every graph output, those of cache pairs if the
+  // program was compiled to fetch them: they share memory with the session until the next step, all
+  // others are the caller's.
   // InvalidArgument: missing, unknown or wrongly typed feeds, shapes that do not fit, an index out
   // of range (with node name). On error no cache has changed.
   absl::Status Step(const Feeds& feeds, Fetches* fetches);
 
   void set_observer(Observer observer);
   MemoryUse memory() const;
+  // Bytes of caches that the last step copied: the past of those that it did not update in place.
+  int64_t cache_bytes_copied() const;
 
  private:
   struct Impl;

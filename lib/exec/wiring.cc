@@ -48,7 +48,9 @@ class Wirer {
       if (v != kNoValue) wiring_.step_of[v] = s;
     }
     for (const ValueId v : graph_.captures(step.node)) wiring_.may_have_pitch[v] = false;
-    const uint32_t pitched = step.def != nullptr ? step.def->pitched_inputs : 0;
+    // A part of a part would have to be found after the first has its place.
+    const bool parts = step.def == nullptr || step.def->part != nullptr;
+    const uint32_t pitched = parts ? 0 : step.def->pitched_inputs;
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (inputs[i] != kNoValue && (i >= 32 || (pitched >> i & 1) == 0)) {
         wiring_.may_have_pitch[inputs[i]] = false;

@@ -99,6 +99,7 @@ class Bench {
     options.base_dir = model.base_dir;
     options.give_up_weights = true;
     options.fuse = true;
+    options.fetch_caches = false;
     for (const BenchCache& cache : caches_) options.caches.push_back(cache.pair);
     KV_ASSIGN_OR_RETURN(program_, exec::Program::Compile(graph_, options));
     load_us_ = std::chrono::duration<double, std::micro>(Clock::now() - start_).count();
@@ -179,23 +180,23 @@ class Bench {
       best = total == 0 ? us.count() : std::min(best, us.count());
       total += us.count();
     }
-    CountBytes(fetches, &results_[k]);
+    CountBytes(session, caches, &results_[k]);
     results_[k].memory = session.memory();
     return best;
   }
 
-  void CountBytes(const exec::Fetches& fetches, CaseResult* result) const {
-    result->bytes_touched = weights_;
-    result->cache_bytes_copied = 0;
+  // What a step reads: weights, the tokens of the caches and, of those that it copies, the past.
+  void CountBytes(const exec::Session& session, const exec::Feeds& caches,
+                  CaseResult* result) const {
+    result->cache_bytes_copied = session.cache_bytes_copied();
+    result->bytes_touched = weights_ + result->cache_bytes_copied;
     const bool prefix = manifest_ == nullptr || manifest_->read != "full";
-    for (const exec::AliasDecision& decision : program_->aliasing()) {
-      const auto present = fetches.find(decision.pair.output);
-      if (present == fetches.end()) continue;
-      const int64_t bytes = present->second.view().bytes();
-      if (!decision.aliased) result->cache_bytes_copied += bytes;
-      result->bytes_touched += !decision.aliased ? 2 * bytes
-                               : prefix ? bytes / result->size.capacity * result->size.total()
-                                        : bytes;
+    for (const BenchCache& cache : caches_) {
+      const exec::View& past = caches.at(cache.pair.input).view();
+      const int64_t slots = past.shape[cache.axis];
+      if (slots == 0) continue;
+      result->bytes_touched +=
+          cache.growing || prefix ? past.bytes() / slots * result->size.total() : past.bytes();
     }
   }
 

@@ -176,6 +176,7 @@ class Runner {
     options.base_dir = model.base_dir;
     options.give_up_weights = true;
     options.fuse = !flags_.trace;
+    options.fetch_caches = false;
     return options;
   }
 
@@ -185,6 +186,11 @@ class Runner {
       Failure failure = FailureOf(status);
       if (!names_[k].empty()) failure.text = fmt::format("step {}: {}", names_[k], failure.text);
       return failure;
+    }
+    for (const exec::CachePair& pair : pairs_) {
+      auto cache = session.Cache(pair.input);
+      if (!cache.ok()) return FailureOf(cache.status());
+      fetches[pair.output] = *std::move(cache);
     }
     exec::Fetches expected;
     if (!flags_.expect.empty()) {

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/status.h"
+#include "exec/apart.h"
 #include "exec/kernels/math_util.h"
 #include "exec/kernels/move_util.h"
 #include "exec/kernels/tables.h"
@@ -227,7 +228,7 @@ bool CastFast(KernelContext& context) {
   return false;
 }
 
-absl::Status CastCompute(KernelContext& context) {
+absl::Status CastDense(KernelContext& context) {
   if (CastFast(context)) return absl::OkStatus();
   const View& in = context.inputs[0];
   const View& out = context.outputs[0];
@@ -237,6 +238,32 @@ absl::Status CastCompute(KernelContext& context) {
     const int64_t count = std::min(kChunk, in.size() - begin);
     KV_RETURN_IF_ERROR(Read(in, begin, count, chunk));
     KV_RETURN_IF_ERROR(Write(out, begin, count, chunk, saturate));
+  }
+  return absl::OkStatus();
+}
+
+// Blocks that lie apart are cast one by one.
+absl::Status CastCompute(KernelContext& context) {
+  const View& in = context.inputs[0];
+  if (in.pitch == 0) return CastDense(context);
+  if (ElementBits(context.outputs[0].type) % 8 != 0) {
+    Tensor dense(in.type, in.shape);
+    CopyView(in, dense.view());
+    KernelContext whole = context;
+    whole.inputs = {&dense.view(), 1};
+    return CastDense(whole);
+  }
+  const size_t rank = in.shape.size();
+  const Shape block = {in.shape[rank - 2], in.shape[rank - 1]};
+  const int64_t size = NumElements(block);
+  View from = {in.type, block, in.data}, to = {context.outputs[0].type, block, {}};
+  for (int64_t i = 0; size > 0 && i < in.size() / size; ++i) {
+    from.data = in.data + NumBytes(in.type, {in.pitch}) * i;
+    to.data = context.outputs[0].data + NumBytes(to.type, {size}) * i;
+    KernelContext part = context;
+    part.inputs = {&from, 1};
+    part.outputs = {&to, 1};
+    KV_RETURN_IF_ERROR(CastDense(part));
   }
   return absl::OkStatus();
 }
@@ -267,7 +294,7 @@ absl::Status CastLikeShape(KernelContext& context) {
 }
 
 constexpr OpDef kOps[] = {
-    {"", "Cast", 6, CastShape, CastCompute, ViewKind::kNone, 0},
+    {"", "Cast", 6, CastShape, CastCompute, ViewKind::kNone, 0, nullptr, 1, false, nullptr, 1},
     {"", "CastLike", 15, CastLikeShape, CastCompute, ViewKind::kNone, 0},
 };
 

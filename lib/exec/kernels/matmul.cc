@@ -100,10 +100,11 @@ void MatMulTyped(KernelContext& context, MatMulPlan plan) {
   const auto strides_a = BroadcastStrides(plan.batch_a, plan.batch);
   const auto strides_b = BroadcastStrides(plan.batch_b, plan.batch);
   const int64_t count = NumElements(plan.batch);
+  const int64_t pitch_b = context.inputs[1].pitch != 0 ? context.inputs[1].pitch : plan.k * plan.n;
   if constexpr (std::is_integral_v<T>) {
     for (int64_t i = 0; i < count; ++i) {
       MultiplyIntegers(plan, a + MatrixIndex(plan.batch, strides_a, i) * plan.m * plan.k,
-                       b + MatrixIndex(plan.batch, strides_b, i) * plan.k * plan.n,
+                       b + MatrixIndex(plan.batch, strides_b, i) * pitch_b,
                        out + i * plan.m * plan.n);
     }
   } else {
@@ -129,7 +130,7 @@ void MatMulTyped(KernelContext& context, MatMulPlan plan) {
                     product.k = plan.k;
                     product.a = wide_a + MatrixIndex(plan.batch, strides_a, i) * plan.m * plan.k;
                     product.a_row = plan.k;
-                    product.b = b + MatrixIndex(plan.batch, strides_b, i) * plan.k * plan.n;
+                    product.b = b + MatrixIndex(plan.batch, strides_b, i) * pitch_b;
                     product.storage = StorageOf<T>();
                     product.b_k = plan.n;
                     product.c = c + i * plan.m * plan.n;
@@ -332,7 +333,8 @@ absl::Span<const OpDef> MatMulOps() {
   static const OpDef ops[] = {
       {"", "Einsum", 12, EinsumShape, EinsumCompute},
       {"", "Gemm", 7, GemmShape, GemmCompute, ViewKind::kNone, -1, GemmPack, 1, true},
-      {"", "MatMul", 1, MatMulShape, MatMulCompute, ViewKind::kNone, -1, MatMulPack, 1, true},
+      {"", "MatMul", 1, MatMulShape, MatMulCompute, ViewKind::kNone, -1, MatMulPack, 1, true,
+       nullptr, 1 << 1},
   };
   return ops;
 }

@@ -176,6 +176,27 @@ Ints DenseStrides(const Shape& shape) {
   return strides;
 }
 
+Ints StridesOf(const View& view) {
+  Ints strides = DenseStrides(view.shape);
+  int64_t stride = view.pitch;
+  for (size_t d = strides.size(); stride != 0 && d-- > 0;) {
+    if (d + 2 >= strides.size()) continue;
+    strides[d] = stride;
+    stride *= view.shape[d];
+  }
+  return strides;
+}
+
+Ints StridesOf(const View& view, const Shape& out) {
+  const Ints own = StridesOf(view);
+  Ints strides(out.size(), 0);
+  for (size_t i = 0; i < own.size(); ++i) {
+    const size_t d = own.size() - 1 - i;
+    if (view.shape[d] != 1) strides[out.size() - 1 - i] = own[d];
+  }
+  return strides;
+}
+
 void CopyStrided(int32_t type, absl::Span<const int64_t> shape, const Strided& target,
                  const Strided& source, int threads) {
   if (Product(shape, 0, shape.size()) == 0) return;

@@ -19,6 +19,10 @@ using Ints = absl::InlinedVector<int64_t, 6>;
 // Element strides of a dense row-major tensor.
 Ints DenseStrides(const Shape& shape);
 
+// The same of a view that may have a pitch, and broadcast to `out`.
+Ints StridesOf(const View& view);
+Ints StridesOf(const View& view, const Shape& out);
+
 // One side of a copy: element `offset` plus one stride per dim (0 repeats, negative runs back).
 struct Strided {
   std::byte* data;

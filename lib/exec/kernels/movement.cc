@@ -20,6 +20,7 @@ using math::SetSpec;
 using move::DenseStrides;
 using move::Ints;
 using move::Product;
+using move::StridesOf;
 using onnx::TensorProto;
 
 template <typename... Args>
@@ -72,16 +73,16 @@ absl::Status ConcatCompute(KernelContext& context) {
   View& out = context.outputs[0];
   KV_ASSIGN_OR_RETURN(const int64_t axis,
                       move::Axis(context, "axis", context.opset < 4 ? 1 : 0, Rank(out)));
-  const Ints strides = DenseStrides(out.shape);
+  const Ints strides = StridesOf(out);
   int64_t at = 0;
   for (const View& in : context.inputs) {
     // What grows in the memory of its first part has that part already.
-    if (at == 0 && in.data == out.data && in.data != nullptr && in.size() > 0) {
+    if (at == 0 && in.data == out.data && in.pitch == out.pitch && in.size() > 0) {
       at = in.shape[axis];
       continue;
     }
     move::CopyStrided(out.type, in.shape, {out.data, at * strides[axis], strides},
-                      {in.data, 0, DenseStrides(in.shape)}, context.threads);
+                      {in.data, 0, StridesOf(in)}, context.threads);
     at += in.shape[axis];
   }
   return absl::OkStatus();
@@ -131,7 +132,7 @@ absl::Status SplitCompute(KernelContext& context) {
   KV_ASSIGN_OR_RETURN(const int64_t axis, move::Axis(context, "axis", 0, Rank(data)));
   KV_ASSIGN_OR_RETURN(const Ints lengths,
                       SplitLengths(context, data.shape[axis], context.outputs.size()));
-  const Ints strides = DenseStrides(data.shape);
+  const Ints strides = StridesOf(data);
   int64_t at = 0;
   for (size_t i = 0; i < context.outputs.size(); ++i) {
     const View& out = context.outputs[i];
@@ -218,7 +219,7 @@ absl::Status SliceCompute(KernelContext& context) {
   const View& data = context.inputs[0];
   const View& out = context.outputs[0];
   KV_ASSIGN_OR_RETURN(const SlicePlan plan, PlanSlice(context));
-  Ints strides = DenseStrides(data.shape);
+  Ints strides = StridesOf(data);
   int64_t offset = 0;
   for (size_t d = 0; d < strides.size(); ++d) {
     offset += plan.start[d] * strides[d];
@@ -269,7 +270,7 @@ absl::Status TransposeCompute(KernelContext& context) {
   const View& data = context.inputs[0];
   const View& out = context.outputs[0];
   KV_ASSIGN_OR_RETURN(const Ints perm, Permutation(context));
-  const Ints dense = DenseStrides(data.shape);
+  const Ints dense = StridesOf(data);
   Ints strides;
   for (const int64_t d : perm) strides.push_back(dense[d]);
   move::CopyStrided(out.type, out.shape, {out.data, 0, DenseStrides(out.shape)},
@@ -307,7 +308,7 @@ absl::Status ExpandCompute(KernelContext& context) {
   const View& data = context.inputs[0];
   const View& out = context.outputs[0];
   move::CopyStrided(out.type, out.shape, {out.data, 0, DenseStrides(out.shape)},
-                    {data.data, 0, math::BroadcastStrides(data.shape, out.shape)}, context.threads);
+                    {data.data, 0, StridesOf(data, out.shape)}, context.threads);
   return absl::OkStatus();
 }
 
@@ -337,7 +338,7 @@ absl::Status TileShape(KernelContext& context) {
 absl::Status TileCompute(KernelContext& context) {
   const View& data = context.inputs[0];
   const View& out = context.outputs[0];
-  const Ints from = DenseStrides(data.shape);
+  const Ints from = StridesOf(data);
   Shape shape;
   Ints source;
   for (size_t d = 0; d < data.shape.size(); ++d) {
@@ -498,18 +499,23 @@ absl::Status TriluCompute(KernelContext& context) {
   return absl::OkStatus();
 }
 
-constexpr OpDef WithPart(OpDef def, PartFn part) {
-  def.part = part;
+constexpr OpDef Pitched(OpDef def, uint32_t inputs) {
+  def.pitched_inputs = inputs;
   return def;
 }
 
+constexpr OpDef WithPart(OpDef def, PartFn part) {
+  def.part = part;
+  return Pitched(def, 1);
+}
+
 constexpr OpDef kOps[] = {
-    {"", "Concat", 1, ConcatShape, ConcatCompute},
+    Pitched({"", "Concat", 1, ConcatShape, ConcatCompute}, ~0u),
     WithPart({"", "Expand", 8, ExpandShape, ExpandCompute}, ExpandPart),
     {"", "Pad", 2, PadShape, PadCompute},
     WithPart({"", "Slice", 1, SliceShape, SliceCompute}, SlicePart),
     WithPart({"", "Split", 2, SplitShape, SplitCompute}, SplitPart),
-    {"", "Tile", 6, TileShape, TileCompute},
+    Pitched({"", "Tile", 6, TileShape, TileCompute}, 1),
     WithPart({"", "Transpose", 1, TransposeShape, TransposeCompute}, TransposePart),
     {"", "Trilu", 14, TriluShape, TriluCompute, ViewKind::kNone, 0},
     {"com.microsoft", "Pad", 1, PadShape, PadCompute},
