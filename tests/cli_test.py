@@ -46,13 +46,16 @@ class Case(unittest.TestCase):
         return run
 
     def fails(self, code, *args, stdin=b""):
-        """Exit with `code` and one clear line on stderr, nothing on stdout."""
+        """Exit with `code` and one clear line on stderr, nothing on stdout.
+
+        What follows it, why it matters and what to do, is indented.
+        """
         run = self.run_ok(*args, code=code, stdin=stdin)
         self.assertEqual(run.stdout, b"")
         lines = run.stderr.decode().splitlines()
         self.assertTrue(lines and lines[0].startswith("kvlift: "), run.stderr)
         if code != 2:
-            self.assertEqual(len(lines), 1, run.stderr)
+            self.assertTrue(all(line.startswith("  ") for line in lines[1:]), run.stderr)
         self.assertNotIn(b"\x1b", run.stderr)
         return lines
 
@@ -190,9 +193,15 @@ class Inspect(Case):
     def test_text_lines_up_without_colour(self):
         text = self.run_ok("inspect", GOOD).stdout.decode()
         self.assertNotIn("\x1b", text)
-        rows = [line for line in text.splitlines() if line.startswith(("cache", "0.", "1."))]
+        rows = text.splitlines()[:3]
         kind = rows[0].index("kind")
         self.assertTrue(all(row[kind - 1] == " " and row[kind] != " " for row in rows), text)
+        self.assertEqual([row.split()[0] for row in rows], ["cache", "0-1.key", "0-1.value"])
+        details = self.run_ok("inspect", GOOD, "--details").stdout.decode()
+        self.assertEqual([row.split()[0] for row in details.splitlines()[:5]],
+                         ["cache", "0.key", "0.value", "1.key", "1.value"])
+        for row in text.splitlines()[:-1] + details.splitlines()[:-1]:
+            self.assertLessEqual(len(row), 80)
 
     def test_quiet_prints_nothing(self):
         self.assertEqual(self.run_ok("inspect", GOOD, "--quiet").stdout, b"")

@@ -1,7 +1,7 @@
 #include "report/table.h"
 
 #include <algorithm>
-#include <cstdint>
+#include <numeric>
 
 #include "base/escape.h"
 
@@ -10,71 +10,91 @@ namespace {
 
 // Names may be of any length, and the widest cell of a column widens all others.
 constexpr size_t kMaxCellBytes = 256;
+constexpr int kGap = 2;
+// No column is made narrower than this.
+constexpr int kLeast = 8;
 
-// The code point at `at`, which is moved behind it. The text is valid UTF-8.
-char32_t NextCodePoint(std::string_view text, size_t* at) {
-  const auto byte = static_cast<unsigned char>(text[*at]);
-  const int extra = byte >= 0xf0 ? 3 : byte >= 0xe0 ? 2 : byte >= 0xc0 ? 1 : 0;
-  char32_t c = extra == 0 ? byte : byte & (0x3fu >> extra);
-  for (int k = 1; k <= extra && *at + k < text.size(); ++k) {
-    c = c << 6 | (static_cast<unsigned char>(text[*at + k]) & 0x3fu);
+using Lines = std::vector<std::string>;
+
+// Takes columns from the widest until the table fits or nothing can be taken.
+void Fit(int width, std::vector<int>* widths) {
+  const int gaps = kGap * static_cast<int>(widths->size() - 1);
+  int excess = std::accumulate(widths->begin(), widths->end(), gaps) - width;
+  for (; excess > 0; --excess) {
+    const auto widest = std::max_element(widths->begin(), widths->end());
+    if (*widest <= kLeast) return;
+    --*widest;
   }
-  *at += extra + 1;
-  return c;
 }
 
-bool InRange(char32_t c, char32_t low, char32_t high) { return c >= low && c <= high; }
+class Writer {
+ public:
+  Writer(const std::vector<Column>& header, std::vector<int> widths, const Style& style)
+      : header_(header), widths_(std::move(widths)), style_(style) {}
 
-// Source: Unicode East Asian Width, classes W and F, in whole blocks.
-bool IsWide(char32_t c) {
-  return InRange(c, 0x1100, 0x115f) || InRange(c, 0x2e80, 0xa4cf) || InRange(c, 0xac00, 0xd7a3) ||
-         InRange(c, 0xf900, 0xfaff) || InRange(c, 0xfe30, 0xfe6f) || InRange(c, 0xff00, 0xff60) ||
-         InRange(c, 0xffe0, 0xffe6) || InRange(c, 0x1f300, 0x1f64f) ||
-         InRange(c, 0x1f900, 0x1f9ff) || InRange(c, 0x20000, 0x3fffd);
-}
+  // `tones` has one per cell.
+  void Row(const std::vector<std::string>& cells, const std::vector<Tone>& tones) {
+    std::vector<Lines> wrapped;
+    size_t height = 1;
+    for (size_t k = 0; k < cells.size(); ++k) {
+      wrapped.push_back(WrapText(cells[k], widths_[k]));
+      height = std::max(height, wrapped.back().size());
+    }
+    for (size_t line = 0; line < height; ++line) {
+      int owed = 0;  // spaces that are only written in front of something
+      for (size_t k = 0; k < wrapped.size(); ++k) {
+        const std::string cell = line < wrapped[k].size() ? wrapped[k][line] : std::string();
+        const int pad = widths_[k] - DisplayWidth(cell);
+        const bool right = header_[k].align == Align::kRight;
+        if (right) owed += pad;
+        if (!cell.empty()) {
+          text_.append(static_cast<size_t>(owed), ' ');
+          text_ += style_.Paint(tones[k], cell);
+          owed = 0;
+        }
+        owed += (right ? 0 : pad) + kGap;
+      }
+      text_ += '\n';
+    }
+  }
 
-bool IsCombining(char32_t c) {
-  return InRange(c, 0x0300, 0x036f) || InRange(c, 0x1ab0, 0x1aff) || InRange(c, 0x20d0, 0x20ff) ||
-         InRange(c, 0xfe00, 0xfe0f) || InRange(c, 0x200b, 0x200d);
-}
+  std::string Finish() { return std::move(text_); }
+
+ private:
+  const std::vector<Column>& header_;
+  const std::vector<int> widths_;
+  const Style& style_;
+  std::string text_;
+};
 
 }  // namespace
 
-int DisplayWidth(std::string_view text) {
-  int width = 0;
-  for (size_t at = 0; at < text.size();) {
-    const char32_t c = NextCodePoint(text, &at);
-    if (!IsCombining(c)) width += IsWide(c) ? 2 : 1;
-  }
-  return width;
-}
-
-std::string FormatTable(const std::vector<std::string>& header,
-                        const std::vector<std::vector<std::string>>& rows) {
-  std::vector<std::vector<std::string>> lines = {header};
+std::string FormatTable(const std::vector<Column>& header,
+                        const std::vector<std::vector<std::string>>& rows, const Style& style,
+                        ToneFn tone) {
+  std::vector<std::vector<std::string>> lines(1);
+  for (const Column& column : header) lines[0].push_back(column.title);
   for (const auto& row : rows) {
     lines.emplace_back();
-    for (const std::string& cell : row)
-      lines.back().push_back(Shorten(EscapeTerminal(cell), kMaxCellBytes));
+    for (size_t k = 0; k < header.size(); ++k) {
+      lines.back().push_back(k < row.size() ? Shorten(EscapeTerminal(row[k]), kMaxCellBytes)
+                                            : std::string());
+    }
   }
   std::vector<int> widths(header.size(), 0);
   for (const auto& line : lines) {
-    for (size_t k = 0; k < line.size() && k < widths.size(); ++k) {
-      widths[k] = std::max(widths[k], DisplayWidth(line[k]));
-    }
+    for (size_t k = 0; k < line.size(); ++k) widths[k] = std::max(widths[k], DisplayWidth(line[k]));
   }
-  std::string text;
+  Fit(style.width, &widths);
+  Writer writer(header, std::move(widths), style);
   for (const auto& line : lines) {
-    for (size_t k = 0; k < line.size(); ++k) {
-      text += line[k];
-      if (k + 1 < line.size()) {
-        const int gap = widths[k] - DisplayWidth(line[k]) + 2;
-        text.append(static_cast<size_t>(gap), ' ');
-      }
+    std::vector<Tone> tones;
+    for (const std::string& cell : line) {
+      tones.push_back(&line == &lines[0] ? Tone::kHeading : tone ? tone(cell) : Tone::kPlain);
     }
-    text += '\n';
+    writer.Row(line, tones);
   }
-  return text;
+  return writer.Finish();
 }
 
 }  // namespace kvlift

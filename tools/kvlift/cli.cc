@@ -1,11 +1,15 @@
 #include "cli.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <functional>
+#include <iostream>
 #include <utility>
 
 #include "base/coded.h"
 #include "base/escape.h"
+#include "base/findings.h"
 #include "commands.h"
 #include "fmt/format.h"
 #include "report/suggest.h"
@@ -18,6 +22,26 @@ constexpr size_t kMaxMessageBytes = 4096;
 const std::vector<std::string> kFormats = {"text", "json", "github", "junit", "sarif"};
 
 CLI::Validator OneOf(std::vector<std::string> words) { return CLI::IsMember(std::move(words)); }
+
+// The finding whose code ends a message: "... [KV018]".
+const FindingInfo* FindingAtEnd(std::string_view message) {
+  if (message.empty() || message.back() != ']') return nullptr;
+  const size_t open = message.rfind('[');
+  if (open == std::string_view::npos) return nullptr;
+  return FindFinding(message.substr(open + 1, message.size() - open - 2));
+}
+
+ColorChoice ChoiceOf(const std::string& word) {
+  return word == "always"  ? ColorChoice::kAlways
+         : word == "never" ? ColorChoice::kNever
+                           : ColorChoice::kAuto;
+}
+
+// The line of progress of a command, on a terminal and without --quiet.
+std::shared_ptr<Progress> ProgressOf(const Io& io, const CommonFlags& flags) {
+  const bool live = &io.err == &std::cerr && IsLiveTerminal(STDERR_FILENO);
+  return std::make_shared<Progress>(STDERR_FILENO, live && !flags.quiet);
+}
 
 // The commands and their flags. `chosen` is what the parsed command line asks for.
 struct Program {
@@ -48,7 +72,11 @@ struct Program {
     CLI::App* command = app.add_subcommand(name, help);
     AddCommonFlags(command, &flags->common);
     command->callback([this, flags, function] {
-      chosen = [this, flags, function] { return function(*flags, io); };
+      chosen = [this, flags, function] {
+        io.color = ChoiceOf(flags->common.color);
+        io.progress = ProgressOf(io, flags->common);
+        return function(*flags, io);
+      };
     });
     return command;
   }
@@ -234,12 +262,33 @@ void AddCommonFlags(CLI::App* app, CommonFlags* flags) {
   }
 }
 
+void Io::Say(std::string what) const {
+  if (progress != nullptr) progress->Say(std::move(what));
+}
+
+std::ostream& Io::Results() const {
+  if (progress != nullptr) progress->Stop();
+  return out;
+}
+
+Style Io::OutStyle() const { return StyleOf(&out == &std::cout ? STDOUT_FILENO : -1, color); }
+
+Style Io::ErrStyle() const { return StyleOf(&err == &std::cerr ? STDERR_FILENO : -1, color); }
+
 void Complain(Io& io, std::string_view what, std::string_view message) {
-  io.err << "kvlift: " << EscapeTerminal(what) << (what.empty() ? "" : ": ")
-         << Shorten(EscapeTerminal(message), kMaxMessageBytes) << "\n";
+  if (io.progress != nullptr) io.progress->Stop();
+  const Style style = io.ErrStyle();
+  io.err << style.Paint(Tone::kBad, "kvlift:") << " " << EscapeTerminal(what)
+         << (what.empty() ? "" : ": ") << Shorten(EscapeTerminal(message), kMaxMessageBytes)
+         << "\n";
+  const FindingInfo* info = FindingAtEnd(message);
+  if (info == nullptr) return;
+  io.err << style.Paint(Tone::kFaint, "  why: ") << info->why << "\n"
+         << style.Paint(Tone::kFaint, "  do:  ") << info->remedy << "\n";
 }
 
 std::optional<Model> Load(Io& io, const std::string& path, const CommonFlags& flags) {
+  io.Say("reading " + path);
   absl::StatusOr<Model> model = LoadModel(path, flags.load);
   if (model.ok()) return *std::move(model);
   const std::string message(model.status().message());
@@ -251,7 +300,8 @@ std::optional<Model> Load(Io& io, const std::string& path, const CommonFlags& fl
 void PrintJson(Io& io, const nlohmann::ordered_json& json) {
   // ASCII only: what a terminal would act on is escaped as JSON has it.
   constexpr bool kAscii = true;
-  io.out << json.dump(2, ' ', kAscii, nlohmann::ordered_json::error_handler_t::replace) << "\n";
+  io.Results() << json.dump(2, ' ', kAscii, nlohmann::ordered_json::error_handler_t::replace)
+               << "\n";
 }
 
 int Run(const std::vector<std::string>& args, Io io) {

@@ -11,6 +11,8 @@
 #include "absl/status/status.h"
 #include "nlohmann/json.hpp"
 #include "onnxio/model.h"
+#include "report/progress.h"
+#include "report/style.h"
 
 namespace kvlift::cli {
 
@@ -40,12 +42,23 @@ struct CommonFlags {
 struct Io {
   std::ostream& out;
   std::ostream& err;
+  ColorChoice color = ColorChoice::kAuto;
+  std::shared_ptr<Progress> progress = nullptr;
+
+  // What the command does now, for the line of progress.
+  void Say(std::string what) const;
+  // `out`, without a line of progress in between.
+  std::ostream& Results() const;
+  // How text looks there; streams that are not the process's own are no terminals.
+  Style OutStyle() const;
+  Style ErrStyle() const;
 };
 
 // Adds --json, --quiet, --verbose, --color and --threads.
 void AddCommonFlags(CLI::App* app, CommonFlags* flags);
 
-// "kvlift: WHAT: MESSAGE" on err, control characters escaped.
+// "kvlift: WHAT: MESSAGE" on err, control characters escaped. If the message ends with the code of
+// a finding, "[KV018]", lines with its reason and its remedy follow.
 void Complain(Io& io, std::string_view what, std::string_view message);
 
 // The model, or nullopt with a line on err; then exit with kUnreadable.

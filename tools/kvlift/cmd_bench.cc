@@ -112,7 +112,7 @@ class Bench {
     if (flags_.common.json || flags_.format == "json") {
       PrintJson(io_, Document(model));
     } else {
-      io_.out << (flags_.format == "csv" ? Csv() : Markdown());
+      io_.Results() << (flags_.format == "csv" ? Csv() : Markdown());
     }
   }
 
@@ -151,6 +151,7 @@ class Bench {
       feeds.push_back(std::move(feed));
       sessions.emplace_back(program_);
     }
+    io_.Results().flush();  // no line of progress while time is taken
     constexpr int kWarmUp = 2;
     for (int round = -kWarmUp; round < flags_.repetitions; ++round) {
       for (size_t k = 0; k < results_.size(); ++k) {

@@ -105,11 +105,11 @@ void Print(const CheckFlags& flags, const std::vector<Checked>& models, Io& io) 
   } else if (flags.format == "sarif") {
     PrintJson(io, SarifLog(All(models), kVersion));
   } else if (flags.format == "junit") {
-    io.out << Junit(models);
+    io.Results() << Junit(models);
   } else if (flags.format == "github") {
-    io.out << GithubAnnotations(All(models));
+    io.Results() << GithubAnnotations(All(models));
   } else if (!flags.common.quiet) {
-    io.out << Text(models);
+    io.Results() << Text(models);
   }
 }
 
@@ -125,6 +125,7 @@ int RunCheck(const CheckFlags& flags, Io io) {
     bool broken = false;
     const auto manifest = ManifestOf(io, flags.manifest, *model, &broken);
     if (broken) return kUnreadable;
+    io.Say("checking " + path);
     const auto lints = LintModel(*model, manifest ? &*manifest : nullptr);
     if (!lints.ok()) {
       Complain(io, path, std::string(lints.status().message()));

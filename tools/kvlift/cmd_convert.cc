@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <charconv>
 #include <filesystem>
 
@@ -13,6 +11,7 @@
 #include "lint/lint.h"
 #include "proof_documents.h"
 #include "relation.h"
+#include "texts.h"
 
 namespace kvlift::cli {
 namespace {
@@ -97,18 +96,6 @@ int CannotWrite(Io& io, const std::string& output, const absl::Status& status) {
   return kUnwritable;
 }
 
-// A line that is overwritten, for long copies in front of someone.
-WriteProgress ProgressOf(const ConvertFlags& flags, Io& io) {
-  constexpr uint64_t kLong = uint64_t{256} << 20;
-  if (flags.common.quiet || isatty(STDERR_FILENO) == 0) return nullptr;
-  return [&io](uint64_t done, uint64_t total) {
-    if (total < kLong) return;
-    io.err << fmt::format("\rwriting {} of {} MiB{}", done >> 20, total >> 20,
-                          done == total ? "\n" : "")
-           << std::flush;
-  };
-}
-
 std::string GenaiPathFor(const std::string& manifest_path) {
   const std::string suffix = ".kv.json";
   return manifest_path.substr(0, manifest_path.size() - suffix.size()) + ".genai.json";
@@ -125,6 +112,7 @@ int RunConvert(const ConvertFlags& flags, Io io) {
   if (!options) return kUsage;
   const auto model = Load(io, flags.model, flags.common);
   if (!model) return kUnreadable;
+  io.Say("finding and rewriting caches");
   auto conversion = Convert(*model, *options, AllRules());
   if (!conversion.ok()) {
     Complain(io, flags.model, std::string(conversion.status().message()));
@@ -135,7 +123,7 @@ int RunConvert(const ConvertFlags& flags, Io io) {
     if (flags.common.json) {
       PrintJson(io, ConvertDocument(*conversion, outputs, verify));
     } else if (!flags.common.quiet) {
-      io.out << ConvertText(*conversion, outputs);
+      io.Results() << ConvertText(*conversion, outputs, io.OutStyle());
     }
   };
   if (!conversion->model) {
@@ -166,6 +154,7 @@ int RunConvert(const ConvertFlags& flags, Io io) {
     VerifyOptions how;
     how.full = flags.verify == "full";
     how.threads = flags.common.threads;
+    io.Say("running both models step by step, and mutants of the second");
     const auto verdict = Verify(*model, result, conversion->manifest, how);
     if (!verdict.ok()) {
       Complain(io, flags.model, std::string(verdict.status().message()));
@@ -173,7 +162,7 @@ int RunConvert(const ConvertFlags& flags, Io io) {
     }
     verified = VerifyDocument(*verdict);
     if (!flags.common.json && !flags.common.quiet) {
-      io.out << VerifyText(*verdict, flags.common.verbose);
+      io.Results() << VerifyText(*verdict, flags.common.verbose, io.OutStyle());
     }
     conversion->manifest.proved = ProvedFacts(verdict->proof);
     if (verdict->verdict != VerdictKind::kEqual) {
@@ -199,7 +188,12 @@ int RunConvert(const ConvertFlags& flags, Io io) {
   }
   std::vector<std::string> names;
   if (!flags.dry_run) {
-    if (const auto status = WriteFiles(files, ProgressOf(flags, io)); !status.ok()) {
+    if (const auto status =
+            WriteFiles(files,
+                       [&](uint64_t done, uint64_t total) {
+                         io.Say(fmt::format("writing {} of {} MiB", done >> 20, total >> 20));
+                       });
+        !status.ok()) {
       return CannotWrite(io, flags.output, status);
     }
     for (const OutputFile& file : files) names.push_back(file.path);

@@ -15,8 +15,8 @@ int ExplainCode(const FindingInfo& info, const ExplainFlags& flags, Io io) {
                    {"why", info.why},
                    {"remedy", info.remedy}});
   } else {
-    io.out << fmt::format("{} {}: {}\n\nWhy: {}\n\nWhat to do: {}\n", info.code, info.name,
-                          info.message, info.why, info.remedy);
+    io.Results() << fmt::format("{} {}: {}\n\nWhy: {}\n\nWhat to do: {}\n", info.code, info.name,
+                                info.message, info.why, info.remedy);
   }
   return kDone;
 }
@@ -42,7 +42,7 @@ int RunExplain(const ExplainFlags& flags, Io io) {
     PrintJson(io, {{"schema", "kvlift/explain/1"}, {"node", flags.node}, {"lines", *lines}});
     return kDone;
   }
-  for (const std::string& line : *lines) io.out << EscapeTerminal(line) << "\n";
+  for (const std::string& line : *lines) io.Results() << EscapeTerminal(line) << "\n";
   return kDone;
 }
 

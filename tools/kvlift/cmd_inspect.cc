@@ -1,6 +1,6 @@
 #include "commands.h"
 #include "documents.h"
-#include "fmt/format.h"
+#include "texts.h"
 
 namespace kvlift::cli {
 
@@ -10,6 +10,7 @@ int RunInspect(const InspectFlags& flags, Io io) {
   for (const std::string& path : flags.models) {
     const auto model = Load(io, path, flags.common);
     if (!model) return kUnreadable;
+    io.Say("finding caches in " + path);
     const auto inspection = Inspect(*model, AllRules());
     if (!inspection.ok()) {
       Complain(io, path, std::string(inspection.status().message()));
@@ -18,8 +19,8 @@ int RunInspect(const InspectFlags& flags, Io io) {
     if (flags.common.json) {
       documents.push_back(InspectDocument(*model, *inspection));
     } else if (!flags.common.quiet) {
-      io.out << InspectText(path, *inspection, flags.details || flags.common.verbose,
-                            flags.near_misses);
+      io.Results() << InspectText(path, *inspection, flags.details || flags.common.verbose,
+                                  flags.near_misses, io.OutStyle());
     }
     for (const CacheReport& cache : inspection->caches) {
       if (cache.reason) code = kFindings;

@@ -14,6 +14,7 @@
 #include "relation.h"
 #include "report/table.h"
 #include "tensor_files.h"
+#include "texts.h"
 
 namespace kvlift::cli {
 namespace {
@@ -68,8 +69,10 @@ class Runner {
     auto program = exec::Program::Compile(graph_, OptionsFor(model));
     if (!program.ok()) return FailureOf(program.status());
     program_ = *program;
+    if (flags_.trace) io_.Results().flush();  // no line of progress in between
     if (flags_.trace) TraceAliasing();
     exec::Session session(program_);
+    io_.Say("running");
     if (flags_.trace) session.set_observer([this](NodeId n, auto outputs) { Trace(n, outputs); });
     for (size_t k = 0; k < feeds_.size(); ++k) {
       if (auto failure = Step(k, session)) return failure;
@@ -93,7 +96,7 @@ class Runner {
     if (flags_.common.json) {
       PrintJson(io_, Document());
     } else if (!flags_.common.quiet) {
-      io_.out << Text();
+      io_.Results() << Text();
     }
   }
 
@@ -279,8 +282,9 @@ class Runner {
         rows.back()[5] = o.compared->equal ? "equal" : o.compared->text;
       }
     }
-    std::string text =
-        FormatTable({"step", "output", "type", "shape", "largest difference", "result"}, rows);
+    std::string text = FormatTable(
+        {"step", "output", "type", "shape", {"largest difference", Align::kRight}, "result"}, rows,
+        io_.OutStyle(), ToneOfCell);
     text += fmt::format("run: {} steps{}\n", lines_.size(),
                         flags_.expect.empty() ? ""
                         : AllEqual()          ? ", as expected"

@@ -12,6 +12,7 @@
 #include "report/github.h"
 #include "report/sarif.h"
 #include "tensor_files.h"
+#include "texts.h"
 #include "verify_formats.h"
 
 namespace kvlift::cli {
@@ -58,11 +59,11 @@ void Print(const VerifyFlags& flags, const VerifyReport& report, Io& io) {
   } else if (flags.format == "sarif") {
     PrintJson(io, SarifLog(VerifyDiagnostics(report, flags.before, flags.after), kVersion));
   } else if (flags.format == "junit") {
-    io.out << JunitXml(VerifySuites(report, flags.before, flags.after));
+    io.Results() << JunitXml(VerifySuites(report, flags.before, flags.after));
   } else if (flags.format == "github") {
-    io.out << GithubAnnotations(VerifyDiagnostics(report, flags.before, flags.after));
+    io.Results() << GithubAnnotations(VerifyDiagnostics(report, flags.before, flags.after));
   } else if (!flags.common.quiet) {
-    io.out << VerifyText(report, flags.common.verbose);
+    io.Results() << VerifyText(report, flags.common.verbose, io.OutStyle());
   }
 }
 
@@ -79,6 +80,7 @@ int RunVerify(const VerifyFlags& flags, Io io) {
   options.full = flags.plan == "full";
   options.seed = flags.seed;
   options.threads = flags.common.threads;
+  io.Say("running both models step by step, and mutants of the second");
   const auto report = Verify(*before, *after, *relation, options);
   if (!report.ok()) {
     Complain(io, flags.after, std::string(report.status().message()));

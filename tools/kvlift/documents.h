@@ -1,4 +1,4 @@
-// The JSON documents of the contract, made from the same structs as the text output.
+// The JSON documents of the contract; docs/schema describes them.
 #pragma once
 
 #include <string>
@@ -21,11 +21,6 @@ nlohmann::ordered_json VerifyDocument(const VerifyReport& report);
 nlohmann::ordered_json MemoryDocument(const exec::MemoryUse& memory);
 
 std::string_view VerdictName(VerdictKind verdict);
-
-// Tables and lines for people; the last line is the one to grep for.
-std::string InspectText(const std::string& path, const Inspection& inspection, bool details,
-                        bool near_misses);
-std::string ConvertText(const Conversion& conversion, const std::vector<std::string>& outputs);
-std::string VerifyText(const VerifyReport& report, bool verbose);
+std::string_view StatusName(ConvertStatus status);
 
 }  // namespace kvlift::cli

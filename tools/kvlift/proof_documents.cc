@@ -51,7 +51,7 @@ ordered_json ProofDocument(const Proof& proof) {
   return json;
 }
 
-std::string ProofText(const Proof& proof, bool all) {
+std::string ProofText(const Proof& proof, bool all, const Style& style) {
   if (!proof.not_tried.empty()) {
     return fmt::format("nothing is proved for all shapes: {}\n", EscapeTerminal(proof.not_tried));
   }
@@ -67,7 +67,9 @@ std::string ProofText(const Proof& proof, bool all) {
     }
     rows.push_back({kind.text, fmt::format("{} of {}", proved, kind.facts.size())});
   }
-  return rows.empty() ? std::string() : FormatTable({"for all shapes", "proved"}, rows) + open;
+  return rows.empty()
+             ? std::string()
+             : FormatTable({"for all shapes", {"proved", Align::kRight}}, rows, style) + open;
 }
 
 std::vector<ManifestFact> ProvedFacts(const Proof& proof) {

@@ -48,9 +48,13 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
 
 // A model carries its own manifest: one beside it that says something else is of another run, or
 // was changed by hand.
-bool IsOfAnotherConversion(const Manifest& beside, const Model& model) {
-  const auto own = ManifestFromMetadata(*model.proto);
-  return own.ok() && ManifestText(*own) != ManifestText(beside);
+// What was proved is only written beside it.
+bool IsOfAnotherConversion(Manifest beside, const Model& model) {
+  auto own = ManifestFromMetadata(*model.proto);
+  if (!own.ok()) return false;
+  own->proved.clear();
+  beside.proved.clear();
+  return ManifestText(*own) != ManifestText(beside);
 }
 
 const onnx::ValueInfoProto* Find(

@@ -1,0 +1,184 @@
+#include "texts.h"
+
+#include <algorithm>
+
+#include "base/escape.h"
+#include "documents.h"
+#include "fmt/format.h"
+#include "report/collapse.h"
+#include "report/table.h"
+
+namespace kvlift::cli {
+namespace {
+
+using Rows = std::vector<std::vector<std::string>>;
+
+// A finding with its code, what it says, and where.
+std::string FindingLines(const Finding& finding, size_t places, const Style& style) {
+  std::string text =
+      style.Paint(Tone::kBad, finding.code) + "  " + EscapeTerminal(finding.text) + "\n";
+  if (!finding.nodes.empty()) {
+    text += "       " + style.Paint(Tone::kFaint, "at " + EscapeTerminal(finding.nodes[0]));
+    const size_t more = places > 1 ? places : finding.nodes.size();
+    if (more > 1) text += fmt::format(" ({} nodes)", more);
+    text += "\n";
+  }
+  return text;
+}
+
+// Each finding once; those that differ only in the numbers of names are one. The remedy comes once
+// per code.
+std::string FindingsText(const std::vector<Finding>& findings, const Style& style) {
+  constexpr size_t kMost = 12;
+  Rows rows;
+  for (const Finding& f : findings) {
+    rows.push_back({f.code, f.text, f.nodes.empty() ? "" : f.nodes[0]});
+  }
+  std::sort(rows.begin(), rows.end());
+  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  std::string text;
+  size_t told = 0;
+  const Rows groups = CollapseRows(rows, {{1, Numbers::kRanges}, {2, Numbers::kRanges}});
+  for (size_t k = 0; k < groups.size() && told < kMost; ++k, ++told) {
+    const auto same = [&](const std::vector<std::string>& row) {
+      return row[0] == groups[k][0] && NamePattern(row[1]) == NamePattern(groups[k][1]) &&
+             NamePattern(row[2]) == NamePattern(groups[k][2]);
+    };
+    const auto places = static_cast<size_t>(std::count_if(rows.begin(), rows.end(), same));
+    Finding f{groups[k][0], groups[k][1], {}, {}};
+    if (!groups[k][2].empty()) f.nodes.push_back(groups[k][2]);
+    text += FindingLines(f, places, style);
+    const bool last = k + 1 == groups.size() || groups[k + 1][0] != f.code;
+    const FindingInfo* info = FindFinding(f.code);
+    if (last && info != nullptr) text += fmt::format("       do: {}\n", info->remedy);
+  }
+  if (told < groups.size()) text += fmt::format("and {} more\n", groups.size() - told);
+  return text;
+}
+
+std::vector<Finding> ReasonsOf(const Inspection& inspection) {
+  std::vector<Finding> reasons;
+  for (const CacheReport& c : inspection.caches) {
+    if (c.reason) reasons.push_back(*c.reason);
+  }
+  for (const AttentionReport& a : inspection.attention) {
+    if (a.reason) reasons.push_back(*a.reason);
+  }
+  return reasons;
+}
+
+// "float32" as "f32": the width of a table is precious.
+std::string ShortType(const std::string& type) {
+  return type.rfind("float", 0) == 0    ? "f" + type.substr(5)
+         : type.rfind("bfloat", 0) == 0 ? "bf" + type.substr(6)
+                                        : type;
+}
+
+std::string CachesText(const Inspection& inspection, bool details, const Style& style) {
+  Rows rows, more;
+  for (const CacheReport& c : inspection.caches) {
+    rows.push_back({c.id, c.kind, c.layout, ShortType(c.dtype), c.input, c.output,
+                    c.reason ? c.reason->code : "yes"});
+    more.push_back({c.id, c.growing ? "grows" : c.capacity, c.write_start, c.update});
+  }
+  if (rows.empty()) return {};
+  if (!details) {
+    rows = CollapseRows(std::move(rows),
+                        {{0, Numbers::kBareRanges}, {4, Numbers::kStar}, {5, Numbers::kStar}});
+  }
+  std::string text = FormatTable({"cache", "kind", "axes", "type", "past", "present", "ok"}, rows,
+                                 style, ToneOfCell);
+  if (details) text += "\n" + FormatTable({"cache", "capacity", "from", "new rows"}, more, style);
+  return text;
+}
+
+std::string AttentionText(const Inspection& inspection, bool details, const Style& style) {
+  Rows rows, more;
+  for (const AttentionReport& a : inspection.attention) {
+    rows.push_back({a.id, a.form, fmt::format("{}/{}", a.q_heads, a.kv_heads),
+                    fmt::format("{}", a.head_dim), fmt::format("{:.6g}", a.scale), a.mask,
+                    a.reason ? a.reason->code : "yes"});
+    more.push_back({a.id, a.nodes.empty() ? "" : a.nodes[0]});
+  }
+  if (rows.empty()) return {};
+  if (!details) rows = CollapseRows(std::move(rows), {{0, Numbers::kBareRanges}});
+  std::string text = "\n" + FormatTable({"attention",
+                                         "form",
+                                         "heads",
+                                         {"size", Align::kRight},
+                                         {"scale", Align::kRight},
+                                         "mask",
+                                         "ok"},
+                                        rows, style, ToneOfCell);
+  if (details) text += "\n" + FormatTable({"attention", "node"}, more, style);
+  return text;
+}
+
+template <typename Reports>
+int64_t Converted(const Reports& reports) {
+  return std::count_if(reports.begin(), reports.end(), [](const auto& r) { return r.converted; });
+}
+
+Tone ToneOf(ConvertStatus status) {
+  return status == ConvertStatus::kConverted ? Tone::kGood
+         : status == ConvertStatus::kPartial ? Tone::kWarning
+                                             : Tone::kBad;
+}
+
+}  // namespace
+
+Tone ToneOfCell(std::string_view cell) {
+  const auto is = [&](std::initializer_list<std::string_view> words) {
+    return std::find(words.begin(), words.end(), cell) != words.end();
+  };
+  if (is({"yes", "bitwise", "within bound", "equal", "in place", "proved"})) return Tone::kGood;
+  if (is({"different", "failed", "NOT DETECTED", "error"})) return Tone::kBad;
+  if (is({"skipped", "copy", "inconclusive", "warning"})) return Tone::kWarning;
+  const bool code = cell.size() == 5 && cell.substr(0, 2) == "KV" && FindFinding(cell) != nullptr;
+  return code ? Tone::kBad : Tone::kPlain;
+}
+
+std::string InspectText(const std::string& path, const Inspection& inspection, bool details,
+                        bool near_misses, const Style& style) {
+  std::string text = CachesText(inspection, details, style);
+  text += AttentionText(inspection, details, style);
+  const std::string reasons = FindingsText(ReasonsOf(inspection), style);
+  if (!reasons.empty()) text += "\n" + reasons;
+  if (near_misses || inspection.caches.empty()) text += FindingsText(inspection.near_misses, style);
+  const auto convertible = std::count_if(inspection.caches.begin(), inspection.caches.end(),
+                                         [](const CacheReport& c) { return !c.reason; });
+  return text + fmt::format("{}: {} nodes, opset {}, {} caches, {} convertible\n",
+                            EscapeTerminal(path), inspection.nodes, inspection.opset,
+                            inspection.caches.size(), convertible);
+}
+
+std::string ConvertText(const Conversion& conversion, const std::vector<std::string>& outputs,
+                        const Style& style) {
+  const Inspection& inspection = conversion.inspection;
+  const std::string status = style.Paint(ToneOf(conversion.status), StatusName(conversion.status));
+  std::string text;
+  if (conversion.status != ConvertStatus::kConverted) {
+    text += FindingsText(ReasonsOf(inspection), style);
+  }
+  if (!conversion.model) {
+    text += FindingsText(inspection.near_misses, style);
+    return text + (conversion.status == ConvertStatus::kNothing
+                       ? fmt::format("{}: no cache found, nothing written\n", status)
+                       : fmt::format("{}: {} caches, nothing written\n", status,
+                                     inspection.caches.size()));
+  }
+  for (const Precondition& p : conversion.manifest.preconditions) {
+    text += fmt::format("{}  {} ({})\n", p.code, EscapeTerminal(p.text), p.status);
+  }
+  if (conversion.manifest.uniform) {
+    text += fmt::format("one length for the whole batch: {}\n",
+                        EscapeTerminal(conversion.manifest.uniform_reason));
+  }
+  for (const std::string& file : outputs) text += fmt::format("wrote {}\n", EscapeTerminal(file));
+  return text + fmt::format("{}: {} of {} caches, {} of {} attentions, {} -> {} nodes\n", status,
+                            Converted(inspection.caches), inspection.caches.size(),
+                            Converted(inspection.attention), inspection.attention.size(),
+                            inspection.nodes, conversion.model->graph().node_size());
+}
+
+}  // namespace kvlift::cli

@@ -1,0 +1,161 @@
+// VerifyText of texts.h.
+#include <algorithm>
+#include <map>
+
+#include "base/escape.h"
+#include "documents.h"
+#include "fmt/format.h"
+#include "proof_documents.h"
+#include "report/collapse.h"
+#include "report/table.h"
+#include "texts.h"
+
+namespace kvlift::cli {
+namespace {
+
+using Rows = std::vector<std::vector<std::string>>;
+
+std::string PlansText(const std::vector<PlanResult>& plans, const Style& style) {
+  Rows rows;
+  for (const PlanResult& p : plans) {
+    rows.push_back({p.name, p.status, fmt::format("{}", p.steps), p.note});
+  }
+  if (rows.empty()) return {};
+  return FormatTable({"plan", "result", {"steps", Align::kRight}, "note"}, rows, style, ToneOfCell);
+}
+
+// Outputs whose names differ only in numbers are one line with the worst of them.
+std::string OutputsText(const std::vector<OutputResult>& outputs, const Style& style) {
+  std::map<std::string, size_t> places;
+  std::vector<std::vector<const OutputResult*>> groups;
+  for (const OutputResult& o : outputs) {
+    const auto [it, added] = places.try_emplace(NamePattern(o.name), groups.size());
+    if (added) groups.emplace_back();
+    groups[it->second].push_back(&o);
+  }
+  Rows rows;
+  for (const auto& group : groups) {
+    const OutputResult& worst =
+        **std::max_element(group.begin(), group.end(), [](const auto* a, const auto* b) {
+          return a->ratio != b->ratio ? a->ratio < b->ratio : a->max_abs < b->max_abs;
+        });
+    std::vector<std::string> names;
+    for (const OutputResult* o : group) names.push_back(o->name);
+    const std::string where =
+        group.size() == 1 || worst.where.empty() ? worst.where : worst.name + ": " + worst.where;
+    rows.push_back({MergedName(names, Numbers::kStar), fmt::format("{:.2e}", worst.max_abs),
+                    fmt::format("{:.2e}", worst.bound), where});
+  }
+  if (rows.empty()) return {};
+  return "\n" +
+         FormatTable(
+             {"output", {"largest difference", Align::kRight}, {"bound", Align::kRight}, "where"},
+             rows, style);
+}
+
+// What detected each mutant; without `verbose` those only that nothing did.
+std::string ControlText(const std::vector<ControlResult>& controls, bool verbose,
+                        const Style& style) {
+  Rows rows;
+  for (const ControlResult& c : controls) {
+    const bool missed = c.detected_by.empty() && c.equivalent.empty();
+    if (!verbose && !missed) continue;
+    rows.push_back({c.group, c.mutant,
+                    missed                   ? "NOT DETECTED"
+                    : !c.detected_by.empty() ? c.detected_by
+                                             : "the same: " + c.equivalent,
+                    c.output});
+  }
+  if (rows.empty()) return {};
+  return "\n" + FormatTable({"group", "mutant", "detected by", "output"}, rows, style, ToneOfCell);
+}
+
+std::string CounterexampleText(const Counterexample& c) {
+  std::string text = EscapeTerminal(c.text) + "\n";
+  if (!c.smallest.empty()) {
+    text +=
+        fmt::format("smallest step: past {}, {} new tokens, capacity {}: {}\n",
+                    fmt::join(c.past, ", "), c.new_tokens, c.capacity, EscapeTerminal(c.smallest));
+  }
+  if (!c.after_node.empty()) {
+    text += fmt::format("first nodes that differ: {} before, {} after\n",
+                        EscapeTerminal(c.before_node), EscapeTerminal(c.after_node));
+  }
+  return text;
+}
+
+// Whether each cache may be updated in place, and why.
+std::string AliasText(const std::vector<AliasCertificate>& aliases, const Style& style) {
+  Rows rows;
+  for (const AliasCertificate& a : aliases) {
+    rows.push_back({a.cache, a.claim, a.safe ? "in place" : "copy",
+                    !a.safe           ? a.reason
+                    : a.order.empty() ? std::string("nobody else reads the past")
+                                      : fmt::format("{}", fmt::join(a.order, ", "))});
+  }
+  if (rows.empty()) return {};
+  return "\n" + FormatTable({"cache", "claim", "update", "why"},
+                            CollapseRows(std::move(rows),
+                                         {{0, Numbers::kBareRanges}, {3, Numbers::kRanges}}),
+                            style, ToneOfCell);
+}
+
+// How outputs were judged, and where differences begin.
+std::string OracleText(const VerifyReport& r) {
+  if (r.oracle.steps_seen == 0) return {};
+  int bitwise = 0, bounded = 0, fixed = 0;
+  double ratio = 0;
+  for (const OutputResult& o : r.outputs) {
+    bitwise += o.bitwise;
+    bounded += o.by_bound;
+    fixed += o.by_fixed_bound;
+    ratio = std::max(ratio, o.ratio);
+  }
+  std::string text = fmt::format(
+      "oracle: {} of {} steps; comparisons: {} bitwise, {} within computed bounds\n"
+      "        (largest difference / bound {:.2g}), {} by the fixed bound\n",
+      r.oracle.steps, r.oracle.steps_seen, bitwise, bounded, ratio, fixed);
+  for (const std::string& what : r.oracle.without_meaning) {
+    text += fmt::format("oracle: no meaning for {}\n", EscapeTerminal(what));
+  }
+  if (!r.rounding.first.empty()) {
+    text += fmt::format("differences begin at node {} ({})\n", EscapeTerminal(r.rounding.first),
+                        EscapeTerminal(r.rounding.first_operator));
+  }
+  return text;
+}
+
+std::string VerdictLine(const VerifyReport& r, const Style& style) {
+  const auto count = [&](const auto& which) {
+    return std::count_if(r.controls.begin(), r.controls.end(), which);
+  };
+  const auto detected = count([](const ControlResult& c) { return !c.detected_by.empty(); });
+  const auto same =
+      count([](const ControlResult& c) { return c.detected_by.empty() && !c.equivalent.empty(); });
+  const Tone tone = r.verdict == VerdictKind::kEqual       ? Tone::kGood
+                    : r.verdict == VerdictKind::kDifferent ? Tone::kBad
+                                                           : Tone::kWarning;
+  return fmt::format("verdict: {} ({} plans, {} of {} mutants detected{})\n",
+                     style.Paint(tone, VerdictName(r.verdict)), r.plans.size(), detected,
+                     r.controls.size(),
+                     same > 0 ? fmt::format(", {} equivalent", same) : std::string());
+}
+
+}  // namespace
+
+std::string VerifyText(const VerifyReport& r, bool verbose, const Style& style) {
+  std::string text = PlansText(r.plans, style) + OutputsText(r.outputs, style) + OracleText(r);
+  if (const std::string proved = ProofText(r.proof, verbose, style); !proved.empty()) {
+    text += "\n" + proved;
+  }
+  if (verbose) text += AliasText(r.aliases, style);
+  for (const auto& [what, reached] : r.coverage) {
+    if (verbose) text += fmt::format("coverage: {}: {}\n", what, EscapeTerminal(reached));
+  }
+  text += ControlText(r.controls, verbose, style);
+  if (r.counterexample) text += CounterexampleText(*r.counterexample);
+  if (!r.reason.empty()) text += EscapeTerminal(r.reason) + "\n";
+  return text + VerdictLine(r, style);
+}
+
+}  // namespace kvlift::cli
