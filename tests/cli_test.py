@@ -457,6 +457,10 @@ class Bench(Case):
                 self.assertGreater(case["step_us"]["min"], 0)
                 self.assertEqual(case["cache_bytes_copied"], 0)
 
+    def test_weights_as_they_are(self):
+        document = self.document("bench", GOOD, *self.FLAGS, "--no-pack")
+        self.assertGreater(document["cases"][0]["step_us"]["min"], 0)
+
     def test_formats(self):
         csv = self.run_ok("bench", GOOD, *self.FLAGS, "--format", "csv").stdout.decode()
         self.assertEqual(len(csv.splitlines()), 3)

@@ -11,6 +11,7 @@
 #include "exec/fusing.h"
 #include "exec/kernels/rows.h"
 #include "exec/session.h"
+#include "exec/shape_reads.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -186,6 +187,71 @@ TEST(Fusing, ChainsHaveTheSameBits) {
             EXPECT_TRUE(Outcome(Compile(graph, true, options), feeds) ==
                         Outcome(Compile(graph, false, options), feeds))
                 << tokens << " tokens, odd " << odd << ", " << threads << " threads";
+          }
+        }
+      }
+    }
+  }
+}
+
+// Nodes that make y of x [2,S,48], r [2,S,40], w [48,40] and t, its transpose.
+constexpr Chain kProducts[] = {
+    {"product and residual", "p = MatMul(x, w) y = Add(r, p)"},
+    {"residual first", "p = MatMul(x, w) y = Add(p, r)"},
+    {"broadcast to it", "p = MatMul(x, w) y = Add(p, b)"},
+    {"broadcast", "a = ReduceMean<keepdims = 1>(x, zero) p = MatMul(a, w) y = Add(p, r)", 2},
+    {"transposed", "u = Transpose(t) p = MatMul(x, u) y = Add(r, p)", 2},
+    {"two", "p = MatMul(x, w) q = MatMul(x, w) y = Add(p, q)", 2},
+    {"itself", "p = MatMul(x, w) y = Add(p, p)", 2},
+    {"read twice", "p = MatMul(x, w) s = Add(r, p) q = Softmax(p) y = Sub(s, q)", 3},
+    {"computed", "c = Exp(w) p = MatMul(x, c) y = Add(r, p)", 3},
+    {"two residuals", "p = MatMul(x, w) s = Add(r, p) q = MatMul(x, w) y = Add(s, q)", 3},
+};
+
+// Shapes behind a fused node are known before a step runs.
+TEST(Fusing, OperatorsDependOnShapesOnly) {
+  int found = 0;
+  for (const OpDef& def : AllOps()) {
+    if (def.domain != kFusedDomain) continue;
+    ++found;
+    EXPECT_EQ(ShapeReads(def), 0u) << def.op_type;
+  }
+  EXPECT_EQ(found, 3);
+}
+
+TEST(Fusing, ProductsTakeTheirResidual) {
+  std::mt19937 rng(7);
+  for (const auto& [type, name] : {std::pair(onnx::TensorProto::FLOAT, "float"),
+                                   {onnx::TensorProto::FLOAT16, "float16"},
+                                   {onnx::TensorProto::BFLOAT16, "bfloat16"}}) {
+    for (const Chain& chain : kProducts) {
+      SCOPED_TRACE(fmt::format("{}, {}", chain.name, name));
+      const auto model = ParseModelText(fmt::format(
+          "<ir_version: 10, opset_import: [\"\": 24]> g ({0}[2,S,48] x, {0}[2,S,40] r, {0}[1,40] b)"
+          " => ({0}[A,B,C] y) <int64[1] zero = {{0}}> {{ {1} }}",
+          name, chain.nodes));
+      ASSERT_TRUE(model.ok()) << model.status();
+      auto proto = std::make_shared<onnx::ModelProto>(*model);
+      *proto->mutable_graph()->add_initializer() = Random(type, {48, 40}, rng).ToProto("w");
+      *proto->mutable_graph()->add_initializer() = Random(type, {40, 48}, rng).ToProto("t");
+      auto built = Graph::Build(proto);
+      ASSERT_TRUE(built.ok()) << built.status();
+      const auto graph = std::make_shared<const Graph>(*std::move(built));
+      const auto fused = FuseRows(graph);
+      ASSERT_TRUE(fused.ok()) << fused.status();
+      EXPECT_EQ((*fused)->num_nodes(), chain.left);
+      for (const int64_t tokens : {1, 3, 0, 20, 300}) {
+        const Feeds feeds = {{"x", Random(type, {2, tokens, 48}, rng)},
+                             {"r", Random(type, {2, tokens, 40}, rng)},
+                             {"b", Random(type, {1, 40}, rng)}};
+        for (const int threads : {1, 3}) {
+          for (const bool packed : {true, false}) {
+            CompileOptions options;
+            options.threads = threads;
+            options.pack_weights = packed;
+            EXPECT_TRUE(Outcome(Compile(graph, true, options), feeds) ==
+                        Outcome(Compile(graph, false, options), feeds))
+                << tokens << " tokens, " << threads << " threads, packed " << packed;
           }
         }
       }

@@ -61,6 +61,9 @@ class Fuser {
     for (NodeId n = graph_.num_nodes() - 1; n >= 0; --n) {
       if (candidate_[n].has_value() && group_of_[n] < 0) Gather(n);
     }
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (group_of_[n] < 0) GatherProduct(n);
+    }
     if (groups_.empty()) return given_;
     return Rebuild();
   }
@@ -70,6 +73,7 @@ class Fuser {
     NodeId sink;
     std::vector<NodeId> nodes;    // in order
     std::vector<ValueId> inputs;  // of the fused node
+    bool product = false;         // and a sum
   };
 
   void FindConstants() {
@@ -324,6 +328,40 @@ class Fuser {
     groups_.push_back(std::move(group));
   }
 
+  // A product with weights whose one reader adds something to it, as a residual connection does.
+  void GatherProduct(NodeId sum) {
+    if (!candidate_[sum].has_value() || candidate_[sum]->op != RowOp::kAdd) return;
+    const auto operands = Operands(sum);
+    for (const size_t side : {0, 1}) {
+      const ValueId v = operands[side], added = operands[1 - side];
+      const NodeId maker = constants_[v] != nullptr ? kNoNode : graph_.producer(v);
+      if (maker == kNoNode || added == v || group_of_[maker] >= 0 || !IsWeightProduct(maker) ||
+          !OnlyReadBy(v, {sum})) {
+        continue;
+      }
+      const auto inputs = graph_.inputs(maker);
+      group_of_[maker] = group_of_[sum] = static_cast<int>(groups_.size());
+      groups_.push_back({sum, {maker, sum}, {inputs[0], inputs[1], added}, true});
+      return;
+    }
+  }
+
+  // MatMul with a constant matrix, or with the transpose of one.
+  bool IsWeightProduct(NodeId n) const {
+    const std::string& domain = graph_.node(n).domain();
+    if (!graph_.Is(n, "MatMul") || !(domain.empty() || domain == "ai.onnx") ||
+        timing_[n] != Timing::kPlanned) {
+      return false;
+    }
+    ValueId weights = graph_.inputs(n)[1];
+    if (known_[weights].rank != 2 || !IsRowType(known_[weights].type)) return false;
+    if (constants_[weights] == nullptr && graph_.producer(weights) != kNoNode &&
+        graph_.Is(graph_.producer(weights), "Transpose")) {
+      weights = graph_.inputs(graph_.producer(weights))[0];
+    }
+    return weights != kNoValue && constants_[weights] != nullptr;
+  }
+
   onnx::NodeProto FusedNode(const Group& group) const {
     absl::flat_hash_map<ValueId, int64_t> number;
     for (const ValueId v : group.inputs) number.emplace(v, number.size());
@@ -333,6 +371,10 @@ class Fuser {
     node.set_domain(std::string(kFusedDomain));
     for (const ValueId v : group.inputs) node.add_input(graph_.name(v));
     node.add_output(sink.output(0));
+    if (group.product) {
+      node.set_op_type(std::string(kProduct));
+      return node;
+    }
     onnx::AttributeProto& code = *node.add_attribute();
     code.set_name(kRowCode);
     code.set_type(onnx::AttributeProto::INTS);

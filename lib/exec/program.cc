@@ -151,7 +151,8 @@ class Compiler {
     if (packer_.has_value()) PackConstants();
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       const onnx::NodeProto& node = graph_.node(n);
-      if (node.domain() == kFusedDomain) impl_.packed[n] = ReadRowProgram(node);
+      const bool rows = node.domain() == kFusedDomain && node.op_type() != kProduct;
+      if (rows) impl_.packed[n] = ReadRowProgram(node);
     }
     return absl::OkStatus();
   }

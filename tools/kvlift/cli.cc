@@ -164,6 +164,7 @@ struct Program {
     c->add_option("--atol", run.atol,
                   "Absolute tolerance of --expect (1e-5; float16 1e-2, bfloat16 4e-2)");
     c->add_flag("--trace", run.trace, "Print nodes and aliasing decisions");
+    c->add_flag("--no-pack", run.no_pack, "Read weights as they are: loads at once, runs slower");
   }
 
   void AddBench() {
@@ -174,6 +175,7 @@ struct Program {
     c->add_option("--batch", bench.batch, "Sequences");
     c->add_option("--new-tokens", bench.new_tokens, "Tokens per step");
     c->add_option("--repetitions", bench.repetitions, "Rounds");
+    c->add_flag("--no-pack", bench.no_pack, "Read weights as they are: loads at once, runs slower");
     c->add_option("--format", bench.format, "Output format")->check(OneOf({"md", "csv", "json"}));
   }
 

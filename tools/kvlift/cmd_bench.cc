@@ -100,6 +100,7 @@ class Bench {
     options.give_up_weights = true;
     options.fuse = true;
     options.fetch_caches = false;
+    options.pack_weights = !flags_.no_pack;
     for (const BenchCache& cache : caches_) options.caches.push_back(cache.pair);
     KV_ASSIGN_OR_RETURN(program_, exec::Program::Compile(graph_, options));
     load_us_ = std::chrono::duration<double, std::micro>(Clock::now() - start_).count();

@@ -180,6 +180,7 @@ class Runner {
     options.give_up_weights = true;
     options.fuse = !flags_.trace;
     options.fetch_caches = false;
+    options.pack_weights = !flags_.no_pack;
     return options;
   }
 

@@ -56,7 +56,7 @@ struct RunFlags {
   std::string model, inputs, expect, steps, outputs;
   std::string alias = "auto", order = "canonical";
   std::optional<double> rtol, atol;  // default by element type
-  bool trace = false;
+  bool trace = false, no_pack = false;
 };
 int RunRun(const RunFlags& flags, Io io);
 
@@ -67,6 +67,7 @@ struct BenchFlags {
   int64_t capacity = 0;  // 0: twice the longest context
   int64_t batch = 1, new_tokens = 1;
   int repetitions = 10;
+  bool no_pack = false;
   std::string format = "md";
 };
 int RunBench(const BenchFlags& flags, Io io);

@@ -7,6 +7,7 @@
 #include "exec/kernels/gemm_product.h"
 #include "exec/kernels/math_util.h"
 #include "exec/kernels/panel.h"
+#include "exec/kernels/rows.h"
 #include "exec/kernels/tables.h"
 
 namespace kvlift::exec {
@@ -147,17 +148,22 @@ std::shared_ptr<const Prepacked> MatMulPack(const PackRequest& request) {
   return PackMatrix(b, request.transposed, request.threads);
 }
 
+void MatMulPacked(const KernelContext& context, const void* added) {
+  const View& a = context.inputs[0];
+  PanelProduct product;
+  product.b = static_cast<const PackedMatrix*>(context.packed);
+  product.m = a.size() / product.b->k();
+  product.a = a.data;
+  product.c = context.outputs[0].data;
+  product.storage = *StorageOfType(a.type);
+  product.added = added;
+  MultiplyPanels(product, context.threads);
+}
+
 absl::Status MatMulCompute(KernelContext& context) {
   KV_ASSIGN_OR_RETURN(const MatMulPlan plan, PlanMatMul(context));
   if (context.packed != nullptr) {
-    const auto* b = static_cast<const PackedMatrix*>(context.packed);
-    PanelProduct product;
-    product.b = b;
-    product.m = NumElements(context.inputs[0].shape) / plan.k;
-    product.a = context.inputs[0].data;
-    product.c = context.outputs[0].data;
-    product.storage = *StorageOfType(context.inputs[0].type);
-    MultiplyPanels(product, context.threads);
+    MatMulPacked(context, nullptr);
     return absl::OkStatus();
   }
   return VisitNumeric(context.inputs[0].type, [&](auto tag) {
@@ -327,6 +333,48 @@ absl::Status GemmCompute(KernelContext& context) {
   });
 }
 
+// The product alone, of a [.., k] and b [k, n].
+Shape ProductShape(const KernelContext& context) {
+  Shape shape = context.inputs[0].shape;
+  shape.back() = context.inputs[1].shape[1];
+  return shape;
+}
+
+absl::Status FusedProductShape(KernelContext& context) {
+  KV_RETURN_IF_ERROR(MatMulShape(context));
+  const View& added = context.inputs[2];
+  Shape shape;
+  if (context.inputs[1].shape.size() != 2 || added.type != context.inputs[0].type ||
+      !BroadcastShapes(ProductShape(context), added.shape, &shape)) {
+    return Invalid(context, fmt::format("{} does not broadcast", ShapeString(added.shape)));
+  }
+  SetSpec(context, 0, added.type, std::move(shape));
+  return absl::OkStatus();
+}
+
+absl::Status FusedProductCompute(KernelContext& context) {
+  const View& added = context.inputs[2];
+  View result = {added.type, ProductShape(context), context.outputs[0].data};
+  const bool whole = added.shape == result.shape && context.packed != nullptr;
+  ScratchScope scratch;
+  if (!whole) {
+    result.data = reinterpret_cast<std::byte*>(scratch.Get<uint8_t>(result.bytes()));
+  }
+  KernelContext part = context;
+  part.inputs = context.inputs.subspan(0, 2);
+  part.outputs = {&result, 1};
+  if (!whole) {
+    KV_RETURN_IF_ERROR(MatMulCompute(part));
+    const View operands[] = {result, added};
+    part.inputs = operands;
+    part.outputs = context.outputs;
+    part.packed = nullptr;
+    return FindOp("", "Add", 14)->compute(part);
+  }
+  MatMulPacked(part, added.data);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Span<const OpDef> MatMulOps() {
@@ -335,6 +383,8 @@ absl::Span<const OpDef> MatMulOps() {
       {"", "Gemm", 7, GemmShape, GemmCompute, ViewKind::kNone, -1, GemmPack, 1, true},
       {"", "MatMul", 1, MatMulShape, MatMulCompute, ViewKind::kNone, -1, MatMulPack, 1, true,
        nullptr, 1 << 1},
+      {kFusedDomain, kProduct, 1, FusedProductShape, FusedProductCompute, ViewKind::kNone, -1,
+       MatMulPack, 1, true},
   };
   return ops;
 }

@@ -56,6 +56,25 @@ void AddBias(const PanelProduct& p, int64_t row, int64_t column, int64_t columns
   }
 }
 
+// Rounds y and adds a row of the same type.
+void AddRow(const void* added, Storage storage, int64_t n, float* y) {
+  if (storage == Storage::kNative) {
+    const auto* x = static_cast<const float*>(added);
+    for (int64_t j = 0; j < n; ++j) y[j] += x[j];
+    return;
+  }
+  const auto* x = static_cast<const uint16_t*>(added);
+  uint16_t rounded[W];
+  float wide[W];
+  for (int64_t j = 0; j < n; j += W) {
+    const int64_t count = std::min<int64_t>(W, n - j);
+    Narrow(y + j, storage, count, rounded);
+    Widen(rounded, storage, count, y + j);
+    Widen(x + j, storage, count, wide);
+    for (int64_t t = 0; t < count; ++t) y[j + t] += wide[t];
+  }
+}
+
 // One call of MultiplyPanels.
 class Runner {
  public:
@@ -282,6 +301,10 @@ void FinishColumns(const PanelProduct& p, int64_t row, int64_t rows, int64_t col
     if (p.bias != nullptr) AddBias(p, row + i, column, columns, y);
     auto* out =
         static_cast<std::byte*>(p.c) + ((row + i) * p.b->n() + column) * ElementBytes(p.storage);
+    if (p.added != nullptr) {
+      AddRow(static_cast<const std::byte*>(p.added) + (out - static_cast<std::byte*>(p.c)),
+             p.storage, columns, y);
+    }
     Narrow(y, p.storage, columns, out);
   }
 }

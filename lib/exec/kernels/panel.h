@@ -81,6 +81,7 @@ struct PanelProduct {
   float alpha = 1, beta = 1;
   const void* bias = nullptr;  // of `storage`
   int64_t bias_row = 0, bias_column = 0;
+  const void* added = nullptr;  // as c: added to the rounded result
 };
 
 // How a float, float16 or bfloat16 tensor is stored.

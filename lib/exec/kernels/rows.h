@@ -18,6 +18,8 @@ inline constexpr std::string_view kFusedDomain = "kvlift.fused";
 // All pointwise and of one type: the result may lie in the memory of input 0.
 inline constexpr std::string_view kPointwise = "Pointwise";
 inline constexpr std::string_view kRows = "Rows";
+// MatMul of inputs 0 and 1, a constant, plus input 2, with both results rounded.
+inline constexpr std::string_view kProduct = "Product";
 inline constexpr char kRowCode[] = "code";  // attribute: kRowWords ints per instruction
 
 enum class RowOp : int64_t {
