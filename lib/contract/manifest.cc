@@ -28,6 +28,7 @@ ordered_json CacheToJson(const ManifestCache& c) {
                        {"input", c.input},   {"output", c.output}, {"dtype", c.dtype},
                        {"layout", c.layout}, {"axis", c.axis},     {"alias", c.alias}};
   if (!c.readers.empty()) json["readers"] = c.readers;
+  if (c.grows) json["grows"] = true;
   json["source"] = std::move(source);
   return json;
 }
@@ -141,6 +142,7 @@ absl::StatusOr<ManifestCache> ReadCache(const ordered_json& json, const std::str
   c.axis = r.Whole("axis");
   c.alias = r.Text("alias");
   c.readers = r.TextsOr("readers");
+  c.grows = r.Has("grows") && r.Truth("grows");
   Reader s(r.Object("source"), where + ".source");
   KV_RETURN_IF_ERROR(r.status());
   c.source.input = s.Text("input");

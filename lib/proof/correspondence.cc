@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "contract/positions.h"
+
 namespace kvlift {
 
 using sym::Expr;
@@ -122,6 +124,10 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
     if (args.back() == nullptr) return nullptr;
   }
   if (const auto it = controls_.find(source); it != controls_.end()) {
+    if (it->second == kPositionsOfTokens) {
+      const bool own = args.size() == 1 || (args.size() == 2 && args[0] == batch);
+      return own && past_ != nullptr ? pool.Add(past_, args.back()) : nullptr;
+    }
     const bool own = args.size() == 1 && (uniform_ || args[0] == batch);
     if (!own || past_ == nullptr) return nullptr;
     return it->second == "T" ? total() : past_;

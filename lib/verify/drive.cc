@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/status.h"
+#include "contract/positions.h"
 #include "fmt/format.h"
 #include "verify/ring.h"
 #include "verify/rows.h"
@@ -271,11 +272,17 @@ absl::StatusOr<exec::Feeds> Driver::ConvertedFeeds(const StepSpec& step, int64_t
             fmt::format("{} takes one length for the whole batch", input.name));
       }
       exec::Shape shape;
-      for (const std::string& dim : input.shape) shape.push_back(dim == "B" ? step.batch() : 1);
+      for (const std::string& dim : input.shape) {
+        shape.push_back(dim == "B" ? step.batch() : dim == "S" ? step.new_tokens : 1);
+      }
       exec::Tensor tensor(type, shape);
-      for (int64_t b = 0; b < (per_sequence ? step.batch() : 1); ++b) {
-        StoreDouble(tensor.view(), b,
-                    static_cast<double>(step.past[b] + (input.value == "T" ? step.new_tokens : 0)));
+      const int64_t each = tensor.size() / (per_sequence ? step.batch() : 1);
+      for (int64_t i = 0; i < tensor.size(); ++i) {
+        const int64_t past = step.past[i / each];
+        const int64_t more = input.value == "T"   ? step.new_tokens
+                             : input.value == "P" ? 0
+                                                  : i % each;
+        StoreDouble(tensor.view(), i, static_cast<double>(past + more));
       }
       feeds[input.name] = std::move(tensor);
     } else {

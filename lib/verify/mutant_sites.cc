@@ -57,6 +57,12 @@ std::optional<int64_t> MutantSites::HeadSize(NodeId attention, int operand) cons
   if (!scatter || !CacheType(*scatter).shape) return std::nullopt;
   const auto& shape = *CacheType(*scatter).shape;
   const int64_t axis = IntAttribute(graph_.node(*scatter), "axis", -2);
+  // Heads and their elements may share the last axis.
+  const int64_t heads = IntAttribute(graph_.node(attention), "kv_num_heads", 0);
+  if (shape.size() == 3 && heads > 0) {
+    const auto width = shape[2].value;
+    return width ? std::optional(*width / heads) : std::nullopt;
+  }
   // The head size is the last axis, or the one before where the sequence is last.
   return shape[shape.size() - (axis == 3 || axis == -1 ? 2 : 1)].value;
 }

@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "contract/positions.h"
 #include "fmt/format.h"
 #include "verify/compare.h"
 #include "verify/rows.h"
@@ -139,7 +140,8 @@ SelfCheck SelfChecks::Overflow() const {
     if (control) {
       bool any = false;
       for (const ManifestInput& input : relation_.inputs) {
-        if (input.as != "control" || input.dtype != "int64") continue;
+        if (input.as != "control" || input.dtype != "int64" || input.value == kPositionsOfTokens)
+          continue;
         exec::Tensor& value = feeds->at(input.name);
         value = value.Clone();
         std::fill_n(value.view().as<int64_t>(), value.size(), *control);

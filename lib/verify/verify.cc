@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "fmt/format.h"
+#include "verify/adapt.h"
 #include "verify/comparer_controls.h"
 #include "verify/controls.h"
 #include "verify/coverage.h"
@@ -433,7 +434,17 @@ void OutputResult::Merge(const OutputResult& other) {
 
 absl::StatusOr<VerifyReport> Verify(const Model& before, const Model& after,
                                     const Manifest& relation, const VerifyOptions& options) {
-  return Verifier(before, after, relation, options).Run();
+  if (!HasGroups(relation)) return Verifier(before, after, relation, options).Run();
+  const auto adapted = AdaptSource(before, after, relation);
+  if (!adapted.ok()) {
+    VerifyReport report;
+    report.reason = "KV403 " + std::string(adapted.status().message());
+    return report;
+  }
+  KV_ASSIGN_OR_RETURN(VerifyReport report,
+                      Verifier(adapted->before, after, adapted->relation, options).Run());
+  RestoreSource(before, after, relation, &report);
+  return report;
 }
 
 }  // namespace kvlift

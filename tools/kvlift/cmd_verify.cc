@@ -2,7 +2,9 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/escape.h"
 #include "base/status.h"
+#include "cmd_verify_infer.h"
 #include "commands.h"
 #include "contract/manifest.h"
 #include "documents.h"
@@ -53,9 +55,18 @@ absl::Status SaveFailure(const std::string& folder, const Model& before, const M
   return WriteOutputs(files);
 }
 
-void Print(const VerifyFlags& flags, const VerifyReport& report, Io& io) {
+void PrintRelation(const Manifest& relation, Io& io) {
+  io.Results() << "relation (no manifest: inferred; --manifest FILE corrects it)\n";
+  for (const std::string& line : RelationLines(relation))
+    io.Results() << "  " << EscapeTerminal(line) << "\n";
+}
+
+// `inferred`: the relation, if no manifest gave it.
+void Print(const VerifyFlags& flags, const VerifyReport& report, const Manifest* inferred, Io& io) {
   if (flags.common.json || flags.format == "json") {
-    PrintJson(io, VerifyDocument(report));
+    auto document = VerifyDocument(report);
+    if (inferred != nullptr) document["relation"] = ToJson(*inferred);
+    PrintJson(io, document);
   } else if (flags.format == "sarif") {
     PrintJson(io, SarifLog(VerifyDiagnostics(report, flags.before, flags.after), kVersion));
   } else if (flags.format == "junit") {
@@ -63,6 +74,7 @@ void Print(const VerifyFlags& flags, const VerifyReport& report, Io& io) {
   } else if (flags.format == "github") {
     io.Results() << GithubAnnotations(VerifyDiagnostics(report, flags.before, flags.after));
   } else if (!flags.common.quiet) {
+    if (inferred != nullptr) PrintRelation(*inferred, io);
     io.Results() << VerifyText(report, flags.common.verbose, io.OutStyle());
   }
 }
@@ -74,7 +86,8 @@ int RunVerify(const VerifyFlags& flags, Io io) {
   if (!before) return kUnreadable;
   const auto after = Load(io, flags.after, flags.common);
   if (!after) return kUnreadable;
-  const auto relation = FindRelation(io, flags.manifest, *before, *after);
+  bool inferred = false;
+  const auto relation = FindRelation(io, flags.manifest, *before, *after, &inferred);
   if (!relation) return kUnreadable;
   VerifyOptions options;
   options.full = flags.plan == "full";
@@ -93,7 +106,7 @@ int RunVerify(const VerifyFlags& flags, Io io) {
       return kUnwritable;
     }
   }
-  Print(flags, *report, io);
+  Print(flags, *report, inferred ? &*relation : nullptr, io);
   return ExitCodeOf(report->verdict);
 }
 

@@ -10,10 +10,10 @@
 
 namespace kvlift::cli {
 
-// The file given, else the manifest beside AFTER, else its metadata, else a relation by equal names
-// (said on err). nullopt with a line on err if the manifest cannot be read.
+// The file given, else the manifest beside AFTER, else its metadata, else what can be inferred from
+// the models. nullopt with a line on err if the manifest cannot be read.
 std::optional<Manifest> FindRelation(Io& io, const std::string& given, const Model& before,
-                                     const Model& after);
+                                     const Model& after, bool* inferred);
 
 // The file given, the manifest beside the model, or its metadata; nullopt if there is none. Sets
 // *broken, with a line on err, if there is one that cannot be read.
