@@ -55,6 +55,7 @@ struct Program {
     AddVerify();
     AddRun();
     AddBench();
+    AddDiff();
     AddExplain();
     AddEmitLoop();
     auto* version = app.add_subcommand("version", "Print the version");
@@ -179,6 +180,13 @@ struct Program {
     c->add_option("--format", bench.format, "Output format")->check(OneOf({"md", "csv", "json"}));
   }
 
+  void AddDiff() {
+    auto* c = Command("diff", "What is different in two models as graphs", &diff, &RunDiff);
+    c->add_option("before", diff.before, "A model")->required();
+    c->add_option("after", diff.after, "Another model")->required();
+    c->add_flag("--details", diff.details, "Also each node that is removed or added");
+  }
+
   void AddExplain() {
     auto* c = Command("explain", "The long text of a finding, or why a node did not match",
                       &explain, &RunExplain);
@@ -208,6 +216,7 @@ struct Program {
   VerifyFlags verify;
   RunFlags run;
   BenchFlags bench;
+  DiffFlags diff;
   ExplainFlags explain;
   EmitLoopFlags emit_loop;
 };

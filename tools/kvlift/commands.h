@@ -72,6 +72,13 @@ struct BenchFlags {
 };
 int RunBench(const BenchFlags& flags, Io io);
 
+struct DiffFlags {
+  CommonFlags common;
+  std::string before, after;
+  bool details = false;
+};
+int RunDiff(const DiffFlags& flags, Io io);
+
 struct ExplainFlags {
   CommonFlags common;
   std::string what;  // a code or a model
