@@ -162,6 +162,20 @@ class EmitLoopTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             self.drive(Loop("llama_optimum", folder, "--target", "genai"), "llama_optimum")
 
+    def test_targets_with_caches_of_their_own_form(self):
+        self.in_place = 0
+        names = ("llama_optimum", "gpt2_optimum", "toy_transposed_key_ts", "llama_static_ts")
+        for target in ("tensorrt", "genai-static"):
+            for name in names:
+                with self.subTest(target=target, name=name):
+                    with tempfile.TemporaryDirectory() as folder:
+                        flags = ["--target", target, "--max-seq-len", str(CAPACITY)]
+                        loop = Loop(name, folder, *flags)
+                        self.drive(loop, name)
+                        ranks = {len(cache.axes) for cache in loop.module.CACHES}
+                        self.assertEqual(ranks, {3 if target == "genai-static" else 4})
+        self.assertGreater(self.in_place, 0)
+
     def test_ragged_prompts_give_what_each_gives_alone(self):
         prompts = [[3, 14, 15, 9, 2], [6, 5], [35, 8, 9]]
         with tempfile.TemporaryDirectory() as folder:

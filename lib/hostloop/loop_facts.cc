@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/status.h"
+#include "contract/layout.h"
 #include "fmt/format.h"
 #include "ir/types.h"
 #include "verify/readings.h"
@@ -18,7 +19,7 @@ Manifest RelationToItself(const Manifest& manifest) {
   for (ManifestCache& cache : self.caches) {
     cache.source.input = cache.input;
     cache.source.output = cache.output;
-    cache.source.layout = cache.layout;
+    cache.source.layout = PlainLayout(cache.layout);
     cache.source.axis = cache.axis;
     cache.source.select.clear();
   }

@@ -98,4 +98,35 @@ int SubgraphDepth(const onnx::ModelProto& model) {
   return deepest;
 }
 
+absl::Status RenameValues(const absl::flat_hash_map<std::string, std::string>& names,
+                          onnx::NodeProto* node) {
+  const auto rename = [&](std::string* name) {
+    if (const auto it = names.find(*name); it != names.end()) *name = it->second;
+  };
+  for (auto& input : *node->mutable_input()) rename(&input);
+  for (auto& output : *node->mutable_output()) rename(&output);
+  const auto& attributes = node->attribute();
+  if (std::none_of(attributes.begin(), attributes.end(), [](const onnx::AttributeProto& a) {
+        return a.has_g() || a.graphs_size() > 0;
+      })) {
+    return absl::OkStatus();
+  }
+  // What a body defines is told from the names as they were.
+  const onnx::NodeProto before = *node;
+  KV_ASSIGN_OR_RETURN(const std::vector<Scope> old, CollectScopes(before));
+  KV_ASSIGN_OR_RETURN(const std::vector<Scope> scopes, CollectScopes(*node));
+  for (int s = 0; s < static_cast<int>(scopes.size()); ++s) {
+    // The node is ours and not const, so neither are its bodies.
+    auto& body = const_cast<onnx::GraphProto&>(*scopes[s].graph);
+    const auto rename_free = [&](std::string* name) {
+      if (!Defines(old, s, *name)) rename(name);
+    };
+    for (auto& inner : *body.mutable_node()) {
+      for (auto& input : *inner.mutable_input()) rename_free(&input);
+    }
+    for (auto& output : *body.mutable_output()) rename_free(output.mutable_name());
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace kvlift

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -32,5 +33,9 @@ std::vector<std::string_view> CapturedNames(const std::vector<Scope>& scopes);
 
 // Depth of the most deeply nested body of a model, its functions included; 0 without bodies.
 int SubgraphDepth(const onnx::ModelProto& model);
+
+// Renames the values a node reads and defines, captures in its bodies included.
+absl::Status RenameValues(const absl::flat_hash_map<std::string, std::string>& names,
+                          onnx::NodeProto* node);
 
 }  // namespace kvlift

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "contract/layout.h"
 #include "fmt/format.h"
 #include "ir/graph.h"
 #include "lint/lint_nodes.h"
@@ -97,8 +98,9 @@ void LintManifestCache(const Graph& graph, const Manifest& m, const ManifestCach
                                  ElementTypeName(type.elem_type), c.dtype),
                      name, lints);
     }
-    if (!type.shape || type.shape->size() != c.layout.size() || c.axis < 0 ||
-        c.axis >= static_cast<int64_t>(c.layout.size()) || c.layout[c.axis] != 'S') {
+    const std::string letters = PlainLayout(c.layout);
+    if (!type.shape || type.shape->size() != letters.size() || c.axis < 0 ||
+        c.axis >= static_cast<int64_t>(letters.size()) || letters[c.axis] != 'S') {
       AddForManifest(fmt::format("cache {}: {} does not have the layout {} with axis {}", c.id,
                                  name, c.layout, c.axis),
                      name, lints);

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "fmt/format.h"
 #include "rewrite/host_facts.h"
+#include "rewrite/relayout.h"
 
 namespace kvlift::internal {
 
@@ -143,7 +144,11 @@ absl::Status Control::EmitDerived(const std::string& length) {
 
 absl::Status Control::EmitInput(const std::string& length) {
   input_ = write_ = FreeName("write_indices");
-  valid_ = s_.nodes.Add("Add", {write_, length}, "nonpad_kv_seqlen");
+  if (s_.options.target == Target::kGenaiStatic) {
+    valid_input_ = valid_ = FreeName("nonpad_kv_seqlen");
+  } else {
+    valid_ = s_.nodes.Add("Add", {write_, length}, "nonpad_kv_seqlen");
+  }
   keys_ = s_.nodes.Add("ReduceMax", {valid_, s_.nodes.Int64s({0})}, "visible_length");
   if (s_.uniform) {
     past_ =
@@ -178,7 +183,8 @@ std::string Control::Capacity() {
   if (s_.options.max_seq_len) return s_.nodes.Int64s({*s_.options.max_seq_len});
   for (const CacheUpdate& update : s_.a.updates) {
     if (!update.growing) continue;
-    return s_.nodes.Extent(s_.graph.name(update.pair.present), update.axis, "capacity");
+    return s_.nodes.Extent(s_.graph.name(update.pair.present), PlacementOf(s_, update).axis,
+                           "capacity");
   }
   return {};
 }
@@ -244,8 +250,8 @@ std::string Control::Dropped(const std::string& length, int64_t window) {
 std::string Control::Rows(const CacheUpdate& update, ValueId of, const std::string& before,
                           const std::string& to) {
   const std::string from = Dropped(before, update.window);
-  return s_.nodes.Add("Slice", {s_.graph.name(of), from, to, s_.nodes.Int64s({update.axis})},
-                      "visible");
+  const int64_t axis = PlacementOf(s_, update).axis;
+  return s_.nodes.Add("Slice", {s_.graph.name(of), from, to, s_.nodes.Int64s({axis})}, "visible");
 }
 
 std::string Control::PastView(const CacheUpdate& update) {

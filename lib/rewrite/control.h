@@ -30,13 +30,15 @@ class Control {
   absl::Status Emit();
   // What the input that gives the write index is called; empty if it is derived.
   const std::string& input() const { return input_; }
+  // The same of the input that gives the number of valid rows, where the target has one.
+  const std::string& valid_input() const { return valid_input_; }
 
   absl::StatusOr<Slots> SlotsOf(const CacheUpdate& update);
   // The same with the whole buffer given and valid.
   absl::StatusOr<Slots> WholeBuffer(const CacheUpdate& update);
 
-  // Rows of a growing cache as the source has them, in the past's layout: its past, its present and
-  // what attention reads.
+  // Rows of a growing cache as the source has them, in the layout of the result's: its past, its
+  // present and what attention reads.
   std::string PastView(const CacheUpdate& update);
   std::string PresentView(const CacheUpdate& update);
   std::string AttendedView(const CacheUpdate& update);
@@ -57,7 +59,7 @@ class Control {
                    const std::string& to);
 
   PlanState& s_;
-  std::string input_, write_, valid_, keys_;
+  std::string input_, valid_input_, write_, valid_, keys_;
   std::string past_, total_;  // [1]: P and P + S, when uniform
 };
 

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "fmt/format.h"
 #include "rewrite/analysis.h"
+#include "rewrite/io_names.h"
 #include "rewrite/manifest_of.h"
 #include "rewrite/plan.h"
 
@@ -135,6 +136,16 @@ absl::StatusOr<Conversion> ConvertAnalysed(const Model& model, const ConvertOpti
   result.manifest = std::move(plan.manifest);
   result.manifest.source_sha256 = model.Sha256();
   NoteReaders(*result.model, &result.manifest);
+  if (options.io_names == IoNames::kStatic) {
+    KV_ASSIGN_OR_RETURN(std::optional<Finding> taken,
+                        NameCachesByLayer(&*result.model, &result.manifest));
+    if (taken) {
+      for (CacheReport& cache : result.inspection.caches) cache.reason = taken;
+      for (AttentionReport& attention : result.inspection.attention) attention.reason = taken;
+      result.model.reset();
+      return result;
+    }
+  }
   if (options.target == Target::kGenai) result.genai = GenaiFragment(a, result.manifest);
   result.status = partial ? ConvertStatus::kPartial : ConvertStatus::kConverted;
   for (CacheReport& cache : result.inspection.caches) cache.converted = !cache.reason;
@@ -142,6 +153,18 @@ absl::StatusOr<Conversion> ConvertAnalysed(const Model& model, const ConvertOpti
     attention.converted = !attention.reason;
   }
   return result;
+}
+
+// What the target leaves no choice about, and what it says where the user does not.
+ConvertOptions Resolved(ConvertOptions options) {
+  const bool fixed = options.target == Target::kGenaiStatic || options.target == Target::kTensorRt;
+  if (fixed && options.read == ReadForm::kAuto) options.read = ReadForm::kFull;
+  if (options.target == Target::kTensorRt) options.layout = Layout::kBnsd;
+  if (options.target == Target::kGenaiStatic) {
+    options.layout = Layout::kFolded;
+    options.io_names = IoNames::kStatic;
+  }
+  return options;
 }
 
 // The manifest names inputs and outputs, and JSON holds UTF-8 only.
@@ -162,7 +185,7 @@ absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& opt
                                    RuleTable rules) {
   KV_RETURN_IF_ERROR(CheckNames(model.proto->graph()));
   KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules, options.mode));
-  KV_ASSIGN_OR_RETURN(Conversion result, ConvertAnalysed(model, options, a));
+  KV_ASSIGN_OR_RETURN(Conversion result, ConvertAnalysed(model, Resolved(options), a));
   NameSource(a.normalised, &result.inspection);
   return result;
 }

@@ -16,11 +16,14 @@
 
 namespace kvlift {
 
-enum class Target { kSpec, kOrt, kGenai };
+enum class Target { kSpec, kOrt, kGenai, kGenaiStatic, kTensorRt };
 enum class Control { kAuto, kDerived, kInput };
 enum class MaskForm { kAuto, kCausal, kExplicit };
 enum class ReadForm { kAuto, kPrefix, kFull };
 enum class Padding { kAuto, kKeep, kNone };
+// Of the caches at the interface: as in the source, [B, Nk, M, D], or [B, M, Nk*D].
+enum class Layout { kKeep, kBnsd, kFolded };
+enum class IoNames { kKeep, kStatic };        // static: key_cache.0, updated_key_cache.0, ...
 enum class WriteMode { kLinear, kCircular };  // circular: where linear does not do
 
 struct ConvertOptions {
@@ -31,6 +34,8 @@ struct ConvertOptions {
   ReadForm read = ReadForm::kAuto;
   Padding padding = Padding::kAuto;
   WriteMode mode = WriteMode::kLinear;
+  Layout layout = Layout::kKeep;
+  IoNames io_names = IoNames::kKeep;
   bool allow_partial = false;
 };
 

@@ -11,7 +11,7 @@
 #include "fmt/format.h"
 #include "ir/node_builder.h"
 #include "ir/patch.h"
-#include "rewrite/if_branches.h"
+#include "ir/subgraphs.h"
 #include "sym/emit.h"
 
 namespace kvlift {

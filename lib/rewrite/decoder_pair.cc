@@ -5,7 +5,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "base/status.h"
-#include "rewrite/if_branches.h"
+#include "ir/subgraphs.h"
 
 namespace kvlift {
 

@@ -7,6 +7,7 @@
 #include "fmt/format.h"
 #include "rewrite/host_facts.h"
 #include "rewrite/match.h"
+#include "rewrite/relayout.h"
 
 namespace kvlift::internal {
 
@@ -61,7 +62,8 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
   Visibility visible = ReadVisibility(s_.forms, keep, start, one_token);
   const bool stacked = StacksGroups(site);
   // ONNX Runtime 1.31 runs a causal Attention of doubles top-left, without a word.
-  const bool drawn = whole || s_.options.mask == MaskForm::kExplicit ||
+  const bool given = s_.options.target == Target::kGenaiStatic;  // its valid length is the host's
+  const bool drawn = whole || given || s_.options.mask == MaskForm::kExplicit ||
                      type == TensorProto::DOUBLE || (stacked && !one_token);
   if (key.circular || (drawn && visible.causal)) {
     visible.rest = Turned(key, keep);
@@ -78,8 +80,10 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
                              site);
     return std::nullopt;
   }
-  const std::string k = ReadCache(layer, "key", key, site.key_view, site.head_dim, slots);
-  const std::string v = ReadCache(layer, "value", value, site.value_view, site.v_head_dim, slots);
+  const bool folds = Folds(site);
+  const std::string k = ReadCache(layer, "key", key, site.key_view, site.head_dim, folds, slots);
+  const std::string v =
+      ReadCache(layer, "value", value, site.value_view, site.v_head_dim, folds, slots);
   std::string mask;
   if (draws) {
     std::optional<Finding> reason;
@@ -108,6 +112,11 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
   s_.plan.patch.remove_nodes.insert(site.node);
   std::string q = s_.graph.name(site.query);
   if (stacked) q = Stacked(q, site);
+  if (folds) {
+    q = FoldHeads(s_, q, site.q_heads, site.head_dim);
+    attributes.push_back(MakeAttribute("q_num_heads", site.q_heads));
+    attributes.push_back(MakeAttribute("kv_num_heads", site.key_view.heads));
+  }
   EmitResult(site, {q, k, v, mask, "", "", slots.valid},
              number == layer ? "Attention" : fmt::format("Attention_{}", number),
              std::move(attributes));
@@ -117,6 +126,31 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
 
 // ONNX Runtime 1.31 reads keys and values once per query head: the queries of a group are stacked
 // on the axis of tokens, so that they are read once per group.
+// The cache holds the heads of this attention and nothing else, all on one axis in the result.
+bool AttentionEmitter::IsWhole(const CacheUpdate& update, const CacheView& view,
+                               int64_t head_dim) const {
+  const auto extent = [&](char letter) {
+    const size_t axis = update.layout.find(letter);
+    const Expr e =
+        axis == std::string::npos ? s_.pool.Integer(1) : s_.forms.Of(update.pair.past).shape[axis];
+    return e->kind() == Kind::kInteger ? e->value() : 0;
+  };
+  return !view.folded && view.offset == 0 && extent('N') * extent('D') == view.heads * head_dim;
+}
+
+// Targets with 3-D caches: queries, keys, values and the result are 3-D.
+bool AttentionEmitter::Folds(const AttentionSite& site) const {
+  if (s_.options.layout != Layout::kFolded || site.folded) return false;
+  const CacheUpdate& key = s_.a.updates[site.key_cache];
+  const CacheUpdate& value = s_.a.updates[site.value_cache];
+  const auto three = [&](const CacheUpdate& update) {
+    const std::string layout = PlacementOf(s_, update).layout;
+    return layout == kFoldedLayout || layout == "BSD";
+  };
+  return three(key) && three(value) && IsWhole(key, site.key_view, site.head_dim) &&
+         IsWhole(value, site.value_view, site.v_head_dim);
+}
+
 bool AttentionEmitter::StacksGroups(const AttentionSite& site) const {
   return s_.options.target == Target::kOrt && site.q_heads > site.key_view.heads;
 }
@@ -131,11 +165,18 @@ void AttentionEmitter::EmitResult(const AttentionSite& site, const NodeBuilder::
                                   const std::string& role, NodeBuilder::Attributes attributes) {
   NodeBuilder& nodes = s_.nodes;
   const std::string& output = s_.graph.name(s_.graph.outputs(site.node)[0]);
-  if (!site.folded && !StacksGroups(site)) {
+  if (!site.folded && !StacksGroups(site) && !Folds(site)) {
     nodes.AddNamed("Attention", inputs, role, output, std::move(attributes));
     return;
   }
   const std::string result = nodes.Add("Attention", inputs, role, std::move(attributes));
+  if (Folds(site)) {
+    const std::string split = nodes.Add(
+        "Reshape", {result, nodes.Int64s({0, 0, site.q_heads, site.v_head_dim})}, "heads");
+    nodes.AddNamed("Transpose", {split}, "heads_first", output,
+                   {MakeAttribute("perm", std::vector<int64_t>{0, 2, 1, 3})});
+    return;
+  }
   std::string shape = nodes.Int64s({0, site.q_heads, -1, site.v_head_dim});
   if (site.folded) {
     const std::string rows = nodes.Extent(s_.graph.name(site.query), 2, "queries");
@@ -160,18 +201,20 @@ bool AttentionEmitter::OneType(const AttentionSite& site, int32_t type) {
 }
 
 std::string AttentionEmitter::ReadCache(int layer, std::string_view role, const CacheUpdate& update,
-                                        const CacheView& view, int64_t head_dim,
+                                        const CacheView& view, int64_t head_dim, bool folds,
                                         const Slots& slots) {
   s_.nodes.set_scope(fmt::format("layers.{}/{}", layer, role));
   std::string value = s_.graph.name(update.pair.present);
   if (update.growing && s_.views()) {
     value = control_.AttendedView(update);
   } else if (!slots.whole) {
-    value = s_.nodes.Add("Slice",
-                         {value, s_.nodes.Int64s({0}), slots.keys, s_.nodes.Int64s({update.axis})},
-                         "visible");
+    const int64_t axis = PlacementOf(s_, update).axis;
+    value = s_.nodes.Add(
+        "Slice", {value, s_.nodes.Int64s({0}), slots.keys, s_.nodes.Int64s({axis})}, "visible");
   }
-  std::string layout = update.layout;
+  std::string layout = PlacementOf(s_, update).layout;
+  const bool folded = layout == kFoldedLayout;  // then all of it is this attention's
+  if (folded) layout = "BSD";
   for (auto lane = view.lanes.rbegin(); lane != view.lanes.rend(); ++lane) {
     value = s_.nodes.Add("Gather", {value, s_.nodes.Int64(lane->index)}, std::string(role),
                          {MakeAttribute("axis", int64_t{lane->axis})});
@@ -180,7 +223,7 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role, const 
   const bool headless = layout.find('N') == std::string::npos;
   const int64_t size = headless && !view.folded ? view.heads * head_dim : head_dim;
   const Expr extent = s_.forms.Of(update.pair.past).shape[update.layout.find('D')];
-  if (!extent->is_integer(size)) {
+  if (!folded && !extent->is_integer(size)) {
     const auto axis = static_cast<int64_t>(layout.find('D'));
     value = s_.nodes.Add("Slice",
                          {value, s_.nodes.Int64s({view.offset}),
@@ -193,7 +236,8 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role, const 
     for (char letter : wanted) perm.push_back(static_cast<int64_t>(layout.find(letter)));
     value = s_.nodes.Add("Transpose", {value}, "heads_first", {MakeAttribute("perm", perm)});
   }
-  return headless ? SplitHeads(value, view, head_dim, slots) : value;
+  if (!headless || folds) return value;
+  return SplitHeads(value, view, head_dim, slots);
 }
 
 std::string AttentionEmitter::SplitHeads(const std::string& value, const CacheView& view,

@@ -26,9 +26,11 @@ class AttentionEmitter {
                  std::vector<ValueId> values = {}) const;
   int LayerOf(int update_index) const;
   bool OneType(const AttentionSite& site, int32_t type);
-  // The cache as Attention reads it: [B, Nk, W, D].
+  // The cache as Attention reads it: [B, Nk, W, D], or [B, W, Nk*D] if it folds heads.
   std::string ReadCache(int layer, std::string_view role, const CacheUpdate& update,
-                        const CacheView& view, int64_t head_dim, const Slots& slots);
+                        const CacheView& view, int64_t head_dim, bool folds, const Slots& slots);
+  bool IsWhole(const CacheUpdate& update, const CacheView& view, int64_t head_dim) const;
+  bool Folds(const AttentionSite& site) const;
   // [B, W, Nk*D], or [B*Nk, W, D] if folded, to [B, Nk, W, D].
   std::string SplitHeads(const std::string& value, const CacheView& view, int64_t head_dim,
                          const Slots& slots);

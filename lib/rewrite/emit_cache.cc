@@ -4,6 +4,7 @@
 #include "fmt/format.h"
 #include "rewrite/layout.h"
 #include "rewrite/match.h"
+#include "rewrite/relayout.h"
 
 namespace kvlift::internal {
 
@@ -33,6 +34,7 @@ absl::Status CacheEmitter::Emit() {
     s_.plan.patch.remove_nodes.insert(producer);
     KV_ASSIGN_OR_RETURN(const std::string base, Base(update));
     EmitScatter(update, base, rows, *slots);
+    KeepReaders(update);
   }
   return absl::OkStatus();
 }
@@ -52,7 +54,26 @@ absl::StatusOr<std::string> CacheEmitter::Base(const CacheUpdate& update) {
   return s_.emitter.Tensor(request);
 }
 
+// Whoever reads a fixed buffer besides its attention reads it as it lay.
+void CacheEmitter::KeepReaders(const CacheUpdate& update) {
+  if (update.growing || !PlacementOf(s_, update).moved) return;
+  for (ValueId v : {update.pair.past, update.pair.present}) {
+    s_.plan.patch.replace_uses[s_.graph.name(v)] = Unplaced(s_, update, s_.graph.name(v));
+  }
+}
+
 absl::StatusOr<std::string> CacheEmitter::Rows(const CacheUpdate& update) {
+  if (!PlacementOf(s_, update).moved) return RowsAsTheyLie(update);
+  if (const ValueId rows = FindPlacedRows(s_, update); rows != kNoValue) {
+    s_.roots.push_back(rows);
+    return s_.graph.name(rows);
+  }
+  KV_ASSIGN_OR_RETURN(const std::string rows, RowsAsTheyLie(update));
+  if (s_.plan.refusal) return rows;
+  return Placed(s_, update, rows);
+}
+
+absl::StatusOr<std::string> CacheEmitter::RowsAsTheyLie(const CacheUpdate& update) {
   if (update.update != kNoValue) {
     s_.roots.push_back(update.update);
     return s_.graph.name(update.update);
@@ -136,8 +157,9 @@ std::string CacheEmitter::Stack(const std::string& layout, const std::vector<Exp
 void CacheEmitter::EmitScatter(const CacheUpdate& update, const std::string& past,
                                const std::string& rows, const Slots& slots) {
   const std::string& present = s_.graph.name(update.pair.present);
-  if (update.axis != 0) {
-    NodeBuilder::Attributes attributes = {MakeAttribute("axis", int64_t{update.axis})};
+  const int axis = PlacementOf(s_, update).axis;
+  if (axis != 0) {
+    NodeBuilder::Attributes attributes = {MakeAttribute("axis", int64_t{axis})};
     if (update.circular) attributes.push_back(MakeAttribute("mode", std::string("circular")));
     s_.nodes.AddNamed("TensorScatter", {past, rows, slots.write}, "TensorScatter", present,
                       std::move(attributes));

@@ -22,8 +22,10 @@ class CacheEmitter {
  private:
   // The buffer that is written: the past, or the past with its sequences in another order.
   absl::StatusOr<std::string> Base(const CacheUpdate& update);
-  // The new rows, in the past's layout.
+  void KeepReaders(const CacheUpdate& update);
+  // The new rows, as the result's cache lies, and as the source's.
   absl::StatusOr<std::string> Rows(const CacheUpdate& update);
+  absl::StatusOr<std::string> RowsAsTheyLie(const CacheUpdate& update);
   absl::StatusOr<std::string> DrawnRows(const CacheUpdate& update);
   // Values of the source whose stack along the axes that hold several caches is `element`; empty if
   // there are none.

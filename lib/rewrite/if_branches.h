@@ -25,8 +25,4 @@ absl::StatusOr<onnx::ModelProto> InlineBranches(const onnx::ModelProto& model,
 // Does one of the branches of an If give a constant without elements for the output?
 bool GivesNothing(const onnx::NodeProto& node, int output);
 
-// Renames the values a node reads and defines, captures in its bodies included.
-absl::Status RenameValues(const absl::flat_hash_map<std::string, std::string>& names,
-                          onnx::NodeProto* node);
-
 }  // namespace kvlift

@@ -16,6 +16,10 @@ std::string_view TargetName(Target target) {
       return "ort";
     case Target::kGenai:
       return "genai";
+    case Target::kGenaiStatic:
+      return "genai-static";
+    case Target::kTensorRt:
+      return "tensorrt";
     default:
       return "spec";
   }
@@ -92,15 +96,18 @@ void AddInputs(const Analysis& a, const ConvertOptions& options, const ManifestF
     }
     m->inputs.push_back(std::move(input));
   }
-  if (!facts.write_indices.empty()) {
+  const auto add_control = [&](const std::string& name, const char* value) {
+    if (name.empty()) return;
     ManifestInput control;
-    control.name = facts.write_indices;
+    control.name = name;
     control.as = "control";
-    control.value = "P";
+    control.value = value;
     control.dtype = "int64";
     control.shape = {"B"};
     m->inputs.push_back(std::move(control));
-  }
+  };
+  add_control(facts.write_indices, "P");
+  add_control(facts.nonpad_kv_seqlen, "T");
   (void)options;
 }
 

@@ -11,7 +11,8 @@
 namespace kvlift {
 
 struct ManifestFacts {
-  std::string write_indices;  // empty: derived in the graph
+  std::string write_indices;     // empty: derived in the graph
+  std::string nonpad_kv_seqlen;  // empty: computed in the graph
   bool uniform = false;
   bool prefix = true;
   bool keeps_padding = true;

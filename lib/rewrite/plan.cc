@@ -14,6 +14,7 @@
 #include "rewrite/pads.h"
 #include "rewrite/plan_state.h"
 #include "rewrite/rederive.h"
+#include "rewrite/relayout.h"
 
 namespace kvlift {
 namespace {
@@ -44,6 +45,7 @@ class Planner {
   absl::StatusOr<ConversionPlan> Run() {
     s_.plan.kept.resize(s_.a.attention.size());
     control_.Survey();
+    if (!s_.plan.refusal) s_.plan.refusal = internal::JudgeLayouts(s_);
     if (s_.plan.refusal) return std::move(s_.plan);
     if (s_.growing && !s_.keep_unguarded && internal::PadsLeak(s_)) {
       rows_read_elsewhere_ = true;
@@ -123,10 +125,12 @@ class Planner {
       if (!update.growing) continue;
       s_.nodes.set_scope(fmt::format("layers.{}/{}", cache.layer, cache.role));
       auto& uses = s_.plan.patch.replace_uses;
-      uses[s_.graph.name(update.pair.past)] = control_.PastView(update);
-      uses[s_.graph.name(update.pair.present)] = control_.PresentView(update);
+      uses[s_.graph.name(update.pair.past)] =
+          internal::Unplaced(s_, update, control_.PastView(update));
+      uses[s_.graph.name(update.pair.present)] =
+          internal::Unplaced(s_, update, control_.PresentView(update));
       for (const Equivalent& same : FindEquivalents(s_.forms, update)) {
-        std::string view = control_.AttendedView(update);
+        std::string view = internal::Unplaced(s_, update, control_.AttendedView(update));
         for (auto lane = same.lanes.rbegin(); lane != same.lanes.rend(); ++lane) {
           view = s_.nodes.Add("Gather", {view, s_.nodes.Int64(lane->index)}, "rows",
                               {MakeAttribute("axis", int64_t{lane->axis})});
@@ -181,12 +185,13 @@ class Planner {
 
   void Retype() {
     for (const CacheUpdate& update : s_.a.updates) {
-      onnx::TypeProto type = TypeOfInput(update.pair.past);
+      onnx::TypeProto type = internal::PlacedType(s_, update, TypeOfInput(update.pair.past));
       if (!update.growing) {
+        s_.plan.patch.retype[s_.graph.name(update.pair.past)] = type;
         s_.plan.patch.retype[s_.graph.name(update.pair.present)] = type;
         continue;
       }
-      SetDim(&type, update.axis, CapacityDim());
+      SetDim(&type, internal::PlacementOf(s_, update).axis, CapacityDim());
       s_.plan.patch.retype[s_.graph.name(update.pair.past)] = type;
       s_.plan.patch.retype[s_.graph.name(update.pair.present)] = type;
     }
@@ -198,9 +203,15 @@ class Planner {
       SetDim(&type, axis, s_.derived ? total : CapacityDim());
       s_.plan.patch.retype[s_.graph.name(input)] = type;
     }
-    if (s_.derived || control_.input().empty()) return;
+    if (s_.derived) return;
+    for (const std::string& name : {control_.input(), control_.valid_input()}) {
+      if (!name.empty()) AddControl(name);
+    }
+  }
+
+  void AddControl(const std::string& name) {
     onnx::ValueInfoProto control;
-    control.set_name(control_.input());
+    control.set_name(name);
     auto* tensor = control.mutable_type()->mutable_tensor_type();
     tensor->set_elem_type(TensorProto::INT64);
     auto* dim = tensor->mutable_shape()->add_dim();
@@ -253,6 +264,7 @@ class Planner {
   void FillManifest() {
     ManifestFacts facts;
     facts.write_indices = control_.input();
+    facts.nonpad_kv_seqlen = control_.valid_input();
     facts.uniform = s_.uniform;
     facts.prefix = s_.prefix_read();
     facts.keeps_padding = s_.options.padding != Padding::kNone;
@@ -260,6 +272,14 @@ class Planner {
     for (const auto& [input, axis] : s_.wide) facts.wide_inputs[s_.graph.name(input)] = axis;
     facts.dropped = s_.plan.patch.remove_inputs;
     s_.plan.manifest = MakeManifest(s_.a, s_.options, facts);
+    for (ManifestCache& cache : s_.plan.manifest.caches) {
+      for (const CacheUpdate& update : s_.a.updates) {
+        if (s_.graph.name(update.pair.past) != cache.input) continue;
+        const internal::Placement place = internal::PlacementOf(s_, update);
+        cache.layout = place.layout;
+        cache.axis = place.axis;
+      }
+    }
   }
 
   PlanState s_;

@@ -13,7 +13,9 @@
 
 #include "absl/strings/str_replace.h"
 #include "base/status.h"
+#include "contract/layout.h"
 #include "fmt/format.h"
+#include "ir/subgraphs.h"
 #include "ir/types.h"
 
 namespace kvlift {
@@ -22,28 +24,6 @@ namespace {
 using onnx::ModelProto;
 using onnx::NodeProto;
 using onnx::TensorProto;
-
-// The letters of each axis: "BS(ND)" is {"B", "S", "ND"}. Empty if the text is no layout.
-std::vector<std::string> AxesOf(const std::string& layout) {
-  std::vector<std::string> axes;
-  bool inside = false;
-  for (char c : layout) {
-    if (c == '(' && !inside) {
-      axes.emplace_back();
-      inside = true;
-    } else if (c == ')' && inside) {
-      if (axes.back().empty()) return {};
-      inside = false;
-    } else if (c == '(' || c == ')') {
-      return {};
-    } else if (inside) {
-      axes.back() += c;
-    } else {
-      axes.emplace_back(1, c);
-    }
-  }
-  return inside ? std::vector<std::string>() : axes;
-}
 
 std::string LettersOf(const std::vector<std::string>& axes) {
   std::string letters;
@@ -54,13 +34,6 @@ std::string LettersOf(const std::vector<std::string>& axes) {
 bool IsGrouped(const std::string& layout) { return layout.find('(') != std::string::npos; }
 bool IsGrouped(const ManifestCache& cache) {
   return IsGrouped(cache.layout) || IsGrouped(cache.source.layout);
-}
-
-// A group stands for one axis of its own, named by the letter of its last one.
-std::string Plain(const std::vector<std::string>& axes) {
-  std::string letters;
-  for (const std::string& axis : axes) letters += axis.back();
-  return letters;
 }
 
 std::vector<Dim> DimsOf(const onnx::ValueInfoProto& value) {
@@ -95,7 +68,7 @@ class Adapter {
       if (!IsGrouped(cache)) continue;
       KV_ASSIGN_OR_RETURN(const View view, Read(cache));
       KV_RETURN_IF_ERROR(Adapt(view, cache, proto->mutable_graph()));
-      cache.layout = Plain(view.mine);
+      cache.layout = PlainLayout(cache.layout);
       cache.axis = static_cast<int64_t>(cache.layout.find('S'));
       cache.source.layout = cache.layout;
       cache.source.axis = cache.axis;
@@ -111,7 +84,7 @@ class Adapter {
   }
 
   absl::StatusOr<View> Read(const ManifestCache& cache) const {
-    View view{AxesOf(cache.source.layout), AxesOf(cache.layout), {}};
+    View view{AxesOfLayout(cache.source.layout), AxesOfLayout(cache.layout), {}};
     const auto no = [&](std::string_view why) {
       return absl::FailedPreconditionError(fmt::format("the layouts {} and {} of cache {} {}",
                                                        cache.source.layout, cache.layout, cache.id,
@@ -265,20 +238,6 @@ class Adapter {
     return Reshape(value, b, to, view);
   }
 
-  static void Rename(const std::string& from, const std::string& to, onnx::GraphProto* graph) {
-    for (NodeProto& node : *graph->mutable_node()) {
-      for (std::string& input : *node.mutable_input()) {
-        if (input == from) input = to;
-      }
-      for (std::string& output : *node.mutable_output()) {
-        if (output == from) output = to;
-      }
-      for (auto& attribute : *node.mutable_attribute()) {
-        if (attribute.has_g()) Rename(from, to, attribute.mutable_g());
-      }
-    }
-  }
-
   void Declare(const View& view, onnx::ValueInfoProto* value) const {
     const std::vector<Dim> dims = DimsOf(*value);
     auto* shape = value->mutable_type()->mutable_tensor_type()->mutable_shape();
@@ -309,8 +268,10 @@ class Adapter {
           fmt::format("{} is no output of the source", cache.source.output));
     }
     const std::string past = Fresh("past"), present = Fresh("present");
-    Rename(cache.source.input, past, graph);
-    Rename(cache.source.output, present, graph);
+    for (NodeProto& node : *graph->mutable_node()) {
+      KV_RETURN_IF_ERROR(
+          RenameValues({{cache.source.input, past}, {cache.source.output, present}}, &node));
+    }
     for (const bool at_input : {true, false}) {
       std::vector<NodeProto> made;
       to_ = &made;

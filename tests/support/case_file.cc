@@ -87,10 +87,13 @@ absl::Status Choose(const Entries& entries, const std::string& key,
 }
 
 absl::Status ReadOptions(const Entries& entries, ConvertOptions* options) {
-  KV_RETURN_IF_ERROR(
-      Choose<Target>(entries, "target",
-                     {{"spec", Target::kSpec}, {"ort", Target::kOrt}, {"genai", Target::kGenai}},
-                     &options->target));
+  KV_RETURN_IF_ERROR(Choose<Target>(entries, "target",
+                                    {{"spec", Target::kSpec},
+                                     {"ort", Target::kOrt},
+                                     {"genai", Target::kGenai},
+                                     {"genai-static", Target::kGenaiStatic},
+                                     {"tensorrt", Target::kTensorRt}},
+                                    &options->target));
   KV_RETURN_IF_ERROR(Choose<Control>(entries, "control",
                                      {{"derived", Control::kDerived}, {"input", Control::kInput}},
                                      &options->control));
@@ -103,6 +106,10 @@ absl::Status ReadOptions(const Entries& entries, ConvertOptions* options) {
       entries, "padding", {{"keep", Padding::kKeep}, {"none", Padding::kNone}}, &options->padding));
   KV_RETURN_IF_ERROR(
       Choose<WriteMode>(entries, "mode", {{"circular", WriteMode::kCircular}}, &options->mode));
+  KV_RETURN_IF_ERROR(
+      Choose<Layout>(entries, "layout", {{"bnsd", Layout::kBnsd}}, &options->layout));
+  KV_RETURN_IF_ERROR(
+      Choose<IoNames>(entries, "io_names", {{"static", IoNames::kStatic}}, &options->io_names));
   if (const auto it = entries.find("max_seq_len"); it != entries.end()) {
     options->max_seq_len = std::stoll(it->second);
   }
@@ -146,10 +153,11 @@ absl::StatusOr<TextCase> ParseCase(const std::string& path, const std::string& t
   if (sections.contains("after") == sections.contains("refuse")) {
     return Broken("needs a section after or a section refuse");
   }
-  KV_ASSIGN_OR_RETURN(Entries entries,
-                      ReadEntries(sections["case"], {"rule", "target", "max_seq_len", "control",
-                                                     "mask", "read", "padding", "mode", "sees", "uniform",
-                                                     "preconditions", "form", "unproved"}));
+  KV_ASSIGN_OR_RETURN(
+      Entries entries,
+      ReadEntries(sections["case"],
+                  {"rule", "target", "max_seq_len", "control", "mask", "read", "padding", "mode",
+                   "layout", "io_names", "sees", "uniform", "preconditions", "form", "unproved"}));
   TextCase c;
   c.path = path;
   c.name = std::filesystem::path(path).stem().string();

@@ -20,9 +20,6 @@ namespace fs = std::filesystem;
 
 // Flags of the contract that this version does not serve: said, never ignored.
 std::string Unavailable(const ConvertFlags& f) {
-  if (f.target == "genai-static" || f.target == "tensorrt") return "--target " + f.target;
-  if (f.layout != "keep") return "--layout " + f.layout;
-  if (f.io_names != "keep") return "--io-names " + f.io_names;
   if (!f.report.empty()) return "--report";
   if (!f.only.empty()) return "--only";
   if (!f.skip.empty()) return "--skip";
@@ -41,9 +38,13 @@ std::optional<ConvertOptions> OptionsOf(const ConvertFlags& f, Io& io) {
     }
     o.max_seq_len = n;
   }
-  o.target = f.target == "ort"     ? Target::kOrt
-             : f.target == "genai" ? Target::kGenai
-                                   : Target::kSpec;
+  o.target = f.target == "ort"            ? Target::kOrt
+             : f.target == "genai"        ? Target::kGenai
+             : f.target == "genai-static" ? Target::kGenaiStatic
+             : f.target == "tensorrt"     ? Target::kTensorRt
+                                          : Target::kSpec;
+  o.layout = f.layout == "bnsd" ? Layout::kBnsd : Layout::kKeep;
+  o.io_names = f.io_names == "static" ? IoNames::kStatic : IoNames::kKeep;
   o.control = f.control == "derived" ? Control::kDerived
               : f.control == "input" ? Control::kInput
                                      : Control::kAuto;

@@ -1,0 +1,162 @@
+#include "rewrite/relayout.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "fmt/format.h"
+#include "rewrite/match.h"
+
+namespace kvlift::internal {
+
+using sym::Expr;
+using sym::Kind;
+
+namespace {
+
+constexpr char kHeadsFirst[] = "BNSD";
+
+// Axes of `from` in the order of `to`: letters of both are the same.
+std::vector<int64_t> PermOf(std::string_view from, std::string_view to) {
+  std::vector<int64_t> perm;
+  for (char letter : to) perm.push_back(static_cast<int64_t>(from.find(letter)));
+  return perm;
+}
+
+std::string Turn(PlanState& s, const std::string& value, std::string_view from,
+                 std::string_view to) {
+  if (from == to) return value;
+  return s.nodes.Add("Transpose", {value}, "placed", {MakeAttribute("perm", PermOf(from, to))});
+}
+
+bool IsPermutation(const std::string& layout) {
+  return layout.size() == 4 && layout[0] == 'B' &&
+         std::is_permutation(layout.begin(), layout.end(), kHeadsFirst);
+}
+
+int64_t Extent(const PlanState& s, const CacheUpdate& update, char letter) {
+  const Expr extent = s.forms.Of(update.pair.past).shape[update.layout.find(letter)];
+  return extent->kind() == Kind::kInteger ? extent->value() : 0;
+}
+
+// No attention reads some of the heads or of their elements only.
+bool ReadWhole(const PlanState& s, const CacheUpdate& update) {
+  const auto whole = [&](int cache, const CacheView& view, int64_t size) {
+    return &s.a.updates[cache] != &update ||
+           (view.offset == 0 && view.heads == Extent(s, update, 'N') &&
+            size == Extent(s, update, 'D'));
+  };
+  return std::all_of(s.a.attention.begin(), s.a.attention.end(), [&](const auto& attention) {
+    return !attention.site ||
+           (whole(attention.site->key_cache, attention.site->key_view, attention.site->head_dim) &&
+            whole(attention.site->value_cache, attention.site->value_view,
+                  attention.site->v_head_dim));
+  });
+}
+
+}  // namespace
+
+Placement PlacementOf(const PlanState& s, const CacheUpdate& update) {
+  const bool heads = update.layout.find('N') != std::string::npos;
+  if (s.options.layout == Layout::kBnsd && update.layout != kHeadsFirst) {
+    return {kHeadsFirst, 2, true};
+  }
+  if (s.options.layout == Layout::kFolded && heads) return {kFoldedLayout, 1, true};
+  return {update.layout, update.axis, false};
+}
+
+std::optional<Finding> JudgeLayouts(const PlanState& s) {
+  if (s.options.target == Target::kTensorRt && s.growing && !s.options.max_seq_len) {
+    return MakeFinding("KV229", "needs a fixed capacity for TensorRT: give --max-seq-len", s.graph,
+                       {s.a.updates.front().node});
+  }
+  if (s.options.layout == Layout::kKeep) return std::nullopt;
+  for (const CacheUpdate& update : s.a.updates) {
+    const bool folded = s.options.layout == Layout::kFolded;
+    if ((folded && update.layout == "BSD") ||
+        (!PlacementOf(s, update).moved && IsPermutation(update.layout)))
+      continue;
+    const bool plain = IsPermutation(update.layout) && update.window == 0 &&
+                       update.base == nullptr && !update.shifts && Extent(s, update, 'N') > 0 &&
+                       Extent(s, update, 'D') > 0 && (!folded || ReadWhole(s, update));
+    if (plain) continue;
+    return MakeFinding("KV229",
+                       fmt::format("needs caches with an axis of sequences in front, one of heads "
+                                   "and one of their elements to give them another layout, found "
+                                   "{}",
+                                   update.layout),
+                       s.graph, {update.node}, {update.pair.past});
+  }
+  return std::nullopt;
+}
+
+std::string FoldHeads(PlanState& s, const std::string& value, int64_t heads, int64_t size) {
+  const std::string turned = Turn(s, value, kHeadsFirst, "BSND");
+  return s.nodes.Add("Reshape", {turned, s.nodes.Int64s({0, 0, heads * size})}, "folded");
+}
+
+std::string Placed(PlanState& s, const CacheUpdate& update, const std::string& value) {
+  const Placement place = PlacementOf(s, update);
+  if (!place.moved) return value;
+  if (place.layout == kHeadsFirst) return Turn(s, value, update.layout, kHeadsFirst);
+  const std::string turned = Turn(s, value, update.layout, "BSND");
+  const int64_t width = Extent(s, update, 'N') * Extent(s, update, 'D');
+  return s.nodes.Add("Reshape", {turned, s.nodes.Int64s({0, 0, width})}, "folded");
+}
+
+std::string Unplaced(PlanState& s, const CacheUpdate& update, const std::string& value) {
+  const Placement place = PlacementOf(s, update);
+  if (!place.moved) return value;
+  if (place.layout == kHeadsFirst) return Turn(s, value, kHeadsFirst, update.layout);
+  const std::string shape = s.nodes.Int64s({0, 0, Extent(s, update, 'N'), Extent(s, update, 'D')});
+  return Turn(s, s.nodes.Add("Reshape", {value, shape}, "heads"), "BSND", update.layout);
+}
+
+ValueId FindPlacedRows(PlanState& s, const CacheUpdate& update) {
+  const Placement place = PlacementOf(s, update);
+  if (!place.moved) return kNoValue;
+  sym::Pool& pool = s.pool;
+  std::vector<Expr> rows = s.forms.Of(update.pair.past).shape;
+  rows[update.axis] = update.new_length;
+  const auto extent = [&](char letter) { return rows[update.layout.find(letter)]; };
+  std::vector<Expr> shape;
+  std::vector<Expr> index(4);  // of B, N, S, D
+  if (place.layout == kHeadsFirst) {
+    for (int k = 0; k < 4; ++k) {
+      shape.push_back(extent(kHeadsFirst[k]));
+      index[k] = pool.Index(k);
+    }
+  } else {
+    shape = {extent('B'), extent('S'), pool.Mul(extent('N'), extent('D'))};
+    const sym::Facts facts{shape};
+    index = std::vector<Expr>{pool.Index(0), pool.FloorDiv(pool.Index(2), extent('D'), facts),
+                              pool.Index(1), pool.Mod(pool.Index(2), extent('D'), facts)};
+  }
+  sym::Pool::Substitution at;
+  for (char letter : update.layout) {
+    at.indices.push_back(index[std::string_view(kHeadsFirst).find(letter)]);
+  }
+  const Expr element = pool.Substitute(update.update_element, at, sym::Facts{shape});
+  return FindValue(s.forms, update.pair.present, element, shape);
+}
+
+onnx::TypeProto PlacedType(const PlanState& s, const CacheUpdate& update,
+                           const onnx::TypeProto& type) {
+  const Placement place = PlacementOf(s, update);
+  if (!place.moved) return type;
+  onnx::TypeProto result = type;
+  auto* shape = result.mutable_tensor_type()->mutable_shape();
+  shape->clear_dim();
+  const auto dim = [&](char letter) {
+    return type.tensor_type().shape().dim(static_cast<int>(update.layout.find(letter)));
+  };
+  if (place.layout == kHeadsFirst) {
+    for (char letter : std::string_view(kHeadsFirst)) *shape->add_dim() = dim(letter);
+    return result;
+  }
+  *shape->add_dim() = dim('B');
+  *shape->add_dim() = dim('S');
+  shape->add_dim()->set_dim_value(Extent(s, update, 'N') * Extent(s, update, 'D'));
+  return result;
+}
+
+}  // namespace kvlift::internal
