@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "ir/graph.h"
 #include "rewrite/convert.h"
+#include "support/case_file.h"
 #include "support/models.h"
 #include "verify/mutant_maker.h"
 #include "verify/mutants.h"
@@ -24,6 +25,29 @@ std::string Unproved(const Proof& proof) {
     if (!fact.proved) text += fmt::format("{}: {}: {}\n", fact.about, fact.text, fact.why_not);
   }
   return text;
+}
+
+// Mutants that change places or lengths. What changes numbers alone is told by running the model,
+// unless it changes an operator.
+int ExpectNoMutantProved(const onnx::ModelProto& source,
+                         const std::shared_ptr<const onnx::ModelProto>& after,
+                         const Manifest& relation, MutantLimits limits) {
+  const auto graph = Graph::Build(after);
+  EXPECT_TRUE(graph.ok());
+  if (!graph.ok()) return 0;
+  limits.everywhere = true;
+  limits.ragged = !relation.uniform;
+  limits.one_length = relation.uniform_reason;
+  int tried = 0;
+  for (const Mutant& mutant : MakeMutants(*graph, relation, limits)) {
+    // What is the same model in some or all cases may be proved to be the same.
+    if (!mutant.equivalent.empty() || mutant.equivalent_if || mutant.guard) continue;
+    if (mutant.detector != Detector::kPlans) continue;
+    ++tried;
+    const Proof proof = ProveConversion(source, *BuildMutant(*graph, mutant), relation);
+    EXPECT_NE(Unproved(proof), "") << mutant.group << ": " << mutant.name;
+  }
+  return tried;
 }
 
 class ProvedModel : public testing::TestWithParam<const char*> {
@@ -54,27 +78,11 @@ TEST_P(ProvedModel, IsProvedForAllShapes) {
   EXPECT_TRUE(about.contains("logits"));
 }
 
-// Groups that change places or lengths. What changes numbers alone is told by running the model,
-// unless it changes an operator.
 TEST_P(ProvedModel, NoMutantIsProved) {
-  const auto graph = Graph::Build(after_);
-  ASSERT_TRUE(graph.ok());
   MutantLimits limits;
-  limits.everywhere = true;
   const auto steps = ModelMeta(GetParam())["steps"].get<std::vector<int>>();
-  limits.ragged = !relation_.uniform;
-  limits.one_length = relation_.uniform_reason;
   limits.many_tokens = *std::max_element(steps.begin(), steps.end()) > 1;
-  int tried = 0;
-  for (const Mutant& mutant : MakeMutants(*graph, relation_, limits)) {
-    // What is the same model in some or all cases may be proved to be the same.
-    if (!mutant.equivalent.empty() || mutant.equivalent_if || mutant.guard) continue;
-    if (mutant.detector != Detector::kPlans) continue;
-    ++tried;
-    const Proof proof = Prove(*BuildMutant(*graph, mutant));
-    EXPECT_NE(Unproved(proof), "") << mutant.group << ": " << mutant.name;
-  }
-  EXPECT_GE(tried, 20);
+  EXPECT_GE(ExpectNoMutantProved(*source_.proto, after_, relation_, limits), 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ProvedModel,
@@ -83,6 +91,66 @@ INSTANTIATE_TEST_SUITE_P(Models, ProvedModel,
                                          "llama_attention_opset23", "toy_scatter_ts",
                                          "toy_onehot_where_ts", "toy_splice_ts", "llama_static_ts"),
                          [](const auto& model) { return std::string(model.param); });
+
+// Cases of rewrites, by what is proved of them.
+class ProvedCase : public testing::TestWithParam<const char*> {};
+
+TEST_P(ProvedCase, IsProvedAndItsMutantsAreNot) {
+  const auto c = LoadCase(fmt::format("{}/rewrites/{}.onnxtxt", KVLIFT_TESTDATA_DIR, GetParam()));
+  ASSERT_TRUE(c.ok()) << c.status();
+  const auto before = ParseModelText(c->before);
+  ASSERT_TRUE(before.ok()) << before.status();
+  const Model source = AsModel(*before);
+  auto conversion = Convert(source, c->options, AllRules());
+  ASSERT_TRUE(conversion.ok() && conversion->model) << conversion.status();
+  const auto after = std::make_shared<const onnx::ModelProto>(*std::move(conversion->model));
+  EXPECT_EQ(Unproved(ProveConversion(*before, *after, conversion->manifest)), "");
+  ExpectNoMutantProved(*before, after, conversion->manifest, {});
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, ProvedCase,
+    testing::Values(
+        "attention_op_bias", "attention_op_float_mask", "attention_op_mask", "attention_op_opset24",
+        "attention_op_own_groups", "attention_op_padding", "attention_op_past_causal",
+        "attention_op_past_mask_input", "attention_op_scale_softcap", "attention_op_top_left",
+        "decomposed_attention_bias", "decomposed_attention_dropout",
+        "decomposed_attention_finite_minimum", "decomposed_attention_fused_matmul",
+        "decomposed_attention_gqa", "decomposed_attention_half_minimum",
+        "decomposed_attention_input_as_long_as_past", "decomposed_attention_mask_added_first",
+        "decomposed_attention_mask_before_scale", "decomposed_attention_mask_causal",
+        "decomposed_attention_mask_computed_with", "decomposed_attention_mask_explicit",
+        "decomposed_attention_mask_multiplied", "decomposed_attention_mask_selected",
+        "decomposed_attention_mask_selected_inverted", "decomposed_attention_mask_table",
+        "decomposed_attention_mask_trilu", "decomposed_attention_masks_one_after_another",
+        "decomposed_attention_mha", "decomposed_attention_mqa", "decomposed_attention_nan_guard",
+        "decomposed_attention_opset13", "decomposed_attention_opset14",
+        "decomposed_attention_opset18", "decomposed_attention_opset20",
+        "decomposed_attention_opset21", "decomposed_attention_opset22",
+        "decomposed_attention_opset23", "decomposed_attention_opset24",
+        "decomposed_attention_padding", "decomposed_attention_padding_finite_minimum",
+        "decomposed_attention_past_read_elsewhere", "decomposed_attention_positions_per_sequence",
+        "decomposed_attention_positions_uniform", "decomposed_attention_read_full",
+        "decomposed_attention_repeat_by_expand_shape", "decomposed_attention_repeat_by_gather",
+        "decomposed_attention_repeat_by_tile", "decomposed_attention_scale_after_commuted",
+        "decomposed_attention_scale_before", "decomposed_attention_scale_before_heads",
+        "decomposed_attention_scale_both", "decomposed_attention_scale_custom",
+        "decomposed_attention_scale_div", "decomposed_attention_scale_from_shape",
+        "decomposed_attention_scale_key", "decomposed_attention_scale_none",
+        "decomposed_attention_sliding", "decomposed_attention_sliding_padding",
+        "decomposed_attention_sliding_read_full", "decomposed_attention_small_minimum",
+        "decomposed_attention_softcap", "decomposed_attention_softmax_casts",
+        "decomposed_attention_static_capacity", "decomposed_attention_static_read_full",
+        "decomposed_attention_two_masks_added", "decomposed_attention_window_input",
+        "fixed_buffer_flat_rows", "fixed_buffer_scatter_free_slots",
+        "growing_concat_attention_has_its_own_concat", "growing_concat_bnds", "growing_concat_bsnd",
+        "growing_concat_bsnd_plain", "growing_concat_convolution_state",
+        "growing_concat_identity_behind", "growing_concat_negative_axis",
+        "growing_concat_new_rows_are_inputs", "growing_concat_packed_last_axis",
+        "growing_concat_rank3", "growing_concat_sequence_first",
+        "growing_concat_stacked_at_the_end", "growing_concat_stacked_fixed_batch",
+        "growing_concat_two_layers"),
+    [](const auto& name) { return std::string(name.param); });
 
 TEST(Proof, BranchesAreNotTried) {
   const Model source = LoadTestModel("llama_optimum_merged");

@@ -29,7 +29,7 @@ class Reader {
       Fail("it is no result of a node");
     } else if (graph_.Is(node, "Attention")) {
       ReadOperator(node);
-    } else if (graph_.Is(node, "MatMul")) {
+    } else if (const auto product = ProductOf(node); product && product->factor == 1) {
       ReadProducts(node);
     } else {
       Fail(fmt::format("its result comes from a {}", graph_.node(node).op_type()));
@@ -41,6 +41,31 @@ class Reader {
   bool Fail(std::string why) {
     if (r_.why_not.empty()) r_.why_not = std::move(why);
     return false;
+  }
+
+  // A product of matrices, as ONNX Runtime's FusedMatMul has it: the last two axes of an operand
+  // may be exchanged, and the result multiplied.
+  struct Product {
+    bool left_turned = false, right_turned = false;
+    double factor = 1;
+  };
+
+  std::optional<Product> ProductOf(NodeId n) const {
+    if (graph_.Is(n, "MatMul")) return Product{};
+    const onnx::NodeProto& node = graph_.node(n);
+    if (node.op_type() != "FusedMatMul" || node.domain() != "com.microsoft") return std::nullopt;
+    if (IntAttribute(node, "transBatchA", 0) != 0 || IntAttribute(node, "transBatchB", 0) != 0) {
+      return std::nullopt;
+    }
+    return Product{IntAttribute(node, "transA", 0) != 0, IntAttribute(node, "transB", 0) != 0,
+                   FloatAttribute(node, "alpha", 1)};
+  }
+
+  // The element in row r, column c of an operand, behind the axes in front.
+  Expr Cell(ValueId v, std::vector<Expr> front, Expr r, Expr c, bool turned) {
+    front.push_back(turned ? c : r);
+    front.push_back(turned ? r : c);
+    return At(v, front);
   }
 
   // The element of an operand that is broadcast to args.
@@ -210,10 +235,10 @@ class Reader {
       }
       const NodeId n = e->kind() == Kind::kLoad ? graph_.producer(e->source()) : kNoNode;
       if (n == kNoNode) return Fail("the scores are no product of queries and keys");
-      if (graph_.Is(n, "MatMul")) return ReadFirstProduct(n, e);
+      if (ProductOf(n)) return ReadFirstProduct(n, e);
       if (graph_.Is(n, "Add")) {
         e = WithoutMask(n, e);
-        if (e == nullptr) return Fail("something is added to the scores that is no mask");
+        if (e == nullptr) return false;
         continue;
       }
       if (graph_.Is(n, "Tanh") && r_.softcap == 0) {
@@ -233,7 +258,65 @@ class Reader {
       r_.visible = pool_.And(r_.visible, pool_.Not(hidden));
       return At(graph_.inputs(n)[1 - k], e->args());
     }
+    for (int k : {1, 0}) {
+      const Expr scores = At(graph_.inputs(n)[1 - k], e->args());
+      if (scores == nullptr || !LeadsToProduct(scores, 0)) continue;
+      if (std::fabs(r_.scale - 1) > 1e-6 || r_.softcap != 0) break;
+      return AddBias(At(graph_.inputs(n)[k], e->args())) ? scores : nullptr;
+    }
+    Fail("something is added to the scores that is no mask");
     return nullptr;
+  }
+
+  bool LeadsToProduct(Expr e, int depth) {
+    if (e == nullptr || e->kind() != Kind::kLoad || depth > kMostSteps) return false;
+    const NodeId n = graph_.producer(e->source());
+    if (n == kNoNode) return false;
+    if (ProductOf(n)) return true;
+    if (graph_.Is(n, "Add")) {
+      return LeadsToProduct(At(graph_.inputs(n)[0], e->args()), depth + 1) ||
+             LeadsToProduct(At(graph_.inputs(n)[1], e->args()), depth + 1);
+    }
+    double factor = 1;
+    return LeadsToProduct(Peeled(e, &factor), depth + 1);
+  }
+
+  // What is added to the scores: where it hides a key, and what it adds elsewhere.
+  bool AddBias(Expr e) {
+    std::vector<Expr> terms;
+    const Expr hidden = Split(e, &terms, 0);
+    if (hidden == nullptr) return Fail("a bias is added to its scores that is not read");
+    r_.visible = pool_.And(r_.visible, pool_.Not(hidden));
+    r_.bias.insert(r_.bias.end(), terms.begin(), terms.end());
+    return true;
+  }
+
+  // Where e hides a key; appends to `terms` what it is a sum of elsewhere. Null if it is not read.
+  Expr Split(Expr e, std::vector<Expr>* terms, int depth) {
+    if (e == nullptr || depth > kMostSteps) return nullptr;
+    if (const Expr hidden = HiddenBy(e); hidden != nullptr) return hidden;
+    if (e->kind() == Kind::kSelect) {
+      const Expr c = e->args()[0], a = HiddenBy(e->args()[1]), b = HiddenBy(e->args()[2]);
+      const bool first = b != nullptr && b->is_integer(1),
+                 second = a != nullptr && a->is_integer(1);
+      if (first || second) {
+        const Expr more = Split(e->args()[first ? 1 : 2], terms, depth + 1);
+        return more == nullptr ? nullptr : pool_.Or(more, first ? pool_.Not(c) : c);
+      }
+    }
+    if (e->kind() == Kind::kLoad) {
+      const NodeId n = graph_.producer(e->source());
+      if (n != kNoNode && graph_.Is(n, "Add")) {
+        const Expr a = Split(At(graph_.inputs(n)[0], e->args()), terms, depth + 1);
+        const Expr b = Split(At(graph_.inputs(n)[1], e->args()), terms, depth + 1);
+        return a == nullptr || b == nullptr ? nullptr : pool_.Or(a, b);
+      }
+      if (n != kNoNode && graph_.Is(n, "Identity")) {
+        return Split(At(graph_.inputs(n)[0], e->args()), terms, depth + 1);
+      }
+    }
+    terms->push_back(e);
+    return pool_.False();
   }
 
   bool ReadFirstProduct(NodeId n, Expr e) {
@@ -244,14 +327,15 @@ class Reader {
     const sym::Form q = forms_.Of(graph_.inputs(n)[0]);
     if (!q.known_rank || q.shape.size() != 4) return Fail("the queries have no rank of 4");
     r_.extents.extents.resize(5, nullptr);
-    r_.extents.extents[4] = q.shape[3];
     const Expr d = pool_.Index(4);
-    const Factored query = Peel(At(graph_.inputs(n)[0], {b, h, s, d}));
-    const Factored key = Peel(At(graph_.inputs(n)[1], {b, h, d, t}));
+    const Product product = *ProductOf(n);
+    r_.extents.extents[4] = q.shape[product.left_turned ? 2 : 3];
+    const Factored query = Peel(Cell(graph_.inputs(n)[0], {b, h}, s, d, product.left_turned));
+    const Factored key = Peel(Cell(graph_.inputs(n)[1], {b, h}, d, t, product.right_turned));
     if (query.element == nullptr || key.element == nullptr) return Fail("operands are not read");
     r_.query = query.element;
     r_.key = key.element;
-    r_.scale *= query.factor * key.factor;
+    r_.scale *= query.factor * key.factor * product.factor;
     return true;
   }
 
@@ -266,6 +350,7 @@ class Reader {
   }
 
   bool ReadProducts(NodeId node) {
+    if (ProductOf(node)->left_turned) return Fail("its weights are transposed");
     const ValueId left = graph_.inputs(node)[0], right = graph_.inputs(node)[1];
     const sym::Form weights = forms_.Of(left), result = forms_.Of(graph_.outputs(node)[0]);
     if (!weights.known_rank || weights.shape.size() != 4 || !result.known_rank ||
@@ -283,7 +368,8 @@ class Reader {
     if (!ReadScores(At(graph_.inputs(softmax)[0], where))) return false;
     Facts facts = r_.extents;
     r_.extents.extents[4] = r_.size_of_value;
-    r_.value = At(right, {here[0], here[1], here[3], pool_.Index(4)});
+    r_.value =
+        Cell(right, {here[0], here[1]}, here[3], pool_.Index(4), ProductOf(node)->right_turned);
     r_.extents = facts;
     return r_.value != nullptr || Fail("the values are not read");
   }
@@ -298,23 +384,24 @@ class Reader {
     for (const sym::Form* form : {&q, &k, &v}) {
       if (!form->known_rank || form->shape.size() != 4) return Fail("its operands have no rank 4");
     }
-    if (Input(node, 4) != kNoValue) return Fail("it keeps a past of its own");
     const Expr heads = q.shape[1], kv_heads = k.shape[1];
     if (heads->kind() != Kind::kInteger || kv_heads->kind() != Kind::kInteger ||
         q.shape[3]->kind() != Kind::kInteger) {
       return Fail("its numbers of heads are not constant");
     }
-    r_.extents.extents = {q.shape[0], heads, q.shape[2], k.shape[2], q.shape[3]};
+    const Expr past = PastOf(node);
+    if (past == nullptr) return Fail("it keeps a past that is not read");
+    r_.extents.extents = {q.shape[0], heads, q.shape[2], pool_.Add(past, k.shape[2]), q.shape[3]};
     r_.size_of_value = v.shape[3];
     const Expr b = pool_.Index(0), h = pool_.Index(1), s = pool_.Index(2), t = pool_.Index(3),
                d = pool_.Index(4);
     const Expr group = pool_.Integer(heads->value() / kv_heads->value());
     const Expr hk = pool_.FloorDiv(h, group, r_.extents);
     r_.query = At(Input(node, 0), {b, h, s, d});
-    r_.key = At(Input(node, 1), {b, hk, t, d});
+    r_.key = BehindPast(Input(node, 4), Input(node, 1), past, {b, hk, t, d});
     Facts facts = r_.extents;
     r_.extents.extents[4] = r_.size_of_value;
-    r_.value = At(Input(node, 2), {b, hk, t, d});
+    r_.value = BehindPast(Input(node, 5), Input(node, 2), past, {b, hk, t, d});
     r_.extents = facts;
     const Factored query = Peel(r_.query);
     r_.query = query.element;
@@ -327,15 +414,37 @@ class Reader {
     if (r_.key == nullptr || r_.value == nullptr || r_.query == nullptr) {
       return Fail("its operands are not read");
     }
-    return ReadVisible(node, q.shape[2]);
+    return ReadVisible(node, q.shape[2], past);
+  }
+
+  // How many keys an operator's own past has.
+  Expr PastOf(NodeId node) {
+    if (Input(node, 4) == kNoValue) return pool_.Integer(0);
+    const sym::Form key = forms_.Of(Input(node, 4)), value = forms_.Of(Input(node, 5));
+    const bool read = key.known_rank && value.known_rank && key.shape.size() == 4 &&
+                      value.shape.size() == 4 && Input(node, 6) == kNoValue;
+    return read ? key.shape[2] : nullptr;
+  }
+
+  // Keys or values with those of the past in front.
+  Expr BehindPast(ValueId past, ValueId news, Expr length, std::vector<Expr> at) {
+    if (past == kNoValue) return At(news, at);
+    const Expr t = at[2], before = At(past, at);
+    // The index of a new row is looked up freely, and only then counted from the past's end.
+    const Expr free = At(news, at);
+    if (before == nullptr || free == nullptr) return nullptr;
+    sym::Pool::Substitution shift;
+    shift.indices = {nullptr, nullptr, nullptr, pool_.Sub(t, length)};
+    const Expr behind = pool_.Substitute(free, shift, Facts{});
+    return pool_.Select(pool_.Lt(t, length, r_.extents), before, behind);
   }
 
   // The text of Attention-24: with nonpad_kv_seqlen a causal order ends at the last valid key,
-  // without it at the first.
-  bool ReadVisible(NodeId node, Expr queries) {
+  // without it token s sees the past and as many keys more as its number.
+  bool ReadVisible(NodeId node, Expr queries, Expr past) {
     const Expr b = pool_.Index(0), s = pool_.Index(2), t = pool_.Index(3);
     r_.visible = pool_.True();
-    Expr behind = s;  // the last key that token s may see
+    Expr behind = pool_.Add(past, s);  // the last key that token s may see
     if (const ValueId valid = Input(node, 6); valid != kNoValue) {
       const Expr n = At(valid, {b});
       if (n == nullptr) return Fail("its valid length is not read");
@@ -353,10 +462,7 @@ class Reader {
       r_.visible = pool_.And(r_.visible, e);
       return true;
     }
-    const Expr hidden = HiddenBy(e);
-    if (hidden == nullptr) return Fail("a bias is added to its scores");
-    r_.visible = pool_.And(r_.visible, pool_.Not(hidden));
-    return true;
+    return AddBias(e);
   }
 
   sym::Forms& forms_;

@@ -1,11 +1,12 @@
 // What an attention computes, read from the arithmetic around its softmax or from the operator:
 //
-//   softmax over the visible keys of softcap(scale * query . key), times value
+//   softmax over the visible keys of softcap(scale * query . key) + bias, times value
 //
 // A reading of its own, with nothing in common with how rewrite rules read attention.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "ir/graph.h"
 #include "sym/forms.h"
@@ -17,6 +18,7 @@ struct AttentionReading {
   // Elements with b = i0, query head h = i1, token s = i2, key t = i3, d = i4.
   sym::Expr query = nullptr, key = nullptr, value = nullptr;
   sym::Expr visible = nullptr;  // predicate of i0..i3
+  std::vector<sym::Expr> bias;  // its summands, of i0..i3; what they hold where hidden is open
   double scale = 1, softcap = 0;
   int32_t softmax_type = 0;  // onnx TensorProto::DataType that the softmax is computed in
   // Extents of i0..i4 (of the keys' head size; the values' is size_of_value).

@@ -26,6 +26,9 @@ Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation)
     if (input.as == "pad_to_capacity") twins_[after] = pair.Before(input.name);
   }
   for (const ManifestCache& cache : relation.caches) AddPast(cache);
+  one_ = !relation.caches.empty() &&
+         std::all_of(relation.caches.begin(), relation.caches.end(),
+                     [&](const ManifestCache& cache) { return HasOneSequence(cache); });
   FindLengths(relation);
 }
 
@@ -49,6 +52,14 @@ void Correspondence::AddPast(const ManifestCache& cache) {
     past.selected.push_back(0);
   }
   pasts_[after] = std::move(past);
+}
+
+bool Correspondence::HasOneSequence(const ManifestCache& cache) const {
+  const ValueId past = pair_.After(cache.input);
+  if (past == kNoValue) return false;
+  const sym::Form form = forms_.Of(past);
+  const size_t axis = cache.layout.find('B');
+  return form.known_rank && axis < form.shape.size() && form.shape[axis]->is_integer(1);
 }
 
 void Correspondence::FindLengths(const Manifest& relation) {
@@ -128,7 +139,8 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
       const bool own = args.size() == 1 || (args.size() == 2 && args[0] == batch);
       return own && past_ != nullptr ? pool.Add(past_, args.back()) : nullptr;
     }
-    const bool own = args.size() == 1 && (uniform_ || args[0] == batch);
+    const bool own =
+        args.size() == 1 && (uniform_ || args[0] == batch || (one_ && args[0]->is_integer(0)));
     if (!own || past_ == nullptr) return nullptr;
     return it->second == "T" ? total() : past_;
   }
@@ -140,9 +152,29 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
     return TwinLoad(it->second, std::move(args));
   }
   const NodeId producer = pair_.graph().producer(source);
+  if (const Expr one = OneForAll(producer, batch, facts); one != nullptr) return one;
   const bool own = producer != kNoNode ? pair_.IsOfAfter(producer)
                                        : pair_.graph().name(source) != pair_.NameOf(source);
   return own ? nullptr : pool.Load(source, args);
+}
+
+// The largest or smallest of numbers that are all one: lengths, where there is one for all
+// sequences.
+Expr Correspondence::OneForAll(NodeId n, Expr batch, const Facts& facts) const {
+  const Graph& graph = pair_.graph();
+  if (!uniform_ || n == kNoNode || !pair_.IsOfAfter(n)) return nullptr;
+  if (!graph.Is(n, "ReduceMax") && !graph.Is(n, "ReduceMin")) return nullptr;
+  const ValueId input = graph.inputs(n)[0];
+  const sym::Form form = forms_.Of(input);
+  if (!form.known_rank || form.shape.size() > 1) return nullptr;
+  const Expr e = Translate(form.element, batch, facts);
+  if (e == nullptr) return nullptr;
+  for (Expr load : sym::OuterLoadsOf(e)) {
+    if (load != nullptr) return nullptr;
+  }
+  sym::Pool::Substitution shift;
+  shift.indices = {forms_.pool().Integer(1)};
+  return forms_.pool().Substitute(e, shift, Facts{}) == e ? e : nullptr;
 }
 
 Expr Correspondence::Translate(Expr e, Expr batch, const Facts& facts) const {

@@ -45,13 +45,16 @@ class Correspondence {
   };
 
   sym::Expr TranslateLoad(sym::Expr load, sym::Expr batch, const sym::Facts& facts) const;
+  sym::Expr OneForAll(NodeId n, sym::Expr batch, const sym::Facts& facts) const;
   sym::Expr TwinLoad(ValueId before, std::vector<sym::Expr> args) const;
   void AddPast(const ManifestCache& cache);
   void FindLengths(const Manifest& relation);
+  bool HasOneSequence(const ManifestCache& cache) const;
 
   const GraphPair& pair_;
   sym::Forms& forms_;
   bool uniform_ = false;
+  bool one_ = false;  // there is one sequence, number 0
   sym::Expr past_ = nullptr, new_ = nullptr;
   std::vector<std::string> lengths_;                    // the source's names of P
   absl::flat_hash_map<ValueId, std::string> controls_;  // "P" or "T"

@@ -9,6 +9,7 @@
 #include "proof/attention_reading.h"
 #include "proof/correspondence.h"
 #include "proof/counting.h"
+#include "proof/operands.h"
 #include "proof/pair.h"
 
 namespace kvlift {
@@ -58,6 +59,9 @@ class Prover {
   bool AddEqual(const std::string& about, std::string text, Expr mine, Expr theirs, Expr known,
                 const Facts& facts) {
     std::vector<std::string> given;
+    mine = AsTruth(mine);
+    theirs = AsTruth(theirs);
+    known = AsTruth(known);
     bool equal = Equal(mine, theirs, known, facts);
     if (!equal && mine != nullptr && theirs != nullptr) {
       std::vector<std::string> vectors;
@@ -97,6 +101,17 @@ class Prover {
     // Either may be written with its branches the other way round.
     return SameCases(p[0], p[1], p[2], q[0], q[1], q[2], known, facts) ||
            SameCases(pool_.Not(p[0]), p[2], p[1], q[0], q[1], q[2], known, facts);
+  }
+
+  // Truth values that are read as they are, as comparisons with 0.
+  Expr AsTruth(Expr e) {
+    if (e == nullptr) return nullptr;
+    sym::Pool::Substitution s;
+    for (Expr load : sym::OuterLoadsOf(e)) {
+      if (forms_.ElementType(load->source()) != onnx::TensorProto::BOOL) continue;
+      s.atoms[load] = pool_.Not(pool_.Eq(load, pool_.Integer(0), Facts{}));
+    }
+    return s.atoms.empty() ? e : pool_.Substitute(e, s, Facts{});
   }
 
   bool SameCases(Expr p, Expr then, Expr otherwise, Expr q, Expr their_then, Expr their_otherwise,
@@ -228,6 +243,7 @@ class Prover {
     all &= compare("reads the source's values", after.value, before.value, seen, values);
     all &= AddEqual(name, "shows each query the source's keys", mine, theirs, pool_.True(), facts);
     all &= HidesRest(name, before, after, facts);
+    all &= SameBias(name, before, after, seen, facts);
     const bool scaled = std::abs(before.scale - after.scale) <= 1e-6 * std::abs(before.scale);
     const bool capped = std::abs(before.softcap - after.softcap) <= 1e-6 * before.softcap;
     const bool typed = before.softmax_type == after.softmax_type;
@@ -240,6 +256,30 @@ class Prover {
             ? ""
             : fmt::format("{} instead of {}", numbers(after), numbers(before)));
     return all && scaled && capped && typed;
+  }
+
+  // What is added to the scores of keys that are seen; in any order.
+  bool SameBias(const std::string& name, const AttentionReading& before,
+                const AttentionReading& after, Expr seen, const Facts& facts) {
+    if (before.bias.empty() && after.bias.empty()) return true;
+    std::vector<Expr> open;
+    for (Expr e : before.bias) open.push_back(twins_.Normal(e, facts));
+    std::string why_not;
+    for (Expr e : after.bias) {
+      const Expr mine = twins_.Translate(e, pool_.Index(0), facts);
+      const auto same = std::find_if(open.begin(), open.end(),
+                                     [&](Expr theirs) { return Equal(mine, theirs, seen, facts); });
+      if (same == open.end()) {
+        why_not = fmt::format("{} ({}) is none of the source's", Text(e), Text(mine));
+        break;
+      }
+      open.erase(same);
+    }
+    if (why_not.empty() && !open.empty()) {
+      why_not = fmt::format("{} is not added", Text(open.front()));
+    }
+    Add(name, "adds the source's bias to its scores", why_not);
+    return why_not.empty();
   }
 
   // The capacity of the cache that an expression reads; null if it reads none.
@@ -317,7 +357,11 @@ class Prover {
     // Values that differ by sequence have the batch in front.
     const Expr sequence = at.empty() ? pool_.Integer(0) : at[0];
     const Expr e = twins_.Translate(forms_.At(after, at, facts), sequence, facts);
-    return e != nullptr && e == twins_.Normal(forms_.At(before, own, facts), facts);
+    const Expr other = twins_.Normal(forms_.At(before, own, facts), facts);
+    if (e == nullptr || e == other) return e != nullptr;
+    Facts known = facts;
+    for (Expr& extent : known.extents) extent = twins_.Translate(extent, sequence, Facts{});
+    return Equal(AsTruth(e), AsTruth(other), pool_.True(), known);
   }
 
   // What became an input with a later opset is compared there.
@@ -359,7 +403,8 @@ class Prover {
     if (graph_.node(node).op_type() != graph_.node(other).op_type() ||
         graph_.node(node).domain() != graph_.node(other).domain() ||
         graph_.outputs(node).size() != graph_.outputs(other).size() ||
-        !SameAttributes(graph_.node(node), graph_.node(other)) || !SameInputs(node, other)) {
+        !SameAttributes(graph_.node(node), graph_.node(other)) || !SameInputs(node, other) ||
+        !SameExtents(pair_, twins_, node, other)) {
       // What it is in fact, running both models tells; places are judged as if it were the same.
       const bool moves = graph_.outputs(node).size() == graph_.outputs(other).size() &&
                          IsFloatType(forms_.ElementType(first));
