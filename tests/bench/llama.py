@@ -5,7 +5,8 @@
   static  TensorScatter and Attention-24 over caches of a fixed capacity; write_indices and
           nonpad_kv_seqlen are inputs
 
-Forms of one size and type share one file of weights.
+Forms of one size and type share one file of weights. Of the types int8 and int4 products are
+MatMulNBits in blocks of 32 with float scales, at accuracy level 4, and all else is fp32.
 """
 import os
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ MEDIUM = Size(layers=24, hidden=896, q_heads=14, kv_heads=2, head=64, ffn=4864, 
 
 TYPES = {"fp32": (TensorProto.FLOAT, np.float32), "fp16": (TensorProto.FLOAT16, np.float16),
          "bf16": (TensorProto.BFLOAT16, ml_dtypes.bfloat16)}
+BITS, BLOCK = {"int8": 8, "int4": 4}, 32
 
 
 class Builder:
@@ -41,7 +43,8 @@ class Builder:
 
     def __init__(self, path, type_name):
         self.path, self.offset = path, 0
-        self.onnx_type, self.dtype = TYPES[type_name]
+        self.bits = BITS.get(type_name)
+        self.onnx_type, self.dtype = TYPES["fp32" if self.bits else type_name]
         self.data = None if os.path.exists(path) else open(path, "wb")
         # Slices of a block of noise: as good as noise for timing, and made quickly.
         self.block = np.random.default_rng(11).standard_normal((1 << 20) + 7, np.float32)
@@ -49,14 +52,19 @@ class Builder:
 
     def weight(self, name, *shape, centre=0.0, scale=None):
         scale = shape[0] ** -0.5 if scale is None else scale
-        size = int(np.prod(shape)) * np.dtype(self.dtype).itemsize
+        start = self.offset // 4096 * 977 % self.block.size
+        block = np.roll(self.block, -start) if self.data is not None else self.block
+        block = block * np.float32(scale) + np.float32(centre)
+        return self.external(name, self.onnx_type, shape, block.astype(self.dtype))
+
+    def external(self, name, onnx_type, shape, values):
+        """A tensor of `values`, over and over, in the file."""
+        size = int(np.prod(shape)) * values.dtype.itemsize
         self.offset += -self.offset % 4096
         if self.data is not None:
-            start = self.offset // 4096 * 977 % self.block.size
-            block = (np.roll(self.block, -start) * np.float32(scale) + np.float32(centre))
             self.data.seek(self.offset)
-            self.data.write(np.resize(block.astype(self.dtype), shape).tobytes())
-        tensor = TensorProto(name=name, dims=shape, data_type=self.onnx_type,
+            self.data.write(np.resize(values, shape).tobytes())
+        tensor = TensorProto(name=name, dims=shape, data_type=onnx_type,
                              data_location=TensorProto.EXTERNAL)
         where = {"location": os.path.basename(self.path), "offset": self.offset, "length": size}
         for key, value in where.items():
@@ -64,6 +72,18 @@ class Builder:
         self.offset += size
         self.initializers.append(tensor)
         return name
+
+    def product(self, x, weights, k, n, **attributes):
+        """x [.., k] times the weights of that name, [k, n]."""
+        if self.bits is None:
+            return self("MatMul", x, self.weight(weights, k, n), **attributes)
+        blocks, size = k // BLOCK, BLOCK * self.bits // 8
+        codes = self.external(weights, TensorProto.UINT8, (n, blocks, size),
+                              np.resize(self.block, 1 << 20).view(np.uint8))
+        scales = self.external(weights + ".scales", self.onnx_type, (n * blocks,),
+                               np.full(1, k ** -0.5 / 2 ** (self.bits - 1), np.float32))
+        return self("MatMulNBits", x, codes, scales, domain="com.microsoft", K=k, N=n,
+                    bits=self.bits, block_size=BLOCK, accuracy_level=4, **attributes)
 
     def const(self, values, dtype=np.int64):
         array = np.asarray(values, dtype)
@@ -123,7 +143,7 @@ def attend_static(g, q, k, v, layer):
 
 def attention(g, x, layer, size, cos, sin, mask):
     def heads(name, count):
-        flat = g("MatMul", x, g.weight(f"l{layer}.{name}", size.hidden, count * size.head))
+        flat = g.product(x, f"l{layer}.{name}", size.hidden, count * size.head)
         return g("Transpose", g("Reshape", flat, g.const([0, 0, -1, size.head])),
                  perm=[0, 2, 1, 3])
     q = rotate(g, heads("q", size.q_heads), cos, sin, size.head // 2)
@@ -133,14 +153,14 @@ def attention(g, x, layer, size, cos, sin, mask):
              else attend_static(g, q, k, v, layer))
     flat = g("Reshape", g("Transpose", mixed, perm=[0, 2, 1, 3]),
              g.const([0, 0, size.q_heads * size.head]))
-    return g("MatMul", flat, g.weight(f"l{layer}.o", size.q_heads * size.head, size.hidden))
+    return g.product(flat, f"l{layer}.o", size.q_heads * size.head, size.hidden)
 
 
 def feed_forward(g, x, layer, size):
-    gate = g("MatMul", x, g.weight(f"l{layer}.gate", size.hidden, size.ffn))
-    up = g("MatMul", x, g.weight(f"l{layer}.up", size.hidden, size.ffn))
-    return g("MatMul", g("Mul", g("Mul", gate, g("Sigmoid", gate)), up),
-             g.weight(f"l{layer}.down", size.ffn, size.hidden))
+    gate = g.product(x, f"l{layer}.gate", size.hidden, size.ffn)
+    up = g.product(x, f"l{layer}.up", size.hidden, size.ffn)
+    return g.product(g("Mul", g("Mul", gate, g("Sigmoid", gate)), up), f"l{layer}.down", size.ffn,
+                     size.hidden)
 
 
 def rotation(g, size):
@@ -187,10 +207,13 @@ def build(path, size, type_name="fp32", form="concat"):
         x = g("Add", x, attention(g, rms_norm(g, x, norms[0]), layer, size, cos, sin, mask))
         x = g("Add", x, feed_forward(g, rms_norm(g, x, norms[1]), layer, size))
     last = rms_norm(g, x, g.weight("norm", size.hidden, centre=1, scale=0.02))
-    g("MatMul", last, g.weight("head", size.hidden, size.vocab), name="logits")
+    g.product(last, "head", size.hidden, size.vocab, name="logits")
     if g.data is not None:
         g.data.close()
     graph = helper.make_graph(g.nodes, "decoder", inputs, outputs, g.initializers)
     opset, ir = (24, 10) if static else (18, 8)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir)
+    sets = [helper.make_opsetid("", opset)]
+    if g.bits:
+        sets.append(helper.make_opsetid("com.microsoft", 1))
+    model = helper.make_model(graph, opset_imports=sets, ir_version=ir)
     onnx.save(model, path)
