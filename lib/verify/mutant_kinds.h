@@ -12,6 +12,8 @@ void AddWriteMutants(MutantMaker& maker, const MutantSites& sites);
 void AddCacheMutants(MutantMaker& maker, const MutantSites& sites);
 // What an attention reads, how its scores are computed, and which heads belong together.
 void AddAttentionMutants(MutantMaker& maker, const MutantSites& sites);
+// Attentions that are written out, and keys that are rotated only behind the cache.
+void AddUnfusedMutants(MutantMaker& maker, const MutantSites& sites);
 // How many keys are valid, and what the mask says.
 void AddLengthMutants(MutantMaker& maker, const MutantSites& sites);
 // Whatever else is computed from lengths: positions.

@@ -17,6 +17,7 @@ std::vector<Mutant> MakeMutants(const Graph& graph, const Manifest& relation,
   AddLengthMutants(maker, sites);
   AddAttentionMutants(maker, sites);
   AddPositionMutants(maker, sites);
+  AddUnfusedMutants(maker, sites);
   AddGraphMutants(maker, sites);
   return std::move(maker.mutants());
 }

@@ -11,6 +11,8 @@ namespace {
 using onnx::NodeProto;
 using onnx::TensorProto;
 
+constexpr char kNoWeight[] = "exp(-10000) is 0: no plan has a token that sees nothing";
+
 class LengthMutants {
  public:
   LengthMutants(MutantMaker& maker, const MutantSites& sites)
@@ -219,6 +221,16 @@ class LengthMutants {
     MaskAs("mask inverted", {}, [](const std::string& mask, auto* before) {
       before->push_back(MutantMaker::Make("Not", {mask}, "mutant.mask"));
     });
+    const int32_t type = s_.TypeOf(s_.Name(site_->node, kQueryOperand));
+    if (!site_->attention || type == 0) return;
+    MaskAs("hidden keys at -10000",
+           {MutantMaker::Scalar("mutant.zero", type, 0),
+            MutantMaker::Scalar("mutant.hidden", type, -10000)},
+           [](const std::string& mask, auto* before) {
+             before->push_back(
+                 MutantMaker::Make("Where", {mask, "mutant.zero", "mutant.hidden"}, "mutant.mask"));
+           });
+    m_.Equivalent(kNoWeight);
   }
 
   // What hides is far below anything that a bias adds.
@@ -241,6 +253,8 @@ class LengthMutants {
     };
     choose("mask hides by -4 only", -4, false, true);
     m_.MarkAsGuard();
+    choose("hidden keys at -10000", -10000, false, true);
+    m_.Equivalent(kNoWeight);
     choose("bias in the mask dropped", lowest, true, false);
     m_.EquivalentIf(SeenFact::kOnlyHides, mask_);
     MaskAs("mask applied twice", {}, [](const std::string& mask, auto* before) {

@@ -92,6 +92,7 @@ class Observation {
     }
     for (NodeId n = 0; n < graph.num_nodes(); ++n) {
       const auto inputs = graph.inputs(n);
+      if (graph.Is(n, "Softmax")) Want(graph, inputs[0], false);
       if (!graph.Is(n, "Attention") || inputs.size() <= kNonpadOperand) continue;
       if (inputs[kNonpadOperand] == kNoValue) continue;
       lengths_[n] = {graph.name(inputs[kKeyOperand]), graph.name(inputs[kNonpadOperand])};
