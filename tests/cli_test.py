@@ -101,7 +101,6 @@ class Usage(Case):
     def test_what_is_not_available_is_said(self):
         for flags in (("--target", "genai-static"), ("--target", "tensorrt"),
                       ("--layout", "bnsd"), ("--io-names", "static"),
-                      ("--report", self.dir / "r.html"),
                       ("--only", "0.*"), ("--skip", "0.*")):
             with self.subTest(flags=flags):
                 lines = self.fails(2, "convert", GOOD, "-o", self.dir / "o.onnx", *flags)

@@ -56,6 +56,7 @@ struct Program {
     AddRun();
     AddBench();
     AddDiff();
+    AddReport();
     AddExplain();
     AddEmitLoop();
     auto* version = app.add_subcommand("version", "Print the version");
@@ -180,6 +181,16 @@ struct Program {
     c->add_option("--format", bench.format, "Output format")->check(OneOf({"md", "csv", "json"}));
   }
 
+  void AddReport() {
+    auto* c = Command("report", "Verify two models and write an HTML report", &report, &RunReport);
+    c->add_option("before", report.before, "The source model")->required();
+    c->add_option("after", report.after, "The converted model")->required();
+    c->add_option("-o,--output", report.output, "The HTML file")->required();
+    c->add_option("--plan", report.plan, "How much to run")->check(OneOf({"quick", "full"}));
+    c->add_option("--manifest", report.manifest, "The relation, if not beside AFTER");
+    c->add_flag("--force", report.force, "Overwrite the HTML file");
+  }
+
   void AddDiff() {
     auto* c = Command("diff", "What is different in two models as graphs", &diff, &RunDiff);
     c->add_option("before", diff.before, "A model")->required();
@@ -217,6 +228,7 @@ struct Program {
   RunFlags run;
   BenchFlags bench;
   DiffFlags diff;
+  ReportFlags report;
   ExplainFlags explain;
   EmitLoopFlags emit_loop;
 };
@@ -316,6 +328,8 @@ void PrintJson(Io& io, const nlohmann::ordered_json& json) {
 }
 
 int Run(const std::vector<std::string>& args, Io io) {
+  io.args = args;
+  if (!io.args.empty()) io.args[0] = "kvlift";  // where it lies is nobody's business
   Program program(io);
   std::vector<std::string> reversed(args.rbegin(), args.rend());
   if (!reversed.empty()) reversed.pop_back();

@@ -44,6 +44,7 @@ struct Io {
   std::ostream& err;
   ColorChoice color = ColorChoice::kAuto;
   std::shared_ptr<Progress> progress = nullptr;
+  std::vector<std::string> args = {};  // the command line
 
   // What the command does now, for the line of progress.
   void Say(std::string what) const;

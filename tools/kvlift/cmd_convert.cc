@@ -2,6 +2,8 @@
 #include <filesystem>
 
 #include "base/coded.h"
+#include "base/sha256.h"
+#include "base/status.h"
 #include "commands.h"
 #include "contract/manifest.h"
 #include "contract/manifest_text.h"
@@ -11,16 +13,17 @@
 #include "lint/lint.h"
 #include "proof_documents.h"
 #include "relation.h"
+#include "report_data.h"
 #include "texts.h"
 
 namespace kvlift::cli {
 namespace {
 
 namespace fs = std::filesystem;
+using json = nlohmann::ordered_json;
 
 // Flags of the contract that this version does not serve: said, never ignored.
 std::string Unavailable(const ConvertFlags& f) {
-  if (!f.report.empty()) return "--report";
   if (!f.only.empty()) return "--only";
   if (!f.skip.empty()) return "--skip";
   return {};
@@ -66,6 +69,9 @@ std::optional<ConvertOptions> OptionsOf(const ConvertFlags& f, Io& io) {
 std::string InTheWay(const ConvertFlags& f, const std::vector<OutputFile>& files) {
   std::error_code error;
   for (const OutputFile& file : files) {
+    if (&file != &files.back() && file.path == files.back().path) {
+      return file.path + " is asked for twice";
+    }
     if (f.model != "-" && fs::equivalent(file.path, f.model, error) && !error) {
       return file.path + " is the input";
     }
@@ -97,6 +103,33 @@ int CannotWrite(Io& io, const std::string& output, const absl::Status& status) {
   return kUnwritable;
 }
 
+// Of the file that the pieces make, as it is written; empty if one lies in a file that is copied.
+std::string Sha256Of(const std::vector<Piece>& pieces) {
+  Sha256 hash;
+  for (const Piece& piece : pieces) hash.Update(piece.bytes);
+  return hash.FinishHex();
+}
+
+absl::StatusOr<std::string> ReportPage(const Io& io, ReportInput* facts, json document) {
+  io.Say("drawing");
+  facts->command = CommandText(io.args);
+  facts->document["convert"] = std::move(document);
+  KV_ASSIGN_OR_RETURN(const Report report, MakeReport(*facts));
+  return HtmlReport(report);
+}
+
+// The report of a model that is not written.
+absl::Status WriteReportAlone(const ConvertFlags& flags, Io& io, ReportInput* facts,
+                              json document) {
+  if (flags.report.empty() || flags.dry_run) return absl::OkStatus();
+  KV_ASSIGN_OR_RETURN(std::string page, ReportPage(io, facts, std::move(document)));
+  const std::vector<OutputFile> files = {{flags.report, std::move(page)}};
+  if (const std::string why = InTheWay(flags, files); !why.empty()) {
+    return absl::AlreadyExistsError(why);
+  }
+  return WriteFiles(files);
+}
+
 std::string GenaiPathFor(const std::string& manifest_path) {
   const std::string suffix = ".kv.json";
   return manifest_path.substr(0, manifest_path.size() - suffix.size()) + ".genai.json";
@@ -119,15 +152,20 @@ int RunConvert(const ConvertFlags& flags, Io io) {
     Complain(io, flags.model, std::string(conversion.status().message()));
     return absl::IsInternal(conversion.status()) ? kInternal : kUnreadable;
   }
-  const auto report = [&](const std::vector<std::string>& outputs,
-                          const nlohmann::ordered_json& verify) {
+  const auto report = [&](const std::vector<std::string>& outputs, const json& verify) {
     if (flags.common.json) {
       PrintJson(io, ConvertDocument(*conversion, outputs, verify));
     } else if (!flags.common.quiet) {
       io.Results() << ConvertText(*conversion, outputs, io.OutStyle());
     }
   };
+  ReportInput facts;
+  facts.before = &*model;
+  facts.inspection = &conversion->inspection;
   if (!conversion->model) {
+    const auto page =
+        WriteReportAlone(flags, io, &facts, ConvertDocument(*conversion, {}, nullptr));
+    if (!page.ok()) return CannotWrite(io, flags.report, page);
     report({}, nullptr);
     return kFindings;
   }
@@ -150,13 +188,16 @@ int RunConvert(const ConvertFlags& flags, Io io) {
     return kInternal;
   }
 
-  nlohmann::ordered_json verified = nullptr;
+  json verified = nullptr;
+  std::optional<VerifyReport> proof;
+  facts.after = &result;
+  facts.manifest = &conversion->manifest;
   if (!flags.verify.empty()) {
     VerifyOptions how;
     how.full = flags.verify == "full";
     how.threads = flags.common.threads;
     io.Say("running both models step by step, and mutants of the second");
-    const auto verdict = Verify(*model, result, conversion->manifest, how);
+    auto verdict = Verify(*model, result, conversion->manifest, how);
     if (!verdict.ok()) {
       Complain(io, flags.model, std::string(verdict.status().message()));
       return kInconclusive;
@@ -167,10 +208,16 @@ int RunConvert(const ConvertFlags& flags, Io io) {
     }
     conversion->manifest.proved = ProvedFacts(verdict->proof);
     if (verdict->verdict != VerdictKind::kEqual) {
+      facts.verify = &*verdict;
+      const auto page =
+          WriteReportAlone(flags, io, &facts, ConvertDocument(*conversion, {}, verified));
+      if (!page.ok()) return CannotWrite(io, flags.report, page);
       if (flags.common.json) report({}, verified);
       Complain(io, flags.output, "not written: the proof failed");
       return ExitCodeOf(verdict->verdict);
     }
+    proof = *std::move(verdict);
+    facts.verify = &*proof;
   }
 
   auto image = ImageOf(*result.proto, placed->locations);
@@ -183,12 +230,22 @@ int RunConvert(const ConvertFlags& flags, Io io) {
     files.push_back({GenaiPathFor(manifest_path), conversion->genai});
   }
   files.push_back({flags.output, {}, std::move(image->pieces)});
+  std::vector<std::string> names;
+  for (const OutputFile& file : files) names.push_back(file.path);
+  if (!flags.report.empty()) {
+    facts.after_sha256 = Sha256Of(files.back().pieces);
+    names.push_back(flags.report);
+    auto page = ReportPage(io, &facts, ConvertDocument(*conversion, names, verified));
+    if (!page.ok()) return CannotWrite(io, flags.report, page.status());
+    files.insert(files.begin(), {flags.report, *std::move(page)});
+  }
   if (const std::string why = InTheWay(flags, files); !why.empty()) {
     Complain(io, why, "nothing written");
     return kUnwritable;
   }
-  std::vector<std::string> names;
-  if (!flags.dry_run) {
+  if (flags.dry_run) {
+    names.clear();
+  } else {
     if (const auto status =
             WriteFiles(files,
                        [&](uint64_t done, uint64_t total) {
@@ -197,7 +254,6 @@ int RunConvert(const ConvertFlags& flags, Io io) {
         !status.ok()) {
       return CannotWrite(io, flags.output, status);
     }
-    for (const OutputFile& file : files) names.push_back(file.path);
   }
   report(names, verified);
   return conversion->status == ConvertStatus::kConverted ? kDone : kFindings;

@@ -79,6 +79,14 @@ struct DiffFlags {
 };
 int RunDiff(const DiffFlags& flags, Io io);
 
+struct ReportFlags {
+  CommonFlags common;
+  std::string before, after, output;
+  std::string plan = "quick", manifest;
+  bool force = false;
+};
+int RunReport(const ReportFlags& flags, Io io);
+
 struct ExplainFlags {
   CommonFlags common;
   std::string what;  // a code or a model

@@ -1,0 +1,21 @@
+// The tables of a report.
+#pragma once
+
+#include "contract/manifest.h"
+#include "ir/graph.h"
+#include "report/report.h"
+#include "rewrite/convert.h"
+#include "verify/verify.h"
+
+namespace kvlift::cli {
+
+// `after` and `manifest` may be null.
+ReportTable InterfaceTable(const Graph& before, const Graph* after, const Manifest* manifest);
+ReportTable LayersTable(const Inspection& inspection, const Manifest* manifest);
+ReportTable RefusedTable(const Inspection& inspection);
+ReportTable PreconditionsTable(const Manifest& manifest);
+// Plans, outputs, proof, aliases, mutants and the counterexample.
+void AddVerification(const VerifyReport& verify, Report* report);
+std::vector<std::string> HowTo(const Manifest& manifest, const std::string& model_path);
+
+}  // namespace kvlift::cli
