@@ -234,14 +234,14 @@ CHILDREN = {f.__name__: f for f in (ort_decoder, ort_attention, ort_scatter)}
 def kvlift_decoder(path, threads, cases, capacity, rounds, best):
     """Adds seconds by case name, "load" and "peak"; cases of one number of new tokens. Nodes."""
     contexts = [str(total - new) for _, new, total in cases]
-    out, peak = binary(os.environ["KVLIFT"], "bench", path, "--json", "--threads", str(threads),
+    out, _ = binary(os.environ["KVLIFT"], "bench", path, "--json", "--threads", str(threads),
                        "--context", *contexts, "--new-tokens", str(cases[0][1]), "--capacity",
                        str(capacity), "--repetitions", str(rounds if cases[0][1] == 1 else 4))
     report = json.loads(out)
     Probes.add(threads, report["machine"]["read_gbs"], report["machine"]["fma_gflops"])
     best.add({name: c["step_us"]["min"] * 1e-6
               for (name, _, _), c in zip(cases, report["cases"])})
-    best.add({"load": report["model"]["load_us"] * 1e-6, "peak": peak})
+    best.add({"load": report["model"]["load_us"] * 1e-6, "peak": report["model"]["load_peak_bytes"]})
     return report["model"]["nodes"], report["model"]["weight_bytes"]
 
 
@@ -314,7 +314,7 @@ class DecoderBench:
             table.row(f"{what}: load and pack / reading the file", self.ours["load"], self.file,
                       1.5, 1.1, most=True)
             peak = self.ours["peak"] / os.path.getsize(self.stem + ".data")
-            print(f"| {what}: peak memory / weights | | | {peak:.2f} | - | - | |")
+            print(f"| {what}: peak memory of loading / weights | | | {peak:.2f} | - | - | |")
             rate = self.weights / self.ours["decode 16"] * 1e-9
             read = Probes.best[self.threads][0]
             print(f"| {what}: weights read at 16 tokens / read probe | | | {rate / read:.2f} | - | "

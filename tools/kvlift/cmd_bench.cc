@@ -1,3 +1,5 @@
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <fstream>
@@ -34,6 +36,13 @@ struct CaseResult {
     return sorted[sorted.size() / 2];
   }
 };
+
+// The most memory that the process has had.
+int64_t PeakBytes() {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{1024} * usage.ru_maxrss;
+}
 
 std::string CpuName() {
   std::ifstream info("/proc/cpuinfo");
@@ -104,6 +113,7 @@ class Bench {
     for (const BenchCache& cache : caches_) options.caches.push_back(cache.pair);
     KV_ASSIGN_OR_RETURN(program_, exec::Program::Compile(graph_, options));
     load_us_ = std::chrono::duration<double, std::micro>(Clock::now() - start_).count();
+    load_peak_bytes_ = PeakBytes();
     weights_ = WeightBytes(*graph_);
     for (int64_t context : flags_.context) results_.push_back({SizeFor(context), {}, 0, 0, {}});
     return Measure();
@@ -218,9 +228,13 @@ class Bench {
                        {"threads", Threads()},
                        {"read_gbs", read_gbs_},
                        {"fma_gflops", fma_gflops_}};
-    json["model"] = {{"path", model.path},       {"nodes", graph_->num_nodes()},
-                     {"caches", caches_.size()}, {"growing", caches_.front().growing},
-                     {"weight_bytes", weights_}, {"load_us", load_us_}};
+    json["model"] = {{"path", model.path},
+                     {"nodes", graph_->num_nodes()},
+                     {"caches", caches_.size()},
+                     {"growing", caches_.front().growing},
+                     {"weight_bytes", weights_},
+                     {"load_us", load_us_},
+                     {"load_peak_bytes", load_peak_bytes_}};
     json["cases"] = nlohmann::ordered_json::array();
     for (const CaseResult& r : results_) {
       json["cases"].push_back({{"batch", r.size.batch},
@@ -274,6 +288,7 @@ class Bench {
   int64_t weights_ = 0;
   Clock::time_point start_ = Clock::now();
   double load_us_ = 0;
+  int64_t load_peak_bytes_ = 0;
   double read_gbs_ = 0, fma_gflops_ = 0;
 };
 
