@@ -94,7 +94,7 @@ svg .fixed { fill: none; stroke: var(--good); stroke-width: 2.25; }
   body { max-width: none; padding: 0; font-size: 10.5pt; }
   nav, details { display: none; }
   .scroll { overflow: visible; }
-  .draw svg { max-width: 100%; max-height: 20cm; }
+  .draw svg { max-width: 100%; max-height: 15cm; }
   .pair { display: block; }
   h2, h3 { break-after: avoid; }
   tr, figure, .verdict { break-inside: avoid; }

@@ -18,7 +18,8 @@ std::string_view ClassOf(const std::string& cell) {
   if (is({"yes", "bitwise", "within bound", "in place", "proved", "guarded", "equal"})) {
     return " class=\"yes\"";
   }
-  if (is({"no", "different", "failed", "NOT DETECTED"})) return " class=\"no\"";
+  const bool code = cell.size() == 5 && cell.rfind("KV", 0) == 0;
+  if (code || is({"no", "different", "failed", "NOT DETECTED"})) return " class=\"no\"";
   return is({"skipped", "copy", "assumed", "only tested"}) ? " class=\"so\"" : "";
 }
 
@@ -51,12 +52,26 @@ std::string OneTable(const ReportTable& table, const std::string& id,
   return text;
 }
 
+ReportTable WithoutEmptyColumns(ReportTable table) {
+  for (size_t c = table.header.size(); c-- > 1;) {
+    const auto empty = [c](const std::vector<std::string>& row) { return row[c].empty(); };
+    if (!std::all_of(table.rows.begin(), table.rows.end(), empty)) continue;
+    const auto at = static_cast<std::ptrdiff_t>(c);
+    table.header.erase(table.header.begin() + at);
+    for (auto* rows : {&table.rows, &table.all_rows}) {
+      for (auto& row : *rows) row.erase(row.begin() + at);
+    }
+  }
+  return table;
+}
+
 }  // namespace
 
 std::string Text(std::string_view text) { return EscapeMarkup(Shorten(text, kMaxCellBytes)); }
 
-std::string TableMarkup(const ReportTable& table) {
-  if (table.rows.empty()) return {};
+std::string TableMarkup(const ReportTable& whole) {
+  if (whole.rows.empty()) return {};
+  const ReportTable table = WithoutEmptyColumns(whole);
   std::string text = OneTable(table, table.id, table.rows);
   if (table.all_rows.empty()) return text;
   ReportTable bare = table;

@@ -12,6 +12,7 @@
 #include "base/findings.h"
 #include "commands.h"
 #include "fmt/format.h"
+#include "help.h"
 #include "report/suggest.h"
 
 namespace kvlift::cli {
@@ -48,6 +49,9 @@ struct Program {
   explicit Program(Io streams) : io(streams) {
     app.require_subcommand(1);
     app.set_version_flag("--version", std::string(kVersion));
+    app.formatter(MakeHelpFormatter());
+    app.set_help_flag("-h,--help", "Print this help");
+    app.set_help_all_flag("--help-all", "Also limits, and where data may lie");
     app.failure_message(CLI::FailureMessage::simple);
     AddInspect();
     AddConvert();
@@ -60,6 +64,7 @@ struct Program {
     AddExplain();
     AddEmitLoop();
     auto* version = app.add_subcommand("version", "Print the version");
+    version->footer(ExamplesOf("version"));
     version->callback([this] {
       chosen = [this] {
         io.out << "kvlift " << kVersion << "\n";
@@ -72,6 +77,7 @@ struct Program {
   CLI::App* Command(const char* name, const char* help, Flags* flags,
                     int (*function)(const Flags&, Io)) {
     CLI::App* command = app.add_subcommand(name, help);
+    command->footer(ExamplesOf(name));
     AddCommonFlags(command, &flags->common);
     command->callback([this, flags, function] {
       chosen = [this, flags, function] {
@@ -103,17 +109,16 @@ struct Program {
         ->check(OneOf({"auto", "derived", "input"}));
     c->add_option("--mask", f.mask, "How the mask is said")
         ->check(OneOf({"auto", "causal", "explicit"}));
-    c->add_option("--read", f.read, "Read the valid prefix or the whole buffer")
+    c->add_option("--read", f.read, "What attention reads of the buffer")
         ->check(OneOf({"auto", "prefix", "full"}));
     c->add_option("--padding", f.padding, "Keep or drop the padding mask")
         ->check(OneOf({"auto", "keep", "none"}));
     c->add_option("--io-names", f.io_names, "Names of inputs and outputs")
         ->check(OneOf({"keep", "static"}));
     c->add_option("--layout", f.layout, "Layout of the caches")->check(OneOf({"keep", "bnsd"}));
-    c->add_option("--mode", f.mode, "Also take caches whose rows wrap around")
+    c->add_option("--mode", f.mode, "Caches that wrap around, too")
         ->check(OneOf({"linear", "circular"}));
-    c->add_option("--external", f.external,
-                  "Files of external data: named where they are, or copied")
+    c->add_option("--external", f.external, "Files of external data")
         ->check(OneOf({"auto", "keep", "copy"}));
     c->add_option("--verify", f.verify, "Prove the result before writing it: quick or full")
         ->expected(0, 1)
@@ -199,8 +204,8 @@ struct Program {
   }
 
   void AddExplain() {
-    auto* c = Command("explain", "The long text of a finding, or why a node did not match",
-                      &explain, &RunExplain);
+    auto* c = Command("explain", "A finding at length, or why a node did not match", &explain,
+                      &RunExplain);
     c->add_option("what", explain.what, "A code such as KV203, or a model")->required();
     c->add_option("--node", explain.node, "A node of the model");
   }
@@ -262,26 +267,30 @@ void Suggest(Program& program, const std::vector<std::string>& args) {
 }  // namespace
 
 void AddCommonFlags(CLI::App* app, CommonFlags* flags) {
-  app->add_flag("--json", flags->json, "Print one JSON document");
-  app->add_flag("--quiet", flags->quiet, "Print nothing but errors");
-  app->add_flag("--verbose", flags->verbose, "Print more");
-  app->add_option("--color", flags->color, "Colour")->check(OneOf({"auto", "always", "never"}));
+  constexpr char kCommon[] = "Common";
+  app->add_flag("--json", flags->json, "Print one JSON document")->group(kCommon);
+  app->add_flag("--quiet", flags->quiet, "Print nothing but errors")->group(kCommon);
+  app->add_flag("--verbose", flags->verbose, "Print more")->group(kCommon);
+  app->add_option("--color", flags->color, "Colours")
+      ->check(OneOf({"auto", "always", "never"}))
+      ->group(kCommon);
   app->add_option("--threads", flags->threads, "Threads; 0: as the machine has")
-      ->check(CLI::Range(0, 1024));
+      ->check(CLI::Range(0, 1024))
+      ->group(kCommon);
   app->add_option("--data-dir", flags->load.data_folders,
                   "Where external data may lie, in place of the model's folder")
-      ->group("Reading");
+      ->group(kReadingGroup);
   app->add_flag("--trust-links", flags->load.data.hard_links,
                 "Read external data that has other names (hard links)")
-      ->group("Reading");
+      ->group(kReadingGroup);
   app->add_flag("!--strict-links", flags->load.data.links,
                 "Read no external data through symbolic links")
-      ->group("Reading");
+      ->group(kReadingGroup);
   for (const LimitInfo& limit : AllLimits()) {
     app->add_option(fmt::format("--{}", limit.flag), flags->load.limits.*limit.value,
                     fmt::format("Limit: {}", limit.what))
         ->check(CLI::Range(int64_t{0}, limit.most))
-        ->group("Limits");
+        ->group(kLimitsGroup);
   }
 }
 

@@ -64,40 +64,58 @@ class Chooser {
   }
 
   template <typename Visit>
-  void ForNeighbours(NodeId n, Visit visit) const {
+  void ForReaders(NodeId n, Visit visit) const {
     for (const ValueId v : graph_.outputs(n)) {
       if (v == kNoValue) continue;
       for (const Use& use : graph_.uses(v)) {
         if (use.node != kNoNode) visit(use.node);
       }
     }
+  }
+
+  template <typename Visit>
+  void ForMakers(NodeId n, Visit visit) const {
     for (const ValueId v : graph_.inputs(n)) {
       if (v != kNoValue && graph_.producer(v) != kNoNode) visit(graph_.producer(v));
     }
   }
 
+  // Up from the seeds and down from them, never up and down again: that leads to other layers.
   void Choose(const std::vector<NodeId>& seeds) {
-    std::deque<std::pair<NodeId, int>> queue;
-    for (const NodeId n : seeds) queue.emplace_back(n, 0);
+    struct Step {
+      NodeId node;
+      int distance;
+      bool up, down;
+    };
+    std::deque<Step> queue;
+    for (const NodeId n : seeds) queue.push_back({n, 0, true, true});
+    std::set<NodeId> seen;
     while (!queue.empty() && chosen_.size() < kMostNodes) {
-      const auto [n, distance] = queue.front();
+      const Step step = queue.front();
       queue.pop_front();
-      if (!chosen_.insert(n).second) continue;
-      if (distance == kFarthest) continue;
-      const int next = distance + 1;
-      ForNeighbours(n, [&, next](NodeId m) {
-        if (IsGone(m) && IsShown(m)) queue.emplace_back(m, next);
-      });
+      if (!seen.insert(step.node).second) continue;
+      chosen_.insert(step.node);
+      if (step.distance == kFarthest) continue;
+      const auto add = [&](NodeId n, bool up) {
+        if (IsGone(n) && IsShown(n)) queue.push_back({n, step.distance + 1, up, !up});
+      };
+      if (step.up) ForMakers(step.node, [&](NodeId n) { add(n, true); });
+      if (step.down) ForReaders(step.node, [&](NodeId n) { add(n, false); });
     }
   }
 
-  // What the chosen ones read and who reads them, nearest first.
+  // What the chosen ones read; and who reads those at the end.
   void AddBorder() {
     std::vector<NodeId> border;
+    const auto add = [&](NodeId n) {
+      const bool known = std::find(border.begin(), border.end(), n) != border.end();
+      if (chosen_.count(n) == 0 && !known && IsShown(n)) border.push_back(n);
+    };
+    for (const NodeId n : chosen_) ForMakers(n, add);
     for (const NodeId n : chosen_) {
-      ForNeighbours(n, [&](NodeId m) {
-        if (chosen_.count(m) == 0 && IsShown(m)) border.push_back(m);
-      });
+      bool read = false;
+      ForReaders(n, [&](NodeId m) { read = read || chosen_.count(m) > 0; });
+      if (!read) ForReaders(n, add);
     }
     for (size_t k = 0; k < std::min(border.size(), kMostBorder); ++k) chosen_.insert(border[k]);
   }

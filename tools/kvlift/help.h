@@ -1,0 +1,21 @@
+// How --help looks: one screen, with an example that works as it stands.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "CLI/CLI.hpp"
+
+namespace kvlift::cli {
+
+// Groups that only --help-all shows.
+inline constexpr char kReadingGroup[] = "Reading";
+inline constexpr char kLimitsGroup[] = "Limits";
+
+std::shared_ptr<CLI::FormatterBase> MakeHelpFormatter();
+
+// What stands under the help of a command; empty if it has no example.
+std::string ExamplesOf(std::string_view command);
+
+}  // namespace kvlift::cli
