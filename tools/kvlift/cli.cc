@@ -133,8 +133,8 @@ struct Program {
   }
 
   void AddCheck() {
-    auto* c = Command("check", "Lint a model against the operator texts and its manifest", &check,
-                      &RunCheck);
+    auto* c =
+        Command("check", "Lint a model by the operator texts and its manifest", &check, &RunCheck);
     c->add_option("model", check.models, "Models")->required();
     c->add_option("--format", check.format, "Output format")->check(OneOf(kFormats));
     c->add_option("--select", check.select, "Only these codes")->delimiter(',');
