@@ -189,4 +189,17 @@ Expr Correspondence::Translate(Expr e, Expr batch, const Facts& facts) const {
   return forms_.pool().Substitute(e, s, facts);
 }
 
+Expr Correspondence::Extent(Expr e, Expr batch) const {
+  sym::Pool& pool = forms_.pool();
+  const Expr extent = Translate(e, batch, Facts{});
+  // What is cut at a sum of lengths is that long: they are not negative.
+  if (extent == nullptr || extent->kind() != Kind::kSelect) return extent;
+  const Expr x = extent->args()[2];
+  const bool clamped =
+      extent->args()[1]->is_integer(0) &&
+      extent->args()[0] == pool.Le(x, pool.Integer(0), Facts{}) &&
+      pool.Prove(pool.Le(pool.Integer(0), x, Facts{}), Facts{}) == sym::Truth::kYes;
+  return clamped ? x : extent;
+}
+
 }  // namespace kvlift

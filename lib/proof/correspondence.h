@@ -34,6 +34,8 @@ class Correspondence {
   // The place in the source's tensor of what the conversion's cache has at `at`; empty if it is the
   // past of no cache.
   std::vector<sym::Expr> SourcePlace(ValueId after_past, absl::Span<const sym::Expr> at) const;
+  // An extent of the conversion, translated.
+  sym::Expr Extent(sym::Expr e, sym::Expr batch) const;
   // An element of the source with one name for the past's length.
   sym::Expr Normal(sym::Expr e, const sym::Facts& facts) const;
 

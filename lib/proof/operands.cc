@@ -63,7 +63,7 @@ class Operands {
       const sym::Form x = forms_.Of(a[k]), y = forms_.Of(b[k]);
       if (!x.known_rank || !y.known_rank || x.shape.size() != y.shape.size()) return false;
       for (size_t axis = 0; axis < x.shape.size(); ++axis) {
-        const Expr extent = twins_.Translate(x.shape[axis], pool_.Index(0), Facts{});
+        const Expr extent = twins_.Extent(x.shape[axis], pool_.Index(0));
         if (extent == twins_.Normal(y.shape[axis], Facts{})) continue;
         if (k == 0 && graph_.Is(mine, "Gather") && a.size() == 2 && CountsFromFront(a[1])) {
           const int64_t own = IntAttribute(graph_.node(mine), "axis", 0);

@@ -360,7 +360,7 @@ class Prover {
     const Expr other = twins_.Normal(forms_.At(before, own, facts), facts);
     if (e == nullptr || e == other) return e != nullptr;
     Facts known = facts;
-    for (Expr& extent : known.extents) extent = twins_.Translate(extent, sequence, Facts{});
+    for (Expr& extent : known.extents) extent = twins_.Extent(extent, sequence);
     return Equal(AsTruth(e), AsTruth(other), pool_.True(), known);
   }
 
