@@ -61,11 +61,15 @@ class Layout {
       boxes_[n].width = std::max(64.0, 18 + kColumn * std::min(columns, kMostColumns + 4));
     }
     Rank();
+    RouteLongEdges();
     for (int round = 0; round < 8; ++round) Order(round % 2 == 0);
     Place();
   }
 
+  // Of the nodes, then places that long edges pass.
   const std::vector<Box>& boxes() const { return boxes_; }
+  // The places that an edge passes, from above.
+  const std::vector<size_t>& route(size_t edge) const { return routes_[edge]; }
   double width() const { return width_; }
   double height() const { return height_; }
 
@@ -94,6 +98,27 @@ class Layout {
       if (rank[n] >= static_cast<int>(ranks_.size())) ranks_.resize(rank[n] + 1);
     }
     for (size_t n = 0; n < boxes_.size(); ++n) ranks_[rank[n]].push_back(n);
+    rank_of_ = std::move(rank);
+  }
+
+  // An edge over several ranks has a place of its own in each that it passes.
+  void RouteLongEdges() {
+    constexpr double kPlace = 8;
+    routes_.resize(drawing_.edges.size());
+    for (size_t e = 0; e < drawing_.edges.size(); ++e) {
+      const DrawnEdge& edge = drawing_.edges[e];
+      if (edge.alias) continue;
+      size_t last = edge.from;
+      for (int rank = rank_of_[edge.from] + 1; rank < rank_of_[edge.to]; ++rank) {
+        const size_t place = boxes_.size();
+        boxes_.push_back({0, 0, kPlace});
+        ranks_[rank].push_back(place);
+        routes_[e].push_back(place);
+        links_.emplace_back(last, place);
+        last = place;
+      }
+      links_.emplace_back(last, edge.to);
+    }
   }
 
   // Boxes of a rank by the mean place of their neighbours above or below.
@@ -118,9 +143,9 @@ class Layout {
   double Mean(size_t n, bool from_above, const std::vector<double>& place, double own) const {
     double sum = 0;
     int count = 0;
-    for (const DrawnEdge& e : drawing_.edges) {
-      if (e.alias || (from_above ? e.to : e.from) != n) continue;
-      sum += place[from_above ? e.from : e.to];
+    for (const auto& [above, below] : links_) {
+      if ((from_above ? below : above) != n) continue;
+      sum += place[from_above ? above : below];
       ++count;
     }
     return count == 0 ? own : sum / count;
@@ -180,27 +205,44 @@ class Layout {
   const Drawing& drawing_;
   std::vector<Box> boxes_;
   std::vector<std::vector<size_t>> ranks_;
+  std::vector<int> rank_of_;                      // of the nodes
+  std::vector<std::vector<size_t>> routes_;       // by edge
+  std::vector<std::pair<size_t, size_t>> links_;  // between neighbouring ranks
   double width_ = 0, height_ = 0;
 };
 
-std::string EdgePath(const DrawnEdge& edge, const Box& from, const Box& to) {
-  const double y1 = from.y + kBoxHeight, y2 = to.y;
-  if (edge.alias) {
-    // Around the right side, with the ends on the sides of the boxes.
-    const double x1 = from.x + from.width / 2, x2 = to.x + to.width / 2;
-    const double far = std::max(x1, x2) + 34;
-    return fmt::format(
-        "<path class=\"alias\" d=\"M{:.1f},{:.1f} C{:.1f},{:.1f} {:.1f},{:.1f} "
-        "{:.1f},{:.1f}\"/>\n",
-        x1, from.y + kBoxHeight / 2, far, from.y + kBoxHeight / 2, far, to.y + kBoxHeight / 2, x2,
-        to.y + kBoxHeight / 2);
-  }
-  const double bend = std::max(14.0, (y2 - y1) / 2);
+// Around the right side, with the ends on the sides of the boxes.
+std::string AliasPath(const Box& from, const Box& to) {
+  const double x1 = from.x + from.width / 2, x2 = to.x + to.width / 2;
+  const double far = std::max(x1, x2) + 34;
   return fmt::format(
-      "<path class=\"edge\" d=\"M{0:.1f},{1:.1f} C{0:.1f},{2:.1f} {3:.1f},{4:.1f} "
-      "{3:.1f},{5:.1f}\"/>\n"
-      "<path class=\"tip\" d=\"M{3:.1f},{6:.1f} l-3.5,-6 h7 z\"/>\n",
-      from.x, y1, y1 + bend, to.x, y2 - 5 - bend, y2 - 5, y2);
+      "<path class=\"alias\" d=\"M{0:.1f},{1:.1f} C{2:.1f},{1:.1f} {2:.1f},{3:.1f} "
+      "{4:.1f},{3:.1f}\"/>\n",
+      x1, from.y + kBoxHeight / 2, far, to.y + kBoxHeight / 2, x2);
+}
+
+// A bend from a point down to another one.
+std::string Bend(double x1, double y1, double x2, double y2) {
+  const double half = (y2 - y1) / 2;
+  return fmt::format(" C{:.1f},{:.1f} {:.1f},{:.1f} {:.1f},{:.1f}", x1, y1 + half, x2, y2 - half,
+                     x2, y2);
+}
+
+std::string EdgePath(const Layout& layout, size_t edge, const Box& from, const Box& to) {
+  constexpr double kTip = 5;
+  double x = from.x, y = from.y + kBoxHeight;
+  std::string path = fmt::format("M{:.1f},{:.1f}", x, y);
+  for (const size_t place : layout.route(edge)) {
+    const Box& box = layout.boxes()[place];
+    path += Bend(x, y, box.x, box.y) + fmt::format(" V{:.1f}", box.y + kBoxHeight);
+    x = box.x;
+    y = box.y + kBoxHeight;
+  }
+  path += Bend(x, y, to.x, to.y - kTip);
+  return fmt::format(
+      "<path class=\"edge\" d=\"{}\"/>\n"
+      "<path class=\"tip\" d=\"M{:.1f},{:.1f} l-3.5,-6 h7 z\"/>\n",
+      path, to.x, to.y);
 }
 
 std::string BoxMarkup(const DrawnNode& node, const Box& box) {
@@ -230,8 +272,10 @@ std::string DrawingSvg(const Drawing& drawing, std::string_view label) {
       "<svg viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\" role=\"img\" "
       "aria-label=\"{2}\" data-nodes=\"{3}\">\n",
       width, layout.height(), Text(label), drawing.nodes.size());
-  for (const DrawnEdge& e : drawing.edges) {
-    svg += EdgePath(e, layout.boxes()[e.from], layout.boxes()[e.to]);
+  for (size_t k = 0; k < drawing.edges.size(); ++k) {
+    const DrawnEdge& e = drawing.edges[k];
+    const Box &from = layout.boxes()[e.from], &to = layout.boxes()[e.to];
+    svg += e.alias ? AliasPath(from, to) : EdgePath(layout, k, from, to);
   }
   for (size_t n = 0; n < drawing.nodes.size(); ++n) {
     svg += BoxMarkup(drawing.nodes[n], layout.boxes()[n]);

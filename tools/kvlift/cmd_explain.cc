@@ -2,6 +2,7 @@
 #include "base/findings.h"
 #include "commands.h"
 #include "fmt/format.h"
+#include "report/text_width.h"
 
 namespace kvlift::cli {
 namespace {
@@ -15,8 +16,14 @@ int ExplainCode(const FindingInfo& info, const ExplainFlags& flags, Io io) {
                    {"why", info.why},
                    {"remedy", info.remedy}});
   } else {
-    io.Results() << fmt::format("{} {}: {}\n\nWhy: {}\n\nWhat to do: {}\n", info.code, info.name,
-                                info.message, info.why, info.remedy);
+    const Style style = io.OutStyle();
+    std::ostream& out = io.Results();
+    out << style.Paint(Tone::kHeading, fmt::format("{} {}", info.code, info.name)) << "\n";
+    for (const auto& [title, text] :
+         {std::pair{"What", info.message}, {"Why", info.why}, {"What to do", info.remedy}}) {
+      out << "\n" << style.Paint(Tone::kFaint, fmt::format("{}:", title)) << "\n";
+      for (const std::string& line : WrapText(text, style.width - 2)) out << "  " << line << "\n";
+    }
   }
   return kDone;
 }
