@@ -197,6 +197,8 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV229", "target-rules", "the target's rules do not let the model be converted",
      "A target says where caches lie, what they are called and whether their size is fixed.",
      "Meet the rule named, or use another --target or --layout."},
+    {"KV230", "left-alone", "the cache is left as it is, as the command line asks",
+     "--only and --skip say by name which caches to convert.", "Nothing to do."},
     {"KV240", "fused-form", "an operator with past and present has a form that is not lowered",
      "It is replaced by standard operators where it says the same as they do.",
      "Export with standard operators, or without the input or attribute named."},

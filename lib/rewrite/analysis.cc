@@ -1,5 +1,7 @@
 #include "rewrite/analysis.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -44,15 +46,32 @@ std::optional<Finding> NotInMode(const Analysis& a, const CacheUpdate& update, W
                      {update.pair.past, update.pair.present});
 }
 
-void MatchCaches(RuleTable rules, WriteMode mode, Analysis& a) {
+// Is the cache one of those that the user wants converted? Patterns meet either of its names.
+bool Wanted(const Graph& graph, const CachePair& pair, const ConvertOptions& options) {
+  const auto meets = [&](const std::vector<std::string>& patterns) {
+    return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+      return fnmatch(pattern.c_str(), graph.name(pair.past).c_str(), 0) == 0 ||
+             fnmatch(pattern.c_str(), graph.name(pair.present).c_str(), 0) == 0;
+    });
+  };
+  return (options.only.empty() || meets(options.only)) && !meets(options.skip);
+}
+
+void MatchCaches(RuleTable rules, const ConvertOptions& options, Analysis& a) {
   for (AnalysedCache& cache : a.caches) {
     cache.reason = cache.candidate.if_unmatched;
     if (cache.candidate.converted) continue;
+    const CachePair& pair = cache.candidate.pair;
+    if (!Wanted(*a.graph, pair, options)) {
+      cache.reason = MakeFinding(kLeftAlone, "left alone, as --only or --skip asks", *a.graph,
+                                 {a.graph->producer(pair.present)}, {pair.past, pair.present});
+      continue;
+    }
     for (const Rule* rule : rules) {
       if (rule->cache == nullptr) continue;
-      auto result = rule->cache(*a.forms, cache.candidate.pair);
+      auto result = rule->cache(*a.forms, pair);
       if (result.match) {
-        if (auto reason = NotInMode(a, *result.match, mode)) {
+        if (auto reason = NotInMode(a, *result.match, options.mode)) {
           cache.reason = std::move(reason);
           break;
         }
@@ -217,7 +236,8 @@ void Explain(const Normalised& normalised, Finding* finding) {
 
 }  // namespace
 
-absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules, WriteMode mode) {
+absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
+                                 const ConvertOptions& options) {
   Analysis a;
   KV_ASSIGN_OR_RETURN(onnx::ModelProto flat, InlineFunctions(*model.proto));
   RaisedOpset raised = RaiseOpset(std::move(flat));
@@ -242,7 +262,7 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules, WriteMode 
     a.caches.back().candidate = std::move(candidate);
     Explain(a.normalised, &a.caches.back().candidate.if_unmatched);
   }
-  MatchCaches(rules, mode, a);
+  MatchCaches(rules, options, a);
   SetStatesAside(a);
   MatchAttention(rules, a);
   for (AnalysedAttention& attention : a.attention) {

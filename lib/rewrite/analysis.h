@@ -13,6 +13,9 @@
 
 namespace kvlift {
 
+// The finding of a cache that the user asks to leave: no obstacle.
+inline constexpr char kLeftAlone[] = "KV230";
+
 struct AnalysedCache {
   Candidate candidate;
   std::optional<CacheUpdate> update;  // with index into Analysis::updates
@@ -40,7 +43,7 @@ struct Analysis {
 };
 
 absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
-                                 WriteMode mode = WriteMode::kLinear);
+                                 const ConvertOptions& options = {});
 
 // Words for the contract's "mask": none, causal, padding, sliding(W), explicit, top-left.
 std::string DescribeMask(Analysis& analysis, const AttentionSite& site);

@@ -14,11 +14,12 @@
 namespace kvlift {
 namespace {
 
-// The first reason why a cache cannot be converted; nullptr if all can. What is converted already
-// is no obstacle.
+// The first reason why a cache cannot be converted; nullptr if all can. What is converted already,
+// and what the user asks to leave, is no obstacle.
 const Finding* FirstReason(const Analysis& a) {
   for (const AnalysedCache& cache : a.caches) {
-    if (cache.reason && !cache.candidate.converted) return &*cache.reason;
+    if (!cache.reason || cache.candidate.converted || cache.reason->code == kLeftAlone) continue;
+    return &*cache.reason;
   }
   return nullptr;
 }
@@ -122,6 +123,10 @@ absl::StatusOr<Conversion> ConvertAnalysed(const Model& model, const ConvertOpti
     result.status = ConvertStatus::kNothing;
     return result;
   }
+  if (a.updates.empty() && FirstReason(a) == nullptr) {
+    result.status = ConvertStatus::kNothing;
+    return result;
+  }
   result.status = ConvertStatus::kRefused;
   const Finding* reason = FirstReason(a);
   const bool partial = reason != nullptr;
@@ -184,7 +189,7 @@ absl::Status CheckNames(const onnx::GraphProto& graph) {
 absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& options,
                                    RuleTable rules) {
   KV_RETURN_IF_ERROR(CheckNames(model.proto->graph()));
-  KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules, options.mode));
+  KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules, options));
   KV_ASSIGN_OR_RETURN(Conversion result, ConvertAnalysed(model, Resolved(options), a));
   NameSource(a.normalised, &result.inspection);
   return result;

@@ -36,6 +36,8 @@ struct ConvertOptions {
   WriteMode mode = WriteMode::kLinear;
   Layout layout = Layout::kKeep;
   IoNames io_names = IoNames::kKeep;
+  // Names of caches to convert and to leave, with wildcards as a shell has them; none: all.
+  std::vector<std::string> only, skip;
   bool allow_partial = false;
 };
 

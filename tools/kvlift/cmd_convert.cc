@@ -22,13 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 using json = nlohmann::ordered_json;
 
-// Flags of the contract that this version does not serve: said, never ignored.
-std::string Unavailable(const ConvertFlags& f) {
-  if (!f.only.empty()) return "--only";
-  if (!f.skip.empty()) return "--skip";
-  return {};
-}
-
 std::optional<ConvertOptions> OptionsOf(const ConvertFlags& f, Io& io) {
   ConvertOptions o;
   if (f.max_seq_len != "dynamic") {
@@ -61,6 +54,8 @@ std::optional<ConvertOptions> OptionsOf(const ConvertFlags& f, Io& io) {
               : f.padding == "none" ? Padding::kNone
                                     : Padding::kAuto;
   o.mode = f.mode == "circular" ? WriteMode::kCircular : WriteMode::kLinear;
+  o.only = f.only;
+  o.skip = f.skip;
   o.allow_partial = f.allow_partial;
   return o;
 }
@@ -138,10 +133,6 @@ std::string GenaiPathFor(const std::string& manifest_path) {
 }  // namespace
 
 int RunConvert(const ConvertFlags& flags, Io io) {
-  if (const std::string what = Unavailable(flags); !what.empty()) {
-    Complain(io, what, "is not available in this version");
-    return kUsage;
-  }
   const auto options = OptionsOf(flags, io);
   if (!options) return kUsage;
   const auto model = Load(io, flags.model, flags.common);

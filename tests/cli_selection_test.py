@@ -1,0 +1,55 @@
+"""Which caches --only and --skip choose. Environment: KVLIFT, the tool; KVLIFT_ROOT, the repository."""
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+
+import onnx
+
+KVLIFT = os.environ["KVLIFT"]
+MODEL = os.path.join(os.environ["KVLIFT_ROOT"], "testdata", "models", "llama_optimum", "model.onnx")
+
+
+def convert(out, *flags):
+    done = subprocess.run([KVLIFT, "convert", MODEL, "-o", out, "--json", *flags],
+                          capture_output=True, text=True, timeout=120)
+    return done.returncode, json.loads(done.stdout)
+
+
+class SelectionTest(unittest.TestCase):
+    def choose(self, *flags):
+        """The document, and what each cache of the result is written by."""
+        with tempfile.TemporaryDirectory() as folder:
+            out = os.path.join(folder, "out.onnx")
+            code, document = convert(out, "--verify", *flags)
+            self.assertEqual(code, 0, document)
+            self.assertEqual(document["status"], "converted")
+            self.assertEqual(document["verify"]["verdict"], "equal")
+            graph = onnx.load(out).graph
+            onnx.checker.check_model(out, full_check=True)
+        makers = {name: node.op_type for node in graph.node for name in node.output}
+        presents = [o.name for o in graph.output if o.name.startswith("present")]
+        return document, {name: makers[name] for name in presents}
+
+    def test_skip_leaves_a_layer(self):
+        document, makers = self.choose("--skip", "past_key_values.1.*")
+        self.assertEqual(makers, {"present.0.key": "TensorScatter", "present.0.value": "TensorScatter",
+                                  "present.1.key": "Concat", "present.1.value": "Concat"})
+        left = {c["input"]: c["reason"]["code"] for c in document["caches"] if c["reason"]}
+        self.assertEqual(left, {"past_key_values.1.key": "KV230", "past_key_values.1.value": "KV230"})
+
+    def test_only_takes_a_layer_by_either_name(self):
+        _, makers = self.choose("--only", "present.1.*")
+        self.assertEqual([makers[f"present.{k}.key"] for k in (0, 1)], ["Concat", "TensorScatter"])
+
+    def test_nothing_is_left_to_do(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = os.path.join(folder, "out.onnx")
+            code, document = convert(out, "--only", "no such cache")
+            self.assertEqual((code, document["status"]), (1, "nothing"))
+            self.assertEqual(os.listdir(folder), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
