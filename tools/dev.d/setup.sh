@@ -13,7 +13,7 @@ PACKAGES=(
   nlohmann-json3-dev libgtest-dev libgmock-dev libbenchmark-dev python3 python3-venv
 )
 # For tests that say SKIPPED without them: the HTML report in a browser, drawings by Graphviz.
-OPTIONAL_PACKAGES=(chromium chromium-driver graphviz)
+OPTIONAL_PACKAGES=(chromium chromium-driver graphviz zsh fish mandoc)
 
 say() { printf '== %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }

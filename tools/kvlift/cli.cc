@@ -14,6 +14,7 @@
 #include "fmt/format.h"
 #include "help.h"
 #include "report/suggest.h"
+#include "shell_files.h"
 
 namespace kvlift::cli {
 namespace {
@@ -63,6 +64,7 @@ struct Program {
     AddReport();
     AddExplain();
     AddEmitLoop();
+    AddShellFiles();
     auto* version = app.add_subcommand("version", "Print the version");
     version->footer(ExamplesOf("version"));
     version->callback([this] {
@@ -124,8 +126,8 @@ struct Program {
         ->expected(0, 1)
         ->default_str("quick")
         ->check(OneOf({"quick", "full"}));
-    c->add_option("--only", f.only, "Convert only caches that match");
-    c->add_option("--skip", f.skip, "Leave caches that match");
+    c->add_option("--only", f.only, "Convert only caches whose name matches a pattern");
+    c->add_option("--skip", f.skip, "Leave caches whose name matches a pattern");
     c->add_option("--report", f.report, "Write an HTML report");
     c->add_flag("--allow-partial", f.allow_partial, "Convert what can be converted");
     c->add_flag("--dry-run", f.dry_run, "Do everything but write");
@@ -210,6 +212,26 @@ struct Program {
     c->add_option("--node", explain.node, "A node of the model");
   }
 
+  void AddShellFiles() {
+    auto* completion = app.add_subcommand("completion", "Print a completion script for a shell");
+    completion->add_option("shell", shell, "The shell")
+        ->required()
+        ->check(OneOf({"bash", "zsh", "fish"}));
+    completion->callback([this] {
+      chosen = [this] {
+        io.out << CompletionScript(app, shell);
+        return int{kDone};
+      };
+    });
+    auto* man = app.add_subcommand("man", "Print the manual page");
+    man->callback([this] {
+      chosen = [this] {
+        io.out << ManPage(app, kVersion);
+        return int{kDone};
+      };
+    });
+  }
+
   void AddEmitLoop() {
     auto* c = Command("emit-loop", "Write the host's loop for a converted model", &emit_loop,
                       &RunEmitLoop);
@@ -236,6 +258,7 @@ struct Program {
   ReportFlags report;
   ExplainFlags explain;
   EmitLoopFlags emit_loop;
+  std::string shell;
 };
 
 // The first word that is no known command or flag where one is expected.
