@@ -214,6 +214,7 @@ struct Program {
 
   void AddShellFiles() {
     auto* completion = app.add_subcommand("completion", "Print a completion script for a shell");
+    completion->footer(ExamplesOf("completion"));
     completion->add_option("shell", shell, "The shell")
         ->required()
         ->check(OneOf({"bash", "zsh", "fish"}));
@@ -224,6 +225,7 @@ struct Program {
       };
     });
     auto* man = app.add_subcommand("man", "Print the manual page");
+    man->footer(ExamplesOf("man"));
     man->callback([this] {
       chosen = [this] {
         io.out << ManPage(app, kVersion);

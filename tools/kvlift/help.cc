@@ -4,6 +4,8 @@
 #include <array>
 #include <cctype>
 
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "report/text_width.h"
 
 namespace kvlift::cli {
@@ -31,21 +33,10 @@ constexpr auto kExamples = std::to_array<Example>({
      "kvlift explain KV205\n"
      "kvlift explain model.onnx --node /model/layers.0/self_attn/Softmax"},
     {"emit-loop", "kvlift emit-loop out.onnx --lang python-ort -o loop.py"},
+    {"completion", "kvlift completion bash > kvlift.bash"},
+    {"man", "kvlift man > kvlift.1"},
     {"version", "kvlift version"},
 });
-
-// The words between the braces of "TEXT:{a,b}", as "a, b"; empty if the option takes any.
-std::string ChoicesOf(const CLI::Option* option) {
-  const std::string type = option->get_type_name();
-  const size_t open = type.find('{'), close = type.rfind('}');
-  if (open == std::string::npos || close == std::string::npos) return {};
-  std::string words;
-  for (const char c : type.substr(open + 1, close - open - 1)) {
-    words += c;
-    if (c == ',') words += ' ';
-  }
-  return words;
-}
 
 // "--max-seq-len" takes a LEN.
 std::string ValueName(const CLI::Option* option) {
@@ -74,7 +65,7 @@ class HelpFormatter : public CLI::Formatter {
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
     std::string name = is_positional ? option->get_name(true) : Names(option);
     std::string what = option->get_description();
-    const std::string choices = ChoicesOf(option);
+    const std::string choices = absl::StrJoin(ChoicesOf(*option), ", ");
     // Words that the description has already are not said twice.
     if (!choices.empty() && what.find(':') == std::string::npos) what += ": " + choices;
     std::string text = "  " + name;
@@ -118,6 +109,13 @@ class HelpFormatter : public CLI::Formatter {
 };
 
 }  // namespace
+
+std::vector<std::string> ChoicesOf(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const size_t open = type.find('{'), close = type.rfind('}');
+  if (open == std::string::npos || close == std::string::npos) return {};
+  return absl::StrSplit(type.substr(open + 1, close - open - 1), ',');
+}
 
 std::shared_ptr<CLI::FormatterBase> MakeHelpFormatter() {
   return std::make_shared<HelpFormatter>();

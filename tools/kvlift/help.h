@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 
@@ -14,6 +15,9 @@ inline constexpr char kReadingGroup[] = "Reading";
 inline constexpr char kLimitsGroup[] = "Limits";
 
 std::shared_ptr<CLI::FormatterBase> MakeHelpFormatter();
+
+// What a value may be, where the option lists it; empty if it takes any.
+std::vector<std::string> ChoicesOf(const CLI::Option& option);
 
 // What stands under the help of a command; empty if it has no example.
 std::string ExamplesOf(std::string_view command);

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
 #include "fmt/format.h"
+#include "help.h"
 
 namespace kvlift::cli {
 namespace {
@@ -23,14 +23,6 @@ struct Command {
   std::vector<Flag> flags;
   std::vector<std::string> operands;
 };
-
-// "TEXT:{a,b}" lists what the value may be.
-std::vector<std::string> ChoicesOf(const CLI::Option& option) {
-  const std::string type = option.get_type_name();
-  const size_t open = type.find('{'), close = type.find('}');
-  if (open == std::string::npos || close == std::string::npos || close < open) return {};
-  return absl::StrSplit(type.substr(open + 1, close - open - 1), ',');
-}
 
 Command CommandOf(const CLI::App& app) {
   Command command{app.get_name(), app.get_description(), {}, {}};
