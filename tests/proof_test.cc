@@ -86,7 +86,8 @@ TEST_P(ProvedModel, NoMutantIsProved) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ProvedModel,
-                         testing::Values("llama_optimum", "gpt2_optimum", "qwen2_optimum",
+                         testing::Values("gpt_oss_optimum", "neg_past_read_twice_ts",
+                                         "llama_optimum", "gpt2_optimum", "qwen2_optimum",
                                          "gemma2_optimum", "llama_dynamic_dynamo",
                                          "llama_attention_opset23", "toy_scatter_ts",
                                          "toy_onehot_where_ts", "toy_splice_ts", "llama_static_ts"),
@@ -111,7 +112,17 @@ TEST_P(ProvedCase, IsProvedAndItsMutantsAreNot) {
 INSTANTIATE_TEST_SUITE_P(
     Cases, ProvedCase,
     testing::Values(
-        "attention_op_bias", "attention_op_float_mask", "attention_op_mask", "attention_op_opset24",
+        "attention_op_keep_keys_computed", "attention_op_keep_own_valid_length",
+        "decomposed_attention_keep_heads_interleaved", "decomposed_attention_keep_keys_computed",
+        "decomposed_attention_keep_maximum_subtracted", "decomposed_attention_keep_rank5",
+        "decomposed_attention_keep_scores_computed",
+        "decomposed_attention_keep_softmax_written_out", "decomposed_attention_keep_values_scaled",
+        "decomposed_attention_mask_computed", "decomposed_attention_mask_input",
+        "decomposed_attention_mask_input_and_causal", "decomposed_attention_mask_of_keys",
+        "decomposed_attention_present_read_elsewhere", "decomposed_attention_weights_are_an_output",
+        "growing_concat_bnds_to_bnsd", "growing_concat_bsnd_to_bnsd", "growing_concat_io_names",
+        "growing_concat_tensorrt", "ring_buffer_scatter", "attention_op_bias",
+        "attention_op_float_mask", "attention_op_mask", "attention_op_opset24",
         "attention_op_own_groups", "attention_op_padding", "attention_op_past_causal",
         "attention_op_past_mask_input", "attention_op_scale_softcap", "attention_op_top_left",
         "decomposed_attention_bias", "decomposed_attention_dropout",

@@ -356,11 +356,16 @@ class Prover {
     const Facts facts{mine.shape};
     // Values that differ by sequence have the batch in front.
     const Expr sequence = at.empty() ? pool_.Integer(0) : at[0];
-    const Expr e = twins_.Translate(forms_.At(after, at, facts), sequence, facts);
+    const Expr mine_at = forms_.At(after, at, facts);
     const Expr other = twins_.Normal(forms_.At(before, own, facts), facts);
+    const Expr e = twins_.Translate(mine_at, sequence, facts);
     if (e == nullptr || e == other) return e != nullptr;
     Facts known = facts;
     for (Expr& extent : known.extents) extent = twins_.Extent(extent, sequence);
+    const Expr within = twins_.Translate(mine_at, sequence, known);
+    if (within != nullptr && within == other) return true;
+    if (within != nullptr && Equal(AsTruth(within), AsTruth(other), pool_.True(), known))
+      return true;
     return Equal(AsTruth(e), AsTruth(other), pool_.True(), known);
   }
 
