@@ -180,7 +180,8 @@ class UnfusedMutants {
       at = Maker(at, 0);
     }
     const ValueId plain = at == kNoNode ? kNoValue : RotatedBy(at);
-    if (plain == kNoValue) return false;
+    // Where the cache is given out through other nodes, they would give out what is read.
+    if (plain == kNoValue || !graph_.is_graph_output(graph_.outputs(scatter)[0])) return false;
     const std::string present = graph_.name(graph_.outputs(scatter)[0]);
     m_.Add("rotated behind the cache" + s_.Label(scatter), {},
            [&](NodeId n, NodeProto* node, auto* before) {
