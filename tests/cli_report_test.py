@@ -13,6 +13,7 @@ import unittest
 import onnx
 from lxml import html
 
+from decoders.cases import BASES, build
 from support.schemas import check_document, check_json
 
 ROOT = pathlib.Path(os.environ["KVLIFT_ROOT"])
@@ -125,6 +126,16 @@ class Content(Case):
                              "--quiet")
                 self.assertIn(run.returncode, (0, 1), run.stderr.decode())
                 self.read()
+
+    def test_many_layers(self):
+        model, _ = build(BASES["growing"].but(layers=48))
+        onnx.save(model, self.dir / "m.onnx")
+        document = self.convert(self.dir / "m.onnx")
+        tree = self.read()
+        self.assertEqual(len(document["caches"]), 96)
+        self.assertEqual(self.rows(tree, "layers-table"), 96)
+        self.assertEqual(len(tree.xpath("//table[@id='layers-table']/tbody/tr")), 2)
+        self.assertEqual(len(tree.xpath("//section[@id='drawing']//svg")), 2)
 
     def test_hostile_names_stay_text(self):
         model = onnx.load(GOOD)
