@@ -1,4 +1,4 @@
-"""Which caches --only and --skip choose. Environment: KVLIFT, the tool; KVLIFT_ROOT, the repository."""
+"""Which caches --only and --skip choose, and what --io-names calls them. Environment: KVLIFT, the tool; KVLIFT_ROOT, the repository."""
 import json
 import os
 import subprocess
@@ -49,6 +49,25 @@ class SelectionTest(unittest.TestCase):
             code, document = convert(out, "--only", "no such cache")
             self.assertEqual((code, document["status"]), (1, "nothing"))
             self.assertEqual(os.listdir(folder), [])
+
+    def test_a_name_that_is_taken(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = onnx.load(MODEL)
+            for node in model.graph.node:
+                for names in (node.input, node.output):
+                    names[:] = ["key_cache.0" if n == "/model/norm/Mul_1_output_0" else n for n in names]
+            self.assertTrue(any("key_cache.0" in node.output for node in model.graph.node))
+            source = os.path.join(folder, "in.onnx")
+            onnx.save(model, source)
+            done = subprocess.run([KVLIFT, "convert", source, "-o", os.path.join(folder, "out.onnx"),
+                                   "--json", "--io-names", "static"], capture_output=True, text=True,
+                                  timeout=120)
+            document = json.loads(done.stdout)
+            self.assertEqual((done.returncode, document["status"]), (1, "refused"))
+            reason = document["caches"][0]["reason"]
+            self.assertEqual(reason["code"], "KV229")
+            self.assertIn("key_cache.0 is taken", reason["text"])
+            self.assertEqual(os.listdir(folder), ["in.onnx"])
 
 
 if __name__ == "__main__":

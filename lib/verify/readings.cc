@@ -50,6 +50,11 @@ class Reader {
     ReadRelation();
     FindTokens();
     for (const ManifestCache& cache : relation_.caches) ReadCache(cache);
+    for (const std::string& symbol : tokens_) {
+      if (batch_.count(symbol) == 0) continue;
+      return absl::FailedPreconditionError(
+          fmt::format("{} is declared as the number of sequences and of tokens", symbol));
+    }
     for (ValueId v : graph_.graph_inputs()) {
       if (out_.caches.count(graph_.name(v)) > 0) continue;
       KV_RETURN_IF_ERROR(AddInput(v));
