@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
+#include "exec/budget.h"
 #include "fmt/format.h"
 
 namespace kvlift::exec {
@@ -124,6 +125,7 @@ absl::Status Frame::RunBody(Call& call, int body) {
     frame =
         std::make_unique<Frame>(call.function != nullptr ? call.function : call.plan->bodies[body]);
   }
+  KV_RETURN_IF_ERROR(StepClock::Check());
   for (const ValueId v : call.plan->captures) call.inputs.push_back(views_[v]);
   static const Observer kNoObserver;
   KV_RETURN_IF_ERROR(frame->Run(call.inputs, {}, kNoObserver));
@@ -197,7 +199,9 @@ absl::Status Frame::RunLoop(const StepPlan& step, Call& call) {
     state.push_back(Tensor::Wrap(in_[i + 2], nullptr).Clone());
   }
   std::vector<std::vector<Tensor>> scans(body_outputs - carried - 1);
+  Charge charge;
   for (int64_t iteration = 0; condition && iteration < limit; ++iteration) {
+    KV_RETURN_IF_ERROR(charge.Add(scans.size() * sizeof(Tensor)));
     uint8_t flag = 1;
     call.inputs.clear();
     call.inputs.push_back({onnx::TensorProto::INT64, {}, reinterpret_cast<std::byte*>(&iteration)});

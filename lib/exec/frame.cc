@@ -4,12 +4,20 @@
 #include <numeric>
 #include <utility>
 
+#include "base/coded.h"
 #include "base/status.h"
 #include "exec/apart.h"
+#include "exec/budget.h"
 #include "exec/call.h"
 #include "fmt/format.h"
 
 namespace kvlift::exec {
+namespace {
+
+// A look at the clock takes as long as a small operator.
+constexpr int kStepsPerLook = 16;
+
+}  // namespace
 
 Frame::Frame(std::shared_ptr<const Program> program)
     : program_(std::move(program)), layout_(*impl().graph, impl().plan, impl().wiring) {
@@ -48,7 +56,8 @@ absl::Status Frame::Run(absl::Span<const View> inputs, absl::Span<Buffer> next,
   const int steps = static_cast<int>(impl().plan.steps.size());
   const bool guarded = impl().options.alias == AliasMode::kGuard;
   for (int s = 0; s < steps; ++s) {
-    const absl::Status status = guarded ? RunGuarded(s) : RunStep(s);
+    absl::Status status = s % kStepsPerLook == 0 ? StepClock::Check() : absl::OkStatus();
+    if (status.ok()) status = guarded ? RunGuarded(s) : RunStep(s);
     if (!status.ok()) {
       undo_.Restore();
       return status;
@@ -98,9 +107,9 @@ absl::Status Frame::RunGuarded(int s) {
 
 absl::Status Frame::InStep(const StepPlan& step, const absl::Status& status) const {
   const Graph& graph = *impl().graph;
-  return absl::Status(status.code(),
-                      fmt::format("node \"{}\" ({}): {}", graph.NodeName(step.node),
-                                  graph.node(step.node).op_type(), std::string(status.message())));
+  return Prefixed(
+      fmt::format("node \"{}\" ({})", graph.NodeName(step.node), graph.node(step.node).op_type()),
+      status);
 }
 
 absl::Span<const View> Frame::Outputs(int s) const {

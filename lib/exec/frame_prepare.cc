@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "exec/apart.h"
+#include "exec/budget.h"
 #include "exec/frame.h"
 #include "exec/shape_reads.h"
 #include "fmt/format.h"
@@ -146,6 +147,9 @@ absl::Status Frame::CheckSpec(const StepPlan& step, int output, const OutputSpec
   if (bytes < 0 && !passes) {
     return absl::InvalidArgumentError(fmt::format("output {} would have shape {}, element type {}",
                                                   output, ShapeString(spec.shape), spec.type));
+  }
+  if (!passes) {
+    KV_RETURN_IF_ERROR(CheckElements(spec.shape));
   }
   if (!view && home != Home::kCache) return absl::OkStatus();
   const View& source = in_[view ? 0 : step.def->inplace_input];

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstdlib>
 
-#include "fmt/format.h"
+#include "exec/budget.h"
 
 namespace kvlift::exec {
 namespace {
@@ -20,23 +20,33 @@ size_t RoundUp(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kA
 
 void Count(size_t bytes) {
   allocation_count.fetch_add(1, std::memory_order_relaxed);
-  allocated_bytes.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
-}
-
-void Uncount(size_t bytes) {
-  allocated_bytes.fetch_sub(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+  AddCharge(bytes);
 }
 
 }  // namespace
 
+bool HasRoom(size_t bytes) {
+  const int64_t most = RunLimits().run_bytes, held = AllocatedBytes();
+  return held <= most && bytes <= static_cast<uint64_t>(most - held);
+}
+
+void AddCharge(size_t bytes) {
+  allocated_bytes.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+}
+
+void DropCharge(size_t bytes) {
+  allocated_bytes.fetch_sub(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+}
+
 std::shared_ptr<void> AllocateAligned(size_t bytes) {
   if (bytes == 0 || bytes > SIZE_MAX / 2) return nullptr;
   const size_t size = RoundUp(bytes);
+  if (!HasRoom(size)) return nullptr;
   void* memory = std::aligned_alloc(kAlignment, size);
   if (memory == nullptr) return nullptr;
   Count(size);
   return std::shared_ptr<void>(memory, [size](void* block) {
-    Uncount(size);
+    DropCharge(size);
     std::free(block);
   });
 }
@@ -77,14 +87,14 @@ absl::Status Buffer::Grow(size_t bytes) {
   capacity_ = 0;
   if (size < kLarge) {
     memory_ = AllocateAligned(size);
+  } else if (!HasRoom(size)) {
+    return NoMemory(size);
   } else if (std::shared_ptr<void> pages = AllocateHuge(size)) {
     Count(size);
     void* start = pages.get();
-    memory_ = std::shared_ptr<void>(start, [pages, size](void*) { Uncount(size); });
+    memory_ = std::shared_ptr<void>(start, [pages, size](void*) { DropCharge(size); });
   }
-  if (memory_ == nullptr) {
-    return absl::ResourceExhaustedError(fmt::format("cannot allocate {} bytes", size));
-  }
+  if (memory_ == nullptr) return NoMemory(size);
   capacity_ = size;
   return absl::OkStatus();
 }

@@ -5,12 +5,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 
 #include "absl/status/status.h"
 
 namespace kvlift::exec {
 
-// 64-byte aligned, uninitialised; null if there is no memory or bytes is 0.
+// Thrown where a Tensor is made and there is no memory; budget.h makes a status of it.
+struct OutOfMemory : std::bad_alloc {
+  explicit OutOfMemory(size_t wanted) : bytes(wanted) {}
+  size_t bytes;
+};
+
+// 64-byte aligned, uninitialised; null if there is no memory, if it would be more than
+// RunLimits() has, or if bytes is 0.
 std::shared_ptr<void> AllocateAligned(size_t bytes);
 // The same for large blocks that are read often: on huge pages where the system has them, untouched
 // and zero. Not counted.
@@ -19,11 +27,15 @@ std::shared_ptr<void> AllocateHuge(size_t bytes);
 // bytes of those that are held now.
 int64_t AllocationCount();
 int64_t AllocatedBytes();
+// Whether that many more are within RunLimits(). What others hold for the executor counts, too.
+bool HasRoom(size_t bytes);
+void AddCharge(size_t bytes);
+void DropCharge(size_t bytes);
 
 // A block that grows and is reused. Growing drops the content. Large ones are on huge pages.
 class Buffer {
  public:
-  // ResourceExhausted if there is no memory. One that grows gets a quarter more than it had.
+  // NoMemory (budget.h) if there is none. One that grows gets a quarter more than it had.
   absl::Status Reserve(size_t bytes);
   // Grows to this and no more.
   absl::Status ReserveExactly(size_t bytes);

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
+#include "exec/budget.h"
 #include "exec/kernels/math_util.h"
 #include "exec/kernels/move_util.h"
 #include "fmt/format.h"
@@ -154,6 +155,9 @@ absl::StatusOr<Tensor> SplitTo(const NodeProto& node, Inputs inputs) {
   const int64_t axis =
       math::NormalAxis(IntAttribute(node, "axis", 0), static_cast<int64_t>(whole.shape.size()));
   if (axis < 0) return Invalid("axis is out of range");
+  // Parts without elements take room, too.
+  Charge charge;
+  KV_RETURN_IF_ERROR(charge.Add(static_cast<size_t>(whole.shape[axis]) * sizeof(Tensor)));
   KV_ASSIGN_OR_RETURN(const std::vector<int64_t> lengths, PartLengths(inputs, whole.shape[axis]));
   const bool drop = !Has(inputs, 1) && IntAttribute(node, "keepdims", 1) == 0;
   Items items;

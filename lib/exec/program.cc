@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "exec/alias_modes.h"
 #include "exec/apart.h"
+#include "exec/budget.h"
 #include "exec/fusing.h"
 #include "exec/kernel.h"
 #include "exec/kernels/rows.h"
@@ -354,7 +355,7 @@ absl::StatusOr<std::shared_ptr<const Program>> Program::Compile(std::shared_ptr<
   }
   std::shared_ptr<Program> program(new Program());
   Compiler compiler(std::move(graph), source, options, *program->impl_);
-  KV_RETURN_IF_ERROR(compiler.Run());
+  KV_RETURN_IF_ERROR(WithinMemory([&] { return compiler.Run(); }));
   return std::shared_ptr<const Program>(std::move(program));
 }
 

@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
+#include "exec/budget.h"
 #include "exec/call.h"
 #include "exec/kernels/move_util.h"
 #include "fmt/format.h"
@@ -146,7 +147,9 @@ absl::Status Frame::RunScan(const StepPlan& step, Call& call) {
 
 absl::Status Frame::Iterate(Call& call, int64_t length, std::vector<Slices>& slices,
                             std::vector<Tensor>& state, std::vector<std::vector<Tensor>>& scans) {
+  Charge charge;
   for (int64_t iteration = 0; iteration < length; ++iteration) {
+    KV_RETURN_IF_ERROR(charge.Add(scans.size() * sizeof(Tensor)));
     call.inputs.clear();
     for (const Tensor& tensor : state) call.inputs.push_back(tensor.view());
     for (const Slices& s : slices) {

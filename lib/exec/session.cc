@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "exec/apart.h"
+#include "exec/budget.h"
 #include "exec/frame.h"
 #include "exec/memory.h"
 #include "exec/program_impl.h"
@@ -94,6 +95,7 @@ absl::Status Session::Impl::CheckInput(int i, const View& value) const {
     return absl::InvalidArgumentError(fmt::format("input \"{}\": {}", graph.name(v), text));
   };
   if (value.absent()) return bad("the tensor is empty");
+  KV_RETURN_IF_ERROR(CheckElements(value.shape));
   if (type.elem_type != 0 && type.elem_type != value.type) {
     return bad(fmt::format("has type {}, {} declared", ElementTypeName(value.type),
                            ElementTypeName(type.elem_type)));
@@ -217,8 +219,9 @@ absl::Status Session::Impl::RunFrame() {
     rooms[p] = {cache.buffer.data(), cache.buffer.capacity(),
                 cache.value.absent() ? 0 : cache.value.bytes()};
   }
-  RunWithTeam(wants_team ? program->impl().threads : 1,
-              [&] { status = frame.Run(inputs, absl::MakeSpan(next), observer, rooms); });
+  RunWithTeam(wants_team ? program->impl().threads : 1, [&] {
+    status = WithinMemory([&] { return frame.Run(inputs, absl::MakeSpan(next), observer, rooms); });
+  });
   wants_team = TeamRequests() != before;
   return status;
 }
@@ -275,6 +278,7 @@ absl::StatusOr<Tensor> Session::Cache(const std::string& input) const {
 
 absl::Status Session::Step(const Feeds& feeds, Fetches* fetches) {
   Impl& impl = *impl_;
+  const StepClock clock;
   KV_RETURN_IF_ERROR(impl.BindInputs(feeds));
   // The last step's results are let go first, so that their memory can be used again.
   for (auto it = fetches->begin(); it != fetches->end();) {
@@ -286,7 +290,7 @@ absl::Status Session::Step(const Feeds& feeds, Fetches* fetches) {
       ++it;
     }
   }
-  const absl::Status status = impl.Execute(fetches);
+  const absl::Status status = WithinMemory([&] { return impl.Execute(fetches); });
   if (!status.ok()) impl.frame.Undo();
   return status;
 }

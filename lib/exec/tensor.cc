@@ -61,7 +61,10 @@ Tensor::Tensor(int32_t type, Shape shape) {
     return;
   }
   const int64_t bytes = view_.bytes();
-  if (bytes > 0) storage_ = AllocateAligned(static_cast<size_t>(bytes));
+  if (bytes > 0) {
+    storage_ = AllocateAligned(static_cast<size_t>(bytes));
+    if (storage_ == nullptr) throw OutOfMemory(static_cast<size_t>(bytes));
+  }
   view_.data = static_cast<std::byte*>(storage_.get());
 }
 
@@ -79,7 +82,15 @@ Tensor Tensor::Wrap(View view, std::shared_ptr<void> owner) {
 }
 
 Tensor Tensor::Sequence(std::vector<Tensor> items) {
-  const auto owner = std::make_shared<std::vector<Tensor>>(std::move(items));
+  // The bytes count as allocated for as long as the items are held.
+  const size_t bytes = items.size() * sizeof(Tensor);
+  if (!HasRoom(bytes)) throw OutOfMemory(bytes);
+  const std::shared_ptr<std::vector<Tensor>> owner(new std::vector<Tensor>(std::move(items)),
+                                                   [bytes](const std::vector<Tensor>* held) {
+                                                     DropCharge(bytes);
+                                                     delete held;
+                                                   });
+  AddCharge(bytes);
   const auto length = static_cast<int64_t>(owner->size());
   return Wrap({kSequence, {length}, reinterpret_cast<std::byte*>(owner.get())}, owner);
 }
@@ -220,9 +231,6 @@ absl::StatusOr<Tensor> Tensor::FromProto(const TensorProto& proto, const std::st
     return wrapped;
   }
   Tensor t(proto.data_type(), shape);
-  if (bytes > 0 && t.data() == nullptr) {
-    return absl::ResourceExhaustedError(fmt::format("cannot allocate {} bytes", bytes));
-  }
   if (mapped || proto.has_raw_data()) {
     if (static_cast<int64_t>(raw.bytes.size()) != bytes) {
       return WrongCount(proto, bytes, static_cast<int64_t>(raw.bytes.size()));

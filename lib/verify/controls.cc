@@ -220,7 +220,7 @@ class Controls {
         result->detected_by = fmt::format("{}, other bits than the source's", result->plan);
       }
       // An error tells less than a difference.
-      if (!outcome.failed.empty() && result->detected_by.empty()) {
+      if (!outcome.failed.empty() && !outcome.unsupported && result->detected_by.empty()) {
         result->plan = record->plan->name;
         result->step = outcome.steps;
         result->detected_by = fmt::format("{}, {}", result->plan, outcome.failed);

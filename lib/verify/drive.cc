@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "contract/positions.h"
+#include "exec/budget.h"
 #include "fmt/format.h"
 #include "verify/ring.h"
 #include "verify/rows.h"
@@ -395,7 +396,8 @@ Outcome Driver::RunConverted(Runner& converted, const Record& record, CacheState
     }
     auto fetches = converted.Step(*feeds);
     if (!fetches.ok()) {
-      outcome.unsupported = absl::IsUnimplemented(fetches.status());
+      outcome.unsupported =
+          absl::IsUnimplemented(fetches.status()) || exec::IsOverBudget(fetches.status());
       outcome.failed = fmt::format("step {}: {}", k, std::string(fetches.status().message()));
       return outcome;
     }

@@ -69,7 +69,7 @@ using CacheState = std::map<std::string, exec::Tensor>;
 struct Outcome {
   bool bitwise = true;
   std::string failed;        // the executor's error
-  bool unsupported = false;  // the error: an operator without a kernel
+  bool unsupported = false;  // the error: no kernel, or over a limit of running
   std::string unfed;         // an input that takes no such values
   std::string unjudged;      // NaN in the source where the converted model has a number
   std::optional<Counterexample> difference;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "exec/budget.h"
 #include "fmt/format.h"
 #include "verify/adapt.h"
 #include "verify/comparer_controls.h"
@@ -432,8 +433,10 @@ void OutputResult::Merge(const OutputResult& other) {
   ratio = largest;
 }
 
-absl::StatusOr<VerifyReport> Verify(const Model& before, const Model& after,
-                                    const Manifest& relation, const VerifyOptions& options) {
+namespace {
+
+absl::StatusOr<VerifyReport> VerifyAny(const Model& before, const Model& after,
+                                       const Manifest& relation, const VerifyOptions& options) {
   if (!HasGroups(relation)) return Verifier(before, after, relation, options).Run();
   const auto adapted = AdaptSource(before, after, relation);
   if (!adapted.ok()) {
@@ -445,6 +448,21 @@ absl::StatusOr<VerifyReport> Verify(const Model& before, const Model& after,
                       Verifier(adapted->before, after, adapted->relation, options).Run());
   RestoreSource(before, after, relation, &report);
   return report;
+}
+
+}  // namespace
+
+absl::StatusOr<VerifyReport> Verify(const Model& before, const Model& after,
+                                    const Manifest& relation, const VerifyOptions& options) {
+  absl::StatusOr<VerifyReport> report = absl::UnknownError("not run");
+  const absl::Status status = exec::WithinMemory([&] {
+    report = VerifyAny(before, after, relation, options);
+    return absl::OkStatus();
+  });
+  if (status.ok()) return report;
+  VerifyReport inconclusive;
+  inconclusive.reason = "KV402 " + std::string(status.message());
+  return inconclusive;
 }
 
 }  // namespace kvlift

@@ -260,6 +260,8 @@ class Mutator {
       tensor->set_dims(at, value);
     } else if (what == 2) {
       tensor->set_data_type(static_cast<int32_t>(Below(27)));
+    } else if (what == 3 && Chance(50)) {
+      ReferToFile(tensor);
     } else if (what == 3) {
       tensor->set_data_location(TensorProto::EXTERNAL);
       auto& entry = *tensor->add_external_data();
@@ -286,6 +288,20 @@ class Mutator {
         raw.pop_back();
       }
     }
+  }
+
+  // To testdata/fuzz/data.bin, mostly within its 256 bytes.
+  void ReferToFile(TensorProto* tensor) {
+    tensor->clear_raw_data();
+    tensor->set_data_location(TensorProto::EXTERNAL);
+    const auto set = [&](const char* key, const std::string& value) {
+      auto& entry = *tensor->add_external_data();
+      entry.set_key(key);
+      entry.set_value(value);
+    };
+    set("location", "data.bin");
+    if (Chance(50)) set("offset", std::to_string(Chance(80) ? 4 * Below(60) : Number()));
+    if (Chance(50)) set("length", std::to_string(Chance(80) ? 4 * Below(60) : Number()));
   }
 
   void ChangeType(onnx::GraphProto& graph) {

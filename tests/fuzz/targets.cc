@@ -1,11 +1,7 @@
 #include "fuzz/targets.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -23,35 +19,11 @@
 namespace kvlift::fuzz {
 namespace {
 
-// A folder for this process, removed with all it holds.
-class Scratch {
- public:
-  Scratch() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "kvlift-fuzz.XXXXXX").string();
-    Require(mkdtemp(pattern.data()) != nullptr, "cannot make a folder for temporary files");
-    path_ = pattern;
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-
-  std::string Write(const char* name, std::string_view bytes) const {
-    std::string path = path_ + "/" + name;
-    std::FILE* file = std::fopen(path.c_str(), "wb");
-    Require(file != nullptr && std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size() &&
-                std::fclose(file) == 0,
-            "cannot write a temporary file");
-    return path;
-  }
-
- private:
-  std::string path_;
-};
+// Where external data is looked for: data.bin is there.
+constexpr const char* kDataFolder = KVLIFT_TESTDATA_DIR "/fuzz";
 
 std::optional<Model> Load(std::string_view bytes) {
-  static const Scratch scratch;
-  auto model = LoadModel(scratch.Write("model.onnx", bytes));
+  auto model = LoadModelBytes(std::string(bytes), kDataFolder);
   if (!model.ok()) {
     Require(!model.status().message().empty(), "an error without a message");
     return std::nullopt;

@@ -11,6 +11,7 @@
 #include "base/escape.h"
 #include "base/findings.h"
 #include "commands.h"
+#include "exec/budget.h"
 #include "fmt/format.h"
 #include "help.h"
 #include "report/suggest.h"
@@ -346,6 +347,7 @@ void Complain(Io& io, std::string_view what, std::string_view message) {
 
 std::optional<Model> Load(Io& io, const std::string& path, const CommonFlags& flags) {
   io.Say("reading " + path);
+  exec::SetRunLimits(flags.load.limits);
   absl::StatusOr<Model> model = LoadModel(path, flags.load);
   if (model.ok()) return *std::move(model);
   const std::string message(model.status().message());

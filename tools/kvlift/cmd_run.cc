@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/coded.h"
 #include "base/escape.h"
 #include "base/status.h"
 #include "commands.h"
@@ -51,7 +52,9 @@ ExitCode CodeOf(const absl::Status& status) {
 }
 
 Failure FailureOf(const absl::Status& status) {
-  return {CodeOf(status), std::string(status.message())};
+  const std::string code = kvlift::CodeOf(status);
+  return {CodeOf(status),
+          std::string(status.message()) + (code.empty() ? code : fmt::format(" [{}]", code))};
 }
 
 class Runner {
