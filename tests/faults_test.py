@@ -212,13 +212,25 @@ class Shortage(Conversion):
                 self.assertEqual(self.check_old_or_new(True, False, megabytes),
                                  run.returncode == DONE)
 
-    def test_stale_files_are_not_picked_up(self):
+    def test_stale_files_are_named_and_not_picked_up(self):
         self.reset(with_old=True)
-        stale = self.out / "m.onnx.tmp-1-00000000"
-        stale.write_bytes(b"half")
-        self.assertEqual(self.run_convert().returncode, DONE)
+        with subprocess.Popen(["true"]) as gone:
+            pass
+        stale = self.out / f"m.onnx.tmp-{gone.pid}-0123456789abcdef"
+        others = [self.out / f"m.onnx.tmp-{os.getpid()}-0123456789abcdef",
+                  self.out / "m.onnx.tmp-1-0123", self.out / "other.tmp-1"]
+        for path in (stale, *others):
+            path.write_bytes(b"half")
+        command = [word for word in self.command(self.out, 24) if word != "--quiet"]
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual(run.returncode, DONE)
         self.assertEqual(self.contents(self.out), self.new)
-        self.assertEqual(stale.read_bytes(), b"half")
+        for path in (stale, *others):
+            self.assertEqual(path.read_bytes(), b"half")
+        lines = [line for line in run.stderr.splitlines() if ".tmp-" in line]
+        self.assertEqual(len(lines), 1, run.stderr)
+        self.assertIn(stale.name, lines[0])
+        self.assertIn("KV505", lines[0])
 
 
 class Mixed(Conversion):

@@ -75,8 +75,8 @@ class Hostile(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.dir)
         (self.dir / "w.bin").write_bytes(bytes(64))
 
-    def refused(self, model, *needles, name="m.onnx", flags=(), code=3):
-        """Runs convert on the bytes, model or path, and checks how it ends."""
+    def refused(self, model, *needles, name="m.onnx", command="convert", flags=(), code=3):
+        """Runs a command on the bytes, model or path, and checks how it ends."""
         path = self.dir / name
         if isinstance(model, onnx.ModelProto):
             model = model.SerializeToString()
@@ -84,8 +84,9 @@ class Hostile(unittest.TestCase):
             path.write_bytes(model)
         before = sorted(os.listdir(self.dir))
         start = time.monotonic()
-        with subprocess.Popen([KVLIFT, "convert", str(path), "-o", str(self.dir / "out.onnx"),
-                               *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        output = ["-o", str(self.dir / "out.onnx")] if command == "convert" else []
+        with subprocess.Popen([KVLIFT, command, str(path), *output, *flags],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
             # Both are far below what a pipe holds.
             _, status, usage = os.wait4(run.pid, 0)
             run.returncode = os.waitstatus_to_exitcode(status)
@@ -321,7 +322,76 @@ class Hostile(unittest.TestCase):
         twice = small([helper.make_node("Abs", ["x"], ["y"])])
         ring = small([helper.make_node("Abs", ["b"], ["a"]), helper.make_node("Abs", ["a"], ["b"])])
         unknown = small([helper.make_node("Abs", ["nowhere"], ["z"])])
-        self.each([twice, ring, unknown])
+        self.each([twice, unknown], "KV024")
+        self.refused(ring, "KV025")
+        default = small().opset_import[0]
+        again, none, short = small(), small(), small([helper.make_node("Add", ["x"], ["z"])])
+        again.opset_import.add(version=17)
+        none.opset_import.remove(default)
+        self.each([again, none], "KV023")
+        self.refused(short, "KV026")
+
+    # ---- what is computed
+    @staticmethod
+    def computing(nodes, **constants):
+        """A model without inputs; constants are int64 lists, or bools."""
+        y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+        graph = helper.make_graph(nodes, "g", [], [y])
+        for name, value in constants.items():
+            kind = TensorProto.BOOL if isinstance(value, bool) else TensorProto.INT64
+            shape = [] if isinstance(value, bool) else [len(value)]
+            graph.initializer.append(helper.make_tensor(name, kind, shape, [value] if not shape
+                                                        else value))
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+
+    def loop(self, body_nodes, scanned, **constants):
+        info = helper.make_tensor_value_info
+        body = helper.make_graph(
+            body_nodes, "b", [info("i", TensorProto.INT64, []), info("p", TensorProto.BOOL, []),
+                              info("v", TensorProto.FLOAT, None)],
+            [info("q", TensorProto.BOOL, []), info("w", TensorProto.FLOAT, None),
+             *([info("s", TensorProto.FLOAT, None)] if scanned else [])])
+        nodes = [helper.make_node("ConstantOfShape", ["n"], ["x"]),
+                 helper.make_node("Loop", ["", "c", "x"], ["y", *(["all"] if scanned else [])],
+                                  body=body)]
+        return self.computing(nodes, c=True, **constants)
+
+    def test_sizes_that_are_computed(self):
+        fill = helper.make_node("ConstantOfShape", ["n"], ["a"])
+        last = helper.make_node("Tanh", ["a"], ["y"])
+        sizes = [[2**31 + 1], [2**40], [2**62], [2**20, 2**20], [2**32, 2**32], [2**40, 0]]
+        self.each([self.computing([fill, last], n=n) for n in sizes[:2] + sizes[5:]], "KV020",
+                  command="run")
+        self.each([self.computing([fill, last], n=n) for n in sizes], command="run")
+        self.each([self.computing([fill, last], n=[n]) for n in (2000, 3000, 2**30)], "KV021",
+                  command="run", flags=["--max-run-bytes", "4096"])
+        self.refused(self.computing([helper.make_node("Expand", ["o", "n"], ["a"]),
+                                     helper.make_node("Cast", ["a"], ["y"], to=1)],
+                                    o=[1], n=[2**20, 2**20]), "KV020", command="run")
+        twice = [helper.make_node("Identity", ["p"], ["q"]),
+                 helper.make_node("Concat", ["v", "v"], ["w"], axis=0)]
+        self.refused(self.loop(twice, False, n=[1]), "KV021", command="run",
+                     flags=["--max-run-bytes", "100000000"])
+        self.refused(self.loop(twice, False, n=[1]), "KV020", command="run",
+                     flags=["--max-elements", "1000000"])
+
+    def test_loops_without_end(self):
+        same = [helper.make_node("Identity", ["p"], ["q"]),
+                helper.make_node("Identity", ["v"], ["w"])]
+        self.refused(self.loop(same, False, n=[1]), "KV022", command="run",
+                     flags=["--max-step-seconds", "1"])
+        gather = [*same, helper.make_node("Identity", ["v"], ["s"])]
+        self.refused(self.loop(gather, True, n=[0]), "KV021", command="run",
+                     flags=["--max-run-bytes", "100000000"])
+
+    def test_a_proof_that_is_too_large_is_inconclusive(self):
+        source, result = self.dir / "m.onnx", self.dir / "out.onnx"
+        source.write_bytes(GOOD)
+        subprocess.run([KVLIFT, "convert", source, "-o", result, "--quiet"], check=True)
+        run = subprocess.run([KVLIFT, "verify", source, result, "--max-run-bytes", "4096"],
+                             capture_output=True, text=True, timeout=SECONDS, check=False)
+        self.assertEqual(run.returncode, 4, run)
+        self.assertIn("--max-run-bytes", run.stdout)
 
     def test_unknown_fields_are_told(self):
         (self.dir / "m.onnx").write_bytes(small().SerializeToString() + b"\xf8\x07\x01")

@@ -63,6 +63,14 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Raise --max-run-bytes, or run with a smaller capacity or batch."},
     {"KV022", "time-limit", "one step of a model takes longer than allowed",
      "A loop can be without end.", "Raise --max-step-seconds."},
+    {"KV023", "operator-set", "the model does not say once which operators it means",
+     "The default domain must be imported, in one version.", "Correct the opset imports."},
+    {"KV024", "value-names", "a name of the graph is defined twice, by nobody, or is missing",
+     "Which value is meant cannot be told.", "Correct the names; exporters number them."},
+    {"KV025", "cycle", "a node depends on its own output", "Nothing can compute it.",
+     "Correct the wiring."},
+    {"KV026", "operands", "a node has fewer or more operands than its operator, or lacks one",
+     "The operator is not defined for it.", "Correct the node, or the opset import."},
     // KV1xx: ONNX and operator rules.
     {"KV101", "invalid-model", "ONNX's checker or shape inference refuses the model",
      "Every runtime may refuse it, too.", "See ONNX's message."},
@@ -283,6 +291,8 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV504", "no-room", "there is no room for an output",
      "The disk, the quota or the limit on file sizes is full; nothing was written or replaced.",
      "Make room, or write elsewhere."},
+    {"KV505", "left-behind", "a run that was killed left a temporary file beside the output",
+     "Nothing reads it, but it takes room.", "Remove it."},
 });
 
 }  // namespace

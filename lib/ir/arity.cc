@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "base/coded.h"
 #include "base/escape.h"
 #include "base/status.h"
 #include "fmt/format.h"
@@ -53,8 +54,9 @@ absl::Status Wrong(const onnx::NodeProto& node, std::string_view what) {
   const std::string name = !node.name().empty()     ? node.name()
                            : !node.output().empty() ? node.output(0)
                                                     : std::string();
-  return absl::InvalidArgumentError(fmt::format("node \"{}\": {} {}", EscapeTerminal(name),
-                                                EscapeTerminal(node.op_type()), what));
+  return Coded("KV026",
+               absl::InvalidArgumentError(fmt::format("node \"{}\": {} {}", EscapeTerminal(name),
+                                                      EscapeTerminal(node.op_type()), what)));
 }
 
 absl::Status CheckNode(const onnx::NodeProto& node, const OpSchema& schema) {

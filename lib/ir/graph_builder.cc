@@ -5,6 +5,7 @@
 #include <queue>
 #include <utility>
 
+#include "base/coded.h"
 #include "base/escape.h"
 #include "base/status.h"
 #include "fmt/format.h"
@@ -23,8 +24,8 @@ using onnx::TensorProto;
 constexpr int64_t kFirstIrWithOverridableInitializers = 4;
 
 template <typename... Args>
-absl::Status Bad(fmt::format_string<Args...> format, Args&&... args) {
-  return absl::InvalidArgumentError(fmt::format(format, std::forward<Args>(args)...));
+absl::Status Bad(std::string_view code, fmt::format_string<Args...> format, Args&&... args) {
+  return Coded(code, absl::InvalidArgumentError(fmt::format(format, std::forward<Args>(args)...)));
 }
 
 std::string Describe(const NodeProto& node) {
@@ -58,7 +59,7 @@ GraphBuilder::GraphBuilder(std::shared_ptr<const onnx::ModelProto> model) {
 }
 
 absl::StatusOr<Graph> GraphBuilder::Build() {
-  if (!graph_.model_->has_graph()) return Bad("the model has no graph");
+  if (!graph_.model_->has_graph()) return Bad("KV002", "the model has no graph");
   KV_RETURN_IF_ERROR(FindOpset());
   KV_RETURN_IF_ERROR(CheckArity(*graph_.model_));
   KV_RETURN_IF_ERROR(AddInputsAndInitializers());
@@ -76,12 +77,12 @@ absl::Status GraphBuilder::FindOpset() {
   for (const auto& import : graph_.model_->opset_import()) {
     if (!import.domain().empty() && import.domain() != "ai.onnx") continue;
     if (version && *version != import.version()) {
-      return Bad("the model imports the default domain twice, in versions {} and {}", *version,
-                 import.version());
+      return Bad("KV023", "the model imports the default domain twice, in versions {} and {}",
+                 *version, import.version());
     }
     version = import.version();
   }
-  if (!version) return Bad("the model does not import the default operator domain");
+  if (!version) return Bad("KV023", "the model does not import the default operator domain");
   graph_.opset_ = *version;
   return absl::OkStatus();
 }
@@ -96,10 +97,10 @@ ValueId GraphBuilder::NewValue(const std::string& name) {
 absl::Status GraphBuilder::AddInputsAndInitializers() {
   const onnx::GraphProto& proto = graph_.proto();
   for (const auto& input : proto.input()) {
-    if (input.name().empty()) return Bad("a graph input has no name");
+    if (input.name().empty()) return Bad("KV024", "a graph input has no name");
     const ValueId v = NewValue(input.name());
     if (v == kNoValue) {
-      return Bad("the graph has two inputs named \"{}\"", EscapeTerminal(input.name()));
+      return Bad("KV024", "the graph has two inputs named \"{}\"", EscapeTerminal(input.name()));
     }
     graph_.values_[v].graph_input = true;
     graph_.values_[v].type = TensorType::From(input.type());
@@ -107,9 +108,9 @@ absl::Status GraphBuilder::AddInputsAndInitializers() {
   const bool overridable = graph_.model_->ir_version() >= kFirstIrWithOverridableInitializers;
   absl::flat_hash_set<std::string_view> initialized;
   const auto add = [&](const std::string& name, const TensorType& type, const TensorProto* data) {
-    if (name.empty()) return Bad("an initializer has no name");
+    if (name.empty()) return Bad("KV024", "an initializer has no name");
     if (!initialized.insert(name).second) {
-      return Bad("the graph has two initializers named \"{}\"", EscapeTerminal(name));
+      return Bad("KV024", "the graph has two initializers named \"{}\"", EscapeTerminal(name));
     }
     ValueId v = graph_.Find(name);
     if (v == kNoValue) v = NewValue(name);
@@ -147,8 +148,8 @@ absl::Status GraphBuilder::AddNodeOutputs() {
       if (!name.empty()) {
         v = NewValue(name);
         if (v == kNoValue) {
-          return Bad("\"{}\" is defined twice, the second time by {}", EscapeTerminal(name),
-                     Describe(node));
+          return Bad("KV024", "\"{}\" is defined twice, the second time by {}",
+                     EscapeTerminal(name), Describe(node));
         }
         graph_.values_[v].producer = index;
         graph_.values_[v].output_index = i;
@@ -178,7 +179,8 @@ absl::StatusOr<ValueId> GraphBuilder::Resolve(std::string_view name,
                                               const NodeProto& reader) const {
   const ValueId v = graph_.Find(name);
   if (v != kNoValue) return v;
-  return Bad("{} reads \"{}\", which nothing defines", Describe(reader), EscapeTerminal(name));
+  return Bad("KV024", "{} reads \"{}\", which nothing defines", Describe(reader),
+             EscapeTerminal(name));
 }
 
 absl::Status GraphBuilder::ResolveOperands() {
@@ -193,7 +195,7 @@ absl::Status GraphBuilder::ResolveOperands() {
     }
     const auto scopes = CollectScopes(node);
     if (!scopes.ok()) {
-      return Bad("in {}: {}", Describe(node), std::string(scopes.status().message()));
+      return Prefixed("in " + Describe(node), scopes.status());
     }
     for (std::string_view name : CapturedNames(*scopes)) {
       KV_ASSIGN_OR_RETURN(const ValueId v, Resolve(name, node));
@@ -208,10 +210,10 @@ absl::Status GraphBuilder::AddGraphOutputs() {
   for (const auto& output : graph_.proto().output()) {
     const ValueId v = graph_.Find(output.name());
     if (v == kNoValue) {
-      return Bad("nothing defines the graph output \"{}\"", EscapeTerminal(output.name()));
+      return Bad("KV024", "nothing defines the graph output \"{}\"", EscapeTerminal(output.name()));
     }
     if (!seen.insert(v).second) {
-      return Bad("the graph has two outputs named \"{}\"", EscapeTerminal(output.name()));
+      return Bad("KV024", "the graph has two outputs named \"{}\"", EscapeTerminal(output.name()));
     }
     graph_.graph_outputs_.push_back(v);
   }
@@ -276,7 +278,7 @@ absl::Status GraphBuilder::CycleError(const std::vector<bool>& done) const {
     seen[at] = true;
     at = waits_for[at];
   }
-  return Bad("{} depends on its own output", Describe(*pending_[at].entry.proto));
+  return Bad("KV025", "{} depends on its own output", Describe(*pending_[at].entry.proto));
 }
 
 void GraphBuilder::AddUses() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/coded.h"
 #include "base/escape.h"
 #include "base/status.h"
 #include "fmt/format.h"
@@ -19,9 +20,9 @@ void AppendBodies(const onnx::NodeProto& node, int parent, int depth, std::vecto
 
 absl::Status Define(Scope& scope, std::string_view name) {
   if (name.empty() || scope.defines.insert(name).second) return absl::OkStatus();
-  return absl::InvalidArgumentError(fmt::format("the body \"{}\" defines \"{}\" twice",
-                                                EscapeTerminal(scope.graph->name()),
-                                                EscapeTerminal(name)));
+  return Coded("KV024", absl::InvalidArgumentError(fmt::format(
+                            "the body \"{}\" defines \"{}\" twice",
+                            EscapeTerminal(scope.graph->name()), EscapeTerminal(name))));
 }
 
 absl::Status CollectDefinitions(Scope& scope) {

@@ -65,7 +65,7 @@ const exec::Tensor* OracleStep::BoundOf(const std::string& output) const {
 }
 
 Referee::Referee(const Model& before, const Model& after, bool full)
-    : full_(full), left_(full ? kFullWork : kQuickWork) {
+    : left_(full ? kFullWork : kQuickWork) {
   source_.name = "source";
   converted_.name = "converted";
   Prepare(before, &source_);

@@ -54,7 +54,6 @@ class Referee {
             const exec::View& got, const std::string& where, OracleStep* step);
 
   Side source_, converted_;
-  bool full_;
   int64_t left_;
   int exhausted_ = 0;
   OracleReport report_;

@@ -7,6 +7,7 @@
 
 #include "contract/manifest.h"
 #include "contract/manifest_text.h"
+#include "exec/budget.h"
 #include "fmt/format.h"
 #include "fuzz/execute.h"
 #include "lint/lint.h"
@@ -45,6 +46,15 @@ class Choices {
  private:
   uint64_t state_ = 0xcbf29ce484222325u;
 };
+
+// A mutation easily makes a model that is large or without end.
+void LimitRuns() {
+  Limits limits;
+  limits.elements = 1 << 20;
+  limits.run_bytes = 256 << 20;
+  limits.step_seconds = 2;
+  exec::SetRunLimits(limits);
+}
 
 void FuzzLoad(std::string_view bytes) {
   const auto model = Load(bytes);
@@ -131,6 +141,7 @@ void FuzzProve(std::string_view bytes) {
   if (!conversion) return;
   Model result = *model;
   result.proto = std::make_shared<const onnx::ModelProto>(*conversion->model);
+  LimitRuns();
   VerifyOptions options;
   options.threads = 1;
   options.controls = false;
@@ -142,6 +153,7 @@ void FuzzProve(std::string_view bytes) {
 
 void FuzzExecute(std::string_view bytes) {
   const auto model = Load(bytes);
+  LimitRuns();
   if (model && model->proto->ByteSizeLong() < 200000)
     ExecuteSomehow(*model, Choices(bytes).Below(1u << 30));
 }
@@ -157,6 +169,7 @@ void FuzzManifest(std::string_view bytes) {
   const auto again = ManifestFromJson(text);
   Require(again.ok(), "what was written cannot be read: " + again.status().ToString());
   Require(ManifestText(*again) == text, "written twice, other text");
+  LimitRuns();
   for (const auto& [before, after] : SmallPairs()) {
     Model stamped = after;
     onnx::ModelProto proto = *after.proto;

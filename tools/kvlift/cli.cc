@@ -345,6 +345,12 @@ void Complain(Io& io, std::string_view what, std::string_view message) {
          << style.Paint(Tone::kFaint, "  do:  ") << info->remedy << "\n";
 }
 
+void Complain(Io& io, std::string_view what, const absl::Status& status) {
+  const std::string code = CodeOf(status);
+  const std::string message(status.message());
+  Complain(io, what, code.empty() ? message : fmt::format("{} [{}]", message, code));
+}
+
 std::optional<Model> Load(Io& io, const std::string& path, const CommonFlags& flags) {
   io.Say("reading " + path);
   exec::SetRunLimits(flags.load.limits);

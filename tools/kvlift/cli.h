@@ -61,6 +61,8 @@ void AddCommonFlags(CLI::App* app, CommonFlags* flags);
 // "kvlift: WHAT: MESSAGE" on err, control characters escaped. If the message ends with the code of
 // a finding, "[KV018]", lines with its reason and its remedy follow.
 void Complain(Io& io, std::string_view what, std::string_view message);
+// The same with the code of the error, if it has one.
+void Complain(Io& io, std::string_view what, const absl::Status& status);
 
 // The model, or nullopt with a line on err; then exit with kUnreadable.
 std::optional<Model> Load(Io& io, const std::string& path, const CommonFlags& flags);

@@ -314,7 +314,7 @@ int RunBench(const BenchFlags& flags, Io io) {
   if (broken) return kUnreadable;
   const absl::Status status = bench.Run(*model, manifest ? &*manifest : nullptr);
   if (!status.ok()) {
-    Complain(io, flags.model, std::string(status.message()));
+    Complain(io, flags.model, status);
     if (absl::IsOutOfRange(status)) return kUsage;
     const bool unable = absl::IsUnimplemented(status) || absl::IsFailedPrecondition(status);
     return unable ? kInconclusive : absl::IsInternal(status) ? kInternal : kUnreadable;

@@ -128,7 +128,7 @@ int RunCheck(const CheckFlags& flags, Io io) {
     io.Say("checking " + path);
     const auto lints = LintModel(*model, manifest ? &*manifest : nullptr);
     if (!lints.ok()) {
-      Complain(io, path, std::string(lints.status().message()));
+      Complain(io, path, lints.status());
       return kUnreadable;
     }
     models.push_back({path, {}});

@@ -11,6 +11,7 @@
 #include "external.h"
 #include "fmt/format.h"
 #include "lint/lint.h"
+#include "onnxio/stale.h"
 #include "proof_documents.h"
 #include "relation.h"
 #include "report_data.h"
@@ -125,6 +126,14 @@ absl::Status WriteReportAlone(const ConvertFlags& flags, Io& io, ReportInput* fa
   return WriteFiles(files);
 }
 
+void NameStaleFiles(Io& io, const std::vector<std::string>& outputs) {
+  for (const std::string& output : outputs) {
+    for (const std::string& stale : StaleTemporaries(output)) {
+      Complain(io, stale, "left by a run that was killed; nothing reads it [KV505]");
+    }
+  }
+}
+
 std::string GenaiPathFor(const std::string& manifest_path) {
   const std::string suffix = ".kv.json";
   return manifest_path.substr(0, manifest_path.size() - suffix.size()) + ".genai.json";
@@ -140,7 +149,7 @@ int RunConvert(const ConvertFlags& flags, Io io) {
   io.Say("finding and rewriting caches");
   auto conversion = Convert(*model, *options, AllRules());
   if (!conversion.ok()) {
-    Complain(io, flags.model, std::string(conversion.status().message()));
+    Complain(io, flags.model, conversion.status());
     return absl::IsInternal(conversion.status()) ? kInternal : kUnreadable;
   }
   const auto report = [&](const std::vector<std::string>& outputs, const json& verify) {
@@ -190,7 +199,7 @@ int RunConvert(const ConvertFlags& flags, Io io) {
     io.Say("running both models step by step, and mutants of the second");
     auto verdict = Verify(*model, result, conversion->manifest, how);
     if (!verdict.ok()) {
-      Complain(io, flags.model, std::string(verdict.status().message()));
+      Complain(io, flags.model, verdict.status());
       return kInconclusive;
     }
     verified = VerifyDocument(*verdict);
@@ -245,6 +254,11 @@ int RunConvert(const ConvertFlags& flags, Io io) {
         !status.ok()) {
       return CannotWrite(io, flags.output, status);
     }
+<<<<<<< HEAD
+=======
+    for (const OutputFile& file : files) names.push_back(file.path);
+    if (!flags.common.quiet) NameStaleFiles(io, names);
+>>>>>>> deab7c8 (Codes of graph errors; temporary files of killed runs are named; memory of the machine is the most a process gets)
   }
   report(names, verified);
   return conversion->status == ConvertStatus::kConverted ? kDone : kFindings;

@@ -42,7 +42,7 @@ int RunExplain(const ExplainFlags& flags, Io io) {
   if (!model) return kUnreadable;
   const auto lines = ExplainNode(*model, flags.node, AllRules());
   if (!lines.ok()) {
-    Complain(io, flags.what, std::string(lines.status().message()));
+    Complain(io, flags.what, lines.status());
     return absl::IsNotFound(lines.status()) ? kUsage : kUnreadable;
   }
   if (flags.common.json) {

@@ -13,7 +13,7 @@ int RunInspect(const InspectFlags& flags, Io io) {
     io.Say("finding caches in " + path);
     const auto inspection = Inspect(*model, AllRules());
     if (!inspection.ok()) {
-      Complain(io, path, std::string(inspection.status().message()));
+      Complain(io, path, inspection.status());
       return kUnreadable;
     }
     if (flags.common.json) {

@@ -96,13 +96,13 @@ int RunVerify(const VerifyFlags& flags, Io io) {
   io.Say("running both models step by step, and mutants of the second");
   const auto report = Verify(*before, *after, *relation, options);
   if (!report.ok()) {
-    Complain(io, flags.after, std::string(report.status().message()));
+    Complain(io, flags.after, report.status());
     return kUnreadable;
   }
   if (!flags.save_failure.empty() && report->counterexample) {
     const absl::Status saved = SaveFailure(flags.save_failure, *before, *after, *report);
     if (!saved.ok()) {
-      Complain(io, flags.save_failure, std::string(saved.message()));
+      Complain(io, flags.save_failure, saved);
       return kUnwritable;
     }
   }

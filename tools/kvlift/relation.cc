@@ -60,7 +60,7 @@ std::optional<Manifest> ManifestOf(Io& io, const std::string& given, const Model
   const std::string path = given.empty() ? ManifestPathFor(model.path) : given;
   const auto text = ReadText(path);
   if (!text.ok() && !(given.empty() && absl::IsNotFound(text.status()))) {
-    Complain(io, path, std::string(text.status().message()));
+    Complain(io, path, text.status());
     *broken = true;
     return std::nullopt;
   }
@@ -72,7 +72,7 @@ std::optional<Manifest> ManifestOf(Io& io, const std::string& given, const Model
     return *std::move(manifest);
   }
   if (text.ok() || !absl::IsNotFound(manifest.status())) {
-    Complain(io, text.ok() ? path : model.path, std::string(manifest.status().message()));
+    Complain(io, text.ok() ? path : model.path, manifest.status());
     *broken = true;
   }
   return std::nullopt;
