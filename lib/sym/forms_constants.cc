@@ -163,7 +163,8 @@ Expr Grid(Pool& pool, const std::function<int64_t(int64_t)>& at, const Dims& dim
   const int64_t base = at(0);
   for (size_t k = 0; k < dims.size(); ++k) {
     for (int64_t i = 1; i < dims[k]; ++i) {
-      const int64_t delta = at(i * strides[k]) - base;
+      int64_t delta = 0;
+      if (__builtin_sub_overflow(at(i * strides[k]), base, &delta)) return nullptr;
       if (delta == 0) continue;
       axes[k] = {delta, i};
       break;
@@ -172,7 +173,12 @@ Expr Grid(Pool& pool, const std::function<int64_t(int64_t)>& at, const Dims& dim
   for (int64_t i = 0; i < size; ++i) {
     int64_t expected = base;
     for (size_t k = 0; k < dims.size(); ++k) {
-      expected += axes[k].step * ((i / strides[k]) % dims[k] / axes[k].block);
+      const int64_t steps = (i / strides[k]) % dims[k] / axes[k].block;
+      int64_t part = 0;
+      if (__builtin_mul_overflow(axes[k].step, steps, &part) ||
+          __builtin_add_overflow(expected, part, &expected)) {
+        return nullptr;
+      }
     }
     if (at(i) != expected) return nullptr;
   }

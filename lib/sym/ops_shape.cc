@@ -1,5 +1,6 @@
 // Operators on shapes and those that only rename axes.
 #include <algorithm>
+#include <limits>
 
 #include "ir/tensor_data.h"
 #include "sym/forms_engine.h"
@@ -252,6 +253,7 @@ void OpRange(OpContext& c) {
                        delta->size() == 1 && c.output(0) != kNoValue;
   const Expr step = scalars ? delta->front() : nullptr;
   const bool usable = scalars && step->kind() == Kind::kInteger && step->value() != 0 &&
+                      step->value() != std::numeric_limits<int64_t>::min() &&
                       c.engine().IsIntegral(start->front()) &&
                       c.engine().IsIntegral(limit->front());
   if (!usable) {

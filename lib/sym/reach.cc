@@ -36,7 +36,7 @@ class Walker {
       if (!asked[axis]) continue;
       const Expr n = extents_[axis];
       const bool small = n->kind() == Kind::kInteger && n->value() > 0 &&
-                         n->value() * std::ssize(places) <= kMaxPlaces;
+                         n->value() <= kMaxPlaces / std::ssize(places);
       if (small) places = Multiplied(places, axis, n->value());
     }
     return places.size() > 1 ? Visit(e, places) : e;
