@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "base/status.h"
 #include "fmt/format.h"
+#include "ir/arity.h"
 #include "rewrite/host_facts.h"
 #include "rewrite/if_branches.h"
 #include "rewrite/layout.h"
@@ -240,6 +241,7 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
                                  const ConvertOptions& options) {
   Analysis a;
   KV_ASSIGN_OR_RETURN(onnx::ModelProto flat, InlineFunctions(*model.proto));
+  KV_RETURN_IF_ERROR(CheckArity(flat));
   RaisedOpset raised = RaiseOpset(std::move(flat));
   a.not_raised = raised.refusal;
   if (!a.not_raised) {
