@@ -375,6 +375,34 @@ class Hostile(unittest.TestCase):
         self.refused(self.loop(twice, False, n=[1]), "KV020", command="run",
                      flags=["--max-elements", "1000000"])
 
+    def test_vectors_whose_length_alone_is_known(self):
+        """ONNX's data propagation would make a dimension of each of their elements."""
+        first = helper.make_tensor_value_info("first", TensorProto.INT64, [2**31 - 1])
+        y = helper.make_tensor_value_info("y", TensorProto.INT64, [1])
+        given = helper.make_model(
+            helper.make_graph([helper.make_node("Gather", ["first", "zero"], ["y"])], "g", [first],
+                              [y], [helper.make_tensor("zero", TensorProto.INT64, [1], [0])]),
+            opset_imports=[helper.make_opsetid("", 18)])
+        made = self.computing(
+            [helper.make_node("Squeeze", [name], [name + "_0"]) for name in ("zero", "far", "one")]
+            + [helper.make_node("Range", ["zero_0", "far_0", "one_0"], ["r"]),
+               helper.make_node("Mul", ["r", "r"], ["s"]),
+               helper.make_node("Gather", ["s", "zero"], ["i"]),
+               helper.make_node("Cast", ["i"], ["y"], to=1)],
+            zero=[0], far=[2**31 - 1], one=[1])
+        for model in (given, made):
+            path = self.dir / "m.onnx"
+            path.write_bytes(model.SerializeToString())
+            for command in ("check", "inspect"):
+                start = time.monotonic()
+                with subprocess.Popen([KVLIFT, command, str(path)], stdout=subprocess.DEVNULL,
+                                      stderr=subprocess.DEVNULL) as run:
+                    _, status, usage = os.wait4(run.pid, 0)
+                    run.returncode = os.waitstatus_to_exitcode(status)
+                self.assertIn(run.returncode, (0, 1))
+                self.assertLess(time.monotonic() - start, SECONDS)
+                self.assertLess(usage.ru_maxrss, KILOBYTES)
+
     def test_loops_without_end(self):
         same = [helper.make_node("Identity", ["p"], ["q"]),
                 helper.make_node("Identity", ["v"], ["w"])]

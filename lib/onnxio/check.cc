@@ -1,7 +1,9 @@
 // ONNX's checker, shape inference and inliner.
 
 #include <utility>
+#include <vector>
 
+#include "base/memory_cap.h"
 #include "base/status.h"
 #include "ir/spans.h"
 #include "onnx/checker.h"
@@ -30,10 +32,47 @@ bool HasExternalData(const onnx::ModelProto& model) {
   return found;
 }
 
+// ONNX's data propagation makes a dimension of every element of an integer vector whose length is
+// known, whether or not its elements are.
+constexpr int64_t kLongVector = 1 << 16;
+
+bool IsLong(const onnx::TypeProto& type) {
+  const auto& tensor = type.tensor_type();
+  return tensor.shape().dim_size() == 1 && tensor.shape().dim(0).dim_value() > kLongVector &&
+         (tensor.elem_type() == onnx::TensorProto::INT64 ||
+          tensor.elem_type() == onnx::TensorProto::INT32);
+}
+
+bool HasLongVectors(const onnx::ModelProto& model) {
+  std::vector<const onnx::GraphProto*> graphs = {&model.graph()};
+  bool found = false;
+  while (!graphs.empty() && !found) {
+    const onnx::GraphProto& graph = *graphs.back();
+    graphs.pop_back();
+    for (const auto* values : {&graph.input(), &graph.value_info(), &graph.output()}) {
+      for (const auto& value : *values) found = found || IsLong(value.type());
+    }
+    for (const auto& tensor : graph.initializer()) {
+      found = found || (tensor.dims_size() == 1 && tensor.dims(0) > kLongVector &&
+                        (tensor.data_type() == onnx::TensorProto::INT64 ||
+                         tensor.data_type() == onnx::TensorProto::INT32));
+    }
+    for (const auto& node : graph.node()) {
+      for (const auto& attribute : node.attribute()) {
+        if (attribute.has_g()) graphs.push_back(&attribute.g());
+        for (const auto& body : attribute.graphs()) graphs.push_back(&body);
+      }
+    }
+  }
+  return found;
+}
+
 absl::StatusOr<onnx::ModelProto> InferStrictly(const onnx::ModelProto& model, bool propagate_data) {
   onnx::ModelProto inferred = model;
   const onnx::ShapeInferenceOptions strict(/*check_type_val=*/true, /*strict_mode_val=*/1,
                                            propagate_data);
+  // Vectors may also turn out to be long on the way.
+  const MemoryCap cap((uint64_t{512} << 20) + 16 * model.ByteSizeLong());
   KV_RETURN_IF_ERROR(Guard("shape inference", [&] {
     onnx::shape_inference::InferShapes(inferred, onnx::OpSchemaRegistry::Instance(), strict);
   }));
@@ -56,8 +95,11 @@ absl::Status CheckModel(const onnx::ModelProto& model) {
 absl::StatusOr<onnx::ModelProto> InferShapes(const onnx::ModelProto& model) {
   // ONNX's data propagation fails on valid models whose If branches use the same names, so an
   // error counts only if it is there without it too.
-  auto inferred = InferStrictly(model, /*propagate_data=*/true);
-  return inferred.ok() ? std::move(inferred) : InferStrictly(model, /*propagate_data=*/false);
+  if (!HasLongVectors(model)) {
+    auto inferred = InferStrictly(model, /*propagate_data=*/true);
+    if (inferred.ok()) return inferred;
+  }
+  return InferStrictly(model, /*propagate_data=*/false);
 }
 
 absl::StatusOr<onnx::ModelProto> InlineFunctions(const onnx::ModelProto& model) {
