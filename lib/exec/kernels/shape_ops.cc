@@ -49,8 +49,8 @@ absl::Status ReshapeShape(KernelContext& context) {
     }
     if (shape[d] == -1) {
       inferred = static_cast<int64_t>(d);
-    } else {
-      known *= shape[d];
+    } else if (__builtin_mul_overflow(known, shape[d], &known)) {
+      return Bad("shape {}", ShapeString(shape));
     }
   }
   if (inferred >= 0) {
