@@ -1,6 +1,7 @@
 #include "ir/arity.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,6 +73,10 @@ absl::Status CheckNode(const onnx::NodeProto& node, const OpSchema& schema) {
     const bool required = schema.inputs()[static_cast<size_t>(k)].GetOption() == OpSchema::Single;
     if (required && node.input(k).empty()) return Wrong(node, fmt::format("omits input {}", k));
   }
+  for (int k = 0; k < schema.min_output() && k < static_cast<int>(schema.outputs().size()); ++k) {
+    const bool required = schema.outputs()[static_cast<size_t>(k)].GetOption() == OpSchema::Single;
+    if (required && node.output(k).empty()) return Wrong(node, fmt::format("omits output {}", k));
+  }
   int inputs = node.input_size(), outputs = node.output_size();
   while (inputs > 0 && node.input(inputs - 1).empty()) --inputs;
   while (outputs > 0 && node.output(outputs - 1).empty()) --outputs;
@@ -88,6 +93,13 @@ absl::Status CheckNode(const onnx::NodeProto& node, const OpSchema& schema) {
 }  // namespace
 
 absl::Status CheckArity(const onnx::ModelProto& model) {
+  for (const auto& import : model.opset_import()) {
+    // ONNX keeps versions as int.
+    if (import.version() >= 0 && import.version() <= std::numeric_limits<int>::max()) continue;
+    return Coded("KV023", absl::InvalidArgumentError(
+                              fmt::format("the model imports version {} of \"{}\"",
+                                          import.version(), EscapeTerminal(import.domain()))));
+  }
   Schemas schemas(model);
   std::vector<const onnx::GraphProto*> graphs = {&model.graph()};
   while (!graphs.empty()) {

@@ -1,5 +1,5 @@
 // How many inputs and outputs the nodes of a graph have: whoever reads a node later may rely on it
-// that operands which its operator requires are there.
+// that operands and results which its operator requires are there.
 #pragma once
 
 #include "absl/status/status.h"
