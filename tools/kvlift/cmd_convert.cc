@@ -254,11 +254,7 @@ int RunConvert(const ConvertFlags& flags, Io io) {
         !status.ok()) {
       return CannotWrite(io, flags.output, status);
     }
-<<<<<<< HEAD
-=======
-    for (const OutputFile& file : files) names.push_back(file.path);
     if (!flags.common.quiet) NameStaleFiles(io, names);
->>>>>>> deab7c8 (Codes of graph errors; temporary files of killed runs are named; memory of the machine is the most a process gets)
   }
   report(names, verified);
   return conversion->status == ConvertStatus::kConverted ? kDone : kFindings;
