@@ -8,12 +8,14 @@
 #include "base/coded.h"
 #include "exec/memory.h"
 #include "fmt/format.h"
+#include "onnxio/guard.h"
 
 namespace kvlift::exec {
 namespace {
 
 Limits limits;  // NOLINT: set before models run
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+thread_local absl::Status refusal;
 thread_local int64_t deadline = kNever;  // seconds of the steady clock
 
 int64_t Now() {
@@ -43,14 +45,18 @@ absl::Status CheckElements(const Shape& shape) {
   return largest > limits.elements ? OverLimit(&Limits::elements, limits) : absl::OkStatus();
 }
 
+void ThrowNoMemory(size_t bytes) {
+  // What is held is given back on the way to WithinMemory: the reason is told now.
+  refusal = NoMemory(bytes);
+  throw std::bad_alloc();
+}
+
 absl::Status WithinMemory(absl::FunctionRef<absl::Status()> f) {
-  try {
-    return f();
-  } catch (const OutOfMemory& what) {
-    return NoMemory(what.bytes);
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("out of memory");
-  }
+  refusal = absl::OkStatus();
+  absl::Status status;
+  absl::Status guarded = Guard("running the model", [&] { status = f(); });
+  if (guarded.ok()) return status;
+  return absl::IsResourceExhausted(guarded) && !refusal.ok() ? refusal : guarded;
 }
 
 StepClock::StepClock() : outer_(deadline) { deadline = Now() + limits.step_seconds; }

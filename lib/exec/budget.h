@@ -19,6 +19,9 @@ const Limits& RunLimits();
 
 // Why `bytes` more are not to be had: over Limits::run_bytes, or the system has no more.
 absl::Status NoMemory(size_t bytes);
+// Where a tensor is made, which cannot return an error: std::bad_alloc, of which WithinMemory makes
+// NoMemory again.
+[[noreturn]] void ThrowNoMemory(size_t bytes);
 // True of an error that says nothing about the model but that it is too large for this machine or
 // these limits.
 bool IsOverBudget(const absl::Status& status);
@@ -26,7 +29,7 @@ bool IsOverBudget(const absl::Status& status);
 // OutOfRange if a value of that shape has, or a single dimension is, more than Limits::elements.
 absl::Status CheckElements(const Shape& shape);
 
-// Calls f; where it runs out of memory, NoMemory.
+// Calls f; where it runs out of memory, NoMemory or ResourceExhausted.
 absl::Status WithinMemory(absl::FunctionRef<absl::Status()> f);
 
 // From its making on, the time of one step is counted on this thread.

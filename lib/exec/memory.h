@@ -5,17 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <new>
 
 #include "absl/status/status.h"
 
 namespace kvlift::exec {
-
-// Thrown where a Tensor is made and there is no memory; budget.h makes a status of it.
-struct OutOfMemory : std::bad_alloc {
-  explicit OutOfMemory(size_t wanted) : bytes(wanted) {}
-  size_t bytes;
-};
 
 // 64-byte aligned, uninitialised; null if there is no memory, if it would be more than
 // RunLimits() has, or if bytes is 0.

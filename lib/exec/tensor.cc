@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "exec/budget.h"
 #include "exec/memory.h"
 #include "exec/small_types.h"
 #include "fmt/format.h"
@@ -63,7 +64,7 @@ Tensor::Tensor(int32_t type, Shape shape) {
   const int64_t bytes = view_.bytes();
   if (bytes > 0) {
     storage_ = AllocateAligned(static_cast<size_t>(bytes));
-    if (storage_ == nullptr) throw OutOfMemory(static_cast<size_t>(bytes));
+    if (storage_ == nullptr) ThrowNoMemory(static_cast<size_t>(bytes));
   }
   view_.data = static_cast<std::byte*>(storage_.get());
 }
@@ -84,7 +85,7 @@ Tensor Tensor::Wrap(View view, std::shared_ptr<void> owner) {
 Tensor Tensor::Sequence(std::vector<Tensor> items) {
   // The bytes count as allocated for as long as the items are held.
   const size_t bytes = items.size() * sizeof(Tensor);
-  if (!HasRoom(bytes)) throw OutOfMemory(bytes);
+  if (!HasRoom(bytes)) ThrowNoMemory(bytes);
   const std::shared_ptr<std::vector<Tensor>> owner(new std::vector<Tensor>(std::move(items)),
                                                    [bytes](const std::vector<Tensor>* held) {
                                                      DropCharge(bytes);
