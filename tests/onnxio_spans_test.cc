@@ -386,6 +386,30 @@ TEST(Limit, MemoryOfEmptyParts) {
   EXPECT_TRUE(LoadModelBytes(model.SerializeAsString(), ".", options).ok());
 }
 
+// As onnx.save writes what onnx.load read from external data.
+TEST(InlineData, MayBeSaidToBeInline) {
+  onnx::ModelProto model = Everywhere(5000);
+  const std::string plain = model.SerializeAsString();
+  for (auto& tensor : *model.mutable_graph()->mutable_initializer()) {
+    if (tensor.has_raw_data()) tensor.set_data_location(onnx::TensorProto::DEFAULT);
+  }
+  const std::string bytes = model.SerializeAsString();
+  ASSERT_NE(bytes, plain);
+  const auto loaded = LoadModelBytes(bytes, ".");
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  int spans = 0;
+  for (const auto& tensor : loaded->proto->graph().initializer()) {
+    spans += SpanOf(tensor).source != nullptr ? 1 : 0;
+  }
+  EXPECT_GT(spans, 0);
+  const auto written = SerializeModel(*loaded->proto);
+  ASSERT_TRUE(written.ok());
+  onnx::ModelProto again;
+  ASSERT_TRUE(again.ParseFromString(*written));
+  for (auto& tensor : *again.mutable_graph()->mutable_initializer()) tensor.clear_data_location();
+  EXPECT_EQ(again.SerializeAsString(), plain);
+}
+
 TEST(UnknownFields, AreCountedAndKept) {
   const std::string bytes = Everywhere(5000).SerializeAsString() + "\xf8\x07\x01";
   const auto model = LoadModelBytes(bytes, ".");

@@ -29,9 +29,18 @@ std::string Spliced(std::string_view bytes, const Survey& survey) {
   return result.append(bytes.substr(at));
 }
 
-bool StaysInFile(const TensorSite& site) {
-  if (site.raw.size() != 1 || !site.external.empty() || site.other_values || site.in_sparse) {
-    return false;
+// That the data is in the model, said in so many words: what ONNX writes where data was external.
+bool SaysInline(std::string_view bytes, const TensorSite::Field& field) {
+  size_t at = field.begin;
+  uint64_t tag = 0, value = 0;
+  return wire::ReadVarint(bytes, &at, &tag) && tag == TensorProto::kDataLocationFieldNumber << 3 &&
+         at == field.data && wire::ReadVarint(bytes, &at, &value) && value == TensorProto::DEFAULT;
+}
+
+bool StaysInFile(std::string_view bytes, const TensorSite& site) {
+  if (site.raw.size() != 1 || site.other_values || site.in_sparse) return false;
+  for (const TensorSite::Field& field : site.external) {
+    if (!SaysInline(bytes, field)) return false;
   }
   const size_t size = site.raw[0].end - site.raw[0].data;
   const bool integers =
@@ -162,10 +171,13 @@ absl::StatusOr<ParsedModel> ParseModel(const SpanSource& source, const Limits& l
                   forged || bytes.substr(field.data, field.end - field.data).find(kSpanPrefix) !=
                                 std::string_view::npos;
             }
-            if (!StaysInFile(site)) return;
+            if (!StaysInFile(bytes, site)) return;
             const TensorSite::Field& raw = site.raw[0];
             replacements->push_back(
                 {raw.begin, raw.end, SpanFields(source, raw.data, raw.end - raw.data), {}});
+            for (const TensorSite::Field& field : site.external) {
+              replacements->push_back({field.begin, field.end, {}, {}});
+            }
           }));
   if (forged) return ForgedSpan();
   ParsedModel parsed;
