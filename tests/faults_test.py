@@ -93,7 +93,9 @@ class Conversion(unittest.TestCase):
         return False
 
     def check_message(self, run, what):
-        lines = run.stderr.decode().splitlines()
+        # ONNX says itself what it cannot register.
+        lines = [line for line in run.stderr.decode().splitlines()
+                 if not line.startswith("Schema error: ")]
         self.assertTrue(all(line.startswith("  ") for line in lines[1:]), (what, run.stderr))
         self.assertTrue(lines[0].startswith("kvlift: "), (what, lines))
 
