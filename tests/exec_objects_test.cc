@@ -107,8 +107,8 @@ TEST(ObjectsTest, EqualPartsTheLastOneShorter) {
       "  s = SplitToSequence (x, length) y = SequenceAt (s, i) }";
   const auto part = [&](int64_t i, int64_t length) {
     return Execute(graph, {{"x", Floats({5}, {1, 2, 3, 4, 5})},
-                       {"i", Int64s({}, {i})},
-                       {"length", Int64s({}, {length})}});
+                           {"i", Int64s({}, {i})},
+                           {"length", Int64s({}, {length})}});
   };
   EXPECT_THAT(Values(part(-1, 2)->at("y")), ElementsAre(5));
   EXPECT_THAT(Values(part(1, 2)->at("y")), ElementsAre(3, 4));
@@ -136,21 +136,22 @@ TEST(ObjectsTest, JoinsOfShapesThatDoNotFitAreErrors) {
   Feeds feeds = {{"a", Floats({1, 2}, {1, 2})}, {"b", Floats({1, 1}, {3})}, {"i", Int64s({}, {0})}};
   EXPECT_THAT(Execute(graph, feeds).status().ToString(), HasSubstr("do not fit"));
   // A plain tensor where a sequence is needed.
-  const auto run =
-      Execute("g (seq(float) s) => (int64 y) { y = SequenceLength (s) }", {{"s", Floats({1}, {1})}});
+  const auto run = Execute("g (seq(float) s) => (int64 y) { y = SequenceLength (s) }",
+                           {{"s", Floats({1}, {1})}});
   EXPECT_THAT(run.status().ToString(), HasSubstr("no sequence"));
 }
 
 TEST(ObjectsTest, OptionalValues) {
-  const auto run =
-      Execute("g (float[1] a) => (bool z, float[N] w) { o = Optional (a)"
-          " z = OptionalHasElement (o) w = OptionalGetElement (o) }",
-          {{"a", Floats({1}, {7})}});
+  const auto run = Execute(
+      "g (float[1] a) => (bool z, float[N] w) { o = Optional (a)"
+      " z = OptionalHasElement (o) w = OptionalGetElement (o) }",
+      {{"a", Floats({1}, {7})}});
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_EQ(run->at("z").span<uint8_t>()[0], 1);
   EXPECT_THAT(Values(run->at("w")), ElementsAre(7));
-  const auto empty = Execute("g (optional(float[1]) a) => (float[N] y) { y = OptionalGetElement (a) }",
-                         {{"a", Tensor::Nothing()}});
+  const auto empty =
+      Execute("g (optional(float[1]) a) => (float[N] y) { y = OptionalGetElement (a) }",
+              {{"a", Tensor::Nothing()}});
   EXPECT_THAT(empty.status().ToString(), HasSubstr("is empty"));
 }
 
@@ -158,12 +159,12 @@ TEST(ObjectsTest, StringsCompareAndPassThrough) {
   const auto strings = [](Shape shape, const std::vector<std::string>& values) {
     return Tensor::From<std::string>(onnx::TensorProto::STRING, std::move(shape), values);
   };
-  const auto run =
-      Execute("g (string[2,1] a, string[2] b) => (bool[R,C] y, string[N] z) {"
-          "  y = Equal (a, b) shape = Constant <value_ints = [-1]> ()"
-          "  z = Reshape (a, shape) }",
-          {{"a", strings({2, 1}, {"p", "a longer string than fits"})},
-           {"b", strings({2}, {"p", "q"})}});
+  const auto run = Execute(
+      "g (string[2,1] a, string[2] b) => (bool[R,C] y, string[N] z) {"
+      "  y = Equal (a, b) shape = Constant <value_ints = [-1]> ()"
+      "  z = Reshape (a, shape) }",
+      {{"a", strings({2, 1}, {"p", "a longer string than fits"})},
+       {"b", strings({2}, {"p", "q"})}});
   ASSERT_TRUE(run.ok()) << run.status();
   const auto y = run->at("y").span<uint8_t>();
   EXPECT_THAT(std::vector<int>(y.begin(), y.end()), ElementsAre(1, 0, 0, 0));
@@ -175,10 +176,11 @@ TEST(ObjectsTest, OperatorsWithoutStringsRefuseThem) {
   for (const char* node : {"y = Cast <to = 1> (a)", "y = Concat <axis = 0> (a, a)",
                            "y = Gather (a, i)", "y = Where (c, a, a)", "y = Add (a, a)",
                            "y = IsNaN (a)", "y = NonZero (a)", "y = Transpose (a)"}) {
-    const auto run = Execute(fmt::format("g (string[N] a) => (y) {{ i = Constant <value_ints = [0]> ()"
-                                     " c = Constant <value = bool[1] {{1}}> () {} }}",
-                                     node),
-                         {{"a", a}});
+    const auto run =
+        Execute(fmt::format("g (string[N] a) => (y) {{ i = Constant <value_ints = [0]> ()"
+                            " c = Constant <value = bool[1] {{1}}> () {} }}",
+                            node),
+                {{"a", a}});
     EXPECT_FALSE(run.ok()) << node;
   }
 }

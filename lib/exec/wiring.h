@@ -53,7 +53,7 @@ struct Wiring {
   ByValue<Consumer> consumers_of;  // steps that are not late
   // Last step that reads or makes a value, by value; the number of steps for graph outputs.
   std::vector<int> last_use;
-  std::vector<int> step_of;  // that makes a value, -1 for others
+  std::vector<int> step_of;          // that makes a value, -1 for others
   std::vector<bool> may_have_pitch;  // by value: all readers accept it
 };
 

@@ -25,9 +25,8 @@ struct RaisedOpset {
 // attributes that became inputs, Split's num_outputs, Dropout's ratio and unread mask, Scatter's
 // name, Softmax before 13 (Flatten and Reshape around it where its axis is not the last).
 // Everything else is refused by name. Nodes in subgraphs are included;
-// model-local functions must have been inlined, and operands be there (ir/arity.h). A model at opset
-// 24 or later is returned as it is.
-// Source: ONNX operator schemas and their histories, 1.23.
+// model-local functions must have been inlined, and operands be there (ir/arity.h). A model at
+// opset 24 or later is returned as it is. Source: ONNX operator schemas and their histories, 1.23.
 RaisedOpset RaiseOpset(onnx::ModelProto model);
 
 }  // namespace kvlift

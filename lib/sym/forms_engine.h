@@ -189,8 +189,9 @@ Expr ConstantPattern(Engine& engine, const onnx::TensorProto& tensor);
   X(Expand)                                                                                        \
   X(Tile)                                                                                          \
   X(ConstantOfShape)                                                                               \
-  X(Range) X(Concat) X(Split) X(Slice) X(Transpose) X(Gather) X(GatherND) X(GatherElements) X(Pad) \
-      X(Trilu) X(CumSum) X(OneHot) X(EyeLike) X(ScatterND) X(ScatterElements) X(TensorScatter)     \
+  X(Range)                                                                                         \
+  X(Concat) X(Split) X(Slice) X(Transpose) X(Gather) X(GatherND) X(GatherElements) X(Pad) X(Trilu) \
+      X(CumSum) X(OneHot) X(EyeLike) X(ScatterND) X(ScatterElements) X(TensorScatter)              \
           X(Arithmetic) X(Compare) X(Logic) X(Not) X(Where) X(Cast) X(Clip) X(MinMax) X(Negate)    \
               X(Variadic) X(SameShape) X(SameShapeAll) X(Binary) X(MatMul) X(Gemm) X(Reduce)       \
                   X(ArgReduce) X(TopK) X(Einsum) X(Conv) X(AttentionOp) X(NonZero) X(LayerNorm)    \
