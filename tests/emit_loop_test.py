@@ -3,7 +3,6 @@
 It reproduces the recorded steps; each cache that nothing reads after the write is one buffer, by
 its pointer. Environment: KVLIFT, the tool; KVLIFT_ROOT, the repository.
 """
-import glob
 import importlib.util
 import json
 import os
@@ -13,28 +12,12 @@ import tempfile
 import unittest
 
 import numpy as np
-import onnx
-from onnx import numpy_helper
+
+from support.recorded import MODELS, metas, steps_of
 
 KVLIFT = os.environ["KVLIFT"]
-MODELS = os.path.join(os.environ["KVLIFT_ROOT"], "testdata", "models")
 TOLERANCE = 1e-4
 CAPACITY = 24
-
-
-def tensors(pattern):
-    result = {}
-    for path in sorted(glob.glob(pattern)):
-        tensor = onnx.TensorProto()
-        with open(path, "rb") as file:
-            tensor.ParseFromString(file.read())
-        result[tensor.name] = numpy_helper.to_array(tensor)
-    return result
-
-
-def steps_of(name):
-    for step in sorted(glob.glob(os.path.join(MODELS, name, "steps", "*"))):
-        yield tensors(os.path.join(step, "input_*.pb")), tensors(os.path.join(step, "output_*.pb"))
 
 
 def tool(*args):
@@ -63,12 +46,8 @@ class Loop:
         return self.module.Decoder(self.path, batch, self.module.CAPACITY or capacity, threads=1)
 
 
-def growing():
-    for path in sorted(glob.glob(os.path.join(MODELS, "*", "meta.json"))):
-        with open(path, encoding="utf-8") as file:
-            meta = json.load(file)
-        if meta["expect"] == "convert":
-            yield meta
+def convertible():
+    return [meta for meta in metas() if meta["expect"] == "convert"]
 
 
 class EmitLoopTest(unittest.TestCase):
@@ -149,7 +128,7 @@ class EmitLoopTest(unittest.TestCase):
     def test_recorded_steps_come_out_as_they_were(self):
         models = made = self.in_place = 0
         with tempfile.TemporaryDirectory() as folder:
-            for meta in growing():
+            for meta in convertible():
                 with self.subTest(meta["name"]):
                     models += 1
                     made += self.drive(Loop(meta["name"], folder), meta["name"])

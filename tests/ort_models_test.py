@@ -4,7 +4,6 @@ What is compared: every output with the recording, within 1e-4 of the tensor's m
 row that a step does not write, bit for bit; every row that it writes with the recorded one. Unused
 slots are filled with random numbers. Environment: KVLIFT, the tool; KVLIFT_ROOT, the repository.
 """
-import glob
 import json
 import os
 import subprocess
@@ -14,35 +13,13 @@ import unittest
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import numpy_helper
 
+from support.recorded import MODELS, metas, steps_of
 from support.schemas import check_json
 
 KVLIFT = os.environ["KVLIFT"]
-MODELS = os.path.join(os.environ["KVLIFT_ROOT"], "testdata", "models")
 TOLERANCE = 1e-4
 CAPACITY = 24
-
-
-def metas():
-    for path in sorted(glob.glob(os.path.join(MODELS, "*", "meta.json"))):
-        with open(path, encoding="utf-8") as file:
-            yield json.load(file)
-
-
-def tensors(pattern):
-    result = {}
-    for path in sorted(glob.glob(pattern)):
-        tensor = onnx.TensorProto()
-        with open(path, "rb") as file:
-            tensor.ParseFromString(file.read())
-        result[tensor.name] = numpy_helper.to_array(tensor)
-    return result
-
-
-def steps_of(name):
-    for step in sorted(glob.glob(os.path.join(MODELS, name, "steps", "*"))):
-        yield tensors(os.path.join(step, "input_*.pb")), tensors(os.path.join(step, "output_*.pb"))
 
 
 def session(path):
