@@ -183,7 +183,7 @@ std::string Control::Capacity() {
   if (s_.options.max_seq_len) return s_.nodes.Int64s({*s_.options.max_seq_len});
   for (const CacheUpdate& update : s_.a.updates) {
     if (!update.growing) continue;
-    return s_.nodes.Extent(s_.graph.name(update.pair.present), PlacementOf(s_, update).axis,
+    return s_.nodes.Extent(s_.graph.name(update.pair.present), PlacementOf(s_.options, update).axis,
                            "capacity");
   }
   return {};
@@ -250,7 +250,7 @@ std::string Control::Dropped(const std::string& length, int64_t window) {
 std::string Control::Rows(const CacheUpdate& update, ValueId of, const std::string& before,
                           const std::string& to) {
   const std::string from = Dropped(before, update.window);
-  const int64_t axis = PlacementOf(s_, update).axis;
+  const int64_t axis = PlacementOf(s_.options, update).axis;
   return s_.nodes.Add("Slice", {s_.graph.name(of), from, to, s_.nodes.Int64s({axis})}, "visible");
 }
 

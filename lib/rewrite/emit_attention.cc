@@ -144,7 +144,7 @@ bool AttentionEmitter::Folds(const AttentionSite& site) const {
   const CacheUpdate& key = s_.a.updates[site.key_cache];
   const CacheUpdate& value = s_.a.updates[site.value_cache];
   const auto three = [&](const CacheUpdate& update) {
-    const std::string layout = PlacementOf(s_, update).layout;
+    const std::string layout = PlacementOf(s_.options, update).layout;
     return layout == kFoldedLayout || layout == "BSD";
   };
   return three(key) && three(value) && IsWhole(key, site.key_view, site.head_dim) &&
@@ -208,11 +208,11 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role, const 
   if (update.growing && s_.views()) {
     value = control_.AttendedView(update);
   } else if (!slots.whole) {
-    const int64_t axis = PlacementOf(s_, update).axis;
+    const int64_t axis = PlacementOf(s_.options, update).axis;
     value = s_.nodes.Add(
         "Slice", {value, s_.nodes.Int64s({0}), slots.keys, s_.nodes.Int64s({axis})}, "visible");
   }
-  std::string layout = PlacementOf(s_, update).layout;
+  std::string layout = PlacementOf(s_.options, update).layout;
   const bool folded = layout == kFoldedLayout;  // then all of it is this attention's
   if (folded) layout = "BSD";
   for (auto lane = view.lanes.rbegin(); lane != view.lanes.rend(); ++lane) {

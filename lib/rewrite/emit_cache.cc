@@ -56,14 +56,14 @@ absl::StatusOr<std::string> CacheEmitter::Base(const CacheUpdate& update) {
 
 // Whoever reads a fixed buffer besides its attention reads it as it lay.
 void CacheEmitter::KeepReaders(const CacheUpdate& update) {
-  if (update.growing || !PlacementOf(s_, update).moved) return;
+  if (update.growing || !PlacementOf(s_.options, update).moved) return;
   for (ValueId v : {update.pair.past, update.pair.present}) {
     s_.plan.patch.replace_uses[s_.graph.name(v)] = Unplaced(s_, update, s_.graph.name(v));
   }
 }
 
 absl::StatusOr<std::string> CacheEmitter::Rows(const CacheUpdate& update) {
-  if (!PlacementOf(s_, update).moved) return RowsAsTheyLie(update);
+  if (!PlacementOf(s_.options, update).moved) return RowsAsTheyLie(update);
   if (const ValueId rows = FindPlacedRows(s_, update); rows != kNoValue) {
     s_.roots.push_back(rows);
     return s_.graph.name(rows);
@@ -157,7 +157,7 @@ std::string CacheEmitter::Stack(const std::string& layout, const std::vector<Exp
 void CacheEmitter::EmitScatter(const CacheUpdate& update, const std::string& past,
                                const std::string& rows, const Slots& slots) {
   const std::string& present = s_.graph.name(update.pair.present);
-  const int axis = PlacementOf(s_, update).axis;
+  const int axis = PlacementOf(s_.options, update).axis;
   if (axis != 0) {
     NodeBuilder::Attributes attributes = {MakeAttribute("axis", int64_t{axis})};
     if (update.circular) attributes.push_back(MakeAttribute("mode", std::string("circular")));

@@ -4,6 +4,7 @@
 
 #include "fmt/format.h"
 #include "rewrite/host_facts.h"
+#include "rewrite/relayout.h"
 
 namespace kvlift {
 namespace {
@@ -58,7 +59,8 @@ bool HasShifts(const Analysis& a) {
                      [](const CacheUpdate& update) { return update.shifts; });
 }
 
-ManifestCache DescribeCache(const Analysis& a, const AnalysedCache& cache) {
+ManifestCache DescribeCache(const Analysis& a, const ConvertOptions& options,
+                            const AnalysedCache& cache) {
   const CacheUpdate& update = a.updates[cache.update_index];
   ManifestCache m;
   m.id = IdOf(cache);
@@ -67,15 +69,15 @@ ManifestCache DescribeCache(const Analysis& a, const AnalysedCache& cache) {
   m.input = a.graph->name(update.pair.past);
   m.output = a.graph->name(update.pair.present);
   m.dtype = ElementTypeName(a.graph->type(update.pair.past).elem_type);
-  m.layout = update.layout;
-  m.axis = update.axis;
+  const internal::Placement place = internal::PlacementOf(options, update);
+  m.layout = place.layout;
+  m.axis = place.axis;
   m.alias = "safe";
   m.source = {m.input, m.output, update.kind, update.layout, update.axis, update.growing, {}};
   return m;
 }
 
-void AddInputs(const Analysis& a, const ConvertOptions& options, const ManifestFacts& facts,
-               Manifest* m) {
+void AddInputs(const Analysis& a, const ManifestFacts& facts, Manifest* m) {
   for (ValueId v : a.graph->graph_inputs()) {
     ManifestInput input;
     input.name = a.graph->name(v);
@@ -108,7 +110,6 @@ void AddInputs(const Analysis& a, const ConvertOptions& options, const ManifestF
   };
   add_control(facts.write_indices, "P");
   add_control(facts.nonpad_kv_seqlen, "T");
-  (void)options;
 }
 
 // Starts of caches that keep their capacity, each once.
@@ -206,8 +207,10 @@ Manifest MakeManifest(Analysis& a, const ConvertOptions& options, const Manifest
   } else if (facts.uniform && facts.write_indices.empty()) {
     m.uniform_reason = "the past's length is derived from the width of an input";
   }
-  for (const AnalysedCache* cache : InLayerOrder(a)) m.caches.push_back(DescribeCache(a, *cache));
-  AddInputs(a, options, facts, &m);
+  for (const AnalysedCache* cache : InLayerOrder(a)) {
+    m.caches.push_back(DescribeCache(a, options, *cache));
+  }
+  AddInputs(a, facts, &m);
   for (ValueId v : a.graph->graph_outputs()) {
     ManifestOutput output;
     output.name = a.graph->name(v);

@@ -191,7 +191,7 @@ class Planner {
         s_.plan.patch.retype[s_.graph.name(update.pair.present)] = type;
         continue;
       }
-      SetDim(&type, internal::PlacementOf(s_, update).axis, CapacityDim());
+      SetDim(&type, internal::PlacementOf(s_.options, update).axis, CapacityDim());
       s_.plan.patch.retype[s_.graph.name(update.pair.past)] = type;
       s_.plan.patch.retype[s_.graph.name(update.pair.present)] = type;
     }
@@ -272,14 +272,6 @@ class Planner {
     for (const auto& [input, axis] : s_.wide) facts.wide_inputs[s_.graph.name(input)] = axis;
     facts.dropped = s_.plan.patch.remove_inputs;
     s_.plan.manifest = MakeManifest(s_.a, s_.options, facts);
-    for (ManifestCache& cache : s_.plan.manifest.caches) {
-      for (const CacheUpdate& update : s_.a.updates) {
-        if (s_.graph.name(update.pair.past) != cache.input) continue;
-        const internal::Placement place = internal::PlacementOf(s_, update);
-        cache.layout = place.layout;
-        cache.axis = place.axis;
-      }
-    }
   }
 
   PlanState s_;

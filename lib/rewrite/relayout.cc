@@ -28,6 +28,12 @@ std::string Turn(PlanState& s, const std::string& value, std::string_view from,
   return s.nodes.Add("Transpose", {value}, "placed", {MakeAttribute("perm", PermOf(from, to))});
 }
 
+// To [B, S, width], from a layout of four axes.
+std::string Fold(PlanState& s, const std::string& value, std::string_view from, int64_t width) {
+  const std::string turned = Turn(s, value, from, "BSND");
+  return s.nodes.Add("Reshape", {turned, s.nodes.Int64s({0, 0, width})}, "folded");
+}
+
 bool IsPermutation(const std::string& layout) {
   return layout.size() == 4 && layout[0] == 'B' &&
          std::is_permutation(layout.begin(), layout.end(), kHeadsFirst);
@@ -55,12 +61,12 @@ bool ReadWhole(const PlanState& s, const CacheUpdate& update) {
 
 }  // namespace
 
-Placement PlacementOf(const PlanState& s, const CacheUpdate& update) {
+Placement PlacementOf(const ConvertOptions& options, const CacheUpdate& update) {
   const bool heads = update.layout.find('N') != std::string::npos;
-  if (s.options.layout == Layout::kBnsd && update.layout != kHeadsFirst) {
+  if (options.layout == Layout::kBnsd && update.layout != kHeadsFirst) {
     return {kHeadsFirst, 2, true};
   }
-  if (s.options.layout == Layout::kFolded && heads) return {kFoldedLayout, 1, true};
+  if (options.layout == Layout::kFolded && heads) return {kFoldedLayout, 1, true};
   return {update.layout, update.axis, false};
 }
 
@@ -73,7 +79,7 @@ std::optional<Finding> JudgeLayouts(const PlanState& s) {
   for (const CacheUpdate& update : s.a.updates) {
     const bool folded = s.options.layout == Layout::kFolded;
     if ((folded && update.layout == "BSD") ||
-        (!PlacementOf(s, update).moved && IsPermutation(update.layout)))
+        (!PlacementOf(s.options, update).moved && IsPermutation(update.layout)))
       continue;
     const bool plain = IsPermutation(update.layout) && update.window == 0 &&
                        update.base == nullptr && !update.shifts && Extent(s, update, 'N') > 0 &&
@@ -90,21 +96,18 @@ std::optional<Finding> JudgeLayouts(const PlanState& s) {
 }
 
 std::string FoldHeads(PlanState& s, const std::string& value, int64_t heads, int64_t size) {
-  const std::string turned = Turn(s, value, kHeadsFirst, "BSND");
-  return s.nodes.Add("Reshape", {turned, s.nodes.Int64s({0, 0, heads * size})}, "folded");
+  return Fold(s, value, kHeadsFirst, heads * size);
 }
 
 std::string Placed(PlanState& s, const CacheUpdate& update, const std::string& value) {
-  const Placement place = PlacementOf(s, update);
+  const Placement place = PlacementOf(s.options, update);
   if (!place.moved) return value;
   if (place.layout == kHeadsFirst) return Turn(s, value, update.layout, kHeadsFirst);
-  const std::string turned = Turn(s, value, update.layout, "BSND");
-  const int64_t width = Extent(s, update, 'N') * Extent(s, update, 'D');
-  return s.nodes.Add("Reshape", {turned, s.nodes.Int64s({0, 0, width})}, "folded");
+  return Fold(s, value, update.layout, Extent(s, update, 'N') * Extent(s, update, 'D'));
 }
 
 std::string Unplaced(PlanState& s, const CacheUpdate& update, const std::string& value) {
-  const Placement place = PlacementOf(s, update);
+  const Placement place = PlacementOf(s.options, update);
   if (!place.moved) return value;
   if (place.layout == kHeadsFirst) return Turn(s, value, kHeadsFirst, update.layout);
   const std::string shape = s.nodes.Int64s({0, 0, Extent(s, update, 'N'), Extent(s, update, 'D')});
@@ -112,7 +115,7 @@ std::string Unplaced(PlanState& s, const CacheUpdate& update, const std::string&
 }
 
 ValueId FindPlacedRows(PlanState& s, const CacheUpdate& update) {
-  const Placement place = PlacementOf(s, update);
+  const Placement place = PlacementOf(s.options, update);
   if (!place.moved) return kNoValue;
   sym::Pool& pool = s.pool;
   std::vector<Expr> rows = s.forms.Of(update.pair.past).shape;
@@ -141,7 +144,7 @@ ValueId FindPlacedRows(PlanState& s, const CacheUpdate& update) {
 
 onnx::TypeProto PlacedType(const PlanState& s, const CacheUpdate& update,
                            const onnx::TypeProto& type) {
-  const Placement place = PlacementOf(s, update);
+  const Placement place = PlacementOf(s.options, update);
   if (!place.moved) return type;
   onnx::TypeProto result = type;
   auto* shape = result.mutable_tensor_type()->mutable_shape();

@@ -20,7 +20,7 @@ struct Placement {
   int axis = 0;
   bool moved = false;  // another one than in the source
 };
-Placement PlacementOf(const PlanState& state, const CacheUpdate& update);
+Placement PlacementOf(const ConvertOptions& options, const CacheUpdate& update);
 
 // Why caches cannot be as the target and --layout want them; absent if they can.
 std::optional<Finding> JudgeLayouts(const PlanState& state);
