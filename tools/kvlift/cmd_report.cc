@@ -33,31 +33,27 @@ bool IsFree(const ReportFlags& flags, Io& io) {
 }  // namespace
 
 int RunReport(const ReportFlags& flags, Io io) {
-  const auto before = Load(io, flags.before, flags.common);
-  if (!before) return kUnreadable;
-  const auto after = Load(io, flags.after, flags.common);
-  if (!after) return kUnreadable;
-  bool inferred = false;
-  const auto relation = FindRelation(io, flags.manifest, *before, *after, &inferred);
-  if (!relation) return kUnreadable;
+  const auto pair = LoadPair(io, flags.before, flags.after, flags.manifest, flags.common);
+  if (!pair) return kUnreadable;
+  const auto& [before, after, relation, inferred] = *pair;
   if (!IsFree(flags, io)) return kUnwritable;
-  const auto inspection = Inspect(*before, AllRules());
+  const auto inspection = Inspect(before, AllRules());
   if (!inspection.ok()) return Refuse(io, flags.before, inspection.status(), kUnreadable);
   VerifyOptions options;
   options.full = flags.plan == "full";
   options.threads = flags.common.threads;
   io.Say("running both models step by step, and mutants of the second");
-  const auto verdict = Verify(*before, *after, *relation, options);
+  const auto verdict = Verify(before, after, relation, options);
   if (!verdict.ok()) return Refuse(io, flags.after, verdict.status(), kUnreadable);
 
   ReportInput input;
   input.command = CommandText(io.args);
-  input.before = &*before;
-  input.after = &*after;
+  input.before = &before;
+  input.after = &after;
   input.inspection = &*inspection;
-  input.manifest = &*relation;
+  input.manifest = &relation;
   input.verify = &*verdict;
-  input.document["inspect"] = InspectDocument(*before, *inspection);
+  input.document["inspect"] = InspectDocument(before, *inspection);
   input.document["verify"] = VerifyDocument(*verdict);
   io.Say("drawing");
   const auto report = MakeReport(input);

@@ -82,31 +82,27 @@ void Print(const VerifyFlags& flags, const VerifyReport& report, const Manifest*
 }  // namespace
 
 int RunVerify(const VerifyFlags& flags, Io io) {
-  const auto before = Load(io, flags.before, flags.common);
-  if (!before) return kUnreadable;
-  const auto after = Load(io, flags.after, flags.common);
-  if (!after) return kUnreadable;
-  bool inferred = false;
-  const auto relation = FindRelation(io, flags.manifest, *before, *after, &inferred);
-  if (!relation) return kUnreadable;
+  const auto pair = LoadPair(io, flags.before, flags.after, flags.manifest, flags.common);
+  if (!pair) return kUnreadable;
+  const auto& [before, after, relation, inferred] = *pair;
   VerifyOptions options;
   options.full = flags.plan == "full";
   options.seed = flags.seed;
   options.threads = flags.common.threads;
   io.Say("running both models step by step, and mutants of the second");
-  const auto report = Verify(*before, *after, *relation, options);
+  const auto report = Verify(before, after, relation, options);
   if (!report.ok()) {
     Complain(io, flags.after, report.status());
     return kUnreadable;
   }
   if (!flags.save_failure.empty() && report->counterexample) {
-    const absl::Status saved = SaveFailure(flags.save_failure, *before, *after, *report);
+    const absl::Status saved = SaveFailure(flags.save_failure, before, after, *report);
     if (!saved.ok()) {
       Complain(io, flags.save_failure, saved);
       return kUnwritable;
     }
   }
-  Print(flags, *report, inferred ? &*relation : nullptr, io);
+  Print(flags, *report, inferred ? &relation : nullptr, io);
   return ExitCodeOf(report->verdict);
 }
 

@@ -78,6 +78,10 @@ std::optional<Manifest> ManifestOf(Io& io, const std::string& given, const Model
   return std::nullopt;
 }
 
+namespace {
+
+// The file given, else the manifest beside AFTER, else its metadata, else what can be inferred from
+// the models. nullopt with a line on err if the manifest cannot be read.
 std::optional<Manifest> FindRelation(Io& io, const std::string& given, const Model& before,
                                      const Model& after, bool* inferred) {
   bool broken = false;
@@ -85,6 +89,20 @@ std::optional<Manifest> FindRelation(Io& io, const std::string& given, const Mod
   *inferred = !manifest && !broken;
   if (*inferred) return InferRelation(before, after);
   return manifest;
+}
+
+}  // namespace
+
+std::optional<ModelPair> LoadPair(Io& io, const std::string& before, const std::string& after,
+                                  const std::string& manifest, const CommonFlags& flags) {
+  auto first = Load(io, before, flags);
+  if (!first) return std::nullopt;
+  auto second = Load(io, after, flags);
+  if (!second) return std::nullopt;
+  bool inferred = false;
+  auto relation = FindRelation(io, manifest, *first, *second, &inferred);
+  if (!relation) return std::nullopt;
+  return ModelPair{*std::move(first), *std::move(second), *std::move(relation), inferred};
 }
 
 }  // namespace kvlift::cli

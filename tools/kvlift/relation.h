@@ -10,10 +10,15 @@
 
 namespace kvlift::cli {
 
-// The file given, else the manifest beside AFTER, else its metadata, else what can be inferred from
-// the models. nullopt with a line on err if the manifest cannot be read.
-std::optional<Manifest> FindRelation(Io& io, const std::string& given, const Model& before,
-                                     const Model& after, bool* inferred);
+// Two models to be compared, and how they correspond.
+struct ModelPair {
+  Model before, after;
+  Manifest relation;
+  bool inferred = false;  // the relation is kvlift's guess
+};
+// nullopt with a line on err if a model or the manifest cannot be read.
+std::optional<ModelPair> LoadPair(Io& io, const std::string& before, const std::string& after,
+                                  const std::string& manifest, const CommonFlags& flags);
 
 // The file given, the manifest beside the model, or its metadata; nullopt if there is none. Sets
 // *broken, with a line on err, if there is one that cannot be read.
