@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import stat
 import subprocess
 import tempfile
@@ -178,6 +179,21 @@ class Inspect(Case):
             run = subprocess.run([KVLIFT, "inspect", str(GOOD)], stdout=full,
                                  stderr=subprocess.PIPE, check=False)
         self.assertEqual(run.returncode, 5)
+
+    def test_reader_that_has_gone(self):
+        def into_closed_pipe(*args):
+            reader, writer = os.pipe()
+            os.close(reader)
+            try:
+                run = subprocess.run([KVLIFT, *args], stdout=writer, stderr=subprocess.PIPE,
+                                     check=False)
+            finally:
+                os.close(writer)
+            return run.returncode, run.stderr
+
+        self.assertEqual(into_closed_pipe("inspect", GOOD), (-signal.SIGPIPE, b""))
+        # A finding is not lost with the reader.
+        self.assertEqual(into_closed_pipe("inspect", REFUSED), (1, b""))
 
     def test_text_lines_up_without_colour(self):
         text = self.run_ok("inspect", GOOD).stdout.decode()

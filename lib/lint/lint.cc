@@ -8,6 +8,7 @@
 #include "fmt/format.h"
 #include "ir/graph.h"
 #include "lint/lint_nodes.h"
+#include "lint/target.h"
 
 namespace kvlift {
 namespace {
@@ -45,15 +46,6 @@ const onnx::ValueInfoProto* FindInfo(
 
 void AddForManifest(std::string text, std::string value, std::vector<Lint>* lints) {
   lints->push_back({Severity::kError, {"KV130", std::move(text), {}, {std::move(value)}}});
-}
-
-// Where a value comes from that only got another name or axes of extent 1.
-ValueId SeeThroughViews(const Graph& graph, ValueId v) {
-  for (NodeId n = graph.producer(v); n != kNoNode; n = graph.producer(v)) {
-    if (!graph.Is(n, "Identity") && !graph.Is(n, "Squeeze") && !graph.Is(n, "Unsqueeze")) break;
-    v = graph.inputs(n)[0];
-  }
-  return v;
 }
 
 // Two writes into one past: in place, the second would see the first.
@@ -151,12 +143,21 @@ void LintManifest(const Graph& graph, const Manifest& m, std::vector<Lint>* lint
 
 }  // namespace
 
+ValueId SeeThroughViews(const Graph& graph, ValueId v) {
+  for (NodeId n = graph.producer(v); n != kNoNode; n = graph.producer(v)) {
+    if (!graph.Is(n, "Identity") && !graph.Is(n, "Squeeze") && !graph.Is(n, "Unsqueeze")) break;
+    v = graph.inputs(n)[0];
+  }
+  return v;
+}
+
 void AddLint(const Graph& graph, NodeId node, std::string_view code, std::string text,
              std::vector<Lint>* lints, Severity severity) {
   lints->push_back({severity, {std::string(code), std::move(text), {graph.NodeName(node)}, {}}});
 }
 
-absl::StatusOr<std::vector<Lint>> LintModel(const Model& model, const Manifest* manifest) {
+absl::StatusOr<std::vector<Lint>> LintModel(const Model& model, const Manifest* manifest,
+                                            std::optional<Profile> target) {
   std::vector<Lint> lints;
   std::shared_ptr<const onnx::ModelProto> proto = model.proto;
   auto checked = CheckModel(*proto);
@@ -190,6 +191,7 @@ absl::StatusOr<std::vector<Lint>> LintModel(const Model& model, const Manifest* 
   }
   LintSharedPasts(graph, &lints);
   if (manifest != nullptr) LintManifest(graph, *manifest, &lints);
+  if (target) LintTarget(graph, *target, &lints);
   return lints;
 }
 

@@ -1,8 +1,9 @@
-// Lints any model against the operator texts beyond what ONNX's shape inference refuses, and
-// against its manifest where there is one. Reports everything it can prove wrong; what it cannot
-// decide it does not report.
+// Lints any model against the operator texts beyond what ONNX's shape inference refuses, against
+// its manifest where there is one, and against the rules of a runtime where one is named. Reports
+// everything it can prove wrong; what it cannot decide it does not report.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,11 @@ struct Lint {
   Finding finding;
 };
 
+// Runtimes that ask more than the operator texts do (see target.h).
+enum class Profile { kOrt, kGenai, kGenaiStatic, kTensorRt };
+
 // `manifest` may be null. Findings in node order.
-absl::StatusOr<std::vector<Lint>> LintModel(const Model& model, const Manifest* manifest);
+absl::StatusOr<std::vector<Lint>> LintModel(const Model& model, const Manifest* manifest,
+                                            std::optional<Profile> target = std::nullopt);
 
 }  // namespace kvlift

@@ -139,6 +139,8 @@ struct Program {
     auto* c =
         Command("check", "Lint a model by the operator texts and its manifest", &check, &RunCheck);
     c->add_option("model", check.models, "Models")->required();
+    c->add_option("--target", check.target, "Also by the rules of a runtime")
+        ->check(OneOf({"spec", "ort", "genai", "genai-static", "tensorrt"}));
     c->add_option("--format", check.format, "Output format")->check(OneOf(kFormats));
     c->add_option("--select", check.select, "Only these codes")->delimiter(',');
     c->add_option("--ignore", check.ignore, "Not these codes")->delimiter(',');

@@ -5,6 +5,7 @@
 #include "contract/manifest.h"
 #include "fmt/format.h"
 #include "lint/lint.h"
+#include "lint/target.h"
 #include "relation.h"
 #include "report/diagnostic.h"
 #include "report/github.h"
@@ -39,8 +40,10 @@ size_t Count(const std::vector<Checked>& models, Level level) {
   return count;
 }
 
-ordered_json Document(const std::vector<Checked>& models) {
-  ordered_json document = {{"schema", "kvlift/check/1"}, {"models", ordered_json::array()}};
+ordered_json Document(const std::string& target, const std::vector<Checked>& models) {
+  ordered_json document = {{"schema", "kvlift/check/1"}};
+  if (!target.empty()) document["target"] = target;
+  document["models"] = ordered_json::array();
   for (const Checked& model : models) {
     ordered_json findings = ordered_json::array();
     for (const Diagnostic& d : model.findings) {
@@ -101,7 +104,7 @@ std::string Junit(const std::vector<Checked>& models) {
 
 void Print(const CheckFlags& flags, const std::vector<Checked>& models, Io& io) {
   if (flags.common.json || flags.format == "json") {
-    PrintJson(io, Document(models));
+    PrintJson(io, Document(flags.target, models));
   } else if (flags.format == "sarif") {
     PrintJson(io, SarifLog(All(models), kVersion));
   } else if (flags.format == "junit") {
@@ -126,7 +129,8 @@ int RunCheck(const CheckFlags& flags, Io io) {
     const auto manifest = ManifestOf(io, flags.manifest, *model, &broken);
     if (broken) return kUnreadable;
     io.Say("checking " + path);
-    const auto lints = LintModel(*model, manifest ? &*manifest : nullptr);
+    const auto lints =
+        LintModel(*model, manifest ? &*manifest : nullptr, FindProfile(flags.target));
     if (!lints.ok()) {
       Complain(io, path, lints.status());
       return kUnreadable;

@@ -39,6 +39,7 @@ struct CheckFlags {
   std::string format = "text";
   std::vector<std::string> select, ignore;
   std::string manifest;
+  std::string target;  // empty or "spec": the operator texts alone
   bool exit_zero = false;
 };
 int RunCheck(const CheckFlags& flags, Io io);

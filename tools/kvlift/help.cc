@@ -23,7 +23,9 @@ constexpr auto kExamples = std::to_array<Example>({
     {"convert",
      "kvlift convert model.onnx -o out.onnx --verify --report out.html\n"
      "kvlift convert model.onnx -o fixed.onnx --max-seq-len 2048"},
-    {"check", "kvlift check out.onnx --format sarif > check.sarif"},
+    {"check",
+     "kvlift check out.onnx --target ort\n"
+     "kvlift check out.onnx --format sarif > check.sarif"},
     {"verify", "kvlift verify model.onnx out.onnx --save-failure smallest"},
     {"run", "kvlift run model.onnx --inputs step --expect step"},
     {"bench", "kvlift bench out.onnx --context 16,512 --repetitions 3"},

@@ -1,5 +1,8 @@
 // kvlift: finds the key/value caches of a decoder in ONNX, rewrites them to TensorScatter and
 // Attention, and proves that nothing else changed. Each command is in cmd_NAME.cc.
+#include <poll.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <exception>
 #include <iostream>
@@ -12,6 +15,25 @@
 #include "cli.h"
 #include "onnxio/cleanup.h"
 
+namespace {
+
+// Whoever read stdout has gone, as `head` does when it has enough.
+bool ReaderHasGone() {
+  pollfd out{STDOUT_FILENO, POLLOUT, 0};
+  return poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)) != 0;
+}
+
+// Work is done by now and files are written. A command that succeeded ends as one that the closed
+// pipe has killed; one that has something to say keeps its exit code.
+int AfterClosedPipe(int code) {
+  if (code != kvlift::cli::kDone) return code;
+  std::signal(SIGPIPE, SIG_DFL);
+  std::raise(SIGPIPE);
+  return 128 + SIGPIPE;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   kvlift::CapMemoryAtThatOfTheMachine();
   // What they are sent for is said by errno, too.
@@ -23,6 +45,7 @@ int main(int argc, char** argv) {
         kvlift::cli::Run(std::vector<std::string>(argv, argv + argc), {std::cout, std::cerr});
     std::cout.flush();
     if (std::cout) return code;
+    if (ReaderHasGone()) return AfterClosedPipe(code);
     std::cerr << "kvlift: stdout: cannot be written\n";
     return code == kvlift::cli::kDone ? int{kvlift::cli::kUnwritable} : code;
   } catch (const std::bad_alloc&) {

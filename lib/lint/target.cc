@@ -1,0 +1,320 @@
+#include "lint/target.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "fmt/format.h"
+#include "lint/lint_nodes.h"
+#include "lint/node_shapes.h"
+
+namespace kvlift {
+namespace {
+
+using onnx::TensorProto;
+
+constexpr size_t kCache = 0, kIndices = 2;                      // of TensorScatter
+constexpr size_t kKey = 1, kValue = 2, kMask = 3, kNonpad = 6;  // of Attention
+
+// A cache of the interface that a TensorScatter updates.
+struct Updated {
+  NodeId writer = kNoNode;
+  ValueId past = kNoValue, present = kNoValue;
+};
+
+// The graph output that a value goes out as, seen through nodes that only rename or view it.
+ValueId OutputOf(const Graph& graph, ValueId v) {
+  for (ValueId output : graph.graph_outputs()) {
+    if (SeeThroughViews(graph, output) == v) return output;
+  }
+  return kNoValue;
+}
+
+// The one run of digits in a name: "past.%d.key" and 0. Each run gives a reading.
+std::vector<std::pair<std::string, int64_t>> NumberedReadings(const std::string& name) {
+  constexpr size_t kMostDigits = 9;
+  const auto digit = [&](size_t k) { return k < name.size() && name[k] >= '0' && name[k] <= '9'; };
+  std::vector<std::pair<std::string, int64_t>> readings;
+  for (size_t start = 0; start < name.size(); ++start) {
+    if (!digit(start)) continue;
+    size_t end = start;
+    while (digit(end)) ++end;
+    if (end - start <= kMostDigits) {
+      readings.emplace_back(name.substr(0, start) + "%d" + name.substr(end),
+                            std::stoll(name.substr(start, end - start)));
+    }
+    start = end;
+  }
+  return readings;
+}
+
+class TargetRules {
+ public:
+  TargetRules(const Graph& graph, Profile profile, std::vector<Lint>* lints)
+      : graph_(graph), profile_(profile), lints_(lints) {}
+
+  void Run() {
+    Growing();
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (graph_.Is(n, "TensorScatter") && graph_.inputs(n).size() > kIndices) Scatter(n);
+      if (graph_.Is(n, "Attention") && graph_.inputs(n).size() > kValue) Attention(n);
+    }
+    if (caches_.empty()) {
+      AddForModel("KV131", "needs caches that a TensorScatter updates, found none", "");
+      return;
+    }
+    Inputs();
+    if (genai()) Names();
+  }
+
+ private:
+  bool tensorrt() const { return profile_ == Profile::kTensorRt; }
+  bool folded() const { return profile_ == Profile::kGenaiStatic; }
+  bool genai() const { return profile_ == Profile::kGenai || folded(); }
+  // The whole buffer is what attention reads, its length is told beside it.
+  bool whole() const { return tensorrt() || folded(); }
+
+  void Add(NodeId node, std::string_view code, std::string text,
+           Severity severity = Severity::kError) {
+    AddLint(graph_, node, code, std::move(text), lints_, severity);
+  }
+
+  void AddForModel(std::string_view code, std::string text, const std::string& value) {
+    Finding finding{std::string(code), std::move(text), {}, {}};
+    if (!value.empty()) finding.values.push_back(value);
+    lints_->push_back({Severity::kError, std::move(finding)});
+  }
+
+  // An input that a Concat makes longer and hands out.
+  void Growing() {
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (!graph_.Is(n, "Concat") || OutputOf(graph_, graph_.outputs(n)[0]) == kNoValue) continue;
+      for (ValueId v : graph_.inputs(n)) {
+        const TensorType& type = graph_.type(SeeThroughViews(graph_, v));
+        const bool grows = graph_.is_graph_input(SeeThroughViews(graph_, v)) && type.shape &&
+                           type.shape->size() >= 3 && IsFloatType(type.elem_type);
+        if (!grows) continue;
+        Add(n, "KV131", fmt::format("needs caches of a fixed capacity, {} grows", graph_.name(v)),
+            profile_ == Profile::kOrt ? Severity::kWarning : Severity::kError);
+        break;
+      }
+    }
+  }
+
+  void Scatter(NodeId node) {
+    const ValueId given = graph_.inputs(node)[kCache], result = graph_.outputs(node)[0];
+    const Updated cache{node, SeeThroughViews(graph_, given), OutputOf(graph_, result)};
+    const bool input = cache.past != kNoValue && graph_.is_graph_input(cache.past);
+    if (input) caches_.push_back(cache);
+    if (!input || cache.past != given || cache.present != result) {
+      Add(node, "KV134",
+          fmt::format("needs the cache straight from an input and to an output, found {} -> {}",
+                      graph_.name(given), graph_.name(result)),
+          tensorrt() ? Severity::kError : Severity::kWarning);
+    }
+    Placement(node);
+    if (profile_ != Profile::kOrt &&
+        StringAttribute(graph_.node(node), "mode", "linear") == "circular") {
+      Add(node, "KV135", "needs mode \"linear\", found \"circular\"");
+    }
+    const int32_t type = NodeShapes(graph_, node).ElemType(kCache);
+    const bool known = type == 0 || type == TensorProto::FLOAT || type == TensorProto::FLOAT16 ||
+                       type == TensorProto::BFLOAT16;
+    if (tensorrt() && !known) {
+      Add(node, "KV136",
+          fmt::format("needs caches of float32, float16 or bfloat16, found {}",
+                      ElementTypeName(type)));
+    }
+  }
+
+  // Rank, axis and capacity of a cache.
+  void Placement(NodeId node) {
+    const NodeShapes shapes(graph_, node);
+    const int rank = shapes.Rank(kCache);
+    if (rank < 0) return;
+    int64_t axis = IntAttribute(graph_.node(node), "axis", -2);
+    if (axis < 0) axis += rank;
+    const int wanted_rank = folded() ? 3 : 4, wanted_axis = folded() ? 1 : 2;
+    if (profile_ != Profile::kOrt && (rank != wanted_rank || axis != wanted_axis)) {
+      Add(node, "KV132",
+          fmt::format("needs caches {}, found {} with its sequence on axis {}",
+                      folded() ? "[B, M, Nk*D]" : "[B, Nk, M, D]", shapes.Show(kCache), axis));
+    } else if (tensorrt() && !shapes.Extent(kCache, static_cast<int>(axis))) {
+      Add(node, "KV133", fmt::format("needs a number as capacity, found {}", shapes.Show(kCache)));
+    }
+  }
+
+  void Attention(NodeId node) {
+    const NodeShapes shapes(graph_, node);
+    Reads(node);
+    const int32_t type = shapes.ElemType(kKey);
+    if (profile_ == Profile::kOrt || genai()) {
+      if (type == TensorProto::DOUBLE && IntAttribute(graph_.node(node), "is_causal", 0) != 0) {
+        Add(node, "KV136", "float64 with is_causal: ONNX Runtime aligns that mask top-left");
+      } else if (type == TensorProto::BFLOAT16) {
+        Add(node, "KV136", "bfloat16: ONNX Runtime has no CPU kernel of Attention for it",
+            Severity::kWarning);
+      }
+      Mask(node, shapes);
+    }
+    if (folded()) {
+      const ValueId nonpad = shapes.Value(kNonpad);
+      if (nonpad == kNoValue || !graph_.is_graph_input(nonpad)) {
+        Add(node, "KV137", "needs nonpad_kv_seqlen from an input of the model");
+      }
+    }
+  }
+
+  void Reads(NodeId node) {
+    for (size_t operand : {kKey, kValue}) {
+      const ValueId v = SeeThroughViews(graph_, graph_.inputs(node)[operand]);
+      const NodeId from = v == kNoValue ? kNoNode : graph_.producer(v);
+      if (from == kNoNode) continue;
+      const bool buffer = graph_.Is(from, "TensorScatter");
+      const bool part = graph_.Is(from, "Slice") && graph_.inputs(from)[0] != kNoValue &&
+                        graph_.producer(graph_.inputs(from)[0]) != kNoNode &&
+                        graph_.Is(graph_.producer(graph_.inputs(from)[0]), "TensorScatter");
+      if (whole() && part) {
+        Add(node, "KV139",
+            fmt::format("needs the whole buffer, found a part of it in {}",
+                        graph_.name(graph_.inputs(node)[operand])));
+        return;
+      }
+      if (!whole() && buffer) {
+        Add(node, "KV139",
+            fmt::format("reads the whole buffer {}: ONNX Runtime's CPU kernel computes its unused "
+                        "rows, too",
+                        graph_.name(v)),
+            Severity::kWarning);
+        return;
+      }
+    }
+  }
+
+  void Mask(NodeId node, const NodeShapes& shapes) {
+    const int rank = shapes.Rank(kMask), key_rank = shapes.Rank(kKey);
+    if (rank < 1 || key_rank < 3) return;
+    const auto width = shapes.Extent(kMask, rank - 1);
+    const auto keys = shapes.Extent(kKey, key_rank == 4 ? 2 : 1);
+    if (width && keys && *width != 1 && *width < *keys) {
+      Add(node, "KV140",
+          fmt::format("needs a mask as wide as the keys, found {} for {}", shapes.Show(kMask),
+                      shapes.Show(kKey)));
+    }
+  }
+
+  // Where the write index comes from.
+  void Inputs() {
+    if (folded()) {
+      for (const Updated& cache : caches_) {
+        const ValueId index = graph_.inputs(cache.writer)[kIndices];
+        if (index == kNoValue || !graph_.is_graph_input(index)) {
+          Add(cache.writer, "KV137", "needs write_indices from an input of the model");
+        }
+      }
+      return;
+    }
+    if (profile_ != Profile::kGenai) return;
+    static const std::set<std::string> known = {"past_sequence_length", "total_sequence_length",
+                                                "current_sequence_length"};
+    for (ValueId v : graph_.graph_inputs()) {
+      const TensorType& type = graph_.type(v);
+      const bool other = type.shape && type.shape->size() != 2 && IsIntegerType(type.elem_type) &&
+                         !known.contains(graph_.name(v));
+      if (other) {
+        AddForModel("KV137",
+                    fmt::format("needs inputs that the runtime fills: token ids, masks and "
+                                "positions of two axes; {} is none",
+                                graph_.name(v)),
+                    graph_.name(v));
+      }
+    }
+  }
+
+  // Layers are found by putting their number into a pattern.
+  void Names() {
+    if (folded()) {
+      Fixed();
+      return;
+    }
+    for (const bool past : {true, false}) {
+      std::map<std::string, std::set<int64_t>> patterns;
+      for (const Updated& cache : caches_) {
+        for (auto& [pattern, number] : NumberedReadings(Name(cache, past))) {
+          patterns[pattern].insert(number);
+        }
+      }
+      const auto layers = static_cast<int64_t>((caches_.size() + 1) / 2);
+      const auto counts = [&](const std::set<int64_t>& numbers) {
+        return static_cast<int64_t>(numbers.size()) == layers && *numbers.begin() == 0 &&
+               *numbers.rbegin() == layers - 1;
+      };
+      for (const Updated& cache : caches_) {
+        const auto readings = NumberedReadings(Name(cache, past));
+        const bool fits = std::any_of(readings.begin(), readings.end(), [&](const auto& reading) {
+          return counts(patterns.at(reading.first));
+        });
+        if (fits) continue;
+        Add(cache.writer, "KV138",
+            fmt::format("needs names that count the layers from 0, found {}", Name(cache, past)));
+      }
+    }
+  }
+
+  void Fixed() {
+    std::map<std::string, std::set<int64_t>> layers;
+    for (const Updated& cache : caches_) {
+      const auto past = NumberedReadings(Name(cache, true));
+      const auto present = NumberedReadings(Name(cache, false));
+      const bool named = past.size() == 1 && present.size() == 1 &&
+                         past[0].second == present[0].second &&
+                         (past[0].first == "key_cache.%d" || past[0].first == "value_cache.%d") &&
+                         present[0].first == "updated_" + past[0].first;
+      if (named) {
+        layers[past[0].first].insert(past[0].second);
+      } else {
+        Add(cache.writer, "KV138",
+            fmt::format("needs key_cache.N and updated_key_cache.N, or the same of values, found "
+                        "{} and {}",
+                        Name(cache, true), Name(cache, false)));
+      }
+    }
+    for (const auto& [pattern, numbers] : layers) {
+      if (static_cast<int64_t>(numbers.size()) == *numbers.rbegin() + 1) continue;
+      AddForModel("KV138", fmt::format("needs all layers from 0 on, {} leaves some out", pattern),
+                  "");
+    }
+  }
+
+  std::string Name(const Updated& cache, bool past) const {
+    const ValueId v = past ? cache.past : cache.present;
+    return v == kNoValue ? std::string() : graph_.name(v);
+  }
+
+  const Graph& graph_;
+  Profile profile_;
+  std::vector<Lint>* lints_;
+  std::vector<Updated> caches_;
+};
+
+}  // namespace
+
+std::optional<Profile> FindProfile(std::string_view name) {
+  static constexpr std::pair<std::string_view, Profile> kProfiles[] = {
+      {"ort", Profile::kOrt},
+      {"genai", Profile::kGenai},
+      {"genai-static", Profile::kGenaiStatic},
+      {"tensorrt", Profile::kTensorRt}};
+  for (const auto& [known, profile] : kProfiles) {
+    if (known == name) return profile;
+  }
+  return std::nullopt;
+}
+
+void LintTarget(const Graph& graph, Profile profile, std::vector<Lint>* lints) {
+  TargetRules(graph, profile, lints).Run();
+}
+
+}  // namespace kvlift
