@@ -90,6 +90,8 @@ INSTANTIATE_TEST_SUITE_P(Models, ProvedModel,
                                          "llama_optimum", "gpt2_optimum", "qwen2_optimum",
                                          "gemma2_optimum", "llama_dynamic_dynamo",
                                          "llama_attention_opset23", "toy_scatter_ts",
+                                         "whisper_decoder_with_past_optimum",
+                                         "toy_transposed_key_ts", "llama_genai_gqa",
                                          "toy_onehot_where_ts", "toy_splice_ts", "llama_static_ts"),
                          [](const auto& model) { return std::string(model.param); });
 
@@ -112,10 +114,15 @@ TEST_P(ProvedCase, IsProvedAndItsMutantsAreNot) {
 INSTANTIATE_TEST_SUITE_P(
     Cases, ProvedCase,
     testing::Values(
-        "attention_op_keep_keys_computed", "attention_op_keep_own_valid_length",
-        "decomposed_attention_keep_heads_interleaved", "decomposed_attention_keep_keys_computed",
-        "decomposed_attention_keep_maximum_subtracted", "decomposed_attention_keep_rank5",
-        "decomposed_attention_keep_scores_computed",
+        "attention_op_group_query", "attention_op_group_query_rotary_packed",
+        "attention_op_multi_head_causal", "attention_op_multi_head_projection_bias",
+        "decomposed_attention_control_derived", "decomposed_attention_genai",
+        "decomposed_attention_opset11", "decomposed_attention_opset12",
+        "decomposed_attention_padding_none", "decomposed_attention_positions_learned",
+        "growing_concat_beams", "attention_op_keep_keys_computed",
+        "attention_op_keep_own_valid_length", "decomposed_attention_keep_heads_interleaved",
+        "decomposed_attention_keep_keys_computed", "decomposed_attention_keep_maximum_subtracted",
+        "decomposed_attention_keep_rank5", "decomposed_attention_keep_scores_computed",
         "decomposed_attention_keep_softmax_written_out", "decomposed_attention_keep_values_scaled",
         "decomposed_attention_mask_computed", "decomposed_attention_mask_input",
         "decomposed_attention_mask_input_and_causal", "decomposed_attention_mask_of_keys",
@@ -162,6 +169,21 @@ INSTANTIATE_TEST_SUITE_P(
         "growing_concat_stacked_at_the_end", "growing_concat_stacked_fixed_batch",
         "growing_concat_two_layers"),
     [](const auto& name) { return std::string(name.param); });
+
+// With one sequence, or one token, some mutants are the same model, and are proved to be.
+TEST(Proof, OneSequenceAndOneToken) {
+  for (const char* name : {"attention_op_batch_of_one", "decomposed_attention_batch_of_one",
+                           "decomposed_attention_one_token"}) {
+    const auto c = LoadCase(fmt::format("{}/rewrites/{}.onnxtxt", KVLIFT_TESTDATA_DIR, name));
+    ASSERT_TRUE(c.ok()) << c.status();
+    const auto before = ParseModelText(c->before);
+    ASSERT_TRUE(before.ok()) << before.status();
+    const auto conversion = Convert(AsModel(*before), c->options, AllRules());
+    ASSERT_TRUE(conversion.ok() && conversion->model);
+    EXPECT_EQ(Unproved(ProveConversion(*before, *conversion->model, conversion->manifest)), "")
+        << name;
+  }
+}
 
 TEST(Proof, BranchesAreNotTried) {
   const Model source = LoadTestModel("llama_optimum_merged");

@@ -1,9 +1,11 @@
 #include "proof/correspondence.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "contract/positions.h"
+#include "fmt/format.h"
 
 namespace kvlift {
 
@@ -17,7 +19,8 @@ constexpr char kPast[] = "P of the sequence";
 
 }  // namespace
 
-Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation)
+Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation,
+                               const std::vector<LengthClaim>& claims)
     : pair_(pair), forms_(pair.forms()), uniform_(relation.uniform) {
   for (const ManifestInput& input : relation.inputs) {
     const ValueId after = pair.After(input.name);
@@ -30,6 +33,7 @@ Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation)
          std::all_of(relation.caches.begin(), relation.caches.end(),
                      [&](const ManifestCache& cache) { return HasOneSequence(cache); });
   FindLengths(relation);
+  FindEqualExtents(claims);
 }
 
 void Correspondence::AddPast(const ManifestCache& cache) {
@@ -75,15 +79,70 @@ void Correspondence::FindLengths(const Manifest& relation) {
         later.shape.size() != before.shape.size() || before.shape[axis]->kind() != Kind::kDim) {
       continue;
     }
-    lengths_.push_back(before.shape[axis]->dim());
     past_ = pool.Dim(kPast);
+    sizes_[before.shape[axis]->dim()] = past_;
     const Expr added = pool.Sub(later.shape[axis], before.shape[axis]);
     if (new_ == nullptr || added->size() < new_->size()) new_ = added;
   }
 }
 
+// Sizes that the source's operators take only if they are equal: T of a mask, added to scores of
+// P + S keys.
+void Correspondence::FindEqualExtents(const std::vector<LengthClaim>& claims) {
+  if (past_ == nullptr || new_ == nullptr) return;
+  for (NodeId n = 0; n < pair_.graph().num_nodes(); ++n) {
+    for (ValueId output : pair_.graph().outputs(n)) {
+      if (output != kNoValue && !pair_.IsOfAfter(n)) forms_.Of(output);
+    }
+  }
+  for (const sym::Assumption& assumption : forms_.assumptions()) {
+    if (pair_.IsOfAfter(assumption.node) || assumption.predicate->kind() != Kind::kEq) continue;
+    MakeZero(Normal(assumption.predicate->args()[0], Facts{}));
+  }
+  for (const LengthClaim& claim : claims) MakeZero(Beyond(claim));
+}
+
+void Correspondence::MakeZero(Expr difference) {
+  sym::Pool& pool = forms_.pool();
+  if (difference == nullptr || !sym::LoadsOf(difference).empty()) return;
+  for (const std::string& name : sym::DimsOf(difference)) {
+    if (name == kPast || sym::ContainsDim(new_, name)) continue;
+    const auto linear = sym::LinearIn(pool, difference, pool.Dim(name));
+    if (!linear || std::abs(linear->coefficient) != 1) continue;
+    sizes_[name] = linear->coefficient == 1 ? pool.Neg(linear->rest) : linear->rest;
+    return;
+  }
+}
+
+Expr Correspondence::Beyond(const LengthClaim& claim) const {
+  sym::Pool& pool = forms_.pool();
+  const auto form = [&](const std::string& name) {
+    const ValueId value = pair_.Before(name);
+    return value == kNoValue ? sym::Form{} : forms_.Of(value);
+  };
+  const sym::Form lengths = form(claim.value), past = form(claim.past),
+                  queries = form(claim.queries);
+  if (!lengths.known_rank || !past.known_rank || !queries.known_rank || past.shape.size() != 4 ||
+      queries.shape.size() < 2) {
+    return nullptr;
+  }
+  const Expr total = pool.Add(past.shape[2], queries.shape[1]);
+  const Expr claimed = pool.Sub(total, pool.Integer(claim.less));
+  return Normal(pool.Sub(lengths.element, claimed), Facts{lengths.shape});
+}
+
 void Correspondence::SetTwin(ValueId after, ValueId before, bool doubted) {
   twins_[after] = before;
+  const sym::Form mine = forms_.Of(after), theirs = forms_.Of(before);
+  const bool comparable =
+      !doubted && mine.known_rank && theirs.known_rank && mine.shape.size() == theirs.shape.size();
+  for (size_t k = 0; comparable && k < mine.shape.size(); ++k) {
+    // A size that no form tells is named by its value.
+    if (mine.shape[k]->kind() != Kind::kDim) continue;
+    const std::string& name = mine.shape[k]->dim();
+    const std::string own = fmt::format("{}.{}", pair_.graph().name(after), k);
+    if (name.rfind(own, 0) == 0) sizes_[name] = theirs.shape[k];
+  }
   if (doubted) doubted_.insert(after);
 }
 
@@ -99,7 +158,7 @@ bool Correspondence::IsTwin(ValueId after, ValueId before) const {
 Expr Correspondence::Normal(Expr e, const Facts& facts) const {
   if (e == nullptr) return nullptr;
   sym::Pool::Substitution s;
-  for (const std::string& name : lengths_) s.dims[name] = past_;
+  s.dims = sizes_;
   return forms_.pool().Substitute(e, s, facts);
 }
 
@@ -153,6 +212,7 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
   }
   const NodeId producer = pair_.graph().producer(source);
   if (const Expr one = OneForAll(producer, batch, facts); one != nullptr) return one;
+  if (const Expr row = RowOfTable(producer, load->args(), batch, facts); row != nullptr) return row;
   const bool own = producer != kNoNode ? pair_.IsOfAfter(producer)
                                        : pair_.graph().name(source) != pair_.NameOf(source);
   return own ? nullptr : pool.Load(source, args);
@@ -177,10 +237,33 @@ Expr Correspondence::OneForAll(NodeId n, Expr batch, const Facts& facts) const {
   return forms_.pool().Substitute(e, shift, Facts{}) == e ? e : nullptr;
 }
 
+// What a Gather reads at an index that is not negative once it is translated: a graph does not say
+// that its write indices are not.
+Expr Correspondence::RowOfTable(NodeId n, absl::Span<const Expr> args, Expr batch,
+                                const Facts& facts) const {
+  const Graph& graph = pair_.graph();
+  if (n == kNoNode || !pair_.IsOfAfter(n) || !graph.Is(n, "Gather")) return nullptr;
+  const ValueId table = graph.inputs(n)[0], indices = graph.inputs(n)[1];
+  const sym::Form rows = forms_.Of(table), which = forms_.Of(indices);
+  if (!rows.known_rank || !which.known_rank) return nullptr;
+  const auto rank = static_cast<int64_t>(rows.shape.size());
+  int64_t axis = IntAttribute(graph.node(n), "axis", 0);
+  if (axis < 0) axis += rank;
+  const size_t count = which.shape.size();
+  const auto front = static_cast<size_t>(axis);
+  if (axis < 0 || axis >= rank || args.size() + 1 != rows.shape.size() + count) return nullptr;
+  const Expr row = Translate(forms_.At(indices, args.subspan(front, count), facts), batch, facts);
+  if (row == nullptr || !forms_.pool().ProveNonNegative(row, facts)) return nullptr;
+  std::vector<Expr> place(args.begin(), args.begin() + axis);
+  place.push_back(forms_.At(indices, args.subspan(front, count), facts));
+  place.insert(place.end(), args.begin() + axis + static_cast<std::ptrdiff_t>(count), args.end());
+  return Translate(forms_.At(table, place, facts), batch, facts);
+}
+
 Expr Correspondence::Translate(Expr e, Expr batch, const Facts& facts) const {
   if (e == nullptr) return nullptr;
   sym::Pool::Substitution s;
-  for (const std::string& name : lengths_) s.dims[name] = past_;
+  s.dims = sizes_;
   for (Expr load : sym::OuterLoadsOf(e)) {
     const Expr theirs = TranslateLoad(load, batch, facts);
     if (theirs == nullptr) return nullptr;

@@ -9,17 +9,23 @@
 #include "absl/container/flat_hash_set.h"
 #include "contract/manifest.h"
 #include "proof/pair.h"
+#include "proof/plain.h"
 
 namespace kvlift {
 
 class Correspondence {
  public:
-  Correspondence(const GraphPair& pair, const Manifest& relation);
+  // claims: of the source; they tell sizes, too.
+  Correspondence(const GraphPair& pair, const Manifest& relation,
+                 const std::vector<LengthClaim>& claims);
 
   // P and S, of the sequence at hand; null if the source's caches do not tell.
   sym::Expr past() const { return past_; }
   sym::Expr new_tokens() const { return new_; }
   sym::Expr total() const { return forms_.pool().Add(past_, new_); }
+
+  // What an element of the value is more than the claim says; null if that is not seen.
+  sym::Expr Beyond(const LengthClaim& claim) const;
 
   // From now on a value of the conversion is this value of the source. doubted: that is not proved.
   void SetTwin(ValueId after, ValueId before, bool doubted);
@@ -48,9 +54,13 @@ class Correspondence {
 
   sym::Expr TranslateLoad(sym::Expr load, sym::Expr batch, const sym::Facts& facts) const;
   sym::Expr OneForAll(NodeId n, sym::Expr batch, const sym::Facts& facts) const;
+  sym::Expr RowOfTable(NodeId n, absl::Span<const sym::Expr> args, sym::Expr batch,
+                       const sym::Facts& facts) const;
   sym::Expr TwinLoad(ValueId before, std::vector<sym::Expr> args) const;
   void AddPast(const ManifestCache& cache);
   void FindLengths(const Manifest& relation);
+  void FindEqualExtents(const std::vector<LengthClaim>& claims);
+  void MakeZero(sym::Expr difference);
   bool HasOneSequence(const ManifestCache& cache) const;
 
   const GraphPair& pair_;
@@ -58,7 +68,9 @@ class Correspondence {
   bool uniform_ = false;
   bool one_ = false;  // there is one sequence, number 0
   sym::Expr past_ = nullptr, new_ = nullptr;
-  std::vector<std::string> lengths_;                    // the source's names of P
+  // What sizes are by the terms of the source: its names of P; sizes that it runs with only if
+  // they are equal to others; those of twins that only running them shows.
+  absl::flat_hash_map<std::string, sym::Expr> sizes_;
   absl::flat_hash_map<ValueId, std::string> controls_;  // "P" or "T"
   absl::flat_hash_map<ValueId, Past> pasts_;
   absl::flat_hash_map<ValueId, ValueId> twins_;

@@ -17,9 +17,9 @@ using onnx::NodeProto;
 using onnx::TensorProto;
 
 constexpr std::string_view kAfter = "after:";
+constexpr char kOnes[] = "ones";  // what a relation requires of masks that were dropped
 // Numbers of a weight are never looked at: larger ones become inputs without data.
 constexpr int64_t kMostNumbers = 4096;
-constexpr int kLowestOpset = 13;
 
 bool HasBodies(const ModelProto& model) {
   return std::any_of(
@@ -28,13 +28,6 @@ bool HasBodies(const ModelProto& model) {
             node.attribute().begin(), node.attribute().end(),
             [](const onnx::AttributeProto& a) { return a.has_g() || a.graphs_size() > 0; });
       });
-}
-
-int64_t DefaultOpset(const ModelProto& model) {
-  for (const auto& import : model.opset_import()) {
-    if (import.domain().empty() || import.domain() == "ai.onnx") return import.version();
-  }
-  return 0;
 }
 
 bool IsFloatTensor(const TensorProto& tensor) {
@@ -75,7 +68,10 @@ class Joiner {
     joint_.set_ir_version(std::max(before_.ir_version(), after_.ir_version()));
     joint_.mutable_graph()->set_name("pair");
     AddImports();
-    for (const auto& input : before_.graph().input()) *joint_.mutable_graph()->add_input() = input;
+    for (const auto& input : before_.graph().input()) {
+      *joint_.mutable_graph()->add_input() = input;
+      if (IsAllOnes(input.name())) AddOnes(&*joint_.mutable_graph()->mutable_input()->rbegin());
+    }
     for (const auto& tensor : before_.graph().initializer()) {
       AddConstant(tensor, tensor.name());
       constants_[tensor.name()] = &tensor;
@@ -108,6 +104,55 @@ class Joiner {
       auto* import = joint_.add_opset_import();
       import->set_domain(domain);
       import->set_version(version);
+    }
+  }
+
+  // Masks that the conversion has no more: the relation says that they hide nothing.
+  bool IsAllOnes(const std::string& input) const {
+    return std::any_of(
+        relation_.dropped.begin(), relation_.dropped.end(),
+        [&](const DroppedInput& d) { return d.name == input && d.requires_text == kOnes; });
+  }
+
+  // The input gets another name, and ones of its shape get its own.
+  void AddOnes(onnx::ValueInfoProto* input) {
+    const std::string name = input->name();
+    input->set_name(fmt::format("ones:{}", name));
+    NodeProto* shape = joint_.mutable_graph()->add_node();
+    shape->set_op_type("Shape");
+    shape->add_input(input->name());
+    shape->add_output(fmt::format("ones:{}/shape", name));
+    NodeProto* ones = joint_.mutable_graph()->add_node();
+    ones->set_op_type("ConstantOfShape");
+    ones->add_input(shape->output(0));
+    ones->add_output(name);
+    onnx::AttributeProto* value = ones->add_attribute();
+    value->set_name("value");
+    value->set_type(onnx::AttributeProto::TENSOR);
+    TensorProto* one = value->mutable_t();
+    one->set_data_type(input->type().tensor_type().elem_type());
+    one->add_dims(1);
+    SetOne(one);
+  }
+
+  // In raw bytes, least significant first.
+  static void SetOne(TensorProto* tensor) {
+    switch (tensor->data_type()) {
+      case TensorProto::FLOAT:
+        return tensor->set_raw_data(std::string("\x00\x00\x80\x3f", 4));
+      case TensorProto::DOUBLE:
+        return tensor->set_raw_data(std::string("\x00\x00\x00\x00\x00\x00\xf0\x3f", 8));
+      case TensorProto::FLOAT16:
+        return tensor->set_raw_data(std::string("\x00\x3c", 2));
+      case TensorProto::BFLOAT16:
+        return tensor->set_raw_data(std::string("\x80\x3f", 2));
+      case TensorProto::INT32:
+        return tensor->set_raw_data(std::string("\x01\x00\x00\x00", 4));
+      case TensorProto::BOOL:
+        return tensor->set_raw_data(std::string("\x01", 1));
+      default:
+        tensor->set_data_type(TensorProto::INT64);
+        tensor->set_raw_data(std::string("\x01\x00\x00\x00\x00\x00\x00\x00", 8));
     }
   }
 
@@ -206,10 +251,6 @@ absl::StatusOr<GraphPair> GraphPair::Create(const ModelProto& before, const Mode
                                             const Manifest& relation) {
   if (HasBodies(before) || HasBodies(after)) {
     return absl::UnimplementedError("a model has branches or loops");
-  }
-  if (DefaultOpset(before) < kLowestOpset) {
-    return absl::UnimplementedError(
-        fmt::format("the source has opset {}, below {}", DefaultOpset(before), kLowestOpset));
   }
   Joiner joiner(before, after, relation);
   joiner.Run();

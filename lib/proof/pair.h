@@ -24,7 +24,7 @@ std::vector<std::string> AttributeTexts(const onnx::NodeProto& node, std::string
 
 class GraphPair {
  public:
-  // Unimplemented: a model has branches, or an opset that has no forms.
+  // Both at opset 13 or later. Unimplemented: a model has branches.
   static absl::StatusOr<GraphPair> Create(const onnx::ModelProto& before,
                                           const onnx::ModelProto& after, const Manifest& relation);
 

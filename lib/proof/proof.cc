@@ -4,13 +4,17 @@
 #include <cmath>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "onnxio/model.h"
 #include "proof/attention_reading.h"
 #include "proof/correspondence.h"
 #include "proof/counting.h"
-#include "proof/operands.h"
+#include "proof/equality.h"
+#include "proof/nodes.h"
+#include "proof/opset13.h"
 #include "proof/pair.h"
+#include "proof/plain.h"
 
 namespace kvlift {
 namespace {
@@ -18,16 +22,30 @@ namespace {
 using sym::Expr;
 using sym::Facts;
 
+// How many of the source's attentions are held against one of the conversion.
+constexpr size_t kMostTried = 8;
+
 class Prover {
  public:
-  Prover(const GraphPair& pair, const Manifest& relation)
+  Prover(const GraphPair& pair, const Manifest& relation, const std::vector<LengthClaim>& claims)
       : pair_(pair),
         graph_(pair.graph()),
         forms_(pair.forms()),
         pool_(forms_.pool()),
         relation_(relation),
-        twins_(pair, relation),
-        counting_(forms_) {}
+        claims_(claims),
+        twins_(pair, relation, claims),
+        counting_(forms_),
+        equality_(forms_),
+        nodes_(pair, twins_, equality_) {}
+
+  // Whether the source's fused operators are fed the lengths that they are read with.
+  bool ClaimsHold() const {
+    return std::all_of(claims_.begin(), claims_.end(), [&](const LengthClaim& claim) {
+      const Expr beyond = twins_.Beyond(claim);
+      return beyond != nullptr && beyond->is_integer(0);
+    });
+  }
 
   Proof Run() {
     absl::flat_hash_map<NodeId, const ManifestCache*> writes;
@@ -59,15 +77,15 @@ class Prover {
   bool AddEqual(const std::string& about, std::string text, Expr mine, Expr theirs, Expr known,
                 const Facts& facts) {
     std::vector<std::string> given;
-    mine = AsTruth(mine);
-    theirs = AsTruth(theirs);
-    known = AsTruth(known);
-    bool equal = Equal(mine, theirs, known, facts);
+    mine = equality_.AsTruth(mine);
+    theirs = equality_.AsTruth(theirs);
+    known = equality_.AsTruth(known);
+    bool equal = equality_.Equal(mine, theirs, known, facts);
     if (!equal && mine != nullptr && theirs != nullptr) {
       std::vector<std::string> vectors;
       const Expr x = counting_.CountedUp(mine, facts, &vectors);
       const Expr y = counting_.CountedUp(theirs, facts, &vectors);
-      equal = Equal(x, y, counting_.CountedUp(known, facts, &vectors), facts);
+      equal = equality_.Equal(x, y, counting_.CountedUp(known, facts, &vectors), facts);
       if (equal) given = std::move(vectors);
     }
     std::string why_not;
@@ -85,44 +103,6 @@ class Prover {
     return std::any_of(
         relation_.preconditions.begin(), relation_.preconditions.end(),
         [&](const Precondition& p) { return p.text.find(input) != std::string::npos; });
-  }
-
-  // Are they the same wherever `known` holds? Predicates are if each implies the other.
-  bool Equal(Expr mine, Expr theirs, Expr known, const Facts& facts) {
-    if (mine == nullptr || theirs == nullptr) return false;
-    if (mine == theirs) return true;
-    const Expr a = Under(mine, known, facts), b = Under(theirs, known, facts);
-    if (a == b) return true;
-    if (a->is_predicate() && b->is_predicate()) {
-      return Implies(pool_.And(known, a), b, facts) && Implies(pool_.And(known, b), a, facts);
-    }
-    if (a->kind() != sym::Kind::kSelect || b->kind() != sym::Kind::kSelect) return false;
-    const auto p = a->args(), q = b->args();
-    // Either may be written with its branches the other way round.
-    return SameCases(p[0], p[1], p[2], q[0], q[1], q[2], known, facts) ||
-           SameCases(pool_.Not(p[0]), p[2], p[1], q[0], q[1], q[2], known, facts);
-  }
-
-  // Truth values that are read as they are, as comparisons with 0.
-  Expr AsTruth(Expr e) {
-    if (e == nullptr) return nullptr;
-    sym::Pool::Substitution s;
-    for (Expr load : sym::OuterLoadsOf(e)) {
-      if (forms_.ElementType(load->source()) != onnx::TensorProto::BOOL) continue;
-      s.atoms[load] = pool_.Not(pool_.Eq(load, pool_.Integer(0), Facts{}));
-    }
-    return s.atoms.empty() ? e : pool_.Substitute(e, s, Facts{});
-  }
-
-  bool SameCases(Expr p, Expr then, Expr otherwise, Expr q, Expr their_then, Expr their_otherwise,
-                 Expr known, const Facts& facts) {
-    return Equal(p, q, known, facts) && Equal(then, their_then, pool_.And(known, p), facts) &&
-           Equal(otherwise, their_otherwise, pool_.And(known, pool_.Not(p)), facts);
-  }
-
-  Expr Under(Expr e, Expr known, const Facts& facts) {
-    for (Expr part : sym::ConjunctsOf(known)) e = pool_.Assume(e, part, true, facts);
-    return e;
   }
 
   std::string Text(Expr e) const { return e == nullptr ? "?" : sym::ToString(e, &graph_); }
@@ -167,7 +147,29 @@ class Prover {
     facts.extents[axis] = nullptr;
     at[axis] = pool_.Add(at[axis], twins_.total());
     const Expr behind = twins_.Translate(Behind(present, at, sequence, facts), sequence, facts);
-    AddEqual(cache.id, rest, behind, SourcePlace(cache, at), pool_.True(), facts);
+    AddEqual(cache.id, rest, behind, Kept(cache, theirs, at, facts), pool_.True(), facts);
+  }
+
+  // What a row that is not written keeps: the past at its place, of the sequence of which the
+  // source keeps the past's rows.
+  Expr Kept(const ManifestCache& cache, Expr theirs, const std::vector<Expr>& at,
+            const Facts& facts) {
+    const auto axis = static_cast<size_t>(cache.axis), batch = cache.layout.find('B');
+    const Expr row = pool_.Index(static_cast<int>(axis));
+    if (theirs == nullptr) return SourcePlace(cache, at);
+    const Expr old = pool_.Assume(theirs, pool_.Lt(row, twins_.past(), Facts{}), true, facts);
+    const auto source_axis = static_cast<size_t>(cache.source.axis);
+    const bool moves = old->kind() == sym::Kind::kLoad &&
+                       old->source() == pair_.Before(cache.source.input) &&
+                       old->args()[source_axis] == row;
+    if (!moves) return SourcePlace(cache, at);
+    // By the source's axes, of which the batch is the first with another index.
+    const Expr whole = SourcePlace(cache, at);
+    std::vector<Expr> place(whole->args().begin(), whole->args().end());
+    for (size_t k = 0; k < place.size(); ++k) {
+      if (place[k] == at[batch]) place[k] = old->args()[k];
+    }
+    return pool_.Load(old->source(), place);
   }
 
   // P in the places is the conversion's own write index; its element is looked up with a free
@@ -204,11 +206,31 @@ class Prover {
     if (after.why_not.empty() && !ReadsPast(after.key) && !ReadsPast(after.value)) return false;
     const std::string name = pair_.NameOf(result);
     const ValueId theirs = pair_.Before(name);
-    if (theirs == kNoValue) {
-      Add(name, "is the source's attention", "the source has no value of this name");
+    if (theirs != kNoValue) {
+      ProveSame(name, result, theirs, ReadAttention(forms_, theirs), after);
       return true;
     }
-    const AttentionReading before = ReadAttention(forms_, theirs);
+    // The source calls it by another name: one that is not taken yet, and the first if none fits.
+    const size_t facts = proof_.facts.size();
+    std::vector<ValueId> free;
+    for (ValueId other : SourceAttentions()) {
+      if (free.size() < kMostTried && !taken_.contains(other)) free.push_back(other);
+    }
+    for (ValueId other : free) {
+      proof_.facts.resize(facts);
+      if (ProveSame(name, result, other, ReadAttention(forms_, other), after)) return true;
+    }
+    if (free.empty()) {
+      Add(name, "is the source's attention", "the source has no value of this name");
+    } else if (free.size() > 1) {
+      proof_.facts.resize(facts);
+      ProveSame(name, result, free[0], ReadAttention(forms_, free[0]), after);
+    }
+    return true;
+  }
+
+  bool ProveSame(const std::string& name, ValueId mine, ValueId theirs,
+                 const AttentionReading& before, const AttentionReading& after) {
     twins_.TakeDoubt();
     bool proved = false;
     if (std::string why = !after.why_not.empty() ? after.why_not : before.why_not; !why.empty()) {
@@ -216,8 +238,23 @@ class Prover {
     } else {
       proved = CompareAttentions(name, before, after);
     }
-    twins_.SetTwin(result, theirs, twins_.TakeDoubt() || !proved);
-    return true;
+    const bool doubted = twins_.TakeDoubt() || !proved;
+    twins_.SetTwin(mine, theirs, doubted);
+    if (!doubted) taken_.insert(theirs);
+    return proved;
+  }
+
+  // Results of the source's attentions.
+  const std::vector<ValueId>& SourceAttentions() {
+    if (source_attentions_) return *source_attentions_;
+    source_attentions_.emplace();
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (pair_.IsOfAfter(n) || graph_.outputs(n).empty()) continue;
+      const ValueId result = graph_.outputs(n)[0];
+      const bool reads = result != kNoValue && ReadAttention(forms_, result).why_not.empty();
+      if (reads) source_attentions_->push_back(result);
+    }
+    return *source_attentions_;
   }
 
   bool CompareAttentions(const std::string& name, const AttentionReading& before,
@@ -267,8 +304,9 @@ class Prover {
     std::string why_not;
     for (Expr e : after.bias) {
       const Expr mine = twins_.Translate(e, pool_.Index(0), facts);
-      const auto same = std::find_if(open.begin(), open.end(),
-                                     [&](Expr theirs) { return Equal(mine, theirs, seen, facts); });
+      const auto same = std::find_if(open.begin(), open.end(), [&](Expr theirs) {
+        return equality_.Equal(mine, theirs, seen, facts);
+      });
       if (same == open.end()) {
         why_not = fmt::format("{} ({}) is none of the source's", Text(e), Text(mine));
         break;
@@ -312,90 +350,21 @@ class Prover {
     return hidden || ends;
   }
 
-  // x == 0 as x <= 0 and -x <= 0.
-  std::vector<Expr> Bounds(Expr predicate) {
-    std::vector<Expr> bounds;
-    for (Expr part : sym::ConjunctsOf(predicate)) {
-      if (part->kind() != sym::Kind::kEq) {
-        bounds.push_back(part);
-        continue;
-      }
-      const Expr x = part->args()[0], zero = pool_.Integer(0);
-      bounds.push_back(pool_.Le(x, zero, Facts{}));
-      bounds.push_back(pool_.Le(zero, x, Facts{}));
+  // The first value behind which an output is no longer seen to be the source's.
+  std::string FirstUnlike(ValueId output) const {
+    absl::flat_hash_set<ValueId> seen;
+    std::vector<ValueId> open = {output};
+    NodeId first = kNoNode;
+    while (!open.empty()) {
+      const ValueId value = open.back();
+      open.pop_back();
+      const NodeId n = value == kNoValue ? kNoNode : graph_.producer(value);
+      if (n == kNoNode || !pair_.IsOfAfter(n) || !seen.insert(value).second) continue;
+      if (unlike_.contains(n) && (first == kNoNode || n < first)) first = n;
+      for (ValueId input : graph_.inputs(n)) open.push_back(input);
     }
-    return bounds;
-  }
-
-  // Each part of q holds where p does.
-  bool Implies(Expr p, Expr q, const Facts& facts) {
-    std::vector<Expr> known = Bounds(p);
-    for (Expr part : sym::ConjunctsOf(p)) known.push_back(part);
-    for (Expr left : Bounds(q)) {
-      for (Expr part : known) left = pool_.Assume(left, part, true, facts);
-      if (!left->is_integer(1) && pool_.Prove(left, facts) != sym::Truth::kYes) return false;
-    }
-    return true;
-  }
-
-  bool SameValue(ValueId after, ValueId before) {
-    if (after == before || twins_.IsTwin(after, before)) return true;
-    if (after == kNoValue || before == kNoValue) return false;
-    const sym::Form mine = forms_.Of(after), theirs = forms_.Of(before);
-    if (!mine.known_rank || !theirs.known_rank || mine.shape.size() < theirs.shape.size()) {
-      return false;
-    }
-    if (forms_.ElementType(after) != forms_.ElementType(before)) return false;
-    std::vector<Expr> at, own;
-    for (size_t k = 0; k < mine.shape.size(); ++k) at.push_back(pool_.Index(static_cast<int>(k)));
-    const size_t more = mine.shape.size() - theirs.shape.size();
-    for (size_t k = 0; k < theirs.shape.size(); ++k) {
-      const bool one = theirs.shape[k]->is_integer(1);
-      own.push_back(one ? pool_.Integer(0) : at[more + k]);
-    }
-    const Facts facts{mine.shape};
-    // Values that differ by sequence have the batch in front.
-    const Expr sequence = at.empty() ? pool_.Integer(0) : at[0];
-    const Expr mine_at = forms_.At(after, at, facts);
-    const Expr other = twins_.Normal(forms_.At(before, own, facts), facts);
-    const Expr e = twins_.Translate(mine_at, sequence, facts);
-    if (e == nullptr || e == other) return e != nullptr;
-    Facts known = facts;
-    for (Expr& extent : known.extents) extent = twins_.Extent(extent, sequence);
-    const Expr within = twins_.Translate(mine_at, sequence, known);
-    if (within != nullptr && within == other) return true;
-    if (within != nullptr && Equal(AsTruth(within), AsTruth(other), pool_.True(), known))
-      return true;
-    return Equal(AsTruth(e), AsTruth(other), pool_.True(), known);
-  }
-
-  // What became an input with a later opset is compared there.
-  static bool SameAttributes(const onnx::NodeProto& a, const onnx::NodeProto& b) {
-    return AttributeTexts(a, "axes") == AttributeTexts(b, "axes");
-  }
-
-  // Axes of a reduction, an attribute or an input; empty if they are not constant.
-  std::optional<std::vector<Expr>> Axes(NodeId n) {
-    std::vector<Expr> axes;
-    for (int64_t axis : IntsAttribute(graph_.node(n), "axes")) axes.push_back(pool_.Integer(axis));
-    if (!axes.empty()) return axes;
-    const ValueId input = graph_.inputs(n).size() > 1 ? graph_.inputs(n)[1] : kNoValue;
-    return input == kNoValue ? std::nullopt : forms_.Elements(input);
-  }
-
-  bool SameInputs(NodeId mine, NodeId theirs) {
-    const auto a = graph_.inputs(mine), b = graph_.inputs(theirs);
-    size_t count = std::max(a.size(), b.size());
-    const bool reduces = graph_.node(mine).op_type().rfind("Reduce", 0) == 0;
-    if (reduces && a.size() != b.size()) {
-      if (Axes(mine) != Axes(theirs)) return false;
-      count = 1;
-    }
-    for (size_t k = 0; k < count; ++k) {
-      const ValueId x = k < a.size() ? a[k] : kNoValue, y = k < b.size() ? b[k] : kNoValue;
-      if (x != y && !SameValue(x, y)) return false;
-    }
-    return true;
+    if (first == kNoNode) return "some operator, or what it reads, is another one";
+    return fmt::format("{} {}", pair_.NameOf(graph_.outputs(first)[0]), unlike_.at(first));
   }
 
   // A node of the same operator over the same values gives the same values.
@@ -403,20 +372,38 @@ class Prover {
     const ValueId first = graph_.outputs(node)[0];
     const ValueId theirs = pair_.Before(pair_.NameOf(first));
     const NodeId other = theirs == kNoValue ? kNoNode : graph_.producer(theirs);
-    if (other == kNoNode) return;
+    if (other == kNoNode) return MatchUnnamed(node);
     twins_.TakeDoubt();
-    if (graph_.node(node).op_type() != graph_.node(other).op_type() ||
-        graph_.node(node).domain() != graph_.node(other).domain() ||
-        graph_.outputs(node).size() != graph_.outputs(other).size() ||
-        !SameAttributes(graph_.node(node), graph_.node(other)) || !SameInputs(node, other) ||
-        !SameExtents(pair_, twins_, node, other)) {
+    if (const std::string why = nodes_.Unlike(node, other); !why.empty()) {
+      unlike_[node] = why;
       // What it is in fact, running both models tells; places are judged as if it were the same.
       const bool moves = graph_.outputs(node).size() == graph_.outputs(other).size() &&
                          IsFloatType(forms_.ElementType(first));
-      if (moves && !SameValue(first, theirs)) SetTwins(node, other, true);
+      if (moves && !nodes_.SameValue(first, theirs)) SetTwins(node, other, true);
       return;
     }
     SetTwins(node, other, twins_.TakeDoubt());
+  }
+
+  // Against what stands in the place of the source's fused operators, which had no names.
+  void MatchUnnamed(NodeId node) {
+    const ValueId first = graph_.outputs(node)[0];
+    if (!IsFloatType(forms_.ElementType(first)) || !forms_.Of(first).opaque) return;
+    for (NodeId other = 0; other < graph_.num_nodes(); ++other) {
+      if (!IsUnnamed(other) || graph_.node(other).op_type() != graph_.node(node).op_type() ||
+          taken_.contains(graph_.outputs(other)[0])) {
+        continue;
+      }
+      twins_.TakeDoubt();
+      if (!nodes_.Unlike(node, other).empty()) continue;
+      taken_.insert(graph_.outputs(other)[0]);
+      return SetTwins(node, other, twins_.TakeDoubt());
+    }
+  }
+
+  bool IsUnnamed(NodeId n) const {
+    return !pair_.IsOfAfter(n) && !graph_.outputs(n).empty() &&
+           graph_.name(graph_.outputs(n)[0]).rfind(kPlainPrefix, 0) == 0;
   }
 
   void SetTwins(NodeId mine, NodeId theirs, bool doubted) {
@@ -430,10 +417,10 @@ class Prover {
     const ValueId mine = pair_.After(output.name);
     const ValueId theirs = pair_.Before(output.source.empty() ? output.name : output.source);
     twins_.TakeDoubt();
-    const bool same =
-        mine != kNoValue && theirs != kNoValue && SameValue(mine, theirs) && !twins_.TakeDoubt();
+    const bool same = mine != kNoValue && theirs != kNoValue && nodes_.SameValue(mine, theirs) &&
+                      !twins_.TakeDoubt();
     Add(output.name, "outside the attentions, the source's operators over the source's values",
-        same ? "" : "some operator, or what it reads, is another one");
+        same ? "" : FirstUnlike(mine));
   }
 
   const GraphPair& pair_;
@@ -441,8 +428,14 @@ class Prover {
   sym::Forms& forms_;
   sym::Pool& pool_;
   const Manifest& relation_;
+  const std::vector<LengthClaim>& claims_;
   Correspondence twins_;
   Counting counting_;
+  Equality equality_;
+  Nodes nodes_;
+  absl::flat_hash_set<ValueId> taken_;  // of the source, that have a twin
+  std::optional<std::vector<ValueId>> source_attentions_;
+  absl::flat_hash_map<NodeId, std::string> unlike_;  // nodes of the conversion, and why
   Proof proof_;
 };
 
@@ -451,17 +444,28 @@ class Prover {
 Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& after,
                       const Manifest& relation) {
   Proof proof;
-  const auto flat = InlineFunctions(before), result = InlineFunctions(after);
+  auto flat = InlineFunctions(before);
+  const auto result = InlineFunctions(after);
   if (!flat.ok() || !result.ok()) {
     proof.not_tried = "model-local functions cannot be inlined";
     return proof;
   }
-  const auto pair = GraphPair::Create(*flat, *result, relation);
-  if (!pair.ok()) {
-    proof.not_tried = std::string(pair.status().message());
+  const auto source = AsOpset13(*std::move(flat));
+  if (!source.ok()) {
+    proof.not_tried = std::string(source.status().message());
     return proof;
   }
-  return Prover(*pair, relation).Run();
+  for (const bool lengths : {true, false}) {
+    const PlainModel plain = AsPlain(*source, lengths);
+    const auto pair = GraphPair::Create(plain.model, AsPlain(*result, lengths).model, relation);
+    if (!pair.ok()) {
+      proof.not_tried = std::string(pair.status().message());
+      return proof;
+    }
+    Prover prover(*pair, relation, plain.claims);
+    if (prover.ClaimsHold()) return prover.Run();
+  }
+  return proof;
 }
 
 }  // namespace kvlift

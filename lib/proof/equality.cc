@@ -1,0 +1,148 @@
+#include "proof/equality.h"
+
+namespace kvlift {
+
+using sym::Expr;
+using sym::Facts;
+using sym::Kind;
+
+namespace {
+
+constexpr int kDeepest = 6;  // conditions that are taken apart
+
+}  // namespace
+
+bool Equality::Equal(Expr mine, Expr theirs, Expr known, const Facts& facts, int depth) {
+  if (mine == nullptr || theirs == nullptr) return false;
+  if (mine == theirs) return true;
+  const Expr a = Settled(Under(mine, known, facts), facts);
+  const Expr b = Settled(Under(theirs, known, facts), facts);
+  if (a == b) return true;
+  if (a->is_predicate() && b->is_predicate()) {
+    return Implies(pool_.And(known, a), b, facts) && Implies(pool_.And(known, b), a, facts);
+  }
+  return SameCases(a, b, known, facts, depth) || InBothCases(a, b, known, facts, depth);
+}
+
+bool Equality::SameCases(Expr mine, Expr theirs, Expr known, const Facts& facts, int depth) {
+  if (depth >= kDeepest || mine->kind() != Kind::kSelect || theirs->kind() != Kind::kSelect) {
+    return false;
+  }
+  const auto p = mine->args(), q = theirs->args();
+  for (const bool turned : {false, true}) {
+    const Expr condition = turned ? pool_.Not(p[0]) : p[0];
+    if (Equal(condition, q[0], known, facts, depth + 1) &&
+        Equal(p[turned ? 2 : 1], q[1], pool_.And(known, condition), facts, depth + 1) &&
+        Equal(p[turned ? 1 : 2], q[2], pool_.And(known, pool_.Not(condition)), facts, depth + 1)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool Equality::InBothCases(Expr mine, Expr theirs, Expr known, const Facts& facts, int depth) {
+  const bool first = mine->kind() == Kind::kSelect;
+  if (depth >= kDeepest || (!first && theirs->kind() != Kind::kSelect)) return false;
+  const Expr condition = (first ? mine : theirs)->args()[0];
+  for (int k : {1, 2}) {
+    const Expr here = k == 1 ? condition : pool_.Not(condition);
+    const Expr then = pool_.And(known, here);
+    if (IsImpossible(then, facts)) continue;
+    Expr a = first ? mine->args()[k] : mine, b = first ? theirs : theirs->args()[k];
+    // The other may ask the same in other words.
+    Expr& other = first ? b : a;
+    if (other->kind() == Kind::kSelect) {
+      const Expr asked = other->args()[0];
+      if (Implies(then, asked, facts)) {
+        other = other->args()[1];
+      } else if (Implies(then, pool_.Not(asked), facts)) {
+        other = other->args()[2];
+      }
+    }
+    if (!Equal(a, b, then, facts, depth + 1)) return false;
+  }
+  return true;
+}
+
+Expr Equality::AsTruth(Expr e) {
+  if (e == nullptr) return nullptr;
+  sym::Pool::Substitution s;
+  for (Expr load : sym::OuterLoadsOf(e)) {
+    if (forms_.ElementType(load->source()) != onnx::TensorProto::BOOL) continue;
+    s.atoms[load] = pool_.Not(pool_.Eq(load, pool_.Integer(0), Facts{}));
+  }
+  return s.atoms.empty() ? e : pool_.Substitute(e, s, Facts{});
+}
+
+Expr Equality::Settled(Expr e, const Facts& facts) {
+  const auto is_one = [](Expr extent) { return extent != nullptr && extent->is_integer(1); };
+  sym::Pool::Substitution s;
+  for (Expr extent : facts.extents) {
+    s.indices.push_back(is_one(extent) ? pool_.Integer(0) : nullptr);
+  }
+  e = pool_.Substitute(e, s, facts);
+  s.indices.clear();
+  for (Expr load : sym::OuterLoadsOf(e)) {
+    const sym::Form form = forms_.Of(load->source());
+    std::vector<Expr> args(load->args().begin(), load->args().end());
+    for (size_t k = 0; form.known_rank && k < args.size(); ++k) {
+      if (k < form.shape.size() && is_one(form.shape[k])) args[k] = pool_.Integer(0);
+    }
+    s.atoms[load] = pool_.Load(load->source(), args);
+  }
+  return s.atoms.empty() ? e : pool_.Substitute(e, s, facts);
+}
+
+Expr Equality::Under(Expr e, Expr known, const Facts& facts) {
+  for (Expr part : sym::ConjunctsOf(known)) e = pool_.Assume(e, part, true, facts);
+  return e;
+}
+
+std::vector<Expr> Equality::Bounds(Expr predicate) {
+  std::vector<Expr> bounds;
+  for (Expr part : sym::ConjunctsOf(predicate)) {
+    if (part->kind() != Kind::kEq) {
+      bounds.push_back(part);
+      continue;
+    }
+    const Expr x = part->args()[0], zero = pool_.Integer(0);
+    bounds.push_back(pool_.Le(x, zero, Facts{}));
+    bounds.push_back(pool_.Le(zero, x, Facts{}));
+  }
+  return bounds;
+}
+
+std::vector<Expr> Equality::Known(Expr p, const Facts& facts) {
+  std::vector<Expr> known = Bounds(p);
+  const std::vector<Expr> parts = sym::ConjunctsOf(p);
+  known.insert(known.end(), parts.begin(), parts.end());
+  for (Expr part : parts) {
+    Expr simpler = part;
+    for (Expr other : parts) {
+      if (other != part) simpler = pool_.Assume(simpler, other, true, facts);
+    }
+    if (simpler == part) continue;
+    for (Expr bound : Bounds(simpler)) known.push_back(bound);
+    known.push_back(simpler);
+  }
+  return known;
+}
+
+// Each part of q holds where p does.
+bool Equality::Implies(Expr p, Expr q, const Facts& facts) {
+  const std::vector<Expr> known = Known(p, facts);
+  for (Expr left : Bounds(q)) {
+    for (Expr part : known) left = pool_.Assume(left, part, true, facts);
+    if (!left->is_integer(1) && pool_.Prove(left, facts) != sym::Truth::kYes) return false;
+  }
+  return true;
+}
+
+bool Equality::IsImpossible(Expr p, const Facts& facts) {
+  for (Expr part : Known(p, facts)) {
+    if (part->is_integer(0) || pool_.Prove(part, facts) == sym::Truth::kNo) return true;
+  }
+  return false;
+}
+
+}  // namespace kvlift

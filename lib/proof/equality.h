@@ -1,0 +1,43 @@
+// Whether two expressions are one under what is known.
+#pragma once
+
+#include <vector>
+
+#include "sym/forms.h"
+
+namespace kvlift {
+
+class Equality {
+ public:
+  explicit Equality(sym::Forms& forms) : forms_(forms), pool_(forms.pool()) {}
+
+  // Are they the same wherever `known` holds? False also if that is not seen, or one is null.
+  bool Equal(sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts) {
+    return Equal(mine, theirs, known, facts, 0);
+  }
+  // Truth values that are read as they are, as comparisons with 0. Null stays null.
+  sym::Expr AsTruth(sym::Expr e);
+
+ private:
+  bool Equal(sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts, int depth);
+  // Both select by one condition; either may have its branches the other way round.
+  bool SameCases(sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts,
+                 int depth);
+  // Both branches of a condition that stands in front of either.
+  bool InBothCases(sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts,
+                   int depth);
+  bool Implies(sym::Expr p, sym::Expr q, const sym::Facts& facts);
+  bool IsImpossible(sym::Expr p, const sym::Facts& facts);
+  // What is known of a conjunction: its parts, their bounds, each under the others.
+  std::vector<sym::Expr> Known(sym::Expr p, const sym::Facts& facts);
+  // e with 0 for indices along axes that have one element only.
+  sym::Expr Settled(sym::Expr e, const sym::Facts& facts);
+  sym::Expr Under(sym::Expr e, sym::Expr known, const sym::Facts& facts);
+  // x == 0 as x <= 0 and -x <= 0.
+  std::vector<sym::Expr> Bounds(sym::Expr predicate);
+
+  sym::Forms& forms_;
+  sym::Pool& pool_;
+};
+
+}  // namespace kvlift

@@ -1,0 +1,321 @@
+#include "proof/plain.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
+#include "fmt/format.h"
+#include "ir/graph.h"
+
+namespace kvlift {
+namespace {
+
+using onnx::AttributeProto;
+using onnx::NodeProto;
+using onnx::TensorProto;
+
+void SetInt(NodeProto* node, const char* name, int64_t value) {
+  AttributeProto* a = node->add_attribute();
+  a->set_name(name);
+  a->set_type(AttributeProto::INT);
+  a->set_i(value);
+}
+
+void SetFloat(NodeProto* node, const char* name, float value) {
+  AttributeProto* a = node->add_attribute();
+  a->set_name(name);
+  a->set_type(AttributeProto::FLOAT);
+  a->set_f(value);
+}
+
+void SetInts(NodeProto* node, const char* name, absl::Span<const int64_t> values) {
+  AttributeProto* a = node->add_attribute();
+  a->set_name(name);
+  a->set_type(AttributeProto::INTS);
+  *a->mutable_ints() = {values.begin(), values.end()};
+}
+
+bool Has(const NodeProto& node, int k) { return k < node.input_size() && !node.input(k).empty(); }
+bool Gives(const NodeProto& node, int k) {
+  return k < node.output_size() && !node.output(k).empty();
+}
+
+// The nodes that stand in the place of one.
+class Writer {
+ public:
+  Writer(const NodeProto& node, onnx::GraphProto* graph)
+      : prefix_(fmt::format("{}{}/", kPlainPrefix, node.output(0))), graph_(graph) {}
+
+  // The reference stays valid until the next node.
+  NodeProto& Node(const char* op, std::vector<std::string> inputs, std::string output = "") {
+    NodeProto& node = nodes_.emplace_back();
+    node.set_op_type(op);
+    for (std::string& input : inputs) node.add_input(std::move(input));
+    node.add_output(output.empty() ? fmt::format("{}{}", prefix_, nodes_.size()) : output);
+    return node;
+  }
+  std::string Name() const { return nodes_.back().output(0); }
+
+  std::string Ints(absl::Span<const int64_t> values, bool scalar = false) {
+    TensorProto* tensor = graph_->add_initializer();
+    tensor->set_name(fmt::format("{}constant_{}", prefix_, ++constants_));
+    tensor->set_data_type(TensorProto::INT64);
+    if (!scalar) tensor->add_dims(static_cast<int64_t>(values.size()));
+    for (int64_t value : values) tensor->add_int64_data(value);
+    return tensor->name();
+  }
+
+  // Columns [begin, end) of the last axis.
+  std::string Columns(const std::string& x, int64_t axis, int64_t begin, int64_t end) {
+    Node("Slice", {x, Ints({begin}), Ints({end}), Ints({axis})});
+    return Name();
+  }
+
+  // [B, S, N * D] as [B, N, S, D].
+  std::string Heads(const std::string& x, int64_t heads) {
+    Node("Reshape", {x, Ints({0, 0, heads, -1})});
+    SetInts(&Node("Transpose", {Name()}), "perm", {0, 2, 1, 3});
+    return Name();
+  }
+
+  // Extent of an axis, as a vector of one.
+  std::string Extent(const std::string& x, int64_t axis) {
+    NodeProto& node = Node("Shape", {x});
+    SetInt(&node, "start", axis);
+    SetInt(&node, "end", axis + 1);
+    return Name();
+  }
+
+  // [0, 1, ...) as long as `extent`, a vector of one, says.
+  std::string Count(const std::string& extent) {
+    Node("Squeeze", {extent, Ints({0})});
+    Node("Range", {Ints({0}, true), Name(), Ints({1}, true)});
+    return Name();
+  }
+
+  std::vector<NodeProto> Take() { return std::move(nodes_); }
+
+ private:
+  std::string prefix_;
+  onnx::GraphProto* graph_;
+  std::vector<NodeProto> nodes_;
+  int constants_ = 0;
+};
+
+class Expander {
+ public:
+  Expander(onnx::ModelProto model, bool lengths) : lengths_(lengths) {
+    plain_.model = std::move(model);
+    for (const auto& input : graph().input()) {
+      const auto& shape = input.type().tensor_type().shape();
+      for (const auto& dim : shape.dim()) {
+        dims_[input.name()].push_back(dim.has_dim_value() ? dim.dim_value() : -1);
+      }
+    }
+    for (const auto& tensor : graph().initializer()) {
+      dims_[tensor.name()] = {tensor.dims().begin(), tensor.dims().end()};
+    }
+  }
+
+  PlainModel Run() {
+    std::vector<NodeProto> nodes(graph().node().begin(), graph().node().end());
+    graph().clear_node();
+    for (const NodeProto& node : nodes) {
+      if (node.output_size() > 0) producers_[node.output(0)] = &node;
+    }
+    for (const NodeProto& node : nodes) {
+      Writer writer(node, &graph());
+      const bool done = node.output_size() > 0 && Expand(node, writer);
+      std::vector<NodeProto> own = done ? writer.Take() : std::vector<NodeProto>{node};
+      for (NodeProto& part : own) *graph().add_node() = std::move(part);
+    }
+    return std::move(plain_);
+  }
+
+ private:
+  onnx::GraphProto& graph() { return *plain_.model.mutable_graph(); }
+
+  bool Expand(const NodeProto& node, Writer& w) {
+    if (node.op_type() == "SimplifiedLayerNormalization") return Norm(node, w);
+    if (node.domain() != "com.microsoft") return false;
+    if (node.op_type() == "MultiHeadAttention") return MultiHead(node, w);
+    return node.op_type() == "GroupQueryAttention" && lengths_ && GroupQuery(node, w);
+  }
+
+  static bool Norm(const NodeProto& node, Writer& w) {
+    if (node.output_size() != 1 || node.input_size() != 2) return false;
+    NodeProto& norm =
+        w.Node("RMSNormalization", {node.input().begin(), node.input().end()}, node.output(0));
+    *norm.mutable_attribute() = node.attribute();
+    return true;
+  }
+
+  // The size of a past's heads; negative if it is not declared.
+  int64_t Width(const NodeProto& node, int k) const {
+    const auto it = Has(node, k) ? dims_.find(node.input(k)) : dims_.end();
+    return it == dims_.end() || it->second.size() != 4 ? -1 : it->second[3];
+  }
+
+  // How many columns a product of rows with a weight has; negative if it is none.
+  int64_t Columns(const std::string& value, int depth = 0) const {
+    constexpr int kDeepest = 4;
+    const auto it = producers_.find(value);
+    if (it == producers_.end() || depth > kDeepest) return -1;
+    const NodeProto& node = *it->second;
+    const std::string& op = node.op_type();
+    if (op == "MatMulNBits") return IntAttribute(node, "N", -1);
+    if (op == "MatMul" && node.input_size() == 2) {
+      const auto weight = dims_.find(node.input(1));
+      return weight == dims_.end() || weight->second.size() != 2 ? -1 : weight->second[1];
+    }
+    if (op != "Add" && op != "Cast" && op != "Identity") return -1;
+    int64_t columns = -1;
+    for (const std::string& input : node.input()) {
+      columns = std::max(columns, Columns(input, depth + 1));
+    }
+    return columns;
+  }
+
+  bool MultiHead(const NodeProto& node, Writer& w) {
+    constexpr int kBias = 3, kPadding = 4, kScores = 5, kPast = 6, kMost = 8;
+    const int64_t heads = IntAttribute(node, "num_heads", 0);
+    const int64_t width = Width(node, kPast), value_width = Width(node, kPast + 1);
+    // With a past keys and values are [B, L, N * D].
+    if (heads < 1 || width < 1 || value_width < 1 || !Has(node, 1) || !Has(node, 2)) return false;
+    if (Has(node, kPadding) || node.output_size() > 3) return false;
+    for (int k = kMost; k < node.input_size(); ++k) {
+      if (Has(node, k)) return false;
+    }
+    const int64_t widths[] = {heads * width, heads * width, heads * value_width};
+    std::vector<std::string> operands;
+    int64_t begin = 0;
+    for (int k = 0; k < 3; ++k) {
+      std::string x = node.input(k);
+      if (Has(node, kBias)) {
+        const std::string part = w.Columns(node.input(kBias), 0, begin, begin + widths[k]);
+        w.Node("Add", {x, part});
+        x = w.Name();
+      }
+      begin += widths[k];
+      operands.push_back(w.Heads(x, heads));
+    }
+    operands.push_back(Has(node, kScores) ? node.input(kScores) : "");
+    operands.push_back(node.input(kPast));
+    operands.push_back(node.input(kPast + 1));
+    Attend(node, std::move(operands), IntAttribute(node, "unidirectional", 0), 0,
+           heads * value_width, w);
+    return true;
+  }
+
+  // Attention over operands that have their heads on an axis, and its result as [B, S, columns].
+  static void Attend(const NodeProto& node, std::vector<std::string> operands, int64_t causal,
+                     float softcap, int64_t columns, Writer& w) {
+    NodeProto& attention = w.Node("Attention", std::move(operands));
+    for (int k : {1, 2}) attention.add_output(Gives(node, k) ? node.output(k) : "");
+    SetInt(&attention, "is_causal", causal);
+    const float scale = FloatAttribute(node, "scale", 0);
+    if (scale != 0) SetFloat(&attention, "scale", scale);
+    if (softcap != 0) SetFloat(&attention, "softcap", softcap);
+    SetInts(&w.Node("Transpose", {w.Name()}), "perm", {0, 2, 1, 3});
+    const std::string rows = w.Name();
+    w.Node("Reshape", {rows, w.Ints({0, 0, columns})}, node.output(0));
+  }
+
+  bool GroupQuery(const NodeProto& node, Writer& w) {
+    constexpr int kPast = 3, kLengths = 5, kTotal = 6, kCosines = 7, kMost = 9;
+    const int64_t heads = IntAttribute(node, "num_heads", 0);
+    const int64_t groups = IntAttribute(node, "kv_num_heads", 0);
+    if (heads < 1 || groups < 1) return false;
+    const int64_t columns = Columns(node.input(0)),
+                  parts = Has(node, 1) ? heads : heads + 2 * groups;
+    int64_t width = Width(node, kPast);
+    if (width < 1 && columns > 0 && columns % parts == 0) width = columns / parts;
+    if (width < 1) return false;
+    if (!Has(node, kLengths) || !Has(node, kTotal) || node.output_size() > 3) return false;
+    if (IntAttribute(node, "smooth_softmax", 0) > 0 || Has(node, 1) != Has(node, 2)) return false;
+    for (int k = kMost; k < node.input_size(); ++k) {
+      if (Has(node, k)) return false;
+    }
+    std::string query = node.input(0), key = Has(node, 1) ? node.input(1) : "", value;
+    if (key.empty()) {
+      const int64_t end = (heads + groups) * width;
+      const std::string packed = query;
+      query = w.Columns(packed, 2, 0, heads * width);
+      key = w.Columns(packed, 2, heads * width, end);
+      value = w.Columns(packed, 2, end, end + groups * width);
+    } else {
+      value = node.input(2);
+    }
+    query = w.Heads(query, heads);
+    key = w.Heads(key, groups);
+    value = w.Heads(value, groups);
+    const std::string past = node.input(kPast);
+    const std::string length = w.Extent(past, 2), tokens = w.Extent(node.input(0), 1);
+    if (IntAttribute(node, "do_rotary", 0) != 0) {
+      if (!Has(node, kCosines) || !Has(node, kCosines + 1)) return false;
+      const auto table = dims_.find(node.input(kCosines));
+      if (table == dims_.end() || table->second.size() != 2) return false;
+      const std::string positions = Positions(node.input(0), length, tokens, w);
+      for (std::string* x : {&query, &key}) {
+        NodeProto& turned = w.Node("RotaryEmbedding",
+                                   {*x, node.input(kCosines), node.input(kCosines + 1), positions});
+        const int64_t rotated = 2 * table->second[1];
+        if (rotated != width) SetInt(&turned, "rotary_embedding_dim", rotated);
+        if (const int64_t pairs = IntAttribute(node, "rotary_interleaved", 0); pairs != 0) {
+          SetInt(&turned, "interleaved", pairs);
+        }
+        *x = w.Name();
+      }
+    }
+    std::string mask;
+    const int64_t window = IntAttribute(node, "local_window_size", -1);
+    if (window > 0) mask = InWindow(window, length, tokens, w);
+    plain_.claims.push_back({node.input(kLengths), past, node.input(0), 1});
+    plain_.claims.push_back({node.input(kTotal), past, node.input(0), 0});
+    Attend(node, {query, key, value, mask, past, node.input(kPast + 1)}, 1,
+           FloatAttribute(node, "softcap", 0), heads * width, w);
+    return true;
+  }
+
+  // P + s for each sequence and token.
+  static std::string Positions(const std::string& queries, const std::string& past,
+                               const std::string& tokens, Writer& w) {
+    const std::string batch = w.Extent(queries, 0);
+    w.Node("Add", {w.Count(tokens), past});
+    const std::string row = w.Name();
+    NodeProto& dims = w.Node("Concat", {batch, w.Ints({1})});
+    SetInt(&dims, "axis", 0);
+    const std::string shape = w.Name();
+    w.Node("Expand", {row, shape});
+    return w.Name();
+  }
+
+  // Key t for token s: more than P + s - window.
+  static std::string InWindow(int64_t window, const std::string& past, const std::string& tokens,
+                              Writer& w) {
+    w.Node("Add", {past, tokens});
+    const std::string keys = w.Count(w.Name());
+    w.Node("Add", {w.Count(tokens), past});
+    const std::string last = w.Name();
+    w.Node("Sub", {last, w.Ints({window})});
+    const std::string before = w.Name();
+    w.Node("Unsqueeze", {before, w.Ints({1})});
+    const std::string column = w.Name();
+    w.Node("Greater", {keys, column});
+    return w.Name();
+  }
+
+  bool lengths_;
+  PlainModel plain_;
+  absl::flat_hash_map<std::string, std::vector<int64_t>> dims_;
+  absl::flat_hash_map<std::string, const NodeProto*> producers_;
+};
+
+}  // namespace
+
+PlainModel AsPlain(onnx::ModelProto model, bool lengths) {
+  return Expander(std::move(model), lengths).Run();
+}
+
+}  // namespace kvlift

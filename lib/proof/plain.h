@@ -1,0 +1,32 @@
+// com.microsoft's operators around attention, written in ONNX's own: the text of each operator.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "onnx/onnx_pb.h"
+
+namespace kvlift {
+
+// What stands in the place of an operator holds where this is so; the proof has to show it.
+struct LengthClaim {
+  std::string value;    // of the model
+  std::string past;     // the operator's past keys [B, Nk, P, D]
+  std::string queries;  // its queries [B, S, ...]
+  int64_t less = 0;     // every element is P + S less this
+};
+
+struct PlainModel {
+  onnx::ModelProto model;
+  std::vector<LengthClaim> claims;
+};
+
+// Values that are made in the place of an operator begin with this.
+inline constexpr char kPlainPrefix[] = "plain/";
+
+// Of model-level nodes: SimplifiedLayerNormalization as RMSNormalization, MultiHeadAttention and
+// GroupQueryAttention with a past of their own as Attention with what is around it. Forms that are
+// not known stay as they are. `lengths`: also what rests on a LengthClaim.
+PlainModel AsPlain(onnx::ModelProto model, bool lengths);
+
+}  // namespace kvlift
