@@ -2,6 +2,7 @@
 # the program itself), and the libraries with a package config, `find_package(kvlift)`.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
+include(KvliftSbom)
 
 set(generated ${CMAKE_BINARY_DIR}/share)
 file(MAKE_DIRECTORY ${generated})
@@ -24,7 +25,9 @@ install(FILES ${generated}/_kvlift
         DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions COMPONENT program)
 install(FILES ${generated}/kvlift.fish
         DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT program)
-install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+kvlift_sbom(${generated}/kvlift.cdx.json)
+install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${generated}/kvlift.cdx.json
+        DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 
 get_property(libraries GLOBAL PROPERTY KVLIFT_LIBRARIES)
 install(TARGETS ${libraries} kvlift_compiler kvlift_strict kvlift_deps

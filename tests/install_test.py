@@ -51,7 +51,7 @@ class InstallTest(unittest.TestCase):
         self.run_ok(program, "inspect", MODEL)
         for path in ("man/man1/kvlift.1", "bash-completion/completions/kvlift",
                      "zsh/vendor-completions/_kvlift", "fish/vendor_completions.d/kvlift.fish",
-                     "doc/kvlift/LICENSE"):
+                     "doc/kvlift/LICENSE", "doc/kvlift/kvlift.cdx.json"):
             self.assertGreater(os.path.getsize(os.path.join(usr, "share", path)), 100, path)
 
     def test_program(self):

@@ -151,7 +151,8 @@ absl::StatusOr<Conversion> ConvertAnalysed(const Model& model, const ConvertOpti
       return result;
     }
   }
-  if (options.target == Target::kGenai) result.genai = GenaiFragment(a, result.manifest);
+  const bool genai = options.target == Target::kGenai || options.target == Target::kGenaiStatic;
+  if (genai) result.genai = GenaiFragment(a, result.manifest);
   result.status = partial ? ConvertStatus::kPartial : ConvertStatus::kConverted;
   for (CacheReport& cache : result.inspection.caches) cache.converted = !cache.reason;
   for (AttentionReport& attention : result.inspection.attention) {

@@ -87,7 +87,7 @@ struct Conversion {
   std::optional<onnx::ModelProto> model;  // present when converted or partial; not yet stamped
   std::shared_ptr<const onnx::ModelProto> source;  // holds what the spans in `model` point to
   Manifest manifest;                               // valid when model is
-  std::string genai;                               // OUT.genai.json, for target genai
+  std::string genai;                               // OUT.genai.json, for targets of genai
 };
 
 // Broken models are errors; what cannot be converted is in the result.

@@ -1,4 +1,5 @@
-// Stock onnxruntime-genai 0.18 knows inputs by role and caches by name patterns with one %d.
+// What belongs into genai_config.json. Stock onnxruntime-genai 0.18 knows inputs by role and caches
+// by name patterns with one %d.
 #include <algorithm>
 #include <charconv>
 #include <optional>
@@ -111,7 +112,9 @@ void NameInputs(const Analysis& a, const Manifest& manifest, ordered_json& input
   std::vector<ValueId> others;
   for (const ManifestInput& input : manifest.inputs) {
     if (input.as == "cache") continue;
-    if (std::find(known.begin(), known.end(), input.name) != known.end()) {
+    if (input.as == "control") {
+      inputs[input.value == "P" ? "write_indices" : "nonpad_kv_seqlen"] = input.name;
+    } else if (std::find(known.begin(), known.end(), input.name) != known.end()) {
       inputs[input.name] = input.name;
     } else if (const ValueId v = a.graph->Find(input.name); v != kNoValue) {
       others.push_back(v);

@@ -2,6 +2,7 @@
 
   concat  growing caches: Concat, repeat_kv by Unsqueeze, Expand and Reshape, a mask from comparing
           keys with position_ids, MatMul, Softmax, MatMul
+  padded  the same with an attention_mask [1, T] that hides pads
   static  TensorScatter and Attention-24 over caches of a fixed capacity; write_indices and
           nonpad_kv_seqlen are inputs
 
@@ -173,12 +174,15 @@ def rotation(g, size):
     return results if g.dtype == np.float32 else [g("Cast", r, to=g.onnx_type) for r in results]
 
 
-def causal_mask(g):
+def causal_mask(g, padded):
     """The additive mask [1, 1, S, T]."""
     past = g("Gather", g("Shape", "past.0.key"), g.const(2))
     total = g("Add", past, g("Gather", g("Shape", "input_ids"), g.const(1)))
     slots = g("Unsqueeze", g("Range", g.const(0), total, g.const(1)), g.const([0, 1, 2]))
     seen = g("LessOrEqual", slots, g("Unsqueeze", "position_ids", g.const([1, 3])))
+    if padded:
+        real = g("Cast", "attention_mask", to=TensorProto.BOOL)
+        seen = g("And", seen, g("Unsqueeze", real, g.const([1, 2])))
     lowest = ml_dtypes.finfo(g.dtype).min
     return g("Where", seen, g.number(0), g.number(lowest))
 
@@ -191,6 +195,8 @@ def build(path, size, type_name="fp32", form="concat"):
     inputs = [info(n, TensorProto.INT64, [1, "S"]) for n in ("input_ids", "position_ids")]
     if static:
         inputs += [info(n, TensorProto.INT64, [1]) for n in ("write_indices", "nonpad_kv_seqlen")]
+    if form == "padded":
+        inputs.append(info("attention_mask", TensorProto.INT64, [1, "T"]))
     outputs = [info("logits", g.onnx_type, [1, "S", size.vocab])]
     for layer in range(size.layers):
         for role in ("key", "value"):
@@ -200,7 +206,7 @@ def build(path, size, type_name="fp32", form="concat"):
             outputs.append(info(f"present.{layer}.{role}", g.onnx_type,
                                 [1, size.kv_heads, present, size.head]))
     cos, sin = rotation(g, size)
-    mask = None if static else causal_mask(g)
+    mask = None if static else causal_mask(g, form == "padded")
     x = g("Gather", g.weight("embedding", size.vocab, size.hidden, scale=1.0), "input_ids")
     for layer in range(size.layers):
         norms = [g.weight(f"l{layer}.norm{k}", size.hidden, centre=1, scale=0.02) for k in range(2)]

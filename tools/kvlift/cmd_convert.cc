@@ -1,4 +1,3 @@
-#include <charconv>
 #include <filesystem>
 
 #include "base/coded.h"
@@ -7,10 +6,10 @@
 #include "commands.h"
 #include "contract/manifest.h"
 #include "contract/manifest_text.h"
+#include "conversion.h"
 #include "documents.h"
 #include "external.h"
 #include "fmt/format.h"
-#include "lint/lint.h"
 #include "onnxio/stale.h"
 #include "proof_documents.h"
 #include "relation.h"
@@ -22,44 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using json = nlohmann::ordered_json;
-
-std::optional<ConvertOptions> OptionsOf(const ConvertFlags& f, Io& io) {
-  ConvertOptions o;
-  if (f.max_seq_len != "dynamic") {
-    int64_t n = 0;
-    const char* end = f.max_seq_len.data() + f.max_seq_len.size();
-    const auto [stop, error] = std::from_chars(f.max_seq_len.data(), end, n);
-    if (error != std::errc() || stop != end || n <= 0) {
-      Complain(io, "--max-seq-len", "needs a positive number or 'dynamic'");
-      return std::nullopt;
-    }
-    o.max_seq_len = n;
-  }
-  o.target = f.target == "ort"            ? Target::kOrt
-             : f.target == "genai"        ? Target::kGenai
-             : f.target == "genai-static" ? Target::kGenaiStatic
-             : f.target == "tensorrt"     ? Target::kTensorRt
-                                          : Target::kSpec;
-  o.layout = f.layout == "bnsd" ? Layout::kBnsd : Layout::kKeep;
-  o.io_names = f.io_names == "static" ? IoNames::kStatic : IoNames::kKeep;
-  o.control = f.control == "derived" ? Control::kDerived
-              : f.control == "input" ? Control::kInput
-                                     : Control::kAuto;
-  o.mask = f.mask == "causal"     ? MaskForm::kCausal
-           : f.mask == "explicit" ? MaskForm::kExplicit
-                                  : MaskForm::kAuto;
-  o.read = f.read == "prefix" ? ReadForm::kPrefix
-           : f.read == "full" ? ReadForm::kFull
-                              : ReadForm::kAuto;
-  o.padding = f.padding == "keep"   ? Padding::kKeep
-              : f.padding == "none" ? Padding::kNone
-                                    : Padding::kAuto;
-  o.mode = f.mode == "circular" ? WriteMode::kCircular : WriteMode::kLinear;
-  o.only = f.only;
-  o.skip = f.skip;
-  o.allow_partial = f.allow_partial;
-  return o;
-}
 
 // The ways an output can be in the way. Empty if none is.
 std::string InTheWay(const ConvertFlags& f, const std::vector<OutputFile>& files) {
@@ -76,20 +37,6 @@ std::string InTheWay(const ConvertFlags& f, const std::vector<OutputFile>& files
     }
   }
   return {};
-}
-
-// The result must satisfy ONNX and our own rules; anything else is our bug.
-absl::Status CheckResult(const Model& result, const Manifest& manifest) {
-  if (auto status = CheckModel(*result.proto); !status.ok()) return status;
-  if (auto inferred = InferShapes(*result.proto); !inferred.ok()) return inferred.status();
-  const auto lints = LintModel(result, &manifest);
-  if (!lints.ok()) return lints.status();
-  for (const Lint& lint : *lints) {
-    if (lint.severity == Severity::kError) {
-      return absl::InternalError(fmt::format("{} {}", lint.finding.code, lint.finding.text));
-    }
-  }
-  return absl::OkStatus();
 }
 
 int CannotWrite(Io& io, const std::string& output, const absl::Status& status) {
@@ -142,8 +89,11 @@ std::string GenaiPathFor(const std::string& manifest_path) {
 }  // namespace
 
 int RunConvert(const ConvertFlags& flags, Io io) {
-  const auto options = OptionsOf(flags, io);
-  if (!options) return kUsage;
+  const auto options = OptionsOf(flags);
+  if (!options.ok()) {
+    Complain(io, "", options.status());
+    return kUsage;
+  }
   const auto model = Load(io, flags.model, flags.common);
   if (!model) return kUnreadable;
   io.Say("finding and rewriting caches");

@@ -1,0 +1,91 @@
+#include "conversion.h"
+
+#include <charconv>
+#include <initializer_list>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+#include "fmt/format.h"
+#include "lint/lint.h"
+
+namespace kvlift::cli {
+namespace {
+
+template <typename T>
+absl::Status Read(std::string_view option, const std::string& word,
+                  std::initializer_list<std::pair<std::string_view, T>> known, T* value) {
+  for (const auto& [name, meant] : known) {
+    if (name != word) continue;
+    *value = meant;
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(fmt::format("{}: unknown word '{}'", option, word));
+}
+
+absl::Status ReadCapacity(const std::string& word, std::optional<int64_t>* capacity) {
+  if (word == "dynamic") return absl::OkStatus();
+  int64_t n = 0;
+  const char* end = word.data() + word.size();
+  const auto [stop, error] = std::from_chars(word.data(), end, n);
+  if (error != std::errc() || stop != end || n <= 0) {
+    return absl::InvalidArgumentError("--max-seq-len: needs a positive number or 'dynamic'");
+  }
+  *capacity = n;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ConvertOptions> OptionsOf(const ConvertFlags& f) {
+  ConvertOptions o;
+  KV_RETURN_IF_ERROR(ReadCapacity(f.max_seq_len, &o.max_seq_len));
+  KV_RETURN_IF_ERROR(Read("--target", f.target,
+                          {{"spec", Target::kSpec},
+                           {"ort", Target::kOrt},
+                           {"genai", Target::kGenai},
+                           {"genai-static", Target::kGenaiStatic},
+                           {"tensorrt", Target::kTensorRt}},
+                          &o.target));
+  KV_RETURN_IF_ERROR(
+      Read("--layout", f.layout, {{"keep", Layout::kKeep}, {"bnsd", Layout::kBnsd}}, &o.layout));
+  KV_RETURN_IF_ERROR(Read("--io-names", f.io_names,
+                          {{"keep", IoNames::kKeep}, {"static", IoNames::kStatic}}, &o.io_names));
+  KV_RETURN_IF_ERROR(
+      Read("--control", f.control,
+           {{"auto", Control::kAuto}, {"derived", Control::kDerived}, {"input", Control::kInput}},
+           &o.control));
+  KV_RETURN_IF_ERROR(Read(
+      "--mask", f.mask,
+      {{"auto", MaskForm::kAuto}, {"causal", MaskForm::kCausal}, {"explicit", MaskForm::kExplicit}},
+      &o.mask));
+  KV_RETURN_IF_ERROR(
+      Read("--read", f.read,
+           {{"auto", ReadForm::kAuto}, {"prefix", ReadForm::kPrefix}, {"full", ReadForm::kFull}},
+           &o.read));
+  KV_RETURN_IF_ERROR(Read(
+      "--padding", f.padding,
+      {{"auto", Padding::kAuto}, {"keep", Padding::kKeep}, {"none", Padding::kNone}}, &o.padding));
+  KV_RETURN_IF_ERROR(Read("--mode", f.mode,
+                          {{"linear", WriteMode::kLinear}, {"circular", WriteMode::kCircular}},
+                          &o.mode));
+  o.only = f.only;
+  o.skip = f.skip;
+  o.allow_partial = f.allow_partial;
+  return o;
+}
+
+absl::Status CheckResult(const Model& result, const Manifest& manifest) {
+  if (auto status = CheckModel(*result.proto); !status.ok()) return status;
+  if (auto inferred = InferShapes(*result.proto); !inferred.ok()) return inferred.status();
+  const auto lints = LintModel(result, &manifest);
+  if (!lints.ok()) return lints.status();
+  for (const Lint& lint : *lints) {
+    if (lint.severity == Severity::kError) {
+      return absl::InternalError(fmt::format("{} {}", lint.finding.code, lint.finding.text));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace kvlift::cli
