@@ -1,4 +1,4 @@
-"""The shell blocks of docs/tutorial.md and docs/cookbook.md, run as they are written.
+"""The shell blocks of the pages of docs/ that have some, run as they are written.
 
 In a ```console block a line "$ COMMAND" is run by bash (its continuation lines start with "> "), and
 the lines behind it are what it prints; a line "..." stands for any lines. The blocks of a page run
@@ -15,7 +15,7 @@ import unittest
 KVLIFT = os.environ["KVLIFT"]
 ROOT = os.environ["KVLIFT_ROOT"]
 UPDATE = os.environ.get("KVLIFT_UPDATE_DOCS") == "1"
-PAGES = ("docs/tutorial.md", "docs/cookbook.md")
+PAGES = ("docs/tutorial.md", "docs/cookbook.md", "docs/adding-an-idiom.md")
 
 
 def parts_of(text):

@@ -147,6 +147,38 @@ bool TakesOtherSequences(Expr e, ValueId past, int axis, const std::vector<Expr>
   return moved == 1;
 }
 
+// `first` where i_axis < end, `second` behind.
+struct Split {
+  int axis = -1;
+  Expr end = nullptr, first = nullptr, second = nullptr;
+};
+
+std::optional<Split> ReadSplit(sym::Pool& pool, Expr e, int rank) {
+  if (e->kind() != Kind::kSelect) return std::nullopt;
+  const Bound bound = ReadBound(pool, e->args()[0], rank);
+  const bool upper = bound.kind == Bound::Kind::kUpper;
+  if (!upper && bound.kind != Bound::Kind::kLower) return std::nullopt;
+  return Split{bound.axis, upper ? pool.Add(bound.bound, pool.Integer(1)) : bound.bound,
+               e->args()[upper ? 1 : 2], e->args()[upper ? 2 : 1]};
+}
+
+// One new row, told by its index: t == P ? new : (t < P ? past : anything), with t <= P.
+std::optional<Split> ReadLastRow(sym::Pool& pool, Expr e, const sym::Form& before,
+                                 const sym::Form& after) {
+  const int rank = static_cast<int>(before.shape.size());
+  if (e->kind() != Kind::kSelect) return std::nullopt;
+  const Bound last = ReadBound(pool, e->args()[0], rank);
+  if (last.kind != Bound::Kind::kEqual) return std::nullopt;
+  const Expr length = before.shape[last.axis];
+  if (last.bound != length || after.shape[last.axis] != pool.Add(length, pool.Integer(1))) {
+    return std::nullopt;
+  }
+  Split split{last.axis, length, e->args()[2], e->args()[1]};
+  const auto rest = ReadSplit(pool, split.first, rank);
+  if (rest && rest->axis == last.axis && rest->end == length) split.first = rest->first;
+  return split;
+}
+
 }  // namespace
 
 std::optional<Append> ReadAppend(sym::Forms& forms, ValueId past, ValueId v) {
@@ -156,21 +188,18 @@ std::optional<Append> ReadAppend(sym::Forms& forms, ValueId past, ValueId v) {
     return std::nullopt;
   }
   const int rank = static_cast<int>(before.shape.size());
-  if (after.element->kind() != Kind::kSelect) return std::nullopt;
-  const Bound split = ReadBound(pool, after.element->args()[0], rank);
-  if (split.kind == Bound::Kind::kNone || split.kind == Bound::Kind::kEqual) return std::nullopt;
-  const bool upper = split.kind == Bound::Kind::kUpper;
-  if (HasIndex(split.bound, rank)) return std::nullopt;
-  const Expr first = after.element->args()[upper ? 1 : 2];
-  const Expr second = after.element->args()[upper ? 2 : 1];
-  const Expr end = upper ? pool.Add(split.bound, pool.Integer(1)) : split.bound;
+  auto split = ReadLastRow(pool, after.element, before, after);
+  if (!split) split = ReadSplit(pool, after.element, rank);
+  if (!split || HasIndex(split->end, rank)) return std::nullopt;
+  const int axis = split->axis;
+  const Expr end = split->end, first = split->first, second = split->second;
   const std::vector<Expr> here = Indices(pool, rank);
   std::vector<Expr> moved = here;
-  moved[split.axis] = pool.Sub(here[split.axis], end);
+  moved[axis] = pool.Sub(here[axis], end);
   Append append;
-  append.axis = split.axis;
+  append.axis = axis;
   append.length = end;
-  const Expr length = before.shape[split.axis];
+  const Expr length = before.shape[axis];
   append.reversed = end != length && second == pool.Load(past, moved);
   if (append.reversed) return append;
   // Axes of extent 1 may be read at 0.
@@ -179,12 +208,12 @@ std::optional<Append> ReadAppend(sym::Forms& forms, ValueId past, ValueId v) {
   };
   if (end != length) return std::nullopt;
   if (!own(first)) {
-    if (!TakesOtherSequences(first, past, split.axis, here)) return std::nullopt;
+    if (!TakesOtherSequences(first, past, axis, here)) return std::nullopt;
     append.base = first;
   }
   std::vector<Expr> shape = before.shape;
-  shape[split.axis] = pool.Sub(after.shape[split.axis], length);
-  append.update = Shifted(pool, second, split.axis, end, std::move(shape));
+  shape[axis] = pool.Sub(after.shape[axis], length);
+  append.update = Shifted(pool, second, axis, end, std::move(shape));
   return append;
 }
 
@@ -260,23 +289,19 @@ std::optional<Write> ReadRing(sym::Forms& forms, const CachePair& pair) {
 std::optional<Write> ReadShift(sym::Forms& forms, const CachePair& pair) {
   sym::Pool& pool = forms.pool();
   const sym::Form before = forms.Of(pair.past), after = forms.Of(pair.present);
-  if (!SameShape(before, after) || after.element->kind() != Kind::kSelect) return std::nullopt;
+  if (!SameShape(before, after)) return std::nullopt;
   const int rank = static_cast<int>(before.shape.size());
-  const Bound split = ReadBound(pool, after.element->args()[0], rank);
-  if (split.kind != Bound::Kind::kUpper && split.kind != Bound::Kind::kLower) return std::nullopt;
-  const bool upper = split.kind == Bound::Kind::kUpper;
-  const Expr end = upper ? pool.Add(split.bound, pool.Integer(1)) : split.bound;
-  if (split.axis <= 0 || HasIndex(end, rank)) return std::nullopt;
+  const auto split = ReadSplit(pool, after.element, rank);
+  if (!split || split->axis <= 0 || HasIndex(split->end, rank)) return std::nullopt;
   Write write;
-  write.axis = split.axis;
-  write.length = pool.Sub(before.shape[split.axis], end);
+  write.axis = split->axis;
+  write.length = pool.Sub(before.shape[split->axis], split->end);
   std::vector<Expr> moved = Indices(pool, rank), shape = before.shape;
-  moved[split.axis] = pool.Add(moved[split.axis], write.length);
-  if (after.element->args()[upper ? 1 : 2] != pool.Load(pair.past, moved)) return std::nullopt;
+  moved[split->axis] = pool.Add(moved[split->axis], write.length);
+  if (split->first != pool.Load(pair.past, moved)) return std::nullopt;
   if (!sym::SourcesOf(write.length).empty()) return std::nullopt;
-  shape[split.axis] = write.length;
-  write.update =
-      Shifted(pool, after.element->args()[upper ? 2 : 1], split.axis, end, std::move(shape));
+  shape[split->axis] = write.length;
+  write.update = Shifted(pool, split->second, split->axis, split->end, std::move(shape));
   return write;
 }
 
