@@ -10,6 +10,9 @@
 namespace kvlift {
 namespace {
 
+// What the names of constants start with.
+constexpr std::string_view kConstants = "/kvlift/constant/";
+
 onnx::AttributeProto Named(std::string_view name, onnx::AttributeProto::AttributeType type) {
   onnx::AttributeProto attribute;
   attribute.set_name(std::string(name));
@@ -70,6 +73,12 @@ onnx::AttributeProto MakeAttribute(std::string_view name, std::string_view value
 NodeBuilder::NodeBuilder(const Graph& graph) {
   for (ValueId v = 0; v < graph.num_values(); ++v) taken_.insert(graph.name(v));
   for (NodeId n = 0; n < graph.num_nodes(); ++n) taken_.insert(graph.NodeName(n));
+  for (const onnx::TensorProto& tensor : graph.proto().initializer()) {
+    if (tensor.name().rfind(kConstants, 0) != 0) continue;
+    onnx::TensorProto content = tensor;
+    content.clear_name();
+    made_.emplace(content.SerializeAsString(), tensor.name());
+  }
 }
 
 std::string NodeBuilder::Unique(std::string_view role) {
@@ -109,7 +118,7 @@ void NodeBuilder::AddNamed(std::string_view op_type, const Inputs& inputs, std::
 std::string NodeBuilder::Constant(onnx::TensorProto tensor, std::string_view role) {
   auto [it, fresh] = made_.try_emplace(tensor.SerializeAsString());
   if (!fresh) return it->second;
-  const std::string scope = std::exchange(scope_, "constant");
+  const std::string scope = std::exchange(scope_, "constant");  // as kConstants says
   it->second = Unique(role);
   scope_ = scope;
   tensor.set_name(it->second);

@@ -40,7 +40,7 @@ class NodeBuilder {
   // int64 [1]: the extent of a value's axis.
   std::string Extent(const std::string& value, int64_t axis, std::string_view role);
 
-  // Constants, shared by content.
+  // Constants, shared by content, also with those that another builder left in the graph.
   std::string Int64s(const std::vector<int64_t>& values);  // [n]
   std::string Int64(int64_t value);                        // scalar
   std::string Scalar(double value, int32_t elem_type);     // float types, integers, bool

@@ -15,6 +15,7 @@
 #include "proof/opset13.h"
 #include "proof/pair.h"
 #include "proof/plain.h"
+#include "proof/rotary_reading.h"
 
 namespace kvlift {
 namespace {
@@ -373,6 +374,10 @@ class Prover {
     const ValueId theirs = pair_.Before(pair_.NameOf(first));
     const NodeId other = theirs == kNoValue ? kNoNode : graph_.producer(theirs);
     if (other == kNoNode) return MatchUnnamed(node);
+    twins_.TakeDoubt();
+    if (IsRotationOf(pair_, twins_, node, theirs)) {
+      return twins_.SetTwin(first, theirs, twins_.TakeDoubt());
+    }
     twins_.TakeDoubt();
     if (const std::string why = nodes_.Unlike(node, other); !why.empty()) {
       unlike_[node] = why;

@@ -10,6 +10,7 @@
 #include "rewrite/io_names.h"
 #include "rewrite/manifest_of.h"
 #include "rewrite/plan.h"
+#include "rewrite/rotary.h"
 
 namespace kvlift {
 namespace {
@@ -141,6 +142,9 @@ absl::StatusOr<Conversion> ConvertAnalysed(const Model& model, const ConvertOpti
   result.manifest = std::move(plan.manifest);
   result.manifest.source_sha256 = model.Sha256();
   NoteReaders(*result.model, &result.manifest);
+  if (options.rotary == Rotary::kFused) {
+    KV_ASSIGN_OR_RETURN(result.model, FuseRotations(*std::move(result.model), result.manifest));
+  }
   if (options.io_names == IoNames::kStatic) {
     KV_ASSIGN_OR_RETURN(std::optional<Finding> taken,
                         NameCachesByLayer(&*result.model, &result.manifest));
@@ -165,6 +169,9 @@ absl::StatusOr<Conversion> ConvertAnalysed(const Model& model, const ConvertOpti
 ConvertOptions Resolved(ConvertOptions options) {
   const bool fixed = options.target == Target::kGenaiStatic || options.target == Target::kTensorRt;
   if (fixed && options.read == ReadForm::kAuto) options.read = ReadForm::kFull;
+  if (options.rotary == Rotary::kAuto) {
+    options.rotary = options.target == Target::kOrt ? Rotary::kFused : Rotary::kKeep;
+  }
   if (options.target == Target::kTensorRt) options.layout = Layout::kBnsd;
   if (options.target == Target::kGenaiStatic) {
     options.layout = Layout::kFolded;

@@ -24,6 +24,7 @@ enum class Padding { kAuto, kKeep, kNone };
 // Of the caches at the interface: as in the source, [B, Nk, M, D], or [B, M, Nk*D].
 enum class Layout { kKeep, kBnsd, kFolded };
 enum class IoNames { kKeep, kStatic };        // static: key_cache.0, updated_key_cache.0, ...
+enum class Rotary { kAuto, kKeep, kFused };   // auto: fused for ONNX Runtime, see rewrite/rotary.h
 enum class WriteMode { kLinear, kCircular };  // circular: where linear does not do
 
 struct ConvertOptions {
@@ -36,6 +37,7 @@ struct ConvertOptions {
   WriteMode mode = WriteMode::kLinear;
   Layout layout = Layout::kKeep;
   IoNames io_names = IoNames::kKeep;
+  Rotary rotary = Rotary::kAuto;
   // Names of caches to convert and to leave, with wildcards as a shell has them; none: all.
   std::vector<std::string> only, skip;
   bool allow_partial = false;

@@ -18,6 +18,7 @@ class PositionMutants {
     m_.Group("position");
     FromIndex();
     FromInputs();
+    OfRotation();
   }
 
  private:
@@ -58,6 +59,17 @@ class PositionMutants {
       const bool total = s_.limits().totals.count(name) > 0;
       Moved(name + " + 1", where, v);
       if (total) m_.MarkAsGuard();
+    }
+  }
+
+  void OfRotation() {
+    const Graph& graph = s_.graph();
+    for (NodeId rotation = 0; rotation < graph.num_nodes(); ++rotation) {
+      if (!graph.Is(rotation, "RotaryEmbedding")) continue;
+      m_.Add("cosines and sines exchanged", {}, [&](NodeId n, NodeProto* node, auto*) {
+        if (n == rotation) std::swap(*node->mutable_input(1), *node->mutable_input(2));
+      });
+      return;
     }
   }
 

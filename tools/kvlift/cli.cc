@@ -119,6 +119,8 @@ struct Program {
     c->add_option("--io-names", f.io_names, "Names of inputs and outputs")
         ->check(OneOf({"keep", "static"}));
     c->add_option("--layout", f.layout, "Layout of the caches")->check(OneOf({"keep", "bnsd"}));
+    c->add_option("--rotary", f.rotary, "Rotations of pairs as RotaryEmbedding")
+        ->check(OneOf({"auto", "keep", "fused"}));
     c->add_option("--mode", f.mode, "Caches that wrap around, too")
         ->check(OneOf({"linear", "circular"}));
     c->add_option("--external", f.external, "Files of external data")

@@ -26,6 +26,7 @@ struct ConvertFlags {
   std::string max_seq_len = "dynamic";
   std::string target = "spec", control = "auto", mask = "auto", read = "auto", padding = "auto";
   std::string io_names = "keep", layout = "keep", mode = "linear", external = "auto";
+  std::string rotary = "auto";
   std::string verify;  // "", "quick", "full"
   std::string report;
   std::vector<std::string> only, skip;

@@ -66,6 +66,9 @@ absl::StatusOr<ConvertOptions> OptionsOf(const ConvertFlags& f) {
   KV_RETURN_IF_ERROR(Read(
       "--padding", f.padding,
       {{"auto", Padding::kAuto}, {"keep", Padding::kKeep}, {"none", Padding::kNone}}, &o.padding));
+  KV_RETURN_IF_ERROR(Read(
+      "--rotary", f.rotary,
+      {{"auto", Rotary::kAuto}, {"keep", Rotary::kKeep}, {"fused", Rotary::kFused}}, &o.rotary));
   KV_RETURN_IF_ERROR(Read("--mode", f.mode,
                           {{"linear", WriteMode::kLinear}, {"circular", WriteMode::kCircular}},
                           &o.mode));

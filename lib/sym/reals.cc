@@ -1,0 +1,83 @@
+#include "sym/reals.h"
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+namespace kvlift::sym {
+namespace {
+
+constexpr int kMostLevels = 12;
+constexpr int64_t kMostSize = 4000;
+
+class Reader {
+ public:
+  Reader(Forms& forms, const Facts& facts, absl::Span<const ValueId> stops)
+      : forms_(forms), graph_(forms.graph()), pool_(forms.pool()), facts_(facts), stops_(stops) {}
+
+  Expr At(ValueId v, absl::Span<const Expr> at, int levels) {
+    if (v == kNoValue) return nullptr;
+    const Form form = forms_.Of(v);
+    if (!form.known_rank || form.shape.size() > at.size()) return nullptr;
+    std::vector<Expr> own(at.end() - static_cast<std::ptrdiff_t>(form.shape.size()), at.end());
+    for (size_t k = 0; k < own.size(); ++k) {
+      if (form.shape[k]->is_integer(1)) own[k] = pool_.Integer(0);
+    }
+    return Through(forms_.At(v, own, facts_), levels);
+  }
+
+ private:
+  Expr Through(Expr e, int levels) {
+    if (e->kind() == Kind::kSelect && levels > 0) {
+      return pool_.Select(e->args()[0], Through(e->args()[1], levels - 1),
+                          Through(e->args()[2], levels - 1));
+    }
+    if (e->kind() != Kind::kLoad || levels == 0) return e;
+    if (std::find(stops_.begin(), stops_.end(), e->source()) != stops_.end()) return e;
+    const Expr known = Computed(graph_.producer(e->source()), e->args(), levels - 1);
+    return known == nullptr || known->size() > kMostSize ? e : known;
+  }
+
+  // The result of a node's arithmetic; null if it is none that is looked through.
+  Expr Computed(NodeId n, absl::Span<const Expr> at, int levels) {
+    if (n == kNoNode || !IsFloat(n)) return nullptr;
+    const auto is = [&](std::string_view op) { return graph_.Is(n, op); };
+    const bool binary = is("Add") || is("Sub") || is("Mul");
+    if (!binary && !is("Neg") && !is("Cos") && !is("Sin")) return nullptr;
+    std::vector<Expr> x;
+    for (ValueId input : graph_.inputs(n)) {
+      x.push_back(At(input, at, levels));
+      if (x.back() == nullptr) return nullptr;
+    }
+    if (x.size() != (binary ? 2 : 1)) return nullptr;
+    return pool_.Lift(x, [&](absl::Span<const Expr> y) {
+      if (is("Add")) return pool_.Add(y[0], y[1]);
+      if (is("Sub")) return pool_.Sub(y[0], y[1]);
+      if (is("Mul")) return pool_.Mul(y[0], y[1]);
+      if (is("Neg")) return pool_.Neg(y[0]);
+      return pool_.Apply(graph_.node(n).op_type(), y);
+    });
+  }
+
+  // Integers wrap, and forms look through them anyway.
+  bool IsFloat(NodeId n) {
+    const int32_t type = forms_.ElementType(graph_.outputs(n)[0]);
+    return type == onnx::TensorProto::FLOAT || type == onnx::TensorProto::DOUBLE ||
+           type == onnx::TensorProto::FLOAT16 || type == onnx::TensorProto::BFLOAT16;
+  }
+
+  Forms& forms_;
+  const Graph& graph_;
+  Pool& pool_;
+  const Facts& facts_;
+  absl::Span<const ValueId> stops_;
+};
+
+}  // namespace
+
+Expr RealElement(Forms& forms, ValueId v, absl::Span<const Expr> at, const Facts& facts,
+                 absl::Span<const ValueId> stops) {
+  return Reader(forms, facts, stops).At(v, at, kMostLevels);
+}
+
+}  // namespace kvlift::sym
