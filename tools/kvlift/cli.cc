@@ -53,7 +53,7 @@ struct Program {
     app.set_version_flag("--version", std::string(kVersion));
     app.formatter(MakeHelpFormatter());
     app.set_help_flag("-h,--help", "Print this help");
-    app.set_help_all_flag("--help-all", "Also limits, and where data may lie");
+    app.set_help_all_flag("--help-all", "Also limits, and options for few");
     app.failure_message(CLI::FailureMessage::simple);
     AddInspect();
     AddConvert();
@@ -120,7 +120,8 @@ struct Program {
         ->check(OneOf({"keep", "static"}));
     c->add_option("--layout", f.layout, "Layout of the caches")->check(OneOf({"keep", "bnsd"}));
     c->add_option("--rotary", f.rotary, "Rotations of pairs as RotaryEmbedding")
-        ->check(OneOf({"auto", "keep", "fused"}));
+        ->check(OneOf({"auto", "keep", "fused"}))
+        ->group(kOperatorsGroup);
     c->add_option("--mode", f.mode, "Caches that wrap around, too")
         ->check(OneOf({"linear", "circular"}));
     c->add_option("--external", f.external, "Files of external data")

@@ -86,7 +86,7 @@ class HelpFormatter : public CLI::Formatter {
   }
 
  private:
-  // Options by group; where data may lie and limits only if all are asked for.
+  // Options by group; those for few only if all are asked for.
   std::string Groups(const CLI::App* app, CLI::AppFormatMode mode) const {
     std::string text;
     for (const std::string& group : app->get_groups()) {
@@ -94,7 +94,7 @@ class HelpFormatter : public CLI::Formatter {
         return option->get_group() == group && option->nonpositional();
       });
       if (group.empty() || options.empty()) continue;
-      const bool rare = group == kReadingGroup || group == kLimitsGroup;
+      const bool rare = group == kReadingGroup || group == kLimitsGroup || group == kOperatorsGroup;
       if (rare && mode != CLI::AppFormatMode::All) continue;
       text += make_group(group, false, options);
     }

@@ -13,6 +13,7 @@ namespace kvlift::cli {
 // Groups that only --help-all shows.
 inline constexpr char kReadingGroup[] = "Reading";
 inline constexpr char kLimitsGroup[] = "Limits";
+inline constexpr char kOperatorsGroup[] = "Operators";
 
 std::shared_ptr<CLI::FormatterBase> MakeHelpFormatter();
 
