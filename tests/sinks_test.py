@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -209,6 +210,18 @@ class Sinks(unittest.TestCase):
             if token.type in (tokenize.NAME, tokenize.COMMENT):
                 for canary in ("touch", "owned", "__import__", "onerror"):
                     self.assertNotIn(canary, token.string)
+
+    def test_generated_cpp(self):
+        loop = self.dir / "loop.cpp"
+        self.run_safely(0, "emit-loop", self.after, "-o", loop, "--lang", "cpp-ort")
+        text = loop.read_text(encoding="ascii")
+        literals = re.findall(r'"(?:[^"\\\n]|\\.)*"', text)
+        read = {ast.literal_eval("b" + literal) for literal in literals}
+        wanted = {entry["name"].encode() for entry in self.manifest["inputs"]}
+        self.assertTrue(wanted <= read, wanted - read)
+        code = re.sub(r'"(?:[^"\\\n]|\\.)*"', "", text)
+        for canary in ("touch", "owned", "__import__", "onerror"):
+            self.assertNotIn(canary, code)
 
     def test_files_are_never_named_by_the_model(self):
         feeds, outputs = self.dir / "feeds", self.dir / "outputs"

@@ -55,5 +55,7 @@ absl::StatusOr<LoopFacts> ReadLoopFacts(const Graph& model, const Manifest& mani
 
 // The loop's source text, for Python with onnxruntime and numpy.
 std::string PythonLoop(const LoopFacts& facts);
+// The same for C++17 with onnxruntime_cxx_api.h.
+std::string CppLoop(const LoopFacts& facts);
 
 }  // namespace kvlift

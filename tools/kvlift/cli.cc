@@ -244,7 +244,8 @@ struct Program {
     auto* c = Command("emit-loop", "Write the host's loop for a converted model", &emit_loop,
                       &RunEmitLoop);
     c->add_option("model", emit_loop.model, "A converted model")->required();
-    c->add_option("--lang", emit_loop.lang, "Language and runtime")->check(OneOf({"python-ort"}));
+    c->add_option("--lang", emit_loop.lang, "Language and runtime")
+        ->check(OneOf({"python-ort", "cpp-ort"}));
     c->add_option("-o,--output", emit_loop.output, "Where to write it; stdout by default");
     c->add_option("--manifest", emit_loop.manifest, "The manifest, if not beside the model");
     c->add_flag("--force", emit_loop.force, "Overwrite an existing file");

@@ -28,7 +28,7 @@ int RunEmitLoop(const EmitLoopFlags& flags, Io io) {
     return kInconclusive;
   }
   facts->model = flags.model;
-  std::string text = PythonLoop(*facts);
+  std::string text = flags.lang == "cpp-ort" ? CppLoop(*facts) : PythonLoop(*facts);
   if (flags.common.json) {
     PrintJson(io, {{"schema", "kvlift/emit-loop/1"}, {"lang", flags.lang}, {"text", text}});
     return kDone;
