@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "gtest/gtest.h"
 #include "onnxio/model.h"
@@ -82,6 +83,18 @@ TEST(FuseRotations, TablesMustRepeatThemselves) {
                     "[1,1,8] rates = {1.0, 0.3, 0.1, 0.03, 1.0, 0.3, 0.1, 0.0}"},
                    {"pairs = Concat<axis = -1>(angles, angles)", "pairs = Identity(angles)"}}),
             0);
+}
+
+TEST(FuseRotations, SumsOfSumsAreLookedAtOnce) {
+  std::string sums = "sum_0 = Cos(pairs)\n";
+  constexpr int kSums = 200;
+  for (int k = 0; k < kSums; ++k) {
+    sums += absl::StrCat("  sum_", k + 1, " = Add(sum_", k, ", sum_", k, ")\n");
+  }
+  EXPECT_EQ(Fused({{"cosines = Cos(pairs)",
+                    absl::StrCat(sums, "  cosines = Identity(sum_", kSums, ")")}}),
+            0)
+      << "what lies deep is not known to repeat";
 }
 
 TEST(FuseRotations, HalvesMustBeExchangedAndTheFirstNegated) {

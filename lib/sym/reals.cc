@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "absl/container/flat_hash_map.h"
 
 namespace kvlift::sym {
 namespace {
@@ -34,8 +37,10 @@ class Reader {
     }
     if (e->kind() != Kind::kLoad || levels == 0) return e;
     if (std::find(stops_.begin(), stops_.end(), e->source()) != stops_.end()) return e;
+    const std::pair<Expr, int> place(e, levels);
+    if (const auto it = seen_.find(place); it != seen_.end()) return it->second;
     const Expr known = Computed(graph_.producer(e->source()), e->args(), levels - 1);
-    return known == nullptr || known->size() > kMostSize ? e : known;
+    return seen_[place] = known == nullptr || known->size() > kMostSize ? e : known;
   }
 
   // The result of a node's arithmetic; null if it is none that is looked through.
@@ -71,6 +76,7 @@ class Reader {
   Pool& pool_;
   const Facts& facts_;
   absl::Span<const ValueId> stops_;
+  absl::flat_hash_map<std::pair<Expr, int>, Expr> seen_;  // loads, by levels that are left
 };
 
 }  // namespace
