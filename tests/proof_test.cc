@@ -85,15 +85,14 @@ TEST_P(ProvedModel, NoMutantIsProved) {
   EXPECT_GE(ExpectNoMutantProved(*source_.proto, after_, relation_, limits), 20);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ProvedModel,
-                         testing::Values("gpt_oss_optimum", "neg_past_read_twice_ts",
-                                         "llama_optimum", "gpt2_optimum", "qwen2_optimum",
-                                         "gemma2_optimum", "llama_dynamic_dynamo",
-                                         "llama_attention_opset23", "toy_scatter_ts",
-                                         "whisper_decoder_with_past_optimum",
-                                         "toy_transposed_key_ts", "llama_genai_gqa",
-                                         "toy_onehot_where_ts", "toy_splice_ts", "llama_static_ts"),
-                         [](const auto& model) { return std::string(model.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Models, ProvedModel,
+    testing::Values("gpt_oss_optimum", "neg_past_read_twice_ts", "llama_optimum", "gpt2_optimum",
+                    "qwen2_optimum", "gemma2_optimum", "llama_dynamic_dynamo",
+                    "llama_attention_opset23", "toy_scatter_ts",
+                    "whisper_decoder_with_past_optimum", "toy_transposed_key_ts", "llama_genai_gqa",
+                    "bloom_optimum", "toy_onehot_where_ts", "toy_splice_ts", "llama_static_ts"),
+    [](const auto& model) { return std::string(model.param); });
 
 // Cases of rewrites, by what is proved of them.
 class ProvedCase : public testing::TestWithParam<const char*> {};
@@ -119,10 +118,12 @@ INSTANTIATE_TEST_SUITE_P(
         "decomposed_attention_control_derived", "decomposed_attention_genai",
         "decomposed_attention_opset11", "decomposed_attention_opset12",
         "decomposed_attention_padding_none", "decomposed_attention_positions_learned",
-        "growing_concat_beams", "attention_op_keep_keys_computed",
-        "attention_op_keep_own_valid_length", "decomposed_attention_keep_heads_interleaved",
-        "decomposed_attention_keep_keys_computed", "decomposed_attention_keep_maximum_subtracted",
-        "decomposed_attention_keep_rank5", "decomposed_attention_keep_scores_computed",
+        "growing_concat_beams", "decomposed_attention_bias_folded",
+        "decomposed_attention_heads_folded", "growing_concat_heads_folded",
+        "attention_op_keep_keys_computed", "attention_op_keep_own_valid_length",
+        "decomposed_attention_keep_heads_interleaved", "decomposed_attention_keep_keys_computed",
+        "decomposed_attention_keep_maximum_subtracted", "decomposed_attention_keep_rank5",
+        "decomposed_attention_keep_scores_computed",
         "decomposed_attention_keep_softmax_written_out", "decomposed_attention_keep_values_scaled",
         "decomposed_attention_mask_computed", "decomposed_attention_mask_input",
         "decomposed_attention_mask_input_and_causal", "decomposed_attention_mask_of_keys",

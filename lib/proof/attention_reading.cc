@@ -21,7 +21,8 @@ constexpr int kMostSteps = 64;
 
 class Reader {
  public:
-  explicit Reader(sym::Forms& forms) : forms_(forms), graph_(forms.graph()), pool_(forms.pool()) {}
+  Reader(sym::Forms& forms, int64_t heads)
+      : forms_(forms), graph_(forms.graph()), pool_(forms.pool()), heads_(heads) {}
 
   AttentionReading Run(ValueId result) {
     const NodeId node = graph_.producer(result);
@@ -61,8 +62,28 @@ class Reader {
                    FloatAttribute(node, "alpha", 1)};
   }
 
-  // The element in row r, column c of an operand, behind the axes in front.
-  Expr Cell(ValueId v, std::vector<Expr> front, Expr r, Expr c, bool turned) {
+  bool IsRank(const sym::Form& form) const {
+    return form.known_rank && (form.shape.size() == 4 || (form.shape.size() == 3 && heads_ > 0));
+  }
+
+  // The axes of batch and head of a value of this rank, at i0 and i1.
+  std::vector<Expr> Front(size_t rank) {
+    const Expr b = pool_.Index(0), h = pool_.Index(1);
+    if (rank == 4) return {b, h};
+    return {pool_.Add(pool_.Mul(b, pool_.Integer(heads_)), h)};
+  }
+
+  // The place i0, i1, i2, `last` in a value of this rank.
+  std::vector<Expr> Here(size_t rank, Expr last) {
+    std::vector<Expr> here = Front(rank);
+    here.push_back(pool_.Index(2));
+    here.push_back(last);
+    return here;
+  }
+
+  // The element in row r, column c of an operand of a product of this rank.
+  Expr Cell(ValueId v, size_t rank, Expr r, Expr c, bool turned) {
+    std::vector<Expr> front = Front(rank);
     front.push_back(turned ? c : r);
     front.push_back(turned ? r : c);
     return At(v, front);
@@ -269,7 +290,11 @@ class Reader {
   }
 
   bool LeadsToProduct(Expr e, int depth) {
-    if (e == nullptr || e->kind() != Kind::kLoad || depth > kMostSteps) return false;
+    if (e == nullptr || depth > kMostSteps) return false;
+    if (e->kind() == Kind::kSelect) {
+      return LeadsToProduct(e->args()[1], depth + 1) || LeadsToProduct(e->args()[2], depth + 1);
+    }
+    if (e->kind() != Kind::kLoad) return false;
     const NodeId n = graph_.producer(e->source());
     if (n == kNoNode) return false;
     if (ProductOf(n)) return true;
@@ -320,18 +345,18 @@ class Reader {
   }
 
   bool ReadFirstProduct(NodeId n, Expr e) {
-    const Expr b = pool_.Index(0), h = pool_.Index(1), s = pool_.Index(2), t = pool_.Index(3);
-    const std::vector<Expr> here = {b, h, s, t};
-    const std::vector<Expr> args(e->args().begin(), e->args().end());
-    if (!SamePlace(args, here)) return Fail("the scores are not in the order b, h, s, t");
+    const Expr s = pool_.Index(2), t = pool_.Index(3);
+    const size_t rank = e->args().size();
     const sym::Form q = forms_.Of(graph_.inputs(n)[0]);
-    if (!q.known_rank || q.shape.size() != 4) return Fail("the queries have no rank of 4");
+    if (!IsRank(q) || q.shape.size() != rank) return Fail("the queries have no rank of 4");
+    const std::vector<Expr> args(e->args().begin(), e->args().end());
+    if (!SamePlace(args, Here(rank, t))) return Fail("the scores are not in the order b, h, s, t");
     r_.extents.extents.resize(5, nullptr);
     const Expr d = pool_.Index(4);
     const Product product = *ProductOf(n);
-    r_.extents.extents[4] = q.shape[product.left_turned ? 2 : 3];
-    const Factored query = Peel(Cell(graph_.inputs(n)[0], {b, h}, s, d, product.left_turned));
-    const Factored key = Peel(Cell(graph_.inputs(n)[1], {b, h}, d, t, product.right_turned));
+    r_.extents.extents[4] = q.shape[rank - (product.left_turned ? 2 : 1)];
+    const Factored query = Peel(Cell(graph_.inputs(n)[0], rank, s, d, product.left_turned));
+    const Factored key = Peel(Cell(graph_.inputs(n)[1], rank, d, t, product.right_turned));
     if (query.element == nullptr || key.element == nullptr) return Fail("operands are not read");
     r_.query = query.element;
     r_.key = key.element;
@@ -342,8 +367,9 @@ class Reader {
   // On axes of extent 1 the index is 0.
   bool SamePlace(absl::Span<const Expr> args, absl::Span<const Expr> here) const {
     if (args.size() != here.size()) return false;
+    const size_t more = r_.extents.extents.size() - args.size();  // 0 unless heads are folded
     for (size_t k = 0; k < args.size(); ++k) {
-      const bool one = r_.extents.extents[k]->is_integer(1) && args[k]->is_integer(0);
+      const bool one = more == 0 && r_.extents.extents[k]->is_integer(1) && args[k]->is_integer(0);
       if (args[k] != here[k] && !one) return false;
     }
     return true;
@@ -353,23 +379,28 @@ class Reader {
     if (ProductOf(node)->left_turned) return Fail("its weights are transposed");
     const ValueId left = graph_.inputs(node)[0], right = graph_.inputs(node)[1];
     const sym::Form weights = forms_.Of(left), result = forms_.Of(graph_.outputs(node)[0]);
-    if (!weights.known_rank || weights.shape.size() != 4 || !result.known_rank ||
-        result.shape.size() != 4) {
+    if (!IsRank(weights) || !IsRank(result) || result.shape.size() != weights.shape.size()) {
       return Fail("its products have no rank of 4");
     }
+    const size_t rank = weights.shape.size();
     r_.extents.extents = weights.shape;
-    r_.size_of_value = result.shape[3];
-    std::vector<Expr> here;
-    for (int k = 0; k < 4; ++k) here.push_back(pool_.Index(k));
+    if (rank == 3) {
+      const Expr heads = pool_.Integer(heads_);
+      r_.extents.extents[0] = pool_.FloorDiv(weights.shape[0], heads, Facts{});
+      r_.extents.extents.insert(r_.extents.extents.begin() + 1, heads);
+    }
+    r_.size_of_value = result.shape.back();
+    const Expr t = pool_.Index(3);
     std::vector<Expr> where;
-    const NodeId softmax = FindSoftmax(At(left, here), &where);
-    if (softmax == kNoNode || !SamePlace(where, here)) return Fail("no softmax over the keys");
+    const NodeId softmax = FindSoftmax(At(left, Here(rank, t)), &where);
+    if (softmax == kNoNode || !SamePlace(where, Here(where.size(), t))) {
+      return Fail("no softmax over the keys");
+    }
     r_.softmax_type = forms_.ElementType(graph_.inputs(softmax)[0]);
     if (!ReadScores(At(graph_.inputs(softmax)[0], where))) return false;
     Facts facts = r_.extents;
     r_.extents.extents[4] = r_.size_of_value;
-    r_.value =
-        Cell(right, {here[0], here[1]}, here[3], pool_.Index(4), ProductOf(node)->right_turned);
+    r_.value = Cell(right, rank, t, pool_.Index(4), ProductOf(node)->right_turned);
     r_.extents = facts;
     return r_.value != nullptr || Fail("the values are not read");
   }
@@ -468,13 +499,14 @@ class Reader {
   sym::Forms& forms_;
   const Graph& graph_;
   sym::Pool& pool_;
+  int64_t heads_;
   AttentionReading r_;
 };
 
 }  // namespace
 
-AttentionReading ReadAttention(sym::Forms& forms, ValueId result) {
-  return Reader(forms).Run(result);
+AttentionReading ReadAttention(sym::Forms& forms, ValueId result, int64_t heads) {
+  return Reader(forms, heads).Run(result);
 }
 
 }  // namespace kvlift

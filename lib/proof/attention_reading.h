@@ -26,7 +26,8 @@ struct AttentionReading {
   sym::Expr size_of_value = nullptr;
 };
 
-// The attention whose result [B, N, S, D] is the value.
-AttentionReading ReadAttention(sym::Forms& forms, ValueId result);
+// The attention whose result [B, N, S, D] is the value. Where `heads` are given, the result may be
+// [B * N, S, D], and so may be the operands of its products.
+AttentionReading ReadAttention(sym::Forms& forms, ValueId result, int64_t heads = 0);
 
 }  // namespace kvlift

@@ -146,11 +146,16 @@ void Correspondence::SetTwin(ValueId after, ValueId before, bool doubted) {
   if (doubted) doubted_.insert(after);
 }
 
+void Correspondence::SetFoldedTwin(ValueId after, ValueId before, int64_t heads, bool doubted) {
+  SetTwin(after, before, doubted);
+  folded_[after] = heads;
+}
+
 bool Correspondence::TakeDoubt() const { return std::exchange(doubt_, false); }
 
 bool Correspondence::IsTwin(ValueId after, ValueId before) const {
   const auto it = twins_.find(after);
-  if (it == twins_.end() || it->second != before) return false;
+  if (it == twins_.end() || it->second != before || folded_.contains(after)) return false;
   doubt_ = doubt_ || doubted_.contains(after);
   return true;
 }
@@ -208,6 +213,10 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
   }
   if (const auto it = twins_.find(source); it != twins_.end()) {
     doubt_ = doubt_ || doubted_.contains(source);
+    if (const auto heads = folded_.find(source); heads != folded_.end() && args.size() == 4) {
+      args[1] = pool.Add(pool.Mul(args[0], pool.Integer(heads->second)), args[1]);
+      args.erase(args.begin());
+    }
     return TwinLoad(it->second, std::move(args));
   }
   const NodeId producer = pair_.graph().producer(source);

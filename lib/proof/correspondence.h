@@ -29,6 +29,8 @@ class Correspondence {
 
   // From now on a value of the conversion is this value of the source. doubted: that is not proved.
   void SetTwin(ValueId after, ValueId before, bool doubted);
+  // The same of [B, N, S, D], where the source has [B * N, S, D].
+  void SetFoldedTwin(ValueId after, ValueId before, int64_t heads, bool doubted);
   // Whether anything was translated that rests on a doubted value, since the last call.
   bool TakeDoubt() const;
   bool IsTwin(ValueId after, ValueId before) const;
@@ -74,7 +76,8 @@ class Correspondence {
   absl::flat_hash_map<ValueId, std::string> controls_;  // "P" or "T"
   absl::flat_hash_map<ValueId, Past> pasts_;
   absl::flat_hash_map<ValueId, ValueId> twins_;
-  absl::flat_hash_set<ValueId> doubted_;  // of the conversion
+  absl::flat_hash_map<ValueId, int64_t> folded_;  // of the twins, by heads
+  absl::flat_hash_set<ValueId> doubted_;          // of the conversion
   mutable bool doubt_ = false;
 };
 

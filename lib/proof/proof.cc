@@ -212,20 +212,23 @@ class Prover {
       return true;
     }
     // The source calls it by another name: one that is not taken yet, and the first if none fits.
+    const auto extents = after.extents.extents;
+    const bool counted = extents.size() > 1 && extents[1]->kind() == sym::Kind::kInteger;
+    const int64_t heads = counted ? extents[1]->value() : 0;
     const size_t facts = proof_.facts.size();
     std::vector<ValueId> free;
-    for (ValueId other : SourceAttentions()) {
+    for (ValueId other : SourceAttentions(heads)) {
       if (free.size() < kMostTried && !taken_.contains(other)) free.push_back(other);
     }
     for (ValueId other : free) {
       proof_.facts.resize(facts);
-      if (ProveSame(name, result, other, ReadAttention(forms_, other), after)) return true;
+      if (ProveSame(name, result, other, ReadAttention(forms_, other, heads), after)) return true;
     }
     if (free.empty()) {
       Add(name, "is the source's attention", "the source has no value of this name");
     } else if (free.size() > 1) {
       proof_.facts.resize(facts);
-      ProveSame(name, result, free[0], ReadAttention(forms_, free[0]), after);
+      ProveSame(name, result, free[0], ReadAttention(forms_, free[0], heads), after);
     }
     return true;
   }
@@ -240,22 +243,26 @@ class Prover {
       proved = CompareAttentions(name, before, after);
     }
     const bool doubted = twins_.TakeDoubt() || !proved;
-    twins_.SetTwin(mine, theirs, doubted);
+    if (forms_.Of(theirs).shape.size() == 3 && forms_.Of(mine).shape.size() == 4) {
+      twins_.SetFoldedTwin(mine, theirs, after.extents.extents[1]->value(), doubted);
+    } else {
+      twins_.SetTwin(mine, theirs, doubted);
+    }
     if (!doubted) taken_.insert(theirs);
     return proved;
   }
 
-  // Results of the source's attentions.
-  const std::vector<ValueId>& SourceAttentions() {
-    if (source_attentions_) return *source_attentions_;
-    source_attentions_.emplace();
+  // Results of the source's attentions over so many heads.
+  const std::vector<ValueId>& SourceAttentions(int64_t heads) {
+    const auto [it, fresh] = source_attentions_.try_emplace(heads);
+    if (!fresh) return it->second;
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (pair_.IsOfAfter(n) || graph_.outputs(n).empty()) continue;
       const ValueId result = graph_.outputs(n)[0];
-      const bool reads = result != kNoValue && ReadAttention(forms_, result).why_not.empty();
-      if (reads) source_attentions_->push_back(result);
+      const bool reads = result != kNoValue && ReadAttention(forms_, result, heads).why_not.empty();
+      if (reads) it->second.push_back(result);
     }
-    return *source_attentions_;
+    return it->second;
   }
 
   bool CompareAttentions(const std::string& name, const AttentionReading& before,
@@ -439,7 +446,7 @@ class Prover {
   Equality equality_;
   Nodes nodes_;
   absl::flat_hash_set<ValueId> taken_;  // of the source, that have a twin
-  std::optional<std::vector<ValueId>> source_attentions_;
+  absl::flat_hash_map<int64_t, std::vector<ValueId>> source_attentions_;  // by heads
   absl::flat_hash_map<NodeId, std::string> unlike_;  // nodes of the conversion, and why
   Proof proof_;
 };
