@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "fmt/format.h"
-#include "ir/tensor_data.h"
+#include "proof/number.h"
 
 namespace kvlift {
 namespace {
@@ -100,45 +100,6 @@ class Reader {
     return forms_.At(v, own, r_.extents);
   }
 
-  // A number that the graph holds or computes from such and from constant extents.
-  std::optional<double> Scalar(ValueId v, int depth = 0) {
-    if (const TensorProto* tensor = graph_.constant(v); tensor != nullptr) {
-      const auto size = NumElements(*tensor);
-      if (!size.ok() || *size != 1) return std::nullopt;
-      const auto values = ReadFloats(*tensor);
-      if (values.ok()) return values->front();
-    }
-    const sym::Form form = forms_.Of(v);
-    if (!form.known_rank) return std::nullopt;
-    for (Expr extent : form.shape) {
-      if (!extent->is_integer(1)) return std::nullopt;
-    }
-    if (form.element->kind() == Kind::kFloat) return form.element->float_value();
-    if (form.element->kind() == Kind::kInteger) return static_cast<double>(form.element->value());
-    const NodeId n = graph_.producer(v);
-    return n == kNoNode || depth > kMostSteps ? std::nullopt : Computed(n, depth + 1);
-  }
-
-  std::optional<double> Computed(NodeId n, int depth) {
-    std::vector<double> x;
-    for (ValueId input : graph_.inputs(n)) {
-      const auto number = input == kNoValue ? std::nullopt : Scalar(input, depth);
-      if (!number || x.size() > 1) return std::nullopt;
-      x.push_back(*number);
-    }
-    if (x.empty()) return std::nullopt;
-    const auto is = [&](const char* op) { return graph_.Is(n, op); };
-    if (is("Sqrt")) return std::sqrt(x[0]);
-    if (is("Reciprocal")) return 1 / x[0];
-    if (is("Cast") || is("Identity")) return x[0];
-    if (x.size() != 2) return std::nullopt;
-    if (is("Mul")) return x[0] * x[1];
-    if (is("Div")) return x[0] / x[1];
-    if (is("Add")) return x[0] + x[1];
-    if (is("Pow")) return std::pow(x[0], x[1]);
-    return std::nullopt;
-  }
-
   struct Factored {
     Expr element = nullptr;
     double factor = 1;
@@ -153,7 +114,7 @@ class Reader {
     const bool divides = graph_.Is(n, "Div");
     if (!divides && !graph_.Is(n, "Mul")) return nullptr;
     for (int k : {1, 0}) {
-      const auto number = Scalar(graph_.inputs(n)[k]);
+      const auto number = NumberOf(forms_, graph_.inputs(n)[k]);
       if (!number || (divides && k == 0)) continue;
       *factor *= divides ? 1 / *number : *number;
       return At(graph_.inputs(n)[1 - k], e->args());

@@ -20,7 +20,7 @@ constexpr char kPast[] = "P of the sequence";
 }  // namespace
 
 Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation,
-                               const std::vector<LengthClaim>& claims)
+                               const std::vector<LengthClaim>& claims, const SourceCase& steps)
     : pair_(pair), forms_(pair.forms()), uniform_(relation.uniform) {
   for (const ManifestInput& input : relation.inputs) {
     const ValueId after = pair.After(input.name);
@@ -32,7 +32,11 @@ Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation,
   one_ = !relation.caches.empty() &&
          std::all_of(relation.caches.begin(), relation.caches.end(),
                      [&](const ManifestCache& cache) { return HasOneSequence(cache); });
-  FindLengths(relation);
+  for (const DroppedInput& dropped : relation.dropped) {
+    const ValueId value = pair.Before(dropped.name);
+    if (value != kNoValue && dropped.requires_text == "P..T-1") positions_.insert(value);
+  }
+  FindLengths(relation, steps);
   FindEqualExtents(claims);
 }
 
@@ -66,8 +70,9 @@ bool Correspondence::HasOneSequence(const ManifestCache& cache) const {
   return form.known_rank && axis < form.shape.size() && form.shape[axis]->is_integer(1);
 }
 
-void Correspondence::FindLengths(const Manifest& relation) {
+void Correspondence::FindLengths(const Manifest& relation, const SourceCase& steps) {
   sym::Pool& pool = forms_.pool();
+  const bool none = steps.past == SourceCase::Past::kNone;
   for (const ManifestCache& cache : relation.caches) {
     if (!cache.source.growing) continue;
     const ValueId past = pair_.Before(cache.source.input);
@@ -79,10 +84,15 @@ void Correspondence::FindLengths(const Manifest& relation) {
         later.shape.size() != before.shape.size() || before.shape[axis]->kind() != Kind::kDim) {
       continue;
     }
-    past_ = pool.Dim(kPast);
+    past_ = none ? pool.Integer(0) : pool.Dim(kPast, steps.past == SourceCase::Past::kSome ? 1 : 0);
     sizes_[before.shape[axis]->dim()] = past_;
-    const Expr added = pool.Sub(later.shape[axis], before.shape[axis]);
+    const Expr added =
+        Normal(pool.Sub(later.shape[axis], none ? past_ : before.shape[axis]), Facts{});
     if (new_ == nullptr || added->size() < new_->size()) new_ = added;
+  }
+  if (steps.one_token && new_ != nullptr && new_->kind() == Kind::kDim) {
+    sizes_[new_->dim()] = pool.Integer(1);
+    new_ = pool.Integer(1);
   }
 }
 
@@ -160,10 +170,24 @@ bool Correspondence::IsTwin(ValueId after, ValueId before) const {
   return true;
 }
 
+ValueId Correspondence::TwinOf(ValueId value) const {
+  if (const auto it = twins_.find(value); it != twins_.end()) return it->second;
+  const NodeId n = pair_.graph().producer(value);
+  const bool own =
+      n != kNoNode ? pair_.IsOfAfter(n) : pair_.graph().name(value) != pair_.NameOf(value);
+  return own ? kNoValue : value;
+}
+
 Expr Correspondence::Normal(Expr e, const Facts& facts) const {
   if (e == nullptr) return nullptr;
   sym::Pool::Substitution s;
   s.dims = sizes_;
+  if (past_ != nullptr && !positions_.empty()) {
+    for (Expr load : sym::LoadsOf(e)) {
+      if (!positions_.contains(load->source()) || load->args().empty()) continue;
+      s.atoms[load] = forms_.pool().Add(past_, load->args().back());
+    }
+  }
   return forms_.pool().Substitute(e, s, facts);
 }
 
@@ -175,7 +199,7 @@ Expr Correspondence::TwinLoad(ValueId before, std::vector<Expr> args) const {
   for (size_t k = 0; k < args.size(); ++k) {
     if (form.shape[k]->is_integer(1)) args[k] = forms_.pool().Integer(0);
   }
-  return forms_.pool().Load(before, args);
+  return Normal(forms_.At(before, args, Facts{}), Facts{});
 }
 
 std::vector<Expr> Correspondence::SourcePlace(ValueId after_past, absl::Span<const Expr> at) const {

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "contract/manifest.h"
+#include "proof/branches.h"
 #include "proof/pair.h"
 #include "proof/plain.h"
 
@@ -17,7 +18,7 @@ class Correspondence {
  public:
   // claims: of the source; they tell sizes, too.
   Correspondence(const GraphPair& pair, const Manifest& relation,
-                 const std::vector<LengthClaim>& claims);
+                 const std::vector<LengthClaim>& claims, const SourceCase& steps);
 
   // P and S, of the sequence at hand; null if the source's caches do not tell.
   sym::Expr past() const { return past_; }
@@ -34,6 +35,8 @@ class Correspondence {
   // Whether anything was translated that rests on a doubted value, since the last call.
   bool TakeDoubt() const;
   bool IsTwin(ValueId after, ValueId before) const;
+  // Itself, if it is the source's; kNoValue if it has none.
+  ValueId TwinOf(ValueId value) const;
 
   // An element of the conversion in terms of the source's values, P and S, for the sequence
   // `batch`, with rows of caches and masks below P + S only. Null if it reads anything that stands
@@ -60,7 +63,7 @@ class Correspondence {
                        const sym::Facts& facts) const;
   sym::Expr TwinLoad(ValueId before, std::vector<sym::Expr> args) const;
   void AddPast(const ManifestCache& cache);
-  void FindLengths(const Manifest& relation);
+  void FindLengths(const Manifest& relation, const SourceCase& steps);
   void FindEqualExtents(const std::vector<LengthClaim>& claims);
   void MakeZero(sym::Expr difference);
   bool HasOneSequence(const ManifestCache& cache) const;
@@ -68,7 +71,8 @@ class Correspondence {
   const GraphPair& pair_;
   sym::Forms& forms_;
   bool uniform_ = false;
-  bool one_ = false;  // there is one sequence, number 0
+  absl::flat_hash_set<ValueId> positions_;  // inputs of the source that hold P..T-1
+  bool one_ = false;                        // there is one sequence, number 0
   sym::Expr past_ = nullptr, new_ = nullptr;
   // What sizes are by the terms of the source: its names of P; sizes that it runs with only if
   // they are equal to others; those of twins that only running them shows.

@@ -47,7 +47,7 @@ bool Nodes::SameAttributes(NodeId mine, NodeId theirs) const {
   const onnx::NodeProto& a = graph_.node(mine);
   const onnx::NodeProto& b = graph_.node(theirs);
   if (IsSoftmaxOverLastAxis(mine) && IsSoftmaxOverLastAxis(theirs)) return true;
-  return AttributeTexts(a, "axes") == AttributeTexts(b, "axes");
+  return kvlift::SameAttributes(a, b, "axes");
 }
 
 bool Nodes::IsSoftmaxOverLastAxis(NodeId n) const {

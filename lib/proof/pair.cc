@@ -35,28 +35,12 @@ bool IsFloatTensor(const TensorProto& tensor) {
          tensor.data_type() == TensorProto::BFLOAT16 || tensor.data_type() == TensorProto::DOUBLE;
 }
 
-bool SameData(const TensorProto& a, const TensorProto& b) {
-  if (a.data_type() != b.data_type() ||
-      !std::equal(a.dims().begin(), a.dims().end(), b.dims().begin(), b.dims().end())) {
-    return false;
-  }
-  if (IsElsewhere(a) || IsElsewhere(b)) {
-    if (a.external_data_size() != b.external_data_size()) return false;
-    for (int k = 0; k < a.external_data_size(); ++k) {
-      if (a.external_data(k).key() != b.external_data(k).key() ||
-          a.external_data(k).value() != b.external_data(k).value()) {
-        return false;
-      }
-    }
-    return true;
-  }
-  const RawData x = RawDataOf(a), y = RawDataOf(b);
-  if (!x.bytes.empty() && x.bytes.size() == y.bytes.size()) {
-    // Weights that were left in their file are the same place.
-    return x.bytes.data() == y.bytes.data() || x.bytes == y.bytes;
-  }
-  const auto all = InlineBytes(a), others = InlineBytes(b);
-  return all.ok() && others.ok() && *all == *others;
+bool SameAttribute(const onnx::AttributeProto& a, const onnx::AttributeProto& b) {
+  if (a.has_t() || b.has_t()) return a.has_t() && b.has_t() && SameData(a.t(), b.t());
+  onnx::AttributeProto x = a, y = b;
+  x.clear_doc_string();
+  y.clear_doc_string();
+  return x.SerializeAsString() == y.SerializeAsString();
 }
 
 class Joiner {
@@ -221,7 +205,7 @@ class Joiner {
     return a.op_type() == b.op_type() && a.domain() == b.domain() &&
            std::equal(a.input().begin(), a.input().end(), b.input().begin(), b.input().end()) &&
            std::equal(a.output().begin(), a.output().end(), b.output().begin(), b.output().end()) &&
-           AttributeTexts(a) == AttributeTexts(b);
+           SameAttributes(a, b);
   }
 
   const ModelProto& before_;
@@ -235,16 +219,40 @@ class Joiner {
 
 }  // namespace
 
-std::vector<std::string> AttributeTexts(const NodeProto& node, std::string_view without) {
-  std::vector<std::string> texts;
-  for (const auto& attribute : node.attribute()) {
-    if (!without.empty() && attribute.name() == without) continue;
-    onnx::AttributeProto bare = attribute;
-    bare.clear_doc_string();
-    texts.push_back(bare.SerializeAsString());
+bool SameAttributes(const NodeProto& a, const NodeProto& b, std::string_view without) {
+  int left = 0;
+  for (const auto& attribute : b.attribute()) left += attribute.name() != without ? 1 : 0;
+  for (const auto& attribute : a.attribute()) {
+    if (attribute.name() == without) continue;
+    const onnx::AttributeProto* other = FindAttribute(b, attribute.name());
+    if (other == nullptr || !SameAttribute(attribute, *other)) return false;
+    --left;
   }
-  std::sort(texts.begin(), texts.end());
-  return texts;
+  return left == 0;
+}
+
+bool SameData(const TensorProto& a, const TensorProto& b) {
+  if (a.data_type() != b.data_type() ||
+      !std::equal(a.dims().begin(), a.dims().end(), b.dims().begin(), b.dims().end())) {
+    return false;
+  }
+  const RawData x = RawDataOf(a), y = RawDataOf(b);
+  if (!x.bytes.empty() && x.bytes.size() == y.bytes.size()) {
+    // Weights that were left in their file are the same place.
+    return x.bytes.data() == y.bytes.data() || x.bytes == y.bytes;
+  }
+  if (IsElsewhere(a) || IsElsewhere(b)) {
+    if (a.external_data_size() != b.external_data_size()) return false;
+    for (int k = 0; k < a.external_data_size(); ++k) {
+      if (a.external_data(k).key() != b.external_data(k).key() ||
+          a.external_data(k).value() != b.external_data(k).value()) {
+        return false;
+      }
+    }
+    return true;
+  }
+  const auto all = InlineBytes(a), others = InlineBytes(b);
+  return all.ok() && others.ok() && *all == *others;
 }
 
 absl::StatusOr<GraphPair> GraphPair::Create(const ModelProto& before, const ModelProto& after,

@@ -19,8 +19,10 @@
 
 namespace kvlift {
 
-// The node's attributes but for one, sorted, in a form that can be compared.
-std::vector<std::string> AttributeTexts(const onnx::NodeProto& node, std::string_view without = {});
+// All attributes but for one. Tensors are compared by their bytes.
+bool SameAttributes(const onnx::NodeProto& a, const onnx::NodeProto& b,
+                    std::string_view without = {});
+bool SameData(const onnx::TensorProto& a, const onnx::TensorProto& b);
 
 class GraphPair {
  public:

@@ -8,14 +8,15 @@
 #include "fmt/format.h"
 #include "onnxio/model.h"
 #include "proof/attention_reading.h"
+#include "proof/branches.h"
 #include "proof/correspondence.h"
 #include "proof/counting.h"
 #include "proof/equality.h"
+#include "proof/matches.h"
 #include "proof/nodes.h"
 #include "proof/opset13.h"
 #include "proof/pair.h"
 #include "proof/plain.h"
-#include "proof/rotary_reading.h"
 
 namespace kvlift {
 namespace {
@@ -28,17 +29,20 @@ constexpr size_t kMostTried = 8;
 
 class Prover {
  public:
-  Prover(const GraphPair& pair, const Manifest& relation, const std::vector<LengthClaim>& claims)
+  Prover(const GraphPair& pair, const Manifest& relation, const std::vector<LengthClaim>& claims,
+         const SourceCase& steps)
       : pair_(pair),
         graph_(pair.graph()),
         forms_(pair.forms()),
         pool_(forms_.pool()),
         relation_(relation),
         claims_(claims),
-        twins_(pair, relation, claims),
+        steps_(steps),
+        twins_(pair, relation, claims, steps),
         counting_(forms_),
         equality_(forms_),
-        nodes_(pair, twins_, equality_) {}
+        nodes_(pair, twins_, equality_),
+        matches_(pair, &twins_, &nodes_) {}
 
   // Whether the source's fused operators are fed the lengths that they are read with.
   bool ClaimsHold() const {
@@ -60,11 +64,14 @@ class Prover {
       if (const auto it = writes.find(n); it != writes.end()) {
         ProveCache(*it->second);
       } else if (!graph_.Is(n, "Attention") || !ProveAttention(n)) {
-        MatchNode(n);
+        matches_.Match(n);
       }
     }
     for (const ManifestOutput& output : relation_.outputs) {
       if (output.as != "cache") ProveOutput(output);
+    }
+    for (ProofFact& fact : proof_.facts) {
+      if (!steps_.text.empty()) fact.text = fmt::format("{}: {}", steps_.text, fact.text);
     }
     return std::move(proof_);
   }
@@ -218,7 +225,7 @@ class Prover {
     const size_t facts = proof_.facts.size();
     std::vector<ValueId> free;
     for (ValueId other : SourceAttentions(heads)) {
-      if (free.size() < kMostTried && !taken_.contains(other)) free.push_back(other);
+      if (free.size() < kMostTried && !matches_.IsTaken(other)) free.push_back(other);
     }
     for (ValueId other : free) {
       proof_.facts.resize(facts);
@@ -248,7 +255,7 @@ class Prover {
     } else {
       twins_.SetTwin(mine, theirs, doubted);
     }
-    if (!doubted) taken_.insert(theirs);
+    if (!doubted) matches_.Take(theirs);
     return proved;
   }
 
@@ -358,73 +365,6 @@ class Prover {
     return hidden || ends;
   }
 
-  // The first value behind which an output is no longer seen to be the source's.
-  std::string FirstUnlike(ValueId output) const {
-    absl::flat_hash_set<ValueId> seen;
-    std::vector<ValueId> open = {output};
-    NodeId first = kNoNode;
-    while (!open.empty()) {
-      const ValueId value = open.back();
-      open.pop_back();
-      const NodeId n = value == kNoValue ? kNoNode : graph_.producer(value);
-      if (n == kNoNode || !pair_.IsOfAfter(n) || !seen.insert(value).second) continue;
-      if (unlike_.contains(n) && (first == kNoNode || n < first)) first = n;
-      for (ValueId input : graph_.inputs(n)) open.push_back(input);
-    }
-    if (first == kNoNode) return "some operator, or what it reads, is another one";
-    return fmt::format("{} {}", pair_.NameOf(graph_.outputs(first)[0]), unlike_.at(first));
-  }
-
-  // A node of the same operator over the same values gives the same values.
-  void MatchNode(NodeId node) {
-    const ValueId first = graph_.outputs(node)[0];
-    const ValueId theirs = pair_.Before(pair_.NameOf(first));
-    const NodeId other = theirs == kNoValue ? kNoNode : graph_.producer(theirs);
-    if (other == kNoNode) return MatchUnnamed(node);
-    twins_.TakeDoubt();
-    if (IsRotationOf(pair_, twins_, node, theirs)) {
-      return twins_.SetTwin(first, theirs, twins_.TakeDoubt());
-    }
-    twins_.TakeDoubt();
-    if (const std::string why = nodes_.Unlike(node, other); !why.empty()) {
-      unlike_[node] = why;
-      // What it is in fact, running both models tells; places are judged as if it were the same.
-      const bool moves = graph_.outputs(node).size() == graph_.outputs(other).size() &&
-                         IsFloatType(forms_.ElementType(first));
-      if (moves && !nodes_.SameValue(first, theirs)) SetTwins(node, other, true);
-      return;
-    }
-    SetTwins(node, other, twins_.TakeDoubt());
-  }
-
-  // Against what stands in the place of the source's fused operators, which had no names.
-  void MatchUnnamed(NodeId node) {
-    const ValueId first = graph_.outputs(node)[0];
-    if (!IsFloatType(forms_.ElementType(first)) || !forms_.Of(first).opaque) return;
-    for (NodeId other = 0; other < graph_.num_nodes(); ++other) {
-      if (!IsUnnamed(other) || graph_.node(other).op_type() != graph_.node(node).op_type() ||
-          taken_.contains(graph_.outputs(other)[0])) {
-        continue;
-      }
-      twins_.TakeDoubt();
-      if (!nodes_.Unlike(node, other).empty()) continue;
-      taken_.insert(graph_.outputs(other)[0]);
-      return SetTwins(node, other, twins_.TakeDoubt());
-    }
-  }
-
-  bool IsUnnamed(NodeId n) const {
-    return !pair_.IsOfAfter(n) && !graph_.outputs(n).empty() &&
-           graph_.name(graph_.outputs(n)[0]).rfind(kPlainPrefix, 0) == 0;
-  }
-
-  void SetTwins(NodeId mine, NodeId theirs, bool doubted) {
-    for (size_t k = 0; k < graph_.outputs(mine).size(); ++k) {
-      const ValueId x = graph_.outputs(mine)[k], y = graph_.outputs(theirs)[k];
-      if (x != kNoValue && y != kNoValue) twins_.SetTwin(x, y, doubted);
-    }
-  }
-
   void ProveOutput(const ManifestOutput& output) {
     const ValueId mine = pair_.After(output.name);
     const ValueId theirs = pair_.Before(output.source.empty() ? output.name : output.source);
@@ -432,7 +372,7 @@ class Prover {
     const bool same = mine != kNoValue && theirs != kNoValue && nodes_.SameValue(mine, theirs) &&
                       !twins_.TakeDoubt();
     Add(output.name, "outside the attentions, the source's operators over the source's values",
-        same ? "" : FirstUnlike(mine));
+        same ? "" : matches_.FirstUnlike(mine));
   }
 
   const GraphPair& pair_;
@@ -441,15 +381,38 @@ class Prover {
   sym::Pool& pool_;
   const Manifest& relation_;
   const std::vector<LengthClaim>& claims_;
+  const SourceCase& steps_;
   Correspondence twins_;
   Counting counting_;
   Equality equality_;
   Nodes nodes_;
-  absl::flat_hash_set<ValueId> taken_;  // of the source, that have a twin
+  Matches matches_;
   absl::flat_hash_map<int64_t, std::vector<ValueId>> source_attentions_;  // by heads
-  absl::flat_hash_map<NodeId, std::string> unlike_;  // nodes of the conversion, and why
   Proof proof_;
 };
+
+// Both are flat.
+Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
+                const Manifest& relation, const SourceCase& steps) {
+  Proof proof;
+  for (const bool lengths : {true, false}) {
+    const PlainModel plain = AsPlain(before, lengths);
+    const auto pair = GraphPair::Create(plain.model, AsPlain(after, lengths).model, relation);
+    if (!pair.ok()) {
+      proof.not_tried = std::string(pair.status().message());
+      return proof;
+    }
+    Prover prover(*pair, relation, plain.claims, steps);
+    if (prover.ClaimsHold()) return prover.Run();
+  }
+  return proof;
+}
+
+std::vector<SourceCase> CasesOf(const Manifest& relation) {
+  const bool one_token = relation.limits.new_tokens_with_past == 1;
+  return {{SourceCase::Past::kSome, one_token, "steps with a past"},
+          {SourceCase::Past::kNone, false, "steps without a past"}};
+}
 
 }  // namespace
 
@@ -462,20 +425,22 @@ Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& af
     proof.not_tried = "model-local functions cannot be inlined";
     return proof;
   }
-  const auto source = AsOpset13(*std::move(flat));
+  auto source = AsOpset13(*std::move(flat));
   if (!source.ok()) {
     proof.not_tried = std::string(source.status().message());
     return proof;
   }
-  for (const bool lengths : {true, false}) {
-    const PlainModel plain = AsPlain(*source, lengths);
-    const auto pair = GraphPair::Create(plain.model, AsPlain(*result, lengths).model, relation);
-    if (!pair.ok()) {
-      proof.not_tried = std::string(pair.status().message());
+  if (!HasBranches(*source)) return ProveCase(*source, *result, relation, {});
+  for (const SourceCase& steps : CasesOf(relation)) {
+    const auto taken = TakeBranches(*source, relation, steps.past);
+    if (!taken.ok()) {
+      proof.facts.clear();
+      proof.not_tried = std::string(taken.status().message());
       return proof;
     }
-    Prover prover(*pair, relation, plain.claims);
-    if (prover.ClaimsHold()) return prover.Run();
+    Proof part = ProveCase(*taken, *result, relation, steps);
+    proof.facts.insert(proof.facts.end(), part.facts.begin(), part.facts.end());
+    if (!part.not_tried.empty()) proof.not_tried = part.not_tried;
   }
   return proof;
 }

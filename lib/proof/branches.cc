@@ -1,0 +1,173 @@
+#include "proof/branches.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "base/status.h"
+#include "fmt/format.h"
+#include "ir/graph.h"
+#include "sym/forms.h"
+
+namespace kvlift {
+namespace {
+
+using onnx::GraphProto;
+using onnx::ModelProto;
+using onnx::NodeProto;
+using sym::Expr;
+using sym::Facts;
+
+bool IsIf(const NodeProto& node) {
+  return node.op_type() == "If" && (node.domain().empty() || node.domain() == "ai.onnx");
+}
+
+bool HasBody(const NodeProto& node) {
+  return std::any_of(
+      node.attribute().begin(), node.attribute().end(),
+      [](const onnx::AttributeProto& a) { return a.has_g() || a.graphs_size() > 0; });
+}
+
+// The part of a model that no If stands in front of.
+ModelProto InFrontOfBranches(const ModelProto& model) {
+  ModelProto part;
+  part.set_ir_version(model.ir_version());
+  *part.mutable_opset_import() = model.opset_import();
+  GraphProto& graph = *part.mutable_graph();
+  graph.set_name("front");
+  *graph.mutable_input() = model.graph().input();
+  absl::flat_hash_set<std::string> behind;
+  for (const NodeProto& node : model.graph().node()) {
+    const bool depends =
+        HasBody(node) || std::any_of(node.input().begin(), node.input().end(),
+                                     [&](const std::string& i) { return behind.contains(i); });
+    if (depends) {
+      behind.insert(node.output().begin(), node.output().end());
+    } else {
+      *graph.add_node() = node;
+    }
+  }
+  // Weights are never looked at.
+  constexpr int64_t kSmall = 64;
+  for (const auto& tensor : model.graph().initializer()) {
+    int64_t size = 1;
+    for (int64_t dim : tensor.dims()) size *= dim;
+    if (size <= kSmall) {
+      *graph.add_initializer() = tensor;
+      continue;
+    }
+    auto* input = graph.add_input();
+    input->set_name(tensor.name());
+    auto* type = input->mutable_type()->mutable_tensor_type();
+    type->set_elem_type(tensor.data_type());
+    for (int64_t dim : tensor.dims()) type->mutable_shape()->add_dim()->set_dim_value(dim);
+  }
+  return part;
+}
+
+// What conditions are in steps with a past, or without one.
+class Conditions {
+ public:
+  static absl::StatusOr<Conditions> Create(const ModelProto& model, const Manifest& relation,
+                                           bool with_past) {
+    Conditions c;
+    KV_ASSIGN_OR_RETURN(Graph graph,
+                        Graph::Build(std::make_shared<const ModelProto>(InFrontOfBranches(model))));
+    c.graph_ = std::make_shared<const Graph>(std::move(graph));
+    c.forms_ = std::make_shared<sym::Forms>(*c.graph_);
+    for (const DroppedInput& dropped : relation.dropped) {
+      if (dropped.requires_text == "P > 0") c.inputs_[dropped.name] = with_past;
+      if (dropped.requires_text == "P == 0") c.inputs_[dropped.name] = !with_past;
+    }
+    const Expr past = with_past ? c.forms_->pool().Dim("P", 1) : c.forms_->pool().Integer(0);
+    for (const ManifestCache& cache : relation.caches) {
+      const ValueId value = c.graph_->Find(cache.source.input);
+      if (!cache.source.growing || value == kNoValue) continue;
+      const sym::Form form = c.forms_->Of(value);
+      const auto axis = static_cast<size_t>(cache.source.axis);
+      if (!form.known_rank || axis >= form.shape.size()) continue;
+      if (form.shape[axis]->kind() == sym::Kind::kDim) c.dims_[form.shape[axis]->dim()] = past;
+    }
+    return c;
+  }
+
+  std::optional<bool> Of(const std::string& name) {
+    const ValueId value = graph_->Find(name);
+    if (value == kNoValue) return std::nullopt;
+    const sym::Form form = forms_->Of(value);
+    if (!form.known_rank) return std::nullopt;
+    sym::Pool& pool = forms_->pool();
+    sym::Pool::Substitution s;
+    s.dims = dims_;
+    for (Expr load : sym::OuterLoadsOf(form.element)) {
+      const auto it = inputs_.find(graph_->name(load->source()));
+      if (it == inputs_.end()) return std::nullopt;
+      s.atoms[load] = pool.Integer(it->second ? 1 : 0);
+    }
+    const Expr e = pool.Substitute(form.element, s, Facts{});
+    if (e->kind() == sym::Kind::kInteger) return e->value() != 0;
+    if (!e->is_predicate()) return std::nullopt;
+    const sym::Truth truth = pool.Prove(e, Facts{});
+    if (truth == sym::Truth::kUnknown) return std::nullopt;
+    return truth == sym::Truth::kYes;
+  }
+
+ private:
+  std::shared_ptr<const Graph> graph_;
+  std::shared_ptr<sym::Forms> forms_;
+  absl::flat_hash_map<std::string, bool> inputs_;
+  absl::flat_hash_map<std::string, Expr> dims_;
+};
+
+absl::Status Inline(const NodeProto& node, bool taken, GraphProto* graph) {
+  const onnx::AttributeProto* branch = FindAttribute(node, taken ? "then_branch" : "else_branch");
+  if (branch == nullptr || branch->g().output_size() < node.output_size()) {
+    return absl::UnimplementedError("a branch is not as it must be");
+  }
+  for (const auto& tensor : branch->g().initializer()) *graph->add_initializer() = tensor;
+  for (const NodeProto& inner : branch->g().node()) {
+    if (HasBody(inner)) return absl::UnimplementedError("a branch has bodies of its own");
+    *graph->add_node() = inner;
+  }
+  for (int k = 0; k < node.output_size(); ++k) {
+    const std::string& given = branch->g().output(k).name();
+    if (node.output(k).empty() || node.output(k) == given) continue;
+    NodeProto* same = graph->add_node();
+    same->set_op_type("Identity");
+    same->add_input(given);
+    same->add_output(node.output(k));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool HasBranches(const ModelProto& model) {
+  return std::any_of(model.graph().node().begin(), model.graph().node().end(), IsIf);
+}
+
+absl::StatusOr<ModelProto> TakeBranches(const ModelProto& model, const Manifest& relation,
+                                        SourceCase::Past past) {
+  KV_ASSIGN_OR_RETURN(Conditions conditions,
+                      Conditions::Create(model, relation, past == SourceCase::Past::kSome));
+  ModelProto result = model;
+  GraphProto* graph = result.mutable_graph();
+  graph->clear_node();
+  for (const NodeProto& node : model.graph().node()) {
+    if (!IsIf(node)) {
+      *graph->add_node() = node;
+      continue;
+    }
+    const std::optional<bool> taken = conditions.Of(node.input(0));
+    if (!taken) {
+      return absl::UnimplementedError(
+          fmt::format("which branch {} takes is not seen", node.output(0)));
+    }
+    KV_RETURN_IF_ERROR(Inline(node, *taken, graph));
+  }
+  return result;
+}
+
+}  // namespace kvlift

@@ -1,0 +1,28 @@
+// Sources that choose by a branch whether there is a past.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "contract/manifest.h"
+#include "onnx/onnx_pb.h"
+
+namespace kvlift {
+
+// Which steps are looked at.
+struct SourceCase {
+  enum class Past { kAny, kSome, kNone };
+  Past past = Past::kAny;
+  bool one_token = false;  // of steps with a past
+  std::string text;        // "steps with a past", empty for all
+};
+
+bool HasBranches(const onnx::ModelProto& model);
+
+// The model with the branches that such steps take in the place of its Ifs. Unimplemented: it is
+// not seen which these are, or they have bodies of their own.
+absl::StatusOr<onnx::ModelProto> TakeBranches(const onnx::ModelProto& model,
+                                              const Manifest& relation, SourceCase::Past past);
+
+}  // namespace kvlift

@@ -1,0 +1,123 @@
+#include "proof/matches.h"
+
+#include <algorithm>
+
+#include "fmt/format.h"
+#include "ir/types.h"
+#include "proof/plain.h"
+#include "proof/rotary_reading.h"
+
+namespace kvlift {
+namespace {
+
+// How many of the source's nodes are held against one of the conversion.
+constexpr size_t kMostTried = 8;
+
+}  // namespace
+
+Matches::Matches(const GraphPair& pair, Correspondence* twins, Nodes* nodes)
+    : pair_(pair), graph_(pair.graph()), forms_(pair.forms()), twins_(twins), nodes_(nodes) {
+  for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+    if (pair_.IsOfAfter(n) || graph_.outputs(n).empty()) continue;
+    const std::string& name = graph_.name(graph_.outputs(n)[0]);
+    if (name.rfind(kPlainPrefix, 0) == 0) unnamed_.push_back(n);
+    if (graph_.Is(n, "Constant")) constants_.push_back(n);
+  }
+}
+
+void Matches::Match(NodeId node) {
+  const ValueId first = graph_.outputs(node)[0];
+  const ValueId theirs = pair_.Before(pair_.NameOf(first));
+  const NodeId other = theirs == kNoValue ? kNoNode : graph_.producer(theirs);
+  if (other == kNoNode) {
+    MatchUnnamed(node);
+    return;
+  }
+  twins_->TakeDoubt();
+  if (IsRotationOf(pair_, *twins_, node, theirs)) {
+    return twins_->SetTwin(first, theirs, twins_->TakeDoubt());
+  }
+  twins_->TakeDoubt();
+  if (const std::string why = nodes_->Unlike(node, other); !why.empty()) {
+    if (MatchUnnamed(node)) return;
+    const bool moves = graph_.outputs(node).size() == graph_.outputs(other).size() &&
+                       IsFloatType(forms_.ElementType(first));
+    if (!moves || nodes_->SameValue(first, theirs)) return;
+    // What it is in fact, running both models tells; places are judged as if it were the same.
+    unlike_[node] = why;
+    SetTwins(node, other, true);
+    return;
+  }
+  SetTwins(node, other, twins_->TakeDoubt());
+}
+
+// What the source calls by another name, or what stands in the place of its fused operators: it
+// reads something that this node reads.
+bool Matches::MatchUnnamed(NodeId node) {
+  const ValueId first = graph_.outputs(node)[0];
+  if (!IsFloatType(forms_.ElementType(first)) || !forms_.Of(first).opaque) return false;
+  if (graph_.Is(node, "Constant")) return MatchConstant(node);
+  for (NodeId other : Candidates(node)) {
+    twins_->TakeDoubt();
+    if (!nodes_->Unlike(node, other).empty()) continue;
+    taken_.insert(graph_.outputs(other)[0]);
+    SetTwins(node, other, twins_->TakeDoubt());
+    return true;
+  }
+  return false;
+}
+
+// By its bytes.
+bool Matches::MatchConstant(NodeId node) {
+  for (NodeId other : constants_) {
+    if (!SameAttributes(graph_.node(node), graph_.node(other))) continue;
+    SetTwins(node, other, false);
+    return true;
+  }
+  return false;
+}
+
+std::vector<NodeId> Matches::Candidates(NodeId node) {
+  std::vector<NodeId> found;
+  for (ValueId input : graph_.inputs(node)) {
+    const ValueId theirs = input == kNoValue ? kNoValue : twins_->TwinOf(input);
+    if (theirs == kNoValue) continue;
+    for (const Use& use : graph_.uses(theirs)) AddCandidate(node, use.node, &found);
+  }
+  for (NodeId other : unnamed_) AddCandidate(node, other, &found);
+  return found;
+}
+
+void Matches::AddCandidate(NodeId node, NodeId other, std::vector<NodeId>* found) const {
+  const bool fits = other != kNoNode && !pair_.IsOfAfter(other) && !graph_.outputs(other).empty() &&
+                    graph_.node(other).op_type() == graph_.node(node).op_type() &&
+                    !taken_.contains(graph_.outputs(other)[0]) &&
+                    std::find(found->begin(), found->end(), other) == found->end();
+  if (fits && found->size() < kMostTried) found->push_back(other);
+}
+
+void Matches::SetTwins(NodeId mine, NodeId theirs, bool doubted) {
+  for (size_t k = 0; k < graph_.outputs(mine).size(); ++k) {
+    const ValueId x = graph_.outputs(mine)[k], y = graph_.outputs(theirs)[k];
+    if (x != kNoValue && y != kNoValue) twins_->SetTwin(x, y, doubted);
+  }
+}
+
+// The first value behind which an output is no longer seen to be the source's.
+std::string Matches::FirstUnlike(ValueId output) const {
+  absl::flat_hash_set<ValueId> seen;
+  std::vector<ValueId> open = {output};
+  NodeId first = kNoNode;
+  while (!open.empty()) {
+    const ValueId value = open.back();
+    open.pop_back();
+    const NodeId n = value == kNoValue ? kNoNode : graph_.producer(value);
+    if (n == kNoNode || !pair_.IsOfAfter(n) || !seen.insert(value).second) continue;
+    if (unlike_.contains(n) && (first == kNoNode || n < first)) first = n;
+    for (ValueId input : graph_.inputs(n)) open.push_back(input);
+  }
+  if (first == kNoNode) return "some operator, or what it reads, is another one";
+  return fmt::format("{} {}", pair_.NameOf(graph_.outputs(first)[0]), unlike_.at(first));
+}
+
+}  // namespace kvlift
