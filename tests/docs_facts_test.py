@@ -4,7 +4,9 @@ KVLIFT_ROOT, the repository.
 import os
 import pathlib
 import re
+import shutil
 import subprocess
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(os.environ["KVLIFT_ROOT"])
@@ -53,6 +55,22 @@ class DocsFactsTest(unittest.TestCase):
         for page, line in self.each(r"^(?:\$ )?kvlift ([^|\n]*)"):
             for option in re.findall(r"(?<!\S)--[a-z][a-z-]+", line):
                 self.assertIn(option, known, f"{page.name}: {line}")
+
+    def test_commands_of_the_readme(self):
+        """Those of its table, behind the conversion that its example shows."""
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        table = text.split("| then | |", 1)[1].split("\n\n", 1)[0]
+        lines = [line for line in re.findall(r"`(kvlift [^`]*)`", table) if "CODE" not in line]
+        self.assertGreater(len(lines), 4)
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(ROOT / "testdata/models/llama_optimum/model.onnx", folder)
+            (pathlib.Path(folder) / "kvlift").symlink_to(KVLIFT)
+            for line in ("kvlift convert model.onnx -o out.onnx", *lines):
+                done = subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True,
+                                      text=True, check=False,
+                                      env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"})
+                differ = line.startswith("kvlift diff")
+                self.assertEqual(done.returncode, int(differ), line + done.stderr)
 
     def test_cases_of_patterns_end_as_they_are_said_to(self):
         page = ROOT / "docs" / "patterns.md"

@@ -1,0 +1,67 @@
+"""The Python package: `pip wheel .` as a user types it, installed into an empty environment, used there.
+
+What is built stays in build/wheel for the next time. Environment: KVLIFT, the tool in its build
+folder; KVLIFT_ROOT, the repository.
+"""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = os.environ["KVLIFT_ROOT"]
+BUILD = os.path.dirname(os.path.dirname(os.environ["KVLIFT"]))
+MODELS = os.path.join(ROOT, "testdata", "models")
+
+
+def cached(name):
+    with open(os.path.join(BUILD, "CMakeCache.txt"), encoding="utf-8") as file:
+        found = re.search(rf"^{name}:\w+=(.*)$", file.read(), re.MULTILINE)
+    return found.group(1) if found else ""
+
+
+def run(*command, **options):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          check=False, **options)
+    assert done.returncode == 0, f"{command}: {done.stdout[-6000:]}"
+    return done.stdout
+
+
+@unittest.skipIf(cached("KVLIFT_SANITIZE"), "a build with sanitizers is not for installing")
+class PackageTest(unittest.TestCase):
+    def test_package(self):
+        with tempfile.TemporaryDirectory() as folder:
+            # The tools to build with are those of the test environment: nothing is downloaded.
+            run(sys.executable, "-m", "pip", "wheel", ROOT, "--no-deps", "--no-build-isolation",
+                "--wheel-dir", folder, "--disable-pip-version-check", cwd=folder, timeout=3000)
+            [wheel] = [f for f in os.listdir(folder) if f.endswith(".whl")]
+            clean = os.path.join(folder, "clean")
+            run(sys.executable, "-m", "venv", clean)
+            python = os.path.join(clean, "bin", "python")
+            run(python, "-m", "pip", "install", "--no-index", "--no-deps",
+                "--disable-pip-version-check", os.path.join(folder, wheel))
+            version = run(os.path.join(clean, "bin", "kvlift"), "version")
+            self.assertRegex(version, r"^kvlift \d")
+            self.assertIn(version.split()[1], wheel)
+            listed = run(python, "-m", "pip", "list", "--format", "freeze",
+                         "--disable-pip-version-check")
+            self.assertNotIn("numpy", listed)
+            environment = {key: value for key, value in os.environ.items()
+                           if not key.startswith("PYTHON")}
+            print(run(python, "-m", "unittest", "-v", "python_package_cases", timeout=600,
+                      cwd=os.path.join(ROOT, "tests", "support"),
+                      env={**environment, "KVLIFT_MODELS": MODELS,
+                           "PYTHONDONTWRITEBYTECODE": "1"}))
+            # Beside others that bring an ONNX and a protobuf of their own.
+            run(sys.executable, "-c",
+                "import onnx, onnxruntime, sys; sys.path.insert(0, sys.argv[1]); import kvlift; "
+                "model = onnx.load(sys.argv[2]); "
+                "assert len(kvlift.caches(model.SerializeToString())) == 4; "
+                "onnx.checker.check_model(kvlift.convert(sys.argv[2]).model.to_bytes())",
+                run(python, "-c", "import sysconfig; print(sysconfig.get_path('platlib'))").strip(),
+                os.path.join(MODELS, "llama_optimum", "model.onnx"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,172 @@
+"""What the installed package does; run by python_package_test.py in an environment without others.
+
+Environment: KVLIFT_MODELS, the bundled models.
+"""
+import json
+import os
+import pathlib
+import tempfile
+import threading
+import time
+import unittest
+
+import kvlift
+
+MODELS = pathlib.Path(os.environ["KVLIFT_MODELS"])
+LLAMA = MODELS / "llama_optimum" / "model.onnx"
+GPT2 = MODELS / "gpt2_optimum" / "model.onnx"
+REFUSED = MODELS / "neg_concat_reversed_ts" / "model.onnx"
+
+
+class Load(unittest.TestCase):
+    def test_paths_bytes_and_models(self):
+        model = kvlift.load(LLAMA)
+        self.assertEqual(model.path, str(LLAMA))
+        self.assertRegex(model.sha256, r"^[0-9a-f]{64}$")
+        data = LLAMA.read_bytes()
+        for source in (str(LLAMA), data, bytearray(data), memoryview(data), model):
+            self.assertEqual(kvlift.load(source).sha256, model.sha256)
+        self.assertEqual(kvlift.load(model.to_bytes()).to_bytes(), model.to_bytes())
+
+    def test_errors_carry_a_code(self):
+        for source, code in ((b"no model at all", "KV00"), ("/no/such/model.onnx", "KV001")):
+            with self.assertRaises(kvlift.Error) as raised:
+                kvlift.load(source)
+            self.assertTrue(raised.exception.code.startswith(code), raised.exception.code)
+        with self.assertRaises(TypeError):
+            kvlift.load(7)
+
+
+class Caches(unittest.TestCase):
+    def test_caches(self):
+        found = kvlift.caches(LLAMA)
+        self.assertEqual([c["id"] for c in found], ["0.key", "0.value", "1.key", "1.value"])
+        self.assertTrue(all(c["growing"] and not c["reason"] for c in found))
+        self.assertTrue(all(c["reason"]["code"] for c in kvlift.caches(REFUSED)))
+        self.assertEqual(len(kvlift.inspect(LLAMA)["attention"]), 2)
+
+
+class Convert(unittest.TestCase):
+    def test_converted(self):
+        result = kvlift.convert(LLAMA, max_seq_len=64)
+        self.assertTrue(result)
+        self.assertEqual(result.status, "converted")
+        self.assertEqual(result.manifest["capacity"]["value"], 64)
+        self.assertIn("4 of 4", repr(result))
+        self.assertEqual([f for f in kvlift.check(result.model) if f.severity == "error"], [])
+        verdict = result.verify()
+        self.assertTrue(verdict)
+        self.assertEqual(verdict.kind, "equal")
+
+    def test_bytes_in_bytes_out(self):
+        data = LLAMA.read_bytes()
+        converted = kvlift.convert(data).model.to_bytes()
+        self.assertTrue(kvlift.verify(data, converted))  # the relation is in the model
+        self.assertEqual(kvlift.convert(LLAMA).model.to_bytes(), converted)
+
+    def test_refused(self):
+        result = kvlift.convert(REFUSED)
+        self.assertFalse(result)
+        self.assertIsNone(result.manifest)
+        with self.assertRaises(kvlift.Error):
+            result.model  # pylint: disable=pointless-statement
+
+    def test_options(self):
+        result = kvlift.convert(LLAMA, only=["present.1.*"])
+        self.assertEqual([c["converted"] for c in result.caches], [False, False, True, True])
+        config = kvlift.convert(LLAMA, target="genai").genai_config
+        self.assertTrue(config["search"]["past_present_share_buffer"])
+        for wrong in ({"target": "x"}, {"max_seq_len": -1}, {"read": "all"}):
+            with self.assertRaises(kvlift.Error):
+                kvlift.convert(LLAMA, **wrong)
+
+    def test_the_result_outlives_its_source(self):
+        model = kvlift.convert(kvlift.load(LLAMA.read_bytes())).model
+        self.assertEqual(len(kvlift.check(model)), 0)
+        self.assertGreater(len(model.to_bytes()), 10000)
+
+    def test_save(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "out.onnx"
+            result = kvlift.convert(LLAMA, target="genai")
+            names = [os.path.basename(n) for n in result.save(out)]
+            self.assertEqual(names, ["out.kv.json", "out.genai.json", "out.onnx"])
+            self.assertEqual(sorted(os.listdir(folder)), sorted(names))
+            self.assertEqual(json.loads((out.parent / "out.kv.json").read_text()), result.manifest)
+            self.assertEqual(out.read_bytes(), result.model.to_bytes())
+            with self.assertRaises(kvlift.Error):
+                result.save(out)
+            result.save(out, force=True)
+            with self.assertRaises(kvlift.Error):
+                kvlift.convert(out).save(out, force=True)
+            self.assertTrue(kvlift.verify(LLAMA, out))
+
+
+class Verify(unittest.TestCase):
+    def test_different_is_false(self):
+        other = kvlift.convert(LLAMA)
+        broken = json.loads(json.dumps(other.manifest))
+        for cache in broken["caches"]:  # keys and values of the layers swapped
+            cache["source"]["input"] = cache["source"]["input"].replace(
+                ".0." if cache["layer"] == 0 else ".1.", ".1." if cache["layer"] == 0 else ".0.")
+            cache["source"]["output"] = cache["source"]["output"].replace(
+                ".0." if cache["layer"] == 0 else ".1.", ".1." if cache["layer"] == 0 else ".0.")
+        verdict = kvlift.verify(LLAMA, other.model, manifest=broken)
+        self.assertEqual(verdict.kind, "different")
+        self.assertFalse(verdict)
+
+    def test_inconclusive_is_no_bool(self):
+        verdict = kvlift.verify(GPT2, kvlift.convert(LLAMA).model)
+        self.assertEqual(verdict.kind, "inconclusive")
+        self.assertTrue(verdict.reason)
+        with self.assertRaises(kvlift.Inconclusive):
+            bool(verdict)
+        with self.assertRaises(kvlift.Error):
+            if verdict:
+                pass
+        self.assertIn("inconclusive", repr(verdict))
+
+    def test_others_run_meanwhile(self):
+        source, ticks, done = kvlift.load(LLAMA), [], threading.Event()
+
+        def tick():
+            while not done.is_set():
+                ticks.append(time.monotonic())
+                time.sleep(0.001)
+
+        watcher = threading.Thread(target=tick)
+        watcher.start()
+        start = time.monotonic()
+        kvlift.convert(source).verify()
+        end = time.monotonic()
+        done.set()
+        watcher.join()
+        during = [t for t in ticks if start < t < end]
+        self.assertGreater(len(during), 10)
+        self.assertLess(max(b - a for a, b in zip(during, during[1:])), (end - start) / 2)
+
+    def test_threads_at_once(self):
+        results = []
+        threads = [threading.Thread(target=lambda: results.append(
+            kvlift.convert(LLAMA).model.to_bytes())) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(results), 4)
+        self.assertEqual(len(set(results)), 1)
+
+
+class Check(unittest.TestCase):
+    def test_targets(self):
+        out = kvlift.convert(LLAMA).model
+        self.assertEqual(kvlift.check(out), [])
+        found = kvlift.check(out, target="tensorrt")
+        self.assertIn("KV133", {f.code for f in found})
+        self.assertTrue(all(f.severity == "error" and f.nodes for f in found))
+        with self.assertRaises(kvlift.Error):
+            kvlift.check(out, target="abacus")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,285 @@
+// The native half of the Python package: models, conversions and verdicts. Documents cross the
+// border as JSON text, the same as the program prints (docs/schema). Every call that does work lets
+// go of the interpreter's lock.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/coded.h"
+#include "contract/manifest_text.h"
+#include "fmt/format.h"
+#include "kvlift/cmd_verify_infer.h"
+#include "kvlift/conversion.h"
+#include "kvlift/documents.h"
+#include "kvlift/external.h"
+#include "kvlift/proof_documents.h"
+#include "lint/lint.h"
+#include "lint/target.h"
+#include "onnxio/model.h"
+#include "verify/verify.h"
+
+namespace nb = nanobind;
+
+namespace kvlift::python {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Becomes kvlift.Error, with the code of the finding if there is one.
+class Failure : public std::exception {
+ public:
+  explicit Failure(const absl::Status& status)
+      : message_(status.message()), code_(CodeOf(status)) {}
+
+  const char* what() const noexcept override { return message_.c_str(); }
+  const std::string& code() const { return code_; }
+
+ private:
+  std::string message_, code_;
+};
+
+void Check(const absl::Status& status) {
+  if (!status.ok()) throw Failure(status);
+}
+
+template <typename T>
+T Value(absl::StatusOr<T> result) {
+  Check(result.status());
+  return *std::move(result);
+}
+
+// ASCII only: names in a model may be no UTF-8, Python's text is.
+std::string Text(const ordered_json& json) {
+  return json.dump(-1, ' ', true, ordered_json::error_handler_t::replace);
+}
+
+std::string Verdict(const VerifyReport& report) { return Text(cli::VerifyDocument(report)); }
+
+LoadOptions HowToLoad(std::vector<std::string> data_folders, bool trust_links) {
+  LoadOptions options;
+  options.data_folders = std::move(data_folders);
+  options.data.hard_links = trust_links;
+  return options;
+}
+
+Model LoadFile(const std::string& path, std::vector<std::string> data_folders, bool trust_links) {
+  const nb::gil_scoped_release unlocked;
+  return Value(LoadModel(path, HowToLoad(std::move(data_folders), trust_links)));
+}
+
+Model LoadBytes(const nb::bytes& bytes, std::vector<std::string> data_folders, bool trust_links) {
+  std::string text(bytes.c_str(), bytes.size());
+  const nb::gil_scoped_release unlocked;
+  const std::string base = data_folders.empty() ? "" : data_folders.front();
+  return Value(
+      LoadModelBytes(std::move(text), base, HowToLoad(std::move(data_folders), trust_links)));
+}
+
+nb::bytes BytesOf(const Model& model) {
+  std::string bytes;
+  {
+    const nb::gil_scoped_release unlocked;
+    bytes = Value(SerializeModel(*model.proto));
+  }
+  return nb::bytes(bytes.data(), bytes.size());
+}
+
+std::string InspectText(const Model& model) {
+  const nb::gil_scoped_release unlocked;
+  return Text(cli::InspectDocument(model, Value(Inspect(model, AllRules()))));
+}
+
+std::optional<Manifest> ReadManifest(const std::optional<std::string>& text, const Model& model) {
+  if (text) return Value(ManifestFromJson(*text));
+  auto stamped = ManifestFromMetadata(*model.proto);
+  if (absl::IsNotFound(stamped.status())) return std::nullopt;
+  return Value(std::move(stamped));
+}
+
+std::string CheckText(const Model& model, const std::optional<std::string>& manifest,
+                      const std::string& target) {
+  const nb::gil_scoped_release unlocked;
+  const auto profile = FindProfile(target);
+  if (!profile && target != "spec") {
+    throw Failure(absl::InvalidArgumentError(fmt::format("unknown target '{}'", target)));
+  }
+  const auto relation = ReadManifest(manifest, model);
+  ordered_json findings = ordered_json::array();
+  for (const Lint& lint : Value(LintModel(model, relation ? &*relation : nullptr, profile))) {
+    findings.push_back({{"severity", lint.severity == Severity::kError ? "error" : "warning"},
+                        {"code", lint.finding.code},
+                        {"text", lint.finding.text},
+                        {"nodes", lint.finding.nodes},
+                        {"values", lint.finding.values}});
+  }
+  return Text(findings);
+}
+
+VerifyOptions HowToVerify(bool full, uint64_t seed, int threads) {
+  VerifyOptions options;
+  options.full = full;
+  options.seed = seed;
+  options.threads = threads;
+  return options;
+}
+
+std::string VerifyText(const Model& before, const Model& after,
+                       const std::optional<std::string>& manifest, bool full, uint64_t seed,
+                       int threads) {
+  const nb::gil_scoped_release unlocked;
+  const auto given = ReadManifest(manifest, after);
+  const Manifest relation = given ? *given : cli::InferRelation(before, after);
+  return Verdict(Value(Verify(before, after, relation, HowToVerify(full, seed, threads))));
+}
+
+// A model that was converted, or why it was not. The converted model points into its source.
+class Converted {
+ public:
+  Converted(Model source, Conversion conversion)
+      : source_(std::move(source)),
+        conversion_(std::make_shared<Conversion>(std::move(conversion))) {
+    if (!conversion_->model) return;
+    struct Held {
+      std::shared_ptr<const Conversion> conversion;
+      onnx::ModelProto stamped;
+    };
+    auto held = std::make_shared<Held>(Held{conversion_, *conversion_->model});
+    StampMetadata(conversion_->manifest, &held->stamped);
+    result_.proto = std::shared_ptr<const onnx::ModelProto>(held, &held->stamped);
+    result_.base_dir = source_.base_dir;
+    Check(cli::CheckResult(result_, conversion_->manifest));
+  }
+
+  bool has_model() const { return conversion_->model.has_value(); }
+  std::string Document() const { return Text(cli::ConvertDocument(*conversion_, {}, nullptr)); }
+  Model Result() const {
+    if (!has_model()) throw Failure(absl::FailedPreconditionError("nothing was converted"));
+    return result_;
+  }
+  std::string ManifestJson() const { return ManifestText(conversion_->manifest); }
+  std::string Genai() const { return conversion_->genai; }
+
+  std::string Verify(bool full, uint64_t seed, int threads) const {
+    const nb::gil_scoped_release unlocked;
+    const Model after = Result();
+    const VerifyReport report = Value(
+        kvlift::Verify(source_, after, conversion_->manifest, HowToVerify(full, seed, threads)));
+    return Verdict(report);
+  }
+
+  // Writes what `convert -o` writes; the names of the files.
+  std::vector<std::string> Save(const std::string& output, bool force) const {
+    const nb::gil_scoped_release unlocked;
+    onnx::ModelProto stamped = *Result().proto;
+    auto placed =
+        Value(cli::PlaceExternalData(source_.base_dir, output, cli::ExternalMode::kAuto, &stamped));
+    const ModelImage image = Value(ImageOf(stamped, placed.locations));
+    std::vector<OutputFile> files = std::move(placed.files);
+    const std::string manifest = ManifestPathFor(output);
+    files.push_back({manifest, ManifestJson()});
+    if (!conversion_->genai.empty()) {
+      const auto stem = std::filesystem::path(output).replace_extension(".genai.json");
+      files.push_back({stem.string(), conversion_->genai});
+    }
+    files.push_back({output, {}, image.pieces});
+    std::vector<std::string> names;
+    std::error_code error;
+    for (const OutputFile& file : files) {
+      if (!source_.path.empty() && std::filesystem::equivalent(file.path, source_.path, error)) {
+        throw Failure(absl::AlreadyExistsError(file.path + " is the source"));
+      }
+      if (!force && std::filesystem::exists(file.path, error)) {
+        throw Failure(absl::AlreadyExistsError(file.path + " exists; force=True overwrites it"));
+      }
+      names.push_back(file.path);
+    }
+    Check(WriteFiles(files));
+    return names;
+  }
+
+ private:
+  Model source_, result_;
+  std::shared_ptr<const Conversion> conversion_;
+};
+
+Converted ConvertOne(const Model& model, cli::ConvertFlags flags) {
+  const nb::gil_scoped_release unlocked;
+  const ConvertOptions options = Value(cli::OptionsOf(flags));
+  return Converted(model, Value(Convert(model, options, AllRules())));
+}
+
+// The options of `convert` by their names on the command line, with _ for -.
+void BindFlags(nb::module_& m) {
+  using cli::ConvertFlags;
+  nb::class_<ConvertFlags>(m, "ConvertFlags")
+      .def(nb::init<>())
+      .def_rw("max_seq_len", &ConvertFlags::max_seq_len)
+      .def_rw("target", &ConvertFlags::target)
+      .def_rw("control", &ConvertFlags::control)
+      .def_rw("mask", &ConvertFlags::mask)
+      .def_rw("read", &ConvertFlags::read)
+      .def_rw("padding", &ConvertFlags::padding)
+      .def_rw("io_names", &ConvertFlags::io_names)
+      .def_rw("layout", &ConvertFlags::layout)
+      .def_rw("mode", &ConvertFlags::mode)
+      .def_rw("only", &ConvertFlags::only)
+      .def_rw("skip", &ConvertFlags::skip)
+      .def_rw("allow_partial", &ConvertFlags::allow_partial);
+}
+
+// `error` is called with a message and a code.
+void RaiseFailuresAs(nb::handle error) {
+  nb::register_exception_translator(
+      [](const std::exception_ptr& raised, void* type) {
+        try {
+          std::rethrow_exception(raised);
+        } catch (const Failure& failure) {
+          const nb::handle kind(static_cast<PyObject*>(type));
+          const nb::object instance =
+              kind(nb::str(failure.what()), nb::str(failure.code().c_str()));
+          PyErr_SetObject(kind.ptr(), instance.ptr());
+        }
+      },
+      error.ptr());
+}
+
+}  // namespace
+}  // namespace kvlift::python
+
+NB_MODULE(_native, m) {
+  namespace kv = kvlift::python;
+  m.attr("version") = kvlift::cli::kVersion;
+  nb::class_<kvlift::Model>(m, "Model")
+      .def_ro("path", &kvlift::Model::path)
+      .def_prop_ro("sha256", &kvlift::Model::Sha256)
+      .def("to_bytes", &kv::BytesOf);
+  nb::class_<kv::Converted>(m, "Converted")
+      .def_prop_ro("has_model", &kv::Converted::has_model)
+      .def("document", &kv::Converted::Document)
+      .def("model", &kv::Converted::Result)
+      .def("manifest", &kv::Converted::ManifestJson)
+      .def("genai", &kv::Converted::Genai)
+      .def("verify", &kv::Converted::Verify)
+      .def("save", &kv::Converted::Save);
+  kv::BindFlags(m);
+  m.def("load_file", &kv::LoadFile);
+  m.def("load_bytes", &kv::LoadBytes);
+  m.def("inspect", &kv::InspectText);
+  m.def("convert", &kv::ConvertOne);
+  m.def("verify", &kv::VerifyText, nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(),
+        nb::arg());
+  m.def("check", &kv::CheckText, nb::arg(), nb::arg().none(), nb::arg());
+  m.def("raise_failures_as", [](nb::object error) {
+    static nb::object* const kept = new nb::object(std::move(error));
+    kv::RaiseFailuresAs(*kept);
+  });
+}
