@@ -60,6 +60,18 @@ Number Monotone(const Number& x, double slope, F f) {
   if (std::isnan(y.spread)) y.spread = HUGE_VAL;
   return y;
 }
+// The larger (smaller) of two; NaN if one of them is.
+template <bool larger>
+Number Extreme(const Number& a, const Number& b) {
+  if (std::isnan(a.value) || std::isnan(b.value)) return {a.value + b.value, 0, 0};
+  const bool first = larger ? a.value >= b.value : a.value <= b.value;
+  const Number &best = first ? a : b, &other = first ? b : a;
+  // The other cannot come near.
+  const double gap = std::fabs(a.value - b.value);
+  if (gap > a.worst + b.worst || std::isinf(best.value)) return best;
+  return {best.value, std::max(best.worst, other.worst), std::max(best.spread, other.spread)};
+}
+
 // |f'| <= `slope` everywhere.
 Number Lipschitz(const Number& x, double value, double slope);
 

@@ -46,12 +46,14 @@ absl::Span<const OpEntry> MovementOps();
 absl::Span<const OpEntry> IndexOps();
 absl::Span<const OpEntry> ShapeOps();
 absl::Span<const OpEntry> ElementwiseOps();
+absl::Span<const OpEntry> FunctionOps();
 absl::Span<const OpEntry> LogicOps();
 absl::Span<const OpEntry> ReductionOps();
 absl::Span<const OpEntry> ProductOps();
 absl::Span<const OpEntry> NormOps();
 absl::Span<const OpEntry> QuantizedOps();
 absl::Span<const OpEntry> ContribOps();
+absl::Span<const OpEntry> MultiHeadOps();
 
 absl::Status Wrong(const OpContext& c, std::string_view what);      // InvalidArgument
 absl::Status NoMeaning(const OpContext& c, std::string_view what);  // Unimplemented

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "oracle/op.h"
+#include "oracle/product.h"
 
 namespace kvlift::oracle {
 namespace {
@@ -130,7 +131,68 @@ absl::Status MatMulInteger(OpContext& c) {
   return absl::OkStatus();
 }
 
+int64_t BitsAt(const Value& packed, int64_t first_byte, int64_t index, int64_t bits) {
+  const int64_t bit = index * bits;
+  return (packed.integers()[first_byte + bit / 8] >> (bit % 8)) & ((int64_t{1} << bits) - 1);
+}
+
+// The weights [K, N] of a MatMulNBits: (q - zero point) * scale, each of one block of a column.
+absl::Status UnpackBits(OpContext& c, int64_t k_size, int64_t n_size, Value* weights) {
+  const int64_t bits = c.Int("bits", 4), block = c.Int("block_size", 0);
+  if (block <= 0 || block * bits % 8 != 0 || (bits != 2 && bits != 4 && bits != 8)) {
+    return NoMeaning(c, "this form");
+  }
+  const int64_t blocks = (k_size + block - 1) / block, bytes = block * bits / 8;
+  const int64_t zero_bytes = (blocks * bits + 7) / 8;
+  const bool zeros = c.has(3), packed = zeros && c.in[3].type() == TensorProto::UINT8;
+  if (c.in[1].size() != n_size * blocks * bytes || c.in[2].size() != n_size * blocks ||
+      (zeros && c.in[3].size() != n_size * (packed ? zero_bytes : blocks))) {
+    return Wrong(c, "weights");
+  }
+  KV_RETURN_IF_ERROR(c.Spend(4 * k_size * n_size));
+  Reals out(k_size * n_size);
+  for (int64_t n = 0; n < n_size; ++n) {
+    for (int64_t k = 0; k < k_size; ++k) {
+      const int64_t b = k / block, at = n * blocks + b;
+      Number zero{static_cast<double>(int64_t{1} << (bits - 1)), 0, 0};
+      if (packed) zero.value = static_cast<double>(BitsAt(c.in[3], n * zero_bytes, b, bits));
+      if (zeros && !packed) zero = c.in[3].reals().At(at);
+      const auto q = static_cast<double>(BitsAt(c.in[1], at * bytes, k % block, bits));
+      const Number scale = c.in[2].reals().At(at);
+      out.Set(k * n_size + n,
+              Approximated(Times(Minus({q, 0, 0}, zero), scale), TensorProto::FLOAT, 1));
+    }
+  }
+  *weights = Value::FromReals(TensorProto::FLOAT, {k_size, n_size}, std::move(out));
+  return absl::OkStatus();
+}
+
+absl::Status MatMulNBits(OpContext& c) {
+  const Value& a = c.in[0];
+  const int64_t k = c.Int("K", 0), n = c.Int("N", 0);
+  if (c.has(4) || c.Int("weight_prepacked", 0) != 0) return NoMeaning(c, "groups of its own");
+  if (k <= 0 || n <= 0 || a.rank() < 1 || a.dims().back() != k) return Wrong(c, "shape");
+  Value weights, y;
+  KV_RETURN_IF_ERROR(UnpackBits(c, k, n, &weights));
+  Dims dims = a.dims();
+  KV_RETURN_IF_ERROR(MatrixProduct(c, a.WithDims({a.size() / k, k}), weights, 1, &y));
+  dims.back() = n;
+  Reals out = y.reals();
+  for (int64_t i = 0; c.has(5) && i < y.size(); ++i) {
+    // The bias may be added before all other terms.
+    const Number bias = c.in[5].reals().At(i % n);
+    Number sum = Plus(out.At(i), bias);
+    sum.worst += Gamma(static_cast<double>(k) + 2, SumUnitOf(y.type())) * std::fabs(bias.value);
+    sum.spread = std::hypot(sum.spread, std::sqrt(static_cast<double>(k) + 2) *
+                                            SumUnitOf(y.type()) * std::fabs(bias.value));
+    out.Set(i, Approximated(sum, y.type(), 1));
+  }
+  (*c.out)[0] = Value::FromReals(a.type(), std::move(dims), std::move(out));
+  return absl::OkStatus();
+}
+
 constexpr OpEntry kOps[] = {
+    {"com.microsoft", "MatMulNBits", MatMulNBits},
     {"", "DequantizeLinear", Dequantize},
     {"", "QuantizeLinear", Quantize},
     {"", "MatMulInteger", MatMulInteger},

@@ -204,7 +204,11 @@ Record Driver::RunSource(Runner& source, const Plan& plan) const {
       }
       for (const ManifestCache& cache : relation_.caches) {
         const exec::View now = fetches->at(cache.source.output).view();
-        record.stopped = CheckAppended(cache, step, feeds->at(cache.source.input).view(), now);
+        const exec::Tensor& fed = feeds->at(cache.source.input);
+        const exec::Tensor before =
+            step.order.empty() ? fed
+                               : Reordered(fed.view(), SourceAxisOf(cache.source, 'B'), step.order);
+        record.stopped = CheckAppended(cache, step, before.view(), now);
         if (!record.stopped.empty()) return record;
       }
       for (const ManifestCache& cache : relation_.caches) {

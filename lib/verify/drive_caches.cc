@@ -151,7 +151,12 @@ std::string Driver::CheckCache(const ManifestCache& cache, const Given& given,
 std::string Driver::CheckCaches(const Given& given, const CacheState& before, Gaps* gaps,
                                 Outcome* outcome) const {
   for (const ManifestCache& cache : relation_.caches) {
-    const exec::View fed = before.at(cache.id).view();
+    const exec::Tensor& given_past = before.at(cache.id);
+    const exec::Tensor past =
+        given.step.order.empty()
+            ? given_past
+            : Reordered(given_past.view(), AxisOf(cache.layout, 'B'), given.step.order);
+    const exec::View fed = past.view();
     const Bounded now = Mine(given, cache.output);
     exec::Tensor* gap = nullptr;
     if (gaps != nullptr) {

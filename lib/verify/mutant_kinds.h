@@ -10,6 +10,8 @@ namespace kvlift {
 void AddWriteMutants(MutantMaker& maker, const MutantSites& sites);
 // Caches that are written by other means: at the ends that the relation names.
 void AddCacheMutants(MutantMaker& maker, const MutantSites& sites);
+// Caches whose sequences change places.
+void AddOrderMutants(MutantMaker& maker, const MutantSites& sites);
 // What an attention reads, how its scores are computed, and which heads belong together.
 void AddAttentionMutants(MutantMaker& maker, const MutantSites& sites);
 // Attentions that are written out, and keys that are rotated only behind the cache.

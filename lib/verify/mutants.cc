@@ -14,6 +14,7 @@ std::vector<Mutant> MakeMutants(const Graph& graph, const Manifest& relation,
   } else {
     AddWriteMutants(maker, sites);
   }
+  AddOrderMutants(maker, sites);
   AddLengthMutants(maker, sites);
   AddAttentionMutants(maker, sites);
   AddPositionMutants(maker, sites);

@@ -1,4 +1,7 @@
 // Mutants of caches that are written by other means than TensorScatter.
+#include <optional>
+
+#include "fmt/format.h"
 #include "verify/mutant_kinds.h"
 
 namespace kvlift {
@@ -16,7 +19,36 @@ void Renamed(NodeProto* node, const std::string& from, const std::string& to, bo
   }
 }
 
+// Past rows that are taken along the batch by what a host says.
+std::optional<NodeId> ReorderOf(const MutantSites& sites, const ManifestCache& cache) {
+  const Graph& graph = sites.graph();
+  const auto axis = static_cast<int64_t>(cache.layout.find('B'));
+  for (const Use& use : graph.uses(graph.Find(cache.input))) {
+    if (use.node == kNoNode || use.index != 0 || !graph.Is(use.node, "Gather")) continue;
+    const int64_t own = IntAttribute(graph.node(use.node), "axis", 0);
+    const auto rank = static_cast<int64_t>(cache.layout.size());
+    if ((own < 0 ? own + rank : own) != axis) continue;
+    if (graph.constant(graph.inputs(use.node)[1]) == nullptr) return use.node;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+void AddOrderMutants(MutantMaker& maker, const MutantSites& sites) {
+  maker.Group("wiring");
+  const auto& caches = sites.relation().caches;
+  for (size_t k = caches.size(); k-- > 0;) {
+    const auto reorder = ReorderOf(sites, caches[k]);
+    if (!reorder) continue;
+    maker.Add(fmt::format("sequences stay in place ({})", caches[k].output), {},
+              [&](NodeId n, NodeProto* node, auto*) {
+                if (n != *reorder) return;
+                *node = MutantMaker::Make("Identity", {node->input(0)}, node->output(0));
+              });
+    if (!sites.limits().everywhere) return;
+  }
+}
 
 void AddCacheMutants(MutantMaker& maker, const MutantSites& sites) {
   const Graph& graph = sites.graph();

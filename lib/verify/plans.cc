@@ -23,7 +23,8 @@ class Planner {
     RightPads();
     LeftPads();
     RaggedPrompt();
-    if (l_.kept) PastTheWindow();
+    if (l_.reorders || l_.full) ChangedPlaces();
+    if (l_.kept || l_.full) PastTheWindow();
     if (l_.circular) AroundTheEnd();
     Noise();
     if (l_.full) {
@@ -198,9 +199,31 @@ class Planner {
     plans_.push_back(std::move(plan));
   }
 
+  // Each sequence goes on from another one's past; then two of them from the same.
+  void ChangedPlaces() {
+    Plan plan = Named("changed places", "sequences go on from each other's past");
+    if (!l_.reorders) return Skip(std::move(plan), "no input says where each one goes on");
+    if (l_.batch && *l_.batch < 2) return Skip(std::move(plan), "the batch is fixed at one");
+    const int64_t batch = l_.batch.value_or(3);
+    std::vector<int64_t> past(batch, 0);
+    for (int64_t length : Taken({5, 1, 2, 1})) {
+      if (past[0] + length > l_.capacity) break;
+      Add(&plan, &past, length);
+      StepSpec& step = plan.steps.back();
+      if (step.number == 0) continue;
+      const int by = step.number % 2 == 0 ? 0 : 1;
+      for (int64_t b = 0; b < batch; ++b) {
+        step.order.push_back(by > 0 ? static_cast<int>((b + 1) % batch) : static_cast<int>(b / 2));
+      }
+    }
+    if (plan.steps.size() < 2) return Skip(std::move(plan), "the capacity is too small");
+    plans_.push_back(std::move(plan));
+  }
+
   // From a past that fits the window to one that does not.
   void PastTheWindow() {
     Plan plan = Named("past the window", "tokens leave the window");
+    if (!l_.kept) return Skip(std::move(plan), "the source keeps all rows");
     const int64_t step = l_.tokens.value_or(1);
     if (!l_.free_capacity && l_.capacity < *l_.kept + 3 * step) {
       return Skip(std::move(plan), "the capacity is no larger than the window");

@@ -33,6 +33,7 @@ struct PlanLimits {
   bool growing = true;
   bool circular = false;        // may be longer than the capacity
   bool mask = false;            // an input says which keys are pads
+  bool reorders = false;        // an input says of which sequence each one goes on
   std::optional<int64_t> kept;  // most rows that a window keeps
   bool full = false;
 };

@@ -52,6 +52,17 @@ exec::Tensor Part(const exec::View& whole, int axis, int64_t begin, int64_t end)
   return part;
 }
 
+exec::Tensor Reordered(const exec::View& whole, int axis, const std::vector<int>& order) {
+  exec::Tensor result(whole.type, whole.shape);
+  const int64_t each = whole.shape[axis] / static_cast<int64_t>(order.size());
+  for (size_t b = 0; b < order.size(); ++b) {
+    const int64_t from = order[b] * each;
+    Place(result.view(), axis, static_cast<int64_t>(b) * each,
+          Part(whole, axis, from, from + each).view());
+  }
+  return result;
+}
+
 bool SameInBox(const exec::View& a, const exec::View& b, const Range& one, const Range& other) {
   const size_t rank = a.shape.size();
   std::vector<int64_t> begin(rank, 0), end(a.shape.begin(), a.shape.end());

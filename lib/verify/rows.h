@@ -19,6 +19,8 @@ struct Range {
   int64_t begin = 0, end = 0;
 };
 bool SameInBox(const exec::View& a, const exec::View& b, const Range& one, const Range& other);
+// The batch as it is where each sequence goes on from the one at `order`.
+exec::Tensor Reordered(const exec::View& whole, int axis, const std::vector<int>& order);
 // Writes `part` at `begin` along an axis; all other extents are equal.
 void Place(const exec::View& whole, int axis, int64_t begin, const exec::View& part);
 // The source's cache (layout, select) in the axis order of the converted one.

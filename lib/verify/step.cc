@@ -20,6 +20,7 @@ StepSpec StepSpec::Alone(int b) const {
   one.new_tokens = real_of(b);
   one.real.clear();
   one.sequences = {sequences[b]};
+  one.order.clear();
   if (!pads.empty()) one.pads = {pads[b]};
   if (!hidden.empty()) one.hidden = {hidden[b]};
   return one;

@@ -18,6 +18,9 @@ struct StepSpec {
   // Keys [first, second) that the mask hides, per sequence; empty: none.
   std::vector<std::pair<int64_t, int64_t>> hidden;
   std::vector<int> sequences;  // their numbers, which seed the tokens
+  // The place in the batch of which each one goes on; empty: of its own. Only where an input of the
+  // source says it, as in a search that drops some sequences for others.
+  std::vector<int> order;
 
   int64_t batch() const { return static_cast<int64_t>(past.size()); }
   int64_t real_of(int64_t b) const { return real.empty() ? new_tokens : real[b]; }

@@ -165,6 +165,9 @@ class Verifier {
         std::any_of(relation_.inputs.begin(), relation_.inputs.end(), [&](const ManifestInput& i) {
           return stimulus.IsMask(i.source.empty() ? i.name : i.source);
         });
+    for (const auto& entry : stimulus.interface().inputs) {
+      limits_.reorders = limits_.reorders || entry.second.reading().meaning == Meaning::kOrder;
+    }
     for (const Precondition& p : relation_.preconditions) {
       if (p.code == "KV305") limits_.mask = false;  // kept for its width: all ones as well
     }
