@@ -156,6 +156,12 @@ void Correspondence::SetTwin(ValueId after, ValueId before, bool doubted) {
   if (doubted) doubted_.insert(after);
 }
 
+void Correspondence::SetStackedTwin(ValueId after, ValueId before, int64_t groups, Expr tokens,
+                                    bool doubted) {
+  SetTwin(after, before, doubted);
+  stacked_[after] = {groups, tokens};
+}
+
 void Correspondence::SetFoldedTwin(ValueId after, ValueId before, int64_t heads, bool doubted) {
   SetTwin(after, before, doubted);
   folded_[after] = heads;
@@ -165,7 +171,10 @@ bool Correspondence::TakeDoubt() const { return std::exchange(doubt_, false); }
 
 bool Correspondence::IsTwin(ValueId after, ValueId before) const {
   const auto it = twins_.find(after);
-  if (it == twins_.end() || it->second != before || folded_.contains(after)) return false;
+  if (it == twins_.end() || it->second != before || folded_.contains(after) ||
+      stacked_.contains(after)) {
+    return false;
+  }
   doubt_ = doubt_ || doubted_.contains(after);
   return true;
 }
@@ -240,6 +249,12 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
     if (const auto heads = folded_.find(source); heads != folded_.end() && args.size() == 4) {
       args[1] = pool.Add(pool.Mul(args[0], pool.Integer(heads->second)), args[1]);
       args.erase(args.begin());
+    }
+    if (const auto stack = stacked_.find(source); stack != stacked_.end() && args.size() == 4) {
+      const auto& [groups, tokens] = stack->second;
+      const Expr g = pool.FloorDiv(args[2], tokens, facts);
+      args[1] = pool.Add(pool.Mul(args[1], pool.Integer(groups)), g);
+      args[2] = pool.Sub(args[2], pool.Mul(g, tokens));
     }
     return TwinLoad(it->second, std::move(args));
   }

@@ -30,7 +30,10 @@ class Correspondence {
 
   // From now on a value of the conversion is this value of the source. doubted: that is not proved.
   void SetTwin(ValueId after, ValueId before, bool doubted);
-  // The same of [B, N, S, D], where the source has [B * N, S, D].
+  // The same of [B, N / G, G * S, D] (proof/stacking.h), and of [B, N, S, D], where the source has
+  // [B * N, S, D].
+  void SetStackedTwin(ValueId after, ValueId before, int64_t groups, sym::Expr tokens,
+                      bool doubted);
   void SetFoldedTwin(ValueId after, ValueId before, int64_t heads, bool doubted);
   // Whether anything was translated that rests on a doubted value, since the last call.
   bool TakeDoubt() const;
@@ -81,7 +84,12 @@ class Correspondence {
   absl::flat_hash_map<ValueId, Past> pasts_;
   absl::flat_hash_map<ValueId, ValueId> twins_;
   absl::flat_hash_map<ValueId, int64_t> folded_;  // of the twins, by heads
-  absl::flat_hash_set<ValueId> doubted_;          // of the conversion
+  struct Stack {
+    int64_t groups = 1;
+    sym::Expr tokens = nullptr;
+  };
+  absl::flat_hash_map<ValueId, Stack> stacked_;  // of the twins
+  absl::flat_hash_set<ValueId> doubted_;         // of the conversion
   mutable bool doubt_ = false;
 };
 

@@ -17,6 +17,7 @@
 #include "proof/opset13.h"
 #include "proof/pair.h"
 #include "proof/plain.h"
+#include "proof/stacking.h"
 
 namespace kvlift {
 namespace {
@@ -247,11 +248,14 @@ class Prover {
     if (std::string why = !after.why_not.empty() ? after.why_not : before.why_not; !why.empty()) {
       Add(name, "is the source's attention", why);
     } else {
-      proved = CompareAttentions(name, before, after);
+      proved = CompareGroups(name, before, after);
     }
     const bool doubted = twins_.TakeDoubt() || !proved;
+    const int64_t groups = GroupsOf(before, after).value_or(1);
     if (forms_.Of(theirs).shape.size() == 3 && forms_.Of(mine).shape.size() == 4) {
       twins_.SetFoldedTwin(mine, theirs, after.extents.extents[1]->value(), doubted);
+    } else if (groups > 1) {
+      twins_.SetStackedTwin(mine, theirs, groups, Tokens(before), doubted);
     } else {
       twins_.SetTwin(mine, theirs, doubted);
     }
@@ -270,6 +274,39 @@ class Prover {
       if (reads) it->second.push_back(result);
     }
     return it->second;
+  }
+
+  Expr Tokens(const AttentionReading& reading) const {
+    return reading.extents.extents.size() > 2 ? twins_.Normal(reading.extents.extents[2], Facts{})
+                                              : nullptr;
+  }
+
+  // As rows of the conversion's heads.
+  std::optional<int64_t> GroupsOf(const AttentionReading& before, const AttentionReading& after) {
+    if (before.extents.extents.size() < 3 || after.extents.extents.size() < 3) return std::nullopt;
+    const Expr rows = twins_.Extent(after.extents.extents[2], pool_.Index(0));
+    return GroupsAsRows(pool_, before, after, rows, Tokens(before));
+  }
+
+  bool CompareGroups(const std::string& name, const AttentionReading& before,
+                     const AttentionReading& after) {
+    const std::optional<int64_t> groups = GroupsOf(before, after);
+    if (!groups || *groups == 1) return CompareAttentions(name, before, after);
+    const Expr tokens = Tokens(before);
+    // Facts hold if they do for each group.
+    const size_t first = proof_.facts.size();
+    bool all = true;
+    for (int64_t g = 0; g < *groups; ++g) {
+      const size_t start = proof_.facts.size();
+      all &= CompareAttentions(name, OfPlainHeads(pool_, before, *groups, g),
+                               OfStackedRows(pool_, after, tokens, g));
+      for (size_t k = start; g > 0 && k < proof_.facts.size(); ++k) {
+        ProofFact& whole = proof_.facts[first + k - start];
+        if (whole.proved && !proof_.facts[k].proved) whole = proof_.facts[k];
+      }
+      if (g > 0) proof_.facts.resize(start);
+    }
+    return all;
   }
 
   bool CompareAttentions(const std::string& name, const AttentionReading& before,
