@@ -119,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(
         "decomposed_attention_control_derived", "decomposed_attention_genai",
         "decomposed_attention_opset11", "decomposed_attention_opset12",
         "decomposed_attention_padding_none", "decomposed_attention_positions_learned",
-        "growing_concat_beams", "decomposed_attention_bias_folded",
+        "growing_concat_beams", "decomposed_attention_bias_folded", "decomposed_attention_ort",
         "growing_concat_merged_by_length", "growing_concat_merged_decoder",
         "growing_concat_merged_one_token", "growing_concat_merged_one_token_padding",
         "growing_concat_merged_swapped", "decomposed_attention_heads_folded",

@@ -11,17 +11,23 @@ namespace kvlift {
 namespace {
 
 // How many of the source's nodes are held against one of the conversion.
-constexpr size_t kMostTried = 8;
+constexpr size_t kMostTried = 32;
 
 }  // namespace
 
-Matches::Matches(const GraphPair& pair, Correspondence* twins, Nodes* nodes)
-    : pair_(pair), graph_(pair.graph()), forms_(pair.forms()), twins_(twins), nodes_(nodes) {
+Matches::Matches(const GraphPair& pair, bool branches, Correspondence* twins, Nodes* nodes)
+    : pair_(pair),
+      graph_(pair.graph()),
+      forms_(pair.forms()),
+      branches_(branches),
+      twins_(twins),
+      nodes_(nodes) {
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
     if (pair_.IsOfAfter(n) || graph_.outputs(n).empty()) continue;
     const std::string& name = graph_.name(graph_.outputs(n)[0]);
     if (name.rfind(kPlainPrefix, 0) == 0) unnamed_.push_back(n);
     if (graph_.Is(n, "Constant")) constants_.push_back(n);
+    by_operator_[graph_.node(n).op_type()].push_back(n);
   }
 }
 
@@ -85,6 +91,11 @@ std::vector<NodeId> Matches::Candidates(NodeId node) {
     for (const Use& use : graph_.uses(theirs)) AddCandidate(node, use.node, &found);
   }
   for (NodeId other : unnamed_) AddCandidate(node, other, &found);
+  if (branches_) {
+    for (NodeId other : by_operator_[graph_.node(node).op_type()]) {
+      AddCandidate(node, other, &found);
+    }
+  }
   return found;
 }
 
@@ -97,6 +108,7 @@ void Matches::AddCandidate(NodeId node, NodeId other, std::vector<NodeId>* found
 }
 
 void Matches::SetTwins(NodeId mine, NodeId theirs, bool doubted) {
+  if (!doubted) taken_.insert(graph_.outputs(theirs)[0]);
   for (size_t k = 0; k < graph_.outputs(mine).size(); ++k) {
     const ValueId x = graph_.outputs(mine)[k], y = graph_.outputs(theirs)[k];
     if (x != kNoValue && y != kNoValue) twins_->SetTwin(x, y, doubted);

@@ -15,7 +15,8 @@ namespace kvlift {
 
 class Matches {
  public:
-  Matches(const GraphPair& pair, Correspondence* twins, Nodes* nodes);
+  // branches: the source is one of several branches, whose values may have other names.
+  Matches(const GraphPair& pair, bool branches, Correspondence* twins, Nodes* nodes);
 
   // Sets the twins of the node's outputs: the source's of the same name, or another one. What it
   // reads has its twins. A doubted twin is set where the node of that name is not the same.
@@ -37,10 +38,12 @@ class Matches {
   const GraphPair& pair_;
   const Graph& graph_;
   sym::Forms& forms_;
+  bool branches_;
   Correspondence* twins_;
   Nodes* nodes_;
-  std::vector<NodeId> constants_;  // nodes of the source
-  std::vector<NodeId> unnamed_;    // in the place of the source's fused operators
+  std::vector<NodeId> constants_;                                      // nodes of the source
+  absl::flat_hash_map<std::string, std::vector<NodeId>> by_operator_;  // of the source
+  std::vector<NodeId> unnamed_;  // in the place of the source's fused operators
   absl::flat_hash_set<ValueId> taken_;
   absl::flat_hash_map<NodeId, std::string> unlike_;  // nodes of the conversion, and why
 };

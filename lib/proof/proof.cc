@@ -43,7 +43,7 @@ class Prover {
         counting_(forms_),
         equality_(forms_),
         nodes_(pair, twins_, equality_),
-        matches_(pair, &twins_, &nodes_) {}
+        matches_(pair, steps.past != SourceCase::Past::kAny, &twins_, &nodes_) {}
 
   // Whether the source's fused operators are fed the lengths that they are read with.
   bool ClaimsHold() const {
