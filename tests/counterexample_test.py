@@ -3,6 +3,7 @@ Runtime."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -98,6 +99,40 @@ class CounterexampleTest(unittest.TestCase):
         self.assertFalse(
             np.allclose(results["before"][name], results["after"][name], rtol=1e-4, atol=1e-4)
         )
+
+    def ring(self, case):
+        """A circular buffer instead of the drawn decoder."""
+        path = os.path.join(ROOT, "testdata", "rewrites", f"{case}.onnxtxt")
+        with open(path, encoding="utf-8") as file:
+            text = file.read().split("# ---- before\n")[1].split("# ---- ")[0]
+        onnx.save(onnx.parser.parse_model(text), self.source)
+        for name in ("b.onnx", "b.kv.json"):
+            os.remove(self.at(name))
+        done = kvlift("convert", self.source, "-o", self.target, "--mode", "circular")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_rings_are_replayed(self):
+        """Slots of both models, as each of them was fed."""
+
+        def louder(model):
+            node = [n for n in model.graph.node if n.op_type == "Attention"][-1]
+            kept = [a for a in node.attribute if a.name != "scale"]
+            del node.attribute[:]
+            node.attribute.extend([*kept, helper.make_attribute("scale", 3.0)])
+
+        for case in ("ring_buffer_scatter", "shifting_buffer_mask"):
+            with self.subTest(case=case):
+                self.ring(case)
+                self.break_it(louder)
+                for side, model in (("before", self.source), ("after", self.wrong)):
+                    steps = self.at("failure", side)
+                    done = kvlift("run", model, "--steps", steps, "--expect", steps)
+                    self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                    got, saved = replay(model, os.path.join(steps, "00"))
+                    self.assertTrue(saved)
+                    for name, value in saved.items():
+                        np.testing.assert_allclose(got[name], value, rtol=2e-3, atol=2e-4)
+                shutil.rmtree(self.at("failure"))
 
     def test_first_node_that_differs(self):
         changed = []
