@@ -73,6 +73,13 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
         {node}, {pair.past}));
   }
   update.new_length = forms.pool().Sub(forms.Of(pair.present).shape[append->axis], append->length);
+  if (CountsSequences(forms, update)) {
+    return Result::Refuse(MakeFinding(
+        "KV209",
+        fmt::format("needs a row for each new token, found {} rows, which counts sequences",
+                    sym::ToString(update.new_length, &graph)),
+        graph, {node}, {pair.past, pair.present}));
+  }
   update.update_element = append->update;
   shape[append->axis] = update.new_length;
   update.update = FindValue(forms, pair.present, update.update_element, shape, update.axis);

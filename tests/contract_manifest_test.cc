@@ -86,6 +86,15 @@ TEST(Manifest, LimitsAreKeptWhereThereAreAny) {
   EXPECT_THAT(ErrorOf(json), HasSubstr("limits"));
 }
 
+TEST(Manifest, InputsMayHaveToBeAllOnesOrZeros) {
+  ordered_json json = ordered_json::parse(kText);
+  json["inputs"][2]["requires"] = "zeros";
+  EXPECT_EQ(Parsed(json.dump()).inputs[2].requires_text, "zeros");
+  EXPECT_EQ(ToJson(Parsed(json.dump())).dump(), json.dump());
+  json["inputs"][2]["requires"] = "P..T-1";
+  EXPECT_THAT(ErrorOf(json), HasSubstr("inputs[2].requires"));
+}
+
 TEST(Manifest, ReasonOnlyWhereUniform) {
   Manifest m = Parsed();
   m.uniform = false;

@@ -403,6 +403,19 @@ class Hostile(unittest.TestCase):
                 self.assertLess(time.monotonic() - start, SECONDS)
                 self.assertLess(usage.ru_maxrss, KILOBYTES)
 
+    def test_equations_that_are_none(self):
+        """ONNX's inference of Einsum never gets past such characters."""
+        for k, equation in enumerate(("i*", "*", "i....", "......", "i-", "\xff")):
+            node = helper.make_node("Einsum", ["x"], ["z"])
+            node.attribute.add(name="equation", s=equation.encode(), type=onnx.AttributeProto.STRING)
+            path = self.dir / f"m{k}.onnx"
+            path.write_bytes(small([node]).SerializeToString())
+            for command in (("check",), ("inspect",), ("convert", "-o", str(self.dir / "o.onnx"))):
+                run = subprocess.run([KVLIFT, command[0], str(path), *command[1:]],
+                                     stdin=subprocess.DEVNULL, capture_output=True, check=False,
+                                     timeout=SECONDS)
+                self.assertIn(run.returncode, (0, 1), run.stderr)
+
     def test_loops_without_end(self):
         same = [helper.make_node("Identity", ["p"], ["q"]),
                 helper.make_node("Identity", ["v"], ["w"])]

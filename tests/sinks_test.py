@@ -1,6 +1,7 @@
 """A model full of hostile names through every command and format: they stay data in each sink."""
 
 import ast
+import hashlib
 import html.parser
 import io
 import json
@@ -117,6 +118,9 @@ class Sinks(unittest.TestCase):
         stamped = {p.key: p.value for p in onnx.load(self.after).metadata_props}
         self.assertEqual(json.loads(stamped["kvlift.manifest"])["inputs"], self.manifest["inputs"])
         schemas.check_json(json.dumps(self.manifest))
+        digest = hashlib.sha256(self.before.read_bytes()).hexdigest()
+        self.assertEqual(self.manifest["source_sha256"], digest)
+        self.assertEqual(json.loads(stamped["kvlift.manifest"])["source_sha256"], digest)
 
     def test_texts(self):
         node = onnx.load(self.before).graph.node[3].name

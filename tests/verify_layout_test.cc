@@ -293,6 +293,43 @@ TEST(LayoutTest, OrderOfSequences) {
   ExpectEqual(before, after, relation);
 }
 
+// Its rows are its sequences: it runs where there are as many tokens, and with one of each. Nothing
+// is said of batches that it does not take.
+TEST(LayoutTest, SourceThatRunsWithAsManyTokensAsSequences) {
+  const std::string turned = "turned_key = Transpose <perm = [2, 1, 0, 3]> (key)\n";
+  const std::string before =
+      Decoder(Two("float[B,2,P,4]", "pk", "pv"), Two("float[B,2,T,4]", "nk", "nv"),
+              turned + With(kConcats, "(pk, key)", "(pk, turned_key)"), Grows());
+  const std::string after = Decoder(
+      Two("float[B,2,M,4]", "pk", "pv") + ", int64[B] at", Two("float[B,2,M,4]", "nk", "nv"),
+      turned + With(kScatters, "(pk, key, at)", "(pk, turned_key, at)"), kAt);
+  const VerifyReport report = VerdictOn(before, after, Relation());
+  EXPECT_NE(report.verdict, VerdictKind::kDifferent) << Summary(report);
+}
+
+// An input that stays is fed what the relation requires: the causal order that a mask of the host
+// could carry is not asked of the converted model.
+TEST(LayoutTest, KeptMaskIsAllOnes) {
+  const std::string mask = ", bool[B,1,S,T] mask";
+  const std::string before =
+      Decoder(Two("float[B,2,P,4]", "pk", "pv") + mask, Two("float[B,2,T,4]", "nk", "nv"), kConcats,
+              Grows(), "see = Identity (mask)");
+  const std::string after = With(
+      With(Converted(), "int64[B] at", "int64[B] at" + mask), "see = LessOrEqual (columns, rows)",
+      "end = Add (begin, news) see = Less (columns, end) width = Shape (mask)");
+  Manifest relation = Relation();
+  ManifestInput& kept = relation.inputs.emplace_back();
+  kept.name = "mask";
+  kept.as = "same";
+  kept.requires_text = "ones";
+  ExpectEqual(before, after, relation);
+  EXPECT_EQ(VerdictOn(before, after, relation).assumed.size(), 1u);
+  kept.requires_text.clear();
+  ExpectNotEqual(before, after, relation);
+  kept.requires_text = "zeros";  // NaN everywhere in the source
+  ExpectNotEqual(before, after, relation);
+}
+
 // What a precondition says of a dropped mask is what the source is fed.
 TEST(LayoutTest, DroppedMaskIsAllOnes) {
   const std::string before =

@@ -46,6 +46,7 @@ ordered_json InputToJson(const ManifestInput& i) {
     json["id"] = i.id;
   }
   if (!i.source.empty()) json["source"] = i.source;
+  if (!i.requires_text.empty()) json["requires"] = i.requires_text;
   return json;
 }
 
@@ -178,6 +179,10 @@ absl::StatusOr<ManifestInput> ReadInput(const ordered_json& json, const std::str
     r.Fail("as", fmt::format("is \"{}\", which means nothing", i.as));
   }
   i.source = i.as == "renamed" ? r.Text("source") : r.TextOr("source");
+  i.requires_text = r.TextOr("requires");
+  if (!i.requires_text.empty() && i.requires_text != "ones" && i.requires_text != "zeros") {
+    r.Fail("requires", fmt::format("is \"{}\", which means nothing", i.requires_text));
+  }
   KV_RETURN_IF_ERROR(r.status());
   return i;
 }

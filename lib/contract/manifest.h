@@ -56,6 +56,9 @@ struct ManifestInput {
   int64_t fill = 0;
   std::string id;      // as == cache
   std::string source;  // as == renamed
+  // What all its elements are, where the conversion relies on it: "ones", "zeros"; JSON key
+  // "requires", present if any.
+  std::string requires_text;
 };
 
 struct ManifestOutput {
@@ -67,7 +70,7 @@ struct ManifestOutput {
 
 struct DroppedInput {
   std::string name;
-  std::string requires_text;  // "P..T-1", "ones" or free text; JSON key "requires"
+  std::string requires_text;  // "P..T-1", "ones", "zeros" or free text; JSON key "requires"
 };
 
 struct Precondition {

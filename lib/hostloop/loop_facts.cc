@@ -50,6 +50,8 @@ std::string MeaningOf(const Reading& reading) {
       return "no_past";
     case Meaning::kOnes:
       return "ones";
+    case Meaning::kZeros:
+      return "zeros";
     case Meaning::kMask:
       return reading.spelling == Spelling::kZero ? "hidden" : "mask";
     default:

@@ -29,8 +29,8 @@ struct LoopCache {
 struct LoopInput {
   std::string name;
   // What the host gives: "tokens", "positions", "last", "total", "new", "order", "has_past",
-  // "no_past", "ones", "mask" (true or 0 where a key is visible), "hidden" (its opposite), "given"
-  // (by who calls).
+  // "no_past", "ones", "zeros", "mask" (true or 0 where a key is visible), "hidden" (its opposite),
+  // "given" (by who calls).
   std::string meaning;
   std::vector<std::string> instead;  // what it may mean, too
   int32_t type = 0;

@@ -1,8 +1,10 @@
 // ONNX's checker, shape inference and inliner.
 
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "base/memory_cap.h"
 #include "base/status.h"
 #include "ir/spans.h"
@@ -11,6 +13,7 @@
 #include "onnx/shape_inference/implementation.h"
 #include "onnxio/guard.h"
 #include "onnxio/model.h"
+#include "onnxio/schemas.h"
 #include "onnxio/tensors.h"
 
 namespace kvlift {
@@ -32,15 +35,13 @@ bool HasExternalData(const onnx::ModelProto& model) {
   return found;
 }
 
-// ONNX's data propagation makes a dimension of every element of an integer vector whose length is
-// known, whether or not its elements are.
+// ONNX's data propagation makes a dimension of every element of a vector whose length is known,
+// whether or not its elements are; of constants only where they are integers.
 constexpr int64_t kLongVector = 1 << 16;
 
 bool IsLong(const onnx::TypeProto& type) {
-  const auto& tensor = type.tensor_type();
-  return tensor.shape().dim_size() == 1 && tensor.shape().dim(0).dim_value() > kLongVector &&
-         (tensor.elem_type() == onnx::TensorProto::INT64 ||
-          tensor.elem_type() == onnx::TensorProto::INT32);
+  const auto& shape = type.tensor_type().shape();
+  return shape.dim_size() == 1 && shape.dim(0).dim_value() > kLongVector;
 }
 
 bool HasLongVectors(const onnx::ModelProto& model) {
@@ -49,8 +50,12 @@ bool HasLongVectors(const onnx::ModelProto& model) {
   while (!graphs.empty() && !found) {
     const onnx::GraphProto& graph = *graphs.back();
     graphs.pop_back();
+    absl::flat_hash_set<std::string_view> constants;
+    for (const auto& tensor : graph.initializer()) constants.insert(tensor.name());
     for (const auto* values : {&graph.input(), &graph.value_info(), &graph.output()}) {
-      for (const auto& value : *values) found = found || IsLong(value.type());
+      for (const auto& value : *values) {
+        found = found || (IsLong(value.type()) && !constants.contains(value.name()));
+      }
     }
     for (const auto& tensor : graph.initializer()) {
       found = found || (tensor.dims_size() == 1 && tensor.dims(0) > kLongVector &&
@@ -74,7 +79,7 @@ absl::StatusOr<onnx::ModelProto> InferStrictly(const onnx::ModelProto& model, bo
   // Vectors may also turn out to be long on the way.
   const MemoryCap cap((uint64_t{512} << 20) + 16 * model.ByteSizeLong());
   KV_RETURN_IF_ERROR(Guard("shape inference", [&] {
-    onnx::shape_inference::InferShapes(inferred, onnx::OpSchemaRegistry::Instance(), strict);
+    onnx::shape_inference::InferShapes(inferred, &SafeSchemas(), strict);
   }));
   return inferred;
 }

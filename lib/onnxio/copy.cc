@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "fmt/format.h"
 #include "onnxio/errno_status.h"
+#include "onnxio/late_text.h"
 
 namespace kvlift {
 namespace {
@@ -50,6 +51,7 @@ class Writer {
       }
       if (n < 0) return WriteFailed(errno, "write", shown_);
       at += static_cast<uint64_t>(n);
+      StartWriting(static_cast<uint64_t>(n));
       done_ += static_cast<uint64_t>(n);
       if (progress_ != nullptr) progress_(done_, total_);
     }
@@ -57,6 +59,13 @@ class Writer {
   }
 
  private:
+  // What was put behind the rest: on its way to the disk while more is read. A hint.
+  void StartWriting(uint64_t size) const {
+    if (size < kLarge) return;
+    sync_file_range(fd_, static_cast<off64_t>(done_), static_cast<off64_t>(size),
+                    SYNC_FILE_RANGE_WRITE);
+  }
+
   static bool CannotCopy(int error) {
     return error == EXDEV || error == EINVAL || error == ENOSYS || error == EOPNOTSUPP ||
            error == EPERM || error == EBADF;
@@ -69,6 +78,19 @@ class Writer {
   uint64_t done_ = 0;
 };
 
+bool Holds(const Piece& piece, const LateText& late) {
+  return piece.fd < 0 && !late.stand_in.empty() &&
+         piece.bytes.find(late.stand_in) != std::string_view::npos;
+}
+
+void ReplaceAll(const LateText& late, std::string* text) {
+  if (late.stand_in.empty()) return;
+  size_t at = 0;
+  while ((at = text->find(late.stand_in, at)) != std::string::npos) {
+    text->replace(at, late.stand_in.size(), late.text());
+  }
+}
+
 }  // namespace
 
 absl::Status WriteFailed(int error, std::string_view what, const std::string& shown) {
@@ -79,6 +101,11 @@ absl::Status WriteFailed(int error, std::string_view what, const std::string& sh
 
 absl::Status WritePieces(int fd, const std::vector<Piece>& pieces, const std::string& shown,
                          const WriteProgress& progress) {
+  return WritePieces(fd, pieces, shown, progress, LateText());
+}
+
+absl::Status WritePieces(int fd, const std::vector<Piece>& pieces, const std::string& shown,
+                         const WriteProgress& progress, const LateText& late) {
   uint64_t total = 0;
   for (const Piece& piece : pieces) total += piece.bytes.size();
   if (pieces.size() == 1 && ShareBlocks(fd, pieces[0])) return absl::OkStatus();
@@ -89,12 +116,13 @@ absl::Status WritePieces(int fd, const std::vector<Piece>& pieces, const std::st
   Writer writer(fd, total, shown, progress);
   std::string joined;  // small pieces that follow one another
   const auto flush = [&]() -> absl::Status {
+    ReplaceAll(late, &joined);
     const absl::Status status = writer.Put({joined, -1, 0});
     joined.clear();
     return status;
   };
   for (const Piece& piece : pieces) {
-    if (piece.bytes.size() < kLarge) {
+    if (piece.bytes.size() < kLarge || Holds(piece, late)) {
       joined.append(piece.bytes);
       if (joined.size() >= kLarge) KV_RETURN_IF_ERROR(flush());
       continue;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <random>
 
+#include "absl/container/flat_hash_map.h"
 #include "base/coded.h"
 #include "base/escape.h"
 #include "base/status.h"
@@ -17,6 +18,7 @@
 #include "onnxio/copy.h"
 #include "onnxio/fd.h"
 #include "onnxio/image.h"
+#include "onnxio/late_text.h"
 #include "onnxio/model.h"
 
 namespace kvlift {
@@ -43,8 +45,9 @@ class Staged {
   Staged& operator=(const Staged&) = delete;
   ~Staged();
 
-  absl::Status Add(const OutputFile& file, const WriteProgress& progress);
-  absl::Status RenameAll();
+  absl::Status Add(const OutputFile& file, const WriteProgress& progress, const LateText& late);
+  // In the order of the paths.
+  absl::Status RenameAll(const std::vector<OutputFile>& order);
 
  private:
   struct Entry {
@@ -75,7 +78,8 @@ Staged::~Staged() {
   }
 }
 
-absl::Status Staged::Add(const OutputFile& file, const WriteProgress& progress) {
+absl::Status Staged::Add(const OutputFile& file, const WriteProgress& progress,
+                         const LateText& late) {
   struct stat info {};
   if (file.path.empty() || file.path.back() == '/' ||
       (stat(file.path.c_str(), &info) == 0 && S_ISDIR(info.st_mode))) {
@@ -96,7 +100,7 @@ absl::Status Staged::Add(const OutputFile& file, const WriteProgress& progress) 
   std::vector<Piece> pieces = {{file.bytes, -1, 0}};
   if (file.bytes.empty()) pieces.clear();
   pieces.insert(pieces.end(), file.pieces.begin(), file.pieces.end());
-  KV_RETURN_IF_ERROR(WritePieces(fd.get(), pieces, file.path, progress));
+  KV_RETURN_IF_ERROR(WritePieces(fd.get(), pieces, file.path, progress, late));
   if (fsync(fd.get()) != 0) return WriteFailed(errno, "write", file.path);
   if (close(fd.Release()) != 0) return WriteFailed(errno, "write", file.path);
   return absl::OkStatus();
@@ -117,7 +121,11 @@ absl::Status Staged::KeepOld(Entry& entry) {
   return absl::OkStatus();
 }
 
-absl::Status Staged::RenameAll() {
+absl::Status Staged::RenameAll(const std::vector<OutputFile>& order) {
+  absl::flat_hash_map<std::string, size_t> places;
+  for (const OutputFile& file : order) places.emplace(file.path, places.size());
+  std::sort(entries_.begin(), entries_.end(),
+            [&](const Entry& a, const Entry& b) { return places.at(a.path) < places.at(b.path); });
   // One file is replaced atomically; only what comes after another needs its old file kept.
   if (entries_.size() > 1) {
     for (Entry& entry : entries_) KV_RETURN_IF_ERROR(KeepOld(entry));
@@ -141,15 +149,31 @@ absl::Status SyncDirectory(const std::string& path) {
   return absl::OkStatus();
 }
 
+uint64_t SizeOf(const OutputFile& file) {
+  uint64_t size = file.bytes.size();
+  for (const Piece& piece : file.pieces) size += piece.bytes.size();
+  return size;
+}
+
 }  // namespace
 
 absl::Status WriteFiles(const std::vector<OutputFile>& files, const WriteProgress& progress) {
+  return WriteFiles(files, progress, LateText());
+}
+
+absl::Status WriteFiles(const std::vector<OutputFile>& files, const WriteProgress& progress,
+                        const LateText& late) {
+  std::vector<const OutputFile*> by_size;
+  for (const OutputFile& file : files) by_size.push_back(&file);
+  std::stable_sort(by_size.begin(), by_size.end(), [](const OutputFile* a, const OutputFile* b) {
+    return SizeOf(*a) > SizeOf(*b);
+  });
   {
     std::optional<HoldSignals> hold;  // until `staged` has removed the second names of old files
     Staged staged;
-    for (const OutputFile& file : files) KV_RETURN_IF_ERROR(staged.Add(file, progress));
+    for (const OutputFile* file : by_size) KV_RETURN_IF_ERROR(staged.Add(*file, progress, late));
     hold.emplace();
-    KV_RETURN_IF_ERROR(staged.RenameAll());
+    KV_RETURN_IF_ERROR(staged.RenameAll(files));
   }
   for (const OutputFile& file : files) KV_RETURN_IF_ERROR(SyncDirectory(DirectoryOf(file.path)));
   return absl::OkStatus();

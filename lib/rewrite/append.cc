@@ -315,6 +315,7 @@ std::optional<CacheUpdate> BufferUpdate(sym::Forms& forms, const CachePair& pair
   if (update.layout.empty()) return std::nullopt;
   update.start = write.start;
   update.new_length = write.length;
+  if (CountsSequences(forms, update)) return std::nullopt;
   update.attended = pair.present;
   update.node = forms.graph().producer(pair.present);
   update.update_element = write.update;

@@ -61,6 +61,10 @@ class AttentionEmitter {
   // A step writes one row per token.
   bool RowPerToken(const AttentionSite& site, const CacheUpdate& key);
   sym::Expr WithoutPadding(sym::Expr rest);
+  bool ReadsPerQuery(sym::Expr part, absl::Span<const ValueId> masks) const;
+  // Whether the part holds where the masks that it reads are all ones, or all zeros; then they are
+  // assumed to be.
+  bool AssumePadding(sym::Expr part);
   bool ReadAtKeys(sym::Expr e, ValueId source) const;
   // The axes of a source that some part of e reads at the key's index.
   std::vector<int> KeyAxes(sym::Expr e, ValueId source) const;

@@ -165,16 +165,48 @@ std::optional<Finding> AttentionEmitter::JudgeMask(const MaskOfSite& mask) {
   return std::nullopt;
 }
 
-// The predicate with every read of a padding mask taken as true.
+// The predicate without the parts that masks of the host make true that are all ones, or all zeros.
+// What no such mask makes true stays, and so do masks with a row per query: they may hide more than
+// pads.
 Expr AttentionEmitter::WithoutPadding(Expr rest) {
   Expr kept = s_.pool.True();
   for (Expr part : sym::ConjunctsOf(rest)) {
-    const bool padding = std::any_of(s_.wide.begin(), s_.wide.end(), [&](const auto& wide) {
-      return ReadAtKeys(part, wide.first);
-    });
-    if (!padding) kept = s_.pool.And(kept, part);
+    if (!AssumePadding(part)) kept = s_.pool.And(kept, part);
   }
   return kept;
+}
+
+bool AttentionEmitter::ReadsPerQuery(Expr part, absl::Span<const ValueId> masks) const {
+  const std::vector<Expr> loads = sym::LoadsOf(part);
+  return std::any_of(loads.begin(), loads.end(), [&](Expr load) {
+    return std::find(masks.begin(), masks.end(), load->source()) != masks.end() &&
+           sym::ContainsIndex(load, 2);
+  });
+}
+
+bool AttentionEmitter::AssumePadding(Expr part) {
+  std::vector<ValueId> masks;
+  for (const auto& wide : s_.wide) {
+    if (ReadAtKeys(part, wide.first)) masks.push_back(wide.first);
+  }
+  if (masks.empty() || ReadsPerQuery(part, masks)) return false;
+  // A mask that is added hides nothing where it is zero.
+  const bool added = IsFloatType(s_.graph.type(masks[0]).elem_type);
+  for (const int64_t value : {added ? 0 : 1, added ? 1 : 0}) {
+    sym::Pool::Substitution s;
+    for (Expr load : sym::LoadsOf(part)) {
+      const bool mask = std::find(masks.begin(), masks.end(), load->source()) != masks.end();
+      if (mask) s.atoms[load] = s_.pool.Integer(value);
+    }
+    const bool otherwise = std::any_of(masks.begin(), masks.end(), [&](ValueId mask) {
+      const auto it = s_.assumed.find(mask);
+      return it != s_.assumed.end() && it->second != value;
+    });
+    if (otherwise || !s_.pool.Substitute(part, s, {})->is_integer(1)) continue;
+    for (ValueId mask : masks) s_.assumed[mask] = value;
+    return true;
+  }
+  return false;
 }
 
 bool AttentionEmitter::ReadAtKeys(Expr e, ValueId source) const {

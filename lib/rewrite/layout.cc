@@ -77,6 +77,13 @@ std::string LayoutOf(sym::Forms& forms, const CachePair& pair, int axis) {
   return letters;
 }
 
+bool CountsSequences(sym::Forms& forms, const CacheUpdate& update) {
+  const size_t batch = update.layout.find('B');
+  if (batch == std::string::npos) return false;
+  const Expr sequences = forms.Of(update.pair.past).shape[batch];
+  return sequences->kind() == Kind::kDim && sym::ContainsDim(update.new_length, sequences->dim());
+}
+
 size_t FirstLane(const std::string& layout) { return layout.find_first_of("KLJ"); }
 
 }  // namespace kvlift

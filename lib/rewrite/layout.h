@@ -14,6 +14,10 @@ namespace kvlift {
 // above 6.
 std::string LayoutOf(sym::Forms& forms, const CachePair& pair, int axis);
 
+// The number of rows that a step writes depends on the number of sequences, as where a Transpose
+// took the one for the other: such a graph runs only where both are equal.
+bool CountsSequences(sym::Forms& forms, const CacheUpdate& update);
+
 // The first axis of a layout that holds several caches; npos if there is none.
 size_t FirstLane(const std::string& layout);
 inline bool HasLanes(const std::string& layout) { return FirstLane(layout) != std::string::npos; }

@@ -81,10 +81,13 @@ void AddInputs(const Analysis& a, const ManifestFacts& facts, Manifest* m) {
   for (ValueId v : a.graph->graph_inputs()) {
     ManifestInput input;
     input.name = a.graph->name(v);
+    const auto assumed = facts.assumed.find(input.name);
+    const char* all = assumed != facts.assumed.end() && assumed->second == 0 ? "zeros" : "ones";
     if (facts.dropped.contains(input.name)) {
-      m->dropped.push_back({input.name, "ones"});
+      m->dropped.push_back({input.name, all});
       continue;
     }
+    if (assumed != facts.assumed.end()) input.requires_text = all;
     const auto wide = facts.wide_inputs.find(input.name);
     if (const AnalysedCache* cache = CacheNamed(a, v); cache != nullptr) {
       input.as = "cache";
@@ -133,6 +136,15 @@ bool SaysStartInside(const Analysis& a, Expr predicate) {
   });
 }
 
+void AddAssumedMasks(const ManifestFacts& facts, Manifest* m) {
+  const auto all = [&](int64_t value) {
+    return std::any_of(facts.assumed.begin(), facts.assumed.end(),
+                       [&](const auto& input) { return input.second == value; });
+  };
+  if (all(1)) m->preconditions.push_back({"KV305", "the padding mask is all ones", "assumed"});
+  if (all(0)) m->preconditions.push_back({"KV305", "the padding mask is all zeros", "assumed"});
+}
+
 void AddPreconditions(Analysis& a, const ManifestFacts& facts, Manifest* m) {
   const std::string past = facts.write_indices.empty() ? "the past's length" : facts.write_indices;
   if (HasGrowing(a)) {
@@ -173,9 +185,7 @@ void AddPreconditions(Analysis& a, const ManifestFacts& facts, Manifest* m) {
     m->preconditions.push_back(
         {"KV304", "all caches of a step hold the same number of tokens", "assumed"});
   }
-  if (!facts.keeps_padding && !facts.wide_inputs.empty()) {
-    m->preconditions.push_back({"KV305", "the padding mask is all ones", "assumed"});
-  }
+  AddAssumedMasks(facts, m);
   if (facts.uniform && HasGrowing(a)) {
     m->preconditions.push_back(
         {"KV306", "all sequences of a batch hold the same number of tokens", "assumed"});

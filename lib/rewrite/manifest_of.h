@@ -15,10 +15,9 @@ struct ManifestFacts {
   std::string nonpad_kv_seqlen;  // empty: computed in the graph
   bool uniform = false;
   bool prefix = true;
-  bool keeps_padding = true;
   bool masks_padded = true;                  // wide inputs are as long as the capacity
-  std::set<std::string> dropped_inputs;      // masks that are all ones by precondition
   std::map<std::string, int> wide_inputs;    // mask inputs and the axis that is as long as the keys
+  std::map<std::string, int64_t> assumed;    // of these: the number that all elements are
   absl::flat_hash_set<std::string> dropped;  // of these: no input any more
 };
 

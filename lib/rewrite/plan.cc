@@ -267,9 +267,9 @@ class Planner {
     facts.nonpad_kv_seqlen = control_.valid_input();
     facts.uniform = s_.uniform;
     facts.prefix = s_.prefix_read();
-    facts.keeps_padding = s_.options.padding != Padding::kNone;
     facts.masks_padded = !s_.views() && !s_.derived;
     for (const auto& [input, axis] : s_.wide) facts.wide_inputs[s_.graph.name(input)] = axis;
+    for (const auto& [input, value] : s_.assumed) facts.assumed[s_.graph.name(input)] = value;
     facts.dropped = s_.plan.patch.remove_inputs;
     s_.plan.manifest = MakeManifest(s_.a, s_.options, facts);
   }

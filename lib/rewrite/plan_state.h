@@ -62,7 +62,9 @@ struct PlanState {
   sym::Pool::Substitution normal;  // of the symbols below: to kPastSymbol
   std::vector<std::string> lengths;        // dim symbols that mean P or depend on it
   std::set<std::pair<ValueId, int>> wide;  // inputs and the axis that is as long as the keys
-  std::vector<ValueId> roots;              // values that what is new reads
+  // Of these with --padding none: the number that each element is taken to be.
+  std::map<ValueId, int64_t> assumed;
+  std::vector<ValueId> roots;  // values that what is new reads
   ConversionPlan plan;
 };
 

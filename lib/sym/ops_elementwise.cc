@@ -347,8 +347,9 @@ void OpArithmetic(OpContext& c) {
   constexpr int64_t kUnnoticed = 15;  // less than half of the last place of 65504
   const Expr bound = c.pool().Integer(kUnnoticed);
   for (Expr x : taken.small) {
-    c.Assume(c.pool().And(c.pool().Le(x, bound, Facts{}), c.pool().Le(c.pool().Neg(bound), x, {})),
-             "the lowest half-precision number plus a mask");
+    const Expr low = c.pool().Le(c.pool().Neg(bound), x, Facts{});
+    const Expr high = c.pool().Le(x, bound, Facts{});
+    c.Assume(c.pool().And(low, high), "the lowest half-precision number plus a mask");
   }
 }
 

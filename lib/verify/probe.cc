@@ -151,7 +151,9 @@ class Prober {
         continue;
       }
       for (int64_t tokens : lengths) {
-        if (Settle(tokens, &why)) return absl::OkStatus();
+        if (!Settle(tokens, &why)) continue;
+        if (b != batches.front()) facts_.batch = b;
+        return absl::OkStatus();
       }
     }
     return absl::FailedPreconditionError("no reading of the source's inputs makes it append: " +

@@ -17,12 +17,13 @@
 namespace kvlift {
 
 struct SourceFacts {
-  bool prefill = true;          // takes several tokens with an empty past
-  bool chunks = true;           // and behind one
-  bool causal = true;           // no token sees a later one
-  bool reads_unused = false;    // outputs depend on slots that hold no token
-  bool reads_garbage = false;   // they do if such slots hold very large numbers
-  std::optional<int64_t> kept;  // most rows that a window keeps
+  bool prefill = true;           // takes several tokens with an empty past
+  bool chunks = true;            // and behind one
+  bool causal = true;            // no token sees a later one
+  bool reads_unused = false;     // outputs depend on slots that hold no token
+  bool reads_garbage = false;    // they do if such slots hold very large numbers
+  std::optional<int64_t> kept;   // most rows that a window keeps
+  std::optional<int64_t> batch;  // the only number of sequences that it was seen to run with
 };
 
 // Settles readings and sizes in `stimulus`, windows in `driver`, which refers to it.

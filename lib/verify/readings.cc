@@ -101,11 +101,17 @@ class Reader {
       const std::string& theirs = input.source.empty() ? input.name : input.source;
       if (input.as == "pad_to_capacity") wide_[theirs] = static_cast<int>(input.axis);
       if (input.as == "same" || input.as == "renamed") kept_[theirs] = input.name;
+      ReadAll(theirs, input.requires_text);
     }
     for (const DroppedInput& dropped : relation_.dropped) {
       if (dropped.requires_text == "P..T-1") positions_.insert(dropped.name);
-      if (dropped.requires_text == "ones") ones_.insert(dropped.name);
+      ReadAll(dropped.name, dropped.requires_text);
     }
+  }
+
+  void ReadAll(const std::string& name, const std::string& required) {
+    if (required == "ones") all_[name] = Meaning::kOnes;
+    if (required == "zeros") all_[name] = Meaning::kZeros;
   }
 
   Flow::Table TableOf(const std::string& name) const {
@@ -358,7 +364,7 @@ class Reader {
       input->readings.push_back(reading);
     };
     const bool truth = input->type == TensorProto::BOOL;
-    if (whole && ones_.count(name) > 0) return add(Meaning::kOnes);
+    if (const auto all = all_.find(name); all != all_.end()) return add(all->second);
     if (reading.Has(Extent::kKeys) || reading.Has(Extent::kSlots)) {
       if (!whole) add(Meaning::kMask, Spelling::kAdded);
       add(Meaning::kMask, Spelling::kOne);
@@ -409,7 +415,8 @@ class Reader {
   const Manifest& relation_;
   const Flow flow_, after_flow_;
   bool growing_ = false;
-  std::set<std::string> batch_, past_, tokens_, slots_, cache_inputs_, positions_, ones_;
+  std::set<std::string> batch_, past_, tokens_, slots_, cache_inputs_, positions_;
+  std::map<std::string, Meaning> all_;  // what is the same number everywhere
   std::optional<int64_t> slots_value_;
   std::map<std::string, int> wide_;
   std::map<std::string, std::string> kept_;

@@ -35,7 +35,8 @@ enum class Meaning {
   kFlag,       // P > 0
   kNoFlag,     // P == 0
   kMask,       // which keys a token sees
-  kOnes,       // a mask that hides nothing
+  kOnes,       // 1 everywhere: a mask that hides nothing
+  kZeros,      // 0 everywhere
   kReal,       // numbers per token
   kConstant,   // numbers that stay the same in all steps
 };

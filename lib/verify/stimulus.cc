@@ -189,6 +189,8 @@ double Stimulus::Value(const SourceInput& input, const StepSpec& step, int64_t b
       return past > 0 ? 0 : 1;
     case Meaning::kOnes:
       return 1;
+    case Meaning::kZeros:
+      return 0;
     case Meaning::kMask: {
       const int64_t end =
           step.past[b] + (reading.Has(Extent::kTokens) ? token + 1 : step.real_of(b));

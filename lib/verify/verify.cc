@@ -73,6 +73,7 @@ class Verifier {
     if (std::string missing = Misfit(source_graph, after_graph, relation_); !missing.empty()) {
       return Inconclusive("KV403 " + missing);
     }
+    ListAssumed();
     if (relation_.caches.empty()) return Inconclusive("KV403 the relation names no cache");
     if (options_.controls)
       report_.proof = ProveConversion(*before_.proto, *after_.proto, relation_);
@@ -128,6 +129,17 @@ class Verifier {
     return Runner::Create(model.proto, model.base_dir, std::move(caches), alias, threads_);
   }
 
+  void ListAssumed() {
+    const auto list = [&](const std::string& name, const std::string& required) {
+      if (required != "ones" && required != "zeros") return;
+      report_.assumed.emplace_back(name, required);
+    };
+    for (const ManifestInput& input : relation_.inputs) {
+      list(input.source.empty() ? input.name : input.source, input.requires_text);
+    }
+    for (const DroppedInput& dropped : relation_.dropped) list(dropped.name, dropped.requires_text);
+  }
+
   double Garbage() const {
     const std::string& type = relation_.caches.front().dtype;
     return type == "float32" || type == "float64" ? kGarbage : kHalfGarbage;
@@ -150,7 +162,7 @@ class Verifier {
   }
 
   void FindLimits(const Stimulus& stimulus, const SourceFacts& facts) {
-    limits_.batch = stimulus.fixed_batch();
+    limits_.batch = stimulus.fixed_batch() ? stimulus.fixed_batch() : facts.batch;
     limits_.tokens = stimulus.fixed_tokens();
     limits_.prefill = facts.prefill;
     limits_.causal = facts.causal;

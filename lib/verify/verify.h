@@ -121,6 +121,8 @@ struct VerifyReport {
   std::vector<ControlResult> controls;
   std::vector<AliasCertificate> aliases;
   std::vector<std::pair<std::string, std::string>> coverage;
+  // Inputs of the source that were fed ones or zeros alone, since the relation requires it.
+  std::vector<std::pair<std::string, std::string>> assumed;
   std::optional<Counterexample> counterexample;
   OracleReport oracle;
   RoundingReport rounding;

@@ -1,10 +1,8 @@
 #include "fuzz/targets.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "contract/manifest.h"
@@ -134,25 +132,10 @@ void FuzzConvert(std::string_view bytes) {
   }
 }
 
-// One name for the batch of an input and for another dimension: sequences of other lengths are no
-// steps of such a model, and a proof that drives it with them says nothing.
-bool MixesBatchAndLength(const onnx::GraphProto& graph) {
-  std::set<std::string> first, others;
-  for (const auto& input : graph.input()) {
-    const auto& shape = input.type().tensor_type().shape();
-    for (int k = 0; k < shape.dim_size(); ++k) {
-      if (shape.dim(k).has_dim_param()) (k == 0 ? first : others).insert(shape.dim(k).dim_param());
-    }
-  }
-  return std::any_of(first.begin(), first.end(),
-                     [&](const std::string& name) { return others.count(name) > 0; });
-}
-
 // A conversion is never proved different.
 void FuzzProve(std::string_view bytes) {
   const auto model = Load(bytes);
   if (!model || model->proto->ByteSizeLong() > 100000) return;
-  if (MixesBatchAndLength(model->proto->graph())) return;
   Choices choices(bytes);
   const auto conversion = ConvertSomehow(*model, choices);
   if (!conversion) return;

@@ -20,7 +20,7 @@ bash tools/dev.d/setup.sh "libclang-rt-$(clang++ -dumpversion | cut -d. -f1)-dev
 bash tools/dev.d/setup.sh
 
 cmake --preset fuzz >/dev/null
-cmake --build build/fuzz --target "fuzz_$target" write_seeds
+cmake --build build/fuzz --parallel "$(nproc)" --target "fuzz_$target" write_seeds
 
 corpus=$(cache_dir)/fuzz/$target
 findings=build/fuzz/findings

@@ -1,4 +1,5 @@
 #include <filesystem>
+#include <random>
 
 #include "base/coded.h"
 #include "base/sha256.h"
@@ -10,6 +11,7 @@
 #include "documents.h"
 #include "external.h"
 #include "fmt/format.h"
+#include "onnxio/late_text.h"
 #include "onnxio/stale.h"
 #include "proof_documents.h"
 #include "relation.h"
@@ -81,6 +83,14 @@ void NameStaleFiles(Io& io, const std::vector<std::string>& outputs) {
   }
 }
 
+// As long as a digest; no model knows it.
+std::string DigestStandIn() {
+  std::random_device random;
+  std::string text;
+  while (text.size() < 64) text += fmt::format("{:08x}", random());
+  return text;
+}
+
 std::string GenaiPathFor(const std::string& manifest_path) {
   const std::string suffix = ".kv.json";
   return manifest_path.substr(0, manifest_path.size() - suffix.size()) + ".genai.json";
@@ -94,10 +104,19 @@ int RunConvert(const ConvertFlags& flags, Io io) {
     Complain(io, "", options.status());
     return kUsage;
   }
-  const auto model = Load(io, flags.model, flags.common);
+  auto model = Load(io, flags.model, flags.common);
   if (!model) return kUnreadable;
   io.Say("finding and rewriting caches");
+  // The source's digest is made while its weights are written. A report has the result's own digest
+  // in it, and cannot wait.
+  LateText late;
+  const std::shared_ptr<SourceDigest> digest = model->digest;
+  if (flags.report.empty()) {
+    late = {DigestStandIn(), [&] { return digest->Hex(); }};
+    model->digest = nullptr;
+  }
   auto conversion = Convert(*model, *options, AllRules());
+  model->digest = digest;
   if (!conversion.ok()) {
     Complain(io, flags.model, conversion.status());
     return absl::IsInternal(conversion.status()) ? kInternal : kUnreadable;
@@ -120,6 +139,7 @@ int RunConvert(const ConvertFlags& flags, Io io) {
     return kFindings;
   }
 
+  if (!late.stand_in.empty()) conversion->manifest.source_sha256 = late.stand_in;
   Model result;
   onnx::ModelProto stamped = *conversion->model;
   StampMetadata(conversion->manifest, &stamped);
@@ -196,11 +216,12 @@ int RunConvert(const ConvertFlags& flags, Io io) {
   if (flags.dry_run) {
     names.clear();
   } else {
-    if (const auto status =
-            WriteFiles(files,
-                       [&](uint64_t done, uint64_t total) {
-                         io.Say(fmt::format("writing {} of {} MiB", done >> 20, total >> 20));
-                       });
+    if (const auto status = WriteFiles(
+            files,
+            [&](uint64_t done, uint64_t total) {
+              io.Say(fmt::format("writing {} of {} MiB", done >> 20, total >> 20));
+            },
+            late);
         !status.ok()) {
       return CannotWrite(io, flags.output, status);
     }

@@ -188,6 +188,8 @@ ordered_json VerifyDocument(const VerifyReport& r) {
   }
   json["coverage"] = ordered_json::object();
   for (const auto& [key, value] : r.coverage) json["coverage"][key] = value;
+  json["assumed"] = ordered_json::object();
+  for (const auto& [input, all] : r.assumed) json["assumed"][input] = all;
   json["counterexample"] = nullptr;
   if (r.counterexample) {
     const Counterexample& c = *r.counterexample;

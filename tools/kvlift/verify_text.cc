@@ -152,6 +152,9 @@ std::string VerifyText(const VerifyReport& r, bool verbose, const Style& style) 
   for (const auto& [what, reached] : r.coverage) {
     if (verbose) text += fmt::format("coverage: {}: {}\n", what, EscapeTerminal(reached));
   }
+  for (const auto& [input, all] : r.assumed) {
+    text += fmt::format("assumed: {} is all {}\n", EscapeTerminal(input), all);
+  }
   text += ControlText(r.controls, verbose, style);
   if (r.counterexample) text += CounterexampleText(*r.counterexample);
   if (!r.reason.empty()) text += EscapeTerminal(r.reason) + "\n";

@@ -290,15 +290,23 @@ struct Part {
   const T* data;
   HeadSource source;
 };
+// No elements have no place.
+template <typename T>
+const T* Ahead(const View& view, int64_t elements) {
+  return view.data == nullptr ? nullptr : view.as<T>() + elements;
+}
+
 template <typename T>
 Part<T> PartOf(const KernelContext& context, const MhaPlan& p, size_t index) {
   const View& q = context.inputs[kQ];
   const int64_t part = static_cast<int64_t>(index) * p.D;
-  if (q.shape.size() == 5) return {q.as<T>() + part, {p.S * p.N * 3 * p.D, p.N * 3 * p.D, 3 * p.D}};
+  if (q.shape.size() == 5) {
+    return {Ahead<T>(q, part), {p.S * p.N * 3 * p.D, p.N * 3 * p.D, 3 * p.D}};
+  }
   if (index == 0) return {q.as<T>(), {p.S * p.N * p.D, p.N * p.D, p.D}};
   const View& k = context.inputs[kK];
   if (k.shape.size() == 5) {
-    return {k.as<T>() + part - p.D, {p.L * p.N * 2 * p.D, p.N * 2 * p.D, 2 * p.D}};
+    return {Ahead<T>(k, part - p.D), {p.L * p.N * 2 * p.D, p.N * 2 * p.D, 2 * p.D}};
   }
   const View& own = context.inputs[index];
   const int64_t size = index == 1 ? p.D : p.Dv;
