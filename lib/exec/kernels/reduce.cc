@@ -87,6 +87,14 @@ int64_t Offset(const Shape& dims, const absl::InlinedVector<int64_t, 6>& strides
   return offset;
 }
 
+// An integer of it: truncated and clamped, NaN becomes 0, as Cast does.
+template <typename C>
+C FromReal(double v) {
+  using Limits = std::numeric_limits<C>;
+  if (!(v > static_cast<double>(Limits::lowest()))) return std::isnan(v) ? 0 : Limits::lowest();
+  return v >= static_cast<double>(Limits::max()) ? Limits::max() : static_cast<C>(v);
+}
+
 // Each reduction maps x[n] to a value; n may be 0.
 struct SumOf {
   template <typename C>
@@ -126,7 +134,11 @@ struct SumSquareOf {
 struct L2Of {
   template <typename C>
   static C Run(const C* x, int64_t n) {
-    return static_cast<C>(std::sqrt(SumSquareOf::Run(x, n)));
+    if constexpr (std::is_integral_v<C>) {
+      return FromReal<C>(std::sqrt(SumSquareOf::Run(x, n)));
+    } else {
+      return std::sqrt(SumSquareOf::Run(x, n));
+    }
   }
 };
 struct L1Of {
@@ -150,7 +162,11 @@ struct L1Of {
 struct LogSumOf {
   template <typename C>
   static C Run(const C* x, int64_t n) {
-    return static_cast<C>(std::log(SumOf::Run(x, n)));
+    if constexpr (std::is_integral_v<C>) {
+      return FromReal<C>(std::log(SumOf::Run(x, n)));
+    } else {
+      return std::log(SumOf::Run(x, n));
+    }
   }
 };
 struct LogSumExpOf {
@@ -164,7 +180,7 @@ struct LogSumExpOf {
     } else {
       double sum = 0;
       for (int64_t i = 0; i < n; ++i) sum += std::exp(static_cast<double>(x[i]));
-      return static_cast<C>(std::log(sum));
+      return FromReal<C>(std::log(sum));
     }
   }
 };
@@ -221,7 +237,8 @@ void ReduceTyped(KernelContext& context, const ReducePlan& plan) {
                 constexpr bool kCopy = kIsSmallFloat<T>;
                 C* row = scratch.Get<C>(contiguous && !kCopy ? 1 : plan.count);
                 for (int64_t i = begin; i < end; ++i) {
-                  const T* in = x + Offset(plan.kept, plan.kept_strides, i);
+                  const T* in =  // no elements have no place
+                      plan.count == 0 ? x : x + Offset(plan.kept, plan.kept_strides, i);
                   if (contiguous) {
                     if constexpr (kCopy) {
                       WidenArray(in, plan.count, row);
