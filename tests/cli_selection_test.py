@@ -1,11 +1,12 @@
 """Which caches --only and --skip choose, and what --io-names calls them. Environment: KVLIFT, the tool; KVLIFT_ROOT, the repository."""
-import json
 import os
 import subprocess
 import tempfile
 import unittest
 
 import onnx
+
+from support.schemas import check_json
 
 KVLIFT = os.environ["KVLIFT"]
 MODEL = os.path.join(os.environ["KVLIFT_ROOT"], "testdata", "models", "llama_optimum", "model.onnx")
@@ -14,7 +15,7 @@ MODEL = os.path.join(os.environ["KVLIFT_ROOT"], "testdata", "models", "llama_opt
 def convert(out, *flags):
     done = subprocess.run([KVLIFT, "convert", MODEL, "-o", out, "--json", *flags],
                           capture_output=True, text=True, timeout=120)
-    return done.returncode, json.loads(done.stdout)
+    return done.returncode, check_json(done.stdout)
 
 
 class SelectionTest(unittest.TestCase):
@@ -62,7 +63,7 @@ class SelectionTest(unittest.TestCase):
             done = subprocess.run([KVLIFT, "convert", source, "-o", os.path.join(folder, "out.onnx"),
                                    "--json", "--io-names", "static"], capture_output=True, text=True,
                                   timeout=120)
-            document = json.loads(done.stdout)
+            document = check_json(done.stdout)
             self.assertEqual((done.returncode, document["status"]), (1, "refused"))
             reason = document["caches"][0]["reason"]
             self.assertEqual(reason["code"], "KV229")

@@ -5,6 +5,7 @@ folder; KVLIFT_ROOT, the repository.
 """
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -53,6 +54,11 @@ class PackageTest(unittest.TestCase):
                       cwd=os.path.join(ROOT, "tests", "support"),
                       env={**environment, "KVLIFT_MODELS": MODELS,
                            "PYTHONDONTWRITEBYTECODE": "1"}))
+            with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
+                [example] = re.findall(r"```python\n(.*?)```", file.read(), re.DOTALL)
+            shutil.copy(os.path.join(MODELS, "llama_optimum", "model.onnx"), folder)
+            self.assertEqual(run(python, "-c", example, cwd=folder, env=environment), "BNSD []\n")
+            self.assertTrue(os.path.exists(os.path.join(folder, "out.kv.json")))
             # Beside others that bring an ONNX and a protobuf of their own.
             run(sys.executable, "-c",
                 "import onnx, onnxruntime, sys; sys.path.insert(0, sys.argv[1]); import kvlift; "

@@ -165,7 +165,7 @@ class Sinks(unittest.TestCase):
                 text = self.run_safely(code, *args, "--json")
                 self.assertTrue(text.isascii())
                 schemas.check_json(text)
-        caches = json.loads(self.run_safely(0, "inspect", self.before, "--json"))["caches"]
+        caches = schemas.check_json(self.run_safely(0, "inspect", self.before, "--json"))["caches"]
         self.assertTrue({cache["input"] for cache in caches} <= set(self.names.values()))
 
     def test_formats(self):

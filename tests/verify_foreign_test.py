@@ -14,6 +14,8 @@ import onnx
 import onnx.parser
 from onnx import numpy_helper
 
+from support import schemas
+
 KVLIFT = os.environ.get("KVLIFT") or "kvlift"
 
 # Two layers; four query heads, two of the caches, of four elements each.
@@ -236,7 +238,7 @@ class ForeignTest(unittest.TestCase):
             [KVLIFT, "verify", self.dir / "before.onnx", self.dir / "after.onnx", "--json", *flags],
             capture_output=True, check=False, timeout=300)
         self.assertTrue(run.stdout, run.stderr)
-        document = json.loads(run.stdout)
+        document = schemas.check_json(run.stdout)
         text = f"{document['verdict']}: {document.get('reason')}\n{document.get('relation')}"
         if code is not None:
             self.assertEqual(run.returncode, code, text)

@@ -2,9 +2,13 @@
 
 Environment: KVLIFT_MODELS, the bundled models.
 """
+import inspect
 import json
 import os
 import pathlib
+import re
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -79,6 +83,18 @@ class Convert(unittest.TestCase):
         for wrong in ({"target": "x"}, {"max_seq_len": -1}, {"read": "all"}):
             with self.assertRaises(kvlift.Error):
                 kvlift.convert(LLAMA, **wrong)
+
+    def test_every_option_of_the_program(self):
+        program = pathlib.Path(sys.prefix) / "bin" / "kvlift"
+        text = subprocess.run([program, "convert", "--help-all"], capture_output=True, text=True,
+                              check=True).stdout
+        groups = re.findall(r"^(?:Options|Operators):\n(.*?)\n\n", text, re.M | re.S)
+        self.assertEqual(len(groups), 2)
+        options = {name.replace("-", "_") for group in groups
+                   for name in re.findall(r"^  (?:-\w, )?--([a-z-]+)", group, re.M)}
+        elsewhere = {"help", "help_all", "output", "external", "verify", "report", "dry_run", "force"}
+        known = set(inspect.signature(kvlift.convert).parameters)
+        self.assertEqual(options - elsewhere - known, set())
 
     def test_the_result_outlives_its_source(self):
         model = kvlift.convert(kvlift.load(LLAMA.read_bytes())).model
