@@ -300,8 +300,9 @@ void OpTensorScatter(OpContext& c) {
     std::vector<Expr> own(ix.begin(), ix.end());
     own[*axis] = pool.Sub(ix[*axis], start);
     if (circular) own[*axis] = pool.Mod(own[*axis], data.dim(*axis), facts);
-    const Expr inside = c.engine().And(pool.Le(pool.Integer(0), own[*axis], facts),
-                                       pool.Lt(own[*axis], update.dim(*axis), facts));
+    // In this order with every compiler: conjunctions are sorted by when their parts were made.
+    const Expr below = pool.Lt(own[*axis], update.dim(*axis), facts);
+    const Expr inside = c.engine().And(pool.Le(pool.Integer(0), own[*axis], facts), below);
     const Expr fresh = c.engine().At(update, own, facts);
     const Expr old = c.engine().At(data, ix, facts);
     return fresh == nullptr || old == nullptr ? nullptr : c.engine().Select(inside, fresh, old);
