@@ -381,6 +381,10 @@ class Reader {
         q.shape[3]->kind() != Kind::kInteger) {
       return Fail("its numbers of heads are not constant");
     }
+    const Expr more = pool_.Sub(k.shape[2], v.shape[2]);
+    if (more->kind() == Kind::kInteger && !more->is_integer(0)) {
+      return Fail("its keys and values are not of one length");
+    }
     const Expr past = PastOf(node);
     if (past == nullptr) return Fail("it keeps a past that is not read");
     r_.extents.extents = {q.shape[0], heads, q.shape[2], pool_.Add(past, k.shape[2]), q.shape[3]};
@@ -440,6 +444,7 @@ class Reader {
     if (const ValueId valid = Input(node, 6); valid != kNoValue) {
       const Expr n = At(valid, {b});
       if (n == nullptr) return Fail("its valid length is not read");
+      r_.valid = n;
       r_.visible = pool_.Lt(t, n, r_.extents);
       behind = pool_.Add(s, pool_.Sub(n, queries));
     }

@@ -18,6 +18,7 @@ struct AttentionReading {
   // Elements with b = i0, query head h = i1, token s = i2, key t = i3, d = i4.
   sym::Expr query = nullptr, key = nullptr, value = nullptr;
   sym::Expr visible = nullptr;  // predicate of i0..i3
+  sym::Expr valid = nullptr;    // how many keys an operator is told of, of i0; null if it is not
   std::vector<sym::Expr> bias;  // its summands, of i0..i3; what they hold where hidden is open
   double scale = 1, softcap = 0;
   int32_t softmax_type = 0;  // onnx TensorProto::DataType that the softmax is computed in

@@ -13,6 +13,7 @@
 #include "proof/counting.h"
 #include "proof/equality.h"
 #include "proof/matches.h"
+#include "proof/misfits.h"
 #include "proof/nodes.h"
 #include "proof/opset13.h"
 #include "proof/pair.h"
@@ -70,6 +71,9 @@ class Prover {
     }
     for (const ManifestOutput& output : relation_.outputs) {
       if (output.as != "cache") ProveOutput(output);
+    }
+    for (const auto& [value, text] : MisfitsOf(pair_, twins_)) {
+      Add(value, "has operands that fit each other", fmt::format("{} is not so", text));
     }
     for (ProofFact& fact : proof_.facts) {
       if (!steps_.text.empty()) fact.text = fmt::format("{}: {}", steps_.text, fact.text);
@@ -247,6 +251,8 @@ class Prover {
     bool proved = false;
     if (std::string why = !after.why_not.empty() ? after.why_not : before.why_not; !why.empty()) {
       Add(name, "is the source's attention", why);
+    } else if (LacksKeys(pair_, twins_, after)) {
+      Add(name, "is the source's attention", "its valid length is beyond its keys");
     } else {
       proved = CompareGroups(name, before, after);
     }
