@@ -1,5 +1,8 @@
+#include <csignal>
 #include <filesystem>
 #include <random>
+#include <system_error>
+#include <thread>
 
 #include "base/coded.h"
 #include "base/sha256.h"
@@ -90,6 +93,30 @@ std::string DigestStandIn() {
   while (text.size() < 64) text += fmt::format("{:08x}", random());
   return text;
 }
+
+// Makes a digest on a thread of its own, if there can be one, which no signal from outside reaches.
+class Hashing {
+ public:
+  explicit Hashing(SourceDigest& digest) {
+    sigset_t all, old;
+    sigfillset(&all);
+    sigdelset(&all, SIGBUS);  // of a file that is cut off meanwhile
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    try {
+      thread_ = std::thread([&digest] { digest.Hex(); });
+    } catch (const std::system_error&) {  // then it is made when it is asked for
+    }
+    pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  }
+  ~Hashing() {
+    if (thread_.joinable()) thread_.join();
+  }
+  Hashing(const Hashing&) = delete;
+  Hashing& operator=(const Hashing&) = delete;
+
+ private:
+  std::thread thread_;
+};
 
 std::string GenaiPathFor(const std::string& manifest_path) {
   const std::string suffix = ".kv.json";
@@ -216,6 +243,8 @@ int RunConvert(const ConvertFlags& flags, Io io) {
   if (flags.dry_run) {
     names.clear();
   } else {
+    std::optional<Hashing> hashing;
+    if (!late.stand_in.empty()) hashing.emplace(*digest);
     if (const auto status = WriteFiles(
             files,
             [&](uint64_t done, uint64_t total) {
