@@ -89,6 +89,9 @@ std::string WhyNot(Lowering& l, NodeId n, const Heads& heads) {
       (!l.has(n, kCos) || !l.has(n, kSin) || l.Extent(n, kCos, 1) == 0)) {
     return "needs tables of cosines and sines of a constant width";
   }
+  if (l.has(n, kPositions) && l.Rank(n, kPositions) != 2) {
+    return "needs position_ids of rank 2";
+  }
   if (l.has(n, kScoreBias) && l.Rank(n, kScoreBias) != 4) {
     return "needs an attention_bias of rank 4";
   }
