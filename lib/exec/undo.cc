@@ -125,6 +125,7 @@ void UndoLog::SaveScatterElements(const onnx::NodeProto& node, absl::Span<const 
 // Newest first: where two regions overlap, the older one has the original bytes.
 void UndoLog::Restore() {
   for (auto region = regions_.rbegin(); region != regions_.rend(); ++region) {
+    if (region->bytes == 0) continue;
     std::memcpy(region->target, bytes_.data() + region->offset, region->bytes);
   }
   Clear();
