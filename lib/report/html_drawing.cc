@@ -1,8 +1,10 @@
-// A drawing of a graph in ranks from top to bottom, the same for the same graph everywhere.
+// A drawing of a graph in ranks from top to bottom. Places come from Graphviz where it is
+// installed; without it they are the same for the same graph everywhere.
 #include <algorithm>
 #include <numeric>
 
 #include "fmt/format.h"
+#include "report/graphviz.h"
 #include "report/html_parts.h"
 #include "report/text_width.h"
 
@@ -60,6 +62,8 @@ class Layout {
       const int columns = std::max(DisplayWidth(ShownName(node.name)), DisplayWidth(node.op) + 4);
       boxes_[n].width = std::max(64.0, 18 + kColumn * std::min(columns, kMostColumns + 4));
     }
+    splines_.resize(drawing.edges.size());
+    if (PlaceByOthers()) return;
     Rank();
     RouteLongEdges();
     for (int round = 0; round < 8; ++round) Order(round % 2 == 0);
@@ -70,10 +74,37 @@ class Layout {
   const std::vector<Box>& boxes() const { return boxes_; }
   // The places that an edge passes, from above.
   const std::vector<size_t>& route(size_t edge) const { return routes_[edge]; }
+  // The way of an edge, if it is no route.
+  const std::vector<Point>& spline(size_t edge) const { return splines_[edge]; }
   double width() const { return width_; }
   double height() const { return height_; }
 
  private:
+  bool PlaceByOthers() {
+    GraphSizes sizes{kBoxHeight, {}, {}};
+    for (const Box& box : boxes_) sizes.widths.push_back(box.width);
+    std::vector<size_t> drawn;
+    for (size_t e = 0; e < drawing_.edges.size(); ++e) {
+      const DrawnEdge& edge = drawing_.edges[e];
+      if (edge.alias) continue;
+      sizes.edges.emplace_back(edge.from, edge.to);
+      drawn.push_back(e);
+    }
+    auto places = PlaceByGraphviz(sizes);
+    if (!places) return false;
+    for (size_t n = 0; n < boxes_.size(); ++n) {
+      boxes_[n].x = places->centres[n].x + kMargin;
+      boxes_[n].y = places->centres[n].y - kBoxHeight / 2 + kMargin;
+    }
+    for (size_t k = 0; k < drawn.size(); ++k) {
+      for (Point& point : places->edges[k]) point = {point.x + kMargin, point.y + kMargin};
+      splines_[drawn[k]] = std::move(places->edges[k]);
+    }
+    width_ = places->width + 2 * kMargin;
+    height_ = places->height + 2 * kMargin;
+    return true;
+  }
+
   // Longest paths from above; then what has only readers moves down to them.
   void Rank() {
     std::vector<int> rank(boxes_.size(), 0);
@@ -207,6 +238,7 @@ class Layout {
   std::vector<std::vector<size_t>> ranks_;
   std::vector<int> rank_of_;                      // of the nodes
   std::vector<std::vector<size_t>> routes_;       // by edge
+  std::vector<std::vector<Point>> splines_;       // by edge
   std::vector<std::pair<size_t, size_t>> links_;  // between neighbouring ranks
   double width_ = 0, height_ = 0;
 };
@@ -228,8 +260,25 @@ std::string Bend(double x1, double y1, double x2, double y2) {
                      x2, y2);
 }
 
+std::string EdgeMarkup(const std::string& path, double x, double y) {
+  return fmt::format(
+      "<path class=\"edge\" d=\"{}\"/>\n"
+      "<path class=\"tip\" d=\"M{:.1f},{:.1f} l-3.5,-6 h7 z\"/>\n",
+      path, x, y);
+}
+
+std::string SplinePath(const std::vector<Point>& spline) {
+  std::string path = fmt::format("M{:.1f},{:.1f}", spline[0].x, spline[0].y);
+  for (size_t k = 1; k + 2 < spline.size(); k += 3) {
+    path += fmt::format(" C{:.1f},{:.1f} {:.1f},{:.1f} {:.1f},{:.1f}", spline[k].x, spline[k].y,
+                        spline[k + 1].x, spline[k + 1].y, spline[k + 2].x, spline[k + 2].y);
+  }
+  return EdgeMarkup(path, spline.back().x, spline.back().y);
+}
+
 std::string EdgePath(const Layout& layout, size_t edge, const Box& from, const Box& to) {
   constexpr double kTip = 5;
+  if (!layout.spline(edge).empty()) return SplinePath(layout.spline(edge));
   double x = from.x, y = from.y + kBoxHeight;
   std::string path = fmt::format("M{:.1f},{:.1f}", x, y);
   for (const size_t place : layout.route(edge)) {
@@ -239,10 +288,7 @@ std::string EdgePath(const Layout& layout, size_t edge, const Box& from, const B
     y = box.y + kBoxHeight;
   }
   path += Bend(x, y, to.x, to.y - kTip);
-  return fmt::format(
-      "<path class=\"edge\" d=\"{}\"/>\n"
-      "<path class=\"tip\" d=\"M{:.1f},{:.1f} l-3.5,-6 h7 z\"/>\n",
-      path, to.x, to.y);
+  return EdgeMarkup(path, to.x, to.y);
 }
 
 std::string BoxMarkup(const DrawnNode& node, const Box& box) {
