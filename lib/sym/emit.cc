@@ -1,6 +1,7 @@
 #include "sym/emit.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -84,10 +85,11 @@ class Emitter::Builder {
       return Piece{nodes().Add("Where", {c.value, a.value, b.value}, r_.role), elem_type,
                    c.axes | a.axes | b.axes, c.full_rank || a.full_rank || b.full_rank};
     }
-    if (e->kind() == Kind::kFloat) return Constant(e->float_value(), elem_type);
-    if (e->kind() == Kind::kInteger) {
-      return Constant(static_cast<double>(e->value()), elem_type);
+    if (e->kind() == Kind::kFloat) {
+      if (!IsFloatType(elem_type)) return Cannot(e);
+      return Constant(e->float_value(), elem_type);
     }
+    if (e->kind() == Kind::kInteger) return Integer(e, elem_type);
     if (e->kind() == Kind::kLoad) {
       KV_ASSIGN_OR_RETURN(Piece piece, Load(e));
       return Cast(std::move(piece), elem_type);
@@ -95,6 +97,18 @@ class Emitter::Builder {
     if (HasRealPart(e_.forms_, e)) return Cannot(e);
     KV_ASSIGN_OR_RETURN(Piece piece, Whole(e));
     return Cast(std::move(piece), elem_type);
+  }
+
+  absl::StatusOr<Piece> Integer(Expr e, int32_t elem_type) {
+    constexpr int64_t kExact = int64_t{1} << 53;  // beyond it a double has gaps
+    const int64_t value = e->value();
+    if (elem_type == TensorProto::INT64 && (value < -kExact || value > kExact)) {
+      return Piece{nodes().Int64(value), elem_type, 0, false};
+    }
+    const bool fits = value >= std::numeric_limits<int32_t>::min() &&
+                      value <= std::numeric_limits<int32_t>::max();
+    if (!fits && elem_type != TensorProto::INT64 && !IsFloatType(elem_type)) return Cannot(e);
+    return Constant(static_cast<double>(value), elem_type);
   }
 
   Piece Constant(double value, int32_t elem_type) {
