@@ -30,6 +30,8 @@ def run(*command, **options):
 
 
 @unittest.skipIf(cached("KVLIFT_SANITIZE"), "a build with sanitizers is not for installing")
+@unittest.skipUnless(os.environ.get("KVLIFT_PACKAGE_TEST"),
+                     "compiles everything again, some minutes: with KVLIFT_PACKAGE_TEST=1")
 class PackageTest(unittest.TestCase):
     def test_package(self):
         with tempfile.TemporaryDirectory() as folder:
