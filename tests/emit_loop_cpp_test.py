@@ -20,6 +20,7 @@ import onnxruntime as ort
 from support.recorded import MODELS, metas
 
 KVLIFT = os.environ["KVLIFT"]
+CASES = os.path.join(os.environ["KVLIFT_ROOT"], "testdata", "rewrites")
 COMPILER = os.environ.get("CXX", "c++")
 CAPACITY = 24
 HEADERS = (os.environ.get("KVLIFT_ORT_INCLUDE"), "/usr/include/onnxruntime",
@@ -80,7 +81,13 @@ class Loops:
     def __init__(self, name, folder, *flags):
         self.folder = folder
         self.path = os.path.join(folder, "out.onnx")
-        source = os.path.join(MODELS, name, "model.onnx")
+        source = os.path.join(folder, "source.onnxtxt")
+        if name.endswith(".onnxtxt"):
+            with open(os.path.join(CASES, name), encoding="utf-8") as case, \
+                 open(source, "w", encoding="utf-8") as file:
+                file.write(case.read().split("# ---- before\n")[1].split("# ---- after")[0])
+        else:
+            source = os.path.join(MODELS, name, "model.onnx")
         tool("convert", source, "-o", self.path, "--force", *flags)
         for lang, suffix in (("python-ort", ".py"), ("cpp-ort", ".cpp")):
             tool("emit-loop", self.path, "-o", os.path.join(folder, "loop" + suffix), "--force",
@@ -153,6 +160,13 @@ class EmitLoopCppTest(unittest.TestCase):
             with self.subTest(target):
                 self.assertGreater(self.compare("llama_optimum", "--target", target,
                                                 "--max-seq-len", str(CAPACITY)), 0)
+
+    def test_masks_that_the_conversion_took_for_granted(self):
+        for name in ("per_token", "inverted"):
+            with self.subTest(name):
+                flags = ("--control", "derived", "--padding", "none")
+                case = f"decomposed_attention_padding_none_{name}.onnxtxt"
+                self.assertGreater(self.compare(case, *flags), 0)
 
     def test_tokens_are_those_of_the_python_loop(self):
         headers = next((h for h in HEADERS if h and os.path.exists(

@@ -150,16 +150,18 @@ inline Tensor MakeInput(const Input& input, const Step& step) {
     const bool visible = key < past + (per_token ? token + 1 : count);
     const std::string& m = input.meaning;
     const bool mask = m == "mask" || m == "hidden";
-    int64_t number = 1;  // "ones"
+    int64_t number = 0;
     if (mask) number = input.added ? 0 : visible == (m == "mask");
-    if (m == "tokens") number = step.ids[sequence * step.tokens + token];
-    if (m == "positions") number = past + token;
-    if (m == "last") number = past + count - 1;
-    if (m == "total") number = past + count;
-    if (m == "new") number = count;
-    if (m == "order") number = sequence;
-    if (m == "has_past") number = past > 0;
-    if (m == "no_past") number = past == 0;
+    else if (m == "tokens") number = step.ids[sequence * step.tokens + token];
+    else if (m == "positions") number = past + token;
+    else if (m == "last") number = past + count - 1;
+    else if (m == "total") number = past + count;
+    else if (m == "new") number = count;
+    else if (m == "order") number = sequence;
+    else if (m == "has_past") number = past > 0;
+    else if (m == "no_past") number = past == 0;
+    else if (m == "ones") number = 1;
+    else if (m != "zeros") throw std::logic_error(input.name + " is to hold " + m);
     Store(input.type, mask && input.added && !visible, number, &result.bytes[i * width]);
   }
   return result;

@@ -125,6 +125,11 @@ class Reader {
     return name.find("pos") != std::string::npos;
   }
 
+  // Caches, masks that are as wide as the capacity, and what is one number everywhere.
+  bool SaysNoTokens(const std::string& name) const {
+    return cache_inputs_.count(name) > 0 || wide_.count(name) > 0 || all_.count(name) > 0;
+  }
+
   // The input that indexes the widest table and is no position; else one with a number per token.
   void FindTokens() {
     int64_t widest = 0;
@@ -132,9 +137,7 @@ class Reader {
       for (ValueId v : graph_.graph_inputs()) {
         const std::string& name = graph_.name(v);
         const TensorType& type = graph_.type(v);
-        if (cache_inputs_.count(name) > 0 || wide_.count(name) > 0 || positions_.count(name) > 0) {
-          continue;
-        }
+        if (SaysNoTokens(name) || positions_.count(name) > 0) continue;
         if (!type.shape || !IsIntegerType(type.elem_type)) continue;
         const Flow::Table table = TableOf(name);
         if (table.rows == 0) continue;
@@ -159,7 +162,7 @@ class Reader {
       for (ValueId v : graph_.graph_inputs()) {
         const std::string& name = graph_.name(v);
         const TensorType& type = graph_.type(v);
-        if (cache_inputs_.count(name) > 0 || wide_.count(name) > 0) continue;
+        if (SaysNoTokens(name)) continue;
         if (!type.shape || type.shape->size() < 2 || type.shape->size() > 3) continue;
         if (floats ? !IsFloatType(type.elem_type) : !IsIntegerType(type.elem_type)) continue;
         if (type.shape->size() == 3 && !floats) continue;
