@@ -6,6 +6,7 @@
 
 #include "fmt/format.h"
 #include "proof/number.h"
+#include "sym/broadcast.h"
 
 namespace kvlift {
 namespace {
@@ -91,13 +92,7 @@ class Reader {
 
   // The element of an operand that is broadcast to args.
   Expr At(ValueId v, absl::Span<const Expr> args) {
-    const sym::Form form = forms_.Of(v);
-    if (!form.known_rank || form.shape.size() > args.size()) return nullptr;
-    std::vector<Expr> own(args.end() - static_cast<std::ptrdiff_t>(form.shape.size()), args.end());
-    for (size_t k = 0; k < own.size(); ++k) {
-      if (form.shape[k]->is_integer(1)) own[k] = pool_.Integer(0);
-    }
-    return forms_.At(v, own, r_.extents);
+    return sym::BroadcastAt(forms_, v, args, r_.extents);
   }
 
   struct Factored {

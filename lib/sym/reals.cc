@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "sym/broadcast.h"
 
 namespace kvlift::sym {
 namespace {
@@ -20,13 +21,8 @@ class Reader {
 
   Expr At(ValueId v, absl::Span<const Expr> at, int levels) {
     if (v == kNoValue) return nullptr;
-    const Form form = forms_.Of(v);
-    if (!form.known_rank || form.shape.size() > at.size()) return nullptr;
-    std::vector<Expr> own(at.end() - static_cast<std::ptrdiff_t>(form.shape.size()), at.end());
-    for (size_t k = 0; k < own.size(); ++k) {
-      if (form.shape[k]->is_integer(1)) own[k] = pool_.Integer(0);
-    }
-    return Through(forms_.At(v, own, facts_), levels);
+    const Expr e = BroadcastAt(forms_, v, at, facts_);
+    return e == nullptr ? nullptr : Through(e, levels);
   }
 
  private:
@@ -45,7 +41,8 @@ class Reader {
 
   // The result of a node's arithmetic; null if it is none that is looked through.
   Expr Computed(NodeId n, absl::Span<const Expr> at, int levels) {
-    if (n == kNoNode || !IsFloat(n)) return nullptr;
+    // Integers wrap, and forms look through them anyway.
+    if (n == kNoNode || !IsFloatType(forms_.ElementType(graph_.outputs(n)[0]))) return nullptr;
     const auto is = [&](std::string_view op) { return graph_.Is(n, op); };
     const bool binary = is("Add") || is("Sub") || is("Mul");
     if (!binary && !is("Neg") && !is("Cos") && !is("Sin")) return nullptr;
@@ -62,13 +59,6 @@ class Reader {
       if (is("Neg")) return pool_.Neg(y[0]);
       return pool_.Apply(graph_.node(n).op_type(), y);
     });
-  }
-
-  // Integers wrap, and forms look through them anyway.
-  bool IsFloat(NodeId n) {
-    const int32_t type = forms_.ElementType(graph_.outputs(n)[0]);
-    return type == onnx::TensorProto::FLOAT || type == onnx::TensorProto::DOUBLE ||
-           type == onnx::TensorProto::FLOAT16 || type == onnx::TensorProto::BFLOAT16;
   }
 
   Forms& forms_;
