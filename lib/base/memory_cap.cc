@@ -4,14 +4,7 @@
 
 #include <cstdio>
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define KVLIFT_SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define KVLIFT_SANITIZED 1
-#endif
+#include "base/sanitized.h"
 
 namespace kvlift {
 namespace {

@@ -223,14 +223,14 @@ class Emitter {
 }  // namespace
 
 absl::StatusOr<onnx::ModelProto> FuseRotations(onnx::ModelProto model, const Manifest& relation) {
-  const auto shared = std::make_shared<const onnx::ModelProto>(std::move(model));
+  const auto shared = std::make_shared<onnx::ModelProto>(std::move(model));
   KV_ASSIGN_OR_RETURN(const Graph graph, Graph::Build(shared));
   Finder finder(graph);
   Emitter emitter(graph, relation);
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
     if (const auto rotation = finder.Find(n)) emitter.Emit(*rotation);
   }
-  if (!emitter.any()) return *shared;
+  if (!emitter.any()) return std::move(*shared);
   return Apply(graph, emitter.TakePatch());
 }
 

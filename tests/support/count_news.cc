@@ -6,15 +6,8 @@
 #include <cstdlib>
 #include <new>
 
-// Sanitizers have a malloc of their own, which must not be replaced.
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define KVLIFT_SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define KVLIFT_SANITIZED 1
-#endif
+#include "base/sanitized.h"
+
 #if defined(__GLIBC__) && !defined(KVLIFT_SANITIZED)
 #define KVLIFT_COUNT_MALLOC 1
 #endif
