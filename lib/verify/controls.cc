@@ -14,6 +14,7 @@
 #include "verify/mutants.h"
 #include "verify/observe.h"
 #include "verify/relation_mutants.h"
+#include "verify/tail.h"
 
 namespace kvlift {
 namespace {
@@ -51,6 +52,10 @@ class Controls {
   }
 
   std::vector<ControlResult> Run() {
+    if (auto whole = Make(model_.proto, {}, exec::AliasMode::kOff); whole.ok()) {
+      whole_ = *std::move(whole);
+      prelude_.emplace(driver_, *whole_, relation_);
+    }
     const MutantLimits limits = Limits();
     const bool none_hidden = !options_.many_tokens && limits.one_length.size() && !options_.pads;
     std::vector<ControlResult> results;
@@ -88,8 +93,7 @@ class Controls {
     limits.last_start = options_.last_start;
     limits.everywhere = options_.everywhere;
     FindPositions(driver_.stimulus(), &limits);
-    auto runner = Make(model_.proto, {}, exec::AliasMode::kOff);
-    if (runner.ok()) limits.seen = ObserveOperands(driver_, *runner, records_);
+    if (whole_) limits.seen = ObserveOperands(driver_, *whole_, records_);
     return limits;
   }
 
@@ -158,7 +162,7 @@ class Controls {
         break;
       }
       default:
-        ByPlans(model, &result);
+        ByPlans(model, !mutant.finish, &result);
         break;
     }
     return result;
@@ -193,39 +197,74 @@ class Controls {
     return claim.empty() ? "" : "in place: " + claim;
   }
 
-  void ByPlans(const std::shared_ptr<const onnx::ModelProto>& mutant, ControlResult* result) {
+  // Holds the mutant, or the part of it that differs, against the records.
+  void ByPlans(const std::shared_ptr<const onnx::ModelProto>& mutant, bool nodes_only,
+               ControlResult* result) {
+    if (nodes_only && ByTail(mutant, result)) return;
     auto runner = Make(mutant, {}, exec::AliasMode::kOff);
     if (!runner.ok()) {
       result->detected_by = "compile: " + std::string(runner.status().message());
       return;
     }
     for (const Record* record : order_) {
-      // No step writes into what it is fed: the first state serves all mutants.
-      CacheState& fresh = fresh_[record];
-      if (fresh.empty()) fresh = driver_.Fresh(*runner, *record->plan);
-      CacheState state = fresh;
-      const Outcome outcome = driver_.RunConverted(*runner, *record, &state);
-      if (outcome.difference) {
-        result->plan = record->plan->name;
-        result->step = outcome.difference->step;
-        result->output = outcome.difference->output;
-        result->detected_by = fmt::format("{}, step {}", result->plan, *result->step);
-        return;
-      }
-      // Where the model has the source's bits, other bits tell, however small the numbers are; and
-      // so does a number where the source has none.
-      const bool other = (record->bitwise && !outcome.bitwise) || !outcome.unjudged.empty();
-      if (other && result->detected_by.empty()) {
-        result->plan = record->plan->name;
-        result->detected_by = fmt::format("{}, other bits than the source's", result->plan);
-      }
-      // An error tells less than a difference.
-      if (!outcome.failed.empty() && !outcome.unsupported && result->detected_by.empty()) {
-        result->plan = record->plan->name;
-        result->step = outcome.steps;
-        result->detected_by = fmt::format("{}, {}", result->plan, outcome.failed);
-      }
+      if (Tells(driver_, *runner, *record, result)) return;
     }
+  }
+
+  // False if there is no such part that runs; then nothing is said.
+  bool ByTail(const std::shared_ptr<const onnx::ModelProto>& mutant, ControlResult* result) {
+    const auto graph = Graph::Build(mutant);
+    if (!graph.ok()) return false;
+    const auto tail = FindTail(after_, *graph, relation_, options_.most_tail);
+    if (!tail || !prelude_) return false;
+    const Driver driver(driver_, tail->relation);
+    ControlResult told = *result;
+    std::optional<Runner> runner;
+    for (const Record* record : order_) {
+      auto feeds = prelude_->Of(*record, tail->fed);
+      if (!feeds) return false;
+      if (!runner) {
+        auto made = Make(BuildTail(*graph, *tail, feeds->front()), {}, exec::AliasMode::kOff);
+        if (!made.ok()) return false;
+        runner = *std::move(made);
+      }
+      runner->FeedAlso(*std::move(feeds));
+      if (Tells(driver, *runner, *record, &told)) break;
+      // An error is the whole model's to report.
+      if (told.step && told.output.empty()) return false;
+    }
+    *result = std::move(told);
+    return true;
+  }
+
+  // Whether the record tells the mutant from the source by an output; what tells less is noted.
+  bool Tells(const Driver& driver, Runner& runner, const Record& record, ControlResult* result) {
+    // No step writes into what it is fed: the first state serves all mutants.
+    CacheState& fresh = fresh_[&record];
+    if (fresh.empty()) fresh = driver_.Fresh(whole_ ? *whole_ : runner, *record.plan);
+    CacheState state = fresh;
+    const Outcome outcome = driver.RunConverted(runner, record, &state);
+    if (outcome.difference) {
+      result->plan = record.plan->name;
+      result->step = outcome.difference->step;
+      result->output = outcome.difference->output;
+      result->detected_by = fmt::format("{}, step {}", result->plan, *result->step);
+      return true;
+    }
+    // Where the model has the source's bits, other bits tell, however small the numbers are; and
+    // so does a number where the source has none.
+    const bool other = (record.bitwise && !outcome.bitwise) || !outcome.unjudged.empty();
+    if (other && result->detected_by.empty()) {
+      result->plan = record.plan->name;
+      result->detected_by = fmt::format("{}, other bits than the source's", result->plan);
+    }
+    // An error tells less than a difference.
+    if (!outcome.failed.empty() && !outcome.unsupported && result->detected_by.empty()) {
+      result->plan = record.plan->name;
+      result->step = outcome.steps;
+      result->detected_by = fmt::format("{}, {}", result->plan, outcome.failed);
+    }
+    return false;
   }
 
   const Driver& driver_;
@@ -236,6 +275,8 @@ class Controls {
   const ControlOptions& options_;
   std::vector<const Record*> order_;
   std::map<const Record*, CacheState> fresh_;
+  std::optional<Runner> whole_;     // the model itself
+  std::optional<Prelude> prelude_;  // what it gives
 };
 
 }  // namespace

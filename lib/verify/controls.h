@@ -21,6 +21,9 @@ struct ControlOptions {
   bool many_tokens = false;  // some step has more than one new token
   bool pads = false;         // some step has pads in front
   bool everywhere = false;   // mutants of every layer
+  // Mutants that differ in no more than this share of the nodes, or behind them, are run without
+  // the rest (tail.h).
+  double most_tail = 0.5;
   std::string unrefused;     // why a step outside the capacity is not refused; empty: it is
   // Steps outside the capacity, run by this model: they must be refused.
   std::function<SelfCheck(const Model& mutant)> overflow;

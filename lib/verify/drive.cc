@@ -68,8 +68,19 @@ absl::StatusOr<Runner> Runner::Create(const std::shared_ptr<const onnx::ModelPro
 
 absl::StatusOr<exec::Fetches> Runner::Step(const exec::Feeds& feeds) {
   exec::Fetches fetches;
-  KV_RETURN_IF_ERROR(session_->Step(feeds, &fetches));
+  if (next_ == also_.size()) {
+    KV_RETURN_IF_ERROR(session_->Step(feeds, &fetches));
+    return fetches;
+  }
+  exec::Feeds all = feeds;
+  for (const auto& [name, value] : also_[next_++]) all[name] = value;
+  KV_RETURN_IF_ERROR(session_->Step(all, &fetches));
   return fetches;
+}
+
+void Runner::FeedAlso(std::vector<exec::Feeds> steps) {
+  also_ = std::move(steps);
+  next_ = 0;
 }
 
 int32_t Runner::TypeOf(const std::string& value) const {

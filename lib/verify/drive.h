@@ -31,6 +31,8 @@ class Runner {
                                        std::vector<exec::CachePair> caches, exec::AliasMode alias,
                                        int threads);
   absl::StatusOr<exec::Fetches> Step(const exec::Feeds& feeds);
+  // From now on each step is fed the next of these as well.
+  void FeedAlso(std::vector<exec::Feeds> steps);
   const exec::Program& program() const { return *program_; }
   exec::Session& session() { return *session_; }
   int32_t TypeOf(const std::string& value) const;
@@ -38,6 +40,8 @@ class Runner {
  private:
   std::shared_ptr<const exec::Program> program_;
   std::unique_ptr<exec::Session> session_;
+  std::vector<exec::Feeds> also_;
+  size_t next_ = 0;  // of them
 };
 
 // What the source gave in one step: per group of sequences that were run together.
@@ -85,6 +89,13 @@ class Driver {
  public:
   Driver(const Manifest& relation, const Stimulus& stimulus, int source_nodes)
       : relation_(relation), stimulus_(stimulus), source_nodes_(source_nodes) {}
+  // The same but for the relation: what it lacks is not looked at.
+  Driver(const Driver& other, const Manifest& relation)
+      : relation_(relation),
+        stimulus_(other.stimulus_),
+        source_nodes_(other.source_nodes_),
+        kept_rows_(other.kept_rows_),
+        compare_(other.compare_) {}
 
   // Runs the source as long as it appends: what was in a cache stays, the new rows stand behind the
   // past, nothing else changes.

@@ -45,16 +45,17 @@ void MutantMaker::AddModel(const std::string& name, std::function<void(onnx::Mod
   mutants_.back().finish = std::move(finish);
 }
 
+std::shared_ptr<onnx::ModelProto> BorrowingModel(std::shared_ptr<const void> owner) {
+  return {new onnx::ModelProto, [owner = std::move(owner)](onnx::ModelProto* model) {
+            auto* list = model->mutable_graph()->mutable_initializer();
+            while (!list->empty()) list->UnsafeArenaReleaseLast();
+            delete model;
+          }};
+}
+
 std::shared_ptr<const onnx::ModelProto> BuildMutant(const Graph& graph, const Mutant& mutant) {
   const onnx::ModelProto& from = graph.model();
-  // Weights are borrowed, not copied; they are given back before the model goes.
-  const auto give_back = [](onnx::ModelProto* model) {
-    auto* list = model->mutable_graph()->mutable_initializer();
-    while (!list->empty()) list->UnsafeArenaReleaseLast();
-    delete model;
-  };
-  auto* model = new onnx::ModelProto;
-  std::shared_ptr<onnx::ModelProto> owner(model, give_back);
+  const std::shared_ptr<onnx::ModelProto> model = BorrowingModel(graph.shared_model());
   model->set_ir_version(from.ir_version());
   *model->mutable_opset_import() = from.opset_import();
   *model->mutable_functions() = from.functions();
@@ -73,8 +74,8 @@ std::shared_ptr<const onnx::ModelProto> BuildMutant(const Graph& graph, const Mu
   for (const onnx::TensorProto& tensor : mutant.constants) {
     target.mutable_initializer()->UnsafeArenaAddAllocated(const_cast<onnx::TensorProto*>(&tensor));
   }
-  if (mutant.finish) mutant.finish(model);
-  return owner;
+  if (mutant.finish) mutant.finish(model.get());
+  return model;
 }
 
 NodeProto MutantMaker::Make(const std::string& op, const std::vector<std::string>& inputs,

@@ -75,6 +75,10 @@ class MutantMaker {
   std::vector<Mutant> mutants_;
 };
 
+// An empty model whose initialisers are another's, which `owner` keeps alive: they are given back
+// before it goes.
+std::shared_ptr<onnx::ModelProto> BorrowingModel(std::shared_ptr<const void> owner);
+
 // The mutant of a model, which must outlive it: they share the weights.
 std::shared_ptr<const onnx::ModelProto> BuildMutant(const Graph& graph, const Mutant& mutant);
 
