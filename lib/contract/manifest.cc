@@ -268,6 +268,12 @@ ordered_json ToJson(const Manifest& m) {
   if (m.limits.new_tokens_with_past) {
     json["limits"] = {{"new_tokens_with_past", *m.limits.new_tokens_with_past}};
   }
+  if (m.maintenance) {
+    json["maintenance"] = {{"does", m.maintenance->does},
+                           {"positions", m.maintenance->positions},
+                           {"position_inputs", m.maintenance->position_inputs},
+                           {"by_slot", m.maintenance->by_slot}};
+  }
   return json;
 }
 
@@ -309,6 +315,12 @@ absl::StatusOr<Manifest> ManifestFromJson(std::string_view text) {
     }
     KV_RETURN_IF_ERROR(limits.status());
     KV_RETURN_IF_ERROR(r.status());
+  }
+  if (r.Has("maintenance")) {
+    Reader own(r.Object("maintenance"), "maintenance");
+    m.maintenance = ManifestMaintenance{own.TextsOr("does"), own.Text("positions"),
+                                        own.TextsOr("position_inputs"), own.TextsOr("by_slot")};
+    KV_RETURN_IF_ERROR(own.status());
   }
   return m;
 }

@@ -93,6 +93,17 @@ struct ManifestLimits {
   friend bool operator==(const ManifestLimits&, const ManifestLimits&) = default;
 };
 
+// Of a companion model that moves rows of caches (maintenance/maintenance.h); JSON key
+// "maintenance", present in its manifest only.
+struct ManifestMaintenance {
+  std::vector<std::string> does;  // "reorder", "keep"
+  // Where the model has the positions of new tokens from: "given" by position_inputs, and rows keep
+  // those they were made at, wherever they go; "none" if it has none; empty without "keep".
+  std::string positions;
+  std::vector<std::string> position_inputs;
+  std::vector<std::string> by_slot;  // inputs of the model whose entries move along
+};
+
 struct Manifest {
   std::string source_sha256;
   std::string target = "spec";
@@ -109,6 +120,7 @@ struct Manifest {
   std::vector<Precondition> preconditions;
   std::vector<ManifestFact> proved;  // JSON key "proved", present if any
   ManifestLimits limits;
+  std::optional<ManifestMaintenance> maintenance;
 };
 
 nlohmann::ordered_json ToJson(const Manifest& manifest);

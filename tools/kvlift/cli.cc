@@ -65,6 +65,7 @@ struct Program {
     AddReport();
     AddExplain();
     AddEmitLoop();
+    AddEmitMaintenance();
     AddShellFiles();
     auto* version = app.add_subcommand("version", "Print the version");
     version->footer(ExamplesOf("version"));
@@ -251,6 +252,18 @@ struct Program {
     c->add_flag("--force", emit_loop.force, "Overwrite an existing file");
   }
 
+  void AddEmitMaintenance() {
+    auto& f = emit_maintenance;
+    auto* c = Command("emit-maintenance", "Write a model that drops tokens and reorders sequences",
+                      &f, &RunEmitMaintenance);
+    c->add_option("model", f.model, "A converted model")->required();
+    c->add_option("-o,--output", f.output, "Where to write it")->required();
+    c->add_option("--only", f.only, "Only repack kept tokens, or only reorder")
+        ->check(OneOf({"both", "keep", "beam"}));
+    c->add_option("--manifest", f.manifest, "The manifest, if not beside the model");
+    c->add_flag("--force", f.force, "Overwrite existing outputs");
+  }
+
   Io io;
   CLI::App app{
       "Finds the key/value caches of a decoder in ONNX, rewrites them to TensorScatter "
@@ -267,6 +280,7 @@ struct Program {
   ReportFlags report;
   ExplainFlags explain;
   EmitLoopFlags emit_loop;
+  EmitMaintenanceFlags emit_maintenance;
   std::string shell;
 };
 

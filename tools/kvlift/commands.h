@@ -104,4 +104,12 @@ struct EmitLoopFlags {
 };
 int RunEmitLoop(const EmitLoopFlags& flags, Io io);
 
+struct EmitMaintenanceFlags {
+  CommonFlags common;
+  std::string model, output, manifest;
+  std::string only = "both";  // "keep", "beam"
+  bool force = false;
+};
+int RunEmitMaintenance(const EmitMaintenanceFlags& flags, Io io);
+
 }  // namespace kvlift::cli
