@@ -284,9 +284,30 @@ class Reader {
     if (out_.fixed_tokens == value && (place || (k == 1 && !whole)) &&
         (whole || mask || dims.size() <= 3)) {
       options.push_back({Extent::kTokens, value});
+    } else if (out_.fixed_tokens == value && !whole && !mask && IsNewRows(dims, k)) {
+      options.push_back({Extent::kTokens, value});
     }
     if (options.empty()) options.push_back({Extent::kStatic, value});
     return options;
+  }
+
+  // Whether the axes but for k are those of a cache but for its sequence axis, in any order.
+  bool IsNewRows(const Dims& dims, size_t k) const {
+    const auto texts = [](const Dims& all, size_t without) {
+      std::multiset<std::string> rest;
+      for (size_t i = 0; i < all.size(); ++i) {
+        const Dim& dim = all[i];
+        if (i != without) rest.insert(dim.value ? fmt::format("{}", *dim.value) : dim.param);
+      }
+      return rest;
+    };
+    const auto mine = texts(dims, k);
+    return std::any_of(
+        relation_.caches.begin(), relation_.caches.end(), [&](const ManifestCache& cache) {
+          const Dims* past = ShapeOf(cache.source.input);
+          return past != nullptr && past->size() == dims.size() &&
+                 mine == texts(*past, LettersOf(cache.source, past->size()).find('S'));
+        });
   }
 
   absl::Status AddInput(ValueId v) {
