@@ -16,6 +16,9 @@ struct SourceCase {
   Past past = Past::kAny;
   bool one_token = false;  // of steps with a past
   std::string text;        // "steps with a past", empty for all
+  // Of sources that keep the last rows of their caches only.
+  enum class Window { kNone, kFilling, kFull };
+  Window window = Window::kNone;
 };
 
 bool HasBranches(const onnx::ModelProto& model);

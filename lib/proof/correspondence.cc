@@ -6,6 +6,7 @@
 
 #include "contract/positions.h"
 #include "fmt/format.h"
+#include "proof/windows.h"
 
 namespace kvlift {
 
@@ -16,6 +17,7 @@ using sym::Kind;
 namespace {
 
 constexpr char kPast[] = "P of the sequence";
+constexpr char kLeft[] = "rows that have left";
 
 }  // namespace
 
@@ -45,6 +47,7 @@ void Correspondence::AddPast(const ManifestCache& cache) {
   past.before = pair_.Before(cache.source.input);
   const ValueId after = pair_.After(cache.input);
   if (past.before == kNoValue || after == kNoValue) return;
+  past.sequence = static_cast<size_t>(cache.source.axis);
   const size_t rank = cache.source.layout.size() + cache.source.select.size();
   size_t letter = 0;
   for (size_t axis = 0; axis < rank; ++axis) {
@@ -73,8 +76,10 @@ bool Correspondence::HasOneSequence(const ManifestCache& cache) const {
 void Correspondence::FindLengths(const Manifest& relation, const SourceCase& steps) {
   sym::Pool& pool = forms_.pool();
   const bool none = steps.past == SourceCase::Past::kNone;
+  if (steps.window != SourceCase::Window::kNone) FindWindows(relation, steps);
+  const Expr in_windows = past_;
   for (const ManifestCache& cache : relation.caches) {
-    if (!cache.source.growing) continue;
+    if (!cache.source.growing || cache.source.kind == "window") continue;
     const ValueId past = pair_.Before(cache.source.input);
     const ValueId present = pair_.Before(cache.source.output);
     if (past == kNoValue || present == kNoValue) continue;
@@ -85,6 +90,7 @@ void Correspondence::FindLengths(const Manifest& relation, const SourceCase& ste
       continue;
     }
     past_ = none ? pool.Integer(0) : pool.Dim(kPast, steps.past == SourceCase::Past::kSome ? 1 : 0);
+    if (in_windows != nullptr) past_ = in_windows;
     sizes_[before.shape[axis]->dim()] = past_;
     const Expr added =
         Normal(pool.Sub(later.shape[axis], none ? past_ : before.shape[axis]), Facts{});
@@ -93,6 +99,36 @@ void Correspondence::FindLengths(const Manifest& relation, const SourceCase& ste
   if (steps.one_token && new_ != nullptr && new_->kind() == Kind::kDim) {
     sizes_[new_->dim()] = pool.Integer(1);
     new_ = pool.Integer(1);
+  }
+}
+
+// While the windows fill, all P rows are there, W at most. Once they are full, they hold the last W
+// of more.
+void Correspondence::FindWindows(const Manifest& relation, const SourceCase& steps) {
+  sym::Pool& pool = forms_.pool();
+  std::optional<int64_t> rows;
+  for (const ManifestCache& cache : relation.caches) {
+    if (cache.source.kind != "window") continue;
+    const auto window = ReadWindow(pair_, cache);
+    if (!window || (rows && *rows != window->rows)) return;
+    rows = window->rows;
+  }
+  if (!rows) return;
+  const Expr size = pool.Integer(*rows);
+  const bool full = steps.window == SourceCase::Window::kFull;
+  const Expr left = full ? pool.Dim(kLeft, 1) : nullptr;
+  past_ = full ? pool.Add(size, left) : pool.Dim(kPast);
+  if (!full) {
+    known_[pool.Le(past_, size, Facts{})] = pool.True();
+    known_[pool.Lt(size, past_, Facts{})] = pool.False();
+  }
+  for (const ManifestCache& cache : relation.caches) {
+    if (cache.source.kind != "window") continue;
+    const auto window = ReadWindow(pair_, cache);
+    pasts_[pair_.After(cache.input)].left = left;
+    sizes_[window->past->dim()] = full ? size : past_;
+    new_ = pool.Sub(window->total, window->past);
+    if (new_->kind() == Kind::kDim) pool.Dim(new_->dim(), 1);  // a step has a token
   }
 }
 
@@ -197,6 +233,13 @@ Expr Correspondence::Normal(Expr e, const Facts& facts) const {
       s.atoms[load] = forms_.pool().Add(past_, load->args().back());
     }
   }
+  return WhereKnown(forms_.pool().Substitute(e, s, facts), facts);
+}
+
+Expr Correspondence::WhereKnown(Expr e, const Facts& facts) const {
+  if (known_.empty()) return e;
+  sym::Pool::Substitution s;
+  s.atoms = known_;
   return forms_.pool().Substitute(e, s, facts);
 }
 
@@ -242,7 +285,11 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
     return it->second == "T" ? total() : past_;
   }
   if (const auto it = pasts_.find(source); it != pasts_.end()) {
-    return pool.Load(it->second.before, SourcePlace(source, args));
+    std::vector<Expr> place = SourcePlace(source, args);
+    if (const Past& past = it->second; past.left != nullptr) {
+      place[past.sequence] = pool.Sub(place[past.sequence], past.left);
+    }
+    return pool.Load(it->second.before, place);
   }
   if (const auto it = twins_.find(source); it != twins_.end()) {
     doubt_ = doubt_ || doubted_.contains(source);
@@ -317,7 +364,7 @@ Expr Correspondence::Translate(Expr e, Expr batch, const Facts& facts) const {
     if (theirs == nullptr) return nullptr;
     s.atoms[load] = theirs;
   }
-  return forms_.pool().Substitute(e, s, facts);
+  return WhereKnown(forms_.pool().Substitute(e, s, facts), facts);
 }
 
 Expr Correspondence::Extent(Expr e, Expr batch) const {

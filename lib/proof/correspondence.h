@@ -58,8 +58,11 @@ class Correspondence {
     ValueId before = kNoValue;
     std::vector<int> axes;  // of the conversion's tensor, by axis of the source's; -1: fixed
     std::vector<int64_t> selected;  // where fixed
+    size_t sequence = 0;            // the source's axis of rows
+    sym::Expr left = nullptr;       // rows that the source has dropped; null: none
   };
 
+  sym::Expr WhereKnown(sym::Expr e, const sym::Facts& facts) const;
   sym::Expr TranslateLoad(sym::Expr load, sym::Expr batch, const sym::Facts& facts) const;
   sym::Expr OneForAll(NodeId n, sym::Expr batch, const sym::Facts& facts) const;
   sym::Expr RowOfTable(NodeId n, absl::Span<const sym::Expr> args, sym::Expr batch,
@@ -67,6 +70,7 @@ class Correspondence {
   sym::Expr TwinLoad(ValueId before, std::vector<sym::Expr> args) const;
   void AddPast(const ManifestCache& cache);
   void FindLengths(const Manifest& relation, const SourceCase& steps);
+  void FindWindows(const Manifest& relation, const SourceCase& steps);
   void FindEqualExtents(const std::vector<LengthClaim>& claims);
   void MakeZero(sym::Expr difference);
   bool HasOneSequence(const ManifestCache& cache) const;
@@ -77,6 +81,7 @@ class Correspondence {
   absl::flat_hash_set<ValueId> positions_;  // inputs of the source that hold P..T-1
   bool one_ = false;                        // there is one sequence, number 0
   sym::Expr past_ = nullptr, new_ = nullptr;
+  absl::flat_hash_map<sym::Expr, sym::Expr> known_;  // predicates, in the steps that are looked at
   // What sizes are by the terms of the source: its names of P; sizes that it runs with only if
   // they are equal to others; those of twins that only running them shows.
   absl::flat_hash_map<std::string, sym::Expr> sizes_;

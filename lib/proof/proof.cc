@@ -19,6 +19,7 @@
 #include "proof/pair.h"
 #include "proof/plain.h"
 #include "proof/stacking.h"
+#include "proof/windows.h"
 
 namespace kvlift {
 namespace {
@@ -134,7 +135,11 @@ class Prover {
                                  ? "rows [0, P + S) hold what the source's present holds"
                                  : "every row holds what the source's present holds";
     const std::string rest = "rows from P + S on are the past's own";
-    if (cache.grows || cache.source.kind == "window" || cache.source.kind == "shift" ||
+    const bool window = cache.source.kind == "window";
+    if (window && steps_.window != SourceCase::Window::kNone && twins_.past() != nullptr) {
+      return ProveWindow(cache);
+    }
+    if (cache.grows || window || cache.source.kind == "shift" ||
         (cache.source.growing && twins_.past() == nullptr)) {
       Add(cache.id, same, "rows of the source move or leave");
       if (cache.source.growing) Add(cache.id, rest, "rows of the source move or leave");
@@ -161,6 +166,31 @@ class Prover {
     at[axis] = pool_.Add(at[axis], twins_.total());
     const Expr behind = twins_.Translate(Behind(present, at, sequence, facts), sequence, facts);
     AddEqual(cache.id, rest, behind, Kept(cache, theirs, at, facts), pool_.True(), facts);
+  }
+
+  // The source keeps the last rows of what the conversion holds.
+  void ProveWindow(const ManifestCache& cache) {
+    const ValueId present = pair_.After(cache.output);
+    const ValueId theirs = pair_.Before(cache.source.output);
+    const sym::Form form = forms_.Of(present);
+    const auto axis = static_cast<size_t>(cache.axis), batch = cache.layout.find('B');
+    std::vector<Expr> at;
+    for (size_t k = 0; k < form.shape.size(); ++k) at.push_back(pool_.Index(static_cast<int>(k)));
+    const std::vector<Expr> rows = at;
+    Facts facts{form.shape};
+    const auto source_axis = static_cast<size_t>(cache.source.axis);
+    facts.extents[axis] = twins_.Normal(forms_.Of(theirs).shape[source_axis], Facts{});
+    at[axis] = pool_.Add(rows[axis], pool_.Sub(twins_.total(), facts.extents[axis]));
+    AddEqual(cache.id, "the last rows of [0, P + S) hold what the source's present holds",
+             Behind(present, at, rows[batch], facts), SourceElement(cache, theirs, rows, facts),
+             pool_.True(), facts);
+    facts.extents[axis] = twins_.past();
+    AddEqual(cache.id, "rows [0, P) are the past's own", Behind(present, rows, rows[batch], facts),
+             SourcePlace(cache, rows), pool_.True(), facts);
+    facts.extents[axis] = nullptr;
+    at[axis] = pool_.Add(rows[axis], twins_.total());
+    AddEqual(cache.id, "rows from P + S on are the past's own",
+             Behind(present, at, rows[batch], facts), SourcePlace(cache, at), pool_.True(), facts);
   }
 
   // What a row that is not written keeps: the past at its place, of the sequence of which the
@@ -457,6 +487,11 @@ std::vector<SourceCase> CasesOf(const Manifest& relation) {
           {SourceCase::Past::kNone, false, "steps without a past"}};
 }
 
+void Append(const Proof& part, Proof* whole) {
+  whole->facts.insert(whole->facts.end(), part.facts.begin(), part.facts.end());
+  if (!part.not_tried.empty()) whole->not_tried = part.not_tried;
+}
+
 }  // namespace
 
 Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& after,
@@ -473,7 +508,12 @@ Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& af
     proof.not_tried = std::string(source.status().message());
     return proof;
   }
-  if (!HasBranches(*source)) return ProveCase(*source, *result, relation, {});
+  if (!HasBranches(*source)) {
+    for (const SourceCase& steps : WindowCases(relation)) {
+      Append(ProveCase(*source, *result, relation, steps), &proof);
+    }
+    return proof;
+  }
   for (const SourceCase& steps : CasesOf(relation)) {
     const auto taken = TakeBranches(*source, relation, steps.past);
     if (!taken.ok()) {
@@ -481,9 +521,7 @@ Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& af
       proof.not_tried = std::string(taken.status().message());
       return proof;
     }
-    Proof part = ProveCase(*taken, *result, relation, steps);
-    proof.facts.insert(proof.facts.end(), part.facts.begin(), part.facts.end());
-    if (!part.not_tried.empty()) proof.not_tried = part.not_tried;
+    Append(ProveCase(*taken, *result, relation, steps), &proof);
   }
   return proof;
 }

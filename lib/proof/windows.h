@@ -1,0 +1,27 @@
+// Caches of which the source keeps the last W rows only (kind "window"): its present has
+// min(P' + S, W) rows, P' of them being the past's.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "contract/manifest.h"
+#include "proof/branches.h"
+#include "proof/pair.h"
+
+namespace kvlift {
+
+struct WindowOfRows {
+  int64_t rows = 0;           // W
+  sym::Expr past = nullptr;   // P', a dim of the source
+  sym::Expr total = nullptr;  // P' + S
+};
+
+// Of a cache of the source; nothing if its shapes do not say so.
+std::optional<WindowOfRows> ReadWindow(const GraphPair& pair, const ManifestCache& cache);
+
+// Filling and full ones; one case of all steps if the source keeps no windows.
+std::vector<SourceCase> WindowCases(const Manifest& relation);
+
+}  // namespace kvlift
