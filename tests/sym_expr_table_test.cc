@@ -130,6 +130,15 @@ TEST_F(ExprTable, LinearInLooksInsideNothing) {
   EXPECT_FALSE(LinearIn(pool_, pool_.Mul(i0_, i0_), i0_).has_value());
 }
 
+TEST_F(ExprTable, DivisionsTowardsZeroFloorOnceTheirOperandsAreKnown) {
+  const Expr x = pool_.Load(1, {}), e = pool_.Apply("div", {pool_.Add(x, i1_), N(6)});
+  Pool::Substitution s;
+  s.atoms[x] = t_;
+  EXPECT_EQ(pool_.Substitute(e, s, facts_), pool_.FloorDiv(pool_.Add(t_, i1_), N(6), facts_));
+  s.atoms[x] = pool_.Neg(t_);
+  EXPECT_EQ(pool_.Substitute(e, s, facts_), pool_.Apply("div", {pool_.Sub(i1_, t_), N(6)}));
+}
+
 TEST_F(ExprTable, Text) {
   const Expr p = pool_.Dim("P", 0), e = pool_.Select(pool_.Lt(i2_, p, Facts{}), i0_, i1_);
   EXPECT_EQ(ToString(e), "i2 < P ? i0 : i1");

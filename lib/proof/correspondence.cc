@@ -152,7 +152,7 @@ void Correspondence::MakeZero(Expr difference) {
   sym::Pool& pool = forms_.pool();
   if (difference == nullptr || !sym::LoadsOf(difference).empty()) return;
   for (const std::string& name : sym::DimsOf(difference)) {
-    if (name == kPast || sym::ContainsDim(new_, name)) continue;
+    if (name == kPast || name == kLeft || sym::ContainsDim(new_, name)) continue;
     const auto linear = sym::LinearIn(pool, difference, pool.Dim(name));
     if (!linear || std::abs(linear->coefficient) != 1) continue;
     sizes_[name] = linear->coefficient == 1 ? pool.Neg(linear->rest) : linear->rest;

@@ -39,8 +39,7 @@ class Substituter {
       }
       case Kind::kApply: {
         if (e->args().empty()) return e;
-        const std::vector<Expr> args = Args(e);
-        return pool_.Apply(e->function(), args);
+        return Apply(e->function(), Args(e));
       }
       case Kind::kFloorDiv:
         return pool_.FloorDiv(Visit(e->args()[0]), Visit(e->args()[1]), facts_);
@@ -65,6 +64,15 @@ class Substituter {
       default:
         return e;
     }
+  }
+
+  // A division towards zero (Div of integers) whose operands turn out not to be negative is one
+  // towards minus infinity.
+  Expr Apply(const std::string& function, const std::vector<Expr>& args) {
+    const bool floors = function == "div" && args.size() == 2 &&
+                        pool_.ProveNonNegative(args[0], facts_) &&
+                        pool_.ProveNonNegative(pool_.Sub(args[1], pool_.Integer(1)), facts_);
+    return floors ? pool_.FloorDiv(args[0], args[1], facts_) : pool_.Apply(function, args);
   }
 
   std::vector<Expr> Args(Expr e) {
