@@ -1,6 +1,4 @@
-// LIBS: rewrites rewrite verify lint contract onnxio exec report
-// SRCS: fuzz/targets.cc fuzz/execute.cc fuzz/mutate.cc fuzz/seeds.cc
-// SRCS: support/case_file.cc support/escape_checks.cc
+// LIBS: fuzz
 // The fuzz targets on fixed inputs: what broke one of them, and changes of the text cases drawn
 // with fixed seeds. A promise that is broken ends the process.
 #include <cstdlib>
@@ -11,7 +9,6 @@
 #include "fuzz/seeds.h"
 #include "fuzz/targets.h"
 #include "gtest/gtest.h"
-#include "onnx/onnx_pb.h"
 
 namespace kvlift::fuzz {
 namespace {
@@ -21,36 +18,6 @@ namespace {
 unsigned FromEnvironment(const char* name, unsigned fallback) {
   const char* text = std::getenv(name);
   return text == nullptr ? fallback : static_cast<unsigned>(std::strtoul(text, nullptr, 10));
-}
-
-std::string MutateBytes(std::string bytes, std::mt19937& rng) {
-  for (size_t n = 1 + rng() % 4; n > 0 && !bytes.empty(); --n) {
-    const size_t at = rng() % bytes.size();
-    switch (rng() % 4) {
-      case 0:
-        bytes[at] = static_cast<char>(rng());
-        break;
-      case 1:
-        bytes.erase(at, 1 + rng() % 8);
-        break;
-      case 2:
-        bytes.insert(at, bytes.substr(rng() % bytes.size(), rng() % 16));
-        break;
-      default:
-        bytes.insert(at, Canaries()[rng() % Canaries().size()]);
-        break;
-    }
-  }
-  return bytes;
-}
-
-std::string Mutate(const Target& target, const std::string& bytes, std::mt19937& rng) {
-  onnx::ModelProto model;
-  if (!target.takes_model || rng() % 16 == 0 || !model.ParseFromString(bytes)) {
-    return MutateBytes(bytes, rng);
-  }
-  MutateModel(&model, rng);
-  return model.SerializeAsString();
 }
 
 class Replay : public ::testing::TestWithParam<std::string> {};
@@ -72,7 +39,7 @@ TEST_P(Replay, ChangedCasesHold) {
   for (unsigned round = 0; round < rounds; ++round) {
     std::mt19937 rng(first + round);
     std::string bytes = seeds[rng() % seeds.size()];
-    bytes = Mutate(target, bytes, rng);
+    bytes = MutateInput(target, bytes, rng);
     if (const char* kept = std::getenv("KVLIFT_FUZZ_KEEP")) {  // the last one is what broke it
       std::FILE* file = std::fopen(kept, "wb");
       ASSERT_NE(file, nullptr);

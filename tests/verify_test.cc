@@ -298,6 +298,17 @@ TEST(VerifyTest, ReaderBeforeTheWriteIsCertified) {
   EXPECT_NE(report.aliases[0].order[0].find("before nk"), std::string::npos);
 }
 
+// Three numbers for any batch, of three sequences, too.
+TEST(VerifyTest, OutputThatHasNoBatchIsAsLongAsOne) {
+  Manifest relation = Relation();
+  relation.outputs.push_back({"flat", "same", "", ""});
+  const auto given = [](const std::string& text) {
+    return With(text, "[B,S,8] logits,", "[B,S,8] logits, int64[3] flat,");
+  };
+  const VerifyReport report = Judge(given(kBefore), given(kAfter), relation);
+  EXPECT_EQ(report.verdict, VerdictKind::kEqual) << report.reason;
+}
+
 TEST(VerifyTest, OutputWithoutPlace) {
   Manifest relation = Relation();
   relation.outputs.pop_back();
@@ -375,6 +386,11 @@ TEST(VerifyTest, InputThatCannotBeFed) {
   label.as = "same";
   relation.inputs.push_back(label);
   ExpectInconclusive(Judge(with(kBefore), with(kAfter), relation), "KV402", "label");
+}
+
+TEST(VerifyTest, SourceForNoSequences) {
+  const auto none = With(kBefore, "float[B,2,P,4] pk", "float[0,2,P,4] pk");
+  ExpectInconclusive(Judge(none, kAfter, Relation()), "KV402", "no sequences");
 }
 
 // An output that no cache reaches tells nothing of what is done to the caches.

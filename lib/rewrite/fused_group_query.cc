@@ -78,9 +78,16 @@ std::string WhyNot(Lowering& l, NodeId n, const Heads& heads) {
   if (!heads.packed && (l.Rank(n, kKey) != 3 || l.Rank(n, kValue) != 3)) {
     return "needs queries, keys and values of rank 3";
   }
-  const int32_t type = l.Type(n, kQuery);
-  if (l.Type(n, kPastKey) != type || l.Type(n, kPastValue) != type) {
-    return "needs caches of the type of the queries";
+  if (!l.has(n, kSeqlens) || !l.has(n, kTotal)) {
+    return "needs seqlens_k and a total_sequence_length";
+  }
+  if (!l.SameTypes(n, {kQuery, kKey, kValue, kPastKey, kPastValue})) {
+    return "needs keys, values and caches of the type of the queries";
+  }
+  const std::vector<int64_t> present = {0, heads.kv, 0, heads.size};
+  if (!l.MayGive(n, 0, {0, 0, heads.q * heads.size}) || !l.MayGive(n, 1, present) ||
+      !l.MayGive(n, 2, present)) {
+    return "needs outputs that are declared as what it gives";
   }
   if (l.Form(n, kPastKey).shape[2]->kind() != Kind::kDim) {
     return "needs a past that grows, found a buffer of fixed capacity";

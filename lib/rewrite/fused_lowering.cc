@@ -1,5 +1,6 @@
 #include "rewrite/fused_lowering.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -31,6 +32,25 @@ int64_t Lowering::Extent(NodeId n, size_t input, int axis) {
   if (Rank(n, input) <= axis) return 0;
   const sym::Expr extent = Form(n, input).shape[axis];
   return extent->kind() == sym::Kind::kInteger ? extent->value() : 0;
+}
+
+bool Lowering::SameTypes(NodeId n, std::initializer_list<int> inputs) {
+  const int first = *inputs.begin();
+  return std::all_of(inputs.begin(), inputs.end(),
+                     [&](int input) { return !has(n, input) || Type(n, input) == Type(n, first); });
+}
+
+bool Lowering::MayGive(NodeId n, size_t output, const std::vector<int64_t>& shape) {
+  if (out(n, output).empty()) return true;
+  const TensorType& type = graph_.type(graph_.outputs(n)[output]);
+  if (type.elem_type != 0 && type.elem_type != Type(n, 0)) return false;
+  if (!type.shape) return true;
+  if (type.shape->size() != shape.size()) return false;
+  for (size_t k = 0; k < shape.size(); ++k) {
+    const auto& declared = (*type.shape)[k].value;
+    if (shape[k] != 0 && declared && *declared != shape[k]) return false;
+  }
+  return true;
 }
 
 std::string Lowering::SplitHeads(const std::string& value, int64_t heads, std::string_view role) {

@@ -2,6 +2,7 @@
 // Internal to lib/rewrite.
 #pragma once
 
+#include <initializer_list>
 #include <set>
 #include <string>
 #include <vector>
@@ -31,6 +32,11 @@ class Lowering {
   // The extent where it is a constant, else 0.
   int64_t Extent(NodeId n, size_t input, int axis);
   int32_t Type(NodeId n, size_t input) { return forms_.ElementType(graph_.inputs(n)[input]); }
+  // Those of the inputs that are there.
+  bool SameTypes(NodeId n, std::initializer_list<int> inputs);
+  // The output has this shape by what is declared for it, as far as that says anything; 0 is an
+  // extent that is not known.
+  bool MayGive(NodeId n, size_t output, const std::vector<int64_t>& shape);
 
   // [B, S, heads * D] -> [B, heads, S, D].
   std::string SplitHeads(const std::string& value, int64_t heads, std::string_view role);

@@ -32,6 +32,19 @@ std::string WhyNot(Lowering& l, NodeId n) {
   if (l.Extent(n, kQuery, 2) == 0 || l.Extent(n, kValue, 2) == 0) {
     return "needs constant hidden sizes";
   }
+  if (!l.SameTypes(n, {kQuery, kKey, kValue, kBias, kScoreBias, kPastKey, kPastValue})) {
+    return "needs keys, values, biases and caches of the type of the queries";
+  }
+  const int64_t heads = IntAttribute(node, "num_heads", 1);
+  const int64_t width = l.Extent(n, kValue, 2);
+  if (l.Extent(n, kQuery, 2) % heads != 0 || width % heads != 0) {
+    return "needs hidden sizes that are whole heads";
+  }
+  if (!l.MayGive(n, 0, {0, 0, width}) ||
+      !l.MayGive(n, 1, {0, heads, 0, l.Extent(n, kQuery, 2) / heads}) ||
+      !l.MayGive(n, 2, {0, heads, 0, width / heads})) {
+    return "needs outputs that are declared as what it gives";
+  }
   return {};
 }
 

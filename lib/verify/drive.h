@@ -36,6 +36,9 @@ class Runner {
   const exec::Program& program() const { return *program_; }
   exec::Session& session() { return *session_; }
   int32_t TypeOf(const std::string& value) const;
+  // A value of this shape may have a row per sequence, by what the model declares for it.
+  bool MayHaveBatch(const std::string& output, const exec::Shape& shape,
+                    std::optional<int64_t> fixed_batch) const;
 
  private:
   std::shared_ptr<const exec::Program> program_;

@@ -50,6 +50,9 @@ class Reader {
     ReadRelation();
     FindTokens();
     for (const ManifestCache& cache : relation_.caches) ReadCache(cache);
+    if (out_.fixed_batch.value_or(1) < 1 || out_.fixed_tokens.value_or(1) < 1) {
+      return absl::FailedPreconditionError("the source is declared for no sequences or no tokens");
+    }
     for (const std::string& symbol : tokens_) {
       if (batch_.count(symbol) == 0) continue;
       return absl::FailedPreconditionError(
@@ -220,6 +223,7 @@ class Reader {
         if (dim.value) {
           // Heads folded into the batch: more rows than sequences.
           if (!out_.fixed_batch) out_.fixed_batch = *dim.value;
+          if (*out_.fixed_batch < 1) return;  // Run says so
           axis.value = std::max<int64_t>(1, *dim.value / *out_.fixed_batch);
         } else {
           axis.settled = batch_.count(dim.param) > 0 || letters.size() >= 4;

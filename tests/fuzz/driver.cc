@@ -6,7 +6,6 @@
 
 #include "fuzz/mutate.h"
 #include "fuzz/targets.h"
-#include "onnx/onnx_pb.h"
 
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
@@ -33,15 +32,10 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
                                           unsigned int seed) {
   std::mt19937 rng(seed);
   const unsigned by_bytes = KVLIFT_FUZZ_TARGET == std::string_view("load") ? 2 : 32;
-  onnx::ModelProto model;
-  if (!TheTarget().takes_model || rng() % by_bytes == 0 ||
-      !model.ParseFromArray(data, static_cast<int>(size)) || !model.has_graph()) {
-    return LLVMFuzzerMutate(data, size, max_size);
-  }
-  kvlift::fuzz::MutateModel(&model, rng);
-  const size_t bytes = model.ByteSizeLong();
-  if (bytes > max_size || !model.SerializeToArray(data, static_cast<int>(bytes))) {
-    return LLVMFuzzerMutate(data, size, max_size);
-  }
-  return bytes;
+  if (rng() % by_bytes == 0) return LLVMFuzzerMutate(data, size, max_size);
+  const auto changed =
+      kvlift::fuzz::MutateForm(TheTarget().form, {reinterpret_cast<const char*>(data), size}, rng);
+  if (!changed || changed->size() > max_size) return LLVMFuzzerMutate(data, size, max_size);
+  std::memcpy(data, changed->data(), changed->size());
+  return changed->size();
 }

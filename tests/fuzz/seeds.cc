@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "absl/strings/match.h"
 #include "contract/manifest.h"
 #include "contract/manifest_text.h"
 #include "onnxio/model.h"
@@ -27,16 +28,24 @@ std::vector<std::string> Seeds(const Target& target) {
     Require(c.ok(), path + ": " + c.status().ToString());
     std::vector<std::string> texts = {c->before};
     if (c->after) texts.push_back(*c->after);
-    if (target.name == "manifest") {
+    if (target.form == Form::kJson) {
       const auto conversion = Convert(AsModel(*ParseModelText(c->before)), c->options, AllRules());
       if (conversion.ok() && conversion->model) seeds.push_back(ManifestText(conversion->manifest));
-    } else if (target.takes_model) {
+    } else if (target.form == Form::kModel) {
       for (const std::string& text : texts) seeds.push_back(*SerializeModel(*ParseModelText(text)));
     } else {
       seeds.insert(seeds.end(), texts.begin(), texts.end());
     }
   }
   return seeds;
+}
+
+std::string ReadInput(const Target& target, const std::string& path) {
+  std::string bytes = ReadFile(path);
+  if (target.form != Form::kModel || !absl::EndsWith(path, ".onnxtxt")) return bytes;
+  const auto model = ParseModelText(bytes);
+  Require(model.ok(), path + ": " + model.status().ToString());
+  return *SerializeModel(*model);
 }
 
 std::vector<std::pair<std::string, std::string>> Regressions(const Target& target) {
@@ -46,13 +55,7 @@ std::vector<std::pair<std::string, std::string>> Regressions(const Target& targe
   for (const auto& entry : fs::directory_iterator(KVLIFT_TESTDATA_DIR "/fuzz", none)) {
     const std::string name = entry.path().filename().string();
     if (name.rfind(std::string(target.name) + "_", 0) != 0) continue;
-    std::string bytes = ReadFile(entry.path().string());
-    if (target.takes_model && entry.path().extension() == ".onnxtxt") {
-      const auto model = ParseModelText(bytes);
-      Require(model.ok(), name + ": " + model.status().ToString());
-      bytes = *SerializeModel(*model);
-    }
-    found.emplace_back(name, std::move(bytes));
+    found.emplace_back(name, ReadInput(target, entry.path().string()));
   }
   std::sort(found.begin(), found.end());
   return found;

@@ -199,10 +199,10 @@ void Require(bool condition, std::string_view what) {
 
 const std::vector<Target>& Targets() {
   static const std::vector<Target> targets = {
-      {"load", true, &FuzzLoad},          {"text", false, &FuzzText},
-      {"check", true, &FuzzCheck},        {"convert", true, &FuzzConvert},
-      {"prove", true, &FuzzProve},        {"execute", true, &FuzzExecute},
-      {"manifest", false, &FuzzManifest}, {"escape", false, &FuzzEscape}};
+      {"load", Form::kModel, &FuzzLoad},        {"text", Form::kText, &FuzzText},
+      {"check", Form::kModel, &FuzzCheck},      {"convert", Form::kModel, &FuzzConvert},
+      {"prove", Form::kModel, &FuzzProve},      {"execute", Form::kModel, &FuzzExecute},
+      {"manifest", Form::kJson, &FuzzManifest}, {"escape", Form::kText, &FuzzEscape}};
   return targets;
 }
 

@@ -7,9 +7,12 @@
 
 namespace kvlift::fuzz {
 
+// What the bytes are meant to be, which is what a mutation by structure keeps.
+enum class Form { kText, kModel, kJson };
+
 struct Target {
   std::string_view name;
-  bool takes_model;                     // bytes of a ModelProto: mutated by structure
+  Form form;
   void (*run)(std::string_view bytes);  // aborts with a line on stderr if a promise is broken
 };
 
