@@ -53,15 +53,11 @@ class Reader {
     if (out_.fixed_batch.value_or(1) < 1 || out_.fixed_tokens.value_or(1) < 1) {
       return absl::FailedPreconditionError("the source is declared for no sequences or no tokens");
     }
-    for (const std::string& symbol : tokens_) {
-      if (batch_.count(symbol) == 0) continue;
-      return absl::FailedPreconditionError(
-          fmt::format("{} is declared as the number of sequences and of tokens", symbol));
-    }
     for (ValueId v : graph_.graph_inputs()) {
       if (out_.caches.count(graph_.name(v)) > 0) continue;
       KV_RETURN_IF_ERROR(AddInput(v));
     }
+    KV_RETURN_IF_ERROR(CheckSymbols());
     return std::move(out_);
   }
 
@@ -72,6 +68,32 @@ class Reader {
     const ValueId v = graph_.Find(name);
     if (v == kNoValue || !graph_.type(v).shape) return nullptr;
     return &*graph_.type(v).shape;
+  }
+
+  // A name stands for one size: such a source runs only where the sizes happen to be equal.
+  absl::Status CheckSymbols() const {
+    auto batch = batch_, lengths = tokens_;
+    for (const auto& [name, input] : out_.inputs) {
+      const Dims& dims = *ShapeOf(name);
+      if (dims.size() > 1 && flow_.IsMask(name)) lengths.insert(dims.back().param);
+      for (size_t k = 0; k < dims.size(); ++k) {
+        if (dims[k].param.empty()) continue;
+        const auto every = [&](auto holds) {
+          return std::all_of(input.readings.begin(), input.readings.end(),
+                             [&](const Reading& reading) { return holds(reading.axes[k].extent); });
+        };
+        if (every([](Extent e) { return e == Extent::kBatch; })) batch.insert(dims[k].param);
+        if (every([](Extent e) { return e != Extent::kBatch && e != Extent::kStatic; })) {
+          lengths.insert(dims[k].param);
+        }
+      }
+    }
+    for (const std::string& symbol : lengths) {
+      if (symbol.empty() || batch.count(symbol) == 0) continue;
+      return absl::FailedPreconditionError(
+          fmt::format("{} is declared as the number of sequences and as that of tokens", symbol));
+    }
+    return absl::OkStatus();
   }
 
   // The letter of each axis of a source cache; '-' where an index is selected.

@@ -58,7 +58,8 @@ class SelfChecks {
   SelfCheck DirtyBuffer(Runner& converted);
   SelfCheck Garbage(Runner& converted);
   SelfCheck Alias(exec::AliasMode mode, const std::string& name);
-  SelfCheck Permuted(Runner& converted);
+  SelfCheck Permuted(Runner& source, Runner& converted);
+  bool SourceMixesSequences(Runner& source, const Record& record, const Plan& plan);
   SelfCheck Chunks(Runner& source, Runner& converted);
   SelfCheck Capacity(Runner& source, Runner& converted);
 
