@@ -56,6 +56,19 @@ TEST_F(Budget, ElementsOfAValue) {
   EXPECT_EQ(Code(kFill, {{"s", Int64s({2}, {13, 0})}}, limits), "KV020");
 }
 
+TEST_F(Budget, MoreElementsThanCanBeCounted) {
+  const int64_t most = Limits().elements;
+  EXPECT_FALSE(CheckElements({most, most, most}).ok());
+  EXPECT_FALSE(CheckElements({INT64_MAX, 2}).ok());
+  EXPECT_TRUE(CheckElements({most, most, most, 0}).ok());
+  const auto status = WithinMemory([&] {
+    return Tensor(onnx::TensorProto::FLOAT, {most, most, most}).data() == nullptr
+               ? absl::InternalError("a tensor without memory")
+               : absl::OkStatus();
+  });
+  EXPECT_TRUE(IsOverBudget(status)) << status;
+}
+
 TEST_F(Budget, ElementsByDefault) {
   for (const std::vector<int64_t>& shape :
        {std::vector<int64_t>{int64_t{1} << 16, int64_t{1} << 16}, {int64_t{1} << 40, 0}}) {

@@ -393,6 +393,18 @@ TEST(VerifyTest, SourceForNoSequences) {
   ExpectInconclusive(Judge(none, kAfter, Relation()), "KV402", "no sequences");
 }
 
+TEST(VerifyTest, InputTooLargeToBeFed) {
+  const auto with = [](const char* text) {
+    return With(text, "(int64[B,S] ids,", "(int64[B,9223372036854775807] label, int64[B,S] ids,");
+  };
+  Manifest relation = Relation();
+  ManifestInput label;
+  label.name = "label";
+  label.as = "same";
+  relation.inputs.push_back(label);
+  EXPECT_EQ(Judge(with(kBefore), with(kAfter), relation).verdict, VerdictKind::kInconclusive);
+}
+
 // An output that no cache reaches tells nothing of what is done to the caches.
 TEST(VerifyTest, ControlThatIsNotDetected) {
   const auto deaf = [](const char* text) {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <new>
 
+#include "base/checked.h"
 #include "base/coded.h"
 #include "exec/memory.h"
 #include "fmt/format.h"
@@ -40,9 +41,14 @@ bool IsOverBudget(const absl::Status& status) {
 }
 
 absl::Status CheckElements(const Shape& shape) {
-  int64_t largest = NumElements(shape);
-  for (const int64_t dim : shape) largest = std::max(largest, dim);
-  return largest > limits.elements ? OverLimit(&Limits::elements, limits) : absl::OkStatus();
+  int64_t size = 1, largest = 0;
+  for (const int64_t dim : shape) {
+    largest = std::max(largest, dim);
+    size = CheckedMul(size, dim).value_or(INT64_MAX);
+  }
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) size = 0;
+  return std::max(size, largest) > limits.elements ? OverLimit(&Limits::elements, limits)
+                                                   : absl::OkStatus();
 }
 
 void ThrowNoMemory(size_t bytes) {

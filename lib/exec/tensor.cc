@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -62,6 +63,10 @@ Tensor::Tensor(int32_t type, Shape shape) {
     return;
   }
   const int64_t bytes = view_.bytes();
+  // More than can be counted.
+  const bool sizes =
+      std::all_of(view_.shape.begin(), view_.shape.end(), [](int64_t dim) { return dim >= 0; });
+  if (bytes < 0 && sizes && ElementBits(type) > 0) ThrowNoMemory(SIZE_MAX);
   if (bytes > 0) {
     storage_ = AllocateAligned(static_cast<size_t>(bytes));
     if (storage_ == nullptr) ThrowNoMemory(static_cast<size_t>(bytes));

@@ -65,6 +65,20 @@ std::string Ordered(Lowering& l, const std::string& value, const std::string& fr
   return l.nodes().Add("Transpose", {value}, "operand", {MakeAttribute("perm", Order(from, to))});
 }
 
+// An Einsum stretches an extent of 1, a product of matrices does not: extents of which one is never
+// below the other, and not the same, are told apart; lengths with names of their own are not.
+bool MayDiffer(Lowering& l, NodeId n, const Equation& e, char letter) {
+  const sym::Form &a = l.Form(n, 0), &b = l.Form(n, 1);
+  if (!a.known_rank || !b.known_rank || a.shape.size() != e.a.size() ||
+      b.shape.size() != e.b.size()) {
+    return false;
+  }
+  sym::Pool& pool = l.forms().pool();
+  const sym::Expr x = a.shape[e.a.find(letter)], y = b.shape[e.b.find(letter)];
+  return x != y &&
+         (pool.ProveNonNegative(pool.Sub(x, y), {}) || pool.ProveNonNegative(pool.Sub(y, x), {}));
+}
+
 }  // namespace
 
 bool LowerEinsumProduct(Lowering& l, NodeId n) {
@@ -79,7 +93,7 @@ bool LowerEinsumProduct(Lowering& l, NodeId n) {
   const bool product = !of.batch.empty() && of.row.size() == 1 && of.column.size() == 1 &&
                        of.inner.size() == 1 && Has(e.b, of.inner[0]) &&
                        e.a.size() == of.batch.size() + 2 && e.b.size() == e.a.size();
-  if (!product) return false;
+  if (!product || MayDiffer(l, n, e, of.inner[0])) return false;
   l.Scope(n);
   l.patch().remove_nodes.insert(n);
   const std::string a = Ordered(l, l.in(n, 0), e.a, of.batch + of.row + of.inner);

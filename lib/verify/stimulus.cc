@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/status.h"
+#include "exec/budget.h"
 #include "exec/small_types.h"
 #include "fmt/format.h"
 #include "verify/ring.h"
@@ -241,6 +242,7 @@ absl::StatusOr<exec::Tensor> Stimulus::Feed(const std::string& name, const StepS
         break;
     }
   }
+  KV_RETURN_IF_ERROR(exec::CheckElements(shape));
   const auto one_for_all = [&] {
     return absl::FailedPreconditionError(
         fmt::format("{} takes one length for the whole batch", name));

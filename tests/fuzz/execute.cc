@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
+#include <utility>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "exec/program.h"
 #include "exec/session.h"
 #include "fuzz/targets.h"
@@ -20,7 +24,8 @@ constexpr int64_t kMaxElements = 1 << 14;
 
 class Feeder {
  public:
-  explicit Feeder(uint64_t seed) : rng_(static_cast<uint32_t>(seed)) {}
+  explicit Feeder(uint64_t seed, std::map<std::string, int64_t> sizes = {})
+      : rng_(static_cast<uint32_t>(seed)), sizes_(std::move(sizes)) {}
 
   // Dimensions of one name have one size.
   exec::Tensor Draw(const TensorType& type) {
@@ -114,7 +119,68 @@ Results RunTwoSteps(const std::shared_ptr<const Graph>& graph, exec::CompileOpti
   return results;
 }
 
+// The size of "P + S", "P" or a number; nullopt if a name in it has none.
+std::optional<int64_t> SizeOf(const Dim& dim, const std::map<std::string, int64_t>& sizes) {
+  if (dim.value) return *dim.value;
+  int64_t sum = 0;
+  for (absl::string_view part : absl::StrSplit(dim.param, " + ")) {
+    int64_t number = 0;
+    const auto known = sizes.find(std::string(part));
+    if (known == sizes.end() && !absl::SimpleAtoi(part, &number)) return std::nullopt;
+    sum += known != sizes.end() ? known->second : number;
+  }
+  return sum;
+}
+
+bool IsAsDeclared(const TensorType& type, const exec::Shape& shape,
+                  const std::map<std::string, int64_t>& sizes) {
+  if (!type.shape) return true;
+  if (type.shape->size() != shape.size()) return false;
+  for (size_t k = 0; k < shape.size(); ++k) {
+    const auto size = SizeOf((*type.shape)[k], sizes);
+    if (size && *size != shape[k]) return false;
+  }
+  return true;
+}
+
 }  // namespace
+
+bool RunsAsDeclared(const Model& model) {
+  auto built = Graph::Build(model.proto);
+  if (!built.ok()) return false;
+  const auto graph = std::make_shared<const Graph>(*std::move(built));
+  exec::CompileOptions options;
+  options.threads = 1;
+  options.base_dir = model.base_dir;
+  options.alias = exec::AliasMode::kOff;
+  auto program = exec::Program::Compile(graph, options);
+  if (!program.ok()) return false;
+  exec::Session session(*program);
+  // As the text cases name them.
+  std::map<std::string, int64_t> sizes = {{"B", 2}, {"S", 3}, {"P", 5}, {"T", 8}, {"M", 13}};
+  sizes["max_sequence_length"] = sizes["M"];
+  for (const ValueId v : graph->graph_inputs()) {
+    for (const Dim& dim : graph->type(v).shape.value_or(std::vector<Dim>())) {
+      if (const auto size = SizeOf(dim, sizes); size && !dim.value) sizes.emplace(dim.param, *size);
+    }
+  }
+  Feeder feeder(1, sizes);
+  exec::Feeds feeds;
+  for (const ValueId v : graph->graph_inputs()) {
+    const TensorType type = graph->type(v);
+    if (ElementBits(type.elem_type) > 0) feeds[graph->name(v)] = feeder.Draw(type);
+  }
+  exec::Fetches fetches;
+  if (!session.Step(feeds, &fetches).ok()) return false;
+  for (const ValueId v : graph->graph_outputs()) {
+    const auto given = fetches.find(graph->name(v));
+    if (given == fetches.end() || given->second.view().type != graph->type(v).elem_type ||
+        !IsAsDeclared(graph->type(v), given->second.shape(), sizes)) {
+      return false;
+    }
+  }
+  return true;
+}
 
 void ExecuteSomehow(const Model& model, uint64_t seed) {
   auto built = Graph::Build(model.proto);
