@@ -110,7 +110,25 @@ std::optional<Conversion> ConvertSomehow(const Model& model, Choices& choices) {
   return *std::move(conversion);
 }
 
-// What a converted valid model is: valid, and free of errors of our own rules.
+// Only of such a source is anything promised.
+bool IsFit(const Model& model) {
+  LimitRuns();
+  return CheckModel(*model.proto).ok() && InferShapes(*model.proto).ok() && RunsAsDeclared(model);
+}
+
+std::string WhyUnfit(const onnx::ModelProto& model,
+                     const absl::StatusOr<std::vector<Lint>>& lints) {
+  const auto checked = CheckModel(model);
+  if (!checked.ok()) return "the result is not valid: " + checked.ToString();
+  if (!lints.ok()) return "the result cannot be linted: " + lints.status().ToString();
+  for (const Lint& lint : *lints) {
+    if (lint.severity == Severity::kError) return lint.finding.code + " " + lint.finding.text;
+  }
+  return {};
+}
+
+// What becomes of a valid model that runs as it declares: a valid one, free of errors of our own
+// rules.
 void FuzzConvert(std::string_view bytes) {
   const auto model = Load(bytes);
   if (!model) return;
@@ -123,13 +141,8 @@ void FuzzConvert(std::string_view bytes) {
   StampMetadata(conversion->manifest, &stamped);
   result.proto = std::make_shared<const onnx::ModelProto>(std::move(stamped));
   const auto lints = LintModel(result, &conversion->manifest);
-  if (!CheckModel(*model->proto).ok() || !InferShapes(*model->proto).ok()) return;
-  const auto checked = CheckModel(*result.proto);
-  Require(checked.ok(), "the result is not valid: " + checked.ToString());
-  Require(lints.ok(), "the result cannot be linted: " + lints.status().ToString());
-  for (const Lint& lint : *lints) {
-    Require(lint.severity != Severity::kError, lint.finding.code + " " + lint.finding.text);
-  }
+  const std::string why = WhyUnfit(*result.proto, lints);
+  Require(why.empty() || !IsFit(*model), why);
 }
 
 // A conversion of a valid model that runs as it declares is never proved different.
@@ -147,8 +160,7 @@ void FuzzProve(std::string_view bytes) {
   options.controls = false;
   const auto report = Verify(*model, result, conversion->manifest, options);
   if (!report.ok() || report->verdict != VerdictKind::kDifferent) return;
-  if (!CheckModel(*model->proto).ok() || !InferShapes(*model->proto).ok()) return;
-  Require(!RunsAsDeclared(*model), "a conversion is proved different: " + report->reason);
+  Require(!IsFit(*model), "a conversion is proved different: " + report->reason);
 }
 
 void FuzzExecute(std::string_view bytes) {
