@@ -54,6 +54,7 @@ absl::Span<const OpEntry> NormOps();
 absl::Span<const OpEntry> QuantizedOps();
 absl::Span<const OpEntry> ContribOps();
 absl::Span<const OpEntry> MultiHeadOps();
+absl::Span<const OpEntry> ConvOps();
 
 absl::Status Wrong(const OpContext& c, std::string_view what);      // InvalidArgument
 absl::Status NoMeaning(const OpContext& c, std::string_view what);  // Unimplemented
