@@ -111,6 +111,26 @@ TEST_P(ProvedCase, IsProvedAndItsMutantsAreNot) {
   ExpectNoMutantProved(*before, after, conversion->manifest, {});
 }
 
+// A flag of both models says whether there is a past. What an encoder gave is not computed again
+// then: the source gives placeholders, the conversion what it is fed.
+TEST(ProvedBranches, BothModelsTakeWhatTheFlagSays) {
+  const auto c = LoadCase(KVLIFT_TESTDATA_DIR "/rewrites/growing_concat_merged_cross.onnxtxt");
+  ASSERT_TRUE(c.ok()) << c.status();
+  const auto before = ParseModelText(c->before);
+  ASSERT_TRUE(before.ok()) << before.status();
+  auto conversion = Convert(AsModel(*before), c->options, AllRules());
+  ASSERT_TRUE(conversion.ok() && conversion->model) << conversion.status();
+  const Proof proof = ProveConversion(*before, *conversion->model, conversion->manifest);
+  EXPECT_EQ(proof.not_tried, "");
+  EXPECT_GE(proof.facts.size(), 26);
+  for (const ProofFact& fact : proof.facts) {
+    const bool with_past = fact.text.find("with a past, use_past = 1") != std::string::npos;
+    EXPECT_TRUE(with_past || fact.text.find("without a past, use_past = 0") != std::string::npos);
+    const bool given = with_past && (fact.about == "given_k" || fact.about == "given_v");
+    EXPECT_EQ(fact.proved, !given) << fact.about << ": " << fact.text << ": " << fact.why_not;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Cases, ProvedCase,
     testing::Values(
@@ -171,7 +191,8 @@ INSTANTIATE_TEST_SUITE_P(
         "growing_concat_new_rows_are_inputs", "growing_concat_packed_last_axis",
         "growing_concat_rank3", "growing_concat_sequence_first",
         "growing_concat_stacked_at_the_end", "growing_concat_stacked_fixed_batch",
-        "growing_concat_two_layers", "growing_concat_two_layers_share", "growing_window_and_full", "growing_window_last_rows"),
+        "growing_concat_two_layers", "growing_concat_two_layers_share", "growing_window_and_full",
+        "growing_window_last_rows"),
     [](const auto& name) { return std::string(name.param); });
 
 // With one sequence, or one token, some mutants are the same model, and are proved to be.

@@ -71,7 +71,8 @@ ModelProto InFrontOfBranches(const ModelProto& model) {
 class Conditions {
  public:
   static absl::StatusOr<Conditions> Create(const ModelProto& model, const Manifest& relation,
-                                           bool with_past) {
+                                           const SourceCase& steps) {
+    const bool with_past = steps.past == SourceCase::Past::kSome;
     Conditions c;
     KV_ASSIGN_OR_RETURN(Graph graph,
                         Graph::Build(std::make_shared<const ModelProto>(InFrontOfBranches(model))));
@@ -81,6 +82,7 @@ class Conditions {
       if (dropped.requires_text == "P > 0") c.inputs_[dropped.name] = with_past;
       if (dropped.requires_text == "P == 0") c.inputs_[dropped.name] = !with_past;
     }
+    for (const std::string& flag : KeptFlags(model, relation)) c.inputs_[flag] = steps.flag;
     const Expr past = with_past ? c.forms_->pool().Dim("P", 1) : c.forms_->pool().Integer(0);
     for (const ManifestCache& cache : relation.caches) {
       const ValueId value = c.graph_->Find(cache.source.input);
@@ -148,10 +150,27 @@ bool HasBranches(const ModelProto& model) {
   return std::any_of(model.graph().node().begin(), model.graph().node().end(), IsIf);
 }
 
+std::vector<std::string> KeptFlags(const ModelProto& model, const Manifest& relation) {
+  std::vector<std::string> flags;
+  for (const auto& input : model.graph().input()) {
+    const bool truth = input.type().tensor_type().elem_type() == onnx::TensorProto::BOOL;
+    const bool kept = std::any_of(
+        relation.inputs.begin(), relation.inputs.end(),
+        [&](const ManifestInput& i) { return i.as == "same" && i.name == input.name(); });
+    const bool one =
+        std::all_of(input.type().tensor_type().shape().dim().begin(),
+                    input.type().tensor_type().shape().dim().end(),
+                    [](const auto& dim) { return dim.has_dim_value() && dim.dim_value() == 1; });
+    if (truth && kept && one && input.type().tensor_type().has_shape()) {
+      flags.push_back(input.name());
+    }
+  }
+  return flags;
+}
+
 absl::StatusOr<ModelProto> TakeBranches(const ModelProto& model, const Manifest& relation,
-                                        SourceCase::Past past) {
-  KV_ASSIGN_OR_RETURN(Conditions conditions,
-                      Conditions::Create(model, relation, past == SourceCase::Past::kSome));
+                                        const SourceCase& steps) {
+  KV_ASSIGN_OR_RETURN(Conditions conditions, Conditions::Create(model, relation, steps));
   ModelProto result = model;
   GraphProto* graph = result.mutable_graph();
   graph->clear_node();

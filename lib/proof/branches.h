@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "contract/manifest.h"
@@ -15,6 +16,7 @@ struct SourceCase {
   enum class Past { kAny, kSome, kNone };
   Past past = Past::kAny;
   bool one_token = false;  // of steps with a past
+  bool flag = false;       // what inputs of both models are that say whether there is a past
   std::string text;        // "steps with a past", empty for all
   // Of sources that keep the last rows of their caches only.
   enum class Window { kNone, kFilling, kFull };
@@ -23,9 +25,12 @@ struct SourceCase {
 
 bool HasBranches(const onnx::ModelProto& model);
 
+// Truth values that both models are fed.
+std::vector<std::string> KeptFlags(const onnx::ModelProto& model, const Manifest& relation);
+
 // The model with the branches that such steps take in the place of its Ifs. Unimplemented: it is
 // not seen which these are, or they have bodies of their own.
 absl::StatusOr<onnx::ModelProto> TakeBranches(const onnx::ModelProto& model,
-                                              const Manifest& relation, SourceCase::Past past);
+                                              const Manifest& relation, const SourceCase& steps);
 
 }  // namespace kvlift

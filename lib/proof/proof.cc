@@ -481,15 +481,49 @@ Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
   return proof;
 }
 
-std::vector<SourceCase> CasesOf(const Manifest& relation) {
-  const bool one_token = relation.limits.new_tokens_with_past == 1;
-  return {{SourceCase::Past::kSome, one_token, "steps with a past"},
-          {SourceCase::Past::kNone, false, "steps without a past"}};
+// With a past and without one. says: what flags say of the former.
+std::vector<SourceCase> CasesOf(const Manifest& relation, const std::vector<std::string>& flags,
+                                bool says) {
+  std::vector<SourceCase> cases(2);
+  cases[0].past = SourceCase::Past::kSome;
+  cases[0].one_token = relation.limits.new_tokens_with_past == 1;
+  cases[0].flag = says;
+  cases[0].text = "steps with a past";
+  cases[1].past = SourceCase::Past::kNone;
+  cases[1].flag = !says;
+  cases[1].text = "steps without a past";
+  for (SourceCase& steps : cases) {
+    if (!flags.empty()) {
+      steps.text += fmt::format(", {} = {}", fmt::join(flags, " = "), steps.flag ? 1 : 0);
+    }
+  }
+  return cases;
 }
 
 void Append(const Proof& part, Proof* whole) {
   whole->facts.insert(whole->facts.end(), part.facts.begin(), part.facts.end());
   if (!part.not_tried.empty()) whole->not_tried = part.not_tried;
+}
+
+Proof ProveBranches(const onnx::ModelProto& source, const onnx::ModelProto& result,
+                    const Manifest& relation, const std::vector<SourceCase>& cases) {
+  Proof proof;
+  for (const SourceCase& steps : cases) {
+    const auto taken = TakeBranches(source, relation, steps);
+    const auto mine = TakeBranches(result, relation, steps);
+    if (!taken.ok() || !mine.ok()) {
+      proof.facts.clear();
+      proof.not_tried = std::string((taken.ok() ? mine.status() : taken.status()).message());
+      return proof;
+    }
+    Append(ProveCase(*taken, *mine, relation, steps), &proof);
+  }
+  return proof;
+}
+
+bool IsWhole(const Proof& proof) {
+  return proof.not_tried.empty() && std::all_of(proof.facts.begin(), proof.facts.end(),
+                                                [](const ProofFact& fact) { return fact.proved; });
 }
 
 }  // namespace
@@ -514,16 +548,11 @@ Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& af
     }
     return proof;
   }
-  for (const SourceCase& steps : CasesOf(relation)) {
-    const auto taken = TakeBranches(*source, relation, steps.past);
-    if (!taken.ok()) {
-      proof.facts.clear();
-      proof.not_tried = std::string(taken.status().message());
-      return proof;
-    }
-    Append(ProveCase(*taken, *result, relation, steps), &proof);
-  }
-  return proof;
+  const std::vector<std::string> flags = KeptFlags(*source, relation);
+  Proof first = ProveBranches(*source, *result, relation, CasesOf(relation, flags, true));
+  if (flags.empty() || IsWhole(first)) return first;
+  Proof second = ProveBranches(*source, *result, relation, CasesOf(relation, flags, false));
+  return IsWhole(second) ? second : first;
 }
 
 }  // namespace kvlift
