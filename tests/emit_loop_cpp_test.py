@@ -155,6 +155,9 @@ class EmitLoopCppTest(unittest.TestCase):
         self.assertGreaterEqual(models, 8)
         self.assertGreaterEqual(inputs, 20)
 
+    def test_inputs_of_trees(self):
+        self.assertEqual(self.compare("llama_optimum", "--tree-mask"), 5)
+
     def test_inputs_of_targets(self):
         for target in ("ort", "genai", "genai-static", "tensorrt"):
             with self.subTest(target):

@@ -258,6 +258,10 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV234", "slots-not-traced", "what the number of a slot means cannot be told",
      "Rows are moved only where nothing but attention up to the valid length reads the caches.",
      "Convert the whole model; caches in front of decomposed attentions stay as they are."},
+    {"KV235", "no-tree", "a tree of new tokens cannot be drawn",
+     "Tokens of one depth have one position but slots of their own: positions must come from the "
+     "host, masks must not count slots, and every attention must take the mask.",
+     "Export with positions as a graph input, or leave out --tree-mask."},
     {"KV240", "fused-form", "an operator with past and present has a form that is not lowered",
      "It is replaced by standard operators where it says the same as they do.",
      "Export with standard operators, or without the input or attribute named."},

@@ -7,4 +7,8 @@ namespace kvlift {
 // none; relations of models that kvlift did not make have it.
 inline constexpr char kPositionsOfTokens[] = "P..T-1";
 
+// A bool input [B, 1, S, S] that says which new tokens a new token sees. The model does what its
+// source does where token j is visible to token i for j <= i.
+inline constexpr char kLowerTriangle[] = "lower_triangle";
+
 }  // namespace kvlift

@@ -134,14 +134,14 @@ inline Tensor MakeInput(const Input& input, const Step& step) {
   const int64_t size = SizeOf(result.shape), width = BytesOf(input.type);
   result.bytes.resize(static_cast<size_t>(size * width));
   for (int64_t i = 0; i < size; ++i) {
-    int64_t sequence = 0, token = 0, key = 0;
+    int64_t sequence = 0, token = 0, later = 0, key = 0;
     bool per_token = false;
     int64_t rest = i;
     for (size_t k = input.axes.size(); k-- > 0; rest /= result.shape[k]) {
       const int64_t at = rest % result.shape[k];
       switch (input.axes[k].letter) {
         case 'B': sequence = at / input.axes[k].size; break;
-        case 'S': token = at, per_token = true; break;
+        case 'S': later = token, token = at, per_token = true; break;
         case 'T': case 'M': case 'P': key = at; break;
         default: break;
       }
@@ -160,6 +160,7 @@ inline Tensor MakeInput(const Input& input, const Step& step) {
     else if (m == "order") number = sequence;
     else if (m == "has_past") number = past > 0;
     else if (m == "no_past") number = past == 0;
+    else if (m == "tree") number = later <= token;  // [.., token, later]
     else if (m == "ones") number = 1;
     else if (m != "zeros") throw std::logic_error(input.name + " is to hold " + m);
     Store(input.type, mask && input.added && !visible, number, &result.bytes[i * width]);

@@ -110,7 +110,8 @@ class Decoder:
                       "last": lambda: past + count - 1, "total": lambda: past + count,
                       "new": lambda: count, "order": lambda: sequence,
                       "has_past": lambda: past > 0, "no_past": lambda: past == 0,
-                      "ones": lambda: 1, "zeros": lambda: 0}[spec.meaning]()
+                      "ones": lambda: 1, "zeros": lambda: 0,
+                      "tree": lambda: np.tri(new)}[spec.meaning]()
         return np.ascontiguousarray(np.broadcast_to(result, shape).astype(spec.type))
 
     def step(self, tokens, real=None, feeds=None):

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "contract/layout.h"
+#include "contract/positions.h"
 #include "fmt/format.h"
 #include "ir/types.h"
 #include "verify/readings.h"
@@ -132,9 +133,11 @@ class FactsReader {
     result.name = input.name;
     result.type = read.type;
     if (input.as == "control") {
-      result.meaning = input.value == "T" ? "total" : "positions";
+      result.meaning = input.value == "T"              ? "total"
+                       : input.value == kLowerTriangle ? "tree"
+                                                       : "positions";
       for (const std::string& dim : input.shape) {
-        result.axes.push_back({dim == "B" ? 'B' : '\0', 1});
+        result.axes.push_back({dim == "B" || dim == "S" ? dim[0] : '\0', 1});
       }
     } else {
       ReadMeaning(read, input.as == "pad_to_capacity", &result);

@@ -30,7 +30,8 @@ struct LoopInput {
   std::string name;
   // What the host gives: "tokens", "positions", "last", "total", "new", "order", "has_past",
   // "no_past", "ones", "zeros", "mask" (true or 0 where a key is visible), "hidden" (its opposite),
-  // "given" (by who calls).
+  // "tree" (the
+  // new tokens that each new token sees: those up to itself), "given" (by who calls).
   std::string meaning;
   std::vector<std::string> instead;  // what it may mean, too
   int32_t type = 0;
@@ -55,6 +56,10 @@ absl::StatusOr<LoopFacts> ReadLoopFacts(const Graph& model, const Manifest& mani
 
 // The loop's source text, for Python with onnxruntime and numpy.
 std::string PythonLoop(const LoopFacts& facts);
+// The same with a second model that drafts trees of tokens. Needs what WhyNotSpeculative asks for.
+std::string SpeculativeLoop(const LoopFacts& facts);
+// What the model lacks to verify trees of tokens; empty if nothing.
+std::string WhyNotSpeculative(const LoopFacts& facts);
 // The same for C++17 with onnxruntime_cxx_api.h.
 std::string CppLoop(const LoopFacts& facts);
 

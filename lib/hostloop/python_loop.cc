@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/escape.h"
 #include "fmt/format.h"
 #include "hostloop/loop_facts.h"
@@ -9,6 +11,10 @@ namespace {
 
 constexpr char kTemplate[] =
 #include "loop_py.inc"
+    ;
+
+constexpr char kSpeculative[] =
+#include "speculative_py.inc"
     ;
 
 std::string OrNone(const std::optional<int64_t>& number) {
@@ -77,6 +83,25 @@ std::string PythonLoop(const LoopFacts& facts) {
   text += fmt::format("LOGITS = {}\n", PythonLiteral(facts.logits));
   text += CachesOf(facts) + InputsOf(facts);
   return internal::WithFacts(kTemplate, text);
+}
+
+std::string SpeculativeLoop(const LoopFacts& facts) {
+  const std::string loop = PythonLoop(facts);
+  const std::string text = kSpeculative;
+  // The loop with another main, which lies behind all else in both.
+  return loop.substr(0, loop.find("def main():")) + text.substr(text.find("class "));
+}
+
+std::string WhyNotSpeculative(const LoopFacts& facts) {
+  const auto count = [&](std::string_view meaning) {
+    return std::count_if(facts.inputs.begin(), facts.inputs.end(),
+                         [&](const LoopInput& input) { return input.meaning == meaning; });
+  };
+  if (count("tree") != 1) return "it has no input for trees of tokens: convert with --tree-mask";
+  if (facts.tokens || facts.new_with_past) return "it takes a fixed number of new tokens";
+  // One of them is the write index.
+  if (count("positions") != 2) return "it has no input for the positions of tokens, or several";
+  return "";
 }
 
 }  // namespace kvlift

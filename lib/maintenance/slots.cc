@@ -45,7 +45,8 @@ class SlotReader {
   std::optional<Finding> Read() {
     if (auto refusal = internal::ReadCacheViews(graph_, manifest_, &views_)) return refusal;
     for (const ManifestInput& input : manifest_.inputs) {
-      if (input.as == "control") MarkRoot(graph_.Find(input.name));
+      const bool length = input.value == "P" || input.value == "T";
+      if (input.as == "control" && length) MarkRoot(graph_.Find(input.name));
     }
     for (const WrittenCache& cache : views_.caches) {
       MarkRoot(Operand(graph_, cache.writer, kIndices));

@@ -19,6 +19,30 @@ namespace {
 constexpr char kPast[] = "P of the sequence";
 constexpr char kLeft[] = "rows that have left";
 
+// e with its comparisons taken as true in its other conjuncts: p and (q or (p and r)) is p and
+// (q or r).
+Expr Absorbed(sym::Pool& pool, Expr e, const Facts& facts) {
+  if (e->kind() != Kind::kAnd) return e;
+  const std::vector<Expr> all = sym::ConjunctsOf(e);
+  Expr kept = pool.True();
+  for (Expr part : all) {
+    if (part->kind() != Kind::kNot) {
+      kept = pool.And(kept, part);
+      continue;
+    }
+    Expr any = pool.False();
+    for (Expr inner : sym::ConjunctsOf(part->args()[0])) {
+      Expr one = pool.Not(inner);
+      for (Expr known : all) {
+        if (known->kind() == Kind::kLe) one = pool.Assume(one, known, true, facts);
+      }
+      any = pool.Or(any, one);
+    }
+    kept = pool.And(kept, any);
+  }
+  return kept;
+}
+
 }  // namespace
 
 Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation,
@@ -28,6 +52,7 @@ Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation,
     const ValueId after = pair.After(input.name);
     if (after == kNoValue) continue;
     if (input.as == "control") controls_[after] = input.value;
+    has_tree_ = has_tree_ || (input.as == "control" && input.value == kLowerTriangle);
     if (input.as == "pad_to_capacity") twins_[after] = pair.Before(input.name);
   }
   for (const ManifestCache& cache : relation.caches) AddPast(cache);
@@ -279,6 +304,9 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
       const bool own = args.size() == 1 || (args.size() == 2 && args[0] == batch);
       return own && past_ != nullptr ? pool.Add(past_, args.back()) : nullptr;
     }
+    if (it->second == kLowerTriangle) {
+      return args.size() == 4 ? pool.Le(args[3], args[2], facts) : nullptr;
+    }
     const bool own =
         args.size() == 1 && (uniform_ || args[0] == batch || (one_ && args[0]->is_integer(0)));
     if (!own || past_ == nullptr) return nullptr;
@@ -364,7 +392,8 @@ Expr Correspondence::Translate(Expr e, Expr batch, const Facts& facts) const {
     if (theirs == nullptr) return nullptr;
     s.atoms[load] = theirs;
   }
-  return WhereKnown(forms_.pool().Substitute(e, s, facts), facts);
+  const Expr translated = WhereKnown(forms_.pool().Substitute(e, s, facts), facts);
+  return has_tree_ ? Absorbed(forms_.pool(), translated, facts) : translated;
 }
 
 Expr Correspondence::Extent(Expr e, Expr batch) const {

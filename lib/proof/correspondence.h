@@ -78,6 +78,7 @@ class Correspondence {
   const GraphPair& pair_;
   sym::Forms& forms_;
   bool uniform_ = false;
+  bool has_tree_ = false;                   // an input says which new tokens see one another
   absl::flat_hash_set<ValueId> positions_;  // inputs of the source that hold P..T-1
   bool one_ = false;                        // there is one sequence, number 0
   sym::Expr past_ = nullptr, new_ = nullptr;

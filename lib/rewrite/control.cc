@@ -149,6 +149,7 @@ absl::Status Control::EmitInput(const std::string& length) {
   } else {
     valid_ = s_.nodes.Add("Add", {write_, length}, "nonpad_kv_seqlen");
   }
+  if (s_.options.tree_mask) tree_input_ = FreeName("tree_mask");
   keys_ = s_.nodes.Add("ReduceMax", {valid_, s_.nodes.Int64s({0})}, "visible_length");
   if (s_.uniform) {
     past_ =

@@ -33,6 +33,9 @@ class Control {
   // The same of the input that gives the number of valid rows, where the target has one.
   const std::string& valid_input() const { return valid_input_; }
 
+  // The same of the input with the new tokens that each new token sees, where it is asked for.
+  const std::string& tree_input() const { return tree_input_; }
+
   absl::StatusOr<Slots> SlotsOf(const CacheUpdate& update);
   // The same with the whole buffer given and valid.
   absl::StatusOr<Slots> WholeBuffer(const CacheUpdate& update);
@@ -59,7 +62,7 @@ class Control {
                    const std::string& to);
 
   PlanState& s_;
-  std::string input_, valid_input_, write_, valid_, keys_;
+  std::string input_, valid_input_, tree_input_, write_, valid_, keys_;
   std::string past_, total_;  // [1]: P and P + S, when uniform
 };
 

@@ -41,6 +41,7 @@ struct ConvertOptions {
   // Names of caches to convert and to leave, with wildcards as a shell has them; none: all.
   std::vector<std::string> only, skip;
   bool allow_partial = false;
+  bool tree_mask = false;  // an input says which new tokens see one another
 };
 
 // One cache as `inspect` lists it. Keys as in the contract's JSON.

@@ -90,6 +90,7 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
     KV_ASSIGN_OR_RETURN(mask, DrawMask(site, key, slots, visible.rest, &reason));
     if (reason) return reason;
   }
+  if (!control_.tree_input().empty()) mask = WithTree(mask, slots);
   if (!site.biases.empty()) {
     KV_ASSIGN_OR_RETURN(mask, MaskOfBiases(site, key, slots, mask));
   }

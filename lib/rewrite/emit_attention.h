@@ -73,6 +73,9 @@ class AttentionEmitter {
                                        const Slots& slots, sym::Expr rest,
                                        std::optional<Finding>* reason);
 
+  // The same, and new tokens see only those that the input of trees lets them see.
+  std::string WithTree(const std::string& mask, const Slots& slots);
+
   PlanState& s_;
   Control& control_;
 };

@@ -276,4 +276,19 @@ absl::StatusOr<std::string> AttentionEmitter::DrawMask(const AttentionSite& site
   return mask;
 }
 
+// Everything is visible but for the new tokens, which stand in a square from the write index on.
+std::string AttentionEmitter::WithTree(const std::string& mask, const Slots& slots) {
+  s_.nodes.set_scope("shared");
+  NodeBuilder& nodes = s_.nodes;
+  const std::string& tree = control_.tree_input();
+  const std::string front =
+      nodes.Add("Shape", {tree}, "tokens_of_tree", {MakeAttribute("end", int64_t{3})});
+  const std::string shape =
+      nodes.Add("Concat", {front, slots.keys}, "shape", {MakeAttribute("axis", int64_t{0})});
+  const std::string open = nodes.Add("Expand", {nodes.Scalar(1, TensorProto::BOOL), shape}, "open");
+  const std::string drawn = nodes.Add("TensorScatter", {open, tree, slots.write}, "tree",
+                                      {MakeAttribute("axis", int64_t{3})});
+  return mask.empty() ? drawn : nodes.Add("And", {mask, drawn}, "mask");
+}
+
 }  // namespace kvlift::internal

@@ -1,7 +1,9 @@
 #include "rewrite/manifest_of.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "contract/positions.h"
 #include "fmt/format.h"
 #include "rewrite/host_facts.h"
 #include "rewrite/relayout.h"
@@ -101,18 +103,21 @@ void AddInputs(const Analysis& a, const ManifestFacts& facts, Manifest* m) {
     }
     m->inputs.push_back(std::move(input));
   }
-  const auto add_control = [&](const std::string& name, const char* value) {
+  const auto add_control = [&](const std::string& name, const char* value,
+                               const char* dtype = "int64",
+                               std::vector<std::string> shape = {"B"}) {
     if (name.empty()) return;
     ManifestInput control;
     control.name = name;
     control.as = "control";
     control.value = value;
-    control.dtype = "int64";
-    control.shape = {"B"};
+    control.dtype = dtype;
+    control.shape = std::move(shape);
     m->inputs.push_back(std::move(control));
   };
   add_control(facts.write_indices, "P");
   add_control(facts.nonpad_kv_seqlen, "T");
+  add_control(facts.tree_mask, kLowerTriangle, "bool", {"B", "1", "S", "S"});
 }
 
 // Starts of caches that keep their capacity, each once.

@@ -13,6 +13,7 @@ namespace kvlift {
 struct ManifestFacts {
   std::string write_indices;     // empty: derived in the graph
   std::string nonpad_kv_seqlen;  // empty: computed in the graph
+  std::string tree_mask;         // empty: none
   bool uniform = false;
   bool prefix = true;
   bool masks_padded = true;                  // wide inputs are as long as the capacity

@@ -56,9 +56,17 @@ class Planner {
     }
     KV_RETURN_IF_ERROR(control_.Emit());
     if (s_.plan.refusal) return std::move(s_.plan);
+    if (s_.options.tree_mask) JudgeTree();
+    if (s_.plan.refusal) return std::move(s_.plan);
     KV_RETURN_IF_ERROR(caches_.Emit());
     for (size_t k = 0; k < s_.a.attention.size() && !s_.plan.refusal; ++k) {
       KV_RETURN_IF_ERROR(EmitAttention(static_cast<int>(k)));
+    }
+    const bool kept = std::any_of(s_.plan.kept.begin(), s_.plan.kept.end(),
+                                  [](const auto& reason) { return reason.has_value(); });
+    if (s_.options.tree_mask && kept && !s_.plan.refusal) {
+      s_.Refuse("KV235", "needs every attention converted to draw a tree of tokens",
+                {s_.a.updates.front().node});
     }
     if (s_.shifts && !s_.plan.refusal) s_.plan.refusal = internal::MovedRowsReadElsewhere(s_);
     if (s_.plan.refusal) return std::move(s_.plan);
@@ -207,6 +215,34 @@ class Planner {
     for (const std::string& name : {control_.input(), control_.valid_input()}) {
       if (!name.empty()) AddControl(name);
     }
+    if (!control_.tree_input().empty()) AddTree(control_.tree_input());
+  }
+
+  // Caches that are written at an input's index, each sequence at its own.
+  void JudgeTree() {
+    if (!control_.tree_input().empty() && !s_.uniform && !s_.shifts) return;
+    const std::string_view found = s_.shifts    ? "a buffer that shifts"
+                                   : s_.derived ? "an index that is derived"
+                                   : s_.uniform ? "one index for the batch"
+                                                : "caches of a fixed capacity";
+    s_.Refuse(
+        "KV235",
+        fmt::format("needs growing caches and an index of its own for each sequence, found {}",
+                    found),
+        {s_.a.updates.front().node});
+  }
+
+  // bool [B, 1, S, S]
+  void AddTree(const std::string& name) {
+    AddControl(name);
+    auto* tensor = s_.plan.patch.new_inputs.back().mutable_type()->mutable_tensor_type();
+    tensor->set_elem_type(TensorProto::BOOL);
+    tensor->mutable_shape()->add_dim()->set_dim_value(1);
+    for (int k = 0; k < 2; ++k) {
+      auto* dim = tensor->mutable_shape()->add_dim();
+      if (s_.new_length->kind() == sym::Kind::kInteger) dim->set_dim_value(s_.new_length->value());
+      if (s_.new_length->kind() == sym::Kind::kDim) dim->set_dim_param(s_.new_length->dim());
+    }
   }
 
   void AddControl(const std::string& name) {
@@ -265,6 +301,7 @@ class Planner {
     ManifestFacts facts;
     facts.write_indices = control_.input();
     facts.nonpad_kv_seqlen = control_.valid_input();
+    facts.tree_mask = control_.tree_input();
     facts.uniform = s_.uniform;
     facts.prefix = s_.prefix_read();
     facts.masks_padded = !s_.views() && !s_.derived;
@@ -350,7 +387,9 @@ absl::StatusOr<ConversionPlan> MakePlan(Analysis& analysis, const ConvertOptions
     const bool leaks =
         !plan.refusal && per_sequence.rows_read_elsewhere() && LosesRows(analysis, plan);
     if (!plan.refusal && !per_sequence.needs_uniform() && !leaks) return plan;
-    if (plan.refusal && plan.refusal->code == "KV224") return plan;
+    if (plan.refusal && (plan.refusal->code == "KV224" || plan.refusal->code == "KV235")) {
+      return plan;
+    }
     why = plan.refusal ? plan.refusal->text
           : leaks      ? "rows of pads, which may differ, are read elsewhere"
                        : *per_sequence.needs_uniform();

@@ -14,6 +14,15 @@
 namespace kvlift {
 namespace {
 
+// bool [batch, 1, tokens, tokens]
+exec::Tensor LowerTriangle(int64_t batch, int64_t tokens) {
+  exec::Tensor tensor(onnx::TensorProto::BOOL, exec::Shape{batch, 1, tokens, tokens});
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    StoreDouble(tensor.view(), i, i % tokens <= i / tokens % tokens ? 1 : 0);
+  }
+  return tensor;
+}
+
 // A sequence of a tensor whose first axis is the batch, or several rows for each of it.
 exec::Tensor SequencesOf(const exec::View& whole, const std::vector<int>& group, int64_t batch) {
   if (whole.shape.empty() || static_cast<int64_t>(group.size()) == batch ||
@@ -290,6 +299,10 @@ absl::StatusOr<exec::Feeds> Driver::ConvertedFeeds(const StepSpec& step, int64_t
     } else if (input.as == "pad_to_capacity") {
       KV_ASSIGN_OR_RETURN(feeds[input.name], stimulus_.Feed(source, step, capacity, input.fill));
     } else if (input.as == "control") {
+      if (input.value == kLowerTriangle) {
+        feeds[input.name] = LowerTriangle(step.batch(), step.new_tokens);
+        continue;
+      }
       const int32_t type =
           input.dtype == "int32" ? onnx::TensorProto::INT32 : onnx::TensorProto::INT64;
       const bool per_sequence = !input.shape.empty() && input.shape[0] == "B";

@@ -158,7 +158,9 @@ exec::Tensor ValuesOf(const std::string& name, int32_t type, const exec::Shape& 
   const bool position = Says(name, "pos"), mask = Says(name, "mask") && shape.size() == 2;
   Noise noise;
   for (int64_t i = 0; i < tensor.size(); ++i) {
-    if (control) {
+    if (control && type == onnx::TensorProto::BOOL) {
+      SetInt(tensor.view(), i, 1);
+    } else if (control) {
       SetInt(tensor.view(), i, input->value == "T" ? size.total() : size.context);
     } else if (position) {
       SetInt(tensor.view(), i, size.context + (width == size.new_tokens ? i % width : 0));

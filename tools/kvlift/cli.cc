@@ -134,6 +134,8 @@ struct Program {
     c->add_option("--only", f.only, "Convert only caches whose name matches a pattern");
     c->add_option("--skip", f.skip, "Leave caches whose name matches a pattern");
     c->add_option("--report", f.report, "Write an HTML report");
+    c->add_flag("--tree-mask", f.tree_mask, "An input for trees of drafted tokens")
+        ->group(kOperatorsGroup);
     c->add_flag("--allow-partial", f.allow_partial, "Convert what can be converted");
     c->add_flag("--dry-run", f.dry_run, "Do everything but write");
     c->add_flag("--force", f.force, "Overwrite existing outputs");
@@ -248,6 +250,8 @@ struct Program {
     c->add_option("--lang", emit_loop.lang, "Language and runtime")
         ->check(OneOf({"python-ort", "cpp-ort"}));
     c->add_option("-o,--output", emit_loop.output, "Where to write it; stdout by default");
+    c->add_flag("--speculative", emit_loop.speculative,
+                "Draft trees of tokens with another model, and verify them");
     c->add_option("--manifest", emit_loop.manifest, "The manifest, if not beside the model");
     c->add_flag("--force", emit_loop.force, "Overwrite an existing file");
   }

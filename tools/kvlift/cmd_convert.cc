@@ -14,6 +14,7 @@
 #include "documents.h"
 #include "external.h"
 #include "fmt/format.h"
+#include "maintenance/slots.h"
 #include "onnxio/late_text.h"
 #include "onnxio/stale.h"
 #include "proof_documents.h"
@@ -118,6 +119,25 @@ class Hashing {
   std::thread thread_;
 };
 
+// Tokens of a tree have slots that tell nothing of their positions. Where slots mean something to
+// the result, there is none.
+void RefuseTree(Conversion* conversion) {
+  if (!conversion->model) return;
+  const auto graph = Graph::Build(std::make_shared<const onnx::ModelProto>(*conversion->model));
+  if (!graph.ok()) return;  // found again when the result is checked
+  const SlotReading slots = ReadSlots(*graph, conversion->manifest);
+  if (!slots.refusal) return;
+  conversion->model.reset();
+  conversion->status = ConvertStatus::kRefused;
+  Finding reason = *slots.refusal;
+  reason.code = "KV235";
+  for (CacheReport& cache : conversion->inspection.caches) {
+    cache.converted = false;
+    if (!cache.reason) cache.reason = reason;
+  }
+  for (AttentionReport& attention : conversion->inspection.attention) attention.converted = false;
+}
+
 std::string GenaiPathFor(const std::string& manifest_path) {
   const std::string suffix = ".kv.json";
   return manifest_path.substr(0, manifest_path.size() - suffix.size()) + ".genai.json";
@@ -148,6 +168,7 @@ int RunConvert(const ConvertFlags& flags, Io io) {
     Complain(io, flags.model, conversion.status());
     return absl::IsInternal(conversion.status()) ? kInternal : kUnreadable;
   }
+  if (options->tree_mask) RefuseTree(&*conversion);
   const auto report = [&](const std::vector<std::string>& outputs, const json& verify) {
     if (flags.common.json) {
       PrintJson(io, ConvertDocument(*conversion, outputs, verify));

@@ -28,7 +28,19 @@ int RunEmitLoop(const EmitLoopFlags& flags, Io io) {
     return kInconclusive;
   }
   facts->model = flags.model;
-  std::string text = flags.lang == "cpp-ort" ? CppLoop(*facts) : PythonLoop(*facts);
+  if (flags.speculative) {
+    if (const std::string why = WhyNotSpeculative(*facts); !why.empty()) {
+      Complain(io, flags.model, why);
+      return kInconclusive;
+    }
+    if (flags.lang != "python-ort") {
+      Complain(io, "--speculative", "is for --lang python-ort only");
+      return kUsage;
+    }
+  }
+  std::string text = flags.speculative         ? SpeculativeLoop(*facts)
+                     : flags.lang == "cpp-ort" ? CppLoop(*facts)
+                                               : PythonLoop(*facts);
   if (flags.common.json) {
     PrintJson(io, {{"schema", "kvlift/emit-loop/1"}, {"lang", flags.lang}, {"text", text}});
     return kDone;

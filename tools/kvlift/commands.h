@@ -30,7 +30,7 @@ struct ConvertFlags {
   std::string verify;  // "", "quick", "full"
   std::string report;
   std::vector<std::string> only, skip;
-  bool allow_partial = false, dry_run = false, force = false;
+  bool allow_partial = false, dry_run = false, force = false, tree_mask = false;
 };
 int RunConvert(const ConvertFlags& flags, Io io);
 
@@ -100,7 +100,7 @@ struct EmitLoopFlags {
   CommonFlags common;
   std::string model, output, manifest;
   std::string lang = "python-ort";
-  bool force = false;
+  bool force = false, speculative = false;
 };
 int RunEmitLoop(const EmitLoopFlags& flags, Io io);
 

@@ -75,6 +75,7 @@ absl::StatusOr<ConvertOptions> OptionsOf(const ConvertFlags& f) {
   o.only = f.only;
   o.skip = f.skip;
   o.allow_partial = f.allow_partial;
+  o.tree_mask = f.tree_mask;
   return o;
 }
 

@@ -29,6 +29,7 @@ std::string TypeOf(const Graph* graph, const std::string& name, bool input) {
 
 std::string MeaningOf(const ManifestInput& input) {
   if (input.as == "control") {
+    if (input.dtype == "bool") return "new: the new tokens that each new token sees";
     return input.value == "T" ? "new: all tokens, per sequence" : "new: past tokens, per sequence";
   }
   if (input.as == "cache") return "cache " + input.id;
@@ -228,9 +229,11 @@ std::vector<std::string> HowTo(const Manifest& manifest, const std::string& mode
     if (input.as == "control") {
       steps.push_back(fmt::format(
           "Feed {} ({} [{}]): {}.", input.name, input.dtype, fmt::join(input.shape, ", "),
-          input.value == "T" ? "the number of tokens that are valid after the step, per sequence"
-                             : "the number of tokens that are in the cache before the step, per "
-                               "sequence; 0 for a prompt"));
+          input.dtype == "bool"
+              ? "the new tokens that each new token sees; those up to itself where they are no tree"
+          : input.value == "T" ? "the number of tokens that are valid after the step, per sequence"
+                               : "the number of tokens that are in the cache before the step, per "
+                                 "sequence; 0 for a prompt"));
     } else if (input.as == "pad_to_capacity") {
       steps.push_back(fmt::format("Pad {} on axis {} with {} up to the capacity.", input.name,
                                   input.axis, input.fill));
