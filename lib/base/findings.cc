@@ -262,6 +262,10 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Tokens of one depth have one position but slots of their own: positions must come from the "
      "host, masks must not count slots, and every attention must take the mask.",
      "Export with positions as a graph input, or leave out --tree-mask."},
+    {"KV236", "states-take-pads", "a state takes in every token of a step, pads, too",
+     "States of convolutions and recurrences have no rows that could be overwritten: what a "
+     "pad did to them stays. Caches may differ in length all the same.",
+     "Feed prompts of equal length together, or one by one."},
     {"KV240", "fused-form", "an operator with past and present has a form that is not lowered",
      "It is replaced by standard operators where it says the same as they do.",
      "Export with standard operators, or without the input or attribute named."},

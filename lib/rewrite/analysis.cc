@@ -106,15 +106,16 @@ AnalysedCache* CacheOf(Analysis& a, int update_index) {
   return nullptr;
 }
 
-// What is handed from step to step, keeps its shape and meets no attention is a state of another
-// kind (of a convolution or a recurrence): it stays as it is.
+// What is handed from step to step, keeps its shape and meets no attention as keys or values is a
+// state of another kind (of a convolution or a recurrence): it stays as it is. Keys and values meet
+// one product; what the state of one layer gives goes through projections to reach another one.
 void SetStatesAside(Analysis& a) {
   std::vector<AnalysedCache> caches;
   for (AnalysedCache& cache : a.caches) {
     const CachePair& pair = cache.candidate.pair;
     const bool state = cache.reason && !cache.candidate.converted && !cache.candidate.growing &&
                        !cache.candidate.hidden &&
-                       FindSoftmax(*a.graph, {pair.past, pair.present}) == kNoNode;
+                       FindSoftmax(*a.graph, {pair.past, pair.present}, 1) == kNoNode;
     if (!state) {
       caches.push_back(std::move(cache));
       continue;

@@ -10,6 +10,7 @@
 #include "fmt/format.h"
 #include "rewrite/append.h"
 #include "rewrite/match.h"
+#include "rewrite/readers.h"
 
 namespace kvlift {
 namespace {
@@ -191,7 +192,7 @@ class Finder {
   }
 
   // The element of the output loads from a graph input of the same rank: of several, from the one
-  // whose elements stay in place.
+  // whose elements stay in place, or else from one of the same shape.
   bool ConsiderForm(ValueId output, int rank) {
     const sym::Form& form = forms_.Of(output);
     if (!form.known_rank || form.opaque) return false;
@@ -208,9 +209,13 @@ class Finder {
       paired_.insert(output);
       return true;
     }
-    const auto in_place = std::find_if(
-        pasts.begin(), pasts.end(), [&](ValueId past) { return !MovesPast(past, form.element); });
-    const ValueId past = in_place != pasts.end() ? *in_place : pasts.front();
+    auto at = std::find_if(pasts.begin(), pasts.end(),
+                           [&](ValueId past) { return !MovesPast(past, form.element); });
+    if (at == pasts.end()) {
+      at = std::find_if(pasts.begin(), pasts.end(),
+                        [&](ValueId past) { return forms_.Of(past).shape == form.shape; });
+    }
+    const ValueId past = at != pasts.end() ? *at : pasts.front();
     Add({past, output}, Describe(past, output));
     return true;
   }
@@ -229,6 +234,7 @@ class Finder {
     if (n == kNoNode) return false;
     const bool branches = !graph_.captures(n).empty() || graph_.Is(n, "If");
     const bool fused = graph_.Is(n, "Attention") || !IsDefaultDomain(graph_.node(n).domain());
+    if (IsStateOperator(graph_, n)) return ConsiderStateOperator(output, n);
     if (!branches && !fused && !IsScatter(n)) return false;
     // The first of several outputs of an operator is its result.
     if (!branches && graph_.outputs(n).size() > 1 && graph_.output_index(made) == 0) return false;
@@ -251,6 +257,23 @@ class Finder {
       return true;
     }
     return false;
+  }
+
+  // The second output of such an operator is what the state, its fourth input, becomes.
+  bool ConsiderStateOperator(ValueId output, NodeId n) {
+    constexpr size_t kState = 3;
+    const auto inputs = graph_.inputs(n);
+    if (graph_.output_index(SeeThrough(output)) != 1 || inputs.size() <= kState) return false;
+    const ValueId state = inputs[kState] == kNoValue ? kNoValue : SeeThrough(inputs[kState]);
+    if (state == kNoValue || !graph_.is_graph_input(state)) return false;
+    taken_.insert(state);
+    paired_.insert(output);
+    found_.near_misses.push_back(
+        MakeFinding("KV226",
+                    fmt::format("{} is the state of a {}: it stays as it is", graph_.name(state),
+                                graph_.node(n).op_type()),
+                    graph_, {n}, {state, output}));
+    return true;
   }
 
   bool IsScatter(NodeId n) const {

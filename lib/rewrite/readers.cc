@@ -6,12 +6,16 @@
 #include "absl/container/flat_hash_set.h"
 
 namespace kvlift {
+
+bool IsStateOperator(const Graph& graph, NodeId n) {
+  const std::string& op = graph.node(n).op_type();
+  return op == "CausalConvWithState" || op == "LinearAttention";
+}
+
 namespace {
 
 constexpr int kMaxForward = 600;
 constexpr int kMaxBackward = 150;
-// Keys meet the queries, latent ones a projection before; what comes behind is another layer.
-constexpr int kMaxProducts = 2;
 
 // Is the value summed up, under whatever name?
 bool IsSummed(const Graph& graph, ValueId v) {
@@ -27,6 +31,7 @@ bool IsSummed(const Graph& graph, ValueId v) {
 bool IsSoftmax(const Graph& graph, NodeId n) {
   const std::string& op = graph.node(n).op_type();
   if (op == "Exp") return IsSummed(graph, graph.outputs(n)[0]);
+  if (IsStateOperator(graph, n)) return false;
   return op == "Softmax" || op == "LogSoftmax" || op.find("Attention") != std::string::npos;
 }
 
@@ -35,6 +40,11 @@ bool IsProduct(const Graph& graph, NodeId n) {
   const std::string& op = graph.node(n).op_type();
   return op == "MatMul" || op == "Einsum" || op == "Mul" || op == "FusedMatMul" || op == "Gemm" ||
          op == "QLinearMatMul" || op == "MatMulInteger";
+}
+
+// What goes through it has met weights or a state of its own.
+bool IsLayer(const Graph& graph, NodeId n) {
+  return graph.Is(n, "Conv") || IsStateOperator(graph, n);
 }
 
 }  // namespace
@@ -56,7 +66,7 @@ NodeId SoftmaxBehind(const Graph& graph, NodeId node) {
   return kNoNode;
 }
 
-NodeId FindSoftmax(const Graph& graph, absl::Span<const ValueId> values) {
+NodeId FindSoftmax(const Graph& graph, absl::Span<const ValueId> values, int max_products) {
   struct Reached {
     ValueId value;
     int products;  // on the way
@@ -73,11 +83,16 @@ NodeId FindSoftmax(const Graph& graph, absl::Span<const ValueId> values) {
       if (use.kind != Use::Kind::kNodeInput) continue;
       const NodeId n = use.node;
       if (graph.Is(n, "Shape") || graph.Is(n, "Size")) continue;
-      if (IsSoftmax(graph, n)) return n;
+      if (IsSoftmax(graph, n)) {
+        const bool multiplies = graph.node(n).op_type().find("Attention") != std::string::npos;
+        if (multiplies && at.products >= max_products) continue;
+        return n;
+      }
       int products = at.products;
+      if (IsLayer(graph, n) && ++products > max_products) continue;
       if (IsProduct(graph, n)) {
         if (const NodeId softmax = SoftmaxBehind(graph, n); softmax != kNoNode) return softmax;
-        if (graph.node(n).op_type() != "Mul" && ++products > kMaxProducts) continue;
+        if (graph.node(n).op_type() != "Mul" && ++products > max_products) continue;
       }
       for (ValueId output : graph.outputs(n)) {
         if (output != kNoValue && seen.insert(output).second) queue.push_back({output, products});

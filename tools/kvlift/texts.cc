@@ -144,7 +144,13 @@ std::string InspectText(const std::string& path, const Inspection& inspection, b
   text += AttentionText(inspection, details, style);
   const std::string reasons = FindingsText(ReasonsOf(inspection), style);
   if (!reasons.empty()) text += "\n" + reasons;
-  if (near_misses || inspection.caches.empty()) text += FindingsText(inspection.near_misses, style);
+  std::vector<Finding> others = inspection.near_misses;
+  if (!near_misses && !inspection.caches.empty()) {  // states that are passed on, in any case
+    others.erase(std::remove_if(others.begin(), others.end(),
+                                [](const Finding& f) { return f.code != "KV226"; }),
+                 others.end());
+  }
+  text += FindingsText(others, style);
   const auto convertible = std::count_if(inspection.caches.begin(), inspection.caches.end(),
                                          [](const CacheReport& c) { return !c.reason; });
   return text + fmt::format("{}: {} nodes, opset {}, {} caches, {} convertible\n",

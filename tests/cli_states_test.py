@@ -1,0 +1,52 @@
+"""States of convolutions and recurrences beside caches: `inspect` names them, `convert` keeps them.
+
+Environment: KVLIFT, the tool; KVLIFT_ROOT, the repository.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+import onnx
+import onnx.parser
+
+CASES = pathlib.Path(os.environ["KVLIFT_ROOT"]) / "testdata" / "rewrites"
+KVLIFT = os.environ["KVLIFT"]
+STATES = {
+    "growing_concat_convolution_in_front": "past_conv",
+    "growing_concat_convolution_state": "past_conv",
+    "growing_concat_recurrence_in_front": "past_state",
+    "growing_concat_state_operator": "past_conv",
+}
+
+
+def kvlift(*args):
+    done = subprocess.run([KVLIFT, *map(str, args)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+class States(unittest.TestCase):
+    def test_states_are_listed_and_kept(self):
+        for case, state in STATES.items():
+            with self.subTest(case), tempfile.TemporaryDirectory() as folder:
+                folder = pathlib.Path(folder)
+                text = (CASES / f"{case}.onnxtxt").read_text(encoding="utf-8")
+                text = text.split("# ---- before\n")[1].split("# ---- after")[0]
+                source, target = folder / "a.onnx", folder / "b.onnx"
+                onnx.save(onnx.parser.parse_model(text), source)
+                self.assertIn(f"KV226  {state} is ", kvlift("inspect", source))
+                printed = kvlift("convert", source, "-o", target, "--verify")
+                self.assertIn("verdict: equal", printed)
+                manifest = json.loads((folder / "b.kv.json").read_text(encoding="utf-8"))
+                self.assertEqual(len(manifest["caches"]), 2)
+                kept = {i["name"]: i["as"] for i in manifest["inputs"]}
+                self.assertEqual(kept[state], "same")
+                self.assertIn("KV236", [p["code"] for p in manifest["preconditions"]])
+
+
+if __name__ == "__main__":
+    unittest.main()
