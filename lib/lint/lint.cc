@@ -66,10 +66,11 @@ void LintSharedPasts(const Graph& graph, std::vector<Lint>* lints) {
 
 // What a TensorScatter writes into. A cache that is copied anyway may have its sequences reordered.
 ValueId BufferOf(const Graph& graph, const ManifestCache& c, NodeId writer) {
+  if (graph.inputs(writer).empty()) return kNoValue;
   const ValueId v = SeeThroughViews(graph, graph.inputs(writer)[0]);
-  const NodeId n = graph.producer(v);
+  const NodeId n = v == kNoValue ? kNoNode : graph.producer(v);
   const bool reordered = c.alias == "copy" && n != kNoNode && graph.Is(n, "Gather") &&
-                         IntAttribute(graph.node(n), "axis", 0) == 0;
+                         !graph.inputs(n).empty() && IntAttribute(graph.node(n), "axis", 0) == 0;
   return reordered ? SeeThroughViews(graph, graph.inputs(n)[0]) : v;
 }
 
@@ -107,7 +108,8 @@ void LintManifestCache(const Graph& graph, const Manifest& m, const ManifestCach
   }
   const ValueId output = graph.Find(c.output);
   if (output == kNoValue) return;
-  const NodeId writer = graph.producer(SeeThroughViews(graph, output));
+  const ValueId written = SeeThroughViews(graph, output);
+  const NodeId writer = written == kNoValue ? kNoNode : graph.producer(written);
   if (writer == kNoNode || !graph.Is(writer, "TensorScatter")) {
     AddForManifest(fmt::format("cache {}: {} is no result of a TensorScatter", c.id, c.output),
                    c.output, lints);
@@ -144,8 +146,11 @@ void LintManifest(const Graph& graph, const Manifest& m, std::vector<Lint>* lint
 }  // namespace
 
 ValueId SeeThroughViews(const Graph& graph, ValueId v) {
-  for (NodeId n = graph.producer(v); n != kNoNode; n = graph.producer(v)) {
-    if (!graph.Is(n, "Identity") && !graph.Is(n, "Squeeze") && !graph.Is(n, "Unsqueeze")) break;
+  while (v != kNoValue) {
+    const NodeId n = graph.producer(v);
+    const bool view = n != kNoNode && (graph.Is(n, "Identity") || graph.Is(n, "Squeeze") ||
+                                       graph.Is(n, "Unsqueeze"));
+    if (!view || graph.inputs(n).empty()) break;
     v = graph.inputs(n)[0];
   }
   return v;

@@ -58,7 +58,8 @@ class TargetRules {
   void Run() {
     Growing();
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (graph_.Is(n, "TensorScatter") && graph_.inputs(n).size() > kIndices) Scatter(n);
+      const bool scatter = graph_.Is(n, "TensorScatter") && graph_.inputs(n).size() > kIndices;
+      if (scatter && graph_.inputs(n)[kCache] != kNoValue && Gives(n)) Scatter(n);
       if (graph_.Is(n, "Attention") && graph_.inputs(n).size() > kValue) Attention(n);
     }
     if (caches_.empty()) {
@@ -87,14 +88,21 @@ class TargetRules {
     lints_->push_back({Severity::kError, std::move(finding)});
   }
 
+  bool Gives(NodeId n) const {
+    return !graph_.outputs(n).empty() && graph_.outputs(n)[0] != kNoValue;
+  }
+
   // An input that a Concat makes longer and hands out.
   void Growing() {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (!graph_.Is(n, "Concat") || OutputOf(graph_, graph_.outputs(n)[0]) == kNoValue) continue;
+      if (!graph_.Is(n, "Concat") || !Gives(n)) continue;
+      if (OutputOf(graph_, graph_.outputs(n)[0]) == kNoValue) continue;
       for (ValueId v : graph_.inputs(n)) {
-        const TensorType& type = graph_.type(SeeThroughViews(graph_, v));
-        const bool grows = graph_.is_graph_input(SeeThroughViews(graph_, v)) && type.shape &&
-                           type.shape->size() >= 3 && IsFloatType(type.elem_type);
+        const ValueId past = SeeThroughViews(graph_, v);
+        if (past == kNoValue) continue;
+        const TensorType& type = graph_.type(past);
+        const bool grows = graph_.is_graph_input(past) && type.shape && type.shape->size() >= 3 &&
+                           IsFloatType(type.elem_type);
         if (!grows) continue;
         Add(n, "KV131", fmt::format("needs caches of a fixed capacity, {} grows", graph_.name(v)),
             profile_ == Profile::kOrt ? Severity::kWarning : Severity::kError);
@@ -173,7 +181,8 @@ class TargetRules {
       const NodeId from = v == kNoValue ? kNoNode : graph_.producer(v);
       if (from == kNoNode) continue;
       const bool buffer = graph_.Is(from, "TensorScatter");
-      const bool part = graph_.Is(from, "Slice") && graph_.inputs(from)[0] != kNoValue &&
+      const bool part = graph_.Is(from, "Slice") && !graph_.inputs(from).empty() &&
+                        graph_.inputs(from)[0] != kNoValue &&
                         graph_.producer(graph_.inputs(from)[0]) != kNoNode &&
                         graph_.Is(graph_.producer(graph_.inputs(from)[0]), "TensorScatter");
       if (whole() && part) {

@@ -83,6 +83,7 @@ void FuzzCheck(std::string_view bytes) {
   const auto model = Load(bytes);
   if (!model) return;
   LintWithManifest(*model);
+  (void)LintModel(*model, nullptr, static_cast<Profile>(Choices(bytes).Below(4)));
   (void)CheckModel(*model->proto);
   (void)InferShapes(*model->proto);
 }
