@@ -31,7 +31,13 @@ uint32_t LoadBigEndian(const uint8_t* p) {
 #if defined(__x86_64__)
 
 using Words = int __attribute__((vector_size(16)));
+using Unsigned = uint32_t __attribute__((vector_size(16)));
 using Bytes = char __attribute__((vector_size(16)));
+
+// Modulo 2^32.
+inline Words Sum(Words a, Words b) {
+  return reinterpret_cast<Words>(reinterpret_cast<Unsigned>(a) + reinterpret_cast<Unsigned>(b));
+}
 
 bool HasShaInstructions() {
   static const bool has = [] {
@@ -66,18 +72,18 @@ __attribute__((target("sha,ssse3"))) void CompressByInstructions(const uint8_t* 
         const Words seven_back =
             __builtin_shufflevector(w[(group + 2) % 4], w[(group + 3) % 4], 1, 2, 3, 4);
         next = __builtin_ia32_sha256msg1(w[group % 4], w[(group + 1) % 4]);
-        next = __builtin_ia32_sha256msg2(next + seven_back, w[(group + 3) % 4]);
+        next = __builtin_ia32_sha256msg2(Sum(next, seven_back), w[(group + 3) % 4]);
       }
       w[group % 4] = next;
       Words round;
       std::memcpy(&round, &kRound[4 * group], sizeof(round));
-      round += next;
+      round = Sum(round, next);
       cdgh = __builtin_ia32_sha256rnds2(cdgh, abef, round);
       abef =
           __builtin_ia32_sha256rnds2(abef, cdgh, __builtin_shufflevector(round, round, 2, 3, 2, 3));
     }
-    abef += abef_before;
-    cdgh += cdgh_before;
+    abef = Sum(abef, abef_before);
+    cdgh = Sum(cdgh, cdgh_before);
   }
   s = {abef[3], abef[2], cdgh[3], cdgh[2], abef[1], abef[0], cdgh[1], cdgh[0]};
   std::memcpy(state->data(), s.data(), sizeof(s));
