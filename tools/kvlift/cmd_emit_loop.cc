@@ -8,21 +8,16 @@
 namespace kvlift::cli {
 
 int RunEmitLoop(const EmitLoopFlags& flags, Io io) {
-  const auto model = Load(io, flags.model, flags.common);
-  if (!model) return kUnreadable;
-  bool broken = false;
-  const auto manifest = ManifestOf(io, flags.manifest, *model, &broken);
-  if (broken) return kUnreadable;
-  if (!manifest) {
-    Complain(io, flags.model, "no manifest lies beside it or in it; convert the model first");
-    return kFindings;
-  }
-  const auto graph = Graph::Build(model->proto);
+  int exit = kDone;
+  const auto converted = LoadConverted(io, flags.model, flags.manifest, flags.common, &exit);
+  if (!converted) return exit;
+  const auto& [model, manifest] = *converted;
+  const auto graph = Graph::Build(model.proto);
   if (!graph.ok()) {
     Complain(io, flags.model, std::string(graph.status().message()));
     return kUnreadable;
   }
-  auto facts = ReadLoopFacts(*graph, *manifest);
+  auto facts = ReadLoopFacts(*graph, manifest);
   if (!facts.ok()) {
     Complain(io, flags.model, std::string(facts.status().message()));
     return kInconclusive;

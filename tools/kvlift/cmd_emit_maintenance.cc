@@ -148,18 +148,12 @@ std::string InTheWay(const EmitMaintenanceFlags& flags, const std::vector<Output
 }  // namespace
 
 int RunEmitMaintenance(const EmitMaintenanceFlags& flags, Io io) {
-  const auto model = Load(io, flags.model, flags.common);
-  if (!model) return kUnreadable;
-  bool broken = false;
-  const auto manifest = ManifestOf(io, flags.manifest, *model, &broken);
-  if (broken) return kUnreadable;
-  if (!manifest) {
-    Complain(io, flags.model, "no manifest lies beside it or in it; convert the model first");
-    return kFindings;
-  }
-  auto inlined = model->proto->functions_size() == 0
-                     ? absl::StatusOr<onnx::ModelProto>(*model->proto)
-                     : InlineFunctions(*model->proto);
+  int exit = kDone;
+  const auto converted = LoadConverted(io, flags.model, flags.manifest, flags.common, &exit);
+  if (!converted) return exit;
+  const auto& [model, manifest] = *converted;
+  auto inlined = model.proto->functions_size() == 0 ? absl::StatusOr<onnx::ModelProto>(*model.proto)
+                                                    : InlineFunctions(*model.proto);
   auto graph = inlined.ok()
                    ? Graph::Build(std::make_shared<const onnx::ModelProto>(*std::move(inlined)))
                    : absl::StatusOr<Graph>(inlined.status());
@@ -168,15 +162,15 @@ int RunEmitMaintenance(const EmitMaintenanceFlags& flags, Io io) {
     return kUnreadable;
   }
   const MaintenanceOptions options{flags.only != "beam", flags.only != "keep"};
-  Policy policy = PolicyOf(*graph, *manifest, options);
+  Policy policy = PolicyOf(*graph, manifest, options);
   if (policy.refusal) return Refuse(flags, io, *policy.refusal);
-  auto companion = MakeCompanion(*graph, *manifest, options);
+  auto companion = MakeCompanion(*graph, manifest, options);
   if (!companion.ok()) {
     return Refuse(flags, io,
                   {CodeOf(companion.status()), std::string(companion.status().message()), {}, {}});
   }
   companion->manifest.maintenance = std::move(policy.says);
-  companion->manifest.source_sha256 = model->Sha256();
+  companion->manifest.source_sha256 = model.Sha256();
   absl::Status sound = ProveAliases(companion->model, &companion->manifest);
   StampMetadata(companion->manifest, &companion->model);
   Model result;

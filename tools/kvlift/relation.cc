@@ -105,4 +105,20 @@ std::optional<ModelPair> LoadPair(Io& io, const std::string& before, const std::
   return ModelPair{*std::move(first), *std::move(second), *std::move(relation), inferred};
 }
 
+std::optional<Converted> LoadConverted(Io& io, const std::string& path, const std::string& manifest,
+                                       const CommonFlags& flags, int* exit) {
+  *exit = kUnreadable;
+  auto model = Load(io, path, flags);
+  if (!model) return std::nullopt;
+  bool broken = false;
+  auto found = ManifestOf(io, manifest, *model, &broken);
+  if (broken) return std::nullopt;
+  if (!found) {
+    Complain(io, path, "no manifest lies beside it or in it; convert the model first");
+    *exit = kFindings;
+    return std::nullopt;
+  }
+  return Converted{*std::move(model), *std::move(found)};
+}
+
 }  // namespace kvlift::cli

@@ -25,6 +25,15 @@ std::optional<ModelPair> LoadPair(Io& io, const std::string& before, const std::
 std::optional<Manifest> ManifestOf(Io& io, const std::string& given, const Model& model,
                                    bool* broken);
 
+// A converted model and its manifest.
+struct Converted {
+  Model model;
+  Manifest manifest;
+};
+// nullopt with a line on err and the exit code of that, if one of them is missing or unreadable.
+std::optional<Converted> LoadConverted(Io& io, const std::string& path, const std::string& manifest,
+                                       const CommonFlags& flags, int* exit);
+
 int ExitCodeOf(VerdictKind verdict);
 
 }  // namespace kvlift::cli

@@ -1,0 +1,15 @@
+// The facts of one case of steps.
+#pragma once
+
+#include "contract/manifest.h"
+#include "onnx/onnx_pb.h"
+#include "proof/branches.h"
+#include "proof/proof.h"
+
+namespace kvlift {
+
+// Of two models without branches and functions, the source at opset 13 or later.
+Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
+                const Manifest& relation, const SourceCase& steps);
+
+}  // namespace kvlift
