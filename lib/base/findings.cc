@@ -269,6 +269,20 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV240", "fused-form", "an operator with past and present has a form that is not lowered",
      "It is replaced by standard operators where it says the same as they do.",
      "Export with standard operators, or without the input or attribute named."},
+    {"KV241", "group-does-not-divide", "the group of scales does not divide a head",
+     "Each scale belongs to as many elements of one head.", "Use a group that divides the head."},
+    {"KV242", "quantized-layout", "the cache's last axis is not the elements of a head",
+     "Values are quantised in blocks along the last axis.", "Use --layout bnsd."},
+    {"KV243", "quantized-type", "the cache does not hold floating-point numbers to quantise",
+     "What is stored in few bits already, or as integers, is left as it is.",
+     "Leave out --quantize-cache."},
+    {"KV244", "quantized-access", "something else than attention stands at the cache",
+     "A past is read by its TensorScatter alone, and the present is not read inside a branch: who "
+     "else reads them would read values without their scales.",
+     "Convert without --quantize-cache."},
+    {"KV245", "quantized-target", "the target's hosts know no scales",
+     "Each cache becomes two, values and scales, and the host has to keep both.",
+     "Use --target spec or ort."},
     // KV3xx: preconditions.
     {"KV301", "write-inside-capacity", "the write must stay inside the buffer",
      "TensorScatter refuses, or worse, a write behind the capacity.",
@@ -331,6 +345,23 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Copies, updates in place, a past that is unreadable once written, and rows that are NaN "
      "behind the valid ones must give the same.",
      "See the mode and the step named: a row is read that holds no token, or too late."},
+    {"KV432", "quantisation-not-read", "how a cache is quantised cannot be told",
+     "Values are what QuantizeLinear gives of the rows that are written, and are read by "
+     "DequantizeLinear alone; else nothing says what they stand for.",
+     "Give the manifest that belongs to the model, or quantise as `convert --quantize-cache` "
+     "does."},
+    {"KV433", "beyond-quantisation", "outputs differ by more than quantised rows explain",
+     "Each row is off by half a step of its scale; what that may make of an output is computed "
+     "beside it.",
+     "See the plan, step and element named."},
+    {"KV434", "quantisation-unbounded",
+     "no bound is known of what quantised rows make of an output",
+     "It holds integers, or is too much work for the oracle.",
+     "Use --plan full, which lets the oracle work longer."},
+    {"KV435", "stored-otherwise", "values or scales are not what the definition gives",
+     "Bits of a cache, or what is read of them, differ from max |x| / 127 per group, rounded to "
+     "the nearest.",
+     "See the plan, step and element named."},
     // KV5xx: writing.
     {"KV501", "unwritable", "an output cannot be written", "Nothing was written or replaced.",
      "See the system's message: permissions, a read-only file system, a path that is no file."},

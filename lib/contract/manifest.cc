@@ -29,7 +29,26 @@ ordered_json CacheToJson(const ManifestCache& c) {
                        {"layout", c.layout}, {"axis", c.axis},     {"alias", c.alias}};
   if (!c.readers.empty()) json["readers"] = c.readers;
   if (c.grows) json["grows"] = true;
+  if (c.quantization) {
+    json["quantization"] = {{"dtype", c.quantization->dtype},
+                            {"group", c.quantization->group},
+                            {"scales", c.quantization->scales},
+                            {"rows", c.quantization->rows}};
+  }
   json["source"] = std::move(source);
+  return json;
+}
+
+ordered_json SummaryToJson(const QuantizationSummary& q) {
+  const auto count = [](const std::optional<int64_t>& n) {
+    return n ? ordered_json(*n) : ordered_json(nullptr);
+  };
+  ordered_json json = {
+      {"scheme", q.scheme},
+      {"bytes_per_token", {{"before", count(q.bytes_before)}, {"after", count(q.bytes_after)}}}};
+  for (const QuantizationSummary::Error& e : q.errors) {
+    json["errors"].push_back({{"output", e.output}, {"max_abs", e.max_abs}, {"bound", e.bound}});
+  }
   return json;
 }
 
@@ -66,6 +85,7 @@ class Reader {
 
   std::string Text(const char* key) { return Get<std::string>(key, &ordered_json::is_string); }
   int64_t Whole(const char* key) { return Get<int64_t>(key, &ordered_json::is_number_integer); }
+  double Number(const char* key) { return Get<double>(key, &ordered_json::is_number); }
   bool Truth(const char* key) { return Get<bool>(key, &ordered_json::is_boolean); }
   std::string TextOr(const char* key) { return Has(key) ? Text(key) : std::string(); }
   int64_t WholeOr(const char* key, int64_t fallback) { return Has(key) ? Whole(key) : fallback; }
@@ -144,6 +164,11 @@ absl::StatusOr<ManifestCache> ReadCache(const ordered_json& json, const std::str
   c.alias = r.Text("alias");
   c.readers = r.TextsOr("readers");
   c.grows = r.Has("grows") && r.Truth("grows");
+  if (r.Has("quantization")) {
+    Reader q(r.Object("quantization"), where + ".quantization");
+    c.quantization = {q.Text("dtype"), q.Whole("group"), q.Text("scales"), q.Text("rows")};
+    KV_RETURN_IF_ERROR(q.status());
+  }
   Reader s(r.Object("source"), where + ".source");
   KV_RETURN_IF_ERROR(r.status());
   c.source.input = s.Text("input");
@@ -200,6 +225,31 @@ absl::StatusOr<ManifestOutput> ReadOutput(const ordered_json& json, const std::s
   o.source = o.as == "renamed" ? r.Text("source") : r.TextOr("source");
   KV_RETURN_IF_ERROR(r.status());
   return o;
+}
+
+absl::StatusOr<QuantizationSummary> ReadSummary(const ordered_json& json) {
+  Reader r(json, "quantization");
+  QuantizationSummary q;
+  q.scheme = r.Text("scheme");
+  Reader bytes(r.Object("bytes_per_token"), "quantization.bytes_per_token");
+  const auto count = [&](const char* key, std::optional<int64_t>* n) {
+    if (!r.Object("bytes_per_token").contains(key) || r.Object("bytes_per_token")[key].is_null()) {
+      return;
+    }
+    *n = bytes.Whole(key);
+  };
+  count("before", &q.bytes_before);
+  count("after", &q.bytes_after);
+  KV_RETURN_IF_ERROR(bytes.status());
+  if (r.Has("errors")) {
+    for (const auto& entry : r.List("errors")) {
+      Reader e(entry, "quantization.errors");
+      q.errors.push_back({e.Text("output"), e.Number("max_abs"), e.Number("bound")});
+      KV_RETURN_IF_ERROR(e.status());
+    }
+  }
+  KV_RETURN_IF_ERROR(r.status());
+  return q;
 }
 
 absl::Status ReadLists(Reader& r, Manifest* m) {
@@ -274,6 +324,7 @@ ordered_json ToJson(const Manifest& m) {
                            {"position_inputs", m.maintenance->position_inputs},
                            {"by_slot", m.maintenance->by_slot}};
   }
+  if (m.quantization) json["quantization"] = SummaryToJson(*m.quantization);
   return json;
 }
 
@@ -305,6 +356,9 @@ absl::StatusOr<Manifest> ManifestFromJson(std::string_view text) {
   m.uniform = r.Truth("uniform");
   m.uniform_reason = r.TextOr("uniform_reason");
   KV_RETURN_IF_ERROR(ReadLists(r, &m));
+  if (r.Has("quantization")) {
+    KV_ASSIGN_OR_RETURN(m.quantization, ReadSummary(r.Object("quantization")));
+  }
   if (r.Has("limits")) {
     Reader limits(r.Object("limits"), "limits");
     if (limits.Has("new_tokens_with_past")) {

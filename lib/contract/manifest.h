@@ -29,10 +29,19 @@ struct SourceCache {
   std::vector<Select> select;
 };
 
+// The cache holds numbers in few bits: x = value * scale, one scale per group of elements along D,
+// computed from the row when it is written. Source: docs/patterns.md, quantised caches.
+struct CacheScales {
+  std::string dtype;   // of the values: "int8", "float8e4m3fn"
+  int64_t group = 0;   // elements that share a scale
+  std::string scales;  // id of the cache that holds the scales
+  std::string rows;    // type of what is quantised: "float32"
+};
+
 struct ManifestCache {
   std::string id;  // "0.key"
   int64_t layer = 0;
-  std::string role;  // "key", "value", "key_value"
+  std::string role;  // "key", "value", "key_value"; of scales "key_scale", ...
   std::string input, output;
   std::string dtype;   // "float32"
   std::string layout;  // "BNSD"
@@ -41,6 +50,7 @@ struct ManifestCache {
   std::vector<std::string> readers;  // named readers of the past if alias is "copy"
   // The cache grows in AFTER as well. Never written: only a relation without a manifest says so.
   bool grows = false;
+  std::optional<CacheScales> quantization;  // JSON key "quantization", present if any
   SourceCache source;
 };
 
@@ -104,6 +114,17 @@ struct ManifestMaintenance {
   std::vector<std::string> by_slot;  // inputs of the model whose entries move along
 };
 
+// JSON key "quantization", present if caches are quantised.
+struct QuantizationSummary {
+  struct Error {
+    std::string output;
+    double max_abs = 0, bound = 0;  // of what was measured
+  };
+  std::string scheme;                                // "int8:32"
+  std::optional<int64_t> bytes_before, bytes_after;  // of all caches, per token
+  std::vector<Error> errors;                         // as `verify` measured them
+};
+
 struct Manifest {
   std::string source_sha256;
   std::string target = "spec";
@@ -121,6 +142,7 @@ struct Manifest {
   std::vector<ManifestFact> proved;  // JSON key "proved", present if any
   ManifestLimits limits;
   std::optional<ManifestMaintenance> maintenance;
+  std::optional<QuantizationSummary> quantization;
 };
 
 nlohmann::ordered_json ToJson(const Manifest& manifest);

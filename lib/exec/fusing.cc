@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "base/status.h"
+#include "exec/fusing_attention.h"
 #include "exec/kernels/rows.h"
 #include "exec/plan.h"
 #include "exec/tensor.h"
@@ -50,7 +51,8 @@ struct Known {
 
 class Fuser {
  public:
-  explicit Fuser(std::shared_ptr<const Graph> graph) : given_(std::move(graph)), graph_(*given_) {}
+  Fuser(std::shared_ptr<const Graph> graph, bool attention)
+      : given_(std::move(graph)), graph_(*given_), attention_(attention) {}
 
   absl::StatusOr<std::shared_ptr<const Graph>> Run() {
     FindConstants();
@@ -63,6 +65,7 @@ class Fuser {
     }
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (group_of_[n] < 0) GatherProduct(n);
+      if (attention_ && group_of_[n] < 0) GatherAttention(n);
     }
     if (groups_.empty()) return given_;
     return Rebuild();
@@ -71,9 +74,10 @@ class Fuser {
  private:
   struct Group {
     NodeId sink;
-    std::vector<NodeId> nodes;    // in order
-    std::vector<ValueId> inputs;  // of the fused node
-    bool product = false;         // and a sum
+    std::vector<NodeId> nodes;                 // in order
+    std::vector<ValueId> inputs;               // of the fused node
+    bool product = false;                      // and a sum
+    std::optional<onnx::NodeProto> node = {};  // the fused node, where it is known already
   };
 
   void FindConstants() {
@@ -346,6 +350,20 @@ class Fuser {
     }
   }
 
+  void GatherAttention(NodeId n) {
+    auto fused = FuseQuantizedAttention(
+        graph_, n,
+        {[&](ValueId v) { return known_[v].type; }, [&](ValueId v) { return known_[v].rank; }});
+    if (!fused || timing_[n] != Timing::kPlanned || group_of_[fused->keys] >= 0 ||
+        group_of_[fused->values] >= 0) {
+      return;
+    }
+    for (const NodeId k : {n, fused->keys, fused->values}) {
+      group_of_[k] = static_cast<int>(groups_.size());
+    }
+    groups_.push_back({n, {fused->keys, fused->values, n}, {}, false, std::move(fused->node)});
+  }
+
   // MatMul with a constant matrix, or with the transpose of one.
   bool IsWeightProduct(NodeId n) const {
     const std::string& domain = graph_.node(n).domain();
@@ -363,6 +381,7 @@ class Fuser {
   }
 
   onnx::NodeProto FusedNode(const Group& group) const {
+    if (group.node) return *group.node;
     absl::flat_hash_map<ValueId, int64_t> number;
     for (const ValueId v : group.inputs) number.emplace(v, number.size());
     onnx::NodeProto node;
@@ -445,6 +464,7 @@ class Fuser {
 
   std::shared_ptr<const Graph> given_;
   const Graph& graph_;
+  const bool attention_;
   std::vector<const TensorProto*> constants_;             // by value
   std::vector<Known> known_;                              // by value
   std::vector<Timing> timing_;                            // by node
@@ -455,8 +475,9 @@ class Fuser {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const Graph>> FuseRows(std::shared_ptr<const Graph> graph) {
-  return Fuser(std::move(graph)).Run();
+absl::StatusOr<std::shared_ptr<const Graph>> FuseRows(std::shared_ptr<const Graph> graph,
+                                                      bool attention) {
+  return Fuser(std::move(graph), attention).Run();
 }
 
 }  // namespace kvlift::exec

@@ -351,7 +351,7 @@ absl::StatusOr<std::shared_ptr<const Program>> Program::Compile(std::shared_ptr<
   KV_RETURN_IF_ERROR(RefuseInternal(*graph));
   const std::shared_ptr<const Graph> source = graph;
   if (options.fuse && !options.bodies) {
-    KV_ASSIGN_OR_RETURN(graph, FuseRows(std::move(graph)));
+    KV_ASSIGN_OR_RETURN(graph, FuseRows(std::move(graph), options.order == Order::kFast));
   }
   std::shared_ptr<Program> program(new Program());
   Compiler compiler(std::move(graph), source, options, *program->impl_);

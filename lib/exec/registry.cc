@@ -13,13 +13,37 @@ namespace {
 auto Key(const OpDef& def) { return std::tie(def.domain, def.op_type, def.since_version); }
 
 std::vector<OpDef> Collect() {
-  constexpr absl::Span<const OpDef> (*kTables[])() = {
-      ActivationOps,    AttentionOps, BitwiseOps,    CastOps,          ChannelNormOps,
-      ContribMatMulOps, ControlOps,   ConvOps,       ElementwiseOps,   EmbedOps,
-      FusedOps,         GatherOps,    GroupQueryOps, IntegerMatMulOps, LogicOps,
-      MatMulOps,        MovementOps,  MultiHeadOps,  NBitsOps,         NormOps,
-      QuantizeOps,      ReduceOps,    RotaryOps,     RowsOps,          ScatterOps,
-      SearchOps,        ShapeOps,     SoftmaxOps,    StateOps,         TensorScatterOps};
+  constexpr absl::Span<const OpDef> (*kTables[])() = {ActivationOps,
+                                                      AttentionOps,
+                                                      BitwiseOps,
+                                                      CastOps,
+                                                      ChannelNormOps,
+                                                      ContribMatMulOps,
+                                                      ControlOps,
+                                                      ConvOps,
+                                                      ElementwiseOps,
+                                                      EmbedOps,
+                                                      FusedOps,
+                                                      GatherOps,
+                                                      GroupQueryOps,
+                                                      IntegerMatMulOps,
+                                                      LogicOps,
+                                                      MatMulOps,
+                                                      MovementOps,
+                                                      MultiHeadOps,
+                                                      NBitsOps,
+                                                      NormOps,
+                                                      QuantizeOps,
+                                                      ReduceOps,
+                                                      RotaryOps,
+                                                      RowsOps,
+                                                      ScatterOps,
+                                                      SearchOps,
+                                                      ShapeOps,
+                                                      SoftmaxOps,
+                                                      StateOps,
+                                                      TensorScatterOps,
+                                                      QuantizedAttentionOps};
   std::vector<OpDef> all;
   for (const auto table : kTables) {
     const absl::Span<const OpDef> ops = table();

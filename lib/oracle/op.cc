@@ -15,7 +15,7 @@ absl::flat_hash_map<Key, OpFn> MakeTable() {
   absl::flat_hash_map<Key, OpFn> table;
   for (const auto& entries : {MovementOps(), IndexOps(), ShapeOps(), ElementwiseOps(), LogicOps(),
                               ReductionOps(), ProductOps(), NormOps(), QuantizedOps(), ContribOps(),
-                              MultiHeadOps(), ConvOps(), FunctionOps()}) {
+                              MultiHeadOps(), ConvOps(), RoundedOps(), FunctionOps()}) {
     for (const OpEntry& entry : entries) table[{entry.domain, entry.name}] = entry.run;
   }
   return table;

@@ -55,6 +55,7 @@ absl::Span<const OpEntry> QuantizedOps();
 absl::Span<const OpEntry> ContribOps();
 absl::Span<const OpEntry> MultiHeadOps();
 absl::Span<const OpEntry> ConvOps();
+absl::Span<const OpEntry> RoundedOps();
 
 absl::Status Wrong(const OpContext& c, std::string_view what);      // InvalidArgument
 absl::Status NoMeaning(const OpContext& c, std::string_view what);  // Unimplemented

@@ -10,6 +10,7 @@
 #include "rewrite/io_names.h"
 #include "rewrite/manifest_of.h"
 #include "rewrite/plan.h"
+#include "rewrite/quantize_caches.h"
 #include "rewrite/rotary.h"
 
 namespace kvlift {
@@ -151,6 +152,16 @@ absl::StatusOr<Conversion> ConvertAnalysed(const Model& model, const ConvertOpti
     if (taken) {
       for (CacheReport& cache : result.inspection.caches) cache.reason = taken;
       for (AttentionReport& attention : result.inspection.attention) attention.reason = taken;
+      result.model.reset();
+      return result;
+    }
+  }
+  if (options.quantize_cache) {
+    KV_ASSIGN_OR_RETURN(std::optional<Finding> unfit,
+                        QuantizeCaches(options, &*result.model, &result.manifest));
+    if (unfit) {
+      for (CacheReport& cache : result.inspection.caches) cache.reason = unfit;
+      for (AttentionReport& attention : result.inspection.attention) attention.reason = unfit;
       result.model.reset();
       return result;
     }

@@ -27,6 +27,16 @@ enum class IoNames { kKeep, kStatic };        // static: key_cache.0, updated_ke
 enum class Rotary { kAuto, kKeep, kFused };   // auto: fused for ONNX Runtime, see rewrite/rotary.h
 enum class WriteMode { kLinear, kCircular };  // circular: where linear does not do
 
+// How caches are kept in few bits; see rewrite/quantize_caches.h.
+struct CacheQuantization {
+  enum class Scheme { kInt8, kFloat8 };
+  Scheme scheme = Scheme::kInt8;
+  int64_t group = 0;  // head elements that share a scale; 0: all of a row
+  std::string text;   // "int8:32"
+};
+// "int8:G", "int8:channel" or "fp8"; absent if it is none of them.
+std::optional<CacheQuantization> ReadCacheQuantization(const std::string& text);
+
 struct ConvertOptions {
   Target target = Target::kSpec;
   std::optional<int64_t> max_seq_len;  // absent: symbolic max_sequence_length
@@ -38,6 +48,7 @@ struct ConvertOptions {
   Layout layout = Layout::kKeep;
   IoNames io_names = IoNames::kKeep;
   Rotary rotary = Rotary::kAuto;
+  std::optional<CacheQuantization> quantize_cache;
   // Names of caches to convert and to leave, with wildcards as a shell has them; none: all.
   std::vector<std::string> only, skip;
   bool allow_partial = false;

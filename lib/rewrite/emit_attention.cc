@@ -25,7 +25,7 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
   const CacheUpdate& key = s_.a.updates[site.key_cache];
   const CacheUpdate& value = s_.a.updates[site.value_cache];
   const int layer = LayerOf(site.key_cache);
-  const int32_t type = s_.forms.ElementType(key.pair.past);
+  const int32_t type = TypeOfRows(key, site.key_view);
   if (!OneType(site, type)) {
     return Reason(
         "KV210",
@@ -197,8 +197,13 @@ int AttentionEmitter::LayerOf(int update_index) const {
 // Attention has one type for queries and keys, and here also for values and the result.
 bool AttentionEmitter::OneType(const AttentionSite& site, int32_t type) {
   return s_.forms.ElementType(site.query) == type &&
-         s_.forms.ElementType(s_.a.updates[site.value_cache].pair.past) == type &&
+         TypeOfRows(s_.a.updates[site.value_cache], site.value_view) == type &&
          s_.forms.ElementType(s_.graph.outputs(site.node)[0]) == type;
+}
+
+int32_t AttentionEmitter::TypeOfRows(const CacheUpdate& update, const CacheView& view) const {
+  return s_.forms.ElementType(view.dequantize == kNoNode ? update.pair.past
+                                                         : s_.graph.outputs(view.dequantize)[0]);
 }
 
 std::string AttentionEmitter::ReadCache(int layer, std::string_view role, const CacheUpdate& update,
@@ -212,6 +217,13 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role, const 
     const int64_t axis = PlacementOf(s_.options, update).axis;
     value = s_.nodes.Add(
         "Slice", {value, s_.nodes.Int64s({0}), slots.keys, s_.nodes.Int64s({axis})}, "visible");
+  }
+  if (view.dequantize != kNoNode) {
+    const onnx::NodeProto& node = s_.graph.node(view.dequantize);
+    NodeBuilder::Inputs inputs(node.input().begin(), node.input().end());
+    inputs[0] = value;
+    value = s_.nodes.Add("DequantizeLinear", inputs, "dequantized",
+                         {node.attribute().begin(), node.attribute().end()});
   }
   std::string layout = PlacementOf(s_.options, update).layout;
   const bool folded = layout == kFoldedLayout;  // then all of it is this attention's

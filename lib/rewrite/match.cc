@@ -236,8 +236,31 @@ class ViewFinder {
 
 }  // namespace
 
+Dequantized ThroughDequantize(sym::Forms& forms, Expr element, const sym::Facts& facts) {
+  const Graph& graph = forms.graph();
+  if (element == nullptr || element->kind() != Kind::kLoad) return {element};
+  const NodeId n = graph.producer(element->source());
+  if (n == kNoNode || !graph.Is(n, "DequantizeLinear")) return {element};
+  for (const ValueId v : graph.inputs(n).subspan(1)) {
+    if (v == kNoValue) continue;
+    const onnx::TensorProto* constant = graph.constant(v);
+    int64_t size = 1;
+    for (const int64_t dim : constant == nullptr ? absl::Span<const int64_t>() : constant->dims()) {
+      size *= dim;
+    }
+    if (constant == nullptr || size != 1) return {element};
+  }
+  return {forms.At(graph.inputs(n)[0], element->args(), facts), n};
+}
+
 CacheOperand FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, Expr element,
                        int64_t heads, const sym::Facts& facts) {
+  const Dequantized stored = ThroughDequantize(forms, element, facts);
+  if (stored.node != kNoNode) {
+    CacheOperand found = FindCache(forms, caches, stored.element, heads, facts);
+    found.view.dequantize = stored.node;
+    return found;
+  }
   const std::vector<ValueId> sources = sym::SourcesOf(element);
   for (int c = 0; c < static_cast<int>(caches.size()); ++c) {
     if (!std::binary_search(sources.begin(), sources.end(), caches[c].pair.past)) continue;

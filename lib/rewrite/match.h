@@ -25,6 +25,14 @@ std::vector<sym::Expr> Indices(sym::Pool& pool, absl::Span<const sym::Expr> shap
 ValueId FindValue(sym::Forms& forms, ValueId from, sym::Expr element,
                   absl::Span<const sym::Expr> shape, std::optional<int> joined_axis = std::nullopt);
 
+// What a DequantizeLinear with one constant scale makes its numbers of, element by element; the
+// element itself, and no node, where it is none's.
+struct Dequantized {
+  sym::Expr element = nullptr;
+  NodeId node = kNoNode;
+};
+Dequantized ThroughDequantize(sym::Forms& forms, sym::Expr element, const sym::Facts& facts);
+
 // Which cache an operand is: index into `caches`, and how it lies there. -1: none.
 struct CacheOperand {
   int cache = -1;

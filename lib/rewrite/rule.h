@@ -45,6 +45,8 @@ struct CacheView {
   int64_t heads = 0;        // Nk
   int64_t offset = 0;       // on axis D: of the first head
   bool folded = false;      // axis B counts sequences and heads, heads fastest
+  // The DequantizeLinear, with one constant scale for all of it, that the cache is read through.
+  NodeId dequantize = kNoNode;
 };
 
 // present = past with the rows of `update` written at `start`. Growing: behind the past,

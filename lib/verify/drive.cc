@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "absl/strings/match.h"
 #include "base/status.h"
 #include "contract/positions.h"
 #include "exec/budget.h"
@@ -160,10 +161,12 @@ void Driver::AddNoise(const ManifestCache& cache, const StepSpec& step, int64_t 
                       exec::Tensor* value) const {
   constexpr int64_t kNext = 64, kLast = 8;
   const int axis = SourceAxisOf(cache.source, 'S');
+  // Scales of bytes make numbers of the usual size.
+  const double amplitude = absl::EndsWith(cache.role, "_scale") ? 0x1p-6 : 1;
   const auto fill = [&](int64_t begin, int64_t end) {
     if (begin >= end) return;
     const exec::Tensor noise = Part(value->view(), axis, begin, end);
-    stimulus_.FillWithNoise(cache, step.sequences, first + begin, 1.0, noise.view());
+    stimulus_.FillWithNoise(cache, step.sequences, first + begin, amplitude, noise.view());
     Place(value->view(), axis, begin, noise.view());
   };
   const int64_t near = std::min(rows, step.past[0] - first + kNext);

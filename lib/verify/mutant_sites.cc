@@ -40,7 +40,8 @@ std::optional<NodeId> MutantSites::ScatterBehind(ValueId v) const {
     const NodeId n = graph_.producer(v);
     if (n == kNoNode) return std::nullopt;
     if (graph_.Is(n, "TensorScatter")) return n;
-    if (!graph_.Is(n, "Slice") && !graph_.Is(n, "Transpose") && !graph_.Is(n, "Identity")) {
+    if (!graph_.Is(n, "Slice") && !graph_.Is(n, "Transpose") && !graph_.Is(n, "Identity") &&
+        !graph_.Is(n, "DequantizeLinear")) {
       return std::nullopt;
     }
     v = graph_.inputs(n)[0];

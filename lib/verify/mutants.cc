@@ -19,6 +19,7 @@ std::vector<Mutant> MakeMutants(const Graph& graph, const Manifest& relation,
   AddAttentionMutants(maker, sites);
   AddPositionMutants(maker, sites);
   AddUnfusedMutants(maker, sites);
+  AddQuantizedMutants(maker, sites);
   AddGraphMutants(maker, sites);
   return std::move(maker.mutants());
 }

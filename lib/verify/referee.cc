@@ -21,7 +21,8 @@ constexpr int64_t kShare = 4;
 // Steps that are too much before no more are tried.
 constexpr int kMaxExhausted = 2;
 
-absl::StatusOr<Value> ToOracle(const exec::Tensor& tensor, const exec::Tensor* gap) {
+absl::StatusOr<Value> ToOracle(const exec::Tensor& tensor, const exec::Tensor* gap,
+                               double deviations) {
   const exec::View& view = tensor.view();
   oracle::Dims dims(view.shape.begin(), view.shape.end());
   if (view.type <= 0 || view.bytes() < 0) return absl::UnimplementedError("no tensor of numbers");
@@ -35,7 +36,7 @@ absl::StatusOr<Value> ToOracle(const exec::Tensor& tensor, const exec::Tensor* g
   oracle::Reals reals = value.reals();
   const auto gaps = gap->span<double>();
   for (int64_t i = 0; i < view.size(); ++i) {
-    if (gaps[i] > 0) reals.Set(i, {reals.value[i], gaps[i], gaps[i] / oracle::kDeviations});
+    if (gaps[i] > 0) reals.Set(i, {reals.value[i], gaps[i], gaps[i] / deviations});
   }
   return Value::FromReals(view.type, std::move(dims), std::move(reals));
 }
@@ -64,8 +65,8 @@ const exec::Tensor* OracleStep::BoundOf(const std::string& output) const {
   return it == bounds.end() ? nullptr : &it->second;
 }
 
-Referee::Referee(const Model& before, const Model& after, bool full)
-    : left_(full ? kFullWork : kQuickWork) {
+Referee::Referee(const Model& before, const Model& after, bool full, double deviations)
+    : deviations_(deviations), left_(full ? kFullWork : kQuickWork) {
   source_.name = "source";
   converted_.name = "converted";
   Prepare(before, &source_);
@@ -102,7 +103,7 @@ OracleRun Referee::Run(Side& side, const exec::Feeds& feeds,
   oracle::Values inputs;
   for (const auto& [name, tensor] : feeds) {
     const auto gap = gaps.find(name);
-    auto value = ToOracle(tensor, gap == gaps.end() ? nullptr : &gap->second);
+    auto value = ToOracle(tensor, gap == gaps.end() ? nullptr : &gap->second, deviations_);
     if (!value.ok()) return nullptr;
     inputs[name] = *std::move(value);
   }

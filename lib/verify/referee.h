@@ -31,7 +31,9 @@ using OracleRun = std::shared_ptr<const OracleStep>;  // null: the oracle did no
 
 class Referee {
  public:
-  Referee(const Model& before, const Model& after, bool full);
+  // `deviations`: what a gap (below) is in standard deviations of its kind.
+  Referee(const Model& before, const Model& after, bool full,
+          double deviations = oracle::kDeviations);
 
   // Null if the oracle cannot, or may not, run the step. `where` names the step in the report.
   OracleRun Source(const exec::Feeds& feeds, const exec::Fetches& got, const std::string& where);
@@ -54,6 +56,7 @@ class Referee {
             const exec::View& got, const std::string& where, OracleStep* step);
 
   Side source_, converted_;
+  double deviations_;
   int64_t left_;
   int exhausted_ = 0;
   OracleReport report_;

@@ -15,9 +15,11 @@
 #include "verify/first_difference.h"
 #include "verify/fit.h"
 #include "verify/probe.h"
+#include "verify/quantized.h"
 #include "verify/self_checks.h"
 #include "verify/sensitivity.h"
 #include "verify/shrink.h"
+#include "verify/verify_quantized.h"
 
 namespace kvlift {
 namespace {
@@ -57,12 +59,13 @@ int ThreadsFor(const onnx::GraphProto& graph, int wanted) {
 class Verifier {
  public:
   Verifier(const Model& before, const Model& after, const Manifest& relation,
-           const VerifyOptions& options, bool control = false)
+           const VerifyOptions& options, bool control = false, const VerifyPart& part = {})
       : before_(before),
         after_(after),
         relation_(relation),
         options_(options),
         control_(control),
+        part_(part),
         threads_(ThreadsFor(before.proto->graph(), options.threads)) {}
 
   absl::StatusOr<VerifyReport> Run() {
@@ -91,10 +94,12 @@ class Verifier {
     FindLimits(*stimulus, *facts);
     plans_ = MakePlans(limits_);
     if (options_.compare != nullptr) driver.CompareBy(options_.compare);
-    Referee referee(before_, after_, options_.full);
+    Referee referee(before_, part_.bounds != nullptr ? *part_.bounds : after_, options_.full,
+                    part_.bounds != nullptr ? 1 : oracle::kDeviations);
     if (!control_) driver.Attend(&referee);
     RunPlans(driver, *source, *converted);
     report_.oracle = referee.report();
+    if (part_.bounds != nullptr) return Finish();
     if (report_.counterexample && !control_) ShrinkDifference(driver, *source, *converted);
     driver.Attend(nullptr);
     if (!equal_start_.where.empty() && !control_) {
@@ -103,7 +108,7 @@ class Verifier {
     if (report_.counterexample || Failed()) return Finish();
     RunSelfChecks(driver, *source, *converted);
     if (report_.counterexample || Failed()) return Finish();
-    RunSensitivity(driver, *source, *converted);
+    if (part_.sensitivity) RunSensitivity(driver, *source, *converted);
     if (report_.counterexample) return Finish();
     if (options_.controls) {
       RunMutants(driver, source_graph, after_graph);
@@ -169,8 +174,8 @@ class Verifier {
     limits_.tokens_with_past = relation_.limits.new_tokens_with_past;
     if (!facts.chunks) limits_.tokens_with_past = 1;
     limits_.kept = facts.kept;
-    facts_.reads_unused = facts.reads_unused;
-    facts_.reads_garbage = facts.reads_garbage;
+    facts_.reads_unused = facts.reads_unused || part_.reads_unused;
+    facts_.reads_garbage = facts.reads_garbage || part_.reads_unused;
     limits_.uniform = relation_.uniform || facts_.grows;
     // A mask that was dropped is all ones by precondition.
     limits_.mask =
@@ -421,6 +426,7 @@ class Verifier {
   const Manifest& relation_;
   const VerifyOptions& options_;
   const bool control_;  // a wrong relation is judged: neither oracle nor counterexample is needed
+  const VerifyPart part_;
   const int threads_;
   int source_nodes_ = 0;
   PlanLimits limits_;
@@ -451,16 +457,25 @@ void OutputResult::Merge(const OutputResult& other) {
 namespace {
 
 absl::StatusOr<VerifyReport> VerifyAny(const Model& before, const Model& after,
-                                       const Manifest& relation, const VerifyOptions& options) {
-  if (!HasGroups(relation)) return Verifier(before, after, relation, options).Run();
+                                       const Manifest& relation, const VerifyOptions& options,
+                                       const VerifyPart& part = {}) {
+  if (part.bounds == nullptr && HasQuantizedCaches(relation)) {
+    const auto plain = [](const Model& a, const Model& b, const Manifest& r, const VerifyOptions& o,
+                          const VerifyPart& p) { return VerifyAny(a, b, r, o, p); };
+    return VerifyQuantized(before, after, relation, options, plain);
+  }
+  if (!HasGroups(relation)) {
+    return Verifier(before, after, relation, options, false, part).Run();
+  }
   const auto adapted = AdaptSource(before, after, relation);
   if (!adapted.ok()) {
     VerifyReport report;
     report.reason = "KV403 " + std::string(adapted.status().message());
     return report;
   }
-  KV_ASSIGN_OR_RETURN(VerifyReport report,
-                      Verifier(adapted->before, after, adapted->relation, options).Run());
+  KV_ASSIGN_OR_RETURN(
+      VerifyReport report,
+      Verifier(adapted->before, after, adapted->relation, options, false, part).Run());
   RestoreSource(before, after, relation, &report);
   return report;
 }

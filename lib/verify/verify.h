@@ -17,7 +17,9 @@
 
 namespace kvlift {
 
-enum class VerdictKind { kEqual, kDifferent, kInconclusive };
+// Equal within quantisation: caches are kept in few bits, exactly as defined, and outputs lie
+// within the bound of that (verify_quantized.h).
+enum class VerdictKind { kEqual, kEqualWithinQuantization, kDifferent, kInconclusive };
 
 struct VerifyOptions {
   bool full = false;

@@ -2,11 +2,14 @@
 // Caches are as many as exceed the processor's caches, used in turn.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "exec/kernel.h"
+#include "exec/kernels/attention_quantized.h"
+#include "exec/kernels/rows.h"
 #include "exec/memory.h"
 #include "exec/tensor.h"
 #include "probed.h"
@@ -14,7 +17,7 @@
 namespace kvlift::exec::bench {
 namespace {
 
-constexpr int64_t kN = 32, kNk = 8, kD = 128;
+constexpr int64_t kN = 32, kNk = 8, kD = 128, kGroup = 32;
 constexpr int64_t kTotalBytes = int64_t{256} << 20;
 constexpr int32_t kTypes[] = {onnx::TensorProto::FLOAT, onnx::TensorProto::FLOAT16,
                               onnx::TensorProto::BFLOAT16};
@@ -56,13 +59,21 @@ class Call {
   Call(const std::string& op, std::vector<Tensor> inputs, Tensor output) {
     node_.set_op_type(op);
     node_.add_output("y");
-    if (op == "Attention") {
+    if (op == "Attention" || op == kQuantizedAttention) {
       onnx::AttributeProto* causal = node_.add_attribute();
       causal->set_name("is_causal");
       causal->set_type(onnx::AttributeProto::INT);
       causal->set_i(1);
     }
-    op_ = FindOp("", op, 24);
+    const bool quantized = op == kQuantizedAttention;
+    for (const char* name : {kKeyGroup, kValueGroup}) {
+      if (!quantized) break;
+      onnx::AttributeProto* group = node_.add_attribute();
+      group->set_name(name);
+      group->set_type(onnx::AttributeProto::INT);
+      group->set_i(kGroup);
+    }
+    op_ = FindOp(quantized ? kFusedDomain : "", op, 24);
     tensors_ = std::move(inputs);
     for (const Tensor& t : tensors_) inputs_.push_back(t.view());
     tensors_.push_back(output);
@@ -115,6 +126,84 @@ BENCHMARK(DecodeAttention)
     ->ArgsProduct({{2048, 4096}, {8}, {0, 1}, {1, 2}})
     ->ArgsProduct({{1024}, {1, 32}, {0, 1}, {1}})
     ->Apply(Rounds);
+
+// Rows of float in int8, one scale per kGroup elements.
+struct Int8Rows {
+  Tensor values, scales;
+};
+Int8Rows Quantized(const Tensor& rows) {
+  Shape shape = rows.shape();
+  Int8Rows q{Room(onnx::TensorProto::INT8, shape), {}};
+  shape.back() /= kGroup;
+  q.scales = Room(onnx::TensorProto::FLOAT, shape);
+  for (int64_t g = 0; g < q.scales.size(); ++g) {
+    const float* x = rows.span<float>().data() + g * kGroup;
+    float largest = 0;
+    for (int64_t i = 0; i < kGroup; ++i) largest = std::max(largest, std::fabs(x[i]));
+    const float scale = std::max(largest / 127, 0x1p-126f);
+    q.scales.span<float>()[g] = scale;
+    for (int64_t i = 0; i < kGroup; ++i) {
+      q.values.span<int8_t>()[g * kGroup + i] = static_cast<int8_t>(std::nearbyint(x[i] / scale));
+    }
+  }
+  return q;
+}
+
+// One token over int8 caches and over the same rows as floats, in turn: the least time of each, and
+// how far results are from each other, as a part of the largest. Args: valid tokens, threads.
+void DecodeQuantized(benchmark::State& state) {
+  using Clock = std::chrono::steady_clock;
+  const int64_t valid = state.range(0);
+  const int threads = static_cast<int>(state.range(1));
+  const int64_t bytes = NumBytes(onnx::TensorProto::FLOAT, {2 * kNk * valid * kD});
+  const int64_t layers = std::max<int64_t>(2, kTotalBytes / bytes);
+  std::vector<Call> floats, int8s;
+  std::vector<std::pair<Tensor, Tensor>> results;
+  for (int64_t i = 0; i < layers; ++i) {
+    const Tensor q = Noise(onnx::TensorProto::FLOAT, {1, kN, 1, kD});
+    const Tensor k = Noise(onnx::TensorProto::FLOAT, {1, kNk, valid, kD});
+    const Tensor v = Noise(onnx::TensorProto::FLOAT, {1, kNk, valid, kD});
+    const Int8Rows k8 = Quantized(k), v8 = Quantized(v);
+    results.emplace_back(Tensor(onnx::TensorProto::FLOAT, {1, kN, 1, kD}),
+                         Tensor(onnx::TensorProto::FLOAT, {1, kN, 1, kD}));
+    const Tensor none, at = Int64(valid);
+    floats.emplace_back("Attention", std::vector<Tensor>{q, k, v, none, none, none, at},
+                        results.back().first);
+    int8s.emplace_back(
+        std::string(kQuantizedAttention),
+        std::vector<Tensor>{q, k8.values, v8.values, none, none, none, at, k8.scales, v8.scales},
+        results.back().second);
+  }
+  size_t next = 0;
+  double wide = 1, narrow = 1;
+  const auto timed = [&](Call& call, double* best) {
+    const auto start = Clock::now();
+    call.Run(threads);
+    *best = std::min(*best, std::chrono::duration<double>(Clock::now() - start).count());
+  };
+  for (auto _ : state) {
+    timed(floats[next], &wide);
+    timed(int8s[next], &narrow);
+    next = (next + 1) % floats.size();
+  }
+  double error = 0, largest = 0;
+  for (const auto& [a, b] : results) {
+    for (int64_t i = 0; i < a.size(); ++i) {
+      error = std::max<double>(error, std::fabs(a.span<float>()[i] - b.span<float>()[i]));
+      largest = std::max<double>(largest, std::fabs(a.span<float>()[i]));
+    }
+  }
+  state.counters["fp32_us"] = wide * 1e6;
+  state.counters["int8_us"] = narrow * 1e6;
+  state.counters["faster"] = wide / narrow;
+  state.counters["fewer_bytes"] = 4.0 / (1 + 4.0 / kGroup);
+  state.counters["error"] = error / largest;
+}
+BENCHMARK(DecodeQuantized)
+    ->ArgNames({"valid", "threads"})
+    ->ArgsProduct({{1024, 4096, 16384}, {1, 2}})
+    ->Iterations(60)
+    ->Unit(benchmark::kMicrosecond);
 
 // Args: queries, keys, type, threads. Counts the flops that a causal mask leaves.
 void PrefillAttention(benchmark::State& state) {

@@ -107,7 +107,7 @@ struct Program {
     c->add_option("model", f.model, "The model to convert")->required();
     c->add_option("-o,--output", f.output, "Where to write the result")->required();
     c->add_option("--max-seq-len", f.max_seq_len, "Capacity: a number, or 'dynamic'");
-    c->add_option("--target", f.target, "Rules of the runtime")
+    c->add_option("--target", f.target, "Runtime")
         ->check(OneOf({"spec", "ort", "genai", "genai-static", "tensorrt"}));
     c->add_option("--control", f.control, "Where the write index comes from")
         ->check(OneOf({"auto", "derived", "input"}));
@@ -125,6 +125,8 @@ struct Program {
         ->group(kOperatorsGroup);
     c->add_option("--mode", f.mode, "Caches that wrap around, too")
         ->check(OneOf({"linear", "circular"}));
+    c->add_option("--quantize-cache", f.quantize_cache,
+                  "Caches in few bits: int8:G, int8:channel, fp8");
     c->add_option("--external", f.external, "Files of external data")
         ->check(OneOf({"auto", "keep", "copy"}));
     c->add_option("--verify", f.verify, "Prove the result before writing it: quick or full")

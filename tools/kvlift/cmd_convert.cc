@@ -138,6 +138,17 @@ void RefuseTree(Conversion* conversion) {
   for (AttentionReport& attention : conversion->inspection.attention) attention.converted = false;
 }
 
+// How far outputs are from the source's, as measured.
+void NoteErrors(const std::vector<OutputResult>& outputs, Manifest* manifest) {
+  manifest->quantization->errors.clear();
+  for (const OutputResult& output : outputs) {
+    for (const ManifestOutput& known : manifest->outputs) {
+      if (known.as == "cache" || known.name != output.name) continue;
+      manifest->quantization->errors.push_back({output.name, output.max_abs, output.bound});
+    }
+  }
+}
+
 std::string GenaiPathFor(const std::string& manifest_path) {
   const std::string suffix = ".kv.json";
   return manifest_path.substr(0, manifest_path.size() - suffix.size()) + ".genai.json";
@@ -225,7 +236,10 @@ int RunConvert(const ConvertFlags& flags, Io io) {
       io.Results() << VerifyText(*verdict, flags.common.verbose, io.OutStyle());
     }
     conversion->manifest.proved = ProvedFacts(verdict->proof);
-    if (verdict->verdict != VerdictKind::kEqual) {
+    if (conversion->manifest.quantization) {
+      NoteErrors(verdict->outputs, &conversion->manifest);
+    }
+    if (ExitCodeOf(verdict->verdict) != kDone) {
       facts.verify = &*verdict;
       const auto page =
           WriteReportAlone(flags, io, &facts, ConvertDocument(*conversion, {}, verified));

@@ -22,6 +22,7 @@ namespace kvlift::cli {
 int ExitCodeOf(VerdictKind verdict) {
   switch (verdict) {
     case VerdictKind::kEqual:
+    case VerdictKind::kEqualWithinQuantization:
       return kDone;
     case VerdictKind::kDifferent:
       return kFindings;

@@ -72,6 +72,13 @@ absl::StatusOr<ConvertOptions> OptionsOf(const ConvertFlags& f) {
   KV_RETURN_IF_ERROR(Read("--mode", f.mode,
                           {{"linear", WriteMode::kLinear}, {"circular", WriteMode::kCircular}},
                           &o.mode));
+  if (!f.quantize_cache.empty()) {
+    o.quantize_cache = ReadCacheQuantization(f.quantize_cache);
+    if (!o.quantize_cache) {
+      return absl::InvalidArgumentError(fmt::format(
+          "--quantize-cache: needs int8:G, int8:channel or fp8, found '{}'", f.quantize_cache));
+    }
+  }
   o.only = f.only;
   o.skip = f.skip;
   o.allow_partial = f.allow_partial;

@@ -113,6 +113,9 @@ ordered_json ConvertDocument(const Conversion& conversion, const std::vector<std
   for (const Precondition& p : conversion.manifest.preconditions) {
     json["preconditions"].push_back({{"code", p.code}, {"text", p.text}, {"status", p.status}});
   }
+  if (conversion.model && conversion.manifest.quantization) {
+    json["quantization"] = ToJson(conversion.manifest)["quantization"];
+  }
   json["verify"] = verify;
   return json;
 }
@@ -134,6 +137,8 @@ std::string_view VerdictName(VerdictKind verdict) {
   switch (verdict) {
     case VerdictKind::kEqual:
       return "equal";
+    case VerdictKind::kEqualWithinQuantization:
+      return "equal within quantisation";
     case VerdictKind::kDifferent:
       return "different";
     default:

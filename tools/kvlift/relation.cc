@@ -43,12 +43,14 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
 
 // A model carries its own manifest: one beside it that says something else is of another run, or
 // was changed by hand.
-// What was proved is only written beside it.
+// What was proved, and measured, is only written beside it.
 bool IsOfAnotherConversion(Manifest beside, const Model& model) {
   auto own = ManifestFromMetadata(*model.proto);
   if (!own.ok()) return false;
   own->proved.clear();
   beside.proved.clear();
+  if (own->quantization) own->quantization->errors.clear();
+  if (beside.quantization) beside.quantization->errors.clear();
   return ManifestText(*own) != ManifestText(beside);
 }
 

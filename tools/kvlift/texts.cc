@@ -180,6 +180,10 @@ std::string ConvertText(const Conversion& conversion, const std::vector<std::str
     text += fmt::format("one length for the whole batch: {}\n",
                         EscapeTerminal(conversion.manifest.uniform_reason));
   }
+  if (const auto& q = conversion.manifest.quantization; q && q->bytes_before && q->bytes_after) {
+    text += fmt::format("caches as {}: {} bytes per token instead of {}\n", q->scheme,
+                        *q->bytes_after, *q->bytes_before);
+  }
   for (const std::string& file : outputs) text += fmt::format("wrote {}\n", EscapeTerminal(file));
   return text + fmt::format("{}: {} of {} caches, {} of {} attentions, {} -> {} nodes\n", status,
                             Converted(inspection.caches), inspection.caches.size(),

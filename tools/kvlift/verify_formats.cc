@@ -20,7 +20,9 @@ bool Missed(const ControlResult& control) {
 }
 
 Outcome OutcomeOf(VerdictKind verdict) {
-  return verdict == VerdictKind::kEqual       ? Outcome::kPassed
+  const bool equal =
+      verdict == VerdictKind::kEqual || verdict == VerdictKind::kEqualWithinQuantization;
+  return equal                                ? Outcome::kPassed
          : verdict == VerdictKind::kDifferent ? Outcome::kFailed
                                               : Outcome::kError;
 }
@@ -74,8 +76,11 @@ void AddSuite(const char* name, const Items& items, Make make, std::vector<TestS
 std::vector<Diagnostic> VerifyDiagnostics(const VerifyReport& report, const std::string& before,
                                           const std::string& after) {
   std::vector<Diagnostic> all;
-  if (report.verdict == VerdictKind::kEqual) {
-    all.push_back({Level::kNote, after, {"", "verdict: equal to " + before, {}, {}}});
+  if (OutcomeOf(report.verdict) == Outcome::kPassed) {
+    all.push_back(
+        {Level::kNote,
+         after,
+         {"", fmt::format("verdict: {} to {}", VerdictName(report.verdict), before), {}, {}}});
     return all;
   }
   Finding reason = ReasonOf(report);

@@ -132,7 +132,9 @@ std::string VerdictLine(const VerifyReport& r, const Style& style) {
   const auto detected = count([](const ControlResult& c) { return !c.detected_by.empty(); });
   const auto same =
       count([](const ControlResult& c) { return c.detected_by.empty() && !c.equivalent.empty(); });
-  const Tone tone = r.verdict == VerdictKind::kEqual       ? Tone::kGood
+  const bool equal =
+      r.verdict == VerdictKind::kEqual || r.verdict == VerdictKind::kEqualWithinQuantization;
+  const Tone tone = equal                                  ? Tone::kGood
                     : r.verdict == VerdictKind::kDifferent ? Tone::kBad
                                                            : Tone::kWarning;
   return fmt::format("verdict: {} ({} plans, {} of {} mutants detected{})\n",

@@ -42,6 +42,8 @@ struct KeyRange {
 KeyRange VisibleKeys(const AttentionPlan& plan, int64_t s, int64_t valid, bool has_valid);
 
 absl::StatusOr<AttentionPlan> PlanAttention(const KernelContext& context);
+// The same where keys and values may be of another type than queries.
+absl::StatusOr<AttentionPlan> PlanAttentionOfAnyType(const KernelContext& context);
 absl::Status AttentionShape(KernelContext& context);
 
 }  // namespace kvlift::exec

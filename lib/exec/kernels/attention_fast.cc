@@ -87,8 +87,10 @@ void AttendFast(const KernelContext& context, const AttentionPlan& plan, const K
   heads.Dv = plan.Dv;
   const Storage storage = StorageOfType(context.inputs[0].type);
   heads.q = {context.inputs[0].data, storage, plan.q};
-  heads.k = {keys.data, storage, keys.layout};
-  heads.v = {values.data, StorageOfType(context.inputs[2].type), values.layout};
+  heads.k = {keys.data, storage, keys.layout, keys.scales, keys.scale_layout, keys.group};
+  heads.v = {values.data,         StorageOfType(context.inputs[2].type),
+             values.layout,       values.scales,
+             values.scale_layout, values.group};
   heads.y = context.outputs[0].data;
   heads.y_storage = storage;
   heads.y_layout = plan.y;

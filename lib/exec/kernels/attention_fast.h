@@ -9,6 +9,10 @@ namespace kvlift::exec {
 struct KeyRows {
   const std::byte* data = nullptr;
   HeadLayout layout;
+  // If given, elements are int8, and `group` of a row share a scale.
+  const float* scales = nullptr;
+  HeadLayout scale_layout = {};
+  int64_t group = 0;
 };
 
 bool CanAttendFast(const KernelContext& context, const AttentionPlan& plan);

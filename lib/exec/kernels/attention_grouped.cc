@@ -29,6 +29,11 @@ void Widen(const void* x, Storage storage, int64_t n, float* y) {
   }
 }
 
+// size elements of int8, each times the scale of its group.
+void WidenInt8(const int8_t* x, const float* scales, int64_t group, int64_t size, float* y) {
+  for (int64_t d = 0; d < size; ++d) y[d] = static_cast<float>(x[d]) * scales[d / group];
+}
+
 }  // namespace
 
 void KeyMask::Apply(int64_t, int64_t, int64_t, int64_t, int64_t, float*) const {}
@@ -59,9 +64,26 @@ float* FloatResult(const GroupedHeads& heads, int64_t b, int64_t h, int64_t s) {
 
 RowBlock RowsOf(const GroupedHeads::Part& part, int64_t size, int64_t b, int64_t kv_head,
                 int64_t begin, int64_t end, ScratchScope& scratch) {
+  const int64_t padded = (size + 15) / 16 * 16;
+  if (part.scales != nullptr) {
+    const auto* bytes =
+        static_cast<const int8_t*>(part.data) + part.layout.Offset(b, kv_head, begin);
+    const float* scales = part.scales + part.scale_layout.Offset(b, kv_head, begin);
+    if (size % 16 == 0 && part.group % 16 == 0) {
+      return {bytes,   Storage::kNative, part.layout.token,       end - begin, size,
+              nullptr, scales,           part.scale_layout.token, part.group};
+    }
+    float* rows = scratch.Get<float>((end - begin) * padded);
+    for (int64_t t = 0; t < end - begin; ++t) {
+      float* row = rows + t * padded;
+      WidenInt8(bytes + t * part.layout.token, scales + t * part.scale_layout.token, part.group,
+                size, row);
+      std::fill(row + size, row + padded, 0.0f);
+    }
+    return {rows, Storage::kNative, padded, end - begin, padded};
+  }
   const void* data = At(part, part.layout.Offset(b, kv_head, begin));
   if (size % 16 == 0) return {data, part.storage, part.layout.token, end - begin, size};
-  const int64_t padded = (size + 15) / 16 * 16;
   float* rows = scratch.Get<float>((end - begin) * padded);
   for (int64_t t = begin; t < end; ++t) {
     float* row = rows + (t - begin) * padded;
@@ -73,16 +95,23 @@ RowBlock RowsOf(const GroupedHeads::Part& part, int64_t size, int64_t b, int64_t
 
 RowBlock RowsFrom(const RowBlock& block, int64_t first, int64_t count) {
   RowBlock rows = block;
-  rows.data = static_cast<const std::byte*>(block.data) +
-              first * block.stride * ElementBytes(block.storage);
+  const int64_t bytes = block.scales != nullptr ? 1 : ElementBytes(block.storage);
+  rows.data = static_cast<const std::byte*>(block.data) + first * block.stride * bytes;
+  if (block.scales != nullptr) rows.scales += first * block.scale_stride;
   rows.rows = count;
   return rows;
 }
 
 RowBlock Widened(const RowBlock& block, ScratchScope& scratch) {
-  if (block.storage == Storage::kNative) return block;
+  if (block.storage == Storage::kNative && block.scales == nullptr) return block;
   float* rows = scratch.Get<float>(block.rows * block.size);
   for (int64_t t = 0; t < block.rows; ++t) {
+    if (block.scales != nullptr) {
+      WidenInt8(static_cast<const int8_t*>(block.data) + t * block.stride,
+                block.scales + t * block.scale_stride, block.group, block.size,
+                rows + t * block.size);
+      continue;
+    }
     Widen(RowsFrom(block, t, 1).data, block.storage, block.size, rows + t * block.size);
   }
   return {rows, Storage::kNative, block.size, block.rows, block.size};

@@ -30,6 +30,9 @@ struct GroupedHeads {
     const void* data = nullptr;
     Storage storage = Storage::kNative;
     HeadLayout layout;
+    const float* scales = nullptr;  // given: elements are int8, `group` of a row share a scale
+    HeadLayout scale_layout = {};
+    int64_t group = 0;
   };
   int64_t B = 0, N = 0, Nk = 0, S = 0, D = 0, Dv = 0;
   Part q, k, v;
@@ -61,7 +64,8 @@ void LoadQuery(const GroupedHeads& heads, int64_t b, int64_t h, int64_t s, int64
 void StoreResult(const GroupedHeads& heads, int64_t b, int64_t h, int64_t s, const float* x);
 // Where it goes if results are floats, else null.
 float* FloatResult(const GroupedHeads& heads, int64_t b, int64_t h, int64_t s);
-// Rows [begin, end) of a key head; copied to scratch if the head size is no multiple of 16.
+// Rows [begin, end) of a key head; copied to scratch if the head size, or a group of it with a
+// scale of its own, is no multiple of 16.
 RowBlock RowsOf(const GroupedHeads::Part& part, int64_t size, int64_t b, int64_t kv_head,
                 int64_t begin, int64_t end, ScratchScope& scratch);
 // Rows [first, first + count) of a block; a block as float.

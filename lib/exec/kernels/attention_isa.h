@@ -19,6 +19,10 @@ struct RowBlock {
   int64_t size = 0;  // a multiple of 16
   // What is read afterwards, if known and at least kRowsAhead rows: fetched ahead of time.
   const void* next = nullptr;
+  // If given, elements are int8: element d of row t is times scales[t * scale_stride + d / group].
+  // `group` is a multiple of 16; there is nothing for packing.
+  const float* scales = nullptr;
+  int64_t scale_stride = 0, group = 0;
 };
 
 constexpr int kRowsAhead = 32;

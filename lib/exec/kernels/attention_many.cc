@@ -85,7 +85,9 @@ class Block {
   void PackTile(int64_t begin, int64_t end) {
     ScratchScope scratch;
     RowBlock k = RowsOf(heads_.k, heads_.D, b_, kv_head_, begin, end, scratch);
-    const RowBlock v = RowsOf(heads_.v, heads_.Dv, b_, kv_head_, begin, end, scratch);
+    RowBlock v = RowsOf(heads_.v, heads_.Dv, b_, kv_head_, begin, end, scratch);
+    if (k.scales != nullptr) k = Widened(k, scratch);
+    if (v.scales != nullptr) v = Widened(v, scratch);
     ops_.pack_values(v, kTileKeys, values_);
     if (ops_.pack_keys == nullptr) k = Widened(k, scratch);
     for (int64_t t = 0; t < end - begin; t += W) {

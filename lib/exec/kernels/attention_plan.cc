@@ -160,6 +160,11 @@ absl::StatusOr<AttentionPlan> PlanAttention(const KernelContext& context) {
   if (context.inputs[kQ].type != context.inputs[kK].type) {
     return Invalid(context, "Q and K differ in type");
   }
+  return PlanAttentionOfAnyType(context);
+}
+
+absl::StatusOr<AttentionPlan> PlanAttentionOfAnyType(const KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 3));
   AttentionPlan plan;
   KV_RETURN_IF_ERROR(ReadSizes(context, &plan));
   KV_RETURN_IF_ERROR(ReadPast(context, &plan));

@@ -58,13 +58,14 @@ class Verdict:
 
     def __init__(self, document: Dict[str, Any]) -> None:
         self.document = document
-        self.kind: str = document["verdict"]  # "equal", "different" or "inconclusive"
+        # "equal", "equal within quantisation", "different" or "inconclusive"
+        self.kind: str = document["verdict"]
         self.reason: str = document.get("reason") or ""
 
     def __bool__(self) -> bool:
         if self.kind == "inconclusive":
             raise Inconclusive(f"neither equal nor different: {self.reason}")
-        return self.kind == "equal"
+        return self.kind in ("equal", "equal within quantisation")
 
     def __repr__(self) -> str:
         return f"<kvlift.Verdict {self.kind}{': ' * bool(self.reason)}{self.reason}>"
@@ -135,13 +136,13 @@ def caches(model: ModelLike) -> List[Dict[str, Any]]:
 def convert(model: ModelLike, *, target: str = "spec", max_seq_len: Optional[int] = None,
             control: str = "auto", mask: str = "auto", read: str = "auto", padding: str = "auto",
             io_names: str = "keep", layout: str = "keep", mode: str = "linear",
-            rotary: str = "auto", only: Sequence[str] = (), skip: Sequence[str] = (),
-            allow_partial: bool = False) -> Conversion:
+            rotary: str = "auto", quantize_cache: str = "", only: Sequence[str] = (),
+            skip: Sequence[str] = (), allow_partial: bool = False) -> Conversion:
     """Rewrites the caches. The options are those of `kvlift convert`; nothing is written."""
     flags = _native.ConvertFlags()
     flags.target, flags.control, flags.mask, flags.read = target, control, mask, read
     flags.padding, flags.io_names, flags.layout, flags.mode = padding, io_names, layout, mode
-    flags.rotary = rotary
+    flags.rotary, flags.quantize_cache = rotary, quantize_cache
     flags.only, flags.skip, flags.allow_partial = list(only), list(skip), allow_partial
     if max_seq_len is not None:
         flags.max_seq_len = str(max_seq_len)

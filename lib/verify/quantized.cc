@@ -1,0 +1,509 @@
+#include "verify/quantized.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "fmt/format.h"
+#include "ir/graph.h"
+#include "ir/patch.h"
+#include "oracle/rounded_rows.h"
+
+namespace kvlift {
+namespace {
+
+using onnx::AttributeProto;
+using onnx::ModelProto;
+using onnx::NodeProto;
+using onnx::TensorProto;
+
+absl::Status Unclear(std::string text) { return absl::FailedPreconditionError(std::move(text)); }
+
+int32_t TypeNamed(const std::string& name) {
+  for (const int32_t type : {TensorProto::FLOAT, TensorProto::FLOAT16, TensorProto::BFLOAT16,
+                             TensorProto::INT8, TensorProto::FLOAT8E4M3FN}) {
+    if (ElementTypeName(type) == name) return type;
+  }
+  return 0;
+}
+
+// Where a model quantises one cache and reads it.
+struct Store {
+  const ManifestCache *values = nullptr, *scales = nullptr;
+  int64_t group = 0, size = 0;
+  int32_t type = 0, rows_type = 0;  // of values, of rows
+  NodeId value_write = kNoNode, scale_write = kNoNode;
+  ValueId rows = kNoValue;  // in the source's type
+  ValueId wide = kNoValue;  // in float32
+  std::set<NodeId> reads;   // DequantizeLinear
+};
+
+class Reader {
+ public:
+  Reader(const Graph& graph, const Manifest& relation) : graph_(graph), relation_(relation) {}
+
+  absl::StatusOr<std::vector<Store>> Run() const {
+    std::vector<Store> stores;
+    for (const ManifestCache& cache : relation_.caches) {
+      if (!cache.quantization) continue;
+      KV_ASSIGN_OR_RETURN(Store store, Read(cache));
+      stores.push_back(std::move(store));
+    }
+    return stores;
+  }
+
+ private:
+  absl::StatusOr<Store> Read(const ManifestCache& cache) const {
+    Store store;
+    store.values = &cache;
+    for (const ManifestCache& other : relation_.caches) {
+      if (other.id == cache.quantization->scales) store.scales = &other;
+    }
+    if (store.scales == nullptr || store.scales->axis != cache.axis) {
+      return Unclear(fmt::format("cache {} has no scales", cache.id));
+    }
+    store.group = cache.quantization->group;
+    store.type = TypeNamed(cache.quantization->dtype);
+    store.rows_type = TypeNamed(cache.quantization->rows);
+    KV_RETURN_IF_ERROR(ReadType(&store));
+    KV_ASSIGN_OR_RETURN(store.value_write, WriteOf(cache));
+    KV_ASSIGN_OR_RETURN(store.scale_write, WriteOf(*store.scales));
+    KV_RETURN_IF_ERROR(ReadRows(&store));
+    KV_RETURN_IF_ERROR(ReadReaders(&store));
+    return store;
+  }
+
+  absl::Status ReadType(Store* store) const {
+    const ManifestCache& cache = *store->values;
+    const ValueId past = graph_.Find(cache.input), scales = graph_.Find(store->scales->input);
+    const auto known = [&](ValueId v) {
+      return v != kNoValue && graph_.type(v).shape && !graph_.type(v).shape->empty() &&
+             graph_.type(v).shape->back().value;
+    };
+    if (!known(past) || !known(scales)) {
+      return Unclear(fmt::format("cache {} does not declare its last axis", cache.id));
+    }
+    store->size = *graph_.type(past).shape->back().value;
+    const bool types =
+        (store->type == TensorProto::INT8 || store->type == TensorProto::FLOAT8E4M3FN) &&
+        store->rows_type != 0 && graph_.type(past).elem_type == store->type &&
+        graph_.type(scales).elem_type == TensorProto::FLOAT;
+    const bool sizes = store->group > 0 && store->size % store->group == 0 &&
+                       *graph_.type(scales).shape->back().value == store->size / store->group &&
+                       graph_.type(scales).shape->size() == graph_.type(past).shape->size();
+    if (!types || !sizes) {
+      return Unclear(
+          fmt::format("cache {} and its scales have other types or sizes than the "
+                      "relation says",
+                      cache.id));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<NodeId> WriteOf(const ManifestCache& cache) const {
+    const ValueId past = graph_.Find(cache.input), present = graph_.Find(cache.output);
+    const NodeId n = present == kNoValue ? kNoNode : graph_.producer(present);
+    if (n == kNoNode || !graph_.Is(n, "TensorScatter") || graph_.inputs(n)[0] != past) {
+      return Unclear(
+          fmt::format("{} is not written into {} by a TensorScatter", cache.output, cache.input));
+    }
+    for (const Use& use : graph_.uses(past)) {
+      if (use.kind == Use::Kind::kNodeInput && (use.node == n || graph_.Is(use.node, "Shape"))) {
+        continue;
+      }
+      return Unclear(fmt::format("{} has another reader than its TensorScatter", cache.input));
+    }
+    return n;
+  }
+
+  absl::Status ReadRows(Store* store) const {
+    const ValueId update = graph_.inputs(store->value_write)[1];
+    const NodeId maker = graph_.producer(update);
+    if (maker == kNoNode || !graph_.Is(maker, "QuantizeLinear")) {
+      return Unclear(fmt::format("{} is no result of a QuantizeLinear", graph_.name(update)));
+    }
+    store->wide = store->rows = graph_.inputs(maker)[0];
+    if (store->rows_type == TensorProto::FLOAT) return absl::OkStatus();
+    const NodeId cast = graph_.producer(store->wide);
+    if (cast == kNoNode || !graph_.Is(cast, "Cast")) {
+      return Unclear(fmt::format("{} is not widened by a Cast", graph_.name(store->wide)));
+    }
+    store->rows = graph_.inputs(cast)[0];
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadReaders(Store* store) const {
+    const ValueId present = graph_.Find(store->values->output);
+    for (const Use& use : graph_.uses(present)) {
+      if (use.kind == Use::Kind::kGraphOutput) continue;
+      if (use.kind == Use::Kind::kNodeInput && graph_.Is(use.node, "Shape")) continue;
+      if (IsRead(use)) {
+        store->reads.insert(use.node);
+        continue;
+      }
+      if (use.kind != Use::Kind::kNodeInput || !graph_.Is(use.node, "Slice")) {
+        return Unclear(fmt::format("{} is read by something else than a DequantizeLinear",
+                                   store->values->output));
+      }
+      for (const Use& inner : graph_.uses(graph_.outputs(use.node)[0])) {
+        if (!IsRead(inner)) {
+          return Unclear(fmt::format("{} is read by something else than a DequantizeLinear",
+                                     graph_.name(graph_.outputs(use.node)[0])));
+        }
+        store->reads.insert(inner.node);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  bool IsRead(const Use& use) const {
+    return use.kind == Use::Kind::kNodeInput && graph_.Is(use.node, "DequantizeLinear") &&
+           use.index == 0;
+  }
+
+  const Graph& graph_;
+  const Manifest& relation_;
+};
+
+// One of the models that are made of it.
+class Variant {
+ public:
+  enum class Form { kPlain, kRounded, kRoundedBounds, kDefined, kDefinedOperators };
+
+  Variant(const Model& after, const Graph& graph, const std::vector<Store>& stores, Form form)
+      : after_(after), graph_(graph), stores_(stores), form_(form) {}
+
+  absl::StatusOr<Model> Make() {
+    auto proto = std::shared_ptr<ModelProto>(new ModelProto(*after_.proto),
+                                             [keep = after_.proto](ModelProto* p) { delete p; });
+    proto_ = proto.get();
+    proto_->mutable_graph()->clear_node();
+    if (form_ == Form::kRoundedBounds) {
+      auto* import = proto_->add_opset_import();
+      import->set_domain(std::string(oracle::kRoundedRowsDomain));
+      import->set_version(1);
+    }
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (!Replace(n)) *proto_->mutable_graph()->add_node() = graph_.node(n);
+    }
+    if (!stored()) {
+      for (const Store& store : stores_) Undeclare(store);
+    }
+    KV_ASSIGN_OR_RETURN(const Graph whole, Graph::Build(proto));
+    KV_ASSIGN_OR_RETURN(ModelProto live, Apply(whole, Patch()));
+    Model model;
+    model.proto = std::shared_ptr<const ModelProto>(
+        new ModelProto(std::move(live)), [keep = after_.proto](const ModelProto* p) { delete p; });
+    model.path = after_.path;
+    model.base_dir = after_.base_dir;
+    return model;
+  }
+
+ private:
+  bool stored() const { return form_ == Form::kDefined || form_ == Form::kDefinedOperators; }
+  static bool float8(const Store& store) { return store.type == TensorProto::FLOAT8E4M3FN; }
+
+  bool Replace(NodeId n) {
+    for (const Store& store : stores_) {
+      if (n == store.value_write) return stored() ? WriteDefined(store) : WritePlain(store);
+      if (n == store.scale_write) return true;
+      if (!stored() && ReadsScales(store, n)) return true;
+      if (store.reads.count(n) == 0) continue;
+      if (!stored()) {
+        Node("Identity", {graph_.name(graph_.inputs(n)[0])}, graph_.name(graph_.outputs(n)[0]));
+      } else {
+        ReadDefined(store, n);
+      }
+      return true;
+    }
+    return false;
+  }
+
+  bool ReadsScales(const Store& store, NodeId n) const {
+    const auto inputs = graph_.inputs(n);
+    return store.reads.count(n) == 0 &&
+           std::find(inputs.begin(), inputs.end(), graph_.Find(store.scales->output)) !=
+               inputs.end();
+  }
+
+  std::string Fresh() { return fmt::format("kvlift quantized {}", ++count_); }
+
+  std::string Node(const std::string& op, const std::vector<std::string>& inputs,
+                   const std::string& output = "", const std::vector<AttributeProto>& with = {}) {
+    NodeProto& node = *proto_->mutable_graph()->add_node();
+    node.set_op_type(op);
+    for (const std::string& input : inputs) node.add_input(input);
+    node.add_output(output.empty() ? Fresh() : output);
+    for (const AttributeProto& attribute : with) *node.add_attribute() = attribute;
+    return node.output(0);
+  }
+
+  static AttributeProto Int(const char* name, int64_t value) {
+    AttributeProto attribute;
+    attribute.set_name(name);
+    attribute.set_type(AttributeProto::INT);
+    attribute.set_i(value);
+    return attribute;
+  }
+
+  std::string Constant(TensorProto tensor) {
+    tensor.set_name(Fresh());
+    *proto_->mutable_graph()->add_initializer() = tensor;
+    return tensor.name();
+  }
+  std::string Number(float value) {
+    TensorProto tensor;
+    tensor.set_data_type(TensorProto::FLOAT);
+    tensor.add_float_data(value);
+    return Constant(tensor);
+  }
+  std::string Integers(const std::vector<int64_t>& values) {
+    TensorProto tensor;
+    tensor.set_data_type(TensorProto::INT64);
+    tensor.add_dims(static_cast<int64_t>(values.size()));
+    for (const int64_t v : values) tensor.add_int64_data(v);
+    return Constant(tensor);
+  }
+
+  static int64_t Rank(const Store& store) {
+    return static_cast<int64_t>(store.values->layout.size());
+  }
+  // The leading axes as they are, then these.
+  std::string Reshape(const Store& store, const std::string& x, const std::vector<int64_t>& last) {
+    std::vector<int64_t> shape(static_cast<size_t>(Rank(store) - 1), 0);
+    shape.insert(shape.end(), last.begin(), last.end());
+    return Node("Reshape", {x, Integers(shape)});
+  }
+  std::string Grouped(const Store& store, const std::string& x) {
+    return Reshape(store, x, {store.size / store.group, store.group});
+  }
+  std::string Cast(const std::string& x, int32_t type) {
+    return Node("Cast", {x}, "", {Int("to", type)});
+  }
+
+  // Of grouped rows: the scales [.., D / G, 1], and the values in float.
+  struct Quantized {
+    std::string scale, value;
+  };
+  Quantized Quantize(const Store& store, const std::string& groups) {
+    const std::string largest =
+        Node("ReduceMax", {Node("Abs", {groups}), Integers({-1})}, "", {Int("keepdims", 1)});
+    const std::string scale =
+        Node("Max",
+             {Node("Div", {largest, Number(float8(store) ? 448.0f : 127.0f)}), Number(0x1p-126f)});
+    const std::string quotient = Node("Div", {groups, scale});
+    if (float8(store)) return {scale, Cast(Cast(quotient, store.type), TensorProto::FLOAT)};
+    return {scale, Node("Clip", {Node("Round", {quotient}), Number(-127.0f), Number(127.0f)})};
+  }
+
+  bool WritePlain(const Store& store) {
+    NodeProto write = graph_.node(store.value_write);
+    std::string rows = graph_.name(store.rows);
+    if (form_ != Form::kPlain) {
+      std::string wide = graph_.name(store.wide);
+      if (form_ == Form::kRounded) {
+        const Quantized q = Quantize(store, Grouped(store, wide));
+        wide = Reshape(store, Node("Mul", {q.value, q.scale}), {store.size});
+      } else {
+        wide = Node(std::string(oracle::kRoundedRows), {wide}, "",
+                    {Int("group", store.group), Int("to", store.type)});
+        auto& nodes = *proto_->mutable_graph()->mutable_node();
+        nodes.rbegin()->set_domain(std::string(oracle::kRoundedRowsDomain));
+      }
+      rows = store.rows_type == TensorProto::FLOAT ? wide : Cast(wide, store.rows_type);
+    }
+    write.set_input(1, rows);
+    *proto_->mutable_graph()->add_node() = write;
+    return true;
+  }
+
+  bool WriteDefined(const Store& store) {
+    const std::string wide = graph_.name(store.wide);
+    const Quantized q = Quantize(store, Grouped(store, wide));
+    const std::string scale = Reshape(store, q.scale, {store.size / store.group});
+    NodeProto values = graph_.node(store.value_write), scales = values;
+    if (form_ == Form::kDefined) {
+      values.set_input(1, Cast(Reshape(store, q.value, {store.size}), store.type));
+    } else {
+      const std::string scales_of_rows = OperatorScale(store, wide);
+      const std::string name = Free(graph_.name(graph_.inputs(store.value_write)[1]));
+      values.set_input(1, Node("QuantizeLinear", {wide, scales_of_rows}, name,
+                               {Int("axis", Rank(store) - 1), Int("block_size", store.group),
+                                Int("output_dtype", store.type)}));
+    }
+    scales.set_name("");
+    scales.set_input(0, store.scales->input);
+    scales.set_input(1, form_ == Form::kDefined ? scale : OperatorScale(store, wide));
+    scales.set_output(0, store.scales->output);
+    *proto_->mutable_graph()->add_node() = values;
+    *proto_->mutable_graph()->add_node() = scales;
+    return true;
+  }
+
+  // The same scales [.., D / G], without an axis of one between. Values are called as in the model
+  // where it computes them alike: the proof holds values of one name against each other first.
+  std::string OperatorScale(const Store& store, const std::string& wide) {
+    std::string& known = scale_of_[wide];
+    if (!known.empty()) return known;
+    const NodeId quantize = graph_.producer(graph_.inputs(store.value_write)[1]);
+    std::vector<std::string> names(5);
+    ValueId v = graph_.inputs(quantize)[1];
+    const char* const operators[] = {"Max", "Div", "ReduceMax", "Abs", "Reshape"};
+    for (size_t k = 0; k < names.size(); ++k) {
+      const NodeId n = v == kNoValue ? kNoNode : graph_.producer(v);
+      if (n == kNoNode || !graph_.Is(n, operators[k])) break;
+      names[k] = Free(graph_.name(v));
+      v = graph_.inputs(n)[0];
+    }
+    std::vector<int64_t> shape(static_cast<size_t>(Rank(store) - 1), 0);
+    shape.insert(shape.end(), {store.size / store.group, store.group});
+    const std::string groups = Node("Reshape", {wide, Integers(shape)}, names[4]);
+    const std::string largest = Node("ReduceMax", {Node("Abs", {groups}, names[3]), Integers({-1})},
+                                     names[2], {Int("keepdims", 0)});
+    const std::string reach = Number(float8(store) ? 448.0f : 127.0f);
+    known = Node("Max", {Node("Div", {largest, reach}, names[1]), Number(0x1p-126f)}, names[0]);
+    return known;
+  }
+
+  // The name, if the nodes that gave it the value are not kept: else another one. All that is not
+  // read any more goes in the end.
+  std::string Free(const std::string& name) {
+    const std::string other = Fresh();
+    for (NodeProto& node : *proto_->mutable_graph()->mutable_node()) {
+      for (auto* values : {node.mutable_input(), node.mutable_output()}) {
+        for (std::string& value : *values) {
+          if (value == name) value = other;
+        }
+      }
+    }
+    return name;
+  }
+
+  void ReadDefined(const Store& store, NodeId n) {
+    const ValueId from = graph_.inputs(n)[0];
+    std::string scales = store.scales->output;
+    if (graph_.name(from) != store.values->output) {
+      NodeProto slice = graph_.node(graph_.producer(from));
+      const ValueId theirs = graph_.inputs(n)[1];
+      const bool sliced =
+          graph_.producer(theirs) != kNoNode && graph_.Is(graph_.producer(theirs), "Slice");
+      slice.set_name("");
+      slice.set_input(0, scales);
+      slice.set_output(0, sliced ? Free(graph_.name(theirs)) : Fresh());
+      *proto_->mutable_graph()->add_node() = slice;
+      scales = slice.output(0);
+    }
+    const std::string values = graph_.name(from), to = graph_.name(graph_.outputs(n)[0]);
+    if (form_ == Form::kDefinedOperators) {
+      Node("DequantizeLinear", {values, scales}, to,
+           {Int("axis", Rank(store) - 1), Int("block_size", store.group)});
+      return;
+    }
+    const std::string rows = Node("Mul", {Grouped(store, Cast(values, TensorProto::FLOAT)),
+                                          Reshape(store, scales, {store.size / store.group, 1})});
+    const std::string flat = Reshape(store, rows, {store.size});
+    Node("Identity", {flat}, to);
+  }
+
+  // The cache is of the rows' type, and there is none of scales.
+  void Undeclare(const Store& store) {
+    const auto change = [&](auto* values, const std::string& name, const std::string& scales) {
+      for (auto& value : *values) {
+        if (value.name() == name) {
+          value.mutable_type()->mutable_tensor_type()->set_elem_type(store.rows_type);
+        }
+      }
+      for (int k = values->size() - 1; k >= 0; --k) {
+        if (values->Get(k).name() == scales) values->DeleteSubrange(k, 1);
+      }
+    };
+    onnx::GraphProto& graph = *proto_->mutable_graph();
+    change(graph.mutable_input(), store.values->input, store.scales->input);
+    change(graph.mutable_output(), store.values->output, store.scales->output);
+  }
+
+  const Model& after_;
+  const Graph& graph_;
+  const std::vector<Store>& stores_;
+  const Form form_;
+  ModelProto* proto_ = nullptr;
+  std::map<std::string, std::string> scale_of_;
+  int count_ = 0;
+};
+
+Manifest PlainRelation(const Manifest& relation) {
+  Manifest plain = relation;
+  std::set<std::string> scales;
+  for (const ManifestCache& cache : relation.caches) {
+    if (cache.quantization) scales.insert(cache.quantization->scales);
+  }
+  const auto drop = [&](auto* entries) {
+    entries->erase(std::remove_if(entries->begin(), entries->end(),
+                                  [&](const auto& e) { return scales.count(e.id) > 0; }),
+                   entries->end());
+  };
+  drop(&plain.caches);
+  drop(&plain.inputs);
+  drop(&plain.outputs);
+  for (ManifestCache& cache : plain.caches) {
+    if (cache.quantization) cache.dtype = cache.quantization->rows;
+    cache.quantization.reset();
+  }
+  plain.quantization.reset();
+  return plain;
+}
+
+// Both models have the interface of the model itself.
+Manifest StoredRelation(const Manifest& relation) {
+  Manifest stored = relation;
+  for (ManifestCache& cache : stored.caches) {
+    cache.quantization.reset();
+    cache.source = {cache.input, cache.output, "tensor_scatter", cache.layout, cache.axis, false,
+                    {}};
+  }
+  for (ManifestInput& input : stored.inputs) {
+    if (input.as == "cache") continue;
+    ManifestInput same;
+    same.name = input.name;
+    same.as = "same";
+    same.requires_text = input.requires_text;
+    input = std::move(same);
+  }
+  for (ManifestOutput& output : stored.outputs) {
+    if (output.as != "cache") output = {output.name, "same", "", ""};
+  }
+  stored.dropped.clear();
+  stored.quantization.reset();
+  return stored;
+}
+
+}  // namespace
+
+bool HasQuantizedCaches(const Manifest& relation) {
+  return std::any_of(relation.caches.begin(), relation.caches.end(),
+                     [](const ManifestCache& cache) { return cache.quantization.has_value(); });
+}
+
+absl::StatusOr<QuantizedParts> TakeApart(const Model& after, const Manifest& relation) {
+  KV_ASSIGN_OR_RETURN(const Graph graph, Graph::Build(after.proto));
+  KV_ASSIGN_OR_RETURN(const std::vector<Store> stores, Reader(graph, relation).Run());
+  const auto make = [&](Variant::Form form) { return Variant(after, graph, stores, form).Make(); };
+  QuantizedParts parts;
+  KV_ASSIGN_OR_RETURN(parts.plain, make(Variant::Form::kPlain));
+  KV_ASSIGN_OR_RETURN(parts.rounded, make(Variant::Form::kRounded));
+  KV_ASSIGN_OR_RETURN(parts.rounded_bounds, make(Variant::Form::kRoundedBounds));
+  KV_ASSIGN_OR_RETURN(parts.defined, make(Variant::Form::kDefined));
+  KV_ASSIGN_OR_RETURN(parts.defined_operators, make(Variant::Form::kDefinedOperators));
+  parts.plain_relation = PlainRelation(relation);
+  parts.stored_relation = StoredRelation(relation);
+  return parts;
+}
+
+}  // namespace kvlift

@@ -1,0 +1,154 @@
+#include "verify/verify_quantized.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+#include "fmt/format.h"
+#include "ir/types.h"
+#include "verify/quantized.h"
+
+namespace kvlift {
+namespace {
+
+// Stands for a bound that is not known: what is held against it is measured, not judged.
+constexpr double kUnknown = 1e300;
+
+// With computed bounds only. What has none counts as judged by the fixed bound.
+Comparison CompareWithin(const exec::View& reference, const exec::View& actual, int source_nodes,
+                         const exec::View& slack) {
+  if (!IsFloatType(reference.type) || reference.shape != actual.shape) {
+    Comparison c = Compare(reference, actual, source_nodes, slack);
+    if (!c.bitwise && reference.shape == actual.shape) {
+      c.difference.reset();
+      c.fixed = true;
+    }
+    return c;
+  }
+  exec::Tensor bounds(onnx::TensorProto::DOUBLE, reference.shape);
+  const bool given = !slack.absent() && slack.shape == reference.shape;
+  bool known = given;
+  for (int64_t i = 0; i < bounds.size(); ++i) {
+    const double bound = given ? slack.as<double>()[i] : kUnknown;
+    known = known && std::isfinite(bound);
+    bounds.span<double>()[i] = std::isfinite(bound) ? bound : kUnknown;
+  }
+  Comparison c = Compare(reference, actual, source_nodes, bounds.view());
+  c.fixed = !known;
+  if (c.bound >= kUnknown) c.bound = 0;
+  return c;
+}
+
+VerifyReport Inconclusive(VerifyReport report, std::string reason) {
+  report.verdict = VerdictKind::kInconclusive;
+  report.reason = std::move(reason);
+  return report;
+}
+
+// What a part of the check says against the model.
+VerifyReport Failed(VerifyReport report, VerifyReport part, const std::string& code,
+                    const std::string& what) {
+  report.verdict = part.verdict;
+  report.counterexample = std::move(part.counterexample);
+  const size_t space = part.reason.find(' ');
+  const bool differs = part.verdict == VerdictKind::kDifferent;
+  report.reason = differs && space != std::string::npos
+                      ? fmt::format("{} {}: {}", code, what, part.reason.substr(space + 1))
+                      : fmt::format("{} ({})", part.reason, what);
+  return report;
+}
+
+void AddPlans(const std::string& prefix, const VerifyReport& part, VerifyReport* report) {
+  for (PlanResult plan : part.plans) {
+    plan.name = prefix + plan.name;
+    report->plans.push_back(std::move(plan));
+  }
+}
+
+void AddStored(const VerifyReport& stored, const Proof& proof, VerifyReport* report) {
+  AddPlans("stored: ", stored, report);
+  for (ControlResult control : stored.controls) {
+    control.mutant = "stored: " + control.mutant;
+    report->controls.push_back(std::move(control));
+  }
+  report->aliases = stored.aliases;
+  for (ProofFact fact : proof.facts) {
+    fact.text = "values and scales: " + fact.text;
+    report->proof.facts.push_back(std::move(fact));
+  }
+  for (OutputResult output : stored.outputs) {
+    output.name = "stored: " + output.name;
+    report->outputs.push_back(std::move(output));
+  }
+}
+
+// What a scale of zero hides from whoever changes values alone.
+bool ReadsUnused(const VerifyReport& plain) {
+  return std::any_of(plain.plans.begin(), plain.plans.end(), [](const PlanResult& plan) {
+    return plan.name == "dirty buffer" && plan.status == "skipped";
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<VerifyReport> VerifyQuantized(const Model& before, const Model& after,
+                                             const Manifest& relation, const VerifyOptions& options,
+                                             const VerifyPlain& verify) {
+  const auto parts = TakeApart(after, relation);
+  if (!parts.ok()) {
+    return Inconclusive({}, "KV432 " + std::string(parts.status().message()));
+  }
+  KV_ASSIGN_OR_RETURN(VerifyReport report,
+                      verify(before, parts->plain, parts->plain_relation, options, {}));
+  if (report.verdict != VerdictKind::kEqual) return report;
+
+  // Random bytes and scales make attentions that see one key alone; slots were felt before.
+  VerifyPart unfelt;
+  unfelt.sensitivity = false;
+  unfelt.reads_unused = ReadsUnused(report);
+  KV_ASSIGN_OR_RETURN(VerifyReport stored,
+                      verify(parts->defined, after, parts->stored_relation, options, unfelt));
+  Proof proof;
+  if (options.controls) {
+    proof = ProveConversion(*parts->defined_operators.proto, *after.proto, parts->stored_relation);
+  }
+  report.outputs.clear();
+  AddStored(stored, proof, &report);
+  if (stored.verdict != VerdictKind::kEqual) {
+    return Failed(std::move(report), std::move(stored), "KV435",
+                  "values, scales and their readers");
+  }
+
+  VerifyOptions within = options;
+  within.controls = false;
+  within.compare = CompareWithin;
+  VerifyPart bounded;
+  bounded.bounds = &parts->rounded_bounds;
+  KV_ASSIGN_OR_RETURN(VerifyReport rounded,
+                      verify(before, parts->rounded, parts->plain_relation, within, bounded));
+  AddPlans("rounded: ", rounded, &report);
+  report.outputs.insert(report.outputs.begin(), rounded.outputs.begin(), rounded.outputs.end());
+  if (rounded.verdict != VerdictKind::kEqual) {
+    return Failed(std::move(report), std::move(rounded), "KV433", "with rounded rows");
+  }
+  int judged = 0, measured = 0;
+  std::string unjudged;
+  for (const OutputResult& output : rounded.outputs) {
+    judged += output.bitwise + output.by_bound;
+    measured += output.by_fixed_bound;
+    if (output.bitwise + output.by_bound == 0 && unjudged.empty()) unjudged = output.name;
+  }
+  report.coverage.emplace_back(
+      "quantised", fmt::format("{} comparisons within the bound of rounding, {} measured only",
+                               judged, measured));
+  if (!unjudged.empty()) {
+    return Inconclusive(std::move(report),
+                        fmt::format("KV434 no bound is known for {} in any step", unjudged));
+  }
+  report.verdict = VerdictKind::kEqualWithinQuantization;
+  return report;
+}
+
+}  // namespace kvlift
