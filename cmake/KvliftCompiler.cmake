@@ -20,6 +20,9 @@ add_library(kvlift_compiler INTERFACE)
 target_compile_options(kvlift_compiler INTERFACE
   -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror
   -ffp-contract=off
+  # Position independent, but nothing here is replaced at load time: calls within a library may be
+  # inlined.
+  -fno-semantic-interposition
   $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>
   # GCC 12 reports these for inlined std::string and absl containers that are used correctly.
   $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-restrict -Wno-array-bounds

@@ -37,6 +37,9 @@ install(TARGETS ${libraries} kvlift_compiler kvlift_strict kvlift_deps
 set(config ${CMAKE_INSTALL_LIBDIR}/cmake/kvlift)
 install(EXPORT kvlift NAMESPACE kvlift:: DESTINATION ${config} FILE kvliftTargets.cmake
         COMPONENT development)
+# The build folder as a package, with what the Python module is made of.
+export(TARGETS ${libraries} kvlift_compiler kvlift_strict kvlift_deps kvlift_cli kvlift
+       NAMESPACE kvlift:: FILE ${CMAKE_BINARY_DIR}/kvliftTargets.cmake)
 configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/kvliftConfig.cmake.in
                               ${CMAKE_BINARY_DIR}/kvliftConfig.cmake INSTALL_DESTINATION ${config})
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/kvliftConfigVersion.cmake

@@ -1,7 +1,8 @@
-"""The Python package: `pip wheel .` as a user types it, installed into an empty environment, used there.
+"""The Python package: a wheel by `pip wheel .`, installed into an empty environment, used there.
 
-What is built stays in build/wheel for the next time. Environment: KVLIFT, the tool in its build
-folder; KVLIFT_ROOT, the repository.
+The wheel is made of the program and the libraries that are built already. Environment: KVLIFT, the
+tool in its build folder; KVLIFT_ROOT, the repository; KVLIFT_PACKAGE_TEST=1 has the wheel compile
+everything itself, as for a user, into build/wheel.
 """
 import os
 import re
@@ -14,6 +15,9 @@ import unittest
 ROOT = os.environ["KVLIFT_ROOT"]
 BUILD = os.path.dirname(os.path.dirname(os.environ["KVLIFT"]))
 MODELS = os.path.join(ROOT, "testdata", "models")
+BUILT = () if os.environ.get("KVLIFT_PACKAGE_TEST") else (
+    f"--config-settings=cmake.define.KVLIFT_BUILT={BUILD}",
+    f"--config-settings=build-dir={BUILD}/wheel", "--config-settings=build.targets=kvlift_native")
 
 
 def cached(name):
@@ -30,14 +34,13 @@ def run(*command, **options):
 
 
 @unittest.skipIf(cached("KVLIFT_SANITIZE"), "a build with sanitizers is not for installing")
-@unittest.skipUnless(os.environ.get("KVLIFT_PACKAGE_TEST"),
-                     "compiles everything again, some minutes: with KVLIFT_PACKAGE_TEST=1")
 class PackageTest(unittest.TestCase):
     def test_package(self):
         with tempfile.TemporaryDirectory() as folder:
             # The tools to build with are those of the test environment: nothing is downloaded.
             run(sys.executable, "-m", "pip", "wheel", ROOT, "--no-deps", "--no-build-isolation",
-                "--wheel-dir", folder, "--disable-pip-version-check", cwd=folder, timeout=3000)
+                "--wheel-dir", folder, "--disable-pip-version-check", *BUILT, cwd=folder,
+                timeout=3000)
             [wheel] = [f for f in os.listdir(folder) if f.endswith(".whl")]
             clean = os.path.join(folder, "clean")
             run(sys.executable, "-m", "venv", clean)
