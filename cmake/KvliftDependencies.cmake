@@ -30,15 +30,21 @@ target_link_libraries(kvlift_deps INTERFACE
   absl::hash absl::span absl::status absl::statusor absl::strings absl::str_format absl::cleanup
   absl::any_invocable absl::function_ref absl::int128 absl::numeric_representation)
 
-# The headers that nearly every file reads, compiled once for all targets with the same flags.
-# Every file still includes what it uses: the build without precompiled headers must work.
-file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/pch.cc CONTENT "" @ONLY)
-add_library(kvlift_pch STATIC ${CMAKE_BINARY_DIR}/pch.cc)
-target_link_libraries(kvlift_pch PRIVATE kvlift_compiler kvlift_deps)
+# Headers compiled once for all targets that reuse them, with the same flags. Every file still
+# includes what it uses: the build without precompiled headers must work.
+#   kvlift_precompile(TARGET HEADERS... LINKS...)   LINKS: targets that the headers are of
+function(kvlift_precompile TARGET)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HEADERS;LINKS")
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${TARGET}.cc CONTENT "" @ONLY)
+  add_library(${TARGET} STATIC ${CMAKE_BINARY_DIR}/${TARGET}.cc)
+  target_link_libraries(${TARGET} PRIVATE kvlift_compiler kvlift_deps ${arg_LINKS})
+  target_precompile_headers(${TARGET} PRIVATE ${arg_HEADERS})
+endfunction()
+
 set(KVLIFT_PCH_HEADERS
   <algorithm> <cstdint> <functional> <map> <memory> <optional> <set> <string> <string_view>
   <utility> <variant> <vector>
   <absl/container/flat_hash_map.h> <absl/container/flat_hash_set.h>
   <absl/container/inlined_vector.h> <absl/status/statusor.h> <absl/strings/str_cat.h>
   <absl/types/span.h> <fmt/format.h> <onnx/onnx_pb.h>)
-target_precompile_headers(kvlift_pch PRIVATE ${KVLIFT_PCH_HEADERS})
+kvlift_precompile(kvlift_pch HEADERS ${KVLIFT_PCH_HEADERS})
