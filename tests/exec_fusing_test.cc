@@ -216,7 +216,7 @@ TEST(Fusing, OperatorsDependOnShapesOnly) {
     ++found;
     EXPECT_EQ(ShapeReads(def), 0u) << def.op_type;
   }
-  EXPECT_EQ(found, 3);
+  EXPECT_EQ(found, 4);
 }
 
 TEST(Fusing, ProductsTakeTheirResidual) {

@@ -70,6 +70,20 @@ TEST(ObjectsTest, InsertsAtAPosition) {
   }
 }
 
+// Found by fuzzing, in an opset that has no such operator: nothing may be looked up of a value that
+// has no name.
+TEST(ObjectsTest, SequencesWithoutANameAreNobodys) {
+  auto model = ParseModelText(
+      "<ir_version: 8, opset_import: [\"\": 10]> "
+      "g (float[2] a) => (float[2] y) { s = SequenceConstruct (a) y = Identity (a) }");
+  ASSERT_TRUE(model.ok()) << model.status();
+  model->mutable_graph()->mutable_node(0)->set_output(0, "");
+  auto graph = Graph::Build(std::make_shared<onnx::ModelProto>(*std::move(model)));
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  const auto program = Program::Compile(std::make_shared<Graph>(*std::move(graph)), {});
+  EXPECT_TRUE(program.ok() || !program.status().message().empty());
+}
+
 TEST(ObjectsTest, ErasesAndPicksAndCounts) {
   const std::string graph =
       "g (float[1] a, float[1] b, int64 i) => (float[N] y, int64 n) {"

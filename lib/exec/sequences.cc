@@ -51,6 +51,7 @@ class Lowering {
   }
   bool AllUsesLower(NodeId n) const {
     const ValueId v = graph_.outputs(n)[0];
+    if (v == kNoValue) return false;
     for (const Use& use : graph_.uses(v)) {
       if (use.kind != Use::Kind::kNodeInput || !IsReader(use.node) || !Lowers(use.node)) {
         return false;

@@ -19,23 +19,24 @@ Names Words(std::string_view text) {
 
 // Of any domain: a name stands for the same dependence everywhere.
 const Names& OfShapesOnly() {
-  static const auto& names = *new Names(Words(
-      "Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh Attention "
-      "BatchNormalization BiasGelu BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr "
-      "BitwiseXor Cast CastLike CausalConvWithState Ceil Celu Clip Concat Constant Conv Cos "
-      "Cosh DequantizeLinear Div DynamicQuantizeLinear DynamicQuantizeMatMul Einsum Elu "
-      "EmbedLayerNormalization Equal Erf Exp EyeLike FastGelu Flatten Floor FusedConv "
-      "FusedGemm FusedMatMul Gather GatherBlockQuantized GatherElements GatherND Gelu Gemm "
-      "Greater GreaterOrEqual GroupNormalization HardSigmoid HardSwish Hardmax Identity "
-      "InstanceNormalization IsInf IsNaN LayerNormalization LeakyRelu Less LessOrEqual "
-      "LinearAttention Log LogSoftmax LpNormalization MatMul MatMulInteger "
-      "MatMulIntegerToFloat MatMulNBits Max Mean Min Mish Mod Mul Neg "
-      "Not Or PRelu Pointwise Pow Product QLinearMatMul QuantizeLinear QuickGelu RMSNormalization "
-      "Reciprocal "
-      "Relu RotaryEmbedding Round Rows Scatter ScatterElements ScatterND Selu Shape Shrink "
-      "Sigmoid Sign SimplifiedLayerNormalization Sin Sinh Size SkipLayerNormalization "
-      "SkipSimplifiedLayerNormalization Softmax Softplus Softsign Sqrt Sub Sum Swish Tan "
-      "Tanh TensorScatter ThresholdedRelu Transpose TransposeMatMul Trilu Where Xor"));
+  static const auto& names = *new Names(
+      Words("Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh Attention "
+            "BatchNormalization BiasGelu BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr "
+            "BitwiseXor Cast CastLike CausalConvWithState Ceil Celu Clip Concat Constant Conv Cos "
+            "Cosh DequantizeLinear Div DynamicQuantizeLinear DynamicQuantizeMatMul Einsum Elu "
+            "EmbedLayerNormalization Equal Erf Exp EyeLike FastGelu Flatten Floor FusedConv "
+            "FusedGemm FusedMatMul Gather GatherBlockQuantized GatherElements GatherND Gelu Gemm "
+            "Greater GreaterOrEqual GroupNormalization HardSigmoid HardSwish Hardmax Identity "
+            "InstanceNormalization IsInf IsNaN LayerNormalization LeakyRelu Less LessOrEqual "
+            "LinearAttention Log LogSoftmax LpNormalization MatMul MatMulInteger "
+            "MatMulIntegerToFloat MatMulNBits Max Mean Min Mish Mod Mul Neg "
+            "Not Or PRelu Pointwise Pow Product QLinearMatMul QuantizeLinear QuantizedAttention "
+            "QuickGelu "
+            "RMSNormalization Reciprocal "
+            "Relu RotaryEmbedding Round Rows Scatter ScatterElements ScatterND Selu Shape Shrink "
+            "Sigmoid Sign SimplifiedLayerNormalization Sin Sinh Size SkipLayerNormalization "
+            "SkipSimplifiedLayerNormalization Softmax Softplus Softsign Sqrt Sub Sum Swish Tan "
+            "Tanh TensorScatter ThresholdedRelu Transpose TransposeMatMul Trilu Where Xor"));
   return names;
 }
 

@@ -243,12 +243,13 @@ Dequantized ThroughDequantize(sym::Forms& forms, Expr element, const sym::Facts&
   if (n == kNoNode || !graph.Is(n, "DequantizeLinear")) return {element};
   for (const ValueId v : graph.inputs(n).subspan(1)) {
     if (v == kNoValue) continue;
-    const onnx::TensorProto* constant = graph.constant(v);
-    int64_t size = 1;
-    for (const int64_t dim : constant == nullptr ? absl::Span<const int64_t>() : constant->dims()) {
-      size *= dim;
-    }
-    if (constant == nullptr || size != 1) return {element};
+    const sym::Form form = forms.Of(v);
+    const bool one =
+        form.known_rank && std::all_of(form.shape.begin(), form.shape.end(),
+                                       [](Expr extent) { return extent->is_integer(1); });
+    const bool constant =
+        one && (form.element->kind() == Kind::kInteger || form.element->kind() == Kind::kFloat);
+    if (!constant) return {element};
   }
   return {forms.At(graph.inputs(n)[0], element->args(), facts), n};
 }

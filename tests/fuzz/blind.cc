@@ -45,7 +45,7 @@ Progress* Shared() {
   setrlimit(RLIMIT_CORE, &no_core);
   std::signal(SIGALRM, SIG_DFL);
   const MemoryCap cap(options.memory);
-  for (uint64_t round = 0; Clock::now() < end; ++round) {
+  for (uint64_t round = 0; round < options.rounds && Clock::now() < end; ++round) {
     progress.round = round;
     const std::string bytes = BlindInput(target, corpus, options.seed, round);
     alarm(options.input_seconds);

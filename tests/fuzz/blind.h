@@ -14,6 +14,7 @@ namespace kvlift::fuzz {
 struct BlindOptions {
   double seconds = 30;
   uint32_t seed = 1;
+  uint64_t rounds = UINT64_MAX;  // no more than these
   unsigned input_seconds = 25;
   uint64_t memory = uint64_t{2560} << 20;  // not limited under sanitizers
   std::string findings;                    // folder for inputs that break the target

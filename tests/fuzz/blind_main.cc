@@ -1,5 +1,5 @@
-// fuzz_blind TARGET SECONDS FOLDER [SEED]: changes of the corpus for so long; what breaks the
-// target is written to the folder. fuzz_blind TARGET FILE: that input once more.
+// fuzz_blind TARGET SECONDS FOLDER [SEED [ROUNDS]]: changes of the corpus for so long, or so many;
+// what breaks the target is written to the folder. fuzz_blind TARGET FILE: that input once more.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -29,9 +29,10 @@ int RunFor(const Target& target, const BlindOptions& options) {
 
 int Main(int argc, char** argv) {
   const Target* target = argc >= 3 ? FindTarget(argv[1]) : nullptr;
-  if (target == nullptr || argc > 5) {
-    fmt::print(stderr,
-               "usage: fuzz_blind TARGET SECONDS FOLDER [SEED], or fuzz_blind TARGET FILE\n");
+  if (target == nullptr || argc > 6) {
+    fmt::print(
+        stderr,
+        "usage: fuzz_blind TARGET SECONDS FOLDER [SEED [ROUNDS]], or fuzz_blind TARGET FILE\n");
     return 2;
   }
   if (argc == 3) {
@@ -41,7 +42,8 @@ int Main(int argc, char** argv) {
   BlindOptions options;
   options.seconds = std::atof(argv[2]);
   options.findings = argv[3];
-  if (argc == 5) options.seed = static_cast<uint32_t>(std::strtoul(argv[4], nullptr, 10));
+  if (argc == 6) options.rounds = std::strtoull(argv[5], nullptr, 10);
+  if (argc >= 5) options.seed = static_cast<uint32_t>(std::strtoul(argv[4], nullptr, 10));
   return RunFor(*target, options);
 }
 

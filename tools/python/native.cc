@@ -233,6 +233,7 @@ void BindFlags(nb::module_& m) {
       .def_rw("mode", &ConvertFlags::mode)
       .def_rw("rotary", &ConvertFlags::rotary)
       .def_rw("quantize_cache", &ConvertFlags::quantize_cache)
+      .def_rw("tree_mask", &ConvertFlags::tree_mask)
       .def_rw("only", &ConvertFlags::only)
       .def_rw("skip", &ConvertFlags::skip)
       .def_rw("allow_partial", &ConvertFlags::allow_partial);
