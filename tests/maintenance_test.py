@@ -5,7 +5,6 @@ Environment: KVLIFT, the tool; KVLIFT_ROOT, the repository.
 """
 import json
 import os
-import subprocess
 import tempfile
 import unittest
 
@@ -16,8 +15,8 @@ from onnx import TensorProto, helper
 
 from support.recorded import MODELS
 from support.schemas import check_json
+from support.tool import done, tool
 
-KVLIFT = os.environ["KVLIFT"]
 CAPACITY = 24
 # Each has positions as an input, and a mask that the host gives.
 EVICTING = ("llama_optimum", "qwen2_optimum", "gpt2_optimum", "llama_dynamic_dynamo")
@@ -25,17 +24,6 @@ REFUSED = {"llama_genai_gqa": "KV231", "whisper_decoder_with_past_optimum": "KV2
            "llama_static_ts": "KV231", "toy_scatter_ts": "KV231", "toy_transposed_key_ts": "KV231",
            "llama_optimum_merged": "KV231", "gemma2_optimum": "KV232", "bloom_optimum": "KV232",
            "toy_fifo_shift_ts": "KV233", "gpt_oss_optimum": "KV234"}
-
-
-def tool(*args):
-    return subprocess.run([KVLIFT, *map(str, args)], capture_output=True, text=True, timeout=300)
-
-
-def done(*args):
-    run = tool(*args)
-    if run.returncode != 0:
-        raise AssertionError(run.stdout + run.stderr)
-    return run.stdout
 
 
 def session(path):

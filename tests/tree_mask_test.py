@@ -17,8 +17,8 @@ from onnx import numpy_helper
 
 from support.recorded import MODELS
 from support.schemas import check_json
+from support.tool import done, tool
 
-KVLIFT = os.environ["KVLIFT"]
 CAPACITY = 48
 TREES = ("llama_optimum", "qwen2_optimum", "gpt2_optimum", "llama_dynamic_dynamo")
 REFUSED = (("llama_genai_gqa", ()), ("llama_static_ts", ()), ("gemma2_optimum", ()),
@@ -26,17 +26,6 @@ REFUSED = (("llama_genai_gqa", ()), ("llama_static_ts", ()), ("gemma2_optimum", 
            ("llama_optimum", ("--target", "genai")), ("toy_fifo_shift_ts", ("--mode", "circular")))
 # Parents of a tree's tokens: two branches that share their first token, and a third.
 PARENTS = (-1, 0, 1, 0, 3, -1)
-
-
-def tool(*args):
-    return subprocess.run([KVLIFT, *map(str, args)], capture_output=True, text=True, timeout=300)
-
-
-def done(*args):
-    run = tool(*args)
-    if run.returncode != 0:
-        raise AssertionError(run.stdout + run.stderr)
-    return run.stdout
 
 
 def source(name):

@@ -89,6 +89,10 @@ class Reader {
   bool Truth(const char* key) { return Get<bool>(key, &ordered_json::is_boolean); }
   std::string TextOr(const char* key) { return Has(key) ? Text(key) : std::string(); }
   int64_t WholeOr(const char* key, int64_t fallback) { return Has(key) ? Whole(key) : fallback; }
+  std::optional<int64_t> WholeIfAny(const char* key) {
+    if (!Has(key) || json_.at(key).is_null()) return std::nullopt;
+    return Whole(key);
+  }
 
   std::vector<std::string> TextsOr(const char* key) {
     std::vector<std::string> texts;
@@ -232,14 +236,8 @@ absl::StatusOr<QuantizationSummary> ReadSummary(const ordered_json& json) {
   QuantizationSummary q;
   q.scheme = r.Text("scheme");
   Reader bytes(r.Object("bytes_per_token"), "quantization.bytes_per_token");
-  const auto count = [&](const char* key, std::optional<int64_t>* n) {
-    if (!r.Object("bytes_per_token").contains(key) || r.Object("bytes_per_token")[key].is_null()) {
-      return;
-    }
-    *n = bytes.Whole(key);
-  };
-  count("before", &q.bytes_before);
-  count("after", &q.bytes_after);
+  q.bytes_before = bytes.WholeIfAny("before");
+  q.bytes_after = bytes.WholeIfAny("after");
   KV_RETURN_IF_ERROR(bytes.status());
   if (r.Has("errors")) {
     for (const auto& entry : r.List("errors")) {
@@ -347,9 +345,7 @@ absl::StatusOr<Manifest> ManifestFromJson(std::string_view text) {
   m.target = r.Text("target");
   Reader capacity(r.Object("capacity"), "capacity");
   m.capacity_dim = capacity.TextOr("dim");
-  if (capacity.Has("value") && !r.Object("capacity")["value"].is_null()) {
-    m.capacity_value = capacity.Whole("value");
-  }
+  m.capacity_value = capacity.WholeIfAny("value");
   KV_RETURN_IF_ERROR(capacity.status());
   m.mode = r.Text("mode");
   m.read = r.TextOr("read");

@@ -31,9 +31,8 @@ const Names& OfShapesOnly() {
             "LinearAttention Log LogSoftmax LpNormalization MatMul MatMulInteger "
             "MatMulIntegerToFloat MatMulNBits Max Mean Min Mish Mod Mul Neg "
             "Not Or PRelu Pointwise Pow Product QLinearMatMul QuantizeLinear QuantizedAttention "
-            "QuickGelu "
-            "RMSNormalization Reciprocal "
-            "Relu RotaryEmbedding Round Rows Scatter ScatterElements ScatterND Selu Shape Shrink "
+            "QuickGelu RMSNormalization Reciprocal Relu RotaryEmbedding Round Rows Scatter "
+            "ScatterElements ScatterND Selu Shape Shrink "
             "Sigmoid Sign SimplifiedLayerNormalization Sin Sinh Size SkipLayerNormalization "
             "SkipSimplifiedLayerNormalization Softmax Softplus Softsign Sqrt Sub Sum Swish Tan "
             "Tanh TensorScatter ThresholdedRelu Transpose TransposeMatMul Trilu Where Xor"));

@@ -19,8 +19,9 @@ using internal::MakeRefusal;
 using internal::WrittenCache;
 using sym::Expr;
 
-constexpr int kUpdate = 1, kIndices = 2;                                 // of TensorScatter
-constexpr int kQuery = 0, kKey = 1, kValue = 2, kMask = 3, kNonpad = 6;  // of Attention
+constexpr int kUpdate = 1, kIndices = 2;  // of TensorScatter
+constexpr int kQuery = 0, kKey = 1, kValue = 2, kMask = 3, kPastKey = 4,
+              kNonpad = 6;  // of Attention
 
 ValueId Operand(const Graph& graph, NodeId n, int k) {
   const auto inputs = graph.inputs(n);
@@ -149,7 +150,7 @@ class SlotReader {
     }
     const WrittenCache& written = views_.caches[cache];
     const Expr start = StartOf(written), tokens = NewTokens(written);
-    const bool own_past = Operand(graph_, attention, 4) != kNoValue;
+    const bool own_past = Operand(graph_, attention, kPastKey) != kNoValue;
     const ValueId nonpad = Operand(graph_, attention, kNonpad);
     const bool valid =
         tokens != nullptr && (IsValidLength(nonpad, pool_.Add(start, tokens)) ||
@@ -227,14 +228,18 @@ class SlotReader {
     }
   }
 
+  // "mask = i3 <= ...", cut where it gets long.
+  std::string TextOf(ValueId v) {
+    constexpr size_t kMost = 300;
+    const sym::Form& form = forms_.Of(v);
+    std::string what = form.known_rank ? sym::ToString(form.element, &graph_) : "?";
+    if (what.size() > kMost) what = what.substr(0, kMost) + "...";
+    return fmt::format("{} = {}", graph_.name(v), what);
+  }
+
   Finding OfMask(NodeId attention, ValueId mask) {
-    const sym::Form& form = forms_.Of(mask);
-    const std::string what = form.known_rank ? sym::ToString(form.element, &graph_) : "?";
-    return MakeRefusal(
-        "KV232",
-        fmt::format("needs a mask that does not count slots, found {} = {}", graph_.name(mask),
-                    what.size() > 300 ? what.substr(0, 300) + "..." : what),
-        graph_, attention);
+    return MakeRefusal("KV232", "needs a mask that does not count slots, found " + TextOf(mask),
+                       graph_, attention);
   }
 
   std::optional<Finding> JudgeNode(NodeId n) {
@@ -275,12 +280,7 @@ class SlotReader {
   }
 
   Finding OfPositions(NodeId n, ValueId operand) {
-    const sym::Form& form = forms_.Of(operand);
-    std::string what = form.known_rank ? sym::ToString(form.element, &graph_) : "?";
-    if (what.size() > 300) what = what.substr(0, 300) + "...";
-    return MakeRefusal("KV231",
-                       fmt::format("needs positions that the host gives, found {} = {}",
-                                   graph_.name(operand), what),
+    return MakeRefusal("KV231", "needs positions that the host gives, found " + TextOf(operand),
                        graph_, n);
   }
 

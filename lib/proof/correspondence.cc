@@ -7,6 +7,7 @@
 #include "contract/positions.h"
 #include "fmt/format.h"
 #include "proof/windows.h"
+#include "sym/broadcast.h"
 
 namespace kvlift {
 
@@ -114,8 +115,10 @@ void Correspondence::FindLengths(const Manifest& relation, const SourceCase& ste
         later.shape.size() != before.shape.size() || before.shape[axis]->kind() != Kind::kDim) {
       continue;
     }
-    past_ = none ? pool.Integer(0) : pool.Dim(kPast, steps.past == SourceCase::Past::kSome ? 1 : 0);
-    if (in_windows != nullptr) past_ = in_windows;
+    if (in_windows == nullptr) {
+      past_ =
+          none ? pool.Integer(0) : pool.Dim(kPast, steps.past == SourceCase::Past::kSome ? 1 : 0);
+    }
     sizes_[before.shape[axis]->dim()] = past_;
     const Expr added =
         Normal(pool.Sub(later.shape[axis], none ? past_ : before.shape[axis]), Facts{});
@@ -131,15 +134,15 @@ void Correspondence::FindLengths(const Manifest& relation, const SourceCase& ste
 // of more.
 void Correspondence::FindWindows(const Manifest& relation, const SourceCase& steps) {
   sym::Pool& pool = forms_.pool();
-  std::optional<int64_t> rows;
+  std::vector<std::pair<const ManifestCache*, WindowOfRows>> windows;
   for (const ManifestCache& cache : relation.caches) {
     if (cache.source.kind != "window") continue;
     const auto window = ReadWindow(pair_, cache);
-    if (!window || (rows && *rows != window->rows)) return;
-    rows = window->rows;
+    if (!window || (!windows.empty() && windows[0].second.rows != window->rows)) return;
+    windows.emplace_back(&cache, *window);
   }
-  if (!rows) return;
-  const Expr size = pool.Integer(*rows);
+  if (windows.empty()) return;
+  const Expr size = pool.Integer(windows[0].second.rows);
   const bool full = steps.window == SourceCase::Window::kFull;
   const Expr left = full ? pool.Dim(kLeft, 1) : nullptr;
   past_ = full ? pool.Add(size, left) : pool.Dim(kPast);
@@ -147,12 +150,10 @@ void Correspondence::FindWindows(const Manifest& relation, const SourceCase& ste
     known_[pool.Le(past_, size, Facts{})] = pool.True();
     known_[pool.Lt(size, past_, Facts{})] = pool.False();
   }
-  for (const ManifestCache& cache : relation.caches) {
-    if (cache.source.kind != "window") continue;
-    const auto window = ReadWindow(pair_, cache);
-    pasts_[pair_.After(cache.input)].left = left;
-    sizes_[window->past->dim()] = full ? size : past_;
-    new_ = pool.Sub(window->total, window->past);
+  for (const auto& [cache, window] : windows) {
+    pasts_[pair_.After(cache->input)].left = left;
+    sizes_[window.past->dim()] = full ? size : past_;
+    new_ = pool.Sub(window.total, window.past);
     if (new_->kind() == Kind::kDim) pool.Dim(new_->dim(), 1);  // a step has a token
   }
 }
@@ -268,17 +269,6 @@ Expr Correspondence::WhereKnown(Expr e, const Facts& facts) const {
   return forms_.pool().Substitute(e, s, facts);
 }
 
-// Axes along which the source's value has one element only are read at it.
-Expr Correspondence::TwinLoad(ValueId before, std::vector<Expr> args) const {
-  const sym::Form form = forms_.Of(before);
-  if (!form.known_rank || form.shape.size() > args.size()) return nullptr;
-  args.erase(args.begin(), args.end() - static_cast<std::ptrdiff_t>(form.shape.size()));
-  for (size_t k = 0; k < args.size(); ++k) {
-    if (form.shape[k]->is_integer(1)) args[k] = forms_.pool().Integer(0);
-  }
-  return Normal(forms_.At(before, args, Facts{}), Facts{});
-}
-
 std::vector<Expr> Correspondence::SourcePlace(ValueId after_past, absl::Span<const Expr> at) const {
   const auto found = pasts_.find(after_past);
   if (found == pasts_.end()) return {};
@@ -331,7 +321,7 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
       args[1] = pool.Add(pool.Mul(args[1], pool.Integer(groups)), g);
       args[2] = pool.Sub(args[2], pool.Mul(g, tokens));
     }
-    return TwinLoad(it->second, std::move(args));
+    return Normal(sym::BroadcastAt(forms_, it->second, args, Facts{}), Facts{});
   }
   const NodeId producer = pair_.graph().producer(source);
   if (const Expr one = OneForAll(producer, batch, facts); one != nullptr) return one;

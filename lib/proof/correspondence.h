@@ -67,7 +67,6 @@ class Correspondence {
   sym::Expr OneForAll(NodeId n, sym::Expr batch, const sym::Facts& facts) const;
   sym::Expr RowOfTable(NodeId n, absl::Span<const sym::Expr> args, sym::Expr batch,
                        const sym::Facts& facts) const;
-  sym::Expr TwinLoad(ValueId before, std::vector<sym::Expr> args) const;
   void AddPast(const ManifestCache& cache);
   void FindLengths(const Manifest& relation, const SourceCase& steps);
   void FindWindows(const Manifest& relation, const SourceCase& steps);

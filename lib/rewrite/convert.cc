@@ -69,6 +69,14 @@ void HoldBack(const Finding& reason, Inspection* inspection) {
   }
 }
 
+// What a rule for all caches, judged at the end, refuses.
+Conversion WithoutModel(const Finding& reason, Conversion result) {
+  for (CacheReport& cache : result.inspection.caches) cache.reason = reason;
+  for (AttentionReport& attention : result.inspection.attention) attention.reason = reason;
+  result.model.reset();
+  return result;
+}
+
 int64_t DeclaredOpset(const onnx::ModelProto& model) {
   for (const auto& import : model.opset_import()) {
     if (import.domain().empty() || import.domain() == "ai.onnx") return import.version();
@@ -149,22 +157,12 @@ absl::StatusOr<Conversion> ConvertAnalysed(const Model& model, const ConvertOpti
   if (options.io_names == IoNames::kStatic) {
     KV_ASSIGN_OR_RETURN(std::optional<Finding> taken,
                         NameCachesByLayer(&*result.model, &result.manifest));
-    if (taken) {
-      for (CacheReport& cache : result.inspection.caches) cache.reason = taken;
-      for (AttentionReport& attention : result.inspection.attention) attention.reason = taken;
-      result.model.reset();
-      return result;
-    }
+    if (taken) return WithoutModel(*taken, std::move(result));
   }
   if (options.quantize_cache) {
     KV_ASSIGN_OR_RETURN(std::optional<Finding> unfit,
                         QuantizeCaches(options, &*result.model, &result.manifest));
-    if (unfit) {
-      for (CacheReport& cache : result.inspection.caches) cache.reason = unfit;
-      for (AttentionReport& attention : result.inspection.attention) attention.reason = unfit;
-      result.model.reset();
-      return result;
-    }
+    if (unfit) return WithoutModel(*unfit, std::move(result));
   }
   const bool genai = options.target == Target::kGenai || options.target == Target::kGenaiStatic;
   if (genai) result.genai = GenaiFragment(a, result.manifest);

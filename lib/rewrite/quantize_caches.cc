@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "fmt/format.h"
 #include "ir/graph.h"
 #include "ir/node_builder.h"
+#include "ir/tensor_data.h"
 
 namespace kvlift {
 namespace {
@@ -167,15 +167,8 @@ class Quantizer {
     if (inputs.size() < 4 || inputs[3] == kNoValue) return false;
     const TensorProto* axes = graph_.constant(inputs[3]);
     if (axes == nullptr || axes->data_type() != TensorProto::INT64) return false;
-    int64_t axis = 0;
-    if (axes->int64_data_size() == 1) {
-      axis = axes->int64_data(0);
-    } else if (axes->raw_data().size() == 8) {
-      std::memcpy(&axis, axes->raw_data().data(), 8);
-    } else {
-      return false;
-    }
-    return axis == store.cache->axis;
+    const auto values = ReadInts(*axes);
+    return values.ok() && *values == std::vector<int64_t>{store.cache->axis};
   }
 
   std::string Unique(const std::string& wish) {

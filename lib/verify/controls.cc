@@ -97,7 +97,9 @@ class Controls {
     return limits;
   }
 
-  absl::StatusOr<Runner> Make(const std::shared_ptr<const onnx::ModelProto>& model,
+  // Of a model, or of its graph.
+  template <typename M>
+  absl::StatusOr<Runner> Make(const std::shared_ptr<const M>& model,
                               std::vector<exec::CachePair> pairs, exec::AliasMode mode) const {
     return Runner::Create(model, model_.base_dir, std::move(pairs), mode, options_.threads);
   }
@@ -200,8 +202,14 @@ class Controls {
   // Holds the mutant, or the part of it that differs, against the records.
   void ByPlans(const std::shared_ptr<const onnx::ModelProto>& mutant, bool nodes_only,
                ControlResult* result) {
-    if (nodes_only && ByTail(mutant, result)) return;
-    auto runner = Make(mutant, {}, exec::AliasMode::kOff);
+    auto built = Graph::Build(mutant);
+    if (!built.ok()) {
+      result->detected_by = "compile: " + std::string(built.status().message());
+      return;
+    }
+    const auto graph = std::make_shared<const Graph>(*std::move(built));
+    if (nodes_only && ByTail(*graph, result)) return;
+    auto runner = Make(graph, {}, exec::AliasMode::kOff);
     if (!runner.ok()) {
       result->detected_by = "compile: " + std::string(runner.status().message());
       return;
@@ -212,10 +220,8 @@ class Controls {
   }
 
   // False if there is no such part that runs; then nothing is said.
-  bool ByTail(const std::shared_ptr<const onnx::ModelProto>& mutant, ControlResult* result) {
-    const auto graph = Graph::Build(mutant);
-    if (!graph.ok()) return false;
-    const auto tail = FindTail(after_, *graph, relation_, options_.most_tail);
+  bool ByTail(const Graph& mutant, ControlResult* result) {
+    const auto tail = FindTail(after_, mutant, relation_, options_.most_tail);
     if (!tail || !prelude_) return false;
     const Driver driver(driver_, tail->relation);
     ControlResult told = *result;
@@ -224,7 +230,7 @@ class Controls {
       auto feeds = prelude_->Of(*record, tail->fed);
       if (!feeds) return false;
       if (!runner) {
-        auto made = Make(BuildTail(*graph, *tail, feeds->front()), {}, exec::AliasMode::kOff);
+        auto made = Make(BuildTail(mutant, *tail, feeds->front()), {}, exec::AliasMode::kOff);
         if (!made.ok()) return false;
         runner = *std::move(made);
       }

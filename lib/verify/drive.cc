@@ -62,6 +62,14 @@ absl::StatusOr<Runner> Runner::Create(const std::shared_ptr<const onnx::ModelPro
                                       std::vector<exec::CachePair> caches, exec::AliasMode alias,
                                       int threads) {
   KV_ASSIGN_OR_RETURN(Graph graph, Graph::Build(model));
+  return Create(std::make_shared<const Graph>(std::move(graph)), base_dir, std::move(caches), alias,
+                threads);
+}
+
+absl::StatusOr<Runner> Runner::Create(std::shared_ptr<const Graph> graph,
+                                      const std::string& base_dir,
+                                      std::vector<exec::CachePair> caches, exec::AliasMode alias,
+                                      int threads) {
   exec::CompileOptions options;
   options.caches = std::move(caches);
   options.alias = alias;
@@ -69,22 +77,19 @@ absl::StatusOr<Runner> Runner::Create(const std::shared_ptr<const onnx::ModelPro
   options.base_dir = base_dir;
   options.pack_weights = false;  // equal bits, and many short-lived programs
   Runner runner;
-  KV_ASSIGN_OR_RETURN(
-      runner.program_,
-      exec::Program::Compile(std::make_shared<const Graph>(std::move(graph)), options));
+  KV_ASSIGN_OR_RETURN(runner.program_, exec::Program::Compile(std::move(graph), options));
   runner.session_ = std::make_unique<exec::Session>(runner.program_);
   return runner;
 }
 
 absl::StatusOr<exec::Fetches> Runner::Step(const exec::Feeds& feeds) {
   exec::Fetches fetches;
-  if (next_ == also_.size()) {
-    KV_RETURN_IF_ERROR(session_->Step(feeds, &fetches));
-    return fetches;
+  exec::Feeds all;  // where there are more
+  if (next_ < also_.size()) {
+    all = feeds;
+    for (const auto& [name, value] : also_[next_++]) all[name] = value;
   }
-  exec::Feeds all = feeds;
-  for (const auto& [name, value] : also_[next_++]) all[name] = value;
-  KV_RETURN_IF_ERROR(session_->Step(all, &fetches));
+  KV_RETURN_IF_ERROR(session_->Step(all.empty() ? feeds : all, &fetches));
   return fetches;
 }
 

@@ -30,6 +30,10 @@ class Runner {
                                        const std::string& base_dir,
                                        std::vector<exec::CachePair> caches, exec::AliasMode alias,
                                        int threads);
+  static absl::StatusOr<Runner> Create(std::shared_ptr<const Graph> graph,
+                                       const std::string& base_dir,
+                                       std::vector<exec::CachePair> caches, exec::AliasMode alias,
+                                       int threads);
   absl::StatusOr<exec::Fetches> Step(const exec::Feeds& feeds);
   // From now on each step is fed the next of these as well.
   void FeedAlso(std::vector<exec::Feeds> steps);

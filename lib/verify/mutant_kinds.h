@@ -20,8 +20,9 @@ void AddUnfusedMutants(MutantMaker& maker, const MutantSites& sites);
 void AddLengthMutants(MutantMaker& maker, const MutantSites& sites);
 // Whatever else is computed from lengths: positions.
 void AddPositionMutants(MutantMaker& maker, const MutantSites& sites);
-// What the format, the operators and the relation forbid; reads of a past that is written in place.
+// How rows are kept in few bits.
 void AddQuantizedMutants(MutantMaker& maker, const MutantSites& sites);
+// What the format, the operators and the relation forbid; reads of a past that is written in place.
 void AddGraphMutants(MutantMaker& maker, const MutantSites& sites);
 
 }  // namespace kvlift

@@ -15,6 +15,7 @@
 #include "ir/graph.h"
 #include "ir/patch.h"
 #include "oracle/rounded_rows.h"
+#include "verify/mutant_maker.h"
 
 namespace kvlift {
 namespace {
@@ -238,19 +239,9 @@ class Variant {
   std::string Node(const std::string& op, const std::vector<std::string>& inputs,
                    const std::string& output = "", const std::vector<AttributeProto>& with = {}) {
     NodeProto& node = *proto_->mutable_graph()->add_node();
-    node.set_op_type(op);
-    for (const std::string& input : inputs) node.add_input(input);
-    node.add_output(output.empty() ? Fresh() : output);
-    for (const AttributeProto& attribute : with) *node.add_attribute() = attribute;
+    node = MutantMaker::Make(op, inputs, output.empty() ? Fresh() : output, with);
+    node.clear_name();
     return node.output(0);
-  }
-
-  static AttributeProto Int(const char* name, int64_t value) {
-    AttributeProto attribute;
-    attribute.set_name(name);
-    attribute.set_type(AttributeProto::INT);
-    attribute.set_i(value);
-    return attribute;
   }
 
   std::string Constant(TensorProto tensor) {
@@ -259,33 +250,33 @@ class Variant {
     return tensor.name();
   }
   std::string Number(float value) {
-    TensorProto tensor;
-    tensor.set_data_type(TensorProto::FLOAT);
-    tensor.add_float_data(value);
-    return Constant(tensor);
+    return Constant(MutantMaker::Scalar("", TensorProto::FLOAT, value));
   }
   std::string Integers(const std::vector<int64_t>& values) {
-    TensorProto tensor;
-    tensor.set_data_type(TensorProto::INT64);
-    tensor.add_dims(static_cast<int64_t>(values.size()));
-    for (const int64_t v : values) tensor.add_int64_data(v);
-    return Constant(tensor);
+    return Constant(MutantMaker::Ints("", values));
   }
 
   static int64_t Rank(const Store& store) {
     return static_cast<int64_t>(store.values->layout.size());
   }
   // The leading axes as they are, then these.
-  std::string Reshape(const Store& store, const std::string& x, const std::vector<int64_t>& last) {
+  std::string Reshape(const Store& store, const std::string& x, const std::vector<int64_t>& last,
+                      const std::string& name = "") {
     std::vector<int64_t> shape(static_cast<size_t>(Rank(store) - 1), 0);
     shape.insert(shape.end(), last.begin(), last.end());
-    return Node("Reshape", {x, Integers(shape)});
+    return Node("Reshape", {x, Integers(shape)}, name);
   }
-  std::string Grouped(const Store& store, const std::string& x) {
-    return Reshape(store, x, {store.size / store.group, store.group});
+  std::string Grouped(const Store& store, const std::string& x, const std::string& name = "") {
+    return Reshape(store, x, {store.size / store.group, store.group}, name);
+  }
+  // Of the largest magnitudes [..].
+  std::string ScaleOf(const Store& store, const std::string& largest, const std::string& quotient,
+                      const std::string& name) {
+    const std::string reach = Number(float8(store) ? 448.0f : 127.0f);
+    return Node("Max", {Node("Div", {largest, reach}, quotient), Number(0x1p-126f)}, name);
   }
   std::string Cast(const std::string& x, int32_t type) {
-    return Node("Cast", {x}, "", {Int("to", type)});
+    return Node("Cast", {x}, "", {MutantMaker::IntAttr("to", type)});
   }
 
   // Of grouped rows: the scales [.., D / G, 1], and the values in float.
@@ -293,11 +284,9 @@ class Variant {
     std::string scale, value;
   };
   Quantized Quantize(const Store& store, const std::string& groups) {
-    const std::string largest =
-        Node("ReduceMax", {Node("Abs", {groups}), Integers({-1})}, "", {Int("keepdims", 1)});
-    const std::string scale =
-        Node("Max",
-             {Node("Div", {largest, Number(float8(store) ? 448.0f : 127.0f)}), Number(0x1p-126f)});
+    const std::string largest = Node("ReduceMax", {Node("Abs", {groups}), Integers({-1})}, "",
+                                     {MutantMaker::IntAttr("keepdims", 1)});
+    const std::string scale = ScaleOf(store, largest, "", "");
     const std::string quotient = Node("Div", {groups, scale});
     if (float8(store)) return {scale, Cast(Cast(quotient, store.type), TensorProto::FLOAT)};
     return {scale, Node("Clip", {Node("Round", {quotient}), Number(-127.0f), Number(127.0f)})};
@@ -312,8 +301,9 @@ class Variant {
         const Quantized q = Quantize(store, Grouped(store, wide));
         wide = Reshape(store, Node("Mul", {q.value, q.scale}), {store.size});
       } else {
-        wide = Node(std::string(oracle::kRoundedRows), {wide}, "",
-                    {Int("group", store.group), Int("to", store.type)});
+        wide = Node(
+            std::string(oracle::kRoundedRows), {wide}, "",
+            {MutantMaker::IntAttr("group", store.group), MutantMaker::IntAttr("to", store.type)});
         auto& nodes = *proto_->mutable_graph()->mutable_node();
         nodes.rbegin()->set_domain(std::string(oracle::kRoundedRowsDomain));
       }
@@ -326,21 +316,21 @@ class Variant {
 
   bool WriteDefined(const Store& store) {
     const std::string wide = graph_.name(store.wide);
-    const Quantized q = Quantize(store, Grouped(store, wide));
-    const std::string scale = Reshape(store, q.scale, {store.size / store.group});
     NodeProto values = graph_.node(store.value_write), scales = values;
     if (form_ == Form::kDefined) {
+      const Quantized q = Quantize(store, Grouped(store, wide));
+      scales.set_input(1, Reshape(store, q.scale, {store.size / store.group}));
       values.set_input(1, Cast(Reshape(store, q.value, {store.size}), store.type));
     } else {
-      const std::string scales_of_rows = OperatorScale(store, wide);
+      scales.set_input(1, OperatorScale(store, wide));
       const std::string name = Free(graph_.name(graph_.inputs(store.value_write)[1]));
-      values.set_input(1, Node("QuantizeLinear", {wide, scales_of_rows}, name,
-                               {Int("axis", Rank(store) - 1), Int("block_size", store.group),
-                                Int("output_dtype", store.type)}));
+      values.set_input(1, Node("QuantizeLinear", {wide, scales.input(1)}, name,
+                               {MutantMaker::IntAttr("axis", Rank(store) - 1),
+                                MutantMaker::IntAttr("block_size", store.group),
+                                MutantMaker::IntAttr("output_dtype", store.type)}));
     }
     scales.set_name("");
     scales.set_input(0, store.scales->input);
-    scales.set_input(1, form_ == Form::kDefined ? scale : OperatorScale(store, wide));
     scales.set_output(0, store.scales->output);
     *proto_->mutable_graph()->add_node() = values;
     *proto_->mutable_graph()->add_node() = scales;
@@ -362,14 +352,10 @@ class Variant {
       names[k] = Free(graph_.name(v));
       v = graph_.inputs(n)[0];
     }
-    std::vector<int64_t> shape(static_cast<size_t>(Rank(store) - 1), 0);
-    shape.insert(shape.end(), {store.size / store.group, store.group});
-    const std::string groups = Node("Reshape", {wide, Integers(shape)}, names[4]);
+    const std::string groups = Grouped(store, wide, names[4]);
     const std::string largest = Node("ReduceMax", {Node("Abs", {groups}, names[3]), Integers({-1})},
-                                     names[2], {Int("keepdims", 0)});
-    const std::string reach = Number(float8(store) ? 448.0f : 127.0f);
-    known = Node("Max", {Node("Div", {largest, reach}, names[1]), Number(0x1p-126f)}, names[0]);
-    return known;
+                                     names[2], {MutantMaker::IntAttr("keepdims", 0)});
+    return known = ScaleOf(store, largest, names[1], names[0]);
   }
 
   // The name, if the nodes that gave it the value are not kept: else another one. All that is not
@@ -403,7 +389,8 @@ class Variant {
     const std::string values = graph_.name(from), to = graph_.name(graph_.outputs(n)[0]);
     if (form_ == Form::kDefinedOperators) {
       Node("DequantizeLinear", {values, scales}, to,
-           {Int("axis", Rank(store) - 1), Int("block_size", store.group)});
+           {MutantMaker::IntAttr("axis", Rank(store) - 1),
+            MutantMaker::IntAttr("block_size", store.group)});
       return;
     }
     const std::string rows = Node("Mul", {Grouped(store, Cast(values, TensorProto::FLOAT)),

@@ -16,6 +16,7 @@ class Finder {
       : model_(model), mutant_(mutant), relation_(relation), dirty_(mutant.num_values(), false) {}
 
   Tail Run() {
+    for (NodeId n = 0; n < mutant_.num_nodes(); ++n) changed_.push_back(!IsInModel(n));
     FindCaches();
     for (bool again = true; again;) {
       nodes_.clear();
@@ -43,7 +44,7 @@ class Finder {
 
   bool IsDirty(NodeId n) const {
     const std::vector<ValueId> operands = OperandsOf(n);
-    return !IsInModel(n) ||
+    return changed_[n] ||
            std::any_of(operands.begin(), operands.end(), [&](ValueId v) { return dirty_[v]; });
   }
 
@@ -131,7 +132,8 @@ class Finder {
 
   const Graph &model_, &mutant_;
   const Manifest& relation_;
-  std::vector<bool> dirty_;
+  std::vector<bool> changed_;             // by node
+  std::vector<bool> dirty_;               // by value
   std::vector<std::set<size_t>> caches_;  // by value
   std::vector<NodeId> nodes_;
 };

@@ -127,14 +127,7 @@ KeyRows AttentionRun<T1, T2>::Concat(int input, int past, size_t output, int64_t
 
 template <typename T1, typename T2>
 absl::Status AttentionRun<T1, T2>::Run() {
-  if (HasInput(context_, 6)) {
-    for (int64_t b = 0; b < p_.B; ++b) {
-      if (Valid(b) < 0 || Valid(b) > p_.T) {
-        return Invalid(context_, fmt::format("nonpad_kv_seqlen[{}] = {} is outside [0, {}]", b,
-                                             Valid(b), p_.T));
-      }
-    }
-  }
+  KV_RETURN_IF_ERROR(CheckValidLengths(context_, p_));
   ScratchScope scratch;
   keys_ = Concat<T1>(1, 4, 1, p_.D, p_.k, scratch);
   values_ = Concat<T2>(2, 5, 2, p_.Dv, p_.v, scratch);

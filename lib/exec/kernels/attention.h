@@ -44,6 +44,8 @@ KeyRange VisibleKeys(const AttentionPlan& plan, int64_t s, int64_t valid, bool h
 absl::StatusOr<AttentionPlan> PlanAttention(const KernelContext& context);
 // The same where keys and values may be of another type than queries.
 absl::StatusOr<AttentionPlan> PlanAttentionOfAnyType(const KernelContext& context);
+// InvalidArgument for a nonpad_kv_seqlen, if given, that is outside [0, T].
+absl::Status CheckValidLengths(const KernelContext& context, const AttentionPlan& plan);
 absl::Status AttentionShape(KernelContext& context);
 
 }  // namespace kvlift::exec

@@ -155,6 +155,18 @@ KeyRange VisibleKeys(const AttentionPlan& plan, int64_t s, int64_t valid, bool h
   return range;
 }
 
+absl::Status CheckValidLengths(const KernelContext& context, const AttentionPlan& plan) {
+  if (!HasInput(context, kNonpad)) return absl::OkStatus();
+  for (int64_t b = 0; b < plan.B; ++b) {
+    const int64_t valid = context.inputs[kNonpad].as<int64_t>()[b];
+    if (valid < 0 || valid > plan.T) {
+      return Invalid(context,
+                     fmt::format("nonpad_kv_seqlen[{}] = {} is outside [0, {}]", b, valid, plan.T));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<AttentionPlan> PlanAttention(const KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 3));
   if (context.inputs[kQ].type != context.inputs[kK].type) {

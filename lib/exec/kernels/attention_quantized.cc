@@ -14,7 +14,7 @@ namespace {
 using namespace math;  // NOLINT
 using onnx::TensorProto;
 
-constexpr size_t kKeys = 1, kValues = 2, kNonpad = 6, kKeyScales = 7, kValueScales = 8;
+constexpr size_t kKeys = 1, kValues = 2, kKeyScales = 7, kValueScales = 8;
 
 // Rows of int8 and where their scales lie.
 absl::StatusOr<KeyRows> RowsWithScales(const KernelContext& context, size_t input, size_t scales,
@@ -47,15 +47,7 @@ absl::Status QuantizedCompute(KernelContext& context) {
   if (context.inputs[0].type != TensorProto::FLOAT) {
     return Unsupported(context, "queries of another type than the keys");
   }
-  if (HasInput(context, kNonpad)) {
-    for (int64_t b = 0; b < p.B; ++b) {
-      const int64_t valid = context.inputs[kNonpad].as<int64_t>()[b];
-      if (valid < 0 || valid > p.T) {
-        return Invalid(context,
-                       fmt::format("nonpad_kv_seqlen[{}] = {} is outside [0, {}]", b, valid, p.T));
-      }
-    }
-  }
+  KV_RETURN_IF_ERROR(CheckValidLengths(context, p));
   KV_ASSIGN_OR_RETURN(const KeyRows keys,
                       RowsWithScales(context, kKeys, kKeyScales, kKeyGroup, p.k, p.D));
   KV_ASSIGN_OR_RETURN(const KeyRows values,
