@@ -17,9 +17,8 @@ using onnx::NodeProto;
 using onnx::TensorProto;
 
 constexpr std::string_view kAfter = "after:";
-constexpr char kOnes[] = "ones";  // what a relation requires of masks that were dropped
-// Numbers of a weight are never looked at: larger ones become inputs without data.
-constexpr int64_t kMostNumbers = 4096;
+constexpr char kOnes[] = "ones";        // what a relation requires of masks that were dropped
+constexpr int64_t kMostNumbers = 4096;  // of a weight that may be looked at
 
 bool HasBodies(const ModelProto& model) {
   return std::any_of(
@@ -141,9 +140,7 @@ class Joiner {
   }
 
   void AddConstant(const TensorProto& tensor, const std::string& name) {
-    const auto size = NumElements(tensor);
-    const bool small = size.ok() && *size <= kMostNumbers;
-    if (!IsElsewhere(tensor) && (small || !IsFloatTensor(tensor))) {
+    if (IsRead(tensor)) {
       TensorProto* copy = joint_.mutable_graph()->add_initializer();
       *copy = tensor;
       copy->set_name(name);
@@ -253,6 +250,12 @@ bool SameData(const TensorProto& a, const TensorProto& b) {
   }
   const auto all = InlineBytes(a), others = InlineBytes(b);
   return all.ok() && others.ok() && *all == *others;
+}
+
+bool IsRead(const TensorProto& tensor) {
+  if (IsElsewhere(tensor)) return false;
+  const auto size = NumElements(tensor);
+  return !IsFloatTensor(tensor) || (size.ok() && *size <= kMostNumbers);
 }
 
 absl::StatusOr<GraphPair> GraphPair::Create(const ModelProto& before, const ModelProto& after,

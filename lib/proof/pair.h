@@ -23,6 +23,9 @@ namespace kvlift {
 bool SameAttributes(const onnx::NodeProto& a, const onnx::NodeProto& b,
                     std::string_view without = {});
 bool SameData(const onnx::TensorProto& a, const onnx::TensorProto& b);
+// Whether numbers of a constant are looked at. Those of large weights are not: they become inputs
+// without data.
+bool IsRead(const onnx::TensorProto& tensor);
 
 class GraphPair {
  public:

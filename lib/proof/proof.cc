@@ -5,6 +5,7 @@
 #include "fmt/format.h"
 #include "onnxio/model.h"
 #include "proof/branches.h"
+#include "proof/folding.h"
 #include "proof/opset13.h"
 #include "proof/prover.h"
 #include "proof/windows.h"
@@ -36,6 +37,19 @@ void Append(const Proof& part, Proof* whole) {
   if (!part.not_tried.empty()) whole->not_tried = part.not_tried;
 }
 
+// What is the same in several layers is proved once, where that proves all there is.
+Proof ProveSteps(const onnx::ModelProto& source, const onnx::ModelProto& result,
+                 const Manifest& relation, const SourceCase& steps,
+                 const std::vector<Seam>& seams = {}) {
+  if (const auto folded = FoldLayers(source, result, relation)) {
+    std::vector<Seam> all = seams;
+    all.insert(all.end(), folded->seams.begin(), folded->seams.end());
+    const Proof proof = ProveSteps(folded->before, folded->after, folded->relation, steps, all);
+    if (auto whole = Unfold(*folded, relation, seams.size(), proof)) return *std::move(whole);
+  }
+  return ProveCase(source, result, relation, steps, seams);
+}
+
 Proof ProveBranches(const onnx::ModelProto& source, const onnx::ModelProto& result,
                     const Manifest& relation, const std::vector<SourceCase>& cases) {
   Proof proof;
@@ -47,7 +61,7 @@ Proof ProveBranches(const onnx::ModelProto& source, const onnx::ModelProto& resu
       proof.not_tried = std::string((taken.ok() ? mine.status() : taken.status()).message());
       return proof;
     }
-    Append(ProveCase(*taken, *mine, relation, steps), &proof);
+    Append(ProveSteps(*taken, *mine, relation, steps), &proof);
   }
   return proof;
 }
@@ -75,7 +89,7 @@ Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& af
   }
   if (!HasBranches(*source)) {
     for (const SourceCase& steps : WindowCases(relation)) {
-      Append(ProveCase(*source, *result, relation, steps), &proof);
+      Append(ProveSteps(*source, *result, relation, steps), &proof);
     }
     return proof;
   }

@@ -52,7 +52,7 @@ class Prover {
     });
   }
 
-  Proof Run() {
+  Proof Run(const std::vector<Seam>& seams) {
     absl::flat_hash_map<NodeId, const ManifestCache*> writes;
     for (const ManifestCache& cache : relation_.caches) {
       const ValueId present = pair_.After(cache.output);
@@ -72,6 +72,10 @@ class Prover {
     }
     for (const auto& [value, text] : MisfitsOf(pair_, twins_)) {
       Add(value, "has operands that fit each other", fmt::format("{} is not so", text));
+    }
+    for (const Seam& seam : seams) {
+      Add(seam.after_out, "leaves its layer as it is in the source, as large as what entered",
+          BrokenSeam(seam, pair_, twins_, &nodes_));
     }
     for (ProofFact& fact : proof_.facts) {
       if (!steps_.text.empty()) fact.text = fmt::format("{}: {}", steps_.text, fact.text);
@@ -464,7 +468,7 @@ class Prover {
 }  // namespace
 
 Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
-                const Manifest& relation, const SourceCase& steps) {
+                const Manifest& relation, const SourceCase& steps, const std::vector<Seam>& seams) {
   Proof proof;
   for (const bool lengths : {true, false}) {
     const PlainModel plain = AsPlain(before, lengths);
@@ -474,7 +478,7 @@ Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
       return proof;
     }
     Prover prover(*pair, relation, plain.claims, steps);
-    if (prover.ClaimsHold()) return prover.Run();
+    if (prover.ClaimsHold()) return prover.Run(seams);
   }
   return proof;
 }

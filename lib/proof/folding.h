@@ -1,0 +1,45 @@
+// Layers that are the same are proved once. Two models become smaller ones that keep one of each
+// run of layers:
+//
+//   front -> any values -> layer 0 -> any values -> rest
+//
+// What is proved of layer 0 for any values that enter it holds for every layer that is the same but
+// for names (proof/layers.h): by induction, if equal values leave where equal ones enter, and of
+// the same shape.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "contract/manifest.h"
+#include "onnx/onnx_pb.h"
+#include "proof/proof.h"
+#include "proof/seams.h"
+
+namespace kvlift {
+
+struct FoldedPair {
+  onnx::ModelProto before, after;
+  Manifest relation;
+  std::vector<Seam> seams;  // the proof has to show them
+  // What facts of layer 0 are about, in the layers that left, from one to the next.
+  absl::flat_hash_map<std::string, std::vector<std::string>> copies;
+  // Where in the conversion what facts are about is made.
+  absl::flat_hash_map<std::string, int> places;
+  absl::flat_hash_set<std::string> caches;  // inputs of layer 0
+};
+
+// Nothing if no layers are seen to be the same.
+std::optional<FoldedPair> FoldLayers(const onnx::ModelProto& before, const onnx::ModelProto& after,
+                                     const Manifest& relation);
+
+// The facts of the whole models, in their order, but for those of the pair's seams, which are the
+// last. `seams`: how many others there are in front of these. Nothing if a fact is not proved, or
+// where it belongs is not told: the whole models must be looked at then.
+std::optional<Proof> Unfold(const FoldedPair& folded, const Manifest& relation, size_t seams,
+                            const Proof& proof);
+
+}  // namespace kvlift
