@@ -217,7 +217,11 @@ class Folder {
     absl::flat_hash_set<const ManifestCache*> gone;
     for (const ManifestCache& cache : relation_.caches) by_input[cache.input] = &cache;
     for (const ManifestCache& cache : relation_.caches) {
-      if (LayerOfCache(cache) != 0) continue;
+      if (LayerOfCache(cache) != 0) {
+        if (IsOwn(after_, found_.after, cache.input)) return false;
+        if (IsOwn(before_, found_.before, cache.source.input)) return false;
+        continue;
+      }
       folded_.caches.insert(cache.input);
       folded_.caches.insert(cache.source.input);
       for (int i = 1; i < found_.after.count; ++i) {
@@ -238,6 +242,15 @@ class Folder {
   int LayerOfCache(const ManifestCache& cache) const {
     const ValueId present = after_.graph.Find(cache.output);
     return present == kNoValue ? -1 : found_.after.LayerOf(after_.sequence.place_of(present));
+  }
+
+  // Whether layer 0 reads it, and another layer something else in its place.
+  static bool IsOwn(const LayeredModel& side, const Layers& layers, const std::string& name) {
+    const ValueId v = side.graph.Find(name);
+    return std::any_of(layers.own.begin(), layers.own.end(), [&](const auto& own) {
+      const auto it = own.find(v);
+      return it != own.end() && it->second != v;
+    });
   }
 
   static ValueId InLayer(const LayeredModel& side, const Layers& layers, const std::string& name,
