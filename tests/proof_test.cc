@@ -192,7 +192,7 @@ INSTANTIATE_TEST_SUITE_P(
         "growing_concat_rank3", "growing_concat_sequence_first",
         "growing_concat_stacked_at_the_end", "growing_concat_stacked_fixed_batch",
         "growing_concat_two_layers", "growing_concat_two_layers_share", "growing_window_and_full",
-        "growing_window_last_rows"),
+        "growing_window_last_rows", "shifting_buffer_bias", "shifting_buffer_mask"),
     [](const auto& name) { return std::string(name.param); });
 
 // With one sequence, or one token, some mutants are the same model, and are proved to be.

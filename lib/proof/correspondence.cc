@@ -19,6 +19,7 @@ namespace {
 
 constexpr char kPast[] = "P of the sequence";
 constexpr char kLeft[] = "rows that have left";
+constexpr char kStay[] = "rows that stay";
 
 // e with its comparisons taken as true in its other conjuncts: p and (q or (p and r)) is p and
 // (q or r).
@@ -64,7 +65,8 @@ Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation,
     const ValueId value = pair.Before(dropped.name);
     if (value != kNoValue && dropped.requires_text == "P..T-1") positions_.insert(value);
   }
-  FindLengths(relation, steps);
+  FindShifts(relation);
+  if (shifted_.empty()) FindLengths(relation, steps);
   FindEqualExtents(claims);
 }
 
@@ -156,6 +158,43 @@ void Correspondence::FindWindows(const Manifest& relation, const SourceCase& ste
     new_ = pool.Sub(window.total, window.past);
     if (new_->kind() == Kind::kDim) pool.Dim(new_->dim(), 1);  // a step has a token
   }
+}
+
+// P counts on where rows move: of the M slots M - S keep theirs.
+void Correspondence::FindShifts(const Manifest& relation) {
+  sym::Pool& pool = forms_.pool();
+  std::optional<ShiftOfRows> shift;
+  std::vector<ValueId> moved;
+  for (const ManifestCache& cache : relation.caches) {
+    if (cache.source.growing || cache.source.kind == "window") return;
+    if (cache.source.kind != "shift") continue;
+    const auto own = ReadShiftOfRows(pair_, cache);
+    const ValueId past = pair_.After(cache.input);
+    if (!own || !pasts_.contains(past)) return;
+    if (shift && (shift->slots != own->slots || shift->tokens != own->tokens)) return;
+    shift = own;
+    moved.push_back(past);
+  }
+  if (!shift) return;
+  for (ValueId past : moved) pasts_[past].slots = shift->slots;
+  past_ = pool.Dim(kPast);
+  Expr stay = nullptr;
+  if (shift->tokens->kind() == Kind::kDim) {
+    stay = pool.Dim(kStay);
+    const std::string& tokens = shift->tokens->dim();
+    shift->tokens = pool.Sub(shift->slots, stay);
+    sizes_[tokens] = shift->tokens;
+  }
+  new_ = shift->tokens;
+  shifted_ = ShiftedRows::Regions(pool, *shift, past_, stay);
+}
+
+bool Correspondence::ReadsShifted(Expr e) const {
+  const std::vector<ValueId> sources = sym::SourcesOf(e);
+  return std::any_of(sources.begin(), sources.end(), [&](ValueId source) {
+    const auto past = pasts_.find(source);
+    return past != pasts_.end() && past->second.slots != nullptr;
+  });
 }
 
 // Sizes that the source's operators take only if they are equal: T of a mask, added to scores of
@@ -306,6 +345,8 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
     std::vector<Expr> place = SourcePlace(source, args);
     if (const Past& past = it->second; past.left != nullptr) {
       place[past.sequence] = pool.Sub(place[past.sequence], past.left);
+    } else if (past.slots != nullptr) {
+      place[past.sequence] = pool.Mod(pool.Sub(place[past.sequence], past_), past.slots, facts);
     }
     return pool.Load(it->second.before, place);
   }

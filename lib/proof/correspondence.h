@@ -11,6 +11,7 @@
 #include "proof/branches.h"
 #include "proof/pair.h"
 #include "proof/plain.h"
+#include "proof/shifts.h"
 
 namespace kvlift {
 
@@ -24,6 +25,10 @@ class Correspondence {
   sym::Expr past() const { return past_; }
   sym::Expr new_tokens() const { return new_; }
   sym::Expr total() const { return forms_.pool().Add(past_, new_); }
+  // Where the source's rows move, regions of them (proof/shifts.h); else none.
+  const std::vector<ShiftedRows>& shifted() const { return shifted_; }
+  // Whether an expression of the conversion reads a cache whose rows move in the source.
+  bool ReadsShifted(sym::Expr e) const;
 
   // What an element of the value is more than the claim says; null if that is not seen.
   sym::Expr Beyond(const LengthClaim& claim) const;
@@ -60,6 +65,7 @@ class Correspondence {
     std::vector<int64_t> selected;  // where fixed
     size_t sequence = 0;            // the source's axis of rows
     sym::Expr left = nullptr;       // rows that the source has dropped; null: none
+    sym::Expr slots = nullptr;      // M of rows that move in the source; null: they stay
   };
 
   sym::Expr WhereKnown(sym::Expr e, const sym::Facts& facts) const;
@@ -70,6 +76,7 @@ class Correspondence {
   void AddPast(const ManifestCache& cache);
   void FindLengths(const Manifest& relation, const SourceCase& steps);
   void FindWindows(const Manifest& relation, const SourceCase& steps);
+  void FindShifts(const Manifest& relation);
   void FindEqualExtents(const std::vector<LengthClaim>& claims);
   void MakeZero(sym::Expr difference);
   bool HasOneSequence(const ManifestCache& cache) const;
@@ -81,6 +88,7 @@ class Correspondence {
   absl::flat_hash_set<ValueId> positions_;  // inputs of the source that hold P..T-1
   bool one_ = false;                        // there is one sequence, number 0
   sym::Expr past_ = nullptr, new_ = nullptr;
+  std::vector<ShiftedRows> shifted_;
   absl::flat_hash_map<sym::Expr, sym::Expr> known_;  // predicates, in the steps that are looked at
   // What sizes are by the terms of the source: its names of P; sizes that it runs with only if
   // they are equal to others; those of twins that only running them shows.

@@ -9,8 +9,8 @@
 #include "proof/attention_reading.h"
 #include "proof/branches.h"
 #include "proof/correspondence.h"
-#include "proof/counting.h"
 #include "proof/equality.h"
+#include "proof/fact_list.h"
 #include "proof/matches.h"
 #include "proof/misfits.h"
 #include "proof/nodes.h"
@@ -39,8 +39,8 @@ class Prover {
         claims_(claims),
         steps_(steps),
         twins_(pair, relation, claims, steps),
-        counting_(forms_),
         equality_(forms_),
+        facts_(forms_, relation, equality_),
         nodes_(pair, twins_, equality_),
         matches_(pair, steps.past != SourceCase::Past::kAny, &twins_, &nodes_) {}
 
@@ -71,57 +71,17 @@ class Prover {
       if (output.as != "cache") ProveOutput(output);
     }
     for (const auto& [value, text] : MisfitsOf(pair_, twins_)) {
-      Add(value, "has operands that fit each other", fmt::format("{} is not so", text));
+      facts_.Add(value, "has operands that fit each other", fmt::format("{} is not so", text));
     }
     for (const Seam& seam : seams) {
-      Add(seam.after_out, "leaves its layer as it is in the source, as large as what entered",
-          BrokenSeam(seam, pair_, twins_, &nodes_));
+      facts_.Add(seam.after_out,
+                 "leaves its layer as it is in the source, as large as what entered",
+                 BrokenSeam(seam, pair_, twins_, &nodes_));
     }
-    for (ProofFact& fact : proof_.facts) {
-      if (!steps_.text.empty()) fact.text = fmt::format("{}: {}", steps_.text, fact.text);
-    }
-    return std::move(proof_);
+    return facts_.Take(steps_.text);
   }
 
  private:
-  void Add(const std::string& about, std::string text, const std::string& why_not) {
-    proof_.facts.push_back({about, std::move(text), why_not.empty(), {}, why_not});
-  }
-
-  // The fact that two elements are one, wherever `known` holds.
-  bool AddEqual(const std::string& about, std::string text, Expr mine, Expr theirs, Expr known,
-                const Facts& facts) {
-    std::vector<std::string> given;
-    mine = equality_.AsTruth(mine);
-    theirs = equality_.AsTruth(theirs);
-    known = equality_.AsTruth(known);
-    bool equal = equality_.Equal(mine, theirs, known, facts);
-    if (!equal && mine != nullptr && theirs != nullptr) {
-      std::vector<std::string> vectors;
-      const Expr x = counting_.CountedUp(mine, facts, &vectors);
-      const Expr y = counting_.CountedUp(theirs, facts, &vectors);
-      equal = equality_.Equal(x, y, counting_.CountedUp(known, facts, &vectors), facts);
-      if (equal) given = std::move(vectors);
-    }
-    std::string why_not;
-    if (!equal) why_not = fmt::format("{} is not seen to be {}", Text(mine), Text(theirs));
-    for (const std::string& name : given) {
-      if (IsPrecondition(name)) continue;
-      why_not = fmt::format("it holds if {} counts up, and no precondition says so", name);
-    }
-    proof_.facts.push_back(
-        {about, std::move(text), why_not.empty(), std::move(given), std::move(why_not)});
-    return proof_.facts.back().proved;
-  }
-
-  bool IsPrecondition(const std::string& input) const {
-    return std::any_of(
-        relation_.preconditions.begin(), relation_.preconditions.end(),
-        [&](const Precondition& p) { return p.text.find(input) != std::string::npos; });
-  }
-
-  std::string Text(Expr e) const { return e == nullptr ? "?" : sym::ToString(e, &graph_); }
-
   // The source's element at the place that the conversion's layout calls i0, i1, ...
   Expr SourceElement(const ManifestCache& cache, ValueId value, absl::Span<const Expr> at,
                      const Facts& facts) {
@@ -140,16 +100,17 @@ class Prover {
     if (window && steps_.window != SourceCase::Window::kNone && twins_.past() != nullptr) {
       return ProveWindow(cache);
     }
-    if (cache.grows || window || cache.source.kind == "shift" ||
-        (cache.source.growing && twins_.past() == nullptr)) {
-      Add(cache.id, same, "rows of the source move or leave");
-      if (cache.source.growing) Add(cache.id, rest, "rows of the source move or leave");
+    const bool shifts = cache.source.kind == "shift";
+    if (shifts && !twins_.shifted().empty()) return ProveShift(cache);
+    if (cache.grows || window || shifts || (cache.source.growing && twins_.past() == nullptr)) {
+      facts_.Add(cache.id, same, "rows of the source move or leave");
+      if (cache.source.growing) facts_.Add(cache.id, rest, "rows of the source move or leave");
       return;
     }
     const ValueId present = pair_.After(cache.output);
     const sym::Form form = forms_.Of(present);
     if (!form.known_rank || form.shape.size() != cache.layout.size()) {
-      return Add(cache.id, same, "the present's form is not known");
+      return facts_.Add(cache.id, same, "the present's form is not known");
     }
     const auto axis = static_cast<size_t>(cache.axis);
     const auto batch = cache.layout.find('B');
@@ -160,13 +121,13 @@ class Prover {
     if (cache.source.growing) facts.extents[axis] = twins_.total();
     const Expr mine = twins_.Translate(forms_.At(present, at, facts), sequence, facts);
     const Expr theirs = SourceElement(cache, pair_.Before(cache.source.output), at, facts);
-    AddEqual(cache.id, same, mine, theirs, pool_.True(), facts);
+    facts_.AddEqual(cache.id, same, mine, theirs, pool_.True(), facts);
     if (!cache.source.growing) return;
     // i_axis counts from P + S on.
     facts.extents[axis] = nullptr;
     at[axis] = pool_.Add(at[axis], twins_.total());
     const Expr behind = twins_.Translate(Behind(present, at, sequence, facts), sequence, facts);
-    AddEqual(cache.id, rest, behind, Kept(cache, theirs, at, facts), pool_.True(), facts);
+    facts_.AddEqual(cache.id, rest, behind, Kept(cache, theirs, at, facts), pool_.True(), facts);
   }
 
   // The source keeps the last rows of what the conversion holds.
@@ -182,16 +143,39 @@ class Prover {
     const auto source_axis = static_cast<size_t>(cache.source.axis);
     facts.extents[axis] = twins_.Normal(forms_.Of(theirs).shape[source_axis], Facts{});
     at[axis] = pool_.Add(rows[axis], pool_.Sub(twins_.total(), facts.extents[axis]));
-    AddEqual(cache.id, "the last rows of [0, P + S) hold what the source's present holds",
-             Behind(present, at, rows[batch], facts), SourceElement(cache, theirs, rows, facts),
-             pool_.True(), facts);
+    facts_.AddEqual(cache.id, "the last rows of [0, P + S) hold what the source's present holds",
+                    Behind(present, at, rows[batch], facts),
+                    SourceElement(cache, theirs, rows, facts), pool_.True(), facts);
     facts.extents[axis] = twins_.past();
-    AddEqual(cache.id, "rows [0, P) are the past's own", Behind(present, rows, rows[batch], facts),
-             SourcePlace(cache, rows), pool_.True(), facts);
+    facts_.AddEqual(cache.id, "rows [0, P) are the past's own",
+                    Behind(present, rows, rows[batch], facts), SourcePlace(cache, rows),
+                    pool_.True(), facts);
     facts.extents[axis] = nullptr;
     at[axis] = pool_.Add(rows[axis], twins_.total());
-    AddEqual(cache.id, "rows from P + S on are the past's own",
-             Behind(present, at, rows[batch], facts), SourcePlace(cache, at), pool_.True(), facts);
+    facts_.AddEqual(cache.id, "rows from P + S on are the past's own",
+                    Behind(present, at, rows[batch], facts), SourcePlace(cache, at), pool_.True(),
+                    facts);
+  }
+
+  // The source's rows move, the conversion's stay.
+  void ProveShift(const ManifestCache& cache) {
+    const ValueId present = pair_.After(cache.output);
+    const sym::Form form = forms_.Of(present);
+    const auto axis = static_cast<size_t>(cache.axis);
+    std::vector<Expr> at;
+    for (size_t k = 0; k < form.shape.size(); ++k) at.push_back(pool_.Index(static_cast<int>(k)));
+    const Expr sequence = pool_.Index(static_cast<int>(cache.layout.find('B')));
+    const Facts facts{form.shape};
+    const Expr mine = twins_.Translate(forms_.At(present, at, Facts{}), sequence, facts);
+    const Expr theirs = SourceElement(cache, pair_.Before(cache.source.output), at, Facts{});
+    for (const ShiftedRows& rows : twins_.shifted()) {
+      facts_.AddEqual(
+          cache.id,
+          fmt::format("slot (t + P + S) mod M holds row t of the source's present, of {}",
+                      rows.text()),
+          rows.Mine(mine, facts, axis), rows.Theirs(theirs, facts, axis), pool_.True(),
+          rows.Extents(facts, axis));
+    }
   }
 
   // What a row that is not written keeps: the past at its place, of the sequence of which the
@@ -258,19 +242,19 @@ class Prover {
     const auto extents = after.extents.extents;
     const bool counted = extents.size() > 1 && extents[1]->kind() == sym::Kind::kInteger;
     const int64_t heads = counted ? extents[1]->value() : 0;
-    const size_t facts = proof_.facts.size();
+    const size_t facts = facts_.size();
     std::vector<ValueId> free;
     for (ValueId other : SourceAttentions(heads)) {
       if (free.size() < kMostTried && !matches_.IsTaken(other)) free.push_back(other);
     }
     for (ValueId other : free) {
-      proof_.facts.resize(facts);
+      facts_.Shorten(facts);
       if (ProveSame(name, result, other, ReadAttention(forms_, other, heads), after)) return true;
     }
     if (free.empty()) {
-      Add(name, "is the source's attention", "the source has no value of this name");
+      facts_.Add(name, "is the source's attention", "the source has no value of this name");
     } else if (free.size() > 1) {
-      proof_.facts.resize(facts);
+      facts_.Shorten(facts);
       ProveSame(name, result, free[0], ReadAttention(forms_, free[0], heads), after);
     }
     return true;
@@ -281,9 +265,9 @@ class Prover {
     twins_.TakeDoubt();
     bool proved = false;
     if (std::string why = !after.why_not.empty() ? after.why_not : before.why_not; !why.empty()) {
-      Add(name, "is the source's attention", why);
+      facts_.Add(name, "is the source's attention", why);
     } else if (LacksKeys(pair_, twins_, after)) {
-      Add(name, "is the source's attention", "its valid length is beyond its keys");
+      facts_.Add(name, "is the source's attention", "its valid length is beyond its keys");
     } else {
       proved = CompareGroups(name, before, after);
     }
@@ -330,46 +314,66 @@ class Prover {
     const std::optional<int64_t> groups = GroupsOf(before, after);
     if (!groups || *groups == 1) return CompareAttentions(name, before, after);
     const Expr tokens = Tokens(before);
-    // Facts hold if they do for each group.
-    const size_t first = proof_.facts.size();
-    bool all = true;
-    for (int64_t g = 0; g < *groups; ++g) {
-      const size_t start = proof_.facts.size();
-      all &= CompareAttentions(name, OfPlainHeads(pool_, before, *groups, g),
+    return facts_.ForEach(*groups, [&](int64_t g) {
+      return CompareAttentions(name, OfPlainHeads(pool_, before, *groups, g),
                                OfStackedRows(pool_, after, tokens, g));
-      for (size_t k = start; g > 0 && k < proof_.facts.size(); ++k) {
-        ProofFact& whole = proof_.facts[first + k - start];
-        if (whole.proved && !proof_.facts[k].proved) whole = proof_.facts[k];
-      }
-      if (g > 0) proof_.facts.resize(start);
-    }
-    return all;
+    });
   }
 
+  // Keys in the order that each model has them in.
   bool CompareAttentions(const std::string& name, const AttentionReading& before,
                          const AttentionReading& after) {
+    if (!twins_.ReadsShifted(after.key) && !twins_.ReadsShifted(after.value)) {
+      return CompareKeys(name, before, after, nullptr);
+    }
+    const std::vector<ShiftedRows>& regions = twins_.shifted();
+    const Expr slots = regions[0].slots();
+    if (twins_.Normal(before.extents.extents[3], Facts{}) != slots ||
+        twins_.Extent(after.extents.extents[3], pool_.Index(0)) != slots) {
+      facts_.Add(name, "is the source's attention", "it has more keys than the rows that move");
+      return false;
+    }
+    return facts_.ForEach(static_cast<int64_t>(regions.size()), [&](int64_t k) {
+      return CompareKeys(name, before, after, &regions[static_cast<size_t>(k)]);
+    });
+  }
+
+  // rows: the keys that are looked at, where the source has them in another order.
+  bool CompareKeys(const std::string& name, const AttentionReading& before,
+                   const AttentionReading& after, const ShiftedRows* rows) {
+    constexpr size_t kKeys = 3;
+    const auto own = [&](Expr e, const Facts& where) {
+      return rows == nullptr ? e : rows->Mine(e, where, kKeys);
+    };
+    const auto other = [&](Expr e, const Facts& where) {
+      return rows == nullptr ? e : rows->Theirs(e, where, kKeys);
+    };
+    const auto looked = [&](const Facts& where) {
+      return rows == nullptr ? where : rows->Extents(where, kKeys);
+    };
     const Expr sequence = pool_.Index(0);
     Facts facts = before.extents;
     for (Expr& extent : facts.extents) extent = twins_.Normal(extent, Facts{});
     Facts values = facts;
     values.extents[4] = before.size_of_value;
-    const Expr mine = twins_.Translate(after.visible, sequence, facts);
-    const Expr theirs = twins_.Normal(before.visible, facts);
+    const Expr mine = own(twins_.Translate(after.visible, sequence, facts), facts);
+    const Expr theirs = other(twins_.Normal(before.visible, facts), facts);
     // Keys that no query sees do not matter.
     const Expr seen = mine == nullptr ? pool_.True() : pool_.And(mine, theirs);
     const auto compare = [&](const std::string& text, Expr x, Expr y, Expr known,
                              const Facts& where) {
-      return AddEqual(name, text, twins_.Translate(x, sequence, where), twins_.Normal(y, where),
-                      known, where);
+      return facts_.AddEqual(name, text, own(twins_.Translate(x, sequence, where), where),
+                             other(twins_.Normal(y, where), where), known, looked(where));
     };
     bool all =
         compare("reads the source's queries", after.query, before.query, pool_.True(), facts);
     all &= compare("reads the source's keys, each head those of its group", after.key, before.key,
                    seen, facts);
     all &= compare("reads the source's values", after.value, before.value, seen, values);
-    all &= AddEqual(name, "shows each query the source's keys", mine, theirs, pool_.True(), facts);
+    all &= facts_.AddEqual(name, "shows each query the source's keys", mine, theirs, pool_.True(),
+                           looked(facts));
     all &= HidesRest(name, before, after, facts);
-    all &= SameBias(name, before, after, seen, facts);
+    all &= SameBias(name, before, after, seen, facts, rows);
     const bool scaled = std::abs(before.scale - after.scale) <= 1e-6 * std::abs(before.scale);
     const bool capped = std::abs(before.softcap - after.softcap) <= 1e-6 * before.softcap;
     const bool typed = before.softmax_type == after.softmax_type;
@@ -377,35 +381,42 @@ class Prover {
       return fmt::format("scale {}, softcap {} and a softmax in {}", r.scale, r.softcap,
                          ElementTypeName(r.softmax_type));
     };
-    Add(name, "has the source's scale, softcap and precision of the softmax",
-        scaled && capped && typed
-            ? ""
-            : fmt::format("{} instead of {}", numbers(after), numbers(before)));
+    facts_.Add(name, "has the source's scale, softcap and precision of the softmax",
+               scaled && capped && typed
+                   ? ""
+                   : fmt::format("{} instead of {}", numbers(after), numbers(before)));
     return all && scaled && capped && typed;
   }
 
   // What is added to the scores of keys that are seen; in any order.
   bool SameBias(const std::string& name, const AttentionReading& before,
-                const AttentionReading& after, Expr seen, const Facts& facts) {
+                const AttentionReading& after, Expr seen, const Facts& facts,
+                const ShiftedRows* rows) {
+    constexpr size_t kKeys = 3;
     if (before.bias.empty() && after.bias.empty()) return true;
     std::vector<Expr> open;
-    for (Expr e : before.bias) open.push_back(twins_.Normal(e, facts));
+    for (Expr e : before.bias) {
+      const Expr theirs = twins_.Normal(e, facts);
+      open.push_back(rows == nullptr ? theirs : rows->Theirs(theirs, facts, kKeys));
+    }
     std::string why_not;
     for (Expr e : after.bias) {
-      const Expr mine = twins_.Translate(e, pool_.Index(0), facts);
+      Expr mine = twins_.Translate(e, pool_.Index(0), facts);
+      if (rows != nullptr) mine = rows->Mine(mine, facts, kKeys);
       const auto same = std::find_if(open.begin(), open.end(), [&](Expr theirs) {
-        return equality_.Equal(mine, theirs, seen, facts);
+        return equality_.Equal(mine, theirs, seen,
+                               rows == nullptr ? facts : rows->Extents(facts, kKeys));
       });
       if (same == open.end()) {
-        why_not = fmt::format("{} ({}) is none of the source's", Text(e), Text(mine));
+        why_not = fmt::format("{} ({}) is none of the source's", facts_.Text(e), facts_.Text(mine));
         break;
       }
       open.erase(same);
     }
     if (why_not.empty() && !open.empty()) {
-      why_not = fmt::format("{} is not added", Text(open.front()));
+      why_not = fmt::format("{} is not added", facts_.Text(open.front()));
     }
-    Add(name, "adds the source's bias to its scores", why_not);
+    facts_.Add(name, "adds the source's bias to its scores", why_not);
     return why_not.empty();
   }
 
@@ -434,8 +445,8 @@ class Prover {
     if (seen != nullptr) seen = pool_.Substitute(seen, shift, behind);
     const bool hidden = seen != nullptr && seen->is_integer(0);
     const bool ends = twins_.Translate(after.extents.extents[3], pool_.Index(0), Facts{}) == end;
-    Add(name, "shows no query a key behind the source's last",
-        hidden || ends ? "" : fmt::format("{} may be seen", Text(seen)));
+    facts_.Add(name, "shows no query a key behind the source's last",
+               hidden || ends ? "" : fmt::format("{} may be seen", facts_.Text(seen)));
     return hidden || ends;
   }
 
@@ -445,8 +456,9 @@ class Prover {
     twins_.TakeDoubt();
     const bool same = mine != kNoValue && theirs != kNoValue && nodes_.SameValue(mine, theirs) &&
                       !twins_.TakeDoubt();
-    Add(output.name, "outside the attentions, the source's operators over the source's values",
-        same ? "" : matches_.FirstUnlike(mine));
+    facts_.Add(output.name,
+               "outside the attentions, the source's operators over the source's values",
+               same ? "" : matches_.FirstUnlike(mine));
   }
 
   const GraphPair& pair_;
@@ -457,12 +469,11 @@ class Prover {
   const std::vector<LengthClaim>& claims_;
   const SourceCase& steps_;
   Correspondence twins_;
-  Counting counting_;
   Equality equality_;
+  FactList facts_;
   Nodes nodes_;
   Matches matches_;
   absl::flat_hash_map<int64_t, std::vector<ValueId>> source_attentions_;  // by heads
-  Proof proof_;
 };
 
 }  // namespace

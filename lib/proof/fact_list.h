@@ -1,0 +1,45 @@
+// The facts of a case of steps, as they are found.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "contract/manifest.h"
+#include "proof/counting.h"
+#include "proof/equality.h"
+#include "proof/proof.h"
+#include "sym/forms.h"
+
+namespace kvlift {
+
+class FactList {
+ public:
+  FactList(sym::Forms& forms, const Manifest& relation, Equality& equality)
+      : graph_(forms.graph()), relation_(relation), counting_(forms), equality_(equality) {}
+
+  size_t size() const { return facts_.size(); }
+  void Shorten(size_t size) { facts_.resize(size); }
+  // With the steps that all of them are about in front; may be empty.
+  Proof Take(const std::string& steps);
+
+  // Proved if nothing stands in the way.
+  void Add(const std::string& about, std::string text, const std::string& why_not);
+  // That two elements are one, wherever `known` holds.
+  bool AddEqual(const std::string& about, std::string text, sym::Expr mine, sym::Expr theirs,
+                sym::Expr known, const sym::Facts& facts);
+  // Facts hold if they do in each of several cases, which give the same ones.
+  bool ForEach(int64_t cases, const std::function<bool(int64_t)>& prove);
+
+  std::string Text(sym::Expr e) const { return e == nullptr ? "?" : sym::ToString(e, &graph_); }
+
+ private:
+  bool IsPrecondition(const std::string& input) const;
+
+  const Graph& graph_;
+  const Manifest& relation_;
+  Counting counting_;
+  Equality& equality_;
+  std::vector<ProofFact> facts_;
+};
+
+}  // namespace kvlift
