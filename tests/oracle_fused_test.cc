@@ -115,6 +115,93 @@ TEST(OracleFused, MultiHeadAttention) {
       with({{"m", {2, 3}, 2, TensorProto::INT32}}), 5);
 }
 
+TEST(OracleFused, Attention) {
+  const char* head =
+      "<ir_version: 10, opset_import: [\"\" : 20, \"com.microsoft\" : 1]> g (float[B,S,6] x, "
+      "float[6,W] w{}) => (float[B,S,V] y{}) "
+      "{{ y{} = com.microsoft.Attention <num_heads = 2{}> (x, w{}) }}";
+  const auto text = [&](const char* inputs, const char* attributes, const char* operands,
+                        bool present = true) {
+    return fmt::format(fmt::runtime(head), inputs, present ? ", float[2,B,2,T,4] a" : "",
+                       present ? ", a" : "", attributes, operands);
+  };
+  const auto with = [&](std::vector<Feed> more, int64_t columns = 24) {
+    more.insert(more.begin(), {{"x", {2, 3, 6}}, {"w", {6, columns}}});
+    return more;
+  };
+  const Feed bias{"c", {24}}, past{"p", {2, 2, 2, 5, 4}};
+  ExpectWithin(text("", "", ""), with({}), 1);
+  ExpectWithin(text(", float[24] c", ", unidirectional = 1, scale = 0.3", ", c"), with({bias}), 2);
+  ExpectWithin(text(", float[24] c, float[2,B,2,P,4] p", ", unidirectional = 1", ", c, , p"),
+               with({bias, past}), 3);
+  ExpectWithin(text(", float[1,2,S,T] m", "", ", , , , m"), with({{"m", {1, 2, 3, 3}}}), 4);
+  for (const std::vector<int64_t>& dims :
+       {std::vector<int64_t>{2, 8}, std::vector<int64_t>{2, 3, 8}, std::vector<int64_t>{2}}) {
+    const std::string letters = dims.size() == 1 ? "B" : dims.size() == 2 ? "B,T" : "B,S,T";
+    const int64_t below = dims.size() == 1 ? 9 : 2;
+    ExpectWithin(text(fmt::format(", int32[{}] m, float[2,B,2,P,4] p", letters).c_str(),
+                      ", mask_filter_value = -2.5", ", , m, p"),
+                 with({{"m", dims, below, TensorProto::INT32}, past}), 5);
+  }
+  ExpectWithin(text("", ", qkv_hidden_sizes = [8, 8, 12]", "", false), with({}, 28), 6);
+}
+
+TensorProto Reals(std::vector<int64_t> dims, std::vector<float> values) {
+  TensorProto tensor;
+  tensor.set_data_type(TensorProto::FLOAT);
+  *tensor.mutable_dims() = {dims.begin(), dims.end()};
+  *tensor.mutable_float_data() = {values.begin(), values.end()};
+  return tensor;
+}
+
+// What ONNX Runtime 1.31 gives for a past of one row, a pad and tokens in causal order.
+TEST(OracleFused, AttentionIsThatOfOnnxRuntime) {
+  const auto model = ParseModelText(
+      "<ir_version: 10, opset_import: [\"\" : 20, \"com.microsoft\" : 1]> g (float[1,2,2] x, "
+      "float[2,1,2,1,1] p) => (float[1,2,2] y, float[2,1,2,3,1] a) "
+      "<float[2,6] w = {0.5, -1, 0.25, 2, 1, -0.5, 1.5, 0.75, -0.5, 1, 0.125, 2}, "
+      "float[6] c = {0.1, 0.2, -0.3, 0.4, 0.5, -0.6}, int32[1,3] m = {1, 0, 1}> "
+      "{ y, a = com.microsoft.Attention <num_heads = 2, unidirectional = 1> (x, w, c, m, p) }");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto x = oracle::Value::FromProto(Reals({1, 2, 2}, {0.5, -1, 2, 0.25}), "");
+  const auto p = oracle::Value::FromProto(Reals({2, 1, 2, 1, 1}, {0.5, -0.25, 1, -2}), "");
+  ASSERT_TRUE(x.ok() && p.ok());
+  const auto interpreter =
+      oracle::Interpreter::Create(std::make_shared<const onnx::ModelProto>(*model), "");
+  ASSERT_TRUE(interpreter.ok()) << interpreter.status();
+  int64_t work = 0;
+  const auto got = interpreter->Run({{"x", *x}, {"p", *p}}, int64_t{1} << 30, &work);
+  ASSERT_TRUE(got.ok()) << got.status();
+  const std::vector<std::pair<const char*, std::vector<double>>> wanted = {
+      {"y", {1.0, -2.0, 1.5332109928131104, -1.9996668100357056}},
+      {"a", {0.5, 0.325, 0.075, -0.25, 0.4, 4.65, 1, 0.875, 2.53125, -2, -2.85, -1.1}}};
+  for (const auto& [name, numbers] : wanted) {
+    const oracle::Value& value = got->at(name);
+    ASSERT_EQ(value.size(), static_cast<int64_t>(numbers.size()));
+    for (int64_t i = 0; i < value.size(); ++i) {
+      EXPECT_NEAR(value.reals().At(i).value, numbers[i], 1e-6) << name << " " << i;
+    }
+  }
+}
+
+// Along each axis and both ways; the body reads what is around it.
+TEST(OracleFused, Scan) {
+  const char* head =
+      "<ir_version: 10, opset_import: [\"\" : 20]> g (float[3] s, float[2,4,3] x, float[3] k) => "
+      "(float[3] last, float[{}] y, float[{}] z) {{ last, y, z = Scan <num_scan_inputs = 2, "
+      "body = b (float[3] before, float[2,3] row, float[2,3] other) => (float[3] after, "
+      "float[2,3] out, float[3] seen) {{ scaled = Mul (row, k) "
+      "sum = ReduceSum <keepdims = 0, noop_with_empty_axes = 0> (scaled) "
+      "after = Add (before, sum) out = Mul (other, after) seen = Neg (after) }}{}> (s, x, x) }}";
+  const std::vector<Feed> feeds = {{"s", {3}}, {"x", {2, 4, 3}}, {"k", {3}}};
+  ExpectWithin(fmt::format(fmt::runtime(head), "4,2,3", "4,3", ", scan_input_axes = [1, 1]"), feeds,
+               1);
+  ExpectWithin(fmt::format(fmt::runtime(head), "2,3,4", "3,4",
+                           ", scan_input_axes = [1, -2], scan_input_directions = [1, 0], "
+                           "scan_output_axes = [-1, 1], scan_output_directions = [0, 1]"),
+               feeds, 2);
+}
+
 TEST(OracleFused, MatMulNBits) {
   const char* head =
       "<ir_version: 10, opset_import: [\"\" : 20, \"com.microsoft\" : 1]> g (float[B,S,40] x, "

@@ -42,8 +42,13 @@ std::string OperatorName(const NodeProto& node) {
   return DomainOf(node).empty() ? node.op_type() : node.domain() + "." + node.op_type();
 }
 
-bool IsControl(const NodeProto& node) {
-  return DomainOf(node).empty() && (node.op_type() == "If" || node.op_type() == "Loop");
+// Scan of opset 8 has sequences of batches.
+constexpr int64_t kFirstScan = 9;
+
+bool IsControl(const NodeProto& node, int64_t opset) {
+  const std::string& op = node.op_type();
+  return DomainOf(node).empty() &&
+         (op == "If" || op == "Loop" || (op == "Scan" && opset >= kFirstScan));
 }
 
 // All names that a node reads, those in its bodies too.
@@ -132,8 +137,8 @@ void Interpreter::FindUnknown(const GraphProto& graph) {
     for (const AttributeProto& attribute : node.attribute()) {
       if (attribute.has_g()) FindUnknown(attribute.g());
     }
-    if (IsControl(node) || FindMeaning(node.domain(), node.op_type()) != nullptr ||
-        LocalFunction(node) != nullptr) {
+    if (IsControl(node, opsets[DomainOf(node)]) ||
+        FindMeaning(node.domain(), node.op_type()) != nullptr || LocalFunction(node) != nullptr) {
       continue;
     }
     const onnx::OpSchema* schema = onnx::OpSchemaRegistry::Schema(
@@ -226,12 +231,13 @@ absl::StatusOr<std::vector<Value>> Interpreter::Call(const NodeProto& node, cons
   if (const FunctionProto* local = LocalFunction(node); local != nullptr) {
     return RunFunction(*local, node, nullptr, setting, in);
   }
-  if (IsControl(node)) {
-    return node.op_type() == "If" ? RunIf(node, setting, in, scope)
-                                  : RunLoop(node, setting, in, scope);
-  }
   const auto opset = setting.opsets.find(DomainOf(node));
   const int64_t version = opset == setting.opsets.end() ? 1 : opset->second;
+  if (IsControl(node, version)) {
+    if (node.op_type() == "If") return RunIf(node, setting, in, scope);
+    return node.op_type() == "Loop" ? RunLoop(node, setting, in, scope)
+                                    : RunScan(node, setting, in, scope);
+  }
   if (const OpFn meaning = FindMeaning(node.domain(), node.op_type()); meaning != nullptr) {
     std::vector<Value> out(static_cast<size_t>(node.output_size()));
     OpContext context{node, version, in, &out, setting.budget - *setting.work};

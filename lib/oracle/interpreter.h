@@ -58,6 +58,9 @@ class Interpreter {
   absl::StatusOr<std::vector<Value>> RunLoop(const onnx::NodeProto& node, const Setting& setting,
                                              const std::vector<Value>& in,
                                              const Scope& scope) const;
+  absl::StatusOr<std::vector<Value>> RunScan(const onnx::NodeProto& node, const Setting& setting,
+                                             const std::vector<Value>& in,
+                                             const Scope& scope) const;
   const onnx::FunctionProto* LocalFunction(const onnx::NodeProto& node) const;
 
   std::shared_ptr<const Graph> graph_;

@@ -1,4 +1,5 @@
-// com.microsoft MultiHeadAttention: as many key heads as query heads, a past that grows.
+// com.microsoft MultiHeadAttention, and Attention, which makes its operands by a product of its
+// own: as many key heads as query heads, a past that grows.
 #include <algorithm>
 #include <cmath>
 
@@ -10,6 +11,9 @@ namespace kvlift::oracle {
 namespace {
 
 using onnx::TensorProto;
+
+// Of both operators: what is added to the scores.
+constexpr size_t kScores = 5;
 
 // L new keys behind P past ones, T in all; E and Dv are the head sizes of keys and values.
 struct Sizes {
@@ -122,8 +126,10 @@ absl::Status ReadSizes(const OpContext& c, Sizes* z) {
 
 class Attention {
  public:
-  Attention(const OpContext& c, const Sizes& z, const Rows& q, const Rows& k, const Rows& v)
-      : c_(c), z_(z), q_(q), k_(k), v_(v) {
+  // mask: the input that says which keys are pads.
+  Attention(const OpContext& c, const Sizes& z, const Rows& q, const Rows& k, const Rows& v,
+            size_t mask)
+      : c_(c), z_(z), q_(q), k_(k), v_(v), mask_(mask) {
     const int32_t own = c.in[0].type();
     type_ = own == TensorProto::DOUBLE ? own : int32_t{TensorProto::FLOAT};
     const float scale = c.Float("scale", 0);
@@ -131,7 +137,7 @@ class Attention {
                         : RoundTo(TensorProto::FLOAT, 1 / std::sqrt(static_cast<double>(z.E)));
     filter_ = static_cast<double>(c.Float("mask_filter_value", -10000));
     causal_ = c.Int("unidirectional", 0) != 0;
-    if (c.has(5)) bias_ = BroadcastIndex(c.in[5].dims(), {z.B, z.N, z.S, z.T});
+    if (c.has(kScores)) bias_ = BroadcastIndex(c.in[kScores].dims(), {z.B, z.N, z.S, z.T});
   }
 
   // A token's row of the result.
@@ -156,9 +162,9 @@ class Attention {
     Number score = Approximated(Times(sum.Carried(type_, 1), {scale_, 0, 0}), type_, 1);
     if (!bias_.empty()) {
       const int64_t at = bias_[((b * z_.N + n) * z_.S + s) * z_.T + t];
-      score = Approximated(Plus(score, c_.in[5].reals().At(at)), type_, 1);
+      score = Approximated(Plus(score, c_.in[kScores].reals().At(at)), type_, 1);
     }
-    if (c_.has(4) && !Shown(c_.in[4], z_, b, s, t)) {
+    if (c_.has(mask_) && !Shown(c_.in[mask_], z_, b, s, t)) {
       score = Approximated(Plus(score, {filter_, 0, 0}), type_, 1);
     }
     return score;
@@ -167,29 +173,21 @@ class Attention {
   const OpContext& c_;
   const Sizes& z_;
   const Rows &q_, &k_, &v_;
+  size_t mask_;
   int32_t type_ = 0;
   double scale_ = 1, filter_ = 0;
   bool causal_ = false;
   std::vector<int64_t> bias_;  // the element that each score gets
 };
 
-absl::Status MultiHeadAttention(OpContext& c) {
-  Sizes z;
-  KV_RETURN_IF_ERROR(ReadSizes(c, &z));
+bool ScoresFit(const OpContext& c, const Sizes& z) {
   Dims common;
-  if (c.has(5) && (!Broadcast(c.in[5].dims(), {z.B, z.N, z.S, z.T}, &common) ||
-                   common != Dims{z.B, z.N, z.S, z.T})) {
-    return Wrong(c, "bias of the scores");
-  }
-  KV_RETURN_IF_ERROR(c.Spend(40 * z.B * z.N * z.S * z.T * (z.E + z.Dv)));
-  const int64_t hidden = z.N * z.E;
-  const Rows q = Split(c, c.in[0], z.N, z.S, z.E, 0);
-  const Rows k =
-      Joined(c.has(6) ? c.in[6] : Value(), Split(c, c.in[1], z.N, z.L, z.E, hidden), z.B, z.P);
-  const Rows v =
-      Joined(c.has(7) ? c.in[7] : Value(), Split(c, c.in[2], z.N, z.L, z.Dv, 2 * hidden), z.B, z.P);
-  const Attention attention(c, z, q, k, v);
-  const int32_t type = c.in[0].type();
+  return !c.has(kScores) || (Broadcast(c.in[kScores].dims(), {z.B, z.N, z.S, z.T}, &common) &&
+                             common == Dims{z.B, z.N, z.S, z.T});
+}
+
+// [B, S, N * Dv]
+Value ResultOf(const Attention& attention, const Sizes& z, int32_t type) {
   Reals out(z.B * z.S * z.N * z.Dv);
   for (int64_t b = 0; b < z.B; ++b) {
     for (int64_t s = 0; s < z.S; ++s) {
@@ -201,13 +199,121 @@ absl::Status MultiHeadAttention(OpContext& c) {
       }
     }
   }
-  (*c.out)[0] = Value::FromReals(type, {z.B, z.S, z.N * z.Dv}, std::move(out));
+  return Value::FromReals(type, {z.B, z.S, z.N * z.Dv}, std::move(out));
+}
+
+absl::Status MultiHeadAttention(OpContext& c) {
+  Sizes z;
+  KV_RETURN_IF_ERROR(ReadSizes(c, &z));
+  if (!ScoresFit(c, z)) return Wrong(c, "bias of the scores");
+  KV_RETURN_IF_ERROR(c.Spend(40 * z.B * z.N * z.S * z.T * (z.E + z.Dv)));
+  const int64_t hidden = z.N * z.E;
+  const Rows q = Split(c, c.in[0], z.N, z.S, z.E, 0);
+  const Rows k =
+      Joined(c.has(6) ? c.in[6] : Value(), Split(c, c.in[1], z.N, z.L, z.E, hidden), z.B, z.P);
+  const Rows v =
+      Joined(c.has(7) ? c.in[7] : Value(), Split(c, c.in[2], z.N, z.L, z.Dv, 2 * hidden), z.B, z.P);
+  const int32_t type = c.in[0].type();
+  (*c.out)[0] = ResultOf(Attention(c, z, q, k, v, 4), z, type);
   if (c.wants(1)) (*c.out)[1] = AsValue(k, type, z.B);
   if (c.wants(2)) (*c.out)[2] = AsValue(v, type, z.B);
   return absl::OkStatus();
 }
 
-constexpr OpEntry kOps[] = {{"com.microsoft", "MultiHeadAttention", MultiHeadAttention}};
+// Inputs of Attention: X [B, S, W], weights [W, 2 * N * E + N * Dv], their bias, which keys are
+// pads, keys and values of the past [2, B, N, P, E], and what is added to the scores.
+enum ProjectedInput : size_t { kX, kWeights, kBias, kPads, kPast };
+
+absl::Status ReadProjectedSizes(const OpContext& c, Sizes* z) {
+  if (c.Int("past_present_share_buffer", 0) != 0 || c.Int("do_rotary", 0) != 0 || c.has(6)) {
+    return NoMeaning(c, "shared buffers or rotation");
+  }
+  z->N = c.Int("num_heads", 0);
+  if (!c.has(kX) || !c.has(kWeights) || c.out->size() > 2 || z->N <= 0) {
+    return NoMeaning(c, "this form");
+  }
+  const Dims &x = c.in[kX].dims(), &w = c.in[kWeights].dims();
+  if (x.size() != 3 || w.size() != 2 || w[0] != x[2]) return Wrong(c, "shape");
+  const std::vector<int64_t> sizes = c.Ints("qkv_hidden_sizes");
+  const int64_t hidden = sizes.empty() ? w[1] / 3 : sizes[0];
+  const int64_t values = sizes.size() == 3 ? sizes[2] : hidden;
+  if (2 * hidden + values != w[1] || hidden % z->N != 0 || values % z->N != 0 || hidden == 0) {
+    return Wrong(c, "heads");
+  }
+  z->B = x[0];
+  z->S = z->L = x[1];
+  z->E = hidden / z->N;
+  z->Dv = values / z->N;
+  if (c.has(kPast)) {
+    z->P = c.in[kPast].rank() == 5 ? c.in[kPast].dims()[3] : 0;
+    if (c.in[kPast].dims() != Dims{2, z->B, z->N, z->P, z->E} || z->E != z->Dv) {
+      return Wrong(c, "past");
+    }
+  }
+  z->T = z->P + z->L;
+  if (c.has(kBias) && c.in[kBias].dims() != Dims{w[1]}) return Wrong(c, "bias");
+  if (c.has(kPads) && !MaskFits(c.in[kPads], *z)) return Wrong(c, "mask");
+  if (!ScoresFit(c, *z)) return Wrong(c, "bias of the scores");
+  return absl::OkStatus();
+}
+
+// X times the columns of the weights from `begin` on, as heads.
+Rows Projected(const OpContext& c, const Sizes& z, int64_t begin, int64_t width) {
+  const int32_t own = c.in[kX].type();
+  const int32_t carried = own == TensorProto::DOUBLE ? own : int32_t{TensorProto::FLOAT};
+  const Dims &x = c.in[kX].dims(), &w = c.in[kWeights].dims();
+  Rows out{{}, z.N, z.S, width};
+  for (int64_t b = 0; b < z.B; ++b) {
+    for (int64_t n = 0; n < z.N; ++n) {
+      for (int64_t s = 0; s < z.S; ++s) {
+        for (int64_t d = 0; d < width; ++d) {
+          const int64_t column = begin + n * width + d;
+          Sum sum;
+          for (int64_t k = 0; k < w[0]; ++k) {
+            sum.Add(Times(c.in[kX].reals().At((b * x[1] + s) * x[2] + k),
+                          c.in[kWeights].reals().At(k * w[1] + column)));
+          }
+          Number v = sum.Carried(carried, 1);
+          if (c.has(kBias)) v = Rounded(Plus(v, c.in[kBias].reals().At(column)), carried);
+          out.numbers.push_back(own == carried ? v : Rounded(v, own));
+        }
+      }
+    }
+  }
+  return out;
+}
+
+// The past's keys, or its values.
+Value PastOf(const OpContext& c, const Sizes& z, int64_t which) {
+  if (!c.has(kPast)) return Value();
+  const int64_t size = z.B * z.N * z.P * z.E;
+  std::vector<int64_t> from(static_cast<size_t>(size));
+  for (int64_t i = 0; i < size; ++i) from[i] = which * size + i;
+  return Take(c.in[kPast], {z.B, z.N, z.P, z.E}, from);
+}
+
+absl::Status ProjectedAttention(OpContext& c) {
+  Sizes z;
+  KV_RETURN_IF_ERROR(ReadProjectedSizes(c, &z));
+  const Dims& w = c.in[kWeights].dims();
+  KV_RETURN_IF_ERROR(c.Spend(40 * z.B * z.N * z.S * z.T * (z.E + z.Dv)));
+  KV_RETURN_IF_ERROR(c.Spend(20 * z.B * z.S * w[0] * w[1]));
+  const int64_t hidden = z.N * z.E;
+  const Rows q = Projected(c, z, 0, z.E);
+  const Rows k = Joined(PastOf(c, z, 0), Projected(c, z, hidden, z.E), z.B, z.P);
+  const Rows v = Joined(PastOf(c, z, 1), Projected(c, z, 2 * hidden, z.Dv), z.B, z.P);
+  const int32_t type = c.in[kX].type();
+  (*c.out)[0] = ResultOf(Attention(c, z, q, k, v, kPads), z, type);
+  if (!c.wants(1)) return absl::OkStatus();
+  if (z.E != z.Dv) return Wrong(c, "a present of keys and values of several sizes");
+  Rows both{k.numbers, z.N, z.T, z.E};
+  both.numbers.insert(both.numbers.end(), v.numbers.begin(), v.numbers.end());
+  (*c.out)[1] = AsValue(both, type, 2 * z.B).WithDims({2, z.B, z.N, z.T, z.E});
+  return absl::OkStatus();
+}
+
+constexpr OpEntry kOps[] = {{"com.microsoft", "Attention", ProjectedAttention},
+                            {"com.microsoft", "MultiHeadAttention", MultiHeadAttention}};
 
 }  // namespace
 
