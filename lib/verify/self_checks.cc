@@ -32,6 +32,16 @@ exec::Fetches Copied(const exec::Fetches& fetches) {
   return copy;
 }
 
+// Held against the source's record of a plan.
+void TakeOutcome(const Outcome& outcome, SelfCheck* check) {
+  check->outputs = outcome.outputs;
+  check->difference = outcome.difference;
+  if (!check->difference) return;
+  check->result.status = "different";
+  check->difference->plan = check->result.name;
+  check->difference->text = fmt::format("{}: {}", check->result.name, check->difference->text);
+}
+
 // Calls `judge` with what belongs to the same sequence in x and in y, where sequence k of y is
 // sequence k + 1 of x.
 template <typename Fn>
@@ -105,6 +115,7 @@ absl::StatusOr<SelfChecks::Trace> SelfChecks::RunAlone(Runner& converted, const 
 SelfChecks::Trace SelfChecks::RunBoth(Runner& source, Runner& converted, const Plan& plan,
                                       Record* record, SelfCheck* check) const {
   Trace trace;
+  check->plan = plan;
   *record = driver_.RunSource(source, plan);
   if (record->steps.size() != plan.steps.size()) {
     *check = Skipped(check->result.name, "the source does not run it: " + record->stopped);
@@ -194,6 +205,8 @@ SelfCheck SelfChecks::DirtyBuffer(Runner& converted) {
   }
   const Plan& plan = *longest_->plan;
   SelfCheck check = Named("dirty buffer", "a used buffer gives the same bits", clean_.size());
+  check.plan = plan;
+  check.unused = 1;
   CacheState used;
   for (const ManifestCache& cache : relation_.caches) {
     used[cache.id] = clean_.back().at(cache.output).Clone();
@@ -208,8 +221,7 @@ SelfCheck SelfChecks::DirtyBuffer(Runner& converted) {
   }
   Trace again;
   const Outcome outcome = driver_.RunConverted(converted, *longest_, &used, &again);
-  check.outputs = outcome.outputs;
-  check.difference = outcome.difference;
+  TakeOutcome(outcome, &check);
   Same(clean_, again, &check);
   return check;
 }
@@ -221,11 +233,12 @@ SelfCheck SelfChecks::Garbage(Runner& converted) {
                                   : "the source itself lets very large numbers through its mask");
   }
   SelfCheck check = Named("garbage", "unused slots are never read", clean_.size());
+  check.plan = *longest_->plan;
+  check.unused = facts_.garbage;
   CacheState noisy = driver_.Fresh(converted, *longest_->plan, facts_.garbage);
   Trace again;
   const Outcome outcome = driver_.RunConverted(converted, *longest_, &noisy, &again);
-  check.outputs = outcome.outputs;
-  check.difference = outcome.difference;
+  TakeOutcome(outcome, &check);
   Same(clean_, again, &check);
   return check;
 }
@@ -314,6 +327,7 @@ SelfCheck SelfChecks::Permuted(Runner& source, Runner& converted) {
     rotate(step.hidden);
     rotate(step.sequences);
   }
+  check.plan = plan;
   const size_t steps = plan.steps.size();
   const auto before = RunAlone(converted, *record->plan, steps);
   const auto after = RunAlone(converted, plan, steps);

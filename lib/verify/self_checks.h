@@ -22,6 +22,9 @@ struct SelfCheck {
   std::optional<Counterexample> difference;
   std::string failed;  // what is wrong, where no output tells
   std::map<std::string, OutputResult> outputs;
+  // Where the source may tell it, too: steps, and the amplitude of what slots without tokens hold.
+  std::optional<Plan> plan;
+  double unused = 0;
 };
 
 struct SelfCheckFacts {

@@ -19,13 +19,14 @@ constexpr int kMostRuns = 80;
 class Shrinker {
  public:
   Shrinker(const Driver& driver, Runner& source, Runner& converted, const Manifest& relation,
-           const PlanLimits& limits, int source_nodes)
+           const PlanLimits& limits, int source_nodes, double unused)
       : driver_(driver),
         source_(source),
         converted_(converted),
         relation_(relation),
         limits_(limits),
-        source_nodes_(source_nodes) {}
+        source_nodes_(source_nodes),
+        unused_(unused) {}
 
   // The plan as it was, cut behind the failing step, or one of a single step.
   Plan Smallest(const Plan& plan, int step) {
@@ -51,7 +52,7 @@ class Shrinker {
     ++runs_;
     const Record record = driver_.RunSource(source_, plan);
     if (record.steps.size() != plan.steps.size()) return std::nullopt;
-    CacheState state = driver_.Fresh(converted_, plan);
+    CacheState state = driver_.Fresh(converted_, plan, unused_);
     return driver_.RunConverted(converted_, record, &state).difference;
   }
 
@@ -61,7 +62,7 @@ class Shrinker {
     found->past = step.past;
     found->new_tokens = step.new_tokens;
     found->capacity = plan.capacity;
-    CacheState past, state = driver_.Fresh(converted_, plan);
+    CacheState past, state = driver_.Fresh(converted_, plan, unused_);
     Record record = driver_.RunSource(source_, plan);
     if (record.steps.size() != plan.steps.size()) return;
     // The states that the last step began with.
@@ -193,10 +194,14 @@ class Shrinker {
     return fetches;
   }
 
-  // Values of one name in both models are meant to be the same.
+  // Values of one name in both models are meant to be the same, but for caches that hold other
+  // numbers in slots without tokens.
   void NoteNodes(Counterexample* found) const {
     std::map<std::string, const NodeValue*> twins;
     for (const NodeValue& value : before_) twins[value.value] = &value;
+    for (const ManifestCache& cache : relation_.caches) {
+      if (unused_ != 0) twins.erase(cache.output);
+    }
     for (const NodeValue& value : after_) {
       const auto twin = twins.find(value.value);
       if (twin == twins.end()) continue;
@@ -216,6 +221,7 @@ class Shrinker {
   const Manifest& relation_;
   const PlanLimits& limits_;
   int source_nodes_;
+  double unused_;
   int runs_ = 0;
   std::vector<NodeValue> before_, after_;
 };
@@ -223,9 +229,11 @@ class Shrinker {
 }  // namespace
 
 void Shrink(const Driver& driver, Runner& source, Runner& converted, const Manifest& relation,
-            const PlanLimits& limits, const Plan& plan, int source_nodes, Counterexample* found) {
-  Shrinker shrinker(driver, source, converted, relation, limits, source_nodes);
+            const PlanLimits& limits, const Plan& plan, int source_nodes,
+            std::optional<double> unused, Counterexample* found) {
+  Shrinker shrinker(driver, source, converted, relation, limits, source_nodes, unused.value_or(0));
   const Plan smallest = shrinker.Smallest(plan, found->step);
+  if (unused && !shrinker.DifferenceOf(smallest)) return;
   shrinker.Note(smallest, found);
   const std::optional<Counterexample> small = shrinker.DifferenceOf(smallest);
   if (!small) return;

@@ -269,7 +269,8 @@ class Verifier {
     Counterexample& found = *report_.counterexample;
     for (const Plan& plan : plans_) {
       if (plan.name != found.plan) continue;
-      Shrink(driver, source, converted, relation_, limits_, plan, source_nodes_, &found);
+      Shrink(driver, source, converted, relation_, limits_, plan, source_nodes_, std::nullopt,
+             &found);
       return;
     }
   }
@@ -307,7 +308,12 @@ class Verifier {
                       [this](std::vector<exec::CachePair> pairs, exec::AliasMode mode) {
                         return MakeRunner(after_, std::move(pairs), mode);
                       });
-    for (const SelfCheck& check : checks.Run(source, converted)) Take(check);
+    for (const SelfCheck& check : checks.Run(source, converted)) {
+      Take(check);
+      if (!check.difference || !check.plan || control_) continue;
+      Shrink(driver, source, converted, relation_, limits_, *check.plan, source_nodes_,
+             check.unused, &*report_.counterexample);
+    }
     report_.aliases = checks.aliases();
     if (report_.counterexample || Failed() || facts_.grows) return;
     if (limits_.circular) return;
