@@ -266,6 +266,16 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "States of convolutions and recurrences have no rows that could be overwritten: what a "
      "pad did to them stays. Caches may differ in length all the same.",
      "Feed prompts of equal length together, or one by one."},
+    {"KV237", "packed-layers", "layers do not fit into the tensor that packs their caches",
+     "Each layer's node of a KeyValueCache has its own part of one tensor: a part that is written "
+     "twice, or never, or read by something else, is no cache of one layer.",
+     "Give each node its own layer_idx below num_layer, and declare the tensor's extents."},
+    {"KV238", "packed-partly", "a part of a packed tensor alone would be converted",
+     "The tensor is taken apart as a whole: what is left in it has no place in the result.",
+     "Leave out --only, --skip and --allow-partial."},
+    {"KV239", "packed-type", "a packed cache holds its rows in a form that is not taken over",
+     "Rows are kept as they are, or as int8 with scales of their own type, float32 or float16.",
+     "Export with quant_bit 0, or 8 with rows and scales of one type."},
     {"KV240", "fused-form", "an operator with past and present has a form that is not lowered",
      "It is replaced by standard operators where it says the same as they do.",
      "Export with standard operators, or without the input or attribute named."},

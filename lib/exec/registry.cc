@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "exec/kernel.h"
+#include "exec/kernels/contrib_key_value.h"
 #include "exec/kernels/tables.h"
 
 namespace kvlift::exec {
@@ -13,21 +14,37 @@ namespace {
 auto Key(const OpDef& def) { return std::tie(def.domain, def.op_type, def.since_version); }
 
 std::vector<OpDef> Collect() {
-  constexpr absl::Span<const OpDef> (*kTables[])() = {ActivationOps,   AttentionOps,
-                                                      BitwiseOps,      CastOps,
-                                                      ChannelNormOps,  ContribMatMulOps,
-                                                      ControlOps,      ConvOps,
-                                                      ElementwiseOps,  EmbedOps,
-                                                      FusedOps,        GatherOps,
-                                                      GroupQueryOps,   IntegerMatMulOps,
-                                                      LogicOps,        MatMulOps,
-                                                      MovementOps,     MultiHeadOps,
-                                                      NBitsOps,        NormOps,
-                                                      QuantizeOps,     QuantizedAttentionOps,
-                                                      ReduceOps,       RotaryOps,
-                                                      RowsOps,         ScatterOps,
-                                                      SearchOps,       ShapeOps,
-                                                      SoftmaxOps,      StateOps,
+  constexpr absl::Span<const OpDef> (*kTables[])() = {ActivationOps,
+                                                      AttentionOps,
+                                                      BitwiseOps,
+                                                      CastOps,
+                                                      ChannelNormOps,
+                                                      ContribMatMulOps,
+                                                      ControlOps,
+                                                      ConvOps,
+                                                      ElementwiseOps,
+                                                      EmbedOps,
+                                                      FusedOps,
+                                                      GatherOps,
+                                                      GroupQueryOps,
+                                                      IntegerMatMulOps,
+                                                      KeyValueCacheOps,
+                                                      LogicOps,
+                                                      MatMulOps,
+                                                      MovementOps,
+                                                      MultiHeadOps,
+                                                      NBitsOps,
+                                                      NormOps,
+                                                      QuantizeOps,
+                                                      QuantizedAttentionOps,
+                                                      ReduceOps,
+                                                      RotaryOps,
+                                                      RowsOps,
+                                                      ScatterOps,
+                                                      SearchOps,
+                                                      ShapeOps,
+                                                      SoftmaxOps,
+                                                      StateOps,
                                                       TensorScatterOps};
   std::vector<OpDef> all;
   for (const auto table : kTables) {

@@ -57,6 +57,7 @@ const Reads& OfElementsToo() {
                                         {"CumSum", Inputs({1})},
                                         {"Dropout", Inputs({1, 2})},
                                         {"Expand", Inputs({1})},
+                                        {"KeyValueCache", Inputs({2})},
                                         {"NonZero", Inputs({0})},
                                         {"OneHot", Inputs({1})},
                                         {"Pad", Inputs({1, 3})},

@@ -13,6 +13,7 @@
 #include "onnx/shape_inference/implementation.h"
 #include "onnxio/guard.h"
 #include "onnxio/model.h"
+#include "onnxio/operators.h"
 #include "onnxio/schemas.h"
 #include "onnxio/tensors.h"
 
@@ -87,6 +88,7 @@ absl::StatusOr<onnx::ModelProto> InferStrictly(const onnx::ModelProto& model, bo
 }  // namespace
 
 absl::Status CheckModel(const onnx::ModelProto& model) {
+  RegisterOperators();
   if (HasExternalData(model)) {
     onnx::ModelProto copy = model;
     ForEachMutableTensor(copy, HideLocation);

@@ -20,6 +20,7 @@
 #include "onnxio/fd.h"
 #include "onnxio/functions.h"
 #include "onnxio/image.h"
+#include "onnxio/in_out.h"
 #include "onnxio/magic.h"
 #include "onnxio/map_file.h"
 #include "onnxio/model.h"
@@ -121,6 +122,7 @@ absl::StatusOr<Model> LoadFrom(std::shared_ptr<const SpanSource> source, bool is
       options.data_folders.empty() ? DataFoldersOf(path) : options.data_folders;
   KV_ASSIGN_OR_RETURN(Resolved resolved, ResolveExternalData(folders, options.data, options.limits,
                                                              parsed.proto.get()));
+  NamePresents(parsed.proto.get());
   Model model;
   model.path = path;
   model.base_dir = folders[0];

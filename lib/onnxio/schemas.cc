@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "onnx/common/constants.h"
 #include "onnx/defs/shape_inference.h"
+#include "onnxio/operators.h"
 
 namespace kvlift {
 namespace {
@@ -71,6 +72,7 @@ class Safe final : public onnx::ISchemaRegistry {
 }  // namespace
 
 const onnx::ISchemaRegistry& SafeSchemas() {
+  RegisterOperators();
   static const Safe safe;
   return safe;
 }

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "oracle/op.h"
+#include "oracle/ops_key_value.h"
 #include "oracle/product.h"
 #include "oracle/sums.h"
 
@@ -266,6 +267,8 @@ constexpr OpEntry kOps[] = {
     {"com.microsoft", "GroupQueryAttention", GroupQueryAttention},
     {"", "RotaryEmbedding", RotaryEmbedding},
     {"com.microsoft", "RotaryEmbedding", OldRotaryEmbedding},
+    {"opmx", "KeyValueCache", KeyValueCache},
+    {"pmx", "KeyValueCache", KeyValueCache},
     {"com.microsoft", "FusedMatMul", FusedMatMul},
 };
 

@@ -352,6 +352,11 @@ Inspection Report(Analysis& a) {
         r.capacity = sym::ToString(form.shape[2], a.graph.get());
       }
     }
+    if (const UnpackedCache* packed = a.normalised.unpacked.Find(r.input)) {
+      r.input = packed->source.input;
+      r.output = packed->source.output;
+      if (!packed->scales.input.empty()) r.dtype = ElementTypeName(onnx::TensorProto::INT8);
+    }
     report.caches.push_back(std::move(r));
   }
   int number = 0;

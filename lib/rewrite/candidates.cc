@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "rewrite/append.h"
+#include "rewrite/key_value_cache.h"
 #include "rewrite/match.h"
 #include "rewrite/readers.h"
 
@@ -232,6 +233,9 @@ class Finder {
     const ValueId made = SeeThrough(output);
     const NodeId n = graph_.producer(made);
     if (n == kNoNode) return false;
+    if (const ValueId past = PackedPast(graph_, made); past != kNoValue) {
+      return ConsiderPacked(past, output, n);
+    }
     const bool branches = !graph_.captures(n).empty() || graph_.Is(n, "If");
     const bool fused = graph_.Is(n, "Attention") || !IsDefaultDomain(graph_.node(n).domain());
     if (IsStateOperator(graph_, n)) return ConsiderStateOperator(output, n);
@@ -257,6 +261,17 @@ class Finder {
       return true;
     }
     return false;
+  }
+
+  // Such operators write into one tensor, one after the other.
+  bool ConsiderPacked(ValueId past, ValueId output, NodeId n) {
+    Candidate c;
+    c.kind = "fused";
+    c.hidden = true;
+    c.if_unmatched = MakeFinding("KV206", WhyNotOperator(n, past, output, false, true), graph_, {n},
+                                 {past, output});
+    Add({past, output}, std::move(c));
+    return true;
   }
 
   // The second output of such an operator is what the state, its fourth input, becomes.

@@ -119,6 +119,40 @@ absl::StatusOr<Inspection> Inspect(const Model& model, RuleTable rules) {
 
 namespace {
 
+// Caches of packed tensors: all of them, in the few bits in which the source keeps them.
+absl::StatusOr<std::optional<Finding>> StoreAsPacked(const Unpacked& unpacked,
+                                                     const ConvertOptions& options,
+                                                     Conversion* result) {
+  Manifest& manifest = result->manifest;
+  const auto packed = [&](const ManifestCache& cache) {
+    return unpacked.Find(cache.input) != nullptr;
+  };
+  const auto count = std::count_if(manifest.caches.begin(), manifest.caches.end(), packed);
+  const bool all = count == static_cast<int64_t>(unpacked.caches.size());
+  const bool others = count != static_cast<int64_t>(manifest.caches.size());
+  if (!all || (unpacked.group > 0 && others)) {
+    return Finding{"KV238",
+                   all ? "needs no other caches beside quantised ones of a packed tensor"
+                       : "needs all layers of a packed tensor converted, or none",
+                   {},
+                   {unpacked.caches.front().source.input}};
+  }
+  if (unpacked.group == 0) return std::nullopt;
+  if (options.quantize_cache) {
+    return Finding{"KV243",
+                   "needs caches of floating-point numbers, found quantised ones",
+                   {},
+                   {unpacked.caches.front().source.input}};
+  }
+  ConvertOptions stored = options;
+  stored.quantize_cache.emplace();
+  stored.quantize_cache->group = unpacked.group;
+  KV_ASSIGN_OR_RETURN(std::optional<Finding> unfit,
+                      QuantizeCaches(stored, &*result->model, &manifest, PackedScaleRules()));
+  if (!unfit) NamePackedScales(unpacked, &manifest);
+  return unfit;
+}
+
 absl::StatusOr<Conversion> ConvertAnalysed(const Model& model, const ConvertOptions& options,
                                            Analysis& a) {
   Conversion result;
@@ -153,6 +187,10 @@ absl::StatusOr<Conversion> ConvertAnalysed(const Model& model, const ConvertOpti
   NoteReaders(*result.model, &result.manifest);
   if (options.rotary == Rotary::kFused) {
     KV_ASSIGN_OR_RETURN(result.model, FuseRotations(*std::move(result.model), result.manifest));
+  }
+  if (const Unpacked& unpacked = a.normalised.unpacked; !unpacked.caches.empty()) {
+    KV_ASSIGN_OR_RETURN(std::optional<Finding> unfit, StoreAsPacked(unpacked, options, &result));
+    if (unfit) return WithoutModel(*unfit, std::move(result));
   }
   if (options.io_names == IoNames::kStatic) {
     KV_ASSIGN_OR_RETURN(std::optional<Finding> taken,

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "fmt/format.h"
+#include "onnxio/in_out.h"
 #include "rewrite/fused_lowering.h"
 
 namespace kvlift {
@@ -69,6 +70,8 @@ constexpr Carrier kCarriers[] = {
 
 bool ReportCarrier(Lowering& l, NodeId n) {
   const auto& node = l.graph().node(n);
+  const bool told = IsKeyValueCache(node) && !l.out(n, KeyValueCacheSlots::kPresentCache).empty();
+  if (told) return false;  // by UnpackCaches
   for (const Carrier& carrier : kCarriers) {
     if (node.op_type() != carrier.op) continue;
     const bool standard = node.domain().empty() || node.domain() == "ai.onnx";

@@ -76,6 +76,10 @@ ManifestCache DescribeCache(const Analysis& a, const ConvertOptions& options,
   m.axis = place.axis;
   m.alias = "safe";
   m.source = {m.input, m.output, update.kind, update.layout, update.axis, update.growing, {}};
+  if (const UnpackedCache* packed = a.normalised.unpacked.Find(m.input)) {
+    m.source = packed->source;
+    m.source.kind = update.kind;
+  }
   return m;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "rewrite/fused_operators.h"
+#include "rewrite/key_value_cache.h"
 #include "rewrite/merged_decoder.h"
 #include "rewrite/simplified_norm.h"
 
@@ -28,6 +29,7 @@ absl::StatusOr<Normalised> Normalise(onnx::ModelProto model) {
   result.model = std::move(model);
   ReplaceSimplifiedNorms(&result.model);
   KV_RETURN_IF_ERROR(Unmerge(&result));
+  KV_RETURN_IF_ERROR(UnpackCaches(&result));
   KV_RETURN_IF_ERROR(LowerFused(&result));
   return result;
 }

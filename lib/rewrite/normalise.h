@@ -9,6 +9,7 @@
 #include "base/findings.h"
 #include "contract/manifest.h"
 #include "onnx/onnx_pb.h"
+#include "rewrite/key_value_cache.h"
 
 namespace kvlift {
 
@@ -24,6 +25,7 @@ struct Normalised {
     std::string prefix, node;
   };
   std::vector<Origin> origins;
+  Unpacked unpacked;  // caches that packed tensors of the source hold
 
   // The names of source nodes for what findings and reports name, each once.
   void NameSource(std::vector<std::string>* nodes) const;

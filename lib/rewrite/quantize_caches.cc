@@ -21,8 +21,8 @@ namespace {
 using onnx::NodeProto;
 using onnx::TensorProto;
 
-// The largest magnitude of each, and the smallest scale: below it a row is taken for zeros.
-constexpr double kLargestInt8 = 127, kLargestFloat8 = 448, kSmallestScale = 1.1754943508222875e-38;
+// The largest magnitude of each.
+constexpr double kLargestInt8 = 127, kLargestFloat8 = 448;
 
 // One cache, as the converted model has it.
 struct Store {
@@ -37,8 +37,9 @@ struct Store {
 
 class Quantizer {
  public:
-  Quantizer(const CacheQuantization& how, const Graph& graph, Manifest* manifest)
-      : how_(how), graph_(graph), manifest_(*manifest), builder_(graph) {
+  Quantizer(const CacheQuantization& how, const ScaleRules& rules, const Graph& graph,
+            Manifest* manifest)
+      : how_(how), rules_(rules), graph_(graph), manifest_(*manifest), builder_(graph) {
     for (ValueId v = 0; v < graph.num_values(); ++v) taken_.insert(graph.name(v));
   }
 
@@ -184,7 +185,7 @@ class Quantizer {
     builder_.set_scope(fmt::format("layers.{}/{}", cache.layer, cache.role));
     const NodeProto& scatter = graph_.node(store.scatter);
     std::string rows = scatter.input(1);
-    if (store.type != TensorProto::FLOAT) rows = Cast(rows, TensorProto::FLOAT, "rows");
+    if (store.type != ScaleType(store)) rows = Cast(rows, TensorProto::FLOAT, "rows");
     const std::string scale = Scale(rows, store);
     const std::string values = builder_.Add("QuantizeLinear", {rows, scale}, "quantized",
                                             Blocks(store, /*quantize=*/true));
@@ -231,8 +232,8 @@ class Quantizer {
                                              {MakeAttribute("keepdims", int64_t{0})});
     const double reach = float8() ? kLargestFloat8 : kLargestInt8;
     const std::string scale = builder_.Add(
-        "Div", {largest, builder_.Scalar(reach, TensorProto::FLOAT)}, "scale_of_largest");
-    return builder_.Add("Max", {scale, builder_.Scalar(kSmallestScale, TensorProto::FLOAT)},
+        "Div", {largest, builder_.Scalar(reach, ScaleType(store))}, "scale_of_largest");
+    return builder_.Add("Max", {scale, builder_.Scalar(rules_.smallest, ScaleType(store))},
                         "scale");
   }
 
@@ -244,6 +245,9 @@ class Quantizer {
     return attributes;
   }
 
+  int32_t ScaleType(const Store& store) const {
+    return rules_.of_rows ? store.type : int32_t{TensorProto::FLOAT};
+  }
   int32_t TypeOfValues() const { return float8() ? TensorProto::FLOAT8E4M3FN : TensorProto::INT8; }
 
   // `to`: the name of the result, if it has one.
@@ -257,7 +261,7 @@ class Quantizer {
       builder_.AddNamed(op, inputs, "dequantized", *to, std::move(attributes));
       return *to;
     };
-    const bool narrow = store.type != TensorProto::FLOAT;
+    const bool narrow = store.type != ScaleType(store);
     const std::string rows =
         add("DequantizeLinear", {values, scales}, Blocks(store, /*quantize=*/false), !narrow);
     if (!narrow) return rows;
@@ -271,7 +275,7 @@ class Quantizer {
         onnx::ValueInfoProto of_scales = value;
         of_scales.set_name(scales);
         auto& type = *of_scales.mutable_type()->mutable_tensor_type();
-        type.set_elem_type(TensorProto::FLOAT);
+        type.set_elem_type(ScaleType(store));
         auto& shape = *type.mutable_shape();
         shape.mutable_dim(shape.dim_size() - 1)->set_dim_value(store.size / store.group);
         value.mutable_type()->mutable_tensor_type()->set_elem_type(TypeOfValues());
@@ -307,7 +311,7 @@ class Quantizer {
       if (!elements) before = after = std::nullopt;
       if (before) {
         *before += *elements * ElementBits(store.type) / 8;
-        *after += *elements + *elements / store.group * 4;
+        *after += *elements + *elements / store.group * ElementBits(ScaleType(store)) / 8;
       }
       ManifestCache values = *store.cache;
       ManifestCache scales = values;
@@ -315,7 +319,7 @@ class Quantizer {
       scales.role += "_scale";
       scales.input = store.scales_past;
       scales.output = store.scales_present;
-      scales.dtype = ElementTypeName(TensorProto::FLOAT);
+      scales.dtype = ElementTypeName(ScaleType(store));
       values.quantization = {ElementTypeName(TypeOfValues()), store.group, scales.id, values.dtype};
       values.dtype = ElementTypeName(TypeOfValues());
       manifest_.inputs.push_back({});
@@ -334,6 +338,7 @@ class Quantizer {
   }
 
   const CacheQuantization& how_;
+  const ScaleRules& rules_;
   const Graph& graph_;
   Manifest& manifest_;
   NodeBuilder builder_;
@@ -359,7 +364,8 @@ std::optional<CacheQuantization> ReadCacheQuantization(const std::string& text) 
 }
 
 absl::StatusOr<std::optional<Finding>> QuantizeCaches(const ConvertOptions& options,
-                                                      onnx::ModelProto* model, Manifest* manifest) {
+                                                      onnx::ModelProto* model, Manifest* manifest,
+                                                      const ScaleRules& rules) {
   if (options.target != Target::kSpec && options.target != Target::kOrt) {
     return Finding{"KV245",
                    "needs a host that keeps scales beside values: --target spec or ort",
@@ -368,7 +374,7 @@ absl::StatusOr<std::optional<Finding>> QuantizeCaches(const ConvertOptions& opti
   }
   KV_ASSIGN_OR_RETURN(const Graph graph,
                       Graph::Build(std::make_shared<const onnx::ModelProto>(*model)));
-  Quantizer quantizer(*options.quantize_cache, graph, manifest);
+  Quantizer quantizer(*options.quantize_cache, rules, graph, manifest);
   if (auto reason = quantizer.Find()) return reason;
   *model = quantizer.Rewrite();
   return std::nullopt;

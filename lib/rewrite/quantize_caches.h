@@ -19,9 +19,16 @@
 
 namespace kvlift {
 
+// How scales are kept.
+struct ScaleRules {
+  float smallest = 0x1p-126F;  // below it a row is taken for zeros
+  bool of_rows = false;        // of the type of the rows, else float32
+};
+
 // Quantises every cache of the relation, or none: then the reason. Model and manifest are only
 // changed if all are.
 absl::StatusOr<std::optional<Finding>> QuantizeCaches(const ConvertOptions& options,
-                                                      onnx::ModelProto* model, Manifest* manifest);
+                                                      onnx::ModelProto* model, Manifest* manifest,
+                                                      const ScaleRules& rules = {});
 
 }  // namespace kvlift

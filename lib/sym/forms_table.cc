@@ -151,6 +151,24 @@ const Table& ContribTable() {
   return *table;
 }
 
+// KeyValueCache of OpenPPL: rows [B, S, Nk, D] at a start give [B, start + S, Nk * repeat, D]
+// twice; what is written keeps its shape.
+void OpKeyValueCache(OpContext& c) {
+  constexpr int kStart = 2, kCache = 3, kPresentCache = 2;
+  if (!c.Known(2) || c.in(0).rank() != 4) return;
+  Pool& pool = c.pool();
+  const auto start = c.Elements(kStart);
+  Shape all = c.in(0).form.shape;
+  const bool known = start && start->size() == 1;
+  all[1] = known ? pool.Add(start->front(), all[1]) : c.engine().OwnDim(c.output(0), 1);
+  all[2] = pool.Mul(pool.Integer(c.Int("num_repeat", 1)), all[2]);
+  for (int k = 0; k < kPresentCache; ++k) c.SetOpaque(k, all);
+  for (int k = kPresentCache; k < c.num_outputs(); ++k) {
+    const int tensor = k - kPresentCache + kCache;
+    if (c.has(tensor) && c.in(tensor).form.known_rank) c.SetOpaque(k, c.in(tensor).form.shape);
+  }
+}
+
 const Table& StandardTable() {
   static const Table* const table = [] {
     auto* t = new Table;
@@ -165,6 +183,8 @@ const Table& StandardTable() {
 
 OpFn FindOp(const std::string& domain, const std::string& op_type) {
   const bool standard = domain.empty() || domain == "ai.onnx";
+  const bool openppl = domain == "pmx" || domain == "opmx";
+  if (openppl && op_type == "KeyValueCache") return OpKeyValueCache;
   if (!standard && domain != "com.microsoft") return nullptr;
   const Table& table = standard ? StandardTable() : ContribTable();
   const auto it = table.find(op_type);

@@ -6,6 +6,7 @@
 
 #include "fmt/format.h"
 #include "gtest/gtest.h"
+#include "onnxio/in_out.h"
 #include "support/case_file.h"
 
 namespace kvlift {
@@ -35,6 +36,7 @@ Model LoadTestModel(const std::string& name) {
 }
 
 Model AsModel(onnx::ModelProto proto) {
+  NamePresents(&proto);
   Model model;
   model.proto = std::make_shared<const onnx::ModelProto>(std::move(proto));
   model.path = "memory";

@@ -14,6 +14,7 @@
 #include "fmt/format.h"
 #include "relation.h"
 #include "report/table.h"
+#include "rewrite/key_value_cache.h"
 #include "tensor_files.h"
 #include "texts.h"
 
@@ -146,8 +147,16 @@ class Runner {
     }
     const auto inspection = Inspect(model, AllRules());
     if (!inspection.ok()) return FailureOf(inspection.status());
+    for (const ValueId v : graph_->graph_outputs()) {
+      const ValueId past = PackedPast(*graph_, v);
+      if (past != kNoValue && past != v) pairs_.push_back({graph_->name(past), graph_->name(v)});
+    }
+    const auto known = [&](const CacheReport& c) {
+      return std::any_of(pairs_.begin(), pairs_.end(),
+                         [&](const exec::CachePair& pair) { return pair.input == c.input; });
+    };
     for (const CacheReport& c : inspection->caches) {
-      if (!c.input.empty() && !c.output.empty()) pairs_.push_back({c.input, c.output});
+      if (!c.input.empty() && !c.output.empty() && !known(c)) pairs_.push_back({c.input, c.output});
     }
     return std::nullopt;
   }

@@ -1,0 +1,11 @@
+// KeyValueCache of OpenPPL: its operator definitions.
+#pragma once
+
+#include "absl/types/span.h"
+#include "exec/kernel.h"
+
+namespace kvlift::exec {
+
+absl::Span<const OpDef> KeyValueCacheOps();
+
+}  // namespace kvlift::exec

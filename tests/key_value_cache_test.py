@@ -1,0 +1,345 @@
+"""Decoders whose layers keep their rows by OpenPPL's KeyValueCache, built from the operator page.
+
+They are run and held against a reference in numpy, converted, proved equal, and run once more as
+what they became: by the program and, where it has the operators, by ONNX Runtime. Environment:
+KVLIFT, the tool.
+"""
+import dataclasses
+import json
+import os
+import tempfile
+import unittest
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+
+from support.tool import done, tool
+
+LAYERS, HEADS, SIZE, VOCABULARY, WIDTH, SLOTS = 2, 2, 8, 50, 32, 24
+GROUP = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    name: str
+    layout: int = 0
+    quantised: bool = False
+    repeat: int = 2
+    domain: str = "pmx"
+    start: tuple = ()  # shape of start_pos
+    slots: object = SLOTS
+    indices: tuple = tuple(range(LAYERS))
+
+    def packed(self, batch, width, slots):
+        if self.layout == 0:
+            return [batch, LAYERS, 2, slots, HEADS, width]
+        return [LAYERS, batch, 2, HEADS, slots, width]
+
+
+FORMS = (
+    Form("float"),
+    Form("float_heads_first", layout=1, domain="opmx", start=(1,)),
+    Form("float_alike", repeat=1, slots="max_tokens"),
+    Form("int8", quantised=True),
+    Form("int8_heads_first", layout=1, quantised=True, repeat=3),
+)
+
+
+class Decoder:
+    """Embeddings, layers with rotated heads, and a projection to logits."""
+
+    def __init__(self, form):
+        self.form = form
+        self.rng = np.random.default_rng(7)
+        self.nodes, self.weights = [], {}
+        self.heads = HEADS * form.repeat
+        names = ["embed", "wq", "wk", "wv", "wo"]
+        sizes = [(VOCABULARY, WIDTH), (WIDTH, self.heads * SIZE), (WIDTH, HEADS * SIZE),
+                 (WIDTH, HEADS * SIZE), (self.heads * SIZE, WIDTH)]
+        for layer in range(LAYERS):
+            for name, size in list(zip(names, sizes))[1:]:
+                self.weight(f"{name}{layer}", size)
+        self.weight("embed", sizes[0], 1.0)
+        self.weight("logits_w", (WIDTH, VOCABULARY))
+
+    def weight(self, name, size, scale=0.3):
+        self.weights[name] = (scale * self.rng.standard_normal(size)).astype(np.float32)
+
+    def constant(self, name, value, dtype=np.int64):
+        self.weights.setdefault(name, np.array(value, dtype))
+        return name
+
+    def op(self, kind, inputs, outputs, domain="", **attributes):
+        outputs = [outputs] if isinstance(outputs, str) else outputs
+        self.nodes.append(helper.make_node(kind, inputs, outputs, domain=domain, **attributes))
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def places(self):
+        c = self.constant
+        self.op("Shape", ["ids"], "ids_shape")
+        self.op("Gather", ["ids_shape", c("one", 1)], "length")
+        start = "start_pos"
+        if self.form.start:
+            start = self.op("Squeeze", ["start_pos"], "start_scalar")
+        self.op("Add", [start, "length"], "total")
+        self.op("Range", [start, "total", c("one", 1)], "places")
+        self.op("Range", [c("zero", 0), "total", c("one", 1)], "keys_at")
+        self.op("Unsqueeze", ["places", c("axis_1", [1])], "rows_at")
+        self.op("LessOrEqual", ["keys_at", "rows_at"], "sees")
+        self.op("Where", ["sees", c("open", 0, np.float32), c("low", -np.inf, np.float32)], "mask")
+        angles = np.outer(np.arange(64), 10000.0 ** (-np.arange(0, SIZE, 2) / SIZE))
+        self.constant("cos_table", np.concatenate([np.cos(angles)] * 2, 1), np.float32)
+        self.constant("sin_table", np.concatenate([np.sin(angles)] * 2, 1), np.float32)
+        for name in ("cos", "sin"):
+            self.op("Gather", [f"{name}_table", "places"], f"{name}_rows")
+            self.op("Unsqueeze", [f"{name}_rows", c("axis_1", [1])], name)  # [S, 1, D]
+
+    def rotated(self, x, name):
+        c = self.constant
+        half = SIZE // 2
+        first = self.op("Slice", [x, c("from_0", [0]), c("from_half", [half]), c("axis_3", [3])],
+                        f"{name}_first")
+        second = self.op("Slice", [x, c("from_half", [half]), c("to_end", [SIZE]),
+                                   c("axis_3", [3])], f"{name}_second")
+        turned = self.op("Concat", [self.op("Neg", [second], f"{name}_neg"), first],
+                         f"{name}_turned", axis=3)
+        return self.op("Add", [self.op("Mul", [x, "cos"], f"{name}_cos"),
+                               self.op("Mul", [turned, "sin"], f"{name}_sin")], f"{name}_rotated")
+
+    def layer(self, n, x):
+        c = self.constant
+        def rows(name, heads):
+            flat = self.op("MatMul", [x, f"w{name}{n}"], f"{name}_flat{n}")
+            return self.op("Reshape", [flat, c(f"shape_{heads}", [0, 0, heads, SIZE])],
+                           f"{name}{n}")
+        q, k, v = rows("q", self.heads), rows("k", HEADS), rows("v", HEADS)
+        q, k = self.rotated(q, f"q{n}"), self.rotated(k, f"k{n}")
+        form = self.form
+        attributes = {"num_layer": LAYERS, "layer_idx": form.indices[n], "cache_layout": form.layout,
+                      "num_repeat": form.repeat}
+        tensors = ["cache"]
+        if form.quantised:
+            attributes.update(quant_bit=8, quant_group=GROUP)
+            tensors.append("scale")
+        keys, values = self.op("KeyValueCache", [k, v, "start_pos", *tensors],
+                               [f"keys{n}", f"values{n}"], form.domain, **attributes)
+        q = self.op("Transpose", [q], f"q_heads{n}", perm=[0, 2, 1, 3])
+        keys = self.op("Transpose", [keys], f"keys_t{n}", perm=[0, 2, 3, 1])
+        values = self.op("Transpose", [values], f"values_heads{n}", perm=[0, 2, 1, 3])
+        scores = self.op("MatMul", [q, keys], f"scores{n}")
+        scaled = self.op("Mul", [scores, c("factor", SIZE ** -0.5, np.float32)], f"scaled{n}")
+        weights = self.op("Softmax", [self.op("Add", [scaled, "mask"], f"masked{n}")],
+                          f"weights{n}", axis=-1)
+        mixed = self.op("Transpose", [self.op("MatMul", [weights, values], f"mixed{n}")],
+                        f"mixed_rows{n}", perm=[0, 2, 1, 3])
+        flat = self.op("Reshape", [mixed, c("flat", [0, 0, self.heads * SIZE])], f"flat{n}")
+        return self.op("Add", [x, self.op("MatMul", [flat, f"wo{n}"], f"projected{n}")], f"x{n}")
+
+    def model(self):
+        form = self.form
+        self.places()
+        x = self.op("Gather", ["embed", "ids"], "embedded")
+        for n in range(LAYERS):
+            x = self.layer(n, x)
+        self.op("MatMul", [x, "logits_w"], "logits")
+        info = helper.make_tensor_value_info
+        kept = TensorProto.INT8 if form.quantised else TensorProto.FLOAT
+        inputs = [info("ids", TensorProto.INT64, ["batch", "length"]),
+                  info("start_pos", TensorProto.INT64, list(form.start)),
+                  info("cache", kept, form.packed("max_batch", SIZE, form.slots))]
+        if form.quantised:
+            inputs.append(info("scale", TensorProto.FLOAT,
+                               form.packed("max_batch", SIZE // GROUP, form.slots)))
+        outputs = [info("logits", TensorProto.FLOAT, ["batch", "length", VOCABULARY])]
+        constants = [numpy_helper.from_array(w, name) for name, w in self.weights.items()]
+        graph = helper.make_graph(self.nodes, "decoder", inputs, outputs, constants)
+        return helper.make_model(graph, ir_version=8, opset_imports=[
+            helper.make_opsetid("", 17), helper.make_opsetid(form.domain, 1)])
+
+
+class Reference:
+    """The same in numpy; the operator as its page has it, on tensors that it writes into."""
+
+    def __init__(self, decoder, batch):
+        self.form, self.weights, self.heads = decoder.form, decoder.weights, decoder.heads
+        kept = np.int8 if self.form.quantised else np.float32
+        self.cache = np.zeros(self.form.packed(batch, SIZE, SLOTS), kept)
+        self.scale = np.zeros(self.form.packed(batch, SIZE // GROUP, SLOTS), np.float32)
+
+    def part(self, tensor, layer, role):
+        """[B, M, Nk, D] or its like, as a view."""
+        if self.form.layout == 0:
+            return tensor[:, layer, role]
+        return tensor[layer, :, role].swapaxes(1, 2)
+
+    def kept(self, layer, role, rows, start):
+        end = start + rows.shape[1]
+        cache, scale = (self.part(t, layer, role) for t in (self.cache, self.scale))
+        if not self.form.quantised:
+            cache[:, start:end] = rows
+            found = cache[:, :end]
+        else:
+            groups = rows.reshape(*rows.shape[:-1], -1, GROUP)
+            unit = np.abs(groups).max(-1, keepdims=True) / np.float32(127)
+            unit = np.maximum(unit, np.float32(1e-5))
+            cache[:, start:end] = np.rint(groups / unit).astype(np.int8).reshape(rows.shape)
+            scale[:, start:end] = unit[..., 0]
+            found = cache[:, :end] * np.repeat(scale[:, :end], GROUP, -1)
+        return np.repeat(found, self.form.repeat, 2)
+
+    def step(self, ids, start):
+        w, length = self.weights, ids.shape[1]
+        at = np.arange(start, start + length)
+        cos, sin = w["cos_table"][at][:, None], w["sin_table"][at][:, None]
+        mask = np.where(np.arange(start + length) <= at[:, None], 0, -np.inf)
+        turn = lambda r: r * cos + np.concatenate([-r[..., SIZE // 2:], r[..., :SIZE // 2]], -1) * sin
+        x = w["embed"][ids]
+        for n in range(LAYERS):
+            q, k, v = ((x @ w[f"w{r}{n}"]).reshape(*ids.shape, -1, SIZE) for r in "qkv")
+            keys = self.kept(n, 0, turn(k).astype(np.float32), start)
+            values = self.kept(n, 1, v, start)
+            scores = np.einsum("bshd,bthd->bhst", turn(q), keys) * SIZE ** -0.5 + mask
+            weights = np.exp(scores - scores.max(-1, keepdims=True))
+            weights /= weights.sum(-1, keepdims=True)
+            mixed = np.einsum("bhst,bthd->bshd", weights, values)
+            x = x + mixed.reshape(*ids.shape, -1) @ w[f"wo{n}"]
+        return x @ w["logits_w"]
+
+
+def write(folder, name, array):
+    os.makedirs(folder, exist_ok=True)
+    np.save(os.path.join(folder, f"{name}.npy"), array)
+
+
+def read(folder, k):
+    tensor = TensorProto()
+    with open(os.path.join(folder, f"output_{k}.pb"), "rb") as file:
+        tensor.ParseFromString(file.read())
+    return numpy_helper.to_array(tensor)
+
+
+class KeyValueCaches(unittest.TestCase):
+    BATCH, STEPS = 2, (6, 1, 3, 1)
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, *parts):
+        return os.path.join(self.folder, *parts)
+
+    def saved(self, form):
+        decoder = Decoder(form)
+        path = self.path(f"{form.name}.onnx")
+        onnx.save(decoder.model(), path)
+        return decoder, path
+
+    def steps(self, form):
+        rng, start = np.random.default_rng(3), 0
+        for length in self.STEPS:
+            ids = rng.integers(0, VOCABULARY, (self.BATCH, length))
+            yield ids, start, np.full(form.start, start, np.int64)
+            start += length
+
+    def near(self, got, want, what):
+        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4, err_msg=what)
+
+    def test_runs_as_the_reference(self):
+        for form in FORMS:
+            with self.subTest(form.name):
+                decoder, path = self.saved(form)
+                reference = Reference(decoder, self.BATCH)
+                steps, out = self.path(form.name, "in"), self.path(form.name, "out")
+                write(os.path.join(steps, "0"), "cache", reference.cache)
+                if form.quantised:
+                    write(os.path.join(steps, "0"), "scale", reference.scale)
+                for k, (ids, _, start_pos) in enumerate(self.steps(form)):
+                    write(os.path.join(steps, str(k)), "ids", ids)
+                    write(os.path.join(steps, str(k)), "start_pos", start_pos)
+                done("run", path, "--steps", steps, "--outputs", out)
+                for k, (ids, start, _) in enumerate(self.steps(form)):
+                    want = reference.step(ids, start)
+                    self.near(read(os.path.join(out, str(k)), 0), want, f"step {k}")
+                    cache = read(os.path.join(out, str(k)), 1)
+                    self.near(cache.astype(np.float32), reference.cache.astype(np.float32), "cache")
+
+    def test_is_converted_and_proved(self):
+        for form in FORMS:
+            with self.subTest(form.name):
+                decoder, path = self.saved(form)
+                target = self.path(f"{form.name}.out.onnx")
+                text = done("convert", path, "-o", target, "--verify")
+                self.assertIn("verdict: equal (", text)
+                with open(target.replace(".onnx", ".kv.json"), encoding="utf-8") as file:
+                    manifest = json.load(file)
+                caches = manifest["caches"]
+                self.assertEqual(len(caches), LAYERS * 2 * (2 if form.quantised else 1))
+                for cache in caches:
+                    scales = cache["role"].endswith("_scale")
+                    self.assertEqual(cache["source"]["input"], "scale" if scales else "cache")
+                    self.assertEqual(len(cache["source"]["select"]), 2)
+                    self.assertEqual(cache["dtype"], "int8" if form.quantised and not scales
+                                     else "float32")
+                nodes = onnx.load(target).graph.node
+                ops = [node.op_type for node in nodes]
+                self.assertEqual(ops.count("TensorScatter"), len(caches))
+                self.assertEqual(ops.count("Attention"), LAYERS)
+                self.assertNotIn("KeyValueCache", ops)
+                self.assertFalse([node.name for node in nodes if "copies" in node.name])
+                self.drive(form, decoder, target, manifest)
+
+    def drive(self, form, decoder, target, manifest):
+        """The converted model in ONNX Runtime, against the reference."""
+        options = ort.SessionOptions()
+        options.log_severity_level = 3
+        session = ort.InferenceSession(target, options, providers=["CPUExecutionProvider"])
+        reference = Reference(decoder, self.BATCH)
+        buffers = {}
+        for cache in manifest["caches"]:
+            groups = SIZE // GROUP if cache["role"].endswith("_scale") else SIZE
+            sizes = {"B": self.BATCH, "S": SLOTS, "N": HEADS, "D": groups}
+            buffers[cache["input"]] = np.zeros([sizes[x] for x in cache["layout"]],
+                                               cache["dtype"])
+        names = [output.name for output in session.get_outputs()]
+        for ids, start, start_pos in self.steps(form):
+            feeds = {"ids": ids, "start_pos": start_pos, **buffers}
+            got = dict(zip(names, session.run(names, feeds)))
+            self.near(got["logits"], reference.step(ids, start), f"ONNX Runtime from {start}")
+            for cache in manifest["caches"]:
+                buffers[cache["input"]] = got[cache["output"]]
+
+    def test_inspect_lists_the_layers(self):
+        _, path = self.saved(FORMS[3])
+        document = json.loads(done("inspect", path, "--json"))
+        caches = document["caches"] if "caches" in document else document["models"][0]["caches"]
+        self.assertEqual([c["id"] for c in caches], ["0.key", "0.value", "1.key", "1.value"])
+        for cache in caches:
+            self.assertEqual((cache["input"], cache["output"]), ("cache", "present_cache"))
+            self.assertEqual(cache["dtype"], "int8")
+
+    def refused(self, form, code, *flags):
+        _, path = self.saved(form)
+        run = tool("convert", path, "-o", self.path("x.onnx"), *flags)
+        self.assertNotEqual(run.returncode, 0)
+        self.assertIn(code, run.stdout + run.stderr)
+        self.assertFalse(os.path.exists(self.path("x.onnx")))
+
+    def test_what_is_no_cache_of_each_layer_is_refused(self):
+        self.refused(dataclasses.replace(FORMS[0], indices=(0, 0)), "KV237")
+
+    def test_a_packed_tensor_is_taken_apart_as_a_whole_or_not_at_all(self):
+        self.refused(FORMS[0], "KV238", "--only", "cache.0.*")
+        self.refused(FORMS[3], "KV243", "--quantize-cache", "int8:4")
+
+    def test_float_rows_may_be_quantised_on_the_way(self):
+        _, path = self.saved(FORMS[1])
+        text = done("convert", path, "-o", self.path("x.onnx"), "--quantize-cache", "int8:4",
+                    "--verify")
+        self.assertIn("verdict: equal within quantisation", text)
+
+
+if __name__ == "__main__":
+    unittest.main()
