@@ -398,9 +398,25 @@ class Unpacker {
     for (TensorProto& tensor : builder_.TakeInitializers()) {
       *graph.add_initializer() = std::move(tensor);
     }
+    DropImports(&model);
     Replace(inputs_, graph.mutable_input());
     Replace(outputs_, graph.mutable_output());
     result_.model = std::move(model);
+  }
+
+  // Operator sets that no node needs any more.
+  static void DropImports(onnx::ModelProto* model) {
+    const auto& nodes = model->graph().node();
+    auto& imports = *model->mutable_opset_import();
+    const auto unused = [&](const onnx::OperatorSetIdProto& import) {
+      if (import.domain() != "pmx" && import.domain() != "opmx") return false;
+      return std::none_of(nodes.begin(), nodes.end(), [&](const NodeProto& node) {
+        const bool has_body = std::any_of(node.attribute().begin(), node.attribute().end(),
+                                          [](const auto& a) { return a.has_g(); });
+        return has_body || node.domain() == import.domain();
+      });
+    };
+    imports.erase(std::remove_if(imports.begin(), imports.end(), unused), imports.end());
   }
 
   using Parts = std::map<ValueId, std::vector<onnx::ValueInfoProto>>;
