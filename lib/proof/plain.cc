@@ -1,12 +1,14 @@
 #include "proof/plain.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
 #include "fmt/format.h"
 #include "ir/graph.h"
+#include "onnxio/in_out.h"
 
 namespace kvlift {
 namespace {
@@ -138,6 +140,7 @@ class Expander {
 
   bool Expand(const NodeProto& node, Writer& w) {
     if (node.op_type() == "SimplifiedLayerNormalization") return Norm(node, w);
+    if (IsKeyValueCache(node)) return Packed(node, w);
     if (node.domain() != "com.microsoft") return false;
     if (node.op_type() == "MultiHeadAttention") return MultiHead(node, w);
     return node.op_type() == "GroupQueryAttention" && lengths_ && GroupQuery(node, w);
@@ -148,6 +151,74 @@ class Expander {
     NodeProto& norm =
         w.Node("RMSNormalization", {node.input().begin(), node.input().end()}, node.output(0));
     *norm.mutable_attribute() = node.attribute();
+    return true;
+  }
+
+  static std::string Cut(const std::string& x, int64_t axis, const std::string& begin,
+                         const std::string& end, Writer& w) {
+    w.Node("Slice", {x, begin, end, w.Ints({axis})});
+    return w.Name();
+  }
+
+  static std::string Turned(const std::string& x, bool heads_first, Writer& w) {
+    if (!heads_first) return x;
+    SetInts(&w.Node("Transpose", {x}), "perm", {0, 2, 1, 3});
+    return w.Name();
+  }
+
+  // [B, T, Nk, D] as [B, T, Nk * repeat, D].
+  static void Repeated(const std::string& rows, std::pair<int64_t, int64_t> heads, int64_t repeat,
+                       const std::string& output, Writer& w) {
+    if (repeat == 1) {
+      w.Node("Identity", {rows}, output);
+      return;
+    }
+    w.Node("Unsqueeze", {rows, w.Ints({3})});
+    const std::string apart = w.Name();
+    w.Node("Expand", {apart, w.Ints({1, 1, 1, repeat, 1})});
+    const std::string copies = w.Name();
+    w.Node("Reshape", {copies, w.Ints({0, 0, heads.first * repeat, heads.second})}, output);
+  }
+
+  // New rows spliced into a layer's part of a packed tensor, and all rows of that part up to them.
+  bool Packed(const NodeProto& node, Writer& w) {
+    using Slots = KeyValueCacheSlots;
+    constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
+    const int64_t layer = IntAttribute(node, "layer_idx", 0);
+    const int64_t repeat = IntAttribute(node, "num_repeat", 1);
+    const bool heads_first = IntAttribute(node, "cache_layout", 0) == 1;
+    if (node.output_size() != Slots::kPresentCache + 1 || Has(node, Slots::kScale)) return false;
+    if (IntAttribute(node, "quant_bit", 0) != 0 || layer < 0 || repeat < 1) return false;
+    const std::string& cache = node.input(Slots::kCache);
+    const std::vector<int64_t> dims = dims_[cache];
+    dims_[node.output(Slots::kPresentCache)] = dims;
+    if (dims.size() != 6) return false;
+    const int64_t heads = dims[heads_first ? 3 : 4], size = dims[5];
+    if (repeat > 1 && (heads < 1 || size < 1)) return false;
+    const int64_t layers = heads_first ? 0 : 1, slots = heads_first ? 4 : 3, roles = 2;
+    const std::string fixed = w.Ints({layers, roles}), zero = w.Ints({0}), open = w.Ints({kEnd});
+    const std::string length = w.Extent(node.input(Slots::kKey), 1);
+    w.Node("Reshape", {node.input(Slots::kStart), w.Ints({1})});
+    const std::string start = w.Name();
+    w.Node("Add", {start, length});
+    const std::string end = w.Name();
+    const std::string own = Cut(cache, layers, w.Ints({layer}), w.Ints({layer + 1}), w);
+    std::string written[2];
+    for (int role = 0; role < 2; ++role) {
+      const std::string part = Cut(own, roles, w.Ints({role}), w.Ints({role + 1}), w);
+      w.Node("Unsqueeze", {Turned(node.input(role), heads_first, w), fixed});
+      const std::string rows = w.Name(), before = Cut(part, slots, zero, start, w);
+      const std::string behind = Cut(part, slots, end, open, w);
+      SetInt(&w.Node("Concat", {before, rows, behind}), "axis", slots);
+      written[role] = w.Name();
+      w.Node("Squeeze", {Cut(written[role], slots, zero, end, w), fixed});
+      Repeated(Turned(w.Name(), heads_first, w), {heads, size}, repeat, node.output(role), w);
+    }
+    SetInt(&w.Node("Concat", {written[0], written[1]}), "axis", roles);
+    const std::string both = w.Name(), front = Cut(cache, layers, zero, w.Ints({layer}), w);
+    const std::string rest = Cut(cache, layers, w.Ints({layer + 1}), open, w);
+    SetInt(&w.Node("Concat", {front, both, rest}, node.output(Slots::kPresentCache)), "axis",
+           layers);
     return true;
   }
 

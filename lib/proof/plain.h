@@ -1,4 +1,4 @@
-// com.microsoft's operators around attention, written in ONNX's own: the text of each operator.
+// Operators of other domains around attention, written in ONNX's own: the text of each operator.
 #pragma once
 
 #include <string>
@@ -25,8 +25,9 @@ struct PlainModel {
 inline constexpr char kPlainPrefix[] = "plain/";
 
 // Of model-level nodes: SimplifiedLayerNormalization as RMSNormalization, MultiHeadAttention and
-// GroupQueryAttention with a past of their own as Attention with what is around it. Forms that are
-// not known stay as they are. `lengths`: also what rests on a LengthClaim.
+// GroupQueryAttention with a past of their own as Attention with what is around it, KeyValueCache
+// of rows that are kept as they are (onnxio/in_out.h) as splices of its tensor. Forms that are not
+// known stay as they are. `lengths`: also what rests on a LengthClaim.
 PlainModel AsPlain(onnx::ModelProto model, bool lengths);
 
 }  // namespace kvlift
