@@ -61,7 +61,8 @@ void Matches::Match(NodeId node) {
 // reads something that this node reads.
 bool Matches::MatchUnnamed(NodeId node) {
   const ValueId first = graph_.outputs(node)[0];
-  if (!IsFloatType(forms_.ElementType(first)) || !forms_.Of(first).opaque) return false;
+  const bool numbers = IsFloatType(forms_.ElementType(first)) || graph_.Is(node, "QuantizeLinear");
+  if (!numbers || !forms_.Of(first).opaque) return false;
   if (graph_.Is(node, "Constant")) return MatchConstant(node);
   for (NodeId other : Candidates(node)) {
     twins_->TakeDoubt();

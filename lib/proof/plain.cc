@@ -1,7 +1,9 @@
 #include "proof/plain.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -65,6 +67,14 @@ class Writer {
     tensor->set_data_type(TensorProto::INT64);
     if (!scalar) tensor->add_dims(static_cast<int64_t>(values.size()));
     for (int64_t value : values) tensor->add_int64_data(value);
+    return tensor->name();
+  }
+
+  std::string Float(float value) {
+    TensorProto* tensor = graph_->add_initializer();
+    tensor->set_name(fmt::format("{}constant_{}", prefix_, ++constants_));
+    tensor->set_data_type(TensorProto::FLOAT);
+    tensor->add_float_data(value);
     return tensor->name();
   }
 
@@ -180,45 +190,105 @@ class Expander {
     w.Node("Reshape", {copies, w.Ints({0, 0, heads.first * repeat, heads.second})}, output);
   }
 
+  // A layer's part of a packed tensor, and where new rows go in it.
+  struct Part {
+    int64_t layer = 0;
+    bool heads_first = false;
+    std::string start, end;
+
+    int64_t layers() const { return heads_first ? 0 : 1; }
+    int64_t slots() const { return heads_first ? 4 : 3; }
+    static constexpr int64_t kRoles = 2;
+  };
+
+  // New rows of both roles, [B, S, Nk, .] or [B, Nk, S, .], spliced into the tensor, which is given
+  // as `present`; all rows of a role up to them, likewise.
+  std::array<std::string, 2> Splice(const std::string& packed, const Part& p,
+                                    const std::array<std::string, 2>& rows,
+                                    const std::string& present, Writer& w) {
+    const std::string fixed = w.Ints({p.layers(), Part::kRoles}), zero = w.Ints({0});
+    const std::string open = w.Ints({std::numeric_limits<int64_t>::max()});
+    const std::string own = Cut(packed, p.layers(), w.Ints({p.layer}), w.Ints({p.layer + 1}), w);
+    std::array<std::string, 2> written, all;
+    for (int role = 0; role < 2; ++role) {
+      const std::string part = Cut(own, Part::kRoles, w.Ints({role}), w.Ints({role + 1}), w);
+      w.Node("Unsqueeze", {rows[role], fixed});
+      const std::string added = w.Name(), before = Cut(part, p.slots(), zero, p.start, w);
+      const std::string behind = Cut(part, p.slots(), p.end, open, w);
+      SetInt(&w.Node("Concat", {before, added, behind}), "axis", p.slots());
+      written[role] = w.Name();
+      w.Node("Squeeze", {Cut(written[role], p.slots(), zero, p.end, w), fixed});
+      all[role] = w.Name();
+    }
+    SetInt(&w.Node("Concat", {written[0], written[1]}), "axis", Part::kRoles);
+    const std::string both = w.Name(), front = Cut(packed, p.layers(), zero, w.Ints({p.layer}), w);
+    const std::string rest = Cut(packed, p.layers(), w.Ints({p.layer + 1}), open, w);
+    SetInt(&w.Node("Concat", {front, both, rest}, present), "axis", p.layers());
+    return all;
+  }
+
+  // Of rows of `size` elements: the scales, and with them the rows in int8.
+  static std::pair<std::string, std::string> Quantized(const std::string& rows, int64_t size,
+                                                       int64_t group, Writer& w) {
+    w.Node("Reshape", {rows, w.Ints({0, 0, 0, size / group, group})});
+    w.Node("Abs", {w.Name()});
+    const std::string sizes = w.Name();
+    SetInt(&w.Node("ReduceMax", {sizes, w.Ints({-1})}), "keepdims", 0);
+    const std::string largest = w.Name();
+    w.Node("Div", {largest, w.Float(127)});
+    const std::string least = w.Name();
+    const std::string scale = w.Node("Max", {least, w.Float(1e-5F)}).output(0);
+    NodeProto& values = w.Node("QuantizeLinear", {rows, scale});
+    SetInt(&values, "axis", 3);
+    SetInt(&values, "block_size", group);
+    SetInt(&values, "output_dtype", TensorProto::INT8);
+    return {scale, w.Name()};
+  }
+
+  static std::string Dequantized(const std::string& values, const std::string& scales,
+                                 int64_t group, Writer& w) {
+    NodeProto& rows = w.Node("DequantizeLinear", {values, scales});
+    SetInt(&rows, "axis", 3);
+    SetInt(&rows, "block_size", group);
+    return w.Name();
+  }
+
   // New rows spliced into a layer's part of a packed tensor, and all rows of that part up to them.
   bool Packed(const NodeProto& node, Writer& w) {
     using Slots = KeyValueCacheSlots;
-    constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
-    const int64_t layer = IntAttribute(node, "layer_idx", 0);
     const int64_t repeat = IntAttribute(node, "num_repeat", 1);
-    const bool heads_first = IntAttribute(node, "cache_layout", 0) == 1;
-    if (node.output_size() != Slots::kPresentCache + 1 || Has(node, Slots::kScale)) return false;
-    if (IntAttribute(node, "quant_bit", 0) != 0 || layer < 0 || repeat < 1) return false;
-    const std::string& cache = node.input(Slots::kCache);
-    const std::vector<int64_t> dims = dims_[cache];
+    const bool quantised = IntAttribute(node, "quant_bit", 0) == 8;
+    const int64_t group = quantised ? IntAttribute(node, "quant_group", 8) : 0;
+    const int results = quantised ? Slots::kPresentScale : Slots::kPresentCache;
+    if (node.output_size() != results + 1 || Has(node, Slots::kScale) != quantised) return false;
+    if (!quantised && IntAttribute(node, "quant_bit", 0) != 0) return false;
+    const std::vector<int64_t> dims = dims_[node.input(Slots::kCache)];
     dims_[node.output(Slots::kPresentCache)] = dims;
-    if (dims.size() != 6) return false;
-    const int64_t heads = dims[heads_first ? 3 : 4], size = dims[5];
-    if (repeat > 1 && (heads < 1 || size < 1)) return false;
-    const int64_t layers = heads_first ? 0 : 1, slots = heads_first ? 4 : 3, roles = 2;
-    const std::string fixed = w.Ints({layers, roles}), zero = w.Ints({0}), open = w.Ints({kEnd});
+    Part part{
+        IntAttribute(node, "layer_idx", 0), IntAttribute(node, "cache_layout", 0) == 1, {}, {}};
+    if (dims.size() != 6 || part.layer < 0 || repeat < 1) return false;
+    const int64_t heads = dims[part.heads_first ? 3 : 4], size = dims[5];
+    if (heads < 1 || size < 1 || (quantised && (group < 1 || size % group != 0))) return false;
     const std::string length = w.Extent(node.input(Slots::kKey), 1);
     w.Node("Reshape", {node.input(Slots::kStart), w.Ints({1})});
-    const std::string start = w.Name();
-    w.Node("Add", {start, length});
-    const std::string end = w.Name();
-    const std::string own = Cut(cache, layers, w.Ints({layer}), w.Ints({layer + 1}), w);
-    std::string written[2];
+    part.start = w.Name();
+    w.Node("Add", {part.start, length});
+    part.end = w.Name();
+    std::array<std::string, 2> rows, scales;
     for (int role = 0; role < 2; ++role) {
-      const std::string part = Cut(own, roles, w.Ints({role}), w.Ints({role + 1}), w);
-      w.Node("Unsqueeze", {Turned(node.input(role), heads_first, w), fixed});
-      const std::string rows = w.Name(), before = Cut(part, slots, zero, start, w);
-      const std::string behind = Cut(part, slots, end, open, w);
-      SetInt(&w.Node("Concat", {before, rows, behind}), "axis", slots);
-      written[role] = w.Name();
-      w.Node("Squeeze", {Cut(written[role], slots, zero, end, w), fixed});
-      Repeated(Turned(w.Name(), heads_first, w), {heads, size}, repeat, node.output(role), w);
+      rows[role] = Turned(node.input(role), part.heads_first, w);
+      if (quantised) std::tie(scales[role], rows[role]) = Quantized(rows[role], size, group, w);
     }
-    SetInt(&w.Node("Concat", {written[0], written[1]}), "axis", roles);
-    const std::string both = w.Name(), front = Cut(cache, layers, zero, w.Ints({layer}), w);
-    const std::string rest = Cut(cache, layers, w.Ints({layer + 1}), open, w);
-    SetInt(&w.Node("Concat", {front, both, rest}, node.output(Slots::kPresentCache)), "axis",
-           layers);
+    rows = Splice(node.input(Slots::kCache), part, rows, node.output(Slots::kPresentCache), w);
+    if (quantised) {
+      scales =
+          Splice(node.input(Slots::kScale), part, scales, node.output(Slots::kPresentScale), w);
+    }
+    for (int role = 0; role < 2; ++role) {
+      if (quantised) rows[role] = Dequantized(rows[role], scales[role], group, w);
+      Repeated(Turned(rows[role], part.heads_first, w), {heads, size}, repeat, node.output(role),
+               w);
+    }
     return true;
   }
 

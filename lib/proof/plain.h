@@ -26,7 +26,7 @@ inline constexpr char kPlainPrefix[] = "plain/";
 
 // Of model-level nodes: SimplifiedLayerNormalization as RMSNormalization, MultiHeadAttention and
 // GroupQueryAttention with a past of their own as Attention with what is around it, KeyValueCache
-// of rows that are kept as they are (onnxio/in_out.h) as splices of its tensor. Forms that are not
+// (onnxio/in_out.h) as splices of its tensors. Forms that are not
 // known stay as they are. `lengths`: also what rests on a LengthClaim.
 PlainModel AsPlain(onnx::ModelProto model, bool lengths);
 
