@@ -86,12 +86,16 @@ class Trial {
     return true;
   }
 
-  void Check(int64_t* elements, int64_t* opaque) {
+  // Extents that are equal by chance, of this run, are not taken as equal: nothing is known then.
+  void Check(int64_t* elements, int64_t* opaque, int64_t* unknown) {
     for (NodeId n = 0; n < graph_->num_nodes(); ++n) {
       for (ValueId v : graph_->outputs(n)) {
         SCOPED_TRACE(graph_->node(n).op_type() + " " + graph_->name(v));
-        ASSERT_TRUE(forms_->Of(v).known_rank);
-        CheckValue(v, elements, opaque);
+        if (forms_->Of(v).known_rank) {
+          CheckValue(v, elements, opaque);
+        } else {
+          ++*unknown;
+        }
       }
     }
   }
@@ -145,7 +149,7 @@ class Trial {
 class FormsProperty : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(FormsProperty, GivesWhatTheNodesCompute) {
-  int64_t elements = 0, opaque = 0, checked = 0;
+  int64_t elements = 0, opaque = 0, unknown = 0, checked = 0;
   for (uint32_t seed = 0; seed < kGraphs; ++seed) {
     const RandomGraph random(seed, GetParam());
     Trial trial(random);
@@ -154,11 +158,12 @@ TEST_P(FormsProperty, GivesWhatTheNodesCompute) {
     if (!trial.AssumptionsHold()) continue;
     ++checked;
     SCOPED_TRACE(fmt::format("seed {}", seed));
-    trial.Check(&elements, &opaque);
+    trial.Check(&elements, &opaque, &unknown);
     ASSERT_FALSE(HasFatalFailure()) << random.model().ShortDebugString();
   }
   EXPECT_GT(checked, kGraphs / 2);
   EXPECT_GT(elements, 10 * kGraphs);
+  EXPECT_LT(unknown, checked / 20);
   EXPECT_LT(opaque, GetParam() == "writes" ? checked / 20 : checked);  // of several a graph
 }
 

@@ -169,5 +169,31 @@ TEST(FormsShape, BudgetMakesAValueOpaque) {
   EXPECT_EQ(m.Of("y").shape.size(), 2u);
 }
 
+// At run time a single column is stretched, whatever the keys; they may not be taken as equal.
+TEST(FormsBroadcast, ColumnsThatAreOneAsARuleAreNotTheKeys) {
+  FormsOfText m(ModelText("(float[B,P] past, float[B,S] x) => (float[B,T] y)",
+                          "all = Concat <axis = 1> (past, x)\n"
+                          "shape = Shape <start = 1, end = 2> (all)\n"
+                          "axis = Constant <value_ints = [0]> ()\n"
+                          "length = Squeeze (shape, axis)\n"
+                          "zero = Constant <value_int = 0> ()\n"
+                          "far = Constant <value_int = 1000> ()\n"
+                          "columns = Range (zero, length, far)\n"
+                          "real = Cast <to = 1> (columns)\n"
+                          "y = Add (all, real)"));
+  EXPECT_EQ(m.Shape("y"), "[y.0, y.1]");
+}
+
+TEST(FormsBroadcast, AWindowMayBeAsLongAsAnInput) {
+  FormsOfText m(ModelText("(float[B,P] past, float[B,S] x, float[B,R] mask) => (float[B,T] y)",
+                          "all = Concat <axis = 1> (past, x)\n"
+                          "from = Constant <value_ints = [-5]> ()\n"
+                          "to = Constant <value_ints = [9223372036854775807]> ()\n"
+                          "axis = Constant <value_ints = [1]> ()\n"
+                          "rows = Slice (all, from, to, axis)\n"
+                          "y = Add (rows, mask)"));
+  EXPECT_NE(m.Shape("y"), "[y.0, y.1]");
+}
+
 }  // namespace
 }  // namespace kvlift::testing

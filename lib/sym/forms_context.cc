@@ -18,6 +18,66 @@ int Preference(const Pool&, Expr e) {
   return score;
 }
 
+bool Branches(Expr e) {
+  const auto branches = [](Expr x) { return Branches(x); };
+  switch (e->kind()) {
+    case Kind::kFloorDiv:
+    case Kind::kSelect:
+    case Kind::kApply:
+      return true;
+    case Kind::kSum:
+      return std::any_of(e->terms().begin(), e->terms().end(), [&](const Term& term) {
+        return std::any_of(term.atoms.begin(), term.atoms.end(), branches);
+      });
+    default:
+      return false;
+  }
+}
+
+// Dims and data as numbers of a step that may happen.
+class Sample {
+ public:
+  Sample(Pool& pool, absl::Span<const Expr> of, int round) : pool_(pool) {
+    int k = 0;
+    const auto number = [&] { return pool_.Integer(3 + (11 * round + 7 * k++) % 29); };
+    for (Expr e : of) {
+      for (const std::string& dim : DimsOf(e)) {
+        if (!values_.dims.contains(dim)) values_.dims[dim] = number();
+      }
+      for (Expr load : OuterLoadsOf(e)) {
+        if (!values_.atoms.contains(load)) values_.atoms[load] = number();
+      }
+    }
+  }
+  Expr At(Expr e) const { return pool_.Substitute(e, values_, Facts{}); }
+
+ private:
+  Pool& pool_;
+  Pool::Substitution values_;
+};
+
+// Whether one of them has a dim, or data, that the other has not: a step may have made them equal.
+bool MayBeMadeEqual(Expr a, Expr b) {
+  return DimsOf(a) != DimsOf(b) || SourcesOf(a) != SourcesOf(b);
+}
+
+// Extents that differ at run time are not an error where one of them is 1, so two may be taken as
+// equal only if neither is 1 as a rule. A quotient or a minimum may well be: the columns of a mask
+// from a Range whose step exceeds its limit.
+bool MayBeTakenAsEqual(Pool& pool, Expr a, Expr b) {
+  if (!Branches(a) && !Branches(b)) return true;
+  constexpr int kRounds = 4;
+  bool equal = true, one = false;
+  for (int round = 0; round < kRounds; ++round) {
+    const Sample sample(pool, {a, b}, round);
+    const Expr x = sample.At(a), y = sample.At(b);
+    if (x->kind() != Kind::kInteger || y->kind() != Kind::kInteger) return false;
+    equal = equal && x == y;
+    one = one || x->value() <= 1 || y->value() <= 1;
+  }
+  return equal || (!one && MayBeMadeEqual(a, b));
+}
+
 }  // namespace
 
 bool OpContext::Known(int n) {
@@ -88,6 +148,7 @@ std::optional<Shape> OpContext::Broadcast(absl::Span<const Shape* const> shapes)
       const bool constants =
           dim->kind() == Kind::kInteger && result[axis]->kind() == Kind::kInteger;
       if (constants && dim != result[axis]) return std::nullopt;
+      if (!MayBeTakenAsEqual(pool(), result[axis], dim)) return std::nullopt;
       result[axis] = Unify(result[axis], dim, "broadcast");
     }
   }
