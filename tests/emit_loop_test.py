@@ -33,7 +33,7 @@ class Loop:
         done = tool("convert", os.path.join(MODELS, name, "model.onnx"), "-o", self.path, *flags)
         if done.returncode != 0:
             raise AssertionError(done.stdout + done.stderr)
-        done = tool("emit-loop", self.path, "-o", self.script)
+        done = tool("emit-loop", self.path, "-o", self.script, "--force")
         if done.returncode != 0:
             raise AssertionError(done.stderr)
         with open(self.path.removesuffix(".onnx") + ".kv.json", encoding="utf-8") as file:
@@ -163,6 +163,20 @@ class EmitLoopTest(unittest.TestCase):
             for row, prompt in zip(together, prompts):
                 alone = loop.decoder(1).generate([prompt], 12)
                 self.assertEqual(row.tolist(), alone[0].tolist())
+
+    def test_prompts_longer_than_a_ring_takes_go_in_pieces(self):
+        prompts = [[3, 14, 15, 9, 2, 6, 5, 35, 8, 9, 7, 9], [3, 2, 3, 8, 4, 6, 2], [26, 4]]
+        with tempfile.TemporaryDirectory() as folder:
+            full = Loop("gemma2_optimum", folder)
+            want = full.decoder(3, capacity=64).generate(prompts, 40)
+            for window in ("circular", "circular:9"):
+                ring = Loop("gemma2_optimum", folder, "--window", window, "--force")
+                self.assertEqual(ring.module.CHUNK, 4 if window == "circular:9" else 64)
+                decoder = ring.decoder(3, capacity=64)
+                slots = {c["id"]: decoder.buffers[c["input"]].shape()[c["axis"]]
+                         for c in ring.manifest["caches"]}
+                self.assertEqual(set(slots.values()), {ring.module.CHUNK + 5, 64})
+                self.assertEqual(decoder.generate(prompts, 40).tolist(), want.tolist())
 
     def test_full_cache_is_refused_before_the_run(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -293,6 +293,9 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV245", "quantized-target", "the target's hosts know no scales",
      "Each cache becomes two, values and scales, and the host has to keep both.",
      "Use --target spec or ort."},
+    {"KV250", "ring-too-small", "the ring has no slot for a new token beside its window",
+     "A step reads the rows of the window and its own: a ring of C slots takes C - W new tokens.",
+     "Give --window circular more slots, or none: then the host chooses."},
     // KV3xx: preconditions.
     {"KV301", "write-inside-capacity", "the write must stay inside the buffer",
      "TensorScatter refuses, or worse, a write behind the capacity.",

@@ -29,6 +29,7 @@ ordered_json CacheToJson(const ManifestCache& c) {
                        {"layout", c.layout}, {"axis", c.axis},     {"alias", c.alias}};
   if (!c.readers.empty()) json["readers"] = c.readers;
   if (c.grows) json["grows"] = true;
+  if (c.ring) json["ring"] = {{"window", c.ring->window}};
   if (c.quantization) {
     json["quantization"] = {{"dtype", c.quantization->dtype},
                             {"group", c.quantization->group},
@@ -168,6 +169,14 @@ absl::StatusOr<ManifestCache> ReadCache(const ordered_json& json, const std::str
   c.alias = r.Text("alias");
   c.readers = r.TextsOr("readers");
   c.grows = r.Has("grows") && r.Truth("grows");
+  if (r.Has("ring")) {
+    Reader ring(r.Object("ring"), where + ".ring");
+    c.ring = CacheRing{ring.Whole("window")};
+    KV_RETURN_IF_ERROR(ring.status());
+    if (c.ring->window < 1) {
+      return absl::InvalidArgumentError(fmt::format("{}.ring.window is not positive", where));
+    }
+  }
   if (r.Has("quantization")) {
     Reader q(r.Object("quantization"), where + ".quantization");
     c.quantization = {q.Text("dtype"), q.Whole("group"), q.Text("scales"), q.Text("rows")};
@@ -394,6 +403,10 @@ absl::StatusOr<Manifest> ManifestFromMetadata(const onnx::ModelProto& model) {
     if (prop.key() == kMetadataManifest) return ManifestFromJson(prop.value());
   }
   return absl::NotFoundError("the model carries no manifest");
+}
+
+bool IsCircular(const Manifest& manifest, const ManifestCache& cache) {
+  return manifest.mode == "circular" || cache.ring.has_value();
 }
 
 std::string ManifestPathFor(const std::string& model_path) {

@@ -38,6 +38,12 @@ struct CacheScales {
   std::string rows;    // type of what is quantised: "float32"
 };
 
+// The converted cache is a ring for the rows of a window: token t is in slot t mod C, where C is
+// the cache's extent on its axis. A step takes C - window new tokens at most.
+struct CacheRing {
+  int64_t window = 0;  // rows that are read besides the new ones
+};
+
 struct ManifestCache {
   std::string id;  // "0.key"
   int64_t layer = 0;
@@ -50,6 +56,7 @@ struct ManifestCache {
   std::vector<std::string> readers;  // named readers of the past if alias is "copy"
   // The cache grows in AFTER as well. Never written: only a relation without a manifest says so.
   bool grows = false;
+  std::optional<CacheRing> ring;            // JSON key "ring", present if any
   std::optional<CacheScales> quantization;  // JSON key "quantization", present if any
   SourceCache source;
 };
@@ -144,6 +151,9 @@ struct Manifest {
   std::optional<ManifestMaintenance> maintenance;
   std::optional<QuantizationSummary> quantization;
 };
+
+// Rows go around the end of the cache's buffer.
+bool IsCircular(const Manifest& manifest, const ManifestCache& cache);
 
 nlohmann::ordered_json ToJson(const Manifest& manifest);
 // InvalidArgument names the offending key.

@@ -64,6 +64,7 @@ std::string CppLoop(const LoopFacts& facts) {
   truth("kUniform", facts.uniform, "all sequences hold the same number of tokens");
   truth("kCircular", facts.circular, "slots are used again from the first on");
   number("kNewWithPast", facts.new_with_past, "most tokens of a step that has a past; 0: any");
+  number("kChunk", facts.chunk, "most tokens of any step; 0: any");
   text += fmt::format("const std::string kLogits = {};\n", String(facts.logits));
   text += CachesOf(facts) + InputsOf(facts);
   return internal::WithFacts(kTemplate, text);

@@ -39,6 +39,7 @@ CAPACITY = None     # M, where the model fixes it
 UNIFORM = False     # all sequences hold the same number of tokens
 CIRCULAR = False    # slots are used again from the first on
 NEW_WITH_PAST = None  # most tokens of a step that has a past
+CHUNK = None        # most tokens of any step
 LOGITS = "logits"
 CACHES = ()
 INPUTS = {"input_ids": Input("tokens", np.int64, ("B", "S"))}
@@ -151,10 +152,12 @@ class Decoder:
             raise ValueError(f"tokens need the shape [{self.batch}, S], S > 0")
         if TOKENS not in (None, new):
             raise ValueError(f"the model takes {TOKENS} tokens a step, not {new}")
+        if CHUNK and new > CHUNK:
+            raise ValueError(f"the model takes {CHUNK} tokens a step at most")
         if NEW_WITH_PAST and self.lengths.any() and new > NEW_WITH_PAST:
             raise ValueError(f"behind a past the model takes {NEW_WITH_PAST} tokens a step")
-        if ((real < 1) | (real > new)).any():
-            raise ValueError("each sequence needs one token at least and S at most")
+        if ((real < 0) | (real > new)).any():
+            raise ValueError("each sequence has S tokens at most")
         if UNIFORM and (np.ptp(self.lengths) or np.ptp(real) or real[0] != new):
             raise ValueError("the model takes sequences of one length, without pads")
         missing = [n for n, i in INPUTS.items() if i.meaning == "given" and n not in feeds]
@@ -171,13 +174,16 @@ class Decoder:
         tokens = np.zeros((len(prompts), real.max()), np.int64)
         for row, prompt in zip(tokens, prompts):
             row[:len(prompt)] = prompt
-        size = TOKENS or tokens.shape[1]
+        size = TOKENS or CHUNK or tokens.shape[1]
         if TOKENS and (real % TOKENS).any():
             raise ValueError(f"prompts need a multiple of {TOKENS} tokens")
+        rows = None
         for first in range(0, tokens.shape[1], size):
-            logits = self.step(tokens[:, first:first + size],
-                               np.minimum(real - first, size), feeds)[LOGITS]
-        return last_row(logits, real - first)
+            piece = tokens[:, first:first + size]
+            count = np.clip(real - first, 0, piece.shape[1])
+            ends = last_row(self.step(piece, count, feeds)[LOGITS], count)
+            rows = ends if rows is None else np.where(count[:, None] > 0, ends, rows)
+        return rows
 
     def generate(self, prompts, count, feeds=None):
         """Prompts and `count` tokens more, each the likeliest one; [B, count]."""

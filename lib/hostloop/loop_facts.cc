@@ -88,7 +88,9 @@ class FactsReader {
     facts_.capacity = manifest_.capacity_value;
     facts_.new_with_past = manifest_.limits.new_tokens_with_past;
     facts_.uniform = manifest_.uniform;
-    facts_.circular = manifest_.mode == "circular";
+    facts_.circular =
+        std::all_of(manifest_.caches.begin(), manifest_.caches.end(),
+                    [&](const ManifestCache& cache) { return IsCircular(manifest_, cache); });
     for (const ManifestCache& cache : manifest_.caches) KV_RETURN_IF_ERROR(AddCache(cache));
     for (const ManifestInput& input : manifest_.inputs) {
       if (input.as != "cache") KV_RETURN_IF_ERROR(AddInput(input));
@@ -109,7 +111,8 @@ class FactsReader {
     const std::vector<Axis>& axes = interface_.caches.at(cache.input);
     for (size_t k = 0; k < axes.size(); ++k) {
       if (static_cast<int64_t>(k) == cache.axis) {
-        result.axes.push_back({'M', 1});
+        result.axes.push_back(cache.ring ? RingAxis(*cache.ring, (*graph_.type(v).shape)[k].value)
+                                         : LoopAxis{'M', 1});
         continue;
       }
       const bool open = axes[k].extent == Extent::kStatic && !(*graph_.type(v).shape)[k].value;
@@ -121,6 +124,15 @@ class FactsReader {
     }
     facts_.caches.push_back(std::move(result));
     return absl::OkStatus();
+  }
+
+  // A ring has as many slots as the model says, else some for a piece of a prompt.
+  LoopAxis RingAxis(const CacheRing& ring, std::optional<int64_t> declared) {
+    constexpr int64_t kPiece = 64;
+    const int64_t slots = declared.value_or(ring.window + facts_.tokens.value_or(kPiece));
+    const int64_t most = std::max<int64_t>(1, slots - ring.window);
+    facts_.chunk = std::min(facts_.chunk.value_or(most), most);
+    return {'\0', slots};
   }
 
   absl::Status AddInput(const ManifestInput& input) {

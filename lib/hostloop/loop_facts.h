@@ -43,6 +43,7 @@ struct LoopFacts {
   std::string model;  // path, as the user gave it
   std::optional<int64_t> batch, tokens, capacity;
   std::optional<int64_t> new_with_past;  // most tokens of a step that has a past
+  std::optional<int64_t> chunk;          // most tokens of any step: what rings leave beside windows
   bool uniform = false;
   bool circular = false;
   std::string logits;  // the output with a row of scores per token

@@ -80,6 +80,7 @@ std::string PythonLoop(const LoopFacts& facts) {
   fact("UNIFORM", Bool(facts.uniform), "all sequences hold the same number of tokens");
   fact("CIRCULAR", Bool(facts.circular), "slots are used again from the first on");
   fact("NEW_WITH_PAST", OrNone(facts.new_with_past), "most tokens of a step that has a past");
+  fact("CHUNK", OrNone(facts.chunk), "most tokens of any step");
   text += fmt::format("LOGITS = {}\n", PythonLiteral(facts.logits));
   text += CachesOf(facts) + InputsOf(facts);
   return internal::WithFacts(kTemplate, text);

@@ -14,6 +14,7 @@
 #include "rewrite/layout.h"
 #include "rewrite/opset.h"
 #include "rewrite/readers.h"
+#include "rewrite/rings.h"
 #include "rewrite/visibility.h"
 
 namespace kvlift {
@@ -277,26 +278,23 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
   FindOtherAttention(a);
   DropUnread(a);
   AssignLayers(a);
+  if (options.window == WindowForm::kCircular) MakeRings(a);
   return a;
 }
 
 std::string DescribeMask(Analysis& analysis, const AttentionSite& site) {
   sym::Pool& pool = analysis.forms->pool();
   const Expr start = CountedUp(*analysis.forms, analysis.updates[site.key_cache].start);
-  const Visibility v = ReadVisibility(*analysis.forms, CountedUp(*analysis.forms, site.keep), start,
-                                      analysis.forms->Of(site.query).shape[2]->is_integer(1));
+  const bool one_token = analysis.forms->Of(site.query).shape[2]->is_integer(1);
+  const Visibility v =
+      ReadVisibility(*analysis.forms, CountedUp(*analysis.forms, site.keep), start, one_token);
   std::vector<std::string> words;
   if (v.causal) words.push_back("causal");
   bool padding = false, explicit_mask = false;
   for (Expr part : sym::ConjunctsOf(v.rest)) {
-    // W - 1 tokens back at most: start + s - t <= W - 1.
-    if (part->kind() == Kind::kLe) {
-      const Expr back = pool.Sub(pool.Add(start, pool.Index(2)), pool.Index(3));
-      const Expr distance = pool.Sub(part->args()[0], back);
-      if (distance->kind() == Kind::kInteger) {
-        words.push_back(fmt::format("sliding({})", 1 - distance->value()));
-        continue;
-      }
+    if (const auto back = TokensBack(pool, part, start, one_token)) {
+      words.push_back(fmt::format("sliding({})", *back + 1));
+      continue;
     }
     const auto sources = sym::SourcesOf(part);
     if (!sources.empty()) {

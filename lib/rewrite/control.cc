@@ -16,6 +16,7 @@ void Control::Survey() {
   for (const CacheUpdate& update : s_.a.updates) {
     s_.growing = s_.growing || update.growing;
     s_.shifts = s_.shifts || update.shifts;
+    s_.rings = s_.rings || (update.growing && update.circular);
   }
   FindBatch();
   if (!s_.growing) return;
@@ -183,7 +184,7 @@ std::string Control::FreeName(std::string name) const {
 std::string Control::Capacity() {
   if (s_.options.max_seq_len) return s_.nodes.Int64s({*s_.options.max_seq_len});
   for (const CacheUpdate& update : s_.a.updates) {
-    if (!update.growing) continue;
+    if (!update.growing || update.circular) continue;
     return s_.nodes.Extent(s_.graph.name(update.pair.present), PlacementOf(s_.options, update).axis,
                            "capacity");
   }
@@ -212,22 +213,46 @@ absl::StatusOr<Slots> Control::SlotsOf(const CacheUpdate& update) {
     slots.keys = s_.nodes.Add("ReduceMax", {slots.valid, s_.nodes.Int64s({0})}, "visible_length");
     return slots;
   }
-  slots.write = write_;
+  if (update.circular) return RingSlots(update);
+  KV_ASSIGN_OR_RETURN(slots.write, WriteIndices(update));
   slots.valid = valid_;
   slots.keys = s_.prefix_read() ? keys_ : Capacity();
   slots.start = update.start;
   slots.whole = !s_.prefix_read();
-  const bool plain = !s_.uniform || (update.layout[0] == 'B' && update.layout.size() == 4);
-  if (!plain) {
-    KV_ASSIGN_OR_RETURN(const std::string first,
-                        s_.emitter.Dim(update.axis == 0 ? pool.Integer(1) : rows));
-    slots.write = s_.nodes.Add("Expand", {past_, first}, "write_indices");
-  }
   if (update.window != 0) {
     const std::string dropped = Dropped(past_, update.window);
     slots.valid = s_.nodes.Add("Sub", {valid_, dropped}, "nonpad_kv_seqlen");
     slots.keys = s_.nodes.Add("Sub", {keys_, dropped}, "visible_length");
   }
+  return slots;
+}
+
+// As many as the cache has rows on its first axis.
+absl::StatusOr<std::string> Control::WriteIndices(const CacheUpdate& update) {
+  const bool plain = !s_.uniform || (update.layout[0] == 'B' && update.layout.size() == 4);
+  if (plain) return write_;
+  const Expr rows = s_.forms.Of(update.pair.past).shape[0];
+  KV_ASSIGN_OR_RETURN(const std::string first,
+                      s_.emitter.Dim(update.axis == 0 ? s_.pool.Integer(1) : rows));
+  return s_.nodes.Add("Expand", {past_, first}, "write_indices");
+}
+
+// A ring is given whole: its mask says which slots hold rows of the window.
+absl::StatusOr<Slots> Control::RingSlots(const CacheUpdate& update) {
+  const Expr extent = s_.forms.Of(update.pair.past).shape[0];
+  Slots& slots = rings_[{update.visible, extent}];
+  if (!slots.write.empty()) {
+    slots.start = update.start;
+    return slots;
+  }
+  const int axis = PlacementOf(s_.options, update).axis;
+  slots.keys = s_.nodes.Extent(s_.graph.name(update.pair.past), axis, "window_capacity");
+  s_.emitter.BindDim(RingSymbol(update.visible), {slots.keys, false});
+  KV_ASSIGN_OR_RETURN(const std::string write, WriteIndices(update));
+  slots.write = s_.nodes.Add("Mod", {write, slots.keys}, "window_indices");
+  slots.valid = s_.nodes.Add("Min", {valid_, slots.keys}, "nonpad_kv_seqlen");
+  slots.start = update.start;
+  slots.whole = true;
   return slots;
 }
 

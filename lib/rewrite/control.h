@@ -2,7 +2,9 @@
 // is valid in a buffer.
 #pragma once
 
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -37,7 +39,7 @@ class Control {
   const std::string& tree_input() const { return tree_input_; }
 
   absl::StatusOr<Slots> SlotsOf(const CacheUpdate& update);
-  // The same with the whole buffer given and valid.
+  // The same with the whole buffer given and valid; not of a growing cache.
   absl::StatusOr<Slots> WholeBuffer(const CacheUpdate& update);
 
   // Rows of a growing cache as the source has them, in the layout of the result's: its past, its
@@ -54,6 +56,8 @@ class Control {
   absl::Status EmitInput(const std::string& length);
   std::optional<std::pair<ValueId, int>> LengthSource();
   std::string Capacity();
+  absl::StatusOr<std::string> WriteIndices(const CacheUpdate& update);
+  absl::StatusOr<Slots> RingSlots(const CacheUpdate& update);
   std::string FreeName(std::string name) const;
   // max(length - window, 0), [1]; 0 without a window.
   std::string Dropped(const std::string& length, int64_t window);
@@ -63,7 +67,8 @@ class Control {
 
   PlanState& s_;
   std::string input_, valid_input_, tree_input_, write_, valid_, keys_;
-  std::string past_, total_;  // [1]: P and P + S, when uniform
+  std::string past_, total_;                              // [1]: P and P + S, when uniform
+  std::map<std::pair<int64_t, sym::Expr>, Slots> rings_;  // by window and extent of axis 0
 };
 
 }  // namespace kvlift::internal

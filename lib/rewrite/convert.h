@@ -26,6 +26,8 @@ enum class Layout { kKeep, kBnsd, kFolded };
 enum class IoNames { kKeep, kStatic };        // static: key_cache.0, updated_key_cache.0, ...
 enum class Rotary { kAuto, kKeep, kFused };   // auto: fused for ONNX Runtime, see rewrite/rotary.h
 enum class WriteMode { kLinear, kCircular };  // circular: where linear does not do
+// Of caches that keep the last W rows: a buffer for all tokens, or a ring of W rows and a step's.
+enum class WindowForm { kFull, kCircular };
 
 // How caches are kept in few bits; see rewrite/quantize_caches.h.
 struct CacheQuantization {
@@ -45,6 +47,8 @@ struct ConvertOptions {
   ReadForm read = ReadForm::kAuto;
   Padding padding = Padding::kAuto;
   WriteMode mode = WriteMode::kLinear;
+  WindowForm window = WindowForm::kFull;
+  std::optional<int64_t> window_capacity;  // of rings; absent: symbolic
   Layout layout = Layout::kKeep;
   IoNames io_names = IoNames::kKeep;
   Rotary rotary = Rotary::kAuto;

@@ -51,10 +51,10 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
   const MaskOfSite judged = {site, key, s_.pool.And(keep, Normal(key, site.bias_keep)), start};
   if (auto reason = JudgeMask(judged)) return reason;
   if (s_.plan.refusal) return std::nullopt;
-  const bool whole = key.circular || (!key.growing && (!s_.prefix_read() || !HidesUnused(judged)));
+  const bool whole = !key.growing && (key.circular || !s_.prefix_read() || !HidesUnused(judged));
   KV_ASSIGN_OR_RETURN(const Slots slots, whole ? control_.WholeBuffer(key) : control_.SlotsOf(key));
   if (key.growing != value.growing || key.window != value.window ||
-      key.circular != value.circular ||
+      key.circular != value.circular || key.visible != value.visible ||
       (!key.growing && Normal(key, key.start) != Normal(value, value.start))) {
     return Reason("KV210", "needs keys and values that are written at the same slots", site);
   }
@@ -66,7 +66,7 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
   const bool drawn = whole || given || s_.options.mask == MaskForm::kExplicit ||
                      type == TensorProto::DOUBLE || (stacked && !one_token);
   if (key.circular || (drawn && visible.causal)) {
-    visible.rest = Turned(key, keep);
+    visible.rest = key.growing && key.circular ? InRing(judged, keep) : Turned(key, keep);
     visible.causal = false;
   }
   if (s_.options.padding == Padding::kNone && key.growing) {
@@ -211,7 +211,7 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role, const 
                                         const Slots& slots) {
   s_.nodes.set_scope(fmt::format("layers.{}/{}", layer, role));
   std::string value = s_.graph.name(update.pair.present);
-  if (update.growing && s_.views()) {
+  if (update.growing && !update.circular && s_.views()) {
     value = control_.AttendedView(update);
   } else if (!slots.whole) {
     const int64_t axis = PlacementOf(s_.options, update).axis;
@@ -280,6 +280,24 @@ Expr AttentionEmitter::Turned(const CacheUpdate& key, Expr e) {
   rows.indices = {nullptr, nullptr, nullptr,
                   s_.pool.Mod(s_.pool.Sub(s_.pool.Index(3), total), CapacityOf(key), {})};
   return s_.pool.Substitute(e, rows, {});
+}
+
+// Slots that hold no row of the window are hidden; what is read at rows is read at some row there.
+Expr AttentionEmitter::InRing(const MaskOfSite& mask, Expr e) {
+  sym::Pool& pool = s_.pool;
+  const CacheUpdate& key = mask.key;
+  const Expr past = pool.Dim(kPastSymbol), window = pool.Integer(key.visible);
+  const Expr dropped = pool.Max(pool.Sub(past, window), pool.Integer(0), {});
+  Expr row = pool.Mod(pool.Sub(pool.Index(3), dropped), pool.Dim(RingSymbol(key.visible)), {});
+  if (key.window == 0) row = pool.Add(row, dropped);  // the source's first row is the first token
+  const Expr last = pool.Sub(pool.Add(key.start, key.new_length), pool.Integer(1));
+  const std::vector<Expr> loads = sym::LoadsOf(e);
+  const bool reads = std::any_of(loads.begin(), loads.end(),
+                                 [](Expr load) { return sym::ContainsIndex(load, 3); });
+  sym::Pool::Substitution rows;
+  rows.indices = {nullptr, nullptr, nullptr, reads ? pool.Min(row, last, {}) : row};
+  const Expr seen = pool.Substitute(e, rows, {});
+  return HidesUnused(mask) && !reads ? seen : pool.And(pool.Le(row, last, {}), seen);
 }
 
 Expr AttentionEmitter::Normal(const CacheUpdate& key, Expr e) {

@@ -60,6 +60,7 @@ class AttentionEmitter {
   sym::Expr CapacityOf(const CacheUpdate& key);
   // A predicate of the source's rows, of the buffer's slots.
   sym::Expr Turned(const CacheUpdate& key, sym::Expr e);
+  sym::Expr InRing(const MaskOfSite& mask, sym::Expr e);
   // A step writes one row per token.
   bool RowPerToken(const AttentionSite& site, const CacheUpdate& key);
   sym::Expr WithoutPadding(sym::Expr rest);

@@ -52,6 +52,12 @@ std::optional<Finding> AttentionEmitter::JudgeBiases(const AttentionSite& site,
                                 s_.graph.name(bias)),
                     site, {bias});
     }
+    if (key.growing && key.circular) {
+      return Reason("KV216",
+                    fmt::format("needs masks alone for keys in a ring, found the bias {}",
+                                s_.graph.name(bias)),
+                    site, {bias});
+    }
     if (key.shifts && folded) {
       return Reason("KV216",
                     fmt::format("needs a bias of rank 4 at most for keys that move, found {}",

@@ -1,6 +1,7 @@
 #include "rewrite/manifest_of.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "contract/positions.h"
@@ -9,6 +10,14 @@
 #include "rewrite/relayout.h"
 
 namespace kvlift {
+
+std::string RingDimension(const Analysis& a, const CacheUpdate& update) {
+  const bool one = std::all_of(a.updates.begin(), a.updates.end(), [&](const CacheUpdate& other) {
+    return other.visible == 0 || other.visible == update.visible;
+  });
+  return one ? "window_capacity" : fmt::format("window_capacity_{}", update.visible);
+}
+
 namespace {
 
 using sym::Expr;
@@ -75,6 +84,7 @@ ManifestCache DescribeCache(const Analysis& a, const ConvertOptions& options,
   m.layout = place.layout;
   m.axis = place.axis;
   m.alias = "safe";
+  if (update.growing && update.circular) m.ring = CacheRing{update.visible};
   m.source = {m.input, m.output, update.kind, update.layout, update.axis, update.growing, {}};
   if (const UnpackedCache* packed = a.normalised.unpacked.Find(m.input)) {
     m.source = packed->source;
@@ -154,9 +164,24 @@ void AddAssumedMasks(const ManifestFacts& facts, Manifest* m) {
   if (all(0)) m->preconditions.push_back({"KV305", "the padding mask is all zeros", "assumed"});
 }
 
-void AddPreconditions(Analysis& a, const ManifestFacts& facts, Manifest* m) {
+void AddRings(const Analysis& a, const ConvertOptions& options, Manifest* m) {
+  std::set<std::string> said;
+  for (const CacheUpdate& update : a.updates) {
+    if (!update.growing || !update.circular) continue;
+    const std::string capacity = options.window_capacity
+                                     ? fmt::format("{}", *options.window_capacity)
+                                     : RingDimension(a, update);
+    std::string text = fmt::format("new tokens <= {} - {}", capacity, update.visible);
+    if (!said.insert(text).second) continue;
+    m->preconditions.push_back({"KV301", std::move(text), "assumed"});
+  }
+}
+
+void AddPreconditions(Analysis& a, const ConvertOptions& options, const ManifestFacts& facts,
+                      Manifest* m) {
   const std::string past = facts.write_indices.empty() ? "the past's length" : facts.write_indices;
-  if (HasGrowing(a)) {
+  if (std::any_of(a.updates.begin(), a.updates.end(),
+                  [](const CacheUpdate& update) { return update.growing && !update.circular; })) {
     m->preconditions.push_back(
         {"KV301", fmt::format("0 <= {0} and {0} + new tokens <= capacity, for each sequence", past),
          "guarded"});
@@ -171,6 +196,7 @@ void AddPreconditions(Analysis& a, const ManifestFacts& facts, Manifest* m) {
     m->preconditions.push_back(
         {"KV301", fmt::format("0 <= {} and new tokens <= capacity", start), "guarded"});
   }
+  AddRings(a, options, m);
   m->preconditions.push_back(
       {"KV302", "unused cache slots hold finite numbers: fill new caches with zeros", "assumed"});
   for (const sym::Assumption& assumption : HostAssumptions(*a.forms)) {
@@ -214,8 +240,9 @@ Manifest MakeManifest(Analysis& a, const ConvertOptions& options, const Manifest
   m.target = TargetName(options.target);
   m.capacity_dim = "max_sequence_length";
   m.capacity_value = options.max_seq_len;
-  const bool circular = std::any_of(a.updates.begin(), a.updates.end(),
-                                    [](const CacheUpdate& update) { return update.circular; });
+  const bool circular =
+      std::any_of(a.updates.begin(), a.updates.end(),
+                  [](const CacheUpdate& update) { return update.circular && !update.growing; });
   m.mode = circular ? "circular" : "linear";
   m.read = facts.prefix ? "prefix" : "full";
   m.uniform = facts.uniform;
@@ -247,7 +274,7 @@ Manifest MakeManifest(Analysis& a, const ConvertOptions& options, const Manifest
     }
     m.outputs.push_back(std::move(output));
   }
-  AddPreconditions(a, facts, &m);
+  AddPreconditions(a, options, facts, &m);
   const Normalised& normalised = a.normalised;
   m.dropped.insert(m.dropped.end(), normalised.dropped.begin(), normalised.dropped.end());
   m.preconditions.insert(m.preconditions.end(), normalised.preconditions.begin(),

@@ -22,6 +22,9 @@ struct ManifestFacts {
   absl::flat_hash_set<std::string> dropped;  // of these: no input any more
 };
 
+// What the extent of a ring is called.
+std::string RingDimension(const Analysis& analysis, const CacheUpdate& update);
+
 // Without source_sha256.
 Manifest MakeManifest(Analysis& analysis, const ConvertOptions& options,
                       const ManifestFacts& facts);

@@ -10,7 +10,9 @@ std::optional<Finding> MovedRowsReadElsewhere(const PlanState& s) {
   const Graph& graph = s.graph;
   absl::flat_hash_set<ValueId> moved, seen;
   for (const CacheUpdate& update : s.a.updates) {
-    if (update.shifts) moved.insert({update.pair.past, update.pair.present});
+    if (!update.shifts && !(update.growing && update.circular)) continue;
+    moved.insert({update.pair.past, update.pair.present});
+    if (update.attended != kNoValue) moved.insert(update.attended);
   }
   absl::flat_hash_set<NodeId> taken;
   for (const AnalysedAttention& attention : s.a.attention) taken.insert(attention.node);

@@ -68,7 +68,8 @@ class Planner {
       s_.Refuse("KV235", "needs every attention converted to draw a tree of tokens",
                 {s_.a.updates.front().node});
     }
-    if (s_.shifts && !s_.plan.refusal) s_.plan.refusal = internal::MovedRowsReadElsewhere(s_);
+    if ((s_.shifts || s_.rings) && !s_.plan.refusal)
+      s_.plan.refusal = internal::MovedRowsReadElsewhere(s_);
     if (s_.plan.refusal) return std::move(s_.plan);
     if (s_.growing && s_.views()) EmitViews();
     if (s_.growing) RederiveRest();
@@ -84,7 +85,7 @@ class Planner {
  private:
   absl::Status EmitAttention(int number) {
     const AnalysedAttention& attention = s_.a.attention[number];
-    const bool may_stay = !s_.shifts && (!s_.growing || s_.views());
+    const bool may_stay = !s_.shifts && !s_.rings && (!s_.growing || s_.views());
     std::optional<Finding> reason = attention.reason;
     if (attention.site) {
       reason = s_.keep_unguarded ? Unguarded(*attention.site) : BeforeItsRows(*attention.site);
@@ -130,7 +131,7 @@ class Planner {
     for (const AnalysedCache& cache : s_.a.caches) {
       if (cache.update_index < 0) continue;
       const CacheUpdate& update = s_.a.updates[cache.update_index];
-      if (!update.growing) continue;
+      if (!update.growing || update.circular) continue;
       s_.nodes.set_scope(fmt::format("layers.{}/{}", cache.layer, cache.role));
       auto& uses = s_.plan.patch.replace_uses;
       uses[s_.graph.name(update.pair.past)] =
@@ -182,7 +183,7 @@ class Planner {
     in.normal = s_.normal;
     in.batch = s_.batch;
     in.per_sequence = !s_.uniform;
-    in.views = s_.views();
+    in.views = s_.views() && !s_.rings;
     s_.nodes.set_scope("shared");
     Rederived result = Rederive(s_.forms, s_.emitter, in);
     s_.plan.refusal = std::move(result.refusal);
@@ -199,7 +200,8 @@ class Planner {
         s_.plan.patch.retype[s_.graph.name(update.pair.present)] = type;
         continue;
       }
-      SetDim(&type, internal::PlacementOf(s_.options, update).axis, CapacityDim());
+      SetDim(&type, internal::PlacementOf(s_.options, update).axis,
+             update.circular ? RingDim(update) : CapacityDim());
       s_.plan.patch.retype[s_.graph.name(update.pair.past)] = type;
       s_.plan.patch.retype[s_.graph.name(update.pair.present)] = type;
     }
@@ -278,6 +280,16 @@ class Planner {
       dim.set_dim_value(*s_.options.max_seq_len);
     } else {
       dim.set_dim_param("max_sequence_length");
+    }
+    return dim;
+  }
+
+  onnx::TensorShapeProto::Dimension RingDim(const CacheUpdate& update) const {
+    onnx::TensorShapeProto::Dimension dim;
+    if (s_.options.window_capacity) {
+      dim.set_dim_value(*s_.options.window_capacity);
+    } else {
+      dim.set_dim_param(RingDimension(s_.a, update));
     }
     return dim;
   }
@@ -369,6 +381,17 @@ absl::StatusOr<ConversionPlan> MakePlan(Analysis& analysis, const ConvertOptions
   const bool growing = std::any_of(analysis.updates.begin(), analysis.updates.end(),
                                    [](const CacheUpdate& update) { return update.growing; });
   if (!growing) return Planner(analysis, options, false).Run();
+  for (const CacheUpdate& update : analysis.updates) {
+    const int64_t slots = options.window_capacity.value_or(update.visible + 1);
+    if (!update.growing || !update.circular || slots > update.visible) continue;
+    ConversionPlan plan;
+    plan.refusal = MakeFinding("KV250",
+                               fmt::format("needs a ring for a window of {} rows and a new one, "
+                                           "found --window circular:{}",
+                                           update.visible, slots),
+                               *analysis.graph, {update.node}, {update.pair.past});
+    return plan;
+  }
   std::optional<std::string> why = NeedsUniform(analysis);
   if (options.read == ReadForm::kFull) {
     for (const CacheUpdate& update : analysis.updates) {

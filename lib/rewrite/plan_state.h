@@ -16,6 +16,8 @@ namespace kvlift::internal {
 
 // The number of keys that attention reads, in the expressions of what is drawn anew.
 inline constexpr char kKeysSymbol[] = "kvlift.W";
+// The extent of a ring, by its window.
+inline std::string RingSymbol(int64_t window) { return "kvlift.C" + std::to_string(window); }
 // The extent of a growing cache's buffer.
 inline constexpr char kCapacitySymbol[] = "kvlift.M";
 
@@ -30,7 +32,8 @@ struct PlanState {
         emitter(forms, nodes) {}
 
   bool prefix_read() const { return options.read != ReadForm::kFull; }
-  // Growing caches are read through views of what is valid, so that what cannot be rewritten stays.
+  // Growing caches but rings are read through views of what is valid, so that what cannot be
+  // rewritten stays.
   bool views() const { return uniform && prefix_read(); }
   bool IsWide(ValueId v) const {
     for (const auto& [input, axis] : wide) {
@@ -54,6 +57,7 @@ struct PlanState {
   bool uniform = false;  // one P for all sequences
   bool growing = false;  // some cache grows
   bool shifts = false;   // in the source, the rows of some cache move
+  bool rings = false;    // some growing cache becomes a ring
   // Attentions whose fully masked rows would differ stay: something reads such rows of a cache.
   bool keep_unguarded = false;
   sym::Expr batch = nullptr, new_length = nullptr;

@@ -1,6 +1,9 @@
 // Splits an attention's mask into what is_causal says and what has to be drawn.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "rewrite/rule.h"
 #include "sym/forms.h"
 
@@ -16,5 +19,8 @@ struct Visibility {
 // one_token: steps have one query.
 Visibility ReadVisibility(sym::Forms& forms, sym::Expr keep, sym::Expr start,
                           bool one_token = false);
+
+// Of a part that says how far a query sees back: in tokens before its own, W - 1 of a window of W.
+std::optional<int64_t> TokensBack(sym::Pool& pool, sym::Expr part, sym::Expr start, bool one_token);
 
 }  // namespace kvlift

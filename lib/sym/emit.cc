@@ -129,27 +129,18 @@ class Emitter::Builder {
         return Cast(std::move(piece), TensorProto::INT64);
       }
       case Kind::kSum:
-        for (Expr division : DivisionsOf(e)) {
-          Pool& pool = e_.forms_.pool();
-          const Expr number = division->args()[0], modulus = division->args()[1];
-          const Expr mod = pool.Sub(number, pool.Mul(modulus, division));
-          const Expr rest = pool.Sub(e, mod);
-          const std::vector<Expr> left = DivisionsOf(rest);
-          if (std::find(left.begin(), left.end(), division) == left.end()) {
-            return Modulo(number, modulus, rest);
-          }
-        }
+        if (const auto r = RemainderOf(e)) return Modulo(r->number, r->modulus, r->rest);
         return Sum(e->terms());
       case Kind::kFloorDiv: {
         Facts facts{{r_.shape.begin(), r_.shape.end()}};
         Pool& pool = e_.forms_.pool();
-        // Div truncates: equal to the floor where both are non-negative.
-        if (!pool.ProveNonNegative(e->args()[0], facts) ||
-            !pool.ProveNonNegative(e->args()[1], facts)) {
-          return Cannot(e);
-        }
         KV_ASSIGN_OR_RETURN(Piece a, Whole(e->args()[0]));
         KV_ASSIGN_OR_RETURN(Piece b, Whole(e->args()[1]));
+        // Div truncates: equal to the floor where both are non-negative, or nothing is left over.
+        if (!pool.ProveNonNegative(e->args()[0], facts) ||
+            !pool.ProveNonNegative(e->args()[1], facts)) {
+          a = Join("Sub", a, Join("Mod", a, b, TensorProto::INT64), TensorProto::INT64);
+        }
         return Join("Div", a, b, TensorProto::INT64);
       }
       case Kind::kSelect:
@@ -164,6 +155,23 @@ class Emitter::Builder {
       default:
         return Cannot(e);
     }
+  }
+
+  // number mod modulus + rest, without the division in rest.
+  struct Remainder {
+    Expr number, modulus, rest;
+  };
+  std::optional<Remainder> RemainderOf(Expr e) {
+    Pool& pool = e_.forms_.pool();
+    for (Expr division : DivisionsOf(e)) {
+      const Expr number = division->args()[0], modulus = division->args()[1];
+      const Expr rest = pool.Sub(e, pool.Sub(number, pool.Mul(modulus, division)));
+      const std::vector<Expr> left = DivisionsOf(rest);
+      if (std::find(left.begin(), left.end(), division) == left.end()) {
+        return Remainder{number, modulus, rest};
+      }
+    }
+    return std::nullopt;
   }
 
   // number mod modulus + rest.
@@ -276,6 +284,12 @@ class Emitter::Builder {
 
   // p <= 0 or p == 0, with the negative terms moved to the other side.
   absl::StatusOr<Piece> Compare(std::string_view op, Expr p) {
+    if (const auto r = RemainderOf(p)) {
+      const Expr zero = e_.forms_.pool().Integer(0);
+      KV_ASSIGN_OR_RETURN(Piece a, Modulo(r->number, r->modulus, zero));
+      KV_ASSIGN_OR_RETURN(Piece b, Whole(e_.forms_.pool().Neg(r->rest)));
+      return Join(op, a, b, TensorProto::BOOL);
+    }
     std::vector<Term> left, right;
     if (p->kind() == Kind::kSum) {
       for (const Term& term : p->terms()) {

@@ -1,5 +1,7 @@
 #include "verify/coverage.h"
 
+#include <algorithm>
+
 #include "fmt/format.h"
 
 namespace kvlift {
@@ -12,7 +14,7 @@ void Coverage::Add(const Plan& plan, const Outcome& outcome) {
     const std::set<int64_t> lengths(step.past.begin(), step.past.end());
     lengths_differ_ = lengths_differ_ || lengths.size() > 1;
     last_slot_ = last_slot_ || step.longest() + step.new_tokens == plan.capacity;
-    around_ = around_ || step.longest() + step.new_tokens > plan.capacity;
+    around_ = around_ || GoesAround(plan);
     many_tokens_ = many_tokens_ || step.new_tokens > 1;
     pads_ = pads_ || !step.pads.empty();
   }
@@ -44,7 +46,8 @@ std::vector<std::pair<std::string, std::string>> Coverage::Lines(
       {"write indices of every cache", fmt::format("{} or more", FewestIndices(relation).first)},
       {"last slot", unless(last_slot_, "reached", "not reached", excuses.last_slot)},
       {"lengths in one batch", unless(lengths_differ_, "differ", "equal", excuses.one_length)}};
-  if (relation.mode == "circular") {
+  if (std::any_of(relation.caches.begin(), relation.caches.end(),
+                  [&](const ManifestCache& cache) { return IsCircular(relation, cache); })) {
     lines.emplace_back("around the end", around_ ? "reached" : "not reached");
   }
   return lines;

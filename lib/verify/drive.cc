@@ -265,6 +265,16 @@ Record Driver::RunSource(Runner& source, const Plan& plan) const {
   return record;
 }
 
+int64_t Driver::SlotsOf(const ManifestCache& cache, const Plan& plan) const {
+  if (!cache.ring) return plan.capacity;
+  const auto fixed = ring_slots_.find(cache.id);
+  if (fixed != ring_slots_.end()) return fixed->second;
+  int64_t longest = 0;
+  for (const StepSpec& step : plan.steps) longest = std::max(longest, step.new_tokens);
+  const int64_t least = cache.ring->window + longest;
+  return plan.rings ? least : std::max(plan.capacity, least);
+}
+
 CacheState Driver::Fresh(const Runner& converted, const Plan& plan, double amplitude) const {
   const StepSpec& step = plan.steps.front();
   CacheState state;
@@ -275,16 +285,19 @@ CacheState Driver::Fresh(const Runner& converted, const Plan& plan, double ampli
       continue;
     }
     const int32_t type = converted.TypeOf(cache.input);
+    const int64_t slots = SlotsOf(cache, plan);
     exec::Tensor theirs =
-        exec::Tensor::Zeros(type, stimulus_.CacheShape(cache, step.batch(), plan.capacity));
+        exec::Tensor::Zeros(type, stimulus_.CacheShape(cache, step.batch(), slots));
     const bool all = plan.noise && !cache.source.growing;
-    const int64_t noisy = all ? plan.capacity : step.past[0];
-    AddNoise(cache, step, 0, noisy, &theirs);
+    const int64_t noisy = all ? slots : std::min(step.past[0], slots);
+    const int64_t first = cache.ring ? step.past[0] - noisy : 0;
+    AddNoise(cache, step, first, noisy, &theirs);
+    if (first > 0) IntoRing(first, cache.source, &theirs);
     exec::Tensor mine = InTargetOrder(theirs.view(), cache);
     ++number;
     if (amplitude > 0 && !all) {
       const int along = static_cast<int>(cache.axis);
-      exec::Tensor rest = Part(mine.view(), along, noisy, plan.capacity);
+      exec::Tensor rest = Part(mine.view(), along, noisy, slots);
       const bool tiny = ElementBits(type) <= 8;
       for (int64_t i = 0; i < rest.size(); ++i) {
         const double noise = Noise(number, static_cast<uint64_t>(i), 7, 7);

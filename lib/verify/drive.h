@@ -102,6 +102,7 @@ class Driver {
         stimulus_(other.stimulus_),
         source_nodes_(other.source_nodes_),
         kept_rows_(other.kept_rows_),
+        ring_slots_(other.ring_slots_),
         compare_(other.compare_) {}
 
   // Runs the source as long as it appends: what was in a cache stays, the new rows stand behind the
@@ -137,10 +138,14 @@ class Driver {
   // A window's cache (by source input) never holds more rows than this.
   void KeepAtMost(const std::string& input, int64_t rows) { kept_rows_[input] = rows; }
   const std::map<std::string, int64_t>& kept_rows() const { return kept_rows_; }
+  // A ring (by id) has this many slots, whatever the plan.
+  void FixRing(const std::string& id, int64_t slots) { ring_slots_[id] = slots; }
 
  private:
   void AddNoise(const ManifestCache& cache, const StepSpec& step, int64_t first, int64_t rows,
                 exec::Tensor* value) const;
+  // Slots of the converted model's cache.
+  int64_t SlotsOf(const ManifestCache& cache, const Plan& plan) const;
   int64_t RowsKept(const std::string& input, int64_t length) const;
   std::string Rewind(const ManifestCache& cache, const StepSpec& step, int64_t end,
                      exec::Tensor* value) const;
@@ -161,8 +166,8 @@ class Driver {
   using Gaps = std::map<std::string, exec::Tensor>;
   std::string CheckCaches(const Given& given, const CacheState& before, Gaps* gaps,
                           Outcome* outcome) const;
-  bool KeepsOthers(const exec::View& fed, const exec::View& now, const Range& mine, int axis,
-                   int64_t begin, int64_t end) const;
+  bool KeepsOthers(const ManifestCache& cache, const exec::View& fed, const exec::View& now,
+                   const Range& mine, int axis, int64_t begin, int64_t end) const;
   std::string CheckCache(const ManifestCache& cache, const Given& given, const Bounded& theirs,
                          const std::vector<int>& group, const exec::View& fed, const Bounded& now,
                          exec::Tensor* gap, Outcome* outcome) const;
@@ -176,6 +181,7 @@ class Driver {
   const Stimulus& stimulus_;
   int source_nodes_;
   std::map<std::string, int64_t> kept_rows_;
+  std::map<std::string, int64_t> ring_slots_;
   Referee* referee_ = nullptr;
   CompareFn compare_ = Compare;
 };

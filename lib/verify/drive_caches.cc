@@ -86,13 +86,13 @@ std::string Driver::CheckAppended(const ManifestCache& cache, const StepSpec& st
 }
 
 // Rows of other tokens than [begin, end) are what they were.
-bool Driver::KeepsOthers(const exec::View& fed, const exec::View& now, const Range& mine, int axis,
-                         int64_t begin, int64_t end) const {
+bool Driver::KeepsOthers(const ManifestCache& cache, const exec::View& fed, const exec::View& now,
+                         const Range& mine, int axis, int64_t begin, int64_t end) const {
   const int64_t capacity = now.shape[axis];
   const auto same = [&](int64_t from, int64_t to) {
     return SameInBox(now, fed, mine, {axis, from, to});
   };
-  if (relation_.mode != "circular") {
+  if (!IsCircular(relation_, cache)) {
     return end <= capacity && same(0, begin) && same(end, capacity);
   }
   const int64_t slot = begin % capacity, after = slot + end - begin;
@@ -122,7 +122,7 @@ std::string Driver::CheckCache(const ManifestCache& cache, const Given& given,
     const int64_t begin = step.past[b], end = begin + step.new_tokens;
     const int64_t capacity = mine[axis];
     const Range own{batch, b * each, (b + 1) * each};
-    if (!KeepsOthers(fed, now.value.view(), own, axis, begin, end)) {
+    if (!KeepsOthers(cache, fed, now.value.view(), own, axis, begin, end)) {
       return fmt::format("cache {}: rows outside [{}, {}) changed in sequence {}", cache.id, begin,
                          end, b);
     }

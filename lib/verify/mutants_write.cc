@@ -153,14 +153,25 @@ class WriteMutants {
 
   void Circular() {
     if (s_.scatters().empty()) return;
-    const bool linear = s_.relation().mode == "linear";
-    const std::string mode = linear ? "circular" : "linear";
-    m_.Add(mode + " mode", {}, [&](NodeId, NodeProto* node, auto*) {
-      if (node->op_type() != "TensorScatter") return;
-      MutantMaker::Drop(node, "mode");
-      *node->add_attribute() = MutantMaker::StringAttr("mode", mode);
-    });
-    if (linear) m_.ShownBy(Detector::kOverflow);
+    const auto other = [&](const std::string& mode, const std::string& instead) {
+      m_.Add(mode + " mode", {}, [&](NodeId, NodeProto* node, auto*) {
+        if (node->op_type() != "TensorScatter" || ModeOf(*node) != instead) return;
+        MutantMaker::Drop(node, "mode");
+        *node->add_attribute() = MutantMaker::StringAttr("mode", mode);
+      });
+    };
+    const auto has = [&](const std::string& mode) {
+      return std::any_of(s_.scatters().begin(), s_.scatters().end(),
+                         [&](NodeId n) { return ModeOf(s_.graph().node(n)) == mode; });
+    };
+    if (has("circular")) other("linear", "circular");
+    if (!has("linear")) return;
+    other("circular", "linear");
+    m_.ShownBy(Detector::kOverflow);
+  }
+
+  static std::string ModeOf(const NodeProto& node) {
+    return StringAttribute(node, "mode", "linear");
   }
 
   void Node(NodeId n) {

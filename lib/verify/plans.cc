@@ -26,6 +26,7 @@ class Planner {
     if (l_.reorders || l_.full) ChangedPlaces();
     if (l_.kept || l_.full) PastTheWindow();
     if (l_.circular) AroundTheEnd();
+    for (int64_t window : l_.rings) AroundTheRing(window);
     Noise();
     if (l_.full) {
       Uniform("prefill of 7", "a longer prompt", 1, {7});
@@ -77,8 +78,9 @@ class Planner {
                            : k == 0               ? 1
                            : l_.tokens_with_past  ? std::min(lengths[k], *l_.tokens_with_past)
                                                   : lengths[k];
-      for (int64_t left = lengths[k]; left > 0; left -= most) {
-        taken.push_back(l_.tokens ? most : std::min(left, most));
+      const int64_t cut = l_.most_tokens ? std::min(most, *l_.most_tokens) : most;
+      for (int64_t left = lengths[k]; left > 0; left -= cut) {
+        taken.push_back(l_.tokens ? cut : std::min(left, cut));
       }
     }
     return taken;
@@ -115,7 +117,7 @@ class Planner {
     } else if (l_.capacity % step != 0) {
       past.assign(past.size(), l_.capacity % step);
     } else if (l_.prefill && !l_.tokens && l_.capacity > 2) {
-      Add(&plan, &past, l_.capacity - 2);
+      for (int64_t length : Taken({l_.capacity - 2})) Add(&plan, &past, length);
     }
     while (past[0] < l_.capacity) Add(&plan, &past, step);
     plans_.push_back(std::move(plan));
@@ -229,6 +231,7 @@ class Planner {
       return Skip(std::move(plan), "the capacity is no larger than the window");
     }
     plan.capacity = std::max(l_.capacity, *l_.kept + 8 * step);
+    plan.rings = l_.most_tokens.has_value();
     std::vector<int64_t> past(l_.batch.value_or(1), 0);
     past.assign(past.size(), std::max<int64_t>(0, *l_.kept - 2 * step));
     if (l_.tokens) past.assign(past.size(), past[0] / step * step);
@@ -236,6 +239,35 @@ class Planner {
       if (past[0] + length <= plan.capacity) Add(&plan, &past, length);
     }
     plans_.push_back(std::move(plan));
+  }
+
+  // Rings of as few slots as do: filled and gone around from the start, and gone around the second
+  // and the third time, with steps of several tokens that lie on both sides of the end.
+  void AroundTheRing(int64_t window) {
+    const int64_t step = l_.tokens.value_or(1), longest = l_.tokens.value_or(3);
+    const int64_t slots = window + std::min(longest, l_.most_tokens.value_or(longest));
+    std::vector<int64_t> lengths = {1, 1, 3, 1, 2, 1};
+    const auto run = [&](const std::string& name, int64_t first) {
+      Plan plan = Named(name, "rows of a window wrap around the end of their ring");
+      plan.rings = true;
+      std::vector<int64_t> past(l_.batch.value_or(2), std::max<int64_t>(0, first) / step * step);
+      if (!l_.uniform && past.size() > 1 && past[1] >= step) past[1] -= step;
+      for (int64_t length : Taken(lengths)) Add(&plan, &past, length);
+      if (!l_.free_capacity && past[0] > l_.capacity && !l_.all_rings) {
+        return Skip(std::move(plan), "another cache does not hold as many tokens");
+      }
+      plan.capacity = std::max(l_.capacity, past[0]);
+      plans_.push_back(std::move(plan));
+    };
+    const std::string ring = "around a ring of " + std::to_string(slots) + " slots";
+    run(ring, slots - 2 * step);
+    run(ring + ", again", 2 * slots - 2 * step);
+    run(ring + ", a third time", 3 * slots - 3 * step);
+    constexpr int64_t kShort = 16;
+    if (slots > kShort) return;
+    lengths.clear();
+    for (int64_t filled = 0; filled < 3 * slots; filled += 4) lengths.insert(lengths.end(), {3, 1});
+    run(ring + ", from the start", 0);
   }
 
   // Over the end of the buffer twice, in steps of one and of several tokens; once more with each
@@ -297,9 +329,9 @@ class Planner {
 }  // namespace
 
 bool GoesAround(const Plan& plan) {
-  return std::any_of(plan.steps.begin(), plan.steps.end(), [&](const StepSpec& step) {
-    return step.longest() + step.new_tokens > plan.capacity;
-  });
+  return plan.rings || std::any_of(plan.steps.begin(), plan.steps.end(), [&](const StepSpec& step) {
+           return step.longest() + step.new_tokens > plan.capacity;
+         });
 }
 
 std::vector<Plan> MakePlans(const PlanLimits& limits) { return Planner(limits).Run(); }

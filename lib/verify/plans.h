@@ -15,11 +15,13 @@ struct Plan {
   std::string shows;  // what a pass of it says
   std::vector<StepSpec> steps;
   int64_t capacity = 16;
+  bool rings = false;   // the rings of windows have as few slots as the steps need
   bool noise = false;   // the source's slots behind the past hold noise, not zeros
   std::string skipped;  // why it does not apply; then there are no steps
 };
 
-// Some step ends behind the last slot: rows wrap around, and the first ones are lost.
+// Some step ends behind the last slot: rows wrap around, and the first ones are lost. All steps of
+// a plan with small rings count as such.
 bool GoesAround(const Plan& plan);
 
 struct PlanLimits {
@@ -31,10 +33,13 @@ struct PlanLimits {
   bool causal = true;                       // no token sees a later one
   bool uniform = false;
   bool growing = true;
-  bool circular = false;        // may be longer than the capacity
-  bool mask = false;            // an input says which keys are pads
-  bool reorders = false;        // an input says of which sequence each one goes on
-  std::optional<int64_t> kept;  // most rows that a window keeps
+  bool circular = false;               // may be longer than the capacity
+  bool mask = false;                   // an input says which keys are pads
+  bool reorders = false;               // an input says of which sequence each one goes on
+  std::optional<int64_t> kept;         // most rows that a window keeps
+  std::vector<int64_t> rings;          // of caches that are rings: the window, each once
+  bool all_rings = false;              // every cache is one
+  std::optional<int64_t> most_tokens;  // of a step, where a ring has a fixed number of slots
   bool full = false;
 };
 

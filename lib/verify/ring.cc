@@ -49,6 +49,10 @@ void IntoSourceOrder(const Manifest& relation, const StepSpec& step, exec::Feeds
   }
 }
 
+void IntoRing(int64_t first, const SourceCache& cache, exec::Tensor* rows) {
+  *rows = Turned(rows->view(), cache, {-first});
+}
+
 void IntoSlotOrder(const Manifest& relation, const StepSpec& step, exec::Fetches* fetches) {
   std::vector<int64_t> back;
   for (int64_t past : step.past) back.push_back(-(past + step.new_tokens));

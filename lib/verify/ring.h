@@ -23,4 +23,7 @@ std::vector<std::pair<int64_t, int64_t>> Laps(int64_t begin, int64_t end, int64_
 void IntoSourceOrder(const Manifest& relation, const StepSpec& step, exec::Feeds* feeds);
 void IntoSlotOrder(const Manifest& relation, const StepSpec& step, exec::Fetches* fetches);
 
+// Rows whose tokens follow one another from `first` on, as a full ring has them.
+void IntoRing(int64_t first, const SourceCache& cache, exec::Tensor* rows);
+
 }  // namespace kvlift

@@ -82,8 +82,8 @@ class Verifier {
       report_.proof = ProveConversion(*before_.proto, *after_.proto, relation_);
     auto stimulus = Stimulus::Create(source_graph, after_graph, relation_, options_.seed);
     if (!stimulus.ok()) return Inconclusive("KV402 " + Text(stimulus.status()));
-    FindCapacity(after_graph);
     Driver driver(relation_, *stimulus, source_nodes_);
+    FindCapacity(after_graph, &driver);
     auto source = MakeRunner(before_, {}, exec::AliasMode::kOff);
     if (!source.ok()) return Inconclusive("KV401 " + Text(source.status()));
     auto converted = MakeRunner(after_, {}, exec::AliasMode::kOff);
@@ -150,20 +150,39 @@ class Verifier {
     return type == "float32" || type == "float64" ? kGarbage : kHalfGarbage;
   }
 
-  void FindCapacity(const Graph& after) {
+  void FindCapacity(const Graph& after, Driver* driver) {
     limits_.capacity = relation_.capacity_value.value_or(kDefaultCapacity);
     limits_.free_capacity = !relation_.capacity_value.has_value();
     limits_.circular = relation_.mode == "circular";
+    limits_.all_rings = true;
+    std::set<int64_t> rings;
     for (const ManifestCache& cache : relation_.caches) {
       limits_.growing = limits_.growing && cache.source.growing;
       limits_.circular = limits_.circular && !cache.source.growing;
       facts_.grows = facts_.grows || cache.grows;
       const auto& type = after.type(after.Find(cache.input));
-      if (type.shape && (*type.shape)[cache.axis].value) {
-        limits_.capacity = *(*type.shape)[cache.axis].value;
+      std::optional<int64_t> slots;
+      if (type.shape) slots = (*type.shape)[cache.axis].value;
+      if (cache.ring) {
+        rings.insert(cache.ring->window);
+        if (slots) FixRing(cache, *slots, driver);
+        continue;
+      }
+      limits_.all_rings = false;
+      if (slots) {
+        limits_.capacity = *slots;
         limits_.free_capacity = false;
       }
     }
+    limits_.rings.assign(rings.begin(), rings.end());
+  }
+
+  // Plans that are not about rings end before the last slot.
+  void FixRing(const ManifestCache& cache, int64_t slots, Driver* driver) {
+    driver->FixRing(cache.id, slots);
+    const int64_t most = std::max<int64_t>(1, slots - cache.ring->window);
+    limits_.most_tokens = std::min(limits_.most_tokens.value_or(most), most);
+    limits_.capacity = std::min(limits_.capacity, slots);
   }
 
   void FindLimits(const Stimulus& stimulus, const SourceFacts& facts) {
@@ -316,7 +335,7 @@ class Verifier {
     }
     report_.aliases = checks.aliases();
     if (report_.counterexample || Failed() || facts_.grows) return;
-    if (limits_.circular) return;
+    if (limits_.circular || limits_.all_rings) return;
     const SelfCheck overflow = checks.Overflow();
     Take(overflow);
     if (overflow.result.status == "skipped") unrefused_ = overflow.result.note;

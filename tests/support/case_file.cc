@@ -112,6 +112,10 @@ absl::Status ReadOptions(const Entries& entries, ConvertOptions* options) {
       Choose<IoNames>(entries, "io_names", {{"static", IoNames::kStatic}}, &options->io_names));
   KV_RETURN_IF_ERROR(Choose<Rotary>(
       entries, "rotary", {{"keep", Rotary::kKeep}, {"fused", Rotary::kFused}}, &options->rotary));
+  if (const auto it = entries.find("window"); it != entries.end()) {
+    options->window = WindowForm::kCircular;
+    if (it->second != "circular") options->window_capacity = std::stoll(it->second);
+  }
   if (const auto it = entries.find("quantize_cache"); it != entries.end()) {
     options->quantize_cache = ReadCacheQuantization(it->second);
     if (!options->quantize_cache) return Broken("unknown quantize_cache: " + it->second);
@@ -163,7 +167,7 @@ absl::StatusOr<TextCase> ParseCase(const std::string& path, const std::string& t
       Entries entries,
       ReadEntries(sections["case"],
                   {"rule", "target", "max_seq_len", "control", "mask", "read", "padding", "mode",
-                   "layout", "io_names", "rotary", "quantize_cache", "sees", "uniform",
+                   "layout", "io_names", "rotary", "window", "quantize_cache", "sees", "uniform",
                    "preconditions", "form", "unproved"}));
   TextCase c;
   c.path = path;

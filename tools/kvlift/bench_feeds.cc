@@ -50,6 +50,11 @@ int64_t DimOf(const std::string& param, const std::string& input, size_t k, size
   return TokensOf(param, size);
 }
 
+int64_t SlotsOf(const BenchCache& cache, const StepSize& size) {
+  if (cache.window > 0) return cache.window + size.new_tokens;
+  return cache.growing ? size.context : size.capacity;
+}
+
 // What the caches say about dimension names, and what the other inputs say: but for masks, their
 // axes behind the first count the new tokens.
 Symbols SymbolsOf(const Graph& graph, const std::vector<BenchCache>& caches, const StepSize& size) {
@@ -64,7 +69,7 @@ Symbols SymbolsOf(const Graph& graph, const std::vector<BenchCache>& caches, con
       }
     };
     set(cache.batch_axis, size.batch);
-    set(cache.axis, cache.growing ? size.context : size.capacity);
+    set(cache.axis, SlotsOf(cache, size));
   }
   for (const ValueId v : graph.graph_inputs()) {
     if (!graph.type(v).shape || Says(graph.name(v), "mask")) continue;
@@ -199,7 +204,8 @@ std::vector<BenchCache> CachesOf(const Manifest& manifest) {
     caches.push_back({{c.input, c.output},
                       batch == std::string::npos ? -1 : static_cast<int64_t>(batch),
                       c.axis,
-                      false});
+                      false,
+                      c.ring ? c.ring->window : 0});
   }
   return caches;
 }
@@ -238,7 +244,7 @@ absl::StatusOr<exec::Feeds> CacheFeeds(const Graph& graph, const std::vector<Ben
       } else if (axis == cache.batch_axis) {
         shape.push_back(size.batch);
       } else if (axis == cache.axis) {
-        shape.push_back(cache.growing ? size.context : size.capacity);
+        shape.push_back(SlotsOf(cache, size));
       } else if (axis == cache.heads_axis && cache.heads > 0) {
         shape.push_back(cache.heads);
       } else if (axis == cache.size_axis && cache.size > 0) {

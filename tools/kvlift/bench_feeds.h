@@ -19,6 +19,7 @@ struct BenchCache {
   int64_t batch_axis = 0, axis = 2;
   bool growing = false;
   // Sizes of the heads as the attention over the cache has them, where the input does not say.
+  int64_t window = 0;  // of a ring; 0: none
   int64_t heads_axis = -1, heads = 0, size_axis = -1, size = 0;
 };
 

@@ -137,7 +137,7 @@ class Bench {
     }
     for (const BenchCache& cache : caches_) {
       const ValueId v = graph_->Find(cache.pair.input);
-      if (cache.growing || v == kNoValue || !graph_->type(v).shape) continue;
+      if (cache.growing || cache.window > 0 || v == kNoValue || !graph_->type(v).shape) continue;
       const auto& dims = *graph_->type(v).shape;
       if (cache.axis < static_cast<int64_t>(dims.size()) && dims[cache.axis].value) {
         size.capacity = *dims[cache.axis].value;
@@ -208,7 +208,11 @@ class Bench {
       const int64_t slots = past.shape[cache.axis];
       if (slots == 0) continue;
       result->bytes_touched +=
-          cache.growing || prefix ? past.bytes() / slots * result->size.total() : past.bytes();
+          cache.growing || prefix
+              ? past.bytes() / slots *
+                    std::min(slots + (cache.growing ? result->size.new_tokens : 0),
+                             result->size.total())
+              : past.bytes();
     }
   }
 

@@ -23,16 +23,32 @@ absl::Status Read(std::string_view option, const std::string& word,
   return absl::InvalidArgumentError(fmt::format("{}: unknown word '{}'", option, word));
 }
 
+std::optional<int64_t> Positive(std::string_view text) {
+  int64_t n = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, n);
+  if (error != std::errc() || stop != end || n <= 0) return std::nullopt;
+  return n;
+}
+
 absl::Status ReadCapacity(const std::string& word, std::optional<int64_t>* capacity) {
   if (word == "dynamic") return absl::OkStatus();
-  int64_t n = 0;
-  const char* end = word.data() + word.size();
-  const auto [stop, error] = std::from_chars(word.data(), end, n);
-  if (error != std::errc() || stop != end || n <= 0) {
-    return absl::InvalidArgumentError("--max-seq-len: needs a positive number or 'dynamic'");
+  *capacity = Positive(word);
+  if (*capacity) return absl::OkStatus();
+  return absl::InvalidArgumentError("--max-seq-len: needs a positive number or 'dynamic'");
+}
+
+absl::Status ReadWindow(const std::string& word, ConvertOptions* o) {
+  constexpr std::string_view kCircular = "circular";
+  if (word == "full") return absl::OkStatus();
+  o->window = WindowForm::kCircular;
+  if (word == kCircular) return absl::OkStatus();
+  if (word.substr(0, kCircular.size() + 1) == "circular:") {
+    o->window_capacity = Positive(std::string_view(word).substr(kCircular.size() + 1));
   }
-  *capacity = n;
-  return absl::OkStatus();
+  if (o->window_capacity) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("--window: needs full, circular or circular:SLOTS, found '{}'", word));
 }
 
 }  // namespace
@@ -72,6 +88,7 @@ absl::StatusOr<ConvertOptions> OptionsOf(const ConvertFlags& f) {
   KV_RETURN_IF_ERROR(Read("--mode", f.mode,
                           {{"linear", WriteMode::kLinear}, {"circular", WriteMode::kCircular}},
                           &o.mode));
+  KV_RETURN_IF_ERROR(ReadWindow(f.window, &o));
   if (!f.quantize_cache.empty()) {
     o.quantize_cache = ReadCacheQuantization(f.quantize_cache);
     if (!o.quantize_cache) {
