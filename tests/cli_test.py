@@ -92,6 +92,11 @@ class Usage(Case):
         for args in ((), ("convert", GOOD), ("inspect",), ("verify", GOOD),
                      ("inspect", GOOD, "--color", "pink"), ("inspect", GOOD, "--threads", "x"),
                      ("convert", GOOD, "-o", self.dir / "o.onnx", "--max-seq-len", "0"),
+                     ("convert", GOOD, "-o", self.dir / "o.onnx", "--window", "circular:none"),
+                     ("convert", GOOD, "-o", self.dir / "o.onnx", "--window", "circular",
+                      "--target", "genai"),
+                     ("convert", GOOD, "-o", self.dir / "o.onnx", "--window", "circular",
+                      "--quantize-cache", "fp8"),
                      ("convert", GOOD, "-o", self.dir / "o.onnx", "--target", "moon"),
                      ("bench", GOOD, "--context", "-1"),
                      ("run", GOOD, "--inputs", self.dir, "--steps", self.dir)):

@@ -23,7 +23,7 @@ constexpr char kText[] = R"({
                 "axis": 1, "growing": true, "select": [{"axis": 0, "index": 1}]}},
     {"id": "0.value", "layer": 0, "role": "value", "input": "past.0.value",
      "output": "present.0.value", "dtype": "float16", "layout": "BNSD", "axis": 2, "alias": "copy",
-     "readers": ["Shape_7", "Add_9"],
+     "readers": ["Shape_7", "Add_9"], "ring": {"window": 1023},
      "source": {"input": "pv", "output": "qv", "kind": "scatter", "layout": "BNSD", "axis": 2,
                 "growing": false, "select": []}}],
   "inputs": [
@@ -52,6 +52,19 @@ std::string ErrorOf(const ordered_json& json) {
 TEST(Manifest, KeysKeepTheirOrderAndNothingIsLost) {
   // dump() keeps the order of the keys, so equal texts mean equal orders.
   EXPECT_EQ(ToJson(Parsed()).dump(), ordered_json::parse(kText).dump());
+}
+
+TEST(Manifest, ARingIsCircularWhateverTheOthersAre) {
+  Manifest m = Parsed();
+  EXPECT_FALSE(IsCircular(m, m.caches[0]));
+  ASSERT_TRUE(m.caches[1].ring.has_value());
+  EXPECT_EQ(m.caches[1].ring->window, 1023);
+  EXPECT_TRUE(IsCircular(m, m.caches[1]));
+  m.mode = "circular";
+  EXPECT_TRUE(IsCircular(m, m.caches[0]));
+  ordered_json json = ordered_json::parse(kText);
+  json["caches"][1]["ring"]["window"] = 0;
+  EXPECT_THAT(ErrorOf(json), HasSubstr("ring.window"));
 }
 
 TEST(Manifest, FieldsAreRead) {

@@ -27,15 +27,8 @@
 namespace kvloop {
 
 // Element types, numbered as in ONNX.
-enum Type : int {
-  kFloat32 = 1,
-  kInt32 = 6,
-  kInt64 = 7,
-  kBool = 9,
-  kFloat16 = 10,
-  kFloat64 = 11,
-  kBfloat16 = 16
-};
+enum Type : int { kFloat32 = 1, kInt32 = 6, kInt64 = 7, kBool = 9, kFloat16 = 10, kFloat64 = 11,
+                  kBfloat16 = 16 };
 
 struct Axis {
   char letter;   // 0: a size of its own
@@ -81,21 +74,10 @@ inline int64_t SizeOf(const Shape& shape) {
 
 inline int64_t BytesOf(int type) {
   switch (type) {
-    case kFloat32:
-    case kInt32:
-    case 12:
-      return 4;
-    case kInt64:
-    case kFloat64:
-    case 13:
-      return 8;
-    case kFloat16:
-    case kBfloat16:
-    case 4:
-    case 5:
-      return 2;
-    default:
-      return 1;
+    case kFloat32: case kInt32: case 12: return 4;
+    case kInt64: case kFloat64: case 13: return 8;
+    case kFloat16: case kBfloat16: case 4: case 5: return 2;
+    default: return 1;
   }
 }
 
@@ -117,23 +99,12 @@ inline Shape ShapeOf(const std::vector<Axis>& axes, const Step& step) {
   Shape shape;
   for (const Axis& axis : axes) {
     switch (axis.letter) {
-      case 'B':
-        shape.push_back(step.batch * axis.size);
-        break;
-      case 'S':
-        shape.push_back(step.tokens);
-        break;
-      case 'P':
-        shape.push_back(step.longest());
-        break;
-      case 'T':
-        shape.push_back(step.longest() + step.tokens);
-        break;
-      case 'M':
-        shape.push_back(step.capacity);
-        break;
-      default:
-        shape.push_back(axis.size);
+      case 'B': shape.push_back(step.batch * axis.size); break;
+      case 'S': shape.push_back(step.tokens); break;
+      case 'P': shape.push_back(step.longest()); break;
+      case 'T': shape.push_back(step.longest() + step.tokens); break;
+      case 'M': shape.push_back(step.capacity); break;
+      default: shape.push_back(axis.size);
     }
   }
   return shape;
@@ -150,21 +121,11 @@ inline void Store(int type, bool lowest, int64_t number, char* to) {
       put(lowest ? std::numeric_limits<double>::lowest() : static_cast<double>(number));
       break;
     // 0 and 1 are the numbers that masks of these types hold.
-    case kFloat16:
-      put(static_cast<uint16_t>(lowest ? 0xfbff : number == 0 ? 0 : 0x3c00));
-      break;
-    case kBfloat16:
-      put(static_cast<uint16_t>(lowest ? 0xff7f : number == 0 ? 0 : 0x3f80));
-      break;
-    case kInt64:
-      put(number);
-      break;
-    case kInt32:
-      put(static_cast<int32_t>(number));
-      break;
-    default:
-      put(static_cast<int8_t>(number));
-      break;
+    case kFloat16: put(static_cast<uint16_t>(lowest ? 0xfbff : number == 0 ? 0 : 0x3c00)); break;
+    case kBfloat16: put(static_cast<uint16_t>(lowest ? 0xff7f : number == 0 ? 0 : 0x3f80)); break;
+    case kInt64: put(number); break;
+    case kInt32: put(static_cast<int32_t>(number)); break;
+    default: put(static_cast<int8_t>(number)); break;
   }
 }
 
@@ -180,19 +141,10 @@ inline Tensor MakeInput(const Input& input, const Step& step) {
     for (size_t k = input.axes.size(); k-- > 0; rest /= result.shape[k]) {
       const int64_t at = rest % result.shape[k];
       switch (input.axes[k].letter) {
-        case 'B':
-          sequence = at / input.axes[k].size;
-          break;
-        case 'S':
-          later = token, token = at, per_token = true;
-          break;
-        case 'T':
-        case 'M':
-        case 'P':
-          key = at;
-          break;
-        default:
-          break;
+        case 'B': sequence = at / input.axes[k].size; break;
+        case 'S': later = token, token = at, per_token = true; break;
+        case 'T': case 'M': case 'P': key = at; break;
+        default: break;
       }
     }
     const int64_t past = step.lengths[sequence], count = step.real[sequence];
@@ -200,30 +152,18 @@ inline Tensor MakeInput(const Input& input, const Step& step) {
     const std::string& m = input.meaning;
     const bool mask = m == "mask" || m == "hidden";
     int64_t number = 0;
-    if (mask)
-      number = input.added ? 0 : visible == (m == "mask");
-    else if (m == "tokens")
-      number = step.ids[sequence * step.tokens + token];
-    else if (m == "positions")
-      number = past + token;
-    else if (m == "last")
-      number = past + count - 1;
-    else if (m == "total")
-      number = past + count;
-    else if (m == "new")
-      number = count;
-    else if (m == "order")
-      number = sequence;
-    else if (m == "has_past")
-      number = past > 0;
-    else if (m == "no_past")
-      number = past == 0;
-    else if (m == "tree")
-      number = later <= token;  // [.., token, later]
-    else if (m == "ones")
-      number = 1;
-    else if (m != "zeros")
-      throw std::logic_error(input.name + " is to hold " + m);
+    if (mask) number = input.added ? 0 : visible == (m == "mask");
+    else if (m == "tokens") number = step.ids[sequence * step.tokens + token];
+    else if (m == "positions") number = past + token;
+    else if (m == "last") number = past + count - 1;
+    else if (m == "total") number = past + count;
+    else if (m == "new") number = count;
+    else if (m == "order") number = sequence;
+    else if (m == "has_past") number = past > 0;
+    else if (m == "no_past") number = past == 0;
+    else if (m == "tree") number = later <= token;  // [.., token, later]
+    else if (m == "ones") number = 1;
+    else if (m != "zeros") throw std::logic_error(input.name + " is to hold " + m);
     Store(input.type, mask && input.added && !visible, number, &result.bytes[i * width]);
   }
   return result;
@@ -396,8 +336,7 @@ class Decoder {
   std::map<std::string, Ort::Value> Take(std::vector<Ort::Value> results,
                                          const std::vector<int64_t>& real) {
     std::map<std::string, Ort::Value> outputs;
-    for (size_t k = 0; k < outputs_.size(); ++k)
-      outputs.emplace(outputs_[k], std::move(results[k]));
+    for (size_t k = 0; k < outputs_.size(); ++k) outputs.emplace(outputs_[k], std::move(results[k]));
     for (size_t k = 0; k < kCaches.size(); ++k) {
       Tensor& written = kCaches[k].in_place ? buffers_[k] : spares_[k];
       const void* at = results[outputs_.size() + k].GetTensorData<char>();
@@ -410,10 +349,9 @@ class Decoder {
 
   static float HalfToFloat(uint16_t half) {
     const int exponent = half >> 10 & 31, fraction = half & 1023;
-    const float size = exponent == 31 ? (fraction != 0 ? NAN : INFINITY)
-                       : exponent == 0
-                           ? std::ldexp(static_cast<float>(fraction), -24)
-                           : std::ldexp(static_cast<float>(fraction + 1024), exponent - 25);
+    const float size = exponent == 31  ? (fraction != 0 ? NAN : INFINITY)
+                       : exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
+                                       : std::ldexp(static_cast<float>(fraction + 1024), exponent - 25);
     return half >> 15 != 0 ? -size : size;
   }
 
@@ -438,8 +376,7 @@ class Decoder {
     const int64_t words = shape.back(), rows = shape.size() == 2 ? 1 : shape[1];
     std::vector<std::vector<float>> last(real.size());
     for (size_t b = 0; b < real.size(); ++b) {
-      const int64_t row =
-          static_cast<int64_t>(b) * rows + std::clamp<int64_t>(real[b], 1, rows) - 1;
+      const int64_t row = static_cast<int64_t>(b) * rows + std::clamp<int64_t>(real[b], 1, rows) - 1;
       for (int64_t k = 0; k < words; ++k) last[b].push_back(Score(scores, type, row * words + k));
     }
     return last;
@@ -478,16 +415,11 @@ int Run(int argc, char** argv) {
       continue;
     }
     if (++k == argc) throw std::invalid_argument(flag + " needs a value");
-    if (flag == "--prompt")
-      prompts.push_back(Numbers(argv[k]));
-    else if (flag == "--new")
-      count = std::stoll(argv[k]);
-    else if (flag == "--capacity")
-      capacity = std::stoll(argv[k]);
-    else if (flag == "--threads")
-      threads = std::stoll(argv[k]);
-    else
-      throw std::invalid_argument("unknown: " + flag);
+    if (flag == "--prompt") prompts.push_back(Numbers(argv[k]));
+    else if (flag == "--new") count = std::stoll(argv[k]);
+    else if (flag == "--capacity") capacity = std::stoll(argv[k]);
+    else if (flag == "--threads") threads = std::stoll(argv[k]);
+    else throw std::invalid_argument("unknown: " + flag);
   }
   if (prompts.empty()) throw std::invalid_argument("usage: loop --prompt 1,2,3 [--new N] [MODEL]");
   kvloop::Decoder decoder(model, static_cast<int64_t>(prompts.size()), capacity,

@@ -24,6 +24,7 @@ namespace {
 using sym::Expr;
 using sym::Facts;
 
+constexpr char kRing[] = "rings are run, around their ends, and not proved";
 // How many of the source's attentions are held against one of the conversion.
 constexpr size_t kMostTried = 8;
 
@@ -92,6 +93,9 @@ class Prover {
   }
 
   void ProveCache(const ManifestCache& cache) {
+    if (cache.ring) {
+      return facts_.Add(cache.id, "slot t mod C holds token t of those that are seen", kRing);
+    }
     const std::string same = cache.source.growing
                                  ? "rows [0, P + S) hold what the source's present holds"
                                  : "every row holds what the source's present holds";
@@ -219,9 +223,16 @@ class Prover {
   }
 
   bool ReadsPast(Expr e) const {
+    return ReadsPastOf(e, [](const ManifestCache&) { return true; });
+  }
+  bool ReadsRing(Expr e) const {
+    return ReadsPastOf(e, [](const ManifestCache& cache) { return cache.ring.has_value(); });
+  }
+  template <typename Which>
+  bool ReadsPastOf(Expr e, Which which) const {
     for (ValueId source : sym::SourcesOf(e)) {
       for (const ManifestCache& cache : relation_.caches) {
-        if (source == pair_.After(cache.input)) return true;
+        if (source == pair_.After(cache.input) && which(cache)) return true;
       }
     }
     return false;
@@ -266,6 +277,8 @@ class Prover {
     bool proved = false;
     if (std::string why = !after.why_not.empty() ? after.why_not : before.why_not; !why.empty()) {
       facts_.Add(name, "is the source's attention", why);
+    } else if (ReadsRing(after.key) || ReadsRing(after.value)) {
+      facts_.Add(name, "is the source's attention", kRing);
     } else if (LacksKeys(pair_, twins_, after)) {
       facts_.Add(name, "is the source's attention", "its valid length is beyond its keys");
     } else {

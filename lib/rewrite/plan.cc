@@ -222,8 +222,9 @@ class Planner {
 
   // Caches that are written at an input's index, each sequence at its own.
   void JudgeTree() {
-    if (!control_.tree_input().empty() && !s_.uniform && !s_.shifts) return;
+    if (!control_.tree_input().empty() && !s_.uniform && !s_.shifts && !s_.rings) return;
     const std::string_view found = s_.shifts    ? "a buffer that shifts"
+                                   : s_.rings   ? "a ring"
                                    : s_.derived ? "an index that is derived"
                                    : s_.uniform ? "one index for the batch"
                                                 : "caches of a fixed capacity";

@@ -41,6 +41,9 @@ absl::Status ReadCapacity(const std::string& word, std::optional<int64_t>* capac
 absl::Status ReadWindow(const std::string& word, ConvertOptions* o) {
   constexpr std::string_view kCircular = "circular";
   if (word == "full") return absl::OkStatus();
+  if (o->target != Target::kSpec && o->target != Target::kOrt) {
+    return absl::InvalidArgumentError("--window circular: hosts of this target know no rings");
+  }
   o->window = WindowForm::kCircular;
   if (word == kCircular) return absl::OkStatus();
   if (word.substr(0, kCircular.size() + 1) == "circular:") {
@@ -89,6 +92,9 @@ absl::StatusOr<ConvertOptions> OptionsOf(const ConvertFlags& f) {
                           {{"linear", WriteMode::kLinear}, {"circular", WriteMode::kCircular}},
                           &o.mode));
   KV_RETURN_IF_ERROR(ReadWindow(f.window, &o));
+  if (!f.quantize_cache.empty() && o.window == WindowForm::kCircular) {
+    return absl::InvalidArgumentError("--quantize-cache: not with --window circular");
+  }
   if (!f.quantize_cache.empty()) {
     o.quantize_cache = ReadCacheQuantization(f.quantize_cache);
     if (!o.quantize_cache) {

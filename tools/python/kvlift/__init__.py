@@ -136,13 +136,14 @@ def caches(model: ModelLike) -> List[Dict[str, Any]]:
 def convert(model: ModelLike, *, target: str = "spec", max_seq_len: Optional[int] = None,
             control: str = "auto", mask: str = "auto", read: str = "auto", padding: str = "auto",
             io_names: str = "keep", layout: str = "keep", mode: str = "linear",
-            rotary: str = "auto", quantize_cache: str = "",
+            rotary: str = "auto", window: str = "full", quantize_cache: str = "",
             tree_mask: bool = False, only: Sequence[str] = (),
             skip: Sequence[str] = (), allow_partial: bool = False) -> Conversion:
     """Rewrites the caches. The options are those of `kvlift convert`; nothing is written."""
     flags = _native.ConvertFlags()
     flags.target, flags.control, flags.mask, flags.read = target, control, mask, read
     flags.padding, flags.io_names, flags.layout, flags.mode = padding, io_names, layout, mode
+    flags.window = window
     flags.rotary, flags.quantize_cache, flags.tree_mask = rotary, quantize_cache, tree_mask
     flags.only, flags.skip, flags.allow_partial = list(only), list(skip), allow_partial
     if max_seq_len is not None:
