@@ -126,7 +126,8 @@ struct Program {
     c->add_option("--mode", f.mode, "Caches that wrap around, too")
         ->check(OneOf({"linear", "circular"}));
     c->add_option("--window", f.window,
-                  "Caches that keep a window: full, or circular[:slots] as rings");
+                  "Caches that keep a window: full, or circular[:slots] as rings")
+        ->group(kOperatorsGroup);
     c->add_option("--quantize-cache", f.quantize_cache,
                   "Caches in few bits: int8:G, int8:channel, fp8");
     c->add_option("--external", f.external, "Files of external data")
