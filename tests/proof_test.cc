@@ -185,11 +185,12 @@ INSTANTIATE_TEST_SUITE_P(
         "decomposed_attention_static_capacity", "decomposed_attention_static_read_full",
         "decomposed_attention_two_masks_added", "decomposed_attention_window_input",
         "fixed_buffer_flat_rows", "fixed_buffer_packed_heads_first", "fixed_buffer_packed_layers",
-        "fixed_buffer_scatter_free_slots", "growing_concat_attention_has_its_own_concat",
-        "growing_concat_bnds", "growing_concat_bsnd", "growing_concat_bsnd_plain",
-        "growing_concat_convolution_state", "growing_concat_identity_behind",
-        "growing_concat_negative_axis", "growing_concat_new_rows_are_inputs",
-        "growing_concat_packed_last_axis", "growing_concat_rank3", "growing_concat_sequence_first",
+        "fixed_buffer_prefix_read", "fixed_buffer_scatter_free_slots",
+        "growing_concat_attention_has_its_own_concat", "growing_concat_bnds", "growing_concat_bsnd",
+        "growing_concat_bsnd_plain", "growing_concat_convolution_state",
+        "growing_concat_identity_behind", "growing_concat_negative_axis",
+        "growing_concat_new_rows_are_inputs", "growing_concat_packed_last_axis",
+        "growing_concat_rank3", "growing_concat_sequence_first",
         "growing_concat_stacked_at_the_end", "growing_concat_stacked_fixed_batch",
         "growing_concat_two_layers", "growing_concat_two_layers_share", "growing_window_and_full",
         "growing_window_last_rows", "shifting_buffer_bias", "shifting_buffer_mask"),
@@ -197,8 +198,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 // With one sequence, or one token, some mutants are the same model, and are proved to be.
 TEST(Proof, OneSequenceAndOneToken) {
-  for (const char* name : {"attention_op_batch_of_one", "decomposed_attention_batch_of_one",
-                           "decomposed_attention_one_token", "growing_concat_merged_caches"}) {
+  for (const char* name :
+       {"attention_op_batch_of_one", "decomposed_attention_batch_of_one",
+        "decomposed_attention_one_token", "fixed_buffer_one_hot", "growing_concat_merged_caches"}) {
     const auto c = LoadCase(fmt::format("{}/rewrites/{}.onnxtxt", KVLIFT_TESTDATA_DIR, name));
     ASSERT_TRUE(c.ok()) << c.status();
     const auto before = ParseModelText(c->before);

@@ -39,6 +39,20 @@ bool FactList::AddEqual(const std::string& about, std::string text, Expr mine, E
   }
   std::string why_not;
   if (!equal) why_not = fmt::format("{} is not seen to be {}", Text(mine), Text(theirs));
+  return AddGiven(about, std::move(text), std::move(given), std::move(why_not));
+}
+
+bool FactList::AddNever(const std::string& about, std::string text, Expr condition,
+                        const Facts& facts, const std::string& otherwise) {
+  std::vector<std::string> vectors;
+  const Expr counted = counting_.CountedUp(condition, facts, &vectors);
+  const bool never = counted != nullptr && counted->is_integer(0);
+  if (!never) vectors.clear();
+  return AddGiven(about, std::move(text), std::move(vectors), never ? "" : otherwise);
+}
+
+bool FactList::AddGiven(const std::string& about, std::string text, std::vector<std::string> given,
+                        std::string why_not) {
   for (const std::string& name : given) {
     if (IsPrecondition(name)) continue;
     why_not = fmt::format("it holds if {} counts up, and no precondition says so", name);

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "contract/manifest.h"
 #include "proof/counting.h"
@@ -27,6 +28,9 @@ class FactList {
   // That two elements are one, wherever `known` holds.
   bool AddEqual(const std::string& about, std::string text, sym::Expr mine, sym::Expr theirs,
                 sym::Expr known, const sym::Facts& facts);
+  // That a condition never holds; `otherwise`: what stands in the way if that is not seen.
+  bool AddNever(const std::string& about, std::string text, sym::Expr condition,
+                const sym::Facts& facts, const std::string& otherwise);
   // Facts hold if they do in each of several cases, which give the same ones.
   bool ForEach(int64_t cases, const std::function<bool(int64_t)>& prove);
 
@@ -34,6 +38,9 @@ class FactList {
 
  private:
   bool IsPrecondition(const std::string& input) const;
+  // Proved given that these count up, if preconditions say so.
+  bool AddGiven(const std::string& about, std::string text, std::vector<std::string> given,
+                std::string why_not);
 
   const Graph& graph_;
   const Manifest& relation_;

@@ -383,7 +383,8 @@ class Prover {
     all &= compare("reads the source's keys, each head those of its group", after.key, before.key,
                    seen, facts);
     all &= compare("reads the source's values", after.value, before.value, seen, values);
-    all &= facts_.AddEqual(name, "shows each query the source's keys", mine, theirs, pool_.True(),
+    all &= facts_.AddEqual(name, "shows each query the source's keys",
+                           OfKeysThereAre(mine, theirs, after, looked(facts)), theirs, pool_.True(),
                            looked(facts));
     all &= HidesRest(name, before, after, facts);
     all &= SameBias(name, before, after, seen, facts, rows);
@@ -399,6 +400,14 @@ class Prover {
                    ? ""
                    : fmt::format("{} instead of {}", numbers(after), numbers(before)));
     return all && scaled && capped && typed;
+  }
+
+  // Which keys are seen, if the conversion has fewer than the source: none behind its last.
+  Expr OfKeysThereAre(Expr mine, Expr theirs, const AttentionReading& after, const Facts& facts) {
+    const Expr end = twins_.Extent(after.extents.extents[3], pool_.Index(0));
+    if (mine == nullptr || end == nullptr || end == facts.extents[3] || mine == theirs) return mine;
+    const Expr there = pool_.And(mine, pool_.Lt(pool_.Index(3), end, facts));
+    return equality_.Equal(there, theirs, pool_.True(), facts) ? there : mine;
   }
 
   // What is added to the scores of keys that are seen; in any order.
@@ -458,9 +467,13 @@ class Prover {
     if (seen != nullptr) seen = pool_.Substitute(seen, shift, behind);
     const bool hidden = seen != nullptr && seen->is_integer(0);
     const bool ends = twins_.Translate(after.extents.extents[3], pool_.Index(0), Facts{}) == end;
-    facts_.Add(name, "shows no query a key behind the source's last",
-               hidden || ends ? "" : fmt::format("{} may be seen", facts_.Text(seen)));
-    return hidden || ends;
+    const char* text = "shows no query a key behind the source's last";
+    if (!hidden && !ends) {
+      return facts_.AddNever(name, text, seen, behind,
+                             fmt::format("{} may be seen", facts_.Text(seen)));
+    }
+    facts_.Add(name, text, "");
+    return true;
   }
 
   void ProveOutput(const ManifestOutput& output) {
