@@ -1,6 +1,7 @@
 #include "proof/layer_pairs.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace kvlift {
@@ -8,7 +9,8 @@ namespace {
 
 constexpr int kMostCaches = 12;  // of a layer, or of a few that alternate
 constexpr size_t kMostCuts = 8;
-constexpr int kMostTried = 64;  // stretches that are held against each other
+constexpr int kMostTried = 64;       // stretches that are held against each other
+constexpr int64_t kMostLooks = 200;  // at each place
 
 std::vector<ValueId> Presents(const Graph& graph, const Manifest& relation, bool source) {
   std::vector<ValueId> presents;
@@ -40,6 +42,7 @@ class Finder {
       for (int t = 1; t <= std::min(j, kMostCaches); ++t) {
         const int length = writers[j] - writers[j - t];
         const auto [from, to] = Stretch(writers[j - t], length);
+        if (looked_ / kMostLooks > s.size()) return std::nullopt;
         if (to - from < length || !seen.insert({from, length}).second) continue;
         if (auto found = InStretch(from, to, length)) return found;
         if (tried_ >= kMostTried) return std::nullopt;
@@ -50,12 +53,13 @@ class Finder {
 
  private:
   // The places around `at` that are of the same kind as those `length` behind them.
-  std::pair<int, int> Stretch(int at, int length) const {
+  std::pair<int, int> Stretch(int at, int length) {
     const Sequence& s = after_.sequence;
     const auto same = [&](int k) { return s.kind(k) == s.kind(k + length); };
     int from = at, to = at;
     while (from > 0 && same(from - 1)) --from;
     while (to + length < s.size() && same(to)) ++to;
+    looked_ += to - from;
     return {from, to};
   }
 
@@ -75,7 +79,7 @@ class Finder {
   // Places in [first, last] in front of which the fewest values are open.
   std::vector<int> Cuts(int first, int last) const {
     const Sequence& s = after_.sequence;
-    std::vector<int> open(s.size() + 1, 0);
+    std::vector<int> open(s.size() + 2, 0);
     for (int k = 0; k < s.size(); ++k) {
       for (ValueId v : after_.graph.outputs(s.node(k))) {
         int end = k;
@@ -83,11 +87,11 @@ class Finder {
         for (const Use& use : after_.graph.uses(v)) {
           if (use.kind == Use::Kind::kNodeInput) end = std::max(end, s.place(use.node));
         }
-        for (int place = std::max(k + 1, first); place <= std::min(end, last); ++place) {
-          ++open[place];
-        }
+        ++open[k + 1];
+        --open[end + 1];
       }
     }
+    std::partial_sum(open.begin(), open.end(), open.begin());
     const int fewest = *std::min_element(open.begin() + first, open.begin() + last + 1);
     std::vector<int> cuts;
     for (int place = first; place <= last && cuts.size() < kMostCuts; ++place) {
@@ -130,6 +134,7 @@ class Finder {
   const LayeredModel& after_;
   const Manifest& relation_;
   int tried_ = 0;
+  int64_t looked_ = 0;  // at places, over and over
 };
 
 }  // namespace

@@ -37,14 +37,17 @@ void Append(const Proof& part, Proof* whole) {
   if (!part.not_tried.empty()) whole->not_tried = part.not_tried;
 }
 
-// What is the same in several layers is proved once, where that proves all there is.
+// What is the same in several layers is proved once, where that proves all there is. runs: of such
+// layers, that were found so far.
 Proof ProveSteps(const onnx::ModelProto& source, const onnx::ModelProto& result,
                  const Manifest& relation, const SourceCase& steps,
-                 const std::vector<Seam>& seams = {}) {
-  if (const auto folded = FoldLayers(source, result, relation)) {
+                 const std::vector<Seam>& seams = {}, int runs = 0) {
+  constexpr int kMostRuns = 8;
+  if (const auto folded = FoldLayers(source, result, relation); folded && runs < kMostRuns) {
     std::vector<Seam> all = seams;
     all.insert(all.end(), folded->seams.begin(), folded->seams.end());
-    const Proof proof = ProveSteps(folded->before, folded->after, folded->relation, steps, all);
+    const Proof proof =
+        ProveSteps(folded->before, folded->after, folded->relation, steps, all, runs + 1);
     if (auto whole = Unfold(*folded, relation, seams.size(), proof)) return *std::move(whole);
   }
   return ProveCase(source, result, relation, steps, seams);
