@@ -12,6 +12,7 @@
 #include "fmt/format.h"
 #include "ir/node_builder.h"
 #include "onnxio/in_out.h"
+#include "rewrite/idle_nodes.h"
 #include "rewrite/normalise.h"
 #include "sym/forms.h"
 
@@ -472,6 +473,7 @@ ValueId PackedPast(const Graph& graph, ValueId present) {
 absl::Status UnpackCaches(Normalised* result) {
   const auto& nodes = result->model.graph().node();
   if (std::none_of(nodes.begin(), nodes.end(), IsKeyValueCache)) return absl::OkStatus();
+  KV_RETURN_IF_ERROR(RemoveIdleNodes(&result->model));
   KV_ASSIGN_OR_RETURN(const Graph graph,
                       Graph::Build(std::make_shared<const onnx::ModelProto>(result->model)));
   Unpacker(graph, result).Run();
