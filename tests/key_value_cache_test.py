@@ -333,6 +333,12 @@ class KeyValueCaches(unittest.TestCase):
     def test_a_packed_tensor_is_taken_apart_as_a_whole_or_not_at_all(self):
         self.refused(FORMS[0], "KV238", "--only", "cache.0.*")
         self.refused(FORMS[3], "KV243", "--quantize-cache", "int8:4")
+        self.refused(FORMS[0], "KV246", "--cache-tensors", "packed")
+
+    def test_the_source_is_measured(self):
+        for form in (FORMS[1], FORMS[3]):
+            _, path = self.saved(form)
+            done("bench", path, "--context", "8")
 
     def test_float_rows_may_be_quantised_on_the_way(self):
         _, path = self.saved(FORMS[1])

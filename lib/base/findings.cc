@@ -293,6 +293,10 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV245", "quantized-target", "the target's hosts know no scales",
      "Each cache becomes two, values and scales, and the host has to keep both.",
      "Use --target spec or ort."},
+    {"KV246", "packed-tensor", "caches of all layers are not kept in one tensor",
+     "TensorScatter writes one run of slots of a whole tensor, and a layer's rows are known only "
+     "when the layers in front of it are done.",
+     "Use --cache-tensors per-layer: a host may place the caches side by side."},
     {"KV250", "ring-too-small", "the ring has no slot for a new token beside its window",
      "A step reads the rows of the window and its own: a ring of C slots takes C - W new tokens.",
      "Give --window circular more slots, or none: then the host chooses."},

@@ -178,6 +178,14 @@ absl::StatusOr<Conversion> ConvertAnalysed(const Model& model, const ConvertOpti
     HoldBack(Finding(*reason), &result.inspection);
     return result;
   }
+  if (options.cache_tensors == CacheTensors::kPacked) {
+    return WithoutModel({"KV246",
+                         "needs a cache per layer: a TensorScatter into a packed tensor writes a "
+                         "slot of all layers at once, and only the last layer knows all their rows",
+                         {},
+                         {a.graph->name(a.updates.front().pair.past)}},
+                        std::move(result));
+  }
   KV_ASSIGN_OR_RETURN(ConversionPlan plan, MakePlan(a, options));
   Note(plan, &result.inspection);
   if (plan.refusal) return result;

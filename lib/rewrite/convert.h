@@ -23,9 +23,10 @@ enum class ReadForm { kAuto, kPrefix, kFull };
 enum class Padding { kAuto, kKeep, kNone };
 // Of the caches at the interface: as in the source, [B, Nk, M, D], or [B, M, Nk*D].
 enum class Layout { kKeep, kBnsd, kFolded };
-enum class IoNames { kKeep, kStatic };        // static: key_cache.0, updated_key_cache.0, ...
-enum class Rotary { kAuto, kKeep, kFused };   // auto: fused for ONNX Runtime, see rewrite/rotary.h
-enum class WriteMode { kLinear, kCircular };  // circular: where linear does not do
+enum class IoNames { kKeep, kStatic };       // static: key_cache.0, updated_key_cache.0, ...
+enum class Rotary { kAuto, kKeep, kFused };  // auto: fused for ONNX Runtime, see rewrite/rotary.h
+enum class CacheTensors { kPerLayer, kPacked };  // of sources that pack all layers in one
+enum class WriteMode { kLinear, kCircular };     // circular: where linear does not do
 // Of caches that keep the last W rows: a buffer for all tokens, or a ring of W rows and a step's.
 enum class WindowForm { kFull, kCircular };
 
@@ -50,6 +51,7 @@ struct ConvertOptions {
   WindowForm window = WindowForm::kFull;
   std::optional<int64_t> window_capacity;  // of rings; absent: symbolic
   Layout layout = Layout::kKeep;
+  CacheTensors cache_tensors = CacheTensors::kPerLayer;
   IoNames io_names = IoNames::kKeep;
   Rotary rotary = Rotary::kAuto;
   std::optional<CacheQuantization> quantize_cache;

@@ -9,6 +9,7 @@
 #include "absl/container/btree_map.h"
 #include "base/status.h"
 #include "fmt/format.h"
+#include "rewrite/key_value_cache.h"
 
 namespace kvlift::cli {
 namespace {
@@ -210,10 +211,30 @@ std::vector<BenchCache> CachesOf(const Manifest& manifest) {
   return caches;
 }
 
-std::vector<BenchCache> CachesOf(const Inspection& inspection) {
+namespace {
+
+// Tensors that pack the caches of all layers.
+std::vector<BenchCache> PackedCachesOf(const Graph& graph) {
   std::vector<BenchCache> caches;
+  for (const ValueId v : graph.graph_outputs()) {
+    const ValueId past = PackedPast(graph, v);
+    if (past == kNoValue || past == v) continue;
+    const bool heads_first = IntAttribute(graph.node(graph.producer(v)), "cache_layout", 0) == 1;
+    caches.push_back({{graph.name(past), graph.name(v)}, heads_first ? 1 : 0, heads_first ? 4 : 3});
+  }
+  return caches;
+}
+
+}  // namespace
+
+std::vector<BenchCache> CachesOf(const Graph& graph, const Inspection& inspection) {
+  std::vector<BenchCache> caches = PackedCachesOf(graph);
+  const size_t packed = caches.size();
   for (const CacheReport& c : inspection.caches) {
     if (c.input.empty() || c.output.empty()) continue;
+    const bool part = std::any_of(caches.begin(), caches.begin() + packed,
+                                  [&](const auto& cache) { return cache.pair.input == c.input; });
+    if (part) continue;
     const size_t batch = c.layout.find('B');
     caches.push_back({{c.input, c.output},
                       batch == std::string::npos ? -1 : static_cast<int64_t>(batch),

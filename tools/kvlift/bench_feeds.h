@@ -30,7 +30,7 @@ struct StepSize {
 };
 
 std::vector<BenchCache> CachesOf(const Manifest& manifest);
-std::vector<BenchCache> CachesOf(const Inspection& inspection);
+std::vector<BenchCache> CachesOf(const Graph& graph, const Inspection& inspection);
 
 // The caches' values before the step: small random numbers in the valid rows and zeros behind.
 // FailedPrecondition names a dimension that nothing tells.

@@ -120,6 +120,9 @@ struct Program {
     c->add_option("--io-names", f.io_names, "Names of inputs and outputs")
         ->check(OneOf({"keep", "static"}));
     c->add_option("--layout", f.layout, "Layout of the caches")->check(OneOf({"keep", "bnsd"}));
+    c->add_option("--cache-tensors", f.cache_tensors, "Of sources that pack all layers in one")
+        ->check(OneOf({"per-layer", "packed"}))
+        ->group(kOperatorsGroup);
     c->add_option("--rotary", f.rotary, "Rotations of pairs as RotaryEmbedding")
         ->check(OneOf({"auto", "keep", "fused"}))
         ->group(kOperatorsGroup);

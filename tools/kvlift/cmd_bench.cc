@@ -99,7 +99,7 @@ class Bench {
       caches_ = CachesOf(*manifest);
     } else {
       KV_ASSIGN_OR_RETURN(const Inspection inspection, Inspect(model, AllRules()));
-      caches_ = CachesOf(inspection);
+      caches_ = CachesOf(*graph_, inspection);
     }
     if (caches_.empty()) return absl::FailedPreconditionError("no cache found");
     exec::CompileOptions options;

@@ -71,6 +71,10 @@ absl::StatusOr<ConvertOptions> OptionsOf(const ConvertFlags& f) {
   KV_RETURN_IF_ERROR(Read("--io-names", f.io_names,
                           {{"keep", IoNames::kKeep}, {"static", IoNames::kStatic}}, &o.io_names));
   KV_RETURN_IF_ERROR(
+      Read("--cache-tensors", f.cache_tensors,
+           {{"per-layer", CacheTensors::kPerLayer}, {"packed", CacheTensors::kPacked}},
+           &o.cache_tensors));
+  KV_RETURN_IF_ERROR(
       Read("--control", f.control,
            {{"auto", Control::kAuto}, {"derived", Control::kDerived}, {"input", Control::kInput}},
            &o.control));

@@ -233,6 +233,7 @@ void BindFlags(nb::module_& m) {
       .def_rw("mode", &ConvertFlags::mode)
       .def_rw("rotary", &ConvertFlags::rotary)
       .def_rw("window", &ConvertFlags::window)
+      .def_rw("cache_tensors", &ConvertFlags::cache_tensors)
       .def_rw("quantize_cache", &ConvertFlags::quantize_cache)
       .def_rw("tree_mask", &ConvertFlags::tree_mask)
       .def_rw("only", &ConvertFlags::only)

@@ -136,7 +136,8 @@ def caches(model: ModelLike) -> List[Dict[str, Any]]:
 def convert(model: ModelLike, *, target: str = "spec", max_seq_len: Optional[int] = None,
             control: str = "auto", mask: str = "auto", read: str = "auto", padding: str = "auto",
             io_names: str = "keep", layout: str = "keep", mode: str = "linear",
-            rotary: str = "auto", window: str = "full", quantize_cache: str = "",
+            rotary: str = "auto", window: str = "full", cache_tensors: str = "per-layer",
+            quantize_cache: str = "",
             tree_mask: bool = False, only: Sequence[str] = (),
             skip: Sequence[str] = (), allow_partial: bool = False) -> Conversion:
     """Rewrites the caches. The options are those of `kvlift convert`; nothing is written."""
@@ -145,6 +146,7 @@ def convert(model: ModelLike, *, target: str = "spec", max_seq_len: Optional[int
     flags.padding, flags.io_names, flags.layout, flags.mode = padding, io_names, layout, mode
     flags.window = window
     flags.rotary, flags.quantize_cache, flags.tree_mask = rotary, quantize_cache, tree_mask
+    flags.cache_tensors = cache_tensors
     flags.only, flags.skip, flags.allow_partial = list(only), list(skip), allow_partial
     if max_seq_len is not None:
         flags.max_seq_len = str(max_seq_len)
