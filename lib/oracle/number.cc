@@ -84,10 +84,12 @@ Number Rounded(Number n, int32_t type) {
   n = Checked(n);
   if (!std::isfinite(n.value)) return n;
   if (n.exact()) return {RoundTo(type, n.value), 0, 0};
-  // All that may be rounded rounds to one number.
-  const double low = RoundTo(type, n.value - n.worst);
-  if (low == RoundTo(type, n.value + n.worst)) return {low, 0, 0};
   const double u = UnitOf(type), size = std::fabs(n.value);
+  // All that may be rounded may round to one number. Of half types it is not what it stands for: a
+  // graph that rounds at other places has another one, as surely.
+  const double low = RoundTo(type, n.value - n.worst);
+  const bool one = low == RoundTo(type, n.value + n.worst);
+  if (one && u < 2 * SumUnitOf(type)) return {low, 0, 0};
   // Half of the smallest step, where numbers are too small to have all digits.
   const double least = TinyOf(type) * u;
   n.spread = Hypot(n.spread, u * size + least);

@@ -300,6 +300,10 @@ void Engine::SetElements(ValueId v, bool scalar, std::vector<Expr> elements) {
   values_[v].elements = std::move(elements);
 }
 
+void Engine::KeepElements(ValueId v, std::vector<Expr> elements) {
+  if (v != kNoValue) values_[v].elements = std::move(elements);
+}
+
 void Engine::SetOpaque(ValueId v, Shape shape) {
   if (v == kNoValue) return;
   for (size_t axis = 0; axis < shape.size(); ++axis) {

@@ -118,9 +118,10 @@ void OpContext::SetOpaque(int output, Shape shape) {
 void OpContext::Copy(int output, int input) {
   if (!has(input) || !in(input).form.known_rank) return;
   const Value& value = in(input);
-  if (value.elements) return SetElements(output, false, *value.elements);
+  const auto elements = value.elements;
   Set(output, value.form.shape,
       [&](Indices ix, const Facts& facts) { return engine_.At(value, ix, facts); });
+  if (elements) engine_.KeepElements(this->output(output), *elements);
 }
 
 Expr OpContext::Unify(Expr a, Expr b, std::string_view why) {

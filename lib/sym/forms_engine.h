@@ -52,6 +52,8 @@ class Engine {
   // Sets a value. An element that is null or beyond the budget makes it opaque.
   void Set(ValueId v, Shape shape, const ElementFn& fn);
   void SetElements(ValueId v, bool scalar, std::vector<Expr> elements);
+  // Another name for a value that is known element by element, too.
+  void KeepElements(ValueId v, std::vector<Expr> elements);
   void SetOpaque(ValueId v, Shape shape);
   void SetUnknown(ValueId v);
   // A dim symbol of the value's own, for an extent that only the data tells.
@@ -190,11 +192,12 @@ Expr ConstantPattern(Engine& engine, const onnx::TensorProto& tensor);
   X(Tile)                                                                                          \
   X(ConstantOfShape)                                                                               \
   X(Range)                                                                                         \
-  X(Concat) X(Split) X(Slice) X(Transpose) X(Gather) X(GatherND) X(GatherElements) X(Pad) X(Trilu) \
-      X(CumSum) X(OneHot) X(EyeLike) X(ScatterND) X(ScatterElements) X(TensorScatter)              \
-          X(Arithmetic) X(Compare) X(Logic) X(Not) X(Where) X(Cast) X(Clip) X(MinMax) X(Negate)    \
-              X(Variadic) X(SameShape) X(SameShapeAll) X(Binary) X(MatMul) X(Gemm) X(Reduce)       \
-                  X(ArgReduce) X(TopK) X(Einsum) X(Conv) X(AttentionOp) X(NonZero) X(LayerNorm)    \
+  X(Concat)                                                                                        \
+  X(Split) X(Slice) X(Transpose) X(Gather) X(GatherND) X(GatherElements) X(Pad) X(Trilu) X(CumSum) \
+      X(OneHot) X(EyeLike) X(ScatterND) X(ScatterElements) X(TensorScatter) X(Arithmetic)          \
+          X(Compare) X(Logic) X(Not) X(Where) X(Cast) X(Clip) X(MinMax) X(Negate) X(Variadic)      \
+              X(SameShape) X(SameShapeAll) X(Binary) X(MatMul) X(Gemm) X(Reduce) X(ArgReduce)      \
+                  X(TopK) X(Einsum) X(Conv) X(AttentionOp) X(NonZero) X(LayerNorm)                 \
                       X(GroupQueryAttention) X(MultiHeadAttention) X(Dropout) X(MatMulNBits)       \
                           X(Random) X(SkipNorm)
 #define KVLIFT_SYM_DECLARE(name) void Op##name(OpContext& c);
