@@ -63,8 +63,16 @@ TEST(Manifest, ARingIsCircularWhateverTheOthersAre) {
   m.mode = "circular";
   EXPECT_TRUE(IsCircular(m, m.caches[0]));
   ordered_json json = ordered_json::parse(kText);
-  json["caches"][1]["ring"]["window"] = 0;
-  EXPECT_THAT(ErrorOf(json), HasSubstr("ring.window"));
+  for (const int64_t window : {int64_t{0}, int64_t{1} << 21}) {
+    json["caches"][1]["ring"]["window"] = window;
+    EXPECT_THAT(ErrorOf(json), HasSubstr("ring.window"));
+  }
+}
+
+TEST(Manifest, ACapacityIsPositive) {
+  ordered_json json = ordered_json::parse(kText);
+  json["capacity"]["value"] = 0;
+  EXPECT_THAT(ErrorOf(json), HasSubstr("capacity.value"));
 }
 
 TEST(Manifest, FieldsAreRead) {

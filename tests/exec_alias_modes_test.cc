@@ -69,7 +69,7 @@ std::vector<Subject> SubjectsOf(const std::string& name) {
   const Model model = LoadTestModel(name);
   Subject original{GraphOf(model), {}, {}, model.base_dir, 0};
   const auto inspection = Inspect(model, AllRules());
-  if (inspection.ok()) original.caches = cli::CachesOf(*inspection);
+  if (inspection.ok()) original.caches = cli::CachesOf(*original.graph, *inspection);
   subjects.push_back(original);
   const auto conversion = Convert(model, {}, AllRules());
   if (conversion.ok() && conversion->model.has_value()) {

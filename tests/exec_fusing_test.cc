@@ -335,7 +335,7 @@ TEST_P(FusedModel, HasTheSameBits) {
   const auto graph = std::make_shared<const Graph>(*std::move(built));
   const auto inspection = Inspect(model, AllRules());
   ASSERT_TRUE(inspection.ok()) << inspection.status();
-  const std::vector<cli::BenchCache> caches = cli::CachesOf(*inspection);
+  const std::vector<cli::BenchCache> caches = cli::CachesOf(*graph, *inspection);
   if (caches.empty()) GTEST_SKIP() << "no caches to guess feeds from";
   for (const Order order : {Order::kCanonical, Order::kFast}) {
     for (const int64_t tokens : {1, 3}) {

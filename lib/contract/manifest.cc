@@ -11,6 +11,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr int64_t kLargestWindow = int64_t{1} << 20;
 constexpr char kSchema[] = "kvlift/manifest/1";
 constexpr char kSemantics[] = "onnx-1.23-errata";
 constexpr char kMetadataManifest[] = "kvlift.manifest";
@@ -172,10 +173,10 @@ absl::StatusOr<ManifestCache> ReadCache(const ordered_json& json, const std::str
   if (r.Has("ring")) {
     Reader ring(r.Object("ring"), where + ".ring");
     c.ring = CacheRing{ring.Whole("window")};
-    KV_RETURN_IF_ERROR(ring.status());
-    if (c.ring->window < 1) {
-      return absl::InvalidArgumentError(fmt::format("{}.ring.window is not positive", where));
+    if (c.ring->window < 1 || c.ring->window > kLargestWindow) {
+      ring.Fail("window", fmt::format("is not between 1 and {}", kLargestWindow));
     }
+    KV_RETURN_IF_ERROR(ring.status());
   }
   if (r.Has("quantization")) {
     Reader q(r.Object("quantization"), where + ".quantization");
@@ -355,6 +356,7 @@ absl::StatusOr<Manifest> ManifestFromJson(std::string_view text) {
   Reader capacity(r.Object("capacity"), "capacity");
   m.capacity_dim = capacity.TextOr("dim");
   m.capacity_value = capacity.WholeIfAny("value");
+  if (m.capacity_value.value_or(1) < 1) capacity.Fail("value", "is less than one");
   KV_RETURN_IF_ERROR(capacity.status());
   m.mode = r.Text("mode");
   m.read = r.TextOr("read");

@@ -120,6 +120,7 @@ class Planner {
       for (int64_t length : Taken({l_.capacity - 2})) Add(&plan, &past, length);
     }
     while (past[0] < l_.capacity) Add(&plan, &past, step);
+    if (plan.steps.empty()) return Skip(std::move(plan), "the capacity is too small");
     plans_.push_back(std::move(plan));
   }
 
