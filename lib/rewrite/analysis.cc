@@ -282,6 +282,11 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
   return a;
 }
 
+bool HasStates(const Analysis& analysis) {
+  return std::any_of(analysis.near_misses.begin(), analysis.near_misses.end(),
+                     [](const Finding& finding) { return finding.code == "KV226"; });
+}
+
 std::string DescribeMask(Analysis& analysis, const AttentionSite& site) {
   sym::Pool& pool = analysis.forms->pool();
   const Expr start = CountedUp(*analysis.forms, analysis.updates[site.key_cache].start);

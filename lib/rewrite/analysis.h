@@ -45,6 +45,9 @@ struct Analysis {
 absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
                                  const ConvertOptions& options = {});
 
+// A state that no attention reads is handed from step to step beside the caches.
+bool HasStates(const Analysis& analysis);
+
 // Words for the contract's "mask": none, causal, padding, sliding(W), explicit, top-left.
 std::string DescribeMask(Analysis& analysis, const AttentionSite& site);
 

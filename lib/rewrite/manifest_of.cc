@@ -220,9 +220,7 @@ void AddPreconditions(Analysis& a, const ConvertOptions& options, const Manifest
     m->preconditions.push_back(
         {"KV304", "all caches of a step hold the same number of tokens", "assumed"});
   }
-  const bool states = std::any_of(a.near_misses.begin(), a.near_misses.end(),
-                                  [](const Finding& f) { return f.code == "KV226"; });
-  if (states) {
+  if (HasStates(a)) {
     m->preconditions.push_back(
         {"KV236", "a state takes in every token of a step: no pads among them", "assumed"});
   }

@@ -197,7 +197,7 @@ bool PadsLeak(PlanState& s) {
     loses_rows = loses_rows || ((padded || biased) && !attention.site->nan_guard);
     sees_all = sees_all || !padded;
   }
-  return loses_rows && sees_all;
+  return loses_rows && (sees_all || HasStates(s.a));
 }
 
 }  // namespace kvlift::internal

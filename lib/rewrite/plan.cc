@@ -349,6 +349,7 @@ std::optional<std::string> NeedsUniform(const Analysis& a) {
                                                           : "does not have the batch in front";
     return fmt::format("{} {}", a.graph->name(update.pair.past), why);
   }
+  if (HasStates(a)) return "a state takes in every token of a step";
   for (const AnalysedCache& cache : a.caches) {
     if (!cache.reason || cache.candidate.converted || !cache.candidate.growing) continue;
     return fmt::format("{} stays and grows", a.graph->name(cache.candidate.pair.past));

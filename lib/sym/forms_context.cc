@@ -34,7 +34,7 @@ bool Branches(Expr e) {
   }
 }
 
-// Dims and data as numbers of a step that may happen.
+// Dims as numbers of a step that may happen.
 class Sample {
  public:
   Sample(Pool& pool, absl::Span<const Expr> of, int round) : pool_(pool) {
@@ -43,9 +43,6 @@ class Sample {
     for (Expr e : of) {
       for (const std::string& dim : DimsOf(e)) {
         if (!values_.dims.contains(dim)) values_.dims[dim] = number();
-      }
-      for (Expr load : OuterLoadsOf(e)) {
-        if (!values_.atoms.contains(load)) values_.atoms[load] = number();
       }
     }
   }
@@ -56,26 +53,26 @@ class Sample {
   Pool::Substitution values_;
 };
 
-// Whether one of them has a dim, or data, that the other has not: a step may have made them equal.
-bool MayBeMadeEqual(Expr a, Expr b) {
-  return DimsOf(a) != DimsOf(b) || SourcesOf(a) != SourcesOf(b);
-}
+// Whether one of them has a dim that the other has not: a step may have made them equal.
+bool MayBeMadeEqual(Expr a, Expr b) { return DimsOf(a) != DimsOf(b); }
 
 // Extents that differ at run time are not an error where one of them is 1, so two may be taken as
 // equal only if neither is 1 as a rule. A quotient or a minimum may well be: the columns of a mask
 // from a Range whose step exceeds its limit.
 bool MayBeTakenAsEqual(Pool& pool, Expr a, Expr b) {
   if (!Branches(a) && !Branches(b)) return true;
+  if (!SourcesOf(a).empty() || !SourcesOf(b).empty()) return true;  // as the data says
   constexpr int kRounds = 4;
-  bool equal = true, one = false;
+  bool always = true, ever = false, one = false;
   for (int round = 0; round < kRounds; ++round) {
     const Sample sample(pool, {a, b}, round);
     const Expr x = sample.At(a), y = sample.At(b);
     if (x->kind() != Kind::kInteger || y->kind() != Kind::kInteger) return false;
-    equal = equal && x == y;
+    always = always && x == y;
+    ever = ever || x == y;
     one = one || x->value() <= 1 || y->value() <= 1;
   }
-  return equal || (!one && MayBeMadeEqual(a, b));
+  return always || (!one && (ever || MayBeMadeEqual(a, b)));
 }
 
 }  // namespace
