@@ -177,8 +177,12 @@ bool MayHideLater(PlanState& s, NodeId attention) {
   for (int k = 0; k < kMaxSearched && !queue.empty(); ++k) {
     const NodeId n = queue.front();
     queue.pop_front();
-    for (ValueId input : s.graph.inputs(n)) {
-      if (input == kNoValue) continue;
+    const auto inputs = s.graph.inputs(n);
+    for (size_t place = 0; place < inputs.size(); ++place) {
+      const ValueId input = inputs[place];
+      const bool divides =
+          place == 1 && s.graph.Is(n, "Div");  // a divisor of -inf shows what 0 hides
+      if (input == kNoValue || divides) continue;
       if (ValueHidesLater(s, input, starts)) return true;
       const NodeId producer = s.graph.producer(input);
       if (producer != kNoNode && CarriesScores(s.graph, producer) && seen.insert(producer).second) {
