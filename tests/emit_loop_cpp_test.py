@@ -18,8 +18,8 @@ import numpy as np
 import onnxruntime as ort
 
 from support.recorded import MODELS, metas
+from support.tool import done
 
-KVLIFT = os.environ["KVLIFT"]
 CASES = os.path.join(os.environ["KVLIFT_ROOT"], "testdata", "rewrites")
 COMPILER = os.environ.get("CXX", "c++")
 CAPACITY = 24
@@ -58,12 +58,6 @@ int main() {
 """
 
 
-def tool(*args):
-    done = subprocess.run([KVLIFT, *args], capture_output=True, text=True, timeout=120)
-    if done.returncode != 0:
-        raise AssertionError(done.stdout + done.stderr)
-
-
 def compiled(folder, text, *flags):
     source, program = os.path.join(folder, "program.cpp"), os.path.join(folder, "program")
     with open(source, "w", encoding="utf-8") as file:
@@ -88,9 +82,9 @@ class Loops:
                 file.write(case.read().split("# ---- before\n")[1].split("# ---- after")[0])
         else:
             source = os.path.join(MODELS, name, "model.onnx")
-        tool("convert", source, "-o", self.path, "--force", *flags)
+        done("convert", source, "-o", self.path, "--force", *flags)
         for lang, suffix in (("python-ort", ".py"), ("cpp-ort", ".cpp")):
-            tool("emit-loop", self.path, "-o", os.path.join(folder, "loop" + suffix), "--force",
+            done("emit-loop", self.path, "-o", os.path.join(folder, "loop" + suffix), "--force",
                  "--lang", lang)
         spec = importlib.util.spec_from_file_location(name, os.path.join(folder, "loop.py"))
         self.module = importlib.util.module_from_spec(spec)

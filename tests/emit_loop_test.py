@@ -14,14 +14,10 @@ import unittest
 import numpy as np
 
 from support.recorded import MODELS, metas, steps_of
+from support.tool import tool
 
-KVLIFT = os.environ["KVLIFT"]
 TOLERANCE = 1e-4
 CAPACITY = 24
-
-
-def tool(*args):
-    return subprocess.run([KVLIFT, *args], capture_output=True, text=True, timeout=120)
 
 
 class Loop:

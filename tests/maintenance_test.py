@@ -10,9 +10,9 @@ import unittest
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from onnx import TensorProto, helper
 
+from support.cases import session
 from support.recorded import MODELS
 from support.schemas import check_json
 from support.tool import done, tool
@@ -24,13 +24,6 @@ REFUSED = {"llama_genai_gqa": "KV231", "whisper_decoder_with_past_optimum": "KV2
            "llama_static_ts": "KV231", "toy_scatter_ts": "KV231", "toy_transposed_key_ts": "KV231",
            "llama_optimum_merged": "KV231", "gemma2_optimum": "KV232", "bloom_optimum": "KV232",
            "toy_fifo_shift_ts": "KV233", "gpt_oss_optimum": "KV234"}
-
-
-def session(path):
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
 def manifest_of(path):

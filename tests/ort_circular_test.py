@@ -6,40 +6,22 @@ repository.
 """
 import glob
 import os
-import subprocess
 import tempfile
 import unittest
 
 import numpy as np
 import onnx
-import onnx.parser
-import onnxruntime as ort
 from onnx import numpy_helper
 
-KVLIFT = os.environ["KVLIFT"]
-DATA = os.path.join(os.environ["KVLIFT_ROOT"], "testdata")
+from support.cases import DATA, session, source_of_case
+from support.tool import done
+
 TOLERANCE = 1e-5
-
-
-def source_of_case(name, folder):
-    with open(os.path.join(DATA, "rewrites", name + ".onnxtxt"), encoding="utf-8") as file:
-        text = file.read()
-    before = text.split("# ---- before\n")[1].split("# ---- ")[0]
-    path = os.path.join(folder, name + ".onnx")
-    onnx.save(onnx.parser.parse_model(before), path)
-    return path
-
-
-def session(path):
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
 def convert(source, folder):
     out = os.path.join(folder, "out.onnx")
-    subprocess.run([KVLIFT, "convert", source, "-o", out, "--mode", "circular", "--force", "--quiet"],
-                   check=True, timeout=120)
+    done("convert", source, "-o", out, "--mode", "circular", "--force", "--quiet")
     return out
 
 

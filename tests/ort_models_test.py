@@ -14,19 +14,13 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
+from support.cases import session
 from support.recorded import MODELS, metas, steps_of
 from support.schemas import check_json
 
 KVLIFT = os.environ["KVLIFT"]
 TOLERANCE = 1e-4
 CAPACITY = 24
-
-
-def session(path):
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
 def convert(source, out, *flags):

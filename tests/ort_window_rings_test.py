@@ -9,30 +9,12 @@ import tempfile
 import unittest
 
 import numpy as np
-import onnx
-import onnx.parser
-import onnxruntime as ort
 
+from support.cases import DATA, session, source_of_case
 from support.tool import done
 
-DATA = os.path.join(os.environ["KVLIFT_ROOT"], "testdata")
 TOLERANCE = 1e-5
 WINDOW = 5  # rows that the cases keep
-
-
-def source_of_case(name, folder):
-    with open(os.path.join(DATA, "rewrites", name + ".onnxtxt"), encoding="utf-8") as file:
-        text = file.read()
-    before = text.split("# ---- before\n")[1].split("# ---- ")[0]
-    path = os.path.join(folder, name + ".onnx")
-    onnx.save(onnx.parser.parse_model(before), path)
-    return path
-
-
-def session(path):
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
 def run(model, feeds):

@@ -16,7 +16,7 @@ void Control::Survey() {
   for (const CacheUpdate& update : s_.a.updates) {
     s_.growing = s_.growing || update.growing;
     s_.shifts = s_.shifts || update.shifts;
-    s_.rings = s_.rings || (update.growing && update.circular);
+    s_.rings = s_.rings || update.ring();
   }
   FindBatch();
   if (!s_.growing) return;
@@ -184,7 +184,7 @@ std::string Control::FreeName(std::string name) const {
 std::string Control::Capacity() {
   if (s_.options.max_seq_len) return s_.nodes.Int64s({*s_.options.max_seq_len});
   for (const CacheUpdate& update : s_.a.updates) {
-    if (!update.growing || update.circular) continue;
+    if (!update.growing || update.ring()) continue;
     return s_.nodes.Extent(s_.graph.name(update.pair.present), PlacementOf(s_.options, update).axis,
                            "capacity");
   }
@@ -213,7 +213,7 @@ absl::StatusOr<Slots> Control::SlotsOf(const CacheUpdate& update) {
     slots.keys = s_.nodes.Add("ReduceMax", {slots.valid, s_.nodes.Int64s({0})}, "visible_length");
     return slots;
   }
-  if (update.circular) return RingSlots(update);
+  if (update.ring()) return RingSlots(update);
   KV_ASSIGN_OR_RETURN(slots.write, WriteIndices(update));
   slots.valid = valid_;
   slots.keys = s_.prefix_read() ? keys_ : Capacity();

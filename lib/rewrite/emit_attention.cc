@@ -15,6 +15,11 @@ using onnx::TensorProto;
 using sym::Expr;
 using sym::Kind;
 
+namespace {
+// Of scores, in which the result is neither NaN nor another number for what over- or underflows.
+constexpr double kLeastScale = 1e-6, kLargestScale = 1e6;
+}  // namespace
+
 Finding AttentionEmitter::Reason(std::string_view code, std::string text, const AttentionSite& site,
                                  std::vector<ValueId> values) const {
   return MakeFinding(code, std::move(text), s_.graph, {site.node}, values);
@@ -45,6 +50,13 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
                site);
     return std::nullopt;
   }
+  // Attention multiplies queries and keys by its square root each.
+  if (!(site.scale >= kLeastScale && site.scale <= kLargestScale)) {
+    return Reason("KV210",
+                  fmt::format("needs a scale of the scores from {} to {}, found {}", kLeastScale,
+                              kLargestScale, site.scale),
+                  site);
+  }
   const Expr keep = Normal(key, site.keep);
   const Expr start =
       key.shifts ? s_.pool.Sub(CapacityOf(key), key.new_length) : Normal(key, key.start);
@@ -66,7 +78,7 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
   const bool drawn = whole || given || s_.options.mask == MaskForm::kExplicit ||
                      type == TensorProto::DOUBLE || (stacked && !one_token);
   if (key.circular || (drawn && visible.causal)) {
-    visible.rest = key.growing && key.circular ? InRing(judged, keep) : Turned(key, keep);
+    visible.rest = key.ring() ? InRing(judged, keep) : Turned(key, keep);
     visible.causal = false;
   }
   if (s_.options.padding == Padding::kNone && key.growing) {

@@ -52,7 +52,7 @@ std::optional<Finding> AttentionEmitter::JudgeBiases(const AttentionSite& site,
                                 s_.graph.name(bias)),
                     site, {bias});
     }
-    if (key.growing && key.circular) {
+    if (key.ring()) {
       return Reason("KV216",
                     fmt::format("needs masks alone for keys in a ring, found the bias {}",
                                 s_.graph.name(bias)),

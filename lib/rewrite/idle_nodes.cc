@@ -86,8 +86,9 @@ class Remover {
 }  // namespace
 
 absl::Status RemoveIdleNodes(onnx::ModelProto* model) {
-  KV_ASSIGN_OR_RETURN(const Graph graph,
-                      Graph::Build(std::make_shared<const onnx::ModelProto>(*model)));
+  // Borrowed: the graph is read before the model changes.
+  const std::shared_ptr<const onnx::ModelProto> borrowed(std::shared_ptr<void>(), model);
+  KV_ASSIGN_OR_RETURN(const Graph graph, Graph::Build(borrowed));
   Remover(graph).Run(model->mutable_graph());
   return absl::OkStatus();
 }

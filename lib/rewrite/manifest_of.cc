@@ -84,7 +84,7 @@ ManifestCache DescribeCache(const Analysis& a, const ConvertOptions& options,
   m.layout = place.layout;
   m.axis = place.axis;
   m.alias = "safe";
-  if (update.growing && update.circular) m.ring = CacheRing{update.visible};
+  if (update.ring()) m.ring = CacheRing{update.visible};
   m.source = {m.input, m.output, update.kind, update.layout, update.axis, update.growing, {}};
   if (const UnpackedCache* packed = a.normalised.unpacked.Find(m.input)) {
     m.source = packed->source;
@@ -167,7 +167,7 @@ void AddAssumedMasks(const ManifestFacts& facts, Manifest* m) {
 void AddRings(const Analysis& a, const ConvertOptions& options, Manifest* m) {
   std::set<std::string> said;
   for (const CacheUpdate& update : a.updates) {
-    if (!update.growing || !update.circular) continue;
+    if (!update.ring()) continue;
     const std::string capacity = options.window_capacity
                                      ? fmt::format("{}", *options.window_capacity)
                                      : RingDimension(a, update);
@@ -181,7 +181,7 @@ void AddPreconditions(Analysis& a, const ConvertOptions& options, const Manifest
                       Manifest* m) {
   const std::string past = facts.write_indices.empty() ? "the past's length" : facts.write_indices;
   if (std::any_of(a.updates.begin(), a.updates.end(),
-                  [](const CacheUpdate& update) { return update.growing && !update.circular; })) {
+                  [](const CacheUpdate& update) { return update.growing && !update.ring(); })) {
     m->preconditions.push_back(
         {"KV301", fmt::format("0 <= {0} and {0} + new tokens <= capacity, for each sequence", past),
          "guarded"});

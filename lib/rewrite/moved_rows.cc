@@ -10,7 +10,7 @@ std::optional<Finding> MovedRowsReadElsewhere(const PlanState& s) {
   const Graph& graph = s.graph;
   absl::flat_hash_set<ValueId> moved, seen;
   for (const CacheUpdate& update : s.a.updates) {
-    if (!update.shifts && !(update.growing && update.circular)) continue;
+    if (!update.shifts && !update.ring()) continue;
     moved.insert({update.pair.past, update.pair.present});
     if (update.attended != kNoValue) moved.insert(update.attended);
   }

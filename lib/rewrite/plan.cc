@@ -131,7 +131,7 @@ class Planner {
     for (const AnalysedCache& cache : s_.a.caches) {
       if (cache.update_index < 0) continue;
       const CacheUpdate& update = s_.a.updates[cache.update_index];
-      if (!update.growing || update.circular) continue;
+      if (!update.growing || update.ring()) continue;
       s_.nodes.set_scope(fmt::format("layers.{}/{}", cache.layer, cache.role));
       auto& uses = s_.plan.patch.replace_uses;
       uses[s_.graph.name(update.pair.past)] =
@@ -201,7 +201,7 @@ class Planner {
         continue;
       }
       SetDim(&type, internal::PlacementOf(s_.options, update).axis,
-             update.circular ? RingDim(update) : CapacityDim());
+             update.ring() ? RingDim(update) : CapacityDim());
       s_.plan.patch.retype[s_.graph.name(update.pair.past)] = type;
       s_.plan.patch.retype[s_.graph.name(update.pair.present)] = type;
     }
@@ -275,24 +275,23 @@ class Planner {
     *type->mutable_tensor_type()->mutable_shape()->mutable_dim(axis) = dim;
   }
 
-  onnx::TensorShapeProto::Dimension CapacityDim() const {
+  static onnx::TensorShapeProto::Dimension SizeOrName(std::optional<int64_t> size,
+                                                      std::string name) {
     onnx::TensorShapeProto::Dimension dim;
-    if (s_.options.max_seq_len) {
-      dim.set_dim_value(*s_.options.max_seq_len);
+    if (size) {
+      dim.set_dim_value(*size);
     } else {
-      dim.set_dim_param("max_sequence_length");
+      dim.set_dim_param(std::move(name));
     }
     return dim;
   }
 
+  onnx::TensorShapeProto::Dimension CapacityDim() const {
+    return SizeOrName(s_.options.max_seq_len, "max_sequence_length");
+  }
+
   onnx::TensorShapeProto::Dimension RingDim(const CacheUpdate& update) const {
-    onnx::TensorShapeProto::Dimension dim;
-    if (s_.options.window_capacity) {
-      dim.set_dim_value(*s_.options.window_capacity);
-    } else {
-      dim.set_dim_param(RingDimension(s_.a, update));
-    }
-    return dim;
+    return SizeOrName(s_.options.window_capacity, RingDimension(s_.a, update));
   }
 
   // With --padding none the inputs that only told pads go, unless the length is derived from them.
@@ -385,7 +384,7 @@ absl::StatusOr<ConversionPlan> MakePlan(Analysis& analysis, const ConvertOptions
   if (!growing) return Planner(analysis, options, false).Run();
   for (const CacheUpdate& update : analysis.updates) {
     const int64_t slots = options.window_capacity.value_or(update.visible + 1);
-    if (!update.growing || !update.circular || slots > update.visible) continue;
+    if (!update.ring() || slots > update.visible) continue;
     ConversionPlan plan;
     plan.refusal = MakeFinding("KV250",
                                fmt::format("needs a ring for a window of {} rows and a new one, "

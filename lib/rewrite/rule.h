@@ -72,14 +72,16 @@ struct CacheUpdate {
   sym::Expr update_element = nullptr;
   ValueId update = kNoValue;  // an existing value with exactly this form
   bool part = false;          // some of the update's rows are the past's own
-  // Rows go to slots modulo the capacity: TensorScatter's circular mode. Growing: a ring of C
-  // slots, C >= visible + S: token t is in slot t mod C.
+  // Rows go to slots modulo the capacity: TensorScatter's circular mode.
   bool circular = false;
   int64_t visible = 0;  // of a ring: rows that attention reads besides the new ones
   // Circular, where the source moves its rows instead: row t of its present is what is in slot
   // (t + P + S) mod M, and `start` is P, the symbol kPastSymbol.
   bool shifts = false;
   NodeId node = kNoNode;  // the node to blame: producer of present
+
+  // A growing cache in a ring of C slots, C >= visible + S: token t is in slot t mod C.
+  bool ring() const { return growing && circular; }
 };
 
 // softmax(softcap(scale * q k^T) + biases + mask) v, with k and v read from caches.

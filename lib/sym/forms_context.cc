@@ -60,6 +60,7 @@ bool MayBeMadeEqual(Expr a, Expr b) { return DimsOf(a) != DimsOf(b); }
 // equal only if neither is 1 as a rule. A quotient or a minimum may well be: the columns of a mask
 // from a Range whose step exceeds its limit.
 bool MayBeTakenAsEqual(Pool& pool, Expr a, Expr b) {
+  if (a == b) return true;
   if (!Branches(a) && !Branches(b)) return true;
   if (!SourcesOf(a).empty() || !SourcesOf(b).empty()) return true;  // as the data says
   constexpr int kRounds = 4;

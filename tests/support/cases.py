@@ -1,0 +1,26 @@
+"""Models of testdata in ONNX Runtime. Environment: KVLIFT_ROOT, the repository."""
+import os
+
+import onnx
+import onnx.parser
+import onnxruntime as ort
+
+DATA = os.path.join(os.environ["KVLIFT_ROOT"], "testdata")
+
+
+def source_of_case(name, folder):
+    """The source of a text case as a file in the folder."""
+    with open(os.path.join(DATA, "rewrites", name + ".onnxtxt"), encoding="utf-8") as file:
+        text = file.read()
+    before = text.split("# ---- before\n")[1].split("# ---- ")[0]
+    path = os.path.join(folder, name + ".onnx")
+    onnx.save(onnx.parser.parse_model(before), path)
+    return path
+
+
+def session(path):
+    """On one thread: these models are too small for more."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
