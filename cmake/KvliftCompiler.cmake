@@ -33,6 +33,10 @@ add_library(kvlift_strict INTERFACE)
 target_compile_options(kvlift_strict INTERFACE -Wconversion -Wno-sign-conversion)
 target_link_libraries(kvlift_strict INTERFACE kvlift_compiler)
 
+# Of what spends its time in the libraries, or in processes of its own: a quarter less to compile.
+add_library(kvlift_brief INTERFACE)
+target_compile_options(kvlift_brief INTERFACE $<$<CONFIG:Release>:-O1>)
+
 if(KVLIFT_SANITIZE)
   # Protobuf and Abseil come uninstrumented, so the vptr check would need RTTI of their classes.
   set(sanitize -fsanitize=${KVLIFT_SANITIZE} -fno-sanitize-recover=all)

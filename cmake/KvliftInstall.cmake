@@ -30,7 +30,7 @@ install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${generated}/kvlift.cdx.json
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 
 get_property(libraries GLOBAL PROPERTY KVLIFT_LIBRARIES)
-install(TARGETS ${libraries} kvlift_compiler kvlift_strict kvlift_deps
+install(TARGETS ${libraries} kvlift_compiler kvlift_strict kvlift_brief kvlift_deps
         EXPORT kvlift
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/kvlift COMPONENT development
         FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kvlift COMPONENT development)
@@ -38,7 +38,7 @@ set(config ${CMAKE_INSTALL_LIBDIR}/cmake/kvlift)
 install(EXPORT kvlift NAMESPACE kvlift:: DESTINATION ${config} FILE kvliftTargets.cmake
         COMPONENT development)
 # The build folder as a package, with what the Python module is made of.
-export(TARGETS ${libraries} kvlift_compiler kvlift_strict kvlift_deps kvlift_cli kvlift
+export(TARGETS ${libraries} kvlift_compiler kvlift_strict kvlift_brief kvlift_deps kvlift_cli kvlift
        NAMESPACE kvlift:: FILE ${CMAKE_BINARY_DIR}/kvliftTargets.cmake)
 configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/kvliftConfig.cmake.in
                               ${CMAKE_BINARY_DIR}/kvliftConfig.cmake INSTALL_DESTINATION ${config})

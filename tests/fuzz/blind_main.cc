@@ -1,5 +1,6 @@
 // fuzz_blind TARGET SECONDS FOLDER [SEED [ROUNDS]]: changes of the corpus for so long, or so many;
-// what breaks the target is written to the folder. fuzz_blind TARGET FILE: that input once more.
+// what breaks the target is written to the folder. KVLIFT_FUZZ_SECONDS of the environment goes
+// before SECONDS. fuzz_blind TARGET FILE: that input once more.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -40,7 +41,8 @@ int Main(int argc, char** argv) {
     return 0;
   }
   BlindOptions options;
-  options.seconds = std::atof(argv[2]);
+  const char* asked = std::getenv("KVLIFT_FUZZ_SECONDS");
+  options.seconds = std::atof(asked != nullptr ? asked : argv[2]);
   options.findings = argv[3];
   if (argc == 6) options.rounds = std::strtoull(argv[5], nullptr, 10);
   if (argc >= 5) options.seed = static_cast<uint32_t>(std::strtoul(argv[4], nullptr, 10));

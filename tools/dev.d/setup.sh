@@ -133,6 +133,14 @@ make_venv() {
   touch "$target/.complete"
 }
 
+# What is downloaded and not compiled.
+fetch_the_rest() {
+  local venv=$1
+  (install_packages "${OPTIONAL_PACKAGES[@]}") ||
+    say "without ${OPTIONAL_PACKAGES[*]} some tests are skipped"
+  if ! is_complete "$venv"; then make_venv "$venv"; fi
+}
+
 main() {
   install_packages "${PACKAGES[@]}"
   local cache onnx venv
@@ -140,8 +148,6 @@ main() {
   onnx=$(onnx_dir)
   venv=$(venv_dir)
   if is_complete "$onnx" && is_complete "$venv"; then return; fi
-  (install_packages "${OPTIONAL_PACKAGES[@]}") ||
-    say "without ${OPTIONAL_PACKAGES[*]} some tests are skipped"
 
   mkdir -p "$cache"
   exec 9>"$cache/lock"
@@ -151,9 +157,11 @@ main() {
   local work
   work=$(mktemp -d "$cache/work.XXXXXX")
   # shellcheck disable=SC2064
-  trap "rm -rf '$work'" EXIT
+  trap "wait; rm -rf '$work'" EXIT
+  fetch_the_rest "$venv" &
+  local rest=$!
   if ! is_complete "$onnx" && ! system_has_onnx "$work"; then build_onnx "$onnx" "$work"; fi
-  if ! is_complete "$venv"; then make_venv "$venv"; fi
+  wait "$rest"
 }
 
 if (($#)); then
