@@ -177,6 +177,7 @@ class Reader {
       if (!tokens_input_.empty()) break;
     }
     if (tokens_input_.empty()) FindHiddenTokens();
+    if (tokens_input_.empty()) FindNewRows();
     const Dims* dims = ShapeOf(tokens_input_);
     if (dims != nullptr) ReadTokenShape(*dims);
   }
@@ -196,6 +197,21 @@ class Reader {
         if (flow_.IsMask(name) || positions_.count(name) > 0) continue;
         if (!floats && (NamedPosition(name) || flow_.IsPosition(name))) continue;
         tokens_input_ = name;
+        return;
+      }
+    }
+  }
+
+  // Keys and values themselves: what is new of a cache.
+  void FindNewRows() {
+    for (ValueId v : graph_.graph_inputs()) {
+      const TensorType& type = graph_.type(v);
+      if (SaysNoTokens(graph_.name(v)) || !type.shape || !IsFloatType(type.elem_type)) continue;
+      for (size_t k = 0; k < type.shape->size(); ++k) {
+        const Dim& dim = (*type.shape)[k];
+        if (!dim.known() || past_.count(dim.param) > 0 || !IsNewRows(*type.shape, k)) continue;
+        if (dim.value) out_.fixed_tokens = *dim.value;
+        if (!dim.param.empty()) tokens_.insert(dim.param);
         return;
       }
     }
@@ -319,20 +335,22 @@ class Reader {
 
   // Whether the axes but for k are those of a cache but for its sequence axis, in any order.
   bool IsNewRows(const Dims& dims, size_t k) const {
-    const auto texts = [](const Dims& all, size_t without) {
+    const auto texts = [](const Dims& all, const std::string& letters) {
       std::multiset<std::string> rest;
       for (size_t i = 0; i < all.size(); ++i) {
         const Dim& dim = all[i];
-        if (i != without) rest.insert(dim.value ? fmt::format("{}", *dim.value) : dim.param);
+        if (letters[i] == 'S' || letters[i] == '-') continue;
+        rest.insert(dim.value ? fmt::format("{}", *dim.value) : dim.param);
       }
       return rest;
     };
-    const auto mine = texts(dims, k);
+    std::string letters(dims.size(), 'D');
+    letters[k] = 'S';
+    const auto mine = texts(dims, letters);
     return std::any_of(
         relation_.caches.begin(), relation_.caches.end(), [&](const ManifestCache& cache) {
           const Dims* past = ShapeOf(cache.source.input);
-          return past != nullptr && past->size() == dims.size() &&
-                 mine == texts(*past, LettersOf(cache.source, past->size()).find('S'));
+          return past != nullptr && mine == texts(*past, LettersOf(cache.source, past->size()));
         });
   }
 
