@@ -3,6 +3,7 @@ memory, and nothing is written."""
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -10,6 +11,7 @@ import time
 import unittest
 
 import onnx
+import onnx.parser
 from onnx import TensorProto, helper
 
 ROOT = pathlib.Path(os.environ.get("KVLIFT_ROOT", pathlib.Path(__file__).parent.parent))
@@ -41,6 +43,40 @@ def small(nodes=(), initializers=(), opset=18, functions=()):
                                                     helper.make_opsetid("f", 1)])
     model.functions.extend(functions)
     return model
+
+
+def reordered():
+    """A cache that is turned over, rotated and filled up, again and again, in front of attention."""
+    turn = ["t = Transpose<perm = [0, 1, 3, 2]>(x)", "x = Reshape(t, as_keys)"]
+    rotate = ["a = Slice(x, one, far, two)", "b = Slice(x, zero, one, two)",
+              "x = Concat<axis = 2>(a, b)"]
+    reverse = ["x = Slice(x, last, first, two, last)"]
+    fill = ["a = Slice(x, zero, p, two)", "x = Concat<axis = 2>(a, k)"]
+    lines, name = [], "present_k"
+    for count, line in enumerate((turn + rotate + reverse + fill + turn + turn) * 3):
+        target, call = line.split(" = ", 1)
+        call = re.sub(r"\bx\b", name, call)
+        call = re.sub(r"\b([abt])\b(?=[,)])", lambda m: last[m[1]], call)
+        last = {**(last if count else {}), target: f"{target}{count}"}
+        lines.append(f"{target}{count} = {call}")
+        name = f"x{count}" if target == "x" else name
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[B,2,S,4] q, float[B,2,S,4] k, float[B,2,S,4] v, float[B,2,P,4] past_k,
+   float[B,2,P,4] past_v) => (float[B,2,S,4] y, float[B,2,T,4] present_k, float[B,2,T,4] present_v)
+<int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] last = {-1},
+ int64[1] far = {9223372036854775807}, int64[1] first = {-9223372036854775807},
+ int64[4] as_keys = {0, 2, -1, 4}>
+{
+  p = Shape<start = 2, end = 3>(past_k)
+  present_k = Concat<axis = 2>(past_k, k)
+  present_v = Concat<axis = 2>(past_v, v)
+  """ + "\n  ".join(lines) + f"""
+  turned = Transpose<perm = [0, 1, 3, 2]>({name})
+  scores = MatMul(q, turned)
+  probs = Softmax<axis = -1>(scores)
+  y = MatMul(probs, present_v)
+}}"""
+    return onnx.parser.parse_model(text)
 
 
 def external(location="w.bin", offset="0", length="8", dims=(2,), extra=(), name="w"):
@@ -279,6 +315,8 @@ class Hostile(unittest.TestCase):
                      flags=["--max-parsed-bytes", "100000000"])
         many = [external(location=f"w{i}.bin", name=f"w{i}") for i in range(4)]
         self.refused(small(initializers=many), "KV019", flags=["--max-data-files", "3"])
+        self.refused(GOOD, "KV027", flags=["--max-analysis-steps", "1000"])
+        self.refused(reordered(), "KV027")
         self.refused(GOOD, "KV010", flags=["--max-file-bytes", str(len(GOOD) - 1)])
 
     def test_two_gibibytes(self):

@@ -1,5 +1,6 @@
 // LIBS: rewrites onnxio
 // Recognition grows with the number of layers, not faster: counted in expressions, not in time.
+#include "base/coded.h"
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 #include "onnxio/model.h"
@@ -78,11 +79,9 @@ struct Work {
   int64_t steps = 0, nodes = 0;
 };
 
-Work Recognise(int layers) {
-  Work work;
+absl::StatusOr<Analysis> AnalyseDecoder(int layers) {
   auto parsed = ParseModelText(Decoder(layers));
-  EXPECT_TRUE(parsed.ok()) << parsed.status();
-  if (!parsed.ok()) return work;
+  if (!parsed.ok()) return parsed.status();
   for (const char* name : {"wq", "wk"}) {
     auto* weight = parsed->mutable_graph()->add_initializer();
     weight->set_name(name);
@@ -95,7 +94,12 @@ Work Recognise(int layers) {
   }
   Model model;
   model.proto = std::make_shared<onnx::ModelProto>(*std::move(parsed));
-  auto analysis = Analyse(model, AllRules());
+  return Analyse(model, AllRules());
+}
+
+Work Recognise(int layers) {
+  Work work;
+  auto analysis = AnalyseDecoder(layers);
   EXPECT_TRUE(analysis.ok()) << analysis.status();
   if (!analysis.ok()) return work;
   EXPECT_EQ(std::ssize(analysis->updates), 2 * layers);
@@ -115,6 +119,16 @@ TEST(Growth, WorkIsLinearInTheNumberOfLayers) {
   const int64_t first = two.steps - one.steps, second = four.steps - two.steps;
   EXPECT_LT(second, first * 21 / 10) << one.steps << " " << two.steps << " " << four.steps;
   EXPECT_LT(four.nodes - two.nodes, (two.nodes - one.nodes) * 21 / 10);
+}
+
+TEST(Growth, StepsBeyondTheLimitAreRefused) {
+  const int64_t usual = sym::MaxSteps(), needed = Recognise(2).steps;
+  EXPECT_LT(needed, usual / 50);
+  sym::SetMaxSteps(needed);
+  EXPECT_TRUE(AnalyseDecoder(2).ok());
+  sym::SetMaxSteps(needed - 1);
+  EXPECT_EQ(CodeOf(AnalyseDecoder(2).status()), "KV027");
+  sym::SetMaxSteps(usual);
 }
 
 }  // namespace

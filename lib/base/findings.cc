@@ -71,6 +71,10 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Correct the wiring."},
     {"KV026", "operands", "a node has fewer or more operands than its operator, or lacks one",
      "The operator is not defined for it.", "Correct the node, or the opset import."},
+    {"KV027", "analysis-limit",
+     "reading the graph's indices and shapes takes more steps than allowed",
+     "A few slices and transposes, one behind the other, describe any number of cases.",
+     "Raise --max-analysis-steps if the model is meant to be so."},
     // KV1xx: ONNX and operator rules.
     {"KV101", "invalid-model", "ONNX's checker or shape inference refuses the model",
      "Every runtime may refuse it, too.", "See ONNX's message."},

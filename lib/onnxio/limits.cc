@@ -25,6 +25,8 @@ constexpr auto kLimits = std::to_array<LimitInfo>({
     {"max-parsed-bytes", "KV018", "bytes of memory for the model without its weights",
      &Limits::parsed_bytes, kAny},
     {"max-data-files", "KV019", "files of external data", &Limits::data_files, 60'000},
+    {"max-analysis-steps", "KV027", "steps of reading what the graph does with indices and shapes",
+     &Limits::analysis_steps, kAny},
     {"max-elements", "KV020", "elements in a computed value", &Limits::elements, kAny},
     {"max-run-bytes", "KV021", "bytes of memory for computed values", &Limits::run_bytes, kAny},
     {"max-step-seconds", "KV022", "seconds for one step", &Limits::step_seconds, 1'000'000'000},

@@ -30,6 +30,7 @@ struct Limits {
   int64_t name_bytes = 64 * 1024;           // of one name
   int64_t parsed_bytes = int64_t{4} << 30;  // estimate of what parsing takes, without weights
   int64_t data_files = 10'000;              // of external data
+  int64_t analysis_steps = 5'000'000;       // of symbolic arithmetic on indices, shapes and masks
   // Of running a model, where the sizes come from what is computed.
   int64_t elements = int64_t{1} << 31;   // of one value
   int64_t run_bytes = int64_t{8} << 30;  // of all values held at once, without weights

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "fmt/format.h"
 #include "ir/arity.h"
+#include "onnxio/limits.h"
 #include "rewrite/host_facts.h"
 #include "rewrite/if_branches.h"
 #include "rewrite/layout.h"
@@ -279,7 +280,15 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
   DropUnread(a);
   AssignLayers(a);
   if (options.window == WindowForm::kCircular) MakeRings(a);
+  KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
   return a;
+}
+
+absl::Status WithinSteps(const sym::Forms& forms) {
+  if (!forms.exhausted()) return absl::OkStatus();
+  Limits limits;
+  limits.analysis_steps = sym::MaxSteps();
+  return OverLimit(&Limits::analysis_steps, limits);
 }
 
 bool HasStates(const Analysis& analysis) {

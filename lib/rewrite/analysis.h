@@ -45,6 +45,9 @@ struct Analysis {
 absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
                                  const ConvertOptions& options = {});
 
+// OverLimit if the graph asked for more than sym::MaxSteps().
+absl::Status WithinSteps(const sym::Forms& forms);
+
 // A state that no attention reads is handed from step to step beside the caches.
 bool HasStates(const Analysis& analysis);
 

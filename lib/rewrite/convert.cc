@@ -111,6 +111,7 @@ absl::StatusOr<Inspection> Inspect(const Model& model, RuleTable rules) {
   // A plan tells what the rules cannot see: other readers, positions that cannot be derived.
   if (!a.updates.empty() && FirstReason(a) == nullptr) {
     KV_ASSIGN_OR_RETURN(ConversionPlan plan, MakePlan(a, {}));
+    KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
     Note(plan, &inspection);
   }
   NameSource(a.normalised, &inspection);
@@ -187,6 +188,7 @@ absl::StatusOr<Conversion> ConvertAnalysed(const Model& model, const ConvertOpti
                         std::move(result));
   }
   KV_ASSIGN_OR_RETURN(ConversionPlan plan, MakePlan(a, options));
+  KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
   Note(plan, &result.inspection);
   if (plan.refusal) return result;
   KV_ASSIGN_OR_RETURN(result.model, Apply(*a.graph, plan.patch));

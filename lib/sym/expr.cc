@@ -12,6 +12,7 @@ namespace {
 
 constexpr int64_t kMaxSize = int64_t{1} << 40;
 constexpr size_t kMaxTerms = 4096;
+int64_t max_steps = 5'000'000;  // NOLINT: set before graphs are read
 
 bool ById(Expr a, Expr b) { return a->id() < b->id(); }
 
@@ -47,6 +48,11 @@ Pool::~Pool() = default;
 int64_t Pool::num_nodes() const { return static_cast<int64_t>(impl_->nodes.size()); }
 
 int64_t Pool::num_steps() const { return impl_->steps; }
+
+bool Pool::exhausted() const { return impl_->steps > max_steps; }
+
+void SetMaxSteps(int64_t steps) { max_steps = steps; }
+int64_t MaxSteps() { return max_steps; }
 
 Expr Pool::Impl::Intern(Node node) {
   ++steps;

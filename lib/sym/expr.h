@@ -84,6 +84,11 @@ struct Facts {
 
 enum class Truth { kNo, kYes, kUnknown };
 
+// Steps that a pool takes before it is exhausted: about a second for each million. Decoders take
+// some 20,000 for a layer. Set before graphs are read.
+void SetMaxSteps(int64_t steps);
+int64_t MaxSteps();
+
 // Owns all expressions of one analysis. Every function returns the normal form under `facts`.
 // Not thread-safe. Coefficient overflow makes a result opaque (kApply "overflow"), never wrong.
 class Pool {
@@ -142,8 +147,10 @@ class Pool {
   Expr Assume(Expr e, Expr condition, bool truth, const Facts& facts);
 
   int64_t num_nodes() const;
-  int64_t num_steps()
-      const;  // nodes asked for, known ones too: the work done, whatever the machine
+  // Nodes asked for, known ones too: the work done, whatever the machine.
+  int64_t num_steps() const;
+  // More than MaxSteps(): from now on nothing is proved.
+  bool exhausted() const;
 
  private:
   struct Impl;

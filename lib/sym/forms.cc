@@ -167,7 +167,7 @@ void Engine::EvaluateNode(NodeId n) {
     if (outputs[k] != kNoValue) values_[outputs[k]].type = OutputType(*this, n, k);
   }
   const onnx::NodeProto& proto = graph_.node(n);
-  if (const OpFn fn = FindOp(proto.domain(), proto.op_type())) {
+  if (const OpFn fn = FindOp(proto.domain(), proto.op_type()); fn && !pool_.exhausted()) {
     OpContext context(*this, n);
     fn(context);
   }
@@ -393,6 +393,8 @@ int32_t Forms::ElementType(ValueId v) {
 std::optional<Forms::DimOrigin> Forms::OriginOf(const std::string& dim) const {
   return impl_->engine.OriginOf(dim);
 }
+
+bool Forms::exhausted() const { return impl_->engine.exhausted(); }
 
 absl::Span<const Assumption> Forms::assumptions() const { return impl_->engine.assumptions(); }
 

@@ -78,6 +78,9 @@ class Forms {
 
   absl::Span<const Assumption> assumptions() const;
 
+  // The graph asked for more work than MaxSteps(): forms are missing that it has.
+  bool exhausted() const;
+
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -28,7 +28,8 @@ class Prover {
   bool NonNegative(Expr e, int depth) {
     if (e->kind() == Kind::kInteger) return e->value() >= 0;
     if (e->kind() == Kind::kFloat) return e->float_value() >= 0;
-    if (depth > kMaxDepth || e->size() > 2000 || ++steps_ > kMaxProofSteps) return false;
+    if (depth > kMaxDepth || e->size() > 2000 || ++steps_ > kMaxProofSteps || pool_.exhausted())
+      return false;
     if (ObviouslyNonNegative(e)) return true;
     const std::vector<Expr> atoms = AtomsOf(e);
     // A division goes before the indices it divides: bounds of those would lose how they relate.

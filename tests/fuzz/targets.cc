@@ -15,6 +15,7 @@
 #include "onnxio/tensors.h"
 #include "rewrite/convert.h"
 #include "support/escape_checks.h"
+#include "sym/expr.h"
 #include "verify/verify.h"
 
 namespace kvlift::fuzz {
@@ -54,6 +55,7 @@ void LimitRuns() {
   limits.run_bytes = 256 << 20;
   limits.step_seconds = 2;
   exec::SetRunLimits(limits);
+  sym::SetMaxSteps(1'000'000);
 }
 
 void FuzzLoad(std::string_view bytes) {
@@ -111,21 +113,22 @@ std::optional<Conversion> ConvertSomehow(const Model& model, Choices& choices) {
   return *std::move(conversion);
 }
 
-// Only of such a source is anything promised.
-bool IsFit(const Model& model) {
-  LimitRuns();
-  return CheckModel(*model.proto).ok() && InferShapes(*model.proto).ok() && RunsAsDeclared(model);
-}
-
-std::string WhyUnfit(const onnx::ModelProto& model,
-                     const absl::StatusOr<std::vector<Lint>>& lints) {
+std::string WhyInvalid(const onnx::ModelProto& model,
+                       const absl::StatusOr<std::vector<Lint>>& lints) {
   const auto checked = CheckModel(model);
-  if (!checked.ok()) return "the result is not valid: " + checked.ToString();
-  if (!lints.ok()) return "the result cannot be linted: " + lints.status().ToString();
+  if (!checked.ok()) return "not valid: " + checked.ToString();
+  if (!lints.ok()) return "cannot be linted: " + lints.status().ToString();
   for (const Lint& lint : *lints) {
     if (lint.severity == Severity::kError) return lint.finding.code + " " + lint.finding.text;
   }
   return {};
+}
+
+// Only of such a source is anything promised.
+bool IsFit(const Model& model) {
+  LimitRuns();
+  return WhyInvalid(*model.proto, LintModel(model, nullptr)).empty() &&
+         InferShapes(*model.proto).ok() && RunsAsDeclared(model);
 }
 
 // What becomes of a valid model that runs as it declares: a valid one, free of errors of our own
@@ -133,6 +136,7 @@ std::string WhyUnfit(const onnx::ModelProto& model,
 void FuzzConvert(std::string_view bytes) {
   const auto model = Load(bytes);
   if (!model) return;
+  LimitRuns();
   (void)Inspect(*model, AllRules());
   Choices choices(bytes);
   const auto conversion = ConvertSomehow(*model, choices);
@@ -142,8 +146,8 @@ void FuzzConvert(std::string_view bytes) {
   StampMetadata(conversion->manifest, &stamped);
   result.proto = std::make_shared<const onnx::ModelProto>(std::move(stamped));
   const auto lints = LintModel(result, &conversion->manifest);
-  const std::string why = WhyUnfit(*result.proto, lints);
-  Require(why.empty() || !IsFit(*model), why);
+  const std::string why = WhyInvalid(*result.proto, lints);
+  Require(why.empty() || !IsFit(*model), "the result: " + why);
 }
 
 // A conversion of a valid model that runs as it declares is never proved different.

@@ -16,6 +16,7 @@
 #include "help.h"
 #include "report/suggest.h"
 #include "shell_files.h"
+#include "sym/expr.h"
 
 namespace kvlift::cli {
 namespace {
@@ -386,6 +387,7 @@ void Complain(Io& io, std::string_view what, const absl::Status& status) {
 std::optional<Model> Load(Io& io, const std::string& path, const CommonFlags& flags) {
   io.Say("reading " + path);
   exec::SetRunLimits(flags.load.limits);
+  sym::SetMaxSteps(flags.load.limits.analysis_steps);
   absl::StatusOr<Model> model = LoadModel(path, flags.load);
   if (model.ok()) return *std::move(model);
   const std::string message(model.status().message());
