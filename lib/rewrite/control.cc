@@ -74,6 +74,13 @@ void Control::FindBatch() {
 void Control::CollectWide(Expr keep) {
   for (Expr load : sym::LoadsOf(keep)) {
     if (!s_.graph.is_graph_input(load->source())) continue;
+    const int32_t type = s_.graph.type(load->source()).elem_type;
+    if (ElementBits(type) < 8 || (IsFloatType(type) && ElementBits(type) == 8)) {
+      return s_.Refuse(
+          "KV216",
+          fmt::format("needs a mask of a type that Slice takes, found {}", ElementTypeName(type)),
+          {}, {load->source()});
+    }
     for (size_t k = 0; k < load->args().size(); ++k) {
       if (load->args()[k] == s_.pool.Index(3)) {
         s_.wide.insert({load->source(), static_cast<int>(k)});

@@ -18,6 +18,7 @@ using sym::Kind;
 namespace {
 // Of scores, in which the result is neither NaN nor another number for what over- or underflows.
 constexpr double kLeastScale = 1e-6, kLargestScale = 1e6;
+constexpr int64_t kMostHeads = 1 << 16;
 }  // namespace
 
 Finding AttentionEmitter::Reason(std::string_view code, std::string text, const AttentionSite& site,
@@ -49,6 +50,10 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
                            sym::ToString(s_.forms.Of(site.query).shape[2], &s_.graph)),
                site);
     return std::nullopt;
+  }
+  if (site.q_heads > kMostHeads) {
+    return Reason("KV210",
+                  fmt::format("needs at most {} heads, found {}", kMostHeads, site.q_heads), site);
   }
   // Attention multiplies queries and keys by its square root each.
   if (!(site.scale >= kLeastScale && site.scale <= kLargestScale)) {
