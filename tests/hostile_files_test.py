@@ -472,6 +472,11 @@ class Hostile(unittest.TestCase):
         self.assertEqual(run.returncode, 4, run)
         self.assertIn("--max-run-bytes", run.stdout)
 
+    def test_sources_that_onnx_refuses_are_no_fault_of_the_result(self):
+        for name in ("convert_minus_infinity_as_integer.onnx", "prove_input_of_four_bits.onnx",
+                     "prove_output_as_long_as_the_batch.onnx"):
+            self.refused((ROOT / "testdata" / "fuzz" / name).read_bytes(), "KV101")
+
     def test_unknown_fields_are_told(self):
         (self.dir / "m.onnx").write_bytes(small().SerializeToString() + b"\xf8\x07\x01")
         run = subprocess.run([KVLIFT, "check", self.dir / "m.onnx"], capture_output=True,

@@ -211,10 +211,9 @@ int RunConvert(const ConvertFlags& flags, Io io) {
   result.path = flags.output;
   result.base_dir = fs::path(flags.output).parent_path().string();
   if (const auto status = CheckResult(result, conversion->manifest); !status.ok()) {
-    Complain(
-        io, flags.model,
-        fmt::format("internal error: the result is not valid: {}", std::string(status.message())));
-    return kInternal;
+    const absl::Status blame = BlameFor(*model, status);
+    Complain(io, flags.model, blame);
+    return absl::IsInternal(blame) ? kInternal : kUnreadable;
   }
 
   json verified = nullptr;

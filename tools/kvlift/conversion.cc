@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/coded.h"
 #include "base/status.h"
 #include "fmt/format.h"
 #include "lint/lint.h"
@@ -124,6 +125,17 @@ absl::Status CheckResult(const Model& result, const Manifest& manifest) {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status BlameFor(const Model& source, const absl::Status& result) {
+  const auto lints = LintModel(source, nullptr);
+  if (!lints.ok()) return lints.status();
+  for (const Lint& lint : *lints) {
+    if (lint.severity != Severity::kError) continue;
+    return Coded(lint.finding.code, absl::InvalidArgumentError(lint.finding.text));
+  }
+  return absl::InternalError(
+      fmt::format("internal error: the result is not valid: {}", std::string(result.message())));
 }
 
 }  // namespace kvlift::cli

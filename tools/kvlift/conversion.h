@@ -14,5 +14,8 @@ absl::StatusOr<ConvertOptions> OptionsOf(const ConvertFlags& flags);
 
 // The result must satisfy ONNX and our own rules; anything else is our bug.
 absl::Status CheckResult(const Model& result, const Manifest& manifest);
+// Of a result that does not: what is wrong with the source, InvalidArgument with its code, or
+// Internal.
+absl::Status BlameFor(const Model& source, const absl::Status& result);
 
 }  // namespace kvlift::cli

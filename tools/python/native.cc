@@ -156,7 +156,9 @@ class Converted {
     StampMetadata(conversion_->manifest, &held->stamped);
     result_.proto = std::shared_ptr<const onnx::ModelProto>(held, &held->stamped);
     result_.base_dir = source_.base_dir;
-    Check(cli::CheckResult(result_, conversion_->manifest));
+    if (const auto status = cli::CheckResult(result_, conversion_->manifest); !status.ok()) {
+      Check(cli::BlameFor(source_, status));
+    }
   }
 
   bool has_model() const { return conversion_->model.has_value(); }
