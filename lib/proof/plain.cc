@@ -26,6 +26,7 @@ class Expander {
   Expander(onnx::ModelProto model, bool lengths) : lengths_(lengths) {
     plain_.model = std::move(model);
     for (const auto& input : graph().input()) {
+      types_[input.name()] = input.type().tensor_type().elem_type();
       const auto& shape = input.type().tensor_type().shape();
       for (const auto& dim : shape.dim()) {
         dims_[input.name()].push_back(dim.has_dim_value() ? dim.dim_value() : -1);
@@ -34,6 +35,7 @@ class Expander {
     for (const auto& tensor : graph().initializer()) {
       dims_[tensor.name()] = {tensor.dims().begin(), tensor.dims().end()};
       constants_[tensor.name()] = &tensor;
+      types_[tensor.name()] = tensor.data_type();
     }
   }
 
@@ -257,14 +259,19 @@ class Expander {
   }
 
   // Attention over operands that have their heads on an axis, and its result as [B, S, columns].
+  // In the type given, if one is.
   static void Attend(const NodeProto& node, std::vector<std::string> operands, int64_t causal,
-                     float softcap, int64_t columns, Writer& w) {
+                     float softcap, int64_t columns, Writer& w, int32_t type = 0) {
     NodeProto& attention = w.Node("Attention", std::move(operands));
     for (int k : {1, 2}) attention.add_output(Gives(node, k) ? node.output(k) : "");
     SetInt(&attention, "is_causal", causal);
     const float scale = FloatAttribute(node, "scale", 0);
     if (scale != 0) SetFloat(&attention, "scale", scale);
     if (softcap != 0) SetFloat(&attention, "softcap", softcap);
+    if (type != 0) {
+      const std::string result = w.Name();
+      SetInt(&w.Node("Cast", {result}), "to", type);
+    }
     SetInts(&w.Node("Transpose", {w.Name()}), "perm", {0, 2, 1, 3});
     const std::string rows = w.Name();
     w.Node("Reshape", {rows, w.Ints({0, 0, columns})}, node.output(0));
@@ -335,6 +342,14 @@ class Expander {
              heads * width, w);
       return true;
     }
+    // Rows in few bits are read in float32, and so are queries then.
+    const int32_t type = TypeOf(node, {0, kCosines});
+    const bool narrow = type != TensorProto::FLOAT;
+    for (std::string* x : {&query, &key, &value}) {
+      if (!narrow) continue;
+      SetInt(&w.Node("Cast", {*x}), "to", TensorProto::FLOAT);
+      *x = w.Name();
+    }
     std::string rows[] = {key, value};
     for (int side = 0; side < 2; ++side) {
       const std::string fresh = Kept(kept[side], rows[side], w);
@@ -349,8 +364,17 @@ class Expander {
     }
     NodeProto alone = node;
     alone.mutable_output()->DeleteSubrange(1, node.output_size() - 1);
-    Attend(alone, {query, rows[0], rows[1], seen}, 0, softcap, heads * width, w);
+    Attend(alone, {query, rows[0], rows[1], seen}, 0, softcap, heads * width, w, narrow ? type : 0);
     return true;
+  }
+
+  // Of the first input that declares one.
+  int32_t TypeOf(const NodeProto& node, std::initializer_list<int> inputs) const {
+    for (int k : inputs) {
+      const auto it = Has(node, k) ? types_.find(node.input(k)) : types_.end();
+      if (it != types_.end() && it->second != 0) return it->second;
+    }
+    return TensorProto::FLOAT;
   }
 
   // P + s for each sequence and token.
@@ -398,6 +422,7 @@ class Expander {
   absl::flat_hash_map<std::string, std::vector<int64_t>> dims_;
   absl::flat_hash_map<std::string, const NodeProto*> producers_;
   absl::flat_hash_map<std::string, const TensorProto*> constants_;
+  absl::flat_hash_map<std::string, int32_t> types_;
 };
 
 }  // namespace

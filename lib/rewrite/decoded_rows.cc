@@ -41,19 +41,20 @@ class Reader {
         attended_.known_rank && lead_ > axis_ && cache.layout.back() == 'D' && !IsNumber(type_);
   }
 
-  std::optional<std::vector<NodeId>> Run(ValueId value) {
+  std::optional<DecodedRows> Run(ValueId value) {
     if (!ready_ || !Follows(value) || nodes_.empty()) return std::nullopt;
-    return std::move(nodes_);
+    return DecodedRows{0, std::move(nodes_), std::move(roots_)};
   }
 
  private:
   // Whether the value is the cache, or made of its rows; then by nodes_.
   bool Follows(ValueId v) {
-    if (v == kNoValue || graph_.constant(v) != nullptr) return false;
+    if (v == kNoValue || ConstantBehind(graph_, v) != nullptr) return false;
     const sym::Form form = forms_.Of(v);
     if (!form.known_rank) return false;
     if (forms_.ElementType(v) == type_ && form.element == attended_.element &&
         form.shape == attended_.shape) {
+      roots_.push_back(v);
       return true;
     }
     const NodeId n = graph_.producer(v);
@@ -66,7 +67,7 @@ class Reader {
 
   bool IsOfRows(NodeId n) {
     const auto inputs = graph_.inputs(n);
-    if (graph_.Is(n, "Cast")) return Follows(inputs[0]);
+    if (graph_.Is(n, "Cast") || graph_.Is(n, "Identity")) return Follows(inputs[0]);
     if (graph_.Is(n, "DequantizeLinear")) return HasScaleOfRows(n) && Follows(inputs[0]);
     if (graph_.Is(n, "Reshape")) return KeepsLead(n) && Follows(inputs[0]);
     if (graph_.Is(n, "Unsqueeze")) return AddsBehind(n) && Follows(inputs[0]);
@@ -75,8 +76,10 @@ class Reader {
              std::all_of(inputs.begin(), inputs.end(), [&](ValueId v) { return Follows(v); });
     }
     if (!IsArithmetic(graph_, n)) return false;
+    const sym::Form result = forms_.Of(graph_.outputs(n)[0]);
     return std::all_of(inputs.begin(), inputs.end(), [&](ValueId v) {
-      return IsOneForAllRows(v, forms_.Of(graph_.outputs(n)[0])) || Follows(v);
+      if (IsOneForAllRows(v, result)) return true;
+      return Follows(v) && forms_.Of(v).shape.size() == result.shape.size();
     });
   }
 
@@ -90,7 +93,7 @@ class Reader {
 
   // A constant that is broadcast along the rows.
   bool IsOneForAllRows(ValueId v, const sym::Form& result) const {
-    const TensorProto* constant = v == kNoValue ? nullptr : graph_.constant(v);
+    const TensorProto* constant = ConstantBehind(graph_, v);
     if (constant == nullptr || !result.known_rank) return false;
     const auto rank = static_cast<int64_t>(result.shape.size());
     const int64_t at = axis_ - (rank - constant->dims_size());
@@ -103,7 +106,7 @@ class Reader {
     const int64_t axis = AxisOf(n, 1);
     for (const ValueId v : inputs.subspan(1)) {
       if (v == kNoValue) continue;
-      const TensorProto* scale = graph_.constant(v);
+      const TensorProto* scale = ConstantBehind(graph_, v);
       if (scale == nullptr) return false;
       const bool one = scale->dims_size() <= 1 && SizeOf(*scale) == 1;
       if (!one && (scale->dims_size() != 1 || axis < 0 || axis == axis_)) return false;
@@ -113,7 +116,7 @@ class Reader {
 
   bool KeepsLead(NodeId n) const {
     const auto inputs = graph_.inputs(n);
-    const TensorProto* shape = inputs.size() > 1 ? graph_.constant(inputs[1]) : nullptr;
+    const TensorProto* shape = inputs.size() > 1 ? ConstantBehind(graph_, inputs[1]) : nullptr;
     if (shape == nullptr || IntAttribute(graph_.node(n), "allowzero", 0) != 0) return false;
     const auto extents = ReadInts(*shape);
     return extents.ok() && static_cast<int64_t>(extents->size()) > lead_ &&
@@ -123,7 +126,7 @@ class Reader {
 
   bool AddsBehind(NodeId n) {
     const auto inputs = graph_.inputs(n);
-    const TensorProto* axes = inputs.size() > 1 ? graph_.constant(inputs[1]) : nullptr;
+    const TensorProto* axes = inputs.size() > 1 ? ConstantBehind(graph_, inputs[1]) : nullptr;
     const sym::Form form = forms_.Of(graph_.outputs(n)[0]);
     if (axes == nullptr || !form.known_rank) return false;
     const auto read = ReadInts(*axes);
@@ -140,6 +143,7 @@ class Reader {
   const int64_t axis_, lead_;
   bool ready_ = false;
   std::vector<NodeId> nodes_;
+  std::vector<ValueId> roots_;
 };
 
 }  // namespace
@@ -148,18 +152,30 @@ DecodedRows ReadDecodedRows(sym::Forms& forms, absl::Span<const CacheUpdate> cac
                             ValueId value) {
   if (forms.graph().producer(value) == kNoNode) return {};
   for (int c = 0; c < static_cast<int>(caches.size()); ++c) {
-    if (auto nodes = Reader(forms, caches[c]).Run(value)) return {c, *std::move(nodes)};
+    auto decoded = Reader(forms, caches[c]).Run(value);
+    if (!decoded) continue;
+    decoded->cache = c;
+    return *std::move(decoded);
   }
   return {};
 }
 
+const onnx::TensorProto* ConstantBehind(const Graph& graph, ValueId value) {
+  while (value != kNoValue && graph.constant(value) == nullptr) {
+    const NodeId n = graph.producer(value);
+    value = n != kNoNode && graph.Is(n, "Identity") ? graph.inputs(n)[0] : kNoValue;
+  }
+  return value == kNoValue ? nullptr : graph.constant(value);
+}
+
 bool IsElementwise(const Graph& graph, absl::Span<const NodeId> nodes) {
   return std::all_of(nodes.begin(), nodes.end(), [&](NodeId n) {
-    if (!graph.Is(n, "Cast") && !graph.Is(n, "DequantizeLinear") && !IsArithmetic(graph, n)) {
+    if (!graph.Is(n, "Cast") && !graph.Is(n, "Identity") && !graph.Is(n, "DequantizeLinear") &&
+        !IsArithmetic(graph, n)) {
       return false;
     }
     return std::all_of(graph.inputs(n).begin(), graph.inputs(n).end(), [&](ValueId v) {
-      const TensorProto* constant = v == kNoValue ? nullptr : graph.constant(v);
+      const TensorProto* constant = ConstantBehind(graph, v);
       return constant == nullptr || SizeOf(*constant) == 1;
     });
   });

@@ -16,8 +16,12 @@ namespace kvlift {
 struct DecodedRows {
   int cache = -1;  // index into the caches; -1: the value is nothing of that kind
   std::vector<NodeId> nodes;
+  std::vector<ValueId> roots;  // their operands that are the attended value
 };
 DecodedRows ReadDecodedRows(sym::Forms& forms, absl::Span<const CacheUpdate> caches, ValueId value);
+
+// The constant that a value is, also behind Identities; nullptr if it is none.
+const onnx::TensorProto* ConstantBehind(const Graph& graph, ValueId value);
 
 // Each element is made of one element, by constants of one element: the nodes do the same to a
 // cache whose axes are in another order.

@@ -261,17 +261,14 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role, const 
 // What the source makes of its rows, of these.
 std::string AttentionEmitter::Decoded(const std::string& rows, const CacheView& view) {
   absl::flat_hash_map<ValueId, std::string> made;
+  for (ValueId cache : view.decoded) made[cache] = rows;
   std::string value = rows;
   for (NodeId n : view.decode) {
     const onnx::NodeProto& node = s_.graph.node(n);
     NodeBuilder::Inputs inputs;
     for (ValueId v : s_.graph.inputs(n)) {
       const auto it = made.find(v);
-      const bool kept = v == kNoValue || s_.graph.constant(v) != nullptr;
-      inputs.push_back(it != made.end() ? it->second
-                       : !kept          ? rows
-                       : v == kNoValue  ? ""
-                                        : s_.graph.name(v));
+      inputs.push_back(it != made.end() ? it->second : v == kNoValue ? "" : s_.graph.name(v));
     }
     value = s_.nodes.Add(node.op_type(), inputs,
                          node.op_type() == "DequantizeLinear" ? "dequantized" : "decoded",

@@ -265,6 +265,7 @@ CacheOperand FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, 
     CacheOperand found = FindCache(forms, caches, stored.element, heads, facts);
     if (found.cache >= 0) {
       found.view.decode = {stored.node};
+      found.view.decoded = {forms.graph().inputs(stored.node)[0]};
       return found;
     }
   }
@@ -280,6 +281,7 @@ CacheOperand FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, 
     auto view = ViewFinder(forms, caches[decoded.cache], rows, element, heads, facts).Find();
     if (!view) continue;
     view->decode = std::move(decoded.nodes);
+    view->decoded = std::move(decoded.roots);
     return {decoded.cache, *std::move(view)};
   }
   return {};

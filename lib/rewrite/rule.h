@@ -48,6 +48,7 @@ struct CacheView {
   // What the cache is read through, in order: a DequantizeLinear with one constant scale for all of
   // it, or what makes each row of numbers from its stored row (rewrite/decoded_rows.h).
   std::vector<NodeId> decode;
+  std::vector<ValueId> decoded;  // the operands of those that are the cache
 };
 
 // present = past with the rows of `update` written at `start`. Growing: behind the past,

@@ -6,6 +6,7 @@
 #include "fmt/format.h"
 #include "ir/tensor_data.h"
 #include "ir/types.h"
+#include "rewrite/decoded_rows.h"
 
 namespace kvlift::fused {
 namespace {
@@ -26,7 +27,7 @@ std::string FormOf(const onnx::NodeProto& node, const char* name) {
 std::string ReadScale(Lowering& l, NodeId n, int input, bool by_channel, StoredRows* stored) {
   const char* const name = input == kKeyScale ? "k_scale" : "v_scale";
   if (!l.has(n, input)) return fmt::format("needs a {}", name);
-  const TensorProto* tensor = l.graph().constant(l.graph().inputs(n)[input]);
+  const TensorProto* tensor = ConstantBehind(l.graph(), l.graph().inputs(n)[input]);
   if (tensor == nullptr || tensor->data_type() != TensorProto::FLOAT) {
     return fmt::format("needs a {} of constants: rows of earlier steps are read with it", name);
   }
