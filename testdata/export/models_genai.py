@@ -31,5 +31,5 @@ def f(out):
     model = in_few_bits(onnx.load(os.path.join(source, "model.onnx")), presents, 8, True)
     onnx.save(model, os.path.join(out, "raw.onnx"))
     return dyn_spec(os.path.join(out, "raw.onnx"), "llama", "onnxruntime-genai 0.18.0 model builder, caches in int8 by gqa_caches.py", 2, 4, 16,
-                    patterns=["O2"], batch=1, mask=["M10"], expect="convert", features=["gqa", "rope", "contrib-gqa", "quantized-cache"],
+                    patterns=["O2"], batch=1, mask=["M10"], expect="report", features=["gqa", "rope", "contrib-gqa", "quantized-cache"],
                     why="GroupQueryAttention over int8 caches with constant scales by channel")
