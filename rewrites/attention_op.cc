@@ -73,7 +73,10 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
                                        "Attention that keeps {} by itself",
                                        graph.name(cache.pair.past)));
   }
-  if (!ReadsCache(caches, k.element) && !ReadsCache(caches, v.element)) return Result::NotThis();
+  if (!ReadsStored(forms, caches, k.element, {k.shape}) &&
+      !ReadsStored(forms, caches, v.element, {v.shape})) {
+    return Result::NotThis();
+  }
   if (Input(graph, node, 4) != kNoValue || Input(graph, node, 6) != kNoValue) {
     return refuse("KV210", "needs no past and no nonpad_kv_seqlen of its own");
   }

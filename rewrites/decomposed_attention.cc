@@ -183,7 +183,7 @@ class Matcher {
         facts_);
     if (raw == nullptr) return false;
     const Scaled values = PeelScale(forms_, raw, facts_);
-    reads_cache_ = ReadsStored(values.element);
+    reads_cache_ = ReadsStored(forms_, caches_, values.element, facts_);
     values_ = values.element;
     site_.form = "decomposed";
     site_.node = node_;
@@ -202,10 +202,6 @@ class Matcher {
       site_.value_view = std::move(value.view);
     }
     return site_.value_cache >= 0 || !reads_cache_ || RefuseValues();
-  }
-
-  bool ReadsStored(Expr element) const {
-    return ReadsCache(caches_, ThroughDequantize(forms_, element, facts_).element);
   }
 
   bool RefuseValues() {
@@ -261,7 +257,7 @@ class Matcher {
         facts_);
     if (q_raw == nullptr || k_raw == nullptr) return false;
     const Scaled q = PeelScale(forms_, q_raw, facts_), k = PeelScale(forms_, k_raw, facts_);
-    reads_cache_ = reads_cache_ || ReadsStored(k.element);
+    reads_cache_ = reads_cache_ || ReadsStored(forms_, caches_, k.element, facts_);
     if (!reads_cache_) return false;  // attention without a cache
     if (site_.value_cache < 0) return RefuseValues();
     AddNodes(q.nodes);

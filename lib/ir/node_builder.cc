@@ -141,6 +141,15 @@ std::string NodeBuilder::Int64(int64_t value) {
   return Constant(MakeInt64Tensor("", {}, {value}), fmt::format("int_{}", value));
 }
 
+std::string NodeBuilder::Floats(const std::vector<int64_t>& dims, const std::vector<float>& values,
+                                std::string_view role) {
+  onnx::TensorProto tensor;
+  tensor.set_data_type(onnx::TensorProto::FLOAT);
+  tensor.mutable_dims()->Add(dims.begin(), dims.end());
+  tensor.mutable_float_data()->Add(values.begin(), values.end());
+  return Constant(std::move(tensor), role);
+}
+
 std::string NodeBuilder::Scalar(double value, int32_t elem_type) {
   onnx::TensorProto tensor;
   tensor.set_data_type(elem_type);

@@ -44,6 +44,8 @@ class NodeBuilder {
   std::string Int64s(const std::vector<int64_t>& values);  // [n]
   std::string Int64(int64_t value);                        // scalar
   std::string Scalar(double value, int32_t elem_type);     // float types, integers, bool
+  std::string Floats(const std::vector<int64_t>& dims, const std::vector<float>& values,
+                     std::string_view role);
 
   std::vector<onnx::NodeProto> TakeNodes() { return std::move(nodes_); }
   std::vector<onnx::TensorProto> TakeInitializers() { return std::move(initializers_); }

@@ -6,6 +6,7 @@
 #include "oracle/op.h"
 #include "oracle/ops_key_value.h"
 #include "oracle/product.h"
+#include "oracle/stored_cache.h"
 #include "oracle/sums.h"
 
 namespace kvlift::oracle {
@@ -190,10 +191,10 @@ Value Appended(const Value& past, const Value& news, const Heads& h,
 
 absl::Status GroupQueryAttention(OpContext& c) {
   for (size_t k = 9; k < c.in.size(); ++k) {
-    if (c.has(k)) return NoMeaning(c, "positions, a bias, sinks or scales");
+    const bool scale = k == 12 || k == 13;
+    if (!scale && c.has(k)) return NoMeaning(c, "positions, a bias, sinks or norms");
   }
-  if (c.Int("smooth_softmax", 0) > 0 || c.out->size() > 3 || c.in[0].rank() != 3 ||
-      (c.has(3) && c.in[3].type() != c.in[0].type())) {
+  if (c.Int("smooth_softmax", 0) > 0 || c.out->size() > 3 || c.in[0].rank() != 3) {
     return NoMeaning(c, "this form");
   }
   const int64_t heads = c.Int("num_heads", 0), groups = c.Int("kv_num_heads", 0);
@@ -202,7 +203,7 @@ absl::Status GroupQueryAttention(OpContext& c) {
   const int64_t width = c.in[0].dims()[2] / (packed ? heads + 2 * groups : heads);
   Value query = packed ? HeadsFrom(c.in[0], 0, heads, width) : c.in[0];
   Value key = packed ? HeadsFrom(c.in[0], heads, groups, width) : c.in[1];
-  const Value value = packed ? HeadsFrom(c.in[0], heads + groups, groups, width) : c.in[2];
+  Value value = packed ? HeadsFrom(c.in[0], heads + groups, groups, width) : c.in[2];
   if (key.rank() != 3 || value.rank() != 3) return NoMeaning(c, "keys of rank 4");
   Heads q, k, v;
   if (!HeadsOf(query, heads, 0, &q) || !HeadsOf(key, groups, 0, &k) ||
@@ -226,10 +227,23 @@ absl::Status GroupQueryAttention(OpContext& c) {
     KV_RETURN_IF_ERROR(Rotate(c, key, k, c.in[7], c.in[8], rotated, interleaved, at, &key));
   }
   const int64_t slots = std::max(total, c.has(3) ? c.in[3].dims()[2] : 0);
+  StoredCache of_keys, of_values;
+  KV_RETURN_IF_ERROR(ReadStoredCache(c, 0, groups, k.width, &of_keys));
+  KV_RETURN_IF_ERROR(ReadStoredCache(c, 1, groups, v.width, &of_values));
+  const auto store = [](const StoredCache& cache, Value* rows, Heads* rows_heads) {
+    if (cache.bits == 0) return;
+    *rows = StoredRows(cache, *rows);
+    rows_heads->width = cache.stored_width();
+  };
+  store(of_keys, &key, &k);
+  store(of_values, &value, &v);
   const Value keys = Appended(c.has(3) ? c.in[3] : Value(), key, k, lengths, slots);
   const Value values = Appended(c.has(4) ? c.in[4] : Value(), value, v, lengths, slots);
-  Seen seen{query, keys, values, q, {}, {}};
-  if (!HeadsOf(keys, groups, 0, &seen.k) || !HeadsOf(values, groups, 0, &seen.v)) {
+  const Value read_keys = of_keys.bits == 0 ? keys : ReadRows(of_keys, keys);
+  const Value read_values = of_values.bits == 0 ? values : ReadRows(of_values, values);
+  const bool doubtful = key.doubtful || value.doubtful;
+  Seen seen{query, read_keys, read_values, q, {}, {}};
+  if (!HeadsOf(read_keys, groups, 0, &seen.k) || !HeadsOf(read_values, groups, 0, &seen.v)) {
     return Wrong(c, "shape");
   }
   const auto given = static_cast<double>(c.Float("scale", 0));
@@ -240,8 +254,9 @@ absl::Status GroupQueryAttention(OpContext& c) {
   seen.type =
       query.type() == onnx::TensorProto::DOUBLE ? query.type() : int32_t{onnx::TensorProto::FLOAT};
   const int64_t window = c.Int("local_window_size", -1);
-  KV_RETURN_IF_ERROR(c.Spend(40 * q.batch * heads * q.tokens * total * (q.width + v.width)));
-  Reals out(q.batch * q.tokens * heads * v.width);
+  const int64_t size = seen.v.width;
+  KV_RETURN_IF_ERROR(c.Spend(40 * q.batch * heads * q.tokens * total * (q.width + size)));
+  Reals out(q.batch * q.tokens * heads * size);
   std::vector<Number> result;
   for (int64_t b = 0; b < q.batch; ++b) {
     for (int64_t s = 0; s < q.tokens; ++s) {
@@ -249,17 +264,17 @@ absl::Status GroupQueryAttention(OpContext& c) {
       const int64_t begin = window > 0 ? std::max<int64_t>(0, end - window) : 0;
       for (int64_t n = 0; n < heads; ++n) {
         Attend(seen, b, n, s, begin, end, &result);
-        for (int64_t d = 0; d < v.width; ++d) {
-          out.Set(((b * q.tokens + s) * heads + n) * v.width + d,
+        for (int64_t d = 0; d < size; ++d) {
+          out.Set(((b * q.tokens + s) * heads + n) * size + d,
                   Approximated(result[d], query.type(), 1));
         }
       }
     }
   }
-  (*c.out)[0] =
-      Value::FromReals(query.type(), {q.batch, q.tokens, heads * v.width}, std::move(out));
+  (*c.out)[0] = Value::FromReals(query.type(), {q.batch, q.tokens, heads * size}, std::move(out));
   if (c.wants(1)) (*c.out)[1] = keys;
   if (c.wants(2)) (*c.out)[2] = values;
+  for (Value& output : *c.out) output.doubtful = output.doubtful || doubtful;
   return absl::OkStatus();
 }
 

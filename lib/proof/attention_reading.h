@@ -27,6 +27,9 @@ struct AttentionReading {
   sym::Expr size_of_value = nullptr;
 };
 
+// What numbers are read from that are kept in few bits; kNoValue if they are not.
+ValueId KeptAs(const Graph& graph, ValueId value);
+
 // The attention whose result [B, N, S, D] is the value. Where `heads` are given, the result may be
 // [B * N, S, D], and so may be the operands of its products.
 AttentionReading ReadAttention(sym::Forms& forms, ValueId result, int64_t heads = 0);

@@ -61,7 +61,9 @@ void Matches::Match(NodeId node) {
 // reads something that this node reads.
 bool Matches::MatchUnnamed(NodeId node) {
   const ValueId first = graph_.outputs(node)[0];
-  const bool numbers = IsFloatType(forms_.ElementType(first)) || graph_.Is(node, "QuantizeLinear");
+  const bool packs = graph_.Is(node, "BitShift") || graph_.Is(node, "BitwiseOr") ||
+                     graph_.Is(node, "BitwiseAnd") || graph_.Is(node, "QuantizeLinear");
+  const bool numbers = packs || IsFloatType(forms_.ElementType(first));
   if (!numbers || !forms_.Of(first).opaque) return false;
   if (graph_.Is(node, "Constant")) return MatchConstant(node);
   for (NodeId other : Candidates(node)) {

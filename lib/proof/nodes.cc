@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "fmt/format.h"
+#include "proof/attention_reading.h"
 #include "proof/operands.h"
 
 namespace kvlift {
@@ -13,6 +14,11 @@ using sym::Facts;
 bool Nodes::SameValue(ValueId after, ValueId before) {
   if (after == before || twins_.IsTwin(after, before)) return true;
   if (after == kNoValue || before == kNoValue) return false;
+  const onnx::TensorProto* const constants[] = {graph_.constant(after), graph_.constant(before)};
+  if (constants[0] != nullptr && constants[1] != nullptr &&
+      SameData(*constants[0], *constants[1])) {
+    return true;
+  }
   const sym::Form mine = forms_.Of(after), theirs = forms_.Of(before);
   if (!mine.known_rank || !theirs.known_rank || mine.shape.size() < theirs.shape.size()) {
     return false;
@@ -40,6 +46,25 @@ bool Nodes::SameValue(ValueId after, ValueId before) {
       equality_.Equal(equality_.AsTruth(within), equality_.AsTruth(other), pool_.True(), known))
     return true;
   return equality_.Equal(equality_.AsTruth(e), equality_.AsTruth(other), pool_.True(), known);
+}
+
+bool Nodes::SameRows(ValueId after, ValueId before) {
+  const sym::Form mine = forms_.Of(after), theirs = forms_.Of(before);
+  if (!mine.known_rank || !theirs.known_rank || mine.shape.size() != theirs.shape.size() ||
+      forms_.ElementType(after) != forms_.ElementType(before)) {
+    return false;
+  }
+  std::vector<Expr> at;
+  Facts facts;
+  for (size_t k = 0; k < mine.shape.size(); ++k) {
+    at.push_back(pool_.Index(static_cast<int>(k)));
+    facts.extents.push_back(twins_.Normal(theirs.shape[k], Facts{}));
+  }
+  const Expr sequence = at.empty() ? pool_.Integer(0) : at[0];
+  const Expr e = twins_.Translate(forms_.At(after, at, facts), sequence, facts);
+  const Expr other = twins_.Normal(forms_.At(before, at, facts), facts);
+  return e != nullptr &&
+         equality_.Equal(equality_.AsTruth(e), equality_.AsTruth(other), pool_.True(), facts);
 }
 
 // What became an input with a later opset is compared there.
@@ -78,6 +103,7 @@ std::string Nodes::UnlikeInput(NodeId mine, NodeId theirs) {
   for (size_t k = 0; k < count; ++k) {
     const ValueId x = k < a.size() ? a[k] : kNoValue, y = k < b.size() ? b[k] : kNoValue;
     if (x == y || SameValue(x, y)) continue;
+    if (k == 0 && KeptAs(graph_, graph_.outputs(mine)[0]) == x && SameRows(x, y)) continue;
     return fmt::format("has {} in the place of {}", Called(x), Called(y));
   }
   return "";

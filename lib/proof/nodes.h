@@ -24,6 +24,10 @@ class Nodes {
 
   // Element by element; the source's may have one for all where the other has several.
   bool SameValue(ValueId after, ValueId before);
+  // The same, of rows that a cache keeps in few bits and that a node makes numbers of, row by row:
+  // where the source's has elements; the conversion's may have more. That it has as many as are
+  // valid is seen where they are attended to.
+  bool SameRows(ValueId after, ValueId before);
   // Why two nodes may give different values; empty if they are the same operator over the same.
   std::string Unlike(NodeId mine, NodeId theirs);
 

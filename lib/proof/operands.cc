@@ -18,16 +18,30 @@ class Operands {
 
   // Operators whose elements depend on operands' elements at the same place, or in front of it.
   bool IsElementwise(NodeId n) const {
-    static const auto& kNames = *new absl::flat_hash_set<std::string_view>{
-        "Abs",        "Add",        "And",   "Cast",     "Ceil",
-        "Clip",       "Cos",        "Div",   "Elu",      "Equal",
-        "Erf",        "Exp",        "Floor", "Gelu",     "Greater",
-        "Less",       "Log",        "Max",   "Min",      "Mod",
-        "Mul",        "Neg",        "Not",   "Or",       "Pow",
-        "Relu",       "Reciprocal", "Round", "Sigmoid",  "Sign",
-        "Sin",        "Sqrt",       "Sub",   "Sum",      "Tanh",
-        "Where",      "Xor",        "IsNaN", "Identity", "GreaterOrEqual",
-        "LessOrEqual"};
+    static const auto& kNames =
+        *new absl::flat_hash_set<std::string_view>{"Abs",         "Add",
+                                                   "And",         "Cast",
+                                                   "Ceil",        "Clip",
+                                                   "Cos",         "Div",
+                                                   "Elu",         "Equal",
+                                                   "Erf",         "Exp",
+                                                   "Floor",       "Gelu",
+                                                   "Greater",     "Less",
+                                                   "Log",         "Max",
+                                                   "Min",         "Mod",
+                                                   "Mul",         "Neg",
+                                                   "Not",         "Or",
+                                                   "Pow",         "Relu",
+                                                   "Reciprocal",  "Round",
+                                                   "Sigmoid",     "Sign",
+                                                   "Sin",         "Sqrt",
+                                                   "Sub",         "Sum",
+                                                   "Tanh",        "Where",
+                                                   "Xor",         "IsNaN",
+                                                   "Identity",    "GreaterOrEqual",
+                                                   "LessOrEqual", "DequantizeLinear",
+                                                   "BitShift",    "BitwiseAnd",
+                                                   "BitwiseOr"};
     if (graph_.Is(n, "CumSum")) return IntAttribute(graph_.node(n), "reverse", 0) == 0;
     return graph_.node(n).domain().empty() && kNames.contains(graph_.node(n).op_type());
   }

@@ -11,115 +11,22 @@
 #include "fmt/format.h"
 #include "ir/graph.h"
 #include "onnxio/in_out.h"
+#include "proof/plain_rows.h"
+#include "proof/plain_writer.h"
 
 namespace kvlift {
 namespace {
 
-using onnx::AttributeProto;
 using onnx::NodeProto;
 using onnx::TensorProto;
-
-void SetInt(NodeProto* node, const char* name, int64_t value) {
-  AttributeProto* a = node->add_attribute();
-  a->set_name(name);
-  a->set_type(AttributeProto::INT);
-  a->set_i(value);
-}
-
-void SetFloat(NodeProto* node, const char* name, float value) {
-  AttributeProto* a = node->add_attribute();
-  a->set_name(name);
-  a->set_type(AttributeProto::FLOAT);
-  a->set_f(value);
-}
-
-void SetInts(NodeProto* node, const char* name, absl::Span<const int64_t> values) {
-  AttributeProto* a = node->add_attribute();
-  a->set_name(name);
-  a->set_type(AttributeProto::INTS);
-  *a->mutable_ints() = {values.begin(), values.end()};
-}
-
-bool Has(const NodeProto& node, int k) { return k < node.input_size() && !node.input(k).empty(); }
-bool Gives(const NodeProto& node, int k) {
-  return k < node.output_size() && !node.output(k).empty();
-}
-
-// The nodes that stand in the place of one.
-class Writer {
- public:
-  Writer(const NodeProto& node, onnx::GraphProto* graph)
-      : prefix_(fmt::format("{}{}/", kPlainPrefix, node.output(0))), graph_(graph) {}
-
-  // The reference stays valid until the next node.
-  NodeProto& Node(const char* op, std::vector<std::string> inputs, std::string output = "") {
-    NodeProto& node = nodes_.emplace_back();
-    node.set_op_type(op);
-    for (std::string& input : inputs) node.add_input(std::move(input));
-    node.add_output(output.empty() ? fmt::format("{}{}", prefix_, nodes_.size()) : output);
-    return node;
-  }
-  std::string Name() const { return nodes_.back().output(0); }
-
-  std::string Ints(absl::Span<const int64_t> values, bool scalar = false) {
-    TensorProto* tensor = graph_->add_initializer();
-    tensor->set_name(fmt::format("{}constant_{}", prefix_, ++constants_));
-    tensor->set_data_type(TensorProto::INT64);
-    if (!scalar) tensor->add_dims(static_cast<int64_t>(values.size()));
-    for (int64_t value : values) tensor->add_int64_data(value);
-    return tensor->name();
-  }
-
-  std::string Float(float value) {
-    TensorProto* tensor = graph_->add_initializer();
-    tensor->set_name(fmt::format("{}constant_{}", prefix_, ++constants_));
-    tensor->set_data_type(TensorProto::FLOAT);
-    tensor->add_float_data(value);
-    return tensor->name();
-  }
-
-  // Columns [begin, end) of the last axis.
-  std::string Columns(const std::string& x, int64_t axis, int64_t begin, int64_t end) {
-    Node("Slice", {x, Ints({begin}), Ints({end}), Ints({axis})});
-    return Name();
-  }
-
-  // [B, S, N * D] as [B, N, S, D].
-  std::string Heads(const std::string& x, int64_t heads) {
-    Node("Reshape", {x, Ints({0, 0, heads, -1})});
-    SetInts(&Node("Transpose", {Name()}), "perm", {0, 2, 1, 3});
-    return Name();
-  }
-
-  // Extent of an axis, as a vector of one.
-  std::string Extent(const std::string& x, int64_t axis) {
-    NodeProto& node = Node("Shape", {x});
-    SetInt(&node, "start", axis);
-    SetInt(&node, "end", axis + 1);
-    return Name();
-  }
-
-  // [0, 1, ...) as long as `extent`, a vector of one, says.
-  std::string Count(const std::string& extent) {
-    Node("Squeeze", {extent, Ints({0})});
-    Node("Range", {Ints({0}, true), Name(), Ints({1}, true)});
-    return Name();
-  }
-
-  std::vector<NodeProto> Take() { return std::move(nodes_); }
-
- private:
-  std::string prefix_;
-  onnx::GraphProto* graph_;
-  std::vector<NodeProto> nodes_;
-  int constants_ = 0;
-};
+using namespace plain;  // NOLINT
 
 class Expander {
  public:
   Expander(onnx::ModelProto model, bool lengths) : lengths_(lengths) {
     plain_.model = std::move(model);
     for (const auto& input : graph().input()) {
+      types_[input.name()] = input.type().tensor_type().elem_type();
       const auto& shape = input.type().tensor_type().shape();
       for (const auto& dim : shape.dim()) {
         dims_[input.name()].push_back(dim.has_dim_value() ? dim.dim_value() : -1);
@@ -127,6 +34,8 @@ class Expander {
     }
     for (const auto& tensor : graph().initializer()) {
       dims_[tensor.name()] = {tensor.dims().begin(), tensor.dims().end()};
+      constants_[tensor.name()] = &tensor;
+      types_[tensor.name()] = tensor.data_type();
     }
   }
 
@@ -350,33 +259,46 @@ class Expander {
   }
 
   // Attention over operands that have their heads on an axis, and its result as [B, S, columns].
+  // In the type given, if one is.
   static void Attend(const NodeProto& node, std::vector<std::string> operands, int64_t causal,
-                     float softcap, int64_t columns, Writer& w) {
+                     float softcap, int64_t columns, Writer& w, int32_t type = 0) {
     NodeProto& attention = w.Node("Attention", std::move(operands));
     for (int k : {1, 2}) attention.add_output(Gives(node, k) ? node.output(k) : "");
     SetInt(&attention, "is_causal", causal);
     const float scale = FloatAttribute(node, "scale", 0);
     if (scale != 0) SetFloat(&attention, "scale", scale);
     if (softcap != 0) SetFloat(&attention, "softcap", softcap);
+    if (type != 0) {
+      const std::string result = w.Name();
+      SetInt(&w.Node("Cast", {result}), "to", type);
+    }
     SetInts(&w.Node("Transpose", {w.Name()}), "perm", {0, 2, 1, 3});
     const std::string rows = w.Name();
     w.Node("Reshape", {rows, w.Ints({0, 0, columns})}, node.output(0));
   }
 
   bool GroupQuery(const NodeProto& node, Writer& w) {
-    constexpr int kPast = 3, kLengths = 5, kTotal = 6, kCosines = 7, kMost = 9;
+    constexpr int kPast = 3, kLengths = 5, kTotal = 6, kCosines = 7, kMost = 9, kScale = 12;
     const int64_t heads = IntAttribute(node, "num_heads", 0);
     const int64_t groups = IntAttribute(node, "kv_num_heads", 0);
     if (heads < 1 || groups < 1) return false;
     const int64_t columns = Columns(node.input(0)),
                   parts = Has(node, 1) ? heads : heads + 2 * groups;
     int64_t width = Width(node, kPast);
+    if (width > 0 && IntAttribute(node, "kv_cache_bit_width", 0) == 4) width *= 2;
     if (width < 1 && columns > 0 && columns % parts == 0) width = columns / parts;
     if (width < 1) return false;
+    KeptRows kept[2];
+    for (int side = 0; side < 2; ++side) {
+      const auto scale = constants_.find(Has(node, kScale + side) ? node.input(kScale + side) : "");
+      const TensorProto* tensor = scale == constants_.end() ? nullptr : scale->second;
+      if (!ReadKeptRows(node, side, groups, width, tensor, &kept[side])) return false;
+    }
+    if ((kept[0].bits == 0) != (kept[1].bits == 0)) return false;
     if (!Has(node, kLengths) || !Has(node, kTotal) || node.output_size() > 3) return false;
     if (IntAttribute(node, "smooth_softmax", 0) > 0 || Has(node, 1) != Has(node, 2)) return false;
     for (int k = kMost; k < node.input_size(); ++k) {
-      if (Has(node, k)) return false;
+      if (Has(node, k) && k != kScale && k != kScale + 1) return false;
     }
     std::string query = node.input(0), key = Has(node, 1) ? node.input(1) : "", value;
     if (key.empty()) {
@@ -414,9 +336,45 @@ class Expander {
     if (window > 0) mask = InWindow(window, length, tokens, w);
     plain_.claims.push_back({node.input(kLengths), past, node.input(0), 1});
     plain_.claims.push_back({node.input(kTotal), past, node.input(0), 0});
-    Attend(node, {query, key, value, mask, past, node.input(kPast + 1)}, 1,
-           FloatAttribute(node, "softcap", 0), heads * width, w);
+    const float softcap = FloatAttribute(node, "softcap", 0);
+    if (kept[0].bits == 0) {
+      Attend(node, {query, key, value, mask, past, node.input(kPast + 1)}, 1, softcap,
+             heads * width, w);
+      return true;
+    }
+    // Rows in few bits are read in float32, and so are queries then.
+    const int32_t type = TypeOf(node, {0, kCosines});
+    const bool narrow = type != TensorProto::FLOAT;
+    for (std::string* x : {&query, &key, &value}) {
+      if (!narrow) continue;
+      SetInt(&w.Node("Cast", {*x}), "to", TensorProto::FLOAT);
+      *x = w.Name();
+    }
+    std::string rows[] = {key, value};
+    for (int side = 0; side < 2; ++side) {
+      const std::string fresh = Kept(kept[side], rows[side], w);
+      const std::string present = Gives(node, 1 + side) ? node.output(1 + side) : "";
+      SetInt(&w.Node("Concat", {node.input(kPast + side), fresh}, present), "axis", 2);
+      rows[side] = Unkept(kept[side], w.Name(), w);
+    }
+    std::string seen = InOrder(length, tokens, w);
+    if (!mask.empty()) {
+      w.Node("And", {seen, mask});
+      seen = w.Name();
+    }
+    NodeProto alone = node;
+    alone.mutable_output()->DeleteSubrange(1, node.output_size() - 1);
+    Attend(alone, {query, rows[0], rows[1], seen}, 0, softcap, heads * width, w, narrow ? type : 0);
     return true;
+  }
+
+  // Of the first input that declares one.
+  int32_t TypeOf(const NodeProto& node, std::initializer_list<int> inputs) const {
+    for (int k : inputs) {
+      const auto it = Has(node, k) ? types_.find(node.input(k)) : types_.end();
+      if (it != types_.end() && it->second != 0) return it->second;
+    }
+    return TensorProto::FLOAT;
   }
 
   // P + s for each sequence and token.
@@ -429,6 +387,18 @@ class Expander {
     SetInt(&dims, "axis", 0);
     const std::string shape = w.Name();
     w.Node("Expand", {row, shape});
+    return w.Name();
+  }
+
+  // Key t for token s: at most P + s.
+  static std::string InOrder(const std::string& past, const std::string& tokens, Writer& w) {
+    w.Node("Add", {past, tokens});
+    const std::string keys = w.Count(w.Name());
+    w.Node("Add", {w.Count(tokens), past});
+    const std::string last = w.Name();
+    w.Node("Unsqueeze", {last, w.Ints({1})});
+    const std::string column = w.Name();
+    w.Node("LessOrEqual", {keys, column});
     return w.Name();
   }
 
@@ -451,6 +421,8 @@ class Expander {
   PlainModel plain_;
   absl::flat_hash_map<std::string, std::vector<int64_t>> dims_;
   absl::flat_hash_map<std::string, const NodeProto*> producers_;
+  absl::flat_hash_map<std::string, const TensorProto*> constants_;
+  absl::flat_hash_map<std::string, int32_t> types_;
 };
 
 }  // namespace

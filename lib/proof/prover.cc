@@ -234,6 +234,8 @@ class Prover {
       for (const ManifestCache& cache : relation_.caches) {
         if (source == pair_.After(cache.input) && which(cache)) return true;
       }
+      const ValueId kept = KeptAs(graph_, source);
+      if (kept != kNoValue && ReadsPastOf(forms_.Of(kept).element, which)) return true;
     }
     return false;
   }

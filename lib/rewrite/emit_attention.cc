@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/container/flat_hash_map.h"
 #include "base/status.h"
 #include "fmt/format.h"
+#include "rewrite/decoded_rows.h"
 #include "rewrite/host_facts.h"
 #include "rewrite/match.h"
 #include "rewrite/relayout.h"
@@ -165,6 +167,9 @@ bool AttentionEmitter::Folds(const AttentionSite& site) const {
     const std::string layout = PlacementOf(s_.options, update).layout;
     return layout == kFoldedLayout || layout == "BSD";
   };
+  for (const CacheView* view : {&site.key_view, &site.value_view}) {
+    if (!IsElementwise(s_.graph, view->decode)) return false;
+  }
   return three(key) && three(value) && IsWhole(key, site.key_view, site.head_dim) &&
          IsWhole(value, site.value_view, site.v_head_dim);
 }
@@ -219,8 +224,8 @@ bool AttentionEmitter::OneType(const AttentionSite& site, int32_t type) {
 }
 
 int32_t AttentionEmitter::TypeOfRows(const CacheUpdate& update, const CacheView& view) const {
-  return s_.forms.ElementType(view.dequantize == kNoNode ? update.pair.past
-                                                         : s_.graph.outputs(view.dequantize)[0]);
+  return s_.forms.ElementType(view.decode.empty() ? update.pair.past
+                                                  : s_.graph.outputs(view.decode.back())[0]);
 }
 
 std::string AttentionEmitter::ReadCache(int layer, std::string_view role, const CacheUpdate& update,
@@ -235,14 +240,13 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role, const 
     value = s_.nodes.Add(
         "Slice", {value, s_.nodes.Int64s({0}), slots.keys, s_.nodes.Int64s({axis})}, "visible");
   }
-  if (view.dequantize != kNoNode) {
-    const onnx::NodeProto& node = s_.graph.node(view.dequantize);
-    NodeBuilder::Inputs inputs(node.input().begin(), node.input().end());
-    inputs[0] = value;
-    value = s_.nodes.Add("DequantizeLinear", inputs, "dequantized",
-                         {node.attribute().begin(), node.attribute().end()});
-  }
   std::string layout = PlacementOf(s_.options, update).layout;
+  const bool rowwise = !IsElementwise(s_.graph, view.decode);
+  if (rowwise) {
+    value = Unplaced(s_, update, value);
+    layout = update.layout;
+  }
+  value = Decoded(value, view);
   const bool folded = layout == kFoldedLayout;  // then all of it is this attention's
   if (folded) layout = "BSD";
   for (auto lane = view.lanes.rbegin(); lane != view.lanes.rend(); ++lane) {
@@ -252,7 +256,8 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role, const 
   }
   const bool headless = layout.find('N') == std::string::npos;
   const int64_t size = headless && !view.folded ? view.heads * head_dim : head_dim;
-  const Expr extent = s_.forms.Of(update.pair.past).shape[update.layout.find('D')];
+  const ValueId rows = rowwise ? s_.graph.outputs(view.decode.back())[0] : update.pair.past;
+  const Expr extent = s_.forms.Of(rows).shape[update.layout.find('D')];
   if (!folded && !extent->is_integer(size)) {
     const auto axis = static_cast<int64_t>(layout.find('D'));
     value = s_.nodes.Add("Slice",
@@ -268,6 +273,26 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role, const 
   }
   if (!headless || folds) return value;
   return SplitHeads(value, view, head_dim, slots);
+}
+
+// What the source makes of its rows, of these.
+std::string AttentionEmitter::Decoded(const std::string& rows, const CacheView& view) {
+  absl::flat_hash_map<ValueId, std::string> made;
+  for (ValueId cache : view.decoded) made[cache] = rows;
+  std::string value = rows;
+  for (NodeId n : view.decode) {
+    const onnx::NodeProto& node = s_.graph.node(n);
+    NodeBuilder::Inputs inputs;
+    for (ValueId v : s_.graph.inputs(n)) {
+      const auto it = made.find(v);
+      inputs.push_back(it != made.end() ? it->second : v == kNoValue ? "" : s_.graph.name(v));
+    }
+    value = s_.nodes.Add(node.op_type(), inputs,
+                         node.op_type() == "DequantizeLinear" ? "dequantized" : "decoded",
+                         {node.attribute().begin(), node.attribute().end()});
+    made[s_.graph.outputs(n)[0]] = value;
+  }
+  return value;
 }
 
 std::string AttentionEmitter::SplitHeads(const std::string& value, const CacheView& view,

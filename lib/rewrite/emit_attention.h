@@ -29,6 +29,7 @@ class AttentionEmitter {
   // The cache as Attention reads it: [B, Nk, W, D], or [B, W, Nk*D] if it folds heads.
   std::string ReadCache(int layer, std::string_view role, const CacheUpdate& update,
                         const CacheView& view, int64_t head_dim, bool folds, const Slots& slots);
+  std::string Decoded(const std::string& rows, const CacheView& view);
   // Of what attention reads.
   int32_t TypeOfRows(const CacheUpdate& update, const CacheView& view) const;
   bool IsWhole(const CacheUpdate& update, const CacheView& view, int64_t head_dim) const;

@@ -7,6 +7,7 @@
 
 #include "fmt/format.h"
 #include "rewrite/fused_lowering.h"
+#include "rewrite/stored_rows.h"
 
 namespace kvlift::fused {
 namespace {
@@ -26,12 +27,14 @@ enum Input {
   kSin,
   kPositions,
   kScoreBias,
-  kBeyond
+  kSink,
+  kQueryNorm = 14
 };
 
 struct Heads {
   int64_t q = 0, kv = 0, size = 0;
   bool packed = false;
+  StoredRows key, value;
 };
 
 Heads ReadHeads(Lowering& l, NodeId n) {
@@ -53,8 +56,8 @@ std::string WhyNot(Lowering& l, NodeId n, const Heads& heads) {
   const auto& node = l.graph().node(n);
   for (const auto& attribute : node.attribute()) {
     static constexpr std::string_view kRead[] = {
-        "num_heads", "kv_num_heads",      "scale", "softcap", "local_window_size",
-        "do_rotary", "rotary_interleaved"};
+        "num_heads", "kv_num_heads",       "scale",        "softcap",      "local_window_size",
+        "do_rotary", "rotary_interleaved", "k_quant_type", "v_quant_type", "kv_cache_bit_width"};
     const std::string_view name = attribute.name();
     if (std::find(std::begin(kRead), std::end(kRead), name) != std::end(kRead)) continue;
     const bool neutral = name == "causal"            ? attribute.i() == 1
@@ -64,8 +67,9 @@ std::string WhyNot(Lowering& l, NodeId n, const Heads& heads) {
                              : attribute.type() == onnx::AttributeProto::INT && attribute.i() <= 0;
     if (!neutral) return fmt::format("needs no {}", attribute.name());
   }
-  for (size_t k = kBeyond; k < l.graph().inputs(n).size(); ++k) {
-    if (l.has(n, k)) return "needs no sinks, scales of quantised caches or norms of heads";
+  for (size_t k = kSink; k < l.graph().inputs(n).size(); ++k) {
+    const bool scale = k > kSink && k < kQueryNorm;
+    if (!scale && l.has(n, k)) return "needs no sinks or norms of heads";
   }
   if (!l.out(n, 3).empty()) return "needs no output of scores";
   if (!l.has(n, kPastKey) || !l.has(n, kPastValue) || l.out(n, 1).empty() || l.out(n, 2).empty()) {
@@ -81,12 +85,14 @@ std::string WhyNot(Lowering& l, NodeId n, const Heads& heads) {
   if (!l.has(n, kSeqlens) || !l.has(n, kTotal)) {
     return "needs seqlens_k and a total_sequence_length";
   }
-  if (!l.SameTypes(n, {kQuery, kKey, kValue, kPastKey, kPastValue})) {
-    return "needs keys, values and caches of the type of the queries";
-  }
-  const std::vector<int64_t> present = {0, heads.kv, 0, heads.size};
-  if (!l.MayGive(n, 0, {0, 0, heads.q * heads.size}) || !l.MayGive(n, 1, present) ||
-      !l.MayGive(n, 2, present)) {
+  const bool same = heads.key.quantized()
+                        ? l.SameTypes(n, {kQuery, kKey, kValue})
+                        : l.SameTypes(n, {kQuery, kKey, kValue, kPastKey, kPastValue});
+  if (!same) return "needs keys, values and caches of the type of the queries";
+  const std::vector<int64_t> present = {0, heads.kv, 0, heads.key.stored_size()};
+  if (!l.MayGive(n, 0, {0, 0, heads.q * heads.size}) ||
+      !l.MayGive(n, 1, present, l.Type(n, kPastKey)) ||
+      !l.MayGive(n, 2, present, l.Type(n, kPastValue))) {
     return "needs outputs that are declared as what it gives";
   }
   if (l.Form(n, kPastKey).shape[2]->kind() != Kind::kDim) {
@@ -236,6 +242,26 @@ std::string Mask(Lowering& l, NodeId n, const std::string& queries) {
                   l.Type(n, kQuery));
 }
 
+std::string Cast(Lowering& l, const std::string& x, int32_t type, std::string_view role) {
+  return l.nodes().Add("Cast", {x}, role, {MakeAttribute("to", int64_t{type})});
+}
+
+// The new rows behind the past, as the present; gives what attention reads of it.
+std::string Append(Lowering& l, NodeId n, const StoredRows& stored, std::string rows,
+                   const std::string& role) {
+  const size_t past = role == "key" ? kPastKey : kPastValue;
+  const std::string present = l.out(n, past - kPastKey + 1);
+  if (stored.quantized()) {
+    if (l.Type(n, kQuery) != onnx::TensorProto::FLOAT) {
+      rows = Cast(l, rows, onnx::TensorProto::FLOAT, role + "_wide");
+    }
+    rows = Stored(l, stored, rows, role);
+  }
+  l.nodes().AddNamed("Concat", {l.in(n, past), rows}, "present_" + role, present,
+                     {MakeAttribute("axis", int64_t{2})});
+  return stored.quantized() ? Restored(l, stored, present, role) : present;
+}
+
 // The head size is the projection's, whatever symbol the caches declare for it.
 void DeclareHeadSize(Lowering& l, NodeId n, const Heads& h) {
   const auto declare = [&](const auto& infos, const std::string& name) {
@@ -244,7 +270,7 @@ void DeclareHeadSize(Lowering& l, NodeId n, const Heads& h) {
       onnx::TypeProto type = info.type();
       auto* shape = type.mutable_tensor_type()->mutable_shape();
       if (shape->dim_size() == 4) {
-        shape->mutable_dim(3)->set_dim_value(h.size);
+        shape->mutable_dim(3)->set_dim_value(h.key.stored_size());
         l.patch().retype[name] = type;
       }
     }
@@ -259,9 +285,13 @@ void DeclareHeadSize(Lowering& l, NodeId n, const Heads& h) {
 bool LowerGroupQueryAttention(Lowering& l, NodeId n) {
   const auto& node = l.graph().node(n);
   if (node.domain() != "com.microsoft" || node.op_type() != "GroupQueryAttention") return false;
-  const Heads heads = ReadHeads(l, n);
+  Heads heads = ReadHeads(l, n);
   std::vector<ValueId> masks;
-  std::string why = WhyNot(l, n, heads);
+  std::string why;
+  if (heads.size > 0) {
+    why = ReadStoredRows(l, n, heads.kv, heads.size, &heads.key, &heads.value);
+  }
+  if (why.empty()) why = WhyNot(l, n, heads);
   if (why.empty()) why = CheckLengths(l, n, &masks);
   if (!why.empty()) {
     l.Refuse(n, why);
@@ -273,9 +303,11 @@ bool LowerGroupQueryAttention(Lowering& l, NodeId n) {
   Projections p = Split(l, n, heads);
   Rotate(l, n, heads, &p);
   NodeBuilder& nodes = l.nodes();
-  const auto append = MakeAttribute("axis", int64_t{2});
-  nodes.AddNamed("Concat", {l.in(n, kPastKey), p.k}, "present_key", l.out(n, 1), {append});
-  nodes.AddNamed("Concat", {l.in(n, kPastValue), p.v}, "present_value", l.out(n, 2), {append});
+  const std::string keys = Append(l, n, heads.key, p.k, "key");
+  const std::string values = Append(l, n, heads.value, p.v, "value");
+  const int32_t type = l.Type(n, kQuery);
+  const bool narrow = heads.key.quantized() && type != onnx::TensorProto::FLOAT;
+  if (narrow) p.q = Cast(l, p.q, onnx::TensorProto::FLOAT, "wide");
   NodeBuilder::Attributes attributes;
   for (const char* name : {"scale", "softcap"}) {
     const float value = FloatAttribute(node, name, 0.0F);
@@ -283,8 +315,8 @@ bool LowerGroupQueryAttention(Lowering& l, NodeId n) {
   }
   const std::string mask = Mask(l, n, p.q);
   l.patch().remove_nodes.insert(n);
-  const std::string y =
-      nodes.Add("Attention", {p.q, l.out(n, 1), l.out(n, 2), mask}, "Attention", attributes);
+  std::string y = nodes.Add("Attention", {p.q, keys, values, mask}, "Attention", attributes);
+  if (narrow) y = Cast(l, y, type, "result");
   l.JoinHeads(y, heads.q * heads.size, l.out(n, 0));
   return true;
 }

@@ -40,10 +40,11 @@ bool Lowering::SameTypes(NodeId n, std::initializer_list<int> inputs) {
                      [&](int input) { return !has(n, input) || Type(n, input) == Type(n, first); });
 }
 
-bool Lowering::MayGive(NodeId n, size_t output, const std::vector<int64_t>& shape) {
+bool Lowering::MayGive(NodeId n, size_t output, const std::vector<int64_t>& shape, int32_t given) {
   if (out(n, output).empty()) return true;
   const TensorType& type = graph_.type(graph_.outputs(n)[output]);
-  if (type.elem_type != 0 && type.elem_type != Type(n, 0)) return false;
+  const int32_t wanted = given != 0 ? given : Type(n, 0);
+  if (type.elem_type != 0 && type.elem_type != wanted) return false;
   if (!type.shape) return true;
   if (type.shape->size() != shape.size()) return false;
   for (size_t k = 0; k < shape.size(); ++k) {

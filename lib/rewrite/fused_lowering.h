@@ -35,8 +35,8 @@ class Lowering {
   // Those of the inputs that are there.
   bool SameTypes(NodeId n, std::initializer_list<int> inputs);
   // The output has this shape by what is declared for it, as far as that says anything; 0 is an
-  // extent that is not known.
-  bool MayGive(NodeId n, size_t output, const std::vector<int64_t>& shape);
+  // extent that is not known. The type is that of input 0, unless another is given.
+  bool MayGive(NodeId n, size_t output, const std::vector<int64_t>& shape, int32_t type = 0);
 
   // [B, S, heads * D] -> [B, heads, S, D].
   std::string SplitHeads(const std::string& value, int64_t heads, std::string_view role);

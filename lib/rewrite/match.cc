@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "absl/container/flat_hash_set.h"
+#include "rewrite/decoded_rows.h"
 
 namespace kvlift {
 
@@ -111,14 +112,16 @@ ValueId FindValue(sym::Forms& forms, ValueId from, Expr element, absl::Span<cons
 
 namespace {
 
-// Reads one operand as [b, h, t, d] of a cache.
+// Reads one operand as [b, h, t, d] of a cache, or of `rows` that are made of it.
 class ViewFinder {
  public:
-  ViewFinder(sym::Forms& forms, const CacheUpdate& cache, Expr element, int64_t heads,
+  ViewFinder(sym::Forms& forms, const CacheUpdate& cache, ValueId rows, Expr element, int64_t heads,
              const sym::Facts& facts)
       : forms_(forms),
         pool_(forms.pool()),
         cache_(cache),
+        rows_(rows == kNoValue ? cache.attended : rows),
+        loaded_(rows == kNoValue ? cache.pair.past : rows),
         element_(element),
         heads_(heads),
         facts_(facts),
@@ -130,7 +133,7 @@ class ViewFinder {
   std::optional<CacheView> Find() {
     if (batch_ == std::string::npos || size_ == std::string::npos) return std::nullopt;
     for (Expr load : sym::LoadsOf(element_)) {
-      if (load->source() != cache_.pair.past) continue;
+      if (load->source() != loaded_) continue;
       CacheView view;
       if (!ReadOffset(load, &view)) continue;
       for (int64_t kv_heads : HeadCounts(load, &view)) {
@@ -158,7 +161,7 @@ class ViewFinder {
 
   // What Nk can be; fills view->folded.
   std::vector<int64_t> HeadCounts(Expr load, CacheView* view) const {
-    const std::vector<Expr>& shape = forms_.Of(cache_.pair.past).shape;
+    const std::vector<Expr>& shape = forms_.Of(loaded_).shape;
     if (has_heads_) {
       const Expr extent = shape[cache_.layout.find('N')];
       return extent->kind() == Kind::kInteger ? Dividing({extent->value()})
@@ -216,7 +219,7 @@ class ViewFinder {
           break;
       }
     }
-    const Expr read = forms_.At(cache_.attended, at, facts_);
+    const Expr read = forms_.At(rows_, at, facts_);
     return read == element_ || SameForEachHead(pool_, read, element_, heads_, facts_);
   }
 
@@ -226,6 +229,7 @@ class ViewFinder {
   sym::Forms& forms_;
   sym::Pool& pool_;
   const CacheUpdate& cache_;
+  ValueId rows_, loaded_;
   Expr element_;
   int64_t heads_;
   const sym::Facts& facts_;
@@ -259,14 +263,26 @@ CacheOperand FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, 
   const Dequantized stored = ThroughDequantize(forms, element, facts);
   if (stored.node != kNoNode) {
     CacheOperand found = FindCache(forms, caches, stored.element, heads, facts);
-    found.view.dequantize = stored.node;
-    return found;
+    if (found.cache >= 0) {
+      found.view.decode = {stored.node};
+      found.view.decoded = {forms.graph().inputs(stored.node)[0]};
+      return found;
+    }
   }
   const std::vector<ValueId> sources = sym::SourcesOf(element);
   for (int c = 0; c < static_cast<int>(caches.size()); ++c) {
     if (!std::binary_search(sources.begin(), sources.end(), caches[c].pair.past)) continue;
-    auto view = ViewFinder(forms, caches[c], element, heads, facts).Find();
+    auto view = ViewFinder(forms, caches[c], kNoValue, element, heads, facts).Find();
     if (view) return {c, *std::move(view)};
+  }
+  for (ValueId rows : sources) {
+    DecodedRows decoded = ReadDecodedRows(forms, caches, rows);
+    if (decoded.cache < 0) continue;
+    auto view = ViewFinder(forms, caches[decoded.cache], rows, element, heads, facts).Find();
+    if (!view) continue;
+    view->decode = std::move(decoded.nodes);
+    view->decoded = std::move(decoded.roots);
+    return {decoded.cache, *std::move(view)};
   }
   return {};
 }
@@ -277,6 +293,14 @@ bool ReadsCache(absl::Span<const CacheUpdate> caches, Expr element) {
     return std::binary_search(sources.begin(), sources.end(), cache.pair.past) ||
            std::binary_search(sources.begin(), sources.end(), cache.pair.present);
   });
+}
+
+bool ReadsStored(sym::Forms& forms, absl::Span<const CacheUpdate> caches, Expr element,
+                 const sym::Facts& facts) {
+  if (ReadsCache(caches, ThroughDequantize(forms, element, facts).element)) return true;
+  const std::vector<ValueId> sources = sym::SourcesOf(element);
+  return std::any_of(sources.begin(), sources.end(),
+                     [&](ValueId v) { return ReadDecodedRows(forms, caches, v).cache >= 0; });
 }
 
 }  // namespace kvlift

@@ -39,12 +39,16 @@ struct CacheOperand {
   CacheView view;
 };
 
-// The cache whose attended value, read as [b, h div group, t, d], has exactly this element. b = i0,
-// h = i1, t = i3, d = i4 under `facts`, 0 where the extent is 1; heads is the extent of i1.
+// The cache whose attended value, or what is made of its rows, read as [b, h div group, t, d], has
+// exactly this element. b = i0, h = i1, t = i3, d = i4 under `facts`, 0 where the extent is 1;
+// heads is the extent of i1.
 CacheOperand FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, sym::Expr element,
                        int64_t heads, const sym::Facts& facts);
 
 // Does the expression read a past or a present of one of the caches?
 bool ReadsCache(absl::Span<const CacheUpdate> caches, sym::Expr element);
+// The same, also where a row is made of what is stored.
+bool ReadsStored(sym::Forms& forms, absl::Span<const CacheUpdate> caches, sym::Expr element,
+                 const sym::Facts& facts);
 
 }  // namespace kvlift

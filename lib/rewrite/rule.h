@@ -45,8 +45,10 @@ struct CacheView {
   int64_t heads = 0;        // Nk
   int64_t offset = 0;       // on axis D: of the first head
   bool folded = false;      // axis B counts sequences and heads, heads fastest
-  // The DequantizeLinear, with one constant scale for all of it, that the cache is read through.
-  NodeId dequantize = kNoNode;
+  // What the cache is read through, in order: a DequantizeLinear with one constant scale for all of
+  // it, or what makes each row of numbers from its stored row (rewrite/decoded_rows.h).
+  std::vector<NodeId> decode;
+  std::vector<ValueId> decoded;  // the operands of those that are the cache
 };
 
 // present = past with the rows of `update` written at `start`. Growing: behind the past,

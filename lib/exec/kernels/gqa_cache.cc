@@ -55,7 +55,8 @@ void CacheRows::Store(int64_t head, const float* x, std::byte* row) const {
   if (packed) std::memset(row, 0, static_cast<size_t>(bytes_));
   for (int64_t d = 0; d < size_; ++d) {
     const float scale = Scale(head, d);
-    const float code = scale == 0 ? 0 : std::clamp(std::nearbyint(x[d] / scale), low, high);
+    const float steps = x[d] * (scale == 0 ? 1 : 1 / scale);
+    const float code = std::clamp(std::nearbyint(steps), low, high);
     const int value = std::isnan(code) ? 0 : static_cast<int>(code);
     if (packed) {
       row[d / 2] |= static_cast<std::byte>((value + kBias) << (d % 2 * 4));

@@ -651,6 +651,23 @@ def gqa_cache(name, bits, S=1, past=3, capacity=0, channels=True, N=4, Nk=2, D=1
            v_quant_type=form, **({"local_window_size": window} if window else {}))
 
 
+def gqa_cache_ties():
+    """Rows halfway between two codes, where x / scale and x * (1 / scale) are rounded apart."""
+    rng = np.random.default_rng(11)
+    S, D, scales = 3, 16, [np.float32(0.013), np.float32(0.0071)]
+    rows = []
+    for scale in scales:
+        x = ((rng.integers(-100, 100, 4000) + 0.5) * np.float64(scale)).astype(np.float32)
+        apart = np.rint(x / scale) != np.rint(x * (np.float32(1) / scale))
+        rows.append(x[apart][:S * D].reshape(1, S, D))
+    past = np.zeros((1, 1, 0, D), np.int8)
+    lengths = [np.full(1, S - 1, np.int32), np.array(S, np.int32)]
+    record("gqa_cache_int8_ties", "GroupQueryAttention",
+           [rng.normal(size=(1, S, D)).astype(np.float32), *rows, past, past, *lengths]
+           + [None] * 5 + [s.reshape(1) for s in scales], 3, MS, num_heads=1, kv_num_heads=1,
+           kv_cache_bit_width=8, k_quant_type="PER_TENSOR", v_quant_type="PER_TENSOR")
+
+
 @case
 def group_query_attention_caches():
     gqa_cache("int8", 8, S=3, past=4)
@@ -659,6 +676,7 @@ def group_query_attention_caches():
     gqa_cache("int4", 4, past=6)
     gqa_cache("int4_chunk", 4, S=3, past=2, channels=False)
     gqa_cache("int4_shared", 4, past=4, capacity=9)
+    gqa_cache_ties()
 
 
 def resident(tokens, capacity, window):

@@ -1,0 +1,41 @@
+"""GroupQueryAttention with caches in few bits, as onnxruntime-genai's model builder writes it with
+kv_cache_quant_scheme: of a model that it wrote without, and of what that model's caches held."""
+import re
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+LARGEST = {8: 128, 4: 8}  # what a calibration divides the largest number by
+
+
+def scales_of(rows, bits, channels):
+    """rows [B, heads, T, size]: one scale for each element of each head, or one for all."""
+    sizes = np.abs(rows).max(axis=(0, 2)).reshape(-1)
+    sizes = sizes if channels else sizes.max(keepdims=True)
+    return (np.maximum(sizes, 1e-3) / LARGEST[bits]).astype(np.float32)
+
+
+def in_few_bits(model, presents, bits, channels):
+    """Changes the model. presents: what its outputs of that name held."""
+    graph = model.graph
+    declared = {v.name: v for v in [*graph.input, *graph.output]}
+    for node in graph.node:
+        if node.op_type != "GroupQueryAttention":
+            continue
+        layer = re.search(r"\d+", node.output[1]).group()
+        node.input.extend([""] * (12 - len(node.input)))
+        for side, present in (("k", node.output[1]), ("v", node.output[2])):
+            name = f"model.layers.{layer}.attn.{side}_scale"
+            scale = scales_of(presents[present], bits, channels)
+            graph.initializer.append(numpy_helper.from_array(scale, name))
+            node.input.append(name)
+            form = "PER_CHANNEL" if channels else "PER_TENSOR"
+            node.attribute.append(helper.make_attribute(f"{side}_quant_type", form))
+        node.attribute.append(helper.make_attribute("kv_cache_bit_width", bits))
+        for name in (*node.input[3:5], *node.output[1:3]):
+            tensor = declared[name].type.tensor_type
+            tensor.elem_type = TensorProto.INT8 if bits == 8 else TensorProto.UINT8
+            size = tensor.shape.dim[3]
+            if size.HasField("dim_value") and bits == 4:
+                size.dim_value //= 2
+    return model
