@@ -22,6 +22,35 @@ from support.schemas import check_json  # noqa: E402
 
 KVLIFT = os.environ["KVLIFT"]
 
+# One buffer, which attention reads up to the last token.
+PREFIX = """<ir_version: 12, opset_import: ["" : 24]>
+g (float[B,S,4] x, float[B,1,16,4] past, int64[B] at) => (float[B,S,4] y, float[B,1,16,4] now)
+<int64[1] axis = {1}, int64[1] all = {16}, int64[3] places = {1, 2, 3}, int64 first = {0},
+ int64 next = {1}, int64 end = {16}, float none = {0}, float low = {-1e30}>
+{
+  x4 = Unsqueeze (x, axis)
+  now = TensorScatter <axis = 2> (past, x4, at)
+  news = Shape <start = 1, end = 2> (x)
+  filled = Add (at, news)
+  y4 = Attention <is_causal = 1> (x4, now, now, , , , filled)
+  y = Squeeze (y4, axis)
+}"""
+# The same with one slot more, which gets no weight.
+ONE_BEHIND = PREFIX.replace(
+    "  y4 = Attention <is_causal = 1> (x4, now, now, , , , filled)",
+    """  more = Add (filled, axis)
+  behind = Min (more, all)
+  slots = Range (first, end, next)
+  tokens = Squeeze (news)
+  steps = Range (first, tokens, next)
+  rows = Unsqueeze (steps, axis)
+  at4 = Unsqueeze (at, places)
+  own = Add (at4, rows)
+  sees = LessOrEqual (slots, own)
+  bias = Where (sees, none, low)
+  y4 = Attention (x4, now, now, bias, , , behind)""",
+)
+
 
 def kvlift(*arguments):
     return subprocess.run([KVLIFT, *arguments], capture_output=True, text=True, timeout=120)
@@ -133,6 +162,28 @@ class CounterexampleTest(unittest.TestCase):
                     for name, value in saved.items():
                         np.testing.assert_allclose(got[name], value, rtol=2e-3, atol=2e-4)
                 shutil.rmtree(self.at("failure"))
+
+    def test_modes_of_updates_in_place(self):
+        """What only the executor's poison shows is replayed with what it put into the cache."""
+        for path, text in ((self.source, PREFIX), (self.wrong, ONE_BEHIND)):
+            onnx.save(onnx.parser.parse_model(text), path)
+        done = kvlift(
+            "verify", self.source, self.wrong, "--json", "--save-failure", self.at("failure")
+        )
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        found = check_json(done.stdout)["counterexample"]
+        self.assertEqual(found["plan"], "poison")
+        self.assertTrue(found["text"].startswith("KV431"))
+        self.assertEqual(found["smallest"]["past"], [0])
+        self.assertEqual(found["smallest"]["new_tokens"], 1)
+        self.assertEqual(found["smallest"]["output"], "y")
+        for side, model in (("before", self.source), ("after", self.wrong)):
+            steps = self.at("failure", side)
+            done = kvlift("run", model, "--steps", steps, "--expect", steps)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            got, saved = replay(model, os.path.join(steps, "00"))
+            np.testing.assert_allclose(got["y"], saved["y"], rtol=2e-3, atol=2e-4)
+            self.assertEqual(bool(np.isnan(got["y"]).any()), side == "after")
 
     def test_first_node_that_differs(self):
         changed = []

@@ -183,7 +183,8 @@ INSTANTIATE_TEST_SUITE_P(
         "decomposed_attention_scale_div", "decomposed_attention_scale_from_shape",
         "decomposed_attention_scale_key", "decomposed_attention_scale_none",
         "decomposed_attention_sliding", "decomposed_attention_sliding_padding",
-        "decomposed_attention_sliding_read_full", "decomposed_attention_small_minimum",
+        "decomposed_attention_sliding_read_full", "decomposed_attention_sliding_ring",
+        "decomposed_attention_sliding_ring_padding", "decomposed_attention_small_minimum",
         "decomposed_attention_softcap", "decomposed_attention_softmax_casts",
         "decomposed_attention_static_capacity", "decomposed_attention_static_read_full",
         "decomposed_attention_two_masks_added", "decomposed_attention_window_input",
@@ -196,7 +197,8 @@ INSTANTIATE_TEST_SUITE_P(
         "growing_concat_rank3", "growing_concat_sequence_first",
         "growing_concat_stacked_at_the_end", "growing_concat_stacked_fixed_batch",
         "growing_concat_two_layers", "growing_concat_two_layers_share", "growing_window_and_full",
-        "growing_window_last_rows", "shifting_buffer_bias", "shifting_buffer_mask"),
+        "growing_window_last_rows", "growing_window_ring", "growing_window_ring_and_full",
+        "shifting_buffer_bias", "shifting_buffer_mask"),
     [](const auto& name) { return std::string(name.param); });
 
 // With one sequence, or one token, some mutants are the same model, and are proved to be.

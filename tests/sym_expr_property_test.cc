@@ -288,6 +288,28 @@ TEST_P(ExprProperty, ProofsAreNotContradicted) {
   }
 }
 
+// P <= 4 - S and S <= 3: proofs are about these only, and there are more of them.
+TEST_P(ExprProperty, ProofsUnderBoundsAreNotContradicted) {
+  Pool bounded;
+  const Expr p = bounded.Dim("P", 0), s = bounded.Dim("S", 1);
+  const Facts facts{{bounded.Add(p, s), s}};
+  bounded.Bound("S", bounded.Integer(3));
+  bounded.Bound("P", bounded.Sub(bounded.Integer(4), s));
+  Random random(static_cast<uint32_t>(4000 + GetParam()));
+  int more = 0;
+  for (int n = 0; n < 500; ++n) {
+    const Tree tree = random.Number(1 + n % 3);
+    const bool proved = bounded.ProveNonNegative(Build(bounded, tree, facts), facts);
+    more += proved && !pool_.ProveNonNegative(Build(pool_, tree, facts_), facts_) ? 1 : 0;
+    for (const Point& x : points_) {
+      if (proved && x.p + x.s <= 4) {
+        ASSERT_GE(ValueOf(tree, x), 0);
+      }
+    }
+  }
+  EXPECT_GE(more, 2);
+}
+
 TEST_P(ExprProperty, SubstitutionIsEvaluationElsewhere) {
   Random random(static_cast<uint32_t>(2000 + GetParam()));
   Pool::Substitution s;

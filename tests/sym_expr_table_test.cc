@@ -54,6 +54,22 @@ TEST_F(ExprTable, ConstantsDivideTowardsMinusInfinity) {
   EXPECT_EQ(pool_.FloorDiv(N(1), N(0), facts_)->kind(), Kind::kApply);
 }
 
+// Slot t mod C of a ring, where S tokens follow W of them at most.
+TEST_F(ExprTable, BoundsOfDimsTellWhatFitsARing) {
+  const Expr c = pool_.Dim("C", 4), p = pool_.Dim("P", 0), left = pool_.Dim("L", 1);
+  pool_.Bound("P", N(3));
+  pool_.Bound("S", pool_.Sub(c, N(3)));
+  EXPECT_EQ(pool_.Mod(p, c, facts_), p);
+  const Facts fresh{{s_}};
+  EXPECT_EQ(pool_.Mod(pool_.Add(p, i0_), c, fresh), pool_.Add(p, i0_));
+  EXPECT_NE(pool_.Mod(pool_.Add(left, i0_), c, fresh), pool_.Add(left, i0_));
+  // Back from the slot to the row.
+  const Expr slot = pool_.Mod(pool_.Add(left, pool_.Add(i0_, N(3))), c, fresh);
+  EXPECT_EQ(pool_.Mod(pool_.Sub(slot, left), c, fresh), pool_.Add(i0_, N(3)));
+  EXPECT_TRUE(pool_.Lt(slot, c, fresh)->is_integer(1));
+  EXPECT_FALSE(pool_.ProveNonNegative(pool_.Sub(N(2), p), facts_));
+}
+
 TEST_F(ExprTable, OverflowIsOpaque) {
   const Expr huge = N(std::numeric_limits<int64_t>::max());
   const Expr least = N(std::numeric_limits<int64_t>::min());

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 #include <utility>
 
 #include "contract/positions.h"
 #include "fmt/format.h"
+#include "proof/rings.h"
+#include "proof/shifts.h"
 #include "proof/windows.h"
 #include "sym/broadcast.h"
 
@@ -19,7 +22,6 @@ namespace {
 
 constexpr char kPast[] = "P of the sequence";
 constexpr char kLeft[] = "rows that have left";
-constexpr char kStay[] = "rows that stay";
 
 // e with its comparisons taken as true in its other conjuncts: p and (q or (p and r)) is p and
 // (q or r).
@@ -65,8 +67,8 @@ Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation,
     const ValueId value = pair.Before(dropped.name);
     if (value != kNoValue && dropped.requires_text == "P..T-1") positions_.insert(value);
   }
-  FindShifts(relation);
-  if (shifted_.empty()) FindLengths(relation, steps);
+  if (!FindShifts(relation)) FindLengths(relation, steps);
+  FindRings(relation);
   FindEqualExtents(claims);
 }
 
@@ -76,6 +78,7 @@ void Correspondence::AddPast(const ManifestCache& cache) {
   const ValueId after = pair_.After(cache.input);
   if (past.before == kNoValue || after == kNoValue) return;
   past.sequence = static_cast<size_t>(cache.source.axis);
+  past.known = !cache.ring.has_value();
   const size_t rank = cache.source.layout.size() + cache.source.select.size();
   size_t letter = 0;
   for (size_t axis = 0; axis < rank; ++axis) {
@@ -137,23 +140,23 @@ void Correspondence::FindLengths(const Manifest& relation, const SourceCase& ste
 void Correspondence::FindWindows(const Manifest& relation, const SourceCase& steps) {
   sym::Pool& pool = forms_.pool();
   std::vector<std::pair<const ManifestCache*, WindowOfRows>> windows;
+  std::set<int64_t> sizes;
   for (const ManifestCache& cache : relation.caches) {
+    if (cache.ring) sizes.insert(cache.ring->window);
     if (cache.source.kind != "window") continue;
     const auto window = ReadWindow(pair_, cache);
-    if (!window || (!windows.empty() && windows[0].second.rows != window->rows)) return;
+    if (!window) return;
+    sizes.insert(window->rows);
     windows.emplace_back(&cache, *window);
   }
-  if (windows.empty()) return;
-  const Expr size = pool.Integer(windows[0].second.rows);
+  if (sizes.size() != 1) return;
+  const Expr size = pool.Integer(*sizes.begin());
   const bool full = steps.window == SourceCase::Window::kFull;
-  const Expr left = full ? pool.Dim(kLeft, 1) : nullptr;
-  past_ = full ? pool.Add(size, left) : pool.Dim(kPast);
-  if (!full) {
-    known_[pool.Le(past_, size, Facts{})] = pool.True();
-    known_[pool.Lt(size, past_, Facts{})] = pool.False();
-  }
+  left_ = full ? pool.Dim(kLeft, 1) : pool.Integer(0);
+  past_ = full ? pool.Add(size, left_) : pool.Dim(kPast);
+  if (!full) pool.Bound(kPast, size);
   for (const auto& [cache, window] : windows) {
-    pasts_[pair_.After(cache->input)].left = left;
+    if (full) pasts_[pair_.After(cache->input)].left = left_;
     sizes_[window.past->dim()] = full ? size : past_;
     new_ = pool.Sub(window.total, window.past);
     if (new_->kind() == Kind::kDim) pool.Dim(new_->dim(), 1);  // a step has a token
@@ -161,40 +164,62 @@ void Correspondence::FindWindows(const Manifest& relation, const SourceCase& ste
 }
 
 // P counts on where rows move: of the M slots M - S keep theirs.
-void Correspondence::FindShifts(const Manifest& relation) {
+bool Correspondence::FindShifts(const Manifest& relation) {
   sym::Pool& pool = forms_.pool();
   std::optional<ShiftOfRows> shift;
   std::vector<ValueId> moved;
   for (const ManifestCache& cache : relation.caches) {
-    if (cache.source.growing || cache.source.kind == "window") return;
+    if (cache.source.growing || cache.source.kind == "window") return false;
     if (cache.source.kind != "shift") continue;
     const auto own = ReadShiftOfRows(pair_, cache);
     const ValueId past = pair_.After(cache.input);
-    if (!own || !pasts_.contains(past)) return;
-    if (shift && (shift->slots != own->slots || shift->tokens != own->tokens)) return;
+    if (!own || !pasts_.contains(past)) return false;
+    if (shift && (shift->slots != own->slots || shift->tokens != own->tokens)) return false;
     shift = own;
     moved.push_back(past);
   }
-  if (!shift) return;
-  for (ValueId past : moved) pasts_[past].slots = shift->slots;
+  if (!shift) return false;
   past_ = pool.Dim(kPast);
-  Expr stay = nullptr;
-  if (shift->tokens->kind() == Kind::kDim) {
-    stay = pool.Dim(kStay);
-    const std::string& tokens = shift->tokens->dim();
-    shift->tokens = pool.Sub(shift->slots, stay);
-    sizes_[tokens] = shift->tokens;
-  }
   new_ = shift->tokens;
-  shifted_ = ShiftedRows::Regions(pool, *shift, past_, stay);
+  if (new_->kind() == Kind::kDim) pool.Bound(new_->dim(), shift->slots);
+  for (ValueId past : moved) {
+    pasts_[past].turn = Turn{shift->slots, past_};
+    pasts_[past].moved = RegionsOf(pool, *shift, past_);
+  }
+  return true;
 }
 
-bool Correspondence::ReadsShifted(Expr e) const {
-  const std::vector<ValueId> sources = sym::SourcesOf(e);
-  return std::any_of(sources.begin(), sources.end(), [&](ValueId source) {
-    const auto past = pasts_.find(source);
-    return past != pasts_.end() && past->second.slots != nullptr;
-  });
+// Slots of a ring hold what is in the window; of others nothing is known.
+void Correspondence::FindRings(const Manifest& relation) {
+  if (past_ == nullptr || new_ == nullptr || left_ == nullptr) return;
+  sym::Pool& pool = forms_.pool();
+  for (const ManifestCache& cache : relation.caches) {
+    const auto past = pasts_.find(pair_.After(cache.input));
+    const auto ring = ReadRing(pair_, cache);
+    if (!ring || past == pasts_.end() || !HoldsStep(pool, *ring, new_)) continue;
+    if (HoldsOneToken(pool, *ring) && new_->kind() == Kind::kDim) {
+      sizes_[new_->dim()] = pool.Integer(1);
+      new_ = pool.Integer(1);
+    }
+    past->second.moved = RegionsOf(pool, *ring, past_, left_, new_);
+    past->second.known = true;
+    past->second.left = nullptr;
+    past->second.first = past->second.moved[0].first();
+    past->second.held = pool.Sub(past_, left_);
+    past->second.turn = Turn{ring->slots, pool.Sub(left_, past->second.first)};
+  }
+}
+
+const std::vector<MovedRows>* Correspondence::MovedOf(ValueId after_past) const {
+  const auto past = pasts_.find(after_past);
+  return past == pasts_.end() || past->second.moved.empty() ? nullptr : &past->second.moved;
+}
+
+const std::vector<MovedRows>* Correspondence::MovedIn(Expr e) const {
+  for (ValueId source : sym::SourcesOf(e)) {
+    if (const auto* moved = MovedOf(source); moved != nullptr) return moved;
+  }
+  return nullptr;
 }
 
 // Sizes that the source's operators take only if they are equal: T of a mask, added to scores of
@@ -298,13 +323,6 @@ Expr Correspondence::Normal(Expr e, const Facts& facts) const {
       s.atoms[load] = forms_.pool().Add(past_, load->args().back());
     }
   }
-  return WhereKnown(forms_.pool().Substitute(e, s, facts), facts);
-}
-
-Expr Correspondence::WhereKnown(Expr e, const Facts& facts) const {
-  if (known_.empty()) return e;
-  sym::Pool::Substitution s;
-  s.atoms = known_;
   return forms_.pool().Substitute(e, s, facts);
 }
 
@@ -318,6 +336,24 @@ std::vector<Expr> Correspondence::SourcePlace(ValueId after_past, absl::Span<con
     place.push_back(axis < 0 ? forms_.pool().Integer(past.selected[k]) : at[axis]);
   }
   return place;
+}
+
+// Of a turned buffer the row that the slot has; what is not held stays the conversion's own.
+Expr Correspondence::PastRow(const Past& past, ValueId source, absl::Span<const Expr> args,
+                             const Facts& facts) const {
+  if (!past.known) return nullptr;
+  sym::Pool& pool = forms_.pool();
+  std::vector<Expr> place = SourcePlace(source, args);
+  Expr& row = place[past.sequence];
+  if (past.left != nullptr) row = pool.Sub(row, past.left);
+  if (!past.turn) return pool.Load(past.before, place);
+  const Expr first = past.first == nullptr ? pool.Integer(0) : past.first;
+  const Expr behind = pool.Sub(row, pool.Add(past.turn->turn, first));
+  const Expr number = pool.Mod(behind, past.turn->slots, facts);
+  row = pool.Add(first, number);
+  const Expr load = pool.Load(past.before, place);
+  if (past.held == nullptr) return load;
+  return pool.Select(pool.Lt(number, past.held, facts), load, pool.Load(source, args));
 }
 
 Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) const {
@@ -342,13 +378,7 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
     return it->second == "T" ? total() : past_;
   }
   if (const auto it = pasts_.find(source); it != pasts_.end()) {
-    std::vector<Expr> place = SourcePlace(source, args);
-    if (const Past& past = it->second; past.left != nullptr) {
-      place[past.sequence] = pool.Sub(place[past.sequence], past.left);
-    } else if (past.slots != nullptr) {
-      place[past.sequence] = pool.Mod(pool.Sub(place[past.sequence], past_), past.slots, facts);
-    }
-    return pool.Load(it->second.before, place);
+    return PastRow(it->second, source, args, facts);
   }
   if (const auto it = twins_.find(source); it != twins_.end()) {
     doubt_ = doubt_ || doubted_.contains(source);
@@ -423,7 +453,7 @@ Expr Correspondence::Translate(Expr e, Expr batch, const Facts& facts) const {
     if (theirs == nullptr) return nullptr;
     s.atoms[load] = theirs;
   }
-  const Expr translated = WhereKnown(forms_.pool().Substitute(e, s, facts), facts);
+  const Expr translated = forms_.pool().Substitute(e, s, facts);
   return has_tree_ ? Absorbed(forms_.pool(), translated, facts) : translated;
 }
 

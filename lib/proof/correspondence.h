@@ -2,6 +2,7 @@
 // element of the conversion's stands for.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,9 +10,9 @@
 #include "absl/container/flat_hash_set.h"
 #include "contract/manifest.h"
 #include "proof/branches.h"
+#include "proof/moved_rows.h"
 #include "proof/pair.h"
 #include "proof/plain.h"
-#include "proof/shifts.h"
 
 namespace kvlift {
 
@@ -25,10 +26,12 @@ class Correspondence {
   sym::Expr past() const { return past_; }
   sym::Expr new_tokens() const { return new_; }
   sym::Expr total() const { return forms_.pool().Add(past_, new_); }
-  // Where the source's rows move, regions of them (proof/shifts.h); else none.
-  const std::vector<ShiftedRows>& shifted() const { return shifted_; }
-  // Whether an expression of the conversion reads a cache whose rows move in the source.
-  bool ReadsShifted(sym::Expr e) const;
+  // Regions of the rows of a cache of the conversion, by its past, where they have other places
+  // than in the source (proof/shifts.h, proof/rings.h); null if they have the same, or none that is
+  // known.
+  const std::vector<MovedRows>* MovedOf(ValueId after_past) const;
+  // Of the first such cache that an expression of the conversion reads.
+  const std::vector<MovedRows>* MovedIn(sym::Expr e) const;
 
   // What an element of the value is more than the claim says; null if that is not seen.
   sym::Expr Beyond(const LengthClaim& claim) const;
@@ -62,13 +65,15 @@ class Correspondence {
   struct Past {
     ValueId before = kNoValue;
     std::vector<int> axes;  // of the conversion's tensor, by axis of the source's; -1: fixed
-    std::vector<int64_t> selected;  // where fixed
-    size_t sequence = 0;            // the source's axis of rows
-    sym::Expr left = nullptr;       // rows that the source has dropped; null: none
-    sym::Expr slots = nullptr;      // M of rows that move in the source; null: they stay
+    std::vector<int64_t> selected;              // where fixed
+    size_t sequence = 0;                        // the source's axis of rows
+    sym::Expr left = nullptr;                   // rows that the source has dropped; null: none
+    bool known = true;                          // false: where its rows are is not told
+    std::optional<Turn> turn;                   // of rows that have other places in the source
+    sym::Expr first = nullptr, held = nullptr;  // these rows of them are there; null: all slots
+    std::vector<MovedRows> moved;               // after the step
   };
 
-  sym::Expr WhereKnown(sym::Expr e, const sym::Facts& facts) const;
   sym::Expr TranslateLoad(sym::Expr load, sym::Expr batch, const sym::Facts& facts) const;
   sym::Expr OneForAll(NodeId n, sym::Expr batch, const sym::Facts& facts) const;
   sym::Expr RowOfTable(NodeId n, absl::Span<const sym::Expr> args, sym::Expr batch,
@@ -76,7 +81,10 @@ class Correspondence {
   void AddPast(const ManifestCache& cache);
   void FindLengths(const Manifest& relation, const SourceCase& steps);
   void FindWindows(const Manifest& relation, const SourceCase& steps);
-  void FindShifts(const Manifest& relation);
+  bool FindShifts(const Manifest& relation);
+  void FindRings(const Manifest& relation);
+  sym::Expr PastRow(const Past& past, ValueId source, absl::Span<const sym::Expr> args,
+                    const sym::Facts& facts) const;
   void FindEqualExtents(const std::vector<LengthClaim>& claims);
   void MakeZero(sym::Expr difference);
   bool HasOneSequence(const ManifestCache& cache) const;
@@ -88,8 +96,7 @@ class Correspondence {
   absl::flat_hash_set<ValueId> positions_;  // inputs of the source that hold P..T-1
   bool one_ = false;                        // there is one sequence, number 0
   sym::Expr past_ = nullptr, new_ = nullptr;
-  std::vector<ShiftedRows> shifted_;
-  absl::flat_hash_map<sym::Expr, sym::Expr> known_;  // predicates, in the steps that are looked at
+  sym::Expr left_ = nullptr;  // tokens that have left windows; null if there are none
   // What sizes are by the terms of the source: its names of P; sizes that it runs with only if
   // they are equal to others; those of twins that only running them shows.
   absl::flat_hash_map<std::string, sym::Expr> sizes_;

@@ -1,6 +1,7 @@
 // Whether two expressions are one under what is known.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "sym/forms.h"
@@ -11,8 +12,10 @@ class Equality {
  public:
   explicit Equality(sym::Forms& forms) : forms_(forms), pool_(forms.pool()) {}
 
-  // Are they the same wherever `known` holds? False also if that is not seen, or one is null.
+  // Are they the same wherever `known` holds? False also if that is not seen, or not soon, or one
+  // is null.
   bool Equal(sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts) {
+    begun_ = pool_.num_steps();
     return Equal(mine, theirs, known, facts, 0);
   }
   // Truth values that are read as they are, as comparisons with 0. Null stays null.
@@ -36,8 +39,11 @@ class Equality {
   // x == 0 as x <= 0 and -x <= 0.
   std::vector<sym::Expr> Bounds(sym::Expr predicate);
 
+  bool TakesLong() const;
+
   sym::Forms& forms_;
   sym::Pool& pool_;
+  int64_t begun_ = 0;  // steps of the pool before the question
 };
 
 }  // namespace kvlift

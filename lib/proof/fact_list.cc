@@ -34,7 +34,8 @@ bool FactList::AddEqual(const std::string& about, std::string text, Expr mine, E
     std::vector<std::string> vectors;
     const Expr x = counting_.CountedUp(mine, facts, &vectors);
     const Expr y = counting_.CountedUp(theirs, facts, &vectors);
-    equal = equality_.Equal(x, y, counting_.CountedUp(known, facts, &vectors), facts);
+    const Expr where = counting_.CountedUp(known, facts, &vectors);
+    equal = !vectors.empty() && equality_.Equal(x, y, where, facts);
     if (equal) given = std::move(vectors);
   }
   std::string why_not;

@@ -8,11 +8,13 @@
 #include "fmt/format.h"
 #include "proof/attention_reading.h"
 #include "proof/branches.h"
+#include "proof/cache_facts.h"
 #include "proof/correspondence.h"
 #include "proof/equality.h"
 #include "proof/fact_list.h"
 #include "proof/matches.h"
 #include "proof/misfits.h"
+#include "proof/moved_rows.h"
 #include "proof/nodes.h"
 #include "proof/pair.h"
 #include "proof/plain.h"
@@ -24,9 +26,10 @@ namespace {
 using sym::Expr;
 using sym::Facts;
 
-constexpr char kRing[] = "rings are run, around their ends, and not proved";
 // How many of the source's attentions are held against one of the conversion.
 constexpr size_t kMostTried = 8;
+// The axis of keys in what is read of an attention.
+constexpr size_t kKeys = 3;
 
 class Prover {
  public:
@@ -42,6 +45,7 @@ class Prover {
         twins_(pair, relation, claims, steps),
         equality_(forms_),
         facts_(forms_, relation, equality_),
+        cache_facts_(pair, steps, twins_, &facts_),
         nodes_(pair, twins_, equality_),
         matches_(pair, steps.past != SourceCase::Past::kAny, &twins_, &nodes_) {}
 
@@ -63,7 +67,7 @@ class Prover {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (!pair_.IsOfAfter(n)) continue;
       if (const auto it = writes.find(n); it != writes.end()) {
-        ProveCache(*it->second);
+        cache_facts_.Prove(*it->second);
       } else if (!graph_.Is(n, "Attention") || !ProveAttention(n)) {
         matches_.Match(n);
       }
@@ -83,156 +87,10 @@ class Prover {
   }
 
  private:
-  // The source's element at the place that the conversion's layout calls i0, i1, ...
-  Expr SourceElement(const ManifestCache& cache, ValueId value, absl::Span<const Expr> at,
-                     const Facts& facts) {
-    const std::vector<Expr> own = twins_.SourcePlace(pair_.After(cache.input), at);
-    const sym::Form form = forms_.Of(value);
-    if (!form.known_rank || form.shape.size() != own.size()) return nullptr;
-    return twins_.Normal(forms_.At(value, own, facts), facts);
-  }
-
-  void ProveCache(const ManifestCache& cache) {
-    if (cache.ring) {
-      return facts_.Add(cache.id, "slot t mod C holds token t of those that are seen", kRing);
-    }
-    const std::string same = cache.source.growing
-                                 ? "rows [0, P + S) hold what the source's present holds"
-                                 : "every row holds what the source's present holds";
-    const std::string rest = "rows from P + S on are the past's own";
-    const bool window = cache.source.kind == "window";
-    if (window && steps_.window != SourceCase::Window::kNone && twins_.past() != nullptr) {
-      return ProveWindow(cache);
-    }
-    const bool shifts = cache.source.kind == "shift";
-    if (shifts && !twins_.shifted().empty()) return ProveShift(cache);
-    if (cache.grows || window || shifts || (cache.source.growing && twins_.past() == nullptr)) {
-      facts_.Add(cache.id, same, "rows of the source move or leave");
-      if (cache.source.growing) facts_.Add(cache.id, rest, "rows of the source move or leave");
-      return;
-    }
-    const ValueId present = pair_.After(cache.output);
-    const sym::Form form = forms_.Of(present);
-    if (!form.known_rank || form.shape.size() != cache.layout.size()) {
-      return facts_.Add(cache.id, same, "the present's form is not known");
-    }
-    const auto axis = static_cast<size_t>(cache.axis);
-    const auto batch = cache.layout.find('B');
-    std::vector<Expr> at;
-    for (size_t k = 0; k < form.shape.size(); ++k) at.push_back(pool_.Index(static_cast<int>(k)));
-    const Expr sequence = at[batch];
-    Facts facts{form.shape};
-    if (cache.source.growing) facts.extents[axis] = twins_.total();
-    const Expr mine = twins_.Translate(forms_.At(present, at, facts), sequence, facts);
-    const Expr theirs = SourceElement(cache, pair_.Before(cache.source.output), at, facts);
-    facts_.AddEqual(cache.id, same, mine, theirs, pool_.True(), facts);
-    if (!cache.source.growing) return;
-    // i_axis counts from P + S on.
-    facts.extents[axis] = nullptr;
-    at[axis] = pool_.Add(at[axis], twins_.total());
-    const Expr behind = twins_.Translate(Behind(present, at, sequence, facts), sequence, facts);
-    facts_.AddEqual(cache.id, rest, behind, Kept(cache, theirs, at, facts), pool_.True(), facts);
-  }
-
-  // The source keeps the last rows of what the conversion holds.
-  void ProveWindow(const ManifestCache& cache) {
-    const ValueId present = pair_.After(cache.output);
-    const ValueId theirs = pair_.Before(cache.source.output);
-    const sym::Form form = forms_.Of(present);
-    const auto axis = static_cast<size_t>(cache.axis), batch = cache.layout.find('B');
-    std::vector<Expr> at;
-    for (size_t k = 0; k < form.shape.size(); ++k) at.push_back(pool_.Index(static_cast<int>(k)));
-    const std::vector<Expr> rows = at;
-    Facts facts{form.shape};
-    const auto source_axis = static_cast<size_t>(cache.source.axis);
-    facts.extents[axis] = twins_.Normal(forms_.Of(theirs).shape[source_axis], Facts{});
-    at[axis] = pool_.Add(rows[axis], pool_.Sub(twins_.total(), facts.extents[axis]));
-    facts_.AddEqual(cache.id, "the last rows of [0, P + S) hold what the source's present holds",
-                    Behind(present, at, rows[batch], facts),
-                    SourceElement(cache, theirs, rows, facts), pool_.True(), facts);
-    facts.extents[axis] = twins_.past();
-    facts_.AddEqual(cache.id, "rows [0, P) are the past's own",
-                    Behind(present, rows, rows[batch], facts), SourcePlace(cache, rows),
-                    pool_.True(), facts);
-    facts.extents[axis] = nullptr;
-    at[axis] = pool_.Add(rows[axis], twins_.total());
-    facts_.AddEqual(cache.id, "rows from P + S on are the past's own",
-                    Behind(present, at, rows[batch], facts), SourcePlace(cache, at), pool_.True(),
-                    facts);
-  }
-
-  // The source's rows move, the conversion's stay.
-  void ProveShift(const ManifestCache& cache) {
-    const ValueId present = pair_.After(cache.output);
-    const sym::Form form = forms_.Of(present);
-    const auto axis = static_cast<size_t>(cache.axis);
-    std::vector<Expr> at;
-    for (size_t k = 0; k < form.shape.size(); ++k) at.push_back(pool_.Index(static_cast<int>(k)));
-    const Expr sequence = pool_.Index(static_cast<int>(cache.layout.find('B')));
-    const Facts facts{form.shape};
-    const Expr mine = twins_.Translate(forms_.At(present, at, Facts{}), sequence, facts);
-    const Expr theirs = SourceElement(cache, pair_.Before(cache.source.output), at, Facts{});
-    for (const ShiftedRows& rows : twins_.shifted()) {
-      facts_.AddEqual(
-          cache.id,
-          fmt::format("slot (t + P + S) mod M holds row t of the source's present, of {}",
-                      rows.text()),
-          rows.Mine(mine, facts, axis), rows.Theirs(theirs, facts, axis), pool_.True(),
-          rows.Extents(facts, axis));
-    }
-  }
-
-  // What a row that is not written keeps: the past at its place, of the sequence of which the
-  // source keeps the past's rows.
-  Expr Kept(const ManifestCache& cache, Expr theirs, const std::vector<Expr>& at,
-            const Facts& facts) {
-    const auto axis = static_cast<size_t>(cache.axis), batch = cache.layout.find('B');
-    const Expr row = pool_.Index(static_cast<int>(axis));
-    if (theirs == nullptr) return SourcePlace(cache, at);
-    const Expr old = pool_.Assume(theirs, pool_.Lt(row, twins_.past(), Facts{}), true, facts);
-    const auto source_axis = static_cast<size_t>(cache.source.axis);
-    const bool moves = old->kind() == sym::Kind::kLoad &&
-                       old->source() == pair_.Before(cache.source.input) &&
-                       old->args()[source_axis] == row;
-    if (!moves) return SourcePlace(cache, at);
-    // By the source's axes, of which the batch is the first with another index.
-    const Expr whole = SourcePlace(cache, at);
-    std::vector<Expr> place(whole->args().begin(), whole->args().end());
-    for (size_t k = 0; k < place.size(); ++k) {
-      if (place[k] == at[batch]) place[k] = old->args()[k];
-    }
-    return pool_.Load(old->source(), place);
-  }
-
-  // P in the places is the conversion's own write index; its element is looked up with a free
-  // index, and only then is the index put behind the new rows.
-  Expr Behind(ValueId present, const std::vector<Expr>& at, Expr sequence, const Facts& facts) {
-    std::vector<Expr> free;
-    for (size_t k = 0; k < at.size(); ++k) free.push_back(pool_.Index(static_cast<int>(k)));
-    const Expr e = twins_.Translate(forms_.At(present, free, Facts{}), sequence, Facts{});
-    if (e == nullptr) return nullptr;
-    sym::Pool::Substitution s;
-    s.indices = at;
-    return pool_.Substitute(e, s, facts);
-  }
-
-  // The source's past at the place that the conversion's layout calls at.
-  Expr SourcePlace(const ManifestCache& cache, const std::vector<Expr>& at) {
-    const ValueId past = pair_.After(cache.input);
-    return twins_.Translate(pool_.Load(past, at), at[cache.layout.find('B')], Facts{});
-  }
-
   bool ReadsPast(Expr e) const {
-    return ReadsPastOf(e, [](const ManifestCache&) { return true; });
-  }
-  bool ReadsRing(Expr e) const {
-    return ReadsPastOf(e, [](const ManifestCache& cache) { return cache.ring.has_value(); });
-  }
-  template <typename Which>
-  bool ReadsPastOf(Expr e, Which which) const {
     for (ValueId source : sym::SourcesOf(e)) {
       for (const ManifestCache& cache : relation_.caches) {
-        if (source == pair_.After(cache.input) && which(cache)) return true;
+        if (source == pair_.After(cache.input)) return true;
       }
       const ValueId kept = KeptAs(graph_, source);
       if (kept != kNoValue && ReadsPastOf(forms_.Of(kept).element, which)) return true;
@@ -279,8 +137,6 @@ class Prover {
     bool proved = false;
     if (std::string why = !after.why_not.empty() ? after.why_not : before.why_not; !why.empty()) {
       facts_.Add(name, "is the source's attention", why);
-    } else if (ReadsRing(after.key) || ReadsRing(after.value)) {
-      facts_.Add(name, "is the source's attention", kRing);
     } else if (LacksKeys(pair_, twins_, after)) {
       facts_.Add(name, "is the source's attention", "its valid length is beyond its keys");
     } else {
@@ -338,58 +194,85 @@ class Prover {
   // Keys in the order that each model has them in.
   bool CompareAttentions(const std::string& name, const AttentionReading& before,
                          const AttentionReading& after) {
-    if (!twins_.ReadsShifted(after.key) && !twins_.ReadsShifted(after.value)) {
-      return CompareKeys(name, before, after, nullptr);
-    }
-    const std::vector<ShiftedRows>& regions = twins_.shifted();
-    const Expr slots = regions[0].slots();
-    if (twins_.Normal(before.extents.extents[3], Facts{}) != slots ||
-        twins_.Extent(after.extents.extents[3], pool_.Index(0)) != slots) {
-      facts_.Add(name, "is the source's attention", "it has more keys than the rows that move");
+    const auto* keys = twins_.MovedIn(after.key);
+    const auto* values = twins_.MovedIn(after.value);
+    if (keys == nullptr && values == nullptr) return CompareKeys(name, before, after, nullptr);
+    const bool same = keys != nullptr && values != nullptr && *keys == *values;
+    if (!same || twins_.Normal(before.extents.extents[3], Facts{}) != keys->back().end() ||
+        twins_.Extent(after.extents.extents[3], pool_.Index(0)) != keys->back().slots()) {
+      facts_.Add(name, "is the source's attention", "it has other keys than the rows that move");
       return false;
     }
-    return facts_.ForEach(static_cast<int64_t>(regions.size()), [&](int64_t k) {
-      return CompareKeys(name, before, after, &regions[static_cast<size_t>(k)]);
+    bool all = facts_.ForEach(static_cast<int64_t>(keys->size()), [&](int64_t k) {
+      return CompareKeys(name, before, after, &(*keys)[static_cast<size_t>(k)]);
     });
+    all &= ShowsNoOther(name, before, after, *keys);
+    return all;
+  }
+
+  // Rows that are not held any more, and slots without a row, are seen by no query.
+  bool ShowsNoOther(const std::string& name, const AttentionReading& before,
+                    const AttentionReading& after, const std::vector<MovedRows>& rows) {
+    const auto never = [&](const char* text, Expr seen, const Facts& facts) {
+      return facts_.AddNever(name, text, seen, facts,
+                             fmt::format("{} may be seen", facts_.Text(seen)));
+    };
+    Facts facts = before.extents;
+    for (Expr& extent : facts.extents) extent = twins_.Normal(extent, Facts{});
+    bool all = true;
+    if (const MovedRows left = MovedRows::InFrontOf(rows); !left.empty()) {
+      const Expr seen = left.Theirs(twins_.Normal(before.visible, facts), facts, kKeys);
+      all &= never("shows no query a key that has left, in the source either", seen,
+                   left.Extents(facts, kKeys));
+    }
+    if (const MovedRows free = MovedRows::Behind(rows); !free.empty()) {
+      const Facts slots = free.Slots(facts, kKeys);
+      const Expr mine = twins_.Translate(after.visible, pool_.Index(0), slots);
+      all &= never("shows no query a slot without a row", free.Mine(mine, facts, kKeys),
+                   free.Extents(facts, kKeys));
+    }
+    return all;
   }
 
   // rows: the keys that are looked at, where the source has them in another order.
   bool CompareKeys(const std::string& name, const AttentionReading& before,
-                   const AttentionReading& after, const ShiftedRows* rows) {
-    constexpr size_t kKeys = 3;
+                   const AttentionReading& after, const MovedRows* rows) {
+    const Expr sequence = pool_.Index(0);
     const auto own = [&](Expr e, const Facts& where) {
-      return rows == nullptr ? e : rows->Mine(e, where, kKeys);
+      if (rows == nullptr) return twins_.Translate(e, sequence, where);
+      return rows->Mine(twins_.Translate(e, sequence, rows->Slots(where, kKeys)), where, kKeys);
     };
     const auto other = [&](Expr e, const Facts& where) {
-      return rows == nullptr ? e : rows->Theirs(e, where, kKeys);
+      const Expr theirs = twins_.Normal(e, where);
+      return rows == nullptr ? theirs : rows->Theirs(theirs, where, kKeys);
     };
     const auto looked = [&](const Facts& where) {
       return rows == nullptr ? where : rows->Extents(where, kKeys);
     };
-    const Expr sequence = pool_.Index(0);
     Facts facts = before.extents;
     for (Expr& extent : facts.extents) extent = twins_.Normal(extent, Facts{});
     Facts values = facts;
     values.extents[4] = before.size_of_value;
-    const Expr mine = own(twins_.Translate(after.visible, sequence, facts), facts);
-    const Expr theirs = other(twins_.Normal(before.visible, facts), facts);
+    const Expr mine = own(after.visible, facts), theirs = other(before.visible, facts);
     // Keys that no query sees do not matter.
     const Expr seen = mine == nullptr ? pool_.True() : pool_.And(mine, theirs);
     const auto compare = [&](const std::string& text, Expr x, Expr y, Expr known,
                              const Facts& where) {
-      return facts_.AddEqual(name, text, own(twins_.Translate(x, sequence, where), where),
-                             other(twins_.Normal(y, where), where), known, looked(where));
+      return facts_.AddEqual(name, text, own(x, where), other(y, where), known, looked(where));
     };
     bool all =
         compare("reads the source's queries", after.query, before.query, pool_.True(), facts);
     all &= compare("reads the source's keys, each head those of its group", after.key, before.key,
                    seen, facts);
     all &= compare("reads the source's values", after.value, before.value, seen, values);
-    all &= facts_.AddEqual(name, "shows each query the source's keys",
-                           OfKeysThereAre(mine, theirs, after, looked(facts)), theirs, pool_.True(),
+    const Expr shown = rows == nullptr ? OfKeysThereAre(mine, theirs, after, looked(facts)) : mine;
+    all &= facts_.AddEqual(name, "shows each query the source's keys", shown, theirs, pool_.True(),
                            looked(facts));
-    all &= HidesRest(name, before, after, facts);
-    all &= SameBias(name, before, after, seen, facts, rows);
+    if (rows == nullptr) all &= HidesRest(name, before, after, facts);
+    std::vector<Expr> added, theirs_added;
+    for (Expr e : after.bias) added.push_back(own(e, facts));
+    for (Expr e : before.bias) theirs_added.push_back(other(e, facts));
+    all &= SameBias(name, added, std::move(theirs_added), seen, looked(facts));
     const bool scaled = std::abs(before.scale - after.scale) <= 1e-6 * std::abs(before.scale);
     const bool capped = std::abs(before.softcap - after.softcap) <= 1e-6 * before.softcap;
     const bool typed = before.softmax_type == after.softmax_type;
@@ -413,26 +296,16 @@ class Prover {
   }
 
   // What is added to the scores of keys that are seen; in any order.
-  bool SameBias(const std::string& name, const AttentionReading& before,
-                const AttentionReading& after, Expr seen, const Facts& facts,
-                const ShiftedRows* rows) {
-    constexpr size_t kKeys = 3;
-    if (before.bias.empty() && after.bias.empty()) return true;
-    std::vector<Expr> open;
-    for (Expr e : before.bias) {
-      const Expr theirs = twins_.Normal(e, facts);
-      open.push_back(rows == nullptr ? theirs : rows->Theirs(theirs, facts, kKeys));
-    }
+  bool SameBias(const std::string& name, const std::vector<Expr>& added, std::vector<Expr> open,
+                Expr seen, const Facts& facts) {
+    if (added.empty() && open.empty()) return true;
     std::string why_not;
-    for (Expr e : after.bias) {
-      Expr mine = twins_.Translate(e, pool_.Index(0), facts);
-      if (rows != nullptr) mine = rows->Mine(mine, facts, kKeys);
+    for (Expr mine : added) {
       const auto same = std::find_if(open.begin(), open.end(), [&](Expr theirs) {
-        return equality_.Equal(mine, theirs, seen,
-                               rows == nullptr ? facts : rows->Extents(facts, kKeys));
+        return equality_.Equal(mine, theirs, seen, facts);
       });
       if (same == open.end()) {
-        why_not = fmt::format("{} ({}) is none of the source's", facts_.Text(e), facts_.Text(mine));
+        why_not = fmt::format("{} is none of the source's", facts_.Text(mine));
         break;
       }
       open.erase(same);
@@ -499,6 +372,7 @@ class Prover {
   Correspondence twins_;
   Equality equality_;
   FactList facts_;
+  CacheFacts cache_facts_;
   Nodes nodes_;
   Matches matches_;
   absl::flat_hash_map<int64_t, std::vector<ValueId>> source_attentions_;  // by heads

@@ -9,8 +9,6 @@ using sym::Pool;
 
 namespace {
 
-constexpr char kTokens[] = "new tokens of the step";
-
 // tokens, if the expression is tokens or min(tokens, slots).
 Expr Unclamped(Pool& pool, Expr e, Expr slots) {
   if (e->kind() == Kind::kDim || e->kind() == Kind::kInteger) return e;
@@ -52,52 +50,11 @@ std::optional<ShiftOfRows> ReadShiftOfRows(const GraphPair& pair, const Manifest
   return shift;
 }
 
-std::vector<ShiftedRows> ShiftedRows::Regions(Pool& pool, const ShiftOfRows& shift, Expr past,
-                                              Expr stay) {
-  ShiftedRows old(pool), fresh(pool);
-  old.text_ = "rows that stay";
-  old.past_ = past;
-  old.shift_ = shift;
-  if (stay != nullptr) {
-    // Where there are rows that stay, M - S is positive; S never is negative.
-    old.shift_.tokens = pool.Dim(kTokens);
-    old.sizes_.dims[stay->dim()] = pool.Sub(shift.slots, old.shift_.tokens);
-  }
-  old.first_ = pool.Integer(0);
-  old.rows_ = pool.Sub(shift.slots, old.shift_.tokens);
-  fresh.text_ = "new rows";
-  fresh.past_ = past;
-  fresh.shift_ = shift;
-  fresh.first_ = pool.Sub(shift.slots, shift.tokens);
-  fresh.rows_ = shift.tokens;
-  return {old, fresh};
-}
-
-Facts ShiftedRows::Extents(const Facts& facts, size_t axis) const {
-  Facts own = facts;
-  for (Expr& extent : own.extents) {
-    if (extent != nullptr) extent = pool_->Substitute(extent, sizes_, Facts{});
-  }
-  own.extents[axis] = rows_;
-  return own;
-}
-
-Expr ShiftedRows::Replace(Expr e, Expr index, const Facts& facts, size_t axis) const {
-  if (e == nullptr) return nullptr;
-  Pool::Substitution s = sizes_;
-  s.indices.resize(axis + 1, nullptr);
-  s.indices[axis] = index;
-  return pool_->Substitute(e, s, Extents(facts, axis));
-}
-
-Expr ShiftedRows::Mine(Expr e, const Facts& facts, size_t axis) const {
-  const Expr row = pool_->Add(first_, pool_->Index(static_cast<int>(axis)));
-  const Expr behind = pool_->Add(row, pool_->Add(past_, shift_.tokens));
-  return Replace(e, pool_->Mod(behind, shift_.slots, Extents(facts, axis)), facts, axis);
-}
-
-Expr ShiftedRows::Theirs(Expr e, const Facts& facts, size_t axis) const {
-  return Replace(e, pool_->Add(first_, pool_->Index(static_cast<int>(axis))), facts, axis);
+std::vector<MovedRows> RegionsOf(Pool& pool, const ShiftOfRows& shift, Expr past) {
+  const Turn turn{shift.slots, pool.Add(past, shift.tokens)};
+  const Expr stay = pool.Sub(shift.slots, shift.tokens);
+  return {MovedRows(pool, "rows that stay", turn, pool.Integer(0), stay),
+          MovedRows(pool, "new rows", turn, stay, shift.tokens)};
 }
 
 }  // namespace kvlift

@@ -21,7 +21,7 @@ struct WindowOfRows {
 // Of a cache of the source; nothing if its shapes do not say so.
 std::optional<WindowOfRows> ReadWindow(const GraphPair& pair, const ManifestCache& cache);
 
-// Filling and full ones; one case of all steps if the source keeps no windows.
+// Filling and full ones, of the source or rings; one case of all steps if neither keeps windows.
 std::vector<SourceCase> WindowCases(const Manifest& relation);
 
 }  // namespace kvlift

@@ -339,7 +339,7 @@ Expr AttentionEmitter::InRing(const MaskOfSite& mask, Expr e) {
   sym::Pool::Substitution rows;
   rows.indices = {nullptr, nullptr, nullptr, reads ? pool.Min(row, last, {}) : row};
   const Expr seen = pool.Substitute(e, rows, {});
-  return HidesUnused(mask) && !reads ? seen : pool.And(pool.Le(row, last, {}), seen);
+  return SaysWhatIsUnused(mask) && !reads ? seen : pool.And(pool.Le(row, last, {}), seen);
 }
 
 Expr AttentionEmitter::Normal(const CacheUpdate& key, Expr e) {

@@ -47,6 +47,8 @@ class AttentionEmitter {
   bool DrawsHeads(const AttentionSite& site, sym::Expr rest) const;
   // No key at or behind the valid length is visible.
   bool HidesUnused(const MaskOfSite& mask);
+  // The same of the mask alone: a ring has other tokens there, no end.
+  bool SaysWhatIsUnused(const MaskOfSite& mask);
   std::optional<Finding> JudgeBiases(const AttentionSite& site, const CacheUpdate& key,
                                      int32_t type);
   absl::StatusOr<std::string> MaskOfBiases(const AttentionSite& site, const CacheUpdate& key,

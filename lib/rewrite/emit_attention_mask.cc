@@ -39,6 +39,11 @@ bool AttentionEmitter::HidesUnused(const MaskOfSite& mask) {
   const Expr end = s_.pool.Add(mask.start, mask.key.new_length);
   // keys <= end says it, too: the graph cut them there.
   if (mask.site.keys != nullptr && Normal(mask.key, mask.site.keys) == end) return true;
+  return SaysWhatIsUnused(mask);
+}
+
+bool AttentionEmitter::SaysWhatIsUnused(const MaskOfSite& mask) {
+  const Expr end = s_.pool.Add(mask.start, mask.key.new_length);
   return Implies(s_, mask, s_.pool.Sub(end, s_.pool.Integer(1)));
 }
 

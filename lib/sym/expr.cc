@@ -127,6 +127,8 @@ Expr Pool::Dim(std::string_view name, int64_t min) {
   return impl_->Intern(std::move(node));
 }
 
+void Pool::Bound(std::string_view name, Expr most) { impl_->dim_maximum[std::string(name)] = most; }
+
 Expr Pool::Load(ValueId source, absl::Span<const Expr> args) {
   Node node;
   node.kind_ = Kind::kLoad;

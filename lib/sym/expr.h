@@ -103,6 +103,9 @@ class Pool {
   Expr Index(int k);
   // A dim symbol. min: its proved lower bound (0 or 1); the highest bound given for a name counts.
   Expr Dim(std::string_view name, int64_t min = 0);
+  // The dim symbol is never more than this, which does not hold it. The last bound counts; bounds
+  // of several dims hold each other in no circle.
+  void Bound(std::string_view name, Expr most);
   Expr Load(ValueId source, absl::Span<const Expr> args);
   Expr Apply(std::string_view function, absl::Span<const Expr> args);
 

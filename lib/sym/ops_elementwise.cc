@@ -180,7 +180,7 @@ class Arithmetic {
       return pool_.FloorDiv(a, b, facts_);
     }
     const Expr floor = pool_.FloorDiv(a, b, facts_);
-    if (floor->kind() != Kind::kFloorDiv && pool_.Mul(floor, b) == a) return floor;
+    if (pool_.Mul(floor, b) == a) return floor;
     return pool_.Apply("div", {a, b});
   }
 

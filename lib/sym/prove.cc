@@ -10,6 +10,7 @@ namespace kvlift::sym {
 namespace {
 
 constexpr int kMaxDepth = 24;
+constexpr int kProved = kMaxDepth + 1;
 constexpr int kMaxDivisionSteps = 64;
 constexpr int kMaxProofSteps = 4000;  // cases of selects multiply
 
@@ -22,8 +23,9 @@ Expr ExtentOf(const Facts& facts, Expr index) {
 // polynomial smallest. Each step only relaxes, so a success is a proof.
 class Prover {
  public:
-  Prover(Pool& pool, const Facts& facts, const absl::flat_hash_map<std::string, int64_t>& minima)
-      : pool_(pool), facts_(facts), minima_(minima) {}
+  Prover(Pool& pool, const Facts& facts, const absl::flat_hash_map<std::string, int64_t>& minima,
+         const absl::flat_hash_map<std::string, Expr>& maxima)
+      : pool_(pool), facts_(facts), minima_(minima), maxima_(maxima) {}
 
   bool NonNegative(Expr e, int depth) {
     if (e->kind() == Kind::kInteger) return e->value() >= 0;
@@ -31,6 +33,18 @@ class Prover {
     if (depth > kMaxDepth || e->size() > 2000 || ++steps_ > kMaxProofSteps || pool_.exhausted())
       return false;
     if (ObviouslyNonNegative(e)) return true;
+    // Divisions lead to the same question in many ways, also in circles.
+    const auto [it, fresh] = seen_.try_emplace(e, depth);
+    if (!fresh && it->second == kProved) return true;
+    if (!fresh && it->second <= depth) return false;
+    it->second = depth;
+    const bool found = ByCases(e, depth);
+    if (found) seen_[e] = kProved;
+    return found;
+  }
+
+ private:
+  bool ByCases(Expr e, int depth) {
     const std::vector<Expr> atoms = AtomsOf(e);
     // A division goes before the indices it divides: bounds of those would lose how they relate.
     for (Expr atom : atoms) {
@@ -41,10 +55,9 @@ class Prover {
       const int tried = Eliminate(e, atom, depth);
       if (tried >= 0) return tried == 1;
     }
-    return LowerDims(e, depth);
+    return RaiseDims(e, depth) || LowerDims(e, depth);
   }
 
- private:
   static std::vector<Expr> AtomsOf(Expr e) {
     std::vector<Expr> atoms;
     for (const Term& term : TermsOf(e))
@@ -116,21 +129,44 @@ class Prover {
     return NonNegative(pool_.Add(scaled, pool_.Mul(c, low)), depth + 1) ? 1 : -1;
   }
 
+  // One dim that only takes away is put at its maximum.
+  bool RaiseDims(Expr e, int depth) {
+    if (maxima_.empty()) return false;
+    for (const std::string& dim : DimsOf(e)) {
+      const auto it = maxima_.find(dim);
+      if (it == maxima_.end()) continue;
+      Expr c = nullptr, rest = nullptr;
+      if (!CollectLinear(pool_, e, pool_.Dim(dim), &c, &rest) || c->is_integer(0)) continue;
+      if (!NonNegative(pool_.Neg(c), depth + 1)) continue;
+      if (NonNegative(pool_.Add(rest, pool_.Mul(c, it->second)), depth + 1)) return true;
+    }
+    return false;
+  }
+
   // Dims are at least their minimum: shifts them to start at 0 and looks at the signs. A dim that
-  // an index runs below is at least 1 wherever there is an element at all.
+  // an index runs below is at least 1 wherever there is an element at all. Dims inside of atoms
+  // stay.
   bool LowerDims(Expr e, int depth) {
     if (depth >= kMaxDepth) return false;
-    Pool::Substitution shift;
-    for (const std::string& dim : DimsOf(e)) {
-      const auto it = minima_.find(dim);
-      int64_t minimum = it == minima_.end() ? 0 : it->second;
-      if (minimum == 0 && RunsBelow(dim)) minimum = 1;
-      if (minimum > 0) {
-        shift.dims[dim] = pool_.Add(pool_.Dim(dim + "'"), pool_.Integer(minimum));
+    Expr shifted = pool_.Integer(0);
+    bool any = false;
+    for (const Term& term : TermsOf(e)) {
+      Expr product = pool_.Integer(term.coefficient);
+      for (Expr atom : term.atoms) {
+        const int64_t minimum = atom->kind() == Kind::kDim ? MinimumOf(atom->dim()) : 0;
+        any = any || minimum > 0;
+        const Expr above = minimum > 0 ? pool_.Dim(atom->dim() + "'") : atom;
+        product = pool_.Mul(product, pool_.Add(above, pool_.Integer(minimum)));
       }
+      shifted = pool_.Add(shifted, product);
     }
-    if (shift.dims.empty()) return false;
-    return ObviouslyNonNegative(pool_.Substitute(e, shift, Facts{}));
+    return any && ObviouslyNonNegative(shifted);
+  }
+
+  int64_t MinimumOf(const std::string& dim) const {
+    const auto it = minima_.find(dim);
+    const int64_t minimum = it == minima_.end() ? 0 : it->second;
+    return minimum == 0 && RunsBelow(dim) ? 1 : minimum;
   }
 
   bool RunsBelow(const std::string& dim) const {
@@ -142,6 +178,8 @@ class Prover {
   Pool& pool_;
   const Facts& facts_;
   const absl::flat_hash_map<std::string, int64_t>& minima_;
+  const absl::flat_hash_map<std::string, Expr>& maxima_;
+  absl::flat_hash_map<Expr, int> seen_;  // proved, or not at this depth, or not yet
   int steps_ = 0;
 };
 
@@ -169,7 +207,7 @@ Term LeadOf(Expr e) {
 }  // namespace
 
 bool Pool::ProveNonNegative(Expr e, const Facts& facts) {
-  return Prover(*this, facts, impl_->dim_minimum).NonNegative(e, 0);
+  return Prover(*this, facts, impl_->dim_minimum, impl_->dim_maximum).NonNegative(e, 0);
 }
 
 Truth Pool::Prove(Expr p, const Facts& facts) {

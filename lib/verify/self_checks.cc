@@ -255,9 +255,8 @@ SelfCheck SelfChecks::Alias(exec::AliasMode mode, const std::string& name) {
   const char* how = mode == exec::AliasMode::kAuto    ? "updated in place"
                     : mode == exec::AliasMode::kGuard ? "unreadable once written"
                                                       : "with NaN behind the valid rows";
-  SelfCheck check = Named(
-      name, fmt::format("{} of {} caches {}, same bits", shared, relation_.caches.size(), how),
-      clean_.size());
+  const std::string done = fmt::format("{} of {} caches {}", shared, relation_.caches.size(), how);
+  SelfCheck check = Named(name, done + ", same bits", clean_.size());
   if (const std::string claim = FalseAliasClaim(relation_, aliased->program()); !claim.empty()) {
     check.failed = claim;
     check.result = {name, "different", 0, claim};
@@ -272,8 +271,12 @@ SelfCheck SelfChecks::Alias(exec::AliasMode mode, const std::string& name) {
     check.failed = fmt::format("KV431 {}: {}", name, std::string(again.status().message()));
     return check;
   }
+  check.plan = *longest_->plan;
+  check.mode = mode;
   SameRows(*longest_->plan, clean_, *again, &check);
-  if (check.difference) check.difference->text = "KV431 " + check.difference->text;
+  if (!check.difference) return check;
+  check.difference->text = "KV431 " + check.difference->text;
+  check.result.note = done + ", other results";
   return check;
 }
 

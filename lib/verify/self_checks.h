@@ -25,6 +25,7 @@ struct SelfCheck {
   // Where the source may tell it, too: steps, and the amplitude of what slots without tokens hold.
   std::optional<Plan> plan;
   double unused = 0;
+  std::optional<exec::AliasMode> mode;  // the executor's, that gives other results
 };
 
 struct SelfCheckFacts {
@@ -54,6 +55,8 @@ class SelfChecks {
   // Steps that begin or end outside the cache: refused, and no byte of a cache changes.
   SelfCheck Overflow() const;
   const std::vector<AliasCertificate>& aliases() const { return aliases_; }
+  // Inputs and outputs that runners in other modes keep.
+  std::vector<exec::CachePair> Pairs() const;
 
  private:
   using Trace = std::vector<exec::Fetches>;
@@ -79,7 +82,6 @@ class SelfChecks {
   void SameRows(const Plan& plan, const Trace& a, const Trace& b, SelfCheck* check) const;
   void Judge(const exec::View& a, const exec::View& b, const std::string& output, int step,
              SelfCheck* check) const;
-  std::vector<exec::CachePair> Pairs() const;
 
   const Driver& driver_;
   const Manifest& relation_;

@@ -1,8 +1,10 @@
 #include "verify/shrink.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -16,17 +18,23 @@ namespace {
 
 constexpr int kMostRuns = 80;
 
+// Of a NaN without its sign.
+std::string Text(double number) {
+  return std::isnan(number) ? "nan" : fmt::format("{:.9g}", number);
+}
+
 class Shrinker {
  public:
   Shrinker(const Driver& driver, Runner& source, Runner& converted, const Manifest& relation,
-           const PlanLimits& limits, int source_nodes, double unused)
+           const PlanLimits& limits, int source_nodes, const ToldBy& told)
       : driver_(driver),
         source_(source),
         converted_(converted),
         relation_(relation),
         limits_(limits),
         source_nodes_(source_nodes),
-        unused_(unused) {}
+        unused_(told.unused),
+        mode_(told.mode) {}
 
   // The plan as it was, cut behind the failing step, or one of a single step.
   Plan Smallest(const Plan& plan, int step) {
@@ -53,6 +61,7 @@ class Shrinker {
     const Record record = driver_.RunSource(source_, plan);
     if (record.steps.size() != plan.steps.size()) return std::nullopt;
     CacheState state = driver_.Fresh(converted_, plan, unused_);
+    if (mode_ != nullptr) return DifferenceOfMode(plan, std::move(state));
     return driver_.RunConverted(converted_, record, &state).difference;
   }
 
@@ -92,6 +101,34 @@ class Shrinker {
   }
 
  private:
+  // The converted model in both modes.
+  std::optional<Counterexample> DifferenceOfMode(const Plan& plan, CacheState state) {
+    for (size_t k = 0; k < plan.steps.size(); ++k) {
+      const auto feeds = driver_.ConvertedFeeds(plan.steps[k], plan.capacity, state);
+      if (!feeds.ok()) return std::nullopt;
+      const auto mine = converted_.Step(Cloned(*feeds)), theirs = mode_->Step(Cloned(*feeds));
+      if (!mine.ok() || !theirs.ok()) return std::nullopt;
+      for (const ManifestOutput& output : relation_.outputs) {
+        if (output.as == "cache") continue;
+        const exec::View a = mine->at(output.name).view(), b = theirs->at(output.name).view();
+        const Comparison c = Compare(a, b, source_nodes_);
+        if (!c.difference) continue;
+        Counterexample example;
+        example.plan = plan.name;
+        example.step = static_cast<int>(k);
+        example.output = output.name;
+        example.text = fmt::format("{} changes at step {}, element [{}]: {} instead of {}",
+                                   output.name, k, fmt::join(c.difference->element, ", "),
+                                   Text(c.difference->after), Text(c.difference->before));
+        return example;
+      }
+      for (const ManifestCache& cache : relation_.caches) {
+        state[cache.id] = mine->at(cache.output).Clone();
+      }
+    }
+    return std::nullopt;
+  }
+
   bool Differs(const Plan& plan) { return DifferenceOf(plan).has_value(); }
 
   // Ever smaller plans of one step, the boldest first.
@@ -140,19 +177,43 @@ class Shrinker {
     return smaller;
   }
 
-  static exec::Fetches Copied(const exec::Fetches& fetches) {
-    exec::Fetches copy;
-    for (const auto& [name, value] : fetches) copy[name] = value.Clone();
+  template <typename Tensors>
+  static Tensors Cloned(const Tensors& tensors) {
+    Tensors copy;
+    for (const auto& [name, value] : tensors) copy[name] = value.Clone();
     return copy;
+  }
+
+  // What a mode left behind the step's tokens becomes what it was fed.
+  void TakeRowsBehind(const StepSpec& step, const exec::Fetches& fetches,
+                      exec::Feeds* feeds) const {
+    for (const ManifestCache& cache : relation_.caches) {
+      exec::Tensor& past = feeds->at(cache.input);
+      const exec::View present = fetches.at(cache.output).view();
+      if (cache.ring || cache.grows || past.shape() != present.shape) continue;
+      const int batch = AxisOf(cache.layout, 'B'), axis = static_cast<int>(cache.axis);
+      const int64_t each = present.shape[batch] / step.batch(), slots = present.shape[axis];
+      for (int64_t b = 0; b < step.batch(); ++b) {
+        const int64_t end = step.past[static_cast<size_t>(b)] + step.new_tokens;
+        if (end >= slots) continue;
+        const int64_t first = b * each;
+        const exec::Tensor own = Part(present, batch, first, first + each);
+        exec::Tensor mine = Part(past.view(), batch, first, first + each);
+        Place(mine.view(), axis, end, Part(own.view(), axis, end, slots).view());
+        Place(past.view(), batch, first, mine.view());
+      }
+    }
   }
 
   void NoteConverted(const Plan& plan, const CacheState& state, Counterexample* found) {
     auto feeds = driver_.ConvertedFeeds(plan.steps.back(), plan.capacity, state);
     if (!feeds.ok()) return;
+    exec::Feeds fed = Cloned(*feeds);
     after_.clear();
-    const auto fetches = Observed(converted_, *feeds, &after_);
+    const auto fetches = Observed(mode_ == nullptr ? converted_ : *mode_, *feeds, &after_);
     if (!fetches.ok()) return;
-    found->after_steps.push_back({*std::move(feeds), Copied(*fetches)});
+    if (mode_ != nullptr) TakeRowsBehind(plan.steps.back(), *fetches, &fed);
+    found->after_steps.push_back({std::move(fed), Cloned(*fetches)});
   }
 
   void NoteSource(const Plan& plan, const StepSpec& step, CacheState past, Counterexample* found) {
@@ -166,7 +227,7 @@ class Shrinker {
     before_.clear();
     const auto fetches = Observed(source_, *feeds, &before_);
     if (!fetches.ok()) return;
-    found->before_steps.push_back({*std::move(feeds), Copied(*fetches)});
+    found->before_steps.push_back({*std::move(feeds), Cloned(*fetches)});
   }
 
   struct NodeValue {
@@ -200,7 +261,7 @@ class Shrinker {
     std::map<std::string, const NodeValue*> twins;
     for (const NodeValue& value : before_) twins[value.value] = &value;
     for (const ManifestCache& cache : relation_.caches) {
-      if (unused_ != 0) twins.erase(cache.output);
+      if (unused_ != 0 || mode_ != nullptr) twins.erase(cache.output);
     }
     for (const NodeValue& value : after_) {
       const auto twin = twins.find(value.value);
@@ -222,6 +283,7 @@ class Shrinker {
   const PlanLimits& limits_;
   int source_nodes_;
   double unused_;
+  Runner* mode_;
   int runs_ = 0;
   std::vector<NodeValue> before_, after_;
 };
@@ -229,11 +291,11 @@ class Shrinker {
 }  // namespace
 
 void Shrink(const Driver& driver, Runner& source, Runner& converted, const Manifest& relation,
-            const PlanLimits& limits, const Plan& plan, int source_nodes,
-            std::optional<double> unused, Counterexample* found) {
-  Shrinker shrinker(driver, source, converted, relation, limits, source_nodes, unused.value_or(0));
+            const PlanLimits& limits, const Plan& plan, int source_nodes, const ToldBy& told,
+            Counterexample* found) {
+  Shrinker shrinker(driver, source, converted, relation, limits, source_nodes, told);
   const Plan smallest = shrinker.Smallest(plan, found->step);
-  if (unused && !shrinker.DifferenceOf(smallest)) return;
+  if (told.self_check && !shrinker.DifferenceOf(smallest)) return;
   shrinker.Note(smallest, found);
   const std::optional<Counterexample> small = shrinker.DifferenceOf(smallest);
   if (!small) return;

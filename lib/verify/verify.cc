@@ -288,8 +288,7 @@ class Verifier {
     Counterexample& found = *report_.counterexample;
     for (const Plan& plan : plans_) {
       if (plan.name != found.plan) continue;
-      Shrink(driver, source, converted, relation_, limits_, plan, source_nodes_, std::nullopt,
-             &found);
+      Shrink(driver, source, converted, relation_, limits_, plan, source_nodes_, {}, &found);
       return;
     }
   }
@@ -330,8 +329,15 @@ class Verifier {
     for (const SelfCheck& check : checks.Run(source, converted)) {
       Take(check);
       if (!check.difference || !check.plan || control_) continue;
-      Shrink(driver, source, converted, relation_, limits_, *check.plan, source_nodes_,
-             check.unused, &*report_.counterexample);
+      ToldBy told{true, check.unused};
+      std::optional<Runner> mode;
+      if (check.mode) {
+        auto made = MakeRunner(after_, checks.Pairs(), *check.mode);
+        if (!made.ok()) continue;
+        told.mode = &mode.emplace(*std::move(made));
+      }
+      Shrink(driver, source, converted, relation_, limits_, *check.plan, source_nodes_, told,
+             &*report_.counterexample);
     }
     report_.aliases = checks.aliases();
     if (report_.counterexample || Failed() || facts_.grows) return;

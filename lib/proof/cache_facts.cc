@@ -1,0 +1,177 @@
+#include "proof/cache_facts.h"
+
+#include "fmt/format.h"
+
+namespace kvlift {
+
+using sym::Expr;
+using sym::Facts;
+
+std::vector<Expr> CacheFacts::Indices(size_t rank) {
+  std::vector<Expr> at;
+  for (size_t k = 0; k < rank; ++k) at.push_back(pool_.Index(static_cast<int>(k)));
+  return at;
+}
+
+// The source's element at the place that the conversion's layout calls i0, i1, ...
+Expr CacheFacts::SourceElement(const ManifestCache& cache, ValueId value, absl::Span<const Expr> at,
+                               const Facts& facts) {
+  const std::vector<Expr> own = twins_.SourcePlace(pair_.After(cache.input), at);
+  const sym::Form form = forms_.Of(value);
+  if (!form.known_rank || form.shape.size() != own.size()) return nullptr;
+  return twins_.Normal(forms_.At(value, own, facts), facts);
+}
+
+void CacheFacts::Prove(const ManifestCache& cache) {
+  const ValueId present = pair_.After(cache.output);
+  const sym::Form form = forms_.Of(present);
+  if (cache.ring) return ProveRing(cache);
+  const std::string same = cache.source.growing
+                               ? "rows [0, P + S) hold what the source's present holds"
+                               : "every row holds what the source's present holds";
+  const std::string rest = "rows from P + S on are the past's own";
+  const bool window = cache.source.kind == "window";
+  if (window && steps_.window != SourceCase::Window::kNone && twins_.past() != nullptr) {
+    return ProveWindow(cache);
+  }
+  const bool shifts = cache.source.kind == "shift";
+  if (shifts && twins_.MovedOf(pair_.After(cache.input)) != nullptr) return ProveShift(cache);
+  if (cache.grows || window || shifts || (cache.source.growing && twins_.past() == nullptr)) {
+    facts_.Add(cache.id, same, "rows of the source move or leave");
+    if (cache.source.growing) facts_.Add(cache.id, rest, "rows of the source move or leave");
+    return;
+  }
+  if (!form.known_rank || form.shape.size() != cache.layout.size()) {
+    return facts_.Add(cache.id, same, "the present's form is not known");
+  }
+  const auto axis = static_cast<size_t>(cache.axis);
+  std::vector<Expr> at = Indices(form.shape.size());
+  const Expr sequence = at[cache.layout.find('B')];
+  Facts facts{form.shape};
+  if (cache.source.growing) facts.extents[axis] = twins_.total();
+  const Expr mine = twins_.Translate(forms_.At(present, at, facts), sequence, facts);
+  const Expr theirs = SourceElement(cache, pair_.Before(cache.source.output), at, facts);
+  facts_.AddEqual(cache.id, same, mine, theirs, pool_.True(), facts);
+  if (!cache.source.growing) return;
+  // i_axis counts from P + S on.
+  facts.extents[axis] = nullptr;
+  at[axis] = pool_.Add(at[axis], twins_.total());
+  const Expr behind = twins_.Translate(Behind(present, at, sequence, facts), sequence, facts);
+  facts_.AddEqual(cache.id, rest, behind, Kept(cache, theirs, at, facts), pool_.True(), facts);
+}
+
+// Rows of the source's present that are behind its first one; a window's may begin later than its
+// past, at a row of the regions.
+void CacheFacts::ProveRing(const ManifestCache& cache) {
+  const char* what = "slot t mod C holds token t as the source's present does";
+  const ValueId present = pair_.After(cache.output), theirs = pair_.Before(cache.source.output);
+  const sym::Form form = forms_.Of(present), other = forms_.Of(theirs);
+  const auto* regions = twins_.MovedOf(pair_.After(cache.input));
+  const auto source_axis = static_cast<size_t>(cache.source.axis);
+  if (regions == nullptr || !form.known_rank || form.shape.size() != cache.layout.size() ||
+      !other.known_rank || source_axis >= other.shape.size() ||
+      form.shape[static_cast<size_t>(cache.axis)] != regions->front().slots()) {
+    return facts_.Add(cache.id, what, "what its slots hold is not seen");
+  }
+  const auto axis = static_cast<size_t>(cache.axis);
+  std::vector<Expr> at = Indices(form.shape.size());
+  const Expr sequence = at[cache.layout.find('B')];
+  const Facts facts{form.shape};
+  const Expr mine = twins_.Translate(forms_.At(present, at, Facts{}), sequence, facts);
+  // Rows are told from the end: the last ones of both are one token.
+  const Expr rows = twins_.Normal(other.shape[source_axis], Facts{});
+  at[axis] = pool_.Add(at[axis], pool_.Sub(rows, regions->back().end()));
+  const Expr element = SourceElement(cache, theirs, at, Facts{});
+  for (const MovedRows& region : *regions) {
+    facts_.AddEqual(cache.id, fmt::format("{}, of {}", what, region.text()),
+                    region.Mine(mine, facts, axis), region.Theirs(element, facts, axis),
+                    pool_.True(), region.Extents(facts, axis));
+  }
+}
+
+// The source keeps the last rows of what the conversion holds.
+void CacheFacts::ProveWindow(const ManifestCache& cache) {
+  const ValueId present = pair_.After(cache.output);
+  const ValueId theirs = pair_.Before(cache.source.output);
+  const sym::Form form = forms_.Of(present);
+  const auto axis = static_cast<size_t>(cache.axis), batch = cache.layout.find('B');
+  std::vector<Expr> at = Indices(form.shape.size());
+  const std::vector<Expr> rows = at;
+  Facts facts{form.shape};
+  const auto source_axis = static_cast<size_t>(cache.source.axis);
+  facts.extents[axis] = twins_.Normal(forms_.Of(theirs).shape[source_axis], Facts{});
+  at[axis] = pool_.Add(rows[axis], pool_.Sub(twins_.total(), facts.extents[axis]));
+  facts_.AddEqual(cache.id, "the last rows of [0, P + S) hold what the source's present holds",
+                  Behind(present, at, rows[batch], facts),
+                  SourceElement(cache, theirs, rows, facts), pool_.True(), facts);
+  facts.extents[axis] = twins_.past();
+  facts_.AddEqual(cache.id, "rows [0, P) are the past's own",
+                  Behind(present, rows, rows[batch], facts), SourcePlace(cache, rows), pool_.True(),
+                  facts);
+  facts.extents[axis] = nullptr;
+  at[axis] = pool_.Add(rows[axis], twins_.total());
+  facts_.AddEqual(cache.id, "rows from P + S on are the past's own",
+                  Behind(present, at, rows[batch], facts), SourcePlace(cache, at), pool_.True(),
+                  facts);
+}
+
+// The source's rows move, the conversion's stay.
+void CacheFacts::ProveShift(const ManifestCache& cache) {
+  const ValueId present = pair_.After(cache.output);
+  const sym::Form form = forms_.Of(present);
+  const auto axis = static_cast<size_t>(cache.axis);
+  const std::vector<Expr> at = Indices(form.shape.size());
+  const Expr sequence = at[cache.layout.find('B')];
+  const Facts facts{form.shape};
+  const Expr mine = twins_.Translate(forms_.At(present, at, Facts{}), sequence, facts);
+  const Expr theirs = SourceElement(cache, pair_.Before(cache.source.output), at, Facts{});
+  for (const MovedRows& rows : *twins_.MovedOf(pair_.After(cache.input))) {
+    facts_.AddEqual(cache.id,
+                    fmt::format("slot (t + P + S) mod M holds row t of the source's present, of {}",
+                                rows.text()),
+                    rows.Mine(mine, facts, axis), rows.Theirs(theirs, facts, axis), pool_.True(),
+                    rows.Extents(facts, axis));
+  }
+}
+
+// What a row that is not written keeps: the past at its place, of the sequence of which the source
+// keeps the past's rows.
+Expr CacheFacts::Kept(const ManifestCache& cache, Expr theirs, const std::vector<Expr>& at,
+                      const Facts& facts) {
+  const auto axis = static_cast<size_t>(cache.axis), batch = cache.layout.find('B');
+  const Expr row = pool_.Index(static_cast<int>(axis));
+  if (theirs == nullptr) return SourcePlace(cache, at);
+  const Expr old = pool_.Assume(theirs, pool_.Lt(row, twins_.past(), Facts{}), true, facts);
+  const auto source_axis = static_cast<size_t>(cache.source.axis);
+  const bool moves = old->kind() == sym::Kind::kLoad &&
+                     old->source() == pair_.Before(cache.source.input) &&
+                     old->args()[source_axis] == row;
+  if (!moves) return SourcePlace(cache, at);
+  // By the source's axes, of which the batch is the first with another index.
+  const Expr whole = SourcePlace(cache, at);
+  std::vector<Expr> place(whole->args().begin(), whole->args().end());
+  for (size_t k = 0; k < place.size(); ++k) {
+    if (place[k] == at[batch]) place[k] = old->args()[k];
+  }
+  return pool_.Load(old->source(), place);
+}
+
+// P in the places is the conversion's own write index; its element is looked up with a free index,
+// and only then is the index put behind the new rows.
+Expr CacheFacts::Behind(ValueId present, const std::vector<Expr>& at, Expr sequence,
+                        const Facts& facts) {
+  const Expr e =
+      twins_.Translate(forms_.At(present, Indices(at.size()), Facts{}), sequence, Facts{});
+  if (e == nullptr) return nullptr;
+  sym::Pool::Substitution s;
+  s.indices = at;
+  return pool_.Substitute(e, s, facts);
+}
+
+// The source's past at the place that the conversion's layout calls at.
+Expr CacheFacts::SourcePlace(const ManifestCache& cache, const std::vector<Expr>& at) {
+  const ValueId past = pair_.After(cache.input);
+  return twins_.Translate(pool_.Load(past, at), at[cache.layout.find('B')], Facts{});
+}
+
+}  // namespace kvlift

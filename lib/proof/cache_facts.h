@@ -1,0 +1,50 @@
+// The rows of caches after a step.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "contract/manifest.h"
+#include "proof/branches.h"
+#include "proof/correspondence.h"
+#include "proof/fact_list.h"
+#include "proof/pair.h"
+
+namespace kvlift {
+
+class CacheFacts {
+ public:
+  CacheFacts(const GraphPair& pair, const SourceCase& steps, const Correspondence& twins,
+             FactList* facts)
+      : pair_(pair),
+        forms_(pair.forms()),
+        pool_(forms_.pool()),
+        steps_(steps),
+        twins_(twins),
+        facts_(*facts) {}
+
+  // What of the source's present the conversion's holds, and where.
+  void Prove(const ManifestCache& cache);
+
+ private:
+  void ProveRing(const ManifestCache& cache);
+  void ProveWindow(const ManifestCache& cache);
+  void ProveShift(const ManifestCache& cache);
+  sym::Expr SourceElement(const ManifestCache& cache, ValueId value, absl::Span<const sym::Expr> at,
+                          const sym::Facts& facts);
+  sym::Expr SourcePlace(const ManifestCache& cache, const std::vector<sym::Expr>& at);
+  sym::Expr Kept(const ManifestCache& cache, sym::Expr theirs, const std::vector<sym::Expr>& at,
+                 const sym::Facts& facts);
+  sym::Expr Behind(ValueId present, const std::vector<sym::Expr>& at, sym::Expr sequence,
+                   const sym::Facts& facts);
+  std::vector<sym::Expr> Indices(size_t rank);
+
+  const GraphPair& pair_;
+  sym::Forms& forms_;
+  sym::Pool& pool_;
+  const SourceCase& steps_;
+  const Correspondence& twins_;
+  FactList& facts_;
+};
+
+}  // namespace kvlift
