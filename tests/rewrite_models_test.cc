@@ -439,9 +439,20 @@ TEST(GroupQueryAttention, IsLowered) {
 }
 
 // Every model of the folder is expected to do something by a test above.
+// Its caches stay in int8: rows are rounded in front of TensorScatter and read behind it.
+TEST(GroupQueryAttention, OverCachesInInt8IsLowered) {
+  const Conversion c = Converted(LoadTestModel("llama_genai_gqa_int8"));
+  ASSERT_EQ(c.status, ConvertStatus::kConverted) << Describe(AllReasons(c));
+  EXPECT_EQ(CountNodes(*c.model, "GroupQueryAttention"), 0);
+  EXPECT_EQ(CountNodes(*c.model, "TensorScatter"), 4);
+  EXPECT_EQ(CountNodes(*c.model, "QuantizeLinear"), 4);
+  EXPECT_EQ(CountNodes(*c.model, "DequantizeLinear"), 4);
+  EXPECT_EQ(c.manifest.caches.front().dtype, "int8");
+}
+
 TEST(RealModels, AreAllExpected) {
   std::set<std::string> expected = {"llama_optimum_prefill_only", "llama_optimum_merged",
-                                    "llama_genai_gqa"};
+                                    "llama_genai_gqa", "llama_genai_gqa_int8"};
   const auto* unit = ::testing::UnitTest::GetInstance();
   for (int s = 0; s < unit->total_test_suite_count(); ++s) {
     const auto* suite = unit->GetTestSuite(s);

@@ -93,7 +93,7 @@ class Prover {
         if (source == pair_.After(cache.input)) return true;
       }
       const ValueId kept = KeptAs(graph_, source);
-      if (kept != kNoValue && ReadsPastOf(forms_.Of(kept).element, which)) return true;
+      if (kept != kNoValue && ReadsPast(forms_.Of(kept).element)) return true;
     }
     return false;
   }
