@@ -235,7 +235,8 @@ class Prover {
         if (source == pair_.After(cache.input) && which(cache)) return true;
       }
       const ValueId kept = KeptAs(graph_, source);
-      if (kept != kNoValue && ReadsPastOf(forms_.Of(kept).element, which)) return true;
+      const bool known = kept != kNoValue && forms_.Of(kept).known_rank;
+      if (known && ReadsPastOf(forms_.Of(kept).element, which)) return true;
     }
     return false;
   }
