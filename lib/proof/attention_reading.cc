@@ -468,13 +468,14 @@ class Reader {
 
 ValueId KeptAs(const Graph& graph, ValueId value) {
   NodeId n = graph.producer(value);
-  if (n != kNoNode && graph.Is(n, "Mul")) {
-    n = graph.producer(graph.inputs(n)[0]);
+  if (n == kNoNode || graph.inputs(n).empty()) return kNoValue;
+  if (graph.Is(n, "Mul")) {
+    n = graph.inputs(n)[0] == kNoValue ? kNoNode : graph.producer(graph.inputs(n)[0]);
     if (n != kNoNode && !graph.Is(n, "DequantizeLinear")) return kNoValue;
   }
   const bool reads = n != kNoNode && (graph.Is(n, "DequantizeLinear") ||
                                       graph.Is(n, "BitwiseAnd") || graph.Is(n, "BitShift"));
-  return reads ? graph.inputs(n)[0] : kNoValue;
+  return reads && !graph.inputs(n).empty() ? graph.inputs(n)[0] : kNoValue;
 }
 
 AttentionReading ReadAttention(sym::Forms& forms, ValueId result, int64_t heads) {

@@ -4,6 +4,7 @@
 
 #include "fmt/format.h"
 #include "ir/types.h"
+#include "proof/attention_reading.h"
 #include "proof/plain.h"
 #include "proof/rotary_reading.h"
 
@@ -94,7 +95,8 @@ std::vector<NodeId> Matches::Candidates(NodeId node) {
     for (const Use& use : graph_.uses(theirs)) AddCandidate(node, use.node, &found);
   }
   for (NodeId other : unnamed_) AddCandidate(node, other, &found);
-  if (branches_) {
+  const bool kept = KeptAs(graph_, graph_.outputs(node)[0]) != kNoValue;
+  if (branches_ || kept) {
     for (NodeId other : by_operator_[graph_.node(node).op_type()]) {
       AddCandidate(node, other, &found);
     }

@@ -17,6 +17,7 @@
 namespace kvlift {
 namespace {
 
+using onnx::AttributeProto;
 using onnx::NodeProto;
 using onnx::TensorProto;
 using namespace plain;  // NOLINT
@@ -290,8 +291,8 @@ class Expander {
     if (width < 1) return false;
     KeptRows kept[2];
     for (int side = 0; side < 2; ++side) {
-      const auto scale = constants_.find(Has(node, kScale + side) ? node.input(kScale + side) : "");
-      const TensorProto* tensor = scale == constants_.end() ? nullptr : scale->second;
+      const TensorProto* tensor =
+          Has(node, kScale + side) ? ConstantOf(node.input(kScale + side)) : nullptr;
       if (!ReadKeptRows(node, side, groups, width, tensor, &kept[side])) return false;
     }
     if ((kept[0].bits == 0) != (kept[1].bits == 0)) return false;
@@ -366,6 +367,21 @@ class Expander {
     alone.mutable_output()->DeleteSubrange(1, node.output_size() - 1);
     Attend(alone, {query, rows[0], rows[1], seen}, 0, softcap, heads * width, w, narrow ? type : 0);
     return true;
+  }
+
+  // What an initialiser or a Constant holds, also behind Identities; null if it is none.
+  const TensorProto* ConstantOf(std::string name) const {
+    for (auto it = producers_.find(name); it != producers_.end(); it = producers_.find(name)) {
+      const NodeProto& node = *it->second;
+      if (node.op_type() == "Constant") {
+        const AttributeProto* value = FindAttribute(node, "value");
+        return value == nullptr ? nullptr : &value->t();
+      }
+      if (node.op_type() != "Identity" || node.input_size() != 1) return nullptr;
+      name = node.input(0);
+    }
+    const auto it = constants_.find(name);
+    return it == constants_.end() ? nullptr : it->second;
   }
 
   // Of the first input that declares one.

@@ -93,7 +93,8 @@ class Prover {
         if (source == pair_.After(cache.input)) return true;
       }
       const ValueId kept = KeptAs(graph_, source);
-      if (kept != kNoValue && ReadsPast(forms_.Of(kept).element)) return true;
+      const bool known = kept != kNoValue && forms_.Of(kept).known_rank;
+      if (known && ReadsPast(forms_.Of(kept).element)) return true;
     }
     return false;
   }

@@ -67,6 +67,7 @@ class Reader {
 
   bool IsOfRows(NodeId n) {
     const auto inputs = graph_.inputs(n);
+    if (inputs.empty()) return false;
     if (graph_.Is(n, "Cast") || graph_.Is(n, "Identity")) return Follows(inputs[0]);
     if (graph_.Is(n, "DequantizeLinear")) return HasScaleOfRows(n) && Follows(inputs[0]);
     if (graph_.Is(n, "Reshape")) return KeepsLead(n) && Follows(inputs[0]);
@@ -102,16 +103,28 @@ class Reader {
 
   bool HasScaleOfRows(NodeId n) {
     const auto inputs = graph_.inputs(n);
-    if (IntAttribute(graph_.node(n), "block_size", 0) != 0) return false;
+    const bool blocks = IntAttribute(graph_.node(n), "block_size", 0) != 0;
     const int64_t axis = AxisOf(n, 1);
+    if (blocks && axis < lead_) return false;
     for (const ValueId v : inputs.subspan(1)) {
       if (v == kNoValue) continue;
+      if (blocks) {
+        if (!IsSpreadOverRows(v)) return false;
+        continue;
+      }
       const TensorProto* scale = ConstantBehind(graph_, v);
       if (scale == nullptr) return false;
       const bool one = scale->dims_size() <= 1 && SizeOf(*scale) == 1;
       if (!one && (scale->dims_size() != 1 || axis < 0 || axis == axis_)) return false;
     }
     return true;
+  }
+
+  bool IsSpreadOverRows(ValueId v) {
+    const ValueId from = SpreadConstant(graph_, v);
+    const sym::Form form = forms_.Of(v);
+    return from != kNoValue && form.known_rank && !form.shape.empty() &&
+           form.shape.back()->kind() == sym::Kind::kInteger && IsOneForAllRows(from, form);
   }
 
   bool KeepsLead(NodeId n) const {
@@ -163,9 +176,22 @@ DecodedRows ReadDecodedRows(sym::Forms& forms, absl::Span<const CacheUpdate> cac
 const onnx::TensorProto* ConstantBehind(const Graph& graph, ValueId value) {
   while (value != kNoValue && graph.constant(value) == nullptr) {
     const NodeId n = graph.producer(value);
-    value = n != kNoNode && graph.Is(n, "Identity") ? graph.inputs(n)[0] : kNoValue;
+    const bool same = n != kNoNode && graph.Is(n, "Identity") && !graph.inputs(n).empty();
+    value = same ? graph.inputs(n)[0] : kNoValue;
   }
   return value == kNoValue ? nullptr : graph.constant(value);
+}
+
+ValueId SpreadConstant(const Graph& graph, ValueId value) {
+  while (value != kNoValue) {
+    const NodeId n = graph.producer(value);
+    const bool spreads = n != kNoNode && (graph.Is(n, "Expand") || graph.Is(n, "Identity"));
+    if (!spreads || graph.inputs(n).empty()) return kNoValue;
+    const ValueId from = graph.inputs(n)[0];
+    if (graph.Is(n, "Expand")) return ConstantBehind(graph, from) == nullptr ? kNoValue : from;
+    value = from;
+  }
+  return kNoValue;
 }
 
 bool IsElementwise(const Graph& graph, absl::Span<const NodeId> nodes) {
@@ -174,6 +200,7 @@ bool IsElementwise(const Graph& graph, absl::Span<const NodeId> nodes) {
         !IsArithmetic(graph, n)) {
       return false;
     }
+    if (IntAttribute(graph.node(n), "block_size", 0) != 0) return false;
     return std::all_of(graph.inputs(n).begin(), graph.inputs(n).end(), [&](ValueId v) {
       const TensorProto* constant = ConstantBehind(graph, v);
       return constant == nullptr || SizeOf(*constant) == 1;

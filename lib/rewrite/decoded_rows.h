@@ -23,6 +23,10 @@ DecodedRows ReadDecodedRows(sym::Forms& forms, absl::Span<const CacheUpdate> cac
 // The constant that a value is, also behind Identities; nullptr if it is none.
 const onnx::TensorProto* ConstantBehind(const Graph& graph, ValueId value);
 
+// The constant that an Expand makes a value of, also behind Identities: scales of blocks, which
+// have as many rows as the cache. kNoValue if it is made otherwise.
+ValueId SpreadConstant(const Graph& graph, ValueId value);
+
 // Each element is made of one element, by constants of one element: the nodes do the same to a
 // cache whose axes are in another order.
 bool IsElementwise(const Graph& graph, absl::Span<const NodeId> nodes);

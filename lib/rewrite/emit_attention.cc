@@ -285,7 +285,11 @@ std::string AttentionEmitter::Decoded(const std::string& rows, const CacheView& 
     NodeBuilder::Inputs inputs;
     for (ValueId v : s_.graph.inputs(n)) {
       const auto it = made.find(v);
-      inputs.push_back(it != made.end() ? it->second : v == kNoValue ? "" : s_.graph.name(v));
+      const ValueId spread = it != made.end() ? kNoValue : SpreadConstant(s_.graph, v);
+      inputs.push_back(it != made.end()     ? it->second
+                       : spread != kNoValue ? Spread(spread, v, inputs[0])
+                       : v == kNoValue      ? ""
+                                            : s_.graph.name(v));
     }
     value = s_.nodes.Add(node.op_type(), inputs,
                          node.op_type() == "DequantizeLinear" ? "dequantized" : "decoded",
@@ -293,6 +297,17 @@ std::string AttentionEmitter::Decoded(const std::string& rows, const CacheView& 
     made[s_.graph.outputs(n)[0]] = value;
   }
   return value;
+}
+
+// A constant that the source spreads over all rows, over these.
+std::string AttentionEmitter::Spread(ValueId constant, ValueId spread, const std::string& rows) {
+  const std::string lead =
+      s_.nodes.Add("Shape", {rows}, "row_places",
+                   {MakeAttribute("start", int64_t{0}), MakeAttribute("end", int64_t{-1})});
+  const std::string last = s_.nodes.Int64s({s_.forms.Of(spread).shape.back()->value()});
+  const std::string shape =
+      s_.nodes.Add("Concat", {lead, last}, "scale_shape", {MakeAttribute("axis", int64_t{0})});
+  return s_.nodes.Add("Expand", {s_.graph.name(constant), shape}, "scales");
 }
 
 std::string AttentionEmitter::SplitHeads(const std::string& value, const CacheView& view,

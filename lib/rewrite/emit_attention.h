@@ -30,6 +30,7 @@ class AttentionEmitter {
   std::string ReadCache(int layer, std::string_view role, const CacheUpdate& update,
                         const CacheView& view, int64_t head_dim, bool folds, const Slots& slots);
   std::string Decoded(const std::string& rows, const CacheView& view);
+  std::string Spread(ValueId constant, ValueId spread, const std::string& rows);
   // Of what attention reads.
   int32_t TypeOfRows(const CacheUpdate& update, const CacheView& view) const;
   bool IsWhole(const CacheUpdate& update, const CacheView& view, int64_t head_dim) const;
