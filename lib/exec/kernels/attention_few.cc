@@ -87,7 +87,12 @@ void AttendSplit(const GroupedHeads& heads, const Rows& rows, int64_t begin, int
   RowBlock keys = RowsOf(heads.k, heads.D, rows.b, rows.kv_head, begin, end, scratch);
   RowBlock values = RowsOf(heads.v, heads.Dv, rows.b, rows.kv_head, begin, end, scratch);
   if (values.rows >= kRowsAhead) keys.next = values.data;
-  if (more) values.next = RowsFrom(keys, keys.rows, kRowsAhead).data;
+  keys.next_scales = values.scales;
+  if (more) {
+    const RowBlock behind = RowsFrom(keys, keys.rows, kRowsAhead);
+    values.next = behind.data;
+    values.next_scales = behind.scales;
+  }
   ops.scores(keys, queries, count, scores, ld);
   for (int64_t row = 0; row < count; ++row) {
     float* x = scores + row * ld - begin;

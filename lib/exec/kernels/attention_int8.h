@@ -34,18 +34,13 @@ inline int64_t Int8Ahead(const RowBlock& block, int64_t t) {
          (rows - block.rows) * block.stride;
 }
 inline void FetchInt8(const RowBlock& block, int64_t t, int64_t ahead) {
-#if defined(KV_AVX2)
   if (ahead == 0) return;
   const char* row = static_cast<const char*>(block.data) + t * block.stride + ahead;
-  for (int64_t i = 0; i < block.size; i += 64) _mm_prefetch(row + i, _MM_HINT_T0);
+  for (int64_t i = 0; i < block.size; i += 64) FetchLine(row + i);
   const int64_t rows = ahead / block.stride;
   if (rows > 0 && t + rows < block.rows) {
-    const float* scales = block.scales + (t + rows) * block.scale_stride;
-    _mm_prefetch(reinterpret_cast<const char*>(scales), _MM_HINT_T0);
+    FetchLine(block.scales + (t + rows) * block.scale_stride);
   }
-#else
-  (void)block, (void)t, (void)ahead;
-#endif
 }
 
 // C: vectors of a row, P: of a group; 0 if known at run time.

@@ -23,6 +23,7 @@ struct RowBlock {
   // `group` is a multiple of 16; there is nothing for packing.
   const float* scales = nullptr;
   int64_t scale_stride = 0, group = 0;
+  const float* next_scales = nullptr;  // of `next`, if given
 };
 
 constexpr int kRowsAhead = 32;
@@ -60,5 +61,7 @@ const AttentionKernels& GenericAttention();
 // Null where not compiled in; the caller checks the processor.
 const AttentionKernels* Avx2Attention();
 const AttentionKernels* Avx512Attention();
+// The same but for int8 rows, whose sums it makes of exact sums of integers (attention_dots.h).
+const AttentionKernels* VnniAttention();
 
 }  // namespace kvlift::exec

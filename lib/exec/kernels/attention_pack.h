@@ -12,6 +12,16 @@ namespace {
 
 using V16 = Vec<float>;
 
+// Asks for the cache line at p, which need not be valid. In assembly, since GCC 12 drops calls of a
+// function that does nothing but _mm_prefetch.
+inline void FetchLine(const void* p) {
+#if defined(KV_AVX2)
+  asm volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(p)));
+#else
+  (void)p;
+#endif
+}
+
 struct NativeRow {
   using Element = float;
   static V16 Load(const float* p) { return V16::Load(p); }
@@ -31,9 +41,14 @@ struct BfloatRow {
 template <typename Row>
 void Transpose16(const typename Row::Element* rows, int64_t stride, int64_t count, float* panel) {
   __m512 r[16], t[16];
+  if (count >= 16) {
 #pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) {
-    r[i] = i < count ? Row::Load(rows + i * stride).v : _mm512_setzero_ps();
+    for (int i = 0; i < 16; ++i) r[i] = Row::Load(rows + i * stride).v;
+  } else {
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) {
+      r[i] = i < count ? Row::Load(rows + i * stride).v : _mm512_setzero_ps();
+    }
   }
 #pragma GCC unroll 8
   for (int i = 0; i < 16; i += 2) {

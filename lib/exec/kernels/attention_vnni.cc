@@ -1,0 +1,28 @@
+// The AVX-512 table with sums over int8 rows by dot products of bytes. Compiled with the flags of
+// those instructions; where the compiler has none, the table is absent.
+#if defined(__GNUC__) && !defined(__clang__)
+// GCC 12 takes the deliberately undefined operand inside its own intrinsics for a mistake.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include "exec/kernels/attention_dot_scores.h"
+#include "exec/kernels/attention_dot_values.h"
+#include "exec/kernels/attention_isa.h"
+
+namespace kvlift::exec {
+
+#if defined(__AVX512VNNI__) && defined(KV_AVX2)
+const AttentionKernels* VnniAttention() {
+  static const AttentionKernels ops = [] {
+    AttentionKernels table = *Avx512Attention();
+    table.scores = DotScores;
+    table.values = DotValues;
+    return table;
+  }();
+  return &ops;
+}
+#else
+const AttentionKernels* VnniAttention() { return nullptr; }
+#endif
+
+}  // namespace kvlift::exec
