@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Decode attention over int8 caches against fp32 caches, both in the executor.
 
-Layers of nothing but attention (8 query heads, 2 key heads, 64 elements) at 16,384 tokens; `kvlift
-convert` (env KVLIFT: the binary) makes one model with fp32 caches and one with --quantize-cache
-int8:32. One layer's caches fit in a large processor's caches, those of eight do not. Both models run
-in fresh processes in turn; the least time of each counts. The same by the kernels alone, with 32
-query heads, 8 key heads and 128 elements, and how far results are from each other, is what
-attention_bench (env BENCHES: where it lies) says.
+Layers of nothing but attention (8 query heads, 2 key heads, 64 elements) at 16,384 tokens;
+`kvlift convert` (env KVLIFT: the binary) makes one model with fp32 caches and one with
+--quantize-cache int8:32. One layer's caches fit in a large processor's caches, those of eight do
+not. Both models run in fresh processes in turn; the least time of each counts. The same by the
+kernels alone, with 32 query heads, 8 key heads and 128 elements, and how far results are from each
+other, is what attention_bench (env BENCHES: where it lies) says.
 
 Exit 1 if a ratio misses its limit.
 """
