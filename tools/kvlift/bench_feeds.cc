@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <optional>
 #include <set>
 #include <utility>
@@ -249,6 +250,11 @@ absl::StatusOr<exec::Feeds> CacheFeeds(const Graph& graph, const std::vector<Ben
                                        const StepSize& size) {
   exec::Feeds feeds;
   Noise noise;
+  // Floats beside caches of integers are their scales, which are positive.
+  const bool quantized = std::any_of(caches.begin(), caches.end(), [&](const BenchCache& cache) {
+    const ValueId v = graph.Find(cache.pair.input);
+    return v != kNoValue && graph.type(v).elem_type == onnx::TensorProto::INT8;
+  });
   for (const BenchCache& cache : caches) {
     const ValueId v = graph.Find(cache.pair.input);
     if (v == kNoValue || !graph.type(v).shape) {
@@ -277,7 +283,13 @@ absl::StatusOr<exec::Feeds> CacheFeeds(const Graph& graph, const std::vector<Ben
     }
     exec::Tensor tensor = exec::Tensor::Zeros(graph.type(v).elem_type, shape);
     for (int64_t i = 0; i < tensor.size(); ++i) {
-      if (i / inner % shape[cache.axis] < size.context) SetFloat(tensor.view(), i, noise.Next());
+      if (i / inner % shape[cache.axis] >= size.context) continue;
+      const float x = noise.Next();
+      if (tensor.type() == onnx::TensorProto::INT8) {
+        tensor.span<int8_t>()[i] = static_cast<int8_t>(x * 254);
+      } else {
+        SetFloat(tensor.view(), i, quantized ? std::fabs(x) / 127 : x);
+      }
     }
     feeds[cache.pair.input] = std::move(tensor);
   }

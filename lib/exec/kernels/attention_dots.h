@@ -116,7 +116,7 @@ inline void AddDot(__m512i unsigned_bytes, __m512i signed_bytes, __m512i* sum) {
 struct RowsAhead {
   // Element d of the rows that come so long after row t, in the block or behind it, if any.
   RowsAhead(const RowBlock& block, int64_t t, int64_t d) {
-    constexpr int64_t kBytesAhead = 8192, kFewest = 32;
+    constexpr int64_t kBytesAhead = 8192, kFewest = kDotTile;
     const int64_t rows = kBytesAhead / block.stride;
     t += rows < kFewest ? kFewest : rows;
     if (t < block.rows) {
