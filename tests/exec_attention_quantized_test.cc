@@ -325,6 +325,65 @@ g (float[B,4,S,32] q, int8[B,2,S,32] k, float[B,2,S,2] ks, int64[B] at, int64[B]
   y = Attention <is_causal = 1> (q, keys, values, , , , valid)
 })";
 
+// One scale for all keys, and one for each element of each head of the values.
+constexpr char kConstantScales[] = R"(<ir_version: 12, opset_import: ["" : 24]>
+g (float[B,4,S,32] q, int8[B,2,S,32] k, int64[B] at, int64[B] valid, int64[1] end,
+   int8[B,2,M,32] pk)
+=> (float[B,4,S,32] y, int8[B,2,M,32] nk)
+<int64[1] none = {0}, int64[1] two = {2}, float step = {0.03}, float unit = {1}, CHANNELS>
+{
+  nk = TensorScatter <axis = 2> (pk, k, at)
+  k_rows = Slice (nk, none, end, two)
+  keys = DequantizeLinear (k_rows, step)
+  wide = DequantizeLinear (k_rows, unit)
+  values = Mul (wide, by_channel)
+  y = Attention <is_causal = 1> (q, keys, values, , , , valid)
+})";
+
+TEST(AttentionQuantizedTest, ConstantScalesAreTakenIn) {
+  Rng rng(6);
+  std::string numbers = "float[1,2,1,32] by_channel = {";
+  for (int k = 0; k < 64; ++k) numbers += fmt::format("{}{}", k > 0 ? ", " : "", 0.01 + 0.002 * k);
+  std::string text = kConstantScales;
+  const std::string_view place = "CHANNELS";
+  text.replace(text.find(place), place.size(), numbers + "}");
+  const auto model = ParseModelText(text);
+  ASSERT_TRUE(model.ok()) << model.status();
+  auto graph = Graph::Build(std::make_shared<const onnx::ModelProto>(*model));
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  const auto shared = std::make_shared<const Graph>(*std::move(graph));
+  Feeds feeds;
+  const auto int64s = [](std::vector<int64_t> x) {
+    return Tensor::From<int64_t>(TensorProto::INT64, {static_cast<int64_t>(x.size())}, x);
+  };
+  feeds["q"] = Floats(rng, {2, 4, 3, 32});
+  feeds["k"] = Bytes(rng, {2, 2, 3, 32});
+  feeds["pk"] = Bytes(rng, {2, 2, 50, 32});
+  feeds["at"] = int64s({4, 20});
+  feeds["valid"] = int64s({7, 23});
+  feeds["end"] = int64s({23});
+  std::vector<Tensor> results;
+  for (const bool fuse : {false, true}) {
+    CompileOptions options;
+    options.order = Order::kFast;
+    options.fuse = fuse;
+    const auto program = Program::Compile(shared, options);
+    ASSERT_TRUE(program.ok()) << program.status();
+    const Graph& compiled = (*program)->graph();
+    int read = 0;
+    for (NodeId n = 0; n < compiled.num_nodes(); ++n) {
+      read += compiled.Is(n, "DequantizeLinear") || compiled.Is(n, "Mul") ? 1 : 0;
+    }
+    EXPECT_EQ(read, fuse ? 0 : 3);
+    Session session(*program);
+    Fetches fetches;
+    const absl::Status status = session.Step(feeds, &fetches);
+    ASSERT_TRUE(status.ok()) << status;
+    results.push_back(fetches.at("y").Clone());
+  }
+  EXPECT_TRUE(Same(results[0], results[1]));
+}
+
 TEST(AttentionQuantizedTest, ProgramsReadCachesInPlace) {
   Rng rng(4);
   const auto model = ParseModelText(kModel);

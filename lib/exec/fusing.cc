@@ -354,14 +354,14 @@ class Fuser {
     auto fused = FuseQuantizedAttention(
         graph_, n,
         {[&](ValueId v) { return known_[v].type; }, [&](ValueId v) { return known_[v].rank; }});
-    if (!fused || timing_[n] != Timing::kPlanned || group_of_[fused->keys] >= 0 ||
-        group_of_[fused->values] >= 0) {
-      return;
+    if (!fused || timing_[n] != Timing::kPlanned) return;
+    std::vector<NodeId> nodes = fused->nodes;
+    for (const NodeId k : nodes) {
+      if (group_of_[k] >= 0) return;
     }
-    for (const NodeId k : {n, fused->keys, fused->values}) {
-      group_of_[k] = static_cast<int>(groups_.size());
-    }
-    groups_.push_back({n, {fused->keys, fused->values, n}, {}, false, std::move(fused->node)});
+    nodes.push_back(n);
+    for (const NodeId k : nodes) group_of_[k] = static_cast<int>(groups_.size());
+    groups_.push_back({n, std::move(nodes), {}, false, std::move(fused->node)});
   }
 
   // MatMul with a constant matrix, or with the transpose of one.

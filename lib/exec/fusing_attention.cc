@@ -2,9 +2,11 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "exec/kernels/attention_quantized.h"
 #include "exec/kernels/rows.h"
+#include "ir/tensor_data.h"
 
 namespace kvlift::exec {
 namespace {
@@ -13,23 +15,78 @@ using onnx::TensorProto;
 
 constexpr int kKeys = 1, kValues = 2, kPastKey = 4, kPastValue = 5, kScales = 7;
 
-// The DequantizeLinear behind an operand, if the attention can take it in.
-NodeId DequantizeOf(const Graph& graph, NodeId attention, int operand, const KnownValues& known) {
-  const ValueId v = graph.inputs(attention)[operand];
+// What an operand is read from.
+struct Rows {
+  ValueId stored = kNoValue, scales = kNoValue;
+  int64_t group = 0;          // elements of a row that share a scale; 0: the scales' shape says it
+  std::vector<NodeId> nodes;  // which go
+};
+
+// The node that makes v, for one reader alone.
+NodeId OwnProducer(const Graph& graph, ValueId v) {
   const NodeId n = v == kNoValue ? kNoNode : graph.producer(v);
-  if (n == kNoNode || !graph.Is(n, "DequantizeLinear") || graph.is_graph_output(v) ||
-      graph.uses(v).size() != 1 || graph.uses(v)[0].kind != Use::Kind::kNodeInput) {
-    return kNoNode;
+  const bool own = n != kNoNode && !graph.is_graph_output(v) && graph.uses(v).size() == 1 &&
+                   graph.uses(v)[0].kind == Use::Kind::kNodeInput;
+  return own ? n : kNoNode;
+}
+
+bool IsOne(const onnx::TensorProto* tensor) {
+  if (tensor == nullptr || tensor->data_type() != TensorProto::FLOAT) return false;
+  const auto values = ReadFloats(*tensor);
+  return values.ok() && values->size() == 1 && (*values)[0] == 1;
+}
+
+// The extents of heads and of their elements as they are declared, also in front of a Slice.
+std::optional<std::pair<int64_t, int64_t>> HeadsOf(const Graph& graph, ValueId v) {
+  for (int k = 0; k < 2 && v != kNoValue; ++k) {
+    const auto& shape = graph.type(v).shape;
+    if (shape && shape->size() == 4 && (*shape)[1].value && (*shape)[3].value) {
+      return std::pair(*(*shape)[1].value, *(*shape)[3].value);
+    }
+    const NodeId n = graph.producer(v);
+    v = n != kNoNode && graph.Is(n, "Slice") ? graph.inputs(n)[0] : kNoValue;
   }
+  return std::nullopt;
+}
+
+// A product with constants by head and element.
+bool IsByChannel(const Graph& graph, NodeId multiply, const Rows& rows) {
+  const onnx::TensorProto* scale = graph.constant(rows.scales);
+  const auto heads = HeadsOf(graph, rows.stored);
+  return graph.inputs(multiply).size() == 2 && scale != nullptr && heads &&
+         scale->data_type() == TensorProto::FLOAT && scale->dims_size() == 4 &&
+         scale->dims(0) == 1 && scale->dims(1) == heads->first && scale->dims(2) == 1 &&
+         scale->dims(3) == heads->second;
+}
+
+// The DequantizeLinear behind an operand, if the attention can take it in, and a product behind it.
+std::optional<Rows> RowsOf(const Graph& graph, NodeId attention, int operand,
+                           const KnownValues& known) {
+  NodeId n = OwnProducer(graph, graph.inputs(attention)[operand]), multiply = kNoNode;
+  if (n != kNoNode && graph.Is(n, "Mul")) {
+    multiply = n;
+    n = OwnProducer(graph, graph.inputs(n)[0]);
+  }
+  if (n == kNoNode || !graph.Is(n, "DequantizeLinear")) return std::nullopt;
   const auto inputs = graph.inputs(n);
   const onnx::NodeProto& node = graph.node(n);
   const int64_t axis = IntAttribute(node, "axis", 1);
   const bool plain = inputs.size() == 2 || (inputs.size() == 3 && inputs[2] == kNoValue);
-  const bool fits = plain && known.type(inputs[0]) == TensorProto::INT8 &&
-                    known.type(inputs[1]) == TensorProto::FLOAT && known.rank(inputs[0]) == 4 &&
-                    (axis == 3 || axis == -1) && IntAttribute(node, "block_size", 0) > 0 &&
-                    IntAttribute(node, "output_dtype", 0) == 0;
-  return fits ? n : kNoNode;
+  if (!plain || known.type(inputs[0]) != TensorProto::INT8 ||
+      known.type(inputs[1]) != TensorProto::FLOAT || known.rank(inputs[0]) != 4 ||
+      IntAttribute(node, "output_dtype", 0) != 0) {
+    return std::nullopt;
+  }
+  Rows rows = {inputs[0], inputs[1], IntAttribute(node, "block_size", 0), {n}};
+  if (multiply != kNoNode) {
+    if (rows.group != 0 || !IsOne(graph.constant(inputs[1]))) return std::nullopt;
+    rows.scales = graph.inputs(multiply)[1];
+    rows.nodes.push_back(multiply);
+    return IsByChannel(graph, multiply, rows) ? std::optional(rows) : std::nullopt;
+  }
+  const bool blocks = rows.group > 0 && (axis == 3 || axis == -1);
+  const bool one = rows.group == 0 && known.rank(inputs[1]) == 0;
+  return blocks || one ? std::optional(rows) : std::nullopt;
 }
 
 }  // namespace
@@ -50,26 +107,27 @@ std::optional<FusedAttention> FuseQuantizedAttention(const Graph& graph, NodeId 
   for (size_t k = 1; k < graph.outputs(attention).size(); ++k) {
     if (graph.outputs(attention)[k] != kNoValue) return std::nullopt;
   }
+  const auto keys = RowsOf(graph, attention, kKeys, known);
+  const auto values = RowsOf(graph, attention, kValues, known);
+  if (!keys || !values) return std::nullopt;
   FusedAttention fused;
-  fused.keys = DequantizeOf(graph, attention, kKeys, known);
-  fused.values = DequantizeOf(graph, attention, kValues, known);
-  if (fused.keys == kNoNode || fused.values == kNoNode) return std::nullopt;
-  const auto name = [&](NodeId n, int k) { return graph.name(graph.inputs(n)[k]); };
+  fused.nodes = keys->nodes;
+  fused.nodes.insert(fused.nodes.end(), values->nodes.begin(), values->nodes.end());
   fused.node = node;
   fused.node.set_domain(std::string(kFusedDomain));
   fused.node.set_op_type(std::string(kQuantizedAttention));
   while (fused.node.output_size() > 1) fused.node.mutable_output()->RemoveLast();
   while (fused.node.input_size() < kScales) fused.node.add_input("");
-  fused.node.set_input(kKeys, name(fused.keys, 0));
-  fused.node.set_input(kValues, name(fused.values, 0));
-  fused.node.add_input(name(fused.keys, 1));
-  fused.node.add_input(name(fused.values, 1));
-  for (const auto& [attribute, from] :
-       {std::pair(kKeyGroup, fused.keys), std::pair(kValueGroup, fused.values)}) {
+  fused.node.set_input(kKeys, graph.name(keys->stored));
+  fused.node.set_input(kValues, graph.name(values->stored));
+  fused.node.add_input(graph.name(keys->scales));
+  fused.node.add_input(graph.name(values->scales));
+  for (const auto& [attribute, size] :
+       {std::pair(kKeyGroup, keys->group), std::pair(kValueGroup, values->group)}) {
     onnx::AttributeProto& group = *fused.node.add_attribute();
     group.set_name(attribute);
     group.set_type(onnx::AttributeProto::INT);
-    group.set_i(IntAttribute(graph.node(from), "block_size", 0));
+    group.set_i(size);
   }
   return fused;
 }

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "exec/kernel.h"
 #include "ir/graph.h"
@@ -12,8 +13,8 @@
 namespace kvlift::exec {
 
 struct FusedAttention {
-  NodeId keys = kNoNode, values = kNoNode;  // the DequantizeLinear nodes, which go
-  onnx::NodeProto node;                     // instead of the Attention
+  std::vector<NodeId> nodes;  // the DequantizeLinear nodes and products behind them, which go
+  onnx::NodeProto node;       // instead of the Attention
 };
 
 // `type` and `rank` of a value, 0 and -1 if unknown.
@@ -22,7 +23,8 @@ struct KnownValues {
   std::function<int64_t(ValueId)> rank;
 };
 
-// Joined are int8 rows [B, Nk, T, D] in blocks of D that nobody else reads as floats.
+// Joined are int8 rows [B, Nk, T, D] that nobody else reads as floats: in blocks of D, with one
+// scale for all, or with constants [1, Nk, 1, D] that a Mul multiplies by.
 std::optional<FusedAttention> FuseQuantizedAttention(const Graph& graph, NodeId attention,
                                                      const KnownValues& known);
 

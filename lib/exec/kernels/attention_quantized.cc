@@ -23,6 +23,13 @@ absl::StatusOr<KeyRows> RowsWithScales(const KernelContext& context, size_t inpu
   const View& s = context.inputs[scales];
   rows.group = IntAttribute(context, group, 0);
   const Shape& shape = context.inputs[input].shape;
+  if (rows.group == 0 && shape.size() == 4 && s.type == TensorProto::FLOAT &&
+      context.inputs[input].type == TensorProto::INT8) {
+    rows.scales = s.data == nullptr ? nullptr : s.as<float>();
+    rows.group = s.shape.empty() ? size : 1;
+    rows.scale_layout = {0, s.shape.empty() ? 0 : size, 0};
+    if (s.shape.empty() || s.shape == Shape({1, shape[1], 1, size})) return rows;
+  }
   if (context.inputs[input].type != TensorProto::INT8 || s.type != TensorProto::FLOAT ||
       shape.size() != 4 || rows.group <= 0 || size % rows.group != 0 ||
       s.shape != Shape({shape[0], shape[1], shape[2], size / rows.group})) {

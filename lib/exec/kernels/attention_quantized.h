@@ -7,7 +7,8 @@
 namespace kvlift::exec {
 
 // Of kFusedDomain. Inputs as Attention's, keys and values int8; input 7: scales of keys
-// [B, Nk, T, D / key_group], input 8: of values. Attributes as Attention's, key_group, value_group.
+// [B, Nk, T, D / key_group], input 8: of values; of a group of 0: one for all, or [1, Nk, 1, D].
+// Attributes as Attention's, key_group, value_group.
 inline constexpr std::string_view kQuantizedAttention = "QuantizedAttention";
 inline constexpr char kKeyGroup[] = "key_group", kValueGroup[] = "value_group";
 
