@@ -233,5 +233,24 @@ TEST(Rings, NoStepFitsARingAsLargeAsItsWindow) {
   EXPECT_EQ(Unproved(Prove(kSliding, {}, {{extent, "4,4]"}})), "");
 }
 
+// A decoder of layers with windows and without: rings and buffers of one write index.
+TEST(Rings, ADecoderOfBothKindsOfLayers) {
+  const Model source = LoadTestModel("gemma2_optimum");
+  for (const Target target : {Target::kSpec, Target::kOrt}) {
+    ConvertOptions options;
+    options.window = WindowForm::kCircular;
+    options.target = target;
+    const auto conversion = Convert(source, options, AllRules());
+    ASSERT_TRUE(conversion.ok() && conversion->model) << conversion.status();
+    int rings = 0;
+    for (const ManifestCache& cache : conversion->manifest.caches) rings += cache.ring ? 1 : 0;
+    EXPECT_EQ(rings, 2);
+    EXPECT_EQ(conversion->manifest.caches.size(), 4);
+    const Proof proof = ProveConversion(*source.proto, *conversion->model, conversion->manifest);
+    EXPECT_EQ(Unproved(proof), "");
+    EXPECT_FALSE(TextsAbout(proof, "logits").empty());
+  }
+}
+
 }  // namespace
 }  // namespace kvlift

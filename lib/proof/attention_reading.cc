@@ -2,10 +2,12 @@
 
 #include <cmath>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "fmt/format.h"
 #include "proof/number.h"
+#include "proof/product.h"
 #include "sym/broadcast.h"
 
 namespace kvlift {
@@ -45,23 +47,7 @@ class Reader {
     return false;
   }
 
-  // A product of matrices, as ONNX Runtime's FusedMatMul has it: the last two axes of an operand
-  // may be exchanged, and the result multiplied.
-  struct Product {
-    bool left_turned = false, right_turned = false;
-    double factor = 1;
-  };
-
-  std::optional<Product> ProductOf(NodeId n) const {
-    if (graph_.Is(n, "MatMul")) return Product{};
-    const onnx::NodeProto& node = graph_.node(n);
-    if (node.op_type() != "FusedMatMul" || node.domain() != "com.microsoft") return std::nullopt;
-    if (IntAttribute(node, "transBatchA", 0) != 0 || IntAttribute(node, "transBatchB", 0) != 0) {
-      return std::nullopt;
-    }
-    return Product{IntAttribute(node, "transA", 0) != 0, IntAttribute(node, "transB", 0) != 0,
-                   FloatAttribute(node, "alpha", 1)};
-  }
+  std::optional<Product> ProductOf(NodeId n) const { return ReadProduct(forms_, n); }
 
   bool IsRank(const sym::Form& form) const {
     return form.known_rank && (form.shape.size() == 4 || (form.shape.size() == 3 && heads_ > 0));

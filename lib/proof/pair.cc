@@ -17,7 +17,8 @@ using onnx::NodeProto;
 using onnx::TensorProto;
 
 constexpr std::string_view kAfter = "after:";
-constexpr char kOnes[] = "ones";        // what a relation requires of masks that were dropped
+// What a relation requires of masks that were dropped, or hide nothing.
+constexpr char kOnes[] = "ones", kZeros[] = "zeros";
 constexpr int64_t kMostNumbers = 4096;  // of a weight that may be looked at
 
 bool HasBodies(const ModelProto& model) {
@@ -53,7 +54,9 @@ class Joiner {
     AddImports();
     for (const auto& input : before_.graph().input()) {
       *joint_.mutable_graph()->add_input() = input;
-      if (IsAllOnes(input.name())) AddOnes(&*joint_.mutable_graph()->mutable_input()->rbegin());
+      if (const std::string all = RequiredOf(input.name()); all == kOnes || all == kZeros) {
+        AddSame(all, &*joint_.mutable_graph()->mutable_input()->rbegin());
+      }
     }
     for (const auto& tensor : before_.graph().initializer()) {
       AddConstant(tensor, tensor.name());
@@ -90,32 +93,37 @@ class Joiner {
     }
   }
 
-  // Masks that the conversion has no more: the relation says that they hide nothing.
-  bool IsAllOnes(const std::string& input) const {
-    return std::any_of(
-        relation_.dropped.begin(), relation_.dropped.end(),
-        [&](const DroppedInput& d) { return d.name == input && d.requires_text == kOnes; });
+  // What all elements of an input of the source are; empty if they may be anything.
+  std::string RequiredOf(const std::string& input) const {
+    for (const DroppedInput& dropped : relation_.dropped) {
+      if (dropped.name == input) return dropped.requires_text;
+    }
+    for (const ManifestInput& kept : relation_.inputs) {
+      if ((kept.source.empty() ? kept.name : kept.source) == input) return kept.requires_text;
+    }
+    return {};
   }
 
-  // The input gets another name, and ones of its shape get its own.
-  void AddOnes(onnx::ValueInfoProto* input) {
+  // The input gets another name, and what is all ones, or zeros, of its shape gets its own.
+  void AddSame(const std::string& all, onnx::ValueInfoProto* input) {
     const std::string name = input->name();
-    input->set_name(fmt::format("ones:{}", name));
+    input->set_name(fmt::format("{}:{}", all, name));
     NodeProto* shape = joint_.mutable_graph()->add_node();
     shape->set_op_type("Shape");
     shape->add_input(input->name());
-    shape->add_output(fmt::format("ones:{}/shape", name));
-    NodeProto* ones = joint_.mutable_graph()->add_node();
-    ones->set_op_type("ConstantOfShape");
-    ones->add_input(shape->output(0));
-    ones->add_output(name);
-    onnx::AttributeProto* value = ones->add_attribute();
+    shape->add_output(fmt::format("{}:{}/shape", all, name));
+    NodeProto* same = joint_.mutable_graph()->add_node();
+    same->set_op_type("ConstantOfShape");
+    same->add_input(shape->output(0));
+    same->add_output(name);
+    onnx::AttributeProto* value = same->add_attribute();
     value->set_name("value");
     value->set_type(onnx::AttributeProto::TENSOR);
-    TensorProto* one = value->mutable_t();
-    one->set_data_type(input->type().tensor_type().elem_type());
-    one->add_dims(1);
-    SetOne(one);
+    TensorProto* element = value->mutable_t();
+    element->set_data_type(input->type().tensor_type().elem_type());
+    element->add_dims(1);
+    SetOne(element);
+    if (all == kZeros) element->mutable_raw_data()->assign(element->raw_data().size(), '\0');
   }
 
   // In raw bytes, least significant first.
