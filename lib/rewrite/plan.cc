@@ -10,6 +10,7 @@
 #include "rewrite/emit_cache.h"
 #include "rewrite/equivalents.h"
 #include "rewrite/manifest_of.h"
+#include "rewrite/mixing.h"
 #include "rewrite/moved_rows.h"
 #include "rewrite/pads.h"
 #include "rewrite/plan_state.h"
@@ -349,6 +350,10 @@ std::optional<std::string> NeedsUniform(const Analysis& a) {
     return fmt::format("{} {}", a.graph->name(update.pair.past), why);
   }
   if (HasStates(a)) return "a state takes in every token of a step";
+  if (const NodeId n = FindMixing(a); n != kNoNode) {
+    return fmt::format("{} at {} takes in all tokens of a step", a.graph->node(n).op_type(),
+                       a.graph->NodeName(n));
+  }
   for (const AnalysedCache& cache : a.caches) {
     if (!cache.reason || cache.candidate.converted || !cache.candidate.growing) continue;
     return fmt::format("{} stays and grows", a.graph->name(cache.candidate.pair.past));

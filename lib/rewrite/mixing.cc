@@ -1,0 +1,136 @@
+#include "rewrite/mixing.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+#include "ir/tensor_data.h"
+#include "ir/types.h"
+
+namespace kvlift {
+namespace {
+
+using sym::Expr;
+
+class Finder {
+ public:
+  explicit Finder(const Analysis& a) : graph_(*a.graph), forms_(*a.forms) {
+    for (const CacheUpdate& update : a.updates) {
+      const sym::Form& past = forms_.Of(update.pair.past);
+      const size_t batch = update.layout.find('B');
+      if (batch < past.shape.size()) Take(past.shape[batch], &rows_);
+      Take(update.new_length, &rows_);
+      Take(past.shape[update.axis], &past_);
+    }
+    past_.insert(kPastSymbol);
+    for (const AnalysedAttention& attention : a.attention) {
+      attention_.insert(attention.node);
+      if (!attention.site) continue;
+      attention_.insert(attention.site->nodes.begin(), attention.site->nodes.end());
+    }
+  }
+
+  NodeId Run() {
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (!attention_.contains(n) && Mixes(n)) return n;
+    }
+    return kNoNode;
+  }
+
+ private:
+  static void Take(Expr extent, absl::flat_hash_set<std::string>* dims) {
+    for (const std::string& dim : sym::DimsOf(extent)) dims->insert(dim);
+  }
+
+  bool HoldsRows(Expr extent) const {
+    const std::vector<std::string> dims = sym::DimsOf(extent);
+    const auto in = [](const auto& set) {
+      return [&set](const std::string& dim) { return set.contains(dim); };
+    };
+    return std::any_of(dims.begin(), dims.end(), in(rows_)) &&
+           std::none_of(dims.begin(), dims.end(), in(past_));
+  }
+
+  // Of an operand; negative axes count from the end.
+  bool RowsOn(NodeId n, int operand, const std::vector<int64_t>& axes) {
+    const ValueId v = Operand(n, operand);
+    if (v == kNoValue || !IsFloatType(forms_.ElementType(v))) return false;
+    const sym::Form& form = forms_.Of(v);
+    if (!form.known_rank) return false;
+    const auto rank = static_cast<int64_t>(form.shape.size());
+    return std::any_of(axes.begin(), axes.end(), [&](int64_t axis) {
+      const int64_t at = axis < 0 ? axis + rank : axis;
+      return at >= 0 && at < rank && HoldsRows(form.shape[at]);
+    });
+  }
+
+  // Axes [first, rank) of operand 0.
+  bool RowsFrom(NodeId n, int64_t first) {
+    const ValueId v = Operand(n, 0);
+    if (v == kNoValue || !forms_.Of(v).known_rank) return false;
+    const auto rank = static_cast<int64_t>(forms_.Of(v).shape.size());
+    std::vector<int64_t> axes;
+    for (int64_t k = first < 0 ? first + rank : first; k < rank; ++k) axes.push_back(k);
+    return RowsOn(n, 0, axes);
+  }
+
+  bool ReduceMixes(NodeId n) {
+    const onnx::NodeProto& node = graph_.node(n);
+    std::vector<int64_t> axes = IntsAttribute(node, "axes");
+    if (const ValueId v = Operand(n, 1); v != kNoValue) {
+      const onnx::TensorProto* constant = graph_.constant(v);
+      if (constant == nullptr) return RowsFrom(n, 0);
+      if (auto ints = ReadInts(*constant); ints.ok()) axes = *std::move(ints);
+    }
+    if (!axes.empty()) return RowsOn(n, 0, axes);
+    return IntAttribute(node, "noop_with_empty_axes", 0) == 0 && RowsFrom(n, 0);
+  }
+
+  bool Mixes(NodeId n) {
+    const onnx::NodeProto& node = graph_.node(n);
+    const std::string& op = node.op_type();
+    const auto is = [&](std::initializer_list<std::string_view> ops) {
+      return std::find(ops.begin(), ops.end(), op) != ops.end();
+    };
+    if (absl::StartsWith(op, "Reduce")) return ReduceMixes(n);
+    if (absl::StartsWith(op, "DynamicQuantize")) return RowsFrom(n, 0);
+    if (is({"Softmax", "LogSoftmax", "Hardmax", "ArgMax", "ArgMin", "TopK", "LpNormalization"})) {
+      return RowsOn(n, 0, {IntAttribute(node, "axis", -1)});
+    }
+    if (is({"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization",
+            "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})) {
+      return RowsFrom(n, IntAttribute(node, "axis", -1));
+    }
+    if (op == "GroupNormalization") return RowsFrom(n, 1);
+    if (absl::StartsWith(op, "Conv") || absl::EndsWith(op, "Pool") ||
+        op == "InstanceNormalization") {
+      return RowsFrom(n, 2);
+    }
+    if (op == "MeanVarianceNormalization") {
+      const std::vector<int64_t> axes = IntsAttribute(node, "axes");
+      return RowsOn(n, 0, axes.empty() ? std::vector<int64_t>{0, 2, 3} : axes);
+    }
+    if (is({"LSTM", "GRU", "RNN"})) return RowsFrom(n, 0);
+    if (is({"MatMul", "FusedMatMul"})) return RowsOn(n, 0, {-1}) || RowsOn(n, 1, {-2});
+    return false;
+  }
+
+  ValueId Operand(NodeId n, int k) const {
+    const auto inputs = graph_.inputs(n);
+    return k < static_cast<int>(inputs.size()) ? inputs[k] : kNoValue;
+  }
+
+  const Analysis& a_;
+  const Graph& graph_;
+  sym::Forms& forms_;
+  absl::flat_hash_set<std::string> rows_, past_;
+  absl::flat_hash_set<NodeId> attention_;
+};
+
+}  // namespace
+
+NodeId FindMixing(const Analysis& analysis) { return Finder(analysis).Run(); }
+
+}  // namespace kvlift
