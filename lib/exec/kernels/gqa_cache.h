@@ -24,8 +24,8 @@ class CacheRows {
 
   int64_t bytes() const { return bytes_; }
   // Rounds to the nearest, ties to even, and saturates. Integers are rounded from the product with
-  // the scale's reciprocal, as ONNX Runtime has them: it gives other ties than a quotient. That of a
-  // scale of 0 is 1.
+  // the scale's reciprocal, as ONNX Runtime has them: it gives other ties than a quotient. That of
+  // a scale of 0 is 1.
   void Store(int64_t head, const float* x, std::byte* row) const;
   void Load(int64_t head, const std::byte* row, float* x) const;
 
