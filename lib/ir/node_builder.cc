@@ -141,6 +141,14 @@ std::string NodeBuilder::Int64(int64_t value) {
   return Constant(MakeInt64Tensor("", {}, {value}), fmt::format("int_{}", value));
 }
 
+std::string NodeBuilder::Bytes(const std::vector<int32_t>& values, std::string_view role) {
+  onnx::TensorProto tensor;
+  tensor.set_data_type(onnx::TensorProto::UINT8);
+  tensor.add_dims(static_cast<int64_t>(values.size()));
+  tensor.mutable_int32_data()->Add(values.begin(), values.end());
+  return Constant(std::move(tensor), role);
+}
+
 std::string NodeBuilder::Floats(const std::vector<int64_t>& dims, const std::vector<float>& values,
                                 std::string_view role) {
   onnx::TensorProto tensor;

@@ -44,6 +44,7 @@ class NodeBuilder {
   std::string Int64s(const std::vector<int64_t>& values);  // [n]
   std::string Int64(int64_t value);                        // scalar
   std::string Scalar(double value, int32_t elem_type);     // float types, integers, bool
+  std::string Bytes(const std::vector<int32_t>& values, std::string_view role);  // uint8 [n]
   std::string Floats(const std::vector<int64_t>& dims, const std::vector<float>& values,
                      std::string_view role);
 

@@ -21,8 +21,8 @@ std::string Zero(const KeptRows& rows, Writer& w) {
   return rows.bits == 4 ? w.Byte(TensorProto::UINT8, 8) : w.Byte(TensorProto::INT8, 0);
 }
 
-std::string Shifted(const std::string& x, const char* direction, Writer& w) {
-  NodeProto& node = w.Node("BitShift", {x, w.Byte(TensorProto::UINT8, 4)});
+std::string Shifted(const std::string& x, const std::string& by, const char* direction, Writer& w) {
+  NodeProto& node = w.Node("BitShift", {x, by});
   onnx::AttributeProto* a = node.add_attribute();
   a->set_name("direction");
   a->set_type(onnx::AttributeProto::STRING);
@@ -69,7 +69,7 @@ std::string Kept(const KeptRows& rows, const std::string& x, Writer& w) {
     SetInt(&w.Node("Gather", {pairs, w.Ints({k}, true)}), "axis", 4);
     halves[k] = w.Name();
   }
-  const std::string high = Shifted(halves[1], "LEFT", w);
+  const std::string high = Shifted(halves[1], w.Byte(TensorProto::UINT8, 4), "LEFT", w);
   w.Node("BitwiseOr", {halves[0], high});
   return w.Name();
 }
@@ -77,13 +77,9 @@ std::string Kept(const KeptRows& rows, const std::string& x, Writer& w) {
 std::string Unkept(const KeptRows& rows, const std::string& cache, Writer& w) {
   std::string codes = cache;
   if (rows.bits == 4) {
-    w.Node("BitwiseAnd", {cache, w.Byte(TensorProto::UINT8, 15)});
-    std::string halves[] = {w.Name(), Shifted(cache, "RIGHT", w)};
-    for (std::string& half : halves) {
-      w.Node("Unsqueeze", {half, w.Ints({4})});
-      half = w.Name();
-    }
-    SetInt(&w.Node("Concat", {halves[0], halves[1]}), "axis", 4);
+    w.Node("Unsqueeze", {cache, w.Ints({4})});
+    const std::string bytes = w.Name(), halves = Shifted(bytes, w.Bytes({0, 4}), "RIGHT", w);
+    w.Node("BitwiseAnd", {halves, w.Byte(TensorProto::UINT8, 15)});
     const std::string pairs = w.Name();
     w.Node("Reshape", {pairs, w.Ints({0, 0, 0, rows.width})});
     codes = w.Name();

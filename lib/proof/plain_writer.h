@@ -74,12 +74,10 @@ class Writer {
     for (float value : values) tensor->add_float_data(value);
     return tensor->name();
   }
-  std::string Byte(int32_t type, int32_t value) {
-    onnx::TensorProto* tensor = graph_->add_initializer();
-    tensor->set_name(fmt::format("{}constant_{}", prefix_, ++constants_));
-    tensor->set_data_type(type);
-    tensor->add_int32_data(value);
-    return tensor->name();
+  std::string Byte(int32_t type, int32_t value) { return SmallIntegers(type, {}, {&value, 1}); }
+  std::string Bytes(const std::vector<int32_t>& values) {
+    const auto size = static_cast<int64_t>(values.size());
+    return SmallIntegers(onnx::TensorProto::UINT8, {&size, 1}, values);
   }
 
   // Columns [begin, end) of the last axis.
@@ -113,6 +111,16 @@ class Writer {
   std::vector<onnx::NodeProto> Take() { return std::move(nodes_); }
 
  private:
+  std::string SmallIntegers(int32_t type, absl::Span<const int64_t> dims,
+                            absl::Span<const int32_t> values) {
+    onnx::TensorProto* tensor = graph_->add_initializer();
+    tensor->set_name(fmt::format("{}constant_{}", prefix_, ++constants_));
+    tensor->set_data_type(type);
+    for (int64_t dim : dims) tensor->add_dims(dim);
+    for (int32_t value : values) tensor->add_int32_data(value);
+    return tensor->name();
+  }
+
   std::string prefix_;
   onnx::GraphProto* graph_;
   std::vector<onnx::NodeProto> nodes_;

@@ -43,6 +43,7 @@ class Reader {
 
   std::optional<DecodedRows> Run(ValueId value) {
     if (!ready_ || !Follows(value) || nodes_.empty()) return std::nullopt;
+    if (forms_.Of(value).shape.size() != attended_.shape.size()) return std::nullopt;
     return DecodedRows{0, std::move(nodes_), std::move(roots_)};
   }
 

@@ -122,7 +122,6 @@ class Finder {
     return k < static_cast<int>(inputs.size()) ? inputs[k] : kNoValue;
   }
 
-  const Analysis& a_;
   const Graph& graph_;
   sym::Forms& forms_;
   absl::flat_hash_set<std::string> rows_, past_;

@@ -122,16 +122,12 @@ std::string Restored(Lowering& l, const StoredRows& stored, const std::string& c
   NodeBuilder& nodes = l.nodes();
   NodeBuilder::Inputs inputs = {cache};
   if (stored.bits == 4) {
-    const std::string bytes[] = {
-        nodes.Add("BitwiseAnd", {cache, nodes.Scalar(15, TensorProto::UINT8)}, "low"),
-        nodes.Add("BitShift", {cache, nodes.Scalar(4, TensorProto::UINT8)}, "high",
-                  {MakeAttribute("direction", std::string_view("RIGHT"))})};
-    NodeBuilder::Inputs halves;
-    for (const std::string& half : bytes) {
-      halves.push_back(nodes.Add("Unsqueeze", {half, nodes.Int64s({4})}, "half"));
-    }
+    const std::string byte = nodes.Add("Unsqueeze", {cache, nodes.Int64s({4})}, "bytes");
+    const std::string shifted =
+        nodes.Add("BitShift", {byte, nodes.Bytes({0, 4}, "halves")}, "halves",
+                  {MakeAttribute("direction", std::string_view("RIGHT"))});
     const std::string pairs =
-        nodes.Add("Concat", halves, "pairs", {MakeAttribute("axis", int64_t{4})});
+        nodes.Add("BitwiseAnd", {shifted, nodes.Scalar(15, TensorProto::UINT8)}, "pairs");
     inputs = {nodes.Add("Reshape", {pairs, nodes.Int64s({0, 0, 0, stored.size})}, "codes")};
   }
   const bool by_channel = stored.scale.size() > 1;
