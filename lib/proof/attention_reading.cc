@@ -351,12 +351,41 @@ class Reader {
     return k < graph_.inputs(node).size() ? graph_.inputs(node)[k] : kNoValue;
   }
 
-  bool ReadOperator(NodeId node) {
-    const sym::Form q = forms_.Of(Input(node, 0)), k = forms_.Of(Input(node, 1)),
-                    v = forms_.Of(Input(node, 2));
-    for (const sym::Form* form : {&q, &k, &v}) {
-      if (!form->known_rank || form->shape.size() != 4) return Fail("its operands have no rank 4");
+  // An operator's operand as [B, N, S, D], which it may be given as [B, S, N * D].
+  struct OperandShape {
+    std::vector<Expr> shape;
+    bool joined = false;
+  };
+
+  std::optional<OperandShape> ByHeads(ValueId v, int64_t heads) {
+    const sym::Form form = forms_.Of(v);
+    if (!form.known_rank) return std::nullopt;
+    if (form.shape.size() == 4) return OperandShape{form.shape, false};
+    const Expr all = form.shape.size() == 3 ? form.shape[2] : nullptr;
+    if (all == nullptr || all->kind() != Kind::kInteger || heads < 1 || all->value() % heads != 0) {
+      return std::nullopt;
     }
+    return OperandShape{
+        {form.shape[0], pool_.Integer(heads), form.shape[1], pool_.Integer(all->value() / heads)},
+        true};
+  }
+
+  Expr Element(ValueId v, absl::Span<const Expr> at, const OperandShape& form) {
+    if (!form.joined) return At(v, at);
+    return At(v, {at[0], at[2], pool_.Add(pool_.Mul(at[1], form.shape[3]), at[3])});
+  }
+
+  bool ReadOperator(NodeId node) {
+    const int64_t q_heads = IntAttribute(graph_.node(node), "q_num_heads", 0);
+    const int64_t k_heads = IntAttribute(graph_.node(node), "kv_num_heads", 0);
+    const auto q_form = ByHeads(Input(node, 0), q_heads), k_form = ByHeads(Input(node, 1), k_heads),
+               v_form = ByHeads(Input(node, 2), k_heads);
+    if (!q_form || !k_form || !v_form || q_form->joined != k_form->joined ||
+        q_form->joined != v_form->joined) {
+      return Fail("its operands have no heads that are seen");
+    }
+    r_.joined = q_form->joined;
+    const OperandShape &q = *q_form, &k = *k_form, &v = *v_form;
     const Expr heads = q.shape[1], kv_heads = k.shape[1];
     if (heads->kind() != Kind::kInteger || kv_heads->kind() != Kind::kInteger ||
         q.shape[3]->kind() != Kind::kInteger) {
@@ -374,11 +403,11 @@ class Reader {
                d = pool_.Index(4);
     const Expr group = pool_.Integer(heads->value() / kv_heads->value());
     const Expr hk = pool_.FloorDiv(h, group, r_.extents);
-    r_.query = At(Input(node, 0), {b, h, s, d});
-    r_.key = BehindPast(Input(node, 4), Input(node, 1), past, {b, hk, t, d});
+    r_.query = Element(Input(node, 0), {b, h, s, d}, q);
+    r_.key = BehindPast(Input(node, 4), Input(node, 1), past, {b, hk, t, d}, k);
     Facts facts = r_.extents;
     r_.extents.extents[4] = r_.size_of_value;
-    r_.value = BehindPast(Input(node, 5), Input(node, 2), past, {b, hk, t, d});
+    r_.value = BehindPast(Input(node, 5), Input(node, 2), past, {b, hk, t, d}, v);
     r_.extents = facts;
     const Factored query = Peel(r_.query);
     r_.query = query.element;
@@ -404,11 +433,12 @@ class Reader {
   }
 
   // Keys or values with those of the past in front.
-  Expr BehindPast(ValueId past, ValueId news, Expr length, std::vector<Expr> at) {
-    if (past == kNoValue) return At(news, at);
+  Expr BehindPast(ValueId past, ValueId news, Expr length, std::vector<Expr> at,
+                  const OperandShape& form) {
+    if (past == kNoValue) return Element(news, at, form);
     const Expr t = at[2], before = At(past, at);
     // The index of a new row is looked up freely, and only then counted from the past's end.
-    const Expr free = At(news, at);
+    const Expr free = Element(news, at, form);
     if (before == nullptr || free == nullptr) return nullptr;
     sym::Pool::Substitution shift;
     shift.indices = {nullptr, nullptr, nullptr, pool_.Sub(t, length)};

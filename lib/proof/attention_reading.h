@@ -25,13 +25,14 @@ struct AttentionReading {
   // Extents of i0..i4 (of the keys' head size; the values' is size_of_value).
   sym::Facts extents;
   sym::Expr size_of_value = nullptr;
+  bool joined = false;  // the result is [B, S, N * D]
 };
 
 // What numbers are read from that are kept in few bits; kNoValue if they are not.
 ValueId KeptAs(const Graph& graph, ValueId value);
 
-// The attention whose result [B, N, S, D] is the value. Where `heads` are given, the result may be
-// [B * N, S, D], and so may be the operands of its products.
+// The attention whose result [B, N, S, D] is the value, or [B, S, N * D] of an operator. Where
+// `heads` are given, the result may be [B * N, S, D], and so may be the operands of its products.
 AttentionReading ReadAttention(sym::Forms& forms, ValueId result, int64_t heads = 0);
 
 }  // namespace kvlift

@@ -149,6 +149,7 @@ Expr CacheFacts::Kept(const ManifestCache& cache, Expr theirs, const std::vector
   if (!moves) return SourcePlace(cache, at);
   // By the source's axes, of which the batch is the first with another index.
   const Expr whole = SourcePlace(cache, at);
+  if (whole == nullptr) return nullptr;
   std::vector<Expr> place(whole->args().begin(), whole->args().end());
   for (size_t k = 0; k < place.size(); ++k) {
     if (place[k] == at[batch]) place[k] = old->args()[k];

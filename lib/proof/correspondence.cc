@@ -78,7 +78,7 @@ void Correspondence::AddPast(const ManifestCache& cache) {
   const ValueId after = pair_.After(cache.input);
   if (past.before == kNoValue || after == kNoValue) return;
   past.sequence = static_cast<size_t>(cache.source.axis);
-  past.known = !cache.ring.has_value();
+  past.known = !cache.ring.has_value() && cache.layout.find('(') == std::string::npos;
   const size_t rank = cache.source.layout.size() + cache.source.select.size();
   size_t letter = 0;
   for (size_t axis = 0; axis < rank; ++axis) {
@@ -293,12 +293,17 @@ void Correspondence::SetFoldedTwin(ValueId after, ValueId before, int64_t heads,
   folded_[after] = heads;
 }
 
+void Correspondence::SetJoinedTwin(ValueId after, ValueId before, Expr size, bool doubted) {
+  SetTwin(after, before, doubted);
+  joined_[after] = size;
+}
+
 bool Correspondence::TakeDoubt() const { return std::exchange(doubt_, false); }
 
 bool Correspondence::IsTwin(ValueId after, ValueId before) const {
   const auto it = twins_.find(after);
   if (it == twins_.end() || it->second != before || folded_.contains(after) ||
-      stacked_.contains(after)) {
+      stacked_.contains(after) || joined_.contains(after)) {
     return false;
   }
   doubt_ = doubt_ || doubted_.contains(after);
@@ -333,6 +338,7 @@ std::vector<Expr> Correspondence::SourcePlace(ValueId after_past, absl::Span<con
   std::vector<Expr> place;
   for (size_t k = 0; k < past.axes.size(); ++k) {
     const int axis = past.axes[k];
+    if (axis >= static_cast<int>(at.size())) return {};
     place.push_back(axis < 0 ? forms_.pool().Integer(past.selected[k]) : at[axis]);
   }
   return place;
@@ -344,6 +350,7 @@ Expr Correspondence::PastRow(const Past& past, ValueId source, absl::Span<const 
   if (!past.known) return nullptr;
   sym::Pool& pool = forms_.pool();
   std::vector<Expr> place = SourcePlace(source, args);
+  if (past.sequence >= place.size()) return nullptr;
   Expr& row = place[past.sequence];
   if (past.left != nullptr) row = pool.Sub(row, past.left);
   if (!past.turn) return pool.Load(past.before, place);
@@ -385,6 +392,15 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
     if (const auto heads = folded_.find(source); heads != folded_.end() && args.size() == 4) {
       args[1] = pool.Add(pool.Mul(args[0], pool.Integer(heads->second)), args[1]);
       args.erase(args.begin());
+    }
+    if (const auto join = joined_.find(source); join != joined_.end()) {
+      const Expr size = join->second;
+      if (args.size() == 4) {
+        args = {args[0], args[2], pool.Add(pool.Mul(args[1], size), args[3])};
+      } else {
+        const Expr head = pool.FloorDiv(args[2], size, facts);
+        args = {args[0], head, args[1], pool.Sub(args[2], pool.Mul(head, size))};
+      }
     }
     if (const auto stack = stacked_.find(source); stack != stacked_.end() && args.size() == 4) {
       const auto& [groups, tokens] = stack->second;

@@ -43,6 +43,8 @@ class Correspondence {
   void SetStackedTwin(ValueId after, ValueId before, int64_t groups, sym::Expr tokens,
                       bool doubted);
   void SetFoldedTwin(ValueId after, ValueId before, int64_t heads, bool doubted);
+  // The same of [B, N, S, D] where the source has [B, S, N * D], or the other way round.
+  void SetJoinedTwin(ValueId after, ValueId before, sym::Expr size, bool doubted);
   // Whether anything was translated that rests on a doubted value, since the last call.
   bool TakeDoubt() const;
   bool IsTwin(ValueId after, ValueId before) const;
@@ -54,7 +56,7 @@ class Correspondence {
   // for nothing there, such as another sequence's write index.
   sym::Expr Translate(sym::Expr e, sym::Expr batch, const sym::Facts& facts) const;
   // The place in the source's tensor of what the conversion's cache has at `at`; empty if it is the
-  // past of no cache.
+  // past of no cache, or of one of another rank.
   std::vector<sym::Expr> SourcePlace(ValueId after_past, absl::Span<const sym::Expr> at) const;
   // An extent of the conversion, translated.
   sym::Expr Extent(sym::Expr e, sym::Expr batch) const;
@@ -108,8 +110,9 @@ class Correspondence {
     int64_t groups = 1;
     sym::Expr tokens = nullptr;
   };
-  absl::flat_hash_map<ValueId, Stack> stacked_;  // of the twins
-  absl::flat_hash_set<ValueId> doubted_;         // of the conversion
+  absl::flat_hash_map<ValueId, Stack> stacked_;     // of the twins
+  absl::flat_hash_map<ValueId, sym::Expr> joined_;  // of the twins, by the size of heads
+  absl::flat_hash_set<ValueId> doubted_;            // of the conversion
   mutable bool doubt_ = false;
 };
 

@@ -145,7 +145,12 @@ class Prover {
     }
     const bool doubted = twins_.TakeDoubt() || !proved;
     const int64_t groups = GroupsOf(before, after).value_or(1);
-    if (forms_.Of(theirs).shape.size() == 3 && forms_.Of(mine).shape.size() == 4) {
+    if (before.joined != after.joined) {
+      // Heads that are rows are not told apart in what is joined.
+      const Expr size = before.joined ? before.size_of_value : after.size_of_value;
+      const bool plain = groups == 1 && forms_.Of(before.joined ? mine : theirs).shape.size() == 4;
+      if (plain) twins_.SetJoinedTwin(mine, theirs, size, doubted);
+    } else if (forms_.Of(theirs).shape.size() == 3 && forms_.Of(mine).shape.size() == 4) {
       twins_.SetFoldedTwin(mine, theirs, after.extents.extents[1]->value(), doubted);
     } else if (groups > 1) {
       twins_.SetStackedTwin(mine, theirs, groups, Tokens(before), doubted);
