@@ -301,6 +301,10 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "TensorScatter writes one run of slots of a whole tensor, and a layer's rows are known only "
      "when the layers in front of it are done.",
      "Use --cache-tensors per-layer: a host may place the caches side by side."},
+    {"KV248", "quantised-behind", "what an attention gives is quantised by its range",
+     "Attention rounds otherwise in the last bit, and the quantised model would answer by whole "
+     "steps of its own.",
+     "The caches are converted; convert before quantising to have the attentions converted, too."},
     {"KV250", "ring-too-small", "the ring has no slot for a new token beside its window",
      "A step reads the rows of the window and its own: a ring of C slots takes C - W new tokens.",
      "Give --window circular more slots, or none: then the host chooses."},

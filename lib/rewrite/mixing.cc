@@ -1,6 +1,7 @@
 #include "rewrite/mixing.h"
 
 #include <algorithm>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,10 @@ namespace kvlift {
 namespace {
 
 using sym::Expr;
+
+bool QuantizesDynamically(const Graph& graph, NodeId n) {
+  return absl::StartsWith(graph.node(n).op_type(), "DynamicQuantize");
+}
 
 class Finder {
  public:
@@ -95,7 +100,7 @@ class Finder {
       return std::find(ops.begin(), ops.end(), op) != ops.end();
     };
     if (absl::StartsWith(op, "Reduce")) return ReduceMixes(n);
-    if (absl::StartsWith(op, "DynamicQuantize")) return RowsFrom(n, 0);
+    if (QuantizesDynamically(graph_, n)) return RowsFrom(n, 0);
     if (is({"Softmax", "LogSoftmax", "Hardmax", "ArgMax", "ArgMin", "TopK", "LpNormalization"})) {
       return RowsOn(n, 0, {IntAttribute(node, "axis", -1)});
     }
@@ -131,5 +136,22 @@ class Finder {
 }  // namespace
 
 NodeId FindMixing(const Analysis& analysis) { return Finder(analysis).Run(); }
+
+NodeId FindDynamicQuantization(const Graph& graph, NodeId node) {
+  std::deque<NodeId> queue = {node};
+  absl::flat_hash_set<NodeId> seen = {node};
+  while (!queue.empty()) {
+    const NodeId n = queue.front();
+    queue.pop_front();
+    if (n != node && QuantizesDynamically(graph, n)) return n;
+    for (ValueId v : graph.outputs(n)) {
+      if (v == kNoValue) continue;
+      for (const Use& use : graph.uses(v)) {
+        if (use.node != kNoNode && seen.insert(use.node).second) queue.push_back(use.node);
+      }
+    }
+  }
+  return kNoNode;
+}
 
 }  // namespace kvlift

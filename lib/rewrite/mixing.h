@@ -11,4 +11,8 @@ namespace kvlift {
 // kNoNode if there is none. Axes that hold the past's rows are keys, and no concern of this.
 NodeId FindMixing(const Analysis& analysis);
 
+// The first node behind `node` that quantises by the largest of all numbers: it makes steps of
+// roundings. kNoNode if there is none.
+NodeId FindDynamicQuantization(const Graph& graph, NodeId node);
+
 }  // namespace kvlift

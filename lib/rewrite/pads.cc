@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "ir/tensor_data.h"
+#include "rewrite/mixing.h"
 #include "rewrite/readers.h"
 #include "rewrite/score.h"
 
@@ -201,7 +202,7 @@ bool PadsLeak(PlanState& s) {
     loses_rows = loses_rows || ((padded || biased) && !attention.site->nan_guard);
     sees_all = sees_all || !padded;
   }
-  return loses_rows && (sees_all || HasStates(s.a));
+  return loses_rows && (sees_all || HasStates(s.a) || FindMixing(s.a) != kNoNode);
 }
 
 }  // namespace kvlift::internal

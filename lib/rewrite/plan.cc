@@ -90,6 +90,7 @@ class Planner {
     std::optional<Finding> reason = attention.reason;
     if (attention.site) {
       reason = s_.keep_unguarded ? Unguarded(*attention.site) : BeforeItsRows(*attention.site);
+      if (!reason) reason = BeforeQuantization(*attention.site);
       if (!reason) {
         KV_ASSIGN_OR_RETURN(reason, attention_.Emit(number, *attention.site));
       }
@@ -112,6 +113,16 @@ class Planner {
         "needs caches that attention alone reads: rows of pads, which may differ, are "
         "read elsewhere",
         s_.graph, {site.node});
+  }
+
+  // Attention rounds otherwise than what it replaces, which is told by whole steps then.
+  std::optional<Finding> BeforeQuantization(const AttentionSite& site) {
+    const NodeId n = FindDynamicQuantization(s_.graph, site.node);
+    if (n == kNoNode) return std::nullopt;
+    return MakeFinding("KV248",
+                       fmt::format("needs results that are not quantised by their range, found {}",
+                                   s_.graph.NodeName(n)),
+                       s_.graph, {site.node});
   }
 
   // Where one tensor holds several layers, rows of a later one depend on this attention.

@@ -202,7 +202,7 @@ Expr ConstantPattern(Engine& engine, const onnx::TensorProto& tensor);
           X(Where) X(Cast) X(Clip) X(MinMax) X(Negate) X(Variadic) X(SameShape) X(SameShapeAll) \
               X(Binary) X(MatMul) X(Gemm) X(Reduce) X(ArgReduce) X(TopK) X(Einsum) X(Conv)      \
                   X(AttentionOp) X(NonZero) X(LayerNorm) X(GroupQueryAttention)                 \
-                      X(MultiHeadAttention) X(Dropout) X(MatMulNBits) X(Random) X(SkipNorm)
+                      X(MultiHeadAttention) X(Dropout) X(MatMulNBits) X(DynamicQuantizeLinear) X(Random) X(SkipNorm)
 #define KVLIFT_SYM_DECLARE(name) void Op##name(OpContext& c);
 KVLIFT_SYM_OPS(KVLIFT_SYM_DECLARE)
 #undef KVLIFT_SYM_DECLARE

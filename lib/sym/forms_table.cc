@@ -123,6 +123,7 @@ void AddOpaque(Table& table) {
   table.insert({{"MatMul", OpMatMul},
                 {"MatMulInteger", OpMatMul},
                 {"Gemm", OpGemm},
+                {"DynamicQuantizeLinear", OpDynamicQuantizeLinear},
                 {"TopK", OpTopK},
                 {"Einsum", OpEinsum},
                 {"Conv", OpConv},

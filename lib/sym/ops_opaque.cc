@@ -51,6 +51,14 @@ void OpMatMul(OpContext& c) {
   c.SetOpaque(0, *std::move(out));
 }
 
+// Bytes, the scale of all of them, and what stands for zero.
+void OpDynamicQuantizeLinear(OpContext& c) {
+  if (!c.Known(1)) return;
+  c.SetOpaque(0, c.in(0).form.shape);
+  c.SetOpaque(1, {});
+  c.SetOpaque(2, {});
+}
+
 void OpMatMulNBits(OpContext& c) {
   const int64_t columns = c.Int("N", 0);
   if (!c.Known(1) || c.in(0).rank() == 0 || columns <= 0) return;

@@ -210,33 +210,37 @@ class Prober {
     return it != stimulus_.interface().inputs.end() && it->second.compared;
   }
 
-  // Whether a prompt's first tokens give the same without its last.
+  // Whether a prompt's first tokens give the same without its last, and the first one alone.
   bool Causal() {
-    const int64_t length = std::min<int64_t>(3, capacity_);
+    const int64_t length = std::min<int64_t>(7, capacity_);
     if (length < 2) return true;
-    const Plan longer = PlanOf(0, length), shorter = PlanOf(0, length - 1);
-    const Record a = driver_.RunSource(source_, longer), b = driver_.RunSource(source_, shorter);
+    const Record whole = driver_.RunSource(source_, PlanOf(0, length));
+    return BeginsWith(whole, length, length - 1) && BeginsWith(whole, length, 1);
+  }
+
+  bool BeginsWith(const Record& a, int64_t length, int64_t first) {
+    const Record b = driver_.RunSource(source_, PlanOf(0, first));
     if (a.steps.empty() || b.steps.empty()) return true;
-    const auto same = [&](const std::string& name, int axis, int64_t rows) {
+    const auto same = [&](const std::string& name, int axis) {
       const exec::View& x = a.steps[0].outputs[0].at(name).view();
       const exec::View& y = b.steps[0].outputs[0].at(name).view();
       const auto k = static_cast<size_t>(axis);
-      if (x.shape.size() <= k || y.shape.size() <= k || x.shape[k] < rows || y.shape[k] < rows) {
+      if (x.shape.size() <= k || y.shape.size() <= k || x.shape[k] < first || y.shape[k] < first) {
         return true;
       }
-      const Comparison c = Compare(Part(y, axis, 0, rows).view(), Part(x, axis, 0, rows).view(),
+      const Comparison c = Compare(Part(y, axis, 0, first).view(), Part(x, axis, 0, first).view(),
                                    source_.program().graph().num_nodes());
       return !c.difference;
     };
     for (const ManifestCache& cache : relation_.caches) {
-      if (!same(cache.source.output, SourceAxisOf(cache.source, 'S'), length - 1)) return false;
+      if (!same(cache.source.output, SourceAxisOf(cache.source, 'S'))) return false;
     }
     for (const ManifestOutput& output : relation_.outputs) {
       if (output.as == "cache") continue;
       const std::string& name = output.source.empty() ? output.name : output.source;
       const exec::View& x = a.steps[0].outputs[0].at(name).view();
       if (x.shape.size() < 2 || x.shape[1] != length) continue;
-      if (!same(name, 1, length - 1)) return false;
+      if (!same(name, 1)) return false;
     }
     return true;
   }
