@@ -7,7 +7,6 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
-#include "ir/tensor_data.h"
 #include "ir/types.h"
 
 namespace kvlift {
@@ -85,9 +84,12 @@ class Finder {
     const onnx::NodeProto& node = graph_.node(n);
     std::vector<int64_t> axes = IntsAttribute(node, "axes");
     if (const ValueId v = Operand(n, 1); v != kNoValue) {
-      const onnx::TensorProto* constant = graph_.constant(v);
-      if (constant == nullptr) return RowsFrom(n, 0);
-      if (auto ints = ReadInts(*constant); ints.ok()) axes = *std::move(ints);
+      const auto elements = forms_.Elements(v);
+      if (!elements) return RowsFrom(n, 0);
+      for (Expr e : *elements) {
+        if (e->kind() != sym::Kind::kInteger) return RowsFrom(n, 0);
+        axes.push_back(e->value());
+      }
     }
     if (!axes.empty()) return RowsOn(n, 0, axes);
     return IntAttribute(node, "noop_with_empty_axes", 0) == 0 && RowsFrom(n, 0);
