@@ -29,7 +29,8 @@ inline bool SuitsDots(const RowBlock& rows) {
 }
 
 inline __mmask16 FirstLanes(int64_t n) {
-  return n >= 16 ? 0xFFFF : n <= 0 ? 0 : static_cast<__mmask16>((1u << n) - 1);
+  const int64_t lanes = n >= 16 ? 16 : n <= 0 ? 0 : n;
+  return static_cast<__mmask16>((1u << lanes) - 1);
 }
 
 // Lanes whose bits, as far as `bits` has them, are no number from 0 to kMostSize.
