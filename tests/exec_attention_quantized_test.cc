@@ -340,6 +340,34 @@ g (float[B,4,S,32] q, int8[B,2,S,32] k, int64[B] at, int64[B] valid, int64[1] en
   y = Attention <is_causal = 1> (q, keys, values, , , , valid)
 })";
 
+Tensor Int64s(const std::vector<int64_t>& x) {
+  return Tensor::From<int64_t>(TensorProto::INT64, {static_cast<int64_t>(x.size())}, x);
+}
+
+// y of a step in order fast with every node by itself, where so many are of these operators, and
+// with those taken in.
+void RunBothWays(const std::shared_ptr<const Graph>& graph, const Feeds& feeds,
+                 const std::vector<std::string>& ops, int alone, std::vector<Tensor>* results) {
+  for (const bool fuse : {false, true}) {
+    CompileOptions options;
+    options.order = Order::kFast;
+    options.fuse = fuse;
+    const auto program = Program::Compile(graph, options);
+    ASSERT_TRUE(program.ok()) << program.status();
+    const Graph& compiled = (*program)->graph();
+    int count = 0;
+    for (NodeId n = 0; n < compiled.num_nodes(); ++n) {
+      for (const std::string& op : ops) count += compiled.Is(n, op) ? 1 : 0;
+    }
+    EXPECT_EQ(count, fuse ? 0 : alone);
+    Session session(*program);
+    Fetches fetches;
+    const absl::Status status = session.Step(feeds, &fetches);
+    ASSERT_TRUE(status.ok()) << status;
+    results->push_back(fetches.at("y").Clone());
+  }
+}
+
 TEST(AttentionQuantizedTest, ConstantScalesAreTakenIn) {
   Rng rng(6);
   std::string numbers = "float[1,2,1,32] by_channel = {";
@@ -353,34 +381,14 @@ TEST(AttentionQuantizedTest, ConstantScalesAreTakenIn) {
   ASSERT_TRUE(graph.ok()) << graph.status();
   const auto shared = std::make_shared<const Graph>(*std::move(graph));
   Feeds feeds;
-  const auto int64s = [](std::vector<int64_t> x) {
-    return Tensor::From<int64_t>(TensorProto::INT64, {static_cast<int64_t>(x.size())}, x);
-  };
   feeds["q"] = Floats(rng, {2, 4, 3, 32});
   feeds["k"] = Bytes(rng, {2, 2, 3, 32});
   feeds["pk"] = Bytes(rng, {2, 2, 50, 32});
-  feeds["at"] = int64s({4, 20});
-  feeds["valid"] = int64s({7, 23});
-  feeds["end"] = int64s({23});
+  feeds["at"] = Int64s({4, 20});
+  feeds["valid"] = Int64s({7, 23});
+  feeds["end"] = Int64s({23});
   std::vector<Tensor> results;
-  for (const bool fuse : {false, true}) {
-    CompileOptions options;
-    options.order = Order::kFast;
-    options.fuse = fuse;
-    const auto program = Program::Compile(shared, options);
-    ASSERT_TRUE(program.ok()) << program.status();
-    const Graph& compiled = (*program)->graph();
-    int read = 0;
-    for (NodeId n = 0; n < compiled.num_nodes(); ++n) {
-      read += compiled.Is(n, "DequantizeLinear") || compiled.Is(n, "Mul") ? 1 : 0;
-    }
-    EXPECT_EQ(read, fuse ? 0 : 3);
-    Session session(*program);
-    Fetches fetches;
-    const absl::Status status = session.Step(feeds, &fetches);
-    ASSERT_TRUE(status.ok()) << status;
-    results.push_back(fetches.at("y").Clone());
-  }
+  ASSERT_NO_FATAL_FAILURE(RunBothWays(shared, feeds, {"DequantizeLinear", "Mul"}, 3, &results));
   ExpectNear(results[1], results[0], 1e-5, 1e-5);
 }
 
@@ -397,36 +405,13 @@ TEST(AttentionQuantizedTest, ProgramsReadCachesInPlace) {
   feeds["ks"] = Floats(rng, {2, 2, 3, 2});
   feeds["pk"] = Bytes(rng, {2, 2, 50, 32});
   feeds["ps"] = Floats(rng, {2, 2, 50, 2});
-  const auto int64s = [](std::vector<int64_t> x) {
-    return Tensor::From<int64_t>(TensorProto::INT64, {static_cast<int64_t>(x.size())}, x);
-  };
-  feeds["at"] = int64s({4, 20});
-  feeds["valid"] = int64s({7, 23});
-  feeds["end"] = int64s({23});
+  feeds["at"] = Int64s({4, 20});
+  feeds["valid"] = Int64s({7, 23});
+  feeds["end"] = Int64s({23});
   std::vector<Tensor> results;
-  for (const bool fuse : {false, true}) {
-    CompileOptions options;
-    options.order = Order::kFast;
-    options.fuse = fuse;
-    const auto program = Program::Compile(shared, options);
-    ASSERT_TRUE(program.ok()) << program.status();
-    const Graph& compiled = (*program)->graph();
-    int dequantize = 0;
-    for (NodeId n = 0; n < compiled.num_nodes(); ++n) {
-      dequantize += compiled.Is(n, "DequantizeLinear") ? 1 : 0;
-    }
-    EXPECT_EQ(dequantize, fuse ? 0 : 2);
-    Session session(*program);
-    Fetches fetches;
-    const absl::Status status = session.Step(feeds, &fetches);
-    ASSERT_TRUE(status.ok()) << status;
-    results.push_back(fetches.at("y").Clone());
-  }
+  ASSERT_NO_FATAL_FAILURE(RunBothWays(shared, feeds, {"DequantizeLinear"}, 2, &results));
   EXPECT_TRUE(SumsIntegers() || Same(results[0], results[1]));
-  for (int64_t i = 0; i < results[0].size(); ++i) {
-    const float x = results[0].span<float>()[i];
-    ASSERT_NEAR(results[1].span<float>()[i], x, 1e-5 + 1e-5 * std::fabs(x));
-  }
+  ExpectNear(results[1], results[0], 1e-5, 1e-5);
   // The canonical order sums otherwise, and joins nothing.
   CompileOptions canonical;
   canonical.fuse = true;

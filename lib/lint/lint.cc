@@ -1,5 +1,6 @@
 #include "lint/lint.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -198,6 +199,12 @@ absl::StatusOr<std::vector<Lint>> LintModel(const Model& model, const Manifest* 
   if (manifest != nullptr) LintManifest(graph, *manifest, &lints);
   if (target) LintTarget(graph, *target, &lints);
   return lints;
+}
+
+const Finding* FirstError(absl::Span<const Lint> lints) {
+  const auto it = std::find_if(lints.begin(), lints.end(),
+                               [](const Lint& lint) { return lint.severity == Severity::kError; });
+  return it == lints.end() ? nullptr : &it->finding;
 }
 
 }  // namespace kvlift

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/findings.h"
 #include "contract/manifest.h"
 #include "onnxio/model.h"
@@ -27,5 +28,8 @@ enum class Profile { kOrt, kGenai, kGenaiStatic, kTensorRt };
 // `manifest` may be null. Findings in node order.
 absl::StatusOr<std::vector<Lint>> LintModel(const Model& model, const Manifest* manifest,
                                             std::optional<Profile> target = std::nullopt);
+
+// Null if there is none.
+const Finding* FirstError(absl::Span<const Lint> lints);
 
 }  // namespace kvlift

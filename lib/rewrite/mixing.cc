@@ -1,7 +1,6 @@
 #include "rewrite/mixing.h"
 
 #include <algorithm>
-#include <deque>
 #include <string>
 #include <vector>
 
@@ -139,21 +138,19 @@ class Finder {
 
 NodeId FindMixing(const Analysis& analysis) { return Finder(analysis).Run(); }
 
-NodeId FindDynamicQuantization(const Graph& graph, NodeId node) {
-  std::deque<NodeId> queue = {node};
-  absl::flat_hash_set<NodeId> seen = {node};
-  while (!queue.empty()) {
-    const NodeId n = queue.front();
-    queue.pop_front();
-    if (n != node && QuantizesDynamically(graph, n)) return n;
+std::vector<NodeId> DynamicQuantizationBehind(const Graph& graph) {
+  std::vector<NodeId> behind(graph.num_nodes(), kNoNode);
+  for (NodeId n = graph.num_nodes(); n-- > 0;) {  // readers come later
     for (ValueId v : graph.outputs(n)) {
       if (v == kNoValue) continue;
       for (const Use& use : graph.uses(v)) {
-        if (use.node != kNoNode && seen.insert(use.node).second) queue.push_back(use.node);
+        if (use.node == kNoNode) continue;
+        const NodeId found = QuantizesDynamically(graph, use.node) ? use.node : behind[use.node];
+        if (found != kNoNode && (behind[n] == kNoNode || found < behind[n])) behind[n] = found;
       }
     }
   }
-  return kNoNode;
+  return behind;
 }
 
 }  // namespace kvlift

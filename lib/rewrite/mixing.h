@@ -1,6 +1,8 @@
 // Rows that depend on what else is in the step: other tokens, pads among them, or other sequences.
 #pragma once
 
+#include <vector>
+
 #include "ir/graph.h"
 #include "rewrite/analysis.h"
 
@@ -11,8 +13,8 @@ namespace kvlift {
 // kNoNode if there is none. Axes that hold the past's rows are keys, and no concern of this.
 NodeId FindMixing(const Analysis& analysis);
 
-// The first node behind `node` that quantises by the largest of all numbers: it makes steps of
-// roundings. kNoNode if there is none.
-NodeId FindDynamicQuantization(const Graph& graph, NodeId node);
+// By node: the first one behind it that quantises by the largest of all numbers, which makes steps
+// of roundings; kNoNode if there is none.
+std::vector<NodeId> DynamicQuantizationBehind(const Graph& graph);
 
 }  // namespace kvlift

@@ -33,8 +33,8 @@ bool HidesLater(PlanState& s, const MaskOfSite& mask);
 // selected instead of them, hides later tokens; or the host gives a mask; or a step has one token.
 bool MayHideLater(PlanState& s, NodeId attention);
 
-// A query that sees no key may come out otherwise in one layer, and the row that is computed from it
-// is seen by another layer, which does not hide the same keys, or by what takes in all tokens.
+// A query that sees no key may come out otherwise in one layer, and the row that is computed from
+// it is seen by another layer, which does not hide the same keys, or by what takes in all tokens.
 bool PadsLeak(PlanState& s);
 
 }  // namespace kvlift::internal

@@ -117,7 +117,7 @@ class Planner {
 
   // Attention rounds otherwise than what it replaces, which is told by whole steps then.
   std::optional<Finding> BeforeQuantization(const AttentionSite& site) {
-    const NodeId n = FindDynamicQuantization(s_.graph, site.node);
+    const NodeId n = quantized_behind_[site.node];
     if (n == kNoNode) return std::nullopt;
     return MakeFinding("KV248",
                        fmt::format("needs results that are not quantised by their range, found {}",
@@ -340,6 +340,7 @@ class Planner {
   internal::CacheEmitter caches_;
   AttentionEmitter attention_;
   absl::flat_hash_set<ValueId> provided_;
+  const std::vector<NodeId> quantized_behind_ = DynamicQuantizationBehind(s_.graph);
   bool rows_read_elsewhere_ = false;
   std::optional<std::string> needs_uniform_;
 };

@@ -118,10 +118,8 @@ std::string WhyInvalid(const onnx::ModelProto& model,
   const auto checked = CheckModel(model);
   if (!checked.ok()) return "not valid: " + checked.ToString();
   if (!lints.ok()) return "cannot be linted: " + lints.status().ToString();
-  for (const Lint& lint : *lints) {
-    if (lint.severity == Severity::kError) return lint.finding.code + " " + lint.finding.text;
-  }
-  return {};
+  const Finding* error = FirstError(*lints);
+  return error == nullptr ? std::string() : error->code + " " + error->text;
 }
 
 // Only of such a source is anything promised.

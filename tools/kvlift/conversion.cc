@@ -119,20 +119,16 @@ absl::Status CheckResult(const Model& result, const Manifest& manifest) {
   if (auto inferred = InferShapes(*result.proto); !inferred.ok()) return inferred.status();
   const auto lints = LintModel(result, &manifest);
   if (!lints.ok()) return lints.status();
-  for (const Lint& lint : *lints) {
-    if (lint.severity == Severity::kError) {
-      return absl::InternalError(fmt::format("{} {}", lint.finding.code, lint.finding.text));
-    }
-  }
-  return absl::OkStatus();
+  const Finding* error = FirstError(*lints);
+  if (error == nullptr) return absl::OkStatus();
+  return absl::InternalError(fmt::format("{} {}", error->code, error->text));
 }
 
 absl::Status BlameFor(const Model& source, const absl::Status& result) {
   const auto lints = LintModel(source, nullptr);
   if (!lints.ok()) return lints.status();
-  for (const Lint& lint : *lints) {
-    if (lint.severity != Severity::kError) continue;
-    return Coded(lint.finding.code, absl::InvalidArgumentError(lint.finding.text));
+  if (const Finding* error = FirstError(*lints)) {
+    return Coded(error->code, absl::InvalidArgumentError(error->text));
   }
   return absl::InternalError(
       fmt::format("internal error: the result is not valid: {}", std::string(result.message())));
