@@ -181,29 +181,63 @@ bool NonNegative(Pool& pool, Expr e, const Facts& facts);
 Expr ConstantPattern(Engine& engine, const onnx::TensorProto& tensor);
 
 // Operators, by family (ops_FAMILY.cc).
-#define KVLIFT_SYM_OPS(X)                                                                         \
-  X(Identity)                                                                                     \
-  X(Shape)                                                                                        \
-  X(Size)                                                                                         \
-  X(Reshape)                                                                                      \
-  X(Flatten)                                                                                      \
-  X(Squeeze)                                                                                      \
-  X(Unsqueeze)                                                                                    \
-  X(Expand)                                                                                       \
-  X(Tile)                                                                                         \
-  X(ConstantOfShape)                                                                              \
-  X(Range)                                                                                        \
-  X(Concat)                                                                                       \
-  X(Split)                                                                                        \
-  X(Slice)                                                                                        \
-  X(Transpose)                                                                                    \
-  X(Gather)                                                                                       \
-  X(GatherND) X(GatherElements) X(Pad) X(Trilu) X(CumSum) X(OneHot) X(EyeLike) X(ScatterND)       \
-      X(ScatterElements) X(TensorScatter) X(Arithmetic) X(Compare) X(Logic) X(Not) X(Where)       \
-          X(Cast) X(Clip) X(MinMax) X(Negate) X(Variadic) X(SameShape) X(SameShapeAll) X(Binary)  \
-              X(MatMul) X(Gemm) X(Reduce) X(ArgReduce) X(TopK) X(Einsum) X(Conv) X(AttentionOp)   \
-                  X(NonZero) X(LayerNorm) X(GroupQueryAttention) X(MultiHeadAttention) X(Dropout) \
-                      X(MatMulNBits) X(DynamicQuantizeLinear) X(Random) X(SkipNorm)
+#define KVLIFT_SYM_OPS(X)  \
+  X(Identity)              \
+  X(Shape)                 \
+  X(Size)                  \
+  X(Reshape)               \
+  X(Flatten)               \
+  X(Squeeze)               \
+  X(Unsqueeze)             \
+  X(Expand)                \
+  X(Tile)                  \
+  X(ConstantOfShape)       \
+  X(Range)                 \
+  X(Concat)                \
+  X(Split)                 \
+  X(Slice)                 \
+  X(Transpose)             \
+  X(Gather)                \
+  X(GatherND)              \
+  X(GatherElements)        \
+  X(Pad)                   \
+  X(Trilu)                 \
+  X(CumSum)                \
+  X(OneHot)                \
+  X(EyeLike)               \
+  X(ScatterND)             \
+  X(ScatterElements)       \
+  X(TensorScatter)         \
+  X(Arithmetic)            \
+  X(Compare)               \
+  X(Logic)                 \
+  X(Not)                   \
+  X(Where)                 \
+  X(Cast)                  \
+  X(Clip)                  \
+  X(MinMax)                \
+  X(Negate)                \
+  X(Variadic)              \
+  X(SameShape)             \
+  X(SameShapeAll)          \
+  X(Binary)                \
+  X(MatMul)                \
+  X(Gemm)                  \
+  X(Reduce)                \
+  X(ArgReduce)             \
+  X(TopK)                  \
+  X(Einsum)                \
+  X(Conv)                  \
+  X(AttentionOp)           \
+  X(NonZero)               \
+  X(LayerNorm)             \
+  X(GroupQueryAttention)   \
+  X(MultiHeadAttention)    \
+  X(Dropout)               \
+  X(MatMulNBits)           \
+  X(DynamicQuantizeLinear) \
+  X(Random)                \
+  X(SkipNorm)
 #define KVLIFT_SYM_DECLARE(name) void Op##name(OpContext& c);
 KVLIFT_SYM_OPS(KVLIFT_SYM_DECLARE)
 #undef KVLIFT_SYM_DECLARE
