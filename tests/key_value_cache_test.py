@@ -5,6 +5,7 @@ what they became: by the program and, where it has the operators, by ONNX Runtim
 KVLIFT, the tool.
 """
 import dataclasses
+import importlib.util
 import json
 import os
 import tempfile
@@ -15,6 +16,7 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
+from support.recorded import MODELS
 from support.tool import done, tool
 
 LAYERS, HEADS, SIZE, VOCABULARY, WIDTH, SLOTS = 2, 2, 8, 50, 32, 24
@@ -291,6 +293,67 @@ class KeyValueCaches(unittest.TestCase):
                 self.assertFalse([node.name for node in nodes if "copies" in node.name])
                 self.drive(form, decoder, target, manifest)
 
+    def test_stays_packed(self):
+        for form in FORMS:
+            with self.subTest(form.name):
+                decoder, path = self.saved(form)
+                target = self.path(f"{form.name}.packed.onnx")
+                text = done("convert", path, "-o", target, "--verify", "--cache-tensors", "packed")
+                self.assertIn("verdict: equal (", text)
+                self.assertNotIn("only tested", text)
+                with open(target.replace(".onnx", ".kv.json"), encoding="utf-8") as file:
+                    manifest = json.load(file)
+                names = ["cache", "scale"] if form.quantised else ["cache"]
+                self.assertEqual([c["input"] for c in manifest["caches"]], names)
+                first = manifest["caches"][0]
+                layouts = ("BNLKSD", "LBKNSD") if form.layout else ("BLKSND", "BLKSND")
+                self.assertEqual((first["layout"], first["source"]["layout"]), layouts)
+                self.assertEqual((first["role"], first["alias"]), ("key_value", "safe"))
+                model = onnx.load(target)
+                onnx.checker.check_model(model, full_check=True)
+                ops = [node.op_type for node in model.graph.node]
+                self.assertEqual(ops.count("TensorScatter"), len(names) * LAYERS * 2)
+                self.assertEqual(ops.count("Attention"), LAYERS)
+                self.assertEqual(done("check", target), "check: 0 errors, 0 warnings\n")
+                self.drive(form, decoder, target, manifest)
+
+    def test_what_stays_packed_is_written_in_place(self):
+        for form in (FORMS[0], FORMS[4]):
+            _, path = self.saved(form)
+            target = self.path("packed.onnx")
+            done("convert", path, "-o", target, "--force", "--cache-tensors", "packed")
+            table = done("bench", target, "--context", "8")
+            self.assertEqual(table.strip().splitlines()[-1].split("|")[-2].strip(), "0", table)
+
+    def test_what_stays_packed_is_converted(self):
+        _, path = self.saved(FORMS[1])
+        done("convert", path, "-o", self.path("a.onnx"), "--cache-tensors", "packed")
+        again = tool("convert", self.path("a.onnx"), "-o", self.path("b.onnx"))
+        self.assertIn("nothing: no cache found", again.stdout)
+        listed = json.loads(tool("inspect", self.path("a.onnx"), "--json").stdout)["caches"]
+        self.assertEqual([(c["reason"]["code"], c["axis"]) for c in listed], [("KV222", 4)])
+
+    def test_a_row_behind_a_part_is_no_row_of_the_next(self):
+        """Neither the program nor ONNX Runtime writes there."""
+        decoder, path = self.saved(FORMS[0])
+        target = self.path("a.onnx")
+        done("convert", path, "-o", target, "--cache-tensors", "packed")
+        cache = Reference(decoder, self.BATCH).cache
+        options = ort.SessionOptions()
+        options.log_severity_level = 4
+        session = ort.InferenceSession(target, options, providers=["CPUExecutionProvider"])
+        for start in (SLOTS, SLOTS - 1, -1):
+            feeds = {"ids": np.ones((self.BATCH, 2), np.int64), "cache": cache,
+                     "start_pos": np.array(start, np.int64)}
+            steps = self.path(str(start))
+            for name, value in feeds.items():
+                write(steps, name, value)
+            run = tool("run", target, "--inputs", steps, "--outputs", self.path("out"))
+            self.assertNotEqual(run.returncode, 0)
+            self.assertIn("TensorScatter", run.stderr)
+            with self.assertRaises(Exception):
+                session.run(None, feeds)
+
     def drive(self, form, decoder, target, manifest):
         """The converted model in ONNX Runtime, against the reference."""
         options = ort.SessionOptions()
@@ -300,7 +363,7 @@ class KeyValueCaches(unittest.TestCase):
         buffers = {}
         for cache in manifest["caches"]:
             groups = SIZE // GROUP if cache["role"].endswith("_scale") else SIZE
-            sizes = {"B": self.BATCH, "S": SLOTS, "N": HEADS, "D": groups}
+            sizes = {"B": self.BATCH, "S": SLOTS, "N": HEADS, "D": groups, "L": LAYERS, "K": 2}
             buffers[cache["input"]] = np.zeros([sizes[x] for x in cache["layout"]],
                                                cache["dtype"])
         names = [output.name for output in session.get_outputs()]
@@ -310,6 +373,24 @@ class KeyValueCaches(unittest.TestCase):
             self.near(got["logits"], reference.step(ids, start), f"ONNX Runtime from {start}")
             for cache in manifest["caches"]:
                 buffers[cache["input"]] = got[cache["output"]]
+
+    def test_emitted_loops_decode(self):
+        """start_pos is a scalar in one form and a vector in the other."""
+        for form in FORMS[:2]:
+            for flags in ((), ("--cache-tensors", "packed")):
+                with self.subTest(form.name, flags=flags):
+                    decoder, path = self.saved(form)
+                    target, script = self.path("loop.onnx"), self.path("loop.py")
+                    done("convert", path, "-o", target, "--force", "--quiet", *flags)
+                    done("emit-loop", target, "-o", script, "--force")
+                    spec = importlib.util.spec_from_file_location("loop", script)
+                    loop = importlib.util.module_from_spec(spec)
+                    spec.loader.exec_module(loop)
+                    runner = loop.Decoder(target, self.BATCH, SLOTS, threads=1)
+                    reference = Reference(decoder, self.BATCH)
+                    for ids, start, _ in self.steps(form):
+                        got = runner.step(ids)["logits"]
+                        self.near(got, reference.step(ids, start), f"from {start}")
 
     def test_inspect_lists_the_layers(self):
         _, path = self.saved(FORMS[3])
@@ -333,7 +414,15 @@ class KeyValueCaches(unittest.TestCase):
     def test_a_packed_tensor_is_taken_apart_as_a_whole_or_not_at_all(self):
         self.refused(FORMS[0], "KV238", "--only", "cache.0.*")
         self.refused(FORMS[3], "KV243", "--quantize-cache", "int8:4")
-        self.refused(FORMS[0], "KV246", "--cache-tensors", "packed")
+        for flags in (("--quantize-cache", "int8:4"), ("--target", "tensorrt")):
+            self.refused(FORMS[0], "KV246", "--cache-tensors", "packed", *flags)
+        self.refused(FORMS[0], "KV229", "--cache-tensors", "packed", "--io-names", "static")
+
+    def test_caches_of_their_own_are_not_packed(self):
+        source = os.path.join(MODELS, "llama_optimum", "model.onnx")
+        run = tool("convert", source, "-o", self.path("x.onnx"), "--cache-tensors", "packed")
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("KV246  needs a source that keeps all layers in one tensor", run.stdout)
 
     def test_the_source_is_measured(self):
         for form in (FORMS[1], FORMS[3]):

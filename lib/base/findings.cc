@@ -297,10 +297,10 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV245", "quantized-target", "the target's hosts know no scales",
      "Each cache becomes two, values and scales, and the host has to keep both.",
      "Use --target spec or ort."},
-    {"KV246", "packed-tensor", "caches of all layers are not kept in one tensor",
-     "TensorScatter writes one run of slots of a whole tensor, and a layer's rows are known only "
-     "when the layers in front of it are done.",
-     "Use --cache-tensors per-layer: a host may place the caches side by side."},
+    {"KV246", "packed-tensor", "the caches cannot be kept in one tensor",
+     "--cache-tensors packed lays the parts of a source's packed tensor one behind the other on the "
+     "sequence axis, for hosts that feed it as one tensor.",
+     "Use --cache-tensors per-layer, which gives each layer's keys and values a cache."},
     {"KV248", "quantised-behind", "what an attention gives is quantised by its range",
      "Attention rounds otherwise in the last bit, and the quantised model would answer by whole "
      "steps of its own.",

@@ -51,7 +51,8 @@ absl::Status RetiredMemory::Check(absl::Span<const View> operands) const {
 }
 
 bool HasUnreadRows(const Graph& graph, absl::Span<const OpDef* const> defs, const PairPlan& pair) {
-  if (pair.writer == kNoNode || !graph.Is(pair.writer, "TensorScatter") ||
+  // Rows behind what one of several writers wrote may be another one's.
+  if (pair.writer == kNoNode || !pair.written.empty() || !graph.Is(pair.writer, "TensorScatter") ||
       StringAttribute(graph.node(pair.writer), "mode", "linear") != "linear") {
     return false;
   }

@@ -109,6 +109,7 @@ class Planner {
     for (size_t p = 0; p < plan_.pairs.size(); ++p) {
       const PairPlan& pair = plan_.pairs[p];
       place(pair.present, pair.writer != kNoNode ? Home::kCache : Home::kNext, static_cast<int>(p));
+      for (const ValueId v : pair.written) place(v, Home::kCache, static_cast<int>(p));
     }
     for (size_t i = 0; i < graph_.graph_outputs().size(); ++i) {
       place(graph_.graph_outputs()[i], Home::kOutput, static_cast<int>(i));
@@ -123,13 +124,13 @@ class Planner {
     step.opset = OpsetOf(graph_.model(), graph_.node(n).domain());
     step.attributes = Attributes(graph_.node(n));
     step.timing = timing_[n];
+    for (size_t p = 0; p < plan_.pairs.size(); ++p) {
+      if (plan_.pairs[p].guard == n) step.retires_pair = static_cast<int>(p);
+    }
     for (const ValueId v : graph_.outputs(n)) {
       if (v == kNoValue) continue;
       ValuePlan& value = plan_.values[v];
       if (value.home == Home::kCache) step.writes_pair = value.index;
-      if (value.home == Home::kNext && plan_.pairs[value.index].guard == n) {
-        step.retires_pair = value.index;
-      }
       if (value.home != Home::kNone) continue;
       if (step.def == nullptr) {
         value.home = Home::kCall;

@@ -44,8 +44,10 @@ struct PairPlan {
   ValueId present = kNoValue;
   int input_index = -1;     // among the graph's inputs
   int output_index = -1;    // among the graph's outputs
-  NodeId writer = kNoNode;  // set if aliased by an in-place write
-  NodeId guard = kNoNode;   // guard mode: who would be the writer, set instead
+  NodeId writer = kNoNode;  // set if aliased by an in-place write: the last one
+  // What the writers in front of the last one gave it, where several write into one buffer.
+  std::vector<ValueId> written;
+  NodeId guard = kNoNode;   // guard mode: who would be the first writer, set instead
   NodeId grower = kNoNode;  // a Concat that appends to the past: in place while there is room
   // The grower's blocks of rows may keep room behind them (View::pitch): all readers accept that,
   // provided that the views among `members` keep the last two dims.

@@ -138,8 +138,10 @@ class Compiler {
     const std::vector<Timing> timing = TimeNodes(graph_, defs_, protos_, order);
     if (impl_.options.alias == AliasMode::kGuard) {
       for (PairPlan& pair : pairs) {
-        std::swap(pair.guard, pair.writer);
-        pair.grower = kNoNode;
+        const bool first = pair.written.empty();
+        pair.guard = first ? pair.writer : graph_.producer(pair.written.front());
+        pair.writer = pair.grower = kNoNode;
+        pair.written.clear();
       }
     }
     impl_.plan = MakePlan(graph_, defs_, protos_, timing, order, std::move(pairs));

@@ -94,39 +94,51 @@ class AliasAnalysis {
       AddReaders(kNoNode, decision);
       return;
     }
+    // From the first to the last: the past, and what each writer but the last one gives.
+    std::vector<Write> writes;
+    decision.reason = FindWrites(pair, root, &writes);
     const NodeId writer = graph_.producer(root);
-    decision.reason = WriterProblem(pair, root, writer);
     const bool is_writer = decision.reason.empty();
     if (!is_writer && Appends(writer, root)) {
       pair.grower = writer;
       decision.reason += ", but appends while there is room";
     }
-    AddReaders(is_writer ? writer : kNoNode, decision);
+    AddReaders(is_writer ? writes.front().writer : kNoNode, decision);
     if (!is_writer) return;
-    decision.reason = EscapeProblem();
-    if (!decision.reason.empty()) return;
-    decision.reason = ReaderProblem(writer);
-    if (!decision.reason.empty()) return;
-    for (const NodeId reader : readers_) order_.Add(reader, writer);
+    for (const Write& write : writes) {
+      decision.reason = WhyNot(write);
+      if (!decision.reason.empty()) return;
+    }
     decision.aliased = true;
     decision.reason = "safe";
-    pair.writer = writer;
+    pair.writer = writes.back().writer;
+    for (size_t k = 1; k < writes.size(); ++k) pair.written.push_back(writes[k].buffer);
   }
 
  private:
-  // v and all views of it.
-  absl::flat_hash_set<ValueId> ClassOf(ValueId v) const {
-    absl::flat_hash_set<ValueId> members = {v};
+  // A node, and what it writes into: the past, or what the writer before it gave.
+  struct Write {
+    NodeId writer = kNoNode;
+    ValueId buffer = kNoValue;
+  };
+  using Values = absl::flat_hash_set<ValueId>;
+
+  // v and all views of it; of a buffer that is written again, also what is sliced from it, since a
+  // Slice may be a view of some of its rows.
+  Values ClassOf(ValueId v, bool parts = false) const {
+    Values members = {v};
     std::vector<ValueId> stack = {v};
     while (!stack.empty()) {
       const ValueId m = stack.back();
       stack.pop_back();
       for (const Use& use : graph_.uses(m)) {
-        if (use.kind != Use::Kind::kNodeInput || use.index != 0 || !IsView(defs_[use.node])) {
-          continue;
+        if (use.kind != Use::Kind::kNodeInput || use.index != 0) continue;
+        const OpDef* def = defs_[use.node];
+        const bool part = parts && def != nullptr && def->part != nullptr;
+        if (!IsView(def) && !part) continue;
+        for (const ValueId out : graph_.outputs(use.node)) {
+          if (out != kNoValue && members.insert(out).second) stack.push_back(out);
         }
-        const ValueId out = graph_.outputs(use.node)[0];
-        if (out != kNoValue && members.insert(out).second) stack.push_back(out);
       }
     }
     return members;
@@ -144,27 +156,53 @@ class AliasAnalysis {
     return fmt::format("{} \"{}\"", graph_.node(n).op_type(), graph_.NodeName(n));
   }
 
-  std::string WriterProblem(const PairPlan& pair, ValueId root, NodeId writer) const {
-    const std::string& output = graph_.name(pair.present);
-    if (writer == kNoNode) {
-      return fmt::format("\"{}\" is no result of a node", output);
-    }
-    const OpDef* def = defs_[writer];
-    const std::string& op = graph_.node(writer).op_type();
+  bool WritesInPlace(ValueId result) const {
+    const NodeId n = graph_.producer(result);
+    if (n == kNoNode || defs_[n] == nullptr || graph_.inputs(n).empty()) return false;
+    const std::string& op = graph_.node(n).op_type();
     const bool scatter = op == "TensorScatter" || op == "ScatterND" || op == "ScatterElements";
-    if (def == nullptr || !scatter || def->inplace_input != 0 || graph_.output_index(root) != 0) {
-      return fmt::format("\"{}\" is made by {}, which does not update in place", output,
-                         Describe(writer));
+    return scatter && defs_[n]->inplace_input == 0 && graph_.output_index(result) == 0 &&
+           graph_.inputs(n)[0] != kNoValue;
+  }
+
+  // Empty, or why the present is not written into the past.
+  std::string FindWrites(const PairPlan& pair, ValueId root, std::vector<Write>* writes) const {
+    const std::string& output = graph_.name(pair.present);
+    const NodeId last = graph_.producer(root);
+    if (last == kNoNode) return fmt::format("\"{}\" is no result of a node", output);
+    for (ValueId v = root; v != pair.past; v = RootOf(graph_.inputs(graph_.producer(v))[0])) {
+      if (!WritesInPlace(v)) {
+        if (v != root) return fmt::format("{} does not update the past", Describe(last));
+        return fmt::format("\"{}\" is made by {}, which does not update in place", output,
+                           Describe(last));
+      }
+      const NodeId writer = graph_.producer(v);
+      writes->insert(writes->begin(), {writer, RootOf(graph_.inputs(writer)[0])});
     }
-    const absl::Span<const ValueId> inputs = graph_.inputs(writer);
-    if (inputs.empty() || !past_.contains(inputs[0])) {
-      return fmt::format("{} does not update the past", Describe(writer));
-    }
+    return "";
+  }
+
+  // Empty, or why the buffer cannot be written there. Its readers go first from now on.
+  std::string WhyNot(const Write& write) {
+    const bool is_past = graph_.is_graph_input(write.buffer);
+    const Values members = ClassOf(write.buffer, /*parts=*/!is_past);
+    const absl::Span<const ValueId> inputs = graph_.inputs(write.writer);
     for (size_t i = 1; i < inputs.size(); ++i) {
-      if (past_.contains(inputs[i])) {
-        return fmt::format("{} reads the past as input {} too", Describe(writer), i);
+      if (members.contains(inputs[i])) {
+        return fmt::format("{} reads {} as input {} too", Describe(write.writer),
+                           is_past ? "the past" : graph_.name(write.buffer), i);
       }
     }
+    if (std::string escape = EscapeProblem(members); !escape.empty()) return escape;
+    const std::vector<NodeId> readers = ReadersOf(members, write.writer);
+    for (const NodeId reader : readers) {
+      if (order_.Reaches(write.writer, reader)) {
+        return fmt::format("{} reads {} after the write by {}", Describe(reader),
+                           is_past ? "the past" : graph_.name(write.buffer),
+                           Describe(write.writer));
+      }
+    }
+    for (const NodeId reader : readers) order_.Add(reader, write.writer);
     return "";
   }
 
@@ -175,8 +213,8 @@ class AliasAnalysis {
            graph_.output_index(result) == 0 && past_.contains(graph_.inputs(writer)[0]);
   }
 
-  std::string EscapeProblem() const {
-    std::vector<ValueId> members(past_.begin(), past_.end());
+  std::string EscapeProblem(const Values& buffer) const {
+    std::vector<ValueId> members(buffer.begin(), buffer.end());
     std::sort(members.begin(), members.end());
     for (const ValueId v : members) {
       if (graph_.is_graph_output(v)) {
@@ -186,19 +224,10 @@ class AliasAnalysis {
     return "";
   }
 
-  std::string ReaderProblem(NodeId writer) const {
-    for (const NodeId reader : readers_) {
-      if (order_.Reaches(writer, reader)) {
-        return fmt::format("{} reads the past after the write by {}", Describe(reader),
-                           Describe(writer));
-      }
-    }
-    return "";
-  }
-
-  void AddReaders(NodeId writer, AliasDecision& decision) {
+  // Nodes besides the writer that read a member, and are no views of it themselves.
+  std::vector<NodeId> ReadersOf(const Values& members, NodeId writer) const {
     absl::flat_hash_set<NodeId> nodes;
-    for (const ValueId v : past_) {
+    for (const ValueId v : members) {
       for (const Use& use : graph_.uses(v)) {
         if (use.node == kNoNode || use.node == writer) continue;
         const bool view =
@@ -206,17 +235,22 @@ class AliasAnalysis {
         if (!view) nodes.insert(use.node);
       }
     }
-    readers_.assign(nodes.begin(), nodes.end());
-    std::sort(readers_.begin(), readers_.end());
+    std::vector<NodeId> readers(nodes.begin(), nodes.end());
+    std::sort(readers.begin(), readers.end());
+    return readers;
+  }
+
+  void AddReaders(NodeId writer, AliasDecision& decision) const {
     decision.readers.clear();
-    for (const NodeId n : readers_) decision.readers.push_back(graph_.NodeName(n));
+    for (const NodeId n : ReadersOf(past_, writer)) {
+      decision.readers.push_back(graph_.NodeName(n));
+    }
   }
 
   const Graph& graph_;
   absl::Span<const OpDef* const> defs_;
   Precedence& order_;
-  absl::flat_hash_set<ValueId> past_;  // the past and its views
-  std::vector<NodeId> readers_;
+  Values past_;  // the past and its views
 };
 
 }  // namespace

@@ -113,7 +113,7 @@ class Decoder:
                       "has_past": lambda: past > 0, "no_past": lambda: past == 0,
                       "ones": lambda: 1, "zeros": lambda: 0,
                       "tree": lambda: np.tri(new)}[spec.meaning]()
-        return np.ascontiguousarray(np.broadcast_to(result, shape).astype(spec.type))
+        return np.broadcast_to(result, shape).astype(spec.type, order="C")
 
     def step(self, tokens, real=None, feeds=None):
         """Runs tokens [B, S]; gives the outputs that are no caches, by name.
@@ -130,7 +130,7 @@ class Decoder:
         held = []  # must outlive the run
         for name, spec in INPUTS.items():
             array = feeds[name] if name in feeds else self.value(spec, tokens, real)
-            held.append(ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)))
+            held.append(ort.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C")))
             binding.bind_ortvalue_input(name, held[-1])
         for name in self.outputs:
             binding.bind_output(name)

@@ -65,11 +65,16 @@ void LintSharedPasts(const Graph& graph, std::vector<Lint>* lints) {
   }
 }
 
-// What a TensorScatter writes into. A cache that is copied anyway may have its sequences reordered.
+// What a TensorScatter writes into, or the first one where several write into one buffer. A cache
+// that is copied anyway may have its sequences reordered.
 ValueId BufferOf(const Graph& graph, const ManifestCache& c, NodeId writer) {
-  if (graph.inputs(writer).empty()) return kNoValue;
-  const ValueId v = SeeThroughViews(graph, graph.inputs(writer)[0]);
-  const NodeId n = v == kNoValue ? kNoNode : graph.producer(v);
+  ValueId v = kNoValue;
+  NodeId n = writer;
+  while (n != kNoNode && graph.Is(n, "TensorScatter")) {
+    if (graph.inputs(n).empty()) return kNoValue;
+    v = SeeThroughViews(graph, graph.inputs(n)[0]);
+    n = v == kNoValue ? kNoNode : graph.producer(v);
+  }
   const bool reordered = c.alias == "copy" && n != kNoNode && graph.Is(n, "Gather") &&
                          !graph.inputs(n).empty() && IntAttribute(graph.node(n), "axis", 0) == 0;
   return reordered ? SeeThroughViews(graph, graph.inputs(n)[0]) : v;
@@ -150,7 +155,7 @@ ValueId SeeThroughViews(const Graph& graph, ValueId v) {
   while (v != kNoValue) {
     const NodeId n = graph.producer(v);
     const bool view = n != kNoNode && (graph.Is(n, "Identity") || graph.Is(n, "Squeeze") ||
-                                       graph.Is(n, "Unsqueeze"));
+                                       graph.Is(n, "Unsqueeze") || graph.Is(n, "Reshape"));
     if (!view || graph.inputs(n).empty()) break;
     v = graph.inputs(n)[0];
   }

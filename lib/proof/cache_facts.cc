@@ -44,6 +44,9 @@ void CacheFacts::Prove(const ManifestCache& cache) {
   if (!form.known_rank || form.shape.size() != cache.layout.size()) {
     return facts_.Add(cache.id, same, "the present's form is not known");
   }
+  if (!cache.source.growing && cache.layout.find('L') != std::string::npos) {
+    return ProveLayers(cache, same);
+  }
   const auto axis = static_cast<size_t>(cache.axis);
   std::vector<Expr> at = Indices(form.shape.size());
   const Expr sequence = at[cache.layout.find('B')];
@@ -58,6 +61,32 @@ void CacheFacts::Prove(const ManifestCache& cache) {
   at[axis] = pool_.Add(at[axis], twins_.total());
   const Expr behind = twins_.Translate(Behind(present, at, sequence, facts), sequence, facts);
   facts_.AddEqual(cache.id, rest, behind, Kept(cache, theirs, at, facts), pool_.True(), facts);
+}
+
+// A tensor of all layers, part by part: each is written by a node of its own.
+void CacheFacts::ProveLayers(const ManifestCache& cache, const std::string& same) {
+  const ValueId present = pair_.After(cache.output);
+  const sym::Form form = forms_.Of(present);
+  std::vector<size_t> lanes;
+  int64_t parts = 1;
+  for (const char letter : {'L', 'K'}) {
+    const size_t axis = cache.layout.find(letter);
+    if (axis == std::string::npos || form.shape[axis]->kind() != sym::Kind::kInteger) continue;
+    lanes.push_back(axis);
+    parts *= form.shape[axis]->value();
+  }
+  const Facts facts{form.shape};
+  facts_.ForEach(parts, [&](int64_t part) {
+    std::vector<Expr> at = Indices(form.shape.size());
+    const Expr sequence = at[cache.layout.find('B')];
+    for (const size_t axis : lanes) {
+      at[axis] = pool_.Integer(part % form.shape[axis]->value());
+      part /= form.shape[axis]->value();
+    }
+    const Expr mine = twins_.Translate(forms_.At(present, at, facts), sequence, facts);
+    const Expr theirs = SourceElement(cache, pair_.Before(cache.source.output), at, facts);
+    return facts_.AddEqual(cache.id, same, mine, theirs, pool_.True(), facts);
+  });
 }
 
 // Rows of the source's present that are behind its first one; a window's may begin later than its

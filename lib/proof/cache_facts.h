@@ -27,6 +27,7 @@ class CacheFacts {
   void Prove(const ManifestCache& cache);
 
  private:
+  void ProveLayers(const ManifestCache& cache, const std::string& same);
   void ProveRing(const ManifestCache& cache);
   void ProveWindow(const ManifestCache& cache);
   void ProveShift(const ManifestCache& cache);

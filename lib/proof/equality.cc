@@ -9,6 +9,8 @@ using sym::Kind;
 namespace {
 
 constexpr int kDeepest = 6;  // conditions that are taken apart
+constexpr size_t kMostIndices = 8;
+constexpr int64_t kSize = 1 << 20;  // some size
 // Of a question; what the tests prove takes less than 20,000.
 constexpr int64_t kMostSteps = 60000;
 
@@ -16,11 +18,21 @@ constexpr int64_t kMostSteps = 60000;
 
 bool Equality::TakesLong() const { return pool_.num_steps() - begun_ > kMostSteps; }
 
+bool Equality::Equal(Expr mine, Expr theirs, Expr known, const Facts& facts) {
+  begun_ = pool_.num_steps();
+  if (premise_->is_integer(1)) return Equal(mine, theirs, known, facts, 0);
+  Facts supposed = facts;
+  for (Expr& extent : supposed.extents) {
+    if (extent != nullptr) extent = Under(extent, premise_, facts);
+  }
+  return Equal(mine, theirs, pool_.And(known, Supposed(supposed)), supposed, 0);
+}
+
 bool Equality::Equal(Expr mine, Expr theirs, Expr known, const Facts& facts, int depth) {
   if (mine == nullptr || theirs == nullptr || TakesLong()) return false;
   if (mine == theirs) return true;
-  const Expr a = Settled(Under(mine, known, facts), facts);
-  const Expr b = Settled(Under(theirs, known, facts), facts);
+  const Expr a = Divided(Settled(Under(mine, known, facts), facts), known, facts);
+  const Expr b = Divided(Settled(Under(theirs, known, facts), facts), known, facts);
   if (a == b) return true;
   if (a->is_predicate() && b->is_predicate()) {
     return Implies(pool_.And(known, a), b, facts) && Implies(pool_.And(known, b), a, facts);
@@ -100,6 +112,57 @@ Expr Equality::Settled(Expr e, const Facts& facts) {
 Expr Equality::Under(Expr e, Expr known, const Facts& facts) {
   for (Expr part : sym::ConjunctsOf(known)) e = pool_.Assume(e, part, true, facts);
   return e;
+}
+
+// A division is tried with what it gives where all indices and elements are 0, and sizes are not.
+Expr Equality::Divided(Expr e, Expr known, const Facts& facts) {
+  if (premise_->is_integer(1)) return e;
+  const Expr zero = pool_.Integer(0);
+  for (const Expr division : sym::DivisionsOf(e)) {
+    const Expr a = division->args()[0], b = division->args()[1];
+    sym::Pool::Substitution origin;
+    origin.indices.assign(kMostIndices, zero);
+    for (Expr load : sym::OuterLoadsOf(a)) origin.atoms[load] = zero;
+    for (const std::string& name : sym::DimsOf(division)) origin.dims[name] = pool_.Integer(kSize);
+    const Expr number = pool_.FloorDiv(pool_.Substitute(a, origin, facts),
+                                       pool_.Substitute(b, origin, facts), facts);
+    if (number->kind() != Kind::kInteger || TakesLong()) continue;
+    const Expr rest = pool_.Sub(a, pool_.Mul(number, b));
+    if (!Implies(known, pool_.And(pool_.Le(zero, rest, facts), pool_.Lt(rest, b, facts)), facts)) {
+      continue;
+    }
+    sym::Pool::Substitution s;
+    s.atoms[division] = number;
+    return Divided(pool_.Substitute(e, s, facts), known, facts);
+  }
+  return e;
+}
+
+// With x <= 0 and y <= 0 also x + y <= 0, and i < C where i's extent is at most C.
+Expr Equality::Supposed(const Facts& facts) {
+  const Expr zero = pool_.Integer(0), one = pool_.Integer(1);
+  std::vector<Expr> not_positive;
+  for (Expr part : sym::ConjunctsOf(premise_)) {
+    if (part->kind() == Kind::kLe) not_positive.push_back(part->args()[0]);
+  }
+  const size_t given = not_positive.size();
+  for (size_t k = 0; k < facts.extents.size(); ++k) {
+    if (facts.extents[k] == nullptr || sym::LoadsOf(facts.extents[k]).empty()) continue;
+    for (size_t p = 0; p < given; ++p) {
+      const Expr most = pool_.Sub(facts.extents[k], not_positive[p]);
+      if (!sym::LoadsOf(most).empty()) continue;
+      const Expr index = pool_.Index(static_cast<int>(k));
+      not_positive.push_back(pool_.Sub(pool_.Add(index, one), most));
+    }
+  }
+  Expr all = premise_;
+  for (size_t k = 0; k < not_positive.size(); ++k) {
+    for (size_t m = 0; m < k; ++m) {
+      all = pool_.And(all, pool_.Le(pool_.Add(not_positive[k], not_positive[m]), zero, facts));
+    }
+    all = pool_.And(all, pool_.Le(not_positive[k], zero, facts));
+  }
+  return all;
 }
 
 std::vector<Expr> Equality::Bounds(Expr predicate) {

@@ -12,12 +12,11 @@ class Equality {
  public:
   explicit Equality(sym::Forms& forms) : forms_(forms), pool_(forms.pool()) {}
 
+  // What holds in all that is asked from now on.
+  void Suppose(sym::Expr premise) { premise_ = premise; }
   // Are they the same wherever `known` holds? False also if that is not seen, or not soon, or one
   // is null.
-  bool Equal(sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts) {
-    begun_ = pool_.num_steps();
-    return Equal(mine, theirs, known, facts, 0);
-  }
+  bool Equal(sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts);
   // Truth values that are read as they are, as comparisons with 0. Null stays null.
   sym::Expr AsTruth(sym::Expr e);
 
@@ -36,6 +35,10 @@ class Equality {
   // e with 0 for indices along axes that have one element only.
   sym::Expr Settled(sym::Expr e, const sym::Facts& facts);
   sym::Expr Under(sym::Expr e, sym::Expr known, const sym::Facts& facts);
+  // e with numbers for divisions whose result is known.
+  sym::Expr Divided(sym::Expr e, sym::Expr known, const sym::Facts& facts);
+  // The premise, and what follows from it for indices.
+  sym::Expr Supposed(const sym::Facts& facts);
   // x == 0 as x <= 0 and -x <= 0.
   std::vector<sym::Expr> Bounds(sym::Expr predicate);
 
@@ -43,6 +46,7 @@ class Equality {
 
   sym::Forms& forms_;
   sym::Pool& pool_;
+  sym::Expr premise_ = pool_.True();
   int64_t begun_ = 0;  // steps of the pool before the question
 };
 

@@ -12,6 +12,7 @@
 #include "proof/correspondence.h"
 #include "proof/equality.h"
 #include "proof/fact_list.h"
+#include "proof/guards.h"
 #include "proof/matches.h"
 #include "proof/misfits.h"
 #include "proof/moved_rows.h"
@@ -63,6 +64,7 @@ class Prover {
       const ValueId present = pair_.After(cache.output);
       if (present != kNoValue) writes[graph_.producer(present)] = &cache;
     }
+    equality_.Suppose(GuardsOf(pair_, twins_));
     // In topological order: what a node reads has its twin before it is looked at.
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (!pair_.IsOfAfter(n)) continue;

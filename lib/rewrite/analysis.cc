@@ -358,11 +358,12 @@ Inspection Report(Analysis& a) {
       if (cache.update->update != kNoValue) r.update = a.graph->name(cache.update->update);
     } else {
       const sym::Form& form = a.forms->Of(pair.past);
-      if (form.known_rank && form.shape.size() == 4) r.layout = "BNSD";
       if (!r.growing && form.known_rank && form.shape.size() > 2) {
-        r.axis = 2;
-        r.capacity = sym::ToString(form.shape[2], a.graph.get());
+        const int64_t axis = cache.candidate.converted ? r.axis : 2;
+        r.axis = axis < static_cast<int64_t>(form.shape.size()) ? axis : 2;
+        r.capacity = sym::ToString(form.shape[r.axis], a.graph.get());
       }
+      if (form.known_rank && form.shape.size() == 4) r.layout = r.axis == 1 ? "BSND" : "BNSD";
     }
     if (const UnpackedCache* packed = a.normalised.unpacked.Find(r.input)) {
       r.input = packed->source.input;

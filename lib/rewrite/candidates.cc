@@ -155,17 +155,26 @@ class Finder {
     }
   }
 
-  // TensorScatter into a graph input, both seen through what only renames or moves axes.
+  // TensorScatter into a graph input, both seen through what only renames or moves axes; or several
+  // into one.
   bool ConsiderTensorScatter(ValueId output, int rank) {
     const NodeId n = graph_.producer(SeeThrough(output));
     if (n == kNoNode || !graph_.Is(n, "TensorScatter")) return false;
-    const ValueId past = SeeThroughReordering(graph_.inputs(n)[0]);
+    NodeId first = n;
+    for (NodeId m = n; m != kNoNode && graph_.Is(m, "TensorScatter");) {
+      first = m;
+      m = graph_.producer(SeeThrough(graph_.inputs(m)[0]));
+    }
+    const ValueId past = SeeThroughReordering(graph_.inputs(first)[0]);
     if (!MayBePast(past, output, rank)) return false;
     Candidate c;
     c.kind = "tensor_scatter";
     c.converted = true;
     c.axis = static_cast<int>(IntAttribute(graph_.node(n), "axis", -2));
-    if (c.axis < 0) c.axis += RankOf(past);
+    const int written = RankOf(graph_.inputs(n)[0]);
+    if (c.axis < 0) c.axis += written;
+    // Several axes in front of the rows are one where they are written.
+    c.axis += RankOf(past) - written;
     c.if_unmatched = MakeFinding(
         "KV222", fmt::format("{} is written by TensorScatter already", graph_.name(output)), graph_,
         {n}, {past, output});
@@ -185,7 +194,8 @@ class Finder {
   ValueId SeeThrough(ValueId v) const {
     for (NodeId n = graph_.producer(v); n != kNoNode; n = graph_.producer(v)) {
       const bool view = graph_.Is(n, "Identity") || graph_.Is(n, "Transpose") ||
-                        graph_.Is(n, "Squeeze") || graph_.Is(n, "Unsqueeze");
+                        graph_.Is(n, "Squeeze") || graph_.Is(n, "Unsqueeze") ||
+                        graph_.Is(n, "Reshape");
       if (!view) return v;
       v = graph_.inputs(n)[0];
     }

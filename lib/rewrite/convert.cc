@@ -9,6 +9,7 @@
 #include "rewrite/analysis.h"
 #include "rewrite/io_names.h"
 #include "rewrite/manifest_of.h"
+#include "rewrite/pack_caches.h"
 #include "rewrite/plan.h"
 #include "rewrite/quantize_caches.h"
 #include "rewrite/rotary.h"
@@ -179,14 +180,6 @@ absl::StatusOr<Conversion> ConvertAnalysed(const Model& model, const ConvertOpti
     HoldBack(Finding(*reason), &result.inspection);
     return result;
   }
-  if (options.cache_tensors == CacheTensors::kPacked) {
-    return WithoutModel({"KV246",
-                         "needs a cache per layer: a TensorScatter into a packed tensor writes a "
-                         "slot of all layers at once, and only the last layer knows all their rows",
-                         {},
-                         {a.graph->name(a.updates.front().pair.past)}},
-                        std::move(result));
-  }
   KV_ASSIGN_OR_RETURN(ConversionPlan plan, MakePlan(a, options));
   KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
   Note(plan, &result.inspection);
@@ -201,6 +194,11 @@ absl::StatusOr<Conversion> ConvertAnalysed(const Model& model, const ConvertOpti
   if (const Unpacked& unpacked = a.normalised.unpacked; !unpacked.caches.empty()) {
     KV_ASSIGN_OR_RETURN(std::optional<Finding> unfit, StoreAsPacked(unpacked, options, &result));
     if (unfit) return WithoutModel(*unfit, std::move(result));
+  }
+  if (options.cache_tensors == CacheTensors::kPacked) {
+    KV_ASSIGN_OR_RETURN(std::optional<Finding> apart,
+                        PackCaches(options, &*result.model, &result.manifest));
+    if (apart) return WithoutModel(*apart, std::move(result));
   }
   if (options.io_names == IoNames::kStatic) {
     KV_ASSIGN_OR_RETURN(std::optional<Finding> taken,

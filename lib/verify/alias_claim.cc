@@ -1,9 +1,11 @@
 #include "verify/alias_claim.h"
 
+#include <algorithm>
 #include <map>
 
 #include "exec/program_impl.h"
 #include "fmt/format.h"
+#include "ir/types.h"
 
 namespace kvlift {
 
@@ -46,6 +48,20 @@ std::string FalseAliasClaim(const Manifest& relation, const exec::Program& progr
     }
   }
   return {};
+}
+
+size_t AliasedCaches(const exec::Program& program) {
+  const exec::Plan& plan = program.impl().plan;
+  const bool poisons = program.options().alias == exec::AliasMode::kPoison;
+  size_t caches = 0;
+  for (const exec::AliasDecision& decision : program.aliasing()) caches += decision.aliased ? 1 : 0;
+  if (!poisons) return caches;
+  return static_cast<size_t>(
+      std::count_if(plan.steps.begin(), plan.steps.end(), [&](const exec::StepPlan& step) {
+        if (!step.poisons) return false;
+        const int32_t type = program.graph().type(plan.pairs[step.writes_pair].past).elem_type;
+        return IsFloatType(type) && ElementBits(type) > 8;
+      }));
 }
 
 }  // namespace kvlift

@@ -129,6 +129,11 @@ RoundingReport FindFirstDifference(Runner& source, Runner& converted, const Step
   }
   const Graph& graph = converted.program().graph();
   const auto unchanged = UnchangedValues(source.program().graph(), graph, relation);
+  // Elements of another layout are in other places.
+  absl::flat_hash_set<std::string> moved;
+  for (const ManifestCache& cache : relation.caches) {
+    if (cache.layout != cache.source.layout) moved.insert(cache.output);
+  }
   report.step = feeds.where;
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
     for (const ValueId v : graph.outputs(n)) {
@@ -139,7 +144,7 @@ RoundingReport FindFirstDifference(Runner& source, Runner& converted, const Step
       report.unchanged += same_nodes ? 1 : 0;
       const auto mine = after.find(name), theirs = before.find(name);
       if (mine == after.end() || theirs == before.end()) continue;
-      if (!mine->second.Fits(theirs->second)) continue;
+      if (moved.contains(name) || !mine->second.Fits(theirs->second)) continue;
       ++report.compared;
       if (mine->second.hash == theirs->second.hash) {
         ++report.bitwise;

@@ -249,8 +249,7 @@ SelfCheck SelfChecks::Alias(exec::AliasMode mode, const std::string& name) {
   }
   auto aliased = make_(Pairs(), mode);
   if (!aliased.ok()) return Skipped(name, std::string(aliased.status().message()));
-  size_t shared = 0;
-  for (const auto& decision : aliased->program().aliasing()) shared += decision.aliased ? 1 : 0;
+  const size_t shared = AliasedCaches(aliased->program());
   if (mode == exec::AliasMode::kAuto) aliases_ = CertifyAliases(relation_, aliased->program());
   const char* how = mode == exec::AliasMode::kAuto    ? "updated in place"
                     : mode == exec::AliasMode::kGuard ? "unreadable once written"

@@ -108,6 +108,8 @@ absl::Status ReadOptions(const Entries& entries, ConvertOptions* options) {
       Choose<WriteMode>(entries, "mode", {{"circular", WriteMode::kCircular}}, &options->mode));
   KV_RETURN_IF_ERROR(
       Choose<Layout>(entries, "layout", {{"bnsd", Layout::kBnsd}}, &options->layout));
+  KV_RETURN_IF_ERROR(Choose<CacheTensors>(
+      entries, "cache_tensors", {{"packed", CacheTensors::kPacked}}, &options->cache_tensors));
   KV_RETURN_IF_ERROR(
       Choose<IoNames>(entries, "io_names", {{"static", IoNames::kStatic}}, &options->io_names));
   KV_RETURN_IF_ERROR(Choose<Rotary>(
@@ -167,8 +169,8 @@ absl::StatusOr<TextCase> ParseCase(const std::string& path, const std::string& t
       Entries entries,
       ReadEntries(sections["case"],
                   {"rule", "target", "max_seq_len", "control", "mask", "read", "padding", "mode",
-                   "layout", "io_names", "rotary", "window", "quantize_cache", "sees", "uniform",
-                   "preconditions", "form", "unproved"}));
+                   "layout", "cache_tensors", "io_names", "rotary", "window", "quantize_cache",
+                   "sees", "uniform", "preconditions", "form", "unproved"}));
   TextCase c;
   c.path = path;
   c.name = std::filesystem::path(path).stem().string();
