@@ -79,7 +79,7 @@ class TreeMaskTest(unittest.TestCase):
                 entry = next(i for i in manifest["inputs"] if i["name"] == "tree_mask")
                 self.assertEqual(entry, {"name": "tree_mask", "as": "control",
                                          "value": "lower_triangle", "dtype": "bool",
-                                         "shape": ["B", "1", "S", "S"]})
+                                         "shape": ["B", "1|N", "S", "S"]})
                 onnx.checker.check_model(onnx.load(path), full_check=True)
                 self.assertEqual(done("check", path), "check: 0 errors, 0 warnings\n")
 
@@ -122,31 +122,67 @@ class TreeMaskTest(unittest.TestCase):
             want = decoder.step(tokens[:, ancestors(k)])["logits"][:, -1]
             np.testing.assert_allclose(got[:, k], want, rtol=0, atol=1e-4 * np.abs(want).max())
 
-    def test_the_executor_draws_the_same_tree(self):
+    def feeds(self, path):
+        """Of a step of PARENTS' tree behind four tokens; caches hold noise."""
         random = np.random.default_rng(8)
+        size, past = len(PARENTS), 4
+        feeds = {"input_ids": random.integers(0, 90, (1, size)),
+                 "attention_mask": np.ones((1, CAPACITY), np.int64),
+                 "position_ids": np.array([[past + len(ancestors(k)) - 1 for k in range(size)]]),
+                 "write_indices": np.array([past]), "tree_mask": tree()[None, None]}
+        for value in onnx.load(path).graph.input:
+            if value.name.startswith("past"):
+                feeds[value.name] = random.standard_normal((1, 2, CAPACITY, 12)).astype(np.float32)
+        return feeds
+
+    def ran_by_ort(self, path, feeds):
+        options = ort.SessionOptions()
+        options.log_severity_level = 3
+        return ort.InferenceSession(path, options).run(["logits"], feeds)[0]
+
+    def ran_by_us(self, folder, path, feeds):
+        for name, value in feeds.items():
+            np.save(os.path.join(folder, name + ".npy"), value)
+        done("run", path, "--inputs", folder, "--outputs", os.path.join(folder, "out"))
+        tensor = onnx.TensorProto()
+        with open(os.path.join(folder, "out", "output_0.pb"), "rb") as file:
+            tensor.ParseFromString(file.read())
+        return numpy_helper.to_array(tensor)
+
+    def same(self, got, want):
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-4 * np.abs(want).max())
+
+    def test_the_executor_draws_the_same_tree(self):
         with tempfile.TemporaryDirectory() as folder:
             path = self.convert(folder, "llama_optimum", "--tree-mask")
-            size, past = len(PARENTS), 4
-            feeds = {"input_ids": random.integers(0, 90, (1, size)),
-                     "attention_mask": np.ones((1, CAPACITY), np.int64),
-                     "position_ids": np.array([[past + len(ancestors(k)) - 1
-                                                for k in range(size)]]),
-                     "write_indices": np.array([past]), "tree_mask": tree()[None, None]}
-            for value in onnx.load(path).graph.input:
-                if value.name.startswith("past"):
-                    feeds[value.name] = random.standard_normal((1, 2, CAPACITY, 12)).astype(
-                        np.float32)
-            for name, value in feeds.items():
-                np.save(os.path.join(folder, name + ".npy"), value)
-            options = ort.SessionOptions()
-            options.log_severity_level = 3
-            want = ort.InferenceSession(path, options).run(["logits"], feeds)[0]
-            done("run", path, "--inputs", folder, "--outputs", os.path.join(folder, "out"))
-            tensor = onnx.TensorProto()
-            with open(os.path.join(folder, "out", "output_0.pb"), "rb") as file:
-                tensor.ParseFromString(file.read())
-            np.testing.assert_allclose(numpy_helper.to_array(tensor), want, rtol=0,
-                                       atol=1e-4 * np.abs(want).max())
+            feeds = self.feeds(path)
+            self.same(self.ran_by_us(folder, path, feeds), self.ran_by_ort(path, feeds))
+
+    def test_each_head_may_have_a_tree_of_its_own(self):
+        heads, size = 4, len(PARENTS)
+        with tempfile.TemporaryDirectory() as folder:
+            plain = self.convert(folder, "llama_optimum", "--tree-mask")
+            other = self.convert(folder, "llama_optimum", "--tree-mask", "--target", "ort",
+                                 "--mask", "explicit", file="other.onnx")
+            feeds = self.feeds(plain)
+            alike = self.ran_by_us(folder, plain, feeds)
+            feeds["tree_mask"] = np.repeat(feeds["tree_mask"], heads, 1)
+            for path in (plain, other):
+                self.same(self.ran_by_us(folder, path, feeds), alike)
+                self.same(self.ran_by_ort(path, feeds), alike)
+            chain = np.tri(size, dtype=bool)
+            found = []
+            for head in range(heads):
+                own = np.repeat(tree()[None, None], heads, 1)
+                own[:, head] = chain
+                feeds["tree_mask"] = own
+                found.append(self.ran_by_us(folder, plain, feeds))
+                for path in (plain, other):
+                    self.same(self.ran_by_ort(path, feeds), found[-1])
+                self.same(self.ran_by_us(folder, other, feeds), found[-1])
+            for k, one in enumerate(found):
+                for unlike in [alike, *found[:k]]:
+                    self.assertGreater(np.abs(one - unlike).max(), 1e-3 * np.abs(one).max())
 
     def test_models_that_cannot_draw_trees(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -174,8 +174,10 @@ bool AttentionEmitter::Folds(const AttentionSite& site) const {
          IsWhole(value, site.value_view, site.v_head_dim);
 }
 
+// Not where the host may give a tree of tokens for each head.
 bool AttentionEmitter::StacksGroups(const AttentionSite& site) const {
-  return s_.options.target == Target::kOrt && site.q_heads > site.key_view.heads;
+  return s_.options.target == Target::kOrt && site.q_heads > site.key_view.heads &&
+         control_.tree_input().empty();
 }
 
 // [B, N, S, D] to [B, Nk, N/Nk*S, D].

@@ -131,7 +131,7 @@ void AddInputs(const Analysis& a, const ManifestFacts& facts, Manifest* m) {
   };
   add_control(facts.write_indices, "P");
   add_control(facts.nonpad_kv_seqlen, "T");
-  add_control(facts.tree_mask, kLowerTriangle, "bool", {"B", "1", "S", "S"});
+  add_control(facts.tree_mask, kLowerTriangle, "bool", {"B", "1|N", "S", "S"});
 }
 
 // Starts of caches that keep their capacity, each once.

@@ -247,12 +247,12 @@ class Planner {
         {s_.a.updates.front().node});
   }
 
-  // bool [B, 1, S, S]
+  // bool [B, 1 or N, S, S]
   void AddTree(const std::string& name) {
     AddControl(name);
     auto* tensor = s_.plan.patch.new_inputs.back().mutable_type()->mutable_tensor_type();
     tensor->set_elem_type(TensorProto::BOOL);
-    tensor->mutable_shape()->add_dim()->set_dim_value(1);
+    tensor->mutable_shape()->add_dim()->set_dim_param("tree_heads");
     for (int k = 0; k < 2; ++k) {
       auto* dim = tensor->mutable_shape()->add_dim();
       if (s_.new_length->kind() == sym::Kind::kInteger) dim->set_dim_value(s_.new_length->value());
