@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "fmt/format.h"
+#include "ir/tensor_data.h"
 
 namespace kvlift {
 
@@ -49,14 +50,34 @@ std::optional<NodeId> MutantSites::ScatterBehind(ValueId v) const {
   return std::nullopt;
 }
 
-const TensorType& MutantSites::CacheType(NodeId scatter) const {
-  return graph_.type(graph_.inputs(scatter)[kCacheOperand]);
+TensorType MutantSites::CacheType(NodeId scatter) const {
+  ValueId v = graph_.inputs(scatter)[kCacheOperand];
+  while (graph_.producer(v) != kNoNode && graph_.Is(graph_.producer(v), "TensorScatter")) {
+    v = graph_.inputs(graph_.producer(v))[kCacheOperand];
+  }
+  const NodeId view = graph_.producer(v);
+  if (view == kNoNode || !graph_.Is(view, "Reshape")) return graph_.type(v);
+  // A tensor of all layers, with its parts one behind the other.
+  TensorType type = graph_.type(graph_.inputs(view)[0]);
+  const onnx::TensorProto* shape = graph_.constant(graph_.inputs(view)[1]);
+  const auto sizes = shape == nullptr
+                         ? absl::StatusOr<std::vector<int64_t>>(absl::NotFoundError(""))
+                         : ReadInts(*shape);
+  if (!type.shape || !sizes.ok() || sizes->size() > type.shape->size()) return graph_.type(v);
+  for (size_t k = 0; k < sizes->size(); ++k) {
+    if ((*sizes)[k] > 0) (*type.shape)[k] = Dim{(*sizes)[k], ""};
+    if ((*sizes)[k] < 0) (*type.shape)[k] = Dim{};
+  }
+  type.shape->resize(sizes->size());
+  return type;
 }
 
 std::optional<int64_t> MutantSites::HeadSize(NodeId attention, int operand) const {
   const auto scatter = ScatterBehind(Input(attention, operand));
-  if (!scatter || !CacheType(*scatter).shape) return std::nullopt;
-  const auto& shape = *CacheType(*scatter).shape;
+  if (!scatter) return std::nullopt;
+  const TensorType type = CacheType(*scatter);
+  if (!type.shape) return std::nullopt;
+  const auto& shape = *type.shape;
   const int64_t axis = IntAttribute(graph_.node(*scatter), "axis", -2);
   // Heads and their elements may share the last axis.
   const int64_t heads = IntAttribute(graph_.node(attention), "kv_num_heads", 0);
@@ -70,8 +91,10 @@ std::optional<int64_t> MutantSites::HeadSize(NodeId attention, int operand) cons
 
 std::optional<int64_t> MutantSites::KeyHeads(NodeId attention) const {
   const auto scatter = ScatterBehind(Input(attention, kKeyOperand));
-  if (!scatter || !CacheType(*scatter).shape) return std::nullopt;
-  const auto& shape = *CacheType(*scatter).shape;
+  if (!scatter) return std::nullopt;
+  const TensorType type = CacheType(*scatter);
+  if (!type.shape) return std::nullopt;
+  const auto& shape = *type.shape;
   const int64_t axis = IntAttribute(graph_.node(*scatter), "axis", -2);
   if (shape.size() != 4 || (axis != 2 && axis != -2)) return std::nullopt;
   return shape[1].value;

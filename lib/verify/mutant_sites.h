@@ -42,7 +42,7 @@ class MutantSites {
   std::string Name(NodeId n, int k) const;
   // The TensorScatter whose result reaches a value through slices and transposes.
   std::optional<NodeId> ScatterBehind(ValueId v) const;
-  const TensorType& CacheType(NodeId scatter) const;
+  TensorType CacheType(NodeId scatter) const;
   std::optional<int64_t> HeadSize(NodeId attention, int operand) const;
   // Key heads; only where the cache has the layout BNSD.
   std::optional<int64_t> KeyHeads(NodeId attention) const;

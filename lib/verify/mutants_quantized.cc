@@ -115,7 +115,7 @@ class QuantizedMutants {
 
   bool OneGroup(NodeId n) const {
     const auto scatter = s_.ScatterBehind(s_.Input(n, 0));
-    const auto& shape = s_.CacheType(*scatter).shape;
+    const auto shape = s_.CacheType(*scatter).shape;
     return shape && shape->back().value &&
            *shape->back().value == IntAttribute(graph().node(n), "block_size", 0);
   }

@@ -187,7 +187,7 @@ class WriteMutants {
         *node->add_attribute() = MutantMaker::IntAttr("axis", to);
       });
     };
-    const auto& type = s_.CacheType(n);
+    const TensorType type = s_.CacheType(n);
     const int64_t rank = type.shape ? static_cast<int64_t>(type.shape->size()) : 4;
     const int64_t positive = axis < 0 ? axis + rank : axis;
     if (positive + 1 < rank) other("write axis + 1", positive + 1);
