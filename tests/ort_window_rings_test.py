@@ -63,6 +63,44 @@ class RingsTest(unittest.TestCase):
                           slots, lambda *_: {})
         self.assertGreater(past, 3 * slots["past_k"])
 
+    def test_a_ring_in_few_bits(self):
+        """Slot t mod C holds token t as int8 with a scale for four elements."""
+        slots, batch, past = WINDOW + 3, 2, 0
+        random = np.random.default_rng(9)
+        with tempfile.TemporaryDirectory() as folder:
+            source = source_of_case("growing_window_ring", folder)
+            out = os.path.join(folder, "out.onnx")
+            text = done("convert", source, "-o", out, "--window", "circular", "--quantize-cache",
+                        "int8:4", "--verify")
+            self.assertIn("verdict: equal within quantisation", text)
+            before, after = session(source), session(out)
+            names = ("past_k", "past_v")
+            theirs = {n: np.zeros((batch, 2, 0, 4), np.float32) for n in names}
+            mine = {n: np.zeros((batch, 2, slots, 4), np.int8) for n in names}
+            mine |= {n + "_scale": np.zeros((batch, 2, slots, 1), np.float32) for n in names}
+            made = {n: [] for n in names}
+            for tokens in (3, 1, 1, 2, 3, 1, 1, 1, 3, 2, 1, 3, 1, 3, 3, 2):
+                feeds = {n: random.standard_normal((batch, tokens, w)).astype(np.float32)
+                         for n, w in (("q", 16), ("k", 8), ("v", 8))}
+                want = run(before, feeds | theirs)
+                got = run(after, feeds | mine | {"write_indices": np.full(batch, past, np.int64)})
+                self.assertLess(np.abs(want["y"] - got["y"]).max(), 0.05)
+                past += tokens
+                for name in names:
+                    present = name.replace("past", "present")
+                    theirs[name] = want[present]
+                    made[name] += list(np.moveaxis(want[present][:, :, -tokens:], 2, 0))
+                    for tensor in (name, name + "_scale"):
+                        mine[tensor] = got[tensor.replace("past", "present")]
+                    for token in range(max(0, past - slots), past):
+                        row = made[name][token]
+                        scale = np.abs(row).max(-1, keepdims=True) / np.float32(127)
+                        at = token % slots
+                        np.testing.assert_allclose(mine[name + "_scale"][:, :, at], scale,
+                                                   rtol=1e-6)
+                        np.testing.assert_array_equal(mine[name][:, :, at], np.rint(row / scale))
+        self.assertGreater(past, 3 * slots)
+
     def test_ten_windows_in_a_ring_of_the_least_size(self):
         slots = {"past_k": WINDOW + 1, "past_v": WINDOW + 1}
         self.drive("growing_window_ring", [1] * 10 * WINDOW, slots, lambda *_: {})

@@ -30,6 +30,6 @@ struct Proof {
 };
 
 Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& after,
-                      const Manifest& relation);
+                      const Manifest& manifest);
 
 }  // namespace kvlift

@@ -150,13 +150,24 @@ absl::StatusOr<exec::Fetches> Driver::StepSource(Runner& source, const StepSpec&
 exec::Tensor Driver::FirstPast(const Runner& source, const Plan& plan, const ManifestCache& cache,
                                const StepSpec& step) const {
   const std::string& name = cache.source.input;
-  const int64_t length = step.past[0];
-  const int64_t rows = cache.source.growing ? RowsKept(name, length) : plan.capacity;
+  if (!cache.source.growing) return FirstSlots(source.TypeOf(name), plan, cache, step);
+  const int64_t length = step.past[0], rows = RowsKept(name, length);
   exec::Tensor value =
       exec::Tensor::Zeros(source.TypeOf(name), stimulus_.CacheShape(cache, step.batch(), rows));
-  const bool slots = plan.noise && !cache.source.growing;
-  AddNoise(cache, step, cache.source.growing ? length - rows : 0,
-           slots ? rows : std::min(rows, length), &value);
+  AddNoise(cache, step, length - rows, rows, &value);
+  return value;
+}
+
+// The same of a buffer, with the source's axes.
+exec::Tensor Driver::FirstSlots(int32_t type, const Plan& plan, const ManifestCache& cache,
+                                const StepSpec& step) const {
+  const int64_t slots = SlotsOf(cache, plan), held = std::min(step.past[0], slots);
+  exec::Tensor value =
+      exec::Tensor::Zeros(type, stimulus_.CacheShape(cache, step.batch(), slots));
+  const bool all = plan.noise && !cache.source.growing;
+  const int64_t first = cache.ring ? step.past[0] - (all ? slots : held) : 0;
+  AddNoise(cache, step, first, all ? slots : held, &value);
+  if (first > 0) IntoRing(first, cache.source, &value);
   return value;
 }
 
@@ -285,17 +296,10 @@ CacheState Driver::Fresh(const Runner& converted, const Plan& plan, double ampli
       continue;
     }
     const int32_t type = converted.TypeOf(cache.input);
-    const int64_t slots = SlotsOf(cache, plan);
-    exec::Tensor theirs =
-        exec::Tensor::Zeros(type, stimulus_.CacheShape(cache, step.batch(), slots));
-    const bool all = plan.noise && !cache.source.growing;
-    const int64_t noisy = all ? slots : std::min(step.past[0], slots);
-    const int64_t first = cache.ring ? step.past[0] - noisy : 0;
-    AddNoise(cache, step, first, noisy, &theirs);
-    if (first > 0) IntoRing(first, cache.source, &theirs);
-    exec::Tensor mine = InTargetOrder(theirs.view(), cache);
+    const int64_t slots = SlotsOf(cache, plan), noisy = std::min(step.past[0], slots);
+    exec::Tensor mine = InTargetOrder(FirstSlots(type, plan, cache, step).view(), cache);
     ++number;
-    if (amplitude > 0 && !all) {
+    if (amplitude > 0 && (!plan.noise || cache.source.growing)) {
       const int along = static_cast<int>(cache.axis);
       exec::Tensor rest = Part(mine.view(), along, noisy, slots);
       const bool tiny = ElementBits(type) <= 8;

@@ -121,6 +121,8 @@ class Driver {
   // The source's cache before the first step of a plan, and all its feeds.
   exec::Tensor FirstPast(const Runner& source, const Plan& plan, const ManifestCache& cache,
                          const StepSpec& step) const;
+  exec::Tensor FirstSlots(int32_t type, const Plan& plan, const ManifestCache& cache,
+                          const StepSpec& step) const;
   absl::StatusOr<exec::Feeds> SourceFeeds(const StepSpec& step, int64_t capacity,
                                           const CacheState& past) const;
 

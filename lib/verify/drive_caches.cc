@@ -65,7 +65,7 @@ std::string Driver::CheckAppended(const ManifestCache& cache, const StepSpec& st
   const int64_t each = past.shape[batch] / step.batch();
   for (int64_t b = 0; b < step.batch(); ++b) {
     const Range mine{batch, b * each, (b + 1) * each};
-    const bool around = relation_.mode == "circular";
+    const bool around = IsCircular(relation_, cache);
     const int64_t begin = around ? step.past[b] % rows : step.past[b], end = begin + news;
     const int64_t wrapped = around ? std::max<int64_t>(0, end - rows) : 0;
     const auto kept = [&](int64_t from, int64_t to) {

@@ -247,7 +247,8 @@ class Planner {
   void AroundTheRing(int64_t window) {
     const int64_t step = l_.tokens.value_or(1), longest = l_.tokens.value_or(3);
     const int64_t slots = window + std::min(longest, l_.most_tokens.value_or(longest));
-    std::vector<int64_t> lengths = {1, 1, 3, 1, 2, 1};
+    // The second step has a token in the last slot and others in the first ones.
+    std::vector<int64_t> lengths = {1, 3, 1, 1, 2, 1};
     const auto run = [&](const std::string& name, int64_t first) {
       Plan plan = Named(name, "rows of a window wrap around the end of their ring");
       plan.rings = true;

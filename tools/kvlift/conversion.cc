@@ -97,9 +97,6 @@ absl::StatusOr<ConvertOptions> OptionsOf(const ConvertFlags& f) {
                           {{"linear", WriteMode::kLinear}, {"circular", WriteMode::kCircular}},
                           &o.mode));
   KV_RETURN_IF_ERROR(ReadWindow(f.window, &o));
-  if (!f.quantize_cache.empty() && o.window == WindowForm::kCircular) {
-    return absl::InvalidArgumentError("--quantize-cache: not with --window circular");
-  }
   if (!f.quantize_cache.empty()) {
     o.quantize_cache = ReadCacheQuantization(f.quantize_cache);
     if (!o.quantize_cache) {
