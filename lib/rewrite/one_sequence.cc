@@ -58,11 +58,15 @@ std::string OneSequence::Misfit(NodeId n) {
         std::tuple(slots.cachestarts, Elements{zero}, kFirstSlot)}) {
     if (std::string text = Judge(n, operand, wanted, required); !text.empty()) return text;
   }
-  if (ComesFromGiven(start_)) return "needs a start_pos that does not come from other starts";
+  nodes_.push_back(n);
+  for (const NodeId node : nodes_) {
+    if (ComesFromGiven(graph_.inputs(node)[static_cast<size_t>(slots.start)])) {
+      return "needs a start_pos that does not come from other starts";
+    }
+  }
   for (const ValueId source : sym::SourcesOf(new_rows_)) {
     if (ComesFromGiven(source)) return "needs rows whose number does not come from their starts";
   }
-  nodes_.push_back(n);
   return {};
 }
 
