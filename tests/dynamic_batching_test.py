@@ -7,6 +7,8 @@ by ONNX Runtime. Environment: KVLIFT, the tool.
 import dataclasses
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -425,6 +427,21 @@ class OneSequence(Tested):
             self.near(got["last_logits"], want[-1:], f"ONNX Runtime, last from {start}")
             for cache in manifest["caches"]:
                 buffers[cache["input"]] = got[cache["output"]]
+
+    def test_the_emitted_loop_drives_one_sequence(self):
+        decoder, path = self.saved(FORMS[4])
+        target, script = self.path("x.onnx"), self.path("loop.py")
+        done("convert", path, "-o", target)
+        done("emit-loop", target, "-o", script)
+        prompt, count = [3, 1, 4, 1, 5], 8
+        run = subprocess.run([sys.executable, script, target, "--prompt", "3,1,4,1,5", "--new",
+                              str(count)], capture_output=True, text=True, check=True)
+        reference, said = Reference(FORMS[4], decoder.weights), list(prompt)
+        rows = reference.step(np.array(prompt), 0)
+        for _ in range(count):
+            said.append(int(rows[-1].argmax()))
+            rows = reference.step(np.array(said[-1:]), len(said) - 1)
+        self.assertEqual(run.stdout.split()[-1], ",".join(map(str, said[len(prompt):])))
 
     def test_the_source_is_measured_and_listed(self):
         for form in (FORMS[0], FORMS[5]):
