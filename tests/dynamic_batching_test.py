@@ -384,6 +384,8 @@ class OneSequence(Tested):
                 target = self.path(f"{form.name}.out.onnx")
                 text = done("convert", path, "-o", target, "--verify")
                 self.assertIn("verdict: equal (", text)
+                self.assertEqual("assumed: kvstarts is [0, P + S]" in text,
+                                 "kvstarts" not in form.computed)
                 with open(target.replace(".onnx", ".kv.json"), encoding="utf-8") as file:
                     manifest = json.load(file)
                 caches = manifest["caches"]

@@ -28,12 +28,6 @@ bool LacksSequences(const ManifestCache& cache) {
          cache.layout.find('B') != std::string::npos;
 }
 
-bool TellsOfSequences(const DroppedInput& dropped) {
-  const std::string& text = dropped.requires_text;
-  return text == kStartsOfNewRows || text == kStartsOfAllRows || text == kFirstSlot ||
-         text == kMostNewRows || text == kMostRows;
-}
-
 ValueInfoProto* Find(google::protobuf::RepeatedPtrField<ValueInfoProto>* values,
                      const std::string& name) {
   const auto at = std::find_if(values->begin(), values->end(),
@@ -219,6 +213,12 @@ void RemoveAxis(const std::string& name, Values* values) {
 bool LacksSequences(const Manifest& relation) {
   return std::any_of(relation.caches.begin(), relation.caches.end(),
                      [](const ManifestCache& cache) { return LacksSequences(cache); });
+}
+
+bool TellsOfSequences(const DroppedInput& dropped) {
+  const std::string& text = dropped.requires_text;
+  return text == kStartsOfNewRows || text == kStartsOfAllRows || text == kFirstSlot ||
+         text == kMostNewRows || text == kMostRows;
 }
 
 absl::StatusOr<Adapted> AddSequences(const Model& before, const Manifest& relation) {

@@ -16,6 +16,8 @@
 namespace kvlift {
 
 bool LacksSequences(const Manifest& relation);
+// Of an input that is computed in such a source.
+bool TellsOfSequences(const DroppedInput& dropped);
 
 // FailedPrecondition says which input or output is not what the relation needs.
 absl::StatusOr<Adapted> AddSequences(const Model& before, const Manifest& relation);

@@ -501,6 +501,11 @@ absl::StatusOr<VerifyReport> VerifyAny(const Model& before, const Model& after,
     KV_ASSIGN_OR_RETURN(VerifyReport report,
                         VerifyAny(adapted->before, after, adapted->relation, options, part));
     RemoveSequences(before, relation, &report);
+    for (const DroppedInput& dropped : relation.dropped) {
+      if (TellsOfSequences(dropped)) {
+        report.assumed.emplace_back(dropped.name, dropped.requires_text);
+      }
+    }
     return report;
   }
   if (part.bounds == nullptr && HasQuantizedCaches(relation)) {
