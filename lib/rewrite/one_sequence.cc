@@ -1,6 +1,8 @@
 #include "rewrite/one_sequence.h"
 
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "base/status.h"

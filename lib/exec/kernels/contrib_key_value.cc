@@ -16,11 +16,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "base/status.h"
 #include "exec/kernels/math_util.h"
 #include "exec/kernels/move_util.h"
