@@ -276,13 +276,24 @@ class Matcher {
            Refuse("KV210", "needs queries as a value of shape [B, N, S, D]", score_.product);
   }
 
-  // The query as a value of shape [B, N, S, D]: with as much of its scale peeled off as leaves one.
-  // A scale in front of the split into heads stays in the graph.
+  // The query as a value of shape [B, N, S, D], or [N, S, D] of one sequence: with as much of its
+  // scale peeled off as leaves one. A scale in front of the split into heads stays in the graph.
   bool ReadQuery(const Scaled& q, ValueId operand) {
+    const Expr size = pool_.Integer(site_.head_dim);
+    const std::vector<Expr> rows = {facts_.extents[1], facts_.extents[2], size};
+    if (FindQuery(q, operand, {nullptr, nullptr, nullptr, nullptr, pool_.Index(3)},
+                  {facts_.extents[0], rows[0], rows[1], size})) {
+      return true;
+    }
+    return site_.folded && facts_.extents[0]->is_integer(1) &&
+           FindQuery(q, operand, {nullptr, pool_.Index(0), pool_.Index(1), nullptr, pool_.Index(2)},
+                     rows);
+  }
+
+  bool FindQuery(const Scaled& q, ValueId operand, std::vector<Expr> indices,
+                 const std::vector<Expr>& shape) {
     sym::Pool::Substitution rename;
-    rename.indices = {nullptr, nullptr, nullptr, nullptr, pool_.Index(3)};
-    const std::vector<Expr> shape = {facts_.extents[0], facts_.extents[1], facts_.extents[2],
-                                     pool_.Integer(site_.head_dim)};
+    rename.indices = std::move(indices);
     for (auto stage = q.stages.rbegin(); stage != q.stages.rend(); ++stage) {
       const Expr target = pool_.Substitute(stage->first, rename, sym::Facts{shape});
       site_.query = FindValue(forms_, operand, target, shape);

@@ -94,6 +94,47 @@ TEST(InOut, TheShapeOfATensorMayBeRead) {
   EXPECT_EQ(model.graph().output_size(), 3);
 }
 
+constexpr char kJoined[] =
+    R"(<ir_version: 8, opset_import: ["" : 17, "pmx.dynamic_batching" : 1]>
+decoder (float[S,2,8] k, float[S,2,8] v, int64[2] seqstarts, int64[2] kvstarts, int64[1] places,
+         int64[1] start, int64 most, int64 longest, int8[M,2,2,2,8] cache, float[M,2,2,2,2] scale)
+    => (float[T,4,8] c, float[T,4,8] d) {
+  a, b = pmx.dynamic_batching.KeyValueCache<num_layer = 2, quant_bit = 8, quant_group = 4,
+      num_repeat = 2>(k, v, seqstarts, kvstarts, places, start, most, longest, cache, scale)
+  c, d = pmx.dynamic_batching.KeyValueCache<num_layer = 2, layer_idx = 1, quant_bit = 8,
+      quant_group = 4, num_repeat = 2, cache_mode = 0, page_size = 64>
+      (k, v, seqstarts, kvstarts, places, start, most, longest, cache, scale)
+})";
+
+TEST(InOut, TheFormThatJoinsSequencesHasItsTensorsLast) {
+  auto parsed = ParseModelText(kJoined);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  onnx::ModelProto model = *std::move(parsed);
+  EXPECT_TRUE(CheckModel(model).ok()) << CheckModel(model);
+  NamePresents(&model);
+  const onnx::GraphProto& graph = model.graph();
+  EXPECT_EQ(Outputs(graph.node(0)),
+            (std::vector<std::string>{"a", "b", "present_cache_early", "present_scale_early"}));
+  EXPECT_EQ(graph.node(1).input(2), "seqstarts");
+  EXPECT_EQ(graph.node(1).input(8), "present_cache_early");
+  EXPECT_EQ(graph.node(1).input(9), "present_scale_early");
+  ASSERT_EQ(graph.output_size(), 4);
+  EXPECT_EQ(graph.output(2).name(), "present_cache");
+  EXPECT_TRUE(CheckModel(model).ok()) << CheckModel(model);
+  const auto inferred = InferShapes(model);
+  ASSERT_TRUE(inferred.ok()) << inferred.status();
+  for (const auto& value : inferred->graph().value_info()) {
+    const auto& shape = value.type().tensor_type().shape();
+    if (value.name() == "a") {
+      ASSERT_EQ(shape.dim_size(), 3);
+      EXPECT_EQ(shape.dim(1).dim_value(), 4);
+    }
+    if (value.name() == "present_scale_early") {
+      EXPECT_EQ(shape.dim_size(), 5);
+    }
+  }
+}
+
 TEST(InOut, CheckerAndInferenceKnowTheOperator) {
   const onnx::ModelProto model = Parsed(kOutputs, kLayers);
   EXPECT_TRUE(CheckModel(model).ok()) << CheckModel(model);

@@ -1,6 +1,6 @@
 // LIBS: exec oracle onnxio
-// com.microsoft's operators that ONNX has no cases for: the executor in canonical order against the
-// oracle, within the oracle's bounds.
+// Operators of other domains, which ONNX has no cases for: the executor in canonical order against
+// the oracle, within the oracle's bounds.
 #include <cmath>
 #include <random>
 #include <string>
@@ -236,6 +236,38 @@ TEST(OracleFused, GroupQueryAttentionOverFewBits) {
                              "ks = Add (more, one) vs = Add (more, step)",
                              bits, "PER_CHANNEL"),
                  feeds, 9);
+  }
+}
+
+// Three sequences of 3, 1 and 2 new rows behind 2, 0 and 1 old ones, in one piece or in pages of 2.
+TEST(OracleFused, KeyValueCacheOfJoinedSequences) {
+  const char* head =
+      "<ir_version: 10, opset_import: [\"\" : 20, \"pmx.dynamic_batching\" : 1]> g "
+      "(float[6,2,4] k, float[6,2,4] v, {0}[{1},4] c{2}) => "
+      "(float[9,6,4] a, float[9,6,4] b, {0}[{1},4] d{3}) "
+      "<int64[4] rows = {{0, 3, 4, 6}}, int64[4] all = {{0, 5, 6, 9}}, int64[3] past = {{2, 0, 1}},"
+      " int64 most = {{3}}, int64 longest = {{5}}, int64{4}> "
+      "{{ a, b, d{5} = pmx.dynamic_batching.KeyValueCache <num_layer = 3, layer_idx = 1, "
+      "num_repeat = 3, page_size = 2, quant_group = 2, cache_layout = {6}, {7}> "
+      "(k, v, rows, all, places, past, most, longest, c{8}) }}";
+  const std::vector<std::vector<int64_t>> shapes = {
+      {14, 3, 2, 2}, {3, 14, 2, 2}, {3, 2, 14, 2}, {3, 2, 2, 14}};
+  for (size_t layout = 0; layout < shapes.size(); ++layout) {
+    std::vector<int64_t> packed = shapes[layout], scales = packed;
+    const std::string sizes = fmt::format("{}", fmt::join(packed, ","));
+    packed.push_back(4);
+    scales.push_back(2);
+    std::vector<Feed> feeds = {{"k", {6, 2, 4}}, {"v", {6, 2, 4}}, {"c", packed}};
+    ExpectWithin(fmt::format(fmt::runtime(head), "float", sizes, "", "", "[3] places = {9, 0, 4}",
+                             "", layout, "cache_mode = 0", ""),
+                 feeds, 20);
+    feeds.back() = {"c", packed, 100, TensorProto::INT8};
+    feeds.push_back({"s", scales});
+    const std::string scale = fmt::format("float[{},2]", sizes);
+    ExpectWithin(fmt::format(fmt::runtime(head), "int8", sizes, ", " + scale + " s",
+                             ", " + scale + " t", "[3,3] places = {6, 2, 12, 4, 0, 0, 8, 10, 0}",
+                             ", t", layout, "cache_mode = 1, quant_bit = 8", ", s"),
+                 feeds, 21);
   }
 }
 

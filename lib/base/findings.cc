@@ -305,6 +305,11 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Attention rounds otherwise in the last bit, and the quantised model would answer by whole "
      "steps of its own.",
      "The caches are converted; convert before quantising to have the attentions converted, too."},
+    {"KV249", "joined-sequences", "the tokens of several sequences are on one axis of the cache",
+     "TensorScatter and Attention have an axis of sequences, each with slots of its own; an "
+     "operator "
+     "of dynamic batching has one axis for all, and places or pages in it that the host deals out.",
+     "Export for one sequence, from slot 0 on, or with the operator that keeps sequences apart."},
     {"KV250", "ring-too-small", "the ring has no slot for a new token beside its window",
      "A step reads the rows of the window and its own: a ring of C slots takes C - W new tokens.",
      "Give --window circular more slots, or none: then the host chooses."},
@@ -328,6 +333,10 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV307", "positions-count-up", "positions that the host feeds must be consecutive",
      "The source writes row by row where it is told; one write index stands for the first of them.",
      "Feed positions P, P+1, ..., as decoding does."},
+    {"KV308", "one-sequence", "inputs that tell sequences apart must tell of one",
+     "The source may have several sequences on one axis; the converted model has one, and computes "
+     "where it begins and ends.",
+     "Feed one sequence at a time, each to caches of its own."},
     {"KV320", "one-new-token-with-past", "a step with a past has one new token",
      "The source's branch for such steps was traced with one token and sees no causal order in "
      "several; the converted model does.",

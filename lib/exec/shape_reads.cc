@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_split.h"
+#include "onnxio/in_out.h"
 
 namespace kvlift::exec {
 namespace {
@@ -88,6 +89,9 @@ const Reads& OfElementsToo() {
 
 uint32_t ShapeReads(const OpDef& def) {
   if (Has(OfShapesOnly(), def.op_type)) return 0;
+  if (def.op_type == "KeyValueCache" && JoinsSequences(def.domain)) {
+    return Inputs({KeyValueCacheSlots::Joined().kvstarts});
+  }
   const auto it = OfElementsToo().find(def.op_type);
   return it == OfElementsToo().end() ? kReadsAll : it->second;
 }

@@ -367,13 +367,14 @@ class Decoder {
     return value;
   }
 
-  // [B, S, V], or [B, V] of the last token, to [B][V].
+  // [B, S, V], [S, V] of one sequence, or [B, V] of the last token, to [B][V].
   static std::vector<std::vector<float>> LastRows(const Ort::Value& scores,
                                                   const std::vector<int64_t>& real) {
     const auto info = scores.GetTensorTypeAndShapeInfo();
     const Shape shape = info.GetShape();
     const int type = info.GetElementType();
-    const int64_t words = shape.back(), rows = shape.size() == 2 ? 1 : shape[1];
+    const int64_t words = shape.back();
+    const int64_t rows = SizeOf(shape) / (words * static_cast<int64_t>(real.size()));
     std::vector<std::vector<float>> last(real.size());
     for (size_t b = 0; b < real.size(); ++b) {
       const int64_t row = static_cast<int64_t>(b) * rows + std::clamp<int64_t>(real[b], 1, rows) - 1;

@@ -107,7 +107,7 @@ class Decoder:
             else:
                 result = visible == (spec.meaning == "mask")
         else:
-            result = {"tokens": lambda: tokens, "positions": lambda: past + token,
+            result = {"tokens": lambda: tokens if "B" in place else tokens[0], "positions": lambda: past + token,
                       "last": lambda: past + count - 1, "total": lambda: past + count,
                       "new": lambda: count, "order": lambda: sequence,
                       "has_past": lambda: past > 0, "no_past": lambda: past == 0,
@@ -181,7 +181,7 @@ class Decoder:
         for first in range(0, tokens.shape[1], size):
             piece = tokens[:, first:first + size]
             count = np.clip(real - first, 0, piece.shape[1])
-            ends = last_row(self.step(piece, count, feeds)[LOGITS], count)
+            ends = last_row(self.step(piece, count, feeds)[LOGITS], len(prompts), count)
             rows = ends if rows is None else np.where(count[:, None] > 0, ends, rows)
         return rows
 
@@ -192,14 +192,13 @@ class Decoder:
         for _ in range(count):
             tokens.append(rows.argmax(-1))
             if len(tokens) < count:
-                rows = last_row(self.step(tokens[-1][:, None], feeds=feeds)[LOGITS])
+                rows = last_row(self.step(tokens[-1][:, None], feeds=feeds)[LOGITS], len(rows))
         return np.stack(tokens, axis=1)
 
 
-def last_row(logits, real=None):
-    """[B, S, V], or [B, V] of the last token, to [B, V]."""
-    if logits.ndim == 2:
-        return logits
+def last_row(logits, batch, real=None):
+    """[B, S, V], [S, V] of one sequence, or [B, V] of the last token, to [B, V]."""
+    logits = logits.reshape(batch, -1, logits.shape[-1])
     last = np.minimum(logits.shape[1] if real is None else real, logits.shape[1]) - 1
     return logits[np.arange(logits.shape[0]), last]
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,9 +17,10 @@ namespace {
 
 using Slots = KeyValueCacheSlots;
 
-// The operands that a node writes into, with the outputs that stand for them.
-constexpr std::pair<int, int> kInOut[] = {{Slots::kCache, Slots::kPresentCache},
-                                          {Slots::kScale, Slots::kPresentScale}};
+constexpr int kPresents[] = {Slots::kPresentCache, Slots::kPresentScale};
+constexpr std::string_view kJoining = ".dynamic_batching";
+
+bool IsOf(std::string_view domain) { return domain == "pmx" || domain == "opmx"; }
 
 // A tensor and who writes into it, in an order of execution.
 struct Tensor {
@@ -47,10 +49,12 @@ class Finder {
   bool Take(NodeId n) {
     const onnx::NodeProto& node = graph_.node(n);
     const auto inputs = graph_.inputs(n);
-    if (node.output_size() != Slots::kPresentCache || inputs.size() <= Slots::kCache) return false;
-    for (const auto& [input, output] : kInOut) {
+    const Slots slots = Slots::Of(node);
+    if (node.output_size() != Slots::kPresentCache) return false;
+    for (const int output : kPresents) {
+      const int input = slots.Written(output);
       const ValueId v = static_cast<size_t>(input) < inputs.size() ? inputs[input] : kNoValue;
-      if (v == kNoValue && input == Slots::kScale) continue;
+      if (v == kNoValue && input == slots.scale) continue;
       if (v == kNoValue || !IsInOut(v, input)) return false;
       Tensor& tensor = Named(graph_.name(v));
       tensor.writes.push_back({place_.at(&node), input, output});
@@ -111,7 +115,18 @@ void Expose(const Tensor& tensor, Names* taken, onnx::GraphProto* graph) {
 }  // namespace
 
 bool IsKeyValueCache(const onnx::NodeProto& node) {
-  return node.op_type() == "KeyValueCache" && (node.domain() == "pmx" || node.domain() == "opmx");
+  return node.op_type() == "KeyValueCache" &&
+         (IsOf(node.domain()) || JoinsSequences(node.domain()));
+}
+
+bool JoinsSequences(std::string_view domain) {
+  return domain.size() > kJoining.size() &&
+         domain.substr(domain.size() - kJoining.size()) == kJoining &&
+         IsOf(domain.substr(0, domain.size() - kJoining.size()));
+}
+
+Slots Slots::Of(const onnx::NodeProto& node) {
+  return JoinsSequences(node.domain()) ? Joined() : KeyValueCacheSlots();
 }
 
 void NamePresents(onnx::ModelProto* model) {

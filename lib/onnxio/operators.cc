@@ -1,6 +1,7 @@
 #include "onnxio/operators.h"
 
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "onnx/defs/schema.h"
@@ -14,18 +15,24 @@ using onnx::AttributeProto;
 using onnx::OpSchema;
 using Slots = KeyValueCacheSlots;
 
-// [B, S, Nk, D] -> [B, T, Nk * num_repeat, D]; tensors that are written keep their types.
+// Of the form that joins sequences, or not: rows [.., Nk, D] -> [.., Nk * num_repeat, D], with
+// another number of tokens; tensors that are written keep their types.
+template <bool kJoins>
 void InferKeyValueCache(onnx::InferenceContext& context) {
+  constexpr int kRank = kJoins ? 3 : 4, kTokens = kRank - 3, kHeads = kRank - 2;
+  const Slots slots = kJoins ? Slots::Joined() : Slots();
   const int64_t repeat = onnx::getAttribute(context, "num_repeat", int64_t{1});
   for (const auto& [from, to] :
        {std::pair(Slots::kKey, Slots::kKeys), std::pair(Slots::kValue, Slots::kValues)}) {
     onnx::propagateElemTypeFromInputToOutput(context, from, to);
     if (!onnx::hasInputShape(context, from)) continue;
     const onnx::TensorShapeProto& rows = onnx::getInputShape(context, from);
-    if (rows.dim_size() != 4) fail_shape_inference("KeyValueCache: rows must have 4 dimensions");
+    if (rows.dim_size() != kRank) {
+      fail_shape_inference("KeyValueCache: rows must have ", kRank, " dimensions");
+    }
     onnx::TensorShapeProto all = rows;
-    all.mutable_dim(1)->Clear();
-    auto* heads = all.mutable_dim(2);
+    all.mutable_dim(kTokens)->Clear();
+    auto* heads = all.mutable_dim(kHeads);
     if (heads->has_dim_value()) {
       if (repeat < 1 || heads->dim_value() > INT64_MAX / repeat) {
         fail_shape_inference("KeyValueCache: num_repeat is out of range");
@@ -36,8 +43,8 @@ void InferKeyValueCache(onnx::InferenceContext& context) {
     }
     *onnx::getOutputShape(context, to) = std::move(all);
   }
-  for (const auto& [from, to] : {std::pair(Slots::kCache, Slots::kPresentCache),
-                                 std::pair(Slots::kScale, Slots::kPresentScale)}) {
+  for (const int to : {Slots::kPresentCache, Slots::kPresentScale}) {
+    const int from = slots.Written(to);
     if (context.getNumOutputs() <= static_cast<size_t>(to)) continue;
     if (context.getNumInputs() <= static_cast<size_t>(from)) continue;
     if (context.getInputType(from) == nullptr) continue;
@@ -48,7 +55,11 @@ void InferKeyValueCache(onnx::InferenceContext& context) {
   }
 }
 
-OpSchema KeyValueCache(const char* domain) {
+OpSchema KeyValueCache(const std::string& domain) {
+  const bool joins = JoinsSequences(domain);
+  const Slots slots = joins ? Slots::Joined() : Slots();
+  const char* const rows = joins ? "[sum of S, Nk, D]" : "[B, S, Nk, D]";
+  const char* const all = joins ? "[sum of T, Nk * num_repeat, D]" : "[B, T, Nk * num_repeat, D]";
   OpSchema schema("KeyValueCache", __FILE__, __LINE__);
   const auto number = [&](const char* name, int64_t value, const char* text) {
     schema.Attr(name, text, AttributeProto::INT, value);
@@ -59,14 +70,16 @@ OpSchema KeyValueCache(const char* domain) {
   number("quant_bit", 0, "0: rows as they are; 8: int8 with scales.");
   number("quant_group", 8, "Elements that share a scale.");
   number("num_repeat", 1, "Times that each head stands in the results.");
-  number("cache_layout", 0, "0: (MaxB,L,2,M,Nk,D); 1: (L,MaxB,2,Nk,M,D).");
-  schema.Input(Slots::kKey, "current_key", "[B, S, Nk, D]", "T1")
-      .Input(Slots::kValue, "current_value", "[B, S, Nk, D]", "T1")
-      .Input(Slots::kStart, "start_pos", "One number.", "I")
-      .Input(Slots::kCache, "cache", "As cache_layout says; written.", "T2")
-      .Input(Slots::kScale, "scale", "D / quant_group last; written.", "T3", OpSchema::Optional)
-      .Output(Slots::kKeys, "key", "[B, T, Nk * num_repeat, D]", "T1")
-      .Output(Slots::kValues, "value", "[B, T, Nk * num_repeat, D]", "T1")
+  number("cache_layout", 0,
+         joins ? "0: (M,L,2,Nk,D); 1: (L,M,2,Nk,D); 2: (L,2,M,Nk,D); 3: (L,2,Nk,M,D)."
+               : "0: (MaxB,L,2,M,Nk,D); 1: (L,MaxB,2,Nk,M,D).");
+  schema.Input(Slots::kKey, "current_key", rows, "T1")
+      .Input(Slots::kValue, "current_value", rows, "T1")
+      .Input(slots.start, "start_pos", joins ? "[B]" : "One number.", "I")
+      .Input(slots.cache, "cache", "As cache_layout says; written.", "T2")
+      .Input(slots.scale, "scale", "D / quant_group last; written.", "T3", OpSchema::Optional)
+      .Output(Slots::kKeys, "key", all, "T1")
+      .Output(Slots::kValues, "value", all, "T1")
       .Output(Slots::kPresentCache, "present_cache", "The cache, written.", "T2",
               OpSchema::Optional)
       .Output(Slots::kPresentScale, "present_scale", "The scales, written.", "T3",
@@ -75,13 +88,20 @@ OpSchema KeyValueCache(const char* domain) {
       .TypeConstraint("T2", {"tensor(float)", "tensor(float16)", "tensor(int8)", "tensor(int4)"},
                       "Of what is kept.")
       .TypeConstraint("T3", {"tensor(float)", "tensor(float16)"}, "Of scales.")
-      .TypeConstraint("I", {"tensor(int64)"}, "Of positions.")
-      .TypeAndShapeInferenceFunction(InferKeyValueCache);
-  return schema;
+      .TypeConstraint("I", {"tensor(int64)"}, "Of positions.");
+  if (!joins) return std::move(schema.TypeAndShapeInferenceFunction(InferKeyValueCache<false>));
+  number("cache_mode", 0, "0: a sequence is in one piece; 1: in pages.");
+  number("page_size", 128, "Slots of a page.");
+  schema.Input(slots.seqstarts, "seqstarts", "[B + 1]: where sequences begin in new rows.", "I")
+      .Input(slots.kvstarts, "kvstarts", "[B + 1]: where they begin in all rows.", "I")
+      .Input(slots.cachestarts, "cachestarts", "[B] or [B, pages]: where they begin in slots.", "I")
+      .Input(slots.start + 1, "max_seqlen", "The longest S.", "I")
+      .Input(slots.start + 2, "max_kvlen", "The longest T.", "I");
+  return std::move(schema.TypeAndShapeInferenceFunction(InferKeyValueCache<true>));
 }
 
 bool Register() {
-  for (const char* domain : {"pmx", "opmx"}) {
+  for (const char* domain : {"pmx", "opmx", "pmx.dynamic_batching", "opmx.dynamic_batching"}) {
     onnx::OpSchemaRegistry::DomainToVersionRange::Instance().AddDomainToVersion(domain, 1, 1);
     onnx::RegisterSchema(KeyValueCache(domain));
   }

@@ -3,8 +3,8 @@
 
 namespace kvlift {
 
-// Adds KeyValueCache of pmx and opmx to ONNX's registry, in the form of onnxio/in_out.h as well as
-// in its own. Once; further calls do nothing.
+// Adds KeyValueCache of OpenPPL to ONNX's registry, in the forms of onnxio/in_out.h as well as in
+// its own. Once; further calls do nothing.
 void RegisterOperators();
 
 }  // namespace kvlift

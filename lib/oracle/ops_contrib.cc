@@ -283,7 +283,9 @@ constexpr OpEntry kOps[] = {
     {"", "RotaryEmbedding", RotaryEmbedding},
     {"com.microsoft", "RotaryEmbedding", OldRotaryEmbedding},
     {"opmx", "KeyValueCache", KeyValueCache},
+    {"opmx.dynamic_batching", "KeyValueCache", JoinedKeyValueCache},
     {"pmx", "KeyValueCache", KeyValueCache},
+    {"pmx.dynamic_batching", "KeyValueCache", JoinedKeyValueCache},
     {"com.microsoft", "FusedMatMul", FusedMatMul},
 };
 

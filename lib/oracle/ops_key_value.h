@@ -7,5 +7,7 @@
 namespace kvlift::oracle {
 
 absl::Status KeyValueCache(OpContext& c);
+// The form of dynamic_batching, which has the tokens of all sequences on one axis.
+absl::Status JoinedKeyValueCache(OpContext& c);
 
 }  // namespace kvlift::oracle

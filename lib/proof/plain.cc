@@ -47,6 +47,7 @@ class Expander {
       if (node.output_size() > 0) producers_[node.output(0)] = &node;
     }
     for (const NodeProto& node : nodes) {
+      NoteElement(node);
       Writer writer(node, &graph());
       const bool done = node.output_size() > 0 && Expand(node, writer);
       std::vector<NodeProto> own = done ? writer.Take() : std::vector<NodeProto>{node};
@@ -64,6 +65,17 @@ class Expander {
     if (node.domain() != "com.microsoft") return false;
     if (node.op_type() == "MultiHeadAttention") return MultiHead(node, w);
     return node.op_type() == "GroupQueryAttention" && lengths_ && GroupQuery(node, w);
+  }
+
+  // One element of a tensor along its first axis has the extents behind that.
+  void NoteElement(const NodeProto& node) {
+    if (node.op_type() != "Gather" || node.input_size() != 2 || node.output_size() != 1) return;
+    const auto whole = dims_.find(node.input(0));
+    const TensorProto* index = ConstantOf(node.input(1));
+    if (whole == dims_.end() || whole->second.empty() || index == nullptr) return;
+    if (index->dims_size() != 0 || IntAttribute(node, "axis", 0) != 0) return;
+    const std::vector<int64_t> dims(whole->second.begin() + 1, whole->second.end());
+    dims_[node.output(0)] = dims;
   }
 
   static bool Norm(const NodeProto& node, Writer& w) {
@@ -100,15 +112,19 @@ class Expander {
     w.Node("Reshape", {copies, w.Ints({0, 0, heads.first * repeat, heads.second})}, output);
   }
 
-  // A layer's part of a packed tensor, and where new rows go in it.
+  // A layer's part of a packed tensor, and where new rows go in it. A tensor that joins sequences
+  // is read with an axis for them in front.
   struct Part {
-    int64_t layer = 0;
-    bool heads_first = false;
-    std::string start, end;
+    int64_t layer = 0, layout = 0;
+    bool joins = false;
+    std::string first, start, end;  // slots: of the sequence, of the new rows, behind them
 
-    int64_t layers() const { return heads_first ? 0 : 1; }
-    int64_t slots() const { return heads_first ? 4 : 3; }
-    static constexpr int64_t kRoles = 2;
+    int64_t layouts() const { return joins ? 4 : 2; }
+    int64_t layers() const { return joins ? (layout == 0 ? 2 : 1) : 1 - layout; }
+    int64_t roles() const { return joins && layout < 2 ? 3 : 2; }
+    int64_t slots() const { return joins ? 1 + layout : 3 + layout; }
+    bool heads_first() const { return layout == (joins ? 3 : 1); }
+    int64_t heads() const { return heads_first() ? 3 : 4; }
   };
 
   // New rows of both roles, [B, S, Nk, .] or [B, Nk, S, .], spliced into the tensor, which is given
@@ -116,21 +132,21 @@ class Expander {
   std::array<std::string, 2> Splice(const std::string& packed, const Part& p,
                                     const std::array<std::string, 2>& rows,
                                     const std::string& present, Writer& w) {
-    const std::string fixed = w.Ints({p.layers(), Part::kRoles}), zero = w.Ints({0});
+    const std::string fixed = w.Ints({p.layers(), p.roles()}), zero = w.Ints({0});
     const std::string open = w.Ints({std::numeric_limits<int64_t>::max()});
     const std::string own = Cut(packed, p.layers(), w.Ints({p.layer}), w.Ints({p.layer + 1}), w);
     std::array<std::string, 2> written, all;
     for (int role = 0; role < 2; ++role) {
-      const std::string part = Cut(own, Part::kRoles, w.Ints({role}), w.Ints({role + 1}), w);
+      const std::string part = Cut(own, p.roles(), w.Ints({role}), w.Ints({role + 1}), w);
       w.Node("Unsqueeze", {rows[role], fixed});
       const std::string added = w.Name(), before = Cut(part, p.slots(), zero, p.start, w);
       const std::string behind = Cut(part, p.slots(), p.end, open, w);
       SetInt(&w.Node("Concat", {before, added, behind}), "axis", p.slots());
       written[role] = w.Name();
-      w.Node("Squeeze", {Cut(written[role], p.slots(), zero, p.end, w), fixed});
+      w.Node("Squeeze", {Cut(written[role], p.slots(), p.first, p.end, w), fixed});
       all[role] = w.Name();
     }
-    SetInt(&w.Node("Concat", {written[0], written[1]}), "axis", Part::kRoles);
+    SetInt(&w.Node("Concat", {written[0], written[1]}), "axis", p.roles());
     const std::string both = w.Name(), front = Cut(packed, p.layers(), zero, w.Ints({p.layer}), w);
     const std::string rest = Cut(packed, p.layers(), w.Ints({p.layer + 1}), open, w);
     SetInt(&w.Node("Concat", {front, both, rest}, present), "axis", p.layers());
@@ -163,41 +179,80 @@ class Expander {
     return w.Name();
   }
 
+  // With an axis of one sequence in front, and without it.
+  static std::string Apart(const std::string& joined, const Part& part, Writer& w) {
+    return part.joins ? w.Node("Unsqueeze", {joined, w.Ints({0})}).output(0) : joined;
+  }
+  static void Join(const std::string& apart, const std::string& output, Writer& w) {
+    w.Node("Squeeze", {apart, w.Ints({0})}, output);
+  }
+
+  // Where new rows go. Of one sequence seqstarts and kvstarts say what rows and start_pos say.
+  bool FindSlots(const NodeProto& node, Part& part, Writer& w) {
+    const KeyValueCacheSlots slots = KeyValueCacheSlots::Of(node);
+    const std::string length = w.Extent(node.input(0), part.joins ? 0 : 1);
+    part.first = w.Ints({0});
+    w.Node("Reshape", {node.input(slots.start), w.Ints({1})});
+    part.start = w.Name();
+    if (part.joins) {
+      const auto sequences = dims_.find(node.input(slots.start));
+      const bool one = sequences != dims_.end() && sequences->second == std::vector<int64_t>{1};
+      if (!one || IntAttribute(node, "cache_mode", 0) != 0) return false;
+      w.Node("Reshape", {node.input(slots.cachestarts), w.Ints({1})});
+      part.first = w.Name();
+      w.Node("Add", {part.start, part.first});
+      part.start = w.Name();
+    }
+    w.Node("Add", {part.start, length});
+    part.end = w.Name();
+    return true;
+  }
+
   // New rows spliced into a layer's part of a packed tensor, and all rows of that part up to them.
   bool Packed(const NodeProto& node, Writer& w) {
     using Slots = KeyValueCacheSlots;
+    const Slots slots = Slots::Of(node);
     const int64_t repeat = IntAttribute(node, "num_repeat", 1);
     const bool quantised = IntAttribute(node, "quant_bit", 0) == 8;
     const int64_t group = quantised ? IntAttribute(node, "quant_group", 8) : 0;
     const int results = quantised ? Slots::kPresentScale : Slots::kPresentCache;
-    if (node.output_size() != results + 1 || Has(node, Slots::kScale) != quantised) return false;
+    if (node.output_size() != results + 1 || Has(node, slots.scale) != quantised) return false;
     if (!quantised && IntAttribute(node, "quant_bit", 0) != 0) return false;
-    const std::vector<int64_t> dims = dims_[node.input(Slots::kCache)];
+    std::vector<int64_t> dims = dims_[node.input(slots.cache)];
     dims_[node.output(Slots::kPresentCache)] = dims;
-    Part part{
-        IntAttribute(node, "layer_idx", 0), IntAttribute(node, "cache_layout", 0) == 1, {}, {}};
-    if (dims.size() != 6 || part.layer < 0 || repeat < 1) return false;
-    const int64_t heads = dims[part.heads_first ? 3 : 4], size = dims[5];
+    Part part{IntAttribute(node, "layer_idx", 0),
+              IntAttribute(node, "cache_layout", 0),
+              slots.joins_sequences(),
+              {},
+              {},
+              {}};
+    if (part.joins) dims.insert(dims.begin(), 1);
+    if (dims.size() != 6 || part.layer < 0 || repeat < 1 || part.layout < 0 ||
+        part.layout >= part.layouts()) {
+      return false;
+    }
+    const int64_t heads = dims[static_cast<size_t>(part.heads())], size = dims.back();
     if (heads < 1 || size < 1 || (quantised && (group < 1 || size % group != 0))) return false;
-    const std::string length = w.Extent(node.input(Slots::kKey), 1);
-    w.Node("Reshape", {node.input(Slots::kStart), w.Ints({1})});
-    part.start = w.Name();
-    w.Node("Add", {part.start, length});
-    part.end = w.Name();
+    if (!FindSlots(node, part, w)) return false;
     std::array<std::string, 2> rows, scales;
     for (int role = 0; role < 2; ++role) {
-      rows[role] = Turned(node.input(role), part.heads_first, w);
+      rows[role] = Turned(Apart(node.input(role), part, w), part.heads_first(), w);
       if (quantised) std::tie(scales[role], rows[role]) = Quantized(rows[role], size, group, w);
     }
-    rows = Splice(node.input(Slots::kCache), part, rows, node.output(Slots::kPresentCache), w);
-    if (quantised) {
-      scales =
-          Splice(node.input(Slots::kScale), part, scales, node.output(Slots::kPresentScale), w);
-    }
+    const auto splice = [&](int output, const std::array<std::string, 2>& added) {
+      const std::string packed = Apart(node.input(slots.Written(output)), part, w);
+      if (!part.joins) return Splice(packed, part, added, node.output(output), w);
+      auto all = Splice(packed, part, added, "", w);
+      Join(w.Name(), node.output(output), w);
+      return all;
+    };
+    rows = splice(Slots::kPresentCache, rows);
+    if (quantised) scales = splice(Slots::kPresentScale, scales);
     for (int role = 0; role < 2; ++role) {
       if (quantised) rows[role] = Dequantized(rows[role], scales[role], group, w);
-      Repeated(Turned(rows[role], part.heads_first, w), {heads, size}, repeat, node.output(role),
-               w);
+      const std::string all = Turned(rows[role], part.heads_first(), w);
+      Repeated(all, {heads, size}, repeat, part.joins ? "" : node.output(role), w);
+      if (part.joins) Join(w.Name(), node.output(role), w);
     }
     return true;
   }

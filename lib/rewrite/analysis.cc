@@ -299,7 +299,7 @@ bool HasStates(const Analysis& analysis) {
 std::string DescribeMask(Analysis& analysis, const AttentionSite& site) {
   sym::Pool& pool = analysis.forms->pool();
   const Expr start = CountedUp(*analysis.forms, analysis.updates[site.key_cache].start);
-  const bool one_token = analysis.forms->Of(site.query).shape[2]->is_integer(1);
+  const bool one_token = QueryShape(*analysis.forms, site)[2]->is_integer(1);
   const Visibility v =
       ReadVisibility(*analysis.forms, CountedUp(*analysis.forms, site.keep), start, one_token);
   std::vector<std::string> words;

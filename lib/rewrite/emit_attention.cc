@@ -45,12 +45,11 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
   }
   if (auto reason = JudgeBiases(site, key, type)) return reason;
   if (!RowPerToken(site, key) || !RowPerToken(site, value)) {
-    s_.plan.refusal =
-        Reason("KV209",
-               fmt::format("needs one row per token, found {} rows for {} queries",
-                           sym::ToString(key.new_length, &s_.graph),
-                           sym::ToString(s_.forms.Of(site.query).shape[2], &s_.graph)),
-               site);
+    s_.plan.refusal = Reason("KV209",
+                             fmt::format("needs one row per token, found {} rows for {} queries",
+                                         sym::ToString(key.new_length, &s_.graph),
+                                         sym::ToString(QueryShape(s_.forms, site)[2], &s_.graph)),
+                             site);
     return std::nullopt;
   }
   if (site.q_heads > kMostHeads) {
@@ -77,7 +76,7 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
       (!key.growing && Normal(key, key.start) != Normal(value, value.start))) {
     return Reason("KV210", "needs keys and values that are written at the same slots", site);
   }
-  const bool one_token = s_.forms.Of(site.query).shape[2]->is_integer(1);
+  const bool one_token = QueryShape(s_.forms, site)[2]->is_integer(1);
   Visibility visible = ReadVisibility(s_.forms, keep, start, one_token);
   const bool stacked = StacksGroups(site);
   // ONNX Runtime 1.31 runs a causal Attention of doubles top-left, without a word.
@@ -130,7 +129,7 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
     attributes.push_back(MakeAttribute("softmax_precision", int64_t{site.softmax_type}));
   }
   s_.plan.patch.remove_nodes.insert(site.node);
-  std::string q = s_.graph.name(site.query);
+  std::string q = Query(site);
   if (stacked) q = Stacked(q, site);
   if (folds) {
     q = FoldHeads(s_, q, site.q_heads, site.head_dim);
@@ -180,6 +179,19 @@ bool AttentionEmitter::StacksGroups(const AttentionSite& site) const {
          control_.tree_input().empty();
 }
 
+// [B, N, S, D]
+std::string AttentionEmitter::Query(const AttentionSite& site) {
+  const std::string& query = s_.graph.name(site.query);
+  if (s_.forms.Of(site.query).shape.size() == 4) return query;
+  return s_.nodes.Add("Unsqueeze", {query, s_.nodes.Int64s({0})}, "sequence");
+}
+
+// S, as a vector of one.
+std::string AttentionEmitter::QueryExtent(const AttentionSite& site) {
+  const auto rank = static_cast<int64_t>(s_.forms.Of(site.query).shape.size());
+  return s_.nodes.Extent(s_.graph.name(site.query), rank - 2, "queries");
+}
+
 // [B, N, S, D] to [B, Nk, N/Nk*S, D].
 std::string AttentionEmitter::Stacked(const std::string& query, const AttentionSite& site) {
   const std::string shape = s_.nodes.Int64s({0, site.key_view.heads, -1, site.head_dim});
@@ -204,7 +216,7 @@ void AttentionEmitter::EmitResult(const AttentionSite& site, const NodeBuilder::
   }
   std::string shape = nodes.Int64s({0, site.q_heads, -1, site.v_head_dim});
   if (site.folded) {
-    const std::string rows = nodes.Extent(s_.graph.name(site.query), 2, "queries");
+    const std::string rows = QueryExtent(site);
     shape = nodes.Add("Concat", {nodes.Int64s({-1}), rows, nodes.Int64s({site.v_head_dim})},
                       "shape", {MakeAttribute("axis", int64_t{0})});
   }
@@ -370,7 +382,7 @@ Expr AttentionEmitter::Normal(const CacheUpdate& key, Expr e) {
 }
 
 bool AttentionEmitter::RowPerToken(const AttentionSite& site, const CacheUpdate& key) {
-  const Expr queries = Normal(key, s_.forms.Of(site.query).shape[2]);
+  const Expr queries = Normal(key, QueryShape(s_.forms, site)[2]);
   const Expr rows = Normal(key, key.new_length);
   if (queries == rows || rows->is_integer(1)) return true;
   // Symbols that inputs declare for themselves are equal where the graph joins them.

@@ -42,6 +42,8 @@ class AttentionEmitter {
   void EmitResult(const AttentionSite& site, const NodeBuilder::Inputs& inputs,
                   const std::string& role, NodeBuilder::Attributes attributes);
   bool StacksGroups(const AttentionSite& site) const;
+  std::string Query(const AttentionSite& site);
+  std::string QueryExtent(const AttentionSite& site);
   std::string Stacked(const std::string& query, const AttentionSite& site);
   std::string StackedMask(const std::string& mask, const AttentionSite& site, bool has_heads);
   // Is the mask of rest and biases drawn with an axis of heads?

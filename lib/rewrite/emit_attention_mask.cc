@@ -88,7 +88,7 @@ absl::StatusOr<std::string> AttentionEmitter::MaskOfBiases(const AttentionSite& 
                                                            const std::string& mask) {
   s_.nodes.set_scope("shared");
   std::string sum;
-  bool has_rows = s_.forms.Of(site.query).shape[2]->is_integer(1), has_keys = false, full = false;
+  bool has_rows = QueryShape(s_.forms, site)[2]->is_integer(1), has_keys = false, full = false;
   for (const Bias& bias : site.biases) {
     s_.roots.push_back(bias.value);
     const std::vector<Expr>& shape = s_.forms.Of(bias.value).shape;
@@ -116,7 +116,7 @@ absl::StatusOr<std::string> AttentionEmitter::MaskOfBiases(const AttentionSite& 
   }
   if (full && has_rows && has_keys) return sum;
   // ONNX Runtime 1.31 wants rank 4 with the queries and keys drawn.
-  const std::string rows = s_.nodes.Extent(s_.graph.name(site.query), 2, "queries");
+  const std::string rows = QueryExtent(site);
   const std::string one = s_.nodes.Int64s({1});
   const std::string shape = s_.nodes.Add("Concat", {one, one, rows, slots.keys}, "shape",
                                          {MakeAttribute("axis", int64_t{0})});
@@ -128,7 +128,7 @@ absl::StatusOr<std::string> AttentionEmitter::TurnedBias(const AttentionSite& si
                                                          const CacheUpdate& key, ValueId bias) {
   sym::Pool& pool = s_.pool;
   sym::Emitter::Request request;
-  request.shape = {s_.forms.Of(site.query).shape[0], pool.Integer(1), pool.Integer(1),
+  request.shape = {QueryShape(s_.forms, site)[0], pool.Integer(1), pool.Integer(1),
                    CapacityOf(key)};
   request.elem_type = s_.forms.ElementType(bias);
   request.batch_axis = 0;
@@ -254,7 +254,7 @@ absl::StatusOr<std::string> AttentionEmitter::DrawMask(const AttentionSite& site
   request.batch_axis = 0;
   request.role = "mask";
   if (sym::ContainsIndex(request.element, 0) || s_.emitter.IsPerSequence(request.element)) {
-    request.shape[0] = key.growing ? s_.batch : s_.forms.Of(site.query).shape[0];
+    request.shape[0] = key.growing ? s_.batch : QueryShape(s_.forms, site)[0];
   }
   if (sym::ContainsIndex(request.element, 1)) request.shape[1] = pool.Integer(site.q_heads);
   std::vector<ValueId> made;

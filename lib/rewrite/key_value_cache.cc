@@ -14,6 +14,7 @@
 #include "onnxio/in_out.h"
 #include "rewrite/idle_nodes.h"
 #include "rewrite/normalise.h"
+#include "rewrite/one_sequence.h"
 #include "sym/forms.h"
 
 namespace kvlift {
@@ -28,7 +29,8 @@ constexpr const char* kRoles[] = {"key", "value"};
 
 // The attributes of a node, with the operator's defaults.
 struct Settings {
-  int64_t layers, layer, bits, group, repeat, layout;
+  int64_t layers, layer, bits, group, repeat, layout, mode;
+  bool joins;  // has the tokens of all sequences on one axis
 
   explicit Settings(const NodeProto& node)
       : layers(IntAttribute(node, "num_layer", 1)),
@@ -36,7 +38,11 @@ struct Settings {
         bits(IntAttribute(node, "quant_bit", 0)),
         group(bits == 0 ? 0 : IntAttribute(node, "quant_group", 8)),
         repeat(IntAttribute(node, "num_repeat", 1)),
-        layout(IntAttribute(node, "cache_layout", 0)) {}
+        layout(IntAttribute(node, "cache_layout", 0)),
+        mode(IntAttribute(node, "cache_mode", 0)),
+        joins(Slots::Of(node).joins_sequences()) {}
+
+  int64_t layouts() const { return joins ? 4 : 2; }
 };
 
 // A packed tensor with the nodes that write into it, in their order.
@@ -49,12 +55,23 @@ struct Packed {
 // What the letters of a part are in the packed tensor.
 struct PackedLayout {
   std::string letters;                         // of a part
-  int layers, roles, sequences, slots, heads;  // axes of the packed tensor
+  int layers, roles, sequences, slots, heads;  // axes of the packed tensor; negative: none
 
-  static PackedLayout Of(int64_t layout) {
-    return layout == 0 ? PackedLayout{"BSND", 1, 2, 0, 3, 4} : PackedLayout{"BNSD", 0, 2, 1, 4, 3};
+  static PackedLayout Of(const Settings& s) {
+    if (!s.joins) {
+      return s.layout == 0 ? PackedLayout{"BSND", 1, 2, 0, 3, 4}
+                           : PackedLayout{"BNSD", 0, 2, 1, 4, 3};
+    }
+    if (s.layout == 0) return {"BSND", 1, 2, -1, 0, 3};
+    if (s.layout == 1) return {"BSND", 0, 2, -1, 1, 3};
+    if (s.layout == 2) return {"BSND", 0, 1, -1, 2, 3};
+    return {"BNSD", 0, 1, -1, 3, 2};
   }
+  size_t rank() const { return sequences < 0 ? 5 : 6; }
+  bool heads_first() const { return letters[1] == 'N'; }
   int64_t part_axis() const { return static_cast<int64_t>(letters.find('S')); }
+  // Of the part as it lies in the packed tensor.
+  std::string source_letters() const { return sequences < 0 ? letters.substr(1) : letters; }
   std::vector<Select> Selects(int64_t layer, int64_t role) const {
     return {{layers, layer}, {roles, role}};
   }
@@ -63,22 +80,27 @@ struct PackedLayout {
 class Unpacker {
  public:
   Unpacker(const Graph& graph, Normalised* result)
-      : graph_(graph), forms_(graph), builder_(graph), result_(*result) {}
+      : graph_(graph), forms_(graph), one_(forms_), builder_(graph), result_(*result) {}
 
   // Without refusals, the model is another one.
-  void Run() {
+  absl::Status Run() {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (IsKeyValueCache(graph_.node(n)) && !Collect(n)) return;
+      if (IsKeyValueCache(graph_.node(n)) && !Collect(n)) return absl::OkStatus();
     }
     for (const Packed& packed : packed_) {
-      if (const auto why = WhyNot(packed)) return Refuse(packed, *why);
+      if (const auto why = WhyNot(packed)) {
+        Refuse(packed, *why);
+        return absl::OkStatus();
+      }
     }
-    if (packed_.empty()) return;
+    if (packed_.empty()) return absl::OkStatus();
     const Settings first(graph_.node(packed_.front().nodes.front()));
     result_.unpacked.group = first.group;
     for (ValueId v = 0; v < graph_.num_values(); ++v) taken_.insert(graph_.name(v));
     for (const Packed& packed : packed_) Declare(packed);
+    KV_RETURN_IF_ERROR(one_.Define(builder_, &result_));
     Write();
+    return absl::OkStatus();
   }
 
  private:
@@ -89,9 +111,8 @@ class Unpacker {
 
   // False if the node has no presents: it stays, and is reported elsewhere.
   bool Collect(NodeId n) {
-    const auto outputs = graph_.outputs(n), inputs = graph_.inputs(n);
-    if (outputs.size() <= Slots::kPresentCache || outputs[Slots::kPresentCache] == kNoValue ||
-        inputs.size() <= Slots::kCache) {
+    const auto outputs = graph_.outputs(n);
+    if (outputs.size() <= Slots::kPresentCache || outputs[Slots::kPresentCache] == kNoValue) {
       return false;
     }
     const ValueId past = PackedPast(graph_, outputs[Slots::kPresentCache]);
@@ -125,8 +146,8 @@ class Unpacker {
     for (const NodeId n : packed.nodes) {
       const Settings s(graph_.node(n));
       const auto no = [&](const char* code, std::string text) { return Reason{n, code, text}; };
-      if (s.layers != all.layers || s.layout != all.layout || s.bits != all.bits ||
-          s.group != first.group) {
+      if (s.layers != all.layers || s.joins != first.joins || s.layout != all.layout ||
+          s.bits != all.bits || s.group != first.group) {
         return no("KV237",
                   "needs the same num_layer, cache_layout, quant_bit and quant_group in "
                   "all layers");
@@ -143,8 +164,12 @@ class Unpacker {
       if (!SameStart(n, packed_.front().nodes.front())) {
         return no("KV237", "needs one start_pos for all layers");
       }
-      if (s.layout != 0 && s.layout != 1) {
-        return no("KV237", fmt::format("needs cache_layout 0 or 1, found {}", s.layout));
+      if (s.layout < 0 || s.layout >= s.layouts()) {
+        return no("KV237", fmt::format("needs a cache_layout from 0 to {}, found {}",
+                                       s.layouts() - 1, s.layout));
+      }
+      if (s.joins) {
+        if (auto text = one_.Misfit(n); !text.empty()) return no("KV249", text);
       }
       if (auto text = ShapeMisfit(packed, n, s); !text.empty()) return no("KV237", text);
       if (auto text = TypeMisfit(packed, n, s); !text.empty()) return no("KV239", text);
@@ -158,7 +183,7 @@ class Unpacker {
   }
 
   bool SameStart(NodeId a, NodeId b) {
-    const ValueId x = graph_.inputs(a)[Slots::kStart], y = graph_.inputs(b)[Slots::kStart];
+    const ValueId x = graph_.inputs(a)[SlotsOf(a).start], y = graph_.inputs(b)[SlotsOf(b).start];
     if (x == y) return true;
     const auto one = forms_.Elements(x), other = forms_.Elements(y);
     return one && other && *one == *other;
@@ -171,7 +196,7 @@ class Unpacker {
       if (static_cast<int>(outputs.size()) <= output || outputs[output] == kNoValue) continue;
       if (graph_.uses(outputs[output]).size() != 1) return false;
     }
-    for (const int input : {Slots::kCache, Slots::kScale}) {
+    for (const int input : {SlotsOf(n).cache, SlotsOf(n).scale}) {
       const auto inputs = graph_.inputs(n);
       if (static_cast<int>(inputs.size()) <= input || inputs[input] == kNoValue) continue;
       if (graph_.uses(inputs[input]).size() != 1) return false;
@@ -179,19 +204,24 @@ class Unpacker {
     return true;
   }
 
-  const std::vector<sym::Expr>& RowsShape(NodeId n) {
-    return forms_.Of(graph_.inputs(n)[Slots::kKey]).shape;
+  // [B, S, Nk, D], of sequences that are joined as well: there is one.
+  std::vector<sym::Expr> RowsShape(NodeId n) {
+    std::vector<sym::Expr> shape = forms_.Of(graph_.inputs(n)[Slots::kKey]).shape;
+    if (SlotsOf(n).joins_sequences()) shape.insert(shape.begin(), forms_.pool().Integer(1));
+    return shape;
   }
 
   // Empty, or why the tensors do not fit the rows.
   std::string ShapeMisfit(const Packed& packed, NodeId n, const Settings& s) {
     for (const int rows : {Slots::kKey, Slots::kValue}) {
       const sym::Form& form = forms_.Of(graph_.inputs(n)[rows]);
-      const bool known = form.known_rank && form.shape.size() == 4 &&
-                         form.shape[2]->kind() == sym::Kind::kInteger &&
-                         form.shape[3]->kind() == sym::Kind::kInteger;
-      if (!known || form.shape != RowsShape(n)) {
-        return "needs rows [B, S, Nk, D] with constant Nk and D, keys and values alike";
+      const size_t rank = s.joins ? 3 : 4;
+      const bool known = form.known_rank && form.shape.size() == rank &&
+                         form.shape[rank - 2]->kind() == sym::Kind::kInteger &&
+                         form.shape[rank - 1]->kind() == sym::Kind::kInteger;
+      if (!known || form.shape != forms_.Of(graph_.inputs(n)[Slots::kKey]).shape) {
+        return fmt::format("needs rows [{}, Nk, D] with constant Nk and D, keys and values alike",
+                           s.joins ? "S" : "B, S");
       }
     }
     const sym::Expr batch = RowsShape(n)[0];
@@ -208,31 +238,38 @@ class Unpacker {
     std::string text = PackedMisfit(packed.past, n, s, size, heads);
     if (text.empty() && s.group > 0 && packed.scales_past != kNoValue) {
       text = PackedMisfit(packed.scales_past, n, s, size / s.group, heads);
-      if (text.empty() && SlotsOf(packed.scales_past, s) != SlotsOf(packed.past, s)) {
+      if (text.empty() && CapacityOf(packed.scales_past, s) != CapacityOf(packed.past, s)) {
         text = "needs as many slots of scales as of rows";
       }
     }
     return text;
   }
 
-  Dim SlotsOf(ValueId packed, const Settings& s) const {
-    return (*graph_.type(packed).shape)[PackedLayout::Of(s.layout).slots];
+  Slots SlotsOf(NodeId n) const { return Slots::Of(graph_.node(n)); }
+
+  Dim CapacityOf(ValueId packed, const Settings& s) const {
+    return (*graph_.type(packed).shape)[PackedLayout::Of(s).slots];
   }
 
   std::string PackedMisfit(ValueId packed, NodeId n, const Settings& s, int64_t width,
                            int64_t heads) {
     const auto& shape = graph_.type(packed).shape;
-    const PackedLayout layout = PackedLayout::Of(s.layout);
+    const PackedLayout layout = PackedLayout::Of(s);
+    std::vector<std::string> sizes(layout.rank(), "B");
+    sizes[layout.layers] = fmt::format("{}", s.layers);
+    sizes[layout.roles] = "2";
+    sizes[layout.slots] = "M";
+    sizes[layout.heads] = fmt::format("{}", heads);
+    sizes.back() = fmt::format("{}", width);
     const std::string needs =
-        fmt::format("needs {} declared as {}", graph_.name(packed),
-                    s.layout == 0 ? fmt::format("[B, {}, 2, M, {}, {}]", s.layers, heads, width)
-                                  : fmt::format("[{}, B, 2, {}, M, {}]", s.layers, heads, width));
-    if (!shape || shape->size() != 6) return needs;
+        fmt::format("needs {} declared as [{}]", graph_.name(packed), fmt::join(sizes, ", "));
+    if (!shape || shape->size() != layout.rank()) return needs;
     const auto is = [&](int axis, int64_t size) { return (*shape)[axis].value == size; };
     if (!is(layout.layers, s.layers) || !is(layout.roles, 2) || !is(layout.heads, heads) ||
-        !is(5, width) || !(*shape)[layout.slots].known()) {
+        shape->back().value != width || !(*shape)[layout.slots].known()) {
       return needs;
     }
+    if (layout.sequences < 0) return {};
     // As many sequences as a step has: of a name of its own, the host makes it so.
     const sym::Expr batch = RowsShape(n)[0];
     const Dim& sequences = (*shape)[layout.sequences];
@@ -285,7 +322,7 @@ class Unpacker {
   void Declare(const Packed& packed) {
     for (const NodeId n : packed.nodes) {
       const Settings s(graph_.node(n));
-      const PackedLayout layout = PackedLayout::Of(s.layout);
+      const PackedLayout layout = PackedLayout::Of(s);
       for (int64_t role = 0; role < 2; ++role) {
         const std::string suffix = fmt::format(".{}.{}", s.layer, kRoles[role]);
         Part part{Free(graph_.name(packed.past) + suffix),
@@ -306,9 +343,9 @@ class Unpacker {
 
   SourceCache SourceOf(ValueId past, ValueId present, const PackedLayout& layout, int64_t layer,
                        int64_t role) const {
-    return {
-        graph_.name(past),          graph_.name(present), "", layout.letters, layout.slots, false,
-        layout.Selects(layer, role)};
+    return {graph_.name(past),          graph_.name(present), "",
+            layout.source_letters(),    layout.slots,         false,
+            layout.Selects(layer, role)};
   }
 
   onnx::ValueInfoProto ValueOf(const Packed& packed, NodeId n, const Settings& s,
@@ -317,11 +354,11 @@ class Unpacker {
     value.set_name(name);
     auto& type = *value.mutable_type()->mutable_tensor_type();
     type.set_elem_type(forms_.ElementType(graph_.inputs(n)[Slots::kKey]));
-    for (const char letter : PackedLayout::Of(s.layout).letters) {
+    for (const char letter : PackedLayout::Of(s).letters) {
       auto& dim = *type.mutable_shape()->add_dim();
       const sym::Expr rows = RowsShape(n)[letter == 'B' ? 0 : letter == 'N' ? 2 : 3];
       if (letter == 'S') {
-        const Dim slots = SlotsOf(packed.past, s);
+        const Dim slots = CapacityOf(packed.past, s);
         if (slots.value) dim.set_dim_value(*slots.value);
         if (!slots.param.empty()) dim.set_dim_param(slots.param);
       } else if (rows->kind() == sym::Kind::kInteger) {
@@ -341,13 +378,14 @@ class Unpacker {
     result_.origins.push_back({fmt::format("/kvlift/{}/", scope), graph_.NodeName(n)});
     const auto in = [&](int k) { return graph_.name(graph_.inputs(n)[k]); };
     const std::string start =
-        builder_.Add("Reshape", {in(Slots::kStart), builder_.Int64s({1})}, "start");
-    const std::string length = builder_.Extent(in(Slots::kKey), 1, "length");
+        builder_.Add("Reshape", {in(SlotsOf(n).start), builder_.Int64s({1})}, "start");
+    const std::string length = builder_.Extent(in(Slots::kKey), s.joins ? 0 : 1, "length");
     const std::string end = builder_.Add("Add", {start, length}, "end");
     for (int role = 0; role < 2; ++role) {
       const auto outputs = graph_.outputs(n);
-      const std::string rows =
-          Written(s, in(role), parts_.at(n)[static_cast<size_t>(role)], start, end);
+      std::string rows = in(role);
+      if (s.joins) rows = builder_.Add("Unsqueeze", {rows, builder_.Int64s({0})}, "sequence");
+      rows = Written(s, rows, parts_.at(n)[static_cast<size_t>(role)], start, end);
       if (outputs[role] == kNoValue) continue;
       Repeated(rows, s, RowsShape(n)[2]->value(), RowsShape(n)[3]->value(),
                graph_.name(outputs[role]));
@@ -355,7 +393,7 @@ class Unpacker {
   }
 
   std::string Turned(const std::string& value, const Settings& s, const char* role) {
-    if (s.layout == 0) return value;
+    if (!PackedLayout::Of(s).heads_first()) return value;
     return builder_.Add("Transpose", {value}, role,
                         {MakeAttribute("perm", std::vector<int64_t>{0, 2, 1, 3})});
   }
@@ -363,7 +401,7 @@ class Unpacker {
   // Splices the rows into the part; the rows so far, [B, T, Nk, D].
   std::string Written(const Settings& s, const std::string& rows, const Part& part,
                       const std::string& start, const std::string& end) {
-    const int64_t axis = PackedLayout::Of(s.layout).part_axis();
+    const int64_t axis = PackedLayout::Of(s).part_axis();
     const std::string axes = builder_.Int64s({axis}), zero = builder_.Int64s({0});
     const std::string last = builder_.Int64s({std::numeric_limits<int64_t>::max()});
     const std::string head = builder_.Add("Slice", {part.past, zero, start, axes}, "before");
@@ -373,20 +411,26 @@ class Unpacker {
     return Turned(builder_.Add("Slice", {part.present, zero, end, axes}, "all"), s, "all_rows");
   }
 
+  // The value of a result: of joined sequences without the axis in front.
   void Repeated(const std::string& rows, const Settings& s, int64_t heads, int64_t size,
                 const std::string& output) {
+    if (s.repeat == 1 && s.joins) {
+      return builder_.AddNamed("Squeeze", {rows, builder_.Int64s({0})}, "heads", output);
+    }
     if (s.repeat == 1) return builder_.AddNamed("Identity", {rows}, "heads", output);
     const std::string apart = builder_.Add("Unsqueeze", {rows, builder_.Int64s({3})}, "apart");
     const std::string copies =
         builder_.Add("Expand", {apart, builder_.Int64s({1, 1, 1, s.repeat, 1})}, "copies");
-    builder_.AddNamed("Reshape", {copies, builder_.Int64s({0, 0, heads * s.repeat, size})}, "heads",
-                      output);
+    std::vector<int64_t> shape = {0, 0, heads * s.repeat, size};
+    if (s.joins) shape = {-1, heads * s.repeat, size};
+    builder_.AddNamed("Reshape", {copies, builder_.Int64s(shape)}, "heads", output);
   }
 
   void Write() {
     onnx::ModelProto model = graph_.model();
     onnx::GraphProto& graph = *model.mutable_graph();
     graph.clear_node();
+    for (NodeProto& node : builder_.TakeNodes()) *graph.add_node() = std::move(node);
     int number = 0;
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (parts_.count(n) == 0) {
@@ -410,7 +454,10 @@ class Unpacker {
     const auto& nodes = model->graph().node();
     auto& imports = *model->mutable_opset_import();
     const auto unused = [&](const onnx::OperatorSetIdProto& import) {
-      if (import.domain() != "pmx" && import.domain() != "opmx") return false;
+      onnx::NodeProto cache;
+      cache.set_op_type("KeyValueCache");
+      cache.set_domain(import.domain());
+      if (!IsKeyValueCache(cache)) return false;
       return std::none_of(nodes.begin(), nodes.end(), [&](const NodeProto& node) {
         const bool has_body = std::any_of(node.attribute().begin(), node.attribute().end(),
                                           [](const auto& a) { return a.has_g(); });
@@ -435,13 +482,14 @@ class Unpacker {
       const bool scales = std::any_of(packed_.begin(), packed_.end(), [&](const Packed& packed) {
         return v != kNoValue && (v == packed.scales_past || v == packed.scales_present);
       });
-      if (!scales) *kept.Add() = std::move(value);
+      if (!scales && !one_.IsDropped(v)) *kept.Add() = std::move(value);
     }
     values->Swap(&kept);
   }
 
   const Graph& graph_;
   sym::Forms forms_;
+  OneSequence one_;
   NodeBuilder builder_;
   Normalised& result_;
   std::vector<Packed> packed_;
@@ -463,7 +511,7 @@ ValueId PackedPast(const Graph& graph, ValueId present) {
   for (NodeId n = graph.producer(v); n != kNoNode; n = graph.producer(v)) {
     const int output = graph.output_index(v);
     if (!IsKeyValueCache(graph.node(n)) || output < Slots::kPresentCache) return kNoValue;
-    const size_t input = output == Slots::kPresentCache ? Slots::kCache : Slots::kScale;
+    const auto input = static_cast<size_t>(Slots::Of(graph.node(n)).Written(output));
     if (graph.inputs(n).size() <= input || graph.inputs(n)[input] == kNoValue) return kNoValue;
     v = graph.inputs(n)[input];
   }
@@ -476,8 +524,7 @@ absl::Status UnpackCaches(Normalised* result) {
   KV_RETURN_IF_ERROR(RemoveIdleNodes(&result->model));
   KV_ASSIGN_OR_RETURN(const Graph graph,
                       Graph::Build(std::make_shared<const onnx::ModelProto>(result->model)));
-  Unpacker(graph, result).Run();
-  return absl::OkStatus();
+  return Unpacker(graph, result).Run();
 }
 
 ScaleRules PackedScaleRules() { return {kSmallestScale, /*of_rows=*/true}; }

@@ -151,7 +151,7 @@ bool SeesSomeKey(PlanState& s, const MaskOfSite& mask) {
 
 bool HidesLater(PlanState& s, const MaskOfSite& mask) {
   if (mask.key.new_length->is_integer(1)) return true;
-  if (s.forms.Of(mask.site.query).shape[2]->is_integer(1)) return true;
+  if (QueryShape(s.forms, mask.site)[2]->is_integer(1)) return true;
   if (Implies(s, mask, s.pool.Add(mask.start, s.pool.Index(2)))) return true;
   const auto parts = sym::ConjunctsOf(mask.keep);
   return std::any_of(parts.begin(), parts.end(), [&](Expr part) {

@@ -13,7 +13,7 @@ namespace {
 std::optional<int64_t> TokensSeenBack(Analysis& a, const AttentionSite& site) {
   if (!site.biases.empty()) return std::nullopt;
   const sym::Expr start = CountedUp(*a.forms, a.updates[site.key_cache].start);
-  const bool one_token = a.forms->Of(site.query).shape[2]->is_integer(1);
+  const bool one_token = QueryShape(*a.forms, site)[2]->is_integer(1);
   std::optional<int64_t> least;
   for (sym::Expr part : sym::ConjunctsOf(CountedUp(*a.forms, site.keep))) {
     const auto back = TokensBack(a.forms->pool(), part, start, one_token);

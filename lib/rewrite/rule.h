@@ -91,7 +91,7 @@ struct AttentionSite {
   std::string form;          // "decomposed" or "op"
   NodeId node = kNoNode;     // whose output 0 is replaced: [B, N, S, Dv]
   bool folded = false;       // the output is [B*N, S, Dv]
-  ValueId query = kNoValue;  // [B, N, S, D], unscaled
+  ValueId query = kNoValue;  // [B, N, S, D], or [N, S, D] of one sequence; unscaled
   int key_cache = -1;        // index into the recognised caches
   int value_cache = -1;
   CacheView key_view, value_view;
@@ -109,6 +109,9 @@ struct AttentionSite {
   bool nan_guard = false;       // a fully masked row is turned into 0
   std::vector<NodeId> nodes;    // that the site replaces
 };
+
+// [B, N, S, D] of the queries, whether they have an axis of sequences or not.
+std::vector<sym::Expr> QueryShape(sym::Forms& forms, const AttentionSite& site);
 
 // A match, a near miss with its reason, or neither: not this rule's business.
 template <typename T>

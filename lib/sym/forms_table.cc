@@ -170,6 +170,22 @@ void OpKeyValueCache(OpContext& c) {
   }
 }
 
+// The form of dynamic_batching: rows [sum of S, Nk, D] give as many as kvstarts ends with.
+void OpJoinedKeyValueCache(OpContext& c) {
+  constexpr int kKvStarts = 3, kCache = 8, kPresentCache = 2;
+  if (!c.Known(2) || c.in(0).rank() != 3) return;
+  Pool& pool = c.pool();
+  const auto starts = c.Elements(kKvStarts);
+  Shape all = c.in(0).form.shape;
+  all[0] = starts && !starts->empty() ? starts->back() : c.engine().OwnDim(c.output(0), 0);
+  all[1] = pool.Mul(pool.Integer(c.Int("num_repeat", 1)), all[1]);
+  for (int k = 0; k < kPresentCache; ++k) c.SetOpaque(k, all);
+  for (int k = kPresentCache; k < c.num_outputs(); ++k) {
+    const int tensor = k - kPresentCache + kCache;
+    if (c.has(tensor) && c.in(tensor).form.known_rank) c.SetOpaque(k, c.in(tensor).form.shape);
+  }
+}
+
 const Table& StandardTable() {
   static const Table* const table = [] {
     auto* t = new Table;
@@ -186,6 +202,8 @@ OpFn FindOp(const std::string& domain, const std::string& op_type) {
   const bool standard = domain.empty() || domain == "ai.onnx";
   const bool openppl = domain == "pmx" || domain == "opmx";
   if (openppl && op_type == "KeyValueCache") return OpKeyValueCache;
+  const bool joins = domain == "pmx.dynamic_batching" || domain == "opmx.dynamic_batching";
+  if (joins && op_type == "KeyValueCache") return OpJoinedKeyValueCache;
   if (!standard && domain != "com.microsoft") return nullptr;
   const Table& table = standard ? StandardTable() : ContribTable();
   const auto it = table.find(op_type);

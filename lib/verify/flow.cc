@@ -147,7 +147,7 @@ bool Flow::IsPosition(const std::string& input) const {
     }
     if (IsOneOf(node, {"TensorScatter"}) && r.operand == 2) found = true;
     if (node.op_type() == "Slice" && r.operand >= 1) found = true;
-    if (IsKeyValueCache(node) && r.operand == KeyValueCacheSlots::kStart) found = true;
+    if (IsKeyValueCache(node) && r.operand == KeyValueCacheSlots::Of(node).start) found = true;
     return IsMove(node) || IsPick(&node, r.operand) ||
            IsOneOf(node, {"Add", "Sub", "Mul", "MatMul", "Einsum", "Where"});
   });
@@ -197,7 +197,8 @@ std::optional<std::pair<Length, int64_t>> Flow::LengthAtOperator(const std::stri
     };
     std::optional<Length> length;
     if (is("TensorScatter", "", 2)) length = Length::kPast;
-    if (IsKeyValueCache(node) && r.operand == KeyValueCacheSlots::kStart) length = Length::kPast;
+    if (IsKeyValueCache(node) && r.operand == KeyValueCacheSlots::Of(node).start)
+      length = Length::kPast;
     if (is("Attention", "", 6)) length = Length::kTotal;
     if (is("GroupQueryAttention", "com.microsoft", 5)) length = Length::kLast;
     if (is("GroupQueryAttention", "com.microsoft", 6)) length = Length::kTotal;

@@ -14,6 +14,7 @@
 #include "verify/drive.h"
 #include "verify/first_difference.h"
 #include "verify/fit.h"
+#include "verify/one_sequence.h"
 #include "verify/probe.h"
 #include "verify/quantized.h"
 #include "verify/self_checks.h"
@@ -490,6 +491,23 @@ namespace {
 absl::StatusOr<VerifyReport> VerifyAny(const Model& before, const Model& after,
                                        const Manifest& relation, const VerifyOptions& options,
                                        const VerifyPart& part = {}) {
+  if (LacksSequences(relation)) {
+    const auto adapted = AddSequences(before, relation);
+    if (!adapted.ok()) {
+      VerifyReport report;
+      report.reason = "KV403 " + std::string(adapted.status().message());
+      return report;
+    }
+    KV_ASSIGN_OR_RETURN(VerifyReport report,
+                        VerifyAny(adapted->before, after, adapted->relation, options, part));
+    RemoveSequences(before, relation, &report);
+    for (const DroppedInput& dropped : relation.dropped) {
+      if (TellsOfSequences(dropped)) {
+        report.assumed.emplace_back(dropped.name, dropped.requires_text);
+      }
+    }
+    return report;
+  }
   if (part.bounds == nullptr && HasQuantizedCaches(relation)) {
     const auto plain = [](const Model& a, const Model& b, const Manifest& r, const VerifyOptions& o,
                           const VerifyPart& p) { return VerifyAny(a, b, r, o, p); };

@@ -10,6 +10,7 @@
 #include "absl/container/btree_map.h"
 #include "base/status.h"
 #include "fmt/format.h"
+#include "onnxio/in_out.h"
 #include "rewrite/key_value_cache.h"
 
 namespace kvlift::cli {
@@ -182,6 +183,24 @@ exec::Tensor ValuesOf(const std::string& name, int32_t type, const exec::Shape& 
   return tensor;
 }
 
+// Operands that tell a KeyValueCache where joined sequences begin: they lie one behind another.
+void FillStarts(const Graph& graph, ValueId v, const StepSize& size, const exec::View& view) {
+  for (const Use& use : graph.uses(v)) {
+    if (use.kind != Use::Kind::kNodeInput || !IsKeyValueCache(graph.node(use.node))) continue;
+    const KeyValueCacheSlots slots = KeyValueCacheSlots::Of(graph.node(use.node));
+    if (!slots.joins_sequences()) continue;
+    const int at = static_cast<int>(use.index), longest = slots.start + 1;
+    for (int64_t i = 0; i < view.size(); ++i) {
+      if (at == slots.seqstarts) SetInt(view, i, i * size.new_tokens);
+      if (at == slots.kvstarts) SetInt(view, i, i * size.total());
+      if (at == slots.cachestarts) SetInt(view, i, i * size.capacity);
+      if (at == slots.start) SetInt(view, i, size.context);
+      if (at == longest) SetInt(view, i, size.new_tokens);
+      if (at == longest + 1) SetInt(view, i, size.total());
+    }
+  }
+}
+
 void SetHeads(const Inspection& inspection, const CacheReport& report, BenchCache* cache) {
   const size_t heads = report.layout.find('N'), size = report.layout.find('D');
   for (const AttentionReport& attention : inspection.attention) {
@@ -220,7 +239,13 @@ std::vector<BenchCache> PackedCachesOf(const Graph& graph) {
   for (const ValueId v : graph.graph_outputs()) {
     const ValueId past = PackedPast(graph, v);
     if (past == kNoValue || past == v) continue;
-    const bool heads_first = IntAttribute(graph.node(graph.producer(v)), "cache_layout", 0) == 1;
+    const onnx::NodeProto& node = graph.node(graph.producer(v));
+    const int64_t layout = IntAttribute(node, "cache_layout", 0);
+    if (JoinsSequences(node.domain())) {
+      caches.push_back({{graph.name(past), graph.name(v)}, -1, layout});
+      continue;
+    }
+    const bool heads_first = layout == 1;
     caches.push_back({{graph.name(past), graph.name(v)}, heads_first ? 1 : 0, heads_first ? 4 : 3});
   }
   return caches;
@@ -314,6 +339,7 @@ absl::StatusOr<exec::Feeds> OtherFeeds(const Graph& graph, const std::vector<Ben
     }
     KV_ASSIGN_OR_RETURN(const exec::Shape shape, ShapeOf(graph, v, symbols, size, input));
     feeds[name] = ValuesOf(name, graph.type(v).elem_type, shape, input, size);
+    FillStarts(graph, v, size, feeds[name].view());
   }
   return feeds;
 }

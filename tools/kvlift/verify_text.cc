@@ -155,7 +155,9 @@ std::string VerifyText(const VerifyReport& r, bool verbose, const Style& style) 
     if (verbose) text += fmt::format("coverage: {}: {}\n", what, EscapeTerminal(reached));
   }
   for (const auto& [input, all] : r.assumed) {
-    text += fmt::format("assumed: {} is all {}\n", EscapeTerminal(input), all);
+    const bool number = all == "ones" || all == "zeros";
+    text += fmt::format("assumed: {} is {}\n", EscapeTerminal(input),
+                        number ? "all " + all : fmt::format("[{}]", all));
   }
   text += ControlText(r.controls, verbose, style);
   if (r.counterexample) text += CounterexampleText(*r.counterexample);
