@@ -167,6 +167,20 @@ class OneSequence(Tested):
                 self.assertNotIn("KeyValueCache", ops)
                 self.drive(form, decoder, target, manifest)
 
+    def test_stays_packed(self):
+        for form in FORMS:
+            with self.subTest(form.name):
+                decoder, path = self.saved(form)
+                target = self.path(f"{form.name}.packed.onnx")
+                text = done("convert", path, "-o", target, "--verify", "--cache-tensors", "packed")
+                self.assertIn("verdict: equal (", text)
+                self.assertNotIn("only tested", text)
+                with open(target.replace(".onnx", ".kv.json"), encoding="utf-8") as file:
+                    manifest = json.load(file)
+                names = ["cache", "scale"] if form.quantised else ["cache"]
+                self.assertEqual([c["input"] for c in manifest["caches"]], names)
+                self.drive(form, decoder, target, manifest)
+
     def drive(self, form, decoder, target, manifest):
         """The converted model in ONNX Runtime, against the reference."""
         options = ort.SessionOptions()
@@ -176,7 +190,7 @@ class OneSequence(Tested):
         buffers = {}
         for cache in manifest["caches"]:
             groups = SIZE // GROUP if cache["role"].endswith("_scale") else SIZE
-            sizes = {"B": 1, "S": SLOTS, "N": HEADS, "D": groups}
+            sizes = {"B": 1, "S": SLOTS, "N": HEADS, "D": groups, "L": LAYERS, "K": 2}
             buffers[cache["input"]] = np.zeros([sizes[x] for x in cache["layout"]],
                                                cache["dtype"])
         names = [output.name for output in session.get_outputs()]
