@@ -95,8 +95,6 @@ class Usage(Case):
                      ("convert", GOOD, "-o", self.dir / "o.onnx", "--window", "circular:none"),
                      ("convert", GOOD, "-o", self.dir / "o.onnx", "--window", "circular",
                       "--target", "genai"),
-                     ("convert", GOOD, "-o", self.dir / "o.onnx", "--window", "circular",
-                      "--quantize-cache", "fp8"),
                      ("convert", GOOD, "-o", self.dir / "o.onnx", "--target", "moon"),
                      ("bench", GOOD, "--context", "-1"),
                      ("run", GOOD, "--inputs", self.dir, "--steps", self.dir)):

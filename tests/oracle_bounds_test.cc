@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "ir/graph.h"
 #include "oracle/interpreter.h"
+#include "oracle/sums.h"
 
 namespace kvlift {
 namespace {
@@ -231,6 +232,16 @@ void Hold(uint32_t seed, int32_t type, Ratios* ratios) {
       if (bound > 0) ratios->all.push_back(distance / bound);
     }
   }
+}
+
+// Weights are 1 and 0, where a derivative is 0, but the scores are not told apart.
+TEST(OracleBounds, WeightsOfScoresThatMayTurn) {
+  std::vector<oracle::Number> row = {{0, 400, 5}, {-30, 400, 5}, {-HUGE_VAL, 0, 0}};
+  oracle::SoftmaxRow(row, TensorProto::FLOAT);
+  for (size_t i : {0, 1}) EXPECT_GT(oracle::BoundOf(row[i].worst, row[i].spread), 0.99);
+  row = {{0, 1e-6, 1e-8}, {-30, 1e-6, 1e-8}, {-HUGE_VAL, 0, 0}};
+  oracle::SoftmaxRow(row, TensorProto::FLOAT);
+  for (size_t i : {0, 1}) EXPECT_LT(oracle::BoundOf(row[i].worst, row[i].spread), 1e-5);
 }
 
 TEST(OracleBounds, HoldForTheExecutorOnRandomGraphs) {

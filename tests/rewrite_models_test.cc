@@ -393,6 +393,36 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"toy_fifo_shift_ts", "KV205", "stay where they are"}),
     [](const auto& refused) { return std::string(refused.param.model); });
 
+// Whatever its axis says: such a graph is not valid, and is only looked at.
+TEST(TensorScatter, AtAnAxisThatIsNone) {
+  for (const int axis : {-9, -3, 1, 2, 9}) {
+    const auto text = ParseModelText(fmt::format(
+        R"(<ir_version: 10, opset_import: ["" : 24]>
+           g (float[1,2,8,4] past, float[1,2,1,4] rows, int64[1] at) => (float[1,2,8,4] present) {{
+             present = TensorScatter<axis = {}>(past, rows, at)
+           }})",
+        axis));
+    ASSERT_TRUE(text.ok()) << text.status();
+    const auto inspection = Inspect(AsModel(*text), AllRules());
+    ASSERT_TRUE(inspection.ok()) << inspection.status();
+    ASSERT_THAT(inspection->caches, SizeIs(1));
+    EXPECT_EQ(inspection->caches[0].axis, axis == 1 || axis == -3 ? 1 : 2);
+    EXPECT_EQ(inspection->caches[0].reason->code, "KV222");
+  }
+}
+
+// A tensor of a shape that is none, given as it is.
+TEST(Inspect, AnOutputWithoutAForm) {
+  auto text = ParseModelText(R"(
+      <ir_version: 10, opset_import: ["" : 24]>
+      g (float[1,4] x) => (float[1,4] y, int64[2,2] table)
+      <int64[2,2] table = {1, 2, 3, 4}> { y = Neg(x) })");
+  ASSERT_TRUE(text.ok()) << text.status();
+  text->mutable_graph()->mutable_initializer(0)->set_dims(1, INT32_MIN);
+  const auto inspection = Inspect(AsModel(*text), AllRules());
+  EXPECT_TRUE(!inspection.ok() || inspection->caches.empty());
+}
+
 TEST(PrefillOnly, HasNothingToConvert) {
   const Conversion c = Converted(LoadTestModel("llama_optimum_prefill_only"));
   EXPECT_EQ(c.status, ConvertStatus::kNothing);

@@ -24,12 +24,46 @@ Number Sum::Result(int32_t type, double more) const {
   return Limited(n, type);
 }
 
+namespace {
+
+// By how much each weight may be off, as a spread, where scores are off by more than a derivative
+// tells: kDeviations of each at once. Empty where none is.
+std::vector<double> FarSpreads(const std::vector<Number>& row, const std::vector<double>& chance,
+                               double top, double u) {
+  constexpr double kLinear = 0.5;
+  std::vector<double> moved(row.size());
+  double largest = 0, low = 0, high = 0;
+  for (size_t i = 0; i < row.size(); ++i) {
+    const double below = row[i].value - top;
+    if (!std::isfinite(below)) continue;
+    moved[i] = kDeviations * std::hypot(row[i].spread, u * below);
+    if (chance[i] > 0 || std::exp(below + moved[i]) > 0) largest = std::max(largest, moved[i]);
+    low += std::exp(below - moved[i]);
+    high += std::exp(below + moved[i]);
+  }
+  if (!(largest > kLinear)) return {};
+  std::vector<double> spreads(row.size());
+  for (size_t i = 0; i < row.size(); ++i) {
+    const double below = row[i].value - top;
+    if (!std::isfinite(below)) continue;
+    const double most = low > 0 ? std::min(1.0, std::exp(below + moved[i]) / low) : 1.0;
+    const double least = std::isfinite(high) ? std::exp(below - moved[i]) / high : 0;
+    spreads[i] = std::max(most - chance[i], chance[i] - least) / kDeviations;
+  }
+  return spreads;
+}
+
+}  // namespace
+
 void SoftmaxRow(std::vector<Number>& row, int32_t type) {
   const double u = SumUnitOf(type), n = static_cast<double>(row.size());
   double top = -HUGE_VAL;
   for (const Number& x : row) top = std::max(top, x.value);
   double sum = 0, low = 0, high = 0, mixed = 0;
+  // What is hidden has no part in it.
+  const auto hidden = [&](const Number& x) { return std::isinf(x.value) && x.value < top; };
   for (const Number& x : row) {
+    if (hidden(x)) continue;
     sum += std::exp(x.value - top);
     // The difference to the largest is rounded too.
     const double moved = x.worst + u * (std::fabs(x.value - top) + x.worst);
@@ -45,10 +79,11 @@ void SoftmaxRow(std::vector<Number>& row, int32_t type) {
     const double part = chance[i] == 0 ? 0 : chance[i] * moved;
     mixed += part * part;
   }
+  const std::vector<double> wide = FarSpreads(row, chance, top, u);
   for (size_t i = 0; i < row.size(); ++i) {
     const double p = chance[i];
     Number& x = row[i];
-    if (std::isnan(p)) {
+    if (std::isnan(p) || hidden(x)) {
       x = {p, 0, 0};
       continue;
     }
@@ -64,6 +99,7 @@ void SoftmaxRow(std::vector<Number>& row, int32_t type) {
     const double tiny = TinyOf(type);
     Number y{p, worst + relative * (p + worst) + tiny,
              std::sqrt(own * own + p * p * others + p * spread * p * spread) + tiny};
+    if (!wide.empty()) y.spread = std::max(y.spread, wide[i]);
     y.spread = std::min(y.spread, 1.0);
     // What cannot be told from 0 is 0.
     if (p == 0 && most == 0) y = {0, 0, 0};

@@ -359,8 +359,9 @@ Inspection Report(Analysis& a) {
     } else {
       const sym::Form& form = a.forms->Of(pair.past);
       if (!r.growing && form.known_rank && form.shape.size() > 2) {
-        const int64_t axis = cache.candidate.converted ? r.axis : 2;
-        r.axis = axis < static_cast<int64_t>(form.shape.size()) ? axis : 2;
+        const auto rank = static_cast<int64_t>(form.shape.size());
+        const bool known = cache.candidate.converted && r.axis >= 0 && r.axis < rank;
+        if (!known) r.axis = 2;
         r.capacity = sym::ToString(form.shape[r.axis], a.graph.get());
       }
       if (form.known_rank && form.shape.size() == 4) r.layout = r.axis == 1 ? "BSND" : "BNSD";

@@ -146,6 +146,7 @@ class Finder {
 
   // A growing tensor of rank 2 (token ids, say) is fed back as caches are.
   void ConsiderFlat(ValueId output) {
+    if (!forms_.Of(output).known_rank) return;
     for (ValueId source : sym::SourcesOf(forms_.Of(output).element)) {
       if (!graph_.is_graph_input(source) || taken_.contains(source) || RankOf(source) != 2)
         continue;

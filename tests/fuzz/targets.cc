@@ -1,5 +1,6 @@
 #include "fuzz/targets.h"
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
@@ -100,6 +101,20 @@ ConvertOptions SomeOptions(Choices& choices) {
   options.padding = static_cast<Padding>(choices.Below(3));
   options.mode = static_cast<WriteMode>(choices.Below(2));
   options.allow_partial = choices.Below(2) == 0;
+  if (choices.Below(4) == 0) options.layout = Layout::kBnsd;
+  if (choices.Below(8) == 0) options.cache_tensors = CacheTensors::kPacked;
+  options.rotary = static_cast<Rotary>(choices.Below(3));
+  const bool plain =
+      options.target == kvlift::Target::kSpec || options.target == kvlift::Target::kOrt;
+  if (plain && choices.Below(4) == 0) {
+    options.window = WindowForm::kCircular;
+    if (choices.Below(2) == 0)
+      options.window_capacity = static_cast<int64_t>(2 + choices.Below(20));
+  }
+  constexpr std::array kSchemes = {"int8:2", "int8:4", "int8:channel", "fp8"};
+  if (choices.Below(4) == 0) {
+    options.quantize_cache = ReadCacheQuantization(kSchemes[choices.Below(kSchemes.size())]);
+  }
   return options;
 }
 
