@@ -9,6 +9,7 @@
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "support/case_file.h"
 #include "support/models.h"
 
 namespace kvlift {
@@ -409,6 +410,25 @@ TEST(TensorScatter, AtAnAxisThatIsNone) {
     EXPECT_EQ(inspection->caches[0].axis, axis == 1 || axis == -3 ? 1 : 2);
     EXPECT_EQ(inspection->caches[0].reason->code, "KV222");
   }
+}
+
+// The host is given its own mask back: it stays an input.
+TEST(PaddingNone, KeepsAMaskThatIsAnOutput) {
+  const auto c =
+      LoadCase(KVLIFT_TESTDATA_DIR "/rewrites/decomposed_attention_padding_none.onnxtxt");
+  ASSERT_TRUE(c.ok()) << c.status();
+  auto text = ParseModelText(c->before);
+  ASSERT_TRUE(text.ok()) << text.status();
+  onnx::GraphProto& graph = *text->mutable_graph();
+  for (const auto& input : graph.input()) {
+    if (input.name() == "attention_mask") *graph.add_output() = input;
+  }
+  ASSERT_EQ(graph.output().rbegin()->name(), "attention_mask");
+  const Conversion conversion = Converted(AsModel(*text), c->options);
+  ASSERT_TRUE(conversion.model.has_value());
+  const auto& inputs = conversion.model->graph().input();
+  EXPECT_TRUE(std::any_of(inputs.begin(), inputs.end(),
+                          [](const auto& input) { return input.name() == "attention_mask"; }));
 }
 
 // A tensor of a shape that is none, given as it is.

@@ -63,9 +63,16 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
                               kLargestScale, site.scale),
                   site);
   }
-  const Expr keep = Normal(key, site.keep);
   const Expr start =
       key.shifts ? s_.pool.Sub(CapacityOf(key), key.new_length) : Normal(key, key.start);
+  const Expr keep = KeepOf(site, key, start);
+  if (!site.biases.empty() && keep != Normal(key, site.keep)) {
+    return Reason(
+        "KV216",
+        fmt::format("needs biases of all keys up to the new ones, found {} of {}",
+                    s_.graph.name(site.biases[0].value), sym::ToString(site.keys, &s_.graph)),
+        site, {site.biases[0].value});
+  }
   const MaskOfSite judged = {site, key, s_.pool.And(keep, Normal(key, site.bias_keep)), start};
   if (auto reason = JudgeMask(judged)) return reason;
   if (s_.plan.refusal) return std::nullopt;
@@ -338,6 +345,17 @@ std::string AttentionEmitter::SplitHeads(const std::string& value, const CacheVi
       nodes.Add("Reshape", {value, nodes.Int64s({0, 0, view.heads, head_dim})}, "heads");
   return nodes.Add("Transpose", {split}, "heads_first",
                    {MakeAttribute("perm", std::vector<int64_t>{0, 2, 1, 3})});
+}
+
+// What the source shows, as a predicate of all keys: its own are those in front of `keys`, and its
+// mask tells nothing of others.
+Expr AttentionEmitter::KeepOf(const AttentionSite& site, const CacheUpdate& key, Expr start) {
+  sym::Pool& pool = s_.pool;
+  const Expr keep = Normal(key, site.keep), keys = Normal(key, site.keys);
+  const Expr behind = pool.Sub(pool.Add(start, key.new_length), keys);
+  if (pool.Prove(pool.Le(behind, pool.Integer(0), {}), {}) == sym::Truth::kYes) return keep;
+  if (!key.growing && keys == Normal(key, s_.forms.Of(key.pair.past).shape[key.axis])) return keep;
+  return pool.And(keep, pool.Lt(pool.Index(3), keys, {}));
 }
 
 Expr AttentionEmitter::CapacityOf(const CacheUpdate& key) {

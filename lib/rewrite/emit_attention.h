@@ -63,6 +63,7 @@ class AttentionEmitter {
   std::optional<Finding> JudgeMask(const MaskOfSite& mask);
   // The site's mask and start with one name for the past's length.
   sym::Expr Normal(const CacheUpdate& key, sym::Expr e);
+  sym::Expr KeepOf(const AttentionSite& site, const CacheUpdate& key, sym::Expr start);
   sym::Expr CapacityOf(const CacheUpdate& key);
   // A predicate of the source's rows, of the buffer's slots.
   sym::Expr Turned(const CacheUpdate& key, sym::Expr e);

@@ -310,6 +310,7 @@ class Planner {
   void DropPadding() {
     if (s_.options.padding != Padding::kNone || s_.uniform) return;
     for (const auto& [input, axis] : s_.wide) {
+      if (s_.graph.is_graph_output(input)) continue;
       const std::string& name = s_.graph.name(input);
       const auto& nodes = s_.plan.patch.new_nodes;
       const bool read = std::any_of(nodes.begin(), nodes.end(), [&](const onnx::NodeProto& node) {
