@@ -63,6 +63,24 @@ class RingsTest(unittest.TestCase):
                           slots, lambda *_: {})
         self.assertGreater(past, 3 * slots["past_k"])
 
+    def test_a_ring_beside_a_capacity(self):
+        """The one is of the ring, the other of buffers that keep all rows."""
+        with tempfile.TemporaryDirectory() as folder:
+            source = source_of_case("growing_window_ring_and_full", folder)
+            out = os.path.join(folder, "out.onnx")
+            done("convert", source, "-o", out, "--window", "circular:8", "--max-seq-len", "30")
+            self.assertEqual(done("check", out), "check: 0 errors, 0 warnings\n")
+            slots = {i.name: i.shape[2] for i in session(out).get_inputs()
+                     if i.name.startswith("past")}
+            self.assertEqual(slots, {"past_k": 8, "past_v": 8, "past_k2": 30, "past_v2": 30})
+
+    def test_moved_rows_in_few_bits(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source = source_of_case("shifting_buffer_mask", folder)
+            text = done("convert", source, "-o", os.path.join(folder, "out.onnx"), "--mode",
+                        "circular", "--quantize-cache", "int8:4", "--verify")
+            self.assertIn("verdict: equal within quantisation", text)
+
     def test_a_ring_in_few_bits(self):
         """Slot t mod C holds token t as int8 with a scale for four elements."""
         slots, batch, past = WINDOW + 3, 2, 0

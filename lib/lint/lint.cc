@@ -106,7 +106,8 @@ void LintManifestCache(const Graph& graph, const Manifest& m, const ManifestCach
       continue;
     }
     const Dim& capacity = (*type.shape)[c.axis];
-    if (m.capacity_value && capacity.value && *capacity.value != *m.capacity_value) {
+    // A ring has slots for its window and a step's tokens.
+    if (!c.ring && m.capacity_value && capacity.value && *capacity.value != *m.capacity_value) {
       AddForManifest(fmt::format("cache {}: {} holds {} tokens, the manifest says {}", c.id, name,
                                  *capacity.value, *m.capacity_value),
                      name, lints);

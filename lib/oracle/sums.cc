@@ -26,8 +26,8 @@ Number Sum::Result(int32_t type, double more) const {
 
 namespace {
 
-// By how much each weight may be off, as a spread, where scores are off by more than a derivative
-// tells: kDeviations of each at once. Empty where none is.
+// By how much each weight may be off where scores are off by more than a derivative tells, all by
+// kDeviations at once. Empty where none is.
 std::vector<double> FarSpreads(const std::vector<Number>& row, const std::vector<double>& chance,
                                double top, double u) {
   constexpr double kLinear = 0.5;
@@ -48,7 +48,7 @@ std::vector<double> FarSpreads(const std::vector<Number>& row, const std::vector
     if (!std::isfinite(below)) continue;
     const double most = low > 0 ? std::min(1.0, std::exp(below + moved[i]) / low) : 1.0;
     const double least = std::isfinite(high) ? std::exp(below - moved[i]) / high : 0;
-    spreads[i] = std::max(most - chance[i], chance[i] - least) / kDeviations;
+    spreads[i] = std::max(most - chance[i], chance[i] - least);
   }
   return spreads;
 }

@@ -354,7 +354,8 @@ Expr AttentionEmitter::KeepOf(const AttentionSite& site, const CacheUpdate& key,
   const Expr keep = Normal(key, site.keep), keys = Normal(key, site.keys);
   const Expr behind = pool.Sub(pool.Add(start, key.new_length), keys);
   if (pool.Prove(pool.Le(behind, pool.Integer(0), {}), {}) == sym::Truth::kYes) return keep;
-  if (!key.growing && keys == Normal(key, s_.forms.Of(key.pair.past).shape[key.axis])) return keep;
+  const ValueId all = key.attended != kNoValue ? key.attended : key.pair.present;
+  if (keys == Normal(key, s_.forms.Of(all).shape[key.axis])) return keep;
   return pool.And(keep, pool.Lt(pool.Index(3), keys, {}));
 }
 

@@ -129,21 +129,27 @@ std::string Driver::CheckCache(const ManifestCache& cache, const Given& given,
     // Row r of the source's present holds token first + r.
     const int64_t rows = shape[their_axis], total = begin + step.real_of(b);
     const int64_t first = cache.source.growing ? total - rows : 0;
-    int64_t from = std::max(begin, first);
-    if (!step.pads.empty()) from = std::clamp(step.pads[b], from, total);
-    for (const auto& lap : Laps(from, total, capacity)) {
-      const int64_t slot = lap.first % capacity, count = lap.second - lap.first;
-      const int64_t row = cache.source.growing ? lap.first - first : slot;
-      const Bounded new_rows = Part(theirs, their_axis, row, row + count);
-      const Bounded want =
-          InTargetOrder(Part(new_rows, their_batch, k * each, (k + 1) * each), cache);
-      const Bounded got = Part(Part(now, axis, slot, slot + count), batch, own.begin, own.end);
-      if (!SameInBox(now.value.view(), fed, own, {axis, slot, slot + count})) {
-        outcome->written[cache.id].insert(slot);
+    const int64_t written = std::max(begin, first);
+    const int64_t from = step.pads.empty() ? written : std::clamp(step.pads[b], written, total);
+    const auto look = [&](int64_t row_begin, int64_t row_end, bool judged) {
+      for (const auto& lap : Laps(row_begin, row_end, capacity)) {
+        const int64_t slot = lap.first % capacity, count = lap.second - lap.first;
+        const int64_t row = cache.source.growing ? lap.first - first : slot;
+        const Bounded new_rows = Part(theirs, their_axis, row, row + count);
+        const Bounded want =
+            InTargetOrder(Part(new_rows, their_batch, k * each, (k + 1) * each), cache);
+        const Bounded got = Part(Part(now, axis, slot, slot + count), batch, own.begin, own.end);
+        if (judged) {
+          if (!SameInBox(now.value.view(), fed, own, {axis, slot, slot + count})) {
+            outcome->written[cache.id].insert(slot);
+          }
+          Judge(given, want, got, cache.output, b, outcome);
+        }
+        NoteGap(want.value.view(), got.value.view(), own, axis, slot, gap);
       }
-      Judge(given, want, got, cache.output, b, outcome);
-      NoteGap(want.value.view(), got.value.view(), own, axis, slot, gap);
-    }
+    };
+    look(written, from, /*judged=*/false);
+    look(from, total, /*judged=*/true);
   }
   return {};
 }
