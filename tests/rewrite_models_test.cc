@@ -412,6 +412,20 @@ TEST(TensorScatter, AtAnAxisThatIsNone) {
   }
 }
 
+// What some exporters write for an extent that is not known.
+TEST(NegativeExtent, IsOneThatIsNotKnown) {
+  const auto c = LoadCase(KVLIFT_TESTDATA_DIR "/rewrites/decomposed_attention_one_token.onnxtxt");
+  ASSERT_TRUE(c.ok()) << c.status();
+  auto text = ParseModelText(c->before);
+  ASSERT_TRUE(text.ok()) << text.status();
+  auto* shape = text->mutable_graph()->mutable_output(0)->mutable_type()->mutable_tensor_type();
+  shape->mutable_shape()->mutable_dim(1)->set_dim_value(-1);
+  const Conversion conversion = Converted(AsModel(*text), c->options);
+  ASSERT_TRUE(conversion.model.has_value());
+  const auto& dim = conversion.model->graph().output(0).type().tensor_type().shape().dim(1);
+  EXPECT_FALSE(dim.has_dim_value());
+}
+
 // The host is given its own mask back: it stays an input.
 TEST(PaddingNone, KeepsAMaskThatIsAnOutput) {
   const auto c =

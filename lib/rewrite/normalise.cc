@@ -24,9 +24,29 @@ void Normalised::NameSource(std::vector<std::string>* nodes) const {
   *nodes = std::move(named);
 }
 
+namespace {
+
+// A negative extent is what some exporters write for one that is not known. ONNX's inference holds
+// it against what it finds with later operator sets.
+void ForgetNegativeExtents(onnx::GraphProto* graph) {
+  for (auto* values :
+       {graph->mutable_input(), graph->mutable_output(), graph->mutable_value_info()}) {
+    for (onnx::ValueInfoProto& value : *values) {
+      if (!value.type().tensor_type().has_shape()) continue;
+      for (auto& dim :
+           *value.mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim()) {
+        if (dim.has_dim_value() && dim.dim_value() < 0) dim.clear_dim_value();
+      }
+    }
+  }
+}
+
+}  // namespace
+
 absl::StatusOr<Normalised> Normalise(onnx::ModelProto model) {
   Normalised result;
   result.model = std::move(model);
+  ForgetNegativeExtents(result.model.mutable_graph());
   ReplaceSimplifiedNorms(&result.model);
   KV_RETURN_IF_ERROR(Unmerge(&result));
   KV_RETURN_IF_ERROR(UnpackCaches(&result));

@@ -231,7 +231,8 @@ class Planner {
     if (!l_.free_capacity && l_.capacity < *l_.kept + 3 * step) {
       return Skip(std::move(plan), "the capacity is no larger than the window");
     }
-    plan.capacity = std::max(l_.capacity, *l_.kept + 8 * step);
+    const bool free = l_.free_capacity || l_.all_rings;
+    plan.capacity = free ? std::max(l_.capacity, *l_.kept + 8 * step) : l_.capacity;
     plan.rings = l_.most_tokens.has_value();
     std::vector<int64_t> past(l_.batch.value_or(1), 0);
     past.assign(past.size(), std::max<int64_t>(0, *l_.kept - 2 * step));
