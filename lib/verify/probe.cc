@@ -43,7 +43,8 @@ class Prober {
     }
     if (fixed_) {
       const Plan plan = PlanOf(PastFor(one), one);
-      facts_.reads_unused = Unused(plan, -1) == Use::kRead;
+      facts_.reads_unused =
+          Unused(plan, -1) == Use::kRead || Unused(PlanOf(0, one), -1) == Use::kRead;
       facts_.reads_garbage = Unused(plan, garbage_) == Use::kRead;
     }
     if (growing_) FindWindows();
