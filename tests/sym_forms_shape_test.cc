@@ -195,5 +195,14 @@ TEST(FormsBroadcast, AWindowMayBeAsLongAsAnInput) {
   EXPECT_NE(m.Shape("y"), "[y.0, y.1]");
 }
 
+TEST(FormsShape, OfAnOperandThatIsLeftOut) {
+  FormsOfText m(
+      "<ir_version: 10, opset_import: [\"\": 22]> g (float[2] x) => (float[2] y) { y = Neg(x) }");
+  EXPECT_FALSE(m.forms().Of(kNoValue).known_rank);
+  EXPECT_EQ(m.forms().At(kNoValue, {}, {}), nullptr);
+  EXPECT_FALSE(m.forms().Elements(kNoValue).has_value());
+  EXPECT_EQ(m.forms().ElementType(kNoValue), 0);
+}
+
 }  // namespace
 }  // namespace kvlift::testing

@@ -371,9 +371,13 @@ Forms::~Forms() = default;
 
 const Graph& Forms::graph() const { return impl_->engine.graph(); }
 Pool& Forms::pool() { return impl_->engine.pool(); }
-const Form& Forms::Of(ValueId v) { return impl_->engine.Of(v).form; }
+const Form& Forms::Of(ValueId v) {
+  static const Form unknown;
+  return v == kNoValue ? unknown : impl_->engine.Of(v).form;
+}
 
 Expr Forms::At(ValueId v, absl::Span<const Expr> indices, const Facts& facts) {
+  if (v == kNoValue) return nullptr;
   const internal::Value& value = impl_->engine.Of(v);
   if (!value.form.known_rank) return nullptr;
   return impl_->engine.At(value, indices, facts);
@@ -382,10 +386,12 @@ Expr Forms::At(ValueId v, absl::Span<const Expr> indices, const Facts& facts) {
 Facts Forms::FactsFor(ValueId v) { return internal::FactsOf(Of(v).shape); }
 
 std::optional<std::vector<Expr>> Forms::Elements(ValueId v) {
+  if (v == kNoValue) return std::nullopt;
   return impl_->engine.Elements(impl_->engine.Of(v));
 }
 
 int32_t Forms::ElementType(ValueId v) {
+  if (v == kNoValue) return onnx::TensorProto::UNDEFINED;
   impl_->engine.Of(v);
   return impl_->engine.TypeOf(v);
 }

@@ -56,6 +56,7 @@ class Forms {
 
   const Graph& graph() const;
   Pool& pool();
+  // Nothing is known of kNoValue, an operand that is left out; here and below.
   const Form& Of(ValueId v);
 
   // Element of v at the given indices, simplified under facts about the free indices in them.
