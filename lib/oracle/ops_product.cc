@@ -43,13 +43,14 @@ struct Row {
 
 void AddRow(const Number& a, const Row& row, size_t at, Sums* sums) {
   const size_t n = row.value.size();
-  double *value = &sums->value[at], *sizes = &sums->sizes[at];
+  // There may be none.
+  double *value = sums->value.data() + at, *sizes = sums->sizes.data() + at;
   const double size = std::fabs(a.value);
   for (size_t i = 0; i < n; ++i) {
     value[i] += a.value * row.value[i];
     sizes[i] += size * row.size[i];
   }
-  double *worst = &sums->worst[at], *variance = &sums->variance[at];
+  double *worst = sums->worst.data() + at, *variance = sums->variance.data() + at;
   if (!a.exact()) {
     const double spread2 = a.spread * a.spread;
     for (size_t i = 0; i < n; ++i) {
