@@ -3,8 +3,8 @@
 
 Layers of nothing but attention (8 query heads, 2 key heads, 64 elements) at 16,384 tokens;
 `kvlift convert` (env KVLIFT: the binary) makes one model with fp32 caches and one with
---quantize-cache int8:32. One layer's caches fit in a large processor's caches, those of eight do
-not. Both models run in fresh processes in turn; the least time of each counts. The same by the
+--quantize-cache int8:32. One layer's caches fit in a large processor's caches, where nothing is read
+from memory: that is measured beside, without a limit. Those of eight do not. Both models run in fresh processes in turn; the least time of each counts. The same by the
 kernels alone, with 32 query heads, 8 key heads and 128 elements, and how far results are from each
 other, is what attention_bench (env BENCHES: where it lies) says.
 
@@ -57,12 +57,14 @@ def step_us(path, threads):
     return result["cases"][0]["step_us"]["min"]
 
 
-def row(work, threads, wide, narrow):
-    """Prints a ratio; whether it keeps its limit."""
+def row(work, threads, wide, narrow, limit=FASTER):
+    """Prints a ratio; whether it keeps its limit, if any."""
     ratio = wide / narrow
-    print(f"| {work} | {threads} | {wide:.0f} | {narrow:.0f} | {ratio:.2f} | {FASTER} | "
-          f"{'met' if ratio >= FASTER else 'MISSED'} |", flush=True)
-    return ratio >= FASTER
+    kept = limit is None or ratio >= limit
+    verdict = "" if limit is None else "met" if kept else "MISSED"
+    print(f"| {work} | {threads} | {wide:.0f} | {narrow:.0f} | {ratio:.2f} | {limit or ''} | "
+          f"{verdict} |", flush=True)
+    return kept
 
 
 def time_models(folder, layers, rounds):
@@ -74,7 +76,8 @@ def time_models(folder, layers, rounds):
     kept = True
     for threads in (1, 2):
         times = [[step_us(path, threads) for path in (wide, narrow)] for _ in range(rounds)]
-        kept &= row(f"{layers} layer(s)", threads, *(min(side) for side in zip(*times)))
+        kept &= row(f"{layers} layer(s)", threads, *(min(side) for side in zip(*times)),
+                    limit=None if layers == 1 else FASTER)
     return kept, tokens["before"] / tokens["after"]
 
 
