@@ -3,12 +3,12 @@
 // pages, in all layouts, against the operator's text written out coordinate by coordinate.
 #include <algorithm>
 #include <cmath>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "exec_kernel_harness.h"
+#include "exec_noise.h"
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 
@@ -60,30 +60,9 @@ struct Case {
   }
 };
 
-Tensor Noise(const Shape& shape, uint32_t seed) {
-  std::mt19937 rng(seed);
-  std::normal_distribution<float> draw(0, 2);
-  Tensor t(TensorProto::FLOAT, shape);
-  for (float& x : t.span<float>()) x = draw(rng);
-  return t;
-}
-
-Tensor NoiseBytes(const Shape& shape, uint32_t seed) {
-  std::mt19937 rng(seed);
-  Tensor t(TensorProto::INT8, shape);
-  for (int8_t& x : t.span<int8_t>()) x = static_cast<int8_t>(static_cast<int>(rng() % 255) - 127);
-  return t;
-}
-
 Tensor Indices(const Numbers& numbers, Shape shape = {}) {
   if (shape.empty()) shape = {static_cast<int64_t>(numbers.size())};
   return Tensor::From<int64_t>(TensorProto::INT64, shape, numbers);
-}
-
-template <typename T>
-std::vector<T> Copy(const Tensor& t) {
-  const auto span = t.span<T>();
-  return {span.begin(), span.end()};
 }
 
 absl::StatusOr<std::vector<Tensor>> Outcome(const Case& c, const Tensor& key, const Tensor& value,

@@ -3,11 +3,11 @@
 // the operator's text written out coordinate by coordinate; numbers computed by hand.
 #include <algorithm>
 #include <cmath>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "exec_kernel_harness.h"
+#include "exec_noise.h"
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 
@@ -34,21 +34,6 @@ struct Case {
   }
 };
 
-Tensor Noise(const Shape& shape, uint32_t seed) {
-  std::mt19937 rng(seed);
-  std::normal_distribution<float> draw(0, 2);
-  Tensor t(TensorProto::FLOAT, shape);
-  for (float& x : t.span<float>()) x = draw(rng);
-  return t;
-}
-
-Tensor NoiseBytes(const Shape& shape, uint32_t seed) {
-  std::mt19937 rng(seed);
-  Tensor t(TensorProto::INT8, shape);
-  for (int8_t& x : t.span<int8_t>()) x = static_cast<int8_t>(static_cast<int>(rng() % 255) - 127);
-  return t;
-}
-
 Tensor Start(int64_t start) {
   return Tensor::From<int64_t>(TensorProto::INT64, {}, std::vector<int64_t>{start});
 }
@@ -62,12 +47,6 @@ OpRun Node(const Case& c, const std::string& domain = "pmx") {
       .Int("quant_group", c.group)
       .Int("num_repeat", c.repeat)
       .Int("cache_layout", c.layout);
-}
-
-template <typename T>
-std::vector<T> Copy(const Tensor& t) {
-  const auto span = t.span<T>();
-  return {span.begin(), span.end()};
 }
 
 TEST(ExecKeyValueCache, RowsAreKeptAsTheyAre) {

@@ -107,7 +107,8 @@ class Decoder:
             else:
                 result = visible == (spec.meaning == "mask")
         else:
-            result = {"tokens": lambda: tokens if "B" in place else tokens[0], "positions": lambda: past + token,
+            result = {"tokens": lambda: tokens if "B" in place else tokens[0],
+                      "positions": lambda: past + token,
                       "last": lambda: past + count - 1, "total": lambda: past + count,
                       "new": lambda: count, "order": lambda: sequence,
                       "has_past": lambda: past > 0, "no_past": lambda: past == 0,

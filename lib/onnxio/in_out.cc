@@ -115,9 +115,10 @@ void Expose(const Tensor& tensor, Names* taken, onnx::GraphProto* graph) {
 }  // namespace
 
 bool IsKeyValueCache(const onnx::NodeProto& node) {
-  return node.op_type() == "KeyValueCache" &&
-         (IsOf(node.domain()) || JoinsSequences(node.domain()));
+  return node.op_type() == "KeyValueCache" && HasKeyValueCache(node.domain());
 }
+
+bool HasKeyValueCache(std::string_view domain) { return IsOf(domain) || JoinsSequences(domain); }
 
 bool JoinsSequences(std::string_view domain) {
   return domain.size() > kJoining.size() &&

@@ -30,6 +30,8 @@ namespace kvlift {
 
 // In either form.
 bool IsKeyValueCache(const onnx::NodeProto& node);
+// Whether the operator of such a domain is one.
+bool HasKeyValueCache(std::string_view domain);
 // Whether the operator of such a domain has the form that joins sequences.
 bool JoinsSequences(std::string_view domain);
 

@@ -454,10 +454,7 @@ class Unpacker {
     const auto& nodes = model->graph().node();
     auto& imports = *model->mutable_opset_import();
     const auto unused = [&](const onnx::OperatorSetIdProto& import) {
-      onnx::NodeProto cache;
-      cache.set_op_type("KeyValueCache");
-      cache.set_domain(import.domain());
-      if (!IsKeyValueCache(cache)) return false;
+      if (!HasKeyValueCache(import.domain())) return false;
       return std::none_of(nodes.begin(), nodes.end(), [&](const NodeProto& node) {
         const bool has_body = std::any_of(node.attribute().begin(), node.attribute().end(),
                                           [](const auto& a) { return a.has_g(); });
