@@ -9,32 +9,16 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from onnx import TensorProto, numpy_helper
 
-from key_value_cache_test import read, write
-from support.dynamic_batching import (FORMS, GROUP, HEADS, LAYERS, LETTERS, SIZE, SLOTS, STARTS,
-                                      VOCABULARY, Decoder, Form, Model, Reference, starts_of,
+from support.dynamic_batching import (FORMS, LETTERS, STARTS, Decoder, Form, Reference, starts_of,
                                       tensors_of)
+from support.openppl import HEADS, LAYERS, SIZE, VOCABULARY, Model, Tested, read, write
 from support.tool import done, tool
-
-
-class Tested(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, *parts):
-        return os.path.join(self.folder, *parts)
-
-    def near(self, got, want, what):
-        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4, err_msg=what)
 
 
 class Operator(Tested):
@@ -183,26 +167,14 @@ class OneSequence(Tested):
 
     def drive(self, form, decoder, target, manifest):
         """The converted model in ONNX Runtime, against the reference."""
-        options = ort.SessionOptions()
-        options.log_severity_level = 3
-        session = ort.InferenceSession(target, options, providers=["CPUExecutionProvider"])
         reference = Reference(form, decoder.weights)
-        buffers = {}
-        for cache in manifest["caches"]:
-            groups = SIZE // GROUP if cache["role"].endswith("_scale") else SIZE
-            sizes = {"B": 1, "S": SLOTS, "N": HEADS, "D": groups, "L": LAYERS, "K": 2}
-            buffers[cache["input"]] = np.zeros([sizes[x] for x in cache["layout"]],
-                                               cache["dtype"])
-        names = [output.name for output in session.get_outputs()]
-        self.assertEqual({i.name for i in session.get_inputs()}, {"ids", "start_pos", *buffers})
-        for ids, start, starts in self.steps(form):
-            feeds = {"ids": ids, "start_pos": starts["start_pos"], **buffers}
-            got = dict(zip(names, session.run(names, feeds)))
+        feeds = ({"ids": ids, "start_pos": starts["start_pos"]}
+                 for ids, _, starts in self.steps(form))
+        driven = self.driven(target, manifest, 1, feeds)
+        for (ids, start, _), got in zip(self.steps(form), driven, strict=True):
             want = reference.step(ids, start)
             self.near(got["logits"], want, f"ONNX Runtime from {start}")
             self.near(got["last_logits"], want[-1:], f"ONNX Runtime, last from {start}")
-            for cache in manifest["caches"]:
-                buffers[cache["input"]] = got[cache["output"]]
 
     def test_the_emitted_loop_drives_one_sequence(self):
         decoder, path = self.saved(FORMS[4])

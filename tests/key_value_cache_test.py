@@ -8,19 +8,17 @@ import dataclasses
 import importlib.util
 import json
 import os
-import tempfile
 import unittest
 
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
+from support.openppl import (GROUP, HEADS, LAYERS, SIZE, SLOTS, VOCABULARY, WIDTH, Model, Tested,
+                             read, write)
 from support.recorded import MODELS
 from support.tool import done, tool
-
-LAYERS, HEADS, SIZE, VOCABULARY, WIDTH, SLOTS = 2, 2, 8, 50, 32, 24
-GROUP = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,13 +47,13 @@ FORMS = (
 )
 
 
-class Decoder:
+class Decoder(Model):
     """Embeddings, layers with rotated heads, and a projection to logits."""
 
     def __init__(self, form):
+        super().__init__()
         self.form = form
         self.rng = np.random.default_rng(7)
-        self.nodes, self.weights = [], {}
         self.heads = HEADS * form.repeat
         names = ["embed", "wq", "wk", "wv", "wo"]
         sizes = [(VOCABULARY, WIDTH), (WIDTH, self.heads * SIZE), (WIDTH, HEADS * SIZE),
@@ -69,15 +67,6 @@ class Decoder:
     def weight(self, name, size, scale=0.3):
         self.weights[name] = (scale * self.rng.standard_normal(size)).astype(np.float32)
 
-    def constant(self, name, value, dtype=np.int64):
-        self.weights.setdefault(name, np.array(value, dtype))
-        return name
-
-    def op(self, kind, inputs, outputs, domain="", **attributes):
-        outputs = [outputs] if isinstance(outputs, str) else outputs
-        self.nodes.append(helper.make_node(kind, inputs, outputs, domain=domain, **attributes))
-        return outputs[0] if len(outputs) == 1 else outputs
-
     def places(self):
         c = self.constant
         self.op("Shape", ["ids"], "ids_shape")
@@ -86,29 +75,7 @@ class Decoder:
         if self.form.start:
             start = self.op("Squeeze", ["start_pos"], "start_scalar")
         self.op("Add", [start, "length"], "total")
-        self.op("Range", [start, "total", c("one", 1)], "places")
-        self.op("Range", [c("zero", 0), "total", c("one", 1)], "keys_at")
-        self.op("Unsqueeze", ["places", c("axis_1", [1])], "rows_at")
-        self.op("LessOrEqual", ["keys_at", "rows_at"], "sees")
-        self.op("Where", ["sees", c("open", 0, np.float32), c("low", -np.inf, np.float32)], "mask")
-        angles = np.outer(np.arange(64), 10000.0 ** (-np.arange(0, SIZE, 2) / SIZE))
-        self.constant("cos_table", np.concatenate([np.cos(angles)] * 2, 1), np.float32)
-        self.constant("sin_table", np.concatenate([np.sin(angles)] * 2, 1), np.float32)
-        for name in ("cos", "sin"):
-            self.op("Gather", [f"{name}_table", "places"], f"{name}_rows")
-            self.op("Unsqueeze", [f"{name}_rows", c("axis_1", [1])], name)  # [S, 1, D]
-
-    def rotated(self, x, name):
-        c = self.constant
-        half = SIZE // 2
-        first = self.op("Slice", [x, c("from_0", [0]), c("from_half", [half]), c("axis_3", [3])],
-                        f"{name}_first")
-        second = self.op("Slice", [x, c("from_half", [half]), c("to_end", [SIZE]),
-                                   c("axis_3", [3])], f"{name}_second")
-        turned = self.op("Concat", [self.op("Neg", [second], f"{name}_neg"), first],
-                         f"{name}_turned", axis=3)
-        return self.op("Add", [self.op("Mul", [x, "cos"], f"{name}_cos"),
-                               self.op("Mul", [turned, "sin"], f"{name}_sin")], f"{name}_rotated")
+        self.mask_and_angles(start)
 
     def layer(self, n, x):
         c = self.constant
@@ -117,10 +84,10 @@ class Decoder:
             return self.op("Reshape", [flat, c(f"shape_{heads}", [0, 0, heads, SIZE])],
                            f"{name}{n}")
         q, k, v = rows("q", self.heads), rows("k", HEADS), rows("v", HEADS)
-        q, k = self.rotated(q, f"q{n}"), self.rotated(k, f"k{n}")
+        q, k = self.rotated(q, f"q{n}", 3), self.rotated(k, f"k{n}", 3)
         form = self.form
-        attributes = {"num_layer": LAYERS, "layer_idx": form.indices[n], "cache_layout": form.layout,
-                      "num_repeat": form.repeat}
+        attributes = {"num_layer": LAYERS, "layer_idx": form.indices[n],
+                      "cache_layout": form.layout, "num_repeat": form.repeat}
         tensors = ["cache"]
         if form.quantised:
             attributes.update(quant_bit=8, quant_group=GROUP)
@@ -146,19 +113,15 @@ class Decoder:
         for n in range(LAYERS):
             x = self.layer(n, x)
         self.op("MatMul", [x, "logits_w"], "logits")
-        info = helper.make_tensor_value_info
         kept = TensorProto.INT8 if form.quantised else TensorProto.FLOAT
-        inputs = [info("ids", TensorProto.INT64, ["batch", "length"]),
-                  info("start_pos", TensorProto.INT64, list(form.start)),
-                  info("cache", kept, form.packed("max_batch", SIZE, form.slots))]
+        inputs = [("ids", TensorProto.INT64, ["batch", "length"]),
+                  ("start_pos", TensorProto.INT64, form.start),
+                  ("cache", kept, form.packed("max_batch", SIZE, form.slots))]
         if form.quantised:
-            inputs.append(info("scale", TensorProto.FLOAT,
-                               form.packed("max_batch", SIZE // GROUP, form.slots)))
-        outputs = [info("logits", TensorProto.FLOAT, ["batch", "length", VOCABULARY])]
-        constants = [numpy_helper.from_array(w, name) for name, w in self.weights.items()]
-        graph = helper.make_graph(self.nodes, "decoder", inputs, outputs, constants)
-        return helper.make_model(graph, ir_version=8, opset_imports=[
-            helper.make_opsetid("", 17), helper.make_opsetid(form.domain, 1)])
+            inputs.append(("scale", TensorProto.FLOAT,
+                           form.packed("max_batch", SIZE // GROUP, form.slots)))
+        outputs = [("logits", TensorProto.FLOAT, ["batch", "length", VOCABULARY])]
+        return self.build(inputs, outputs, form.domain)
 
 
 class Reference:
@@ -196,7 +159,8 @@ class Reference:
         at = np.arange(start, start + length)
         cos, sin = w["cos_table"][at][:, None], w["sin_table"][at][:, None]
         mask = np.where(np.arange(start + length) <= at[:, None], 0, -np.inf)
-        turn = lambda r: r * cos + np.concatenate([-r[..., SIZE // 2:], r[..., :SIZE // 2]], -1) * sin
+        half = SIZE // 2
+        turn = lambda r: r * cos + np.concatenate([-r[..., half:], r[..., :half]], -1) * sin
         x = w["embed"][ids]
         for n in range(LAYERS):
             q, k, v = ((x @ w[f"w{r}{n}"]).reshape(*ids.shape, -1, SIZE) for r in "qkv")
@@ -210,28 +174,8 @@ class Reference:
         return x @ w["logits_w"]
 
 
-def write(folder, name, array):
-    os.makedirs(folder, exist_ok=True)
-    np.save(os.path.join(folder, f"{name}.npy"), array)
-
-
-def read(folder, k):
-    tensor = TensorProto()
-    with open(os.path.join(folder, f"output_{k}.pb"), "rb") as file:
-        tensor.ParseFromString(file.read())
-    return numpy_helper.to_array(tensor)
-
-
-class KeyValueCaches(unittest.TestCase):
+class KeyValueCaches(Tested):
     BATCH, STEPS = 2, (6, 1, 3, 1)
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, *parts):
-        return os.path.join(self.folder, *parts)
 
     def saved(self, form):
         decoder = Decoder(form)
@@ -245,9 +189,6 @@ class KeyValueCaches(unittest.TestCase):
             ids = rng.integers(0, VOCABULARY, (self.BATCH, length))
             yield ids, start, np.full(form.start, start, np.int64)
             start += length
-
-    def near(self, got, want, what):
-        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4, err_msg=what)
 
     def test_runs_as_the_reference(self):
         for form in FORMS:
@@ -356,23 +297,11 @@ class KeyValueCaches(unittest.TestCase):
 
     def drive(self, form, decoder, target, manifest):
         """The converted model in ONNX Runtime, against the reference."""
-        options = ort.SessionOptions()
-        options.log_severity_level = 3
-        session = ort.InferenceSession(target, options, providers=["CPUExecutionProvider"])
         reference = Reference(decoder, self.BATCH)
-        buffers = {}
-        for cache in manifest["caches"]:
-            groups = SIZE // GROUP if cache["role"].endswith("_scale") else SIZE
-            sizes = {"B": self.BATCH, "S": SLOTS, "N": HEADS, "D": groups, "L": LAYERS, "K": 2}
-            buffers[cache["input"]] = np.zeros([sizes[x] for x in cache["layout"]],
-                                               cache["dtype"])
-        names = [output.name for output in session.get_outputs()]
-        for ids, start, start_pos in self.steps(form):
-            feeds = {"ids": ids, "start_pos": start_pos, **buffers}
-            got = dict(zip(names, session.run(names, feeds)))
+        feeds = ({"ids": ids, "start_pos": start_pos} for ids, _, start_pos in self.steps(form))
+        driven = self.driven(target, manifest, self.BATCH, feeds)
+        for (ids, start, _), got in zip(self.steps(form), driven, strict=True):
             self.near(got["logits"], reference.step(ids, start), f"ONNX Runtime from {start}")
-            for cache in manifest["caches"]:
-                buffers[cache["input"]] = got[cache["output"]]
 
     def test_emitted_loops_decode(self):
         """start_pos is a scalar in one form and a vector in the other."""

@@ -3,9 +3,10 @@ same in numpy."""
 import dataclasses
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
-LAYERS, HEADS, SIZE, VOCABULARY, WIDTH, SLOTS, GROUP = 2, 2, 8, 50, 32, 24, 4
+from support.openppl import GROUP, HEADS, LAYERS, SIZE, SLOTS, VOCABULARY, WIDTH, Model
+
 LETTERS = ("MLRND", "LMRND", "LRMND", "LRNMD")  # of the packed tensor, by cache_layout
 
 
@@ -51,28 +52,6 @@ FORMS = (
     Form("int8_heads_first", layout=3, quantised=True, repeat=3,
          domain="opmx.dynamic_batching"),
 )
-
-
-class Model:
-    def __init__(self):
-        self.nodes, self.weights = [], {}
-
-    def constant(self, name, value, dtype=np.int64):
-        self.weights.setdefault(name, np.array(value, dtype))
-        return name
-
-    def op(self, kind, inputs, outputs, domain="", **attributes):
-        outputs = [outputs] if isinstance(outputs, str) else outputs
-        self.nodes.append(helper.make_node(kind, inputs, outputs, domain=domain, **attributes))
-        return outputs[0] if len(outputs) == 1 else outputs
-
-    def build(self, inputs, outputs, domain):
-        info = lambda name, kind, shape: helper.make_tensor_value_info(name, kind, list(shape))
-        graph = helper.make_graph(
-            self.nodes, "decoder", [info(*i) for i in inputs], [info(*o) for o in outputs],
-            [numpy_helper.from_array(w, name) for name, w in self.weights.items()])
-        return helper.make_model(graph, ir_version=8, opset_imports=[
-            helper.make_opsetid("", 17), helper.make_opsetid(domain, 1)])
 
 
 STARTS = ("seqstarts", "kvstarts", "cachestarts", "start_pos", "max_seqlen", "max_kvlen")
@@ -122,28 +101,7 @@ class Decoder(Model):
         # to the end that kvstarts gives.
         self.op("Gather", ["kvstarts", c("one", 1)], "total")
         self.op("Squeeze", ["start_pos"], "start")
-        self.op("Range", ["start", "total", c("one", 1)], "places")
-        self.op("Range", [c("zero", 0), "total", c("one", 1)], "keys_at")
-        self.op("Unsqueeze", ["places", c("axis_1", [1])], "rows_at")
-        self.op("LessOrEqual", ["keys_at", "rows_at"], "sees")
-        self.op("Where", ["sees", c("open", 0, np.float32), c("low", -np.inf, np.float32)], "mask")
-        angles = np.outer(np.arange(64), 10000.0 ** (-np.arange(0, SIZE, 2) / SIZE))
-        self.constant("cos_table", np.concatenate([np.cos(angles)] * 2, 1), np.float32)
-        self.constant("sin_table", np.concatenate([np.sin(angles)] * 2, 1), np.float32)
-        for name in ("cos", "sin"):
-            self.op("Gather", [f"{name}_table", "places"], f"{name}_rows")
-            self.op("Unsqueeze", [f"{name}_rows", c("axis_1", [1])], name)  # [S, 1, D]
-
-    def rotated(self, x, name):
-        c, half = self.constant, SIZE // 2
-        first = self.op("Slice", [x, c("from_0", [0]), c("from_half", [half]), c("axis_2", [2])],
-                        f"{name}_first")
-        second = self.op("Slice", [x, c("from_half", [half]), c("to_end", [SIZE]),
-                                   c("axis_2", [2])], f"{name}_second")
-        turned = self.op("Concat", [self.op("Neg", [second], f"{name}_neg"), first],
-                         f"{name}_turned", axis=2)
-        return self.op("Add", [self.op("Mul", [x, "cos"], f"{name}_cos"),
-                               self.op("Mul", [turned, "sin"], f"{name}_sin")], f"{name}_rotated")
+        self.mask_and_angles("start")
 
     def layer(self, n, x):
         c, form = self.constant, self.form
@@ -159,7 +117,7 @@ class Decoder(Model):
             return self.op("Transpose", [apart], f"{name}{n}", perm=[0] + [p + 1 for p in perm])
 
         q, k, v = rows("q", self.heads), rows("k", HEADS), rows("v", HEADS)
-        q, k = self.rotated(q, f"q{n}"), self.rotated(k, f"k{n}")
+        q, k = self.rotated(q, f"q{n}", 2), self.rotated(k, f"k{n}", 2)
         starts = list(STARTS)
         if n and form.later:
             starts[3] = self.op("Add", ["start_pos", c("later", [form.later])], "later_pos")
