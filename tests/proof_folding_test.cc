@@ -125,7 +125,7 @@ Converted ConvertText(const std::string& text) {
 std::string Listed(const Proof& proof) {
   std::string text = proof.not_tried;
   for (const ProofFact& fact : proof.facts) {
-    text += fmt::format("{}: {}: {} {} {}\n", fact.about, fact.text, fact.proved,
+    text += fmt::format("{}: {}: {} {} {}\n", fact.about, fact.text, fact.holds(),
                         fmt::join(fact.given, ","), fact.why_not);
   }
   return text;

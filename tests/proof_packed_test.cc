@@ -39,7 +39,7 @@ class Packed : public testing::Test {
     EXPECT_TRUE(model.SerializeAsString() != after_.SerializeAsString());
     const Proof proof = ProveConversion(*source_.proto, model, relation_);
     int unproved = proof.facts.empty() ? 1 : 0;
-    for (const ProofFact& fact : proof.facts) unproved += fact.proved ? 0 : 1;
+    for (const ProofFact& fact : proof.facts) unproved += fact.holds() ? 0 : 1;
     return unproved;
   }
 
@@ -61,7 +61,7 @@ TEST_F(Packed, IsProvedPartByPart) {
   const Proof proof = ProveConversion(*source_.proto, after_, relation_);
   int of_cache = 0;
   for (const ProofFact& fact : proof.facts) {
-    EXPECT_TRUE(fact.proved) << fact.about << ": " << fact.text << ": " << fact.why_not;
+    EXPECT_TRUE(fact.holds()) << fact.about << ": " << fact.text << ": " << fact.why_not;
     of_cache += fact.about == "cache" ? 1 : 0;
   }
   EXPECT_EQ(of_cache, 1);

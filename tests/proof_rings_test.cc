@@ -26,7 +26,7 @@ constexpr char kWindow[] = "growing_window_ring";
 std::string Unproved(const Proof& proof) {
   std::string text = proof.not_tried;
   for (const ProofFact& fact : proof.facts) {
-    if (!fact.proved) text += fmt::format("{}: {}: {}\n", fact.about, fact.text, fact.why_not);
+    if (!fact.holds()) text += fmt::format("{}: {}: {}\n", fact.about, fact.text, fact.why_not);
   }
   return text;
 }

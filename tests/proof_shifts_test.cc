@@ -28,7 +28,7 @@ TextCase Case() {
 std::string Unproved(const Proof& proof) {
   std::string text = proof.not_tried;
   for (const ProofFact& fact : proof.facts) {
-    if (!fact.proved) text += fmt::format("{}: {}: {}\n", fact.about, fact.text, fact.why_not);
+    if (!fact.holds()) text += fmt::format("{}: {}: {}\n", fact.about, fact.text, fact.why_not);
   }
   return text;
 }

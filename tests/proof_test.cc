@@ -22,7 +22,7 @@ namespace {
 std::string Unproved(const Proof& proof) {
   std::string text = proof.not_tried;
   for (const ProofFact& fact : proof.facts) {
-    if (!fact.proved) text += fmt::format("{}: {}: {}\n", fact.about, fact.text, fact.why_not);
+    if (!fact.holds()) text += fmt::format("{}: {}: {}\n", fact.about, fact.text, fact.why_not);
   }
   return text;
 }
@@ -127,7 +127,7 @@ TEST(ProvedBranches, BothModelsTakeWhatTheFlagSays) {
     const bool with_past = fact.text.find("with a past, use_past = 1") != std::string::npos;
     EXPECT_TRUE(with_past || fact.text.find("without a past, use_past = 0") != std::string::npos);
     const bool given = with_past && (fact.about == "given_k" || fact.about == "given_v");
-    EXPECT_EQ(fact.proved, !given) << fact.about << ": " << fact.text << ": " << fact.why_not;
+    EXPECT_EQ(fact.holds(), !given) << fact.about << ": " << fact.text << ": " << fact.why_not;
   }
 }
 
@@ -214,7 +214,7 @@ TEST(Proof, JoinedHeadsOfCachesAreNotProved) {
   const Proof proof = ProveConversion(*before, *conversion->model, conversion->manifest);
   EXPECT_NE(Unproved(proof), "");
   for (const ProofFact& fact : proof.facts) {
-    EXPECT_FALSE(fact.proved && (fact.about == "0.key" || fact.about == "y")) << fact.text;
+    EXPECT_FALSE(fact.holds() && (fact.about == "0.key" || fact.about == "y")) << fact.text;
   }
 }
 

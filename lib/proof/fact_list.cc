@@ -20,7 +20,12 @@ Proof FactList::Take(const std::string& steps) {
 }
 
 void FactList::Add(const std::string& about, std::string text, const std::string& why_not) {
-  facts_.push_back({about, std::move(text), why_not.empty(), {}, why_not});
+  facts_.push_back({about,
+                    std::move(text),
+                    why_not.empty() ? FactStatus::kProved : FactStatus::kOpen,
+                    {},
+                    {},
+                    why_not});
 }
 
 bool FactList::AddEqual(const std::string& about, std::string text, Expr mine, Expr theirs,
@@ -58,8 +63,15 @@ bool FactList::AddGiven(const std::string& about, std::string text, std::vector<
     if (IsPrecondition(name)) continue;
     why_not = fmt::format("it holds if {} counts up, and no precondition says so", name);
   }
-  facts_.push_back({about, std::move(text), why_not.empty(), std::move(given), std::move(why_not)});
-  return facts_.back().proved;
+  ProofFact fact{about, std::move(text), FactStatus::kOpen, {}, {}, std::move(why_not)};
+  if (fact.why_not.empty()) fact.status = given.empty() ? FactStatus::kProved : FactStatus::kGiven;
+  for (const std::string& name : given) {
+    fact.given.push_back({AssumptionKind::kPositions, name,
+                          fmt::format("{} counts up from its first element", name),
+                          AssumptionSource::kManifest});
+  }
+  facts_.push_back(std::move(fact));
+  return facts_.back().holds();
 }
 
 bool FactList::IsPrecondition(const std::string& input) const {
@@ -76,7 +88,7 @@ bool FactList::ForEach(int64_t cases, const std::function<bool(int64_t)>& prove)
     all &= prove(k);
     for (size_t f = start; k > 0 && f < facts_.size(); ++f) {
       ProofFact& whole = facts_[first + f - start];
-      if (whole.proved && !facts_[f].proved) whole = facts_[f];
+      if (whole.holds() && !facts_[f].holds()) whole = facts_[f];
     }
     if (k > 0) facts_.resize(start);
   }

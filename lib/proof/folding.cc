@@ -359,9 +359,9 @@ std::optional<Proof> Unfold(const FoldedPair& folded, const Manifest& relation, 
   if (!proof.not_tried.empty() || proof.facts.size() < behind) return std::nullopt;
   std::vector<std::pair<int, ProofFact>> facts;
   for (const ProofFact& fact : proof.facts) {
-    if (!fact.proved) return std::nullopt;
-    for (const std::string& input : fact.given) {
-      if (folded.caches.contains(input)) return std::nullopt;
+    if (!fact.holds()) return std::nullopt;
+    for (const Assumption& given : fact.given) {
+      if (folded.caches.contains(given.subject)) return std::nullopt;
     }
   }
   const auto first_behind = proof.facts.end() - static_cast<std::ptrdiff_t>(behind);
@@ -382,6 +382,7 @@ std::optional<Proof> Unfold(const FoldedPair& folded, const Manifest& relation, 
   std::stable_sort(facts.begin(), facts.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   Proof whole;
+  whole.assumptions = proof.assumptions;
   for (auto& fact : facts) whole.facts.push_back(std::move(fact.second));
   whole.facts.insert(whole.facts.end(), first_behind, last_behind);
   return whole;

@@ -34,6 +34,7 @@ std::vector<SourceCase> CasesOf(const Manifest& relation, const std::vector<std:
 
 void Append(const Proof& part, Proof* whole) {
   whole->facts.insert(whole->facts.end(), part.facts.begin(), part.facts.end());
+  whole->assumptions.Add(part.assumptions);
   if (!part.not_tried.empty()) whole->not_tried = part.not_tried;
 }
 
@@ -77,12 +78,27 @@ Manifest WithoutCommonRings(Manifest relation) {
   return relation;
 }
 
-bool IsWhole(const Proof& proof) {
-  return proof.not_tried.empty() && std::all_of(proof.facts.begin(), proof.facts.end(),
-                                                [](const ProofFact& fact) { return fact.proved; });
+}  // namespace
+
+std::string_view WordOf(FactStatus status) {
+  switch (status) {
+    case FactStatus::kProved:
+      return "proved";
+    case FactStatus::kGiven:
+      return "given";
+    case FactStatus::kRefuted:
+      return "refuted";
+    case FactStatus::kOpen:
+      break;
+  }
+  return "open";
 }
 
-}  // namespace
+bool HoldsWhole(const Proof& proof) {
+  return proof.not_tried.empty() && !proof.facts.empty() &&
+         std::all_of(proof.facts.begin(), proof.facts.end(),
+                     [](const ProofFact& fact) { return fact.holds(); });
+}
 
 Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& after,
                       const Manifest& manifest) {
@@ -107,9 +123,9 @@ Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& af
   }
   const std::vector<std::string> flags = KeptFlags(*source, relation);
   Proof first = ProveBranches(*source, *result, relation, CasesOf(relation, flags, true));
-  if (flags.empty() || IsWhole(first)) return first;
+  if (flags.empty() || HoldsWhole(first)) return first;
   Proof second = ProveBranches(*source, *result, relation, CasesOf(relation, flags, false));
-  return IsWhole(second) ? second : first;
+  return HoldsWhole(second) ? second : first;
 }
 
 }  // namespace kvlift

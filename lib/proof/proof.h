@@ -8,26 +8,45 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "contract/assumptions.h"
 #include "contract/manifest.h"
 #include "onnx/onnx_pb.h"
 
 namespace kvlift {
 
+enum class FactStatus {
+  kProved,   // holds for all shapes
+  kGiven,    // holds for all shapes under the assumptions of `given`, all of them in the ledger
+  kOpen,     // not shown; `why_not` says what stands in the way, which is nothing against the fact
+  kRefuted,  // shown to be false: other weights, other constants, another operator
+};
+
+// The word that reports use: "proved", "given", "open", "refuted".
+std::string_view WordOf(FactStatus status);
+
 struct ProofFact {
   std::string about;  // a cache's id, an attention's result, or an output
   std::string text;
-  bool proved = false;
-  // Inputs that are taken to hold consecutive numbers; the relation lists that as a precondition.
-  std::vector<std::string> given;
-  std::string why_not;  // what stands in the way of a proof; it says nothing against the fact
+  FactStatus status = FactStatus::kOpen;
+  std::vector<std::string> lemmas;  // names of the lemmas that it rests on (docs/proof.md)
+  std::vector<Assumption> given;    // entries of the ledger that it rests on
+  std::string why_not;              // of open and refuted ones
+
+  // Proved, or proved given assumptions.
+  bool holds() const { return status == FactStatus::kProved || status == FactStatus::kGiven; }
 };
 
 struct Proof {
   std::vector<ProofFact> facts;
-  std::string not_tried;  // why no fact was looked at
+  std::string not_tried;    // why no fact was looked at
+  Assumptions assumptions;  // what the facts rest on, whatever the fact
 };
+
+// Every fact holds, and there is one.
+bool HoldsWhole(const Proof& proof);
 
 Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& after,
                       const Manifest& manifest);

@@ -29,12 +29,26 @@ std::vector<Kind> KindsOf(const Proof& proof) {
 }
 
 std::string WithGivens(const ProofFact& fact) {
-  return fact.given.empty()
+  std::vector<std::string> conditions;
+  for (const Assumption& given : fact.given) conditions.push_back(given.condition);
+  return conditions.empty()
              ? fact.text
-             : fmt::format("{}, given that {} counts up", fact.text, fmt::join(fact.given, ", "));
+             : fmt::format("{}, given that {}", fact.text, fmt::join(conditions, ", "));
 }
 
 }  // namespace
+
+ordered_json AssumptionsDocument(absl::Span<const Assumption> assumptions) {
+  ordered_json list = ordered_json::array();
+  for (const Assumption& a : assumptions) {
+    list.push_back({{"kind", WordOf(a.kind)},
+                    {"subject", a.subject},
+                    {"condition", a.condition},
+                    {"source", WordOf(a.source)},
+                    {"checked", a.checked}});
+  }
+  return list;
+}
 
 ordered_json ProofDocument(const Proof& proof) {
   ordered_json json = {{"not_tried", nullptr}, {"facts", ordered_json::array()}};
@@ -42,8 +56,9 @@ ordered_json ProofDocument(const Proof& proof) {
   for (const ProofFact& fact : proof.facts) {
     ordered_json one = {{"about", fact.about},
                         {"text", fact.text},
-                        {"status", fact.proved ? "proved" : "tested"},
-                        {"given", fact.given},
+                        {"status", WordOf(fact.status)},
+                        {"lemmas", fact.lemmas},
+                        {"given", AssumptionsDocument(fact.given)},
                         {"why_not", nullptr}};
     if (!fact.why_not.empty()) one["why_not"] = fact.why_not;
     json["facts"].push_back(std::move(one));
@@ -60,8 +75,8 @@ std::string ProofText(const Proof& proof, bool all, const Style& style) {
   for (const Kind& kind : KindsOf(proof)) {
     int proved = 0, told = 0;
     for (const ProofFact* fact : kind.facts) {
-      proved += fact->proved ? 1 : 0;
-      if (fact->proved || (!all && told++ > 0)) continue;
+      proved += fact->holds() ? 1 : 0;
+      if (fact->holds() || (!all && told++ > 0)) continue;
       open += fmt::format("only tested: {} {}: {}\n", EscapeTerminal(fact->about), fact->text,
                           EscapeTerminal(fact->why_not));
     }
@@ -75,7 +90,7 @@ std::string ProofText(const Proof& proof, bool all, const Style& style) {
 std::vector<ManifestFact> ProvedFacts(const Proof& proof) {
   std::vector<ManifestFact> facts;
   for (const ProofFact& fact : proof.facts) {
-    if (!fact.proved) continue;
+    if (!fact.holds()) continue;
     const std::string text = WithGivens(fact);
     auto it = std::find_if(facts.begin(), facts.end(),
                            [&](const ManifestFact& f) { return f.text == text; });

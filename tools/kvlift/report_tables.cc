@@ -169,7 +169,7 @@ void AddVerification(const VerifyReport& verify, Report* report) {
                    {}};
   Rows rows;
   for (const ProofFact& f : verify.proof.facts) {
-    rows.push_back({f.about, f.text, f.proved ? "proved" : "only tested", f.why_not});
+    rows.push_back({f.about, f.text, f.holds() ? "proved" : "only tested", f.why_not});
   }
   SetRows(std::move(rows), {{0, Numbers::kRanges}, {3, Numbers::kRanges}}, &report->proof);
   report->aliases = {"aliases-table",

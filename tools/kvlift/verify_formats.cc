@@ -57,7 +57,7 @@ TestCase ControlCase(const ControlResult& control) {
 
 TestCase FactCase(const ProofFact& fact) {
   TestCase one{"for all shapes", fmt::format("{}: {}", fact.about, fact.text)};
-  if (!fact.proved) {
+  if (!fact.holds()) {
     one.outcome = Outcome::kSkipped;
     one.message = "only tested: " + fact.why_not;
   }

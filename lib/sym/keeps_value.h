@@ -1,0 +1,34 @@
+// Whether an operator hands a value on unchanged: the one definition that recognition, score
+// reading, proof, lint and maintenance share.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "sym/forms.h"
+
+namespace kvlift::sym {
+
+// How an element of a result relates to the element of the operand that it is made from. A stronger
+// relation compares greater.
+enum class Fidelity {
+  kNone,     // another number: wrapped around, saturated, truncated, dropped
+  kReal,     // the same real number, computed with other roundings in between
+  kRounded,  // the same number, rounded once to fewer bits; beyond the type's range infinite
+  kExact,    // the same number, whatever it is
+};
+
+// What a Cast does to the numbers of an element type (onnx TensorProto::DataType).
+Fidelity CastFidelity(int32_t from, int32_t to);
+
+// The operand that a node hands on element by element, in its own shape.
+struct PassedOperand {
+  int input = 0;
+  Fidelity fidelity = Fidelity::kExact;
+};
+
+// Of Identity, Cast, CastLike, and Dropout outside training; nullopt for every other node, and
+// where a type is not known.
+std::optional<PassedOperand> PassedThrough(Forms& forms, NodeId node);
+
+}  // namespace kvlift::sym
