@@ -19,7 +19,7 @@ Recognised<CacheUpdate> Match(sym::Forms& forms, const CachePair& pair) {
   update->kind = "shift";
   update->circular = true;
   update->shifts = true;
-  update->start = forms.pool().Dim(kPastSymbol);
+  update->start = forms.pool().Dim(PastSymbol());
   return Recognised<CacheUpdate>::Match(*std::move(update));
 }
 

@@ -106,8 +106,12 @@ void ExpectReport(const TextCase& c, const Conversion& result) {
   }
   if (c.keep) ExpectKept(*c.keep, result);
   std::vector<std::string> codes;
-  for (const Precondition& p : result.manifest.preconditions) codes.push_back(p.code);
-  EXPECT_EQ(codes, c.preconditions);
+  std::string texts;
+  for (const Precondition& p : result.manifest.preconditions) {
+    codes.push_back(p.code);
+    texts += fmt::format("{} {}\n", p.code, p.text);
+  }
+  EXPECT_EQ(codes, c.preconditions) << texts;
   if (c.uniform) {
     EXPECT_TRUE(result.manifest.uniform);
     EXPECT_THAT(result.manifest.uniform_reason, HasSubstr(*c.uniform));

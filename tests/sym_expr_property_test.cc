@@ -154,7 +154,7 @@ int64_t ValueOf(Expr e, const Point& x) {
     case Kind::kIndex:
       return e->index() == 0 ? x.i0 : x.i1;
     case Kind::kDim:
-      return e->dim() == "P" ? x.p : x.s;
+      return e->dim().name() == "P" ? x.p : x.s;
     case Kind::kLoad:
       return ElementOf(arg(0));
     case Kind::kFloorDiv:
@@ -293,8 +293,8 @@ TEST_P(ExprProperty, ProofsUnderBoundsAreNotContradicted) {
   Pool bounded;
   const Expr p = bounded.Dim("P", 0), s = bounded.Dim("S", 1);
   const Facts facts{{bounded.Add(p, s), s}};
-  bounded.Bound("S", bounded.Integer(3));
-  bounded.Bound("P", bounded.Sub(bounded.Integer(4), s));
+  bounded.Bound(sym::DimSymbol::Declared("S"), bounded.Integer(3));
+  bounded.Bound(sym::DimSymbol::Declared("P"), bounded.Sub(bounded.Integer(4), s));
   Random random(static_cast<uint32_t>(4000 + GetParam()));
   int more = 0;
   for (int n = 0; n < 500; ++n) {

@@ -57,8 +57,8 @@ TEST_F(ExprTable, ConstantsDivideTowardsMinusInfinity) {
 // Slot t mod C of a ring, where S tokens follow W of them at most.
 TEST_F(ExprTable, BoundsOfDimsTellWhatFitsARing) {
   const Expr c = pool_.Dim("C", 4), p = pool_.Dim("P", 0), left = pool_.Dim("L", 1);
-  pool_.Bound("P", N(3));
-  pool_.Bound("S", pool_.Sub(c, N(3)));
+  pool_.Bound(DimSymbol::Declared("P"), N(3));
+  pool_.Bound(DimSymbol::Declared("S"), pool_.Sub(c, N(3)));
   EXPECT_EQ(pool_.Mod(p, c, facts_), p);
   const Facts fresh{{s_}};
   EXPECT_EQ(pool_.Mod(pool_.Add(p, i0_), c, fresh), pool_.Add(p, i0_));

@@ -54,7 +54,9 @@ TEST(FormsMask, TheLowestFloatAbsorbsAMask) {
 TEST(FormsMask, TheLowestHalfAbsorbsASmallMask) {
   FormsOfText m(WithAxes(PaddedCausal("float16", "-65504")));
   EXPECT_EQ(m.Element("y"), "(i3 <= i2 and mask[i0, i3] != 0) ? 0 : -65504");
-  EXPECT_EQ(m.Assumed(), "0 <= mask[i0, i3] + 15 and mask[i0, i3] <= 15;");
+  EXPECT_EQ(m.Assumed(),
+            "0 <= mask[i0, i3] + 2048 and mask[i0, i3] <= 2048;"
+            "0 <= mask[i0, i3] + 15 and mask[i0, i3] <= 15;");
 }
 
 }  // namespace

@@ -10,11 +10,11 @@ TEST(FormsDims, NamesDeclaredByInputsAreSymbols) {
   FormsOfText m(ModelText("(float[B,S] x, float[B,P] past) => (float[B,S] y)", "y = Identity (x)"));
   EXPECT_EQ(m.Shape("y"), "[B, S]");
   EXPECT_EQ(m.Element("y"), "x[i0, i1]");
-  const auto origin = m.forms().OriginOf("P");
+  const auto origin = m.forms().OriginOf(sym::DimSymbol::Declared("P"));
   ASSERT_TRUE(origin.has_value());
   EXPECT_EQ(origin->input, m.Find("past"));
   EXPECT_EQ(origin->axis, 1);
-  EXPECT_FALSE(m.forms().OriginOf("T").has_value());
+  EXPECT_FALSE(m.forms().OriginOf(sym::DimSymbol::Declared("T")).has_value());
 }
 
 TEST(FormsDims, SumsOfDeclaredSymbolsAreSums) {
@@ -32,7 +32,7 @@ TEST(FormsDims, OtherTextsAreSymbolsOfTheirOwn) {
   EXPECT_EQ(m.Shape("a"), "[a.0]");
   EXPECT_EQ(m.Shape("b"), "[b.0]");
   EXPECT_EQ(m.Shape("c"), "[c.0]");
-  EXPECT_EQ(m.forms().OriginOf("b.0")->input, m.Find("b"));
+  EXPECT_EQ(m.forms().OriginOf(m.forms().OwnSymbol(m.Find("b"), 0))->input, m.Find("b"));
 }
 
 TEST(FormsDims, DeclaredShapesOfOutputsAreNotTrusted) {

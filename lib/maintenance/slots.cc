@@ -55,7 +55,7 @@ class SlotReader {
       if (start == nullptr) {
         return MakeRefusal("KV234", "needs a write index that can be read", graph_, cache.writer);
       }
-      for (const std::string& dim : DimsWithoutTokens(start, cache)) slot_dims_.insert(dim);
+      for (const sym::DimSymbol& dim : DimsWithoutTokens(start, cache)) slot_dims_.insert(dim);
     }
     for (const NodeId attention : views_.attentions) {
       if (auto refusal = JudgeAttention(attention)) return refusal;
@@ -101,19 +101,19 @@ class SlotReader {
     return known ? form.shape[cache.entry->axis] : nullptr;
   }
 
-  std::vector<std::string> DimsWithoutTokens(Expr start, const WrittenCache& cache) {
-    std::vector<std::string> dims = sym::DimsOf(start);
+  std::vector<sym::DimSymbol> DimsWithoutTokens(Expr start, const WrittenCache& cache) {
+    std::vector<sym::DimSymbol> dims = sym::DimsOf(start);
     const Expr tokens = NewTokens(cache);
     if (tokens == nullptr) return dims;
-    const std::vector<std::string> known = sym::DimsOf(tokens);
-    std::erase_if(dims, [&](const std::string& dim) {
+    const std::vector<sym::DimSymbol> known = sym::DimsOf(tokens);
+    std::erase_if(dims, [&](const sym::DimSymbol& dim) {
       return std::find(known.begin(), known.end(), dim) != known.end();
     });
     return dims;
   }
 
   // Extents that only data tells are those of valid rows.
-  bool IsSlotDim(const std::string& dim) const {
+  bool IsSlotDim(const sym::DimSymbol& dim) const {
     return slot_dims_.contains(dim) || !forms_.OriginOf(dim);
   }
 
@@ -121,9 +121,9 @@ class SlotReader {
     for (const ValueId source : sym::SourcesOf(e)) {
       if (marked_.contains(source)) return true;
     }
-    const std::vector<std::string> dims = sym::DimsOf(e);
+    const std::vector<sym::DimSymbol> dims = sym::DimsOf(e);
     return std::any_of(dims.begin(), dims.end(),
-                       [this](const std::string& dim) { return IsSlotDim(dim); });
+                       [this](const sym::DimSymbol& dim) { return IsSlotDim(dim); });
   }
 
   // The value's elements tell something about slots.
@@ -223,7 +223,7 @@ class SlotReader {
     by_slot_.push_back(name);
     // What counts its entries counts slots.
     masks_.insert(input);
-    for (const std::string& dim : sym::DimsOf(forms_.Of(input).shape[axis])) {
+    for (const sym::DimSymbol& dim : sym::DimsOf(forms_.Of(input).shape[axis])) {
       slot_dims_.insert(dim);
     }
   }
@@ -301,7 +301,7 @@ class SlotReader {
   CacheViews views_;
   absl::flat_hash_set<ValueId> marked_;  // inputs and results of arithmetic that tell slots
   absl::flat_hash_set<ValueId> masks_;   // inputs with an entry per slot
-  std::set<std::string> slot_dims_;
+  std::set<sym::DimSymbol> slot_dims_;
   std::vector<std::string> by_slot_;
 };
 

@@ -83,7 +83,7 @@ class Conditions {
       if (dropped.requires_text == "P == 0") c.inputs_[dropped.name] = !with_past;
     }
     for (const std::string& flag : KeptFlags(model, relation)) c.inputs_[flag] = steps.flag;
-    const Expr past = with_past ? c.forms_->pool().Dim("P", 1) : c.forms_->pool().Integer(0);
+    const Expr past = with_past ? c.forms_->pool().Internal("P", 1) : c.forms_->pool().Integer(0);
     for (const ManifestCache& cache : relation.caches) {
       const ValueId value = c.graph_->Find(cache.source.input);
       if (!cache.source.growing || value == kNoValue) continue;
@@ -120,7 +120,7 @@ class Conditions {
   std::shared_ptr<const Graph> graph_;
   std::shared_ptr<sym::Forms> forms_;
   absl::flat_hash_map<std::string, bool> inputs_;
-  absl::flat_hash_map<std::string, Expr> dims_;
+  absl::flat_hash_map<sym::DimSymbol, Expr> dims_;
 };
 
 absl::Status Inline(const NodeProto& node, bool taken, GraphProto* graph) {

@@ -121,8 +121,8 @@ void Correspondence::FindLengths(const Manifest& relation, const SourceCase& ste
       continue;
     }
     if (in_windows == nullptr) {
-      past_ =
-          none ? pool.Integer(0) : pool.Dim(kPast, steps.past == SourceCase::Past::kSome ? 1 : 0);
+      past_ = none ? pool.Integer(0)
+                   : pool.Internal(kPast, steps.past == SourceCase::Past::kSome ? 1 : 0);
     }
     sizes_[before.shape[axis]->dim()] = past_;
     const Expr added =
@@ -152,9 +152,9 @@ void Correspondence::FindWindows(const Manifest& relation, const SourceCase& ste
   if (sizes.size() != 1) return;
   const Expr size = pool.Integer(*sizes.begin());
   const bool full = steps.window == SourceCase::Window::kFull;
-  left_ = full ? pool.Dim(kLeft, 1) : pool.Integer(0);
-  past_ = full ? pool.Add(size, left_) : pool.Dim(kPast);
-  if (!full) pool.Bound(kPast, size);
+  left_ = full ? pool.Internal(kLeft, 1) : pool.Integer(0);
+  past_ = full ? pool.Add(size, left_) : pool.Internal(kPast);
+  if (!full) pool.Bound(sym::DimSymbol::Internal(kPast), size);
   for (const auto& [cache, window] : windows) {
     if (full) pasts_[pair_.After(cache->input)].left = left_;
     sizes_[window.past->dim()] = full ? size : past_;
@@ -179,7 +179,7 @@ bool Correspondence::FindShifts(const Manifest& relation) {
     moved.push_back(past);
   }
   if (!shift) return false;
-  past_ = pool.Dim(kPast);
+  past_ = pool.Internal(kPast);
   new_ = shift->tokens;
   if (new_->kind() == Kind::kDim) pool.Bound(new_->dim(), shift->slots);
   for (ValueId past : moved) {
@@ -241,8 +241,11 @@ void Correspondence::FindEqualExtents(const std::vector<LengthClaim>& claims) {
 void Correspondence::MakeZero(Expr difference) {
   sym::Pool& pool = forms_.pool();
   if (difference == nullptr || !sym::LoadsOf(difference).empty()) return;
-  for (const std::string& name : sym::DimsOf(difference)) {
-    if (name == kPast || name == kLeft || sym::ContainsDim(new_, name)) continue;
+  for (const sym::DimSymbol& name : sym::DimsOf(difference)) {
+    if (name == sym::DimSymbol::Internal(kPast) || name == sym::DimSymbol::Internal(kLeft) ||
+        sym::ContainsDim(new_, name)) {
+      continue;
+    }
     const auto linear = sym::LinearIn(pool, difference, pool.Dim(name));
     if (!linear || std::abs(linear->coefficient) != 1) continue;
     sizes_[name] = linear->coefficient == 1 ? pool.Neg(linear->rest) : linear->rest;
@@ -275,9 +278,8 @@ void Correspondence::SetTwin(ValueId after, ValueId before, bool doubted) {
   for (size_t k = 0; comparable && k < mine.shape.size(); ++k) {
     // A size that no form tells is named by its value.
     if (mine.shape[k]->kind() != Kind::kDim) continue;
-    const std::string& name = mine.shape[k]->dim();
-    const std::string own = fmt::format("{}.{}", pair_.graph().name(after), k);
-    if (name.rfind(own, 0) == 0) sizes_[name] = theirs.shape[k];
+    const sym::DimSymbol& name = mine.shape[k]->dim();
+    if (name == forms_.OwnSymbol(after, static_cast<int>(k))) sizes_[name] = theirs.shape[k];
   }
   if (doubted) doubted_.insert(after);
 }

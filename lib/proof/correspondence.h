@@ -101,7 +101,7 @@ class Correspondence {
   sym::Expr left_ = nullptr;  // tokens that have left windows; null if there are none
   // What sizes are by the terms of the source: its names of P; sizes that it runs with only if
   // they are equal to others; those of twins that only running them shows.
-  absl::flat_hash_map<std::string, sym::Expr> sizes_;
+  absl::flat_hash_map<sym::DimSymbol, sym::Expr> sizes_;
   absl::flat_hash_map<ValueId, std::string> controls_;  // "P" or "T"
   absl::flat_hash_map<ValueId, Past> pasts_;
   absl::flat_hash_map<ValueId, ValueId> twins_;

@@ -123,7 +123,8 @@ Expr Equality::Divided(Expr e, Expr known, const Facts& facts) {
     sym::Pool::Substitution origin;
     origin.indices.assign(kMostIndices, zero);
     for (Expr load : sym::OuterLoadsOf(a)) origin.atoms[load] = zero;
-    for (const std::string& name : sym::DimsOf(division)) origin.dims[name] = pool_.Integer(kSize);
+    for (const sym::DimSymbol& name : sym::DimsOf(division))
+      origin.dims[name] = pool_.Integer(kSize);
     const Expr number = pool_.FloorDiv(pool_.Substitute(a, origin, facts),
                                        pool_.Substitute(b, origin, facts), facts);
     if (number->kind() != Kind::kInteger || TakesLong()) continue;

@@ -87,7 +87,7 @@ class Finder {
   // A present is longer than its past along one axis at most, and a buffer of fixed capacity is
   // not as long as the new tokens.
   bool ShapesFit(ValueId input, ValueId present,
-                 const absl::flat_hash_set<std::string>& new_lengths) {
+                 const absl::flat_hash_set<sym::DimSymbol>& new_lengths) {
     const auto axes = DifferingAxes(input, present);
     if (!axes) return true;
     if (!axes->empty()) return axes->size() == 1;
@@ -525,7 +525,7 @@ class Finder {
   const Graph& graph_;
   Candidates found_;
   absl::flat_hash_set<ValueId> taken_, paired_;
-  absl::flat_hash_set<std::string> new_lengths_, token_lengths_;
+  absl::flat_hash_set<sym::DimSymbol> new_lengths_, token_lengths_;
 };
 
 }  // namespace

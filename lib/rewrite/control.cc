@@ -21,10 +21,10 @@ void Control::Survey() {
   FindBatch();
   if (!s_.growing) return;
   sym::Pool& pool = s_.pool;
-  const Expr past = pool.Dim(kPastSymbol);
+  const Expr past = pool.Dim(PastSymbol());
   for (const CacheUpdate& update : s_.a.updates) {
     if (!update.growing) continue;
-    const std::string& dim = update.start->dim();
+    const sym::DimSymbol& dim = update.start->dim();
     if (std::find(s_.lengths.begin(), s_.lengths.end(), dim) == s_.lengths.end()) {
       s_.lengths.push_back(dim);
     }
@@ -99,7 +99,7 @@ void Control::RefuseOtherWideInputs() {
     const sym::Form& form = s_.forms.Of(v);
     if (is_cache(v) || s_.IsWide(v) || !form.known_rank || s_.graph.uses(v).empty()) continue;
     for (Expr dim : form.shape) {
-      for (const std::string& length : s_.lengths) {
+      for (const sym::DimSymbol& length : s_.lengths) {
         if (!sym::ContainsDim(dim, length)) continue;
         return s_.Refuse("KV215",
                          fmt::format("{} is as long as the past, and no attention reads it as a "
@@ -123,7 +123,7 @@ absl::Status Control::Emit() {
   }
   KV_RETURN_IF_ERROR(s_.derived ? EmitDerived(*length) : EmitInput(*length));
   if (s_.plan.refusal) return absl::OkStatus();
-  s_.emitter.BindDim(kPastSymbol,
+  s_.emitter.BindDim(PastSymbol(),
                      s_.uniform ? sym::DimBinding{past_, false} : sym::DimBinding{write_, true});
   for (const auto& [input, axis] : s_.wide) {
     // A derived length is the mask's own width, and a whole buffer is as wide as its mask.
@@ -170,7 +170,7 @@ absl::Status Control::EmitInput(const std::string& length) {
 // An input's axis that is P + S long.
 std::optional<std::pair<ValueId, int>> Control::LengthSource() {
   if (!s_.wide.empty()) return *s_.wide.begin();
-  const Expr total = s_.pool.Add(s_.pool.Dim(kPastSymbol), s_.new_length);
+  const Expr total = s_.pool.Add(s_.pool.Dim(PastSymbol()), s_.new_length);
   for (ValueId v : s_.graph.graph_inputs()) {
     const sym::Form& form = s_.forms.Of(v);
     for (size_t k = 0; form.known_rank && k < form.shape.size(); ++k) {

@@ -111,7 +111,7 @@ sym::Pool::Substitution DecoderPair::EmptyPasts(absl::Span<const Growth> growths
   sym::Pool::Substitution s;
   for (const Growth& growth : growths) {
     s.dims[growth.length->dim()] = pool.Integer(0);
-    for (const std::string& dim : sym::DimsOf(growth.added)) Protect(dim);
+    for (const sym::DimSymbol& dim : sym::DimsOf(growth.added)) Protect(dim);
   }
   for (ValueId v : later_) forms_->Of(v);
   for (ValueId v : first_) forms_->Of(v);
@@ -138,7 +138,7 @@ onnx::ModelProto DecoderPair::WithExtents(const sym::Pool::Substitution& s) {
     for (int k = 0; k < shape->dim_size() && k < static_cast<int>(form.shape.size()); ++k) {
       const Expr extent = forms_->pool().Substitute(form.shape[k], s, {});
       if (extent->kind() == Kind::kInteger) shape->mutable_dim(k)->set_dim_value(extent->value());
-      if (extent->kind() == Kind::kDim) shape->mutable_dim(k)->set_dim_param(extent->dim());
+      if (extent->kind() == Kind::kDim) shape->mutable_dim(k)->set_dim_param(extent->dim().name());
     }
   }
   return model;
@@ -173,7 +173,7 @@ std::optional<Growth> DecoderPair::GrowthOf(ValueId past, ValueId present) {
   return growth;
 }
 
-void DecoderPair::Protect(const std::string& dim) {
+void DecoderPair::Protect(const sym::DimSymbol& dim) {
   protected_.insert(dim);
   const auto origin = forms_->OriginOf(dim);
   if (!origin) return;
@@ -191,9 +191,9 @@ void DecoderPair::Solve(Expr e, sym::Pool::Substitution* s) {
   }
   if (!sym::SourcesOf(e).empty()) return;
   std::optional<std::pair<ValueId, int>> last;
-  std::string chosen;
+  sym::DimSymbol chosen;
   Expr value = nullptr;
-  for (const std::string& dim : sym::DimsOf(e)) {
+  for (const sym::DimSymbol& dim : sym::DimsOf(e)) {
     const auto origin = forms_->OriginOf(dim);
     const auto linear = sym::LinearIn(pool, e, pool.Dim(dim));
     if (protected_.contains(dim) || !origin || !linear || std::abs(linear->coefficient) != 1)

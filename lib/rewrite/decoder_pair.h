@@ -70,7 +70,7 @@ class DecoderPair {
 
   // The extents of the tokens are free: an equation between them that broadcasting suggests does
   // not hold for all calls that run.
-  void Protect(const std::string& dim);
+  void Protect(const sym::DimSymbol& dim);
 
   // e = 0 gives the extent that is declared last, unless it is protected.
   void Solve(sym::Expr e, sym::Pool::Substitution* s);
@@ -78,7 +78,7 @@ class DecoderPair {
   std::unique_ptr<Graph> graph_;
   std::unique_ptr<sym::Forms> forms_;
   std::vector<ValueId> later_, first_;
-  absl::flat_hash_set<std::string> protected_;
+  absl::flat_hash_set<sym::DimSymbol> protected_;
 };
 
 }  // namespace kvlift

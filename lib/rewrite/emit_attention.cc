@@ -376,7 +376,7 @@ Expr AttentionEmitter::Turned(const CacheUpdate& key, Expr e) {
 Expr AttentionEmitter::InRing(const MaskOfSite& mask, Expr e) {
   sym::Pool& pool = s_.pool;
   const CacheUpdate& key = mask.key;
-  const Expr past = pool.Dim(kPastSymbol), window = pool.Integer(key.visible);
+  const Expr past = pool.Dim(PastSymbol()), window = pool.Integer(key.visible);
   const Expr dropped = pool.Max(pool.Sub(past, window), pool.Integer(0), {});
   Expr row = pool.Mod(pool.Sub(pool.Index(3), dropped), pool.Dim(RingSymbol(key.visible)), {});
   if (key.window == 0) row = pool.Add(row, dropped);  // the source's first row is the first token
@@ -405,8 +405,8 @@ bool AttentionEmitter::RowPerToken(const AttentionSite& site, const CacheUpdate&
   const Expr rows = Normal(key, key.new_length);
   if (queries == rows || rows->is_integer(1)) return true;
   // Symbols that inputs declare for themselves are equal where the graph joins them.
-  const std::vector<std::string> known = sym::DimsOf(rows);
-  for (const std::string& dim : sym::DimsOf(queries)) {
+  const std::vector<sym::DimSymbol> known = sym::DimsOf(rows);
+  for (const sym::DimSymbol& dim : sym::DimsOf(queries)) {
     if (!std::binary_search(known.begin(), known.end(), dim)) return true;
   }
   return false;

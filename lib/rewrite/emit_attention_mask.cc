@@ -245,10 +245,10 @@ absl::StatusOr<std::string> AttentionEmitter::DrawMask(const AttentionSite& site
   s_.nodes.set_scope("shared");
   sym::Pool& pool = s_.pool;
   sym::Emitter::Request request;
-  s_.emitter.BindDim(kKeysSymbol, {slots.keys, false});
+  s_.emitter.BindDim(KeysSymbol(), {slots.keys, false});
   // ONNX Runtime 1.31 wants the query dimension drawn.
   request.shape = {pool.Integer(1), pool.Integer(1), key.growing ? s_.new_length : key.new_length,
-                   pool.Dim(kKeysSymbol)};
+                   pool.Dim(KeysSymbol())};
   request.element = key.growing ? pool.Substitute(rest, s_.normal, sym::Facts{}) : rest;
   request.elem_type = TensorProto::BOOL;
   request.batch_axis = 0;

@@ -42,12 +42,12 @@ absl::Status CacheEmitter::Emit() {
 absl::StatusOr<std::string> CacheEmitter::Base(const CacheUpdate& update) {
   if (update.base == nullptr) return s_.graph.name(update.pair.past);
   s_.emitter.BindDim(
-      kCapacitySymbol,
+      CapacitySymbol(),
       {s_.nodes.Extent(s_.graph.name(update.pair.past), update.axis, "capacity"), false});
   sym::Emitter::Request request;
   request.shape = s_.forms.Of(update.pair.past).shape;
   request.shape[0] = s_.forms.Of(update.pair.present).shape[0];
-  request.shape[update.axis] = s_.pool.Dim(kCapacitySymbol);
+  request.shape[update.axis] = s_.pool.Dim(CapacitySymbol());
   request.element = update.base;
   request.elem_type = s_.forms.ElementType(update.pair.past);
   request.role = "reordered";

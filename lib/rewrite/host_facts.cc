@@ -11,11 +11,15 @@ namespace {
 using sym::Expr;
 using sym::Kind;
 
-bool ReadsInput(const Graph& graph, Expr e) {
-  for (ValueId source : sym::SourcesOf(e)) {
-    if (graph.is_graph_input(source)) return true;
+// Whether the condition asks nothing but sizes, and they satisfy it wherever there is a token.
+bool HoldsForEveryStep(sym::Pool& pool, Expr predicate, const std::vector<sym::DimSymbol>& pasts) {
+  if (!sym::SourcesOf(predicate).empty()) return false;
+  sym::Pool::Substitution s;
+  for (const sym::DimSymbol& dim : sym::DimsOf(predicate)) {
+    if (std::find(pasts.begin(), pasts.end(), dim) != pasts.end()) continue;
+    s.dims[dim] = pool.Internal("at least one " + dim.name(), 1);
   }
-  return false;
+  return pool.Prove(pool.Substitute(predicate, s, {}), {}) == sym::Truth::kYes;
 }
 
 // A source that counts up along an axis.
@@ -57,13 +61,32 @@ std::optional<Counting> ReadCounting(Expr predicate) {
   return found;
 }
 
+// Keeps no inequality that follows from another one.
+void DropImplied(sym::Pool& pool, std::vector<sym::Assumption>* all) {
+  const auto follows = [&](Expr p, Expr q) {
+    return p->kind() == Kind::kLe && q->kind() == Kind::kLe &&
+           pool.ProveNonNegative(pool.Sub(q->args()[0], p->args()[0]), {});
+  };
+  for (size_t k = all->size(); k-- > 0;) {
+    const Expr own = (*all)[k].predicate;
+    const bool implied = std::any_of(all->begin(), all->end(), [&](const sym::Assumption& other) {
+      return other.predicate != own && follows(own, other.predicate);
+    });
+    if (implied) all->erase(all->begin() + static_cast<std::ptrdiff_t>(k));
+  }
+}
+
 }  // namespace
 
-std::vector<sym::Assumption> HostAssumptions(const sym::Forms& forms) {
+std::vector<sym::Assumption> HostAssumptions(sym::Forms& forms,
+                                             const std::vector<sym::DimSymbol>& pasts) {
   std::vector<sym::Assumption> found;
   for (const sym::Assumption& assumption : forms.assumptions()) {
-    if (ReadsInput(forms.graph(), assumption.predicate)) found.push_back(assumption);
+    if (assumption.reason == sym::AssumptionReason::kEqualExtents) continue;
+    if (HoldsForEveryStep(forms.pool(), assumption.predicate, pasts)) continue;
+    found.push_back(assumption);
   }
+  DropImplied(forms.pool(), &found);
   std::stable_sort(found.begin(), found.end(),
                    [](const auto& x, const auto& y) { return x.node < y.node; });
   return found;

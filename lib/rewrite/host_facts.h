@@ -1,4 +1,5 @@
-// What forms took for granted about numbers that the host feeds, such as positions that count up.
+// What forms took for granted about what the host feeds: numbers, such as positions that count up,
+// and sizes, such as steps that stay inside of a table.
 #pragma once
 
 #include <string>
@@ -8,8 +9,11 @@
 
 namespace kvlift {
 
-// The assumptions made so far that speak of graph inputs' content, in the order of the nodes.
-std::vector<sym::Assumption> HostAssumptions(const sym::Forms& forms);
+// The assumptions made so far that a host has to keep to, in the order of the nodes: all but equal
+// extents, which operators ask for, and what holds for every step that has a token. pasts: symbols
+// of lengths that may be 0.
+std::vector<sym::Assumption> HostAssumptions(sym::Forms& forms,
+                                             const std::vector<sym::DimSymbol>& pasts);
 
 // e with every read of a vector that is assumed to count up written as its first element plus the
 // distance: pos[i2] becomes pos[0] + i2.

@@ -13,7 +13,7 @@ namespace {
 using sym::Expr;
 using sym::Kind;
 
-constexpr char kPositive[] = "kvlift.positive";
+constexpr char kPositive[] = "extent above 0";
 
 // The condition's only element; null if nothing is known of it.
 Expr ElementOf(sym::Forms& forms, ValueId condition) {
@@ -46,10 +46,11 @@ std::optional<bool> WithInput(sym::Forms& forms, Expr e, const std::string& inpu
   return Truth(forms.pool(), forms.pool().Substitute(e, s, {}));
 }
 
-std::optional<bool> WithExtent(sym::Forms& forms, Expr e, const std::string& dim, bool positive) {
+std::optional<bool> WithExtent(sym::Forms& forms, Expr e, const sym::DimSymbol& dim,
+                               bool positive) {
   sym::Pool& pool = forms.pool();
   sym::Pool::Substitution s;
-  s.dims[dim] = positive ? pool.Dim(kPositive, 1) : pool.Integer(0);
+  s.dims[dim] = positive ? pool.Internal(kPositive, 1) : pool.Integer(0);
   return Truth(pool, pool.Substitute(e, s, {}));
 }
 

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "onnx/onnx_pb.h"
 #include "rewrite/if_branches.h"
+#include "sym/dim_symbol.h"
 
 namespace kvlift {
 
@@ -15,7 +16,7 @@ struct Switch {
   std::string node;       // an If it decides: its name
   std::string condition;  // its value
   std::string input;      // set: the host's decision
-  std::string dim;        // else: the extent that is 0 or more than 0
+  sym::DimSymbol dim;     // else: the extent that is 0 or more than 0
 
   bool by_input() const { return !input.empty(); }
   // The values of conditions where the input is true, or where the extent is more than 0; and

@@ -364,7 +364,7 @@ class Unpacker {
       } else if (rows->kind() == sym::Kind::kInteger) {
         dim.set_dim_value(rows->value());
       } else {
-        dim.set_dim_param(rows->dim());
+        dim.set_dim_param(rows->dim().name());
       }
     }
     return value;

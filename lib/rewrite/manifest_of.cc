@@ -151,7 +151,9 @@ std::vector<std::string> FixedStarts(const Analysis& a, bool circular) {
 bool SaysStartInside(const Analysis& a, Expr predicate) {
   sym::Pool& pool = a.forms->pool();
   return std::any_of(a.updates.begin(), a.updates.end(), [&](const CacheUpdate& update) {
-    return predicate == pool.Le(pool.Integer(0), update.start, {});
+    const Expr capacity = a.forms->Of(update.pair.past).shape[update.axis];
+    return predicate == pool.Le(pool.Integer(0), update.start, {}) ||
+           predicate == pool.Le(update.new_length, capacity, {});
   });
 }
 
@@ -199,7 +201,13 @@ void AddPreconditions(Analysis& a, const ConvertOptions& options, const Manifest
   AddRings(a, options, m);
   m->preconditions.push_back(
       {"KV302", "unused cache slots hold finite numbers: fill new caches with zeros", "assumed"});
-  for (const sym::Assumption& assumption : HostAssumptions(*a.forms)) {
+  std::vector<sym::DimSymbol> pasts;
+  for (const CacheUpdate& update : a.updates) {
+    if (!update.growing) continue;
+    const Expr length = a.forms->Of(update.pair.past).shape[update.axis];
+    if (length->kind() == sym::Kind::kDim) pasts.push_back(length->dim());
+  }
+  for (const sym::Assumption& assumption : HostAssumptions(*a.forms, pasts)) {
     if (SaysStartInside(a, assumption.predicate)) continue;
     m->preconditions.push_back({"KV307", assumption.text, "assumed"});
   }
@@ -248,7 +256,7 @@ Manifest MakeManifest(Analysis& a, const ConvertOptions& options, const Manifest
     const CacheUpdate& first = a.updates.front();
     const Expr capacity = a.forms->Of(first.pair.past).shape[first.axis];
     if (capacity->kind() == sym::Kind::kInteger) m.capacity_value = capacity->value();
-    if (capacity->kind() == sym::Kind::kDim) m.capacity_dim = capacity->dim();
+    if (capacity->kind() == sym::Kind::kDim) m.capacity_dim = capacity->dim().name();
     m.uniform = !first.shifts && !sym::ContainsIndex(first.start, 0);
     if (m.uniform) {
       m.uniform_reason = fmt::format("{} is one slot for all sequences",

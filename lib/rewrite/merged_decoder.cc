@@ -171,7 +171,7 @@ class Unmerger {
     if (!decision_.by_input() &&
         std::none_of(growths_.begin(), growths_.end(),
                      [&](const Growth& growth) { return growth.length->dim() == decision_.dim; })) {
-      return Refuse(fmt::format("{} decides, which is no past's length", decision_.dim), {});
+      return Refuse(fmt::format("{} decides, which is no past's length", decision_.dim.name()), {});
     }
     if (DecidesMore()) {
       return Refuse(fmt::format("{} decides more than the branch", decision_.input), {});
@@ -209,7 +209,7 @@ class Unmerger {
       if (Differing(*empty, &search)) return RefuseAt(*empty, *odd);
       return Finish(&search, added->dim());
     }
-    return Finish(nullptr, "");
+    return Finish(nullptr, {});
   }
 
   struct Odd {
@@ -265,7 +265,7 @@ class Unmerger {
     return absl::OkStatus();
   }
 
-  absl::Status Finish(const OrderSearch* search, const std::string& new_tokens) {
+  absl::Status Finish(const OrderSearch* search, const sym::DimSymbol& new_tokens) {
     const std::string past = pair_->graph().name(growths_.front().past);
     const bool decides = !crossings_.empty();
     if (decides) KV_RETURN_IF_ERROR(KeepCross());

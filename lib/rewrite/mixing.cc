@@ -27,7 +27,7 @@ class Finder {
       Take(update.new_length, &rows_);
       Take(past.shape[update.axis], &past_);
     }
-    past_.insert(kPastSymbol);
+    past_.insert(PastSymbol());
     for (const AnalysedAttention& attention : a.attention) {
       attention_.insert(attention.node);
       if (!attention.site) continue;
@@ -43,14 +43,14 @@ class Finder {
   }
 
  private:
-  static void Take(Expr extent, absl::flat_hash_set<std::string>* dims) {
-    for (const std::string& dim : sym::DimsOf(extent)) dims->insert(dim);
+  static void Take(Expr extent, absl::flat_hash_set<sym::DimSymbol>* dims) {
+    for (const sym::DimSymbol& dim : sym::DimsOf(extent)) dims->insert(dim);
   }
 
   bool HoldsRows(Expr extent) const {
-    const std::vector<std::string> dims = sym::DimsOf(extent);
+    const std::vector<sym::DimSymbol> dims = sym::DimsOf(extent);
     const auto in = [](const auto& set) {
-      return [&set](const std::string& dim) { return set.contains(dim); };
+      return [&set](const sym::DimSymbol& dim) { return set.contains(dim); };
     };
     return std::any_of(dims.begin(), dims.end(), in(rows_)) &&
            std::none_of(dims.begin(), dims.end(), in(past_));
@@ -130,7 +130,7 @@ class Finder {
 
   const Graph& graph_;
   sym::Forms& forms_;
-  absl::flat_hash_set<std::string> rows_, past_;
+  absl::flat_hash_set<sym::DimSymbol> rows_, past_;
   absl::flat_hash_set<NodeId> attention_;
 };
 

@@ -256,7 +256,7 @@ class Planner {
     for (int k = 0; k < 2; ++k) {
       auto* dim = tensor->mutable_shape()->add_dim();
       if (s_.new_length->kind() == sym::Kind::kInteger) dim->set_dim_value(s_.new_length->value());
-      if (s_.new_length->kind() == sym::Kind::kDim) dim->set_dim_param(s_.new_length->dim());
+      if (s_.new_length->kind() == sym::Kind::kDim) dim->set_dim_param(s_.new_length->dim().name());
     }
   }
 

@@ -15,11 +15,13 @@
 namespace kvlift::internal {
 
 // The number of keys that attention reads, in the expressions of what is drawn anew.
-inline constexpr char kKeysSymbol[] = "kvlift.W";
+inline sym::DimSymbol KeysSymbol() { return sym::DimSymbol::Internal("W"); }
 // The extent of a ring, by its window.
-inline std::string RingSymbol(int64_t window) { return "kvlift.C" + std::to_string(window); }
+inline sym::DimSymbol RingSymbol(int64_t window) {
+  return sym::DimSymbol::Internal("C" + std::to_string(window));
+}
 // The extent of a growing cache's buffer.
-inline constexpr char kCapacitySymbol[] = "kvlift.M";
+inline sym::DimSymbol CapacitySymbol() { return sym::DimSymbol::Internal("M"); }
 
 struct PlanState {
   PlanState(Analysis& analysis, const ConvertOptions& convert_options)
@@ -64,7 +66,7 @@ struct PlanState {
   ValueId batch_source =
       kNoValue;                    // a growing cache's past, or an input, whose axis 0 is the batch
   sym::Pool::Substitution normal;  // of the symbols below: to kPastSymbol
-  std::vector<std::string> lengths;        // dim symbols that mean P or depend on it
+  std::vector<sym::DimSymbol> lengths;     // dim symbols that mean P or depend on it
   std::set<std::pair<ValueId, int>> wide;  // inputs and the axis that is as long as the keys
   // Of these with --padding none: the number that each element is taken to be.
   std::map<ValueId, int64_t> assumed;

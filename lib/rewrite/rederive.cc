@@ -133,7 +133,7 @@ class Walker {
 
   bool HoldsLength(Expr e) const {
     return std::any_of(in_.lengths.begin(), in_.lengths.end(),
-                       [&](const std::string& dim) { return sym::ContainsDim(e, dim); });
+                       [&](const sym::DimSymbol& dim) { return sym::ContainsDim(e, dim); });
   }
 
   // A table cut to the total length and then looked up by position: the whole table gives the same

@@ -25,7 +25,7 @@ struct RederiveInput {
   absl::flat_hash_set<ValueId> caches;       // pasts and presents: nothing else may read them
   absl::flat_hash_set<ValueId> wide_inputs;  // masks: their width changes
   std::vector<ValueId> roots;                // values that must be computed
-  std::vector<std::string> lengths;          // dim symbols that mean P or depend on it
+  std::vector<sym::DimSymbol> lengths;       // dim symbols that mean P or depend on it
   // Normalises an expression: one symbol for P, total length as P + S.
   sym::Pool::Substitution normal;
   sym::Expr batch = nullptr;  // dim of the batch

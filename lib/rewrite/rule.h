@@ -17,7 +17,7 @@
 namespace kvlift {
 
 // P in expressions that speak of it where the source has no value for it.
-inline constexpr char kPastSymbol[] = "kvlift.P";
+inline sym::DimSymbol PastSymbol() { return sym::DimSymbol::Internal("P"); }
 
 // A graph input and the graph output that the host feeds back into it.
 struct CachePair {

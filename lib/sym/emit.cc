@@ -457,16 +457,14 @@ class Emitter::Builder {
   int branches_ = 0;  // of selects that the part being built stands in
 };
 
-void Emitter::BindDim(const std::string& dim, DimBinding binding) {
-  dims_[dim] = std::move(binding);
-}
+void Emitter::BindDim(const DimSymbol& dim, DimBinding binding) { dims_[dim] = std::move(binding); }
 
 void Emitter::BindSource(ValueId source, SourceBinding binding) {
   sources_[source] = std::move(binding);
 }
 
 bool Emitter::IsPerSequence(Expr e) const {
-  for (const std::string& dim : DimsOf(e)) {
+  for (const DimSymbol& dim : DimsOf(e)) {
     const auto it = dims_.find(dim);
     if (it != dims_.end() && it->second.per_sequence) return true;
   }
@@ -482,16 +480,16 @@ absl::StatusOr<std::string> Emitter::Dim(Expr e) {
       if (bound != dims_.end()) {
         if (bound->second.per_sequence) {
           return absl::FailedPreconditionError(
-              fmt::format("{} differs between sequences and cannot be a shape", e->dim()));
+              fmt::format("{} differs between sequences and cannot be a shape", e->dim().name()));
         }
         return bound->second.value;
       }
       const auto origin = forms_.OriginOf(e->dim());
       if (!origin) {
         return absl::FailedPreconditionError(
-            fmt::format("no graph input declares the dim {}", e->dim()));
+            fmt::format("no graph input declares the dim {}", e->dim().name()));
       }
-      return builder_.Extent(forms_.graph().name(origin->input), origin->axis, e->dim());
+      return builder_.Extent(forms_.graph().name(origin->input), origin->axis, e->dim().name());
     }
     default: {
       Request request{e, {forms_.pool().Integer(1)}, TensorProto::INT64, -1, "dim"};

@@ -28,7 +28,7 @@ class Emitter {
  public:
   Emitter(Forms& forms, NodeBuilder& builder) : forms_(forms), builder_(builder) {}
 
-  void BindDim(const std::string& dim, DimBinding binding);
+  void BindDim(const DimSymbol& dim, DimBinding binding);
   void BindSource(ValueId source, SourceBinding binding);
 
   // int64 [1] value of a shape expression. FailedPrecondition if a symbol cannot be read.
@@ -62,7 +62,7 @@ class Emitter {
 
   Forms& forms_;
   NodeBuilder& builder_;
-  absl::flat_hash_map<std::string, DimBinding> dims_;
+  absl::flat_hash_map<DimSymbol, DimBinding> dims_;
   absl::flat_hash_map<ValueId, SourceBinding> sources_;
 };
 

@@ -56,7 +56,7 @@ int64_t MaxSteps() { return max_steps; }
 
 Expr Pool::Impl::Intern(Node node) {
   ++steps;
-  size_t hash = absl::HashOf(static_cast<int>(node.kind_), node.value_, node.text_);
+  size_t hash = absl::HashOf(static_cast<int>(node.kind_), node.value_, node.text_, node.dim_);
   if (!std::isnan(node.float_)) hash = absl::HashOf(hash, node.float_);
   for (Expr arg : node.args_) hash = absl::HashOf(hash, arg->id());
   for (const Term& term : node.terms_) {
@@ -66,7 +66,8 @@ Expr Pool::Impl::Intern(Node node) {
   std::vector<Expr>& bucket = by_hash[hash];
   for (Expr e : bucket) {
     if (e->kind_ == node.kind_ && e->value_ == node.value_ && SameBits(e->float_, node.float_) &&
-        e->text_ == node.text_ && e->args_ == node.args_ && SameTerms(e->terms_, node.terms_)) {
+        e->text_ == node.text_ && e->dim_ == node.dim_ && e->args_ == node.args_ &&
+        SameTerms(e->terms_, node.terms_)) {
       return e;
     }
   }
@@ -118,16 +119,24 @@ Expr Pool::Index(int k) {
   return impl_->Intern(std::move(node));
 }
 
-Expr Pool::Dim(std::string_view name, int64_t min) {
-  int64_t& known = impl_->dim_minimum[std::string(name)];
+Expr Pool::Dim(const DimSymbol& symbol, int64_t min) {
+  int64_t& known = impl_->dim_minimum[symbol];
   known = std::max(known, min);
   Node node;
   node.kind_ = Kind::kDim;
-  node.text_ = std::string(name);
+  node.dim_ = symbol;
   return impl_->Intern(std::move(node));
 }
 
-void Pool::Bound(std::string_view name, Expr most) { impl_->dim_maximum[std::string(name)] = most; }
+Expr Pool::Dim(std::string_view declared, int64_t min) {
+  return Dim(DimSymbol::Declared(declared), min);
+}
+
+Expr Pool::Internal(std::string_view name, int64_t min) {
+  return Dim(DimSymbol::Internal(name), min);
+}
+
+void Pool::Bound(const DimSymbol& symbol, Expr most) { impl_->dim_maximum[symbol] = most; }
 
 Expr Pool::Load(ValueId source, absl::Span<const Expr> args) {
   Node node;
@@ -309,12 +318,12 @@ bool ContainsIndex(Expr e, int k) {
   return AnyNode(e, [k](Expr x) { return x->kind() == Kind::kIndex && x->index() == k; });
 }
 
-bool ContainsDim(Expr e, std::string_view name) {
-  return AnyNode(e, [name](Expr x) { return x->kind() == Kind::kDim && x->dim() == name; });
+bool ContainsDim(Expr e, const DimSymbol& symbol) {
+  return AnyNode(e, [&](Expr x) { return x->kind() == Kind::kDim && x->dim() == symbol; });
 }
 
-std::vector<std::string> DimsOf(Expr e) {
-  std::vector<std::string> dims;
+std::vector<DimSymbol> DimsOf(Expr e) {
+  std::vector<DimSymbol> dims;
   AnyNode(e, [&dims](Expr x) {
     if (x->kind() == Kind::kDim) dims.push_back(x->dim());
     return false;

@@ -18,6 +18,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
 #include "ir/graph.h"
+#include "sym/dim_symbol.h"
 
 namespace kvlift::sym {
 
@@ -53,7 +54,7 @@ class Node {
   double float_value() const { return float_; }                    // kFloat
   int index() const { return static_cast<int>(value_); }           // kIndex
   ValueId source() const { return static_cast<ValueId>(value_); }  // kLoad
-  const std::string& dim() const { return text_; }                 // kDim
+  const DimSymbol& dim() const { return dim_; }                    // kDim
   const std::string& function() const { return text_; }            // kApply
   absl::Span<const Expr> args() const { return args_; }
   absl::Span<const Term> terms() const { return terms_; }  // kSum
@@ -68,6 +69,7 @@ class Node {
   int64_t value_ = 0;
   double float_ = 0;
   std::string text_;
+  DimSymbol dim_;
   std::vector<Expr> args_;
   std::vector<Term> terms_;
   uint64_t id_ = 0;
@@ -101,11 +103,15 @@ class Pool {
   Expr Integer(int64_t v);
   Expr Float(double v);  // integral values become kInteger; -0.0 becomes 0
   Expr Index(int k);
-  // A dim symbol. min: its proved lower bound (0 or 1); the highest bound given for a name counts.
-  Expr Dim(std::string_view name, int64_t min = 0);
-  // The dim symbol is never more than this, which does not hold it. The last bound counts; bounds
-  // of several dims hold each other in no circle.
-  void Bound(std::string_view name, Expr most);
+  // A dim symbol, an integer >= min. The highest minimum given for a symbol counts.
+  Expr Dim(const DimSymbol& symbol, int64_t min = 0);
+  // The symbol by which models declare a dimension of this name.
+  Expr Dim(std::string_view declared, int64_t min = 0);
+  // A symbol of our own, which no model declares.
+  Expr Internal(std::string_view name, int64_t min = 0);
+  // Declares symbol <= most. `most` must not contain the symbol, and bounds must not be cyclic. A
+  // later call replaces the bound.
+  void Bound(const DimSymbol& symbol, Expr most);
   Expr Load(ValueId source, absl::Span<const Expr> args);
   Expr Apply(std::string_view function, absl::Span<const Expr> args);
 
@@ -136,7 +142,7 @@ class Pool {
   // indices). Null entries and missing keys stay.
   struct Substitution {
     std::vector<Expr> indices;
-    absl::flat_hash_map<std::string, Expr> dims;
+    absl::flat_hash_map<DimSymbol, Expr> dims;
     absl::flat_hash_map<Expr, Expr> atoms;  // whole atoms (loads, divisions), matched first
   };
   Expr Substitute(Expr e, const Substitution& s, const Facts& facts);
@@ -161,9 +167,9 @@ class Pool {
 };
 
 bool ContainsIndex(Expr e, int k);
-bool ContainsDim(Expr e, std::string_view name);
-std::vector<std::string> DimsOf(Expr e);  // sorted, each once
-std::vector<ValueId> SourcesOf(Expr e);   // of all loads, sorted, each once
+bool ContainsDim(Expr e, const DimSymbol& symbol);
+std::vector<DimSymbol> DimsOf(Expr e);   // sorted, each once
+std::vector<ValueId> SourcesOf(Expr e);  // of all loads, sorted, each once
 // All loads, each once; those that stand in the places of other loads, too.
 std::vector<Expr> LoadsOf(Expr e);
 // All divisions, each once.

@@ -81,10 +81,8 @@ void Engine::DeclareDims() {
   }
 }
 
-Expr Engine::OwnDim(ValueId v, int axis) {
-  std::string name = fmt::format("{}.{}", graph_.name(v), axis);
-  while (plain_dims_.contains(name)) name += "'";
-  return pool_.Dim(name);
+DimSymbol Engine::OwnSymbol(ValueId v, int axis) const {
+  return DimSymbol::Internal(fmt::format("{}.{}", graph_.name(v), axis));
 }
 
 Expr Engine::DeclaredDim(ValueId v, int axis, const Dim& dim) {
@@ -107,7 +105,7 @@ Shape Engine::DeclaredShape(ValueId v) {
   return shape;
 }
 
-std::optional<Forms::DimOrigin> Engine::OriginOf(const std::string& dim) const {
+std::optional<Forms::DimOrigin> Engine::OriginOf(const DimSymbol& dim) const {
   const auto it = origins_.find(dim);
   if (it == origins_.end()) return std::nullopt;
   return it->second;
@@ -327,24 +325,30 @@ void Engine::SetUnknown(ValueId v) {
   values_[v].done = true;
 }
 
-void Engine::Assume(NodeId node, Expr predicate, std::string_view why) {
+void Engine::Assume(NodeId node, AssumptionReason reason, Expr predicate, std::string_view why) {
   if (predicate->is_integer(1)) return;
   if (!assumed_.insert(predicate).second) return;
   std::string text =
       fmt::format("{} ({}, {})", ToString(predicate, &graph_), why, graph_.NodeName(node));
-  assumptions_.push_back({node, std::move(text), predicate});
+  assumptions_.push_back({node, reason, std::move(text), predicate});
 }
 
-void Engine::AssumeNonNegative(NodeId node, Expr e, const Facts& facts, std::string_view why) {
+bool Engine::IsNonNegative(Expr e, const Facts& facts) {
   constexpr size_t kMaxConsulted = 64;
-  if (NonNegative(pool_, e, facts)) return;
+  if (NonNegative(pool_, e, facts)) return true;
   size_t consulted = 0;
   for (const Assumption& other : assumptions_) {
     if (++consulted > kMaxConsulted) break;
     if (other.predicate->kind() != Kind::kLe) continue;
-    if (NonNegative(pool_, pool_.Add(e, other.predicate->args()[0]), facts)) return;
+    if (NonNegative(pool_, pool_.Add(e, other.predicate->args()[0]), facts)) return true;
   }
-  Assume(node, pool_.Le(pool_.Integer(0), e, facts), why);
+  return false;
+}
+
+void Engine::AssumeNonNegative(NodeId node, AssumptionReason reason, Expr e, const Facts& facts,
+                               std::string_view why) {
+  if (IsNonNegative(e, facts)) return;
+  Assume(node, reason, pool_.Le(pool_.Integer(0), e, facts), why);
 }
 
 bool Engine::ConstantIsNonNegative(ValueId v) {
@@ -396,9 +400,11 @@ int32_t Forms::ElementType(ValueId v) {
   return impl_->engine.TypeOf(v);
 }
 
-std::optional<Forms::DimOrigin> Forms::OriginOf(const std::string& dim) const {
+std::optional<Forms::DimOrigin> Forms::OriginOf(const DimSymbol& dim) const {
   return impl_->engine.OriginOf(dim);
 }
+
+DimSymbol Forms::OwnSymbol(ValueId v, int axis) const { return impl_->engine.OwnSymbol(v, axis); }
 
 bool Forms::exhausted() const { return impl_->engine.exhausted(); }
 

@@ -29,11 +29,27 @@ struct FormsOptions {
   int64_t max_vector = 64;        // integer vectors up to this length are kept element by element
 };
 
-// Something that was used without proof while computing forms: two dims taken as equal by
-// broadcasting, a slice bound taken as inside its axis. Printed and, where it matters, turned into
-// a precondition by the caller.
+// Machine integers are taken to be integers where they cannot leave their type: that is decided for
+// extents and integers of a host up to kMostSize, and for up to kMostElements elements of a tensor.
+inline constexpr int64_t kMostSize = int64_t{1} << 20;
+inline constexpr int64_t kMostElements = int64_t{1} << 40;
+
+// What a form rests on, and why. An operator refuses to run where the two extents of kEqualExtents
+// differ, unless one of them is 1 and is broadcast; nothing enforces the others.
+enum class AssumptionReason {
+  kEqualExtents,  // broadcast or joined axes
+  kInside,        // a place that data or a size gives lies inside a table or an axis
+  kCountsUp,      // a vector of the host counts up
+  kFinite,        // real data is finite
+  kSmall,         // an integer of the host is small enough for a type
+  kNotEmpty,      // an axis that is reduced has an element
+};
+
+// Something that was used without proof while computing forms. Whoever uses the forms has to state
+// it, or to prove it.
 struct Assumption {
   NodeId node;
+  AssumptionReason reason;
   std::string text;  // "attention_mask.shape[1] = P + S (broadcast)"
   // An index in it stands for every value it takes in the node: "i2 + pos[0] == pos[i2]".
   // finite(x): real data is neither NaN nor infinite, so that 0 * x is 0.
@@ -75,7 +91,10 @@ class Forms {
     ValueId input;
     int axis;
   };
-  std::optional<DimOrigin> OriginOf(const std::string& dim) const;
+  std::optional<DimOrigin> OriginOf(const DimSymbol& dim) const;
+  // The symbol of an extent that no declaration and no operator tells: the axis of the value
+  // itself.
+  DimSymbol OwnSymbol(ValueId v, int axis) const;
 
   absl::Span<const Assumption> assumptions() const;
 

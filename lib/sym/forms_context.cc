@@ -12,8 +12,8 @@ int Preference(const Pool&, Expr e) {
   if (e->kind() == Kind::kInteger) return 100;
   if (!SourcesOf(e).empty()) return 0;
   int score = e->kind() == Kind::kSum ? 30 : e->kind() == Kind::kDim ? 20 : 10;
-  for (const std::string& dim : DimsOf(e)) {
-    if (dim.find('.') != std::string::npos) score -= 12;
+  for (const DimSymbol& dim : DimsOf(e)) {
+    if (dim.is_internal()) score -= 12;
   }
   return score;
 }
@@ -41,7 +41,7 @@ class Sample {
     int k = 0;
     const auto number = [&] { return pool_.Integer(3 + (11 * round + 7 * k++) % 29); };
     for (Expr e : of) {
-      for (const std::string& dim : DimsOf(e)) {
+      for (const DimSymbol& dim : DimsOf(e)) {
         if (!values_.dims.contains(dim)) values_.dims[dim] = number();
       }
     }
@@ -125,7 +125,7 @@ void OpContext::Copy(int output, int input) {
 Expr OpContext::Unify(Expr a, Expr b, std::string_view why) {
   if (a == b) return a;
   const Expr equal = pool().Eq(a, b, Facts{});
-  if (!equal->is_integer(1)) Assume(equal, why);
+  if (!equal->is_integer(1)) Assume(AssumptionReason::kEqualExtents, equal, why);
   const int pa = Preference(pool(), a), pb = Preference(pool(), b);
   if (pa != pb) return pa > pb ? a : b;
   return a->id() < b->id() ? a : b;

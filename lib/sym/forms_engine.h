@@ -15,6 +15,7 @@
 #include "ir/graph.h"
 #include "sym/expr.h"
 #include "sym/forms.h"
+#include "sym/ranges.h"
 
 namespace kvlift::sym::internal {
 
@@ -44,7 +45,7 @@ class Engine {
   bool exhausted() const { return pool_.exhausted(); }
   const Value& Of(ValueId v);
   absl::Span<const Assumption> assumptions() const { return assumptions_; }
-  std::optional<Forms::DimOrigin> OriginOf(const std::string& dim) const;
+  std::optional<Forms::DimOrigin> OriginOf(const DimSymbol& dim) const;
 
   // Element of a value of known rank.
   Expr At(const Value& value, Indices indices, const Facts& facts);
@@ -58,11 +59,20 @@ class Engine {
   void SetOpaque(ValueId v, Shape shape);
   void SetUnknown(ValueId v);
   // A dim symbol of the value's own, for an extent that only the data tells.
-  Expr OwnDim(ValueId v, int axis);
+  DimSymbol OwnSymbol(ValueId v, int axis) const;
+  Expr OwnDim(ValueId v, int axis) { return pool_.Dim(OwnSymbol(v, axis)); }
 
-  void Assume(NodeId node, Expr predicate, std::string_view why);
-  // Assumes `e` >= 0 unless that is provable under facts or follows from another assumption.
-  void AssumeNonNegative(NodeId node, Expr e, const Facts& facts, std::string_view why);
+  void Assume(NodeId node, AssumptionReason reason, Expr predicate, std::string_view why);
+  // e >= 0 is provable under facts, or follows from an assumption that was made.
+  bool IsNonNegative(Expr e, const Facts& facts);
+  // Assumes `e` >= 0 unless it is.
+  void AssumeNonNegative(NodeId node, AssumptionReason reason, Expr e, const Facts& facts,
+                         std::string_view why);
+  // The integers that e may be, under facts about its indices.
+  Interval RangeOf(Expr e, const Facts& facts) { return ranges_.Of(e, facts); }
+  // e, if a machine's arithmetic in this type gives it exactly; null if it may leave the type, or
+  // be rounded. Numbers and real data are as they were computed.
+  Expr Exact(Expr e, int32_t type, const Facts& facts);
   int32_t TypeOf(ValueId v) const { return values_[v].type; }
   // All values the constant integer tensor behind v can have are >= 0.
   bool ConstantIsNonNegative(ValueId v);
@@ -103,8 +113,9 @@ class Engine {
   std::vector<Assumption> assumptions_;
   absl::flat_hash_set<Expr> assumed_;
   absl::flat_hash_set<std::string> plain_dims_;  // names some graph input declares on their own
-  absl::flat_hash_map<std::string, Forms::DimOrigin> origins_;
+  absl::flat_hash_map<DimSymbol, Forms::DimOrigin> origins_;
   absl::flat_hash_map<ValueId, bool> nonnegative_;
+  Ranges ranges_{*this};
 };
 
 // What an operator's function sees of its node. A function sets every output it can; outputs left
@@ -142,9 +153,12 @@ class OpContext {
   void SetElements(int output, bool scalar, std::vector<Expr> elements);
   void SetOpaque(int output, Shape shape);
   void Copy(int output, int input);  // the output is the input
-  void Assume(Expr predicate, std::string_view why) { engine_.Assume(node_, predicate, why); }
-  void AssumeNonNegative(Expr e, const Facts& facts, std::string_view why) {
-    engine_.AssumeNonNegative(node_, e, facts, why);
+  void Assume(AssumptionReason reason, Expr predicate, std::string_view why) {
+    engine_.Assume(node_, reason, predicate, why);
+  }
+  void AssumeNonNegative(AssumptionReason reason, Expr e, const Facts& facts,
+                         std::string_view why) {
+    engine_.AssumeNonNegative(node_, reason, e, facts, why);
   }
   // The one of two dims that are equal at run time, an assumption if that is not provable.
   Expr Unify(Expr a, Expr b, std::string_view why);

@@ -174,6 +174,19 @@ bool Engine::IsIntegral(Expr e) {
   }
 }
 
+Expr Engine::Exact(Expr e, int32_t type, const Facts& facts) {
+  if (e == nullptr) return nullptr;
+  if (IsSelect(e)) {
+    const bool both =
+        Exact(e->args()[1], type, facts) != nullptr && Exact(e->args()[2], type, facts) != nullptr;
+    return both ? e : nullptr;
+  }
+  const bool real = e->kind() == Kind::kFloat || e->kind() == Kind::kLoad || !IsIntegral(e) ||
+                    (e->kind() == Kind::kInteger && IsFloatType(type));
+  if (real || e->is_predicate()) return e;
+  return RangeOf(e, facts).Within(ExactIntegersOf(type)) ? e : nullptr;
+}
+
 bool Engine::HasFloatLoad(Expr e) {
   for (ValueId v : SourcesOf(e)) {
     const int32_t type = TypeOf(v);

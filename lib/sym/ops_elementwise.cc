@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "sym/forms_engine.h"
+#include "sym/keeps_value.h"
 
 namespace kvlift::sym::internal {
 namespace {
@@ -282,46 +283,46 @@ Expr Trunc(Expr x, Pool& pool) {
   return pool.Integer(static_cast<int64_t>(std::trunc(*number)));
 }
 
-// Bits of the significand: casting to more of them keeps the value.
-int Precision(int32_t type) {
-  switch (type) {
-    case onnx::TensorProto::FLOAT16:
-      return 11;
-    case onnx::TensorProto::FLOAT:
-      return 24;
-    case onnx::TensorProto::DOUBLE:
-      return 53;
-    case onnx::TensorProto::BFLOAT16:
-      return 8;
-    default:
-      return 0;
-  }
+bool HoldsNumbers(int32_t float_type) {
+  return float_type == onnx::TensorProto::FLOAT16 || float_type == onnx::TensorProto::BFLOAT16 ||
+         float_type == onnx::TensorProto::FLOAT || float_type == onnx::TensorProto::DOUBLE;
 }
 
-bool KeepsFloats(int32_t from, int32_t to) {
-  if (from == to) return true;
-  if (from == onnx::TensorProto::BFLOAT16 && to == onnx::TensorProto::FLOAT16) return false;
-  return Precision(from) > 0 && Precision(from) <= Precision(to);
+// Real data keeps its value if the type that it was made in, or the one that it is in, fits.
+bool KeepsReal(Engine& engine, Expr x, int32_t from, int32_t to) {
+  if (CastFidelity(from, to) == Fidelity::kExact) return true;
+  return x->kind() == Kind::kLoad &&
+         CastFidelity(engine.TypeOf(x->source()), to) == Fidelity::kExact;
 }
 
-Expr CastLeaf(OpContext& c, Expr x, int32_t from, int32_t to) {
+// An integer of the host that may be too large for a half-precision type is taken to be small.
+Expr SmallEnough(OpContext& c, Expr x, int32_t to) {
+  const bool given = x->kind() == Kind::kLoad && c.engine().graph().is_graph_input(x->source());
+  if (!given || !IsFloatType(to)) return nullptr;
+  Pool& pool = c.pool();
+  const Expr most = pool.Integer(static_cast<int64_t>(ExactIntegersOf(to).high));
+  const Expr low = pool.Le(pool.Neg(most), x, Facts{}), high = pool.Le(x, most, Facts{});
+  c.Assume(AssumptionReason::kSmall, pool.And(low, high), "an integer in half precision");
+  return x;
+}
+
+Expr CastLeaf(OpContext& c, Expr x, int32_t from, int32_t to, const Facts& facts) {
   Engine& engine = c.engine();
   Pool& pool = c.pool();
   if (to == onnx::TensorProto::BOOL) return engine.AsPredicate(x);
   if (from == onnx::TensorProto::BOOL) x = engine.AsPredicate(x);
-  if (IsFloatType(to)) {
-    if (Precision(to) == 0) return nullptr;
-    if (const auto number = Number(x)) return pool.Float(RoundTo(to, *number));
-    if (engine.IsIntegral(x)) return x;
-    return KeepsFloats(from, to) ? x : nullptr;
+  const bool to_real = IsFloatType(to);
+  if (to_real ? !HoldsNumbers(to) : !IsIntegerType(to)) return nullptr;
+  if (const auto number = Number(x); number && to_real) return pool.Float(RoundTo(to, *number));
+  if (!engine.IsIntegral(x)) {
+    if (to_real) return KeepsReal(engine, x, from, to) ? x : nullptr;
+    // A number is cut off; what data becomes beyond the type is not told but for the widest.
+    if (!Number(x) && to != onnx::TensorProto::INT64) return nullptr;
+    x = Trunc(x, pool);
+    if (x == nullptr || x->kind() != Kind::kInteger) return x;
   }
-  if (!IsIntegerType(to)) return nullptr;
-  const bool integral = engine.IsIntegral(x);
-  if (!integral) x = Trunc(x, pool);
-  if (x == nullptr || IsWideInteger(to) || x->is_predicate() || from == to) return x;
-  // Narrow and unsigned types wrap around.
-  const bool small = x->kind() == Kind::kInteger && x->value() >= 0 && x->value() < 128;
-  return small ? x : nullptr;
+  const bool fits = x->is_predicate() || engine.RangeOf(x, facts).Within(ExactIntegersOf(to));
+  return fits ? x : SmallEnough(c, x, to);
 }
 
 }  // namespace
@@ -335,7 +336,9 @@ void OpArithmetic(OpContext& c) {
   Taken taken;
   taken.blend = IsFloatType(type) && IsPartOfBlend(c);
   Elementwise(c, 2, [&](absl::Span<const Expr> x, const Facts& facts) -> Expr {
-    if (op != "Mod") return Arithmetic(c, op, type, facts, &taken)(x[0], x[1]);
+    if (op != "Mod") {
+      return c.engine().Exact(Arithmetic(c, op, type, facts, &taken)(x[0], x[1]), type, facts);
+    }
     const bool integers = IsWideInteger(type) && c.engine().IsIntegral(x[0]) &&
                           c.engine().IsIntegral(x[1]) && !x[1]->is_integer(0);
     if (!integers) return nullptr;
@@ -343,13 +346,16 @@ void OpArithmetic(OpContext& c) {
     const bool same = NonNegative(c.pool(), x[0], facts) && NonNegative(c.pool(), x[1], facts);
     return same ? c.pool().Mod(x[0], x[1], facts) : nullptr;
   });
-  for (Expr x : taken.finite) c.Assume(c.pool().Apply("finite", {x}), "a product with 0 is 0");
+  for (Expr x : taken.finite) {
+    c.Assume(AssumptionReason::kFinite, c.pool().Apply("finite", {x}), "a product with 0 is 0");
+  }
   constexpr int64_t kUnnoticed = 15;  // less than half of the last place of 65504
   const Expr bound = c.pool().Integer(kUnnoticed);
   for (Expr x : taken.small) {
     const Expr low = c.pool().Le(c.pool().Neg(bound), x, Facts{});
     const Expr high = c.pool().Le(x, bound, Facts{});
-    c.Assume(c.pool().And(low, high), "the lowest half-precision number plus a mask");
+    c.Assume(AssumptionReason::kSmall, c.pool().And(low, high),
+             "the lowest half-precision number plus a mask");
   }
 }
 
@@ -398,8 +404,9 @@ void OpCast(OpContext& c) {
   if (!c.Known(1) || c.output(0) == kNoValue) return;
   const int32_t from = c.type(0), to = c.engine().TypeOf(c.output(0));
   if (from == to && from != 0) return c.Copy(0, 0);
-  Elementwise(c, 1,
-              [&](absl::Span<const Expr> x, const Facts&) { return CastLeaf(c, x[0], from, to); });
+  Elementwise(c, 1, [&](absl::Span<const Expr> x, const Facts& facts) {
+    return CastLeaf(c, x[0], from, to, facts);
+  });
 }
 
 void OpNegate(OpContext& c) {
@@ -411,17 +418,17 @@ void OpNegate(OpContext& c) {
     if (!IsWideInteger(type) && !IsFloatType(type)) return nullptr;
     const std::string& op = c.op();
     if (op == "Neg") {
-      if (x[0]->kind() == Kind::kInteger) return pool.Neg(x[0]);
+      if (x[0]->kind() == Kind::kInteger) return engine.Exact(pool.Neg(x[0]), type, facts);
       if (number) return pool.Float(-*number);
       if (IsTruth(x[0])) return engine.Select(x[0], pool.Integer(-1), pool.Integer(0));
-      return engine.IsIntegral(x[0]) ? pool.Neg(x[0]) : nullptr;
+      return engine.IsIntegral(x[0]) ? engine.Exact(pool.Neg(x[0]), type, facts) : nullptr;
     }
     if (op == "Abs") {
       if (x[0]->kind() == Kind::kInteger) return x[0]->value() < 0 ? pool.Neg(x[0]) : x[0];
       if (number) return pool.Float(std::abs(*number));
       if (!engine.IsIntegral(x[0])) return nullptr;
       if (NonNegative(pool, x[0], facts)) return x[0];
-      return pool.Max(x[0], pool.Neg(x[0]), facts);
+      return engine.Exact(pool.Max(x[0], pool.Neg(x[0]), facts), type, facts);
     }
     if (op == "Sign") {
       if (number) return pool.Integer((*number > 0) - (*number < 0));

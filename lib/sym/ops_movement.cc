@@ -53,22 +53,23 @@ Expr Largest(Pool& pool, Expr e, const Facts& facts) {
 }
 
 // Look-ups in a flattened [B, T] at b * T + t: row and column are told apart if t < T, which is
-// assumed where it does not follow.
+// assumed of a T that an input declares, and not of what is computed.
 Expr TellRowsApart(OpContext& c, Expr e, const Facts& facts) {
   Pool& pool = c.pool();
   Pool::Substitution s;
   for (Expr division : DivisionsOf(e)) {
     const Expr n = division->args()[0], d = division->args()[1];
-    if (d->kind() == Kind::kInteger || !NonNegative(pool, n, facts)) continue;
+    const bool declared = d->kind() == Kind::kDim && c.engine().OriginOf(d->dim());
+    if (!declared || !NonNegative(pool, n, facts)) continue;
     const Expr largest = Largest(pool, n, facts);
     if (largest == nullptr || !SourcesOf(largest).empty()) continue;
     // A place that runs over several rows is no column.
-    const std::vector<std::string> dims = DimsOf(largest);
+    const std::vector<DimSymbol> dims = DimsOf(largest);
     const bool several = std::any_of(dims.begin(), dims.end(),
-                                     [&](const std::string& dim) { return ContainsDim(d, dim); });
+                                     [&](const DimSymbol& dim) { return ContainsDim(d, dim); });
     if (several) continue;
-    c.AssumeNonNegative(pool.Sub(pool.Sub(d, largest), pool.Integer(1)), Facts{},
-                        "rows of a flattened axis");
+    c.AssumeNonNegative(AssumptionReason::kInside, pool.Sub(pool.Sub(d, largest), pool.Integer(1)),
+                        Facts{}, "rows of a flattened axis");
     s.atoms[division] = pool.Integer(0);
   }
   return s.atoms.empty() ? e : pool.Substitute(e, s, facts);
@@ -81,7 +82,9 @@ Expr ReadAt(OpContext& c, const Value& x, std::vector<Expr> own, const Facts& fa
   const Expr e = engine.Lift(std::move(own),
                              [&](absl::Span<const Expr> at) { return engine.At(x, at, facts); });
   if (e == nullptr || engine.HasDataDependentTableRead(e)) return nullptr;
-  for (Expr index : assumed) c.AssumeNonNegative(index, facts, "index");
+  for (Expr index : assumed) {
+    c.AssumeNonNegative(AssumptionReason::kInside, index, facts, "index");
+  }
   return TellRowsApart(c, e, facts);
 }
 
@@ -313,7 +316,9 @@ void OpOneHot(OpContext& c) {
     if (raw == nullptr || !c.engine().IsIntegral(raw)) return nullptr;
     std::vector<Expr> assumed;
     const Expr place = WrapIndex(c, raw, depth->front(), facts, &assumed);
-    for (Expr e : assumed) c.AssumeNonNegative(e, facts, "index of a OneHot");
+    for (Expr e : assumed) {
+      c.AssumeNonNegative(AssumptionReason::kInside, e, facts, "index of a OneHot");
+    }
     return c.engine().Select(c.pool().Eq(place, ix[*axis], facts), (*values)[1], (*values)[0]);
   });
 }

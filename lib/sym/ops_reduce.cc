@@ -1,5 +1,6 @@
 // Reductions and sums of products: told where they only move data or count.
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
@@ -41,6 +42,7 @@ bool ReduceVector(OpContext& c) {
       if (op == "ReduceMin") return pool.Min(y[0], y[1], Facts{});
       return nullptr;
     });
+    result = c.engine().Exact(result, x.type, Facts{});
     if (result == nullptr) return false;
   }
   c.SetElements(0, c.Int("keepdims", 1) == 0, {result});
@@ -63,13 +65,22 @@ bool CountsExactly(int32_t type) {
          type == onnx::TensorProto::FLOAT || type == onnx::TensorProto::DOUBLE;
 }
 
+// A machine adds so many of these numbers without rounding and without leaving the type.
+bool SumIsExact(OpContext& c, Expr e, Expr extent, const Facts& facts) {
+  if (!c.engine().IsIntegral(e)) return false;
+  const Interval x = c.engine().RangeOf(e, facts), n = c.engine().RangeOf(extent, Facts{});
+  const double most = std::max(std::abs(x.low), std::abs(x.high)) * std::max(n.high, 1.0);
+  return Interval{-most, most}.Within(ExactIntegersOf(c.type(0)));
+}
+
 // e reduced over 0 <= index < extent; null if that is no closed form.
-Expr ReduceOne(OpContext& c, const std::string& op, Expr e, int index, Expr extent) {
+Expr ReduceOne(OpContext& c, const std::string& op, Expr e, int index, Expr extent,
+               const Facts& facts) {
   Pool& pool = c.pool();
   Engine& engine = c.engine();
   if (e->kind() == Kind::kSelect && !ContainsIndex(e->args()[0], index)) {
-    const Expr yes = ReduceOne(c, op, e->args()[1], index, extent);
-    const Expr no = yes == nullptr ? nullptr : ReduceOne(c, op, e->args()[2], index, extent);
+    const Expr yes = ReduceOne(c, op, e->args()[1], index, extent, facts);
+    const Expr no = yes == nullptr ? nullptr : ReduceOne(c, op, e->args()[2], index, extent, facts);
     return no == nullptr ? nullptr : engine.Select(e->args()[0], yes, no);
   }
   const bool extremum = op == "ReduceMax" || op == "ReduceMin";
@@ -79,13 +90,16 @@ Expr ReduceOne(OpContext& c, const std::string& op, Expr e, int index, Expr exte
     const auto linear =
         engine.IsIntegral(e) ? LinearIn(pool, e, pool.Index(index)) : std::optional<Linear>();
     if (!same && (!extremum || !linear)) return nullptr;
-    c.AssumeNonNegative(last, Facts{}, "length of a reduced axis");
+    if (op == "ReduceMean" && !SumIsExact(c, e, extent, facts)) return nullptr;
+    c.AssumeNonNegative(AssumptionReason::kNotEmpty, last, Facts{}, "length of a reduced axis");
     if (same) return e;
     const bool at_last = (linear->coefficient > 0) == (op == "ReduceMax");
     const Expr far = pool.Mul(pool.Integer(linear->coefficient), last);
     return at_last ? pool.Add(linear->rest, far) : linear->rest;
   }
-  if (op != "ReduceSum" || !CountsExactly(c.type(0)) || !engine.IsIntegral(e)) return nullptr;
+  if (op != "ReduceSum" || !CountsExactly(c.type(0)) || !SumIsExact(c, e, extent, facts)) {
+    return nullptr;
+  }
   if (e->is_predicate() && e->kind() != Kind::kInteger) return nullptr;
   const auto linear = LinearIn(pool, e, pool.Index(index));
   return linear ? SumOf(pool, linear->coefficient, linear->rest, extent) : nullptr;
@@ -135,7 +149,7 @@ void OpReduce(OpContext& c) {
                      [&](int axis) { return shape[axis]->is_integer(1); })) {
       for (int axis : *normal) {
         if (e == nullptr || shape[axis]->is_integer(1)) continue;
-        e = ReduceOne(c, op, e, kReducedBase + axis, shape[axis]);
+        e = ReduceOne(c, op, e, kReducedBase + axis, shape[axis], all);
       }
       return e;
     }
@@ -162,7 +176,7 @@ void OpCumSum(OpContext& c) {
                         (!element->is_predicate() || element->kind() == Kind::kInteger);
     const auto linear =
         usable ? LinearIn(pool, element, pool.Index(*axis)) : std::optional<Linear>();
-    if (!linear) return nullptr;
+    if (!linear || !SumIsExact(c, element, x.dim(*axis), FactsOf(x.form.shape))) return nullptr;
     std::vector<Expr> own(ix.begin(), ix.end());
     own[*axis] = nullptr;
     Pool::Substitution s;

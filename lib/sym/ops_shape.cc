@@ -255,7 +255,9 @@ void OpRange(OpContext& c) {
   const bool usable = scalars && step->kind() == Kind::kInteger && step->value() != 0 &&
                       step->value() != std::numeric_limits<int64_t>::min() &&
                       c.engine().IsIntegral(start->front()) &&
-                      c.engine().IsIntegral(limit->front());
+                      c.engine().IsIntegral(limit->front()) &&
+                      c.engine().Exact(start->front(), c.type(0), Facts{}) != nullptr &&
+                      c.engine().Exact(limit->front(), c.type(0), Facts{}) != nullptr;
   if (!usable) {
     if (c.output(0) != kNoValue) c.SetOpaque(0, {c.engine().OwnDim(c.output(0), 0)});
     return;
@@ -264,9 +266,13 @@ void OpRange(OpContext& c) {
   Expr span = pool.Sub(limit->front(), start->front());
   if (stride < 0) span = pool.Neg(span);
   const int64_t size = stride < 0 ? -stride : stride;
+  // What is counted off data has a length that the data must not make negative.
   Expr length = span;
-  if (span->kind() == Kind::kInteger && span->value() < 0) length = pool.Integer(0);
-  if (length->kind() != Kind::kInteger) c.AssumeNonNegative(length, Facts{}, "length of a Range");
+  if (c.engine().DependsOnData(span)) {
+    c.AssumeNonNegative(AssumptionReason::kInside, span, Facts{}, "length of a Range");
+  } else if (!c.engine().IsNonNegative(span, Facts{})) {
+    length = pool.Max(span, pool.Integer(0), Facts{});
+  }
   if (size != 1) {
     length = pool.FloorDiv(pool.Add(length, pool.Integer(size - 1)), pool.Integer(size), Facts{});
   }

@@ -1,5 +1,5 @@
-// Slice: bounds are clamped exactly where they are known, and assumed to be inside the axis where
-// they are not.
+// Slice: bounds are clamped as the operator clamps them. Bounds that data gives, and sizes that cut
+// a table or an axis that an input declares, are taken to lie inside of it, which is an assumption.
 #include <algorithm>
 
 #include "sym/forms_engine.h"
@@ -35,31 +35,56 @@ class ForwardBounds {
       known_.resize(before);
       return c_.engine().Select(q[0], yes, no);
     }
-    if (bound->kind() == Kind::kInteger) {
-      if (const Expr place = Constant(bound->value())) return place;
-    }
+    if (bound->kind() == Kind::kInteger) return Constant(bound->value());
+    const bool given = c_.engine().DependsOnData(bound);
     if (!Holds(bound)) {
       // Never positive, and 0 only where nothing is sliced off: it counts from the end.
       if (Holds(pool_.Neg(bound))) {
-        const Expr place = pool_.Add(extent_, bound);
         Need(pool_.Sub(pool_.Neg(bound), pool_.Integer(1)));
-        Need(place);
-        return place;
+        return FromEnd(bound);
+      }
+      if (!given) {
+        const Expr negative = pool_.Lt(bound, pool_.Integer(0), Facts{});
+        return c_.engine().Select(negative, FromEnd(bound), FromFront(bound, given));
       }
       Need(bound);
     }
+    return FromFront(bound, given);
+  }
+
+ private:
+  // A negative bound.
+  Expr FromEnd(Expr bound) {
+    const Expr place = pool_.Add(extent_, bound);
+    if (Holds(place)) return place;
+    if (c_.engine().DependsOnData(bound)) {
+      Need(place);
+      return place;
+    }
+    return pool_.Max(place, pool_.Integer(0), Facts{});
+  }
+
+  // A bound that is not negative.
+  Expr FromFront(Expr bound, bool given) {
     if (Holds(pool_.Sub(bound, extent_))) return extent_;
+    if (Holds(pool_.Sub(extent_, bound))) return bound;
+    if (!given && !IsGiven(extent_)) return pool_.Min(bound, extent_, Facts{});
     Need(pool_.Sub(extent_, bound));
     return bound;
   }
 
- private:
+  // The length of a table, or of an axis that an input declares.
+  bool IsGiven(Expr extent) const {
+    return extent->kind() == Kind::kInteger ||
+           (extent->kind() == Kind::kDim && c_.engine().OriginOf(extent->dim()));
+  }
+
   void Know(Expr condition) {
     for (Expr part : ConjunctsOf(condition)) known_.push_back(part);
   }
 
   bool Holds(Expr e) const {
-    if (Proven(pool_, e)) return true;
+    if (c_.engine().IsNonNegative(e, Facts{})) return true;
     return std::any_of(known_.begin(), known_.end(), [&](Expr k) {
       return k->kind() == Kind::kLe && Proven(pool_, pool_.Add(e, k->args()[0]));
     });
@@ -67,22 +92,30 @@ class ForwardBounds {
 
   void Need(Expr e) {
     if (Holds(e)) return;
-    if (known_.empty()) return c_.AssumeNonNegative(e, Facts{}, "bound of a Slice");
+    if (known_.empty()) {
+      return c_.AssumeNonNegative(AssumptionReason::kInside, e, Facts{}, "bound of a Slice");
+    }
     Expr here = pool_.True();
     for (Expr k : known_) here = pool_.And(here, k);
-    c_.Assume(pool_.Or(pool_.Not(here), pool_.Le(pool_.Integer(0), e, Facts{})),
+    c_.Assume(AssumptionReason::kInside,
+              pool_.Or(pool_.Not(here), pool_.Le(pool_.Integer(0), e, Facts{})),
               "bound of a Slice");
   }
 
-  // Null if the constant is an ordinary bound.
   Expr Constant(int64_t bound) {
-    if (bound >= kFarAway) return extent_;
-    if (bound <= -kFarAway) return pool_.Integer(0);
     if (extent_->kind() == Kind::kInteger) {
       const int64_t x = bound < 0 ? bound + extent_->value() : bound;
       return pool_.Integer(std::clamp<int64_t>(x, 0, extent_->value()));
     }
-    if (bound >= 0) return nullptr;
+    const Interval extent = c_.engine().RangeOf(extent_, Facts{});
+    if (static_cast<double>(bound) >= extent.high) return extent_;
+    if (-static_cast<double>(bound) >= extent.high) return pool_.Integer(0);
+    // An axis that an input declares has an element wherever there is a step to compute.
+    if (bound == 1 && IsGiven(extent_)) Need(pool_.Sub(extent_, pool_.Integer(1)));
+    if (bound >= 0) {
+      const Expr end = pool_.Integer(bound);
+      return Holds(pool_.Sub(extent_, end)) ? end : pool_.Min(end, extent_, Facts{});
+    }
     const Expr place = pool_.Add(extent_, pool_.Integer(bound));
     return Proven(pool_, place) ? place : pool_.Max(place, pool_.Integer(0), Facts{});
   }
@@ -105,8 +138,10 @@ std::optional<Cut> CutForward(OpContext& c, Expr start, Expr end, int64_t step, 
     length = pool.Integer(std::max<int64_t>(length->value(), 0));
   } else if (Proven(pool, pool.Neg(length))) {
     length = pool.Integer(0);
-  } else {
-    c.AssumeNonNegative(length, Facts{}, "length of a Slice");
+  } else if (c.engine().DependsOnData(length)) {
+    c.AssumeNonNegative(AssumptionReason::kInside, length, Facts{}, "length of a Slice");
+  } else if (!c.engine().IsNonNegative(length, Facts{})) {
+    length = pool.Max(length, pool.Integer(0), Facts{});
   }
   if (step != 1) {
     length = pool.FloorDiv(pool.Add(length, pool.Integer(step - 1)), pool.Integer(step), Facts{});

@@ -27,8 +27,8 @@ struct Pool::Impl {
 
   std::deque<Node> nodes;
   absl::flat_hash_map<size_t, std::vector<Expr>> by_hash;
-  absl::flat_hash_map<std::string, int64_t> dim_minimum;
-  absl::flat_hash_map<std::string, Expr> dim_maximum;
+  absl::flat_hash_map<DimSymbol, int64_t> dim_minimum;
+  absl::flat_hash_map<DimSymbol, Expr> dim_maximum;
   int64_t overflows = 0;
   int64_t steps = 0;
 };

@@ -20,7 +20,7 @@ class Printer {
       case Kind::kIndex:
         return fmt::format("i{}", e->index());
       case Kind::kDim:
-        return e->dim();
+        return e->dim().name();
       case Kind::kLoad:
         return fmt::format("{}[{}]", Name(e->source()), List(e->args(), ", "));
       case Kind::kFloorDiv:

@@ -23,8 +23,8 @@ Expr ExtentOf(const Facts& facts, Expr index) {
 // polynomial smallest. Each step only relaxes, so a success is a proof.
 class Prover {
  public:
-  Prover(Pool& pool, const Facts& facts, const absl::flat_hash_map<std::string, int64_t>& minima,
-         const absl::flat_hash_map<std::string, Expr>& maxima)
+  Prover(Pool& pool, const Facts& facts, const absl::flat_hash_map<DimSymbol, int64_t>& minima,
+         const absl::flat_hash_map<DimSymbol, Expr>& maxima)
       : pool_(pool), facts_(facts), minima_(minima), maxima_(maxima) {}
 
   bool NonNegative(Expr e, int depth) {
@@ -132,7 +132,7 @@ class Prover {
   // One dim that only takes away is put at its maximum.
   bool RaiseDims(Expr e, int depth) {
     if (maxima_.empty()) return false;
-    for (const std::string& dim : DimsOf(e)) {
+    for (const DimSymbol& dim : DimsOf(e)) {
       const auto it = maxima_.find(dim);
       if (it == maxima_.end()) continue;
       Expr c = nullptr, rest = nullptr;
@@ -155,7 +155,7 @@ class Prover {
       for (Expr atom : term.atoms) {
         const int64_t minimum = atom->kind() == Kind::kDim ? MinimumOf(atom->dim()) : 0;
         any = any || minimum > 0;
-        const Expr above = minimum > 0 ? pool_.Dim(atom->dim() + "'") : atom;
+        const Expr above = minimum > 0 ? Above(atom->dim()) : atom;
         product = pool_.Mul(product, pool_.Add(above, pool_.Integer(minimum)));
       }
       shifted = pool_.Add(shifted, product);
@@ -163,13 +163,19 @@ class Prover {
     return any && ObviouslyNonNegative(shifted);
   }
 
-  int64_t MinimumOf(const std::string& dim) const {
+  // What the symbol is more than its minimum.
+  Expr Above(const DimSymbol& dim) {
+    return pool_.Internal((dim.is_internal() ? "internal " : "declared ") + dim.name() +
+                          " - minimum");
+  }
+
+  int64_t MinimumOf(const DimSymbol& dim) const {
     const auto it = minima_.find(dim);
     const int64_t minimum = it == minima_.end() ? 0 : it->second;
     return minimum == 0 && RunsBelow(dim) ? 1 : minimum;
   }
 
-  bool RunsBelow(const std::string& dim) const {
+  bool RunsBelow(const DimSymbol& dim) const {
     return std::any_of(facts_.extents.begin(), facts_.extents.end(), [&](Expr extent) {
       return extent != nullptr && extent->kind() == Kind::kDim && extent->dim() == dim;
     });
@@ -177,8 +183,8 @@ class Prover {
 
   Pool& pool_;
   const Facts& facts_;
-  const absl::flat_hash_map<std::string, int64_t>& minima_;
-  const absl::flat_hash_map<std::string, Expr>& maxima_;
+  const absl::flat_hash_map<DimSymbol, int64_t>& minima_;
+  const absl::flat_hash_map<DimSymbol, Expr>& maxima_;
   absl::flat_hash_map<Expr, int> seen_;  // proved, or not at this depth, or not yet
   int steps_ = 0;
 };

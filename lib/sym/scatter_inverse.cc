@@ -54,8 +54,12 @@ class Inverter {
       condition = c_.engine().And(condition, pool_.Le(pool_.Integer(0), solved_[k], facts_));
       condition = c_.engine().And(condition, pool_.Lt(solved_[k], update_[k], facts_));
     }
-    for (const auto& [e, why] : needs_) c_.AssumeNonNegative(e, facts_, why);
-    for (Expr e : consecutive_) c_.Assume(e, "consecutive indices of a scatter");
+    for (const auto& [e, why] : needs_) {
+      c_.AssumeNonNegative(AssumptionReason::kInside, e, facts_, why);
+    }
+    for (Expr e : consecutive_) {
+      c_.Assume(AssumptionReason::kCountsUp, e, "consecutive indices of a scatter");
+    }
     return Inverse{solved_, condition};
   }
 

@@ -58,7 +58,7 @@ std::optional<double> Evaluate(Expr e, const Environment& environment) {
       if (e->index() >= static_cast<int>(environment.indices.size())) return std::nullopt;
       return static_cast<double>(environment.indices[e->index()]);
     case Kind::kDim: {
-      const auto it = environment.dims.find(e->dim());
+      const auto it = environment.dims.find(e->dim().name());
       if (it == environment.dims.end()) return std::nullopt;
       return static_cast<double>(it->second);
     }
