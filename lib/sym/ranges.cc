@@ -32,14 +32,16 @@ Interval Product(const Interval& a, const Interval& b) {
   return {low, high};
 }
 
-// Operators whose integers are counted from, or picked of, those of their first operand.
-bool Counts(std::string_view op) {
-  constexpr std::string_view kNames[] = {"CumSum",  "ReduceSum", "ReduceMax", "ReduceMin",
-                                         "Gather",  "GatherND",  "Slice",     "GatherElements",
-                                         "TopK",    "Concat",    "Reshape",   "Transpose",
-                                         "Squeeze", "Unsqueeze", "Expand",    "Identity"};
+// Operators whose integers are some of those of their first operand.
+bool Picks(std::string_view op) {
+  constexpr std::string_view kNames[] = {
+      "ReduceMax",      "ReduceMin", "Gather",    "GatherND",  "Slice",  "TopK",    "Reshape",
+      "GatherElements", "Squeeze",   "Unsqueeze", "Transpose", "Expand", "Identity"};
   return std::find(std::begin(kNames), std::end(kNames), op) != std::end(kNames);
 }
+
+// Operators that count what their first operand marks.
+bool Counts(std::string_view op) { return op == "CumSum" || op == "ReduceSum"; }
 
 // Operators whose integers are places on an axis, whatever they read.
 bool Locates(std::string_view op) {
@@ -202,12 +204,11 @@ Interval Ranges::OfSource(ValueId v) {
     found = limited(kSize);
   } else if (Locates(graph.node(n).op_type())) {
     found = limited(kSize);
-  } else if (Counts(graph.node(n).op_type()) && !graph.inputs(n).empty() &&
-             graph.inputs(n)[0] != kNoValue) {
+  } else if (!graph.inputs(n).empty() && graph.inputs(n)[0] != kNoValue) {
     const Form form = engine_.Of(graph.inputs(n)[0]).form;
-    if (form.known_rank && Of(form.element, Facts{form.shape}).Within(limited(kSize))) {
-      found = limited(kSize);
-    }
+    const Interval operand = form.known_rank ? Of(form.element, Facts{form.shape}) : kAnything;
+    if (Picks(graph.node(n).op_type())) found = operand;
+    if (Counts(graph.node(n).op_type()) && operand.Within(limited(kSize))) found = limited(kSize);
   }
   return sources_[v] = found;
 }
