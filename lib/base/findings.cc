@@ -337,6 +337,10 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "The source may have several sequences on one axis; the converted model has one, and computes "
      "where it begins and ends.",
      "Feed one sequence at a time, each to caches of its own."},
+    {"KV309", "sizes-fit-tables", "sizes must lie inside of the tables that the source cuts",
+     "The source cuts a table of fixed length by the number of tokens; beyond its end Slice gives "
+     "fewer rows, and the source does something else or stops.",
+     "Keep to the sizes that are stated: past and new tokens together within the table."},
     {"KV320", "one-new-token-with-past", "a step with a past has one new token",
      "The source's branch for such steps was traced with one token and sees no causal order in "
      "several; the converted model does.",

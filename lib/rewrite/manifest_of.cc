@@ -209,7 +209,8 @@ void AddPreconditions(Analysis& a, const ConvertOptions& options, const Manifest
   }
   for (const sym::Assumption& assumption : HostAssumptions(*a.forms, pasts)) {
     if (SaysStartInside(a, assumption.predicate)) continue;
-    m->preconditions.push_back({"KV307", assumption.text, "assumed"});
+    const bool of_sizes = sym::SourcesOf(assumption.predicate).empty();
+    m->preconditions.push_back({of_sizes ? "KV309" : "KV307", assumption.text, "assumed"});
   }
   bool finite = false, unguarded = false;
   for (const AnalysedAttention& attention : a.attention) {
