@@ -47,7 +47,7 @@ oracle::Value Given(const Numbers& numbers, int32_t type) {
 }
 
 // What the graph "name (inputs) => (float[...] y) {nodes}" of opset 24 gives.
-std::vector<double> Run(const std::string& graph, const Inputs& inputs) {
+std::vector<double> Result(const std::string& graph, const Inputs& inputs) {
   SCOPED_TRACE(graph);
   const auto model = ParseModelText("<ir_version: 10, opset_import: [\"\" : 24]>\n" + graph);
   EXPECT_TRUE(model.ok()) << model.status();
@@ -128,50 +128,50 @@ TEST_F(Lemmas, FiniteMinimum) {
   const std::string masked = Operator("bool[1,1,3,5]");
   for (double number : {-1e4, -1e9, -3.4028234e38}) {
     SetMask({1, 3, 5}, number);
-    EXPECT_TRUE(AreNear(Run(WrittenOut(), inputs_), Run(masked, inputs_))) << number;
+    EXPECT_TRUE(AreNear(Result(WrittenOut(), inputs_), Result(masked, inputs_))) << number;
   }
   // Without a key that is seen, the average of all values takes the place of nothing.
   SetMask({0, 3, 5}, -3.4028234e38);
-  EXPECT_FALSE(AreNear(Run(WrittenOut(), inputs_), Run(masked, inputs_)));
+  EXPECT_FALSE(AreNear(Result(WrittenOut(), inputs_), Result(masked, inputs_)));
   // Without scores that lie near each other, a hidden key is the largest.
   SetMask({1, 3, 5}, -1e4);
   for (double& x : inputs_["q"].values) x *= 1e3;
   for (double& x : inputs_["k"].values) x *= 1e3;
-  EXPECT_FALSE(AreNear(Run(WrittenOut(), inputs_), Run(masked, inputs_)));
+  EXPECT_FALSE(AreNear(Result(WrittenOut(), inputs_), Result(masked, inputs_)));
 }
 
 TEST_F(Lemmas, NanGuard) {
   const std::string masked = Operator("bool[1,1,3,5]");
   const std::string guard = "n = IsNaN(p)\n w = Where(n, zero, p)";
   SetMask({2, 3, 5}, -kInf);
-  EXPECT_TRUE(AreNear(Run(WrittenOut(guard), inputs_), Run(masked, inputs_)));
+  EXPECT_TRUE(AreNear(Result(WrittenOut(guard), inputs_), Result(masked, inputs_)));
   // Where all keys are hidden the guard gives 0.
   SetMask({0, 3, 5}, -kInf);
-  const std::vector<double> guarded = Run(WrittenOut(guard), inputs_);
+  const std::vector<double> guarded = Result(WrittenOut(guard), inputs_);
   for (size_t k = 0; k < 4; ++k) EXPECT_EQ(guarded[k], 0);
   // Another value than the one that is handed on.
   SetMask({2, 3, 5}, -kInf);
   EXPECT_FALSE(AreNear(
-      Run(WrittenOut("o = Sub(bias, bias)\n n = IsNaN(o)\n w = Where(n, half, p)"), inputs_),
-      Run(masked, inputs_)));
+      Result(WrittenOut("o = Sub(bias, bias)\n n = IsNaN(o)\n w = Where(n, half, p)"), inputs_),
+      Result(masked, inputs_)));
 }
 
 TEST_F(Lemmas, ScaleMoved) {
   SetMask({5, 5, 5}, 0);
-  const std::vector<double> plain = Run(WrittenOut(), inputs_);
+  const std::vector<double> plain = Result(WrittenOut(), inputs_);
   const std::string moved = Operator("bool[1,1,3,5]", "scale = 0.25");
-  EXPECT_FALSE(AreNear(plain, Run(moved, inputs_)));
+  EXPECT_FALSE(AreNear(plain, Result(moved, inputs_)));
   for (double& x : inputs_["q"].values) x *= 2;
-  EXPECT_TRUE(AreNear(plain, Run(moved, inputs_)));
+  EXPECT_TRUE(AreNear(plain, Result(moved, inputs_)));
 }
 
 TEST_F(Lemmas, MaskSplit) {
   SetMask({1, 2, 3}, -kInf);
-  const std::vector<double> plain = Run(WrittenOut(), inputs_);
+  const std::vector<double> plain = Result(WrittenOut(), inputs_);
   Numbers all{{1, 1, 3, 5}, std::vector<double>(15, 1)};
   inputs_["mask"] = all;
-  EXPECT_TRUE(AreNear(plain, Run(Operator("bool[1,1,3,5]", "is_causal = 1"), inputs_)));
-  EXPECT_FALSE(AreNear(plain, Run(Operator("bool[1,1,3,5]"), inputs_)));
+  EXPECT_TRUE(AreNear(plain, Result(Operator("bool[1,1,3,5]", "is_causal = 1"), inputs_)));
+  EXPECT_FALSE(AreNear(plain, Result(Operator("bool[1,1,3,5]"), inputs_)));
 }
 
 TEST_F(Lemmas, LongerTable) {
@@ -179,7 +179,7 @@ TEST_F(Lemmas, LongerTable) {
     Inputs in = {{"i", Numbers{{2}, {}}}, {"t", Numbers{{rows}, {}}}};
     in["i"].values = index == "front" ? std::vector<double>{0, 2} : std::vector<double>{0, -1};
     for (int k = 0; k < rows; ++k) in["t"].values.push_back(10.0 * k);
-    return Run(
+    return Result(
         fmt::format("g (float[{}] t, int64[2] i) => (float[2] y) {{ y = Gather(t, i) }}", rows),
         in);
   };

@@ -320,6 +320,10 @@ void Correspondence::MakeZero(Expr difference, AssumptionKind kind, const std::s
     const auto linear = sym::LinearIn(pool, difference, pool.Dim(name));
     if (!linear || std::abs(linear->coefficient) != 1) continue;
     const Expr size = linear->coefficient == 1 ? pool.Neg(linear->rest) : linear->rest;
+    // What was told by that size is told by what it is now.
+    sym::Pool::Substitution known;
+    known.dims[name] = size;
+    for (auto& [other, own] : sizes_) own = pool.Substitute(own, known, Facts{});
     sizes_[name] = size;
     // A size that no input declares is what an operator makes or refuses.
     const bool host = forms_.OriginOf(name).has_value();
@@ -392,6 +396,11 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
     if (!theirs.known_rank || theirs.shape.size() != mine.shape.size()) continue;
     for (size_t k = 0; k < mine.shape.size(); ++k) {
       if (static_cast<int64_t>(k) != input.axis) SetSize(mine.shape[k], theirs.shape[k]);
+    }
+    // A mask has a row for each sequence, whatever it declares; with one row it would be broadcast.
+    if (input.axis > 0 && sequences != nullptr && new_ != nullptr) {
+      const Expr apart = forms_.pool().Sub(theirs.shape[0], sequences);
+      MakeZero(Normal(apart, Facts{}), AssumptionKind::kDimension, input.name);
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -101,10 +102,34 @@ class Prover {
       facts_.Add(seam.after_out,
                  "leaves its layer as it is in the source, as large as what entered", why);
     }
-    return facts_.Take(steps_.text);
+    Proof proof = facts_.Take(steps_.text);
+    for (const sym::Assumption& assumption : forms_.assumptions()) {
+      const auto kind = KindOf(assumption.reason);
+      if (kind) proof.assumptions.Add({*kind, "", assumption.text, AssumptionSource::kHost});
+    }
+    return proof;
   }
 
  private:
+  // What forms rest on that no fact speaks of. Equal extents are told by the correspondence.
+  static std::optional<AssumptionKind> KindOf(sym::AssumptionReason reason) {
+    switch (reason) {
+      case sym::AssumptionReason::kInside:
+        return AssumptionKind::kIndexRange;
+      case sym::AssumptionReason::kCountsUp:
+        return AssumptionKind::kPositions;
+      case sym::AssumptionReason::kFinite:
+        return AssumptionKind::kFinite;
+      case sym::AssumptionReason::kSmall:
+        return AssumptionKind::kIntegerRange;
+      case sym::AssumptionReason::kNotEmpty:
+        return AssumptionKind::kOther;
+      case sym::AssumptionReason::kEqualExtents:
+        break;
+    }
+    return std::nullopt;
+  }
+
   // What facts about a value of the source rest on that is made from inputs that the relation says
   // hold ones, or zeros.
   void RestOnRequired(ValueId of_source) {
