@@ -33,6 +33,10 @@ std::string_view WordOf(AssumptionKind kind) {
       return "index_range";
     case AssumptionKind::kFinite:
       return "finite";
+    case AssumptionKind::kScoreRange:
+      return "score_range";
+    case AssumptionKind::kVisibleKey:
+      return "visible_key";
     case AssumptionKind::kPadding:
       return "padding";
     case AssumptionKind::kAlias:

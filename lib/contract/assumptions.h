@@ -27,6 +27,8 @@ enum class AssumptionKind {
   kIntegerRange,  // integer arithmetic stays within its type
   kIndexRange,    // indices of a table lie within the table
   kFinite,        // values are finite
+  kScoreRange,    // scores of a query lie within some distance of each other
+  kVisibleKey,    // each query sees a key
   kPadding,       // rows of padding tokens are not compared
   kAlias,         // past and present may not share memory
   kSequences,     // sequences of a batch do not influence each other

@@ -284,6 +284,7 @@ absl::Status ReadLists(Reader& r, Manifest* m) {
   for (const auto& entry : r.List("preconditions")) {
     Reader p(entry, "preconditions");
     m->preconditions.push_back({p.Text("code"), p.Text("text"), p.Text("status")});
+    if (p.Has("subject")) m->preconditions.back().subject = p.Text("subject");
     KV_RETURN_IF_ERROR(p.status());
   }
   if (!r.Has("proved")) return r.status();
@@ -319,6 +320,7 @@ ordered_json ToJson(const Manifest& m) {
   }
   for (const Precondition& p : m.preconditions) {
     json["preconditions"].push_back({{"code", p.code}, {"text", p.text}, {"status", p.status}});
+    if (!p.subject.empty()) json["preconditions"].back()["subject"] = p.subject;
   }
   for (const ManifestFact& fact : m.proved) {
     json["proved"].push_back({{"text", fact.text}, {"about", fact.about}});

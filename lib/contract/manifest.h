@@ -94,6 +94,9 @@ struct Precondition {
   std::string code;  // KV3xx
   std::string text;
   std::string status;  // "proved", "guarded", "assumed"
+  // The input, dimension or cache that it is about, where a verdict rests on it: of KV307 the input
+  // of the source that counts up. JSON key "subject", present if any.
+  std::string subject = {};
 };
 
 // Something that was proved for all shapes, of caches (by id), attentions and outputs (by value).

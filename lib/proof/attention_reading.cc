@@ -1,14 +1,22 @@
 #include "proof/attention_reading.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
+#include "proof/lemmas/names.h"
+#include "proof/lemmas/nan_guard.h"
+#include "proof/lemmas/short_mask.h"
+#include "proof/lemmas/softmax_precision.h"
 #include "proof/number.h"
 #include "proof/product.h"
 #include "sym/broadcast.h"
+#include "sym/keeps_value.h"
 
 namespace kvlift {
 namespace {
@@ -18,7 +26,8 @@ using sym::Expr;
 using sym::Facts;
 using sym::Kind;
 
-// What is added to a score to hide a key is no larger than this.
+// A number that is added to a score is taken to hide the key if it is no larger than this. Which
+// numbers these are is part of what is read: finite ones hide under a condition only.
 constexpr double kHidden = -1e4;
 constexpr int kMostSteps = 64;
 
@@ -86,18 +95,34 @@ class Reader {
     double factor = 1;
   };
 
-  // One multiplication or division by a number, or one cast, in front of e; null if there is none.
+  // What a node hands on exactly; null if it is another node.
+  Expr Passed(Expr e, NodeId n) {
+    const auto passed = sym::PassedThrough(forms_, n);
+    if (!passed || passed->fidelity != sym::Fidelity::kExact) return nullptr;
+    if (!graph_.Is(n, "Identity")) AddLemma(lemmas::kExactCast);
+    return At(graph_.inputs(n)[static_cast<size_t>(passed->input)], e->args());
+  }
+
+  void AddLemma(const char* name) {
+    if (std::find(r_.lemmas.begin(), r_.lemmas.end(), name) == r_.lemmas.end()) {
+      r_.lemmas.emplace_back(name);
+    }
+  }
+
+  // One multiplication or division by a number, or one exact cast, in front of e; null if there is
+  // none.
   Expr Peeled(Expr e, double* factor) {
     if (e->kind() != Kind::kLoad) return nullptr;
     const NodeId n = graph_.producer(e->source());
     if (n == kNoNode) return nullptr;
-    if (graph_.Is(n, "Cast") || graph_.Is(n, "Identity")) return At(graph_.inputs(n)[0], e->args());
+    if (const Expr same = Passed(e, n); same != nullptr) return same;
     const bool divides = graph_.Is(n, "Div");
     if (!divides && !graph_.Is(n, "Mul")) return nullptr;
     for (int k : {1, 0}) {
       const auto number = NumberOf(forms_, graph_.inputs(n)[k]);
       if (!number || (divides && k == 0)) continue;
       *factor *= divides ? 1 / *number : *number;
+      AddLemma(lemmas::kScaleMoved);
       return At(graph_.inputs(n)[1 - k], e->args());
     }
     return nullptr;
@@ -113,15 +138,21 @@ class Reader {
     return result;
   }
 
+  Expr HiddenByNumber(double number, Expr where) {
+    if (!(number <= kHidden)) return nullptr;
+    if (std::isfinite(number)) r_.hidden_by.insert(number);
+    return where;
+  }
+
   // Where an added number hides a key; null if it is not plain that it is 0 elsewhere.
   Expr HiddenBy(Expr e) {
     if (e == nullptr) return nullptr;
     switch (e->kind()) {
       case Kind::kInteger:
         if (e->value() == 0) return pool_.False();
-        return static_cast<double>(e->value()) <= kHidden ? pool_.True() : nullptr;
+        return HiddenByNumber(static_cast<double>(e->value()), pool_.True());
       case Kind::kFloat:
-        return e->float_value() <= kHidden ? pool_.True() : nullptr;
+        return HiddenByNumber(e->float_value(), pool_.True());
       case Kind::kSelect: {
         const Expr c = e->args()[0], a = HiddenBy(e->args()[1]), b = HiddenBy(e->args()[2]);
         if (a == nullptr || b == nullptr) return nullptr;
@@ -133,8 +164,8 @@ class Reader {
           if (term.atoms.size() != 1) return nullptr;
           const Expr atom = term.atoms[0];
           Expr hidden = nullptr;
-          if (atom->is_predicate() && static_cast<double>(term.coefficient) <= kHidden) {
-            hidden = atom;
+          if (atom->is_predicate()) {
+            hidden = HiddenByNumber(static_cast<double>(term.coefficient), atom);
           } else if (term.coefficient == 1) {
             hidden = HiddenBy(atom);
           }
@@ -148,19 +179,15 @@ class Reader {
     }
   }
 
-  bool IsNanTest(Expr c) {
-    if (c->kind() == Kind::kNot || c->kind() == Kind::kEq) return IsNanTest(c->args()[0]);
-    if (c->kind() == Kind::kApply) return c->function() == "isnan";
-    if (c->kind() != Kind::kLoad) return false;
-    const NodeId n = graph_.producer(c->source());
-    return n != kNoNode && graph_.Is(n, "IsNaN");
-  }
-
-  // The softmax behind the left operand of the second product; sets where of its operand.
-  NodeId FindSoftmax(Expr e, std::vector<Expr>* where) {
+  // The softmax behind the left operand of the second product; sets where of its operand. to: the
+  // type of that product.
+  NodeId FindSoftmax(Expr e, int32_t to, std::vector<Expr>* where) {
     for (int k = 0; e != nullptr && k < kMostSteps; ++k) {
-      if (e->kind() == Kind::kSelect && IsNanTest(e->args()[0])) {
-        e = e->args()[e->args()[1]->is_integer(0) ? 2 : 1];
+      if (e->kind() == Kind::kSelect) {
+        e = WithoutNanGuard(forms_, e);
+        if (e == nullptr) return kNoNode;
+        r_.nan_guard = true;
+        AddLemma(lemmas::kNanGuard);
         continue;
       }
       if (e->kind() != Kind::kLoad) return kNoNode;
@@ -171,12 +198,21 @@ class Reader {
         const int64_t axis = IntAttribute(graph_.node(n), "axis", -1);
         return axis == -1 || axis == static_cast<int64_t>(where->size()) - 1 ? n : kNoNode;
       }
-      if (!graph_.Is(n, "Cast") && !graph_.Is(n, "Identity") && !graph_.Is(n, "Dropout")) {
-        return kNoNode;
+      Expr inner = Passed(e, n);
+      if (inner == nullptr && IsCastOfWeights(forms_, n, to)) {
+        AddLemma(lemmas::kSoftmaxPrecision);
+        inner = At(graph_.inputs(n)[0], e->args());
       }
-      e = At(graph_.inputs(n)[0], e->args());
+      e = inner;
     }
     return kNoNode;
+  }
+
+  // The softmax takes one score for each key, and no other.
+  bool IsOverKeys(NodeId softmax) {
+    const sym::Form scores = forms_.Of(graph_.inputs(softmax)[0]);
+    return scores.known_rank && !scores.shape.empty() &&
+           scores.shape.back() == r_.extents.extents[3];
   }
 
   // From the softmax's operand to the first product: what is added, selected, multiplied.
@@ -198,6 +234,11 @@ class Reader {
       }
       const NodeId n = e->kind() == Kind::kLoad ? graph_.producer(e->source()) : kNoNode;
       if (n == kNoNode) return Fail("the scores are no product of queries and keys");
+      if (k == 0 && IsCastOfScores(forms_, n, r_.softmax_type)) {
+        AddLemma(lemmas::kSoftmaxPrecision);
+        e = At(graph_.inputs(n)[0], e->args());
+        continue;
+      }
       if (ProductOf(n)) return ReadFirstProduct(n, e);
       if (graph_.Is(n, "Add")) {
         e = WithoutMask(n, e);
@@ -278,8 +319,8 @@ class Reader {
         const Expr b = Split(At(graph_.inputs(n)[1], e->args()), terms, depth + 1);
         return a == nullptr || b == nullptr ? nullptr : pool_.Or(a, b);
       }
-      if (n != kNoNode && graph_.Is(n, "Identity")) {
-        return Split(At(graph_.inputs(n)[0], e->args()), terms, depth + 1);
+      if (const Expr same = n == kNoNode ? nullptr : Passed(e, n); same != nullptr) {
+        return Split(same, terms, depth + 1);
       }
     }
     terms->push_back(e);
@@ -334,10 +375,11 @@ class Reader {
     r_.size_of_value = result.shape.back();
     const Expr t = pool_.Index(3);
     std::vector<Expr> where;
-    const NodeId softmax = FindSoftmax(At(left, Here(rank, t)), &where);
+    const NodeId softmax = FindSoftmax(At(left, Here(rank, t)), forms_.ElementType(right), &where);
     if (softmax == kNoNode || !SamePlace(where, Here(where.size(), t))) {
       return Fail("no softmax over the keys");
     }
+    if (!IsOverKeys(softmax)) return Fail("its softmax is over other keys than are read");
     r_.softmax_type = forms_.ElementType(graph_.inputs(softmax)[0]);
     if (!ReadScores(At(graph_.inputs(softmax)[0], where))) return false;
     Facts facts = r_.extents;
@@ -375,7 +417,19 @@ class Reader {
     return At(v, {at[0], at[2], pool_.Add(pool_.Mul(at[1], form.shape[3]), at[3])});
   }
 
+  // The attributes of Attention-24 but for those that only say what else is given out.
+  bool HasKnownAttributes(NodeId node) const {
+    static const auto& kKnown = *new absl::flat_hash_set<std::string_view>{
+        "is_causal", "kv_num_heads", "q_num_heads",      "qk_matmul_output_mode",
+        "scale",     "softcap",      "softmax_precision"};
+    const auto& attributes = graph_.node(node).attribute();
+    return std::all_of(attributes.begin(), attributes.end(),
+                       [](const auto& a) { return kKnown.contains(a.name()); });
+  }
+
   bool ReadOperator(NodeId node) {
+    r_.is_operator = true;
+    if (!HasKnownAttributes(node)) return Fail("it has an attribute that is not read");
     const int64_t q_heads = IntAttribute(graph_.node(node), "q_num_heads", 0);
     const int64_t k_heads = IntAttribute(graph_.node(node), "kv_num_heads", 0);
     const auto q_form = ByHeads(Input(node, 0), q_heads), k_form = ByHeads(Input(node, 1), k_heads),
@@ -395,8 +449,17 @@ class Reader {
     if (more->kind() == Kind::kInteger && !more->is_integer(0)) {
       return Fail("its keys and values are not of one length");
     }
+    if (heads->value() < 1 || kv_heads->value() < 1 || heads->value() % kv_heads->value() != 0) {
+      return Fail("its heads do not fit each other");
+    }
     const Expr past = PastOf(node);
     if (past == nullptr) return Fail("it keeps a past that is not read");
+    r_.equal_extents = {{k.shape[0], q.shape[0]},
+                        {v.shape[0], q.shape[0]},
+                        {v.shape[1], kv_heads},
+                        {k.shape[2], v.shape[2]},
+                        {k.shape[3], q.shape[3]}};
+    if (heads != kv_heads) AddLemma(lemmas::kHeadsRegrouped);
     r_.extents.extents = {q.shape[0], heads, q.shape[2], pool_.Add(past, k.shape[2]), q.shape[3]};
     r_.size_of_value = v.shape[3];
     const Expr b = pool_.Index(0), h = pool_.Index(1), s = pool_.Index(2), t = pool_.Index(3),
@@ -464,8 +527,16 @@ class Reader {
     }
     const ValueId mask = Input(node, 3);
     if (mask == kNoValue) return true;
-    const Expr e = At(mask, {b, pool_.Index(1), s, t});
-    if (e == nullptr) return Fail("its mask is not read");
+    const auto shape = ReadMaskShape(forms_, mask, r_.extents);
+    if (!shape) return Fail("its mask is not read");
+    r_.equal_extents.insert(r_.equal_extents.end(), shape->equal_extents.begin(),
+                            shape->equal_extents.end());
+    if (shape->is_short) {
+      r_.visible = pool_.And(r_.visible, pool_.Lt(t, shape->width, r_.extents));
+      AddLemma(lemmas::kShortMask);
+    }
+    const Expr e = forms_.At(mask, shape->at, r_.extents);
+    AddLemma(lemmas::kMaskSplit);
     if (forms_.ElementType(mask) == TensorProto::BOOL) {
       r_.visible = pool_.And(r_.visible, e);
       return true;

@@ -5,7 +5,9 @@
 // A reading of its own, with nothing in common with how rewrite rules read attention.
 #pragma once
 
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ir/graph.h"
@@ -18,6 +20,11 @@ struct AttentionReading {
   // Elements with b = i0, query head h = i1, token s = i2, key t = i3, d = i4.
   sym::Expr query = nullptr, key = nullptr, value = nullptr;
   sym::Expr visible = nullptr;  // predicate of i0..i3
+  // Finite numbers that are added to the scores of other keys, or stand in their place. Others are
+  // hidden by -inf.
+  std::set<double> hidden_by;
+  bool is_operator = false;     // a query that sees no key gets what the operator's text says
+  bool nan_guard = false;       // it gets 0
   sym::Expr valid = nullptr;    // how many keys an operator is told of, of i0; null if it is not
   std::vector<sym::Expr> bias;  // its summands, of i0..i3; what they hold where hidden is open
   double scale = 1, softcap = 0;
@@ -26,6 +33,9 @@ struct AttentionReading {
   sym::Facts extents;
   sym::Expr size_of_value = nullptr;
   bool joined = false;  // the result is [B, S, N * D]
+  // Extents that have to be equal, or an operand would be broadcast: mine and the other.
+  std::vector<std::pair<sym::Expr, sym::Expr>> equal_extents;
+  std::vector<std::string> lemmas;  // what the reading rests on (proof/lemmas)
 };
 
 // What numbers are read from that are kept in few bits; kNoValue if they are not.

@@ -22,9 +22,51 @@ Expr CacheFacts::SourceElement(const ManifestCache& cache, ValueId value, absl::
   return twins_.Normal(forms_.At(value, own, facts), facts);
 }
 
+// All extents of the present are the past's, and those of other axes than that of the rows are the
+// source's. Empty if it is so.
+std::string CacheFacts::OtherExtents(const ManifestCache& cache) {
+  const ValueId present = pair_.After(cache.output), past = pair_.After(cache.input);
+  const ValueId theirs = pair_.Before(cache.source.output);
+  const auto type = [&](ValueId v) { return forms_.ElementType(v); };
+  if (present == kNoValue || past == kNoValue || theirs == kNoValue) return "it is not there";
+  if (type(present) != type(past)) return "the present is of another type than the past";
+  const sym::Form mine = forms_.Of(present), old = forms_.Of(past), other = forms_.Of(theirs);
+  if (!mine.known_rank || !old.known_rank || !other.known_rank ||
+      mine.shape.size() != old.shape.size()) {
+    return "the present's form is not known";
+  }
+  const auto is_same = [&](Expr x, Expr y) { return equality_.Equal(x, y, pool_.True(), Facts{}); };
+  std::vector<Expr> extents;
+  for (size_t k = 0; k < mine.shape.size(); ++k) {
+    extents.push_back(twins_.Extent(mine.shape[k], pool_.Index(0)));
+    if (is_same(extents[k], twins_.Extent(old.shape[k], pool_.Index(0)))) continue;
+    return fmt::format("the present has {} on axis {} and the past {}", facts_.Text(mine.shape[k]),
+                       k, facts_.Text(old.shape[k]));
+  }
+  if (cache.layout.find('(') != std::string::npos) return "";
+  // Fixed axes of the source stand for none of the conversion's.
+  const std::vector<Expr> places = twins_.SourcePlace(past, Indices(mine.shape.size()));
+  const auto rows = static_cast<size_t>(cache.source.axis);
+  if (places.size() != other.shape.size()) return "the present is of another rank";
+  for (size_t k = 0; k < places.size(); ++k) {
+    if ((k == rows && cache.source.growing) || places[k]->kind() != sym::Kind::kIndex) continue;
+    const auto own = static_cast<size_t>(places[k]->index());
+    if (is_same(extents[own], twins_.Normal(other.shape[k], Facts{}))) continue;
+    return fmt::format("the present has {} on axis {} and the source's {}",
+                       facts_.Text(mine.shape[own]), own, facts_.Text(other.shape[k]));
+  }
+  return "";
+}
+
 void CacheFacts::Prove(const ManifestCache& cache) {
   const ValueId present = pair_.After(cache.output);
   const sym::Form form = forms_.Of(present);
+  if (!cache.grows) {
+    if (std::string why_not = OtherExtents(cache); !why_not.empty()) {
+      return facts_.Add(
+          cache.id, "has the source's sequences, heads and sizes, and the past's slots", why_not);
+    }
+  }
   if (cache.ring) return ProveRing(cache);
   const std::string same = cache.source.growing
                                ? "rows [0, P + S) hold what the source's present holds"

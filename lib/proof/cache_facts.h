@@ -7,6 +7,7 @@
 #include "contract/manifest.h"
 #include "proof/branches.h"
 #include "proof/correspondence.h"
+#include "proof/equality.h"
 #include "proof/fact_list.h"
 #include "proof/pair.h"
 
@@ -15,18 +16,20 @@ namespace kvlift {
 class CacheFacts {
  public:
   CacheFacts(const GraphPair& pair, const SourceCase& steps, const Correspondence& twins,
-             FactList* facts)
+             Equality* equality, FactList* facts)
       : pair_(pair),
         forms_(pair.forms()),
         pool_(forms_.pool()),
         steps_(steps),
         twins_(twins),
+        equality_(*equality),
         facts_(*facts) {}
 
   // What of the source's present the conversion's holds, and where.
   void Prove(const ManifestCache& cache);
 
  private:
+  std::string OtherExtents(const ManifestCache& cache);
   void ProveLayers(const ManifestCache& cache, const std::string& same);
   void ProveRing(const ManifestCache& cache);
   void ProveWindow(const ManifestCache& cache);
@@ -45,6 +48,7 @@ class CacheFacts {
   sym::Pool& pool_;
   const SourceCase& steps_;
   const Correspondence& twins_;
+  Equality& equality_;
   FactList& facts_;
 };
 

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
+#include <map>
 #include <set>
 #include <utility>
 
 #include "contract/positions.h"
 #include "fmt/format.h"
+#include "proof/attention_reading.h"
 #include "proof/rings.h"
 #include "proof/shifts.h"
 #include "proof/windows.h"
@@ -49,15 +52,31 @@ Expr Absorbed(sym::Pool& pool, Expr e, const Facts& facts) {
 
 }  // namespace
 
+namespace {
+
+bool HasIndex(Expr e) {
+  constexpr int kMostIndices = 8;
+  for (int k = 0; k < kMostIndices; ++k) {
+    if (sym::ContainsIndex(e, k)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation,
                                const std::vector<LengthClaim>& claims, const SourceCase& steps)
     : pair_(pair), forms_(pair.forms()), uniform_(relation.uniform) {
   for (const ManifestInput& input : relation.inputs) {
-    const ValueId after = pair.After(input.name);
+    const ValueId after = pair.After(input.name), before = pair.Before(input.name);
     if (after == kNoValue) continue;
     if (input.as == "control") controls_[after] = input.value;
-    has_tree_ = has_tree_ || (input.as == "control" && input.value == kLowerTriangle);
-    if (input.as == "pad_to_capacity") twins_[after] = pair.Before(input.name);
+    if (input.as == "control" && input.value == kLowerTriangle) tree_ = input.name;
+    if (input.as == "pad_to_capacity" && before != kNoValue &&
+        forms_.ElementType(after) == forms_.ElementType(before)) {
+      twins_[after] = before;
+      in_common_.insert(after);
+    }
   }
   for (const ManifestCache& cache : relation.caches) AddPast(cache);
   one_ = !relation.caches.empty() &&
@@ -69,7 +88,9 @@ Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation,
   }
   if (!FindShifts(relation)) FindLengths(relation, steps);
   FindRings(relation);
-  FindEqualExtents(claims);
+  FindDeclaredNames();
+  FindEqualExtents(relation, claims);
+  FindDeclaredExtents(relation);
 }
 
 void Correspondence::AddPast(const ManifestCache& cache) {
@@ -129,7 +150,11 @@ void Correspondence::FindLengths(const Manifest& relation, const SourceCase& ste
         Normal(pool.Sub(later.shape[axis], none ? past_ : before.shape[axis]), Facts{});
     if (new_ == nullptr || added->size() < new_->size()) new_ = added;
   }
+  if (new_ != nullptr && new_->kind() == Kind::kDim)
+    pool.Dim(new_->dim(), 1);  // a step has a token
   if (steps.one_token && new_ != nullptr && new_->kind() == Kind::kDim) {
+    assumptions_.Add({AssumptionKind::kNewTokens, new_->dim().name(),
+                      "a step with a past has one token", AssumptionSource::kManifest});
     sizes_[new_->dim()] = pool.Integer(1);
     new_ = pool.Integer(1);
   }
@@ -197,6 +222,10 @@ void Correspondence::FindRings(const Manifest& relation) {
     const auto past = pasts_.find(pair_.After(cache.input));
     const auto ring = ReadRing(pair_, cache);
     if (!ring || past == pasts_.end() || !HoldsStep(pool, *ring, new_)) continue;
+    const std::string tokens = sym::ToString(new_), slots = sym::ToString(ring->slots);
+    assumptions_.Add({AssumptionKind::kNewTokens, cache.id,
+                      fmt::format("{} <= {} - {}", tokens, slots, ring->window),
+                      AssumptionSource::kHost});
     if (HoldsOneToken(pool, *ring) && new_->kind() == Kind::kDim) {
       sizes_[new_->dim()] = pool.Integer(1);
       new_ = pool.Integer(1);
@@ -208,6 +237,26 @@ void Correspondence::FindRings(const Manifest& relation) {
     past->second.held = pool.Sub(past_, left_);
     past->second.turn = Turn{ring->slots, pool.Sub(left_, past->second.first)};
   }
+}
+
+Expr Correspondence::SourceFits() const {
+  sym::Pool& pool = forms_.pool();
+  Expr all = pool.True();
+  for (const sym::Assumption& assumption : forms_.assumptions()) {
+    const Expr e = assumption.predicate;
+    if (pair_.IsOfAfter(assumption.node) || e->kind() != Kind::kLe) continue;
+    const Expr normal = Normal(e, Facts{});
+    if (sym::LoadsOf(normal).empty() && !HasIndex(normal)) all = pool.And(all, normal);
+  }
+  return all;
+}
+
+Expr Correspondence::Fits() const {
+  sym::Pool& pool = forms_.pool();
+  Expr all = pool.True();
+  if (past_ == nullptr || new_ == nullptr) return all;
+  for (const Expr slots : capacities_) all = pool.And(all, pool.Le(total(), slots, Facts{}));
+  return all;
 }
 
 const std::vector<MovedRows>* Correspondence::MovedOf(ValueId after_past) const {
@@ -224,7 +273,8 @@ const std::vector<MovedRows>* Correspondence::MovedIn(Expr e) const {
 
 // Sizes that the source's operators take only if they are equal: T of a mask, added to scores of
 // P + S keys.
-void Correspondence::FindEqualExtents(const std::vector<LengthClaim>& claims) {
+void Correspondence::FindEqualExtents(const Manifest& relation,
+                                      const std::vector<LengthClaim>& claims) {
   if (past_ == nullptr || new_ == nullptr) return;
   for (NodeId n = 0; n < pair_.graph().num_nodes(); ++n) {
     for (ValueId output : pair_.graph().outputs(n)) {
@@ -233,12 +283,33 @@ void Correspondence::FindEqualExtents(const std::vector<LengthClaim>& claims) {
   }
   for (const sym::Assumption& assumption : forms_.assumptions()) {
     if (pair_.IsOfAfter(assumption.node) || assumption.predicate->kind() != Kind::kEq) continue;
-    MakeZero(Normal(assumption.predicate->args()[0], Facts{}));
+    MakeZero(Normal(assumption.predicate->args()[0], Facts{}), AssumptionKind::kDimension, "");
   }
-  for (const LengthClaim& claim : claims) MakeZero(Beyond(claim));
+  // An operator broadcasts a mask, too, if the mask has one sequence.
+  for (NodeId n = 0; n < pair_.graph().num_nodes(); ++n) {
+    if (pair_.IsOfAfter(n) || !pair_.graph().Is(n, "Attention")) continue;
+    const AttentionReading reading = ReadAttention(forms_, pair_.graph().outputs(n)[0]);
+    for (const auto& [x, y] : reading.equal_extents) {
+      if (x == y) continue;
+      MakeZero(Normal(forms_.pool().Sub(x, y), Facts{}), AssumptionKind::kDimension, "");
+    }
+  }
+  for (const LengthClaim& claim : claims) {
+    MakeZero(Beyond(claim), AssumptionKind::kDimension, "");
+  }
+  // A mask that is padded up to the capacity is as wide as there are tokens.
+  for (const ManifestInput& input : relation.inputs) {
+    const ValueId mask = pair_.Before(input.name);
+    if (input.as != "pad_to_capacity" || mask == kNoValue || input.axis < 0) continue;
+    const sym::Form form = forms_.Of(mask);
+    const auto axis = static_cast<size_t>(input.axis);
+    if (!form.known_rank || axis >= form.shape.size()) continue;
+    const Expr wider = forms_.pool().Sub(form.shape[axis], total());
+    MakeZero(Normal(wider, Facts{}), AssumptionKind::kMaskWidth, input.name);
+  }
 }
 
-void Correspondence::MakeZero(Expr difference) {
+void Correspondence::MakeZero(Expr difference, AssumptionKind kind, const std::string& subject) {
   sym::Pool& pool = forms_.pool();
   if (difference == nullptr || !sym::LoadsOf(difference).empty()) return;
   for (const sym::DimSymbol& name : sym::DimsOf(difference)) {
@@ -248,9 +319,169 @@ void Correspondence::MakeZero(Expr difference) {
     }
     const auto linear = sym::LinearIn(pool, difference, pool.Dim(name));
     if (!linear || std::abs(linear->coefficient) != 1) continue;
-    sizes_[name] = linear->coefficient == 1 ? pool.Neg(linear->rest) : linear->rest;
+    const Expr size = linear->coefficient == 1 ? pool.Neg(linear->rest) : linear->rest;
+    // What was told by that size is told by what it is now.
+    sym::Pool::Substitution known;
+    known.dims[name] = size;
+    for (auto& [other, own] : sizes_) own = pool.Substitute(own, known, Facts{});
+    sizes_[name] = size;
+    // A size that no input declares is what an operator makes or refuses.
+    const bool host = forms_.OriginOf(name).has_value();
+    assumptions_.Add({kind, subject.empty() ? name.name() : subject,
+                      fmt::format("{} = {}", name.name(), sym::ToString(size)),
+                      host ? AssumptionSource::kHost : AssumptionSource::kOperator, !host});
     return;
   }
+}
+
+// Inputs of the source that declare a size of one name are fed with one size.
+void Correspondence::FindDeclaredNames() {
+  const Graph& graph = pair_.graph();
+  std::map<std::string, std::vector<std::string>> places;
+  for (ValueId input : graph.graph_inputs()) {
+    if (pair_.NameOf(input) != graph.name(input) || !graph.type(input).shape) continue;
+    const auto& shape = *graph.type(input).shape;
+    for (size_t k = 0; k < shape.size(); ++k) {
+      if (shape[k].param.empty()) continue;
+      places[shape[k].param].push_back(fmt::format("{}.shape[{}]", graph.name(input), k));
+    }
+  }
+  for (const auto& [name, all] : places) {
+    if (all.size() < 2) continue;
+    assumptions_.Add({AssumptionKind::kDimension, name,
+                      fmt::format("{} = {}", name, fmt::join(all, " = ")),
+                      AssumptionSource::kHost});
+  }
+}
+
+// Sizes of inputs that only the conversion has, by what the relation says of their axes: those of a
+// cache are the source's but for its slots, a control's are one for each sequence or token.
+void Correspondence::FindDeclaredExtents(const Manifest& relation) {
+  Expr sequences = nullptr;
+  for (const ManifestCache& cache : relation.caches) {
+    const auto found = pasts_.find(pair_.After(cache.input));
+    if (found == pasts_.end() || cache.layout.find('(') != std::string::npos) continue;
+    const Past& past = found->second;
+    const sym::Form mine = forms_.Of(found->first), theirs = forms_.Of(past.before);
+    if (!mine.known_rank || !theirs.known_rank || theirs.shape.size() != past.axes.size()) continue;
+    const sym::Form present = forms_.Of(pair_.Before(cache.source.output));
+    for (size_t k = 0; k < past.axes.size(); ++k) {
+      const int axis = past.axes[k];
+      if (axis < 0 || axis >= static_cast<int>(mine.shape.size())) continue;
+      const auto letter = static_cast<size_t>(axis);
+      if (cache.layout[letter] == 'B' && sequences == nullptr) sequences = theirs.shape[k];
+      if (k == past.sequence && cache.source.growing) {
+        if (!cache.ring && !cache.grows) capacities_.push_back(mine.shape[letter]);
+        continue;
+      }
+      // A source may have room for more sequences than a step has.
+      const bool step = cache.layout[letter] == 'B' && !cache.source.growing &&
+                        present.known_rank && present.shape.size() == theirs.shape.size();
+      SetSize(mine.shape[letter], (step ? present : theirs).shape[k]);
+    }
+  }
+  for (const ManifestInput& input : relation.inputs) {
+    const ValueId after = pair_.After(input.name);
+    if (after == kNoValue) continue;
+    const sym::Form mine = forms_.Of(after);
+    if (!mine.known_rank) continue;
+    for (size_t k = 0; input.as == "control" && k < mine.shape.size(); ++k) {
+      const std::string letter = k < input.shape.size() ? input.shape[k] : "";
+      if (letter == "B") SetSize(mine.shape[k], sequences);
+      if (letter == "S") SetSize(mine.shape[k], new_);
+    }
+    const auto twin = twins_.find(after);
+    if (input.as != "pad_to_capacity" || twin == twins_.end()) continue;
+    const sym::Form theirs = forms_.Of(twin->second);
+    if (!theirs.known_rank || theirs.shape.size() != mine.shape.size()) continue;
+    for (size_t k = 0; k < mine.shape.size(); ++k) {
+      if (static_cast<int64_t>(k) != input.axis) SetSize(mine.shape[k], theirs.shape[k]);
+    }
+    // A mask has a row for each sequence, whatever it declares; with one row it would be broadcast.
+    if (input.axis > 0 && sequences != nullptr && new_ != nullptr) {
+      const Expr apart = forms_.pool().Sub(theirs.shape[0], sequences);
+      MakeZero(Normal(apart, Facts{}), AssumptionKind::kDimension, input.name);
+    }
+  }
+}
+
+// A size of the conversion is this one of the source. Where it is another one already, or a number,
+// the source's are equal.
+void Correspondence::SetSize(Expr own, Expr theirs) {
+  if (own == nullptr || theirs == nullptr) return;
+  theirs = Normal(theirs, Facts{});
+  if (own->kind() == Kind::kDim && sizes_.try_emplace(own->dim(), theirs).second) return;
+  const Expr other = Normal(own, Facts{});
+  if (other == theirs) return;
+  const Expr difference = forms_.pool().Sub(theirs, other);
+  if (new_ != nullptr) MakeZero(difference, AssumptionKind::kDimension, "");
+}
+
+namespace {
+
+// Small numbers that sizes are tried with.
+constexpr int64_t kSmallSizes[] = {1, 2, 3, 0, 5, 8, 17, 64, 700, 5000};
+constexpr size_t kMostFree = 6;  // sizes that are tried one by one
+constexpr int kMostTried = 20000;
+
+}  // namespace
+
+// choice: of the free sizes, by their place in kSmallSizes; further ones are as the last of these.
+bool Correspondence::Holds(const std::vector<Expr>& conditions,
+                           const std::vector<sym::DimSymbol>& free,
+                           const std::vector<size_t>& choice) const {
+  sym::Pool& pool = forms_.pool();
+  sym::Pool::Substitution values;
+  for (size_t k = 0; k < free.size(); ++k) {
+    const size_t own = choice[std::min(k, choice.size() - 1)];
+    values.dims[free[k]] = pool.Integer(kSmallSizes[own]);
+  }
+  // Sizes may be told by others that are told by others.
+  std::vector<sym::DimSymbol> open;
+  for (const auto& [name, size] : sizes_) open.push_back(name);
+  while (!open.empty()) {
+    std::vector<sym::DimSymbol> left;
+    for (const sym::DimSymbol& name : open) {
+      const Expr size = pool.Substitute(sizes_.at(name), values, Facts{});
+      if (size->kind() != Kind::kInteger) {
+        left.push_back(name);
+        continue;
+      }
+      if (size->value() < 0) return false;
+      values.dims[name] = size;
+    }
+    if (left.size() == open.size()) return false;
+    open = std::move(left);
+  }
+  return std::all_of(conditions.begin(), conditions.end(), [&](Expr condition) {
+    return pool.Substitute(condition, values, Facts{})->is_integer(1);
+  });
+}
+
+// Whether some small sizes are as the premises say.
+std::string Correspondence::Contradiction(absl::Span<const Expr> premises) const {
+  std::set<sym::DimSymbol> names;
+  std::vector<Expr> conditions;
+  for (const auto& [name, size] : sizes_) {
+    for (const sym::DimSymbol& dim : sym::DimsOf(size)) names.insert(dim);
+  }
+  for (Expr premise : premises) {
+    if (premise == nullptr || !sym::LoadsOf(premise).empty()) continue;
+    conditions.push_back(premise);
+    for (const sym::DimSymbol& dim : sym::DimsOf(premise)) names.insert(dim);
+  }
+  std::vector<sym::DimSymbol> free;
+  for (const sym::DimSymbol& name : names) {
+    if (!sizes_.contains(name)) free.push_back(name);
+  }
+  std::vector<size_t> choice(std::min(free.size(), kMostFree), 0);
+  for (int tried = 0; tried < kMostTried; ++tried) {
+    if (Holds(conditions, free, choice)) return "";
+    size_t k = 0;
+    while (k < choice.size() && ++choice[k] == std::size(kSmallSizes)) choice[k++] = 0;
+    if (k == choice.size()) break;
+  }
+  return "what sizes are taken to be contradicts itself: no small sizes are so";
 }
 
 Expr Correspondence::Beyond(const LengthClaim& claim) const {
@@ -270,46 +501,58 @@ Expr Correspondence::Beyond(const LengthClaim& claim) const {
   return Normal(pool.Sub(lengths.element, claimed), Facts{lengths.shape});
 }
 
-void Correspondence::SetTwin(ValueId after, ValueId before, bool doubted) {
+void Correspondence::SetTwin(ValueId after, ValueId before, Sameness same, Grounds grounds) {
   twins_[after] = before;
+  if (same == Sameness::kWhole) {
+    in_common_.erase(after);
+  } else {
+    in_common_.insert(after);
+  }
   const sym::Form mine = forms_.Of(after), theirs = forms_.Of(before);
-  const bool comparable =
-      !doubted && mine.known_rank && theirs.known_rank && mine.shape.size() == theirs.shape.size();
+  const bool comparable = !grounds.doubted && mine.known_rank && theirs.known_rank &&
+                          mine.shape.size() == theirs.shape.size();
   for (size_t k = 0; comparable && k < mine.shape.size(); ++k) {
     // A size that no form tells is named by its value.
     if (mine.shape[k]->kind() != Kind::kDim) continue;
     const sym::DimSymbol& name = mine.shape[k]->dim();
-    if (name == forms_.OwnSymbol(after, static_cast<int>(k))) sizes_[name] = theirs.shape[k];
+    if (same == Sameness::kWhole && name == forms_.OwnSymbol(after, static_cast<int>(k))) {
+      sizes_[name] = theirs.shape[k];
+    }
   }
-  if (doubted) doubted_.insert(after);
+  grounds_of_.erase(after);
+  if (!grounds.empty()) grounds_of_[after] = std::move(grounds);
 }
 
 void Correspondence::SetStackedTwin(ValueId after, ValueId before, int64_t groups, Expr tokens,
-                                    bool doubted) {
-  SetTwin(after, before, doubted);
+                                    Grounds grounds) {
+  SetTwin(after, before, Sameness::kWhole, std::move(grounds));
   stacked_[after] = {groups, tokens};
 }
 
-void Correspondence::SetFoldedTwin(ValueId after, ValueId before, int64_t heads, bool doubted) {
-  SetTwin(after, before, doubted);
+void Correspondence::SetFoldedTwin(ValueId after, ValueId before, int64_t heads, Grounds grounds) {
+  SetTwin(after, before, Sameness::kWhole, std::move(grounds));
   folded_[after] = heads;
 }
 
-void Correspondence::SetJoinedTwin(ValueId after, ValueId before, Expr size, bool doubted) {
-  SetTwin(after, before, doubted);
+void Correspondence::SetJoinedTwin(ValueId after, ValueId before, Expr size, Grounds grounds) {
+  SetTwin(after, before, Sameness::kWhole, std::move(grounds));
   joined_[after] = size;
 }
 
-bool Correspondence::TakeDoubt() const { return std::exchange(doubt_, false); }
+Grounds Correspondence::TakeGrounds() const { return std::exchange(grounds_, {}); }
 
-bool Correspondence::IsTwin(ValueId after, ValueId before) const {
+Sameness Correspondence::TwinSameness(ValueId after, ValueId before) const {
   const auto it = twins_.find(after);
   if (it == twins_.end() || it->second != before || folded_.contains(after) ||
       stacked_.contains(after) || joined_.contains(after)) {
-    return false;
+    return Sameness::kNone;
   }
-  doubt_ = doubt_ || doubted_.contains(after);
-  return true;
+  RestOnTwin(after);
+  return in_common_.contains(after) ? Sameness::kInCommon : Sameness::kWhole;
+}
+
+void Correspondence::RestOnTwin(ValueId after) const {
+  if (const auto it = grounds_of_.find(after); it != grounds_of_.end()) grounds_.Add(it->second);
 }
 
 ValueId Correspondence::TwinOf(ValueId value) const {
@@ -328,6 +571,9 @@ Expr Correspondence::Normal(Expr e, const Facts& facts) const {
     for (Expr load : sym::LoadsOf(e)) {
       if (!positions_.contains(load->source()) || load->args().empty()) continue;
       s.atoms[load] = forms_.pool().Add(past_, load->args().back());
+      const std::string name = pair_.NameOf(load->source());
+      RestOn({AssumptionKind::kPositions, name, fmt::format("{} holds P..T-1", name),
+              AssumptionSource::kManifest});
     }
   }
   return forms_.pool().Substitute(e, s, facts);
@@ -379,18 +625,23 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
       return own && past_ != nullptr ? pool.Add(past_, args.back()) : nullptr;
     }
     if (it->second == kLowerTriangle) {
+      RestOn({AssumptionKind::kTreeMask, tree_,
+              fmt::format("{} is the lower triangle: a new token sees those in front of it", tree_),
+              AssumptionSource::kManifest});
       return args.size() == 4 ? pool.Le(args[3], args[2], facts) : nullptr;
     }
-    const bool own =
-        args.size() == 1 && (uniform_ || args[0] == batch || (one_ && args[0]->is_integer(0)));
-    if (!own || past_ == nullptr) return nullptr;
+    if (args.size() != 1 || past_ == nullptr) return nullptr;
+    if (args[0] != batch && !(one_ && args[0]->is_integer(0))) {
+      if (!uniform_) return nullptr;
+      RestOnOneLength();
+    }
     return it->second == "T" ? total() : past_;
   }
   if (const auto it = pasts_.find(source); it != pasts_.end()) {
     return PastRow(it->second, source, args, facts);
   }
   if (const auto it = twins_.find(source); it != twins_.end()) {
-    doubt_ = doubt_ || doubted_.contains(source);
+    RestOnTwin(source);
     if (const auto heads = folded_.find(source); heads != folded_.end() && args.size() == 4) {
       args[1] = pool.Add(pool.Mul(args[0], pool.Integer(heads->second)), args[1]);
       args.erase(args.begin());
@@ -436,7 +687,14 @@ Expr Correspondence::OneForAll(NodeId n, Expr batch, const Facts& facts) const {
   }
   sym::Pool::Substitution shift;
   shift.indices = {forms_.pool().Integer(1)};
-  return forms_.pool().Substitute(e, shift, Facts{}) == e ? e : nullptr;
+  if (forms_.pool().Substitute(e, shift, Facts{}) != e) return nullptr;
+  RestOnOneLength();
+  return e;
+}
+
+void Correspondence::RestOnOneLength() const {
+  RestOn({AssumptionKind::kOneLength, "", "all sequences of a batch have as many past tokens",
+          AssumptionSource::kManifest});
 }
 
 // What a Gather reads at an index that is not negative once it is translated: a graph does not say
@@ -472,7 +730,7 @@ Expr Correspondence::Translate(Expr e, Expr batch, const Facts& facts) const {
     s.atoms[load] = theirs;
   }
   const Expr translated = forms_.pool().Substitute(e, s, facts);
-  return has_tree_ ? Absorbed(forms_.pool(), translated, facts) : translated;
+  return !tree_.empty() ? Absorbed(forms_.pool(), translated, facts) : translated;
 }
 
 Expr Correspondence::Extent(Expr e, Expr batch) const {

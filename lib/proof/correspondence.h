@@ -10,9 +10,11 @@
 #include "absl/container/flat_hash_set.h"
 #include "contract/manifest.h"
 #include "proof/branches.h"
+#include "proof/grounds.h"
 #include "proof/moved_rows.h"
 #include "proof/pair.h"
 #include "proof/plain.h"
+#include "proof/sameness.h"
 
 namespace kvlift {
 
@@ -26,6 +28,11 @@ class Correspondence {
   sym::Expr past() const { return past_; }
   sym::Expr new_tokens() const { return new_; }
   sym::Expr total() const { return forms_.pool().Add(past_, new_); }
+  // That P + S rows fit into the slots of each growing cache: writes that do not are refused.
+  sym::Expr Fits() const;
+  // What sizes are where the source's operators take the places that its forms say: that a slice
+  // ends inside its axis.
+  sym::Expr SourceFits() const;
   // Regions of the rows of a cache of the conversion, by its past, where they have other places
   // than in the source (proof/shifts.h, proof/rings.h); null if they have the same, or none that is
   // known.
@@ -36,18 +43,28 @@ class Correspondence {
   // What an element of the value is more than the claim says; null if that is not seen.
   sym::Expr Beyond(const LengthClaim& claim) const;
 
-  // From now on a value of the conversion is this value of the source. doubted: that is not proved.
-  void SetTwin(ValueId after, ValueId before, bool doubted);
+  // From now on a value of the conversion is this value of the source, on these grounds.
+  void SetTwin(ValueId after, ValueId before, Sameness same, Grounds grounds);
   // The same of [B, N / G, G * S, D] (proof/stacking.h), and of [B, N, S, D], where the source has
   // [B * N, S, D].
   void SetStackedTwin(ValueId after, ValueId before, int64_t groups, sym::Expr tokens,
-                      bool doubted);
-  void SetFoldedTwin(ValueId after, ValueId before, int64_t heads, bool doubted);
+                      Grounds grounds);
+  void SetFoldedTwin(ValueId after, ValueId before, int64_t heads, Grounds grounds);
   // The same of [B, N, S, D] where the source has [B, S, N * D], or the other way round.
-  void SetJoinedTwin(ValueId after, ValueId before, sym::Expr size, bool doubted);
-  // Whether anything was translated that rests on a doubted value, since the last call.
-  bool TakeDoubt() const;
-  bool IsTwin(ValueId after, ValueId before) const;
+  void SetJoinedTwin(ValueId after, ValueId before, sym::Expr size, Grounds grounds);
+  // What everything rests on that was translated or compared since the last call.
+  Grounds TakeGrounds() const;
+  // A comparison rests on this, too.
+  void RestOn(Assumption assumption) const { grounds_.given.Add(std::move(assumption)); }
+  void RestOn(const Grounds& grounds) const { grounds_.Add(grounds); }
+  void RestOnLemma(const std::string& name) const { grounds_.AddLemma(name); }
+  // kNone unless this is its twin, axis by axis.
+  Sameness TwinSameness(ValueId after, ValueId before) const;
+  // What holds whatever is compared: sizes that are taken to be equal.
+  const Assumptions& assumptions() const { return assumptions_; }
+  // Why nothing may be proved: what sizes are taken to be can be so in no step. Empty if it can.
+  // premises: further ones, of sizes.
+  std::string Contradiction(absl::Span<const sym::Expr> premises) const;
   // Itself, if it is the source's; kNoValue if it has none.
   ValueId TwinOf(ValueId value) const;
 
@@ -87,14 +104,20 @@ class Correspondence {
   void FindRings(const Manifest& relation);
   sym::Expr PastRow(const Past& past, ValueId source, absl::Span<const sym::Expr> args,
                     const sym::Facts& facts) const;
-  void FindEqualExtents(const std::vector<LengthClaim>& claims);
-  void MakeZero(sym::Expr difference);
+  void FindEqualExtents(const Manifest& relation, const std::vector<LengthClaim>& claims);
+  void MakeZero(sym::Expr difference, AssumptionKind kind, const std::string& subject);
+  void FindDeclaredNames();
+  void FindDeclaredExtents(const Manifest& relation);
+  void SetSize(sym::Expr own, sym::Expr theirs);
+  bool Holds(const std::vector<sym::Expr>& conditions, const std::vector<sym::DimSymbol>& free,
+             const std::vector<size_t>& choice) const;
+  void RestOnTwin(ValueId after) const;
+  void RestOnOneLength() const;
   bool HasOneSequence(const ManifestCache& cache) const;
 
   const GraphPair& pair_;
   sym::Forms& forms_;
   bool uniform_ = false;
-  bool has_tree_ = false;                   // an input says which new tokens see one another
   absl::flat_hash_set<ValueId> positions_;  // inputs of the source that hold P..T-1
   bool one_ = false;                        // there is one sequence, number 0
   sym::Expr past_ = nullptr, new_ = nullptr;
@@ -110,10 +133,14 @@ class Correspondence {
     int64_t groups = 1;
     sym::Expr tokens = nullptr;
   };
-  absl::flat_hash_map<ValueId, Stack> stacked_;     // of the twins
-  absl::flat_hash_map<ValueId, sym::Expr> joined_;  // of the twins, by the size of heads
-  absl::flat_hash_set<ValueId> doubted_;            // of the conversion
-  mutable bool doubt_ = false;
+  absl::flat_hash_map<ValueId, Stack> stacked_;       // of the twins
+  absl::flat_hash_map<ValueId, sym::Expr> joined_;    // of the twins, by the size of heads
+  absl::flat_hash_set<ValueId> in_common_;            // of the conversion; the others are whole
+  absl::flat_hash_map<ValueId, Grounds> grounds_of_;  // of the conversion
+  std::string tree_;  // the input that says which new tokens see one another; empty: none
+  Assumptions assumptions_;
+  std::vector<sym::Expr> capacities_;  // slots of growing caches
+  mutable Grounds grounds_;
 };
 
 }  // namespace kvlift

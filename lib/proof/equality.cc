@@ -28,6 +28,11 @@ bool Equality::Equal(Expr mine, Expr theirs, Expr known, const Facts& facts) {
   return Equal(mine, theirs, pool_.And(known, Supposed(supposed)), supposed, 0);
 }
 
+bool Equality::Follows(Expr premise, Expr conclusion, const Facts& facts) {
+  begun_ = pool_.num_steps();
+  return Implies(pool_.And(premise, premise_), conclusion, facts);
+}
+
 bool Equality::Equal(Expr mine, Expr theirs, Expr known, const Facts& facts, int depth) {
   if (mine == nullptr || theirs == nullptr || TakesLong()) return false;
   if (mine == theirs) return true;

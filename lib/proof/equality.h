@@ -17,6 +17,8 @@ class Equality {
   // Are they the same wherever `known` holds? False also if that is not seen, or not soon, or one
   // is null.
   bool Equal(sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts);
+  // Whether the second holds wherever the first does; false also if that is not seen.
+  bool Follows(sym::Expr premise, sym::Expr conclusion, const sym::Facts& facts);
   // Truth values that are read as they are, as comparisons with 0. Null stays null.
   sym::Expr AsTruth(sym::Expr e);
 

@@ -16,16 +16,29 @@ Proof FactList::Take(const std::string& steps) {
   }
   Proof proof;
   proof.facts = std::move(facts_);
+  proof.assumptions = twins_.assumptions();
+  for (const ProofFact& fact : proof.facts) {
+    for (const Assumption& given : fact.given) proof.assumptions.Add(given);
+  }
   return proof;
 }
 
 void FactList::Add(const std::string& about, std::string text, const std::string& why_not) {
-  facts_.push_back({about,
-                    std::move(text),
-                    why_not.empty() ? FactStatus::kProved : FactStatus::kOpen,
-                    {},
-                    {},
-                    why_not});
+  AddGiven(about, std::move(text), {}, why_not);
+}
+
+Grounds FactList::GroundsFrom(size_t first) const {
+  Grounds grounds;
+  for (size_t k = first; k < facts_.size(); ++k) {
+    for (const Assumption& given : facts_[k].given) grounds.given.Add(given);
+    for (const std::string& lemma : facts_[k].lemmas) grounds.AddLemma(lemma);
+  }
+  return grounds;
+}
+
+void FactList::AddRefuted(const std::string& about, std::string text, std::string why_not) {
+  twins_.TakeGrounds();
+  facts_.push_back({about, std::move(text), FactStatus::kRefuted, {}, {}, std::move(why_not)});
 }
 
 bool FactList::AddEqual(const std::string& about, std::string text, Expr mine, Expr theirs,
@@ -59,25 +72,40 @@ bool FactList::AddNever(const std::string& about, std::string text, Expr conditi
 
 bool FactList::AddGiven(const std::string& about, std::string text, std::vector<std::string> given,
                         std::string why_not) {
+  Grounds grounds = standing_;
+  grounds.Add(twins_.TakeGrounds());
   for (const std::string& name : given) {
-    if (IsPrecondition(name)) continue;
-    why_not = fmt::format("it holds if {} counts up, and no precondition says so", name);
+    if (!CountsUp(name)) {
+      why_not = fmt::format("it holds if {} counts up, and no precondition says so", name);
+    }
+    grounds.given.Add({AssumptionKind::kPositions, name,
+                       fmt::format("{} counts up from its first element", name),
+                       AssumptionSource::kManifest});
   }
-  ProofFact fact{about, std::move(text), FactStatus::kOpen, {}, {}, std::move(why_not)};
-  if (fact.why_not.empty()) fact.status = given.empty() ? FactStatus::kProved : FactStatus::kGiven;
-  for (const std::string& name : given) {
-    fact.given.push_back({AssumptionKind::kPositions, name,
-                          fmt::format("{} counts up from its first element", name),
-                          AssumptionSource::kManifest});
+  if (why_not.empty() && grounds.doubted) why_not = "it rests on a value that is not proved";
+  ProofFact fact{about, std::move(text), FactStatus::kOpen, grounds.lemmas, {}, std::move(why_not)};
+  const auto all = grounds.given.all();
+  fact.given.assign(all.begin(), all.end());
+  if (fact.why_not.empty()) {
+    fact.status = fact.given.empty() ? FactStatus::kProved : FactStatus::kGiven;
   }
   facts_.push_back(std::move(fact));
   return facts_.back().holds();
 }
 
-bool FactList::IsPrecondition(const std::string& input) const {
+bool FactList::CountsUp(const std::string& input) const {
+  const auto is_positions = [](const std::string& requirement) { return requirement == "P..T-1"; };
   return std::any_of(
-      relation_.preconditions.begin(), relation_.preconditions.end(),
-      [&](const Precondition& p) { return p.text.find(input) != std::string::npos; });
+             relation_.preconditions.begin(), relation_.preconditions.end(),
+             [&](const Precondition& p) { return p.code == "KV307" && p.subject == input; }) ||
+         std::any_of(relation_.inputs.begin(), relation_.inputs.end(),
+                     [&](const ManifestInput& i) {
+                       return i.name == input && is_positions(i.requires_text);
+                     }) ||
+         std::any_of(relation_.dropped.begin(), relation_.dropped.end(),
+                     [&](const DroppedInput& d) {
+                       return d.name == input && is_positions(d.requires_text);
+                     });
 }
 
 bool FactList::ForEach(int64_t cases, const std::function<bool(int64_t)>& prove) {
@@ -88,7 +116,16 @@ bool FactList::ForEach(int64_t cases, const std::function<bool(int64_t)>& prove)
     all &= prove(k);
     for (size_t f = start; k > 0 && f < facts_.size(); ++f) {
       ProofFact& whole = facts_[first + f - start];
-      if (whole.holds() && !facts_[f].holds()) whole = facts_[f];
+      if (whole.holds() && !facts_[f].holds()) {
+        whole = facts_[f];
+      } else if (whole.holds()) {
+        for (const Assumption& given : facts_[f].given) {
+          if (std::find(whole.given.begin(), whole.given.end(), given) == whole.given.end()) {
+            whole.given.push_back(given);
+          }
+        }
+        if (!whole.given.empty()) whole.status = FactStatus::kGiven;
+      }
     }
     if (k > 0) facts_.resize(start);
   }

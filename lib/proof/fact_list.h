@@ -3,11 +3,14 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "contract/manifest.h"
+#include "proof/correspondence.h"
 #include "proof/counting.h"
 #include "proof/equality.h"
+#include "proof/grounds.h"
 #include "proof/proof.h"
 #include "sym/forms.h"
 
@@ -15,16 +18,28 @@ namespace kvlift {
 
 class FactList {
  public:
-  FactList(sym::Forms& forms, const Manifest& relation, Equality& equality)
-      : graph_(forms.graph()), relation_(relation), counting_(forms), equality_(equality) {}
+  FactList(sym::Forms& forms, const Manifest& relation, const Correspondence& twins,
+           Equality& equality)
+      : graph_(forms.graph()),
+        relation_(relation),
+        twins_(twins),
+        counting_(forms),
+        equality_(equality) {}
 
   size_t size() const { return facts_.size(); }
   void Shorten(size_t size) { facts_.resize(size); }
   // With the steps that all of them are about in front; may be empty.
   Proof Take(const std::string& steps);
 
-  // Proved if nothing stands in the way.
+  // What facts rest on together, from one of them on.
+  Grounds GroundsFrom(size_t first) const;
+  // What all facts rest on that are added from now on.
+  void RestOn(Grounds standing) { standing_ = std::move(standing); }
+  // That something is so, on the grounds of what was compared since the last fact. Proved if
+  // nothing stands in the way.
   void Add(const std::string& about, std::string text, const std::string& why_not);
+  // That something is not so.
+  void AddRefuted(const std::string& about, std::string text, std::string why_not);
   // That two elements are one, wherever `known` holds.
   bool AddEqual(const std::string& about, std::string text, sym::Expr mine, sym::Expr theirs,
                 sym::Expr known, const sym::Facts& facts);
@@ -37,15 +52,18 @@ class FactList {
   std::string Text(sym::Expr e) const { return e == nullptr ? "?" : sym::ToString(e, &graph_); }
 
  private:
-  bool IsPrecondition(const std::string& input) const;
+  // Whether the relation says, as data, that an input of the source counts up.
+  bool CountsUp(const std::string& input) const;
   // Proved given that these count up, if preconditions say so.
   bool AddGiven(const std::string& about, std::string text, std::vector<std::string> given,
                 std::string why_not);
 
   const Graph& graph_;
   const Manifest& relation_;
+  const Correspondence& twins_;
   Counting counting_;
   Equality& equality_;
+  Grounds standing_;
   std::vector<ProofFact> facts_;
 };
 

@@ -1,10 +1,12 @@
 #include "proof/matches.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "fmt/format.h"
 #include "ir/types.h"
 #include "proof/attention_reading.h"
+#include "proof/lemmas/names.h"
 #include "proof/plain.h"
 #include "proof/rotary_reading.h"
 
@@ -13,6 +15,12 @@ namespace {
 
 // How many of the source's nodes are held against one of the conversion.
 constexpr size_t kMostTried = 32;
+
+Grounds DoubtedGrounds() {
+  Grounds grounds;
+  grounds.doubted = true;
+  return grounds;
+}
 
 }  // namespace
 
@@ -40,22 +48,24 @@ void Matches::Match(NodeId node) {
     MatchUnnamed(node);
     return;
   }
-  twins_->TakeDoubt();
+  twins_->TakeGrounds();
   if (IsRotationOf(pair_, *twins_, node, theirs)) {
-    return twins_->SetTwin(first, theirs, twins_->TakeDoubt());
+    Grounds grounds = twins_->TakeGrounds();
+    grounds.AddLemma(lemmas::kRotationFused);
+    return twins_->SetTwin(first, theirs, Sameness::kWhole, std::move(grounds));
   }
-  twins_->TakeDoubt();
-  if (const std::string why = nodes_->Unlike(node, other); !why.empty()) {
+  twins_->TakeGrounds();
+  if (const auto compared = nodes_->CompareNodes(node, other); !compared.why_not.empty()) {
     if (MatchUnnamed(node)) return;
     const bool moves = graph_.outputs(node).size() == graph_.outputs(other).size() &&
                        IsFloatType(forms_.ElementType(first));
-    if (!moves || nodes_->SameValue(first, theirs)) return;
+    if (!moves || nodes_->Compare(first, theirs) != Sameness::kNone) return;
     // What it is in fact, running both models tells; places are judged as if it were the same.
-    unlike_[node] = why;
-    SetTwins(node, other, true);
-    return;
+    unlike_[node] = Unlike{compared.why_not, compared.refuted};
+    SetTwins(node, other, Sameness::kWhole, DoubtedGrounds());
+  } else {
+    SetTwins(node, other, compared.results, twins_->TakeGrounds());
   }
-  SetTwins(node, other, twins_->TakeDoubt());
 }
 
 // What the source calls by another name, or what stands in the place of its fused operators: it
@@ -68,10 +78,11 @@ bool Matches::MatchUnnamed(NodeId node) {
   if (!numbers || !forms_.Of(first).opaque) return false;
   if (graph_.Is(node, "Constant")) return MatchConstant(node);
   for (NodeId other : Candidates(node)) {
-    twins_->TakeDoubt();
-    if (!nodes_->Unlike(node, other).empty()) continue;
+    twins_->TakeGrounds();
+    const auto compared = nodes_->CompareNodes(node, other);
+    if (!compared.why_not.empty()) continue;
     taken_.insert(graph_.outputs(other)[0]);
-    SetTwins(node, other, twins_->TakeDoubt());
+    SetTwins(node, other, compared.results, twins_->TakeGrounds());
     return true;
   }
   return false;
@@ -81,7 +92,7 @@ bool Matches::MatchUnnamed(NodeId node) {
 bool Matches::MatchConstant(NodeId node) {
   for (NodeId other : constants_) {
     if (!SameAttributes(graph_.node(node), graph_.node(other))) continue;
-    SetTwins(node, other, false);
+    SetTwins(node, other, Sameness::kWhole, {});
     return true;
   }
   return false;
@@ -112,16 +123,15 @@ void Matches::AddCandidate(NodeId node, NodeId other, std::vector<NodeId>* found
   if (fits && found->size() < kMostTried) found->push_back(other);
 }
 
-void Matches::SetTwins(NodeId mine, NodeId theirs, bool doubted) {
-  if (!doubted) taken_.insert(graph_.outputs(theirs)[0]);
+void Matches::SetTwins(NodeId mine, NodeId theirs, Sameness same, const Grounds& grounds) {
+  if (!grounds.doubted) taken_.insert(graph_.outputs(theirs)[0]);
   for (size_t k = 0; k < graph_.outputs(mine).size(); ++k) {
     const ValueId x = graph_.outputs(mine)[k], y = graph_.outputs(theirs)[k];
-    if (x != kNoValue && y != kNoValue) twins_->SetTwin(x, y, doubted);
+    if (x != kNoValue && y != kNoValue) twins_->SetTwin(x, y, same, grounds);
   }
 }
 
-// The first value behind which an output is no longer seen to be the source's.
-std::string Matches::FirstUnlike(ValueId output) const {
+Matches::Difference Matches::FirstUnlike(ValueId output) const {
   absl::flat_hash_set<ValueId> seen;
   std::vector<ValueId> open = {output};
   NodeId first = kNoNode;
@@ -133,8 +143,9 @@ std::string Matches::FirstUnlike(ValueId output) const {
     if (unlike_.contains(n) && (first == kNoNode || n < first)) first = n;
     for (ValueId input : graph_.inputs(n)) open.push_back(input);
   }
-  if (first == kNoNode) return "some operator, or what it reads, is another one";
-  return fmt::format("{} {}", pair_.NameOf(graph_.outputs(first)[0]), unlike_.at(first));
+  if (first == kNoNode) return {"some operator, or what it reads, is another one", false};
+  const Unlike& why = unlike_.at(first);
+  return {fmt::format("{} {}", pair_.NameOf(graph_.outputs(first)[0]), why.text), why.refuted};
 }
 
 }  // namespace kvlift

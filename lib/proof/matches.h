@@ -22,7 +22,11 @@ class Matches {
   // reads has its twins. A doubted twin is set where the node of that name is not the same.
   void Match(NodeId node);
   // The first value behind which an output is no longer seen to be the source's.
-  std::string FirstUnlike(ValueId output) const;
+  struct Difference {
+    std::string text;
+    bool refuted = false;  // it is seen to be another one
+  };
+  Difference FirstUnlike(ValueId output) const;
 
   // Values of the source that have a twin of another name.
   bool IsTaken(ValueId before) const { return taken_.contains(before); }
@@ -33,7 +37,7 @@ class Matches {
   bool MatchConstant(NodeId node);
   std::vector<NodeId> Candidates(NodeId node);
   void AddCandidate(NodeId node, NodeId other, std::vector<NodeId>* found) const;
-  void SetTwins(NodeId mine, NodeId theirs, bool doubted);
+  void SetTwins(NodeId mine, NodeId theirs, Sameness same, const Grounds& grounds);
 
   const GraphPair& pair_;
   const Graph& graph_;
@@ -45,7 +49,11 @@ class Matches {
   absl::flat_hash_map<std::string, std::vector<NodeId>> by_operator_;  // of the source
   std::vector<NodeId> unnamed_;  // in the place of the source's fused operators
   absl::flat_hash_set<ValueId> taken_;
-  absl::flat_hash_map<NodeId, std::string> unlike_;  // nodes of the conversion, and why
+  struct Unlike {
+    std::string text;
+    bool refuted = false;
+  };
+  absl::flat_hash_map<NodeId, Unlike> unlike_;  // nodes of the conversion, and why
 };
 
 }  // namespace kvlift

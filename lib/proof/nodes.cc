@@ -11,14 +11,37 @@ namespace kvlift {
 using sym::Expr;
 using sym::Facts;
 
-bool Nodes::SameValue(ValueId after, ValueId before) {
-  if (after == before || twins_.IsTwin(after, before)) return true;
-  if (after == kNoValue || before == kNoValue) return false;
+Sameness Nodes::Compare(ValueId after, ValueId before) {
+  if (after == before) return Sameness::kWhole;
+  if (after == kNoValue || before == kNoValue) return Sameness::kNone;
+  if (const Sameness twin = twins_.TwinSameness(after, before); twin != Sameness::kNone) {
+    return twin;
+  }
   const onnx::TensorProto* const constants[] = {graph_.constant(after), graph_.constant(before)};
   if (constants[0] != nullptr && constants[1] != nullptr &&
       SameData(*constants[0], *constants[1])) {
-    return true;
+    return Sameness::kWhole;
   }
+  if (!SameElements(after, before)) return Sameness::kNone;
+  return SameExtents(after, before) ? Sameness::kWhole : Sameness::kInCommon;
+}
+
+bool Nodes::SameExtents(ValueId after, ValueId before) {
+  const sym::Form mine = forms_.Of(after), theirs = forms_.Of(before);
+  if (!mine.known_rank || !theirs.known_rank || mine.shape.size() != theirs.shape.size()) {
+    return false;
+  }
+  for (size_t k = 0; k < mine.shape.size(); ++k) {
+    const Expr x = twins_.Extent(mine.shape[k], pool_.Index(0));
+    const Expr y = twins_.Normal(theirs.shape[k], Facts{});
+    if (!equality_.Equal(x, y, pool_.True(), Facts{})) return false;
+  }
+  return true;
+}
+
+// Of one type, element by element within the conversion's extents; the source's may have one for
+// all where the conversion's has several.
+bool Nodes::SameElements(ValueId after, ValueId before) {
   const sym::Form mine = forms_.Of(after), theirs = forms_.Of(before);
   if (!mine.known_rank || !theirs.known_rank || mine.shape.size() < theirs.shape.size()) {
     return false;
@@ -43,8 +66,9 @@ bool Nodes::SameValue(ValueId after, ValueId before) {
   const Expr within = twins_.Translate(mine_at, sequence, known);
   if (within != nullptr && within == other) return true;
   if (within != nullptr &&
-      equality_.Equal(equality_.AsTruth(within), equality_.AsTruth(other), pool_.True(), known))
+      equality_.Equal(equality_.AsTruth(within), equality_.AsTruth(other), pool_.True(), known)) {
     return true;
+  }
   return equality_.Equal(equality_.AsTruth(e), equality_.AsTruth(other), pool_.True(), known);
 }
 
@@ -72,7 +96,12 @@ bool Nodes::SameAttributes(NodeId mine, NodeId theirs) const {
   const onnx::NodeProto& a = graph_.node(mine);
   const onnx::NodeProto& b = graph_.node(theirs);
   if (IsSoftmaxOverLastAxis(mine) && IsSoftmaxOverLastAxis(theirs)) return true;
-  return kvlift::SameAttributes(a, b, "axes");
+  if (!IsReduction(mine)) return kvlift::SameAttributes(a, b);
+  return kvlift::SameAttributes(a, b, {"axes", "noop_with_empty_axes"});
+}
+
+bool Nodes::IsReduction(NodeId n) const {
+  return graph_.node(n).op_type().rfind("Reduce", 0) == 0 && graph_.node(n).domain().empty();
 }
 
 bool Nodes::IsSoftmaxOverLastAxis(NodeId n) const {
@@ -82,48 +111,78 @@ bool Nodes::IsSoftmaxOverLastAxis(NodeId n) const {
   return axis == -1 || (form.known_rank && axis == static_cast<int64_t>(form.shape.size()) - 1);
 }
 
-// Axes of a reduction, an attribute or an input; empty if they are not constant.
-std::optional<std::vector<Expr>> Nodes::Axes(NodeId n) {
-  std::vector<Expr> axes;
-  for (int64_t axis : IntsAttribute(graph_.node(n), "axes")) axes.push_back(pool_.Integer(axis));
-  if (!axes.empty()) return axes;
+std::optional<Nodes::Axes> Nodes::AxesOf(NodeId n) {
+  std::vector<int64_t> given = IntsAttribute(graph_.node(n), "axes");
   const ValueId input = graph_.inputs(n).size() > 1 ? graph_.inputs(n)[1] : kNoValue;
-  return input == kNoValue ? std::nullopt : forms_.Elements(input);
+  if (input != kNoValue) {
+    const auto elements = forms_.Elements(input);
+    if (!elements) return std::nullopt;
+    given.clear();
+    for (Expr axis : *elements) {
+      if (axis->kind() != sym::Kind::kInteger) return std::nullopt;
+      given.push_back(axis->value());
+    }
+  }
+  Axes axes;
+  axes.all = given.empty() && IntAttribute(graph_.node(n), "noop_with_empty_axes", 0) == 0;
+  const sym::Form form = forms_.Of(graph_.inputs(n)[0]);
+  const auto rank = form.known_rank ? static_cast<int64_t>(form.shape.size()) : 0;
+  for (int64_t axis : given) axes.some.insert(axis < 0 ? axis + rank : axis);
+  if (form.known_rank && rank > 0 && static_cast<int64_t>(axes.some.size()) == rank) {
+    axes = Axes{true, {}};
+  }
+  return axes;
 }
 
-// Empty if all operands are the same.
-std::string Nodes::UnlikeInput(NodeId mine, NodeId theirs) {
+Nodes::Comparison Nodes::CompareInputs(NodeId mine, NodeId theirs, std::vector<Sameness>* same) {
   const auto a = graph_.inputs(mine), b = graph_.inputs(theirs);
   size_t count = std::max(a.size(), b.size());
-  const bool reduces = graph_.node(mine).op_type().rfind("Reduce", 0) == 0;
-  if (reduces && a.size() != b.size()) {
-    if (Axes(mine) != Axes(theirs)) return "has other axes";
-    count = 1;
+  if (IsReduction(mine)) {
+    const auto own = AxesOf(mine), others = AxesOf(theirs);
+    if (own && others) {
+      if (*own != *others) return {Sameness::kNone, "has other axes", true};
+      count = 1;
+    } else if (IntAttribute(graph_.node(mine), "noop_with_empty_axes", 0) !=
+               IntAttribute(graph_.node(theirs), "noop_with_empty_axes", 0)) {
+      return {Sameness::kNone, "has other axes"};
+    }
   }
+  Comparison other;
   for (size_t k = 0; k < count; ++k) {
     const ValueId x = k < a.size() ? a[k] : kNoValue, y = k < b.size() ? b[k] : kNoValue;
-    if (x == y || SameValue(x, y)) continue;
-    if (k == 0 && KeptAs(graph_, graph_.outputs(mine)[0]) == x && SameRows(x, y)) continue;
-    return fmt::format("has {} in the place of {}", Called(x), Called(y));
+    Sameness operand = Compare(x, y);
+    if (operand == Sameness::kNone && k == 0 && KeptAs(graph_, graph_.outputs(mine)[0]) == x &&
+        SameRows(x, y)) {
+      operand = Sameness::kInCommon;
+    }
+    same->push_back(operand);
+    if (operand != Sameness::kNone) continue;
+    std::string why = fmt::format("has {} in the place of {}", Called(x), Called(y));
+    // Other numbers of the same shape, of which nothing else is other.
+    other.refuted = other.why_not.empty() && pair_.HaveOtherNumbers(x, y);
+    if (other.why_not.empty()) other.why_not = std::move(why);
   }
-  return "";
+  return other;
 }
 
 std::string Nodes::Called(ValueId value) const {
   return value == kNoValue ? "nothing" : pair_.NameOf(value);
 }
 
-// Why two nodes may give different values; empty if they are the same operator over the same.
-std::string Nodes::Unlike(NodeId mine, NodeId theirs) {
+Nodes::Comparison Nodes::CompareNodes(NodeId mine, NodeId theirs) {
   const std::string& op = graph_.node(theirs).op_type();
   if (graph_.node(mine).op_type() != op ||
       graph_.node(mine).domain() != graph_.node(theirs).domain() ||
       graph_.outputs(mine).size() != graph_.outputs(theirs).size()) {
-    return fmt::format("is made by {} instead of {}", graph_.node(mine).op_type(), op);
+    return {Sameness::kNone,
+            fmt::format("is made by {} instead of {}", graph_.node(mine).op_type(), op)};
   }
-  if (!SameAttributes(mine, theirs)) return "has other attributes";
-  if (std::string why = UnlikeInput(mine, theirs); !why.empty()) return why;
-  return SameExtents(pair_, twins_, mine, theirs) ? "" : "has operands of other extents";
+  if (!SameAttributes(mine, theirs)) return {Sameness::kNone, "has other attributes"};
+  std::vector<Sameness> same;
+  if (Comparison other = CompareInputs(mine, theirs, &same); !other.why_not.empty()) return other;
+  const Sameness results = OfResults(pair_, twins_, equality_, mine, theirs, same);
+  if (results == Sameness::kNone) return {results, "has operands of other extents"};
+  return {results, ""};
 }
 
 }  // namespace kvlift

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "proof/correspondence.h"
 #include "proof/equality.h"
 #include "proof/pair.h"
+#include "proof/sameness.h"
 
 namespace kvlift {
 
@@ -22,22 +24,42 @@ class Nodes {
         twins_(twins),
         equality_(equality) {}
 
-  // Element by element; the source's may have one for all where the other has several.
-  bool SameValue(ValueId after, ValueId before);
-  // The same, of rows that a cache keeps in few bits and that a node makes numbers of, row by row:
-  // where the source's has elements; the conversion's may have more. That it has as many as are
-  // valid is seen where they are attended to.
+  // Of a value of the conversion and one of the source.
+  Sameness Compare(ValueId after, ValueId before);
+  // The extents of both, axis by axis.
+  bool SameExtents(ValueId after, ValueId before);
+  // Rows that a cache keeps in few bits and that a node makes numbers of, row by row: whether they
+  // are equal where the source's has elements; the conversion's may have more. That it has as many
+  // as are valid is seen where they are attended to.
   bool SameRows(ValueId after, ValueId before);
-  // Why two nodes may give different values; empty if they are the same operator over the same.
-  std::string Unlike(NodeId mine, NodeId theirs);
+
+  // What two nodes have to do with each other.
+  struct Comparison {
+    Sameness results = Sameness::kNone;
+    std::string why_not;   // of kNone
+    bool refuted = false;  // they are seen to compute something else, not only not seen to be same
+  };
+  // The same operator over the same values gives the same values.
+  Comparison CompareNodes(NodeId mine, NodeId theirs);
 
  private:
+  bool SameElements(ValueId after, ValueId before);
   bool SameAttributes(NodeId mine, NodeId theirs) const;
   bool IsSoftmaxOverLastAxis(NodeId n) const;
-  std::string UnlikeInput(NodeId mine, NodeId theirs);
+  // Empty if all operands are the same, as far as `same` says.
+  Comparison CompareInputs(NodeId mine, NodeId theirs, std::vector<Sameness>* same);
   std::string Called(ValueId value) const;
-  // Axes of a reduction, an attribute or an input; nullopt if they are not constant.
-  std::optional<std::vector<sym::Expr>> Axes(NodeId n);
+
+  // The axes that a reduction is over.
+  struct Axes {
+    bool all = false;
+    std::set<int64_t> some;  // those from the end are negative where the rank is not known
+
+    friend bool operator==(const Axes&, const Axes&) = default;
+  };
+  // An attribute, an input, or none; nullopt if they are no constants.
+  std::optional<Axes> AxesOf(NodeId n);
+  bool IsReduction(NodeId n) const;
 
   const GraphPair& pair_;
   const Graph& graph_;

@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "ir/tensor_data.h"
+#include "ir/types.h"
+#include "sym/keeps_value.h"
 
 namespace kvlift {
 namespace {
@@ -14,6 +16,7 @@ using sym::Form;
 using sym::Kind;
 
 constexpr int kMostSteps = 64;
+constexpr double kSmall = 100;  // within all integer types of 8 bits and more
 
 std::optional<double> Computed(sym::Forms& forms, NodeId n, int depth);
 
@@ -46,7 +49,18 @@ std::optional<double> Computed(sym::Forms& forms, NodeId n, int depth) {
   const auto is = [&](const char* op) { return forms.graph().Is(n, op); };
   if (is("Sqrt")) return std::sqrt(x[0]);
   if (is("Reciprocal")) return 1 / x[0];
-  if (is("Cast") || is("Identity")) return x[0];
+  const auto passed = sym::PassedThrough(forms, n);
+  if (passed) {
+    if (passed->fidelity == sym::Fidelity::kExact) return x[0];
+    // A number that has few enough bits is not rounded; others are.
+    const int32_t to = forms.ElementType(forms.graph().outputs(n)[0]);
+    if (to == TensorProto::FLOAT) return static_cast<double>(static_cast<float>(x[0]));
+    const bool whole =
+        passed->fidelity == sym::Fidelity::kNone && IsIntegerType(to) && ElementBits(to) >= 8;
+    if (whole && x[0] >= 0 && x[0] < kSmall) return std::trunc(x[0]);
+    return std::nullopt;
+  }
+  if (!IsFloatType(forms.ElementType(forms.graph().outputs(n)[0]))) return std::nullopt;
   if (x.size() != 2) return std::nullopt;
   if (is("Mul")) return x[0] * x[1];
   if (is("Div")) return x[0] / x[1];

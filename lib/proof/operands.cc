@@ -1,9 +1,11 @@
 #include "proof/operands.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include "absl/container/flat_hash_set.h"
+#include "proof/lemmas/longer_table.h"
 
 namespace kvlift {
 namespace {
@@ -13,10 +15,14 @@ using sym::Facts;
 
 class Operands {
  public:
-  Operands(const GraphPair& pair, const Correspondence& twins)
-      : graph_(pair.graph()), forms_(pair.forms()), pool_(forms_.pool()), twins_(twins) {}
+  Operands(const GraphPair& pair, const Correspondence& twins, Equality& equality)
+      : graph_(pair.graph()),
+        forms_(pair.forms()),
+        pool_(forms_.pool()),
+        twins_(twins),
+        equality_(equality) {}
 
-  // Operators whose elements depend on operands' elements at the same place, or in front of it.
+  // Operators whose elements depend on operands' elements at the same place, broadcast.
   bool IsElementwise(NodeId n) const {
     static const auto& kNames =
         *new absl::flat_hash_set<std::string_view>{"Abs",         "Add",
@@ -42,7 +48,6 @@ class Operands {
                                                    "LessOrEqual", "DequantizeLinear",
                                                    "BitShift",    "BitwiseAnd",
                                                    "BitwiseOr"};
-    if (graph_.Is(n, "CumSum")) return IntAttribute(graph_.node(n), "reverse", 0) == 0;
     return graph_.node(n).domain().empty() && kNames.contains(graph_.node(n).op_type());
   }
 
@@ -56,51 +61,149 @@ class Operands {
     return static_cast<int64_t>(axis) != (own < 0 ? own + count : own);
   }
 
-  // Whether no index is counted from the end: the rows of two tables may be of different number.
-  bool CountsFromFront(ValueId indices) {
-    const sym::Form form = forms_.Of(indices);
-    if (!form.known_rank) return false;
-    if (pool_.Prove(pool_.Le(pool_.Integer(0), form.element, Facts{form.shape}),
-                    Facts{form.shape}) == sym::Truth::kYes) {
-      return true;
-    }
-    // A host's own indices are taken to be positions.
-    const Expr e = form.element;
-    return e->kind() == sym::Kind::kLoad && graph_.is_graph_input(e->source());
+  Sameness Run(NodeId mine, NodeId theirs, const std::vector<Sameness>& same) {
+    bool whole = true;
+    for (const Sameness operand : same) whole = whole && operand == Sameness::kWhole;
+    if (whole) return Sameness::kWhole;
+    const bool fits = IsElementwise(mine)         ? FitsElementwise(mine, theirs, same)
+                      : graph_.Is(mine, "CumSum") ? FitsRunningSum(mine, theirs, same)
+                                                  : FitsByAxis(mine, theirs, same);
+    if (fits) return Sameness::kInCommon;
+    return graph_.Is(mine, "Gather") ? OfLookup(mine, theirs, same) : Sameness::kNone;
   }
 
-  bool Same(NodeId mine, NodeId theirs) {
-    if (IsElementwise(mine)) return true;
+ private:
+  // One axis of an operand, or of a result, by the terms of the source.
+  struct Axis {
+    Expr mine = nullptr, theirs = nullptr;
+
+    bool is_known() const { return mine != nullptr && theirs != nullptr; }
+    // The source has one element for all of the conversion's, each of which is equal to it.
+    bool stands_for_all() const { return theirs->is_integer(1); }
+  };
+
+  // Of an operand, from the last one; empty if they are not known, or not of one rank.
+  std::optional<std::vector<Axis>> AxesOf(ValueId mine, ValueId theirs) {
+    const sym::Form x = forms_.Of(mine), y = forms_.Of(theirs);
+    if (!x.known_rank || !y.known_rank || x.shape.size() < y.shape.size()) return std::nullopt;
+    std::vector<Axis> axes;
+    for (size_t k = 0; k < x.shape.size(); ++k) {
+      Axis axis;
+      // An extent that is nothing in the source is another one than all of the source's.
+      const Expr own = x.shape[x.shape.size() - 1 - k];
+      axis.mine = twins_.Extent(own, pool_.Index(0));
+      if (axis.mine == nullptr) axis.mine = own;
+      axis.theirs = k < y.shape.size() ? twins_.Normal(y.shape[y.shape.size() - 1 - k], Facts{})
+                                       : pool_.Integer(1);
+      if (!axis.is_known()) return std::nullopt;
+      axes.push_back(axis);
+    }
+    return axes;
+  }
+
+  bool IsSame(Expr a, Expr b) { return equality_.Equal(a, b, pool_.True(), Facts{}); }
+
+  // Along an axis an operand has the same extent in both models; or the source has one element for
+  // all; or all operands have one extent in the conversion, and another one in the source, so that
+  // nothing is broadcast on either side but what both broadcast.
+  bool FitsElementwise(NodeId mine, NodeId theirs, const std::vector<Sameness>& same) {
     const auto a = graph_.inputs(mine), b = graph_.inputs(theirs);
-    for (size_t k = 0; k < std::min(a.size(), b.size()); ++k) {
-      if (a[k] == b[k] || a[k] == kNoValue || b[k] == kNoValue) continue;
-      const sym::Form x = forms_.Of(a[k]), y = forms_.Of(b[k]);
-      if (!x.known_rank || !y.known_rank || x.shape.size() != y.shape.size()) return false;
-      for (size_t axis = 0; axis < x.shape.size(); ++axis) {
-        const Expr extent = twins_.Extent(x.shape[axis], pool_.Index(0));
-        if (extent == twins_.Normal(y.shape[axis], Facts{})) continue;
-        if (k == 0 && graph_.Is(mine, "Gather") && a.size() == 2 && CountsFromFront(a[1])) {
-          const int64_t own = IntAttribute(graph_.node(mine), "axis", 0);
-          const auto count = static_cast<int64_t>(x.shape.size());
-          if (static_cast<int64_t>(axis) == (own < 0 ? own + count : own)) continue;
-        }
-        if (!y.shape[axis]->is_integer(1) || !IsBatch(mine, axis, x.shape.size())) return false;
+    std::vector<std::vector<Axis>> operands;
+    size_t rank = 0;
+    for (size_t k = 0; k < same.size(); ++k) {
+      if (a[k] == kNoValue || b[k] == kNoValue) continue;
+      auto axes = AxesOf(a[k], b[k]);
+      if (!axes) return false;
+      rank = std::max(rank, axes->size());
+      operands.push_back(*std::move(axes));
+    }
+    for (size_t axis = 0; axis < rank; ++axis) {
+      const Axis* longer = nullptr;
+      for (const auto& operand : operands) {
+        if (axis >= operand.size()) continue;
+        const Axis& own = operand[axis];
+        if (own.stands_for_all() || IsSame(own.mine, own.theirs)) continue;
+        if (own.mine->is_integer(1)) return false;
+        longer = &own;
+      }
+      if (longer == nullptr) continue;
+      for (const auto& operand : operands) {
+        if (axis >= operand.size()) continue;
+        const Axis& own = operand[axis];
+        const bool mine_fits = own.mine->is_integer(1) || IsSame(own.mine, longer->mine);
+        const bool theirs_fits = own.theirs->is_integer(1) || IsSame(own.theirs, longer->theirs);
+        if (!mine_fits || !theirs_fits) return false;
+        // One for all in the conversion only is no element of the source's.
+        if (own.mine->is_integer(1) && !own.theirs->is_integer(1)) return false;
       }
     }
     return true;
   }
 
- private:
+  // Each element depends on those in front of it, along one axis.
+  bool FitsRunningSum(NodeId mine, NodeId theirs, const std::vector<Sameness>& same) {
+    if (IntAttribute(graph_.node(mine), "reverse", 0) != 0 || same.size() != 2 ||
+        same[1] != Sameness::kWhole) {
+      return false;
+    }
+    const auto axes = AxesOf(graph_.inputs(mine)[0], graph_.inputs(theirs)[0]);
+    if (!axes) return false;
+    return std::all_of(axes->begin(), axes->end(), [&](const Axis& axis) {
+      return IsSame(axis.mine, axis.theirs) ||
+             (!axis.mine->is_integer(1) && !axis.stands_for_all());
+    });
+  }
+
+  // Operands have the same extents but for axes whose indices get results of their own, and along
+  // which the source has one for all.
+  bool FitsByAxis(NodeId mine, NodeId theirs, const std::vector<Sameness>& same) {
+    const auto a = graph_.inputs(mine), b = graph_.inputs(theirs);
+    for (size_t k = 0; k < same.size(); ++k) {
+      if (same[k] == Sameness::kWhole || a[k] == kNoValue || b[k] == kNoValue) continue;
+      const auto axes = AxesOf(a[k], b[k]);
+      const sym::Form theirs_form = forms_.Of(b[k]);
+      if (!axes || theirs_form.shape.size() != axes->size()) return false;
+      for (size_t axis = 0; axis < axes->size(); ++axis) {
+        const Axis& own = (*axes)[axes->size() - 1 - axis];
+        if (IsSame(own.mine, own.theirs)) continue;
+        if (!own.stands_for_all() || !IsBatch(mine, axis, axes->size())) return false;
+      }
+    }
+    return true;
+  }
+
+  // Rows that are looked up: the table of the conversion may be longer.
+  Sameness OfLookup(NodeId mine, NodeId theirs, const std::vector<Sameness>& same) {
+    const auto a = graph_.inputs(mine), b = graph_.inputs(theirs);
+    const auto axes = AxesOf(a[0], b[0]);
+    const sym::Form table = forms_.Of(b[0]);
+    if (!axes || same.size() != 2 || table.shape.size() != axes->size()) return Sameness::kNone;
+    const auto rank = static_cast<int64_t>(axes->size());
+    int64_t rows = IntAttribute(graph_.node(mine), "axis", 0);
+    if (rows < 0) rows += rank;
+    for (int64_t axis = 0; axis < rank; ++axis) {
+      const Axis& own = (*axes)[static_cast<size_t>(rank - 1 - axis)];
+      if (IsSame(own.mine, own.theirs)) continue;
+      if (axis != rows || own.stands_for_all()) return Sameness::kNone;
+      if (!LooksUpInLongerTable(forms_, twins_, equality_, a[1], own.theirs, own.mine)) {
+        return Sameness::kNone;
+      }
+    }
+    return same[1];
+  }
+
   const Graph& graph_;
   sym::Forms& forms_;
   sym::Pool& pool_;
   const Correspondence& twins_;
+  Equality& equality_;
 };
 
 }  // namespace
 
-bool SameExtents(const GraphPair& pair, const Correspondence& twins, NodeId mine, NodeId theirs) {
-  return Operands(pair, twins).Same(mine, theirs);
+Sameness OfResults(const GraphPair& pair, const Correspondence& twins, Equality& equality,
+                   NodeId mine, NodeId theirs, const std::vector<Sameness>& same) {
+  return Operands(pair, twins, equality).Run(mine, theirs, same);
 }
 
 }  // namespace kvlift

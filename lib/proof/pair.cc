@@ -16,7 +16,6 @@ using onnx::ModelProto;
 using onnx::NodeProto;
 using onnx::TensorProto;
 
-constexpr std::string_view kAfter = "after:";
 // What a relation requires of masks that were dropped, or hide nothing.
 constexpr char kOnes[] = "ones", kZeros[] = "zeros";
 constexpr int64_t kMostNumbers = 4096;  // of a weight that may be looked at
@@ -43,10 +42,33 @@ bool SameAttribute(const onnx::AttributeProto& a, const onnx::AttributeProto& b)
   return x.SerializeAsString() == y.SerializeAsString();
 }
 
+// "after:", with as many colons more as it takes for no name of either model to begin with it.
+std::string UnusedPrefix(const ModelProto& before, const ModelProto& after) {
+  std::string prefix = "after:";
+  const auto begins = [&](const std::string& name) { return name.rfind(prefix, 0) == 0; };
+  const auto in_value = [&](const onnx::ValueInfoProto& value) {
+    const auto& dims = value.type().tensor_type().shape().dim();
+    return begins(value.name()) || std::any_of(dims.begin(), dims.end(), [&](const auto& dim) {
+             return begins(dim.dim_param());
+           });
+  };
+  const auto used = [&](const onnx::GraphProto& graph) {
+    return std::any_of(graph.input().begin(), graph.input().end(), in_value) ||
+           std::any_of(graph.output().begin(), graph.output().end(), in_value) ||
+           std::any_of(graph.initializer().begin(), graph.initializer().end(),
+                       [&](const TensorProto& tensor) { return begins(tensor.name()); }) ||
+           std::any_of(graph.node().begin(), graph.node().end(), [&](const NodeProto& node) {
+             return std::any_of(node.output().begin(), node.output().end(), begins);
+           });
+  };
+  while (used(before.graph()) || used(after.graph())) prefix += ':';
+  return prefix;
+}
+
 class Joiner {
  public:
   Joiner(const ModelProto& before, const ModelProto& after, const Manifest& relation)
-      : before_(before), after_(after), relation_(relation) {}
+      : before_(before), after_(after), relation_(relation), prefix_(UnusedPrefix(before, after)) {}
 
   void Run() {
     joint_.set_ir_version(std::max(before_.ir_version(), after_.ir_version()));
@@ -55,6 +77,7 @@ class Joiner {
     for (const auto& input : before_.graph().input()) {
       *joint_.mutable_graph()->add_input() = input;
       if (const std::string all = RequiredOf(input.name()); all == kOnes || all == kZeros) {
+        required_.push_back(input.name());
         AddSame(all, &*joint_.mutable_graph()->mutable_input()->rbegin());
       }
     }
@@ -76,6 +99,9 @@ class Joiner {
 
   ModelProto TakeModel() { return std::move(joint_); }
   absl::flat_hash_map<std::string, std::string> TakeNames() { return std::move(names_); }
+  const std::string& prefix() const { return prefix_; }
+  const std::vector<std::string>& required() const { return required_; }
+  absl::flat_hash_set<std::string> TakeOtherNumbers() { return std::move(other_numbers_); }
 
  private:
   void AddImports() {
@@ -161,9 +187,7 @@ class Joiner {
     for (int64_t dim : tensor.dims()) type->mutable_shape()->add_dim()->set_dim_value(dim);
   }
 
-  std::string Fresh(const std::string& name) {
-    return names_[name] = fmt::format("{}{}", kAfter, name);
-  }
+  std::string Fresh(const std::string& name) { return names_[name] = prefix_ + name; }
 
   void AddInputsOfAfter() {
     absl::flat_hash_map<std::string, std::string> same;
@@ -172,28 +196,67 @@ class Joiner {
       if (input.as == "renamed") same[input.name] = input.source;
     }
     for (const auto& input : after_.graph().input()) {
-      if (const auto it = same.find(input.name()); it != same.end()) {
+      const auto it = same.find(input.name());
+      if (it != same.end() && HasType(it->second, input.type().tensor_type().elem_type())) {
         names_[input.name()] = it->second;
         continue;
       }
       auto* copy = joint_.mutable_graph()->add_input();
       *copy = input;
       copy->set_name(Fresh(input.name()));
+      NameDims(copy);
+    }
+  }
+
+  // Whether the source has such an input of this element type.
+  bool HasType(const std::string& name, int32_t type) const {
+    return std::any_of(
+        before_.graph().input().begin(), before_.graph().input().end(), [&](const auto& input) {
+          return input.name() == name && input.type().tensor_type().elem_type() == type;
+        });
+  }
+
+  // Sizes that an input declares by name, in names that the source has none of. A name that is no
+  // plain one, such as a sum, names nothing.
+  void NameDims(onnx::ValueInfoProto* input) const {
+    for (auto& dim :
+         *input->mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim()) {
+      if (!dim.has_dim_param()) continue;
+      if (dim.dim_param().find_first_of("+-*/%() ,") != std::string::npos) {
+        dim.clear_dim_param();
+      } else if (!dim.dim_param().empty()) {
+        dim.set_dim_param(prefix_ + dim.dim_param());
+      }
     }
   }
 
   void AddConstantOfAfter(const TensorProto& tensor) {
     const auto own = constants_.find(tensor.name());
     if (own == constants_.end() || !SameData(*own->second, tensor)) {
+      if (own != constants_.end() && AreOther(*own->second, tensor)) {
+        other_numbers_.insert(tensor.name());
+      }
       return AddConstant(tensor, Fresh(tensor.name()));
     }
     names_[tensor.name()] = tensor.name();
   }
 
+  // Bytes that are there are compared, and are not the same.
+  static bool AreOther(const TensorProto& a, const TensorProto& b) {
+    const auto is_there = [](const TensorProto& tensor) {
+      return !RawDataOf(tensor).bytes.empty() || !IsElsewhere(tensor);
+    };
+    return is_there(a) && is_there(b) && a.data_type() == b.data_type() &&
+           std::equal(a.dims().begin(), a.dims().end(), b.dims().begin(), b.dims().end());
+  }
+
   void AddNodeOfAfter(const NodeProto& node) {
     NodeProto copy = node;
     for (std::string& input : *copy.mutable_input()) {
-      if (const auto it = names_.find(input); it != names_.end()) input = it->second;
+      if (input.empty()) continue;
+      // What is not there yet can be no value of the source that has the same name.
+      const auto it = names_.find(input);
+      input = it != names_.end() ? it->second : prefix_ + input;
     }
     const auto twin = nodes_.find(node.output(0));
     if (twin != nodes_.end() && IsSame(*twin->second, copy)) {
@@ -220,15 +283,22 @@ class Joiner {
   absl::flat_hash_map<std::string, const NodeProto*> nodes_;  // of the source, by first output
   absl::flat_hash_map<std::string, const TensorProto*> constants_;  // of the source
   absl::flat_hash_map<std::string, std::string> names_;
+  std::string prefix_;
+  std::vector<std::string> required_;
+  absl::flat_hash_set<std::string> other_numbers_;
 };
 
 }  // namespace
 
-bool SameAttributes(const NodeProto& a, const NodeProto& b, std::string_view without) {
+bool SameAttributes(const NodeProto& a, const NodeProto& b,
+                    std::initializer_list<std::string_view> without) {
+  const auto is_left_out = [&](const onnx::AttributeProto& attribute) {
+    return std::find(without.begin(), without.end(), attribute.name()) != without.end();
+  };
   int left = 0;
-  for (const auto& attribute : b.attribute()) left += attribute.name() != without ? 1 : 0;
+  for (const auto& attribute : b.attribute()) left += is_left_out(attribute) ? 0 : 1;
   for (const auto& attribute : a.attribute()) {
-    if (attribute.name() == without) continue;
+    if (is_left_out(attribute)) continue;
     const onnx::AttributeProto* other = FindAttribute(b, attribute.name());
     if (other == nullptr || !SameAttribute(attribute, *other)) return false;
     --left;
@@ -279,10 +349,16 @@ absl::StatusOr<GraphPair> GraphPair::Create(const ModelProto& before, const Mode
   pair.graph_ = std::make_shared<const Graph>(std::move(graph));
   pair.forms_ = std::make_shared<sym::Forms>(*pair.graph_);
   pair.after_names_ = joiner.TakeNames();
+  pair.prefix_ = joiner.prefix();
+  pair.other_numbers_ = joiner.TakeOtherNumbers();
+  for (const std::string& name : joiner.required()) {
+    pair.required_.emplace_back(pair.graph_->Find(name), name);
+  }
   for (NodeId n = 0; n < pair.graph_->num_nodes(); ++n) {
     const auto outputs = pair.graph_->outputs(n);
-    pair.of_after_.push_back(!outputs.empty() && outputs[0] != kNoValue &&
-                             pair.graph_->name(outputs[0]).rfind(kAfter, 0) == 0);
+    pair.of_after_.push_back(std::any_of(outputs.begin(), outputs.end(), [&](ValueId output) {
+      return output != kNoValue && pair.graph_->name(output).rfind(pair.prefix_, 0) == 0;
+    }));
   }
   return pair;
 }
@@ -294,7 +370,12 @@ ValueId GraphPair::After(const std::string& name) const {
 
 std::string GraphPair::NameOf(ValueId value) const {
   const std::string& name = graph_->name(value);
-  return name.rfind(kAfter, 0) == 0 ? name.substr(kAfter.size()) : name;
+  return name.rfind(prefix_, 0) == 0 ? name.substr(prefix_.size()) : name;
+}
+
+bool GraphPair::HaveOtherNumbers(ValueId after, ValueId before) const {
+  return after != kNoValue && before != kNoValue && after != before &&
+         NameOf(after) == graph_->name(before) && other_numbers_.contains(graph_->name(before));
 }
 
 }  // namespace kvlift

@@ -3,15 +3,21 @@
 //
 // Values of the source keep their names. Those of the conversion are called "after:NAME", unless
 // they are plainly the source's: inputs that the relation says are the same, constants of the same
-// name and bytes, and nodes of the same operator, attributes, inputs and output names.
+// name and bytes, and nodes of the same operator, attributes, inputs and output names. The prefix
+// is one that no name of either model begins with, so that no name of one is taken for a name of
+// the other. The same holds of dimensions: an input that only the conversion has declares sizes of
+// its own, and what they are in the source is for the relation to say (proof/correspondence.h).
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "contract/manifest.h"
 #include "ir/graph.h"
@@ -19,9 +25,9 @@
 
 namespace kvlift {
 
-// All attributes but for one. Tensors are compared by their bytes.
+// All attributes but for some. Tensors are compared by their bytes.
 bool SameAttributes(const onnx::NodeProto& a, const onnx::NodeProto& b,
-                    std::string_view without = {});
+                    std::initializer_list<std::string_view> without = {});
 bool SameData(const onnx::TensorProto& a, const onnx::TensorProto& b);
 // Whether numbers of a constant are looked at. Those of large weights are not: they become inputs
 // without data.
@@ -42,12 +48,20 @@ class GraphPair {
   bool IsOfAfter(NodeId node) const { return node >= 0 && of_after_[node]; }
   // The name in its own model.
   std::string NameOf(ValueId value) const;
+  // Whether two constants of one type and shape, and of one name in both models, hold other
+  // numbers.
+  bool HaveOtherNumbers(ValueId after, ValueId before) const;
+  // Values that are all ones, or zeros, because the relation requires it of an input of the source.
+  const std::vector<std::pair<ValueId, std::string>>& required() const { return required_; }
 
  private:
   std::shared_ptr<const Graph> graph_;
   std::shared_ptr<sym::Forms> forms_;
   absl::flat_hash_map<std::string, std::string> after_names_;  // in the conversion -> here
   std::vector<bool> of_after_;
+  std::string prefix_;                              // of the conversion's own names
+  absl::flat_hash_set<std::string> other_numbers_;  // constants, by their name in both models
+  std::vector<std::pair<ValueId, std::string>> required_;
 };
 
 }  // namespace kvlift

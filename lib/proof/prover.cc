@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
@@ -13,6 +17,8 @@
 #include "proof/equality.h"
 #include "proof/fact_list.h"
 #include "proof/guards.h"
+#include "proof/lemmas/finite_minimum.h"
+#include "proof/lemmas/names.h"
 #include "proof/matches.h"
 #include "proof/misfits.h"
 #include "proof/moved_rows.h"
@@ -45,8 +51,8 @@ class Prover {
         steps_(steps),
         twins_(pair, relation, claims, steps),
         equality_(forms_),
-        facts_(forms_, relation, equality_),
-        cache_facts_(pair, steps, twins_, &facts_),
+        facts_(forms_, relation, twins_, equality_),
+        cache_facts_(pair, steps, twins_, &equality_, &facts_),
         nodes_(pair, twins_, equality_),
         matches_(pair, steps.past != SourceCase::Past::kAny, &twins_, &nodes_) {}
 
@@ -64,11 +70,19 @@ class Prover {
       const ValueId present = pair_.After(cache.output);
       if (present != kNoValue) writes[graph_.producer(present)] = &cache;
     }
-    equality_.Suppose(GuardsOf(pair_, twins_));
+    const Expr guards = GuardsOf(pair_, twins_);
+    if (std::string why = twins_.Contradiction({guards, twins_.Fits()}); !why.empty()) {
+      Proof proof;
+      proof.not_tried = std::move(why);
+      return proof;
+    }
+    equality_.Suppose(guards);
     // In topological order: what a node reads has its twin before it is looked at.
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (!pair_.IsOfAfter(n)) continue;
       if (const auto it = writes.find(n); it != writes.end()) {
+        RestOnRequired(pair_.Before(it->second->source.output));
+        twins_.TakeGrounds();
         cache_facts_.Prove(*it->second);
       } else if (!graph_.Is(n, "Attention") || !ProveAttention(n)) {
         matches_.Match(n);
@@ -77,18 +91,81 @@ class Prover {
     for (const ManifestOutput& output : relation_.outputs) {
       if (output.as != "cache") ProveOutput(output);
     }
-    for (const auto& [value, text] : MisfitsOf(pair_, twins_)) {
-      facts_.Add(value, "has operands that fit each other", fmt::format("{} is not so", text));
+    for (const auto& [value, why] : MisfitsOf(pair_, twins_, equality_)) {
+      twins_.TakeGrounds();
+      facts_.Add(value, "has operands that fit each other", why);
     }
     for (const Seam& seam : seams) {
+      RestOnRequired(pair_.Before(seam.before_out));
+      twins_.TakeGrounds();
+      const std::string why = BrokenSeam(seam, pair_, twins_, &nodes_);
       facts_.Add(seam.after_out,
-                 "leaves its layer as it is in the source, as large as what entered",
-                 BrokenSeam(seam, pair_, twins_, &nodes_));
+                 "leaves its layer as it is in the source, as large as what entered", why);
     }
-    return facts_.Take(steps_.text);
+    Proof proof = facts_.Take(steps_.text);
+    for (const sym::Assumption& assumption : forms_.assumptions()) {
+      const auto kind = KindOf(assumption.reason);
+      if (kind) proof.assumptions.Add({*kind, "", assumption.text, AssumptionSource::kHost});
+    }
+    return proof;
   }
 
  private:
+  // What forms rest on that no fact speaks of. Equal extents are told by the correspondence.
+  static std::optional<AssumptionKind> KindOf(sym::AssumptionReason reason) {
+    switch (reason) {
+      case sym::AssumptionReason::kInside:
+        return AssumptionKind::kIndexRange;
+      case sym::AssumptionReason::kCountsUp:
+        return AssumptionKind::kPositions;
+      case sym::AssumptionReason::kFinite:
+        return AssumptionKind::kFinite;
+      case sym::AssumptionReason::kSmall:
+        return AssumptionKind::kIntegerRange;
+      case sym::AssumptionReason::kNotEmpty:
+        return AssumptionKind::kOther;
+      case sym::AssumptionReason::kEqualExtents:
+        break;
+    }
+    return std::nullopt;
+  }
+
+  // What facts about a value of the source rest on that is made from inputs that the relation says
+  // hold ones, or zeros.
+  void RestOnRequired(ValueId of_source) {
+    Grounds grounds;
+    for (const auto& [value, input] : pair_.required()) {
+      if (value == kNoValue || !DependsOn(of_source, value)) continue;
+      const bool zeros = std::any_of(
+          relation_.dropped.begin(), relation_.dropped.end(), [&](const DroppedInput& dropped) {
+            return dropped.name == input && dropped.requires_text == "zeros";
+          });
+      grounds.given.Add({zeros ? AssumptionKind::kAllZeros : AssumptionKind::kAllOnes, input,
+                         fmt::format("{} is all {}", input, zeros ? "zeros" : "ones"),
+                         AssumptionSource::kManifest});
+    }
+    facts_.RestOn(std::move(grounds));
+  }
+
+  bool DependsOn(ValueId value, ValueId input) {
+    auto& behind = behind_[input];
+    if (behind.empty()) {
+      behind.insert(input);
+      std::vector<ValueId> open = {input};
+      while (!open.empty()) {
+        const ValueId next = open.back();
+        open.pop_back();
+        for (const Use& use : graph_.uses(next)) {
+          if (use.kind != Use::Kind::kNodeInput) continue;
+          for (ValueId output : graph_.outputs(use.node)) {
+            if (output != kNoValue && behind.insert(output).second) open.push_back(output);
+          }
+        }
+      }
+    }
+    return behind.contains(value);
+  }
+
   bool ReadsPast(Expr e) const {
     for (ValueId source : sym::SourcesOf(e)) {
       for (const ManifestCache& cache : relation_.caches) {
@@ -112,15 +189,20 @@ class Prover {
       ProveSame(name, result, theirs, ReadAttention(forms_, theirs), after);
       return true;
     }
-    // The source calls it by another name: one that is not taken yet, and the first if none fits.
+    // The source calls it by another name: one that is not taken yet, those first that read the
+    // same cache.
     const auto extents = after.extents.extents;
     const bool counted = extents.size() > 1 && extents[1]->kind() == sym::Kind::kInteger;
     const int64_t heads = counted ? extents[1]->value() : 0;
     const size_t facts = facts_.size();
     std::vector<ValueId> free;
     for (ValueId other : SourceAttentions(heads)) {
-      if (free.size() < kMostTried && !matches_.IsTaken(other)) free.push_back(other);
+      if (!matches_.IsTaken(other)) free.push_back(other);
     }
+    std::stable_partition(free.begin(), free.end(), [&](ValueId other) {
+      return ReadsSameCache(after, ReadAttention(forms_, other, heads));
+    });
+    if (free.size() > kMostTried) free.resize(kMostTried);
     for (ValueId other : free) {
       facts_.Shorten(facts);
       if (ProveSame(name, result, other, ReadAttention(forms_, other, heads), after)) return true;
@@ -134,9 +216,24 @@ class Prover {
     return true;
   }
 
+  // Whether the keys of the source's attention come from the cache that those of the conversion's
+  // come from.
+  bool ReadsSameCache(const AttentionReading& after, const AttentionReading& before) const {
+    if (after.key == nullptr || before.key == nullptr) return false;
+    const std::vector<ValueId> mine = sym::SourcesOf(after.key),
+                               theirs = sym::SourcesOf(before.key);
+    return std::any_of(
+        relation_.caches.begin(), relation_.caches.end(), [&](const ManifestCache& cache) {
+          return std::count(mine.begin(), mine.end(), pair_.After(cache.input)) > 0 &&
+                 std::count(theirs.begin(), theirs.end(), pair_.Before(cache.source.input)) > 0;
+        });
+  }
+
   bool ProveSame(const std::string& name, ValueId mine, ValueId theirs,
                  const AttentionReading& before, const AttentionReading& after) {
-    twins_.TakeDoubt();
+    RestOnRequired(theirs);
+    twins_.TakeGrounds();
+    const size_t first = facts_.size();
     bool proved = false;
     if (std::string why = !after.why_not.empty() ? after.why_not : before.why_not; !why.empty()) {
       facts_.Add(name, "is the source's attention", why);
@@ -145,19 +242,21 @@ class Prover {
     } else {
       proved = CompareGroups(name, before, after);
     }
-    const bool doubted = twins_.TakeDoubt() || !proved;
+    Grounds grounds = facts_.GroundsFrom(first);
+    grounds.doubted = !proved;
+    const bool doubted = grounds.doubted;
     const int64_t groups = GroupsOf(before, after).value_or(1);
     if (before.joined != after.joined) {
       // Heads that are rows are not told apart in what is joined.
       const Expr size = before.joined ? before.size_of_value : after.size_of_value;
       const bool plain = groups == 1 && forms_.Of(before.joined ? mine : theirs).shape.size() == 4;
-      if (plain) twins_.SetJoinedTwin(mine, theirs, size, doubted);
+      if (plain) twins_.SetJoinedTwin(mine, theirs, size, std::move(grounds));
     } else if (forms_.Of(theirs).shape.size() == 3 && forms_.Of(mine).shape.size() == 4) {
-      twins_.SetFoldedTwin(mine, theirs, after.extents.extents[1]->value(), doubted);
+      twins_.SetFoldedTwin(mine, theirs, after.extents.extents[1]->value(), std::move(grounds));
     } else if (groups > 1) {
-      twins_.SetStackedTwin(mine, theirs, groups, Tokens(before), doubted);
+      twins_.SetStackedTwin(mine, theirs, groups, Tokens(before), std::move(grounds));
     } else {
-      twins_.SetTwin(mine, theirs, doubted);
+      twins_.SetTwin(mine, theirs, Sameness::kWhole, std::move(grounds));
     }
     if (!doubted) matches_.Take(theirs);
     return proved;
@@ -242,6 +341,68 @@ class Prover {
     return all;
   }
 
+  // As many sequences, heads and tokens, and heads of the same sizes; and nothing is broadcast.
+  // Empty if it is so.
+  std::string OtherExtents(const AttentionReading& before, const AttentionReading& after) {
+    constexpr const char* kNames[] = {"sequences", "query heads", "queries", "keys", "elements"};
+    const auto is_same = [&](Expr mine, Expr theirs) {
+      return equality_.Equal(twins_.Extent(mine, pool_.Index(0)), twins_.Normal(theirs, Facts{}),
+                             pool_.True(), Facts{});
+    };
+    for (size_t k = 0; k < std::size(kNames); ++k) {
+      const Expr mine = after.extents.extents[k], theirs = before.extents.extents[k];
+      if (k == kKeys || is_same(mine, theirs)) continue;
+      return fmt::format("it has {} {} instead of {}", facts_.Text(mine), kNames[k],
+                         facts_.Text(theirs));
+    }
+    if (!is_same(after.size_of_value, before.size_of_value)) {
+      return "its values are of another size";
+    }
+    for (const auto& [x, y] : after.equal_extents) {
+      if (x == y) continue;
+      const Expr a = twins_.Extent(x, pool_.Index(0)), b = twins_.Extent(y, pool_.Index(0));
+      if (equality_.Equal(a, b, pool_.True(), Facts{})) continue;
+      return fmt::format("an operand of extent {} may be broadcast to {}", facts_.Text(x),
+                         facts_.Text(y));
+    }
+    return "";
+  }
+
+  // What the keys that are hidden are hidden by, where both sides do not do the same.
+  void RestOnHiding(const std::string& name, const AttentionReading& before,
+                    const AttentionReading& after, const Facts& facts) {
+    if (before.hidden_by != after.hidden_by) {
+      for (const std::set<double>* numbers : {&before.hidden_by, &after.hidden_by}) {
+        if (!numbers->empty()) twins_.RestOn(ScoresAreNear(name, *numbers));
+      }
+      twins_.RestOnLemma(lemmas::kFiniteMinimum);
+    }
+    const bool both = before.is_operator && after.is_operator;
+    const bool cleared = both || (before.nan_guard && after.is_operator);
+    if (cleared && before.hidden_by.empty() && after.hidden_by.empty()) return;
+    if (before.hidden_by == after.hidden_by && both) return;
+    if (SeesItself(before, facts)) return;
+    twins_.RestOn({AssumptionKind::kVisibleKey, name,
+                   fmt::format("each query of {} sees a key", name), AssumptionSource::kHost});
+  }
+
+  // Whether each query of the source sees its own token's key, or the first key.
+  bool SeesItself(const AttentionReading& before, const Facts& facts) {
+    const Expr visible = twins_.Normal(before.visible, facts);
+    const Expr keys = facts.extents[kKeys], queries = facts.extents[kKeys - 1];
+    if (visible == nullptr || keys == nullptr || queries == nullptr) return false;
+    const Expr own = pool_.Add(pool_.Sub(keys, queries), pool_.Index(2));
+    for (const Expr key : {own, pool_.Integer(0)}) {
+      Facts where = facts;
+      where.extents[kKeys] = nullptr;
+      sym::Pool::Substitution at;
+      at.indices = {nullptr, nullptr, nullptr, key};
+      const Expr seen = pool_.Substitute(visible, at, where);
+      if (seen->is_integer(1) || pool_.Prove(seen, where) == sym::Truth::kYes) return true;
+    }
+    return false;
+  }
+
   // rows: the keys that are looked at, where the source has them in another order.
   bool CompareKeys(const std::string& name, const AttentionReading& before,
                    const AttentionReading& after, const MovedRows* rows) {
@@ -268,11 +429,18 @@ class Prover {
                              const Facts& where) {
       return facts_.AddEqual(name, text, own(x, where), other(y, where), known, looked(where));
     };
+    for (const AttentionReading* reading : {&before, &after}) {
+      for (const std::string& lemma : reading->lemmas) twins_.RestOnLemma(lemma);
+    }
+    const char* queries = "reads the source's queries";
+    const std::string other_extents = OtherExtents(before, after);
     bool all =
-        compare("reads the source's queries", after.query, before.query, pool_.True(), facts);
+        other_extents.empty() && compare(queries, after.query, before.query, pool_.True(), facts);
+    if (!other_extents.empty()) facts_.Add(name, queries, other_extents);
     all &= compare("reads the source's keys, each head those of its group", after.key, before.key,
                    seen, facts);
     all &= compare("reads the source's values", after.value, before.value, seen, values);
+    RestOnHiding(name, before, after, facts);
     const Expr shown = rows == nullptr ? OfKeysThereAre(mine, theirs, after, looked(facts)) : mine;
     all &= facts_.AddEqual(name, "shows each query the source's keys", shown, theirs, pool_.True(),
                            looked(facts));
@@ -288,10 +456,16 @@ class Prover {
       return fmt::format("scale {}, softcap {} and a softmax in {}", r.scale, r.softcap,
                          ElementTypeName(r.softmax_type));
     };
-    facts_.Add(name, "has the source's scale, softcap and precision of the softmax",
-               scaled && capped && typed
-                   ? ""
-                   : fmt::format("{} instead of {}", numbers(after), numbers(before)));
+    const char* what = "has the source's scale, softcap and precision of the softmax";
+    const std::string why_not =
+        scaled && capped && typed
+            ? ""
+            : fmt::format("{} instead of {}", numbers(after), numbers(before));
+    if (!scaled || !capped) {
+      facts_.AddRefuted(name, what, why_not);
+    } else {
+      facts_.Add(name, what, why_not);
+    }
     return all && scaled && capped && typed;
   }
 
@@ -351,6 +525,7 @@ class Prover {
     const bool hidden = seen != nullptr && seen->is_integer(0);
     const bool ends = twins_.Translate(after.extents.extents[3], pool_.Index(0), Facts{}) == end;
     const char* text = "shows no query a key behind the source's last";
+    twins_.RestOnLemma(lemmas::kHiddenKeys);
     if (!hidden && !ends) {
       return facts_.AddNever(name, text, seen, behind,
                              fmt::format("{} may be seen", facts_.Text(seen)));
@@ -362,12 +537,21 @@ class Prover {
   void ProveOutput(const ManifestOutput& output) {
     const ValueId mine = pair_.After(output.name);
     const ValueId theirs = pair_.Before(output.source.empty() ? output.name : output.source);
-    twins_.TakeDoubt();
-    const bool same = mine != kNoValue && theirs != kNoValue && nodes_.SameValue(mine, theirs) &&
-                      !twins_.TakeDoubt();
-    facts_.Add(output.name,
-               "outside the attentions, the source's operators over the source's values",
-               same ? "" : matches_.FirstUnlike(mine));
+    RestOnRequired(theirs);
+    twins_.TakeGrounds();
+    const char* text = "outside the attentions, the source's operators over the source's values";
+    const Sameness same = nodes_.Compare(mine, theirs);
+    const Grounds grounds = twins_.TakeGrounds();
+    if (same == Sameness::kWhole && !grounds.doubted) {
+      twins_.RestOn(grounds);
+      facts_.Add(output.name, text, "");
+    } else if (same == Sameness::kInCommon && !grounds.doubted) {
+      facts_.Add(output.name, text, "it is not seen to have the source's extents");
+    } else if (const auto first = matches_.FirstUnlike(mine); first.refuted) {
+      facts_.AddRefuted(output.name, text, first.text);
+    } else {
+      facts_.Add(output.name, text, first.text);
+    }
   }
 
   const GraphPair& pair_;
@@ -384,6 +568,7 @@ class Prover {
   Nodes nodes_;
   Matches matches_;
   absl::flat_hash_map<int64_t, std::vector<ValueId>> source_attentions_;  // by heads
+  absl::flat_hash_map<ValueId, absl::flat_hash_set<ValueId>> behind_;     // by what stands in front
 };
 
 }  // namespace

@@ -33,9 +33,9 @@ std::string BrokenSeam(const Seam& seam, const GraphPair& pair, const Correspond
   for (ValueId v : {mine_in, mine_out, their_in, their_out}) {
     if (v == kNoValue) return "it is not there";
   }
-  twins.TakeDoubt();
-  const bool same = nodes->SameValue(mine_in, their_in) && nodes->SameValue(mine_out, their_out);
-  if (twins.TakeDoubt() || !same) return "it is not seen to be the source's";
+  const bool same = nodes->Compare(mine_in, their_in) == Sameness::kWhole &&
+                    nodes->Compare(mine_out, their_out) == Sameness::kWhole;
+  if (!same) return "it is not seen to be the source's";
   if (!SameShape(pair, twins, mine_in, mine_out, true) ||
       !SameShape(pair, twins, their_in, their_out, false)) {
     return "it is not seen to keep its shape";

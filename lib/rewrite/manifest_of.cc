@@ -179,6 +179,13 @@ void AddRings(const Analysis& a, const ConvertOptions& options, Manifest* m) {
   }
 }
 
+// The input that a condition is about; empty if it is about several, or none.
+std::string InputOf(const sym::Forms& forms, Expr predicate) {
+  const std::vector<ValueId> sources = sym::SourcesOf(predicate);
+  const bool one = sources.size() == 1 && forms.graph().is_graph_input(sources[0]);
+  return one ? forms.graph().name(sources[0]) : "";
+}
+
 void AddPreconditions(Analysis& a, const ConvertOptions& options, const ManifestFacts& facts,
                       Manifest* m) {
   const std::string past = facts.write_indices.empty() ? "the past's length" : facts.write_indices;
@@ -210,7 +217,8 @@ void AddPreconditions(Analysis& a, const ConvertOptions& options, const Manifest
   for (const sym::Assumption& assumption : HostAssumptions(*a.forms, pasts)) {
     if (SaysStartInside(a, assumption.predicate)) continue;
     const bool of_sizes = sym::SourcesOf(assumption.predicate).empty();
-    m->preconditions.push_back({of_sizes ? "KV309" : "KV307", assumption.text, "assumed"});
+    m->preconditions.push_back({of_sizes ? "KV309" : "KV307", assumption.text, "assumed",
+                                InputOf(*a.forms, assumption.predicate)});
   }
   bool finite = false, unguarded = false;
   for (const AnalysedAttention& attention : a.attention) {

@@ -1,0 +1,22 @@
+// Lemma finite-minimum. Where a query sees a key, and m is a number that is added to the scores of
+// others or stands in their place,
+//
+//   softmax(x + m * hidden) = softmax over the keys that are not hidden of x
+//
+// in the arithmetic of the machine, for exp(d) is 0 from d = -745 on in float64, and from d = -104
+// on in float32. Side conditions: a key of the row is not hidden, or the average of all values
+// takes the place of 0; and the scores of a row lie so near each other that hidden ones stay that
+// far below. Source: IEEE 754, the smallest subnormal numbers of both types.
+#pragma once
+
+#include <set>
+#include <string>
+
+#include "contract/assumptions.h"
+
+namespace kvlift {
+
+// The second side condition, for the largest of the numbers. `attention`: whose scores.
+Assumption ScoresAreNear(const std::string& attention, const std::set<double>& numbers);
+
+}  // namespace kvlift

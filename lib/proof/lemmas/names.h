@@ -1,0 +1,18 @@
+// The names of the lemmas, as facts list them. docs/proof.md is the table of them.
+#pragma once
+
+namespace kvlift::lemmas {
+
+inline constexpr char kExactCast[] = "exact-cast";
+inline constexpr char kScaleMoved[] = "scale-moved";
+inline constexpr char kSoftmaxPrecision[] = "softmax-precision";
+inline constexpr char kMaskSplit[] = "mask-split";
+inline constexpr char kShortMask[] = "short-mask";
+inline constexpr char kHiddenKeys[] = "hidden-keys";
+inline constexpr char kFiniteMinimum[] = "finite-minimum";
+inline constexpr char kNanGuard[] = "nan-guard";
+inline constexpr char kHeadsRegrouped[] = "heads-regrouped";
+inline constexpr char kRotationFused[] = "rotation-fused";
+inline constexpr char kLongerTable[] = "longer-table";
+
+}  // namespace kvlift::lemmas

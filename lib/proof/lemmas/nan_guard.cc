@@ -1,0 +1,64 @@
+#include "proof/lemmas/nan_guard.h"
+
+#include "sym/keeps_value.h"
+
+namespace kvlift {
+namespace {
+
+using sym::Expr;
+using sym::Kind;
+
+constexpr int kMostSteps = 16;
+
+struct NanTest {
+  Expr tested = nullptr;
+  bool is_nan = true;  // the condition holds where the element is NaN; else where it is none
+};
+
+NanTest ReadTest(sym::Forms& forms, Expr condition) {
+  NanTest test;
+  for (int k = 0; k < kMostSteps; ++k) {
+    if (condition->kind() == Kind::kNot || condition->kind() == Kind::kEq) {
+      condition = condition->args()[0];
+      test.is_nan = !test.is_nan;
+    } else if (condition->kind() == Kind::kApply && condition->function() == "isnan") {
+      test.tested = condition->args()[0];
+      return test;
+    } else if (condition->kind() == Kind::kLoad) {
+      const Graph& graph = forms.graph();
+      const NodeId n = graph.producer(condition->source());
+      if (n == kNoNode || !graph.Is(n, "IsNaN")) return {};
+      test.tested = forms.At(graph.inputs(n)[0], condition->args(), sym::Facts{});
+      return test;
+    } else {
+      return {};
+    }
+  }
+  return {};
+}
+
+// In front of what hands it on exactly.
+Expr Origin(sym::Forms& forms, Expr e) {
+  for (int k = 0; k < kMostSteps && e != nullptr && e->kind() == Kind::kLoad; ++k) {
+    const NodeId n = forms.graph().producer(e->source());
+    const auto passed = sym::PassedThrough(forms, n);
+    if (!passed || passed->fidelity != sym::Fidelity::kExact) break;
+    const ValueId operand = forms.graph().inputs(n)[static_cast<size_t>(passed->input)];
+    e = forms.At(operand, e->args(), sym::Facts{});
+  }
+  return e;
+}
+
+}  // namespace
+
+Expr WithoutNanGuard(sym::Forms& forms, Expr select) {
+  const NanTest test = ReadTest(forms, select->args()[0]);
+  if (test.tested == nullptr) return nullptr;
+  const Expr cleared = select->args()[test.is_nan ? 1 : 2];
+  const Expr handed_on = select->args()[test.is_nan ? 2 : 1];
+  const bool same =
+      test.tested == handed_on || Origin(forms, test.tested) == Origin(forms, handed_on);
+  return cleared->is_integer(0) && same ? handed_on : nullptr;
+}
+
+}  // namespace kvlift

@@ -1,0 +1,44 @@
+#include "proof/lemmas/softmax_precision.h"
+
+#include "sym/keeps_value.h"
+
+namespace kvlift {
+namespace {
+
+constexpr int kMostSteps = 8;
+
+bool RoundsTo(sym::Forms& forms, NodeId node, int32_t type) {
+  const auto passed = sym::PassedThrough(forms, node);
+  return passed && passed->fidelity >= sym::Fidelity::kRounded &&
+         forms.ElementType(forms.graph().outputs(node)[0]) == type;
+}
+
+// Whether the operand of the node is a softmax's result, with nothing but a NaN guard between.
+bool ReadsSoftmax(sym::Forms& forms, NodeId node) {
+  const Graph& graph = forms.graph();
+  NodeId from = graph.producer(graph.inputs(node)[0]);
+  if (from != kNoNode && graph.Is(from, "Where") && graph.inputs(from).size() == 3) {
+    const NodeId first = graph.producer(graph.inputs(from)[1]);
+    const bool clears = first == kNoNode || graph.constant(graph.inputs(from)[1]) != nullptr;
+    from = clears ? graph.producer(graph.inputs(from)[2]) : first;
+  }
+  for (int k = 0; from != kNoNode && k < kMostSteps; ++k) {
+    if (graph.Is(from, "Softmax")) return true;
+    const auto passed = sym::PassedThrough(forms, from);
+    if (!passed || passed->fidelity != sym::Fidelity::kExact) break;
+    from = graph.producer(graph.inputs(from)[static_cast<size_t>(passed->input)]);
+  }
+  return false;
+}
+
+}  // namespace
+
+bool IsCastOfScores(sym::Forms& forms, NodeId node, int32_t softmax_type) {
+  return RoundsTo(forms, node, softmax_type);
+}
+
+bool IsCastOfWeights(sym::Forms& forms, NodeId node, int32_t value_type) {
+  return RoundsTo(forms, node, value_type) && ReadsSoftmax(forms, node);
+}
+
+}  // namespace kvlift

@@ -1,0 +1,58 @@
+// Pairs of a small decoder and its conversion, with changes to the text of either.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_replace.h"
+#include "fmt/format.h"
+#include "gtest/gtest.h"
+#include "proof/proof.h"
+#include "rewrite/convert.h"
+#include "support/case_file.h"
+#include "support/models.h"
+
+namespace kvlift {
+
+using TextChanges = std::vector<std::pair<std::string, std::string>>;
+
+// What is not proved, line by line; empty if all is.
+inline std::string Unproved(const Proof& proof) {
+  std::string text = proof.not_tried;
+  for (const ProofFact& fact : proof.facts) {
+    if (!fact.holds()) text += fmt::format("{}: {}: {}\n", fact.about, fact.text, fact.why_not);
+  }
+  return text;
+}
+
+inline std::string Changed(std::string text, const TextChanges& changes) {
+  for (const auto& [from, to] : changes) {
+    EXPECT_NE(text.find(from), std::string::npos) << from;
+    text = absl::StrReplaceAll(text, {{from, to}});
+  }
+  return text;
+}
+
+// The proof of testdata/rewrites/NAME.onnxtxt with these changes, by the manifest of the conversion
+// without them.
+inline Proof ProofOfPair(
+    const std::string& name, const TextChanges& before, const TextChanges& after,
+    const std::function<void(Manifest*)>& change = [](Manifest*) {}) {
+  const auto c = LoadCase(fmt::format("{}/rewrites/{}.onnxtxt", KVLIFT_TESTDATA_DIR, name));
+  EXPECT_TRUE(c.ok()) << c.status();
+  if (!c.ok()) return {};
+  const auto source = ParseModelText(Changed(c->before, before));
+  const auto result = ParseModelText(Changed(*c->after, after));
+  EXPECT_TRUE(source.ok()) << source.status();
+  EXPECT_TRUE(result.ok()) << result.status();
+  const auto conversion = Convert(AsModel(*ParseModelText(c->before)), c->options, AllRules());
+  EXPECT_TRUE(conversion.ok() && conversion->model) << conversion.status();
+  if (!source.ok() || !result.ok() || !conversion.ok()) return {};
+  Manifest relation = conversion->manifest;
+  change(&relation);
+  return ProveConversion(*source, *result, relation);
+}
+
+}  // namespace kvlift
