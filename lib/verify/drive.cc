@@ -15,11 +15,16 @@
 namespace kvlift {
 namespace {
 
-// bool [batch, 1, tokens, tokens]
-exec::Tensor LowerTriangle(int64_t batch, int64_t tokens) {
-  exec::Tensor tensor(onnx::TensorProto::BOOL, exec::Shape{batch, 1, tokens, tokens});
-  for (int64_t i = 0; i < tensor.size(); ++i) {
-    StoreDouble(tensor.view(), i, i % tokens <= i / tokens % tokens ? 1 : 0);
+// bool [batch, 1, tokens, tokens]: each token sees itself and its ancestors.
+exec::Tensor TreeOf(const StepSpec& step) {
+  const int64_t tokens = step.new_tokens;
+  exec::Tensor tensor =
+      exec::Tensor::Zeros(onnx::TensorProto::BOOL, exec::Shape{step.batch(), 1, tokens, tokens});
+  for (int64_t i = 0; i < step.batch() * tokens; ++i) {
+    for (int64_t at = i % tokens; at >= 0;) {
+      StoreDouble(tensor.view(), i * tokens + at, 1);
+      at = step.parents.empty() ? at - 1 : step.parents[at];
+    }
   }
   return tensor;
 }
@@ -162,8 +167,7 @@ exec::Tensor Driver::FirstPast(const Runner& source, const Plan& plan, const Man
 exec::Tensor Driver::FirstSlots(int32_t type, const Plan& plan, const ManifestCache& cache,
                                 const StepSpec& step) const {
   const int64_t slots = SlotsOf(cache, plan), held = std::min(step.past[0], slots);
-  exec::Tensor value =
-      exec::Tensor::Zeros(type, stimulus_.CacheShape(cache, step.batch(), slots));
+  exec::Tensor value = exec::Tensor::Zeros(type, stimulus_.CacheShape(cache, step.batch(), slots));
   const bool all = plan.noise && !cache.source.growing;
   const int64_t first = cache.ring ? step.past[0] - (all ? slots : held) : 0;
   AddNoise(cache, step, first, all ? slots : held, &value);
@@ -325,7 +329,7 @@ absl::StatusOr<exec::Feeds> Driver::ConvertedFeeds(const StepSpec& step, int64_t
       KV_ASSIGN_OR_RETURN(feeds[input.name], stimulus_.Feed(source, step, capacity, input.fill));
     } else if (input.as == "control") {
       if (input.value == kLowerTriangle) {
-        feeds[input.name] = LowerTriangle(step.batch(), step.new_tokens);
+        feeds[input.name] = TreeOf(step);
         continue;
       }
       const int32_t type =

@@ -42,6 +42,7 @@ int RunReport(const ReportFlags& flags, Io io) {
   VerifyOptions options;
   options.full = flags.plan == "full";
   options.threads = flags.common.threads;
+  options.source = true;
   io.Say("running both models step by step, and mutants of the second");
   const auto verdict = Verify(before, after, relation, options);
   if (!verdict.ok()) return Refuse(io, flags.after, verdict.status(), kUnreadable);

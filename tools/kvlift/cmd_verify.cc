@@ -19,16 +19,9 @@
 
 namespace kvlift::cli {
 
-int ExitCodeOf(VerdictKind verdict) {
-  switch (verdict) {
-    case VerdictKind::kEqual:
-    case VerdictKind::kEqualWithinQuantization:
-      return kDone;
-    case VerdictKind::kDifferent:
-      return kFindings;
-    default:
-      return kInconclusive;
-  }
+int ExitCodeOf(VerdictKind verdict, Accept accept) {
+  if (Accepts(verdict, accept)) return kDone;
+  return verdict == VerdictKind::kDifferent ? kFindings : kInconclusive;
 }
 
 namespace {
@@ -90,6 +83,7 @@ int RunVerify(const VerifyFlags& flags, Io io) {
   options.full = flags.plan == "full";
   options.seed = flags.seed;
   options.threads = flags.common.threads;
+  options.source = true;
   io.Say("running both models step by step, and mutants of the second");
   const auto report = Verify(before, after, relation, options);
   if (!report.ok()) {
@@ -104,7 +98,7 @@ int RunVerify(const VerifyFlags& flags, Io io) {
     }
   }
   Print(flags, *report, inferred ? &relation : nullptr, io);
-  return ExitCodeOf(report->verdict);
+  return ExitCodeOf(report->verdict, flags.accept == "tested" ? Accept::kTested : Accept::kProved);
 }
 
 }  // namespace kvlift::cli

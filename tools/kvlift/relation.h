@@ -34,6 +34,6 @@ struct Converted {
 std::optional<Converted> LoadConverted(Io& io, const std::string& path, const std::string& manifest,
                                        const CommonFlags& flags, int* exit);
 
-int ExitCodeOf(VerdictKind verdict);
+int ExitCodeOf(VerdictKind verdict, Accept accept = Accept::kProved);
 
 }  // namespace kvlift::cli

@@ -138,7 +138,9 @@ std::string VerifyText(const Model& before, const Model& after,
   const nb::gil_scoped_release unlocked;
   const auto given = ReadManifest(manifest, after);
   const Manifest relation = given ? *given : cli::InferRelation(before, after);
-  return Verdict(Value(Verify(before, after, relation, HowToVerify(full, seed, threads))));
+  VerifyOptions options = HowToVerify(full, seed, threads);
+  options.source = true;
+  return Verdict(Value(Verify(before, after, relation, options)));
 }
 
 // A model that was converted, or why it was not. The converted model points into its source.
