@@ -392,6 +392,37 @@ TEST(TrustTest, Row14SeveralTokensArePartOfCoverage) {
   EXPECT_EQ(line->second, "several");
 }
 
+// Rows of pads differ, as a precondition says they may; those of tokens do not.
+TEST(TrustTest, Row18RowsOfPadsAreComparedUnlessAPreconditionExcludesThem) {
+  const auto padded = [](std::string text) {
+    text = With(text, "float[B,1,S,T] bias", "float[B,1,S,T] bias, int64[B,T] mask");
+    return With(text, "k = Mul (x, wk)",
+                "low = Constant <value = float {-10000}> () no = Constant <value = float {0}> () "
+                "yes = Cast <to = 9> (mask) hides = Where (yes, no, low) "
+                "both = Constant <value = int64[2] {1, 2}> () h4 = Unsqueeze (hides, both) "
+                "b = Add (bias, h4) k = Mul (x, wk)");
+  };
+  const std::string before = With(padded(Before()), "value, bias, pk", "value, b, pk");
+  const std::string after =
+      With(With(padded(After()), "nk, nv, bias,", "nk, nv, b,"), "logits = Reshape (y4, flat)",
+           "plain = Reshape (y4, flat) count = Shape <start = 1, end = 2> (ids) "
+           "from = Neg (count) end = Constant <value = int64[1] {9223372036854775807}> () "
+           "own = Slice (yes, from, end, one) row = Unsqueeze (own, last) "
+           "logits = Where (row, plain, no)");
+  Manifest relation = Relation();
+  relation.inputs.push_back(Same("mask"));
+  const VerifyReport told = Judge(before, after, relation);
+  EXPECT_EQ(told.verdict, VerdictKind::kDifferent) << Plans(told);
+  relation.preconditions.push_back({"KV303", "rows of pads may differ", "assumed"});
+  const VerifyReport report = Judge(before, after, relation);
+  EXPECT_TRUE(Accepts(report.verdict, Accept::kTested)) << Plans(report);
+  EXPECT_TRUE(report.assumptions.Has(AssumptionKind::kPadding, ""));
+  relation.preconditions.back().code = "KV236";
+  const VerifyReport none = Judge(before, after, relation);
+  ASSERT_NE(PlanOf(none, "ragged prompt"), nullptr);
+  EXPECT_EQ(PlanOf(none, "ragged prompt")->status, "skipped");
+}
+
 // Ones and zeros that are cast to bool: nothing is added to scores.
 TEST(TrustTest, Row17FloatMaskOfOnesAndZeros) {
   const auto truth = [](std::string text) {

@@ -126,9 +126,13 @@ Assumptions ClaimsOf(const Manifest& relation, const Graph& source, const Graph&
     }
   }
   for (const Precondition& p : relation.preconditions) {
-    if (p.code != "KV302") continue;
-    all.Add({AssumptionKind::kFinite, "", "slots without tokens hold finite numbers",
-             AssumptionSource::kManifest, false});
+    if (p.code == "KV302") {
+      all.Add({AssumptionKind::kFinite, "", "slots without tokens hold finite numbers",
+               AssumptionSource::kManifest, false});
+    } else if (p.code == "KV303") {
+      all.Add({AssumptionKind::kPadding, "", "rows of padding tokens are not compared",
+               AssumptionSource::kManifest, false});
+    }
   }
   return all;
 }

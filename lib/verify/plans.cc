@@ -449,8 +449,8 @@ class Planner {
     for (int64_t past : {kLongest, int64_t{600}, int64_t{300}, int64_t{100}, int64_t{40}}) {
       if (past == kLongest && past * l_.row_bytes > kCheapBytes) continue;
       const int64_t step = l_.tokens.value_or(1);
-      std::vector<int64_t> lengths = {step, step};
-      if (l_.full && Chunk(3) > 1) lengths.push_back(Chunk(3));
+      // Several tokens far out: the order among them is part of what types of few bits lose.
+      const std::vector<int64_t> lengths = {step, Chunk(7)};
       all.push_back(Extra("long past", fmt::format("a past of {} tokens", past),
                           l_.batch.value_or(1), PastOf(past), lengths));
     }

@@ -17,6 +17,7 @@
 #include "verify/flow.h"
 #include "verify/ledger.h"
 #include "verify/one_sequence.h"
+#include "verify/plan_runner.h"
 #include "verify/probe.h"
 #include "verify/quantized.h"
 #include "verify/self_checks.h"
@@ -226,20 +227,14 @@ class Verifier {
     const size_t most = HoldsWhole(report_.proof) ? 3 : 12;
     constexpr int64_t kFarthest = 4200;
     for (int64_t number : UnmatchedNumbers(*before_.proto, *after_.proto)) {
-      if (number > kFarthest) {
-        NotReached(fmt::format("steps of {} tokens or more are not run", number));
-      } else if (limits_.thresholds.size() < most) {
+      if (number <= kFarthest && limits_.thresholds.size() < most) {
         limits_.thresholds.push_back(number);
-      } else {
-        NotReached(fmt::format("steps of about {} tokens are not run", number));
+      } else if (!HoldsWhole(report_.proof)) {
+        report_.assumptions.Add(
+            NotRun(AssumptionKind::kCapacity, "",
+                   fmt::format("no step is run because of the number {}", number)));
       }
     }
-  }
-
-  // Matters where the proof leaves something open.
-  void NotReached(std::string what) {
-    if (HoldsWhole(report_.proof)) return;
-    report_.assumptions.Add(NotRun(AssumptionKind::kCapacity, "", std::move(what)));
   }
 
   // Plans that are not about rings end before the last slot.
@@ -282,165 +277,22 @@ class Verifier {
     facts_.source_nodes = source_nodes_;
   }
 
-  void Note(const Plan& plan, const std::string& status, int steps, std::string note) {
-    report_.plans.push_back({plan.name, status, steps, std::move(note)});
-  }
+  void Worst(const OutputResult& result) { MergeOutput(result, &report_); }
 
-  void Merge(const Outcome& outcome) {
-    for (const auto& entry : outcome.outputs) Worst(entry.second);
-    if (outcome.difference && !report_.counterexample) report_.counterexample = outcome.difference;
-  }
-
-  void Worst(const OutputResult& result) {
-    auto it = std::find_if(report_.outputs.begin(), report_.outputs.end(),
-                           [&](const OutputResult& o) { return o.name == result.name; });
-    if (it == report_.outputs.end()) it = report_.outputs.insert(it, OutputResult());
-    it->Merge(result);
-  }
-
-  // What was run of a plan.
-  struct Tried {
-    Record record;
-    Outcome outcome;
-    bool ran = false;  // the source ran a step, and the converted model was fed it
-  };
-
-  Tried Try(const Driver& driver, const Plan& plan, Runner& source, Runner& converted) {
-    Tried tried;
-    tried.record = driver.RunSource(source, plan);
-    if (tried.record.steps.empty()) return tried;
-    CacheState state = driver.Fresh(converted, plan);
-    tried.outcome = driver.RunConverted(converted, tried.record, &state);
-    tried.ran = tried.outcome.unfed.empty();
-    return tried;
-  }
-
-  // A plan that reaches farther than others: where the source does not run it, a shorter one.
-  void RunExtra(const Driver& driver, Plan* plan, Runner& source, Runner& converted) {
-    std::string why = plan->skipped;
-    std::vector<Plan> shorter = std::move(plan->instead);
-    size_t next = 0;
-    for (;;) {
-      if (plan->skipped.empty()) {
-        const Tried tried = Try(driver, *plan, source, converted);
-        const Outcome& outcome = tried.outcome;
-        if (tried.ran && outcome.unjudged.empty() && !outcome.unsupported) {
-          return TakeExtra(*plan, tried);
-        }
-        if (why.empty()) {
-          why = !tried.record.stopped.empty()
-                    ? "the source does not run it: " + tried.record.stopped
-                : !outcome.unfed.empty()    ? outcome.unfed
-                : !outcome.unjudged.empty() ? outcome.unjudged
-                                            : outcome.failed;
-        }
-        // What does not run for want of a kernel, or of memory, says nothing against the model.
-        if (outcome.unsupported || !outcome.unjudged.empty()) break;
-      }
-      if (next == shorter.size()) break;
-      *plan = std::move(shorter[next++]);
-    }
-    Note(*plan, "skipped", 0, why);
-    NotReached(plan->covers.empty() ? fmt::format("not run: {}", plan->shows) : plan->covers);
-  }
-
-  void TakeExtra(const Plan& plan, const Tried& tried) {
-    const Outcome& outcome = tried.outcome;
-    Merge(outcome);
-    if (!outcome.failed.empty()) {
-      failure_ = fmt::format("{}: the converted model does not run: {}", plan.name, outcome.failed);
-      return Note(plan, "failed", outcome.steps, outcome.failed);
-    }
-    Note(plan,
-         outcome.difference ? "different"
-         : outcome.bitwise  ? "bitwise"
-                            : "within bound",
-         outcome.steps,
-         tried.record.stopped.empty() ? plan.shows
-                                      : "then the source stops: " + tried.record.stopped);
-    if (outcome.steps == 0) return;
-    Reach(plan, outcome.steps);
-    coverage_.AddSizes(plan, outcome);
-    if (plan.steps[0].free_masks) {
-      fed_freely_.insert(fed_freely_.end(), added_masks_.begin(), added_masks_.end());
-    }
-    if (plan.steps[0].reach > 0) {
-      fed_freely_.insert(fed_freely_.end(), free_positions_.begin(), free_positions_.end());
-    }
-  }
-
-  // The largest sizes that were run.
-  void Reach(const Plan& plan, int steps) {
-    for (int k = 0; k < steps; ++k) {
-      const StepSpec& step = plan.steps[k];
-      reached_.batch = std::max(reached_.batch, step.batch());
-      reached_.tokens = std::max(reached_.tokens, step.new_tokens);
-      reached_.past = std::max(reached_.past, step.longest());
-    }
-    reached_.capacity = std::max(reached_.capacity, plan.capacity);
-  }
-
+  // Runs the plans, and takes over what they showed.
   void RunPlans(Driver* driver, Referee* referee, Runner& source, Runner& converted) {
-    for (Plan& plan : plans_) {
-      driver->Attend(plan.extra ? nullptr : referee);
-      if (plan.extra) {
-        RunExtra(*driver, &plan, source, converted);
-        if (report_.counterexample || Failed()) return;
-        continue;
-      }
-      if (!plan.skipped.empty()) {
-        Note(plan, "skipped", 0, plan.skipped);
-        continue;
-      }
-      Tried tried = Try(*driver, plan, source, converted);
-      Record& record = tried.record;
-      const Outcome& outcome = tried.outcome;
-      if (record.steps.empty()) {
-        Note(plan, "skipped", 0, "the source does not run it: " + record.stopped);
-        report_.assumptions.Add(NotRun(AssumptionKind::kOther, plan.name,
-                                       fmt::format("not run: {} ({})", plan.name, plan.shows)));
-        continue;
-      }
-      if (!outcome.unfed.empty()) {
-        Note(plan, "skipped", 0, outcome.unfed);
-        continue;
-      }
-      // What the source makes of a token that sees nothing is its own affair.
-      if (!outcome.unjudged.empty() && !outcome.difference) {
-        if (unjudged_.empty() && plan.steps.back().pads.empty()) unjudged_ = outcome.unjudged;
-        Note(plan, "skipped", 0, outcome.unjudged);
-        continue;
-      }
-      Merge(outcome);
-      if (outcome.unsupported) {
-        unsupported_ = outcome.failed;
-        Note(plan, "failed", outcome.steps, outcome.failed);
-        return;
-      }
-      if (!outcome.failed.empty()) {
-        failure_ =
-            fmt::format("{}: the converted model does not run: {}", plan.name, outcome.failed);
-        Note(plan, "failed", outcome.steps, outcome.failed);
-        return;
-      }
-      Note(plan,
-           outcome.difference ? "different"
-           : outcome.bitwise  ? "bitwise"
-                              : "within bound",
-           outcome.steps,
-           record.stopped.empty() ? plan.shows : "then the source stops: " + record.stopped);
-      if (outcome.difference) return;
-      if (!record.first.empty() && (equal_start_.where.empty() || plan.steps[0].past[0] > 0)) {
-        equal_start_ = {std::move(record.first), outcome.first, plan.name + ", step 0"};
-      }
-      record.first.clear();
-      for (size_t k = 0; k < outcome.oracle.size(); ++k) {
-        record.steps[k].oracle_after = outcome.oracle[k];
-      }
-      record.bitwise = outcome.bitwise;
-      Reach(plan, outcome.steps);
-      coverage_.Add(plan, outcome);
-      records_.push_back(std::move(record));
+    PlanRunner runner(HoldsWhole(report_.proof), &report_);
+    runner.Run(driver, referee, source, converted, &plans_);
+    records_ = std::move(runner.records);
+    equal_start_ = std::move(runner.equal_start);
+    coverage_ = std::move(runner.coverage);
+    reached_ = runner.reached;
+    failure_ = runner.failure;
+    unsupported_ = runner.unsupported;
+    unjudged_ = runner.unjudged;
+    if (runner.free_masks) fed_freely_ = added_masks_;
+    if (runner.free_positions) {
+      fed_freely_.insert(fed_freely_.end(), free_positions_.begin(), free_positions_.end());
     }
   }
 
@@ -680,10 +532,7 @@ class Verifier {
   PlanLimits limits_;
   std::vector<Plan> plans_;
   std::vector<Record> records_;
-  struct Sizes {
-    int64_t batch = 0, tokens = 0, past = 0, capacity = 0;
-  };
-  Sizes reached_;
+  Reached reached_;
   std::vector<std::string> free_positions_, added_masks_;  // that can be fed freely
   std::vector<std::string> fed_freely_;
   StepFeeds equal_start_;
@@ -754,6 +603,19 @@ absl::StatusOr<VerifyReport> VerifyAny(const Model& before, const Model& after,
 }
 
 }  // namespace
+
+Proof ProveRelation(const Model& before, const Model& after, const Manifest& relation) {
+  const bool joined = LacksSequences(relation);
+  if (!joined && !HasGroups(relation)) {
+    return ProveConversion(*before.proto, *after.proto, relation);
+  }
+  const auto adapted =
+      joined ? AddSequences(before, relation) : AdaptSource(before, after, relation);
+  if (adapted.ok()) return ProveRelation(adapted->before, after, adapted->relation);
+  Proof proof;
+  proof.not_tried = std::string(adapted.status().message());
+  return proof;
+}
 
 absl::StatusOr<VerifyReport> Verify(const Model& before, const Model& after,
                                     const Manifest& relation, const VerifyOptions& options) {
