@@ -40,7 +40,6 @@ const std::map<std::string, std::string>& OpenFacts() {
   static const auto* const facts = new std::map<std::string, std::string>{
       {"attention_op_keep_weights", kOperators},
       {"decomposed_attention_keep_softmax_flattens", kOperators},
-      {"decomposed_attention_mask_computed", ""},
       {"decomposed_attention_repeat_by_concat", "reads the source's keys"},
       {"fixed_buffer_larger_batch", "every row holds what the source's present holds"},
       {"fixed_buffer_packed_keys_read", "reads the source's keys"},
