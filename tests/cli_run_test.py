@@ -2,6 +2,7 @@
 
 Environment: KVLIFT, the tool; KVLIFT_ROOT, the repository.
 """
+import json
 import os
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ import unittest
 import numpy as np
 import onnx
 import onnx.parser
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from support.schemas import check_json
 
@@ -346,7 +347,7 @@ class Verify(Case):
         self.assertEqual(document["verdict"], "equal")
         self.assertIsNone(document["counterexample"])
         self.assertTrue(document["controls"])
-        self.assertTrue(all(c["detected_by"] or c["equivalent"]
+        self.assertTrue(all(c["detected_by"] or c["equivalent"] or c["not_run"]
                             for c in document["controls"]))
         model = onnx.load(self.at("out.onnx"))
         for initializer in model.graph.initializer:
@@ -359,6 +360,38 @@ class Verify(Case):
         document = check_json(out)
         self.assertEqual(document["verdict"], "different")
         self.assertIn("output", document["counterexample"])
+
+    def test_equal_as_tested(self):
+        """A fact is open: the exit code says so, unless that is accepted."""
+        source = bundled("llama_optimum")
+        self.expect(DONE, "convert", source, "-o", self.at("out.onnx"))
+        model = onnx.load(self.at("out.onnx"))
+        output = model.graph.output[0].name
+        for node in model.graph.node:
+            node.output[:] = ["plain" if name == output else name for name in node.output]
+        model.graph.node.extend([helper.make_node("Sub", ["plain", "plain"], ["zero"], "sub"),
+                                 helper.make_node("Add", ["plain", "zero"], [output], "add")])
+        onnx.save(model, self.at("out.onnx"))
+        out, _ = self.expect(INCONCLUSIVE, "verify", source, self.at("out.onnx"), "--json")
+        document = check_json(out)
+        self.assertEqual(document["verdict"], "equal as tested")
+        self.assertTrue(document["reason"].startswith("KV410"))
+        self.assertTrue(any(a["kind"] == "capacity" for a in document["assumptions"]))
+        out, _ = self.expect(DONE, "verify", source, self.at("out.onnx"), "--accept", "tested")
+        self.assertRegex(out.splitlines()[-1], "^verdict: equal as tested ")
+        self.assertIn("assumed: ", out)
+
+    def test_manifest_of_another_source(self):
+        source = bundled("llama_optimum")
+        self.expect(DONE, "convert", source, "-o", self.at("out.onnx"))
+        with open(self.at("out.kv.json")) as file:
+            manifest = json.load(file)
+        manifest["source_sha256"] = "0" * 64
+        with open(self.at("other.json"), "w") as file:
+            json.dump(manifest, file)
+        out, _ = self.expect(INCONCLUSIVE, "verify", source, self.at("out.onnx"), "--manifest",
+                             self.at("other.json"), "--json")
+        self.assertEqual(check_json(out)["reason"][:5], "KV412")
 
     def test_proof_before_writing(self):
         out, _ = self.expect(DONE, "convert", bundled("qwen2_optimum"), "-o", self.at("out.onnx"),

@@ -98,15 +98,16 @@ Manifest Relation(const std::string& layout = "BNSD") {
   return m;
 }
 
+// The proof knows conversions to Attention; of other models it leaves most open.
 void ExpectEqual(const std::string& before, const std::string& after, const Manifest& relation) {
   const VerifyReport report = VerdictOn(before, after, relation);
-  EXPECT_EQ(report.verdict, VerdictKind::kEqual) << Summary(report);
+  EXPECT_TRUE(Accepts(report.verdict, Accept::kTested)) << Summary(report);
   EXPECT_GE(report.controls.size(), 6u);
 }
 
 void ExpectNotEqual(const std::string& before, const std::string& after, const Manifest& relation) {
   const VerifyReport report = VerdictOn(before, after, relation);
-  EXPECT_NE(report.verdict, VerdictKind::kEqual) << Summary(report);
+  EXPECT_FALSE(Accepts(report.verdict, Accept::kTested)) << Summary(report);
 }
 
 TEST(LayoutTest, Plain) {
@@ -323,7 +324,7 @@ TEST(LayoutTest, KeptMaskIsAllOnes) {
   kept.as = "same";
   kept.requires_text = "ones";
   ExpectEqual(before, after, relation);
-  EXPECT_EQ(VerdictOn(before, after, relation).assumed.size(), 1u);
+  EXPECT_TRUE(VerdictOn(before, after, relation).assumptions.Has(AssumptionKind::kAllOnes, "mask"));
   kept.requires_text.clear();
   ExpectNotEqual(before, after, relation);
   kept.requires_text = "zeros";  // NaN everywhere in the source
@@ -352,7 +353,7 @@ TEST(LayoutTest, GrowingOnBothSides) {
                  {"ids"}, {"logits"});
   for (ManifestCache& cache : relation.caches) cache.grows = true;
   const VerifyReport report = VerdictOn(before, before, relation);
-  EXPECT_EQ(report.verdict, VerdictKind::kEqual) << Summary(report);
+  EXPECT_TRUE(Accepts(report.verdict, Accept::kTested)) << Summary(report);
   ExpectNotEqual(before, With(before, "(pv, value)", "(pv, key)"), relation);
 }
 

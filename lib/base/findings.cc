@@ -298,7 +298,8 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Each cache becomes two, values and scales, and the host has to keep both.",
      "Use --target spec or ort."},
     {"KV246", "packed-tensor", "the caches cannot be kept in one tensor",
-     "--cache-tensors packed lays the parts of a source's packed tensor one behind the other on the "
+     "--cache-tensors packed lays the parts of a source's packed tensor one behind the other on "
+     "the "
      "sequence axis, for hosts that feed it as one tensor.",
      "Use --cache-tensors per-layer, which gives each layer's keys and values a cache."},
     {"KV248", "quantised-behind", "what an attention gives is quantised by its range",
@@ -368,6 +369,20 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV408", "outputs-insensitive", "outputs hardly tell what a slot or a token holds",
      "Where a wrong value moves no output by more than rounding does, equal outputs prove nothing.",
      "See the slot or token named; weights of a usual size make it felt."},
+    {"KV409", "fact-refuted", "the graphs differ where no plan looks",
+     "Something that has to be the same in both models, such as weights or a constant, is not: "
+     "there are feeds that tell them apart, whether a plan has them or not.",
+     "See the fact named."},
+    {"KV410", "not-proved", "every plan passed, and not everything is proved",
+     "Plans run some sizes and some feeds; what the proof leaves open may differ for others.",
+     "See the open fact, and the sizes that were run; `--accept tested` takes that for equal."},
+    {"KV411", "claim-contradicted", "the relation says what the converted model denies",
+     "What the relation says of capacity and order of writes is read from the graph as well.",
+     "Give the manifest that belongs to the model."},
+    {"KV412", "other-source", "the manifest is of another source",
+     "Its digest is not that of the source's file: what the manifest says was found out about "
+     "another model.",
+     "Verify against the file that was converted, or convert this one."},
     {"KV420", "oracle-disagrees", "the executor gives other numbers than the oracle",
      "Two independent implementations of a model's operators do not agree, beyond what rounding "
      "explains: what the executor says of the models proves nothing.",

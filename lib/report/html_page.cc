@@ -14,12 +14,18 @@ using html::Text;
 constexpr size_t kMaxJsonBytes = size_t{1} << 20;
 
 std::string_view VerdictClass(const std::string& verdict) {
-  if (verdict == "equal") return "good";
+  if (verdict == "equal" || verdict == "equal within quantisation") return "good";
   return verdict == "different" || verdict == "not converted" ? "bad" : "warn";
 }
 
 std::string VerdictSentence(const std::string& verdict) {
   if (verdict == "equal") return "Equal: the converted model does what the source does.";
+  if (verdict == "equal within quantisation") {
+    return "Equal within quantisation: the models differ by no more than rounding caches explains.";
+  }
+  if (verdict == "equal as tested") {
+    return "Equal as tested: every plan passed, and not everything is proved for all shapes.";
+  }
   if (verdict == "different") return "Different: the models do not do the same.";
   if (verdict == "inconclusive") return "Inconclusive: nothing disproved, but not proved.";
   if (verdict == "not converted") return "Not converted: nothing was written.";

@@ -9,6 +9,7 @@
 #include "lint/lint.h"
 #include "verify/alias_claim.h"
 #include "verify/fit.h"
+#include "verify/ledger.h"
 #include "verify/mutant_guards.h"
 #include "verify/mutant_maker.h"
 #include "verify/mutants.h"
@@ -19,6 +20,7 @@
 namespace kvlift {
 namespace {
 
+constexpr char kProved[] = "no plan tells; every fact of the proof holds for all shapes";
 constexpr char kPlansSayNothing[] = "hidden otherwise, too; with nothing hidden: ";
 
 std::string TextOf(SeenFact fact) {
@@ -62,15 +64,14 @@ class Controls {
     std::optional<std::string> unguarded;
     for (const Mutant& mutant : MakeMutants(after_, relation_, limits)) {
       ControlResult result = Detect(mutant);
-      if (result.detected_by.empty() && result.equivalent.empty()) {
-        result.equivalent = Argument(mutant, limits);
-      }
-      if (result.detected_by.empty() && result.equivalent.empty() && mutant.guard) {
+      if (result.missed()) result.equivalent = Argument(mutant, limits);
+      if (result.missed() && mutant.guard) {
         // Something else may hide the same keys, or there is none to hide.
         if (!unguarded) unguarded = DetectUnguarded();
         if (unguarded->empty() && none_hidden) continue;
         if (!unguarded->empty()) result.detected_by = kPlansSayNothing + *unguarded;
       }
+      if (result.missed() && options_.proved) result.equivalent = kProved;
       results.push_back(std::move(result));
     }
     for (const RelationMutant& mutant : MakeRelationMutants(after_, relation_)) {
@@ -109,8 +110,13 @@ class Controls {
     if (!mutant.equivalent.empty()) return mutant.equivalent;
     if (mutant.detector == Detector::kOverflow) return options_.unrefused;
     const auto seen = limits.seen.find(mutant.equivalent_value);
-    if (!mutant.equivalent_if || seen == limits.seen.end()) return {};
-    return seen->second.facts.count(*mutant.equivalent_if) > 0 ? TextOf(*mutant.equivalent_if) : "";
+    if (!mutant.equivalent_if || seen == limits.seen.end() || options_.proved) return {};
+    if (seen->second.facts.count(*mutant.equivalent_if) == 0) return {};
+    // The steps that were run do not tell; so the verdict rests on what they showed.
+    std::string text = TextOf(*mutant.equivalent_if);
+    options_.ledger->Add(NotRun(AssumptionKind::kOther, mutant.equivalent_value,
+                                fmt::format("{}: {}", mutant.equivalent_value, text)));
+    return text;
   }
 
   // Inputs of the converted model that hold lengths or positions.
@@ -142,10 +148,10 @@ class Controls {
     const auto model = BuildMutant(after_, mutant);
     switch (mutant.detector) {
       case Detector::kRules:
-        result.detected_by = BrokenRule(model);
+        result.detected_by = BrokenRule(model, &result.not_run);
         break;
       case Detector::kAlias:
-        result.detected_by = FalseAlias(model);
+        result.detected_by = FalseAlias(model, &result.not_run);
         break;
       case Detector::kOverflow: {
         Model whole = model_;
@@ -171,7 +177,8 @@ class Controls {
   }
 
   // What a linter or the relation says against the mutant, and not against the model.
-  std::string BrokenRule(const std::shared_ptr<const onnx::ModelProto>& mutant) {
+  std::string BrokenRule(const std::shared_ptr<const onnx::ModelProto>& mutant,
+                         std::string* not_run) {
     const auto graph = Graph::Build(mutant);
     if (!graph.ok()) return "check: " + std::string(graph.status().message());
     Model whole = model_;
@@ -187,14 +194,19 @@ class Controls {
     const std::string misfit = Misfit(*options_.source, *graph, relation_);
     if (!misfit.empty()) return "relation: KV403 " + misfit;
     const auto runner = Make(mutant, {}, exec::AliasMode::kOff);
-    return runner.ok() ? "" : "compile: " + std::string(runner.status().message());
+    if (!runner.ok()) *not_run = std::string(runner.status().message());
+    return {};
   }
 
-  std::string FalseAlias(const std::shared_ptr<const onnx::ModelProto>& mutant) {
+  std::string FalseAlias(const std::shared_ptr<const onnx::ModelProto>& mutant,
+                         std::string* not_run) {
     std::vector<exec::CachePair> pairs;
     for (const ManifestCache& c : relation_.caches) pairs.push_back({c.input, c.output});
     const auto runner = Make(mutant, pairs, exec::AliasMode::kAuto);
-    if (!runner.ok()) return "compile: " + std::string(runner.status().message());
+    if (!runner.ok()) {
+      *not_run = std::string(runner.status().message());
+      return {};
+    }
     const std::string claim = FalseAliasClaim(relation_, runner->program());
     return claim.empty() ? "" : "in place: " + claim;
   }
@@ -204,14 +216,14 @@ class Controls {
                ControlResult* result) {
     auto built = Graph::Build(mutant);
     if (!built.ok()) {
-      result->detected_by = "compile: " + std::string(built.status().message());
+      result->not_run = std::string(built.status().message());
       return;
     }
     const auto graph = std::make_shared<const Graph>(*std::move(built));
     if (nodes_only && ByTail(*graph, result)) return;
     auto runner = Make(graph, {}, exec::AliasMode::kOff);
     if (!runner.ok()) {
-      result->detected_by = "compile: " + std::string(runner.status().message());
+      result->not_run = std::string(runner.status().message());
       return;
     }
     for (const Record* record : order_) {
@@ -251,6 +263,7 @@ class Controls {
     CacheState state = fresh;
     const Outcome outcome = driver.RunConverted(runner, record, &state);
     if (outcome.difference) {
+      result->not_run.clear();
       result->plan = record.plan->name;
       result->step = outcome.difference->step;
       result->output = outcome.difference->output;
@@ -261,14 +274,15 @@ class Controls {
     // so does a number where the source has none.
     const bool other = (record.bitwise && !outcome.bitwise) || !outcome.unjudged.empty();
     if (other && result->detected_by.empty()) {
+      result->not_run.clear();
       result->plan = record.plan->name;
       result->detected_by = fmt::format("{}, other bits than the source's", result->plan);
     }
-    // An error tells less than a difference.
-    if (!outcome.failed.empty() && !outcome.unsupported && result->detected_by.empty()) {
+    // An error tells nothing of what the plans see.
+    if (!outcome.failed.empty() && result->detected_by.empty() && result->not_run.empty()) {
       result->plan = record.plan->name;
       result->step = outcome.steps;
-      result->detected_by = fmt::format("{}, {}", result->plan, outcome.failed);
+      result->not_run = fmt::format("{}, {}", result->plan, outcome.failed);
     }
     return false;
   }

@@ -24,7 +24,9 @@ struct ControlOptions {
   // Mutants that differ in no more than this share of the nodes, or behind them, are run without
   // the rest (tail.h).
   double most_tail = 0.5;
-  std::string unrefused;  // why a step outside the capacity is not refused; empty: it is
+  std::string unrefused;          // why a step outside the capacity is not refused; empty: it is
+  bool proved = false;            // all facts of the model hold for all shapes
+  Assumptions* ledger = nullptr;  // receives what excuses a mutant
   // Steps outside the capacity, run by this model: they must be refused.
   std::function<SelfCheck(const Model& mutant)> overflow;
   // The verdict on the two models with another relation: why not equal, or empty.

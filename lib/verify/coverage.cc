@@ -23,6 +23,12 @@ void Coverage::Add(const Plan& plan, const Outcome& outcome) {
   }
 }
 
+void Coverage::AddSizes(const Plan& plan, const Outcome& outcome) {
+  for (int k = 0; k < outcome.steps; ++k) {
+    many_tokens_ = many_tokens_ || plan.steps[k].new_tokens > 1;
+  }
+}
+
 std::pair<size_t, std::string> Coverage::FewestIndices(const Manifest& relation) const {
   std::pair<size_t, std::string> fewest = {starts_.size(), ""};
   for (const ManifestCache& cache : relation.caches) {
@@ -45,7 +51,8 @@ std::vector<std::pair<std::string, std::string>> Coverage::Lines(
       {"write indices", fmt::format("{}", starts_.size())},
       {"write indices of every cache", fmt::format("{} or more", FewestIndices(relation).first)},
       {"last slot", unless(last_slot_, "reached", "not reached", excuses.last_slot)},
-      {"lengths in one batch", unless(lengths_differ_, "differ", "equal", excuses.one_length)}};
+      {"lengths in one batch", unless(lengths_differ_, "differ", "equal", excuses.one_length)},
+      {"new tokens of a step", unless(many_tokens_, "several", "one", excuses.one_token)}};
   if (std::any_of(relation.caches.begin(), relation.caches.end(),
                   [&](const ManifestCache& cache) { return IsCircular(relation, cache); })) {
     lines.emplace_back("around the end", around_ ? "reached" : "not reached");
@@ -65,6 +72,7 @@ std::string Coverage::Missing(const Manifest& relation, const CoverageExcuses& e
   if (!lengths_differ_ && excuses.one_length.empty()) {
     return "no batch held sequences of different lengths";
   }
+  if (!many_tokens_ && excuses.one_token.empty()) return "no step had several new tokens";
   return {};
 }
 

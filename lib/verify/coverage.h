@@ -16,12 +16,14 @@ namespace kvlift {
 
 // Why something was not reached where the models do not allow it; empty: they do.
 struct CoverageExcuses {
-  std::string last_slot, one_length;
+  std::string last_slot, one_length, one_token;
 };
 
 class Coverage {
  public:
   void Add(const Plan& plan, const Outcome& outcome);
+  // Of a plan that mutants are not held against: what it reached counts, what it wrote does not.
+  void AddSizes(const Plan& plan, const Outcome& outcome);
 
   int decodes() const { return decodes_; }  // steps with a past
   bool last_slot() const { return last_slot_; }

@@ -15,11 +15,16 @@
 namespace kvlift {
 namespace {
 
-// bool [batch, 1, tokens, tokens]
-exec::Tensor LowerTriangle(int64_t batch, int64_t tokens) {
-  exec::Tensor tensor(onnx::TensorProto::BOOL, exec::Shape{batch, 1, tokens, tokens});
-  for (int64_t i = 0; i < tensor.size(); ++i) {
-    StoreDouble(tensor.view(), i, i % tokens <= i / tokens % tokens ? 1 : 0);
+// bool [batch, 1, tokens, tokens]: each token sees itself and its ancestors.
+exec::Tensor TreeOf(const StepSpec& step) {
+  const int64_t tokens = step.new_tokens;
+  exec::Tensor tensor =
+      exec::Tensor::Zeros(onnx::TensorProto::BOOL, exec::Shape{step.batch(), 1, tokens, tokens});
+  for (int64_t i = 0; i < step.batch() * tokens; ++i) {
+    for (int64_t at = i % tokens; at >= 0;) {
+      StoreDouble(tensor.view(), i * tokens + at, 1);
+      at = step.parents.empty() ? at - 1 : step.parents[at];
+    }
   }
   return tensor;
 }
@@ -162,8 +167,7 @@ exec::Tensor Driver::FirstPast(const Runner& source, const Plan& plan, const Man
 exec::Tensor Driver::FirstSlots(int32_t type, const Plan& plan, const ManifestCache& cache,
                                 const StepSpec& step) const {
   const int64_t slots = SlotsOf(cache, plan), held = std::min(step.past[0], slots);
-  exec::Tensor value =
-      exec::Tensor::Zeros(type, stimulus_.CacheShape(cache, step.batch(), slots));
+  exec::Tensor value = exec::Tensor::Zeros(type, stimulus_.CacheShape(cache, step.batch(), slots));
   const bool all = plan.noise && !cache.source.growing;
   const int64_t first = cache.ring ? step.past[0] - (all ? slots : held) : 0;
   AddNoise(cache, step, first, all ? slots : held, &value);
@@ -325,7 +329,7 @@ absl::StatusOr<exec::Feeds> Driver::ConvertedFeeds(const StepSpec& step, int64_t
       KV_ASSIGN_OR_RETURN(feeds[input.name], stimulus_.Feed(source, step, capacity, input.fill));
     } else if (input.as == "control") {
       if (input.value == kLowerTriangle) {
-        feeds[input.name] = LowerTriangle(step.batch(), step.new_tokens);
+        feeds[input.name] = TreeOf(step);
         continue;
       }
       const int32_t type =
@@ -395,6 +399,16 @@ Bounded Driver::Mine(const Given& given, const std::string& output) {
                    given.oracle != nullptr ? given.oracle->BoundOf(output) : nullptr);
 }
 
+std::pair<int64_t, int64_t> Driver::UnjudgedPads(const StepSpec& step, int sequence) const {
+  const bool differ = std::any_of(relation_.preconditions.begin(), relation_.preconditions.end(),
+                                  [](const Precondition& p) { return p.code == "KV303"; });
+  if (!differ || step.hidden.empty()) return {0, 0};
+  const auto place = [&](int64_t key) {
+    return std::clamp<int64_t>(key - step.past[sequence], 0, step.new_tokens);
+  };
+  return {place(step.hidden[sequence].first), place(step.hidden[sequence].second)};
+}
+
 // One sequence in a step that has pads: its real tokens only.
 void Driver::CompareTokens(const Given& given, const Bounded& want, const Bounded& got,
                            const std::string& name, int sequence, Outcome* outcome) const {
@@ -412,7 +426,14 @@ void Driver::CompareTokens(const Given& given, const Bounded& want, const Bounde
   if (theirs.size() < 2 || theirs[1] < end) {
     return Judge(given, want, got, name, sequence, outcome);
   }
-  Judge(given, Part(want, 1, first, end), Part(got, 1, first, end), name, sequence, outcome);
+  const auto [pads, behind] = UnjudgedPads(step, sequence);
+  const auto judge = [&](int64_t from, int64_t to) {
+    if (from >= to) return;
+    Judge(given, Part(want, 1, from, to), Part(got, 1, from, to), name, sequence, outcome);
+  };
+  if (pads >= behind) return judge(first, end);
+  judge(first, std::min(pads, end));
+  judge(std::max(first, behind), end);
 }
 
 void Driver::CompareOutputs(const Given& given, Outcome* outcome) const {
@@ -428,7 +449,12 @@ void Driver::CompareOutputs(const Given& given, Outcome* outcome) const {
       // As large for some sequences as for all: it has no batch.
       const bool shared = want.value.shape() == all.value.shape();
       const Bounded got = shared ? all : SequencesOf(all, group, step.batch());
-      if (step.pads.empty() && step.real.empty()) {
+      const auto unjudged = [&](int b) {
+        const auto [pads, behind] = UnjudgedPads(step, b);
+        return pads < behind;
+      };
+      const bool some = std::any_of(group.begin(), group.end(), unjudged);
+      if (step.pads.empty() && step.real.empty() && !some) {
         Judge(given, want, got, output.name, source.groups.size() > 1 ? group[0] : -1, outcome);
         continue;
       }

@@ -174,6 +174,9 @@ class Driver {
                          const std::vector<int>& group, const exec::View& fed, const Bounded& now,
                          exec::Tensor* gap, Outcome* outcome) const;
   void CompareOutputs(const Given& given, Outcome* outcome) const;
+  // New tokens of a sequence that are pads between its prompt and its answer, where a precondition
+  // says that rows of pads may differ: [begin, end) of the step.
+  std::pair<int64_t, int64_t> UnjudgedPads(const StepSpec& step, int sequence) const;
   void CompareTokens(const Given& given, const Bounded& want, const Bounded& got,
                      const std::string& name, int sequence, Outcome* outcome) const;
   void Judge(const Given& given, const Bounded& want, const Bounded& got, const std::string& name,

@@ -149,6 +149,15 @@ std::string Driver::CheckCache(const ManifestCache& cache, const Given& given,
       }
     };
     look(written, from, /*judged=*/false);
+    const auto [pads, behind] = UnjudgedPads(step, b);
+    if (pads < behind) {
+      const int64_t hide = std::clamp(begin + pads, from, total);
+      const int64_t show = std::clamp(begin + behind, from, total);
+      look(from, hide, /*judged=*/true);
+      look(hide, show, /*judged=*/false);
+      look(show, total, /*judged=*/true);
+      continue;
+    }
     look(from, total, /*judged=*/true);
   }
   return {};

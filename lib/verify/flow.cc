@@ -226,6 +226,46 @@ std::string Flow::Maker(const std::string& value) const {
   return made == makers_.end() ? std::string() : made->second->op_type();
 }
 
+bool Flow::IsTruth(const std::string& input) const {
+  bool found = false;
+  Walk(input, [&](const Reader& r) {
+    const NodeProto& node = *r.node;
+    if (node.op_type() == "Cast") {
+      const int64_t to = IntAttribute(node, "to", 0);
+      found = found || to == TensorProto::BOOL || IsIntegerType(static_cast<int32_t>(to));
+    }
+    if (IsOneOf(node, {"Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal"})) found = true;
+    if (node.op_type() == "Sub" && r.operand == 1 && IsConstant(node.input(0))) found = true;
+    return IsMove(node) || IsPick(&node, r.operand);
+  });
+  return found;
+}
+
+bool Flow::SaysWhere(const std::string& input) const {
+  bool found = false;
+  Walk(input, [&](const Reader& r) {
+    const NodeProto& node = *r.node;
+    if (IsOneOf(node, {"Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal", "OneHot",
+                       "Range", "ConstantOfShape", "Trilu", "CumSum", "GroupQueryAttention",
+                       "MultiHeadAttention", "Attention", "LinearAttention"})) {
+      found = true;
+    }
+    if (IsOneOf(node, {"ScatterND", "ScatterElements", "Scatter"}) && r.operand == 1) found = true;
+    if (node.op_type() == "TensorScatter" && r.operand == 2) found = true;
+    if (IsOneOf(node, {"Slice", "Expand", "Reshape", "Tile", "Pad"}) && r.operand >= 1)
+      found = true;
+    if (IsKeyValueCache(node)) found = true;
+    if (IsOneOf(node, {"Gather", "GatherElements", "GatherND"}) && r.operand == 1 &&
+        !IsConstant(node.input(0))) {
+      found = true;
+    }
+    return IsMove(node) || IsPick(&node, r.operand) ||
+           IsOneOf(node, {"Add", "Sub", "Mul", "Div", "Mod", "Neg", "Abs", "Where", "Min", "Max",
+                          "Clip", "ReduceMax", "ReduceMin", "ReduceSum", "GatherND", "Floor"});
+  });
+  return found;
+}
+
 bool Flow::IsCompared(const std::string& input) const {
   bool found = false;
   Walk(input, [&](const Reader& r) {

@@ -40,6 +40,10 @@ class Flow {
   std::string Maker(const std::string& value) const;
   // Is compared with something.
   bool IsCompared(const std::string& input) const;
+  // Numbers that are taken for yes and no: they are compared, cast to bool, or taken from one.
+  bool IsTruth(const std::string& input) const;
+  // Says where rows are written, cut or hidden, and not only at which position a token is.
+  bool SaysWhere(const std::string& input) const;
 
  private:
   struct Reader {

@@ -2,9 +2,15 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
+
+#include "fmt/format.h"
+#include "fmt/ranges.h"
 
 namespace kvlift {
 namespace {
+
+constexpr char kRuledOut[] = "a precondition rules out steps with padding";
 
 // A cache that takes more steps than this to fill is entered near its end.
 constexpr int64_t kManySlots = 48;
@@ -28,11 +34,16 @@ class Planner {
     if (l_.circular) AroundTheEnd();
     for (int64_t window : l_.rings) AroundTheRing(window);
     Noise();
+    Nine();
+    LongPrompt();
+    FreeMasks();
+    FreePositions();
+    LongPast();
+    for (int64_t threshold : l_.thresholds) Near(threshold);
     if (l_.full) {
       Uniform("prefill of 7", "a longer prompt", 1, {7});
       Uniform("chunks", "a prompt in chunks of 2 and 3", 2, {2, 3, 2, 3, 1, 1});
       Uniform("long decode", "one token at a time", 2, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
-      LongPast();
       if (!l_.circular) {
         Skip(Named("around the end", "rows wrap around the end of the buffer"),
              "the caches are linear: a write behind the end is refused (\"one past the end\")");
@@ -86,6 +97,116 @@ class Planner {
     return taken;
   }
 
+  // The most new tokens of a step behind a past, up to a number.
+  int64_t Chunk(int64_t tokens) const {
+    if (l_.tokens) return *l_.tokens;
+    int64_t most = std::min(tokens, l_.tokens_with_past.value_or(tokens));
+    if (l_.most_tokens) most = std::min(most, *l_.most_tokens);
+    return std::max<int64_t>(1, most);
+  }
+
+  // A past of a number of tokens, such that steps of a fixed length begin at a multiple of it.
+  int64_t PastOf(int64_t tokens) const {
+    const int64_t step = l_.tokens.value_or(1);
+    return tokens / step * step;
+  }
+
+  // Such a plan costs no more than this: bytes of caches.
+  static constexpr int64_t kMostBytes = int64_t{128} << 20;
+
+  bool Affordable(int64_t batch, int64_t rows) const {
+    return l_.full || batch * rows * l_.row_bytes <= kMostBytes;
+  }
+
+  // Steps behind a past of noise, each as many tokens as given, if they fit.
+  Plan Extra(const std::string& name, const std::string& shows, int64_t batch, int64_t past,
+             const std::vector<int64_t>& lengths) const {
+    Plan plan = Named(name, shows);
+    plan.extra = true;
+    std::vector<int64_t> at(batch, past);
+    for (int64_t length : lengths) Add(&plan, &at, length);
+    if (l_.free_capacity || l_.all_rings) {
+      plan.capacity = std::max(l_.capacity, at[0] + 1);
+    } else if (at[0] > l_.capacity && !l_.circular) {
+      plan.steps.clear();
+      plan.skipped = "the capacity is too small";
+    }
+    if (plan.skipped.empty() && !Affordable(batch, at[0])) {
+      plan.steps.clear();
+      plan.skipped = "caches of that size are too large";
+    }
+    return plan;
+  }
+
+  // More sequences, and more tokens in a step, than the other plans have.
+  void Nine() {
+    constexpr int64_t kNine = 9;
+    if (l_.batch) return Skip(Named("nine sequences", "nine sequences"), "the batch is fixed");
+    const int64_t tokens = Chunk(kNine), past = PastOf(tokens > 1 ? 3 : 2);
+    plans_.push_back(Extra("nine sequences",
+                           fmt::format("nine sequences of {} new tokens each", tokens), kNine, past,
+                           {tokens}));
+  }
+
+  void LongPrompt() {
+    constexpr int64_t kLength = 11;
+    if (l_.tokens || !l_.prefill || (l_.most_tokens && *l_.most_tokens < kLength)) return;
+    plans_.push_back(
+        Extra("prefill of 11", "a prompt of 11 tokens", l_.batch.value_or(1), 0, {kLength}));
+  }
+
+  // Any pattern of hidden keys, and any numbers where a mask is added to scores.
+  void FreeMasks() {
+    if (!l_.mask) return;
+    Plan plan = Extra("free masks", "masks hide any keys, and add any numbers where they are added",
+                      l_.batch.value_or(2), PastOf(l_.tokens.value_or(1) * 5), {Chunk(3)});
+    for (StepSpec& step : plan.steps) step.free_masks = true;
+    plans_.push_back(std::move(plan));
+  }
+
+  // Positions with gaps and jumps, as far as the source takes them.
+  void FreePositions() {
+    if (!l_.free_positions) return;
+    std::vector<Plan> all;
+    for (int64_t reach : {8192, 500, 60, 16}) {
+      all.push_back(Extra("free positions", fmt::format("any positions below {}", reach),
+                          l_.batch.value_or(2), PastOf(l_.tokens.value_or(1) * 5), {Chunk(3)}));
+      for (StepSpec& step : all.back().steps) step.reach = reach;
+    }
+    PushFirst(std::move(all));
+  }
+
+  void PushFirst(std::vector<Plan> all) {
+    Plan plan = std::move(all.front());
+    all.erase(all.begin());
+    plan.instead = std::move(all);
+    plans_.push_back(std::move(plan));
+  }
+
+  // A number c that one model has and the other has not: steps behind c - 2 to c + 1 tokens; where
+  // it is small, as many new tokens and as many sequences.
+  void Near(int64_t c) {
+    const std::string name = fmt::format("around {}", c);
+    const int64_t step = l_.tokens.value_or(1);
+    Plan plan = Extra(name, fmt::format("a past of {} to {} tokens", PastOf(c - 2), c + 1),
+                      l_.batch.value_or(1), PastOf(std::max<int64_t>(0, c - 2)),
+                      std::vector<int64_t>(4, step));
+    plan.covers = fmt::format("steps of {} tokens or more are not run", c);
+    plans_.push_back(std::move(plan));
+    constexpr int64_t kMostTokens = 600, kMostSequences = 16;
+    if (c <= kMostTokens && !l_.tokens && (l_.prefill || !one_by_one())) {
+      const std::vector<int64_t> lengths =
+          one_by_one() ? std::vector<int64_t>{c} : std::vector<int64_t>{c - 1, c, c + 1};
+      plans_.push_back(Extra(name + " new tokens", fmt::format("steps of about {} tokens", c),
+                             l_.batch.value_or(1), 0, lengths));
+    }
+    if (c > kMostSequences || l_.batch) return;
+    for (int64_t batch : {c, c + 1}) {
+      plans_.push_back(Extra(fmt::format("{} sequences", batch), "as many sequences", batch,
+                             PastOf(3), {Chunk(2)}));
+    }
+  }
+
   // One sequence length for all.
   void Uniform(const std::string& name, const std::string& shows, int64_t batch,
                const std::vector<int64_t>& lengths) {
@@ -100,6 +221,12 @@ class Planner {
       Add(&plan, &past, length);
     }
     if (plan.steps.empty()) return Skip(std::move(plan), "the capacity is too small");
+    // A prompt or a chunk that was split shows what its steps show.
+    if (plan.steps.size() != lengths.size()) {
+      std::vector<int64_t> run;
+      for (const StepSpec& step : plan.steps) run.push_back(step.new_tokens);
+      plan.shows = fmt::format("steps of {} tokens", fmt::join(run, ", "));
+    }
     plans_.push_back(std::move(plan));
   }
 
@@ -147,6 +274,7 @@ class Planner {
   // Prompts of different lengths in one step, filled up with pads behind.
   void RightPads() {
     Plan plan = Named("right pads", "prompts of different lengths in one step");
+    if (!l_.pads) return Skip(std::move(plan), kRuledOut);
     if (l_.tokens || !l_.prefill) return Skip(std::move(plan), "no prompt of several tokens");
     if (!l_.causal) return Skip(std::move(plan), "tokens see later ones");
     if (l_.batch && *l_.batch < 2) return Skip(std::move(plan), "the batch is fixed at one");
@@ -172,6 +300,7 @@ class Planner {
   // Pads in front of one sequence, hidden by the mask; rows of pads are not compared.
   void LeftPads() {
     Plan plan = Named("left pads", "the mask hides what it hid");
+    if (!l_.pads) return Skip(std::move(plan), kRuledOut);
     if (!l_.mask) return Skip(std::move(plan), "no mask input");
     std::vector<int64_t> past(l_.batch.value_or(2), 0);
     for (int64_t length : Taken({5, 1, 3})) {
@@ -186,6 +315,7 @@ class Planner {
   // Prompts of different lengths in one step; the mask hides the pads behind them for good.
   void RaggedPrompt() {
     Plan plan = Named("ragged prompt", "pads between a prompt and its answer, hidden by the mask");
+    if (!l_.pads) return Skip(std::move(plan), kRuledOut);
     if (!l_.mask) return Skip(std::move(plan), "no mask input");
     if (l_.tokens || !l_.prefill) return Skip(std::move(plan), "no prompt of several tokens");
     if (!l_.causal) return Skip(std::move(plan), "tokens see later ones");
@@ -313,16 +443,20 @@ class Planner {
 
   // Some hundred tokens: thresholds in the graph lie there.
   void LongPast() {
-    Plan plan = Named("long past", "a past of 300 tokens");
-    constexpr int64_t kLong = 300;
-    if (l_.kept || (!l_.free_capacity && l_.capacity < kLong + 8)) {
-      return Skip(std::move(plan), "the capacity is too small, or a window shorter");
+    // Types of few bits begin to round whole numbers at 256, 2048 and 4096.
+    constexpr int64_t kLongest = 4200, kCheapBytes = int64_t{8} << 20;
+    std::vector<Plan> all;
+    for (int64_t past : {kLongest, int64_t{600}, int64_t{300}, int64_t{100}, int64_t{40}}) {
+      if (past == kLongest && past * l_.row_bytes > kCheapBytes) continue;
+      const int64_t step = l_.tokens.value_or(1);
+      // Several tokens far out: the order among them is part of what types of few bits lose.
+      const std::vector<int64_t> lengths = {step, Chunk(7)};
+      all.push_back(Extra("long past", fmt::format("a past of {} tokens", past),
+                          l_.batch.value_or(1), PastOf(past), lengths));
     }
-    const int64_t step = l_.tokens.value_or(1);
-    plan.capacity = std::max(l_.capacity, kLong + 8 * step);
-    std::vector<int64_t> past(l_.batch.value_or(1), kLong / step * step);
-    for (int64_t length : Taken({1, 1, 3})) Add(&plan, &past, length);
-    plans_.push_back(std::move(plan));
+    // What does not fit the capacity is no step of the model.
+    while (all.size() > 1 && !all.front().skipped.empty()) all.erase(all.begin());
+    PushFirst(std::move(all));
   }
 
   const PlanLimits& l_;

@@ -15,8 +15,14 @@ struct Plan {
   std::string shows;  // what a pass of it says
   std::vector<StepSpec> steps;
   int64_t capacity = 16;
-  bool rings = false;   // the rings of windows have as few slots as the steps need
-  bool noise = false;   // the source's slots behind the past hold noise, not zeros
+  bool rings = false;  // the rings of windows have as few slots as the steps need
+  bool noise = false;  // the source's slots behind the past hold noise, not zeros
+  // Reaches a size that no other plan has, or feeds inputs freely, in few steps: mutants are not
+  // held against it, and the oracle does not run.
+  bool extra = false;
+  std::vector<Plan> instead;  // the first of these that the source runs, where it does not run this
+  // What the verdict takes for granted where no step of the plan can be run; empty: nothing.
+  std::string covers;
   std::string skipped;  // why it does not apply; then there are no steps
 };
 
@@ -35,6 +41,10 @@ struct PlanLimits {
   bool growing = true;
   bool circular = false;               // may be longer than the capacity
   bool mask = false;                   // an input says which keys are pads
+  bool pads = true;                    // no precondition rules out steps with padding
+  bool free_positions = false;         // an input holds positions that may be any numbers
+  int64_t row_bytes = 0;               // of all caches, per token and sequence
+  std::vector<int64_t> thresholds;     // numbers that one model has and the other has not
   bool reorders = false;               // an input says of which sequence each one goes on
   std::optional<int64_t> kept;         // most rows that a window keeps
   std::vector<int64_t> rings;          // of caches that are rings: the window, each once

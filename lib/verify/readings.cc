@@ -434,7 +434,7 @@ class Reader {
     const bool truth = input->type == TensorProto::BOOL;
     if (const auto all = all_.find(name); all != all_.end()) return add(all->second);
     if (reading.Has(Extent::kKeys) || reading.Has(Extent::kSlots)) {
-      if (!whole) add(Meaning::kMask, Spelling::kAdded);
+      if (!whole && !flow_.IsTruth(name)) add(Meaning::kMask, Spelling::kAdded);
       add(Meaning::kMask, Spelling::kOne);
       if (truth || !growing_) add(Meaning::kMask, Spelling::kZero);
       if (!whole) add(Meaning::kConstant);

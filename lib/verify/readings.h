@@ -50,6 +50,7 @@ struct Reading {
   std::vector<Axis> axes;
 
   bool Has(Extent extent) const;
+  bool IsAddedMask() const { return meaning == Meaning::kMask && spelling == Spelling::kAdded; }
 };
 
 struct SourceInput {
@@ -58,6 +59,7 @@ struct SourceInput {
   uint64_t salt = 0;
   bool compared = false;          // with something, in a mask perhaps
   bool position = false;          // says where something is written, cut or hidden
+  bool free = false;              // of positions: nothing but the token's own number rests on them
   std::vector<Reading> readings;  // at least one
   size_t chosen = 0;
 

@@ -22,6 +22,14 @@ struct StepSpec {
   // source says it, as in a search that drops some sequences for others.
   std::vector<int> order;
 
+  // Per new token, the number that seeds it, and its place behind the past; empty: 0, 1, ...
+  std::vector<int64_t> chosen, places;
+  // Tokens of a tree: the parent of each new token, -1 for a root; empty: each one's is the one
+  // before.
+  std::vector<int> parents;
+  int64_t reach = 0;        // above 0: positions that only say where a token is are any below it
+  bool free_masks = false;  // masks hold any pattern, and any numbers where they are added
+
   int64_t batch() const { return static_cast<int64_t>(past.size()); }
   int64_t real_of(int64_t b) const { return real.empty() ? new_tokens : real[b]; }
   int64_t longest() const;

@@ -162,11 +162,34 @@ int64_t Stimulus::TokenInSlot(const StepSpec& step, int64_t b, int64_t slot,
   return total <= capacity ? slot : total - 1 - (total - 1 - slot) % capacity;
 }
 
+// Some keys of the past are hidden, and of the new ones some others than those behind the token;
+// the token itself is seen. What is added to scores is any number of usual size.
+double Stimulus::FreeMask(const SourceInput& input, const StepSpec& step, int64_t b, int64_t token,
+                          int64_t key) const {
+  constexpr double kHiddenShare = -0.4, kLargest = 3;
+  const Reading& reading = input.reading();
+  const bool rows = reading.Has(Extent::kTokens);
+  const auto sequence = static_cast<uint64_t>(reading.Has(Extent::kBatch) ? step.sequences[b] : 0);
+  const auto row = static_cast<uint64_t>(rows ? token + 1 : 0);
+  const auto column = static_cast<uint64_t>(key);
+  const uint64_t salt = seed_ ^ input.salt ^ static_cast<uint64_t>(step.number + 77);
+  const bool open = Noise(salt, sequence * 4096 + row, column, 1) > kHiddenShare;
+  const int64_t past = step.past[b];
+  const bool own = rows ? key == past + token : key >= past;
+  const bool visible = key >= 0 && key < past + step.new_tokens && (own || open);
+  if (reading.spelling != Spelling::kAdded) {
+    return visible == (reading.spelling == Spelling::kOne) ? 1 : 0;
+  }
+  if (!visible) return Lowest(input.type);
+  return kLargest * Noise(salt, sequence * 4096 + row, column, 2);
+}
+
 double Stimulus::Value(const SourceInput& input, const StepSpec& step, int64_t b, int64_t token,
                        int64_t key, int64_t rest) const {
   const auto sequence = static_cast<uint64_t>(step.sequences[b]);
+  const int64_t number = step.chosen.empty() ? token : step.chosen[token];
   const auto place =
-      static_cast<uint64_t>(step.number) * 4096 + static_cast<uint64_t>(step.first_token + token);
+      static_cast<uint64_t>(step.number) * 4096 + static_cast<uint64_t>(step.first_token + number);
   const Reading& reading = input.reading();
   const auto past = static_cast<double>(step.past[b]);
   switch (reading.meaning) {
@@ -175,7 +198,11 @@ double Stimulus::Value(const SourceInput& input, const StepSpec& step, int64_t b
       return std::floor(u * static_cast<double>(input.rows));
     }
     case Meaning::kPositions:
-      return past + static_cast<double>(token);
+      if (step.reach > 0 && input.free) {
+        const double u = (Noise(seed_ ^ input.salt, sequence, place, 5) + 1) / 2;
+        return std::floor(u * static_cast<double>(step.reach));
+      }
+      return past + static_cast<double>(step.places.empty() ? token : step.places[token]);
     case Meaning::kLast:
       return past + static_cast<double>(step.real_of(b)) - 1;
     case Meaning::kTotal:
@@ -193,6 +220,7 @@ double Stimulus::Value(const SourceInput& input, const StepSpec& step, int64_t b
     case Meaning::kZeros:
       return 0;
     case Meaning::kMask: {
+      if (step.free_masks) return FreeMask(input, step, b, token, key);
       const int64_t end =
           step.past[b] + (reading.Has(Extent::kTokens) ? token + 1 : step.real_of(b));
       const bool pad = !step.pads.empty() && key < step.pads[b];

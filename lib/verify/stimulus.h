@@ -51,6 +51,9 @@ class Stimulus {
   double Value(const SourceInput& input, const StepSpec& step, int64_t b, int64_t token,
                int64_t key, int64_t rest) const;
 
+  // What a mask holds for a key that is visible by itself, or not, where masks are fed freely.
+  double FreeMask(const SourceInput& input, const StepSpec& step, int64_t b, int64_t token,
+                  int64_t key) const;
   int64_t TokenInSlot(const StepSpec& step, int64_t b, int64_t slot, int64_t capacity) const;
 
   SourceInterface interface_;

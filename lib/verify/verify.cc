@@ -14,12 +14,17 @@
 #include "verify/drive.h"
 #include "verify/first_difference.h"
 #include "verify/fit.h"
+#include "verify/flow.h"
+#include "verify/ledger.h"
 #include "verify/one_sequence.h"
+#include "verify/plan_runner.h"
 #include "verify/probe.h"
 #include "verify/quantized.h"
 #include "verify/self_checks.h"
 #include "verify/sensitivity.h"
 #include "verify/shrink.h"
+#include "verify/thresholds.h"
+#include "verify/trees.h"
 #include "verify/verify_quantized.h"
 
 namespace kvlift {
@@ -77,10 +82,14 @@ class Verifier {
     if (std::string missing = Misfit(source_graph, after_graph, relation_); !missing.empty()) {
       return Inconclusive("KV403 " + missing);
     }
-    ListAssumed();
+    report_.assumptions = ClaimsOf(relation_, source_graph, after_graph);
     if (relation_.caches.empty()) return Inconclusive("KV403 the relation names no cache");
-    if (options_.controls)
-      report_.proof = ProveConversion(*before_.proto, *after_.proto, relation_);
+    if (const std::string claim = Contradiction(relation_, after_graph); !claim.empty()) {
+      report_.verdict = VerdictKind::kDifferent;
+      report_.reason = "KV411 " + claim;
+      return std::move(report_);
+    }
+    if (options_.proof) Prove();
     auto stimulus = Stimulus::Create(source_graph, after_graph, relation_, options_.seed);
     if (!stimulus.ok()) return Inconclusive("KV402 " + Text(stimulus.status()));
     Driver driver(relation_, *stimulus, source_nodes_);
@@ -93,12 +102,14 @@ class Verifier {
                                    &*stimulus, &driver);
     if (!facts.ok()) return Inconclusive("KV402 " + Text(facts.status()));
     FindLimits(*stimulus, *facts);
+    if (!judged_alone()) FindExtras(&*stimulus);
     plans_ = MakePlans(limits_);
+    if (judged_alone()) std::erase_if(plans_, [](const Plan& plan) { return plan.extra; });
     if (options_.compare != nullptr) driver.CompareBy(options_.compare);
     Referee referee(before_, part_.bounds != nullptr ? *part_.bounds : after_, options_.full,
                     part_.bounds != nullptr ? 1 : oracle::kDeviations);
-    if (!control_) driver.Attend(&referee);
-    RunPlans(driver, *source, *converted);
+    RunPlans(&driver, control_ ? nullptr : &referee, *source, *converted);
+    report_.assumptions.Add(RestrictionsOf(stimulus->interface(), fed_freely_));
     report_.oracle = referee.report();
     if (part_.bounds != nullptr) return Finish();
     if (report_.counterexample && !control_) ShrinkDifference(driver, *source, *converted);
@@ -108,6 +119,11 @@ class Verifier {
     }
     if (report_.counterexample || Failed()) return Finish();
     RunSelfChecks(driver, *source, *converted);
+    if (report_.counterexample || Failed()) return Finish();
+    if (TakesTrees(relation_) && !control_) {
+      Take(CheckTrees(driver, *source, *converted, relation_, limits_, source_nodes_,
+                      options_.seed));
+    }
     if (report_.counterexample || Failed()) return Finish();
     if (part_.sensitivity) RunSensitivity(driver, *source, *converted);
     if (report_.counterexample) return Finish();
@@ -135,15 +151,15 @@ class Verifier {
     return Runner::Create(model.proto, model.base_dir, std::move(caches), alias, threads_);
   }
 
-  void ListAssumed() {
-    const auto list = [&](const std::string& name, const std::string& required) {
-      if (required != "ones" && required != "zeros") return;
-      report_.assumed.emplace_back(name, required);
-    };
-    for (const ManifestInput& input : relation_.inputs) {
-      list(input.source.empty() ? input.name : input.source, input.requires_text);
+  // A part of a verdict only: a wrong relation, or bounds.
+  bool judged_alone() const { return control_ || part_.bounds != nullptr; }
+
+  void Prove() {
+    report_.proof = ProveConversion(*before_.proto, *after_.proto, relation_);
+    report_.assumptions.Add(report_.proof.assumptions);
+    for (const ProofFact& fact : report_.proof.facts) {
+      for (const Assumption& given : fact.given) report_.assumptions.Add(given);
     }
-    for (const DroppedInput& dropped : relation_.dropped) list(dropped.name, dropped.requires_text);
   }
 
   double Garbage() const {
@@ -153,7 +169,6 @@ class Verifier {
 
   void FindCapacity(const Graph& after, Driver* driver) {
     limits_.capacity = relation_.capacity_value.value_or(kDefaultCapacity);
-    limits_.free_capacity = !relation_.capacity_value.has_value();
     limits_.circular = relation_.mode == "circular";
     limits_.all_rings = true;
     std::set<int64_t> rings;
@@ -174,8 +189,52 @@ class Verifier {
         limits_.capacity = *slots;
         limits_.free_capacity = false;
       }
+      limits_.row_bytes += RowBytes(cache, type);
     }
     limits_.rings.assign(rings.begin(), rings.end());
+  }
+
+  // What a token of a sequence takes of a cache.
+  static int64_t RowBytes(const ManifestCache& cache, const TensorType& type) {
+    int64_t bytes = 4;
+    for (size_t k = 0; type.shape && k < type.shape->size() && k < cache.layout.size(); ++k) {
+      if (cache.layout[k] == 'B' || cache.layout[k] == 'S') continue;
+      bytes *= (*type.shape)[k].value.value_or(1);
+    }
+    return bytes;
+  }
+
+  // What is fed freely, and sizes that the two models do not share.
+  void FindExtras(Stimulus* stimulus) {
+    const Flow theirs(*before_.proto), mine(*after_.proto);
+    for (const ManifestInput& input : relation_.inputs) {
+      if (input.as != "same" && input.as != "renamed") continue;
+      const std::string& name = input.source.empty() ? input.name : input.source;
+      const auto it = stimulus->interface().inputs.find(name);
+      if (it == stimulus->interface().inputs.end()) continue;
+      SourceInput& fed = it->second;
+      if (fed.reading().meaning != Meaning::kPositions || !fed.reading().Has(Extent::kTokens)) {
+        continue;
+      }
+      fed.free = !theirs.SaysWhere(name) && !mine.SaysWhere(input.name);
+      if (fed.free) free_positions_.push_back(name);
+      limits_.free_positions = limits_.free_positions || fed.free;
+    }
+    for (const auto& [name, input] : stimulus->interface().inputs) {
+      if (input.reading().IsAddedMask()) added_masks_.push_back(name);
+    }
+    // Where all is proved, a few tell of faults of the proof.
+    const size_t most = HoldsWhole(report_.proof) ? 3 : 12;
+    constexpr int64_t kFarthest = 4200;
+    for (int64_t number : UnmatchedNumbers(*before_.proto, *after_.proto)) {
+      if (number <= kFarthest && limits_.thresholds.size() < most) {
+        limits_.thresholds.push_back(number);
+      } else if (!HoldsWhole(report_.proof)) {
+        report_.assumptions.Add(
+            NotRun(AssumptionKind::kCapacity, "",
+                   fmt::format("no step is run because of the number {}", number)));
+      }
+    }
   }
 
   // Plans that are not about rings end before the last slot.
@@ -206,7 +265,11 @@ class Verifier {
       limits_.reorders = limits_.reorders || entry.second.reading().meaning == Meaning::kOrder;
     }
     for (const Precondition& p : relation_.preconditions) {
-      if (p.code == "KV305") limits_.mask = false;  // kept for its width: all ones as well
+      // Pads change what real tokens get: such steps are no steps of the model.
+      if (p.code == "KV236" || p.code == "KV248") limits_.pads = false;
+    }
+    if (!limits_.pads) {
+      report_.assumptions.Add(NotRun(AssumptionKind::kPadding, "", "no step has padding tokens"));
     }
     limits_.full = options_.full;
     facts_.limits = limits_;
@@ -214,74 +277,22 @@ class Verifier {
     facts_.source_nodes = source_nodes_;
   }
 
-  void Note(const Plan& plan, const std::string& status, int steps, std::string note) {
-    report_.plans.push_back({plan.name, status, steps, std::move(note)});
-  }
+  void Worst(const OutputResult& result) { MergeOutput(result, &report_); }
 
-  void Merge(const Outcome& outcome) {
-    for (const auto& entry : outcome.outputs) Worst(entry.second);
-    if (outcome.difference && !report_.counterexample) report_.counterexample = outcome.difference;
-  }
-
-  void Worst(const OutputResult& result) {
-    auto it = std::find_if(report_.outputs.begin(), report_.outputs.end(),
-                           [&](const OutputResult& o) { return o.name == result.name; });
-    if (it == report_.outputs.end()) it = report_.outputs.insert(it, OutputResult());
-    it->Merge(result);
-  }
-
-  void RunPlans(const Driver& driver, Runner& source, Runner& converted) {
-    for (const Plan& plan : plans_) {
-      if (!plan.skipped.empty()) {
-        Note(plan, "skipped", 0, plan.skipped);
-        continue;
-      }
-      Record record = driver.RunSource(source, plan);
-      if (record.steps.empty()) {
-        Note(plan, "skipped", 0, "the source does not run it: " + record.stopped);
-        continue;
-      }
-      CacheState state = driver.Fresh(converted, plan);
-      const Outcome outcome = driver.RunConverted(converted, record, &state);
-      if (!outcome.unfed.empty()) {
-        Note(plan, "skipped", 0, outcome.unfed);
-        continue;
-      }
-      // What the source makes of a token that sees nothing is its own affair.
-      if (!outcome.unjudged.empty() && !outcome.difference) {
-        if (unjudged_.empty() && plan.steps.back().pads.empty()) unjudged_ = outcome.unjudged;
-        Note(plan, "skipped", 0, outcome.unjudged);
-        continue;
-      }
-      Merge(outcome);
-      if (outcome.unsupported) {
-        unsupported_ = outcome.failed;
-        Note(plan, "failed", outcome.steps, outcome.failed);
-        return;
-      }
-      if (!outcome.failed.empty()) {
-        failure_ =
-            fmt::format("{}: the converted model does not run: {}", plan.name, outcome.failed);
-        Note(plan, "failed", outcome.steps, outcome.failed);
-        return;
-      }
-      Note(plan,
-           outcome.difference ? "different"
-           : outcome.bitwise  ? "bitwise"
-                              : "within bound",
-           outcome.steps,
-           record.stopped.empty() ? plan.shows : "then the source stops: " + record.stopped);
-      if (outcome.difference) return;
-      if (!record.first.empty() && (equal_start_.where.empty() || plan.steps[0].past[0] > 0)) {
-        equal_start_ = {std::move(record.first), outcome.first, plan.name + ", step 0"};
-      }
-      record.first.clear();
-      for (size_t k = 0; k < outcome.oracle.size(); ++k) {
-        record.steps[k].oracle_after = outcome.oracle[k];
-      }
-      record.bitwise = outcome.bitwise;
-      records_.push_back(std::move(record));
-      coverage_.Add(plan, outcome);
+  // Runs the plans, and takes over what they showed.
+  void RunPlans(Driver* driver, Referee* referee, Runner& source, Runner& converted) {
+    PlanRunner runner(HoldsWhole(report_.proof), &report_);
+    runner.Run(driver, referee, source, converted, &plans_);
+    records_ = std::move(runner.records);
+    equal_start_ = std::move(runner.equal_start);
+    coverage_ = std::move(runner.coverage);
+    reached_ = runner.reached;
+    failure_ = runner.failure;
+    unsupported_ = runner.unsupported;
+    unjudged_ = runner.unjudged;
+    if (runner.free_masks) fed_freely_ = added_masks_;
+    if (runner.free_positions) {
+      fed_freely_.insert(fed_freely_.end(), free_positions_.begin(), free_positions_.end());
     }
   }
 
@@ -298,7 +309,15 @@ class Verifier {
     CoverageExcuses excuses;
     if (!coverage_.last_slot()) excuses.last_slot = NoteOf("last slot");
     if (!coverage_.lengths_differ()) excuses.one_length = OneLength();
+    if (!TakesSeveral()) excuses.one_token = "the source takes one token at a time";
     return excuses;
+  }
+
+  // Some step of the source may have several new tokens.
+  bool TakesSeveral() const {
+    if (limits_.tokens) return *limits_.tokens > 1;
+    if (limits_.most_tokens && *limits_.most_tokens < 2) return false;
+    return limits_.prefill || limits_.tokens_with_past.value_or(2) > 1;
   }
 
   // Whether the outputs tell what is in each slot and token.
@@ -377,6 +396,8 @@ class Verifier {
       return checks.Overflow();
     };
     options.judge = [this](const Manifest& relation) { return Refusal(relation); };
+    options.proved = HoldsWhole(report_.proof);
+    options.ledger = &report_.assumptions;
     report_.controls = RunControls(driver, after_, after, relation_, records_, options);
   }
 
@@ -399,10 +420,11 @@ class Verifier {
   std::string Refusal(const Manifest& relation) const {
     VerifyOptions options = options_;
     options.controls = false;
+    options.proof = false;
     options.full = false;
     const auto report = Verifier(before_, after_, relation, options, true).Run();
     if (!report.ok()) return Text(report.status());
-    return report->verdict == VerdictKind::kEqual ? "" : report->reason;
+    return Accepts(report->verdict, Accept::kTested) ? "" : report->reason;
   }
 
   VerifyReport Finish() {
@@ -419,6 +441,13 @@ class Verifier {
       report_.reason = "KV404 " + failure_;
       return std::move(report_);
     }
+    const ProofFact* fact = FirstThatFails(report_.proof);
+    if (fact != nullptr && fact->status == FactStatus::kRefuted) {
+      report_.verdict = VerdictKind::kDifferent;
+      report_.reason = fmt::format("KV409 {}: {}: {}", fact->about, fact->text, fact->why_not);
+      return std::move(report_);
+    }
+    AddAliases();
     for (const ManifestOutput& output : relation_.outputs) {
       const bool seen = std::any_of(report_.outputs.begin(), report_.outputs.end(),
                                     [&](const OutputResult& o) { return o.name == output.name; });
@@ -444,13 +473,52 @@ class Verifier {
       return Inconclusive("KV407 no mutant could be made of the converted model");
     }
     for (const ControlResult& control : report_.controls) {
-      if (control.detected_by.empty() && control.equivalent.empty()) {
+      if (control.missed()) {
         return Inconclusive(
             fmt::format("KV407 the mutant \"{}\" was not detected", control.mutant));
       }
     }
+    if (options_.source && OfAnotherSource()) {
+      return Inconclusive(fmt::format("KV412 the relation is of a source with the digest {}",
+                                      relation_.source_sha256));
+    }
     report_.verdict = VerdictKind::kEqual;
+    if (!HoldsWhole(report_.proof)) AsTested();
     return std::move(report_);
+  }
+
+  bool OfAnotherSource() const {
+    return before_.digest != nullptr && !relation_.source_sha256.empty() &&
+           before_.digest->Hex() != relation_.source_sha256;
+  }
+
+  // Where the relation asks hosts for two buffers, nothing says what one would give.
+  void AddAliases() {
+    for (const AliasCertificate& alias : report_.aliases) {
+      if (alias.claim == "safe") continue;
+      report_.assumptions.Add(
+          {AssumptionKind::kAlias, alias.cache,
+           fmt::format("past and present of {} do not share memory", alias.cache),
+           AssumptionSource::kManifest, false});
+    }
+  }
+
+  // What is not shown for all shapes was run for some.
+  void AsTested() {
+    report_.verdict = VerdictKind::kEqualAsTested;
+    const ProofFact* open = FirstThatFails(report_.proof);
+    const std::string sizes =
+        fmt::format("up to {} sequences, {} new tokens, {} past ones and {} slots", reached_.batch,
+                    reached_.tokens, reached_.past, reached_.capacity);
+    if (open != nullptr) {
+      report_.reason = fmt::format("KV410 run {}; open: {}: {}: {}", sizes, open->about, open->text,
+                                   open->why_not);
+    } else {
+      report_.reason =
+          fmt::format("KV410 run {}; nothing is proved{}{}", sizes,
+                      report_.proof.not_tried.empty() ? "" : ": ", report_.proof.not_tried);
+    }
+    report_.assumptions.Add(NotRun(AssumptionKind::kCapacity, "", "sizes that were run: " + sizes));
   }
 
   const Model& before_;
@@ -464,6 +532,9 @@ class Verifier {
   PlanLimits limits_;
   std::vector<Plan> plans_;
   std::vector<Record> records_;
+  Reached reached_;
+  std::vector<std::string> free_positions_, added_masks_;  // that can be fed freely
+  std::vector<std::string> fed_freely_;
   StepFeeds equal_start_;
   VerifyReport report_;
   std::string failure_, unsupported_, unjudged_, unrefused_;
@@ -503,7 +574,9 @@ absl::StatusOr<VerifyReport> VerifyAny(const Model& before, const Model& after,
     RemoveSequences(before, relation, &report);
     for (const DroppedInput& dropped : relation.dropped) {
       if (TellsOfSequences(dropped)) {
-        report.assumed.emplace_back(dropped.name, dropped.requires_text);
+        report.assumptions.Add({AssumptionKind::kSequences, dropped.name,
+                                fmt::format("{} is [{}]", dropped.name, dropped.requires_text),
+                                AssumptionSource::kManifest, false});
       }
     }
     return report;
@@ -530,6 +603,19 @@ absl::StatusOr<VerifyReport> VerifyAny(const Model& before, const Model& after,
 }
 
 }  // namespace
+
+Proof ProveRelation(const Model& before, const Model& after, const Manifest& relation) {
+  const bool joined = LacksSequences(relation);
+  if (!joined && !HasGroups(relation)) {
+    return ProveConversion(*before.proto, *after.proto, relation);
+  }
+  const auto adapted =
+      joined ? AddSequences(before, relation) : AdaptSource(before, after, relation);
+  if (adapted.ok()) return ProveRelation(adapted->before, after, adapted->relation);
+  Proof proof;
+  proof.not_tried = std::string(adapted.status().message());
+  return proof;
+}
 
 absl::StatusOr<VerifyReport> Verify(const Model& before, const Model& after,
                                     const Manifest& relation, const VerifyOptions& options) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "contract/assumptions.h"
 #include "contract/manifest.h"
 #include "exec/session.h"
 #include "onnxio/model.h"
@@ -17,15 +18,33 @@
 
 namespace kvlift {
 
-// Equal within quantisation: caches are kept in few bits, exactly as defined, and outputs lie
-// within the bound of that (verify_quantized.h).
-enum class VerdictKind { kEqual, kEqualWithinQuantization, kDifferent, kInconclusive };
+enum class VerdictKind {
+  kEqual,  // every fact of the proof holds, and every plan passed
+  // Caches are kept in few bits, exactly as defined, and outputs lie within the bound of that
+  // (verify_quantized.h).
+  kEqualWithinQuantization,
+  kEqualAsTested,  // every plan passed; some fact is open, or none was looked at
+  kDifferent,
+  kInconclusive,
+};
+
+// What the user takes for equal.
+enum class Accept {
+  kProved,  // models whose facts all hold
+  kTested,  // models that are equal as tested as well
+};
+bool Accepts(VerdictKind verdict, Accept accept);
+
+// The first fact that is refuted, else the first that is open; null: all hold.
+const ProofFact* FirstThatFails(const Proof& proof);
 
 struct VerifyOptions {
   bool full = false;
   uint64_t seed = 1;
   int threads = 0;              // 0: as the machine has
   bool controls = true;         // run the mutants
+  bool proof = true;            // look for facts that hold for all shapes
+  bool source = false;          // hold the relation's digest of its source against the source
   CompareFn compare = nullptr;  // instead of Compare: a test's double
 };
 
@@ -75,11 +94,15 @@ struct ControlResult {
   std::string mutant;
   std::string group;        // "write", "wiring", ..., "relation"
   std::string detected_by;  // plan and step, or who else; empty: not detected
+  std::string not_run;      // why the mutant does not run; then it tells nothing
   std::string plan;         // of the first difference, with its step and output
   std::optional<int> step;
   std::string output;
-  // Why the mutant changes nothing in this model; then it need not be detected.
+  // Why the mutant need not be detected: it is the same model, or the proof or an entry of the
+  // ledger covers what it breaks.
   std::string equivalent;
+
+  bool missed() const { return detected_by.empty() && not_run.empty() && equivalent.empty(); }
 };
 
 // Whether a cache may be updated in place: who writes it, who else reads the past, and the order
@@ -123,13 +146,16 @@ struct VerifyReport {
   std::vector<ControlResult> controls;
   std::vector<AliasCertificate> aliases;
   std::vector<std::pair<std::string, std::string>> coverage;
-  // Inputs of the source that were fed ones or zeros alone, since the relation requires it.
-  std::vector<std::pair<std::string, std::string>> assumed;
+  Assumptions assumptions;  // what the verdict takes for granted
   std::optional<Counterexample> counterexample;
   OracleReport oracle;
   RoundingReport rounding;
   Proof proof;  // what holds for all shapes, read from the graphs alone
 };
+
+// What holds for all shapes, of any relation: a source whose caches have another rank, or no axis
+// of sequences, is brought to the form of the converted one first.
+Proof ProveRelation(const Model& before, const Model& after, const Manifest& relation);
 
 // Errors only for models that cannot be indexed at all; an operator without a kernel, a plan that
 // cannot run, or an undetected mutant make the verdict inconclusive.

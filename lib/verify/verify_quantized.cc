@@ -109,27 +109,34 @@ absl::StatusOr<VerifyReport> VerifyQuantized(const Model& before, const Model& a
   }
   KV_ASSIGN_OR_RETURN(VerifyReport report,
                       verify(before, parts->plain, parts->plain_relation, options, {}));
-  if (report.verdict != VerdictKind::kEqual) return report;
+  if (!Accepts(report.verdict, Accept::kTested)) return report;
 
   // Random bytes and scales make attentions that see one key alone; slots were felt before.
   VerifyPart unfelt;
   unfelt.sensitivity = false;
   unfelt.reads_unused = ReadsUnused(report) || MovesRows(relation);
+  // Facts about what is stored are those of the definition in operators.
+  VerifyOptions as_defined = options;
+  as_defined.proof = false;
+  as_defined.source = false;
   KV_ASSIGN_OR_RETURN(VerifyReport stored,
-                      verify(parts->defined, after, parts->stored_relation, options, unfelt));
+                      verify(parts->defined, after, parts->stored_relation, as_defined, unfelt));
   Proof proof;
-  if (options.controls) {
+  if (options.proof) {
     proof = ProveConversion(*parts->defined_operators.proto, *after.proto, parts->stored_relation);
   }
   report.outputs.clear();
   AddStored(stored, proof, &report);
-  if (stored.verdict != VerdictKind::kEqual) {
+  report.assumptions.Add(stored.assumptions);
+  if (!Accepts(stored.verdict, Accept::kTested)) {
     return Failed(std::move(report), std::move(stored), "KV435",
                   "values, scales and their readers");
   }
 
   VerifyOptions within = options;
   within.controls = false;
+  within.proof = false;
+  within.source = false;
   within.compare = CompareWithin;
   VerifyPart bounded;
   bounded.bounds = &parts->rounded_bounds;
@@ -137,7 +144,7 @@ absl::StatusOr<VerifyReport> VerifyQuantized(const Model& before, const Model& a
                       verify(before, parts->rounded, parts->plain_relation, within, bounded));
   AddPlans("rounded: ", rounded, &report);
   report.outputs.insert(report.outputs.begin(), rounded.outputs.begin(), rounded.outputs.end());
-  if (rounded.verdict != VerdictKind::kEqual) {
+  if (!Accepts(rounded.verdict, Accept::kTested)) {
     return Failed(std::move(report), std::move(rounded), "KV433", "with rounded rows");
   }
   int judged = 0, measured = 0;
@@ -154,7 +161,20 @@ absl::StatusOr<VerifyReport> VerifyQuantized(const Model& before, const Model& a
     return Inconclusive(std::move(report),
                         fmt::format("KV434 no bound is known for {} in any step", unjudged));
   }
+  if (const ProofFact* fact = FirstThatFails(report.proof); fact != nullptr) {
+    const bool refuted = fact->status == FactStatus::kRefuted;
+    report.verdict = refuted ? VerdictKind::kDifferent : VerdictKind::kEqualAsTested;
+    report.reason = fmt::format("{} {}: {}: {}", refuted ? "KV409" : "KV410 open:", fact->about,
+                                fact->text, fact->why_not);
+    return report;
+  }
+  if (!HoldsWhole(report.proof)) {
+    report.verdict = VerdictKind::kEqualAsTested;
+    report.reason = "KV410 nothing is proved";
+    return report;
+  }
   report.verdict = VerdictKind::kEqualWithinQuantization;
+  report.reason.clear();
   return report;
 }
 

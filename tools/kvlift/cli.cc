@@ -169,6 +169,9 @@ struct Program {
     c->add_option("before", verify.before, "The source model")->required();
     c->add_option("after", verify.after, "The converted model")->required();
     c->add_option("--plan", verify.plan, "How much to run")->check(OneOf({"quick", "full"}));
+    c->add_option("--accept", verify.accept,
+                  "What is taken for equal: models that are proved, or tested ones as well")
+        ->check(OneOf({"proved", "tested"}));
     c->add_option("--manifest", verify.manifest, "The relation, if not beside AFTER");
     c->add_option("--seed", verify.seed, "Seed of the stimuli");
     c->add_option("--save-failure", verify.save_failure,

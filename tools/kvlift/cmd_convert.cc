@@ -238,7 +238,7 @@ int RunConvert(const ConvertFlags& flags, Io io) {
     if (conversion->manifest.quantization) {
       NoteErrors(verdict->outputs, &conversion->manifest);
     }
-    if (ExitCodeOf(verdict->verdict) != kDone) {
+    if (!Accepts(verdict->verdict, Accept::kTested)) {
       facts.verify = &*verdict;
       const auto page =
           WriteReportAlone(flags, io, &facts, ConvertDocument(*conversion, {}, verified));

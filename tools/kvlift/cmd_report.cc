@@ -2,6 +2,7 @@
 
 #include "base/coded.h"
 #include "base/escape.h"
+#include "cmd_verify_infer.h"
 #include "commands.h"
 #include "documents.h"
 #include "fmt/format.h"
@@ -42,8 +43,11 @@ int RunReport(const ReportFlags& flags, Io io) {
   VerifyOptions options;
   options.full = flags.plan == "full";
   options.threads = flags.common.threads;
+  options.source = true;
   io.Say("running both models step by step, and mutants of the second");
-  const auto verdict = Verify(before, after, relation, options);
+  size_t judged = 0;
+  const auto verdict = inferred.size() > 1 ? VerifyEach(before, after, inferred, options, &judged)
+                                           : Verify(before, after, relation, options);
   if (!verdict.ok()) return Refuse(io, flags.after, verdict.status(), kUnreadable);
 
   ReportInput input;
@@ -51,7 +55,7 @@ int RunReport(const ReportFlags& flags, Io io) {
   input.before = &before;
   input.after = &after;
   input.inspection = &*inspection;
-  input.manifest = &relation;
+  input.manifest = inferred.empty() ? &relation : &inferred[judged];
   input.verify = &*verdict;
   input.document["inspect"] = InspectDocument(before, *inspection);
   input.document["verify"] = VerifyDocument(*verdict);

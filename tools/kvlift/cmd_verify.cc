@@ -19,16 +19,9 @@
 
 namespace kvlift::cli {
 
-int ExitCodeOf(VerdictKind verdict) {
-  switch (verdict) {
-    case VerdictKind::kEqual:
-    case VerdictKind::kEqualWithinQuantization:
-      return kDone;
-    case VerdictKind::kDifferent:
-      return kFindings;
-    default:
-      return kInconclusive;
-  }
+int ExitCodeOf(VerdictKind verdict, Accept accept) {
+  if (Accepts(verdict, accept)) return kDone;
+  return verdict == VerdictKind::kDifferent ? kFindings : kInconclusive;
 }
 
 namespace {
@@ -56,17 +49,32 @@ absl::Status SaveFailure(const std::string& folder, const Model& before, const M
   return WriteOutputs(files);
 }
 
-void PrintRelation(const Manifest& relation, Io& io) {
+// The relation that the verdict is about first, and then the others that the graphs allow.
+void PrintRelations(const std::vector<Manifest>& relations, size_t judged, Io& io) {
+  const auto print = [&](const Manifest& relation) {
+    for (const std::string& line : RelationLines(relation))
+      io.Results() << "  " << EscapeTerminal(line) << "\n";
+  };
   io.Results() << "relation (no manifest: inferred; --manifest FILE corrects it)\n";
-  for (const std::string& line : RelationLines(relation))
-    io.Results() << "  " << EscapeTerminal(line) << "\n";
+  print(relations[judged]);
+  for (size_t k = 0; k < relations.size(); ++k) {
+    if (k == judged) continue;
+    io.Results() << "another one that the graphs allow; it was judged, too, and the verdict is the "
+                    "worst\n";
+    print(relations[k]);
+  }
 }
 
-// `inferred`: the relation, if no manifest gave it.
-void Print(const VerifyFlags& flags, const VerifyReport& report, const Manifest* inferred, Io& io) {
+// `inferred`: the relations that the graphs allow, if no manifest gave one; the verdict is about
+// that at `judged`.
+void Print(const VerifyFlags& flags, const VerifyReport& report,
+           const std::vector<Manifest>& inferred, size_t judged, Io& io) {
   if (flags.common.json || flags.format == "json") {
     auto document = VerifyDocument(report);
-    if (inferred != nullptr) document["relation"] = ToJson(*inferred);
+    if (!inferred.empty()) document["relation"] = ToJson(inferred[judged]);
+    for (size_t k = 0; inferred.size() > 1 && k < inferred.size(); ++k) {
+      if (k != judged) document["other_relations"].push_back(ToJson(inferred[k]));
+    }
     PrintJson(io, document);
   } else if (flags.format == "sarif") {
     PrintJson(io, SarifLog(VerifyDiagnostics(report, flags.before, flags.after), kVersion));
@@ -75,7 +83,7 @@ void Print(const VerifyFlags& flags, const VerifyReport& report, const Manifest*
   } else if (flags.format == "github") {
     io.Results() << GithubAnnotations(VerifyDiagnostics(report, flags.before, flags.after));
   } else if (!flags.common.quiet) {
-    if (inferred != nullptr) PrintRelation(*inferred, io);
+    if (!inferred.empty()) PrintRelations(inferred, judged, io);
     io.Results() << VerifyText(report, flags.common.verbose, io.OutStyle());
   }
 }
@@ -90,8 +98,11 @@ int RunVerify(const VerifyFlags& flags, Io io) {
   options.full = flags.plan == "full";
   options.seed = flags.seed;
   options.threads = flags.common.threads;
+  options.source = true;
   io.Say("running both models step by step, and mutants of the second");
-  const auto report = Verify(before, after, relation, options);
+  size_t judged = 0;
+  const auto report = inferred.size() > 1 ? VerifyEach(before, after, inferred, options, &judged)
+                                          : Verify(before, after, relation, options);
   if (!report.ok()) {
     Complain(io, flags.after, report.status());
     return kUnreadable;
@@ -103,8 +114,8 @@ int RunVerify(const VerifyFlags& flags, Io io) {
       return kUnwritable;
     }
   }
-  Print(flags, *report, inferred ? &relation : nullptr, io);
-  return ExitCodeOf(report->verdict);
+  Print(flags, *report, inferred, judged, io);
+  return ExitCodeOf(report->verdict, flags.accept == "tested" ? Accept::kTested : Accept::kProved);
 }
 
 }  // namespace kvlift::cli

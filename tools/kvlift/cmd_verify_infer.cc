@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "base/status.h"
 #include "cmd_verify_layouts.h"
 #include "contract/positions.h"
 #include "fmt/format.h"
@@ -21,7 +22,7 @@ namespace {
 using onnx::ModelProto;
 using onnx::ValueInfoProto;
 
-// Relations that are tried at most, each by the plans alone.
+// Relations that are looked at, at most.
 constexpr size_t kMostTried = 12;
 
 const ValueInfoProto* Find(const google::protobuf::RepeatedPtrField<ValueInfoProto>& values,
@@ -411,15 +412,60 @@ std::string Ends(const std::string& input, const std::string& layout, const std:
 
 }  // namespace
 
-Manifest InferRelation(const Model& before, const Model& after) {
+std::vector<Manifest> InferRelations(const Model& before, const Model& after) {
   std::vector<Manifest> candidates = Inferrer(before, after).Candidates();
-  VerifyOptions options;
-  options.controls = false;
-  for (size_t k = 0; candidates.size() > 1 && k < candidates.size(); ++k) {
-    const auto report = Verify(before, after, candidates[k], options);
-    if (report.ok() && report->verdict == VerdictKind::kEqual) return candidates[k];
+  if (candidates.size() < 2) return candidates;
+  // What the graphs say of each: where rows are written and which are read.
+  std::vector<std::ptrdiff_t> shown;
+  for (const Manifest& relation : candidates) {
+    const Proof proof = ProveRelation(before, after, relation);
+    shown.push_back(std::count_if(proof.facts.begin(), proof.facts.end(),
+                                  [](const ProofFact& fact) { return fact.holds(); }));
   }
-  return candidates.front();
+  const auto most = *std::max_element(shown.begin(), shown.end());
+  std::vector<Manifest> remain;
+  for (size_t k = 0; k < candidates.size(); ++k) {
+    if (shown[k] == most) remain.push_back(std::move(candidates[k]));
+  }
+  return remain;
+}
+
+Manifest InferRelation(const Model& before, const Model& after) {
+  return InferRelations(before, after).front();
+}
+
+namespace {
+
+// What says less comes later.
+int RankOf(VerdictKind verdict) {
+  switch (verdict) {
+    case VerdictKind::kEqual:
+      return 0;
+    case VerdictKind::kEqualWithinQuantization:
+      return 1;
+    case VerdictKind::kEqualAsTested:
+      return 2;
+    case VerdictKind::kInconclusive:
+      return 3;
+    default:
+      return 4;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<VerifyReport> VerifyEach(const Model& before, const Model& after,
+                                        const std::vector<Manifest>& relations,
+                                        const VerifyOptions& options, size_t* worst) {
+  *worst = 0;
+  KV_ASSIGN_OR_RETURN(VerifyReport report, Verify(before, after, relations.front(), options));
+  for (size_t k = 1; k < relations.size(); ++k) {
+    KV_ASSIGN_OR_RETURN(VerifyReport other, Verify(before, after, relations[k], options));
+    if (RankOf(other.verdict) <= RankOf(report.verdict)) continue;
+    report = std::move(other);
+    *worst = k;
+  }
+  return report;
 }
 
 std::vector<std::string> RelationLines(const Manifest& relation) {

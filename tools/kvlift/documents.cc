@@ -53,6 +53,18 @@ ordered_json AttentionJson(const AttentionReport& a) {
 
 ordered_json Number(double v) { return std::isfinite(v) ? ordered_json(v) : ordered_json(nullptr); }
 
+// Conditions of what is not checked, by subject; without one, by the kind of the assumption.
+ordered_json AssumedJson(const Assumptions& assumptions) {
+  ordered_json json = ordered_json::object();
+  for (const Assumption& a : assumptions.all()) {
+    if (a.checked) continue;
+    const std::string key = a.subject.empty() ? std::string(WordOf(a.kind)) : a.subject;
+    const std::string before = json.contains(key) ? json[key].get<std::string>() + "; " : "";
+    json[key] = before + a.condition;
+  }
+  return json;
+}
+
 ordered_json RoundingJson(const RoundingReport& r) {
   ordered_json json = {{"step", TextOrNull(r.step)}, {"values", r.values},
                        {"unchanged", r.unchanged},   {"compared", r.compared},
@@ -139,6 +151,8 @@ std::string_view VerdictName(VerdictKind verdict) {
       return "equal";
     case VerdictKind::kEqualWithinQuantization:
       return "equal within quantisation";
+    case VerdictKind::kEqualAsTested:
+      return "equal as tested";
     case VerdictKind::kDifferent:
       return "different";
     default:
@@ -147,7 +161,7 @@ std::string_view VerdictName(VerdictKind verdict) {
 }
 
 ordered_json VerifyDocument(const VerifyReport& r) {
-  ordered_json json = {{"schema", "kvlift/verify/1"}, {"verdict", VerdictName(r.verdict)}};
+  ordered_json json = {{"schema", "kvlift/verify/2"}, {"verdict", VerdictName(r.verdict)}};
   json["reason"] = r.reason;
   json["plans"] = ordered_json::array();
   for (const PlanResult& p : r.plans) {
@@ -177,6 +191,7 @@ ordered_json VerifyDocument(const VerifyReport& r) {
                             {"plan", TextOrNull(c.plan)},
                             {"step", nullptr},
                             {"output", TextOrNull(c.output)},
+                            {"not_run", TextOrNull(c.not_run)},
                             {"equivalent", TextOrNull(c.equivalent)}};
     if (c.step) control["step"] = *c.step;
     json["controls"].push_back(std::move(control));
@@ -193,8 +208,8 @@ ordered_json VerifyDocument(const VerifyReport& r) {
   }
   json["coverage"] = ordered_json::object();
   for (const auto& [key, value] : r.coverage) json["coverage"][key] = value;
-  json["assumed"] = ordered_json::object();
-  for (const auto& [input, all] : r.assumed) json["assumed"][input] = all;
+  json["assumptions"] = AssumptionsDocument(r.assumptions.all());
+  json["assumed"] = AssumedJson(r.assumptions);
   json["counterexample"] = nullptr;
   if (r.counterexample) {
     const Counterexample& c = *r.counterexample;

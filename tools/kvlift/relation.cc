@@ -85,12 +85,12 @@ namespace {
 // The file given, else the manifest beside AFTER, else its metadata, else what can be inferred from
 // the models. nullopt with a line on err if the manifest cannot be read.
 std::optional<Manifest> FindRelation(Io& io, const std::string& given, const Model& before,
-                                     const Model& after, bool* inferred) {
+                                     const Model& after, std::vector<Manifest>* inferred) {
   bool broken = false;
   auto manifest = ManifestOf(io, given, after, &broken);
-  *inferred = !manifest && !broken;
-  if (*inferred) return InferRelation(before, after);
-  return manifest;
+  if (manifest || broken) return manifest;
+  *inferred = InferRelations(before, after);
+  return inferred->front();
 }
 
 }  // namespace
@@ -101,10 +101,11 @@ std::optional<ModelPair> LoadPair(Io& io, const std::string& before, const std::
   if (!first) return std::nullopt;
   auto second = Load(io, after, flags);
   if (!second) return std::nullopt;
-  bool inferred = false;
+  std::vector<Manifest> inferred;
   auto relation = FindRelation(io, manifest, *first, *second, &inferred);
   if (!relation) return std::nullopt;
-  return ModelPair{*std::move(first), *std::move(second), *std::move(relation), inferred};
+  return ModelPair{*std::move(first), *std::move(second), *std::move(relation),
+                   std::move(inferred)};
 }
 
 std::optional<Converted> LoadConverted(Io& io, const std::string& path, const std::string& manifest,

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli.h"
 #include "contract/manifest.h"
@@ -14,7 +15,7 @@ namespace kvlift::cli {
 struct ModelPair {
   Model before, after;
   Manifest relation;
-  bool inferred = false;  // the relation is kvlift's guess
+  std::vector<Manifest> inferred;  // all that the graphs allow, where no manifest gave the relation
 };
 // nullopt with a line on err if a model or the manifest cannot be read.
 std::optional<ModelPair> LoadPair(Io& io, const std::string& before, const std::string& after,
@@ -34,6 +35,6 @@ struct Converted {
 std::optional<Converted> LoadConverted(Io& io, const std::string& path, const std::string& manifest,
                                        const CommonFlags& flags, int* exit);
 
-int ExitCodeOf(VerdictKind verdict);
+int ExitCodeOf(VerdictKind verdict, Accept accept = Accept::kProved);
 
 }  // namespace kvlift::cli

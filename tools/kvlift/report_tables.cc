@@ -193,10 +193,10 @@ void AddVerification(const VerifyReport& verify, Report* report) {
                      {}};
   for (const ControlResult& c : verify.controls) {
     report->mutants.rows.push_back({c.group, c.mutant,
-                                    !c.detected_by.empty() ? c.detected_by
-                                    : !c.equivalent.empty()
-                                        ? "changes nothing here: " + c.equivalent
-                                        : "NOT DETECTED",
+                                    !c.detected_by.empty()  ? c.detected_by
+                                    : !c.not_run.empty()    ? "does not run: " + c.not_run
+                                    : !c.equivalent.empty() ? "excused: " + c.equivalent
+                                                            : "NOT DETECTED",
                                     c.output});
   }
   if (!verify.counterexample) return;

@@ -15,14 +15,8 @@ Finding ReasonOf(const VerifyReport& report) {
   return {code, report.reason.substr(space + 1), {}, {}};
 }
 
-bool Missed(const ControlResult& control) {
-  return control.detected_by.empty() && control.equivalent.empty();
-}
-
 Outcome OutcomeOf(VerdictKind verdict) {
-  const bool equal =
-      verdict == VerdictKind::kEqual || verdict == VerdictKind::kEqualWithinQuantization;
-  return equal                                ? Outcome::kPassed
+  return Accepts(verdict, Accept::kProved)    ? Outcome::kPassed
          : verdict == VerdictKind::kDifferent ? Outcome::kFailed
                                               : Outcome::kError;
 }
@@ -44,20 +38,25 @@ TestCase PlanCase(const PlanResult& plan) {
 
 TestCase ControlCase(const ControlResult& control) {
   TestCase one{"mutants", fmt::format("{}: {}", control.group, control.mutant)};
-  if (Missed(control)) {
+  if (control.missed()) {
     one.outcome = Outcome::kError;
     one.type = "KV407";
     one.message = "not detected";
   } else if (control.detected_by.empty()) {
     one.outcome = Outcome::kSkipped;
-    one.message = "changes nothing in this model: " + control.equivalent;
+    one.message = !control.not_run.empty() ? "does not run: " + control.not_run
+                                           : "excused: " + control.equivalent;
   }
   return one;
 }
 
 TestCase FactCase(const ProofFact& fact) {
   TestCase one{"for all shapes", fmt::format("{}: {}", fact.about, fact.text)};
-  if (!fact.holds()) {
+  if (fact.status == FactStatus::kRefuted) {
+    one.outcome = Outcome::kFailed;
+    one.type = "KV409";
+    one.message = fact.why_not;
+  } else if (!fact.holds()) {
     one.outcome = Outcome::kSkipped;
     one.message = "only tested: " + fact.why_not;
   }
@@ -89,9 +88,10 @@ std::vector<Diagnostic> VerifyDiagnostics(const VerifyReport& report, const std:
   }
   reason.text = fmt::format("verdict: {} compared with {}: {}", VerdictName(report.verdict), before,
                             reason.text);
-  all.push_back({Level::kError, after, std::move(reason)});
+  const bool tested = report.verdict == VerdictKind::kEqualAsTested;
+  all.push_back({tested ? Level::kWarning : Level::kError, after, std::move(reason)});
   for (const ControlResult& control : report.controls) {
-    if (!Missed(control)) continue;
+    if (!control.missed()) continue;
     all.push_back({Level::kWarning, after, {"KV407", "not detected: " + control.mutant, {}, {}}});
   }
   return all;

@@ -58,12 +58,12 @@ std::string ControlText(const std::vector<ControlResult>& controls, bool verbose
                         const Style& style) {
   Rows rows;
   for (const ControlResult& c : controls) {
-    const bool missed = c.detected_by.empty() && c.equivalent.empty();
-    if (!verbose && !missed) continue;
+    if (!verbose && !c.missed()) continue;
     rows.push_back({c.group, c.mutant,
-                    missed                   ? "NOT DETECTED"
+                    c.missed()               ? "NOT DETECTED"
                     : !c.detected_by.empty() ? c.detected_by
-                                             : "the same: " + c.equivalent,
+                    : !c.not_run.empty()     ? "does not run: " + c.not_run
+                                             : "excused: " + c.equivalent,
                     c.output});
   }
   if (rows.empty()) return {};
@@ -130,17 +130,20 @@ std::string VerdictLine(const VerifyReport& r, const Style& style) {
     return std::count_if(r.controls.begin(), r.controls.end(), which);
   };
   const auto detected = count([](const ControlResult& c) { return !c.detected_by.empty(); });
-  const auto same =
-      count([](const ControlResult& c) { return c.detected_by.empty() && !c.equivalent.empty(); });
-  const bool equal =
-      r.verdict == VerdictKind::kEqual || r.verdict == VerdictKind::kEqualWithinQuantization;
-  const Tone tone = equal                                  ? Tone::kGood
+  const auto unrun =
+      count([](const ControlResult& c) { return c.detected_by.empty() && !c.not_run.empty(); });
+  const auto excused = count([](const ControlResult& c) {
+    return c.detected_by.empty() && c.not_run.empty() && !c.equivalent.empty();
+  });
+  const auto other = [](int64_t number, const char* what) {
+    return number > 0 ? fmt::format(", {} {}", number, what) : std::string();
+  };
+  const Tone tone = Accepts(r.verdict, Accept::kProved)    ? Tone::kGood
                     : r.verdict == VerdictKind::kDifferent ? Tone::kBad
                                                            : Tone::kWarning;
-  return fmt::format("verdict: {} ({} plans, {} of {} mutants detected{})\n",
+  return fmt::format("verdict: {} ({} plans, {} of {} mutants detected{}{})\n",
                      style.Paint(tone, VerdictName(r.verdict)), r.plans.size(), detected,
-                     r.controls.size(),
-                     same > 0 ? fmt::format(", {} equivalent", same) : std::string());
+                     r.controls.size(), other(excused, "excused"), other(unrun, "do not run"));
 }
 
 }  // namespace
@@ -154,10 +157,11 @@ std::string VerifyText(const VerifyReport& r, bool verbose, const Style& style) 
   for (const auto& [what, reached] : r.coverage) {
     if (verbose) text += fmt::format("coverage: {}: {}\n", what, EscapeTerminal(reached));
   }
-  for (const auto& [input, all] : r.assumed) {
-    const bool number = all == "ones" || all == "zeros";
-    text += fmt::format("assumed: {} is {}\n", EscapeTerminal(input),
-                        number ? "all " + all : fmt::format("[{}]", all));
+  for (const Assumption& a : r.assumptions.all()) {
+    if (!a.checked || verbose) {
+      text +=
+          fmt::format("{}: {}\n", a.checked ? "checked" : "assumed", EscapeTerminal(a.condition));
+    }
   }
   text += ControlText(r.controls, verbose, style);
   if (r.counterexample) text += CounterexampleText(*r.counterexample);

@@ -137,8 +137,12 @@ std::string VerifyText(const Model& before, const Model& after,
                        int threads) {
   const nb::gil_scoped_release unlocked;
   const auto given = ReadManifest(manifest, after);
-  const Manifest relation = given ? *given : cli::InferRelation(before, after);
-  return Verdict(Value(Verify(before, after, relation, HowToVerify(full, seed, threads))));
+  const std::vector<Manifest> relations =
+      given ? std::vector<Manifest>{*given} : cli::InferRelations(before, after);
+  VerifyOptions options = HowToVerify(full, seed, threads);
+  options.source = true;
+  size_t judged = 0;
+  return Verdict(Value(cli::VerifyEach(before, after, relations, options, &judged)));
 }
 
 // A model that was converted, or why it was not. The converted model points into its source.

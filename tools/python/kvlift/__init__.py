@@ -58,13 +58,13 @@ class Verdict:
 
     def __init__(self, document: Dict[str, Any]) -> None:
         self.document = document
-        # "equal", "equal within quantisation", "different" or "inconclusive"
+        # "equal", "equal within quantisation", "equal as tested", "different" or "inconclusive"
         self.kind: str = document["verdict"]
         self.reason: str = document.get("reason") or ""
 
     def __bool__(self) -> bool:
-        if self.kind == "inconclusive":
-            raise Inconclusive(f"neither equal nor different: {self.reason}")
+        if self.kind in ("inconclusive", "equal as tested"):
+            raise Inconclusive(f"neither proved equal nor different: {self.reason}")
         return self.kind in ("equal", "equal within quantisation")
 
     def __repr__(self) -> str:

@@ -1,0 +1,164 @@
+#include "verify/plan_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "fmt/format.h"
+#include "verify/ledger.h"
+
+namespace kvlift {
+
+void MergeOutput(const OutputResult& result, VerifyReport* report) {
+  auto it = std::find_if(report->outputs.begin(), report->outputs.end(),
+                         [&](const OutputResult& o) { return o.name == result.name; });
+  if (it == report->outputs.end()) it = report->outputs.insert(it, OutputResult());
+  it->Merge(result);
+}
+
+void PlanRunner::Note(const Plan& plan, const std::string& status, int steps, std::string note) {
+  report_->plans.push_back({plan.name, status, steps, std::move(note)});
+}
+
+void PlanRunner::Merge(const Outcome& outcome) {
+  for (const auto& entry : outcome.outputs) MergeOutput(entry.second, report_);
+  if (outcome.difference && !report_->counterexample) report_->counterexample = outcome.difference;
+}
+
+PlanRunner::Tried PlanRunner::Try(const Driver& driver, const Plan& plan, Runner& source,
+                                  Runner& converted) {
+  Tried tried;
+  tried.record = driver.RunSource(source, plan);
+  if (tried.record.steps.empty()) return tried;
+  CacheState state = driver.Fresh(converted, plan);
+  tried.outcome = driver.RunConverted(converted, tried.record, &state);
+  tried.ran = tried.outcome.unfed.empty();
+  return tried;
+}
+
+void PlanRunner::RunExtra(const Driver& driver, Plan* plan, Runner& source, Runner& converted) {
+  std::string why = plan->skipped;
+  std::vector<Plan> shorter = std::move(plan->instead);
+  size_t next = 0;
+  for (;;) {
+    if (plan->skipped.empty()) {
+      const Tried tried = Try(driver, *plan, source, converted);
+      const Outcome& outcome = tried.outcome;
+      if (tried.ran && outcome.unjudged.empty() && !outcome.unsupported) {
+        return TakeExtra(*plan, tried);
+      }
+      if (why.empty()) {
+        why = !tried.record.stopped.empty() ? "the source does not run it: " + tried.record.stopped
+              : !outcome.unfed.empty()      ? outcome.unfed
+              : !outcome.unjudged.empty()   ? outcome.unjudged
+                                            : outcome.failed;
+      }
+      // What does not run for want of a kernel, or of memory, says nothing against the model.
+      if (outcome.unsupported || !outcome.unjudged.empty()) break;
+    }
+    if (next == shorter.size()) break;
+    *plan = std::move(shorter[next++]);
+  }
+  Note(*plan, "skipped", 0, why);
+  // Matters where the proof leaves something open.
+  if (proved_) return;
+  report_->assumptions.Add(
+      NotRun(AssumptionKind::kCapacity, "",
+             plan->covers.empty() ? fmt::format("not run: {}", plan->shows) : plan->covers));
+}
+
+void PlanRunner::TakeExtra(const Plan& plan, const Tried& tried) {
+  const Outcome& outcome = tried.outcome;
+  Merge(outcome);
+  if (!outcome.failed.empty()) {
+    failure = fmt::format("{}: the converted model does not run: {}", plan.name, outcome.failed);
+    return Note(plan, "failed", outcome.steps, outcome.failed);
+  }
+  Note(
+      plan,
+      outcome.difference ? "different"
+      : outcome.bitwise  ? "bitwise"
+                         : "within bound",
+      outcome.steps,
+      tried.record.stopped.empty() ? plan.shows : "then the source stops: " + tried.record.stopped);
+  if (outcome.steps == 0) return;
+  Reach(plan, outcome.steps);
+  coverage.AddSizes(plan, outcome);
+  free_masks = free_masks || plan.steps[0].free_masks;
+  free_positions = free_positions || plan.steps[0].reach > 0;
+}
+
+void PlanRunner::Reach(const Plan& plan, int steps) {
+  for (int k = 0; k < steps; ++k) {
+    const StepSpec& step = plan.steps[k];
+    reached.batch = std::max(reached.batch, step.batch());
+    reached.tokens = std::max(reached.tokens, step.new_tokens);
+    reached.past = std::max(reached.past, step.longest());
+  }
+  reached.capacity = std::max(reached.capacity, plan.capacity);
+}
+
+void PlanRunner::Run(Driver* driver, Referee* referee, Runner& source, Runner& converted,
+                     std::vector<Plan>* plans) {
+  for (Plan& plan : *plans) {
+    driver->Attend(plan.extra ? nullptr : referee);
+    if (plan.extra) {
+      RunExtra(*driver, &plan, source, converted);
+      if (report_->counterexample || failed()) return;
+      continue;
+    }
+    if (!plan.skipped.empty()) {
+      Note(plan, "skipped", 0, plan.skipped);
+      continue;
+    }
+    Tried tried = Try(*driver, plan, source, converted);
+    Record& record = tried.record;
+    const Outcome& outcome = tried.outcome;
+    if (record.steps.empty()) {
+      Note(plan, "skipped", 0, "the source does not run it: " + record.stopped);
+      report_->assumptions.Add(NotRun(AssumptionKind::kOther, plan.name,
+                                      fmt::format("not run: {} ({})", plan.name, plan.shows)));
+      continue;
+    }
+    if (!outcome.unfed.empty()) {
+      Note(plan, "skipped", 0, outcome.unfed);
+      continue;
+    }
+    // What the source makes of a token that sees nothing is its own affair.
+    if (!outcome.unjudged.empty() && !outcome.difference) {
+      if (unjudged.empty() && plan.steps.back().pads.empty()) unjudged = outcome.unjudged;
+      Note(plan, "skipped", 0, outcome.unjudged);
+      continue;
+    }
+    Merge(outcome);
+    if (outcome.unsupported) {
+      unsupported = outcome.failed;
+      Note(plan, "failed", outcome.steps, outcome.failed);
+      return;
+    }
+    if (!outcome.failed.empty()) {
+      failure = fmt::format("{}: the converted model does not run: {}", plan.name, outcome.failed);
+      Note(plan, "failed", outcome.steps, outcome.failed);
+      return;
+    }
+    Note(plan,
+         outcome.difference ? "different"
+         : outcome.bitwise  ? "bitwise"
+                            : "within bound",
+         outcome.steps,
+         record.stopped.empty() ? plan.shows : "then the source stops: " + record.stopped);
+    if (outcome.difference) return;
+    if (!record.first.empty() && (equal_start.where.empty() || plan.steps[0].past[0] > 0)) {
+      equal_start = {std::move(record.first), outcome.first, plan.name + ", step 0"};
+    }
+    record.first.clear();
+    for (size_t k = 0; k < outcome.oracle.size(); ++k) {
+      record.steps[k].oracle_after = outcome.oracle[k];
+    }
+    record.bitwise = outcome.bitwise;
+    Reach(plan, outcome.steps);
+    coverage.Add(plan, outcome);
+    records.push_back(std::move(record));
+  }
+}
+
+}  // namespace kvlift
