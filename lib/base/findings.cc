@@ -400,6 +400,10 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Bits of a cache, or what is read of them, differ from max |x| / 127 per group, rounded to "
      "the nearest.",
      "See the plan, step and element named."},
+    {"KV436", "not-shown", "less is shown of the conversion than --accept asks for",
+     "Facts of the proof are open: nothing is known against them, and nothing shows them for all "
+     "shapes.",
+     "Accept what the plans test (--accept tested), or nothing (--accept unproved)."},
     // KV5xx: writing.
     {"KV501", "unwritable", "an output cannot be written", "Nothing was written or replaced.",
      "See the system's message: permissions, a read-only file system, a path that is no file."},
