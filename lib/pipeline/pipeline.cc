@@ -41,8 +41,9 @@ void JudgeTested(Accept accept, const std::string& open, ProvedConversion* resul
     result->reason = tests.reason;
   } else if (!Passed(tests.verdict)) {
     result->equality = Equality::kInconclusive;
-    result->reason = open.empty() ? tests.reason
-                                  : fmt::format("{} (the proof leaves open: {})", tests.reason, open);
+    result->reason = open.empty()
+                         ? tests.reason
+                         : fmt::format("{} (the proof leaves open: {})", tests.reason, open);
   } else {
     result->equality = open.empty() ? Equality::kProved : Equality::kTested;
     result->accepted = open.empty() || accept != Accept::kProved;
@@ -83,7 +84,8 @@ void TakeErrors(const std::vector<OutputResult>& outputs, Manifest* manifest) {
 void Withhold(ProvedConversion* result) {
   result->conversion.status = ConvertStatus::kRefused;
   const size_t space = result->reason.find(' ');
-  const Finding reason = {result->reason.substr(0, space), result->reason.substr(space + 1), {}, {}};
+  const Finding reason = {
+      result->reason.substr(0, space), result->reason.substr(space + 1), {}, {}};
   for (CacheReport& cache : result->conversion.inspection.caches) {
     cache.converted = false;
     if (!cache.reason) cache.reason = reason;
@@ -125,8 +127,7 @@ class Pipeline {
 
   absl::Status Prove(const Model& after) {
     Say("proving");
-    KV_ASSIGN_OR_RETURN(result_.proof,
-                        ProveAlone(source_, after, result_.conversion.manifest));
+    KV_ASSIGN_OR_RETURN(result_.proof, ProveAlone(source_, after, result_.conversion.manifest));
     return absl::OkStatus();
   }
 

@@ -32,7 +32,6 @@ class AttentionEmitter {
   std::string Decoded(const std::string& rows, const CacheView& view);
   std::string Spread(ValueId constant, ValueId spread, const std::string& rows);
   // Of what attention reads.
-  int32_t TypeOfRows(const CacheUpdate& update, const CacheView& view) const;
   bool IsWhole(const CacheUpdate& update, const CacheView& view, int64_t head_dim) const;
   bool Folds(const AttentionSite& site) const;
   // [B, W, Nk*D], or [B*Nk, W, D] if folded, to [B, Nk, W, D].
