@@ -266,9 +266,10 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Tokens of one depth have one position but slots of their own: positions must come from the "
      "host, masks must not count slots, and every attention must take the mask.",
      "Export with positions as a graph input, or leave out --tree-mask."},
-    {"KV236", "states-take-pads", "a state takes in every token of a step, pads, too",
-     "States of convolutions and recurrences have no rows that could be overwritten: what a "
-     "pad did to them stays. Caches may differ in length all the same.",
+    {"KV236", "states-take-pads", "something takes in every token of a step, padding tokens, too",
+     "States of convolutions and recurrences have no rows that could be overwritten, and what is "
+     "computed from all tokens of a step, such as the range of a quantisation, depends on padding "
+     "tokens. Caches may differ in length all the same.",
      "Feed prompts of equal length together, or one by one."},
     {"KV237", "packed-layers", "layers do not fit into the tensor that packs their caches",
      "Each layer's node of a KeyValueCache has its own part of one tensor: a part that is written "
@@ -298,7 +299,8 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Each cache becomes two, values and scales, and the host has to keep both.",
      "Use --target spec or ort."},
     {"KV246", "packed-tensor", "the caches cannot be kept in one tensor",
-     "--cache-tensors packed lays the parts of a source's packed tensor one behind the other on the "
+     "--cache-tensors packed lays the parts of a source's packed tensor one behind the other on "
+     "the "
      "sequence axis, for hosts that feed it as one tensor.",
      "Use --cache-tensors per-layer, which gives each layer's keys and values a cache."},
     {"KV248", "quantised-behind", "what an attention gives is quantised by its range",

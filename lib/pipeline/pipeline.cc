@@ -80,18 +80,31 @@ void TakeErrors(const std::vector<OutputResult>& outputs, Manifest* manifest) {
   }
 }
 
+// The node of the source that makes a value, by its name or else its output.
+std::vector<std::string> MakerOf(const onnx::ModelProto& source, const std::string& value) {
+  for (const onnx::NodeProto& node : source.graph().node()) {
+    if (std::find(node.output().begin(), node.output().end(), value) == node.output().end())
+      continue;
+    return {node.name().empty() ? value : node.name()};
+  }
+  return {};
+}
+
 // Nothing counts as converted in a model that is not handed out. The reason begins with a code.
-void Withhold(ProvedConversion* result) {
+void Withhold(const onnx::ModelProto& source, ProvedConversion* result) {
   result->conversion.status = ConvertStatus::kRefused;
   const size_t space = result->reason.find(' ');
-  const Finding reason = {
-      result->reason.substr(0, space), result->reason.substr(space + 1), {}, {}};
+  Finding reason = {result->reason.substr(0, space), result->reason.substr(space + 1), {}, {}};
   for (CacheReport& cache : result->conversion.inspection.caches) {
     cache.converted = false;
+    reason.nodes = MakerOf(source, cache.output);
+    reason.values = {cache.input, cache.output};
     if (!cache.reason) cache.reason = reason;
   }
+  reason.values.clear();
   for (AttentionReport& attention : result->conversion.inspection.attention) {
     attention.converted = false;
+    reason.nodes = attention.nodes;
     if (!attention.reason) attention.reason = reason;
   }
 }
@@ -115,7 +128,7 @@ class Pipeline {
     }
     KV_RETURN_IF_ERROR(Prove(after));
     KV_RETURN_IF_ERROR(Judge(after));
-    if (!result_.accepted) Withhold(&result_);
+    if (!result_.accepted) Withhold(*source_.proto, &result_);
     FillManifest();
     return std::move(result_);
   }
