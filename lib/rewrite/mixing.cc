@@ -52,7 +52,7 @@ class Finder {
       const ValueId v = Operand(n, 0);
       if (v == kNoValue || !IsIntegerType(forms_.ElementType(v))) continue;
       const sym::Form form = forms_.Of(v);
-      if (!form.known_rank || form.opaque || !ReadsHost(form.element)) continue;
+      if (!form.known_rank || !ReadsData(form.element)) continue;
       for (int64_t axis : ReducedAxes(n, static_cast<int64_t>(form.shape.size()))) {
         const std::vector<sym::DimSymbol> dims = sym::DimsOf(form.shape[axis]);
         const bool joins = std::any_of(dims.begin(), dims.end(), [&](const sym::DimSymbol& dim) {
@@ -74,10 +74,11 @@ class Finder {
     }
   }
 
-  bool ReadsHost(Expr e) const {
+  // The element is not made of sizes and constants alone.
+  bool ReadsData(Expr e) const {
     const std::vector<ValueId> sources = sym::SourcesOf(e);
     return std::any_of(sources.begin(), sources.end(),
-                       [&](ValueId v) { return graph_.is_graph_input(v); });
+                       [&](ValueId v) { return graph_.constant(v) == nullptr; });
   }
 
   // Counted from the front; all axes where they are not known.
