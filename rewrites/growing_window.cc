@@ -105,7 +105,8 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
   update.update_element = append.update;
   std::vector<Expr> shape = past.shape;
   shape[append.axis] = update.new_length;
-  update.update = FindValue(forms, full, update.update_element, shape, update.axis);
+  update.update = FindValue(forms, full, update.update_element, shape, update.axis,
+                            forms.ElementType(pair.past));
   return Result::Match(std::move(update));
 }
 

@@ -75,6 +75,11 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "reading the graph's indices and shapes takes more steps than allowed",
      "A few slices and transposes, one behind the other, describe any number of cases.",
      "Raise --max-analysis-steps if the model is meant to be so."},
+    {"KV028", "operator-set-unknown", "the model imports an operator set that is not known yet",
+     "What its operators mean is written in a later version of ONNX.",
+     "Use a later kvlift, or convert the model to a known operator set."},
+    {"KV029", "data-size", "a tensor does not hold the bytes that its type and shape need",
+     "What its elements are cannot be told.", "Write the model again from its source."},
     // KV1xx: ONNX and operator rules.
     {"KV101", "invalid-model", "ONNX's checker or shape inference refuses the model",
      "Every runtime may refuse it, too.", "See ONNX's message."},

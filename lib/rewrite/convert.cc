@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "fmt/format.h"
 #include "ir/subgraphs.h"
+#include "onnxio/contents.h"
 #include "rewrite/analysis.h"
 #include "rewrite/io_names.h"
 #include "rewrite/manifest_of.h"
@@ -263,6 +264,7 @@ absl::Status CheckNames(const onnx::GraphProto& graph) {
 absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& options,
                                    RuleTable rules) {
   KV_RETURN_IF_ERROR(CheckNames(model.proto->graph()));
+  KV_RETURN_IF_ERROR(CheckContents(*model.proto));
   KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules, options));
   KV_ASSIGN_OR_RETURN(Conversion result, ConvertAnalysed(model, Resolved(options), a));
   NameSource(a.normalised, &result.inspection);
