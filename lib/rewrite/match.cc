@@ -90,7 +90,8 @@ ValueId FindValue(sym::Forms& forms, ValueId from, Expr element, absl::Span<cons
   const Expr wanted = pool.Substitute(element, unit_axes, facts);
   const auto fits = [&](ValueId v) {
     const sym::Form& form = forms.Of(v);
-    if (elem_type && forms.ElementType(v) != *elem_type) return false;
+    const int32_t known = elem_type ? forms.ElementType(v) : 0;  // 0: not known
+    if (known != 0 && known != *elem_type) return false;
     return form.known_rank && SameShape(form.shape, shape, joined_axis) &&
            pool.Substitute(form.element, unit_axes, facts) == wanted;
   };
