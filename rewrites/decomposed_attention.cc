@@ -2,12 +2,14 @@
 //
 //   MatMul(q, k^T) -> scale, softcap, biases, mask (added or selected) -> Softmax -> MatMul(., v)
 //
-// (either may be a FusedMatMul of com.microsoft) with casts, Dropout and a guard against NaN where
-// they may stand, scales on q, on k, on both or behind the product, and k and v repeated per group
-// of heads in any spelling. The anchor is the second MatMul: everything before it is read from
-// forms, so order and spelling do not matter. Correct: Attention-24 computes the same expression in
-// the same order. Rows that are masked everywhere give 0 there; see AttentionSite::finite_minimum
-// and nan_guard for what they gave here.
+// (either may be a FusedMatMul of com.microsoft) with casts that round no more than the type of the
+// cache does, Dropout outside training and a guard against NaN where they may stand, scales on q,
+// on k, on both or behind the product, and k and v repeated per group of heads in any spelling. The
+// anchor is the second MatMul: everything before it is read from forms, so order and spelling do
+// not matter. Correct: Attention-24 computes the same expression in the same order. Rows that are
+// masked everywhere give 0 there; see AttentionSite::finite_minimum and nan_guard for what they
+// gave here.
+#include <algorithm>
 #include <cmath>
 
 #include "fmt/format.h"
@@ -22,30 +24,62 @@ using sym::Expr;
 using sym::Kind;
 using Result = Recognised<AttentionSite>;
 
-// The softmax whose probabilities `e` is, seen through casts, Dropout and Where(IsNaN(p), 0, p).
+// The softmax whose probabilities `e` is, seen through what hands them on and through
+// Where(IsNaN(p), 0, p).
 struct Probabilities {
   NodeId softmax = kNoNode;
   std::vector<Expr> args;
   bool nan_guard = false;
+  Roundings roundings;
   std::vector<NodeId> nodes;
 };
 
-// 1 if the condition says that something is NaN, -1 if it says that it is not, 0 otherwise.
-int NanTest(const Graph& graph, Expr condition) {
+// A condition that says whether an element is NaN.
+struct NanTest {
+  Expr tested = nullptr;  // null if the condition says anything else
+  bool is_nan = true;     // false if it holds where the element is not NaN
+};
+
+NanTest ReadNanTest(sym::Forms& forms, Expr condition, const sym::Facts& facts) {
+  const Graph& graph = forms.graph();
   switch (condition->kind()) {
     case Kind::kNot:
-      return -NanTest(graph, condition->args()[0]);
-    case Kind::kEq:
-      return -NanTest(graph, condition->args()[0]);
+    case Kind::kEq: {
+      NanTest test = ReadNanTest(forms, condition->args()[0], facts);
+      test.is_nan = !test.is_nan;
+      return test;
+    }
     case Kind::kApply:
-      return condition->function() == "isnan" ? 1 : 0;
+      return condition->function() == "isnan" ? NanTest{condition->args()[0]} : NanTest{};
     case Kind::kLoad: {
       const NodeId n = graph.producer(condition->source());
-      return n != kNoNode && graph.Is(n, "IsNaN") ? 1 : 0;
+      if (n == kNoNode || !graph.Is(n, "IsNaN")) return {};
+      return {BroadcastOperand(forms, graph.inputs(n)[0], condition->args(), facts)};
     }
     default:
-      return 0;
+      return {};
   }
+}
+
+// What is behind everything that hands an element on: casts keep NaN a NaN.
+Expr Behind(sym::Forms& forms, Expr e, const sym::Facts& facts) {
+  Roundings any;
+  while (e != nullptr && e->kind() == Kind::kLoad) {
+    const NodeId n = forms.graph().producer(e->source());
+    const ValueId same = n == kNoNode ? kNoValue : HandedOn(forms, n, &any);
+    if (same == kNoValue) break;
+    e = BroadcastOperand(forms, same, e->args(), facts);
+  }
+  return e;
+}
+
+// The element that a guard gives wherever it is not NaN, where it gives 0; null if `select` is no
+// such guard of its own element.
+Expr Guarded(sym::Forms& forms, Expr select, const sym::Facts& facts) {
+  const NanTest test = ReadNanTest(forms, select->args()[0], facts);
+  if (test.tested == nullptr || !select->args()[test.is_nan ? 1 : 2]->is_integer(0)) return nullptr;
+  const Expr kept = select->args()[test.is_nan ? 2 : 1];
+  return Behind(forms, kept, facts) == Behind(forms, test.tested, facts) ? kept : nullptr;
 }
 
 Probabilities ReadProbabilities(sym::Forms& forms, Expr e, const sym::Facts& facts) {
@@ -53,9 +87,7 @@ Probabilities ReadProbabilities(sym::Forms& forms, Expr e, const sym::Facts& fac
   Probabilities p;
   while (e != nullptr) {
     if (e->kind() == Kind::kSelect) {
-      const int nan = NanTest(graph, e->args()[0]);
-      if (nan == 0 || !e->args()[nan > 0 ? 1 : 2]->is_integer(0)) return {};
-      e = e->args()[nan > 0 ? 2 : 1];
+      e = Guarded(forms, e, facts);
       p.nan_guard = true;
       continue;
     }
@@ -68,16 +100,22 @@ Probabilities ReadProbabilities(sym::Forms& forms, Expr e, const sym::Facts& fac
       p.args.assign(e->args().begin(), e->args().end());
       return p;
     }
-    if (!graph.Is(n, "Cast") && !graph.Is(n, "Identity") && !graph.Is(n, "Dropout")) return {};
-    e = BroadcastOperand(forms, graph.inputs(n)[0], e->args(), facts);
+    const ValueId same = HandedOn(forms, n, &p.roundings);
+    if (same == kNoValue) return {};
+    e = BroadcastOperand(forms, same, e->args(), facts);
   }
   return {};
 }
 
-bool SoftmaxOverKeys(const Graph& graph, const Probabilities& p) {
+// The softmax is taken over `keys` scores and no others, such as those of a sink, along its last
+// axis.
+bool SoftmaxOverKeys(sym::Forms& forms, const Probabilities& p, Expr keys) {
+  const Graph& graph = forms.graph();
   const int64_t axis = IntAttribute(graph.node(p.softmax), "axis", -1);
   const auto rank = static_cast<int64_t>(p.args.size());
-  return axis == -1 || axis == rank - 1;
+  const sym::Form& weights = forms.Of(graph.outputs(p.softmax)[0]);
+  return (axis == -1 || axis == rank - 1) && weights.known_rank && !weights.shape.empty() &&
+         weights.shape.back() == keys;
 }
 
 // One attempt: from the second MatMul backwards. Each step fills its part of the site, or leaves
@@ -118,7 +156,7 @@ class Matcher {
       weights_ = ReadProbabilities(
           forms_, BroadcastOperand(forms_, left_, Rows(left.shape.size(), here_), facts_), facts_);
       if (weights_.softmax == kNoNode || !AreHere(weights_.args)) return false;
-      if (!SoftmaxOverKeys(graph_, weights_)) return false;
+      if (!SoftmaxOverKeys(forms_, weights_, facts_.extents[3])) return false;
       facts_.extents.push_back(out.shape.back());  // d of v
       size_of_value_ = out.shape.back();
       heads_ = facts_.extents[1];
@@ -185,6 +223,7 @@ class Matcher {
     const Scaled values = PeelScale(forms_, raw, facts_);
     reads_cache_ = ReadsStored(forms_, caches_, values.element, facts_);
     values_ = values.element;
+    value_roundings_ = values.roundings;
     site_.form = "decomposed";
     site_.node = node_;
     site_.nan_guard = weights_.nan_guard;
@@ -272,12 +311,38 @@ class Matcher {
                                 sym::ToString(k.element, &graph_)),
                     score_.product);
     }
-    return ReadQuery(q, query) ||
-           Refuse("KV210", "needs queries as a value of shape [B, N, S, D]", score_.product);
+    return JudgeRoundings(k) &&
+           (ReadQuery(q, query) ||
+            Refuse("KV210", "needs queries as a value of shape [B, N, S, D]", score_.product));
+  }
+
+  // Attention computes in the type of the rows. Whatever rounds to less gives other numbers.
+  bool JudgeRoundings(const Scaled& keys) {
+    type_ = TypeOfRows(forms_, caches_[site_.key_cache], site_.key_view);
+    struct Part {
+      std::string_view name;
+      const Roundings& roundings;
+      NodeId blame;
+    };
+    for (const Part& part :
+         {Part{"keys", keys.roundings, score_.product}, Part{"values", value_roundings_, node_},
+          Part{"scores", score_.roundings, score_.product},
+          Part{"weights", weights_.roundings, weights_.softmax}}) {
+      if (KeepsNumbersOf(type_, part.roundings)) continue;
+      const auto worst = std::find_if(part.roundings.begin(), part.roundings.end(),
+                                      [&](int32_t to) { return !KeepsNumbersOf(type_, {to}); });
+      return Refuse("KV211",
+                    fmt::format("needs {} that keep the numbers of the rows, {}, found them "
+                                "rounded to {}",
+                                part.name, ElementTypeName(type_), ElementTypeName(*worst)),
+                    part.blame);
+    }
+    return true;
   }
 
   // The query as a value of shape [B, N, S, D], or [N, S, D] of one sequence: with as much of its
-  // scale peeled off as leaves one. A scale in front of the split into heads stays in the graph.
+  // scale peeled off as leaves one, of the type of the rows if there is one. A scale in front of
+  // the split into heads stays in the graph.
   bool ReadQuery(const Scaled& q, ValueId operand) {
     const Expr size = pool_.Integer(site_.head_dim);
     const std::vector<Expr> rows = {facts_.extents[1], facts_.extents[2], size};
@@ -294,12 +359,17 @@ class Matcher {
                  const std::vector<Expr>& shape) {
     sym::Pool::Substitution rename;
     rename.indices = std::move(indices);
-    for (auto stage = q.stages.rbegin(); stage != q.stages.rend(); ++stage) {
-      const Expr target = pool_.Substitute(stage->first, rename, sym::Facts{shape});
-      site_.query = FindValue(forms_, operand, target, shape);
-      if (site_.query == kNoValue) continue;
-      site_.scale *= stage->second;
-      return true;
+    for (const std::optional<int32_t> type : {std::optional(type_), std::optional<int32_t>()}) {
+      for (auto stage = q.stages.rbegin(); stage != q.stages.rend(); ++stage) {
+        if (!KeepsNumbersOf(type_, absl::MakeConstSpan(q.roundings).first(stage->roundings))) {
+          continue;
+        }
+        const Expr target = pool_.Substitute(stage->element, rename, sym::Facts{shape});
+        site_.query = FindValue(forms_, operand, target, shape, std::nullopt, type);
+        if (site_.query == kNoValue) continue;
+        site_.scale *= stage->factor;
+        return true;
+      }
     }
     return false;
   }
@@ -319,6 +389,8 @@ class Matcher {
   Expr size_of_value_ = nullptr, heads_ = nullptr, values_ = nullptr;
   Probabilities weights_;
   Score score_;
+  Roundings value_roundings_;
+  int32_t type_ = 0;  // of the rows of keys as attention reads them
   bool reads_cache_ = false;
   AttentionSite site_;
   Result result_;

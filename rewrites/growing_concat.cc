@@ -82,7 +82,8 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
   }
   update.update_element = append->update;
   shape[append->axis] = update.new_length;
-  update.update = FindValue(forms, pair.present, update.update_element, shape, update.axis);
+  update.update = FindValue(forms, pair.present, update.update_element, shape, update.axis,
+                            forms.ElementType(pair.past));
   return Result::Match(std::move(update));
 }
 

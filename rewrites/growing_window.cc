@@ -84,6 +84,13 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
     return Result::NotThis();
   }
   const NodeId node = graph.producer(pair.present);
+  if (append.base != nullptr) {
+    return Result::Refuse(MakeFinding(
+        "KV202",
+        fmt::format("needs a window whose sequences stay in their order, found {} taken in another",
+                    graph.name(pair.past)),
+        graph, {node}, {pair.past, pair.present}));
+  }
   CacheUpdate update;
   update.pair = pair;
   update.kind = "window";
@@ -98,7 +105,8 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
   update.update_element = append.update;
   std::vector<Expr> shape = past.shape;
   shape[append.axis] = update.new_length;
-  update.update = FindValue(forms, full, update.update_element, shape, update.axis);
+  update.update = FindValue(forms, full, update.update_element, shape, update.axis,
+                            forms.ElementType(pair.past));
   return Result::Match(std::move(update));
 }
 

@@ -314,6 +314,42 @@ class Convert(Case):
         self.assertEqual(data[0].read_bytes(), (source / "m.data").read_bytes())
 
 
+    def test_operator_set_of_the_future(self):
+        model = onnx.load(GOOD)
+        model.opset_import[0].version = 2147483647
+        onnx.save(model, self.dir / "m.onnx")
+        self.assertIn("KV028", self.fails(3, "convert", self.dir / "m.onnx", "-o", self.out)[0])
+        codes = {f["code"] for f in self.document("check", self.dir / "m.onnx", code=1)
+                 ["models"][0]["findings"]}
+        self.assertIn("KV028", codes)
+
+    def test_weights_that_are_a_byte_short(self):
+        model = onnx.load(GOOD)
+        weights = next(t for t in model.graph.initializer if len(t.raw_data) > 64)
+        weights.raw_data = weights.raw_data[:-1]
+        onnx.save(model, self.dir / "m.onnx")
+        self.assertIn("KV029", self.fails(3, "convert", self.dir / "m.onnx", "-o", self.out)[0])
+        codes = {f["code"] for f in self.document("check", self.dir / "m.onnx", code=1)
+                 ["models"][0]["findings"]}
+        self.assertIn("KV029", codes)
+
+    def test_what_is_shown_stands_in_output_and_manifest(self):
+        document = self.document("convert", GOOD, "-o", self.out, "--accept", "proved")
+        self.assertEqual((document["equality"]["shown"], document["equality"]["open"]),
+                         ("proved", []))
+        manifest = json.loads((self.dir / "out.kv.json").read_text())
+        self.assertEqual(manifest["equality"], "proved")
+        self.assertTrue(manifest["proved"])
+
+    def test_weights_that_are_not_there(self):
+        source = self.dir / "m.onnx"
+        onnx.save(onnx.load(GOOD), source, save_as_external_data=True, location="m.data",
+                  size_threshold=64)
+        (self.dir / "m.data").unlink()
+        document = self.document("convert", source, "-o", self.out, "--accept", "proved")
+        self.assertEqual(document["equality"]["shown"], "proved")  # no weights are needed
+
+
 class Check(Case):
     def model(self, body, name="m.onnxtxt"):
         path = self.dir / name
@@ -422,6 +458,29 @@ class Run(Case):
             self.fails(3, "run", path, "--inputs", self.dir)
         (self.dir / "x.npy").write_bytes((self.dir / "n.npy").read_bytes()[:70])
         self.fails(3, "run", path, "--inputs", self.dir)
+
+    def test_a_sequence_is_no_tensor(self):
+        sequence = onnx.SequenceProto(name="s", elem_type=onnx.SequenceProto.TENSOR)
+        sequence.tensor_values.append(numpy_helper.from_array(np.zeros((2, 3), np.float32)))
+        (self.dir / "input_0.pb").write_bytes(sequence.SerializeToString())
+        self.assertIn("a sequence", self.fails(3, "run", GOOD, "--inputs", self.dir)[0])
+
+    def test_the_rest_of_the_last_byte_is_no_element(self):
+        model = helper.make_model(
+            helper.make_graph(
+                [helper.make_node("Cast", ["x"], ["y"], to=TensorProto.INT4)], "g",
+                [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3])],
+                [helper.make_tensor_value_info("y", TensorProto.INT4, [3])]),
+            opset_imports=[helper.make_opsetid("", 21)])
+        onnx.save(model, self.dir / "m.onnx")
+        np.save(self.dir / "x.npy", np.array([1, -2, 3], np.float32))
+        out = self.dir / "out"
+        self.run_ok("run", self.dir / "m.onnx", "--inputs", self.dir, "--outputs", out)
+        tensor = onnx.load_tensor(out / "output_0.pb")
+        self.assertEqual(tensor.raw_data, bytes([0xe1, 0x03]))
+        tensor.raw_data = bytes([0xe1, 0x73])
+        onnx.save_tensor(tensor, out / "output_0.pb")
+        self.run_ok("run", self.dir / "m.onnx", "--inputs", self.dir, "--expect", out)
 
     def test_bad_folders(self):
         self.fails(2, "run", GOOD)

@@ -75,6 +75,11 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "reading the graph's indices and shapes takes more steps than allowed",
      "A few slices and transposes, one behind the other, describe any number of cases.",
      "Raise --max-analysis-steps if the model is meant to be so."},
+    {"KV028", "operator-set-unknown", "the model imports an operator set that is not known yet",
+     "What its operators mean is written in a later version of ONNX.",
+     "Use a later kvlift, or convert the model to a known operator set."},
+    {"KV029", "data-size", "a tensor does not hold the bytes that its type and shape need",
+     "What its elements are cannot be told.", "Write the model again from its source."},
     // KV1xx: ONNX and operator rules.
     {"KV101", "invalid-model", "ONNX's checker or shape inference refuses the model",
      "Every runtime may refuse it, too.", "See ONNX's message."},
@@ -266,9 +271,10 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Tokens of one depth have one position but slots of their own: positions must come from the "
      "host, masks must not count slots, and every attention must take the mask.",
      "Export with positions as a graph input, or leave out --tree-mask."},
-    {"KV236", "states-take-pads", "a state takes in every token of a step, pads, too",
-     "States of convolutions and recurrences have no rows that could be overwritten: what a "
-     "pad did to them stays. Caches may differ in length all the same.",
+    {"KV236", "states-take-pads", "something takes in every token of a step, padding tokens, too",
+     "States of convolutions and recurrences have no rows that could be overwritten, and what is "
+     "computed from all tokens of a step, such as the range of a quantisation, depends on padding "
+     "tokens. Caches may differ in length all the same.",
      "Feed prompts of equal length together, or one by one."},
     {"KV237", "packed-layers", "layers do not fit into the tensor that packs their caches",
      "Each layer's node of a KeyValueCache has its own part of one tensor: a part that is written "
@@ -415,6 +421,10 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Bits of a cache, or what is read of them, differ from max |x| / 127 per group, rounded to "
      "the nearest.",
      "See the plan, step and element named."},
+    {"KV436", "not-shown", "less is shown of the conversion than --accept asks for",
+     "Facts of the proof are open: nothing is known against them, and nothing shows them for all "
+     "shapes.",
+     "Accept what the plans test (--accept tested), or nothing (--accept unproved)."},
     // KV5xx: writing.
     {"KV501", "unwritable", "an output cannot be written", "Nothing was written or replaced.",
      "See the system's message: permissions, a read-only file system, a path that is no file."},

@@ -322,6 +322,7 @@ ordered_json ToJson(const Manifest& m) {
     json["preconditions"].push_back({{"code", p.code}, {"text", p.text}, {"status", p.status}});
     if (!p.subject.empty()) json["preconditions"].back()["subject"] = p.subject;
   }
+  if (!m.equality.empty()) json["equality"] = m.equality;
   for (const ManifestFact& fact : m.proved) {
     json["proved"].push_back({{"text", fact.text}, {"about", fact.about}});
   }
@@ -364,6 +365,7 @@ absl::StatusOr<Manifest> ManifestFromJson(std::string_view text) {
   m.read = r.TextOr("read");
   m.uniform = r.Truth("uniform");
   m.uniform_reason = r.TextOr("uniform_reason");
+  m.equality = r.TextOr("equality");
   KV_RETURN_IF_ERROR(ReadLists(r, &m));
   if (r.Has("quantization")) {
     KV_ASSIGN_OR_RETURN(m.quantization, ReadSummary(r.Object("quantization")));

@@ -149,6 +149,9 @@ struct Manifest {
   std::vector<ManifestOutput> outputs;
   std::vector<DroppedInput> dropped;
   std::vector<Precondition> preconditions;
+  // What was shown of the conversion when it was made: "proved", "tested" or "unproved"; JSON key
+  // "equality", present if any.
+  std::string equality;
   std::vector<ManifestFact> proved;  // JSON key "proved", present if any
   ManifestLimits limits;
   std::optional<ManifestMaintenance> maintenance;

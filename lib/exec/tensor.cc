@@ -265,6 +265,12 @@ TensorProto Tensor::ToProto(const std::string& name) const {
   proto.set_raw_data(
       bytes > 0 ? std::string(reinterpret_cast<const char*>(data()), static_cast<size_t>(bytes))
                 : std::string());
+  // What follows the last element of a type of less than a byte is none of the value.
+  const int64_t used = size() * ElementBits(type()) % 8;
+  if (bytes > 0 && ElementBits(type()) < 8 && used != 0) {
+    auto& last = proto.mutable_raw_data()->back();
+    last = static_cast<char>(static_cast<unsigned char>(last) & ((1u << used) - 1));
+  }
   return proto;
 }
 

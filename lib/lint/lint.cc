@@ -4,12 +4,14 @@
 #include <map>
 #include <utility>
 
+#include "base/coded.h"
 #include "base/status.h"
 #include "contract/layout.h"
 #include "fmt/format.h"
 #include "ir/graph.h"
 #include "lint/lint_nodes.h"
 #include "lint/target.h"
+#include "onnxio/contents.h"
 
 namespace kvlift {
 namespace {
@@ -187,6 +189,10 @@ absl::StatusOr<std::vector<Lint>> LintModel(const Model& model, const Manifest* 
   }
   if (!checked.ok()) {
     lints.push_back({Severity::kError, {"KV101", std::string(checked.message()), {}, {}}});
+  }
+  if (const absl::Status contents = CheckContents(*model.proto); !contents.ok()) {
+    lints.push_back(
+        {Severity::kError, {CodeOf(contents), std::string(contents.message()), {}, {}}});
   }
   if (model.unknown_fields > 0) {
     lints.push_back(

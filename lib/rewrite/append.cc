@@ -322,7 +322,8 @@ std::optional<CacheUpdate> BufferUpdate(sym::Forms& forms, const CachePair& pair
   update.part = write.part;
   std::vector<Expr> shape = forms.Of(pair.past).shape;
   shape[write.axis] = write.length;
-  update.update = FindValue(forms, pair.present, update.update_element, shape);
+  update.update = FindValue(forms, pair.present, update.update_element, shape, std::nullopt,
+                            forms.ElementType(pair.past));
   return update;
 }
 

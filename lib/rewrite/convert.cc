@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "base/escape.h"
 #include "base/status.h"
 #include "fmt/format.h"
+#include "ir/subgraphs.h"
+#include "onnxio/contents.h"
 #include "rewrite/analysis.h"
 #include "rewrite/io_names.h"
 #include "rewrite/manifest_of.h"
@@ -41,12 +44,21 @@ void Note(const ConversionPlan& plan, Inspection* inspection) {
   }
 }
 
+// The names that a node reads, those that its bodies capture among them.
+absl::flat_hash_set<std::string> NamesReadBy(const onnx::NodeProto& node) {
+  absl::flat_hash_set<std::string> names(node.input().begin(), node.input().end());
+  const auto scopes = CollectScopes(node);
+  if (!scopes.ok()) return names;
+  for (std::string_view name : CapturedNames(*scopes)) names.emplace(name);
+  return names;
+}
+
 // Nodes besides its TensorScatter that read a past, by cache.
 void NoteReaders(const onnx::ModelProto& model, Manifest* manifest) {
-  for (ManifestCache& cache : manifest->caches) {
-    for (const onnx::NodeProto& node : model.graph().node()) {
-      const bool reads =
-          std::find(node.input().begin(), node.input().end(), cache.input) != node.input().end();
+  for (const onnx::NodeProto& node : model.graph().node()) {
+    const absl::flat_hash_set<std::string> names = NamesReadBy(node);
+    for (ManifestCache& cache : manifest->caches) {
+      const bool reads = names.contains(cache.input);
       const bool own = node.op_type() == "TensorScatter" || node.op_type() == "Shape" ||
                        (node.op_type() == "Unsqueeze" && cache.axis == 0);
       if (!reads || own) continue;
@@ -252,6 +264,7 @@ absl::Status CheckNames(const onnx::GraphProto& graph) {
 absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& options,
                                    RuleTable rules) {
   KV_RETURN_IF_ERROR(CheckNames(model.proto->graph()));
+  KV_RETURN_IF_ERROR(CheckContents(*model.proto));
   KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules, options));
   KV_ASSIGN_OR_RETURN(Conversion result, ConvertAnalysed(model, Resolved(options), a));
   NameSource(a.normalised, &result.inspection);

@@ -33,7 +33,7 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
   const CacheUpdate& key = s_.a.updates[site.key_cache];
   const CacheUpdate& value = s_.a.updates[site.value_cache];
   const int layer = LayerOf(site.key_cache);
-  const int32_t type = TypeOfRows(key, site.key_view);
+  const int32_t type = TypeOfRows(s_.forms, key, site.key_view);
   if (!OneType(site, type)) {
     return Reason(
         "KV210",
@@ -240,13 +240,8 @@ int AttentionEmitter::LayerOf(int update_index) const {
 // Attention has one type for queries and keys, and here also for values and the result.
 bool AttentionEmitter::OneType(const AttentionSite& site, int32_t type) {
   return s_.forms.ElementType(site.query) == type &&
-         TypeOfRows(s_.a.updates[site.value_cache], site.value_view) == type &&
+         TypeOfRows(s_.forms, s_.a.updates[site.value_cache], site.value_view) == type &&
          s_.forms.ElementType(s_.graph.outputs(site.node)[0]) == type;
-}
-
-int32_t AttentionEmitter::TypeOfRows(const CacheUpdate& update, const CacheView& view) const {
-  return s_.forms.ElementType(view.decode.empty() ? update.pair.past
-                                                  : s_.graph.outputs(view.decode.back())[0]);
 }
 
 std::string AttentionEmitter::ReadCache(int layer, std::string_view role, const CacheUpdate& update,
@@ -401,15 +396,7 @@ Expr AttentionEmitter::Normal(const CacheUpdate& key, Expr e) {
 }
 
 bool AttentionEmitter::RowPerToken(const AttentionSite& site, const CacheUpdate& key) {
-  const Expr queries = Normal(key, QueryShape(s_.forms, site)[2]);
-  const Expr rows = Normal(key, key.new_length);
-  if (queries == rows || rows->is_integer(1)) return true;
-  // Symbols that inputs declare for themselves are equal where the graph joins them.
-  const std::vector<sym::DimSymbol> known = sym::DimsOf(rows);
-  for (const sym::DimSymbol& dim : sym::DimsOf(queries)) {
-    if (!std::binary_search(known.begin(), known.end(), dim)) return true;
-  }
-  return false;
+  return Normal(key, QueryShape(s_.forms, site)[2]) == Normal(key, key.new_length);
 }
 
 }  // namespace kvlift::internal

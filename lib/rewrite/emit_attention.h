@@ -32,7 +32,6 @@ class AttentionEmitter {
   std::string Decoded(const std::string& rows, const CacheView& view);
   std::string Spread(ValueId constant, ValueId spread, const std::string& rows);
   // Of what attention reads.
-  int32_t TypeOfRows(const CacheUpdate& update, const CacheView& view) const;
   bool IsWhole(const CacheUpdate& update, const CacheView& view, int64_t head_dim) const;
   bool Folds(const AttentionSite& site) const;
   // [B, W, Nk*D], or [B*Nk, W, D] if folded, to [B, Nk, W, D].
@@ -61,6 +60,8 @@ class AttentionEmitter {
   std::string Unfold(const std::string& value, int64_t heads);
   // Why the mask cannot be taken over; absent if it can.
   std::optional<Finding> JudgeMask(const MaskOfSite& mask);
+  // Why the columns of a host's mask are not keys; absent if they are.
+  std::optional<Finding> JudgeColumns(const MaskOfSite& mask);
   // The site's mask and start with one name for the past's length.
   sym::Expr Normal(const CacheUpdate& key, sym::Expr e);
   sym::Expr KeepOf(const AttentionSite& site, const CacheUpdate& key, sym::Expr start);

@@ -155,7 +155,24 @@ std::string AttentionEmitter::Unfold(const std::string& value, int64_t heads) {
   return nodes.Add("Reshape", {value, shape}, "bias");
 }
 
+// Columns of a mask are keys, one axis of it. Where the key's index is spread over several axes, as
+// by a Reshape under another batch, columns depend on the mask's width.
+std::optional<Finding> AttentionEmitter::JudgeColumns(const MaskOfSite& mask) {
+  for (Expr load : sym::LoadsOf(mask.keep)) {
+    if (!s_.graph.is_graph_input(load->source())) continue;
+    const auto axes = std::count_if(load->args().begin(), load->args().end(),
+                                    [](Expr arg) { return sym::ContainsIndex(arg, 3); });
+    if (axes <= 1) continue;
+    return Reason("KV216",
+                  fmt::format("needs one axis of a mask for the keys, found {}",
+                              sym::ToString(load, &s_.graph)),
+                  mask.site, {load->source()});
+  }
+  return std::nullopt;
+}
+
 std::optional<Finding> AttentionEmitter::JudgeMask(const MaskOfSite& mask) {
+  if (auto reason = JudgeColumns(mask)) return reason;
   const bool biased = !mask.site.biases.empty();
   if (mask.key.growing && !HidesLater(s_, mask) && !(biased && MayHideLater(s_, mask.site.node))) {
     s_.plan.refusal = Reason("KV218",

@@ -110,7 +110,8 @@ std::vector<ValueId> CacheEmitter::FindParts(const CacheUpdate& update, const st
                                              Expr element, const std::vector<Expr>& shape) {
   const size_t axis = FirstLane(layout);
   if (axis == std::string::npos) {
-    const ValueId found = FindValue(s_.forms, update.pair.present, element, shape);
+    const ValueId found = FindValue(s_.forms, update.pair.present, element, shape, std::nullopt,
+                                    s_.forms.ElementType(update.pair.past));
     return found == kNoValue ? std::vector<ValueId>{} : std::vector<ValueId>{found};
   }
   if (shape[axis]->kind() != Kind::kInteger) return {};

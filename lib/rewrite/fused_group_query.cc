@@ -67,6 +67,11 @@ std::string WhyNot(Lowering& l, NodeId n, const Heads& heads) {
                              : attribute.type() == onnx::AttributeProto::INT && attribute.i() <= 0;
     if (!neutral) return fmt::format("needs no {}", attribute.name());
   }
+  // ONNX Runtime takes -1 for no window; what it does with 0 depends on its version.
+  const int64_t window = IntAttribute(node, "local_window_size", -1);
+  if (window <= 0 && window != -1) {
+    return fmt::format("needs a local_window_size of -1 or more than 0, found {}", window);
+  }
   for (size_t k = kSink; k < l.graph().inputs(n).size(); ++k) {
     const bool scale = k > kSink && k < kQueryNorm;
     if (!scale && l.has(n, k)) return "needs no sinks or norms of heads";

@@ -32,12 +32,23 @@ bool TellsApart(Expr element, int axis) {
          TellsApart(element->args()[2], axis);
 }
 
+// The axis that carries the tokens' batch, by its extent; the first one but `axis`, where extents
+// do not tell.
 int BatchAxis(sym::Forms& forms, const CachePair& pair, int axis) {
   const std::vector<Expr> shape = forms.Of(pair.past).shape;
   const int rank = static_cast<int>(shape.size());
   const int first = axis == 0 ? 1 : 0;
-  if (rank <= 4) return first;
   const absl::flat_hash_set<Expr> batch = BatchDims(forms);
+  if (rank <= 4) {
+    if (batch.contains(shape[first])) return first;
+    int other = -1, axes = 0;
+    for (int k = 0; k < rank; ++k) {
+      if (k == axis || !batch.contains(shape[k])) continue;
+      other = k;
+      ++axes;
+    }
+    return axes == 1 ? other : first;
+  }
   const sym::Form present = forms.Of(pair.present);
   int found = -1;
   for (int k = 0; k < rank; ++k) {

@@ -7,6 +7,7 @@
 #include "contract/positions.h"
 #include "fmt/format.h"
 #include "rewrite/host_facts.h"
+#include "rewrite/mixing.h"
 #include "rewrite/relayout.h"
 
 namespace kvlift {
@@ -186,6 +187,14 @@ std::string InputOf(const sym::Forms& forms, Expr predicate) {
   return one ? forms.graph().name(sources[0]) : "";
 }
 
+// The mask reads what the host feeds for each key.
+bool HostMayHideAll(const Analysis& a, const AttentionSite& site) {
+  const std::vector<Expr> loads = sym::LoadsOf(site.keep);
+  return std::any_of(loads.begin(), loads.end(), [&](Expr load) {
+    return a.graph->is_graph_input(load->source()) && sym::ContainsIndex(load, 3);
+  });
+}
+
 void AddPreconditions(Analysis& a, const ConvertOptions& options, const ManifestFacts& facts,
                       Manifest* m) {
   const std::string past = facts.write_indices.empty() ? "the past's length" : facts.write_indices;
@@ -220,17 +229,15 @@ void AddPreconditions(Analysis& a, const ConvertOptions& options, const Manifest
     m->preconditions.push_back({of_sizes ? "KV309" : "KV307", assumption.text, "assumed",
                                 InputOf(*a.forms, assumption.predicate)});
   }
-  bool finite = false, unguarded = false;
-  for (const AnalysedAttention& attention : a.attention) {
-    if (!attention.site) continue;
-    finite = finite || (attention.site->finite_minimum && !attention.site->nan_guard);
-    unguarded = unguarded || (!attention.site->finite_minimum && !attention.site->nan_guard);
-  }
-  if (!facts.wide_inputs.empty() && (finite || unguarded)) {
+  const bool sees_none =
+      std::any_of(a.attention.begin(), a.attention.end(), [&](const AnalysedAttention& attention) {
+        return attention.site && (!facts.wide_inputs.empty() || HostMayHideAll(a, *attention.site));
+      });
+  if (sees_none) {
     m->preconditions.push_back(
         {"KV303",
-         "queries that see no key at all (pads in front of a sequence) get 0 where the source gave "
-         "an average or NaN; rows of real tokens are equal",
+         "queries that see no key at all (padding tokens in front of a sequence, or tokens whose "
+         "mask hides every key) get 0 where the source may give an average or NaN",
          "assumed"});
   }
   if (a.updates.size() > 1 && (HasGrowing(a) || HasShifts(a))) {
@@ -240,6 +247,12 @@ void AddPreconditions(Analysis& a, const ConvertOptions& options, const Manifest
   if (HasStates(a)) {
     m->preconditions.push_back(
         {"KV236", "a state takes in every token of a step: no pads among them", "assumed"});
+  } else if (const NodeId n = FindMixing(a); n != kNoNode) {
+    m->preconditions.push_back(
+        {"KV236",
+         fmt::format("{} at {} takes in all tokens of a step: no padding tokens among them",
+                     a.graph->node(n).op_type(), a.graph->NodeName(n)),
+         "assumed"});
   }
   AddAssumedMasks(facts, m);
   if (facts.uniform && HasGrowing(a)) {

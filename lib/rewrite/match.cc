@@ -81,7 +81,7 @@ std::vector<Expr> Indices(sym::Pool& pool, absl::Span<const Expr> shape) {
 }
 
 ValueId FindValue(sym::Forms& forms, ValueId from, Expr element, absl::Span<const Expr> shape,
-                  std::optional<int> joined_axis) {
+                  std::optional<int> joined_axis, std::optional<int32_t> elem_type) {
   const Graph& graph = forms.graph();
   sym::Pool& pool = forms.pool();
   sym::Pool::Substitution unit_axes;
@@ -90,6 +90,8 @@ ValueId FindValue(sym::Forms& forms, ValueId from, Expr element, absl::Span<cons
   const Expr wanted = pool.Substitute(element, unit_axes, facts);
   const auto fits = [&](ValueId v) {
     const sym::Form& form = forms.Of(v);
+    const int32_t known = elem_type ? forms.ElementType(v) : 0;  // 0: not known
+    if (known != 0 && known != *elem_type) return false;
     return form.known_rank && SameShape(form.shape, shape, joined_axis) &&
            pool.Substitute(form.element, unit_axes, facts) == wanted;
   };
@@ -285,6 +287,11 @@ CacheOperand FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, 
     return {decoded.cache, *std::move(view)};
   }
   return {};
+}
+
+int32_t TypeOfRows(sym::Forms& forms, const CacheUpdate& cache, const CacheView& view) {
+  return forms.ElementType(view.decode.empty() ? cache.pair.past
+                                               : forms.graph().outputs(view.decode.back())[0]);
 }
 
 bool ReadsCache(absl::Span<const CacheUpdate> caches, Expr element) {

@@ -21,9 +21,11 @@ std::vector<sym::Expr> Indices(sym::Pool& pool, absl::Span<const sym::Expr> shap
 // so far: at most a few dozen) for one of the given shape whose element is exactly `element`; on
 // axes of extent 1 the index and 0 are the same. kNoValue if there is none. joined_axis: the value
 // is joined with another tensor along this axis, which makes the other extents equal where they are
-// written differently.
+// written differently. elem_type: the value has this element type; a cast that keeps every number
+// makes no other element.
 ValueId FindValue(sym::Forms& forms, ValueId from, sym::Expr element,
-                  absl::Span<const sym::Expr> shape, std::optional<int> joined_axis = std::nullopt);
+                  absl::Span<const sym::Expr> shape, std::optional<int> joined_axis = std::nullopt,
+                  std::optional<int32_t> elem_type = std::nullopt);
 
 // What a DequantizeLinear with one constant scale makes its numbers of, element by element; the
 // element itself, and no node, where it is none's.
@@ -44,6 +46,10 @@ struct CacheOperand {
 // heads is the extent of i1.
 CacheOperand FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, sym::Expr element,
                        int64_t heads, const sym::Facts& facts);
+
+// The element type of the rows that attention reads through a view: the cache's, or what they are
+// decoded to.
+int32_t TypeOfRows(sym::Forms& forms, const CacheUpdate& cache, const CacheView& view);
 
 // Does the expression read a past or a present of one of the caches?
 bool ReadsCache(absl::Span<const CacheUpdate> caches, sym::Expr element);

@@ -23,11 +23,15 @@ class Finder {
     for (const CacheUpdate& update : a.updates) {
       const sym::Form& past = forms_.Of(update.pair.past);
       const size_t batch = update.layout.find('B');
-      if (batch < past.shape.size()) Take(past.shape[batch], &rows_);
+      if (batch < past.shape.size()) {
+        Take(past.shape[batch], &rows_);
+        Take(past.shape[batch], &sequences_);
+      }
       Take(update.new_length, &rows_);
       Take(past.shape[update.axis], &past_);
     }
     past_.insert(PastSymbol());
+    TakeHostBatch();
     for (const AnalysedAttention& attention : a.attention) {
       attention_.insert(attention.node);
       if (!attention.site) continue;
@@ -42,7 +46,63 @@ class Finder {
     return kNoNode;
   }
 
+  NodeId RunJoined() {
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (attention_.contains(n) || !absl::StartsWith(graph_.node(n).op_type(), "Reduce")) continue;
+      const ValueId v = Operand(n, 0);
+      if (v == kNoValue || !IsIntegerType(forms_.ElementType(v))) continue;
+      const sym::Form form = forms_.Of(v);
+      if (!form.known_rank || !ReadsData(form.element)) continue;
+      for (int64_t axis : ReducedAxes(n, static_cast<int64_t>(form.shape.size()))) {
+        const std::vector<sym::DimSymbol> dims = sym::DimsOf(form.shape[axis]);
+        const bool joins = std::any_of(dims.begin(), dims.end(), [&](const sym::DimSymbol& dim) {
+          return sequences_.contains(dim);
+        });
+        if (joins && sym::ContainsIndex(form.element, static_cast<int>(axis))) return n;
+      }
+    }
+    return kNoNode;
+  }
+
  private:
+  // The first axis of integer inputs counts sequences, whatever it is called.
+  void TakeHostBatch() {
+    for (ValueId v : graph_.graph_inputs()) {
+      const sym::Form& form = forms_.Of(v);
+      if (!form.known_rank || form.shape.size() < 2) continue;
+      if (IsIntegerType(graph_.type(v).elem_type)) Take(form.shape.front(), &sequences_);
+    }
+  }
+
+  // The element is not made of sizes and constants alone.
+  bool ReadsData(Expr e) const {
+    const std::vector<ValueId> sources = sym::SourcesOf(e);
+    return std::any_of(sources.begin(), sources.end(),
+                       [&](ValueId v) { return graph_.constant(v) == nullptr; });
+  }
+
+  // Counted from the front; all axes where they are not known.
+  std::vector<int64_t> ReducedAxes(NodeId n, int64_t rank) const {
+    std::vector<int64_t> axes = IntsAttribute(graph_.node(n), "axes"), all;
+    for (int64_t k = 0; k < rank; ++k) all.push_back(k);
+    if (const ValueId v = Operand(n, 1); v != kNoValue) {
+      const auto elements = forms_.Elements(v);
+      if (!elements) return all;
+      for (Expr e : *elements) {
+        if (e->kind() != sym::Kind::kInteger) return all;
+        axes.push_back(e->value());
+      }
+    }
+    if (axes.empty()) {
+      return IntAttribute(graph_.node(n), "noop_with_empty_axes", 0) == 0 ? all : axes;
+    }
+    for (int64_t& axis : axes) {
+      if (axis < 0) axis += rank;
+      if (axis < 0 || axis >= rank) return all;
+    }
+    return axes;
+  }
+
   static void Take(Expr extent, absl::flat_hash_set<sym::DimSymbol>* dims) {
     for (const sym::DimSymbol& dim : sym::DimsOf(extent)) dims->insert(dim);
   }
@@ -94,6 +154,13 @@ class Finder {
     return IntAttribute(node, "noop_with_empty_axes", 0) == 0 && RowsFrom(n, 0);
   }
 
+  bool CumSumMixes(NodeId n) {
+    const ValueId v = Operand(n, 1);
+    const auto axis = v == kNoValue ? std::nullopt : forms_.Elements(v);
+    const bool known = axis && axis->size() == 1 && axis->front()->kind() == sym::Kind::kInteger;
+    return known ? RowsOn(n, 0, {axis->front()->value()}) : RowsFrom(n, 0);
+  }
+
   bool Mixes(NodeId n) {
     const onnx::NodeProto& node = graph_.node(n);
     const std::string& op = node.op_type();
@@ -119,6 +186,7 @@ class Finder {
       return RowsOn(n, 0, axes.empty() ? std::vector<int64_t>{0, 2, 3} : axes);
     }
     if (is({"LSTM", "GRU", "RNN"})) return RowsFrom(n, 0);
+    if (op == "CumSum") return CumSumMixes(n);
     if (is({"MatMul", "FusedMatMul"})) return RowsOn(n, 0, {-1}) || RowsOn(n, 1, {-2});
     return false;
   }
@@ -130,13 +198,15 @@ class Finder {
 
   const Graph& graph_;
   sym::Forms& forms_;
-  absl::flat_hash_set<sym::DimSymbol> rows_, past_;
+  absl::flat_hash_set<sym::DimSymbol> rows_, past_, sequences_;
   absl::flat_hash_set<NodeId> attention_;
 };
 
 }  // namespace
 
 NodeId FindMixing(const Analysis& analysis) { return Finder(analysis).Run(); }
+
+NodeId FindJoinedSequences(const Analysis& analysis) { return Finder(analysis).RunJoined(); }
 
 std::vector<NodeId> DynamicQuantizationBehind(const Graph& graph) {
   std::vector<NodeId> behind(graph.num_nodes(), kNoNode);

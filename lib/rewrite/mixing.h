@@ -13,6 +13,11 @@ namespace kvlift {
 // kNoNode if there is none. Axes that hold the past's rows are keys, and no concern of this.
 NodeId FindMixing(const Analysis& analysis);
 
+// The first node outside the attentions that reduces what the host feeds, positions among it, over
+// the axis of sequences, so that all sequences of a batch get the same of it; kNoNode if there is
+// none.
+NodeId FindJoinedSequences(const Analysis& analysis);
+
 // By node: the first one behind it that quantises by the largest of all numbers, which makes steps
 // of roundings; kNoNode if there is none.
 std::vector<NodeId> DynamicQuantizationBehind(const Graph& graph);

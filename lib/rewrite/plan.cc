@@ -367,6 +367,10 @@ std::optional<std::string> NeedsUniform(const Analysis& a) {
     return fmt::format("{} at {} takes in all tokens of a step", a.graph->node(n).op_type(),
                        a.graph->NodeName(n));
   }
+  if (const NodeId n = FindJoinedSequences(a); n != kNoNode) {
+    return fmt::format("{} at {} takes all sequences of a batch together",
+                       a.graph->node(n).op_type(), a.graph->NodeName(n));
+  }
   for (const AnalysedCache& cache : a.caches) {
     if (!cache.reason || cache.candidate.converted || !cache.candidate.growing) continue;
     return fmt::format("{} stays and grows", a.graph->name(cache.candidate.pair.past));

@@ -139,7 +139,8 @@ ValueId FindPlacedRows(PlanState& s, const CacheUpdate& update) {
     at.indices.push_back(index[std::string_view(kHeadsFirst).find(letter)]);
   }
   const Expr element = pool.Substitute(update.update_element, at, sym::Facts{shape});
-  return FindValue(s.forms, update.pair.present, element, shape);
+  return FindValue(s.forms, update.pair.present, element, shape, std::nullopt,
+                   s.forms.ElementType(update.pair.past));
 }
 
 onnx::TypeProto PlacedType(const PlanState& s, const CacheUpdate& update,

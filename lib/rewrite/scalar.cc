@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "ir/tensor_data.h"
+#include "ir/types.h"
+#include "sym/keeps_value.h"
 
 namespace kvlift {
 namespace {
@@ -11,10 +13,26 @@ using sym::Expr;
 using sym::Kind;
 
 constexpr int kMaxDepth = 32;
+// Below it every type of integers that is evaluated holds the value.
+constexpr double kLargestInteger = 2147483648.0;
 
-double Rounded(double value, int32_t elem_type) {
-  return elem_type == onnx::TensorProto::DOUBLE ? value
-                                                : static_cast<double>(static_cast<float>(value));
+// A computed value as its element type holds it; absent for types that are not evaluated here, and
+// for integers that another step would have made of it.
+std::optional<double> Rounded(double value, int32_t elem_type) {
+  if (elem_type == onnx::TensorProto::DOUBLE) return value;
+  if (IsFloatType(elem_type) && ElementBits(elem_type) > 8) {
+    return static_cast<double>(static_cast<float>(value));
+  }
+  const bool whole = elem_type == onnx::TensorProto::INT64 || elem_type == onnx::TensorProto::INT32;
+  if (!whole || value != std::trunc(value) || std::abs(value) >= kLargestInteger) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+// What a Cast to `elem_type` makes of a value: casts to integers truncate.
+std::optional<double> CastOf(double value, int32_t elem_type) {
+  return IsFloatType(elem_type) ? Rounded(value, elem_type) : Rounded(std::trunc(value), elem_type);
 }
 
 bool OneElement(const sym::Form& form) {
@@ -39,7 +57,8 @@ std::optional<double> FromProducer(sym::Forms& forms, ValueId v, int depth) {
   const auto a = Evaluate(forms, graph.inputs(n)[0], depth + 1);
   if (!a) return std::nullopt;
   const auto is = [&](std::string_view op) { return graph.Is(n, op); };
-  if (is("Cast") || is("Identity") || is("Dropout")) return a;
+  if (is("Cast") || is("CastLike")) return CastOf(*a, forms.ElementType(v));
+  if (sym::PassedThrough(forms, n)) return a;
   if (is("Sqrt")) return std::sqrt(*a);
   if (is("Reciprocal")) return 1.0 / *a;
   if (is("Neg")) return -*a;

@@ -1,9 +1,11 @@
 #include "rewrite/score.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "fmt/format.h"
 #include "rewrite/scalar.h"
+#include "sym/keeps_value.h"
 
 namespace kvlift {
 namespace {
@@ -20,15 +22,6 @@ constexpr double kHalfMinimum = -65504.0;
 // A minimum times this is still one.
 constexpr double kLeastFactor = 1.0 / 64;
 constexpr size_t kMaxBiases = 2;
-
-bool IsFloatCast(const Graph& graph, Forms& forms, NodeId n) {
-  return graph.Is(n, "Cast") && IsFloatType(forms.ElementType(graph.inputs(n)[0])) &&
-         IsFloatType(forms.ElementType(graph.outputs(n)[0]));
-}
-
-bool IsTransparent(const Graph& graph, NodeId n) {
-  return graph.Is(n, "Identity") || graph.Is(n, "Dropout");
-}
 
 // If n multiplies or divides by a scalar: the other operand, and the factor.
 struct ScalarFactor {
@@ -130,12 +123,8 @@ class ScoreReader {
   // The operand's element that carries the scores; null with why_ set if n does not fit.
   Expr Step(NodeId n, Expr e) {
     const Graph& graph = forms_.graph();
-    if (IsFloatCast(graph, forms_, n)) {
-      score_.cast = true;
-      return BroadcastOperand(forms_, graph.inputs(n)[0], e->args(), facts_);
-    }
-    if (IsTransparent(graph, n)) {
-      return BroadcastOperand(forms_, graph.inputs(n)[0], e->args(), facts_);
+    if (const ValueId same = HandedOn(forms_, n, &score_.roundings); same != kNoValue) {
+      return BroadcastOperand(forms_, same, e->args(), facts_);
     }
     if (const auto scalar = ReadScalarFactor(forms_, n)) {
       factor_ *= scalar->factor;
@@ -204,6 +193,22 @@ class ScoreReader {
 
 }  // namespace
 
+bool KeepsNumbersOf(int32_t type, absl::Span<const int32_t> roundings) {
+  return std::all_of(roundings.begin(), roundings.end(), [&](int32_t to) {
+    return sym::CastFidelity(type, to) == sym::Fidelity::kExact;
+  });
+}
+
+ValueId HandedOn(Forms& forms, NodeId node, Roundings* roundings) {
+  const auto passed = sym::PassedThrough(forms, node);
+  if (!passed || passed->fidelity < sym::Fidelity::kRounded) return kNoValue;
+  const ValueId operand = forms.graph().inputs(node)[passed->input];
+  const int32_t to = forms.ElementType(forms.graph().outputs(node)[0]);
+  if (!IsFloatType(forms.ElementType(operand)) || !IsFloatType(to)) return kNoValue;
+  if (passed->fidelity != sym::Fidelity::kExact) roundings->push_back(to);
+  return operand;
+}
+
 std::optional<Product> ReadProduct(const Graph& graph, NodeId node) {
   if (graph.Is(node, "MatMul")) return Product{};
   const onnx::NodeProto& proto = graph.node(node);
@@ -231,17 +236,15 @@ Scaled PeelScale(Forms& forms, Expr element, const Facts& facts) {
   const Graph& graph = forms.graph();
   Scaled scaled;
   scaled.element = element;
-  scaled.stages.emplace_back(element, 1.0);
+  scaled.stages.push_back({element, 1.0, 0});
   while (scaled.element != nullptr && scaled.element->kind() == Kind::kLoad) {
     const NodeId n = graph.producer(scaled.element->source());
     if (n == kNoNode) break;
     ValueId operand = kNoValue;
     double factor = 1.0;
-    if (IsFloatCast(graph, forms, n)) {
-      operand = graph.inputs(n)[0];
-      scaled.cast = true;
-    } else if (IsTransparent(graph, n)) {
-      operand = graph.inputs(n)[0];
+    Roundings roundings;
+    if (const ValueId same = HandedOn(forms, n, &roundings); same != kNoValue) {
+      operand = same;
     } else if (const auto scalar = ReadScalarFactor(forms, n)) {
       operand = scalar->operand;
       factor = scalar->factor;
@@ -253,7 +256,8 @@ Scaled PeelScale(Forms& forms, Expr element, const Facts& facts) {
     scaled.element = next;
     scaled.factor *= factor;
     scaled.nodes.push_back(n);
-    scaled.stages.emplace_back(next, scaled.factor);
+    scaled.roundings.insert(scaled.roundings.end(), roundings.begin(), roundings.end());
+    scaled.stages.push_back({next, scaled.factor, scaled.roundings.size()});
   }
   return scaled;
 }

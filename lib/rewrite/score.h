@@ -3,25 +3,39 @@
 
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "ir/graph.h"
 #include "rewrite/rule.h"
 #include "sym/forms.h"
 
 namespace kvlift {
 
-// factor * element, with multiplications and divisions by scalars peeled off. Casts between float
-// types are looked through and counted.
+// The element types (onnx TensorProto::DataType) that casts round a value to on its way; casts that
+// keep every number are not among them.
+using Roundings = std::vector<int32_t>;
+// Every number of `type` survives all of them: they round no more than computing in `type` does.
+bool KeepsNumbersOf(int32_t type, absl::Span<const int32_t> roundings);
+
+// The operand of a node that hands it on element by element as floating-point numbers: Identity,
+// Dropout outside training, and casts between floating-point types, whose rounding is appended to
+// `roundings`. kNoValue for all other nodes.
+ValueId HandedOn(sym::Forms& forms, NodeId node, Roundings* roundings);
+
+// factor * element, with multiplications and divisions by scalars peeled off.
 struct Scaled {
+  // What is left when some of the nodes are peeled off.
+  struct Stage {
+    sym::Expr element = nullptr;
+    double factor = 1.0;   // of the nodes that were peeled off
+    size_t roundings = 0;  // as many of Scaled::roundings were peeled off
+  };
   double factor = 1.0;
   sym::Expr element = nullptr;
-  bool cast = false;
+  Roundings roundings;
   std::vector<NodeId> nodes;  // that were peeled off
-  // What was left after each of them, with the factor up to there; the first is the whole.
-  std::vector<std::pair<sym::Expr, double>> stages;
+  std::vector<Stage> stages;  // one per node, behind the one of the whole
 };
 Scaled PeelScale(sym::Forms& forms, sym::Expr element, const sym::Facts& facts);
 
@@ -43,7 +57,7 @@ struct Score {
   std::vector<Bias> biases;             // anything but masks
   sym::Expr bias_keep = nullptr;        // what is known of them: they do not hide the key
   bool finite_minimum = false;
-  bool cast = false;
+  Roundings roundings;  // between the product and the softmax
   std::vector<NodeId> nodes;
 };
 

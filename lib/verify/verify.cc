@@ -604,19 +604,6 @@ absl::StatusOr<VerifyReport> VerifyAny(const Model& before, const Model& after,
 
 }  // namespace
 
-Proof ProveRelation(const Model& before, const Model& after, const Manifest& relation) {
-  const bool joined = LacksSequences(relation);
-  if (!joined && !HasGroups(relation)) {
-    return ProveConversion(*before.proto, *after.proto, relation);
-  }
-  const auto adapted =
-      joined ? AddSequences(before, relation) : AdaptSource(before, after, relation);
-  if (adapted.ok()) return ProveRelation(adapted->before, after, adapted->relation);
-  Proof proof;
-  proof.not_tried = std::string(adapted.status().message());
-  return proof;
-}
-
 absl::StatusOr<VerifyReport> Verify(const Model& before, const Model& after,
                                     const Manifest& relation, const VerifyOptions& options) {
   absl::StatusOr<VerifyReport> report = absl::UnknownError("not run");

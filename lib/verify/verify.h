@@ -153,10 +153,6 @@ struct VerifyReport {
   Proof proof;  // what holds for all shapes, read from the graphs alone
 };
 
-// What holds for all shapes, of any relation: a source whose caches have another rank, or no axis
-// of sequences, is brought to the form of the converted one first.
-Proof ProveRelation(const Model& before, const Model& after, const Manifest& relation);
-
 // Errors only for models that cannot be indexed at all; an operator without a kernel, a plan that
 // cannot run, or an undetected mutant make the verdict inconclusive.
 absl::StatusOr<VerifyReport> Verify(const Model& before, const Model& after,

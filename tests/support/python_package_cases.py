@@ -20,6 +20,7 @@ MODELS = pathlib.Path(os.environ["KVLIFT_MODELS"])
 LLAMA = MODELS / "llama_optimum" / "model.onnx"
 GPT2 = MODELS / "gpt2_optimum" / "model.onnx"
 REFUSED = MODELS / "neg_concat_reversed_ts" / "model.onnx"
+GQA = MODELS / "llama_genai_gqa" / "model.onnx"
 
 
 class Load(unittest.TestCase):
@@ -67,6 +68,17 @@ class Convert(unittest.TestCase):
         converted = kvlift.convert(data).model.to_bytes()
         self.assertTrue(kvlift.verify(data, converted))  # the relation is in the model
         self.assertEqual(kvlift.convert(LLAMA).model.to_bytes(), converted)
+
+    def test_what_is_shown(self):
+        result = kvlift.convert(LLAMA, accept="proved")
+        self.assertEqual(result.equality, "proved")
+        self.assertEqual(result.manifest["equality"], "proved")
+        self.assertIsNone(kvlift.convert(REFUSED).equality)
+
+    def test_rule_of_trees(self):
+        result = kvlift.convert(GQA, tree_mask=True)  # its positions follow the write index
+        self.assertEqual(result.status, "refused")
+        self.assertEqual({c["reason"]["code"] for c in result.caches}, {"KV235"})
 
     def test_refused(self):
         result = kvlift.convert(REFUSED)

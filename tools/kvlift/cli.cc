@@ -136,7 +136,10 @@ struct Program {
                   "Caches in few bits: int8:G, int8:channel, fp8");
     c->add_option("--external", f.external, "Files of external data")
         ->check(OneOf({"auto", "keep", "copy"}));
-    c->add_option("--verify", f.verify, "Prove the result before writing it: quick or full")
+    c->add_option("--accept", f.accept, "What must be shown of the result to write it")
+        ->check(OneOf({"proved", "tested", "unproved"}))
+        ->group(kOperatorsGroup);
+    c->add_option("--verify", f.verify, "Run all plans of verify: quick or full")
         ->expected(0, 1)
         ->default_str("quick")
         ->check(OneOf({"quick", "full"}));

@@ -14,10 +14,8 @@
 #include "documents.h"
 #include "external.h"
 #include "fmt/format.h"
-#include "maintenance/slots.h"
 #include "onnxio/late_text.h"
 #include "onnxio/stale.h"
-#include "proof_documents.h"
 #include "relation.h"
 #include "report_data.h"
 #include "texts.h"
@@ -119,40 +117,132 @@ class Hashing {
   std::thread thread_;
 };
 
-// Tokens of a tree have slots that tell nothing of their positions. Where slots mean something to
-// the result, there is none.
-void RefuseTree(Conversion* conversion) {
-  if (!conversion->model) return;
-  const auto graph = Graph::Build(std::make_shared<const onnx::ModelProto>(*conversion->model));
-  if (!graph.ok()) return;  // found again when the result is checked
-  const SlotReading slots = ReadSlots(*graph, conversion->manifest);
-  if (!slots.refusal) return;
-  conversion->model.reset();
-  conversion->status = ConvertStatus::kRefused;
-  Finding reason = *slots.refusal;
-  reason.code = "KV235";
-  for (CacheReport& cache : conversion->inspection.caches) {
-    cache.converted = false;
-    if (!cache.reason) cache.reason = reason;
-  }
-  for (AttentionReport& attention : conversion->inspection.attention) attention.converted = false;
-}
-
-// How far outputs are from the source's, as measured.
-void NoteErrors(const std::vector<OutputResult>& outputs, Manifest* manifest) {
-  manifest->quantization->errors.clear();
-  for (const OutputResult& output : outputs) {
-    for (const ManifestOutput& known : manifest->outputs) {
-      if (known.as == "cache" || known.name != output.name) continue;
-      manifest->quantization->errors.push_back({output.name, output.max_abs, output.bound});
-    }
-  }
-}
-
 std::string GenaiPathFor(const std::string& manifest_path) {
   const std::string suffix = ".kv.json";
   return manifest_path.substr(0, manifest_path.size() - suffix.size()) + ".genai.json";
 }
+
+// What becomes of a converted model that is not written.
+int ExitCodeOf(Equality equality) {
+  return equality == Equality::kDifferent ? kFindings : kInconclusive;
+}
+
+// One run of the command, from the model to the files.
+class ConvertRun {
+ public:
+  ConvertRun(const ConvertFlags& flags, Io& io, const Model& source)
+      : flags_(flags), io_(io), source_(source) {}
+
+  int Finish(ProvedConversion converted, const LateText& late) {
+    converted_ = std::move(converted);
+    Conversion& conversion = converted_.conversion;
+    if (converted_.tests) verified_ = VerifyDocument(*converted_.tests);
+    facts_.before = &source_;
+    facts_.inspection = &conversion.inspection;
+    if (!conversion.model) return Refuse();
+    const bool prints = !flags_.verify.empty() && !flags_.common.json && !flags_.common.quiet;
+    if (prints) {
+      io_.Results() << VerifyText(*converted_.tests, flags_.common.verbose, io_.OutStyle());
+    }
+    if (!late.stand_in.empty()) conversion.manifest.source_sha256 = late.stand_in;
+    onnx::ModelProto stamped = *conversion.model;
+    StampMetadata(conversion.manifest, &stamped);
+    const ExternalMode external = flags_.external == "keep"   ? ExternalMode::kKeep
+                                  : flags_.external == "copy" ? ExternalMode::kCopy
+                                                              : ExternalMode::kAuto;
+    auto placed = PlaceExternalData(source_.base_dir, flags_.output, external, &stamped);
+    if (!placed.ok()) return CannotWrite(io_, flags_.output, placed.status());
+    result_.proto = std::make_shared<const onnx::ModelProto>(std::move(stamped));
+    result_.path = flags_.output;
+    result_.base_dir = fs::path(flags_.output).parent_path().string();
+    facts_.after = &result_;
+    facts_.manifest = &conversion.manifest;
+    if (converted_.tests) facts_.verify = &*converted_.tests;
+    if (!converted_.accepted) return Withhold();
+    return Write(*std::move(placed), late);
+  }
+
+ private:
+  json Document(const std::vector<std::string>& outputs) const {
+    return ConvertDocument(converted_, outputs, verified_);
+  }
+
+  void Report(const std::vector<std::string>& outputs) const {
+    if (flags_.common.json) {
+      PrintJson(io_, Document(outputs));
+    } else if (!flags_.common.quiet) {
+      io_.Results() << ConvertText(converted_, outputs, io_.OutStyle());
+    }
+  }
+
+  int Refuse() {
+    const auto page = WriteReportAlone(flags_, io_, &facts_, Document({}));
+    if (!page.ok()) return CannotWrite(io_, flags_.report, page);
+    Report({});
+    return kFindings;
+  }
+
+  int Withhold() {
+    const auto page = WriteReportAlone(flags_, io_, &facts_, Document({}));
+    if (!page.ok()) return CannotWrite(io_, flags_.report, page);
+    if (flags_.common.json) Report({});
+    Complain(io_, flags_.output, "not written: " + converted_.reason);
+    return ExitCodeOf(converted_.equality);
+  }
+
+  int Write(DataPlacement placed, const LateText& late) {
+    const Conversion& conversion = converted_.conversion;
+    auto image = ImageOf(*result_.proto, placed.locations);
+    if (!image.ok()) return CannotWrite(io_, flags_.output, image.status());
+    const std::string manifest_path = ManifestPathFor(flags_.output);
+    // Whoever sees the model sees what belongs to it.
+    std::vector<OutputFile> files = std::move(placed.files);
+    files.push_back({manifest_path, ManifestText(conversion.manifest)});
+    if (!conversion.genai.empty()) {
+      files.push_back({GenaiPathFor(manifest_path), conversion.genai});
+    }
+    files.push_back({flags_.output, {}, std::move(image->pieces)});
+    std::vector<std::string> names;
+    for (const OutputFile& file : files) names.push_back(file.path);
+    if (!flags_.report.empty()) {
+      facts_.after_sha256 = Sha256Of(files.back().pieces);
+      names.push_back(flags_.report);
+      auto page = ReportPage(io_, &facts_, Document(names));
+      if (!page.ok()) return CannotWrite(io_, flags_.report, page.status());
+      files.insert(files.begin(), {flags_.report, *std::move(page)});
+    }
+    if (const std::string why = InTheWay(flags_, files); !why.empty()) {
+      Complain(io_, why, "nothing written");
+      return kUnwritable;
+    }
+    if (flags_.dry_run) {
+      names.clear();
+    } else {
+      std::optional<Hashing> hashing;
+      if (!late.stand_in.empty()) hashing.emplace(*source_.digest);
+      if (const auto status = WriteFiles(
+              files,
+              [&](uint64_t done, uint64_t total) {
+                io_.Say(fmt::format("writing {} of {} MiB", done >> 20, total >> 20));
+              },
+              late);
+          !status.ok()) {
+        return CannotWrite(io_, flags_.output, status);
+      }
+      if (!flags_.common.quiet) NameStaleFiles(io_, names);
+    }
+    Report(names);
+    return conversion.status == ConvertStatus::kConverted ? kDone : kFindings;
+  }
+
+  const ConvertFlags& flags_;
+  Io& io_;
+  const Model& source_;
+  ProvedConversion converted_;
+  Model result_;
+  ReportInput facts_;
+  json verified_ = nullptr;
+};
 
 }  // namespace
 
@@ -173,125 +263,15 @@ int RunConvert(const ConvertFlags& flags, Io io) {
     late = {DigestStandIn(), [&] { return digest->Hex(); }};
     model->digest = nullptr;
   }
-  auto conversion = Convert(*model, *options, AllRules());
+  ProvingOptions proving = ProvingOf(flags);
+  proving.say = [&](std::string what) { io.Say(std::move(what)); };
+  auto converted = ConvertAndProve(*model, *options, AllRules(), proving);
   model->digest = digest;
-  if (!conversion.ok()) {
-    Complain(io, flags.model, conversion.status());
-    return absl::IsInternal(conversion.status()) ? kInternal : kUnreadable;
+  if (!converted.ok()) {
+    Complain(io, flags.model, converted.status());
+    return absl::IsInternal(converted.status()) ? kInternal : kUnreadable;
   }
-  if (options->tree_mask) RefuseTree(&*conversion);
-  const auto report = [&](const std::vector<std::string>& outputs, const json& verify) {
-    if (flags.common.json) {
-      PrintJson(io, ConvertDocument(*conversion, outputs, verify));
-    } else if (!flags.common.quiet) {
-      io.Results() << ConvertText(*conversion, outputs, io.OutStyle());
-    }
-  };
-  ReportInput facts;
-  facts.before = &*model;
-  facts.inspection = &conversion->inspection;
-  if (!conversion->model) {
-    const auto page =
-        WriteReportAlone(flags, io, &facts, ConvertDocument(*conversion, {}, nullptr));
-    if (!page.ok()) return CannotWrite(io, flags.report, page);
-    report({}, nullptr);
-    return kFindings;
-  }
-
-  if (!late.stand_in.empty()) conversion->manifest.source_sha256 = late.stand_in;
-  Model result;
-  onnx::ModelProto stamped = *conversion->model;
-  StampMetadata(conversion->manifest, &stamped);
-  const ExternalMode external = flags.external == "keep"   ? ExternalMode::kKeep
-                                : flags.external == "copy" ? ExternalMode::kCopy
-                                                           : ExternalMode::kAuto;
-  auto placed = PlaceExternalData(model->base_dir, flags.output, external, &stamped);
-  if (!placed.ok()) return CannotWrite(io, flags.output, placed.status());
-  result.proto = std::make_shared<const onnx::ModelProto>(std::move(stamped));
-  result.path = flags.output;
-  result.base_dir = fs::path(flags.output).parent_path().string();
-  if (const auto status = CheckResult(result, conversion->manifest); !status.ok()) {
-    const absl::Status blame = BlameFor(*model, status);
-    Complain(io, flags.model, blame);
-    return absl::IsInternal(blame) ? kInternal : kUnreadable;
-  }
-
-  json verified = nullptr;
-  std::optional<VerifyReport> proof;
-  facts.after = &result;
-  facts.manifest = &conversion->manifest;
-  if (!flags.verify.empty()) {
-    VerifyOptions how;
-    how.full = flags.verify == "full";
-    how.threads = flags.common.threads;
-    io.Say("running both models step by step, and mutants of the second");
-    auto verdict = Verify(*model, result, conversion->manifest, how);
-    if (!verdict.ok()) {
-      Complain(io, flags.model, verdict.status());
-      return kInconclusive;
-    }
-    verified = VerifyDocument(*verdict);
-    if (!flags.common.json && !flags.common.quiet) {
-      io.Results() << VerifyText(*verdict, flags.common.verbose, io.OutStyle());
-    }
-    conversion->manifest.proved = ProvedFacts(verdict->proof);
-    if (conversion->manifest.quantization) {
-      NoteErrors(verdict->outputs, &conversion->manifest);
-    }
-    if (!Accepts(verdict->verdict, Accept::kTested)) {
-      facts.verify = &*verdict;
-      const auto page =
-          WriteReportAlone(flags, io, &facts, ConvertDocument(*conversion, {}, verified));
-      if (!page.ok()) return CannotWrite(io, flags.report, page);
-      if (flags.common.json) report({}, verified);
-      Complain(io, flags.output, "not written: the proof failed");
-      return ExitCodeOf(verdict->verdict);
-    }
-    proof = *std::move(verdict);
-    facts.verify = &*proof;
-  }
-
-  auto image = ImageOf(*result.proto, placed->locations);
-  if (!image.ok()) return CannotWrite(io, flags.output, image.status());
-  const std::string manifest_path = ManifestPathFor(flags.output);
-  // Whoever sees the model sees what belongs to it.
-  std::vector<OutputFile> files = std::move(placed->files);
-  files.push_back({manifest_path, ManifestText(conversion->manifest)});
-  if (!conversion->genai.empty()) {
-    files.push_back({GenaiPathFor(manifest_path), conversion->genai});
-  }
-  files.push_back({flags.output, {}, std::move(image->pieces)});
-  std::vector<std::string> names;
-  for (const OutputFile& file : files) names.push_back(file.path);
-  if (!flags.report.empty()) {
-    facts.after_sha256 = Sha256Of(files.back().pieces);
-    names.push_back(flags.report);
-    auto page = ReportPage(io, &facts, ConvertDocument(*conversion, names, verified));
-    if (!page.ok()) return CannotWrite(io, flags.report, page.status());
-    files.insert(files.begin(), {flags.report, *std::move(page)});
-  }
-  if (const std::string why = InTheWay(flags, files); !why.empty()) {
-    Complain(io, why, "nothing written");
-    return kUnwritable;
-  }
-  if (flags.dry_run) {
-    names.clear();
-  } else {
-    std::optional<Hashing> hashing;
-    if (!late.stand_in.empty()) hashing.emplace(*digest);
-    if (const auto status = WriteFiles(
-            files,
-            [&](uint64_t done, uint64_t total) {
-              io.Say(fmt::format("writing {} of {} MiB", done >> 20, total >> 20));
-            },
-            late);
-        !status.ok()) {
-      return CannotWrite(io, flags.output, status);
-    }
-    if (!flags.common.quiet) NameStaleFiles(io, names);
-  }
-  report(names, verified);
-  return conversion->status == ConvertStatus::kConverted ? kDone : kFindings;
+  return ConvertRun(flags, io, *model).Finish(*std::move(converted), late);
 }
 
 }  // namespace kvlift::cli

@@ -6,12 +6,12 @@
 #include "base/status.h"
 #include "commands.h"
 #include "contract/manifest_text.h"
-#include "conversion.h"
 #include "exec/program.h"
 #include "fmt/format.h"
 #include "hostloop/loop_facts.h"
 #include "maintenance/maintenance.h"
 #include "maintenance/slots.h"
+#include "pipeline/checks.h"
 #include "relation.h"
 
 namespace kvlift::cli {

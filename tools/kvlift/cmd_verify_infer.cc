@@ -13,6 +13,7 @@
 #include "ir/types.h"
 #include "rewrite/convert.h"
 #include "rewrite/rule.h"
+#include "verify/prove_alone.h"
 #include "verify/flow.h"
 #include "verify/verify.h"
 
@@ -418,9 +419,10 @@ std::vector<Manifest> InferRelations(const Model& before, const Model& after) {
   // What the graphs say of each: where rows are written and which are read.
   std::vector<std::ptrdiff_t> shown;
   for (const Manifest& relation : candidates) {
-    const Proof proof = ProveRelation(before, after, relation);
-    shown.push_back(std::count_if(proof.facts.begin(), proof.facts.end(),
-                                  [](const ProofFact& fact) { return fact.holds(); }));
+    const auto proof = ProveAlone(before, after, relation);
+    shown.push_back(!proof.ok() ? 0
+                                : std::count_if(proof->facts.begin(), proof->facts.end(),
+                                                [](const ProofFact& fact) { return fact.holds(); }));
   }
   const auto most = *std::max_element(shown.begin(), shown.end());
   std::vector<Manifest> remain;

@@ -29,7 +29,8 @@ struct ConvertFlags {
   std::string rotary = "auto", cache_tensors = "per-layer";
   std::string window = "full";
   std::string quantize_cache;  // "", "int8:32", "int8:channel", "fp8"
-  std::string verify;          // "", "quick", "full"
+  std::string accept = "tested";
+  std::string verify;  // "", "quick", "full"
   std::string report;
   std::vector<std::string> only, skip;
   bool allow_partial = false, dry_run = false, force = false, tree_mask = false;

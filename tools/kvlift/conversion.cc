@@ -8,7 +8,6 @@
 #include "base/coded.h"
 #include "base/status.h"
 #include "fmt/format.h"
-#include "lint/lint.h"
 
 namespace kvlift::cli {
 namespace {
@@ -104,6 +103,9 @@ absl::StatusOr<ConvertOptions> OptionsOf(const ConvertFlags& f) {
           "--quantize-cache: needs int8:G, int8:channel or fp8, found '{}'", f.quantize_cache));
     }
   }
+  if (!ReadAccept(f.accept)) {
+    return absl::InvalidArgumentError(fmt::format("--accept: unknown word '{}'", f.accept));
+  }
   o.only = f.only;
   o.skip = f.skip;
   o.allow_partial = f.allow_partial;
@@ -111,24 +113,16 @@ absl::StatusOr<ConvertOptions> OptionsOf(const ConvertFlags& f) {
   return o;
 }
 
-absl::Status CheckResult(const Model& result, const Manifest& manifest) {
-  if (auto status = CheckModel(*result.proto); !status.ok()) return status;
-  if (auto inferred = InferShapes(*result.proto); !inferred.ok()) return inferred.status();
-  const auto lints = LintModel(result, &manifest);
-  if (!lints.ok()) return lints.status();
-  const Finding* error = FirstError(*lints);
-  if (error == nullptr) return absl::OkStatus();
-  return absl::InternalError(fmt::format("{} {}", error->code, error->text));
-}
-
-absl::Status BlameFor(const Model& source, const absl::Status& result) {
-  const auto lints = LintModel(source, nullptr);
-  if (!lints.ok()) return lints.status();
-  if (const Finding* error = FirstError(*lints)) {
-    return Coded(error->code, absl::InvalidArgumentError(error->text));
+ProvingOptions ProvingOf(const ConvertFlags& f) {
+  ProvingOptions proving;
+  proving.accept = ReadConvertAccept(f.accept).value_or(ConvertAccept::kTested);
+  if (f.verify == "full") {
+    proving.plans = ProvingOptions::Plans::kFull;
+  } else if (!f.verify.empty()) {
+    proving.plans = ProvingOptions::Plans::kQuick;
   }
-  return absl::InternalError(
-      fmt::format("internal error: the result is not valid: {}", std::string(result.message())));
+  proving.threads = f.common.threads;
+  return proving;
 }
 
 }  // namespace kvlift::cli

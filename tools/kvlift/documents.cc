@@ -51,6 +51,26 @@ ordered_json AttentionJson(const AttentionReport& a) {
           {"nodes", a.nodes}};
 }
 
+// What was shown of a converted model; null where there is none.
+ordered_json EqualityJson(const ProvedConversion& converted) {
+  if (converted.equality == Equality::kNothing) return nullptr;
+  ordered_json open = ordered_json::array();
+  for (const ProofFact& fact : converted.proof.facts) {
+    if (fact.holds()) continue;
+    open.push_back({{"about", fact.about},
+                    {"text", fact.text},
+                    {"status", WordOf(fact.status)},
+                    {"why_not", fact.why_not}});
+  }
+  return {{"shown", WordOf(converted.equality)},
+          {"accepted", converted.accepted},
+          {"reason", TextOrNull(converted.reason)},
+          {"facts", converted.proof.facts.size()},
+          {"not_tried", TextOrNull(converted.proof.not_tried)},
+          {"open", std::move(open)},
+          {"assumptions", AssumptionsDocument(converted.proof.assumptions.all())}};
+}
+
 ordered_json Number(double v) { return std::isfinite(v) ? ordered_json(v) : ordered_json(nullptr); }
 
 // Conditions of what is not checked, by subject; without one, by the kind of the assumption.
@@ -107,8 +127,9 @@ ordered_json InspectDocument(const Model& model, const Inspection& inspection) {
   return json;
 }
 
-ordered_json ConvertDocument(const Conversion& conversion, const std::vector<std::string>& outputs,
-                             const ordered_json& verify) {
+ordered_json ConvertDocument(const ProvedConversion& converted,
+                             const std::vector<std::string>& outputs, const ordered_json& verify) {
+  const Conversion& conversion = converted.conversion;
   ordered_json json = {{"schema", "kvlift/convert/1"}, {"status", StatusName(conversion.status)}};
   json["caches"] = ordered_json::array();
   for (const CacheReport& c : conversion.inspection.caches) {
@@ -129,6 +150,7 @@ ordered_json ConvertDocument(const Conversion& conversion, const std::vector<std
     json["quantization"] = ToJson(conversion.manifest)["quantization"];
   }
   json["verify"] = verify;
+  json["equality"] = EqualityJson(converted);
   return json;
 }
 

@@ -7,13 +7,14 @@
 #include "exec/session.h"
 #include "nlohmann/json.hpp"
 #include "onnxio/model.h"
+#include "pipeline/pipeline.h"
 #include "rewrite/convert.h"
 #include "verify/verify.h"
 
 namespace kvlift::cli {
 
 nlohmann::ordered_json InspectDocument(const Model& model, const Inspection& inspection);
-nlohmann::ordered_json ConvertDocument(const Conversion& conversion,
+nlohmann::ordered_json ConvertDocument(const ProvedConversion& converted,
                                        const std::vector<std::string>& outputs,
                                        const nlohmann::ordered_json& verify);
 nlohmann::ordered_json VerifyDocument(const VerifyReport& report);

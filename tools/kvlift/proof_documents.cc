@@ -28,14 +28,6 @@ std::vector<Kind> KindsOf(const Proof& proof) {
   return kinds;
 }
 
-std::string WithGivens(const ProofFact& fact) {
-  std::vector<std::string> conditions;
-  for (const Assumption& given : fact.given) conditions.push_back(given.condition);
-  return conditions.empty()
-             ? fact.text
-             : fmt::format("{}, given that {}", fact.text, fmt::join(conditions, ", "));
-}
-
 }  // namespace
 
 ordered_json AssumptionsDocument(absl::Span<const Assumption> assumptions) {
@@ -85,19 +77,6 @@ std::string ProofText(const Proof& proof, bool all, const Style& style) {
   return rows.empty()
              ? std::string()
              : FormatTable({"for all shapes", {"proved", Align::kRight}}, rows, style) + open;
-}
-
-std::vector<ManifestFact> ProvedFacts(const Proof& proof) {
-  std::vector<ManifestFact> facts;
-  for (const ProofFact& fact : proof.facts) {
-    if (!fact.holds()) continue;
-    const std::string text = WithGivens(fact);
-    auto it = std::find_if(facts.begin(), facts.end(),
-                           [&](const ManifestFact& f) { return f.text == text; });
-    if (it == facts.end()) it = facts.insert(facts.end(), ManifestFact{text, {}});
-    it->about.push_back(fact.about);
-  }
-  return facts;
 }
 
 }  // namespace kvlift::cli

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
-#include "contract/manifest.h"
 #include "nlohmann/json.hpp"
 #include "proof/proof.h"
 #include "report/style.h"
@@ -17,7 +15,5 @@ nlohmann::ordered_json ProofDocument(const Proof& proof);
 // A line per kind of fact, with how many of them are proved; then what stands in the way of others,
 // the first of each kind, or all.
 std::string ProofText(const Proof& proof, bool all, const Style& style);
-// Facts that are proved, each kind once.
-std::vector<ManifestFact> ProvedFacts(const Proof& proof);
 
 }  // namespace kvlift::cli

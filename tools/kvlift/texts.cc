@@ -119,6 +119,22 @@ int64_t Converted(const Reports& reports) {
   return std::count_if(reports.begin(), reports.end(), [](const auto& r) { return r.converted; });
 }
 
+// What was shown of a model that is handed out.
+std::string EqualityText(const ProvedConversion& converted) {
+  const std::vector<ProofFact>& facts = converted.proof.facts;
+  const auto held =
+      std::count_if(facts.begin(), facts.end(), [](const ProofFact& f) { return f.holds(); });
+  switch (converted.equality) {
+    case Equality::kProved:
+      return fmt::format("equal: all {} facts hold for all shapes\n", facts.size());
+    case Equality::kTested:
+      return fmt::format("equal as tested: {} of {} facts hold for all shapes, the plans passed\n",
+                         held, facts.size());
+    default:
+      return fmt::format("not tested: {} of {} facts hold for all shapes\n", held, facts.size());
+  }
+}
+
 Tone ToneOf(ConvertStatus status) {
   return status == ConvertStatus::kConverted ? Tone::kGood
          : status == ConvertStatus::kPartial ? Tone::kWarning
@@ -158,8 +174,9 @@ std::string InspectText(const std::string& path, const Inspection& inspection, b
                             inspection.caches.size(), convertible);
 }
 
-std::string ConvertText(const Conversion& conversion, const std::vector<std::string>& outputs,
+std::string ConvertText(const ProvedConversion& converted, const std::vector<std::string>& outputs,
                         const Style& style) {
+  const Conversion& conversion = converted.conversion;
   const Inspection& inspection = conversion.inspection;
   const std::string status = style.Paint(ToneOf(conversion.status), StatusName(conversion.status));
   std::string text;
@@ -184,6 +201,7 @@ std::string ConvertText(const Conversion& conversion, const std::vector<std::str
     text += fmt::format("caches as {}: {} bytes per token instead of {}\n", q->scheme,
                         *q->bytes_after, *q->bytes_before);
   }
+  text += EqualityText(converted);
   for (const std::string& file : outputs) text += fmt::format("wrote {}\n", EscapeTerminal(file));
   return text + fmt::format("{}: {} of {} caches, {} of {} attentions, {} -> {} nodes\n", status,
                             Converted(inspection.caches), inspection.caches.size(),

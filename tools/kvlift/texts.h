@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "pipeline/pipeline.h"
 #include "report/style.h"
 #include "rewrite/convert.h"
 #include "verify/verify.h"
@@ -17,7 +18,7 @@ Tone ToneOfCell(std::string_view cell);
 // Layers that are alike are one line, unless `details`.
 std::string InspectText(const std::string& path, const Inspection& inspection, bool details,
                         bool near_misses, const Style& style);
-std::string ConvertText(const Conversion& conversion, const std::vector<std::string>& outputs,
+std::string ConvertText(const ProvedConversion& converted, const std::vector<std::string>& outputs,
                         const Style& style);
 std::string VerifyText(const VerifyReport& report, bool verbose, const Style& style);
 

@@ -21,10 +21,10 @@
 #include "kvlift/conversion.h"
 #include "kvlift/documents.h"
 #include "kvlift/external.h"
-#include "kvlift/proof_documents.h"
 #include "lint/lint.h"
 #include "lint/target.h"
 #include "onnxio/model.h"
+#include "pipeline/pipeline.h"
 #include "verify/verify.h"
 
 namespace nb = nanobind;
@@ -145,40 +145,49 @@ std::string VerifyText(const Model& before, const Model& after,
   return Verdict(Value(cli::VerifyEach(before, after, relations, options, &judged)));
 }
 
-// A model that was converted, or why it was not. The converted model points into its source.
+// A model that was converted and proved, or why not. The converted model points into its source.
 class Converted {
  public:
-  Converted(Model source, Conversion conversion)
+  Converted(Model source, ProvedConversion converted)
       : source_(std::move(source)),
-        conversion_(std::make_shared<Conversion>(std::move(conversion))) {
-    if (!conversion_->model) return;
+        converted_(std::make_shared<ProvedConversion>(std::move(converted))) {
+    if (!has_model()) return;
     struct Held {
-      std::shared_ptr<const Conversion> conversion;
+      std::shared_ptr<const ProvedConversion> converted;
       onnx::ModelProto stamped;
     };
-    auto held = std::make_shared<Held>(Held{conversion_, *conversion_->model});
-    StampMetadata(conversion_->manifest, &held->stamped);
+    auto held = std::make_shared<Held>(Held{converted_, *conversion().model});
+    StampMetadata(conversion().manifest, &held->stamped);
     result_.proto = std::shared_ptr<const onnx::ModelProto>(held, &held->stamped);
     result_.base_dir = source_.base_dir;
-    if (const auto status = cli::CheckResult(result_, conversion_->manifest); !status.ok()) {
-      Check(cli::BlameFor(source_, status));
-    }
   }
 
-  bool has_model() const { return conversion_->model.has_value(); }
-  std::string Document() const { return Text(cli::ConvertDocument(*conversion_, {}, nullptr)); }
+  bool has_model() const { return converted_->accepted; }
+  // Neither equal nor different was shown.
+  bool inconclusive() const {
+    return conversion().model && !has_model() && converted_->equality != Equality::kDifferent;
+  }
+  std::string reason() const { return converted_->reason; }
+  std::string Document() const {
+    const ordered_json tests =
+        converted_->tests ? cli::VerifyDocument(*converted_->tests) : ordered_json(nullptr);
+    return Text(cli::ConvertDocument(*converted_, {}, tests));
+  }
   Model Result() const {
-    if (!has_model()) throw Failure(absl::FailedPreconditionError("nothing was converted"));
+    if (!has_model()) {
+      throw Failure(absl::FailedPreconditionError(
+          converted_->reason.empty() ? "nothing was converted" : converted_->reason));
+    }
     return result_;
   }
-  std::string ManifestJson() const { return ManifestText(conversion_->manifest); }
-  std::string Genai() const { return conversion_->genai; }
+  std::string ManifestJson() const { return ManifestText(conversion().manifest); }
+  std::string Genai() const { return conversion().genai; }
 
   std::string Verify(bool full, uint64_t seed, int threads) const {
     const nb::gil_scoped_release unlocked;
     const Model after = Result();
     const VerifyReport report = Value(
-        kvlift::Verify(source_, after, conversion_->manifest, HowToVerify(full, seed, threads)));
+        kvlift::Verify(source_, after, conversion().manifest, HowToVerify(full, seed, threads)));
     return Verdict(report);
   }
 
@@ -192,9 +201,9 @@ class Converted {
     std::vector<OutputFile> files = std::move(placed.files);
     const std::string manifest = ManifestPathFor(output);
     files.push_back({manifest, ManifestJson()});
-    if (!conversion_->genai.empty()) {
+    if (!conversion().genai.empty()) {
       const auto stem = std::filesystem::path(output).replace_extension(".genai.json");
-      files.push_back({stem.string(), conversion_->genai});
+      files.push_back({stem.string(), conversion().genai});
     }
     files.push_back({output, {}, image.pieces});
     std::vector<std::string> names;
@@ -213,14 +222,17 @@ class Converted {
   }
 
  private:
+  const Conversion& conversion() const { return converted_->conversion; }
+
   Model source_, result_;
-  std::shared_ptr<const Conversion> conversion_;
+  std::shared_ptr<const ProvedConversion> converted_;
 };
 
 Converted ConvertOne(const Model& model, cli::ConvertFlags flags) {
   const nb::gil_scoped_release unlocked;
   const ConvertOptions options = Value(cli::OptionsOf(flags));
-  return Converted(model, Value(Convert(model, options, AllRules())));
+  return Converted(model,
+                   Value(ConvertAndProve(model, options, AllRules(), cli::ProvingOf(flags))));
 }
 
 // The options of `convert` by their names on the command line, with _ for -.
@@ -242,6 +254,7 @@ void BindFlags(nb::module_& m) {
       .def_rw("cache_tensors", &ConvertFlags::cache_tensors)
       .def_rw("quantize_cache", &ConvertFlags::quantize_cache)
       .def_rw("tree_mask", &ConvertFlags::tree_mask)
+      .def_rw("accept", &ConvertFlags::accept)
       .def_rw("only", &ConvertFlags::only)
       .def_rw("skip", &ConvertFlags::skip)
       .def_rw("allow_partial", &ConvertFlags::allow_partial);
@@ -275,6 +288,8 @@ NB_MODULE(_native, m) {
       .def("to_bytes", &kv::BytesOf);
   nb::class_<kv::Converted>(m, "Converted")
       .def_prop_ro("has_model", &kv::Converted::has_model)
+      .def_prop_ro("inconclusive", &kv::Converted::inconclusive)
+      .def_prop_ro("reason", &kv::Converted::reason)
       .def("document", &kv::Converted::Document)
       .def("model", &kv::Converted::Result)
       .def("manifest", &kv::Converted::ManifestJson)

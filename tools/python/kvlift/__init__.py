@@ -82,8 +82,22 @@ class Conversion:
 
     @property
     def model(self) -> Model:
-        """The converted model; an Error if there is none."""
+        """The converted model.
+
+        Inconclusive if less is shown of it than `accept` asks for; another Error if there is none,
+        or if it is shown to differ from its source.
+        """
+        self._raise_inconclusive()
         return self._native.model()
+
+    def _raise_inconclusive(self) -> None:
+        if self._native.inconclusive:
+            raise Inconclusive(f"neither equal nor different: {self._native.reason}")
+
+    @property
+    def equality(self) -> Optional[str]:
+        """What is shown: "proved", "tested", "unproved", "different" or "inconclusive"."""
+        return (self.document["equality"] or {}).get("shown")
 
     @property
     def manifest(self) -> Optional[Dict[str, Any]]:
@@ -97,11 +111,19 @@ class Conversion:
         return json.loads(text) if text else None
 
     def verify(self, *, full: bool = False, seed: int = 1, threads: int = 0) -> Verdict:
-        """Proves or disproves that the converted model does what its source does."""
+        """Proves or disproves that the converted model does what its source does.
+
+        The errors of `model`, too.
+        """
+        self._raise_inconclusive()
         return Verdict(json.loads(self._native.verify(full, seed, threads)))
 
     def save(self, path: Union[str, "os.PathLike[str]"], *, force: bool = False) -> List[str]:
-        """Writes the model, its manifest and what else belongs to it; returns the files' names."""
+        """Writes the model, its manifest and what else belongs to it; returns the files' names.
+
+        The errors of `model`, too.
+        """
+        self._raise_inconclusive()
         return self._native.save(os.fspath(path), force)
 
     def __bool__(self) -> bool:
@@ -137,14 +159,19 @@ def convert(model: ModelLike, *, target: str = "spec", max_seq_len: Optional[int
             control: str = "auto", mask: str = "auto", read: str = "auto", padding: str = "auto",
             io_names: str = "keep", layout: str = "keep", mode: str = "linear",
             rotary: str = "auto", window: str = "full", cache_tensors: str = "per-layer",
-            quantize_cache: str = "",
+            quantize_cache: str = "", accept: str = "tested",
             tree_mask: bool = False, only: Sequence[str] = (),
             skip: Sequence[str] = (), allow_partial: bool = False) -> Conversion:
-    """Rewrites the caches. The options are those of `kvlift convert`; nothing is written."""
+    """Rewrites the caches and proves the result; nothing is written.
+
+    The options are those of `kvlift convert`. What the proof leaves open is tested by the quick
+    plans of `verify`. A result that does not show what `accept` asks for has the status "refused",
+    and its `model` raises.
+    """
     flags = _native.ConvertFlags()
     flags.target, flags.control, flags.mask, flags.read = target, control, mask, read
     flags.padding, flags.io_names, flags.layout, flags.mode = padding, io_names, layout, mode
-    flags.window = window
+    flags.window, flags.accept = window, accept
     flags.rotary, flags.quantize_cache, flags.tree_mask = rotary, quantize_cache, tree_mask
     flags.cache_tensors = cache_tensors
     flags.only, flags.skip, flags.allow_partial = list(only), list(skip), allow_partial

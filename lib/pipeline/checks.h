@@ -1,0 +1,23 @@
+// What every converted model must satisfy before anything is proved of it.
+#pragma once
+
+#include "absl/status/status.h"
+#include "contract/manifest.h"
+#include "onnxio/model.h"
+#include "rewrite/convert.h"
+
+namespace kvlift {
+
+// The result satisfies ONNX's checker, strict shape inference and our own lint rules; anything else
+// is an error of kvlift.
+absl::Status CheckResult(const Model& result, const Manifest& manifest);
+
+// The status to report where CheckResult failed with `result`: InvalidArgument with its code, if
+// the source breaks a rule itself, otherwise Internal.
+absl::Status BlameFor(const Model& source, const absl::Status& result);
+
+// Tokens of a tree share positions and have slots of their own. Where slots mean something to the
+// result, the conversion is refused (KV235).
+void RefuseTree(Conversion* conversion);
+
+}  // namespace kvlift

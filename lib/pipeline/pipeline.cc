@@ -1,0 +1,230 @@
+#include "pipeline/pipeline.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "base/status.h"
+#include "fmt/format.h"
+#include "pipeline/checks.h"
+#include "verify/prove_alone.h"
+
+namespace kvlift {
+namespace {
+
+std::string Sentence(const ProofFact& fact) {
+  return fmt::format("{}: {}: {}", fact.about, fact.text, fact.why_not);
+}
+
+const ProofFact* FirstOf(const Proof& proof, FactStatus status) {
+  const auto found = std::find_if(proof.facts.begin(), proof.facts.end(),
+                                  [&](const ProofFact& fact) { return fact.status == status; });
+  return found == proof.facts.end() ? nullptr : &*found;
+}
+
+// The first fact that the proof leaves open, in words; empty if there is none.
+std::string WhatIsOpen(const Proof& proof) {
+  if (!proof.not_tried.empty()) return "nothing is proved: " + proof.not_tried;
+  if (const ProofFact* open = FirstOf(proof, FactStatus::kOpen)) return Sentence(*open);
+  return proof.facts.empty() ? "nothing is proved" : "";
+}
+
+bool Passed(VerdictKind verdict) { return Accepts(verdict, Accept::kTested); }
+
+// Judges a model whose plans ran.
+void JudgeTested(ConvertAccept accept, const std::string& open, ProvedConversion* result) {
+  const VerifyReport& tests = *result->tests;
+  if (tests.verdict == VerdictKind::kDifferent) {
+    result->equality = Equality::kDifferent;
+    result->reason = tests.reason;
+  } else if (!Passed(tests.verdict)) {
+    result->equality = Equality::kInconclusive;
+    result->reason = open.empty()
+                         ? tests.reason
+                         : fmt::format("{} (the proof leaves open: {})", tests.reason, open);
+  } else {
+    result->equality = open.empty() ? Equality::kProved : Equality::kTested;
+    result->accepted = open.empty() || accept != ConvertAccept::kProved;
+    if (!result->accepted) result->reason = "KV436 " + open;
+  }
+}
+
+// The facts that hold, each text once, for the manifest.
+std::vector<ManifestFact> HeldFacts(const Proof& proof) {
+  std::vector<ManifestFact> facts;
+  for (const ProofFact& fact : proof.facts) {
+    if (!fact.holds()) continue;
+    std::vector<std::string> given;
+    for (const Assumption& assumption : fact.given) given.push_back(assumption.condition);
+    const std::string text =
+        given.empty() ? fact.text
+                      : fmt::format("{}, given that {}", fact.text, fmt::join(given, ", "));
+    auto it = std::find_if(facts.begin(), facts.end(),
+                           [&](const ManifestFact& known) { return known.text == text; });
+    if (it == facts.end()) it = facts.insert(facts.end(), ManifestFact{text, {}});
+    it->about.push_back(fact.about);
+  }
+  return facts;
+}
+
+// How far the outputs of quantised caches were from the source's, as measured.
+void TakeErrors(const std::vector<OutputResult>& outputs, Manifest* manifest) {
+  manifest->quantization->errors.clear();
+  for (const OutputResult& output : outputs) {
+    for (const ManifestOutput& known : manifest->outputs) {
+      if (known.as == "cache" || known.name != output.name) continue;
+      manifest->quantization->errors.push_back({output.name, output.max_abs, output.bound});
+    }
+  }
+}
+
+// The node of the source that makes a value, by its name or else its output.
+std::vector<std::string> MakerOf(const onnx::ModelProto& source, const std::string& value) {
+  for (const onnx::NodeProto& node : source.graph().node()) {
+    if (std::find(node.output().begin(), node.output().end(), value) == node.output().end())
+      continue;
+    return {node.name().empty() ? value : node.name()};
+  }
+  return {};
+}
+
+// Nothing counts as converted in a model that is not handed out. The reason begins with a code.
+void Withhold(const onnx::ModelProto& source, ProvedConversion* result) {
+  result->conversion.status = ConvertStatus::kRefused;
+  const size_t space = result->reason.find(' ');
+  Finding reason = {result->reason.substr(0, space), result->reason.substr(space + 1), {}, {}};
+  for (CacheReport& cache : result->conversion.inspection.caches) {
+    cache.converted = false;
+    reason.nodes = MakerOf(source, cache.output);
+    reason.values = {cache.input, cache.output};
+    if (!cache.reason) cache.reason = reason;
+  }
+  reason.values.clear();
+  for (AttentionReport& attention : result->conversion.inspection.attention) {
+    attention.converted = false;
+    reason.nodes = attention.nodes;
+    if (!attention.reason) attention.reason = reason;
+  }
+}
+
+class Pipeline {
+ public:
+  Pipeline(const Model& source, const ProvingOptions& proving)
+      : source_(source), proving_(proving) {}
+
+  absl::StatusOr<ProvedConversion> Run(const ConvertOptions& options, RuleTable rules) {
+    KV_ASSIGN_OR_RETURN(result_.conversion, Convert(source_, options, rules));
+    if (options.tree_mask) RefuseTree(&result_.conversion);
+    if (!result_.conversion.model) return std::move(result_);
+    Model after;
+    after.base_dir = source_.base_dir;
+    // The conversion outlives `after`.
+    after.proto = std::shared_ptr<const onnx::ModelProto>(std::shared_ptr<const void>(),
+                                                          &*result_.conversion.model);
+    if (const auto status = CheckResult(after, result_.conversion.manifest); !status.ok()) {
+      return BlameFor(source_, status);
+    }
+    KV_RETURN_IF_ERROR(Prove(after));
+    KV_RETURN_IF_ERROR(Judge(after));
+    if (!result_.accepted) Withhold(*source_.proto, &result_);
+    FillManifest();
+    return std::move(result_);
+  }
+
+ private:
+  void Say(std::string what) const {
+    if (proving_.say) proving_.say(std::move(what));
+  }
+
+  absl::Status Prove(const Model& after) {
+    Say("proving");
+    KV_ASSIGN_OR_RETURN(result_.proof, ProveAlone(source_, after, result_.conversion.manifest));
+    return absl::OkStatus();
+  }
+
+  absl::Status Judge(const Model& after) {
+    if (const ProofFact* refuted = FirstOf(result_.proof, FactStatus::kRefuted)) {
+      result_.equality = Equality::kDifferent;
+      result_.reason = "KV404 " + Sentence(*refuted);
+      if (!proving_.plans) return absl::OkStatus();
+    }
+    const std::string open = WhatIsOpen(result_.proof);
+    const bool tests_open = !open.empty() && proving_.accept == ConvertAccept::kTested;
+    if (proving_.plans || (tests_open && result_.reason.empty())) {
+      const bool refuted = result_.equality == Equality::kDifferent;
+      const std::string why = result_.reason;
+      KV_RETURN_IF_ERROR(Test(after));
+      JudgeTested(proving_.accept, open, &result_);
+      if (refuted && result_.equality != Equality::kDifferent) {
+        result_.equality = Equality::kDifferent;
+        result_.reason = why;
+        result_.accepted = false;
+      }
+      return absl::OkStatus();
+    }
+    if (open.empty()) {
+      result_.equality = Equality::kProved;
+      result_.accepted = true;
+      return absl::OkStatus();
+    }
+    result_.equality = Equality::kUnproved;
+    result_.accepted = proving_.accept == ConvertAccept::kUnproved;
+    if (!result_.accepted) result_.reason = "KV436 " + open;
+    return absl::OkStatus();
+  }
+
+  absl::Status Test(const Model& after) {
+    Say("running both models step by step, and mutants of the second");
+    VerifyOptions options;
+    options.full = proving_.plans == ProvingOptions::Plans::kFull;
+    options.threads = proving_.threads;
+    KV_ASSIGN_OR_RETURN(result_.tests,
+                        Verify(source_, after, result_.conversion.manifest, options));
+    return absl::OkStatus();
+  }
+
+  void FillManifest() {
+    Manifest& manifest = result_.conversion.manifest;
+    manifest.equality = std::string(WordOf(result_.equality));
+    manifest.proved = HeldFacts(result_.proof);
+    if (manifest.quantization && result_.tests) TakeErrors(result_.tests->outputs, &manifest);
+  }
+
+  const Model& source_;
+  const ProvingOptions& proving_;
+  ProvedConversion result_;
+};
+
+}  // namespace
+
+std::optional<ConvertAccept> ReadConvertAccept(std::string_view word) {
+  if (word == "proved") return ConvertAccept::kProved;
+  if (word == "tested") return ConvertAccept::kTested;
+  if (word == "unproved") return ConvertAccept::kUnproved;
+  return std::nullopt;
+}
+
+std::string_view WordOf(Equality equality) {
+  switch (equality) {
+    case Equality::kProved:
+      return "proved";
+    case Equality::kTested:
+      return "tested";
+    case Equality::kUnproved:
+      return "unproved";
+    case Equality::kDifferent:
+      return "different";
+    case Equality::kInconclusive:
+      return "inconclusive";
+    case Equality::kNothing:
+      break;
+  }
+  return "";
+}
+
+absl::StatusOr<ProvedConversion> ConvertAndProve(const Model& source, const ConvertOptions& options,
+                                                 RuleTable rules, const ProvingOptions& proving) {
+  return Pipeline(source, proving).Run(options, rules);
+}
+
+}  // namespace kvlift

@@ -1,0 +1,101 @@
+// LIBS: pipeline rewrites
+// SRCS: support/case_file.cc support/models.cc
+// What is shown of a conversion, and what becomes of it (pipeline/pipeline.h).
+#include "pipeline/pipeline.h"
+
+#include <optional>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "support/case_file.h"
+#include "support/models.h"
+
+namespace kvlift {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kProvable[] = "llama_optimum";
+
+ProvingOptions Asking(ConvertAccept accept) {
+  ProvingOptions proving;
+  proving.accept = accept;
+  return proving;
+}
+
+ProvedConversion Prove(const Model& source, const ProvingOptions& proving,
+                       const ConvertOptions& options = {}) {
+  auto result = ConvertAndProve(source, options, AllRules(), proving);
+  EXPECT_TRUE(result.ok()) << result.status();
+  return result.ok() ? *std::move(result) : ProvedConversion();
+}
+
+TEST(PipelineTest, WhatIsProvedIsNotTested) {
+  const ProvedConversion result = Prove(LoadTestModel(kProvable), Asking(ConvertAccept::kProved));
+  EXPECT_EQ(result.equality, Equality::kProved);
+  EXPECT_TRUE(result.accepted);
+  EXPECT_FALSE(result.tests.has_value());
+  EXPECT_EQ(result.conversion.manifest.equality, "proved");
+  EXPECT_FALSE(result.conversion.manifest.proved.empty());
+}
+
+TEST(PipelineTest, PlansThatAreAskedForRun) {
+  ProvingOptions proving;
+  proving.plans = ProvingOptions::Plans::kQuick;
+  const ProvedConversion result = Prove(LoadTestModel(kProvable), proving);
+  ASSERT_TRUE(result.tests.has_value());
+  EXPECT_EQ(result.tests->verdict, VerdictKind::kEqual) << result.tests->reason;
+  EXPECT_TRUE(result.accepted);
+}
+
+TEST(PipelineTest, ARefusedModelHasNothingToShow) {
+  const ProvedConversion result = Prove(LoadTestModel("neg_concat_reversed_ts"), {});
+  EXPECT_EQ(result.equality, Equality::kNothing);
+  EXPECT_FALSE(result.accepted);
+  EXPECT_EQ(result.reason, "");
+}
+
+// The rule stands in the library: Python and --dry-run have it, too.
+TEST(PipelineTest, TreesAreRefusedWhereSlotsMeanSomething) {
+  ConvertOptions options;
+  options.tree_mask = true;
+  const ProvedConversion result = Prove(LoadTestModel("llama_genai_gqa"), {}, options);
+  EXPECT_EQ(result.conversion.status, ConvertStatus::kRefused);
+  EXPECT_FALSE(result.accepted);
+  ASSERT_FALSE(result.conversion.inspection.caches.empty());
+  EXPECT_EQ(result.conversion.inspection.caches[0].reason->code, "KV235");
+}
+
+// A text case whose conversion leaves a fact open; nullopt if there is none.
+std::optional<Model> WithOpenFact() {
+  for (const std::string& path : CaseFiles()) {
+    const auto c = LoadCase(path);
+    if (!c.ok() || !c->after) continue;
+    auto proto = ParseModelText(c->before);
+    if (!proto.ok()) continue;
+    const Model source = AsModel(*std::move(proto));
+    const auto result = ConvertAndProve(source, c->options, AllRules(), Asking(ConvertAccept::kUnproved));
+    if (result.ok() && result->equality == Equality::kUnproved) return source;
+  }
+  return std::nullopt;
+}
+
+TEST(PipelineTest, AcceptSaysHowMuchMustBeShown) {
+  const std::optional<Model> source = WithOpenFact();
+  if (!source) GTEST_SKIP() << "all facts of all cases are proved";
+  const ProvedConversion unproved = Prove(*source, Asking(ConvertAccept::kUnproved));
+  EXPECT_EQ(unproved.equality, Equality::kUnproved);
+  EXPECT_TRUE(unproved.accepted);
+  const ProvedConversion proved = Prove(*source, Asking(ConvertAccept::kProved));
+  EXPECT_FALSE(proved.accepted);
+  EXPECT_THAT(proved.reason, HasSubstr("KV436"));
+  EXPECT_EQ(proved.conversion.status, ConvertStatus::kRefused);
+  EXPECT_FALSE(proved.conversion.inspection.caches[0].reason->nodes.empty());
+  const ProvedConversion tested = Prove(*source, {});
+  ASSERT_TRUE(tested.tests.has_value());
+  EXPECT_EQ(tested.accepted, tested.equality == Equality::kTested) << tested.reason;
+}
+
+}  // namespace
+}  // namespace kvlift
