@@ -199,6 +199,7 @@ absl::Status TensorScatter(OpContext& c) {
 }
 
 absl::Status OneHot(OpContext& c) {
+  if (!AreScalars(c, 1, 1)) return Wrong(c, "depth");
   const Value& indices = c.in[0];
   const auto depth = static_cast<int64_t>(ScalarOf(c.in[1]));
   int64_t axis = c.Int("axis", -1);

@@ -10,9 +10,9 @@
 namespace kvlift::soundness {
 
 struct Limits {
-  int64_t pairs = 0;     // 0: no limit
-  double seconds = 0;    // 0: no limit
-  std::string folder;    // where failures are written; empty: nowhere
+  int64_t pairs = 0;   // 0: no limit
+  double seconds = 0;  // 0: no limit
+  std::string folder;  // where failures are written; empty: nowhere
   uint64_t seed = 1;
   std::optional<uint64_t> base;  // the pairs of one source alone, by its seed
 };
@@ -31,7 +31,13 @@ struct Tally {
   std::map<std::string, Kind> failures, unjudged_kinds;
   double seconds = 0;
 
+  void Merge(const Tally& other);
+  // One line of numbers.
+  std::string Summary() const;
+  // That line, and one for each kind of failure and of what the oracle could not run.
   std::string Text() const;
+  std::string Serialized() const;
+  static Tally Parsed(const std::string& text);
 };
 
 Tally Run(const Limits& limits);

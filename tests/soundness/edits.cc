@@ -80,22 +80,19 @@ class Editor {
     std::vector<Named> all;
     if (type.rank == 0) return all;
     const int64_t axis = random_.Pick(0, type.rank - 1), c = random_.Pick(1, 9);
-    all.push_back({fmt::format("Slice[0:{}]", c), [axis, c](Sketch& s, const std::string& x) {
-                     return s.Slice(x, 0, c, axis);
-                   }});
+    all.push_back({fmt::format("Slice[0:{}]", c),
+                   [axis, c](Sketch& s, const std::string& x) { return s.Slice(x, 0, c, axis); }});
     all.push_back({fmt::format("Slice[-{}:]", c), [axis, c](Sketch& s, const std::string& x) {
                      return s.Slice(x, -c, kToEnd, axis);
                    }});
-    all.push_back({"Slice[0:-1]", [axis](Sketch& s, const std::string& x) {
-                     return s.Slice(x, 0, -1, axis);
-                   }});
-    all.push_back({"first", [axis](Sketch& s, const std::string& x) {
-                     return s.Slice(x, 0, 1, axis);
-                   }});
-    all.push_back({"reversed", [axis](Sketch& s, const std::string& x) {
-                     return s.Op("Slice", {x, s.List({-1}), s.List({-kToEnd}), s.List({axis}),
-                                           s.List({-1})});
-                   }});
+    all.push_back({"Slice[0:-1]",
+                   [axis](Sketch& s, const std::string& x) { return s.Slice(x, 0, -1, axis); }});
+    all.push_back(
+        {"first", [axis](Sketch& s, const std::string& x) { return s.Slice(x, 0, 1, axis); }});
+    all.push_back(
+        {"reversed", [axis](Sketch& s, const std::string& x) {
+           return s.Op("Slice", {x, s.List({-1}), s.List({-kToEnd}), s.List({axis}), s.List({-1})});
+         }});
     all.push_back({"first expanded", [axis](Sketch& s, const std::string& x) {
                      return s.Op("Expand", {s.Slice(x, 0, 1, axis), s.Op("Shape", {x})});
                    }});
@@ -192,9 +189,7 @@ class Editor {
       return s.Op("Mul", {s.Op("Div", {x, s.Int(c + 1, t)}), s.Int(c + 1, t)});
     });
     add("Abs", [](Sketch& s, const std::string& x) { return s.Op("Abs", {x}); });
-    add("Neg Neg", [](Sketch& s, const std::string& x) {
-      return s.Op("Neg", {s.Op("Neg", {x})});
-    });
+    add("Neg Neg", [](Sketch& s, const std::string& x) { return s.Op("Neg", {s.Op("Neg", {x})}); });
     add(fmt::format("Where == {}", c), [c, t](Sketch& s, const std::string& x) {
       const std::string at = s.Op("Equal", {x, s.Int(c, t)});
       return s.Op("Where", {at, s.Int(c + 1, t), x});
@@ -241,9 +236,7 @@ class Editor {
       return s.Op("Add", {x, s.Like(t, 0.25)});
     });
     add("Add 0", [t](Sketch& s, const std::string& x) { return s.Op("Add", {x, s.Like(t, 0)}); });
-    add("Neg Neg", [](Sketch& s, const std::string& x) {
-      return s.Op("Neg", {s.Op("Neg", {x})});
-    });
+    add("Neg Neg", [](Sketch& s, const std::string& x) { return s.Op("Neg", {s.Op("Neg", {x})}); });
     add("Abs", [](Sketch& s, const std::string& x) { return s.Op("Abs", {x}); });
     add("Where extent", [this, t](Sketch& s, const std::string& x) {
       return s.Op("Where", {Equals(s), s.Op("Mul", {x, s.Like(t, 1.5)}), x});
@@ -255,14 +248,12 @@ class Editor {
       return s.Op("Where", {s.Op("Less", {x, s.Like(t, 0)}), s.Like(t, 0), x});
     });
     add("Dropout in training", [](Sketch& s, const std::string& x) {
-      const std::string yes =
-          s.Cast(s.Int(1), TensorProto::BOOL);
+      const std::string yes = s.Cast(s.Int(1), TensorProto::BOOL);
       return s.Op("Dropout", {x, s.Number(0.5), yes});
     });
-    for (const int32_t via :
-         {TensorProto::FLOAT16, TensorProto::BFLOAT16, TensorProto::DOUBLE, TensorProto::INT32,
-          TensorProto::INT8, TensorProto::UINT8, TensorProto::BOOL, TensorProto::INT64,
-          TensorProto::FLOAT8E4M3FN}) {
+    for (const int32_t via : {TensorProto::FLOAT16, TensorProto::BFLOAT16, TensorProto::DOUBLE,
+                              TensorProto::INT32, TensorProto::INT8, TensorProto::UINT8,
+                              TensorProto::BOOL, TensorProto::INT64, TensorProto::FLOAT8E4M3FN}) {
       if (via == t) continue;
       add(fmt::format("through {}", onnx::TensorProto_DataType_Name(via)),
           [this, via, t](Sketch& s, const std::string& x) { return Through(s, x, via, t); });
@@ -296,9 +287,7 @@ class Editor {
     const auto add = [&](std::string name, Change change) {
       all.push_back({std::move(name), std::move(change)});
     };
-    add("Not Not", [](Sketch& s, const std::string& x) {
-      return s.Op("Not", {s.Op("Not", {x})});
-    });
+    add("Not Not", [](Sketch& s, const std::string& x) { return s.Op("Not", {s.Op("Not", {x})}); });
     for (const int32_t via : {TensorProto::FLOAT, TensorProto::UINT8, TensorProto::FLOAT16}) {
       add(fmt::format("through {}", onnx::TensorProto_DataType_Name(via)),
           [this, via](Sketch& s, const std::string& x) {
@@ -459,8 +448,8 @@ class Editor {
     }
     if (tensor->float_data_size() > 0) {
       const int i = static_cast<int>(random_.Pick(0, tensor->float_data_size() - 1));
-      tensor->set_float_data(i, random_.OneIn(2) ? tensor->float_data(i) * 1.5F
-                                                 : tensor->float_data(i) + 0.5F);
+      tensor->set_float_data(
+          i, random_.OneIn(2) ? tensor->float_data(i) * 1.5F : tensor->float_data(i) + 0.5F);
     } else if (tensor->int64_data_size() > 0) {
       const int i = static_cast<int>(random_.Pick(0, tensor->int64_data_size() - 1));
       const int64_t x = tensor->int64_data(i);
@@ -513,8 +502,8 @@ class Editor {
   std::string RenameDimension() {
     static const std::vector<std::string>* const names = new std::vector<std::string>{
         "kvlift.P", "kvlift.S", "P of the sequence", "S", "P", "B", "T", "max_sequence_length"};
-    auto* input = graph_->mutable_input(
-        static_cast<int>(random_.Pick(0, graph_->input_size() - 1)));
+    auto* input =
+        graph_->mutable_input(static_cast<int>(random_.Pick(0, graph_->input_size() - 1)));
     auto* shape = input->mutable_type()->mutable_tensor_type()->mutable_shape();
     if (shape->dim_size() == 0) return "";
     auto* dim = shape->mutable_dim(static_cast<int>(random_.Pick(0, shape->dim_size() - 1)));

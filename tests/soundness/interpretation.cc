@@ -260,6 +260,8 @@ absl::StatusOr<Interpretation::Tensor> Interpretation::DrawInput(const onnx::Val
       x = 1;
     } else if (Contains(r.zeros, name)) {
       x = 0;
+    } else if (Contains(r.counted, name)) {
+      x = static_cast<double>(past + last);
     } else if (IsMask(name)) {
       // A token sees itself; the mask's columns are all tokens.
       const bool own = per_token ? last == past + row : last >= past;
@@ -280,7 +282,7 @@ absl::StatusOr<Interpretation::Tensor> Interpretation::DrawInput(const onnx::Val
         }
       }
     } else if (IsPosition(name)) {
-      const bool counted = Contains(r.counted, name) || step.position_style == 0;
+      const bool counted = step.position_style == 0;
       x = static_cast<double>(counted ? past + last : random.Pick(0, 15));
     } else if (tensor.type == TensorProto::BOOL) {
       x = static_cast<double>(random.Pick(0, 1));
@@ -298,9 +300,9 @@ absl::Status Interpretation::Draw(const Step& step, Random& random, Made* made) 
     const bool cached =
         std::any_of(manifest_.caches.begin(), manifest_.caches.end(),
                     [&](const ManifestCache& c) { return c.source.input == input.name(); });
-    const bool constant = std::any_of(
-        before_->graph().initializer().begin(), before_->graph().initializer().end(),
-        [&](const TensorProto& t) { return t.name() == input.name(); });
+    const bool constant =
+        std::any_of(before_->graph().initializer().begin(), before_->graph().initializer().end(),
+                    [&](const TensorProto& t) { return t.name() == input.name(); });
     if (cached || constant) continue;
     Made::Pieces& pieces = made->inputs[input.name()];
     pieces.axis = BatchAxis(input);
@@ -537,8 +539,8 @@ std::optional<Difference> Interpretation::Compare(const Step& step, const Made& 
       if (want.doubtful || got.doubtful) break;
       std::string what;
       if (cache.source.growing && at[slot] >= step.past[b] + step.tokens) {
-        const double now = got.real() ? got.reals().value[i]
-                                      : static_cast<double>(got.integers()[i]);
+        const double now =
+            got.real() ? got.reals().value[i] : static_cast<double>(got.integers()[i]);
         if (now != fed.values[i]) what = "an unused slot changed";
       } else {
         for (size_t k = 0; k < letters.size(); ++k) {
@@ -563,8 +565,7 @@ Decision Interpretation::Decide(int steps, Random& random) const {
     Step step;
     step.sequences = random.Pick(1, kSequences);
     step.tokens = random.Pick(1, kTokens);
-    const int64_t most = std::min(
-        kPast, manifest_.capacity_value.value_or(kSlots) - step.tokens);
+    const int64_t most = std::min(kPast, manifest_.capacity_value.value_or(kSlots) - step.tokens);
     const bool ragged = !restrictions_.one_length && random.OneIn(3);
     const int64_t common = random.Pick(0, std::max<int64_t>(most, 0));
     for (int64_t b = 0; b < step.sequences; ++b) {
@@ -600,8 +601,8 @@ Decision Interpretation::Decide(int steps, Random& random) const {
     for (int g = 0; g < groups && ran; ++g) {
       const int count = groups > 1 ? 1 : static_cast<int>(step.sequences);
       const auto fed = SourceFeeds(step, made, g, count);
-      auto given = fed.ok() ? source_->Run(*fed, kMostWork, &work)
-                            : absl::StatusOr<Values>(fed.status());
+      auto given =
+          fed.ok() ? source_->Run(*fed, kMostWork, &work) : absl::StatusOr<Values>(fed.status());
       ran = given.ok();
       if (ran) source.push_back(*std::move(given));
     }
@@ -614,8 +615,8 @@ Decision Interpretation::Decide(int steps, Random& random) const {
       if (absl::IsUnimplemented(given.status()) || restrictions_.may_stop) {
         ++decision.unfed;
       } else {
-        decision.difference =
-            Difference{true, fmt::format("{}: {}", step.Text(), std::string(given.status().message()))};
+        decision.difference = Difference{
+            true, fmt::format("{}: {}", step.Text(), std::string(given.status().message()))};
       }
       continue;
     }

@@ -34,7 +34,7 @@ struct Decision {
 struct Restrictions {
   bool one_length = false;  // of all sequences
   bool one_token_with_past = false;
-  bool tokens_visible = false;  // no token is hidden from itself
+  bool tokens_visible = false;       // no token is hidden from itself
   std::vector<std::string> counted;  // inputs that hold P..T-1
   std::vector<std::string> ones, zeros, binary;
   bool tame = false;  // no large numbers

@@ -7,9 +7,9 @@ namespace {
 
 using onnx::TensorProto;
 
-constexpr int64_t kSize = 2;      // of a head
-constexpr int64_t kVocab = 4;     // tokens
-constexpr int64_t kPlaces = 32;   // of a table of positions
+constexpr int64_t kSize = 2;     // of a head
+constexpr int64_t kVocab = 4;    // tokens
+constexpr int64_t kPlaces = 32;  // of a table of positions
 constexpr int64_t kToEnd = std::numeric_limits<int64_t>::max();
 
 class Decoder {
@@ -39,9 +39,8 @@ class Decoder {
 
   void DrawInputs() {
     const std::vector<std::string> cache =
-        tokens_first_
-            ? std::vector<std::string>{"B", "P", std::to_string(kv_heads_), "2"}
-            : std::vector<std::string>{"B", std::to_string(kv_heads_), "P", "2"};
+        tokens_first_ ? std::vector<std::string>{"B", "P", std::to_string(kv_heads_), "2"}
+                      : std::vector<std::string>{"B", std::to_string(kv_heads_), "P", "2"};
     tokens_ = "ids";
     if (random_.OneIn(3)) {
       sketch_.Input("x", TensorProto::FLOAT, {"B", "S", std::to_string(width_)});
@@ -64,8 +63,7 @@ class Decoder {
     const int64_t axis = tokens_first_ ? 1 : 2;
     p_ = sketch_.Extent(random_.OneIn(2) ? "past_k" : "past_v", axis);
     s_ = sketch_.Extent(tokens_, 1);
-    t_ = mask_ == 1 && random_.OneIn(3) ? sketch_.Extent("mask", 1)
-                                        : sketch_.Op("Add", {p_, s_});
+    t_ = mask_ == 1 && random_.OneIn(3) ? sketch_.Extent("mask", 1) : sketch_.Op("Add", {p_, s_});
     rows_ = sketch_.Op("Range", {p_, t_, sketch_.Int(1)});
     columns_ = sketch_.Op("Range", {sketch_.Int(0), t_, sketch_.Int(1)});
     places_ = position_ == 1 ? "position_ids" : sketch_.Unsqueeze(rows_, {0});
@@ -73,8 +71,8 @@ class Decoder {
       const std::string counted = sketch_.Op("CumSum", {"mask", sketch_.Int(1)});
       const std::string from_zero = sketch_.Op("Sub", {counted, sketch_.Int(1)});
       const std::string kept = sketch_.Op("Max", {from_zero, sketch_.Int(0)});
-      places_ = sketch_.Op("Slice", {kept, sketch_.Unsqueeze(p_, {0}), sketch_.List({kToEnd}),
-                                     sketch_.List({1})});
+      places_ = sketch_.Op(
+          "Slice", {kept, sketch_.Unsqueeze(p_, {0}), sketch_.List({kToEnd}), sketch_.List({1})});
     }
     if (position_ == 2) return;  // the model has no positions
     if (random_.OneIn(2)) {
@@ -148,8 +146,7 @@ class Decoder {
   void DrawAttention() {
     const std::string q = Heads(heads_, false, true);
     const std::string k = Cached("k"), v = Cached("v");
-    const std::string turned =
-        sketch_.Op("Transpose", {k}, {Setting::List("perm", {0, 1, 3, 2})});
+    const std::string turned = sketch_.Op("Transpose", {k}, {Setting::List("perm", {0, 1, 3, 2})});
     const double low = random_.OneIn(2) ? -std::numeric_limits<double>::infinity()
                                         : static_cast<double>(-3.4028234663852886e38F);
     std::string scores;
@@ -165,8 +162,7 @@ class Decoder {
     if (random_.OneIn(3)) {
       scores = sketch_.Op("Where", {sees, scores, sketch_.Number(low)});
     } else {
-      const std::string added =
-          sketch_.Op("Where", {sees, sketch_.Number(0), sketch_.Number(low)});
+      const std::string added = sketch_.Op("Where", {sees, sketch_.Number(0), sketch_.Number(low)});
       scores = sketch_.Op("Add", {scores, added});
     }
     if (mask_ == 3) scores = sketch_.Op("Add", {scores, "mask"});
@@ -195,9 +191,8 @@ class Decoder {
     sketch_.Op("MatMul", {y_, Weights(width_, 3)}, {}, "logits");
     sketch_.Output("logits", TensorProto::FLOAT, {"B", "S", "3"});
     const std::vector<std::string> cache =
-        tokens_first_
-            ? std::vector<std::string>{"B", "P + S", std::to_string(kv_heads_), "2"}
-            : std::vector<std::string>{"B", std::to_string(kv_heads_), "P + S", "2"};
+        tokens_first_ ? std::vector<std::string>{"B", "P + S", std::to_string(kv_heads_), "2"}
+                      : std::vector<std::string>{"B", std::to_string(kv_heads_), "P + S", "2"};
     sketch_.Output("present_k", TensorProto::FLOAT, cache);
     sketch_.Output("present_v", TensorProto::FLOAT, cache);
   }
