@@ -14,13 +14,14 @@ constexpr int64_t kToEnd = std::numeric_limits<int64_t>::max();
 
 class Decoder {
  public:
-  Decoder(Random& random, onnx::ModelProto* model) : random_(random), sketch_(model, "v") {}
+  Decoder(Random& random, const Choices& choices, onnx::ModelProto* model)
+      : random_(random), choices_(choices), sketch_(model, "v") {}
 
   void Draw() {
     kv_heads_ = random_.Pick(1, 2);
     heads_ = kv_heads_ == 2 ? 2 : random_.Pick(1, 2);
     width_ = heads_ * kSize;
-    tokens_first_ = random_.OneIn(5);
+    tokens_first_ = choices_.tokens_first.value_or(random_.OneIn(5));
     DrawInputs();
     DrawLengths();
     DrawAttention();
@@ -49,32 +50,35 @@ class Decoder {
       sketch_.Input("ids", TensorProto::INT64, {"B", "S"});
       x_ = sketch_.Op("Gather", {Weights(kVocab, width_), "ids"}, {Setting::Int("axis", 0)});
     }
-    mask_ = random_.Pick(0, 4);
-    if (mask_ == 1 || mask_ == 2) sketch_.Input("mask", TensorProto::INT64, {"B", "T"});
-    if (mask_ == 3) sketch_.Input("mask", TensorProto::FLOAT, {"B", "1", "S", "T"});
-    if (mask_ == 4) sketch_.Input("mask", TensorProto::BOOL, {"B", "T"});
-    position_ = random_.Pick(0, 3);
-    if (position_ == 1) sketch_.Input("position_ids", TensorProto::INT64, {"B", "S"});
+    mask_ = choices_.mask.value_or(static_cast<MaskInput>(random_.Pick(0, 4)));
+    if (mask_ == MaskInput::kPadding || mask_ == MaskInput::kPaddingAdded)
+      sketch_.Input("mask", TensorProto::INT64, {"B", "T"});
+    if (mask_ == MaskInput::kAdded) sketch_.Input("mask", TensorProto::FLOAT, {"B", "1", "S", "T"});
+    if (mask_ == MaskInput::kPaddingTruth) sketch_.Input("mask", TensorProto::BOOL, {"B", "T"});
+    position_ = choices_.places.value_or(static_cast<Places>(random_.Pick(0, 3)));
+    if (position_ == Places::kInput) sketch_.Input("position_ids", TensorProto::INT64, {"B", "S"});
     sketch_.Input("past_k", TensorProto::FLOAT, cache);
     sketch_.Input("past_v", TensorProto::FLOAT, cache);
+    if (choices_.reordered) sketch_.Input("beams", TensorProto::INT64, {"B"});
   }
 
   void DrawLengths() {
     const int64_t axis = tokens_first_ ? 1 : 2;
     p_ = sketch_.Extent(random_.OneIn(2) ? "past_k" : "past_v", axis);
     s_ = sketch_.Extent(tokens_, 1);
-    t_ = mask_ == 1 && random_.OneIn(3) ? sketch_.Extent("mask", 1) : sketch_.Op("Add", {p_, s_});
+    t_ = mask_ == MaskInput::kPadding && random_.OneIn(3) ? sketch_.Extent("mask", 1)
+                                                          : sketch_.Op("Add", {p_, s_});
     rows_ = sketch_.Op("Range", {p_, t_, sketch_.Int(1)});
     columns_ = sketch_.Op("Range", {sketch_.Int(0), t_, sketch_.Int(1)});
-    places_ = position_ == 1 ? "position_ids" : sketch_.Unsqueeze(rows_, {0});
-    if (position_ == 3 && mask_ == 1) {
+    places_ = position_ == Places::kInput ? "position_ids" : sketch_.Unsqueeze(rows_, {0});
+    if (position_ == Places::kByMask && mask_ == MaskInput::kPadding) {
       const std::string counted = sketch_.Op("CumSum", {"mask", sketch_.Int(1)});
       const std::string from_zero = sketch_.Op("Sub", {counted, sketch_.Int(1)});
       const std::string kept = sketch_.Op("Max", {from_zero, sketch_.Int(0)});
       places_ = sketch_.Op(
           "Slice", {kept, sketch_.Unsqueeze(p_, {0}), sketch_.List({kToEnd}), sketch_.List({1})});
     }
-    if (position_ == 2) return;  // the model has no positions
+    if (position_ == Places::kNone) return;  // the model has no positions
     if (random_.OneIn(2)) {
       const std::string row =
           sketch_.Op("Gather", {Weights(kPlaces, width_), places_}, {Setting::Int("axis", 0)});
@@ -102,8 +106,10 @@ class Decoder {
   std::string Cached(const std::string& name) {
     const std::string rows = Heads(kv_heads_, tokens_first_, name == "k");
     const int64_t axis = tokens_first_ ? 1 : 2;
-    std::string all = sketch_.Op("Concat", {"past_" + name, rows}, {Setting::Int("axis", axis)},
-                                 "present_" + name);
+    std::string past = "past_" + name;
+    if (choices_.reordered) past = sketch_.Op("Gather", {past, "beams"}, {Setting::Int("axis", 0)});
+    std::string all =
+        sketch_.Op("Concat", {past, rows}, {Setting::Int("axis", axis)}, "present_" + name);
     if (tokens_first_) {
       all = sketch_.Op("Transpose", {all}, {Setting::List("perm", {0, 2, 1, 3})});
     }
@@ -132,12 +138,13 @@ class Decoder {
       default:
         sees = sketch_.Op("Less", {columns, sketch_.Op("Add", {rows, sketch_.Int(1)})});
     }
-    if (random_.OneIn(4)) {
+    if (choices_.windowed.value_or(random_.OneIn(4))) {
       const std::string far = sketch_.Op("Sub", {rows, sketch_.Int(random_.Pick(2, 6))});
       sees = sketch_.Op("And", {sees, sketch_.Op("Greater", {columns, far})});
     }
-    if (mask_ == 1 || mask_ == 4) {
-      const std::string real = mask_ == 1 ? sketch_.Cast("mask", TensorProto::BOOL) : "mask";
+    if (mask_ == MaskInput::kPadding || mask_ == MaskInput::kPaddingTruth) {
+      const std::string real =
+          mask_ == MaskInput::kPadding ? sketch_.Cast("mask", TensorProto::BOOL) : "mask";
       sees = sketch_.Op("And", {sees, sketch_.Unsqueeze(real, {1, 2})});
     }
     return sees;
@@ -165,8 +172,8 @@ class Decoder {
       const std::string added = sketch_.Op("Where", {sees, sketch_.Number(0), sketch_.Number(low)});
       scores = sketch_.Op("Add", {scores, added});
     }
-    if (mask_ == 3) scores = sketch_.Op("Add", {scores, "mask"});
-    if (mask_ == 2) {
+    if (mask_ == MaskInput::kAdded) scores = sketch_.Op("Add", {scores, "mask"});
+    if (mask_ == MaskInput::kPaddingAdded) {
       const std::string real = sketch_.Cast(sketch_.Unsqueeze("mask", {1, 2}), TensorProto::FLOAT);
       const std::string pads = sketch_.Op("Sub", {sketch_.Number(1), real});
       scores = sketch_.Op("Add", {scores, sketch_.Op("Mul", {pads, sketch_.Number(-1e9)})});
@@ -242,22 +249,26 @@ class Decoder {
   }
 
   Random& random_;
+  const Choices& choices_;
   Sketch sketch_;
-  int64_t kv_heads_ = 1, heads_ = 1, width_ = 2, mask_ = 0, position_ = 0;
+  int64_t kv_heads_ = 1, heads_ = 1, width_ = 2;
+  MaskInput mask_ = MaskInput::kNone;
+  Places position_ = Places::kNone;
   bool tokens_first_ = false, turned_ = false;
   std::string tokens_, x_, y_, p_, s_, t_, rows_, columns_, places_;
 };
 
 }  // namespace
 
-onnx::ModelProto DrawSource(Random& random) {
+onnx::ModelProto DrawSource(Random& random, const Choices& choices) {
   onnx::ModelProto model;
   model.set_ir_version(9);
   auto* import = model.add_opset_import();
   import->set_domain("");
-  import->set_version(random.Of(Ints{13, 17, 18, 20}));
+  const int64_t opset = random.Of(Ints{13, 17, 18, 20});
+  import->set_version(choices.opset == 0 ? opset : choices.opset);
   model.mutable_graph()->set_name("decoder");
-  Decoder(random, &model).Draw();
+  Decoder(random, choices, &model).Draw();
   return model;
 }
 
