@@ -153,7 +153,8 @@ class Script {
         grew_ = indices_.insert(e->index()).second || grew_;
         return Declared(fmt::format("i{}", e->index()), 0);
       case Kind::kDim: {
-        std::string name = Declared(Quoted("dim ", e->dim()), 0);
+        std::string name =
+            Declared(Quoted(e->dim().is_internal() ? "internal dim " : "dim ", e->dim().name()), 0);
         dims_[name] = e;
         return name;
       }
