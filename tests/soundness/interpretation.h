@@ -39,6 +39,7 @@ struct Restrictions {
   std::vector<std::string> ones, zeros, binary;
   bool tame = false;  // no large numbers
   bool may_stop = false;
+  bool reordered = false;  // an input `beams` says from which sequences a step goes on
 };
 
 class Interpretation {
