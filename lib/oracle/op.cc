@@ -103,6 +103,13 @@ std::vector<int64_t> IntsOf(const OpContext& c, size_t input, std::string_view a
   return c.has(input) ? c.in[input].integers() : c.Ints(attribute);
 }
 
+bool AreScalars(const OpContext& c, size_t first, size_t last) {
+  for (size_t k = first; k <= last; ++k) {
+    if (c.has(k) && c.in[k].size() != 1) return false;
+  }
+  return true;
+}
+
 double ScalarOf(const Value& v) {
   return v.real() ? v.reals().value[0] : static_cast<double>(v.integers()[0]);
 }

@@ -83,6 +83,8 @@ void ForEach(const Dims& dims, F f) {
 int64_t Flat(const Dims& at, const Dims& strides);
 // The elements of an input of integers, or an attribute of that name where the input is absent.
 std::vector<int64_t> IntsOf(const OpContext& c, size_t input, std::string_view attribute);
+// Whether each of these inputs is absent or has one element.
+bool AreScalars(const OpContext& c, size_t first, size_t last);
 // The value of a scalar of any type.
 double ScalarOf(const Value& v);
 

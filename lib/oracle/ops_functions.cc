@@ -212,6 +212,7 @@ absl::Status Swish(OpContext& c) {
 }
 
 absl::Status Clip(OpContext& c) {
+  if (!AreScalars(c, 1, 2)) return Wrong(c, "a bound that is no number");
   const Value& x = c.in[0];
   if (!x.real()) {
     const int64_t low = c.has(1) ? c.in[1].integers()[0] : INT64_MIN;

@@ -178,6 +178,10 @@ absl::Status TensorScatter(OpContext& c) {
   if (axis < 1 || update.rank() != past.rank()) return Wrong(c, "axis or rank");
   const bool circular = c.Text("mode", "linear") == "circular";
   const int64_t slots = past.dims()[axis], tokens = update.dims()[axis];
+  Dims written = past.dims();
+  written[axis] = tokens;
+  if (update.dims() != written) return Wrong(c, "extents");
+  if (c.has(2) && c.in[2].dims() != Dims{past.dims()[0]}) return Wrong(c, "one index per sequence");
   const Dims strides = StridesOf(past.dims());
   std::vector<Pick> picks(static_cast<size_t>(past.size()));
   for (size_t i = 0; i < picks.size(); ++i) picks[i] = {0, static_cast<int64_t>(i)};
@@ -195,6 +199,7 @@ absl::Status TensorScatter(OpContext& c) {
 }
 
 absl::Status OneHot(OpContext& c) {
+  if (!AreScalars(c, 1, 1)) return Wrong(c, "depth");
   const Value& indices = c.in[0];
   const auto depth = static_cast<int64_t>(ScalarOf(c.in[1]));
   int64_t axis = c.Int("axis", -1);

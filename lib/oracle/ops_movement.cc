@@ -14,6 +14,7 @@ absl::Status Same(OpContext& c) {
 }
 
 absl::Status Dropout(OpContext& c) {
+  if (!AreScalars(c, 1, 2)) return Wrong(c, "ratio or mode");
   if (c.has(2) && ScalarOf(c.in[2]) != 0) return NoMeaning(c, "training mode");
   (*c.out)[0] = c.in[0];
   if (c.wants(1)) {
@@ -219,6 +220,7 @@ absl::Status Slice(OpContext& c) {
 absl::Status Expand(OpContext& c) {
   Dims dims;
   if (!Broadcast(c.in[0].dims(), c.in[1].integers(), &dims)) return Wrong(c, "shape");
+  if (!IsExtent(dims)) return Wrong(c, "shape");
   (*c.out)[0] = Take(c.in[0], dims, BroadcastIndex(c.in[0].dims(), dims));
   return absl::OkStatus();
 }
@@ -229,6 +231,7 @@ absl::Status Tile(OpContext& c) {
   if (repeats.size() != x.dims().size()) return Wrong(c, "repeats");
   Dims dims = x.dims();
   for (size_t k = 0; k < dims.size(); ++k) dims[k] *= repeats[k];
+  if (!IsExtent(dims)) return Wrong(c, "repeats");
   const Dims strides = StridesOf(x.dims());
   std::vector<int64_t> from(static_cast<size_t>(Product(dims)));
   ForEach(dims, [&](int64_t i, const Dims& at) {
@@ -295,7 +298,7 @@ absl::Status Pad(OpContext& c) {
 
 absl::Status Trilu(OpContext& c) {
   const Value& x = c.in[0];
-  if (x.rank() < 2) return Wrong(c, "rank");
+  if (x.rank() < 2 || !AreScalars(c, 1, 1)) return Wrong(c, "rank, or k");
   const int64_t k = c.has(1) ? c.in[1].integers()[0] : 0;
   const bool upper = c.Int("upper", 1) != 0;
   std::vector<int64_t> from(static_cast<size_t>(x.size()));

@@ -262,6 +262,7 @@ absl::Status Hardmax(OpContext& c) {
 }
 
 absl::Status CumSum(OpContext& c) {
+  if (!AreScalars(c, 1, 1)) return Wrong(c, "axis");
   const Value& x = c.in[0];
   const int64_t axis = AxisOf(c.in[1].integers()[0], x.rank());
   if (axis < 0) return Wrong(c, "axis");
@@ -353,6 +354,7 @@ absl::Status ArgExtreme(OpContext& c) {
 }
 
 absl::Status TopK(OpContext& c) {
+  if (!AreScalars(c, 1, 1)) return Wrong(c, "k");
   const Value& x = c.in[0];
   const int64_t axis = AxisOf(c.Int("axis", -1), x.rank());
   const int64_t count = c.has(1) ? c.in[1].integers()[0] : c.Int("k", 1);

@@ -56,19 +56,21 @@ absl::Status ConstantOfShape(OpContext& c) {
     KV_ASSIGN_OR_RETURN(fill, Value::FromProto(a->t(), ""));
   }
   const Dims& dims = c.in[0].integers();
-  for (int64_t d : dims) {
-    if (d < 0) return Wrong(c, "a negative dim");
-  }
+  if (!IsExtent(dims)) return Wrong(c, "shape");
   (*c.out)[0] = Take(fill, dims, std::vector<int64_t>(static_cast<size_t>(Product(dims)), 0));
   return absl::OkStatus();
 }
 
 absl::Status Range(OpContext& c) {
+  if (!AreScalars(c, 0, 2)) return Wrong(c, "a bound that is no number");
   const int32_t type = c.in[0].type();
   if (!IsReal(type)) {
     const int64_t start = c.in[0].integers()[0], limit = c.in[1].integers()[0],
                   delta = c.in[2].integers()[0];
     if (delta == 0) return Wrong(c, "a step of 0");
+    const double length =
+        (static_cast<double>(limit) - static_cast<double>(start)) / static_cast<double>(delta);
+    if (length > kMostElements) return Wrong(c, "length");
     std::vector<int64_t> out;
     for (int64_t v = start; delta > 0 ? v < limit : v > limit; v += delta) out.push_back(v);
     const auto count = static_cast<int64_t>(out.size());

@@ -68,6 +68,15 @@ int64_t Product(const Dims& dims) {
   return size;
 }
 
+bool IsExtent(const Dims& dims) {
+  double elements = 1;
+  for (int64_t d : dims) {
+    if (d < 0) return false;
+    elements *= static_cast<double>(d);
+  }
+  return elements <= kMostElements;
+}
+
 std::string DimsText(const Dims& dims) { return fmt::format("[{}]", fmt::join(dims, ", ")); }
 
 bool IsReal(int32_t type) { return IsFloatType(type); }

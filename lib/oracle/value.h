@@ -17,6 +17,9 @@ namespace kvlift::oracle {
 using Dims = std::vector<int64_t>;
 
 int64_t Product(const Dims& dims);
+// What a value may have: no extent is negative, and there are at most so many elements.
+inline constexpr double kMostElements = 1e9;
+bool IsExtent(const Dims& dims);
 std::string DimsText(const Dims& dims);
 bool IsReal(int32_t type);
 

@@ -19,6 +19,14 @@ constexpr int64_t kMostSteps = 60000;
 bool Equality::TakesLong() const { return pool_.num_steps() - begun_ > kMostSteps; }
 
 bool Equality::Equal(Expr mine, Expr theirs, Expr known, const Facts& facts) {
+  const bool holds = Holds(mine, theirs, known, facts);
+  if (holds && obligations_ != nullptr) {
+    obligations_->Same({mine, theirs, known, premise_, facts}, pool_, &forms_.graph());
+  }
+  return holds;
+}
+
+bool Equality::Holds(Expr mine, Expr theirs, Expr known, const Facts& facts) {
   begun_ = pool_.num_steps();
   if (premise_->is_integer(1)) return Equal(mine, theirs, known, facts, 0);
   Facts supposed = facts;

@@ -4,13 +4,16 @@
 #include <cstdint>
 #include <vector>
 
+#include "proof/obligations.h"
 #include "sym/forms.h"
 
 namespace kvlift {
 
 class Equality {
  public:
-  explicit Equality(sym::Forms& forms) : forms_(forms), pool_(forms.pool()) {}
+  // obligations: receives what is found to be equal; may be null.
+  explicit Equality(sym::Forms& forms, Obligations* obligations = nullptr)
+      : forms_(forms), pool_(forms.pool()), obligations_(obligations) {}
 
   // What holds in all that is asked from now on.
   void Suppose(sym::Expr premise) { premise_ = premise; }
@@ -22,7 +25,11 @@ class Equality {
   // Truth values that are read as they are, as comparisons with 0. Null stays null.
   sym::Expr AsTruth(sym::Expr e);
 
+  // Null if nobody listens.
+  Obligations* obligations() const { return obligations_; }
+
  private:
+  bool Holds(sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts);
   bool Equal(sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts, int depth);
   // Both select by one condition; either may have its branches the other way round.
   bool SameCases(sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts,
@@ -48,6 +55,7 @@ class Equality {
 
   sym::Forms& forms_;
   sym::Pool& pool_;
+  Obligations* obligations_;
   sym::Expr premise_ = pool_.True();
   int64_t begun_ = 0;  // steps of the pool before the question
 };

@@ -14,6 +14,11 @@ Proof FactList::Take(const std::string& steps) {
   for (ProofFact& fact : facts_) {
     if (!steps.empty()) fact.text = fmt::format("{}: {}", steps, fact.text);
   }
+  for (const ProofFact& fact : facts_) {
+    if (equality_.obligations() != nullptr && !fact.holds()) {
+      equality_.obligations()->Open(fact.about, fact.text, fact.why_not);
+    }
+  }
   Proof proof;
   proof.facts = std::move(facts_);
   proof.assumptions = twins_.assumptions();

@@ -6,6 +6,7 @@
 #include "onnxio/model.h"
 #include "proof/branches.h"
 #include "proof/folding.h"
+#include "proof/obligations.h"
 #include "proof/opset13.h"
 #include "proof/prover.h"
 #include "proof/windows.h"
@@ -41,21 +42,22 @@ void Append(const Proof& part, Proof* whole) {
 // What is the same in several layers is proved once, where that proves all there is. runs: of such
 // layers, that were found so far.
 Proof ProveSteps(const onnx::ModelProto& source, const onnx::ModelProto& result,
-                 const Manifest& relation, const SourceCase& steps,
+                 const Manifest& relation, const SourceCase& steps, Obligations* obligations,
                  const std::vector<Seam>& seams = {}, int runs = 0) {
   constexpr int kMostRuns = 8;
   if (const auto folded = FoldLayers(source, result, relation); folded && runs < kMostRuns) {
     std::vector<Seam> all = seams;
     all.insert(all.end(), folded->seams.begin(), folded->seams.end());
-    const Proof proof =
-        ProveSteps(folded->before, folded->after, folded->relation, steps, all, runs + 1);
+    const Proof proof = ProveSteps(folded->before, folded->after, folded->relation, steps,
+                                   obligations, all, runs + 1);
     if (auto whole = Unfold(*folded, relation, seams.size(), proof)) return *std::move(whole);
   }
-  return ProveCase(source, result, relation, steps, seams);
+  return ProveCase(source, result, relation, steps, seams, obligations);
 }
 
 Proof ProveBranches(const onnx::ModelProto& source, const onnx::ModelProto& result,
-                    const Manifest& relation, const std::vector<SourceCase>& cases) {
+                    const Manifest& relation, const std::vector<SourceCase>& cases,
+                    Obligations* obligations) {
   Proof proof;
   for (const SourceCase& steps : cases) {
     const auto taken = TakeBranches(source, relation, steps);
@@ -65,7 +67,7 @@ Proof ProveBranches(const onnx::ModelProto& source, const onnx::ModelProto& resu
       proof.not_tried = std::string((taken.ok() ? mine.status() : taken.status()).message());
       return proof;
     }
-    Append(ProveSteps(*taken, *mine, relation, steps), &proof);
+    Append(ProveSteps(*taken, *mine, relation, steps, obligations), &proof);
   }
   return proof;
 }
@@ -101,7 +103,7 @@ bool HoldsWhole(const Proof& proof) {
 }
 
 Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& after,
-                      const Manifest& manifest) {
+                      const Manifest& manifest, Obligations* obligations) {
   Proof proof;
   const Manifest relation = WithoutCommonRings(manifest);
   auto flat = InlineFunctions(before);
@@ -117,15 +119,22 @@ Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& af
   }
   if (!HasBranches(*source)) {
     for (const SourceCase& steps : WindowCases(relation)) {
-      Append(ProveSteps(*source, *result, relation, steps), &proof);
+      Append(ProveSteps(*source, *result, relation, steps, obligations), &proof);
     }
     return proof;
   }
   const std::vector<std::string> flags = KeptFlags(*source, relation);
-  Proof first = ProveBranches(*source, *result, relation, CasesOf(relation, flags, true));
-  if (flags.empty() || HoldsWhole(first)) return first;
-  Proof second = ProveBranches(*source, *result, relation, CasesOf(relation, flags, false));
-  return HoldsWhole(second) ? second : first;
+  // Those of what is given up are left out.
+  Obligations of_first, of_second;
+  Proof first =
+      ProveBranches(*source, *result, relation, CasesOf(relation, flags, true), &of_first);
+  const bool one = flags.empty() || HoldsWhole(first);
+  Proof second =
+      one ? Proof()
+          : ProveBranches(*source, *result, relation, CasesOf(relation, flags, false), &of_second);
+  const bool by_second = !one && HoldsWhole(second);
+  if (obligations != nullptr) *obligations = by_second ? of_second : of_first;
+  return by_second ? second : first;
 }
 
 }  // namespace kvlift

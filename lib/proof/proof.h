@@ -45,10 +45,13 @@ struct Proof {
   Assumptions assumptions;  // what the facts rest on, whatever the fact
 };
 
+class Obligations;
+
 // Every fact holds, and there is one.
 bool HoldsWhole(const Proof& proof);
 
+// obligations: receives what the facts rest on (proof/obligations.h); may be null.
 Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& after,
-                      const Manifest& manifest);
+                      const Manifest& manifest, Obligations* obligations = nullptr);
 
 }  // namespace kvlift

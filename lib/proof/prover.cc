@@ -41,7 +41,7 @@ constexpr size_t kKeys = 3;
 class Prover {
  public:
   Prover(const GraphPair& pair, const Manifest& relation, const std::vector<LengthClaim>& claims,
-         const SourceCase& steps)
+         const SourceCase& steps, Obligations* obligations)
       : pair_(pair),
         graph_(pair.graph()),
         forms_(pair.forms()),
@@ -50,7 +50,7 @@ class Prover {
         claims_(claims),
         steps_(steps),
         twins_(pair, relation, claims, steps),
-        equality_(forms_),
+        equality_(forms_, obligations),
         facts_(forms_, relation, twins_, equality_),
         cache_facts_(pair, steps, twins_, &equality_, &facts_),
         nodes_(pair, twins_, equality_),
@@ -574,7 +574,8 @@ class Prover {
 }  // namespace
 
 Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
-                const Manifest& relation, const SourceCase& steps, const std::vector<Seam>& seams) {
+                const Manifest& relation, const SourceCase& steps, const std::vector<Seam>& seams,
+                Obligations* obligations) {
   Proof proof;
   for (const bool lengths : {true, false}) {
     const PlainModel plain = AsPlain(before, lengths);
@@ -583,7 +584,7 @@ Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
       proof.not_tried = std::string(pair.status().message());
       return proof;
     }
-    Prover prover(*pair, relation, plain.claims, steps);
+    Prover prover(*pair, relation, plain.claims, steps, obligations);
     if (prover.ClaimsHold()) return prover.Run(seams);
   }
   return proof;

@@ -6,6 +6,7 @@
 #include "contract/manifest.h"
 #include "onnx/onnx_pb.h"
 #include "proof/branches.h"
+#include "proof/obligations.h"
 #include "proof/proof.h"
 #include "proof/seams.h"
 
@@ -14,6 +15,7 @@ namespace kvlift {
 // Of two models without branches and functions, the source at opset 13 or later. One fact of each
 // seam comes last.
 Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
-                const Manifest& relation, const SourceCase& steps, const std::vector<Seam>& seams);
+                const Manifest& relation, const SourceCase& steps, const std::vector<Seam>& seams,
+                Obligations* obligations = nullptr);
 
 }  // namespace kvlift

@@ -2,10 +2,25 @@
 # tools/dev fuzz TARGET SECONDS: libFuzzer on one target, starting from the text cases and what
 # earlier runs kept (in the cache of tools/dev). What breaks it is written to build/fuzz/findings;
 # once it is mended, it stays as testdata/fuzz/TARGET_NAME, which fuzz_replay_test runs.
+#
+# tools/dev fuzz soundness SECONDS [SEED]: pairs of models that the proof calls equal, held against
+# the oracle (tests/soundness/campaign.h). SECONDS may be a number of pairs, as 500000p, or one
+# source's seed, as 17000042b. What is found is written to build/soundness.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 # shellcheck source=tools/dev.d/paths.sh
 source tools/dev.d/paths.sh
+
+if [[ ${1-} == soundness ]]; then
+  if [[ $# -lt 2 || $# -gt 3 || ! $2 =~ ^[0-9]+[pb]?$ || ! ${3-1} =~ ^[0-9]+$ ]]; then
+    echo "usage: tools/dev fuzz soundness SECONDS|PAIRSp|SOURCEb [SEED]" >&2
+    exit 2
+  fi
+  bash tools/dev.d/setup.sh
+  cmake --preset release >/dev/null
+  cmake --build build/release --parallel "$(nproc)" --target soundness
+  exec build/release/bin/soundness "$2" "${3-1}" build/soundness
+fi
 
 targets=$(sed -n 's/^foreach(target \(.*\))$/\1/p' tests/fuzz/CMakeLists.txt)
 target=${1-}

@@ -179,6 +179,8 @@ struct Program {
     c->add_option("--seed", verify.seed, "Seed of the stimuli");
     c->add_option("--save-failure", verify.save_failure,
                   "Folder for the smallest step that differs, as run takes it");
+    c->add_option("--obligations", verify.obligations,
+                  "Folder for what the proof rests on, as SMT-LIB 2");
     c->add_option("--format", verify.format, "Output format")->check(OneOf(kFormats));
   }
 

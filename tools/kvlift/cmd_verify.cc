@@ -10,6 +10,8 @@
 #include "documents.h"
 #include "fmt/format.h"
 #include "ir/graph.h"
+#include "proof/obligations.h"
+#include "proof/proof.h"
 #include "relation.h"
 #include "report/github.h"
 #include "report/sarif.h"
@@ -46,6 +48,22 @@ absl::Status SaveFailure(const std::string& folder, const Model& before, const M
   KV_RETURN_IF_ERROR(add("after", after, report.counterexample->after_steps));
   files.push_back({(std::filesystem::path(folder) / "counterexample.json").string(),
                    VerifyDocument(report)["counterexample"].dump(2) + "\n"});
+  return WriteOutputs(files);
+}
+
+// What a solver can check of the proof, a file for each. Of caches in few bits the proof is about
+// two models in between.
+absl::Status SaveObligations(const std::string& folder, const Model& before, const Model& after,
+                             const Manifest& relation) {
+  for (const ManifestCache& cache : relation.caches) {
+    if (cache.quantization) return absl::UnimplementedError("caches are kept in few bits");
+  }
+  Obligations obligations;
+  (void)ProveConversion(*before.proto, *after.proto, relation, &obligations);
+  std::vector<OutputFile> files;
+  for (const Obligation& one : obligations.all()) {
+    files.push_back({(std::filesystem::path(folder) / (one.name + ".smt2")).string(), one.script});
+  }
   return WriteOutputs(files);
 }
 
@@ -111,6 +129,13 @@ int RunVerify(const VerifyFlags& flags, Io io) {
     const absl::Status saved = SaveFailure(flags.save_failure, before, after, *report);
     if (!saved.ok()) {
       Complain(io, flags.save_failure, saved);
+      return kUnwritable;
+    }
+  }
+  if (!flags.obligations.empty()) {
+    const absl::Status saved = SaveObligations(flags.obligations, before, after, relation);
+    if (!saved.ok()) {
+      Complain(io, flags.obligations, saved);
       return kUnwritable;
     }
   }

@@ -51,7 +51,8 @@ int RunCheck(const CheckFlags& flags, Io io);
 struct VerifyFlags {
   CommonFlags common;
   std::string before, after;
-  std::string plan = "quick", format = "text", accept = "proved", manifest, save_failure;
+  std::string plan = "quick", format = "text", accept = "proved", manifest, save_failure,
+      obligations;
   uint64_t seed = 1;
 };
 int RunVerify(const VerifyFlags& flags, Io io);

@@ -103,7 +103,7 @@ absl::StatusOr<ConvertOptions> OptionsOf(const ConvertFlags& f) {
           "--quantize-cache: needs int8:G, int8:channel or fp8, found '{}'", f.quantize_cache));
     }
   }
-  if (!ReadAccept(f.accept)) {
+  if (!ReadConvertAccept(f.accept)) {
     return absl::InvalidArgumentError(fmt::format("--accept: unknown word '{}'", f.accept));
   }
   o.only = f.only;

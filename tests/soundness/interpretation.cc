@@ -1,0 +1,632 @@
+#include "soundness/interpretation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "base/status.h"
+#include "contract/layout.h"
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+
+namespace kvlift::soundness {
+namespace {
+
+using onnx::TensorProto;
+using oracle::Dims;
+using oracle::Product;
+using oracle::Value;
+using oracle::Values;
+
+constexpr int64_t kMostWork = 2'000'000;  // scalar operations of a step
+constexpr int64_t kTokens = 4, kSequences = 3, kPast = 12, kSlots = 16;
+constexpr double kLowest = -3.4028234663852886e38;
+
+// The element of a tensor after `i`, in the order of its storage.
+void Next(const Dims& dims, Dims* at) {
+  for (int64_t k = std::ssize(dims) - 1; k >= 0; --k) {
+    if (++(*at)[k] < dims[k]) return;
+    (*at)[k] = 0;
+  }
+}
+
+int64_t Place(const Dims& dims, const Dims& at) {
+  int64_t place = 0;
+  for (size_t k = 0; k < dims.size(); ++k) place = place * dims[k] + at[k];
+  return place;
+}
+
+bool Contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+const onnx::ValueInfoProto* Find(
+    const google::protobuf::RepeatedPtrField<onnx::ValueInfoProto>& all, const std::string& name) {
+  for (const auto& info : all) {
+    if (info.name() == name) return &info;
+  }
+  return nullptr;
+}
+
+int BatchAxis(const onnx::ValueInfoProto& info) {
+  const auto& shape = info.type().tensor_type().shape();
+  for (int k = 0; k < shape.dim_size(); ++k) {
+    if (shape.dim(k).dim_param() == "B") return k;
+  }
+  return -1;
+}
+
+bool TellsLength(const onnx::ValueInfoProto& info) {
+  for (const auto& dim : info.type().tensor_type().shape().dim()) {
+    if (dim.dim_param() == "P" || dim.dim_param() == "T" || dim.dim_param() == "P + S") return true;
+  }
+  return false;
+}
+
+bool IsMask(const std::string& name) { return name.find("mask") != std::string::npos; }
+bool IsPosition(const std::string& name) { return name.find("position") != std::string::npos; }
+
+// A number that the type holds exactly.
+double DrawNumber(int32_t type, double amplitude, Random& random) {
+  switch (type) {
+    case TensorProto::FLOAT:
+    case TensorProto::DOUBLE:
+      return static_cast<double>(random.Pick(-64, 64)) / 64 * amplitude;
+    case TensorProto::UINT8:
+      return static_cast<double>(random.Pick(0, 255));
+    case TensorProto::INT8:
+      return static_cast<double>(random.Pick(-128, 127));
+    default:
+      return oracle::IsReal(type) ? static_cast<double>(random.Pick(-8, 8)) / 4
+                                  : static_cast<double>(random.Pick(0, 3));
+  }
+}
+
+int32_t TypeNamed(const std::string& name) {
+  return name == "int32" ? TensorProto::INT32 : TensorProto::INT64;
+}
+
+// The axis of rows of a layout of plain letters; -1: it is none.
+int AxisOf(const std::string& layout, char letter) {
+  const std::vector<std::string> axes = AxesOfLayout(layout);
+  for (size_t k = 0; k < axes.size(); ++k) {
+    if (axes[k] == std::string(1, letter)) return static_cast<int>(k);
+  }
+  return -1;
+}
+
+}  // namespace
+
+struct Interpretation::Step {
+  int64_t sequences = 1, tokens = 1, slots = 1;
+  std::vector<int64_t> past;
+  std::map<std::string, int64_t> sizes;  // of dimensions of other names
+  double amplitude = 2;
+  int64_t mask_style = 0, position_style = 0;
+
+  bool ragged() const {
+    return std::any_of(past.begin(), past.end(), [&](int64_t p) { return p != past[0]; });
+  }
+  std::string Text() const {
+    return fmt::format("B = {}, S = {}, P = {}, M = {}, masks {}, positions {}, up to {}",
+                       sequences, tokens, fmt::join(past, "/"), slots, mask_style, position_style,
+                       amplitude);
+  }
+};
+
+struct Interpretation::Made {
+  struct Pieces {
+    int axis = -1;  // of sequences; -1: one for all
+    std::vector<Tensor> each;
+  };
+  std::map<std::string, Pieces> inputs;  // of the source
+  std::map<std::string, Tensor> caches;  // by id, as the conversion is fed
+};
+
+absl::StatusOr<Interpretation> Interpretation::Create(
+    std::shared_ptr<const onnx::ModelProto> before, std::shared_ptr<const onnx::ModelProto> after,
+    const Manifest& manifest, const Assumptions& assumptions) {
+  Interpretation made;
+  made.before_ = std::move(before);
+  made.after_ = std::move(after);
+  made.manifest_ = manifest;
+  KV_RETURN_IF_ERROR(made.Understand());
+  made.Restrict(assumptions);
+  KV_ASSIGN_OR_RETURN(auto source, oracle::Interpreter::Create(made.before_, ""));
+  KV_ASSIGN_OR_RETURN(auto converted, oracle::Interpreter::Create(made.after_, ""));
+  if (!source.unknown().empty() || !converted.unknown().empty()) {
+    return absl::UnimplementedError("an operator without meaning");
+  }
+  made.source_ = std::make_shared<oracle::Interpreter>(std::move(source));
+  made.converted_ = std::make_shared<oracle::Interpreter>(std::move(converted));
+  return made;
+}
+
+absl::Status Interpretation::Understand() const {
+  if (manifest_.mode != "linear") return absl::UnimplementedError("mode");
+  for (const ManifestCache& cache : manifest_.caches) {
+    std::string mine = cache.layout, theirs = cache.source.layout;
+    std::sort(mine.begin(), mine.end());
+    std::sort(theirs.begin(), theirs.end());
+    const bool plain = mine == theirs && mine.find('(') == std::string::npos &&
+                       AxisOf(mine, 'B') >= 0 && AxisOf(mine, 'S') >= 0;
+    const bool kind = cache.source.kind == "concat" || !cache.source.growing;
+    if (!plain || !kind || cache.ring || cache.quantization || !cache.source.select.empty() ||
+        cache.source.kind == "window" || cache.source.kind == "shift") {
+      return absl::UnimplementedError("a cache of another form");
+    }
+  }
+  for (const ManifestInput& input : manifest_.inputs) {
+    if (input.as == "control" && input.value != "P" && input.value != "T") {
+      return absl::UnimplementedError("a control of another meaning");
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Interpretation::Restrict(const Assumptions& assumptions) {
+  Restrictions& r = restrictions_;
+  const auto& inputs = before_->graph().input();
+  r.reordered = std::any_of(inputs.begin(), inputs.end(),
+                            [](const auto& input) { return input.name() == "beams"; });
+  r.one_length = manifest_.uniform || r.reordered;
+  r.one_token_with_past = manifest_.limits.new_tokens_with_past == 1;
+  const auto require = [&](const std::string& name, const std::string& what) {
+    if (what == "ones") r.ones.push_back(name);
+    if (what == "zeros") r.zeros.push_back(name);
+    if (what == "P..T-1") r.counted.push_back(name);
+  };
+  for (const DroppedInput& input : manifest_.dropped) require(input.name, input.requires_text);
+  for (const ManifestInput& input : manifest_.inputs) require(input.name, input.requires_text);
+  for (const Precondition& condition : manifest_.preconditions) {
+    if (condition.code == "KV303") r.tokens_visible = true;
+    if (condition.code == "KV306") r.one_length = true;
+    if (condition.code == "KV320") r.one_token_with_past = true;
+    if (condition.code != "KV307") continue;
+    for (const auto& input : before_->graph().input()) {
+      if (condition.text.find(input.name()) != std::string::npos) r.counted.push_back(input.name());
+    }
+  }
+  for (const Assumption& a : assumptions.all()) {
+    switch (a.kind) {
+      case AssumptionKind::kMaskValues:
+        r.binary.push_back(a.subject);
+        break;
+      case AssumptionKind::kAllOnes:
+        r.ones.push_back(a.subject);
+        break;
+      case AssumptionKind::kAllZeros:
+        r.zeros.push_back(a.subject);
+        break;
+      case AssumptionKind::kPositions:
+        r.counted.push_back(a.subject);
+        break;
+      case AssumptionKind::kOneLength:
+        r.one_length = true;
+        break;
+      case AssumptionKind::kNewTokens:
+        r.one_token_with_past = true;
+        break;
+      case AssumptionKind::kPadding:
+        r.tokens_visible = true;
+        break;
+      case AssumptionKind::kFinite:
+        r.tame = true;
+        break;
+      case AssumptionKind::kIndexRange:
+        r.may_stop = true;
+        break;
+      default:
+        break;
+    }
+  }
+}
+
+std::optional<int64_t> Interpretation::Extent(const onnx::TensorShapeProto::Dimension& dim,
+                                              const Step& step, int64_t past) const {
+  if (dim.has_dim_value()) return dim.dim_value();
+  const std::string& name = dim.dim_param();
+  if (name.empty()) return std::nullopt;
+  if (name == "B") return 1;
+  if (name == "S") return step.tokens;
+  if (name == "P") return past;
+  if (name == "T" || name == "P + S") return past + step.tokens;
+  if (name == "M" || name == manifest_.capacity_dim) return step.slots;
+  const auto it = step.sizes.find(name);
+  if (it != step.sizes.end()) return it->second;
+  return std::nullopt;
+}
+
+// One sequence's part of an input of the source.
+absl::StatusOr<Interpretation::Tensor> Interpretation::DrawInput(const onnx::ValueInfoProto& input,
+                                                                 const Step& step, int64_t sequence,
+                                                                 int64_t past,
+                                                                 Random& random) const {
+  const std::string& name = input.name();
+  Tensor tensor;
+  tensor.type = input.type().tensor_type().elem_type();
+  for (const auto& dim : input.type().tensor_type().shape().dim()) {
+    const auto extent = Extent(dim, step, past);
+    if (!extent) return absl::UnimplementedError("a dimension without meaning");
+    tensor.dims.push_back(*extent);
+  }
+  const Restrictions& r = restrictions_;
+  const int64_t size = Product(tensor.dims);
+  const bool per_token = std::ssize(tensor.dims) > 2;
+  Dims at(tensor.dims.size(), 0);
+  for (int64_t i = 0; i < size; ++i) {
+    double x = 0;
+    const int64_t last = at.empty() ? 0 : at.back();
+    const int64_t row = at.size() < 2 ? 0 : at[at.size() - 2];
+    if (Contains(r.ones, name)) {
+      x = 1;
+    } else if (Contains(r.zeros, name)) {
+      x = 0;
+    } else if (Contains(r.counted, name)) {
+      x = static_cast<double>(past + last);
+    } else if (IsMask(name)) {
+      // A token sees itself; the mask's columns are all tokens.
+      const bool own = per_token ? last == past + row : last >= past;
+      const bool causal = !per_token || last <= past + row;
+      bool visible = true;
+      if (step.mask_style == 1) visible = random.OneIn(2);
+      if (step.mask_style == 2) visible = last > (sequence + past) / 2;  // pads on the left
+      if (own && (r.tokens_visible || random.OneIn(2))) visible = true;
+      const bool real = oracle::IsReal(tensor.type);
+      if (!real) {
+        x = visible ? 1 : 0;
+        const bool free = !Contains(r.binary, name) && tensor.type != TensorProto::BOOL;
+        if (free && step.mask_style == 3) x = visible ? static_cast<double>(random.Pick(1, 3)) : 0;
+      } else {
+        x = visible && causal ? 0 : kLowest;
+        if (step.mask_style >= 2 && !Contains(r.binary, name)) {
+          x = -static_cast<double>(random.Pick(0, 64)) / 16;
+        }
+      }
+    } else if (IsPosition(name)) {
+      const bool counted = step.position_style == 0;
+      x = static_cast<double>(counted ? past + last : random.Pick(0, 15));
+    } else if (tensor.type == TensorProto::BOOL) {
+      x = static_cast<double>(random.Pick(0, 1));
+    } else {
+      x = DrawNumber(tensor.type, step.amplitude, random);
+    }
+    tensor.values.push_back(x);
+    Next(tensor.dims, &at);
+  }
+  return tensor;
+}
+
+absl::Status Interpretation::Draw(const Step& step, Random& random, Made* made) const {
+  for (const auto& input : before_->graph().input()) {
+    const bool cached =
+        std::any_of(manifest_.caches.begin(), manifest_.caches.end(),
+                    [&](const ManifestCache& c) { return c.source.input == input.name(); });
+    const bool constant =
+        std::any_of(before_->graph().initializer().begin(), before_->graph().initializer().end(),
+                    [&](const TensorProto& t) { return t.name() == input.name(); });
+    if (cached || constant) continue;
+    Made::Pieces& pieces = made->inputs[input.name()];
+    pieces.axis = BatchAxis(input);
+    if (pieces.axis < 0 && step.ragged() && TellsLength(input)) {
+      return absl::UnavailableError("one input for sequences of different lengths");
+    }
+    const int64_t count = pieces.axis < 0 ? 1 : step.sequences;
+    for (int64_t b = 0; b < count; ++b) {
+      KV_ASSIGN_OR_RETURN(Tensor tensor, DrawInput(input, step, b, step.past[b], random));
+      pieces.each.push_back(std::move(tensor));
+    }
+  }
+  for (const ManifestCache& cache : manifest_.caches) {
+    const auto* input = Find(after_->graph().input(), cache.input);
+    if (input == nullptr) return absl::UnimplementedError("a cache without an input");
+    Tensor tensor;
+    tensor.type = input->type().tensor_type().elem_type();
+    const auto& shape = input->type().tensor_type().shape();
+    for (int k = 0; k < shape.dim_size(); ++k) {
+      if (k == AxisOf(cache.layout, 'B')) {
+        tensor.dims.push_back(step.sequences);
+      } else if (k == AxisOf(cache.layout, 'S')) {
+        tensor.dims.push_back(step.slots);
+      } else if (shape.dim(k).has_dim_value()) {
+        tensor.dims.push_back(shape.dim(k).dim_value());
+      } else {
+        return absl::UnimplementedError("a cache's dimension without meaning");
+      }
+    }
+    for (int64_t i = 0; i < Product(tensor.dims); ++i) {
+      tensor.values.push_back(DrawNumber(tensor.type, step.amplitude, random));
+    }
+    made->caches[cache.id] = std::move(tensor);
+  }
+  return absl::OkStatus();
+}
+
+Value Interpretation::AsValue(const Tensor& tensor) {
+  if (oracle::IsReal(tensor.type)) {
+    oracle::Reals reals(std::ssize(tensor.values));
+    reals.value = tensor.values;
+    return Value::FromReals(tensor.type, tensor.dims, std::move(reals));
+  }
+  std::vector<int64_t> integers(tensor.values.begin(), tensor.values.end());
+  return Value::FromIntegers(tensor.type, tensor.dims, std::move(integers));
+}
+
+absl::StatusOr<Values> Interpretation::SourceFeeds(const Step& step, const Made& made, int first,
+                                                   int count) const {
+  Values feeds;
+  for (const auto& [name, pieces] : made.inputs) {
+    if (pieces.axis < 0) {
+      feeds[name] = AsValue(pieces.each[0]);
+      continue;
+    }
+    Tensor all = pieces.each[first];
+    all.dims[pieces.axis] = count;
+    all.values.assign(Product(all.dims), 0);
+    Dims at(all.dims.size(), 0);
+    for (double& x : all.values) {
+      const Tensor& one = pieces.each[first + at[pieces.axis]];
+      Dims inner = at;
+      inner[pieces.axis] = 0;
+      x = one.values[Place(one.dims, inner)];
+      Next(all.dims, &at);
+    }
+    feeds[name] = AsValue(all);
+  }
+  for (const ManifestCache& cache : manifest_.caches) {
+    const Tensor& whole = made.caches.at(cache.id);
+    const std::vector<std::string> letters = AxesOfLayout(cache.source.layout);
+    Tensor part;
+    part.type = whole.type;
+    std::vector<int> from;
+    for (const std::string& letter : letters) {
+      const int axis = AxisOf(cache.layout, letter[0]);
+      from.push_back(axis);
+      int64_t extent = whole.dims[axis];
+      if (letter == "B") extent = count;
+      if (letter == "S" && cache.source.growing) extent = step.past[first];
+      part.dims.push_back(extent);
+    }
+    Dims at(part.dims.size(), 0), outer(part.dims.size(), 0);
+    for (int64_t i = 0; i < Product(part.dims); ++i) {
+      for (size_t k = 0; k < at.size(); ++k) {
+        outer[from[k]] = at[k] + (letters[k] == "B" ? first : 0);
+      }
+      part.values.push_back(whole.values[Place(whole.dims, outer)]);
+      Next(part.dims, &at);
+    }
+    feeds[cache.source.input] = AsValue(part);
+  }
+  return feeds;
+}
+
+absl::StatusOr<Values> Interpretation::ConvertedFeeds(const Step& step, const Made& made) const {
+  Values feeds;
+  for (const ManifestInput& input : manifest_.inputs) {
+    if (input.as == "cache") {
+      feeds[input.name] = AsValue(made.caches.at(input.id));
+      continue;
+    }
+    if (input.as == "control") {
+      Tensor tensor;
+      tensor.type = TypeNamed(input.dtype);
+      int64_t count = 1;
+      for (const std::string& dim : input.shape) {
+        count = dim == "B" ? step.sequences : 1;
+        tensor.dims.push_back(count);
+      }
+      if (count < step.sequences && step.ragged()) {
+        return absl::UnavailableError("one index for sequences of different lengths");
+      }
+      for (int64_t b = 0; b < count; ++b) {
+        const int64_t total = step.past[b] + (input.value == "T" ? step.tokens : 0);
+        tensor.values.push_back(static_cast<double>(total));
+      }
+      feeds[input.name] = AsValue(tensor);
+      continue;
+    }
+    const std::string& name = input.as == "renamed" ? input.source : input.name;
+    const auto it = made.inputs.find(name);
+    if (it == made.inputs.end()) return absl::UnimplementedError("an input that is not known");
+    const Made::Pieces& pieces = it->second;
+    const bool pad = input.as == "pad_to_capacity";
+    Tensor all = pieces.each[0];
+    if (pieces.axis >= 0) all.dims[pieces.axis] = step.sequences;
+    if (pad) all.dims[input.axis] = step.slots;
+    if (!pad && step.ragged()) {
+      for (const Tensor& one : pieces.each) {
+        if (one.values.size() != pieces.each[0].values.size()) {
+          return absl::UnavailableError("sequences of different lengths");
+        }
+      }
+    }
+    all.values.assign(Product(all.dims), 0);
+    Dims at(all.dims.size(), 0);
+    for (double& x : all.values) {
+      const Tensor& one = pieces.each[pieces.axis < 0 ? 0 : at[pieces.axis]];
+      Dims inner = at;
+      if (pieces.axis >= 0) inner[pieces.axis] = 0;
+      if (pad && inner[input.axis] >= one.dims[input.axis]) {
+        x = static_cast<double>(input.fill);
+      } else {
+        x = one.values[Place(one.dims, inner)];
+      }
+      Next(all.dims, &at);
+    }
+    feeds[input.name] = AsValue(all);
+  }
+  return feeds;
+}
+
+namespace {
+
+std::string Hold(const Value& mine, int64_t i, const Value& theirs, int64_t j) {
+  if (!mine.real()) {
+    const int64_t x = mine.integers()[i], y = theirs.integers()[j];
+    return x == y ? "" : fmt::format("{} for {}", x, y);
+  }
+  const oracle::Number x = mine.reals().At(i), y = theirs.reals().At(j);
+  if (std::isnan(y.value)) return "";
+  if (std::isnan(x.value)) return fmt::format("NaN for {}", y.value);
+  if (x.value == y.value) return "";
+  const double bound = oracle::BoundOf(x.worst, x.spread) + oracle::BoundOf(y.worst, y.spread);
+  const double size = std::max({std::fabs(x.value), std::fabs(y.value), 1.0});
+  if (std::fabs(x.value - y.value) <= 1.01 * bound + 1e-9 * size) return "";
+  return fmt::format("{} for {}, bound {}", x.value, y.value, bound);
+}
+
+}  // namespace
+
+std::optional<Difference> Interpretation::Compare(const Step& step, const Made& made,
+                                                  const std::vector<Values>& source,
+                                                  const Values& converted, int* judged) const {
+  const auto differs = [&](const std::string& output, const std::string& what) {
+    return Difference{false, fmt::format("{}: {}: {}", step.Text(), output, what)};
+  };
+  const bool ragged = step.ragged();
+  for (const ManifestOutput& output : manifest_.outputs) {
+    if (output.as == "cache") continue;
+    const std::string& name = output.as == "renamed" ? output.source : output.name;
+    const auto mine = converted.find(output.name);
+    if (mine == converted.end()) return differs(name, "is no output");
+    const auto* declared = Find(before_->graph().output(), name);
+    if (declared == nullptr) return differs(name, "is no output of the source");
+    const int axis = BatchAxis(*declared);
+    if (ragged && (axis < 0 || TellsLength(*declared))) continue;
+    const int64_t groups = std::ssize(source);
+    for (int64_t g = 0; g < groups; ++g) {
+      const auto theirs = source[g].find(name);
+      if (theirs == source[g].end()) continue;
+      const Value& want = theirs->second;
+      const Value& got = mine->second;
+      if (want.doubtful || got.doubtful) continue;
+      Dims expected = want.dims();
+      if (groups > 1 && axis < want.rank()) expected[axis] *= groups;
+      if (got.type() != want.type()) return differs(name, "has another type");
+      if (got.dims() != expected) {
+        return differs(name, fmt::format("[{}] for [{}]", fmt::join(got.dims(), ", "),
+                                         fmt::join(expected, ", ")));
+      }
+      Dims at(want.dims().size(), 0);
+      for (int64_t i = 0; i < want.size(); ++i) {
+        Dims outer = at;
+        if (groups > 1) outer[axis] += g;
+        const std::string what = Hold(got, Place(got.dims(), outer), want, i);
+        if (!what.empty()) {
+          return differs(name, fmt::format("[{}]: {}", fmt::join(outer, ", "), what));
+        }
+        Next(want.dims(), &at);
+      }
+      ++*judged;
+    }
+  }
+  for (const ManifestCache& cache : manifest_.caches) {
+    const auto mine = converted.find(cache.output);
+    if (mine == converted.end()) return differs(cache.output, "is no output");
+    const Value& got = mine->second;
+    const Tensor& fed = made.caches.at(cache.id);
+    if (got.dims() != fed.dims) {
+      return differs(cache.output, fmt::format("[{}] for [{}]", fmt::join(got.dims(), ", "),
+                                               fmt::join(fed.dims, ", ")));
+    }
+    const std::vector<std::string> letters = AxesOfLayout(cache.source.layout);
+    const int sequence = AxisOf(cache.layout, 'B'), slot = AxisOf(cache.layout, 'S');
+    Dims at(fed.dims.size(), 0), inner(fed.dims.size(), 0);
+    for (int64_t i = 0; i < std::ssize(fed.values); ++i, Next(fed.dims, &at)) {
+      const int64_t b = at[sequence];
+      const size_t group = source.size() > 1 ? static_cast<size_t>(b) : 0;
+      const auto theirs = source[group].find(cache.source.output);
+      if (theirs == source[group].end()) return std::nullopt;
+      const Value& want = theirs->second;
+      if (want.doubtful || got.doubtful) break;
+      std::string what;
+      if (cache.source.growing && at[slot] >= step.past[b] + step.tokens) {
+        const double now =
+            got.real() ? got.reals().value[i] : static_cast<double>(got.integers()[i]);
+        if (now != fed.values[i] && !restrictions_.reordered) what = "an unused slot changed";
+      } else {
+        for (size_t k = 0; k < letters.size(); ++k) {
+          inner[k] = at[AxisOf(cache.layout, letters[k][0])];
+          if (letters[k] == "B" && source.size() > 1) inner[k] = 0;
+          if (k >= want.dims().size() || inner[k] >= want.dims()[k]) return std::nullopt;
+        }
+        what = Hold(got, i, want, Place(want.dims(), inner));
+      }
+      if (!what.empty()) {
+        return differs(cache.output, fmt::format("[{}]: {}", fmt::join(at, ", "), what));
+      }
+    }
+    ++*judged;
+  }
+  return std::nullopt;
+}
+
+Decision Interpretation::Decide(int steps, Random& random) const {
+  Decision decision;
+  for (int n = 0; n < steps && !decision.difference; ++n) {
+    Step step;
+    step.sequences = random.Pick(1, kSequences);
+    step.tokens = random.Pick(1, kTokens);
+    const int64_t most = std::min(kPast, manifest_.capacity_value.value_or(kSlots) - step.tokens);
+    const bool ragged = !restrictions_.one_length && random.OneIn(3);
+    const int64_t common = random.Pick(0, std::max<int64_t>(most, 0));
+    for (int64_t b = 0; b < step.sequences; ++b) {
+      step.past.push_back(ragged ? random.Pick(0, std::max<int64_t>(most, 0)) : common);
+    }
+    const int64_t longest = *std::max_element(step.past.begin(), step.past.end());
+    if (restrictions_.one_token_with_past && longest > 0) step.tokens = 1;
+    step.slots = manifest_.capacity_value.value_or(
+        random.Pick(longest + step.tokens, std::max(kSlots, longest + step.tokens)));
+    step.mask_style = random.Pick(0, 3);
+    step.position_style = random.Pick(0, 1);
+    step.amplitude = !restrictions_.tame && random.OneIn(10) ? 2e5 : 2;
+    for (const auto& input : before_->graph().input()) {
+      for (const auto& dim : input.type().tensor_type().shape().dim()) {
+        const std::string& name = dim.dim_param();
+        if (!name.empty() && !step.sizes.contains(name)) step.sizes[name] = random.Pick(1, 5);
+      }
+    }
+    Made made;
+    if (!Draw(step, random, &made).ok()) {
+      ++decision.unfed;
+      continue;
+    }
+    const auto feeds = ConvertedFeeds(step, made);
+    if (!feeds.ok()) {
+      ++decision.unfed;
+      continue;
+    }
+    std::vector<Values> source;
+    bool ran = true;
+    int64_t work = 0;
+    const int groups = step.ragged() ? static_cast<int>(step.sequences) : 1;
+    for (int g = 0; g < groups && ran; ++g) {
+      const int count = groups > 1 ? 1 : static_cast<int>(step.sequences);
+      const auto fed = SourceFeeds(step, made, g, count);
+      auto given =
+          fed.ok() ? source_->Run(*fed, kMostWork, &work) : absl::StatusOr<Values>(fed.status());
+      ran = given.ok();
+      if (ran) source.push_back(*std::move(given));
+    }
+    if (!ran) {
+      ++decision.unfed;
+      continue;
+    }
+    const auto given = converted_->Run(*feeds, kMostWork, &work);
+    if (!given.ok()) {
+      if (absl::IsUnimplemented(given.status()) || restrictions_.may_stop) {
+        ++decision.unfed;
+      } else {
+        decision.difference = Difference{
+            true, fmt::format("{}: {}", step.Text(), std::string(given.status().message()))};
+      }
+      continue;
+    }
+    ++decision.runs;
+    decision.difference = Compare(step, made, source, *given, &decision.judged);
+  }
+  return decision;
+}
+
+}  // namespace kvlift::soundness
