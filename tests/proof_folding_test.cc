@@ -125,8 +125,9 @@ Converted ConvertText(const std::string& text) {
 std::string Listed(const Proof& proof) {
   std::string text = proof.not_tried;
   for (const ProofFact& fact : proof.facts) {
-    text += fmt::format("{}: {}: {} {} {}\n", fact.about, fact.text, fact.holds(),
-                        fmt::join(fact.given, ","), fact.why_not);
+    text +=
+        fmt::format("{}: {}: {} {}\n", fact.about, fact.text, WordOf(fact.status), fact.why_not);
+    for (const Assumption& given : fact.given) text += fmt::format("  given {}\n", given.condition);
   }
   return text;
 }
