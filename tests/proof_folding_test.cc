@@ -132,6 +132,12 @@ std::string Listed(const Proof& proof) {
   return text;
 }
 
+// Some fact of the list does not hold.
+bool SaysOtherwise(const std::string& listed) {
+  return listed.find(": open ") != std::string::npos ||
+         listed.find(": refuted ") != std::string::npos;
+}
+
 // How often each cache of the folded pair stands for those of other layers.
 std::multiset<size_t> Copies(const Converted& c) {
   std::multiset<size_t> copies;
@@ -157,7 +163,7 @@ TEST(Folding, LayersThatAreTheSameAreProvedOnce) {
   const Converted c = ConvertText(Text({}));
   EXPECT_EQ(Copies(c), (std::multiset<size_t>{0, 0, 2, 2}));
   const std::string whole = Whole(c, *c.after);
-  EXPECT_EQ(whole.find(" false "), std::string::npos) << whole;
+  EXPECT_FALSE(SaysOtherwise(whole)) << whole;
   EXPECT_EQ(Folded(c, *c.after), whole);
 }
 
@@ -185,7 +191,7 @@ TEST(Folding, ALayerWithAnotherConstantIsProvedByItself) {
     ASSERT_TRUE(twice.has_value());
     EXPECT_EQ(twice->relation.caches.size(), 2 * 4) << scale;
     const std::string whole = Whole(c, *c.after);
-    EXPECT_EQ(whole.find(" false "), std::string::npos) << whole;
+    EXPECT_FALSE(SaysOtherwise(whole)) << whole;
     EXPECT_EQ(Folded(c, *c.after), whole);
   }
 }
@@ -212,7 +218,7 @@ TEST(Folding, OfMutantsTheSameIsSaid) {
     const std::string whole = Whole(c, *model);
     EXPECT_EQ(Folded(c, *model), whole) << mutant.group << ": " << mutant.name;
     if (!mutant.equivalent.empty() || mutant.equivalent_if || mutant.guard) continue;
-    EXPECT_NE(whole.find(" false "), std::string::npos) << mutant.group << ": " << mutant.name;
+    EXPECT_TRUE(SaysOtherwise(whole)) << mutant.group << ": " << mutant.name;
     ++tried;
   }
   EXPECT_GE(tried, 60);
@@ -234,7 +240,7 @@ TEST(Folding, AWeightOfOneLayerThatIsAnotherOneIsFound) {
   }
   ASSERT_TRUE(found);
   const std::string whole = Whole(c, changed);
-  EXPECT_NE(whole.find(" false "), std::string::npos);
+  EXPECT_TRUE(SaysOtherwise(whole));
   EXPECT_EQ(Folded(c, changed), whole);
 }
 
@@ -243,7 +249,7 @@ TEST(Folding, ARelationThatMixesLayersIsFound) {
   Converted c = ConvertText(Text({}));
   std::swap(c.relation.caches[4].source.input, c.relation.caches[6].source.input);
   const std::string whole = Whole(c, *c.after);
-  EXPECT_NE(whole.find(" false "), std::string::npos);
+  EXPECT_TRUE(SaysOtherwise(whole));
   EXPECT_EQ(Folded(c, *c.after), whole);
 }
 
