@@ -5,6 +5,7 @@
 // made from them and never read back.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,6 +58,9 @@ struct Assumption {
 // The words that the JSON uses for them.
 std::string_view WordOf(AssumptionKind kind);
 std::string_view WordOf(AssumptionSource source);
+// nullopt for a word that is none of these.
+std::optional<AssumptionKind> AssumptionKindOf(std::string_view word);
+std::optional<AssumptionSource> AssumptionSourceOf(std::string_view word);
 
 // Entries in the order in which they were added, each once.
 class Assumptions {

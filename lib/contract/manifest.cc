@@ -287,11 +287,25 @@ absl::Status ReadLists(Reader& r, Manifest* m) {
     if (p.Has("subject")) m->preconditions.back().subject = p.Text("subject");
     KV_RETURN_IF_ERROR(p.status());
   }
-  if (!r.Has("proved")) return r.status();
-  for (const auto& entry : r.List("proved")) {
-    Reader fact(entry, "proved");
-    m->proved.push_back({fact.Text("text"), fact.TextsOr("about")});
-    KV_RETURN_IF_ERROR(fact.status());
+  if (r.Has("proved")) {
+    for (const auto& entry : r.List("proved")) {
+      Reader fact(entry, "proved");
+      m->proved.push_back({fact.Text("text"), fact.TextsOr("about")});
+      KV_RETURN_IF_ERROR(fact.status());
+    }
+  }
+  if (r.Has("assumptions")) {
+    for (const auto& entry : r.List("assumptions")) {
+      Reader a(entry, "assumptions");
+      const auto kind = AssumptionKindOf(a.Text("kind"));
+      const auto source = AssumptionSourceOf(a.Text("source"));
+      if (!kind) a.Fail("kind", "is an unknown word");
+      if (!source) a.Fail("source", "is an unknown word");
+      m->assumptions.Add({kind.value_or(AssumptionKind::kOther), a.Text("subject"),
+                          a.Text("condition"), source.value_or(AssumptionSource::kHost),
+                          a.Truth("checked")});
+      KV_RETURN_IF_ERROR(a.status());
+    }
   }
   return r.status();
 }
@@ -326,6 +340,7 @@ ordered_json ToJson(const Manifest& m) {
   for (const ManifestFact& fact : m.proved) {
     json["proved"].push_back({{"text", fact.text}, {"about", fact.about}});
   }
+  if (!m.assumptions.empty()) json["assumptions"] = ToJson(m.assumptions.all());
   if (m.limits.new_tokens_with_past) {
     json["limits"] = {{"new_tokens_with_past", *m.limits.new_tokens_with_past}};
   }
@@ -337,6 +352,18 @@ ordered_json ToJson(const Manifest& m) {
   }
   if (m.quantization) json["quantization"] = SummaryToJson(*m.quantization);
   return json;
+}
+
+ordered_json ToJson(absl::Span<const Assumption> assumptions) {
+  ordered_json list = ordered_json::array();
+  for (const Assumption& a : assumptions) {
+    list.push_back({{"kind", WordOf(a.kind)},
+                    {"subject", a.subject},
+                    {"condition", a.condition},
+                    {"source", WordOf(a.source)},
+                    {"checked", a.checked}});
+  }
+  return list;
 }
 
 std::string ManifestText(const Manifest& manifest, bool one_line) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "contract/assumptions.h"
 #include "nlohmann/json.hpp"
 #include "onnx/onnx_pb.h"
 
@@ -153,6 +154,7 @@ struct Manifest {
   // "equality", present if any.
   std::string equality;
   std::vector<ManifestFact> proved;  // JSON key "proved", present if any
+  Assumptions assumptions;           // what that rests on; JSON key "assumptions", present if any
   ManifestLimits limits;
   std::optional<ManifestMaintenance> maintenance;
   std::optional<QuantizationSummary> quantization;
@@ -164,6 +166,8 @@ bool IsCircular(const Manifest& manifest, const ManifestCache& cache);
 nlohmann::ordered_json ToJson(const Manifest& manifest);
 // InvalidArgument names the offending key.
 absl::StatusOr<Manifest> ManifestFromJson(std::string_view text);
+// The ledger, or a part of it, as the manifest and `verify --json` have it.
+nlohmann::ordered_json ToJson(absl::Span<const Assumption> assumptions);
 // Writes the essentials into metadata_props under "kvlift."; replaces older ones.
 void StampMetadata(const Manifest& manifest, onnx::ModelProto* model);
 // The manifest of a stamped model; NotFound if it has none.

@@ -11,6 +11,7 @@
 #include "onnx/checker.h"
 #include "onnx/inliner/inliner.h"
 #include "onnx/shape_inference/implementation.h"
+#include "onnxio/functions.h"
 #include "onnxio/guard.h"
 #include "onnxio/model.h"
 #include "onnxio/operators.h"
@@ -112,6 +113,7 @@ absl::StatusOr<onnx::ModelProto> InferShapes(const onnx::ModelProto& model) {
 absl::StatusOr<onnx::ModelProto> InlineFunctions(const onnx::ModelProto& model) {
   onnx::ModelProto inlined = model;
   if (model.functions().empty()) return inlined;
+  AddDefaultAttributes(&inlined);
   KV_RETURN_IF_ERROR(Guard("inlining model-local functions", [&] {
     onnx::checker::check_function_call_cycles(inlined);
     onnx::inliner::InlineLocalFunctions(inlined, /*convert_version=*/false);

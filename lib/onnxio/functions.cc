@@ -124,7 +124,41 @@ class CallGraph {
   std::vector<Calls> calls_;
 };
 
+using Functions = absl::flat_hash_map<std::string, const onnx::FunctionProto*>;
+
+template <typename Nodes>
+void AddDefaults(const Functions& functions, Nodes* nodes) {
+  for (onnx::NodeProto& node : *nodes) {
+    for (auto& attribute : *node.mutable_attribute()) {
+      if (attribute.has_g()) AddDefaults(functions, attribute.mutable_g()->mutable_node());
+      for (auto& graph : *attribute.mutable_graphs()) {
+        AddDefaults(functions, graph.mutable_node());
+      }
+    }
+    const auto called = functions.find(KeyOf(node, node.op_type()));
+    if (called == functions.end()) continue;
+    for (const onnx::AttributeProto& value : called->second->attribute_proto()) {
+      const bool given =
+          std::any_of(node.attribute().begin(), node.attribute().end(),
+                      [&](const onnx::AttributeProto& a) { return a.name() == value.name(); });
+      if (!given) *node.add_attribute() = value;
+    }
+  }
+}
+
 }  // namespace
+
+void AddDefaultAttributes(onnx::ModelProto* model) {
+  Functions functions;
+  const auto declared = model->functions();
+  for (const auto& function : declared) {
+    functions[KeyOf(function, function.name())] = &function;
+  }
+  AddDefaults(functions, model->mutable_graph()->mutable_node());
+  for (auto& function : *model->mutable_functions()) {
+    AddDefaults(functions, function.mutable_node());
+  }
+}
 
 absl::Status CheckCallDepth(const onnx::ModelProto& model, const Limits& limits) {
   return CallGraph(model, limits).Check();

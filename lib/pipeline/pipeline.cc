@@ -187,6 +187,11 @@ class Pipeline {
     Manifest& manifest = result_.conversion.manifest;
     manifest.equality = std::string(WordOf(result_.equality));
     manifest.proved = HeldFacts(result_.proof);
+    manifest.assumptions = result_.proof.assumptions;
+    for (const ProofFact& fact : result_.proof.facts) {
+      for (const Assumption& given : fact.given) manifest.assumptions.Add(given);
+    }
+    if (result_.tests) manifest.assumptions.Add(result_.tests->assumptions);
     if (manifest.quantization && result_.tests) TakeErrors(result_.tests->outputs, &manifest);
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "fmt/format.h"
+#include "ir/operator_changes.h"
 #include "onnxio/model.h"
 #include "proof/branches.h"
 #include "proof/folding.h"
@@ -10,6 +11,7 @@
 #include "proof/opset13.h"
 #include "proof/prover.h"
 #include "proof/windows.h"
+#include "sym/forms.h"
 
 namespace kvlift {
 namespace {
@@ -102,14 +104,30 @@ bool HoldsWhole(const Proof& proof) {
                      [](const ProofFact& fact) { return fact.holds(); });
 }
 
-Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& after,
-                      const Manifest& manifest, Obligations* obligations) {
+namespace {
+
+// What forms take for granted to tell that integers do not leave their type (sym/forms.h).
+Assumption SmallSizes() {
+  return {AssumptionKind::kIntegerRange, "sizes and integers",
+          fmt::format("no axis has more than {0} elements, and integers that a host feeds lie "
+                      "between -{0} and {0}",
+                      sym::kMostSize),
+          AssumptionSource::kHost, false};
+}
+
+Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
+               const Manifest& manifest, Obligations* obligations) {
   Proof proof;
   const Manifest relation = WithoutCommonRings(manifest);
   auto flat = InlineFunctions(before);
   const auto result = InlineFunctions(after);
   if (!flat.ok() || !result.ok()) {
     proof.not_tried = "model-local functions cannot be inlined";
+    return proof;
+  }
+  // Nodes of one operator are compared by its name and attributes.
+  if (const std::string op = OperatorWithOtherMeaning(*flat, DefaultOpset(*result)); !op.empty()) {
+    proof.not_tried = fmt::format("{} means something else in the other model's operator set", op);
     return proof;
   }
   auto source = AsOpset13(*std::move(flat));
@@ -135,6 +153,15 @@ Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& af
   const bool by_second = !one && HoldsWhole(second);
   if (obligations != nullptr) *obligations = by_second ? of_second : of_first;
   return by_second ? second : first;
+}
+
+}  // namespace
+
+Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& after,
+                      const Manifest& manifest, Obligations* obligations) {
+  Proof proof = ProveAll(before, after, manifest, obligations);
+  if (!proof.facts.empty()) proof.assumptions.Add(SmallSizes());
+  return proof;
 }
 
 }  // namespace kvlift

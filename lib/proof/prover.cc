@@ -125,6 +125,7 @@ class Prover {
       case sym::AssumptionReason::kNotEmpty:
         return AssumptionKind::kOther;
       case sym::AssumptionReason::kEqualExtents:
+      case sym::AssumptionReason::kBroadcast:
         break;
     }
     return std::nullopt;

@@ -83,6 +83,9 @@ std::vector<sym::Assumption> HostAssumptions(sym::Forms& forms,
   std::vector<sym::Assumption> found;
   for (const sym::Assumption& assumption : forms.assumptions()) {
     if (assumption.reason == sym::AssumptionReason::kEqualExtents) continue;
+    // Declared sizes that a host keeps equal, as the width of a mask and the number of keys.
+    const bool declared = sym::SourcesOf(assumption.predicate).empty();
+    if (assumption.reason == sym::AssumptionReason::kBroadcast && declared) continue;
     if (HoldsForEveryStep(forms.pool(), assumption.predicate, pasts)) continue;
     found.push_back(assumption);
   }

@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "ir/graph.h"
+#include "ir/operator_changes.h"
 #include "ir/tensor_data.h"
 #include "onnx/defs/schema.h"
 #include "onnxio/model.h"
@@ -28,25 +29,6 @@ constexpr int64_t kSoftmaxChanged = 13;
 
 const OpSchema* SchemaOf(const std::string& op_type, int64_t version) {
   return onnx::OpSchemaRegistry::Schema(op_type, static_cast<int>(version), "");
-}
-
-// Operators whose later versions compute something else without saying so in their attributes.
-bool ChangedMeaning(const std::string& op, int64_t from, int64_t to) {
-  static const auto* const kChanges =
-      new absl::flat_hash_map<std::string, std::vector<int64_t>>{{"RoiAlign", {16}},
-                                                                 {"GroupNormalization", {21}},
-                                                                 {"GridSample", {20}},
-                                                                 {"DFT", {20}},
-                                                                 {"Resize", {11, 13, 18, 19}},
-                                                                 {"OneHot", {11}},
-                                                                 {"Scan", {9}},
-                                                                 {"Upsample", {9}}};
-  const auto it = kChanges->find(op);
-  if (it == kChanges->end()) return false;
-  for (int64_t version : it->second) {
-    if (from < version && version <= to) return true;
-  }
-  return false;
 }
 
 bool SameDefault(const OpSchema::Attribute& a, const OpSchema::Attribute& b) {

@@ -35,9 +35,10 @@ inline constexpr int64_t kMostSize = int64_t{1} << 20;
 inline constexpr int64_t kMostElements = int64_t{1} << 40;
 
 // What a form rests on, and why. An operator refuses to run where the two extents of kEqualExtents
-// differ, unless one of them is 1 and is broadcast; nothing enforces the others.
+// differ, and where those of kBroadcast differ and neither is 1; nothing enforces the others.
 enum class AssumptionReason {
-  kEqualExtents,  // broadcast or joined axes
+  kEqualExtents,  // joined, multiplied or reshaped axes
+  kBroadcast,     // axes of operands, neither of which is 1 where they differ
   kInside,        // a place that data or a size gives lies inside a table or an axis
   kCountsUp,      // a vector of the host counts up
   kFinite,        // real data is finite

@@ -1,5 +1,6 @@
 // Closed forms of constant tensors: one number, an arithmetic progression along each axis, blocks
 // of equal numbers, a triangle of two values.
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -74,15 +75,21 @@ class Elements {
       const std::optional<int64_t> x = Int(i);
       return x ? pool.Integer(*x) : nullptr;
     }
-    if (raw_ == nullptr) return pool.Float(floats_[i]);
+    if (raw_ == nullptr) return Real(pool, floats_[i]);
     onnx::TensorProto one;
     one.set_data_type(type_);
     one.set_raw_data(std::string(raw_ + i * bytes_, bytes_));
     const auto value = ReadFloats(one);
-    return value.ok() && value->size() == 1 ? pool.Float(value->front()) : nullptr;
+    return value.ok() && value->size() == 1 ? Real(pool, value->front()) : nullptr;
   }
 
  private:
+  // Null for -0.0, which is no number of an expression: its reciprocal is another one than that of
+  // 0.
+  static Expr Real(Pool& pool, double value) {
+    return value == 0 && std::signbit(value) ? nullptr : pool.Float(value);
+  }
+
   template <typename T>
   T Raw(int64_t i) const {
     T x;

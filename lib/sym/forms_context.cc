@@ -34,46 +34,40 @@ bool Branches(Expr e) {
   }
 }
 
-// Dims as numbers of a step that may happen.
-class Sample {
- public:
-  Sample(Pool& pool, absl::Span<const Expr> of, int round) : pool_(pool) {
-    int k = 0;
-    const auto number = [&] { return pool_.Integer(3 + (11 * round + 7 * k++) % 29); };
-    for (Expr e : of) {
-      for (const DimSymbol& dim : DimsOf(e)) {
-        if (!values_.dims.contains(dim)) values_.dims[dim] = number();
-      }
+// A condition that e asks anywhere at its top; null if there is none.
+Expr AskedBy(Expr e) {
+  if (e->kind() == Kind::kSelect) return e->args()[0];
+  for (const Term& term : e->terms()) {
+    for (Expr atom : term.atoms) {
+      if (atom->kind() == Kind::kSelect) return atom->args()[0];
+      if (atom->is_predicate()) return atom;
     }
   }
-  Expr At(Expr e) const { return pool_.Substitute(e, values_, Facts{}); }
+  return nullptr;
+}
 
- private:
-  Pool& pool_;
-  Pool::Substitution values_;
-};
-
-// Whether one of them has a dim that the other has not: a step may have made them equal.
-bool MayBeMadeEqual(Expr a, Expr b) { return DimsOf(a) != DimsOf(b); }
+// e is 0 in every case of the conditions that it asks.
+bool IsZeroInAllCases(Pool& pool, Expr e, int depth) {
+  if (e->kind() == Kind::kInteger) return e->value() == 0;
+  constexpr int kMostConditions = 6;
+  const Expr condition = AskedBy(e);
+  if (condition == nullptr || depth >= kMostConditions) return false;
+  return IsZeroInAllCases(pool, pool.Assume(e, condition, true, Facts{}), depth + 1) &&
+         IsZeroInAllCases(pool, pool.Assume(e, condition, false, Facts{}), depth + 1);
+}
 
 // Extents that differ at run time are not an error where one of them is 1, so two may be taken as
-// equal only if neither is 1 as a rule. A quotient or a minimum may well be: the columns of a mask
-// from a Range whose step exceeds its limit.
-bool MayBeTakenAsEqual(Pool& pool, Expr a, Expr b) {
-  if (a == b) return true;
-  if (!Branches(a) && !Branches(b)) return true;
-  if (!SourcesOf(a).empty() || !SourcesOf(b).empty()) return true;  // as the data says
-  constexpr int kRounds = 4;
-  bool always = true, ever = false, one = false;
-  for (int round = 0; round < kRounds; ++round) {
-    const Sample sample(pool, {a, b}, round);
-    const Expr x = sample.At(a), y = sample.At(b);
-    if (x->kind() != Kind::kInteger || y->kind() != Kind::kInteger) return false;
-    always = always && x == y;
-    ever = ever || x == y;
-    one = one || x->value() <= 1 || y->value() <= 1;
-  }
-  return always || (!one && (ever || MayBeMadeEqual(a, b)));
+// equal only if both are sums and products of sizes: what an input declares, or a number that the
+// host gives. A quotient or a minimum may well be 1: the columns of a mask from a Range whose step
+// exceeds its limit. Only an axis that an input declares by a size of its own may be as long as
+// that, if the host feeds it so.
+bool MayBeTakenAsEqual(const Engine& engine, Pool& pool, Expr a, Expr b) {
+  if (a == b || (!Branches(a) && !Branches(b))) return true;
+  const auto is_free = [&](Expr size, Expr other) {
+    return size->kind() == Kind::kDim && engine.OriginOf(size->dim()) &&
+           !ContainsDim(other, size->dim());
+  };
+  return is_free(a, b) || is_free(b, a) || IsZeroInAllCases(pool, pool.Sub(a, b), 0);
 }
 
 }  // namespace
@@ -122,10 +116,11 @@ void OpContext::Copy(int output, int input) {
   if (elements) engine_.KeepElements(this->output(output), *elements);
 }
 
-Expr OpContext::Unify(Expr a, Expr b, std::string_view why) {
+Expr OpContext::Unify(Expr a, Expr b, std::string_view why, AssumptionReason reason) {
   if (a == b) return a;
   const Expr equal = pool().Eq(a, b, Facts{});
-  if (!equal->is_integer(1)) Assume(AssumptionReason::kEqualExtents, equal, why);
+  const bool shown = equal->is_integer(1) || IsZeroInAllCases(pool(), pool().Sub(a, b), 0);
+  if (!shown) Assume(reason, equal, why);
   const int pa = Preference(pool(), a), pb = Preference(pool(), b);
   if (pa != pb) return pa > pb ? a : b;
   return a->id() < b->id() ? a : b;
@@ -147,8 +142,8 @@ std::optional<Shape> OpContext::Broadcast(absl::Span<const Shape* const> shapes)
       const bool constants =
           dim->kind() == Kind::kInteger && result[axis]->kind() == Kind::kInteger;
       if (constants && dim != result[axis]) return std::nullopt;
-      if (!MayBeTakenAsEqual(pool(), result[axis], dim)) return std::nullopt;
-      result[axis] = Unify(result[axis], dim, "broadcast");
+      if (!MayBeTakenAsEqual(engine_, pool(), result[axis], dim)) return std::nullopt;
+      result[axis] = Unify(result[axis], dim, "broadcast", AssumptionReason::kBroadcast);
     }
   }
   return result;

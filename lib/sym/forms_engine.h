@@ -161,7 +161,8 @@ class OpContext {
     engine_.AssumeNonNegative(node_, reason, e, facts, why);
   }
   // The one of two dims that are equal at run time, an assumption if that is not provable.
-  Expr Unify(Expr a, Expr b, std::string_view why);
+  Expr Unify(Expr a, Expr b, std::string_view why,
+             AssumptionReason reason = AssumptionReason::kEqualExtents);
   // Multidirectional broadcasting; nullopt if constant dims contradict.
   std::optional<Shape> Broadcast(absl::Span<const Shape* const> shapes);
   // Element of a value broadcast to the rank of the indices.

@@ -13,8 +13,8 @@
 #include "ir/types.h"
 #include "rewrite/convert.h"
 #include "rewrite/rule.h"
-#include "verify/prove_alone.h"
 #include "verify/flow.h"
+#include "verify/prove_alone.h"
 #include "verify/verify.h"
 
 namespace kvlift::cli {
@@ -420,9 +420,10 @@ std::vector<Manifest> InferRelations(const Model& before, const Model& after) {
   std::vector<std::ptrdiff_t> shown;
   for (const Manifest& relation : candidates) {
     const auto proof = ProveAlone(before, after, relation);
-    shown.push_back(!proof.ok() ? 0
-                                : std::count_if(proof->facts.begin(), proof->facts.end(),
-                                                [](const ProofFact& fact) { return fact.holds(); }));
+    shown.push_back(!proof.ok()
+                        ? 0
+                        : std::count_if(proof->facts.begin(), proof->facts.end(),
+                                        [](const ProofFact& fact) { return fact.holds(); }));
   }
   const auto most = *std::max_element(shown.begin(), shown.end());
   std::vector<Manifest> remain;

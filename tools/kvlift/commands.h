@@ -52,7 +52,7 @@ struct VerifyFlags {
   CommonFlags common;
   std::string before, after;
   std::string plan = "quick", format = "text", accept = "proved", manifest, save_failure,
-      obligations;
+              obligations;
   uint64_t seed = 1;
 };
 int RunVerify(const VerifyFlags& flags, Io io);

@@ -68,7 +68,7 @@ ordered_json EqualityJson(const ProvedConversion& converted) {
           {"facts", converted.proof.facts.size()},
           {"not_tried", TextOrNull(converted.proof.not_tried)},
           {"open", std::move(open)},
-          {"assumptions", AssumptionsDocument(converted.proof.assumptions.all())}};
+          {"assumptions", ToJson(converted.proof.assumptions.all())}};
 }
 
 ordered_json Number(double v) { return std::isfinite(v) ? ordered_json(v) : ordered_json(nullptr); }
@@ -230,7 +230,7 @@ ordered_json VerifyDocument(const VerifyReport& r) {
   }
   json["coverage"] = ordered_json::object();
   for (const auto& [key, value] : r.coverage) json["coverage"][key] = value;
-  json["assumptions"] = AssumptionsDocument(r.assumptions.all());
+  json["assumptions"] = ToJson(r.assumptions.all());
   json["assumed"] = AssumedJson(r.assumptions);
   json["counterexample"] = nullptr;
   if (r.counterexample) {

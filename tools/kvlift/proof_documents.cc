@@ -30,28 +30,13 @@ std::vector<Kind> KindsOf(const Proof& proof) {
 
 }  // namespace
 
-ordered_json AssumptionsDocument(absl::Span<const Assumption> assumptions) {
-  ordered_json list = ordered_json::array();
-  for (const Assumption& a : assumptions) {
-    list.push_back({{"kind", WordOf(a.kind)},
-                    {"subject", a.subject},
-                    {"condition", a.condition},
-                    {"source", WordOf(a.source)},
-                    {"checked", a.checked}});
-  }
-  return list;
-}
-
 ordered_json ProofDocument(const Proof& proof) {
   ordered_json json = {{"not_tried", nullptr}, {"facts", ordered_json::array()}};
   if (!proof.not_tried.empty()) json["not_tried"] = proof.not_tried;
   for (const ProofFact& fact : proof.facts) {
-    ordered_json one = {{"about", fact.about},
-                        {"text", fact.text},
-                        {"status", WordOf(fact.status)},
-                        {"lemmas", fact.lemmas},
-                        {"given", AssumptionsDocument(fact.given)},
-                        {"why_not", nullptr}};
+    ordered_json one = {{"about", fact.about},           {"text", fact.text},
+                        {"status", WordOf(fact.status)}, {"lemmas", fact.lemmas},
+                        {"given", ToJson(fact.given)},   {"why_not", nullptr}};
     if (!fact.why_not.empty()) one["why_not"] = fact.why_not;
     json["facts"].push_back(std::move(one));
   }

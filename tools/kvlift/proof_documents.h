@@ -9,8 +9,6 @@
 
 namespace kvlift::cli {
 
-// The ledger, or a part of it, as `verify --json` and the manifest have it.
-nlohmann::ordered_json AssumptionsDocument(absl::Span<const Assumption> assumptions);
 nlohmann::ordered_json ProofDocument(const Proof& proof);
 // A line per kind of fact, with how many of them are proved; then what stands in the way of others,
 // the first of each kind, or all.
