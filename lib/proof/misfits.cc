@@ -29,9 +29,6 @@ class Reader {
     for (const sym::Assumption& assumption : forms_.assumptions()) {
       if (pair_.IsOfAfter(assumption.node)) continue;
       for (Expr part : sym::ConjunctsOf(assumption.predicate)) {
-        if (getenv("KVD"))
-          fprintf(stderr, "known %s => %s\n", Text(part).c_str(),
-                  Text(twins_.Normal(part, Facts{})).c_str());
         known_.insert(twins_.Normal(part, Facts{}));
       }
     }
