@@ -36,6 +36,7 @@ std::string Summary(const VerifyReport& report) {
 // as tested.
 const std::map<std::string, std::string>& OpenFacts() {
   constexpr char kMaskWidth[] = "rows [0, P + S) hold what the source's present holds";
+  constexpr char kExtents[] = "has the source's sequences, heads and sizes";
   constexpr char kOperators[] = "outside the attentions, the source's operators";
   static const auto* const facts = new std::map<std::string, std::string>{
       {"attention_op_keep_weights", kOperators},
@@ -49,8 +50,8 @@ const std::map<std::string, std::string>& OpenFacts() {
       {"genai llama_dynamic_mask_scatter_ts", kMaskWidth},
       {"genai llama_dynamic_ts", kMaskWidth},
       {"genai llama_dynamo_native_cache", kMaskWidth},
-      {"disguised llama_genai_gqa", kMaskWidth},
-      {"disguised llama_genai_gqa_int8", kMaskWidth},
+      {"disguised llama_genai_gqa", kExtents},
+      {"disguised llama_genai_gqa_int8", kExtents},
   };
   return *facts;
 }

@@ -174,6 +174,17 @@ TEST_F(Lemmas, MaskSplit) {
   EXPECT_FALSE(AreNear(plain, Result(Operator("bool[1,1,3,5]"), inputs_)));
 }
 
+// The largest of lengths is at least each of them; a mean, a minimum, or the first one is not.
+TEST_F(Lemmas, LongestSequence) {
+  const Inputs in = {{"n", Numbers{{3}, {2, 7, 4}}}};
+  const auto reduced = [&](const std::string& op) {
+    return Result(fmt::format("g (int64[3] n) => (int64[1] y) {{ y = {}(n) }}", op), in).at(0);
+  };
+  for (const double own : in.at("n").values) EXPECT_GE(reduced("ReduceMax"), own);
+  EXPECT_LT(reduced("ReduceMin"), 7);
+  EXPECT_LT(reduced("ReduceMean"), 7);
+}
+
 TEST_F(Lemmas, LongerTable) {
   const auto lookup = [&](int rows, const std::string& index) {
     Inputs in = {{"i", Numbers{{2}, {}}}, {"t", Numbers{{rows}, {}}}};

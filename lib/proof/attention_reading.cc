@@ -522,7 +522,9 @@ class Reader {
       r_.visible = pool_.Lt(t, n, r_.extents);
       behind = pool_.Add(s, pool_.Sub(n, queries));
     }
-    if (IntAttribute(graph_.node(node), "is_causal", 0) != 0) {
+    const int64_t causal = IntAttribute(graph_.node(node), "is_causal", 0);
+    if (causal != 0 && causal != 1) return Fail("its is_causal is neither 0 nor 1");
+    if (causal == 1) {
       r_.visible = pool_.And(r_.visible, pool_.Le(t, behind, r_.extents));
     }
     const ValueId mask = Input(node, 3);

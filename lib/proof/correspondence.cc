@@ -10,6 +10,8 @@
 #include "contract/positions.h"
 #include "fmt/format.h"
 #include "proof/attention_reading.h"
+#include "proof/lemmas/longest_sequence.h"
+#include "proof/lemmas/names.h"
 #include "proof/rings.h"
 #include "proof/shifts.h"
 #include "proof/windows.h"
@@ -54,6 +56,23 @@ Expr Absorbed(sym::Pool& pool, Expr e, const Facts& facts) {
 
 namespace {
 
+// Selections anywhere in it.
+std::vector<Expr> SelectsIn(Expr e) {
+  std::vector<Expr> found, open = {e};
+  std::set<Expr> seen;
+  while (!open.empty()) {
+    const Expr next = open.back();
+    open.pop_back();
+    if (!seen.insert(next).second) continue;
+    if (next->kind() == Kind::kSelect) found.push_back(next);
+    for (Expr arg : next->args()) open.push_back(arg);
+    for (const sym::Term& term : next->terms()) {
+      open.insert(open.end(), term.atoms.begin(), term.atoms.end());
+    }
+  }
+  return found;
+}
+
 bool HasIndex(Expr e) {
   constexpr int kMostIndices = 8;
   for (int k = 0; k < kMostIndices; ++k) {
@@ -89,6 +108,7 @@ Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation,
   if (!FindShifts(relation)) FindLengths(relation, steps);
   FindRings(relation);
   FindDeclaredNames();
+  FindFreeSizes(relation);
   FindEqualExtents(relation, claims);
   FindDeclaredExtents(relation);
 }
@@ -252,11 +272,21 @@ Expr Correspondence::SourceFits() const {
 }
 
 Expr Correspondence::Fits() const {
-  sym::Pool& pool = forms_.pool();
-  Expr all = pool.True();
-  if (past_ == nullptr || new_ == nullptr) return all;
-  for (const Expr slots : capacities_) all = pool.And(all, pool.Le(total(), slots, Facts{}));
+  Expr all = forms_.pool().True();
+  for (const Expr part : FitParts()) all = forms_.pool().And(all, part);
   return all;
+}
+
+// Rows of each sequence fit, those of the longest as well.
+std::vector<Expr> Correspondence::FitParts() const {
+  sym::Pool& pool = forms_.pool();
+  std::vector<Expr> parts;
+  if (past_ == nullptr || new_ == nullptr) return parts;
+  for (const Expr slots : capacities_) {
+    for (const Expr rows : {total(), past_, new_}) parts.push_back(pool.Le(rows, slots, Facts{}));
+    for (const Expr rows : longest_) parts.push_back(pool.Le(rows, slots, Facts{}));
+  }
+  return parts;
 }
 
 const std::vector<MovedRows>* Correspondence::MovedOf(ValueId after_past) const {
@@ -275,16 +305,17 @@ const std::vector<MovedRows>* Correspondence::MovedIn(Expr e) const {
 // P + S keys.
 void Correspondence::FindEqualExtents(const Manifest& relation,
                                       const std::vector<LengthClaim>& claims) {
-  if (past_ == nullptr || new_ == nullptr) return;
   for (NodeId n = 0; n < pair_.graph().num_nodes(); ++n) {
     for (ValueId output : pair_.graph().outputs(n)) {
       if (output != kNoValue && !pair_.IsOfAfter(n)) forms_.Of(output);
     }
   }
+  if (past_ == nullptr || new_ == nullptr) return FindExactQuotients();
   for (const sym::Assumption& assumption : forms_.assumptions()) {
     if (pair_.IsOfAfter(assumption.node) || assumption.predicate->kind() != Kind::kEq) continue;
-    MakeZero(Normal(assumption.predicate->args()[0], Facts{}), AssumptionKind::kDimension, "");
+    TakeAsEqual(assumption);
   }
+  FindExactQuotients();
   // An operator broadcasts a mask, too, if the mask has one sequence.
   for (NodeId n = 0; n < pair_.graph().num_nodes(); ++n) {
     if (pair_.IsOfAfter(n) || !pair_.graph().Is(n, "Attention")) continue;
@@ -309,14 +340,80 @@ void Correspondence::FindEqualExtents(const Manifest& relation,
   }
 }
 
-void Correspondence::MakeZero(Expr difference, AssumptionKind kind, const std::string& subject) {
+// Names of the number of sequences, which is free as P and S are.
+void Correspondence::FindFreeSizes(const Manifest& relation) {
+  for (const ManifestCache& cache : relation.caches) {
+    const auto past = pasts_.find(pair_.After(cache.input));
+    const size_t letter = cache.layout.find('B');
+    if (past == pasts_.end() || letter == std::string::npos) continue;
+    const sym::Form form = forms_.Of(past->second.before);
+    const std::vector<int>& axes = past->second.axes;
+    const auto axis = std::find(axes.begin(), axes.end(), static_cast<int>(letter)) - axes.begin();
+    if (!form.known_rank || axis >= std::ssize(form.shape)) continue;
+    const Expr sequences = form.shape[static_cast<size_t>(axis)];
+    if (sequences->kind() == Kind::kDim) batch_.insert(sequences->dim());
+  }
+}
+
+// Where a == b * (a div b), and a div b is c, a is b * c.
+void Correspondence::FindExactQuotients() {
   sym::Pool& pool = forms_.pool();
-  if (difference == nullptr || !sym::LoadsOf(difference).empty()) return;
-  for (const sym::DimSymbol& name : sym::DimsOf(difference)) {
-    if (name == sym::DimSymbol::Internal(kPast) || name == sym::DimSymbol::Internal(kLeft) ||
-        sym::ContainsDim(new_, name)) {
-      continue;
+  std::vector<Expr> zero;
+  for (const sym::Assumption& assumption : forms_.assumptions()) {
+    if (pair_.IsOfAfter(assumption.node) || assumption.predicate->kind() != Kind::kEq) continue;
+    zero.push_back(Normal(assumption.predicate->args()[0], Facts{}));
+  }
+  for (Expr e : zero) {
+    for (Expr division : sym::DivisionsOf(e)) {
+      const Expr number = pool.Sub(division, e);  // if e is the division less a number
+      if (number->kind() != Kind::kInteger || number->value() < 1) continue;
+      const Expr a = division->args()[0], b = division->args()[1];
+      const Expr rest = pool.Sub(a, pool.Mul(b, division));
+      const bool exact = std::any_of(zero.begin(), zero.end(), [&](Expr other) {
+        return other == rest || other == pool.Neg(rest);
+      });
+      if (!exact) continue;
+      const Expr apart = pool.Sub(a, pool.Mul(b, number));
+      const Expr one = pool.FloorDiv(apart, number, Facts{});
+      const bool even = pool.Mul(one, number) == apart;
+      MakeZero(even ? one : apart, AssumptionKind::kDimension, "");
     }
+  }
+}
+
+bool Correspondence::IsFree(const sym::DimSymbol& name) const {
+  return name == sym::DimSymbol::Internal(kPast) || name == sym::DimSymbol::Internal(kLeft) ||
+         (new_ != nullptr && sym::ContainsDim(new_, name));
+}
+
+// An operator of the source runs where these sizes are equal, or one of them is 1 and is broadcast.
+// B, P and S are what they are: where they would have to be equal, or one size of them, it is a
+// broadcast that is meant, and the forms are of a few steps only.
+void Correspondence::TakeAsEqual(const sym::Assumption& assumption) {
+  const Expr difference = Normal(assumption.predicate->args()[0], Facts{});
+  if (difference->is_integer(0) || !sym::LoadsOf(difference).empty()) return;
+  const auto names = sym::DimsOf(difference);
+  const auto is_batch = [&](const sym::DimSymbol& name) { return batch_.contains(name); };
+  const bool batches = names.size() > 1 && std::all_of(names.begin(), names.end(), is_batch);
+  const std::set<sym::DimSymbol> none;
+  if (MakeZero(difference, AssumptionKind::kDimension, "", batches ? none : batch_)) return;
+  const bool few = std::all_of(names.begin(), names.end(), [&](const sym::DimSymbol& name) {
+    return IsFree(name) || is_batch(name);
+  });
+  if (!few) {
+    MakeZero(difference, AssumptionKind::kDimension, "");
+  } else if (unmet_.empty()) {
+    unmet_ = fmt::format("the source is read for steps with {} only", assumption.text);
+  }
+}
+
+// False if no name is told by it.
+bool Correspondence::MakeZero(Expr difference, AssumptionKind kind, const std::string& subject,
+                              const std::set<sym::DimSymbol>& kept) {
+  sym::Pool& pool = forms_.pool();
+  if (difference == nullptr || !sym::LoadsOf(difference).empty()) return false;
+  for (const sym::DimSymbol& name : sym::DimsOf(difference)) {
+    if (IsFree(name) || kept.contains(name)) continue;
     const auto linear = sym::LinearIn(pool, difference, pool.Dim(name));
     if (!linear || std::abs(linear->coefficient) != 1) continue;
     const Expr size = linear->coefficient == 1 ? pool.Neg(linear->rest) : linear->rest;
@@ -330,8 +427,9 @@ void Correspondence::MakeZero(Expr difference, AssumptionKind kind, const std::s
     assumptions_.Add({kind, subject.empty() ? name.name() : subject,
                       fmt::format("{} = {}", name.name(), sym::ToString(size)),
                       host ? AssumptionSource::kHost : AssumptionSource::kOperator, !host});
-    return;
+    return true;
   }
+  return false;
 }
 
 // Inputs of the source that declare a size of one name are fed with one size.
@@ -410,6 +508,7 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
 void Correspondence::SetSize(Expr own, Expr theirs) {
   if (own == nullptr || theirs == nullptr) return;
   theirs = Normal(theirs, Facts{});
+  if (Normal(own, Facts{}) == theirs) return;
   if (own->kind() == Kind::kDim && sizes_.try_emplace(own->dim(), theirs).second) return;
   const Expr other = Normal(own, Facts{});
   if (other == theirs) return;
@@ -460,6 +559,7 @@ bool Correspondence::Holds(const std::vector<Expr>& conditions,
 
 // Whether some small sizes are as the premises say.
 std::string Correspondence::Contradiction(absl::Span<const Expr> premises) const {
+  if (!unmet_.empty()) return unmet_;
   std::set<sym::DimSymbol> names;
   std::vector<Expr> conditions;
   for (const auto& [name, size] : sizes_) {
@@ -665,6 +765,7 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
   }
   const NodeId producer = pair_.graph().producer(source);
   if (const Expr one = OneForAll(producer, batch, facts); one != nullptr) return one;
+  if (const Expr most = OfLongest(producer, batch, facts); most != nullptr) return most;
   if (const Expr row = RowOfTable(producer, load->args(), batch, facts); row != nullptr) return row;
   const bool own = producer != kNoNode ? pair_.IsOfAfter(producer)
                                        : pair_.graph().name(source) != pair_.NameOf(source);
@@ -690,6 +791,60 @@ Expr Correspondence::OneForAll(NodeId n, Expr batch, const Facts& facts) const {
   if (forms_.pool().Substitute(e, shift, Facts{}) != e) return nullptr;
   RestOnOneLength();
   return e;
+}
+
+// The largest of numbers, one for each sequence: that of the sequence at hand, and some more unless
+// all are one.
+Expr Correspondence::OfLongest(NodeId n, Expr batch, const Facts& facts) const {
+  if (n == kNoNode || !pair_.IsOfAfter(n)) return nullptr;
+  const ValueId numbers = LargestOf(forms_, n);
+  if (numbers == kNoValue) return nullptr;
+  const Expr own = Translate(forms_.At(numbers, {batch}, facts), batch, facts);
+  if (own == nullptr) return nullptr;
+  const bool one = !HasIndex(own) && !sym::ContainsDim(own, sym::DimSymbol::Internal(kPast));
+  if (one && batch->kind() == Kind::kIndex) return own;
+  RestOnLemma(lemmas::kLongestSequence);
+  const Expr more = MoreOfLongest(forms_, n);
+  // Where the numbers are P + S less what is the same for all sequences, P + S is that much more.
+  const Expr less = past_ == nullptr ? nullptr : forms_.pool().Sub(total(), own);
+  if (less != nullptr && sym::LoadsOf(less).empty() && !HasIndex(less) &&
+      !sym::ContainsDim(less, sym::DimSymbol::Internal(kPast))) {
+    longest_.insert(forms_.pool().Add(total(), more));
+  }
+  return forms_.pool().Add(own, more);
+}
+
+// e where P + S rows fit into the slots.
+Expr Correspondence::Fitted(Expr e, const Facts& facts) const {
+  sym::Pool& pool = forms_.pool();
+  const std::vector<Expr> parts = FitParts();
+  const auto under = [&](Expr x) {
+    for (const Expr part : parts) x = pool.Assume(x, part, true, facts);
+    return x;
+  };
+  if (parts.empty() || e->kind() == Kind::kInteger) return e;
+  Expr fitted = under(e);
+  // What is selected inside of sums that are compared.
+  sym::Pool::Substitution s;
+  for (Expr select : SelectsIn(fitted)) {
+    const Expr condition = under(select->args()[0]), a = select->args()[1], b = select->args()[2];
+    if (condition->kind() == Kind::kInteger) {
+      s.atoms[select] = under(condition->value() != 0 ? a : b);
+    } else if (condition->kind() == Kind::kLe) {
+      // The smaller or larger of two: a - b, or b - a, is what is at most 0.
+      const Expr x = condition->args()[0], apart = pool.Sub(a, b);
+      const bool other = apart == x || apart == pool.Neg(x);
+      if (other && under(pool.Le(pool.Integer(0), x, facts))->is_integer(1)) s.atoms[select] = b;
+    }
+  }
+  if (!s.atoms.empty()) fitted = pool.Substitute(fitted, s, facts);
+  if (fitted == e) return e;
+  for (const Expr slots : capacities_) {
+    RestOn({AssumptionKind::kCapacity, "",
+            fmt::format("P + S <= {}", sym::ToString(slots, &pair_.graph())),
+            AssumptionSource::kOperator, true});
+  }
+  return fitted;
 }
 
 void Correspondence::RestOnOneLength() const {
@@ -729,7 +884,7 @@ Expr Correspondence::Translate(Expr e, Expr batch, const Facts& facts) const {
     if (theirs == nullptr) return nullptr;
     s.atoms[load] = theirs;
   }
-  const Expr translated = forms_.pool().Substitute(e, s, facts);
+  const Expr translated = Fitted(forms_.pool().Substitute(e, s, facts), facts);
   return !tree_.empty() ? Absorbed(forms_.pool(), translated, facts) : translated;
 }
 

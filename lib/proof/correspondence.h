@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -63,7 +64,8 @@ class Correspondence {
   // What holds whatever is compared: sizes that are taken to be equal.
   const Assumptions& assumptions() const { return assumptions_; }
   // Why nothing may be proved: what sizes are taken to be can be so in no step. Empty if it can.
-  // premises: further ones, of sizes.
+  // premises: further ones, of sizes. Nothing may be proved either if the source takes sizes to be
+  // equal that differ in most steps.
   std::string Contradiction(absl::Span<const sym::Expr> premises) const;
   // Itself, if it is the source's; kNoValue if it has none.
   ValueId TwinOf(ValueId value) const;
@@ -105,7 +107,15 @@ class Correspondence {
   sym::Expr PastRow(const Past& past, ValueId source, absl::Span<const sym::Expr> args,
                     const sym::Facts& facts) const;
   void FindEqualExtents(const Manifest& relation, const std::vector<LengthClaim>& claims);
-  void MakeZero(sym::Expr difference, AssumptionKind kind, const std::string& subject);
+  bool MakeZero(sym::Expr difference, AssumptionKind kind, const std::string& subject,
+                const std::set<sym::DimSymbol>& kept = {});
+  void FindFreeSizes(const Manifest& relation);
+  bool IsFree(const sym::DimSymbol& name) const;
+  void TakeAsEqual(const sym::Assumption& assumption);
+  std::vector<sym::Expr> FitParts() const;
+  void FindExactQuotients();
+  sym::Expr Fitted(sym::Expr e, const sym::Facts& facts) const;
+  sym::Expr OfLongest(NodeId n, sym::Expr batch, const sym::Facts& facts) const;
   void FindDeclaredNames();
   void FindDeclaredExtents(const Manifest& relation);
   void SetSize(sym::Expr own, sym::Expr theirs);
@@ -139,7 +149,10 @@ class Correspondence {
   absl::flat_hash_map<ValueId, Grounds> grounds_of_;  // of the conversion
   std::string tree_;  // the input that says which new tokens see one another; empty: none
   Assumptions assumptions_;
-  std::vector<sym::Expr> capacities_;  // slots of growing caches
+  std::vector<sym::Expr> capacities_;    // slots of growing caches
+  std::set<sym::DimSymbol> batch_;       // names of the source for the number of sequences
+  std::string unmet_;                    // what the source takes for granted and few steps have
+  mutable std::set<sym::Expr> longest_;  // P + S of the longest sequence
   mutable Grounds grounds_;
 };
 

@@ -12,11 +12,14 @@
 
 namespace kvlift {
 
-// Sizes that the conversion's forms take to be equal, and that are not seen to be: an operator
-// refuses them, or broadcasts the one that is 1. Value, and what is not so.
-std::vector<std::pair<std::string, std::string>> MisfitsOf(const GraphPair& pair,
-                                                           const Correspondence& twins,
-                                                           Equality& equality);
+// By value: what is not so.
+using Misfits = std::vector<std::pair<std::string, std::string>>;
+
+// Conditions of the conversion's own operators that do not follow from those of the source's, from
+// the relation and from P + S rows fitting into the slots: sizes that have to be equal, places that
+// have to be inside, axes that may not be empty. The conversion would stop, or broadcast, where the
+// source runs.
+Misfits MisfitsOf(const GraphPair& pair, const Correspondence& twins, Equality& equality);
 // Whether an attention of the conversion is told of more valid keys than it has.
 bool LacksKeys(const GraphPair& pair, const Correspondence& twins, const AttentionReading& after);
 

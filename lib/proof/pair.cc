@@ -204,8 +204,36 @@ class Joiner {
       auto* copy = joint_.mutable_graph()->add_input();
       *copy = input;
       copy->set_name(Fresh(input.name()));
-      NameDims(copy);
+      NameDims(SharedDims(input), copy);
     }
+  }
+
+  // Axes of a cache whose size both models call by one name, and which the relation says are one.
+  std::vector<int> SharedDims(const onnx::ValueInfoProto& input) const {
+    std::vector<int> shared;
+    for (const ManifestCache& cache : relation_.caches) {
+      if (cache.input != input.name() || !cache.source.select.empty()) continue;
+      const auto theirs =
+          std::find_if(before_.graph().input().begin(), before_.graph().input().end(),
+                       [&](const auto& other) { return other.name() == cache.source.input; });
+      if (theirs == before_.graph().input().end()) continue;
+      const auto& mine = input.type().tensor_type().shape();
+      const auto& other = theirs->type().tensor_type().shape();
+      const std::string& layout = cache.source.layout;
+      if (other.dim_size() != std::ssize(layout) || mine.dim_size() != std::ssize(cache.layout)) {
+        continue;
+      }
+      for (int k = 0; k < other.dim_size(); ++k) {
+        const size_t own = cache.layout.find(layout[static_cast<size_t>(k)]);
+        if (own == std::string::npos || (k == cache.source.axis && cache.source.growing)) continue;
+        const int axis = static_cast<int>(own);
+        if (other.dim(k).has_dim_param() &&
+            other.dim(k).dim_param() == mine.dim(axis).dim_param()) {
+          shared.push_back(axis);
+        }
+      }
+    }
+    return shared;
   }
 
   // Whether the source has such an input of this element type.
@@ -216,12 +244,13 @@ class Joiner {
         });
   }
 
-  // Sizes that an input declares by name, in names that the source has none of. A name that is no
-  // plain one, such as a sum, names nothing.
-  void NameDims(onnx::ValueInfoProto* input) const {
-    for (auto& dim :
-         *input->mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim()) {
-      if (!dim.has_dim_param()) continue;
+  // Sizes that an input declares by name, in names that the source has none of, but for shared
+  // ones. A name that is no plain one, such as a sum, names nothing.
+  void NameDims(const std::vector<int>& shared, onnx::ValueInfoProto* input) const {
+    auto* shape = input->mutable_type()->mutable_tensor_type()->mutable_shape();
+    for (int k = 0; k < shape->dim_size(); ++k) {
+      auto& dim = *shape->mutable_dim(k);
+      if (!dim.has_dim_param() || std::count(shared.begin(), shared.end(), k) > 0) continue;
       if (dim.dim_param().find_first_of("+-*/%() ,") != std::string::npos) {
         dim.clear_dim_param();
       } else if (!dim.dim_param().empty()) {

@@ -442,7 +442,7 @@ class Prover {
                    seen, facts);
     all &= compare("reads the source's values", after.value, before.value, seen, values);
     RestOnHiding(name, before, after, facts);
-    const Expr shown = rows == nullptr ? OfKeysThereAre(mine, theirs, after, looked(facts)) : mine;
+    const Expr shown = rows == nullptr ? OfKeysThereAre(mine, after, looked(facts)) : mine;
     all &= facts_.AddEqual(name, "shows each query the source's keys", shown, theirs, pool_.True(),
                            looked(facts));
     if (rows == nullptr) all &= HidesRest(name, before, after, facts);
@@ -470,12 +470,14 @@ class Prover {
     return all && scaled && capped && typed;
   }
 
-  // Which keys are seen, if the conversion has fewer than the source: none behind its last.
-  Expr OfKeysThereAre(Expr mine, Expr theirs, const AttentionReading& after, const Facts& facts) {
-    const Expr end = twins_.Extent(after.extents.extents[3], pool_.Index(0));
-    if (mine == nullptr || end == nullptr || end == facts.extents[3] || mine == theirs) return mine;
-    const Expr there = pool_.And(mine, pool_.Lt(pool_.Index(3), end, facts));
-    return equality_.Equal(there, theirs, pool_.True(), facts) ? there : mine;
+  // Which of the source's keys are seen: none behind the conversion's last. Null if it is not known
+  // how many the conversion has.
+  Expr OfKeysThereAre(Expr mine, const AttentionReading& after, const Facts& facts) {
+    const Expr end = twins_.Extent(after.extents.extents[kKeys], pool_.Index(0));
+    if (mine == nullptr || end == nullptr || facts.extents[kKeys] == nullptr) return nullptr;
+    const Expr enough = pool_.Le(facts.extents[kKeys], end, Facts{});
+    if (equality_.Follows(twins_.Fits(), enough, Facts{})) return mine;
+    return pool_.And(mine, pool_.Lt(pool_.Index(static_cast<int>(kKeys)), end, facts));
   }
 
   // What is added to the scores of keys that are seen; in any order.

@@ -13,6 +13,7 @@ inline constexpr char kFiniteMinimum[] = "finite-minimum";
 inline constexpr char kNanGuard[] = "nan-guard";
 inline constexpr char kHeadsRegrouped[] = "heads-regrouped";
 inline constexpr char kRotationFused[] = "rotation-fused";
+inline constexpr char kLongestSequence[] = "longest-sequence";
 inline constexpr char kLongerTable[] = "longer-table";
 
 }  // namespace kvlift::lemmas
