@@ -77,15 +77,6 @@ std::vector<Base> CaseBases() {
   return bases;
 }
 
-// What a proof and its facts rest on.
-Assumptions LedgerOf(const Proof& proof) {
-  Assumptions all = proof.assumptions;
-  for (const ProofFact& fact : proof.facts) {
-    for (const Assumption& given : fact.given) all.Add(given);
-  }
-  return all;
-}
-
 class Campaign {
  public:
   explicit Campaign(const Limits& limits) : limits_(limits), cases_(CaseBases()) {}

@@ -56,6 +56,13 @@ absl::StatusOr<Interpretation> Interpretation::Create(
   made.after_ = std::move(after);
   made.manifest_ = manifest;
   KV_RETURN_IF_ERROR(made.Understand());
+  for (const ManifestCache& cache : manifest.caches) {
+    const auto* input = Find(made.after_->graph().input(), cache.input);
+    const int axis = AxisOf(cache.layout, 'B');
+    if (input == nullptr || axis >= input->type().tensor_type().shape().dim_size()) continue;
+    const auto& dim = input->type().tensor_type().shape().dim(axis);
+    if (dim.has_dim_value()) made.sequences_ = dim.dim_value();
+  }
   made.restrictions_ = RestrictionsOf(*made.before_, manifest, assumptions);
   KV_ASSIGN_OR_RETURN(auto source, oracle::Interpreter::Create(made.before_, ""));
   KV_ASSIGN_OR_RETURN(auto converted, oracle::Interpreter::Create(made.after_, ""));
@@ -365,7 +372,7 @@ Decision Interpretation::Decide(int steps, Random& random) const {
   Decision decision;
   for (int n = 0; n < steps && !decision.difference; ++n) {
     Step step;
-    step.sequences = random.Pick(1, kSequences);
+    step.sequences = sequences_.value_or(random.Pick(1, kSequences));
     step.tokens = random.Pick(1, kTokens);
     const int64_t most = std::min(kPast, manifest_.capacity_value.value_or(kSlots) - step.tokens);
     const bool ragged = !restrictions_.one_length && random.OneIn(3);

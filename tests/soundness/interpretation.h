@@ -58,6 +58,7 @@ class Interpretation {
   std::shared_ptr<const onnx::ModelProto> before_, after_;
   Manifest manifest_;
   Restrictions restrictions_;
+  std::optional<int64_t> sequences_;  // where the caches of the conversion are for so many
   std::shared_ptr<oracle::Interpreter> source_, converted_;
 };
 

@@ -127,6 +127,14 @@ Restrictions RestrictionsOf(const onnx::ModelProto& before, const Manifest& mani
   return r;
 }
 
+Assumptions LedgerOf(const Proof& proof) {
+  Assumptions all = proof.assumptions;
+  for (const ProofFact& fact : proof.facts) {
+    for (const Assumption& given : fact.given) all.Add(given);
+  }
+  return all;
+}
+
 bool IsHidden(const Assumption& entry) {
   // Nobody can promise what the conversion computes.
   return IsRange(entry.kind) && entry.condition.find("after:") == std::string::npos &&

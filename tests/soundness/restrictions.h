@@ -10,6 +10,7 @@
 #include "contract/assumptions.h"
 #include "contract/manifest.h"
 #include "onnx/onnx_pb.h"
+#include "proof/proof.h"
 
 namespace kvlift::soundness {
 
@@ -27,6 +28,9 @@ struct Restrictions {
 
 Restrictions RestrictionsOf(const onnx::ModelProto& before, const Manifest& manifest,
                             const Assumptions& assumptions);
+
+// What a proof and its facts rest on.
+Assumptions LedgerOf(const Proof& proof);
 
 // Whether an entry speaks of values inside the source, which nothing that is fed shows.
 bool IsHidden(const Assumption& entry);
