@@ -214,7 +214,7 @@ absl::Status GroupQueryAttention(OpContext& c) {
     return Wrong(c, "shape");
   }
   const bool fit = k.batch == q.batch && v.batch == q.batch && k.tokens == q.tokens &&
-                    v.tokens == q.tokens && k.width == q.width;
+                   v.tokens == q.tokens && k.width == q.width;
   if (!fit || c.in[5].size() != q.batch || c.has(3) != c.has(4)) return Wrong(c, "extents");
   for (const size_t past : {3, 4}) {
     if (!c.has(past)) continue;
