@@ -2,6 +2,9 @@
 // Wrong models that look right, by the cause for which they were once called equal: the proof alone
 // (plans off), the plans alone (proof off) and both must not pass them. Each is a small decoder
 // whose source or conversion is edited at one place; thresholds are small.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -388,6 +391,67 @@ std::vector<Negative> AllNegatives() {
       return s.Op("Sub", {x, s.Op("Sub", {s.Int(11), s.Op("Add", {n, "p"})})});
     });
   });
+  add("row14_steps_of_two_tokens_behind_a_past", Side::kTarget, [](Edited& e) {
+    e.Output("logits", [](Sketch& s, const std::string& x) {
+      const std::string two = s.Op("Equal", {s.Extent("ids", 1), s.Int(2)});
+      const std::string past = s.Op("ReduceMax", {"write_indices"}, {Setting::Int("keepdims", 0)});
+      return LargerIf(s, x, s.Op("And", {two, s.Op("Greater", {past, s.Int(2)})}));
+    });
+  });
+  add("row15_sequences_in_another_order", Side::kTarget, [](Edited& e) {
+    e.Output("present_k", [](Sketch& s, const std::string& x) {
+      return s.Op("Slice", {x, s.List({-1}), s.List({-kToEnd}), s.List({0}), s.List({-1})});
+    });
+  });
+  add("row16_mask_of_the_first_sequence_for_all", Side::kTarget, [](Edited& e) {
+    e.Value("mask", [](Sketch& s, const std::string& x) {
+      return s.Op("Expand", {s.Slice(x, 0, 1, 0), s.Op("Shape", {x})});
+    });
+  });
+  add("row16_mask_reshaped_to_the_batch_of_the_past", Side::kConverted, [](Edited& e) {
+    e.Value("real", [](Sketch& s, const std::string& x) {
+      const std::string b = s.Unsqueeze(s.Extent("past_k", 0), {0});
+      const std::string shape = s.Op("Concat", {b, s.List({-1})}, {Setting::Int("axis", 0)});
+      return s.Op("Reshape", {s.Slice(x, 0, 1, 0), shape});
+    });
+  });
+  add("row16_longest_position_for_all", Side::kConverted, [](Edited& e) {
+    e.Value("product", [](Sketch& s, const std::string& x) {
+      const std::string last = s.Op("ReduceMax", {"position_ids"}, {Setting::Int("keepdims", 0)});
+      const std::string real = s.Op("Add", {s.Cast(last, TensorProto::FLOAT), s.Number(1)});
+      return s.Op("Div", {x, real});
+    });
+  });
+  add("row16_queries_of_the_last_token", Side::kConverted, [](Edited& e) {
+    e.Value("q", [](Sketch& s, const std::string& x) { return s.Slice(x, -1, kToEnd, 2); });
+  });
+  add("row16_a_guarded_index_outside_the_table", Side::kConverted, [](Edited& e) {
+    e.Operand("Gather", 1, [](Sketch& s, const std::string& x) {
+      if (x != "position_ids") return x;
+      const std::string before = s.Op("Sub", {x, s.Int(3)});
+      const std::string inside = s.Op("GreaterOrEqual", {before, s.Int(0)});
+      return s.Op("Where", {inside, before, s.Int(0)});
+    });
+  });
+  add(
+      "row16_mask_one_column_too_wide_past_the_window", Side::kTarget,
+      [](Edited& e) {
+        e.Operand("Attention", 3, [](Sketch& s, const std::string& x) {
+          const std::string first = s.Slice(x, 0, 1, 3), rest = s.Slice(x, 0, -1, 3);
+          return s.Op("Concat", {first, rest}, {Setting::Int("axis", 3)});
+        });
+      },
+      true);
+  add("row17_minimum_that_a_key_can_exceed", Side::kSource, [](Edited& e) {
+    for (auto& tensor : *e.graph()->mutable_initializer()) {
+      if (tensor.name() == "low") tensor.set_float_data(0, -2);
+    }
+  });
+  add("row18_pads_counted_as_tokens", Side::kTarget, [](Edited& e) {
+    e.Operand("Attention", 3, [](Sketch& s, const std::string& x) {
+      return s.Op("Or", {x, s.Cast(s.Int(1), TensorProto::BOOL)});
+    });
+  });
   for (Negative& negative : all) {
     negative.unseen = negative.name == "row06_scores_through_float16" ||
                       negative.name == "row06_dropout_in_training";
@@ -441,6 +505,17 @@ std::optional<Judged> PairOf(const Negative& negative) {
   return judged;
 }
 
+// Whether the ledger of a proof asks for what the models do not differ for.
+bool LedgerExcludes(const Judged& pair, const Proof& proof) {
+  const Assumptions ledger = LedgerOf(proof);
+  const auto plain = Interpretation::Create(pair.before, pair.after, pair.manifest, {});
+  const auto meaning = Interpretation::Create(pair.before, pair.after, pair.manifest, ledger);
+  if (!plain.ok() || !meaning.ok()) return false;
+  Random random(7);
+  const Decision freely = plain->Decide(3000, random), within = meaning->Decide(3000, random);
+  return freely.difference && !within.difference && within.runs > 100;
+}
+
 class Negatives : public testing::TestWithParam<Negative> {
  protected:
   // What a judge says, or that it is known not to.
@@ -468,7 +543,7 @@ TEST_P(Negatives, IsTold) {
     EXPECT_TRUE(decision.difference) << "no difference in " << decision.runs << " runs";
   }
   const Proof proof = ProveConversion(*pair->before, *pair->after, pair->manifest);
-  Expect(!HoldsWhole(proof), "proof", "all facts hold");
+  Expect(!HoldsWhole(proof) || LedgerExcludes(*pair, proof), "proof", "all facts hold");
   VerifyOptions options;
   options.controls = false;
   const auto plans = Verify(AsModel(pair->before), AsModel(pair->after), pair->manifest, options);
@@ -478,6 +553,22 @@ TEST_P(Negatives, IsTold) {
   const auto both = Verify(AsModel(pair->before), AsModel(pair->after), pair->manifest, options);
   ASSERT_TRUE(both.ok()) << both.status();
   Expect(both->verdict != VerdictKind::kEqual, "both", both->reason);
+}
+
+// For others (tests/obligations_test.py): each pair, with its relation, in a folder of its own.
+// What is converted after the edit may be converted rightly, and is left out.
+TEST(NegativesCorpus, IsWrittenWhereAsked) {
+  const char* folder = std::getenv("KVLIFT_NEGATIVES");
+  if (folder == nullptr) return;
+  for (const Negative& negative : AllNegatives()) {
+    const auto pair = PairOf(negative);
+    if (!pair || negative.side == Side::kConverted) continue;
+    const std::filesystem::path at = std::filesystem::path(folder) / negative.name;
+    std::filesystem::create_directories(at);
+    std::ofstream(at / "source.onnx", std::ios::binary) << pair->before->SerializeAsString();
+    std::ofstream(at / "target.onnx", std::ios::binary) << pair->after->SerializeAsString();
+    std::ofstream(at / "target.kv.json") << ToJson(pair->manifest).dump(1);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, Negatives, testing::ValuesIn(AllNegatives()),
@@ -498,8 +589,7 @@ TEST(NegativesBase, IsEqual) {
 }
 
 const std::set<std::string>& Open() {
-  static const std::set<std::string>* const open =
-      new std::set<std::string>{"proof row16_a_slice_with_a_constant_end"};
+  static const std::set<std::string>* const open = new std::set<std::string>{};
   return *open;
 }
 

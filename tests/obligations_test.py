@@ -1,6 +1,7 @@
 """What proofs rest on, checked by a solver of others (z3): `kvlift verify --obligations DIR`.
 Environment: KVLIFT, KVLIFT_ROOT."""
 import os
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
@@ -103,6 +104,45 @@ class Obligations(unittest.TestCase):
                                                ("--manifest", self.at("model.kv.json")))
                 self.assertNotEqual(code, 0)
                 self.assertIn("sat", [answer(path) for path in found])
+
+    def test_of_each_wrong_pair_of_the_corpus_one_problem_is_open(self):
+        """The pairs of tests/negatives_test.cc, by cause."""
+        corpus = self.at("corpus")
+        os.mkdir(corpus)
+        writer = Path(os.environ["KVLIFT"]).parent / "negatives_test"
+        subprocess.run([writer, "--gtest_filter=NegativesCorpus.*"], check=True,
+                       env=dict(os.environ, KVLIFT_NEGATIVES=corpus), stdout=subprocess.DEVNULL)
+        pairs = sorted(Path(corpus).iterdir())
+        self.assertGreater(len(pairs), 30)
+        proved, unknown = [], []
+        for pair in pairs:
+            found, _ = self.obligations(pair / "source.onnx", pair / "target.onnx", pair.name,
+                                        ("--manifest", pair / "target.kv.json"))
+            still_open = [path for path in found if "-open" in path.name]
+            answers = {path.name: answer(path) for path in still_open}
+            unknown += [f"{pair.name}/{name}" for name, a in answers.items() if a == "unknown"]
+            if all(a == "unsat" for a in answers.values()):
+                proved.append(pair.name)
+        print(f"{len(pairs)} wrong pairs; unknown: {', '.join(unknown) or 'none'}")
+        self.assertEqual(proved, [])
+
+    def test_what_is_not_proved_is_written_as_what_was_compared(self):
+        source = MODELS / "llama_optimum" / "model.onnx"
+        target = self.converted(source)
+
+        def write_later(graph):
+            for node in graph.node:
+                if node.op_type == "TensorScatter":
+                    node.input[2] = "later"
+            graph.initializer.append(numpy_helper.from_array(np.array([1]), "one_more"))
+            graph.node.insert(
+                0, helper.make_node("Add", ["write_indices", "one_more"], ["later"]))
+
+        found, _ = self.obligations(source, self.edited(target, write_later), "later",
+                                    ("--manifest", self.at("model.kv.json")))
+        texts = [path.read_text() for path in found if "-open" in path.name]
+        compared = [text for text in texts if "; mine:" in text and "(assert (not (=" in text]
+        self.assertGreater(len(compared), 0, texts)
 
     def test_a_claim_that_is_not_so_has_a_solution(self):
         """The problems are not unsat for want of a model of what is known."""

@@ -207,6 +207,60 @@ TEST(OracleFused, Scan) {
                feeds, 2);
 }
 
+// What operators refuse, the oracle refuses, too.
+void ExpectRefused(const std::string& text) {
+  SCOPED_TRACE(text);
+  const auto parsed = ParseModelText(text);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  const auto interpreter =
+      oracle::Interpreter::Create(std::make_shared<const onnx::ModelProto>(*parsed), "");
+  ASSERT_TRUE(interpreter.ok()) << interpreter.status();
+  int64_t work = 0;
+  EXPECT_EQ(interpreter->Run({}, int64_t{1} << 40, &work).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(OracleRefuses, OperandsThatDoNotFit) {
+  const auto model = [](const std::string& result, const std::string& weights,
+                        const std::string& node) {
+    return fmt::format("<ir_version: 12, opset_import: [\"\" : 24]> g () => ({} y) <{}> {{ {} }}",
+                       result, weights, node);
+  };
+  // TensorScatter takes as many sequences, heads and columns as the cache has, and one index each.
+  for (const char* update : {"float[1,1,1,1] u = {1}", "float[2,1,1,2] u = {1, 2, 3, 4}"}) {
+    ExpectRefused(model("float[2,1,3,1]",
+                        fmt::format("float[2,1,3,1] p = {{1, 2, 3, 4, 5, 6}}, {}, "
+                                    "int64[2] w = {{0, 1}}",
+                                    update),
+                        "y = TensorScatter <axis = 2> (p, u, w)"));
+  }
+  ExpectRefused(model("float[2,1,3,1]",
+                      "float[2,1,3,1] p = {1, 2, 3, 4, 5, 6}, float[2,1,1,1] u = {1, 2}, "
+                      "int64[1] w = {0}",
+                      "y = TensorScatter <axis = 2> (p, u, w)"));
+  ExpectRefused(model("float[N]", "float[1] x = {1}, int64[1] s = {-2}", "y = Expand (x, s)"));
+  ExpectRefused(model("float[N]", "int64[1] s = {-2}", "y = ConstantOfShape (s)"));
+  ExpectRefused(model("int64[N]", "int64 a = {0}, int64[2] n = {3, 4}, int64 d = {1}",
+                      "y = Range (a, n, d)"));
+}
+
+TEST(OracleRefuses, GroupQueryAttentionOfOtherExtents) {
+  const auto model = [](const std::string& lengths, const std::string& past) {
+    return fmt::format(
+        "<ir_version: 10, opset_import: [\"\" : 20, \"com.microsoft\" : 1]> g () => "
+        "(float[B,S,4] y, float[B,1,T,4] a, float[B,1,T,4] b) <int64[3] rows = {{2, 1, 4}}, "
+        "int64[4] kept = {{{1}}}, {0}, int32 total = {{2}}, float one = {{1}}> "
+        "{{ x = Expand (one, rows) past = Expand (one, kept) "
+        "y, a, b = com.microsoft.GroupQueryAttention <num_heads = 1, kv_num_heads = 1> "
+        "(x, x, x, past, past, last, total) }}",
+        lengths, past);
+  };
+  ExpectRefused(model("int32[1] last = {1}", "2, 1, 1, 4"));     // one length for two sequences
+  ExpectRefused(model("int32[2] last = {1, 1}", "1, 1, 1, 4"));  // caches of one sequence
+  ExpectRefused(model("int32[2] last = {1, 1}", "2, 3, 1, 4"));  // of other heads
+  ExpectRefused(model("int32[2] last = {1, 1}", "2, 1, 1, 3"));  // of another width
+}
+
 TEST(OracleFused, GroupQueryAttentionOverFewBits) {
   const char* head =
       "<ir_version: 10, opset_import: [\"\" : 20, \"com.microsoft\" : 1]> g (float[B,S,16] q, "

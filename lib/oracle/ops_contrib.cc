@@ -199,6 +199,9 @@ absl::Status GroupQueryAttention(OpContext& c) {
   }
   const int64_t heads = c.Int("num_heads", 0), groups = c.Int("kv_num_heads", 0);
   if (heads <= 0 || groups <= 0 || heads % groups != 0) return Wrong(c, "heads");
+  if (!c.has(5) || !c.has(6) || c.in[6].size() != 1 || c.has(1) != c.has(2)) {
+    return Wrong(c, "lengths or operands");
+  }
   const bool packed = !c.has(1);
   const int64_t width = c.in[0].dims()[2] / (packed ? heads + 2 * groups : heads);
   Value query = packed ? HeadsFrom(c.in[0], 0, heads, width) : c.in[0];
@@ -210,6 +213,17 @@ absl::Status GroupQueryAttention(OpContext& c) {
       !HeadsOf(value, groups, 0, &v)) {
     return Wrong(c, "shape");
   }
+  const bool fit = k.batch == q.batch && v.batch == q.batch && k.tokens == q.tokens &&
+                   v.tokens == q.tokens && k.width == q.width;
+  if (!fit || c.in[5].size() != q.batch || c.has(3) != c.has(4)) return Wrong(c, "extents");
+  for (const size_t past : {3, 4}) {
+    if (!c.has(past)) continue;
+    const Dims& dims = c.in[past].dims();
+    if (dims.size() != 4 || dims[0] != q.batch || dims[1] != groups ||
+        dims[2] != c.in[3].dims()[2]) {
+      return Wrong(c, "extents of a past");
+    }
+  }
   const int64_t total = c.in[6].integers()[0];
   std::vector<int64_t> lengths;
   for (int64_t b = 0; b < q.batch; ++b) {
@@ -220,6 +234,7 @@ absl::Status GroupQueryAttention(OpContext& c) {
     if (lengths.back() < 0 || (!whole && rows < total)) return NoMeaning(c, "these lengths");
   }
   if (c.Int("do_rotary", 0) != 0) {
+    if (!c.has(7) || !c.has(8) || c.in[7].rank() != 2) return Wrong(c, "cosines and sines");
     const bool interleaved = c.Int("rotary_interleaved", 0) != 0;
     const auto at = [&](int64_t b, int64_t s) { return lengths[b] + s; };
     const int64_t rotated = 2 * c.in[7].dims().back();
@@ -237,6 +252,9 @@ absl::Status GroupQueryAttention(OpContext& c) {
   };
   store(of_keys, &key, &k);
   store(of_values, &value, &v);
+  if ((c.has(3) && c.in[3].dims()[3] != k.width) || (c.has(4) && c.in[4].dims()[3] != v.width)) {
+    return Wrong(c, "width of a past");
+  }
   const Value keys = Appended(c.has(3) ? c.in[3] : Value(), key, k, lengths, slots);
   const Value values = Appended(c.has(4) ? c.in[4] : Value(), value, v, lengths, slots);
   const Value read_keys = of_keys.bits == 0 ? keys : ReadRows(of_keys, keys);

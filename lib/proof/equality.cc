@@ -20,10 +20,18 @@ bool Equality::TakesLong() const { return pool_.num_steps() - begun_ > kMostStep
 
 bool Equality::Equal(Expr mine, Expr theirs, Expr known, const Facts& facts) {
   const bool holds = Holds(mine, theirs, known, facts);
-  if (holds && obligations_ != nullptr) {
-    obligations_->Same({mine, theirs, known, premise_, facts}, pool_, &forms_.graph());
-  }
+  Note(holds, mine, theirs, known, facts);
   return holds;
+}
+
+void Equality::Note(bool holds, Expr mine, Expr theirs, Expr known, const Facts& facts) {
+  if (obligations_ == nullptr || mine == nullptr || theirs == nullptr) return;
+  const EqualityClaim claim = {mine, theirs, known, premise_, facts};
+  if (holds) {
+    obligations_->Same(claim, pool_, &forms_.graph());
+  } else {
+    obligations_->NotSeen(claim, pool_, &forms_.graph());
+  }
 }
 
 bool Equality::Holds(Expr mine, Expr theirs, Expr known, const Facts& facts) {
@@ -38,7 +46,9 @@ bool Equality::Holds(Expr mine, Expr theirs, Expr known, const Facts& facts) {
 
 bool Equality::Follows(Expr premise, Expr conclusion, const Facts& facts) {
   begun_ = pool_.num_steps();
-  return Implies(pool_.And(premise, premise_), conclusion, facts);
+  const bool follows = Implies(pool_.And(premise, premise_), conclusion, facts);
+  Note(follows, conclusion, pool_.True(), premise, facts);
+  return follows;
 }
 
 bool Equality::Equal(Expr mine, Expr theirs, Expr known, const Facts& facts, int depth) {

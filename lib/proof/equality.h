@@ -11,7 +11,7 @@ namespace kvlift {
 
 class Equality {
  public:
-  // obligations: receives what is found to be equal; may be null.
+  // obligations: receives what is found to be equal, and what is not; may be null.
   explicit Equality(sym::Forms& forms, Obligations* obligations = nullptr)
       : forms_(forms), pool_(forms.pool()), obligations_(obligations) {}
 
@@ -22,9 +22,12 @@ class Equality {
   bool Equal(sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts);
   // Whether the second holds wherever the first does; false also if that is not seen.
   bool Follows(sym::Expr premise, sym::Expr conclusion, const sym::Facts& facts);
+  // Tells whoever listens whether two expressions are seen to be one.
+  void Note(bool holds, sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts);
   // Truth values that are read as they are, as comparisons with 0. Null stays null.
   sym::Expr AsTruth(sym::Expr e);
 
+  sym::Expr False() const { return pool_.False(); }
   // Null if nobody listens.
   Obligations* obligations() const { return obligations_; }
 

@@ -12,12 +12,12 @@ using sym::Facts;
 
 Proof FactList::Take(const std::string& steps) {
   for (ProofFact& fact : facts_) {
+    const auto not_seen = not_seen_.find({fact.about, fact.text});
     if (!steps.empty()) fact.text = fmt::format("{}: {}", steps, fact.text);
-  }
-  for (const ProofFact& fact : facts_) {
-    if (equality_.obligations() != nullptr && !fact.holds()) {
-      equality_.obligations()->Open(fact.about, fact.text, fact.why_not);
-    }
+    if (equality_.obligations() == nullptr || fact.holds()) continue;
+    equality_.obligations()->Open(
+        fact.about, fact.text, fact.why_not,
+        not_seen == not_seen_.end() ? std::vector<std::string>() : not_seen->second);
   }
   Proof proof;
   proof.facts = std::move(facts_);
@@ -71,6 +71,8 @@ bool FactList::AddNever(const std::string& about, std::string text, Expr conditi
   std::vector<std::string> vectors;
   const Expr counted = counting_.CountedUp(condition, facts, &vectors);
   const bool never = counted != nullptr && counted->is_integer(0);
+  equality_.Note(never, never && !vectors.empty() ? counted : condition, equality_.False(), nullptr,
+                 facts);
   if (!never) vectors.clear();
   return AddGiven(about, std::move(text), std::move(vectors), never ? "" : otherwise);
 }
@@ -93,6 +95,9 @@ bool FactList::AddGiven(const std::string& about, std::string text, std::vector<
   fact.given.assign(all.begin(), all.end());
   if (fact.why_not.empty()) {
     fact.status = fact.given.empty() ? FactStatus::kProved : FactStatus::kGiven;
+  }
+  if (equality_.obligations() != nullptr) {
+    not_seen_[{fact.about, fact.text}] = equality_.obligations()->TakeNotSeen();
   }
   facts_.push_back(std::move(fact));
   return facts_.back().holds();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,6 +66,8 @@ class FactList {
   Equality& equality_;
   Grounds standing_;
   std::vector<ProofFact> facts_;
+  // By what facts are about and their texts: equalities that were not seen, as scripts.
+  std::map<std::pair<std::string, std::string>, std::vector<std::string>> not_seen_;
 };
 
 }  // namespace kvlift

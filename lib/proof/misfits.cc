@@ -50,10 +50,9 @@ class Reader {
   }
 
  private:
-  // What an operator refuses, or does otherwise; of others the ledger has an entry.
+  // What an operator refuses, or does otherwise; that data is finite is an entry of the ledger.
   static bool IsEnforced(sym::AssumptionReason reason) {
-    return reason == sym::AssumptionReason::kEqualExtents ||
-           reason == sym::AssumptionReason::kInside || reason == sym::AssumptionReason::kNotEmpty;
+    return reason != sym::AssumptionReason::kFinite;
   }
 
   // Places that differ by element are of those that are looked up; the ledger has them.

@@ -200,9 +200,9 @@ class Script {
   bool grew_ = false;
 };
 
-}  // namespace
+constexpr size_t kMostNotSeen = 8;  // of a fact
 
-void Obligations::Same(const EqualityClaim& claim, sym::Pool& pool, const Graph* names) {
+std::string ScriptOf(const EqualityClaim& claim, sym::Pool& pool, const Graph* names) {
   Script script(pool, names);
   script.Note(fmt::format("mine:   {}", sym::ToString(claim.mine, names)));
   script.Note(fmt::format("theirs: {}", sym::ToString(claim.theirs, names)));
@@ -222,14 +222,33 @@ void Obligations::Same(const EqualityClaim& claim, sym::Pool& pool, const Graph*
   } else {
     script.Assert(fmt::format("(not (= {} {}))", mine, theirs));
   }
-  Add("same", script.Text());
+  return script.Text();
 }
 
+}  // namespace
+
+void Obligations::Same(const EqualityClaim& claim, sym::Pool& pool, const Graph* names) {
+  Add("same", ScriptOf(claim, pool, names));
+}
+
+void Obligations::NotSeen(const EqualityClaim& claim, sym::Pool& pool, const Graph* names) {
+  // The last ones are those that the fact failed for.
+  if (not_seen_.size() == kMostNotSeen) not_seen_.erase(not_seen_.begin());
+  not_seen_.push_back(ScriptOf(claim, pool, names));
+}
+
+std::vector<std::string> Obligations::TakeNotSeen() { return std::exchange(not_seen_, {}); }
+
 void Obligations::Open(const std::string& about, const std::string& fact,
-                       const std::string& why_not) {
-  Add("open", Comment(fmt::format("{}: {}", about, fact)) +
-                  Comment(fmt::format("This is not proved: {}", why_not)) +
-                  "(set-logic ALL)\n(check-sat)\n");
+                       const std::string& why_not, const std::vector<std::string>& not_seen) {
+  const std::string head = Comment(fmt::format("{}: {}", about, fact)) +
+                           Comment(fmt::format("This is not proved: {}", why_not));
+  for (const std::string& script : not_seen) Add("open", head + script);
+  if (!not_seen.empty()) return;
+  const std::string claim = Quoted("fact ", fmt::format("{}: {}", about, fact));
+  Add("open", head + fmt::format("(set-logic ALL)\n(declare-const {0} Bool)\n"
+                                 "(assert (not {0}))\n(check-sat)\n",
+                                 claim));
 }
 
 void Obligations::Add(const std::string& kind, std::string script) {

@@ -1,6 +1,7 @@
 // What the facts of a proof rest on, as problems for a solver of one's own: each equality of
 // places, extents and masks that the proof took to hold, as a script in SMT-LIB 2. `unsat` means
-// that it holds; of facts that are not proved, the script says so and is satisfiable.
+// that it holds. Of a fact that is not proved there are the equalities that the proof did not see;
+// a fact that compares operators or constants is a proposition of which nothing is known.
 //
 // Indices and dimensions are integers, tensors are functions of the places in them, of which
 // nothing is known but that equal places have equal elements. Division rounds down.
@@ -31,8 +32,13 @@ class Obligations {
  public:
   // names: of the tensors, for comments; may be null.
   void Same(const EqualityClaim& claim, sym::Pool& pool, const Graph* names);
-  // A fact that is not proved.
-  void Open(const std::string& about, const std::string& fact, const std::string& why_not);
+  // An equality that was asked for and not seen. It is kept until the fact that it is about.
+  void NotSeen(const EqualityClaim& claim, sym::Pool& pool, const Graph* names);
+  // Those since the last call, as scripts.
+  std::vector<std::string> TakeNotSeen();
+  // A fact that is not proved, and the equalities that were not seen.
+  void Open(const std::string& about, const std::string& fact, const std::string& why_not,
+            const std::vector<std::string>& not_seen);
   absl::Span<const Obligation> all() const { return all_; }
 
  private:
@@ -40,6 +46,7 @@ class Obligations {
 
   std::vector<Obligation> all_;
   absl::flat_hash_set<std::string> known_;  // scripts
+  std::vector<std::string> not_seen_;
 };
 
 }  // namespace kvlift

@@ -6,6 +6,8 @@ import onnxruntime as ort
 
 TOLERANCE = {"float32": 2e-4, "float16": 2e-2, "uint8": 0, "int64": 0}
 CAPACITY = 20
+_states = ort.capi.onnxruntime_pybind11_state
+REFUSALS = (_states.Fail, _states.InvalidArgument, _states.RuntimeException)
 
 
 class Difference(Exception):
@@ -75,6 +77,52 @@ def host_value(kind, dtype, past, new, capacity, batch, rng, vocab, hidden, cons
         "mask_fifo": lambda: additive(capacity, (np.arange(capacity) >= capacity - total)[None]),
     }
     return np.asarray(table[kind]()).astype(dtype)
+
+
+class Freedom:
+    """Which inputs a host may feed otherwise than the model's author had in mind.
+
+    All that the manifest does not bind: masks with holes, positions with gaps. A token stays
+    visible to itself, for a query that sees no key is compared with nothing.
+    """
+
+    def __init__(self, manifest, host, seed):
+        self.host, self.rng = host, np.random.default_rng(seed)
+        same = {
+            e.get("source", e["name"])
+            for e in manifest["inputs"]
+            if e["as"] in ("same", "renamed", "pad_to_capacity") and not e.get("requires")
+        }
+        said = [p for p in manifest["preconditions"] if p["code"] != "KV303"]
+        self.free = {
+            name
+            for name in same
+            if not any(name == p.get("subject") or name in p["text"] for p in said)
+        }
+
+    def varied(self, feeds, past):
+        """The same feeds with holes and gaps where nothing forbids them."""
+        changed = dict(feeds)
+        jump = int(self.rng.integers(0, 3))
+        for name, kind in self.host["feeds"].items():
+            if name not in self.free:
+                continue
+            if kind == "mask_bt":
+                holes = self.rng.random(feeds[name].shape) < 0.3
+                holes[:, past:] = False
+                changed[name] = np.where(holes, 0, feeds[name]).astype(feeds[name].dtype)
+            elif kind == "pos_bs":
+                changed[name] = (feeds[name] + jump).astype(feeds[name].dtype)
+        return changed
+
+
+def run_freely(model, freedom, feeds, past):
+    """What a model gives for varied feeds, or for plain ones where it refuses those."""
+    varied = freedom.varied(feeds, past)
+    try:
+        return varied, model.run(varied)
+    except REFUSALS:
+        return feeds, model.run(feeds)
 
 
 def first_past(cache, batch, capacity, dtype):
@@ -191,6 +239,7 @@ class Converted(Side):
 def compare(original, converted, manifest, host, vocab, hidden, seed=11):
     """Prefill, decode, chunk, decode; raises Difference. Returns the number of compared steps."""
     a, b = Side(original), Converted(converted, manifest, host)
+    freedom = Freedom(manifest, host, seed + 1)
     rng, batch, past = np.random.default_rng(seed), host["batch"], 0
     state = {
         c["input"]: first_past(c, batch, host["capacity"], a.types[c["input"]])
@@ -213,7 +262,7 @@ def compare(original, converted, manifest, host, vocab, hidden, seed=11):
             )
             for n, k in host["feeds"].items()
         } | state
-        out = a.run(feeds)
+        feeds, out = run_freely(a, freedom, feeds, past)
         after = {
             c["input"]: thread(c, state[c["input"]], out[c["output"]], past, new)
             for c in host["caches"]

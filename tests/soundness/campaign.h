@@ -28,6 +28,9 @@ struct Tally {
   int64_t bases = 0, pairs = 0, proved = 0;
   int64_t sampled = 0, sampled_differ = 0;  // of those that were not proved
   int64_t unjudged = 0;                     // proved, and the oracle could not run them
+  // Proved, and different where values inside the source break an entry of the ledger: what they
+  // are is not known, and not told from a fault of the proof.
+  int64_t conditional = 0;
   std::map<std::string, Kind> failures, unjudged_kinds;
   double seconds = 0;
 

@@ -23,47 +23,6 @@ constexpr int64_t kMostWork = 2'000'000;  // scalar operations of a step
 constexpr int64_t kTokens = 4, kSequences = 3, kPast = 12, kSlots = 16;
 constexpr double kLowest = -3.4028234663852886e38;
 
-// The element of a tensor after `i`, in the order of its storage.
-void Next(const Dims& dims, Dims* at) {
-  for (int64_t k = std::ssize(dims) - 1; k >= 0; --k) {
-    if (++(*at)[k] < dims[k]) return;
-    (*at)[k] = 0;
-  }
-}
-
-int64_t Place(const Dims& dims, const Dims& at) {
-  int64_t place = 0;
-  for (size_t k = 0; k < dims.size(); ++k) place = place * dims[k] + at[k];
-  return place;
-}
-
-bool Contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-const onnx::ValueInfoProto* Find(
-    const google::protobuf::RepeatedPtrField<onnx::ValueInfoProto>& all, const std::string& name) {
-  for (const auto& info : all) {
-    if (info.name() == name) return &info;
-  }
-  return nullptr;
-}
-
-int BatchAxis(const onnx::ValueInfoProto& info) {
-  const auto& shape = info.type().tensor_type().shape();
-  for (int k = 0; k < shape.dim_size(); ++k) {
-    if (shape.dim(k).dim_param() == "B") return k;
-  }
-  return -1;
-}
-
-bool TellsLength(const onnx::ValueInfoProto& info) {
-  for (const auto& dim : info.type().tensor_type().shape().dim()) {
-    if (dim.dim_param() == "P" || dim.dim_param() == "T" || dim.dim_param() == "P + S") return true;
-  }
-  return false;
-}
-
 bool IsMask(const std::string& name) { return name.find("mask") != std::string::npos; }
 bool IsPosition(const std::string& name) { return name.find("position") != std::string::npos; }
 
@@ -87,42 +46,7 @@ int32_t TypeNamed(const std::string& name) {
   return name == "int32" ? TensorProto::INT32 : TensorProto::INT64;
 }
 
-// The axis of rows of a layout of plain letters; -1: it is none.
-int AxisOf(const std::string& layout, char letter) {
-  const std::vector<std::string> axes = AxesOfLayout(layout);
-  for (size_t k = 0; k < axes.size(); ++k) {
-    if (axes[k] == std::string(1, letter)) return static_cast<int>(k);
-  }
-  return -1;
-}
-
 }  // namespace
-
-struct Interpretation::Step {
-  int64_t sequences = 1, tokens = 1, slots = 1;
-  std::vector<int64_t> past;
-  std::map<std::string, int64_t> sizes;  // of dimensions of other names
-  double amplitude = 2;
-  int64_t mask_style = 0, position_style = 0;
-
-  bool ragged() const {
-    return std::any_of(past.begin(), past.end(), [&](int64_t p) { return p != past[0]; });
-  }
-  std::string Text() const {
-    return fmt::format("B = {}, S = {}, P = {}, M = {}, masks {}, positions {}, up to {}",
-                       sequences, tokens, fmt::join(past, "/"), slots, mask_style, position_style,
-                       amplitude);
-  }
-};
-
-struct Interpretation::Made {
-  struct Pieces {
-    int axis = -1;  // of sequences; -1: one for all
-    std::vector<Tensor> each;
-  };
-  std::map<std::string, Pieces> inputs;  // of the source
-  std::map<std::string, Tensor> caches;  // by id, as the conversion is fed
-};
 
 absl::StatusOr<Interpretation> Interpretation::Create(
     std::shared_ptr<const onnx::ModelProto> before, std::shared_ptr<const onnx::ModelProto> after,
@@ -132,7 +56,14 @@ absl::StatusOr<Interpretation> Interpretation::Create(
   made.after_ = std::move(after);
   made.manifest_ = manifest;
   KV_RETURN_IF_ERROR(made.Understand());
-  made.Restrict(assumptions);
+  for (const ManifestCache& cache : manifest.caches) {
+    const auto* input = Find(made.after_->graph().input(), cache.input);
+    const int axis = AxisOf(cache.layout, 'B');
+    if (input == nullptr || axis >= input->type().tensor_type().shape().dim_size()) continue;
+    const auto& dim = input->type().tensor_type().shape().dim(axis);
+    if (dim.has_dim_value()) made.sequences_ = dim.dim_value();
+  }
+  made.restrictions_ = RestrictionsOf(*made.before_, manifest, assumptions);
   KV_ASSIGN_OR_RETURN(auto source, oracle::Interpreter::Create(made.before_, ""));
   KV_ASSIGN_OR_RETURN(auto converted, oracle::Interpreter::Create(made.after_, ""));
   if (!source.unknown().empty() || !converted.unknown().empty()) {
@@ -162,65 +93,14 @@ absl::Status Interpretation::Understand() const {
       return absl::UnimplementedError("a control of another meaning");
     }
   }
-  return absl::OkStatus();
-}
-
-void Interpretation::Restrict(const Assumptions& assumptions) {
-  Restrictions& r = restrictions_;
   const auto& inputs = before_->graph().input();
-  r.reordered = std::any_of(inputs.begin(), inputs.end(),
-                            [](const auto& input) { return input.name() == "beams"; });
-  r.one_length = manifest_.uniform || r.reordered;
-  r.one_token_with_past = manifest_.limits.new_tokens_with_past == 1;
-  const auto require = [&](const std::string& name, const std::string& what) {
-    if (what == "ones") r.ones.push_back(name);
-    if (what == "zeros") r.zeros.push_back(name);
-    if (what == "P..T-1") r.counted.push_back(name);
-  };
-  for (const DroppedInput& input : manifest_.dropped) require(input.name, input.requires_text);
-  for (const ManifestInput& input : manifest_.inputs) require(input.name, input.requires_text);
-  for (const Precondition& condition : manifest_.preconditions) {
-    if (condition.code == "KV303") r.tokens_visible = true;
-    if (condition.code == "KV306") r.one_length = true;
-    if (condition.code == "KV320") r.one_token_with_past = true;
-    if (condition.code != "KV307") continue;
-    for (const auto& input : before_->graph().input()) {
-      if (condition.text.find(input.name()) != std::string::npos) r.counted.push_back(input.name());
-    }
-  }
-  for (const Assumption& a : assumptions.all()) {
-    switch (a.kind) {
-      case AssumptionKind::kMaskValues:
-        r.binary.push_back(a.subject);
-        break;
-      case AssumptionKind::kAllOnes:
-        r.ones.push_back(a.subject);
-        break;
-      case AssumptionKind::kAllZeros:
-        r.zeros.push_back(a.subject);
-        break;
-      case AssumptionKind::kPositions:
-        r.counted.push_back(a.subject);
-        break;
-      case AssumptionKind::kOneLength:
-        r.one_length = true;
-        break;
-      case AssumptionKind::kNewTokens:
-        r.one_token_with_past = true;
-        break;
-      case AssumptionKind::kPadding:
-        r.tokens_visible = true;
-        break;
-      case AssumptionKind::kFinite:
-        r.tame = true;
-        break;
-      case AssumptionKind::kIndexRange:
-        r.may_stop = true;
-        break;
-      default:
-        break;
-    }
-  }
+  const bool declared = std::any_of(inputs.begin(), inputs.end(), [](const auto& input) {
+    const auto& dims = input.type().tensor_type().shape().dim();
+    return std::any_of(dims.begin(), dims.end(),
+                       [](const auto& dim) { return dim.dim_param() == "S"; });
+  });
+  if (!declared) return absl::UnimplementedError("no input says how many tokens there are");
+  return absl::OkStatus();
 }
 
 std::optional<int64_t> Interpretation::Extent(const onnx::TensorShapeProto::Dimension& dim,
@@ -239,10 +119,9 @@ std::optional<int64_t> Interpretation::Extent(const onnx::TensorShapeProto::Dime
 }
 
 // One sequence's part of an input of the source.
-absl::StatusOr<Interpretation::Tensor> Interpretation::DrawInput(const onnx::ValueInfoProto& input,
-                                                                 const Step& step, int64_t sequence,
-                                                                 int64_t past,
-                                                                 Random& random) const {
+absl::StatusOr<Tensor> Interpretation::DrawInput(const onnx::ValueInfoProto& input,
+                                                 const Step& step, int64_t sequence, int64_t past,
+                                                 Random& random) const {
   const std::string& name = input.name();
   Tensor tensor;
   tensor.type = input.type().tensor_type().elem_type();
@@ -252,6 +131,9 @@ absl::StatusOr<Interpretation::Tensor> Interpretation::DrawInput(const onnx::Val
     tensor.dims.push_back(*extent);
   }
   const Restrictions& r = restrictions_;
+  const auto contains = [&](const std::vector<std::string>& names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
   const int64_t size = Product(tensor.dims);
   const bool per_token = std::ssize(tensor.dims) > 2;
   Dims at(tensor.dims.size(), 0);
@@ -259,11 +141,11 @@ absl::StatusOr<Interpretation::Tensor> Interpretation::DrawInput(const onnx::Val
     double x = 0;
     const int64_t last = at.empty() ? 0 : at.back();
     const int64_t row = at.size() < 2 ? 0 : at[at.size() - 2];
-    if (Contains(r.ones, name)) {
+    if (contains(r.ones)) {
       x = 1;
-    } else if (Contains(r.zeros, name)) {
+    } else if (contains(r.zeros)) {
       x = 0;
-    } else if (Contains(r.counted, name)) {
+    } else if (contains(r.counted)) {
       x = static_cast<double>(past + last);
     } else if (IsMask(name)) {
       // A token sees itself; the mask's columns are all tokens.
@@ -276,11 +158,11 @@ absl::StatusOr<Interpretation::Tensor> Interpretation::DrawInput(const onnx::Val
       const bool real = oracle::IsReal(tensor.type);
       if (!real) {
         x = visible ? 1 : 0;
-        const bool free = !Contains(r.binary, name) && tensor.type != TensorProto::BOOL;
+        const bool free = !contains(r.binary) && tensor.type != TensorProto::BOOL;
         if (free && step.mask_style == 3) x = visible ? static_cast<double>(random.Pick(1, 3)) : 0;
       } else {
         x = visible && causal ? 0 : kLowest;
-        if (step.mask_style >= 2 && !Contains(r.binary, name)) {
+        if (step.mask_style >= 2 && !contains(r.binary)) {
           x = -static_cast<double>(random.Pick(0, 64)) / 16;
         }
       }
@@ -296,6 +178,33 @@ absl::StatusOr<Interpretation::Tensor> Interpretation::DrawInput(const onnx::Val
     Next(tensor.dims, &at);
   }
   return tensor;
+}
+
+bool Interpretation::Permits(const Step& step) const {
+  // The source runs once for all sequences, or for each apart.
+  const int64_t apart = step.ragged() ? step.sequences : 1;
+  for (int64_t b = 0; b < apart; ++b) {
+    Sizes sizes = {step.sizes.begin(), step.sizes.end()};
+    sizes["B"] = step.ragged() ? 1 : step.sequences;
+    sizes["S"] = step.tokens;
+    sizes["P"] = sizes["P of the sequence"] = step.past[b];
+    sizes["T"] = sizes["P + S"] = step.past[b] + step.tokens;
+    sizes["M"] = sizes[manifest_.capacity_dim] = step.slots;
+    for (const auto& input : before_->graph().input()) {
+      const auto& shape = input.type().tensor_type().shape();
+      for (int k = 0; k < shape.dim_size(); ++k) {
+        auto extent = Extent(shape.dim(k), step, step.past[b]);
+        if (!extent) continue;
+        if (shape.dim(k).dim_param() == "B") extent = sizes["B"];
+        sizes[fmt::format("{}.shape[{}]", input.name(), k)] = *extent;
+        sizes[fmt::format("ones:{}.{}", input.name(), k)] = *extent;
+      }
+    }
+    for (const std::string& condition : restrictions_.sizes) {
+      if (!Holds(condition, sizes).value_or(true)) return false;
+    }
+  }
+  return true;
 }
 
 absl::Status Interpretation::Draw(const Step& step, Random& random, Made* made) const {
@@ -459,114 +368,11 @@ absl::StatusOr<Values> Interpretation::ConvertedFeeds(const Step& step, const Ma
   return feeds;
 }
 
-namespace {
-
-std::string Hold(const Value& mine, int64_t i, const Value& theirs, int64_t j) {
-  if (!mine.real()) {
-    const int64_t x = mine.integers()[i], y = theirs.integers()[j];
-    return x == y ? "" : fmt::format("{} for {}", x, y);
-  }
-  const oracle::Number x = mine.reals().At(i), y = theirs.reals().At(j);
-  if (std::isnan(y.value)) return "";
-  if (std::isnan(x.value)) return fmt::format("NaN for {}", y.value);
-  if (x.value == y.value) return "";
-  const double bound = oracle::BoundOf(x.worst, x.spread) + oracle::BoundOf(y.worst, y.spread);
-  const double size = std::max({std::fabs(x.value), std::fabs(y.value), 1.0});
-  if (std::fabs(x.value - y.value) <= 1.01 * bound + 1e-9 * size) return "";
-  return fmt::format("{} for {}, bound {}", x.value, y.value, bound);
-}
-
-}  // namespace
-
-std::optional<Difference> Interpretation::Compare(const Step& step, const Made& made,
-                                                  const std::vector<Values>& source,
-                                                  const Values& converted, int* judged) const {
-  const auto differs = [&](const std::string& output, const std::string& what) {
-    return Difference{false, fmt::format("{}: {}: {}", step.Text(), output, what)};
-  };
-  const bool ragged = step.ragged();
-  for (const ManifestOutput& output : manifest_.outputs) {
-    if (output.as == "cache") continue;
-    const std::string& name = output.as == "renamed" ? output.source : output.name;
-    const auto mine = converted.find(output.name);
-    if (mine == converted.end()) return differs(name, "is no output");
-    const auto* declared = Find(before_->graph().output(), name);
-    if (declared == nullptr) return differs(name, "is no output of the source");
-    const int axis = BatchAxis(*declared);
-    if (ragged && (axis < 0 || TellsLength(*declared))) continue;
-    const int64_t groups = std::ssize(source);
-    for (int64_t g = 0; g < groups; ++g) {
-      const auto theirs = source[g].find(name);
-      if (theirs == source[g].end()) continue;
-      const Value& want = theirs->second;
-      const Value& got = mine->second;
-      if (want.doubtful || got.doubtful) continue;
-      Dims expected = want.dims();
-      if (groups > 1 && axis < want.rank()) expected[axis] *= groups;
-      if (got.type() != want.type()) return differs(name, "has another type");
-      if (got.dims() != expected) {
-        return differs(name, fmt::format("[{}] for [{}]", fmt::join(got.dims(), ", "),
-                                         fmt::join(expected, ", ")));
-      }
-      Dims at(want.dims().size(), 0);
-      for (int64_t i = 0; i < want.size(); ++i) {
-        Dims outer = at;
-        if (groups > 1) outer[axis] += g;
-        const std::string what = Hold(got, Place(got.dims(), outer), want, i);
-        if (!what.empty()) {
-          return differs(name, fmt::format("[{}]: {}", fmt::join(outer, ", "), what));
-        }
-        Next(want.dims(), &at);
-      }
-      ++*judged;
-    }
-  }
-  for (const ManifestCache& cache : manifest_.caches) {
-    const auto mine = converted.find(cache.output);
-    if (mine == converted.end()) return differs(cache.output, "is no output");
-    const Value& got = mine->second;
-    const Tensor& fed = made.caches.at(cache.id);
-    if (got.dims() != fed.dims) {
-      return differs(cache.output, fmt::format("[{}] for [{}]", fmt::join(got.dims(), ", "),
-                                               fmt::join(fed.dims, ", ")));
-    }
-    const std::vector<std::string> letters = AxesOfLayout(cache.source.layout);
-    const int sequence = AxisOf(cache.layout, 'B'), slot = AxisOf(cache.layout, 'S');
-    Dims at(fed.dims.size(), 0), inner(fed.dims.size(), 0);
-    for (int64_t i = 0; i < std::ssize(fed.values); ++i, Next(fed.dims, &at)) {
-      const int64_t b = at[sequence];
-      const size_t group = source.size() > 1 ? static_cast<size_t>(b) : 0;
-      const auto theirs = source[group].find(cache.source.output);
-      if (theirs == source[group].end()) return std::nullopt;
-      const Value& want = theirs->second;
-      if (want.doubtful || got.doubtful) break;
-      std::string what;
-      if (cache.source.growing && at[slot] >= step.past[b] + step.tokens) {
-        const double now =
-            got.real() ? got.reals().value[i] : static_cast<double>(got.integers()[i]);
-        if (now != fed.values[i] && !restrictions_.reordered) what = "an unused slot changed";
-      } else {
-        for (size_t k = 0; k < letters.size(); ++k) {
-          inner[k] = at[AxisOf(cache.layout, letters[k][0])];
-          if (letters[k] == "B" && source.size() > 1) inner[k] = 0;
-          if (k >= want.dims().size() || inner[k] >= want.dims()[k]) return std::nullopt;
-        }
-        what = Hold(got, i, want, Place(want.dims(), inner));
-      }
-      if (!what.empty()) {
-        return differs(cache.output, fmt::format("[{}]: {}", fmt::join(at, ", "), what));
-      }
-    }
-    ++*judged;
-  }
-  return std::nullopt;
-}
-
 Decision Interpretation::Decide(int steps, Random& random) const {
   Decision decision;
   for (int n = 0; n < steps && !decision.difference; ++n) {
     Step step;
-    step.sequences = random.Pick(1, kSequences);
+    step.sequences = sequences_.value_or(random.Pick(1, kSequences));
     step.tokens = random.Pick(1, kTokens);
     const int64_t most = std::min(kPast, manifest_.capacity_value.value_or(kSlots) - step.tokens);
     const bool ragged = !restrictions_.one_length && random.OneIn(3);
@@ -588,7 +394,7 @@ Decision Interpretation::Decide(int steps, Random& random) const {
       }
     }
     Made made;
-    if (!Draw(step, random, &made).ok()) {
+    if (!Permits(step) || !Draw(step, random, &made).ok()) {
       ++decision.unfed;
       continue;
     }
@@ -624,7 +430,8 @@ Decision Interpretation::Decide(int steps, Random& random) const {
       continue;
     }
     ++decision.runs;
-    decision.difference = Compare(step, made, source, *given, &decision.judged);
+    const Relation relation{*before_, manifest_, restrictions_.reordered};
+    decision.difference = Compare(relation, step, made, source, *given, &decision.judged);
   }
   return decision;
 }

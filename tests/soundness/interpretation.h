@@ -14,32 +14,18 @@
 #include "contract/manifest.h"
 #include "onnx/onnx_pb.h"
 #include "oracle/interpreter.h"
+#include "soundness/compare.h"
+#include "soundness/restrictions.h"
 #include "soundness/sketch.h"
+#include "soundness/step.h"
 
 namespace kvlift::soundness {
-
-struct Difference {
-  // The conversion stops where the source runs.
-  bool stops = false;
-  std::string where;  // the shape, the output, the element, and both numbers
-};
 
 struct Decision {
   int runs = 0;    // steps that the source took
   int unfed = 0;   // steps that it refused
   int judged = 0;  // outputs that were compared
   std::optional<Difference> difference;
-};
-
-struct Restrictions {
-  bool one_length = false;  // of all sequences
-  bool one_token_with_past = false;
-  bool tokens_visible = false;       // no token is hidden from itself
-  std::vector<std::string> counted;  // inputs that hold P..T-1
-  std::vector<std::string> ones, zeros, binary;
-  bool tame = false;  // no large numbers
-  bool may_stop = false;
-  bool reordered = false;  // an input `beams` says from which sequences a step goes on
 };
 
 class Interpretation {
@@ -55,33 +41,24 @@ class Interpretation {
   Decision Decide(int steps, Random& random) const;
 
  private:
-  struct Tensor {
-    int32_t type = 0;
-    oracle::Dims dims;
-    std::vector<double> values;
-  };
-  struct Step;
-  struct Made;
-
   Interpretation() = default;
-  void Restrict(const Assumptions& assumptions);
   absl::Status Understand() const;
   std::optional<int64_t> Extent(const onnx::TensorShapeProto::Dimension& dim, const Step& step,
                                 int64_t past) const;
   absl::StatusOr<Tensor> DrawInput(const onnx::ValueInfoProto& input, const Step& step,
                                    int64_t sequence, int64_t past, Random& random) const;
+  // Whether sizes of a step are equal where the ledger says so.
+  bool Permits(const Step& step) const;
   absl::Status Draw(const Step& step, Random& random, Made* made) const;
   absl::StatusOr<oracle::Values> SourceFeeds(const Step& step, const Made& made, int first,
                                              int count) const;
   absl::StatusOr<oracle::Values> ConvertedFeeds(const Step& step, const Made& made) const;
-  std::optional<Difference> Compare(const Step& step, const Made& made,
-                                    const std::vector<oracle::Values>& source,
-                                    const oracle::Values& converted, int* judged) const;
   static oracle::Value AsValue(const Tensor& tensor);
 
   std::shared_ptr<const onnx::ModelProto> before_, after_;
   Manifest manifest_;
   Restrictions restrictions_;
+  std::optional<int64_t> sequences_;  // where the caches of the conversion are for so many
   std::shared_ptr<oracle::Interpreter> source_, converted_;
 };
 

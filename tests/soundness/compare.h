@@ -1,0 +1,32 @@
+// What two models gave for a step, compared output by output and row by row.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "contract/manifest.h"
+#include "onnx/onnx_pb.h"
+#include "oracle/interpreter.h"
+#include "soundness/step.h"
+
+namespace kvlift::soundness {
+
+struct Difference {
+  // The conversion stops where the source runs.
+  bool stops = false;
+  std::string where;  // the shape, the output, the element, and both numbers
+};
+
+struct Relation {
+  const onnx::ModelProto& before;
+  const Manifest& manifest;
+  bool reordered = false;  // an input `beams` says from which sequences a step goes on
+};
+
+// source: of all sequences, or of each apart. Adds the number of compared outputs to `judged`.
+std::optional<Difference> Compare(const Relation& relation, const Step& step, const Made& made,
+                                  const std::vector<oracle::Values>& source,
+                                  const oracle::Values& converted, int* judged);
+
+}  // namespace kvlift::soundness
