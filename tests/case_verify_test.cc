@@ -40,6 +40,8 @@ const std::map<std::string, std::string>& OpenFacts() {
   constexpr char kOperators[] = "outside the attentions, the source's operators";
   static const auto* const facts = new std::map<std::string, std::string>{
       {"attention_op_keep_weights", kOperators},
+      {"decomposed_attention_bias_folded", "may be broadcast to B"},
+      {"decomposed_attention_keep_mask_of_another_batch", kOperators},
       {"decomposed_attention_keep_softmax_flattens", kOperators},
       {"decomposed_attention_repeat_by_concat", "reads the source's keys"},
       {"fixed_buffer_larger_batch", "every row holds what the source's present holds"},

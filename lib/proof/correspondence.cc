@@ -487,6 +487,8 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
       const std::string letter = k < input.shape.size() ? input.shape[k] : "";
       if (letter == "B") SetSize(mine.shape[k], sequences);
       if (letter == "S") SetSize(mine.shape[k], new_);
+      // What holds for all heads alike has one row for them.
+      if (letter == "1|N") SetSize(mine.shape[k], forms_.pool().Integer(1));
     }
     const auto twin = twins_.find(after);
     if (input.as != "pad_to_capacity" || twin == twins_.end()) continue;

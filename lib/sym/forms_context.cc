@@ -56,18 +56,42 @@ bool IsZeroInAllCases(Pool& pool, Expr e, int depth) {
          IsZeroInAllCases(pool, pool.Assume(e, condition, false, Facts{}), depth + 1);
 }
 
+// Whether some length of an axis that a mask or another integer input declares makes the two equal,
+// whatever all other sizes are: as long as `other`, or as what a quotient in `own` is divided by.
+bool IsMadeEqualByHost(Engine& engine, Expr own, Expr other) {
+  Pool& pool = engine.pool();
+  std::vector<Expr> lengths = {other};
+  for (Expr division : DivisionsOf(own)) lengths.push_back(division->args()[1]);
+  for (const DimSymbol& dim : DimsOf(own)) {
+    const auto origin = engine.OriginOf(dim);
+    if (!origin || ContainsDim(other, dim)) continue;
+    const int32_t type = engine.graph().type(origin->input).elem_type;
+    if (!IsIntegerType(type) && type != onnx::TensorProto::BOOL && own->kind() != Kind::kFloorDiv) {
+      continue;
+    }
+    for (Expr length : lengths) {
+      if (ContainsDim(length, dim)) continue;
+      Pool::Substitution s;
+      s.dims[dim] = length;
+      if (IsZeroInAllCases(pool, pool.Sub(pool.Substitute(own, s, Facts{}), other), 0)) return true;
+    }
+  }
+  return false;
+}
+
 // Extents that differ at run time are not an error where one of them is 1, so two may be taken as
 // equal only if both are sums and products of sizes: what an input declares, or a number that the
 // host gives. A quotient or a minimum may well be 1: the columns of a mask from a Range whose step
-// exceeds its limit. Only an axis that an input declares by a size of its own may be as long as
-// that, if the host feeds it so.
-bool MayBeTakenAsEqual(const Engine& engine, Pool& pool, Expr a, Expr b) {
+// exceeds its limit. Only an axis of a length of its own that an input declares may be as long.
+bool MayBeTakenAsEqual(Engine& engine, Expr a, Expr b) {
   if (a == b || (!Branches(a) && !Branches(b))) return true;
   const auto is_free = [&](Expr size, Expr other) {
     return size->kind() == Kind::kDim && engine.OriginOf(size->dim()) &&
            !ContainsDim(other, size->dim());
   };
-  return is_free(a, b) || is_free(b, a) || IsZeroInAllCases(pool, pool.Sub(a, b), 0);
+  return is_free(a, b) || is_free(b, a) ||
+         IsZeroInAllCases(engine.pool(), engine.pool().Sub(a, b), 0) ||
+         IsMadeEqualByHost(engine, a, b) || IsMadeEqualByHost(engine, b, a);
 }
 
 }  // namespace
@@ -142,7 +166,7 @@ std::optional<Shape> OpContext::Broadcast(absl::Span<const Shape* const> shapes)
       const bool constants =
           dim->kind() == Kind::kInteger && result[axis]->kind() == Kind::kInteger;
       if (constants && dim != result[axis]) return std::nullopt;
-      if (!MayBeTakenAsEqual(engine_, pool(), result[axis], dim)) return std::nullopt;
+      if (!MayBeTakenAsEqual(engine_, result[axis], dim)) return std::nullopt;
       result[axis] = Unify(result[axis], dim, "broadcast", AssumptionReason::kBroadcast);
     }
   }

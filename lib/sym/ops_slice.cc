@@ -43,7 +43,9 @@ class ForwardBounds {
         Need(pool_.Sub(pool_.Neg(bound), pool_.Integer(1)));
         return FromEnd(bound);
       }
-      if (!given) {
+      // Counted back from the length that a host chooses, as the columns of its mask.
+      const bool of_host = IsOfHost(extent_) && ContainsDim(bound, extent_->dim());
+      if (!given && !of_host) {
         const Expr negative = pool_.Lt(bound, pool_.Integer(0), Facts{});
         return c_.engine().Select(negative, FromEnd(bound), FromFront(bound, given));
       }
@@ -68,9 +70,31 @@ class ForwardBounds {
   Expr FromFront(Expr bound, bool given) {
     if (Holds(pool_.Sub(bound, extent_))) return extent_;
     if (Holds(pool_.Sub(extent_, bound))) return bound;
+    if (HoldsWithTokens(pool_.Sub(extent_, bound))) {
+      Need(pool_.Sub(extent_, bound));
+      return bound;
+    }
     if (!given && !IsGiven(extent_)) return pool_.Min(bound, extent_, Facts{});
     Need(pool_.Sub(extent_, bound));
     return bound;
+  }
+
+  // The length of a mask, or of another input of integers or truths.
+  bool IsOfHost(Expr extent) const {
+    if (extent->kind() != Kind::kDim) return false;
+    const auto origin = c_.engine().OriginOf(extent->dim());
+    if (!origin) return false;
+    const int32_t type = c_.engine().graph().type(origin->input).elem_type;
+    return IsIntegerType(type) || type == onnx::TensorProto::BOOL;
+  }
+
+  // e >= 0 wherever axes that inputs declare have an element.
+  bool HoldsWithTokens(Expr e) const {
+    Pool::Substitution s;
+    for (const DimSymbol& dim : DimsOf(e)) {
+      if (c_.engine().OriginOf(dim)) s.dims[dim] = pool_.Internal("at least one " + dim.name(), 1);
+    }
+    return !s.dims.empty() && Proven(pool_, pool_.Substitute(e, s, Facts{}));
   }
 
   // The length of a table, or of an axis that an input declares.
