@@ -105,12 +105,23 @@ class Prover {
     Proof proof = facts_.Take(steps_.text);
     for (const sym::Assumption& assumption : forms_.assumptions()) {
       const auto kind = KindOf(assumption.reason);
+      // What the conversion's own nodes need has been shown (proof/misfits.h), but for places that
+      // are looked up and for finite data.
+      if (pair_.IsOfAfter(assumption.node) && IsShown(assumption)) continue;
       if (kind) proof.assumptions.Add({*kind, "", assumption.text, AssumptionSource::kHost});
     }
     return proof;
   }
 
  private:
+  static bool IsShown(const sym::Assumption& assumption) {
+    constexpr int kMostIndices = 16;
+    for (int k = 0; k < kMostIndices; ++k) {
+      if (sym::ContainsIndex(assumption.predicate, k)) return false;
+    }
+    return assumption.reason != sym::AssumptionReason::kFinite;
+  }
+
   // What forms rest on that no fact speaks of. Equal extents are told by the correspondence.
   static std::optional<AssumptionKind> KindOf(sym::AssumptionReason reason) {
     switch (reason) {

@@ -43,9 +43,8 @@ class ForwardBounds {
         Need(pool_.Sub(pool_.Neg(bound), pool_.Integer(1)));
         return FromEnd(bound);
       }
-      // Counted back from the length that a host chooses, as the columns of its mask.
-      const bool of_host = IsOfHost(extent_) && ContainsDim(bound, extent_->dim());
-      if (!given && !of_host) {
+      // The host chooses the length, as that of its mask, so that the bound lies inside.
+      if (!given && !IsOfHost(extent_)) {
         const Expr negative = pool_.Lt(bound, pool_.Integer(0), Facts{});
         return c_.engine().Select(negative, FromEnd(bound), FromFront(bound, given));
       }

@@ -195,10 +195,14 @@ class Planner {
     plans_.push_back(std::move(plan));
     constexpr int64_t kMostTokens = 600, kMostSequences = 16;
     if (c <= kMostTokens && !l_.tokens && (l_.prefill || !one_by_one())) {
-      const std::vector<int64_t> lengths =
+      std::vector<int64_t> lengths =
           one_by_one() ? std::vector<int64_t>{c} : std::vector<int64_t>{c - 1, c, c + 1};
-      plans_.push_back(Extra(name + " new tokens", fmt::format("steps of about {} tokens", c),
-                             l_.batch.value_or(1), 0, lengths));
+      // A ring takes no longer steps.
+      std::erase_if(lengths, [&](int64_t n) { return l_.most_tokens && n > *l_.most_tokens; });
+      if (!lengths.empty()) {
+        plans_.push_back(Extra(name + " new tokens", fmt::format("steps of about {} tokens", c),
+                               l_.batch.value_or(1), 0, lengths));
+      }
     }
     if (c > kMostSequences || l_.batch) return;
     for (int64_t batch : {c, c + 1}) {
