@@ -1,0 +1,91 @@
+// LIBS: proof rewrites
+// SRCS: support/case_file.cc support/models.cc
+// Differences that show only at sizes, bits or versions that no step of a test has: none of them
+// may be called proved.
+#include <string>
+
+#include "ir/operator_changes.h"
+#include "support/proof_pair.h"
+
+namespace kvlift {
+namespace {
+
+constexpr char kCase[] = "decomposed_attention_padding";
+constexpr char kLast[] = "y = Reshape (context4, y_shape)";
+constexpr char kLastOfSource[] = "y = Reshape(context4, y_shape)";
+constexpr char kConstants[] = "int64[1] \"/kvlift/constant/ints_0\" =  {0},";
+constexpr char kOfSource[] = "int64[3] y_shape = {0, 0, 16},";
+
+// Beyond 40 new tokens the rows are cut to one, and broadcast again by Expand, which refuses
+// nothing.
+TEST(Broadcast, AnExtentThatMayBeOneIsNotTheOther) {
+  const std::string cut =
+      "s = Shape <start: int = 1, end: int = 2> (q)\n"
+      "squared = Mul (s, s)\nmany = Greater (squared, limit)\nrows = Where (many, single, s)\n"
+      "y_all = Reshape (context4, y_shape)\n"
+      "y_cut = Slice (y_all, \"/kvlift/constant/ints_0\", rows, single)\n"
+      "y_shape_now = Shape (y_all)\ny = Expand (y_cut, y_shape_now)";
+  const std::string constants =
+      std::string(kConstants) + " int64[1] limit = {1600}, int64[1] single = {1},";
+  EXPECT_NE(Unproved(ProofOfPair(kCase, {}, {{kConstants, constants}, {kLast, cut}})), "");
+}
+
+TEST(Constants, ANegativeZeroIsNotZero) {
+  const auto with = [](const std::string& constants, const std::string& zero) {
+    return constants + " float[16] nought = {" + zero + "},";
+  };
+  std::string zeros = "0.0", negative = "-0.0";
+  for (int k = 1; k < 16; ++k) {
+    zeros += ", 0.0";
+    negative += ", -0.0";
+  }
+  const TextChanges before = {
+      {kOfSource, with(kOfSource, zeros)},
+      {kLastOfSource,
+       "y0 = Reshape(context4, y_shape)\n  r = Reciprocal(nought)\n  y = Add(y0, r)"}};
+  const auto after = [&](const std::string& zero) {
+    return TextChanges{{kConstants, with(kConstants, zero)},
+                       {kLast,
+                        "y0 = Reshape (context4, y_shape)\nr = Reciprocal (nought)\n"
+                        "y = Add (y0, r)"}};
+  };
+  EXPECT_EQ(Unproved(ProofOfPair(kCase, before, after(zeros))), "");
+  EXPECT_NE(Unproved(ProofOfPair(kCase, before, after(negative))), "");
+}
+
+TEST(Ledger, SaysUpToWhichSizesIntegersAreExact) {
+  const Proof proof = ProofOfPair(kCase, {}, {});
+  EXPECT_EQ(Unproved(proof), "");
+  EXPECT_TRUE(proof.assumptions.Has(AssumptionKind::kIntegerRange, "sizes and integers"));
+}
+
+// RoiAlign samples elsewhere since operator set 16, under the same attributes.
+TEST(OperatorSets, OperatorsThatChangedAreOthers) {
+  EXPECT_TRUE(ChangedMeaning("RoiAlign", 15, 24));
+  EXPECT_FALSE(ChangedMeaning("RoiAlign", 16, 24));
+  EXPECT_FALSE(ChangedMeaning("Softmax", 13, 24));
+  const auto model = ParseModelText(
+      "<ir_version: 8, opset_import: [\"\" : 17]>\n"
+      "g (float[1,1,4,4] x) => (float[1,1,8,8] y)\n"
+      "<float[4] scales = {1, 1, 2, 2}, float[0] roi = {}> { y = Resize (x, roi, scales) }");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(OperatorWithOtherMeaning(*model, 24), "Resize");
+  EXPECT_EQ(OperatorWithOtherMeaning(*model, 17), "");
+}
+
+// LeakyRelu's own default is another number than the one that the function declares.
+TEST(Functions, ACallGetsTheDefaultsThatTheFunctionDeclares) {
+  const auto model = ParseModelText(
+      "<ir_version: 10, opset_import: [\"\" : 20, \"local\" : 1]>\n"
+      "g (float[B] x) => (float[B] y) { y = local.leaky (x) }\n"
+      "<domain: \"local\", opset_import: [\"\" : 20]>\n"
+      "leaky <alpha: float = 0.5> (x) => (y) { y = LeakyRelu <alpha: float = @alpha> (x) }");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto inlined = InlineFunctions(*model);
+  ASSERT_TRUE(inlined.ok()) << inlined.status();
+  ASSERT_EQ(inlined->graph().node_size(), 1);
+  EXPECT_EQ(FloatAttribute(inlined->graph().node(0), "alpha", 0.01F), 0.5F);
+}
+
+}  // namespace
+}  // namespace kvlift
