@@ -75,7 +75,8 @@ std::optional<Model> WithOpenFact() {
     auto proto = ParseModelText(c->before);
     if (!proto.ok()) continue;
     const Model source = AsModel(*std::move(proto));
-    const auto result = ConvertAndProve(source, c->options, AllRules(), Asking(ConvertAccept::kUnproved));
+    const auto result =
+        ConvertAndProve(source, c->options, AllRules(), Asking(ConvertAccept::kUnproved));
     if (result.ok() && result->equality == Equality::kUnproved) return source;
   }
   return std::nullopt;

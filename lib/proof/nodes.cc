@@ -127,6 +127,8 @@ std::optional<Nodes::Axes> Nodes::AxesOf(NodeId n) {
   axes.all = given.empty() && IntAttribute(graph_.node(n), "noop_with_empty_axes", 0) == 0;
   const sym::Form form = forms_.Of(graph_.inputs(n)[0]);
   const auto rank = form.known_rank ? static_cast<int64_t>(form.shape.size()) : 0;
+  const bool from_end = std::any_of(given.begin(), given.end(), [](int64_t a) { return a < 0; });
+  if (from_end && !form.known_rank) return std::nullopt;
   for (int64_t axis : given) axes.some.insert(axis < 0 ? axis + rank : axis);
   if (form.known_rank && rank > 0 && static_cast<int64_t>(axes.some.size()) == rank) {
     axes = Axes{true, {}};
