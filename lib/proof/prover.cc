@@ -374,6 +374,8 @@ class Prover {
       if (x == y) continue;
       const Expr a = twins_.Extent(x, pool_.Index(0)), b = twins_.Extent(y, pool_.Index(0));
       if (equality_.Equal(a, b, pool_.True(), Facts{})) continue;
+      // The relation says of such an axis that it holds the same for all (a tree mask's heads).
+      if (a != nullptr && a->is_integer(1) && x->kind() == sym::Kind::kDim) continue;
       return fmt::format("an operand of extent {} may be broadcast to {}", facts_.Text(x),
                          facts_.Text(y));
     }
