@@ -53,6 +53,7 @@ TEST(LookedThrough, AGuardOfTheProbabilitiesIs) {
                                    "  probs = Where(nan, none0, probs0)"}});
   EXPECT_EQ(Unproved(proof), "");
   EXPECT_TRUE(Lists(proof, "nan-guard"));
+  EXPECT_TRUE(proof.assumptions.Has(AssumptionKind::kFinite, "context"));
 }
 
 TEST(LookedThrough, AGuardOfSomethingElseIsNot) {
@@ -92,6 +93,126 @@ TEST(Scales, AreNotReadThroughIntegers) {
   const Proof other =
       WithSource({changes[0], {"float none0 = {0}", "float none0 = {0}, float width = {9.7}"}});
   EXPECT_NE(Unproved(other), "") << "1 / int(sqrt(9.7)) is 1 / 3";
+}
+
+// A factor in the scores, or a cap, that is no number moves nowhere: |inf - 5| <= 1e-6 inf holds.
+TEST(Scales, AreFinite) {
+  EXPECT_NE(Unproved(WithSource({{"float scale = {0.5}", "float scale = {inf}"}})), "");
+  EXPECT_NE(Unproved(WithSource({{"float scale = {0.5}", "float scale = {nan}"}})), "");
+  const char* cap = "float cap = {20}";
+  EXPECT_EQ(Unproved(ProofOfPair("decomposed_attention_softcap", {}, {})), "");
+  EXPECT_NE(Unproved(ProofOfPair("decomposed_attention_softcap", {{cap, "float cap = {inf}"}}, {})),
+            "");
+  // A product of finite numbers may be none.
+  EXPECT_NE(Unproved(WithSource({{kScores,
+                                  "huge2 = Mul(huge, huge)\n  more = Mul(product, huge2)\n"
+                                  "  scores = Mul(more, scale)"},
+                                 {"float none0 = {0}", "float none0 = {0}, float huge = {1e30}"}})),
+            "");
+}
+
+TEST(Scales, AreMoreThanZero) {
+  const TextChanges none = {{"<is_causal: int = 1>", "<is_causal: int = 1, scale: float = 0>"}};
+  EXPECT_NE(Unproved(ProofOfPair(kCase, {{"float scale = {0.5}", "float scale = {0}"}}, none)), "");
+  const TextChanges turned = {
+      {"<is_causal: int = 1>", "<is_causal: int = 1, scale: float = -0.5>"}};
+  EXPECT_NE(Unproved(ProofOfPair(kCase, {{"float scale = {0.5}", "float scale = {-0.5}"}}, turned)),
+            "");
+}
+
+TEST(Scales, AreTheSameButForRounding) {
+  for (const char* scale : {"0.5000002", "0.4999998", "0.500001"}) {
+    EXPECT_NE(
+        Unproved(WithSource({{"float scale = {0.5}", fmt::format("float scale = {{{}}}", scale)}})),
+        "")
+        << scale;
+  }
+  // A division by 3 and a product with 1.5, each a number of its own.
+  EXPECT_EQ(
+      Unproved(WithSource(
+          {{kScores, "third = Div(product, three)\n  scores = Mul(third, more)"},
+           {"float none0 = {0}", "float none0 = {0}, float three = {3}, float more = {1.5}"}})),
+      "");
+}
+
+// A product of integers wraps around, and their quotient drops the rest.
+TEST(Scales, AreNotReadFromIntegers) {
+  const TextChanges after = {{"float[B,S,16] q", "int16[B,S,16] q"},
+                             {"q4 = Reshape (q, q_shape)",
+                              "q_real = Cast <to: int = 1> (q)\n q4 = Reshape (q_real, q_shape)"},
+                             {"<is_causal: int = 1>", "<is_causal: int = 1, scale: float = 1>"}};
+  for (const char* op : {"Mul(q, two)", "Div(q, half)"}) {
+    const TextChanges before = {
+        {"float[B,S,16] q", "int16[B,S,16] q"},
+        {"float scale = {0.5}", "float scale = {0.5}, int16 two = {2}, int16 half = {1}"},
+        {"q4 = Reshape(q, q_shape)", fmt::format("q_whole = {}\n  q_real = Cast<to = 1>(q_whole)\n"
+                                                 "  q4 = Reshape(q_real, q_shape)",
+                                                 op)}};
+    EXPECT_NE(Unproved(ProofOfPair(kCase, before, after)), "") << op;
+  }
+}
+
+// Behind a mask that is added first: a factor that turns it, one that lifts it, a cap.
+TEST(Masks, MayBeScaledOnlyWhereTheyStillHide) {
+  const char* masked = "masked = Add(scores, mask)";
+  const auto behind = [&](const std::string& scale, const std::string& factor,
+                          const std::string& low) {
+    return Unproved(
+        WithSource({{masked, "hidden = Add(scores, mask)\n  masked = Mul(hidden, behind)"},
+                    {"float scale = {0.5}",
+                     fmt::format("float scale = {{{}}}, float behind = {{{}}}", scale, factor)},
+                    {"float low = {-inf}", fmt::format("float low = {{{}}}", low)}}));
+  };
+  EXPECT_EQ(behind("2", "0.25", "-inf"), "");
+  EXPECT_EQ(behind("2", "0.25", "-3.4e38"), "");
+  EXPECT_NE(behind("-0.5", "-1", "-inf"), "") << "inf - inf shows the key alone";
+  EXPECT_NE(behind("-0.5", "-1", "-3.4e38"), "");
+  EXPECT_NE(behind("5000", "0.0001", "-10000.0"), "") << "-1 hides nothing";
+  EXPECT_EQ(behind("5000", "0.0001", "-3.4e38"), "");
+}
+
+TEST(Masks, SelectedBeforeAFactorAreTheSame) {
+  const auto selected = [&](const std::string& scale, const std::string& factor) {
+    return Unproved(
+        WithSource({{"masked = Add(scores, mask)",
+                     "hidden = Where(visible, scores, low)\n  masked = Mul(hidden, behind)"},
+                    {"float scale = {0.5}",
+                     fmt::format("float scale = {{{}}}, float behind = {{{}}}", scale, factor)}}));
+  };
+  EXPECT_EQ(selected("2", "0.25"), "");
+  EXPECT_NE(selected("-0.5", "-1"), "");
+}
+
+TEST(Masks, AreNotCapped) {
+  const TextChanges first = {
+      {"tanh = Tanh(small)", "hidden = Add(small, mask)\n  tanh = Tanh(hidden)"},
+      {"masked = Add(capped, mask)", "masked = Identity(capped)"}};
+  EXPECT_NE(Unproved(ProofOfPair("decomposed_attention_softcap", first, {})), "")
+      << "tanh(-inf) is -1";
+}
+
+TEST(Biases, AreNotScaled) {
+  const char* name = "decomposed_attention_bias";
+  EXPECT_EQ(Unproved(ProofOfPair(name, {}, {})), "");
+  const TextChanges scaled = {
+      {"masked = Add(scores, bias)", "sum = Add(scores, bias)\n  masked = Mul(sum, behind)"},
+      {"float scale = {0.5}", "float scale = {0.5}, float behind = {1.0000005}"}};
+  EXPECT_NE(Unproved(ProofOfPair(name, scaled, {})), "");
+}
+
+TEST(Lists, HeadsThatAreRows) {
+  EXPECT_TRUE(Lists(ProofOfPair("decomposed_attention_ort", {}, {}), "heads-regrouped"));
+}
+
+// The operator broadcasts no table.
+TEST(Rotations, HaveATableForEachSequence) {
+  const char* name = "growing_concat_rotary_fused";
+  EXPECT_EQ(Unproved(ProofOfPair(name, {}, {})), "");
+  const TextChanges shared = {
+      {R"((k_plain, "/kvlift/shared/cos_of_each")", R"((k_plain, "/kvlift/shared/cos")"},
+      {R"("/kvlift/shared/sin_of_each"))", R"("/kvlift/shared/sin"))"},
+      {R"((q_plain, "/kvlift/shared/cos_of_each")", R"((q_plain, "/kvlift/shared/cos")"}};
+  EXPECT_NE(Unproved(ProofOfPair(name, {}, shared)), "");
 }
 
 // Row 10: numbers that hide a key as long as scores are small enough.

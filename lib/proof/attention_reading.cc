@@ -9,14 +9,16 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
+#include "proof/lemmas/exact_cast.h"
+#include "proof/lemmas/heads_regrouped.h"
+#include "proof/lemmas/mask_split.h"
 #include "proof/lemmas/names.h"
 #include "proof/lemmas/nan_guard.h"
+#include "proof/lemmas/scale_moved.h"
 #include "proof/lemmas/short_mask.h"
 #include "proof/lemmas/softmax_precision.h"
-#include "proof/number.h"
 #include "proof/product.h"
 #include "sym/broadcast.h"
-#include "sym/keeps_value.h"
 
 namespace kvlift {
 namespace {
@@ -26,9 +28,6 @@ using sym::Expr;
 using sym::Facts;
 using sym::Kind;
 
-// A number that is added to a score is taken to hide the key if it is no larger than this. Which
-// numbers these are is part of what is read: finite ones hide under a condition only.
-constexpr double kHidden = -1e4;
 constexpr int kMostSteps = 64;
 
 class Reader {
@@ -37,6 +36,7 @@ class Reader {
       : forms_(forms), graph_(forms.graph()), pool_(forms.pool()), heads_(heads) {}
 
   AttentionReading Run(ValueId result) {
+    r_.visible = pool_.True();
     const NodeId node = graph_.producer(result);
     if (node == kNoNode) {
       Fail("it is no result of a node");
@@ -95,37 +95,20 @@ class Reader {
     double factor = 1;
   };
 
-  // What a node hands on exactly; null if it is another node.
-  Expr Passed(Expr e, NodeId n) {
-    const auto passed = sym::PassedThrough(forms_, n);
-    if (!passed || passed->fidelity != sym::Fidelity::kExact) return nullptr;
-    if (!graph_.Is(n, "Identity")) AddLemma(lemmas::kExactCast);
-    return At(graph_.inputs(n)[static_cast<size_t>(passed->input)], e->args());
-  }
-
-  void AddLemma(const char* name) {
-    if (std::find(r_.lemmas.begin(), r_.lemmas.end(), name) == r_.lemmas.end()) {
-      r_.lemmas.emplace_back(name);
-    }
-  }
+  // What e hands on exactly; null if it does anything else.
+  Expr Passed(Expr e) { return BeforeExactCast(forms_, e, r_.extents, &r_.grounds); }
 
   // One multiplication or division by a number, or one exact cast, in front of e; null if there is
   // none.
   Expr Peeled(Expr e, double* factor) {
     if (e->kind() != Kind::kLoad) return nullptr;
+    if (const Expr same = Passed(e); same != nullptr) return same;
     const NodeId n = graph_.producer(e->source());
-    if (n == kNoNode) return nullptr;
-    if (const Expr same = Passed(e, n); same != nullptr) return same;
-    const bool divides = graph_.Is(n, "Div");
-    if (!divides && !graph_.Is(n, "Mul")) return nullptr;
-    for (int k : {1, 0}) {
-      const auto number = NumberOf(forms_, graph_.inputs(n)[k]);
-      if (!number || (divides && k == 0)) continue;
-      *factor *= divides ? 1 / *number : *number;
-      AddLemma(lemmas::kScaleMoved);
-      return At(graph_.inputs(n)[1 - k], e->args());
-    }
-    return nullptr;
+    const auto read = n == kNoNode ? std::nullopt : ReadFactor(forms_, n);
+    if (!read) return nullptr;
+    *factor *= read->number;
+    r_.grounds.AddLemma(lemmas::kScaleMoved);
+    return At(read->operand, e->args());
   }
 
   Factored Peel(Expr e) {
@@ -138,45 +121,11 @@ class Reader {
     return result;
   }
 
-  Expr HiddenByNumber(double number, Expr where) {
-    if (!(number <= kHidden)) return nullptr;
-    if (std::isfinite(number)) r_.hidden_by.insert(number);
-    return where;
-  }
-
-  // Where an added number hides a key; null if it is not plain that it is 0 elsewhere.
-  Expr HiddenBy(Expr e) {
-    if (e == nullptr) return nullptr;
-    switch (e->kind()) {
-      case Kind::kInteger:
-        if (e->value() == 0) return pool_.False();
-        return HiddenByNumber(static_cast<double>(e->value()), pool_.True());
-      case Kind::kFloat:
-        return HiddenByNumber(e->float_value(), pool_.True());
-      case Kind::kSelect: {
-        const Expr c = e->args()[0], a = HiddenBy(e->args()[1]), b = HiddenBy(e->args()[2]);
-        if (a == nullptr || b == nullptr) return nullptr;
-        return pool_.Or(pool_.And(c, a), pool_.And(pool_.Not(c), b));
-      }
-      case Kind::kSum: {
-        Expr any = pool_.False();
-        for (const sym::Term& term : e->terms()) {
-          if (term.atoms.size() != 1) return nullptr;
-          const Expr atom = term.atoms[0];
-          Expr hidden = nullptr;
-          if (atom->is_predicate()) {
-            hidden = HiddenByNumber(static_cast<double>(term.coefficient), atom);
-          } else if (term.coefficient == 1) {
-            hidden = HiddenBy(atom);
-          }
-          if (hidden == nullptr) return nullptr;
-          any = pool_.Or(any, hidden);
-        }
-        return any;
-      }
-      default:
-        return nullptr;
-    }
+  // No query sees a key elsewhere.
+  void See(Expr where, const std::set<double>& hidden_by) {
+    r_.visible = pool_.And(r_.visible, where);
+    r_.hidden_by.insert(hidden_by.begin(), hidden_by.end());
+    r_.grounds.AddLemma(lemmas::kMaskSplit);
   }
 
   // The softmax behind the left operand of the second product; sets where of its operand. to: the
@@ -184,10 +133,9 @@ class Reader {
   NodeId FindSoftmax(Expr e, int32_t to, std::vector<Expr>* where) {
     for (int k = 0; e != nullptr && k < kMostSteps; ++k) {
       if (e->kind() == Kind::kSelect) {
-        e = WithoutNanGuard(forms_, e);
+        e = WithoutNanGuard(forms_, e, &r_.grounds);
         if (e == nullptr) return kNoNode;
         r_.nan_guard = true;
-        AddLemma(lemmas::kNanGuard);
         continue;
       }
       if (e->kind() != Kind::kLoad) return kNoNode;
@@ -198,9 +146,9 @@ class Reader {
         const int64_t axis = IntAttribute(graph_.node(n), "axis", -1);
         return axis == -1 || axis == static_cast<int64_t>(where->size()) - 1 ? n : kNoNode;
       }
-      Expr inner = Passed(e, n);
+      Expr inner = Passed(e);
       if (inner == nullptr && IsCastOfWeights(forms_, n, to)) {
-        AddLemma(lemmas::kSoftmaxPrecision);
+        r_.grounds.AddLemma(lemmas::kSoftmaxPrecision);
         inner = At(graph_.inputs(n)[0], e->args());
       }
       e = inner;
@@ -217,25 +165,16 @@ class Reader {
 
   // From the softmax's operand to the first product: what is added, selected, multiplied.
   bool ReadScores(Expr e) {
-    r_.visible = pool_.True();
     for (int k = 0; e != nullptr && k < kMostSteps; ++k) {
       if (e->kind() == Kind::kSelect) {
-        const Expr c = e->args()[0], a = HiddenBy(e->args()[1]), b = HiddenBy(e->args()[2]);
-        if (b != nullptr && b->is_integer(1)) {
-          r_.visible = pool_.And(r_.visible, c);
-          e = e->args()[1];
-        } else if (a != nullptr && a->is_integer(1)) {
-          r_.visible = pool_.And(r_.visible, pool_.Not(c));
-          e = e->args()[2];
-        } else {
-          return Fail("a score is selected, and not against a number that hides it");
-        }
+        e = WithoutSelection(e);
+        if (e == nullptr) return false;
         continue;
       }
       const NodeId n = e->kind() == Kind::kLoad ? graph_.producer(e->source()) : kNoNode;
       if (n == kNoNode) return Fail("the scores are no product of queries and keys");
       if (k == 0 && IsCastOfScores(forms_, n, r_.softmax_type)) {
-        AddLemma(lemmas::kSoftmaxPrecision);
+        r_.grounds.AddLemma(lemmas::kSoftmaxPrecision);
         e = At(graph_.inputs(n)[0], e->args());
         continue;
       }
@@ -246,6 +185,7 @@ class Reader {
         continue;
       }
       if (graph_.Is(n, "Tanh") && r_.softcap == 0) {
+        if (!IsScale(r_.scale)) return Fail("its softcap is no positive number");
         r_.softcap = r_.scale;
         e = At(graph_.inputs(n)[0], e->args());
         continue;
@@ -255,17 +195,38 @@ class Reader {
     return Fail("the scores are not read");
   }
 
+  // What is behind a mask may only be a scale.
+  bool MaskFits() {
+    if (IsScale(r_.scale) && r_.softcap == 0) return true;
+    return Fail("a mask is in front of a softcap, or of a factor that may turn it");
+  }
+
+  Expr WithoutSelection(Expr e) {
+    if (!MaskFits()) return nullptr;
+    const Expr c = e->args()[0];
+    const auto a = HiddenBy(pool_, e->args()[1], r_.scale),
+               b = HiddenBy(pool_, e->args()[2], r_.scale);
+    const bool first = b && b->everywhere(), second = a && a->everywhere();
+    if (!first && !second) {
+      Fail("a score is selected, and not against a number that hides it");
+      return nullptr;
+    }
+    See(first ? c : pool_.Not(c), (first ? *b : *a).numbers);
+    return e->args()[first ? 1 : 2];
+  }
+
   Expr WithoutMask(NodeId n, Expr e) {
+    if (!MaskFits()) return nullptr;
     for (int k : {1, 0}) {
-      const Expr hidden = HiddenBy(At(graph_.inputs(n)[k], e->args()));
-      if (hidden == nullptr) continue;
-      r_.visible = pool_.And(r_.visible, pool_.Not(hidden));
+      const auto hiding = HiddenBy(pool_, At(graph_.inputs(n)[k], e->args()), r_.scale);
+      if (!hiding) continue;
+      See(pool_.Not(hiding->where), hiding->numbers);
       return At(graph_.inputs(n)[1 - k], e->args());
     }
     for (int k : {1, 0}) {
       const Expr scores = At(graph_.inputs(n)[1 - k], e->args());
       if (scores == nullptr || !LeadsToProduct(scores, 0)) continue;
-      if (std::fabs(r_.scale - 1) > 1e-6 || r_.softcap != 0) break;
+      if (r_.scale != 1) break;
       return AddBias(At(graph_.inputs(n)[k], e->args())) ? scores : nullptr;
     }
     Fail("something is added to the scores that is no mask");
@@ -291,40 +252,11 @@ class Reader {
 
   // What is added to the scores: where it hides a key, and what it adds elsewhere.
   bool AddBias(Expr e) {
-    std::vector<Expr> terms;
-    const Expr hidden = Split(e, &terms, 0);
-    if (hidden == nullptr) return Fail("a bias is added to its scores that is not read");
-    r_.visible = pool_.And(r_.visible, pool_.Not(hidden));
-    r_.bias.insert(r_.bias.end(), terms.begin(), terms.end());
+    const auto mask = SplitMask(forms_, e, r_.extents, &r_.grounds);
+    if (!mask) return Fail("a bias is added to its scores that is not read");
+    See(pool_.Not(mask->hiding.where), mask->hiding.numbers);
+    r_.bias.insert(r_.bias.end(), mask->bias.begin(), mask->bias.end());
     return true;
-  }
-
-  // Where e hides a key; appends to `terms` what it is a sum of elsewhere. Null if it is not read.
-  Expr Split(Expr e, std::vector<Expr>* terms, int depth) {
-    if (e == nullptr || depth > kMostSteps) return nullptr;
-    if (const Expr hidden = HiddenBy(e); hidden != nullptr) return hidden;
-    if (e->kind() == Kind::kSelect) {
-      const Expr c = e->args()[0], a = HiddenBy(e->args()[1]), b = HiddenBy(e->args()[2]);
-      const bool first = b != nullptr && b->is_integer(1),
-                 second = a != nullptr && a->is_integer(1);
-      if (first || second) {
-        const Expr more = Split(e->args()[first ? 1 : 2], terms, depth + 1);
-        return more == nullptr ? nullptr : pool_.Or(more, first ? pool_.Not(c) : c);
-      }
-    }
-    if (e->kind() == Kind::kLoad) {
-      const NodeId n = graph_.producer(e->source());
-      if (n != kNoNode && graph_.Is(n, "Add")) {
-        const Expr a = Split(At(graph_.inputs(n)[0], e->args()), terms, depth + 1);
-        const Expr b = Split(At(graph_.inputs(n)[1], e->args()), terms, depth + 1);
-        return a == nullptr || b == nullptr ? nullptr : pool_.Or(a, b);
-      }
-      if (const Expr same = n == kNoNode ? nullptr : Passed(e, n); same != nullptr) {
-        return Split(same, terms, depth + 1);
-      }
-    }
-    terms->push_back(e);
-    return pool_.False();
   }
 
   bool ReadFirstProduct(NodeId n, Expr e) {
@@ -344,7 +276,7 @@ class Reader {
     r_.query = query.element;
     r_.key = key.element;
     r_.scale *= query.factor * key.factor * product.factor;
-    return true;
+    return IsScale(r_.scale) || Fail("its scale is no positive number");
   }
 
   // On axes of extent 1 the index is 0.
@@ -449,9 +381,8 @@ class Reader {
     if (more->kind() == Kind::kInteger && !more->is_integer(0)) {
       return Fail("its keys and values are not of one length");
     }
-    if (heads->value() < 1 || kv_heads->value() < 1 || heads->value() % kv_heads->value() != 0) {
-      return Fail("its heads do not fit each other");
-    }
+    const auto group = GroupSize(heads->value(), kv_heads->value());
+    if (!group) return Fail("its heads do not fit each other");
     const Expr past = PastOf(node);
     if (past == nullptr) return Fail("it keeps a past that is not read");
     r_.equal_extents = {{k.shape[0], q.shape[0]},
@@ -459,13 +390,12 @@ class Reader {
                         {v.shape[1], kv_heads},
                         {k.shape[2], v.shape[2]},
                         {k.shape[3], q.shape[3]}};
-    if (heads != kv_heads) AddLemma(lemmas::kHeadsRegrouped);
+    if (heads != kv_heads) r_.grounds.AddLemma(lemmas::kHeadsRegrouped);
     r_.extents.extents = {q.shape[0], heads, q.shape[2], pool_.Add(past, k.shape[2]), q.shape[3]};
     r_.size_of_value = v.shape[3];
     const Expr b = pool_.Index(0), h = pool_.Index(1), s = pool_.Index(2), t = pool_.Index(3),
                d = pool_.Index(4);
-    const Expr group = pool_.Integer(heads->value() / kv_heads->value());
-    const Expr hk = pool_.FloorDiv(h, group, r_.extents);
+    const Expr hk = pool_.FloorDiv(h, pool_.Integer(*group), r_.extents);
     r_.query = Element(Input(node, 0), {b, h, s, d}, q);
     r_.key = BehindPast(Input(node, 4), Input(node, 1), past, {b, hk, t, d}, k);
     Facts facts = r_.extents;
@@ -483,6 +413,8 @@ class Reader {
     if (r_.key == nullptr || r_.value == nullptr || r_.query == nullptr) {
       return Fail("its operands are not read");
     }
+    if (!IsScale(r_.scale)) return Fail("its scale is no positive number");
+    if (r_.softcap != 0 && !IsScale(r_.softcap)) return Fail("its softcap is no positive number");
     return ReadVisible(node, q.shape[2], past);
   }
 
@@ -509,24 +441,18 @@ class Reader {
     return pool_.Select(pool_.Lt(t, length, r_.extents), before, behind);
   }
 
-  // The text of Attention-24: with nonpad_kv_seqlen a causal order ends at the last valid key,
-  // without it token s sees the past and as many keys more as its number.
   bool ReadVisible(NodeId node, Expr queries, Expr past) {
-    const Expr b = pool_.Index(0), s = pool_.Index(2), t = pool_.Index(3);
-    r_.visible = pool_.True();
-    Expr behind = pool_.Add(past, s);  // the last key that token s may see
+    OperatorOrder order;
+    order.queries = queries;
+    order.past = past;
     if (const ValueId valid = Input(node, 6); valid != kNoValue) {
-      const Expr n = At(valid, {b});
-      if (n == nullptr) return Fail("its valid length is not read");
-      r_.valid = n;
-      r_.visible = pool_.Lt(t, n, r_.extents);
-      behind = pool_.Add(s, pool_.Sub(n, queries));
+      order.valid = r_.valid = At(valid, {pool_.Index(0)});
+      if (order.valid == nullptr) return Fail("its valid length is not read");
     }
     const int64_t causal = IntAttribute(graph_.node(node), "is_causal", 0);
     if (causal != 0 && causal != 1) return Fail("its is_causal is neither 0 nor 1");
-    if (causal == 1) {
-      r_.visible = pool_.And(r_.visible, pool_.Le(t, behind, r_.extents));
-    }
+    order.causal = causal == 1;
+    if (order.causal || order.valid != nullptr) See(VisibleIn(pool_, order, r_.extents), {});
     const ValueId mask = Input(node, 3);
     if (mask == kNoValue) return true;
     const auto shape = ReadMaskShape(forms_, mask, r_.extents);
@@ -534,13 +460,12 @@ class Reader {
     r_.equal_extents.insert(r_.equal_extents.end(), shape->equal_extents.begin(),
                             shape->equal_extents.end());
     if (shape->is_short) {
-      r_.visible = pool_.And(r_.visible, pool_.Lt(t, shape->width, r_.extents));
-      AddLemma(lemmas::kShortMask);
+      See(pool_.Lt(pool_.Index(3), shape->width, r_.extents), {});
+      r_.grounds.AddLemma(lemmas::kShortMask);
     }
     const Expr e = forms_.At(mask, shape->at, r_.extents);
-    AddLemma(lemmas::kMaskSplit);
     if (forms_.ElementType(mask) == TensorProto::BOOL) {
-      r_.visible = pool_.And(r_.visible, e);
+      See(e, {});
       return true;
     }
     return AddBias(e);
@@ -554,18 +479,6 @@ class Reader {
 };
 
 }  // namespace
-
-ValueId KeptAs(const Graph& graph, ValueId value) {
-  NodeId n = graph.producer(value);
-  if (n == kNoNode || graph.inputs(n).empty()) return kNoValue;
-  if (graph.Is(n, "Mul")) {
-    n = graph.inputs(n)[0] == kNoValue ? kNoNode : graph.producer(graph.inputs(n)[0]);
-    if (n != kNoNode && !graph.Is(n, "DequantizeLinear")) return kNoValue;
-  }
-  const bool reads = n != kNoNode && (graph.Is(n, "DequantizeLinear") ||
-                                      graph.Is(n, "BitwiseAnd") || graph.Is(n, "BitShift"));
-  return reads && !graph.inputs(n).empty() ? graph.inputs(n)[0] : kNoValue;
-}
 
 AttentionReading ReadAttention(sym::Forms& forms, ValueId result, int64_t heads) {
   return Reader(forms, heads).Run(result);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "proof/grounds.h"
 #include "sym/forms.h"
 
 namespace kvlift {
@@ -35,11 +36,8 @@ struct AttentionReading {
   bool joined = false;  // the result is [B, S, N * D]
   // Extents that have to be equal, or an operand would be broadcast: mine and the other.
   std::vector<std::pair<sym::Expr, sym::Expr>> equal_extents;
-  std::vector<std::string> lemmas;  // what the reading rests on (proof/lemmas)
+  Grounds grounds;  // what the reading rests on
 };
-
-// What numbers are read from that are kept in few bits; kNoValue if they are not.
-ValueId KeptAs(const Graph& graph, ValueId value);
 
 // The attention whose result [B, N, S, D] is the value, or [B, S, N * D] of an operator. Where
 // `heads` are given, the result may be [B * N, S, D], and so may be the operands of its products.

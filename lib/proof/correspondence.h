@@ -46,8 +46,8 @@ class Correspondence {
 
   // From now on a value of the conversion is this value of the source, on these grounds.
   void SetTwin(ValueId after, ValueId before, Sameness same, Grounds grounds);
-  // The same of [B, N / G, G * S, D] (proof/stacking.h), and of [B, N, S, D], where the source has
-  // [B * N, S, D].
+  // The same of [B, N / G, G * S, D] (proof/lemmas/heads_regrouped.h), and of [B, N, S, D], where
+  // the source has [B * N, S, D].
   void SetStackedTwin(ValueId after, ValueId before, int64_t groups, sym::Expr tokens,
                       Grounds grounds);
   void SetFoldedTwin(ValueId after, ValueId before, int64_t heads, Grounds grounds);

@@ -5,10 +5,10 @@
 
 #include "fmt/format.h"
 #include "ir/types.h"
-#include "proof/attention_reading.h"
 #include "proof/lemmas/names.h"
+#include "proof/lemmas/rotation_fused.h"
 #include "proof/plain.h"
-#include "proof/rotary_reading.h"
+#include "sym/keeps_value.h"
 
 namespace kvlift {
 namespace {
@@ -106,7 +106,7 @@ std::vector<NodeId> Matches::Candidates(NodeId node) {
     for (const Use& use : graph_.uses(theirs)) AddCandidate(node, use.node, &found);
   }
   for (NodeId other : unnamed_) AddCandidate(node, other, &found);
-  const bool kept = KeptAs(graph_, graph_.outputs(node)[0]) != kNoValue;
+  const bool kept = sym::KeptInFewBits(graph_, graph_.outputs(node)[0]) != kNoValue;
   if (branches_ || kept) {
     for (NodeId other : by_operator_[graph_.node(node).op_type()]) {
       AddCandidate(node, other, &found);

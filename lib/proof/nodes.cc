@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "fmt/format.h"
-#include "proof/attention_reading.h"
 #include "proof/operands.h"
+#include "sym/keeps_value.h"
 
 namespace kvlift {
 
@@ -153,8 +153,8 @@ Nodes::Comparison Nodes::CompareInputs(NodeId mine, NodeId theirs, std::vector<S
   for (size_t k = 0; k < count; ++k) {
     const ValueId x = k < a.size() ? a[k] : kNoValue, y = k < b.size() ? b[k] : kNoValue;
     Sameness operand = Compare(x, y);
-    if (operand == Sameness::kNone && k == 0 && KeptAs(graph_, graph_.outputs(mine)[0]) == x &&
-        SameRows(x, y)) {
+    if (operand == Sameness::kNone && k == 0 &&
+        sym::KeptInFewBits(graph_, graph_.outputs(mine)[0]) == x && SameRows(x, y)) {
       operand = Sameness::kInCommon;
     }
     same->push_back(operand);

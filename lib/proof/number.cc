@@ -20,6 +20,21 @@ constexpr double kSmall = 100;  // within all integer types of 8 bits and more
 
 std::optional<double> Computed(sym::Forms& forms, NodeId n, int depth);
 
+// What a computed number is in its type; integers are computed otherwise.
+std::optional<double> Rounded(int32_t type, double x) {
+  const bool known = type == TensorProto::FLOAT || type == TensorProto::DOUBLE ||
+                     type == TensorProto::FLOAT16 || type == TensorProto::BFLOAT16;
+  return known ? std::optional(sym::RoundTo(type, x)) : std::nullopt;
+}
+
+// What a cast makes of a number.
+std::optional<double> PassedNumber(const sym::PassedOperand& passed, int32_t to, double x) {
+  if (passed.fidelity == sym::Fidelity::kExact) return x;
+  if (IsFloatType(to)) return Rounded(to, x);
+  const bool whole = IsIntegerType(to) && ElementBits(to) >= 8;
+  return whole && x >= 0 && x < kSmall ? std::optional(std::trunc(x)) : std::nullopt;
+}
+
 std::optional<double> Scalar(sym::Forms& forms, ValueId v, int depth) {
   if (const TensorProto* tensor = forms.graph().constant(v); tensor != nullptr) {
     const auto size = NumElements(*tensor);
@@ -46,26 +61,18 @@ std::optional<double> Computed(sym::Forms& forms, NodeId n, int depth) {
     x.push_back(*number);
   }
   if (x.empty()) return std::nullopt;
+  const int32_t to = forms.ElementType(forms.graph().outputs(n)[0]);
+  if (const auto passed = sym::PassedThrough(forms, n)) return PassedNumber(*passed, to, x[0]);
   const auto is = [&](const char* op) { return forms.graph().Is(n, op); };
-  if (is("Sqrt")) return std::sqrt(x[0]);
-  if (is("Reciprocal")) return 1 / x[0];
-  const auto passed = sym::PassedThrough(forms, n);
-  if (passed) {
-    if (passed->fidelity == sym::Fidelity::kExact) return x[0];
-    // A number that has few enough bits is not rounded; others are.
-    const int32_t to = forms.ElementType(forms.graph().outputs(n)[0]);
-    if (to == TensorProto::FLOAT) return static_cast<double>(static_cast<float>(x[0]));
-    const bool whole =
-        passed->fidelity == sym::Fidelity::kNone && IsIntegerType(to) && ElementBits(to) >= 8;
-    if (whole && x[0] >= 0 && x[0] < kSmall) return std::trunc(x[0]);
+  if (x.size() == 1) {
+    if (is("Sqrt")) return Rounded(to, std::sqrt(x[0]));
+    if (is("Reciprocal")) return Rounded(to, 1 / x[0]);
     return std::nullopt;
   }
-  if (!IsFloatType(forms.ElementType(forms.graph().outputs(n)[0]))) return std::nullopt;
-  if (x.size() != 2) return std::nullopt;
-  if (is("Mul")) return x[0] * x[1];
-  if (is("Div")) return x[0] / x[1];
-  if (is("Add")) return x[0] + x[1];
-  if (is("Pow")) return std::pow(x[0], x[1]);
+  if (is("Mul")) return Rounded(to, x[0] * x[1]);
+  if (is("Div")) return Rounded(to, x[0] / x[1]);
+  if (is("Add")) return Rounded(to, x[0] + x[1]);
+  if (is("Pow")) return Rounded(to, std::pow(x[0], x[1]));
   return std::nullopt;
 }
 

@@ -1,7 +1,6 @@
 #include "proof/prover.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -18,14 +17,18 @@
 #include "proof/fact_list.h"
 #include "proof/guards.h"
 #include "proof/lemmas/finite_minimum.h"
+#include "proof/lemmas/heads_regrouped.h"
+#include "proof/lemmas/hidden_keys.h"
 #include "proof/lemmas/names.h"
+#include "proof/lemmas/nan_guard.h"
+#include "proof/lemmas/scale_moved.h"
 #include "proof/matches.h"
 #include "proof/misfits.h"
 #include "proof/moved_rows.h"
 #include "proof/nodes.h"
 #include "proof/pair.h"
 #include "proof/plain.h"
-#include "proof/stacking.h"
+#include "sym/keeps_value.h"
 
 namespace kvlift {
 namespace {
@@ -183,7 +186,7 @@ class Prover {
       for (const ManifestCache& cache : relation_.caches) {
         if (source == pair_.After(cache.input)) return true;
       }
-      const ValueId kept = KeptAs(graph_, source);
+      const ValueId kept = sym::KeptInFewBits(graph_, source);
       const bool known = kept != kNoValue && forms_.Of(kept).known_rank;
       if (known && ReadsPast(forms_.Of(kept).element)) return true;
     }
@@ -382,39 +385,22 @@ class Prover {
     return "";
   }
 
-  // What the keys that are hidden are hidden by, where both sides do not do the same.
+  // What the keys that are hidden are hidden by, unless it is -inf on both sides.
   void RestOnHiding(const std::string& name, const AttentionReading& before,
                     const AttentionReading& after, const Facts& facts) {
-    if (before.hidden_by != after.hidden_by) {
+    if (before.nan_guard) twins_.RestOn(ScoresAreNumbers(name));
+    const bool finite = !before.hidden_by.empty() || !after.hidden_by.empty();
+    if (finite) {
       for (const std::set<double>* numbers : {&before.hidden_by, &after.hidden_by}) {
         if (!numbers->empty()) twins_.RestOn(ScoresAreNear(name, *numbers));
       }
       twins_.RestOnLemma(lemmas::kFiniteMinimum);
     }
-    const bool both = before.is_operator && after.is_operator;
-    const bool cleared = both || (before.nan_guard && after.is_operator);
-    if (cleared && before.hidden_by.empty() && after.hidden_by.empty()) return;
-    if (before.hidden_by == after.hidden_by && both) return;
-    if (SeesItself(before, facts)) return;
+    const bool cleared = before.is_operator || before.nan_guard;
+    if (cleared && !finite) return;
+    if (SeesAKey(pool_, twins_.Normal(before.visible, facts), facts)) return;
     twins_.RestOn({AssumptionKind::kVisibleKey, name,
                    fmt::format("each query of {} sees a key", name), AssumptionSource::kHost});
-  }
-
-  // Whether each query of the source sees its own token's key, or the first key.
-  bool SeesItself(const AttentionReading& before, const Facts& facts) {
-    const Expr visible = twins_.Normal(before.visible, facts);
-    const Expr keys = facts.extents[kKeys], queries = facts.extents[kKeys - 1];
-    if (visible == nullptr || keys == nullptr || queries == nullptr) return false;
-    const Expr own = pool_.Add(pool_.Sub(keys, queries), pool_.Index(2));
-    for (const Expr key : {own, pool_.Integer(0)}) {
-      Facts where = facts;
-      where.extents[kKeys] = nullptr;
-      sym::Pool::Substitution at;
-      at.indices = {nullptr, nullptr, nullptr, key};
-      const Expr seen = pool_.Substitute(visible, at, where);
-      if (seen->is_integer(1) || pool_.Prove(seen, where) == sym::Truth::kYes) return true;
-    }
-    return false;
   }
 
   // rows: the keys that are looked at, where the source has them in another order.
@@ -443,9 +429,7 @@ class Prover {
                              const Facts& where) {
       return facts_.AddEqual(name, text, own(x, where), other(y, where), known, looked(where));
     };
-    for (const AttentionReading* reading : {&before, &after}) {
-      for (const std::string& lemma : reading->lemmas) twins_.RestOnLemma(lemma);
-    }
+    for (const AttentionReading* reading : {&before, &after}) twins_.RestOn(reading->grounds);
     const char* queries = "reads the source's queries";
     const std::string other_extents = OtherExtents(before, after);
     bool all =
@@ -455,7 +439,9 @@ class Prover {
                    seen, facts);
     all &= compare("reads the source's values", after.value, before.value, seen, values);
     RestOnHiding(name, before, after, facts);
-    const Expr shown = rows == nullptr ? OfKeysThereAre(mine, after, looked(facts)) : mine;
+    const Expr shown = rows == nullptr ? VisibleWhereThereAreKeys(twins_, equality_, pool_, mine,
+                                                                  after, looked(facts))
+                                       : mine;
     all &= facts_.AddEqual(name, "shows each query the source's keys", shown, theirs, pool_.True(),
                            looked(facts));
     if (rows == nullptr) all &= HidesRest(name, before, after, facts);
@@ -463,8 +449,9 @@ class Prover {
     for (Expr e : after.bias) added.push_back(own(e, facts));
     for (Expr e : before.bias) theirs_added.push_back(other(e, facts));
     all &= SameBias(name, added, std::move(theirs_added), seen, looked(facts));
-    const bool scaled = std::abs(before.scale - after.scale) <= 1e-6 * std::abs(before.scale);
-    const bool capped = std::abs(before.softcap - after.softcap) <= 1e-6 * before.softcap;
+    const bool scaled = AreOneScale(after.scale, before.scale);
+    const bool capped =
+        before.softcap == after.softcap || AreOneScale(after.softcap, before.softcap);
     const bool typed = before.softmax_type == after.softmax_type;
     const auto numbers = [](const AttentionReading& r) {
       return fmt::format("scale {}, softcap {} and a softmax in {}", r.scale, r.softcap,
@@ -475,22 +462,13 @@ class Prover {
         scaled && capped && typed
             ? ""
             : fmt::format("{} instead of {}", numbers(after), numbers(before));
-    if (!scaled || !capped) {
+    if (AreOtherScales(after.scale, before.scale) ||
+        AreOtherScales(after.softcap, before.softcap)) {
       facts_.AddRefuted(name, what, why_not);
     } else {
       facts_.Add(name, what, why_not);
     }
     return all && scaled && capped && typed;
-  }
-
-  // Which of the source's keys are seen: none behind the conversion's last. Null if it is not known
-  // how many the conversion has.
-  Expr OfKeysThereAre(Expr mine, const AttentionReading& after, const Facts& facts) {
-    const Expr end = twins_.Extent(after.extents.extents[kKeys], pool_.Index(0));
-    if (mine == nullptr || end == nullptr || facts.extents[kKeys] == nullptr) return nullptr;
-    const Expr enough = pool_.Le(facts.extents[kKeys], end, Facts{});
-    if (equality_.Follows(twins_.Fits(), enough, Facts{})) return mine;
-    return pool_.And(mine, pool_.Lt(pool_.Index(static_cast<int>(kKeys)), end, facts));
   }
 
   // What is added to the scores of keys that are seen; in any order.
@@ -534,10 +512,7 @@ class Prover {
     // i3 counts from there on.
     Facts behind = facts;
     behind.extents[3] = nullptr;
-    sym::Pool::Substitution shift;
-    shift.indices = {nullptr, nullptr, nullptr, pool_.Add(pool_.Index(3), end)};
-    Expr seen = twins_.Translate(after.visible, pool_.Index(0), Facts{});
-    if (seen != nullptr) seen = pool_.Substitute(seen, shift, behind);
+    const Expr seen = VisibleBehind(twins_, pool_, after, end, behind);
     const bool hidden = seen != nullptr && seen->is_integer(0);
     const bool ends = twins_.Translate(after.extents.extents[3], pool_.Index(0), Facts{}) == end;
     const char* text = "shows no query a key behind the source's last";

@@ -128,7 +128,7 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
   if (visible.causal && !one_token) attributes.push_back(MakeAttribute("is_causal", int64_t{1}));
   const auto scale = static_cast<float>(site.scale);
   const auto usual = static_cast<float>(1.0 / std::sqrt(static_cast<double>(site.head_dim)));
-  if (std::abs(scale - usual) > 1e-6f * usual) attributes.push_back(MakeAttribute("scale", scale));
+  if (scale != usual) attributes.push_back(MakeAttribute("scale", scale));
   if (site.softcap != 0) {
     attributes.push_back(MakeAttribute("softcap", static_cast<float>(site.softcap)));
   }

@@ -188,8 +188,6 @@ std::vector<Expr> AllIndices(Pool& pool, int rank);
 Expr Product(Pool& pool, absl::Span<const Expr> factors);
 // The finite or infinite number a constant is.
 std::optional<double> Number(Expr e);
-// The value rounded to the element type (float16, bfloat16, float32; others unchanged).
-double RoundTo(int32_t type, double value);
 // e >= 0 provable under facts, for all values of the indices.
 bool NonNegative(Pool& pool, Expr e, const Facts& facts);
 // A closed form of a constant integer, bool or float tensor; null if there is none.

@@ -17,19 +17,6 @@ int64_t CountLeaves(Expr e) {
   return std::min(kMaxLeaves + 1, CountLeaves(e->args()[1]) + CountLeaves(e->args()[2]));
 }
 
-// Nearest value with `bits` significant bits, exponents from `min_exponent`, ties to even.
-double RoundBits(double x, int bits, int min_exponent, double max) {
-  if (x == 0 || !std::isfinite(x)) return x;
-  int exponent;
-  std::frexp(x, &exponent);
-  const int unit = std::max(exponent, min_exponent) - bits;
-  const double rounded = std::ldexp(std::nearbyint(std::ldexp(x, -unit)), unit);
-  if (std::abs(rounded) > max) {
-    return std::copysign(std::numeric_limits<double>::infinity(), x);
-  }
-  return rounded;
-}
-
 // a and not (a and b) is a and not b.
 Expr WithoutRepeats(Pool& pool, Expr conjunction) {
   if (conjunction->kind() != Kind::kAnd) return conjunction;
@@ -223,20 +210,6 @@ std::optional<double> Number(Expr e) {
   if (e->kind() == Kind::kInteger) return static_cast<double>(e->value());
   if (e->kind() == Kind::kFloat) return e->float_value();
   return std::nullopt;
-}
-
-double RoundTo(int32_t type, double value) {
-  switch (type) {
-    case onnx::TensorProto::FLOAT:
-      return static_cast<double>(static_cast<float>(value));
-    case onnx::TensorProto::FLOAT16:
-      return RoundBits(value, 11, -13, 65504.0);
-    case onnx::TensorProto::BFLOAT16:
-      return RoundBits(static_cast<double>(static_cast<float>(value)), 8, -125,
-                       3.3895313892515355e38);
-    default:
-      return value;
-  }
 }
 
 bool NonNegative(Pool& pool, Expr e, const Facts& facts) {

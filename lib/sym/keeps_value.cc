@@ -1,5 +1,9 @@
 #include "sym/keeps_value.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "ir/types.h"
 
 namespace kvlift::sym {
@@ -67,6 +71,19 @@ std::optional<IntegerFormat> IntegerFormatOf(int32_t type) {
   }
 }
 
+// Nearest value with `bits` significant bits, exponents from `min_exponent`, ties to even.
+double RoundBits(double x, int bits, int min_exponent, double max) {
+  if (x == 0 || !std::isfinite(x)) return x;
+  int exponent;
+  std::frexp(x, &exponent);
+  const int unit = std::max(exponent, min_exponent) - bits;
+  const double rounded = std::ldexp(std::nearbyint(std::ldexp(x, -unit)), unit);
+  if (std::abs(rounded) > max) {
+    return std::copysign(std::numeric_limits<double>::infinity(), x);
+  }
+  return rounded;
+}
+
 }  // namespace
 
 Fidelity CastFidelity(int32_t from, int32_t to) {
@@ -113,6 +130,38 @@ std::optional<PassedOperand> PassedThrough(Forms& forms, NodeId node) {
     return PassedOperand{0, Fidelity::kExact};
   }
   return std::nullopt;
+}
+
+ValueId ExactOperand(Forms& forms, NodeId node) {
+  const auto passed = PassedThrough(forms, node);
+  if (!passed || passed->fidelity != Fidelity::kExact) return kNoValue;
+  return forms.graph().inputs(node)[static_cast<size_t>(passed->input)];
+}
+
+ValueId KeptInFewBits(const Graph& graph, ValueId value) {
+  NodeId n = graph.producer(value);
+  if (n == kNoNode || graph.inputs(n).empty()) return kNoValue;
+  if (graph.Is(n, "Mul")) {
+    n = graph.inputs(n)[0] == kNoValue ? kNoNode : graph.producer(graph.inputs(n)[0]);
+    if (n != kNoNode && !graph.Is(n, "DequantizeLinear")) return kNoValue;
+  }
+  const bool reads = n != kNoNode && (graph.Is(n, "DequantizeLinear") ||
+                                      graph.Is(n, "BitwiseAnd") || graph.Is(n, "BitShift"));
+  return reads && !graph.inputs(n).empty() ? graph.inputs(n)[0] : kNoValue;
+}
+
+double RoundTo(int32_t type, double value) {
+  switch (type) {
+    case TensorProto::FLOAT:
+      return static_cast<double>(static_cast<float>(value));
+    case TensorProto::FLOAT16:
+      return RoundBits(value, 11, -13, 65504.0);
+    case TensorProto::BFLOAT16:
+      return RoundBits(static_cast<double>(static_cast<float>(value)), 8, -125,
+                       3.3895313892515355e38);
+    default:
+      return value;
+  }
 }
 
 }  // namespace kvlift::sym

@@ -30,5 +30,14 @@ struct PassedOperand {
 // Of Identity, Cast, CastLike, and Dropout outside training; nullopt for every other node, and
 // where a type is not known.
 std::optional<PassedOperand> PassedThrough(Forms& forms, NodeId node);
+// The operand that a node hands on exactly; kNoValue if it hands none on so.
+ValueId ExactOperand(Forms& forms, NodeId node);
+
+// What numbers are read from that are kept in few bits: the operand of the DequantizeLinear, mask
+// or shift that makes the value, or that is multiplied by a scale behind it; kNoValue for others.
+ValueId KeptInFewBits(const Graph& graph, ValueId value);
+
+// The value rounded to a float type of 16 bits or more; itself for every other type.
+double RoundTo(int32_t type, double value);
 
 }  // namespace kvlift::sym

@@ -13,8 +13,16 @@
 #include <string>
 
 #include "contract/assumptions.h"
+#include "sym/expr.h"
 
 namespace kvlift {
+
+// Whether a number that is added to a score, or stands in its place, is taken to hide the key: -inf
+// does, and so do finite ones that are low enough, on the conditions of the lemma.
+bool HidesKey(double number);
+// The first side condition: whether each query sees the key of its own token, or the first key.
+// visible: at i0..i3, of as many queries and keys as the extents say.
+bool SeesAKey(sym::Pool& pool, sym::Expr visible, const sym::Facts& extents);
 
 // The second side condition, for the largest of the numbers. `attention`: whose scores.
 Assumption ScoresAreNear(const std::string& attention, const std::set<double>& numbers);

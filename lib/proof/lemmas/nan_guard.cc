@@ -1,6 +1,8 @@
 #include "proof/lemmas/nan_guard.h"
 
-#include "sym/keeps_value.h"
+#include "fmt/format.h"
+#include "proof/lemmas/exact_cast.h"
+#include "proof/lemmas/names.h"
 
 namespace kvlift {
 namespace {
@@ -38,27 +40,32 @@ NanTest ReadTest(sym::Forms& forms, Expr condition) {
 }
 
 // In front of what hands it on exactly.
-Expr Origin(sym::Forms& forms, Expr e) {
-  for (int k = 0; k < kMostSteps && e != nullptr && e->kind() == Kind::kLoad; ++k) {
-    const NodeId n = forms.graph().producer(e->source());
-    const auto passed = sym::PassedThrough(forms, n);
-    if (!passed || passed->fidelity != sym::Fidelity::kExact) break;
-    const ValueId operand = forms.graph().inputs(n)[static_cast<size_t>(passed->input)];
-    e = forms.At(operand, e->args(), sym::Facts{});
+Expr Origin(sym::Forms& forms, Expr e, Grounds* grounds) {
+  for (int k = 0; k < kMostSteps; ++k) {
+    const Expr inner = BeforeExactCast(forms, e, sym::Facts{}, grounds);
+    if (inner == nullptr) break;
+    e = inner;
   }
   return e;
 }
 
 }  // namespace
 
-Expr WithoutNanGuard(sym::Forms& forms, Expr select) {
+Expr WithoutNanGuard(sym::Forms& forms, Expr select, Grounds* grounds) {
   const NanTest test = ReadTest(forms, select->args()[0]);
   if (test.tested == nullptr) return nullptr;
   const Expr cleared = select->args()[test.is_nan ? 1 : 2];
   const Expr handed_on = select->args()[test.is_nan ? 2 : 1];
-  const bool same =
-      test.tested == handed_on || Origin(forms, test.tested) == Origin(forms, handed_on);
-  return cleared->is_integer(0) && same ? handed_on : nullptr;
+  const bool same = test.tested == handed_on ||
+                    Origin(forms, test.tested, grounds) == Origin(forms, handed_on, grounds);
+  if (!cleared->is_integer(0) || !same) return nullptr;
+  grounds->AddLemma(lemmas::kNanGuard);
+  return handed_on;
+}
+
+Assumption ScoresAreNumbers(const std::string& attention) {
+  return {AssumptionKind::kFinite, attention, fmt::format("no score of {} is NaN", attention),
+          AssumptionSource::kHost};
 }
 
 }  // namespace kvlift

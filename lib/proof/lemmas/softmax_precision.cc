@@ -24,9 +24,8 @@ bool ReadsSoftmax(sym::Forms& forms, NodeId node) {
   }
   for (int k = 0; from != kNoNode && k < kMostSteps; ++k) {
     if (graph.Is(from, "Softmax")) return true;
-    const auto passed = sym::PassedThrough(forms, from);
-    if (!passed || passed->fidelity != sym::Fidelity::kExact) break;
-    from = graph.producer(graph.inputs(from)[static_cast<size_t>(passed->input)]);
+    const ValueId operand = sym::ExactOperand(forms, from);
+    from = operand == kNoValue ? kNoNode : graph.producer(operand);
   }
   return false;
 }

@@ -1,5 +1,12 @@
-// Attention in which the query heads of a group are further rows of one head: row g * S + s of head
-// k is token s of query head k * G + g.
+// Lemma heads-regrouped. Where H query heads share K heads of keys, H = G K
+//
+//   attention(q, k, v)[b, h] = attention of q[b, h] over k[b, h div G] and v[b, h div G]
+//
+// and, as heads of a group read the same keys, they may be further rows of one head: row g * S + s
+// of head k is token s of query head k * G + g. Side conditions: H is a multiple of K, and the
+// number of rows is G times that of tokens; heads of a group follow one another. Heads that are
+// dealt out in turn, h mod K, read other keys. Source: ONNX's text of Attention-24, Group-query
+// Attention.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +16,8 @@
 
 namespace kvlift {
 
+// G, if so many query heads share so many heads of keys; nullopt if they do not fit each other.
+std::optional<int64_t> GroupSize(int64_t heads, int64_t key_heads);
 // G, if `stacked` has so many fewer heads than `plain` and so many more rows; `rows` are its rows
 // by the terms of the other. 1 if both have the same heads.
 std::optional<int64_t> GroupsAsRows(sym::Pool& pool, const AttentionReading& plain,

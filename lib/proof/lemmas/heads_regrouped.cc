@@ -1,4 +1,6 @@
-#include "proof/stacking.h"
+#include "proof/lemmas/heads_regrouped.h"
+
+#include "proof/lemmas/names.h"
 
 namespace kvlift {
 
@@ -22,14 +24,20 @@ void Replace(Pool& pool, Expr head, Expr row, AttentionReading* reading) {
 
 }  // namespace
 
+std::optional<int64_t> GroupSize(int64_t heads, int64_t key_heads) {
+  if (heads < 1 || key_heads < 1 || heads % key_heads != 0) return std::nullopt;
+  return heads / key_heads;
+}
+
 std::optional<int64_t> GroupsAsRows(Pool& pool, const AttentionReading& plain,
                                     const AttentionReading& stacked, Expr rows, Expr tokens) {
   const Expr heads = plain.extents.extents[1], groups = stacked.extents.extents[1];
   if (heads == groups) return 1;
   if (heads->kind() != Kind::kInteger || groups->kind() != Kind::kInteger) return std::nullopt;
-  if (groups->value() < 1 || heads->value() % groups->value() != 0) return std::nullopt;
-  const int64_t count = heads->value() / groups->value();
-  if (rows == nullptr || rows != pool.Mul(pool.Integer(count), tokens)) return std::nullopt;
+  const auto count = GroupSize(heads->value(), groups->value());
+  if (!count || rows == nullptr || rows != pool.Mul(pool.Integer(*count), tokens)) {
+    return std::nullopt;
+  }
   return count;
 }
 
@@ -44,6 +52,7 @@ AttentionReading OfStackedRows(Pool& pool, AttentionReading stacked, Expr tokens
   const Expr row = pool.Add(pool.Mul(pool.Integer(g), tokens), pool.Index(2));
   Replace(pool, nullptr, row, &stacked);
   stacked.extents.extents[2] = tokens;
+  stacked.grounds.AddLemma(lemmas::kHeadsRegrouped);
   return stacked;
 }
 

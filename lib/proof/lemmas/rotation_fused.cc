@@ -1,4 +1,4 @@
-#include "proof/rotary_reading.h"
+#include "proof/lemmas/rotation_fused.h"
 
 #include <vector>
 
@@ -35,6 +35,9 @@ class Reader {
       }
       facts.extents[k] = twins_.Extent(facts.extents[k], pool_.Index(0));
     }
+    for (ValueId table : {inputs[1], inputs[2]}) {
+      if (!IsTable(table, {x.shape[0], x.shape[2], facts.extents[3]})) return false;
+    }
     SetStops(x);
     return SameHalves(inputs, theirs, half, facts);
   }
@@ -44,6 +47,19 @@ class Reader {
   bool IsPlain(NodeId n) const {
     return IntAttribute(graph_.node(n), "interleaved", 0) == 0 &&
            IntAttribute(graph_.node(n), "rotary_embedding_dim", 0) == 0;
+  }
+
+  // One row for each sequence and token: the operator broadcasts none.
+  bool IsTable(ValueId table, absl::Span<const Expr> extents) const {
+    const sym::Form form = forms_.Of(table);
+    if (!form.known_rank || form.shape.size() != extents.size()) return false;
+    for (size_t k = 0; k < extents.size(); ++k) {
+      if (twins_.Extent(form.shape[k], pool_.Index(0)) !=
+          twins_.Extent(extents[k], pool_.Index(0))) {
+        return false;
+      }
+    }
+    return true;
   }
 
   // Both sides rotate the same numbers, whatever those are.
