@@ -123,18 +123,61 @@ class Conditions {
   absl::flat_hash_map<sym::DimSymbol, Expr> dims_;
 };
 
-absl::Status Inline(const NodeProto& node, bool taken, GraphProto* graph) {
-  const onnx::AttributeProto* branch = FindAttribute(node, taken ? "then_branch" : "else_branch");
-  if (branch == nullptr || branch->g().output_size() < node.output_size()) {
+using Names = absl::flat_hash_set<std::string>;
+
+// Names of values of the graph.
+Names NamesOf(const GraphProto& graph) {
+  Names names;
+  for (const auto& input : graph.input()) names.insert(input.name());
+  for (const auto& tensor : graph.initializer()) names.insert(tensor.name());
+  for (const NodeProto& node : graph.node()) {
+    names.insert(node.output().begin(), node.output().end());
+  }
+  return names;
+}
+
+// A branch of the node, with other names for values that hide one of the graph's; what the node
+// gives by its own name keeps that.
+GraphProto WithOwnNames(const NodeProto& node, GraphProto branch, const Names& taken) {
+  Names given;
+  for (int k = 0; k < node.output_size(); ++k) {
+    if (node.output(k) == branch.output(k).name()) given.insert(node.output(k));
+  }
+  absl::flat_hash_map<std::string, std::string> renamed;
+  const auto rename = [&](std::string* name) {
+    if (const auto it = renamed.find(*name); it != renamed.end()) *name = it->second;
+  };
+  const auto define = [&](std::string* name) {
+    if (name->empty() || given.contains(*name) || !taken.contains(*name)) return;
+    std::string own = *name + "/in the branch";
+    while (taken.contains(own)) own += '\'';
+    renamed[*name] = own;
+    *name = own;
+  };
+  for (auto& tensor : *branch.mutable_initializer()) define(tensor.mutable_name());
+  for (NodeProto& inner : *branch.mutable_node()) {
+    for (std::string& input : *inner.mutable_input()) rename(&input);
+    for (std::string& output : *inner.mutable_output()) define(&output);
+  }
+  for (auto& output : *branch.mutable_output()) rename(output.mutable_name());
+  return branch;
+}
+
+absl::Status Inline(const NodeProto& node, bool taken, Names* names, GraphProto* graph) {
+  const onnx::AttributeProto* attribute =
+      FindAttribute(node, taken ? "then_branch" : "else_branch");
+  if (attribute == nullptr || attribute->g().output_size() < node.output_size()) {
     return absl::UnimplementedError("a branch is not as it must be");
   }
-  for (const auto& tensor : branch->g().initializer()) *graph->add_initializer() = tensor;
-  for (const NodeProto& inner : branch->g().node()) {
+  const GraphProto branch = WithOwnNames(node, attribute->g(), *names);
+  for (const auto& tensor : branch.initializer()) *graph->add_initializer() = tensor;
+  for (const NodeProto& inner : branch.node()) {
     if (HasBody(inner)) return absl::UnimplementedError("a branch has bodies of its own");
     *graph->add_node() = inner;
   }
+  names->merge(NamesOf(branch));
   for (int k = 0; k < node.output_size(); ++k) {
-    const std::string& given = branch->g().output(k).name();
+    const std::string& given = branch.output(k).name();
     if (node.output(k).empty() || node.output(k) == given) continue;
     NodeProto* same = graph->add_node();
     same->set_op_type("Identity");
@@ -171,6 +214,7 @@ std::vector<std::string> KeptFlags(const ModelProto& model, const Manifest& rela
 absl::StatusOr<ModelProto> TakeBranches(const ModelProto& model, const Manifest& relation,
                                         const SourceCase& steps) {
   KV_ASSIGN_OR_RETURN(Conditions conditions, Conditions::Create(model, relation, steps));
+  Names names = NamesOf(model.graph());
   ModelProto result = model;
   GraphProto* graph = result.mutable_graph();
   graph->clear_node();
@@ -184,7 +228,7 @@ absl::StatusOr<ModelProto> TakeBranches(const ModelProto& model, const Manifest&
       return absl::UnimplementedError(
           fmt::format("which branch {} takes is not seen", node.output(0)));
     }
-    KV_RETURN_IF_ERROR(Inline(node, *taken, graph));
+    KV_RETURN_IF_ERROR(Inline(node, *taken, &names, graph));
   }
   return result;
 }
