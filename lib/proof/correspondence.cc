@@ -12,6 +12,7 @@
 #include "proof/attention_reading.h"
 #include "proof/lemmas/longest_sequence.h"
 #include "proof/lemmas/names.h"
+#include "proof/mask_widths.h"
 #include "proof/rings.h"
 #include "proof/shifts.h"
 #include "proof/windows.h"
@@ -266,7 +267,7 @@ Expr Correspondence::SourceFits() const {
     const Expr e = assumption.predicate;
     if (pair_.IsOfAfter(assumption.node) || e->kind() != Kind::kLe) continue;
     const Expr normal = Normal(e, Facts{});
-    if (sym::LoadsOf(normal).empty() && !HasIndex(normal)) all = pool.And(all, normal);
+    if (!HasIndex(normal)) all = pool.And(all, normal);
   }
   return all;
 }
@@ -355,9 +356,49 @@ void Correspondence::FindFreeSizes(const Manifest& relation) {
   }
 }
 
+namespace {
+
+// The one term of a product of a number and sizes; nullopt of other expressions.
+std::optional<sym::Term> ProductIn(Expr e) {
+  if (e->kind() == Kind::kInteger) return sym::Term{e->value(), {}};
+  if (e->kind() == Kind::kDim) return sym::Term{1, {e}};
+  if (e->kind() != Kind::kSum || e->terms().size() != 1) return std::nullopt;
+  return e->terms()[0];
+}
+
+// What times the count is e; null if there is nothing.
+Expr Quotient(sym::Pool& pool, Expr e, Expr count) {
+  const sym::Term divisor = *ProductIn(count);
+  if (e->kind() != Kind::kSum) return nullptr;
+  Expr quotient = pool.Integer(0);
+  for (const sym::Term& term : e->terms()) {
+    if (term.coefficient % divisor.coefficient != 0) return nullptr;
+    std::vector<Expr> atoms = term.atoms;
+    for (Expr atom : divisor.atoms) {
+      const auto found = std::find(atoms.begin(), atoms.end(), atom);
+      if (found == atoms.end()) return nullptr;
+      atoms.erase(found);
+    }
+    Expr part = pool.Integer(term.coefficient / divisor.coefficient);
+    for (Expr atom : atoms) part = pool.Mul(part, atom);
+    quotient = pool.Add(quotient, part);
+  }
+  return quotient;
+}
+
+}  // namespace
+
 // Where a == b * (a div b), and a div b is c, a is b * c.
 void Correspondence::FindExactQuotients() {
   sym::Pool& pool = forms_.pool();
+  // Of sequences, or heads in them: a step has one at least.
+  const auto is_count = [&](Expr e) {
+    const auto term = ProductIn(e);
+    return term && term->coefficient >= 1 &&
+           std::all_of(term->atoms.begin(), term->atoms.end(), [&](Expr atom) {
+             return atom->kind() == Kind::kDim && batch_.contains(atom->dim());
+           });
+  };
   std::vector<Expr> zero;
   for (const sym::Assumption& assumption : forms_.assumptions()) {
     if (pair_.IsOfAfter(assumption.node) || assumption.predicate->kind() != Kind::kEq) continue;
@@ -365,8 +406,8 @@ void Correspondence::FindExactQuotients() {
   }
   for (Expr e : zero) {
     for (Expr division : sym::DivisionsOf(e)) {
-      const Expr number = pool.Sub(division, e);  // if e is the division less a number
-      if (number->kind() != Kind::kInteger || number->value() < 1) continue;
+      const Expr number = pool.Sub(division, e);  // if e is the division less it
+      if (!is_count(number)) continue;
       const Expr a = division->args()[0], b = division->args()[1];
       const Expr rest = pool.Sub(a, pool.Mul(b, division));
       const bool exact = std::any_of(zero.begin(), zero.end(), [&](Expr other) {
@@ -374,9 +415,8 @@ void Correspondence::FindExactQuotients() {
       });
       if (!exact) continue;
       const Expr apart = pool.Sub(a, pool.Mul(b, number));
-      const Expr one = pool.FloorDiv(apart, number, Facts{});
-      const bool even = pool.Mul(one, number) == apart;
-      MakeZero(even ? one : apart, AssumptionKind::kDimension, "");
+      const Expr one = Quotient(pool, apart, number);
+      MakeZero(one != nullptr ? one : apart, AssumptionKind::kDimension, "");
     }
   }
 }
@@ -502,6 +542,24 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
       const Expr apart = forms_.pool().Sub(theirs.shape[0], sequences);
       MakeZero(Normal(apart, Facts{}), AssumptionKind::kDimension, input.name);
     }
+  }
+  if (past_ == nullptr || new_ == nullptr) return;
+  // The same holds of masks that both models are fed, as wide as there are tokens.
+  std::set<sym::DimSymbol> open;
+  for (ValueId input : pair_.graph().graph_inputs()) {
+    if (pair_.After(pair_.graph().name(input)) != input) continue;
+    const sym::Form form = forms_.Of(input);
+    for (size_t k = 0; form.known_rank && k < form.shape.size(); ++k) {
+      if (form.shape[k]->kind() != Kind::kDim) continue;
+      const sym::DimSymbol& name = form.shape[k]->dim();
+      if (!IsFree(name) && !sizes_.contains(name) && !batch_.contains(name)) open.insert(name);
+    }
+  }
+  for (const auto& [input, rows, columns] : SizesOfMasks(pair_, relation, std::move(open))) {
+    sym::Pool& pool = forms_.pool();
+    MakeZero(Normal(pool.Sub(columns, total()), Facts{}), AssumptionKind::kMaskWidth, input);
+    if (rows == nullptr || sequences == nullptr) continue;
+    MakeZero(Normal(pool.Sub(rows, sequences), Facts{}), AssumptionKind::kDimension, input);
   }
 }
 

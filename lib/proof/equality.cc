@@ -8,7 +8,7 @@ using sym::Kind;
 
 namespace {
 
-constexpr int kDeepest = 6;  // conditions that are taken apart
+constexpr int kDeepest = 8;  // conditions that are taken apart
 constexpr size_t kMostIndices = 8;
 constexpr int64_t kSize = 1 << 20;  // some size
 // Of a question; what the tests prove takes less than 20,000.
@@ -133,18 +133,42 @@ Expr Equality::Settled(Expr e, const Facts& facts) {
 }
 
 Expr Equality::Under(Expr e, Expr known, const Facts& facts) {
-  for (Expr part : sym::ConjunctsOf(known)) e = pool_.Assume(e, part, true, facts);
-  return e;
+  sym::Pool::Substitution s;
+  for (Expr part : sym::ConjunctsOf(known)) {
+    e = pool_.Assume(e, part, true, facts);
+    // An index that is at most 0 is 0.
+    if (part->kind() != Kind::kLe || part->args()[0]->kind() != Kind::kIndex) continue;
+    const auto k = static_cast<size_t>(part->args()[0]->index());
+    if (s.indices.size() <= k) s.indices.resize(k + 1, nullptr);
+    s.indices[k] = pool_.Integer(0);
+  }
+  return s.indices.empty() ? e : pool_.Substitute(e, s, facts);
 }
 
-// A division is tried with what it gives where all indices and elements are 0, and sizes are not.
+// The least that an index is, as far as a conjunct says so; 0 else.
+std::vector<Expr> Equality::LeastIndices(Expr known) {
+  std::vector<Expr> least(kMostIndices, pool_.Integer(0));
+  for (Expr part : sym::ConjunctsOf(known)) {
+    if (part->kind() != Kind::kLe) continue;
+    for (size_t k = 0; k < kMostIndices; ++k) {
+      const auto linear = sym::LinearIn(pool_, part->args()[0], pool_.Index(static_cast<int>(k)));
+      const bool bounds =
+          linear && linear->coefficient == -1 && linear->rest->kind() == Kind::kInteger;
+      if (bounds && linear->rest->value() > least[k]->value()) least[k] = linear->rest;
+    }
+  }
+  return least;
+}
+
+// A division is tried with what it gives where all indices are as small as they can be, elements
+// are 0, and sizes are not.
 Expr Equality::Divided(Expr e, Expr known, const Facts& facts) {
-  if (premise_->is_integer(1)) return e;
+  if (premise_->is_integer(1) && known->is_integer(1)) return e;
   const Expr zero = pool_.Integer(0);
   for (const Expr division : sym::DivisionsOf(e)) {
     const Expr a = division->args()[0], b = division->args()[1];
     sym::Pool::Substitution origin;
-    origin.indices.assign(kMostIndices, zero);
+    origin.indices = LeastIndices(known);
     for (Expr load : sym::OuterLoadsOf(a)) origin.atoms[load] = zero;
     for (const sym::DimSymbol& name : sym::DimsOf(division))
       origin.dims[name] = pool_.Integer(kSize);

@@ -49,6 +49,7 @@ class Equality {
   sym::Expr Under(sym::Expr e, sym::Expr known, const sym::Facts& facts);
   // e with numbers for divisions whose result is known.
   sym::Expr Divided(sym::Expr e, sym::Expr known, const sym::Facts& facts);
+  std::vector<sym::Expr> LeastIndices(sym::Expr known);
   // The premise, and what follows from it for indices.
   sym::Expr Supposed(const sym::Facts& facts);
   // x == 0 as x <= 0 and -x <= 0.

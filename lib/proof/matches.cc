@@ -68,6 +68,20 @@ void Matches::Match(NodeId node) {
   }
 }
 
+void Matches::MatchFurther(NodeId node) {
+  const auto outputs = graph_.outputs(node);
+  for (size_t k = 1; k < outputs.size(); ++k) {
+    const ValueId theirs =
+        outputs[k] == kNoValue ? kNoValue : pair_.Before(pair_.NameOf(outputs[k]));
+    const NodeId other = theirs == kNoValue ? kNoNode : graph_.producer(theirs);
+    if (other == kNoNode || graph_.output_index(theirs) != static_cast<int>(k)) continue;
+    twins_->TakeGrounds();
+    const auto compared = nodes_->CompareNodes(node, other);
+    if (!compared.why_not.empty() || compared.results != Sameness::kWhole) continue;
+    twins_->SetTwin(outputs[k], theirs, Sameness::kWhole, twins_->TakeGrounds());
+  }
+}
+
 // What the source calls by another name, or what stands in the place of its fused operators: it
 // reads something that this node reads.
 bool Matches::MatchUnnamed(NodeId node) {
@@ -81,7 +95,6 @@ bool Matches::MatchUnnamed(NodeId node) {
     twins_->TakeGrounds();
     const auto compared = nodes_->CompareNodes(node, other);
     if (!compared.why_not.empty()) continue;
-    taken_.insert(graph_.outputs(other)[0]);
     SetTwins(node, other, compared.results, twins_->TakeGrounds());
     return true;
   }
@@ -98,27 +111,31 @@ bool Matches::MatchConstant(NodeId node) {
   return false;
 }
 
+// Those first that no other node is yet: what the source computes once, the conversion may compute
+// twice.
 std::vector<NodeId> Matches::Candidates(NodeId node) {
   std::vector<NodeId> found;
-  for (ValueId input : graph_.inputs(node)) {
-    const ValueId theirs = input == kNoValue ? kNoValue : twins_->TwinOf(input);
-    if (theirs == kNoValue) continue;
-    for (const Use& use : graph_.uses(theirs)) AddCandidate(node, use.node, &found);
-  }
-  for (NodeId other : unnamed_) AddCandidate(node, other, &found);
-  const bool kept = sym::KeptInFewBits(graph_, graph_.outputs(node)[0]) != kNoValue;
-  if (branches_ || kept) {
+  for (const bool taken : {false, true}) {
+    for (ValueId input : graph_.inputs(node)) {
+      const ValueId theirs = input == kNoValue ? kNoValue : twins_->TwinOf(input);
+      if (theirs == kNoValue) continue;
+      for (const Use& use : graph_.uses(theirs)) AddCandidate(node, use.node, taken, &found);
+    }
+    for (NodeId other : unnamed_) AddCandidate(node, other, taken, &found);
+    const bool kept = sym::KeptInFewBits(graph_, graph_.outputs(node)[0]) != kNoValue;
+    if (!branches_ && !kept) continue;
     for (NodeId other : by_operator_[graph_.node(node).op_type()]) {
-      AddCandidate(node, other, &found);
+      AddCandidate(node, other, taken, &found);
     }
   }
   return found;
 }
 
-void Matches::AddCandidate(NodeId node, NodeId other, std::vector<NodeId>* found) const {
+void Matches::AddCandidate(NodeId node, NodeId other, bool taken,
+                           std::vector<NodeId>* found) const {
   const bool fits = other != kNoNode && !pair_.IsOfAfter(other) && !graph_.outputs(other).empty() &&
                     graph_.node(other).op_type() == graph_.node(node).op_type() &&
-                    !taken_.contains(graph_.outputs(other)[0]) &&
+                    taken_.contains(graph_.outputs(other)[0]) == taken &&
                     std::find(found->begin(), found->end(), other) == found->end();
   if (fits && found->size() < kMostTried) found->push_back(other);
 }

@@ -21,6 +21,9 @@ class Matches {
   // Sets the twins of the node's outputs: the source's of the same name, or another one. What it
   // reads has its twins. A doubted twin is set where the node of that name is not the same.
   void Match(NodeId node);
+  // Sets the twins of an attention's outputs besides its result, where nothing in it is another
+  // one.
+  void MatchFurther(NodeId node);
   // The first value behind which an output is no longer seen to be the source's.
   struct Difference {
     std::string text;
@@ -36,7 +39,7 @@ class Matches {
   bool MatchUnnamed(NodeId node);
   bool MatchConstant(NodeId node);
   std::vector<NodeId> Candidates(NodeId node);
-  void AddCandidate(NodeId node, NodeId other, std::vector<NodeId>* found) const;
+  void AddCandidate(NodeId node, NodeId other, bool taken, std::vector<NodeId>* found) const;
   void SetTwins(NodeId mine, NodeId theirs, Sameness same, const Grounds& grounds);
 
   const GraphPair& pair_;

@@ -96,8 +96,9 @@ bool Nodes::SameAttributes(NodeId mine, NodeId theirs) const {
   const onnx::NodeProto& a = graph_.node(mine);
   const onnx::NodeProto& b = graph_.node(theirs);
   if (IsSoftmaxOverLastAxis(mine) && IsSoftmaxOverLastAxis(theirs)) return true;
-  if (!IsReduction(mine)) return kvlift::SameAttributes(a, b);
-  return kvlift::SameAttributes(a, b, {"axes", "noop_with_empty_axes"});
+  const int64_t own = pair_.OpsetOf(mine), other = pair_.OpsetOf(theirs);
+  if (!IsReduction(mine)) return kvlift::SameAttributes(a, b, {}, own, other);
+  return kvlift::SameAttributes(a, b, {"axes", "noop_with_empty_axes"}, own, other);
 }
 
 bool Nodes::IsReduction(NodeId n) const {
@@ -184,7 +185,13 @@ Nodes::Comparison Nodes::CompareNodes(NodeId mine, NodeId theirs) {
   if (Comparison other = CompareInputs(mine, theirs, &same); !other.why_not.empty()) return other;
   const Sameness results = OfResults(pair_, twins_, equality_, mine, theirs, same);
   if (results == Sameness::kNone) return {results, "has operands of other extents"};
-  return {results, ""};
+  // Equal elements wherever both have one, and as many of them along each axis.
+  bool whole = true;
+  for (size_t k = 0; whole && k < graph_.outputs(mine).size(); ++k) {
+    const ValueId x = graph_.outputs(mine)[k], y = graph_.outputs(theirs)[k];
+    whole = x != kNoValue && y != kNoValue && SameExtents(x, y);
+  }
+  return {whole ? Sameness::kWhole : results, ""};
 }
 
 }  // namespace kvlift

@@ -6,6 +6,8 @@
 
 #include "base/status.h"
 #include "fmt/format.h"
+#include "ir/default_attribute.h"
+#include "ir/operator_changes.h"
 #include "ir/spans.h"
 #include "ir/tensor_data.h"
 
@@ -19,15 +21,6 @@ using onnx::TensorProto;
 // What a relation requires of masks that were dropped, or hide nothing.
 constexpr char kOnes[] = "ones", kZeros[] = "zeros";
 constexpr int64_t kMostNumbers = 4096;  // of a weight that may be looked at
-
-bool HasBodies(const ModelProto& model) {
-  return std::any_of(
-      model.graph().node().begin(), model.graph().node().end(), [](const NodeProto& node) {
-        return std::any_of(
-            node.attribute().begin(), node.attribute().end(),
-            [](const onnx::AttributeProto& a) { return a.has_g() || a.graphs_size() > 0; });
-      });
-}
 
 bool IsFloatTensor(const TensorProto& tensor) {
   return tensor.data_type() == TensorProto::FLOAT || tensor.data_type() == TensorProto::FLOAT16 ||
@@ -83,7 +76,6 @@ class Joiner {
     }
     for (const auto& tensor : before_.graph().initializer()) {
       AddConstant(tensor, tensor.name());
-      constants_[tensor.name()] = &tensor;
     }
     for (const NodeProto& node : before_.graph().node()) {
       *joint_.mutable_graph()->add_node() = node;
@@ -101,7 +93,9 @@ class Joiner {
   absl::flat_hash_map<std::string, std::string> TakeNames() { return std::move(names_); }
   const std::string& prefix() const { return prefix_; }
   const std::vector<std::string>& required() const { return required_; }
-  absl::flat_hash_set<std::string> TakeOtherNumbers() { return std::move(other_numbers_); }
+  absl::flat_hash_map<std::string, const TensorProto*> TakeConstants() {
+    return std::move(constants_);
+  }
 
  private:
   void AddImports() {
@@ -174,6 +168,7 @@ class Joiner {
   }
 
   void AddConstant(const TensorProto& tensor, const std::string& name) {
+    constants_[name] = &tensor;
     if (IsRead(tensor)) {
       TensorProto* copy = joint_.mutable_graph()->add_initializer();
       *copy = tensor;
@@ -262,21 +257,9 @@ class Joiner {
   void AddConstantOfAfter(const TensorProto& tensor) {
     const auto own = constants_.find(tensor.name());
     if (own == constants_.end() || !SameData(*own->second, tensor)) {
-      if (own != constants_.end() && AreOther(*own->second, tensor)) {
-        other_numbers_.insert(tensor.name());
-      }
       return AddConstant(tensor, Fresh(tensor.name()));
     }
     names_[tensor.name()] = tensor.name();
-  }
-
-  // Bytes that are there are compared, and are not the same.
-  static bool AreOther(const TensorProto& a, const TensorProto& b) {
-    const auto is_there = [](const TensorProto& tensor) {
-      return !RawDataOf(tensor).bytes.empty() || !IsElsewhere(tensor);
-    };
-    return is_there(a) && is_there(b) && a.data_type() == b.data_type() &&
-           std::equal(a.dims().begin(), a.dims().end(), b.dims().begin(), b.dims().end());
   }
 
   void AddNodeOfAfter(const NodeProto& node) {
@@ -298,11 +281,11 @@ class Joiner {
     *joint_.mutable_graph()->add_node() = std::move(copy);
   }
 
-  static bool IsSame(const NodeProto& a, const NodeProto& b) {
+  bool IsSame(const NodeProto& a, const NodeProto& b) const {
     return a.op_type() == b.op_type() && a.domain() == b.domain() &&
            std::equal(a.input().begin(), a.input().end(), b.input().begin(), b.input().end()) &&
            std::equal(a.output().begin(), a.output().end(), b.output().begin(), b.output().end()) &&
-           SameAttributes(a, b);
+           SameAttributes(a, b, {}, DefaultOpset(before_), DefaultOpset(after_));
   }
 
   const ModelProto& before_;
@@ -310,29 +293,48 @@ class Joiner {
   const Manifest& relation_;
   ModelProto joint_;
   absl::flat_hash_map<std::string, const NodeProto*> nodes_;  // of the source, by first output
-  absl::flat_hash_map<std::string, const TensorProto*> constants_;  // of the source
+  absl::flat_hash_map<std::string, const TensorProto*> constants_;
   absl::flat_hash_map<std::string, std::string> names_;
   std::string prefix_;
   std::vector<std::string> required_;
-  absl::flat_hash_set<std::string> other_numbers_;
 };
 
 }  // namespace
 
+bool HasBodies(const ModelProto& model) {
+  return std::any_of(
+      model.graph().node().begin(), model.graph().node().end(), [](const NodeProto& node) {
+        return std::any_of(
+            node.attribute().begin(), node.attribute().end(),
+            [](const onnx::AttributeProto& a) { return a.has_g() || a.graphs_size() > 0; });
+      });
+}
+
 bool SameAttributes(const NodeProto& a, const NodeProto& b,
-                    std::initializer_list<std::string_view> without) {
+                    std::initializer_list<std::string_view> without, int64_t opset_a,
+                    int64_t opset_b) {
   const auto is_left_out = [&](const onnx::AttributeProto& attribute) {
     return std::find(without.begin(), without.end(), attribute.name()) != without.end();
   };
-  int left = 0;
-  for (const auto& attribute : b.attribute()) left += is_left_out(attribute) ? 0 : 1;
-  for (const auto& attribute : a.attribute()) {
-    if (is_left_out(attribute)) continue;
-    const onnx::AttributeProto* other = FindAttribute(b, attribute.name());
-    if (other == nullptr || !SameAttribute(attribute, *other)) return false;
-    --left;
+  // Whether the other node has it as well, written out or not.
+  const auto has = [&](const onnx::AttributeProto& own, const NodeProto& other, int64_t own_opset,
+                       int64_t other_opset) {
+    if (const auto* written = FindAttribute(other, own.name()); written != nullptr) {
+      return SameAttribute(own, *written);
+    }
+    if (own_opset == 0 || other_opset == 0) return false;
+    DefaultAttribute none = DefaultAttributeOf(other, own.name(), other_opset);
+    // An older operator does what the younger one does that is not told to do more.
+    if (!none.known) none = DefaultAttributeOf(other, own.name(), own_opset);
+    return none.value != nullptr && SameAttribute(own, *none.value);
+  };
+  for (const auto& own : a.attribute()) {
+    if (!is_left_out(own) && !has(own, b, opset_a, opset_b)) return false;
   }
-  return left == 0;
+  return std::all_of(b.attribute().begin(), b.attribute().end(), [&](const auto& own) {
+    return is_left_out(own) || FindAttribute(a, own.name()) != nullptr ||
+           has(own, a, opset_b, opset_a);
+  });
 }
 
 bool SameData(const TensorProto& a, const TensorProto& b) {
@@ -379,7 +381,9 @@ absl::StatusOr<GraphPair> GraphPair::Create(const ModelProto& before, const Mode
   pair.forms_ = std::make_shared<sym::Forms>(*pair.graph_);
   pair.after_names_ = joiner.TakeNames();
   pair.prefix_ = joiner.prefix();
-  pair.other_numbers_ = joiner.TakeOtherNumbers();
+  pair.constants_ = joiner.TakeConstants();
+  pair.opset_before_ = DefaultOpset(before);
+  pair.opset_after_ = DefaultOpset(after);
   for (const std::string& name : joiner.required()) {
     pair.required_.emplace_back(pair.graph_->Find(name), name);
   }
@@ -403,8 +407,15 @@ std::string GraphPair::NameOf(ValueId value) const {
 }
 
 bool GraphPair::HaveOtherNumbers(ValueId after, ValueId before) const {
-  return after != kNoValue && before != kNoValue && after != before &&
-         NameOf(after) == graph_->name(before) && other_numbers_.contains(graph_->name(before));
+  if (after == kNoValue || before == kNoValue || after == before) return false;
+  const auto mine = constants_.find(graph_->name(after));
+  const auto theirs = constants_.find(graph_->name(before));
+  if (mine == constants_.end() || theirs == constants_.end()) return false;
+  const TensorProto &a = *mine->second, &b = *theirs->second;
+  const bool same_kind =
+      a.data_type() == b.data_type() &&
+      std::equal(a.dims().begin(), a.dims().end(), b.dims().begin(), b.dims().end());
+  return same_kind && !IsElsewhere(a) && !IsElsewhere(b) && !SameData(a, b);
 }
 
 }  // namespace kvlift

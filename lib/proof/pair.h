@@ -9,6 +9,7 @@
 // its own, and what they are in the source is for the relation to say (proof/correspondence.h).
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -17,7 +18,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "contract/manifest.h"
 #include "ir/graph.h"
@@ -25,9 +25,12 @@
 
 namespace kvlift {
 
-// All attributes but for some. Tensors are compared by their bytes.
+// All attributes but for some. Tensors are compared by their bytes. What one of them leaves out is
+// what its operator set says; without versions, attributes are compared as they are written.
 bool SameAttributes(const onnx::NodeProto& a, const onnx::NodeProto& b,
-                    std::initializer_list<std::string_view> without = {});
+                    std::initializer_list<std::string_view> without = {}, int64_t opset_a = 0,
+                    int64_t opset_b = 0);
+bool HasBodies(const onnx::ModelProto& model);
 bool SameData(const onnx::TensorProto& a, const onnx::TensorProto& b);
 // Whether numbers of a constant are looked at. Those of large weights are not: they become inputs
 // without data.
@@ -35,7 +38,7 @@ bool IsRead(const onnx::TensorProto& tensor);
 
 class GraphPair {
  public:
-  // Both at opset 13 or later. Unimplemented: a model has branches.
+  // Both at opset 13 or later; they have to outlive the pair. Unimplemented: a model has branches.
   static absl::StatusOr<GraphPair> Create(const onnx::ModelProto& before,
                                           const onnx::ModelProto& after, const Manifest& relation);
 
@@ -46,10 +49,11 @@ class GraphPair {
   ValueId After(const std::string& name) const;
   // Of a node of the conversion that is not plainly the source's.
   bool IsOfAfter(NodeId node) const { return node >= 0 && of_after_[node]; }
+  // The operator set of a node's own model.
+  int64_t OpsetOf(NodeId node) const { return IsOfAfter(node) ? opset_after_ : opset_before_; }
   // The name in its own model.
   std::string NameOf(ValueId value) const;
-  // Whether two constants of one type and shape, and of one name in both models, hold other
-  // numbers.
+  // Whether two constants of one type and shape hold other numbers, of which the bytes are there.
   bool HaveOtherNumbers(ValueId after, ValueId before) const;
   // Values that are all ones, or zeros, because the relation requires it of an input of the source.
   const std::vector<std::pair<ValueId, std::string>>& required() const { return required_; }
@@ -59,8 +63,9 @@ class GraphPair {
   std::shared_ptr<sym::Forms> forms_;
   absl::flat_hash_map<std::string, std::string> after_names_;  // in the conversion -> here
   std::vector<bool> of_after_;
-  std::string prefix_;                              // of the conversion's own names
-  absl::flat_hash_set<std::string> other_numbers_;  // constants, by their name in both models
+  int64_t opset_before_ = 0, opset_after_ = 0;
+  std::string prefix_;  // of the conversion's own names
+  absl::flat_hash_map<std::string, const onnx::TensorProto*> constants_;  // by name here
   std::vector<std::pair<ValueId, std::string>> required_;
 };
 

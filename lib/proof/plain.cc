@@ -67,8 +67,23 @@ class Expander {
     return node.op_type() == "GroupQueryAttention" && lengths_ && GroupQuery(node, w);
   }
 
-  // One element of a tensor along its first axis has the extents behind that.
+  // One element of a tensor along its first axis has the extents behind that. Identity hands on
+  // what is known of its operand.
   void NoteElement(const NodeProto& node) {
+    if (node.op_type() == "Identity" && node.input_size() == 1 && node.output_size() == 1) {
+      const std::string &from = node.input(0), &to = node.output(0);
+      // Copied first: a map that grows moves what it holds.
+      if (const auto own = dims_.find(from); own != dims_.end()) {
+        const std::vector<int64_t> dims = own->second;
+        dims_[to] = dims;
+      }
+      if (const auto own = types_.find(from); own != types_.end()) {
+        const int32_t type = own->second;
+        types_[to] = type;
+      }
+      if (const TensorProto* tensor = ConstantOf(from)) constants_[to] = tensor;
+      return;
+    }
     if (node.op_type() != "Gather" || node.input_size() != 2 || node.output_size() != 1) return;
     const auto whole = dims_.find(node.input(0));
     const TensorProto* index = ConstantOf(node.input(1));

@@ -6,6 +6,7 @@
 #include "ir/operator_changes.h"
 #include "onnxio/model.h"
 #include "proof/branches.h"
+#include "proof/constants.h"
 #include "proof/folding.h"
 #include "proof/obligations.h"
 #include "proof/opset13.h"
@@ -62,13 +63,14 @@ Proof ProveBranches(const onnx::ModelProto& source, const onnx::ModelProto& resu
                     Obligations* obligations) {
   Proof proof;
   for (const SourceCase& steps : cases) {
-    const auto taken = TakeBranches(source, relation, steps);
-    const auto mine = TakeBranches(result, relation, steps);
+    auto taken = TakeBranches(source, relation, steps);
+    auto mine = TakeBranches(result, relation, steps);
     if (!taken.ok() || !mine.ok()) {
       proof.facts.clear();
       proof.not_tried = std::string((taken.ok() ? mine.status() : taken.status()).message());
       return proof;
     }
+    ShareConstants(&*taken, &*mine);
     Append(ProveSteps(*taken, *mine, relation, steps, obligations), &proof);
   }
   return proof;
@@ -120,7 +122,7 @@ Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
   Proof proof;
   const Manifest relation = WithoutCommonRings(manifest);
   auto flat = InlineFunctions(before);
-  const auto result = InlineFunctions(after);
+  auto result = InlineFunctions(after);
   if (!flat.ok() || !result.ok()) {
     proof.not_tried = "model-local functions cannot be inlined";
     return proof;
@@ -136,6 +138,7 @@ Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
     return proof;
   }
   if (!HasBranches(*source)) {
+    ShareConstants(&*source, &*result);
     for (const SourceCase& steps : WindowCases(relation)) {
       Append(ProveSteps(*source, *result, relation, steps, obligations), &proof);
     }

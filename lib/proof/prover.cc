@@ -87,7 +87,9 @@ class Prover {
         RestOnRequired(pair_.Before(it->second->source.output));
         twins_.TakeGrounds();
         cache_facts_.Prove(*it->second);
-      } else if (!graph_.Is(n, "Attention") || !ProveAttention(n)) {
+      } else if (graph_.Is(n, "Attention") && ProveAttention(n)) {
+        matches_.MatchFurther(n);
+      } else {
         matches_.Match(n);
       }
     }
@@ -201,11 +203,14 @@ class Prover {
     const std::string name = pair_.NameOf(result);
     const ValueId theirs = pair_.Before(name);
     if (theirs != kNoValue) {
-      ProveSame(name, result, theirs, ReadAttention(forms_, theirs), after);
-      return true;
+      const AttentionReading before = ReadAttention(forms_, theirs);
+      if (before.why_not.empty() || !after.why_not.empty()) {
+        ProveSame(name, result, theirs, before, after);
+        return true;
+      }
     }
-    // The source calls it by another name: one that is not taken yet, those first that read the
-    // same cache.
+    // The source calls it by another name, and something else by this one, if anything: one that is
+    // not taken yet, those first that read the same cache.
     const auto extents = after.extents.extents;
     const bool counted = extents.size() > 1 && extents[1]->kind() == sym::Kind::kInteger;
     const int64_t heads = counted ? extents[1]->value() : 0;
@@ -569,8 +574,8 @@ Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
                 Obligations* obligations) {
   Proof proof;
   for (const bool lengths : {true, false}) {
-    const PlainModel plain = AsPlain(before, lengths);
-    const auto pair = GraphPair::Create(plain.model, AsPlain(after, lengths).model, relation);
+    const PlainModel plain = AsPlain(before, lengths), mine = AsPlain(after, lengths);
+    const auto pair = GraphPair::Create(plain.model, mine.model, relation);
     if (!pair.ok()) {
       proof.not_tried = std::string(pair.status().message());
       return proof;

@@ -16,7 +16,10 @@ Expr VisibleWhereThereAreKeys(const Correspondence& twins, Equality& equality, s
   const Expr end = twins.Extent(after.extents.extents[kKeys], pool.Index(0));
   const Expr keys = facts.extents[kKeys];
   if (visible == nullptr || end == nullptr || keys == nullptr) return nullptr;
-  if (equality.Follows(twins.Fits(), pool.Le(keys, end, Facts{}), Facts{})) return visible;
+  const Expr fits = twins.Fits();
+  for (const Expr known : {fits, pool.And(fits, twins.SourceFits())}) {
+    if (equality.Follows(known, pool.Le(keys, end, Facts{}), Facts{})) return visible;
+  }
   return pool.And(visible, pool.Lt(pool.Index(kKeys), end, facts));
 }
 
