@@ -8,6 +8,7 @@
 // is kept as it is, by an explicit mask; it is not the bottom-right rule of nonpad_kv_seqlen.
 // Source: ONNX Attention-23, -24; torch.onnx exports at opset 23.
 #include <cmath>
+#include <utility>
 
 #include "fmt/format.h"
 #include "rewrite/match.h"
@@ -87,6 +88,13 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
     if (form->shape[1]->kind() != Kind::kInteger || form->shape[3]->kind() != Kind::kInteger) {
       return refuse("KV210", "needs constant head counts and sizes");
     }
+  }
+  // They are for operands of rank 3. Runtimes refuse other numbers than those of the operands.
+  for (const auto& [name, form] : {std::pair{"q_num_heads", &q}, {"kv_num_heads", &k}}) {
+    const int64_t heads = form->shape[1]->value();
+    if (IntAttribute(graph.node(node), name, heads) == heads) continue;
+    return refuse("KV210", fmt::format("needs {} heads in {}, found {}", heads, name,
+                                       IntAttribute(graph.node(node), name, heads)));
   }
   for (size_t o = 1; o < graph.outputs(node).size(); ++o) {
     const ValueId output = graph.outputs(node)[o];

@@ -43,6 +43,8 @@ const std::map<std::string, std::string>& OpenFacts() {
       // The source's Softmax is one of opset 12 over several axes, which the conversion spells out
       // with Flatten and Reshape; the proof does not.
       {"decomposed_attention_keep_softmax_flattens", kOperators},
+      {"decomposed_attention_mask_lookup_guarded", "shows each query the source's keys"},
+      {"decomposed_attention_mask_lookup_guarded_negative", "shows each query the source's keys"},
   };
   return *facts;
 }

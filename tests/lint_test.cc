@@ -12,6 +12,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
 constexpr char kHead[] = R"(<ir_version: 12, opset_import: ["" : 24]>)";
@@ -183,6 +184,16 @@ TEST(LintAttention, RanksAndHeadCounts) {
   flat.attributes = "q_num_heads = 5, kv_num_heads = 2";
   EXPECT_THAT(Codes(flat.Text()), Contains("KV114"));
   EXPECT_THAT(Codes(Attention{.q = "float[2,4] q"}.Text()), Contains("KV114"));
+}
+
+TEST(LintAttention, HeadCountsOfRankFourAreThoseOfTheOperands) {
+  Attention heads;
+  heads.attributes = "q_num_heads = 4, kv_num_heads = 2";
+  EXPECT_THAT(Codes(heads.Text()), Not(Contains("KV114")));
+  heads.attributes = "q_num_heads = 2, kv_num_heads = 2";
+  EXPECT_THAT(Codes(heads.Text()), Contains("KV114"));
+  heads.attributes = "kv_num_heads = 4";
+  EXPECT_THAT(Codes(heads.Text()), Contains("KV114"));
 }
 
 TEST(LintAttention, ValidLengthsOfTheWrongForm) {

@@ -53,6 +53,17 @@ TEST(Constants, ANegativeZeroIsNotZero) {
   EXPECT_NE(Unproved(ProofOfPair(kCase, before, after(negative))), "");
 }
 
+// Runtimes refuse a rank-4 Attention whose head counts are not those of its operands.
+TEST(Attributes, HeadCountsOfRankFourAreThoseOfTheOperands) {
+  const auto heads = [](int count) {
+    return TextChanges{
+        {"Attention <is_causal: int = 1>", "Attention <is_causal: int = 1, q_num_heads: int = " +
+                                               std::to_string(count) + ", kv_num_heads: int = 2>"}};
+  };
+  EXPECT_EQ(Unproved(ProofOfPair(kCase, {}, heads(4))), "");
+  EXPECT_NE(Unproved(ProofOfPair(kCase, {}, heads(2))), "");
+}
+
 TEST(Ledger, SaysUpToWhichSizesIntegersAreExact) {
   const Proof proof = ProofOfPair(kCase, {}, {});
   EXPECT_EQ(Unproved(proof), "");

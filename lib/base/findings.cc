@@ -96,8 +96,10 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Check which caches are wired to the node."},
     {"KV113", "attention-batch", "the operands have different batches",
      "Attention does not broadcast the batch.", "Check the first dimension."},
-    {"KV114", "attention-rank", "an operand has the wrong rank, or 3-D operands lack head counts",
-     "A 3-D operand can only be split into heads by q_num_heads and kv_num_heads.",
+    {"KV114", "attention-rank", "an operand has the wrong rank, or head counts do not fit it",
+     "A 3-D operand can only be split into heads by q_num_heads and kv_num_heads; a 4-D operand "
+     "has "
+     "its heads, and runtimes refuse other counts.",
      "Set the attributes, or use 4-D operands."},
     {"KV115", "nonpad-form", "nonpad_kv_seqlen has the wrong type or length",
      "It holds one int64 length per sequence.", "Check what feeds it."},
@@ -320,6 +322,12 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV250", "ring-too-small", "the ring has no slot for a new token beside its window",
      "A step reads the rows of the window and its own: a ring of C slots takes C - W new tokens.",
      "Give --window circular more slots, or none: then the host chooses."},
+    {"KV251", "pads-change-rows", "padding tokens would change what real tokens give",
+     "The range of a dynamic quantisation, or a reduction, is taken over all tokens of a step: a "
+     "prompt that is padded to the length of another then gives other numbers than alone, and no "
+     "mask tells its pads apart.",
+     "Promise with --padding none that no step holds padding tokens, or convert before quantising, "
+     "or quantise the weights only."},
     // KV3xx: preconditions.
     {"KV301", "write-inside-capacity", "the write must stay inside the buffer",
      "TensorScatter refuses, or worse, a write behind the capacity.",

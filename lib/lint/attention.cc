@@ -60,6 +60,11 @@ class AttentionRules {
         Add("KV114", fmt::format("{} cannot be split into {} heads", s_.Show(input), *heads));
         return false;
       }
+      if (rank == 4 && Differ(heads, s_.Extent(input, 1))) {
+        Add("KV114", fmt::format("{} has other heads than the {} of {}", s_.Show(input), *heads,
+                                 input == kQ ? "q_num_heads" : "kv_num_heads"));
+        return false;
+      }
       if (rank != 3 && rank != 4) {
         Add("KV114", fmt::format("{} needs rank 3 or 4", s_.Show(input)));
         return false;

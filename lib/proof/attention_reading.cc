@@ -331,10 +331,14 @@ class Reader {
     bool joined = false;
   };
 
+  // heads: 0 if the operator does not say. Of operands of rank 4 it may only say what they have.
   std::optional<OperandShape> ByHeads(ValueId v, int64_t heads) {
     const sym::Form form = forms_.Of(v);
     if (!form.known_rank) return std::nullopt;
-    if (form.shape.size() == 4) return OperandShape{form.shape, false};
+    if (form.shape.size() == 4) {
+      if (heads != 0 && !form.shape[1]->is_integer(heads)) return std::nullopt;
+      return OperandShape{form.shape, false};
+    }
     const Expr all = form.shape.size() == 3 ? form.shape[2] : nullptr;
     if (all == nullptr || all->kind() != Kind::kInteger || heads < 1 || all->value() % heads != 0) {
       return std::nullopt;

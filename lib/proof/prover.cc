@@ -28,6 +28,7 @@
 #include "proof/nodes.h"
 #include "proof/pair.h"
 #include "proof/plain.h"
+#include "proof/visible_keys.h"
 #include "sym/keeps_value.h"
 
 namespace kvlift {
@@ -390,9 +391,10 @@ class Prover {
     return "";
   }
 
-  // What the keys that are hidden are hidden by, unless it is -inf on both sides.
-  void RestOnHiding(const std::string& name, const AttentionReading& before,
-                    const AttentionReading& after, const Facts& facts) {
+  // What the keys that are hidden are hidden by, unless it is -inf on both sides. False if a query
+  // is left without a key, whatever the host feeds; not told of keys that are moved.
+  bool RestOnHiding(const std::string& name, const AttentionReading& before,
+                    const AttentionReading& after, const Facts& facts, bool moved) {
     if (before.nan_guard) twins_.RestOn(ScoresAreNumbers(name));
     const bool finite = !before.hidden_by.empty() || !after.hidden_by.empty();
     if (finite) {
@@ -402,10 +404,20 @@ class Prover {
       twins_.RestOnLemma(lemmas::kFiniteMinimum);
     }
     const bool cleared = before.is_operator || before.nan_guard;
-    if (cleared && !finite) return;
-    if (SeesAKey(pool_, twins_.Normal(before.visible, facts), facts)) return;
+    if (cleared && !finite) return true;
+    const Expr visible = twins_.Normal(before.visible, facts);
+    if (SeesAKey(pool_, visible, facts)) return true;
+    const std::string unseen =
+        moved ? ""
+              : QueryWithoutKeys(pool_, visible, twins_.past(), facts.extents[kKeys - 1],
+                                 facts.extents[kKeys]);
+    if (!unseen.empty()) {
+      facts_.Add(name, "leaves each query a key", "there is none: " + unseen);
+      return false;
+    }
     twins_.RestOn({AssumptionKind::kVisibleKey, name,
                    fmt::format("each query of {} sees a key", name), AssumptionSource::kHost});
+    return true;
   }
 
   // rows: the keys that are looked at, where the source has them in another order.
@@ -443,7 +455,7 @@ class Prover {
     all &= compare("reads the source's keys, each head those of its group", after.key, before.key,
                    seen, facts);
     all &= compare("reads the source's values", after.value, before.value, seen, values);
-    RestOnHiding(name, before, after, facts);
+    all &= RestOnHiding(name, before, after, facts, rows != nullptr);
     const Expr shown = rows == nullptr ? VisibleWhereThereAreKeys(twins_, equality_, pool_, mine,
                                                                   after, looked(facts))
                                        : mine;
@@ -453,6 +465,11 @@ class Prover {
     std::vector<Expr> added, theirs_added;
     for (Expr e : after.bias) added.push_back(own(e, facts));
     for (Expr e : before.bias) theirs_added.push_back(other(e, facts));
+    for (Expr e : theirs_added) {
+      if (e == nullptr || !RoundsScoresAway(e)) continue;
+      facts_.Add(name, "adds numbers beside which scores keep their bits", sym::ToString(e));
+      all = false;
+    }
     all &= SameBias(name, added, std::move(theirs_added), seen, looked(facts));
     const bool scaled = AreOneScale(after.scale, before.scale);
     const bool capped =

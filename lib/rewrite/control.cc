@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/container/flat_hash_set.h"
 #include "base/status.h"
 #include "fmt/format.h"
 #include "rewrite/host_facts.h"
@@ -70,10 +71,38 @@ void Control::FindBatch() {
   }
 }
 
+namespace {
+
+// The width is asked about at the key's index, or it is the number of new tokens: what is read
+// there is guarded, and no mask of all keys.
+bool IsGuarded(const PlanState& s, Expr keep, Expr width) {
+  if (width == s.new_length || width == s.batch) return true;
+  if (width->kind() != Kind::kDim) return false;
+  std::vector<Expr> open = {keep};
+  absl::flat_hash_set<Expr> seen = {keep};
+  while (!open.empty()) {
+    const Expr e = open.back();
+    open.pop_back();
+    const bool compares = e->kind() == Kind::kLe && sym::ContainsIndex(e, 3);
+    if (compares && sym::LoadsOf(e).empty() && sym::ContainsDim(e, width->dim())) return true;
+    std::vector<Expr> inner(e->args().begin(), e->args().end());
+    for (const sym::Term& term : e->terms()) {
+      inner.insert(inner.end(), term.atoms.begin(), term.atoms.end());
+    }
+    for (Expr x : inner) {
+      if (seen.insert(x).second) open.push_back(x);
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
 // Inputs that a mask predicate reads at the key's index are as wide as the keys.
 void Control::CollectWide(Expr keep) {
   for (Expr load : sym::LoadsOf(keep)) {
     if (!s_.graph.is_graph_input(load->source())) continue;
+    const sym::Form& form = s_.forms.Of(load->source());
     const int32_t type = s_.graph.type(load->source()).elem_type;
     if (ElementBits(type) < 8 || (IsFloatType(type) && ElementBits(type) == 8)) {
       return s_.Refuse(
@@ -82,7 +111,7 @@ void Control::CollectWide(Expr keep) {
           {}, {load->source()});
     }
     for (size_t k = 0; k < load->args().size(); ++k) {
-      if (load->args()[k] == s_.pool.Index(3)) {
+      if (load->args()[k] == s_.pool.Index(3) && !IsGuarded(s_, keep, form.shape[k])) {
         s_.wide.insert({load->source(), static_cast<int>(k)});
       }
     }

@@ -270,6 +270,7 @@ absl::StatusOr<std::string> AttentionEmitter::DrawMask(const AttentionSite& site
   request.elem_type = TensorProto::BOOL;
   request.batch_axis = 0;
   request.role = "mask";
+  request.parts_guard = !key.ring();  // the token of each slot of a ring is one of its mask
   if (sym::ContainsIndex(request.element, 0) || s_.emitter.IsPerSequence(request.element)) {
     request.shape[0] = key.growing ? s_.batch : QueryShape(s_.forms, site)[0];
   }

@@ -97,6 +97,14 @@ bool LowerAttention(Lowering& l, NodeId n) {
     l.Refuse(n, "needs queries, keys and values of rank 4, or of rank 3 with head counts");
     return true;
   }
+  const auto misses = [&](const char* name, int input) {
+    return rank == 4 && FindAttribute(node, name) != nullptr &&
+           IntAttribute(node, name, 0) != l.Extent(n, input, 1);
+  };
+  if (misses("q_num_heads", 0) || misses("kv_num_heads", 1)) {
+    l.Refuse(n, "needs head counts of its operands where these have rank 4");
+    return true;
+  }
   if (!l.out(n, 3).empty()) {
     l.Refuse(n, "needs no output of scores");
     return true;

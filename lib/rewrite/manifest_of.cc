@@ -283,6 +283,10 @@ Manifest MakeManifest(Analysis& a, const ConvertOptions& options, const Manifest
     if (m.uniform) {
       m.uniform_reason = fmt::format("{} is one slot for all sequences",
                                      sym::ToString(first.start, a.graph.get()));
+    } else if (const NodeId n = FindMixing(a); n != kNoNode) {
+      m.uniform = true;
+      m.uniform_reason = fmt::format("{} at {} takes in all tokens of a step",
+                                     a.graph->node(n).op_type(), a.graph->NodeName(n));
     }
   } else if (facts.uniform && facts.write_indices.empty()) {
     m.uniform_reason = "the past's length is derived from the width of an input";

@@ -1,7 +1,9 @@
 #include "rewrite/mixing.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -26,12 +28,17 @@ class Finder {
       if (batch < past.shape.size()) {
         Take(past.shape[batch], &rows_);
         Take(past.shape[batch], &sequences_);
+        several_sequences_ = several_sequences_ || !past.shape[batch]->is_integer(1);
       }
       Take(update.new_length, &rows_);
+      several_tokens_ = several_tokens_ || !update.new_length->is_integer(1);
       Take(past.shape[update.axis], &past_);
     }
     past_.insert(PastSymbol());
     TakeHostBatch();
+    for (ValueId v = 0; v < graph_.num_values(); ++v) forms_.Of(v);  // for what operators ask
+    TakeEqual(&rows_);
+    TakeEqual(&sequences_);
     for (const AnalysedAttention& attention : a.attention) {
       attention_.insert(attention.node);
       if (!attention.site) continue;
@@ -42,6 +49,22 @@ class Finder {
   NodeId Run() {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (!attention_.contains(n) && Mixes(n)) return n;
+    }
+    return kNoNode;
+  }
+
+  NodeId RunWithPads() {
+    if (!HoldsPads()) return kNoNode;
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (!attention_.contains(n) && !SeesEarlierOnly(n) && Mixes(n)) return n;
+      if (Computes(n) && ReadsMoved(n, &IsShifted)) return n;
+    }
+    return kNoNode;
+  }
+
+  NodeId RunMoved() {
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (Computes(n) && ReadsMoved(n, &LeavesSequence)) return n;
     }
     return kNoNode;
   }
@@ -72,6 +95,86 @@ class Finder {
       if (!form.known_rank || form.shape.size() < 2) continue;
       if (IsIntegerType(graph_.type(v).elem_type)) Take(form.shape.front(), &sequences_);
     }
+  }
+
+  // The symbols that operators ask to be the same size as one of these.
+  void TakeEqual(absl::flat_hash_set<sym::DimSymbol>* dims) const {
+    for (bool more = true; more;) {
+      more = false;
+      for (const sym::Assumption& assumption : forms_.assumptions()) {
+        const auto pair = EqualSymbols(assumption.predicate);
+        if (!pair || dims->contains(pair->first) == dims->contains(pair->second)) continue;
+        dims->insert(pair->first);
+        dims->insert(pair->second);
+        more = true;
+      }
+    }
+  }
+
+  // Of "a - b == 0".
+  static std::optional<std::pair<sym::DimSymbol, sym::DimSymbol>> EqualSymbols(Expr predicate) {
+    if (predicate->kind() != sym::Kind::kEq) return std::nullopt;
+    const Expr sum = predicate->args()[0];
+    if (sum->kind() != sym::Kind::kSum || sum->terms().size() != 2) return std::nullopt;
+    const auto is_symbol = [](const sym::Term& term) {
+      return term.atoms.size() == 1 && term.atoms[0]->kind() == sym::Kind::kDim;
+    };
+    const sym::Term &a = sum->terms()[0], &b = sum->terms()[1];
+    if (!is_symbol(a) || !is_symbol(b) || a.coefficient * b.coefficient != -1) return std::nullopt;
+    return std::make_pair(a.atoms[0]->dim(), b.atoms[0]->dim());
+  }
+
+  // Several sequences with several tokens each.
+  bool HoldsPads() const { return several_tokens_ && several_sequences_; }
+
+  // What convolutions and recurrences of decoders take in lies in front of a token.
+  bool SeesEarlierOnly(NodeId n) const {
+    const onnx::NodeProto& node = graph_.node(n);
+    const std::string& op = node.op_type();
+    if (op == "CumSum") return IntAttribute(node, "reverse", 0) == 0;
+    return absl::StartsWith(op, "Conv") || absl::EndsWith(op, "Pool") || op == "LSTM" ||
+           op == "GRU" || op == "RNN";
+  }
+
+  // Its results are no data that only moves.
+  bool Computes(NodeId n) {
+    const auto outputs = graph_.outputs(n);
+    return std::any_of(outputs.begin(), outputs.end(), [&](ValueId v) {
+      return v != kNoValue && forms_.Of(v).known_rank && forms_.Of(v).opaque;
+    });
+  }
+
+  // An operand reads a place on the axis of sequences of which `leaves` holds.
+  bool ReadsMoved(NodeId n, bool (*leaves)(Expr)) {
+    const auto inputs = graph_.inputs(n);
+    return std::any_of(inputs.begin(), inputs.end(), [&](ValueId v) { return IsMoved(v, leaves); });
+  }
+
+  bool IsMoved(ValueId v, bool (*leaves)(Expr)) {
+    if (v == kNoValue || graph_.constant(v) != nullptr || !forms_.Of(v).known_rank) return false;
+    for (Expr load : sym::LoadsOf(forms_.Of(v).element)) {
+      const sym::Form& form = forms_.Of(load->source());
+      if (!form.known_rank) continue;
+      for (size_t axis = 0; axis < form.shape.size(); ++axis) {
+        const Expr extent = form.shape[axis];
+        if (extent->kind() != sym::Kind::kDim || !sequences_.contains(extent->dim())) continue;
+        if (leaves(load->args()[axis])) return true;
+      }
+    }
+    return false;
+  }
+
+  // A place on the axis of sequences that is not the element's own: an index, or the first digit of
+  // one.
+  static bool LeavesSequence(Expr place) {
+    const Expr own = place->kind() == sym::Kind::kFloorDiv ? place->args()[0] : place;
+    return own->kind() != sym::Kind::kIndex;
+  }
+
+  // A place at a distance from the own one, or counted from the end.
+  static bool IsShifted(Expr place) {
+    return place->kind() == sym::Kind::kSum && sym::DivisionsOf(place).empty() &&
+           sym::LoadsOf(place).empty();
   }
 
   // The element is not made of sizes and constants alone.
@@ -200,11 +303,16 @@ class Finder {
   sym::Forms& forms_;
   absl::flat_hash_set<sym::DimSymbol> rows_, past_, sequences_;
   absl::flat_hash_set<NodeId> attention_;
+  bool several_tokens_ = false, several_sequences_ = false;
 };
 
 }  // namespace
 
 NodeId FindMixing(const Analysis& analysis) { return Finder(analysis).Run(); }
+
+NodeId FindMixingWithPads(const Analysis& analysis) { return Finder(analysis).RunWithPads(); }
+
+NodeId FindMovedSequences(const Analysis& analysis) { return Finder(analysis).RunMoved(); }
 
 NodeId FindJoinedSequences(const Analysis& analysis) { return Finder(analysis).RunJoined(); }
 

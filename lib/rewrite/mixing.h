@@ -13,6 +13,15 @@ namespace kvlift {
 // kNoNode if there is none. Axes that hold the past's rows are keys, and no concern of this.
 NodeId FindMixing(const Analysis& analysis);
 
+// The first of these by which a token sees later ones, or other sequences, of its step: padding
+// tokens behind a sequence then change what its real tokens give. kNoNode as well where a step has
+// no such tokens, for it holds one token, or one sequence.
+NodeId FindMixingWithPads(const Analysis& analysis);
+
+// The first node that computes with rows of another sequence than its own, in reversed order, say,
+// or with those of the first one for all; kNoNode if there is none.
+NodeId FindMovedSequences(const Analysis& analysis);
+
 // The first node outside the attentions that reduces what the host feeds, positions among it, over
 // the axis of sequences, so that all sequences of a batch get the same of it; kNoNode if there is
 // none.

@@ -387,7 +387,25 @@ std::optional<std::string> NeedsUniform(const Analysis& a) {
     return fmt::format("a bias is added to the scores: {}",
                        a.graph->name(attention.site->biases.front().value));
   }
+  if (const NodeId n = FindMovedSequences(a); n != kNoNode) {
+    return fmt::format("{} at {} computes with rows of other sequences", a.graph->node(n).op_type(),
+                       a.graph->NodeName(n));
+  }
   return std::nullopt;
+}
+
+// Right pads of a prompt would change what its real tokens give, and no mask could help. Hosts of
+// states know that already: a state takes in pads for good.
+std::optional<Finding> PadsChangeRows(const Analysis& a, const ConvertOptions& options) {
+  if (options.padding == Padding::kNone || HasStates(a)) return std::nullopt;
+  const NodeId n = FindMixingWithPads(a);
+  if (n == kNoNode) return std::nullopt;
+  return MakeFinding(
+      "KV251",
+      fmt::format("needs tokens of a step that do not change each other, found {}: padding tokens "
+                  "would change real ones (--padding none says that there are none)",
+                  a.graph->node(n).op_type()),
+      *a.graph, {n});
 }
 
 // Does an attention that is taken over give other rows for queries that see no key?
@@ -403,6 +421,11 @@ bool LosesRows(const Analysis& a, const ConversionPlan& plan) {
 absl::StatusOr<ConversionPlan> MakePlan(Analysis& analysis, const ConvertOptions& options) {
   const bool growing = std::any_of(analysis.updates.begin(), analysis.updates.end(),
                                    [](const CacheUpdate& update) { return update.growing; });
+  if (auto refusal = PadsChangeRows(analysis, options)) {
+    ConversionPlan plan;
+    plan.refusal = std::move(refusal);
+    return plan;
+  }
   if (!growing) return Planner(analysis, options, false).Run();
   for (const CacheUpdate& update : analysis.updates) {
     const int64_t slots = options.window_capacity.value_or(update.visible + 1);

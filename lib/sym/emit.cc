@@ -136,6 +136,7 @@ class Emitter::Builder {
         Pool& pool = e_.forms_.pool();
         KV_ASSIGN_OR_RETURN(Piece a, Whole(e->args()[0]));
         KV_ASSIGN_OR_RETURN(Piece b, Whole(e->args()[1]));
+        b = Divisor(e->args()[1], std::move(b), facts);
         // Div truncates: equal to the floor where both are non-negative, or nothing is left over.
         if (!pool.ProveNonNegative(e->args()[0], facts) ||
             !pool.ProveNonNegative(e->args()[1], facts)) {
@@ -174,10 +175,25 @@ class Emitter::Builder {
     return std::nullopt;
   }
 
+  // What a branch that is not taken divides by may be 0, which stops the model: 1 stands for it.
+  Piece Divisor(Expr e, Piece piece, const Facts& facts) {
+    Pool& pool = e_.forms_.pool();
+    const bool own = e->kind() == Kind::kDim && e_.dims_.contains(e->dim());  // slots of a buffer
+    if (branches_ == 0 || own || pool.ProveNonNegative(pool.Sub(e, pool.Integer(1)), facts)) {
+      return piece;
+    }
+    const Piece zero{nodes().Int64s({0}), TensorProto::INT64, 0, false};
+    const Piece is_zero = Join("Equal", piece, zero, TensorProto::BOOL);
+    piece.value =
+        nodes().Add("Where", {is_zero.value, nodes().Int64s({1}), piece.value}, "divisor");
+    return piece;
+  }
+
   // number mod modulus + rest.
   absl::StatusOr<Piece> Modulo(Expr number, Expr modulus, Expr rest) {
     KV_ASSIGN_OR_RETURN(Piece a, Whole(number));
     KV_ASSIGN_OR_RETURN(Piece b, Whole(modulus));
+    b = Divisor(modulus, std::move(b), Facts{{r_.shape.begin(), r_.shape.end()}});
     const Piece mod = Join("Mod", a, b, TensorProto::INT64);
     if (rest->is_integer(0)) return mod;
     KV_ASSIGN_OR_RETURN(Piece c, Whole(rest));
@@ -260,10 +276,12 @@ class Emitter::Builder {
       }
       case Kind::kAnd: {
         std::optional<Piece> all;
+        branches_ += r_.parts_guard ? 1 : 0;
         for (Expr arg : e->args()) {
           KV_ASSIGN_OR_RETURN(Piece piece, Predicate(arg));
           all = all ? Join("And", *all, piece, TensorProto::BOOL) : piece;
         }
+        branches_ -= r_.parts_guard ? 1 : 0;
         return *all;
       }
       case Kind::kLoad: {
@@ -272,8 +290,10 @@ class Emitter::Builder {
       }
       case Kind::kSelect: {
         KV_ASSIGN_OR_RETURN(Piece c, Predicate(e->args()[0]));
+        ++branches_;
         KV_ASSIGN_OR_RETURN(Piece a, Predicate(e->args()[1]));
         KV_ASSIGN_OR_RETURN(Piece b, Predicate(e->args()[2]));
+        --branches_;
         return Piece{nodes().Add("Where", {c.value, a.value, b.value}, r_.role), TensorProto::BOOL,
                      c.axes | a.axes | b.axes, c.full_rank || a.full_rank || b.full_rank};
       }
@@ -321,37 +341,61 @@ class Emitter::Builder {
     return value;
   }
 
-  // Not of two different numbers: a branch of a select reads a part of the axis only.
+  // Not of two different numbers, nor beside a length of the conversion's own, nor of two sizes
+  // that say themselves that they differ, as S and P + S do: a branch of a select reads a part of
+  // the axis only.
   bool SameExtent(ValueId source, int axis, Expr index) const {
     const Form& form = e_.forms_.Of(source);
     if (!form.known_rank || axis >= static_cast<int>(form.shape.size())) return true;
     const Expr own = form.shape[axis], wanted = r_.shape[index->index()];
-    if (own == wanted || wanted->kind() != Kind::kInteger) return true;
-    return own->kind() != Kind::kInteger && branches_ == 0;
+    if (own == wanted) return true;
+    if (wanted->kind() == Kind::kInteger) {
+      return own->kind() != Kind::kInteger && branches_ == 0;
+    }
+    if (branches_ == 0 || IsWide(source, axis)) return true;
+    const std::vector<DimSymbol> theirs = DimsOf(wanted), mine = DimsOf(own);
+    return std::none_of(theirs.begin(), theirs.end(), [&](const DimSymbol& dim) {
+      return e_.dims_.contains(dim) || std::find(mine.begin(), mine.end(), dim) != mine.end();
+    });
   }
 
-  // The place to read along an axis of constant extent: what another branch of a select reads may
-  // lie outside, and is read at the edge.
-  absl::StatusOr<Piece> Place(Expr load, int axis) {
-    KV_ASSIGN_OR_RETURN(Piece piece, Whole(load->args()[axis]));
-    const Form& form = e_.forms_.Of(load->source());
+  bool IsWide(ValueId source, int axis) const {
+    const auto it = e_.sources_.find(source);
+    if (it == e_.sources_.end()) return false;
+    const std::vector<int>& wide = it->second.wide_axes;
+    return std::find(wide.begin(), wide.end(), axis) != wide.end();
+  }
+
+  // The place to read along an axis. What another branch of a select, or a predicate beside this
+  // one, guards in the source may lie outside: it is read at the edge.
+  absl::StatusOr<Piece> Place(Expr load, int axis, const std::string& value) {
     const Expr arg = load->args()[axis];
-    if (branches_ == 0 || !form.known_rank || arg->kind() == Kind::kLoad) return piece;
-    const bool number = form.shape[axis]->kind() == Kind::kInteger;
-    const bool counted = arg->kind() == Kind::kIndex && arg->index() < rank() &&
-                         r_.shape[arg->index()]->kind() == Kind::kInteger;
-    if (!number && !counted) return piece;
+    KV_ASSIGN_OR_RETURN(Piece piece, Whole(arg));
+    const Form& form = e_.forms_.Of(load->source());
+    if (branches_ == 0 || !form.known_rank) return piece;
     Pool& pool = e_.forms_.pool();
     const Facts facts{{r_.shape.begin(), r_.shape.end()}};
     const Expr last = pool.Sub(form.shape[axis], pool.Integer(1));
-    if (!pool.ProveNonNegative(arg, facts)) {
-      piece.value = nodes().Add("Max", {piece.value, nodes().Int64s({0})}, "index");
+    const bool low = pool.ProveNonNegative(arg, facts);
+    const bool high = pool.ProveNonNegative(pool.Sub(last, arg), facts);
+    if (low && high) return piece;
+    if (!low) piece.value = nodes().Add("Max", {piece.value, nodes().Int64s({0})}, "index");
+    if (high) return piece;
+    std::string edge;
+    if (last->kind() == Kind::kInteger) {
+      edge = nodes().Int64s({last->value()});
+    } else {
+      if (MayBeEmpty(form.shape[axis])) return Cannot(load);
+      edge =
+          nodes().Add("Sub", {nodes().Extent(value, axis, "extent"), nodes().Int64s({1})}, "index");
     }
-    if (!pool.ProveNonNegative(pool.Sub(last, arg), facts)) {
-      KV_ASSIGN_OR_RETURN(const Piece bound, Whole(last));
-      piece.value = nodes().Add("Min", {piece.value, bound.value}, "index");
-    }
+    piece.value = nodes().Add("Min", {piece.value, edge}, "index");
     return piece;
+  }
+
+  // The past may be empty, and then there is nothing to read at an edge.
+  bool MayBeEmpty(Expr extent) const {
+    return extent->kind() == Kind::kDim && e_.dims_.contains(extent->dim());
   }
 
   absl::StatusOr<Piece> Load(Expr e) {
@@ -399,7 +443,7 @@ class Emitter::Builder {
   // One axis of the source is indexed by an expression, the others by indices of their own.
   absl::StatusOr<std::optional<Piece>> GatherOne(Expr e, const std::string& value, int32_t type,
                                                  int axis, uint32_t plain) {
-    KV_ASSIGN_OR_RETURN(Piece index, Place(e, axis));
+    KV_ASSIGN_OR_RETURN(Piece index, Place(e, axis, value));
     if ((index.axes & plain) != 0) return std::optional<Piece>();
     std::vector<int> index_axes;
     std::vector<int64_t> absent;
@@ -433,7 +477,7 @@ class Emitter::Builder {
     std::vector<Piece> coordinates;
     uint32_t axes = 0;
     for (int k = 0; k < static_cast<int>(e->args().size()); ++k) {
-      KV_ASSIGN_OR_RETURN(Piece piece, Place(e, k));
+      KV_ASSIGN_OR_RETURN(Piece piece, Place(e, k, value));
       axes |= piece.axes;
       coordinates.push_back(std::move(piece));
     }

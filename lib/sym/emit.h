@@ -44,7 +44,8 @@ class Emitter {
     std::vector<Expr> shape;
     int32_t elem_type;
     int batch_axis = -1;
-    std::string role;  // of the last node
+    std::string role;         // of the last node
+    bool parts_guard = true;  // parts of a conjunction may guard what others read
   };
   absl::StatusOr<std::string> Tensor(const Request& request);
 

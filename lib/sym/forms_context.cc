@@ -24,6 +24,10 @@ bool Branches(Expr e) {
     case Kind::kFloorDiv:
     case Kind::kSelect:
     case Kind::kApply:
+    case Kind::kLe:  // truth values: 0 or 1
+    case Kind::kEq:
+    case Kind::kNot:
+    case Kind::kAnd:
       return true;
     case Kind::kSum:
       return std::any_of(e->terms().begin(), e->terms().end(), [&](const Term& term) {

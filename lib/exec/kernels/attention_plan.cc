@@ -52,6 +52,10 @@ absl::Status ReadSizes(const KernelContext& context, AttentionPlan* plan) {
     p.N = q[1];
     p.Nk = k[1];
     value_heads = v[1];
+    if (IntAttribute(context, "q_num_heads", p.N) != p.N ||
+        IntAttribute(context, "kv_num_heads", p.Nk) != p.Nk) {
+      return misfit("q_num_heads and kv_num_heads are for rank 3, or those of the operands");
+    }
     p.S = q[2];
     p.new_keys = k[2];
     p.D = q[3];

@@ -1,0 +1,139 @@
+#include "proof/visible_keys.h"
+
+#include <cstdlib>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "fmt/format.h"
+
+namespace kvlift {
+namespace {
+
+using sym::Expr;
+using sym::Kind;
+
+constexpr int64_t kLargest = 5000;  // numbers beyond are no sizes of steps that are tried
+constexpr int kQuery = 2, kKey = 3;
+
+std::set<int64_t> NumbersIn(Expr e) {
+  std::set<int64_t> numbers;
+  std::vector<Expr> open = {e};
+  absl::flat_hash_set<Expr> seen = {e};
+  while (!open.empty()) {
+    const Expr x = open.back();
+    open.pop_back();
+    if (x->kind() == Kind::kInteger) numbers.insert(std::abs(x->value()));
+    std::vector<Expr> inner(x->args().begin(), x->args().end());
+    for (const sym::Term& term : x->terms()) {
+      if (term.atoms.empty()) numbers.insert(std::abs(term.coefficient));
+      inner.insert(inner.end(), term.atoms.begin(), term.atoms.end());
+    }
+    for (Expr y : inner) {
+      if (seen.insert(y).second) open.push_back(y);
+    }
+  }
+  return numbers;
+}
+
+std::vector<int64_t> PastsToTry(Expr visible) {
+  std::set<int64_t> pasts = {0, 1, 2, 3, 7};
+  for (int64_t number : NumbersIn(visible)) {
+    if (number > kLargest) continue;
+    for (int64_t past : {number - 2, number - 1, number, number + 1}) {
+      if (past >= 0) pasts.insert(past);
+    }
+  }
+  return {pasts.begin(), pasts.end()};
+}
+
+// One step: sizes as numbers.
+class Step {
+ public:
+  Step(sym::Pool& pool, Expr visible, Expr past, Expr tokens, int64_t p, int64_t s)
+      : pool_(pool), p_(p) {
+    for (const auto& [size, number] : {std::pair{past, p}, {tokens, s}}) {
+      if (size->kind() == Kind::kDim) at_.dims[size->dim()] = pool.Integer(number);
+    }
+    visible_ = pool.Substitute(visible, at_, {});
+  }
+
+  std::optional<int64_t> Number(Expr e) {
+    const Expr x = pool_.Substitute(e, at_, {});
+    return x->kind() == Kind::kInteger ? std::optional<int64_t>(x->value()) : std::nullopt;
+  }
+
+  // nullopt if that is not told.
+  std::optional<bool> Sees(int64_t query, int64_t key) {
+    sym::Pool::Substitution at;
+    at.indices = {pool_.Integer(0), pool_.Integer(0), pool_.Integer(query), pool_.Integer(key)};
+    const Expr seen = pool_.Substitute(visible_, at, {});
+    if (seen->kind() != Kind::kInteger) return std::nullopt;
+    return seen->value() != 0;
+  }
+
+  // nullopt if that is not told. Its own key first: most masks show it.
+  std::optional<bool> SeesSome(int64_t query, int64_t keys) {
+    for (int64_t k = 0; k <= keys; ++k) {
+      const int64_t key = k == 0 ? p_ + query : k - 1;
+      if (key >= keys) continue;
+      const std::optional<bool> sees = Sees(query, key);
+      if (!sees || *sees) return sees;
+    }
+    return false;
+  }
+
+ private:
+  sym::Pool& pool_;
+  int64_t p_;
+  sym::Pool::Substitution at_;
+  Expr visible_;
+};
+
+}  // namespace
+
+std::string QueryWithoutKeys(sym::Pool& pool, Expr visible, Expr past, Expr tokens, Expr keys) {
+  if (visible == nullptr || tokens == nullptr || keys == nullptr) return "";
+  if (past == nullptr) past = pool.Internal("past of a step");
+  // What the host gives besides masks are positions: those of the step's tokens are tried.
+  sym::Pool::Substitution positions;
+  for (Expr load : sym::OuterLoadsOf(visible)) {
+    if (sym::ContainsIndex(load, kKey)) return "";
+    const bool own = sym::ContainsIndex(load, kQuery);
+    positions.atoms[load] = own ? pool.Add(past, pool.Index(kQuery)) : past;
+  }
+  visible = pool.Substitute(visible, positions, {});
+  for (int64_t p : PastsToTry(visible)) {
+    for (int64_t s : {1, 2, 5}) {
+      if (tokens->kind() == Kind::kInteger && tokens->value() != s) continue;
+      Step step(pool, visible, past, tokens, p, s);
+      const std::optional<int64_t> all = step.Number(keys);
+      const int64_t most = all.value_or(p + s);  // slots of a buffer, if it is no number
+      if (most < p + s) continue;
+      for (int64_t query : {int64_t{0}, s - 1}) {
+        const std::optional<bool> sees = step.SeesSome(query, most);
+        if (!sees) return "";
+        if (!*sees) return fmt::format("past {}, new {}, query {}", p, s, query);
+      }
+    }
+  }
+  return "";
+}
+
+bool RoundsScoresAway(Expr added) {
+  constexpr double kMost = 1000;  // half precision keeps one bit behind the point there
+  switch (added->kind()) {
+    case Kind::kInteger:
+      return static_cast<double>(added->value()) > kMost;
+    case Kind::kFloat:
+      return added->float_value() > kMost;
+    case Kind::kSelect:
+      return RoundsScoresAway(added->args()[1]) || RoundsScoresAway(added->args()[2]);
+    default:
+      return false;
+  }
+}
+
+}  // namespace kvlift
