@@ -1,4 +1,4 @@
-// LIBS: proof rewrites
+// LIBS: proof rewrites verify
 // SRCS: support/case_file.cc support/models.cc
 // Right pairs that are written in other ways than the conversion's own, and what looks like each of
 // them and is another model.
@@ -6,6 +6,7 @@
 
 #include "ir/tensor_data.h"
 #include "support/proof_pair.h"
+#include "verify/prove_alone.h"
 
 namespace kvlift {
 namespace {
@@ -174,6 +175,29 @@ TEST(Outputs, ScoresOfAnAttentionThatStays) {
                                    "context, \"\", \"\", weights = Attention "
                                    "<qk_matmul_output_mode: int = 0> (q_heads, "}})),
             "");
+}
+
+// One for all sequences, in both models, is an operand that one of them repeats first.
+TEST(Extents, OperandsMayBeBroadcastBeforeTheyAreAdded) {
+  const std::string row = " float[1,1,16] row = {1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8},";
+  const std::string repeated = "dims = Shape (y0)\nrows = Expand (row, dims)\n";
+  EXPECT_EQ(WithEnd("y = Add (y0, row)", repeated + "y = Add (y0, rows)", row, row), "");
+  // There the source has one row, and the conversion one for each token.
+  EXPECT_NE(WithEnd("y1 = Identity (row)\ny = Cos (y1)", repeated + "y = Cos (rows)", row, row),
+            "");
+}
+
+// The values of a branch, and what a model's ends are given in front of them, go by one name.
+TEST(Branches, HaveNamesOfTheirOwn) {
+  const Model source = LoadTestModel("llama_optimum_merged");
+  ConvertOptions options;
+  options.target = Target::kGenaiStatic;
+  options.max_seq_len = 64;
+  auto conversion = Convert(source, options, AllRules());
+  ASSERT_TRUE(conversion.ok() && conversion->model) << conversion.status();
+  const auto proof = ProveAlone(source, AsModel(*conversion->model), conversion->manifest);
+  ASSERT_TRUE(proof.ok()) << proof.status();
+  EXPECT_EQ(Unproved(*proof), "");
 }
 
 // The conversion has its length from a mask's width.

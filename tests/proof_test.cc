@@ -95,6 +95,36 @@ INSTANTIATE_TEST_SUITE_P(
                     "llama_dynamic_ts", "toy_onehot_where_ts", "toy_splice_ts", "llama_static_ts"),
     [](const auto& model) { return std::string(model.param); });
 
+// Where the length is a mask's width, and where all slots are read because the source's fit.
+class ProvedOtherwise : public testing::TestWithParam<std::pair<const char*, ConvertOptions>> {};
+
+TEST_P(ProvedOtherwise, IsProvedAndItsMutantsAreNot) {
+  const auto& [name, options] = GetParam();
+  const Model source = LoadTestModel(name);
+  auto conversion = Convert(source, options, AllRules());
+  ASSERT_TRUE(conversion.ok() && conversion->model) << conversion.status();
+  const auto after = std::make_shared<const onnx::ModelProto>(*std::move(conversion->model));
+  EXPECT_EQ(Unproved(ProveConversion(*source.proto, *after, conversion->manifest)), "");
+  ExpectNoMutantProved(*source.proto, after, conversion->manifest, {});
+}
+
+ConvertOptions ForGenai() {
+  ConvertOptions options;
+  options.target = Target::kGenai;
+  return options;
+}
+
+ConvertOptions ReadWhole() {
+  ConvertOptions options;
+  options.read = ReadForm::kFull;
+  return options;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ProvedOtherwise,
+                         testing::Values(std::pair("llama_dynamic_dynamo", ForGenai()),
+                                         std::pair("toy_llama_ref_ts", ReadWhole())),
+                         [](const auto& model) { return std::string(model.param.first); });
+
 // Cases of rewrites, by what is proved of them.
 class ProvedCase : public testing::TestWithParam<const char*> {};
 
