@@ -185,13 +185,7 @@ Nodes::Comparison Nodes::CompareNodes(NodeId mine, NodeId theirs) {
   if (Comparison other = CompareInputs(mine, theirs, &same); !other.why_not.empty()) return other;
   const Sameness results = OfResults(pair_, twins_, equality_, mine, theirs, same);
   if (results == Sameness::kNone) return {results, "has operands of other extents"};
-  // Equal elements wherever both have one, and as many of them along each axis.
-  bool whole = true;
-  for (size_t k = 0; whole && k < graph_.outputs(mine).size(); ++k) {
-    const ValueId x = graph_.outputs(mine)[k], y = graph_.outputs(theirs)[k];
-    whole = x != kNoValue && y != kNoValue && SameExtents(x, y);
-  }
-  return {whole ? Sameness::kWhole : results, ""};
+  return {results, ""};
 }
 
 }  // namespace kvlift
