@@ -58,7 +58,7 @@ struct Assumption {
 // The words that the JSON uses for them.
 std::string_view WordOf(AssumptionKind kind);
 std::string_view WordOf(AssumptionSource source);
-// nullopt for a word that is none of these.
+// The kind or source that a word stands for; nullopt for any other word.
 std::optional<AssumptionKind> AssumptionKindOf(std::string_view word);
 std::optional<AssumptionSource> AssumptionSourceOf(std::string_view word);
 

@@ -114,8 +114,8 @@ struct ManifestLimits {
   friend bool operator==(const ManifestLimits&, const ManifestLimits&) = default;
 };
 
-// Of a companion model that moves rows of caches (maintenance/maintenance.h); JSON key
-// "maintenance", present in its manifest only.
+// What a manifest says of a companion model that moves rows of caches (maintenance/maintenance.h);
+// JSON key "maintenance", present in its manifest only.
 struct ManifestMaintenance {
   std::vector<std::string> does;  // "reorder", "keep"
   // Where the model has the positions of new tokens from: "given" by position_inputs, and rows keep

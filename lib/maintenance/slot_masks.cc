@@ -72,19 +72,12 @@ bool SlotMask::NeverNegative(Expr e, const std::vector<Expr>& known) {
     if (fact->kind() != Kind::kLe) continue;
     for (int k = 0; k < slots_; ++k) {
       const auto bound = sym::LinearIn(pool, fact->args()[0], pool.Index(k));
-      if (!bound || bound->coefficient != -1 || HasIndex(bound->rest)) continue;
+      if (!bound || bound->coefficient != -1 || bound->rest->has_index()) continue;
       s.indices[k] = pool.Add(bound->rest, pool.Index(k));
       if (facts.extents.size() > static_cast<size_t>(k)) facts.extents[k] = nullptr;
     }
   }
   return pool.ProveNonNegative(pool.Substitute(e, s, facts), facts);
-}
-
-bool SlotMask::HasIndex(Expr e) const {
-  for (int k = 0; k <= slots_; ++k) {
-    if (sym::ContainsIndex(e, k)) return true;
-  }
-  return false;
 }
 
 Expr SlotMask::OfNewTokens(Expr element, Expr start) {

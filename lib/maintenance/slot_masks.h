@@ -36,7 +36,6 @@ class SlotMask {
   sym::Expr OfNewTokens(sym::Expr element, sym::Expr start);
   sym::Truth TruthOfOldTokens(sym::Expr predicate, const std::vector<sym::Expr>& known);
   bool NeverNegative(sym::Expr e, const std::vector<sym::Expr>& known);
-  bool HasIndex(sym::Expr e) const;
   // Nothing tells which slot `slot` is. distance: the index of the axis is no slot.
   bool IsPlain(sym::Expr e, sym::Expr slot, bool distance);
   bool IsPlainLoad(sym::Expr load, sym::Expr slot, bool distance);

@@ -22,7 +22,7 @@ const ProofFact* FirstOf(const Proof& proof, FactStatus status) {
   return found == proof.facts.end() ? nullptr : &*found;
 }
 
-// The first fact that the proof leaves open, in words; empty if there is none.
+// Says in words which fact the proof leaves open first; empty if there is none.
 std::string WhatIsOpen(const Proof& proof) {
   if (!proof.not_tried.empty()) return "nothing is proved: " + proof.not_tried;
   if (const ProofFact* open = FirstOf(proof, FactStatus::kOpen)) return Sentence(*open);

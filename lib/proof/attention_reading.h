@@ -2,7 +2,7 @@
 //
 //   softmax over the visible keys of softcap(scale * query . key) + bias, times value
 //
-// A reading of its own, with nothing in common with how rewrite rules read attention.
+// The reading has nothing in common with how rewrite rules read attention.
 #pragma once
 
 #include <set>

@@ -18,7 +18,7 @@ struct SourceCase {
   bool one_token = false;  // of steps with a past
   bool flag = false;       // what inputs of both models are that say whether there is a past
   std::string text;        // "steps with a past", empty for all
-  // Of sources that keep the last rows of their caches only.
+  // What windows hold, where the source keeps the last rows of its caches only.
   enum class Window { kNone, kFilling, kFull };
   Window window = Window::kNone;
 };

@@ -74,14 +74,6 @@ std::vector<Expr> SelectsIn(Expr e) {
   return found;
 }
 
-bool HasIndex(Expr e) {
-  constexpr int kMostIndices = 8;
-  for (int k = 0; k < kMostIndices; ++k) {
-    if (sym::ContainsIndex(e, k)) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation,
@@ -267,7 +259,7 @@ Expr Correspondence::SourceFits() const {
     const Expr e = assumption.predicate;
     if (pair_.IsOfAfter(assumption.node) || e->kind() != Kind::kLe) continue;
     const Expr normal = Normal(e, Facts{});
-    if (!HasIndex(normal)) all = pool.And(all, normal);
+    if (!normal->has_index()) all = pool.And(all, normal);
   }
   return all;
 }
@@ -861,13 +853,13 @@ Expr Correspondence::OfLongest(NodeId n, Expr batch, const Facts& facts) const {
   if (numbers == kNoValue) return nullptr;
   const Expr own = Translate(forms_.At(numbers, {batch}, facts), batch, facts);
   if (own == nullptr) return nullptr;
-  const bool one = !HasIndex(own) && !sym::ContainsDim(own, sym::DimSymbol::Internal(kPast));
+  const bool one = !own->has_index() && !sym::ContainsDim(own, sym::DimSymbol::Internal(kPast));
   if (one && batch->kind() == Kind::kIndex) return own;
   RestOnLemma(lemmas::kLongestSequence);
   const Expr more = MoreOfLongest(forms_, n);
   // Where the numbers are P + S less what is the same for all sequences, P + S is that much more.
   const Expr less = past_ == nullptr ? nullptr : forms_.pool().Sub(total(), own);
-  if (less != nullptr && sym::LoadsOf(less).empty() && !HasIndex(less) &&
+  if (less != nullptr && sym::LoadsOf(less).empty() && !less->has_index() &&
       !sym::ContainsDim(less, sym::DimSymbol::Internal(kPast))) {
     longest_.insert(forms_.pool().Add(total(), more));
   }

@@ -38,20 +38,20 @@ class Correspondence {
   // than in the source (proof/shifts.h, proof/rings.h); null if they have the same, or none that is
   // known.
   const std::vector<MovedRows>* MovedOf(ValueId after_past) const;
-  // Of the first such cache that an expression of the conversion reads.
+  // The same regions, of the first such cache that an expression of the conversion reads.
   const std::vector<MovedRows>* MovedIn(sym::Expr e) const;
 
   // What an element of the value is more than the claim says; null if that is not seen.
   sym::Expr Beyond(const LengthClaim& claim) const;
 
-  // From now on a value of the conversion is this value of the source, on these grounds.
+  // A value of the conversion is this value of the source from now on, on these grounds.
   void SetTwin(ValueId after, ValueId before, Sameness same, Grounds grounds);
-  // The same of [B, N / G, G * S, D] (proof/lemmas/heads_regrouped.h), and of [B, N, S, D], where
-  // the source has [B * N, S, D].
+  // A value [B, N / G, G * S, D] of the conversion is [B, N, S, D] of the source
+  // (proof/lemmas/heads_regrouped.h); one [B, N, S, D] is [B * N, S, D] of the source.
   void SetStackedTwin(ValueId after, ValueId before, int64_t groups, sym::Expr tokens,
                       Grounds grounds);
   void SetFoldedTwin(ValueId after, ValueId before, int64_t heads, Grounds grounds);
-  // The same of [B, N, S, D] where the source has [B, S, N * D], or the other way round.
+  // A value [B, N, S, D] of one model is [B, S, N * D] of the other.
   void SetJoinedTwin(ValueId after, ValueId before, sym::Expr size, Grounds grounds);
   // What everything rests on that was translated or compared since the last call.
   Grounds TakeGrounds() const;
@@ -59,7 +59,7 @@ class Correspondence {
   void RestOn(Assumption assumption) const { grounds_.given.Add(std::move(assumption)); }
   void RestOn(const Grounds& grounds) const { grounds_.Add(grounds); }
   void RestOnLemma(const std::string& name) const { grounds_.AddLemma(name); }
-  // kNone unless this is its twin, axis by axis.
+  // How a value and its twin are the same; kNone unless `before` is the twin, axis by axis.
   Sameness TwinSameness(ValueId after, ValueId before) const;
   // What holds whatever is compared: sizes that are taken to be equal.
   const Assumptions& assumptions() const { return assumptions_; }
@@ -67,7 +67,7 @@ class Correspondence {
   // premises: further ones, of sizes. Nothing may be proved either if the source takes sizes to be
   // equal that differ in most steps.
   std::string Contradiction(absl::Span<const sym::Expr> premises) const;
-  // Itself, if it is the source's; kNoValue if it has none.
+  // The source's value that this value is: itself, if it is the source's; kNoValue if it has none.
   ValueId TwinOf(ValueId value) const;
 
   // An element of the conversion in terms of the source's values, P and S, for the sequence

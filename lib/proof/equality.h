@@ -17,8 +17,8 @@ class Equality {
 
   // What holds in all that is asked from now on.
   void Suppose(sym::Expr premise) { premise_ = premise; }
-  // Are they the same wherever `known` holds? False also if that is not seen, or not soon, or one
-  // is null.
+  // Whether they are the same wherever `known` holds; false also if that is not seen, or not soon,
+  // or one is null.
   bool Equal(sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts);
   // Whether the second holds wherever the first does; false also if that is not seen.
   bool Follows(sym::Expr premise, sym::Expr conclusion, const sym::Facts& facts);
@@ -28,16 +28,17 @@ class Equality {
   sym::Expr AsTruth(sym::Expr e);
 
   sym::Expr False() const { return pool_.False(); }
-  // Null if nobody listens.
+  // Who is told of equalities; null if nobody listens.
   Obligations* obligations() const { return obligations_; }
 
  private:
   bool Holds(sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts);
   bool Equal(sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts, int depth);
-  // Both select by one condition; either may have its branches the other way round.
+  // Whether both select by one condition, and equal things; either may have its branches the other
+  // way round.
   bool SameCases(sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts,
                  int depth);
-  // Both branches of a condition that stands in front of either.
+  // Whether they are equal in both branches of a condition that stands in front of either.
   bool InBothCases(sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts,
                    int depth);
   bool Implies(sym::Expr p, sym::Expr q, const sym::Facts& facts);

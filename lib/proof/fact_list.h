@@ -29,22 +29,22 @@ class FactList {
 
   size_t size() const { return facts_.size(); }
   void Shorten(size_t size) { facts_.resize(size); }
-  // With the steps that all of them are about in front; may be empty.
+  // The facts, with the steps that all of them are about in front of each; these may be empty.
   Proof Take(const std::string& steps);
 
-  // What facts rest on together, from one of them on.
+  // The grounds of all facts from number `first` on, together.
   Grounds GroundsFrom(size_t first) const;
   // What all facts rest on that are added from now on.
   void RestOn(Grounds standing) { standing_ = std::move(standing); }
-  // That something is so, on the grounds of what was compared since the last fact. Proved if
-  // nothing stands in the way.
+  // Adds that something is so, on the grounds of what was compared since the last fact. It is
+  // proved if nothing stands in the way.
   void Add(const std::string& about, std::string text, const std::string& why_not);
-  // That something is not so.
+  // Adds that something is not so.
   void AddRefuted(const std::string& about, std::string text, std::string why_not);
-  // That two elements are one, wherever `known` holds.
+  // Adds that two elements are one, wherever `known` holds.
   bool AddEqual(const std::string& about, std::string text, sym::Expr mine, sym::Expr theirs,
                 sym::Expr known, const sym::Facts& facts);
-  // That a condition never holds; `otherwise`: what stands in the way if that is not seen.
+  // Adds that a condition never holds; `otherwise`: what stands in the way if that is not seen.
   bool AddNever(const std::string& about, std::string text, sym::Expr condition,
                 const sym::Facts& facts, const std::string& otherwise);
   // Facts hold if they do in each of several cases, which give the same ones.
@@ -55,7 +55,7 @@ class FactList {
  private:
   // Whether the relation says, as data, that an input of the source counts up.
   bool CountsUp(const std::string& input) const;
-  // Proved given that these count up, if preconditions say so.
+  // Adds a fact that is proved given that these inputs count up, if preconditions say so.
   bool AddGiven(const std::string& about, std::string text, std::vector<std::string> given,
                 std::string why_not);
 
@@ -66,7 +66,7 @@ class FactList {
   Equality& equality_;
   Grounds standing_;
   std::vector<ProofFact> facts_;
-  // By what facts are about and their texts: equalities that were not seen, as scripts.
+  // Equalities that were not seen, as scripts, by what facts are about and their texts.
   std::map<std::pair<std::string, std::string>, std::vector<std::string>> not_seen_;
 };
 

@@ -32,7 +32,7 @@ struct FoldedPair {
   absl::flat_hash_set<std::string> caches;  // inputs of layer 0
 };
 
-// Nothing if no layers are seen to be the same.
+// The shortened models; nothing if no layers are seen to be the same.
 std::optional<FoldedPair> FoldLayers(const onnx::ModelProto& before, const onnx::ModelProto& after,
                                      const Manifest& relation);
 

@@ -6,8 +6,8 @@
 
 namespace kvlift {
 
-// The conditions c of TensorScatters at an index "c ? x : y" with y out of the buffer: such a write
-// fails. Those that are one for all sequences; true without any.
+// The conditions c of TensorScatters at an index "c ? x : y" with y out of the buffer, as such a
+// write fails, where c is one for all sequences; true without any.
 sym::Expr GuardsOf(const GraphPair& pair, const Correspondence& twins);
 
 }  // namespace kvlift

@@ -22,7 +22,7 @@ class Sequence {
   int size() const { return static_cast<int>(nodes_.size()); }
   NodeId node(int place) const { return nodes_[place]; }
   int place(NodeId n) const { return places_[n]; }
-  // Of what makes the value; -1 if nothing does.
+  // The place of what makes the value; -1 if nothing does.
   int place_of(ValueId v) const;
   // Equal for two places of one operator with the same attributes, bytes of tensors among them.
   int kind(int place) const { return kinds_[place]; }
@@ -56,7 +56,7 @@ struct Layers {
 
   int end() const { return begin + count * length; }
   bool Contains(int place) const { return place >= begin && place < end(); }
-  // By their place; negative if there is none.
+  // The layer that has the place; negative if none has.
   int LayerOf(int place) const { return Contains(place) ? (place - begin) / length : -1; }
 };
 

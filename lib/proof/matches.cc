@@ -61,7 +61,7 @@ void Matches::Match(NodeId node) {
                        IsFloatType(forms_.ElementType(first));
     if (!moves || nodes_->Compare(first, theirs) != Sameness::kNone) return;
     // What it is in fact, running both models tells; places are judged as if it were the same.
-    unlike_[node] = Unlike{compared.why_not, compared.refuted};
+    unlike_[node] = Difference{compared.why_not, compared.refuted};
     SetTwins(node, other, Sameness::kWhole, DoubtedGrounds());
   } else {
     SetTwins(node, other, compared.results, twins_->TakeGrounds());
@@ -161,7 +161,7 @@ Matches::Difference Matches::FirstUnlike(ValueId output) const {
     for (ValueId input : graph_.inputs(n)) open.push_back(input);
   }
   if (first == kNoNode) return {"some operator, or what it reads, is another one", false};
-  const Unlike& why = unlike_.at(first);
+  const Difference& why = unlike_.at(first);
   return {fmt::format("{} {}", pair_.NameOf(graph_.outputs(first)[0]), why.text), why.refuted};
 }
 

@@ -52,11 +52,7 @@ class Matches {
   absl::flat_hash_map<std::string, std::vector<NodeId>> by_operator_;  // of the source
   std::vector<NodeId> unnamed_;  // in the place of the source's fused operators
   absl::flat_hash_set<ValueId> taken_;
-  struct Unlike {
-    std::string text;
-    bool refuted = false;
-  };
-  absl::flat_hash_map<NodeId, Unlike> unlike_;  // nodes of the conversion, and why
+  absl::flat_hash_map<NodeId, Difference> unlike_;  // nodes of the conversion, and why
 };
 
 }  // namespace kvlift

@@ -1,5 +1,6 @@
 #include "proof/misfits.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -12,8 +13,6 @@ using sym::Expr;
 using sym::Facts;
 
 namespace {
-
-constexpr int kMostIndices = 8;
 
 class Reader {
  public:
@@ -32,37 +31,24 @@ class Reader {
         known_.insert(twins_.Normal(part, Facts{}));
       }
     }
+    std::vector<std::pair<NodeId, std::optional<Write>>> writes;
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (pair_.IsOfAfter(n) && graph_.Is(n, "TensorScatter")) {
-        written_ = pool_.And(written_, Written(n));
-      }
+      if (!pair_.IsOfAfter(n) || !graph_.Is(n, "TensorScatter")) continue;
+      writes.emplace_back(n, WriteOf(n));
+      if (writes.back().second) written_ = pool_.And(written_, Written(*writes.back().second));
     }
+    source_fits_ = twins_.SourceFits();
     for (const sym::Assumption& assumption : forms_.assumptions()) {
-      if (!pair_.IsOfAfter(assumption.node) || !IsEnforced(assumption.reason)) continue;
+      if (!pair_.IsOfAfter(assumption.node)) continue;
       for (Expr part : sym::ConjunctsOf(assumption.predicate)) {
-        if (!IsOfPlaces(part) && !Holds(part)) Add(assumption.node, assumption.text);
+        if (MustFit(part, assumption.reason) && !Holds(part)) Add(assumption.node, assumption.text);
       }
     }
-    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (pair_.IsOfAfter(n) && graph_.Is(n, "TensorScatter")) ReadWrite(n);
-    }
+    for (const auto& [n, write] : writes) ReadWrite(n, write);
     return std::move(found_);
   }
 
  private:
-  // What an operator refuses, or does otherwise; that data is finite is an entry of the ledger.
-  static bool IsEnforced(sym::AssumptionReason reason) {
-    return reason != sym::AssumptionReason::kFinite;
-  }
-
-  // Places that differ by element are of those that are looked up; the ledger has them.
-  static bool IsOfPlaces(Expr condition) {
-    for (int k = 0; k < kMostIndices; ++k) {
-      if (sym::ContainsIndex(condition, k)) return true;
-    }
-    return false;
-  }
-
   void Add(NodeId n, const std::string& what) {
     found_.emplace_back(pair_.NameOf(graph_.outputs(n)[0]),
                         fmt::format("{} is not seen to be so", what));
@@ -74,8 +60,8 @@ class Reader {
     mine = AtLongest(pool_, mine);
     if (mine->is_integer(1) || known_.contains(mine) || IsNotEmpty(mine)) return true;
     const Expr fits = pool_.And(twins_.Fits(), written_);
-    if (equality_.Follows(fits, mine, Facts{})) return true;
-    return equality_.Follows(pool_.And(fits, twins_.SourceFits()), mine, Facts{});
+    return equality_.Follows(fits, mine, Facts{}) ||
+           equality_.Follows(pool_.And(fits, source_fits_), mine, Facts{});
   }
 
   // A step has a sequence and a token.
@@ -88,21 +74,37 @@ class Reader {
     return false;
   }
 
-  // That the rows of a write lie inside its buffer: it is refused otherwise.
-  Expr Written(NodeId n) {
+  // What a TensorScatter writes; nullopt if its ranks are not those of a write.
+  struct Write {
+    std::vector<Expr> buffer, rows;
+    size_t axis = 0;
+    ValueId index = kNoValue;  // kNoValue: it begins at slot 0
+    bool linear = true;
+  };
+
+  std::optional<Write> WriteOf(NodeId n) {
     const auto inputs = graph_.inputs(n);
     const sym::Form buffer = forms_.Of(inputs[0]), rows = forms_.Of(inputs[1]);
-    int64_t axis = IntAttribute(graph_.node(n), "axis", -2);
-    if (axis < 0) axis += static_cast<int64_t>(buffer.shape.size());
-    const auto own = static_cast<size_t>(axis);
-    if (inputs.size() < 3 || inputs[2] == kNoValue || own >= buffer.shape.size() ||
-        own >= rows.shape.size() || StringAttribute(graph_.node(n), "mode", "linear") != "linear") {
-      return pool_.True();
+    if (!buffer.known_rank || !rows.known_rank || buffer.shape.size() != rows.shape.size()) {
+      return std::nullopt;
     }
+    const auto rank = static_cast<int64_t>(buffer.shape.size());
+    int64_t axis = IntAttribute(graph_.node(n), "axis", -2);
+    if (axis < 0) axis += rank;
+    if (axis < 0 || axis >= rank) return std::nullopt;
+    return Write{buffer.shape, rows.shape, static_cast<size_t>(axis),
+                 inputs.size() < 3 ? kNoValue : inputs[2],
+                 StringAttribute(graph_.node(n), "mode", "linear") == "linear"};
+  }
+
+  // That the rows of a write lie inside its buffer: it is refused otherwise.
+  Expr Written(const Write& write) {
+    if (write.index == kNoValue || !write.linear) return pool_.True();
     const Expr sequence = pool_.Index(0);
-    const Expr first = twins_.Translate(forms_.At(inputs[2], {sequence}, Facts{}), sequence, {});
-    const Expr slots = twins_.Extent(buffer.shape[own], sequence);
-    const Expr length = twins_.Extent(rows.shape[own], sequence);
+    const Expr first =
+        twins_.Translate(forms_.At(write.index, {sequence}, Facts{}), sequence, Facts{});
+    const Expr slots = twins_.Extent(write.buffer[write.axis], sequence);
+    const Expr length = twins_.Extent(write.rows[write.axis], sequence);
     if (first == nullptr || slots == nullptr || length == nullptr) return pool_.True();
     return pool_.And(pool_.Le(pool_.Integer(0), first, Facts{}),
                      pool_.Le(pool_.Add(first, length), slots, Facts{}));
@@ -115,25 +117,17 @@ class Reader {
 
   // Rows that are written have the buffer's other extents, and there is one index for each
   // sequence.
-  void ReadWrite(NodeId n) {
-    const auto inputs = graph_.inputs(n);
-    const sym::Form buffer = forms_.Of(inputs[0]), rows = forms_.Of(inputs[1]);
-    if (!buffer.known_rank || !rows.known_rank || buffer.shape.size() != rows.shape.size()) {
-      return Add(n, "that what is written has the buffer's rank");
-    }
-    const auto rank = static_cast<int64_t>(buffer.shape.size());
-    int64_t axis = IntAttribute(graph_.node(n), "axis", -2);
-    if (axis < 0) axis += rank;
-    for (int64_t k = 0; k < rank; ++k) {
-      const auto own = static_cast<size_t>(k);
-      if (k != axis && !IsSame(buffer.shape[own], rows.shape[own])) {
-        Add(n, fmt::format("{} == {} (axis {} of what is written)", Text(rows.shape[own]),
-                           Text(buffer.shape[own]), k));
+  void ReadWrite(NodeId n, const std::optional<Write>& write) {
+    if (!write) return Add(n, "that what is written has the buffer's rank");
+    for (size_t k = 0; k < write->rows.size(); ++k) {
+      if (k != write->axis && !IsSame(write->buffer[k], write->rows[k])) {
+        Add(n, fmt::format("{} == {} (axis {} of what is written)", Text(write->rows[k]),
+                           Text(write->buffer[k]), k));
       }
     }
-    if (inputs.size() < 3 || inputs[2] == kNoValue) return;
-    const sym::Form index = forms_.Of(inputs[2]);
-    if (!index.known_rank || index.shape.size() != 1 || !IsSame(index.shape[0], buffer.shape[0])) {
+    if (write->index == kNoValue) return;
+    const sym::Form index = forms_.Of(write->index);
+    if (!index.known_rank || index.shape.size() != 1 || !IsSame(index.shape[0], write->buffer[0])) {
       Add(n, "that there is one write index for each sequence");
     }
   }
@@ -147,11 +141,16 @@ class Reader {
   const Correspondence& twins_;
   Equality& equality_;
   absl::flat_hash_set<Expr> known_;  // what the source's operators enforce, too
-  Expr written_ = pool_.True();
+  Expr written_ = pool_.True();      // rows of writes lie inside their buffers
+  Expr source_fits_ = pool_.True();  // what the source's operators need
   Misfits found_;
 };
 
 }  // namespace
+
+bool MustFit(Expr condition, sym::AssumptionReason reason) {
+  return reason != sym::AssumptionReason::kFinite && !condition->has_index();
+}
 
 Misfits MisfitsOf(const GraphPair& pair, const Correspondence& twins, Equality& equality) {
   return Reader(pair, twins, equality).Run();

@@ -12,7 +12,7 @@
 
 namespace kvlift {
 
-// By value: what is not so.
+// Names of values, and what is not so of each.
 using Misfits = std::vector<std::pair<std::string, std::string>>;
 
 // Conditions of the conversion's own operators that do not follow from those of the source's, from
@@ -20,6 +20,10 @@ using Misfits = std::vector<std::pair<std::string, std::string>>;
 // have to be inside, axes that may not be empty. The conversion would stop, or broadcast, where the
 // source runs.
 Misfits MisfitsOf(const GraphPair& pair, const Correspondence& twins, Equality& equality);
+// Whether a condition of the conversion's forms is one that misfits tell of: what an operator
+// refuses, or does otherwise. The ledger has what is left: that data is finite, and places that
+// differ by element, which are looked up.
+bool MustFit(sym::Expr condition, sym::AssumptionReason reason);
 // Whether an attention of the conversion is told of more valid keys than it has.
 bool LacksKeys(const GraphPair& pair, const Correspondence& twins, const AttentionReading& after);
 

@@ -24,9 +24,9 @@ class Nodes {
         twins_(twins),
         equality_(equality) {}
 
-  // Of a value of the conversion and one of the source.
+  // How a value of the conversion and one of the source are the same.
   Sameness Compare(ValueId after, ValueId before);
-  // The extents of both, axis by axis.
+  // Whether both have the same extents, axis by axis.
   bool SameExtents(ValueId after, ValueId before);
   // Rows that a cache keeps in few bits and that a node makes numbers of, row by row: whether they
   // are equal where the source's has elements; the conversion's may have more. That it has as many
@@ -39,14 +39,14 @@ class Nodes {
     std::string why_not;   // of kNone
     bool refuted = false;  // they are seen to compute something else, not only not seen to be same
   };
-  // The same operator over the same values gives the same values.
+  // Compares operators, attributes and operands: if all are the same, the results are.
   Comparison CompareNodes(NodeId mine, NodeId theirs);
 
  private:
   bool SameElements(ValueId after, ValueId before);
   bool SameAttributes(NodeId mine, NodeId theirs) const;
   bool IsSoftmaxOverLastAxis(NodeId n) const;
-  // Empty if all operands are the same, as far as `same` says.
+  // The first operand that is another one; empty if all are the same, as far as `same` says.
   Comparison CompareInputs(NodeId mine, NodeId theirs, std::vector<Sameness>* same);
   std::string Called(ValueId value) const;
 
@@ -57,7 +57,7 @@ class Nodes {
 
     friend bool operator==(const Axes&, const Axes&) = default;
   };
-  // An attribute, an input, or none; nullopt if they are no constants.
+  // What an attribute or an input says, or all axes; nullopt if they are no constants.
   std::optional<Axes> AxesOf(NodeId n);
   bool IsReduction(NodeId n) const;
 

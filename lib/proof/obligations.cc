@@ -58,7 +58,7 @@ class Script {
     return numbers_[e] = name;
   }
 
-  // The same of a predicate, as a truth value.
+  // A predicate as a term of the sort Bool.
   std::string Claim(Expr e) {
     if (const auto it = claims_.find(e); it != claims_.end()) return it->second;
     std::string text;

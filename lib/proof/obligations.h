@@ -32,11 +32,11 @@ class Obligations {
  public:
   // names: of the tensors, for comments; may be null.
   void Same(const EqualityClaim& claim, sym::Pool& pool, const Graph* names);
-  // An equality that was asked for and not seen. It is kept until the fact that it is about.
+  // Keeps an equality that was asked for and not seen until the fact that it is about.
   void NotSeen(const EqualityClaim& claim, sym::Pool& pool, const Graph* names);
-  // Those since the last call, as scripts.
+  // The equalities that were not seen since the last call, as scripts.
   std::vector<std::string> TakeNotSeen();
-  // A fact that is not proved, and the equalities that were not seen.
+  // Adds a fact that is not proved, and the equalities that were not seen.
   void Open(const std::string& about, const std::string& fact, const std::string& why_not,
             const std::vector<std::string>& not_seen);
   absl::Span<const Obligation> all() const { return all_; }

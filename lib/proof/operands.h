@@ -15,8 +15,8 @@
 
 namespace kvlift {
 
-// Of two nodes of the same operator and attributes. same: of their operands, none of which is
-// kNone.
+// How the results of two nodes of the same operator and attributes are the same. same: how their
+// operands are, none of which is kNone.
 Sameness OfResults(const GraphPair& pair, const Correspondence& twins, Equality& equality,
                    NodeId mine, NodeId theirs, const std::vector<Sameness>& same);
 

@@ -25,8 +25,9 @@
 
 namespace kvlift {
 
-// All attributes but for some. Tensors are compared by their bytes. What one of them leaves out is
-// what its operator set says; without versions, attributes are compared as they are written.
+// Whether all attributes but for some are the same. Tensors are compared by their bytes. What one
+// node leaves out is what its operator set says; without versions, attributes are compared as they
+// are written.
 bool SameAttributes(const onnx::NodeProto& a, const onnx::NodeProto& b,
                     std::initializer_list<std::string_view> without = {}, int64_t opset_a = 0,
                     int64_t opset_b = 0);
@@ -38,20 +39,21 @@ bool IsRead(const onnx::TensorProto& tensor);
 
 class GraphPair {
  public:
-  // Both at opset 13 or later; they have to outlive the pair. Unimplemented: a model has branches.
+  // Joins two models at opset 13 or later, which have to outlive the pair. Unimplemented: a model has
+  // branches.
   static absl::StatusOr<GraphPair> Create(const onnx::ModelProto& before,
                                           const onnx::ModelProto& after, const Manifest& relation);
 
   const Graph& graph() const { return *graph_; }
   sym::Forms& forms() const { return *forms_; }
-  // By the name in its own model; kNoValue if there is none.
+  // The value of that name in its own model; kNoValue if there is none.
   ValueId Before(const std::string& name) const { return graph_->Find(name); }
   ValueId After(const std::string& name) const;
-  // Of a node of the conversion that is not plainly the source's.
+  // Whether a node is one of the conversion that is not plainly the source's.
   bool IsOfAfter(NodeId node) const { return node >= 0 && of_after_[node]; }
   // The operator set of a node's own model.
   int64_t OpsetOf(NodeId node) const { return IsOfAfter(node) ? opset_after_ : opset_before_; }
-  // The name in its own model.
+  // The name that a value has in its own model.
   std::string NameOf(ValueId value) const;
   // Whether two constants of one type and shape hold other numbers, of which the bytes are there.
   bool HaveOtherNumbers(ValueId after, ValueId before) const;

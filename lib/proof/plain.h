@@ -24,10 +24,10 @@ struct PlainModel {
 // Values that are made in the place of an operator begin with this.
 inline constexpr char kPlainPrefix[] = "plain/";
 
-// Of model-level nodes: SimplifiedLayerNormalization as RMSNormalization, MultiHeadAttention and
-// GroupQueryAttention with a past of their own as Attention with what is around it, KeyValueCache
-// (onnxio/in_out.h) as splices of its tensors. Forms that are not
-// known stay as they are. `lengths`: also what rests on a LengthClaim.
+// Writes model-level nodes in ONNX's own operators: SimplifiedLayerNormalization as
+// RMSNormalization, MultiHeadAttention and GroupQueryAttention with a past of their own as
+// Attention with what is around it, KeyValueCache (onnxio/in_out.h) as splices of its tensors.
+// Forms that are not known stay as they are. `lengths`: also what rests on a LengthClaim.
 PlainModel AsPlain(onnx::ModelProto model, bool lengths);
 
 }  // namespace kvlift

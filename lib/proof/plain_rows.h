@@ -18,8 +18,8 @@ struct KeptRows {
   std::vector<float> scale;
 };
 
-// Of the past at input 3 + side; false if it is nothing of that kind. `scale`: the constant at
-// input 12 + side, null if there is none.
+// Reads how the past at input 3 + side is kept; false if it is nothing of that kind. `scale`: the
+// constant at input 12 + side, null if there is none.
 bool ReadKeptRows(const onnx::NodeProto& node, int side, int64_t groups, int64_t width,
                   const onnx::TensorProto* scale, KeptRows* rows);
 

@@ -13,8 +13,8 @@ struct Product {
   double factor = 1;
 };
 
-// Of a MatMul, ONNX Runtime's FusedMatMul, or an Einsum of rank 4 that says the same; nothing if
-// the node is none.
+// The product that a MatMul, ONNX Runtime's FusedMatMul, or an Einsum of rank 4 computes; nothing
+// if the node is none of them.
 std::optional<Product> ReadProduct(sym::Forms& forms, NodeId node);
 
 }  // namespace kvlift

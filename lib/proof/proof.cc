@@ -147,12 +147,13 @@ Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
   const std::vector<std::string> flags = KeptFlags(*source, relation);
   // Those of what is given up are left out.
   Obligations of_first, of_second;
+  const auto listens = [&](Obligations* o) { return obligations == nullptr ? nullptr : o; };
   Proof first =
-      ProveBranches(*source, *result, relation, CasesOf(relation, flags, true), &of_first);
+      ProveBranches(*source, *result, relation, CasesOf(relation, flags, true), listens(&of_first));
   const bool one = flags.empty() || HoldsWhole(first);
-  Proof second =
-      one ? Proof()
-          : ProveBranches(*source, *result, relation, CasesOf(relation, flags, false), &of_second);
+  Proof second = one ? Proof()
+                     : ProveBranches(*source, *result, relation, CasesOf(relation, flags, false),
+                                     listens(&of_second));
   const bool by_second = !one && HoldsWhole(second);
   if (obligations != nullptr) *obligations = by_second ? of_second : of_first;
   return by_second ? second : first;

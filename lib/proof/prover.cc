@@ -85,8 +85,7 @@ class Prover {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (!pair_.IsOfAfter(n)) continue;
       if (const auto it = writes.find(n); it != writes.end()) {
-        RestOnRequired(pair_.Before(it->second->source.output));
-        twins_.TakeGrounds();
+        StartFactsOf(pair_.Before(it->second->source.output));
         cache_facts_.Prove(*it->second);
       } else if (graph_.Is(n, "Attention") && ProveAttention(n)) {
         matches_.MatchFurther(n);
@@ -102,8 +101,7 @@ class Prover {
       facts_.Add(value, "has operands that fit each other", why);
     }
     for (const Seam& seam : seams) {
-      RestOnRequired(pair_.Before(seam.before_out));
-      twins_.TakeGrounds();
+      StartFactsOf(pair_.Before(seam.before_out));
       const std::string why = BrokenSeam(seam, pair_, twins_, &nodes_);
       facts_.Add(seam.after_out,
                  "leaves its layer as it is in the source, as large as what entered", why);
@@ -113,21 +111,14 @@ class Prover {
       const auto kind = KindOf(assumption.reason);
       // What the conversion's own nodes need has been shown (proof/misfits.h), but for places that
       // are looked up and for finite data.
-      if (pair_.IsOfAfter(assumption.node) && IsShown(assumption)) continue;
+      const bool shown = MustFit(assumption.predicate, assumption.reason);
+      if (pair_.IsOfAfter(assumption.node) && shown) continue;
       if (kind) proof.assumptions.Add({*kind, "", assumption.text, AssumptionSource::kHost});
     }
     return proof;
   }
 
  private:
-  static bool IsShown(const sym::Assumption& assumption) {
-    constexpr int kMostIndices = 16;
-    for (int k = 0; k < kMostIndices; ++k) {
-      if (sym::ContainsIndex(assumption.predicate, k)) return false;
-    }
-    return assumption.reason != sym::AssumptionReason::kFinite;
-  }
-
   // What forms rest on that no fact speaks of. Equal extents are told by the correspondence.
   static std::optional<AssumptionKind> KindOf(sym::AssumptionReason reason) {
     switch (reason) {
@@ -148,9 +139,10 @@ class Prover {
     return std::nullopt;
   }
 
-  // What facts about a value of the source rest on that is made from inputs that the relation says
-  // hold ones, or zeros.
-  void RestOnRequired(ValueId of_source) {
+  // Facts that are added from now on are about a value of the source. They rest on inputs that it
+  // is made from and that the relation says hold ones, or zeros.
+  void StartFactsOf(ValueId of_source) {
+    twins_.TakeGrounds();
     Grounds grounds;
     for (const auto& [value, input] : pair_.required()) {
       if (value == kNoValue || !DependsOn(of_source, value)) continue;
@@ -216,23 +208,23 @@ class Prover {
     const bool counted = extents.size() > 1 && extents[1]->kind() == sym::Kind::kInteger;
     const int64_t heads = counted ? extents[1]->value() : 0;
     const size_t facts = facts_.size();
-    std::vector<ValueId> free;
-    for (ValueId other : SourceAttentions(heads)) {
-      if (!matches_.IsTaken(other)) free.push_back(other);
+    std::vector<const SourceAttention*> free;
+    for (const SourceAttention& other : SourceAttentions(heads)) {
+      if (!matches_.IsTaken(other.result)) free.push_back(&other);
     }
-    std::stable_partition(free.begin(), free.end(), [&](ValueId other) {
-      return ReadsSameCache(after, ReadAttention(forms_, other, heads));
+    std::stable_partition(free.begin(), free.end(), [&](const SourceAttention* other) {
+      return ReadsSameCache(after, other->reading);
     });
     if (free.size() > kMostTried) free.resize(kMostTried);
-    for (ValueId other : free) {
+    for (const SourceAttention* other : free) {
       facts_.Shorten(facts);
-      if (ProveSame(name, result, other, ReadAttention(forms_, other, heads), after)) return true;
+      if (ProveSame(name, result, other->result, other->reading, after)) return true;
     }
     if (free.empty()) {
       facts_.Add(name, "is the source's attention", "the source has no value of this name");
     } else if (free.size() > 1) {
       facts_.Shorten(facts);
-      ProveSame(name, result, free[0], ReadAttention(forms_, free[0], heads), after);
+      ProveSame(name, result, free[0]->result, free[0]->reading, after);
     }
     return true;
   }
@@ -252,8 +244,7 @@ class Prover {
 
   bool ProveSame(const std::string& name, ValueId mine, ValueId theirs,
                  const AttentionReading& before, const AttentionReading& after) {
-    RestOnRequired(theirs);
-    twins_.TakeGrounds();
+    StartFactsOf(theirs);
     const size_t first = facts_.size();
     bool proved = false;
     if (std::string why = !after.why_not.empty() ? after.why_not : before.why_not; !why.empty()) {
@@ -283,15 +274,21 @@ class Prover {
     return proved;
   }
 
-  // Results of the source's attentions over so many heads.
-  const std::vector<ValueId>& SourceAttentions(int64_t heads) {
+  struct SourceAttention {
+    ValueId result = kNoValue;
+    AttentionReading reading;
+  };
+
+  // The source's attentions over so many heads.
+  const std::vector<SourceAttention>& SourceAttentions(int64_t heads) {
     const auto [it, fresh] = source_attentions_.try_emplace(heads);
     if (!fresh) return it->second;
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (pair_.IsOfAfter(n) || graph_.outputs(n).empty()) continue;
       const ValueId result = graph_.outputs(n)[0];
-      const bool reads = result != kNoValue && ReadAttention(forms_, result, heads).why_not.empty();
-      if (reads) it->second.push_back(result);
+      if (result == kNoValue) continue;
+      AttentionReading reading = ReadAttention(forms_, result, heads);
+      if (reading.why_not.empty()) it->second.push_back({result, std::move(reading)});
     }
     return it->second;
   }
@@ -550,8 +547,7 @@ class Prover {
   void ProveOutput(const ManifestOutput& output) {
     const ValueId mine = pair_.After(output.name);
     const ValueId theirs = pair_.Before(output.source.empty() ? output.name : output.source);
-    RestOnRequired(theirs);
-    twins_.TakeGrounds();
+    StartFactsOf(theirs);
     const char* text = "outside the attentions, the source's operators over the source's values";
     const Sameness same = nodes_.Compare(mine, theirs);
     const Grounds grounds = twins_.TakeGrounds();
@@ -580,8 +576,8 @@ class Prover {
   CacheFacts cache_facts_;
   Nodes nodes_;
   Matches matches_;
-  absl::flat_hash_map<int64_t, std::vector<ValueId>> source_attentions_;  // by heads
-  absl::flat_hash_map<ValueId, absl::flat_hash_set<ValueId>> behind_;     // by what stands in front
+  absl::flat_hash_map<int64_t, std::vector<SourceAttention>> source_attentions_;  // by heads
+  absl::flat_hash_map<ValueId, absl::flat_hash_set<ValueId>> behind_;  // by what stands in front
 };
 
 }  // namespace

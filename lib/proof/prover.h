@@ -12,8 +12,8 @@
 
 namespace kvlift {
 
-// Of two models without branches and functions, the source at opset 13 or later. One fact of each
-// seam comes last.
+// Proves a conversion of two models without branches and functions, the source at opset 13 or
+// later. One fact of each seam comes last.
 Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
                 const Manifest& relation, const SourceCase& steps, const std::vector<Seam>& seams,
                 Obligations* obligations = nullptr);

@@ -17,7 +17,8 @@ struct RingOfRows {
   bool keeps_window = false;  // the source's first row is the first that is held; else token 0
 };
 
-// Of a cache of the conversion; nothing if it is none, or not one of what the source keeps.
+// The ring that a cache of the conversion is; nothing if it is none, or not one of what the source
+// keeps.
 std::optional<RingOfRows> ReadRing(const GraphPair& pair, const ManifestCache& cache);
 
 // Takes S <= C - W and W < C for granted from now on. False if numbers say that it is not so.

@@ -14,8 +14,8 @@ struct Seam {
   std::string after_in, before_in, after_out, before_out;
 };
 
-// Empty if both models have the same values at both places, and these are of one shape and type:
-// what holds of the layer holds of the next. Else what is not so.
+// What is not so of a seam. Empty if both models have the same values at both places, and these are
+// of one shape and type: what holds of the layer holds of the next.
 std::string BrokenSeam(const Seam& seam, const GraphPair& pair, const Correspondence& twins,
                        Nodes* nodes);
 

@@ -16,7 +16,7 @@ struct ShiftOfRows {
   sym::Expr tokens = nullptr;  // S: a dim, or a number
 };
 
-// Of a cache of the source; nothing if its form does not say so.
+// How the rows of a cache of the source move; nothing if its form does not say so.
 std::optional<ShiftOfRows> ReadShiftOfRows(const GraphPair& pair, const ManifestCache& cache);
 
 // Rows [0, M - S), and from there on: all there are.

@@ -18,7 +18,7 @@ struct WindowOfRows {
   sym::Expr total = nullptr;  // P' + S
 };
 
-// Of a cache of the source; nothing if its shapes do not say so.
+// The window that a cache of the source keeps; nothing if its shapes do not say so.
 std::optional<WindowOfRows> ReadWindow(const GraphPair& pair, const ManifestCache& cache);
 
 // Filling and full ones, of the source or rings; one case of all steps if neither keeps windows.

@@ -12,13 +12,6 @@ namespace {
 using sym::Expr;
 using sym::Kind;
 
-bool HasIndex(Expr e, int rank) {
-  for (int k = 0; k < rank; ++k) {
-    if (sym::ContainsIndex(e, k)) return true;
-  }
-  return false;
-}
-
 // i_axis <= bound, i_axis >= bound or i_axis == bound, with no i_axis in the bound.
 struct Bound {
   enum class Kind { kNone, kUpper, kLower, kEqual } kind = Kind::kNone;
@@ -116,7 +109,7 @@ std::optional<Wrap> ReadWrap(sym::Pool& pool, Expr condition, absl::Span<const E
       const Expr slot = pool.Sub(number, pool.Mul(extent, division));
       const Expr length = pool.Add(pool.Sub(slot, below), pool.Integer(1));
       Wrap wrap = {division, axis, pool.Neg(linear->rest), length};
-      bool told = !HasIndex(length, rank) && sym::SourcesOf(length).empty();
+      bool told = !length->has_index() && sym::SourcesOf(length).empty();
       for (int k = 1; k < rank; ++k) told = told && !sym::ContainsIndex(wrap.start, k);
       if (told) return wrap;
     }
@@ -190,7 +183,7 @@ std::optional<Append> ReadAppend(sym::Forms& forms, ValueId past, ValueId v) {
   const int rank = static_cast<int>(before.shape.size());
   auto split = ReadLastRow(pool, after.element, before, after);
   if (!split) split = ReadSplit(pool, after.element, rank);
-  if (!split || HasIndex(split->end, rank)) return std::nullopt;
+  if (!split || split->end->has_index()) return std::nullopt;
   const int axis = split->axis;
   const Expr end = split->end, first = split->first, second = split->second;
   const std::vector<Expr> here = Indices(pool, rank);
@@ -292,7 +285,7 @@ std::optional<Write> ReadShift(sym::Forms& forms, const CachePair& pair) {
   if (!SameShape(before, after)) return std::nullopt;
   const int rank = static_cast<int>(before.shape.size());
   const auto split = ReadSplit(pool, after.element, rank);
-  if (!split || split->axis <= 0 || HasIndex(split->end, rank)) return std::nullopt;
+  if (!split || split->axis <= 0 || split->end->has_index()) return std::nullopt;
   Write write;
   write.axis = split->axis;
   write.length = pool.Sub(before.shape[split->axis], split->end);

@@ -13,7 +13,7 @@ namespace kvlift::sym {
 class DimSymbol {
  public:
   DimSymbol() = default;
-  // As a dim_param of a model says it.
+  // The symbol that a dim_param of a model names.
   static DimSymbol Declared(std::string_view name) { return {false, name}; }
   static DimSymbol Internal(std::string_view name) { return {true, name}; }
 

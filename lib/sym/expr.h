@@ -59,7 +59,8 @@ class Node {
   absl::Span<const Expr> args() const { return args_; }
   absl::Span<const Term> terms() const { return terms_; }  // kSum
   bool is_integer(int64_t v) const { return kind_ == Kind::kInteger && value_ == v; }
-  bool is_predicate() const;              // kLe, kEq, kNot, kAnd, or the integers 0 and 1
+  bool is_predicate() const;  // kLe, kEq, kNot, kAnd, or the integers 0 and 1
+  bool has_index() const { return index_mask_ != 0; }  // an index occurs anywhere in it
   uint64_t id() const { return id_; }     // creation order: a deterministic total order
   int64_t size() const { return size_; }  // number of nodes of the tree, saturating
 

@@ -27,8 +27,8 @@ struct PassedOperand {
   Fidelity fidelity = Fidelity::kExact;
 };
 
-// Of Identity, Cast, CastLike, and Dropout outside training; nullopt for every other node, and
-// where a type is not known.
+// What Identity, Cast, CastLike, and Dropout outside training hand on; nullopt for every other
+// node, and where a type is not known.
 std::optional<PassedOperand> PassedThrough(Forms& forms, NodeId node);
 // The operand that a node hands on exactly; kNoValue if it hands none on so.
 ValueId ExactOperand(Forms& forms, NodeId node);

@@ -13,9 +13,10 @@ namespace kvlift {
 
 // The vector that the node takes the maximum of; kNoValue if it does anything else.
 ValueId LargestOf(sym::Forms& forms, NodeId n);
-// k.
+// The k of the node.
 sym::Expr MoreOfLongest(sym::Forms& forms, NodeId n);
-// e of a sequence for which k is 0, if it has one k only: for what is the same for all sequences.
+// What e is for a sequence whose k is 0, if there is one k only in e. It tells of what is the same
+// for all sequences.
 sym::Expr AtLongest(sym::Pool& pool, sym::Expr e);
 
 }  // namespace kvlift

@@ -31,8 +31,8 @@ struct Hiding {
   bool everywhere() const { return where->is_integer(1); }
 };
 
-// nullopt if it is not plain that the element is 0 elsewhere. factor: what the sum is multiplied
-// by.
+// Where an element hides the key; nullopt if it is not plain that it is 0 elsewhere. factor: what
+// the sum of score and element is multiplied by.
 std::optional<Hiding> HiddenBy(sym::Pool& pool, sym::Expr e, double factor = 1);
 
 // What is added to scores: where it hides the key, and the summands that it is elsewhere.
@@ -41,7 +41,7 @@ struct MaskAndBias {
   std::vector<sym::Expr> bias;
 };
 
-// nullopt if it is not read.
+// What an element adds to scores; nullopt if it is not read.
 std::optional<MaskAndBias> SplitMask(sym::Forms& forms, sym::Expr e, const sym::Facts& facts,
                                      Grounds* grounds);
 

@@ -5,7 +5,8 @@
 //
 // which is what Attention-24 gives for both. Side conditions: what is tested is the element that is
 // handed on, and not another value, or the guard clears probabilities wherever the other value is
-// NaN; 0 takes its place; and x holds no NaN, which the ledger says. Source: ONNX's texts of Softmax, IsNaN and Where; IEEE 754: -inf - (-inf) is NaN.
+// NaN; 0 takes its place; and x holds no NaN, which the ledger says. Source: ONNX's texts of
+// Softmax, IsNaN and Where; IEEE 754: -inf - (-inf) is NaN.
 #pragma once
 
 #include <string>

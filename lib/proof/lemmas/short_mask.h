@@ -23,8 +23,8 @@ struct MaskShape {
   std::vector<std::pair<sym::Expr, sym::Expr>> equal_extents;
 };
 
-// Of a mask of 1 to 4 axes; nullopt for others, and for one column beside several keys, which
-// implementations broadcast or pad.
+// The places and extents of a mask of 1 to 4 axes; nullopt for others, and for one column beside
+// several keys, which implementations broadcast or pad.
 std::optional<MaskShape> ReadMaskShape(sym::Forms& forms, ValueId mask, const sym::Facts& extents);
 
 }  // namespace kvlift
