@@ -51,8 +51,9 @@ class AttentionFacts {
   // What is not so of: there are as many sequences, heads and tokens, heads are of the same sizes,
   // and nothing is broadcast. Empty if it is so.
   std::string OtherExtents(const AttentionReading& before, const AttentionReading& after);
-  // The next fact rests on what hidden keys are hidden by, unless it is -inf on both sides. False if
-  // a query is left without a key, whatever the host feeds, which is not told of keys that are moved.
+  // The next fact rests on what hidden keys are hidden by, unless it is -inf on both sides. False
+  // if a query is left without a key, whatever the host feeds, which is not told of keys that are
+  // moved.
   bool RestOnHiding(const std::string& name, const AttentionReading& before,
                     const AttentionReading& after, const sym::Facts& facts, bool moved);
   // Compares what is read, shown and added. rows: the keys that are looked at, where the source has

@@ -83,6 +83,10 @@ class Correspondence {
   sym::Expr Normal(sym::Expr e, const sym::Facts& facts) const;
 
  private:
+  // Our own symbols: P, and how many tokens have left windows.
+  static constexpr char kPast[] = "P of the sequence";
+  static constexpr char kLeft[] = "rows that have left";
+
   struct Past {
     ValueId before = kNoValue;
     std::vector<int> axes;  // of the conversion's tensor, by axis of the source's; -1: fixed

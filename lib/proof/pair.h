@@ -39,8 +39,8 @@ bool IsRead(const onnx::TensorProto& tensor);
 
 class GraphPair {
  public:
-  // Joins two models at opset 13 or later, which have to outlive the pair. Unimplemented: a model has
-  // branches.
+  // Joins two models at opset 13 or later, which have to outlive the pair. Unimplemented: a model
+  // has branches.
   static absl::StatusOr<GraphPair> Create(const onnx::ModelProto& before,
                                           const onnx::ModelProto& after, const Manifest& relation);
 

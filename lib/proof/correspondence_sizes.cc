@@ -1,0 +1,363 @@
+// What sizes of both models are by the terms of the source, and whether they can be so.
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "fmt/format.h"
+#include "proof/attention_reading.h"
+#include "proof/correspondence.h"
+#include "proof/mask_widths.h"
+
+namespace kvlift {
+
+using sym::Expr;
+using sym::Facts;
+using sym::Kind;
+
+// Sizes that the source's operators take only if they are equal: T of a mask, added to scores of
+// P + S keys.
+void Correspondence::FindEqualExtents(const Manifest& relation,
+                                      const std::vector<LengthClaim>& claims) {
+  for (NodeId n = 0; n < pair_.graph().num_nodes(); ++n) {
+    for (ValueId output : pair_.graph().outputs(n)) {
+      if (output != kNoValue && !pair_.IsOfAfter(n)) forms_.Of(output);
+    }
+  }
+  if (past_ == nullptr || new_ == nullptr) return FindExactQuotients();
+  for (const sym::Assumption& assumption : forms_.assumptions()) {
+    if (pair_.IsOfAfter(assumption.node) || assumption.predicate->kind() != Kind::kEq) continue;
+    TakeAsEqual(assumption);
+  }
+  FindExactQuotients();
+  // An operator broadcasts a mask, too, if the mask has one sequence.
+  for (NodeId n = 0; n < pair_.graph().num_nodes(); ++n) {
+    if (pair_.IsOfAfter(n) || !pair_.graph().Is(n, "Attention")) continue;
+    const AttentionReading reading = ReadAttention(forms_, pair_.graph().outputs(n)[0]);
+    for (const auto& [x, y] : reading.equal_extents) {
+      if (x == y) continue;
+      MakeZero(Normal(forms_.pool().Sub(x, y), Facts{}), AssumptionKind::kDimension, "");
+    }
+  }
+  for (const LengthClaim& claim : claims) {
+    MakeZero(Beyond(claim), AssumptionKind::kDimension, "");
+  }
+  // A mask that is padded up to the capacity is as wide as there are tokens.
+  for (const ManifestInput& input : relation.inputs) {
+    const ValueId mask = pair_.Before(input.name);
+    if (input.as != "pad_to_capacity" || mask == kNoValue || input.axis < 0) continue;
+    const sym::Form form = forms_.Of(mask);
+    const auto axis = static_cast<size_t>(input.axis);
+    if (!form.known_rank || axis >= form.shape.size()) continue;
+    const Expr wider = forms_.pool().Sub(form.shape[axis], total());
+    MakeZero(Normal(wider, Facts{}), AssumptionKind::kMaskWidth, input.name);
+  }
+}
+
+// Names of the number of sequences, which is free as P and S are.
+void Correspondence::FindFreeSizes(const Manifest& relation) {
+  for (const ManifestCache& cache : relation.caches) {
+    const auto past = pasts_.find(pair_.After(cache.input));
+    const size_t letter = cache.layout.find('B');
+    if (past == pasts_.end() || letter == std::string::npos) continue;
+    const sym::Form form = forms_.Of(past->second.before);
+    const std::vector<int>& axes = past->second.axes;
+    const auto axis = std::find(axes.begin(), axes.end(), static_cast<int>(letter)) - axes.begin();
+    if (!form.known_rank || axis >= std::ssize(form.shape)) continue;
+    const Expr sequences = form.shape[static_cast<size_t>(axis)];
+    if (sequences->kind() == Kind::kDim) batch_.insert(sequences->dim());
+  }
+}
+
+namespace {
+
+// The one term of a product of a number and sizes; nullopt of other expressions.
+std::optional<sym::Term> ProductIn(Expr e) {
+  if (e->kind() == Kind::kInteger) return sym::Term{e->value(), {}};
+  if (e->kind() == Kind::kDim) return sym::Term{1, {e}};
+  if (e->kind() != Kind::kSum || e->terms().size() != 1) return std::nullopt;
+  return e->terms()[0];
+}
+
+// What times the count is e; null if there is nothing.
+Expr Quotient(sym::Pool& pool, Expr e, Expr count) {
+  const sym::Term divisor = *ProductIn(count);
+  if (e->kind() != Kind::kSum) return nullptr;
+  Expr quotient = pool.Integer(0);
+  for (const sym::Term& term : e->terms()) {
+    if (term.coefficient % divisor.coefficient != 0) return nullptr;
+    std::vector<Expr> atoms = term.atoms;
+    for (Expr atom : divisor.atoms) {
+      const auto found = std::find(atoms.begin(), atoms.end(), atom);
+      if (found == atoms.end()) return nullptr;
+      atoms.erase(found);
+    }
+    Expr part = pool.Integer(term.coefficient / divisor.coefficient);
+    for (Expr atom : atoms) part = pool.Mul(part, atom);
+    quotient = pool.Add(quotient, part);
+  }
+  return quotient;
+}
+
+}  // namespace
+
+// Where a == b * (a div b), and a div b is c, a is b * c.
+void Correspondence::FindExactQuotients() {
+  sym::Pool& pool = forms_.pool();
+  // Of sequences, or heads in them: a step has one at least.
+  const auto is_count = [&](Expr e) {
+    const auto term = ProductIn(e);
+    return term && term->coefficient >= 1 &&
+           std::all_of(term->atoms.begin(), term->atoms.end(), [&](Expr atom) {
+             return atom->kind() == Kind::kDim && batch_.contains(atom->dim());
+           });
+  };
+  std::vector<Expr> zero;
+  for (const sym::Assumption& assumption : forms_.assumptions()) {
+    if (pair_.IsOfAfter(assumption.node) || assumption.predicate->kind() != Kind::kEq) continue;
+    zero.push_back(Normal(assumption.predicate->args()[0], Facts{}));
+  }
+  for (Expr e : zero) {
+    for (Expr division : sym::DivisionsOf(e)) {
+      const Expr number = pool.Sub(division, e);  // if e is the division less it
+      if (!is_count(number)) continue;
+      const Expr a = division->args()[0], b = division->args()[1];
+      const Expr rest = pool.Sub(a, pool.Mul(b, division));
+      const bool exact = std::any_of(zero.begin(), zero.end(), [&](Expr other) {
+        return other == rest || other == pool.Neg(rest);
+      });
+      if (!exact) continue;
+      const Expr apart = pool.Sub(a, pool.Mul(b, number));
+      const Expr one = Quotient(pool, apart, number);
+      MakeZero(one != nullptr ? one : apart, AssumptionKind::kDimension, "");
+    }
+  }
+}
+
+bool Correspondence::IsFree(const sym::DimSymbol& name) const {
+  return name == sym::DimSymbol::Internal(kPast) || name == sym::DimSymbol::Internal(kLeft) ||
+         (new_ != nullptr && sym::ContainsDim(new_, name));
+}
+
+// An operator of the source runs where these sizes are equal, or one of them is 1 and is broadcast.
+// B, P and S are what they are: where they would have to be equal, or one size of them, it is a
+// broadcast that is meant, and the forms are of a few steps only.
+void Correspondence::TakeAsEqual(const sym::Assumption& assumption) {
+  const Expr difference = Normal(assumption.predicate->args()[0], Facts{});
+  if (difference->is_integer(0) || !sym::LoadsOf(difference).empty()) return;
+  const auto names = sym::DimsOf(difference);
+  const auto is_batch = [&](const sym::DimSymbol& name) { return batch_.contains(name); };
+  const bool batches = names.size() > 1 && std::all_of(names.begin(), names.end(), is_batch);
+  const std::set<sym::DimSymbol> none;
+  if (MakeZero(difference, AssumptionKind::kDimension, "", batches ? none : batch_)) return;
+  const bool few = std::all_of(names.begin(), names.end(), [&](const sym::DimSymbol& name) {
+    return IsFree(name) || is_batch(name);
+  });
+  if (!few) {
+    MakeZero(difference, AssumptionKind::kDimension, "");
+  } else if (unmet_.empty()) {
+    unmet_ = fmt::format("the source is read for steps with {} only", assumption.text);
+  }
+}
+
+// False if no name is told by it.
+bool Correspondence::MakeZero(Expr difference, AssumptionKind kind, const std::string& subject,
+                              const std::set<sym::DimSymbol>& kept) {
+  sym::Pool& pool = forms_.pool();
+  if (difference == nullptr || !sym::LoadsOf(difference).empty()) return false;
+  for (const sym::DimSymbol& name : sym::DimsOf(difference)) {
+    if (IsFree(name) || kept.contains(name)) continue;
+    const auto linear = sym::LinearIn(pool, difference, pool.Dim(name));
+    if (!linear || std::abs(linear->coefficient) != 1) continue;
+    const Expr size = linear->coefficient == 1 ? pool.Neg(linear->rest) : linear->rest;
+    // What was told by that size is told by what it is now.
+    sym::Pool::Substitution known;
+    known.dims[name] = size;
+    for (auto& [other, own] : sizes_) own = pool.Substitute(own, known, Facts{});
+    sizes_[name] = size;
+    // A size that no input declares is what an operator makes or refuses.
+    const bool host = forms_.OriginOf(name).has_value();
+    assumptions_.Add({kind, subject.empty() ? name.name() : subject,
+                      fmt::format("{} = {}", name.name(), sym::ToString(size)),
+                      host ? AssumptionSource::kHost : AssumptionSource::kOperator, !host});
+    return true;
+  }
+  return false;
+}
+
+// Inputs of the source that declare a size of one name are fed with one size.
+void Correspondence::FindDeclaredNames() {
+  const Graph& graph = pair_.graph();
+  std::map<std::string, std::vector<std::string>> places;
+  for (ValueId input : graph.graph_inputs()) {
+    if (pair_.NameOf(input) != graph.name(input) || !graph.type(input).shape) continue;
+    const auto& shape = *graph.type(input).shape;
+    for (size_t k = 0; k < shape.size(); ++k) {
+      if (shape[k].param.empty()) continue;
+      places[shape[k].param].push_back(fmt::format("{}.shape[{}]", graph.name(input), k));
+    }
+  }
+  for (const auto& [name, all] : places) {
+    if (all.size() < 2) continue;
+    assumptions_.Add({AssumptionKind::kDimension, name,
+                      fmt::format("{} = {}", name, fmt::join(all, " = ")),
+                      AssumptionSource::kHost});
+  }
+}
+
+// Sizes of inputs that only the conversion has, by what the relation says of their axes: those of a
+// cache are the source's but for its slots, a control's are one for each sequence or token.
+void Correspondence::FindDeclaredExtents(const Manifest& relation) {
+  Expr sequences = nullptr;
+  for (const ManifestCache& cache : relation.caches) {
+    const auto found = pasts_.find(pair_.After(cache.input));
+    if (found == pasts_.end() || cache.layout.find('(') != std::string::npos) continue;
+    const Past& past = found->second;
+    const sym::Form mine = forms_.Of(found->first), theirs = forms_.Of(past.before);
+    if (!mine.known_rank || !theirs.known_rank || theirs.shape.size() != past.axes.size()) continue;
+    const sym::Form present = forms_.Of(pair_.Before(cache.source.output));
+    for (size_t k = 0; k < past.axes.size(); ++k) {
+      const int axis = past.axes[k];
+      if (axis < 0 || axis >= static_cast<int>(mine.shape.size())) continue;
+      const auto letter = static_cast<size_t>(axis);
+      if (cache.layout[letter] == 'B' && sequences == nullptr) sequences = theirs.shape[k];
+      if (k == past.sequence && cache.source.growing) {
+        if (!cache.ring && !cache.grows) capacities_.push_back(mine.shape[letter]);
+        continue;
+      }
+      // A source may have room for more sequences than a step has.
+      const bool step = cache.layout[letter] == 'B' && !cache.source.growing &&
+                        present.known_rank && present.shape.size() == theirs.shape.size();
+      SetSize(mine.shape[letter], (step ? present : theirs).shape[k]);
+    }
+  }
+  for (const ManifestInput& input : relation.inputs) {
+    const ValueId after = pair_.After(input.name);
+    if (after == kNoValue) continue;
+    const sym::Form mine = forms_.Of(after);
+    if (!mine.known_rank) continue;
+    for (size_t k = 0; input.as == "control" && k < mine.shape.size(); ++k) {
+      const std::string letter = k < input.shape.size() ? input.shape[k] : "";
+      if (letter == "B") SetSize(mine.shape[k], sequences);
+      if (letter == "S") SetSize(mine.shape[k], new_);
+      // What holds for all heads alike has one row for them.
+      if (letter == "1|N") SetSize(mine.shape[k], forms_.pool().Integer(1));
+    }
+    const auto twin = twins_.find(after);
+    if (input.as != "pad_to_capacity" || twin == twins_.end()) continue;
+    const sym::Form theirs = forms_.Of(twin->second);
+    if (!theirs.known_rank || theirs.shape.size() != mine.shape.size()) continue;
+    for (size_t k = 0; k < mine.shape.size(); ++k) {
+      if (static_cast<int64_t>(k) != input.axis) SetSize(mine.shape[k], theirs.shape[k]);
+    }
+    // A mask has a row for each sequence, whatever it declares; with one row it would be broadcast.
+    if (input.axis > 0 && sequences != nullptr && new_ != nullptr) {
+      const Expr apart = forms_.pool().Sub(theirs.shape[0], sequences);
+      MakeZero(Normal(apart, Facts{}), AssumptionKind::kDimension, input.name);
+    }
+  }
+  if (past_ == nullptr || new_ == nullptr) return;
+  // The same holds of masks that both models are fed, as wide as there are tokens.
+  std::set<sym::DimSymbol> open;
+  for (ValueId input : pair_.graph().graph_inputs()) {
+    if (pair_.After(pair_.graph().name(input)) != input) continue;
+    const sym::Form form = forms_.Of(input);
+    for (size_t k = 0; form.known_rank && k < form.shape.size(); ++k) {
+      if (form.shape[k]->kind() != Kind::kDim) continue;
+      const sym::DimSymbol& name = form.shape[k]->dim();
+      if (!IsFree(name) && !sizes_.contains(name) && !batch_.contains(name)) open.insert(name);
+    }
+  }
+  for (const auto& [input, rows, columns] : SizesOfMasks(pair_, relation, std::move(open))) {
+    sym::Pool& pool = forms_.pool();
+    MakeZero(Normal(pool.Sub(columns, total()), Facts{}), AssumptionKind::kMaskWidth, input);
+    if (rows == nullptr || sequences == nullptr) continue;
+    MakeZero(Normal(pool.Sub(rows, sequences), Facts{}), AssumptionKind::kDimension, input);
+  }
+}
+
+// A size of the conversion is this one of the source. Where it is another one already, or a number,
+// the source's are equal.
+void Correspondence::SetSize(Expr own, Expr theirs) {
+  if (own == nullptr || theirs == nullptr) return;
+  theirs = Normal(theirs, Facts{});
+  if (Normal(own, Facts{}) == theirs) return;
+  if (own->kind() == Kind::kDim && sizes_.try_emplace(own->dim(), theirs).second) return;
+  const Expr other = Normal(own, Facts{});
+  if (other == theirs) return;
+  const Expr difference = forms_.pool().Sub(theirs, other);
+  if (new_ != nullptr) MakeZero(difference, AssumptionKind::kDimension, "");
+}
+
+namespace {
+
+// Small numbers that sizes are tried with.
+constexpr int64_t kSmallSizes[] = {1, 2, 3, 0, 5, 8, 17, 64, 700, 5000};
+constexpr size_t kMostFree = 6;  // sizes that are tried one by one
+constexpr int kMostTried = 20000;
+
+}  // namespace
+
+// choice: of the free sizes, by their place in kSmallSizes; further ones are as the last of these.
+bool Correspondence::Holds(const std::vector<Expr>& conditions,
+                           const std::vector<sym::DimSymbol>& free,
+                           const std::vector<size_t>& choice) const {
+  sym::Pool& pool = forms_.pool();
+  sym::Pool::Substitution values;
+  for (size_t k = 0; k < free.size(); ++k) {
+    const size_t own = choice[std::min(k, choice.size() - 1)];
+    values.dims[free[k]] = pool.Integer(kSmallSizes[own]);
+  }
+  // Sizes may be told by others that are told by others.
+  std::vector<sym::DimSymbol> open;
+  for (const auto& [name, size] : sizes_) open.push_back(name);
+  while (!open.empty()) {
+    std::vector<sym::DimSymbol> left;
+    for (const sym::DimSymbol& name : open) {
+      const Expr size = pool.Substitute(sizes_.at(name), values, Facts{});
+      if (size->kind() != Kind::kInteger) {
+        left.push_back(name);
+        continue;
+      }
+      if (size->value() < 0) return false;
+      values.dims[name] = size;
+    }
+    if (left.size() == open.size()) return false;
+    open = std::move(left);
+  }
+  return std::all_of(conditions.begin(), conditions.end(), [&](Expr condition) {
+    return pool.Substitute(condition, values, Facts{})->is_integer(1);
+  });
+}
+
+// Whether some small sizes are as the premises say.
+std::string Correspondence::Contradiction(absl::Span<const Expr> premises) const {
+  if (!unmet_.empty()) return unmet_;
+  std::set<sym::DimSymbol> names;
+  std::vector<Expr> conditions;
+  for (const auto& [name, size] : sizes_) {
+    for (const sym::DimSymbol& dim : sym::DimsOf(size)) names.insert(dim);
+  }
+  for (Expr premise : premises) {
+    if (premise == nullptr || !sym::LoadsOf(premise).empty()) continue;
+    conditions.push_back(premise);
+    for (const sym::DimSymbol& dim : sym::DimsOf(premise)) names.insert(dim);
+  }
+  std::vector<sym::DimSymbol> free;
+  for (const sym::DimSymbol& name : names) {
+    if (!sizes_.contains(name)) free.push_back(name);
+  }
+  std::vector<size_t> choice(std::min(free.size(), kMostFree), 0);
+  for (int tried = 0; tried < kMostTried; ++tried) {
+    if (Holds(conditions, free, choice)) return "";
+    size_t k = 0;
+    while (k < choice.size() && ++choice[k] == std::size(kSmallSizes)) choice[k++] = 0;
+    if (k == choice.size()) break;
+  }
+  return "what sizes are taken to be contradicts itself: no small sizes are so";
+}
+
+}  // namespace kvlift
