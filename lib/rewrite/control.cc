@@ -83,8 +83,10 @@ bool IsGuarded(const PlanState& s, Expr keep, Expr width) {
   while (!open.empty()) {
     const Expr e = open.back();
     open.pop_back();
-    const bool compares = e->kind() == Kind::kLe && sym::ContainsIndex(e, 3);
-    if (compares && sym::LoadsOf(e).empty() && sym::ContainsDim(e, width->dim())) return true;
+    const std::vector<sym::DimSymbol> dims = sym::DimsOf(e);
+    const bool compares = e->kind() == Kind::kLe && sym::ContainsIndex(e, 3) &&
+                          !sym::ContainsIndex(e, 2) && sym::LoadsOf(e).empty();
+    if (compares && dims.size() == 1 && dims[0] == width->dim()) return true;
     std::vector<Expr> inner(e->args().begin(), e->args().end());
     for (const sym::Term& term : e->terms()) {
       inner.insert(inner.end(), term.atoms.begin(), term.atoms.end());

@@ -171,10 +171,20 @@ class Finder {
     return own->kind() != sym::Kind::kIndex;
   }
 
-  // A place at a distance from the own one, or counted from the end.
+  // A place at a distance from the own one, or counted from the end: one index and sizes.
   static bool IsShifted(Expr place) {
-    return place->kind() == sym::Kind::kSum && sym::DivisionsOf(place).empty() &&
-           sym::LoadsOf(place).empty();
+    if (place->kind() != sym::Kind::kSum) return false;
+    int indices = 0;
+    for (const sym::Term& term : place->terms()) {
+      for (Expr atom : term.atoms) {
+        if (atom->kind() == sym::Kind::kDim) continue;
+        const bool own = atom->kind() == sym::Kind::kIndex && term.atoms.size() == 1 &&
+                         (term.coefficient == 1 || term.coefficient == -1);
+        if (!own) return false;
+        ++indices;
+      }
+    }
+    return indices == 1;
   }
 
   // The element is not made of sizes and constants alone.
