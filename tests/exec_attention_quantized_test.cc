@@ -125,7 +125,10 @@ struct Pair {
 // The table that sums integers, if this process uses it.
 const AttentionKernels* Dots() {
 #if defined(__x86_64__)
-  if (&AttentionIsa() == VnniAttention()) return VnniAttention();
+  // The table itself is made with instructions that it is for.
+  if (__builtin_cpu_supports("avx512vnni") && &AttentionIsa() == VnniAttention()) {
+    return VnniAttention();
+  }
 #endif
   return nullptr;
 }
