@@ -63,7 +63,7 @@ Expr Pool::Impl::Intern(Node node) {
     hash = absl::HashOf(hash, term.coefficient);
     for (Expr atom : term.atoms) hash = absl::HashOf(hash, atom->id());
   }
-  std::vector<Expr>& bucket = by_hash[hash];
+  auto& bucket = by_hash[hash];
   for (Expr e : bucket) {
     if (e->kind_ == node.kind_ && e->value_ == node.value_ && SameBits(e->float_, node.float_) &&
         e->text_ == node.text_ && e->dim_ == node.dim_ && e->args_ == node.args_ &&
@@ -75,11 +75,14 @@ Expr Pool::Impl::Intern(Node node) {
   const auto absorb = [&node](Expr part) {
     node.size_ = std::min(kMaxSize, node.size_ + part->size_);
     node.index_mask_ |= part->index_mask_;
+    node.has_condition_ |= part->has_condition_;
   };
   for (Expr arg : node.args_) absorb(arg);
   for (const Term& term : node.terms_) {
     for (Expr atom : term.atoms) absorb(atom);
   }
+  node.has_condition_ |=
+      node.kind_ == Kind::kLe || node.kind_ == Kind::kEq || node.kind_ == Kind::kSelect;
   if (node.kind_ == Kind::kIndex) node.index_mask_ = 1u << std::min<int64_t>(node.value_, 31);
   nodes.push_back(std::move(node));
   bucket.push_back(&nodes.back());
@@ -95,10 +98,15 @@ Expr Pool::Impl::Overflow() {
 }
 
 Expr Pool::Integer(int64_t v) {
+  constexpr int64_t kFew = std::tuple_size_v<decltype(impl_->few_integers)>;
+  Expr* const known = v >= 0 && v < kFew ? &impl_->few_integers[static_cast<size_t>(v)] : nullptr;
+  if (known != nullptr && *known != nullptr) return *known;
   Node node;
   node.kind_ = Kind::kInteger;
   node.value_ = v;
-  return impl_->Intern(std::move(node));
+  const Expr e = impl_->Intern(std::move(node));
+  if (known != nullptr) *known = e;
+  return e;
 }
 
 Expr Pool::Float(double v) {
@@ -176,16 +184,47 @@ bool AddTo(Polynomial* p, Expr e, int64_t factor) {
   return true;
 }
 
+namespace {
+
+bool InOrder(const Term& a, const Term& b) {
+  return std::lexicographical_compare(a.atoms.begin(), a.atoms.end(), b.atoms.begin(),
+                                      b.atoms.end(), ById);
+}
+
+// The terms of any expression without a copy of those of a sum.
+class Terms {
+ public:
+  explicit Terms(Expr e) {
+    if (e->kind() == Kind::kSum) {
+      all_ = e->terms();
+    } else if (!e->is_integer(0)) {
+      own_ = e->kind() == Kind::kInteger ? Term{e->value(), {}} : Term{1, {e}};
+      all_ = absl::MakeConstSpan(&own_, 1);
+    }
+  }
+  Terms(const Terms&) = delete;
+  Terms& operator=(const Terms&) = delete;
+
+  absl::Span<const Term> all() const { return all_; }
+
+ private:
+  Term own_;
+  absl::Span<const Term> all_;
+};
+
+}  // namespace
+
 Expr Pool::Impl::FromPolynomial(const Polynomial& p) {
   std::vector<Term> terms;
   for (const auto& [atoms, coefficient] : p) {
     if (coefficient != 0) terms.push_back({coefficient, atoms});
   }
+  std::sort(terms.begin(), terms.end(), InOrder);
+  return FromTerms(std::move(terms));
+}
+
+Expr Pool::Impl::FromTerms(std::vector<Term> terms) {
   if (terms.size() > kMaxTerms) return Overflow();
-  std::sort(terms.begin(), terms.end(), [](const Term& a, const Term& b) {
-    return std::lexicographical_compare(a.atoms.begin(), a.atoms.end(), b.atoms.begin(),
-                                        b.atoms.end(), ById);
-  });
   Node node;
   if (terms.empty() || (terms.size() == 1 && terms[0].atoms.empty())) {
     node.kind_ = Kind::kInteger;
@@ -198,6 +237,28 @@ Expr Pool::Impl::FromPolynomial(const Polynomial& p) {
   node.kind_ = Kind::kSum;
   node.terms_ = std::move(terms);
   return Intern(std::move(node));
+}
+
+Expr Pool::Impl::Combine(Expr a, Expr b, int64_t factor) {
+  const Terms left(a), right(b);
+  const auto xs = left.all(), ys = right.all();
+  std::vector<Term> terms;
+  terms.reserve(xs.size() + ys.size());
+  size_t i = 0, j = 0;
+  while (i < xs.size() || j < ys.size()) {
+    if (j == ys.size() || (i < xs.size() && InOrder(xs[i], ys[j]))) {
+      terms.push_back(xs[i++]);
+      continue;
+    }
+    int64_t c = 0;
+    if (__builtin_mul_overflow(ys[j].coefficient, factor, &c)) return Overflow();
+    const bool both = i < xs.size() && !InOrder(ys[j], xs[i]);
+    if (both && __builtin_add_overflow(c, xs[i].coefficient, &c)) return Overflow();
+    if (c != 0) terms.push_back({c, ys[j].atoms});
+    ++j;
+    if (both) ++i;
+  }
+  return FromTerms(std::move(terms));
 }
 
 Expr Pool::Add(Expr a, Expr b) {
@@ -213,21 +274,18 @@ Expr Pool::Add(Expr a, Expr b) {
     if (number(a, &x) && number(b, &y)) return Float(x + y);
     return Apply("add", {a, b});
   }
-  Polynomial p;
-  if (!AddTo(&p, a, 1) || !AddTo(&p, b, 1)) return impl_->Overflow();
-  return impl_->FromPolynomial(p);
+  return impl_->Combine(a, b, 1);
 }
 
 Expr Pool::Sub(Expr a, Expr b) {
   if (a == b && a->kind() != Kind::kFloat) return Integer(0);
-  return Add(a, Neg(b));
+  if (a->kind() == Kind::kFloat || b->kind() == Kind::kFloat) return Add(a, Neg(b));
+  return impl_->Combine(a, b, -1);
 }
 
 Expr Pool::Neg(Expr a) {
   if (a->kind() == Kind::kFloat) return Float(-a->float_value());
-  Polynomial p;
-  if (!AddTo(&p, a, -1)) return impl_->Overflow();
-  return impl_->FromPolynomial(p);
+  return impl_->Combine(Integer(0), a, -1);
 }
 
 Expr Pool::Mul(Expr a, Expr b) {
@@ -244,6 +302,8 @@ Expr Pool::Mul(Expr a, Expr b) {
     return Apply("mul", {a, b});
   }
   if (a->is_integer(0) || b->is_integer(0)) return Integer(0);
+  if (a->kind() == Kind::kInteger) return impl_->Combine(Integer(0), b, a->value());
+  if (b->kind() == Kind::kInteger) return impl_->Combine(Integer(0), a, b->value());
   Polynomial p;
   for (const Term& x : TermsOf(a)) {
     for (const Term& y : TermsOf(b)) {
@@ -315,6 +375,9 @@ bool ContainsNode(Expr e, Expr part) {
 }
 
 bool ContainsIndex(Expr e, int k) {
+  constexpr int kLastBit = 31;
+  if ((e->index_mask() >> std::min(k, kLastBit) & 1U) == 0) return false;
+  if (k < kLastBit) return true;
   return AnyNode(e, [k](Expr x) { return x->kind() == Kind::kIndex && x->index() == k; });
 }
 

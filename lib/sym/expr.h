@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "ir/graph.h"
 #include "sym/dim_symbol.h"
@@ -41,10 +42,13 @@ enum class Kind {
 class Node;
 using Expr = const Node*;  // never null except where a comment says so; owned by the Pool
 
-// coefficient * product of atoms (sorted, repeats allowed; empty: the constant term).
+// Factors of a product, sorted by id; a factor may be repeated.
+using Monomial = absl::InlinedVector<Expr, 2>;
+
+// coefficient * product of atoms (empty: the constant term).
 struct Term {
   int64_t coefficient;
-  std::vector<Expr> atoms;
+  Monomial atoms;
 };
 
 class Node {
@@ -61,6 +65,10 @@ class Node {
   bool is_integer(int64_t v) const { return kind_ == Kind::kInteger && value_ == v; }
   bool is_predicate() const;  // kLe, kEq, kNot, kAnd, or the integers 0 and 1
   bool has_index() const { return index_mask_ != 0; }  // an index occurs anywhere in it
+  // Whether a kLe, kEq or kSelect occurs in it, itself included.
+  bool has_condition() const { return has_condition_; }
+  // Bit k: the index k occurs in it; bit 31: one from 31 on does.
+  uint32_t index_mask() const { return index_mask_; }
   uint64_t id() const { return id_; }     // creation order: a deterministic total order
   int64_t size() const { return size_; }  // number of nodes of the tree, saturating
 
@@ -75,7 +83,8 @@ class Node {
   std::vector<Term> terms_;
   uint64_t id_ = 0;
   int64_t size_ = 1;
-  uint32_t index_mask_ = 0;  // bit k: i_k occurs (bit 31: any index >= 31)
+  bool has_condition_ = false;
+  uint32_t index_mask_ = 0;
 };
 
 // What is known about indices and dims when simplifying: 0 <= i_k < extents[k] for each index with

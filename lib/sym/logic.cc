@@ -333,7 +333,7 @@ class Assumer {
       : pool_(pool), known_(std::move(known)), facts_(facts) {}
 
   Expr Visit(Expr e) {
-    if (e->args().empty() && e->terms().empty()) return e;
+    if (!e->has_condition()) return e;
     if (const auto it = memo_.find(e); it != memo_.end()) return it->second;
     const Expr result = Rewrite(e);
     memo_[e] = result;
@@ -400,7 +400,7 @@ class Assumer {
 }  // namespace
 
 Expr Pool::Assume(Expr e, Expr condition, bool truth, const Facts& facts) {
-  if (e->size() > kMaxAssumedSize) return e;
+  if (!e->has_condition() || e->size() > kMaxAssumedSize) return e;
   std::vector<Expr> known;
   if (truth) {
     known = ConjunctsOf(condition);

@@ -1,6 +1,7 @@
 // Storage of a Pool, and what its parts share. Internal to lib/sym.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -12,21 +13,22 @@
 
 namespace kvlift::sym {
 
-// A polynomial while it is being worked on: monomial (atoms sorted by id) -> coefficient.
-using Monomial = std::vector<Expr>;
-struct MonomialHash {
-  size_t operator()(const Monomial& m) const { return absl::Hash<std::vector<Expr>>()(m); }
-};
-using Polynomial = absl::flat_hash_map<Monomial, int64_t, MonomialHash>;
+// A polynomial while it is being worked on: monomial -> coefficient.
+using Polynomial = absl::flat_hash_map<Monomial, int64_t>;
 
 struct Pool::Impl {
   Expr Intern(Node node);
-  // The normal form of a polynomial; "overflow" if a coefficient did not fit.
+  // The normal form of a polynomial.
   Expr FromPolynomial(const Polynomial& p);
+  // Of terms in the order of their atoms, each monomial once.
+  Expr FromTerms(std::vector<Term> terms);
+  // a + factor * b.
+  Expr Combine(Expr a, Expr b, int64_t factor);
   Expr Overflow();
 
   std::deque<Node> nodes;
-  absl::flat_hash_map<size_t, std::vector<Expr>> by_hash;
+  std::array<Expr, 16> few_integers = {};  // null until they are asked for
+  absl::flat_hash_map<size_t, absl::InlinedVector<Expr, 1>> by_hash;
   absl::flat_hash_map<DimSymbol, int64_t> dim_minimum;
   absl::flat_hash_map<DimSymbol, Expr> dim_maximum;
   int64_t overflows = 0;
