@@ -148,7 +148,9 @@ bool AttentionFacts::RestOnHiding(const std::string& name, const AttentionReadin
   const bool cleared = before.is_operator || before.nan_guard;
   if (cleared && !finite) return true;
   const Expr visible = twins_.Normal(before.visible, facts);
-  if (SeesAKey(pool_, visible, facts)) return true;
+  // What is added to the scores may hide all the keys of a query.
+  const bool plain = before.bias.empty() && after.bias.empty();
+  if (plain && SeesAKey(pool_, visible, facts)) return true;
   const std::string unseen = moved
                                  ? ""
                                  : QueryWithoutKeys(pool_, visible, twins_.past(),

@@ -211,15 +211,19 @@ Expr Correspondence::Fits() const {
 }
 
 // Rows of each sequence fit, those of the longest as well.
-std::vector<Expr> Correspondence::FitParts() const {
+const std::vector<Expr>& Correspondence::FitParts() const {
   sym::Pool& pool = forms_.pool();
-  std::vector<Expr> parts;
-  if (past_ == nullptr || new_ == nullptr) return parts;
+  const std::pair<size_t, size_t> counted = {capacities_.size(), longest_.size()};
+  if (past_ == nullptr || new_ == nullptr || counted == fit_counted_) return fit_parts_;
+  fit_counted_ = counted;
+  fit_parts_.clear();
   for (const Expr slots : capacities_) {
-    for (const Expr rows : {total(), past_, new_}) parts.push_back(pool.Le(rows, slots, Facts{}));
-    for (const Expr rows : longest_) parts.push_back(pool.Le(rows, slots, Facts{}));
+    for (const Expr rows : {total(), past_, new_}) {
+      fit_parts_.push_back(pool.Le(rows, slots, Facts{}));
+    }
+    for (const Expr rows : longest_) fit_parts_.push_back(pool.Le(rows, slots, Facts{}));
   }
-  return parts;
+  return fit_parts_;
 }
 
 const std::vector<MovedRows>* Correspondence::MovedOf(ValueId after_past) const {

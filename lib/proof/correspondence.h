@@ -29,6 +29,9 @@ class Correspondence {
   sym::Expr past() const { return past_; }
   sym::Expr new_tokens() const { return new_; }
   sym::Expr total() const { return forms_.pool().Add(past_, new_); }
+  // The number of sequences, by the first cache's past; null if no cache has an axis of its own for
+  // them.
+  sym::Expr sequences() const { return Normal(sequences_, sym::Facts{}); }
   // That P + S rows fit into the slots of each growing cache: writes that do not are refused.
   sym::Expr Fits() const;
   // What sizes are where the source's operators take the places that its forms say: that a slice
@@ -116,7 +119,7 @@ class Correspondence {
   void FindFreeSizes(const Manifest& relation);
   bool IsFree(const sym::DimSymbol& name) const;
   void TakeAsEqual(const sym::Assumption& assumption);
-  std::vector<sym::Expr> FitParts() const;
+  const std::vector<sym::Expr>& FitParts() const;
   void FindExactQuotients();
   sym::Expr Fitted(sym::Expr e, const sym::Facts& facts) const;
   sym::Expr OfLongest(NodeId n, sym::Expr batch, const sym::Facts& facts) const;
@@ -135,7 +138,8 @@ class Correspondence {
   absl::flat_hash_set<ValueId> positions_;  // inputs of the source that hold P..T-1
   bool one_ = false;                        // there is one sequence, number 0
   sym::Expr past_ = nullptr, new_ = nullptr;
-  sym::Expr left_ = nullptr;  // tokens that have left windows; null if there are none
+  sym::Expr sequences_ = nullptr;  // B as the source declares it; null if it does not
+  sym::Expr left_ = nullptr;       // tokens that have left windows; null if there are none
   // What sizes are by the terms of the source: its names of P; sizes that it runs with only if
   // they are equal to others; those of twins that only running them shows.
   absl::flat_hash_map<sym::DimSymbol, sym::Expr> sizes_;
@@ -157,6 +161,9 @@ class Correspondence {
   std::set<sym::DimSymbol> batch_;       // names of the source for the number of sequences
   std::string unmet_;                    // what the source takes for granted and few steps have
   mutable std::set<sym::Expr> longest_;  // P + S of the longest sequence
+  // What FitParts() last returned, for so many capacities and longest sequences.
+  mutable std::vector<sym::Expr> fit_parts_;
+  mutable std::pair<size_t, size_t> fit_counted_;
   mutable Grounds grounds_;
 };
 

@@ -69,6 +69,7 @@ void Correspondence::FindFreeSizes(const Manifest& relation) {
     if (!form.known_rank || axis >= std::ssize(form.shape)) continue;
     const Expr sequences = form.shape[static_cast<size_t>(axis)];
     if (sequences->kind() == Kind::kDim) batch_.insert(sequences->dim());
+    if (sequences_ == nullptr) sequences_ = sequences;
   }
 }
 
@@ -89,7 +90,7 @@ Expr Quotient(sym::Pool& pool, Expr e, Expr count) {
   Expr quotient = pool.Integer(0);
   for (const sym::Term& term : e->terms()) {
     if (term.coefficient % divisor.coefficient != 0) return nullptr;
-    std::vector<Expr> atoms = term.atoms;
+    sym::Monomial atoms = term.atoms;
     for (Expr atom : divisor.atoms) {
       const auto found = std::find(atoms.begin(), atoms.end(), atom);
       if (found == atoms.end()) return nullptr;

@@ -214,12 +214,12 @@ Expr Correspondence::OfLongest(NodeId n, Expr batch, const Facts& facts) const {
 // e where P + S rows fit into the slots.
 Expr Correspondence::Fitted(Expr e, const Facts& facts) const {
   sym::Pool& pool = forms_.pool();
-  const std::vector<Expr> parts = FitParts();
+  const std::vector<Expr>& parts = FitParts();
   const auto under = [&](Expr x) {
     for (const Expr part : parts) x = pool.Assume(x, part, true, facts);
     return x;
   };
-  if (parts.empty() || e->kind() == Kind::kInteger) return e;
+  if (parts.empty() || !e->has_condition()) return e;
   Expr fitted = under(e);
   // What is selected inside of sums that are compared.
   sym::Pool::Substitution s;

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <optional>
-#include <string_view>
 
-#include "absl/container/flat_hash_set.h"
 #include "proof/lemmas/longer_table.h"
+#include "proof/operand_places.h"
 
 namespace kvlift {
 namespace {
@@ -22,35 +21,6 @@ class Operands {
         twins_(twins),
         equality_(equality) {}
 
-  // Operators whose elements depend on operands' elements at the same place, broadcast.
-  bool IsElementwise(NodeId n) const {
-    static const auto& kNames =
-        *new absl::flat_hash_set<std::string_view>{"Abs",         "Add",
-                                                   "And",         "Cast",
-                                                   "Ceil",        "Clip",
-                                                   "Cos",         "Div",
-                                                   "Elu",         "Equal",
-                                                   "Erf",         "Exp",
-                                                   "Floor",       "Gelu",
-                                                   "Greater",     "Less",
-                                                   "Log",         "Max",
-                                                   "Min",         "Mod",
-                                                   "Mul",         "Neg",
-                                                   "Not",         "Or",
-                                                   "Pow",         "Relu",
-                                                   "Reciprocal",  "Round",
-                                                   "Sigmoid",     "Sign",
-                                                   "Sin",         "Sqrt",
-                                                   "Sub",         "Sum",
-                                                   "Tanh",        "Where",
-                                                   "Xor",         "IsNaN",
-                                                   "Identity",    "GreaterOrEqual",
-                                                   "LessOrEqual", "DequantizeLinear",
-                                                   "BitShift",    "BitwiseAnd",
-                                                   "BitwiseOr"};
-    return graph_.node(n).domain().empty() && kNames.contains(graph_.node(n).op_type());
-  }
-
   // Whether each index of an axis gets results of its own: the source may have one for all.
   bool IsBatch(NodeId n, size_t axis, size_t rank) const {
     if (graph_.Is(n, "MatMul")) return axis + 2 < rank;
@@ -65,7 +35,9 @@ class Operands {
     bool whole = true;
     for (const Sameness operand : same) whole = whole && operand == Sameness::kWhole;
     if (whole) return Sameness::kWhole;
-    const bool fits = IsElementwise(mine)         ? FitsElementwise(mine, theirs, same)
+    // A dequantized element depends on the scale of its row, besides.
+    const bool elementwise = IsElementwise(graph_, mine) || graph_.Is(mine, "DequantizeLinear");
+    const bool fits = elementwise                 ? FitsElementwise(mine, theirs, same)
                       : graph_.Is(mine, "CumSum") ? FitsRunningSum(mine, theirs, same)
                                                   : FitsByAxis(mine, theirs, same);
     if (fits) return Sameness::kInCommon;

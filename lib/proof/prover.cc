@@ -20,6 +20,7 @@
 #include "proof/nodes.h"
 #include "proof/pair.h"
 #include "proof/plain.h"
+#include "proof/sequences_apart.h"
 #include "sym/keeps_value.h"
 
 namespace kvlift {
@@ -86,6 +87,7 @@ class Prover {
     for (const ManifestOutput& output : relation_.outputs) {
       if (output.as != "cache") ProveOutput(output);
     }
+    ProveSequencesApart();
     for (const auto& [value, why] : MisfitsOf(pair_, twins_, equality_)) {
       twins_.TakeGrounds();
       facts_.Add(value, "has operands that fit each other", why);
@@ -109,6 +111,16 @@ class Prover {
   }
 
  private:
+  // Sequences of one length are compared in one run of the source, whatever they have to do with
+  // each other.
+  void ProveSequencesApart() {
+    if (relation_.uniform || relation_.outputs.empty()) return;
+    twins_.TakeGrounds();
+    const std::string why = MixedSequences(pair_, twins_, equality_, relation_);
+    const std::string text = "gives each sequence what the source gives that sequence alone";
+    facts_.Add(relation_.outputs.front().name, text, why);
+  }
+
   // What forms rest on that no fact speaks of. Equal extents are told by the correspondence.
   static std::optional<AssumptionKind> KindOf(sym::AssumptionReason reason) {
     switch (reason) {

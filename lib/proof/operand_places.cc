@@ -1,0 +1,379 @@
+#include "proof/operand_places.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+#include "proof/product.h"
+
+namespace kvlift {
+namespace {
+
+using sym::Expr;
+using Names = absl::flat_hash_set<std::string_view>;
+
+// Operators that move no element and take in no other, by their texts.
+const Names& ElementwiseNames() {
+  static const auto& kNames = *new Names{"Abs",
+                                         "Acos",
+                                         "Acosh",
+                                         "Add",
+                                         "And",
+                                         "Asin",
+                                         "Asinh",
+                                         "Atan",
+                                         "Atanh",
+                                         "BiasGelu",
+                                         "BitShift",
+                                         "BitwiseAnd",
+                                         "BitwiseNot",
+                                         "BitwiseOr",
+                                         "BitwiseXor",
+                                         "Cast",
+                                         "CastLike",
+                                         "Ceil",
+                                         "Celu",
+                                         "Clip",
+                                         "Cos",
+                                         "Cosh",
+                                         "Div",
+                                         "Elu",
+                                         "Equal",
+                                         "Erf",
+                                         "Exp",
+                                         "FastGelu",
+                                         "Floor",
+                                         "Gelu",
+                                         "Greater",
+                                         "GreaterOrEqual",
+                                         "HardSigmoid",
+                                         "HardSwish",
+                                         "Identity",
+                                         "IsInf",
+                                         "IsNaN",
+                                         "LeakyRelu",
+                                         "Less",
+                                         "LessOrEqual",
+                                         "Log",
+                                         "Max",
+                                         "Mean",
+                                         "Min",
+                                         "Mish",
+                                         "Mod",
+                                         "Mul",
+                                         "Neg",
+                                         "Not",
+                                         "Or",
+                                         "PRelu",
+                                         "Pow",
+                                         "QuickGelu",
+                                         "Reciprocal",
+                                         "Relu",
+                                         "Round",
+                                         "Selu",
+                                         "Shrink",
+                                         "Sigmoid",
+                                         "Sign",
+                                         "Sin",
+                                         "Sinh",
+                                         "Softplus",
+                                         "Softsign",
+                                         "Sqrt",
+                                         "Sub",
+                                         "Sum",
+                                         "Swish",
+                                         "Tan",
+                                         "Tanh",
+                                         "Where",
+                                         "Xor",
+                                         "ThresholdedRelu"};
+  return kNames;
+}
+
+// Operators that compute each index of the first axis by itself, with the operands that have one.
+const absl::flat_hash_map<std::string_view, std::vector<int>>& RowOperands() {
+  static const auto& kOperands = *new absl::flat_hash_map<std::string_view, std::vector<int>>{
+      {"Attention", {0, 1, 2, 3, 4, 5, 6}},
+      {"BatchNormalization", {0}},
+      {"Conv", {0}},
+      {"GroupNormalization", {0}},
+      {"GroupQueryAttention", {0, 1, 2, 3, 4, 5, 9, 10}},
+      {"InstanceNormalization", {0}},
+      {"LRN", {0}},
+      {"MatMulNBits", {0}},
+      {"MultiHeadAttention", {0, 1, 2, 4, 5, 6, 7}},
+      {"RotaryEmbedding", {0}}};
+  return kOperands;
+}
+
+class Reader {
+ public:
+  Reader(sym::Forms& forms, NodeId node, int output)
+      : forms_(forms),
+        graph_(forms.graph()),
+        pool_(forms.pool()),
+        node_(node),
+        op_(graph_.node(node).op_type()),
+        result_(forms.Of(graph_.outputs(node)[static_cast<size_t>(output)])) {}
+
+  std::optional<std::vector<OperandPlace>> Run() {
+    if (!result_.known_rank) return std::nullopt;
+    bool read = true;
+    if (IsElementwise(graph_, node_)) {
+      read = ReadAll([&](int k) { return Broadcast(k, rank()); });
+    } else if (const auto product = ReadProduct(forms_, node_); product || op_ == "MatMulInteger") {
+      read = ReadMatrices(product.value_or(Product{}));
+    } else if (op_ == "Gemm" || op_ == "FusedGemm") {
+      read = ReadGemm();
+    } else if (absl::StartsWith(op_, "Reduce")) {
+      read = ReadReduction();
+    } else if (op_ == "ArgMax" || op_ == "ArgMin") {
+      read = Reduced({IntAttribute(proto(), "axis", 0)});
+    } else if (Is({"Softmax", "LogSoftmax", "Hardmax", "LpNormalization", "TopK"})) {
+      read = AlongAxis(IntAttribute(proto(), "axis", -1));
+    } else if (op_ == "Gather") {
+      read = ReadLookup();
+    } else if (op_ == "CumSum") {
+      const auto axis = forms_.Elements(Input(1));
+      read = axis && axis->size() == 1 && axis->front()->kind() == sym::Kind::kInteger &&
+             AlongAxis(axis->front()->value());
+    } else if (Is({"QuantizeLinear", "DequantizeLinear"})) {
+      read = ReadAll([&](int k) { return k == 0 ? Broadcast(k, rank()) : Whole(k, 0); });
+    } else if (Is({"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"})) {
+      read = FromAxis(IntAttribute(proto(), "axis", -1));
+    } else if (Is({"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})) {
+      read = FromAxis(-1);
+    } else if (const auto rows = RowOperands().find(op_); rows != RowOperands().end()) {
+      read = ReadAll([&](int k) { return Whole(k, IsRow(rows->second, k) ? 1 : 0); });
+    } else {
+      return std::nullopt;
+    }
+    if (!read) return std::nullopt;
+    return std::move(places_);
+  }
+
+ private:
+  bool Is(std::initializer_list<std::string_view> names) const {
+    return std::find(names.begin(), names.end(), op_) != names.end();
+  }
+
+  const onnx::NodeProto& proto() const { return graph_.node(node_); }
+  size_t rank() const { return result_.shape.size(); }
+
+  ValueId Input(size_t k) const {
+    const auto inputs = graph_.inputs(node_);
+    return k < inputs.size() ? inputs[k] : kNoValue;
+  }
+
+  template <typename Read>
+  bool ReadAll(const Read& read) {
+    for (size_t k = 0; k < graph_.inputs(node_).size(); ++k) {
+      if (Input(k) != kNoValue && !read(static_cast<int>(k))) return false;
+    }
+    return true;
+  }
+
+  // One index more, for all elements along an axis.
+  Expr Taken(OperandPlace* place, Expr extent) {
+    place->taken.push_back(extent);
+    return pool_.Index(static_cast<int>(rank() + place->taken.size() - 1));
+  }
+
+  // An operand whose axes are the first `of` axes of the result, counted from the last of these.
+  bool Broadcast(int k, size_t of) {
+    const sym::Form form = forms_.Of(Input(static_cast<size_t>(k)));
+    if (!form.known_rank || form.shape.size() > of) return false;
+    OperandPlace place{k, {}, {}};
+    for (size_t axis = 0; axis < form.shape.size(); ++axis) {
+      const int index = static_cast<int>(of - form.shape.size() + axis);
+      place.at.push_back(form.shape[axis]->is_integer(1) ? pool_.Integer(0) : pool_.Index(index));
+    }
+    places_.push_back(std::move(place));
+    return true;
+  }
+
+  // The result's first `kept` indices, and all elements along the operand's other axes.
+  bool Whole(int k, size_t kept) {
+    const sym::Form form = forms_.Of(Input(static_cast<size_t>(k)));
+    if (!form.known_rank) return false;
+    OperandPlace place{k, {}, {}};
+    for (size_t axis = 0; axis < form.shape.size(); ++axis) {
+      const bool one = form.shape[axis]->is_integer(1);
+      place.at.push_back(axis >= kept ? Taken(&place, form.shape[axis])
+                         : one        ? pool_.Integer(0)
+                                      : pool_.Index(static_cast<int>(axis)));
+    }
+    places_.push_back(std::move(place));
+    return true;
+  }
+
+  // Whether an operand has a row for each index of the first axis.
+  bool IsRow(absl::Span<const int> rows, int k) const {
+    constexpr int kMask = 3;
+    const size_t own = forms_.Of(Input(static_cast<size_t>(k))).shape.size();
+    // A mask of fewer axes than the scores is one for all.
+    if (op_ == "Attention" && k == kMask) return own == 4;
+    if (op_ == "RotaryEmbedding" && k > 0) return HasRowsOfPositions(k, own);
+    return std::find(rows.begin(), rows.end(), k) != rows.end();
+  }
+
+  // Positions [B, S], and tables [B, S, D / 2] of ONNX's operator that are given without positions.
+  bool HasRowsOfPositions(int k, size_t rank) const {
+    if (proto().domain() == "com.microsoft") return k == 1 && rank == 2;
+    return k == 3 || rank == 3;
+  }
+
+  bool ReadMatrices(const Product& product) {
+    if (rank() < 2) return false;
+    const int m = static_cast<int>(rank()) - 2;
+    for (const int k : {0, 1}) {
+      const sym::Form form = forms_.Of(Input(static_cast<size_t>(k)));
+      const size_t own = form.shape.size();
+      if (!form.known_rank || own < 2 || own > rank()) return false;
+      const bool turned = k == 0 ? product.left_turned : product.right_turned;
+      OperandPlace place{k, {}, {}};
+      for (size_t axis = 0; axis + 2 < own; ++axis) {
+        const bool one = form.shape[axis]->is_integer(1);
+        const int index = static_cast<int>(rank() - own + axis);
+        place.at.push_back(one ? pool_.Integer(0) : pool_.Index(index));
+      }
+      // The axis that products are summed along is the last but one of the right operand.
+      const size_t summed = (k == 0) != turned ? own - 1 : own - 2;
+      const Expr kept = pool_.Index(k == 0 ? m : m + 1);
+      const Expr taken = Taken(&place, form.shape[summed]);
+      place.at.push_back(summed == own - 1 ? kept : taken);
+      place.at.push_back(summed == own - 1 ? taken : kept);
+      places_.push_back(std::move(place));
+    }
+    // Zero points of products of integers.
+    return ReadAll([&](int k) { return k < 2 || Whole(k, 0); });
+  }
+
+  bool ReadGemm() {
+    return ReadAll([&](int k) {
+      if (k == 2) return Broadcast(k, rank());
+      const sym::Form form = forms_.Of(Input(static_cast<size_t>(k)));
+      if (!form.known_rank || form.shape.size() != 2) return false;
+      const bool turned = IntAttribute(proto(), k == 0 ? "transA" : "transB", 0) != 0;
+      const size_t summed = (k == 0) != turned ? 1 : 0;
+      OperandPlace place{k, {}, {}};
+      const Expr kept = pool_.Index(k), taken = Taken(&place, form.shape[summed]);
+      place.at = summed == 1 ? std::vector<Expr>{kept, taken} : std::vector<Expr>{taken, kept};
+      places_.push_back(std::move(place));
+      return true;
+    });
+  }
+
+  bool ReadReduction() {
+    std::vector<int64_t> axes = IntsAttribute(proto(), "axes");
+    if (Input(1) != kNoValue) {
+      const auto elements = forms_.Elements(Input(1));
+      if (!elements) return false;
+      for (Expr e : *elements) {
+        if (e->kind() != sym::Kind::kInteger) return false;
+        axes.push_back(e->value());
+      }
+    }
+    const sym::Form form = forms_.Of(Input(0));
+    if (axes.empty() && IntAttribute(proto(), "noop_with_empty_axes", 0) == 0) {
+      for (size_t k = 0; k < form.shape.size(); ++k) axes.push_back(static_cast<int64_t>(k));
+    }
+    return Reduced(std::move(axes));
+  }
+
+  bool Reduced(std::vector<int64_t> axes) {
+    const sym::Form form = forms_.Of(Input(0));
+    if (!form.known_rank) return false;
+    const auto own = static_cast<int64_t>(form.shape.size());
+    for (int64_t& axis : axes) axis += axis < 0 ? own : 0;
+    const bool keep = IntAttribute(proto(), "keepdims", 1) != 0;
+    OperandPlace place{0, {}, {}};
+    int next = 0;
+    for (int64_t axis = 0; axis < own; ++axis) {
+      const bool reduced = std::find(axes.begin(), axes.end(), axis) != axes.end();
+      place.at.push_back(reduced ? Taken(&place, form.shape[static_cast<size_t>(axis)])
+                                 : pool_.Index(next));
+      if (!reduced || keep) ++next;
+    }
+    if (next != static_cast<int>(rank())) return false;
+    places_.push_back(std::move(place));
+    return true;
+  }
+
+  // Any row of the table, at the place that the result's own indices give.
+  bool ReadLookup() {
+    const sym::Form table = forms_.Of(Input(0)), rows = forms_.Of(Input(1));
+    if (!table.known_rank || !rows.known_rank) return false;
+    int64_t axis = IntAttribute(proto(), "axis", 0);
+    if (axis < 0) axis += static_cast<int64_t>(table.shape.size());
+    const auto own = static_cast<size_t>(axis);
+    const size_t count = rows.shape.size();
+    if (axis < 0 || own >= table.shape.size() || table.shape.size() + count != rank() + 1) {
+      return false;
+    }
+    OperandPlace in_table{0, {}, {}}, in_rows{1, {}, {}};
+    for (size_t k = 0; k < table.shape.size(); ++k) {
+      const size_t index = k < own ? k : k + count - 1;
+      in_table.at.push_back(k == own ? Taken(&in_table, table.shape[k])
+                                     : pool_.Index(static_cast<int>(index)));
+    }
+    for (size_t k = 0; k < count; ++k) {
+      in_rows.at.push_back(pool_.Index(static_cast<int>(own + k)));
+    }
+    places_ = {std::move(in_table), std::move(in_rows)};
+    return true;
+  }
+
+  bool AlongAxis(int64_t axis) {
+    const sym::Form form = forms_.Of(Input(0));
+    if (!form.known_rank || form.shape.size() != rank()) return false;
+    if (axis < 0) axis += static_cast<int64_t>(rank());
+    OperandPlace place{0, {}, {}};
+    for (size_t k = 0; k < rank(); ++k) {
+      place.at.push_back(static_cast<int64_t>(k) == axis ? Taken(&place, form.shape[k])
+                                                         : pool_.Index(static_cast<int>(k)));
+    }
+    places_.push_back(std::move(place));
+    return true;
+  }
+
+  // Norms over the axes from one on: of what is normalized, and weights.
+  bool FromAxis(int64_t axis) {
+    const sym::Form rows = forms_.Of(Input(0));
+    if (!rows.known_rank) return false;
+    const auto own = static_cast<int64_t>(rows.shape.size());
+    if (axis < 0) axis += own;
+    if (axis < 0 || rank() != rows.shape.size()) return false;
+    return ReadAll([&](int k) {
+      const sym::Form form = forms_.Of(Input(static_cast<size_t>(k)));
+      const bool is_rows = form.known_rank && form.shape.size() == rows.shape.size();
+      return Whole(k, is_rows ? static_cast<size_t>(axis) : 0);
+    });
+  }
+
+  sym::Forms& forms_;
+  const Graph& graph_;
+  sym::Pool& pool_;
+  NodeId node_;
+  const std::string& op_;
+  sym::Form result_;
+  std::vector<OperandPlace> places_;
+};
+
+}  // namespace
+
+bool IsElementwise(const Graph& graph, NodeId node) {
+  const onnx::NodeProto& proto = graph.node(node);
+  const bool known = proto.domain().empty() || proto.domain() == "com.microsoft";
+  return known && ElementwiseNames().contains(proto.op_type());
+}
+
+std::optional<std::vector<OperandPlace>> OperandPlaces(sym::Forms& forms, NodeId node, int output) {
+  return Reader(forms, node, output).Run();
+}
+
+}  // namespace kvlift

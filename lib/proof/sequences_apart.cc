@@ -1,0 +1,276 @@
+#include "proof/sequences_apart.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "fmt/format.h"
+#include "proof/operand_places.h"
+
+namespace kvlift {
+namespace {
+
+using sym::Expr;
+using sym::Facts;
+using sym::Kind;
+
+// The axis of a value that sequences are on, with so many elements for each of them.
+struct Rows {
+  int axis = -1;  // none: one for all
+  Expr each = nullptr;
+};
+
+// What an element is read for.
+struct Reading {
+  Expr sequence = nullptr;  // null: for all
+  const Facts& facts;       // about the indices
+};
+
+class Reader {
+ public:
+  Reader(const GraphPair& pair, const Correspondence& twins, Equality& equality,
+         const Manifest& relation)
+      : pair_(pair),
+        graph_(pair.graph()),
+        forms_(pair.forms()),
+        pool_(forms_.pool()),
+        twins_(twins),
+        equality_(equality),
+        relation_(relation),
+        sequences_(twins.sequences()) {
+    for (const ManifestCache& cache : relation.caches) {
+      pasts_.insert(pair.Before(cache.source.input));
+    }
+  }
+
+  std::string Run() {
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (pair_.IsOfAfter(n)) continue;
+      for (size_t k = 0; k < graph_.outputs(n).size(); ++k) Judge(n, static_cast<int>(k));
+    }
+    for (const ManifestOutput& output : relation_.outputs) {
+      if (output.as == "cache") continue;
+      const std::string& name = output.source.empty() ? output.name : output.source;
+      if (std::string why = WhyNot(name); !why.empty()) return why;
+    }
+    for (const ManifestCache& cache : relation_.caches) {
+      if (std::string why = WhyNot(cache.source.output); !why.empty()) return why;
+    }
+    return "";
+  }
+
+ private:
+  std::string WhyNot(const std::string& name) {
+    const ValueId value = pair_.Before(name);
+    if (value == kNoValue) return "";
+    const std::string why = WhyMixed(value);
+    return why.empty() ? "" : fmt::format("{}: {}", name, why);
+  }
+
+  // The shape with one name for the number of sequences; empty if the rank is not known.
+  std::vector<Expr> Shape(ValueId value) {
+    std::vector<Expr> shape = forms_.Of(value).shape;
+    for (Expr& extent : shape) extent = twins_.Normal(extent, Facts{});
+    return shape;
+  }
+
+  bool CountsSequences(Expr e) const { return sym::ContainsDim(e, sequences_->dim()); }
+
+  Expr Once(Expr e, const Facts& facts) const {
+    sym::Pool::Substitution one;
+    one.dims[sequences_->dim()] = pool_.Integer(1);
+    return pool_.Substitute(e, one, facts);
+  }
+
+  // nullopt if sequences are on several axes, or an extent is no multiple of their number.
+  std::optional<Rows> RowsOf(const std::vector<Expr>& shape) const {
+    Rows rows;
+    for (size_t k = 0; k < shape.size(); ++k) {
+      if (!CountsSequences(shape[k])) continue;
+      const Expr each = Once(shape[k], Facts{});
+      if (rows.axis >= 0 || pool_.Mul(each, sequences_) != shape[k]) return std::nullopt;
+      rows = {static_cast<int>(k), each};
+    }
+    return rows;
+  }
+
+  // What forms look through is judged where it is read.
+  void Judge(NodeId n, int output) {
+    const ValueId result = graph_.outputs(n)[static_cast<size_t>(output)];
+    if (result == kNoValue || !forms_.Of(result).opaque) return;
+    const std::string why = WhyMixedResult(n, output, result);
+    if (!why.empty()) mixed_[result] = why;
+  }
+
+  std::string WhyMixedResult(NodeId n, int output, ValueId result) {
+    const std::string what =
+        fmt::format("{} of {}", pair_.NameOf(result), graph_.node(n).op_type());
+    if (!forms_.Of(result).known_rank) return fmt::format("{} has no shape that is seen", what);
+    const std::vector<Expr> shape = Shape(result);
+    const auto rows = RowsOf(shape);
+    if (!rows) return fmt::format("{} has sequences on no axis of their own", what);
+    if (graph_.inputs(n).empty() && graph_.captures(n).empty()) return "";
+    const auto places =
+        graph_.captures(n).empty() ? OperandPlaces(forms_, n, output) : std::nullopt;
+    if (!places) {
+      return ReadsSequences(n) ? fmt::format("{} may take in several sequences", what) : "";
+    }
+    for (const OperandPlace& place : *places) {
+      const ValueId operand = graph_.inputs(n)[static_cast<size_t>(place.input)];
+      Facts facts{shape};
+      for (Expr extent : place.taken) {
+        facts.extents.push_back(twins_.Normal(extent, Facts{}));
+        if (CountsSequences(facts.extents.back())) {
+          return fmt::format("{} takes in all sequences", what);
+        }
+      }
+      const Expr e = twins_.Normal(forms_.At(operand, place.at, facts), facts);
+      if (std::string why = WhyMixedElement(e, *rows, facts); !why.empty()) return why;
+    }
+    return "";
+  }
+
+  std::string WhyMixed(ValueId value) {
+    const sym::Form form = forms_.Of(value);
+    if (!form.known_rank) return "its shape is not seen";
+    const std::vector<Expr> shape = Shape(value);
+    const auto rows = RowsOf(shape);
+    if (!rows) return "it has sequences on no axis of their own";
+    const Facts facts{shape};
+    return WhyMixedElement(twins_.Normal(form.element, facts), *rows, facts);
+  }
+
+  // Whether anything that the node reads differs by sequence or counts them.
+  bool ReadsSequences(NodeId n) {
+    const auto differs = [&](ValueId v) {
+      if (v == kNoValue || graph_.constant(v) != nullptr) return false;
+      const sym::Form form = forms_.Of(v);
+      if (!form.known_rank) return true;
+      const auto rows = RowsOf(Shape(v));
+      if (!rows || rows->axis >= 0) return true;
+      const Facts facts{Shape(v)};
+      return !WhyMixedElement(twins_.Normal(form.element, facts), *rows, facts).empty();
+    };
+    const auto inputs = graph_.inputs(n), captures = graph_.captures(n);
+    return std::any_of(inputs.begin(), inputs.end(), differs) ||
+           std::any_of(captures.begin(), captures.end(), differs);
+  }
+
+  // Of an element of a value whose sequences are on these rows.
+  std::string WhyMixedElement(Expr e, const Rows& rows, const Facts& facts) {
+    Expr sequence = nullptr, row = nullptr;
+    if (rows.axis >= 0) {
+      const Expr index = pool_.Index(rows.axis);
+      sequence = pool_.FloorDiv(index, rows.each, facts);
+      row = pool_.Mod(index, rows.each, facts);
+    }
+    const Expr together = Alone(e, {sequence, facts}, pool_.True());
+    if (together == nullptr) return why_;
+    sym::Pool::Substitution s;
+    s.dims[sequences_->dim()] = pool_.Integer(1);
+    if (row != nullptr) {
+      s.indices.assign(static_cast<size_t>(rows.axis) + 1, nullptr);
+      s.indices.back() = row;
+    }
+    const Expr alone = pool_.Substitute(e, s, facts);
+    if (together == alone) return "";
+    return fmt::format("{} is {} of the sequence alone", Text(together), Text(alone));
+  }
+
+  // The element as the run of this sequence alone has it, wherever `known` holds; null if another
+  // sequence is read.
+  Expr Alone(Expr e, const Reading& reading, Expr known) {
+    if (e->kind() == Kind::kSelect) {
+      const Expr c = e->args()[0];
+      const Expr condition = Alone(c, reading, known);
+      const Expr then = Alone(e->args()[1], reading, pool_.And(known, c));
+      const Expr otherwise = Alone(e->args()[2], reading, pool_.And(known, pool_.Not(c)));
+      if (condition == nullptr || then == nullptr || otherwise == nullptr) return nullptr;
+      return pool_.Select(condition, then, otherwise);
+    }
+    sym::Pool::Substitution s;
+    for (Expr load : sym::OuterLoadsOf(e)) {
+      const Expr alone = AloneLoad(load, reading, known);
+      if (alone == nullptr) return nullptr;
+      s.atoms[load] = alone;
+    }
+    return s.atoms.empty() ? e : pool_.Substitute(e, s, reading.facts);
+  }
+
+  Expr AloneLoad(Expr load, const Reading& reading, Expr known) {
+    const ValueId source = load->source();
+    if (const auto mixed = mixed_.find(source); mixed != mixed_.end()) {
+      return Refuse(mixed->second);
+    }
+    std::vector<Expr> args;
+    for (Expr arg : load->args()) {
+      args.push_back(Alone(arg, reading, known));
+      if (args.back() == nullptr) return nullptr;
+    }
+    const auto rows = RowsOf(Shape(source));
+    if (!rows) {
+      return Refuse(fmt::format("{} has sequences on no axis of their own", pair_.NameOf(source)));
+    }
+    if (rows->axis < 0) return pool_.Load(source, args);
+    const auto axis = static_cast<size_t>(rows->axis);
+    const Expr place = load->args()[axis], sequence = reading.sequence;
+    if (IsChosenByHost(source, place, sequence)) return pool_.Load(source, args);
+    if (sequence == nullptr || !IsOf(sequence, place, rows->each, known, reading.facts)) {
+      return Refuse(fmt::format("{} is read for every sequence", Text(load)));
+    }
+    args[axis] = pool_.Sub(args[axis], pool_.Mul(rows->each, sequence));
+    return pool_.Load(source, args);
+  }
+
+  // Whether the place is one of the elements of this sequence.
+  bool IsOf(Expr sequence, Expr place, Expr each, Expr known, const Facts& facts) {
+    const Expr row = pool_.Sub(place, pool_.Mul(each, sequence));
+    const Expr inside =
+        pool_.And(pool_.Le(pool_.Integer(0), row, facts), pool_.Lt(row, each, facts));
+    return inside->is_integer(1) || equality_.Follows(known, inside, facts);
+  }
+
+  Expr Refuse(std::string why) {
+    why_ = std::move(why);
+    return nullptr;
+  }
+
+  // Whether a step goes on from the past of a sequence that the host names, as a beam search does:
+  // the run of the sequence alone is given that past.
+  bool IsChosenByHost(ValueId source, Expr place, Expr sequence) const {
+    if (!pasts_.contains(source) || place->kind() != Kind::kLoad || sequence == nullptr) {
+      return false;
+    }
+    return graph_.is_graph_input(place->source()) && place->args().size() == 1 &&
+           place->args()[0] == sequence;
+  }
+
+  std::string Text(Expr e) const { return sym::ToString(e, &graph_); }
+
+  const GraphPair& pair_;
+  const Graph& graph_;
+  sym::Forms& forms_;
+  sym::Pool& pool_;
+  const Correspondence& twins_;
+  Equality& equality_;
+  const Manifest& relation_;
+  Expr sequences_;  // their number
+  absl::flat_hash_set<ValueId> pasts_;
+  std::string why_;                                  // the last reading was refused
+  absl::flat_hash_map<ValueId, std::string> mixed_;  // values for which it is not seen, and why
+};
+
+}  // namespace
+
+std::string MixedSequences(const GraphPair& pair, const Correspondence& twins, Equality& equality,
+                           const Manifest& relation) {
+  const Expr sequences = twins.sequences();
+  if (sequences == nullptr) return "the number of sequences is not seen";
+  if (sequences->kind() == Kind::kInteger) return "";
+  if (sequences->kind() != Kind::kDim) return "the number of sequences has no name";
+  return Reader(pair, twins, equality, relation).Run();
+}
+
+}  // namespace kvlift
