@@ -451,7 +451,11 @@ class Reader {
     order.past = past;
     if (const ValueId valid = Input(node, 6); valid != kNoValue) {
       order.valid = r_.valid = At(valid, {pool_.Index(0)});
-      if (order.valid == nullptr) return Fail("its valid length is not read");
+      const sym::Form lengths = forms_.Of(valid);
+      if (order.valid == nullptr || lengths.shape.size() != 1) {
+        return Fail("its valid length is not read");
+      }
+      r_.equal_extents.emplace_back(lengths.shape[0], r_.extents.extents[0]);
     }
     const int64_t causal = IntAttribute(graph_.node(node), "is_causal", 0);
     if (causal != 0 && causal != 1) return Fail("its is_causal is neither 0 nor 1");

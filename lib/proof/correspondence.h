@@ -103,6 +103,7 @@ class Correspondence {
   };
 
   sym::Expr TranslateLoad(sym::Expr load, sym::Expr batch, const sym::Facts& facts) const;
+  bool ReadsOtherSequence(ValueId source, absl::Span<const sym::Expr> at, sym::Expr batch) const;
   sym::Expr OneForAll(NodeId n, sym::Expr batch, const sym::Facts& facts) const;
   sym::Expr RowOfTable(NodeId n, absl::Span<const sym::Expr> args, sym::Expr batch,
                        const sym::Facts& facts) const;
@@ -118,7 +119,7 @@ class Correspondence {
                 const std::set<sym::DimSymbol>& kept = {});
   void FindFreeSizes(const Manifest& relation);
   bool IsFree(const sym::DimSymbol& name) const;
-  void TakeAsEqual(const sym::Assumption& assumption);
+  void TakeAsMet(sym::Expr condition, const std::string& text);
   const std::vector<sym::Expr>& FitParts() const;
   void FindExactQuotients();
   sym::Expr Fitted(sym::Expr e, const sym::Facts& facts) const;

@@ -29,8 +29,12 @@ void Correspondence::FindEqualExtents(const Manifest& relation,
   }
   if (past_ == nullptr || new_ == nullptr) return FindExactQuotients();
   for (const sym::Assumption& assumption : forms_.assumptions()) {
-    if (pair_.IsOfAfter(assumption.node) || assumption.predicate->kind() != Kind::kEq) continue;
-    TakeAsEqual(assumption);
+    const bool extents = assumption.reason == sym::AssumptionReason::kEqualExtents ||
+                         assumption.reason == sym::AssumptionReason::kBroadcast;
+    if (pair_.IsOfAfter(assumption.node) || !extents) continue;
+    for (Expr part : sym::ConjunctsOf(Normal(assumption.predicate, Facts{}))) {
+      TakeAsMet(part, assumption.text);
+    }
   }
   FindExactQuotients();
   // An operator broadcasts a mask, too, if the mask has one sequence.
@@ -38,8 +42,9 @@ void Correspondence::FindEqualExtents(const Manifest& relation,
     if (pair_.IsOfAfter(n) || !pair_.graph().Is(n, "Attention")) continue;
     const AttentionReading reading = ReadAttention(forms_, pair_.graph().outputs(n)[0]);
     for (const auto& [x, y] : reading.equal_extents) {
-      if (x == y) continue;
-      MakeZero(Normal(forms_.pool().Sub(x, y), Facts{}), AssumptionKind::kDimension, "");
+      const Expr equal = Normal(forms_.pool().Eq(x, y, Facts{}), Facts{});
+      const std::string names = fmt::format("{} = {}", sym::ToString(x), sym::ToString(y));
+      for (Expr part : sym::ConjunctsOf(equal)) TakeAsMet(part, names);
     }
   }
   for (const LengthClaim& claim : claims) {
@@ -146,22 +151,23 @@ bool Correspondence::IsFree(const sym::DimSymbol& name) const {
 // An operator of the source runs where these sizes are equal, or one of them is 1 and is broadcast.
 // B, P and S are what they are: where they would have to be equal, or one size of them, it is a
 // broadcast that is meant, and the forms are of a few steps only.
-void Correspondence::TakeAsEqual(const sym::Assumption& assumption) {
-  const Expr difference = Normal(assumption.predicate->args()[0], Facts{});
-  if (difference->is_integer(0) || !sym::LoadsOf(difference).empty()) return;
-  const auto names = sym::DimsOf(difference);
+void Correspondence::TakeAsMet(Expr condition, const std::string& text) {
+  if (condition->is_integer(1) || !sym::LoadsOf(condition).empty()) return;
+  const auto names = sym::DimsOf(condition);
   const auto is_batch = [&](const sym::DimSymbol& name) { return batch_.contains(name); };
-  const bool batches = names.size() > 1 && std::all_of(names.begin(), names.end(), is_batch);
-  const std::set<sym::DimSymbol> none;
-  if (MakeZero(difference, AssumptionKind::kDimension, "", batches ? none : batch_)) return;
-  const bool few = std::all_of(names.begin(), names.end(), [&](const sym::DimSymbol& name) {
-    return IsFree(name) || is_batch(name);
-  });
-  if (!few) {
-    MakeZero(difference, AssumptionKind::kDimension, "");
-  } else if (unmet_.empty()) {
-    unmet_ = fmt::format("the source is read for steps with {} only", assumption.text);
+  if (condition->kind() == Kind::kEq) {
+    const Expr difference = condition->args()[0];
+    const bool batches = names.size() > 1 && std::all_of(names.begin(), names.end(), is_batch);
+    const std::set<sym::DimSymbol> none;
+    if (MakeZero(difference, AssumptionKind::kDimension, "", batches ? none : batch_)) return;
+    const bool few = std::all_of(names.begin(), names.end(), [&](const sym::DimSymbol& name) {
+      return IsFree(name) || is_batch(name);
+    });
+    if (!few && MakeZero(difference, AssumptionKind::kDimension, "")) return;
+  } else if (forms_.pool().Prove(condition, Facts{}) == sym::Truth::kYes) {
+    return;
   }
+  if (unmet_.empty()) unmet_ = fmt::format("the source is read for steps with {} only", text);
 }
 
 // False if no name is told by it.

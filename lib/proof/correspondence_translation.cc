@@ -138,6 +138,10 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
     return PastRow(it->second, source, args, facts);
   }
   if (const auto it = twins_.find(source); it != twins_.end()) {
+    if (ReadsOtherSequence(source, args, batch)) {
+      if (!uniform_) return nullptr;
+      RestOnOneLength();
+    }
     RestOnTwin(source);
     if (const auto heads = folded_.find(source); heads != folded_.end() && args.size() == 4) {
       args[1] = pool.Add(pool.Mul(args[0], pool.Integer(heads->second)), args[1]);
@@ -169,6 +173,18 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
   return own ? nullptr : pool.Load(source, args);
 }
 
+// A value of the conversion is the source's in the run of the sequence that its element is of.
+bool Correspondence::ReadsOtherSequence(ValueId source, absl::Span<const Expr> at,
+                                        Expr batch) const {
+  const Expr count = sequences();
+  if (count == nullptr || count->kind() != Kind::kDim) return false;
+  const sym::Form form = forms_.Of(source);
+  for (size_t k = 0; k < form.shape.size() && k < at.size(); ++k) {
+    if (at[k] != batch && Normal(form.shape[k], Facts{}) == count) return true;
+  }
+  return false;
+}
+
 // The largest or smallest of numbers that are all one: lengths, where there is one for all
 // sequences.
 Expr Correspondence::OneForAll(NodeId n, Expr batch, const Facts& facts) const {
@@ -196,6 +212,7 @@ Expr Correspondence::OfLongest(NodeId n, Expr batch, const Facts& facts) const {
   if (n == kNoNode || !pair_.IsOfAfter(n)) return nullptr;
   const ValueId numbers = LargestOf(forms_, n);
   if (numbers == kNoValue) return nullptr;
+  if (Extent(forms_.Of(numbers).shape[0], batch) != sequences()) return nullptr;
   const Expr own = Translate(forms_.At(numbers, {batch}, facts), batch, facts);
   if (own == nullptr) return nullptr;
   const bool one = !own->has_index() && !sym::ContainsDim(own, sym::DimSymbol::Internal(kPast));

@@ -65,8 +65,22 @@ class Reader {
   std::string WhyNot(const std::string& name) {
     const ValueId value = pair_.Before(name);
     if (value == kNoValue) return "";
-    const std::string why = WhyMixed(value);
+    std::string why = WhyMixed(value);
+    if (why.empty() && !AreWhereDeclared(value)) why = "its sequences are on another axis";
     return why.empty() ? "" : fmt::format("{}: {}", name, why);
+  }
+
+  // A host finds sequences on the axis of an output that is declared to have their number.
+  bool AreWhereDeclared(ValueId value) {
+    const auto rows = RowsOf(Shape(value));
+    const auto& declared = graph_.type(value).shape;
+    if (!declared) return true;
+    for (size_t k = 0; k < declared->size(); ++k) {
+      if ((*declared)[k].param.empty()) continue;
+      const Expr size = twins_.Normal(pool_.Dim((*declared)[k].param), Facts{});
+      if (size == sequences_ && static_cast<int>(k) != rows->axis) return false;
+    }
+    return true;
   }
 
   // The shape with one name for the number of sequences; empty if the rank is not known.

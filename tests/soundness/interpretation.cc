@@ -155,6 +155,7 @@ absl::StatusOr<Tensor> Interpretation::DrawInput(const onnx::ValueInfoProto& inp
       if (step.mask_style == 1) visible = random.OneIn(2);
       if (step.mask_style == 2) visible = last > (sequence + past) / 2;  // pads on the left
       if (own && (r.tokens_visible || random.OneIn(2))) visible = true;
+      if (step.hides_nothing) visible = true;
       const bool real = oracle::IsReal(tensor.type);
       if (!real) {
         x = visible ? 1 : 0;
@@ -181,30 +182,32 @@ absl::StatusOr<Tensor> Interpretation::DrawInput(const onnx::ValueInfoProto& inp
 }
 
 bool Interpretation::Permits(const Step& step) const {
-  // The source runs once for all sequences, or for each apart.
-  const int64_t apart = step.ragged() ? step.sequences : 1;
-  for (int64_t b = 0; b < apart; ++b) {
-    Sizes sizes = {step.sizes.begin(), step.sizes.end()};
-    sizes["B"] = step.ragged() ? 1 : step.sequences;
-    sizes["S"] = step.tokens;
-    sizes["P"] = sizes["P of the sequence"] = step.past[b];
-    sizes["T"] = sizes["P + S"] = step.past[b] + step.tokens;
-    sizes["M"] = sizes[manifest_.capacity_dim] = step.slots;
-    for (const auto& input : before_->graph().input()) {
-      const auto& shape = input.type().tensor_type().shape();
-      for (int k = 0; k < shape.dim_size(); ++k) {
-        auto extent = Extent(shape.dim(k), step, step.past[b]);
-        if (!extent) continue;
-        if (shape.dim(k).dim_param() == "B") extent = sizes["B"];
-        sizes[fmt::format("{}.shape[{}]", input.name(), k)] = *extent;
-        sizes[fmt::format("ones:{}.{}", input.name(), k)] = *extent;
-      }
-    }
-    for (const std::string& condition : restrictions_.sizes) {
-      if (!Holds(condition, sizes).value_or(true)) return false;
+  // The source runs once for all sequences, or for each apart; the conversion for all.
+  if (!Permits(step, step.sequences, step.past[0])) return false;
+  return !step.ragged() || std::all_of(step.past.begin(), step.past.end(),
+                                       [&](int64_t past) { return Permits(step, 1, past); });
+}
+
+bool Interpretation::Permits(const Step& step, int64_t sequences, int64_t past) const {
+  Sizes sizes = {step.sizes.begin(), step.sizes.end()};
+  sizes["B"] = sequences;
+  sizes["S"] = step.tokens;
+  sizes["P"] = sizes["P of the sequence"] = past;
+  sizes["T"] = sizes["P + S"] = past + step.tokens;
+  sizes["M"] = sizes[manifest_.capacity_dim] = step.slots;
+  for (const auto& input : before_->graph().input()) {
+    const auto& shape = input.type().tensor_type().shape();
+    for (int k = 0; k < shape.dim_size(); ++k) {
+      auto extent = Extent(shape.dim(k), step, past);
+      if (!extent) continue;
+      if (shape.dim(k).dim_param() == "B") extent = sequences;
+      sizes[fmt::format("{}.shape[{}]", input.name(), k)] = *extent;
+      sizes[fmt::format("ones:{}.{}", input.name(), k)] = *extent;
     }
   }
-  return true;
+  return std::all_of(
+      restrictions_.sizes.begin(), restrictions_.sizes.end(),
+      [&](const std::string& condition) { return Holds(condition, sizes).value_or(true); });
 }
 
 absl::Status Interpretation::Draw(const Step& step, Random& random, Made* made) const {
@@ -368,7 +371,7 @@ absl::StatusOr<Values> Interpretation::ConvertedFeeds(const Step& step, const Ma
   return feeds;
 }
 
-Decision Interpretation::Decide(int steps, Random& random) const {
+Decision Interpretation::Decide(int steps, Random& random, bool hides_nothing) const {
   Decision decision;
   for (int n = 0; n < steps && !decision.difference; ++n) {
     Step step;
@@ -384,6 +387,7 @@ Decision Interpretation::Decide(int steps, Random& random) const {
     if (restrictions_.one_token_with_past && longest > 0) step.tokens = 1;
     step.slots = manifest_.capacity_value.value_or(
         random.Pick(longest + step.tokens, std::max(kSlots, longest + step.tokens)));
+    step.hides_nothing = hides_nothing;
     step.mask_style = random.Pick(0, 3);
     step.position_style = random.Pick(0, 1);
     step.amplitude = !restrictions_.tame && random.OneIn(10) ? 2e5 : 2;

@@ -37,8 +37,8 @@ class Interpretation {
                                                const Manifest& manifest,
                                                const Assumptions& assumptions);
 
-  // Stops at the first difference.
-  Decision Decide(int steps, Random& random) const;
+  // Stops at the first difference. hides_nothing: inputs that are masks hide no key.
+  Decision Decide(int steps, Random& random, bool hides_nothing = false) const;
 
  private:
   Interpretation() = default;
@@ -49,6 +49,7 @@ class Interpretation {
                                    int64_t sequence, int64_t past, Random& random) const;
   // Whether sizes of a step are equal where the ledger says so.
   bool Permits(const Step& step) const;
+  bool Permits(const Step& step, int64_t sequences, int64_t past) const;
   absl::Status Draw(const Step& step, Random& random, Made* made) const;
   absl::StatusOr<oracle::Values> SourceFeeds(const Step& step, const Made& made, int first,
                                              int count) const;
