@@ -71,7 +71,7 @@ TEST(Shifts, AreProved) {
                       "slot (t + P + S) mod M holds row t of the source's present, of rows that "
                       "stay",
                       "slot (t + P + S) mod M holds row t of the source's present, of new rows"}));
-  EXPECT_EQ(proof.facts.size(), 2 * 2 + 5 + 1);
+  EXPECT_EQ(proof.facts.size(), 2 * 2 + 5 + 2);
 }
 
 // Each is another model.

@@ -107,8 +107,7 @@ TEST(Interpretation, TellsACutOutput) {
   EXPECT_NE(decision.difference->where.find("[2, "), std::string::npos);
 }
 
-// Switched on when the proof is sound: --gtest_also_run_disabled_tests.
-TEST(Soundness, DISABLED_NoPairThatDiffersIsProved) {
+TEST(Soundness, NoPairThatDiffersIsProved) {
   Limits limits;
   limits.folder = KVLIFT_GENERATED_DIR "/soundness";
   const char* seconds = std::getenv("KVLIFT_FUZZ_SECONDS");

@@ -129,6 +129,9 @@ std::string AttentionFacts::OtherExtents(const AttentionReading& before,
     if (equality_->Equal(a, b, pool_.True(), Facts{})) continue;
     // The relation says of such an axis that it holds the same for all (a tree mask's heads).
     if (a != nullptr && a->is_integer(1) && x->kind() == sym::Kind::kDim) continue;
+    // It says as well that a host feeds one length for each sequence.
+    const bool sequences = y == after.extents.extents[0] && x->kind() == sym::Kind::kDim;
+    if (sequences && twins_.IsOnePerSequence(x->dim())) continue;
     return fmt::format("an operand of extent {} may be broadcast to {}", facts_->Text(x),
                        facts_->Text(y));
   }

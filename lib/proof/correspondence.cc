@@ -44,6 +44,7 @@ Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation,
   FindFreeSizes(relation);
   FindEqualExtents(relation, claims);
   FindDeclaredExtents(relation);
+  FindUnmet();
 }
 
 void Correspondence::AddPast(const ManifestCache& cache) {

@@ -32,6 +32,11 @@ class Correspondence {
   // The number of sequences, by the first cache's past; null if no cache has an axis of its own for
   // them.
   sym::Expr sequences() const { return Normal(sequences_, sym::Facts{}); }
+  // Whether the relation says of a size of the conversion that it is the number of sequences.
+  bool IsOnePerSequence(const sym::DimSymbol& size) const { return per_sequence_.contains(size); }
+  // The sequence that the element at i0, i1, ... of a value of the conversion belongs to, where the
+  // first axis has as many elements for each of them.
+  sym::Expr SequenceOf(absl::Span<const sym::Expr> shape, const sym::Facts& facts) const;
   // That P + S rows fit into the slots of each growing cache: writes that do not are refused.
   sym::Expr Fits() const;
   // What sizes are where the source's operators take the places that its forms say: that a slice
@@ -119,7 +124,8 @@ class Correspondence {
                 const std::set<sym::DimSymbol>& kept = {});
   void FindFreeSizes(const Manifest& relation);
   bool IsFree(const sym::DimSymbol& name) const;
-  void TakeAsMet(sym::Expr condition, const std::string& text);
+  void TakeAsMet(sym::Expr condition, const std::string& text, bool broadcast);
+  void FindUnmet();
   const std::vector<sym::Expr>& FitParts() const;
   void FindExactQuotients();
   sym::Expr Fitted(sym::Expr e, const sym::Facts& facts) const;
@@ -158,8 +164,11 @@ class Correspondence {
   absl::flat_hash_map<ValueId, Grounds> grounds_of_;  // of the conversion
   std::string tree_;  // the input that says which new tokens see one another; empty: none
   Assumptions assumptions_;
-  std::vector<sym::Expr> capacities_;    // slots of growing caches
-  std::set<sym::DimSymbol> batch_;       // names of the source for the number of sequences
+  std::vector<sym::Expr> capacities_;      // slots of growing caches
+  std::set<sym::DimSymbol> per_sequence_;  // sizes of controls
+  std::set<sym::DimSymbol> batch_;         // names of the source for the number of sequences
+  // What the source's operators take sizes to be, in symbols and in words.
+  std::vector<std::pair<sym::Expr, std::string>> conditions_;
   std::string unmet_;                    // what the source takes for granted and few steps have
   mutable std::set<sym::Expr> longest_;  // P + S of the longest sequence
   // What FitParts() last returned, for so many capacities and longest sequences.

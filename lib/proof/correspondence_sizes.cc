@@ -32,9 +32,8 @@ void Correspondence::FindEqualExtents(const Manifest& relation,
     const bool extents = assumption.reason == sym::AssumptionReason::kEqualExtents ||
                          assumption.reason == sym::AssumptionReason::kBroadcast;
     if (pair_.IsOfAfter(assumption.node) || !extents) continue;
-    for (Expr part : sym::ConjunctsOf(Normal(assumption.predicate, Facts{}))) {
-      TakeAsMet(part, assumption.text);
-    }
+    TakeAsMet(assumption.predicate, assumption.text,
+              assumption.reason == sym::AssumptionReason::kBroadcast);
   }
   FindExactQuotients();
   // An operator broadcasts a mask, too, if the mask has one sequence.
@@ -42,9 +41,9 @@ void Correspondence::FindEqualExtents(const Manifest& relation,
     if (pair_.IsOfAfter(n) || !pair_.graph().Is(n, "Attention")) continue;
     const AttentionReading reading = ReadAttention(forms_, pair_.graph().outputs(n)[0]);
     for (const auto& [x, y] : reading.equal_extents) {
-      const Expr equal = Normal(forms_.pool().Eq(x, y, Facts{}), Facts{});
-      const std::string names = fmt::format("{} = {}", sym::ToString(x), sym::ToString(y));
-      for (Expr part : sym::ConjunctsOf(equal)) TakeAsMet(part, names);
+      TakeAsMet(forms_.pool().Eq(x, y, Facts{}),
+                fmt::format("{} == {} (broadcast, attention)", sym::ToString(x), sym::ToString(y)),
+                true);
     }
   }
   for (const LengthClaim& claim : claims) {
@@ -149,25 +148,42 @@ bool Correspondence::IsFree(const sym::DimSymbol& name) const {
 }
 
 // An operator of the source runs where these sizes are equal, or one of them is 1 and is broadcast.
-// B, P and S are what they are: where they would have to be equal, or one size of them, it is a
-// broadcast that is meant, and the forms are of a few steps only.
-void Correspondence::TakeAsMet(Expr condition, const std::string& text) {
-  if (condition->is_integer(1) || !sym::LoadsOf(condition).empty()) return;
-  const auto names = sym::DimsOf(condition);
-  const auto is_batch = [&](const sym::DimSymbol& name) { return batch_.contains(name); };
-  if (condition->kind() == Kind::kEq) {
-    const Expr difference = condition->args()[0];
+void Correspondence::TakeAsMet(Expr condition, const std::string& text, bool broadcast) {
+  conditions_.emplace_back(condition, text);
+  for (Expr part : sym::ConjunctsOf(Normal(condition, Facts{}))) {
+    if (part->kind() != Kind::kEq || !sym::LoadsOf(part).empty()) continue;
+    const auto names = sym::DimsOf(part);
+    const auto is_batch = [&](const sym::DimSymbol& name) { return batch_.contains(name); };
     const bool batches = names.size() > 1 && std::all_of(names.begin(), names.end(), is_batch);
     const std::set<sym::DimSymbol> none;
-    if (MakeZero(difference, AssumptionKind::kDimension, "", batches ? none : batch_)) return;
+    const Expr difference = part->args()[0];
+    // What a host declares it keeps to; a size that is computed may be another one where B or S is
+    // 1 and is broadcast.
+    const bool computed = std::any_of(names.begin(), names.end(), [&](const sym::DimSymbol& name) {
+      return !IsFree(name) && !is_batch(name) && !forms_.OriginOf(name);
+    });
+    const bool keys = sym::ContainsDim(part, sym::DimSymbol::Internal(kPast));
+    if (broadcast && computed && names.size() > 1 && !keys) continue;
+    if (MakeZero(difference, AssumptionKind::kDimension, "", batches ? none : batch_)) continue;
     const bool few = std::all_of(names.begin(), names.end(), [&](const sym::DimSymbol& name) {
       return IsFree(name) || is_batch(name);
     });
-    if (!few && MakeZero(difference, AssumptionKind::kDimension, "")) return;
-  } else if (forms_.pool().Prove(condition, Facts{}) == sym::Truth::kYes) {
-    return;
+    if (!few) MakeZero(difference, AssumptionKind::kDimension, "");
   }
-  if (unmet_.empty()) unmet_ = fmt::format("the source is read for steps with {} only", text);
+}
+
+// B, P and S are what they are: where sizes made of them would have to be equal, it is a broadcast
+// that is meant, and the forms are of a few steps only. Sizes that data decides are the operator's
+// to refuse.
+void Correspondence::FindUnmet() {
+  for (const auto& [condition, text] : conditions_) {
+    for (Expr part : sym::ConjunctsOf(Normal(condition, Facts{}))) {
+      const bool met = !sym::LoadsOf(part).empty() || part->is_integer(1) ||
+                       forms_.pool().Prove(part, Facts{}) == sym::Truth::kYes;
+      if (met || !unmet_.empty()) continue;
+      unmet_ = fmt::format("the source is read for steps with {} only", text);
+    }
+  }
 }
 
 // False if no name is told by it.
@@ -248,6 +264,9 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
     if (!mine.known_rank) continue;
     for (size_t k = 0; input.as == "control" && k < mine.shape.size(); ++k) {
       const std::string letter = k < input.shape.size() ? input.shape[k] : "";
+      if (letter == "B" && mine.shape[k]->kind() == Kind::kDim) {
+        per_sequence_.insert(mine.shape[k]->dim());
+      }
       if (letter == "B") SetSize(mine.shape[k], sequences);
       if (letter == "S") SetSize(mine.shape[k], new_);
       // What holds for all heads alike has one row for them.

@@ -173,6 +173,17 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
   return own ? nullptr : pool.Load(source, args);
 }
 
+Expr Correspondence::SequenceOf(absl::Span<const Expr> shape, const Facts& facts) const {
+  sym::Pool& pool = forms_.pool();
+  const Expr count = sequences(), index = pool.Index(0);
+  if (count == nullptr || count->kind() != Kind::kDim || shape.empty()) return index;
+  const Expr extent = Normal(shape[0], Facts{});
+  sym::Pool::Substitution one;
+  one.dims[count->dim()] = pool.Integer(1);
+  const Expr each = pool.Substitute(extent, one, Facts{});
+  return pool.Mul(each, count) == extent ? pool.FloorDiv(index, each, facts) : index;
+}
+
 // A value of the conversion is the source's in the run of the sequence that its element is of.
 bool Correspondence::ReadsOtherSequence(ValueId source, absl::Span<const Expr> at,
                                         Expr batch) const {

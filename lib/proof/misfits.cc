@@ -58,20 +58,10 @@ class Reader {
     Expr mine = twins_.Translate(condition, pool_.Index(0), Facts{});
     if (mine == nullptr) return false;
     mine = AtLongest(pool_, mine);
-    if (mine->is_integer(1) || known_.contains(mine) || IsNotEmpty(mine)) return true;
+    if (mine->is_integer(1) || known_.contains(mine) || IsOfNoEmptyStep(forms_, mine)) return true;
     const Expr fits = pool_.And(twins_.Fits(), written_);
     return equality_.Follows(fits, mine, Facts{}) ||
            equality_.Follows(pool_.And(fits, source_fits_), mine, Facts{});
-  }
-
-  // A step has a sequence and a token.
-  bool IsNotEmpty(Expr condition) const {
-    for (const sym::DimSymbol& name : sym::DimsOf(condition)) {
-      if (condition == pool_.Lt(pool_.Integer(0), pool_.Dim(name), Facts{})) {
-        return forms_.OriginOf(name).has_value();
-      }
-    }
-    return false;
   }
 
   // What a TensorScatter writes; nullopt if its ranks are not those of a write.
@@ -150,6 +140,16 @@ class Reader {
 
 bool MustFit(Expr condition, sym::AssumptionReason reason) {
   return reason != sym::AssumptionReason::kFinite && !condition->has_index();
+}
+
+bool IsOfNoEmptyStep(sym::Forms& forms, Expr condition) {
+  sym::Pool& pool = forms.pool();
+  for (const sym::DimSymbol& name : sym::DimsOf(condition)) {
+    if (condition == pool.Lt(pool.Integer(0), pool.Dim(name), Facts{})) {
+      return forms.OriginOf(name).has_value();
+    }
+  }
+  return false;
 }
 
 Misfits MisfitsOf(const GraphPair& pair, const Correspondence& twins, Equality& equality) {

@@ -24,6 +24,8 @@ Misfits MisfitsOf(const GraphPair& pair, const Correspondence& twins, Equality& 
 // refuses, or does otherwise. The ledger has what is left: that data is finite, and places that
 // differ by element, which are looked up.
 bool MustFit(sym::Expr condition, sym::AssumptionReason reason);
+// Whether the condition says that a size of an input is not 0: a step has a sequence and a token.
+bool IsOfNoEmptyStep(sym::Forms& forms, sym::Expr condition);
 // Whether an attention of the conversion is told of more valid keys than it has.
 bool LacksKeys(const GraphPair& pair, const Correspondence& twins, const AttentionReading& after);
 

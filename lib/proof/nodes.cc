@@ -48,15 +48,18 @@ bool Nodes::SameElements(ValueId after, ValueId before) {
   }
   if (forms_.ElementType(after) != forms_.ElementType(before)) return false;
   std::vector<Expr> at, own;
-  for (size_t k = 0; k < mine.shape.size(); ++k) at.push_back(pool_.Index(static_cast<int>(k)));
+  // An axis of one element has one for all sequences, not that of the sequence at hand.
+  for (size_t k = 0; k < mine.shape.size(); ++k) {
+    const bool one = mine.shape[k]->is_integer(1);
+    at.push_back(one ? pool_.Integer(0) : pool_.Index(static_cast<int>(k)));
+  }
   const size_t more = mine.shape.size() - theirs.shape.size();
   for (size_t k = 0; k < theirs.shape.size(); ++k) {
     const bool one = theirs.shape[k]->is_integer(1);
     own.push_back(one ? pool_.Integer(0) : at[more + k]);
   }
   const Facts facts{mine.shape};
-  // Values that differ by sequence have the batch in front.
-  const Expr sequence = at.empty() ? pool_.Integer(0) : at[0];
+  const Expr sequence = twins_.SequenceOf(mine.shape, facts);
   const Expr mine_at = forms_.At(after, at, facts);
   const Expr other = twins_.Normal(forms_.At(before, own, facts), facts);
   const Expr e = twins_.Translate(mine_at, sequence, facts);

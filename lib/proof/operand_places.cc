@@ -142,7 +142,7 @@ class Reader {
       read = axis && axis->size() == 1 && axis->front()->kind() == sym::Kind::kInteger &&
              AlongAxis(axis->front()->value());
     } else if (Is({"QuantizeLinear", "DequantizeLinear"})) {
-      read = ReadAll([&](int k) { return k == 0 ? Broadcast(k, rank()) : Whole(k, 0); });
+      read = ReadAll([&](int k) { return k == 0 ? Broadcast(k, rank()) : Scale(k); });
     } else if (Is({"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"})) {
       read = FromAxis(IntAttribute(proto(), "axis", -1));
     } else if (Is({"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})) {
@@ -206,6 +206,21 @@ class Reader {
       place.at.push_back(axis >= kept ? Taken(&place, form.shape[axis])
                          : one        ? pool_.Integer(0)
                                       : pool_.Index(static_cast<int>(axis)));
+    }
+    places_.push_back(std::move(place));
+    return true;
+  }
+
+  // Scales and zero points: of one number, of an axis, or of blocks along one axis.
+  bool Scale(int k) {
+    const sym::Form form = forms_.Of(Input(static_cast<size_t>(k)));
+    if (!form.known_rank || form.shape.size() != rank()) return Whole(k, 0);
+    OperandPlace place{k, {}, {}};
+    for (size_t axis = 0; axis < rank(); ++axis) {
+      const Expr extent = form.shape[axis];
+      place.at.push_back(extent->is_integer(1)           ? pool_.Integer(0)
+                         : extent == result_.shape[axis] ? pool_.Index(static_cast<int>(axis))
+                                                         : Taken(&place, extent));
     }
     places_.push_back(std::move(place));
     return true;

@@ -15,6 +15,7 @@
 #include "proof/equality.h"
 #include "proof/fact_list.h"
 #include "proof/guards.h"
+#include "proof/lookups.h"
 #include "proof/matches.h"
 #include "proof/misfits.h"
 #include "proof/nodes.h"
@@ -84,13 +85,16 @@ class Prover {
         matches_.Match(n);
       }
     }
+    ProveSequencesApart();
     for (const ManifestOutput& output : relation_.outputs) {
       if (output.as != "cache") ProveOutput(output);
     }
-    ProveSequencesApart();
-    for (const auto& [value, why] : MisfitsOf(pair_, twins_, equality_)) {
-      twins_.TakeGrounds();
-      facts_.Add(value, "has operands that fit each other", why);
+    for (const Misfits& misfits :
+         {MisfitsOf(pair_, twins_, equality_), LookupsOutside(pair_, twins_, equality_)}) {
+      for (const auto& [value, why] : misfits) {
+        twins_.TakeGrounds();
+        facts_.Add(value, "has operands that fit each other", why);
+      }
     }
     for (const Seam& seam : seams) {
       StartFactsOf(pair_.Before(seam.before_out));
@@ -264,9 +268,15 @@ class Prover {
       // Heads that are rows are not told apart in what is joined.
       const Expr size = before.joined ? before.size_of_value : after.size_of_value;
       const bool plain = groups == 1 && forms_.Of(before.joined ? mine : theirs).shape.size() == 4;
-      if (plain) twins_.SetJoinedTwin(mine, theirs, size, std::move(grounds));
+      // An attention that is not read has no size.
+      if (plain && size != nullptr) {
+        twins_.SetJoinedTwin(mine, theirs, size, std::move(grounds));
+      }
     } else if (forms_.Of(theirs).shape.size() == 3 && forms_.Of(mine).shape.size() == 4) {
-      twins_.SetFoldedTwin(mine, theirs, after.extents.extents[1]->value(), std::move(grounds));
+      const auto& extents = after.extents.extents;
+      if (extents.size() > 1 && extents[1]->kind() == sym::Kind::kInteger) {
+        twins_.SetFoldedTwin(mine, theirs, extents[1]->value(), std::move(grounds));
+      }
     } else if (groups > 1) {
       twins_.SetStackedTwin(mine, theirs, groups, attention_facts_.Tokens(before),
                             std::move(grounds));

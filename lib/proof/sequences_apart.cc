@@ -75,12 +75,14 @@ class Reader {
     const auto rows = RowsOf(Shape(value));
     const auto& declared = graph_.type(value).shape;
     if (!declared) return true;
+    bool says = false;
     for (size_t k = 0; k < declared->size(); ++k) {
       if ((*declared)[k].param.empty()) continue;
       const Expr size = twins_.Normal(pool_.Dim((*declared)[k].param), Facts{});
-      if (size == sequences_ && static_cast<int>(k) != rows->axis) return false;
+      if (size == sequences_ && static_cast<int>(k) == rows->axis) return true;
+      says = says || size == sequences_;
     }
-    return true;
+    return !says || rows->axis < 0;
   }
 
   // The shape with one name for the number of sequences; empty if the rank is not known.
@@ -243,7 +245,8 @@ class Reader {
     const Expr row = pool_.Sub(place, pool_.Mul(each, sequence));
     const Expr inside =
         pool_.And(pool_.Le(pool_.Integer(0), row, facts), pool_.Lt(row, each, facts));
-    return inside->is_integer(1) || equality_.Follows(known, inside, facts);
+    return pool_.FloorDiv(place, each, facts) == sequence || inside->is_integer(1) ||
+           equality_.Follows(known, inside, facts);
   }
 
   Expr Refuse(std::string why) {

@@ -220,13 +220,14 @@ class Finder {
     for (const sym::DimSymbol& dim : sym::DimsOf(extent)) dims->insert(dim);
   }
 
+  // Keys hold rows of a past as well, of caches that are left alone, too: as many as another size
+  // or a number of the host says.
   bool HoldsRows(Expr extent) const {
     const std::vector<sym::DimSymbol> dims = sym::DimsOf(extent);
-    const auto in = [](const auto& set) {
-      return [&set](const sym::DimSymbol& dim) { return set.contains(dim); };
-    };
-    return std::any_of(dims.begin(), dims.end(), in(rows_)) &&
-           std::none_of(dims.begin(), dims.end(), in(past_));
+    if (dims.empty() || !sym::LoadsOf(extent).empty()) return false;
+    return std::all_of(dims.begin(), dims.end(), [&](const sym::DimSymbol& dim) {
+      return rows_.contains(dim) && !past_.contains(dim);
+    });
   }
 
   // Of an operand; negative axes count from the end.

@@ -302,16 +302,14 @@ Expr Pool::FloorDiv(Expr a, Expr b, const Facts& facts) {
     return Add(quotient, Select(rest->args()[0], FloorDiv(rest->args()[1], b, facts),
                                 FloorDiv(rest->args()[2], b, facts)));
   }
-  Expr numerator = rest, denominator = b;
   // (n div a) div b is n div (a*b) for b > 0; a division by 0 is undefined either way.
   if (rest->kind() == Kind::kFloorDiv && ProveNonNegative(b, facts) &&
       ProveNonNegative(rest->args()[1], facts)) {
-    numerator = rest->args()[0];
-    denominator = Mul(rest->args()[1], b);
+    return Add(quotient, FloorDiv(rest->args()[0], Mul(rest->args()[1], b), facts));
   }
   Node node;
   node.kind_ = Kind::kFloorDiv;
-  node.args_ = {numerator, denominator};
+  node.args_ = {rest, b};
   return Add(quotient, impl_->Intern(std::move(node)));
 }
 

@@ -248,6 +248,11 @@ class Reader {
     return (*dims)[axis] == dim && dim.known() && dim.value.value_or(0) != 1;
   }
 
+  std::optional<int64_t> SizeOfPresent(const ManifestCache& cache, size_t axis, size_t rank) const {
+    const Dims* dims = ShapeOf(cache.source.output);
+    return dims != nullptr && dims->size() == rank ? (*dims)[axis].value : std::nullopt;
+  }
+
   void ReadCache(const ManifestCache& cache) {
     const Dims* dims = ShapeOf(cache.source.input);
     if (dims == nullptr || out_.caches.count(cache.source.input) > 0) return;
@@ -270,8 +275,10 @@ class Reader {
       } else if (letters[k] == 'S') {
         axis.extent = cache.source.growing ? Extent::kPast : Extent::kSlots;
       } else {
-        axis.value = dim.value.value_or(1);
-        axis.settled = dim.value.has_value();
+        // Exporters name a size that only the new rows tell; the present declares it.
+        const auto size = dim.value ? dim.value : SizeOfPresent(cache, k, dims->size());
+        axis.value = size.value_or(1);
+        axis.settled = size.has_value();
       }
       axes.push_back(axis);
     }

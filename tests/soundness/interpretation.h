@@ -37,11 +37,13 @@ class Interpretation {
                                                const Manifest& manifest,
                                                const Assumptions& assumptions);
 
-  // Stops at the first difference. hides_nothing: inputs that are masks hide no key.
-  Decision Decide(int steps, Random& random, bool hides_nothing = false) const;
+  // Stops at the first difference.
+  Decision Decide(int steps, Random& random) const;
 
  private:
   Interpretation() = default;
+  void ShowAttentions(const Assumptions& assumptions);
+  bool LeavesAQueryWithoutKeys(const oracle::Values& converted) const;
   absl::Status Understand() const;
   std::optional<int64_t> Extent(const onnx::TensorShapeProto::Dimension& dim, const Step& step,
                                 int64_t past) const;
@@ -59,7 +61,8 @@ class Interpretation {
   std::shared_ptr<const onnx::ModelProto> before_, after_;
   Manifest manifest_;
   Restrictions restrictions_;
-  std::optional<int64_t> sequences_;  // where the caches of the conversion are for so many
+  std::vector<std::string> attentions_;  // whose queries all see a key, by the ledger
+  std::optional<int64_t> sequences_;     // where the caches of the conversion are for so many
   std::shared_ptr<oracle::Interpreter> source_, converted_;
 };
 

@@ -23,7 +23,6 @@ struct Step {
   std::map<std::string, int64_t> sizes;  // of dimensions of other names
   double amplitude = 2;
   int64_t mask_style = 0, position_style = 0;
-  bool hides_nothing = false;  // masks of the host
 
   bool ragged() const;
   std::string Text() const;

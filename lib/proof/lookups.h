@@ -1,0 +1,16 @@
+// Indices into tables: a Gather of the conversion must not refuse a step that the source takes.
+#pragma once
+
+#include "proof/correspondence.h"
+#include "proof/equality.h"
+#include "proof/misfits.h"
+#include "proof/pair.h"
+
+namespace kvlift {
+
+// The conversion's Gathers whose indices are not seen to lie below the number of rows, neither by
+// themselves nor because a Gather of the source looks up the same indices in a table that is no
+// longer. That indices count from the front is an assumption of the forms (sym/forms.h).
+Misfits LookupsOutside(const GraphPair& pair, const Correspondence& twins, Equality& equality);
+
+}  // namespace kvlift

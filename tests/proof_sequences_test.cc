@@ -1,0 +1,171 @@
+// LIBS: proof rewrites
+// SRCS: support/case_file.cc support/models.cc
+// Sequences of different lengths: what the source gives for one alone is what the conversion gives
+// for it among others; and what holds at some sizes only is no proof for all of them.
+#include <string>
+
+#include "support/proof_pair.h"
+
+namespace kvlift {
+namespace {
+
+constexpr char kCase[] = "decomposed_attention_padding";
+constexpr char kLast[] = "y = Reshape (context4, y_shape)";
+constexpr char kLastOfSource[] = "y = Reshape(context4, y_shape)";
+constexpr char kConstants[] = "int64[1] \"/kvlift/constant/ints_0\" =  {0},";
+constexpr char kConstantsOfSource[] = "int64[3] y_shape = {0, 0, 16},";
+constexpr char kMore[] =
+    " int64[1] at_0 = {0}, int64[1] at_1 = {1}, int64[1] to_last = {-1}, int64[1] five = {5},"
+    " int64 number_1 = {1}, float third = {0.375},";
+
+// Both models get `more` constants and end with these statements, which make y of y0.
+Proof WithEnds(
+    const std::string& end_of_source, const std::string& end,
+    const std::function<void(Manifest*)>& change = [](Manifest*) {}) {
+  return ProofOfPair(kCase,
+                     {{kLastOfSource, "y0 = Reshape(context4, y_shape)\n" + end_of_source},
+                      {kConstantsOfSource, std::string(kConstantsOfSource) + kMore}},
+                     {{kLast, "y0 = Reshape (context4, y_shape)\n" + end},
+                      {kConstants, std::string(kConstants) + kMore}},
+                     change);
+}
+
+Proof WithEnd(const std::string& end) { return WithEnds(end, end); }
+
+Manifest* Uniform(Manifest* relation) {
+  relation->uniform = true;
+  relation->uniform_reason = "a test says so";
+  return relation;
+}
+
+TEST(Sequences, TheFirstOneForAllIsNoneOfTheirOwn) {
+  const std::string first = "first = Slice(y0, at_0, at_1, at_0)\ny = Add(y0, first)";
+  EXPECT_NE(Unproved(WithEnd(first)).find("gives each sequence"), std::string::npos);
+  // In steps of one length both models are run once for all sequences.
+  EXPECT_EQ(Unproved(WithEnds(first, first, Uniform)), "");
+}
+
+TEST(Sequences, ALargestOfAllReachesEachOfThem) {
+  EXPECT_NE(Unproved(WithEnd("top = ReduceMax<axes = [0]>(y0)\ny = Sub(y0, top)")), "");
+  EXPECT_EQ(Unproved(WithEnd("top = ReduceMax<axes = [2]>(y0)\ny = Sub(y0, top)")), "");
+}
+
+TEST(Sequences, TheirNumberIsNoneOfOneAlone) {
+  EXPECT_NE(Unproved(WithEnd("b = Shape<start = 0, end = 1>(q)\nmany = Equal(b, five)\n"
+                             "more = Cast<to = 1>(many)\ny = Add(y0, more)")),
+            "");
+  EXPECT_EQ(Unproved(WithEnd("s = Shape<start = 1, end = 2>(q)\nmany = Equal(s, five)\n"
+                             "more = Cast<to = 1>(many)\ny = Add(y0, more)")),
+            "");
+}
+
+TEST(Sequences, FoldedIntoRowsTheyStayApart) {
+  EXPECT_EQ(Unproved(WithEnd("flat = Flatten<axis = 2>(y0)\nsoft = Softmax<axis = -1>(flat)\n"
+                             "shape = Shape(y0)\ny = Reshape(soft, shape)")),
+            "");
+  EXPECT_NE(Unproved(WithEnd("flat = Flatten<axis = 2>(y0)\nsoft = Softmax<axis = 0>(flat)\n"
+                             "shape = Shape(y0)\ny = Reshape(soft, shape)")),
+            "");
+}
+
+// Positions differ by sequence in the conversion, where the source has one row of them for all.
+TEST(Sequences, AnAngleOfTheFirstOneIsNotTheirOwn) {
+  const std::string rest =
+      "number = Cast<to = 1>(places)\nturned = Mul(number, third)\nangle = Cos(turned)\n";
+  const std::string of_source =
+      "past_n = Shape<start = 2, end = 3>(past_k)\np0 = Squeeze(past_n, at_0)\n"
+      "n = Shape<start = 1, end = 2>(q)\ns0 = Squeeze(n, at_0)\nt0 = Add(p0, s0)\n"
+      "own = Range(p0, t0, number_1)\nplaces = Unsqueeze(own, at_1)\n";
+  const std::string of_result =
+      "n = Shape<start = 1, end = 2>(q)\ns0 = Squeeze(n, at_0)\nzero_0 = Squeeze(at_0, at_0)\n"
+      "new = Range(zero_0, s0, number_1)\nstarts = Unsqueeze(write_indices, at_1)\n"
+      "counted = Add(starts, new)\nplaces = Unsqueeze(counted, two)\n";
+  const auto with = [&](const std::string& angle) {
+    return Unproved(ProofOfPair(
+        kCase,
+        {{"q4 = Reshape(q, q_shape)",
+          of_source + rest + "q1 = Mul(q, angle)\nq4 = Reshape(q1, q_shape)"},
+         {kConstantsOfSource, std::string(kConstantsOfSource) + kMore}},
+        {{"q4 = Reshape (q, q_shape)",
+          of_result + rest + angle + "q1 = Mul(q, own_angle)\nq4 = Reshape(q1, q_shape)"},
+         {kConstants, std::string(kConstants) + kMore + " int64[1] two = {2},"}}));
+  };
+  EXPECT_EQ(with("own_angle = Identity(angle)\n"), "");
+  EXPECT_NE(with("own_angle = Slice(angle, at_0, at_1, at_0)\n"), "");
+}
+
+constexpr char kLengths[] = "\"\", \"\", \"/kvlift/shared/nonpad_kv_seqlen\")";
+constexpr char kLongest[] =
+    "ReduceMax (\"/kvlift/shared/nonpad_kv_seqlen\", \"/kvlift/constant/ints_0\")";
+
+TEST(Lengths, ThereIsOneForEachSequence) {
+  EXPECT_NE(
+      Unproved(ProofOfPair(kCase, {},
+                           {{kConstants, std::string(kConstants) + kMore},
+                            {"[\"/kvlift/layers.0/Attention\"]",
+                             "few = Slice (\"/kvlift/shared/nonpad_kv_seqlen\", at_0, to_last)\n"
+                             "[\"/kvlift/layers.0/Attention\"]"},
+                            {kLengths, "\"\", \"\", few)"}})),
+      "");
+}
+
+TEST(Lengths, TheLongestIsThatOfAllSequences) {
+  const std::string fewer =
+      "[\"/kvlift/shared/visible_length\"] \"/kvlift/shared/visible_length\" = ";
+  EXPECT_NE(
+      Unproved(ProofOfPair(
+          kCase, {},
+          {{kConstants, std::string(kConstants) + kMore},
+           {fewer + kLongest, "few = Slice (\"/kvlift/shared/nonpad_kv_seqlen\", at_0, to_last)\n" +
+                                  fewer + "ReduceMax (few, \"/kvlift/constant/ints_0\")"}})),
+      "");
+}
+
+// A length of 7 * ((P + S) div 7) - P rows is S in some steps, and is broadcast or refused in
+// others.
+TEST(Sizes, ThatAreEqualInSomeStepsAreNoGround) {
+  const std::string rows = "rows = Range(p, t, one)";
+  const std::string seven = " int64 seven = {7},";
+  const TextChanges cut = {{rows,
+                            "sevens = Div(t, seven)\nmost = Mul(sevens, seven)\n"
+                            "rows = Range(p, most, one)"},
+                           {kConstantsOfSource, kConstantsOfSource + seven}};
+  EXPECT_NE(Unproved(ProofOfPair(kCase, cut, {})), "");
+  const TextChanges less = {{rows, "most = Sub(t, seven)\nrows = Range(p, most, one)"},
+                            {kConstantsOfSource, kConstantsOfSource + seven}};
+  EXPECT_NE(Unproved(ProofOfPair(kCase, less, {})), "");
+}
+
+// The smaller of two sizes is as many as there are rows in some steps only.
+TEST(Sizes, OfWhatIsCutAtAnotherSizeAreNoGround) {
+  const std::string longer =
+      "twice = Concat<axis = 1>(y0, y0)\nb = Shape<start = 0, end = 1>(q)\n"
+      "cut = Slice(twice, at_0, b, at_1)\ny = Add(y0, cut)";
+  EXPECT_NE(Unproved(WithEnds(longer, "y = Add (y0, y0)")), "");
+}
+
+// An index that the source finds in its table is behind the end of a shorter one.
+TEST(Lookups, AShorterTableRefusesIndices) {
+  const auto end = [](const std::string& table) {
+    return "n = Shape<start = 1, end = 2>(q)\ns = Squeeze(n, at_0)\n"
+           "zero_0 = Squeeze(at_0, at_0)\nnew = Range(zero_0, s, number_1)\n" +
+           table +
+           "row = Gather<axis = 0>(some, new)\nwide = Unsqueeze(row, at_1)\ny = Add(y0, wide)";
+  };
+  const std::string table = "hundred = ConstantOfShape(many)\n";
+  const auto with = [&](const std::string& of_source, const std::string& after) {
+    const std::string many = " int64[1] many = {100},";
+    return Unproved(
+        ProofOfPair(kCase,
+                    {{kLastOfSource, "y0 = Reshape(context4, y_shape)\n" + end(table + of_source)},
+                     {kConstantsOfSource, std::string(kConstantsOfSource) + kMore + many}},
+                    {{kLast, "y0 = Reshape (context4, y_shape)\n" + end(table + after)},
+                     {kConstants, std::string(kConstants) + kMore + many}}));
+  };
+  const std::string whole = "some = Identity(hundred)\n";
+  EXPECT_EQ(with(whole, whole), "");
+  EXPECT_NE(with(whole, "some = Slice(hundred, at_0, five, at_0)\n"), "");
+}
+
+}  // namespace
+}  // namespace kvlift
