@@ -5,6 +5,7 @@
 #include <string>
 
 #include "fmt/format.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/graph.h"
 #include "proof/folding.h"
@@ -12,96 +13,13 @@
 #include "proof/prover.h"
 #include "rewrite/convert.h"
 #include "support/case_file.h"
+#include "support/layered_decoder.h"
 #include "support/models.h"
 #include "verify/mutant_maker.h"
 #include "verify/mutants.h"
 
 namespace kvlift {
 namespace {
-
-// Numbers of a weight [8, 8], other ones for each seed.
-std::string Weight(const std::string& name, int seed) {
-  std::string text = fmt::format("float[8,8] {} = {{", name);
-  for (int k = 0; k < 64; ++k) {
-    text += fmt::format("{}0.{}", k == 0 ? "" : ", ", 1 + (k * 7 + seed * 13) % 97);
-  }
-  return text + "}";
-}
-
-struct Decoder {
-  int layers = 4;
-  int other_scale = -1;    // the layer with another scale
-  int other_bound = -1;    // the layer that sees one key less
-  int shared_weight = -1;  // the layer whose keys and values have one weight
-  bool same_numbers = false;
-};
-
-std::string Text(const Decoder& d) {
-  std::string inputs, outputs, weights, nodes;
-  for (int i = 0; i < d.layers; ++i) {
-    inputs += fmt::format(", float[B,2,P,4] past_k{0}, float[B,2,P,4] past_v{0}", i);
-    outputs += fmt::format(
-        ", float[B,2,\"P + S\",4] present_k{0}, float[B,2,\"P + S\",4] present_v{0}", i);
-    for (const char* which : {"q", "k", "v", "o"}) {
-      weights += fmt::format(
-          ",\n  {}", Weight(fmt::format("w{}{}", which, i), d.same_numbers ? 0 : i * 4 + which[0]));
-    }
-    nodes += fmt::format(R"(
-  q{0} = MatMul(x{0}, wq{0})
-  k{0} = MatMul(x{0}, wk{0})
-  v{0} = MatMul(x{0}, {1})
-  q4_{0} = Reshape(q{0}, heads)
-  k4_{0} = Reshape(k{0}, heads)
-  v4_{0} = Reshape(v{0}, heads)
-  qh{0} = Transpose<perm = [0, 2, 1, 3]>(q4_{0})
-  kh{0} = Transpose<perm = [0, 2, 1, 3]>(k4_{0})
-  vh{0} = Transpose<perm = [0, 2, 1, 3]>(v4_{0})
-  present_k{0} = Concat<axis = 2>(past_k{0}, kh{0})
-  present_v{0} = Concat<axis = 2>(past_v{0}, vh{0})
-  kt{0} = Transpose<perm = [0, 1, 3, 2]>(present_k{0})
-  product{0} = MatMul(qh{0}, kt{0})
-  scores{0} = Mul(product{0}, {2})
-  masked{0} = Add(scores{0}, {3})
-  probs{0} = Softmax<axis = -1>(masked{0})
-  context{0} = MatMul(probs{0}, present_v{0})
-  c4_{0} = Transpose<perm = [0, 2, 1, 3]>(context{0})
-  c{0} = Reshape(c4_{0}, columns)
-  o{0} = MatMul(c{0}, wo{0})
-  x{4} = Add(x{0}, o{0})
-)",
-                         i, fmt::format("w{}{}", i == d.shared_weight ? "k" : "v", i),
-                         i == d.other_scale ? "other_scale" : "scale",
-                         i == d.other_bound ? "other_mask" : "mask", i + 1);
-  }
-  return fmt::format(R"(<ir_version: 8, opset_import: ["" : 17]>
-decoder (float[B,S,8] x0{}) => (float[B,S,8] y{})
-<
-  int64[4] heads = {{0, 0, 2, 4}}, int64[3] columns = {{0, 0, 8}},
-  float scale = {{0.5}}, float other_scale = {{0.25}}, float low = {{-inf}}, float none0 = {{0}},
-  int64 axis_s = {{2}}, int64 zero = {{0}}, int64 one = {{1}},
-  int64[1] axes_1 = {{1}}, int64[1] axes_0 = {{0}}{}
->
-{{
-  past_dims = Shape(past_k0)
-  p = Gather(past_dims, axis_s)
-  new_dims = Shape(x0)
-  s = Gather(new_dims, one)
-  t = Add(p, s)
-  rows = Range(p, t, one)
-  cols = Range(zero, t, one)
-  rows2 = Unsqueeze(rows, axes_1)
-  cols2 = Unsqueeze(cols, axes_0)
-  sees = LessOrEqual(cols2, rows2)
-  mask = Where(sees, none0, low)
-  before2 = Sub(rows2, one)
-  window = Greater(cols2, before2)
-  sees_few = And(sees, window)
-  other_mask = Where(sees_few, none0, low)
-{}
-  y = Relu(x{})
-}})",
-                     inputs, outputs, weights, nodes, d.layers);
-}
 
 struct Converted {
   onnx::ModelProto source;
@@ -132,6 +50,31 @@ std::string Listed(const Proof& proof) {
   return text;
 }
 
+// The facts without what they rest on.
+std::string Facts(const Proof& proof) {
+  Proof plain = proof;
+  for (ProofFact& fact : plain.facts) {
+    fact.given.clear();
+    if (fact.status == FactStatus::kGiven) fact.status = FactStatus::kProved;
+  }
+  return Listed(plain);
+}
+
+std::set<std::string> LedgerOf(const Proof& proof) {
+  std::set<std::string> ledger;
+  // A size that several inputs have is one entry of the whole models, and several of the folded. The
+  // range of integers is that of all cases of steps.
+  for (const Assumption& assumption : proof.assumptions.all()) {
+    const bool is_other = assumption.kind == AssumptionKind::kDimension ||
+                          assumption.kind == AssumptionKind::kIntegerRange;
+    if (!is_other) ledger.insert(assumption.condition);
+  }
+  for (const ProofFact& fact : proof.facts) {
+    for (const Assumption& given : fact.given) ledger.insert(given.condition);
+  }
+  return ledger;
+}
+
 // Some fact of the list does not hold.
 bool SaysOtherwise(const std::string& listed) {
   return listed.find(": open ") != std::string::npos ||
@@ -160,15 +103,26 @@ std::string Folded(const Converted& c, const onnx::ModelProto& after) {
 
 // The first layer has the cache that the mask's size is read from; the others are the same.
 TEST(Folding, LayersThatAreTheSameAreProvedOnce) {
-  const Converted c = ConvertText(Text({}));
+  const Converted c = ConvertText(Text(LayeredDecoder()));
   EXPECT_EQ(Copies(c), (std::multiset<size_t>{0, 0, 2, 2}));
   const std::string whole = Whole(c, *c.after);
   EXPECT_FALSE(SaysOtherwise(whole)) << whole;
   EXPECT_EQ(Folded(c, *c.after), whole);
 }
 
+// The facts of the whole models are those of the folded ones, so that the cost of a proof does not
+// grow with the number of layers.
+TEST(Folding, TheWholeModelsAreNotProvedOnceMore) {
+  const Converted c = ConvertText(Text(LayeredDecoder()));
+  const auto folded = FoldLayers(c.source, *c.after, c.relation);
+  ASSERT_TRUE(folded.has_value());
+  const Proof once =
+      ProveCase(folded->before, folded->after, folded->relation, {}, folded->seams);
+  EXPECT_TRUE(Unfold(*folded, c.relation, 0, once).has_value()) << Listed(once);
+}
+
 TEST(Folding, WeightsThatAreTheSameAreLayersToo) {
-  Decoder d;
+  LayeredDecoder d;
   d.same_numbers = true;
   const Converted c = ConvertText(Text(d));
   EXPECT_EQ(Copies(c), (std::multiset<size_t>{0, 0, 2, 2}));
@@ -178,7 +132,7 @@ TEST(Folding, WeightsThatAreTheSameAreLayersToo) {
 // A scale, a bound of the mask: that layer is proved by itself, and those around it are folded.
 TEST(Folding, ALayerWithAnotherConstantIsProvedByItself) {
   for (const bool scale : {true, false}) {
-    Decoder d;
+    LayeredDecoder d;
     d.layers = 9;
     (scale ? d.other_scale : d.other_bound) = 4;
     const Converted c = ConvertText(Text(d));
@@ -198,7 +152,7 @@ TEST(Folding, ALayerWithAnotherConstantIsProvedByItself) {
 
 // One weight in layer 1 where the others have two: what is proved of it need not hold of them.
 TEST(Folding, ALayerThatSharesAWeightStandsForNoneThatDoesNot) {
-  Decoder d;
+  LayeredDecoder d;
   d.shared_weight = 1;
   const Converted c = ConvertText(Text(d));
   EXPECT_EQ(Copies(c), (std::multiset<size_t>{0, 0, 0, 0, 1, 1}));
@@ -206,7 +160,7 @@ TEST(Folding, ALayerThatSharesAWeightStandsForNoneThatDoesNot) {
 }
 
 TEST(Folding, OfMutantsTheSameIsSaid) {
-  const Converted c = ConvertText(Text({}));
+  const Converted c = ConvertText(Text(LayeredDecoder()));
   const auto graph = Graph::Build(c.after);
   ASSERT_TRUE(graph.ok());
   MutantLimits limits;
@@ -226,7 +180,7 @@ TEST(Folding, OfMutantsTheSameIsSaid) {
 
 // A weight of layer 2 that is another one: the source's name, other numbers.
 TEST(Folding, AWeightOfOneLayerThatIsAnotherOneIsFound) {
-  const Converted c = ConvertText(Text({}));
+  const Converted c = ConvertText(Text(LayeredDecoder()));
   onnx::ModelProto changed = *c.after;
   bool found = false;
   for (auto& tensor : *changed.mutable_graph()->mutable_initializer()) {
@@ -246,7 +200,7 @@ TEST(Folding, AWeightOfOneLayerThatIsAnotherOneIsFound) {
 
 // Caches of two layers that the relation has the wrong way round.
 TEST(Folding, ARelationThatMixesLayersIsFound) {
-  Converted c = ConvertText(Text({}));
+  Converted c = ConvertText(Text(LayeredDecoder()));
   std::swap(c.relation.caches[4].source.input, c.relation.caches[6].source.input);
   const std::string whole = Whole(c, *c.after);
   EXPECT_TRUE(SaysOtherwise(whole));
@@ -264,7 +218,33 @@ TEST_P(FoldedModel, SaysTheSame) {
   ASSERT_TRUE(plain.ok());
   c.source = *std::move(plain);
   c.relation = conversion->manifest;
-  EXPECT_EQ(Folded(c, *conversion->model), Whole(c, *conversion->model));
+  const Proof whole = ProveCase(c.source, *conversion->model, c.relation, {}, {});
+  const Proof folded = ProveConversion(c.source, *conversion->model, c.relation);
+  EXPECT_EQ(Facts(folded), Facts(whole));
+  EXPECT_EQ(LedgerOf(folded), LedgerOf(whole));
+}
+
+// Entries about a layer that stands for others are said of these, too; a name that only begins like
+// one of the layer's is another.
+TEST(LayerNames, EntriesAreSaidOfEachLayer) {
+  LayerNames names;
+  EXPECT_TRUE(names.Add("past.1.key", {"past.2.key", "past.3.key"}));
+  EXPECT_TRUE(names.Add("scores", {"scores_2", "scores_3"}));
+  EXPECT_FALSE(names.Add("scores", {"others", "scores_3"}));
+  Assumptions all;
+  const auto entry = [](const std::string& text) {
+    return Assumption{AssumptionKind::kDimension, "", text};
+  };
+  names.AddForFirst(3, entry("P = past.1.key.shape[2]"), &all);
+  names.AddForFirst(3, entry("each query of scores sees a key"), &all);
+  names.AddForFirst(3, entry("scores_9 + my.scores is finite"), &all);
+  std::vector<std::string> texts;
+  for (const Assumption& a : all.all()) texts.push_back(a.condition);
+  EXPECT_THAT(texts, testing::ElementsAre(
+                         "P = past.1.key.shape[2]", "P = past.2.key.shape[2]",
+                         "P = past.3.key.shape[2]", "each query of scores sees a key",
+                         "each query of scores_2 sees a key", "each query of scores_3 sees a key",
+                         "scores_9 + my.scores is finite"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, FoldedModel,

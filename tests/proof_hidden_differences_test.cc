@@ -64,6 +64,29 @@ TEST(Attributes, HeadCountsOfRankFourAreThoseOfTheOperands) {
   EXPECT_NE(Unproved(ProofOfPair(kCase, {}, heads(2))), "");
 }
 
+// Attention refuses a mask that has more columns than there are keys, so that no step would run.
+TEST(Masks, AColumnMoreThanThereAreKeysIsRefused) {
+  const std::string constants =
+      std::string(kConstants) + " int64[1] last_axis = {3}, int64[1] single = {1},";
+  const std::string attended = "\"/kvlift/layers.0/value/visible\", \"/kvlift/shared/mask_2\"";
+  const std::string made =
+      "[\"/kvlift/layers.0/Attention\"] context = Attention <is_causal: int = 1> (q_heads, "
+      "\"/kvlift/layers.0/key/visible\", " +
+      attended;
+  const auto with = [&](const std::string& columns) {
+    return TextChanges{
+        {kConstants, constants},
+        {made, "column = Slice (\"/kvlift/shared/mask_2\", \"/kvlift/constant/ints_0\", single, "
+               "last_axis)\nwide = Concat <axis: int = 3> (" +
+                   columns +
+                   ")\n[\"/kvlift/layers.0/Attention\"] context = Attention <is_causal: int = 1> "
+                   "(q_heads, \"/kvlift/layers.0/key/visible\", "
+                   "\"/kvlift/layers.0/value/visible\", wide"}};
+  };
+  EXPECT_EQ(Unproved(ProofOfPair(kCase, {}, with("\"/kvlift/shared/mask_2\""))), "");
+  EXPECT_NE(Unproved(ProofOfPair(kCase, {}, with("\"/kvlift/shared/mask_2\", column"))), "");
+}
+
 TEST(Ledger, SaysUpToWhichSizesIntegersAreExact) {
   const Proof proof = ProofOfPair(kCase, {}, {});
   EXPECT_EQ(Unproved(proof), "");

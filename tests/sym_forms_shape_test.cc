@@ -29,9 +29,9 @@ TEST(FormsDims, OtherTextsAreSymbolsOfTheirOwn) {
   FormsOfText m(ModelText(
       "(float[P] past, float[\"P + 1\"] a, float[\"P + Q\"] b, float[\"P*2\"] c) => (float[N] y)",
       "y = Concat <axis = 0> (a, b, c)"));
-  EXPECT_EQ(m.Shape("a"), "[a.0]");
-  EXPECT_EQ(m.Shape("b"), "[b.0]");
-  EXPECT_EQ(m.Shape("c"), "[c.0]");
+  EXPECT_EQ(m.Shape("a"), "[a.shape[0]]");
+  EXPECT_EQ(m.Shape("b"), "[b.shape[0]]");
+  EXPECT_EQ(m.Shape("c"), "[c.shape[0]]");
   EXPECT_EQ(m.forms().OriginOf(m.forms().OwnSymbol(m.Find("b"), 0))->input, m.Find("b"));
 }
 
@@ -140,7 +140,7 @@ TEST(FormsShape, RangeOfDataHasTheLengthItSays) {
 TEST(FormsShape, SqueezeWithoutAxesNeedsKnownDims) {
   FormsOfText m(ModelText("(float[1,S] x, float[1,4] z) => (float[N] y, float[4] w)",
                           "y = Squeeze (x)\nw = Squeeze (z)"));
-  EXPECT_EQ(m.Shape("y"), "[y.0]");
+  EXPECT_EQ(m.Shape("y"), "[y.shape[0]]");
   EXPECT_EQ(m.Element("w"), "z[0, i0]");
 }
 
@@ -181,7 +181,7 @@ TEST(FormsBroadcast, ColumnsThatAreOneAsARuleAreNotTheKeys) {
                           "columns = Range (zero, length, far)\n"
                           "real = Cast <to = 1> (columns)\n"
                           "y = Add (all, real)"));
-  EXPECT_EQ(m.Shape("y"), "[y.0, y.1]");
+  EXPECT_EQ(m.Shape("y"), "[y.shape[0], y.shape[1]]");
 }
 
 TEST(FormsBroadcast, AWindowMayBeAsLongAsAnInput) {
@@ -192,7 +192,7 @@ TEST(FormsBroadcast, AWindowMayBeAsLongAsAnInput) {
                           "axis = Constant <value_ints = [1]> ()\n"
                           "rows = Slice (all, from, to, axis)\n"
                           "y = Add (rows, mask)"));
-  EXPECT_NE(m.Shape("y"), "[y.0, y.1]");
+  EXPECT_NE(m.Shape("y"), "[y.shape[0], y.shape[1]]");
 }
 
 TEST(FormsShape, OfAnOperandThatIsLeftOut) {

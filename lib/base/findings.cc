@@ -397,6 +397,11 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Its digest is not that of the source's file: what the manifest says was found out about "
      "another model.",
      "Verify against the file that was converted, or convert this one."},
+    {"KV413", "half-types-differ", "the models agree in float32 and not in their own types",
+     "Their structure is proved to be the same, and equal where float16 or bfloat16 are computed in "
+     "float32. In their own types an output differs by more than the source's own rounding error "
+     "explains.",
+     "Look at the output named: numbers may leave the range of the type in one model only."},
     {"KV420", "oracle-disagrees", "the executor gives other numbers than the oracle",
      "Two independent implementations of a model's operators do not agree, beyond what rounding "
      "explains: what the executor says of the models proves nothing.",

@@ -89,7 +89,8 @@ std::vector<Expr> Correspondence::SourcePlace(ValueId after_past, absl::Span<con
   return place;
 }
 
-// Of a turned buffer the row that the slot has; what is not held stays the conversion's own.
+// A slot of a turned buffer has a row of the source's past; where it holds none, the slot stays the
+// conversion's own.
 Expr Correspondence::PastRow(const Past& past, ValueId source, absl::Span<const Expr> args,
                              const Facts& facts) const {
   if (!past.known) return nullptr;
@@ -175,13 +176,19 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
 
 Expr Correspondence::SequenceOf(absl::Span<const Expr> shape, const Facts& facts) const {
   sym::Pool& pool = forms_.pool();
-  const Expr count = sequences(), index = pool.Index(0);
-  if (count == nullptr || count->kind() != Kind::kDim || shape.empty()) return index;
-  const Expr extent = Normal(shape[0], Facts{});
+  const Expr index = pool.Index(0), each = shape.empty() ? nullptr : EachOf(shape[0]);
+  return each == nullptr ? index : pool.FloorDiv(index, each, facts);
+}
+
+Expr Correspondence::EachOf(Expr extent) const {
+  sym::Pool& pool = forms_.pool();
+  const Expr count = sequences();
+  if (count == nullptr || count->kind() != Kind::kDim) return nullptr;
+  const Expr normal = Normal(extent, Facts{});
   sym::Pool::Substitution one;
   one.dims[count->dim()] = pool.Integer(1);
-  const Expr each = pool.Substitute(extent, one, Facts{});
-  return pool.Mul(each, count) == extent ? pool.FloorDiv(index, each, facts) : index;
+  const Expr each = pool.Substitute(normal, one, Facts{});
+  return pool.Mul(each, count) == normal ? each : nullptr;
 }
 
 // A value of the conversion is the source's in the run of the sequence that its element is of.

@@ -9,6 +9,7 @@
 #include "proof/layer_pairs.h"
 #include "proof/layers.h"
 #include "proof/pair.h"
+#include "proof/prover.h"
 
 namespace kvlift {
 namespace {
@@ -161,6 +162,10 @@ class Folder {
       input.as = "same";
     }
     AddPlaces();
+    if (!AddNames(after_, found_.after) || !AddNames(before_, found_.before)) return std::nullopt;
+    for (const auto& [name, others] : folded_.copies) {
+      if (!folded_.names.Add(name, others)) return std::nullopt;
+    }
     return std::move(folded_);
   }
 
@@ -222,8 +227,6 @@ class Folder {
         if (IsOwn(before_, found_.before, cache.source.input)) return false;
         continue;
       }
-      folded_.caches.insert(cache.input);
-      folded_.caches.insert(cache.source.input);
       for (int i = 1; i < found_.after.count; ++i) {
         const ManifestCache* copy = CopyOf(cache, i, by_input);
         if (copy == nullptr) return false;
@@ -324,6 +327,32 @@ class Folder {
     }
   }
 
+  // Names of values that each layer has for itself. Both models have the same ones, or ones that do
+  // not meet.
+  bool AddNames(const LayeredModel& side, const Layers& layers) {
+    const auto add = [&](ValueId v, const auto& in_layer) {
+      std::vector<std::string> others;
+      for (int i = 1; i < layers.count; ++i) others.push_back(side.graph.name(in_layer(i)));
+      return folded_.names.Add(side.graph.name(v), std::move(others));
+    };
+    for (int place = layers.begin; place < layers.begin + layers.length; ++place) {
+      for (ValueId v : side.graph.outputs(side.sequence.node(place))) {
+        if (v == kNoValue) continue;
+        const auto in_layer = [&](int i) {
+          const NodeId n = side.sequence.node(place + i * layers.length);
+          return side.graph.outputs(n)[side.graph.output_index(v)];
+        };
+        if (!add(v, in_layer)) return false;
+      }
+    }
+    for (const auto& [x, y] : layers.own[1]) {
+      if (x == y || side.graph.producer(y) != kNoNode) continue;
+      const ValueId v = x;
+      if (!add(v, [&](int i) { return layers.own[i].at(v); })) return false;
+    }
+    return true;
+  }
+
   const LayeredModel& before_;
   const LayeredModel& after_;
   const LayerPair& found_;
@@ -350,41 +379,69 @@ std::optional<FoldedPair> FoldLayers(const ModelProto& before, const ModelProto&
   return Folder(source, result, *found, relation).Run(static_cast<int>(relation.caches.size()));
 }
 
-std::optional<Proof> Unfold(const FoldedPair& folded, const Manifest& relation, size_t seams,
-                            const Proof& proof) {
-  const auto outputs = static_cast<size_t>(
-      std::count_if(relation.outputs.begin(), relation.outputs.end(),
-                    [](const ManifestOutput& output) { return output.as != "cache"; }));
-  const size_t behind = outputs + seams + folded.seams.size();
-  if (!proof.not_tried.empty() || proof.facts.size() < behind) return std::nullopt;
-  std::vector<std::pair<int, ProofFact>> facts;
-  for (const ProofFact& fact : proof.facts) {
-    if (!fact.holds()) return std::nullopt;
-    for (const Assumption& given : fact.given) {
-      if (folded.caches.contains(given.subject)) return std::nullopt;
+namespace {
+
+// Says what a fact of the folded models rests on in the whole ones. number: of the layer that the
+// fact is about, if it is of_layer, else how many layers stand in front of it at most. leaving: what
+// the values rest on that leave a layer.
+void Rest(const LayerNames& names, size_t number, bool of_layer, const Assumptions& leaving,
+          ProofFact* fact) {
+  Assumptions given;
+  for (const Assumption& own : fact->given) {
+    if (of_layer) {
+      given.Add(names.InLayer(own, number));
+    } else {
+      names.AddForFirst(number, own, &given);
     }
   }
+  if (of_layer && number > 0) {
+    for (const Assumption& other : leaving.all()) names.AddForFirst(number, other, &given);
+  }
+  fact->given.assign(given.all().begin(), given.all().end());
+  if (!fact->given.empty()) fact->status = FactStatus::kGiven;
+}
+
+}  // namespace
+
+std::optional<Proof> Unfold(const FoldedPair& folded, const Manifest& relation, size_t seams,
+                            const Proof& proof) {
+  const size_t behind = NumberOfOutputFacts(relation) + seams + folded.seams.size();
+  if (!proof.not_tried.empty() || proof.facts.size() < behind) return std::nullopt;
+  const bool all_hold = std::all_of(proof.facts.begin(), proof.facts.end(),
+                                    [](const ProofFact& fact) { return fact.holds(); });
+  if (!all_hold) return std::nullopt;
+  const LayerNames& names = folded.names;
+  const size_t layers = names.size() + 1;
   const auto first_behind = proof.facts.end() - static_cast<std::ptrdiff_t>(behind);
   const auto last_behind = proof.facts.end() - static_cast<std::ptrdiff_t>(folded.seams.size());
+  // What leaves a layer rests on this.
+  Assumptions leaving;
+  for (auto seam = last_behind; seam != proof.facts.end(); ++seam) {
+    for (const Assumption& given : seam->given) leaving.Add(given);
+  }
+  std::vector<std::pair<int, ProofFact>> facts;
   for (auto fact = proof.facts.begin(); fact != first_behind; ++fact) {
     const auto copies = folded.copies.find(fact->about);
-    std::vector<std::string> names = {fact->about};
-    if (copies != folded.copies.end()) {
-      names.insert(names.end(), copies->second.begin(), copies->second.end());
-    }
-    for (const std::string& name : names) {
+    const bool is_copied = copies != folded.copies.end();
+    for (size_t k = 0; k < (is_copied ? layers : 1); ++k) {
+      const std::string& name = k == 0 ? fact->about : copies->second[k - 1];
       const auto place = folded.places.find(name);
       if (place == folded.places.end()) return std::nullopt;
       facts.emplace_back(place->second, *fact);
       facts.back().second.about = name;
+      Rest(names, is_copied ? k : layers, is_copied, leaving, &facts.back().second);
     }
   }
   std::stable_sort(facts.begin(), facts.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   Proof whole;
-  whole.assumptions = proof.assumptions;
+  for (const Assumption& assumption : proof.assumptions.all()) {
+    names.AddForFirst(layers, assumption, &whole.assumptions);
+  }
   for (auto& fact : facts) whole.facts.push_back(std::move(fact.second));
-  whole.facts.insert(whole.facts.end(), first_behind, last_behind);
+  for (auto fact = first_behind; fact != last_behind; ++fact) {
+    Rest(names, layers, false, leaving, &whole.facts.emplace_back(*fact));
+  }
   return whole;
 }
 

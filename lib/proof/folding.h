@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "contract/manifest.h"
 #include "onnx/onnx_pb.h"
+#include "proof/layer_names.h"
 #include "proof/proof.h"
 #include "proof/seams.h"
 
@@ -29,7 +29,7 @@ struct FoldedPair {
   absl::flat_hash_map<std::string, std::vector<std::string>> copies;
   // Where in the conversion what facts are about is made.
   absl::flat_hash_map<std::string, int> places;
-  absl::flat_hash_set<std::string> caches;  // inputs of layer 0
+  LayerNames names;  // of values and caches of layer 0, in the layers that left
 };
 
 // The shortened models; nothing if no layers are seen to be the same.
@@ -37,7 +37,8 @@ std::optional<FoldedPair> FoldLayers(const onnx::ModelProto& before, const onnx:
                                      const Manifest& relation);
 
 // The facts of the whole models, in their order, but for those of the pair's seams, which are the
-// last. `seams`: how many others there are in front of these. Nothing if a fact is not proved, or
+// last. A fact about a layer rests on what the facts about the layers in front of it rest on.
+// `seams`: how many others there are in front of these. Nothing if a fact is not proved, or
 // where it belongs is not told: the whole models must be looked at then.
 std::optional<Proof> Unfold(const FoldedPair& folded, const Manifest& relation, size_t seams,
                             const Proof& proof);

@@ -46,7 +46,8 @@ class Reader {
   // By the terms of the source.
   struct Lookup {
     Expr index = nullptr, rows = nullptr;
-    Facts facts;  // about the places of the indices
+    Expr numbered = nullptr;  // the index, with the axes that it reads numbered in their order
+    Facts facts;              // about the places of the indices
   };
 
   // nullopt for other operators, and for what has no form.
@@ -69,6 +70,7 @@ class Reader {
                         : twins_.Normal(which.element, lookup.facts);
     lookup.rows = mine ? twins_.Extent(rows, sequence) : twins_.Normal(rows, Facts{});
     if (lookup.index == nullptr || lookup.rows == nullptr) return std::nullopt;
+    lookup.numbered = Numbered(lookup.index);
     return lookup;
   }
 
@@ -87,17 +89,16 @@ class Reader {
 
   bool IsInside(const Lookup& mine) {
     if (IsInFront(mine) && IsBehindTheFirst(mine)) return true;
-    const Expr named = Named(mine.index);
     return std::any_of(source_.begin(), source_.end(), [&](const Lookup& theirs) {
-      if (Named(theirs.index) != named) return false;
+      if (theirs.numbered != mine.numbered) return false;
       const Expr enough = pool_.Le(theirs.rows, mine.rows, Facts{});
       return enough->is_integer(1) || equality_.Follows(fits_, enough, Facts{});
     });
   }
 
-  // The axes of what is looked up may be others in the source: indices are numbered anew, in their
-  // order.
-  Expr Named(Expr index) {
+  // The result of a look-up may have other axes in the source, so that its index is compared with
+  // the axes numbered anew, in their order.
+  Expr Numbered(Expr index) {
     constexpr int kMostAxes = 16;
     sym::Pool::Substitution s;
     s.indices.assign(kMostAxes, nullptr);

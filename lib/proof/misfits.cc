@@ -31,6 +31,12 @@ class Reader {
         known_.insert(twins_.Normal(part, Facts{}));
       }
     }
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (pair_.IsOfAfter(n)) continue;
+      if (const Expr fits = MaskFits(n); fits != nullptr) {
+        known_.insert(twins_.Normal(fits, Facts{}));
+      }
+    }
     std::vector<std::pair<NodeId, std::optional<Write>>> writes;
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (!pair_.IsOfAfter(n) || !graph_.Is(n, "TensorScatter")) continue;
@@ -45,6 +51,13 @@ class Reader {
       }
     }
     for (const auto& [n, write] : writes) ReadWrite(n, write);
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (!pair_.IsOfAfter(n)) continue;
+      const Expr fits = MaskFits(n);
+      if (fits != nullptr && !Holds(fits)) {
+        Add(n, fmt::format("{} (the mask has no more columns than there are keys)", Text(fits)));
+      }
+    }
     return std::move(found_);
   }
 
@@ -98,6 +111,27 @@ class Reader {
     if (first == nullptr || slots == nullptr || length == nullptr) return pool_.True();
     return pool_.And(pool_.Le(pool_.Integer(0), first, Facts{}),
                      pool_.Le(pool_.Add(first, length), slots, Facts{}));
+  }
+
+  // Attention lets a mask be shorter than the keys and refuses one that is longer. Null for other
+  // operators, for an Attention without a mask, and where a rank is not known.
+  Expr MaskFits(NodeId n) {
+    constexpr size_t kKey = 1, kMask = 3, kPastKey = 4;
+    const auto inputs = graph_.inputs(n);
+    if (!graph_.Is(n, "Attention") || inputs.size() <= kMask || inputs[kMask] == kNoValue) {
+      return nullptr;
+    }
+    const sym::Form mask = forms_.Of(inputs[kMask]), key = forms_.Of(inputs[kKey]);
+    if (!mask.known_rank || mask.shape.empty() || !key.known_rank || key.shape.size() < 3) {
+      return nullptr;
+    }
+    Expr keys = key.shape[key.shape.size() == 4 ? 2 : 1];
+    if (inputs.size() > kPastKey && inputs[kPastKey] != kNoValue) {
+      const sym::Form past = forms_.Of(inputs[kPastKey]);
+      if (!past.known_rank || past.shape.size() != 4) return nullptr;
+      keys = pool_.Add(keys, past.shape[2]);
+    }
+    return pool_.Le(mask.shape.back(), keys, Facts{});
   }
 
   bool IsSame(Expr mine, Expr other) {

@@ -124,7 +124,7 @@ class Reader {
     if (!result_.known_rank) return std::nullopt;
     bool read = true;
     if (IsElementwise(graph_, node_)) {
-      read = ReadAll([&](int k) { return Broadcast(k, rank()); });
+      read = ReadAll([&](int k) { return Broadcast(k); });
     } else if (const auto product = ReadProduct(forms_, node_); product || op_ == "MatMulInteger") {
       read = ReadMatrices(product.value_or(Product{}));
     } else if (op_ == "Gemm" || op_ == "FusedGemm") {
@@ -142,7 +142,7 @@ class Reader {
       read = axis && axis->size() == 1 && axis->front()->kind() == sym::Kind::kInteger &&
              AlongAxis(axis->front()->value());
     } else if (Is({"QuantizeLinear", "DequantizeLinear"})) {
-      read = ReadAll([&](int k) { return k == 0 ? Broadcast(k, rank()) : Scale(k); });
+      read = ReadAll([&](int k) { return k == 0 ? Broadcast(k) : Scale(k); });
     } else if (Is({"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"})) {
       read = FromAxis(IntAttribute(proto(), "axis", -1));
     } else if (Is({"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})) {
@@ -183,13 +183,13 @@ class Reader {
     return pool_.Index(static_cast<int>(rank() + place->taken.size() - 1));
   }
 
-  // An operand whose axes are the first `of` axes of the result, counted from the last of these.
-  bool Broadcast(int k, size_t of) {
+  // An operand is aligned with the last axes of the result.
+  bool Broadcast(int k) {
     const sym::Form form = forms_.Of(Input(static_cast<size_t>(k)));
-    if (!form.known_rank || form.shape.size() > of) return false;
+    if (!form.known_rank || form.shape.size() > rank()) return false;
     OperandPlace place{k, {}, {}};
     for (size_t axis = 0; axis < form.shape.size(); ++axis) {
-      const int index = static_cast<int>(of - form.shape.size() + axis);
+      const int index = static_cast<int>(rank() - form.shape.size() + axis);
       place.at.push_back(form.shape[axis]->is_integer(1) ? pool_.Integer(0) : pool_.Index(index));
     }
     places_.push_back(std::move(place));
@@ -270,7 +270,7 @@ class Reader {
 
   bool ReadGemm() {
     return ReadAll([&](int k) {
-      if (k == 2) return Broadcast(k, rank());
+      if (k == 2) return Broadcast(k);
       const sym::Form form = forms_.Of(Input(static_cast<size_t>(k)));
       if (!form.known_rank || form.shape.size() != 2) return false;
       const bool turned = IntAttribute(proto(), k == 0 ? "transA" : "transB", 0) != 0;

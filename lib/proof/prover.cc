@@ -33,6 +33,11 @@ using sym::Facts;
 // How many of the source's attentions are held against one of the conversion.
 constexpr size_t kMostTried = 8;
 
+// Whether there is something to show of each sequence of a batch alone.
+bool IsForEachSequence(const Manifest& relation) {
+  return !relation.uniform && !relation.outputs.empty();
+}
+
 class Prover {
  public:
   Prover(const GraphPair& pair, const Manifest& relation, const std::vector<LengthClaim>& claims,
@@ -118,7 +123,7 @@ class Prover {
   // Sequences of one length are compared in one run of the source, whatever they have to do with
   // each other.
   void ProveSequencesApart() {
-    if (relation_.uniform || relation_.outputs.empty()) return;
+    if (!IsForEachSequence(relation_)) return;
     twins_.TakeGrounds();
     const std::string why = MixedSequences(pair_, twins_, equality_, relation_);
     const std::string text = "gives each sequence what the source gives that sequence alone";
@@ -358,6 +363,12 @@ Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
     if (prover.ClaimsHold()) return prover.Run(seams);
   }
   return proof;
+}
+
+size_t NumberOfOutputFacts(const Manifest& relation) {
+  const auto outputs = std::count_if(relation.outputs.begin(), relation.outputs.end(),
+                                     [](const ManifestOutput& o) { return o.as != "cache"; });
+  return static_cast<size_t>(outputs) + (IsForEachSequence(relation) ? 1 : 0);
 }
 
 }  // namespace kvlift

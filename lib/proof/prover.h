@@ -1,6 +1,7 @@
 // The facts of one case of steps.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "contract/manifest.h"
@@ -17,5 +18,9 @@ namespace kvlift {
 Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
                 const Manifest& relation, const SourceCase& steps, const std::vector<Seam>& seams,
                 Obligations* obligations = nullptr);
+
+// How many facts ProveCase gives of a relation's outputs where all of them hold. They come behind
+// those of caches and attentions, in front of those of seams.
+size_t NumberOfOutputFacts(const Manifest& relation);
 
 }  // namespace kvlift

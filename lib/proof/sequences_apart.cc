@@ -94,19 +94,13 @@ class Reader {
 
   bool CountsSequences(Expr e) const { return sym::ContainsDim(e, sequences_->dim()); }
 
-  Expr Once(Expr e, const Facts& facts) const {
-    sym::Pool::Substitution one;
-    one.dims[sequences_->dim()] = pool_.Integer(1);
-    return pool_.Substitute(e, one, facts);
-  }
-
   // nullopt if sequences are on several axes, or an extent is no multiple of their number.
   std::optional<Rows> RowsOf(const std::vector<Expr>& shape) const {
     Rows rows;
     for (size_t k = 0; k < shape.size(); ++k) {
       if (!CountsSequences(shape[k])) continue;
-      const Expr each = Once(shape[k], Facts{});
-      if (rows.axis >= 0 || pool_.Mul(each, sequences_) != shape[k]) return std::nullopt;
+      const Expr each = twins_.EachOf(shape[k]);
+      if (rows.axis >= 0 || each == nullptr) return std::nullopt;
       rows = {static_cast<int>(k), each};
     }
     return rows;

@@ -82,7 +82,7 @@ void Engine::DeclareDims() {
 }
 
 DimSymbol Engine::OwnSymbol(ValueId v, int axis) const {
-  return DimSymbol::Internal(fmt::format("{}.{}", graph_.name(v), axis));
+  return DimSymbol::Internal(fmt::format("{}.shape[{}]", graph_.name(v), axis));
 }
 
 Expr Engine::DeclaredDim(ValueId v, int axis, const Dim& dim) {

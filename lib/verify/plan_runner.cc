@@ -8,10 +8,10 @@
 
 namespace kvlift {
 
-void MergeOutput(const OutputResult& result, VerifyReport* report) {
-  auto it = std::find_if(report->outputs.begin(), report->outputs.end(),
+void MergeOutput(const OutputResult& result, std::vector<OutputResult>* outputs) {
+  auto it = std::find_if(outputs->begin(), outputs->end(),
                          [&](const OutputResult& o) { return o.name == result.name; });
-  if (it == report->outputs.end()) it = report->outputs.insert(it, OutputResult());
+  if (it == outputs->end()) it = outputs->insert(it, OutputResult());
   it->Merge(result);
 }
 
@@ -20,7 +20,7 @@ void PlanRunner::Note(const Plan& plan, const std::string& status, int steps, st
 }
 
 void PlanRunner::Merge(const Outcome& outcome) {
-  for (const auto& entry : outcome.outputs) MergeOutput(entry.second, report_);
+  for (const auto& entry : outcome.outputs) MergeOutput(entry.second, &report_->outputs);
   if (outcome.difference && !report_->counterexample) report_->counterexample = outcome.difference;
 }
 

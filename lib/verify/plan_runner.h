@@ -18,7 +18,8 @@ struct Reached {
   int64_t batch = 0, tokens = 0, past = 0, capacity = 0;
 };
 
-void MergeOutput(const OutputResult& result, VerifyReport* report);
+// Adds to the result of the same output, or as a new one.
+void MergeOutput(const OutputResult& result, std::vector<OutputResult>* outputs);
 
 class PlanRunner {
  public:

@@ -65,7 +65,8 @@ const exec::Tensor* OracleStep::BoundOf(const std::string& output) const {
   return it == bounds.end() ? nullptr : &it->second;
 }
 
-Referee::Referee(const Model& before, const Model& after, bool full, double deviations)
+OracleReferee::OracleReferee(const Model& before, const Model& after, bool full,
+                             double deviations)
     : deviations_(deviations), left_(full ? kFullWork : kQuickWork) {
   source_.name = "source";
   converted_.name = "converted";
@@ -73,7 +74,7 @@ Referee::Referee(const Model& before, const Model& after, bool full, double devi
   Prepare(after, &converted_);
 }
 
-void Referee::Prepare(const Model& model, Side* side) {
+void OracleReferee::Prepare(const Model& model, Side* side) {
   auto made = oracle::Interpreter::Create(model.proto, model.base_dir);
   side->able = made.ok() && made->unknown().empty();
   if (made.ok()) {
@@ -84,18 +85,18 @@ void Referee::Prepare(const Model& model, Side* side) {
   }
 }
 
-OracleRun Referee::Source(const exec::Feeds& feeds, const exec::Fetches& got,
+OracleRun OracleReferee::Source(const exec::Feeds& feeds, const exec::Fetches& got,
                           const std::string& where) {
   return Run(source_, feeds, {}, got, where);
 }
 
-OracleRun Referee::Converted(const exec::Feeds& feeds,
+OracleRun OracleReferee::Converted(const exec::Feeds& feeds,
                              const std::map<std::string, exec::Tensor>& gaps,
                              const exec::Fetches& got, const std::string& where) {
   return Run(converted_, feeds, gaps, got, where);
 }
 
-OracleRun Referee::Run(Side& side, const exec::Feeds& feeds,
+OracleRun OracleReferee::Run(Side& side, const exec::Feeds& feeds,
                        const std::map<std::string, exec::Tensor>& gaps, const exec::Fetches& got,
                        const std::string& where) {
   ++report_.steps_seen;
@@ -130,7 +131,7 @@ OracleRun Referee::Run(Side& side, const exec::Feeds& feeds,
 }
 
 // Holds the executor's output against the oracle's.
-void Referee::Hold(const Side& side, const std::string& output, const Value& value,
+void OracleReferee::Hold(const Side& side, const std::string& output, const Value& value,
                    const exec::View& got, const std::string& where, OracleStep* step) {
   if (value.doubtful) {
     report_.doubtful.insert(output);

@@ -29,17 +29,32 @@ struct OracleStep {
 };
 using OracleRun = std::shared_ptr<const OracleStep>;  // null: the oracle did not run
 
+// Whoever says how far rounding errors may move what a step gives.
 class Referee {
  public:
-  // `deviations`: what a gap (below) is in standard deviations of its kind.
-  Referee(const Model& before, const Model& after, bool full,
-          double deviations = oracle::kDeviations);
+  virtual ~Referee() = default;
 
-  // Null if the oracle cannot, or may not, run the step. `where` names the step in the report.
-  OracleRun Source(const exec::Feeds& feeds, const exec::Fetches& got, const std::string& where);
-  // `gaps`: per input how far each element is from what the source was fed.
+  // Of what the source gave. Null if nothing is known. `where` names the step in the report.
+  virtual OracleRun Source(const exec::Feeds& feeds, const exec::Fetches& got,
+                           const std::string& where) = 0;
+  // Of what the converted model gave. `gaps`: per input how far each element is from what the source
+  // was fed.
+  virtual OracleRun Converted(const exec::Feeds& feeds,
+                              const std::map<std::string, exec::Tensor>& gaps,
+                              const exec::Fetches& got, const std::string& where) = 0;
+};
+
+class OracleReferee : public Referee {
+ public:
+  // `deviations`: what a gap is in standard deviations of its kind.
+  OracleReferee(const Model& before, const Model& after, bool full,
+                double deviations = oracle::kDeviations);
+
+  // Null if the oracle cannot, or may not, run the step.
+  OracleRun Source(const exec::Feeds& feeds, const exec::Fetches& got,
+                   const std::string& where) override;
   OracleRun Converted(const exec::Feeds& feeds, const std::map<std::string, exec::Tensor>& gaps,
-                      const exec::Fetches& got, const std::string& where);
+                      const exec::Fetches& got, const std::string& where) override;
   const OracleReport& report() const { return report_; }
 
  private:

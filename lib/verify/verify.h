@@ -45,6 +45,7 @@ struct VerifyOptions {
   bool controls = true;         // run the mutants
   bool proof = true;            // look for facts that hold for all shapes
   bool source = false;          // hold the relation's digest of its source against the source
+  bool whole = false;           // run the models whole even where they can be cut into layers
   CompareFn compare = nullptr;  // instead of Compare: a test's double
 };
 
@@ -138,6 +139,20 @@ struct Counterexample {
   std::vector<ReplayStep> before_steps = {}, after_steps = {};
 };
 
+// Layers that were judged together (verify/layers/pieces.h).
+struct LayerVerdict {
+  std::string name;                 // "layer 0"; "front" and "rest" of what is no layer
+  std::vector<std::string> others;  // the same but for names and the numbers of weights
+  bool same_nodes = false;          // the same operators on the same weights: not run
+};
+
+// How models of half precision agree in their own types.
+struct HalfTypesReport {
+  bool computed_in_float32 = false;   // the plans of the report, and all but agreement
+  std::vector<PlanResult> plans;      // run in the models' own types
+  std::vector<OutputResult> outputs;  // by output, then
+};
+
 struct VerifyReport {
   VerdictKind verdict = VerdictKind::kInconclusive;
   std::string reason;  // why not equal
@@ -151,6 +166,9 @@ struct VerifyReport {
   OracleReport oracle;
   RoundingReport rounding;
   Proof proof;  // what holds for all shapes, read from the graphs alone
+  std::vector<LayerVerdict> layers;  // empty: the models were run whole
+  std::string whole_because;         // why; empty where they were cut, or where nobody asked
+  HalfTypesReport half_types;
 };
 
 // Errors only for models that cannot be indexed at all; an operator without a kernel, a plan that

@@ -176,6 +176,7 @@ struct Program {
                   "What is taken for equal: models that are proved, or tested ones as well")
         ->check(OneOf({"proved", "tested"}));
     c->add_option("--manifest", verify.manifest, "The relation, if not beside AFTER");
+    c->add_flag("--whole", verify.whole, "Run the models whole, not layer by layer");
     c->add_option("--seed", verify.seed, "Seed of the stimuli");
     c->add_option("--save-failure", verify.save_failure,
                   "Folder for the smallest step that differs, as run takes it");

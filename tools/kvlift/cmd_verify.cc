@@ -117,6 +117,7 @@ int RunVerify(const VerifyFlags& flags, Io io) {
   options.seed = flags.seed;
   options.threads = flags.common.threads;
   options.source = true;
+  options.whole = flags.whole;
   io.Say("running both models step by step, and mutants of the second");
   size_t judged = 0;
   const auto report = inferred.size() > 1 ? VerifyEach(before, after, inferred, options, &judged)

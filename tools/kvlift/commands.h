@@ -54,6 +54,7 @@ struct VerifyFlags {
   std::string plan = "quick", format = "text", accept = "proved", manifest, save_failure,
               obligations;
   uint64_t seed = 1;
+  bool whole = false;
 };
 int RunVerify(const VerifyFlags& flags, Io io);
 

@@ -95,6 +95,30 @@ ordered_json RoundingJson(const RoundingReport& r) {
   return json;
 }
 
+ordered_json PlansJson(const std::vector<PlanResult>& plans) {
+  ordered_json json = ordered_json::array();
+  for (const PlanResult& p : plans) {
+    json.push_back({{"name", p.name}, {"status", p.status}, {"steps", p.steps}, {"note", p.note}});
+  }
+  return json;
+}
+
+ordered_json OutputsJson(const std::vector<OutputResult>& outputs) {
+  ordered_json json = ordered_json::array();
+  for (const OutputResult& o : outputs) {
+    json.push_back(
+        {{"name", o.name},
+         {"max_abs", Number(o.max_abs)},
+         {"max_rel", Number(o.max_rel)},
+         {"max_ulp", Number(o.max_ulp)},
+         {"bound", Number(o.bound)},
+         {"where", o.where},
+         {"ratio", Number(o.ratio)},
+         {"judged", {{"bitwise", o.bitwise}, {"bound", o.by_bound}, {"fixed", o.by_fixed_bound}}}});
+  }
+  return json;
+}
+
 ordered_json OracleJson(const OracleReport& r) {
   return {{"steps", r.steps},
           {"steps_seen", r.steps_seen},
@@ -185,22 +209,18 @@ std::string_view VerdictName(VerdictKind verdict) {
 ordered_json VerifyDocument(const VerifyReport& r) {
   ordered_json json = {{"schema", "kvlift/verify/2"}, {"verdict", VerdictName(r.verdict)}};
   json["reason"] = r.reason;
-  json["plans"] = ordered_json::array();
-  for (const PlanResult& p : r.plans) {
-    json["plans"].push_back(
-        {{"name", p.name}, {"status", p.status}, {"steps", p.steps}, {"note", p.note}});
+  json["plans"] = PlansJson(r.plans);
+  json["outputs"] = OutputsJson(r.outputs);
+  json["layers"] = ordered_json::array();
+  for (const LayerVerdict& layer : r.layers) {
+    json["layers"].push_back(
+        {{"name", layer.name}, {"others", layer.others}, {"run", !layer.same_nodes}});
   }
-  json["outputs"] = ordered_json::array();
-  for (const OutputResult& o : r.outputs) {
-    json["outputs"].push_back(
-        {{"name", o.name},
-         {"max_abs", Number(o.max_abs)},
-         {"max_rel", Number(o.max_rel)},
-         {"max_ulp", Number(o.max_ulp)},
-         {"bound", Number(o.bound)},
-         {"where", o.where},
-         {"ratio", Number(o.ratio)},
-         {"judged", {{"bitwise", o.bitwise}, {"bound", o.by_bound}, {"fixed", o.by_fixed_bound}}}});
+  json["whole_because"] = TextOrNull(r.whole_because);
+  json["half_types"] = nullptr;
+  if (r.half_types.computed_in_float32) {
+    json["half_types"] = {{"plans", PlansJson(r.half_types.plans)},
+                          {"outputs", OutputsJson(r.half_types.outputs)}};
   }
   json["oracle"] = OracleJson(r.oracle);
   json["rounding"] = RoundingJson(r.rounding);

@@ -125,6 +125,43 @@ std::string OracleText(const VerifyReport& r) {
   return text;
 }
 
+// Which layers were run, and for which others.
+std::string LayersText(const VerifyReport& r, bool verbose) {
+  std::string text;
+  std::vector<std::string> unrun;
+  for (const LayerVerdict& layer : r.layers) {
+    if (layer.same_nodes) {
+      unrun.push_back(layer.name);
+    } else if (layer.others.empty()) {
+      text += fmt::format("run: {}\n", layer.name);
+    } else {
+      text += fmt::format("run: {}, for {} more that are the same but for their weights: {}\n",
+                          layer.name, layer.others.size(),
+                          MergedName(layer.others, Numbers::kRanges));
+    }
+  }
+  if (!unrun.empty()) {
+    text += fmt::format("not run: {}: the same operators on the same weights in both models\n",
+                        fmt::join(unrun, ", "));
+  }
+  if (verbose && !r.whole_because.empty()) {
+    text += fmt::format("run whole: {}\n", EscapeTerminal(r.whole_because));
+  }
+  if (r.half_types.computed_in_float32) {
+    int steps = 0;
+    double ratio = 0;
+    for (const PlanResult& plan : r.half_types.plans) steps += plan.steps;
+    for (const OutputResult& o : r.half_types.outputs) {
+      if (o.bound > 0) ratio = std::max(ratio, o.max_abs / o.bound);
+    }
+    text += fmt::format(
+        "half precision: computed in float32; in their own types both models agree in {} steps\n"
+        "                (largest difference / bound {:.2g})\n",
+        steps, ratio);
+  }
+  return text.empty() ? text : text + "\n";
+}
+
 std::string VerdictLine(const VerifyReport& r, const Style& style) {
   const auto count = [&](const auto& which) {
     return std::count_if(r.controls.begin(), r.controls.end(), which);
@@ -149,7 +186,7 @@ std::string VerdictLine(const VerifyReport& r, const Style& style) {
 }  // namespace
 
 std::string VerifyText(const VerifyReport& r, bool verbose, const Style& style) {
-  std::string text = PlansText(r.plans, style) + OutputsText(r.outputs, style) + OracleText(r);
+  std::string text = LayersText(r, verbose) + PlansText(r.plans, style) + OutputsText(r.outputs, style) + OracleText(r);
   if (const std::string proved = ProofText(r.proof, verbose, style); !proved.empty()) {
     text += "\n" + proved;
   }

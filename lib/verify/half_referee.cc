@@ -1,0 +1,91 @@
+#include "verify/half_referee.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/status.h"
+
+namespace kvlift {
+namespace {
+
+using onnx::TensorProto;
+
+// The converted model rounds elsewhere than the source, as often.
+constexpr double kErrors = 8;
+constexpr double kUnits = 8;
+
+bool IsHalf(int32_t type) { return type == TensorProto::FLOAT16 || type == TensorProto::BFLOAT16; }
+
+double UnitOf(int32_t type) { return std::ldexp(1.0, type == TensorProto::FLOAT16 ? -10 : -7); }
+
+exec::Tensor Widened(const exec::Tensor& half) {
+  exec::Tensor wide(TensorProto::FLOAT, half.shape());
+  const auto numbers = wide.span<float>();
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    numbers[i] = static_cast<float>(exec::ElementAsDouble(half.view(), static_cast<int64_t>(i)));
+  }
+  return wide;
+}
+
+// A tensor of doubles of this shape with one number in it.
+exec::Tensor Filled(const exec::Shape& shape, double number) {
+  exec::Tensor tensor(TensorProto::DOUBLE, shape);
+  std::fill(tensor.span<double>().begin(), tensor.span<double>().end(), number);
+  return tensor;
+}
+
+double BoundOf(const exec::View& got, const exec::View& exact) {
+  double error = 0, largest = 0;
+  for (int64_t i = 0; i < got.size(); ++i) {
+    const double a = exec::ElementAsDouble(got, i), b = exec::ElementAsDouble(exact, i);
+    if (std::isfinite(b)) largest = std::max(largest, std::abs(b));
+    if (std::isfinite(a) && std::isfinite(b)) error = std::max(error, std::abs(a - b));
+  }
+  return std::max(kErrors * error, kUnits * UnitOf(got.type) * largest);
+}
+
+}  // namespace
+
+absl::StatusOr<HalfReferee> HalfReferee::Create(const Model& source, const LiftedWeights& weights,
+                                                int threads) {
+  KV_ASSIGN_OR_RETURN(const Model lifted, weights.WithFloat32(source));
+  KV_ASSIGN_OR_RETURN(Runner runner, Runner::Create(lifted.proto, lifted.base_dir, {},
+                                                    exec::AliasMode::kOff, threads));
+  return HalfReferee(std::move(runner));
+}
+
+OracleRun HalfReferee::Source(const exec::Feeds& feeds, const exec::Fetches& got,
+                              const std::string& where) {
+  (void)where;
+  exec::Feeds wide;
+  for (const auto& [name, tensor] : feeds) {
+    wide[name] = IsHalf(tensor.type()) ? Widened(tensor) : tensor;
+  }
+  const auto exact = source_.Step(wide);
+  if (!exact.ok()) return nullptr;
+  auto step = std::make_shared<OracleStep>();
+  for (const auto& [name, tensor] : got) {
+    const auto other = exact->find(name);
+    if (!IsHalf(tensor.type()) || other == exact->end()) continue;
+    if (other->second.shape() != tensor.shape()) continue;
+    const double bound = BoundOf(tensor.view(), other->second.view());
+    step->bounds[name] = Filled(tensor.shape(), bound);
+  }
+  return step;
+}
+
+OracleRun HalfReferee::Converted(const exec::Feeds& feeds,
+                                 const std::map<std::string, exec::Tensor>& gaps,
+                                 const exec::Fetches& got, const std::string& where) {
+  (void)feeds;
+  (void)gaps;
+  (void)where;
+  auto step = std::make_shared<OracleStep>();
+  for (const auto& [name, tensor] : got) {
+    if (IsHalf(tensor.type())) step->bounds[name] = Filled(tensor.shape(), 0);
+  }
+  return step;
+}
+
+}  // namespace kvlift

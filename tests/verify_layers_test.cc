@@ -1,0 +1,239 @@
+// LIBS: verify rewrites
+// SRCS: support/case_file.cc support/models.cc
+// Models of several layers are judged layer by layer: which pieces they are cut into, which of these
+// are the same, and what is said of them.
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rewrite/convert.h"
+#include "support/case_file.h"
+#include "support/half_model.h"
+#include "support/layered_decoder.h"
+#include "support/models.h"
+#include "verify/layers/cuts.h"
+#include "verify/layers/pieces.h"
+#include "verify/mutant_maker.h"
+#include "verify/mutants.h"
+#include "verify/verify.h"
+
+namespace kvlift {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+struct Pair {
+  Model before, after;
+  Manifest relation;
+};
+
+Pair Converted(const Model& source) {
+  auto conversion = Convert(source, {}, AllRules());
+  EXPECT_TRUE(conversion.ok() && conversion->model) << conversion.status();
+  if (!conversion.ok() || !conversion->model) return {};
+  return {source, AsModel(*std::move(conversion->model)), conversion->manifest};
+}
+
+Pair ConvertedText(const LayeredDecoder& d, int32_t type = onnx::TensorProto::FLOAT) {
+  const auto source = ParseModelText(Text(d));
+  EXPECT_TRUE(source.ok()) << source.status();
+  if (!source.ok()) return {};
+  return Converted(AsModel(type == onnx::TensorProto::FLOAT ? *source : InHalf(*source, type)));
+}
+
+// Names of the first piece of each class, with those of the others: "layer 1: layer 2, layer 3".
+std::vector<std::string> ClassesOf(const Pair& pair) {
+  const auto classes = CutIntoPieces(pair.before, pair.after, pair.relation);
+  if (!classes.ok()) return {std::string(classes.status().message())};
+  std::vector<std::string> names;
+  for (const PieceClass& c : *classes) {
+    std::string text = c.piece.name;
+    if (c.same_nodes) text += " (same nodes)";
+    if (!c.others.empty()) text += fmt::format(": {}", fmt::join(c.others, ", "));
+    names.push_back(std::move(text));
+  }
+  return names;
+}
+
+VerifyReport Judge(const Pair& pair, bool whole = false) {
+  VerifyOptions options;
+  options.whole = whole;
+  const auto report = Verify(pair.before, pair.after, pair.relation, options);
+  EXPECT_TRUE(report.ok()) << report.status();
+  return report.ok() ? *report : VerifyReport();
+}
+
+TEST(Cuts, AreTheHiddenStatesBetweenLayers) {
+  const Pair pair = ConvertedText({});
+  const auto before = Graph::Build(pair.before.proto), after = Graph::Build(pair.after.proto);
+  ASSERT_TRUE(before.ok() && after.ok());
+  // What enters the first layer is an input of the models.
+  EXPECT_THAT(FindCuts(*before, *after, pair.relation),
+              ElementsAre(Cut{"x1"}, Cut{"x2"}, Cut{"x3"}, Cut{"x4"}));
+}
+
+TEST(Cuts, OfOneLayerThereAreNone) {
+  LayeredDecoder d;
+  d.layers = 1;
+  EXPECT_THAT(ClassesOf(ConvertedText(d)), ElementsAre("no layers are found"));
+}
+
+TEST(Pieces, LayersThatDifferInWeightsAloneAreOneClass) {
+  // The weights of the first layer stand beside an input of the model, not beside hidden states.
+  EXPECT_THAT(ClassesOf(ConvertedText({})),
+              ElementsAre("layer 0", "layer 1: layer 2, layer 3", "rest (same nodes)"));
+}
+
+TEST(Pieces, ALayerWithAScaleOrAMaskOfItsOwnIsAClassOfItsOwn) {
+  LayeredDecoder scale, bound;
+  scale.other_scale = 2;
+  bound.other_bound = 2;
+  for (const LayeredDecoder& d : {scale, bound}) {
+    EXPECT_THAT(ClassesOf(ConvertedText(d)),
+                ElementsAre("layer 0", "layer 1: layer 3", "layer 2", "rest (same nodes)"));
+  }
+}
+
+// One weight for keys and values, where the others have two.
+TEST(Pieces, ALayerThatSharesAWeightIsAClassOfItsOwn) {
+  LayeredDecoder d;
+  d.shared_weight = 3;
+  EXPECT_THAT(ClassesOf(ConvertedText(d)),
+              ElementsAre("layer 0", "layer 1: layer 2", "layer 3", "rest (same nodes)"));
+}
+
+// Layer 2 of the conversion multiplies by a weight that the source does not have: it is not judged
+// by what is said of layer 1.
+TEST(Pieces, ALayerOfTheConversionWithAnotherWeightIsAClassOfItsOwn) {
+  Pair pair = ConvertedText({});
+  onnx::ModelProto changed = *pair.after.proto;
+  for (auto& tensor : *changed.mutable_graph()->mutable_initializer()) {
+    if (tensor.name() != "wk2") continue;
+    const auto bytes = InlineBytes(tensor);
+    ASSERT_TRUE(bytes.ok());
+    tensor.clear_float_data();
+    tensor.set_raw_data(*bytes);
+    (*tensor.mutable_raw_data())[23] = 0x40;
+  }
+  pair.after = AsModel(changed);
+  EXPECT_THAT(ClassesOf(pair),
+              ElementsAre("layer 0", "layer 1: layer 3", "layer 2", "rest (same nodes)"));
+  EXPECT_EQ(Judge(pair).verdict, VerdictKind::kDifferent);
+}
+
+TEST(Verdict, IsTheSameByLayerAndWhole) {
+  LayeredDecoder scale, bound;
+  scale.other_scale = 2;
+  bound.other_bound = 1;
+  for (const LayeredDecoder& d : {LayeredDecoder(), scale, bound}) {
+    const Pair pair = ConvertedText(d);
+    const VerifyReport cut = Judge(pair), whole = Judge(pair, /*whole=*/true);
+    EXPECT_EQ(cut.verdict, VerdictKind::kEqual) << cut.reason;
+    EXPECT_EQ(whole.verdict, VerdictKind::kEqual) << whole.reason;
+    EXPECT_FALSE(cut.layers.empty()) << cut.whole_because;
+    EXPECT_THAT(whole.layers, IsEmpty());
+    EXPECT_EQ(cut.proof.facts.size(), whole.proof.facts.size());
+  }
+}
+
+// A mutant of one layer, whichever it is, is never judged by another layer.
+TEST(Verdict, OfNoMutantOfAnyLayerIsEqual) {
+  for (const int32_t type : {onnx::TensorProto::FLOAT, onnx::TensorProto::FLOAT16}) {
+    const Pair pair = ConvertedText({}, type);
+    const auto graph = Graph::Build(pair.after.proto);
+    ASSERT_TRUE(graph.ok());
+    int tried = 0;
+    for (const Mutant& mutant : MakeMutants(*graph, pair.relation, {})) {
+      const bool may_be_equal = mutant.guard || !mutant.equivalent.empty() ||
+                                mutant.equivalent_if || mutant.detector != Detector::kPlans;
+      if (may_be_equal) continue;
+      Pair wrong = pair;
+      wrong.after = AsModel(*BuildMutant(*graph, mutant));
+      VerifyOptions options;
+      options.controls = false;
+      const auto report = Verify(wrong.before, wrong.after, wrong.relation, options);
+      ASSERT_TRUE(report.ok()) << report.status();
+      EXPECT_NE(report->verdict, VerdictKind::kEqual) << mutant.name;
+      EXPECT_THAT(report->layers, IsEmpty()) << mutant.name;
+      ++tried;
+    }
+    EXPECT_GE(tried, 30);
+  }
+}
+
+// What a layer says of the relation is what the whole relation says.
+TEST(Verdict, ARelationOfAnotherSourceIsNoneOfItsLayers) {
+  Pair pair = ConvertedText({});
+  pair.relation.mode = "circular";
+  const VerifyReport report = Judge(pair);
+  EXPECT_NE(report.verdict, VerdictKind::kEqual);
+  EXPECT_THAT(report.layers, IsEmpty());
+}
+
+class HalfTypes : public testing::TestWithParam<int32_t> {};
+
+TEST_P(HalfTypes, StructureIsJudgedInFloat32) {
+  for (const int layers : {1, 2, 4}) {
+    LayeredDecoder d;
+    d.layers = layers;
+    const VerifyReport report = Judge(ConvertedText(d, GetParam()));
+    EXPECT_EQ(report.verdict, VerdictKind::kEqual) << layers << ": " << report.reason;
+    EXPECT_TRUE(report.half_types.computed_in_float32);
+    EXPECT_FALSE(report.half_types.plans.empty());
+    for (const ControlResult& control : report.controls) {
+      EXPECT_FALSE(control.missed()) << control.mutant;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, HalfTypes,
+                         testing::Values(onnx::TensorProto::FLOAT16, onnx::TensorProto::BFLOAT16),
+                         [](const auto& type) {
+                           return type.param == onnx::TensorProto::FLOAT16 ? "Float16" : "Bfloat16";
+                         });
+
+// A comparison that sees differences in float16 only.
+Comparison DiffersInHalf(const exec::View& reference, const exec::View& actual, int source_nodes,
+                         const exec::View& slack) {
+  Comparison c = Compare(reference, actual, source_nodes, slack);
+  if (reference.type == onnx::TensorProto::FLOAT16 && reference.size() > 0) {
+    c.difference = Difference{{0}, 1, 2, "2 for 1"};
+  }
+  return c;
+}
+
+TEST(HalfTypesAlone, WhatDiffersInThemOnlyIsRounding) {
+  const Pair pair = ConvertedText({}, onnx::TensorProto::FLOAT16);
+  VerifyOptions options;
+  options.compare = DiffersInHalf;
+  const auto report = Verify(pair.before, pair.after, pair.relation, options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->verdict, VerdictKind::kInconclusive);
+  EXPECT_THAT(report->reason, HasSubstr("KV413"));
+}
+
+class BundledHalf : public testing::TestWithParam<const char*> {};
+
+TEST_P(BundledHalf, IsEqualInFloat16) {
+  const Model source = LoadTestModel(GetParam());
+  const Pair pair =
+      Converted(AsModel(InHalf(*source.proto, onnx::TensorProto::FLOAT16)));
+  if (pair.before.proto == nullptr) return;
+  const VerifyReport report = Judge(pair);
+  EXPECT_TRUE(Accepts(report.verdict, Accept::kTested)) << report.reason;
+  EXPECT_TRUE(report.half_types.computed_in_float32);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, BundledHalf,
+                         testing::Values("llama_optimum", "gemma2_optimum", "qwen2_optimum",
+                                         "bloom_optimum", "llama_static_ts"),
+                         [](const auto& model) { return std::string(model.param); });
+
+}  // namespace
+}  // namespace kvlift
