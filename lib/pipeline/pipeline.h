@@ -42,6 +42,8 @@ struct ProvingOptions {
   enum class Plans { kQuick, kFull };
   std::optional<Plans> plans;
   int threads = 0;  // 0: as many as the machine has
+  // The seed of weights that plans draw instead of reading files; absent: they read files.
+  std::optional<uint64_t> random_weights;
   // Called with what is done next; may be empty.
   std::function<void(std::string)> say;
 };

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,11 +13,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/status.h"
 #include "exec/tensor.h"
-#include "fmt/format.h"
 #include "ir/spans.h"
 #include "ir/tensor_data.h"
 #include "onnx/onnx_pb.h"
-#include "verify/mutant_maker.h"
+#include "verify/other_weights.h"
 
 namespace kvlift {
 namespace {
@@ -89,23 +89,8 @@ class LiftedWeights::Store {
     }
     const auto key = std::make_pair(raw.bytes.data(), raw.bytes.size());
     std::shared_ptr<const SpanSource>& source = sources_[key];
-    if (source == nullptr) {
-      auto bytes = std::make_shared<const std::string>(Widened(raw.bytes, tensor.data_type()));
-      SpanSource::Content content;
-      content.bytes = *bytes;
-      content.owner = std::move(bytes);
-      source = SpanSource::Register(std::move(content));
-    }
-    lifted.set_data_location(TensorProto::EXTERNAL);
-    const auto add = [&](const char* name, const std::string& value) {
-      auto* entry = lifted.add_external_data();
-      entry->set_key(name);
-      entry->set_value(value);
-    };
-    add("location", source->name());
-    add("offset", "0");
-    add("length", fmt::format("{}", source->content().bytes.size()));
-    return lifted;
+    if (source == nullptr) source = SourceOf(Widened(raw.bytes, tensor.data_type()));
+    return SpanTensor(tensor, TensorProto::FLOAT, *source);
   }
 
  private:
@@ -120,13 +105,12 @@ class Lifter {
   using Lift = std::function<absl::StatusOr<TensorProto>(const TensorProto&)>;
   explicit Lifter(Lift lift) : lift_(std::move(lift)) {}
 
-  absl::Status Values(google::protobuf::RepeatedPtrField<onnx::ValueInfoProto>* list) const {
+  static void Values(google::protobuf::RepeatedPtrField<onnx::ValueInfoProto>* list) {
     for (onnx::ValueInfoProto& value : *list) {
       if (HasHalf(value)) {
         value.mutable_type()->mutable_tensor_type()->set_elem_type(TensorProto::FLOAT);
       }
     }
-    return absl::OkStatus();
   }
 
   absl::Status Nodes(google::protobuf::RepeatedPtrField<onnx::NodeProto>* nodes) const {
@@ -149,9 +133,9 @@ class Lifter {
 
  private:
   absl::Status Body(onnx::GraphProto* graph) const {
-    KV_RETURN_IF_ERROR(Values(graph->mutable_input()));
-    KV_RETURN_IF_ERROR(Values(graph->mutable_output()));
-    KV_RETURN_IF_ERROR(Values(graph->mutable_value_info()));
+    Values(graph->mutable_input());
+    Values(graph->mutable_output());
+    Values(graph->mutable_value_info());
     for (TensorProto& tensor : *graph->mutable_initializer()) KV_RETURN_IF_ERROR(Tensor(&tensor));
     return Nodes(graph->mutable_node());
   }
@@ -166,43 +150,24 @@ LiftedWeights::LiftedWeights() : store_(std::make_shared<Store>()) {}
 bool HasHalfTypes(const onnx::ModelProto& model) { return HasHalf(model.graph()); }
 
 absl::StatusOr<Model> LiftedWeights::WithFloat32(const Model& model) const {
-  const onnx::ModelProto& from = *model.proto;
-  // The lifted model keeps the source's weights and the wide copies.
-  const auto owner = std::make_shared<std::pair<std::shared_ptr<const onnx::ModelProto>,
-                                                std::shared_ptr<Store>>>(model.proto, store_);
-  auto wide_weights = std::make_shared<std::vector<std::unique_ptr<TensorProto>>>();
-  const std::shared_ptr<onnx::ModelProto> proto =
-      BorrowingModel(std::make_shared<std::pair<decltype(owner), decltype(wide_weights)>>(
-          owner, wide_weights));
-  proto->set_ir_version(from.ir_version());
-  *proto->mutable_opset_import() = from.opset_import();
-  *proto->mutable_functions() = from.functions();
+  const auto lift = [&](const TensorProto& tensor) -> absl::StatusOr<std::optional<TensorProto>> {
+    if (!IsHalf(tensor.data_type())) return std::nullopt;
+    return store_->Lift(tensor, model.base_dir);
+  };
+  KV_ASSIGN_OR_RETURN(const std::shared_ptr<onnx::ModelProto> proto,
+                      WithOtherWeights(model.proto, store_, lift));
   onnx::GraphProto& graph = *proto->mutable_graph();
-  graph.set_name(from.graph().name());
-  *graph.mutable_node() = from.graph().node();
-  *graph.mutable_input() = from.graph().input();
-  *graph.mutable_output() = from.graph().output();
-  *graph.mutable_value_info() = from.graph().value_info();
-  *graph.mutable_sparse_initializer() = from.graph().sparse_initializer();
   const Lifter lifter(
       [&](const TensorProto& tensor) { return store_->Lift(tensor, model.base_dir); });
-  KV_RETURN_IF_ERROR(lifter.Values(graph.mutable_input()));
-  KV_RETURN_IF_ERROR(lifter.Values(graph.mutable_output()));
-  KV_RETURN_IF_ERROR(lifter.Values(graph.mutable_value_info()));
+  lifter.Values(graph.mutable_input());
+  lifter.Values(graph.mutable_output());
+  lifter.Values(graph.mutable_value_info());
   KV_RETURN_IF_ERROR(lifter.Nodes(graph.mutable_node()));
   for (onnx::FunctionProto& function : *proto->mutable_functions()) {
     KV_RETURN_IF_ERROR(lifter.Nodes(function.mutable_node()));
   }
   for (auto& sparse : *graph.mutable_sparse_initializer()) {
     KV_RETURN_IF_ERROR(lifter.Tensor(sparse.mutable_values()));
-  }
-  for (const TensorProto& tensor : from.graph().initializer()) {
-    const TensorProto* weight = &tensor;
-    if (IsHalf(tensor.data_type())) {
-      KV_ASSIGN_OR_RETURN(TensorProto lifted, store_->Lift(tensor, model.base_dir));
-      weight = wide_weights->emplace_back(std::make_unique<TensorProto>(std::move(lifted))).get();
-    }
-    graph.mutable_initializer()->UnsafeArenaAddAllocated(const_cast<TensorProto*>(weight));
   }
   Model lifted = model;
   lifted.proto = proto;

@@ -7,6 +7,7 @@
 #include "exec/budget.h"
 #include "fmt/format.h"
 #include "verify/adapt.h"
+#include "verify/drawn_weights.h"
 #include "verify/judge_pair.h"
 #include "verify/layers/by_layer.h"
 #include "verify/lifted_types.h"
@@ -121,16 +122,31 @@ absl::StatusOr<VerifyReport> VerifyTypes(const Model& before, const Model& after
   return InBothTypes(std::move(report), std::move(agreement));
 }
 
+// Weights are drawn layer by layer: those of a whole model need not fit into memory.
+absl::StatusOr<VerifyReport> VerifyPiece(const Model& before, const Model& after,
+                                         const Manifest& relation, const VerifyOptions& options) {
+  if (!options.random_weights) return VerifyTypes(before, after, relation, options);
+  const DrawnWeights weights(*options.random_weights);
+  const auto source = weights.In(before), result = weights.In(after);
+  if (!source.ok() || !result.ok()) {
+    VerifyReport report;
+    const absl::Status& status = source.ok() ? result.status() : source.status();
+    report.reason = "KV401 " + std::string(status.message());
+    return report;
+  }
+  return VerifyTypes(*source, *result, relation, options);
+}
+
 absl::StatusOr<VerifyReport> VerifyModels(const Model& before, const Model& after,
                                           const Manifest& relation, const VerifyOptions& options) {
   std::string why;
   if (options.proof && !options.full && !options.whole) {
     const Proof proof = ProveConversion(*before.proto, *after.proto, relation);
     KV_ASSIGN_OR_RETURN(std::optional<VerifyReport> cut,
-                        VerifyByLayer(before, after, relation, options, proof, VerifyTypes, &why));
+                        VerifyByLayer(before, after, relation, options, proof, VerifyPiece, &why));
     if (cut) return *std::move(cut);
   }
-  KV_ASSIGN_OR_RETURN(VerifyReport report, VerifyTypes(before, after, relation, options));
+  KV_ASSIGN_OR_RETURN(VerifyReport report, VerifyPiece(before, after, relation, options));
   report.whole_because = std::move(why);
   return report;
 }
@@ -142,6 +158,10 @@ absl::StatusOr<VerifyReport> Verify(const Model& before, const Model& after,
   absl::StatusOr<VerifyReport> report = absl::UnknownError("not run");
   const absl::Status status = exec::WithinMemory([&] {
     report = VerifyModels(before, after, relation, options);
+    if (report.ok() && options.random_weights) {
+      report->random_weights = options.random_weights;
+      report->assumptions.Add(DrawnWeightsOf(*options.random_weights));
+    }
     return absl::OkStatus();
   });
   if (status.ok()) return report;

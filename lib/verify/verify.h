@@ -46,6 +46,8 @@ struct VerifyOptions {
   bool proof = true;            // look for facts that hold for all shapes
   bool source = false;          // hold the relation's digest of its source against the source
   bool whole = false;           // run the models whole even where they can be cut into layers
+  // Numbers are drawn, with this seed, for weights in files (verify/drawn_weights.h).
+  std::optional<uint64_t> random_weights = std::nullopt;
   CompareFn compare = nullptr;  // instead of Compare: a test's double
 };
 
@@ -169,6 +171,7 @@ struct VerifyReport {
   std::vector<LayerVerdict> layers;  // empty: the models were run whole
   std::string whole_because;         // why; empty where they were cut, or where nobody asked
   HalfTypesReport half_types;
+  std::optional<uint64_t> random_weights;  // the seed, where weights were drawn
 };
 
 // Errors only for models that cannot be indexed at all; an operator without a kernel, a plan that

@@ -17,6 +17,7 @@
 #include "report/suggest.h"
 #include "shell_files.h"
 #include "sym/expr.h"
+#include "verify/drawn_weights.h"
 
 namespace kvlift::cli {
 namespace {
@@ -26,6 +27,11 @@ constexpr size_t kMaxMessageBytes = 4096;
 const std::vector<std::string> kFormats = {"text", "json", "github", "junit", "sarif"};
 
 CLI::Validator OneOf(std::vector<std::string> words) { return CLI::IsMember(std::move(words)); }
+
+// Empty, or what is wrong with a value of --weights.
+std::string IsWeights(const std::string& words) {
+  return std::string(ReadWeights(words).status().message());
+}
 
 // The finding whose code ends a message: "... [KV018]".
 const FindingInfo* FindingAtEnd(std::string_view message) {
@@ -143,6 +149,10 @@ struct Program {
         ->expected(0, 1)
         ->default_str("quick")
         ->check(OneOf({"quick", "full"}));
+    c->add_option("--weights", f.weights,
+                  "Weights in files that --verify runs with: stored, or random[:SEED]")
+        ->check(IsWeights)
+        ->group(kOperatorsGroup);
     c->add_option("--only", f.only, "Convert only caches whose name matches a pattern");
     c->add_option("--skip", f.skip, "Leave caches whose name matches a pattern");
     c->add_option("--report", f.report, "Write an HTML report");
@@ -177,6 +187,9 @@ struct Program {
         ->check(OneOf({"proved", "tested"}));
     c->add_option("--manifest", verify.manifest, "The relation, if not beside AFTER");
     c->add_flag("--whole", verify.whole, "Run the models whole, not layer by layer");
+    c->add_option("--weights", verify.weights,
+                  "Weights in files: stored, or random[:SEED], where structure is judged")
+        ->check(IsWeights);
     c->add_option("--seed", verify.seed, "Seed of the stimuli");
     c->add_option("--save-failure", verify.save_failure,
                   "Folder for the smallest step that differs, as run takes it");

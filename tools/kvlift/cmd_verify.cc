@@ -18,6 +18,7 @@
 #include "tensor_files.h"
 #include "texts.h"
 #include "verify_formats.h"
+#include "verify/drawn_weights.h"
 
 namespace kvlift::cli {
 
@@ -118,6 +119,7 @@ int RunVerify(const VerifyFlags& flags, Io io) {
   options.threads = flags.common.threads;
   options.source = true;
   options.whole = flags.whole;
+  options.random_weights = ReadWeights(flags.weights).value_or(std::nullopt);
   io.Say("running both models step by step, and mutants of the second");
   size_t judged = 0;
   const auto report = inferred.size() > 1 ? VerifyEach(before, after, inferred, options, &judged)

@@ -31,6 +31,7 @@ struct ConvertFlags {
   std::string quantize_cache;  // "", "int8:32", "int8:channel", "fp8"
   std::string accept = "tested";
   std::string verify;  // "", "quick", "full"
+  std::string weights = "stored";
   std::string report;
   std::vector<std::string> only, skip;
   bool allow_partial = false, dry_run = false, force = false, tree_mask = false;
@@ -55,6 +56,7 @@ struct VerifyFlags {
               obligations;
   uint64_t seed = 1;
   bool whole = false;
+  std::string weights = "stored";
 };
 int RunVerify(const VerifyFlags& flags, Io io);
 

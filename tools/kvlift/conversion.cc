@@ -8,6 +8,7 @@
 #include "base/coded.h"
 #include "base/status.h"
 #include "fmt/format.h"
+#include "verify/drawn_weights.h"
 
 namespace kvlift::cli {
 namespace {
@@ -122,6 +123,7 @@ ProvingOptions ProvingOf(const ConvertFlags& f) {
     proving.plans = ProvingOptions::Plans::kQuick;
   }
   proving.threads = f.common.threads;
+  proving.random_weights = ReadWeights(f.weights).value_or(std::nullopt);
   return proving;
 }
 

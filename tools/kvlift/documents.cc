@@ -216,6 +216,7 @@ ordered_json VerifyDocument(const VerifyReport& r) {
     json["layers"].push_back(
         {{"name", layer.name}, {"others", layer.others}, {"run", !layer.same_nodes}});
   }
+  json["weights"] = r.random_weights ? fmt::format("random:{}", *r.random_weights) : "stored";
   json["whole_because"] = TextOrNull(r.whole_because);
   json["half_types"] = nullptr;
   if (r.half_types.computed_in_float32) {

@@ -178,8 +178,11 @@ std::string VerdictLine(const VerifyReport& r, const Style& style) {
   const Tone tone = Accepts(r.verdict, Accept::kProved)    ? Tone::kGood
                     : r.verdict == VerdictKind::kDifferent ? Tone::kBad
                                                            : Tone::kWarning;
-  return fmt::format("verdict: {} ({} plans, {} of {} mutants detected{}{})\n",
-                     style.Paint(tone, VerdictName(r.verdict)), r.plans.size(), detected,
+  const char* drawn = r.random_weights && r.verdict != VerdictKind::kInconclusive
+                          ? " for drawn weights"
+                          : "";
+  return fmt::format("verdict: {}{} ({} plans, {} of {} mutants detected{}{})\n",
+                     style.Paint(tone, VerdictName(r.verdict)), drawn, r.plans.size(), detected,
                      r.controls.size(), other(excused, "excused"), other(unrun, "do not run"));
 }
 

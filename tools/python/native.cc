@@ -25,6 +25,7 @@
 #include "lint/target.h"
 #include "onnxio/model.h"
 #include "pipeline/pipeline.h"
+#include "verify/drawn_weights.h"
 #include "verify/verify.h"
 
 namespace nb = nanobind;
@@ -124,22 +125,23 @@ std::string CheckText(const Model& model, const std::optional<std::string>& mani
   return Text(findings);
 }
 
-VerifyOptions HowToVerify(bool full, uint64_t seed, int threads) {
+VerifyOptions HowToVerify(bool full, uint64_t seed, int threads, const std::string& weights) {
   VerifyOptions options;
   options.full = full;
   options.seed = seed;
   options.threads = threads;
+  options.random_weights = Value(ReadWeights(weights));
   return options;
 }
 
 std::string VerifyText(const Model& before, const Model& after,
                        const std::optional<std::string>& manifest, bool full, uint64_t seed,
-                       int threads) {
+                       int threads, const std::string& weights) {
   const nb::gil_scoped_release unlocked;
   const auto given = ReadManifest(manifest, after);
   const std::vector<Manifest> relations =
       given ? std::vector<Manifest>{*given} : cli::InferRelations(before, after);
-  VerifyOptions options = HowToVerify(full, seed, threads);
+  VerifyOptions options = HowToVerify(full, seed, threads, weights);
   options.source = true;
   size_t judged = 0;
   return Verdict(Value(cli::VerifyEach(before, after, relations, options, &judged)));
@@ -183,11 +185,11 @@ class Converted {
   std::string ManifestJson() const { return ManifestText(conversion().manifest); }
   std::string Genai() const { return conversion().genai; }
 
-  std::string Verify(bool full, uint64_t seed, int threads) const {
+  std::string Verify(bool full, uint64_t seed, int threads, const std::string& weights) const {
     const nb::gil_scoped_release unlocked;
     const Model after = Result();
     const VerifyReport report = Value(
-        kvlift::Verify(source_, after, conversion().manifest, HowToVerify(full, seed, threads)));
+        kvlift::Verify(source_, after, conversion().manifest, HowToVerify(full, seed, threads, weights)));
     return Verdict(report);
   }
 
@@ -302,7 +304,7 @@ NB_MODULE(_native, m) {
   m.def("inspect", &kv::InspectText);
   m.def("convert", &kv::ConvertOne);
   m.def("verify", &kv::VerifyText, nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(),
-        nb::arg());
+        nb::arg(), nb::arg());
   m.def("check", &kv::CheckText, nb::arg(), nb::arg().none(), nb::arg());
   m.def("raise_failures_as", [](nb::object error) {
     static nb::object* const kept = new nb::object(std::move(error));

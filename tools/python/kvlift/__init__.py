@@ -110,13 +110,16 @@ class Conversion:
         text = self._native.genai()
         return json.loads(text) if text else None
 
-    def verify(self, *, full: bool = False, seed: int = 1, threads: int = 0) -> Verdict:
+    def verify(self, *, full: bool = False, seed: int = 1, threads: int = 0,
+               weights: str = "stored") -> Verdict:
         """Proves or disproves that the converted model does what its source does.
+
+        `weights` is "stored", or "random[:SEED]": numbers are drawn for weights in files.
 
         The errors of `model`, too.
         """
         self._raise_inconclusive()
-        return Verdict(json.loads(self._native.verify(full, seed, threads)))
+        return Verdict(json.loads(self._native.verify(full, seed, threads, weights)))
 
     def save(self, path: Union[str, "os.PathLike[str]"], *, force: bool = False) -> List[str]:
         """Writes the model, its manifest and what else belongs to it; returns the files' names.
@@ -197,14 +200,15 @@ def _manifest_text(manifest: Any, model: ModelLike) -> Optional[str]:
 
 
 def verify(before: ModelLike, after: ModelLike, *, manifest: Any = None, full: bool = False,
-           seed: int = 1, threads: int = 0) -> Verdict:
+           seed: int = 1, threads: int = 0, weights: str = "stored") -> Verdict:
     """Proves or disproves that `after` does what `before` did.
 
     `manifest` says how they correspond: a dict, a path, the one beside `after` or in it; where there
-    is none, the relation is inferred.
+    is none, the relation is inferred. `weights` is "stored", or "random[:SEED]": numbers are drawn
+    for weights in files, and structure is what is judged.
     """
     return Verdict(json.loads(_native.verify(
-        load(before), load(after), _manifest_text(manifest, after), full, seed, threads)))
+        load(before), load(after), _manifest_text(manifest, after), full, seed, threads, weights)))
 
 
 def check(model: ModelLike, *, manifest: Any = None, target: str = "spec") -> List[Finding]:
