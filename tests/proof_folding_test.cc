@@ -62,8 +62,8 @@ std::string Facts(const Proof& proof) {
 
 std::set<std::string> LedgerOf(const Proof& proof) {
   std::set<std::string> ledger;
-  // A size that several inputs have is one entry of the whole models, and several of the folded. The
-  // range of integers is that of all cases of steps.
+  // A size that several inputs have is one entry of the whole models, and several of the folded.
+  // The range of integers is that of all cases of steps.
   for (const Assumption& assumption : proof.assumptions.all()) {
     const bool is_other = assumption.kind == AssumptionKind::kDimension ||
                           assumption.kind == AssumptionKind::kIntegerRange;
@@ -116,8 +116,7 @@ TEST(Folding, TheWholeModelsAreNotProvedOnceMore) {
   const Converted c = ConvertText(Text(LayeredDecoder()));
   const auto folded = FoldLayers(c.source, *c.after, c.relation);
   ASSERT_TRUE(folded.has_value());
-  const Proof once =
-      ProveCase(folded->before, folded->after, folded->relation, {}, folded->seams);
+  const Proof once = ProveCase(folded->before, folded->after, folded->relation, {}, folded->seams);
   EXPECT_TRUE(Unfold(*folded, c.relation, 0, once).has_value()) << Listed(once);
 }
 
@@ -240,11 +239,11 @@ TEST(LayerNames, EntriesAreSaidOfEachLayer) {
   names.AddForFirst(3, entry("scores_9 + my.scores is finite"), &all);
   std::vector<std::string> texts;
   for (const Assumption& a : all.all()) texts.push_back(a.condition);
-  EXPECT_THAT(texts, testing::ElementsAre(
-                         "P = past.1.key.shape[2]", "P = past.2.key.shape[2]",
-                         "P = past.3.key.shape[2]", "each query of scores sees a key",
-                         "each query of scores_2 sees a key", "each query of scores_3 sees a key",
-                         "scores_9 + my.scores is finite"));
+  EXPECT_THAT(texts,
+              testing::ElementsAre(
+                  "P = past.1.key.shape[2]", "P = past.2.key.shape[2]", "P = past.3.key.shape[2]",
+                  "each query of scores sees a key", "each query of scores_2 sees a key",
+                  "each query of scores_3 sees a key", "scores_9 + my.scores is finite"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, FoldedModel,

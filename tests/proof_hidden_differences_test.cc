@@ -76,12 +76,13 @@ TEST(Masks, AColumnMoreThanThereAreKeysIsRefused) {
   const auto with = [&](const std::string& columns) {
     return TextChanges{
         {kConstants, constants},
-        {made, "column = Slice (\"/kvlift/shared/mask_2\", \"/kvlift/constant/ints_0\", single, "
-               "last_axis)\nwide = Concat <axis: int = 3> (" +
-                   columns +
-                   ")\n[\"/kvlift/layers.0/Attention\"] context = Attention <is_causal: int = 1> "
-                   "(q_heads, \"/kvlift/layers.0/key/visible\", "
-                   "\"/kvlift/layers.0/value/visible\", wide"}};
+        {made,
+         "column = Slice (\"/kvlift/shared/mask_2\", \"/kvlift/constant/ints_0\", single, "
+         "last_axis)\nwide = Concat <axis: int = 3> (" +
+             columns +
+             ")\n[\"/kvlift/layers.0/Attention\"] context = Attention <is_causal: int = 1> "
+             "(q_heads, \"/kvlift/layers.0/key/visible\", "
+             "\"/kvlift/layers.0/value/visible\", wide"}};
   };
   EXPECT_EQ(Unproved(ProofOfPair(kCase, {}, with("\"/kvlift/shared/mask_2\""))), "");
   EXPECT_NE(Unproved(ProofOfPair(kCase, {}, with("\"/kvlift/shared/mask_2\", column"))), "");

@@ -1,7 +1,7 @@
 // LIBS: verify rewrites
 // SRCS: support/case_file.cc support/models.cc
-// Models of several layers are judged layer by layer: which pieces they are cut into, which of these
-// are the same, and what is said of them.
+// Models of several layers are judged layer by layer: which pieces they are cut into, which of
+// these are the same, and what is said of them.
 #include <set>
 #include <string>
 #include <vector>
@@ -10,11 +10,13 @@
 #include "fmt/ranges.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ir/spans.h"
 #include "rewrite/convert.h"
 #include "support/case_file.h"
 #include "support/half_model.h"
 #include "support/layered_decoder.h"
 #include "support/models.h"
+#include "verify/drawn_weights.h"
 #include "verify/layers/cuts.h"
 #include "verify/layers/pieces.h"
 #include "verify/mutant_maker.h"
@@ -218,12 +220,55 @@ TEST(HalfTypesAlone, WhatDiffersInThemOnlyIsRounding) {
   EXPECT_THAT(report->reason, HasSubstr("KV413"));
 }
 
+TEST(DrawnWeights, AreTheSameForTheSamePlace) {
+  const auto model = ParseModelText(
+      "<ir_version: 8, opset_import: [\"\" : 17]>\n"
+      "g (float[B,64] x) => (float[B,32] y) <float[64,32] w = {0.5}> { y = MatMul (x, w) }");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto with = [&](const std::string& offset, int32_t type) {
+    onnx::ModelProto other = *model;
+    onnx::TensorProto& weight = *other.mutable_graph()->mutable_initializer(0);
+    weight.clear_float_data();
+    weight.clear_raw_data();
+    weight.set_data_type(type);
+    weight.set_data_location(onnx::TensorProto::EXTERNAL);
+    const std::pair<std::string, std::string> where[] = {{"location", "absent.data"},
+                                                         {"offset", offset}};
+    for (const auto& [key, value] : where) {
+      auto* entry = weight.add_external_data();
+      entry->set_key(key);
+      entry->set_value(value);
+    }
+    return AsModel(other);
+  };
+  const DrawnWeights weights(5);
+  const auto bytes = [&](const std::string& offset) {
+    const auto drawn = weights.In(with(offset, onnx::TensorProto::FLOAT));
+    EXPECT_TRUE(drawn.ok()) << drawn.status();
+    return std::string(RawDataOf(drawn->proto->graph().initializer(0)).bytes);
+  };
+  EXPECT_EQ(bytes("0").size(), 64 * 32 * sizeof(float));
+  EXPECT_EQ(bytes("0"), bytes("0"));
+  EXPECT_NE(bytes("0"), bytes("8192"));
+  const auto indices = weights.In(with("0", onnx::TensorProto::INT64));
+  EXPECT_EQ(indices.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(indices.status().message()), HasSubstr("w holds int64"));
+}
+
+TEST(DrawnWeights, AreReadAsWords) {
+  EXPECT_EQ(*ReadWeights("stored"), std::nullopt);
+  EXPECT_EQ(*ReadWeights("random"), 1);
+  EXPECT_EQ(*ReadWeights("random:17"), 17);
+  for (const char* words : {"random:", "random:-1", "random:x", "drawn"}) {
+    EXPECT_FALSE(ReadWeights(words).ok()) << words;
+  }
+}
+
 class BundledHalf : public testing::TestWithParam<const char*> {};
 
 TEST_P(BundledHalf, IsEqualInFloat16) {
   const Model source = LoadTestModel(GetParam());
-  const Pair pair =
-      Converted(AsModel(InHalf(*source.proto, onnx::TensorProto::FLOAT16)));
+  const Pair pair = Converted(AsModel(InHalf(*source.proto, onnx::TensorProto::FLOAT16)));
   if (pair.before.proto == nullptr) return;
   const VerifyReport report = Judge(pair);
   EXPECT_TRUE(Accepts(report.verdict, Accept::kTested)) << report.reason;

@@ -398,7 +398,8 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "another model.",
      "Verify against the file that was converted, or convert this one."},
     {"KV413", "half-types-differ", "the models agree in float32 and not in their own types",
-     "Their structure is proved to be the same, and equal where float16 or bfloat16 are computed in "
+     "Their structure is proved to be the same, and equal where float16 or bfloat16 are computed "
+     "in "
      "float32. In their own types an output differs by more than the source's own rounding error "
      "explains.",
      "Look at the output named: numbers may leave the range of the type in one model only."},

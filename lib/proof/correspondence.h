@@ -37,8 +37,8 @@ class Correspondence {
   // The sequence that the element at i0, i1, ... of a value of the conversion belongs to, where the
   // first axis has as many elements for each of them.
   sym::Expr SequenceOf(absl::Span<const sym::Expr> shape, const sym::Facts& facts) const;
-  // How many elements an axis of this extent has for each sequence; null if the extent is no multiple
-  // of the number of sequences.
+  // How many elements an axis of this extent has for each sequence; null if the extent is no
+  // multiple of the number of sequences.
   sym::Expr EachOf(sym::Expr extent) const;
   // That P + S rows fit into the slots of each growing cache: writes that do not are refused.
   sym::Expr Fits() const;

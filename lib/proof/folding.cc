@@ -382,8 +382,8 @@ std::optional<FoldedPair> FoldLayers(const ModelProto& before, const ModelProto&
 namespace {
 
 // Says what a fact of the folded models rests on in the whole ones. number: of the layer that the
-// fact is about, if it is of_layer, else how many layers stand in front of it at most. leaving: what
-// the values rest on that leave a layer.
+// fact is about, if it is of_layer, else how many layers stand in front of it at most. leaving:
+// what the values rest on that leave a layer.
 void Rest(const LayerNames& names, size_t number, bool of_layer, const Assumptions& leaving,
           ProofFact* fact) {
   Assumptions given;

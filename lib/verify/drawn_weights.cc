@@ -125,7 +125,7 @@ class DrawnWeights::Store {
     if (reader.role == Role::kScale) centre = spread = 0.01;
     if (reader.role == Role::kProduct && tensor.dims_size() > 0) {
       const int last = tensor.dims_size() - 1;
-      const int64_t summed = reader.summed > 0                      ? reader.summed
+      const int64_t summed = reader.summed > 0                ? reader.summed
                              : reader.summed < 0 || last == 0 ? tensor.dims(last)
                                                               : tensor.dims(last - 1);
       spread = std::sqrt(3.0 / static_cast<double>(std::max<int64_t>(1, summed)));

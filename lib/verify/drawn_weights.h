@@ -1,5 +1,5 @@
-// Models whose weights are drawn: of files that are not there, or that nobody wants to read. What is
-// judged then is the structure, which is the same for any weights.
+// Models whose weights are drawn: of files that are not there, or that nobody wants to read. What
+// is judged then is the structure, which is the same for any weights.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ class DrawnWeights {
  public:
   explicit DrawnWeights(uint64_t seed);
 
-  // The model with numbers of a usual size in place of all weights in files, the same for all models
-  // that read the same place of a file: products keep the size of what they multiply, norms are near
-  // 1, biases near 0, quantised weights are any bytes. FailedPrecondition for integers that may be
-  // shapes or indices.
+  // The model with numbers of a usual size in place of all weights in files, the same for all
+  // models that read the same place of a file: products keep the size of what they multiply, norms
+  // are near 1, biases near 0, quantised weights are any bytes. FailedPrecondition for integers
+  // that may be shapes or indices.
   absl::StatusOr<Model> In(const Model& model) const;
 
  private:

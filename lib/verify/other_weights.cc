@@ -36,8 +36,8 @@ absl::StatusOr<std::shared_ptr<onnx::ModelProto>> WithOtherWeights(
     KV_ASSIGN_OR_RETURN(std::optional<onnx::TensorProto> made, other(tensor));
     const onnx::TensorProto* weight = &tensor;
     if (made) {
-      weight = kept->weights.emplace_back(
-          std::make_unique<onnx::TensorProto>(*std::move(made))).get();
+      weight =
+          kept->weights.emplace_back(std::make_unique<onnx::TensorProto>(*std::move(made))).get();
     }
     graph.mutable_initializer()->UnsafeArenaAddAllocated(const_cast<onnx::TensorProto*>(weight));
   }

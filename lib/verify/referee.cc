@@ -65,8 +65,7 @@ const exec::Tensor* OracleStep::BoundOf(const std::string& output) const {
   return it == bounds.end() ? nullptr : &it->second;
 }
 
-OracleReferee::OracleReferee(const Model& before, const Model& after, bool full,
-                             double deviations)
+OracleReferee::OracleReferee(const Model& before, const Model& after, bool full, double deviations)
     : deviations_(deviations), left_(full ? kFullWork : kQuickWork) {
   source_.name = "source";
   converted_.name = "converted";
@@ -86,19 +85,19 @@ void OracleReferee::Prepare(const Model& model, Side* side) {
 }
 
 OracleRun OracleReferee::Source(const exec::Feeds& feeds, const exec::Fetches& got,
-                          const std::string& where) {
+                                const std::string& where) {
   return Run(source_, feeds, {}, got, where);
 }
 
 OracleRun OracleReferee::Converted(const exec::Feeds& feeds,
-                             const std::map<std::string, exec::Tensor>& gaps,
-                             const exec::Fetches& got, const std::string& where) {
+                                   const std::map<std::string, exec::Tensor>& gaps,
+                                   const exec::Fetches& got, const std::string& where) {
   return Run(converted_, feeds, gaps, got, where);
 }
 
 OracleRun OracleReferee::Run(Side& side, const exec::Feeds& feeds,
-                       const std::map<std::string, exec::Tensor>& gaps, const exec::Fetches& got,
-                       const std::string& where) {
+                             const std::map<std::string, exec::Tensor>& gaps,
+                             const exec::Fetches& got, const std::string& where) {
   ++report_.steps_seen;
   if (!side.able || exhausted_ > kMaxExhausted) return nullptr;
   oracle::Values inputs;
@@ -132,7 +131,7 @@ OracleRun OracleReferee::Run(Side& side, const exec::Feeds& feeds,
 
 // Holds the executor's output against the oracle's.
 void OracleReferee::Hold(const Side& side, const std::string& output, const Value& value,
-                   const exec::View& got, const std::string& where, OracleStep* step) {
+                         const exec::View& got, const std::string& where, OracleStep* step) {
   if (value.doubtful) {
     report_.doubtful.insert(output);
     return;

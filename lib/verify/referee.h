@@ -37,8 +37,8 @@ class Referee {
   // Of what the source gave. Null if nothing is known. `where` names the step in the report.
   virtual OracleRun Source(const exec::Feeds& feeds, const exec::Fetches& got,
                            const std::string& where) = 0;
-  // Of what the converted model gave. `gaps`: per input how far each element is from what the source
-  // was fed.
+  // Of what the converted model gave. `gaps`: per input how far each element is from what the
+  // source was fed.
   virtual OracleRun Converted(const exec::Feeds& feeds,
                               const std::map<std::string, exec::Tensor>& gaps,
                               const exec::Fetches& got, const std::string& where) = 0;

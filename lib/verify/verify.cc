@@ -66,9 +66,8 @@ absl::StatusOr<VerifyReport> VerifyAny(const Model& before, const Model& after,
     report.reason = "KV403 " + std::string(adapted.status().message());
     return report;
   }
-  KV_ASSIGN_OR_RETURN(
-      VerifyReport report,
-      JudgePair(adapted->before, after, adapted->relation, options, part));
+  KV_ASSIGN_OR_RETURN(VerifyReport report,
+                      JudgePair(adapted->before, after, adapted->relation, options, part));
   RestoreSource(before, after, relation, &report);
   return report;
 }

@@ -41,11 +41,11 @@ const ProofFact* FirstThatFails(const Proof& proof);
 struct VerifyOptions {
   bool full = false;
   uint64_t seed = 1;
-  int threads = 0;              // 0: as the machine has
-  bool controls = true;         // run the mutants
-  bool proof = true;            // look for facts that hold for all shapes
-  bool source = false;          // hold the relation's digest of its source against the source
-  bool whole = false;           // run the models whole even where they can be cut into layers
+  int threads = 0;       // 0: as the machine has
+  bool controls = true;  // run the mutants
+  bool proof = true;     // look for facts that hold for all shapes
+  bool source = false;   // hold the relation's digest of its source against the source
+  bool whole = false;    // run the models whole even where they can be cut into layers
   // Numbers are drawn, with this seed, for weights in files (verify/drawn_weights.h).
   std::optional<uint64_t> random_weights = std::nullopt;
   CompareFn compare = nullptr;  // instead of Compare: a test's double
@@ -167,7 +167,7 @@ struct VerifyReport {
   std::optional<Counterexample> counterexample;
   OracleReport oracle;
   RoundingReport rounding;
-  Proof proof;  // what holds for all shapes, read from the graphs alone
+  Proof proof;                       // what holds for all shapes, read from the graphs alone
   std::vector<LayerVerdict> layers;  // empty: the models were run whole
   std::string whole_because;         // why; empty where they were cut, or where nobody asked
   HalfTypesReport half_types;

@@ -19,8 +19,8 @@ inline void MakeHalf(onnx::TensorProto* tensor, int32_t type) {
   half.set_data_type(type);
   for (const double number : *numbers) {
     const auto value = static_cast<float>(number);
-    const uint16_t bits = type == onnx::TensorProto::FLOAT16 ? exec::FloatToHalf(value)
-                                                             : exec::FloatToBfloat(value);
+    const uint16_t bits =
+        type == onnx::TensorProto::FLOAT16 ? exec::FloatToHalf(value) : exec::FloatToBfloat(value);
     half.mutable_raw_data()->push_back(static_cast<char>(bits & 0xff));
     half.mutable_raw_data()->push_back(static_cast<char>(bits >> 8));
   }
@@ -39,7 +39,8 @@ inline onnx::ModelProto InHalf(onnx::ModelProto model, int32_t type) {
   for (auto& node : *graph.mutable_node()) {
     for (auto& attribute : *node.mutable_attribute()) {
       if (attribute.has_t()) MakeHalf(attribute.mutable_t(), type);
-      if (attribute.name() == "to" && attribute.i() == onnx::TensorProto::FLOAT) attribute.set_i(type);
+      if (attribute.name() == "to" && attribute.i() == onnx::TensorProto::FLOAT)
+        attribute.set_i(type);
     }
   }
   return model;

@@ -33,8 +33,8 @@ inline std::string Text(const LayeredDecoder& d) {
     outputs += fmt::format(
         ", float[B,2,\"P + S\",4] present_k{0}, float[B,2,\"P + S\",4] present_v{0}", i);
     for (const char* which : {"q", "k", "v", "o"}) {
-      weights += fmt::format(
-          ",\n  {}", WeightText(fmt::format("w{}{}", which, i), d.same_numbers ? 0 : i * 4 + which[0]));
+      weights += fmt::format(",\n  {}", WeightText(fmt::format("w{}{}", which, i),
+                                                   d.same_numbers ? 0 : i * 4 + which[0]));
     }
     nodes += fmt::format(R"(
   q{0} = MatMul(x{0}, wq{0})

@@ -17,8 +17,8 @@
 #include "report/sarif.h"
 #include "tensor_files.h"
 #include "texts.h"
-#include "verify_formats.h"
 #include "verify/drawn_weights.h"
+#include "verify_formats.h"
 
 namespace kvlift::cli {
 

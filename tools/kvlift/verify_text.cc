@@ -135,9 +135,9 @@ std::string LayersText(const VerifyReport& r, bool verbose) {
     } else if (layer.others.empty()) {
       text += fmt::format("run: {}\n", layer.name);
     } else {
-      text += fmt::format("run: {}, for {} more that are the same but for their weights: {}\n",
-                          layer.name, layer.others.size(),
-                          MergedName(layer.others, Numbers::kRanges));
+      text +=
+          fmt::format("run: {}, for {} more that are the same but for their weights: {}\n",
+                      layer.name, layer.others.size(), MergedName(layer.others, Numbers::kRanges));
     }
   }
   if (!unrun.empty()) {
@@ -178,9 +178,8 @@ std::string VerdictLine(const VerifyReport& r, const Style& style) {
   const Tone tone = Accepts(r.verdict, Accept::kProved)    ? Tone::kGood
                     : r.verdict == VerdictKind::kDifferent ? Tone::kBad
                                                            : Tone::kWarning;
-  const char* drawn = r.random_weights && r.verdict != VerdictKind::kInconclusive
-                          ? " for drawn weights"
-                          : "";
+  const char* drawn =
+      r.random_weights && r.verdict != VerdictKind::kInconclusive ? " for drawn weights" : "";
   return fmt::format("verdict: {}{} ({} plans, {} of {} mutants detected{}{})\n",
                      style.Paint(tone, VerdictName(r.verdict)), drawn, r.plans.size(), detected,
                      r.controls.size(), other(excused, "excused"), other(unrun, "do not run"));
@@ -189,7 +188,8 @@ std::string VerdictLine(const VerifyReport& r, const Style& style) {
 }  // namespace
 
 std::string VerifyText(const VerifyReport& r, bool verbose, const Style& style) {
-  std::string text = LayersText(r, verbose) + PlansText(r.plans, style) + OutputsText(r.outputs, style) + OracleText(r);
+  std::string text = LayersText(r, verbose) + PlansText(r.plans, style) +
+                     OutputsText(r.outputs, style) + OracleText(r);
   if (const std::string proved = ProofText(r.proof, verbose, style); !proved.empty()) {
     text += "\n" + proved;
   }

@@ -188,8 +188,8 @@ class Converted {
   std::string Verify(bool full, uint64_t seed, int threads, const std::string& weights) const {
     const nb::gil_scoped_release unlocked;
     const Model after = Result();
-    const VerifyReport report = Value(
-        kvlift::Verify(source_, after, conversion().manifest, HowToVerify(full, seed, threads, weights)));
+    const VerifyReport report = Value(kvlift::Verify(source_, after, conversion().manifest,
+                                                     HowToVerify(full, seed, threads, weights)));
     return Verdict(report);
   }
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "base/status.h"
 #include "exec/kernels/bits_panel.h"
@@ -94,6 +95,30 @@ absl::Status CheckGroups(const KernelContext& context, const BitsPlan& p) {
   return fits ? absl::OkStatus() : Invalid(context, "g_idx is out of range");
 }
 
+// The codes of a block, one to a byte.
+template <int kBits>
+void UnpackCodes(const uint8_t* data, int64_t count, uint8_t* codes) {
+  constexpr int kInByte = 8 / kBits, kMask = (1 << kBits) - 1;
+  const int64_t bytes = (count + kInByte - 1) / kInByte;
+#pragma omp simd
+  for (int64_t i = 0; i < bytes; ++i) {
+    for (int k = 0; k < kInByte; ++k) {
+      codes[i * kInByte + k] = static_cast<uint8_t>((data[i] >> (k * kBits)) & kMask);
+    }
+  }
+}
+
+// The weights of a block that has one zero point and one scale. codes: room for those of a block.
+template <typename C>
+void DequantizeBlock(const uint8_t* data, int64_t count, int64_t bits, C zero, C scale,
+                     uint8_t* codes, C* row) {
+  if (bits == 4) UnpackCodes<4>(data, count, codes);
+  if (bits == 2) UnpackCodes<2>(data, count, codes);
+  const uint8_t* all = bits == 8 ? data : codes;
+#pragma omp simd
+  for (int64_t k = 0; k < count; ++k) row[k] = (static_cast<C>(all[k]) - zero) * scale;
+}
+
 // The weights of output n.
 template <typename T>
 void Dequantize(const KernelContext& context, const BitsPlan& p, int64_t n, Compute<T>* row) {
@@ -102,11 +127,16 @@ void Dequantize(const KernelContext& context, const BitsPlan& p, int64_t n, Comp
   const uint8_t* data = context.inputs[1].as<uint8_t>() + n * p.blocks * bytes;
   const T* scales = context.inputs[2].as<T>() + n * p.blocks;
   const int32_t* groups = HasInput(context, 4) ? context.inputs[4].as<int32_t>() : nullptr;
+  std::vector<uint8_t> codes(static_cast<size_t>(p.block) + 4);
   for (int64_t block = 0; block < p.blocks; ++block, data += bytes) {
     const C zero = ZeroPoint<T>(context, p, n, block), scale = Widen(scales[block]);
     const int64_t first = block * p.block, end = std::min(p.K, first + p.block);
+    if (groups == nullptr) {
+      DequantizeBlock(data, end - first, p.bits, zero, scale, codes.data(), row + first);
+      continue;
+    }
     for (int64_t k = first; k < end; ++k) {
-      if (groups != nullptr && groups[k] != block) {
+      if (groups[k] != block) {
         const C value = static_cast<C>(BitsAt(data, k - first, p.bits));
         row[k] = (value - ZeroPoint<T>(context, p, n, groups[k])) * Widen(scales[groups[k]]);
       } else {

@@ -104,9 +104,8 @@ class Merger {
     for (const auto& line : lines) {
       const auto& known = whole_.coverage;
       if (std::find(known.begin(), known.end(), line) != known.end()) continue;
-      const bool is_named = std::any_of(known.begin(), known.end(), [&](const auto& other) {
-        return other.first == line.first;
-      });
+      const bool is_named = std::any_of(
+          known.begin(), known.end(), [&](const auto& other) { return other.first == line.first; });
       whole_.coverage.emplace_back(is_named ? fmt::format("{} ({})", line.first, name) : line.first,
                                    line.second);
     }
@@ -151,12 +150,9 @@ LayerVerdict VerdictOf(const PieceClass& c) {
 
 }  // namespace
 
-absl::StatusOr<std::optional<VerifyReport>> VerifyByLayer(const Model& before, const Model& after,
-                                                          const Manifest& relation,
-                                                          const VerifyOptions& options,
-                                                          const Proof& proof,
-                                                          const VerifyWhole& verify,
-                                                          std::string* why) {
+absl::StatusOr<std::optional<VerifyReport>> VerifyByLayer(
+    const Model& before, const Model& after, const Manifest& relation, const VerifyOptions& options,
+    const Proof& proof, const VerifyWhole& verify, std::string* why) {
   if (!HoldsWhole(proof)) {
     *why = "not every fact of the whole models is proved";
     return std::nullopt;

@@ -19,11 +19,8 @@ using VerifyWhole = std::function<absl::StatusOr<VerifyReport>(
 // nullopt where the models have to be run whole: they cannot be cut, some fact of the whole models
 // or of a piece is open, or no more is saved than a layer. Sets `why` then. `proof` is that of the
 // whole models; `verify` judges a pair of models and is called once for each class.
-absl::StatusOr<std::optional<VerifyReport>> VerifyByLayer(const Model& before, const Model& after,
-                                                          const Manifest& relation,
-                                                          const VerifyOptions& options,
-                                                          const Proof& proof,
-                                                          const VerifyWhole& verify,
-                                                          std::string* why);
+absl::StatusOr<std::optional<VerifyReport>> VerifyByLayer(
+    const Model& before, const Model& after, const Manifest& relation, const VerifyOptions& options,
+    const Proof& proof, const VerifyWhole& verify, std::string* why);
 
 }  // namespace kvlift

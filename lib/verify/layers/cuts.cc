@@ -142,8 +142,7 @@ class Finder {
   // Follows the operands of two nodes in step, as long as they are made by the same operators, down
   // to what `found` holds the values of on the first side; fills in the second side's. False if
   // these differ from one path to another.
-  bool FollowBack(NodeId first, NodeId second,
-                  absl::flat_hash_map<ValueId, ValueId>* found) const {
+  bool FollowBack(NodeId first, NodeId second, absl::flat_hash_map<ValueId, ValueId>* found) const {
     std::vector<std::pair<NodeId, NodeId>> open = {{first, second}};
     absl::flat_hash_set<std::pair<NodeId, NodeId>> seen;
     while (!open.empty()) {

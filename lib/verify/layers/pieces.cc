@@ -18,8 +18,8 @@ namespace {
 struct Side {
   const Model& model;
   Graph graph;
-  std::vector<std::vector<ValueId>> cuts;  // by cut
-  absl::flat_hash_set<ValueId> stops;      // the values of all cuts
+  std::vector<std::vector<ValueId>> cuts;               // by cut
+  absl::flat_hash_set<ValueId> stops;                   // the values of all cuts
   absl::flat_hash_map<ValueId, TensorType> types = {};  // of these
 };
 
@@ -132,7 +132,8 @@ class Cutter {
     };
     for (const ManifestCache& cache : relation_.caches) add(cache.output, cache.source.output);
     for (const ManifestOutput& output : relation_.outputs) {
-      if (output.as != "cache") add(output.name, output.source.empty() ? output.name : output.source);
+      if (output.as != "cache")
+        add(output.name, output.source.empty() ? output.name : output.source);
     }
   }
 
@@ -172,8 +173,8 @@ class Cutter {
     return caches;
   }
 
-  bool AddWriters(const GraphSlice& mine, const GraphSlice& theirs, std::vector<const ManifestCache*>* caches,
-                  Ends* ends) const {
+  bool AddWriters(const GraphSlice& mine, const GraphSlice& theirs,
+                  std::vector<const ManifestCache*>* caches, Ends* ends) const {
     const auto reads = [](const Side& side, const GraphSlice& slice, const std::string& input) {
       const ValueId v = side.graph.Find(input);
       const bool is_read =
@@ -228,7 +229,8 @@ class Cutter {
            type(before_, a.source.input) == type(before_, b.source.input);
   }
 
-  absl::Status RelateInputs(const GraphSlice& mine, const GraphSlice& theirs, Manifest* relation) const {
+  absl::Status RelateInputs(const GraphSlice& mine, const GraphSlice& theirs,
+                            Manifest* relation) const {
     absl::flat_hash_set<std::string> my_inputs, their_inputs, entering;
     for (ValueId v : mine.inputs) my_inputs.insert(after_.graph.name(v));
     for (ValueId v : theirs.inputs) their_inputs.insert(before_.graph.name(v));
@@ -250,9 +252,8 @@ class Cutter {
             fmt::format("the source's layer does not read {}", name));
       }
     }
-    std::erase_if(relation->dropped, [&](const DroppedInput& input) {
-      return !their_inputs.contains(input.name);
-    });
+    std::erase_if(relation->dropped,
+                  [&](const DroppedInput& input) { return !their_inputs.contains(input.name); });
     for (const std::string& name : their_inputs) {
       const bool is_known =
           std::any_of(relation->inputs.begin(), relation->inputs.end(),
@@ -330,9 +331,8 @@ absl::StatusOr<std::vector<PieceClass>> CutIntoPieces(const Model& before, const
     if (cuts.empty()) return absl::FailedPreconditionError("no layers are found");
     KV_ASSIGN_OR_RETURN(Side source, MakeSide(before, cuts));
     KV_ASSIGN_OR_RETURN(Side result, MakeSide(after, cuts));
-    KV_ASSIGN_OR_RETURN(
-        std::vector<PieceClass> classes,
-        Cutter(relation, std::move(source), std::move(result)).Run());
+    KV_ASSIGN_OR_RETURN(std::vector<PieceClass> classes,
+                        Cutter(relation, std::move(source), std::move(result)).Run());
     const auto differs = [](const PieceClass& c) {
       return c.piece.relation.caches.empty() && !c.same_nodes;
     };

@@ -176,9 +176,9 @@ std::string TextOfWeights(const Numbered& before, const Numbered& after) {
       is_used[named->second] = true;
       continue;
     }
-    const auto found = std::find_if(
-        before.weights().begin(), before.weights().end(),
-        [&](const onnx::TensorProto* theirs) { return SameData(*theirs, *mine); });
+    const auto found =
+        std::find_if(before.weights().begin(), before.weights().end(),
+                     [&](const onnx::TensorProto* theirs) { return SameData(*theirs, *mine); });
     if (found == before.weights().end()) {
       text += "own " + Bytes(*mine) + '\n';
       continue;
@@ -211,8 +211,8 @@ std::string TextOfPair(const ModelPiece& piece) {
                         after.NumberOf(c.output));
     text += fmt::format("{} {} {} {} {} {} {} ", c.role, c.dtype, c.layout, c.axis, c.alias,
                         c.grows, c.ring ? c.ring->window : -1);
-    text += fmt::format("{} {} {} {}", c.source.kind, c.source.layout, c.source.axis,
-                        c.source.growing);
+    text +=
+        fmt::format("{} {} {} {}", c.source.kind, c.source.layout, c.source.axis, c.source.growing);
     for (const Select& s : c.source.select) text += fmt::format(" {}:{}", s.axis, s.index);
     if (c.quantization) {
       text += fmt::format(" {} {} {}", c.quantization->dtype, c.quantization->group,
@@ -228,8 +228,7 @@ std::string TextOfPair(const ModelPiece& piece) {
   }
   for (const ManifestOutput& o : relation.outputs) {
     if (o.as == "cache") continue;
-    text += fmt::format("output {} {}\n",
-                        before.NumberOf(o.source.empty() ? o.name : o.source),
+    text += fmt::format("output {} {}\n", before.NumberOf(o.source.empty() ? o.name : o.source),
                         after.NumberOf(o.name));
   }
   for (const DroppedInput& d : relation.dropped) {
@@ -243,12 +242,11 @@ bool HasSameNodes(const ModelPiece& piece) {
   if (a.graph().node_size() != b.graph().node_size()) return false;
   for (int k = 0; k < a.graph().node_size(); ++k) {
     const onnx::NodeProto &x = a.graph().node(k), &y = b.graph().node(k);
-    const bool same = x.op_type() == y.op_type() && x.domain() == y.domain() &&
-                      std::equal(x.input().begin(), x.input().end(), y.input().begin(),
-                                 y.input().end()) &&
-                      std::equal(x.output().begin(), x.output().end(), y.output().begin(),
-                                 y.output().end()) &&
-                      SameAttributes(x, y, {}, DefaultOpset(a), DefaultOpset(b));
+    const bool same =
+        x.op_type() == y.op_type() && x.domain() == y.domain() &&
+        std::equal(x.input().begin(), x.input().end(), y.input().begin(), y.input().end()) &&
+        std::equal(x.output().begin(), x.output().end(), y.output().begin(), y.output().end()) &&
+        SameAttributes(x, y, {}, DefaultOpset(a), DefaultOpset(b));
     if (!same) return false;
   }
   if (!OperatorWithOtherMeaning(a, DefaultOpset(b)).empty()) return false;

@@ -25,7 +25,7 @@ onnx::ValueInfoProto Declared(const std::string& name, const TensorType& type) {
 }  // namespace
 
 GraphSlice SliceOf(const Graph& graph, const std::vector<ValueId>& values,
-              const absl::flat_hash_set<ValueId>& stops) {
+                   const absl::flat_hash_set<ValueId>& stops) {
   std::vector<bool> taken(static_cast<size_t>(graph.num_nodes()), false);
   std::vector<NodeId> open;
   const auto take = [&](NodeId n) {

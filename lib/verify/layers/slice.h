@@ -23,7 +23,7 @@ struct GraphSlice {
 // The nodes that the values need, back to `stops` and to the graph's inputs. A value that is a stop
 // itself is computed; stops are inputs for those who read them.
 GraphSlice SliceOf(const Graph& graph, const std::vector<ValueId>& values,
-              const absl::flat_hash_set<ValueId>& stops);
+                   const absl::flat_hash_set<ValueId>& stops);
 
 // The slice as a model whose outputs are `outputs`. types: of the stops that enter and of outputs
 // that the graph does not declare. renamed: other names for graph inputs. The weights are those of
