@@ -155,50 +155,52 @@ class Reader {
     return cache_inputs_.count(name) > 0 || wide_.count(name) > 0 || all_.count(name) > 0;
   }
 
-  // The input that indexes the widest table and is no position; else one with a number per token.
+  // The input that indexes the widest table and is no position; else hidden states; else one with a
+  // number per token.
   void FindTokens() {
-    int64_t widest = 0;
-    for (const bool any : {false, true}) {
-      for (ValueId v : graph_.graph_inputs()) {
-        const std::string& name = graph_.name(v);
-        const TensorType& type = graph_.type(v);
-        if (SaysNoTokens(name) || positions_.count(name) > 0) continue;
-        if (!type.shape || !IsIntegerType(type.elem_type)) continue;
-        const Flow::Table table = TableOf(name);
-        if (table.rows == 0) continue;
-        if (!any && (NamedPosition(name) || flow_.IsPosition(name) || flow_.IsOrder(name)))
-          continue;
-        if (table.width > widest) {
-          widest = table.width;
-          tokens_input_ = name;
-          table_rows_ = table.rows;
-        }
-      }
-      if (!tokens_input_.empty()) break;
-    }
-    if (tokens_input_.empty()) FindHiddenTokens();
+    FindTokenIds(/*any=*/false);
+    if (tokens_input_.empty()) FindHiddenTokens(/*floats=*/true);
+    if (tokens_input_.empty()) FindTokenIds(/*any=*/true);
+    if (tokens_input_.empty()) FindHiddenTokens(/*floats=*/false);
     if (tokens_input_.empty()) FindNewRows();
     const Dims* dims = ShapeOf(tokens_input_);
     if (dims != nullptr) ReadTokenShape(*dims);
   }
 
-  // Embeddings, or token ids whose table is not seen.
-  void FindHiddenTokens() {
-    for (const bool floats : {false, true}) {
-      for (ValueId v : graph_.graph_inputs()) {
-        const std::string& name = graph_.name(v);
-        const TensorType& type = graph_.type(v);
-        if (SaysNoTokens(name)) continue;
-        if (!type.shape || type.shape->size() < 2 || type.shape->size() > 3) continue;
-        if (floats ? !IsFloatType(type.elem_type) : !IsIntegerType(type.elem_type)) continue;
-        if (type.shape->size() == 3 && !floats) continue;
-        const Dim& second = (*type.shape)[1];
-        if (past_.count(second.param) > 0 || Summands(second.param).size() > 1) continue;
-        if (flow_.IsMask(name) || positions_.count(name) > 0) continue;
-        if (!floats && (NamedPosition(name) || flow_.IsPosition(name))) continue;
+  // any: positions as well.
+  void FindTokenIds(bool any) {
+    int64_t widest = 0;
+    for (ValueId v : graph_.graph_inputs()) {
+      const std::string& name = graph_.name(v);
+      const TensorType& type = graph_.type(v);
+      if (SaysNoTokens(name) || positions_.count(name) > 0) continue;
+      if (!type.shape || !IsIntegerType(type.elem_type)) continue;
+      const Flow::Table table = TableOf(name);
+      if (table.rows == 0) continue;
+      if (!any && (NamedPosition(name) || flow_.IsPosition(name) || flow_.IsOrder(name))) continue;
+      if (table.width > widest) {
+        widest = table.width;
         tokens_input_ = name;
-        return;
+        table_rows_ = table.rows;
       }
+    }
+  }
+
+  // Embeddings or hidden states; without floats, token ids whose table is not seen.
+  void FindHiddenTokens(bool floats) {
+    for (ValueId v : graph_.graph_inputs()) {
+      const std::string& name = graph_.name(v);
+      const TensorType& type = graph_.type(v);
+      if (SaysNoTokens(name)) continue;
+      if (!type.shape || type.shape->size() < 2 || type.shape->size() > 3) continue;
+      if (floats ? !IsFloatType(type.elem_type) : !IsIntegerType(type.elem_type)) continue;
+      if (type.shape->size() == 3 && !floats) continue;
+      const Dim& second = (*type.shape)[1];
+      if (past_.count(second.param) > 0 || Summands(second.param).size() > 1) continue;
+      if (flow_.IsMask(name) || positions_.count(name) > 0) continue;
+      if (!floats && (NamedPosition(name) || flow_.IsPosition(name))) continue;
+      tokens_input_ = name;
+      return;
     }
   }
 

@@ -194,6 +194,10 @@ absl::StatusOr<std::optional<VerifyReport>> VerifyByLayer(
     const ModelPiece& piece = c.piece;
     KV_ASSIGN_OR_RETURN(VerifyReport report,
                         verify(piece.before, piece.after, piece.relation, options));
+    if (report.plans.empty()) {
+      *why = fmt::format("{} cannot be run alone: {}", piece.name, report.reason);
+      return std::nullopt;
+    }
     const bool goes_on = Accepts(report.verdict, Accept::kTested);
     merger.Add(piece.name, std::move(report));
     if (!goes_on) break;
