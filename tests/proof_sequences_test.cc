@@ -144,6 +144,34 @@ TEST(Sizes, OfWhatIsCutAtAnotherSizeAreNoGround) {
   EXPECT_NE(Unproved(WithEnds(longer, "y = Add (y0, y0)")), "");
 }
 
+// A length that a product beyond 64 bits decides is another one than S; an operator that broadcasts
+// does not refuse it where there is one token.
+TEST(Sizes, ThatDataDecidesAreNoGroundOfABroadcast) {
+  const TextChanges rows = {
+      {"rows = Range(p, t, one)",
+       "much = Mul(t, huge)\nmost = Div(much, huge)\nrows = Range(p, most, one)"},
+      {kConstantsOfSource,
+       std::string(kConstantsOfSource) + " int64 huge = {4611686018427387904},"}};
+  EXPECT_NE(Unproved(ProofOfPair(kCase, rows, {})).find("is read for steps with"),
+            std::string::npos);
+}
+
+// Where no cache grows, sizes are equal in some steps only as well: heads that are cut at the
+// number of sequences.
+TEST(Sizes, OfModelsOfFixedCachesAreNoGroundEither) {
+  const std::string fixed = "fixed_buffer_prefix_read";
+  EXPECT_EQ(Unproved(ProofOfPair(fixed, {}, {})), "");
+  EXPECT_NE(
+      Unproved(ProofOfPair(
+          fixed,
+          {{"k_t = Transpose<perm = [0, 1, 3, 2]>(k_seen)",
+            "twice = Concat<axis = 1>(k_seen, k_seen)\nb = Shape<start = 0, end = 1>(past_v)\n"
+            "cut = Slice(twice, first, b, axes_1)\n"
+            "k_t = Transpose<perm = [0, 1, 3, 2]>(cut)"}},
+          {})),
+      "");
+}
+
 // An index that the source finds in its table is behind the end of a shorter one.
 TEST(Lookups, AShorterTableRefusesIndices) {
   const auto end = [](const std::string& table) {

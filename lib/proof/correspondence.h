@@ -40,7 +40,8 @@ class Correspondence {
   // How many elements an axis of this extent has for each sequence; null if the extent is no
   // multiple of the number of sequences.
   sym::Expr EachOf(sym::Expr extent) const;
-  // That P + S rows fit into the slots of each growing cache: writes that do not are refused.
+  // That P + S rows fit into the slots of each growing cache: writes that do not are refused; and
+  // into masks that are padded up to a capacity.
   sym::Expr Fits() const;
   // What sizes are where the source's operators take the places that its forms say: that a slice
   // ends inside its axis.
@@ -167,11 +168,16 @@ class Correspondence {
   absl::flat_hash_map<ValueId, Grounds> grounds_of_;  // of the conversion
   std::string tree_;  // the input that says which new tokens see one another; empty: none
   Assumptions assumptions_;
-  std::vector<sym::Expr> capacities_;      // slots of growing caches
+  std::vector<sym::Expr> capacities_;      // slots of growing caches, columns of padded masks
   std::set<sym::DimSymbol> per_sequence_;  // sizes of controls
   std::set<sym::DimSymbol> batch_;         // names of the source for the number of sequences
   // What the source's operators take sizes to be, in symbols and in words.
-  std::vector<std::pair<sym::Expr, std::string>> conditions_;
+  struct Condition {
+    sym::Expr predicate = nullptr;
+    std::string text;
+    bool broadcast = false;  // an operator takes other sizes, too, where one of them is 1
+  };
+  std::vector<Condition> conditions_;
   std::string unmet_;                    // what the source takes for granted and few steps have
   mutable std::set<sym::Expr> longest_;  // P + S of the longest sequence
   // What FitParts() last returned, for so many capacities and longest sequences.

@@ -27,7 +27,6 @@ void Correspondence::FindEqualExtents(const Manifest& relation,
       if (output != kNoValue && !pair_.IsOfAfter(n)) forms_.Of(output);
     }
   }
-  if (past_ == nullptr || new_ == nullptr) return FindExactQuotients();
   for (const sym::Assumption& assumption : forms_.assumptions()) {
     const bool extents = assumption.reason == sym::AssumptionReason::kEqualExtents ||
                          assumption.reason == sym::AssumptionReason::kBroadcast;
@@ -36,6 +35,7 @@ void Correspondence::FindEqualExtents(const Manifest& relation,
               assumption.reason == sym::AssumptionReason::kBroadcast);
   }
   FindExactQuotients();
+  if (past_ == nullptr || new_ == nullptr) return;
   // An operator broadcasts a mask, too, if the mask has one sequence.
   for (NodeId n = 0; n < pair_.graph().num_nodes(); ++n) {
     if (pair_.IsOfAfter(n) || !pair_.graph().Is(n, "Attention")) continue;
@@ -149,7 +149,7 @@ bool Correspondence::IsFree(const sym::DimSymbol& name) const {
 
 // An operator of the source runs where these sizes are equal, or one of them is 1 and is broadcast.
 void Correspondence::TakeAsMet(Expr condition, const std::string& text, bool broadcast) {
-  conditions_.emplace_back(condition, text);
+  conditions_.push_back({condition, text, broadcast});
   for (Expr part : sym::ConjunctsOf(Normal(condition, Facts{}))) {
     if (part->kind() != Kind::kEq || !sym::LoadsOf(part).empty()) continue;
     const auto names = sym::DimsOf(part);
@@ -174,12 +174,13 @@ void Correspondence::TakeAsMet(Expr condition, const std::string& text, bool bro
 
 // B, P and S are what they are: where sizes made of them would have to be equal, it is a broadcast
 // that is meant, and the forms are of a few steps only. Sizes that data decides are the operator's
-// to refuse.
+// to refuse, which one that broadcasts does not do where either is 1.
 void Correspondence::FindUnmet() {
-  for (const auto& [condition, text] : conditions_) {
+  for (const auto& [condition, text, broadcast] : conditions_) {
     for (Expr part : sym::ConjunctsOf(Normal(condition, Facts{}))) {
-      const bool met = !sym::LoadsOf(part).empty() || part->is_integer(1) ||
-                       forms_.pool().Prove(part, Facts{}) == sym::Truth::kYes;
+      const bool refused = !broadcast && !sym::LoadsOf(part).empty();
+      const bool met =
+          refused || part->is_integer(1) || forms_.pool().Prove(part, Facts{}) == sym::Truth::kYes;
       if (met || !unmet_.empty()) continue;
       unmet_ = fmt::format("the source is read for steps with {} only", text);
     }
@@ -277,7 +278,11 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
     const sym::Form theirs = forms_.Of(twin->second);
     if (!theirs.known_rank || theirs.shape.size() != mine.shape.size()) continue;
     for (size_t k = 0; k < mine.shape.size(); ++k) {
-      if (static_cast<int64_t>(k) != input.axis) SetSize(mine.shape[k], theirs.shape[k]);
+      if (static_cast<int64_t>(k) != input.axis) {
+        SetSize(mine.shape[k], theirs.shape[k]);
+      } else {
+        capacities_.push_back(mine.shape[k]);  // what is padded has room for all tokens
+      }
     }
     // A mask has a row for each sequence, whatever it declares; with one row it would be broadcast.
     if (input.axis > 0 && sequences != nullptr && new_ != nullptr) {
