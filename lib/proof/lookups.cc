@@ -1,7 +1,6 @@
 #include "proof/lookups.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -26,18 +25,20 @@ class Reader {
   Misfits Run() {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (pair_.IsOfAfter(n)) continue;
-      if (const auto lookup = Read(n)) source_.push_back(*lookup);
+      for (Lookup& lookup : Read(n)) source_.push_back(std::move(lookup));
     }
     fits_ = pool_.And(twins_.Fits(), twins_.SourceFits());
     Misfits found;
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (!pair_.IsOfAfter(n)) continue;
-      const auto lookup = Read(n);
-      if (!lookup || IsInside(*lookup)) continue;
-      found.emplace_back(
-          pair_.NameOf(graph_.outputs(n)[0]),
-          fmt::format("{} < {} (index of a Gather) is not seen to be so",
-                      sym::ToString(lookup->index, &graph_), sym::ToString(lookup->rows, &graph_)));
+      for (const Lookup& lookup : Read(n)) {
+        if (IsInside(lookup)) continue;
+        found.emplace_back(
+            pair_.NameOf(graph_.outputs(n)[0]),
+            fmt::format("{} < {} (index of a {}) is not seen to be so",
+                        sym::ToString(lookup.index, &graph_), sym::ToString(lookup.rows, &graph_),
+                        graph_.node(n).op_type()));
+      }
     }
     return found;
   }
@@ -46,67 +47,147 @@ class Reader {
   // By the terms of the source.
   struct Lookup {
     Expr index = nullptr, rows = nullptr;
-    Expr numbered = nullptr;  // the index, with the axes that it reads numbered in their order
-    Facts facts;              // about the places of the indices
+    Facts facts;                // about the places of the indices
+    Expr numbered = nullptr;    // the index, with the axes that it reads numbered in their order
+    std::vector<Expr> extents;  // of these axes
   };
 
-  // nullopt for other operators, and for what has no form.
-  std::optional<Lookup> Read(NodeId n) {
-    if (!graph_.Is(n, "Gather")) return std::nullopt;
+  // Empty for other operators, and for what has no form.
+  std::vector<Lookup> Read(NodeId n) {
+    std::vector<Lookup> found;
+    if (graph_.inputs(n).size() < 2) return found;
     const sym::Form table = forms_.Of(graph_.inputs(n)[0]), which = forms_.Of(graph_.inputs(n)[1]);
-    if (!table.known_rank || !which.known_rank) return std::nullopt;
-    int64_t axis = IntAttribute(graph_.node(n), "axis", 0);
-    if (axis < 0) axis += static_cast<int64_t>(table.shape.size());
-    if (axis < 0 || axis >= static_cast<int64_t>(table.shape.size())) return std::nullopt;
+    if (!table.known_rank || !which.known_rank) return found;
+    const bool parts = graph_.Is(n, "GatherND") || graph_.Is(n, "ScatterND");
+    if (parts) {
+      ReadParts(n, table, which, &found);
+    } else if (graph_.Is(n, "Gather") || graph_.Is(n, "GatherElements") ||
+               graph_.Is(n, "ScatterElements")) {
+      const auto rank = static_cast<int64_t>(table.shape.size());
+      int64_t axis = IntAttribute(graph_.node(n), "axis", 0);
+      if (axis < 0) axis += rank;
+      if (axis < 0 || axis >= rank) return found;
+      AddLookup(n, which.element, which.shape, table.shape[static_cast<size_t>(axis)], &found);
+    }
+    return found;
+  }
+
+  // The last axis of the indices has one for each axis of the table, behind those of a batch.
+  void ReadParts(NodeId n, const sym::Form& table, const sym::Form& which,
+                 std::vector<Lookup>* found) {
+    if (which.shape.empty() || which.shape.back()->kind() != sym::Kind::kInteger) return;
+    const auto batch = static_cast<size_t>(IntAttribute(graph_.node(n), "batch_dims", 0));
+    const auto width = static_cast<size_t>(which.shape.back()->value());
+    const size_t last = which.shape.size() - 1;
+    for (size_t k = 0; k < width && batch + k < table.shape.size(); ++k) {
+      std::vector<Expr> at, extents(which.shape.begin(), which.shape.end() - 1);
+      for (size_t axis = 0; axis < last; ++axis) at.push_back(pool_.Index(static_cast<int>(axis)));
+      at.push_back(pool_.Integer(static_cast<int64_t>(k)));
+      AddLookup(n, forms_.At(graph_.inputs(n)[1], at, Facts{extents}), extents,
+                table.shape[batch + k], found);
+    }
+  }
+
+  void AddLookup(NodeId n, Expr index, const std::vector<Expr>& extents, Expr rows,
+                 std::vector<Lookup>* found) {
     const bool mine = pair_.IsOfAfter(n);
     const Expr sequence = pool_.Index(0);
     Lookup lookup;
-    for (Expr extent : which.shape) {
+    for (Expr extent : extents) {
       lookup.facts.extents.push_back(mine ? twins_.Extent(extent, sequence)
                                           : twins_.Normal(extent, Facts{}));
     }
-    const Expr rows = table.shape[static_cast<size_t>(axis)];
-    lookup.index = mine ? twins_.Translate(which.element, sequence, lookup.facts)
-                        : twins_.Normal(which.element, lookup.facts);
+    lookup.index =
+        mine ? twins_.Translate(index, sequence, lookup.facts) : twins_.Normal(index, lookup.facts);
     lookup.rows = mine ? twins_.Extent(rows, sequence) : twins_.Normal(rows, Facts{});
-    if (lookup.index == nullptr || lookup.rows == nullptr) return std::nullopt;
-    lookup.numbered = Numbered(lookup.index);
-    return lookup;
+    if (lookup.index == nullptr || lookup.rows == nullptr) return;
+    Number(&lookup);
+    found->push_back(std::move(lookup));
   }
 
   // Indices from the end reach the first row; those that data gives are taken to be from the front.
   bool IsBehindTheFirst(const Lookup& mine) {
     if (!sym::LoadsOf(mine.index).empty()) return true;
-    const Expr behind = pool_.Le(pool_.Neg(mine.rows), mine.index, mine.facts);
-    return behind->is_integer(1) || equality_.Follows(fits_, behind, mine.facts);
+    return HoldsOfEach(mine.index, pool_.True(), [&](Expr index, Expr known) {
+      return Holds(pool_.Le(pool_.Neg(mine.rows), index, mine.facts), known, mine.facts);
+    });
   }
 
   bool IsInFront(const Lookup& mine) {
-    const Expr inside = pool_.Lt(mine.index, mine.rows, mine.facts);
-    return inside->is_integer(1) || IsOfNoEmptyStep(forms_, inside) ||
-           equality_.Follows(fits_, inside, mine.facts);
+    return HoldsOfEach(mine.index, pool_.True(), [&](Expr index, Expr known) {
+      return Holds(pool_.Lt(index, mine.rows, mine.facts), known, mine.facts);
+    });
+  }
+
+  // Of each thing that the index may be, with what holds where it is that.
+  template <typename Fn>
+  bool HoldsOfEach(Expr index, Expr known, const Fn& fn) {
+    if (index->kind() != sym::Kind::kSelect) return fn(index, known);
+    const Expr condition = index->args()[0];
+    return HoldsOfEach(index->args()[1], pool_.And(known, condition), fn) &&
+           HoldsOfEach(index->args()[2], pool_.And(known, pool_.Not(condition)), fn);
+  }
+
+  bool Holds(Expr conclusion, Expr known, const Facts& facts) {
+    if (conclusion->is_integer(1) || IsOfNoEmptyStep(forms_, conclusion)) return true;
+    return FollowsFromTwo(conclusion, known, facts) ||
+           equality_.Follows(pool_.And(fits_, known), conclusion, facts);
+  }
+
+  // With x <= 0 and y <= 0, z <= 0 where z <= x + y: below the tokens, which are no more than
+  // slots.
+  bool FollowsFromTwo(Expr conclusion, Expr known, const Facts& facts) {
+    if (conclusion->kind() != sym::Kind::kLe) return false;
+    const auto follows = [&](Expr premise) {
+      return pool_.ProveNonNegative(pool_.Sub(premise, conclusion->args()[0]), facts);
+    };
+    for (Expr x : sym::ConjunctsOf(known)) {
+      if (x->kind() != sym::Kind::kLe) continue;
+      if (follows(x->args()[0])) return true;
+      for (Expr y : sym::ConjunctsOf(fits_)) {
+        if (y->kind() == sym::Kind::kLe && follows(pool_.Add(x->args()[0], y->args()[0]))) {
+          return true;
+        }
+      }
+    }
+    return false;
   }
 
   bool IsInside(const Lookup& mine) {
     if (IsInFront(mine) && IsBehindTheFirst(mine)) return true;
     return std::any_of(source_.begin(), source_.end(), [&](const Lookup& theirs) {
-      if (theirs.numbered != mine.numbered) return false;
+      if (theirs.numbered != mine.numbered || !HasPlacesOf(theirs, mine)) return false;
       const Expr enough = pool_.Le(theirs.rows, mine.rows, Facts{});
       return enough->is_integer(1) || equality_.Follows(fits_, enough, Facts{});
     });
   }
 
+  // Whether what is looked up in the source is at all the places of mine.
+  bool HasPlacesOf(const Lookup& theirs, const Lookup& mine) {
+    for (size_t k = 0; k < mine.extents.size(); ++k) {
+      const Expr own = mine.extents[k], other = theirs.extents[k];
+      if (own == other) continue;
+      if (own == nullptr || other == nullptr) return false;
+      if (!equality_.Follows(fits_, pool_.Le(own, other, Facts{}), Facts{})) return false;
+    }
+    return true;
+  }
+
   // The result of a look-up may have other axes in the source, so that its index is compared with
   // the axes numbered anew, in their order.
-  Expr Numbered(Expr index) {
+  void Number(Lookup* lookup) {
     constexpr int kMostAxes = 16;
     sym::Pool::Substitution s;
     s.indices.assign(kMostAxes, nullptr);
     int next = 0;
     for (int k = 0; k < kMostAxes; ++k) {
-      if (sym::ContainsIndex(index, k)) s.indices[static_cast<size_t>(k)] = pool_.Index(next++);
+      if (!sym::ContainsIndex(lookup->index, k)) continue;
+      s.indices[static_cast<size_t>(k)] = pool_.Index(next++);
+      const auto axis = static_cast<size_t>(k);
+      const auto& all = lookup->facts.extents;
+      lookup->extents.push_back(axis < all.size() ? all[axis] : nullptr);
     }
-    return pool_.Substitute(index, s, Facts{});
+    lookup->numbered = pool_.Substitute(lookup->index, s, Facts{});
   }
 
   const GraphPair& pair_;

@@ -1,11 +1,13 @@
 #include "proof/misfits.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "proof/lemmas/longest_sequence.h"
+#include "proof/needs.h"
 
 namespace kvlift {
 
@@ -36,6 +38,9 @@ class Reader {
       if (const Expr fits = MaskFits(n); fits != nullptr) {
         known_.insert(twins_.Normal(fits, Facts{}));
       }
+      for (const Need& need : NeedsOf(forms_, n)) {
+        if (!need.condition->has_index()) known_.insert(twins_.Normal(need.condition, Facts{}));
+      }
     }
     std::vector<std::pair<NodeId, std::optional<Write>>> writes;
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
@@ -52,6 +57,9 @@ class Reader {
     }
     for (const auto& [n, write] : writes) ReadWrite(n, write);
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (pair_.IsOfAfter(n) && !IsOfSource(n)) ReadNeeds(n);
+    }
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (!pair_.IsOfAfter(n)) continue;
       const Expr fits = MaskFits(n);
       if (fits != nullptr && !Holds(fits)) {
@@ -67,14 +75,43 @@ class Reader {
                         fmt::format("{} is not seen to be so", what));
   }
 
-  bool Holds(Expr condition) {
-    Expr mine = twins_.Translate(condition, pool_.Index(0), Facts{});
+  bool Holds(Expr condition) { return Holds(condition, pool_.Index(0), Facts{}); }
+
+  // For all values of the indices that the facts are about.
+  bool Holds(Expr condition, Expr sequence, const Facts& own) {
+    Facts facts = own;
+    for (Expr& extent : facts.extents) extent = twins_.Extent(extent, sequence);
+    Expr mine = twins_.Translate(condition, sequence, facts);
     if (mine == nullptr) return false;
     mine = AtLongest(pool_, mine);
     if (mine->is_integer(1) || known_.contains(mine) || IsOfNoEmptyStep(forms_, mine)) return true;
     const Expr fits = pool_.And(twins_.Fits(), written_);
-    return equality_.Follows(fits, mine, Facts{}) ||
-           equality_.Follows(pool_.And(fits, source_fits_), mine, Facts{});
+    return equality_.Follows(fits, mine, facts) ||
+           equality_.Follows(pool_.And(fits, source_fits_), mine, facts);
+  }
+
+  // Whether the source has this node, too, over the same operands: it refuses what this one does.
+  bool IsOfSource(NodeId n) {
+    const auto results = graph_.outputs(n);
+    return !results.empty() && std::all_of(results.begin(), results.end(), [&](ValueId result) {
+      if (result == kNoValue) return true;
+      const ValueId theirs = twins_.TwinOf(result);
+      if (theirs == kNoValue) return false;
+      twins_.TakeGrounds();
+      return twins_.TwinSameness(result, theirs) == Sameness::kWhole &&
+             !twins_.TakeGrounds().doubted;
+    });
+  }
+
+  void ReadNeeds(NodeId n) {
+    for (ValueId result : graph_.outputs(n)) {
+      if (result == kNoValue || TellsExtents(forms_, result, forms_.Of(result))) continue;
+      Add(n, fmt::format("that {} runs", graph_.node(n).op_type()));
+    }
+    for (const Need& need : NeedsOf(forms_, n)) {
+      const Expr sequence = twins_.SequenceOf(need.facts.extents, need.facts);
+      if (!Holds(need.condition, sequence, need.facts)) Add(n, need.text);
+    }
   }
 
   // What a TensorScatter writes; nullopt if its ranks are not those of a write.

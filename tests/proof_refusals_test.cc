@@ -1,0 +1,99 @@
+// LIBS: proof rewrites
+// SRCS: support/case_file.cc support/models.cc
+// Operators of the conversion that refuse to run where the source runs: steps and divisors of 0,
+// extents below 0, coordinates outside of a table.
+#include <string>
+
+#include "support/proof_pair.h"
+
+namespace kvlift {
+namespace {
+
+constexpr char kCase[] = "decomposed_attention_padding";
+constexpr char kShape[] = "[\"/kvlift/shared/S\"] \"/kvlift/shared/S\" = Shape";
+constexpr char kConstants[] = "int64[1] \"/kvlift/constant/ints_0\" =  {0},";
+
+// The conversion with statements that make the integers `other` of the size s, and nothing of the
+// cache, in front of all that reads the number of tokens. Only the shape of what they give is read.
+std::string OpenWith(const std::string& statements, const TextChanges& before = {}) {
+  return Unproved(ProofOfPair(
+      kCase, before,
+      {{kConstants, std::string(kConstants) +
+                        " int64[1] at_0 = {0}, int64[1] at_1 = {1}, int64[1] five = {5},"
+                        " int64[1] three = {3}, int64 zero = {0}, int64 one = {1},"},
+       {std::string(kShape) + " <start: int = 1, end: int = 2> (q)",
+        "n = Shape <start: int = 1, end: int = 2> (q)\ns = Squeeze (n, at_0)\n" + statements +
+            "\nnothing = Mul (other, zero)\nspread = Cast <to: int = 1> (nothing)\n"
+            "all = Add (q, spread)\n" +
+            kShape + " <start: int = 1, end: int = 2> (all)"}}));
+}
+
+TEST(Needs, AStepOfZeroIsRefused) {
+  EXPECT_EQ(OpenWith("steps = Range (zero, s, one)\nother = Size (steps)"), "");
+  EXPECT_NE(OpenWith("steps = Range (zero, s, zero)\nother = Size (steps)"), "");
+  EXPECT_NE(OpenWith("step = Sub (s, one)\nsteps = Range (zero, s, step)\nother = Size (steps)"),
+            "");
+}
+
+TEST(Needs, ADivisorOfZeroIsRefused) {
+  EXPECT_EQ(OpenWith("other = Div (one, s)"), "");
+  EXPECT_NE(OpenWith("other = Div (one, zero)"), "");
+  EXPECT_NE(OpenWith("less = Sub (s, one)\nother = Div (one, less)"), "");
+  EXPECT_NE(OpenWith("less = Sub (s, one)\nother = Mod (one, less)"), "");
+}
+
+TEST(Needs, AnExtentBelowZeroIsRefused) {
+  EXPECT_EQ(OpenWith("more = Add (n, three)\nmany = Expand (at_0, more)\nother = Size (many)"), "");
+  EXPECT_NE(OpenWith("less = Sub (n, three)\nmany = Expand (at_0, less)\nother = Size (many)"), "");
+}
+
+TEST(Needs, PartsAreAsLongAsTheAxis) {
+  const std::string parts =
+      "parts = Concat <axis: int = 0> (n, three)\n"
+      "a, b = Split <axis: int = 0> (many, parts)\nother = Size (a)";
+  EXPECT_EQ(OpenWith("more = Add (n, three)\nmany = Expand (at_0, more)\n" + parts), "");
+  EXPECT_NE(OpenWith("more = Add (n, five)\nmany = Expand (at_0, more)\n" + parts), "");
+}
+
+// Of a table with one row there is none at 5, nor at S - 1.
+TEST(Lookups, CoordinatesOutsideOfATableAreRefused) {
+  EXPECT_EQ(OpenWith("row = GatherND (three, at_0)\nother = Mul (row, zero)"), "");
+  EXPECT_NE(OpenWith("row = GatherND (three, five)\nother = Mul (row, zero)"), "");
+  EXPECT_NE(OpenWith("last = Sub (n, at_1)\nrow = GatherND (three, last)\n"
+                     "other = Mul (row, zero)"),
+            "");
+  EXPECT_NE(OpenWith("row = GatherElements <axis: int = 0> (three, five)\n"
+                     "other = Mul (row, zero)"),
+            "");
+}
+
+// The source looks up the first S rows of 100; one row more may be behind the last.
+TEST(Lookups, MorePlacesThanTheSourceLooksUpAreNotInside) {
+  const auto end = [](const std::string& last, const std::string& rows) {
+    return "n = Shape <start: int = 1, end: int = 2> (q)\ns_0 = Squeeze (n, at_0)\n"
+           "start_0 = Squeeze (at_0, at_0)\nend_0 = Add (s_0, " +
+           last +
+           ")\nplaces = Range (start_0, end_0, number_1)\nhundred = ConstantOfShape (many)\n"
+           "found = Gather <axis: int = 0> (hundred, places)\n" +
+           rows + "wide = Unsqueeze (row, at_1)\ny = Add (y0, wide)";
+  };
+  const std::string more =
+      " int64[1] at_0 = {0}, int64[1] at_1 = {1}, int64 number_0 = {0}, int64 number_1 = {1},"
+      " int64[1] many = {100},";
+  const auto with = [&](const std::string& last, const std::string& rows) {
+    const std::string of_source = "int64[3] y_shape = {0, 0, 16},";
+    return Unproved(ProofOfPair(
+        kCase,
+        {{"y = Reshape(context4, y_shape)",
+          "y0 = Reshape(context4, y_shape)\n" + end("number_0", "row = Identity (found)\n")},
+         {of_source, of_source + more}},
+        {{"y = Reshape (context4, y_shape)",
+          "y0 = Reshape (context4, y_shape)\n" + end(last, rows)},
+         {kConstants, kConstants + more}}));
+  };
+  EXPECT_EQ(with("number_0", "row = Identity (found)\n"), "");
+  EXPECT_NE(with("number_1", "row = Slice (found, at_0, n, at_0)\n"), "");
+}
+
+}  // namespace
+}  // namespace kvlift
