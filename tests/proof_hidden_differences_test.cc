@@ -94,6 +94,14 @@ TEST(Ledger, SaysUpToWhichSizesIntegersAreExact) {
   EXPECT_TRUE(proof.assumptions.Has(AssumptionKind::kIntegerRange, "sizes and integers"));
 }
 
+// Source and conversion differ where a hidden key is infinite: the source leaves its score out, and
+// Attention adds -inf to it.
+TEST(Ledger, SaysThatNumbersAreFinite) {
+  const Proof proof = ProofOfPair(kCase, {}, {});
+  EXPECT_EQ(Unproved(proof), "");
+  EXPECT_TRUE(proof.assumptions.Has(AssumptionKind::kFinite, "numbers"));
+}
+
 // RoiAlign samples elsewhere since operator set 16, under the same attributes.
 TEST(OperatorSets, OperatorsThatChangedAreOthers) {
   EXPECT_TRUE(ChangedMeaning("RoiAlign", 15, 24));

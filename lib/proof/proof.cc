@@ -117,6 +117,14 @@ Assumption SmallSizes() {
           AssumptionSource::kHost, false};
 }
 
+// Arithmetic is that of real numbers. An infinite or undefined score that the source leaves out is
+// one that the operator adds a number to.
+Assumption FiniteNumbers() {
+  return {AssumptionKind::kFinite, "numbers",
+          "what the source computes up to its scores, and the values beside them, is finite",
+          AssumptionSource::kHost, false};
+}
+
 Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
                const Manifest& manifest, Obligations* obligations) {
   Proof proof;
@@ -164,7 +172,9 @@ Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
 Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& after,
                       const Manifest& manifest, Obligations* obligations) {
   Proof proof = ProveAll(before, after, manifest, obligations);
-  if (!proof.facts.empty()) proof.assumptions.Add(SmallSizes());
+  if (proof.facts.empty()) return proof;
+  proof.assumptions.Add(SmallSizes());
+  proof.assumptions.Add(FiniteNumbers());
   return proof;
 }
 

@@ -52,9 +52,11 @@ absl::StatusOr<Interpretation> Interpretation::Create(
     std::shared_ptr<const onnx::ModelProto> before, std::shared_ptr<const onnx::ModelProto> after,
     const Manifest& manifest, const Assumptions& assumptions) {
   Interpretation made;
-  made.before_ = std::move(before);
-  made.after_ = std::move(after);
-  made.ShowAttentions(assumptions);
+  auto source_shown = std::make_shared<onnx::ModelProto>(*before);
+  auto shown = std::make_shared<onnx::ModelProto>(*after);
+  made.attentions_ = ShownAttentions(assumptions, source_shown.get(), shown.get());
+  made.before_ = std::move(source_shown);
+  made.after_ = std::move(shown);
   made.manifest_ = manifest;
   KV_RETURN_IF_ERROR(made.Understand());
   for (const ManifestCache& cache : manifest.caches) {
@@ -73,37 +75,6 @@ absl::StatusOr<Interpretation> Interpretation::Create(
   made.source_ = std::make_shared<oracle::Interpreter>(std::move(source));
   made.converted_ = std::make_shared<oracle::Interpreter>(std::move(converted));
   return made;
-}
-
-// Results of the attentions that the ledger says to leave no query without a key become outputs.
-void Interpretation::ShowAttentions(const Assumptions& assumptions) {
-  auto model = std::make_shared<onnx::ModelProto>(*after_);
-  for (const Assumption& a : assumptions.all()) {
-    if (a.kind != AssumptionKind::kVisibleKey) continue;
-    for (const onnx::NodeProto& node : after_->graph().node()) {
-      if (node.op_type() != "Attention" || node.output(0) != a.subject) continue;
-      attentions_.push_back(a.subject);
-      if (Find(after_->graph().output(), a.subject) == nullptr) {
-        model->mutable_graph()->add_output()->set_name(a.subject);
-      }
-    }
-  }
-  after_ = std::move(model);
-}
-
-// A query that sees no key gets zeros.
-bool Interpretation::LeavesAQueryWithoutKeys(const Values& converted) const {
-  for (const std::string& name : attentions_) {
-    const auto result = converted.find(name);
-    if (result == converted.end() || !result->second.real()) continue;
-    const Value& value = result->second;
-    const int64_t size = value.dims().empty() ? 0 : value.dims().back();
-    for (int64_t row = 0; size > 0 && row < value.size() / size; ++row) {
-      const auto begin = value.reals().value.begin() + row * size;
-      if (std::all_of(begin, begin + size, [](double x) { return x == 0; })) return true;
-    }
-  }
-  return false;
 }
 
 absl::Status Interpretation::Understand() const {
@@ -219,6 +190,13 @@ bool Interpretation::Permits(const Step& step) const {
                                        [&](int64_t past) { return Permits(step, 1, past); });
 }
 
+// What a cache is fed with has as many rows as there are tokens, whatever it declares.
+bool Interpretation::IsAxisOfPast(const std::string& input, int axis) const {
+  return std::any_of(manifest_.caches.begin(), manifest_.caches.end(), [&](const auto& cache) {
+    return cache.source.input == input && cache.source.growing && cache.source.axis == axis;
+  });
+}
+
 bool Interpretation::Permits(const Step& step, int64_t sequences, int64_t past) const {
   Sizes sizes = {step.sizes.begin(), step.sizes.end()};
   sizes["B"] = sequences;
@@ -232,6 +210,7 @@ bool Interpretation::Permits(const Step& step, int64_t sequences, int64_t past) 
       auto extent = Extent(shape.dim(k), step, past);
       if (!extent) continue;
       if (shape.dim(k).dim_param() == "B") extent = sequences;
+      if (IsAxisOfPast(input.name(), k)) extent = past;
       sizes[fmt::format("{}.shape[{}]", input.name(), k)] = *extent;
       sizes[fmt::format("ones:{}.{}", input.name(), k)] = *extent;
       sizes[fmt::format("{}.{}", input.name(), k)] = *extent;  // of an axis without a plain name
@@ -450,7 +429,7 @@ Decision Interpretation::Decide(int steps, Random& random) const {
       const auto fed = SourceFeeds(step, made, g, count);
       auto given =
           fed.ok() ? source_->Run(*fed, kMostWork, &work) : absl::StatusOr<Values>(fed.status());
-      ran = given.ok();
+      ran = given.ok() && !attentions_.ExcludeSource(*given);
       if (ran) source.push_back(*std::move(given));
     }
     if (!ran) {
@@ -467,7 +446,7 @@ Decision Interpretation::Decide(int steps, Random& random) const {
       }
       continue;
     }
-    if (LeavesAQueryWithoutKeys(*given)) {
+    if (attentions_.ExcludeConverted(*given)) {
       ++decision.unfed;
       continue;
     }

@@ -16,6 +16,7 @@
 #include "oracle/interpreter.h"
 #include "soundness/compare.h"
 #include "soundness/restrictions.h"
+#include "soundness/shown_attentions.h"
 #include "soundness/sketch.h"
 #include "soundness/step.h"
 
@@ -42,8 +43,6 @@ class Interpretation {
 
  private:
   Interpretation() = default;
-  void ShowAttentions(const Assumptions& assumptions);
-  bool LeavesAQueryWithoutKeys(const oracle::Values& converted) const;
   absl::Status Understand() const;
   std::optional<int64_t> Extent(const onnx::TensorShapeProto::Dimension& dim, const Step& step,
                                 int64_t past) const;
@@ -52,6 +51,7 @@ class Interpretation {
   // Whether sizes of a step are equal where the ledger says so.
   bool Permits(const Step& step) const;
   bool Permits(const Step& step, int64_t sequences, int64_t past) const;
+  bool IsAxisOfPast(const std::string& input, int axis) const;
   absl::Status Draw(const Step& step, Random& random, Made* made) const;
   absl::StatusOr<oracle::Values> SourceFeeds(const Step& step, const Made& made, int first,
                                              int count) const;
@@ -61,8 +61,8 @@ class Interpretation {
   std::shared_ptr<const onnx::ModelProto> before_, after_;
   Manifest manifest_;
   Restrictions restrictions_;
-  std::vector<std::string> attentions_;  // whose queries all see a key, by the ledger
-  std::optional<int64_t> sequences_;     // where the caches of the conversion are for so many
+  ShownAttentions attentions_;
+  std::optional<int64_t> sequences_;  // where the caches of the conversion are for so many
   std::shared_ptr<oracle::Interpreter> source_, converted_;
 };
 

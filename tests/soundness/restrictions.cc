@@ -113,6 +113,9 @@ Restrictions RestrictionsOf(const onnx::ModelProto& before, const Manifest& mani
         r.tokens_visible = true;
         break;
       case AssumptionKind::kFinite:
+        // That of all numbers is looked at where they are (shown_attentions.h).
+        r.tame = r.tame || a.subject != "numbers";
+        break;
       case AssumptionKind::kScoreRange:
         r.tame = true;
         break;

@@ -1,0 +1,135 @@
+#include "soundness/shown_attentions.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "fmt/format.h"
+#include "soundness/edits.h"
+
+namespace kvlift::soundness {
+namespace {
+
+using onnx::TensorProto;
+using oracle::Value;
+
+constexpr int kMask = 3;
+constexpr float kHidden = -1e4F;  // added to a score, it hides a key (lemma finite-minimum)
+constexpr double kBeyondAll = 1e30;
+
+const Value* RealIn(const oracle::Values& values, const std::string& name) {
+  const auto found = values.find(name);
+  return found == values.end() || !found->second.real() ? nullptr : &found->second;
+}
+
+std::string Constant(const std::string& name, float value, onnx::GraphProto* graph) {
+  TensorProto* tensor = graph->add_initializer();
+  tensor->set_name(name);
+  tensor->set_data_type(TensorProto::FLOAT);
+  tensor->add_float_data(value);
+  return name;
+}
+
+onnx::NodeProto* AddNode(const std::string& op, const std::vector<std::string>& inputs,
+                         const std::string& output, onnx::GraphProto* graph) {
+  onnx::NodeProto* node = graph->add_node();
+  node->set_op_type(op);
+  for (const std::string& input : inputs) node->add_input(input);
+  node->add_output(output);
+  return node;
+}
+
+bool HasRowOfZeros(const Value& value) {
+  const int64_t size = value.dims().empty() ? 0 : value.dims().back();
+  for (int64_t row = 0; size > 0 && row < value.size() / size; ++row) {
+    const auto begin = value.reals().value.begin() + row * size;
+    if (std::all_of(begin, begin + size, [](double x) { return x == 0; })) return true;
+  }
+  return false;
+}
+
+template <typename Fn>
+bool AnyValue(const oracle::Values& values, const std::vector<std::string>& names, const Fn& fn) {
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    const Value* value = RealIn(values, name);
+    return value != nullptr && fn(*value);
+  });
+}
+
+template <typename Fn>
+bool AnyElement(const Value& value, const Fn& fn) {
+  const auto& all = value.reals().value;
+  return std::any_of(all.begin(), all.end(), fn);
+}
+
+}  // namespace
+
+ShownAttentions::ShownAttentions(const Assumptions& ledger, onnx::ModelProto* before,
+                                 onnx::ModelProto* after) {
+  onnx::GraphProto* source = before->mutable_graph();
+  const int nodes = source->node_size();
+  for (int n = 0; n < nodes; ++n) {
+    const onnx::NodeProto node = source->node(n);
+    if (node.op_type() != "MatMul") continue;
+    for (const std::string& input : node.input()) operands_.push_back(Show(input, source));
+  }
+  const Types types = InferredTypes(*after);
+  onnx::GraphProto* graph = after->mutable_graph();
+  const int count = graph->node_size();
+  for (int n = 0; n < count; ++n) {
+    const onnx::NodeProto node = graph->node(n);
+    if (node.op_type() != "Attention") continue;
+    const bool masked = node.input_size() > kMask && !node.input(kMask).empty();
+    const auto type = masked ? types.find(node.input(kMask)) : types.end();
+    const bool adds = type != types.end() && type->second.type == TensorProto::FLOAT;
+    if (adds) added_.push_back(Show(node.input(kMask), graph));
+    const auto& all = ledger.all();
+    const bool sees = std::any_of(all.begin(), all.end(), [&](const Assumption& a) {
+      return a.kind == AssumptionKind::kVisibleKey && a.subject == node.output(0);
+    });
+    if (!sees) continue;
+    results_.push_back(Show(node.output(0), graph));
+    if (adds) ShowHidden(node, graph);
+  }
+}
+
+std::string ShownAttentions::Show(const std::string& value, onnx::GraphProto* graph) {
+  const std::string name = fmt::format("shown {} {}", graph->node_size(), value);
+  AddNode("Identity", {value}, name, graph);
+  graph->add_output()->set_name(name);
+  return name;
+}
+
+// The same attention with -inf for numbers that hide a key: a query that sees none gets zeros.
+void ShownAttentions::ShowHidden(const onnx::NodeProto& attention, onnx::GraphProto* graph) {
+  const std::string prefix = fmt::format("hidden {} ", graph->node_size());
+  const std::string& mask = attention.input(kMask);
+  const std::string low = Constant(prefix + "low", kHidden, graph);
+  const std::string nothing =
+      Constant(prefix + "nothing", -std::numeric_limits<float>::infinity(), graph);
+  AddNode("LessOrEqual", {mask, low}, prefix + "where", graph);
+  AddNode("Where", {prefix + "where", nothing, mask}, prefix + "mask", graph);
+  onnx::NodeProto* copy = graph->add_node();
+  *copy = attention;
+  copy->set_input(kMask, prefix + "mask");
+  for (int k = 0; k < copy->output_size(); ++k) {
+    if (!copy->output(k).empty()) copy->set_output(k, fmt::format("{}{}", prefix, k));
+  }
+  results_.push_back(Show(copy->output(0), graph));
+}
+
+// Weights of a query without keys are no numbers, which is another entry of the ledger.
+bool ShownAttentions::ExcludeSource(const oracle::Values& given) const {
+  return AnyValue(given, operands_, [](const Value& value) {
+    return AnyElement(value, [](double x) { return std::isinf(x); });
+  });
+}
+
+bool ShownAttentions::ExcludeConverted(const oracle::Values& given) const {
+  const auto adds_much = [](const Value& value) {
+    return AnyElement(value, [](double x) { return std::isnan(x) || x > kBeyondAll; });
+  };
+  return AnyValue(given, added_, adds_much) || AnyValue(given, results_, HasRowOfZeros);
+}
+
+}  // namespace kvlift::soundness
