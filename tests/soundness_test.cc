@@ -107,6 +107,32 @@ TEST(Interpretation, TellsACutOutput) {
   EXPECT_NE(decision.difference->where.find("[2, "), std::string::npos);
 }
 
+TEST(Interpretation, LeavesOutInfiniteProductsIfTheLedgerDoes) {
+  Pair pair = DrawPair(1);
+  const auto other = Copy(pair.before);
+  auto* nodes = other->mutable_graph()->mutable_node();
+  const auto product = std::find_if(nodes->begin(), nodes->end(), [](const onnx::NodeProto& node) {
+    return node.op_type() == "MatMul";
+  });
+  ASSERT_NE(product, nodes->end());
+  const auto at = static_cast<int>(product - nodes->begin());
+  Sketch sketch(other.get(), "test", at);
+  const std::string infinite =
+      sketch.Op("Div", {product->input(0), sketch.Like(onnx::TensorProto::FLOAT, 0)});
+  for (auto& node : *nodes) {
+    if (node.op_type() != "MatMul") continue;
+    node.set_input(0, infinite);
+    break;
+  }
+  pair.before = other;
+  EXPECT_TRUE(Decide(pair).difference);
+  Assumptions ledger;
+  ledger.Add({AssumptionKind::kFinite, "numbers", "is finite", AssumptionSource::kHost});
+  const Decision decision = Decide(pair, ledger);
+  EXPECT_FALSE(decision.difference);
+  EXPECT_EQ(decision.runs, 0);
+}
+
 TEST(Soundness, NoPairThatDiffersIsProved) {
   Limits limits;
   limits.folder = KVLIFT_GENERATED_DIR "/soundness";

@@ -1,5 +1,5 @@
-// Indices into tables: no operator of the conversion may refuse a step that the source takes because
-// an index lies outside.
+// Indices into tables: no operator of the conversion may refuse a step that the source takes
+// because an index lies outside.
 #pragma once
 
 #include "proof/correspondence.h"
@@ -9,9 +9,9 @@
 
 namespace kvlift {
 
-// The conversion's Gathers and scatters, in all their forms, whose indices are not seen to lie below
-// the number of rows, neither by themselves nor because the source looks up the same indices in a
-// table that is no longer. That indices count from the front is an assumption of the forms
+// The conversion's Gathers and scatters, in all their forms, whose indices are not seen to lie
+// below the number of rows, neither by themselves nor because the source looks up the same indices
+// in a table that is no longer. That indices count from the front is an assumption of the forms
 // (sym/forms.h).
 Misfits LookupsOutside(const GraphPair& pair, const Correspondence& twins, Equality& equality);
 

@@ -68,7 +68,8 @@ ShownAttentions::ShownAttentions(const Assumptions& ledger, onnx::ModelProto* be
                                  onnx::ModelProto* after) {
   onnx::GraphProto* source = before->mutable_graph();
   const int nodes = source->node_size();
-  for (int n = 0; n < nodes; ++n) {
+  const bool finite = ledger.Has(AssumptionKind::kFinite, "numbers");
+  for (int n = 0; finite && n < nodes; ++n) {
     const onnx::NodeProto node = source->node(n);
     if (node.op_type() != "MatMul") continue;
     for (const std::string& input : node.input()) operands_.push_back(Show(input, source));
