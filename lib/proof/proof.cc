@@ -121,7 +121,7 @@ Assumption SmallSizes() {
 // one that the operator adds a number to.
 Assumption FiniteNumbers() {
   return {AssumptionKind::kFinite, "numbers",
-          "what the source computes up to its scores, and the values beside them, is finite",
+          "what the source multiplies is finite: queries, keys and values",
           AssumptionSource::kHost, false};
 }
 
