@@ -88,6 +88,13 @@ TEST(Masks, AColumnMoreThanThereAreKeysIsRefused) {
   EXPECT_NE(Unproved(ProofOfPair(kCase, {}, with("\"/kvlift/shared/mask_2\", column"))), "");
 }
 
+// ONNX Runtime takes 1 for causal, and any other number for not.
+TEST(Attributes, OnlyOneIsUnidirectional) {
+  const std::string name = "attention_op_multi_head_causal";
+  EXPECT_EQ(Unproved(ProofOfPair(name, {}, {})), "");
+  EXPECT_NE(Unproved(ProofOfPair(name, {{"unidirectional = 1", "unidirectional = 2"}}, {})), "");
+}
+
 TEST(Ledger, SaysUpToWhichSizesIntegersAreExact) {
   const Proof proof = ProofOfPair(kCase, {}, {});
   EXPECT_EQ(Unproved(proof), "");

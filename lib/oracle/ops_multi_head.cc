@@ -136,7 +136,7 @@ class Attention {
     scale_ = scale != 0 ? static_cast<double>(scale)
                         : RoundTo(TensorProto::FLOAT, 1 / std::sqrt(static_cast<double>(z.E)));
     filter_ = static_cast<double>(c.Float("mask_filter_value", -10000));
-    causal_ = c.Int("unidirectional", 0) != 0;
+    causal_ = c.Int("unidirectional", 0) == 1;
     if (c.has(kScores)) bias_ = BroadcastIndex(c.in[kScores].dims(), {z.B, z.N, z.S, z.T});
   }
 

@@ -179,6 +179,7 @@ class Pipeline {
     options.full = proving_.plans == ProvingOptions::Plans::kFull;
     options.threads = proving_.threads;
     options.random_weights = proving_.random_weights;
+    options.say = proving_.say;
     KV_ASSIGN_OR_RETURN(result_.tests,
                         Verify(source_, after, result_.conversion.manifest, options));
     return absl::OkStatus();

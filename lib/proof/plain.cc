@@ -324,8 +324,9 @@ class Expander {
     operands.push_back(Has(node, kScores) ? node.input(kScores) : "");
     operands.push_back(node.input(kPast));
     operands.push_back(node.input(kPast + 1));
-    Attend(node, std::move(operands), IntAttribute(node, "unidirectional", 0), 0,
-           heads * value_width, w);
+    // ONNX Runtime reads any number but 1 as 0.
+    const int64_t causal = IntAttribute(node, "unidirectional", 0) == 1 ? 1 : 0;
+    Attend(node, std::move(operands), causal, 0, heads * value_width, w);
     return true;
   }
 

@@ -74,7 +74,7 @@ std::string Mask(Lowering& l, NodeId n, const std::string& queries) {
     const std::string pads = l.Masked(real, "", low, type);
     mask = mask.empty() ? pads : nodes.Add("Add", {mask, pads}, "bias");
   }
-  if (IntAttribute(node, "unidirectional", 0) == 0) return mask;
+  if (IntAttribute(node, "unidirectional", 0) != 1) return mask;
   const std::string order = l.CausalOrder(l.in(n, kPastKey), queries);
   if (mask.empty()) return order;
   return l.Masked(order, mask, -std::numeric_limits<double>::infinity(), type);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -48,6 +49,8 @@ struct VerifyOptions {
   bool whole = false;    // run the models whole even where they can be cut into layers
   // Numbers are drawn, with this seed, for weights in files (verify/drawn_weights.h).
   std::optional<uint64_t> random_weights = std::nullopt;
+  // Called with what is run next, where that may take long; may be empty.
+  std::function<void(std::string)> say = nullptr;
   CompareFn compare = nullptr;  // instead of Compare: a test's double
 };
 

@@ -121,6 +121,7 @@ int RunVerify(const VerifyFlags& flags, Io io) {
   options.whole = flags.whole;
   options.random_weights = ReadWeights(flags.weights).value_or(std::nullopt);
   io.Say("running both models step by step, and mutants of the second");
+  options.say = [&](std::string what) { io.Say(std::move(what)); };
   size_t judged = 0;
   const auto report = inferred.size() > 1 ? VerifyEach(before, after, inferred, options, &judged)
                                           : Verify(before, after, relation, options);

@@ -88,7 +88,7 @@ FusedHeads<C> MakeHeads(const KernelContext& context, const MhaPlan& p, ScratchS
   heads.past = past;
   const float scale = FloatAttribute(context, "scale", 0);
   heads.scale = scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(p.D));
-  heads.causal = IntAttribute(context, "unidirectional", 0) != 0;
+  heads.causal = IntAttribute(context, "unidirectional", 0) == 1;
   return heads;
 }
 
@@ -272,7 +272,7 @@ absl::Status MhaShape(KernelContext& context) {
   KV_ASSIGN_OR_RETURN(const MhaPlan p, PlanMha(context));
   const int32_t type = context.inputs[kQ].type;
   if (context.node.output_size() > 3 && !context.node.output(3).empty()) {
-    if (IntAttribute(context, "unidirectional", 0) != 0) {
+    if (IntAttribute(context, "unidirectional", 0) == 1) {
       return Unsupported(context, "scores of causal attention are not supported");
     }
     SetSpec(context, 3, type, {p.B, p.N, p.S, p.T});

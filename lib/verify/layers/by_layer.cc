@@ -188,10 +188,15 @@ absl::StatusOr<std::optional<VerifyReport>> VerifyByLayer(
   }
   Merger merger(distinct > 1);
   std::vector<LayerVerdict> verdicts;
+  size_t run = 0;
   for (const PieceClass& c : *classes) {
     verdicts.push_back(VerdictOf(c));
     if (c.same_nodes) continue;
     const ModelPiece& piece = c.piece;
+    if (options.say) {
+      options.say(
+          fmt::format("running {} ({} of {} kinds of layers)", piece.name, ++run, distinct));
+    }
     KV_ASSIGN_OR_RETURN(VerifyReport report,
                         verify(piece.before, piece.after, piece.relation, options));
     if (report.plans.empty()) {
