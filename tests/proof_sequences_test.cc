@@ -59,6 +59,30 @@ TEST(Sequences, TheirNumberIsNoneOfOneAlone) {
             "");
 }
 
+// How many elements are not zero is told by those of all sequences.
+TEST(Sequences, WhatAllOfThemCountIsNoneOfOneAlone) {
+  const auto with = [](const std::string& chosen, const std::string& read) {
+    return Unproved(
+        WithEnd("n = Shape<start = 1, end = 2>(q)\ns = Squeeze(n, at_0)\n"
+                "zero_0 = Squeeze(at_0, at_0)\nnew = Range(zero_0, s, number_1)\n" +
+                chosen + read + "more = Cast<to = 1>(count)\ny = Add(y0, more)"));
+  };
+  const std::string of_data = "some = Greater(y0, third)\nplaces = NonZero(some)\n";
+  const std::string of_sizes = "some = Equal(new, five)\nplaces = NonZero(some)\n";
+  const std::string axis = "count = Shape<start = 1, end = 2>(places)\n";
+  const std::string all = "count = Size(places)\n";
+  const std::string last =
+      "m = Shape<start = 1, end = 2>(places)\nm0 = Squeeze(m, at_0)\n"
+      "numbers = Range(zero_0, m0, number_1)\ncount = ReduceMax<keepdims = 0>(numbers)\n";
+  const std::string sum =
+      "m = Shape<start = 1, end = 2>(places)\nones = Expand(at_1, m)\n"
+      "count = ReduceSum<keepdims = 0>(ones)\n";
+  for (const std::string& read : {axis, all, last, sum}) {
+    EXPECT_NE(with(of_data, read), "") << read;
+    EXPECT_EQ(with(of_sizes, read), "") << read;
+  }
+}
+
 TEST(Sequences, FoldedIntoRowsTheyStayApart) {
   EXPECT_EQ(Unproved(WithEnd("flat = Flatten<axis = 2>(y0)\nsoft = Softmax<axis = -1>(flat)\n"
                              "shape = Shape(y0)\ny = Reshape(soft, shape)")),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -49,6 +50,7 @@ class Reader {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (pair_.IsOfAfter(n)) continue;
       for (size_t k = 0; k < graph_.outputs(n).size(); ++k) Judge(n, static_cast<int>(k));
+      JudgeSizes(n);
     }
     for (const ManifestOutput& output : relation_.outputs) {
       if (output.as == "cache") continue;
@@ -114,6 +116,51 @@ class Reader {
     if (!why.empty()) mixed_[result] = why;
   }
 
+  // Of extents that only running the node tells: as many elements as are not zero, say.
+  void JudgeSizes(NodeId n) {
+    for (ValueId v : graph_.outputs(n)) {
+      if (v == kNoValue || !forms_.Of(v).known_rank) continue;
+      const std::vector<Expr> shape = forms_.Of(v).shape;
+      for (size_t axis = 0; axis < shape.size(); ++axis) {
+        const sym::DimSymbol own = forms_.OwnSymbol(v, static_cast<int>(axis));
+        if (!sym::ContainsDim(shape[axis], own) || !SizeReadsSequences(n, axis)) continue;
+        mixed_sizes_[own] = fmt::format("the size of axis {} of {} of {} takes in all sequences",
+                                        axis, pair_.NameOf(v), graph_.node(n).op_type());
+      }
+    }
+  }
+
+  bool SizeReadsSequences(NodeId n, size_t axis) {
+    if (!CutsByOthers(graph_.node(n).op_type())) return ReadsSequences(n);
+    const auto inputs = graph_.inputs(n);
+    const sym::Form cut = forms_.Of(inputs.front());
+    if (!cut.known_rank || axis >= cut.shape.size()) return true;
+    const Expr extent = twins_.Normal(cut.shape[axis], Facts{});
+    return CountsSequences(extent) || !WhyMixedSize(extent).empty() ||
+           std::any_of(inputs.begin() + 1, inputs.end(), [&](ValueId v) { return Differs(v); });
+  }
+
+  // The extent of an axis follows from that of the first operand and from the other operands.
+  static bool CutsByOthers(std::string_view op) {
+    return op == "Slice" || op == "Pad" || op == "Tile" || op == "Conv" || op == "Resize";
+  }
+
+  // Of an extent in one name for the number of sequences.
+  std::string WhyMixedSize(Expr extent) {
+    if (std::string why = WhyMixedDims(extent); !why.empty()) return why;
+    const Facts facts;
+    return Alone(extent, {nullptr, facts}, pool_.True()) == nullptr ? why_ : "";
+  }
+
+  std::string WhyMixedDims(Expr e) const {
+    if (mixed_sizes_.empty()) return "";
+    for (const sym::DimSymbol& dim : sym::DimsOf(e)) {
+      const auto mixed = mixed_sizes_.find(dim);
+      if (mixed != mixed_sizes_.end()) return mixed->second;
+    }
+    return "";
+  }
+
   std::string WhyMixedResult(NodeId n, int output, ValueId result) {
     const std::string what =
         fmt::format("{} of {}", pair_.NameOf(result), graph_.node(n).op_type());
@@ -135,6 +182,7 @@ class Reader {
         if (CountsSequences(facts.extents.back())) {
           return fmt::format("{} takes in all sequences", what);
         }
+        if (std::string why = WhyMixedSize(facts.extents.back()); !why.empty()) return why;
       }
       const Expr e = twins_.Normal(forms_.At(operand, place.at, facts), facts);
       if (std::string why = WhyMixedElement(e, *rows, facts); !why.empty()) return why;
@@ -148,28 +196,31 @@ class Reader {
     const std::vector<Expr> shape = Shape(value);
     const auto rows = RowsOf(shape);
     if (!rows) return "it has sequences on no axis of their own";
+    for (Expr extent : shape) {
+      if (std::string why = WhyMixedSize(extent); !why.empty()) return why;
+    }
     const Facts facts{shape};
     return WhyMixedElement(twins_.Normal(form.element, facts), *rows, facts);
   }
 
   // Whether anything that the node reads differs by sequence or counts them.
   bool ReadsSequences(NodeId n) {
-    const auto differs = [&](ValueId v) {
-      if (v == kNoValue || graph_.constant(v) != nullptr) return false;
-      const sym::Form form = forms_.Of(v);
-      if (!form.known_rank) return true;
-      const auto rows = RowsOf(Shape(v));
-      if (!rows || rows->axis >= 0) return true;
-      const Facts facts{Shape(v)};
-      return !WhyMixedElement(twins_.Normal(form.element, facts), *rows, facts).empty();
-    };
+    const auto differs = [&](ValueId v) { return Differs(v); };
     const auto inputs = graph_.inputs(n), captures = graph_.captures(n);
     return std::any_of(inputs.begin(), inputs.end(), differs) ||
            std::any_of(captures.begin(), captures.end(), differs);
   }
 
+  bool Differs(ValueId v) {
+    if (v == kNoValue || graph_.constant(v) != nullptr) return false;
+    if (!forms_.Of(v).known_rank) return true;
+    const auto rows = RowsOf(Shape(v));
+    return !rows || rows->axis >= 0 || !WhyMixed(v).empty();
+  }
+
   // Of an element of a value whose sequences are on these rows.
   std::string WhyMixedElement(Expr e, const Rows& rows, const Facts& facts) {
+    if (std::string why = WhyMixedDims(e); !why.empty()) return why;
     Expr sequence = nullptr, row = nullptr;
     if (rows.axis >= 0) {
       const Expr index = pool_.Index(rows.axis);
@@ -271,6 +322,7 @@ class Reader {
   absl::flat_hash_set<ValueId> pasts_;
   std::string why_;                                  // the last reading was refused
   absl::flat_hash_map<ValueId, std::string> mixed_;  // values for which it is not seen, and why
+  absl::flat_hash_map<sym::DimSymbol, std::string> mixed_sizes_;  // the same of sizes
 };
 
 }  // namespace
