@@ -195,6 +195,12 @@ bool HostMayHideAll(const Analysis& a, const AttentionSite& site) {
   });
 }
 
+// The first node by which padding tokens change what real ones give.
+NodeId TakesTokensTogether(const Analysis& a) {
+  const NodeId n = FindMixing(a);
+  return n != kNoNode ? n : FindCountedTokens(a);
+}
+
 void AddPreconditions(Analysis& a, const ConvertOptions& options, const ManifestFacts& facts,
                       Manifest* m) {
   const std::string past = facts.write_indices.empty() ? "the past's length" : facts.write_indices;
@@ -247,7 +253,7 @@ void AddPreconditions(Analysis& a, const ConvertOptions& options, const Manifest
   if (HasStates(a)) {
     m->preconditions.push_back(
         {"KV236", "a state takes in every token of a step: no pads among them", "assumed"});
-  } else if (const NodeId n = FindMixing(a); n != kNoNode) {
+  } else if (const NodeId n = TakesTokensTogether(a); n != kNoNode) {
     m->preconditions.push_back(
         {"KV236",
          fmt::format("{} at {} takes in all tokens of a step: no padding tokens among them",

@@ -59,6 +59,13 @@ class Finder {
       if (!attention_.contains(n) && !SeesEarlierOnly(n) && Mixes(n)) return n;
       if (Computes(n) && ReadsMoved(n, &IsShifted)) return n;
     }
+    return FindLastForAll();
+  }
+
+  NodeId RunIntegers() {
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (!attention_.contains(n) && CountsTokens(n)) return n;
+    }
     return kNoNode;
   }
 
@@ -71,18 +78,7 @@ class Finder {
 
   NodeId RunJoined() {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (attention_.contains(n) || !absl::StartsWith(graph_.node(n).op_type(), "Reduce")) continue;
-      const ValueId v = Operand(n, 0);
-      if (v == kNoValue || !IsIntegerType(forms_.ElementType(v))) continue;
-      const sym::Form form = forms_.Of(v);
-      if (!form.known_rank || !ReadsData(form.element)) continue;
-      for (int64_t axis : ReducedAxes(n, static_cast<int64_t>(form.shape.size()))) {
-        const std::vector<sym::DimSymbol> dims = sym::DimsOf(form.shape[axis]);
-        const bool joins = std::any_of(dims.begin(), dims.end(), [&](const sym::DimSymbol& dim) {
-          return sequences_.contains(dim);
-        });
-        if (joins && sym::ContainsIndex(form.element, static_cast<int>(axis))) return n;
-      }
+      if (!attention_.contains(n) && Joins(n)) return n;
     }
     return kNoNode;
   }
@@ -122,6 +118,138 @@ class Finder {
     const sym::Term &a = sum->terms()[0], &b = sum->terms()[1];
     if (!is_symbol(a) || !is_symbol(b) || a.coefficient * b.coefficient != -1) return std::nullopt;
     return std::make_pair(a.atoms[0]->dim(), b.atoms[0]->dim());
+  }
+
+  // Reduces or counts what the host feeds over the axis of sequences.
+  bool Joins(NodeId n) {
+    const ValueId v = Operand(n, 0);
+    if (v == kNoValue || !forms_.Of(v).known_rank) return false;
+    const auto rank = static_cast<int64_t>(forms_.Of(v).shape.size());
+    std::vector<int64_t> axes;
+    if (Counts(n)) {
+      for (int64_t k = 0; k < rank; ++k) axes.push_back(k);
+    } else if (absl::StartsWith(graph_.node(n).op_type(), "Reduce") &&
+               IsIntegerType(forms_.ElementType(v))) {
+      axes = ReducedAxes(n, rank);
+    }
+    return DataOn(v, axes, [&](Expr extent) {
+      const std::vector<sym::DimSymbol> dims = sym::DimsOf(extent);
+      return std::any_of(dims.begin(), dims.end(),
+                         [&](const sym::DimSymbol& dim) { return sequences_.contains(dim); });
+    });
+  }
+
+  // The result is as long as the operand has elements of a kind.
+  bool Counts(NodeId n) const {
+    const std::string& op = graph_.node(n).op_type();
+    return op == "NonZero" || op == "Compress" || op == "Unique";
+  }
+
+  // Whether data differs along one of the axes whose extents are such.
+  template <typename Is>
+  bool DataOn(ValueId v, const std::vector<int64_t>& axes, const Is& is) {
+    const sym::Form form = forms_.Of(v);
+    if (axes.empty() || !form.known_rank || !ReadsData(form.element)) return false;
+    const auto rank = static_cast<int64_t>(form.shape.size());
+    return std::any_of(axes.begin(), axes.end(), [&](int64_t axis) {
+      const int64_t at = axis < 0 ? axis + rank : axis;
+      return at >= 0 && at < rank && is(form.shape[at]) &&
+             sym::ContainsIndex(form.element, static_cast<int>(at));
+    });
+  }
+
+  // Whether integers or bools are taken together along the tokens of a step.
+  bool IntegersOn(NodeId n, const std::vector<int64_t>& axes) {
+    const ValueId v = Operand(n, 0);
+    if (v == kNoValue || IsFloatType(forms_.ElementType(v))) return false;
+    return DataOn(v, axes, [&](Expr extent) { return HoldsTokens(extent); });
+  }
+
+  bool TakesIntegersTogether(NodeId n) {
+    const ValueId v = Operand(n, 0);
+    if (v == kNoValue || !forms_.Of(v).known_rank) return false;
+    const std::string& op = graph_.node(n).op_type();
+    if (absl::StartsWith(op, "Reduce")) {
+      return IntegersOn(n, ReducedAxes(n, static_cast<int64_t>(forms_.Of(v).shape.size())));
+    }
+    const bool along = op == "ArgMax" || op == "ArgMin" || op == "TopK";
+    return along && IntegersOn(n, {IntAttribute(graph_.node(n), "axis", op == "TopK" ? -1 : 0)});
+  }
+
+  // The largest or smallest position of a step, by which decoders choose tables.
+  bool IsLastPosition(NodeId n) {
+    const std::string& op = graph_.node(n).op_type();
+    if (op != "ReduceMax" && op != "ReduceMin") return false;
+    const std::vector<ValueId> sources = sym::SourcesOf(forms_.Of(Operand(n, 0)).element);
+    return std::all_of(sources.begin(), sources.end(),
+                       [&](ValueId v) { return graph_.constant(v) != nullptr || IsPosition(v); });
+  }
+
+  // An input whose integers choose no rows of a table of real numbers, as those of tokens do.
+  bool IsPosition(ValueId input) {
+    if (!graph_.is_graph_input(input) || IsFloatType(forms_.ElementType(input))) return false;
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (!graph_.Is(n, "Gather") || !IsFloatType(forms_.ElementType(Operand(n, 0)))) continue;
+      const sym::Form form = forms_.Of(Operand(n, 1));
+      if (!form.known_rank) continue;
+      const std::vector<ValueId> sources = sym::SourcesOf(form.element);
+      if (std::find(sources.begin(), sources.end(), input) != sources.end()) return false;
+    }
+    return true;
+  }
+
+  // Integers by which a token sees others of its step, where that is no reason to refuse pads.
+  bool CountsTokens(NodeId n) {
+    if (!Counts(n)) return TakesIntegersTogether(n) && IsLastPosition(n);
+    const ValueId v = Operand(n, 0);
+    if (v == kNoValue || !forms_.Of(v).known_rank) return false;
+    std::vector<int64_t> axes;
+    for (size_t k = 0; k < forms_.Of(v).shape.size(); ++k) axes.push_back(static_cast<int64_t>(k));
+    return DataOn(v, axes, [&](Expr extent) { return HoldsTokens(extent); });
+  }
+
+  // Rows of tokens, and not of sequences alone.
+  bool HoldsTokens(Expr extent) const {
+    const std::vector<sym::DimSymbol> dims = sym::DimsOf(extent);
+    return HoldsRows(extent) &&
+           std::any_of(dims.begin(), dims.end(),
+                       [&](const sym::DimSymbol& dim) { return !sequences_.contains(dim); });
+  }
+
+  // Every token of a result reads what is made of one that is counted from the end of the step.
+  NodeId FindLastForAll() {
+    absl::flat_hash_set<ValueId> made_of_last;
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      const auto inputs = graph_.inputs(n), outputs = graph_.outputs(n);
+      const bool reads = !attention_.contains(n) && Computes(n) &&
+                         std::any_of(inputs.begin(), inputs.end(),
+                                     [&](ValueId v) { return ReadsLast(v, made_of_last); });
+      if (!reads) continue;
+      for (ValueId v : outputs) {
+        if (v == kNoValue || !forms_.Of(v).known_rank) continue;
+        const std::vector<Expr> shape = forms_.Of(v).shape;
+        if (std::any_of(shape.begin(), shape.end(), [&](Expr e) { return HoldsTokens(e); })) {
+          return n;
+        }
+        made_of_last.insert(v);
+      }
+    }
+    return kNoNode;
+  }
+
+  bool ReadsLast(ValueId v, const absl::flat_hash_set<ValueId>& made_of_last) {
+    if (v == kNoValue || graph_.constant(v) != nullptr || !forms_.Of(v).known_rank) return false;
+    for (Expr load : sym::LoadsOf(forms_.Of(v).element)) {
+      const ValueId source = load->source();
+      if (made_of_last.contains(source)) return true;
+      const sym::Form form = forms_.Of(source);
+      if (!form.known_rank || IsPosition(source)) continue;
+      for (size_t axis = 0; axis < form.shape.size(); ++axis) {
+        const Expr place = load->args()[axis];
+        if (HoldsTokens(form.shape[axis]) && !place->has_index() && HoldsTokens(place)) return true;
+      }
+    }
+    return false;
   }
 
   // Several sequences with several tokens each.
@@ -281,6 +409,7 @@ class Finder {
     const auto is = [&](std::initializer_list<std::string_view> ops) {
       return std::find(ops.begin(), ops.end(), op) != ops.end();
     };
+    if (TakesIntegersTogether(n)) return !IsLastPosition(n);
     if (absl::StartsWith(op, "Reduce")) return ReduceMixes(n);
     if (QuantizesDynamically(graph_, n)) return RowsFrom(n, 0);
     if (is({"Softmax", "LogSoftmax", "Hardmax", "ArgMax", "ArgMin", "TopK", "LpNormalization"})) {
@@ -322,6 +451,8 @@ class Finder {
 NodeId FindMixing(const Analysis& analysis) { return Finder(analysis).Run(); }
 
 NodeId FindMixingWithPads(const Analysis& analysis) { return Finder(analysis).RunWithPads(); }
+
+NodeId FindCountedTokens(const Analysis& analysis) { return Finder(analysis).RunIntegers(); }
 
 NodeId FindMovedSequences(const Analysis& analysis) { return Finder(analysis).RunMoved(); }
 

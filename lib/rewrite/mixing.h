@@ -9,8 +9,9 @@
 namespace kvlift {
 
 // The first node outside the attentions that takes real numbers of several tokens or sequences into
-// one: quantisation by the largest of all, reductions, norms and products over such an axis;
-// kNoNode if there is none. Axes that hold the past's rows are keys, and no concern of this.
+// one: quantisation by the largest of all, reductions, norms and products over such an axis; or
+// integers of several tokens, such as a sum over their numbers; kNoNode if there is none. Axes that
+// hold the past's rows are keys, and no concern of this.
 NodeId FindMixing(const Analysis& analysis);
 
 // The first of these by which a token sees later ones, or other sequences, of its step: padding
@@ -18,12 +19,16 @@ NodeId FindMixing(const Analysis& analysis);
 // no such tokens, for it holds one token, or one sequence.
 NodeId FindMixingWithPads(const Analysis& analysis);
 
+// The first node that takes together integers of all tokens of a step in a way that decoders need:
+// the largest position, or the elements that are not zero; kNoNode if there is none.
+NodeId FindCountedTokens(const Analysis& analysis);
+
 // The first node that computes with rows of another sequence than its own, in reversed order, say,
 // or with those of the first one for all; kNoNode if there is none.
 NodeId FindMovedSequences(const Analysis& analysis);
 
-// The first node outside the attentions that reduces what the host feeds, positions among it, over
-// the axis of sequences, so that all sequences of a batch get the same of it; kNoNode if there is
+// The first node outside the attentions that reduces or counts what the host feeds, positions among
+// it, over the axis of sequences, so that all sequences of a batch get the same of it; kNoNode if there is
 // none.
 NodeId FindJoinedSequences(const Analysis& analysis);
 
