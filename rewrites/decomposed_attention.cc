@@ -302,6 +302,8 @@ class Matcher {
     AddNodes(q.nodes);
     AddNodes(k.nodes);
     site_.scale = score_.factor * k.factor;
+    site_.moved = k.factor;
+    site_.product_type = forms_.ElementType(graph_.outputs(score_.product)[0]);
     CacheOperand found = FindCache(forms_, caches_, k.element, site_.q_heads, facts_);
     site_.key_cache = found.cache;
     site_.key_view = std::move(found.view);
@@ -368,6 +370,7 @@ class Matcher {
         site_.query = FindValue(forms_, operand, target, shape, std::nullopt, type);
         if (site_.query == kNoValue) continue;
         site_.scale *= stage->factor;
+        site_.moved *= stage->factor;
         return true;
       }
     }

@@ -233,6 +233,24 @@ TEST(Hidden, ByANumberIsAnEntryOfTheLedger) {
   EXPECT_TRUE(proof.assumptions.Has(AssumptionKind::kVisibleKey, "context"));
 }
 
+// Products that stay in the range of their type in the source have to stay there in the conversion.
+TEST(Scales, ThatMoveFarAreNoneOfTheLemma) {
+  const auto with = [](const std::string& factor, const std::string& rest) {
+    return ProofOfPair("decomposed_attention_padding", {},
+                       {{"q_heads = Transpose <perm: ints = [0, 2, 1, 3]> (q4)",
+                         "q_unscaled = Transpose <perm: ints = [0, 2, 1, 3]> (q4)\n"
+                         "q_heads = Mul (q_unscaled, far)"},
+                        {"int64[3] y_shape =  {0,0,16},",
+                         "int64[3] y_shape =  {0,0,16}, float far = {" + factor + "},"},
+                        {"context = Attention <is_causal: int = 1>",
+                         "context = Attention <is_causal: int = 1, scale: float = " + rest + ">"}});
+  };
+  const Proof near = with("4.0", "0.125");
+  EXPECT_EQ(Unproved(near), "");
+  EXPECT_TRUE(near.assumptions.Has(AssumptionKind::kFinite, "context"));
+  EXPECT_NE(Unproved(with("1.329227995784916e36", "3.76158192263132e-37")), "");
+}
+
 TEST(Refuted, ScalesAndWeights) {
   const Proof proof = WithSource({{"float scale = {0.5}", "float scale = {0.25}"}});
   EXPECT_TRUE(std::any_of(proof.facts.begin(), proof.facts.end(), [](const ProofFact& fact) {

@@ -260,6 +260,28 @@ TEST_F(Lemmas, ScaleMoved) {
   EXPECT_TRUE(AreOtherScales(5, kInf));
 }
 
+// Numbers of a type end: a factor that stands behind the products cannot stand in front of them.
+TEST_F(Lemmas, ScaleMovedWithinTheRangeOfAType) {
+  const auto largest = [](const std::string& in_front, const std::string& behind) {
+    const Inputs in = {{"q", Numbers{{1, 2}, {100, 100}}}, {"k", Numbers{{2, 1}, {1000, 1000}}}};
+    return Result(fmt::format("g (float[1,2] q, float[2,1] k) => (float y) "
+                              "<float a = {{{}}}, float b = {{{}}}> {{ x = Mul(q, a)\n"
+                              " xh = Cast<to = 10>(x)\n kh = Cast<to = 10>(k)\n"
+                              " s = MatMul(xh, kh)\n t = Cast<to = 1>(s)\n y = Mul(t, b) }}",
+                              in_front, behind),
+                  in);
+  };
+  EXPECT_FALSE(std::isinf(largest("0.0009765625", "1024.0")[0]));
+  EXPECT_TRUE(std::isinf(largest("1.0", "1.0")[0]));
+  const int32_t half = onnx::TensorProto::FLOAT16, single = onnx::TensorProto::FLOAT;
+  EXPECT_TRUE(AreNear(ProductScale{1, 0.125, half}, ProductScale{1, 1, half}));
+  EXPECT_FALSE(AreNear(ProductScale{1, 0.125, half}, ProductScale{0x1p-12, 0x1p-12, half}));
+  EXPECT_FALSE(AreNear(ProductScale{1, 0.125, half}, ProductScale{0x1p-12, 0x1p-12, single}));
+  EXPECT_TRUE(AreNear(ProductScale{1, 0.125, single}, ProductScale{0x1p-12, 0x1p-12, single}));
+  EXPECT_FALSE(AreNear(ProductScale{0x1p120, 0.125, single}, ProductScale{1, 1, single}));
+  EXPECT_FALSE(AreNear(ProductScale{1, 0x1p-40, single}, ProductScale{1, 1, single}));
+}
+
 // A product of integers is taken in their type, and a quotient without its rest.
 TEST_F(Lemmas, ScaleMovedOfIntegers) {
   const auto of = [&](const std::string& type, const std::string& op) {

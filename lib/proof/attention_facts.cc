@@ -140,6 +140,7 @@ std::string AttentionFacts::OtherExtents(const AttentionReading& before,
 
 bool AttentionFacts::RestOnHiding(const std::string& name, const AttentionReading& before,
                                   const AttentionReading& after, const Facts& facts, bool moved) {
+  twins_.RestOn(ProductsAreFinite(name));
   if (before.nan_guard) twins_.RestOn(ScoresAreNumbers(name));
   const bool finite = !before.hidden_by.empty() || !after.hidden_by.empty();
   if (finite) {
@@ -225,15 +226,20 @@ bool AttentionFacts::CompareKeys(const std::string& name, const AttentionReading
                        ElementTypeName(r.softmax_type));
   };
   const char* what = "has the source's scale, softcap and precision of the softmax";
+  const bool in_range = AreNear(after.products, before.products);
   const std::string why_not =
-      scaled && capped && typed ? ""
-                                : fmt::format("{} instead of {}", numbers(after), numbers(before));
+      !scaled || !capped || !typed
+          ? fmt::format("{} instead of {}", numbers(after), numbers(before))
+      : in_range
+          ? ""
+          : "its products of queries and keys may leave their range where the source's do not";
+  if (why_not.empty()) twins_.RestOn(ProductsAreFinite(name));
   if (AreOtherScales(after.scale, before.scale) || AreOtherScales(after.softcap, before.softcap)) {
     facts_->AddRefuted(name, what, why_not);
   } else {
     facts_->Add(name, what, why_not);
   }
-  return all && scaled && capped && typed;
+  return all && scaled && capped && typed && in_range;
 }
 
 bool AttentionFacts::SameBias(const std::string& name, const std::vector<Expr>& added,

@@ -276,6 +276,8 @@ class Reader {
     r_.query = query.element;
     r_.key = key.element;
     r_.scale *= query.factor * key.factor * product.factor;
+    r_.products.plain = r_.products.scaled = query.factor * key.factor;
+    r_.products.type = forms_.ElementType(graph_.outputs(n)[0]);
     return IsScale(r_.scale) || Fail("its scale is no positive number");
   }
 
@@ -411,6 +413,7 @@ class Reader {
     const onnx::NodeProto& proto = graph_.node(node);
     const auto usual = static_cast<float>(1 / std::sqrt(static_cast<double>(q.shape[3]->value())));
     r_.scale = FloatAttribute(proto, "scale", usual) * query.factor;
+    r_.products = {query.factor, r_.scale, forms_.ElementType(Input(node, 0))};
     r_.softcap = FloatAttribute(proto, "softcap", 0);
     r_.softmax_type = static_cast<int32_t>(
         IntAttribute(proto, "softmax_precision", forms_.ElementType(Input(node, 0))));

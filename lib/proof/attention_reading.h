@@ -12,6 +12,7 @@
 
 #include "ir/graph.h"
 #include "proof/grounds.h"
+#include "proof/lemmas/scale_moved.h"
 #include "sym/forms.h"
 
 namespace kvlift {
@@ -29,6 +30,7 @@ struct AttentionReading {
   sym::Expr valid = nullptr;    // how many keys an operator is told of, of i0; null if it is not
   std::vector<sym::Expr> bias;  // its summands, of i0..i3; what they hold where hidden is open
   double scale = 1, softcap = 0;
+  ProductScale products;     // the part of the scale that stands in front of the products' sums
   int32_t softmax_type = 0;  // onnx TensorProto::DataType that the softmax is computed in
   // Extents of i0..i4 (of the keys' head size; the values' is size_of_value).
   sym::Facts extents;

@@ -21,6 +21,21 @@ namespace {
 // Of scores, in which the result is neither NaN nor another number for what over- or underflows.
 constexpr double kLeastScale = 1e-6, kLargestScale = 1e6;
 constexpr int64_t kMostHeads = 1 << 16;
+
+// How far a scale may be moved to the other side of a product of numbers of this type: others may
+// overflow on the way, or vanish.
+double LargestMove(int32_t type) {
+  return type == TensorProto::DOUBLE ? 0x1p256 : type == TensorProto::FLOAT ? 0x1p32 : 0x1p8;
+}
+
+bool MovesFar(const AttentionSite& site, int32_t type) {
+  if (site.product_type == 0) return false;  // an operator's scale stays where it is
+  const double most = std::min(LargestMove(type), LargestMove(site.product_type));
+  const auto far = [&](double moved) {
+    return !(std::abs(moved) >= 1 / most && std::abs(moved) <= most);
+  };
+  return far(site.moved) || far(site.scale / site.moved);
+}
 }  // namespace
 
 Finding AttentionEmitter::Reason(std::string_view code, std::string text, const AttentionSite& site,
@@ -61,6 +76,13 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
     return Reason("KV210",
                   fmt::format("needs a scale of the scores from {} to {}, found {}", kLeastScale,
                               kLargestScale, site.scale),
+                  site);
+  }
+  if (MovesFar(site, type)) {
+    return Reason("KV210",
+                  fmt::format("needs a scale near the product of queries and keys, found {} of {} "
+                              "in front of it in {}",
+                              site.moved, site.scale, ElementTypeName(site.product_type)),
                   site);
   }
   const Expr start =

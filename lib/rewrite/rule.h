@@ -97,6 +97,8 @@ struct AttentionSite {
   CacheView key_view, value_view;
   int64_t q_heads = 0, kv_heads = 0, head_dim = 0, v_head_dim = 0;
   double scale = 0;
+  double moved = 1;  // the part of the scale that stood at queries and keys before their product
+  int32_t product_type = 0;  // onnx TensorProto::DataType of that product
   double softcap = 0;
   int32_t softmax_type = 0;  // onnx TensorProto::DataType the softmax is computed in
   // keep(b, h, s, t) with b = i0, h = i1, s = i2, t = i3: the key is visible.

@@ -112,10 +112,6 @@ Restrictions RestrictionsOf(const onnx::ModelProto& before, const Manifest& mani
       case AssumptionKind::kVisibleKey:
         r.tokens_visible = true;
         break;
-      case AssumptionKind::kFinite:
-        // That of all numbers is looked at where they are (shown_attentions.h).
-        r.tame = r.tame || a.subject != "numbers";
-        break;
       case AssumptionKind::kScoreRange:
         r.tame = true;
         break;

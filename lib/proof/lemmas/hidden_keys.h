@@ -4,7 +4,8 @@
 //
 // for a key that is not seen has the weight 0. Side conditions: no key in [T, M) is seen, and none
 // in [M, T) either where M may be smaller; what the weight 0 is multiplied by is finite (KV302 in
-// the ledger). Source: ONNX's texts of Softmax and of Attention-24.
+// the ledger), and so are products of queries and keys (proof/lemmas/scale_moved.h), for -inf that
+// is added to infinity or NaN hides nothing. Source: ONNX's texts of Softmax and of Attention-24.
 #pragma once
 
 #include "proof/attention_reading.h"

@@ -10,8 +10,9 @@
 // with offset = n[b] - S where valid lengths n are given, and the length of the operator's own past
 // otherwise. Side conditions: what is added is plainly 0 where it does not hide, or it is a bias as
 // well; nothing behind the mask scales, caps or turns the sums: -inf times a negative number shows
-// the key, and tanh(-inf) is -1; the offset is the operator's. Source: ONNX's texts of Softmax and
-// of Attention-24, is_causal and nonpad_kv_seqlen.
+// the key, and tanh(-inf) is -1; the offset is the operator's; where a mask that is added takes the
+// place of one that is selected, x is finite where it is hidden (scale_moved.h). Source: ONNX's
+// texts of Softmax and of Attention-24, is_causal and nonpad_kv_seqlen.
 #pragma once
 
 #include <optional>

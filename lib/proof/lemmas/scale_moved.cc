@@ -1,14 +1,23 @@
 #include "proof/lemmas/scale_moved.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "fmt/format.h"
 #include "ir/types.h"
 #include "proof/number.h"
 
 namespace kvlift {
 namespace {
 
+using onnx::TensorProto;
+
 bool CanBeMoved(double number) { return std::isfinite(number) && number != 0; }
+
+// How far products may move in numbers of a type, which end at 2^16, 2^128 and 2^1024.
+double LargestMove(int32_t type) {
+  return type == TensorProto::DOUBLE ? 0x1p256 : type == TensorProto::FLOAT ? 0x1p32 : 0x1p8;
+}
 
 }  // namespace
 
@@ -28,6 +37,23 @@ std::optional<Factor> ReadFactor(sym::Forms& forms, NodeId node) {
 }
 
 bool IsScale(double s) { return std::isfinite(s) && s > 0; }
+
+bool AreNear(const ProductScale& mine, const ProductScale& theirs) {
+  const double most = std::min(LargestMove(mine.type), LargestMove(theirs.type));
+  const auto near = [&](double a, double b) {
+    const double moved = std::abs(a / b);
+    return moved >= 1 / most && moved <= most;
+  };
+  return near(mine.plain, theirs.plain) && near(mine.scaled, theirs.scaled);
+}
+
+Assumption ProductsAreFinite(const std::string& attention) {
+  return {AssumptionKind::kFinite, attention,
+          fmt::format("queries, keys and their products are finite numbers of their type in {}, "
+                      "hidden keys included",
+                      attention),
+          AssumptionSource::kHost};
+}
 
 bool AreOneScale(double mine, double theirs) {
   constexpr double kTwoRoundings = 0x1p-23;
