@@ -276,8 +276,8 @@ TEST_P(BundledHalf, IsEqualInFloat16) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, BundledHalf,
-                         testing::Values("llama_optimum", "gemma2_optimum", "qwen2_optimum",
-                                         "bloom_optimum", "llama_static_ts"),
+                         testing::Values("llama_optimum", "gpt2_optimum", "gemma2_optimum",
+                                         "qwen2_optimum", "bloom_optimum", "llama_static_ts"),
                          [](const auto& model) { return std::string(model.param); });
 
 }  // namespace

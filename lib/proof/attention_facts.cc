@@ -218,7 +218,9 @@ bool AttentionFacts::CompareKeys(const std::string& name, const AttentionReading
     all = false;
   }
   all &= SameBias(name, added, std::move(theirs_added), seen, looked(facts));
-  const bool scaled = AreOneScale(after.scale, before.scale);
+  const bool scaled = AreOneScale(after.scale, before.scale) ||
+                      (after.is_operator && after.products.type != 0 &&
+                       AreOneScale(ScaleOfText(after.scale, after.products.type), before.scale));
   const bool capped = before.softcap == after.softcap || AreOneScale(after.softcap, before.softcap);
   const bool typed = before.softmax_type == after.softmax_type;
   const auto numbers = [](const AttentionReading& r) {
@@ -234,7 +236,8 @@ bool AttentionFacts::CompareKeys(const std::string& name, const AttentionReading
           ? ""
           : "its products of queries and keys may leave their range where the source's do not";
   if (why_not.empty()) twins_.RestOn(ProductsAreFinite(name));
-  if (AreOtherScales(after.scale, before.scale) || AreOtherScales(after.softcap, before.softcap)) {
+  if ((!scaled && AreOtherScales(after.scale, before.scale)) ||
+      AreOtherScales(after.softcap, before.softcap)) {
     facts_->AddRefuted(name, what, why_not);
   } else {
     facts_->Add(name, what, why_not);

@@ -6,6 +6,7 @@
 #include "fmt/format.h"
 #include "ir/types.h"
 #include "proof/number.h"
+#include "sym/keeps_value.h"
 
 namespace kvlift {
 namespace {
@@ -53,6 +54,11 @@ Assumption ProductsAreFinite(const std::string& attention) {
                       "hidden keys included",
                       attention),
           AssumptionSource::kHost};
+}
+
+double ScaleOfText(double scale, int32_t type) {
+  const double root = sym::RoundTo(type, std::sqrt(scale));
+  return root * root;
 }
 
 bool AreOneScale(double mine, double theirs) {

@@ -47,6 +47,9 @@ bool AreNear(const ProductScale& mine, const ProductScale& theirs);
 // What the ledger says of them.
 Assumption ProductsAreFinite(const std::string& attention);
 
+// What an operator multiplies scores by in the type of its queries: by the operator's text, queries
+// and keys each by the root of the scale, rounded to that type.
+double ScaleOfText(double scale, int32_t type);
 // Whether two products of factors are one number, but for rounding it to float32 twice.
 bool AreOneScale(double mine, double theirs);
 // Whether they are so far apart that no rounding explains it.
