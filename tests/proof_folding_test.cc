@@ -66,7 +66,8 @@ std::set<std::string> LedgerOf(const Proof& proof) {
   // The range of integers is that of all cases of steps.
   for (const Assumption& assumption : proof.assumptions.all()) {
     const bool is_other = assumption.kind == AssumptionKind::kDimension ||
-                          assumption.kind == AssumptionKind::kIntegerRange;
+                          assumption.kind == AssumptionKind::kIntegerRange ||
+                          assumption.subject == "numbers";
     if (!is_other) ledger.insert(assumption.condition);
   }
   for (const ProofFact& fact : proof.facts) {
@@ -94,11 +95,11 @@ std::multiset<size_t> Copies(const Converted& c) {
 }
 
 std::string Whole(const Converted& c, const onnx::ModelProto& after) {
-  return Listed(ProveCase(c.source, after, c.relation, {}, {}));
+  return Facts(ProveCase(c.source, after, c.relation, {}, {}));
 }
 
 std::string Folded(const Converted& c, const onnx::ModelProto& after) {
-  return Listed(ProveConversion(c.source, after, c.relation));
+  return Facts(ProveConversion(c.source, after, c.relation));
 }
 
 // The first layer has the cache that the mask's size is read from; the others are the same.
