@@ -128,7 +128,7 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
               AssumptionSource::kManifest});
       return args.size() == 4 ? pool.Le(args[3], args[2], facts) : nullptr;
     }
-    if (args.size() != 1 || past_ == nullptr) return nullptr;
+    if (args.size() != 1 || past_ == nullptr || new_ == nullptr) return nullptr;
     if (args[0] != batch && !(one_ && args[0]->is_integer(0))) {
       if (!uniform_) return nullptr;
       RestOnOneLength();
@@ -238,7 +238,8 @@ Expr Correspondence::OfLongest(NodeId n, Expr batch, const Facts& facts) const {
   RestOnLemma(lemmas::kLongestSequence);
   const Expr more = MoreOfLongest(forms_, n);
   // Where the numbers are P + S less what is the same for all sequences, P + S is that much more.
-  const Expr less = past_ == nullptr ? nullptr : forms_.pool().Sub(total(), own);
+  const bool known = past_ != nullptr && new_ != nullptr;
+  const Expr less = known ? forms_.pool().Sub(total(), own) : nullptr;
   if (less != nullptr && sym::LoadsOf(less).empty() && !less->has_index() &&
       !sym::ContainsDim(less, sym::DimSymbol::Internal(kPast))) {
     longest_.insert(forms_.pool().Add(total(), more));

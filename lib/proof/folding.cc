@@ -379,30 +379,6 @@ std::optional<FoldedPair> FoldLayers(const ModelProto& before, const ModelProto&
   return Folder(source, result, *found, relation).Run(static_cast<int>(relation.caches.size()));
 }
 
-namespace {
-
-// Says what a fact of the folded models rests on in the whole ones. number: of the layer that the
-// fact is about, if it is of_layer, else how many layers stand in front of it at most. leaving:
-// what the values rest on that leave a layer.
-void Rest(const LayerNames& names, size_t number, bool of_layer, const Assumptions& leaving,
-          ProofFact* fact) {
-  Assumptions given;
-  for (const Assumption& own : fact->given) {
-    if (of_layer) {
-      given.Add(names.InLayer(own, number));
-    } else {
-      names.AddForFirst(number, own, &given);
-    }
-  }
-  if (of_layer && number > 0) {
-    for (const Assumption& other : leaving.all()) names.AddForFirst(number, other, &given);
-  }
-  fact->given.assign(given.all().begin(), given.all().end());
-  if (!fact->given.empty()) fact->status = FactStatus::kGiven;
-}
-
-}  // namespace
-
 std::optional<Proof> Unfold(const FoldedPair& folded, const Manifest& relation, size_t seams,
                             const Proof& proof) {
   const size_t behind = NumberOfOutputFacts(relation) + seams + folded.seams.size();
@@ -414,10 +390,13 @@ std::optional<Proof> Unfold(const FoldedPair& folded, const Manifest& relation, 
   const size_t layers = names.size() + 1;
   const auto first_behind = proof.facts.end() - static_cast<std::ptrdiff_t>(behind);
   const auto last_behind = proof.facts.end() - static_cast<std::ptrdiff_t>(folded.seams.size());
-  // What leaves a layer rests on this.
-  Assumptions leaving;
-  for (auto seam = last_behind; seam != proof.facts.end(); ++seam) {
-    for (const Assumption& given : seam->given) leaving.Add(given);
+  Proof whole;
+  // What the values rest on that leave a layer, all facts about later ones rest on.
+  for (auto fact = first_behind; fact != proof.facts.end(); ++fact) {
+    for (const Assumption& given : fact->given) names.AddForFirst(layers, given, &whole.assumptions);
+  }
+  for (const Assumption& assumption : proof.assumptions.all()) {
+    names.AddForFirst(layers, assumption, &whole.assumptions);
   }
   std::vector<std::pair<int, ProofFact>> facts;
   for (auto fact = proof.facts.begin(); fact != first_behind; ++fact) {
@@ -428,20 +407,15 @@ std::optional<Proof> Unfold(const FoldedPair& folded, const Manifest& relation, 
       const auto place = folded.places.find(name);
       if (place == folded.places.end()) return std::nullopt;
       facts.emplace_back(place->second, *fact);
-      facts.back().second.about = name;
-      Rest(names, is_copied ? k : layers, is_copied, leaving, &facts.back().second);
+      ProofFact& copy = facts.back().second;
+      copy.about = name;
+      for (Assumption& given : copy.given) given = names.InLayer(given, k);
     }
   }
   std::stable_sort(facts.begin(), facts.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  Proof whole;
-  for (const Assumption& assumption : proof.assumptions.all()) {
-    names.AddForFirst(layers, assumption, &whole.assumptions);
-  }
   for (auto& fact : facts) whole.facts.push_back(std::move(fact.second));
-  for (auto fact = first_behind; fact != last_behind; ++fact) {
-    Rest(names, layers, false, leaving, &whole.facts.emplace_back(*fact));
-  }
+  whole.facts.insert(whole.facts.end(), first_behind, last_behind);
   return whole;
 }
 

@@ -37,7 +37,8 @@ std::optional<FoldedPair> FoldLayers(const onnx::ModelProto& before, const onnx:
                                      const Manifest& relation);
 
 // The facts of the whole models, in their order, but for those of the pair's seams, which are the
-// last. A fact about a layer rests on what the facts about the layers in front of it rest on.
+// last. What a fact lists as given is said of its own layer; what the layers in front of it rest on
+// is in the list of the whole proof.
 // `seams`: how many others there are in front of these. Nothing if a fact is not proved, or
 // where it belongs is not told: the whole models must be looked at then.
 std::optional<Proof> Unfold(const FoldedPair& folded, const Manifest& relation, size_t seams,

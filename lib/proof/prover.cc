@@ -33,9 +33,15 @@ using sym::Facts;
 // How many of the source's attentions are held against one of the conversion.
 constexpr size_t kMostTried = 8;
 
-// Whether there is something to show of each sequence of a batch alone.
+// Whether there is something to show of each sequence of a batch alone. There is not where all
+// sequences are in one run of both models: they have one length, or both models are told the same
+// lengths and keep fixed buffers.
 bool IsForEachSequence(const Manifest& relation) {
-  return !relation.uniform && !relation.outputs.empty();
+  const bool grows = std::any_of(relation.caches.begin(), relation.caches.end(),
+                                 [](const ManifestCache& cache) { return cache.source.growing; });
+  const bool is_told = std::any_of(relation.inputs.begin(), relation.inputs.end(),
+                                   [](const ManifestInput& input) { return input.as == "control"; });
+  return !relation.uniform && !relation.outputs.empty() && (grows || is_told);
 }
 
 class Prover {

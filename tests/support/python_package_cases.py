@@ -104,7 +104,8 @@ class Convert(unittest.TestCase):
         self.assertEqual(len(groups), 2)
         options = {name.replace("-", "_") for group in groups
                    for name in re.findall(r"^  (?:-\w, )?--([a-z-]+)", group, re.M)}
-        elsewhere = {"help", "help_all", "output", "external", "verify", "report", "dry_run", "force"}
+        elsewhere = {"help", "help_all", "output", "external", "verify", "weights", "report", "dry_run",
+                     "force"}
         known = set(inspect.signature(kvlift.convert).parameters)
         self.assertEqual(options - elsewhere - known, set())
 
