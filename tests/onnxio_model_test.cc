@@ -11,6 +11,7 @@
 #include <iterator>
 #include <string>
 
+#include "base/coded.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "onnxio/model.h"
@@ -170,6 +171,22 @@ onnx::ModelProto WithExternalData(const std::string& location) {
   add("offset", "4");
   add("length", "8");
   return model;
+}
+
+// Which of two attributes of one name is meant cannot be told, and readers take either.
+TEST(LoadModelBytes, AnAttributeStandsOnce) {
+  onnx::ModelProto model = Parsed();
+  onnx::NodeProto* node = model.mutable_graph()->mutable_node(0);
+  for (const int64_t axis : {0, 1}) {
+    onnx::AttributeProto* attribute = node->add_attribute();
+    attribute->set_name("axis");
+    attribute->set_type(onnx::AttributeProto::INT);
+    attribute->set_i(axis);
+  }
+  const auto loaded = LoadModelBytes(model.SerializeAsString(), "");
+  EXPECT_EQ(loaded.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(loaded.status().message()), HasSubstr("has attribute axis twice"));
+  EXPECT_EQ(CodeOf(loaded.status()), "KV101");
 }
 
 TEST(CheckModel, DoesNotLookForExternalData) {

@@ -1,5 +1,8 @@
 // LIBS: rewrite onnxio
 // Raising a model's opset: what is adapted, and what is refused.
+#include <set>
+#include <string>
+
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 #include "ir/graph.h"
@@ -51,6 +54,19 @@ TEST(RaiseOpset, SoftmaxOfManyAxesIsFlattened) {
   const auto model = Raised(Parse(9, "(float[A,B,C] x) => (float[A,B,C] y)", "y = Softmax (x)"));
   EXPECT_EQ(Operators(model), "Shape Flatten Softmax Reshape");
   EXPECT_EQ(model.graph().node(3).output(0), "y");
+}
+
+// A node whose output gives it its name, and another that gives that output from now on.
+TEST(RaiseOpset, NodesThatAreAddedHaveNamesOfTheirOwn) {
+  for (const char* text : {"y = Softmax (x)", "[\"y\"] y = Softmax (x)",
+                           "[\"y\"] z = Neg (x)\ny = LogSoftmax <axis = 1> (z)"}) {
+    const auto model = Raised(Parse(11, "(float[A,B,C] x) => (float[A,B,C] y)", text));
+    std::set<std::string> names;
+    for (const auto& node : model.graph().node()) {
+      EXPECT_TRUE(node.name().empty() || names.insert(node.name()).second) << node.name();
+    }
+    EXPECT_NE(Operators(model).find("Flatten"), std::string::npos);
+  }
 }
 
 // Inference does not see through the shape that is computed; the forms do.

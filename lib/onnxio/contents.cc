@@ -1,8 +1,13 @@
 #include "onnxio/contents.h"
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "base/coded.h"
 #include "base/escape.h"
 #include "base/status.h"
@@ -46,7 +51,60 @@ absl::Status CheckSize(const onnx::TensorProto& tensor) {
                   EscapeTerminal(tensor.name()), raw.bytes.size(), expected));
 }
 
+using Nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
+
+// Calls visit for the nodes of each graph and function until it gives an error.
+absl::Status ForEachGraph(const onnx::ModelProto& model,
+                          const std::function<absl::Status(const Nodes&)>& visit) {
+  std::vector<const Nodes*> stack = {&model.graph().node()};
+  for (const auto& function : model.functions()) stack.push_back(&function.node());
+  while (!stack.empty()) {
+    const Nodes& nodes = *stack.back();
+    stack.pop_back();
+    KV_RETURN_IF_ERROR(visit(nodes));
+    for (const onnx::NodeProto& node : nodes) {
+      for (const auto& attribute : node.attribute()) {
+        if (attribute.has_g()) stack.push_back(&attribute.g().node());
+        for (const auto& graph : attribute.graphs()) stack.push_back(&graph.node());
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Invalid(std::string text) {
+  return Coded("KV101", absl::InvalidArgumentError(std::move(text)));
+}
+
 }  // namespace
+
+absl::Status CheckAttributes(const onnx::ModelProto& model) {
+  return ForEachGraph(model, [](const Nodes& nodes) {
+    for (const onnx::NodeProto& node : nodes) {
+      absl::flat_hash_set<std::string_view> names;
+      for (const auto& attribute : node.attribute()) {
+        if (names.insert(attribute.name()).second) continue;
+        const std::string& name =
+            node.name().empty() && node.output_size() > 0 ? node.output(0) : node.name();
+        return Invalid(fmt::format("node \"{}\" ({}) has attribute {} twice", EscapeTerminal(name),
+                                   EscapeTerminal(node.op_type()),
+                                   EscapeTerminal(attribute.name())));
+      }
+    }
+    return absl::OkStatus();
+  });
+}
+
+absl::Status CheckNodeNames(const onnx::ModelProto& model) {
+  return ForEachGraph(model, [](const Nodes& nodes) {
+    absl::flat_hash_set<std::string_view> names;
+    for (const onnx::NodeProto& node : nodes) {
+      if (node.name().empty() || names.insert(node.name()).second) continue;
+      return Invalid(fmt::format("two nodes have the name \"{}\"", EscapeTerminal(node.name())));
+    }
+    return absl::OkStatus();
+  });
+}
 
 absl::Status CheckContents(const onnx::ModelProto& model) {
   KV_RETURN_IF_ERROR(CheckVersions(model));

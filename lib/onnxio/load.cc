@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "fmt/format.h"
 #include "ir/spans.h"
+#include "onnxio/contents.h"
 #include "onnxio/data_file.h"
 #include "onnxio/errno_status.h"
 #include "onnxio/fd.h"
@@ -110,6 +111,7 @@ absl::Status CheckShell(const onnx::ModelProto& model, const Limits& limits) {
     return Coded("KV002", absl::InvalidArgumentError(
                               "not an ONNX model: it parses as protobuf, but has no graph"));
   }
+  KV_RETURN_IF_ERROR(CheckAttributes(model));
   return CheckCallDepth(model, limits);
 }
 

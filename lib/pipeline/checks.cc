@@ -8,11 +8,13 @@
 #include "ir/graph.h"
 #include "lint/lint.h"
 #include "maintenance/slots.h"
+#include "onnxio/contents.h"
 
 namespace kvlift {
 
 absl::Status CheckResult(const Model& result, const Manifest& manifest) {
   if (auto status = CheckModel(*result.proto); !status.ok()) return status;
+  if (auto status = CheckNodeNames(*result.proto); !status.ok()) return status;
   if (auto inferred = InferShapes(*result.proto); !inferred.ok()) return inferred.status();
   const auto lints = LintModel(result, &manifest);
   if (!lints.ok()) return lints.status();
@@ -22,6 +24,7 @@ absl::Status CheckResult(const Model& result, const Manifest& manifest) {
 }
 
 absl::Status BlameFor(const Model& source, const absl::Status& result) {
+  if (auto status = CheckNodeNames(*source.proto); !status.ok()) return status;
   const auto lints = LintModel(source, nullptr);
   if (!lints.ok()) return lints.status();
   if (const Finding* error = FirstError(*lints)) {

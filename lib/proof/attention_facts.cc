@@ -140,7 +140,6 @@ std::string AttentionFacts::OtherExtents(const AttentionReading& before,
 
 bool AttentionFacts::RestOnHiding(const std::string& name, const AttentionReading& before,
                                   const AttentionReading& after, const Facts& facts, bool moved) {
-  twins_.RestOn(ProductsAreFinite(name));
   if (before.nan_guard) twins_.RestOn(ScoresAreNumbers(name));
   const bool finite = !before.hidden_by.empty() || !after.hidden_by.empty();
   if (finite) {
@@ -235,7 +234,6 @@ bool AttentionFacts::CompareKeys(const std::string& name, const AttentionReading
       : in_range
           ? ""
           : "its products of queries and keys may leave their range where the source's do not";
-  if (why_not.empty()) twins_.RestOn(ProductsAreFinite(name));
   if ((!scaled && AreOtherScales(after.scale, before.scale)) ||
       AreOtherScales(after.softcap, before.softcap)) {
     facts_->AddRefuted(name, what, why_not);

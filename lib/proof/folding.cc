@@ -393,7 +393,8 @@ std::optional<Proof> Unfold(const FoldedPair& folded, const Manifest& relation, 
   Proof whole;
   // What the values rest on that leave a layer, all facts about later ones rest on.
   for (auto fact = first_behind; fact != proof.facts.end(); ++fact) {
-    for (const Assumption& given : fact->given) names.AddForFirst(layers, given, &whole.assumptions);
+    for (const Assumption& given : fact->given)
+      names.AddForFirst(layers, given, &whole.assumptions);
   }
   for (const Assumption& assumption : proof.assumptions.all()) {
     names.AddForFirst(layers, assumption, &whole.assumptions);

@@ -8,6 +8,7 @@
 #include "proof/branches.h"
 #include "proof/constants.h"
 #include "proof/folding.h"
+#include "proof/lemmas/scale_moved.h"
 #include "proof/obligations.h"
 #include "proof/opset13.h"
 #include "proof/prover.h"
@@ -117,14 +118,6 @@ Assumption SmallSizes() {
           AssumptionSource::kHost, false};
 }
 
-// Arithmetic is that of real numbers. An infinite or undefined score that the source leaves out is
-// one that the operator adds a number to.
-Assumption FiniteNumbers() {
-  return {AssumptionKind::kFinite, "numbers",
-          "what the source multiplies is finite: queries, keys and values",
-          AssumptionSource::kHost, false};
-}
-
 Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
                const Manifest& manifest, Obligations* obligations) {
   Proof proof;
@@ -174,7 +167,7 @@ Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& af
   Proof proof = ProveAll(before, after, manifest, obligations);
   if (proof.facts.empty()) return proof;
   proof.assumptions.Add(SmallSizes());
-  proof.assumptions.Add(FiniteNumbers());
+  proof.assumptions.Add(ProductsAreFinite());
   return proof;
 }
 

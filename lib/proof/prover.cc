@@ -39,8 +39,9 @@ constexpr size_t kMostTried = 8;
 bool IsForEachSequence(const Manifest& relation) {
   const bool grows = std::any_of(relation.caches.begin(), relation.caches.end(),
                                  [](const ManifestCache& cache) { return cache.source.growing; });
-  const bool is_told = std::any_of(relation.inputs.begin(), relation.inputs.end(),
-                                   [](const ManifestInput& input) { return input.as == "control"; });
+  const bool is_told =
+      std::any_of(relation.inputs.begin(), relation.inputs.end(),
+                  [](const ManifestInput& input) { return input.as == "control"; });
   return !relation.uniform && !relation.outputs.empty() && (grows || is_told);
 }
 

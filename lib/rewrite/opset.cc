@@ -113,6 +113,8 @@ class OpsetRaiser {
   void CollectNames(const onnx::GraphProto& graph) {
     for (const NodeProto& node : graph.node()) {
       names_.insert(node.output().begin(), node.output().end());
+      names_.insert(node.name());
+      node_names_.insert(node.name());
     }
     for (const auto& t : graph.initializer()) names_.insert(t.name());
     for (const auto& v : graph.input()) names_.insert(v.name());
@@ -277,10 +279,12 @@ class OpsetRaiser {
     before_.push_back(MakeNode("Shape", {x}, shape));
     before_.push_back(MakeNode("Flatten", {x}, flat));
     AddInt(&before_.back(), "axis", axis);
-    if (node->name().empty()) node->set_name(y);  // what findings call it
+    // What findings call it.
+    if (node->name().empty() && node_names_.insert(y).second) node->set_name(y);
     node->set_input(0, flat);
     node->set_output(0, result);
     after_.push_back(MakeNode("Reshape", {result, shape}, y));
+    after_.back().set_name(Fresh("shaped"));
     AddInt(&after_.back(), "allowzero", 1);
   }
 
@@ -364,7 +368,8 @@ class OpsetRaiser {
 
   onnx::ModelProto* model_;
   int64_t from_;
-  absl::flat_hash_set<std::string> names_;
+  absl::flat_hash_set<std::string> names_;  // of values and nodes
+  absl::flat_hash_set<std::string> node_names_;
   absl::flat_hash_map<std::string, std::pair<const OpSchema*, const OpSchema*>> schemas_;
   absl::flat_hash_map<std::string, int> ranks_;
   absl::flat_hash_map<std::string, int32_t> types_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "fmt/format.h"
 #include "ir/types.h"
 #include "proof/number.h"
 #include "sym/keeps_value.h"
@@ -48,11 +47,10 @@ bool AreNear(const ProductScale& mine, const ProductScale& theirs) {
   return near(mine.plain, theirs.plain) && near(mine.scaled, theirs.scaled);
 }
 
-Assumption ProductsAreFinite(const std::string& attention) {
-  return {AssumptionKind::kFinite, attention,
-          fmt::format("queries, keys and their products are finite numbers of their type in {}, "
-                      "hidden keys included",
-                      attention),
+Assumption ProductsAreFinite() {
+  return {AssumptionKind::kFinite, "numbers",
+          "queries, keys, values and their products are finite numbers of their type, hidden keys "
+          "included",
           AssumptionSource::kHost};
 }
 

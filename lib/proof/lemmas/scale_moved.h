@@ -19,7 +19,6 @@
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include "contract/assumptions.h"
 #include "sym/forms.h"
@@ -44,8 +43,8 @@ struct ProductScale {
 };
 // Whether products stay in range where the others do, but for a factor that is left to the ledger.
 bool AreNear(const ProductScale& mine, const ProductScale& theirs);
-// What the ledger says of them.
-Assumption ProductsAreFinite(const std::string& attention);
+// What the ledger says of them, in all attentions.
+Assumption ProductsAreFinite();
 
 // What an operator multiplies scores by in the type of its queries: by the operator's text, queries
 // and keys each by the root of the scale, rounded to that type.
