@@ -175,6 +175,19 @@ TEST(TrustTest, RightPairPassesEveryPlan) {
   EXPECT_TRUE(report.assumptions.Has(AssumptionKind::kFinite, "bias"));
 }
 
+// A host may override what is an initializer and an input, where it is an input.
+TEST(TrustTest, ADefaultThatIsNoInputAnyMore) {
+  const auto kept = [](const VerifyReport& report) {
+    return report.assumptions.Has(AssumptionKind::kOther, "freq");
+  };
+  const std::string before =
+      With(Before(), "float[B,2,P,4] pv)", "float[B,2,P,4] pv, float[8] freq)");
+  const std::string after = With(After(), "int64[B] at)", "int64[B] at, float[8] freq)");
+  EXPECT_TRUE(kept(Judge(before, After())));
+  EXPECT_FALSE(kept(Judge(before, after)));
+  EXPECT_FALSE(kept(Judge(Before(), After())));
+}
+
 TEST(TrustTest, Row01LogitsOfEightSequences) {
   ExpectToldBy("nine sequences",
                Judge(Before(), With(With(After(), "logits = Reshape (y4, flat)",

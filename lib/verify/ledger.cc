@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "contract/positions.h"
 #include "fmt/format.h"
 #include "ir/types.h"
@@ -84,6 +86,23 @@ AssumptionKind KindOf(Meaning meaning) {
   }
 }
 
+// Inputs of the source that have a default, and that hosts of the other model cannot override.
+std::vector<std::string> KeptDefaults(const Graph& source, const Graph& after) {
+  absl::flat_hash_set<std::string> theirs, initialized;
+  for (const auto& input : after.proto().input()) theirs.insert(input.name());
+  for (const auto& tensor : source.proto().initializer()) initialized.insert(tensor.name());
+  for (const auto& tensor : source.proto().sparse_initializer()) {
+    initialized.insert(tensor.values().name());
+  }
+  std::vector<std::string> kept;
+  for (const auto& input : source.proto().input()) {
+    if (initialized.contains(input.name()) && !theirs.contains(input.name())) {
+      kept.push_back(input.name());
+    }
+  }
+  return kept;
+}
+
 }  // namespace
 
 Assumption NotRun(AssumptionKind kind, std::string subject, std::string condition) {
@@ -102,6 +121,10 @@ Assumptions ClaimsOf(const Manifest& relation, const Graph& source, const Graph&
            fmt::format("{} shows each new token itself and its ancestors in a tree", input.name),
            AssumptionSource::kHost, false});
     }
+  }
+  for (const std::string& name : KeptDefaults(source, after)) {
+    all.Add({AssumptionKind::kOther, name, fmt::format("{} keeps its default", name),
+             AssumptionSource::kHost, false});
   }
   for (const DroppedInput& dropped : relation.dropped) {
     all.Add(Required(source, dropped.name, dropped.requires_text));
