@@ -196,6 +196,56 @@ TEST(Sizes, OfModelsOfFixedCachesAreNoGroundEither) {
       "");
 }
 
+// A decoder with a buffer of M slots, whose mask has as many columns as `counted` has rows.
+std::string WithBuffer(const std::string& counted, const std::string& slots) {
+  return "<ir_version: 8, opset_import: [\"\" : 17]>\n"
+         "decoder (float[B,S,16] q, float[B,S,16] k, float[B,S,16] v, int64[B,S] position_ids,\n"
+         "         float[B,4," +
+         slots + ",4] past_k, float[B,4," + slots +
+         ",4] past_v) =>\n"
+         "        (float[B,S,16] y, float[B,4," +
+         slots + ",4] present_k, float[B,4," + slots +
+         ",4] present_v)\n"
+         "<int64 zero = {0}, int64 one = {1}, int64[1] to_0 = {0}, int64[1] to_1 = {1},\n"
+         " int64[1] last = {-1}, int64 to_2 = {2}, int64[4] heads = {0, 0, 4, 4},\n"
+         " int64[3] flat = {0, 0, 16}, float scale = {0.5}, float low = {-inf}>\n"
+         "{ q4 = Reshape(q, heads) q_heads = Transpose<perm = [0, 2, 1, 3]>(q4)\n"
+         "  k4 = Reshape(k, heads) k_new = Transpose<perm = [0, 2, 1, 3]>(k4)\n"
+         "  v4 = Reshape(v, heads) v_new = Transpose<perm = [0, 2, 1, 3]>(v4)\n"
+         "  each = Unsqueeze(position_ids, to_1) each4 = Unsqueeze(each, last)\n"
+         "  new_shape = Shape(k_new) places = Expand(each4, new_shape)\n"
+         "  present_k = ScatterElements<axis = 2>(past_k, places, k_new)\n"
+         "  present_v = ScatterElements<axis = 2>(past_v, places, v_new)\n"
+         "  dims = Shape(" +
+         counted +
+         ") many = Gather(dims, to_2) own = Range(zero, many, one)\n"
+         "  cols = Unsqueeze(own, to_0) rows = Unsqueeze(position_ids, last)\n"
+         "  sees = LessOrEqual(cols, rows) sees4 = Unsqueeze(sees, to_1)\n"
+         "  k_t = Transpose<perm = [0, 1, 3, 2]>(present_k) product = MatMul(q_heads, k_t)\n"
+         "  scores = Mul(product, scale) masked = Where(sees4, scores, low)\n"
+         "  probs = Softmax<axis = -1>(masked) context = MatMul(probs, present_v)\n"
+         "  context4 = Transpose<perm = [0, 2, 1, 3]>(context) y = Reshape(context4, flat) }";
+}
+
+// A column for each new token is one for each slot where there are as many, and one for all slots
+// where there is one token.
+TEST(Sizes, OfAStepAreNotThoseOfABuffer) {
+  const auto with = [](const std::string& counted, const std::string& slots) -> std::string {
+    const auto right = ParseModelText(WithBuffer("past_k", slots));
+    const auto source = ParseModelText(WithBuffer(counted, slots));
+    EXPECT_TRUE(right.ok() && source.ok()) << right.status();
+    if (!right.ok() || !source.ok()) return "no model";
+    const auto conversion = Convert(AsModel(*right), {}, AllRules());
+    EXPECT_TRUE(conversion.ok() && conversion->model) << conversion.status();
+    if (!conversion.ok() || !conversion->model) return "no conversion";
+    return Unproved(ProveConversion(*source, *conversion->model, conversion->manifest));
+  };
+  for (const char* slots : {"M", "8"}) {
+    EXPECT_EQ(with("past_k", slots), "") << slots;
+    EXPECT_NE(with("k_new", slots), "") << slots;
+  }
+}
+
 // An index that the source finds in its table is behind the end of a shorter one.
 TEST(Lookups, AShorterTableRefusesIndices) {
   const auto end = [](const std::string& table) {

@@ -42,6 +42,7 @@ Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation,
   FindRings(relation);
   FindDeclaredNames();
   FindFreeSizes(relation);
+  FindSizesOfSteps(relation);
   FindEqualExtents(relation, claims);
   FindDeclaredExtents(relation);
   FindUnmet();

@@ -127,8 +127,11 @@ class Correspondence {
   bool MakeZero(sym::Expr difference, AssumptionKind kind, const std::string& subject,
                 const std::set<sym::DimSymbol>& kept = {});
   void FindFreeSizes(const Manifest& relation);
+  void FindSizesOfSteps(const Manifest& relation);
+  bool IsOfSteps(const std::vector<sym::DimSymbol>& names) const;
   bool IsFree(const sym::DimSymbol& name) const;
   void TakeAsMet(sym::Expr condition, const std::string& text, bool broadcast);
+  void RefuseUnlessMet(sym::Expr part, const std::string& text);
   void FindUnmet();
   const std::vector<sym::Expr>& FitParts() const;
   void FindExactQuotients();
@@ -171,6 +174,8 @@ class Correspondence {
   std::vector<sym::Expr> capacities_;      // slots of growing caches, columns of padded masks
   std::set<sym::DimSymbol> per_sequence_;  // sizes of controls
   std::set<sym::DimSymbol> batch_;         // names of the source for the number of sequences
+  // Of a source whose caches do not grow: names of the number of new tokens, and of slots.
+  std::set<sym::DimSymbol> tokens_, slots_;
   // What the source's operators take sizes to be, in symbols and in words.
   struct Condition {
     sym::Expr predicate = nullptr;

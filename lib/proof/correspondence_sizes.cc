@@ -77,6 +77,56 @@ void Correspondence::FindFreeSizes(const Manifest& relation) {
   }
 }
 
+// The number of new tokens of a source whose caches do not grow is that of queries, and of what its
+// outputs have a row for; that of slots is the caches' own.
+void Correspondence::FindSizesOfSteps(const Manifest& relation) {
+  const auto add = [&](Expr extent, std::set<sym::DimSymbol>* names) {
+    for (const sym::DimSymbol& name : sym::DimsOf(Normal(extent, Facts{}))) {
+      if (!batch_.contains(name) && (names == &slots_ || !slots_.contains(name))) {
+        names->insert(name);
+      }
+    }
+  };
+  for (const ManifestCache& cache : relation.caches) {
+    const auto past = pasts_.find(pair_.After(cache.input));
+    if (cache.source.growing || past == pasts_.end()) continue;
+    const sym::Form form = forms_.Of(past->second.before);
+    if (form.known_rank && past->second.sequence < form.shape.size()) {
+      add(form.shape[past->second.sequence], &slots_);
+    }
+  }
+  if (new_ != nullptr) return;
+  for (NodeId n = 0; n < pair_.graph().num_nodes(); ++n) {
+    const auto outputs = pair_.graph().outputs(n);
+    if (pair_.IsOfAfter(n) || outputs.empty() || outputs[0] == kNoValue) continue;
+    const AttentionReading reading = ReadAttention(forms_, outputs[0]);
+    constexpr size_t kTokens = 2;
+    if (reading.why_not.empty() && reading.extents.extents.size() > kTokens) {
+      add(reading.extents.extents[kTokens], &tokens_);
+    }
+  }
+  for (const ManifestOutput& output : relation.outputs) {
+    const ValueId value = pair_.Before(output.source.empty() ? output.name : output.source);
+    constexpr size_t kMostAxes = 3;  // scores and probabilities, which keys are on, have more
+    if (output.as == "cache" || value == kNoValue) continue;
+    const sym::Form form = forms_.Of(value);
+    if (form.shape.size() > kMostAxes) continue;
+    for (Expr extent : form.shape) {
+      if (extent->kind() == Kind::kDim && forms_.OriginOf(extent->dim())) add(extent, &tokens_);
+    }
+  }
+}
+
+// Whether these are sizes of steps and slots alone, and not of slots or of sequences only.
+bool Correspondence::IsOfSteps(const std::vector<sym::DimSymbol>& names) const {
+  const auto all = [&](const auto& is) { return std::all_of(names.begin(), names.end(), is); };
+  const auto is_slots = [&](const sym::DimSymbol& name) { return slots_.contains(name); };
+  const auto is_batch = [&](const sym::DimSymbol& name) { return batch_.contains(name); };
+  return !all(is_slots) && !all(is_batch) && all([&](const sym::DimSymbol& name) {
+    return is_slots(name) || is_batch(name) || tokens_.contains(name) || IsFree(name);
+  });
+}
+
 namespace {
 
 // The one term of a product of a number and sizes; nullopt of other expressions.
@@ -157,6 +207,8 @@ void Correspondence::TakeAsMet(Expr condition, const std::string& text, bool bro
     const bool batches = names.size() > 1 && std::all_of(names.begin(), names.end(), is_batch);
     const std::set<sym::DimSymbol> none;
     const Expr difference = part->args()[0];
+    // One token is broadcast over slots. What later operators have of them is not known then.
+    if (broadcast && !names.empty() && IsOfSteps(names)) RefuseUnlessMet(part, text);
     // What a host declares it keeps to; a size that is computed may be another one where B or S is
     // 1 and is broadcast.
     const bool computed = std::any_of(names.begin(), names.end(), [&](const sym::DimSymbol& name) {
@@ -178,13 +230,16 @@ void Correspondence::TakeAsMet(Expr condition, const std::string& text, bool bro
 void Correspondence::FindUnmet() {
   for (const auto& [condition, text, broadcast] : conditions_) {
     for (Expr part : sym::ConjunctsOf(Normal(condition, Facts{}))) {
-      const bool refused = !broadcast && !sym::LoadsOf(part).empty();
-      const bool met =
-          refused || part->is_integer(1) || forms_.pool().Prove(part, Facts{}) == sym::Truth::kYes;
-      if (met || !unmet_.empty()) continue;
-      unmet_ = fmt::format("the source is read for steps with {} only", text);
+      if (broadcast || sym::LoadsOf(part).empty()) RefuseUnlessMet(part, text);
     }
   }
+}
+
+void Correspondence::RefuseUnlessMet(Expr part, const std::string& text) {
+  const bool met =
+      part->is_integer(1) || forms_.pool().Prove(part, Facts{}) == sym::Truth::kYes;
+  if (met || !unmet_.empty()) return;
+  unmet_ = fmt::format("the source is read for steps with {} only", text);
 }
 
 // False if no name is told by it.
