@@ -83,7 +83,7 @@ absl::Status CheckAttributes(const onnx::ModelProto& model) {
     for (const onnx::NodeProto& node : nodes) {
       absl::flat_hash_set<std::string_view> names;
       for (const auto& attribute : node.attribute()) {
-        if (names.insert(attribute.name()).second) continue;
+        if (attribute.name().empty() || names.insert(attribute.name()).second) continue;
         const std::string& name =
             node.name().empty() && node.output_size() > 0 ? node.output(0) : node.name();
         return Invalid(fmt::format("node \"{}\" ({}) has attribute {} twice", EscapeTerminal(name),

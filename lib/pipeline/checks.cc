@@ -14,7 +14,6 @@ namespace kvlift {
 
 absl::Status CheckResult(const Model& result, const Manifest& manifest) {
   if (auto status = CheckModel(*result.proto); !status.ok()) return status;
-  if (auto status = CheckNodeNames(*result.proto); !status.ok()) return status;
   if (auto inferred = InferShapes(*result.proto); !inferred.ok()) return inferred.status();
   const auto lints = LintModel(result, &manifest);
   if (!lints.ok()) return lints.status();
@@ -23,8 +22,11 @@ absl::Status CheckResult(const Model& result, const Manifest& manifest) {
   return absl::InternalError(fmt::format("{} {}", error->code, error->text));
 }
 
+absl::Status CheckAddedNames(const Model& source, const Model& result) {
+  return CheckNodeNames(*source.proto).ok() ? CheckNodeNames(*result.proto) : absl::OkStatus();
+}
+
 absl::Status BlameFor(const Model& source, const absl::Status& result) {
-  if (auto status = CheckNodeNames(*source.proto); !status.ok()) return status;
   const auto lints = LintModel(source, nullptr);
   if (!lints.ok()) return lints.status();
   if (const Finding* error = FirstError(*lints)) {

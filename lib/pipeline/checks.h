@@ -11,6 +11,8 @@ namespace kvlift {
 // The result satisfies ONNX's checker, strict shape inference and our own lint rules; anything else
 // is an error of kvlift.
 absl::Status CheckResult(const Model& result, const Manifest& manifest);
+// Whether the result has two nodes of one name, which runtimes refuse, where its source has none.
+absl::Status CheckAddedNames(const Model& source, const Model& result);
 
 // The status to report where CheckResult failed with `result`: InvalidArgument with its code, if
 // the source breaks a rule itself, otherwise Internal.

@@ -121,9 +121,9 @@ class Pipeline {
     // The conversion outlives `after`.
     after.proto = std::shared_ptr<const onnx::ModelProto>(std::shared_ptr<const void>(),
                                                           &*result_.conversion.model);
-    if (const auto status = CheckResult(after, result_.conversion.manifest); !status.ok()) {
-      return BlameFor(source_, status);
-    }
+    absl::Status valid = CheckResult(after, result_.conversion.manifest);
+    if (valid.ok()) valid = CheckAddedNames(source_, after);
+    if (!valid.ok()) return BlameFor(source_, valid);
     KV_RETURN_IF_ERROR(Prove(after));
     KV_RETURN_IF_ERROR(Judge(after));
     if (!result_.accepted) Withhold(*source_.proto, &result_);
