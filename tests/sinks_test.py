@@ -184,7 +184,6 @@ class Sinks(unittest.TestCase):
         model = onnx.load(self.after)
         for node in model.graph.node:
             if node.op_type == "TensorScatter":
-                node.attribute.append(helper.make_attribute("mode", "linear"))
                 node.attribute.append(helper.make_attribute("mode", "circular"))
                 node.input[2] = node.input[1]
         path.write_bytes(model.SerializeToString())
