@@ -27,6 +27,8 @@ void Correspondence::FindEqualExtents(const Manifest& relation,
       if (output != kNoValue && !pair_.IsOfAfter(n)) forms_.Of(output);
     }
   }
+  // Numbers of sequences that exact quotients tell are known to the conditions that follow.
+  FindExactQuotients();
   for (const sym::Assumption& assumption : forms_.assumptions()) {
     const bool extents = assumption.reason == sym::AssumptionReason::kEqualExtents ||
                          assumption.reason == sym::AssumptionReason::kBroadcast;
