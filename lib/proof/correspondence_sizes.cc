@@ -238,8 +238,7 @@ void Correspondence::FindUnmet() {
 }
 
 void Correspondence::RefuseUnlessMet(Expr part, const std::string& text) {
-  const bool met =
-      part->is_integer(1) || forms_.pool().Prove(part, Facts{}) == sym::Truth::kYes;
+  const bool met = part->is_integer(1) || forms_.pool().Prove(part, Facts{}) == sym::Truth::kYes;
   if (met || !unmet_.empty()) return;
   unmet_ = fmt::format("the source is read for steps with {} only", text);
 }

@@ -8,8 +8,8 @@
 // Statement, for each value v of the source whose axis k has B * r elements: v[.., j, ..] is
 // v[.., j mod r, ..] of the run of sequence j div r alone; values without such an axis are the same
 // in all these runs. It is shown for a result from the elements of the operands that it is made of
-// (proof/operand_places.h). A size that only data tells, such as the number of elements that are not
-// zero, is the same in all these runs if the operator that gives it reads no sequence.
+// (proof/operand_places.h). A size that only data tells, such as the number of elements that are
+// not zero, is the same in all these runs if the operator that gives it reads no sequence.
 #pragma once
 
 #include <string>

@@ -28,8 +28,8 @@ NodeId FindCountedTokens(const Analysis& analysis);
 NodeId FindMovedSequences(const Analysis& analysis);
 
 // The first node outside the attentions that reduces or counts what the host feeds, positions among
-// it, over the axis of sequences, so that all sequences of a batch get the same of it; kNoNode if there is
-// none.
+// it, over the axis of sequences, so that all sequences of a batch get the same of it; kNoNode if
+// there is none.
 NodeId FindJoinedSequences(const Analysis& analysis);
 
 // By node: the first one behind it that quantises by the largest of all numbers, which makes steps
