@@ -9,7 +9,6 @@
 namespace kvlift {
 namespace {
 
-constexpr char kCase[] = "decomposed_attention_padding";
 constexpr char kProbs[] = "probs = Softmax<axis = -1>(masked)";
 constexpr char kScores[] = "scores = Mul(product, scale)";
 

@@ -10,12 +10,6 @@
 namespace kvlift {
 namespace {
 
-constexpr char kCase[] = "decomposed_attention_padding";
-constexpr char kLast[] = "y = Reshape (context4, y_shape)";
-constexpr char kLastOfSource[] = "y = Reshape(context4, y_shape)";
-constexpr char kConstants[] = "int64[1] \"/kvlift/constant/ints_0\" =  {0},";
-constexpr char kOfSource[] = "int64[3] y_shape = {0, 0, 16},";
-
 // Beyond 40 new tokens the rows are cut to one, and broadcast again by Expand, which refuses
 // nothing.
 TEST(Broadcast, AnExtentThatMayBeOneIsNotTheOther) {
@@ -40,7 +34,7 @@ TEST(Constants, ANegativeZeroIsNotZero) {
     negative += ", -0.0";
   }
   const TextChanges before = {
-      {kOfSource, with(kOfSource, zeros)},
+      {kConstantsOfSource, with(kConstantsOfSource, zeros)},
       {kLastOfSource,
        "y0 = Reshape(context4, y_shape)\n  r = Reciprocal(nought)\n  y = Add(y0, r)"}};
   const auto after = [&](const std::string& zero) {

@@ -9,9 +9,7 @@
 namespace kvlift {
 namespace {
 
-constexpr char kCase[] = "decomposed_attention_padding";
 constexpr char kShape[] = "[\"/kvlift/shared/S\"] \"/kvlift/shared/S\" = Shape";
-constexpr char kConstants[] = "int64[1] \"/kvlift/constant/ints_0\" =  {0},";
 
 // The conversion with statements that make the integers `other` of the size s, and nothing of the
 // cache, in front of all that reads the number of tokens. Only the shape of what they give is read.
@@ -55,7 +53,7 @@ TEST(Needs, PartsAreAsLongAsTheAxis) {
   EXPECT_NE(OpenWith("more = Add (n, five)\nmany = Expand (at_0, more)\n" + parts), "");
 }
 
-// Of a table with one row there is none at 5, nor at S - 1.
+// A table with one row has none at 5, nor at S - 1.
 TEST(Lookups, CoordinatesOutsideOfATableAreRefused) {
   EXPECT_EQ(OpenWith("row = GatherND (three, at_0)\nother = Mul (row, zero)"), "");
   EXPECT_NE(OpenWith("row = GatherND (three, five)\nother = Mul (row, zero)"), "");

@@ -11,12 +11,6 @@
 namespace kvlift {
 namespace {
 
-constexpr char kCase[] = "decomposed_attention_padding";
-constexpr char kLast[] = "y = Reshape (context4, y_shape)";
-constexpr char kLastOfSource[] = "y = Reshape(context4, y_shape)";
-constexpr char kConstants[] = "int64[1] \"/kvlift/constant/ints_0\" =  {0},";
-constexpr char kConstantsOfSource[] = "int64[3] y_shape = {0, 0, 16},";
-
 // Both models end with these statements, which make y of y0.
 std::string WithEnd(const std::string& end_of_source, const std::string& end,
                     const std::string& constants_of_source = "",

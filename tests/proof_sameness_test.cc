@@ -9,11 +9,6 @@
 namespace kvlift {
 namespace {
 
-constexpr char kCase[] = "decomposed_attention_padding";
-constexpr char kLast[] = "y = Reshape (context4, y_shape)";
-constexpr char kLastOfSource[] = "y = Reshape(context4, y_shape)";
-constexpr char kConstants[] = "int64[1] \"/kvlift/constant/ints_0\" =  {0},";
-
 // Changes to the conversion, in which ints_8, ints_400 and more are constants.
 std::string OpenWith(TextChanges after, const TextChanges& before = {}) {
   after.emplace_back(kConstants, std::string(kConstants) +

@@ -9,11 +9,6 @@
 namespace kvlift {
 namespace {
 
-constexpr char kCase[] = "decomposed_attention_padding";
-constexpr char kLast[] = "y = Reshape (context4, y_shape)";
-constexpr char kLastOfSource[] = "y = Reshape(context4, y_shape)";
-constexpr char kConstants[] = "int64[1] \"/kvlift/constant/ints_0\" =  {0},";
-constexpr char kConstantsOfSource[] = "int64[3] y_shape = {0, 0, 16},";
 constexpr char kMore[] =
     " int64[1] at_0 = {0}, int64[1] at_1 = {1}, int64[1] to_last = {-1}, int64[1] five = {5},"
     " int64 number_1 = {1}, float third = {0.375},";

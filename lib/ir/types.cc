@@ -67,6 +67,21 @@ TensorType TensorType::From(const onnx::TypeProto& type) {
   return result;
 }
 
+onnx::ValueInfoProto Declaration(const std::string& name, const TensorType& type) {
+  onnx::ValueInfoProto value;
+  value.set_name(name);
+  auto* tensor = value.mutable_type()->mutable_tensor_type();
+  tensor->set_elem_type(type.elem_type);
+  if (!type.shape) return value;
+  auto* shape = tensor->mutable_shape();
+  for (const Dim& dim : *type.shape) {
+    auto* next = shape->add_dim();
+    if (dim.value) next->set_dim_value(*dim.value);
+    if (!dim.value && !dim.param.empty()) next->set_dim_param(dim.param);
+  }
+  return value;
+}
+
 std::string ElementTypeName(int32_t elem_type) {
   if (elem_type == onnx::TensorProto::UNDEFINED) return "undefined";
   const ElementInfo* info = FindElement(elem_type);
@@ -76,6 +91,10 @@ std::string ElementTypeName(int32_t elem_type) {
 bool IsFloatType(int32_t elem_type) {
   const ElementInfo* info = FindElement(elem_type);
   return info != nullptr && info->kind == 'f';
+}
+
+bool IsHalfType(int32_t elem_type) {
+  return elem_type == onnx::TensorProto::FLOAT16 || elem_type == onnx::TensorProto::BFLOAT16;
 }
 
 bool IsIntegerType(int32_t elem_type) {

@@ -28,9 +28,13 @@ struct TensorType {
   friend bool operator==(const TensorType&, const TensorType&) = default;
 };
 
+// The declaration of a value. A rank and extents that are not known are left out.
+onnx::ValueInfoProto Declaration(const std::string& name, const TensorType& type);
+
 // "float32", "int64", ... as numpy and CONTRACT spell them; "undefined" for 0.
 std::string ElementTypeName(int32_t elem_type);
 bool IsFloatType(int32_t elem_type);    // float8*, float16, bfloat16, float32, float64
+bool IsHalfType(int32_t elem_type);     // float16, bfloat16
 bool IsIntegerType(int32_t elem_type);  // signed and unsigned; not bool
 // Bits per element; 0 for strings and undefined.
 int ElementBits(int32_t elem_type);

@@ -25,20 +25,6 @@ absl::Status Refusal(std::string_view text) {
 
 onnx::AttributeProto Axis(int64_t axis) { return MakeAttribute("axis", axis); }
 
-void SetDim(const Dim& dim, onnx::TensorShapeProto::Dimension* out) {
-  if (dim.value) out->set_dim_value(*dim.value);
-  if (!dim.value && !dim.param.empty()) out->set_dim_param(dim.param);
-}
-
-onnx::ValueInfoProto Value(const std::string& name, const TensorType& type) {
-  onnx::ValueInfoProto value;
-  value.set_name(name);
-  auto* tensor = value.mutable_type()->mutable_tensor_type();
-  tensor->set_elem_type(type.elem_type);
-  for (const Dim& dim : *type.shape) SetDim(dim, tensor->mutable_shape()->add_dim());
-  return value;
-}
-
 // Letters of a comment: B sequences, L rows of a sequence in front of its slots (heads), M slots, K
 // kept slots.
 class CompanionBuilder {
@@ -56,7 +42,7 @@ class CompanionBuilder {
     for (auto& tensor : nodes_->TakeInitializers()) *graph->add_initializer() = std::move(tensor);
     for (auto& node : nodes_->TakeNodes()) *graph->add_node() = std::move(node);
     for (const ManifestCache& cache : manifest_.caches) {
-      *graph->add_output() = Value(cache.output, TypeOf(cache));
+      *graph->add_output() = Declaration(cache.output, TypeOf(cache));
     }
     FillManifest();
     return std::move(out_);
@@ -102,13 +88,13 @@ class CompanionBuilder {
       if (AxesOfLayout(cache.layout)[0] == "B" && (*type.shape)[0].known())
         batch = (*type.shape)[0];
       for (const Dim& dim : *type.shape) taken.insert(dim.param);
-      *graph->add_input() = Value(cache.input, type);
+      *graph->add_input() = Declaration(cache.input, type);
     }
     Dim kept{std::nullopt, "kept_slots"};
     while (taken.contains(kept.param)) kept.param += "_";
     const int32_t int64 = onnx::TensorProto::INT64;
-    if (options_.keep) *graph->add_input() = Value(kKeep, {int64, {{batch, kept}}});
-    if (options_.beam) *graph->add_input() = Value(kBeam, {int64, {{batch}}});
+    if (options_.keep) *graph->add_input() = Declaration(kKeep, {int64, {{batch, kept}}});
+    if (options_.beam) *graph->add_input() = Declaration(kBeam, {int64, {{batch}}});
     return absl::OkStatus();
   }
 

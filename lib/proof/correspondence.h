@@ -174,7 +174,7 @@ class Correspondence {
   std::vector<sym::Expr> capacities_;      // slots of growing caches, columns of padded masks
   std::set<sym::DimSymbol> per_sequence_;  // sizes of controls
   std::set<sym::DimSymbol> batch_;         // names of the source for the number of sequences
-  // Of a source whose caches do not grow: names of the number of new tokens, and of slots.
+  // The source's names for the number of new tokens, and for slots, where its caches do not grow.
   std::set<sym::DimSymbol> tokens_, slots_;
   // What the source's operators take sizes to be, in symbols and in words.
   struct Condition {

@@ -19,7 +19,7 @@ class LayerNames {
   size_t size() const { return size_; }
   // Whether the assumption speaks of layer 0.
   bool SpeaksOfLayer(const Assumption& assumption) const;
-  // The same of layer k: k is 0 for layer 0, up to size().
+  // The assumption as it is said of layer k, from 0 up to size().
   Assumption InLayer(const Assumption& assumption, size_t k) const;
   // An assumption that speaks of layer 0 for each of the first `count` layers, others as they are.
   void AddForFirst(size_t count, const Assumption& assumption, Assumptions* all) const;

@@ -119,7 +119,7 @@ class Reader {
     });
   }
 
-  // Of each thing that the index may be, with what holds where it is that.
+  // Whether fn holds for each branch of an index that is selected, given the branch's condition.
   template <typename Fn>
   bool HoldsOfEach(Expr index, Expr known, const Fn& fn) {
     if (index->kind() != sym::Kind::kSelect) return fn(index, known);

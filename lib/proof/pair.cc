@@ -271,7 +271,8 @@ class Joiner {
       input = it != names_.end() ? it->second : prefix_ + input;
     }
     const auto twin = nodes_.find(node.output(0));
-    if (twin != nodes_.end() && IsSame(*twin->second, copy)) {
+    if (twin != nodes_.end() &&
+        SameNode(*twin->second, copy, DefaultOpset(before_), DefaultOpset(after_))) {
       for (const std::string& output : node.output()) names_[output] = output;
       return;
     }
@@ -279,13 +280,6 @@ class Joiner {
       if (!output.empty()) output = Fresh(output);
     }
     *joint_.mutable_graph()->add_node() = std::move(copy);
-  }
-
-  bool IsSame(const NodeProto& a, const NodeProto& b) const {
-    return a.op_type() == b.op_type() && a.domain() == b.domain() &&
-           std::equal(a.input().begin(), a.input().end(), b.input().begin(), b.input().end()) &&
-           std::equal(a.output().begin(), a.output().end(), b.output().begin(), b.output().end()) &&
-           SameAttributes(a, b, {}, DefaultOpset(before_), DefaultOpset(after_));
   }
 
   const ModelProto& before_;
@@ -335,6 +329,14 @@ bool SameAttributes(const NodeProto& a, const NodeProto& b,
     return is_left_out(own) || FindAttribute(a, own.name()) != nullptr ||
            has(own, a, opset_b, opset_a);
   });
+}
+
+bool SameNode(const NodeProto& a, const NodeProto& b, int64_t opset_a, int64_t opset_b) {
+  const auto same = [](const auto& x, const auto& y) {
+    return std::equal(x.begin(), x.end(), y.begin(), y.end());
+  };
+  return a.op_type() == b.op_type() && a.domain() == b.domain() && same(a.input(), b.input()) &&
+         same(a.output(), b.output()) && SameAttributes(a, b, {}, opset_a, opset_b);
 }
 
 bool SameData(const TensorProto& a, const TensorProto& b) {

@@ -31,6 +31,9 @@ namespace kvlift {
 bool SameAttributes(const onnx::NodeProto& a, const onnx::NodeProto& b,
                     std::initializer_list<std::string_view> without = {}, int64_t opset_a = 0,
                     int64_t opset_b = 0);
+// Whether two nodes have the same operator, attributes, operands and results, by name.
+bool SameNode(const onnx::NodeProto& a, const onnx::NodeProto& b, int64_t opset_a = 0,
+              int64_t opset_b = 0);
 bool HasBodies(const onnx::ModelProto& model);
 bool SameData(const onnx::TensorProto& a, const onnx::TensorProto& b);
 // Whether numbers of a constant are looked at. Those of large weights are not: they become inputs

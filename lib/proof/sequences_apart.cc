@@ -116,7 +116,8 @@ class Reader {
     if (!why.empty()) mixed_[result] = why;
   }
 
-  // Of extents that only running the node tells: as many elements as are not zero, say.
+  // Extents that only running the node tells, such as the number of elements that are not zero, are
+  // mixed if the node reads sequences.
   void JudgeSizes(NodeId n) {
     for (ValueId v : graph_.outputs(n)) {
       if (v == kNoValue || !forms_.Of(v).known_rank) continue;
@@ -145,7 +146,8 @@ class Reader {
     return op == "Slice" || op == "Pad" || op == "Tile" || op == "Conv" || op == "Resize";
   }
 
-  // Of an extent in one name for the number of sequences.
+  // Says why an extent, in one name for the number of sequences, is not that of one sequence alone;
+  // empty if it is.
   std::string WhyMixedSize(Expr extent) {
     if (std::string why = WhyMixedDims(extent); !why.empty()) return why;
     const Facts facts;

@@ -1,6 +1,7 @@
 #include "rewrite/mixing.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -127,7 +128,7 @@ class Finder {
     const auto rank = static_cast<int64_t>(forms_.Of(v).shape.size());
     std::vector<int64_t> axes;
     if (Counts(n)) {
-      for (int64_t k = 0; k < rank; ++k) axes.push_back(k);
+      axes = AllAxes(rank);
     } else if (absl::StartsWith(graph_.node(n).op_type(), "Reduce") &&
                IsIntegerType(forms_.ElementType(v))) {
       axes = ReducedAxes(n, rank);
@@ -137,6 +138,12 @@ class Finder {
       return std::any_of(dims.begin(), dims.end(),
                          [&](const sym::DimSymbol& dim) { return sequences_.contains(dim); });
     });
+  }
+
+  static std::vector<int64_t> AllAxes(int64_t rank) {
+    std::vector<int64_t> axes(static_cast<size_t>(rank));
+    std::iota(axes.begin(), axes.end(), 0);
+    return axes;
   }
 
   // The result is as long as the operand has elements of a kind.
@@ -203,9 +210,8 @@ class Finder {
     if (!Counts(n)) return TakesIntegersTogether(n) && IsLastPosition(n);
     const ValueId v = Operand(n, 0);
     if (v == kNoValue || !forms_.Of(v).known_rank) return false;
-    std::vector<int64_t> axes;
-    for (size_t k = 0; k < forms_.Of(v).shape.size(); ++k) axes.push_back(static_cast<int64_t>(k));
-    return DataOn(v, axes, [&](Expr extent) { return HoldsTokens(extent); });
+    const auto rank = static_cast<int64_t>(forms_.Of(v).shape.size());
+    return DataOn(v, AllAxes(rank), [&](Expr extent) { return HoldsTokens(extent); });
   }
 
   // Rows of tokens, and not of sequences alone.

@@ -9,9 +9,9 @@
 namespace kvlift {
 
 // The first node outside the attentions that takes real numbers of several tokens or sequences into
-// one: quantisation by the largest of all, reductions, norms and products over such an axis; or
-// integers of several tokens, such as a sum over their numbers; kNoNode if there is none. Axes that
-// hold the past's rows are keys, and no concern of this.
+// one, by quantisation with the largest of all, reductions, norms or products over such an axis; or
+// that takes integers of several tokens into one, such as a sum over their numbers. kNoNode if no
+// node does. Axes that hold the past's rows are keys, which attention takes together.
 NodeId FindMixing(const Analysis& analysis);
 
 // The first of these by which a token sees later ones, or other sequences, of its step: padding
@@ -19,8 +19,8 @@ NodeId FindMixing(const Analysis& analysis);
 // no such tokens, for it holds one token, or one sequence.
 NodeId FindMixingWithPads(const Analysis& analysis);
 
-// The first node that takes together integers of all tokens of a step in a way that decoders need:
-// the largest position, or the elements that are not zero; kNoNode if there is none.
+// Returns the first node that takes together integers of all tokens of a step in a way that
+// decoders need, the largest position or the elements that are not zero; kNoNode if no node does.
 NodeId FindCountedTokens(const Analysis& analysis);
 
 // The first node that computes with rows of another sequence than its own, in reversed order, say,

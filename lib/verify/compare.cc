@@ -13,6 +13,20 @@ namespace {
 
 using onnx::TensorProto;
 
+// Half types round often enough for errors to cancel; the factor is smaller to stay meaningful.
+double FactorOf(int32_t type) { return IsHalfType(type) ? 2.0 : 8.0; }
+
+std::vector<int64_t> ElementAt(const exec::Shape& shape, int64_t flat) {
+  std::vector<int64_t> element(shape.size());
+  for (int k = static_cast<int>(shape.size()) - 1; k >= 0; --k) {
+    element[k] = flat % shape[k];
+    flat /= shape[k];
+  }
+  return element;
+}
+
+}  // namespace
+
 double EpsilonOf(int32_t type) {
   switch (type) {
     case TensorProto::DOUBLE:
@@ -25,22 +39,6 @@ double EpsilonOf(int32_t type) {
       return std::ldexp(1.0, -23);
   }
 }
-
-// Half types round often enough for errors to cancel; the factor is smaller to stay meaningful.
-double FactorOf(int32_t type) {
-  return type == TensorProto::FLOAT16 || type == TensorProto::BFLOAT16 ? 2.0 : 8.0;
-}
-
-std::vector<int64_t> ElementAt(const exec::Shape& shape, int64_t flat) {
-  std::vector<int64_t> element(shape.size());
-  for (int k = static_cast<int>(shape.size()) - 1; k >= 0; --k) {
-    element[k] = flat % shape[k];
-    flat /= shape[k];
-  }
-  return element;
-}
-
-}  // namespace
 
 bool SameBytes(const exec::View& a, const exec::View& b) {
   return a.type == b.type && a.shape == b.shape &&

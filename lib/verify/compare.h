@@ -40,6 +40,9 @@ Comparison Compare(const exec::View& reference, const exec::View& actual, int so
 using CompareFn = Comparison (*)(const exec::View& reference, const exec::View& actual,
                                  int source_nodes, const exec::View& slack);
 
+// The distance of 1 and the next number of a float type; that of float32 for other types.
+double EpsilonOf(int32_t type);
+
 bool SameBytes(const exec::View& a, const exec::View& b);
 // As SameBytes, but -0 is 0.
 bool SameNumbers(const exec::View& a, const exec::View& b);

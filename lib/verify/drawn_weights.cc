@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "exec/tensor.h"
 #include "fmt/format.h"
+#include "ir/graph.h"
 #include "ir/spans.h"
 #include "ir/tensor_data.h"
 #include "ir/types.h"
@@ -34,17 +35,12 @@ enum class Role { kProduct, kTable, kNorm, kBias, kScale };
 
 struct Reader {
   Role role = Role::kProduct;
-  int64_t summed = 0;  // how many products are summed; 0: not known
+  int64_t summed = 0;   // how many products are summed; 0: as the extents say
+  bool turned = false;  // the last axis is summed along, not the one in front of it
 };
 
 absl::flat_hash_map<std::string, Reader> ReadersOf(const onnx::GraphProto& graph) {
   absl::flat_hash_map<std::string, Reader> readers;
-  const auto attribute = [](const onnx::NodeProto& node, const char* name) -> int64_t {
-    for (const auto& a : node.attribute()) {
-      if (a.name() == name) return a.i();
-    }
-    return 0;
-  };
   for (const onnx::NodeProto& node : graph.node()) {
     const std::string& op = node.op_type();
     for (int k = 0; k < node.input_size(); ++k) {
@@ -52,7 +48,7 @@ absl::flat_hash_map<std::string, Reader> ReadersOf(const onnx::GraphProto& graph
       if (op == "Gather" && k == 0) {
         reader.role = Role::kTable;
       } else if (op == "MatMulNBits") {
-        reader.summed = attribute(node, "K");
+        reader.summed = IntAttribute(node, "K", 0);
         if (k == 2) reader.role = Role::kScale;
       } else if ((op == "DequantizeLinear" || op == "QuantizeLinear") && k == 1) {
         reader.role = Role::kScale;
@@ -60,8 +56,8 @@ absl::flat_hash_map<std::string, Reader> ReadersOf(const onnx::GraphProto& graph
         reader.role = Role::kBias;
       } else if (op != "MatMul" && op != "Gemm" && op != "Conv") {
         reader.role = Role::kNorm;
-      } else if (op == "Gemm" && k == 1 && attribute(node, "transB") != 0) {
-        reader.summed = -1;  // the last axis
+      } else if (op == "Gemm" && k == 1) {
+        reader.turned = IntAttribute(node, "transB", 0) != 0;
       }
       readers[node.input(k)] = reader;
     }
@@ -125,9 +121,8 @@ class DrawnWeights::Store {
     if (reader.role == Role::kScale) centre = spread = 0.01;
     if (reader.role == Role::kProduct && tensor.dims_size() > 0) {
       const int last = tensor.dims_size() - 1;
-      const int64_t summed = reader.summed > 0                ? reader.summed
-                             : reader.summed < 0 || last == 0 ? tensor.dims(last)
-                                                              : tensor.dims(last - 1);
+      const int along = reader.turned || last == 0 ? last : last - 1;
+      const int64_t summed = reader.summed > 0 ? reader.summed : tensor.dims(along);
       spread = std::sqrt(3.0 / static_cast<double>(std::max<int64_t>(1, summed)));
     }
     exec::Tensor block(tensor.data_type(), {std::min(size, kNumbers)});

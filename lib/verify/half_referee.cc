@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "base/status.h"
+#include "ir/types.h"
+#include "verify/compare.h"
 
 namespace kvlift {
 namespace {
@@ -14,10 +16,6 @@ using onnx::TensorProto;
 // The converted model rounds elsewhere than the source, as often.
 constexpr double kErrors = 8;
 constexpr double kUnits = 8;
-
-bool IsHalf(int32_t type) { return type == TensorProto::FLOAT16 || type == TensorProto::BFLOAT16; }
-
-double UnitOf(int32_t type) { return std::ldexp(1.0, type == TensorProto::FLOAT16 ? -10 : -7); }
 
 exec::Tensor Widened(const exec::Tensor& half) {
   exec::Tensor wide(TensorProto::FLOAT, half.shape());
@@ -42,7 +40,7 @@ double BoundOf(const exec::View& got, const exec::View& exact) {
     if (std::isfinite(b)) largest = std::max(largest, std::abs(b));
     if (std::isfinite(a) && std::isfinite(b)) error = std::max(error, std::abs(a - b));
   }
-  return std::max(kErrors * error, kUnits * UnitOf(got.type) * largest);
+  return std::max(kErrors * error, kUnits * EpsilonOf(got.type) * largest);
 }
 
 }  // namespace
@@ -56,18 +54,17 @@ absl::StatusOr<HalfReferee> HalfReferee::Create(const Model& source, const Lifte
 }
 
 OracleRun HalfReferee::Source(const exec::Feeds& feeds, const exec::Fetches& got,
-                              const std::string& where) {
-  (void)where;
+                              const std::string& /*where*/) {
   exec::Feeds wide;
   for (const auto& [name, tensor] : feeds) {
-    wide[name] = IsHalf(tensor.type()) ? Widened(tensor) : tensor;
+    wide[name] = IsHalfType(tensor.type()) ? Widened(tensor) : tensor;
   }
   const auto exact = source_.Step(wide);
   if (!exact.ok()) return nullptr;
   auto step = std::make_shared<OracleStep>();
   for (const auto& [name, tensor] : got) {
     const auto other = exact->find(name);
-    if (!IsHalf(tensor.type()) || other == exact->end()) continue;
+    if (!IsHalfType(tensor.type()) || other == exact->end()) continue;
     if (other->second.shape() != tensor.shape()) continue;
     const double bound = BoundOf(tensor.view(), other->second.view());
     step->bounds[name] = Filled(tensor.shape(), bound);
@@ -75,15 +72,12 @@ OracleRun HalfReferee::Source(const exec::Feeds& feeds, const exec::Fetches& got
   return step;
 }
 
-OracleRun HalfReferee::Converted(const exec::Feeds& feeds,
-                                 const std::map<std::string, exec::Tensor>& gaps,
-                                 const exec::Fetches& got, const std::string& where) {
-  (void)feeds;
-  (void)gaps;
-  (void)where;
+OracleRun HalfReferee::Converted(const exec::Feeds& /*feeds*/,
+                                 const std::map<std::string, exec::Tensor>& /*gaps*/,
+                                 const exec::Fetches& got, const std::string& /*where*/) {
   auto step = std::make_shared<OracleStep>();
   for (const auto& [name, tensor] : got) {
-    if (IsHalf(tensor.type())) step->bounds[name] = Filled(tensor.shape(), 0);
+    if (IsHalfType(tensor.type())) step->bounds[name] = Filled(tensor.shape(), 0);
   }
   return step;
 }

@@ -166,7 +166,9 @@ class Verifier {
   bool judged_alone() const { return control_ || part_.bounds != nullptr; }
 
   void Prove() {
-    report_.proof = ProveConversion(*before_.proto, *after_.proto, relation_);
+    report_.proof = part_.proof != nullptr
+                        ? *part_.proof
+                        : ProveConversion(*before_.proto, *after_.proto, relation_);
     report_.assumptions.Add(report_.proof.assumptions);
     for (const ProofFact& fact : report_.proof.facts) {
       for (const Assumption& given : fact.given) report_.assumptions.Add(given);

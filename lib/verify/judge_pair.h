@@ -18,6 +18,8 @@ struct VerifyPart {
   bool sensitivity = true;
   // The first model is known to read slots that hold no token.
   bool reads_unused = false;
+  // What is proved of these models, if it is known.
+  const Proof* proof = nullptr;
   // Only the plans are run: whether both models of half precision agree in their own types. The
   // weights are those of the models in float32. Null: all is judged.
   const LiftedWeights* agreement = nullptr;

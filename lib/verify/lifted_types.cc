@@ -15,6 +15,7 @@
 #include "exec/tensor.h"
 #include "ir/spans.h"
 #include "ir/tensor_data.h"
+#include "ir/types.h"
 #include "onnx/onnx_pb.h"
 #include "verify/other_weights.h"
 
@@ -22,8 +23,6 @@ namespace kvlift {
 namespace {
 
 using onnx::TensorProto;
-
-bool IsHalf(int64_t type) { return type == TensorProto::FLOAT16 || type == TensorProto::BFLOAT16; }
 
 // Attributes that hold an element type.
 bool NamesType(std::string_view attribute) {
@@ -35,13 +34,13 @@ bool NamesType(std::string_view attribute) {
 bool HasHalf(const onnx::GraphProto& graph);
 
 bool HasHalf(const onnx::ValueInfoProto& value) {
-  return IsHalf(value.type().tensor_type().elem_type());
+  return IsHalfType(value.type().tensor_type().elem_type());
 }
 
 bool HasHalf(const onnx::NodeProto& node) {
   return std::any_of(node.attribute().begin(), node.attribute().end(), [](const auto& a) {
-    return (NamesType(a.name()) && IsHalf(a.i())) || (a.has_t() && IsHalf(a.t().data_type())) ||
-           (a.has_g() && HasHalf(a.g())) ||
+    return (NamesType(a.name()) && IsHalfType(static_cast<int32_t>(a.i()))) ||
+           (a.has_t() && IsHalfType(a.t().data_type())) || (a.has_g() && HasHalf(a.g())) ||
            std::any_of(a.graphs().begin(), a.graphs().end(),
                        [](const onnx::GraphProto& g) { return HasHalf(g); });
   });
@@ -53,7 +52,7 @@ bool HasHalf(const onnx::GraphProto& graph) {
   };
   return has(graph.input()) || has(graph.output()) || has(graph.node()) ||
          std::any_of(graph.initializer().begin(), graph.initializer().end(),
-                     [](const TensorProto& tensor) { return IsHalf(tensor.data_type()); });
+                     [](const TensorProto& tensor) { return IsHalfType(tensor.data_type()); });
 }
 
 std::string Widened(std::string_view bytes, int32_t type) {
@@ -116,7 +115,8 @@ class Lifter {
   absl::Status Nodes(google::protobuf::RepeatedPtrField<onnx::NodeProto>* nodes) const {
     for (onnx::NodeProto& node : *nodes) {
       for (onnx::AttributeProto& a : *node.mutable_attribute()) {
-        if (NamesType(a.name()) && IsHalf(a.i())) a.set_i(TensorProto::FLOAT);
+        if (NamesType(a.name()) && IsHalfType(static_cast<int32_t>(a.i())))
+          a.set_i(TensorProto::FLOAT);
         if (a.has_t()) KV_RETURN_IF_ERROR(Tensor(a.mutable_t()));
         if (a.has_g()) KV_RETURN_IF_ERROR(Body(a.mutable_g()));
         for (onnx::GraphProto& g : *a.mutable_graphs()) KV_RETURN_IF_ERROR(Body(&g));
@@ -126,7 +126,7 @@ class Lifter {
   }
 
   absl::Status Tensor(TensorProto* tensor) const {
-    if (!IsHalf(tensor->data_type())) return absl::OkStatus();
+    if (!IsHalfType(tensor->data_type())) return absl::OkStatus();
     KV_ASSIGN_OR_RETURN(*tensor, lift_(*tensor));
     return absl::OkStatus();
   }
@@ -151,7 +151,7 @@ bool HasHalfTypes(const onnx::ModelProto& model) { return HasHalf(model.graph())
 
 absl::StatusOr<Model> LiftedWeights::WithFloat32(const Model& model) const {
   const auto lift = [&](const TensorProto& tensor) -> absl::StatusOr<std::optional<TensorProto>> {
-    if (!IsHalf(tensor.data_type())) return std::nullopt;
+    if (!IsHalfType(tensor.data_type())) return std::nullopt;
     return store_->Lift(tensor, model.base_dir);
   };
   KV_ASSIGN_OR_RETURN(const std::shared_ptr<onnx::ModelProto> proto,

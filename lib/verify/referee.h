@@ -29,16 +29,17 @@ struct OracleStep {
 };
 using OracleRun = std::shared_ptr<const OracleStep>;  // null: the oracle did not run
 
-// Whoever says how far rounding errors may move what a step gives.
+// A referee says how far rounding errors may move what a step gives.
 class Referee {
  public:
   virtual ~Referee() = default;
 
-  // Of what the source gave. Null if nothing is known. `where` names the step in the report.
+  // The bounds of what the source gave; null if nothing is known. `where` names the step in the
+  // report.
   virtual OracleRun Source(const exec::Feeds& feeds, const exec::Fetches& got,
                            const std::string& where) = 0;
-  // Of what the converted model gave. `gaps`: per input how far each element is from what the
-  // source was fed.
+  // The bounds of what the converted model gave. `gaps`: per input how far each element is from
+  // what the source was fed.
   virtual OracleRun Converted(const exec::Feeds& feeds,
                               const std::map<std::string, exec::Tensor>& gaps,
                               const exec::Fetches& got, const std::string& where) = 0;

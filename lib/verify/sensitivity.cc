@@ -15,10 +15,7 @@ namespace {
 
 // A change that is felt, in bounds. Half types have few digits: their bound is some hundredths of
 // the largest value, and no change is a hundred times that.
-double FeltBounds(int32_t type) {
-  const bool half = type == onnx::TensorProto::FLOAT16 || type == onnx::TensorProto::BFLOAT16;
-  return half ? 5 : 100;
-}
+double FeltBounds(int32_t type) { return IsHalfType(type) ? 5 : 100; }
 constexpr size_t kMostCaches = 16, kMostCachesFull = 64;
 
 using Change = std::function<double(double value, int64_t element)>;

@@ -55,13 +55,7 @@ class Finder {
     const ValueId v = first == node.output().end() ? kNoValue : model_.Find(*first);
     const NodeId m = v == kNoValue ? kNoNode : model_.producer(v);
     if (m == kNoNode) return false;
-    const onnx::NodeProto& other = model_.node(m);
-    return node.op_type() == other.op_type() && node.domain() == other.domain() &&
-           std::equal(node.input().begin(), node.input().end(), other.input().begin(),
-                      other.input().end()) &&
-           std::equal(node.output().begin(), node.output().end(), other.output().begin(),
-                      other.output().end()) &&
-           SameAttributes(node, other);
+    return SameNode(node, model_.node(m));
   }
 
   // Which caches a value is a part or another form of: what comes from a past without passing an

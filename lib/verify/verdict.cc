@@ -2,6 +2,28 @@
 
 namespace kvlift {
 
+namespace {
+
+// A verdict that says less comes later.
+int RankOf(VerdictKind verdict) {
+  switch (verdict) {
+    case VerdictKind::kEqual:
+      return 0;
+    case VerdictKind::kEqualWithinQuantization:
+      return 1;
+    case VerdictKind::kEqualAsTested:
+      return 2;
+    case VerdictKind::kInconclusive:
+      return 3;
+    default:
+      return 4;
+  }
+}
+
+}  // namespace
+
+bool IsWorse(VerdictKind a, VerdictKind b) { return RankOf(a) > RankOf(b); }
+
 bool Accepts(VerdictKind verdict, Accept accept) {
   switch (verdict) {
     case VerdictKind::kEqual:

@@ -1,6 +1,8 @@
 #include "verify/verify.h"
 
 #include <algorithm>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/status.h"
@@ -30,18 +32,24 @@ void OutputResult::Merge(const OutputResult& other) {
 
 namespace {
 
+// The inconclusive report on models that cannot be run or related.
+VerifyReport CannotBeJudged(std::string_view code, const absl::Status& status) {
+  VerifyReport report;
+  report.reason = fmt::format("{} {}", code, std::string(status.message()));
+  return report;
+}
+
+// Judges models of any relation. A proof in `part` is not one of models that are adapted first.
 absl::StatusOr<VerifyReport> VerifyAny(const Model& before, const Model& after,
                                        const Manifest& relation, const VerifyOptions& options,
                                        const VerifyPart& part = {}) {
+  VerifyPart of_adapted = part;
+  of_adapted.proof = nullptr;
   if (LacksSequences(relation)) {
     const auto adapted = AddSequences(before, relation);
-    if (!adapted.ok()) {
-      VerifyReport report;
-      report.reason = "KV403 " + std::string(adapted.status().message());
-      return report;
-    }
+    if (!adapted.ok()) return CannotBeJudged("KV403", adapted.status());
     KV_ASSIGN_OR_RETURN(VerifyReport report,
-                        VerifyAny(adapted->before, after, adapted->relation, options, part));
+                        VerifyAny(adapted->before, after, adapted->relation, options, of_adapted));
     RemoveSequences(before, relation, &report);
     for (const DroppedInput& dropped : relation.dropped) {
       if (TellsOfSequences(dropped)) {
@@ -61,13 +69,9 @@ absl::StatusOr<VerifyReport> VerifyAny(const Model& before, const Model& after,
     return JudgePair(before, after, relation, options, part);
   }
   const auto adapted = AdaptSource(before, after, relation);
-  if (!adapted.ok()) {
-    VerifyReport report;
-    report.reason = "KV403 " + std::string(adapted.status().message());
-    return report;
-  }
+  if (!adapted.ok()) return CannotBeJudged("KV403", adapted.status());
   KV_ASSIGN_OR_RETURN(VerifyReport report,
-                      JudgePair(adapted->before, after, adapted->relation, options, part));
+                      JudgePair(adapted->before, after, adapted->relation, options, of_adapted));
   RestoreSource(before, after, relation, &report);
   return report;
 }
@@ -95,27 +99,25 @@ VerifyReport InBothTypes(VerifyReport report, VerifyReport agreement) {
 }
 
 // Structure is judged in float32, where half types round nothing away; then both models have to
-// agree in their own types.
+// agree in their own types. proof: of these models; null if it is not known.
 absl::StatusOr<VerifyReport> VerifyTypes(const Model& before, const Model& after,
-                                         const Manifest& relation, const VerifyOptions& options) {
+                                         const Manifest& relation, const VerifyOptions& options,
+                                         const Proof* proof) {
+  VerifyPart part;
+  part.proof = proof;
   if (!HasHalfTypes(*before.proto) || HasQuantizedCaches(relation)) {
-    return VerifyAny(before, after, relation, options);
+    return VerifyAny(before, after, relation, options, part);
   }
   const LiftedWeights weights;
   const auto source = weights.WithFloat32(before), result = weights.WithFloat32(after);
-  if (!source.ok() || !result.ok()) {
-    VerifyReport report;
-    const absl::Status& status = source.ok() ? result.status() : source.status();
-    report.reason = "KV401 " + std::string(status.message());
-    return report;
-  }
+  if (!source.ok()) return CannotBeJudged("KV401", source.status());
+  if (!result.ok()) return CannotBeJudged("KV401", result.status());
   KV_ASSIGN_OR_RETURN(VerifyReport report,
                       VerifyAny(*source, *result, WithFloat32(relation), options));
   report.half_types.computed_in_float32 = true;
   if (!Accepts(report.verdict, Accept::kTested)) return report;
   VerifyOptions own = options;
   own.controls = false;
-  VerifyPart part;
   part.agreement = &weights;
   KV_ASSIGN_OR_RETURN(VerifyReport agreement, VerifyAny(before, after, relation, own, part));
   return InBothTypes(std::move(report), std::move(agreement));
@@ -123,29 +125,28 @@ absl::StatusOr<VerifyReport> VerifyTypes(const Model& before, const Model& after
 
 // Weights are drawn layer by layer: those of a whole model need not fit into memory.
 absl::StatusOr<VerifyReport> VerifyPiece(const Model& before, const Model& after,
-                                         const Manifest& relation, const VerifyOptions& options) {
-  if (!options.random_weights) return VerifyTypes(before, after, relation, options);
+                                         const Manifest& relation, const VerifyOptions& options,
+                                         const Proof* proof) {
+  if (!options.random_weights) return VerifyTypes(before, after, relation, options, proof);
   const DrawnWeights weights(*options.random_weights);
   const auto source = weights.In(before), result = weights.In(after);
-  if (!source.ok() || !result.ok()) {
-    VerifyReport report;
-    const absl::Status& status = source.ok() ? result.status() : source.status();
-    report.reason = "KV401 " + std::string(status.message());
-    return report;
-  }
-  return VerifyTypes(*source, *result, relation, options);
+  if (!source.ok()) return CannotBeJudged("KV401", source.status());
+  if (!result.ok()) return CannotBeJudged("KV401", result.status());
+  return VerifyTypes(*source, *result, relation, options, nullptr);
 }
 
 absl::StatusOr<VerifyReport> VerifyModels(const Model& before, const Model& after,
                                           const Manifest& relation, const VerifyOptions& options) {
   std::string why;
+  std::optional<Proof> proof;
   if (options.proof && !options.full && !options.whole) {
-    const Proof proof = ProveConversion(*before.proto, *after.proto, relation);
+    proof = ProveConversion(*before.proto, *after.proto, relation);
     KV_ASSIGN_OR_RETURN(std::optional<VerifyReport> cut,
-                        VerifyByLayer(before, after, relation, options, proof, VerifyPiece, &why));
+                        VerifyByLayer(before, after, relation, options, *proof, VerifyPiece, &why));
     if (cut) return *std::move(cut);
   }
-  KV_ASSIGN_OR_RETURN(VerifyReport report, VerifyPiece(before, after, relation, options));
+  KV_ASSIGN_OR_RETURN(VerifyReport report,
+                      VerifyPiece(before, after, relation, options, proof ? &*proof : nullptr));
   report.whole_because = std::move(why);
   return report;
 }
@@ -164,9 +165,7 @@ absl::StatusOr<VerifyReport> Verify(const Model& before, const Model& after,
     return absl::OkStatus();
   });
   if (status.ok()) return report;
-  VerifyReport inconclusive;
-  inconclusive.reason = "KV402 " + std::string(status.message());
-  return inconclusive;
+  return CannotBeJudged("KV402", status);
 }
 
 }  // namespace kvlift

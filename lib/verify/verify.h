@@ -35,6 +35,8 @@ enum class Accept {
   kTested,  // models that are equal as tested as well
 };
 bool Accepts(VerdictKind verdict, Accept accept);
+// Whether a says less of two models than b does: different is the worst.
+bool IsWorse(VerdictKind a, VerdictKind b);
 
 // The first fact that is refuted, else the first that is open; null: all hold.
 const ProofFact* FirstThatFails(const Proof& proof);

@@ -16,6 +16,14 @@
 
 namespace kvlift {
 
+// The decoder of most tests, and lines of its source and of its conversion that they change: the
+// last statement, and constants that others can be added to.
+inline constexpr char kCase[] = "decomposed_attention_padding";
+inline constexpr char kLast[] = "y = Reshape (context4, y_shape)";
+inline constexpr char kLastOfSource[] = "y = Reshape(context4, y_shape)";
+inline constexpr char kConstants[] = "int64[1] \"/kvlift/constant/ints_0\" =  {0},";
+inline constexpr char kConstantsOfSource[] = "int64[3] y_shape = {0, 0, 16},";
+
 using TextChanges = std::vector<std::pair<std::string, std::string>>;
 
 // What is not proved, line by line; empty if all is.

@@ -437,26 +437,6 @@ Manifest InferRelation(const Model& before, const Model& after) {
   return InferRelations(before, after).front();
 }
 
-namespace {
-
-// What says less comes later.
-int RankOf(VerdictKind verdict) {
-  switch (verdict) {
-    case VerdictKind::kEqual:
-      return 0;
-    case VerdictKind::kEqualWithinQuantization:
-      return 1;
-    case VerdictKind::kEqualAsTested:
-      return 2;
-    case VerdictKind::kInconclusive:
-      return 3;
-    default:
-      return 4;
-  }
-}
-
-}  // namespace
-
 absl::StatusOr<VerifyReport> VerifyEach(const Model& before, const Model& after,
                                         const std::vector<Manifest>& relations,
                                         const VerifyOptions& options, size_t* worst) {
@@ -464,7 +444,7 @@ absl::StatusOr<VerifyReport> VerifyEach(const Model& before, const Model& after,
   KV_ASSIGN_OR_RETURN(VerifyReport report, Verify(before, after, relations.front(), options));
   for (size_t k = 1; k < relations.size(); ++k) {
     KV_ASSIGN_OR_RETURN(VerifyReport other, Verify(before, after, relations[k], options));
-    if (RankOf(other.verdict) <= RankOf(report.verdict)) continue;
+    if (!IsWorse(other.verdict, report.verdict)) continue;
     report = std::move(other);
     *worst = k;
   }

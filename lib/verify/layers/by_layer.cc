@@ -25,21 +25,6 @@ int RankOf(const std::string& status) {
   return static_cast<int>(found - std::begin(kOrder));
 }
 
-int RankOf(VerdictKind verdict) {
-  switch (verdict) {
-    case VerdictKind::kEqual:
-      return 0;
-    case VerdictKind::kEqualWithinQuantization:
-      return 1;
-    case VerdictKind::kEqualAsTested:
-      return 2;
-    case VerdictKind::kInconclusive:
-      return 3;
-    default:
-      return 4;
-  }
-}
-
 // Takes the reports of several classes together.
 class Merger {
  public:
@@ -67,7 +52,7 @@ class Merger {
         whole_.counterexample->text = fmt::format("{}: {}", name, whole_.counterexample->text);
       }
     }
-    if (is_first_ || RankOf(report.verdict) > RankOf(whole_.verdict)) {
+    if (is_first_ || IsWorse(report.verdict, whole_.verdict)) {
       whole_.verdict = report.verdict;
       whole_.reason = report.reason.empty() || !several_ ? report.reason : Of(name, report.reason);
     }
@@ -178,18 +163,21 @@ absl::StatusOr<std::optional<VerifyReport>> VerifyByLayer(
     *why = "the models have few layers";
     return std::nullopt;
   }
-  for (const PieceClass& c : *classes) {
+  std::vector<Proof> proofs(classes->size());  // by class
+  for (size_t k = 0; k < proofs.size(); ++k) {
+    const PieceClass& c = (*classes)[k];
     if (c.same_nodes) continue;
     const ModelPiece& piece = c.piece;
-    const Proof own = ProveConversion(*piece.before.proto, *piece.after.proto, piece.relation);
-    if (HoldsWhole(own)) continue;
+    proofs[k] = ProveConversion(*piece.before.proto, *piece.after.proto, piece.relation);
+    if (HoldsWhole(proofs[k])) continue;
     *why = fmt::format("what is proved of the whole models is not proved of {} alone", piece.name);
     return std::nullopt;
   }
   Merger merger(distinct > 1);
   std::vector<LayerVerdict> verdicts;
   size_t run = 0;
-  for (const PieceClass& c : *classes) {
+  for (size_t k = 0; k < proofs.size(); ++k) {
+    const PieceClass& c = (*classes)[k];
     verdicts.push_back(VerdictOf(c));
     if (c.same_nodes) continue;
     const ModelPiece& piece = c.piece;
@@ -198,7 +186,7 @@ absl::StatusOr<std::optional<VerifyReport>> VerifyByLayer(
           fmt::format("running {} ({} of {} kinds of layers)", piece.name, ++run, distinct));
     }
     KV_ASSIGN_OR_RETURN(VerifyReport report,
-                        verify(piece.before, piece.after, piece.relation, options));
+                        verify(piece.before, piece.after, piece.relation, options, &proofs[k]));
     if (report.plans.empty()) {
       *why = fmt::format("{} cannot be run alone: {}", piece.name, report.reason);
       return std::nullopt;

@@ -13,8 +13,10 @@
 
 namespace kvlift {
 
+// proof: of these models.
 using VerifyWhole = std::function<absl::StatusOr<VerifyReport>(
-    const Model& before, const Model& after, const Manifest& relation, const VerifyOptions&)>;
+    const Model& before, const Model& after, const Manifest& relation, const VerifyOptions&,
+    const Proof* proof)>;
 
 // nullopt where the models have to be run whole: they cannot be cut, some fact of the whole models
 // or of a piece is open, or no more is saved than a layer. Sets `why` then. `proof` is that of the

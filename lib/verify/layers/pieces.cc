@@ -17,15 +17,14 @@ namespace {
 // One of the two models.
 struct Side {
   const Model& model;
-  Graph graph;
+  const Graph& graph;
   std::vector<std::vector<ValueId>> cuts;               // by cut
   absl::flat_hash_set<ValueId> stops;                   // the values of all cuts
   absl::flat_hash_map<ValueId, TensorType> types = {};  // of these
 };
 
-absl::StatusOr<Side> MakeSide(const Model& model, const std::vector<Cut>& cuts) {
-  KV_ASSIGN_OR_RETURN(Graph graph, Graph::Build(model.proto));
-  Side side{model, std::move(graph), {}, {}};
+Side MakeSide(const Model& model, const Graph& graph, const std::vector<Cut>& cuts) {
+  Side side{model, graph, {}, {}};
   for (const Cut& cut : cuts) {
     std::vector<ValueId>& values = side.cuts.emplace_back();
     for (const std::string& name : cut) {
@@ -329,10 +328,9 @@ absl::StatusOr<std::vector<PieceClass>> CutIntoPieces(const Model& before, const
   // judged with that layer.
   for (;;) {
     if (cuts.empty()) return absl::FailedPreconditionError("no layers are found");
-    KV_ASSIGN_OR_RETURN(Side source, MakeSide(before, cuts));
-    KV_ASSIGN_OR_RETURN(Side result, MakeSide(after, cuts));
-    KV_ASSIGN_OR_RETURN(std::vector<PieceClass> classes,
-                        Cutter(relation, std::move(source), std::move(result)).Run());
+    KV_ASSIGN_OR_RETURN(
+        std::vector<PieceClass> classes,
+        Cutter(relation, MakeSide(before, theirs, cuts), MakeSide(after, mine, cuts)).Run());
     const auto differs = [](const PieceClass& c) {
       return c.piece.relation.caches.empty() && !c.same_nodes;
     };

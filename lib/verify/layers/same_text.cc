@@ -239,16 +239,12 @@ std::string TextOfPair(const ModelPiece& piece) {
 
 bool HasSameNodes(const ModelPiece& piece) {
   const onnx::ModelProto &a = *piece.before.proto, &b = *piece.after.proto;
-  if (a.graph().node_size() != b.graph().node_size()) return false;
-  for (int k = 0; k < a.graph().node_size(); ++k) {
-    const onnx::NodeProto &x = a.graph().node(k), &y = b.graph().node(k);
-    const bool same =
-        x.op_type() == y.op_type() && x.domain() == y.domain() &&
-        std::equal(x.input().begin(), x.input().end(), y.input().begin(), y.input().end()) &&
-        std::equal(x.output().begin(), x.output().end(), y.output().begin(), y.output().end()) &&
-        SameAttributes(x, y, {}, DefaultOpset(a), DefaultOpset(b));
-    if (!same) return false;
-  }
+  const bool same_nodes =
+      std::equal(a.graph().node().begin(), a.graph().node().end(), b.graph().node().begin(),
+                 b.graph().node().end(), [&](const onnx::NodeProto& x, const onnx::NodeProto& y) {
+                   return SameNode(x, y, DefaultOpset(a), DefaultOpset(b));
+                 });
+  if (!same_nodes) return false;
   if (!OperatorWithOtherMeaning(a, DefaultOpset(b)).empty()) return false;
   absl::flat_hash_map<std::string, const onnx::TensorProto*> theirs;
   for (const auto& tensor : a.graph().initializer()) theirs[tensor.name()] = &tensor;

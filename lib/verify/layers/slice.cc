@@ -5,25 +5,6 @@
 #include "verify/mutant_maker.h"
 
 namespace kvlift {
-namespace {
-
-onnx::ValueInfoProto Declared(const std::string& name, const TensorType& type) {
-  onnx::ValueInfoProto info;
-  info.set_name(name);
-  auto* tensor = info.mutable_type()->mutable_tensor_type();
-  tensor->set_elem_type(type.elem_type);
-  if (!type.shape) return info;
-  auto* shape = tensor->mutable_shape();
-  for (const Dim& dim : *type.shape) {
-    auto* next = shape->add_dim();
-    if (dim.value) next->set_dim_value(*dim.value);
-    if (!dim.value && !dim.param.empty()) next->set_dim_param(dim.param);
-  }
-  return info;
-}
-
-}  // namespace
-
 GraphSlice SliceOf(const Graph& graph, const std::vector<ValueId>& values,
                    const absl::flat_hash_set<ValueId>& stops) {
   std::vector<bool> taken(static_cast<size_t>(graph.num_nodes()), false);
@@ -97,11 +78,11 @@ std::shared_ptr<const onnx::ModelProto> BuildSlice(
   for (const auto& input : from.graph().input()) {
     if (used.contains(input.name())) *result.add_input() = input;
   }
-  for (ValueId v : slice.entering) *result.add_input() = Declared(graph.name(v), types.at(v));
+  for (ValueId v : slice.entering) *result.add_input() = Declaration(graph.name(v), types.at(v));
   for (ValueId v : outputs) {
     const auto type = types.find(v);
     *result.add_output() =
-        Declared(graph.name(v), type == types.end() ? graph.type(v) : type->second);
+        Declaration(graph.name(v), type == types.end() ? graph.type(v) : type->second);
   }
   for (const onnx::TensorProto& tensor : from.graph().initializer()) {
     if (!used.contains(tensor.name())) continue;
