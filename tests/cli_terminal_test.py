@@ -90,7 +90,7 @@ class Terminal(unittest.TestCase):
         self.assertNotIn("\x1b[K", seen)
         seen, code = on_terminal("verify", GOOD, out, "--plan", "full", "--threads", "1")
         self.assertEqual(code, 0)
-        self.assertRegex(seen, r"\r\x1b\[K\d+ s  running both models")
+        self.assertRegex(seen, r"\r\x1b\[K\d+ s  (plan|mutant) \d+ of \d+ ")
         self.assertIn("\r\x1b[Kplan ", plain(seen))  # wiped before the first result
         for environment in ({"TERM": "dumb"},):
             seen, _ = on_terminal("verify", GOOD, out, "--plan", "full", **environment)

@@ -154,6 +154,13 @@ TEST(Graph, OperandsThatAnOperatorRequiresAreThere) {
                   else_branch = b () => (float[2] q) { q = Relu (x) }>
   })"),
               HasSubstr("node \"p\": Add has 1 inputs and needs 2"));
+  // An operator of a later version than the imported one is read by its name, too.
+  onnx::ModelProto old = *ParseModelText(
+      R"(<ir_version: 5, opset_import: ["" : 10]> g (float[2] x) => (float[2] y) {
+      y = Identity (x) parts = SequenceConstruct (x) })");
+  old.mutable_graph()->mutable_node(1)->clear_output();
+  EXPECT_THAT(Graph::Build(std::make_shared<const onnx::ModelProto>(old)).status().message(),
+              HasSubstr("SequenceConstruct has 0 outputs and needs 1"));
   // What ONNX does not define takes what it takes; optional operands may be omitted.
   Build(R"(g (float[2] x) => (float[2] y) {
       a = com.microsoft.Other ()

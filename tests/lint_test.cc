@@ -261,6 +261,30 @@ TEST(LintModel, OldIrVersionsAreWarnings) {
               UnorderedElementsAre("warning KV103"));
 }
 
+TEST(LintModel, FilesThatAreNotThereAreSaid) {
+  auto proto = ParseModelText(std::string(kHead) +
+                              " g (float[B,2] x) => (float[B,2] y) <float[2] w = {1, 2}> "
+                              "{ y = Add(x, w) }");
+  ASSERT_TRUE(proto.ok());
+  Model model;
+  model.proto = std::make_shared<const onnx::ModelProto>(*proto);
+  EXPECT_THAT(*LintModel(model, nullptr), IsEmpty());
+  onnx::TensorProto& weight = *proto->mutable_graph()->mutable_initializer(0);
+  weight.clear_float_data();
+  weight.clear_raw_data();
+  weight.set_data_location(onnx::TensorProto::EXTERNAL);
+  auto* location = weight.add_external_data();
+  location->set_key("location");
+  location->set_value("weights.data");
+  model.proto = std::make_shared<const onnx::ModelProto>(*proto);
+  const auto lints = LintModel(model, nullptr);
+  ASSERT_EQ(lints->size(), 1u);
+  EXPECT_EQ((*lints)[0].finding.code, "KV030");
+  EXPECT_EQ((*lints)[0].severity, Severity::kWarning);
+  EXPECT_EQ((*lints)[0].finding.text,
+            "the numbers of 1 tensor were not looked at: weights.data is not there");
+}
+
 TEST(LintModel, WhatOnnxRefuses) {
   EXPECT_THAT(
       Codes(std::string(kHead) + " g (float[2] x) => (float[2] y) { y = NoSuchOperator(x) }"),

@@ -114,6 +114,8 @@ class TailTest : public ::testing::Test {
     options.most_tail = most_tail;
     options.overflow = [](const Model&) { return SelfCheck(); };
     options.judge = [](const Manifest&) { return std::string("not asked"); };
+    Pace pace;
+    options.pace = &pace;
     return RunControls(driver, model, graph_, relation_, records, options);
   }
 

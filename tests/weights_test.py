@@ -66,6 +66,14 @@ class WeightsTest(unittest.TestCase):
                 text = done("verify", source, out, "--weights", "random")
                 self.assertIn("equal for drawn weights", text)
 
+    def test_check_says_what_it_could_not_see(self):
+        source = self.decoder("fp16")
+        self.assertNotIn("KV030", done("check", source))
+        os.remove(self.at("model.data"))
+        said = done("check", source)
+        self.assertRegex(said, r"KV030: the numbers of \d+ tensors were not looked at: "
+                               r"model\.data is not there")
+
     def test_the_manifest_says_that_weights_were_drawn(self):
         source, out = self.decoder("fp32"), self.at("out.onnx")
         done("convert", source, "-o", out, "--verify", "quick", "--weights", "random:3")

@@ -80,6 +80,9 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Use a later kvlift, or convert the model to a known operator set."},
     {"KV029", "data-size", "a tensor does not hold the bytes that its type and shape need",
      "What its elements are cannot be told.", "Write the model again from its source."},
+    {"KV030", "data-absent", "files of external data are not there, and were not looked at",
+     "A model can be judged by its graph alone; what depends on the numbers of its weights cannot.",
+     "Put the files beside the model; verify --weights random judges without them."},
     // KV1xx: ONNX and operator rules.
     {"KV101", "invalid-model", "ONNX's checker or shape inference refuses the model",
      "Every runtime may refuse it, too.", "See ONNX's message."},

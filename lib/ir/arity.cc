@@ -18,7 +18,8 @@ namespace {
 
 using onnx::OpSchema;
 
-// Operators of the model's imports, each looked up once.
+// Operators of the model's imports, each looked up once. One that came later than the imported
+// version is held against its latest text: readers know nodes by the name of their operator.
 class Schemas {
  public:
   explicit Schemas(const onnx::ModelProto& model) {
@@ -38,6 +39,9 @@ class Schemas {
     const auto [known, added] = known_.try_emplace({domain, node.op_type()}, nullptr);
     if (added) {
       known->second = onnx::OpSchemaRegistry::Schema(node.op_type(), version->second, domain);
+      if (known->second == nullptr) {
+        known->second = onnx::OpSchemaRegistry::Schema(node.op_type(), domain);
+      }
     }
     return known->second;
   }

@@ -8,7 +8,8 @@
 namespace kvlift {
 
 // Nodes of the graph and of all bodies below it, whose operators ONNX defines in the version that
-// the model imports: no operand that is required is missing or omitted, and none is too many.
+// the model imports, or in a later one: no operand that is required is missing or omitted, and none
+// is too many.
 // InvalidArgument names the node.
 absl::Status CheckArity(const onnx::ModelProto& model);
 

@@ -2,16 +2,21 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/coded.h"
 #include "base/status.h"
 #include "contract/layout.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "ir/graph.h"
+#include "ir/spans.h"
 #include "lint/lint_nodes.h"
 #include "lint/target.h"
 #include "onnxio/contents.h"
+#include "onnxio/data_file.h"
+#include "onnxio/tensors.h"
 
 namespace kvlift {
 namespace {
@@ -152,6 +157,24 @@ void LintManifest(const Graph& graph, const Manifest& m, std::vector<Lint>* lint
   }
 }
 
+// Says what was not seen of a model whose files of external data are not there.
+void LintAbsentData(const onnx::ModelProto& model, std::vector<Lint>* lints) {
+  std::set<std::string> files;
+  std::vector<std::string> names;
+  ForEachTensor(model, [&](const onnx::TensorProto& tensor) {
+    if (!IsElsewhere(tensor)) return;
+    names.push_back(tensor.name());
+    if (const auto reference = ParseReference(tensor); reference.ok()) {
+      files.insert(reference->location);
+    }
+  });
+  if (names.empty()) return;
+  std::string text = fmt::format("the numbers of {} {} were not looked at: {} {} not there",
+                                 names.size(), names.size() == 1 ? "tensor" : "tensors",
+                                 fmt::join(files, ", "), files.size() == 1 ? "is" : "are");
+  lints->push_back({Severity::kWarning, {"KV030", std::move(text), {}, std::move(names)}});
+}
+
 }  // namespace
 
 ValueId SeeThroughViews(const Graph& graph, ValueId v) {
@@ -199,6 +222,7 @@ absl::StatusOr<std::vector<Lint>> LintModel(const Model& model, const Manifest* 
         {Severity::kWarning,
          {"KV009", fmt::format("{} fields are not in ONNX", model.unknown_fields), {}, {}}});
   }
+  LintAbsentData(*model.proto, &lints);
   KV_ASSIGN_OR_RETURN(Graph graph, Graph::Build(proto));
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
     const bool scatter = graph.Is(n, "TensorScatter"), attention = graph.Is(n, "Attention");

@@ -23,6 +23,8 @@ using onnx::NodeProto;
 constexpr int64_t kNodeWork = 1000, kElementWork = 8;
 constexpr int kMaxDepth = 40;
 constexpr int64_t kMaxIterations = 100000;
+// What a weight costs for a row, and one that has to be unpacked.
+constexpr int64_t kProductWork = 4, kPackedWork = 40;
 constexpr size_t kSmallBytes = size_t{32} << 20;
 
 using Opsets = absl::flat_hash_map<std::string, int64_t>;
@@ -95,6 +97,7 @@ struct Interpreter::Setting {
   int depth = 0;
   int64_t budget = 0;
   int64_t* work = nullptr;
+  bool* foreseen = nullptr;  // whether the work of products was held against the budget
 };
 
 absl::StatusOr<Interpreter> Interpreter::Create(std::shared_ptr<const onnx::ModelProto> model,
@@ -108,6 +111,7 @@ absl::StatusOr<Interpreter> Interpreter::Create(std::shared_ptr<const onnx::Mode
     result.initializers_[tensor.name()] = &tensor;
   }
   result.FindUnknown(g.proto());
+  result.FindProducts();
   std::sort(result.unknown_.begin(), result.unknown_.end());
   std::set<std::string> later;
   for (const auto& output : g.proto().output()) later.insert(output.name());
@@ -153,6 +157,29 @@ void Interpreter::FindUnknown(const GraphProto& graph) {
   }
 }
 
+void Interpreter::FindProducts() {
+  const Graph& g = *graph_;
+  for (NodeId n = 0; n < g.num_nodes(); ++n) {
+    const auto outputs = g.outputs(n);
+    const bool is_last = std::all_of(outputs.begin(), outputs.end(), [&](ValueId v) {
+      if (v == kNoValue) return true;
+      const auto uses = g.uses(v);
+      return std::all_of(uses.begin(), uses.end(),
+                         [](const Use& use) { return use.kind == Use::Kind::kGraphOutput; });
+    });
+    if (is_last) last_.insert(&g.node(n));
+    const bool packed = g.node(n).op_type() == "MatMulNBits";
+    if (!packed && !g.Is(n, "MatMul") && !g.Is(n, "Gemm")) continue;
+    const auto weights = initializers_.find(g.node(n).input(1));
+    if (weights == initializers_.end() || last_.contains(&g.node(n))) continue;
+    products_.insert(&g.node(n));
+    const int64_t size =
+        packed ? IntAttribute(g.node(n), "K", 0) * IntAttribute(g.node(n), "N", 0)
+               : Product({weights->second->dims().begin(), weights->second->dims().end()});
+    work_per_row_ += (packed ? kPackedWork : kProductWork) * size;
+  }
+}
+
 absl::StatusOr<Value> Interpreter::Initializer(const std::string& name) const {
   if (const auto it = kept_.find(name); it != kept_.end()) return it->second;
   const auto it = initializers_.find(name);
@@ -180,6 +207,8 @@ absl::StatusOr<Values> Interpreter::Run(const Values& inputs, int64_t budget, in
   setting.budget = budget;
   int64_t done = 0;
   setting.work = &done;
+  bool foreseen = false;
+  setting.foreseen = &foreseen;
   Scope scope;
   scope.main = true;
   scope.values = inputs;
@@ -241,6 +270,15 @@ absl::StatusOr<std::vector<Value>> Interpreter::Call(const NodeProto& node, cons
   if (const OpFn meaning = FindMeaning(node.domain(), node.op_type()); meaning != nullptr) {
     std::vector<Value> out(static_cast<size_t>(node.output_size()));
     OpContext context{node, version, in, &out, setting.budget - *setting.work};
+    context.is_last = last_.contains(&node);
+    if (products_.contains(&node) && !*setting.foreseen) {
+      // Sees what all products take before the first of them is computed for nothing.
+      *setting.foreseen = true;
+      const int64_t row = in[0].dims().empty() ? 1 : std::max<int64_t>(1, in[0].dims().back());
+      if (in[0].size() / row > context.budget / std::max<int64_t>(1, work_per_row_)) {
+        return absl::ResourceExhaustedError("more work than the oracle may do");
+      }
+    }
     KV_RETURN_IF_ERROR(meaning(context));
     *setting.work += context.work;
     const bool sizes_only = node.op_type() == "Shape" || node.op_type() == "Size";

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "ir/graph.h"
 #include "onnx/defs/schema.h"
@@ -33,13 +34,18 @@ class Interpreter {
 
   // All outputs of the graph. Unimplemented: an operator, or a form of one, without meaning (names
   // it). ResourceExhausted: more than `budget` scalar operations. Adds what was done to *work.
+  // Of a wide product that is an output and takes too much, some columns are computed.
   absl::StatusOr<Values> Run(const Values& inputs, int64_t budget, int64_t* work) const;
+
+  // The scalar operations that the products with constant weights take for one row on their left.
+  int64_t work_per_row() const { return work_per_row_; }
 
  private:
   struct Scope;
   struct Setting;
   Interpreter() = default;
   void FindUnknown(const onnx::GraphProto& graph);
+  void FindProducts();
   absl::StatusOr<Value> Look(const Scope& scope, const std::string& name) const;
   absl::StatusOr<Value> Initializer(const std::string& name) const;
   absl::Status RunNode(const onnx::NodeProto& node, const Setting& setting, Scope& scope) const;
@@ -66,6 +72,9 @@ class Interpreter {
   std::shared_ptr<const Graph> graph_;
   std::string base_dir_;
   std::vector<std::string> unknown_;
+  absl::flat_hash_set<const onnx::NodeProto*> last_;      // nodes that only the host reads
+  absl::flat_hash_set<const onnx::NodeProto*> products_;  // with weights, not among these
+  int64_t work_per_row_ = 0;
   std::vector<std::vector<std::string>> last_read_;  // by node: what nothing reads afterwards
   absl::flat_hash_map<std::string, const onnx::TensorProto*> initializers_;
   // Constants that are no copies, or small ones.

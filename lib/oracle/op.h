@@ -21,6 +21,8 @@ struct OpContext {
   std::vector<Value>* out;       // as many as the node has outputs
   int64_t budget = 0;            // scalar operations that may be done
   int64_t work = 0;              // and have been, where they are more than elements
+  // Nothing but the host reads the results: some elements are enough where all are too many.
+  bool is_last = false;
 
   // ResourceExhausted if that is too much.
   absl::Status Spend(int64_t operations);

@@ -27,10 +27,7 @@ struct Row {
   void Read(const Value& b, int64_t begin) {
     const size_t n = value.size();
     b.Read(begin, static_cast<int64_t>(n), value.data());
-    for (size_t i = 0; i < n; ++i) {
-      size[i] = std::fabs(value[i]);
-      square[i] = value[i] * value[i];
-    }
+    Measure();
     if (b.exact()) return;
     worst.assign(b.reals().worst.begin() + begin, b.reals().worst.begin() + begin + n);
     spread2.resize(n);
@@ -39,7 +36,32 @@ struct Row {
       spread2[i] = s * s;
     }
   }
+  // These columns of an exact operand.
+  void Read(const Value& b, int64_t begin, const std::vector<int64_t>& columns) {
+    for (size_t i = 0; i < columns.size(); ++i) b.Read(begin + columns[i], 1, &value[i]);
+    Measure();
+  }
+
+ private:
+  void Measure() {
+    for (size_t i = 0; i < value.size(); ++i) {
+      size[i] = std::fabs(value[i]);
+      square[i] = value[i] * value[i];
+    }
+  }
 };
+
+// A product with more columns than this may be computed in some of them.
+constexpr int64_t kWide = 4096, kColumns = 64;
+
+// Evenly over all of them; empty if all are computed.
+std::vector<int64_t> SomeColumns(const OpContext& c, const Value& b, int64_t n, int64_t work) {
+  std::vector<int64_t> columns;
+  if (!c.is_last || !b.exact() || !b.is_stored() || b.rank() != 2 || n <= kWide) return columns;
+  if (work <= (c.budget - c.work) / 2) return columns;
+  for (int64_t i = 0; i < kColumns; ++i) columns.push_back((2 * i + 1) * n / (2 * kColumns));
+  return columns;
+}
 
 void AddRow(const Number& a, const Row& row, size_t at, Sums* sums) {
   const size_t n = row.value.size();
@@ -96,33 +118,46 @@ absl::Status MatrixProduct(OpContext& c, const Value& a, const Value& b, double 
   if (!Broadcast(lead_a, lead_b, &lead)) return Wrong(c, "shapes that do not fit");
   const auto index_a = BroadcastIndex(lead_a, lead), index_b = BroadcastIndex(lead_b, lead);
   const auto batch = static_cast<int64_t>(index_a.size());
-  KV_RETURN_IF_ERROR(c.Spend(batch * m * n * (k + 1) * (b.exact() ? 4 : 7)));
+  const int64_t work = batch * m * (k + 1) * (b.exact() ? 4 : 7);
+  const std::vector<int64_t> columns = SomeColumns(c, b, n, work * n);
+  const auto width = columns.empty() ? n : static_cast<int64_t>(columns.size());
+  KV_RETURN_IF_ERROR(c.Spend(work * width));
   const Reals& left = a.reals();
   Dims dims = lead;
   dims.push_back(m);
   dims.push_back(n);
   Reals out(Product(dims));
+  if (!columns.empty()) {
+    for (int64_t i = 0; i < Product(dims); ++i) out.Set(i, {0, HUGE_VAL, HUGE_VAL});
+  }
   // One product of exact numbers is rounded once.
   const bool one_exact = k == 1 && factor == 1 && a.exact() && b.exact();
   // A matrix on the right for all of a batch on the left: read once.
   const bool shared = Product(lead_b) == 1;
   const int64_t rows = shared ? batch * m : m;
   for (int64_t p = 0; p < (shared ? std::min<int64_t>(batch, 1) : batch); ++p) {
-    Sums sums(static_cast<size_t>(rows * n));
-    Row row(static_cast<size_t>(n));
+    Sums sums(static_cast<size_t>(rows * width));
+    Row row(static_cast<size_t>(width));
     for (int64_t t = 0; t < k; ++t) {
-      row.Read(b, (index_b[p] * k + t) * n);
+      const int64_t begin = (index_b[p] * k + t) * n;
+      if (columns.empty()) {
+        row.Read(b, begin);
+      } else {
+        row.Read(b, begin, columns);
+      }
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t block = shared ? index_a[r / m] : index_a[p];
-        AddRow(left.At((block * m + r % m) * k + t), row, static_cast<size_t>(r * n), &sums);
+        AddRow(left.At((block * m + r % m) * k + t), row, static_cast<size_t>(r * width), &sums);
       }
     }
-    for (int64_t i = 0; i < rows * n; ++i) {
-      out.Set(p * rows * n + i,
+    for (int64_t i = 0; i < rows * width; ++i) {
+      const int64_t r = i / width, column = columns.empty() ? i % width : columns[i % width];
+      out.Set((p * rows + r) * n + column,
               Finished(sums, static_cast<size_t>(i), k, factor, a.type(), one_exact));
     }
   }
   *y = Value::FromReals(a.type(), std::move(dims), std::move(out));
+  if (!columns.empty()) y->columns = width;
   return absl::OkStatus();
 }
 
@@ -177,6 +212,7 @@ absl::Status Gemm(OpContext& c) {
     out.Set(i, Approximated(sum, y.type(), 1));
   }
   (*c.out)[0] = Value::FromReals(y.type(), dims, std::move(out));
+  (*c.out)[0].columns = y.columns;
   return absl::OkStatus();
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -77,6 +78,9 @@ class Value {
 
   // Some element depends on a decision that rounding errors may turn: nothing is known of it.
   bool doubtful = false;
+  // How many columns of a wide product were computed, where not all were. Bounds of the others are
+  // infinite.
+  std::optional<int64_t> columns;
 
   Value WithDims(Dims dims) const;
   Value WithType(int32_t type) const;

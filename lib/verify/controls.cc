@@ -62,7 +62,11 @@ class Controls {
     const bool none_hidden = !options_.many_tokens && limits.one_length.size() && !options_.pads;
     std::vector<ControlResult> results;
     std::optional<std::string> unguarded;
-    for (const Mutant& mutant : MakeMutants(after_, relation_, limits)) {
+    const std::vector<Mutant> mutants = MakeMutants(after_, relation_, limits);
+    const std::vector<RelationMutant> relations = MakeRelationMutants(after_, relation_);
+    options_.pace->Begin("mutant", mutants.size() + relations.size());
+    for (const Mutant& mutant : mutants) {
+      options_.pace->Next(mutant.name);
       ControlResult result = Detect(mutant);
       if (result.missed()) result.equivalent = Argument(mutant, limits);
       if (result.missed() && mutant.guard) {
@@ -74,7 +78,8 @@ class Controls {
       if (result.missed() && options_.proved) result.equivalent = kProved;
       results.push_back(std::move(result));
     }
-    for (const RelationMutant& mutant : MakeRelationMutants(after_, relation_)) {
+    for (const RelationMutant& mutant : relations) {
+      options_.pace->Next(mutant.name);
       ControlResult result;
       result.mutant = mutant.name;
       result.group = "relation";

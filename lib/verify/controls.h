@@ -7,6 +7,7 @@
 
 #include "onnxio/model.h"
 #include "verify/drive.h"
+#include "verify/pace.h"
 #include "verify/self_checks.h"
 #include "verify/verify.h"
 
@@ -27,6 +28,7 @@ struct ControlOptions {
   std::string unrefused;          // why a step outside the capacity is not refused; empty: it is
   bool proved = false;            // all facts of the model hold for all shapes
   Assumptions* ledger = nullptr;  // receives what excuses a mutant
+  Pace* pace = nullptr;           // is told of each mutant that begins; never null
   // Steps outside the capacity, run by this model: they must be refused.
   std::function<SelfCheck(const Model& mutant)> overflow;
   // The verdict on the two models with another relation: why not equal, or empty.

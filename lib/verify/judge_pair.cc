@@ -69,6 +69,7 @@ class Verifier {
         options_(options),
         control_(control),
         part_(part),
+        pace_(control ? nullptr : options.say),
         threads_(ThreadsFor(before.proto->graph(), options.threads)) {}
 
   absl::StatusOr<VerifyReport> Run() {
@@ -294,7 +295,7 @@ class Verifier {
 
   // Runs the plans, and takes over what they showed.
   void RunPlans(Driver* driver, Referee* referee, Runner& source, Runner& converted) {
-    PlanRunner runner(HoldsWhole(report_.proof), &report_);
+    PlanRunner runner(HoldsWhole(report_.proof), &report_, &pace_);
     runner.Run(driver, referee, source, converted, &plans_);
     records_ = std::move(runner.records);
     equal_start_ = std::move(runner.equal_start);
@@ -411,6 +412,7 @@ class Verifier {
     options.judge = [this](const Manifest& relation) { return Refusal(relation); };
     options.proved = HoldsWhole(report_.proof);
     options.ledger = &report_.assumptions;
+    options.pace = &pace_;
     report_.controls = RunControls(driver, after_, after, relation_, records_, options);
   }
 
@@ -540,6 +542,7 @@ class Verifier {
   const VerifyOptions& options_;
   const bool control_;  // a wrong relation is judged: neither oracle nor counterexample is needed
   const VerifyPart part_;
+  Pace pace_;
   const int threads_;
   int source_nodes_ = 0;
   PlanLimits limits_;

@@ -99,7 +99,9 @@ void PlanRunner::Reach(const Plan& plan, int steps) {
 
 void PlanRunner::Run(Driver* driver, Referee* referee, Runner& source, Runner& converted,
                      std::vector<Plan>* plans) {
+  pace_->Begin("plan", plans->size());
   for (Plan& plan : *plans) {
+    pace_->Next(plan.name);
     driver->Attend(plan.extra ? nullptr : referee);
     if (plan.extra) {
       RunExtra(*driver, &plan, source, converted);

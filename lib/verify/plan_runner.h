@@ -7,6 +7,7 @@
 
 #include "verify/coverage.h"
 #include "verify/drive.h"
+#include "verify/pace.h"
 #include "verify/plans.h"
 #include "verify/referee.h"
 #include "verify/verify.h"
@@ -23,8 +24,10 @@ void MergeOutput(const OutputResult& result, std::vector<OutputResult>* outputs)
 
 class PlanRunner {
  public:
-  // `proved`: all facts hold for all shapes. Results of plans are added to the report.
-  PlanRunner(bool proved, VerifyReport* report) : proved_(proved), report_(report) {}
+  // `proved`: all facts hold for all shapes. Results of plans are added to the report. `pace` is
+  // told of each plan that begins.
+  PlanRunner(bool proved, VerifyReport* report, Pace* pace)
+      : proved_(proved), report_(report), pace_(pace) {}
 
   // Stops behind a plan that tells the models apart, or does not run. `referee` may be null.
   void Run(Driver* driver, Referee* referee, Runner& source, Runner& converted,
@@ -56,6 +59,7 @@ class PlanRunner {
 
   const bool proved_;
   VerifyReport* report_;
+  Pace* pace_;
 };
 
 }  // namespace kvlift

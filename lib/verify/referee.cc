@@ -16,10 +16,13 @@ using oracle::Value;
 
 // Scalar operations: under half a second, and minutes.
 constexpr int64_t kQuickWork = 600'000'000, kFullWork = 150'000'000'000;
+// Models of real width: as much as the products of so many rows take, at most some seconds.
+constexpr int64_t kRows = 12, kMostQuickWork = 20'000'000'000;
 // One step may use this part of what is left.
 constexpr int64_t kShare = 4;
-// Steps that are too much before no more are tried.
+// Steps that are too much, and are found to be so late, before no more are tried.
 constexpr int kMaxExhausted = 2;
+constexpr int64_t kMuchWork = 10'000'000;
 
 absl::StatusOr<Value> ToOracle(const exec::Tensor& tensor, const exec::Tensor* gap,
                                double deviations) {
@@ -71,6 +74,8 @@ OracleReferee::OracleReferee(const Model& before, const Model& after, bool full,
   converted_.name = "converted";
   Prepare(before, &source_);
   Prepare(after, &converted_);
+  const int64_t rows = std::max(WorkPerRow(source_), WorkPerRow(converted_)) * kRows;
+  left_ = std::max(left_, std::min(rows, kMostQuickWork));
 }
 
 void OracleReferee::Prepare(const Model& model, Side* side) {
@@ -82,6 +87,10 @@ void OracleReferee::Prepare(const Model& model, Side* side) {
     }
     side->oracle = *std::move(made);
   }
+}
+
+int64_t OracleReferee::WorkPerRow(const Side& side) {
+  return side.able && side.oracle ? side.oracle->work_per_row() : 0;
 }
 
 OracleRun OracleReferee::Source(const exec::Feeds& feeds, const exec::Fetches& got,
@@ -112,7 +121,7 @@ OracleRun OracleReferee::Run(Side& side, const exec::Feeds& feeds,
   left_ -= work;
   if (!outputs.ok()) {
     const bool too_much = absl::IsResourceExhausted(outputs.status());
-    exhausted_ += too_much ? 1 : 0;
+    exhausted_ += too_much && work > kMuchWork ? 1 : 0;
     side.able = too_much;
     if (!too_much) {
       report_.without_meaning.push_back(
@@ -161,6 +170,7 @@ void OracleReferee::Hold(const Side& side, const std::string& output, const Valu
     }
     return;
   }
+  if (value.columns) report_.sampled[output] = {*value.columns, got.shape.back()};
   exec::Tensor bounds(onnx::TensorProto::DOUBLE, got.shape);
   for (int64_t i = 0; i < got.size(); ++i) {
     const oracle::Number n = value.reals().At(i);

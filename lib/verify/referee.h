@@ -65,6 +65,7 @@ class OracleReferee : public Referee {
     bool able = true;
   };
   void Prepare(const Model& model, Side* side);
+  static int64_t WorkPerRow(const Side& side);
   OracleRun Run(Side& side, const exec::Feeds& feeds,
                 const std::map<std::string, exec::Tensor>& gaps, const exec::Fetches& got,
                 const std::string& where);

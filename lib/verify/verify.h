@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -93,7 +95,9 @@ struct OracleReport {
   int steps = 0, steps_seen = 0;             // of both models
   std::vector<std::string> without_meaning;  // operators, or forms of them, by model
   std::set<std::string> doubtful;            // outputs behind a decision that rounding may turn
-  double worst_ratio = 0;                    // |executor - oracle| / bound
+  // Outputs that are wide products: how many of how many columns were computed.
+  std::map<std::string, std::pair<int64_t, int64_t>> sampled;
+  double worst_ratio = 0;  // |executor - oracle| / bound
   int64_t disagreements = 0;
   std::optional<std::string> disagreement;  // the first
 };

@@ -120,8 +120,13 @@ ordered_json OutputsJson(const std::vector<OutputResult>& outputs) {
 }
 
 ordered_json OracleJson(const OracleReport& r) {
+  ordered_json sampled = ordered_json::array();
+  for (const auto& [output, columns] : r.sampled) {
+    sampled.push_back({{"output", output}, {"columns", columns.first}, {"of", columns.second}});
+  }
   return {{"steps", r.steps},
           {"steps_seen", r.steps_seen},
+          {"sampled", std::move(sampled)},
           {"without_meaning", r.without_meaning},
           {"doubtful", r.doubtful},
           {"worst_ratio", Number(r.worst_ratio)},

@@ -118,6 +118,10 @@ std::string OracleText(const VerifyReport& r) {
   for (const std::string& what : r.oracle.without_meaning) {
     text += fmt::format("oracle: no meaning for {}\n", EscapeTerminal(what));
   }
+  for (const auto& [output, columns] : r.oracle.sampled) {
+    text += fmt::format("oracle: {} of {} columns of {}\n", columns.first, columns.second,
+                        EscapeTerminal(output));
+  }
   if (!r.rounding.first.empty()) {
     text += fmt::format("differences begin at node {} ({})\n", EscapeTerminal(r.rounding.first),
                         EscapeTerminal(r.rounding.first_operator));

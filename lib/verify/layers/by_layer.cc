@@ -105,6 +105,7 @@ class Merger {
       if (std::find(known.begin(), known.end(), op) == known.end()) known.push_back(op);
     }
     all.doubtful.insert(oracle.doubtful.begin(), oracle.doubtful.end());
+    all.sampled.insert(oracle.sampled.begin(), oracle.sampled.end());
     all.worst_ratio = std::max(all.worst_ratio, oracle.worst_ratio);
     all.disagreements += oracle.disagreements;
     if (!all.disagreement) all.disagreement = oracle.disagreement;
@@ -181,12 +182,16 @@ absl::StatusOr<std::optional<VerifyReport>> VerifyByLayer(
     verdicts.push_back(VerdictOf(c));
     if (c.same_nodes) continue;
     const ModelPiece& piece = c.piece;
+    VerifyOptions of_piece = options;
+    const std::string which =
+        fmt::format("{} ({} of {} kinds of layers)", piece.name, ++run, distinct);
     if (options.say) {
-      options.say(
-          fmt::format("running {} ({} of {} kinds of layers)", piece.name, ++run, distinct));
+      of_piece.say = [&](const std::string& what) {
+        options.say(fmt::format("{}: {}", which, what));
+      };
     }
     KV_ASSIGN_OR_RETURN(VerifyReport report,
-                        verify(piece.before, piece.after, piece.relation, options, &proofs[k]));
+                        verify(piece.before, piece.after, piece.relation, of_piece, &proofs[k]));
     if (report.plans.empty()) {
       *why = fmt::format("{} cannot be run alone: {}", piece.name, report.reason);
       return std::nullopt;
