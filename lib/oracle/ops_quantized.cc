@@ -25,7 +25,10 @@ absl::Status ScaleIndex(const OpContext& c, std::vector<int64_t>* index) {
     ForEach(x.dims(), [&](int64_t i, const Dims& at) { (*index)[i] = at[axis]; });
     return absl::OkStatus();
   }
-  if (scale.rank() != x.rank()) return Wrong(c, "scale");
+  // The scales have the shape of what they scale, but for one element for each block.
+  Dims dims = x.dims();
+  dims[axis] = (dims[axis] + block - 1) / block;
+  if (block < 0 || scale.dims() != dims) return Wrong(c, "scale");
   const Dims strides = StridesOf(scale.dims());
   ForEach(x.dims(), [&](int64_t i, const Dims& at) {
     (*index)[i] = Flat(at, strides) + (at[axis] / block - at[axis]) * strides[axis];

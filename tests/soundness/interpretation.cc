@@ -128,15 +128,21 @@ absl::StatusOr<Tensor> Interpretation::DrawInput(const onnx::ValueInfoProto& inp
   const std::string& name = input.name();
   Tensor tensor;
   tensor.type = input.type().tensor_type().elem_type();
-  for (const auto& dim : input.type().tensor_type().shape().dim()) {
-    const auto extent = Extent(dim, step, past);
+  const auto& shape = input.type().tensor_type().shape();
+  for (int k = 0; k < shape.dim_size(); ++k) {
+    auto extent = Extent(shape.dim(k), step, past);
     if (!extent) return absl::UnimplementedError("a dimension without meaning");
+    // The axes of one name have one size; one of them is that of the sequences.
+    if (shape.dim(k).dim_param() == "B" && k != BatchAxis(input)) extent = step.sequences;
     tensor.dims.push_back(*extent);
   }
   const Restrictions& r = restrictions_;
   const auto contains = [&](const std::vector<std::string>& names) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
+  if (contains(r.counted) && BatchAxis(input) == shape.dim_size() - 1 && step.sequences > 1) {
+    return absl::UnimplementedError("numbers of tokens along sequences");
+  }
   const int64_t size = Product(tensor.dims);
   const bool per_token = std::ssize(tensor.dims) > 2;
   Dims at(tensor.dims.size(), 0);
@@ -213,13 +219,15 @@ bool Interpretation::Permits(const Step& step, int64_t sequences, int64_t past) 
       if (IsAxisOfPast(input.name(), k)) extent = past;
       sizes[fmt::format("{}.shape[{}]", input.name(), k)] = *extent;
       sizes[fmt::format("ones:{}.{}", input.name(), k)] = *extent;
+      sizes[fmt::format("ones:{}.shape[{}]", input.name(), k)] = *extent;
       sizes[fmt::format("{}.{}", input.name(), k)] = *extent;  // of an axis without a plain name
     }
   }
   return std::all_of(restrictions_.sizes.begin(), restrictions_.sizes.end(),
                      [&](const std::string& condition) {
-                       // Of quotients nothing is known: such a step is not fed.
-                       const bool is_sum = condition.find(" div ") == std::string::npos;
+                       // What quotients and choices give is not known: such a step is not fed.
+                       const bool is_sum = condition.find(" div ") == std::string::npos &&
+                                           condition.find(" ? ") == std::string::npos;
                        return Holds(condition, sizes).value_or(is_sum);
                      });
 }

@@ -1,0 +1,49 @@
+// LIBS: oracle
+// What the oracle refuses because the operator's text does.
+#include <memory>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "onnxio/model.h"
+#include "oracle/interpreter.h"
+
+namespace kvlift::oracle {
+namespace {
+
+Value Filled(int32_t type, const Dims& dims, double number) {
+  if (!IsReal(type)) {
+    return Value::FromIntegers(type, dims, std::vector<int64_t>(Product(dims), 3));
+  }
+  Reals reals(Product(dims));
+  for (double& x : reals.value) x = number;
+  return Value::FromReals(type, dims, std::move(reals));
+}
+
+absl::StatusOr<Values> RunText(const std::string& graph, const Values& inputs) {
+  const auto model = ParseModelText(R"(<ir_version: 10, opset_import: ["" : 21]> )" + graph);
+  EXPECT_TRUE(model.ok()) << model.status();
+  const auto oracle = Interpreter::Create(std::make_shared<const onnx::ModelProto>(*model), "");
+  EXPECT_TRUE(oracle.ok()) << oracle.status();
+  int64_t work = 0;
+  return oracle->Run(inputs, 1'000'000, &work);
+}
+
+// Scales of blocks have the shape of what they scale on all other axes: there is no broadcasting.
+TEST(OracleRefuses, ScalesOfBlocksThatAreBroadcast) {
+  const std::string graph =
+      "g (int8[a,b,c] x, float[d,e,f] scale) => (float[a,b,c] y) {"
+      "  y = DequantizeLinear <axis = 2, block_size = 2> (x, scale) }";
+  const Value x = Filled(onnx::TensorProto::INT8, {2, 3, 4}, 0);
+  const auto with = [&](const Dims& dims) {
+    return RunText(graph, {{"x", x}, {"scale", Filled(onnx::TensorProto::FLOAT, dims, 0.5)}});
+  };
+  ASSERT_TRUE(with({2, 3, 2}).ok());
+  EXPECT_EQ(with({2, 3, 2})->at("y").reals().value[0], 1.5);
+  for (const Dims& dims : {Dims{1, 3, 2}, Dims{2, 1, 2}, Dims{2, 3, 1}, Dims{1, 1, 2}}) {
+    EXPECT_THAT(with(dims).status().message(), ::testing::HasSubstr("scale")) << DimsText(dims);
+  }
+}
+
+}  // namespace
+}  // namespace kvlift::oracle
