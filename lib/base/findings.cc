@@ -83,6 +83,10 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV030", "data-absent", "files of external data are not there, and were not looked at",
      "A model can be judged by its graph alone; what depends on the numbers of its weights cannot.",
      "Put the files beside the model; verify --weights random judges without them."},
+    {"KV031", "declared-sizes",
+     "sizes that the model declares of its inputs and outputs contradict what its operators give",
+     "No input can be fed, or no output given, that has both.",
+     "Correct the declared sizes, or declare none."},
     // KV1xx: ONNX and operator rules.
     {"KV101", "invalid-model", "ONNX's checker or shape inference refuses the model",
      "Every runtime may refuse it, too.", "See ONNX's message."},
@@ -331,6 +335,9 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "mask tells its pads apart.",
      "Promise with --padding none that no step holds padding tokens, or convert before quantising, "
      "or quantise the weights only."},
+    {"KV252", "capacities-differ", "buffers of a fixed size have room for other numbers of tokens",
+     "One capacity stands for all caches of a model: hosts allocate and count by it.",
+     "Export all caches with one size, or give --max-seq-len as that of the buffers."},
     // KV3xx: preconditions.
     {"KV301", "write-inside-capacity", "the write must stay inside the buffer",
      "TensorScatter refuses, or worse, a write behind the capacity.",

@@ -26,14 +26,55 @@ absl::Status CheckAddedNames(const Model& source, const Model& result) {
   return CheckNodeNames(*source.proto).ok() ? CheckNodeNames(*result.proto) : absl::OkStatus();
 }
 
-absl::Status BlameFor(const Model& source, const absl::Status& result) {
+namespace {
+
+using Declarations = google::protobuf::RepeatedPtrField<onnx::ValueInfoProto>;
+
+onnx::TensorShapeProto* ShapeOf(const std::string& name, Declarations* all) {
+  for (onnx::ValueInfoProto& value : *all) {
+    if (value.name() == name && value.type().tensor_type().has_shape()) {
+      return value.mutable_type()->mutable_tensor_type()->mutable_shape();
+    }
+  }
+  return nullptr;
+}
+
+// Takes away the sizes that the result declares as the source does.
+void ForgetSizes(const Declarations& source, Declarations* result) {
+  for (const onnx::ValueInfoProto& value : source) {
+    const auto& theirs = value.type().tensor_type().shape();
+    onnx::TensorShapeProto* mine = ShapeOf(value.name(), result);
+    if (mine == nullptr || mine->dim_size() != theirs.dim_size()) continue;
+    for (int k = 0; k < theirs.dim_size(); ++k) {
+      onnx::TensorShapeProto::Dimension* dim = mine->mutable_dim(k);
+      if (dim->SerializeAsString() == theirs.dim(k).SerializeAsString()) dim->Clear();
+    }
+  }
+}
+
+bool HoldsWithoutDeclaredSizes(const onnx::ModelProto& source, onnx::ModelProto result) {
+  onnx::GraphProto* graph = result.mutable_graph();
+  ForgetSizes(source.graph().input(), graph->mutable_input());
+  ForgetSizes(source.graph().output(), graph->mutable_output());
+  graph->clear_value_info();
+  return InferShapes(result).ok();
+}
+
+}  // namespace
+
+absl::Status BlameFor(const Model& source, const Model& result, const absl::Status& status) {
   const auto lints = LintModel(source, nullptr);
   if (!lints.ok()) return lints.status();
   if (const Finding* error = FirstError(*lints)) {
     return Coded(error->code, absl::InvalidArgumentError(error->text));
   }
+  if (!InferShapes(*result.proto).ok() && HoldsWithoutDeclaredSizes(*source.proto, *result.proto)) {
+    return Coded("KV031", absl::InvalidArgumentError(fmt::format(
+                              "the sizes that the model declares contradict its operators: {}",
+                              std::string(status.message()))));
+  }
   return absl::InternalError(
-      fmt::format("internal error: the result is not valid: {}", std::string(result.message())));
+      fmt::format("internal error: the result is not valid: {}", std::string(status.message())));
 }
 
 void RefuseTree(Conversion* conversion) {

@@ -123,7 +123,7 @@ class Pipeline {
                                                           &*result_.conversion.model);
     absl::Status valid = CheckResult(after, result_.conversion.manifest);
     if (valid.ok()) valid = CheckAddedNames(source_, after);
-    if (!valid.ok()) return BlameFor(source_, valid);
+    if (!valid.ok()) return BlameFor(source_, after, valid);
     KV_RETURN_IF_ERROR(Prove(after));
     KV_RETURN_IF_ERROR(Judge(after));
     if (!result_.accepted) Withhold(*source_.proto, &result_);

@@ -408,6 +408,27 @@ std::optional<Finding> PadsChangeRows(const Analysis& a, const ConvertOptions& o
       *a.graph, {n});
 }
 
+// Says which buffer of a fixed size has room for another number of tokens than the model's other
+// caches.
+std::optional<Finding> CapacitiesDiffer(const Analysis& a, const ConvertOptions& options) {
+  std::optional<int64_t> common;
+  const bool grows = std::any_of(a.updates.begin(), a.updates.end(),
+                                 [](const CacheUpdate& update) { return update.growing; });
+  if (grows) common = options.max_seq_len;
+  for (const CacheUpdate& update : a.updates) {
+    if (update.growing || update.ring()) continue;
+    const Expr slots = a.forms->Of(update.pair.past).shape[update.axis];
+    if (slots->kind() != sym::Kind::kInteger) continue;
+    if (!common) common = slots->value();
+    if (slots->value() == *common) continue;
+    return MakeFinding("KV252",
+                       fmt::format("needs caches of one capacity, found {} and {} slots", *common,
+                                   slots->value()),
+                       *a.graph, {update.node}, {update.pair.past});
+  }
+  return std::nullopt;
+}
+
 // Does an attention that is taken over give other rows for queries that see no key?
 bool LosesRows(const Analysis& a, const ConversionPlan& plan) {
   for (size_t k = 0; k < a.attention.size(); ++k) {
@@ -422,6 +443,11 @@ absl::StatusOr<ConversionPlan> MakePlan(Analysis& analysis, const ConvertOptions
   const bool growing = std::any_of(analysis.updates.begin(), analysis.updates.end(),
                                    [](const CacheUpdate& update) { return update.growing; });
   if (auto refusal = PadsChangeRows(analysis, options)) {
+    ConversionPlan plan;
+    plan.refusal = std::move(refusal);
+    return plan;
+  }
+  if (auto refusal = CapacitiesDiffer(analysis, options)) {
     ConversionPlan plan;
     plan.refusal = std::move(refusal);
     return plan;
