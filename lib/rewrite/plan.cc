@@ -421,10 +421,10 @@ std::optional<Finding> CapacitiesDiffer(const Analysis& a, const ConvertOptions&
     if (slots->kind() != sym::Kind::kInteger) continue;
     if (!common) common = slots->value();
     if (slots->value() == *common) continue;
-    return MakeFinding("KV252",
-                       fmt::format("needs caches of one capacity, found {} and {} slots", *common,
-                                   slots->value()),
-                       *a.graph, {update.node}, {update.pair.past});
+    return MakeFinding(
+        "KV252",
+        fmt::format("needs caches of one capacity, found {} and {} slots", *common, slots->value()),
+        *a.graph, {update.node}, {update.pair.past});
   }
   return std::nullopt;
 }
