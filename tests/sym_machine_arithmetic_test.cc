@@ -115,6 +115,26 @@ TEST(MachineRange, AnEmptyRangeIsNotOfNegativeLength) {
   EXPECT_EQ(m.Assumed(), "");
 }
 
+// P + 9223372036854775806 does not fit 64 bits.
+TEST(MachineRange, AStepBeyondEverySizeIsNotAddedToTheLength) {
+  FormsOfText m = Counted(
+      "k = Constant <value = int64 {9223372036854775807}> ()\n"
+      "y = Range (zero, p, k)");
+  EXPECT_EQ(m.Shape("y").find("9223372036854775806"), std::string::npos) << m.Shape("y");
+}
+
+TEST(MachineRange, StepsCountElementsUpToTheLast) {
+  FormsOfText m = Counted("k = Constant <value = int64 {3}> ()\ny = Range (zero, p, k)");
+  EXPECT_EQ(m.Shape("y"), "[(P + 2) div 3]");
+}
+
+TEST(MachineSlice, AStepBeyondEverySizeIsNotAddedToTheLength) {
+  FormsOfText m = Counted(
+      "e = Constant <value = int64[1] {9223372036854775807}> ()\n"
+      "y = Slice (x, first, e, first, e)");
+  EXPECT_EQ(m.Shape("y").find("9223372036854775806"), std::string::npos) << m.Shape("y");
+}
+
 TEST(MachineSlice, AnEndBehindASymbolicAxisIsClamped) {
   FormsOfText m = Counted("e = Constant <value = int64[1] {400}> ()\ny = Slice (x, first, e)");
   EXPECT_NE(m.Shape("y"), "[400]");

@@ -73,6 +73,9 @@ class Engine {
   // e, if a machine's arithmetic in this type gives it exactly; null if it may leave the type, or
   // be rounded. Numbers and real data are as they were computed.
   Expr Exact(Expr e, int32_t type, const Facts& facts);
+  // The number of elements that steps of `step` >= 1 visit on an axis of `length` >= 0 elements;
+  // null if 64 bits may not hold the sum that it is computed by.
+  Expr StridedLength(Expr length, int64_t step);
   int32_t TypeOf(ValueId v) const { return values_[v].type; }
   // All values the constant integer tensor behind v can have are >= 0.
   bool ConstantIsNonNegative(ValueId v);

@@ -174,6 +174,14 @@ Expr Engine::Exact(Expr e, int32_t type, const Facts& facts) {
   return RangeOf(e, facts).Within(ExactIntegersOf(type)) ? e : nullptr;
 }
 
+Expr Engine::StridedLength(Expr length, int64_t step) {
+  if (step == 1) return length;
+  const auto stride = static_cast<double>(step);
+  const double high = RangeOf(length, Facts{}).high;
+  if (high + stride > ExactIntegersOf(onnx::TensorProto::INT64).high) return nullptr;
+  return pool_.FloorDiv(pool_.Add(length, pool_.Integer(step - 1)), pool_.Integer(step), Facts{});
+}
+
 bool Engine::HasFloatLoad(Expr e) {
   for (ValueId v : SourcesOf(e)) {
     const int32_t type = TypeOf(v);

@@ -273,8 +273,10 @@ void OpRange(OpContext& c) {
   } else if (!c.engine().IsNonNegative(span, Facts{})) {
     length = pool.Max(span, pool.Integer(0), Facts{});
   }
-  if (size != 1) {
-    length = pool.FloorDiv(pool.Add(length, pool.Integer(size - 1)), pool.Integer(size), Facts{});
+  length = c.engine().StridedLength(length, size);
+  if (length == nullptr) {
+    c.SetOpaque(0, {c.engine().OwnDim(c.output(0), 0)});
+    return;
   }
   c.Set(0, {length},
         [&](Indices ix, const Facts&) { return pool.Add(start->front(), pool.Mul(step, ix[0])); });

@@ -166,9 +166,8 @@ std::optional<Cut> CutForward(OpContext& c, Expr start, Expr end, int64_t step, 
   } else if (!c.engine().IsNonNegative(length, Facts{})) {
     length = pool.Max(length, pool.Integer(0), Facts{});
   }
-  if (step != 1) {
-    length = pool.FloorDiv(pool.Add(length, pool.Integer(step - 1)), pool.Integer(step), Facts{});
-  }
+  length = c.engine().StridedLength(length, step);
+  if (length == nullptr) return std::nullopt;
   return Cut{first, length, step};
 }
 
