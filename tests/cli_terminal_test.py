@@ -12,6 +12,7 @@ import fcntl
 import subprocess
 import tempfile
 import termios
+import time
 import unittest
 
 ROOT = pathlib.Path(os.environ["KVLIFT_ROOT"])
@@ -20,8 +21,21 @@ GOOD = ROOT / "testdata" / "models" / "llama_optimum" / "model.onnx"
 GREEN = "\x1b[32m"
 
 
-def on_terminal(*args, columns=100, kill=None, **environment):
-    """What a terminal gets to see (stdout and stderr), and the exit code."""
+def slow_down(process, seconds):
+    """Lets the process have a small part of the time, as on a busy machine."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and process.poll() is None:
+        time.sleep(0.005)
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGCONT)
+
+
+def on_terminal(*args, columns=100, kill=None, slow=0, **environment):
+    """What a terminal gets to see (stdout and stderr), and the exit code.
+
+    kill: what is seen when the process is interrupted. slow: seconds for which it is slowed down.
+    """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
     env = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "TERM")}
@@ -29,6 +43,7 @@ def on_terminal(*args, columns=100, kill=None, **environment):
     with subprocess.Popen([KVLIFT, *map(str, args)], stdin=theirs, stdout=theirs, stderr=theirs,
                           env=env) as process:
         os.close(theirs)
+        slow_down(process, slow)
         seen = b""
         while True:
             ready, _, _ = select.select([ours], [], [], 120)
@@ -88,7 +103,8 @@ class Terminal(unittest.TestCase):
         seen, code = on_terminal("convert", GOOD, "-o", out)
         self.assertEqual(code, 0)
         self.assertNotIn("\x1b[K", seen)
-        seen, code = on_terminal("verify", GOOD, out, "--plan", "full", "--threads", "1")
+        seen, code = on_terminal("verify", GOOD, out, "--plan", "full", "--threads", "1",
+                                 slow=3)
         self.assertEqual(code, 0)
         self.assertRegex(seen, r"\r\x1b\[K\d+ s  (plan|mutant) \d+ of \d+ ")
         self.assertIn("\r\x1b[Kplan ", plain(seen))  # wiped before the first result
@@ -101,7 +117,8 @@ class Terminal(unittest.TestCase):
     def test_interrupted_in_the_middle(self):
         out = self.dir / "o.onnx"
         on_terminal("convert", GOOD, "-o", out)
-        _, code = on_terminal("verify", GOOD, out, "--plan", "full", "--threads", "1", kill=b" s  ")
+        _, code = on_terminal("verify", GOOD, out, "--plan", "full", "--threads", "1",
+                              slow=3, kill=b" s  ")
         self.assertEqual(code, -signal.SIGINT)
 
     def test_errors_say_what_where_why_and_what_to_do(self):

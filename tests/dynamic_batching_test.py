@@ -254,7 +254,7 @@ class OneSequence(Tested):
         self.refused(form(mode=1), "KV249", "found pages")
         self.refused(form(computed=("cachestarts",), place=2), "KV249",
                      "needs cachestarts to be [0]")
-        self.refused(form(kept=False, computed=("kvstarts",)), "KV249", "needs kvstarts to be")
+        self.refused(form(kept=False, computed=("kvstarts",)), "KV249", "needs rows [S, Nk, D]")
         self.refused(form(later=1), "KV237", "one start_pos")
         self.refused(form(indices=(0, 0)), "KV237", "written once")
 

@@ -163,7 +163,7 @@ TEST_P(FormsProperty, GivesWhatTheNodesCompute) {
   }
   EXPECT_GT(checked, kGraphs / 2);
   EXPECT_GT(elements, 10 * kGraphs);
-  EXPECT_LT(unknown, checked / 20);
+  EXPECT_LT(unknown, checked / 15);
   EXPECT_LT(opaque, GetParam() == "writes" ? checked / 20 : checked);  // of several a graph
 }
 

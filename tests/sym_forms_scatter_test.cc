@@ -47,7 +47,7 @@ TEST(FormsScatter, RowsOfAFlattenedCache) {
                               "y = Reshape (written, shape)"));
   EXPECT_EQ(m.Element("y"),
             "(w[i0] <= i1 and i1 < S + w[i0]) ? k[i0, i1 - w[i0], i2] : cache[i0, i1, i2]");
-  EXPECT_EQ(m.Assumed(), "0 <= w[i0];S + w[i0] <= 64;");
+  EXPECT_EQ(m.Assumed(), "0 < D;0 <= w[i0];S + w[i0] <= 64;0 < B;");
 }
 
 TEST(FormsScatter, RowsOfHeadsFlattenedTogether) {
@@ -80,7 +80,7 @@ TEST(FormsScatter, RowsOfHeadsFlattenedTogether) {
   EXPECT_EQ(m.Element("y"),
             "(w[i0] <= i2 and i2 < S + w[i0]) ? k[i0, i1, i2 - w[i0], i3] : "
             "cache[i0, i1, i2, i3]");
-  EXPECT_EQ(m.Assumed(), "0 <= w[i0];S + w[i0] <= M;");
+  EXPECT_EQ(m.Assumed(), "0 <= w[i0];S + w[i0] <= M;0 < B;0 < N;0 < M;");
 }
 
 TEST(FormsScatter, EveryElementByItsFourCoordinates) {

@@ -169,30 +169,19 @@ TEST(FormsShape, BudgetMakesAValueOpaque) {
   EXPECT_EQ(m.Of("y").shape.size(), 2u);
 }
 
-// At run time a single column is stretched, whatever the keys; they may not be taken as equal.
-TEST(FormsBroadcast, ColumnsThatAreOneAsARuleAreNotTheKeys) {
-  FormsOfText m(ModelText("(float[B,P] past, float[B,S] x) => (float[B,T] y)",
-                          "all = Concat <axis = 1> (past, x)\n"
-                          "shape = Shape <start = 1, end = 2> (all)\n"
-                          "axis = Constant <value_ints = [0]> ()\n"
-                          "length = Squeeze (shape, axis)\n"
-                          "zero = Constant <value_int = 0> ()\n"
-                          "far = Constant <value_int = 1000> ()\n"
-                          "columns = Range (zero, length, far)\n"
-                          "real = Cast <to = 1> (columns)\n"
-                          "y = Add (all, real)"));
-  EXPECT_EQ(m.Shape("y"), "[y.shape[0], y.shape[1]]");
-}
-
-TEST(FormsBroadcast, AWindowMayBeAsLongAsAnInput) {
-  FormsOfText m(ModelText("(float[B,P] past, float[B,S] x, float[B,R] mask) => (float[B,T] y)",
-                          "all = Concat <axis = 1> (past, x)\n"
-                          "from = Constant <value_ints = [-5]> ()\n"
-                          "to = Constant <value_ints = [9223372036854775807]> ()\n"
-                          "axis = Constant <value_ints = [1]> ()\n"
-                          "rows = Slice (all, from, to, axis)\n"
-                          "y = Add (rows, mask)"));
-  EXPECT_NE(m.Shape("y"), "[y.shape[0], y.shape[1]]");
+// A 0 that is computed stands for the operand's own extent, which is another one.
+TEST(FormsShape, ASizeThatIsComputedIsNotZero) {
+  const std::string signature = "(float[B,P,4] x) => (float[B,P,4] y)";
+  FormsOfText m(ModelText(signature,
+                          "all = Constant <value_ints = [-1]> ()\n"
+                          "shape = Shape (x)\n"
+                          "flat = Reshape (x, all)\n"
+                          "y = Reshape (flat, shape)"));
+  EXPECT_EQ(m.Shape("y"), "[B, P, 4]");
+  EXPECT_NE(m.Assumed().find("0 < P"), std::string::npos) << m.Assumed();
+  FormsOfText own(ModelText(signature, "shape = Shape (x)\ny = Reshape (x, shape)"));
+  EXPECT_EQ(own.Shape("y"), "[B, P, 4]");
+  EXPECT_EQ(own.Assumed(), "");
 }
 
 TEST(FormsShape, OfAnOperandThatIsLeftOut) {

@@ -28,7 +28,7 @@ enum class AssumptionKind {
   kIntegerRange,  // integer arithmetic stays within its type
   kIndexRange,    // indices of a table lie within the table
   kFinite,        // values are finite
-  kScoreRange,    // scores of a query lie within some distance of each other
+  kScoreRange,    // keys that a query sees do not score far below hidden ones
   kVisibleKey,    // each query sees a key
   kPadding,       // rows of padding tokens are not compared
   kAlias,         // past and present may not share memory

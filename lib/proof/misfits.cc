@@ -223,6 +223,17 @@ bool IsOfNoEmptyStep(sym::Forms& forms, Expr condition) {
   return false;
 }
 
+bool HoldsInEveryStep(sym::Forms& forms, Expr condition, Expr past) {
+  if (!sym::SourcesOf(condition).empty()) return false;
+  sym::Pool& pool = forms.pool();
+  sym::Pool::Substitution some;
+  for (const sym::DimSymbol& name : sym::DimsOf(condition)) {
+    if (!forms.OriginOf(name) || (past != nullptr && sym::ContainsDim(past, name))) continue;
+    some.dims[name] = pool.Internal("at least one " + name.name(), 1);
+  }
+  return pool.Prove(pool.Substitute(condition, some, Facts{}), Facts{}) == sym::Truth::kYes;
+}
+
 Misfits MisfitsOf(const GraphPair& pair, const Correspondence& twins, Equality& equality) {
   return Reader(pair, twins, equality).Run();
 }

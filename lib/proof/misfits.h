@@ -26,6 +26,9 @@ Misfits MisfitsOf(const GraphPair& pair, const Correspondence& twins, Equality& 
 bool MustFit(sym::Expr condition, sym::AssumptionReason reason);
 // Whether the condition says that a size of an input is not 0: a step has a sequence and a token.
 bool IsOfNoEmptyStep(sym::Forms& forms, sym::Expr condition);
+// Whether the condition is one about sizes that every step with a sequence and a token satisfies.
+// past: the length that may be 0; null if there is none.
+bool HoldsInEveryStep(sym::Forms& forms, sym::Expr condition, sym::Expr past);
 // Whether an attention of the conversion is told of more valid keys than it has.
 bool LacksKeys(const GraphPair& pair, const Correspondence& twins, const AttentionReading& after);
 

@@ -380,7 +380,6 @@ absl::StatusOr<GraphPair> GraphPair::Create(const ModelProto& before, const Mode
   KV_ASSIGN_OR_RETURN(Graph graph,
                       Graph::Build(std::make_shared<const ModelProto>(joiner.TakeModel())));
   pair.graph_ = std::make_shared<const Graph>(std::move(graph));
-  pair.forms_ = std::make_shared<sym::Forms>(*pair.graph_);
   pair.after_names_ = joiner.TakeNames();
   pair.prefix_ = joiner.prefix();
   pair.constants_ = joiner.TakeConstants();
@@ -395,6 +394,9 @@ absl::StatusOr<GraphPair> GraphPair::Create(const ModelProto& before, const Mode
       return output != kNoValue && pair.graph_->name(output).rfind(pair.prefix_, 0) == 0;
     }));
   }
+  sym::FormsOptions options;
+  options.compared = pair.of_after_;  // see proof/misfits.h
+  pair.forms_ = std::make_shared<sym::Forms>(*pair.graph_, options);
   return pair;
 }
 

@@ -121,6 +121,8 @@ class Prover {
       // are looked up and for finite data.
       const bool shown = MustFit(assumption.predicate, assumption.reason);
       if (pair_.IsOfAfter(assumption.node) && shown) continue;
+      const bool of_emptiness = assumption.reason == sym::AssumptionReason::kNotEmpty;
+      if (of_emptiness && HoldsInEveryStep(forms_, assumption.predicate, twins_.past())) continue;
       if (kind) proof.assumptions.Add({*kind, "", assumption.text, AssumptionSource::kHost});
     }
     return proof;

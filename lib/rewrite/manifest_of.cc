@@ -259,6 +259,12 @@ void AddPreconditions(Analysis& a, const ConvertOptions& options, const Manifest
          fmt::format("{} at {} takes in all tokens of a step: no padding tokens among them",
                      a.graph->node(n).op_type(), a.graph->NodeName(n)),
          "assumed"});
+  } else if (const NodeId other = FindMixingWithPads(a); other != kNoNode) {
+    m->preconditions.push_back(
+        {"KV236",
+         fmt::format("{} at {} computes with other rows of a step: no padding tokens among them",
+                     a.graph->node(other).op_type(), a.graph->NodeName(other)),
+         "assumed"});
   }
   AddAssumedMasks(facts, m);
   if (facts.uniform && HasGrowing(a)) {

@@ -77,6 +77,9 @@ void Engine::DeclareDims() {
     for (int axis = 0; axis < static_cast<int>(shape.size()); ++axis) {
       if (shape[axis]->kind() != Kind::kDim) continue;
       origins_.try_emplace(shape[axis]->dim(), Forms::DimOrigin{v, axis});
+      const int32_t type = graph_.type(v).elem_type;
+      const bool truths = type == onnx::TensorProto::BOOL;
+      if (!truths && !IsIntegerType(type)) dims_of_reals_.insert(shape[axis]->dim());
     }
   }
 }

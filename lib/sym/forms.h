@@ -27,6 +27,9 @@ struct Form {
 struct FormsOptions {
   int64_t max_expr_size = 20000;  // beyond it a value becomes opaque
   int64_t max_vector = 64;        // integer vectors up to this length are kept element by element
+  // By node: its broadcasts are compared by whoever uses the forms, who has to prove each
+  // assumption of theirs. Nodes without an entry are not.
+  std::vector<bool> compared;
 };
 
 // Machine integers are taken to be integers where they cannot leave their type: that is decided for

@@ -76,6 +76,11 @@ class Engine {
   // The number of elements that steps of `step` >= 1 visit on an axis of `length` >= 0 elements;
   // null if 64 bits may not hold the sum that it is computed by.
   Expr StridedLength(Expr length, int64_t step);
+  // Whether a broadcast of a node may take two extents for one; neither is the constant 1. True may
+  // fix the length of an axis that an input declares, for all broadcasts that follow.
+  bool MayBeTakenAsEqual(NodeId node, Expr a, Expr b);
+  // Inputs of integers and truths declare the axis, and no input of real numbers does.
+  bool IsOnlyOfIntegers(const DimSymbol& axis) const;
   int32_t TypeOf(ValueId v) const { return values_[v].type; }
   // All values the constant integer tensor behind v can have are >= 0.
   bool ConstantIsNonNegative(ValueId v);
@@ -97,6 +102,9 @@ class Engine {
   bool HasDataDependentTableRead(Expr e);
 
  private:
+  bool IsCompared(NodeId node) const;  // see FormsOptions
+  // e with the lengths in place of the axes that broadcasts have fixed.
+  Expr WithTakenLengths(Expr e);
   Expr BehindShared(Expr condition, Expr then, Expr otherwise);
   void DeclareDims();
   void Ensure(ValueId v);
@@ -117,6 +125,8 @@ class Engine {
   absl::flat_hash_set<Expr> assumed_;
   absl::flat_hash_set<std::string> plain_dims_;  // names some graph input declares on their own
   absl::flat_hash_map<DimSymbol, Forms::DimOrigin> origins_;
+  absl::flat_hash_set<DimSymbol> dims_of_reals_;  // declared by an input of real numbers
+  absl::flat_hash_map<DimSymbol, Expr> taken_;    // lengths that broadcasts fixed
   absl::flat_hash_map<ValueId, bool> nonnegative_;
   Ranges ranges_{*this};
 };

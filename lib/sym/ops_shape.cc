@@ -112,7 +112,13 @@ void OpReshape(OpContext& c) {
   std::optional<size_t> open;
   const bool allow_zero = c.Int("allowzero", 0) != 0;
   for (size_t k = 0; k < out.size(); ++k) {
-    if (out[k]->kind() != Kind::kInteger) continue;
+    if (out[k]->kind() != Kind::kInteger) {
+      // A 0 that is computed stands for the operand's own extent as well.
+      if (allow_zero || (k < in.size() && out[k] == in[k])) continue;
+      c.AssumeNonNegative(AssumptionReason::kNotEmpty, pool.Sub(out[k], pool.Integer(1)), Facts{},
+                          "size in a Reshape");
+      continue;
+    }
     if (out[k]->value() == 0 && !allow_zero) {
       if (k >= in.size()) return;
       out[k] = in[k];

@@ -206,6 +206,16 @@ class Verifier {
       limits_.row_bytes += RowBytes(cache, type);
     }
     limits_.rings.assign(rings.begin(), rings.end());
+    // Caches that hold any number of tokens do not help where a mask has a column for each.
+    for (const ManifestInput& input : relation_.inputs) {
+      if (input.as != "pad_to_capacity") continue;
+      const auto& type = after.type(after.Find(input.name));
+      if (!type.shape || input.axis < 0 || input.axis >= std::ssize(*type.shape)) continue;
+      const std::optional<int64_t> columns = (*type.shape)[input.axis].value;
+      if (!columns || !limits_.all_rings) continue;
+      limits_.free_capacity = false;
+      limits_.capacity = *columns;
+    }
   }
 
   // What a token of a sequence takes of a cache.

@@ -125,7 +125,7 @@ class Planner {
     plan.extra = true;
     std::vector<int64_t> at(batch, past);
     for (int64_t length : lengths) Add(&plan, &at, length);
-    if (l_.free_capacity || l_.all_rings) {
+    if (l_.free_capacity) {
       plan.capacity = std::max(l_.capacity, at[0] + 1);
     } else if (at[0] > l_.capacity && !l_.circular) {
       plan.steps.clear();
@@ -365,8 +365,7 @@ class Planner {
     if (!l_.free_capacity && l_.capacity < *l_.kept + 3 * step) {
       return Skip(std::move(plan), "the capacity is no larger than the window");
     }
-    const bool free = l_.free_capacity || l_.all_rings;
-    plan.capacity = free ? std::max(l_.capacity, *l_.kept + 8 * step) : l_.capacity;
+    plan.capacity = l_.free_capacity ? std::max(l_.capacity, *l_.kept + 8 * step) : l_.capacity;
     plan.rings = l_.most_tokens.has_value();
     std::vector<int64_t> past(l_.batch.value_or(1), 0);
     past.assign(past.size(), std::max<int64_t>(0, *l_.kept - 2 * step));
@@ -390,8 +389,8 @@ class Planner {
       std::vector<int64_t> past(l_.batch.value_or(2), std::max<int64_t>(0, first) / step * step);
       if (!l_.uniform && past.size() > 1 && past[1] >= step) past[1] -= step;
       for (int64_t length : Taken(lengths)) Add(&plan, &past, length);
-      if (!l_.free_capacity && past[0] > l_.capacity && !l_.all_rings) {
-        return Skip(std::move(plan), "another cache does not hold as many tokens");
+      if (!l_.free_capacity && past[0] > l_.capacity) {
+        return Skip(std::move(plan), "another cache, or a mask, does not hold as many tokens");
       }
       plan.capacity = std::max(l_.capacity, past[0]);
       plans_.push_back(std::move(plan));

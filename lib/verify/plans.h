@@ -32,7 +32,7 @@ bool GoesAround(const Plan& plan);
 
 struct PlanLimits {
   int64_t capacity = 16;
-  bool free_capacity = true;                // may be any number of slots
+  bool free_capacity = true;  // any number of tokens: no cache but rings, and no mask, has a size
   std::optional<int64_t> batch, tokens;     // fixed by the models
   std::optional<int64_t> tokens_with_past;  // at most
   bool prefill = true;                      // several tokens with an empty past

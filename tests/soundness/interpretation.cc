@@ -167,7 +167,8 @@ absl::StatusOr<Tensor> Interpretation::DrawInput(const onnx::ValueInfoProto& inp
       const bool real = oracle::IsReal(tensor.type);
       if (!real) {
         x = visible ? 1 : 0;
-        const bool free = !contains(r.binary) && tensor.type != TensorProto::BOOL;
+        // A mask of other numbers than 0 and 1 may lift hidden keys above those that are seen.
+        const bool free = !contains(r.binary) && !r.tame && tensor.type != TensorProto::BOOL;
         if (free && step.mask_style == 3) x = visible ? static_cast<double>(random.Pick(1, 3)) : 0;
       } else {
         x = visible && causal ? 0 : kLowest;

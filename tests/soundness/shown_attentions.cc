@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <set>
 
 #include "fmt/format.h"
 #include "soundness/edits.h"
@@ -39,6 +41,32 @@ onnx::NodeProto* AddNode(const std::string& op, const std::vector<std::string>& 
   return node;
 }
 
+using Makers = std::map<std::string, const onnx::NodeProto*>;
+
+Makers MakersOf(const onnx::GraphProto& graph) {
+  Makers makers;
+  for (const onnx::NodeProto& node : graph.node()) {
+    for (const std::string& output : node.output()) makers[output] = &node;
+  }
+  return makers;
+}
+
+// The value comes from a Softmax, with no product in between.
+bool AreWeights(const Makers& makers, const std::string& value) {
+  std::vector<std::string> open = {value};
+  for (std::set<std::string> seen; !open.empty();) {
+    const std::string next = open.back();
+    open.pop_back();
+    const auto maker = makers.find(next);
+    if (maker == makers.end() || !seen.insert(next).second) continue;
+    const onnx::NodeProto& node = *maker->second;
+    if (node.op_type() == "Softmax") return true;
+    if (node.op_type() == "MatMul") continue;
+    open.insert(open.end(), node.input().begin(), node.input().end());
+  }
+  return false;
+}
+
 bool HasRowOfZeros(const Value& value) {
   const int64_t size = value.dims().empty() ? 0 : value.dims().back();
   for (int64_t row = 0; size > 0 && row < value.size() / size; ++row) {
@@ -69,10 +97,19 @@ ShownAttentions::ShownAttentions(const Assumptions& ledger, onnx::ModelProto* be
   onnx::GraphProto* source = before->mutable_graph();
   const int nodes = source->node_size();
   const bool finite = ledger.Has(AssumptionKind::kFinite, "numbers");
+  const Makers makers = MakersOf(*source);
   for (int n = 0; finite && n < nodes; ++n) {
     const onnx::NodeProto node = source->node(n);
-    if (node.op_type() != "MatMul") continue;
-    for (const std::string& input : node.input()) operands_.push_back(Show(input, source));
+    if (node.op_type() != "MatMul" && node.op_type() != "Add") continue;
+    for (const std::string& input : node.input()) {
+      const std::string shown = Show(input, source);
+      if (node.op_type() == "Add") {
+        summands_.push_back(shown);
+      } else {
+        operands_.push_back(shown);
+        if (!AreWeights(makers, input)) numbers_.push_back(shown);
+      }
+    }
   }
   const Types types = InferredTypes(*after);
   onnx::GraphProto* graph = after->mutable_graph();
@@ -121,9 +158,12 @@ void ShownAttentions::ShowHidden(const onnx::NodeProto& attention, onnx::GraphPr
 
 // Weights of a query without keys are no numbers, which is another entry of the ledger.
 bool ShownAttentions::ExcludeSource(const oracle::Values& given) const {
-  return AnyValue(given, operands_, [](const Value& value) {
-    return AnyElement(value, [](double x) { return std::isinf(x); });
-  });
+  const auto any = [&](const std::vector<std::string>& names, const auto& excludes) {
+    return AnyValue(given, names, [&](const Value& value) { return AnyElement(value, excludes); });
+  };
+  return any(operands_, [](double x) { return std::isinf(x); }) ||
+         any(numbers_, [](double x) { return std::isnan(x); }) ||
+         any(summands_, [](double x) { return x > kBeyondAll; });
 }
 
 bool ShownAttentions::ExcludeConverted(const oracle::Values& given) const {

@@ -32,14 +32,15 @@ bool SeesAKey(sym::Pool& pool, Expr visible, const Facts& extents) {
   return false;
 }
 
-Assumption ScoresAreNear(const std::string& attention, const std::set<double>& numbers) {
+Assumption HiddenKeysScoreLow(const std::string& attention, const std::set<double>& numbers) {
   constexpr double kNothing = 745;     // exp(-745) is the last number above 0, in float64
   constexpr double kBeyondAll = 1e30;  // no score of a model that works
   const double distance = -*numbers.rbegin() - kNothing;
   const bool finite = distance > kBeyondAll;
   return {finite ? AssumptionKind::kFinite : AssumptionKind::kScoreRange, attention,
-          fmt::format("the scores of a query of {} differ by less than {}", attention,
-                      finite ? kBeyondAll : distance),
+          fmt::format("each query of {0} sees a key that scores more than -{1}, and no hidden key "
+                      "scores more than {1} before it is hidden",
+                      attention, finite ? kBeyondAll : distance / 2),
           AssumptionSource::kHost};
 }
 

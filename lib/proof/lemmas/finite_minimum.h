@@ -5,8 +5,9 @@
 //
 // in the arithmetic of the machine, for exp(d) is 0 from d = -745 on in float64, and from d = -104
 // on in float32. Side conditions: a key of the row is not hidden, or the average of all values
-// takes the place of 0; and the scores of a row lie so near each other that hidden ones stay that
-// far below. Source: IEEE 754, the smallest subnormal numbers of both types.
+// takes the place of 0; and some key that is seen scores so much, and no hidden key so much before m
+// is added, that hidden ones stay that far below. Source: IEEE 754, the smallest subnormal numbers
+// of both types.
 #pragma once
 
 #include <set>
@@ -25,6 +26,6 @@ bool HidesKey(double number);
 bool SeesAKey(sym::Pool& pool, sym::Expr visible, const sym::Facts& extents);
 
 // The second side condition, for the largest of the numbers. `attention`: whose scores.
-Assumption ScoresAreNear(const std::string& attention, const std::set<double>& numbers);
+Assumption HiddenKeysScoreLow(const std::string& attention, const std::set<double>& numbers);
 
 }  // namespace kvlift
