@@ -1,4 +1,5 @@
-// Arithmetic on untrusted sizes: nullopt where the result does not fit.
+// Overflow-checked int64 arithmetic for sizes that come from a model. Both functions return nullopt
+// if the exact result does not fit into an int64.
 #pragma once
 
 #include <cstdint>

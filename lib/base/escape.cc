@@ -25,7 +25,8 @@ std::string Visible(const Utf8Char& c) {
   return fmt::format("\\u{:04x}", c.code_point);
 }
 
-// Unsafe characters made visible, and what `replace` gives for the others (null: as they are).
+// Replaces unsafe characters by visible escapes. `replace` is asked first for each ASCII character:
+// its result stands for the character, and null leaves the character to the default.
 template <typename Replace>
 std::string Escape(std::string_view text, Replace&& replace) {
   std::string out;
@@ -78,7 +79,7 @@ bool IsValidUtf8(std::string_view text) {
 std::string Shorten(std::string_view text, size_t max_bytes) {
   if (text.size() <= max_bytes) return std::string(text);
   size_t kept = max_bytes;
-  // A sequence has at most three bytes behind its first.
+  // A UTF-8 sequence has at most three continuation bytes.
   for (int k = 0; k < 3 && kept > 0 && (static_cast<uint8_t>(text[kept]) & 0xc0) == 0x80; ++k) {
     --kept;
   }
@@ -123,7 +124,7 @@ std::string EscapeJsonInScript(std::string_view json) {
 }
 
 std::string QuoteDot(std::string_view text) {
-  // First what is unsafe, then the backslashes of that too.
+  // EscapeTerminal runs first, so that the backslashes that it adds are doubled, too.
   const std::string escaped = Escape(EscapeTerminal(text), [](char c) -> const char* {
     switch (c) {
       case '"':
@@ -154,7 +155,7 @@ std::string EscapeGithubProperty(std::string_view text) {
 std::string EscapeMarkdown(std::string_view text) {
   std::string out;
   for (const char c : EscapeTerminal(text)) {
-    // References to characters work where a backslash does not: in a table, "|" ends a cell first.
+    // Character references are used because "|" ends a table cell even behind a backslash.
     if (std::string_view("\\`*_{}[]()<>#+-.!|~&:@$=^\"'").find(c) != std::string_view::npos) {
       out += fmt::format("&#{};", static_cast<int>(c));
     } else {
@@ -210,7 +211,8 @@ std::string CppLiteral(std::string_view text) {
     if (plain) {
       out += c;
     } else {
-      out += fmt::format("\\{:03o}", static_cast<uint8_t>(c));  // an octal one ends by itself
+      // an octal escape has three digits at most
+      out += fmt::format("\\{:03o}", static_cast<uint8_t>(c));
     }
   }
   return out + "\"";

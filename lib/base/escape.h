@@ -1,6 +1,6 @@
-// Names and texts of a model are hostile until escaped: one function per sink, and nothing prints
-// what comes from a model in another way. All take any bytes; none makes an identifier or a file
-// name of them, which are never taken from a model.
+// Names and texts of a model are hostile until they are escaped. There is one function per output
+// format, and text from a model is printed in no other way. Every function accepts arbitrary bytes.
+// None of them makes identifiers or file names, which are never derived from a model.
 #pragma once
 
 #include <cstddef>
@@ -9,46 +9,52 @@
 
 namespace kvlift {
 
-// For terminals and plain-text logs. C0 and C1 controls (ESC and newlines too), DEL, line and
-// paragraph separators, bidirectional controls and bytes that are not UTF-8 become visible escapes:
-// "\n", "\x1b", "\u202e". A backslash stays as it is: the result is for eyes, not for parsing, and
-// escaping it again changes nothing.
+// Escapes text for terminals and plain-text logs. C0 and C1 controls (ESC and newlines too), DEL,
+// line and paragraph separators, bidirectional controls and bytes that are not UTF-8 become visible
+// escapes: "\n", "\x1b", "\u202e". A backslash stays as it is, because the result is read by people
+// and never parsed; escaping it again changes nothing.
 std::string EscapeTerminal(std::string_view text);
 
-// Valid UTF-8: each byte that belongs to no well-formed sequence becomes U+FFFD. What a JSON
-// library takes as a string value; quoting is left to it.
+// Returns valid UTF-8: each byte outside a well-formed sequence becomes U+FFFD. The result is fit
+// for a string value of a JSON library, which does the quoting.
 std::string ToValidUtf8(std::string_view text);
+// Returns true if the whole text is well-formed UTF-8.
 bool IsValidUtf8(std::string_view text);
 
-// At most `max_bytes` of a text, cut between characters, and how many bytes were left out:
-// "abc... (1048573 bytes more)".
+// Returns the first `max_bytes` bytes of a text at most, cut between UTF-8 characters, followed by
+// the number of bytes that were left out: "abc... (1048573 bytes more)". A text of up to
+// `max_bytes` bytes is returned unchanged.
 std::string Shorten(std::string_view text, size_t max_bytes);
 
-// For text and quoted attributes of HTML and of XML (JUnit). What EscapeTerminal shows as an escape
-// is shown the same way.
+// Escapes text content and quoted attribute values of HTML and XML (JUnit). Characters that
+// EscapeTerminal makes visible become the same visible escapes here.
 std::string EscapeMarkup(std::string_view text);
 
-// JSON text (ASCII or not) that may stand in a <script> element: no "<", ">" or "&" is left, nor a
-// line separator that older JavaScript ends a string at. The JSON means the same.
+// Escapes JSON text (ASCII or not) for a <script> element: the result has no "<", ">" or "&", and
+// no line separator at which older JavaScript ends a string. The JSON keeps its meaning.
 std::string EscapeJsonInScript(std::string_view json);
 
-// A quoted DOT string: never an HTML label, and no escape of Graphviz's ("\N", "\l") or entity of
-// HTML is left in it.
+// Returns a quoted DOT string. It is never an HTML label, and escapes of Graphviz ("\N", "\l") and
+// HTML entities in the text have no effect.
 std::string QuoteDot(std::string_view text);
 
-// For workflow commands of GitHub Actions ("::error file=PROPERTY::DATA"). Lines of data stay
-// lines; all else is as EscapeTerminal.
+// Escape the data and the properties of workflow commands of GitHub Actions ("::error
+// file=PROPERTY::DATA"). Line breaks in data are kept; all other unsafe characters become the
+// visible escapes of EscapeTerminal.
 std::string EscapeGithubData(std::string_view text);
 std::string EscapeGithubProperty(std::string_view text);
 
-// One cell of a Markdown table: no markup, no HTML, no end of the cell.
+// Escapes one cell of a Markdown table: the result has no markup, no HTML and nothing that ends the
+// cell.
 std::string EscapeMarkdown(std::string_view text);
 
-// A path as the reference of a URI (SARIF): percent-encoded, slashes kept, and never a scheme.
+// Returns a path as a URI reference (SARIF): percent-encoded, with slashes kept. The result never
+// starts with a scheme or a host.
 std::string EscapeUriPath(std::string_view path);
 
-// String literals in ASCII. Python: bytes that are not UTF-8 become lone surrogates, as
-// os.fsdecode makes them. C++: the same bytes; with a NUL among them it needs the suffix sv or s.
+// Return an ASCII string literal with its quotes. Python: bytes that are not UTF-8 become lone
+// surrogates, as os.fsdecode makes them. C++: the literal has the same bytes as the text; if NUL is
+// one of them, the literal needs the suffix sv or s.
 std::string PythonLiteral(std::string_view text);
 std::string CppLiteral(std::string_view text);
 

@@ -30,7 +30,7 @@ const FindingInfo* FindFinding(std::string_view code);
 struct Finding {
   std::string code;
   std::string text;
-  std::vector<std::string> nodes;   // node names, else their first output's name
+  std::vector<std::string> nodes;   // node names; for a node without one, its first output's
   std::vector<std::string> values;  // value names
 
   friend bool operator==(const Finding&, const Finding&) = default;

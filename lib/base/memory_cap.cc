@@ -15,7 +15,7 @@ constexpr bool kCaps = false;
 constexpr bool kCaps = true;
 #endif
 
-// Lowers the limit; returns what it was if that was done.
+// Lowers the limit. Returns the limit before, or nullopt if it was not changed.
 std::optional<rlimit> Lower(uint64_t bytes) {
   rlimit limit{};
   if (!kCaps || getrlimit(RLIMIT_DATA, &limit) != 0) return std::nullopt;
@@ -26,7 +26,7 @@ std::optional<rlimit> Lower(uint64_t bytes) {
   return before;
 }
 
-// What RLIMIT_DATA counts; 0 if the system does not tell.
+// Returns the number of bytes that RLIMIT_DATA counts, or 0 if the system does not say.
 uint64_t DataBytes() {
   std::FILE* file = std::fopen("/proc/self/statm", "re");
   if (file == nullptr) return 0;

@@ -1,6 +1,6 @@
-// How much memory of its own the process may get: a backstop for code of others, whose needs cannot
-// be told beforehand. Running into it is std::bad_alloc. Without effect under sanitizers, which
-// reserve far more than they use.
+// Limits how much memory the process may allocate (RLIMIT_DATA). This is a backstop for library
+// code whose memory use cannot be estimated beforehand: an allocation beyond the limit fails with
+// std::bad_alloc. The limit is not set in sanitised builds, which reserve far more than they use.
 #pragma once
 
 #include <sys/resource.h>
@@ -10,10 +10,12 @@
 
 namespace kvlift {
 
-// Never more than the machine has.
+// Lowers the limit to the physical memory of the machine. Keeps a limit that is lower already.
 void CapMemoryAtThatOfTheMachine();
 
-// While one of these lives: what the process has now, and `more` bytes. One at a time.
+// While an object of this class exists, the process may allocate `more` bytes beyond what it has
+// when the object is made. Only one such object may exist at a time. Does nothing if the system
+// does not say what the process has, or if the limit is lower already.
 class MemoryCap {
  public:
   explicit MemoryCap(uint64_t more);

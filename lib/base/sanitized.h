@@ -1,5 +1,5 @@
-// KVLIFT_SANITIZED is defined in builds with AddressSanitizer or ThreadSanitizer, which have a malloc
-// and a shadow of their own.
+// KVLIFT_SANITIZED is defined in builds with AddressSanitizer or ThreadSanitizer, which bring their
+// own malloc and their own shadow memory.
 #pragma once
 
 #if defined(__has_feature)

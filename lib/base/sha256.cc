@@ -34,7 +34,7 @@ using Words = int __attribute__((vector_size(16)));
 using Unsigned = uint32_t __attribute__((vector_size(16)));
 using Bytes = char __attribute__((vector_size(16)));
 
-// Modulo 2^32.
+// Adds 32-bit words modulo 2^32.
 inline Words Sum(Words a, Words b) {
   return reinterpret_cast<Words>(reinterpret_cast<Unsigned>(a) + reinterpret_cast<Unsigned>(b));
 }
@@ -48,8 +48,9 @@ bool HasShaInstructions() {
   return has;
 }
 
-// Four rounds an iteration. The instructions keep the state as two vectors, (f, e, b, a) and
-// (h, g, d, c), low words first.
+// Compresses `count` blocks of 64 bytes, four rounds per iteration of the inner loop. The
+// instructions keep the state in two vectors, (f, e, b, a) and (h, g, d, c), with the low words
+// first.
 __attribute__((target("sha,ssse3"))) void CompressByInstructions(const uint8_t* blocks,
                                                                  size_t count,
                                                                  std::array<uint32_t, 8>* state) {

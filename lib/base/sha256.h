@@ -12,7 +12,8 @@ namespace kvlift {
 class Sha256 {
  public:
   void Update(std::string_view bytes);
-  // Lower-case hex of all bytes so far; the object cannot be updated afterwards.
+  // Returns the digest of all bytes so far as 64 lower-case hex digits. The object cannot be
+  // updated afterwards.
   std::string FinishHex();
 
  private:

@@ -18,8 +18,9 @@ namespace {
 
 using onnx::OpSchema;
 
-// Operators of the model's imports, each looked up once. One that came later than the imported
-// version is held against its latest text: readers know nodes by the name of their operator.
+// Finds the schemas of operators in the versions that the model imports, and remembers them. An
+// operator that is newer than the imported version is held to its newest text, because later code
+// knows a node by the name of its operator alone.
 class Schemas {
  public:
   explicit Schemas(const onnx::ModelProto& model) {
@@ -31,7 +32,7 @@ class Schemas {
     }
   }
 
-  // nullptr: ONNX does not define it, or the model itself does.
+  // Returns nullptr if ONNX does not define the operator, or if the model itself does.
   const OpSchema* Find(const onnx::NodeProto& node) {
     const std::string domain = Domain(node.domain());
     const auto version = versions_.find(domain);
@@ -84,7 +85,7 @@ absl::Status CheckNode(const onnx::NodeProto& node, const OpSchema& schema) {
   int inputs = node.input_size(), outputs = node.output_size();
   while (inputs > 0 && node.input(inputs - 1).empty()) --inputs;
   while (outputs > 0 && node.output(outputs - 1).empty()) --outputs;
-  // What a later version of the operator takes is a matter of the opset, which lints tell.
+  // An input that only a later version takes is an error of the opset, which `check` reports.
   const OpSchema* latest = onnx::OpSchemaRegistry::Schema(schema.Name(), schema.domain());
   if (inputs > std::max(schema.max_input(), latest == nullptr ? 0 : latest->max_input()) ||
       outputs > std::max(schema.max_output(), latest == nullptr ? 0 : latest->max_output())) {
@@ -98,7 +99,7 @@ absl::Status CheckNode(const onnx::NodeProto& node, const OpSchema& schema) {
 
 absl::Status CheckArity(const onnx::ModelProto& model) {
   for (const auto& import : model.opset_import()) {
-    // ONNX keeps versions as int.
+    // The schema registry of ONNX takes versions as int.
     if (import.version() >= 0 && import.version() <= std::numeric_limits<int>::max()) continue;
     return Coded("KV023", absl::InvalidArgumentError(
                               fmt::format("the model imports version {} of \"{}\"",

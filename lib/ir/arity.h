@@ -1,5 +1,5 @@
-// How many inputs and outputs the nodes of a graph have: whoever reads a node later may rely on it
-// that operands and results which its operator requires are there.
+// Checks the numbers of inputs and outputs of nodes, so that code that reads a node later can rely
+// on the operands and results that its operator requires.
 #pragma once
 
 #include "absl/status/status.h"
@@ -7,10 +7,11 @@
 
 namespace kvlift {
 
-// Nodes of the graph and of all bodies below it, whose operators ONNX defines in the version that
-// the model imports, or in a later one: no operand that is required is missing or omitted, and none
-// is too many.
-// InvalidArgument names the node.
+// Checks every node of the main graph and of the bodies inside it (not of model-local functions)
+// whose operator ONNX defines: no required input or output is missing or omitted, and there are no
+// more of them than the imported version or the newest one allows. An operator that is newer than
+// the imported version is held to its newest text. Returns InvalidArgument with the code KV026 and
+// the name of the node, or with KV023 if the version of an opset import is negative or no int.
 absl::Status CheckArity(const onnx::ModelProto& model);
 
 }  // namespace kvlift

@@ -24,7 +24,8 @@ std::unique_ptr<TensorProto> NewTensor(int32_t elem_type) {
   return tensor;
 }
 
-// nullptr if the attribute is not one of the scalar and list forms, or is empty of its kind.
+// Returns nullptr if the attribute is neither a scalar nor a list, or if it is a scalar without a
+// value.
 std::unique_ptr<TensorProto> FromScalarOrList(const AttributeProto& attribute) {
   const std::string& name = attribute.name();
   std::unique_ptr<TensorProto> tensor;

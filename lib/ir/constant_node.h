@@ -1,4 +1,4 @@
-// The tensor that a Constant node stands for, whichever of its attributes holds the value.
+// The value of a Constant node as a tensor, whichever attribute holds it.
 #pragma once
 
 #include <memory>
@@ -9,11 +9,16 @@
 namespace kvlift {
 
 struct ConstantTensor {
-  const onnx::TensorProto* tensor = nullptr;  // nullptr: sparse, or a reference to an attribute
-  std::unique_ptr<onnx::TensorProto> owned;   // set if the tensor is not the node's own
+  // Null if the value is sparse or refers to an attribute of a function.
+  const onnx::TensorProto* tensor = nullptr;
+  // Holds *tensor if it was made from a scalar or a list; otherwise null, and the tensor is the
+  // node's.
+  std::unique_ptr<onnx::TensorProto> owned;
 };
 
-// InvalidArgument unless the node has exactly one value attribute of the right kind.
+// Returns the value of a Constant node, which must outlive the result. Returns InvalidArgument
+// unless the node has exactly one attribute, and that one holds a value of its kind. Source: ONNX
+// Constant-13.
 absl::StatusOr<ConstantTensor> ConstantNodeTensor(const onnx::NodeProto& node);
 
 }  // namespace kvlift

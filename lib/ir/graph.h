@@ -1,6 +1,7 @@
-// A read-only index over a ModelProto's main graph: values, nodes in topological order, producers,
-// and all uses of every value: node inputs, graph outputs, and captures by If/Loop/Scan bodies
-// (reported at the node that owns the body). Edits are made through ir/patch.h on a copy.
+// A read-only index over the main graph of a ModelProto: values, nodes in topological order, the
+// producer of each value, and all of its uses: node inputs, graph outputs, and captures by bodies
+// of If, Loop and Scan (reported at the node that owns the body). A Graph never changes; ir/patch.h
+// makes an edited copy of the model.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +34,11 @@ struct Use {
 
 class Graph {
  public:
-  // Returns InvalidArgument for duplicate definitions, undefined names, cycles, or a missing
-  // ai.onnx opset import. Unsorted nodes are accepted: node ids are a topological order that
-  // keeps the file's order where it can.
+  // Indexes a model. Nodes need not be sorted: node ids are a topological order that keeps the
+  // file's order where it can. Returns InvalidArgument with the code KV002 for a model without a
+  // graph, KV023 for a missing or ambiguous import of the default domain, KV024 for names that are
+  // missing, undefined or defined twice, KV025 for cycles, and KV026 for wrong numbers of operands
+  // (ir/arity.h). Does not check types, shapes or attributes.
   static absl::StatusOr<Graph> Build(std::shared_ptr<const onnx::ModelProto> model);
 
   const onnx::ModelProto& model() const { return *model_; }
@@ -50,24 +53,28 @@ class Graph {
   const onnx::NodeProto& node(NodeId n) const { return *nodes_[n].proto; }
   absl::Span<const ValueId> inputs(NodeId n) const { return nodes_[n].inputs; }
   absl::Span<const ValueId> outputs(NodeId n) const { return nodes_[n].outputs; }
-  // Outer values that the node's subgraphs read, each once.
+  // Values of the main graph that the bodies of the node read, each once.
   absl::Span<const ValueId> captures(NodeId n) const { return nodes_[n].captures; }
-  // The node's name, or its first output's name if it has none.
+  // Returns the node's name, or the name of its first output if it has none.
   std::string NodeName(NodeId n) const;
-  // True for the default domain and this operator.
+  // Returns true if the node is this operator of the default domain.
   bool Is(NodeId n, std::string_view op_type) const;
 
   const std::string& name(ValueId v) const { return values_[v].name; }
-  ValueId Find(std::string_view name) const;  // kNoValue if there is none
+  ValueId Find(std::string_view name) const;  // kNoValue if no value has this name
+  // The node that computes v; kNoNode for inputs and initialisers.
   NodeId producer(ValueId v) const { return values_[v].producer; }
   int output_index(ValueId v) const { return values_[v].output_index; }
   absl::Span<const Use> uses(ValueId v) const { return values_[v].uses; }
+  // True if the host can give v: also for an input whose initialiser is only its default.
   bool is_graph_input(ValueId v) const { return values_[v].graph_input; }
   bool is_graph_output(ValueId v) const;
-  // Declared or inferred type: graph inputs and outputs, value_info, initialisers.
+  // The type that the model declares for v: as graph input or output, in value_info, or as
+  // initialiser or Constant. elem_type is 0 and the shape is absent where nothing is declared.
   const TensorType& type(ValueId v) const { return values_[v].type; }
-  // The constant behind v: an initialiser that no input shadows, or a Constant node's tensor
-  // (other Constant attributes are turned into a tensor). nullptr if v is not constant.
+  // The constant value of v: an initialiser that no input overrides, or the tensor of a Constant
+  // node (made from its attribute if that is a scalar or a list). nullptr if v is not constant, or
+  // sparse.
   const onnx::TensorProto* constant(ValueId v) const { return values_[v].constant; }
 
   // Graph inputs that are not initialisers, and graph outputs, in file order.
@@ -99,7 +106,9 @@ class Graph {
   absl::flat_hash_map<std::string, ValueId> by_name_;
 };
 
-// The attribute, or nullptr.
+// Return an attribute of a node by name. FindAttribute returns nullptr if there is none;
+// IntsAttribute returns an empty list. The others return `fallback` if it is absent or of another
+// kind.
 const onnx::AttributeProto* FindAttribute(const onnx::NodeProto& node, std::string_view name);
 int64_t IntAttribute(const onnx::NodeProto& node, std::string_view name, int64_t fallback);
 float FloatAttribute(const onnx::NodeProto& node, std::string_view name, float fallback);

@@ -19,8 +19,8 @@ namespace {
 using onnx::NodeProto;
 using onnx::TensorProto;
 
-// The first IR version in which an initialiser may stand without an input of its name; from there
-// on an input of that name lets the host override it.
+// The first IR version in which an initialiser need not be an input, too. From there on, an input
+// of the same name lets the host override the initialiser.
 constexpr int64_t kFirstIrWithOverridableInitializers = 4;
 
 template <typename... Args>
@@ -46,7 +46,8 @@ TensorType TypeOf(int32_t elem_type, const google::protobuf::RepeatedField<int64
   return type;
 }
 
-// What is declared twice is taken from the first declaration that says it.
+// Fills in what `type` leaves open. If a value is declared more than once, the first declaration
+// that has the information counts.
 void Complete(TensorType& type, const TensorType& declared) {
   if (type.elem_type == 0) type.elem_type = declared.elem_type;
   if (!type.shape) type.shape = declared.shape;
@@ -262,8 +263,8 @@ absl::Status GraphBuilder::SortNodes() {
 }
 
 absl::Status GraphBuilder::CycleError(const std::vector<bool>& done) const {
-  // Every node that is left waits for another that is left, so a walk against the edges must come
-  // back to a node it has seen; that node is on a cycle.
+  // Every node that is left waits for another one that is left. A walk from node to awaited node
+  // therefore comes back to a node that it has passed, and that node is on a cycle.
   std::vector<int> waits_for(pending_.size(), -1);
   int at = -1;
   for (int i = 0; i < static_cast<int>(pending_.size()); ++i) {

@@ -18,9 +18,9 @@ class GraphBuilder {
   absl::StatusOr<Graph> Build();
 
  private:
-  struct Pending {  // a node in file order
+  struct Pending {  // a node before sorting, in file order
     Graph::NodeEntry entry;
-    std::vector<int> readers;  // pending nodes that wait for this one, once per operand
+    std::vector<int> readers;  // nodes that wait for this one, once per operand or capture
     int waits_for = 0;
   };
 
@@ -35,8 +35,9 @@ class GraphBuilder {
   absl::Status CycleError(const std::vector<bool>& done) const;
   void AddUses();
 
-  // kNoValue if the name is taken.
+  // Returns kNoValue if the name is taken.
   ValueId NewValue(const std::string& name);
+  // Returns InvalidArgument (KV024) if nothing defines the name.
   absl::StatusOr<ValueId> Resolve(std::string_view name, const onnx::NodeProto& reader) const;
 
   Graph graph_;

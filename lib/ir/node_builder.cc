@@ -10,7 +10,7 @@
 namespace kvlift {
 namespace {
 
-// What the names of constants start with.
+// The names of all constants start with this.
 constexpr std::string_view kConstants = "/kvlift/constant/";
 
 onnx::AttributeProto Named(std::string_view name, onnx::AttributeProto::AttributeType type) {
@@ -20,7 +20,8 @@ onnx::AttributeProto Named(std::string_view name, onnx::AttributeProto::Attribut
   return attribute;
 }
 
-// Rounds to nearest even; the values used here (0, infinities, small constants) are exact anyway.
+// Returns the float16 bits of a number, rounded to nearest even. The values used here (0,
+// infinities, small constants) are exact.
 uint16_t HalfBits(double value) {
   const auto single = static_cast<float>(value);
   const uint32_t bits = absl::bit_cast<uint32_t>(single);
@@ -118,7 +119,7 @@ void NodeBuilder::AddNamed(std::string_view op_type, const Inputs& inputs, std::
 std::string NodeBuilder::Constant(onnx::TensorProto tensor, std::string_view role) {
   auto [it, fresh] = made_.try_emplace(tensor.SerializeAsString());
   if (!fresh) return it->second;
-  const std::string scope = std::exchange(scope_, "constant");  // as kConstants says
+  const std::string scope = std::exchange(scope_, "constant");  // the scope in kConstants
   it->second = Unique(role);
   scope_ = scope;
   tensor.set_name(it->second);

@@ -1,5 +1,6 @@
-// Collects new nodes and initialisers with names that are unique in a graph. Names say where they
-// belong: "/kvlift/" + scope + role. Equal nodes (operator, inputs, attributes) are made once.
+// Collects new nodes of the default domain and new initialisers. Their names are unique in the
+// graph and say where they belong: "/kvlift/" + scope + "/" + role. Nodes with equal operator,
+// inputs and attributes are made once.
 #pragma once
 
 #include <string>
@@ -27,24 +28,28 @@ class NodeBuilder {
 
   explicit NodeBuilder(const Graph& graph);
 
-  // Names of what follows start with "/kvlift/SCOPE/".
+  // The names of nodes that are added from here on start with "/kvlift/SCOPE/".
   void set_scope(std::string scope) { scope_ = std::move(scope); }
 
-  // Returns the name of the node's only output: an existing one if an equal node was made before.
+  // Adds a node and returns the name of its only output. If an equal node was added before, returns
+  // the output of that one.
   std::string Add(std::string_view op_type, const Inputs& inputs, std::string_view role,
                   Attributes attributes = {});
-  // The same with a given output name; never shared with an equal node.
+  // Adds a node whose only output is named `output`. It is never shared with an equal node.
   void AddNamed(std::string_view op_type, const Inputs& inputs, std::string_view role,
                 const std::string& output, Attributes attributes = {});
 
-  // int64 [1]: the extent of a value's axis.
+  // Returns the extent of one axis of `value`, as int64 [1].
   std::string Extent(const std::string& value, int64_t axis, std::string_view role);
 
-  // Constants, shared by content, also with those that another builder left in the graph.
+  // Return the name of an initialiser with the given content. Equal initialisers are shared, also
+  // with those that an earlier NodeBuilder left in the graph.
   std::string Int64s(const std::vector<int64_t>& values);  // [n]
   std::string Int64(int64_t value);                        // scalar
-  std::string Scalar(double value, int32_t elem_type);     // float types, integers, bool
+  // A scalar of a float type, an integer type or bool; `value` is rounded to that type.
+  std::string Scalar(double value, int32_t elem_type);
   std::string Bytes(const std::vector<int32_t>& values, std::string_view role);  // uint8 [n]
+  // float32 of shape `dims`, row-major.
   std::string Floats(const std::vector<int64_t>& dims, const std::vector<float>& values,
                      std::string_view role);
 

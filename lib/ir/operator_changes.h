@@ -1,5 +1,5 @@
-// Operators that compute something else in a later operator set, under the same name and
-// attributes.
+// Operators of the default domain that compute something else in a later opset, under the same name
+// and with the same attributes.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,16 @@
 
 namespace kvlift {
 
-// Whether an operator of the default domain changed its meaning after operator set `from`, up to
-// `to`.
+// Returns true if the operator changed its meaning in an opset above `from`, up to `to`.
 bool ChangedMeaning(const std::string& op_type, int64_t from, int64_t to);
 
-// An operator of the model that means something else in operator set `version`, later or earlier
-// than the model's own; empty: none does. Bodies are looked at, functions are not.
+// Returns the first operator of the model that means something else in opset `version`, which may
+// be newer or older than the model's own; an empty string if there is none. Looks into the bodies
+// of If, Loop and Scan, but not into model-local functions.
 std::string OperatorWithOtherMeaning(const onnx::ModelProto& model, int64_t version);
 
-// The version of the default domain that the model imports; 0 if it imports none.
+// Returns the version of the default domain that the model imports (the highest one if there are
+// several), or 0 if it imports none.
 int64_t DefaultOpset(const onnx::ModelProto& model);
 
 }  // namespace kvlift

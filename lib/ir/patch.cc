@@ -24,7 +24,7 @@ absl::Status Bad(fmt::format_string<Args...> format, Args&&... args) {
   return absl::InternalError("edit: " + fmt::format(format, std::forward<Args>(args)...));
 }
 
-// For messages that do not depend on a hash.
+// Sorts the entries, so that error messages do not depend on the order of a hash table.
 template <typename K, typename V>
 std::map<K, V> Sorted(const absl::flat_hash_map<K, V>& map) {
   return {map.begin(), map.end()};
@@ -43,11 +43,11 @@ class Editor {
  private:
   struct Item {
     NodeProto proto;
-    std::vector<int> needs;               // items, in the order of the operands
-    std::vector<std::string> free_names;  // what it needs besides: inputs, initialisers
+    std::vector<int> needs;               // items that define its operands, in their order
+    std::vector<std::string> free_names;  // operands that no item defines: inputs, initialisers
     bool live = false;
   };
-  struct Frame {  // of the depth-first walk
+  struct Frame {  // an item on the stack of the depth-first walk
     int item;
     size_t next;
   };
@@ -146,7 +146,7 @@ absl::Status Editor::RenameCaptures(NodeProto& node) const {
       *name = it->second;
       return absl::OkStatus();
     };
-    // The node is ours and not const, so neither are its bodies.
+    // `node` is not const, so its bodies are not const either.
     auto& body = const_cast<onnx::GraphProto&>(*scopes[s].graph);
     for (auto& inner : *body.mutable_node()) {
       for (auto& input : *inner.mutable_input()) KV_RETURN_IF_ERROR(rename(&input));
@@ -212,8 +212,8 @@ void Editor::MarkLive() {
   }
 }
 
-// Nodes of the source in their order, each preceded by what it needs and does not have yet: a new
-// node comes right before its first reader.
+// Keeps the order of the source. The items that a node needs and that are not placed yet come right
+// before it, so a new node stands before its first reader.
 absl::Status Editor::Order() {
   std::vector<int> state(items_.size(), 0);
   for (int i = 0; i < static_cast<int>(items_.size()); ++i) {
@@ -287,7 +287,7 @@ absl::Status Editor::EditInterface(onnx::GraphProto& out) const {
 void Editor::EditInitializers(onnx::GraphProto& out) const {
   for (const auto& tensor : patch_.new_initializers) *out.add_initializer() = tensor;
   if (!patch_.remove_dead) return;
-  // The default of a graph input stays as long as the input does.
+  // An initialiser that is the default of a graph input stays as long as the input does.
   absl::flat_hash_set<std::string> inputs;
   for (const auto& input : out.input()) inputs.insert(input.name());
   const auto dead = [&](const std::string& name) {
@@ -303,7 +303,7 @@ void Editor::EditInitializers(onnx::GraphProto& out) const {
                sparse.end());
 }
 
-// Drops what is said about values that are no longer there.
+// Drops value_info and quantisation annotations of values that the result does not have.
 void Editor::DropStale(onnx::GraphProto& out) {
   absl::flat_hash_set<std::string> names;
   for (const auto& input : out.input()) names.insert(input.name());

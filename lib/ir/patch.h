@@ -1,4 +1,5 @@
-// An edit of a graph as a value: collected first, applied whole or not at all.
+// An edit of a graph as a value. A Patch is collected first, and Apply then makes a new model with
+// all of it, or fails. The source is never changed.
 #pragma once
 
 #include <string>
@@ -13,27 +14,30 @@
 namespace kvlift {
 
 struct Patch {
-  // Appended; the result is ordered topologically and keeps the source's node order, each new node
-  // standing where its inputs are ready and as late as its first reader allows.
+  // Nodes to add. The result is sorted topologically and keeps the node order of the source; a new
+  // node stands right before its first reader.
   std::vector<onnx::NodeProto> new_nodes;
   std::vector<onnx::TensorProto> new_initializers;
   std::vector<onnx::ValueInfoProto> new_inputs;
-  // Every reader of the key in the source (node inputs, captures, not graph outputs) reads the
-  // value instead. All at once: a value that is itself a key is not replaced again, and new_nodes
-  // read what they say.
+  // Value name -> the value that is read in its place, by all node inputs and captures of the
+  // source; graph outputs keep their values. All replacements happen at once: a replacement that is
+  // itself a key is not replaced again. The inputs of new_nodes are not changed.
   absl::flat_hash_map<std::string, std::string> replace_uses;
-  // Replaces one operand: (node, input position) -> value name. Goes before replace_uses.
+  // (node, input position) -> the value that this operand reads. Takes precedence over
+  // replace_uses.
   absl::flat_hash_map<std::pair<NodeId, int>, std::string> replace_inputs;
   absl::flat_hash_set<NodeId> remove_nodes;
   absl::flat_hash_set<std::string> remove_inputs;
   // New declared types of graph inputs and outputs by name.
   absl::flat_hash_map<std::string, onnx::TypeProto> retype;
-  bool remove_dead = true;      // drop nodes and initialisers that nothing needs any more
-  bool drop_value_info = true;  // declared inner shapes are stale after an edit
+  bool remove_dead = true;  // Drop nodes and initialisers that no graph output depends on.
+  // Drop the declared types of inner values, which an edit can make wrong.
+  bool drop_value_info = true;
 };
 
-// Returns the edited model. Internal if the result would define a name twice, read an undefined
-// one or have a cycle; the source is never changed.
+// Returns the edited model. Returns Internal if the patch names a value, node, operand or input
+// that the graph does not have, or if the result would define a name twice, read an undefined name
+// or have a cycle.
 absl::StatusOr<onnx::ModelProto> Apply(const Graph& graph, const Patch& patch);
 
 }  // namespace kvlift

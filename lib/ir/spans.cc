@@ -24,7 +24,7 @@ Registry& TheRegistry() {
 }
 
 std::shared_ptr<const SpanSource> Find(const std::string& name) {
-  std::shared_ptr<const SpanSource> source;  // outlives the lock: its destructor takes it
+  std::shared_ptr<const SpanSource> source;  // outlives the lock, which its destructor takes
   Registry& registry = TheRegistry();
   const std::lock_guard lock(registry.mutex);
   const auto it = registry.sources.find(name);
@@ -55,7 +55,8 @@ std::shared_ptr<const SpanSource> SpanSource::Register(Content content) {
     const std::lock_guard lock(registry.mutex);
     number = ++registry.last;
   }
-  // Made and, where there is no memory for it, given up without the lock, which its end takes.
+  // The object is made without the lock, because its destructor, which runs if memory is short
+  // below, takes the lock.
   std::string name = fmt::format("{}{}", kSpanPrefix, number);
   const std::shared_ptr<const SpanSource> source(new SpanSource(std::move(content), name));
   const std::lock_guard lock(registry.mutex);

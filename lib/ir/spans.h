@@ -1,10 +1,11 @@
 // Tensors whose elements stay where they were loaded from: in the mapped model file, or in a mapped
-// file of external data. Such a TensorProto has data_location EXTERNAL and a location that starts
-// with kSpanPrefix and names a source; offset and length are as in any external data. ONNX's
-// checker and shape inference take it for external data and look for no file (the '#' tells them);
-// LoadModel refuses such locations in what it reads, and SerializeModel writes none.
+// file of external data. Such a tensor is called a span. Its TensorProto has data_location EXTERNAL
+// and a location that starts with kSpanPrefix and names a source; offset and length are as in any
+// external data. The checker and the shape inference of ONNX look for no file where a location
+// starts with '#'. LoadModel refuses such locations in the files that it reads, and SerializeModel
+// writes none.
 //
-// Everyone who reads elements of a TensorProto gets at them through RawDataOf.
+// All code that reads elements of a TensorProto gets them through RawDataOf.
 #pragma once
 
 #include <sys/types.h>
@@ -20,7 +21,8 @@ namespace kvlift {
 
 inline constexpr std::string_view kSpanPrefix = "#kvlift/";
 
-// Bytes that tensors are spans of, for as long as someone holds the source.
+// A block of bytes that spans refer to by name. Spans do not keep it alive: they can be read as
+// long as the pointer that Register returned, or a copy of it, exists.
 class SpanSource {
  public:
   enum class Kind { kModel, kDataFile };
@@ -28,12 +30,14 @@ class SpanSource {
   struct Content {
     Kind kind = Kind::kModel;
     std::string_view bytes;
-    std::shared_ptr<const void> owner;  // of bytes
-    // Of data files: the location as the model has it, and the folder it is in.
+    std::shared_ptr<const void> owner;  // keeps `bytes` valid
+    // For kDataFile: the location as the model gives it, and the folder that it is relative to.
+    // Empty for kModel.
     std::string location;
     std::string folder;
-    // An open descriptor of the file, -1 if there is none. Not owned; `owner` keeps it.
+    // An open descriptor of the file, or -1. It is not owned; `owner` keeps it open.
     int fd = -1;
+    // Device and inode of the file; 0 if there is no file.
     dev_t device = 0;
     ino_t inode = 0;
   };
@@ -44,7 +48,7 @@ class SpanSource {
   SpanSource& operator=(const SpanSource&) = delete;
 
   const Content& content() const { return content_; }
-  // What stands as location in a TensorProto.
+  // The location of a TensorProto that refers to this source.
   const std::string& name() const { return name_; }
 
  private:
@@ -54,18 +58,19 @@ class SpanSource {
   std::string name_;
 };
 
-// Elements as they lie in memory: little-endian, not aligned. `owner` keeps the bytes where they
-// are no part of the TensorProto; hold it while reading.
+// Elements as raw bytes: little-endian, not aligned. `owner` keeps the bytes valid if they are not
+// part of the TensorProto, and is null if they are. Hold it while reading.
 struct RawData {
   std::string_view bytes;
   std::shared_ptr<const void> owner;
 };
 
-// raw_data, or what the span covers; empty if the tensor has neither. A span without a length
-// reaches to the end of its source.
+// Returns raw_data, or the bytes of the span; empty if the tensor has neither. Typed fields such as
+// float_data are not read. A span without a length reaches to the end of its source.
 RawData RawDataOf(const onnx::TensorProto& tensor);
 
-// The source and the range, for who writes tensors. Null source if the tensor is no span.
+// Returns the source and the byte range of a span, for code that writes tensors. The source is null
+// if the tensor is not a span, its source does not exist, or the range leaves the source.
 struct SpanRange {
   std::shared_ptr<const SpanSource> source;
   uint64_t offset = 0;
@@ -73,7 +78,8 @@ struct SpanRange {
 };
 SpanRange SpanOf(const onnx::TensorProto& tensor);
 
-// External data that nobody has mapped: a file that is not there, or a source that is gone.
+// Returns true if the tensor has external data that is not mapped: the file is missing, or its
+// source does not exist.
 bool IsElsewhere(const onnx::TensorProto& tensor);
 
 }  // namespace kvlift

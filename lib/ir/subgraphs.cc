@@ -28,7 +28,7 @@ absl::Status Define(Scope& scope, std::string_view name) {
 absl::Status CollectDefinitions(Scope& scope) {
   const onnx::GraphProto& graph = *scope.graph;
   for (const auto& input : graph.input()) KV_RETURN_IF_ERROR(Define(scope, input.name()));
-  // An initialiser may give the default of an input: both names are one value.
+  // An initialiser may have the name of an input, whose default it is: both names are one value.
   for (const auto& tensor : graph.initializer()) scope.defines.insert(tensor.name());
   for (const auto& tensor : graph.sparse_initializer()) {
     scope.defines.insert(tensor.values().name());
@@ -112,12 +112,12 @@ absl::Status RenameValues(const absl::flat_hash_map<std::string, std::string>& n
       })) {
     return absl::OkStatus();
   }
-  // What a body defines is told from the names as they were.
+  // Whether a body defines a name is decided by the names before the renaming.
   const onnx::NodeProto before = *node;
   KV_ASSIGN_OR_RETURN(const std::vector<Scope> old, CollectScopes(before));
   KV_ASSIGN_OR_RETURN(const std::vector<Scope> scopes, CollectScopes(*node));
   for (int s = 0; s < static_cast<int>(scopes.size()); ++s) {
-    // The node is ours and not const, so neither are its bodies.
+    // `node` is not const, so its bodies are not const either.
     auto& body = const_cast<onnx::GraphProto&>(*scopes[s].graph);
     const auto rename_free = [&](std::string* name) {
       if (!Defines(old, s, *name)) rename(name);

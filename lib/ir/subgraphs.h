@@ -1,4 +1,5 @@
-// Names inside the bodies of If, Loop and Scan. Bodies may nest; no function here recurses.
+// Scopes of names inside the bodies of If, Loop and Scan. Bodies may nest; no function here
+// recurses.
 #pragma once
 
 #include <string>
@@ -13,28 +14,31 @@
 
 namespace kvlift {
 
-// One body, with the names it defines itself.
+// One body, with the names that it defines itself: inputs, initialisers and node outputs.
 struct Scope {
   const onnx::GraphProto* graph;
-  int parent;  // index of the enclosing body, -1 for a body of the node itself
+  int parent;  // index of the enclosing body in the list; -1 for a body of the node itself
   int depth;   // 1 for a body of the node itself
   absl::flat_hash_set<std::string_view> defines;
 };
 
-// All bodies below a node, each after the one that encloses it. InvalidArgument if a body defines a
-// name twice.
+// Returns all bodies inside a node, each after the one that encloses it. They point into `node`.
+// Returns InvalidArgument with the code KV024 if a body defines a name twice.
 absl::StatusOr<std::vector<Scope>> CollectScopes(const onnx::NodeProto& node);
 
-// True if the body or one that encloses it (below the node) defines the name.
+// Returns true if the body `scope`, or a body inside the node that encloses it, defines the name.
 bool Defines(const std::vector<Scope>& scopes, int scope, std::string_view name);
 
-// The names that the bodies read and do not define: each once, in order of first appearance.
+// Returns the names that the bodies read and do not define, each once, in order of appearance.
 std::vector<std::string_view> CapturedNames(const std::vector<Scope>& scopes);
 
-// Depth of the most deeply nested body of a model, its functions included; 0 without bodies.
+// Returns the depth of the most deeply nested body of a model, including its functions; 0 if it has
+// no bodies.
 int SubgraphDepth(const onnx::ModelProto& model);
 
-// Renames the values a node reads and defines, captures in its bodies included.
+// Renames the values that a node reads and defines, including what its bodies capture. Names that a
+// body defines itself stay. Returns InvalidArgument if a body defines a name twice; does not check
+// whether a body defines one of the new names.
 absl::Status RenameValues(const absl::flat_hash_map<std::string, std::string>& names,
                           onnx::NodeProto* node);
 

@@ -39,8 +39,8 @@ std::string CopyField(const Field& field) {
   return bytes;
 }
 
-// The bytes of the typed field that the element type uses. int32_data holds one bit pattern of up
-// to 16 bits an entry; of sub-byte types one packed byte.
+// Returns the bytes of the typed field that the element type uses. An entry of int32_data holds one
+// bit pattern of up to 16 bits, or one packed byte of elements with less than 8 bits.
 std::string TypedFieldBytes(const TensorProto& tensor) {
   switch (tensor.data_type()) {
     case TensorProto::FLOAT:

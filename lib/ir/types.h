@@ -28,15 +28,17 @@ struct TensorType {
   friend bool operator==(const TensorType&, const TensorType&) = default;
 };
 
-// The declaration of a value. A rank and extents that are not known are left out.
+// Returns the declaration of a value with this type. The shape is left out if the rank is unknown,
+// and so is the size of each unknown dimension.
 onnx::ValueInfoProto Declaration(const std::string& name, const TensorType& type);
 
-// "float32", "int64", ... as numpy and CONTRACT spell them; "undefined" for 0.
+// Returns the name of an element type as numpy and the manifest spell it: "float32", "int64";
+// "undefined" for 0, "typeN" for an unknown number N.
 std::string ElementTypeName(int32_t elem_type);
-bool IsFloatType(int32_t elem_type);    // float8*, float16, bfloat16, float32, float64
+bool IsFloatType(int32_t elem_type);    // float4* to float64, bfloat16
 bool IsHalfType(int32_t elem_type);     // float16, bfloat16
-bool IsIntegerType(int32_t elem_type);  // signed and unsigned; not bool
-// Bits per element; 0 for strings and undefined.
+bool IsIntegerType(int32_t elem_type);  // signed and unsigned of 2 to 64 bits; not bool
+// Returns the bits per element; 0 for strings and unknown types.
 int ElementBits(int32_t elem_type);
 
 }  // namespace kvlift
