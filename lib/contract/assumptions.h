@@ -1,8 +1,8 @@
-// The ledger of assumptions: everything that a verdict takes for granted and does not show.
+// The ledger of assumptions: everything that a verdict takes for granted without proof or test.
 //
-// Every restriction of what is fed, of which plans run and of how an input is translated is created
-// by adding an entry here. What has no entry is fed freely. Entries are data; texts for people are
-// made from them and never read back.
+// Every restriction adds an entry here: on the values that inputs are given, on the plans that are
+// run, on how an input of one model is translated to the other. Inputs without an entry are given
+// arbitrary values. Entries are data; texts for people are made from them and are never parsed.
 #pragma once
 
 #include <optional>
@@ -15,54 +15,57 @@
 namespace kvlift {
 
 enum class AssumptionKind {
-  kMaskValues,    // an input of the source holds nothing but visible and hidden, 1 and 0
-  kAllOnes,       // every element of an input is 1
-  kAllZeros,      // every element of an input is 0
-  kPositions,     // an input holds the positions P..T-1 of the step's tokens
+  // A mask of the source holds only its values for "visible" and "hidden", such as 1 and 0.
+  kMaskValues,
+  kAllOnes,   // every element of an input is 1
+  kAllZeros,  // every element of an input is 0
+  // An input holds the positions P..T-1 of the new tokens, or a length derived from P and S.
+  kPositions,
   kOneLength,     // all sequences of a batch have the same number of past tokens
-  kMaskWidth,     // a mask input has P + S columns, or as many as the cache has slots
-  kDimension,     // two declared dimensions of one name are the same size
-  kTreeMask,      // an input says which new tokens of a tree see each other
-  kCapacity,      // sizes up to which something holds: slots, tokens, sequences
+  kMaskWidth,     // a mask input has P + S columns, or as many as the cache has slots (M)
+  kDimension,     // two declared dimensions have the same size
+  kTreeMask,      // an input says which new tokens of a tree see each other (speculative decoding)
+  kCapacity,      // largest sizes for which something holds: slots, tokens, sequences
   kNewTokens,     // the number of new tokens of a step is limited
-  kIntegerRange,  // integer arithmetic stays within its type
+  kIntegerRange,  // integer arithmetic does not overflow its type
   kIndexRange,    // indices of a table lie within the table
   kFinite,        // values are finite
-  kScoreRange,    // keys that a query sees do not score far below hidden ones
-  kVisibleKey,    // each query sees a key
-  kPadding,       // rows of padding tokens are not compared
-  kAlias,         // past and present may not share memory
-  kSequences,     // sequences of a batch do not influence each other
-  kPastFlag,      // a flag says whether there is a past
-  kOther,         // the condition says what
+  kScoreRange,    // no visible key of a query scores so low that hidden keys get weight
+  kVisibleKey,    // every query sees at least one key
+  kPadding,       // results for padding tokens are not compared
+  kAlias,         // past and present must not share memory
+  // The sequences of a batch do not influence each other, or the batch is one sequence.
+  kSequences,
+  kPastFlag,  // a bool input says whether there is a past
+  kOther,     // any other condition, as its text says
 };
 
-// Who has to keep to the assumption, or enforces it.
+// Who has to satisfy the assumption, or enforces it.
 enum class AssumptionSource {
-  kManifest,  // a claim of the relation
-  kPlan,      // the plans run nothing else
-  kHost,      // whoever feeds the model
-  kOperator,  // an operator refuses to run otherwise
+  kManifest,  // claimed by the manifest, or the relation that stands in for one
+  kPlan,      // the plans of `verify` run no other case
+  kHost,      // the host that feeds the model
+  kOperator,  // an operator of the model fails where the condition does not hold
 };
 
 struct Assumption {
   AssumptionKind kind = AssumptionKind::kOther;
-  std::string subject;    // an input, a cache's id, a dimension; empty: the whole model
-  std::string condition;  // "attention_mask.shape[1] = P + S"
+  std::string subject;    // name of an input or dimension, or id of a cache; empty: the whole model
+  std::string condition;  // for people: "attention_mask.shape[1] = P + S"
   AssumptionSource source = AssumptionSource::kHost;
-  bool checked = false;  // the claim was derived from the graphs, or an operator enforces it
+  bool checked = false;  // derived from the graphs, or enforced by an operator
 
   friend bool operator==(const Assumption&, const Assumption&) = default;
 };
 
-// The words that the JSON uses for them.
+// Returns the word that the JSON of manifests and reports uses.
 std::string_view WordOf(AssumptionKind kind);
 std::string_view WordOf(AssumptionSource source);
-// The kind or source that a word stands for; nullopt for any other word.
+// Returns the kind or source that a word of the JSON stands for; nullopt for any other word.
 std::optional<AssumptionKind> AssumptionKindOf(std::string_view word);
 std::optional<AssumptionSource> AssumptionSourceOf(std::string_view word);
 
-// Entries in the order in which they were added, each once.
+// A list of entries without duplicates, in the order in which they were added.
 class Assumptions {
  public:
   void Add(Assumption assumption);

@@ -1,5 +1,6 @@
-// Layouts of caches: one letter per axis, or a group of letters. "BS(ND)" is [B, S, N*D], D
-// fastest.
+// Layouts of caches as text: one letter per axis, outermost axis first, or a group of letters in
+// parentheses for axes that are flattened into one. "BS(ND)" is [B, S, N*D], with D varying
+// fastest. S is the sequence axis.
 #pragma once
 
 #include <string>
@@ -8,9 +9,10 @@
 
 namespace kvlift {
 
-// The letters of each axis: {"B", "S", "ND"}. Empty if the text is no layout.
+// Returns the letters of each axis: {"B", "S", "ND"} for "BS(ND)". Returns an empty list if
+// parentheses are nested, unbalanced or empty. Does not check the letters.
 std::vector<std::string> AxesOfLayout(std::string_view layout);
-// One letter per axis, of a group the last: "BSD".
+// Returns one letter per axis, for a group its last one: "BSD" for "BS(ND)".
 std::string PlainLayout(std::string_view layout);
 
 }  // namespace kvlift

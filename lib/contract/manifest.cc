@@ -78,7 +78,8 @@ ordered_json OutputToJson(const ManifestOutput& o) {
   return json;
 }
 
-// Reads keys of one object and remembers the first that is missing or of the wrong type.
+// Reads keys of one JSON object and keeps the first error: a key that is missing, or a value of the
+// wrong type.
 class Reader {
  public:
   Reader(const ordered_json& json, std::string where) : json_(json), where_(std::move(where)) {

@@ -1,6 +1,6 @@
 // The manifest of a conversion (OUT.kv.json): how the inputs and outputs of the converted model
-// correspond to those of its source. The relation that `verify` drives both models by.
-// Source: the project's contract, schema kvlift/manifest/1.
+// correspond to those of its source. `verify` uses it as the relation by which it runs both models.
+// Source: docs/schema/manifest.schema.json, schema kvlift/manifest/1.
 #pragma once
 
 #include <cstdint>
@@ -16,163 +16,201 @@
 
 namespace kvlift {
 
+// Fixes one axis of a tensor at one index, as where a tensor packs several caches.
 struct Select {
   int64_t axis = 0;
   int64_t index = 0;
 };
 
+// A cache of the source: its input and output, before the conversion.
 struct SourceCache {
   std::string input, output;
-  std::string kind;    // "concat", "scatter", ...
-  std::string layout;  // "BNSD"; S is the sequence axis
+  std::string kind;    // how rows are added: "concat", "scatter", ... (the schema has all words)
+  std::string layout;  // one letter per axis (contract/layout.h): "BNSD"
   int64_t axis = 2;
+  // True if the cache grows by the new tokens of each step; false for a buffer of fixed capacity.
   bool growing = true;
+  // Axes that are fixed at one index before the layouts are compared, as where one tensor packs
+  // keys and values; empty: the whole tensor.
   std::vector<Select> select;
 };
 
-// The cache holds numbers in few bits: x = value * scale, one scale per group of elements along D,
-// computed from the row when it is written. Source: docs/patterns.md, quantised caches.
+// The cache is quantised: x = value * scale, with one scale per group of elements along D, computed
+// from each row when it is written. Source: docs/patterns.md, quantised caches.
 struct CacheScales {
-  std::string dtype;   // of the values: "int8", "float8e4m3fn"
-  int64_t group = 0;   // elements that share a scale
+  std::string dtype;   // element type of the stored values: "int8", "float8e4m3fn"
+  int64_t group = 0;   // number of elements along D that share a scale
   std::string scales;  // id of the cache that holds the scales
-  std::string rows;    // type of what is quantised: "float32"
+  std::string rows;    // element type before quantisation: "float32"
 };
 
-// The converted cache is a ring for the rows of a window: token t is in slot t mod C, where C is
-// the cache's extent on its axis. A step takes C - window new tokens at most.
+// The converted cache is a ring buffer for a sliding window: token t is stored in slot t mod C,
+// where C is the extent of the cache on its axis. A step takes at most C - window new tokens.
 struct CacheRing {
-  int64_t window = 0;  // rows that are read besides the new ones
+  int64_t window = 0;  // number of past tokens that a step reads
 };
 
+// A cache of the converted model.
 struct ManifestCache {
-  std::string id;  // "0.key"
+  std::string id;  // unique: "0.key"
   int64_t layer = 0;
-  std::string role;  // "key", "value", "key_value"; of scales "key_scale", ...
+  std::string role;  // "key", "value" or "key_value"; for scales "key_scale", ...
   std::string input, output;
   std::string dtype;   // "float32"
-  std::string layout;  // "BNSD"
+  std::string layout;  // one letter per axis (contract/layout.h): "BNSD"
   int64_t axis = 2;
-  std::string alias;                 // "safe" or "copy"
-  std::vector<std::string> readers;  // named readers of the past if alias is "copy"
-  // The cache grows in AFTER as well. Never written: only a relation without a manifest says so.
+  // "safe": the host may give past and present one buffer; "copy": two.
+  std::string alias;
+  // Nodes besides the TensorScatter that read the past, if alias is "copy"; else empty.
+  std::vector<std::string> readers;
+  // The cache grows in the converted model as well. Only relations that are made without a manifest
+  // set this; `convert` never does.
   bool grows = false;
-  std::optional<CacheRing> ring;            // JSON key "ring", present if any
-  std::optional<CacheScales> quantization;  // JSON key "quantization", present if any
+  std::optional<CacheRing> ring;            // JSON key "ring"; absent: not a ring buffer
+  std::optional<CacheScales> quantization;  // JSON key "quantization"; absent: not quantised
   SourceCache source;
 };
 
+// An input of the converted model. `as` says which of the other fields are used.
 struct ManifestInput {
   std::string name;
   std::string as;  // "same", "control", "cache", "pad_to_capacity", "renamed"
-  // as == control: value "P" or "T", dtype, shape (["B"]).
+  // For "control": the value that the host gives, "P" (past length) or "T" (total length) of each
+  // sequence, or a value of contract/positions.h; companion models also have "slots" and
+  // "sequences" (maintenance/maintenance.h).
   std::string value;
+  // For "control": the element type ("int64") and the shape, such as {"B"}.
   std::string dtype;
   std::vector<std::string> shape;
-  // as == pad_to_capacity
+  // For "pad_to_capacity": the host extends the source's input along `axis` to the capacity M with
+  // elements equal to `fill`.
   int64_t axis = 0;
   int64_t fill = 0;
-  std::string id;      // as == cache
-  std::string source;  // as == renamed
-  // What all its elements are, where the conversion relies on it: "ones", "zeros"; JSON key
-  // "requires", present if any.
+  std::string id;  // for "cache": id of the cache whose past this is
+  // For "renamed": its name in the source; else its name there if it differs, or empty.
+  std::string source;
+  // What all elements of the input must be, where the conversion relies on it: "ones" or "zeros";
+  // empty: no requirement. JSON key "requires".
   std::string requires_text;
 };
 
+// An output of the converted model.
 struct ManifestOutput {
   std::string name;
-  std::string as;  // "same", "cache", "renamed"
+  std::string as;  // "same", "cache" (the present of cache `id`), "renamed"
   std::string id;
   std::string source;
 };
 
+// An input of the source that the converted model does not have.
 struct DroppedInput {
   std::string name;
-  std::string requires_text;  // "P..T-1", "ones", "zeros" or free text; JSON key "requires"
+  // What the source is given there when both models are compared: "P..T-1", "ones", "zeros", a text
+  // of contract/one_sequence.h, or words for people. JSON key "requires".
+  std::string requires_text;
 };
 
+// A condition under which the converted model does what the source does.
 struct Precondition {
   std::string code;  // KV3xx
   std::string text;
   std::string status;  // "proved", "guarded", "assumed"
-  // The input, dimension or cache that it is about, where a verdict rests on it: of KV307 the input
-  // of the source that counts up. JSON key "subject", present if any.
+  // The input, dimension or cache that the condition is about, where a verdict rests on it; for
+  // KV307 the input of the source that counts up. Empty: none. JSON key "subject".
   std::string subject = {};
 };
 
-// Something that was proved for all shapes, of caches (by id), attentions and outputs (by value).
+// Something that was proved for all shapes. `about` holds ids of caches and names of attention
+// nodes and outputs.
 struct ManifestFact {
   std::string text;
   std::vector<std::string> about;
 };
 
-// What the host keeps to, where a precondition says so in words; JSON key "limits", present if any.
+// Limits that the host must respect and that a precondition states in words; JSON key "limits".
 struct ManifestLimits {
-  // Most new tokens of a step that has a past: 1 where the source sees no causal order in them.
+  // The largest number of new tokens in a step that has a past: 1 if the source applies no causal
+  // mask among them. Absent: no limit.
   std::optional<int64_t> new_tokens_with_past;
 
   friend bool operator==(const ManifestLimits&, const ManifestLimits&) = default;
 };
 
-// What a manifest says of a companion model that moves rows of caches (maintenance/maintenance.h);
-// JSON key "maintenance", present in its manifest only.
+// The part of a manifest that describes a companion model, which moves rows of caches
+// (maintenance/maintenance.h); JSON key "maintenance", present in such manifests only.
 struct ManifestMaintenance {
   std::vector<std::string> does;  // "reorder", "keep"
-  // Where the model has the positions of new tokens from: "given" by position_inputs, and rows keep
-  // those they were made at, wherever they go; "none" if it has none; empty without "keep".
+  // Where the converted model gets the positions of new tokens from: "given" if the host gives them
+  // in position_inputs (stored rows keep the positions that they were made with, even if they
+  // move); "none" if the model uses no positions; empty if `does` lacks "keep".
   std::string positions;
   std::vector<std::string> position_inputs;
-  std::vector<std::string> by_slot;  // inputs of the model whose entries move along
+  // Inputs with an entry per slot, whose entries the host moves as well.
+  std::vector<std::string> by_slot;
 };
 
-// JSON key "quantization", present if caches are quantised.
+// A summary of quantised caches; JSON key "quantization", absent if no cache is quantised.
 struct QuantizationSummary {
   struct Error {
     std::string output;
-    double max_abs = 0, bound = 0;  // of what was measured
+    double max_abs = 0, bound = 0;  // largest measured difference, and its bound
   };
-  std::string scheme;                                // "int8:32"
-  std::optional<int64_t> bytes_before, bytes_after;  // of all caches, per token
-  std::vector<Error> errors;                         // as `verify` measured them
+  // "int8:G" (groups of G), "int8:channel" or "fp8".
+  std::string scheme;
+  std::optional<int64_t> bytes_before, bytes_after;  // of all caches, per token; absent if unknown
+  // As `verify` measured them; empty if it did not run.
+  std::vector<Error> errors;
 };
 
 struct Manifest {
   std::string source_sha256;
   std::string target = "spec";
-  std::string capacity_dim;               // "max_sequence_length"
-  std::optional<int64_t> capacity_value;  // null where dynamic
+  // The symbolic dimension of capacities: "max_sequence_length".
+  std::string capacity_dim;
+  std::optional<int64_t> capacity_value;  // M in tokens; absent: the host chooses it
+  // "linear", or "circular" if rows wrap around the end of all buffers.
   std::string mode = "linear";
+  // What attention reads of a buffer: its valid "prefix", or all of it ("full"), with the valid
+  // length given beside it.
   std::string read = "prefix";
+  // All sequences of a batch must have the same number of past tokens.
   bool uniform = false;
-  std::string uniform_reason;  // present when uniform
+  std::string uniform_reason;  // why, if uniform; may be empty
   std::vector<ManifestCache> caches;
   std::vector<ManifestInput> inputs;
   std::vector<ManifestOutput> outputs;
   std::vector<DroppedInput> dropped;
   std::vector<Precondition> preconditions;
-  // What was shown of the conversion when it was made: "proved", "tested" or "unproved"; JSON key
-  // "equality", present if any.
+  // What was shown when the conversion was made: "proved", "tested" or "unproved"; empty: unknown.
+  // JSON key "equality".
   std::string equality;
-  std::vector<ManifestFact> proved;  // JSON key "proved", present if any
-  Assumptions assumptions;           // what that rests on; JSON key "assumptions", present if any
+  std::vector<ManifestFact> proved;  // JSON key "proved"; may be empty
+  Assumptions assumptions;           // what that rests on; JSON key "assumptions"
   ManifestLimits limits;
   std::optional<ManifestMaintenance> maintenance;
   std::optional<QuantizationSummary> quantization;
 };
 
-// Rows go around the end of the cache's buffer.
+// Returns true if rows wrap around the end of the cache's buffer.
 bool IsCircular(const Manifest& manifest, const ManifestCache& cache);
 
+// Returns a manifest as JSON. Keys that the schema does not require are left out if their value is
+// absent or empty.
 nlohmann::ordered_json ToJson(const Manifest& manifest);
-// InvalidArgument names the offending key.
+// Parses the text of a manifest. Returns InvalidArgument, with the name of the key, if the text is
+// not JSON, the schema is another one, or a key that is required is missing, has the wrong type or
+// an unknown value. Keys that are not known are ignored. Does not compare the manifest with a
+// model.
 absl::StatusOr<Manifest> ManifestFromJson(std::string_view text);
-// The ledger, or a part of it, as the manifest and `verify --json` have it.
+// Returns a list of assumptions as JSON, as manifests and `verify --json` have it.
 nlohmann::ordered_json ToJson(absl::Span<const Assumption> assumptions);
-// Writes the essentials into metadata_props under "kvlift."; replaces older ones.
+// Stores the schema's name and the whole manifest in metadata_props of the model, under keys that
+// start with "kvlift.". Removes older properties with such keys.
 void StampMetadata(const Manifest& manifest, onnx::ModelProto* model);
-// The manifest of a stamped model; NotFound if it has none.
+// Returns the manifest that a model carries in its metadata. Returns NotFound if it carries none,
+// and InvalidArgument as ManifestFromJson does.
 absl::StatusOr<Manifest> ManifestFromMetadata(const onnx::ModelProto& model);
-// "out.onnx" -> "out.kv.json".
+// Returns the path of the manifest beside a model: "out.onnx" -> "out.kv.json".
 std::string ManifestPathFor(const std::string& model_path);
 
 }  // namespace kvlift

@@ -1,4 +1,4 @@
-// The text of a manifest, as it stands in a file or in a model.
+// The text of a manifest, as it is stored in a file or in a model.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace kvlift {
 
-// The text of OUT.kv.json, or on one line. What is not UTF-8 in reasons and names of nodes becomes
-// U+FFFD; the names of inputs and outputs are UTF-8.
+// Returns the text of OUT.kv.json, indented or on one line. Bytes in reasons and names of nodes
+// that are not UTF-8 become U+FFFD.
 std::string ManifestText(const Manifest& manifest, bool one_line = false);
 
 }  // namespace kvlift

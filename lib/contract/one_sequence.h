@@ -1,9 +1,10 @@
+// The texts of DroppedInput::requires_text for inputs that told a KeyValueCache of OpenPPL's
+// dynamic batching where each sequence begins (onnxio/in_out.h). The conversion of such a model
+// handles exactly one sequence with S new tokens and P past ones, so that the values are known.
 #pragma once
 
 namespace kvlift {
 
-// What dropped inputs "require" that told a KeyValueCache of dynamic_batching where sequences begin
-// (onnxio/in_out.h), of which a conversion knows one: S new rows behind P old ones.
 inline constexpr char kStartsOfNewRows[] = "0, S";
 inline constexpr char kStartsOfAllRows[] = "0, P + S";
 inline constexpr char kFirstSlot[] = "0";

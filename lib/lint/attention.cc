@@ -9,7 +9,8 @@ namespace {
 
 constexpr size_t kQ = 0, kK = 1, kV = 2, kMask = 3, kPastK = 4, kPastV = 5, kNonpad = 6;
 
-// Batch, heads, length and head size of q, k or v, whether 4-D or 3-D with a head count.
+// Batch, heads, length and head size of Q, K or V, whether 4-D or 3-D with a head count. A member
+// is absent if it is not a known number.
 struct Operand {
   std::optional<int64_t> batch, heads, length, size;
 };
@@ -187,7 +188,7 @@ class AttentionRules {
       const auto past = s_.Extent(kPastK, 2);
       keys = past ? std::optional<int64_t>(*keys + *past) : std::nullopt;
     }
-    // From opset 24 on a mask may be shorter than the keys.
+    // From opset 24 on, a mask may have fewer columns than there are keys.
     const auto width = s_.Extent(kMask, rank - 1);
     const bool too_wide = width && keys && *width > *keys;
     const bool too_short = graph_.opset() < 24 && width && keys && *width < *keys && *width != 1;
@@ -203,7 +204,8 @@ class AttentionRules {
     }
   }
 
-  // Without past and nonpad_kv_seqlen, is_causal aligns top-left.
+  // Warns about is_causal where queries and keys differ in length: without a past or
+  // nonpad_kv_seqlen, the causal mask is aligned top-left.
   void Alignment() {
     if (IntAttribute(graph_.node(node_), "is_causal", 0) == 0) return;
     if (s_.Has(kPastK) || s_.Has(kNonpad)) return;
@@ -220,7 +222,8 @@ class AttentionRules {
     }
   }
 
-  // The keys are a Concat of a graph input and something else along their sequence axis.
+  // Returns true if the keys are a Concat of a graph input and other values along their sequence
+  // axis.
   bool KeysAreAppended() const {
     const NodeId concat = graph_.producer(s_.Value(kK));
     if (concat == kNoNode || !graph_.Is(concat, "Concat") || s_.Rank(kK) < 0) return false;

@@ -56,7 +56,8 @@ void AddForManifest(std::string text, std::string value, std::vector<Lint>* lint
   lints->push_back({Severity::kError, {"KV130", std::move(text), {}, {std::move(value)}}});
 }
 
-// Two writes into one past: in place, the second would see the first.
+// Warns if two TensorScatter nodes write into one past: in place, the second would find the rows of
+// the first.
 void LintSharedPasts(const Graph& graph, std::vector<Lint>* lints) {
   std::map<ValueId, NodeId> writers;
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
@@ -72,8 +73,8 @@ void LintSharedPasts(const Graph& graph, std::vector<Lint>* lints) {
   }
 }
 
-// What a TensorScatter writes into, or the first one where several write into one buffer. A cache
-// that is copied anyway may have its sequences reordered.
+// Returns the value that a chain of TensorScatter nodes writes into, from its last node `writer`
+// on. A cache with alias "copy" may have its sequences reordered by a Gather in between.
 ValueId BufferOf(const Graph& graph, const ManifestCache& c, NodeId writer) {
   ValueId v = kNoValue;
   NodeId n = writer;
@@ -113,7 +114,8 @@ void LintManifestCache(const Graph& graph, const Manifest& m, const ManifestCach
       continue;
     }
     const Dim& capacity = (*type.shape)[c.axis];
-    // A ring has slots for its window and a step's tokens.
+    // The capacity of a ring buffer is its window and the tokens of a step, not that of the
+    // manifest.
     if (!c.ring && m.capacity_value && capacity.value && *capacity.value != *m.capacity_value) {
       AddForManifest(fmt::format("cache {}: {} holds {} tokens, the manifest says {}", c.id, name,
                                  *capacity.value, *m.capacity_value),
@@ -157,7 +159,7 @@ void LintManifest(const Graph& graph, const Manifest& m, std::vector<Lint>* lint
   }
 }
 
-// Says what was not seen of a model whose files of external data are not there.
+// Warns about weights that were not checked because their files of external data are missing.
 void LintAbsentData(const onnx::ModelProto& model, std::vector<Lint>* lints) {
   std::set<std::string> files;
   std::vector<std::string> names;

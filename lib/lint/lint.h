@@ -1,6 +1,6 @@
-// Lints any model against the operator texts beyond what ONNX's shape inference refuses, against
-// its manifest where there is one, and against the rules of a runtime where one is named. Reports
-// everything it can prove wrong; what it cannot decide it does not report.
+// Lints any model: against the operator texts where they ask more than ONNX's shape inference
+// checks, against its manifest if there is one, and against the rules of a runtime if one is named.
+// Reports what is provably wrong and is silent where shapes or types are not known.
 #pragma once
 
 #include <optional>
@@ -22,14 +22,18 @@ struct Lint {
   Finding finding;
 };
 
-// Runtimes that ask more than the operator texts do (see target.h).
+// Runtimes that require more than the operator texts do (lint/target.h).
 enum class Profile { kOrt, kGenai, kGenaiStatic, kTensorRt };
 
-// `manifest` may be null. Findings in node order.
+// Returns the findings about a model. Findings about the file come first, then those about nodes in
+// topological order, about shared pasts, the manifest and the target. A model that ONNX's checker
+// or shape inference refuses gives the finding KV101; the function returns an error only if
+// functions cannot be inlined or the graph cannot be indexed (Graph::Build). `manifest` may be
+// null.
 absl::StatusOr<std::vector<Lint>> LintModel(const Model& model, const Manifest* manifest,
                                             std::optional<Profile> target = std::nullopt);
 
-// Null if there is none.
+// Returns the first finding with severity kError, or null. It points into `lints`.
 const Finding* FirstError(absl::Span<const Lint> lints);
 
 }  // namespace kvlift

@@ -15,16 +15,17 @@ namespace {
 
 using onnx::TensorProto;
 
-constexpr size_t kCache = 0, kIndices = 2;                      // of TensorScatter
-constexpr size_t kKey = 1, kValue = 2, kMask = 3, kNonpad = 6;  // of Attention
+constexpr size_t kCache = 0, kIndices = 2;                      // inputs of TensorScatter
+constexpr size_t kKey = 1, kValue = 2, kMask = 3, kNonpad = 6;  // inputs of Attention
 
-// A cache of the interface that a TensorScatter updates.
+// A cache among the graph's inputs that a TensorScatter updates.
 struct Updated {
   NodeId writer = kNoNode;
   ValueId past = kNoValue, present = kNoValue;
 };
 
-// The graph output that a value goes out as, seen through nodes that only rename or view it.
+// Returns the graph output that has the value v, apart from nodes that only rename or reshape it;
+// kNoValue if there is none.
 ValueId OutputOf(const Graph& graph, ValueId v) {
   for (ValueId output : graph.graph_outputs()) {
     if (SeeThroughViews(graph, output) == v) return output;
@@ -32,7 +33,8 @@ ValueId OutputOf(const Graph& graph, ValueId v) {
   return kNoValue;
 }
 
-// The one run of digits in a name: "past.%d.key" and 0. Each run gives a reading.
+// Returns, for each run of digits in a name, the name with "%d" in its place, and the number:
+// "past.0.key" gives {"past.%d.key", 0}. Runs of more than 9 digits are left out.
 std::vector<std::pair<std::string, int64_t>> NumberedReadings(const std::string& name) {
   constexpr size_t kMostDigits = 9;
   const auto digit = [&](size_t k) { return k < name.size() && name[k] >= '0' && name[k] <= '9'; };
@@ -74,7 +76,8 @@ class TargetRules {
   bool tensorrt() const { return profile_ == Profile::kTensorRt; }
   bool folded() const { return profile_ == Profile::kGenaiStatic; }
   bool genai() const { return profile_ == Profile::kGenai || folded(); }
-  // The whole buffer is what attention reads, its length is told beside it.
+  // Returns true if the runtime wants attention to read the whole buffer and gives its valid length
+  // beside it.
   bool whole() const { return tensorrt() || folded(); }
 
   void Add(NodeId node, std::string_view code, std::string text,
@@ -92,7 +95,7 @@ class TargetRules {
     return !graph_.outputs(n).empty() && graph_.outputs(n)[0] != kNoValue;
   }
 
-  // An input that a Concat makes longer and hands out.
+  // Reports graph inputs that a Concat makes longer on their way to an output (growing caches).
   void Growing() {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (!graph_.Is(n, "Concat") || !Gives(n)) continue;
@@ -137,7 +140,7 @@ class TargetRules {
     }
   }
 
-  // Rank, axis and capacity of a cache.
+  // Checks rank, sequence axis and capacity of a cache.
   void Placement(NodeId node) {
     const NodeShapes shapes(graph_, node);
     const int rank = shapes.Rank(kCache);
@@ -214,7 +217,7 @@ class TargetRules {
     }
   }
 
-  // Where the write index comes from.
+  // Checks that the runtime can fill the inputs that write indices come from.
   void Inputs() {
     if (folded()) {
       for (const Updated& cache : caches_) {
@@ -242,7 +245,8 @@ class TargetRules {
     }
   }
 
-  // Layers are found by putting their number into a pattern.
+  // Checks the names of caches: the runtime finds the caches of a layer by putting its number into
+  // a pattern.
   void Names() {
     if (folded()) {
       Fixed();

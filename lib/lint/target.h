@@ -1,5 +1,5 @@
-// What a runtime asks of a finished model beyond the operator texts. `convert --target` makes
-// models that keep to it; these rules look at any model, whoever made it.
+// The rules of runtimes for a finished model, beyond the operator texts. `convert --target` makes
+// models that satisfy them; these checks apply to any model.
 #pragma once
 
 #include <optional>
@@ -11,10 +11,12 @@
 
 namespace kvlift {
 
-// "ort", "genai", "genai-static", "tensorrt"; nullopt for other names, "spec" among them.
+// Returns the profile for "ort", "genai", "genai-static" or "tensorrt"; nullopt for other names,
+// also for "spec", which has no rules of its own.
 std::optional<Profile> FindProfile(std::string_view name);
 
-// Shapes of the graph are inferred. Findings are KV131 to KV140.
+// Appends the findings KV131 to KV140 for a runtime. The graph must have inferred shapes: rules are
+// skipped where shapes or types are unknown.
 void LintTarget(const Graph& graph, Profile profile, std::vector<Lint>* lints);
 
 }  // namespace kvlift

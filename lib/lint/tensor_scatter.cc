@@ -10,7 +10,8 @@ namespace {
 
 constexpr size_t kCache = 0, kUpdate = 1, kIndices = 2;
 
-// The sequence axis of a cache of known rank; -1 if it is out of range or the batch.
+// Returns the sequence axis of a cache of known rank, or -1 if it is out of range or the batch
+// axis.
 int SequenceAxis(int64_t axis, int rank) {
   if (axis < 0) axis += rank;
   return axis <= 0 || axis >= rank ? -1 : static_cast<int>(axis);
