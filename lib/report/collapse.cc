@@ -10,8 +10,8 @@ namespace {
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
-// "a12b3" as {"a", "12", "b", "3", ""}: texts and numbers by turns. Longer runs of digits than a
-// number takes are text.
+// Splits a name into texts and numbers in turn: "a12b3" into {"a", "12", "b", "3", ""}. Numbers
+// with a leading zero or with more than 18 digits count as text.
 std::vector<std::string> Parts(const std::string& name) {
   constexpr size_t kMaxDigits = 18;
   std::vector<std::string> parts = {""};
@@ -52,7 +52,7 @@ std::string Ranges(std::vector<uint64_t> numbers) {
 }
 
 std::string NamePattern(const std::string& name) {
-  // '#' stands for a number, "\#" for itself: patterns are equal only for names with equal parts.
+  // '#' stands for a number and "\#" for a '#' of the name, so that different names cannot collide.
   std::string pattern;
   const std::vector<std::string> parts = Parts(name);
   for (size_t k = 0; k < parts.size(); ++k) {

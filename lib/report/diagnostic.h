@@ -1,4 +1,4 @@
-// What a command found in a model, for the formats that other programs read.
+// A finding about a model, for the output formats that other programs read.
 #pragma once
 
 #include <string>
@@ -12,11 +12,12 @@ enum class Level { kError, kWarning, kNote };
 
 struct Diagnostic {
   Level level = Level::kError;
-  std::string path;  // of the model
+  std::string path;  // path of the model
   Finding finding;
 };
 
-// "KV121: TEXT (at NODE and 2 more)"; the code is left out if there is none. Not escaped.
+// Returns "KV121: TEXT (at NODE and 2 more)". The code or the nodes are left out if there are none.
+// The result is not escaped.
 std::string OneLine(const Finding& finding);
 
 }  // namespace kvlift

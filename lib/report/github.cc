@@ -10,7 +10,7 @@ std::string_view Command(Level level) {
   return level == Level::kError ? "error" : level == Level::kWarning ? "warning" : "notice";
 }
 
-// A line of a workflow's log that is too long is cut where no one looks.
+// GitHub cuts longer lines of a log silently.
 constexpr size_t kMaxBytes = 4096;
 
 std::string Title(const Finding& finding) {

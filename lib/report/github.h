@@ -1,4 +1,4 @@
-// Annotations of GitHub Actions: a workflow command per finding.
+// Findings as annotations of GitHub Actions: one workflow command per finding.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace kvlift {
 
-// One line each, "::error file=PATH,title=KV121 update-too-long::TEXT". Ends with a newline unless
-// empty.
+// Returns one line per finding, "::error file=PATH,title=KV121 update-too-long::TEXT", each with a
+// newline at its end. Texts are escaped, and cut at 4096 bytes.
 std::string GithubAnnotations(absl::Span<const Diagnostic> diagnostics);
 
 }  // namespace kvlift

@@ -25,7 +25,7 @@ constexpr double kPixels = 72;  // per inch, Graphviz's unit
 constexpr auto kPatience = std::chrono::seconds(5);
 constexpr int64_t kMostBytes = 1 << 22;
 
-// A file in memory.
+// An anonymous file in memory that `dot` reads from or writes to.
 class Scratch {
  public:
   Scratch() : fd_(memfd_create("kvlift", MFD_CLOEXEC)) {}
@@ -52,7 +52,7 @@ class Scratch {
   int fd_;
 };
 
-// Exit status 0 within the time that we wait.
+// Waits for a process, and kills it after kPatience. Returns true if it ended with exit status 0.
 bool Ended(pid_t child) {
   const auto end = std::chrono::steady_clock::now() + kPatience;
   int status = 0;
@@ -141,7 +141,7 @@ class PlainReader {
     return true;
   }
 
-  // "n12": the number, if there is such a box.
+  // Reads a name such as "n12". Returns false if there is no box 12.
   bool Box(std::istream& words, size_t* box) const {
     char letter = 0;
     return static_cast<bool>(words >> letter >> *box) && letter == 'n' &&
@@ -177,7 +177,7 @@ class PlainReader {
   std::istringstream in_;
   const GraphSizes& sizes_;
   GraphPlaces places_;
-  std::map<std::pair<size_t, size_t>, std::vector<size_t>> open_;  // edges without places
+  std::map<std::pair<size_t, size_t>, std::vector<size_t>> open_;  // edges that are not placed yet
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Places of boxes and edges by Graphviz, where its program `dot` is installed. It is told sizes and
-// numbers, never a name out of a model; what is drawn is drawn by ourselves.
+// Layout of a drawing by Graphviz, where its program `dot` is installed. It is given sizes and
+// numbers only, never a name from a model; the drawing itself is made by kvlift.
 #pragma once
 
 #include <optional>
@@ -10,26 +10,30 @@
 namespace kvlift::html {
 
 struct Point {
-  double x = 0, y = 0;  // pixels; y grows downwards
+  double x = 0, y = 0;  // in pixels; y grows downwards
 };
 
+// The layout of a drawing, in pixels.
 struct GraphPlaces {
   double width = 0, height = 0;
-  std::vector<Point> centres;             // of the boxes
-  std::vector<std::vector<Point>> edges;  // cubic splines: 3k + 1 points each
+  std::vector<Point> centres;             // one per box
+  std::vector<std::vector<Point>> edges;  // one cubic spline of 3k + 1 points per edge
 };
 
+// The boxes and edges that are laid out, in pixels.
 struct GraphSizes {
-  double height = 0;  // of every box
+  double height = 0;  // height of every box
+  // One width per box.
   std::vector<double> widths;
-  std::vector<std::pair<size_t, size_t>> edges;  // from, to
+  std::vector<std::pair<size_t, size_t>> edges;  // (from, to) as box numbers
 };
 
-// nullopt: there is no such program, or it fails, takes longer than some seconds, or says something
-// else than places.
+// Runs `dot`. Returns nullopt if the program is not installed, fails, takes longer than five
+// seconds, or prints anything that ReadPlainPlaces refuses.
 std::optional<GraphPlaces> PlaceByGraphviz(const GraphSizes& sizes);
 
-// What `dot -Tplain` prints for the boxes n0, n1, ...
+// Parses the output of `dot -Tplain` for boxes named n0, n1, ... Returns nullopt unless it is
+// well-formed and has as many boxes and edges as `sizes`.
 std::optional<GraphPlaces> ReadPlainPlaces(const std::string& text, const GraphSizes& sizes);
 
 }  // namespace kvlift::html

@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kWidth = 720;
 
-// Places on an axis from `low` to `high` pixels.
+// Maps values from 0 to `values` to pixels from `low` to `high`.
 struct Axis {
   double low, high, values;
   double At(double value) const { return low + (high - low) * value / std::max(values, 1.0); }

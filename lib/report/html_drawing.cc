@@ -1,5 +1,5 @@
-// A drawing of a graph in ranks from top to bottom. Places come from Graphviz where it is
-// installed; without it they are the same for the same graph everywhere.
+// Draws a graph in ranks from top to bottom. Graphviz computes the layout where it is installed.
+// The layout without it is the same on all machines.
 #include <algorithm>
 #include <numeric>
 
@@ -12,14 +12,14 @@ namespace kvlift::html {
 namespace {
 
 constexpr double kBoxHeight = 36, kRankGap = 30, kBoxGap = 14, kMargin = 10;
-constexpr int kMostColumns = 24;  // of a name in a box
-constexpr double kColumn = 6.2;   // pixels
+constexpr int kMostColumns = 24;  // columns of a name in a box
+constexpr double kColumn = 6.2;   // width of a column in pixels
 
 struct Box {
-  double x = 0, y = 0, width = 0;  // x of the centre
+  double x = 0, y = 0, width = 0;  // x is the centre, y the top
 };
 
-// The end of a long name says more than its beginning.
+// Shortens a long name at its beginning, because its end says more.
 std::string ShownName(const std::string& name) {
   if (DisplayWidth(name) <= kMostColumns) return name;
   const std::vector<std::string> lines = WrapText(name.substr(0, 2000), kMostColumns - 1);
@@ -46,7 +46,7 @@ std::string_view CssClass(DrawnNode::Mark mark) {
   }
 }
 
-// Colour is never the only sign.
+// Returns a sign in front of the operator, so that colour is never the only mark.
 std::string_view Sign(DrawnNode::Mark mark) {
   return mark == DrawnNode::Mark::kRemoved   ? "\u2212 "
          : mark == DrawnNode::Mark::kAdded   ? "+ "
@@ -70,11 +70,11 @@ class Layout {
     Place();
   }
 
-  // Of the nodes, then places that long edges pass.
+  // The boxes of the nodes, followed by the points of ranks that long edges pass.
   const std::vector<Box>& boxes() const { return boxes_; }
-  // The places that an edge passes, from above.
+  // The boxes that an edge passes on its way down; empty for an edge between neighbouring ranks.
   const std::vector<size_t>& route(size_t edge) const { return routes_[edge]; }
-  // The way of an edge, if it is no route.
+  // The spline of an edge; empty if Graphviz did not compute the layout.
   const std::vector<Point>& spline(size_t edge) const { return splines_[edge]; }
   double width() const { return width_; }
   double height() const { return height_; }
@@ -105,7 +105,8 @@ class Layout {
     return true;
   }
 
-  // Longest paths from above; then what has only readers moves down to them.
+  // Ranks nodes by the longest path from above. Nodes without operands then move down to the rank
+  // above their first reader.
   void Rank() {
     std::vector<int> rank(boxes_.size(), 0);
     for (size_t round = 0; round < boxes_.size(); ++round) {
@@ -132,7 +133,7 @@ class Layout {
     rank_of_ = std::move(rank);
   }
 
-  // An edge over several ranks has a place of its own in each that it passes.
+  // Gives an edge over several ranks a place of its own in each rank that it passes.
   void RouteLongEdges() {
     constexpr double kPlace = 8;
     routes_.resize(drawing_.edges.size());
@@ -152,7 +153,7 @@ class Layout {
     }
   }
 
-  // Boxes of a rank by the mean place of their neighbours above or below.
+  // Sorts the boxes of each rank by the mean place of their neighbours above or below.
   void Order(bool downwards) {
     std::vector<double> place(boxes_.size());
     const auto note = [&](const std::vector<size_t>& rank) {
@@ -211,7 +212,7 @@ class Layout {
     height_ = y - kRankGap + kMargin;
   }
 
-  // Boxes towards their neighbours as far as those beside them let them.
+  // Moves boxes towards their neighbours above or below, as far as the boxes beside them allow.
   void Straighten(bool downwards) {
     std::vector<double> place(boxes_.size());
     for (size_t n = 0; n < boxes_.size(); ++n) place[n] = boxes_[n].x;
@@ -236,14 +237,14 @@ class Layout {
   const Drawing& drawing_;
   std::vector<Box> boxes_;
   std::vector<std::vector<size_t>> ranks_;
-  std::vector<int> rank_of_;                      // of the nodes
+  std::vector<int> rank_of_;                      // by node
   std::vector<std::vector<size_t>> routes_;       // by edge
   std::vector<std::vector<Point>> splines_;       // by edge
   std::vector<std::pair<size_t, size_t>> links_;  // between neighbouring ranks
   double width_ = 0, height_ = 0;
 };
 
-// Around the right side, with the ends on the sides of the boxes.
+// Returns a path around the right side, from box to box.
 std::string AliasPath(const Box& from, const Box& to) {
   const double x1 = from.x + from.width / 2, x2 = to.x + to.width / 2;
   const double far = std::max(x1, x2) + 34;
@@ -253,7 +254,7 @@ std::string AliasPath(const Box& from, const Box& to) {
       x1, from.y + kBoxHeight / 2, far, to.y + kBoxHeight / 2, x2);
 }
 
-// A bend from a point down to another one.
+// Returns a curve from one point down to another.
 std::string Bend(double x1, double y1, double x2, double y2) {
   const double half = (y2 - y1) / 2;
   return fmt::format(" C{:.1f},{:.1f} {:.1f},{:.1f} {:.1f},{:.1f}", x1, y1 + half, x2, y2 - half,

@@ -10,7 +10,7 @@ namespace {
 
 using html::Text;
 
-// What the page embeds for programs; larger documents are left to --json.
+// The page embeds at most this much JSON; --json writes larger documents.
 constexpr size_t kMaxJsonBytes = size_t{1} << 20;
 
 std::string_view VerdictClass(const std::string& verdict) {
@@ -78,7 +78,7 @@ class Page {
     verdict_ += html::TableMarkup(files);
   }
 
-  // An empty one is left out.
+  // Adds a section, unless its content is empty.
   void Section(const char* id, const char* title, const std::string& content) {
     if (content.empty()) return;
     nav_ += fmt::format("<a href=\"#{}\">{}</a>\n", id, title);

@@ -1,4 +1,4 @@
-// Parts of the HTML report. Each function gives markup whose texts are escaped.
+// Parts of the HTML report. Each function returns markup in which texts are escaped.
 #pragma once
 
 #include <string>
@@ -8,16 +8,18 @@
 
 namespace kvlift::html {
 
-// At most a few hundred bytes of a text, escaped.
+// Returns at most 400 bytes of a text, escaped, with a note of how many bytes were left out.
 std::string Text(std::string_view text);
-// The style sheet: light, dark and printed.
+// The style sheet, for light and dark screens and for print.
 std::string_view StyleSheet();
-// Nothing for a table without rows.
+// Returns an empty string for a table without rows. Columns that are empty in all rows are left
+// out.
 std::string TableMarkup(const ReportTable& table);
+// Returns an empty string for a drawing without nodes.
 std::string DrawingSvg(const Drawing& drawing, std::string_view label);
 std::string LifetimeSvg(const LifetimeChart& chart);
 std::string MemorySvg(const MemoryCurves& curves);
-// "1.5 MiB".
+// Returns a number of bytes with a unit: "1.5 MiB".
 std::string BytesText(int64_t bytes);
 
 }  // namespace kvlift::html

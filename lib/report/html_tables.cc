@@ -8,7 +8,7 @@ namespace kvlift::html {
 namespace {
 
 constexpr size_t kMaxCellBytes = 400;
-// A file with more rows than these is read by programs, from the JSON.
+// Longer tables are cut; programs read them from the JSON.
 constexpr size_t kMaxRows = 1500;
 
 std::string_view ClassOf(const std::string& cell) {

@@ -12,7 +12,7 @@ constexpr size_t kMaxTextBytes = 16384;
 
 std::string Text(std::string_view text) { return EscapeMarkup(Shorten(text, kMaxTextBytes)); }
 
-// Lines stay lines.
+// Escapes a text line by line, so that line breaks are kept.
 std::string Lines(const std::string& text) {
   std::string out;
   size_t begin = 0;

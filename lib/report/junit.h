@@ -1,4 +1,4 @@
-// JUnit XML as build servers read it; its elements are those of docs/schema/junit.xsd.
+// JUnit XML as build servers read it. Its elements are those of docs/schema/junit.xsd.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace kvlift {
 
-// Failed: what was checked does not hold. Error: it could not be checked.
+// kFailed: the check was made and does not hold. kError: the check could not be made.
 enum class Outcome { kPassed, kFailed, kError, kSkipped };
 
 struct TestCase {
   std::string group;  // JUnit's class name
   std::string name;
   Outcome outcome = Outcome::kPassed;
-  std::string type = {};     // of a failure: a finding's code
+  std::string type = {};     // code of a finding, for failures and errors; else empty
   std::string message = {};  // one line
   std::string detail = {};   // any number of lines
 };
@@ -25,7 +25,7 @@ struct TestSuite {
   std::vector<TestCase> cases;
 };
 
-// The whole file. No times and no host: equal results give equal bytes.
+// Returns the whole file. It has no times and no host name, so equal results give equal bytes.
 std::string JunitXml(absl::Span<const TestSuite> suites);
 
 }  // namespace kvlift

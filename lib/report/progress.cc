@@ -22,7 +22,7 @@ constexpr char kWipe[] = "\r\x1b[K";
 
 Progress::Progress(int fd, bool enabled) : fd_(fd) {
   if (!enabled) return;
-  // Signals are for the thread that does the work.
+  // The thread blocks all signals, so that they reach the threads that do the work.
   sigset_t all, old;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -48,7 +48,7 @@ void Progress::Stop() {
 }
 
 void Progress::Write(const std::string& text) const {
-  // A terminal that takes nothing misses a line, no more.
+  // If the terminal takes nothing, only this line is lost.
   [[maybe_unused]] const ssize_t written = write(fd_, text.data(), text.size());
 }
 

@@ -1,4 +1,4 @@
-// One line that says what takes so long, on a terminal only.
+// A line on a terminal that says what takes so long.
 #pragma once
 
 #include <condition_variable>
@@ -8,8 +8,8 @@
 
 namespace kvlift {
 
-// Writes to a file descriptor from half a second on, a few times per second, and wipes the line
-// when it ends. Does nothing if not enabled.
+// Writes a line to a file descriptor after half a second, updates it a few times per second, and
+// erases it at the end. Does nothing if not enabled.
 class Progress {
  public:
   Progress(int fd, bool enabled);
@@ -17,9 +17,9 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // What goes on now; any bytes.
+  // Sets the text of the line. It may be arbitrary bytes.
   void Say(std::string what);
-  // Ends early: nothing is written any more, and no line is left.
+  // Ends the display: erases the line and writes nothing more. The destructor calls it.
   void Stop();
 
  private:

@@ -1,5 +1,5 @@
-// What a report of a conversion tells, before any format: words, tables, drawings and curves. Texts
-// are as they come from models; whoever formats them escapes them.
+// The content of a report on a conversion, before it is formatted: words, tables, drawings and
+// curves. Texts are as they come from models; the formatter escapes them.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,26 @@
 namespace kvlift {
 
 struct ReportTable {
-  std::string id;       // of the table in the page
+  std::string id;       // id of the table's element in the page
   std::string caption;  // one sentence
   std::vector<std::string> header;
   std::vector<std::vector<std::string>> rows;
-  // The same without layers told once; empty if that says no more.
+  // All rows, where `rows` merges layers that are alike; empty if there is no difference.
   std::vector<std::vector<std::string>> all_rows = {};
 };
 
+// A box in a drawing: a node, or a value of the graph's interface.
 struct DrawnNode {
   enum class Mark { kKept, kChanged, kRemoved, kAdded, kValue };
-  std::string op;  // or the kind of a value: "input", "output"
+  std::string op;  // operator type; for a value "input" or "output"
   std::string name;
   Mark mark = Mark::kKept;
 };
 
+// An edge between two boxes, by their places in Drawing::nodes.
 struct DrawnEdge {
   size_t from = 0, to = 0;
-  bool alias = false;  // one buffer: no data flows
+  bool alias = false;  // both ends share one buffer; no data flows
 };
 
 struct Drawing {
@@ -35,13 +37,13 @@ struct Drawing {
   std::vector<DrawnEdge> edges;
 };
 
-// One layer that stands for all of its class.
+// A drawing of one layer that stands for all layers of its class.
 struct DrawnLayer {
   std::string title;
-  Drawing before, after;  // after is empty if there is none
+  Drawing before, after;  // `after` is empty if the model was not converted
 };
 
-// The life of a cache's buffers over the nodes of one step.
+// Which nodes of a step need the buffers of a cache. Nodes are counted from 0 in topological order.
 struct Lifetime {
   std::string cache;
   int past_until = 0;     // the last node that reads the past
@@ -50,20 +52,23 @@ struct Lifetime {
   bool in_place = false;  // the present is written into the past's buffer
 };
 
+// The buffers of several caches in one step of a model with `nodes` nodes.
 struct LifetimeChart {
   std::string title;
   int nodes = 0;
   std::vector<Lifetime> caches;
 };
 
-// Bytes of all caches of one sequence, for 1 to `capacity` tokens.
+// The memory of all caches for one sequence, as a function of the number of tokens.
 struct MemoryCurves {
   int64_t bytes_per_token = 0;
+  // M in tokens.
   int64_t capacity = 0;
   bool growing_before = true;
-  bool capacity_assumed = false;  // the model leaves it open
+  bool capacity_assumed = false;  // the model leaves the capacity to the host
 };
 
+// A model file of the report.
 struct ReportFile {
   std::string role, path, sha256;
   int64_t nodes = 0, opset = 0;
@@ -71,7 +76,7 @@ struct ReportFile {
 
 struct Report {
   std::string verdict;  // "equal", "different", "inconclusive", "not verified", "not converted"
-  std::string reason;   // why it is not equal
+  std::string reason;   // why the verdict is not "equal"; empty if it is
   std::string command, version;
   std::vector<ReportFile> files;
   std::vector<std::string> facts;  // short sentences under the verdict
@@ -81,10 +86,10 @@ struct Report {
   std::optional<MemoryCurves> memory;
   std::vector<std::string> counterexample;  // lines
   std::vector<std::string> how_to;          // steps
-  std::string json;                         // the documents of the commands, one object
+  std::string json;                         // the JSON documents of the commands, as one object
 };
 
-// One HTML file that loads nothing and needs no script.
+// Returns one HTML file that loads nothing and needs no script.
 std::string HtmlReport(const Report& report);
 
 }  // namespace kvlift

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Services refuse logs of some megabytes, and names may be of any length.
+// Services refuse logs of several megabytes, and names can have any length.
 constexpr size_t kMaxTextBytes = 4096;
 constexpr size_t kMaxNodes = 16;
 
@@ -26,7 +26,7 @@ std::string_view LevelName(Level level) {
   return level == Level::kError ? "error" : level == Level::kWarning ? "warning" : "note";
 }
 
-// A reference: relative paths stay relative to where the tool ran.
+// Returns a URI reference; a relative path stays relative to the working directory of the tool.
 std::string Uri(const std::string& path) {
   const std::string escaped = EscapeUriPath(path);
   return !escaped.empty() && escaped[0] == '/' && escaped.rfind("/./", 0) != 0 ? "file://" + escaped
@@ -41,7 +41,8 @@ ordered_json Rule(const FindingInfo& info) {
           {"help", {{"text", info.remedy}}}};
 }
 
-// Equal for the same finding at the same nodes, wherever the model lies.
+// Returns a fingerprint that is equal for the same finding at the same nodes, wherever the model
+// file is.
 std::string Fingerprint(const Finding& finding) {
   Sha256 hash;
   hash.Update(finding.code + '\n' + finding.text);

@@ -1,4 +1,4 @@
-// SARIF 2.1.0, the format of code scanning services.
+// Findings as SARIF 2.1.0, the format of code scanning services.
 #pragma once
 
 #include <string_view>
@@ -9,8 +9,8 @@
 
 namespace kvlift {
 
-// A log of one run. The rules are those of the finding table that occur; a finding without a code
-// is a notification of the run, not a result.
+// Returns a log of one run. Its rules are the codes of base/findings.h that occur. A finding
+// without a known code becomes a notification of the run instead of a result.
 nlohmann::ordered_json SarifLog(absl::Span<const Diagnostic> diagnostics,
                                 std::string_view tool_version);
 

@@ -8,15 +8,15 @@
 namespace kvlift {
 namespace {
 
-// Names may be of any length, and the widest cell of a column widens all others.
+// Names can have any length, and the widest cell of a column widens the whole column.
 constexpr size_t kMaxCellBytes = 256;
 constexpr int kGap = 2;
-// No column is made narrower than this.
+// Columns are not made narrower than this.
 constexpr int kLeast = 8;
 
 using Lines = std::vector<std::string>;
 
-// Takes columns from the widest until the table fits or nothing can be taken.
+// Narrows the widest column, one step at a time, until the table fits or no column can be narrowed.
 void Fit(int width, std::vector<int>* widths) {
   const int gaps = kGap * static_cast<int>(widths->size() - 1);
   int excess = std::accumulate(widths->begin(), widths->end(), gaps) - width;
@@ -32,7 +32,7 @@ class Writer {
   Writer(const std::vector<Column>& header, std::vector<int> widths, const Style& style)
       : header_(header), widths_(std::move(widths)), style_(style) {}
 
-  // `tones` has one per cell.
+  // Appends a row; `tones` has one tone per cell.
   void Row(const std::vector<std::string>& cells, const std::vector<Tone>& tones) {
     std::vector<Lines> wrapped;
     size_t height = 1;
@@ -41,7 +41,7 @@ class Writer {
       height = std::max(height, wrapped.back().size());
     }
     for (size_t line = 0; line < height; ++line) {
-      int owed = 0;  // spaces that are only written in front of something
+      int owed = 0;  // spaces that are written only if a cell follows
       for (size_t k = 0; k < wrapped.size(); ++k) {
         const std::string cell = line < wrapped[k].size() ? wrapped[k][line] : std::string();
         const int pad = widths_[k] - DisplayWidth(cell);

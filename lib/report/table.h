@@ -20,12 +20,13 @@ struct Column {
   Align align;
 };
 
-// What a word in a cell means: "yes" is good, "KV205" is bad.
+// Returns the tone of a cell by its text: "yes" is good, "KV205" is bad.
 using ToneFn = Tone (*)(std::string_view cell);
 
-// Each row has as many cells as the header. Columns are two spaces apart and no line ends with
-// spaces; cells are escaped for terminals. Cells of a table that is too wide go on in further lines
-// of their row. Ends with a newline.
+// Returns a table as text that ends with a newline. Columns are two spaces apart, and no line ends
+// with spaces. Cells are escaped for terminals and cut at 256 bytes; missing cells are empty. If
+// the table is wider than the style allows, cells are wrapped within their row. A null `tone` gives
+// plain cells.
 std::string FormatTable(const std::vector<Column>& header,
                         const std::vector<std::vector<std::string>>& rows, const Style& style = {},
                         ToneFn tone = nullptr);

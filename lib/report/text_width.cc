@@ -27,21 +27,21 @@ std::string_view Trimmed(std::string_view line) {
   return line;
 }
 
-// How many bytes of a text fit into a line, and where the next one begins.
+// Returns how many bytes of a text go into its first line.
 size_t LineBytes(std::string_view text, int width) {
   int used = 0;
   size_t at = 0, after_space = 0, after_separator = 0;
   while (at < text.size()) {
     const Utf8Char c = FirstUtf8Char(text.substr(at));
     used += WidthOf(c);
-    // A space may hang over the edge: it is dropped.
+    // A space that does not fit is dropped, so it does not count.
     if (used > width && text[at] != ' ') break;
     at += c.bytes.size();
     if (text[at - 1] == ' ') after_space = at;
     if (IsSeparator(text[at - 1])) after_separator = at;
   }
   if (at == text.size()) return at;
-  // A break at a space, unless it leaves most of the line empty.
+  // A line breaks at a space unless that leaves most of it empty.
   if (after_space * 3 > at) return after_space;
   if (after_separator > 0) return after_separator;
   return std::max(at, FirstUtf8Char(text).bytes.size());

@@ -1,4 +1,4 @@
-// Text measured and broken by the columns that a terminal shows it in.
+// Measures and wraps text by the columns that it takes on a terminal.
 #pragma once
 
 #include <string>
@@ -7,12 +7,13 @@
 
 namespace kvlift {
 
-// Wide East Asian characters count twice, combining ones not at all. The text must be escaped
-// already.
+// Returns the number of columns of a text. Wide East Asian characters count as two, combining
+// characters as none. The text must be escaped already.
 int DisplayWidth(std::string_view text);
 
-// Lines of at most `width` columns (at least 2), broken behind spaces or, in names, behind
-// separators where it can be; spaces at a break are dropped. At least one line.
+// Returns the lines of a text, at least one, with at most `width` columns each (2 if `width` is
+// less). Lines break after spaces or, in names, after separators where possible. Spaces at a break
+// are dropped.
 std::vector<std::string> WrapText(std::string_view text, int width);
 
 }  // namespace kvlift

@@ -1,4 +1,5 @@
-// Code points that a terminal shows in no column or in two. Sorted, without overlaps.
+// Tables of the code points that a terminal shows in no column (combining) or in two (wide). Ranges
+// include both ends, are sorted and do not overlap.
 #pragma once
 
 #include "absl/types/span.h"

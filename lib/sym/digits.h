@@ -1,4 +1,5 @@
-// Indices read as numbers of several digits: i = b*(N*S) + n*S + s on a flattened axis.
+// Splits the index of a flattened axis into digits: i = b*(N*S) + n*S + s has the digits b, n and
+// s, with the strides N*S, S and 1.
 #pragma once
 
 #include <optional>
@@ -9,29 +10,32 @@
 
 namespace kvlift::sym::internal {
 
-// One digit of the index of an axis: 0 <= digit < extent, and the index is the sum of
-// stride * digit over the axis' digits.
+// One digit of the index of an axis: 0 <= digit < extent, and the index is the sum of stride *
+// digit over all digits of the axis.
 struct Digit {
   int axis;
   Expr stride;
   Expr extent;
 };
 
-// The digits by which `readers` take `index` apart (i div d), the highest first; one digit, the
-// index itself, if they do not, or not in a way in which each stride divides the next.
+// Returns the digits into which the divisions (index div d) in `readers` split the index of an
+// axis, the highest first. Returns a single digit, the index itself, if there are no such
+// divisions, or if their divisors do not divide one another and the extent.
 std::vector<Digit> DigitsOf(Pool& pool, int axis, Expr extent, Expr index,
                             absl::Span<const Expr> readers);
 
-// The index of `axis` from its digits, where digit k of `digits` is index_of_digit[k].
+// Returns the index of `axis`, given a value index_of_digit[k] for each digit k of `digits`. Digits
+// of other axes are ignored.
 Expr IndexFromDigits(Pool& pool, absl::Span<const Digit> digits, int axis,
                      absl::Span<const Expr> index_of_digit);
 
-// Digit k of the axis' index.
+// Returns digit k of its axis, whose index is `index`.
 Expr DigitOfIndex(Pool& pool, absl::Span<const Digit> digits, size_t k, Expr index,
                   const Facts& facts);
 
-// e = q * stride + rest, term by term; selects are split in their branches. nullopt if the stride
-// is not one product.
+// Splits e into q * stride + rest: each term that the stride divides goes into q, the others into
+// rest. Selects are split in both branches. `rest` may be negative or larger than the stride.
+// Returns nullopt if the stride is not one product with a positive coefficient.
 struct Quotient {
   Expr q, rest;
 };

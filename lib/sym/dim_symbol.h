@@ -1,4 +1,5 @@
-// The name of a dimension symbol: one that a model declares, or one that the program made.
+// The name of a dimension symbol: a dim_param that a model declares, or a name that the program
+// made.
 #pragma once
 
 #include <compare>
@@ -8,13 +9,14 @@
 
 namespace kvlift::sym {
 
-// Two symbols are equal only if both are declared, or both internal, and have the same name: no
-// name that a model chooses meets one of ours.
+// Two symbols are equal if both are declared, or both internal, and their names are equal. A name
+// in a model therefore never collides with an internal one.
 class DimSymbol {
  public:
   DimSymbol() = default;
-  // The symbol that a dim_param of a model names.
+  // Returns the symbol of a dim_param of the model.
   static DimSymbol Declared(std::string_view name) { return {false, name}; }
+  // Returns a symbol of the program's own.
   static DimSymbol Internal(std::string_view name) { return {true, name}; }
 
   const std::string& name() const { return name_; }

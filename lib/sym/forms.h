@@ -1,6 +1,8 @@
-// What each tensor of a graph is: its symbolic shape and one expression for the element at output
-// indices i0..ir. Everything that only moves data or computes on indices, shapes and masks is
-// looked through; results of real arithmetic, weights and graph inputs are loads of themselves.
+// The form of each tensor of a graph: its symbolic shape, and one expression for its element at the
+// indices i0..i(r-1). Operators that only move data, or that compute indices, shapes and masks, are
+// looked through. Results of real arithmetic, weights and graph inputs are opaque: the element is a
+// load of the tensor itself. Example: the element of Concat(past, k) on axis 2 is i2 < P ? past[i0,
+// i1, i2, i3] : k[i0, i1, i2 - P, i3].
 #pragma once
 
 #include <memory>
@@ -15,60 +17,62 @@
 namespace kvlift::sym {
 
 struct Form {
-  bool known_rank = false;  // false: nothing is known; shape and element are unusable
+  bool known_rank = false;  // false: shape and element must not be used
   std::vector<Expr> shape;  // one expression per axis, without indices
-  // Element at i0..i(r-1); for an opaque value a load of itself. Null if known_rank is false.
-  // Equal as a number: casts that keep the value are looked through, so the loads in it may have
+  // The element at i0..i(r-1); for an opaque value a load of itself. Null if known_rank is false.
+  // It is equal as a number: casts that keep the value are looked through, so its loads may have
   // another element type than the value (see ElementType).
   Expr element = nullptr;
-  bool opaque = true;  // element is just Load(value, i0, ..., ir)
+  bool opaque = true;  // the element is Load(value, i0, ...)
 };
 
 struct FormsOptions {
-  int64_t max_expr_size = 20000;  // beyond it a value becomes opaque
-  int64_t max_vector = 64;        // integer vectors up to this length are kept element by element
-  // By node: its broadcasts are compared by whoever uses the forms, who has to prove each
-  // assumption of theirs. Nodes without an entry are not.
+  int64_t max_expr_size = 20000;  // values with larger expressions become opaque
+  int64_t max_vector = 64;        // integer vectors up to this length are kept by element
+  // By node: true if the caller proves each assumption about the node's broadcasts, so that more of
+  // them may be made. Nodes beyond the end: false.
   std::vector<bool> compared;
 };
 
-// Machine integers are taken to be integers where they cannot leave their type: that is decided for
-// extents and integers of a host up to kMostSize, and for up to kMostElements elements of a tensor.
+// Machine integers are treated as mathematical integers where they cannot overflow. This is decided
+// for extents and integers of the host up to kMostSize, and for up to kMostElements elements of a
+// tensor.
 inline constexpr int64_t kMostSize = int64_t{1} << 20;
 inline constexpr int64_t kMostElements = int64_t{1} << 40;
 
-// What a form rests on, and why. An operator refuses to run where the two extents of kEqualExtents
-// differ, and where those of kBroadcast differ and neither is 1; nothing enforces the others.
+// Why an assumption was made. Operators enforce two of these themselves: they refuse to run where
+// two extents of kEqualExtents differ, and where two extents of kBroadcast differ and neither is 1.
+// Nothing enforces the others.
 enum class AssumptionReason {
-  kEqualExtents,  // joined, multiplied or reshaped axes
-  kBroadcast,     // axes of operands, neither of which is 1 where they differ
-  kInside,        // a place that data or a size gives lies inside a table or an axis
-  kCountsUp,      // a vector of the host counts up
+  kEqualExtents,  // extents of axes that are concatenated, multiplied or reshaped
+  kBroadcast,     // extents of operands that broadcast, neither of which is the constant 1
+  kInside,        // an index or bound that data or a size gives lies inside a table or an axis
+  kCountsUp,      // an integer vector that the host gives counts up by 1
   kFinite,        // real data is finite
-  kSmall,         // an integer of the host is small enough for a type
-  kNotEmpty,      // an axis that is reduced has an element
+  kSmall,         // an integer that the host gives is small enough for a type
+  kNotEmpty,      // a reduced axis has an element, or a size in a Reshape is not 0
 };
 
-// Something that was used without proof while computing forms. Whoever uses the forms has to state
-// it, or to prove it.
+// A condition that was used without proof while forms were computed. The caller must state it or
+// prove it.
 struct Assumption {
   NodeId node;
   AssumptionReason reason;
   std::string text;  // "attention_mask.shape[1] = P + S (broadcast)"
-  // An index in it stands for every value it takes in the node: "i2 + pos[0] == pos[i2]".
-  // finite(x): real data is neither NaN nor infinite, so that 0 * x is 0.
+  // An index in the condition stands for all its values at the node: "i2 + pos[0] == pos[i2]".
+  // finite(x) says that x is neither NaN nor infinite, so that 0 * x is 0.
   Expr predicate;
 };
 
-// Memoised; the graph must outlive it. The graph's default opset must be 13 or later.
+// Computes and caches the forms of one graph, which must outlive it. The default opset of the graph
+// must be 13 or later. Not thread-safe.
 //
-// Dimension symbols: a declared dim_param of a graph input is a symbol by that name. A sum such as
-// "past_sequence_length + sequence_length" is parsed as a sum of symbols if every summand is a
-// symbol that some graph input declares on its own; any other text ("past_sequence_length + 1" left
-// behind by a dummy run) is a symbol of its own, named by its input and axis. Declared shapes of
-// inner values and graph outputs are never trusted: shapes are propagated by this engine. Symbols
-// are >= 0; a symbol that is not the sequence axis of a cache is in practice >= 1, but that is not
-// assumed.
+// Dimension symbols: a dim_param that a graph input declares is a symbol of that name. A sum such
+// as "past_sequence_length + sequence_length" is a sum of symbols if some graph input declares each
+// summand on its own. Any other text ("past_sequence_length + 1", as a trace with example inputs
+// leaves it) becomes an internal symbol of its own for that input and axis. Symbols declared for
+// inner values and graph outputs are not trusted: shapes are propagated here. Symbols are >= 0. A
+// symbol that is not the sequence axis of a past is >= 1 in practice, but this is not assumed.
 class Forms {
  public:
   explicit Forms(const Graph& graph, const FormsOptions& options = {});
@@ -76,33 +80,39 @@ class Forms {
 
   const Graph& graph() const;
   Pool& pool();
-  // Nothing is known of kNoValue, an operand that is left out; here and below.
+  // Returns the form of a value. kNoValue, an omitted operand, has a form of unknown rank; the
+  // functions below return null, nullopt or 0 for it.
   const Form& Of(ValueId v);
 
-  // Element of v at the given indices, simplified under facts about the free indices in them.
+  // Returns the element of v at the given indices, simplified under facts about the free indices in
+  // them. Returns null if the rank of v is unknown or is not the number of indices.
   Expr At(ValueId v, absl::Span<const Expr> indices, const Facts& facts);
-  Facts FactsFor(ValueId v);  // 0 <= i_k < shape[k]
+  Facts FactsFor(ValueId v);  // 0 <= i_k < shape[k]; v has a known rank
 
-  // The elements of a rank-0 or rank-1 value of constant length; nullopt otherwise.
+  // Returns the elements of a value of rank 0, or of rank 1 with a constant length up to
+  // max_vector; nullopt otherwise.
   std::optional<std::vector<Expr>> Elements(ValueId v);
 
-  // True if the value's type is a float type (by propagation where undeclared).
-  int32_t ElementType(ValueId v);  // onnx TensorProto::DataType, 0 if unknown
+  // Returns the element type of v as onnx::TensorProto::DataType, declared or propagated; 0 if
+  // unknown.
+  int32_t ElementType(ValueId v);
 
-  // Dim symbol -> where a host or a graph can read it: graph input and axis. The first by file
-  // order among inputs that declare exactly this symbol.
+  // Where a host or a graph can read a symbol: an axis of a graph input, the first in file order of
+  // those that declare exactly this symbol. nullopt if no input declares it.
   struct DimOrigin {
     ValueId input;
     int axis;
   };
   std::optional<DimOrigin> OriginOf(const DimSymbol& dim) const;
-  // The symbol of an extent that no declaration and no operator tells: the axis of the value
-  // itself.
+  // Returns the internal symbol for an extent of v that neither a declaration nor an operator
+  // determines.
   DimSymbol OwnSymbol(ValueId v, int axis) const;
 
+  // All assumptions that were made so far, each condition once.
   absl::Span<const Assumption> assumptions() const;
 
-  // The graph asked for more work than MaxSteps(): forms are missing that it has.
+  // Returns true if the graph needed more than MaxSteps() steps. Values are then opaque or unknown
+  // that otherwise would not be.
   bool exhausted() const;
 
  private:

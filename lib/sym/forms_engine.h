@@ -1,5 +1,5 @@
-// The evaluator behind sym/forms.h: one value per graph value, computed node by node in
-// topological order, and what an operator's function may ask and say. Internal to lib/sym.
+// The evaluator behind sym/forms.h: computes one Value per graph value, node by node in topological
+// order. Also declares what the functions for operators (ops_*.cc) use. Internal to lib/sym.
 #pragma once
 
 #include <functional>
@@ -21,13 +21,16 @@ namespace kvlift::sym::internal {
 
 using Shape = std::vector<Expr>;
 using Indices = absl::Span<const Expr>;
-// The element at the given indices; null if it cannot be told.
+// Returns the element at the given indices under facts about the indices in them; null if it is not
+// known.
 using ElementFn = std::function<Expr(Indices, const Facts&)>;
 
+// What is known about one value of the graph.
 struct Value {
   Form form;
-  // A rank-0 or rank-1 value of small constant length, element by element.
+  // The elements one by one, for a value of rank 1 with a small constant length; absent otherwise.
   std::optional<std::vector<Expr>> elements;
+  // onnx::TensorProto::DataType; 0: unknown.
   int32_t type = 0;
   bool done = false;
 
@@ -47,63 +50,77 @@ class Engine {
   absl::Span<const Assumption> assumptions() const { return assumptions_; }
   std::optional<Forms::DimOrigin> OriginOf(const DimSymbol& dim) const;
 
-  // Element of a value of known rank.
+  // Returns the element of a value of known rank; null if its rank is not the number of indices.
   Expr At(const Value& value, Indices indices, const Facts& facts);
+  // See Forms::Elements.
   std::optional<std::vector<Expr>> Elements(const Value& value);
 
-  // Sets a value. An element that is null or beyond the budget makes it opaque.
+  // Sets the shape and the element of a value. An element that is null or larger than max_expr_size
+  // makes the value opaque; a dimension that is null or as large makes its rank unknown.
   void Set(ValueId v, Shape shape, const ElementFn& fn);
+  // Sets a vector by its elements, or a scalar by its only one. A null element makes the rank
+  // unknown.
   void SetElements(ValueId v, bool scalar, std::vector<Expr> elements);
-  // Another name for a value that is known element by element, too.
+  // Adds the elements of a value that was set with Set already.
   void KeepElements(ValueId v, std::vector<Expr> elements);
+  // Makes a value opaque. Dimensions that are null or too large become symbols of the value's own.
   void SetOpaque(ValueId v, Shape shape);
+  // Makes the rank of a value unknown.
   void SetUnknown(ValueId v);
-  // A dim symbol of the value's own, for an extent that only the data tells.
+  // See Forms::OwnSymbol.
   DimSymbol OwnSymbol(ValueId v, int axis) const;
   Expr OwnDim(ValueId v, int axis) { return pool_.Dim(OwnSymbol(v, axis)); }
 
+  // Records an assumption, unless the predicate is True or recorded already. `why` goes into its
+  // text.
   void Assume(NodeId node, AssumptionReason reason, Expr predicate, std::string_view why);
-  // e >= 0 is provable under facts, or follows from an assumption that was made.
+  // Returns true if e >= 0 is provable under the facts, alone or with one of the first assumptions.
   bool IsNonNegative(Expr e, const Facts& facts);
-  // Assumes `e` >= 0 unless it is.
+  // Assumes e >= 0, unless IsNonNegative(e) holds.
   void AssumeNonNegative(NodeId node, AssumptionReason reason, Expr e, const Facts& facts,
                          std::string_view why);
-  // The integers that e may be, under facts about its indices.
+  // Returns an interval that contains e, under facts about its indices.
   Interval RangeOf(Expr e, const Facts& facts) { return ranges_.Of(e, facts); }
-  // e, if a machine's arithmetic in this type gives it exactly; null if it may leave the type, or
-  // be rounded. Numbers and real data are as they were computed.
+  // Returns e if machine arithmetic in this type computes it exactly; null if it may overflow or be
+  // rounded. Constants, loads and real numbers are returned as they are.
   Expr Exact(Expr e, int32_t type, const Facts& facts);
-  // The number of elements that steps of `step` >= 1 visit on an axis of `length` >= 0 elements;
-  // null if 64 bits may not hold the sum that it is computed by.
+  // Returns ceil(length / step), the number of elements that steps of `step` >= 1 visit on an axis
+  // of `length` >= 0 elements. Returns null if 64 bits may not hold the sum that computes it.
   Expr StridedLength(Expr length, int64_t step);
-  // Whether a broadcast of a node may take two extents for one; neither is the constant 1. True may
-  // fix the length of an axis that an input declares, for all broadcasts that follow.
+  // Returns true if a broadcast of the node may treat two extents as equal; neither is the constant
+  // 1. A true result may fix the length of an axis that an input declares, for all later
+  // broadcasts.
   bool MayBeTakenAsEqual(NodeId node, Expr a, Expr b);
-  // Inputs of integers and truths declare the axis, and no input of real numbers does.
+  // Returns true if an input of integers or bools declares the axis, and no input of real numbers
+  // does.
   bool IsOnlyOfIntegers(const DimSymbol& axis) const;
   int32_t TypeOf(ValueId v) const { return values_[v].type; }
-  // All values the constant integer tensor behind v can have are >= 0.
+  // Returns true if v is a constant integer tensor without negative elements.
   bool ConstantIsNonNegative(ValueId v);
 
-  // Logic on expressions, see forms_logic.cc.
+  // Logic on expressions (forms_logic.cc). Select and AsPredicate accept any expression as a
+  // condition: everything but 0 is true.
   Expr Select(Expr condition, Expr then, Expr otherwise);
   Expr AsPredicate(Expr e);
-  // Conjunction without conjuncts that others imply.
+  // Conjunction; drops conjuncts that another conjunct implies.
   Expr And(Expr p, Expr q);
   Expr Or(Expr p, Expr q);
-  // Applies fn below selects; null if fn gives null or there are too many leaves.
+  // Applies fn below the selects of xs, see Pool::Lift. Returns null if fn returns null, or if
+  // there are more than 256 combinations of branches.
   Expr Lift(std::vector<Expr> xs, const std::function<Expr(absl::Span<const Expr>)>& fn);
-  // No real number can come out of e: built from integers, integer loads and predicates.
+  // Returns true if e is built from integers, integer loads and predicates only.
   bool IsIntegral(Expr e);
+  // Returns true if a load in e is of a float tensor, or of one of unknown type.
   bool HasFloatLoad(Expr e);
-  // e reads a tensor that is no constant of the graph.
+  // Returns true if e reads a tensor that is not a constant of the graph.
   bool DependsOnData(Expr e);
-  // e reads a constant float table at a place that data decides (an embedding).
+  // Returns true if e reads a constant float table at an index that depends on data, as an
+  // embedding does.
   bool HasDataDependentTableRead(Expr e);
 
  private:
   bool IsCompared(NodeId node) const;  // see FormsOptions
-  // e with the lengths in place of the axes that broadcasts have fixed.
+  // Replaces axes whose length a broadcast has fixed by that length.
   Expr WithTakenLengths(Expr e);
   Expr BehindShared(Expr condition, Expr then, Expr otherwise);
   void DeclareDims();
@@ -123,16 +140,18 @@ class Engine {
   std::vector<bool> node_done_;
   std::vector<Assumption> assumptions_;
   absl::flat_hash_set<Expr> assumed_;
-  absl::flat_hash_set<std::string> plain_dims_;  // names some graph input declares on their own
+  // dim_params that some graph input declares on their own.
+  absl::flat_hash_set<std::string> plain_dims_;
   absl::flat_hash_map<DimSymbol, Forms::DimOrigin> origins_;
-  absl::flat_hash_set<DimSymbol> dims_of_reals_;  // declared by an input of real numbers
-  absl::flat_hash_map<DimSymbol, Expr> taken_;    // lengths that broadcasts fixed
+  // Axes that an input declares which is not integer or bool.
+  absl::flat_hash_set<DimSymbol> dims_of_reals_;
+  absl::flat_hash_map<DimSymbol, Expr> taken_;  // axes whose length broadcasts have fixed
   absl::flat_hash_map<ValueId, bool> nonnegative_;
   Ranges ranges_{*this};
 };
 
-// What an operator's function sees of its node. A function sets every output it can; outputs left
-// alone become opaque.
+// What the function for an operator sees of its node. The function sets each output that it can. An
+// output that it does not set becomes opaque with the declared rank, or its rank is unknown.
 class OpContext {
  public:
   OpContext(Engine& engine, NodeId node) : engine_(engine), node_(node) {}
@@ -156,16 +175,19 @@ class OpContext {
     return i < num_outputs() ? engine_.graph().outputs(node_)[i] : kNoValue;
   }
   const Value& in(int i) { return engine_.Of(input(i)); }
-  // Inputs 0 to n-1 are there and of known rank.
+  // Returns true if inputs 0 to n-1 are present and have a known rank.
   bool Known(int n);
+  // The element type of an input; 0 if omitted or unknown.
   int32_t type(int input) const { return has(input) ? engine_.TypeOf(this->input(input)) : 0; }
+  // The elements of an input as Forms::Elements gives them, or all of them as constants; nullopt if
+  // they are not known, or not constant.
   std::optional<std::vector<Expr>> Elements(int input);
   std::optional<std::vector<int64_t>> ConstantInts(int input);
 
   void Set(int output, Shape shape, const ElementFn& fn);
   void SetElements(int output, bool scalar, std::vector<Expr> elements);
   void SetOpaque(int output, Shape shape);
-  void Copy(int output, int input);  // the output is the input
+  void Copy(int output, int input);  // makes the output equal to the input
   void Assume(AssumptionReason reason, Expr predicate, std::string_view why) {
     engine_.Assume(node_, reason, predicate, why);
   }
@@ -173,12 +195,14 @@ class OpContext {
                          std::string_view why) {
     engine_.AssumeNonNegative(node_, reason, e, facts, why);
   }
-  // The one of two dims that are equal at run time, an assumption if that is not provable.
+  // Returns the better form of two dimensions that are equal at run time: constants first, then
+  // sums of declared symbols. Assumes that they are equal if this is not provable.
   Expr Unify(Expr a, Expr b, std::string_view why,
              AssumptionReason reason = AssumptionReason::kEqualExtents);
-  // Multidirectional broadcasting; nullopt if constant dims contradict.
+  // Returns the shape of a multidirectional broadcast, with the assumptions that it needs. Returns
+  // nullopt if two extents contradict each other, or if they may not be taken to be equal.
   std::optional<Shape> Broadcast(absl::Span<const Shape* const> shapes);
-  // Element of a value broadcast to the rank of the indices.
+  // Returns the element of a value that is broadcast to the rank of the indices.
   Expr AtBroadcast(const Value& value, Indices indices, const Facts& facts);
 
  private:
@@ -187,26 +211,29 @@ class OpContext {
 };
 
 using OpFn = void (*)(OpContext&);
-// nullptr if the operator is not known.
+// Returns the function for an operator; nullptr if there is none.
 OpFn FindOp(const std::string& domain, const std::string& op_type);
 
-// The element type of an output, from the types of the inputs; 0 if unknown.
+// Returns the element type of an output, as declared or from the types of the inputs; 0 if unknown.
 int32_t OutputType(const Engine& engine, NodeId node, int output);
 
-// axis counted from the front; nullopt if outside.
+// Return axes counted from the front; nullopt if one is out of range or repeated.
 std::optional<int> NormalAxis(int64_t axis, int rank);
 std::optional<std::vector<int>> NormalAxes(absl::Span<const int64_t> axes, int rank);
+// 0 <= i_k < shape[k].
 Facts FactsOf(const Shape& shape);
+// i0..i(rank-1).
 std::vector<Expr> AllIndices(Pool& pool, int rank);
 Expr Product(Pool& pool, absl::Span<const Expr> factors);
-// The finite or infinite number a constant is.
+// Returns the number that a constant is; it may be infinite or NaN. nullopt if e is not constant.
 std::optional<double> Number(Expr e);
-// e >= 0 provable under facts, for all values of the indices.
+// Returns true if e >= 0 is provable under the facts, in all branches of its selects.
 bool NonNegative(Pool& pool, Expr e, const Facts& facts);
-// A closed form of a constant integer, bool or float tensor; null if there is none.
+// Returns the element of a constant integer, bool or float tensor as a closed form of its indices
+// (one value, a triangle of two values, a grid of integers); null if there is none.
 Expr ConstantPattern(Engine& engine, const onnx::TensorProto& tensor);
 
-// Operators, by family (ops_FAMILY.cc).
+// The functions for operators, by family (ops_FAMILY.cc).
 #define KVLIFT_SYM_OPS(X)  \
   X(Identity)              \
   X(Shape)                 \

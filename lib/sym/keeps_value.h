@@ -1,5 +1,5 @@
-// Whether an operator hands a value on unchanged: the one definition that recognition, score
-// reading, proof, lint and maintenance share.
+// Which operators pass a value on unchanged. Recognition, proof and the companion models share this
+// one definition.
 #pragma once
 
 #include <cstdint>
@@ -9,35 +9,38 @@
 
 namespace kvlift::sym {
 
-// How an element of a result relates to the element of the operand that it is made from. A stronger
+// How the element of a result relates to the operand's element that it is made from. A stronger
 // relation compares greater.
 enum class Fidelity {
-  kNone,     // another number: wrapped around, saturated, truncated, dropped
-  kReal,     // the same real number, computed with other roundings in between
-  kRounded,  // the same number, rounded once to fewer bits; beyond the type's range infinite
-  kExact,    // the same number, whatever it is
+  kNone,     // another number: wrapped around, saturated, truncated or dropped
+  kReal,     // the same real number, but computed with intermediate roundings
+  kRounded,  // the same number, rounded once to fewer bits; infinite beyond the range of the type
+  kExact,    // the same number for every value
 };
 
-// What a Cast does to the numbers of an element type (onnx TensorProto::DataType).
+// Returns what a Cast between two element types (onnx::TensorProto::DataType) does to numbers.
+// Types that are not known give kNone. Source: ONNX Cast-24.
 Fidelity CastFidelity(int32_t from, int32_t to);
 
-// The operand that a node hands on element by element, in its own shape.
+// The operand that a node passes on element by element, with its shape.
 struct PassedOperand {
   int input = 0;
   Fidelity fidelity = Fidelity::kExact;
 };
 
-// What Identity, Cast, CastLike, and Dropout outside training hand on; nullopt for every other
-// node, and where a type is not known.
+// Returns the operand that an Identity, Cast, CastLike, or Dropout in inference mode passes on;
+// nullopt for all other nodes, and if an element type is unknown.
 std::optional<PassedOperand> PassedThrough(Forms& forms, NodeId node);
-// The operand that a node hands on exactly; kNoValue if it hands none on so.
+// Returns the operand that a node passes on with Fidelity::kExact; kNoValue if there is none.
 ValueId ExactOperand(Forms& forms, NodeId node);
 
-// What numbers are read from that are kept in few bits: the operand of the DequantizeLinear, mask
-// or shift that makes the value, or that is multiplied by a scale behind it; kNoValue for others.
+// Returns the quantised values that `value` is read from: the first operand of the
+// DequantizeLinear, BitwiseAnd or BitShift that makes it, or of a DequantizeLinear that a Mul with
+// a scale follows. Returns kNoValue for other values.
 ValueId KeptInFewBits(const Graph& graph, ValueId value);
 
-// The value rounded to a float type of 16 bits or more; itself for every other type.
+// Returns a number rounded to float16, bfloat16 or float32, to nearest even; unchanged for all
+// other types.
 double RoundTo(int32_t type, double value);
 
 }  // namespace kvlift::sym

@@ -1,4 +1,5 @@
-// Pieces laid side by side along an axis, told as one where they continue each other.
+// Merges pieces that lie side by side on an axis, as behind a Concat, into one expression where
+// they continue each other.
 #pragma once
 
 #include "absl/types/span.h"
@@ -6,10 +7,10 @@
 
 namespace kvlift::sym::internal {
 
-// The element at `index` of the axis: pieces[k] where ends[k-1] <= index < ends[k]. Stacked: each
-// piece is one long and does not hold the index. Rows of one tensor, one after the other, become
-// one load, and a condition that all pieces share is asked first:
-// i3 < P ? past[i0, ..] : (i0 <= 0 ? k[..] : v[..]) for keys and values stacked behind a past.
+// Returns the element at `index` of the axis: pieces[k] where ends[k-1] <= index < ends[k].
+// `stacked` says that each piece has extent 1 and does not contain the index. Consecutive rows of
+// one tensor then become one load, and a condition that all pieces share is asked first. For keys
+// and values that are stacked after a past: i3 < P ? past[i0, ..] : (i0 <= 0 ? k[..] : v[..])
 Expr Piecewise(Engine& engine, Expr index, absl::Span<const Expr> ends,
                absl::Span<const Expr> pieces, bool stacked, const Facts& facts);
 

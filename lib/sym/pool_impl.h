@@ -1,4 +1,4 @@
-// Storage of a Pool, and what its parts share. Internal to lib/sym.
+// The storage of a Pool, and helpers that its parts share. Internal to lib/sym.
 #pragma once
 
 #include <array>
@@ -13,21 +13,24 @@
 
 namespace kvlift::sym {
 
-// A polynomial while it is being worked on: monomial -> coefficient.
+// A polynomial under construction: monomial -> coefficient.
 using Polynomial = absl::flat_hash_map<Monomial, int64_t>;
 
 struct Pool::Impl {
+  // Returns the existing node that equals `node`, or adds it.
   Expr Intern(Node node);
-  // The normal form of a polynomial.
+  // Returns the normal form of a polynomial.
   Expr FromPolynomial(const Polynomial& p);
-  // Of terms in the order of their atoms, each monomial once.
+  // Returns the normal form of a sum of terms, which must be sorted by their atoms, with distinct
+  // monomials and coefficients other than 0.
   Expr FromTerms(std::vector<Term> terms);
-  // a + factor * b.
+  // Returns a + factor * b.
   Expr Combine(Expr a, Expr b, int64_t factor);
+  // Returns a new opaque expression that equals no other.
   Expr Overflow();
 
   std::deque<Node> nodes;
-  std::array<Expr, 16> few_integers = {};  // null until they are asked for
+  std::array<Expr, 16> few_integers = {};  // null until they are first asked for
   absl::flat_hash_map<size_t, absl::InlinedVector<Expr, 1>> by_hash;
   absl::flat_hash_map<DimSymbol, int64_t> dim_minimum;
   absl::flat_hash_map<DimSymbol, Expr> dim_maximum;
@@ -35,16 +38,17 @@ struct Pool::Impl {
   int64_t steps = 0;
 };
 
-// Terms of any expression: {} for 0, the constant term has no atoms.
+// Returns the terms of any expression: none for 0. The constant term has no atoms.
 std::vector<Term> TermsOf(Expr e);
-// p += factor * e; false on overflow.
+// Adds factor * e, or one term, to *p. Returns false if a coefficient overflows.
 bool AddTo(Polynomial* p, Expr e, int64_t factor);
 bool AddTerm(Polynomial* p, Monomial atoms, int64_t coefficient);
-// Does `part` occur anywhere in e?
+// Returns true if `part` occurs anywhere in e, including e itself.
 bool ContainsNode(Expr e, Expr part);
-// e without its constant term, and that term.
+// Returns e without its constant term, and that term.
 std::pair<Expr, int64_t> SplitConstant(Pool& pool, Expr e);
-// b such that e = a*atom + b with neither holding atom at the top; false if atom occurs squared.
+// Splits e into *coefficient * atom + *rest. Neither has the atom as a factor, but it may occur
+// inside their atoms. Returns false if a term has the atom squared.
 bool CollectLinear(Pool& pool, Expr e, Expr atom, Expr* coefficient, Expr* rest);
 
 }  // namespace kvlift::sym

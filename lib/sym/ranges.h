@@ -1,5 +1,5 @@
-// In which interval an integer expression lies: what decides whether machine arithmetic is exact.
-// Internal to lib/sym.
+// Intervals of integer expressions, which decide whether machine arithmetic is exact. Internal to
+// lib/sym.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +12,27 @@ namespace kvlift::sym::internal {
 
 class Engine;
 
-// low <= x <= high; infinite where nothing is known.
+// low <= x <= high. An infinite bound is unknown.
 struct Interval {
   double low, high;
 
   bool Within(const Interval& other) const { return low >= other.low && high <= other.high; }
 };
 
-// The integers that a type holds exactly, without gaps: all of an integer type (of 64 bits as many
-// as are needed to be on the safe side of rounding), |x| <= 2^p of a float type of precision p.
+// Returns an interval of integers that a type represents exactly, without gaps: the whole range of
+// integer types up to 32 bits, somewhat less for 64 bits (bounds are doubles and may be rounded),
+// and |x| <= 2^p for a float type with p bits of precision. Returns [0, 0] for other types.
 Interval ExactIntegersOf(int32_t type);
 
-// Ranges of the expressions of one graph. Symbols of extents lie in [0, kMostSize], and so do, in
-// magnitude, integers that a host feeds and that are counted from them; a product of different
-// extents is at most kMostElements. Every verdict states these limits
-// (AssumptionKind::kIntegerRange).
+// Intervals of the expressions of one graph. Symbols of extents are taken to lie in [0, kMostSize].
+// Integers that the host gives, and places on axes and counts derived from them, are taken to have
+// at most that magnitude. A product of distinct extents is taken to be at most kMostElements. Every
+// verdict states these limits (AssumptionKind::kIntegerRange).
 class Ranges {
  public:
   explicit Ranges(Engine& engine) : engine_(engine) {}
 
+  // Returns an interval that contains e for all indices that the facts allow.
   Interval Of(Expr e, const Facts& facts);
 
  private:

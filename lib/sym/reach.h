@@ -1,12 +1,13 @@
-// Branches of selects that no index reaches.
+// Removes branches of selects that no index reaches.
 #pragma once
 
 #include "sym/forms_engine.h"
 
 namespace kvlift::sym::internal {
 
-// e without branches that are taken at no place of the axes of constant, small extent: after
-// i0 == 2 ? a : (i0 == 1 ? b : (i0 <= 0 ? c : d)) on an axis of 3, d is gone.
+// Returns e without branches that are taken at no index of the axes whose extents are small
+// constants: behind i0 == 2 ? a : (i0 == 1 ? b : (i0 <= 0 ? c : d)) on an axis of extent 3, d is
+// removed.
 Expr WithoutUnreached(Pool& pool, Expr e, const Shape& extents);
 
 }  // namespace kvlift::sym::internal

@@ -1,5 +1,5 @@
-// The real number that an element of a float tensor is, for what only arithmetic can tell: that a
-// table repeats itself, that pairs are rotated.
+// Elements of float tensors as polynomials, for questions that only arithmetic answers: whether the
+// values of a table repeat, whether a tensor is RoPE applied to another one.
 #pragma once
 
 #include "absl/types/span.h"
@@ -7,10 +7,11 @@
 
 namespace kvlift::sym {
 
-// Element of v at `at`, as Forms::At, but looking through sums, products and signs as well: a
-// polynomial over loads, in which equal numbers look equal. Cosines and sines are
-// Apply("Cos", number). Elements of `stops`, and what lies deeper than rotations do, stay loads.
-// Equal as real numbers: rounding is not in it. Null if v's rank is unknown.
+// Returns the element of v at `at` as Forms::At does, but looks through Add, Sub, Mul and Neg of
+// float tensors as well: the result is a polynomial over loads, in which equal numbers have one
+// form. Cosines and sines are Apply("Cos", x) and Apply("Sin", x). Loads of `stops`, and operators
+// more than 12 levels deep, stay loads. The result is equal as a real number; rounding is ignored.
+// Operands are broadcast. Returns null if the rank of v is unknown.
 Expr RealElement(Forms& forms, ValueId v, absl::Span<const Expr> at, const Facts& facts,
                  absl::Span<const ValueId> stops);
 
