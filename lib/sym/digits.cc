@@ -7,13 +7,13 @@
 namespace kvlift::sym::internal {
 namespace {
 
-// b / a if a divides it without rest, else null.
+// Returns b / a if a divides b without remainder, else null.
 Expr ExactQuotient(Pool& pool, Expr b, Expr a) {
   const Expr q = pool.FloorDiv(b, a, Facts{});
   return pool.Mul(q, a) == b && q->kind() != Kind::kFloorDiv ? q : nullptr;
 }
 
-// The one of `strides` that divides all others; null if there is none.
+// Removes and returns the stride that divides all others; null if there is none.
 Expr TakeSmallest(Pool& pool, std::vector<Expr>* strides) {
   for (auto it = strides->begin(); it != strides->end(); ++it) {
     const bool divides = std::all_of(strides->begin(), strides->end(), [&](Expr other) {

@@ -28,7 +28,7 @@ bool HasRealPart(Forms& forms, Expr e) {
 
 }  // namespace
 
-// One tensor under construction: all pieces are broadcast against rank `rank()`.
+// Builds one tensor. All pieces broadcast against rank `rank()`.
 class Emitter::Builder {
  public:
   Builder(Emitter& emitter, const Request& request) : e_(emitter), r_(request) {}
@@ -48,7 +48,7 @@ class Emitter::Builder {
         fmt::format("no operators for {}", ToString(e, &e_.forms_.graph())));
   }
 
-  // Gives the piece the requested shape: expands where an axis is missing.
+  // Expands a piece to the requested shape where it lacks an axis.
   absl::StatusOr<std::string> Fill(const Piece& piece) {
     uint32_t wanted = 0;
     for (int k = 0; k < rank(); ++k) {
@@ -73,7 +73,7 @@ class Emitter::Builder {
             a.full_rank || b.full_rank};
   }
 
-  // e as elem_type.
+  // Returns e as a piece of type elem_type.
   absl::StatusOr<Piece> Typed(Expr e, int32_t elem_type) {
     if (elem_type == TensorProto::BOOL) return Predicate(e);
     if (e->kind() == Kind::kSelect) {
@@ -115,7 +115,7 @@ class Emitter::Builder {
     return {nodes().Scalar(value, elem_type), elem_type, 0, false};
   }
 
-  // An integer expression as int64.
+  // Returns an integer expression as an int64 piece.
   absl::StatusOr<Piece> Whole(Expr e) {
     switch (e->kind()) {
       case Kind::kInteger:
@@ -137,7 +137,8 @@ class Emitter::Builder {
         KV_ASSIGN_OR_RETURN(Piece a, Whole(e->args()[0]));
         KV_ASSIGN_OR_RETURN(Piece b, Whole(e->args()[1]));
         b = Divisor(e->args()[1], std::move(b), facts);
-        // Div truncates: equal to the floor where both are non-negative, or nothing is left over.
+        // Div rounds towards zero. That is the floor if both operands are non-negative, or if there
+        // is no remainder.
         if (!pool.ProveNonNegative(e->args()[0], facts) ||
             !pool.ProveNonNegative(e->args()[1], facts)) {
           a = Join("Sub", a, Join("Mod", a, b, TensorProto::INT64), TensorProto::INT64);
@@ -158,7 +159,8 @@ class Emitter::Builder {
     }
   }
 
-  // number mod modulus + rest, without the division in rest.
+  // Returns number, modulus and rest of an expression (number mod modulus) + rest, where `rest`
+  // does not contain the division; nullopt if e has no such form.
   struct Remainder {
     Expr number, modulus, rest;
   };
@@ -175,10 +177,12 @@ class Emitter::Builder {
     return std::nullopt;
   }
 
-  // What a branch that is not taken divides by may be 0, which stops the model: 1 stands for it.
+  // A divisor may be 0 in a branch that is not taken, and would stop the model there: 1 replaces
+  // it.
   Piece Divisor(Expr e, Piece piece, const Facts& facts) {
     Pool& pool = e_.forms_.pool();
-    const bool own = e->kind() == Kind::kDim && e_.dims_.contains(e->dim());  // slots of a buffer
+    // Capacity of a buffer.
+    const bool own = e->kind() == Kind::kDim && e_.dims_.contains(e->dim());
     if (branches_ == 0 || own || pool.ProveNonNegative(pool.Sub(e, pool.Integer(1)), facts)) {
       return piece;
     }
@@ -189,7 +193,7 @@ class Emitter::Builder {
     return piece;
   }
 
-  // number mod modulus + rest.
+  // Builds (number mod modulus) + rest.
   absl::StatusOr<Piece> Modulo(Expr number, Expr modulus, Expr rest) {
     KV_ASSIGN_OR_RETURN(Piece a, Whole(number));
     KV_ASSIGN_OR_RETURN(Piece b, Whole(modulus));
@@ -245,7 +249,7 @@ class Emitter::Builder {
     return Piece{value, TensorProto::INT64, 0, false};
   }
 
-  // A tensor whose axes are the given output axes (ascending) brought to full rank.
+  // Brings a tensor, whose axes are the given output axes in ascending order, to full rank.
   std::string Placed(const std::string& value, const std::vector<int>& axes) {
     std::vector<int64_t> missing;
     for (int k = 0; k < rank(); ++k) {
@@ -265,7 +269,7 @@ class Emitter::Builder {
         return Compare("Equal", e->args()[0]);
       case Kind::kNot: {
         const Expr inner = e->args()[0];
-        // x != 0 is a Cast.
+        // x != 0 is a Cast to bool.
         if (inner->kind() == Kind::kEq && inner->args()[0]->kind() == Kind::kLoad) {
           KV_ASSIGN_OR_RETURN(Piece piece, Load(inner->args()[0]));
           return Cast(std::move(piece), TensorProto::BOOL);
@@ -302,7 +306,7 @@ class Emitter::Builder {
     }
   }
 
-  // p <= 0 or p == 0, with the negative terms moved to the other side.
+  // Builds p <= 0 or p == 0, with the negative terms moved to the other side.
   absl::StatusOr<Piece> Compare(std::string_view op, Expr p) {
     if (const auto r = RemainderOf(p)) {
       const Expr zero = e_.forms_.pool().Integer(0);
@@ -325,7 +329,7 @@ class Emitter::Builder {
     return Join(op, a, b, TensorProto::BOOL);
   }
 
-  // The name of a load's source, cut to what is read along its wide axes.
+  // Returns the name of a load's source, sliced to what is read along its wide axes.
   absl::StatusOr<std::string> Source(Expr load) {
     const ValueId source = load->source();
     const auto it = e_.sources_.find(source);
@@ -341,9 +345,9 @@ class Emitter::Builder {
     return value;
   }
 
-  // Not of two different numbers, nor beside a length of the conversion's own, nor of two sizes
-  // that say themselves that they differ, as S and P + S do: a branch of a select reads a part of
-  // the axis only.
+  // Returns true if the axis of a source may be read as a whole for an index of the output. It may
+  // not if the two extents are different numbers, or if they differ by their symbols, as S and P +
+  // S do, inside a branch of a select: the branch reads only a part of the axis.
   bool SameExtent(ValueId source, int axis, Expr index) const {
     const Form& form = e_.forms_.Of(source);
     if (!form.known_rank || axis >= static_cast<int>(form.shape.size())) return true;
@@ -366,8 +370,8 @@ class Emitter::Builder {
     return std::find(wide.begin(), wide.end(), axis) != wide.end();
   }
 
-  // The place to read along an axis. What another branch of a select, or a predicate beside this
-  // one, guards in the source may lie outside: it is read at the edge.
+  // Returns the index to read along an axis. An index that the source reads only in a branch of a
+  // select, or beside a predicate, may lie outside the axis elsewhere: it is clamped.
   absl::StatusOr<Piece> Place(Expr load, int axis, const std::string& value) {
     const Expr arg = load->args()[axis];
     KV_ASSIGN_OR_RETURN(Piece piece, Whole(arg));
@@ -393,13 +397,14 @@ class Emitter::Builder {
     return piece;
   }
 
-  // The past may be empty, and then there is nothing to read at an edge.
+  // The past may be empty, so that there is no element to clamp an index to.
   bool MayBeEmpty(Expr extent) const {
     return extent->kind() == Kind::kDim && e_.dims_.contains(extent->dim());
   }
 
   absl::StatusOr<Piece> Load(Expr e) {
-    std::vector<int> moving;  // axes of the source that are not plain distinct indices
+    // Axes of the source that are not indexed by an output index of their own.
+    std::vector<int> moving;
     uint32_t plain = 0;
     for (int j = 0; j < static_cast<int>(e->args().size()); ++j) {
       const Expr arg = e->args()[j];
@@ -427,7 +432,7 @@ class Emitter::Builder {
     return Permuted(std::move(value), axes, type);
   }
 
-  // `value` has one axis per entry of `axes`, the output axis it belongs to.
+  // Brings `value` into the order of output axes; axes[j] is the output axis of its axis j.
   Piece Permuted(std::string value, const std::vector<int>& axes, int32_t type) {
     std::vector<int64_t> perm(axes.size());
     std::iota(perm.begin(), perm.end(), 0);
@@ -440,7 +445,8 @@ class Emitter::Builder {
     return {Placed(value, axes), type, mask, !axes.empty() || rank() == 0};
   }
 
-  // One axis of the source is indexed by an expression, the others by indices of their own.
+  // Reads a source with a Gather: one axis is indexed by an expression, the others by output
+  // indices. Returns nullopt if the expression depends on one of these.
   absl::StatusOr<std::optional<Piece>> GatherOne(Expr e, const std::string& value, int32_t type,
                                                  int axis, uint32_t plain) {
     KV_ASSIGN_OR_RETURN(Piece index, Place(e, axis, value));
@@ -498,7 +504,7 @@ class Emitter::Builder {
 
   Emitter& e_;
   const Request& r_;
-  int branches_ = 0;  // of selects that the part being built stands in
+  int branches_ = 0;  // number of selects around the part that is being built
 };
 
 void Emitter::BindDim(const DimSymbol& dim, DimBinding binding) { dims_[dim] = std::move(binding); }

@@ -93,7 +93,7 @@ Expr Pool::Impl::Overflow() {
   Node node;
   node.kind_ = Kind::kApply;
   node.text_ = "overflow";
-  node.value_ = ++overflows;  // each its own: never equal to another
+  node.value_ = ++overflows;  // distinct, so that it equals no other
   return Intern(std::move(node));
 }
 
@@ -191,7 +191,7 @@ bool InOrder(const Term& a, const Term& b) {
                                       b.atoms.end(), ById);
 }
 
-// The terms of any expression without a copy of those of a sum.
+// The terms of an expression, as TermsOf, but without copying those of a sum.
 class Terms {
  public:
   explicit Terms(Expr e) {
@@ -310,7 +310,7 @@ Expr Pool::Mul(Expr a, Expr b) {
       Monomial atoms = x.atoms;
       atoms.insert(atoms.end(), y.atoms.begin(), y.atoms.end());
       std::sort(atoms.begin(), atoms.end(), ById);
-      // A predicate is 0 or 1: its square is itself.
+      // A predicate is 0 or 1, so its square is itself.
       atoms.erase(std::unique(atoms.begin(), atoms.end(),
                               [](Expr m, Expr n) { return m == n && m->is_predicate(); }),
                   atoms.end());
@@ -359,7 +359,7 @@ void CollectOuterLoads(Expr e, std::vector<Expr>* loads) {
   }
 }
 
-// Each once, in the order of first occurrence.
+// Returns each expression once, in the order of first occurrence.
 std::vector<Expr> Distinct(std::vector<Expr> all) {
   std::vector<Expr> kept;
   for (Expr e : all) {

@@ -15,7 +15,7 @@ bool IsPlainName(std::string_view text) {
   return !text.empty() && text.find_first_of("+-*/%() ,") == std::string_view::npos;
 }
 
-// The texts between plus signs, without spaces around them.
+// Returns the texts between plus signs, without the spaces around them.
 std::vector<std::string> Summands(const std::string& text) {
   std::vector<std::string> parts;
   for (size_t begin = 0; begin <= text.size();) {
@@ -29,7 +29,7 @@ std::vector<std::string> Summands(const std::string& text) {
   return parts;
 }
 
-// first + step * i0 for three elements or more at even distances; null for all others.
+// Returns first + step * i0 for three or more elements at equal distances; null otherwise.
 Expr Progression(Engine& engine, absl::Span<const Expr> elements) {
   Pool& pool = engine.pool();
   if (elements.size() < 3) return nullptr;
@@ -43,7 +43,7 @@ Expr Progression(Engine& engine, absl::Span<const Expr> elements) {
   return pool.Add(elements[0], pool.Mul(step, pool.Index(0)));
 }
 
-// The elements form one expression of i0.
+// Returns the elements as one expression of i0.
 Expr FromElements(Engine& engine, absl::Span<const Expr> elements) {
   Pool& pool = engine.pool();
   if (elements.empty()) return pool.Integer(0);
@@ -119,7 +119,7 @@ const Value& Engine::Of(ValueId v) {
   return values_[v];
 }
 
-// Explicit stack: decoders are thousands of nodes deep.
+// The stack is explicit because decoders are thousands of nodes deep.
 void Engine::Ensure(ValueId v) {
   std::vector<NodeId> stack;
   const auto visit = [&](ValueId value) {
@@ -178,7 +178,7 @@ void Engine::EvaluateNode(NodeId n) {
   node_done_[n] = true;
 }
 
-// Declared shapes of inner values are not trusted beyond rank and static dims.
+// Of the declared shapes of inner values, only the rank and constant extents are trusted.
 void Engine::SetDeclared(ValueId v) {
   const TensorType& type = graph_.type(v);
   if (!type.shape) return SetUnknown(v);

@@ -1,4 +1,4 @@
-// Extents of operands that broadcast: which of them are taken to be equal.
+// Decides which extents of operands that broadcast may be treated as equal.
 #include <algorithm>
 
 #include "sym/forms_engine.h"
@@ -6,8 +6,8 @@
 namespace kvlift::sym::internal {
 namespace {
 
-// Of two dims that are equal at run time: constants first, then what is built from declared dims,
-// own symbols of inputs and data last.
+// Ranks forms of a dimension: constants first, then expressions of declared symbols, internal
+// symbols and data last.
 int Preference(const Pool&, Expr e) {
   if (e->kind() == Kind::kInteger) return 100;
   if (!SourcesOf(e).empty()) return 0;
@@ -18,15 +18,16 @@ int Preference(const Pool&, Expr e) {
   return score;
 }
 
-// Whether e may be 1 at one step and more at another for other reasons than the sizes of inputs: a
-// quotient or a minimum, such as the columns of a mask from a Range whose step exceeds its limit.
+// Returns true if e may be 1 in one step and larger in another for other reasons than the sizes of
+// inputs: a quotient or a minimum, such as the columns of a mask from a Range whose step exceeds
+// its limit.
 bool Branches(Expr e) {
   const auto branches = [](Expr x) { return Branches(x); };
   switch (e->kind()) {
     case Kind::kFloorDiv:
     case Kind::kSelect:
     case Kind::kApply:
-    case Kind::kLe:  // truth values: 0 or 1
+    case Kind::kLe:  // predicates are 0 or 1
     case Kind::kEq:
     case Kind::kNot:
     case Kind::kAnd:
@@ -40,7 +41,7 @@ bool Branches(Expr e) {
   }
 }
 
-// A condition that e asks anywhere at its top; null if there is none.
+// Returns a condition or predicate at the top of e; null if there is none.
 Expr AskedBy(Expr e) {
   if (e->kind() == Kind::kSelect) return e->args()[0];
   for (const Term& term : e->terms()) {
@@ -52,7 +53,7 @@ Expr AskedBy(Expr e) {
   return nullptr;
 }
 
-// e is 0 in every case of the conditions that it asks.
+// Returns true if e is 0 in every case of the conditions at its top.
 bool IsZeroInAllCases(Pool& pool, Expr e, int depth) {
   if (e->kind() == Kind::kInteger) return e->value() == 0;
   constexpr int kMostConditions = 6;
@@ -62,15 +63,16 @@ bool IsZeroInAllCases(Pool& pool, Expr e, int depth) {
          IsZeroInAllCases(pool, pool.Assume(e, condition, false, Facts{}), depth + 1);
 }
 
-// The symbol that `size` is, if `other` does not depend on it: the length of an axis that an input
-// declares, or that only data tells.
+// Returns the symbol that `size` is, if `other` does not depend on it: the length of an axis that
+// an input declares, or that only data determines.
 std::optional<DimSymbol> FreeAxis(Expr size, Expr other) {
   if (size->kind() != Kind::kDim || ContainsDim(other, size->dim())) return std::nullopt;
   return size->dim();
 }
 
-// The length of an axis that a mask or another integer input declares with which the two are equal,
-// whatever all other sizes are: as long as `other`, or as what a quotient in `own` is divided by.
+// Returns the length of an axis, declared by a mask or another integer input, with which the two
+// extents are equal for all other sizes: `other`, or the divisor of a quotient in `own`. nullopt if
+// there is none.
 std::optional<std::pair<DimSymbol, Expr>> MadeEqualByHost(Engine& engine, Expr own, Expr other) {
   Pool& pool = engine.pool();
   std::vector<Expr> lengths = {other};
@@ -113,9 +115,9 @@ bool Engine::IsCompared(NodeId node) const {
   return n < options_.compared.size() && options_.compared[n];
 }
 
-// Extents that differ at run time are no error where one of them is 1. So an extent that may be 1
-// by itself is taken to be another one only where the two are proven to be equal, or where the host
-// chooses the length of an axis, which it does once.
+// Extents that differ at run time are legal where one of them is 1. An extent that may become 1 by
+// itself is therefore treated as equal to another one only if the two are provably equal, or if the
+// host chooses the length of an axis, which it does once for all broadcasts.
 bool Engine::MayBeTakenAsEqual(NodeId node, Expr a, Expr b) {
   if (a == b || IsZeroInAllCases(pool_, pool_.Sub(a, b), 0)) return true;
   const bool compared = IsCompared(node);
@@ -123,7 +125,8 @@ bool Engine::MayBeTakenAsEqual(NodeId node, Expr a, Expr b) {
   const Expr x = compared ? a : WithTakenLengths(a), y = compared ? b : WithTakenLengths(b);
   if (IsZeroInAllCases(pool_, pool_.Sub(x, y), 0)) return true;
   const auto take = [&](const DimSymbol& axis, Expr length) {
-    // Data may give as many as a host feeds tokens, but neither sequences nor rows of real numbers.
+    // A length from data may be the number of tokens that a host gives, but neither a number of
+    // sequences nor of rows of real numbers.
     if (Branches(length) || (DependsOnData(length) && !IsOnlyOfIntegers(axis))) return false;
     if (!compared) taken_[axis] = length;
     return true;

@@ -1,5 +1,5 @@
-// Closed forms of constant tensors: one number, an arithmetic progression along each axis, blocks
-// of equal numbers, a triangle of two values.
+// Closed forms of constant tensors: one value everywhere, an arithmetic progression along each
+// axis, blocks of equal values, or a triangle of two values.
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -15,7 +15,8 @@ namespace {
 constexpr int64_t kMaxConstant = int64_t{1} << 25;  // elements
 constexpr int64_t kMaxGrid = int64_t{1} << 20;
 
-// Elements of a constant compared as bit patterns and read one by one, without widening it all.
+// The elements of a constant, compared as bit patterns and read one by one, without widening the
+// whole tensor.
 class Elements {
  public:
   explicit Elements(const onnx::TensorProto& tensor) : type_(tensor.data_type()) {
@@ -69,7 +70,7 @@ class Elements {
         return std::nullopt;
     }
   }
-  // A number as an expression; null if it cannot be read.
+  // Returns element i as a constant expression; null if it cannot be read.
   Expr At(Pool& pool, int64_t i) const {
     if (!IsFloatType(type_)) {
       const std::optional<int64_t> x = Int(i);
@@ -84,8 +85,8 @@ class Elements {
   }
 
  private:
-  // Null for -0.0, which is no number of an expression: its reciprocal is another one than that of
-  // 0.
+  // Returns null for -0.0, which constants of expressions cannot represent: its reciprocal differs
+  // from that of 0.
   static Expr Real(Pool& pool, double value) {
     return value == 0 && std::signbit(value) ? nullptr : pool.Float(value);
   }
@@ -100,7 +101,7 @@ class Elements {
   int32_t type_;
   int64_t size_ = 0, bytes_ = 0;
   const char* raw_ = nullptr;
-  std::shared_ptr<const void> owner_;  // of what raw_ points to
+  std::shared_ptr<const void> owner_;  // keeps what raw_ points to
   std::vector<double> floats_;
   std::vector<int64_t> ints_;
   bool ok_ = false;
@@ -115,8 +116,8 @@ bool AllSame(const Elements& elements) {
   return true;
 }
 
-// x[.., r, .., c, ..] = c <= r + k ? low : high along the last two axes longer than 1, the same for
-// all other indices. Null if it is not.
+// Returns x[.., r, .., c, ..] = (c <= r + k ? low : high) for the last two axes longer than 1, if
+// it holds for all other indices; null otherwise.
 Expr Triangle(Pool& pool, const Elements& x, const Dims& dims) {
   std::vector<int> long_axes;
   for (size_t k = 0; k < dims.size(); ++k) {
@@ -128,7 +129,7 @@ Expr Triangle(Pool& pool, const Elements& x, const Dims& dims) {
   const int64_t low = (rows - 1) * columns, high = columns - 1;
   if (x.Same(low, high)) return nullptr;
   if (!x.Same(0, low) && !x.Same(0, high)) return nullptr;
-  int64_t first = 0;  // how many of row 0 are low
+  int64_t first = 0;  // how many elements of row 0 are low
   while (first < columns && x.Same(first, low)) ++first;
   int64_t k = first - 1;
   if (first == 0) {
@@ -152,12 +153,13 @@ Expr Triangle(Pool& pool, const Elements& x, const Dims& dims) {
   return pool.Select(pool.Le(pool.Index(column_axis), limit, facts), a, b);
 }
 
-// One axis of a grid: its values are start + step * (i div block).
+// One axis of a grid: it contributes step * (i div block).
 struct Progression {
   int64_t step = 0, block = 1;
 };
 
-// x[i] = c + sum over axes of step_k * (i_k div block_k). Null if it is not.
+// Returns x[i] = c + the sum over all axes of step_k * (i_k div block_k); null if x is not such a
+// grid.
 Expr Grid(Pool& pool, const std::function<int64_t(int64_t)>& at, const Dims& dims,
           absl::Span<const int> names) {
   std::vector<int64_t> strides(dims.size(), 1);
@@ -205,7 +207,7 @@ Expr IntegerGrid(Pool& pool, const Elements& x, const Dims& dims) {
   for (size_t k = 0; k < dims.size(); ++k) names.push_back(static_cast<int>(k));
   const auto all = [&](int64_t i) { return *x.Int(i); };
   if (const Expr e = Grid(pool, all, dims, names)) return e;
-  // Coordinates side by side on the last axis, as ScatterND takes them.
+  // Coordinates may stand side by side on the last axis, as ScatterND takes them.
   const int64_t width = dims.back();
   if (dims.size() < 2 || width > 4) return nullptr;
   const Dims outer(dims.begin(), dims.end() - 1);

@@ -1,4 +1,4 @@
-// What operators' functions ask of their node: inputs, elements, outputs.
+// What the functions for operators use of their node: inputs, elements and outputs.
 #include <algorithm>
 
 #include "sym/forms_engine.h"

@@ -1,4 +1,4 @@
-// Conditions, selects and numbers: how leaves of elements are combined.
+// Conditions, selects and constants: how the leaves of elements are combined.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -17,7 +17,7 @@ int64_t CountLeaves(Expr e) {
   return std::min(kMaxLeaves + 1, CountLeaves(e->args()[1]) + CountLeaves(e->args()[2]));
 }
 
-// a and not (a and b) is a and not b.
+// Simplifies a and not (a and b) to a and not b.
 Expr WithoutRepeats(Pool& pool, Expr conjunction) {
   if (conjunction->kind() != Kind::kAnd) return conjunction;
   const auto conjuncts = conjunction->args();
@@ -40,7 +40,7 @@ Expr WithoutRepeats(Pool& pool, Expr conjunction) {
 
 Expr Engine::AsPredicate(Expr e) {
   if (e->is_predicate()) return e;
-  if (e->kind() == Kind::kFloat) return pool_.True();  // NaN and the infinities are true too
+  if (e->kind() == Kind::kFloat) return pool_.True();  // NaN and the infinities count as true
   if (IsSelect(e)) {
     return Select(e->args()[0], AsPredicate(e->args()[1]), AsPredicate(e->args()[2]));
   }
@@ -60,7 +60,7 @@ Expr Engine::And(Expr p, Expr q) {
     for (size_t j = 0; j < conjuncts.size(); ++j) {
       if (j == i || implied[i] || conjuncts[j]->kind() != Kind::kLe) continue;
       const Expr b = conjuncts[j]->args()[0];
-      // a <= 0 and b <= 0, but a + b >= 1.
+      // The conjuncts a <= 0 and b <= 0 contradict each other if a + b >= 1.
       const Expr sum = pool_.Sub(pool_.Add(a, b), pool_.Integer(1));
       if (i < j && pool_.ProveNonNegative(sum, facts)) return pool_.False();
       implied[j] = implied[j] || pool_.ProveNonNegative(pool_.Sub(a, b), facts);
@@ -75,8 +75,8 @@ Expr Engine::And(Expr p, Expr q) {
 
 Expr Engine::Or(Expr p, Expr q) { return pool_.Not(And(pool_.Not(p), pool_.Not(q))); }
 
-// Two writes into one tensor that ask the same first:
-// a and b ? x : (a and c ? y : old) is a ? (b ? x : (c ? y : old)) : old. Null if they do not.
+// Merges two writes into one tensor with a shared condition a: a and b ? x : (a and c ? y : old) is
+// a ? (b ? x : (c ? y : old)) : old. Returns null if they share no condition.
 Expr Engine::BehindShared(Expr condition, Expr then, Expr otherwise) {
   const auto q = otherwise->args();
   if (q[2]->kind() != Kind::kLoad) return nullptr;

@@ -1,4 +1,4 @@
-// Which function computes which operator.
+// The table of operators and the functions that compute their forms.
 #include "absl/container/flat_hash_map.h"
 #include "sym/forms_engine.h"
 
@@ -131,7 +131,8 @@ void AddOpaque(Table& table) {
                 {"Attention", OpAttentionOp}});
 }
 
-// Operators of ONNX Runtime that stand between standard ones in optimised exports: shapes only.
+// Operators of ONNX Runtime that stand between standard ones in optimised exports. Only their
+// shapes are known.
 const Table& ContribTable() {
   static const Table* const table = [] {
     auto* t = new Table;
@@ -152,8 +153,8 @@ const Table& ContribTable() {
   return *table;
 }
 
-// KeyValueCache of OpenPPL: rows [B, S, Nk, D] at a start give [B, start + S, Nk * repeat, D]
-// twice; what is written keeps its shape.
+// KeyValueCache of OpenPPL: rows [B, S, Nk, D] at a start position give keys and values [B, start +
+// S, Nk * num_repeat, D]. The tensors that are written keep their shapes.
 void OpKeyValueCache(OpContext& c) {
   constexpr int kStart = 2, kCache = 3, kPresentCache = 2;
   if (!c.Known(2) || c.in(0).rank() != 4) return;
@@ -170,7 +171,8 @@ void OpKeyValueCache(OpContext& c) {
   }
 }
 
-// The form of dynamic_batching: rows [sum of S, Nk, D] give as many as kvstarts ends with.
+// KeyValueCache of OpenPPL's dynamic batching: rows [sum of all S, Nk, D] give keys and values with
+// as many rows as the last element of kvstarts.
 void OpJoinedKeyValueCache(OpContext& c) {
   constexpr int kKvStarts = 3, kCache = 8, kPresentCache = 2;
   if (!c.Known(2) || c.in(0).rank() != 3) return;

@@ -1,4 +1,4 @@
-// Element types of operator outputs.
+// The element types of operator outputs.
 #include <string>
 
 #include "absl/container/flat_hash_set.h"
@@ -21,7 +21,8 @@ const Names& Int64Results() {
   return *names;
 }
 
-// Operators whose result has another type than their first input and that no rule below names.
+// Operators whose results have another type than their first input, and for which OutputType has no
+// rule.
 const Names& Unrelated() {
   static const Names* const names = new Names{"If",
                                               "Loop",

@@ -11,8 +11,8 @@ namespace {
 
 using onnx::TensorProto;
 
-// A binary number format: bits of the significand, the hidden one among them, and the range of
-// exponents of normal numbers.
+// A binary float format: bits of the significand, including the hidden bit, and the exponents of
+// normal numbers.
 struct FloatFormat {
   int bits = 0, low = 0, high = 0;
 };
@@ -32,7 +32,7 @@ std::optional<FloatFormat> FloatFormatOf(int32_t type) {
   }
 }
 
-// Integers of a type: `bits` of magnitude, and negative ones besides.
+// An integer format: bits of the magnitude, and whether there are negative numbers.
 struct IntegerFormat {
   int bits = 0;
   bool has_negative = false;
@@ -71,7 +71,8 @@ std::optional<IntegerFormat> IntegerFormatOf(int32_t type) {
   }
 }
 
-// Nearest value with `bits` significant bits, exponents from `min_exponent`, ties to even.
+// Returns the nearest number with `bits` significant bits and exponents from `min_exponent` on,
+// ties to even; infinite above `max`.
 double RoundBits(double x, int bits, int min_exponent, double max) {
   if (x == 0 || !std::isfinite(x)) return x;
   int exponent;
@@ -95,7 +96,8 @@ Fidelity CastFidelity(int32_t from, int32_t to) {
                       (whole->has_negative || !integers->has_negative);
     return fits ? Fidelity::kExact : Fidelity::kNone;
   }
-  // An integer with more bits than the significand is rounded; beyond the range it is infinite.
+  // An integer with more bits than the significand is rounded. Above the range of the type it is
+  // infinite.
   if (integers && real) {
     if (integers->bits <= real->bits) return Fidelity::kExact;
     return integers->bits <= real->high ? Fidelity::kRounded : Fidelity::kNone;

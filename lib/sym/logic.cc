@@ -17,7 +17,8 @@ std::optional<double> NumberOf(Expr e) {
   return std::nullopt;
 }
 
-// A huge constant plus an integer (sums with a Float hold integers only): no small number.
+// Returns true for a huge constant plus an integer (a sum with a Float has only integers besides):
+// such a sum equals no 64-bit integer.
 bool IsBeyondIntegers(Expr e) {
   if (e->kind() != Kind::kApply || e->function() != "add") return false;
   constexpr double kBeyond = 36893488147419103232.0;  // 2^65
@@ -30,11 +31,12 @@ int64_t FloorOf(int64_t a, int64_t b) {
   return a / b - (a % b != 0 && (a % b < 0) != (b < 0) ? 1 : 0);
 }
 
-// A common divisor of the coefficients of all terms with atoms; 0 if there are none.
+// Returns a common divisor of the coefficients of all terms with atoms; 0 if there are no such
+// terms.
 int64_t ContentOf(Expr e) {
   int64_t g = 0;
   for (const Term& term : TermsOf(e)) {
-    if (term.coefficient == INT64_MIN) return 1;  // neither gcd nor negation fit
+    if (term.coefficient == INT64_MIN) return 1;  // its absolute value does not fit into int64
     if (term.atoms.empty()) continue;
     g = std::gcd(g, term.coefficient);
   }
@@ -51,7 +53,7 @@ Expr Divided(Pool& pool, Expr e, int64_t g) {
   return sum;
 }
 
-// A select or predicate that occurs linearly at the top of e: its condition and e in both cases.
+// A select or predicate that occurs linearly at the top of e: its condition, and e in both cases.
 struct Cases {
   Expr condition, then, otherwise;
 };
@@ -113,7 +115,7 @@ Expr Pool::Le(Expr a, Expr b, const Facts& facts) {
 Expr Pool::Lt(Expr a, Expr b, const Facts& facts) {
   if (a->kind() == Kind::kFloat || b->kind() == Kind::kFloat) {
     const auto x = NumberOf(a), y = NumberOf(b);
-    if (x && y) return Integer(*x < *y ? 1 : 0);  // NaN is not below anything
+    if (x && y) return Integer(*x < *y ? 1 : 0);  // false if one of them is NaN
     return Not(Le(b, a, facts));
   }
   return Le(Add(a, Integer(1)), b, facts);
@@ -176,14 +178,15 @@ Expr Pool::Not(Expr p) {
 
 namespace {
 
-// Adds q to a conjunction in which no member implies another. False if it became impossible.
+// Adds q to a conjunction in which no member implies another one. Returns false if the conjunction
+// is then false.
 bool AddConjunct(Pool& pool, std::vector<Expr>* all, Expr q) {
   for (auto it = all->begin(); it != all->end();) {
     if (*it == q) return true;
     if (*it == pool.Not(q)) return false;
     if ((*it)->kind() == Kind::kLe && q->kind() == Kind::kLe) {
       const Expr x = (*it)->args()[0], y = q->args()[0];
-      // x >= y everywhere: x <= 0 says all that y <= 0 says.
+      // x >= y everywhere, so x <= 0 implies y <= 0.
       if (pool.ProveNonNegative(pool.Sub(x, y), Facts{})) return true;
       if (pool.ProveNonNegative(pool.Sub(pool.Add(x, y), pool.Integer(1)), Facts{})) return false;
       if (pool.ProveNonNegative(pool.Sub(y, x), Facts{})) {
@@ -221,7 +224,7 @@ Expr Pool::Or(Expr p, Expr q) {
   if (p->is_integer(1) || q->is_integer(1)) return True();
   if (p->is_integer(0) || p == q) return q;
   if (q->is_integer(0)) return p;
-  // p or (p and r) is p; shared conjuncts are taken out.
+  // Shared conjuncts are factored out; p or (p and r) becomes p.
   std::vector<Expr> a = ConjunctsOf(p), b = ConjunctsOf(q);
   Expr shared = True(), left = True(), right = True();
   for (Expr x : a) {
@@ -240,7 +243,8 @@ Expr Pool::Or(Expr p, Expr q) {
 
 namespace {
 
-// e where the condition holds: a load that then has one value has it, as in x == 1 ? 1 - x : y.
+// Returns e where the condition holds: a load that the condition fixes to one number is replaced by
+// it, as in x == 1 ? 1 - x : y.
 Expr WithPinnedLoads(Pool& pool, Expr e, Expr condition) {
   if (e->args().empty() && e->terms().empty()) return e;
   for (Expr part : ConjunctsOf(condition)) {
@@ -263,7 +267,8 @@ Expr WithPinnedLoads(Pool& pool, Expr e, Expr condition) {
 
 namespace {
 
-// i >= e for the highest index i: a select asks i < e instead.
+// Returns true for i >= e with the highest index i. A select then asks i < e instead, so that equal
+// selects have one form.
 bool IsLowerBound(Expr c) {
   if (c->kind() != Kind::kLe) return false;
   int highest = -1;
@@ -326,7 +331,7 @@ Expr Pool::Lift(absl::Span<const Expr> xs, const std::function<Expr(absl::Span<c
 
 namespace {
 
-// Rewrites predicates that follow from, or contradict, what is known.
+// Replaces predicates that follow from, or contradict, known predicates.
 class Assumer {
  public:
   Assumer(Pool& pool, std::vector<Expr> known, const Facts& facts)

@@ -1,4 +1,5 @@
-// Fused attention: its result is real arithmetic, its presents are data that moves.
+// Attention operators: their result is real arithmetic, but their presents are data that moves.
+// Source: ONNX Attention-24; com.microsoft MultiHeadAttention.
 #include <optional>
 
 #include "sym/forms_engine.h"
@@ -6,10 +7,10 @@
 namespace kvlift::sym::internal {
 namespace {
 
-// Query, key and value of an Attention as [B, heads, length, size], whatever their rank.
+// Query, key or value of an attention as [B, heads, length, D], whether it has rank 3 or 4.
 struct Operand {
   const Value* value = nullptr;
-  int64_t heads = 0;  // of a rank-3 operand
+  int64_t heads = 0;  // number of heads of an operand of rank 3
   Shape shape;
 };
 
@@ -32,7 +33,8 @@ Expr OperandAt(OpContext& c, const Operand& operand, Indices ix, const Facts& fa
   return c.engine().At(*operand.value, own, facts);
 }
 
-// present = past with the operand behind it.
+// Sets a present as its past with the operand appended on the sequence axis. Returns the present's
+// length, or null if the past does not have rank 4.
 Expr SetPresent(OpContext& c, int output, int past, const Operand& operand) {
   Shape out = operand.shape;
   const bool grows = c.has(past) && c.in(past).form.known_rank && c.in(past).rank() == 4;
@@ -71,9 +73,9 @@ void OpAttentionOp(OpContext& c) {
   if (total != nullptr) c.SetOpaque(3, {q->shape[0], q->shape[1], q->shape[2], total});
 }
 
-// com.microsoft: query [B, S, N*D]; key and value [B, T, N*D] or [B, N, T, D]. A bias is added to
-// the projections before they are kept, and a given past length makes the past a shared buffer:
-// the presents are then not told.
+// MultiHeadAttention of com.microsoft: the query is [B, S, N*D], and key and value are [B, T, N*D]
+// or [B, N, T, D]. A bias is added to the projections before they are stored, and an input past
+// length makes the past a shared buffer. In both cases the presents are opaque.
 void OpMultiHeadAttention(OpContext& c) {
   constexpr int kBias = 3, kPast = 6, kPastLength = 8;
   if (!c.Known(1)) return;

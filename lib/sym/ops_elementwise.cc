@@ -1,6 +1,6 @@
-// Arithmetic, comparisons and logic, element by element. Integers are exact; numbers of float type
-// are combined only where they are constants, selects of constants, predicates or integers, in the
-// arithmetic of their type. Everything else is real arithmetic: opaque.
+// Elementwise arithmetic, comparisons and logic. Integers are exact. Float numbers are combined
+// only where they are constants, selects of constants, predicates or integers, and with the
+// rounding of their type. All other float arithmetic is opaque.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,7 +13,7 @@ namespace {
 
 using Leaf = std::function<Expr(absl::Span<const Expr>, const Facts&)>;
 
-// Broadcasts the inputs and applies the leaf below their selects.
+// Broadcasts the inputs and applies `leaf` to their elements, below the selects of these.
 void Elementwise(OpContext& c, int inputs, const Leaf& leaf) {
   if (!c.Known(inputs)) return;
   std::vector<const Shape*> shapes;
@@ -44,14 +44,17 @@ double Fold(std::string_view op, double a, double b) {
   return a / b;
 }
 
-// What arithmetic took for granted about data.
+// What arithmetic has assumed about data.
 struct Taken {
-  bool blend = false;        // real data times a predicate is told case by case, not opaque
-  std::vector<Expr> finite;  // real data that then is finite
-  std::vector<Expr> small;   // integers of which a half-precision minimum notices nothing
+  // Real data times a predicate becomes a select instead of an opaque value.
+  bool blend = false;
+  std::vector<Expr> finite;  // real data that is assumed to be finite
+  // Integers that are assumed to vanish beside the lowest half-precision number.
+  std::vector<Expr> small;
 };
 
-// One arithmetic operator on two leaves.
+// Applies one arithmetic operator to two operands without selects. Returns null if the result is
+// opaque.
 class Arithmetic {
  public:
   Arithmetic(OpContext& c, std::string_view op, int32_t type, const Facts& facts, Taken* taken)
@@ -77,7 +80,7 @@ class Arithmetic {
  private:
   bool Is(std::string_view op) const { return op_ == op; }
 
-  // x + 0, x - 0, x * 1, x / 1: also for real data. A negative zero may become positive.
+  // Handles x + 0, x - 0, x * 1 and x / 1, also for real data. A negative zero may become positive.
   Expr Neutral(Expr a, Expr b) const {
     const bool additive = Is("Add") || Is("Sub");
     if (additive && b->is_integer(0)) return a;
@@ -87,7 +90,8 @@ class Arithmetic {
     return nullptr;
   }
 
-  // A number so big that adding any 64-bit integer rounds back to it: the lowest float32.
+  // Handles a number so large that adding any 64-bit integer to it rounds back to it, such as the
+  // lowest float32 of a mask.
   Expr Absorbed(Expr a, Expr b) {
     if (!Is("Add") && !Is("Sub")) return nullptr;
     const bool wide = type_ == onnx::TensorProto::FLOAT || type_ == onnx::TensorProto::DOUBLE ||
@@ -113,13 +117,14 @@ class Arithmetic {
     return type_ == onnx::TensorProto::FLOAT16 && e->is_integer(-65504);
   }
 
-  // An integer that the host gives.
+  // Returns true if e is an integer that the host gives.
   bool IsMask(Expr e) const {
     return e->kind() == Kind::kLoad && engine_.graph().is_graph_input(e->source()) &&
            engine_.IsIntegral(e);
   }
 
-  // A predicate is 1 or 0: the result is told case by case. Null if it cannot be.
+  // Handles operands that are predicates: the result is a select over their values 1 and 0. Returns
+  // null if a case has no result.
   Expr Truths(Expr a, Expr b) {
     const bool pa = IsTruth(a), pb = IsTruth(b);
     if (Is("Mul") && pa && pb) return engine_.And(a, b);
@@ -136,7 +141,7 @@ class Arithmetic {
     return engine_.Select(split_a ? a : b, yes, no);
   }
 
-  // x * predicate for real data x: 0 where the predicate is false, if x is finite.
+  // Handles x * predicate for real data x: 0 where the predicate is false, if x is finite.
   Expr Gated(Expr a, Expr b) {
     if (!taken_->blend || !Is("Mul")) return nullptr;
     if (IsTruth(a)) std::swap(a, b);
@@ -145,8 +150,8 @@ class Arithmetic {
     return engine_.Select(b, a, pool_.Integer(0));
   }
 
-  // number * (1 - x) for an integer x of the data, 0 or 1 in a mask: told for these two, the
-  // product otherwise.
+  // Handles number * (1 - x) for an integer x of the data, which is 0 or 1 in a mask: the result is
+  // known for these two values, and an uninterpreted product for all others.
   Expr MaskTimes(Expr a, Expr b) {
     if (!Number(a)) std::swap(a, b);
     const auto c = Number(a);
@@ -168,7 +173,7 @@ class Arithmetic {
     return IsFloatType(type_) ? nullptr : Truncating(a, b);
   }
 
-  // Integer division rounds toward zero.
+  // Division of integers, which rounds towards zero.
   Expr Truncating(Expr a, Expr b) {
     if (a->kind() == Kind::kInteger && b->kind() == Kind::kInteger) {
       const bool defined = b->value() != 0 &&
@@ -176,7 +181,7 @@ class Arithmetic {
       return defined ? pool_.Integer(a->value() / b->value()) : nullptr;
     }
     if (a == b) return pool_.Integer(1);
-    // A divisor of 0 is undefined: a dim that divides is positive.
+    // Division by 0 is undefined, so a dimension that divides may be taken to be positive.
     if (NonNegative(pool_, a, facts_) && NonNegative(pool_, b, facts_)) {
       return pool_.FloorDiv(a, b, facts_);
     }
@@ -193,7 +198,8 @@ class Arithmetic {
   Taken* taken_;
 };
 
-// A product that only meets another product in sums: a blend, such as old * (1 - hot) + new * hot.
+// Returns true if the node is a product that is only added to other products: a blend, such as old
+// * (1 - hot) + new * hot.
 bool IsPartOfBlend(OpContext& c) {
   const Graph& graph = c.engine().graph();
   if (c.op() != "Mul" || c.output(0) == kNoValue) return false;
@@ -223,7 +229,7 @@ bool Holds(Order order, double a, double b) {
 
 Expr Compare(OpContext& c, Order order, Expr a, Expr b, const Facts& facts);
 
-// An integer against a number that is none.
+// Compares an integer with a number that is not an integer.
 Expr CompareFraction(OpContext& c, Order order, Expr a, Expr b, const Facts& facts) {
   Pool& pool = c.pool();
   const bool left = a->kind() == Kind::kFloat;
@@ -233,7 +239,7 @@ Expr CompareFraction(OpContext& c, Order order, Expr a, Expr b, const Facts& fac
     const bool holds = left ? x < 0 : x > 0;
     return holds ? pool.True() : pool.False();
   }
-  // No integer equals x, so < and <= are the same.
+  // No integer equals x, so < and <= have the same result.
   if (left) {
     const Expr low = pool.Integer(static_cast<int64_t>(std::ceil(x)));
     return pool.Le(low, b, facts);
@@ -268,7 +274,8 @@ Expr Compare(OpContext& c, Order order, Expr a, Expr b, const Facts& facts) {
     if (fraction_a || fraction_b) return CompareFraction(c, order, a, b, facts);
     const bool number = a->kind() == Kind::kInteger || b->kind() == Kind::kInteger;
     const bool load = a->kind() == Kind::kLoad || b->kind() == Kind::kLoad;
-    // Real data equal to an integer: the only comparison that needs no order of the reals.
+    // Real data may be compared with an integer for equality only, which needs no order of the
+    // reals.
     if (order == Order::kEqual && number && load) return pool.Eq(a, b, facts);
     return nullptr;
   }
@@ -288,14 +295,16 @@ bool HoldsNumbers(int32_t float_type) {
          float_type == onnx::TensorProto::FLOAT || float_type == onnx::TensorProto::DOUBLE;
 }
 
-// Real data keeps its value if the type that it was made in, or the one that it is in, fits.
+// Returns true if the cast keeps the value of real data: the type that the data was computed in, or
+// the type that it has now, fits into the result's.
 bool KeepsReal(Engine& engine, Expr x, int32_t from, int32_t to) {
   if (CastFidelity(from, to) == Fidelity::kExact) return true;
   return x->kind() == Kind::kLoad &&
          CastFidelity(engine.TypeOf(x->source()), to) == Fidelity::kExact;
 }
 
-// An integer of the host that may be too large for a half-precision type is taken to be small.
+// Returns x, an integer that the host gives, with the assumption that it is small enough for the
+// float type `to`. Returns null for other expressions.
 Expr SmallEnough(OpContext& c, Expr x, int32_t to) {
   const bool given = x->kind() == Kind::kLoad && c.engine().graph().is_graph_input(x->source());
   if (!given || !IsFloatType(to)) return nullptr;
@@ -316,7 +325,8 @@ Expr CastLeaf(OpContext& c, Expr x, int32_t from, int32_t to, const Facts& facts
   if (const auto number = Number(x); number && to_real) return pool.Float(RoundTo(to, *number));
   if (!engine.IsIntegral(x)) {
     if (to_real) return KeepsReal(engine, x, from, to) ? x : nullptr;
-    // A number is cut off; what data becomes beyond the type is not told but for the widest.
+    // A constant is truncated. What other numbers become beyond the range is undefined, so data is
+    // only converted to the widest type.
     if (!Number(x) && to != onnx::TensorProto::INT64) return nullptr;
     x = Trunc(x, pool);
     if (x == nullptr || x->kind() != Kind::kInteger) return x;
@@ -349,7 +359,7 @@ void OpArithmetic(OpContext& c) {
   for (Expr x : taken.finite) {
     c.Assume(AssumptionReason::kFinite, c.pool().Apply("finite", {x}), "a product with 0 is 0");
   }
-  constexpr int64_t kUnnoticed = 15;  // less than half of the last place of 65504
+  constexpr int64_t kUnnoticed = 15;  // less than half of the last digit of 65504
   const Expr bound = c.pool().Integer(kUnnoticed);
   for (Expr x : taken.small) {
     const Expr low = c.pool().Le(c.pool().Neg(bound), x, Facts{});

@@ -1,4 +1,4 @@
-// Operators that move data along whole axes, or pick it by index tensors.
+// Operators that move data along whole axes, or select it by index tensors.
 #include <algorithm>
 
 #include "ir/tensor_data.h"
@@ -9,8 +9,8 @@
 namespace kvlift::sym::internal {
 namespace {
 
-// An index as ONNX reads it: negative values count from the end of the axis. Data that may be
-// either is taken to be >= 0; `assumed` collects those.
+// Returns an index as ONNX reads it: negative values count from the end of the axis. An index from
+// data that may have either sign is taken to be >= 0 and added to `assumed`.
 Expr WrapIndex(OpContext& c, Expr index, Expr extent, const Facts& facts,
                std::vector<Expr>* assumed) {
   Pool& pool = c.pool();
@@ -37,7 +37,7 @@ Expr WrapIndex(OpContext& c, Expr index, Expr extent, const Facts& facts,
   return index;
 }
 
-// The largest value of e, without indices; null if it cannot be told.
+// Returns the largest value of e over all indices; null if it cannot be determined.
 Expr Largest(Pool& pool, Expr e, const Facts& facts) {
   for (size_t k = 0; k < facts.extents.size(); ++k) {
     const Expr index = pool.Index(static_cast<int>(k));
@@ -52,8 +52,8 @@ Expr Largest(Pool& pool, Expr e, const Facts& facts) {
   return e;
 }
 
-// Look-ups in a flattened [B, T] at b * T + t: row and column are told apart if t < T, which is
-// assumed of a T that an input declares, and not of what is computed.
+// Simplifies reads of a flattened [B, T] at b * T + t: row and column can be separated if t < T.
+// This is assumed for a T that an input declares, and not for computed extents.
 Expr TellRowsApart(OpContext& c, Expr e, const Facts& facts) {
   Pool& pool = c.pool();
   Pool::Substitution s;
@@ -63,7 +63,7 @@ Expr TellRowsApart(OpContext& c, Expr e, const Facts& facts) {
     if (!declared || !NonNegative(pool, n, facts)) continue;
     const Expr largest = Largest(pool, n, facts);
     if (largest == nullptr || !SourcesOf(largest).empty()) continue;
-    // A place that runs over several rows is no column.
+    // An index that runs over several rows is not a column.
     const std::vector<DimSymbol> dims = DimsOf(largest);
     const bool several = std::any_of(dims.begin(), dims.end(),
                                      [&](const DimSymbol& dim) { return ContainsDim(d, dim); });
@@ -75,7 +75,8 @@ Expr TellRowsApart(OpContext& c, Expr e, const Facts& facts) {
   return s.atoms.empty() ? e : pool.Substitute(e, s, facts);
 }
 
-// Reads x at indices of which one or more may be selects. `assumed` are indices taken as >= 0.
+// Returns the element of x at indices that may be selects. `assumed` has the indices that were
+// taken to be >= 0.
 Expr ReadAt(OpContext& c, const Value& x, std::vector<Expr> own, const Facts& facts,
             absl::Span<const Expr> assumed = {}) {
   Engine& engine = c.engine();
@@ -178,7 +179,7 @@ void OpSplit(OpContext& c) {
     sizes = *given;
   } else {
     if (c.Int("num_outputs", n) != n) return;
-    // Equal parts; the last one is smaller if the axis does not divide.
+    // The parts are equal; the last one is smaller if the number of parts does not divide the axis.
     const Expr part =
         pool.FloorDiv(pool.Add(x.dim(*axis), pool.Integer(n - 1)), pool.Integer(n), Facts{});
     const Expr last = pool.Sub(x.dim(*axis), pool.Mul(pool.Integer(n - 1), part));
@@ -286,7 +287,7 @@ void OpTrilu(OpContext& c) {
 
 namespace {
 
-// The off and on value of a OneHot.
+// Returns the values of a OneHot for "off" and "on".
 std::optional<std::vector<Expr>> OffAndOn(OpContext& c) {
   const onnx::TensorProto* tensor = c.has(2) ? c.engine().graph().constant(c.input(2)) : nullptr;
   if (tensor == nullptr || !IsFloatType(tensor->data_type())) return c.Elements(2);

@@ -1,4 +1,4 @@
-// Real arithmetic: the shape of the result, nothing about its elements.
+// Real arithmetic: the result has a known shape, and its elements are opaque.
 #include "sym/forms_engine.h"
 
 namespace kvlift::sym::internal {
@@ -8,7 +8,7 @@ Shape Head(const Shape& shape, size_t drop) { return {shape.begin(), shape.end()
 
 }  // namespace
 
-// Every output has the shape of input 0.
+// Output 0 has the shape of input 0.
 void OpSameShape(OpContext& c) {
   if (c.Known(1)) c.SetOpaque(0, c.in(0).form.shape);
 }
@@ -32,7 +32,7 @@ void OpVariadic(OpContext& c) {
   if (auto out = c.Broadcast(shapes)) c.SetOpaque(0, *std::move(out));
 }
 
-// Also FusedMatMul of com.microsoft: transA and transB swap the last two axes.
+// Also handles FusedMatMul of com.microsoft, where transA and transB swap the last two axes.
 void OpMatMul(OpContext& c) {
   if (!c.Known(2)) return;
   Shape a = c.in(0).form.shape, b = c.in(1).form.shape;
@@ -51,7 +51,7 @@ void OpMatMul(OpContext& c) {
   c.SetOpaque(0, *std::move(out));
 }
 
-// Bytes, the scale of all of them, and what stands for zero.
+// The outputs are the quantised tensor, its scale and its zero point.
 void OpDynamicQuantizeLinear(OpContext& c) {
   if (!c.Known(1)) return;
   c.SetOpaque(0, c.in(0).form.shape);
@@ -84,14 +84,16 @@ void OpLayerNorm(OpContext& c) {
   for (int k = 1; k < c.num_outputs(); ++k) c.SetOpaque(k, statistics);
 }
 
-// com.microsoft: a sum and its norm. Outputs 0 and 3 are as long as input 0.
+// SkipLayerNormalization of com.microsoft and its variants: outputs 0 and 3 have the shape of input
+// 0.
 void OpSkipNorm(OpContext& c) {
   if (!c.Known(1)) return;
   c.SetOpaque(0, c.in(0).form.shape);
   c.SetOpaque(3, c.in(0).form.shape);
 }
 
-// com.microsoft: query [B, S, N*D], or query, key and value packed into one if there is no key.
+// GroupQueryAttention of com.microsoft: the query is [B, S, N*D], or packs query, key and value
+// into [B, S, (N + 2*Nk)*D] if there is no key.
 void OpGroupQueryAttention(OpContext& c) {
   if (!c.Known(1)) return;
   Shape out = c.in(0).form.shape;
@@ -104,7 +106,7 @@ void OpGroupQueryAttention(OpContext& c) {
   c.SetOpaque(0, std::move(out));
 }
 
-// In inference the data passes through.
+// In inference mode the data passes through.
 void OpDropout(OpContext& c) {
   if (!c.Known(1)) return;
   bool training = false;
@@ -160,7 +162,7 @@ void OpConv(OpContext& c) {
   c.SetOpaque(0, std::move(out));
 }
 
-// RandomNormal, RandomUniform: the shape is an attribute.
+// RandomNormal and RandomUniform have their shape as an attribute.
 void OpRandom(OpContext& c) {
   Shape out;
   for (int64_t d : IntsAttribute(c.proto(), "shape")) {

@@ -1,4 +1,4 @@
-// Pad in all its modes.
+// Pad with all modes. Source: ONNX Pad-24.
 #include <string>
 
 #include "sym/forms_engine.h"
@@ -6,7 +6,8 @@
 namespace kvlift::sym::internal {
 namespace {
 
-// The place of x that a padded place shows.
+// Returns the index of x whose element a padded index shows, in the modes "edge", "wrap" and
+// "reflect"; null for other modes.
 Expr Mirrored(Pool& pool, const std::string& mode, Expr place, Expr extent, const Facts& facts) {
   const Expr last = pool.Sub(extent, pool.Integer(1));
   if (mode == "edge") {

@@ -1,4 +1,5 @@
-// Reductions and sums of products: told where they only move data or count.
+// Reductions, CumSum, Einsum and NonZero. Their elements are known only where they move data, or
+// count.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -25,7 +26,8 @@ Shape Reduced(Pool& pool, const Shape& shape, absl::Span<const int> axes, bool k
   return out;
 }
 
-// A product, sum or extremum of the elements of a small integer vector: arithmetic on shapes.
+// Sets the product, sum or extremum of a small integer vector, as in arithmetic on shapes. Returns
+// false if the input is not such a vector.
 bool ReduceVector(OpContext& c) {
   const Value& x = c.in(0);
   const bool integers = x.type == onnx::TensorProto::INT64 || x.type == onnx::TensorProto::INT32;
@@ -49,13 +51,13 @@ bool ReduceVector(OpContext& c) {
   return true;
 }
 
-// Indices that are reduced over are numbered from here on.
+// The indices of reduced axes are numbered from here on.
 constexpr int kReducedBase = 16;
 
-// a*0 + b + a*1 + b + ..., n summands.
+// Returns (a*0 + b) + (a*1 + b) + ..., with n summands.
 Expr SumOf(Pool& pool, int64_t a, Expr b, Expr n) {
   const Expr pairs = pool.Mul(n, pool.Sub(n, pool.Integer(1)));
-  // n and n - 1: one of them is even.
+  // One of n and n - 1 is even.
   const Expr half = pool.FloorDiv(pool.Mul(pool.Integer(a), pairs), pool.Integer(2), Facts{});
   return pool.Add(half, pool.Mul(n, b));
 }
@@ -65,7 +67,8 @@ bool CountsExactly(int32_t type) {
          type == onnx::TensorProto::FLOAT || type == onnx::TensorProto::DOUBLE;
 }
 
-// A machine adds so many of these numbers without rounding and without leaving the type.
+// Returns true if machine arithmetic adds that many of these numbers without rounding and without
+// overflow.
 bool SumIsExact(OpContext& c, Expr e, Expr extent, const Facts& facts) {
   if (!c.engine().IsIntegral(e)) return false;
   const Interval x = c.engine().RangeOf(e, facts), n = c.engine().RangeOf(extent, Facts{});
@@ -73,7 +76,7 @@ bool SumIsExact(OpContext& c, Expr e, Expr extent, const Facts& facts) {
   return Interval{-most, most}.Within(ExactIntegersOf(c.type(0)));
 }
 
-// e reduced over 0 <= index < extent; null if that is no closed form.
+// Returns e reduced over 0 <= index < extent; null if that has no closed form.
 Expr ReduceOne(OpContext& c, const std::string& op, Expr e, int index, Expr extent,
                const Facts& facts) {
   Pool& pool = c.pool();
@@ -107,7 +110,8 @@ Expr ReduceOne(OpContext& c, const std::string& op, Expr e, int index, Expr exte
 
 }  // namespace
 
-// Axes as input 1 or attribute; none: all axes, or none with noop_with_empty_axes.
+// The axes are input 1 or an attribute. Without them all axes are reduced, or no axis with
+// noop_with_empty_axes.
 void OpReduce(OpContext& c) {
   if (!c.Known(1)) return;
   const Shape& shape = c.in(0).form.shape;
@@ -153,14 +157,14 @@ void OpReduce(OpContext& c) {
       }
       return e;
     }
-    // Over axes of length 1 nothing is reduced.
+    // A reduction over axes of extent 1 changes nothing.
     const bool plain = op == "ReduceSum" || op == "ReduceMean" || op == "ReduceMax" ||
                        op == "ReduceMin" || op == "ReduceProd";
     return plain ? e : nullptr;
   });
 }
 
-// Sums of numbers that are a * i + b along the axis; sums of data stand for themselves.
+// CumSum has a closed form for elements a * i + b along the axis. Other sums are opaque.
 void OpCumSum(OpContext& c) {
   if (!c.Known(1)) return;
   const Value& x = c.in(0);
@@ -182,7 +186,7 @@ void OpCumSum(OpContext& c) {
     Pool::Substitution s;
     s.indices = own;
     const Expr rest = pool.Substitute(linear->rest, s, facts);
-    // Of the first elements, as many as are summed, or left out when summing from the end.
+    // How many of the first elements are summed or, in reverse, left out of the sum.
     const Expr count = pool.Add(ix[*axis], pool.Integer(exclusive == reverse ? 1 : 0));
     const Expr sum = SumOf(pool, linear->coefficient, rest, count);
     return reverse ? pool.Sub(SumOf(pool, linear->coefficient, rest, x.dim(*axis)), sum) : sum;
@@ -251,7 +255,7 @@ void OpEinsum(OpContext& c) {
   c.SetOpaque(0, std::move(out));
 }
 
-// The places of what is provably everywhere true are all places.
+// If the input is provably true everywhere, the result holds all indices.
 void OpNonZero(OpContext& c) {
   if (!c.Known(1) || c.output(0) == kNoValue) return;
   const Value& x = c.in(0);

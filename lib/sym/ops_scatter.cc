@@ -1,4 +1,5 @@
-// Scatters, by inverting the map from update indices to places in the data.
+// ScatterND, ScatterElements and TensorScatter, by inverting the map from update indices to places
+// in the data. Source: ONNX ScatterND-18, ScatterElements-18, TensorScatter-24.
 #include <algorithm>
 
 #include "sym/digits.h"
@@ -22,19 +23,20 @@ Facts UpdateFacts(const Shape& shape) {
   return facts;
 }
 
-// Extents of all digits.
+// Returns the extents of all digits.
 Shape Extents(absl::Span<const Digit> digits) {
   Shape shape;
   for (const Digit& digit : digits) shape.push_back(digit.extent);
   return shape;
 }
 
-// A scatter in the space of digits: axes that were flattened into one are told apart, in the
-// update by how its places are computed, in the data by how it is read.
+// A scatter in which flattened axes are split into digits: those of the update as its places are
+// computed, those of the data as the data is read.
 class Scatter {
  public:
-  // `places`: per leading data axis, the place of the update element at i16... `update_shape`:
-  // extents of those update axes. Further axes of the update are trailing axes of the data.
+  // `places` has, for each leading axis of the data, the index at which the update element at i16..
+  // is written. `update_shape` has the extents of those update axes. Further axes of the update are
+  // trailing axes of the data.
   Scatter(OpContext& c, Shape update_shape, std::vector<Expr> places)
       : c_(c),
         pool_(c.pool()),
@@ -55,7 +57,7 @@ class Scatter {
   }
 
  private:
-  // The element over the digits of the data's indices; null if there is none.
+  // Returns the element over the digits of the data's indices; null if the map cannot be inverted.
   Expr Find() {
     SplitUpdate();
     const Value& data = c_.in(0);
@@ -74,12 +76,14 @@ class Scatter {
     const Expr fresh = UpdateAt(index, shape, *inverse);
     if (old == nullptr || fresh == nullptr) return nullptr;
     const Expr e = c_.engine().Select(inverse->condition, fresh, old);
-    // Layers written one after the other: with the last one nothing of the old data is left.
+    // Layers may be written one after the other. After the last write nothing of the old data is
+    // left.
     const bool whole = old->kind() == Kind::kSelect && IsWholeChain(e, shape);
     return whole ? WithoutUnreached(pool_, e, shape) : e;
   }
 
-  // Are there as many writes as places on the constant axes that a write picks one place of?
+  // Returns true if there are at least as many writes as places on an axis of small constant
+  // extent, of which each write fills one place.
   bool IsWholeChain(Expr e, const Shape& shape) {
     int64_t writes = 0;
     for (; e->kind() == Kind::kSelect; ++writes) {
@@ -101,7 +105,7 @@ class Scatter {
       const int axis = static_cast<int>(k);
       const Expr index = pool_.Index(kUpdateBase + axis);
       auto digits = DigitsOf(pool_, axis, update_shape_[k], index, places_);
-      // A digit of the places may be rows and columns to the update.
+      // What is one digit to the places may be a row and a column to the update.
       if (digits.size() > 1) {
         std::vector<Expr> readers = places_;
         readers.push_back(UpdateElement());
@@ -120,7 +124,7 @@ class Scatter {
     for (Expr& place : places_) place = pool_.Substitute(place, s, facts);
   }
 
-  // The element of the update at i16.. on the axes that places are told for; 0 if it is not known.
+  // Returns the element of the update at i16.. on the axes that have places; 0 if it is not known.
   Expr UpdateElement() {
     std::vector<Expr> at;
     Shape extents(kUpdateBase, nullptr);
@@ -134,14 +138,14 @@ class Scatter {
     return e == nullptr ? pool_.Integer(0) : e;
   }
 
-  // The index of an update axis from its digits i16...
+  // Returns the index of an update axis from its digits i16..
   Expr UpdateIndex(int axis) {
     const auto own = UpdateIndices(pool_, static_cast<int>(update_digits_.size()));
     return IndexFromDigits(pool_, update_digits_, axis, own);
   }
 
-  // Appends the digits of a data axis and their places. Only where rows and columns are told apart
-  // in the place too is the axis split.
+  // Appends the digits of a data axis and their places. An axis is split only if its place has
+  // separate terms for the digits, too. Returns false if a place cannot be split.
   bool AddAxis(int axis, std::vector<Coordinate>* coordinates) {
     const Value& data = c_.in(0);
     const bool indexed = axis < static_cast<int>(places_.size());
@@ -168,7 +172,7 @@ class Scatter {
     return true;
   }
 
-  // The indices of the data from their digits i0...
+  // Returns the indices of the data from their digits i0..
   std::vector<Expr> DataIndices() {
     const auto own = AllIndices(pool_, static_cast<int>(data_digits_.size()));
     std::vector<Expr> result;
@@ -200,7 +204,8 @@ class Scatter {
   std::vector<Digit> data_digits_, update_digits_;
 };
 
-// A small vector updated at constant places.
+// Sets the output of a scatter into a small vector at constant places. Returns false if it is not
+// such a scatter.
 bool SetVector(OpContext& c) {
   const auto data = c.Elements(0), update = c.Elements(2);
   const Value& index = c.in(1);
@@ -300,7 +305,8 @@ void OpTensorScatter(OpContext& c) {
     std::vector<Expr> own(ix.begin(), ix.end());
     own[*axis] = pool.Sub(ix[*axis], start);
     if (circular) own[*axis] = pool.Mod(own[*axis], data.dim(*axis), facts);
-    // In this order with every compiler: conjunctions are sorted by when their parts were made.
+    // This order of evaluation is the same with all compilers: conjunctions are sorted by the order
+    // in which their operands were made.
     const Expr below = pool.Lt(own[*axis], update.dim(*axis), facts);
     const Expr inside = c.engine().And(pool.Le(pool.Integer(0), own[*axis], facts), below);
     const Expr fresh = c.engine().At(update, own, facts);

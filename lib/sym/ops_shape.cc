@@ -1,4 +1,4 @@
-// Operators on shapes and those that only rename axes.
+// Operators that compute shapes, and operators that only reshape.
 #include <algorithm>
 #include <limits>
 
@@ -8,13 +8,13 @@
 namespace kvlift::sym::internal {
 namespace {
 
-// One run of axes of the input that holds the same elements as a run of the output's.
+// A run of input axes that holds the same elements as a run of output axes.
 struct Block {
   int in_begin, in_end, out_begin, out_end;
 };
 
-// The finest split of two shapes of equal size into blocks of equal size, from the front. What
-// cannot be split is the last block.
+// Splits two shapes of equal size into blocks of equal size, from the front and as finely as
+// possible. The last block has what cannot be split.
 std::vector<Block> SplitBlocks(Pool& pool, const Shape& in, const Shape& out) {
   std::vector<Block> blocks;
   const int n = static_cast<int>(in.size()), m = static_cast<int>(out.size());
@@ -41,7 +41,7 @@ std::vector<Block> SplitBlocks(Pool& pool, const Shape& in, const Shape& out) {
   return blocks;
 }
 
-// Indices of the input, for output indices ix.
+// Returns the indices of the input for the output indices ix.
 std::vector<Expr> MapBlocks(Pool& pool, absl::Span<const Block> blocks, const Shape& in,
                             const Shape& out, Indices ix, const Facts& facts) {
   std::vector<Expr> result(in.size(), pool.Integer(0));
@@ -113,7 +113,7 @@ void OpReshape(OpContext& c) {
   const bool allow_zero = c.Int("allowzero", 0) != 0;
   for (size_t k = 0; k < out.size(); ++k) {
     if (out[k]->kind() != Kind::kInteger) {
-      // A 0 that is computed stands for the operand's own extent as well.
+      // A computed size of 0 stands for the input's own extent, just as a constant 0 does.
       if (allow_zero || (k < in.size() && out[k] == in[k])) continue;
       c.AssumeNonNegative(AssumptionReason::kNotEmpty, pool.Sub(out[k], pool.Integer(1)), Facts{},
                           "size in a Reshape");
@@ -137,7 +137,7 @@ void OpReshape(OpContext& c) {
         total->value() % rest->value() != 0) {
       return;
     }
-    // An equal dim on both sides cancels even where it may be 0.
+    // A dimension on both sides cancels, even where it may be 0.
     out[*open] = total == rest ? pool.Integer(1) : pool.FloorDiv(total, rest, Facts{});
   }
   SetReshaped(c, std::move(out));
@@ -167,7 +167,7 @@ void OpSqueeze(OpContext& c) {
     for (int axis : dropped) c.Unify(x.dim(axis), c.pool().Integer(1), "squeezed axis");
   } else {
     for (int k = 0; k < x.rank(); ++k) {
-      // Whether a symbolic dim is 1, and so the rank of the result, is not known.
+      // Whether a symbolic dimension is 1 is unknown, and so is the rank of the result.
       if (x.dim(k)->kind() != Kind::kInteger) return;
       if (x.dim(k)->is_integer(1)) dropped.push_back(k);
     }
@@ -272,7 +272,7 @@ void OpRange(OpContext& c) {
   Expr span = pool.Sub(limit->front(), start->front());
   if (stride < 0) span = pool.Neg(span);
   const int64_t size = stride < 0 ? -stride : stride;
-  // What is counted off data has a length that the data must not make negative.
+  // A length that depends on data is assumed not to be negative.
   Expr length = span;
   if (c.engine().DependsOnData(span)) {
     c.AssumeNonNegative(AssumptionReason::kInside, span, Facts{}, "length of a Range");

@@ -1,5 +1,5 @@
-// Slice: bounds are clamped as the operator clamps them. Bounds that data gives, and sizes that cut
-// a table or an axis that an input declares, are taken to lie inside of it, which is an assumption.
+// Slice, with bounds clamped as the operator clamps them. Bounds from data, and sizes that cut a
+// table or an axis that an input declares, are assumed to lie inside of it. Source: ONNX Slice-13.
 #include <algorithm>
 
 #include "sym/forms_engine.h"
@@ -17,12 +17,13 @@ struct Cut {
 
 bool Proven(Pool& pool, Expr e) { return NonNegative(pool, e, Facts{}); }
 
-// Places of bounds with a positive step, case by case: `known` holds what was asked on the way.
+// Resolves the bounds of a Slice with a positive step, case by case. `known_` has the conditions of
+// the current case.
 class ForwardBounds {
  public:
   ForwardBounds(OpContext& c, Expr extent) : c_(c), pool_(c.pool()), extent_(extent) {}
 
-  // A bound as a place in [0, extent].
+  // Returns a bound as an index in [0, extent].
   Expr Place(Expr bound) {
     if (bound->kind() == Kind::kSelect) {
       const auto q = bound->args();
@@ -38,12 +39,12 @@ class ForwardBounds {
     if (bound->kind() == Kind::kInteger) return Constant(bound->value());
     const bool given = c_.engine().DependsOnData(bound);
     if (!Holds(bound)) {
-      // Never positive, and 0 only where nothing is sliced off: it counts from the end.
+      // The bound is never positive. It is assumed not to be 0, and so counts from the end.
       if (Holds(pool_.Neg(bound))) {
         Need(pool_.Sub(pool_.Neg(bound), pool_.Integer(1)));
         return FromEnd(bound);
       }
-      // The host chooses the length, as that of its mask, so that the bound lies inside.
+      // The host chooses the length of a mask, and so that the bound lies inside.
       if (!given && !IsOfHost(extent_)) {
         const Expr negative = pool_.Lt(bound, pool_.Integer(0), Facts{});
         return c_.engine().Select(negative, FromEnd(bound), FromFront(bound, given));
@@ -54,7 +55,7 @@ class ForwardBounds {
   }
 
  private:
-  // A negative bound.
+  // Resolves a negative bound.
   Expr FromEnd(Expr bound) {
     const Expr place = pool_.Add(extent_, bound);
     if (Holds(place)) return place;
@@ -65,7 +66,7 @@ class ForwardBounds {
     return pool_.Max(place, pool_.Integer(0), Facts{});
   }
 
-  // A bound that is not negative.
+  // Resolves a bound that is not negative.
   Expr FromFront(Expr bound, bool given) {
     if (Holds(pool_.Sub(bound, extent_))) return extent_;
     if (Holds(pool_.Sub(extent_, bound))) return bound;
@@ -78,7 +79,7 @@ class ForwardBounds {
     return bound;
   }
 
-  // The length of a mask, or of another input of integers or truths.
+  // Returns true for the length of a mask or of another integer or bool input.
   bool IsOfHost(Expr extent) const {
     if (extent->kind() != Kind::kDim) return false;
     const auto origin = c_.engine().OriginOf(extent->dim());
@@ -87,7 +88,7 @@ class ForwardBounds {
     return IsIntegerType(type) || type == onnx::TensorProto::BOOL;
   }
 
-  // e >= 0 wherever axes that inputs declare have an element.
+  // Returns true if e >= 0 is provable where all axes that inputs declare have an element.
   bool HoldsWithTokens(Expr e) const {
     Pool::Substitution s;
     for (const DimSymbol& dim : DimsOf(e)) {
@@ -96,7 +97,7 @@ class ForwardBounds {
     return !s.dims.empty() && Proven(pool_, pool_.Substitute(e, s, Facts{}));
   }
 
-  // The length of a table, or of an axis that an input declares.
+  // Returns true for the length of a table or of an axis that an input declares.
   bool IsGiven(Expr extent) const {
     return extent->kind() == Kind::kInteger ||
            (extent->kind() == Kind::kDim && c_.engine().OriginOf(extent->dim()));
@@ -133,7 +134,7 @@ class ForwardBounds {
     const Interval extent = c_.engine().RangeOf(extent_, Facts{});
     if (static_cast<double>(bound) >= extent.high) return extent_;
     if (-static_cast<double>(bound) >= extent.high) return pool_.Integer(0);
-    // An axis that an input declares has an element wherever there is a step to compute.
+    // An axis that an input declares has an element in every step.
     if (bound == 1 && IsGiven(extent_)) Need(pool_.Sub(extent_, pool_.Integer(1)));
     if (bound >= 0) {
       const Expr end = pool_.Integer(bound);
@@ -171,7 +172,7 @@ std::optional<Cut> CutForward(OpContext& c, Expr start, Expr end, int64_t step, 
   return Cut{first, length, step};
 }
 
-// Negative steps: constants, or the whole axis reversed.
+// Handles negative steps where all sizes are constant, or where the whole axis is reversed.
 std::optional<Cut> CutBackward(OpContext& c, Expr start, Expr end, int64_t step, Expr extent) {
   Pool& pool = c.pool();
   const bool constants = start->kind() == Kind::kInteger && end->kind() == Kind::kInteger;

@@ -37,7 +37,7 @@ class Joiner {
     return std::all_of(pieces.begin(), pieces.end(), [&](Expr e) { return e->kind() == kind; });
   }
 
-  // One expression that is each piece at its places; null if there is none.
+  // Returns one expression that equals each piece at its places; null if there is none.
   Expr Joined(const std::vector<Expr>& pieces) {
     const Expr first = pieces.front();
     if (std::all_of(pieces.begin(), pieces.end(), [&](Expr e) { return e == first; })) {
@@ -67,7 +67,7 @@ class Joiner {
     return pool_.Load(first->source(), args);
   }
 
-  // Piece k is a + k * d.
+  // Handles integer pieces a + k * d.
   Expr Progression(const std::vector<Expr>& pieces) {
     std::optional<int64_t> step;
     for (size_t k = 0; k < pieces.size(); ++k) {
@@ -80,7 +80,8 @@ class Joiner {
     return pool_.Add(pieces.front(), pool_.Mul(pool_.Integer(*step), index_));
   }
 
-  // All pieces ask the same, and agree in one of the answers.
+  // Handles pieces that are selects on one condition and have a common expression in one of the
+  // branches.
   Expr BehindCondition(const std::vector<Expr>& pieces) {
     if (!AllAre(pieces, Kind::kSelect)) return nullptr;
     const Expr condition = Joined(Arguments(pieces, 0));

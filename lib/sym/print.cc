@@ -78,7 +78,7 @@ class Printer {
     return coefficient == 1 ? text : fmt::format("{}*{}", coefficient, text);
   }
 
-  // Terms with atoms first, the constant last, with the sign as an operator.
+  // Prints terms with atoms first and the constant last, with signs as operators.
   std::string Sum(absl::Span<const Term> terms, int64_t factor) const {
     std::string text;
     for (const bool constants : {false, true}) {
@@ -95,7 +95,7 @@ class Printer {
     return text.empty() ? "0" : text;
   }
 
-  // p <= 0 as left <= right with positive terms on both sides; "x + 1 <= y" as "x < y".
+  // Prints p <= 0 as left <= right with positive terms on both sides, and "x + 1 <= y" as "x < y".
   std::string Comparison(Expr p, std::string_view op) const {
     std::vector<Term> left, right;
     int64_t constant = 0;

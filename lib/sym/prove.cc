@@ -1,4 +1,4 @@
-// Bounds of polynomials and what follows from them: proofs, division, comparisons.
+// Bounds of polynomials, and what follows from them: proofs, divisions, comparisons.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -12,7 +12,7 @@ namespace {
 constexpr int kMaxDepth = 24;
 constexpr int kProved = kMaxDepth + 1;
 constexpr int kMaxDivisionSteps = 64;
-constexpr int kMaxProofSteps = 4000;  // cases of selects multiply
+constexpr int kMaxProofSteps = 4000;  // the cases of several selects multiply
 
 Expr ExtentOf(const Facts& facts, Expr index) {
   const auto k = static_cast<size_t>(index->index());
@@ -20,7 +20,7 @@ Expr ExtentOf(const Facts& facts, Expr index) {
 }
 
 // Proves polynomials >= 0 by replacing one atom after the other by the bound that makes the
-// polynomial smallest. Each step only relaxes, so a success is a proof.
+// polynomial smallest. No step makes the polynomial larger, so success is a proof.
 class Prover {
  public:
   Prover(Pool& pool, const Facts& facts, const absl::flat_hash_map<DimSymbol, int64_t>& minima,
@@ -33,7 +33,7 @@ class Prover {
     if (depth > kMaxDepth || e->size() > 2000 || ++steps_ > kMaxProofSteps || pool_.exhausted())
       return false;
     if (ObviouslyNonNegative(e)) return true;
-    // Divisions lead to the same question in many ways, also in circles.
+    // Divisions lead to the same question in many ways, also cyclically.
     const auto [it, fresh] = seen_.try_emplace(e, depth);
     if (!fresh && it->second == kProved) return true;
     if (!fresh && it->second <= depth) return false;
@@ -46,7 +46,8 @@ class Prover {
  private:
   bool ByCases(Expr e, int depth) {
     const std::vector<Expr> atoms = AtomsOf(e);
-    // A division goes before the indices it divides: bounds of those would lose how they relate.
+    // A division is eliminated before the indices in it, whose bounds would lose their relation to
+    // it.
     for (Expr atom : atoms) {
       if (atom->kind() == Kind::kFloorDiv && Eliminate(e, atom, depth) == 1) return true;
     }
@@ -67,7 +68,7 @@ class Prover {
     return atoms;
   }
 
-  // Is an atom on its own >= 0, whatever the facts?
+  // Returns true if an atom is >= 0 on its own.
   bool AtomNonNegative(Expr a) {
     switch (a->kind()) {
       case Kind::kIndex:
@@ -92,7 +93,8 @@ class Prover {
     return true;
   }
 
-  // 1 proved, 0 disproved for this way, -1 nothing to eliminate here.
+  // Replaces an atom by its bounds. Returns 1 if e >= 0 is proved, 0 if this way fails, -1 if the
+  // atom has no usable bound.
   int Eliminate(Expr e, Expr atom, int depth) {
     if (atom->kind() == Kind::kDim || atom->kind() == Kind::kLoad || atom->kind() == Kind::kApply) {
       return -1;
@@ -115,7 +117,7 @@ class Prover {
     return NonNegative(pool_.Add(rest, pool_.Mul(c, last)), depth + 1);
   }
 
-  // q = n div d, so d*q <= n and d*q >= n - d + 1, for d > 0.
+  // Replaces q = n div d by the bounds n - d + 1 <= d*q <= n, for d > 0.
   int EliminateDivision(Expr c, Expr rest, Expr atom, int depth) {
     const Expr n = atom->args()[0], d = atom->args()[1];
     if (!NonNegative(pool_.Sub(d, pool_.Integer(1)), depth + 1)) return -1;
@@ -129,7 +131,7 @@ class Prover {
     return NonNegative(pool_.Add(scaled, pool_.Mul(c, low)), depth + 1) ? 1 : -1;
   }
 
-  // One dim that only takes away is put at its maximum.
+  // Replaces one symbol that only makes e smaller by its upper bound.
   bool RaiseDims(Expr e, int depth) {
     if (maxima_.empty()) return false;
     for (const DimSymbol& dim : DimsOf(e)) {
@@ -143,9 +145,8 @@ class Prover {
     return false;
   }
 
-  // Dims are at least their minimum: shifts them to start at 0 and looks at the signs. A dim that
-  // an index runs below is at least 1 wherever there is an element at all. Dims inside of atoms
-  // stay.
+  // Replaces each symbol by its minimum plus a new symbol >= 0, and looks at the signs. An extent
+  // of an index is at least 1 wherever there is an element. Symbols inside other atoms stay.
   bool LowerDims(Expr e, int depth) {
     if (depth >= kMaxDepth) return false;
     Expr shifted = pool_.Integer(0);
@@ -163,7 +164,7 @@ class Prover {
     return any && ObviouslyNonNegative(shifted);
   }
 
-  // What the symbol is more than its minimum.
+  // Returns the symbol minus its minimum, as an internal symbol.
   Expr Above(const DimSymbol& dim) {
     return pool_.Internal((dim.is_internal() ? "internal " : "declared ") + dim.name() +
                           " - minimum");
@@ -185,11 +186,11 @@ class Prover {
   const Facts& facts_;
   const absl::flat_hash_map<DimSymbol, int64_t>& minima_;
   const absl::flat_hash_map<DimSymbol, Expr>& maxima_;
-  absl::flat_hash_map<Expr, int> seen_;  // proved, or not at this depth, or not yet
+  absl::flat_hash_map<Expr, int> seen_;  // kProved, or the depth at which it was tried
   int steps_ = 0;
 };
 
-// Removes `lead` (a multiset) from `atoms`; false if it is not contained.
+// Removes `lead` (a multiset) from `atoms`. Returns false if it is not contained.
 bool DivideMonomial(const Monomial& atoms, const Monomial& lead, Monomial* quotient) {
   *quotient = atoms;
   for (Expr a : lead) {
@@ -293,7 +294,7 @@ Expr Pool::FloorDiv(Expr a, Expr b, const Facts& facts) {
   if (ProveNonNegative(rest, facts) && ProveNonNegative(Sub(Sub(b, rest), Integer(1)), facts)) {
     return quotient;
   }
-  // -b <= rest < 0.
+  // This handles -b <= rest < 0.
   if (ProveNonNegative(Sub(Neg(rest), Integer(1)), facts) &&
       ProveNonNegative(Add(rest, b), facts)) {
     return Sub(quotient, Integer(1));
@@ -302,7 +303,7 @@ Expr Pool::FloorDiv(Expr a, Expr b, const Facts& facts) {
     return Add(quotient, Select(rest->args()[0], FloorDiv(rest->args()[1], b, facts),
                                 FloorDiv(rest->args()[2], b, facts)));
   }
-  // (n div a) div b is n div (a*b) for b > 0; a division by 0 is undefined either way.
+  // (n div a) div b is n div (a*b) for b > 0; a division by 0 is undefined in both forms.
   if (rest->kind() == Kind::kFloorDiv && ProveNonNegative(b, facts) &&
       ProveNonNegative(rest->args()[1], facts)) {
     return Add(quotient, FloorDiv(rest->args()[0], Mul(rest->args()[1], b), facts));

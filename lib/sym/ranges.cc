@@ -23,7 +23,7 @@ Interval Union(const Interval& a, const Interval& b) {
   return {std::min(a.low, b.low), std::max(a.high, b.high)};
 }
 
-// Zero times anything is zero, where nothing is known as well.
+// Zero times an unknown bound is zero.
 double Times(double a, double b) { return a == 0 || b == 0 ? 0 : a * b; }
 
 Interval Product(const Interval& a, const Interval& b) {
@@ -32,7 +32,7 @@ Interval Product(const Interval& a, const Interval& b) {
   return {low, high};
 }
 
-// Operators whose integers are some of those of their first operand.
+// Operators whose results are some of the integers of their first operand.
 bool Picks(std::string_view op) {
   constexpr std::string_view kNames[] = {
       "ReduceMax",      "ReduceMin", "Gather",    "GatherND",  "Slice",  "TopK",    "Reshape",
@@ -40,10 +40,10 @@ bool Picks(std::string_view op) {
   return std::find(std::begin(kNames), std::end(kNames), op) != std::end(kNames);
 }
 
-// Operators that count what their first operand marks.
+// Operators that sum their first operand, as where they count the ones of a mask.
 bool Counts(std::string_view op) { return op == "CumSum" || op == "ReduceSum"; }
 
-// Operators whose integers are places on an axis, whatever they read.
+// Operators whose results are indices or lengths, whatever they read.
 bool Locates(std::string_view op) {
   constexpr std::string_view kNames[] = {"ArgMax", "ArgMin", "NonZero", "Shape", "Size"};
   return std::find(std::begin(kNames), std::end(kNames), op) != std::end(kNames);
@@ -152,7 +152,7 @@ Interval Ranges::Compute(Expr e, const Facts& facts, Memo* memo) {
   return kAnything;
 }
 
-// A rest of a division is told apart first: n - d * (n div d) lies below d.
+// A remainder n - d * (n div d) is recognised first: it is below d.
 Interval Ranges::OfSum(Expr e, const Facts& facts, Memo* memo) {
   Pool& pool = engine_.pool();
   for (const Term& term : e->terms()) {

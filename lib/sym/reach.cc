@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kMaxPlaces = 256;
 
-// A condition that asks nothing but indices.
+// Returns true if a condition depends on indices only.
 bool AsksIndices(Expr e) {
   if (e->kind() == Kind::kDim || e->kind() == Kind::kLoad || e->kind() == Kind::kApply ||
       e->kind() == Kind::kFloat) {
@@ -22,7 +22,7 @@ bool AsksIndices(Expr e) {
   return true;
 }
 
-using Place = std::vector<Expr>;  // by axis; null where the axis is not looked at
+using Place = std::vector<Expr>;  // index per axis; null on axes that are not enumerated
 
 class Walker {
  public:
@@ -43,7 +43,8 @@ class Walker {
   }
 
  private:
-  // Axes that conditions above the leaves ask, not counting those that also ask data.
+  // Marks the axes that conditions above the leaves depend on, except for conditions that depend on
+  // data as well.
   void MarkAsked(Expr e, std::vector<bool>* asked) {
     if (e->kind() != Kind::kSelect) return;
     if (AsksIndices(e->args()[0])) {

@@ -39,9 +39,10 @@ class Reader {
     return seen_[place] = known == nullptr || known->size() > kMostSize ? e : known;
   }
 
-  // The result of a node's arithmetic; null if it is none that is looked through.
+  // Returns the element that a node's arithmetic computes; null if the operator is not looked
+  // through.
   Expr Computed(NodeId n, absl::Span<const Expr> at, int levels) {
-    // Integers wrap, and forms look through them anyway.
+    // Integer arithmetic can overflow, and forms look through it anyway.
     if (n == kNoNode || !IsFloatType(forms_.ElementType(graph_.outputs(n)[0]))) return nullptr;
     const auto is = [&](std::string_view op) { return graph_.Is(n, op); };
     const bool binary = is("Add") || is("Sub") || is("Mul");
@@ -66,7 +67,7 @@ class Reader {
   Pool& pool_;
   const Facts& facts_;
   absl::Span<const ValueId> stops_;
-  absl::flat_hash_map<std::pair<Expr, int>, Expr> seen_;  // loads, by levels that are left
+  absl::flat_hash_map<std::pair<Expr, int>, Expr> seen_;  // by load and remaining levels
 };
 
 }  // namespace

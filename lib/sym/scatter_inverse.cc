@@ -8,7 +8,7 @@
 namespace kvlift::sym::internal {
 namespace {
 
-// Loads in e that read at `index`, each once.
+// Collects the loads in e that depend on an index, each once.
 void CollectLoads(Expr e, int index, std::vector<Expr>* loads) {
   if (!ContainsIndex(e, index)) return;
   if (e->kind() == Kind::kLoad) {
@@ -49,7 +49,7 @@ class Inverter {
       condition = c_.engine().And(condition, IsAt(coordinate.axis, place));
     }
     for (size_t k = 0; k < update_.size(); ++k) {
-      // Several update elements would go to one place.
+      // Otherwise several update elements would be written to one place.
       if (solved_[k] == nullptr) return std::nullopt;
       condition = c_.engine().And(condition, pool_.Le(pool_.Integer(0), solved_[k], facts_));
       condition = c_.engine().And(condition, pool_.Lt(solved_[k], update_[k], facts_));
@@ -64,7 +64,7 @@ class Inverter {
   }
 
  private:
-  // Index == place; at either end of the axis that is a bound.
+  // Returns index == place. If the place is at an end of the axis, this is a bound on the index.
   Expr IsAt(int axis, Expr place) {
     const Expr index = pool_.Index(axis);
     const Expr last = pool_.Sub(data_[axis], pool_.Integer(1));
@@ -101,8 +101,9 @@ class Inverter {
     }
   }
 
-  // Where the places start + 0 .. start + length - 1 are: negative ones count from the end. Data
-  // that may be either is taken to be >= 0. Null if they are of both signs.
+  // Returns where the places start .. start + length - 1 are on the axis: negative ones count from
+  // its end. Places from data that may have either sign are taken to be >= 0. Returns null if they
+  // may have both signs.
   Expr Wrapped(const Coordinate& coordinate, Expr start, Expr length) {
     const Expr one = pool_.Integer(1);
     const Expr extent = data_[coordinate.axis];
@@ -123,7 +124,7 @@ class Inverter {
     return start;
   }
 
-  // Solves one coordinate with a single open index.
+  // Solves one coordinate that depends on a single unsolved index. Returns false if there is none.
   bool SolveOne(bool from_host) {
     for (size_t n = 0; n < coords_.size(); ++n) {
       const std::vector<int> open = Unsolved(coords_[n].place);
@@ -133,7 +134,7 @@ class Inverter {
     return false;
   }
 
-  // place = w + u or (w + u) mod M.
+  // Solves place = w + u or (w + u) mod M for the index u.
   bool SolvePlace(size_t n, int k, Expr place) {
     const Coordinate coordinate = coords_[n];
     if (const Expr start = StartOf(place, k)) {
@@ -150,7 +151,7 @@ class Inverter {
     Solve(k, value);
   }
 
-  // w of a place w + u; it may be told case by case.
+  // Returns w of a place w + u, where w may be a select; null if the place has another form.
   Expr StartOf(Expr place, int k) {
     if (place->kind() == Kind::kSelect) {
       if (ContainsIndex(place->args()[0], kUpdateBase + k)) return nullptr;
@@ -161,7 +162,7 @@ class Inverter {
     return linear && linear->coefficient == 1 ? linear->rest : nullptr;
   }
 
-  // n - M * (n div M) with n = w + u: u = (i - w) mod M.
+  // Solves a place n - M * (n div M) with n = w + u: u = (i - w) mod M.
   bool SolveModulo(size_t n, int k, Expr place) {
     for (Expr division : DivisionsOf(place)) {
       const Expr number = division->args()[0], modulus = division->args()[1];
@@ -178,7 +179,8 @@ class Inverter {
     return false;
   }
 
-  // Places read from a vector of the host: consecutive by assumption.
+  // Solves places that are read from an integer vector that the host gives, which is assumed to
+  // hold consecutive indices.
   bool SolveHost(size_t n, int k) {
     std::vector<Expr> loads;
     CollectLoads(coords_[n].place, kUpdateBase + k, &loads);
@@ -188,7 +190,7 @@ class Inverter {
     Pool::Substitution s;
     s.atoms[loads[0]] = pool_.Add(start, UpdateIndex(k));
     const Expr place = pool_.Substitute(WithoutWrap(coords_[n]), s, facts_);
-    // The open index is shown as the index of the data's axis it writes to.
+    // The assumption shows the unsolved index as the index of the data axis that it writes to.
     const Expr index = pool_.Index(coords_[n].axis);
     const Expr consecutive =
         pool_.Eq(Replace(loads[0], k, index), pool_.Add(start, index), Facts{});
@@ -197,7 +199,8 @@ class Inverter {
     return true;
   }
 
-  // x < 0 ? x + M : x, as some exporters write an index, is x: a scatter reads it so itself.
+  // Returns x for a place x < 0 ? x + M : x, as some exporters write an index: the scatter itself
+  // reads negative indices in this way.
   Expr WithoutWrap(const Coordinate& coordinate) {
     const Expr place = coordinate.place;
     if (place->kind() != Kind::kSelect) return place;
@@ -217,7 +220,7 @@ class Inverter {
   std::vector<Coordinate> coords_;
   std::vector<Expr> solved_;
   Expr condition_ = pool_.True();
-  // What the answer rests on: expressions taken as >= 0, and vectors taken as consecutive.
+  // What the result assumes: expressions that are >= 0, and vectors that hold consecutive indices.
   std::vector<std::pair<Expr, std::string_view>> needs_;
   std::vector<Expr> consecutive_;
   Facts facts_;

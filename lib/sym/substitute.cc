@@ -6,8 +6,8 @@
 namespace kvlift::sym {
 namespace {
 
-// Rebuilds an expression bottom-up with replaced leaves. One memo table per call keeps shared parts
-// shared.
+// Rebuilds an expression bottom-up with replaced leaves. One memo table per call keeps shared
+// subexpressions shared.
 class Substituter {
  public:
   Substituter(Pool& pool, const Pool::Substitution& s, const Facts& facts)
@@ -66,8 +66,8 @@ class Substituter {
     }
   }
 
-  // A division towards zero (Div of integers) whose operands turn out not to be negative is one
-  // towards minus infinity.
+  // A "div" (integer Div, which rounds towards zero) whose operands turn out to be non-negative
+  // becomes a floor division.
   Expr Apply(const std::string& function, const std::vector<Expr>& args) {
     const bool floors = function == "div" && args.size() == 2 &&
                         pool_.ProveNonNegative(args[0], facts_) &&
