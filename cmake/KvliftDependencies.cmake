@@ -1,5 +1,5 @@
-# Libraries of others. All come from the system, except ONNX where the system has none that is new
-# enough: then from the per-user cache that `tools/dev setup` fills.
+# Third-party libraries. All come from the system, except ONNX if the system has no version that is
+# new enough. ONNX then comes from the per-user cache that `tools/dev setup` fills.
 
 find_package(Protobuf REQUIRED)
 find_package(absl CONFIG REQUIRED)
@@ -30,9 +30,9 @@ target_link_libraries(kvlift_deps INTERFACE
   absl::hash absl::span absl::status absl::statusor absl::strings absl::str_format absl::cleanup
   absl::any_invocable absl::function_ref absl::int128 absl::numeric_representation)
 
-# Headers compiled once for all targets that reuse them, with the same flags. Every file still
-# includes what it uses: the build without precompiled headers must work.
-#   kvlift_precompile(TARGET HEADERS... LINKS...)   LINKS: targets that the headers are of
+# Precompiles headers once for all targets that reuse them with the same flags. Every file still
+# includes what it uses, because the build without precompiled headers must work.
+#   kvlift_precompile(TARGET HEADERS... LINKS...)   LINKS: targets that the headers belong to
 function(kvlift_precompile TARGET)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HEADERS;LINKS")
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${TARGET}.cc CONTENT "" @ONLY)

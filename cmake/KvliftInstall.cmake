@@ -1,5 +1,6 @@
-# What `cmake --install` and CPack put where: the program, its manual page and completions (drawn by
-# the program itself), and the libraries with a package config, `find_package(kvlift)`.
+# Says what `cmake --install` and CPack install, and where: the program, its manual page and
+# completions (printed by the program itself), and the libraries with a package config for
+# `find_package(kvlift)`.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 include(KvliftSbom)
@@ -37,7 +38,7 @@ install(TARGETS ${libraries} kvlift_compiler kvlift_strict kvlift_brief kvlift_d
 set(config ${CMAKE_INSTALL_LIBDIR}/cmake/kvlift)
 install(EXPORT kvlift NAMESPACE kvlift:: DESTINATION ${config} FILE kvliftTargets.cmake
         COMPONENT development)
-# The build folder as a package, with what the Python module is made of.
+# Makes the build folder usable as a package, with the libraries that the Python module links.
 export(TARGETS ${libraries} kvlift_compiler kvlift_strict kvlift_brief kvlift_deps kvlift_cli kvlift
        NAMESPACE kvlift:: FILE ${CMAKE_BINARY_DIR}/kvliftTargets.cmake)
 configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/kvliftConfig.cmake.in

@@ -1,7 +1,8 @@
-# kvlift_library(NAME SRCS... HDRS... DEPS...): the library of one folder, target kvlift_NAME.
-# DEPS are names of other folders, or targets of other projects. A folder without a source file is
-# an INTERFACE library. Files NAME_avx2.cc, NAME_avx512.cc and NAME_vnni.cc are compiled for that instruction set
-# (their functions are reached by dispatch at run time only) and left out on other processors.
+# kvlift_library(NAME SRCS... HDRS... DEPS...) defines the library of one folder, target
+# kvlift_NAME. DEPS are names of other folders, or targets of other projects. A folder without
+# source files becomes an INTERFACE library. Files named *_avx2.cc, *_avx512.cc and *_vnni.cc are
+# compiled for that instruction set and left out on other processors; their functions are called by
+# dispatch at run time only.
 function(kvlift_library NAME)
   cmake_parse_arguments(PARSE_ARGV 1 arg "NO_PCH" "" "SRCS;HDRS;DEPS")
   set(target kvlift_${NAME})
@@ -31,8 +32,8 @@ function(kvlift_library NAME)
   endforeach()
 endfunction()
 
-# kvlift_folder(NAME DEPS...): kvlift_library of all files in the current folder and in kernels/
-# under it.
+# kvlift_folder(NAME DEPS...) calls kvlift_library with all files in the current folder and in its
+# subfolders kernels/, lemmas/ and layers/.
 function(kvlift_folder NAME)
   cmake_parse_arguments(PARSE_ARGV 1 arg "NO_PCH" "" "DEPS")
   file(GLOB srcs CONFIGURE_DEPENDS *.cc kernels/*.cc lemmas/*.cc layers/*.cc)
@@ -43,7 +44,8 @@ function(kvlift_folder NAME)
   kvlift_library(${NAME} SRCS ${srcs} HDRS ${hdrs} DEPS ${arg_DEPS} ${no_pch})
 endfunction()
 
-# Gives the sources in the list VARIABLE that need one their instruction set, or drops them.
+# Sets the compiler flags of the sources that are written for one instruction set. Removes them from
+# the list VARIABLE on other processors.
 function(kvlift_select_isa VARIABLE)
   set(avx2 -mavx2 -mfma -mf16c)
   set(avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)

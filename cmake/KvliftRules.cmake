@@ -1,6 +1,6 @@
-# kvlift_rules(FOLDER): compiles FOLDER/*.cc into kvlift_rewrites, together with a generated table
-# of them. FOLDER/NAME.cc defines `const Rule& NAME()` in namespace kvlift::rewrites; the table,
-# sorted by name, is what kvlift::AllRules() of rewrite/rule.h returns.
+# kvlift_rules(FOLDER) compiles FOLDER/*.cc into kvlift_rewrites, together with a generated table of
+# them. FOLDER/NAME.cc defines `const Rule& NAME()` in namespace kvlift::rewrites. The table is
+# sorted by name; kvlift::AllRules() of rewrite/rule.h returns it.
 function(kvlift_rules FOLDER)
   file(GLOB srcs CONFIGURE_DEPENDS ${FOLDER}/*.cc)
   set(names)
@@ -28,8 +28,8 @@ function(kvlift_rules FOLDER)
 
   kvlift_library(rewrites SRCS ${srcs} ${table} DEPS rewrite)
   if(table)
-    # lib/rewrite calls AllRules() without linking this library; whoever links both gets the table
-    # whatever the order of the two archives.
+    # lib/rewrite calls AllRules() without linking this library. A program that links both gets the
+    # table, whatever the order of the two archives.
     target_link_options(kvlift_rewrites INTERFACE LINKER:--undefined=_ZN6kvlift8AllRulesEv)
   endif()
 endfunction()

@@ -1,6 +1,6 @@
-# kvlift_sbom(FILE): what the program is made of, as a CycloneDX document. Versions are those of the
-# packages that were found; the last argument of a component says what the names of its shared
-# libraries start with.
+# kvlift_sbom(FILE) writes a CycloneDX document of what the program consists of. Versions are those
+# of the packages that were found. The last argument of a component has the prefixes of the names of
+# its shared libraries.
 function(kvlift_sbom FILE)
   set(components)
   set(references)
