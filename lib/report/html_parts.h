@@ -13,10 +13,11 @@ std::string Text(std::string_view text);
 // The style sheet, for light and dark screens and for print.
 std::string_view StyleSheet();
 // Returns an empty string for a table without rows. Columns that are empty in all rows are left
-// out.
+// out, except for the first.
 std::string TableMarkup(const ReportTable& table);
 // Returns an empty string for a drawing without nodes.
 std::string DrawingSvg(const Drawing& drawing, std::string_view label);
+// Return a chart as an SVG element.
 std::string LifetimeSvg(const LifetimeChart& chart);
 std::string MemorySvg(const MemoryCurves& curves);
 // Returns a number of bytes with a unit: "1.5 MiB".

@@ -75,8 +75,10 @@ struct ReportFile {
 };
 
 struct Report {
-  std::string verdict;  // "equal", "different", "inconclusive", "not verified", "not converted"
-  std::string reason;   // why the verdict is not "equal"; empty if it is
+  // "equal", "equal within quantisation", "equal as tested", "different", "inconclusive", "not
+  // converted", or "not verified".
+  std::string verdict;
+  std::string reason;  // why the verdict is not "equal"; empty if it is
   std::string command, version;
   std::vector<ReportFile> files;
   std::vector<std::string> facts;  // short sentences under the verdict
@@ -84,8 +86,8 @@ struct Report {
   std::vector<DrawnLayer> drawings;
   std::vector<LifetimeChart> lifetimes;
   std::optional<MemoryCurves> memory;
-  std::vector<std::string> counterexample;  // lines
-  std::vector<std::string> how_to;          // steps
+  std::vector<std::string> counterexample;  // lines of text; empty if there is no counterexample
+  std::vector<std::string> how_to;          // steps in their order
   std::string json;                         // the JSON documents of the commands, as one object
 };
 

@@ -64,7 +64,9 @@ class Node {
   absl::Span<const Expr> args() const { return args_; }
   absl::Span<const Term> terms() const { return terms_; }  // kSum
   bool is_integer(int64_t v) const { return kind_ == Kind::kInteger && value_ == v; }
-  bool is_predicate() const;  // kLe, kEq, kNot, kAnd, or the integers 0 and 1
+  // kLe, kEq, kNot, kAnd, the integers 0 and 1, and the functions "isnan", "isinf", "less" and
+  // "finite".
+  bool is_predicate() const;
   bool has_index() const { return index_mask_ != 0; }  // true if an index occurs in it
   // True if it is or contains a kLe, kEq or kSelect.
   bool has_condition() const { return has_condition_; }

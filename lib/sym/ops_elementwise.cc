@@ -447,7 +447,7 @@ void OpNegate(OpContext& c) {
       return engine.Select(pool.Lt(zero, x[0], facts), pool.Integer(1),
                            engine.Select(pool.Lt(x[0], zero, facts), pool.Integer(-1), zero));
     }
-    // Floor, Ceil, Round
+    // The operator is Floor, Ceil or Round.
     return engine.IsIntegral(x[0]) ? x[0] : nullptr;
   });
 }
