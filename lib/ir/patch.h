@@ -35,9 +35,9 @@ struct Patch {
   bool drop_value_info = true;
 };
 
-// Returns the edited model. Returns Internal if the patch names a value, node, operand or input
-// that the graph does not have, or if the result would define a name twice, read an undefined name
-// or have a cycle.
+// Returns the edited model. Returns Internal if the patch names a value, node, operand, input or
+// output that the graph does not have, or if the result would define a name twice, read an
+// undefined name or have a cycle.
 absl::StatusOr<onnx::ModelProto> Apply(const Graph& graph, const Patch& patch);
 
 }  // namespace kvlift
