@@ -43,7 +43,7 @@ struct LoopInput {
   // TensorProto::DataType.
   int32_t type = 0;
   std::vector<LoopAxis> axes;
-  // a float mask that is added: 0 where a key is visible, else the lowest number
+  // True for a float mask that is added: 0 where a key is visible, else the lowest number.
   bool added = false;
 };
 

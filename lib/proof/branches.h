@@ -13,7 +13,7 @@ namespace kvlift {
 
 // The kind of step that is proved.
 struct SourceCase {
-  // kSome: P > 0. kNone: P = 0.
+  // Steps with P > 0 (kSome) or P = 0 (kNone).
   enum class Past { kAny, kSome, kNone };
   Past past = Past::kAny;
   bool one_token = false;  // a step with a past has one token

@@ -53,7 +53,7 @@ class Matches {
   Correspondence* twins_;
   Nodes* nodes_;
   std::vector<NodeId> constants_;  // Constant nodes of the source
-  // nodes of the source, by op_type
+  // Nodes of the source, by op_type.
   absl::flat_hash_map<std::string, std::vector<NodeId>> by_operator_;
   // Nodes of the source that AsPlain made; their outputs have no name of the source's.
   std::vector<NodeId> unnamed_;

@@ -75,7 +75,7 @@ class GraphPair {
  private:
   std::shared_ptr<const Graph> graph_;
   std::shared_ptr<sym::Forms> forms_;
-  // a name of the converted model -> its name here
+  // A name of the converted model -> its name here.
   absl::flat_hash_map<std::string, std::string> after_names_;
   std::vector<bool> of_after_;
   int64_t opset_before_ = 0, opset_after_ = 0;
