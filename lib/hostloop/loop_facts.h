@@ -34,7 +34,7 @@ struct LoopInput {
   std::string name;
   // What the host gives: "tokens" (token ids), "positions" (P + s for token s), "last" (the
   // position of the last token), "total" (P plus the tokens that are not padding), "new" (the
-  // number of those tokens), "order" (the number of each sequence), "has_past" or "no_past" (a
+  // number of those tokens), "order" (the index of each sequence), "has_past" or "no_past" (a
   // flag), "ones", "zeros", "mask" (true, 1 or an added 0 where a key is visible), "hidden" (the
   // opposite), "tree" (the new tokens that each new token sees: those up to itself), or "given"
   // (the caller decides).
@@ -59,7 +59,7 @@ struct LoopFacts {
   std::optional<int64_t> chunk;
   // All sequences of a batch have the same length.
   bool uniform = false;
-  // All caches are rings: slots are written again from the first one on.
+  // Rows of all caches wrap around the end of their buffers.
   bool circular = false;
   std::string logits;  // the output with a row of scores per token
   std::vector<LoopCache> caches;
