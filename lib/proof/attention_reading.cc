@@ -444,7 +444,7 @@ class Reader {
     if (past == kNoValue) return Element(news, at, form);
     const Expr t = at[2], before = At(past, at);
     // The new row is looked up at a free index, which is then replaced by its distance from the
-    // past's end. This keeps the look-up simple.
+    // past's end.
     const Expr free = Element(news, at, form);
     if (before == nullptr || free == nullptr) return nullptr;
     sym::Pool::Substitution shift;

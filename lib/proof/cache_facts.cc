@@ -230,9 +230,8 @@ Expr CacheFacts::Kept(const ManifestCache& cache, Expr theirs, const std::vector
   return pool_.Load(old->source(), place);
 }
 
-// The element of the present at the indices `at`. It is looked up at free indices, which are then
-// replaced: at the slots behind the new rows the write index would otherwise be simplified too
-// early.
+// The element of the present at the indices `at`. These are in the source's terms (P + S), so they
+// are put into the element only after its translation.
 Expr CacheFacts::Behind(ValueId present, const std::vector<Expr>& at, Expr sequence,
                         const Facts& facts) {
   const Expr e =

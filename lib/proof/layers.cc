@@ -72,7 +72,8 @@ namespace {
 
 using onnx::TensorProto;
 
-// Integer constants up to this size hold shapes, axes and the like, which a proof reads.
+// Integer constants up to this size hold shapes, axes and the like; they must be equal in all
+// layers.
 constexpr int64_t kMostIndices = 64;
 
 class Reader {

@@ -164,8 +164,8 @@ Nodes::Comparison Nodes::CompareInputs(NodeId mine, NodeId theirs, std::vector<S
     same->push_back(operand);
     if (operand != Sameness::kNone) continue;
     std::string why = fmt::format("has {} in the place of {}", Called(x), Called(y));
-    // Only the first difference can refute: the operands are constants of the same shape with other
-    // numbers.
+    // This operand refutes the fact only if no other one differs: both are constants of the same
+    // shape with other numbers.
     other.refuted = other.why_not.empty() && pair_.HaveOtherNumbers(x, y);
     if (other.why_not.empty()) other.why_not = std::move(why);
   }
