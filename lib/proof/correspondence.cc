@@ -143,7 +143,8 @@ void Correspondence::FindWindows(const Manifest& relation, const SourceCase& ste
   }
 }
 
-// In a FIFO of M slots, M - S rows stay in their slots; P is not told by any extent.
+// In a FIFO of M slots, M - S rows stay in their slots. P counts all past tokens, also those that
+// have left the slots.
 bool Correspondence::FindShifts(const Manifest& relation) {
   sym::Pool& pool = forms_.pool();
   std::optional<ShiftOfRows> shift;
