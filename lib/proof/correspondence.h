@@ -40,8 +40,8 @@ class Correspondence {
   // Returns true if the manifest says that a dimension of the converted model is the number of
   // sequences.
   bool IsOnePerSequence(const sym::DimSymbol& size) const { return per_sequence_.contains(size); }
-  // The number of the sequence that element i0, i1, ... of a converted model's value belongs to: i0
-  // div r if the first axis has B * r elements, and i0 otherwise.
+  // The number of the sequence that element i0, i1, ... of a value of this shape belongs to:
+  // i0 div r if the first axis has B * r elements, and i0 otherwise.
   sym::Expr SequenceOf(absl::Span<const sym::Expr> shape, const sym::Facts& facts) const;
   // Returns r for an extent B * r; null if the extent is not a multiple of B.
   sym::Expr EachOf(sym::Expr extent) const;
@@ -65,10 +65,10 @@ class Correspondence {
   // Sets the twin of a converted model's value, how the two are the same, and what that rests on.
   // Replaces an earlier twin.
   void SetTwin(ValueId after, ValueId before, Sameness same, Grounds grounds);
-  // Sets a twin whose heads are arranged differently. Stacked: the converted model's [B, N / G, G *
-  // S, D] is the source's [B, N, S, D] (proof/lemmas/heads_regrouped.h), with G = `groups` and S =
-  // `tokens`. Folded: the converted model's [B, N, S, D] is the source's [B * N, S, D], with N =
-  // `heads`.
+  // Set a twin whose heads are arranged differently. Stacked: the converted model's
+  // [B, N / G, G * S, D] is the source's [B, N, S, D] (proof/lemmas/heads_regrouped.h), with
+  // G = `groups` and S = `tokens`. Folded: the converted model's [B, N, S, D] is the source's
+  // [B * N, S, D], with N = `heads`.
   void SetStackedTwin(ValueId after, ValueId before, int64_t groups, sym::Expr tokens,
                       Grounds grounds);
   void SetFoldedTwin(ValueId after, ValueId before, int64_t heads, Grounds grounds);
@@ -209,7 +209,7 @@ class Correspondence {
   std::vector<Condition> conditions_;
   // A condition of the source that few steps satisfy, in words; empty if there is none.
   std::string unmet_;
-  mutable std::set<sym::Expr> longest_;  // P + S of the longest sequence
+  mutable std::set<sym::Expr> longest_;  // P + S of the longest sequence, by ReduceMax node
   // What FitParts() last returned, and the numbers of capacities and longest sequences it was for.
   mutable std::vector<sym::Expr> fit_parts_;
   mutable std::pair<size_t, size_t> fit_counted_;

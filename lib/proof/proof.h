@@ -22,8 +22,8 @@ enum class FactStatus {
   kGiven,   // the fact holds for all shapes under the assumptions that it lists in `given`
   // The fact is neither shown nor refuted; `why_not` says what stands in the way.
   kOpen,
-  // The fact is shown to be false: the models hold other weights or constants, or apply another
-  // operator.
+  // The fact is shown to be false: the models hold other numbers at the same place, such as a
+  // weight, a scale or the axes of a reduction.
   kRefuted,
 };
 
