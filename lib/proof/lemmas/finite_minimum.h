@@ -1,5 +1,5 @@
-// Lemma finite-minimum. If a query sees a key, and the scores of all other keys have a number m
-// added to them or are replaced by m,
+// Lemma finite-minimum. If a query sees a key, and hidden keys have a number m added to their
+// scores, or m instead of a score,
 //
 //   softmax(x + m * hidden) = softmax of x over the keys that are not hidden
 //

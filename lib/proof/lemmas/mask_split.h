@@ -9,10 +9,11 @@
 //
 // with offset = n[b] - S if valid lengths n are given, and the length of the operator's own past
 // otherwise. Side conditions: what is added is known to be 0 where it does not hide, or is treated
-// as a bias as well; nothing behind the mask scales, caps or negates the sums, because -inf times a
-// negative number shows the key and tanh(-inf) is -1; the offset is the operator's; and where an
-// added mask replaces a selected one, x is finite at hidden keys (scale_moved.h). Source: ONNX
-// Softmax and Attention-24, is_causal and nonpad_kv_seqlen.
+// as a bias as well; nothing follows a mask but positive factors, which also multiply m, and not
+// even these follow a bias, because a softcap makes -inf finite and a negative factor makes it
+// +inf; the offset is the operator's; and where an added mask replaces a selected one, x is finite
+// at hidden keys (scale_moved.h). Source: ONNX Softmax and Attention-24, is_causal and
+// nonpad_kv_seqlen.
 #pragma once
 
 #include <optional>
