@@ -16,7 +16,7 @@ std::string String(std::string_view text) {
               : CppLiteral(text);
 }
 
-// {{'B', 4}, {0, 2}}: what the loop's Axis holds.
+// Returns axes as the loop's Axis is initialised: {{'B', 4}, {0, 2}}.
 std::string Axes(const std::vector<LoopAxis>& axes) {
   std::string text = "{";
   for (const LoopAxis& axis : axes) {

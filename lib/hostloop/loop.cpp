@@ -31,23 +31,23 @@ enum Type : int { kFloat32 = 1, kInt32 = 6, kInt64 = 7, kBool = 9, kFloat16 = 10
                   kBfloat16 = 16 };
 
 struct Axis {
-  char letter;   // 0: a size of its own
-  int64_t size;  // or how many rows there are for each sequence, of letter B
+  char letter;   // B, S, T, P or M; 0 for an axis of fixed size
+  int64_t size;  // with letter 0 the size, with B the rows for each sequence
 };
 
 struct Cache {
-  std::string past, present;  // input, output
+  std::string past, present;  // names of its input and output
   int type;
   std::vector<Axis> axes;
-  bool in_place;  // nothing reads the past after the write
+  bool in_place;  // no node reads the past after it is written
 };
 
 struct Input {
   std::string name;
-  std::string meaning;  // what MakeInput makes; "given": by the caller
+  std::string meaning;  // what MakeInput computes; "given": the caller gives it
   int type;
   std::vector<Axis> axes;
-  bool added = false;  // a mask: 0 for a visible key, else the lowest number
+  bool added = false;  // a mask that is added: 0 for a visible key, else the lowest number
 };
 
 // ---- facts: replaced by those of the model; 0 where the model fixes nothing
@@ -87,7 +87,8 @@ struct Tensor {
   std::vector<char> bytes;
 };
 
-// Of a step: tokens [B, S]; real: [B], those that are no pads; lengths: [B], P of each sequence.
+// The operands of a step. ids: [B, S], row by row. real: [B], how many tokens of each sequence are
+// not padding. lengths: [B], P of each sequence.
 struct Step {
   int64_t batch = 1, tokens = 1, capacity = 0;
   std::vector<int64_t> ids, real, lengths;
@@ -110,7 +111,7 @@ inline Shape ShapeOf(const std::vector<Axis>& axes, const Step& step) {
   return shape;
 }
 
-// One number of an input. The lowest number of a type hides a key.
+// Writes one number of an input. The lowest number of the type hides a key.
 inline void Store(int type, bool lowest, int64_t number, char* to) {
   const auto put = [to](auto value) { std::memcpy(to, &value, sizeof(value)); };
   switch (type) {
@@ -120,7 +121,7 @@ inline void Store(int type, bool lowest, int64_t number, char* to) {
     case kFloat64:
       put(lowest ? std::numeric_limits<double>::lowest() : static_cast<double>(number));
       break;
-    // 0 and 1 are the numbers that masks of these types hold.
+    // Masks of these types hold only 0 and 1.
     case kFloat16: put(static_cast<uint16_t>(lowest ? 0xfbff : number == 0 ? 0 : 0x3c00)); break;
     case kBfloat16: put(static_cast<uint16_t>(lowest ? 0xff7f : number == 0 ? 0 : 0x3f80)); break;
     case kInt64: put(number); break;
@@ -129,7 +130,7 @@ inline void Store(int type, bool lowest, int64_t number, char* to) {
   }
 }
 
-// What the host gives for an input.
+// Returns the tensor that the host gives for an input.
 inline Tensor MakeInput(const Input& input, const Step& step) {
   Tensor result{input.type, ShapeOf(input.axes, step), {}};
   const int64_t size = SizeOf(result.shape), width = BytesOf(input.type);
@@ -161,7 +162,7 @@ inline Tensor MakeInput(const Input& input, const Step& step) {
     else if (m == "order") number = sequence;
     else if (m == "has_past") number = past > 0;
     else if (m == "no_past") number = past == 0;
-    else if (m == "tree") number = later <= token;  // [.., token, later]
+    else if (m == "tree") number = later <= token;  // axes [.., token, later]
     else if (m == "ones") number = 1;
     else if (m != "zeros") throw std::logic_error(input.name + " is to hold " + m);
     Store(input.type, mask && input.added && !visible, number, &result.bytes[i * width]);
@@ -169,12 +170,12 @@ inline Tensor MakeInput(const Input& input, const Step& step) {
   return result;
 }
 
-// A step has more tokens than free slots. Nothing was run.
+// Thrown before a step runs if it has more tokens than there are free slots.
 struct CacheFull : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Everything that the model or ONNX Runtime would only find out in the middle of a step.
+// Checks everything that the model or ONNX Runtime would otherwise detect in the middle of a step.
 inline void Check(const Step& step) {
   const auto need = [](bool holds, const std::string& what) {
     if (!holds) throw std::invalid_argument(what);
@@ -193,7 +194,7 @@ inline void Check(const Step& step) {
     need(!kUniform || (real == step.tokens && *least == *most),
          "the model takes sequences of one length, without pads");
   }
-  if (!kCircular && *most + step.tokens > step.capacity) {  // pads take slots, too
+  if (!kCircular && *most + step.tokens > step.capacity) {  // padding tokens take slots as well
     throw CacheFull(std::to_string(*most + step.tokens) + " tokens do not fit into " +
                     std::to_string(step.capacity) + " slots");
   }
@@ -203,14 +204,14 @@ inline void Check(const Step& step) {
 // ---- runtime: what follows needs ONNX Runtime
 namespace kvloop {
 
-// By input: values that the caller has, instead of or besides those made here.
+// Values by input name, which replace or complement those that MakeInput computes.
 using Feeds = std::map<std::string, const Ort::Value*>;
 
-// Some sequences and their caches.
+// A batch of sequences and their caches.
 class Decoder {
  public:
-  // Tokens that each sequence holds. Whoever lowers a length takes tokens back: the next step
-  // writes over their rows.
+  // The number of tokens in the caches, by sequence. Lowering a length removes the last tokens: the
+  // next step overwrites their rows.
   std::vector<int64_t> lengths;
 
   Decoder(const std::string& path, int64_t batch, int64_t capacity, int threads)
@@ -234,8 +235,8 @@ class Decoder {
     }
   }
 
-  // Runs tokens [B, S], row by row; gives the outputs that are no caches, by name. real: tokens of
-  // each sequence in front of its pads; empty: all.
+  // Runs tokens [B, S], row by row. Returns the outputs other than caches, by name. real: how many
+  // tokens of each sequence come before its padding; empty if there is no padding.
   std::map<std::string, Ort::Value> Run(const std::vector<int64_t>& tokens,
                                         std::vector<int64_t> real = {}, const Feeds& feeds = {}) {
     const auto batch = static_cast<int64_t>(lengths.size());
@@ -244,7 +245,7 @@ class Decoder {
     const Step step{batch, count, capacity_, tokens, real, lengths};
     Check(step);
     Ort::IoBinding binding(session_);
-    std::vector<Tensor> made;  // what is bound must outlive the run
+    std::vector<Tensor> made;  // bound tensors must outlive the run
     std::vector<Ort::Value> held;
     made.reserve(kInputs.size());
     for (const Input& input : kInputs) {
@@ -268,7 +269,7 @@ class Decoder {
     return Take(binding.GetOutputValues(), real);
   }
 
-  // Runs prompts; gives the scores behind the last token of each.
+  // Runs prompts. Returns the logits after the last token of each, [B][V].
   std::vector<std::vector<float>> Prefill(const std::vector<std::vector<int64_t>>& prompts,
                                           const Feeds& feeds = {}) {
     size_t longest = 0;
@@ -298,7 +299,7 @@ class Decoder {
     return rows;
   }
 
-  // Prompts and `count` tokens more, each the likeliest one; by sequence.
+  // Runs prompts, then generates greedily. Returns `count` new tokens for each sequence.
   std::vector<std::vector<int64_t>> Generate(const std::vector<std::vector<int64_t>>& prompts,
                                              int64_t count, const Feeds& feeds = {}) {
     auto rows = Prefill(prompts, feeds);
@@ -316,7 +317,7 @@ class Decoder {
   }
 
  private:
-  // Zeros: a NaN in a slot that is not in use would spread through 0 * NaN.
+  // The buffer holds zeros, because a NaN in an unused slot would spread through 0 * NaN.
   Tensor Buffer(const Cache& cache) const {
     Step step;
     step.batch = static_cast<int64_t>(lengths.size());
@@ -367,7 +368,8 @@ class Decoder {
     return value;
   }
 
-  // [B, S, V], [S, V] of one sequence, or [B, V] of the last token, to [B][V].
+  // Returns the logits of each sequence's last token as [B][V]. They are given as [B, S, V], as
+  // [S, V] for one sequence, or as [B, V] for the last token.
   static std::vector<std::vector<float>> LastRows(const Ort::Value& scores,
                                                   const std::vector<int64_t>& real) {
     const auto info = scores.GetTensorTypeAndShapeInfo();

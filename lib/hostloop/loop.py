@@ -17,18 +17,18 @@ import onnxruntime as ort
 
 
 class Cache(NamedTuple):
-    past: str           # input
-    present: str        # output
+    past: str           # name of its input
+    present: str        # name of its output
     type: int           # element type, numbered as in ONNX
-    axes: tuple         # letters and numbers; ("B", 4) is 4 rows for each sequence
-    in_place: bool      # nothing reads the past after the write
+    axes: tuple         # letters or sizes; ("B", 4) is 4 rows for each sequence
+    in_place: bool      # no node reads the past after it is written
 
 
 class Input(NamedTuple):
-    meaning: str        # what `Decoder.value` makes; "given": by the caller
+    meaning: str        # what `Decoder.value` computes; "given": the caller gives it
     type: type
     axes: tuple
-    added: bool = False  # a mask: 0 for a visible key, else the lowest number
+    added: bool = False  # a mask that is added: 0 for a visible key, else the lowest number
 
 
 # ---- facts: replaced by those of the model
@@ -49,14 +49,14 @@ NUMPY_TYPES = {1: np.float32, 2: np.uint8, 3: np.int8, 10: np.float16, 11: np.fl
 
 
 class CacheFull(RuntimeError):
-    """A step has more tokens than free slots. Nothing was run."""
+    """Raised before a step runs if it has more tokens than there are free slots."""
 
 
 class Decoder:
-    """Some sequences and their caches.
+    """A batch of sequences and their caches.
 
-    `lengths` holds the tokens of each sequence, int64 [B]. Whoever lowers a length takes tokens
-    back: the next step writes over their rows.
+    `lengths`, int64 [B], is the number of tokens in the caches. Lowering a length removes the last
+    tokens of a sequence: the next step overwrites their rows.
     """
 
     def __init__(self, path=MODEL, batch=BATCH or 1, capacity=CAPACITY or 256, threads=0):
@@ -71,10 +71,10 @@ class Decoder:
         self.lengths = np.zeros(batch, np.int64)
         caches = {cache.present for cache in CACHES}
         self.outputs = [o.name for o in self.session.get_outputs() if o.name not in caches]
-        # Zeros: a NaN in a slot that is not in use would spread through 0 * NaN.
+        # Buffers hold zeros, because a NaN in an unused slot would spread through 0 * NaN.
         self.buffers = {cache.past: self._buffer(cache) for cache in CACHES}
         self._spare = {c.past: self._buffer(c) for c in CACHES if not c.in_place}
-        self.bound = {}  # of the last step: the present of each cache, as ONNX Runtime gave it
+        self.bound = {}  # by past: the present that ONNX Runtime returned in the last step
 
     def _buffer(self, cache):
         sizes = {"B": self.batch, "M": self.capacity}
@@ -82,12 +82,15 @@ class Decoder:
                  for a in cache.axes]
         if cache.type in NUMPY_TYPES:
             return ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, NUMPY_TYPES[cache.type]))
-        wide = cache.type in (4, 5, 16)  # two bytes; all others have one
+        wide = cache.type in (4, 5, 16)  # types of two bytes; all others have one
         zeros = np.zeros(shape, np.uint16 if wide else np.uint8)
         return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(zeros, cache.type)
 
     def value(self, spec, tokens, real):
-        """What the host gives for an input. tokens: [B, S]; real: [B], those that are no pads."""
+        """Returns the array that the host gives for an input.
+
+        tokens: [B, S]. real: [B], how many tokens of each sequence are not padding.
+        """
         new = tokens.shape[1]
         total = self.lengths.max() + new
         sizes = {"B": self.batch, "S": new, "T": total, "M": self.capacity,
@@ -117,10 +120,10 @@ class Decoder:
         return np.broadcast_to(result, shape).astype(spec.type, order="C")
 
     def step(self, tokens, real=None, feeds=None):
-        """Runs tokens [B, S]; gives the outputs that are no caches, by name.
+        """Runs tokens [B, S] and returns the outputs other than caches, by name.
 
-        real: [B], tokens of each sequence in front of its pads; all by default. feeds: values of
-        inputs by name, instead of or besides those made here.
+        real: [B], how many tokens of each sequence come before its padding; by default there is no
+        padding. feeds: values by input name, which replace or complement those computed here.
         """
         tokens = np.asarray(tokens)
         new = tokens.shape[1]
@@ -128,7 +131,7 @@ class Decoder:
         feeds = feeds or {}
         self._check(tokens, real, feeds)
         binding = self.session.io_binding()
-        held = []  # must outlive the run
+        held = []  # bound tensors must outlive the run
         for name, spec in INPUTS.items():
             array = feeds[name] if name in feeds else self.value(spec, tokens, real)
             held.append(ort.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C")))
@@ -140,7 +143,7 @@ class Decoder:
             binding.bind_ortvalue_input(cache.past, past)
             binding.bind_ortvalue_output(cache.present, self._spare.get(cache.past, past))
         self.session.run_with_iobinding(binding)
-        results = binding.get_outputs()  # in the order they were bound in
+        results = binding.get_outputs()  # in the order in which they were bound
         self.bound = {c.past: v for c, v in zip(CACHES, results[len(self.outputs):])}
         for past, spare in self._spare.items():
             self.buffers[past], self._spare[past] = spare, self.buffers[past]
@@ -164,13 +167,13 @@ class Decoder:
         missing = [n for n, i in INPUTS.items() if i.meaning == "given" and n not in feeds]
         if missing:
             raise TypeError(f"give a value for: {', '.join(missing)}")
-        # What ONNX Runtime would find out in the middle of the step. Pads take slots, too.
+        # ONNX Runtime would detect this in the middle of the step. Padding tokens take slots too.
         last = int(self.lengths.max()) + new
         if last > self.capacity and not CIRCULAR:
             raise CacheFull(f"{last} tokens do not fit into {self.capacity} slots")
 
     def prefill(self, prompts, feeds=None):
-        """Runs prompts, lists of tokens; gives the logits behind the last one of each, [B, V]."""
+        """Runs prompts, lists of tokens; returns the logits after the last one of each, [B, V]."""
         real = np.array([len(prompt) for prompt in prompts])
         tokens = np.zeros((len(prompts), real.max()), np.int64)
         for row, prompt in zip(tokens, prompts):
@@ -187,7 +190,7 @@ class Decoder:
         return rows
 
     def generate(self, prompts, count, feeds=None):
-        """Prompts and `count` tokens more, each the likeliest one; [B, count]."""
+        """Runs prompts, then generates greedily; returns `count` new tokens each, [B, count]."""
         rows = self.prefill(prompts, feeds)
         tokens = []
         for _ in range(count):
@@ -198,7 +201,10 @@ class Decoder:
 
 
 def last_row(logits, batch, real=None):
-    """[B, S, V], [S, V] of one sequence, or [B, V] of the last token, to [B, V]."""
+    """Returns the logits of each sequence's last token, [B, V].
+
+    logits: [B, S, V], [S, V] for one sequence, or [B, V] for the last token.
+    """
     logits = logits.reshape(batch, -1, logits.shape[-1])
     last = np.minimum(logits.shape[1] if real is None else real, logits.shape[1]) - 1
     return logits[np.arange(logits.shape[0]), last]

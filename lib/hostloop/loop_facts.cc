@@ -14,7 +14,8 @@ namespace {
 
 using onnx::TensorProto;
 
-// The relation of a model to itself: what reads the interface of a source reads this one, too.
+// Returns the relation of a converted model to itself, so that ReadInterface reads it like a
+// source.
 Manifest RelationToItself(const Manifest& manifest) {
   Manifest self = manifest;
   for (ManifestCache& cache : self.caches) {
@@ -126,7 +127,7 @@ class FactsReader {
     return absl::OkStatus();
   }
 
-  // A ring has as many slots as the model says, else some for a piece of a prompt.
+  // A ring has the slots that the model declares, or its window and room for 64 tokens of a prompt.
   LoopAxis RingAxis(const CacheRing& ring, std::optional<int64_t> declared) {
     constexpr int64_t kPiece = 64;
     const int64_t slots = declared.value_or(ring.window + facts_.tokens.value_or(kPiece));
@@ -177,8 +178,8 @@ class FactsReader {
     }
   }
 
-  // Of the outputs that are no caches, the first whose last axis is as long as the table of tokens;
-  // else the first one.
+  // Chooses the first output that is not a cache and whose last axis is as long as the table of
+  // token embeddings; if there is none, the first output that is not a cache.
   void FindLogits() {
     int64_t rows = 0;
     for (const auto& [name, input] : interface_.inputs) rows = std::max(rows, input.rows);

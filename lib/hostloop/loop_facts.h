@@ -1,5 +1,5 @@
-// What a host has to know to drive a converted model step by step: the facts that a generated loop
-// starts from.
+// What a host has to know to run a converted model step by step, and the source text of loops that
+// do.
 #pragma once
 
 #include <cstdint>
@@ -13,55 +13,72 @@
 
 namespace kvlift {
 
-// Letters: B sequences, S new tokens, T = P + S, M slots, P past; '\0' is a size of its own.
+// Letters: B sequences, S new tokens, P past tokens of the longest sequence, T = P + S, M slots. A
+// '\0' means an axis of fixed size.
 struct LoopAxis {
   char letter = '\0';
-  int64_t value = 1;  // the size, or rows per sequence of letter B
+  int64_t value = 1;  // for '\0' the size; for 'B' the rows per sequence; else 1
 };
 
+// One cache of the model.
 struct LoopCache {
+  // The names of its input and output.
   std::string past, present;
+  // TensorProto::DataType.
   int32_t type = 0;
   std::vector<LoopAxis> axes;
-  bool in_place = false;  // nothing reads the past after the write
+  bool in_place = false;  // no node reads the past after it is written
 };
 
 struct LoopInput {
   std::string name;
-  // What the host gives: "tokens", "positions", "last", "total", "new", "order", "has_past",
-  // "no_past", "ones", "zeros", "mask" (true or 0 where a key is visible), "hidden" (its opposite),
-  // "tree" (the
-  // new tokens that each new token sees: those up to itself), "given" (by who calls).
+  // What the host gives: "tokens" (token ids), "positions" (P + s for token s), "last" (the
+  // position of the last token), "total" (P plus the tokens that are not padding), "new" (the
+  // number of those tokens), "order" (the index of each sequence), "has_past" or "no_past" (a
+  // flag), "ones", "zeros", "mask" (true, 1 or an added 0 where a key is visible), "hidden" (the
+  // opposite), "tree" (the new tokens that each new token sees: those up to itself), or "given"
+  // (the caller decides).
   std::string meaning;
-  std::vector<std::string> instead;  // what it may mean, too
+  std::vector<std::string> instead;  // other meanings that the model's graph allows
+  // TensorProto::DataType.
   int32_t type = 0;
   std::vector<LoopAxis> axes;
-  bool added = false;  // a float mask: 0 where a key is visible, else the lowest number
+  // True for a float mask that is added: 0 where a key is visible, else the lowest number.
+  bool added = false;
 };
 
+// The facts of a model that a loop is made from.
 struct LoopFacts {
-  std::string model;  // path, as the user gave it
+  std::string model;  // its path as the user gave it
+  // B, S and M; nullopt where the model does not fix them.
   std::optional<int64_t> batch, tokens, capacity;
-  std::optional<int64_t> new_with_past;  // most tokens of a step that has a past
-  std::optional<int64_t> chunk;          // most tokens of any step: what rings leave beside windows
+  // The largest number of tokens of a step that has a past; nullopt for any number.
+  std::optional<int64_t> new_with_past;
+  // The largest number of tokens of any step, which is the slots of a ring minus its window;
+  // nullopt for any number.
+  std::optional<int64_t> chunk;
+  // All sequences of a batch have the same length.
   bool uniform = false;
+  // Rows of all caches wrap around the end of their buffers.
   bool circular = false;
   std::string logits;  // the output with a row of scores per token
   std::vector<LoopCache> caches;
   std::vector<LoopInput> inputs;  // in the model's order
 };
 
-// Reads the interface of a converted model. FailedPrecondition names an input or a cache whose
-// shape or type cannot be made.
+// Reads the interface of a converted model. Returns FailedPrecondition, naming an input or a cache,
+// if the host cannot make a tensor of its shape or type (bfloat16, or less than 8 bits), and the
+// errors of ReadInterface.
 absl::StatusOr<LoopFacts> ReadLoopFacts(const Graph& model, const Manifest& manifest);
 
-// The loop's source text, for Python with onnxruntime and numpy.
+// Returns the loop as Python source for onnxruntime and numpy.
 std::string PythonLoop(const LoopFacts& facts);
-// The same with a second model that drafts trees of tokens. Needs what WhyNotSpeculative asks for.
+// Returns a Python loop for speculative decoding, in which a second model drafts trees of tokens.
+// Requires that WhyNotSpeculative returns an empty string.
 std::string SpeculativeLoop(const LoopFacts& facts);
-// What the model lacks to verify trees of tokens; empty if nothing.
+// Says what the model lacks to verify trees of tokens; empty if it lacks nothing.
 std::string WhyNotSpeculative(const LoopFacts& facts);
-// The same for C++17 with onnxruntime_cxx_api.h.
+// Returns the loop as C++17 source for onnxruntime_cxx_api.h.
 std::string CppLoop(const LoopFacts& facts);
 
 }  // namespace kvlift

@@ -23,7 +23,7 @@ std::string OrNone(const std::optional<int64_t>& number) {
 
 std::string Bool(bool value) { return value ? "True" : "False"; }
 
-// A tuple: ("B", 4, "M", 64).
+// Returns axes as a tuple, such as ("B", 4, "M", 64).
 std::string Axes(const std::vector<LoopAxis>& axes) {
   std::string text = "(";
   for (const LoopAxis& axis : axes) {
@@ -89,7 +89,7 @@ std::string PythonLoop(const LoopFacts& facts) {
 std::string SpeculativeLoop(const LoopFacts& facts) {
   const std::string loop = PythonLoop(facts);
   const std::string text = kSpeculative;
-  // The loop with another main, which lies behind all else in both.
+  // Replaces the loop's main(), which is the last function in both files.
   return loop.substr(0, loop.find("def main():")) + text.substr(text.find("class "));
 }
 

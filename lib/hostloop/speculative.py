@@ -1,27 +1,26 @@
-# Stands in place of main() in loop.py, whose Decoder it drives.
+# This text replaces main() of loop.py, whose Decoder it drives.
 
 
 class Speculator:
-    """One sequence that a small model drafts and the model verifies: what it says is what the model
-    alone would say, token by token.
+    """Speculative decoding of one sequence: a small model drafts tokens, the model verifies them.
 
-    A draft is a chain of the likeliest tokens and, beside each of them, the second one: a tree. The
-    model reads it in one step, in which each token sees its ancestors only (the tree mask). Tokens
-    that turn out to be right are committed by counting them in `lengths`; all others are written
-    over by the next step. A token beside the chain does not stand behind its parent in the caches,
-    so it is fed once more.
+    The result is what the model alone would generate greedily. A draft is a tree: a chain of the
+    likeliest tokens and, beside each of them, the second likeliest. The model verifies it in one
+    step, in which each token sees its ancestors only (the tree mask). Accepted tokens are counted
+    in `lengths`; the next step overwrites all others. A token beside the chain is not next to its
+    parent in the caches, so it is fed again if it is accepted.
     """
 
     def __init__(self, decoder, draft, depth=4, draft_logits=LOGITS):
         self.decoder, self.draft, self.depth = decoder, draft, depth
         self._logits = draft_logits
-        self.steps = 0  # of the model, behind the prompt
+        self.steps = 0  # of the model, after the prompt
         self._tree = next(n for n, i in INPUTS.items() if i.meaning == "tree")
         self._positions = next(n for n, i in INPUTS.items()
                                if i.meaning == "positions" and "S" in i.axes)
 
     def _propose(self, said, depth):
-        """A chain behind the tokens said, and what stands beside it."""
+        """Drafts `depth` tokens after `said`: a chain, and the token beside each of them."""
         draft = self.draft
         known = int(draft.lengths[0])
         rows = draft.step([said[known:]])[self._logits]
@@ -36,7 +35,7 @@ class Speculator:
         return chain, beside
 
     def _verify(self, pending, chain, beside):
-        """The likeliest token behind each token of the tree."""
+        """Returns the likeliest next token after each token of the tree."""
         decoder, depth = self.decoder, len(chain)
         past, stem = int(decoder.lengths[0]), len(pending) + depth
         size = stem + depth
@@ -53,13 +52,13 @@ class Speculator:
         return outputs[LOGITS][0].argmax(-1)
 
     def generate(self, prompt, count):
-        """The prompt and `count` tokens more."""
+        """Returns the `count` tokens that follow the prompt."""
         decoder = self.decoder
         first = int(decoder.prefill([prompt]).argmax())
         self.draft.prefill([prompt])
         said, pending = [*prompt, first], [first]
         while len(said) < len(prompt) + count:
-            # What is fed must fit, rejected or not.
+            # All tokens of a step need slots, also those that are rejected.
             free = decoder.capacity - int(decoder.lengths[0]) - len(pending)
             depth = min(self.depth, free // 2, len(prompt) + count - len(said),
                         self.draft.capacity - len(said))

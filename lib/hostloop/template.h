@@ -1,4 +1,4 @@
-// The text of a loop around its facts. Internal to lib/hostloop.
+// Puts the facts of a model into the text of a loop. Internal to lib/hostloop.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace kvlift::internal {
 
-// The template with what stands between the lines that contain "---- facts" and "---- end of facts"
-// replaced; both lines stay out.
+// Returns `text` with everything from the line that contains "---- facts" to the line that contains
+// "---- end of facts", both included, replaced by `facts`. The text must contain both lines.
 std::string WithFacts(std::string_view text, std::string_view facts);
 
 }  // namespace kvlift::internal

@@ -23,7 +23,7 @@ using sym::Facts;
 
 namespace {
 
-// The axis of keys in what is read of an attention.
+// The index of the key in an AttentionReading.
 constexpr size_t kKeys = 3;
 
 }  // namespace
@@ -127,9 +127,10 @@ std::string AttentionFacts::OtherExtents(const AttentionReading& before,
     if (x == y) continue;
     const Expr a = twins_.Extent(x, pool_.Index(0)), b = twins_.Extent(y, pool_.Index(0));
     if (equality_->Equal(a, b, pool_.True(), Facts{})) continue;
-    // The relation says of such an axis that it holds the same for all (a tree mask's heads).
+    // The manifest says that such an axis holds the same for all indices (the heads of a tree
+    // mask).
     if (a != nullptr && a->is_integer(1) && x->kind() == sym::Kind::kDim) continue;
-    // It says as well that a host feeds one length for each sequence.
+    // The manifest also says that the host feeds one valid length for each sequence.
     const bool sequences = y == after.extents.extents[0] && x->kind() == sym::Kind::kDim;
     if (sequences && twins_.IsOnePerSequence(x->dim())) continue;
     return fmt::format("an operand of extent {} may be broadcast to {}", facts_->Text(x),
@@ -151,7 +152,7 @@ bool AttentionFacts::RestOnHiding(const std::string& name, const AttentionReadin
   const bool cleared = before.is_operator || before.nan_guard;
   if (cleared && !finite) return true;
   const Expr visible = twins_.Normal(before.visible, facts);
-  // What is added to the scores may hide all the keys of a query.
+  // A bias may hide all keys of a query.
   const bool plain = before.bias.empty() && after.bias.empty();
   if (plain && SeesAKey(pool_, visible, facts)) return true;
   const std::string unseen = moved
@@ -186,7 +187,7 @@ bool AttentionFacts::CompareKeys(const std::string& name, const AttentionReading
   Facts values = facts;
   values.extents[4] = before.size_of_value;
   const Expr mine = own(after.visible, facts), theirs = other(before.visible, facts);
-  // Keys that no query sees do not matter.
+  // The elements of keys that no query sees do not matter.
   const Expr seen = mine == nullptr ? pool_.True() : pool_.And(mine, theirs);
   const auto compare = [&](const std::string& text, Expr x, Expr y, Expr known,
                            const Facts& where) {
@@ -278,7 +279,7 @@ bool AttentionFacts::HidesRest(const std::string& name, const AttentionReading& 
                                const AttentionReading& after, const Facts& facts) {
   const Expr end = twins_.Normal(before.extents.extents[3], Facts{});
   if (end == CapacityOf(after.key)) return true;
-  // i3 counts from there on.
+  // From here on i3 = 0 is the key behind the source's last one.
   Facts behind = facts;
   behind.extents[3] = nullptr;
   const Expr seen = VisibleBehind(twins_, pool_, after, end, behind);

@@ -1,5 +1,6 @@
-// The facts about an attention of the conversion and the source's that it stands for: what each
-// reads, shows and adds, and the lemmas that turn one into the other.
+// Facts about one attention of the converted model and the attention of the source that it
+// replaces: the same queries, keys, values, visible keys, bias, scale and softmax precision, and
+// the lemmas that relate the two.
 #pragma once
 
 #include <cstdint>
@@ -29,43 +30,48 @@ class AttentionFacts {
         equality_(equality),
         facts_(facts) {}
 
-  // Adds the facts; false unless all of them hold.
+  // Adds the facts about the attention `name`, its result in the converted model. Returns true if
+  // all of them hold.
   bool Prove(const std::string& name, const AttentionReading& before,
              const AttentionReading& after);
-  // How many queries each head of the source has.
+  // The extent of the query axis of the source's attention; null if it was not read.
   sym::Expr Tokens(const AttentionReading& reading) const;
-  // How many heads of the source are rows of one of the conversion's heads; nullopt if they do not
-  // fit each other.
+  // The number of source query heads that are rows of one head in the converted model: 1 if both
+  // have the same heads, and nullopt if the numbers of heads do not fit.
   std::optional<int64_t> GroupsOf(const AttentionReading& before, const AttentionReading& after);
 
  private:
-  // Compares each head of a group by itself, where heads are rows.
+  // Compares each query head of a group separately if heads of a group are rows of one head.
   bool CompareGroups(const std::string& name, const AttentionReading& before,
                      const AttentionReading& after);
-  // Compares keys in the order that each model has them in.
+  // Compares the attentions; if the cache rows are in another order (MovedRows), region by region.
   bool CompareAttentions(const std::string& name, const AttentionReading& before,
                          const AttentionReading& after);
-  // Adds that rows that are not held any more, and slots without a row, are seen by no query.
+  // Adds the facts that no query sees a row that has left the source's window, and that no query
+  // sees a slot without a row.
   bool ShowsNoOther(const std::string& name, const AttentionReading& before,
                     const AttentionReading& after, const std::vector<MovedRows>& rows);
-  // What is not so of: there are as many sequences, heads and tokens, heads are of the same sizes,
-  // and nothing is broadcast. Empty if it is so.
+  // Says which numbers of sequences, heads, tokens or head elements differ, or which operand may be
+  // broadcast. Empty if all are the same.
   std::string OtherExtents(const AttentionReading& before, const AttentionReading& after);
-  // The next fact rests on what hidden keys are hidden by, unless it is -inf on both sides. False
-  // if a query is left without a key, whatever the host feeds, which is not told of keys that are
-  // moved.
+  // Makes the next fact rest on the numbers by which keys are hidden, unless both models use -inf.
+  // Returns false, and adds an open fact, if a query without a visible key is found that no input
+  // of the host decides about. `moved`: the cache rows are in another order, and such queries are
+  // not searched for.
   bool RestOnHiding(const std::string& name, const AttentionReading& before,
                     const AttentionReading& after, const sym::Facts& facts, bool moved);
-  // Compares what is read, shown and added. rows: the keys that are looked at, where the source has
-  // them in another order.
+  // Compares queries, keys, values, visible keys, bias and scale. `rows`: the region of keys to
+  // compare if the source has its rows in another order; null for all keys in the same order.
   bool CompareKeys(const std::string& name, const AttentionReading& before,
                    const AttentionReading& after, const MovedRows* rows);
-  // Adds that the same biases are added to the scores of keys that are seen, in any order.
+  // Adds the fact that both models add the same summands, in any order, to the scores of keys that
+  // are visible (`seen`). `open`: the source's summands.
   bool SameBias(const std::string& name, const std::vector<sym::Expr>& added,
                 std::vector<sym::Expr> open, sym::Expr seen, const sym::Facts& facts);
-  // The capacity of the cache that an expression reads; null if it reads none.
+  // The extent M of the cache that an expression of the converted model reads; null if it reads
+  // none.
   sym::Expr CapacityOf(sym::Expr e);
-  // Adds that no query sees a key that the source does not even have.
+  // Adds the fact that no query sees a key behind the source's last one.
   bool HidesRest(const std::string& name, const AttentionReading& before,
                  const AttentionReading& after, const sym::Facts& facts);
 

@@ -62,14 +62,14 @@ class Reader {
     return form.known_rank && (form.shape.size() == 4 || (form.shape.size() == 3 && heads_ > 0));
   }
 
-  // The axes of batch and head of a value of this rank, at i0 and i1.
+  // The indices of the batch and head axes in a value of this rank, for sequence i0 and head i1.
   std::vector<Expr> Front(size_t rank) {
     const Expr b = pool_.Index(0), h = pool_.Index(1);
     if (rank == 4) return {b, h};
     return {pool_.Add(pool_.Mul(b, pool_.Integer(heads_)), h)};
   }
 
-  // The place i0, i1, i2, `last` in a value of this rank.
+  // The indices of element i0, i1, i2, `last` in a value of this rank.
   std::vector<Expr> Here(size_t rank, Expr last) {
     std::vector<Expr> here = Front(rank);
     here.push_back(pool_.Index(2));
@@ -77,7 +77,8 @@ class Reader {
     return here;
   }
 
-  // The element in row r, column c of an operand of a product of this rank.
+  // The element in row r and column c of a matrix operand of this rank; `turned`: the operand is
+  // transposed.
   Expr Cell(ValueId v, size_t rank, Expr r, Expr c, bool turned) {
     std::vector<Expr> front = Front(rank);
     front.push_back(turned ? c : r);
@@ -85,7 +86,7 @@ class Reader {
     return At(v, front);
   }
 
-  // The element of an operand that is broadcast to args.
+  // The element of an operand that is broadcast to `args`.
   Expr At(ValueId v, absl::Span<const Expr> args) {
     return sym::BroadcastAt(forms_, v, args, r_.extents);
   }
@@ -95,11 +96,11 @@ class Reader {
     double factor = 1;
   };
 
-  // What e hands on exactly; null if it does anything else.
+  // The element that e passes on exactly; null if e is anything else.
   Expr Passed(Expr e) { return BeforeExactCast(forms_, e, r_.extents, &r_.grounds); }
 
-  // One multiplication or division by a number, or one exact cast, in front of e; null if there is
-  // none.
+  // Removes one multiplication or division by a number, or one exact cast, from e. Returns null if
+  // e is neither.
   Expr Peeled(Expr e, double* factor) {
     if (e->kind() != Kind::kLoad) return nullptr;
     if (const Expr same = Passed(e); same != nullptr) return same;
@@ -121,15 +122,15 @@ class Reader {
     return result;
   }
 
-  // No query sees a key elsewhere.
+  // Hides all keys for which `where` does not hold.
   void See(Expr where, const std::set<double>& hidden_by) {
     r_.visible = pool_.And(r_.visible, where);
     r_.hidden_by.insert(hidden_by.begin(), hidden_by.end());
     r_.grounds.AddLemma(lemmas::kMaskSplit);
   }
 
-  // The softmax behind the left operand of the second product; sets where of its operand. to: the
-  // type of that product.
+  // Finds the softmax that the left operand of the second product comes from. Sets `where` to the
+  // indices of its element. `to` is the type of that product.
   NodeId FindSoftmax(Expr e, int32_t to, std::vector<Expr>* where) {
     for (int k = 0; e != nullptr && k < kMostSteps; ++k) {
       if (e->kind() == Kind::kSelect) {
@@ -156,14 +157,14 @@ class Reader {
     return kNoNode;
   }
 
-  // The softmax takes one score for each key, and no other.
+  // Returns true if the softmax has exactly one score for each key.
   bool IsOverKeys(NodeId softmax) {
     const sym::Form scores = forms_.Of(graph_.inputs(softmax)[0]);
     return scores.known_rank && !scores.shape.empty() &&
            scores.shape.back() == r_.extents.extents[3];
   }
 
-  // From the softmax's operand to the first product: what is added, selected, multiplied.
+  // Reads from the softmax's operand back to the first product: masks, selections and factors.
   bool ReadScores(Expr e) {
     for (int k = 0; e != nullptr && k < kMostSteps; ++k) {
       if (e->kind() == Kind::kSelect) {
@@ -195,7 +196,7 @@ class Reader {
     return Fail("the scores are not read");
   }
 
-  // What is behind a mask may only be a scale.
+  // Only a scale may follow a mask on the way to the softmax.
   bool MaskFits() {
     if (IsScale(r_.scale) && r_.softcap == 0) return true;
     return Fail("a mask is in front of a softcap, or of a factor that may turn it");
@@ -250,7 +251,7 @@ class Reader {
     return LeadsToProduct(Peeled(e, &factor), depth + 1);
   }
 
-  // What is added to the scores: where it hides a key, and what it adds elsewhere.
+  // Reads what is added to the scores: where it hides a key, and its value elsewhere.
   bool AddBias(Expr e) {
     const auto mask = SplitMask(forms_, e, r_.extents, &r_.grounds);
     if (!mask) return Fail("a bias is added to its scores that is not read");
@@ -281,10 +282,11 @@ class Reader {
     return IsScale(r_.scale) || Fail("its scale is no positive number");
   }
 
-  // On axes of extent 1 the index is 0.
+  // Compares indices; on an axis of extent 1 the index is 0.
   bool SamePlace(absl::Span<const Expr> args, absl::Span<const Expr> here) const {
     if (args.size() != here.size()) return false;
-    const size_t more = r_.extents.extents.size() - args.size();  // 0 unless heads are folded
+    // 0 unless heads are folded into the batch.
+    const size_t more = r_.extents.extents.size() - args.size();
     for (size_t k = 0; k < args.size(); ++k) {
       const bool one = more == 0 && r_.extents.extents[k]->is_integer(1) && args[k]->is_integer(0);
       if (args[k] != here[k] && !one) return false;
@@ -327,13 +329,14 @@ class Reader {
     return k < graph_.inputs(node).size() ? graph_.inputs(node)[k] : kNoValue;
   }
 
-  // An operator's operand as [B, N, S, D], which it may be given as [B, S, N * D].
+  // The shape of an operator's operand as [B, N, S, D]; `joined` if it is given as [B, S, N * D].
   struct OperandShape {
     std::vector<Expr> shape;
     bool joined = false;
   };
 
-  // heads: 0 if the operator does not say. Of operands of rank 4 it may only say what they have.
+  // `heads` is 0 if the operator does not give the number. For operands of rank 4 it has to equal
+  // their own.
   std::optional<OperandShape> ByHeads(ValueId v, int64_t heads) {
     const sym::Form form = forms_.Of(v);
     if (!form.known_rank) return std::nullopt;
@@ -355,7 +358,8 @@ class Reader {
     return At(v, {at[0], at[2], pool_.Add(pool_.Mul(at[1], form.shape[3]), at[3])});
   }
 
-  // The attributes of Attention-24 but for those that only say what else is given out.
+  // Returns true if the node has no attributes but those of Attention-24 that are read, and
+  // qk_matmul_output_mode, which only chooses another output.
   bool HasKnownAttributes(NodeId node) const {
     static const auto& kKnown = *new absl::flat_hash_set<std::string_view>{
         "is_causal", "kv_num_heads", "q_num_heads",      "qk_matmul_output_mode",
@@ -425,7 +429,7 @@ class Reader {
     return ReadVisible(node, q.shape[2], past);
   }
 
-  // How many keys an operator's own past has.
+  // The length of an operator's own past; null if it is not read.
   Expr PastOf(NodeId node) {
     if (Input(node, 4) == kNoValue) return pool_.Integer(0);
     const sym::Form key = forms_.Of(Input(node, 4)), value = forms_.Of(Input(node, 5));
@@ -434,12 +438,13 @@ class Reader {
     return read ? key.shape[2] : nullptr;
   }
 
-  // Keys or values with those of the past in front.
+  // The element of keys or values with the past in front of the new rows.
   Expr BehindPast(ValueId past, ValueId news, Expr length, std::vector<Expr> at,
                   const OperandShape& form) {
     if (past == kNoValue) return Element(news, at, form);
     const Expr t = at[2], before = At(past, at);
-    // The index of a new row is looked up freely, and only then counted from the past's end.
+    // The new row is looked up at a free index, which is then replaced by its distance from the
+    // past's end.
     const Expr free = Element(news, at, form);
     if (before == nullptr || free == nullptr) return nullptr;
     sym::Pool::Substitution shift;

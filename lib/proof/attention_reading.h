@@ -1,8 +1,8 @@
-// What an attention computes, read from the arithmetic around its softmax or from the operator:
+// What an attention computes, read from an Attention operator or from the nodes around a softmax:
 //
 //   softmax over the visible keys of softcap(scale * query . key) + bias, times value
 //
-// The reading has nothing in common with how rewrite rules read attention.
+// This reader shares no code with the rewrite rules that recognise attentions.
 #pragma once
 
 #include <set>
@@ -18,31 +18,42 @@
 namespace kvlift {
 
 struct AttentionReading {
-  std::string why_not;  // empty: everything below is set
-  // Elements with b = i0, query head h = i1, token s = i2, key t = i3, d = i4.
+  std::string why_not;  // why the attention is not read; empty if all other fields are set
+  // Elements as expressions over i0 = sequence, i1 = query head, i2 = token of the step, i3 = key,
+  // and i4 = element of a head. `value` has i4 in its own head size.
   sym::Expr query = nullptr, key = nullptr, value = nullptr;
-  sym::Expr visible = nullptr;  // predicate of i0..i3
-  // Finite numbers that are added to the scores of other keys, or stand in their place. Others are
-  // hidden by -inf.
+  sym::Expr visible = nullptr;  // a predicate over i0..i3: the query sees the key
+  // The finite numbers that hide keys, added to a score or replacing it. Empty if all hidden keys
+  // are hidden by -inf.
   std::set<double> hidden_by;
-  bool is_operator = false;     // a query that sees no key gets what the operator's text says
-  bool nan_guard = false;       // it gets 0
-  sym::Expr valid = nullptr;    // how many keys an operator is told of, of i0; null if it is not
-  std::vector<sym::Expr> bias;  // its summands, of i0..i3; what they hold where hidden is open
+  // True for an Attention operator. A query that sees no key then gets zeros, as the operator's
+  // text says.
+  bool is_operator = false;
+  bool nan_guard = false;  // a NaN guard replaces the weights of a query that sees no key by zeros
+  // The number of valid keys of sequence i0 (nonpad_kv_seqlen); null if the operator is given none.
+  sym::Expr valid = nullptr;
+  // The summands that are added to scores, over i0..i3. Their values at hidden keys do not matter.
+  std::vector<sym::Expr> bias;
+  // `softcap` is 0 if there is none.
   double scale = 1, softcap = 0;
-  ProductScale products;     // the part of the scale that stands in front of the products' sums
-  int32_t softmax_type = 0;  // onnx TensorProto::DataType that the softmax is computed in
-  // Extents of i0..i4 (of the keys' head size; the values' is size_of_value).
+  // The part of the scale that is applied before products of queries and keys are summed.
+  ProductScale products;
+  int32_t softmax_type = 0;  // TensorProto::DataType that the softmax is computed in
+  // The extents of i0..i4: B, N, S, T, and the head size of queries and keys.
   sym::Facts extents;
+  // The head size of values.
   sym::Expr size_of_value = nullptr;
-  bool joined = false;  // the result is [B, S, N * D]
-  // Extents that have to be equal, or an operand would be broadcast: mine and the other.
+  bool joined = false;  // true: the result is [B, S, N * D]; false: [B, N, S, D]
+  // Pairs of an operand's extent and the extent that it has to equal; an operand that differs would
+  // be broadcast.
   std::vector<std::pair<sym::Expr, sym::Expr>> equal_extents;
-  Grounds grounds;  // what the reading rests on
+  Grounds grounds;  // the lemmas and assumptions that the reading uses
 };
 
-// The attention whose result [B, N, S, D] is the value, or [B, S, N * D] of an operator. Where
-// `heads` are given, the result may be [B * N, S, D], and so may be the operands of its products.
+// Reads the attention that computes `result`: [B, N, S, D], or [B, S, N * D] from an Attention
+// operator. With `heads` > 0, N = heads, the result and the operands of its two matrix products may
+// also be [B * N, S, D]. Sets `why_not` if the nodes do not have the form above. Source: ONNX
+// Attention-24.
 AttentionReading ReadAttention(sym::Forms& forms, ValueId result, int64_t heads = 0);
 
 }  // namespace kvlift

@@ -30,7 +30,7 @@ bool HasBody(const NodeProto& node) {
       [](const onnx::AttributeProto& a) { return a.has_g() || a.graphs_size() > 0; });
 }
 
-// The part of a model that no If stands in front of.
+// Returns the part of a model that does not depend on any If. Its large constants become inputs.
 ModelProto InFrontOfBranches(const ModelProto& model) {
   ModelProto part;
   part.set_ir_version(model.ir_version());
@@ -49,7 +49,7 @@ ModelProto InFrontOfBranches(const ModelProto& model) {
       *graph.add_node() = node;
     }
   }
-  // Weights are never looked at.
+  // Conditions do not read large constants such as weights.
   constexpr int64_t kSmall = 64;
   for (const auto& tensor : model.graph().initializer()) {
     int64_t size = 1;
@@ -67,7 +67,7 @@ ModelProto InFrontOfBranches(const ModelProto& model) {
   return part;
 }
 
-// What conditions are in steps with a past, or without one.
+// Evaluates conditions for steps with a past, or without one.
 class Conditions {
  public:
   static absl::StatusOr<Conditions> Create(const ModelProto& model, const Manifest& relation,
@@ -125,7 +125,7 @@ class Conditions {
 
 using Names = absl::flat_hash_set<std::string>;
 
-// Names of values of the graph.
+// Returns the names of all values of the graph.
 Names NamesOf(const GraphProto& graph) {
   Names names;
   for (const auto& input : graph.input()) names.insert(input.name());
@@ -136,8 +136,8 @@ Names NamesOf(const GraphProto& graph) {
   return names;
 }
 
-// A branch of the node, with other names for values that hide one of the graph's; what the node
-// gives by its own name keeps that.
+// Returns a branch of the node with new names for values that would clash with names in `taken`. An
+// output that the node gives by the same name keeps it.
 GraphProto WithOwnNames(const NodeProto& node, GraphProto branch, const Names& taken) {
   Names given;
   for (int k = 0; k < node.output_size(); ++k) {

@@ -1,4 +1,4 @@
-// Sources that choose by a branch whether there is a past.
+// Models that choose by an If whether there is a past.
 #pragma once
 
 #include <optional>
@@ -11,25 +11,30 @@
 
 namespace kvlift {
 
-// Which steps are looked at.
+// The kind of step that is proved.
 struct SourceCase {
+  // Steps with P > 0 (kSome) or P = 0 (kNone).
   enum class Past { kAny, kSome, kNone };
   Past past = Past::kAny;
-  bool one_token = false;  // of steps with a past
-  bool flag = false;       // what inputs of both models are that say whether there is a past
-  std::string text;        // "steps with a past", empty for all
-  // What windows hold, where the source keeps the last rows of its caches only.
+  bool one_token = false;  // a step with a past has one token
+  bool flag = false;       // the value of KeptFlags()
+  std::string text;        // "steps with a past"; empty for all steps
+  // Windows of the source that are still filling (P <= W) or full (P > W); kNone if none is looked
+  // at.
   enum class Window { kNone, kFilling, kFull };
   Window window = Window::kNone;
 };
 
+// Returns true if the graph has an If.
 bool HasBranches(const onnx::ModelProto& model);
 
-// Truth values that both models are fed.
+// Returns the boolean inputs of one element that the manifest says both models are fed alike; they
+// may say whether there is a past.
 std::vector<std::string> KeptFlags(const onnx::ModelProto& model, const Manifest& relation);
 
-// The model with the branches that such steps take in the place of its Ifs. Unimplemented: it is
-// not seen which these are, or they have bodies of their own.
+// Returns the model with each If replaced by the branch that such steps take. Returns Unimplemented
+// if the branch is not known or has subgraphs of its own, and the error of Graph::Build if the part
+// in front of the Ifs is not a valid graph.
 absl::StatusOr<onnx::ModelProto> TakeBranches(const onnx::ModelProto& model,
                                               const Manifest& relation, const SourceCase& steps);
 

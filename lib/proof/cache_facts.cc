@@ -13,7 +13,8 @@ std::vector<Expr> CacheFacts::Indices(size_t rank) {
   return at;
 }
 
-// The source's element at the place that the conversion's layout calls i0, i1, ...
+// The element of the source at the indices `at` in the converted cache's layout; null if it is not
+// known.
 Expr CacheFacts::SourceElement(const ManifestCache& cache, ValueId value, absl::Span<const Expr> at,
                                const Facts& facts) {
   const std::vector<Expr> own = twins_.SourcePlace(pair_.After(cache.input), at);
@@ -22,8 +23,8 @@ Expr CacheFacts::SourceElement(const ManifestCache& cache, ValueId value, absl::
   return twins_.Normal(forms_.At(value, own, facts), facts);
 }
 
-// All extents of the present are the past's, and those of other axes than that of the rows are the
-// source's. Empty if it is so.
+// Says which extent of the present differs from the past's or, on axes other than that of the rows,
+// from the source's. Empty if none does.
 std::string CacheFacts::OtherExtents(const ManifestCache& cache) {
   const ValueId present = pair_.After(cache.output), past = pair_.After(cache.input);
   const ValueId theirs = pair_.Before(cache.source.output);
@@ -44,7 +45,7 @@ std::string CacheFacts::OtherExtents(const ManifestCache& cache) {
                        k, facts_.Text(old.shape[k]));
   }
   if (cache.layout.find('(') != std::string::npos) return "";
-  // Fixed axes of the source stand for none of the conversion's.
+  // Axes of the source that are fixed by `select` have no counterpart.
   const std::vector<Expr> places = twins_.SourcePlace(past, Indices(mine.shape.size()));
   const auto rows = static_cast<size_t>(cache.source.axis);
   if (places.size() != other.shape.size()) return "the present is of another rank";
@@ -98,14 +99,15 @@ void CacheFacts::Prove(const ManifestCache& cache) {
   const Expr theirs = SourceElement(cache, pair_.Before(cache.source.output), at, facts);
   facts_.AddEqual(cache.id, same, mine, theirs, pool_.True(), facts);
   if (!cache.source.growing) return;
-  // i_axis counts from P + S on.
+  // From here on index `axis` counts from P + S.
   facts.extents[axis] = nullptr;
   at[axis] = pool_.Add(at[axis], twins_.total());
   const Expr behind = twins_.Translate(Behind(present, at, sequence, facts), sequence, facts);
   facts_.AddEqual(cache.id, rest, behind, Kept(cache, theirs, at, facts), pool_.True(), facts);
 }
 
-// A tensor of all layers, part by part: each is written by a node of its own.
+// A packed tensor of all layers is proved part by part, because each part is written by a node of
+// its own.
 void CacheFacts::ProveLayers(const ManifestCache& cache, const std::string& same) {
   const ValueId present = pair_.After(cache.output);
   const sym::Form form = forms_.Of(present);
@@ -131,8 +133,8 @@ void CacheFacts::ProveLayers(const ManifestCache& cache, const std::string& same
   });
 }
 
-// Rows of the source's present that are behind its first one; a window's may begin later than its
-// past, at a row of the regions.
+// Proves that each ring slot holds the token of the source's present. If the source keeps a window,
+// its present may begin at a later token than its past.
 void CacheFacts::ProveRing(const ManifestCache& cache) {
   const char* what = "slot t mod C holds token t as the source's present does";
   const ValueId present = pair_.After(cache.output), theirs = pair_.Before(cache.source.output);
@@ -149,7 +151,7 @@ void CacheFacts::ProveRing(const ManifestCache& cache) {
   const Expr sequence = at[cache.layout.find('B')];
   const Facts facts{form.shape};
   const Expr mine = twins_.Translate(forms_.At(present, at, Facts{}), sequence, facts);
-  // Rows are told from the end: the last ones of both are one token.
+  // Rows are aligned at their ends, because the last row of both models is the same token.
   const Expr rows = twins_.Normal(other.shape[source_axis], Facts{});
   at[axis] = pool_.Add(at[axis], pool_.Sub(rows, regions->back().end()));
   const Expr element = SourceElement(cache, theirs, at, Facts{});
@@ -160,7 +162,7 @@ void CacheFacts::ProveRing(const ManifestCache& cache) {
   }
 }
 
-// The source keeps the last rows of what the conversion holds.
+// The source keeps only the last of the rows that the converted model holds.
 void CacheFacts::ProveWindow(const ManifestCache& cache) {
   const ValueId present = pair_.After(cache.output);
   const ValueId theirs = pair_.Before(cache.source.output);
@@ -186,7 +188,7 @@ void CacheFacts::ProveWindow(const ManifestCache& cache) {
                   facts);
 }
 
-// The source's rows move, the conversion's stay.
+// The source moves its rows and the converted model leaves them in place.
 void CacheFacts::ProveShift(const ManifestCache& cache) {
   const ValueId present = pair_.After(cache.output);
   const sym::Form form = forms_.Of(present);
@@ -205,8 +207,8 @@ void CacheFacts::ProveShift(const ManifestCache& cache) {
   }
 }
 
-// What a row that is not written keeps: the past at its place, of the sequence of which the source
-// keeps the past's rows.
+// The element that a slot keeps if it is not written: the past's at the same place, of the sequence
+// whose past the source's present continues (beam reordering).
 Expr CacheFacts::Kept(const ManifestCache& cache, Expr theirs, const std::vector<Expr>& at,
                       const Facts& facts) {
   const auto axis = static_cast<size_t>(cache.axis), batch = cache.layout.find('B');
@@ -218,7 +220,7 @@ Expr CacheFacts::Kept(const ManifestCache& cache, Expr theirs, const std::vector
                      old->source() == pair_.Before(cache.source.input) &&
                      old->args()[source_axis] == row;
   if (!moves) return SourcePlace(cache, at);
-  // By the source's axes, of which the batch is the first with another index.
+  // In the source's axes the batch axis is the one that another index was read at.
   const Expr whole = SourcePlace(cache, at);
   if (whole == nullptr) return nullptr;
   std::vector<Expr> place(whole->args().begin(), whole->args().end());
@@ -228,8 +230,8 @@ Expr CacheFacts::Kept(const ManifestCache& cache, Expr theirs, const std::vector
   return pool_.Load(old->source(), place);
 }
 
-// P in the places is the conversion's own write index; its element is looked up with a free index,
-// and only then is the index put behind the new rows.
+// The element of the present at the indices `at`. These are in the source's terms (P + S), so they
+// are put into the element only after its translation.
 Expr CacheFacts::Behind(ValueId present, const std::vector<Expr>& at, Expr sequence,
                         const Facts& facts) {
   const Expr e =
@@ -240,7 +242,7 @@ Expr CacheFacts::Behind(ValueId present, const std::vector<Expr>& at, Expr seque
   return pool_.Substitute(e, s, facts);
 }
 
-// The source's past at the place that the conversion's layout calls at.
+// The source's past at the indices `at` in the converted cache's layout.
 Expr CacheFacts::SourcePlace(const ManifestCache& cache, const std::vector<Expr>& at) {
   const ValueId past = pair_.After(cache.input);
   return twins_.Translate(pool_.Load(past, at), at[cache.layout.find('B')], Facts{});

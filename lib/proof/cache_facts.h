@@ -1,4 +1,4 @@
-// The rows of caches after a step.
+// Facts about the rows of each cache after a step.
 #pragma once
 
 #include <string>
@@ -25,7 +25,8 @@ class CacheFacts {
         equality_(*equality),
         facts_(*facts) {}
 
-  // What of the source's present the conversion's holds, and where.
+  // Adds the facts about one cache: which slots of its present hold rows of the source's present,
+  // and that the other slots keep what the past held.
   void Prove(const ManifestCache& cache);
 
  private:

@@ -18,12 +18,12 @@ using onnx::ModelProto;
 using onnx::NodeProto;
 using onnx::TensorProto;
 
-// What tensors have to have in common to hold the same bytes.
+// Tensors with equal bytes have to agree in type and shape as well; this key holds both.
 std::string KindOf(const TensorProto& tensor) {
   return fmt::format("{}:{}", tensor.data_type(), fmt::join(tensor.dims(), ","));
 }
 
-// Names that stand for a value of the graph which no initializer is.
+// The names of values of the graph that are not only initializers.
 absl::flat_hash_set<std::string> OtherNames(const GraphProto& graph) {
   absl::flat_hash_set<std::string> names;
   for (const auto& input : graph.input()) names.insert(input.name());
@@ -59,7 +59,7 @@ void NodesToInitializers(GraphProto* graph) {
   nodes->DeleteSubrange(kept, nodes->size() - kept);
 }
 
-// The source's constants, by type and shape.
+// The source's initializers, by type and shape.
 class Index {
  public:
   explicit Index(const GraphProto& graph) {
@@ -71,8 +71,9 @@ class Index {
     }
   }
 
-  // The name of one that holds what the tensor holds: its own, if that is one of them; else of
-  // several the first that was not given yet. Empty: there is none.
+  // Returns the name of a source initializer with the same contents: the tensor's own name if
+  // possible, else the first that was not returned yet, else the first. Returns an empty string if
+  // there is none.
   std::string NameFor(const TensorProto& tensor) {
     const auto own = by_name_.find(tensor.name());
     if (own != by_name_.end() && SameData(*own->second, tensor)) return tensor.name();
@@ -100,7 +101,7 @@ void RenameInitializers(const GraphProto& source, GraphProto* result) {
     const std::string name = index.NameFor(tensor);
     if (!name.empty() && !other.contains(name)) names[tensor.name()] = name;
   }
-  // One that keeps its name makes room for one that gets it.
+  // An initializer whose name is given to another one gets a new name.
   absl::flat_hash_set<std::string> taken;
   for (const auto& [old, name] : names) taken.insert(name);
   absl::flat_hash_set<std::string> used = other;

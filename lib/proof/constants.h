@@ -1,13 +1,13 @@
-// Constants of two models by their bytes: one name for what both hold, wherever each has it.
+// Gives equal constants of two models one name.
 #pragma once
 
 #include "onnx/onnx_pb.h"
 
 namespace kvlift {
 
-// Constant nodes become initializers, in both models; initializers of the result get the names of
-// the source's that hold the same bytes in the same type and shape. Models with bodies stay as they
-// are.
+// Turns Constant nodes into initializers in both models. Then renames each initializer of `result`
+// to the name of the source's initializer with the same bytes, type and shape, if there is one.
+// Models with subgraphs stay as they are.
 void ShareConstants(onnx::ModelProto* source, onnx::ModelProto* result);
 
 }  // namespace kvlift

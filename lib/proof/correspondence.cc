@@ -115,8 +115,8 @@ void Correspondence::FindLengths(const Manifest& relation, const SourceCase& ste
   }
 }
 
-// While the windows fill, all P rows are there, W at most. Once they are full, they hold the last W
-// of more.
+// While windows fill, the source's caches hold all P <= W rows. Once they are full, they hold the
+// last W of P > W rows.
 void Correspondence::FindWindows(const Manifest& relation, const SourceCase& steps) {
   sym::Pool& pool = forms_.pool();
   std::vector<std::pair<const ManifestCache*, WindowOfRows>> windows;
@@ -143,7 +143,8 @@ void Correspondence::FindWindows(const Manifest& relation, const SourceCase& ste
   }
 }
 
-// P counts on where rows move: of the M slots M - S keep theirs.
+// In a FIFO of M slots, M - S rows stay in their slots. P counts all past tokens, also those that
+// have left the slots.
 bool Correspondence::FindShifts(const Manifest& relation) {
   sym::Pool& pool = forms_.pool();
   std::optional<ShiftOfRows> shift;
@@ -169,7 +170,7 @@ bool Correspondence::FindShifts(const Manifest& relation) {
   return true;
 }
 
-// Slots of a ring hold what is in the window; of others nothing is known.
+// Slots of a ring hold the tokens of the window; nothing is known about the other slots.
 void Correspondence::FindRings(const Manifest& relation) {
   if (past_ == nullptr || new_ == nullptr || left_ == nullptr) return;
   sym::Pool& pool = forms_.pool();
@@ -212,7 +213,7 @@ Expr Correspondence::Fits() const {
   return all;
 }
 
-// Rows of each sequence fit, those of the longest as well.
+// The rows of each sequence fit, and so do those of the longest one.
 const std::vector<Expr>& Correspondence::FitParts() const {
   sym::Pool& pool = forms_.pool();
   const std::pair<size_t, size_t> counted = {capacities_.size(), longest_.size()};
@@ -268,7 +269,7 @@ void Correspondence::SetTwin(ValueId after, ValueId before, Sameness same, Groun
   const bool comparable = !grounds.doubted && mine.known_rank && theirs.known_rank &&
                           mine.shape.size() == theirs.shape.size();
   for (size_t k = 0; comparable && k < mine.shape.size(); ++k) {
-    // A size that no form tells is named by its value.
+    // An extent that no operator gives is a symbol of the value's own axis.
     if (mine.shape[k]->kind() != Kind::kDim) continue;
     const sym::DimSymbol& name = mine.shape[k]->dim();
     if (same == Sameness::kWhole && name == forms_.OwnSymbol(after, static_cast<int>(k))) {

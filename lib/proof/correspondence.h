@@ -1,5 +1,9 @@
-// What the relation of two models says about their values: which element of the source's graph an
-// element of the conversion's stands for.
+// Which element of the source an element of the converted model stands for, by what the manifest
+// says and by what the proof has shown so far. Sizes: correspondence_sizes.cc. Elements:
+// correspondence_translation.cc.
+//
+// The twin of a converted model's value is the source's value that it equals. Where a function
+// returns an expression, null means that the source has nothing that is known to correspond.
 #pragma once
 
 #include <optional>
@@ -21,94 +25,109 @@ namespace kvlift {
 
 class Correspondence {
  public:
-  // claims: of the source; they tell sizes, too.
+  // `claims`: of the operators that AsPlain expanded in the source; they tell sizes as well.
   Correspondence(const GraphPair& pair, const Manifest& relation,
                  const std::vector<LengthClaim>& claims, const SourceCase& steps);
 
-  // P and S, of the sequence at hand; null if the source's caches do not tell.
+  // P and S of the sequence at hand, S = new_tokens(); null if the source's caches do not tell
+  // them.
   sym::Expr past() const { return past_; }
   sym::Expr new_tokens() const { return new_; }
   sym::Expr total() const { return forms_.pool().Add(past_, new_); }
-  // The number of sequences, by the first cache's past; null if no cache has an axis of its own for
-  // them.
+  // B, the extent of the batch axis of the first cache in the source; null if no cache has such an
+  // axis.
   sym::Expr sequences() const { return Normal(sequences_, sym::Facts{}); }
-  // Whether the relation says of a size of the conversion that it is the number of sequences.
+  // Returns true if the manifest says that a dimension of the converted model is the number of
+  // sequences.
   bool IsOnePerSequence(const sym::DimSymbol& size) const { return per_sequence_.contains(size); }
-  // The sequence that the element at i0, i1, ... of a value of the conversion belongs to, where the
-  // first axis has as many elements for each of them.
+  // The number of the sequence that element i0, i1, ... of a value of this shape belongs to:
+  // i0 div r if the first axis has B * r elements, and i0 otherwise.
   sym::Expr SequenceOf(absl::Span<const sym::Expr> shape, const sym::Facts& facts) const;
-  // How many elements an axis of this extent has for each sequence; null if the extent is no
-  // multiple of the number of sequences.
+  // Returns r for an extent B * r; null if the extent is not a multiple of B.
   sym::Expr EachOf(sym::Expr extent) const;
-  // That P + S rows fit into the slots of each growing cache: writes that do not are refused; and
-  // into masks that are padded up to a capacity.
+  // The predicate that P, S and P + S rows fit into the slots of each growing cache, and into each
+  // mask that is padded to the capacity. Writes that do not fit are refused.
   sym::Expr Fits() const;
-  // What sizes are where the source's operators take the places that its forms say: that a slice
-  // ends inside its axis.
+  // The bounds that the source's forms assume of sizes, for example that a Slice ends inside its
+  // axis.
   sym::Expr SourceFits() const;
-  // Regions of the rows of a cache of the conversion, by its past, where they have other places
-  // than in the source (proof/shifts.h, proof/rings.h); null if they have the same, or none that is
-  // known.
+  // The regions of a cache's rows, given its past in the converted model, if the rows are in other
+  // slots than in the source (proof/shifts.h, proof/rings.h). Null if they are in the same slots,
+  // or if their slots are not known.
   const std::vector<MovedRows>* MovedOf(ValueId after_past) const;
-  // The same regions, of the first such cache that an expression of the conversion reads.
+  // The same for the first such cache that an expression of the converted model reads.
   const std::vector<MovedRows>* MovedIn(sym::Expr e) const;
 
-  // What an element of the value is more than the claim says; null if that is not seen.
+  // Returns the elements of the claim's value minus the length that is claimed: 0 if the claim
+  // holds. Null if that is not known.
   sym::Expr Beyond(const LengthClaim& claim) const;
 
-  // A value of the conversion is this value of the source from now on, on these grounds.
+  // Sets the twin of a converted model's value, how the two are the same, and what that rests on.
+  // Replaces an earlier twin.
   void SetTwin(ValueId after, ValueId before, Sameness same, Grounds grounds);
-  // A value [B, N / G, G * S, D] of the conversion is [B, N, S, D] of the source
-  // (proof/lemmas/heads_regrouped.h); one [B, N, S, D] is [B * N, S, D] of the source.
+  // Set a twin whose heads are arranged differently. Stacked: the converted model's
+  // [B, N / G, G * S, D] is the source's [B, N, S, D] (proof/lemmas/heads_regrouped.h), with
+  // G = `groups` and S = `tokens`. Folded: the converted model's [B, N, S, D] is the source's
+  // [B * N, S, D], with N = `heads`.
   void SetStackedTwin(ValueId after, ValueId before, int64_t groups, sym::Expr tokens,
                       Grounds grounds);
   void SetFoldedTwin(ValueId after, ValueId before, int64_t heads, Grounds grounds);
-  // A value [B, N, S, D] of one model is [B, S, N * D] of the other.
+  // Sets a twin that is [B, N, S, D] in one model and [B, S, N * D] in the other, with D = `size`.
   void SetJoinedTwin(ValueId after, ValueId before, sym::Expr size, Grounds grounds);
-  // What everything rests on that was translated or compared since the last call.
+  // Returns what translations and comparisons since the last call rest on, and forgets it.
   Grounds TakeGrounds() const;
-  // A comparison rests on this, too.
+  // Adds to what the current comparison rests on.
   void RestOn(Assumption assumption) const { grounds_.given.Add(std::move(assumption)); }
   void RestOn(const Grounds& grounds) const { grounds_.Add(grounds); }
   void RestOnLemma(const std::string& name) const { grounds_.AddLemma(name); }
-  // How a value and its twin are the same; kNone unless `before` is the twin, axis by axis.
+  // Returns how a value and `before` are the same; kNone unless `before` is the twin and has the
+  // same arrangement of axes.
   Sameness TwinSameness(ValueId after, ValueId before) const;
-  // What holds whatever is compared: sizes that are taken to be equal.
+  // The assumptions that hold for all facts: sizes that are taken to be equal.
   const Assumptions& assumptions() const { return assumptions_; }
-  // Why nothing may be proved: what sizes are taken to be can be so in no step. Empty if it can.
-  // premises: further ones, of sizes. Nothing may be proved either if the source takes sizes to be
-  // equal that differ in most steps.
+  // Says why nothing can be proved; empty if something can. Nothing can be proved if the assumed
+  // sizes and `premises` hold for no small numbers, or if the source requires sizes to be equal
+  // that differ in most steps.
   std::string Contradiction(absl::Span<const sym::Expr> premises) const;
-  // The source's value that this value is: itself, if it is the source's; kNoValue if it has none.
+  // The source's value that a value stands for: the value itself if it is the source's, else its
+  // twin; kNoValue if it has none.
   ValueId TwinOf(ValueId value) const;
 
-  // An element of the conversion in terms of the source's values, P and S, for the sequence
-  // `batch`, with rows of caches and masks below P + S only. Null if it reads anything that stands
-  // for nothing there, such as another sequence's write index.
+  // Rewrites an element of the converted model in terms of the source's values, P and S, for
+  // sequence `batch`; rows of caches and masks have to be below P + S. Returns null if the element
+  // reads something that has no counterpart, such as the write index of another sequence. `facts`
+  // bounds the indices. Adds to TakeGrounds().
   sym::Expr Translate(sym::Expr e, sym::Expr batch, const sym::Facts& facts) const;
-  // The place in the source's tensor of what the conversion's cache has at `at`; empty if it is the
-  // past of no cache, or of one of another rank.
+  // The indices in the source's cache of the converted cache's element at `at`. Empty if
+  // `after_past` is the past of no cache or `at` has too few axes.
   std::vector<sym::Expr> SourcePlace(ValueId after_past, absl::Span<const sym::Expr> at) const;
-  // An extent of the conversion, translated.
+  // Rewrites an extent of the converted model in terms of the source.
   sym::Expr Extent(sym::Expr e, sym::Expr batch) const;
-  // An element of the source with one name for the past's length.
+  // Rewrites an element of the source with one name for P and with known sizes substituted. Null
+  // stays null.
   sym::Expr Normal(sym::Expr e, const sym::Facts& facts) const;
 
  private:
-  // Our own symbols: P, and how many tokens have left windows.
+  // Internal dimensions: P, and the number of tokens that have left the windows.
   static constexpr char kPast[] = "P of the sequence";
   static constexpr char kLeft[] = "rows that have left";
 
   struct Past {
     ValueId before = kNoValue;
-    std::vector<int> axes;  // of the conversion's tensor, by axis of the source's; -1: fixed
-    std::vector<int64_t> selected;              // where fixed
-    size_t sequence = 0;                        // the source's axis of rows
-    sym::Expr left = nullptr;                   // rows that the source has dropped; null: none
-    bool known = true;                          // false: where its rows are is not told
-    std::optional<Turn> turn;                   // of rows that have other places in the source
-    sym::Expr first = nullptr, held = nullptr;  // these rows of them are there; null: all slots
-    std::vector<MovedRows> moved;               // after the step
+    // The converted model's axis for each axis of the source's tensor; -1 where the source's index
+    // is fixed.
+    std::vector<int> axes;
+    std::vector<int64_t> selected;  // the fixed index, by axis of the source's tensor
+    size_t sequence = 0;            // the source's axis of rows
+    // The number of rows that the source has dropped from the front; null for none.
+    sym::Expr left = nullptr;
+    bool known = true;  // false: it is not known which row a slot holds
+    // The slot of each row, if the slots differ from the source's.
+    std::optional<Turn> turn;
+    // The buffer holds the source's rows [first, first + held); null if every slot holds a row.
+    sym::Expr first = nullptr, held = nullptr;
+    // The regions of rows after the step; empty if all slots are the source's.
+    std::vector<MovedRows> moved;
   };
 
   sym::Expr TranslateLoad(sym::Expr load, sym::Expr batch, const sym::Facts& facts) const;
@@ -149,43 +168,49 @@ class Correspondence {
   const GraphPair& pair_;
   sym::Forms& forms_;
   bool uniform_ = false;
-  absl::flat_hash_set<ValueId> positions_;  // inputs of the source that hold P..T-1
-  bool one_ = false;                        // there is one sequence, number 0
+  // Inputs of the source that were dropped and hold P..T-1.
+  absl::flat_hash_set<ValueId> positions_;
+  bool one_ = false;  // the batch has one sequence, number 0
   sym::Expr past_ = nullptr, new_ = nullptr;
-  sym::Expr sequences_ = nullptr;  // B as the source declares it; null if it does not
-  sym::Expr left_ = nullptr;       // tokens that have left windows; null if there are none
-  // What sizes are by the terms of the source: its names of P; sizes that it runs with only if
-  // they are equal to others; those of twins that only running them shows.
+  // B as the source declares it; null if it does not.
+  sym::Expr sequences_ = nullptr;
+  // The number of tokens that have left the windows; null if there are no windows.
+  sym::Expr left_ = nullptr;
+  // Sizes in the source's terms: its names for P, sizes that its operators force to be equal to
+  // others, and sizes of twins that only running the model tells.
   absl::flat_hash_map<sym::DimSymbol, sym::Expr> sizes_;
-  absl::flat_hash_map<ValueId, std::string> controls_;  // "P" or "T"
+  absl::flat_hash_map<ValueId, std::string> controls_;  // ManifestInput::value
   absl::flat_hash_map<ValueId, Past> pasts_;
   absl::flat_hash_map<ValueId, ValueId> twins_;
-  absl::flat_hash_map<ValueId, int64_t> folded_;  // of the twins, by heads
+  absl::flat_hash_map<ValueId, int64_t> folded_;  // by converted value: N of a folded twin
   struct Stack {
     int64_t groups = 1;
     sym::Expr tokens = nullptr;
   };
-  absl::flat_hash_map<ValueId, Stack> stacked_;       // of the twins
-  absl::flat_hash_map<ValueId, sym::Expr> joined_;    // of the twins, by the size of heads
-  absl::flat_hash_set<ValueId> in_common_;            // of the conversion; the others are whole
-  absl::flat_hash_map<ValueId, Grounds> grounds_of_;  // of the conversion
-  std::string tree_;  // the input that says which new tokens see one another; empty: none
+  absl::flat_hash_map<ValueId, Stack> stacked_;     // by converted value: a stacked twin
+  absl::flat_hash_map<ValueId, sym::Expr> joined_;  // by converted value: D of a joined twin
+  // Converted values whose twin is the same in common; all other twins are the same as a whole.
+  absl::flat_hash_set<ValueId> in_common_;
+  absl::flat_hash_map<ValueId, Grounds> grounds_of_;  // by converted value: what its twin rests on
+  std::string tree_;  // the name of the tree mask input; empty for none
   Assumptions assumptions_;
-  std::vector<sym::Expr> capacities_;      // slots of growing caches, columns of padded masks
-  std::set<sym::DimSymbol> per_sequence_;  // sizes of controls
-  std::set<sym::DimSymbol> batch_;         // names of the source for the number of sequences
-  // The source's names for the number of new tokens, and for slots, where its caches do not grow.
+  // The slots of growing caches and the columns of padded masks.
+  std::vector<sym::Expr> capacities_;
+  std::set<sym::DimSymbol> per_sequence_;  // dimensions of control inputs that are B
+  std::set<sym::DimSymbol> batch_;         // the source's names for B
+  // The source's names for S, and for the slots of its caches that do not grow.
   std::set<sym::DimSymbol> tokens_, slots_;
-  // What the source's operators take sizes to be, in symbols and in words.
+  // A condition that an operator of the source requires of sizes, as a predicate and in words.
   struct Condition {
     sym::Expr predicate = nullptr;
     std::string text;
-    bool broadcast = false;  // an operator takes other sizes, too, where one of them is 1
+    bool broadcast = false;  // the operator broadcasts where one of the sizes is 1
   };
   std::vector<Condition> conditions_;
-  std::string unmet_;                    // what the source takes for granted and few steps have
-  mutable std::set<sym::Expr> longest_;  // P + S of the longest sequence
-  // What FitParts() last returned, for so many capacities and longest sequences.
+  // A condition of the source that few steps satisfy, in words; empty if there is none.
+  std::string unmet_;
+  mutable std::set<sym::Expr> longest_;  // P + S of the longest sequence, by ReduceMax node
+  // What FitParts() last returned, and the numbers of capacities and longest sequences it was for.
   mutable std::vector<sym::Expr> fit_parts_;
   mutable std::pair<size_t, size_t> fit_counted_;
   mutable Grounds grounds_;

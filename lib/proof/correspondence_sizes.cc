@@ -1,4 +1,5 @@
-// What sizes of both models are by the terms of the source, and whether they can be so.
+// Expresses the sizes of both models in the source's terms, and checks whether they can hold
+// together.
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
@@ -18,8 +19,8 @@ using sym::Expr;
 using sym::Facts;
 using sym::Kind;
 
-// Sizes that the source's operators take only if they are equal: T of a mask, added to scores of
-// P + S keys.
+// Collects sizes that the source's operators require to be equal: for example the T columns of a
+// mask that is added to scores of P + S keys.
 void Correspondence::FindEqualExtents(const Manifest& relation,
                                       const std::vector<LengthClaim>& claims) {
   for (NodeId n = 0; n < pair_.graph().num_nodes(); ++n) {
@@ -27,7 +28,7 @@ void Correspondence::FindEqualExtents(const Manifest& relation,
       if (output != kNoValue && !pair_.IsOfAfter(n)) forms_.Of(output);
     }
   }
-  // Numbers of sequences that exact quotients tell are known to the conditions that follow.
+  // Numbers of sequences that follow from exact quotients are needed by the conditions below.
   FindExactQuotients();
   for (const sym::Assumption& assumption : forms_.assumptions()) {
     const bool extents = assumption.reason == sym::AssumptionReason::kEqualExtents ||
@@ -38,7 +39,7 @@ void Correspondence::FindEqualExtents(const Manifest& relation,
   }
   FindExactQuotients();
   if (past_ == nullptr || new_ == nullptr) return;
-  // An operator broadcasts a mask, too, if the mask has one sequence.
+  // An Attention also runs, with a broadcast, if its mask has one sequence only.
   for (NodeId n = 0; n < pair_.graph().num_nodes(); ++n) {
     if (pair_.IsOfAfter(n) || !pair_.graph().Is(n, "Attention")) continue;
     const AttentionReading reading = ReadAttention(forms_, pair_.graph().outputs(n)[0]);
@@ -51,7 +52,7 @@ void Correspondence::FindEqualExtents(const Manifest& relation,
   for (const LengthClaim& claim : claims) {
     MakeZero(Beyond(claim), AssumptionKind::kDimension, "");
   }
-  // A mask that is padded up to the capacity is as wide as there are tokens.
+  // A mask that is padded to the capacity has a column for each of the P + S tokens in the source.
   for (const ManifestInput& input : relation.inputs) {
     const ValueId mask = pair_.Before(input.name);
     if (input.as != "pad_to_capacity" || mask == kNoValue || input.axis < 0) continue;
@@ -63,7 +64,7 @@ void Correspondence::FindEqualExtents(const Manifest& relation,
   }
 }
 
-// Names of the number of sequences, which is free as P and S are.
+// Collects the source's names for B, which is free as P and S are.
 void Correspondence::FindFreeSizes(const Manifest& relation) {
   for (const ManifestCache& cache : relation.caches) {
     const auto past = pasts_.find(pair_.After(cache.input));
@@ -79,8 +80,8 @@ void Correspondence::FindFreeSizes(const Manifest& relation) {
   }
 }
 
-// The number of new tokens of a source whose caches do not grow is that of queries, and of what its
-// outputs have a row for; that of slots is the caches' own.
+// Finds S and the slots if the source's caches do not grow. S is the extent of the queries, and of
+// output axes that an input declares; the slots are the caches' row axes.
 void Correspondence::FindSizesOfSteps(const Manifest& relation) {
   const auto add = [&](Expr extent, std::set<sym::DimSymbol>* names) {
     for (const sym::DimSymbol& name : sym::DimsOf(Normal(extent, Facts{}))) {
@@ -109,7 +110,8 @@ void Correspondence::FindSizesOfSteps(const Manifest& relation) {
   }
   for (const ManifestOutput& output : relation.outputs) {
     const ValueId value = pair_.Before(output.source.empty() ? output.name : output.source);
-    constexpr size_t kMostAxes = 3;  // scores and probabilities, which keys are on, have more
+    // Scores and probabilities have more axes, and one of them is that of the keys.
+    constexpr size_t kMostAxes = 3;
     if (output.as == "cache" || value == kNoValue) continue;
     const sym::Form form = forms_.Of(value);
     if (form.shape.size() > kMostAxes) continue;
@@ -119,7 +121,7 @@ void Correspondence::FindSizesOfSteps(const Manifest& relation) {
   }
 }
 
-// Whether these are sizes of steps and slots alone, and not of slots or of sequences only.
+// Returns true if these dimensions are B, S, P or slots, and neither all slots nor all B.
 bool Correspondence::IsOfSteps(const std::vector<sym::DimSymbol>& names) const {
   const auto all = [&](const auto& is) { return std::all_of(names.begin(), names.end(), is); };
   const auto is_slots = [&](const sym::DimSymbol& name) { return slots_.contains(name); };
@@ -131,7 +133,7 @@ bool Correspondence::IsOfSteps(const std::vector<sym::DimSymbol>& names) const {
 
 namespace {
 
-// The one term of a product of a number and sizes; nullopt of other expressions.
+// Returns the single term of a product of a number and dimensions; nullopt for other expressions.
 std::optional<sym::Term> ProductIn(Expr e) {
   if (e->kind() == Kind::kInteger) return sym::Term{e->value(), {}};
   if (e->kind() == Kind::kDim) return sym::Term{1, {e}};
@@ -139,7 +141,7 @@ std::optional<sym::Term> ProductIn(Expr e) {
   return e->terms()[0];
 }
 
-// What times the count is e; null if there is nothing.
+// Returns the expression q with q * count = e; null if there is none.
 Expr Quotient(sym::Pool& pool, Expr e, Expr count) {
   const sym::Term divisor = *ProductIn(count);
   if (e->kind() != Kind::kSum) return nullptr;
@@ -161,10 +163,10 @@ Expr Quotient(sym::Pool& pool, Expr e, Expr count) {
 
 }  // namespace
 
-// Where a == b * (a div b), and a div b is c, a is b * c.
+// If a == b * (a div b) and a div b == c, then a == b * c.
 void Correspondence::FindExactQuotients() {
   sym::Pool& pool = forms_.pool();
-  // Of sequences, or heads in them: a step has one at least.
+  // Returns true if e is a positive multiple of numbers of sequences, and hence at least 1.
   const auto is_count = [&](Expr e) {
     const auto term = ProductIn(e);
     return term && term->coefficient >= 1 &&
@@ -179,7 +181,8 @@ void Correspondence::FindExactQuotients() {
   }
   for (Expr e : zero) {
     for (Expr division : sym::DivisionsOf(e)) {
-      const Expr number = pool.Sub(division, e);  // if e is the division less it
+      // The quotient, if e is the division minus the quotient.
+      const Expr number = pool.Sub(division, e);
       if (!is_count(number)) continue;
       const Expr a = division->args()[0], b = division->args()[1];
       const Expr rest = pool.Sub(a, pool.Mul(b, division));
@@ -199,7 +202,8 @@ bool Correspondence::IsFree(const sym::DimSymbol& name) const {
          (new_ != nullptr && sym::ContainsDim(new_, name));
 }
 
-// An operator of the source runs where these sizes are equal, or one of them is 1 and is broadcast.
+// Assumes that sizes meet a condition of the source's operators: they are equal, or one is 1 and is
+// broadcast.
 void Correspondence::TakeAsMet(Expr condition, const std::string& text, bool broadcast) {
   conditions_.push_back({condition, text, broadcast});
   for (Expr part : sym::ConjunctsOf(Normal(condition, Facts{}))) {
@@ -209,10 +213,11 @@ void Correspondence::TakeAsMet(Expr condition, const std::string& text, bool bro
     const bool batches = names.size() > 1 && std::all_of(names.begin(), names.end(), is_batch);
     const std::set<sym::DimSymbol> none;
     const Expr difference = part->args()[0];
-    // One token is broadcast over slots. What later operators have of them is not known then.
+    // One token could also be broadcast over the slots. Later operators would then see another
+    // size, so this must be excluded.
     if (broadcast && !names.empty() && IsOfSteps(names)) RefuseUnlessMet(part, text);
-    // What a host declares it keeps to; a size that is computed may be another one where B or S is
-    // 1 and is broadcast.
+    // The host keeps to the sizes that inputs declare. A size that is computed may differ where B
+    // or S is 1 and is broadcast.
     const bool computed = std::any_of(names.begin(), names.end(), [&](const sym::DimSymbol& name) {
       return !IsFree(name) && !is_batch(name) && !forms_.OriginOf(name);
     });
@@ -226,9 +231,9 @@ void Correspondence::TakeAsMet(Expr condition, const std::string& text, bool bro
   }
 }
 
-// B, P and S are what they are: where sizes made of them would have to be equal, it is a broadcast
-// that is meant, and the forms are of a few steps only. Sizes that data decides are the operator's
-// to refuse, which one that broadcasts does not do where either is 1.
+// B, P and S are free. If a condition requires expressions of them to be equal, the operator really
+// broadcasts, and the forms hold for a few steps only. A size that depends on data is checked by
+// the operator, unless the operator broadcasts and either size is 1.
 void Correspondence::FindUnmet() {
   for (const auto& [condition, text, broadcast] : conditions_) {
     for (Expr part : sym::ConjunctsOf(Normal(condition, Facts{}))) {
@@ -243,7 +248,8 @@ void Correspondence::RefuseUnlessMet(Expr part, const std::string& text) {
   unmet_ = fmt::format("the source is read for steps with {} only", text);
 }
 
-// False if no name is told by it.
+// Assumes that the difference of two sizes is 0, by giving one dimension in it a value. Returns
+// false if no dimension can be given one. Dimensions in `kept` are not changed.
 bool Correspondence::MakeZero(Expr difference, AssumptionKind kind, const std::string& subject,
                               const std::set<sym::DimSymbol>& kept) {
   sym::Pool& pool = forms_.pool();
@@ -253,12 +259,12 @@ bool Correspondence::MakeZero(Expr difference, AssumptionKind kind, const std::s
     const auto linear = sym::LinearIn(pool, difference, pool.Dim(name));
     if (!linear || std::abs(linear->coefficient) != 1) continue;
     const Expr size = linear->coefficient == 1 ? pool.Neg(linear->rest) : linear->rest;
-    // What was told by that size is told by what it is now.
+    // Sizes that were given in terms of this dimension are given by its value.
     sym::Pool::Substitution known;
     known.dims[name] = size;
     for (auto& [other, own] : sizes_) own = pool.Substitute(own, known, Facts{});
     sizes_[name] = size;
-    // A size that no input declares is what an operator makes or refuses.
+    // A size that no input declares is computed by an operator, which refuses others.
     const bool host = forms_.OriginOf(name).has_value();
     assumptions_.Add({kind, subject.empty() ? name.name() : subject,
                       fmt::format("{} = {}", name.name(), sym::ToString(size)),
@@ -268,7 +274,7 @@ bool Correspondence::MakeZero(Expr difference, AssumptionKind kind, const std::s
   return false;
 }
 
-// Inputs of the source that declare a size of one name are fed with one size.
+// Inputs of the source that declare a dimension of one name are fed with one size.
 void Correspondence::FindDeclaredNames() {
   const Graph& graph = pair_.graph();
   std::map<std::string, std::vector<std::string>> places;
@@ -288,8 +294,8 @@ void Correspondence::FindDeclaredNames() {
   }
 }
 
-// Sizes of inputs that only the conversion has, by what the relation says of their axes: those of a
-// cache are the source's but for its slots, a control's are one for each sequence or token.
+// Gives sizes to inputs that only the converted model has, by what the manifest says of their axes.
+// The axes of a cache are the source's, apart from its slots; those of a control input are B or S.
 void Correspondence::FindDeclaredExtents(const Manifest& relation) {
   Expr sequences = nullptr;
   for (const ManifestCache& cache : relation.caches) {
@@ -308,7 +314,8 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
         if (!cache.ring && !cache.grows) capacities_.push_back(mine.shape[letter]);
         continue;
       }
-      // A source may have room for more sequences than a step has.
+      // The source's past may have room for more sequences than a step has; its present has those
+      // of the step.
       const bool step = cache.layout[letter] == 'B' && !cache.source.growing &&
                         present.known_rank && present.shape.size() == theirs.shape.size();
       SetSize(mine.shape[letter], (step ? present : theirs).shape[k]);
@@ -326,7 +333,7 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
       }
       if (letter == "B") SetSize(mine.shape[k], sequences);
       if (letter == "S") SetSize(mine.shape[k], new_);
-      // What holds for all heads alike has one row for them.
+      // An axis of heads that all hold the same has extent 1.
       if (letter == "1|N") SetSize(mine.shape[k], forms_.pool().Integer(1));
     }
     const auto twin = twins_.find(after);
@@ -337,17 +344,18 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
       if (static_cast<int64_t>(k) != input.axis) {
         SetSize(mine.shape[k], theirs.shape[k]);
       } else {
-        capacities_.push_back(mine.shape[k]);  // what is padded has room for all tokens
+        capacities_.push_back(mine.shape[k]);  // a padded mask has a column for each token
       }
     }
-    // A mask has a row for each sequence, whatever it declares; with one row it would be broadcast.
+    // The host feeds a mask with a row for each sequence, whatever the mask declares; a single row
+    // would be broadcast.
     if (input.axis > 0 && sequences != nullptr && new_ != nullptr) {
       const Expr apart = forms_.pool().Sub(theirs.shape[0], sequences);
       MakeZero(Normal(apart, Facts{}), AssumptionKind::kDimension, input.name);
     }
   }
   if (past_ == nullptr || new_ == nullptr) return;
-  // The same holds of masks that both models are fed, as wide as there are tokens.
+  // Masks that both models are fed have a column for each token as well.
   std::set<sym::DimSymbol> open;
   for (ValueId input : pair_.graph().graph_inputs()) {
     if (pair_.After(pair_.graph().name(input)) != input) continue;
@@ -366,8 +374,8 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
   }
 }
 
-// A size of the conversion is this one of the source. Where it is another one already, or a number,
-// the source's are equal.
+// Sets a size of the converted model to one of the source. If it already has another value, the two
+// sizes of the source are assumed to be equal.
 void Correspondence::SetSize(Expr own, Expr theirs) {
   if (own == nullptr || theirs == nullptr) return;
   theirs = Normal(theirs, Facts{});
@@ -381,14 +389,15 @@ void Correspondence::SetSize(Expr own, Expr theirs) {
 
 namespace {
 
-// Small numbers that sizes are tried with.
+// The numbers that sizes are tried with.
 constexpr int64_t kSmallSizes[] = {1, 2, 3, 0, 5, 8, 17, 64, 700, 5000};
-constexpr size_t kMostFree = 6;  // sizes that are tried one by one
+constexpr size_t kMostFree = 6;  // sizes that are varied independently
 constexpr int kMostTried = 20000;
 
 }  // namespace
 
-// choice: of the free sizes, by their place in kSmallSizes; further ones are as the last of these.
+// Returns true if the conditions hold for one choice of the free sizes. `choice` holds positions in
+// kSmallSizes; free sizes beyond its end take the last one.
 bool Correspondence::Holds(const std::vector<Expr>& conditions,
                            const std::vector<sym::DimSymbol>& free,
                            const std::vector<size_t>& choice) const {
@@ -398,7 +407,7 @@ bool Correspondence::Holds(const std::vector<Expr>& conditions,
     const size_t own = choice[std::min(k, choice.size() - 1)];
     values.dims[free[k]] = pool.Integer(kSmallSizes[own]);
   }
-  // Sizes may be told by others that are told by others.
+  // A size may be given in terms of others that are given in turn.
   std::vector<sym::DimSymbol> open;
   for (const auto& [name, size] : sizes_) open.push_back(name);
   while (!open.empty()) {
@@ -420,7 +429,7 @@ bool Correspondence::Holds(const std::vector<Expr>& conditions,
   });
 }
 
-// Whether some small sizes are as the premises say.
+// Tries small numbers for the free sizes until all premises hold.
 std::string Correspondence::Contradiction(absl::Span<const Expr> premises) const {
   if (!unmet_.empty()) return unmet_;
   std::set<sym::DimSymbol> names;

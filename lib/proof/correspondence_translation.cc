@@ -1,4 +1,4 @@
-// What elements and extents of the conversion are by the terms of the source.
+// Rewrites elements and extents of the converted model in the source's terms.
 #include <set>
 #include <utility>
 
@@ -17,8 +17,8 @@ using sym::Kind;
 
 namespace {
 
-// e with its comparisons taken as true in its other conjuncts: p and (q or (p and r)) is p and
-// (q or r).
+// Simplifies a conjunction by taking its comparisons as true in its other parts: p and (q or (p and
+// r)) becomes p and (q or r).
 Expr Absorbed(sym::Pool& pool, Expr e, const Facts& facts) {
   if (e->kind() != Kind::kAnd) return e;
   const std::vector<Expr> all = sym::ConjunctsOf(e);
@@ -41,7 +41,7 @@ Expr Absorbed(sym::Pool& pool, Expr e, const Facts& facts) {
   return kept;
 }
 
-// Selections anywhere in it.
+// Returns all selects in e.
 std::vector<Expr> SelectsIn(Expr e) {
   std::vector<Expr> found, open = {e};
   std::set<Expr> seen;
@@ -89,8 +89,8 @@ std::vector<Expr> Correspondence::SourcePlace(ValueId after_past, absl::Span<con
   return place;
 }
 
-// A slot of a turned buffer has a row of the source's past; where it holds none, the slot stays the
-// conversion's own.
+// The row of the source's past that a ring slot holds. A slot that holds none keeps the converted
+// model's own element.
 Expr Correspondence::PastRow(const Past& past, ValueId source, absl::Span<const Expr> args,
                              const Facts& facts) const {
   if (!past.known) return nullptr;
@@ -191,7 +191,8 @@ Expr Correspondence::EachOf(Expr extent) const {
   return pool.Mul(each, count) == normal ? each : nullptr;
 }
 
-// A value of the conversion is the source's in the run of the sequence that its element is of.
+// Returns true if an element of another sequence is read. A value of the converted model
+// corresponds to the source's run of the element's own sequence.
 bool Correspondence::ReadsOtherSequence(ValueId source, absl::Span<const Expr> at,
                                         Expr batch) const {
   const Expr count = sequences();
@@ -203,8 +204,8 @@ bool Correspondence::ReadsOtherSequence(ValueId source, absl::Span<const Expr> a
   return false;
 }
 
-// The largest or smallest of numbers that are all one: lengths, where there is one for all
-// sequences.
+// The maximum or minimum of one number per sequence, if all sequences have the same length and so
+// the same number.
 Expr Correspondence::OneForAll(NodeId n, Expr batch, const Facts& facts) const {
   const Graph& graph = pair_.graph();
   if (!uniform_ || n == kNoNode || !pair_.IsOfAfter(n)) return nullptr;
@@ -224,8 +225,8 @@ Expr Correspondence::OneForAll(NodeId n, Expr batch, const Facts& facts) const {
   return e;
 }
 
-// The largest of numbers, one for each sequence: that of the sequence at hand, and some more unless
-// all are one.
+// The maximum of one number per sequence: the number of the sequence at hand plus some k >= 0, or
+// the number itself if it is the same for all sequences.
 Expr Correspondence::OfLongest(NodeId n, Expr batch, const Facts& facts) const {
   if (n == kNoNode || !pair_.IsOfAfter(n)) return nullptr;
   const ValueId numbers = LargestOf(forms_, n);
@@ -237,7 +238,8 @@ Expr Correspondence::OfLongest(NodeId n, Expr batch, const Facts& facts) const {
   if (one && batch->kind() == Kind::kIndex) return own;
   RestOnLemma(lemmas::kLongestSequence);
   const Expr more = MoreOfLongest(forms_, n);
-  // Where the numbers are P + S less what is the same for all sequences, P + S is that much more.
+  // If the numbers are P + S minus a term that is the same for all sequences, P + S of the longest
+  // sequence is k more than that of the sequence at hand.
   const bool known = past_ != nullptr && new_ != nullptr;
   const Expr less = known ? forms_.pool().Sub(total(), own) : nullptr;
   if (less != nullptr && sym::LoadsOf(less).empty() && !less->has_index() &&
@@ -247,7 +249,7 @@ Expr Correspondence::OfLongest(NodeId n, Expr batch, const Facts& facts) const {
   return forms_.pool().Add(own, more);
 }
 
-// e where P + S rows fit into the slots.
+// Simplifies e under the condition that P + S rows fit into the slots.
 Expr Correspondence::Fitted(Expr e, const Facts& facts) const {
   sym::Pool& pool = forms_.pool();
   const std::vector<Expr>& parts = FitParts();
@@ -257,14 +259,14 @@ Expr Correspondence::Fitted(Expr e, const Facts& facts) const {
   };
   if (parts.empty() || !e->has_condition()) return e;
   Expr fitted = under(e);
-  // What is selected inside of sums that are compared.
+  // Selects inside compared sums are simplified as well.
   sym::Pool::Substitution s;
   for (Expr select : SelectsIn(fitted)) {
     const Expr condition = under(select->args()[0]), a = select->args()[1], b = select->args()[2];
     if (condition->kind() == Kind::kInteger) {
       s.atoms[select] = under(condition->value() != 0 ? a : b);
     } else if (condition->kind() == Kind::kLe) {
-      // The smaller or larger of two: a - b, or b - a, is what is at most 0.
+      // A minimum or maximum of a and b: the condition compares a - b, or b - a, with 0.
       const Expr x = condition->args()[0], apart = pool.Sub(a, b);
       const bool other = apart == x || apart == pool.Neg(x);
       if (other && under(pool.Le(pool.Integer(0), x, facts))->is_integer(1)) s.atoms[select] = b;
@@ -285,8 +287,8 @@ void Correspondence::RestOnOneLength() const {
           AssumptionSource::kManifest});
 }
 
-// What a Gather reads at an index that is not negative once it is translated: a graph does not say
-// that its write indices are not.
+// Translates a Gather whose index is shown not to be negative only after its translation, as for an
+// index that is computed from the write index.
 Expr Correspondence::RowOfTable(NodeId n, absl::Span<const Expr> args, Expr batch,
                                 const Facts& facts) const {
   const Graph& graph = pair_.graph();
@@ -324,7 +326,7 @@ Expr Correspondence::Translate(Expr e, Expr batch, const Facts& facts) const {
 Expr Correspondence::Extent(Expr e, Expr batch) const {
   sym::Pool& pool = forms_.pool();
   const Expr extent = Translate(e, batch, Facts{});
-  // What is cut at a sum of lengths is that long: they are not negative.
+  // max(x, 0) is x if x is a sum of lengths, which are not negative.
   if (extent == nullptr || extent->kind() != Kind::kSelect) return extent;
   const Expr x = extent->args()[2];
   const bool clamped =

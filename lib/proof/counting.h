@@ -1,4 +1,4 @@
-// Vectors of positions that a host feeds, taken to count up.
+// Position inputs that are assumed to count up from their first element.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@ class Counting {
  public:
   explicit Counting(sym::Forms& forms) : forms_(forms) {}
 
-  // e with every look-up in an integer input written as the first element of its row plus the
-  // distance: pos[b, i2] becomes pos[b, 0] + i2. The inputs' names are added to `vectors`, each
-  // once.
+  // Returns e with each look-up in an integer graph input replaced by the first element of its row
+  // plus the distance: pos[b, i2] becomes pos[b, 0] + i2. Adds the names of these inputs to
+  // `vectors`, each once. Null stays null. The caller has to state the assumption.
   sym::Expr CountedUp(sym::Expr e, const sym::Facts& facts, std::vector<std::string>* vectors);
 
  private:

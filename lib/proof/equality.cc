@@ -8,10 +8,11 @@ using sym::Kind;
 
 namespace {
 
-constexpr int kDeepest = 8;  // conditions that are taken apart
+constexpr int kDeepest = 8;  // the largest number of nested conditions
 constexpr size_t kMostIndices = 8;
-constexpr int64_t kSize = 1 << 20;  // some size
-// Of a question; what the tests prove takes less than 20,000.
+constexpr int64_t kSize = 1 << 20;  // any large size
+// The largest number of pool steps for one question; the project's own tests need fewer than
+// 20,000.
 constexpr int64_t kMostSteps = 60000;
 
 }  // namespace
@@ -88,7 +89,7 @@ bool Equality::InBothCases(Expr mine, Expr theirs, Expr known, const Facts& fact
     const Expr then = pool_.And(known, here);
     if (IsImpossible(then, facts)) continue;
     Expr a = first ? mine->args()[k] : mine, b = first ? theirs : theirs->args()[k];
-    // The other may ask the same in other words.
+    // The other expression may select by an equivalent condition.
     Expr& other = first ? b : a;
     if (other->kind() == Kind::kSelect) {
       const Expr asked = other->args()[0];
@@ -145,7 +146,7 @@ Expr Equality::Under(Expr e, Expr known, const Facts& facts) {
   return s.indices.empty() ? e : pool_.Substitute(e, s, facts);
 }
 
-// The least that an index is, as far as a conjunct says so; 0 else.
+// A bound counts if it is a number: a conjunct -i_k + c <= 0.
 std::vector<Expr> Equality::LeastIndices(Expr known) {
   std::vector<Expr> least(kMostIndices, pool_.Integer(0));
   for (Expr part : sym::ConjunctsOf(known)) {
@@ -160,8 +161,8 @@ std::vector<Expr> Equality::LeastIndices(Expr known) {
   return least;
 }
 
-// A division is tried with what it gives where all indices are as small as they can be, elements
-// are 0, and sizes are not.
+// The candidate for a quotient is its value at the smallest indices, with elements 0 and all sizes
+// large. It is used if `known` implies it.
 Expr Equality::Divided(Expr e, Expr known, const Facts& facts) {
   if (premise_->is_integer(1) && known->is_integer(1)) return e;
   const Expr zero = pool_.Integer(0);
@@ -186,7 +187,8 @@ Expr Equality::Divided(Expr e, Expr known, const Facts& facts) {
   return e;
 }
 
-// With x <= 0 and y <= 0 also x + y <= 0, and i < C where i's extent is at most C.
+// Adds x + y <= 0 for all x <= 0 and y <= 0 of the premise, and i < C where the extent of i is at
+// most C.
 Expr Equality::Supposed(const Facts& facts) {
   const Expr zero = pool_.Integer(0), one = pool_.Integer(1);
   std::vector<Expr> not_positive;
@@ -244,7 +246,7 @@ std::vector<Expr> Equality::Known(Expr p, const Facts& facts) {
   return known;
 }
 
-// Each part of q holds where p does.
+// Every conjunct of q has to follow from the parts of p.
 bool Equality::Implies(Expr p, Expr q, const Facts& facts) {
   const std::vector<Expr> known = Known(p, facts);
   for (Expr left : Bounds(q)) {

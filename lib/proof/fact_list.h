@@ -1,4 +1,5 @@
-// The facts of a case of steps, as they are found.
+// Collects the facts about one kind of step (SourceCase). Facts that are added rest on everything
+// that `twins` translated or compared since the last fact.
 #pragma once
 
 #include <functional>
@@ -27,35 +28,46 @@ class FactList {
         counting_(forms),
         equality_(equality) {}
 
+  // The number of facts so far.
   size_t size() const { return facts_.size(); }
+  // Drops all facts from number `size` on.
   void Shorten(size_t size) { facts_.resize(size); }
-  // The facts, with the steps that all of them are about in front of each; these may be empty.
+  // Moves the facts out. `steps` names the kind of step and is put in front of each text; empty for
+  // all steps. Facts that do not hold are also reported to the obligations.
   Proof Take(const std::string& steps);
 
-  // The grounds of all facts from number `first` on, together.
+  // Everything that the facts from number `first` on rest on, taken together.
   Grounds GroundsFrom(size_t first) const;
-  // What all facts rest on that are added from now on.
+  // Sets what all facts that are added from now on rest on as well. Replaces what an earlier call
+  // set.
   void RestOn(Grounds standing) { standing_ = std::move(standing); }
-  // Adds that something is so, on the grounds of what was compared since the last fact. It is
-  // proved if nothing stands in the way.
+  // Adds a fact about `about`. It holds if `why_not` is empty and nothing that it rests on is in
+  // doubt; otherwise it is open.
   void Add(const std::string& about, std::string text, const std::string& why_not);
-  // Adds that something is not so.
+  // Adds a refuted fact.
   void AddRefuted(const std::string& about, std::string text, std::string why_not);
-  // Adds that two elements are one, wherever `known` holds.
+  // Adds the fact that two elements are equal wherever `known` holds; null means an element that is
+  // not known, which makes the fact open. `facts` bounds the indices. If they are equal only where
+  // position inputs count up, the fact rests on that. Returns true if the fact holds.
   bool AddEqual(const std::string& about, std::string text, sym::Expr mine, sym::Expr theirs,
                 sym::Expr known, const sym::Facts& facts);
-  // Adds that a condition never holds; `otherwise`: what stands in the way if that is not seen.
+  // Adds the fact that a condition never holds. `otherwise` is the reason if that is not shown.
+  // Returns true if the fact holds.
   bool AddNever(const std::string& about, std::string text, sym::Expr condition,
                 const sym::Facts& facts, const std::string& otherwise);
-  // Facts hold if they do in each of several cases, which give the same ones.
+  // Calls `prove` for each case from 0 to `cases` - 1. Each call has to add the same facts; one
+  // copy is kept, which holds only if it holds in every case. Returns true if all calls did.
   bool ForEach(int64_t cases, const std::function<bool(int64_t)>& prove);
 
+  // The expression as text; "?" for null.
   std::string Text(sym::Expr e) const { return e == nullptr ? "?" : sym::ToString(e, &graph_); }
 
  private:
-  // Whether the relation says, as data, that an input of the source counts up.
+  // Returns true if the manifest requires that this input of the source holds P..T-1 (as
+  // "requires", or as the subject of KV307).
   bool CountsUp(const std::string& input) const;
-  // Adds a fact that is proved given that these inputs count up, if preconditions say so.
+  // Adds a fact that rests on the inputs in `given` counting up. The fact is open if the manifest
+  // does not require that of all of them.
   bool AddGiven(const std::string& about, std::string text, std::vector<std::string> given,
                 std::string why_not);
 
@@ -66,7 +78,8 @@ class FactList {
   Equality& equality_;
   Grounds standing_;
   std::vector<ProofFact> facts_;
-  // Equalities that were not seen, as scripts, by what facts are about and their texts.
+  // The equalities that each fact failed to show, as SMT-LIB scripts, by the fact's `about` and
+  // text.
   std::map<std::pair<std::string, std::string>, std::vector<std::string>> not_seen_;
 };
 

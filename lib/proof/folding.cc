@@ -17,13 +17,13 @@ namespace {
 using onnx::ModelProto;
 using onnx::NodeProto;
 
-// An operator that nothing looks through, of the shape of its operand. It stands for any values.
+// A shape-preserving operator with an opaque form. It stands for arbitrary values.
 constexpr char kAnyValues[] = "Softsign";
 
 bool CanBeFolded(const Graph& graph) {
   if (graph.proto().sparse_initializer_size() > 0) return false;
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
-    // Facts come in the order of the file.
+    // Facts are in the order of the file, so the graph must have kept that order.
     if (&graph.node(n) != &graph.proto().node(n) || graph.outputs(n).empty()) return false;
     for (const auto& attribute : graph.node(n).attribute()) {
       if (attribute.has_g() || attribute.graphs_size() > 0) return false;
@@ -32,13 +32,14 @@ bool CanBeFolded(const Graph& graph) {
   return true;
 }
 
-// A model with one layer.
+// Builds a model with layer 0 only.
 class Shortened {
  public:
   Shortened(const LayeredModel& side, const Layers& layers, int number)
       : side_(side), layers_(layers), number_(number) {}
 
-  // carried: the order of what enters the layer, as indices into that of `layers`.
+  // `carried` orders the values that enter the layer, as indices into those of `layers`. Constants
+  // in `open` lose their data.
   ModelProto Run(const std::vector<size_t>& carried, const absl::flat_hash_set<std::string>& open) {
     const Graph& graph = side_.graph;
     ModelProto model;
@@ -118,7 +119,7 @@ class Shortened {
     const auto& [in, out] = sources_[slot.number];
     node->add_input(slot.leaves ? out : in);
     node->add_output(name);
-    // Like no other of its kind.
+    // The attribute makes this node differ from all others with the same operator.
     onnx::AttributeProto* mark = node->add_attribute();
     mark->set_name("values");
     mark->set_type(onnx::AttributeProto::STRING);
@@ -139,11 +140,12 @@ class Shortened {
   const Layers& layers_;
   int number_;
   absl::flat_hash_map<ValueId, Slot> inside_, behind_;
-  std::vector<std::pair<std::string, std::string>> sources_;  // by slot: what enters, what leaves
+  // By slot: the names of what enters and what leaves.
+  std::vector<std::pair<std::string, std::string>> sources_;
   absl::flat_hash_set<std::string> made_, gone_inputs_;
 };
 
-// Both models with one layer, if what they share is the same in all of them.
+// Builds both shortened models, if what they share is the same in all layers.
 class Folder {
  public:
   Folder(const LayeredModel& before, const LayeredModel& after, const LayerPair& found,
@@ -173,7 +175,7 @@ class Folder {
   const std::string& MyName(ValueId v) const { return after_.graph.name(v); }
   const std::string& TheirName(ValueId v) const { return before_.graph.name(v); }
 
-  // By their names, in each layer.
+  // Pairs carried values that have the same names in every layer.
   bool PairCarried() {
     const auto& theirs = found_.before.carried;
     for (const Layers::Carried& mine : found_.after.carried) {
@@ -190,8 +192,8 @@ class Folder {
     return true;
   }
 
-  // Constants of both models by one name are one, if they have the same bytes. Where a layer's are,
-  // those of all others are.
+  // Pairs constants that differ between layers. Both models' constants of one name have to hold the
+  // same bytes in layer 0, and then in each other layer as well.
   bool PairWeights() {
     for (ValueId v : found_.after.open) open_.insert(MyName(v));
     for (ValueId v : found_.before.open) open_.insert(TheirName(v));
@@ -216,7 +218,8 @@ class Folder {
     return a != nullptr && b != nullptr && SameData(*a, *b);
   }
 
-  // Layer i's caches are those of layer 0 by other names.
+  // Checks that each cache of layer 0 has a copy in each other layer, and that other caches are
+  // shared.
   bool PairCaches() {
     absl::flat_hash_map<std::string, const ManifestCache*> by_input;
     absl::flat_hash_set<const ManifestCache*> gone;
@@ -247,7 +250,7 @@ class Folder {
     return present == kNoValue ? -1 : found_.after.LayerOf(after_.sequence.place_of(present));
   }
 
-  // Whether layer 0 reads it, and another layer something else in its place.
+  // Returns true if layer 0 reads the value and another layer reads another value in its place.
   static bool IsOwn(const LayeredModel& side, const Layers& layers, const std::string& name) {
     const ValueId v = side.graph.Find(name);
     return std::any_of(layers.own.begin(), layers.own.end(), [&](const auto& own) {
@@ -292,7 +295,7 @@ class Folder {
     return same ? &copy : nullptr;
   }
 
-  // What leaves with the other layers is their caches.
+  // Returns true if the graph outputs of the layers that are left out are caches only.
   bool AllOutputsAre(const absl::flat_hash_set<const ManifestCache*>& gone) const {
     absl::flat_hash_set<std::string> mine, theirs;
     for (const ManifestCache* cache : gone) {
@@ -327,8 +330,8 @@ class Folder {
     }
   }
 
-  // Names of values that each layer has for itself. Both models have the same ones, or ones that do
-  // not meet.
+  // Records what the values of layer 0 are called in the other layers. Returns false if one name of
+  // both models would have two meanings.
   bool AddNames(const LayeredModel& side, const Layers& layers) {
     const auto add = [&](ValueId v, const auto& in_layer) {
       std::vector<std::string> others;
@@ -358,7 +361,7 @@ class Folder {
   const LayerPair& found_;
   const Manifest& relation_;
   FoldedPair folded_;
-  std::vector<size_t> carried_;  // the source's, by the conversion's
+  std::vector<size_t> carried_;  // the position in the source's `carried`, by the converted model's
   absl::flat_hash_set<std::string> open_;
   std::vector<std::string> same_;
 };
@@ -367,7 +370,7 @@ class Folder {
 
 std::optional<FoldedPair> FoldLayers(const ModelProto& before, const ModelProto& after,
                                      const Manifest& relation) {
-  // Not owned.
+  // The graphs do not own the models.
   const auto theirs = Graph::Build(std::shared_ptr<const ModelProto>(&before, [](const void*) {}));
   const auto mine = Graph::Build(std::shared_ptr<const ModelProto>(&after, [](const void*) {}));
   if (!theirs.ok() || !mine.ok() || !CanBeFolded(*theirs) || !CanBeFolded(*mine)) {
@@ -391,7 +394,7 @@ std::optional<Proof> Unfold(const FoldedPair& folded, const Manifest& relation, 
   const auto first_behind = proof.facts.end() - static_cast<std::ptrdiff_t>(behind);
   const auto last_behind = proof.facts.end() - static_cast<std::ptrdiff_t>(folded.seams.size());
   Proof whole;
-  // What the values rest on that leave a layer, all facts about later ones rest on.
+  // Facts about later layers rest on everything that the values leaving a layer rest on.
   for (auto fact = first_behind; fact != proof.facts.end(); ++fact) {
     for (const Assumption& given : fact->given)
       names.AddForFirst(layers, given, &whole.assumptions);

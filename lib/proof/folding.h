@@ -1,11 +1,10 @@
-// Layers that are the same are proved once. Two models become smaller ones that keep one of each
-// run of layers:
+// Proves equal layers once. Both models are shortened to one layer of each run of equal layers:
 //
 //   front -> any values -> layer 0 -> any values -> rest
 //
-// What is proved of layer 0 for any values that enter it holds for every layer that is the same but
-// for names (proof/layers.h): by induction, if equal values leave where equal ones enter, and of
-// the same shape.
+// A fact that is proved for layer 0 with any values entering it holds for every layer that is equal
+// but for names (proof/layers.h). This is an induction: equal values enter a layer, so equal values
+// of the same shape leave it (proof/seams.h).
 #pragma once
 
 #include <optional>
@@ -21,26 +20,29 @@
 
 namespace kvlift {
 
+// Both models with one layer left of a run, and the relation between them.
 struct FoldedPair {
   onnx::ModelProto before, after;
   Manifest relation;
-  std::vector<Seam> seams;  // the proof has to show them
-  // What facts of layer 0 are about, in the layers that left, from one to the next.
+  std::vector<Seam> seams;  // facts about these have to be proved as well
+  // The subjects of facts about layer 0 (cache ids, values) -> what they are called in layer 1, 2,
+  // ...
   absl::flat_hash_map<std::string, std::vector<std::string>> copies;
-  // Where in the conversion what facts are about is made.
+  // The subjects of facts -> the node of the whole converted model that makes them.
   absl::flat_hash_map<std::string, int> places;
-  LayerNames names;  // of values and caches of layer 0, in the layers that left
+  LayerNames names;  // of values and caches: from layer 0 to the others
 };
 
-// The shortened models; nothing if no layers are seen to be the same.
+// Shortens both models by the last run of equal layers; nullopt if there is none, or if a model has
+// subgraphs. The models must outlive the call only.
 std::optional<FoldedPair> FoldLayers(const onnx::ModelProto& before, const onnx::ModelProto& after,
                                      const Manifest& relation);
 
-// The facts of the whole models, in their order, but for those of the pair's seams, which are the
-// last. What a fact lists as given is said of its own layer; what the layers in front of it rest on
-// is in the list of the whole proof.
-// `seams`: how many others there are in front of these. Nothing if a fact is not proved, or
-// where it belongs is not told: the whole models must be looked at then.
+// Turns the facts about a shortened pair into facts about the whole models: facts about layer 0 are
+// repeated for each layer, in the whole model's order, and assumptions that they rest on are
+// renamed. Facts about the seams of `folded`, which come last, are left out. `seams`: the number of
+// facts about other seams that stand in front of those. Returns nullopt if a fact does not hold or
+// its place is not known; the whole models have to be proved then.
 std::optional<Proof> Unfold(const FoldedPair& folded, const Manifest& relation, size_t seams,
                             const Proof& proof);
 

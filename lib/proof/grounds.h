@@ -1,4 +1,5 @@
-// What a fact, or the sameness of two values, rests on besides the two graphs.
+// What a fact, or the sameness of two values, rests on besides the two graphs. A default Grounds
+// means that it rests on nothing else.
 #pragma once
 
 #include <string>
@@ -9,11 +10,12 @@
 namespace kvlift {
 
 struct Grounds {
-  bool doubted = false;             // something that is not proved
-  Assumptions given;                // entries of the ledger
-  std::vector<std::string> lemmas;  // names (proof/lemmas), each once
+  bool doubted = false;             // it rests on something that is not proved
+  Assumptions given;                // the ledger entries that it rests on
+  std::vector<std::string> lemmas;  // the names of lemmas (proof/lemmas/names.h), each once
 
   bool empty() const { return !doubted && given.empty() && lemmas.empty(); }
+  // Adds all of `others`; each assumption and each lemma is kept once.
   void Add(const Grounds& others);
   void AddLemma(const std::string& name);
 };

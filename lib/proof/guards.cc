@@ -12,7 +12,7 @@ class Reader {
   Reader(const GraphPair& pair, const Correspondence& twins)
       : graph_(pair.graph()), forms_(pair.forms()), pool_(forms_.pool()), twins_(twins) {}
 
-  // The condition of a node, or true.
+  // Returns the condition that a node requires, or true.
   Expr Read(NodeId n) {
     const auto inputs = graph_.inputs(n);
     if (!graph_.Is(n, "TensorScatter") || inputs.size() < 3 || inputs[2] == kNoValue ||

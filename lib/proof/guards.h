@@ -1,4 +1,5 @@
-// What holds in every step that a conversion takes because other steps are refused.
+// Conditions that hold in every step that a converted model runs, because it refuses all other
+// steps.
 #pragma once
 
 #include "proof/correspondence.h"
@@ -6,8 +7,9 @@
 
 namespace kvlift {
 
-// The conditions c of TensorScatters at an index "c ? x : y" with y out of the buffer, as such a
-// write fails, where c is one for all sequences; true without any.
+// Returns the conjunction of the conditions c of all TensorScatters whose write index is "c ? x :
+// y" with y outside the buffer: such a write fails unless c holds. A condition has to be the same
+// for all sequences. Returns true if there is none.
 sym::Expr GuardsOf(const GraphPair& pair, const Correspondence& twins);
 
 }  // namespace kvlift

@@ -8,7 +8,7 @@
 namespace kvlift {
 namespace {
 
-// Whether a name goes on with the character; texts set names apart by others.
+// Returns true if the character can be part of a name in a text; other characters separate names.
 bool IsOfName(char c) {
   return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '/' || c == ':';
 }

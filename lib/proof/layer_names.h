@@ -1,4 +1,5 @@
-// Assumptions about the layer that stands for others (proof/folding.h), said of these others too.
+// Renames assumptions about layer 0, which is proved for all equal layers (proof/folding.h), so
+// that they speak of the other layers.
 #pragma once
 
 #include <string>
@@ -11,24 +12,25 @@ namespace kvlift {
 
 class LayerNames {
  public:
-  // Says that what is called `name` in layer 0, a value or a cache, is called others[k] in layer
-  // k + 1. False if the name already stands for other ones.
+  // Says that the value or cache `name` of layer 0 is called others[k] in layer k + 1. Returns
+  // false if the name was added with other names before.
   bool Add(const std::string& name, std::vector<std::string> others);
 
-  // The number of layers besides layer 0.
+  // The number of layers besides layer 0; 0 before the first Add.
   size_t size() const { return size_; }
-  // Whether the assumption speaks of layer 0.
+  // Returns true if the assumption names something of layer 0.
   bool SpeaksOfLayer(const Assumption& assumption) const;
-  // The assumption as it is said of layer k, from 0 up to size().
+  // Returns the assumption about layer k, 0 <= k <= size().
   Assumption InLayer(const Assumption& assumption, size_t k) const;
-  // An assumption that speaks of layer 0 for each of the first `count` layers, others as they are.
+  // Adds the assumption for each of the first `count` layers if it names something of layer 0, and
+  // once otherwise.
   void AddForFirst(size_t count, const Assumption& assumption, Assumptions* all) const;
 
  private:
   std::string Renamed(const std::string& text, size_t k) const;
 
   absl::flat_hash_map<std::string, std::vector<std::string>> others_;
-  size_t longest_ = 0;  // name, in bytes
+  size_t longest_ = 0;  // the length of the longest name in bytes
   size_t size_ = 0;
 };
 

@@ -7,10 +7,10 @@
 namespace kvlift {
 namespace {
 
-constexpr int kMostCaches = 12;  // of a layer, or of a few that alternate
+constexpr int kMostCaches = 12;  // in a layer, or in a few layers that alternate
 constexpr size_t kMostCuts = 8;
-constexpr int kMostTried = 64;       // stretches that are held against each other
-constexpr int64_t kMostLooks = 200;  // at each place
+constexpr int kMostTried = 64;       // candidate runs of layers
+constexpr int64_t kMostLooks = 200;  // comparisons of nodes, per node of the graph
 
 std::vector<ValueId> Presents(const Graph& graph, const Manifest& relation, bool source) {
   std::vector<ValueId> presents;
@@ -20,13 +20,14 @@ std::vector<ValueId> Presents(const Graph& graph, const Manifest& relation, bool
   return presents;
 }
 
-// Which layers of both models are the same.
+// Searches for layers that are equal in both models.
 class Finder {
  public:
   Finder(const LayeredModel& before, const LayeredModel& after, const Manifest& relation)
       : before_(before), after_(after), relation_(relation) {}
 
-  // By the distance of two caches, from the last one to the first.
+  // Tries the distances between nodes that write caches as the length of a layer, from the last
+  // cache to the first.
   std::optional<LayerPair> Run() {
     const Sequence& s = after_.sequence;
     std::vector<int> writers;
@@ -52,7 +53,8 @@ class Finder {
   }
 
  private:
-  // The places around `at` that are of the same kind as those `length` behind them.
+  // Returns the range of places around `at` whose nodes are of the same kind as those `length`
+  // places later.
   std::pair<int, int> Stretch(int at, int length) {
     const Sequence& s = after_.sequence;
     const auto same = [&](int k) { return s.kind(k) == s.kind(k + length); };
@@ -63,7 +65,7 @@ class Finder {
     return {from, to};
   }
 
-  // Layers are told apart where the fewest values go from one to the next.
+  // Tries the boundaries between layers at which the fewest values are carried.
   std::optional<LayerPair> InStretch(int from, int to, int length) {
     for (int cut : Cuts(to - length + 1, to)) {
       const int first = from + (cut - from) % length;
@@ -76,7 +78,7 @@ class Finder {
     return std::nullopt;
   }
 
-  // Places in [first, last] in front of which the fewest values are open.
+  // Returns the places in [first, last] before which the fewest values are still needed.
   std::vector<int> Cuts(int first, int last) const {
     const Sequence& s = after_.sequence;
     std::vector<int> open(s.size() + 2, 0);
@@ -112,7 +114,7 @@ class Finder {
     return std::nullopt;
   }
 
-  // The source's layers end where what the conversion's carry on is made.
+  // Reads the source's layers, each of which ends where the last of the carried values is made.
   std::optional<Layers> SourceOf(const Layers& after) const {
     std::vector<int> ends;
     for (int i = 0; i < after.count; ++i) {
@@ -134,7 +136,7 @@ class Finder {
   const LayeredModel& after_;
   const Manifest& relation_;
   int tried_ = 0;
-  int64_t looked_ = 0;  // at places, over and over
+  int64_t looked_ = 0;  // comparisons of nodes
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Layers of a source and of its conversion that are the same in both.
+// Finds equal layers that the source and the converted model have in common.
 #pragma once
 
 #include <optional>
@@ -11,24 +11,29 @@
 
 namespace kvlift {
 
-// One of the two models.
+// One of the two models, with its nodes in the order in which layers are adjacent.
 struct LayeredModel {
+  // `source`: the model is the source of `relation`. The graph must outlive this.
   LayeredModel(const Graph& model, const Manifest& relation, bool source);
 
+  // Reads layers as ReadLayers does.
   std::optional<Layers> Read(int begin, int length, int count) const {
     return ReadLayers(sequence, begin, length, count, caches);
   }
 
   const Graph& graph;
-  absl::flat_hash_set<ValueId> caches;  // pasts
+  absl::flat_hash_set<ValueId> caches;  // past caches that are graph inputs
   Sequence sequence;
 };
 
 struct LayerPair {
-  Layers after, before;  // as many; what layers carry on has the same names
+  // The same number of layers in both models. Values that are carried from layer to layer have the
+  // same names.
+  Layers after, before;
 };
 
-// The last layers that there are several of.
+// Finds the last run of two or more equal layers in both models; nullopt if there is none, or if
+// none is found within a fixed amount of work.
 std::optional<LayerPair> FindLayers(const LayeredModel& before, const LayeredModel& after,
                                     const Manifest& relation);
 

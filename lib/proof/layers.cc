@@ -19,7 +19,7 @@ Sequence::Sequence(const Graph& graph, const std::vector<ValueId>& roots)
   Classify();
 }
 
-// With a stack of its own: decoders are thousands of nodes deep.
+// Uses an explicit stack, because a decoder is thousands of nodes deep.
 void Sequence::Visit(NodeId root) {
   if (root == kNoNode || places_[root] >= 0) return;
   std::vector<std::pair<NodeId, size_t>> open = {{root, 0}};
@@ -72,7 +72,8 @@ namespace {
 
 using onnx::TensorProto;
 
-// Numbers of shapes, axes and scales, which a proof reads.
+// Integer constants up to this size hold shapes, axes and the like; they must be equal in all
+// layers.
 constexpr int64_t kMostIndices = 64;
 
 class Reader {
@@ -104,7 +105,7 @@ class Reader {
   }
 
  private:
-  // What a value of layer 0 is in layer i.
+  // The value of layer i that corresponds to a value of layer 0.
   ValueId InLayer(ValueId v, int i) const {
     const int place = sequence_.place_of(v) + i * layers_.length;
     return graph_.outputs(sequence_.node(place))[graph_.output_index(v)];
@@ -149,7 +150,8 @@ class Reader {
     return true;
   }
 
-  // One value of layer 0 is one value of the other.
+  // Maps a value that layer 0 reads to one value of the layer at hand; false if it is mapped to
+  // another.
   bool Becomes(ValueId x, ValueId y) { return own_.try_emplace(x, y).first->second == y; }
 
   bool SameOperand(ValueId x, ValueId y) {
@@ -170,7 +172,8 @@ class Reader {
            graph_.type(x) == graph_.type(y);
   }
 
-  // x is made in front of the layers, y in the layer in front of the next: where each layer has it.
+  // Returns true if y is a carried value: layer 0 reads x, which is made before all layers, and the
+  // layer at hand reads what the layer before it makes in x's place.
   bool IsCarried(ValueId x, ValueId y, int made) {
     const int first = made - (next_ - 1) * layers_.length;
     if (first < layers_.begin || first >= layers_.begin + layers_.length) return false;
@@ -208,7 +211,7 @@ class Reader {
     return true;
   }
 
-  // Layers read what carried values are, or they would not be the same.
+  // Readers inside the layers need no check: AddLayer has compared them.
   bool IsReadAsItMay(ValueId v, int place) const {
     const int last = layers_.count - 1;
     for (const Use& use : graph_.uses(v)) {
@@ -235,9 +238,10 @@ class Reader {
   const Graph& graph_;
   const absl::flat_hash_set<ValueId>& caches_;
   Layers layers_;
-  absl::flat_hash_map<ValueId, ValueId> carried_;  // as layer 0 reads it and as it makes it
-  int next_ = 0;                                   // the layer that is looked at
-  absl::flat_hash_map<ValueId, ValueId> own_;      // of it
+  // What layer 0 reads -> what layer 0 makes for the next one.
+  absl::flat_hash_map<ValueId, ValueId> carried_;
+  int next_ = 0;                               // the number of the layer that is compared
+  absl::flat_hash_map<ValueId, ValueId> own_;  // Layers::own of that layer
 };
 
 }  // namespace

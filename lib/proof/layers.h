@@ -1,5 +1,5 @@
-// Stretches of a graph that follow one another and are the same: layers, but for weights and caches
-// of their own.
+// Finds consecutive stretches of a graph that are equal layers: the same nodes, apart from their
+// own weights and caches.
 #pragma once
 
 #include <optional>
@@ -11,20 +11,22 @@
 
 namespace kvlift {
 
-// All nodes of a graph without bodies, each behind what it reads and no earlier than something asks
-// for it, so that a layer's are together wherever the file has them.
+// All nodes of a graph without subgraphs, in a topological order in which the nodes of a layer are
+// adjacent: each node comes after its operands and as late as its first reader allows.
 class Sequence {
  public:
-  // What is made for the first of the roots comes first; all graph outputs are roots, last.
+  // Orders the nodes that make the first root first, then those of the other roots, the graph
+  // outputs and all remaining nodes. Roots may be kNoValue. The graph must outlive the sequence.
   Sequence(const Graph& graph, const std::vector<ValueId>& roots);
 
   const Graph& graph() const { return graph_; }
   int size() const { return static_cast<int>(nodes_.size()); }
   NodeId node(int place) const { return nodes_[place]; }
   int place(NodeId n) const { return places_[n]; }
-  // The place of what makes the value; -1 if nothing does.
+  // The place of the node that makes the value; -1 if no node does.
   int place_of(ValueId v) const;
-  // Equal for two places of one operator with the same attributes, bytes of tensors among them.
+  // A number that is equal for two places whose nodes have the same domain, operator and
+  // attributes, including the bytes of tensor attributes.
   int kind(int place) const { return kinds_[place]; }
 
  private:
@@ -37,32 +39,35 @@ class Sequence {
   std::vector<int> kinds_;
 };
 
-// Layer i is at the places begin + i * length and on. Layer 0 becomes layer i by other names:
-// places stay as they are relative to the begin; what is made in front of all layers, graph inputs
-// and constants that both read are the same values; of what layer 0 reads else, `own` tells what
-// it is in layer i.
+// Layer i has the places [begin + i * length, begin + (i + 1) * length). Layer 0 becomes layer i by
+// other names: its own results move by i * length places, what is made before all layers and read
+// by both stays the same, and `own[i]` maps each value that layer 0 reads from outside itself to
+// what layer i reads instead.
 struct Layers {
-  // A value that enters each layer from the one in front of it.
+  // A value that each layer passes on to the next.
   struct Carried {
-    ValueId in = kNoValue;     // as layer 0 has it
-    std::vector<ValueId> out;  // as it leaves layer i
+    ValueId in = kNoValue;     // the value that layer 0 reads
+    std::vector<ValueId> out;  // by layer: the value that the layer passes on
   };
 
   int begin = 0, length = 0, count = 0;
   std::vector<Carried> carried;
-  std::vector<absl::flat_hash_map<ValueId, ValueId>> own;  // by layer; the first is empty
-  // Constants of layer 0 with other numbers in other layers. Nothing else reads them.
+  std::vector<absl::flat_hash_map<ValueId, ValueId>> own;  // by layer; empty for layer 0
+  // Constants of layer 0 that hold other numbers in other layers. Nothing outside layer 0 reads
+  // them.
   absl::flat_hash_set<ValueId> open;
 
   int end() const { return begin + count * length; }
   bool Contains(int place) const { return place >= begin && place < end(); }
-  // The layer that has the place; negative if none has.
+  // The layer at a place; -1 if the place is in none.
   int LayerOf(int place) const { return Contains(place) ? (place - begin) / length : -1; }
 };
 
-// `count` layers, or as many of them as are the same, two at least. No value of a layer is read
-// elsewhere but as carried ones are, by the next layer or behind the last. Graph inputs that differ
-// are caches, read in their layer only; a value of a layer is a graph output if that of layer 0 is.
+// Reads up to `count` equal layers of `length` places each, from place `begin` on. Returns nullopt
+// if there are fewer than two. Layers are equal if their nodes, attributes, types, small constants
+// and wiring are. Outside its layer a value is read only if it is carried: by the next layer, or
+// after the last one. Graph inputs that differ between layers are in `caches` and read in their own
+// layer only. A value is a graph output in each layer or in none.
 std::optional<Layers> ReadLayers(const Sequence& sequence, int begin, int length, int count,
                                  const absl::flat_hash_set<ValueId>& caches);
 

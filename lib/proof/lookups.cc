@@ -44,15 +44,15 @@ class Reader {
   }
 
  private:
-  // By the terms of the source.
+  // One look-up in the source's terms.
   struct Lookup {
     Expr index = nullptr, rows = nullptr;
-    Facts facts;                // about the places of the indices
-    Expr numbered = nullptr;    // the index, with the axes that it reads numbered in their order
-    std::vector<Expr> extents;  // of these axes
+    Facts facts;                // the extents of the indices
+    Expr numbered = nullptr;    // the index, with the axes it depends on numbered in order
+    std::vector<Expr> extents;  // the extents of these axes
   };
 
-  // Empty for other operators, and for what has no form.
+  // Returns an empty list for other operators, and if a rank is not known.
   std::vector<Lookup> Read(NodeId n) {
     std::vector<Lookup> found;
     if (graph_.inputs(n).size() < 2) return found;
@@ -72,7 +72,8 @@ class Reader {
     return found;
   }
 
-  // The last axis of the indices has one for each axis of the table, behind those of a batch.
+  // For GatherND and ScatterND: the last axis of the indices holds one index for each axis of the
+  // table behind the batch axes.
   void ReadParts(NodeId n, const sym::Form& table, const sym::Form& which,
                  std::vector<Lookup>* found) {
     if (which.shape.empty() || which.shape.back()->kind() != sym::Kind::kInteger) return;
@@ -105,7 +106,8 @@ class Reader {
     found->push_back(std::move(lookup));
   }
 
-  // Indices from the end reach the first row; those that data gives are taken to be from the front.
+  // Returns true if an index from the end does not reach in front of the first row. Indices that
+  // data gives are assumed to count from the front.
   bool IsBehindTheFirst(const Lookup& mine) {
     if (!sym::LoadsOf(mine.index).empty()) return true;
     return HoldsOfEach(mine.index, pool_.True(), [&](Expr index, Expr known) {
@@ -119,7 +121,7 @@ class Reader {
     });
   }
 
-  // Whether fn holds for each branch of an index that is selected, given the branch's condition.
+  // Returns true if fn holds for each branch of a selected index, given the branch's condition.
   template <typename Fn>
   bool HoldsOfEach(Expr index, Expr known, const Fn& fn) {
     if (index->kind() != sym::Kind::kSelect) return fn(index, known);
@@ -134,8 +136,8 @@ class Reader {
            equality_.Follows(pool_.And(fits_, known), conclusion, facts);
   }
 
-  // With x <= 0 and y <= 0, z <= 0 where z <= x + y: below the tokens, which are no more than
-  // slots.
+  // Applies x + y <= 0 for x <= 0 in `known` and y <= 0 in fits_: an index below the number of
+  // tokens is below the number of slots.
   bool FollowsFromTwo(Expr conclusion, Expr known, const Facts& facts) {
     if (conclusion->kind() != sym::Kind::kLe) return false;
     const auto follows = [&](Expr premise) {
@@ -162,7 +164,7 @@ class Reader {
     });
   }
 
-  // Whether what is looked up in the source is at all the places of mine.
+  // Returns true if the source's look-up covers all indices of `mine`.
   bool HasPlacesOf(const Lookup& theirs, const Lookup& mine) {
     for (size_t k = 0; k < mine.extents.size(); ++k) {
       const Expr own = mine.extents[k], other = theirs.extents[k];
@@ -173,8 +175,8 @@ class Reader {
     return true;
   }
 
-  // The result of a look-up may have other axes in the source, so that its index is compared with
-  // the axes numbered anew, in their order.
+  // The result of a look-up may have other axes in the source. To compare two indices, their axes
+  // are numbered in order.
   void Number(Lookup* lookup) {
     constexpr int kMostAxes = 16;
     sym::Pool::Substitution s;
@@ -197,7 +199,7 @@ class Reader {
   const Correspondence& twins_;
   Equality& equality_;
   std::vector<Lookup> source_;
-  Expr fits_ = pool_.True();  // what sizes are where the source runs and its rows fit
+  Expr fits_ = pool_.True();  // what holds where the source runs and its rows fit
 };
 
 }  // namespace

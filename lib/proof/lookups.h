@@ -1,5 +1,5 @@
-// Indices into tables: no operator of the conversion may refuse a step that the source takes
-// because an index lies outside.
+// Checks indices into tables: the converted model must not fail because an index is out of range
+// where the source runs.
 #pragma once
 
 #include "proof/correspondence.h"
@@ -9,10 +9,10 @@
 
 namespace kvlift {
 
-// The conversion's Gathers and scatters, in all their forms, whose indices are not seen to lie
-// below the number of rows, neither by themselves nor because the source looks up the same indices
-// in a table that is no longer. That indices count from the front is an assumption of the forms
-// (sym/forms.h).
+// Returns the Gathers and scatters of the converted model whose indices are not shown to be in
+// range. An index is in range if it is below the number of rows by itself, or if the source looks
+// up the same index in a table with no more rows. Indices that data gives are assumed to count from
+// the front (sym/forms.h).
 Misfits LookupsOutside(const GraphPair& pair, const Correspondence& twins, Equality& equality);
 
 }  // namespace kvlift

@@ -8,7 +8,7 @@
 namespace kvlift {
 namespace {
 
-// Indices in what is read of an attention.
+// The indices of sequence and key in an AttentionReading.
 constexpr int kSequences = 0, kKeys = 3;
 
 bool ReadsGrowingCache(const GraphPair& pair, const Manifest& relation, sym::Expr e) {

@@ -1,5 +1,5 @@
-// Masks with a row for each sequence and a column for each key because a host feeds them so, where
-// no operator of the source needs them to be.
+// Finds masks of the source that have a column for each key, and perhaps a row for each sequence,
+// only because the host feeds them so: no operator of the source checks it.
 #pragma once
 
 #include <set>
@@ -11,14 +11,17 @@
 
 namespace kvlift {
 
+// One such mask.
 struct MaskSizes {
-  std::string input;         // of the source
-  sym::Expr rows = nullptr;  // of the axis that is read at the number of the sequence, if any
+  std::string input;  // the name of the source's input
+  // The extent of the axis that is indexed by the sequence; null if there is no such axis.
+  sym::Expr rows = nullptr;
+  // The extent of the axis that is indexed by the key.
   sym::Expr columns = nullptr;
 };
 
-// Inputs that an attention of the source over a growing cache reads at the number of the key, along
-// an axis whose size is one of those.
+// Returns the inputs that an attention of the source over a growing cache reads at the number of
+// the key, along an axis whose size is one of `sizes`. Each size is returned once.
 std::vector<MaskSizes> SizesOfMasks(const GraphPair& pair, const Manifest& relation,
                                     std::set<sym::DimSymbol> sizes);
 

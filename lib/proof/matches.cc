@@ -13,7 +13,7 @@
 namespace kvlift {
 namespace {
 
-// How many of the source's nodes are held against one of the conversion.
+// The largest number of source nodes that are compared with one node.
 constexpr size_t kMostTried = 32;
 
 Grounds DoubtedGrounds() {
@@ -60,7 +60,8 @@ void Matches::Match(NodeId node) {
     const bool moves = graph_.outputs(node).size() == graph_.outputs(other).size() &&
                        IsFloatType(forms_.ElementType(first));
     if (!moves || nodes_->Compare(first, theirs) != Sameness::kNone) return;
-    // What it is in fact, running both models tells; places are judged as if it were the same.
+    // The plans test what the node really computes. Facts about rows are proved as if it were the
+    // same.
     unlike_[node] = Difference{compared.why_not, compared.refuted};
     SetTwins(node, other, Sameness::kWhole, DoubtedGrounds());
   } else {
@@ -82,8 +83,8 @@ void Matches::MatchFurther(NodeId node) {
   }
 }
 
-// What the source calls by another name, or what stands in the place of its fused operators: it
-// reads something that this node reads.
+// Finds a twin under another name, or among the nodes that AsPlain made. Candidates read a value
+// that this node reads.
 bool Matches::MatchUnnamed(NodeId node) {
   const ValueId first = graph_.outputs(node)[0];
   const bool packs = graph_.Is(node, "BitShift") || graph_.Is(node, "BitwiseOr") ||
@@ -101,7 +102,7 @@ bool Matches::MatchUnnamed(NodeId node) {
   return false;
 }
 
-// By its bytes.
+// Finds the Constant node with the same bytes.
 bool Matches::MatchConstant(NodeId node) {
   for (NodeId other : constants_) {
     if (!SameAttributes(graph_.node(node), graph_.node(other))) continue;
@@ -111,8 +112,8 @@ bool Matches::MatchConstant(NodeId node) {
   return false;
 }
 
-// Those first that no other node is yet: what the source computes once, the conversion may compute
-// twice.
+// Lists nodes that are no twin yet first: the converted model may compute something twice that the
+// source computes once.
 std::vector<NodeId> Matches::Candidates(NodeId node) {
   std::vector<NodeId> found;
   for (const bool taken : {false, true}) {

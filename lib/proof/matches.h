@@ -1,5 +1,5 @@
-// Which node of the source each node of the conversion is: a node of the same operator over the
-// same values gives the same values.
+// Finds the twin of each node of the converted model: the node of the source with the same
+// operator, attributes and operands, whose results are therefore the same.
 #pragma once
 
 #include <string>
@@ -15,23 +15,27 @@ namespace kvlift {
 
 class Matches {
  public:
-  // branches: the source is one of several branches, whose values may have other names.
+  // `branches`: the models are proved for one branch of an If, so that values may have other names.
+  // All pointers must outlive this.
   Matches(const GraphPair& pair, bool branches, Correspondence* twins, Nodes* nodes);
 
-  // Sets the twins of the node's outputs: the source's of the same name, or another one. What it
-  // reads has its twins. A doubted twin is set where the node of that name is not the same.
+  // Finds the twin of a node and sets the twins of its outputs, first trying the source's node with
+  // the same output name. The node's operands must have been matched before. If the node of that
+  // name differs, its twin is still set, but in doubt (Grounds::doubted).
   void Match(NodeId node);
-  // Sets the twins of an attention's outputs besides its result, where nothing in it is another
-  // one.
+  // Sets the twins of the outputs of an Attention besides its first, if the source's node has the
+  // same operator, attributes and operands.
   void MatchFurther(NodeId node);
-  // The first value behind which an output is no longer seen to be the source's.
+  // Why an output is not shown to be the source's.
   struct Difference {
+    // The first value that differs, and how.
     std::string text;
-    bool refuted = false;  // it is seen to be another one
+    bool refuted = false;  // the value is shown to be another one
   };
+  // The first difference among the nodes that `output` is computed from.
   Difference FirstUnlike(ValueId output) const;
 
-  // Values of the source that have a twin of another name.
+  // Values of the source that are the twin of a value proved so far; each is preferred once.
   bool IsTaken(ValueId before) const { return taken_.contains(before); }
   void Take(ValueId before) { taken_.insert(before); }
 
@@ -48,11 +52,14 @@ class Matches {
   bool branches_;
   Correspondence* twins_;
   Nodes* nodes_;
-  std::vector<NodeId> constants_;                                      // nodes of the source
-  absl::flat_hash_map<std::string, std::vector<NodeId>> by_operator_;  // of the source
-  std::vector<NodeId> unnamed_;  // in the place of the source's fused operators
+  std::vector<NodeId> constants_;  // Constant nodes of the source
+  // Nodes of the source, by op_type.
+  absl::flat_hash_map<std::string, std::vector<NodeId>> by_operator_;
+  // Nodes of the source that AsPlain made; their outputs have no name of the source's.
+  std::vector<NodeId> unnamed_;
   absl::flat_hash_set<ValueId> taken_;
-  absl::flat_hash_map<NodeId, Difference> unlike_;  // nodes of the conversion, and why
+  // Nodes of the converted model whose twin is in doubt, and why.
+  absl::flat_hash_map<NodeId, Difference> unlike_;
 };
 
 }  // namespace kvlift

@@ -77,7 +77,7 @@ class Reader {
 
   bool Holds(Expr condition) { return Holds(condition, pool_.Index(0), Facts{}); }
 
-  // For all values of the indices that the facts are about.
+  // Returns true if the condition holds for all indices within the extents in `own`.
   bool Holds(Expr condition, Expr sequence, const Facts& own) {
     Facts facts = own;
     for (Expr& extent : facts.extents) extent = twins_.Extent(extent, sequence);
@@ -90,7 +90,8 @@ class Reader {
            equality_.Follows(pool_.And(fits, source_fits_), mine, facts);
   }
 
-  // Whether the source has this node, too, over the same operands: it refuses what this one does.
+  // Returns true if the source has the same node with the same operands: it refuses whatever this
+  // one does.
   bool IsOfSource(NodeId n) {
     const auto results = graph_.outputs(n);
     return !results.empty() && std::all_of(results.begin(), results.end(), [&](ValueId result) {
@@ -114,11 +115,11 @@ class Reader {
     }
   }
 
-  // What a TensorScatter writes; nullopt if its ranks are not those of a write.
+  // The operands of a TensorScatter; nullopt if their ranks do not fit.
   struct Write {
     std::vector<Expr> buffer, rows;
     size_t axis = 0;
-    ValueId index = kNoValue;  // kNoValue: it begins at slot 0
+    ValueId index = kNoValue;  // kNoValue: the write begins at slot 0
     bool linear = true;
   };
 
@@ -137,7 +138,7 @@ class Reader {
                  StringAttribute(graph_.node(n), "mode", "linear") == "linear"};
   }
 
-  // That the rows of a write lie inside its buffer: it is refused otherwise.
+  // The condition that the rows of a write lie inside its buffer; other writes are refused.
   Expr Written(const Write& write) {
     if (write.index == kNoValue || !write.linear) return pool_.True();
     const Expr sequence = pool_.Index(0);
@@ -150,8 +151,8 @@ class Reader {
                      pool_.Le(pool_.Add(first, length), slots, Facts{}));
   }
 
-  // Attention lets a mask be shorter than the keys and refuses one that is longer. Null for other
-  // operators, for an Attention without a mask, and where a rank is not known.
+  // The condition that an Attention's mask is no wider than there are keys; wider masks are
+  // refused. Null for other operators, without a mask, and if a rank is not known.
   Expr MaskFits(NodeId n) {
     constexpr size_t kKey = 1, kMask = 3, kPastKey = 4;
     const auto inputs = graph_.inputs(n);
@@ -176,8 +177,8 @@ class Reader {
     return Holds(pool_.Eq(mine, other, Facts{}));
   }
 
-  // Rows that are written have the buffer's other extents, and there is one index for each
-  // sequence.
+  // Checks that the rows of a write have the buffer's other extents, and that there is one write
+  // index for each sequence.
   void ReadWrite(NodeId n, const std::optional<Write>& write) {
     if (!write) return Add(n, "that what is written has the buffer's rank");
     for (size_t k = 0; k < write->rows.size(); ++k) {
@@ -201,9 +202,9 @@ class Reader {
   sym::Pool& pool_;
   const Correspondence& twins_;
   Equality& equality_;
-  absl::flat_hash_set<Expr> known_;  // what the source's operators enforce, too
-  Expr written_ = pool_.True();      // rows of writes lie inside their buffers
-  Expr source_fits_ = pool_.True();  // what the source's operators need
+  absl::flat_hash_set<Expr> known_;  // conditions that the source's operators enforce as well
+  Expr written_ = pool_.True();      // the rows of all writes lie inside their buffers
+  Expr source_fits_ = pool_.True();  // bounds that the source's operators need
   Misfits found_;
 };
 

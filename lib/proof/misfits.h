@@ -1,4 +1,5 @@
-// What the conversion's operators would refuse, or do otherwise.
+// Finds operators of the converted model that might refuse to run, or might broadcast, where the
+// source runs.
 #pragma once
 
 #include <string>
@@ -12,24 +13,25 @@
 
 namespace kvlift {
 
-// Names of values, and what is not so of each.
+// The name of each value whose operator may not run as expected, and the condition that is not
+// shown.
 using Misfits = std::vector<std::pair<std::string, std::string>>;
 
-// Conditions of the conversion's own operators that do not follow from those of the source's, from
-// the relation and from P + S rows fitting into the slots: sizes that have to be equal, places that
-// have to be inside, axes that may not be empty. The conversion would stop, or broadcast, where the
-// source runs.
+// Returns the conditions of the converted model's own operators that are not shown: sizes that must
+// be equal, writes that must lie inside a buffer, axes that must not be empty. A condition is shown
+// if it follows from the conditions of the source's operators, from the manifest, and from P + S
+// rows fitting into the slots.
 Misfits MisfitsOf(const GraphPair& pair, const Correspondence& twins, Equality& equality);
-// Whether a condition of the conversion's forms is one that misfits tell of: what an operator
-// refuses, or does otherwise. The ledger has what is left: that data is finite, and places that
-// differ by element, which are looked up.
+// Returns true if MisfitsOf checks a condition of this kind. The others enter the ledger: that data
+// is finite, and indices that differ by element (see proof/lookups.h).
 bool MustFit(sym::Expr condition, sym::AssumptionReason reason);
-// Whether the condition says that a size of an input is not 0: a step has a sequence and a token.
+// Returns true if the condition says that a size of an input is at least 1, which holds because a
+// step has at least one sequence and one token.
 bool IsOfNoEmptyStep(sym::Forms& forms, sym::Expr condition);
-// Whether the condition is one about sizes that every step with a sequence and a token satisfies.
-// past: the length that may be 0; null if there is none.
+// Returns true if the condition is about sizes and holds in every step with at least one sequence
+// and one token. `past`: the length that may be 0; null if there is none.
 bool HoldsInEveryStep(sym::Forms& forms, sym::Expr condition, sym::Expr past);
-// Whether an attention of the conversion is told of more valid keys than it has.
+// Returns true if an attention is given more valid keys than it has.
 bool LacksKeys(const GraphPair& pair, const Correspondence& twins, const AttentionReading& after);
 
 }  // namespace kvlift

@@ -1,5 +1,5 @@
-// Rows that the source and the conversion have in other places: a region of them, in which both
-// places are sums.
+// Regions of cache rows that are in other slots of the converted model than of the source. In each
+// region the slot and the row number are both linear in the index.
 #pragma once
 
 #include <vector>
@@ -8,9 +8,9 @@
 
 namespace kvlift {
 
-// How rows of the source lie in a buffer of the conversion that is written around its end: row t is
-// in slot (t + turn) mod slots.
+// The order of rows in a ring buffer: row t of the source is in slot (t + turn) mod slots.
 struct Turn {
+  // The number of slots.
   sym::Expr slots = nullptr;
   sym::Expr turn = nullptr;
 
@@ -19,23 +19,29 @@ struct Turn {
 
 class MovedRows {
  public:
-  // Rows [first, first + rows) of the source.
+  // The region of the source's rows [first, first + rows). `text` names it in facts and must
+  // outlive it.
   MovedRows(sym::Pool& pool, const char* text, Turn turn, sym::Expr first, sym::Expr rows)
       : pool_(&pool), text_(text), turn_(turn), first_(first), rows_(rows) {}
 
-  // Rows of the source in front of these regions, which follow one another, and slots that are left
-  // behind their last row. Empty if there are none.
+  // Given regions that follow one another: the source's rows in front of them, and the slots that
+  // hold no row of them. Either may be empty().
   static MovedRows InFrontOf(const std::vector<MovedRows>& regions);
   static MovedRows Behind(const std::vector<MovedRows>& regions);
 
+  // Words for the region, such as "new rows".
   const char* text() const { return text_; }
+  // True if the region is known to have no rows.
   bool empty() const { return rows_->is_integer(0); }
   sym::Expr slots() const { return turn_.slots; }
   sym::Expr first() const { return first_; }
   sym::Expr end() const { return pool_->Add(first_, rows_); }
 
-  // i_axis counts slots in expressions of the conversion, rows in those of the source; the rows of
-  // this region in what these make of it. facts: of the former.
+  // In expressions of the converted model index `axis` counts slots, in those of the source rows.
+  // Slots() and Extents() give `facts` with all slots, or the rows of this region, as the extent of
+  // that index. Mine() and Theirs() rewrite an expression of the converted model, or of the source,
+  // so that the index counts the rows of this region. `facts` are those of the caller, before
+  // Slots(). Null stays null.
   sym::Facts Slots(const sym::Facts& facts, size_t axis) const;
   sym::Facts Extents(const sym::Facts& facts, size_t axis) const;
   sym::Expr Mine(sym::Expr e, const sym::Facts& facts, size_t axis) const;

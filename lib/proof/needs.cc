@@ -50,7 +50,8 @@ class Reader {
     return k < inputs.size() ? inputs[k] : kNoValue;
   }
 
-  // What is not seen to be positive is taken to have to be: steps and divisors mostly are.
+  // Requires a step or divisor to be positive if it is not shown to be other than 0, because most
+  // are positive.
   void NotZero(size_t input, const std::string& what) {
     const ValueId value = Input(input);
     if (value == kNoValue) return;

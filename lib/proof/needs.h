@@ -1,5 +1,5 @@
-// What an operator needs of the numbers that it is fed, or it refuses to run, besides what its form
-// takes for granted (sym/forms.h).
+// What an operator requires of its operands' numbers, or it refuses to run. Requirements that its
+// symbolic form already states as assumptions (sym/forms.h) are not repeated.
 #pragma once
 
 #include <string>
@@ -9,18 +9,22 @@
 
 namespace kvlift {
 
+// One requirement.
 struct Need {
-  sym::Expr condition = nullptr;  // for all values of its indices
-  sym::Facts facts;               // about these
+  sym::Expr condition = nullptr;  // has to hold for all values of its indices
+  sym::Facts facts;               // the extents of these indices
+  // The requirement in words.
   std::string text;
 };
 
-// That steps and divisors of integers are not 0, that no extent is negative, that the parts of an
-// axis are as long as the axis, that as many elements are asked for as there are. What holds
-// whatever the sizes are is left out.
+// Returns the requirements of a node: extents of results are not negative, steps of Range and Slice
+// and divisors of integers are not 0, the parts of a Split add up to its axis, a TopK asks for no
+// more elements than there are, and the inner axes of a Gemm are equal. Requirements that always
+// hold are left out.
 std::vector<Need> NeedsOf(sym::Forms& forms, NodeId node);
 
-// Whether its form tells the extents of a result: what a node refuses is not known otherwise.
+// Returns true if the form gives every extent of a result in terms of the operands. Otherwise it is
+// not known whether the node runs.
 bool TellsExtents(const sym::Forms& forms, ValueId result, const sym::Form& form);
 
 }  // namespace kvlift

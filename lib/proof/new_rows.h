@@ -1,4 +1,4 @@
-// How many rows a value has, told by an input of the graph.
+// Finds an input whose shape tells how many rows a value has.
 #pragma once
 
 #include <optional>
@@ -8,13 +8,14 @@
 
 namespace kvlift {
 
+// One axis of a graph input.
 struct InputExtent {
   std::string input;
   int axis = 0;
 };
 
-// An input with an axis that is as long as the first axis of the value, whatever is fed; nullopt if
-// none is seen.
+// Returns an input axis that is always as long as the first axis of `value`. Returns nullopt if
+// none is found or the model cannot be read (an opset below 7).
 std::optional<InputExtent> FirstExtentOf(const std::string& value, const onnx::ModelProto& model);
 
 }  // namespace kvlift

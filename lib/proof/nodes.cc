@@ -39,8 +39,8 @@ bool Nodes::SameExtents(ValueId after, ValueId before) {
   return true;
 }
 
-// Of one type, element by element within the conversion's extents; the source's may have one for
-// all where the conversion's has several.
+// Compares types and elements within the converted model's extents. Where the source has one
+// element along an axis, it stands for all of the converted model's.
 bool Nodes::SameElements(ValueId after, ValueId before) {
   const sym::Form mine = forms_.Of(after), theirs = forms_.Of(before);
   if (!mine.known_rank || !theirs.known_rank || mine.shape.size() < theirs.shape.size()) {
@@ -48,7 +48,7 @@ bool Nodes::SameElements(ValueId after, ValueId before) {
   }
   if (forms_.ElementType(after) != forms_.ElementType(before)) return false;
   std::vector<Expr> at, own;
-  // An axis of one element has one for all sequences, not that of the sequence at hand.
+  // On an axis of one element the index is 0: the element is shared by all sequences.
   for (size_t k = 0; k < mine.shape.size(); ++k) {
     const bool one = mine.shape[k]->is_integer(1);
     at.push_back(one ? pool_.Integer(0) : pool_.Index(static_cast<int>(k)));
@@ -94,7 +94,7 @@ bool Nodes::SameRows(ValueId after, ValueId before) {
          equality_.Equal(equality_.AsTruth(e), equality_.AsTruth(other), pool_.True(), facts);
 }
 
-// What became an input with a later opset is compared there.
+// Axes of reductions, which became an input in a later opset, are compared with the inputs.
 bool Nodes::SameAttributes(NodeId mine, NodeId theirs) const {
   const onnx::NodeProto& a = graph_.node(mine);
   const onnx::NodeProto& b = graph_.node(theirs);
@@ -164,7 +164,8 @@ Nodes::Comparison Nodes::CompareInputs(NodeId mine, NodeId theirs, std::vector<S
     same->push_back(operand);
     if (operand != Sameness::kNone) continue;
     std::string why = fmt::format("has {} in the place of {}", Called(x), Called(y));
-    // Other numbers of the same shape, of which nothing else is other.
+    // This operand refutes the fact only if no other one differs: both are constants of the same
+    // shape with other numbers.
     other.refuted = other.why_not.empty() && pair_.HaveOtherNumbers(x, y);
     if (other.why_not.empty()) other.why_not = std::move(why);
   }

@@ -1,5 +1,5 @@
-// Whether values and nodes of the conversion are the source's: the same operator over the same
-// values gives the same values.
+// Compares values and nodes of the converted model with those of the source. A node with the same
+// operator, attributes and operands has the same results.
 #pragma once
 
 #include <optional>
@@ -24,40 +24,46 @@ class Nodes {
         twins_(twins),
         equality_(equality) {}
 
-  // How a value of the conversion and one of the source are the same.
+  // Returns how two values are the same: by what was set in the Correspondence, by their bytes if
+  // both are constants, or by their elements and extents.
   Sameness Compare(ValueId after, ValueId before);
-  // Whether both have the same extents, axis by axis.
+  // Returns true if both values have the same rank and the same extents.
   bool SameExtents(ValueId after, ValueId before);
-  // Rows that a cache keeps in few bits and that a node makes numbers of, row by row: whether they
-  // are equal where the source's has elements; the conversion's may have more. That it has as many
-  // as are valid is seen where they are attended to.
+  // Returns true if two quantised caches have equal elements within the source's extents. The
+  // converted model's cache may have more rows; whether it has enough of them is part of the facts
+  // about attentions.
   bool SameRows(ValueId after, ValueId before);
 
-  // What two nodes have to do with each other.
+  // The result of comparing two nodes.
   struct Comparison {
     Sameness results = Sameness::kNone;
-    std::string why_not;   // of kNone
-    bool refuted = false;  // they are seen to compute something else, not only not seen to be same
+    std::string why_not;  // why the results differ; empty if they do not
+    // The nodes are shown to compute something else; false if they are only not shown to be the
+    // same.
+    bool refuted = false;
   };
-  // Compares operators, attributes and operands: if all are the same, the results are.
+  // Compares operators, attributes and operands, axes of reductions as attribute or input included.
   Comparison CompareNodes(NodeId mine, NodeId theirs);
 
  private:
+  // Returns true if types and elements are equal within the converted model's extents.
   bool SameElements(ValueId after, ValueId before);
   bool SameAttributes(NodeId mine, NodeId theirs) const;
   bool IsSoftmaxOverLastAxis(NodeId n) const;
-  // The first operand that is another one; empty if all are the same, as far as `same` says.
+  // Names the first operand that differs; `why_not` is empty if none does. `same` receives how each
+  // operand is the same.
   Comparison CompareInputs(NodeId mine, NodeId theirs, std::vector<Sameness>* same);
+  // The value's name in its own model, or "nothing" for kNoValue.
   std::string Called(ValueId value) const;
 
-  // The axes that a reduction is over.
+  // The axes that a reduction is over: all of them, or those in `some`.
   struct Axes {
     bool all = false;
-    std::set<int64_t> some;  // those from the end are negative where the rank is not known
+    std::set<int64_t> some;  // counted from the front
 
     friend bool operator==(const Axes&, const Axes&) = default;
   };
-  // What an attribute or an input says, or all axes; nullopt if they are no constants.
+  // The axes that an attribute or an input gives; nullopt if they are not constant.
   std::optional<Axes> AxesOf(NodeId n);
   bool IsReduction(NodeId n) const;
 

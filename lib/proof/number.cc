@@ -16,18 +16,18 @@ using sym::Form;
 using sym::Kind;
 
 constexpr int kMostSteps = 64;
-constexpr double kSmall = 100;  // within all integer types of 8 bits and more
+constexpr double kSmall = 100;  // representable in all integer types of at least 8 bits
 
 std::optional<double> Computed(sym::Forms& forms, NodeId n, int depth);
 
-// What a computed number is in its type; integers are computed otherwise.
+// Rounds a number to a float type; nullopt for integer types, whose arithmetic differs.
 std::optional<double> Rounded(int32_t type, double x) {
   const bool known = type == TensorProto::FLOAT || type == TensorProto::DOUBLE ||
                      type == TensorProto::FLOAT16 || type == TensorProto::BFLOAT16;
   return known ? std::optional(sym::RoundTo(type, x)) : std::nullopt;
 }
 
-// What a cast makes of a number.
+// Returns the number after a cast.
 std::optional<double> PassedNumber(const sym::PassedOperand& passed, int32_t to, double x) {
   if (passed.fidelity == sym::Fidelity::kExact) return x;
   if (IsFloatType(to)) return Rounded(to, x);

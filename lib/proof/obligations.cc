@@ -15,7 +15,7 @@ namespace {
 using sym::Expr;
 using sym::Kind;
 
-// A symbol of SMT-LIB 2 between bars; bars and backslashes may not stand in one.
+// Returns a quoted symbol of SMT-LIB 2. Quoted symbols may not contain bars or backslashes.
 std::string Quoted(std::string_view kind, std::string_view name) {
   std::string text(kind);
   for (char c : name) {
@@ -33,7 +33,7 @@ std::string Comment(std::string_view text) {
 
 std::string Literal(int64_t value) {
   if (value >= 0) return std::to_string(value);
-  // The least number has no opposite of its type.
+  // The lowest int64 has no positive counterpart of its type.
   return fmt::format("(- {})", 0 - static_cast<uint64_t>(value));
 }
 
@@ -41,12 +41,13 @@ std::string Call(const std::string& function, const std::vector<std::string>& ar
   return args.empty() ? function : fmt::format("({} {})", function, fmt::join(args, " "));
 }
 
-// A script: symbols are declared as they are met, and each node of an expression is defined once.
+// Writes one script. Symbols are declared when they first occur, and each node of an expression is
+// defined once.
 class Script {
  public:
   Script(sym::Pool& pool, const Graph* names) : pool_(pool), names_(names) {}
 
-  // The name of an integer.
+  // Returns a term of sort Int for an expression.
   std::string Number(Expr e) {
     if (const auto it = numbers_.find(e); it != numbers_.end()) return it->second;
     std::string text = Truth(e->kind()) ? fmt::format("(ite {} 1 0)", Claim(e)) : Body(e);
@@ -58,7 +59,7 @@ class Script {
     return numbers_[e] = name;
   }
 
-  // A predicate as a term of the sort Bool.
+  // Returns a term of sort Bool for a predicate.
   std::string Claim(Expr e) {
     if (const auto it = claims_.find(e); it != claims_.end()) return it->second;
     std::string text;
@@ -90,9 +91,9 @@ class Script {
   void Assert(const std::string& claim) { body_ += fmt::format("(assert {})\n", claim); }
   void Note(std::string_view text) { body_ += Comment(text); }
 
-  // What is known of the indices and dimensions that have been met.
+  // Asserts the bounds of all indices and dimensions that occur in the script.
   void AssertBounds(const sym::Facts& facts) {
-    // Extents may hold further symbols.
+    // Extents may contain symbols that have not occurred yet.
     size_t seen = 0;
     while (seen < indices_.size()) {
       const int k = *std::next(indices_.begin(), static_cast<std::ptrdiff_t>(seen++));
@@ -194,13 +195,13 @@ class Script {
   const Graph* names_;
   std::string body_;
   absl::flat_hash_map<Expr, std::string> numbers_, claims_;
-  std::map<std::string, size_t> functions_;  // with the number of their arguments
+  std::map<std::string, size_t> functions_;  // by name: the number of arguments
   std::map<std::string, Expr> dims_;
   std::set<int> indices_;
   bool grew_ = false;
 };
 
-constexpr size_t kMostNotSeen = 8;  // of a fact
+constexpr size_t kMostNotSeen = 8;  // the largest number kept for one fact
 
 std::string ScriptOf(const EqualityClaim& claim, sym::Pool& pool, const Graph* names) {
   Script script(pool, names);
@@ -232,7 +233,7 @@ void Obligations::Same(const EqualityClaim& claim, sym::Pool& pool, const Graph*
 }
 
 void Obligations::NotSeen(const EqualityClaim& claim, sym::Pool& pool, const Graph* names) {
-  // The last ones are those that the fact failed for.
+  // The latest equalities are those that the fact failed for.
   if (not_seen_.size() == kMostNotSeen) not_seen_.erase(not_seen_.begin());
   not_seen_.push_back(ScriptOf(claim, pool, names));
 }

@@ -1,10 +1,11 @@
-// What the facts of a proof rest on, as problems for a solver of one's own: each equality of
-// places, extents and masks that the proof took to hold, as a script in SMT-LIB 2. `unsat` means
-// that it holds. Of a fact that is not proved there are the equalities that the proof did not see;
-// a fact that compares operators or constants is a proposition of which nothing is known.
+// Writes what a proof rests on as problems for an SMT solver, so that others can check it. Each
+// equality of places, extents or masks that the proof took to hold becomes a script in SMT-LIB 2;
+// the solver's answer `unsat` confirms it. A fact that does not hold gives the equalities that
+// could not be shown, or, if it compares operators or constants, a proposition about which nothing
+// is known.
 //
-// Indices and dimensions are integers, tensors are functions of the places in them, of which
-// nothing is known but that equal places have equal elements. Division rounds down.
+// Indices and dimensions are integers. Tensors are uninterpreted functions of the indices. Division
+// rounds down.
 #pragma once
 
 #include <string>
@@ -17,26 +18,29 @@
 namespace kvlift {
 
 struct Obligation {
-  std::string name;    // "0007-same", "0012-open": a name for its file
+  std::string name;    // for a file: "0007-same", "0012-open"
   std::string script;  // SMT-LIB 2
 };
 
-// Two expressions that are one wherever `known` and `premise` hold, under facts about indices.
+// The claim that two expressions are equal wherever `known` and `premise` hold, for indices within
+// the extents in `facts`. A null `known` or `premise` is true.
 struct EqualityClaim {
   sym::Expr mine = nullptr, theirs = nullptr, known = nullptr, premise = nullptr;
   sym::Facts facts;
 };
 
-// Collects the obligations of a proof, each once. It only listens: no fact depends on it.
+// Collects the obligations of a proof, each script once. No fact depends on it.
 class Obligations {
  public:
-  // names: of the tensors, for comments; may be null.
+  // Adds an equality that was shown. `names` gives the tensors' names for comments; may be null.
   void Same(const EqualityClaim& claim, sym::Pool& pool, const Graph* names);
-  // Keeps an equality that was asked for and not seen until the fact that it is about.
+  // Keeps an equality that was not shown until the fact that asked for it takes it. At most the
+  // last 8 are kept.
   void NotSeen(const EqualityClaim& claim, sym::Pool& pool, const Graph* names);
-  // The equalities that were not seen since the last call, as scripts.
+  // Returns the equalities kept by NotSeen as scripts, and forgets them.
   std::vector<std::string> TakeNotSeen();
-  // Adds a fact that is not proved, and the equalities that were not seen.
+  // Adds a fact that does not hold, with the scripts of the equalities that were not shown. Without
+  // scripts, adds the fact itself as a proposition.
   void Open(const std::string& about, const std::string& fact, const std::string& why_not,
             const std::vector<std::string>& not_seen);
   absl::Span<const Obligation> all() const { return all_; }

@@ -16,7 +16,8 @@ namespace {
 using sym::Expr;
 using Names = absl::flat_hash_set<std::string_view>;
 
-// Operators that move no element and take in no other, by their texts.
+// Operators whose result at each place depends only on the operands at that place. Source: the
+// operator texts.
 const Names& ElementwiseNames() {
   static const auto& kNames = *new Names{"Abs",
                                          "Acos",
@@ -94,7 +95,8 @@ const Names& ElementwiseNames() {
   return kNames;
 }
 
-// Operators that compute each index of the first axis by itself, with the operands that have one.
+// Operators that compute each index of the first axis by itself, and the operands that have that
+// axis.
 const absl::flat_hash_map<std::string_view, std::vector<int>>& RowOperands() {
   static const auto& kOperands = *new absl::flat_hash_map<std::string_view, std::vector<int>>{
       {"Attention", {0, 1, 2, 3, 4, 5, 6}},
@@ -177,13 +179,13 @@ class Reader {
     return true;
   }
 
-  // One index more, for all elements along an axis.
+  // Adds an index that stands for all elements along an axis.
   Expr Taken(OperandPlace* place, Expr extent) {
     place->taken.push_back(extent);
     return pool_.Index(static_cast<int>(rank() + place->taken.size() - 1));
   }
 
-  // An operand is aligned with the last axes of the result.
+  // The operand is broadcast: its axes are aligned with the last axes of the result.
   bool Broadcast(int k) {
     const sym::Form form = forms_.Of(Input(static_cast<size_t>(k)));
     if (!form.known_rank || form.shape.size() > rank()) return false;
@@ -196,7 +198,7 @@ class Reader {
     return true;
   }
 
-  // The result's first `kept` indices, and all elements along the operand's other axes.
+  // The operand is read at the result's first `kept` indices, and completely along its other axes.
   bool Whole(int k, size_t kept) {
     const sym::Form form = forms_.Of(Input(static_cast<size_t>(k)));
     if (!form.known_rank) return false;
@@ -211,7 +213,8 @@ class Reader {
     return true;
   }
 
-  // Scales and zero points: of one number, of an axis, or of blocks along one axis.
+  // Scales and zero points are one number, one per index of an axis, or one per block along an
+  // axis.
   bool Scale(int k) {
     const sym::Form form = forms_.Of(Input(static_cast<size_t>(k)));
     if (!form.known_rank || form.shape.size() != rank()) return Whole(k, 0);
@@ -226,17 +229,17 @@ class Reader {
     return true;
   }
 
-  // Whether an operand has a row for each index of the first axis.
+  // Returns true if the operand has a row for each index of the first axis.
   bool IsRow(absl::Span<const int> rows, int k) const {
     constexpr int kMask = 3;
     const size_t own = forms_.Of(Input(static_cast<size_t>(k))).shape.size();
-    // A mask of fewer axes than the scores is one for all.
+    // A mask with fewer axes than the scores is shared by all sequences.
     if (op_ == "Attention" && k == kMask) return own == 4;
     if (op_ == "RotaryEmbedding" && k > 0) return HasRowsOfPositions(k, own);
     return std::find(rows.begin(), rows.end(), k) != rows.end();
   }
 
-  // Positions [B, S], and tables [B, S, D / 2] of ONNX's operator that are given without positions.
+  // Positions are [B, S]. ONNX's operator may be given tables [B, S, D / 2] instead of positions.
   bool HasRowsOfPositions(int k, size_t rank) const {
     if (proto().domain() == "com.microsoft") return k == 1 && rank == 2;
     return k == 3 || rank == 3;
@@ -256,7 +259,8 @@ class Reader {
         const int index = static_cast<int>(rank() - own + axis);
         place.at.push_back(one ? pool_.Integer(0) : pool_.Index(index));
       }
-      // The axis that products are summed along is the last but one of the right operand.
+      // Products are summed along the last axis of the left operand and the last but one of the
+      // right operand.
       const size_t summed = (k == 0) != turned ? own - 1 : own - 2;
       const Expr kept = pool_.Index(k == 0 ? m : m + 1);
       const Expr taken = Taken(&place, form.shape[summed]);
@@ -264,7 +268,7 @@ class Reader {
       place.at.push_back(summed == own - 1 ? taken : kept);
       places_.push_back(std::move(place));
     }
-    // Zero points of products of integers.
+    // Zero points of integer products are read completely.
     return ReadAll([&](int k) { return k < 2 || Whole(k, 0); });
   }
 
@@ -319,7 +323,7 @@ class Reader {
     return true;
   }
 
-  // Any row of the table, at the place that the result's own indices give.
+  // Any row of the table may be read; the indices are read at the result's own place.
   bool ReadLookup() {
     const sym::Form table = forms_.Of(Input(0)), rows = forms_.Of(Input(1));
     if (!table.known_rank || !rows.known_rank) return false;
@@ -356,7 +360,8 @@ class Reader {
     return true;
   }
 
-  // Norms over the axes from one on: of what is normalized, and weights.
+  // Normalises over the axes from `axis` on: reads the operand and the weights completely along
+  // these.
   bool FromAxis(int64_t axis) {
     const sym::Form rows = forms_.Of(Input(0));
     if (!rows.known_rank) return false;

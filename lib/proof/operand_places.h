@@ -8,21 +8,25 @@
 
 namespace kvlift {
 
-// Whether each element of the results depends only on the operands' elements at the same place,
-// where operands are broadcast.
+// Returns true if each element of the result depends only on the operands' elements at the same
+// place, with operands broadcast as in ONNX.
 bool IsElementwise(const Graph& graph, NodeId node);
 
+// The elements of one operand that are read for the result's element at i0..i(r-1), r being the
+// result's rank.
 struct OperandPlace {
+  // The number of the operand.
   int input = 0;
-  // By axis of the operand, in terms of the indices i0..i(r-1) of a result of rank r. An index from
-  // i(r) on stands for all the elements that the operator takes in along that axis.
+  // By axis of the operand: its index in terms of i0..i(r-1). An index from i(r) on stands for all
+  // elements along that axis.
   std::vector<sym::Expr> at;
-  // The extents of these further indices, from i(r) on.
+  // The extents of the indices from i(r) on.
   std::vector<sym::Expr> taken;
 };
 
-// One place for each operand. nullopt for an operator that is not known, for an operand of unknown
-// rank, and for a result whose axes are not those of the table in operand_places.cc.
+// Returns the places in each operand that is given, for result number `output`. Returns nullopt if
+// the operator is not in the table, if a rank is not known, or if the result has other axes than
+// the table expects. Source: the operator texts of ONNX and com.microsoft.
 std::optional<std::vector<OperandPlace>> OperandPlaces(sym::Forms& forms, NodeId node, int output);
 
 }  // namespace kvlift

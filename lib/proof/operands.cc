@@ -21,7 +21,8 @@ class Operands {
         twins_(twins),
         equality_(equality) {}
 
-  // Whether each index of an axis gets results of its own: the source may have one for all.
+  // Returns true if each index of an axis is computed by itself, so that the source may have one
+  // element for all indices.
   bool IsBatch(NodeId n, size_t axis, size_t rank) const {
     if (graph_.Is(n, "MatMul")) return axis + 2 < rank;
     if (graph_.Is(n, "Transpose") || graph_.Is(n, "Unsqueeze")) return true;
@@ -35,7 +36,7 @@ class Operands {
     bool whole = true;
     for (const Sameness operand : same) whole = whole && operand == Sameness::kWhole;
     if (whole) return Sameness::kWhole;
-    // A dequantized element depends on the scale of its row, besides.
+    // A dequantised element also depends on the scale of its row.
     const bool elementwise = IsElementwise(graph_, mine) || graph_.Is(mine, "DequantizeLinear");
     const bool fits = elementwise                 ? FitsElementwise(mine, theirs, same)
                       : graph_.Is(mine, "CumSum") ? FitsRunningSum(mine, theirs, same)
@@ -45,23 +46,24 @@ class Operands {
   }
 
  private:
-  // One axis of an operand, or of a result, by the terms of the source.
+  // The extents of one axis of an operand or result in both models, in the source's terms.
   struct Axis {
     Expr mine = nullptr, theirs = nullptr;
 
     bool is_known() const { return mine != nullptr && theirs != nullptr; }
-    // The source has one element for all of the conversion's, each of which is equal to it.
+    // Returns true if the source has one element that equals all of the converted model's.
     bool stands_for_all() const { return theirs->is_integer(1); }
   };
 
-  // Of an operand, from the last one; empty if they are not known, or not of one rank.
+  // Returns the axes of an operand, from the last one to the first; nullopt if its rank is not
+  // known or smaller than the source's.
   std::optional<std::vector<Axis>> AxesOf(ValueId mine, ValueId theirs) {
     const sym::Form x = forms_.Of(mine), y = forms_.Of(theirs);
     if (!x.known_rank || !y.known_rank || x.shape.size() < y.shape.size()) return std::nullopt;
     std::vector<Axis> axes;
     for (size_t k = 0; k < x.shape.size(); ++k) {
       Axis axis;
-      // An extent that is nothing in the source is another one than all of the source's.
+      // An extent without a counterpart in the source differs from every extent of the source.
       const Expr own = x.shape[x.shape.size() - 1 - k];
       axis.mine = twins_.Extent(own, pool_.Index(0));
       if (axis.mine == nullptr) axis.mine = own;
@@ -75,9 +77,9 @@ class Operands {
 
   bool IsSame(Expr a, Expr b) { return equality_.Equal(a, b, pool_.True(), Facts{}); }
 
-  // Along an axis an operand has the same extent in both models; or the source has one element for
-  // all; or all operands have one extent in the conversion, and another one in the source, so that
-  // nothing is broadcast on either side but what both broadcast.
+  // Along each axis one of these holds: an operand has the same extent in both models; the source
+  // has one element for all; or all operands share one extent in the converted model and another
+  // one in the source, so that both models broadcast the same operands.
   bool FitsElementwise(NodeId mine, NodeId theirs, const std::vector<Sameness>& same) {
     const auto a = graph_.inputs(mine), b = graph_.inputs(theirs);
     std::vector<std::vector<Axis>> operands;
@@ -105,14 +107,14 @@ class Operands {
         const bool mine_fits = own.mine->is_integer(1) || IsSame(own.mine, longer->mine);
         const bool theirs_fits = own.theirs->is_integer(1) || IsSame(own.theirs, longer->theirs);
         if (!mine_fits || !theirs_fits) return false;
-        // One for all in the conversion only is no element of the source's.
+        // An element that only the converted model broadcasts is none of the source's.
         if (own.mine->is_integer(1) && !own.theirs->is_integer(1)) return false;
       }
     }
     return true;
   }
 
-  // Each element depends on those in front of it, along one axis.
+  // Each element depends on those before it along one axis.
   bool FitsRunningSum(NodeId mine, NodeId theirs, const std::vector<Sameness>& same) {
     if (IntAttribute(graph_.node(mine), "reverse", 0) != 0 || same.size() != 2 ||
         same[1] != Sameness::kWhole) {
@@ -126,8 +128,8 @@ class Operands {
     });
   }
 
-  // Operands have the same extents but for axes whose indices get results of their own, and along
-  // which the source has one for all.
+  // Operands have the same extents, apart from axes along which each index is computed by itself
+  // and the source has one element for all.
   bool FitsByAxis(NodeId mine, NodeId theirs, const std::vector<Sameness>& same) {
     const auto a = graph_.inputs(mine), b = graph_.inputs(theirs);
     for (size_t k = 0; k < same.size(); ++k) {
@@ -144,7 +146,7 @@ class Operands {
     return true;
   }
 
-  // Rows that are looked up: the table of the conversion may be longer.
+  // Looks up rows; the converted model's table may be longer than the source's.
   Sameness OfLookup(NodeId mine, NodeId theirs, const std::vector<Sameness>& same) {
     const auto a = graph_.inputs(mine), b = graph_.inputs(theirs);
     const auto axes = AxesOf(a[0], b[0]);

@@ -1,9 +1,10 @@
-// What equal elements of operands make of a node's results.
+// Decides how results are the same if the operands of two nodes are.
 //
-// A value of the conversion stands for one of the source's where their elements are the same, and
-// may still have other extents (Sameness::kInCommon): as many rows as a cache has slots, or one per
-// sequence where the source has one for all. Only some operators do not see that, and their results
-// are the same in common only.
+// Operands with equal elements may still differ in extent (Sameness::kInCommon): the converted
+// model may have as many rows as a cache has slots, or one row per sequence where the source has
+// one for all. Only some operators keep such results equal in common: elementwise operators without
+// a broadcast in one model only, running sums, and operators that treat each index of the differing
+// axis alone.
 #pragma once
 
 #include <vector>
@@ -15,8 +16,8 @@
 
 namespace kvlift {
 
-// How the results of two nodes of the same operator and attributes are the same. same: how their
-// operands are, none of which is kNone.
+// Returns how the results of two nodes with the same operator and attributes are the same. `same`:
+// how each operand is the same; none of them is kNone. Returns kNone if that is not shown.
 Sameness OfResults(const GraphPair& pair, const Correspondence& twins, Equality& equality,
                    NodeId mine, NodeId theirs, const std::vector<Sameness>& same);
 

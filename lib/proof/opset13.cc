@@ -20,10 +20,11 @@ using onnx::NodeProto;
 using onnx::TensorProto;
 
 constexpr int64_t kTarget = 13;
-constexpr int64_t kOldest = 7;  // broadcasting as it is today
+constexpr int64_t kOldest = 7;  // the first opset with today's broadcasting
 constexpr char kFlattens[] = "flattens from its axis";
 
-// An attribute that is an input in opset 13, and since when.
+// An attribute that became an input, its position, and the opset that changed it; input -1 means
+// that the attribute is dropped.
 struct Moved {
   std::string_view op, attribute;
   int input;
@@ -38,7 +39,7 @@ constexpr Moved kMoved[] = {
     {"Dropout", "ratio", -1, 12},
 };
 
-// Read differently below opset 13, or with defaults that have changed.
+// Returns true for operators that have another meaning, or other defaults, below opset 13.
 bool IsReadDifferently(const std::string& op) {
   static const auto& kNames = *new absl::flat_hash_set<std::string_view>{
       "BatchNormalization", "Resize", "Upsample", "Scan", "OneHot", "MaxUnpool", "Scatter"};

@@ -1,4 +1,5 @@
-// Models of older opsets as they would be written in opset 13, the oldest one that has forms.
+// Upgrades models of opsets 7 to 12 to opset 13, the oldest opset that has symbolic forms
+// (sym/forms.h).
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -6,12 +7,14 @@
 
 namespace kvlift {
 
-// Whether an operator reads the model's axis as "everything from here on", as Softmax did before
-// opset 13: then it is one with Softmax of today only where that axis is the last.
+// Returns true if a Softmax, LogSoftmax or Hardmax of the upgraded model flattens all axes from its
+// `axis` on, as before opset 13. It equals the operator of opset 13 only if that axis is the last
+// one.
 bool FlattensFromAxis(const onnx::NodeProto& node);
 
-// Attributes that became inputs become constants. A model at opset 13 or later stays as it is.
-// Unimplemented: an operator that is read in another way there. The graph has no bodies.
+// Returns the model at opset 13, with attributes that became inputs turned into constants. A model
+// of opset 13 or later is returned unchanged. Returns Unimplemented if the opset is below 7 or an
+// operator has another meaning in opset 13. Does not look into subgraphs.
 absl::StatusOr<onnx::ModelProto> AsOpset13(onnx::ModelProto model);
 
 }  // namespace kvlift

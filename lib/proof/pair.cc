@@ -18,9 +18,9 @@ using onnx::ModelProto;
 using onnx::NodeProto;
 using onnx::TensorProto;
 
-// What a relation requires of masks that were dropped, or hide nothing.
+// The values that a manifest may require of an input.
 constexpr char kOnes[] = "ones", kZeros[] = "zeros";
-constexpr int64_t kMostNumbers = 4096;  // of a weight that may be looked at
+constexpr int64_t kMostNumbers = 4096;  // the largest weight whose elements are read
 
 bool IsFloatTensor(const TensorProto& tensor) {
   return tensor.data_type() == TensorProto::FLOAT || tensor.data_type() == TensorProto::FLOAT16 ||
@@ -35,7 +35,7 @@ bool SameAttribute(const onnx::AttributeProto& a, const onnx::AttributeProto& b)
   return x.SerializeAsString() == y.SerializeAsString();
 }
 
-// "after:", with as many colons more as it takes for no name of either model to begin with it.
+// Returns "after:" with further colons until no name of either model begins with it.
 std::string UnusedPrefix(const ModelProto& before, const ModelProto& after) {
   std::string prefix = "after:";
   const auto begins = [&](const std::string& name) { return name.rfind(prefix, 0) == 0; };
@@ -113,7 +113,8 @@ class Joiner {
     }
   }
 
-  // What all elements of an input of the source are; empty if they may be anything.
+  // Returns the value that the manifest requires of all elements of an input of the source; empty
+  // if there is none.
   std::string RequiredOf(const std::string& input) const {
     for (const DroppedInput& dropped : relation_.dropped) {
       if (dropped.name == input) return dropped.requires_text;
@@ -124,7 +125,7 @@ class Joiner {
     return {};
   }
 
-  // The input gets another name, and what is all ones, or zeros, of its shape gets its own.
+  // Renames an input, and gives its name to a tensor of all ones, or zeros, of the same shape.
   void AddSame(const std::string& all, onnx::ValueInfoProto* input) {
     const std::string name = input->name();
     input->set_name(fmt::format("{}:{}", all, name));
@@ -146,7 +147,7 @@ class Joiner {
     if (all == kZeros) element->mutable_raw_data()->assign(element->raw_data().size(), '\0');
   }
 
-  // In raw bytes, least significant first.
+  // Bytes are little-endian.
   static void SetOne(TensorProto* tensor) {
     switch (tensor->data_type()) {
       case TensorProto::FLOAT:
@@ -203,7 +204,8 @@ class Joiner {
     }
   }
 
-  // Axes of a cache whose size both models call by one name, and which the relation says are one.
+  // Returns the axes of a cache input whose dimension has the same name in both models, and which
+  // the manifest says correspond.
   std::vector<int> SharedDims(const onnx::ValueInfoProto& input) const {
     std::vector<int> shared;
     for (const ManifestCache& cache : relation_.caches) {
@@ -231,7 +233,7 @@ class Joiner {
     return shared;
   }
 
-  // Whether the source has such an input of this element type.
+  // Returns true if the source has an input of this name and element type.
   bool HasType(const std::string& name, int32_t type) const {
     return std::any_of(
         before_.graph().input().begin(), before_.graph().input().end(), [&](const auto& input) {
@@ -239,8 +241,8 @@ class Joiner {
         });
   }
 
-  // Sizes that an input declares by name, in names that the source has none of, but for shared
-  // ones. A name that is no plain one, such as a sum, names nothing.
+  // Renames the input's dimensions to names that the source does not use, apart from the shared
+  // axes. A name that is an expression, such as a sum, is dropped.
   void NameDims(const std::vector<int>& shared, onnx::ValueInfoProto* input) const {
     auto* shape = input->mutable_type()->mutable_tensor_type()->mutable_shape();
     for (int k = 0; k < shape->dim_size(); ++k) {
@@ -266,7 +268,8 @@ class Joiner {
     NodeProto copy = node;
     for (std::string& input : *copy.mutable_input()) {
       if (input.empty()) continue;
-      // What is not there yet can be no value of the source that has the same name.
+      // A name that is not known yet belongs to the converted model, even if the source has the
+      // same name.
       const auto it = names_.find(input);
       input = it != names_.end() ? it->second : prefix_ + input;
     }
@@ -286,7 +289,8 @@ class Joiner {
   const ModelProto& after_;
   const Manifest& relation_;
   ModelProto joint_;
-  absl::flat_hash_map<std::string, const NodeProto*> nodes_;  // of the source, by first output
+  // Nodes of the source by their first output.
+  absl::flat_hash_map<std::string, const NodeProto*> nodes_;
   absl::flat_hash_map<std::string, const TensorProto*> constants_;
   absl::flat_hash_map<std::string, std::string> names_;
   std::string prefix_;
@@ -310,7 +314,7 @@ bool SameAttributes(const NodeProto& a, const NodeProto& b,
   const auto is_left_out = [&](const onnx::AttributeProto& attribute) {
     return std::find(without.begin(), without.end(), attribute.name()) != without.end();
   };
-  // Whether the other node has it as well, written out or not.
+  // Returns true if the other node has this attribute as well, written out or by default.
   const auto has = [&](const onnx::AttributeProto& own, const NodeProto& other, int64_t own_opset,
                        int64_t other_opset) {
     if (const auto* written = FindAttribute(other, own.name()); written != nullptr) {
@@ -318,7 +322,7 @@ bool SameAttributes(const NodeProto& a, const NodeProto& b,
     }
     if (own_opset == 0 || other_opset == 0) return false;
     DefaultAttribute none = DefaultAttributeOf(other, own.name(), other_opset);
-    // An older operator does what the younger one does that is not told to do more.
+    // If the older opset does not have the attribute, the newer operator has to have its default.
     if (!none.known) none = DefaultAttributeOf(other, own.name(), own_opset);
     return none.value != nullptr && SameAttribute(own, *none.value);
   };
@@ -346,7 +350,7 @@ bool SameData(const TensorProto& a, const TensorProto& b) {
   }
   const RawData x = RawDataOf(a), y = RawDataOf(b);
   if (!x.bytes.empty() && x.bytes.size() == y.bytes.size()) {
-    // Weights that were left in their file are the same place.
+    // Weights that stayed in their file are mapped to the same memory.
     return x.bytes.data() == y.bytes.data() || x.bytes == y.bytes;
   }
   if (IsElsewhere(a) || IsElsewhere(b)) {

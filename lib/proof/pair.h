@@ -1,12 +1,13 @@
-// The graphs of a source and of its conversion side by side in one graph, so that equal things have
-// equal forms.
+// The source and the converted model joined into one graph, so that equal values get equal symbolic
+// forms (sym/forms.h).
 //
-// Values of the source keep their names. Those of the conversion are called "after:NAME", unless
-// they are plainly the source's: inputs that the relation says are the same, constants of the same
-// name and bytes, and nodes of the same operator, attributes, inputs and output names. The prefix
-// is one that no name of either model begins with, so that no name of one is taken for a name of
-// the other. The same holds of dimensions: an input that only the conversion has declares sizes of
-// its own, and what they are in the source is for the relation to say (proof/correspondence.h).
+// Values of the source keep their names. A value of the converted model is renamed to "after:NAME"
+// unless it is plainly the source's: an input that the manifest calls the same, a constant of the
+// same name and bytes, or a node with the same operator, attributes, inputs and output names.
+// Colons are added to the prefix until no name of either model begins with it. The same prefix is
+// given to the dimensions of inputs that only the converted model has, because an equal dimension
+// name does not mean an equal size; the manifest says what they are in the source
+// (proof/correspondence.h).
 #pragma once
 
 #include <cstdint>
@@ -25,52 +26,62 @@
 
 namespace kvlift {
 
-// Whether all attributes but for some are the same. Tensors are compared by their bytes. What one
-// node leaves out is what its operator set says; without versions, attributes are compared as they
-// are written.
+// Returns true if `a` and `b` have the same attributes, apart from those named in `without`.
+// Tensors are compared by their bytes. An attribute that one node leaves out has the default of
+// that node's opset; with an opset of 0 no defaults are known, and both nodes have to write the
+// attribute.
 bool SameAttributes(const onnx::NodeProto& a, const onnx::NodeProto& b,
                     std::initializer_list<std::string_view> without = {}, int64_t opset_a = 0,
                     int64_t opset_b = 0);
-// Whether two nodes have the same operator, attributes, operands and results, by name.
+// Returns true if `a` and `b` have the same operator, attributes, input names and output names.
 bool SameNode(const onnx::NodeProto& a, const onnx::NodeProto& b, int64_t opset_a = 0,
               int64_t opset_b = 0);
+// Returns true if any node has a subgraph (If, Loop, Scan).
 bool HasBodies(const onnx::ModelProto& model);
+// Returns true if both tensors have the same type, shape and bytes. Tensors in external files are
+// compared by file, offset and length, unless their bytes are mapped.
 bool SameData(const onnx::TensorProto& a, const onnx::TensorProto& b);
-// Whether numbers of a constant are looked at. Those of large weights are not: they become inputs
+// Returns true if the proof reads the elements of this constant: it is not in an external file, and
+// is not a float tensor of more than 4096 elements. Any other constant becomes a graph input
 // without data.
 bool IsRead(const onnx::TensorProto& tensor);
 
 class GraphPair {
  public:
-  // Joins two models at opset 13 or later, which have to outlive the pair. Unimplemented: a model
-  // has branches.
+  // Joins two models of opset 13 or later, which must outlive the pair. Returns Unimplemented if a
+  // model has branches or loops, and the error of Graph::Build if the joined graph is not valid.
   static absl::StatusOr<GraphPair> Create(const onnx::ModelProto& before,
                                           const onnx::ModelProto& after, const Manifest& relation);
 
   const Graph& graph() const { return *graph_; }
   sym::Forms& forms() const { return *forms_; }
-  // The value of that name in its own model; kNoValue if there is none.
+  // The value that has this name in the source or in the converted model; kNoValue if there is
+  // none.
   ValueId Before(const std::string& name) const { return graph_->Find(name); }
   ValueId After(const std::string& name) const;
-  // Whether a node is one of the conversion that is not plainly the source's.
+  // Returns true if the node belongs to the converted model only.
   bool IsOfAfter(NodeId node) const { return node >= 0 && of_after_[node]; }
-  // The operator set of a node's own model.
+  // The default opset of the model that the node comes from.
   int64_t OpsetOf(NodeId node) const { return IsOfAfter(node) ? opset_after_ : opset_before_; }
   // The name that a value has in its own model.
   std::string NameOf(ValueId value) const;
-  // Whether two constants of one type and shape hold other numbers, of which the bytes are there.
+  // Returns true if two constants have the same type and shape and differ in their bytes. False if
+  // the bytes of either are not in memory.
   bool HaveOtherNumbers(ValueId after, ValueId before) const;
-  // Values that are all ones, or zeros, because the relation requires it of an input of the source.
+  // Source values, with the names of the inputs they stand for, that are all ones or all zeros
+  // because the manifest requires it.
   const std::vector<std::pair<ValueId, std::string>>& required() const { return required_; }
 
  private:
   std::shared_ptr<const Graph> graph_;
   std::shared_ptr<sym::Forms> forms_;
-  absl::flat_hash_map<std::string, std::string> after_names_;  // in the conversion -> here
+  // A name of the converted model -> its name here.
+  absl::flat_hash_map<std::string, std::string> after_names_;
   std::vector<bool> of_after_;
   int64_t opset_before_ = 0, opset_after_ = 0;
-  std::string prefix_;  // of the conversion's own names
-  absl::flat_hash_map<std::string, const onnx::TensorProto*> constants_;  // by name here
+  std::string prefix_;  // the prefix of names that only the converted model has
+  // All constants of both models, by their names here.
+  absl::flat_hash_map<std::string, const onnx::TensorProto*> constants_;
   std::vector<std::pair<ValueId, std::string>> required_;
 };
 

@@ -67,12 +67,12 @@ class Expander {
     return node.op_type() == "GroupQueryAttention" && lengths_ && GroupQuery(node, w);
   }
 
-  // One element of a tensor along its first axis has the extents behind that. Identity hands on
-  // what is known of its operand.
+  // Records what is known of a result: Identity passes everything on, and a Gather of one element
+  // along axis 0 drops the first extent.
   void NoteElement(const NodeProto& node) {
     if (node.op_type() == "Identity" && node.input_size() == 1 && node.output_size() == 1) {
       const std::string &from = node.input(0), &to = node.output(0);
-      // Copied first: a map that grows moves what it holds.
+      // The value is copied first, because inserting into the map may move its entries.
       if (const auto own = dims_.find(from); own != dims_.end()) {
         const std::vector<int64_t> dims = own->second;
         dims_[to] = dims;
@@ -113,7 +113,7 @@ class Expander {
     return w.Name();
   }
 
-  // [B, T, Nk, D] as [B, T, Nk * repeat, D].
+  // Repeats key/value heads: [B, T, Nk, D] becomes [B, T, Nk * repeat, D].
   static void Repeated(const std::string& rows, std::pair<int64_t, int64_t> heads, int64_t repeat,
                        const std::string& output, Writer& w) {
     if (repeat == 1) {
@@ -127,12 +127,13 @@ class Expander {
     w.Node("Reshape", {copies, w.Ints({0, 0, heads.first * repeat, heads.second})}, output);
   }
 
-  // A layer's part of a packed tensor, and where new rows go in it. A tensor that joins sequences
-  // is read with an axis for them in front.
+  // A layer's part of a packed cache tensor, and the slots that new rows are written to. A tensor
+  // that joins sequences on one axis is read with a batch axis of 1 in front.
   struct Part {
     int64_t layer = 0, layout = 0;
     bool joins = false;
-    std::string first, start, end;  // slots: of the sequence, of the new rows, behind them
+    // Slot numbers: the sequence's first row, the first new row, and the slot behind the new rows.
+    std::string first, start, end;
 
     int64_t layouts() const { return joins ? 4 : 2; }
     int64_t layers() const { return joins ? (layout == 0 ? 2 : 1) : 1 - layout; }
@@ -142,8 +143,9 @@ class Expander {
     int64_t heads() const { return heads_first() ? 3 : 4; }
   };
 
-  // New rows of both roles, [B, S, Nk, .] or [B, Nk, S, .], spliced into the tensor, which is given
-  // as `present`; all rows of a role up to them, likewise.
+  // Writes new key and value rows, [B, S, Nk, .] or [B, Nk, S, .], into the packed tensor, which
+  // becomes `present`. Returns all rows of keys and of values up to the new ones, in the same
+  // layout.
   std::array<std::string, 2> Splice(const std::string& packed, const Part& p,
                                     const std::array<std::string, 2>& rows,
                                     const std::string& present, Writer& w) {
@@ -168,7 +170,7 @@ class Expander {
     return all;
   }
 
-  // Of rows of `size` elements: the scales, and with them the rows in int8.
+  // Quantises rows of `size` elements to int8 in groups; returns the scales and the rows.
   static std::pair<std::string, std::string> Quantized(const std::string& rows, int64_t size,
                                                        int64_t group, Writer& w) {
     w.Node("Reshape", {rows, w.Ints({0, 0, 0, size / group, group})});
@@ -194,7 +196,7 @@ class Expander {
     return w.Name();
   }
 
-  // With an axis of one sequence in front, and without it.
+  // Adds a batch axis of 1 in front if sequences are joined, and removes it.
   static std::string Apart(const std::string& joined, const Part& part, Writer& w) {
     return part.joins ? w.Node("Unsqueeze", {joined, w.Ints({0})}).output(0) : joined;
   }
@@ -202,7 +204,8 @@ class Expander {
     w.Node("Squeeze", {apart, w.Ints({0})}, output);
   }
 
-  // Where new rows go. Of one sequence seqstarts and kvstarts say what rows and start_pos say.
+  // Finds the slots of new rows. With one sequence, seqstarts and kvstarts repeat what the number
+  // of rows and start_pos say.
   bool FindSlots(const NodeProto& node, Part& part, Writer& w) {
     const KeyValueCacheSlots slots = KeyValueCacheSlots::Of(node);
     const std::string length = w.Extent(node.input(0), part.joins ? 0 : 1);
@@ -223,7 +226,8 @@ class Expander {
     return true;
   }
 
-  // New rows spliced into a layer's part of a packed tensor, and all rows of that part up to them.
+  // Expands KeyValueCache: writes new rows into a layer's part of a packed tensor and reads all
+  // rows of that part up to them.
   bool Packed(const NodeProto& node, Writer& w) {
     using Slots = KeyValueCacheSlots;
     const Slots slots = Slots::Of(node);
@@ -272,13 +276,13 @@ class Expander {
     return true;
   }
 
-  // The size of a past's heads; negative if it is not declared.
+  // The head size of a past; negative if it is not declared.
   int64_t Width(const NodeProto& node, int k) const {
     const auto it = Has(node, k) ? dims_.find(node.input(k)) : dims_.end();
     return it == dims_.end() || it->second.size() != 4 ? -1 : it->second[3];
   }
 
-  // How many columns a product of rows with a weight has; negative if it is none.
+  // The number of columns of a matrix product with a weight; negative if the value is not one.
   int64_t Columns(const std::string& value, int depth = 0) const {
     constexpr int kDeepest = 4;
     const auto it = producers_.find(value);
@@ -302,7 +306,7 @@ class Expander {
     constexpr int kBias = 3, kPadding = 4, kScores = 5, kPast = 6, kMost = 8;
     const int64_t heads = IntAttribute(node, "num_heads", 0);
     const int64_t width = Width(node, kPast), value_width = Width(node, kPast + 1);
-    // With a past keys and values are [B, L, N * D].
+    // With a past, keys and values are [B, L, N * D].
     if (heads < 1 || width < 1 || value_width < 1 || !Has(node, 1) || !Has(node, 2)) return false;
     if (Has(node, kPadding) || node.output_size() > 3) return false;
     for (int k = kMost; k < node.input_size(); ++k) {
@@ -324,14 +328,14 @@ class Expander {
     operands.push_back(Has(node, kScores) ? node.input(kScores) : "");
     operands.push_back(node.input(kPast));
     operands.push_back(node.input(kPast + 1));
-    // ONNX Runtime reads any number but 1 as 0.
+    // ONNX Runtime treats any value other than 1 as 0.
     const int64_t causal = IntAttribute(node, "unidirectional", 0) == 1 ? 1 : 0;
     Attend(node, std::move(operands), causal, 0, heads * value_width, w);
     return true;
   }
 
-  // Attention over operands that have their heads on an axis, and its result as [B, S, columns].
-  // In the type given, if one is.
+  // Writes an Attention over operands with a head axis, and its result as [B, S, columns], cast to
+  // `type` if that is not 0.
   static void Attend(const NodeProto& node, std::vector<std::string> operands, int64_t causal,
                      float softcap, int64_t columns, Writer& w, int32_t type = 0) {
     NodeProto& attention = w.Node("Attention", std::move(operands));
@@ -414,7 +418,7 @@ class Expander {
              heads * width, w);
       return true;
     }
-    // Rows in few bits are read in float32, and so are queries then.
+    // Quantised rows are read as float32, and queries are then cast to float32 as well.
     const int32_t type = TypeOf(node, {0, kCosines});
     const bool narrow = type != TensorProto::FLOAT;
     for (std::string* x : {&query, &key, &value}) {
@@ -440,7 +444,8 @@ class Expander {
     return true;
   }
 
-  // What an initialiser or a Constant holds, also behind Identities; null if it is none.
+  // Returns the constant that an initializer or a Constant node holds, also through Identity nodes;
+  // null if there is none.
   const TensorProto* ConstantOf(std::string name) const {
     for (auto it = producers_.find(name); it != producers_.end(); it = producers_.find(name)) {
       const NodeProto& node = *it->second;
@@ -455,7 +460,7 @@ class Expander {
     return it == constants_.end() ? nullptr : it->second;
   }
 
-  // Of the first input that declares one.
+  // The element type of the first of these inputs that declares one; float32 if none does.
   int32_t TypeOf(const NodeProto& node, std::initializer_list<int> inputs) const {
     for (int k : inputs) {
       const auto it = Has(node, k) ? types_.find(node.input(k)) : types_.end();
@@ -464,7 +469,7 @@ class Expander {
     return TensorProto::FLOAT;
   }
 
-  // P + s for each sequence and token.
+  // The positions P + s, for each sequence and token s.
   static std::string Positions(const std::string& queries, const std::string& past,
                                const std::string& tokens, Writer& w) {
     const std::string batch = w.Extent(queries, 0);
@@ -477,7 +482,7 @@ class Expander {
     return w.Name();
   }
 
-  // Key t for token s: at most P + s.
+  // The mask of the causal order: key t is visible to token s if t <= P + s.
   static std::string InOrder(const std::string& past, const std::string& tokens, Writer& w) {
     w.Node("Add", {past, tokens});
     const std::string keys = w.Count(w.Name());
@@ -489,7 +494,7 @@ class Expander {
     return w.Name();
   }
 
-  // Key t for token s: more than P + s - window.
+  // The mask of a sliding window: key t is visible to token s if t > P + s - window.
   static std::string InWindow(int64_t window, const std::string& past, const std::string& tokens,
                               Writer& w) {
     w.Node("Add", {past, tokens});

@@ -1,4 +1,5 @@
-// Operators of other domains around attention, written in ONNX's own: the text of each operator.
+// Expands fused operators of other domains around attention into ONNX's own operators, by the texts
+// of these operators.
 #pragma once
 
 #include <string>
@@ -8,26 +9,29 @@
 
 namespace kvlift {
 
-// What stands in the place of an operator holds where this is so; the proof has to show it.
+// A condition on the lengths that a GroupQueryAttention is given. Its expansion is right only if
+// the condition holds, which the proof has to show.
 struct LengthClaim {
-  std::string value;    // of the model
+  std::string value;    // a value of the model
   std::string past;     // the operator's past keys [B, Nk, P, D]
   std::string queries;  // its queries [B, S, ...]
-  int64_t less = 0;     // every element is P + S less this
+  int64_t less = 0;     // every element of `value` is P + S - less
 };
 
+// The expanded model, and what its expansion assumes.
 struct PlainModel {
   onnx::ModelProto model;
   std::vector<LengthClaim> claims;
 };
 
-// Values that are made in the place of an operator begin with this.
+// The prefix of the names of values that an expansion makes.
 inline constexpr char kPlainPrefix[] = "plain/";
 
-// Writes model-level nodes in ONNX's own operators: SimplifiedLayerNormalization as
-// RMSNormalization, MultiHeadAttention and GroupQueryAttention with a past of their own as
-// Attention with what is around it, KeyValueCache (onnxio/in_out.h) as splices of its tensors.
-// Forms that are not known stay as they are. `lengths`: also what rests on a LengthClaim.
+// Expands SimplifiedLayerNormalization to RMSNormalization, MultiHeadAttention with a past to
+// Attention and the nodes around it, and KeyValueCache (onnxio/in_out.h) to slices and
+// concatenations of its tensors. With `lengths`, also expands GroupQueryAttention, which rests on
+// LengthClaims. Nodes in subgraphs, and forms of these operators that are not known, stay as they
+// are. Source: the operator texts of com.microsoft, and of OpenPPL's KeyValueCache.
 PlainModel AsPlain(onnx::ModelProto model, bool lengths);
 
 }  // namespace kvlift

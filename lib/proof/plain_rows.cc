@@ -9,7 +9,8 @@ namespace {
 using onnx::NodeProto;
 using onnx::TensorProto;
 
-// Of one element, or of [1, groups, 1, width].
+// Returns the scales, or their inverses, as a constant of one element or of shape [1, groups, 1,
+// width].
 std::string Numbers(const KeptRows& rows, bool inverse, Writer& w) {
   std::vector<float> values = rows.scale;
   for (float& value : values) value = inverse ? 1 / value : value;

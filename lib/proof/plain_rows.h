@@ -1,7 +1,7 @@
-// Caches of GroupQueryAttention in few bits, as its text has them. With s a scale for all of a
-// cache or one for each element of each head: a row is kept as x * (1 / s), rounded to even and
-// clipped, in int8, or in uint8 with two of them in a byte, from -8 to 7 and 8 more each, the first
-// in the low half; and read as that times s. Internal to lib/proof.
+// Quantised caches of GroupQueryAttention. With a scale s for the whole cache, or for each element
+// of each key/value head, a row x is kept as round(x * (1 / s)), ties to even and clipped: in int8,
+// or with 4 bits as a value from -8 to 7 plus 8, two to a uint8 with the first in the low half. It
+// is read as the value times s. Internal to lib/proof. Source: com.microsoft GroupQueryAttention.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,23 @@
 
 namespace kvlift::plain {
 
+// How the rows of one cache are kept.
 struct KeptRows {
-  int64_t bits = 0;  // 0: as they are
+  int64_t bits = 0;  // 8 or 4; 0 if rows are not quantised
+  // `groups` is Nk and `width` is D.
   int64_t groups = 0, width = 0;
+  // One scale, or Nk * D of them; empty if rows are not quantised.
   std::vector<float> scale;
 };
 
-// Reads how the past at input 3 + side is kept; false if it is nothing of that kind. `scale`: the
-// constant at input 12 + side, null if there is none.
+// Reads how the past at input 3 + side is kept (side 0: keys, 1: values). `scale` is the constant
+// at input 12 + side, null if there is none. Returns false if the cache is quantised in another
+// way.
 bool ReadKeptRows(const onnx::NodeProto& node, int side, int64_t groups, int64_t width,
                   const onnx::TensorProto* scale, KeptRows* rows);
 
-// [B, groups, S, width] as the cache has it, and back.
+// Adds nodes that quantise rows [B, Nk, S, D] as the cache keeps them, and that read the cache.
+// Returns the name of the result.
 std::string Kept(const KeptRows& rows, const std::string& x, Writer& w);
 std::string Unkept(const KeptRows& rows, const std::string& cache, Writer& w);
 

@@ -7,7 +7,7 @@
 namespace kvlift {
 namespace {
 
-// bhsd,bhtd->bhst or the like.
+// Reads an Einsum such as bhsd,bhtd->bhst.
 std::optional<Product> ReadEinsum(sym::Forms& forms, NodeId node) {
   const Graph& graph = forms.graph();
   std::string text = StringAttribute(graph.node(node), "equation", "");
@@ -26,7 +26,7 @@ std::optional<Product> ReadEinsum(sym::Forms& forms, NodeId node) {
                           left[summed] == right[also_summed] &&
                           std::set<char>(letters.begin(), letters.end()).size() == letters.size();
   if (!is_product) return std::nullopt;
-  // An axis of one element would be repeated, which no product does.
+  // Einsum would broadcast a summed axis of extent 1, which a matrix product does not.
   const sym::Form a = forms.Of(graph.inputs(node)[0]), b = forms.Of(graph.inputs(node)[1]);
   if (!a.known_rank || !b.known_rank || a.shape.size() != kRank || b.shape.size() != kRank ||
       a.shape[summed] != b.shape[also_summed]) {

@@ -1,4 +1,4 @@
-// Products of matrices, one for each batch and head.
+// Matrix products over the last two axes, one for each batch and head.
 #pragma once
 
 #include <optional>
@@ -7,14 +7,15 @@
 
 namespace kvlift {
 
-// The last two axes of an operand may be exchanged, and the result multiplied.
+// A product in which either operand may be transposed and the result is multiplied by `factor`.
 struct Product {
   bool left_turned = false, right_turned = false;
   double factor = 1;
 };
 
-// The product that a MatMul, ONNX Runtime's FusedMatMul, or an Einsum of rank 4 computes; nothing
-// if the node is none of them.
+// Reads the product that a node computes: MatMul, ONNX Runtime's FusedMatMul, or an Einsum such as
+// bhsd,bhtd->bhst with operands of rank 4 and a summed axis of the same extent in both. Returns
+// nullopt for any other node. Source: ONNX MatMul and Einsum; com.microsoft FusedMatMul.
 std::optional<Product> ReadProduct(sym::Forms& forms, NodeId node);
 
 }  // namespace kvlift

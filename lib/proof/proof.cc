@@ -18,7 +18,8 @@
 namespace kvlift {
 namespace {
 
-// With a past and without one. says: what flags say of the former.
+// Returns the cases of steps with a past and without one. `says`: the value of the flags in steps
+// with a past.
 std::vector<SourceCase> CasesOf(const Manifest& relation, const std::vector<std::string>& flags,
                                 bool says) {
   std::vector<SourceCase> cases(2);
@@ -43,8 +44,8 @@ void Append(const Proof& part, Proof* whole) {
   if (!part.not_tried.empty()) whole->not_tried = part.not_tried;
 }
 
-// What is the same in several layers is proved once, where that proves all there is. runs: of such
-// layers, that were found so far.
+// Proves equal layers once if that proves all facts, and else each layer. `runs`: the number of
+// runs of equal layers that were shortened so far.
 Proof ProveSteps(const onnx::ModelProto& source, const onnx::ModelProto& result,
                  const Manifest& relation, const SourceCase& steps, Obligations* obligations,
                  const std::vector<Seam>& seams = {}, int runs = 0) {
@@ -77,7 +78,7 @@ Proof ProveBranches(const onnx::ModelProto& source, const onnx::ModelProto& resu
   return proof;
 }
 
-// A ring whose source is that ring, too, is a buffer like any other.
+// If the source's cache is the same ring, it is treated as any other fixed buffer.
 Manifest WithoutCommonRings(Manifest relation) {
   for (ManifestCache& cache : relation.caches) {
     if (!cache.source.growing) cache.ring.reset();
@@ -109,7 +110,7 @@ bool HoldsWhole(const Proof& proof) {
 
 namespace {
 
-// What forms take for granted to tell that integers do not leave their type (sym/forms.h).
+// The assumption under which forms decide that integers stay within their type (sym/forms.h).
 Assumption SmallSizes() {
   return {AssumptionKind::kIntegerRange, "sizes and integers",
           fmt::format("no axis has more than {0} elements, and integers that a host feeds lie "
@@ -128,7 +129,7 @@ Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
     proof.not_tried = "model-local functions cannot be inlined";
     return proof;
   }
-  // Nodes of one operator are compared by its name and attributes.
+  // Nodes are compared by operator name and attributes, so names must mean the same in both opsets.
   if (const std::string op = OperatorWithOtherMeaning(*flat, DefaultOpset(*result)); !op.empty()) {
     proof.not_tried = fmt::format("{} means something else in the other model's operator set", op);
     return proof;
@@ -146,7 +147,7 @@ Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
     return proof;
   }
   const std::vector<std::string> flags = KeptFlags(*source, relation);
-  // Those of what is given up are left out.
+  // Only the obligations of the proof that is kept are handed out.
   Obligations of_first, of_second;
   const auto listens = [&](Obligations* o) { return obligations == nullptr ? nullptr : o; };
   Proof first =

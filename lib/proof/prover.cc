@@ -30,12 +30,12 @@ namespace {
 using sym::Expr;
 using sym::Facts;
 
-// How many of the source's attentions are held against one of the conversion.
+// The largest number of source attentions that are compared with one attention.
 constexpr size_t kMostTried = 8;
 
-// Whether there is something to show of each sequence of a batch alone. There is not where all
-// sequences are in one run of both models: they have one length, or both models are told the same
-// lengths and keep fixed buffers.
+// Returns true if sequences have to be shown not to influence each other. They do not have to be if
+// both models run all sequences at once: with one common length, or with the same lengths given to
+// both and fixed buffers.
 bool IsForEachSequence(const Manifest& relation) {
   const bool grows = std::any_of(relation.caches.begin(), relation.caches.end(),
                                  [](const ManifestCache& cache) { return cache.source.growing; });
@@ -64,7 +64,8 @@ class Prover {
         nodes_(pair, twins_, equality_),
         matches_(pair, steps.past != SourceCase::Past::kAny, &twins_, &nodes_) {}
 
-  // Whether the source's fused operators are fed the lengths that they are read with.
+  // Returns true if the source's expanded operators are given the lengths that their expansion
+  // assumes.
   bool ClaimsHold() const {
     return std::all_of(claims_.begin(), claims_.end(), [&](const LengthClaim& claim) {
       const Expr beyond = twins_.Beyond(claim);
@@ -85,7 +86,7 @@ class Prover {
       return proof;
     }
     equality_.Suppose(guards);
-    // In topological order: what a node reads has its twin before it is looked at.
+    // Nodes come in topological order, so operands are matched before their readers.
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (!pair_.IsOfAfter(n)) continue;
       if (const auto it = writes.find(n); it != writes.end()) {
@@ -117,8 +118,8 @@ class Prover {
     Proof proof = facts_.Take(steps_.text);
     for (const sym::Assumption& assumption : forms_.assumptions()) {
       const auto kind = KindOf(assumption.reason);
-      // What the conversion's own nodes need has been shown (proof/misfits.h), but for places that
-      // are looked up and for finite data.
+      // The conditions of the converted model's own nodes were checked (proof/misfits.h), apart
+      // from indices that differ by element and from finite data.
       const bool shown = MustFit(assumption.predicate, assumption.reason);
       if (pair_.IsOfAfter(assumption.node) && shown) continue;
       const bool of_emptiness = assumption.reason == sym::AssumptionReason::kNotEmpty;
@@ -129,8 +130,8 @@ class Prover {
   }
 
  private:
-  // Sequences of one length are compared in one run of the source, whatever they have to do with
-  // each other.
+  // If all sequences have one length, one run of the source covers them, and they need not be
+  // independent.
   void ProveSequencesApart() {
     if (!IsForEachSequence(relation_)) return;
     twins_.TakeGrounds();
@@ -139,7 +140,7 @@ class Prover {
     facts_.Add(relation_.outputs.front().name, text, why);
   }
 
-  // What forms rest on that no fact speaks of. Equal extents are told by the correspondence.
+  // The ledger's kind for an assumption of the forms; nullopt if the correspondence has entered it.
   static std::optional<AssumptionKind> KindOf(sym::AssumptionReason reason) {
     switch (reason) {
       case sym::AssumptionReason::kInside:
@@ -159,8 +160,8 @@ class Prover {
     return std::nullopt;
   }
 
-  // Facts that are added from now on are about a value of the source. They rest on inputs that it
-  // is made from and that the relation says hold ones, or zeros.
+  // Starts facts about a value of the source. They rest on the inputs that it depends on and that
+  // the manifest says are all ones, or zeros.
   void StartFactsOf(ValueId of_source) {
     twins_.TakeGrounds();
     Grounds grounds;
@@ -208,7 +209,7 @@ class Prover {
     return false;
   }
 
-  // False if the node has nothing to do with caches.
+  // Adds the facts about an attention. Returns false if it reads no cache.
   bool ProveAttention(NodeId node) {
     const ValueId result = graph_.outputs(node)[0];
     const AttentionReading after = ReadAttention(forms_, result);
@@ -222,8 +223,8 @@ class Prover {
         return true;
       }
     }
-    // The source calls it by another name, and something else by this one, if anything: one that is
-    // not taken yet, those first that read the same cache.
+    // The source has no such attention by this name. Its attentions that are no twin yet are tried,
+    // first those that read the same cache.
     const auto extents = after.extents.extents;
     const bool counted = extents.size() > 1 && extents[1]->kind() == sym::Kind::kInteger;
     const int64_t heads = counted ? extents[1]->value() : 0;
@@ -249,8 +250,7 @@ class Prover {
     return true;
   }
 
-  // Whether the keys of the source's attention come from the cache that those of the conversion's
-  // come from.
+  // Returns true if the keys of both attentions come from the same cache.
   bool ReadsSameCache(const AttentionReading& after, const AttentionReading& before) const {
     if (after.key == nullptr || before.key == nullptr) return false;
     const std::vector<ValueId> mine = sym::SourcesOf(after.key),
@@ -274,15 +274,16 @@ class Prover {
     return proved;
   }
 
-  // Heads may be folded into the batch, joined, or be rows of one head, in either model.
+  // Sets the twin of an attention's result. In either model heads may be folded into the batch,
+  // joined on the last axis, or be rows of one head.
   void SetTwin(ValueId mine, ValueId theirs, const AttentionReading& before,
                const AttentionReading& after, Grounds grounds) {
     const int64_t groups = attention_facts_.GroupsOf(before, after).value_or(1);
     if (before.joined != after.joined) {
-      // Heads that are rows are not told apart in what is joined.
+      // If heads are joined, heads that are rows cannot be told apart.
       const Expr size = before.joined ? before.size_of_value : after.size_of_value;
       const bool plain = groups == 1 && forms_.Of(before.joined ? mine : theirs).shape.size() == 4;
-      // An attention that is not read has no size.
+      // The size is null if the attention was not read.
       if (plain && size != nullptr) {
         twins_.SetJoinedTwin(mine, theirs, size, std::move(grounds));
       }
@@ -304,7 +305,7 @@ class Prover {
     AttentionReading reading;
   };
 
-  // The source's attentions over so many heads.
+  // Returns all attentions of the source with this number of heads.
   const std::vector<SourceAttention>& SourceAttentions(int64_t heads) {
     const auto [it, fresh] = source_attentions_.try_emplace(heads);
     if (!fresh) return it->second;
@@ -351,8 +352,10 @@ class Prover {
   AttentionFacts attention_facts_;
   Nodes nodes_;
   Matches matches_;
-  absl::flat_hash_map<int64_t, std::vector<SourceAttention>> source_attentions_;  // by heads
-  absl::flat_hash_map<ValueId, absl::flat_hash_set<ValueId>> behind_;  // by what stands in front
+  // By number of heads.
+  absl::flat_hash_map<int64_t, std::vector<SourceAttention>> source_attentions_;
+  // By value: all values computed from it.
+  absl::flat_hash_map<ValueId, absl::flat_hash_set<ValueId>> behind_;
 };
 
 }  // namespace

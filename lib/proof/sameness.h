@@ -1,13 +1,15 @@
-// How a value of the conversion and one of the source are the same.
+// How a value of the converted model relates to a value of the source.
 #pragma once
 
 namespace kvlift {
 
 enum class Sameness {
-  kNone,      // not seen to be the same
-  kInCommon,  // equal elements wherever both have one; extents may differ, or one of the source's
-              // stand for several of the conversion's
-  kWhole,     // the same element type, rank, extents and elements
+  kNone,  // the values are not shown to be related
+  // Elements are equal wherever both values have one. Extents may differ, or the source may have
+  // one element for several of the converted model's (a broadcast).
+  kInCommon,
+  // The values have the same element type, rank, extents and elements.
+  kWhole,
 };
 
 }  // namespace kvlift

@@ -1,4 +1,4 @@
-// Where layers that were left out stood (proof/folding.h).
+// Boundaries between layers that were left out of a proof (proof/folding.h).
 #pragma once
 
 #include <string>
@@ -9,13 +9,14 @@
 
 namespace kvlift {
 
-// One value that enters a layer and what leaves it for the next, by their names in each model.
+// A value that enters a layer and the value that the layer passes on, by their names in each model.
 struct Seam {
   std::string after_in, before_in, after_out, before_out;
 };
 
-// What is not so of a seam. Empty if both models have the same values at both places, and these are
-// of one shape and type: what holds of the layer holds of the next.
+// Says what breaks the induction over layers. Empty if both models have the same value at both
+// places and if the value that leaves has the shape and type of the one that enters: what holds for
+// one layer then holds for the next.
 std::string BrokenSeam(const Seam& seam, const GraphPair& pair, const Correspondence& twins,
                        Nodes* nodes);
 

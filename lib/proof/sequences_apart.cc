@@ -17,16 +17,16 @@ using sym::Expr;
 using sym::Facts;
 using sym::Kind;
 
-// The axis of a value that sequences are on, with so many elements for each of them.
+// The axis of a value that sequences are on, and its number of elements for each sequence.
 struct Rows {
-  int axis = -1;  // none: one for all
+  int axis = -1;  // -1: the value is the same for all sequences
   Expr each = nullptr;
 };
 
-// What an element is read for.
+// The sequence that an element is read for.
 struct Reading {
-  Expr sequence = nullptr;  // null: for all
-  const Facts& facts;       // about the indices
+  Expr sequence = nullptr;  // null: for all sequences
+  const Facts& facts;       // the extents of the indices
 };
 
 class Reader {
@@ -72,7 +72,8 @@ class Reader {
     return why.empty() ? "" : fmt::format("{}: {}", name, why);
   }
 
-  // A host finds sequences on the axis of an output that is declared to have their number.
+  // Returns true if sequences are on the axis of an output that declares their number, where the
+  // host expects them, or if no axis declares it.
   bool AreWhereDeclared(ValueId value) {
     const auto rows = RowsOf(Shape(value));
     const auto& declared = graph_.type(value).shape;
@@ -87,7 +88,7 @@ class Reader {
     return !says || rows->axis < 0;
   }
 
-  // The shape with one name for the number of sequences; empty if the rank is not known.
+  // The shape in the source's terms, with one name for B; empty if the rank is not known.
   std::vector<Expr> Shape(ValueId value) {
     std::vector<Expr> shape = forms_.Of(value).shape;
     for (Expr& extent : shape) extent = twins_.Normal(extent, Facts{});
@@ -96,7 +97,7 @@ class Reader {
 
   bool CountsSequences(Expr e) const { return sym::ContainsDim(e, sequences_->dim()); }
 
-  // nullopt if sequences are on several axes, or an extent is no multiple of their number.
+  // Returns nullopt if several axes contain B, or if an extent is not a multiple of B.
   std::optional<Rows> RowsOf(const std::vector<Expr>& shape) const {
     Rows rows;
     for (size_t k = 0; k < shape.size(); ++k) {
@@ -108,7 +109,7 @@ class Reader {
     return rows;
   }
 
-  // What forms look through is judged where it is read.
+  // A value that forms look through is judged where it is read.
   void Judge(NodeId n, int output) {
     const ValueId result = graph_.outputs(n)[static_cast<size_t>(output)];
     if (result == kNoValue || !forms_.Of(result).opaque) return;
@@ -116,8 +117,8 @@ class Reader {
     if (!why.empty()) mixed_[result] = why;
   }
 
-  // Extents that only running the node tells, such as the number of elements that are not zero, are
-  // mixed if the node reads sequences.
+  // Finds sizes that only running a node tells, such as the number of nonzero elements, and that
+  // depend on several sequences because the node reads sequences.
   void JudgeSizes(NodeId n) {
     for (ValueId v : graph_.outputs(n)) {
       if (v == kNoValue || !forms_.Of(v).known_rank) continue;
@@ -141,13 +142,13 @@ class Reader {
            std::any_of(inputs.begin() + 1, inputs.end(), [&](ValueId v) { return Differs(v); });
   }
 
-  // The extent of an axis follows from that of the first operand and from the other operands.
+  // Returns true if the extent of each axis of the result follows from that axis of the first
+  // operand and from the other operands.
   static bool CutsByOthers(std::string_view op) {
     return op == "Slice" || op == "Pad" || op == "Tile" || op == "Conv" || op == "Resize";
   }
 
-  // Says why an extent, in one name for the number of sequences, is not that of one sequence alone;
-  // empty if it is.
+  // Says why an extent differs from that in the run of one sequence alone; empty if it does not.
   std::string WhyMixedSize(Expr extent) {
     if (std::string why = WhyMixedDims(extent); !why.empty()) return why;
     const Facts facts;
@@ -205,7 +206,7 @@ class Reader {
     return WhyMixedElement(twins_.Normal(form.element, facts), *rows, facts);
   }
 
-  // Whether anything that the node reads differs by sequence or counts them.
+  // Returns true if anything that the node reads differs by sequence or depends on B.
   bool ReadsSequences(NodeId n) {
     const auto differs = [&](ValueId v) { return Differs(v); };
     const auto inputs = graph_.inputs(n), captures = graph_.captures(n);
@@ -220,7 +221,8 @@ class Reader {
     return !rows || rows->axis >= 0 || !WhyMixed(v).empty();
   }
 
-  // Of an element of a value whose sequences are on these rows.
+  // Says why an element, of a value with these rows, differs from that in the run of its sequence
+  // alone; empty if it does not.
   std::string WhyMixedElement(Expr e, const Rows& rows, const Facts& facts) {
     if (std::string why = WhyMixedDims(e); !why.empty()) return why;
     Expr sequence = nullptr, row = nullptr;
@@ -242,8 +244,8 @@ class Reader {
     return fmt::format("{} is {} of the sequence alone", Text(together), Text(alone));
   }
 
-  // The element as the run of this sequence alone has it, wherever `known` holds; null if another
-  // sequence is read.
+  // Rewrites an element for the run of one sequence alone, wherever `known` holds. Returns null and
+  // sets why_ if another sequence is read.
   Expr Alone(Expr e, const Reading& reading, Expr known) {
     if (e->kind() == Kind::kSelect) {
       const Expr c = e->args()[0];
@@ -287,7 +289,7 @@ class Reader {
     return pool_.Load(source, args);
   }
 
-  // Whether the place is one of the elements of this sequence.
+  // Returns true if the index belongs to this sequence.
   bool IsOf(Expr sequence, Expr place, Expr each, Expr known, const Facts& facts) {
     const Expr row = pool_.Sub(place, pool_.Mul(each, sequence));
     const Expr inside =
@@ -301,8 +303,8 @@ class Reader {
     return nullptr;
   }
 
-  // Whether a step goes on from the past of a sequence that the host names, as a beam search does:
-  // the run of the sequence alone is given that past.
+  // Returns true if the host chooses whose past a sequence continues, as in beam search. The run of
+  // the sequence alone is then given that past.
   bool IsChosenByHost(ValueId source, Expr place, Expr sequence) const {
     if (!pasts_.contains(source) || place->kind() != Kind::kLoad || sequence == nullptr) {
       return false;
@@ -320,11 +322,12 @@ class Reader {
   const Correspondence& twins_;
   Equality& equality_;
   const Manifest& relation_;
-  Expr sequences_;  // their number
+  Expr sequences_;  // B
   absl::flat_hash_set<ValueId> pasts_;
-  std::string why_;                                  // the last reading was refused
-  absl::flat_hash_map<ValueId, std::string> mixed_;  // values for which it is not seen, and why
-  absl::flat_hash_map<sym::DimSymbol, std::string> mixed_sizes_;  // the same of sizes
+  std::string why_;  // why the last element was refused
+  // Values that are not shown to be independent, and why.
+  absl::flat_hash_map<ValueId, std::string> mixed_;
+  absl::flat_hash_map<sym::DimSymbol, std::string> mixed_sizes_;  // sizes that are not, and why
 };
 
 }  // namespace

@@ -1,15 +1,15 @@
-// Whether the source gives each sequence of a batch what it gives that sequence alone.
+// Shows that the source gives each sequence of a batch what it gives that sequence alone.
 //
-// A conversion takes sequences of different lengths in one step, for which a source with growing
-// caches is run once for each sequence. What is proved for all sequences in one run of the source
-// holds for these runs only if no sequence reaches another, and if nothing depends on how many
-// there are.
+// A converted model takes sequences of different lengths in one step. A source with growing caches
+// cannot; it is run once for each sequence. What is proved about one run of the source with all
+// sequences holds for those runs only if no sequence influences another and nothing depends on the
+// number of sequences.
 //
-// Statement, for each value v of the source whose axis k has B * r elements: v[.., j, ..] is
-// v[.., j mod r, ..] of the run of sequence j div r alone; values without such an axis are the same
-// in all these runs. It is shown for a result from the elements of the operands that it is made of
-// (proof/operand_places.h). A size that only data tells, such as the number of elements that are
-// not zero, is the same in all these runs if the operator that gives it reads no sequence.
+// Statement: if axis k of a source value v has B * r elements, then v[.., j, ..] equals v[.., j mod
+// r, ..] in the run of sequence j div r alone. Values without such an axis are the same in all
+// runs. This is shown for each result from the elements of the operands that it is computed from
+// (proof/operand_places.h). A size that depends on data, such as the number of nonzero elements, is
+// the same in all runs if the operator that computes it reads no sequence.
 #pragma once
 
 #include <string>
@@ -21,8 +21,9 @@
 
 namespace kvlift {
 
-// The first output of the source for which this is not seen, and why; empty if it is seen for all
-// that the relation compares, or if there is one sequence.
+// Names the first output of the source for which this is not shown, and says why. Returns an empty
+// string if it is shown for all outputs and caches that the manifest compares, or if the batch has
+// a fixed size.
 std::string MixedSequences(const GraphPair& pair, const Correspondence& twins, Equality& equality,
                            const Manifest& relation);
 

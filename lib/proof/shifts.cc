@@ -9,7 +9,7 @@ using sym::Pool;
 
 namespace {
 
-// tokens, if the expression is tokens or min(tokens, slots).
+// Returns `tokens` if the expression is tokens or min(tokens, slots); null otherwise.
 Expr Unclamped(Pool& pool, Expr e, Expr slots) {
   if (e->kind() == Kind::kDim || e->kind() == Kind::kInteger) return e;
   if (e->kind() != Kind::kSelect) return nullptr;

@@ -1,4 +1,4 @@
-// Declared types for values that a model leaves undeclared, from the symbolic forms of its graph.
+// Types of values that a model leaves undeclared, by shape propagation.
 #pragma once
 
 #include <vector>
@@ -7,9 +7,9 @@
 
 namespace kvlift {
 
-// The type of each value: what the model declares, completed by the extents that the value's
-// operators give it. Where an extent is neither a number nor a dimension of the model, it is left
-// unknown; the shape is absent where the rank is not known.
+// Returns the type of each value: the declared one, completed by the extents that the operators
+// give. An extent that is neither a number nor a dimension of the model stays unknown; the shape is
+// absent if the rank is not known. The graph's opset must be 13 or later.
 std::vector<TensorType> TypesOf(const Graph& graph, const std::vector<ValueId>& values);
 
 }  // namespace kvlift

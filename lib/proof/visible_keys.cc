@@ -15,7 +15,7 @@ namespace {
 using sym::Expr;
 using sym::Kind;
 
-constexpr int64_t kLargest = 5000;  // numbers beyond are no sizes of steps that are tried
+constexpr int64_t kLargest = 5000;  // larger numbers are not tried as sizes
 constexpr int kQuery = 2, kKey = 3;
 
 std::set<int64_t> NumbersIn(Expr e) {
@@ -49,7 +49,7 @@ std::vector<int64_t> PastsToTry(Expr visible) {
   return {pasts.begin(), pasts.end()};
 }
 
-// One step: sizes as numbers.
+// One step with sizes as numbers.
 class Step {
  public:
   Step(sym::Pool& pool, Expr visible, Expr past, Expr tokens, int64_t p, int64_t s)
@@ -65,7 +65,7 @@ class Step {
     return x->kind() == Kind::kInteger ? std::optional<int64_t>(x->value()) : std::nullopt;
   }
 
-  // nullopt if that is not told.
+  // Returns nullopt if the predicate has no value.
   std::optional<bool> Sees(int64_t query, int64_t key) {
     sym::Pool::Substitution at;
     at.indices = {pool_.Integer(0), pool_.Integer(0), pool_.Integer(query), pool_.Integer(key)};
@@ -74,7 +74,8 @@ class Step {
     return seen->value() != 0;
   }
 
-  // nullopt if that is not told. Its own key first: most masks show it.
+  // Returns true if the query sees any of `keys` keys; nullopt if the predicate has no value. The
+  // query's own key is tried first, because most masks show it.
   std::optional<bool> SeesSome(int64_t query, int64_t keys) {
     for (int64_t k = 0; k <= keys; ++k) {
       const int64_t key = k == 0 ? p_ + query : k - 1;
@@ -97,7 +98,8 @@ class Step {
 std::string QueryWithoutKeys(sym::Pool& pool, Expr visible, Expr past, Expr tokens, Expr keys) {
   if (visible == nullptr || tokens == nullptr || keys == nullptr) return "";
   if (past == nullptr) past = pool.Internal("past of a step");
-  // What the host gives besides masks are positions: those of the step's tokens are tried.
+  // Apart from masks, the inputs that a predicate reads are positions. Those of the step's tokens
+  // are tried.
   sym::Pool::Substitution positions;
   for (Expr load : sym::OuterLoadsOf(visible)) {
     if (sym::ContainsIndex(load, kKey)) return "";
@@ -110,7 +112,8 @@ std::string QueryWithoutKeys(sym::Pool& pool, Expr visible, Expr past, Expr toke
       if (tokens->kind() == Kind::kInteger && tokens->value() != s) continue;
       Step step(pool, visible, past, tokens, p, s);
       const std::optional<int64_t> all = step.Number(keys);
-      const int64_t most = all.value_or(p + s);  // slots of a buffer, if it is no number
+      // If keys are the slots of a buffer, their number is not known.
+      const int64_t most = all.value_or(p + s);
       if (most < p + s) continue;
       for (int64_t query : {int64_t{0}, s - 1}) {
         const std::optional<bool> sees = step.SeesSome(query, most);
@@ -123,7 +126,7 @@ std::string QueryWithoutKeys(sym::Pool& pool, Expr visible, Expr past, Expr toke
 }
 
 bool RoundsScoresAway(Expr added) {
-  constexpr double kMost = 1000;  // half precision keeps one bit behind the point there
+  constexpr double kMost = 1000;  // half precision has steps of 0.5 there
   switch (added->kind()) {
     case Kind::kInteger:
       return static_cast<double>(added->value()) > kMost;

@@ -1,4 +1,4 @@
-// Queries that a mask leaves no key, whatever the host feeds.
+// Searches for queries that see no key because of sizes and positions alone.
 #pragma once
 
 #include <string>
@@ -7,14 +7,16 @@
 
 namespace kvlift {
 
-// A step with a query that sees no key: "past 3, new 2, query 1". visible: whether query i2 sees
-// key i3 of `keys`, after `past` tokens and with `tokens` new ones. Only sizes near the numbers
-// that stand in it are tried; past may be null, for buffers that the host counts. Empty if no such
-// query is found, or if a mask of the host decides.
+// Returns a step with a query that sees no key, as text: "past 3, new 2, query 1". `visible`: the
+// predicate that query i2 sees key i3, with `past` = P, `tokens` = S and `keys` keys. P may be
+// null, for buffers whose length the host counts. Only a few sizes are tried, among them those near
+// the numbers in `visible`. Returns an empty string if no such query is found, or if an input of
+// the host, such as a mask, decides.
 std::string QueryWithoutKeys(sym::Pool& pool, sym::Expr visible, sym::Expr past, sym::Expr tokens,
                              sym::Expr keys);
 
-// Whether a number is added that is so large that scores are rounded away beside it.
+// Returns true if `added` is, in any of its cases, a number above 1000. Scores that it is added to
+// keep few of their bits.
 bool RoundsScoresAway(sym::Expr added);
 
 }  // namespace kvlift

@@ -11,7 +11,8 @@ using sym::Kind;
 
 namespace {
 
-// total and W, if the expression is min(total, W): as that, or as total - max(total - W, 0).
+// Returns total and W if the expression is min(total, W), also in the form total - max(total - W,
+// 0).
 std::optional<std::pair<Expr, int64_t>> LastOf(sym::Pool& pool, Expr rows) {
   if (rows->kind() == Kind::kSelect) {
     for (const int k : {1, 2}) {

@@ -1,11 +1,11 @@
-// Lemma exact-cast. Where the type T holds every number of the type of x,
+// Lemma exact-cast. If type T can represent every number of the type of x,
 //
 //   Cast<T>(x)[i] = x[i]
 //
-// and so for all operators that hand each element on as it is. Side condition: T holds every number
-// of the type that the cast comes from; another cast rounds, truncates, wraps around or saturates,
-// and positions, lengths and scores behind it are other ones from some number on. Source: ONNX's
-// text of Cast; IEEE 754, bits and exponents of the formats (lib/sym/keeps_value.h).
+// The same holds for every operator that passes elements on unchanged. Side condition: T can
+// represent every number of the type that is cast. Any other cast rounds, truncates, wraps around
+// or saturates, so that positions, lengths and scores behind it differ from some number on. Source:
+// ONNX Cast; IEEE 754, significands and exponents of the formats (lib/sym/keeps_value.h).
 #pragma once
 
 #include "proof/grounds.h"
@@ -13,8 +13,8 @@
 
 namespace kvlift {
 
-// The element that e, a load of a node's result, is handed on from; null if the node does anything
-// else. grounds: receives the lemma.
+// If e is a load of a node's result and the node passes its elements on exactly, returns the
+// element of the operand; null otherwise. Adds the lemma to `grounds`.
 sym::Expr BeforeExactCast(sym::Forms& forms, sym::Expr e, const sym::Facts& facts,
                           Grounds* grounds);
 

@@ -33,8 +33,8 @@ bool SeesAKey(sym::Pool& pool, Expr visible, const Facts& extents) {
 }
 
 Assumption HiddenKeysScoreLow(const std::string& attention, const std::set<double>& numbers) {
-  constexpr double kNothing = 745;     // exp(-745) is the last number above 0, in float64
-  constexpr double kBeyondAll = 1e30;  // no score of a model that works
+  constexpr double kNothing = 745;     // exp(-745) is the smallest positive number of float64
+  constexpr double kBeyondAll = 1e30;  // beyond all scores of a working model
   const double distance = -*numbers.rbegin() - kNothing;
   const bool finite = distance > kBeyondAll;
   return {finite ? AssumptionKind::kFinite : AssumptionKind::kScoreRange, attention,

@@ -1,13 +1,13 @@
-// Lemma finite-minimum. Where a query sees a key, and m is a number that is added to the scores of
-// others or stands in their place,
+// Lemma finite-minimum. If a query sees a key, and hidden keys have a number m added to their
+// scores, or m instead of a score,
 //
-//   softmax(x + m * hidden) = softmax over the keys that are not hidden of x
+//   softmax(x + m * hidden) = softmax of x over the keys that are not hidden
 //
-// in the arithmetic of the machine, for exp(d) is 0 from d = -745 on in float64, and from d = -104
-// on in float32. Side conditions: a key of the row is not hidden, or the average of all values
-// takes the place of 0; and some key that is seen scores so much, and no hidden key so much before m
-// is added, that hidden ones stay that far below. Source: IEEE 754, the smallest subnormal numbers
-// of both types.
+// in floating-point arithmetic, because exp(d) is 0 for d <= -745 in float64 and for d <= -104 in
+// float32. Side conditions: at least one key of the row is not hidden, or the result is the average
+// of all values instead of 0; and some visible key scores high enough, and no hidden key scores so
+// high before m is added, that hidden keys stay that far below. Source: IEEE 754, the smallest
+// subnormal numbers of both types.
 #pragma once
 
 #include <set>
@@ -18,14 +18,15 @@
 
 namespace kvlift {
 
-// Whether a number that is added to a score, or stands in its place, is taken to hide the key: -inf
-// does, and so do finite ones that are low enough, on the conditions of the lemma.
+// Returns true if a number that is added to a score, or replaces it, is taken to hide the key:
+// -inf, and finite numbers of -1e4 or less under the conditions of the lemma.
 bool HidesKey(double number);
-// The first side condition: whether each query sees the key of its own token, or the first key.
-// visible: at i0..i3, of as many queries and keys as the extents say.
+// The first side condition: returns true if each query is shown to see the key of its own token, or
+// the first key. `visible` is a predicate over i0..i3 with these extents.
 bool SeesAKey(sym::Pool& pool, sym::Expr visible, const sym::Facts& extents);
 
-// The second side condition, for the largest of the numbers. `attention`: whose scores.
+// The second side condition as a ledger entry, for the largest of the finite numbers that hide keys
+// (`numbers`, not empty). `attention` is the name of the attention's result.
 Assumption HiddenKeysScoreLow(const std::string& attention, const std::set<double>& numbers);
 
 }  // namespace kvlift

@@ -11,7 +11,8 @@ using sym::Pool;
 
 namespace {
 
-// i1 and i2 become these, in everything that is read.
+// Replaces i1 by `head` and i2 by `row` in all elements of the reading; null leaves an index as it
+// is.
 void Replace(Pool& pool, Expr head, Expr row, AttentionReading* reading) {
   Pool::Substitution s;
   s.indices = {nullptr, head, row};

@@ -26,7 +26,7 @@ bool CountsFromFront(sym::Forms& forms, const Correspondence& twins, ValueId ind
 
 constexpr int kDeepest = 4;
 
-// a <= b wherever `known` holds, branch by branch.
+// Returns true if a <= b wherever `known` holds, with selects taken branch by branch.
 bool IsAtMost(sym::Pool& pool, Equality& equality, Expr a, Expr b, Expr known, int depth) {
   const Expr split = a->kind() == sym::Kind::kSelect   ? a
                      : b->kind() == sym::Kind::kSelect ? b

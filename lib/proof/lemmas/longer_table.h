@@ -1,9 +1,9 @@
-// Lemma longer-table. Where x[r] = y[r] for all rows r that y has,
+// Lemma longer-table. If x[r] = y[r] for all rows r of y,
 //
 //   Gather(x, i) = Gather(y, i)
 //
-// Side conditions: i >= 0, for an index from the end depends on the number of rows; and x has at
-// least as many rows as y, or an index that y has fails in x. Source: ONNX's text of Gather.
+// Side conditions: i >= 0, because an index from the end depends on the number of rows; and x has
+// at least as many rows as y, or an index that is valid in y fails in x. Source: ONNX Gather.
 #pragma once
 
 #include "proof/correspondence.h"
@@ -11,8 +11,9 @@
 
 namespace kvlift {
 
-// indices: of the conversion's Gather. A host's own indices are taken to count from the front,
-// which enters the ledger.
+// Returns true if the lemma applies to a Gather of the converted model with these indices, a table
+// of `my_rows` rows, and `their_rows` rows in the source. Indices that the host feeds are assumed
+// to count from the front, which enters the ledger.
 bool LooksUpInLongerTable(sym::Forms& forms, const Correspondence& twins, Equality& equality,
                           ValueId indices, sym::Expr their_rows, sym::Expr my_rows);
 

@@ -20,7 +20,7 @@ ValueId LargestOf(sym::Forms& forms, NodeId n) {
   if (!form.known_rank || form.shape.size() != 1 || !IsIntegerType(forms.ElementType(numbers))) {
     return kNoValue;
   }
-  // Without axes it takes in all of them, unless it is told to do nothing then.
+  // Without axes the maximum is over the whole vector, unless noop_with_empty_axes is set.
   const ValueId axes = graph.inputs(n).size() > 1 ? graph.inputs(n)[1] : kNoValue;
   bool some = !IntsAttribute(graph.node(n), "axes").empty();
   if (axes != kNoValue) {

@@ -1,8 +1,8 @@
-// Lemma longest-sequence. For n[0], ..., n[B - 1], one number for each sequence, and every b
+// Lemma longest-sequence. For one number n[b] per sequence, b = 0..B-1, and for every b,
 //
 //   max(n) = n[b] + k   with some k >= 0
 //
-// so what holds at n[b] + k for all k holds at the largest of them; and k is 0 for some b. Side
+// Hence what holds at n[b] + k for all k >= 0 holds at the maximum, and k is 0 for some b. Side
 // conditions: the maximum is over the whole axis, and the axis is that of the sequences; a minimum
 // or a mean is below some of the numbers. Source: the definition of a maximum.
 #pragma once
@@ -11,12 +11,13 @@
 
 namespace kvlift {
 
-// The vector that the node takes the maximum of; kNoValue if it does anything else.
+// Returns the integer vector that a ReduceMax node takes the maximum of; kNoValue for any other
+// node.
 ValueId LargestOf(sym::Forms& forms, NodeId n);
-// The k of the node.
+// The symbol k >= 0 for the node.
 sym::Expr MoreOfLongest(sym::Forms& forms, NodeId n);
-// What e is for a sequence whose k is 0, if there is one k only in e. It tells of what is the same
-// for all sequences.
+// Returns e for the longest sequence, k = 0, if e contains exactly one such symbol; e itself
+// otherwise. Valid for properties that are the same for all sequences.
 sym::Expr AtLongest(sym::Pool& pool, sym::Expr e);
 
 }  // namespace kvlift

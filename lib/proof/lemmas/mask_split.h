@@ -1,18 +1,19 @@
-// Lemma mask-split. Where m(s, t) is 0 or -inf, and visible(s, t) says that it is 0,
+// Lemma mask-split. If m(s, t) is 0 or -inf, and visible(s, t) means that it is 0,
 //
 //   softmax(x + m)[s] = softmax over the keys t with visible(s, t) of x[s]
 //
-// A sum of masks hides what any of them hides. So a mask is the causal order, the valid length and
-// the rest of an Attention-24 together:
+// A sum of masks hides what any of them hides. So a mask equals the causal order, the valid lengths
+// and the remaining mask of an Attention-24 together:
 //
 //   visible(b, h, s, t) = t < n[b]  and  t <= s + offset  and  mask(b, h, s, t)
 //
-// with offset = n[b] - S where valid lengths n are given, and the length of the operator's own past
-// otherwise. Side conditions: what is added is plainly 0 where it does not hide, or it is a bias as
-// well; nothing behind the mask scales, caps or turns the sums: -inf times a negative number shows
-// the key, and tanh(-inf) is -1; the offset is the operator's; where a mask that is added takes the
-// place of one that is selected, x is finite where it is hidden (scale_moved.h). Source: ONNX's
-// texts of Softmax and of Attention-24, is_causal and nonpad_kv_seqlen.
+// with offset = n[b] - S if valid lengths n are given, and the length of the operator's own past
+// otherwise. Side conditions: what is added is known to be 0 where it does not hide, or is treated
+// as a bias as well; nothing follows a mask but positive factors, which also multiply m, and not
+// even these follow a bias, because a softcap makes -inf finite and a negative factor makes it
+// +inf; the offset is the operator's; and where an added mask replaces a selected one, x is finite
+// at hidden keys (scale_moved.h). Source: ONNX Softmax and Attention-24, is_causal and
+// nonpad_kv_seqlen.
 #pragma once
 
 #include <optional>
@@ -24,34 +25,36 @@
 
 namespace kvlift {
 
-// Where an element that is added to a score, or stands in its place, hides the key.
+// The condition under which an element that is added to a score, or replaces it, hides the key.
 struct Hiding {
   sym::Expr where = nullptr;
-  std::set<double> numbers;  // the finite ones that hide (finite_minimum.h)
+  std::set<double> numbers;  // the finite numbers that hide (finite_minimum.h)
 
   bool everywhere() const { return where->is_integer(1); }
 };
 
-// Where an element hides the key; nullopt if it is not plain that it is 0 elsewhere. factor: what
-// the sum of score and element is multiplied by.
+// Reads when e hides the key; nullopt if e is not known to be 0 elsewhere. `factor` is a later
+// factor of the sum of score and e.
 std::optional<Hiding> HiddenBy(sym::Pool& pool, sym::Expr e, double factor = 1);
 
-// What is added to scores: where it hides the key, and the summands that it is elsewhere.
+// What is added to scores: when it hides the key, and the summands that it adds elsewhere.
 struct MaskAndBias {
   Hiding hiding;
   std::vector<sym::Expr> bias;
 };
 
-// What an element adds to scores; nullopt if it is not read.
+// Reads what an element e adds to scores; nullopt if it is not understood. Adds what this rests on
+// to `grounds`.
 std::optional<MaskAndBias> SplitMask(sym::Forms& forms, sym::Expr e, const sym::Facts& facts,
                                      Grounds* grounds);
 
-// What an Attention-24 hides by its attributes and lengths, as it is visible at i0..i3.
+// What an Attention-24 hides by its attributes and valid lengths. VisibleIn() returns the predicate
+// over i0..i3.
 struct OperatorOrder {
   bool causal = false;
-  sym::Expr valid = nullptr;    // n[i0]; null if it is not told
+  sym::Expr valid = nullptr;    // n[i0]; null if no valid lengths are given
   sym::Expr queries = nullptr;  // S
-  sym::Expr past = nullptr;     // the length of its own past
+  sym::Expr past = nullptr;     // the length of the operator's own past
 };
 sym::Expr VisibleIn(sym::Pool& pool, const OperatorOrder& order, const sym::Facts& facts);
 

@@ -1,4 +1,4 @@
-// The names of the lemmas, as facts list them. docs/proof.md is the table of them.
+// The names of the lemmas as facts list them. docs/proof.md has a table of their statements.
 #pragma once
 
 namespace kvlift::lemmas {

@@ -14,7 +14,7 @@ constexpr int kMostSteps = 16;
 
 struct NanTest {
   Expr tested = nullptr;
-  bool is_nan = true;  // the condition holds where the element is NaN; else where it is none
+  bool is_nan = true;  // the condition means NaN; false: not NaN
 };
 
 NanTest ReadTest(sym::Forms& forms, Expr condition) {
@@ -39,7 +39,7 @@ NanTest ReadTest(sym::Forms& forms, Expr condition) {
   return {};
 }
 
-// In front of what hands it on exactly.
+// Returns the element before any exact casts.
 Expr Origin(sym::Forms& forms, Expr e, Grounds* grounds) {
   for (int k = 0; k < kMostSteps; ++k) {
     const Expr inner = BeforeExactCast(forms, e, sym::Facts{}, grounds);

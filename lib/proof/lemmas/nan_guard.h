@@ -1,12 +1,12 @@
-// Lemma nan-guard. Where p = softmax(x) and x holds no NaN,
+// Lemma nan-guard. If p = softmax(x) and x holds no NaN,
 //
-//   Where(IsNaN(p), 0, p)[t] = p[t]   if a key of the row is not hidden by -inf
-//                            = 0      if all are
+//   Where(IsNaN(p), 0, p)[t] = p[t]   if some key of the row is not hidden by -inf
+//                            = 0      if all of them are
 //
-// which is what Attention-24 gives for both. Side conditions: what is tested is the element that is
-// handed on, and not another value, or the guard clears probabilities wherever the other value is
-// NaN; 0 takes its place; and x holds no NaN, which the ledger says. Source: ONNX's texts of
-// Softmax, IsNaN and Where; IEEE 754: -inf - (-inf) is NaN.
+// Attention-24 gives the same in both cases. Side conditions: the element that is tested is the
+// element that is passed on, or the guard would clear probabilities wherever another value is NaN;
+// it is replaced by 0; and x holds no NaN, which enters the ledger. Source: ONNX Softmax, IsNaN and
+// Where; IEEE 754: -inf - (-inf) is NaN.
 #pragma once
 
 #include <string>
@@ -17,10 +17,10 @@
 
 namespace kvlift {
 
-// The element that a guard hands on, `select` being kSelect; null if it is no guard of that kind.
-// grounds: receives the lemma.
+// Returns the element that a NaN guard passes on; null if `select`, of kind kSelect, is not such a
+// guard. Adds the lemma to `grounds`.
 sym::Expr WithoutNanGuard(sym::Forms& forms, sym::Expr select, Grounds* grounds);
-// The last side condition. `attention`: whose scores.
+// The last side condition as a ledger entry. `attention` is the name of the attention's result.
 Assumption ScoresAreNumbers(const std::string& attention);
 
 }  // namespace kvlift

@@ -43,13 +43,14 @@ class Reader {
   }
 
  private:
-  // Nothing but what is the default says how pairs lie in a head of four axes.
+  // Returns true if the node has the default arrangement: halves of the whole head.
   bool IsPlain(NodeId n) const {
     return IntAttribute(graph_.node(n), "interleaved", 0) == 0 &&
            IntAttribute(graph_.node(n), "rotary_embedding_dim", 0) == 0;
   }
 
-  // One row for each sequence and token: the operator broadcasts none.
+  // Returns true if the table has a row for each sequence and token; the operator does not
+  // broadcast tables.
   bool IsTable(ValueId table, absl::Span<const Expr> extents) const {
     const sym::Form form = forms_.Of(table);
     if (!form.known_rank || form.shape.size() != extents.size()) return false;
@@ -62,7 +63,7 @@ class Reader {
     return true;
   }
 
-  // Both sides rotate the same numbers, whatever those are.
+  // Treats the values that x is made of as unknown, in both models: both rotate the same numbers.
   void SetStops(const sym::Form& x) {
     for (ValueId source : sym::SourcesOf(x.element)) {
       stops_.push_back(source);

@@ -14,7 +14,7 @@ using onnx::TensorProto;
 
 bool CanBeMoved(double number) { return std::isfinite(number) && number != 0; }
 
-// How far products may move in numbers of a type, which end at 2^16, 2^128 and 2^1024.
+// The largest factor between products of a type. Its range ends at 2^16, 2^128 or 2^1024.
 double LargestMove(int32_t type) {
   return type == TensorProto::DOUBLE ? 0x1p256 : type == TensorProto::FLOAT ? 0x1p32 : 0x1p8;
 }

@@ -1,21 +1,22 @@
-// Lemma scale-moved. For real numbers a, b and c
+// Lemma scale-moved. For real numbers a, b, c and d,
 //
 //   softmax(c ((a q) . (b k))) = softmax(s (q . k))             with s = a b c
 //   softmax(c tanh(d (q . k))) = softmax(softcap tanh(s (q . k) / softcap))
 //                                                               with softcap = c and s = c d
 //
-// Side conditions: each factor is a finite number other than 0 that is multiplied as a number of a
-// float type, for a division of integers drops the rest; s and softcap are larger than 0, for the
-// operator multiplies queries and keys by the root of its scale, and a softcap of 0 is none;
-// nothing that is added to the scores is moved. Source: bilinearity of the product; ONNX's text of
-// Attention-24, attributes scale and softcap.
+// Side conditions: each factor is a finite number other than 0 and multiplies in a float type,
+// because integer division drops the remainder; s and softcap are positive, because the operator
+// multiplies queries and keys by the square root of its scale and a softcap of 0 means that there
+// is none; and nothing that is added to the scores is scaled as well. Source: bilinearity of the
+// product; ONNX Attention-24, attributes scale and softcap.
 //
-// In the arithmetic of machines numbers end: what is computed on the way has to stay in the range
-// of its type. So the products of queries and keys are the source's, but for a factor that is small
-// beside that range, both as the operands stand and with the root of the scale that the operator's
-// text multiplies each of them by; and what the source computes is finite there (in the ledger).
+// In floating-point arithmetic intermediate results have to stay in the range of their type. So the
+// products of queries and keys may differ from the source's only by a factor that is small compared
+// with that range, both before and after each operand is multiplied by the square root of the
+// scale, as the operator's text does; and the source's products have to be finite (in the ledger).
 //
-// Factors are what the machine computes. The attribute is a float32, which rounds their product.
+// Factors are the numbers that the machine computes. The attribute is a float32, which rounds their
+// product.
 #pragma once
 
 #include <optional>
@@ -26,32 +27,36 @@
 namespace kvlift {
 
 struct Factor {
-  ValueId operand = kNoValue;  // what is multiplied
+  ValueId operand = kNoValue;  // the value that is multiplied
   double number = 1;
 };
 
-// The multiplication or division by a number that the node is; nullopt if it is none, or if the
-// number cannot be moved.
+// Reads a Mul or Div by a constant number; nullopt for any other node, and if the number is 0 or
+// not finite.
 std::optional<Factor> ReadFactor(sym::Forms& forms, NodeId node);
-// Whether a product of factors may be the scale or the softcap of an Attention-24.
+// Returns true if s can be the scale or softcap of an Attention-24: finite and positive.
 bool IsScale(double s);
-// What the products of queries and keys are multiplied by before they are summed.
+// The factors of queries and keys before their products are summed.
 struct ProductScale {
-  double plain = 1;   // by factors of the operands
-  double scaled = 1;  // and by what the operator's text makes of its scale
-  int32_t type = 0;   // onnx TensorProto::DataType of the products
+  // Factors of the operands.
+  double plain = 1;
+  // These factors and, in an Attention operator, its scale.
+  double scaled = 1;
+  int32_t type = 0;  // TensorProto::DataType of the products
 };
-// Whether products stay in range where the others do, but for a factor that is left to the ledger.
+// Returns true if both products stay in range alike, apart from a factor of at most 2^8 in 16-bit
+// types, 2^32 in float32 and 2^256 in float64, which the ledger covers.
 bool AreNear(const ProductScale& mine, const ProductScale& theirs);
-// What the ledger says of them, in all attentions.
+// The ledger entry for the range condition, about all attentions.
 Assumption ProductsAreFinite();
 
-// What an operator multiplies scores by in the type of its queries: by the operator's text, queries
-// and keys each by the root of the scale, rounded to that type.
+// Returns the factor of scores in an Attention operator of element type `type`: the square root of
+// the scale is rounded to that type and multiplies both queries and keys. Source: ONNX
+// Attention-24.
 double ScaleOfText(double scale, int32_t type);
-// Whether two products of factors are one number, but for rounding it to float32 twice.
+// Returns true if both are the same scale apart from two roundings to float32.
 bool AreOneScale(double mine, double theirs);
-// Whether they are so far apart that no rounding explains it.
+// Returns true if both differ by more than roundings can explain.
 bool AreOtherScales(double mine, double theirs);
 
 }  // namespace kvlift

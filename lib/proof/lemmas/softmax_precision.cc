@@ -13,7 +13,7 @@ bool RoundsTo(sym::Forms& forms, NodeId node, int32_t type) {
          forms.ElementType(forms.graph().outputs(node)[0]) == type;
 }
 
-// Whether the operand of the node is a softmax's result, with nothing but a NaN guard between.
+// Returns true if the node's operand is a softmax's result, apart from a NaN guard and exact casts.
 bool ReadsSoftmax(sym::Forms& forms, NodeId node) {
   const Graph& graph = forms.graph();
   NodeId from = graph.producer(graph.inputs(node)[0]);

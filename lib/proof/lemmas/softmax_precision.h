@@ -1,12 +1,12 @@
-// Lemma softmax-precision. With softmax_precision = p, Attention-24 on operands of type T is
+// Lemma softmax-precision. With softmax_precision = p, Attention-24 on operands of type T computes
 //
 //   Cast<T>(Softmax(Cast<p>(scores))) times value
 //
-// so a rounding cast in front of a softmax to the type that it is computed in, and one behind it to
-// the type of the values, are the operator's own. Side conditions: the one in front is the last
-// step before the softmax, and the one behind goes from the softmax's type to that of the product.
-// Any other cast that rounds changes scores or weights that the operator does not. Source: ONNX's
-// text of Attention-24, attribute softmax_precision.
+// So a rounding cast to the softmax's type in front of it, and one to the type of the values behind
+// it, belong to the operator. Side conditions: the first cast is the last step before the softmax,
+// and the second goes from the softmax's type to that of the product. Any other rounding cast
+// changes scores or weights that the operator leaves as they are. Source: ONNX Attention-24,
+// attribute softmax_precision.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@
 
 namespace kvlift {
 
-// Whether the node rounds scores to the type of the softmax that reads it.
+// Returns true if the node rounds scores to the type that the softmax is computed in.
 bool IsCastOfScores(sym::Forms& forms, NodeId node, int32_t softmax_type);
-// Whether the node rounds a softmax's result to the type of the product with the values.
+// Returns true if the node rounds a softmax's result to the type of its product with the values.
 bool IsCastOfWeights(sym::Forms& forms, NodeId node, int32_t value_type);
 
 }  // namespace kvlift
