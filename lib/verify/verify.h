@@ -75,8 +75,8 @@ struct OutputResult {
   double max_abs = 0, max_rel = 0, max_ulp = 0, bound = 0;
   std::string where;  // plan, step and sequence of that comparison; empty: all were bitwise
   double ratio = 0;   // the largest |difference| / bound over elements with a computed bound
-  // How many comparisons were bitwise equal, judged by computed bounds only, and (also) judged by
-  // the fixed bound.
+  // How many comparisons were bitwise equal, were judged by computed bounds only, and were judged
+  // by the fixed bound for at least one element.
   int bitwise = 0, by_bound = 0, by_fixed_bound = 0;
 
   void Merge(const OutputResult& other);
@@ -166,7 +166,7 @@ struct LayerVerdict {
 
 // How models of half precision agree in their own types.
 struct HalfTypesReport {
-  bool computed_in_float32 = false;   // all else in the VerifyReport is of the models in float32
+  bool computed_in_float32 = false;   // all else in the report but the proof is of float32 models
   std::vector<PlanResult> plans;      // run in the models' own types; empty: they were not run
   std::vector<OutputResult> outputs;  // of these plans, by output
 };
