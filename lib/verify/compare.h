@@ -33,7 +33,7 @@ struct Comparison {
   bool source_not_finite = false;        // the reference has NaN where `actual` has a number
   bool judged = true;                    // false: both tensors hold nothing but NaN
   double ratio = 0;                      // the largest |difference| / computed bound
-  bool fixed = false;                    // an unequal element was held against the fixed bound
+  bool fixed = false;                    // an unequal element was judged by the fixed bound
 };
 
 // Compares `actual` with `reference`. source_nodes: n of the fixed bound. slack: doubles of the

@@ -1,5 +1,5 @@
-// Where rounding differences between the two models begin: compares, by name, the bytes of all
-// values in one step, and finds the first node of the converted model whose bytes differ.
+// Finds where rounding differences between the two models begin: compares, by name, the bytes of
+// all values in one step, and names the first node of the converted model whose bytes differ.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What a graph input is used for: follows its value through the graph to the operators that give it
-// a meaning, such as a table that it indexes or a softmax that it masks.
+// Finds what a graph input is used for: follows its value through the graph to the operators that
+// give it a meaning, such as the Gather of a table that it indexes or a Softmax that it masks.
 //
 // Bodies of If, Loop and Scan are followed as well. Names must be unique over all scopes.
 #pragma once
@@ -74,7 +74,7 @@ class Flow {
   absl::flat_hash_map<std::string, std::vector<Reader>> readers_;
   absl::flat_hash_map<std::string, const onnx::TensorProto*> constants_;
   absl::flat_hash_map<std::string, const onnx::NodeProto*> makers_;
-  // From an output of a body to the output of the node that owns the body.
+  // The output of the node that owns a body, by the corresponding output of the body.
   absl::flat_hash_map<std::string, std::string> leaves_;
 };
 

@@ -57,11 +57,11 @@ struct Reading {
 
 struct SourceInput {
   int32_t type = 0;       // a TensorProto::DataType
-  int64_t rows = 0;       // of token ids: rows of the table that they index; 0: no table is seen
+  int64_t rows = 0;       // rows of the table that token ids index; 0: no table was found
   uint64_t salt = 0;      // makes the noise of different inputs differ
   bool compared = false;  // an integer or bool that the graph compares, in a mask perhaps
   bool position = false;  // determines where something is written, cut or hidden
-  // Of positions: they only encode where a token is, so that any numbers may be fed.
+  // The input holds positions that only encode where a token is, so that any numbers may be fed.
   bool free = false;
   std::vector<Reading> readings;  // at least one, the likeliest first
   size_t chosen = 0;              // index in `readings`

@@ -71,7 +71,7 @@ struct PlanResult {
 // The worst of all comparisons of one output.
 struct OutputResult {
   std::string name;
-  // Of the comparison with the largest absolute difference (compare.h).
+  // The numbers of the comparison with the largest absolute difference (compare.h).
   double max_abs = 0, max_rel = 0, max_ulp = 0, bound = 0;
   std::string where;  // plan, step and sequence of that comparison; empty: all were bitwise
   double ratio = 0;   // the largest |difference| / bound over elements with a computed bound

@@ -1,4 +1,4 @@
-// Where a source and its conversion can be cut between two layers.
+// Finds the places between two layers where a source and its conversion can be cut.
 //
 // A cut is a set of values that both models have under the same names, usually the hidden states.
 // All that later nodes read of the caches in front of the cut, they read through these values.
