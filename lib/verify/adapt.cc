@@ -48,10 +48,10 @@ auto* Find(Values* values, const std::string& name) {
   return static_cast<decltype(&*values->begin())>(nullptr);
 }
 
-// Both layouts of one cache, and what is known of its letters.
+// The two layouts of one cache.
 struct View {
-  std::vector<std::string> theirs, mine;  // axes of the source's tensor, of the conversion's
-  std::map<char, Dim> dims;               // of the source, by letter, as far as known
+  std::vector<std::string> theirs, mine;  // letters of each axis in the source, in the conversion
+  std::map<char, Dim> dims;               // the size of each letter, as far as it is declared
 };
 
 class Adapter {
@@ -62,7 +62,7 @@ class Adapter {
   absl::StatusOr<Adapted> Run() {
     Adapted out{before_, relation_};
     auto proto = std::shared_ptr<ModelProto>(new ModelProto(*before_.proto),
-                                             // Weights that were left in their file belong to it.
+                                             // The copy refers to weights of the original.
                                              [keep = before_.proto](ModelProto* p) { delete p; });
     for (ManifestCache& cache : out.relation.caches) {
       if (!IsGrouped(cache)) continue;
@@ -73,7 +73,7 @@ class Adapter {
       cache.source.layout = cache.layout;
       cache.source.axis = cache.axis;
     }
-    // New nodes read inputs, and what reads them follows.
+    // Nodes behind inputs stand first, nodes in front of outputs last: topological order.
     google::protobuf::RepeatedPtrField<NodeProto> nodes;
     for (NodeProto& node : first_) *nodes.Add() = std::move(node);
     for (NodeProto& node : *proto->mutable_graph()->mutable_node()) *nodes.Add() = std::move(node);
@@ -126,7 +126,8 @@ class Adapter {
   }
 
  private:
-  // Fills the one open letter of a folded axis of known size; false if several stay open.
+  // Computes the size of a letter from an axis of known size that joins it with letters of known
+  // sizes. False if an axis has several letters of unknown size.
   static bool Completes(const std::vector<std::string>& axes, const std::vector<Dim>& dims,
                         View* view) {
     for (size_t k = 0; k < axes.size(); ++k) {
@@ -190,8 +191,8 @@ class Adapter {
     return fmt::format("kvlift adapted {} {}", what, ++count_);
   }
 
-  // The value with axes `from` as one with axes `to`, each of which may hold several letters of
-  // the other; their letters have one order.
+  // Appends nodes that reshape a value with axes `from` to axes `to`, whose letters are in the same
+  // order. Returns the result's name; empty if more than one axis has an unknown size.
   std::string Reshape(const std::string& value, const std::vector<std::string>& from,
                       const std::vector<std::string>& to, const View& view) {
     if (from == to) return value;
@@ -224,7 +225,8 @@ class Adapter {
     return singles;
   }
 
-  // The value with axes `from` as one with axes `to`.
+  // Appends nodes that bring a value with axes `from` to axes `to`. Returns the result's name;
+  // empty if the sizes are not known.
   std::string Move(std::string value, const std::vector<std::string>& from,
                    const std::vector<std::string>& to, const View& view) {
     const std::vector<std::string> a = Singles(from), b = Singles(to);
@@ -302,7 +304,7 @@ class Adapter {
   int count_ = 0;
 };
 
-// A tensor with axes `from` copied into one with axes `to`; sizes of letters as in `sizes`.
+// Returns a copy, with axes `to`, of a tensor with axes `from`. sizes: of each letter.
 exec::Tensor Moved(const exec::View& value, const std::vector<std::string>& from,
                    const std::vector<std::string>& to, const std::map<char, int64_t>& sizes) {
   std::map<char, int64_t> strides;
@@ -334,7 +336,8 @@ exec::Tensor Moved(const exec::View& value, const std::vector<std::string>& from
   return out;
 }
 
-// Sizes of all letters of a tensor with the given axes; nullopt if two of one axis are open.
+// Returns the sizes of all letters of a tensor with these axes; nullopt if an axis has two letters
+// of unknown size.
 std::optional<std::map<char, int64_t>> SizesOf(const exec::Shape& shape,
                                                const std::vector<std::string>& axes,
                                                const View& view) {

@@ -1,4 +1,4 @@
-// Which caches may be updated in place, who reads them, and whether the relation says so.
+// Which caches the executor proves safe to update in place, and whether the relation claims more.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,17 @@
 
 namespace kvlift {
 
-// One for each cache of the relation. The program was compiled with the relation's pairs.
+// Returns one certificate for each cache of the relation, in its order. The program must have been
+// compiled with the relation's cache pairs; a cache without a pair has no certificate.
 std::vector<AliasCertificate> CertifyAliases(const Manifest& relation,
                                              const exec::Program& program);
 
-// The first cache that the relation calls safe and that is not, with the reason; empty: none.
+// Returns a text with code KV430 about the first cache that the relation calls "safe" and the
+// program does not update in place, with the reason; empty if there is no such cache.
 std::string FalseAliasClaim(const Manifest& relation, const exec::Program& program);
 
-// Caches that share one buffer; of a program in poison mode those with rows that it fills with NaN.
+// Returns how many caches have past and present in one buffer. In poison mode it counts only those
+// whose unused rows the executor fills with NaN: float types of more than 8 bits.
 size_t AliasedCaches(const exec::Program& program);
 
 }  // namespace kvlift

@@ -13,7 +13,8 @@ namespace {
 
 using onnx::TensorProto;
 
-// Half types round often enough for errors to cancel; the factor is smaller to stay meaningful.
+// Returns c of the fixed bound. Half types round so often that errors cancel; with a factor of 8
+// their bound would detect nothing.
 double FactorOf(int32_t type) { return IsHalfType(type) ? 2.0 : 8.0; }
 
 std::vector<int64_t> ElementAt(const exec::Shape& shape, int64_t flat) {
@@ -91,7 +92,7 @@ Comparison Compare(const exec::View& reference, const exec::View& actual, int so
                        std::max(largest, std::numeric_limits<float>::min() / eps)
                  : 0;
   const bool computed = real && slack.shape == reference.shape && !slack.absent();
-  double worst = -1;  // of what lies beyond its bound, else of all, as a multiple of the bound
+  double worst = -1;  // the largest |difference| / bound
   int64_t worst_at = 0;
   double worst_bound = c.bound;
   for (int64_t i = 0; i < size; ++i) {

@@ -12,7 +12,8 @@
 namespace kvlift {
 namespace {
 
-// Beyond the bounds of both sides, and far below a thousand of them.
+// How far an element is moved, in bounds: beyond the bounds of both models, and far less than a
+// wrong rewrite changes.
 constexpr double kBounds = 30;
 
 struct Target {
@@ -38,7 +39,8 @@ std::vector<Target> TargetsOf(const Manifest& relation, bool all) {
   return others;
 }
 
-// Steps without pads that all sequences take together; best with several of both.
+// Returns the best record whose steps have no padding tokens and run all sequences together: one
+// with several sequences and several steps. Null if there is none.
 const Record* Choose(const std::vector<Record>& records) {
   const Record* best = nullptr;
   int best_score = -1;
@@ -59,7 +61,8 @@ const Record* Choose(const std::vector<Record>& records) {
   return best;
 }
 
-// The last element that is compared: of the last token of the last sequence.
+// Returns the index of the last element that is compared: it belongs to the last new token of the
+// last sequence.
 int64_t LastElement(const exec::View& view, const Target& target, const StepSpec& step) {
   if (target.cache == nullptr || target.cache->source.growing || target.cache->grows) {
     return view.size() - 1;
@@ -71,7 +74,7 @@ int64_t LastElement(const exec::View& view, const Target& target, const StepSpec
   return view.size() - 1 - (view.shape[axis] - 1 - row) * inner;
 }
 
-// How far an element must move to be seen.
+// Returns by how much an element is moved so that the comparison must detect it.
 double Distance(const SourceStep& step, const std::string& output, const exec::View& view,
                 int64_t element) {
   if (!step.oracle.empty() && step.oracle[0] != nullptr && step.oracle_after != nullptr) {
@@ -122,7 +125,7 @@ std::vector<ControlResult> RunComparerControls(const Driver& driver, Runner& con
     detect(target, "one element moved", last, [&](const exec::View& v) {
       StoreDouble(v, element, old + (old > 0 ? -distance : distance));
     });
-    // Of a number that is as good as 0, the sign says nothing.
+    // A number within the bound of 0 may have either sign.
     if (std::fabs(old) <= distance) continue;
     detect(target, "all signs turned", last, [](const exec::View& v) {
       for (int64_t i = 0; i < v.size(); ++i) StoreDouble(v, i, -exec::ElementAsDouble(v, i));

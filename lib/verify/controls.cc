@@ -46,7 +46,7 @@ class Controls {
         relation_(relation),
         records_(records),
         options_(options) {
-    // The plans that tell most come first.
+    // Records with many steps detect most mutants.
     for (const Record& record : records) order_.push_back(&record);
     std::stable_sort(order_.begin(), order_.end(), [](const Record* a, const Record* b) {
       return a->steps.size() > b->steps.size();
@@ -70,7 +70,7 @@ class Controls {
       ControlResult result = Detect(mutant);
       if (result.missed()) result.equivalent = Argument(mutant, limits);
       if (result.missed() && mutant.guard) {
-        // Something else may hide the same keys, or there is none to hide.
+        // Another condition may hide the same keys, or no step hides a key.
         if (!unguarded) unguarded = DetectUnguarded();
         if (unguarded->empty() && none_hidden) continue;
         if (!unguarded->empty()) result.detected_by = kPlansSayNothing + *unguarded;
@@ -103,28 +103,29 @@ class Controls {
     return limits;
   }
 
-  // Of a model, or of its graph.
+  // Compiles a ModelProto or a Graph.
   template <typename M>
   absl::StatusOr<Runner> Make(const std::shared_ptr<const M>& model,
                               std::vector<exec::CachePair> pairs, exec::AliasMode mode) const {
     return Runner::Create(model, model_.base_dir, std::move(pairs), mode, options_.threads);
   }
 
-  // Why an undetected mutant is the same model.
+  // Returns why an undetected mutant is equivalent to the model; empty if it is not known to be.
   std::string Argument(const Mutant& mutant, const MutantLimits& limits) const {
     if (!mutant.equivalent.empty()) return mutant.equivalent;
     if (mutant.detector == Detector::kOverflow) return options_.unrefused;
     const auto seen = limits.seen.find(mutant.equivalent_value);
     if (!mutant.equivalent_if || seen == limits.seen.end() || options_.proved) return {};
     if (seen->second.facts.count(*mutant.equivalent_if) == 0) return {};
-    // The steps that were run do not tell; so the verdict rests on what they showed.
+    // The mutant would differ in steps where the fact does not hold. None was run, so the verdict
+    // assumes the fact.
     std::string text = TextOf(*mutant.equivalent_if);
     options_.ledger->Add(NotRun(AssumptionKind::kOther, mutant.equivalent_value,
                                 fmt::format("{}: {}", mutant.equivalent_value, text)));
     return text;
   }
 
-  // Inputs of the converted model that hold lengths or positions.
+  // Finds the inputs of the converted model that hold lengths or positions.
   void FindPositions(const Stimulus& stimulus, MutantLimits* limits) const {
     for (const ManifestInput& input : relation_.inputs) {
       if (input.as != "same" && input.as != "renamed") continue;
@@ -169,7 +170,7 @@ class Controls {
           result.plan = check.result.name;
           result.detected_by = check.result.name + ": " + check.result.note;
         } else if (check.result.status != "skipped") {
-          // The plan that should differ does not: another node refuses the same steps.
+          // Another node refuses the same steps.
           result.equivalent = "a step that leads outside is " + check.result.note;
         }
         break;
@@ -181,7 +182,8 @@ class Controls {
     return result;
   }
 
-  // What a linter or the relation says against the mutant, and not against the model.
+  // Returns a finding of the linter, or a misfit of the relation, that the mutant has and the model
+  // has not; empty if there is none.
   std::string BrokenRule(const std::shared_ptr<const onnx::ModelProto>& mutant,
                          std::string* not_run) {
     const auto graph = Graph::Build(mutant);
@@ -216,7 +218,7 @@ class Controls {
     return claim.empty() ? "" : "in place: " + claim;
   }
 
-  // Holds the mutant, or the part of it that differs, against the records.
+  // Runs the mutant, or the part of it that differs, on the records.
   void ByPlans(const std::shared_ptr<const onnx::ModelProto>& mutant, bool nodes_only,
                ControlResult* result) {
     auto built = Graph::Build(mutant);
@@ -236,7 +238,8 @@ class Controls {
     }
   }
 
-  // False if there is no such part that runs; then nothing is said.
+  // Runs only the part of the mutant that differs. False, and `result` unchanged, if there is no
+  // such part or it does not run.
   bool ByTail(const Graph& mutant, ControlResult* result) {
     const auto tail = FindTail(after_, mutant, relation_, options_.most_tail);
     if (!tail || !prelude_) return false;
@@ -253,16 +256,17 @@ class Controls {
       }
       runner->FeedAlso(*std::move(feeds));
       if (Tells(driver, *runner, *record, &told)) break;
-      // An error is the whole model's to report.
+      // An error is reported by running the whole mutant.
       if (told.step && told.output.empty()) return false;
     }
     *result = std::move(told);
     return true;
   }
 
-  // Whether the record tells the mutant from the source by an output; what tells less is noted.
+  // Runs the mutant on a record. True if an output or a cache differs; weaker signs and errors are
+  // only noted in `result`.
   bool Tells(const Driver& driver, Runner& runner, const Record& record, ControlResult* result) {
-    // No step writes into what it is fed: the first state serves all mutants.
+    // No step writes into its feeds, so that one initial state serves all mutants.
     CacheState& fresh = fresh_[&record];
     if (fresh.empty()) fresh = driver_.Fresh(whole_ ? *whole_ : runner, *record.plan);
     CacheState state = fresh;
@@ -275,15 +279,15 @@ class Controls {
       result->detected_by = fmt::format("{}, step {}", result->plan, *result->step);
       return true;
     }
-    // Where the model has the source's bits, other bits tell, however small the numbers are; and
-    // so does a number where the source has none.
+    // Where the model agrees with the source bit for bit, any other bit detects the mutant, even
+    // within the bound; so does a number where the source gives NaN.
     const bool other = (record.bitwise && !outcome.bitwise) || !outcome.unjudged.empty();
     if (other && result->detected_by.empty()) {
       result->not_run.clear();
       result->plan = record.plan->name;
       result->detected_by = fmt::format("{}, other bits than the source's", result->plan);
     }
-    // An error tells nothing of what the plans see.
+    // An error does not show that the comparison detects the mutant.
     if (!outcome.failed.empty() && result->detected_by.empty() && result->not_run.empty()) {
       result->plan = record.plan->name;
       result->step = outcome.steps;
@@ -300,8 +304,8 @@ class Controls {
   const ControlOptions& options_;
   std::vector<const Record*> order_;
   std::map<const Record*, CacheState> fresh_;
-  std::optional<Runner> whole_;     // the model itself
-  std::optional<Prelude> prelude_;  // what it gives
+  std::optional<Runner> whole_;     // the converted model, not mutated
+  std::optional<Prelude> prelude_;  // the values that it computes
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Runs the mutants of a converted model against what the source gave, and wrong relations.
+// Negative controls: mutants of the converted model, and wrong relations, each of which the check
+// must detect.
 #pragma once
 
 #include <functional>
@@ -14,29 +15,32 @@
 namespace kvlift {
 
 struct ControlOptions {
-  const Graph* source = nullptr;
-  int threads = 0;
-  std::string one_length;    // what allows one length per batch only; empty: lengths differ
-  std::string last_slot;     // why no step reaches it; empty: one does
-  std::string last_start;    // why no step begins in it
+  const Graph* source = nullptr;  // never null
+  int threads = 0;                // 0: as many as the machine has
+  // Why all sequences of a batch have one length in every step; empty: in some step they differ.
+  std::string one_length;
+  std::string last_slot;     // why no step writes the last slot; empty: a step does
+  std::string last_start;    // why no step begins in the last slot; empty: a step may
   bool many_tokens = false;  // some step has more than one new token
-  bool pads = false;         // some step has pads in front
-  bool everywhere = false;   // mutants of every layer
-  // Mutants that differ in no more than this share of the nodes, or behind them, are run without
-  // the rest (tail.h).
+  bool pads = false;         // some step has left padding
+  bool everywhere = false;   // mutants of every layer, not of the last one only
+  // A mutant whose changed nodes, with all that depends on them, are at most this share of the
+  // model's nodes (0 to 1) is run without the other nodes (tail.h).
   double most_tail = 0.5;
-  std::string unrefused;          // why a step outside the capacity is not refused; empty: it is
-  bool proved = false;            // all facts of the model hold for all shapes
-  Assumptions* ledger = nullptr;  // receives what excuses a mutant
-  Pace* pace = nullptr;           // is told of each mutant that begins; never null
-  // Steps outside the capacity, run by this model: they must be refused.
+  std::string unrefused;  // why a step outside the capacity is not refused; empty: it is refused
+  bool proved = false;    // every fact of the proof holds
+  Assumptions* ledger = nullptr;  // receives the observations that excuse a mutant; never null
+  Pace* pace = nullptr;           // is notified of each mutant that begins; never null
+  // Runs steps outside the capacity on a mutant; the check fails if the mutant does not refuse.
   std::function<SelfCheck(const Model& mutant)> overflow;
-  // The verdict on the two models with another relation: why not equal, or empty.
+  // Judges the two models with another relation: returns why they are not equal, empty if they are.
   std::function<std::string(const Manifest& relation)> judge;
 };
 
-// One result for each mutant that could show. What takes away one of several things that hide the
-// same keys shows only with the others gone.
+// Runs all mutants against the records of the source, and judges all wrong relations. Returns one
+// result for each. A mutant that removes one of several conditions that hide the same keys
+// (Mutant::guard) also counts as detected if the model without all of them is detected; it is left
+// out if even that is not detected and no step hides a key.
 std::vector<ControlResult> RunControls(const Driver& driver, const Model& model, const Graph& after,
                                        const Manifest& relation, const std::vector<Record>& records,
                                        const ControlOptions& options);

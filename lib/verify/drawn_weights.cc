@@ -27,16 +27,16 @@ namespace {
 
 using onnx::TensorProto;
 
-// So many numbers are drawn, and repeated from another place for each weight.
+// The number of numbers that are drawn. Each weight repeats them from an offset of its own.
 constexpr int64_t kNumbers = (1 << 20) + 7;
 
-// What an initialiser is read as.
+// What the node that reads an initialiser uses it for.
 enum class Role { kProduct, kTable, kNorm, kBias, kScale };
 
 struct Reader {
   Role role = Role::kProduct;
-  int64_t summed = 0;   // how many products are summed; 0: as the extents say
-  bool turned = false;  // the last axis is summed along, not the one in front of it
+  int64_t summed = 0;   // the length of the product's sum; 0: it is an extent of the initialiser
+  bool turned = false;  // the sum runs along the last axis, not along the last but one
 };
 
 absl::flat_hash_map<std::string, Reader> ReadersOf(const onnx::GraphProto& graph) {
@@ -65,7 +65,7 @@ absl::flat_hash_map<std::string, Reader> ReadersOf(const onnx::GraphProto& graph
   return readers;
 }
 
-// The place of a file that a weight is at; empty for weights that the model itself holds.
+// Returns the file and offset of a weight's data; empty if the model itself holds the data.
 std::string PlaceOf(const TensorProto& tensor) {
   if (tensor.data_location() != TensorProto::EXTERNAL) return "";
   const SpanRange span = SpanOf(tensor);

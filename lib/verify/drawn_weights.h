@@ -1,5 +1,5 @@
-// Models whose weights are drawn: of files that are not there, or that nobody wants to read. What
-// is judged then is the structure, which is the same for any weights.
+// Replaces weights in external files by random numbers, so that a model can be judged whose files
+// are absent or too large to be read. Only the structure of the two models is judged then.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,14 @@ namespace kvlift {
 
 class DrawnWeights {
  public:
+  // Models that one object (or a copy of it) draws for share the numbers of a seed.
   explicit DrawnWeights(uint64_t seed);
 
-  // The model with numbers of a usual size in place of all weights in files, the same for all
-  // models that read the same place of a file: products keep the size of what they multiply, norms
-  // are near 1, biases near 0, quantised weights are any bytes. FailedPrecondition for integers
-  // that may be shapes or indices.
+  // Returns the model with drawn numbers in place of the initialisers of its main graph whose data
+  // is in a file, the same for all models that read the same place of a file. Weights of products
+  // keep the size of what they multiply, those of norms are near 1, biases near 0, quantised
+  // weights any bytes. FailedPrecondition names an integer tensor of more than 8 bits, a shape or
+  // indices perhaps, whose file is absent; if its file is there, it keeps its data.
   absl::StatusOr<Model> In(const Model& model) const;
 
  private:
@@ -28,11 +30,11 @@ class DrawnWeights {
   std::shared_ptr<Store> store_;
 };
 
-// Reads "stored", which is no seed, "random" (seed 1) and "random:SEED". InvalidArgument for other
-// words.
+// Parses the value of --weights: "stored" or empty gives nullopt, "random" seed 1, "random:SEED"
+// that seed. InvalidArgument for any other text.
 absl::StatusOr<std::optional<uint64_t>> ReadWeights(absl::string_view words);
 
-// The entry of the ledger that says so.
+// Returns the ledger's entry that weights were drawn with this seed.
 Assumption DrawnWeightsOf(uint64_t seed);
 
 }  // namespace kvlift

@@ -15,7 +15,7 @@
 namespace kvlift {
 namespace {
 
-// bool [batch, 1, tokens, tokens]: each token sees itself and its ancestors.
+// Returns a tree mask: bool [B, 1, S, S], in which each new token sees itself and its ancestors.
 exec::Tensor TreeOf(const StepSpec& step) {
   const int64_t tokens = step.new_tokens;
   exec::Tensor tensor =
@@ -29,7 +29,8 @@ exec::Tensor TreeOf(const StepSpec& step) {
   return tensor;
 }
 
-// A sequence of a tensor whose first axis is the batch, or several rows for each of it.
+// Returns the rows of a group of one sequence, of a tensor whose axis 0 has one or several rows for
+// each sequence. A group of the whole batch, or an axis 0 that is not a batch, gives a copy.
 exec::Tensor SequencesOf(const exec::View& whole, const std::vector<int>& group, int64_t batch) {
   if (whole.shape.empty() || static_cast<int64_t>(group.size()) == batch ||
       whole.shape[0] % batch != 0) {
@@ -47,7 +48,7 @@ Bounded SequencesOf(const Bounded& whole, const std::vector<int>& group, int64_t
   return part;
 }
 
-// How far both sides may be from each other; empty if that is not known of both.
+// Returns the sum of both bounds, element by element; empty unless both are known.
 exec::Tensor SlackOf(const Bounded& a, const Bounded& b) {
   if (a.bound.empty() || b.bound.empty() || a.bound.shape() != b.bound.shape()) return {};
   exec::Tensor sum = a.bound.Clone();
@@ -80,7 +81,7 @@ absl::StatusOr<Runner> Runner::Create(std::shared_ptr<const Graph> graph,
   options.alias = alias;
   options.threads = threads;
   options.base_dir = base_dir;
-  options.pack_weights = false;  // equal bits, and many short-lived programs
+  options.pack_weights = false;  // packing takes long and these programs run a few steps
   Runner runner;
   KV_ASSIGN_OR_RETURN(runner.program_, exec::Program::Compile(std::move(graph), options));
   runner.session_ = std::make_unique<exec::Session>(runner.program_);
@@ -89,7 +90,7 @@ absl::StatusOr<Runner> Runner::Create(std::shared_ptr<const Graph> graph,
 
 absl::StatusOr<exec::Fetches> Runner::Step(const exec::Feeds& feeds) {
   exec::Fetches fetches;
-  exec::Feeds all;  // where there are more
+  exec::Feeds all;  // empty unless FeedAlso has more for this step
   if (next_ < also_.size()) {
     all = feeds;
     for (const auto& [name, value] : also_[next_++]) all[name] = value;
@@ -150,8 +151,7 @@ absl::StatusOr<exec::Fetches> Driver::StepSource(Runner& source, const StepSpec&
   return fetches;
 }
 
-// The source's cache before the first step: noise where the past is, and behind it if the plan
-// says so.
+// The past holds noise. Slots behind it hold noise if the plan says so, else zeros.
 exec::Tensor Driver::FirstPast(const Runner& source, const Plan& plan, const ManifestCache& cache,
                                const StepSpec& step) const {
   const std::string& name = cache.source.input;
@@ -163,7 +163,7 @@ exec::Tensor Driver::FirstPast(const Runner& source, const Plan& plan, const Man
   return value;
 }
 
-// The same of a buffer, with the source's axes.
+// Rows of a ring are rotated to the slots of their tokens.
 exec::Tensor Driver::FirstSlots(int32_t type, const Plan& plan, const ManifestCache& cache,
                                 const StepSpec& step) const {
   const int64_t slots = SlotsOf(cache, plan), held = std::min(step.past[0], slots);
@@ -175,13 +175,12 @@ exec::Tensor Driver::FirstSlots(int32_t type, const Plan& plan, const ManifestCa
   return value;
 }
 
-// Noise in rows [0, rows) of a source's cache, whose row 0 holds token `first`. Of very many slots
-// behind the past only the next ones and the last get it: no more tell anything.
+// Behind the past of a large cache only the next 64 slots and the last 8 get noise, to save time.
 void Driver::AddNoise(const ManifestCache& cache, const StepSpec& step, int64_t first, int64_t rows,
                       exec::Tensor* value) const {
   constexpr int64_t kNext = 64, kLast = 8;
   const int axis = SourceAxisOf(cache.source, 'S');
-  // Scales of bytes make numbers of the usual size.
+  // Small scales, so that quantised values times scales are of usual size.
   const double amplitude = absl::EndsWith(cache.role, "_scale") ? 0x1p-6 : 1;
   const auto fill = [&](int64_t begin, int64_t end) {
     if (begin >= end) return;
@@ -194,8 +193,6 @@ void Driver::AddNoise(const ManifestCache& cache, const StepSpec& step, int64_t 
   fill(std::max(near, rows - kLast), rows);
 }
 
-// Makes the value the past of a step that may begin before `end`, where the last one ended. Says
-// why that is impossible.
 std::string Driver::Rewind(const ManifestCache& cache, const StepSpec& step, int64_t end,
                            exec::Tensor* value) const {
   if (!cache.source.growing) return {};
@@ -226,7 +223,7 @@ Record Driver::RunSource(Runner& source, const Plan& plan) const {
     groups.emplace_back(batch);
     std::iota(groups[0].begin(), groups[0].end(), 0);
   }
-  std::vector<CacheState> past(groups.size());  // by input
+  std::vector<CacheState> past(groups.size());  // by group
   std::vector<int64_t> ends(groups.size(), 0);
   for (const StepSpec& whole : plan.steps) {
     SourceStep result;
@@ -409,7 +406,7 @@ std::pair<int64_t, int64_t> Driver::UnjudgedPads(const StepSpec& step, int seque
   return {place(step.hidden[sequence].first), place(step.hidden[sequence].second)};
 }
 
-// One sequence in a step that has pads: its real tokens only.
+// Compares the real tokens of one sequence in a step with padding tokens.
 void Driver::CompareTokens(const Given& given, const Bounded& want, const Bounded& got,
                            const std::string& name, int sequence, Outcome* outcome) const {
   const StepSpec& step = given.step;
@@ -417,7 +414,7 @@ void Driver::CompareTokens(const Given& given, const Bounded& want, const Bounde
   const int64_t first = std::clamp<int64_t>(left, 0, step.new_tokens);
   const int64_t end = step.real_of(sequence);
   if (first >= end) return;
-  // What has no row per token is that of the last token, a pad perhaps.
+  // An output without an axis of tokens belongs to the last token, which may be padding.
   const exec::Shape &mine = got.value.shape(), &theirs = want.value.shape();
   if (mine.size() < 2 || mine[1] != step.new_tokens) {
     if (end == step.new_tokens && first == 0) Judge(given, want, got, name, sequence, outcome);
@@ -446,7 +443,7 @@ void Driver::CompareOutputs(const Given& given, Outcome* outcome) const {
     for (size_t g = 0; g < source.groups.size(); ++g) {
       const std::vector<int>& group = source.groups[g];
       const Bounded want = Theirs(given, g, theirs);
-      // As large for some sequences as for all: it has no batch.
+      // An output that is as large for a group as for all sequences has no batch axis.
       const bool shared = want.value.shape() == all.value.shape();
       const Bounded got = shared ? all : SequencesOf(all, group, step.batch());
       const auto unjudged = [&](int b) {

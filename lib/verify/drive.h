@@ -1,5 +1,5 @@
-// Runs the two sides of a plan. The source is run once and recorded; the converted model, and each
-// mutant of it, is then held against the record.
+// Runs a plan on both models. The source runs once and its outputs are recorded; the converted
+// model, and each mutant of it, is then run and compared with the record.
 #pragma once
 
 #include <map>
@@ -23,9 +23,12 @@
 
 namespace kvlift {
 
-// A model on the executor; a step is a pure function of its feeds.
+// A model on the executor. Without cache pairs a step is a pure function of its feeds.
 class Runner {
  public:
+  // caches: the pairs whose values the session keeps from step to step; empty: each step is fed all
+  // inputs. threads: 0: as many as the machine has. Errors are those of Graph::Build and
+  // exec::Program::Compile (Unimplemented for an operator without a kernel).
   static absl::StatusOr<Runner> Create(const std::shared_ptr<const onnx::ModelProto>& model,
                                        const std::string& base_dir,
                                        std::vector<exec::CachePair> caches, exec::AliasMode alias,
@@ -34,13 +37,15 @@ class Runner {
                                        const std::string& base_dir,
                                        std::vector<exec::CachePair> caches, exec::AliasMode alias,
                                        int threads);
+  // Runs one step and returns all outputs. Errors are those of exec::Session::Step.
   absl::StatusOr<exec::Fetches> Step(const exec::Feeds& feeds);
-  // From now on each step is fed the next of these as well.
+  // The following steps are fed these values as well, one element of `steps` for each step.
   void FeedAlso(std::vector<exec::Feeds> steps);
   const exec::Program& program() const { return *program_; }
   exec::Session& session() { return *session_; }
-  int32_t TypeOf(const std::string& value) const;
-  // A value of this shape may have a row per sequence, by what the model declares for it.
+  int32_t TypeOf(const std::string& value) const;  // a TensorProto::DataType
+  // Whether the declared type allows axis 0 of an output of this shape to be the batch: it is not
+  // declared as a constant, or the batch is fixed. fixed_batch: nullopt if the batch is dynamic.
   bool MayHaveBatch(const std::string& output, const exec::Shape& shape,
                     std::optional<int64_t> fixed_batch) const;
 
@@ -48,55 +53,58 @@ class Runner {
   std::shared_ptr<const exec::Program> program_;
   std::unique_ptr<exec::Session> session_;
   std::vector<exec::Feeds> also_;
-  size_t next_ = 0;  // of them
+  size_t next_ = 0;  // index in also_ of the next step's
 };
 
-// What the source gave in one step: per group of sequences that were run together.
+// The source's outputs in one step. A source that takes one length for the whole batch runs
+// sequences of different lengths one by one, each a group of its own.
 struct SourceStep {
-  std::vector<std::vector<int>> groups;
-  std::vector<exec::Fetches> outputs;  // per group
-  // What the oracle says of them, and of the converted model's; null where it did not run.
-  std::vector<OracleRun> oracle;
-  OracleRun oracle_after;
+  std::vector<std::vector<int>> groups;  // places in the batch of the sequences that ran together
+  std::vector<exec::Fetches> outputs;    // per group; caches in the order of slots (ring.h)
+  std::vector<OracleRun> oracle;         // bounds of `outputs`, per group; empty without a referee
+  OracleRun oracle_after;                // bounds of the converted model's outputs; may be null
 };
 
-// What both models were fed in one step.
+// The feeds of both models in one step.
 struct StepFeeds {
   exec::Feeds source, converted;
-  std::string where;
+  std::string where;  // plan and step; empty: no step was kept
 };
 
 struct Record {
-  const Plan* plan = nullptr;
-  std::vector<SourceStep> steps;
-  std::string stopped;   // why the source could not run on; then steps are what it could
-  bool bitwise = false;  // the converted model gave the very same bits
-  exec::Feeds first;     // of the first step, if all sequences ran together and a referee was there
+  const Plan* plan = nullptr;     // not owned
+  std::vector<SourceStep> steps;  // as many of the plan's steps as the source ran
+  std::string stopped;            // why the source did not run the next step; empty: it ran all
+  bool bitwise = false;           // every output of the converted model was equal
+  // The source's feeds of the first step; empty unless all sequences ran together with a referee.
+  exec::Feeds first;
 };
 
-// The caches of a model: the source's by input, the converted model's by id.
+// The values of a model's caches: the source's by input name, the converted model's by cache id.
 using CacheState = std::map<std::string, exec::Tensor>;
 
 struct Outcome {
-  bool bitwise = true;
-  std::string failed;        // the executor's error
-  bool unsupported = false;  // the error: no kernel, or over a limit of running
-  std::string unfed;         // an input that takes no such values
-  std::string unjudged;      // NaN in the source where the converted model has a number
-  std::optional<Counterexample> difference;
-  std::map<std::string, OutputResult> outputs;  // worst per output
-  // First slots of the rows that were seen to change, by cache id.
+  bool bitwise = true;       // every comparison was bitwise (compare.h)
+  std::string failed;        // the executor's error; empty: every step ran
+  bool unsupported = false;  // `failed` is for want of a kernel, or of memory
+  std::string unfed;         // why a step's values cannot be fed to an input; empty: they can
+  std::string unjudged;      // where the source gives NaN and the converted model a number
+  std::optional<Counterexample> difference;     // the first one
+  std::map<std::string, OutputResult> outputs;  // the worst comparison, by output
+  // First slots of the writes that changed a row, by cache id.
   std::map<std::string, std::set<int64_t>> written;
-  int steps = 0;
-  std::vector<OracleRun> oracle;  // per step, if a referee was there
-  exec::Feeds first;              // of the first step, then
+  int steps = 0;                  // steps that were run and compared
+  std::vector<OracleRun> oracle;  // per step; empty without a referee
+  exec::Feeds first;              // the feeds of the first step; empty without a referee
 };
 
 class Driver {
  public:
+  // The relation and the stimulus must outlive the driver. source_nodes: n of compare.h.
   Driver(const Manifest& relation, const Stimulus& stimulus, int source_nodes)
       : relation_(relation), stimulus_(stimulus), source_nodes_(source_nodes) {}
-  // The same but for the relation: what it lacks is not looked at.
+  // Copies `other` with another relation, whose outputs and caches alone are compared, and without
+  // its referee.
   Driver(const Driver& other, const Manifest& relation)
       : relation_(relation),
         stimulus_(other.stimulus_),
@@ -105,77 +113,93 @@ class Driver {
         ring_slots_(other.ring_slots_),
         compare_(other.compare_) {}
 
-  // Runs the source as long as it appends: what was in a cache stays, the new rows stand behind the
-  // past, nothing else changes.
+  // Runs the source. Stops before a step that cannot be fed, and at one that fails or does more
+  // than append to its caches: all rows of the past must stay as they are, the new rows must stand
+  // behind them, and no other row may change.
   Record RunSource(Runner& source, const Plan& plan) const;
-  // Caches at the beginning of a plan: the rows that the source's hold, and behind them zeros, or
-  // noise of the given amplitude. Where the source's own have slots behind, those of the source.
+  // Returns the converted model's caches before a plan: the past that the source begins with, and
+  // behind it zeros, or noise in [-amplitude, amplitude). With Plan::noise, a cache whose source
+  // has slots behind the past gets the source's values there.
   CacheState Fresh(const Runner& converted, const Plan& plan, double amplitude = 0) const;
-  // Holds a model against the record. `state` is what is left in the caches. A trace, if given,
-  // receives all outputs of all steps.
+  // Runs a converted model through the steps of the record and compares each step, up to the first
+  // difference or error. `state` holds the caches before the first step, and then after the last
+  // step that agreed. `trace` receives all outputs of each step; it may be null.
   Outcome RunConverted(Runner& converted, const Record& record, CacheState* state,
                        std::vector<exec::Fetches>* trace = nullptr) const;
+  // Returns all inputs of the converted model in one step. FailedPrecondition names an input that
+  // takes one length for the whole batch where the step's lengths differ, or that cannot be fed.
   absl::StatusOr<exec::Feeds> ConvertedFeeds(const StepSpec& step, int64_t capacity,
                                              const CacheState& state) const;
 
-  // The source's cache before the first step of a plan, and all its feeds.
+  // Returns a cache input of the source before the first step of a plan, in the source's layout.
   exec::Tensor FirstPast(const Runner& source, const Plan& plan, const ManifestCache& cache,
                          const StepSpec& step) const;
+  // Returns the same rows in a buffer of the converted model's number of slots, zeros behind them.
   exec::Tensor FirstSlots(int32_t type, const Plan& plan, const ManifestCache& cache,
                           const StepSpec& step) const;
+  // Returns all inputs of the source in one step, with caches from `past`. Errors are those of
+  // Stimulus::Feed.
   absl::StatusOr<exec::Feeds> SourceFeeds(const StepSpec& step, int64_t capacity,
                                           const CacheState& past) const;
 
-  // One step of the source; caches are in the order of slots on both sides (ring.h). If there is a
-  // referee, `oracle` receives what it says.
+  // Runs one step of the source. Caches in feeds and fetches are in the order of slots (ring.h).
+  // `oracle` receives the bounds if there is a referee; it may be null.
   absl::StatusOr<exec::Fetches> StepSource(Runner& source, const StepSpec& step, exec::Feeds feeds,
                                            const std::string& where = "",
                                            OracleRun* oracle = nullptr) const;
 
-  // Steps are run by the oracle as well, as long as there is a referee.
+  // Sets the referee that computes bounds of the steps that follow; null: the fixed bound is used.
   void Attend(Referee* referee) { referee_ = referee; }
-  // Compares with something else than Compare.
+  // Sets the function that compares two tensors.
   void CompareBy(CompareFn compare) { compare_ = compare; }
   const Stimulus& stimulus() const { return stimulus_; }
-  // A window's cache (by source input) never holds more rows than this.
+  // Declares that a source's cache (by input) drops rows so as to hold at most `rows` of them.
   void KeepAtMost(const std::string& input, int64_t rows) { kept_rows_[input] = rows; }
   const std::map<std::string, int64_t>& kept_rows() const { return kept_rows_; }
-  // A ring (by id) has this many slots, whatever the plan.
+  // Gives a ring (by cache id) this many slots in every plan.
   void FixRing(const std::string& id, int64_t slots) { ring_slots_[id] = slots; }
 
  private:
+  // Fills rows [0, rows) of a source's cache, whose row 0 holds token `first`, with noise.
   void AddNoise(const ManifestCache& cache, const StepSpec& step, int64_t first, int64_t rows,
                 exec::Tensor* value) const;
-  // Slots of the converted model's cache.
+  // Returns the number of slots of the converted model's cache.
   int64_t SlotsOf(const ManifestCache& cache, const Plan& plan) const;
+  // Returns how many rows a source's cache holds after `length` tokens.
   int64_t RowsKept(const std::string& input, int64_t length) const;
+  // Cuts a growing cache that holds `end` tokens down to the past of the step, which may be
+  // shorter. Returns why that is impossible, or empty.
   std::string Rewind(const ManifestCache& cache, const StepSpec& step, int64_t end,
                      exec::Tensor* value) const;
+  // Returns why a source's present is not its past with the new rows appended, or empty.
   std::string CheckAppended(const ManifestCache& cache, const StepSpec& step,
                             const exec::View& past, const exec::View& present) const;
-  // What a step of the converted model gave, beside the source's.
+  // The outputs of both models in one step.
   struct Given {
     const StepSpec& step;
     const SourceStep& source;
     const exec::Fetches& after;
-    const OracleStep* oracle;  // null: the oracle did not run it
+    const OracleStep* oracle;  // bounds of `after`; null: the oracle did not run the step
     const std::string& plan;
   };
-  // An output of the source's, of the converted model's.
+  // Returns an output of the source, of one group, or of the converted model, with its bounds.
   static Bounded Theirs(const Given& given, size_t group, const std::string& output);
   static Bounded Mine(const Given& given, const std::string& output);
-  // How far rows of caches are from the source's, by the converted model's input.
+  // The distance of each cache element from the source's, by the converted model's input.
   using Gaps = std::map<std::string, exec::Tensor>;
+  // Compares all caches, and notes the distances in `gaps` if it is not null. Returns what is wrong
+  // with a cache apart from the values of the rows that the step writes, or empty.
   std::string CheckCaches(const Given& given, const CacheState& before, Gaps* gaps,
                           Outcome* outcome) const;
+  // Whether one sequence's slots of other tokens than [begin, end) keep the bytes that were fed.
   bool KeepsOthers(const ManifestCache& cache, const exec::View& fed, const exec::View& now,
                    const Range& mine, int axis, int64_t begin, int64_t end) const;
   std::string CheckCache(const ManifestCache& cache, const Given& given, const Bounded& theirs,
                          const std::vector<int>& group, const exec::View& fed, const Bounded& now,
                          exec::Tensor* gap, Outcome* outcome) const;
   void CompareOutputs(const Given& given, Outcome* outcome) const;
-  // New tokens of a sequence that are pads between its prompt and its answer, where a precondition
-  // says that rows of pads may differ: [begin, end) of the step.
+  // Returns which of the step's new tokens are padding tokens between a sequence's prompt and its
+  // answer, as [begin, end); [0, 0) unless precondition KV303 says that their rows may differ.
   std::pair<int64_t, int64_t> UnjudgedPads(const StepSpec& step, int sequence) const;
   void CompareTokens(const Given& given, const Bounded& want, const Bounded& got,
                      const std::string& name, int sequence, Outcome* outcome) const;

@@ -1,5 +1,5 @@
-// What a step may do to caches: append to the source's, write the same rows into the converted
-// model's, and touch nothing else.
+// Checks what a step does to caches. The source may only append rows; the converted model must
+// write the same rows and leave all others as they are.
 #include <algorithm>
 #include <cmath>
 
@@ -10,7 +10,8 @@
 namespace kvlift {
 namespace {
 
-// Notes in `gap` how far rows [begin, begin + rows of got) of an axis are from what they should be.
+// Writes |want - got| into `gap`, at the sequences of `batch` and from `begin` of an axis on. Does
+// nothing if `gap` is null or the shapes differ.
 void NoteGap(const exec::View& want, const exec::View& got, const Range& batch, int axis,
              int64_t begin, exec::Tensor* gap) {
   if (gap == nullptr || want.shape != got.shape) return;
@@ -26,7 +27,7 @@ void NoteGap(const exec::View& want, const exec::View& got, const Range& batch, 
 
 }  // namespace
 
-// Empty if the source's present is its past with the new rows behind, or a window of that.
+// A cache with a window may drop its oldest rows.
 std::string Driver::CheckAppended(const ManifestCache& cache, const StepSpec& step,
                                   const exec::View& past, const exec::View& present) const {
   const auto axis = static_cast<size_t>(SourceAxisOf(cache.source, 'S'));
@@ -71,7 +72,7 @@ std::string Driver::CheckAppended(const ManifestCache& cache, const StepSpec& st
     const auto kept = [&](int64_t from, int64_t to) {
       const Range between{along, from, to};
       if (from >= to || SameInBox(past, present, mine, between)) return true;
-      // -0 and 0 are one number where slots are blended.
+      // A source that blends slots (past * 0 + new * 1, say) may turn 0 into -0.
       const exec::Tensor x = Part(past, batch, mine.begin, mine.end);
       const exec::Tensor y = Part(present, batch, mine.begin, mine.end);
       return SameNumbers(Part(x.view(), along, from, to).view(),
@@ -85,7 +86,6 @@ std::string Driver::CheckAppended(const ManifestCache& cache, const StepSpec& st
   return {};
 }
 
-// Rows of other tokens than [begin, end) are what they were.
 bool Driver::KeepsOthers(const ManifestCache& cache, const exec::View& fed, const exec::View& now,
                          const Range& mine, int axis, int64_t begin, int64_t end) const {
   const int64_t capacity = now.shape[axis];
@@ -100,8 +100,8 @@ bool Driver::KeepsOthers(const ManifestCache& cache, const exec::View& fed, cons
          same(after, capacity);
 }
 
-// The written rows are the source's; every other row holds the very bytes that were fed. Empty if
-// so, else what is wrong with the rows that should be untouched.
+// Compares the rows that the step writes with the source's. Every other row must hold the very
+// bytes that were fed; returns what is wrong with such a row, or empty.
 std::string Driver::CheckCache(const ManifestCache& cache, const Given& given,
                                const Bounded& theirs, const std::vector<int>& group,
                                const exec::View& fed, const Bounded& now, exec::Tensor* gap,
@@ -126,7 +126,7 @@ std::string Driver::CheckCache(const ManifestCache& cache, const Given& given,
       return fmt::format("cache {}: rows outside [{}, {}) changed in sequence {}", cache.id, begin,
                          end, b);
     }
-    // Row r of the source's present holds token first + r.
+    // Row r of a growing source's present holds token first + r.
     const int64_t rows = shape[their_axis], total = begin + step.real_of(b);
     const int64_t first = cache.source.growing ? total - rows : 0;
     const int64_t written = std::max(begin, first);

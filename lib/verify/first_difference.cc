@@ -9,7 +9,7 @@
 namespace kvlift {
 namespace {
 
-// What a node gave, as far as it is compared.
+// Type, shape and a hash of the bytes of a value.
 struct Print {
   int32_t type = 0;
   exec::Shape shape;
@@ -129,7 +129,7 @@ RoundingReport FindFirstDifference(Runner& source, Runner& converted, const Step
   }
   const Graph& graph = converted.program().graph();
   const auto unchanged = UnchangedValues(source.program().graph(), graph, relation);
-  // Elements of another layout are in other places.
+  // The bytes of caches in different layouts cannot be compared.
   absl::flat_hash_set<std::string> moved;
   for (const ManifestCache& cache : relation.caches) {
     if (cache.layout != cache.source.layout) moved.insert(cache.output);

@@ -1,5 +1,5 @@
-// Where rounding differences between two models begin: which values of the converted model are, by
-// name, bit for bit those of the source, and the first that is not.
+// Finds where rounding differences between the two models begin: compares, by name, the bytes of
+// all values in one step, and names the first node of the converted model whose bytes differ.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,14 @@
 
 namespace kvlift {
 
-// Names of values of `after` that are made by the nodes that make them in `source`, from equal
-// constants and inputs that both models are fed alike: equal by construction.
+// Returns the values of `after` that equal those of `source` by construction: nodes of the same
+// name of result, operator and attributes compute them in both models from equal constants, from
+// inputs that the relation calls "same", and from such values. Names are those of `after`.
 absl::flat_hash_set<std::string> UnchangedValues(const Graph& source, const Graph& after,
                                                  const Manifest& relation);
 
-// Runs one step of both models, whose caches hold the same rows.
+// Runs one step of both models on feeds whose caches hold the same rows, and compares the values of
+// equal name, type and shape. The report's `step` is empty if a model does not run the step.
 RoundingReport FindFirstDifference(Runner& source, Runner& converted, const StepFeeds& feeds,
                                    const Manifest& relation);
 

@@ -28,7 +28,8 @@ std::string Sorted(std::string letters) {
   return letters;
 }
 
-// Letters are distinct, B and S among them, as many as axes remain after `removed` are fixed.
+// Whether the layout has distinct letters, B and S among them, and as many as the tensor has axes
+// apart from the `removed` ones on which an index is selected.
 bool LayoutFits(const Graph& graph, const std::string& tensor, const std::string& layout,
                 size_t removed) {
   const std::set<char> letters(layout.begin(), layout.end());
@@ -72,7 +73,8 @@ std::string CacheMisfit(const Graph& source, const Graph& after, const ManifestC
   return {};
 }
 
-// Every input and output of both models must have its place.
+// Returns a sentence about the first input or output of either model that the relation leaves out,
+// or empty.
 std::string Unaccounted(const Graph& source, const Graph& after, const Manifest& relation) {
   std::set<std::string> inputs, outputs, source_inputs, source_outputs;
   for (const ManifestInput& i : relation.inputs) {

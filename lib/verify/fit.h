@@ -1,4 +1,4 @@
-// Whether a relation fits the two models it is about.
+// Whether a relation (a manifest) fits the two models that it relates.
 #pragma once
 
 #include <string>
@@ -8,9 +8,10 @@
 
 namespace kvlift {
 
-// What does not fit, or empty: inputs and outputs without a place, names that a model lacks, ids
-// that no cache has, an output that is called a cache but is not that cache's output (nothing would
-// compare it), a layout or axis that its tensor does not have.
+// Returns the first thing that does not fit, or empty: an input or output that the relation leaves
+// out, a name that a model does not have, an id that no cache has or that two have, an input or
+// output that is called a cache and is not that cache's own (nothing would compare it), a layout or
+// an axis that the declared shape does not have. Layouts with groups (adapt.h) do not fit.
 std::string Misfit(const Graph& source, const Graph& after, const Manifest& relation);
 
 }  // namespace kvlift

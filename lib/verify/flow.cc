@@ -17,13 +17,13 @@ bool IsOneOf(const NodeProto& node, std::initializer_list<std::string_view> ops)
   return std::find(ops.begin(), ops.end(), node.op_type()) != ops.end();
 }
 
-// Keeps each element as it is.
+// Whether the operator moves or copies elements without changing their values.
 bool IsMove(const NodeProto& node) {
   return IsOneOf(node, {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Expand",
                         "Transpose", "Slice", "Tile", "Concat"});
 }
 
-// Takes an element out of the operand.
+// Whether the node picks elements of this operand by index.
 bool IsPick(const NodeProto* node, int operand) {
   return operand == 0 && node->op_type() == "Gather";
 }
@@ -178,7 +178,7 @@ bool Flow::IsOrder(const std::string& input) const {
     if (r.operand == 1 && r.node->op_type() == "Gather" && !IsConstant(r.node->input(0))) {
       const auto made = makers_.find(r.node->input(0));
       const bool shape = made != makers_.end() && made->second->op_type() == "Shape";
-      // Picking one slot of a mask, say, is no reordering: that keeps the first axis whole.
+      // An index on a later axis, say of one slot of a mask, does not reorder sequences.
       if (!shape && IntAttribute(*r.node, "axis", 0) <= 1) found = true;
     }
     return r.operand == 0 && IsOneOf(*r.node, {"Cast", "Identity"});

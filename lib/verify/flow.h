@@ -1,6 +1,7 @@
-// Where the value of a graph input flows to: what it is used for tells what it means.
+// Finds what a graph input is used for: follows its value through the graph to the operators that
+// give it a meaning, such as the Gather of a table that it indexes or a Softmax that it masks.
 //
-// Bodies of If and the like are looked into; names are unique over all of a model's scopes.
+// Bodies of If, Loop and Scan are followed as well. Names must be unique over all scopes.
 #pragma once
 
 #include <cstdint>
@@ -16,33 +17,47 @@
 
 namespace kvlift {
 
-// What an operand of an operator stands for, as a sum of the past's length and the new tokens.
-enum class Length { kPast, kLast, kTotal };  // P, P+S-1, P+S
+// The length that the definition of an operator gives one of its operands: P, P+S-1 or P+S, with P
+// past and S new tokens.
+enum class Length { kPast, kLast, kTotal };
 
 class Flow {
  public:
+  // The model must outlive the object.
   explicit Flow(const onnx::ModelProto& model);
 
-  // The widest table of weights that the input indexes through casts and reshapes; no rows if none.
+  // A table of weights [rows, width]; trailing axes count towards `width`.
   struct Table {
     int64_t rows = 0, width = 0;
   };
+  // Returns the widest constant table that the input indexes on axis 0 (Gather,
+  // GatherBlockQuantized, EmbedLayerNormalization), perhaps through casts and reshapes; rows is 0
+  // if there is none.
   Table TableOf(const std::string& input) const;
-  // Says where something is written or cut, or is turned by sine and cosine.
+  // Whether the input reaches an operand that is a position: a write index, a bound of Slice or
+  // Range, position ids of RotaryEmbedding, or the argument of Sin or Cos.
   bool IsPosition(const std::string& input) const;
-  // Reaches a softmax's operand, or a mask's place, without passing a product of matrices.
+  // Whether the input reaches a softmax or the mask operand of an attention without passing a
+  // matrix product.
   bool IsMask(const std::string& input) const;
-  // Indexes something that is computed or fed: the order of sequences.
+  // Whether the input indexes axis 0 or 1 of something that is neither constant nor a shape: then
+  // it may reorder the sequences of a batch.
   bool IsOrder(const std::string& input) const;
-  // An operator whose operand says which length it is, minus the constants added on the way.
+  // Returns the length at an operand that the input reaches through reshapes and additions of
+  // constants, and the sum of those constants: the input is that length minus the sum. nullopt if
+  // it reaches no such operand. Source: TensorScatter-24 write_indices, Attention-24
+  // nonpad_kv_seqlen; com.microsoft GroupQueryAttention seqlens_k and total_sequence_length,
+  // Attention and MultiHeadAttention past_sequence_length; KeyValueCache start_pos.
   std::optional<std::pair<Length, int64_t>> LengthAtOperator(const std::string& input) const;
-  // The operator that makes a value; empty if none does.
+  // Returns the op_type of the node that computes a value; empty if no node does.
   std::string Maker(const std::string& value) const;
-  // Is compared with something.
+  // Whether the input, perhaps plus something, is an operand of a comparison or of OneHot.
   bool IsCompared(const std::string& input) const;
-  // Numbers that are taken for yes and no: they are compared, cast to bool, or taken from one.
+  // Whether the input's numbers stand for true and false: they are compared, cast to bool or to an
+  // integer, or subtracted from a constant.
   bool IsTruth(const std::string& input) const;
-  // Says where rows are written, cut or hidden, and not only at which position a token is.
+  // Whether the input determines which rows are written, cut or hidden, or a length, and not only
+  // the position that a token is encoded with.
   bool SaysWhere(const std::string& input) const;
 
  private:
@@ -52,13 +67,15 @@ class Flow {
   };
   void Read(const onnx::GraphProto& graph);
   bool IsConstant(const std::string& name) const;
-  // Visits what reads the value and, where `pass` says so, what reads the reader's results.
+  // Calls `pass` for each node operand that reads the value and, where that returns true, goes on
+  // with the results of the node.
   void Walk(const std::string& from, const std::function<bool(const Reader&)>& pass) const;
 
   absl::flat_hash_map<std::string, std::vector<Reader>> readers_;
   absl::flat_hash_map<std::string, const onnx::TensorProto*> constants_;
   absl::flat_hash_map<std::string, const onnx::NodeProto*> makers_;
-  absl::flat_hash_map<std::string, std::string> leaves_;  // a body's output: the owner's
+  // The output of the node that owns a body, by the corresponding output of the body.
+  absl::flat_hash_map<std::string, std::string> leaves_;
 };
 
 }  // namespace kvlift

@@ -13,7 +13,8 @@ namespace {
 
 using onnx::TensorProto;
 
-// The converted model rounds elsewhere than the source, as often.
+// Factors of the measured error and of the epsilon. The converted model rounds at other places than
+// the source, but about as often.
 constexpr double kErrors = 8;
 constexpr double kUnits = 8;
 
@@ -26,7 +27,7 @@ exec::Tensor Widened(const exec::Tensor& half) {
   return wide;
 }
 
-// A tensor of doubles of this shape with one number in it.
+// Returns a tensor of doubles of this shape, all equal to `number`.
 exec::Tensor Filled(const exec::Shape& shape, double number) {
   exec::Tensor tensor(TensorProto::DOUBLE, shape);
   std::fill(tensor.span<double>().begin(), tensor.span<double>().end(), number);

@@ -1,5 +1,6 @@
-// Says how far models of half precision may be apart when they run in their own types: the source's
-// own rounding error is measured, against the source computed in float32 on the same inputs.
+// Bounds for models of half precision that run in their own types. The source's rounding error is
+// measured: its outputs are compared with those of the source computed in float32 on the same
+// inputs.
 #pragma once
 
 #include <map>
@@ -15,16 +16,16 @@ namespace kvlift {
 
 class HalfReferee : public Referee {
  public:
-  // InvalidArgument, NotFound and the executor's errors if the source does not run in float32.
+  // Creates the float32 source. Errors are those of LiftedWeights::WithFloat32 and Runner::Create.
   static absl::StatusOr<HalfReferee> Create(const Model& source, const LiftedWeights& weights,
                                             int threads);
 
-  // The bound of each element of a half type is some times the largest error of its output, and at
-  // least some units in the last place of the output's largest number. Null if the lifted source
-  // refuses the step. Integers and other types have no bound.
+  // Returns one bound for all elements of an output: 8 times the largest error of the output, and
+  // at least 8 epsilons of its largest number. Outputs of other than half types have no bound. Null
+  // if the float32 source refuses the step.
   OracleRun Source(const exec::Feeds& feeds, const exec::Fetches& got,
                    const std::string& where) override;
-  // Nothing is added for the converted model.
+  // Returns the bound 0 for each output of a half type: the source's bound covers both models.
   OracleRun Converted(const exec::Feeds& feeds, const std::map<std::string, exec::Tensor>& gaps,
                       const exec::Fetches& got, const std::string& where) override;
 

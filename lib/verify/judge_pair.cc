@@ -51,10 +51,10 @@ int64_t WeightsOf(const onnx::GraphProto& graph) {
   return weights;
 }
 
-// Weights of a model that runs in no time.
+// Models with at most so many numbers in their weights run in milliseconds.
 constexpr int64_t kSmall = 20'000'000;
 
-// Small models lose more by waiting for threads than they win by them.
+// Returns 1 for a small model, which several threads would slow down.
 int ThreadsFor(const onnx::GraphProto& graph, int wanted) {
   return wanted != 0 || WeightsOf(graph) > kSmall ? wanted : 1;
 }
@@ -75,7 +75,7 @@ class Verifier {
   absl::StatusOr<VerifyReport> Run() {
     KV_ASSIGN_OR_RETURN(Graph source_graph, Graph::Build(before_.proto));
     KV_ASSIGN_OR_RETURN(Graph after_graph, Graph::Build(after_.proto));
-    // A fused operator, or a branch, stands for the nodes that the other model has for it.
+    // The larger count: a fused operator stands for the nodes that the other model has instead.
     source_nodes_ = std::max(CountNodes(before_.proto->graph()), CountNodes(after_.proto->graph()));
     if (std::string missing = Misfit(source_graph, after_graph, relation_); !missing.empty()) {
       return Inconclusive("KV403 " + missing);
@@ -102,7 +102,8 @@ class Verifier {
     FindLimits(*stimulus, *facts);
     if (!judged_alone()) FindExtras(&*stimulus);
     plans_ = MakePlans(limits_);
-    // What reaches farther tells of faults of the proof, and is run in float32 then.
+    // Where all facts hold, extra plans only guard against faults of the proof, and the run in
+    // float32 has them.
     const bool in_own_types = part_.agreement != nullptr && HoldsWhole(report_.proof);
     if (judged_alone() || in_own_types) {
       std::erase_if(plans_, [](const Plan& plan) { return plan.extra; });
@@ -154,7 +155,7 @@ class Verifier {
     return Runner::Create(model.proto, model.base_dir, std::move(caches), alias, threads_);
   }
 
-  // Runs the plans in the models' own types.
+  // Runs the plans in the models' own half types, with bounds of HalfReferee.
   absl::StatusOr<VerifyReport> Agree(Driver* driver, Runner& source, Runner& converted) {
     auto referee = HalfReferee::Create(before_, *part_.agreement, threads_);
     if (!referee.ok()) return Inconclusive("KV401 " + Text(referee.status()));
@@ -163,7 +164,7 @@ class Verifier {
     return Finish();
   }
 
-  // A part of a verdict only: a wrong relation, or bounds.
+  // Whether only a part of a verdict is asked for: on a wrong relation, or within given bounds.
   bool judged_alone() const { return control_ || part_.bounds != nullptr; }
 
   void Prove() {
@@ -206,7 +207,7 @@ class Verifier {
       limits_.row_bytes += RowBytes(cache, type);
     }
     limits_.rings.assign(rings.begin(), rings.end());
-    // Caches that hold any number of tokens do not help where a mask has a column for each.
+    // If all caches are rings, a mask with a fixed number of columns bounds the tokens.
     for (const ManifestInput& input : relation_.inputs) {
       if (input.as != "pad_to_capacity") continue;
       const auto& type = after.type(after.Find(input.name));
@@ -218,7 +219,7 @@ class Verifier {
     }
   }
 
-  // What a token of a sequence takes of a cache.
+  // Returns the bytes of one token of one sequence in a cache, at 4 bytes per number.
   static int64_t RowBytes(const ManifestCache& cache, const TensorType& type) {
     int64_t bytes = 4;
     for (size_t k = 0; type.shape && k < type.shape->size() && k < cache.layout.size(); ++k) {
@@ -228,7 +229,7 @@ class Verifier {
     return bytes;
   }
 
-  // What is fed freely, and sizes that the two models do not share.
+  // Finds the inputs that can be fed freely, and the numbers that occur in one model only.
   void FindExtras(Stimulus* stimulus) {
     const Flow theirs(*before_.proto), mine(*after_.proto);
     for (const ManifestInput& input : relation_.inputs) {
@@ -247,7 +248,7 @@ class Verifier {
     for (const auto& [name, input] : stimulus->interface().inputs) {
       if (input.reading().IsAddedMask()) added_masks_.push_back(name);
     }
-    // Where all is proved, a few tell of faults of the proof.
+    // Where all facts hold, a few thresholds suffice to guard against faults of the proof.
     const size_t most = HoldsWhole(report_.proof) ? 3 : 12;
     constexpr int64_t kFarthest = 4200;
     for (int64_t number : UnmatchedNumbers(*before_.proto, *after_.proto)) {
@@ -261,7 +262,8 @@ class Verifier {
     }
   }
 
-  // Plans that are not about rings end before the last slot.
+  // A ring of fixed size bounds the new tokens of a step, and the capacity of the other plans,
+  // which must not wrap around.
   void FixRing(const ManifestCache& cache, int64_t slots, Driver* driver) {
     driver->FixRing(cache.id, slots);
     const int64_t most = std::max<int64_t>(1, slots - cache.ring->window);
@@ -280,7 +282,7 @@ class Verifier {
     facts_.reads_unused = facts.reads_unused || part_.reads_unused;
     facts_.reads_garbage = facts.reads_garbage || part_.reads_unused;
     limits_.uniform = relation_.uniform || facts_.grows;
-    // A mask that was dropped is all ones by precondition.
+    // Dropped masks are left out: they are all ones by precondition.
     limits_.mask =
         std::any_of(relation_.inputs.begin(), relation_.inputs.end(), [&](const ManifestInput& i) {
           return stimulus.IsMask(i.source.empty() ? i.name : i.source);
@@ -289,7 +291,7 @@ class Verifier {
       limits_.reorders = limits_.reorders || entry.second.reading().meaning == Meaning::kOrder;
     }
     for (const Precondition& p : relation_.preconditions) {
-      // Pads change what real tokens get: such steps are no steps of the model.
+      // These preconditions rule out padding tokens, which would change the results of real tokens.
       if (p.code == "KV236" || p.code == "KV248") limits_.pads = false;
     }
     if (!limits_.pads) {
@@ -303,7 +305,7 @@ class Verifier {
 
   void Worst(const OutputResult& result) { MergeOutput(result, &report_.outputs); }
 
-  // Runs the plans, and takes over what they showed.
+  // Runs the plans and takes over their results.
   void RunPlans(Driver* driver, Referee* referee, Runner& source, Runner& converted) {
     PlanRunner runner(HoldsWhole(report_.proof), &report_, &pace_);
     runner.Run(driver, referee, source, converted, &plans_);
@@ -337,14 +339,14 @@ class Verifier {
     return excuses;
   }
 
-  // Some step of the source may have several new tokens.
+  // Whether a step of the source may have several new tokens.
   bool TakesSeveral() const {
     if (limits_.tokens) return *limits_.tokens > 1;
     if (limits_.most_tokens && *limits_.most_tokens < 2) return false;
     return limits_.prefill || limits_.tokens_with_past.value_or(2) > 1;
   }
 
-  // Whether the outputs tell what is in each slot and token.
+  // Samples whether the outputs depend on each slot and token.
   void RunSensitivity(const Driver& driver, Runner& source, Runner& converted) {
     if (facts_.grows) return;
     const Sensitivity s =
@@ -364,7 +366,7 @@ class Verifier {
     }
   }
 
-  // What the converted model must keep to by itself.
+  // Checks the converted model by itself, and shrinks what the source may show as well.
   void RunSelfChecks(const Driver& driver, Runner& source, Runner& converted) {
     SelfChecks checks(driver, relation_, facts_, records_,
                       [this](std::vector<exec::CachePair> pairs, exec::AliasMode mode) {
@@ -433,7 +435,7 @@ class Verifier {
     return {};
   }
 
-  // What allows one length for a whole batch only.
+  // Returns why all sequences of a batch have one length.
   std::string OneLength() const {
     if (relation_.uniform) return "the relation gives one length for the whole batch";
     if (limits_.batch && *limits_.batch < 2) return "the batch is fixed at one";
@@ -441,7 +443,8 @@ class Verifier {
     return NoteOf("ragged");
   }
 
-  // The verdict with another relation and no mutants: why not equal.
+  // Judges the two models with another relation, without mutants and proof. Returns why they are
+  // not equal; empty if they are.
   std::string Refusal(const Manifest& relation) const {
     VerifyOptions options = options_;
     options.controls = false;
@@ -517,7 +520,8 @@ class Verifier {
            before_.digest->Hex() != relation_.source_sha256;
   }
 
-  // Where the relation asks hosts for two buffers, nothing says what one would give.
+  // Adds the assumption that hosts keep two buffers for each cache that the relation does not call
+  // safe.
   void AddAliases() {
     for (const AliasCertificate& alias : report_.aliases) {
       if (alias.claim == "safe") continue;
@@ -528,7 +532,7 @@ class Verifier {
     }
   }
 
-  // What is not shown for all shapes was run for some.
+  // Makes the verdict "equal as tested": says which fact is open and which sizes were run.
   void AsTested() {
     report_.verdict = VerdictKind::kEqualAsTested;
     const ProofFact* open = FirstThatFails(report_.proof);
@@ -550,7 +554,7 @@ class Verifier {
   const Model& after_;
   const Manifest& relation_;
   const VerifyOptions& options_;
-  const bool control_;  // a wrong relation is judged: neither oracle nor counterexample is needed
+  const bool control_;  // a wrong relation is judged, without oracle and shrinking
   const VerifyPart part_;
   Pace pace_;
   const int threads_;
@@ -559,7 +563,7 @@ class Verifier {
   std::vector<Plan> plans_;
   std::vector<Record> records_;
   Reached reached_;
-  std::vector<std::string> free_positions_, added_masks_;  // that can be fed freely
+  std::vector<std::string> free_positions_, added_masks_;  // inputs that can be fed freely
   std::vector<std::string> fed_freely_;
   StepFeeds equal_start_;
   VerifyReport report_;
@@ -567,7 +571,7 @@ class Verifier {
   SelfCheckFacts facts_;
   Coverage coverage_;
   std::vector<std::pair<std::string, std::string>> sensitivity_;
-  std::string weak_;  // what hardly moves the outputs
+  std::string weak_;  // slots and tokens that hardly move the outputs
 };
 
 }  // namespace

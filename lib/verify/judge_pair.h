@@ -1,4 +1,5 @@
-// The verdict on two models as they are: neither cut into layers nor computed in other types.
+// The verdict on two whole models in the types that they have: they are neither cut into layers nor
+// lifted to float32 here.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -9,24 +10,26 @@
 
 namespace kvlift {
 
-// What of the verdict is asked for.
+// Which part of the verdict is asked for; by default all of it.
 struct VerifyPart {
-  // The second model's rows are rounded, and this says of which size its errors are: only whether
-  // outputs lie within them is judged.
+  // If set, only the plans are run, and outputs are compared within the bounds that the oracle
+  // computes for this model, in which the rounding of cache rows is an error of a known size.
   const Model* bounds = nullptr;
-  // Whether outputs tell what slots and tokens hold.
+  // Samples whether outputs depend on each slot and token (sensitivity.h).
   bool sensitivity = true;
-  // The first model is known to read slots that hold no token.
+  // The source is known to read slots that hold no token.
   bool reads_unused = false;
-  // What is proved of these models, if it is known.
+  // The proof of these two models; null: it is made here if the options ask for it.
   const Proof* proof = nullptr;
-  // Only the plans are run: whether both models of half precision agree in their own types. The
-  // weights are those of the models in float32. Null: all is judged.
+  // If set, only the plans are run, to see whether both models of half precision agree in their own
+  // types; the source in float32 is made of these weights.
   const LiftedWeights* agreement = nullptr;
 };
 
-// Proves what can be proved, then runs the plans, checks, samples and mutants that the options and
-// the part ask for. Caches are not quantised, and the relation names the axis of sequences.
+// Proves what can be proved, then runs the plans, self checks, sensitivity samples and mutants that
+// options and part ask for. The relation must have no quantised caches and no layouts with groups,
+// and every source cache must have a batch axis. The only errors are those of Graph::Build; all
+// else that goes wrong is a verdict with a KV code.
 absl::StatusOr<VerifyReport> JudgePair(const Model& before, const Model& after,
                                        const Manifest& relation, const VerifyOptions& options,
                                        const VerifyPart& part = {});

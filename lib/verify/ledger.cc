@@ -17,7 +17,7 @@ const std::string& TheirName(const ManifestInput& input) {
   return input.source.empty() ? input.name : input.source;
 }
 
-// What the relation requires an input of the source to hold.
+// Returns the entry that an input of the source holds what the relation requires of it.
 Assumption Required(const Graph& source, const std::string& name, const std::string& required) {
   Assumption a;
   a.subject = name;
@@ -34,7 +34,7 @@ Assumption Required(const Graph& source, const std::string& name, const std::str
   } else {
     a.condition = fmt::format("{}: {}", name, required);
   }
-  // What nobody reads may hold anything.
+  // An input that no node reads may hold arbitrary values.
   const ValueId v = source.Find(name);
   a.checked = v != kNoValue && source.uses(v).empty() && !source.is_graph_output(v);
   return a;
@@ -86,7 +86,8 @@ AssumptionKind KindOf(Meaning meaning) {
   }
 }
 
-// Inputs of the source that have a default, and that hosts of the other model cannot override.
+// Returns the inputs of the source that have a default (an initialiser of the same name) and that
+// are no inputs of the converted model, so that its host cannot override the default.
 std::vector<std::string> KeptDefaults(const Graph& source, const Graph& after) {
   absl::flat_hash_set<std::string> theirs, initialized;
   for (const auto& input : after.proto().input()) theirs.insert(input.name());

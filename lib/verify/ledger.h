@@ -1,5 +1,5 @@
-// Entries of the ledger of assumptions that verify makes: what the relation claims, and how the
-// inputs of the source are fed.
+// The entries that `verify` adds to the ledger of assumptions (contract/assumptions.h): what the
+// relation claims, and to what the feeds of the source are restricted.
 #pragma once
 
 #include <string>
@@ -12,17 +12,19 @@
 
 namespace kvlift {
 
-// What the relation says of hosts and models. Claims that the two graphs show to be true are
-// checked.
+// Returns the relation's claims about hosts and models. A claim that the two graphs show to be true
+// is marked as checked.
 Assumptions ClaimsOf(const Manifest& relation, const Graph& source, const Graph& after);
 
-// A claim of the relation that the graphs contradict, in words; empty: none.
+// Returns a sentence about the first claim of the relation that the converted model contradicts (a
+// capacity, or linear and circular writes), or empty.
 std::string Contradiction(const Manifest& relation, const Graph& after);
 
-// What is fed to inputs that cannot be fed freely. An input of `free` was fed all that it can hold.
+// Returns to what the inputs of the source were restricted: mask widths and values, positions,
+// flags, finite numbers. free: inputs that were fed any values, which gives no entry for values.
 Assumptions RestrictionsOf(const SourceInterface& interface, const std::vector<std::string>& free);
 
-// An entry for steps that no plan has.
+// Returns an unchecked entry with the source kPlan: the condition says what no plan runs.
 Assumption NotRun(AssumptionKind kind, std::string subject, std::string condition);
 
 }  // namespace kvlift

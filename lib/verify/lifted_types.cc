@@ -24,7 +24,7 @@ namespace {
 
 using onnx::TensorProto;
 
-// Attributes that hold an element type.
+// Whether an attribute of this name holds an element type.
 bool NamesType(std::string_view attribute) {
   constexpr std::array<std::string_view, 5> kNames = {"to", "dtype", "stash_type",
                                                       "softmax_precision", "output_dtype"};
@@ -70,7 +70,8 @@ std::string Widened(std::string_view bytes, int32_t type) {
 
 }  // namespace
 
-// The float32 weights of one or more models, each made once and shared by all that have its bytes.
+// The float32 weights of one or more models. Each is made once and shared by all models that refer
+// to the same bytes.
 class LiftedWeights::Store {
  public:
   absl::StatusOr<TensorProto> Lift(const TensorProto& tensor, const std::string& base_dir) {
@@ -98,7 +99,8 @@ class LiftedWeights::Store {
 
 namespace {
 
-// Edits the types of a graph that has no initialisers yet.
+// Lifts the types of values, attributes and bodies of a graph. Initialisers of the main graph are
+// lifted by WithOtherWeights.
 class Lifter {
  public:
   using Lift = std::function<absl::StatusOr<TensorProto>(const TensorProto&)>;

@@ -1,8 +1,8 @@
-// Models of half precision, computed in float32.
+// Lifts models of half precision to float32.
 //
-// Which type a model stores its numbers in says nothing of its structure: what a wrong mask changes
-// may be less than what half types round away. A model is therefore judged with float16 and
-// bfloat16 computed in float32, and run in its own types for agreement.
+// In float16 and bfloat16 a wrong mask may change outputs by less than rounding does. The structure
+// of a model is therefore judged with both types lifted to float32; then both models are run in
+// their own types, where they must agree within rounding.
 #pragma once
 
 #include <memory>
@@ -14,17 +14,19 @@
 
 namespace kvlift {
 
-// Whether any value, weight or Cast of the model is float16 or bfloat16.
+// Whether an input, output, initialiser or attribute of the graph or of its bodies has the type
+// float16 or bfloat16.
 bool HasHalfTypes(const onnx::ModelProto& model);
 
-// Makes models whose float16 and bfloat16 are float32: of inputs, outputs, weights, and of what
-// Casts make. Weights that several models have in common are widened once and shared.
+// Makes models with float32 in place of float16 and bfloat16: in inputs, outputs, weights, and
+// attributes that name a type. Weights in the same memory are widened once and shared by all models
+// that one object lifts.
 class LiftedWeights {
  public:
   LiftedWeights();
 
-  // The lifted model keeps the model's proto. InvalidArgument, NotFound and OutOfRange for a weight
-  // that cannot be read.
+  // Returns the lifted model, which keeps the proto of `model` alive. InvalidArgument, NotFound or
+  // OutOfRange for a weight that cannot be read.
   absl::StatusOr<Model> WithFloat32(const Model& model) const;
 
  private:
@@ -32,7 +34,7 @@ class LiftedWeights {
   std::shared_ptr<Store> store_;
 };
 
-// The relation of two such models.
+// Returns the relation of two lifted models: float32 for each half type of caches and inputs.
 Manifest WithFloat32(Manifest relation);
 
 }  // namespace kvlift

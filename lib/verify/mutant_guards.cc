@@ -15,7 +15,7 @@ ValueId Operand(const Graph& graph, NodeId n, int k) {
   return k < static_cast<int>(graph.inputs(n).size()) ? graph.inputs(n)[k] : kNoValue;
 }
 
-// Whether a product of matrices stands behind the value, through what keeps it elementwise.
+// Whether a matrix product reaches the value through elementwise operators and moves.
 bool IsProduct(const Graph& graph, ValueId v) {
   for (int depth = 0; v != kNoValue && depth < 12; ++depth) {
     const NodeId n = graph.producer(v);
@@ -35,7 +35,8 @@ bool IsProduct(const Graph& graph, ValueId v) {
   return false;
 }
 
-// The mask in front of one softmax.
+// Returns the mask in front of a softmax, whose operand v is; nullopt if the scores and the mask
+// cannot be told apart.
 std::optional<MaskSite> MaskBefore(const Graph& graph, ValueId v) {
   for (int depth = 0; v != kNoValue && depth < 8; ++depth) {
     const NodeId n = graph.producer(v);
@@ -61,7 +62,7 @@ std::optional<MaskSite> MaskBefore(const Graph& graph, ValueId v) {
   return std::nullopt;
 }
 
-// Removes what hides keys from an Attention node.
+// Removes all conditions that hide keys from an Attention node.
 void Unguard(NodeProto* node) {
   MutantMaker::Drop(node, "is_causal");
   if (node->input_size() > kNonpad) node->mutable_input()->DeleteSubrange(kNonpad, 1);

@@ -1,4 +1,5 @@
-// What hides keys from tokens in the last attention of a model, and mutants without it.
+// Finds the conditions that hide keys in the last attention of a model: a mask, a causal flag, the
+// number of valid keys.
 #pragma once
 
 #include <optional>
@@ -10,19 +11,22 @@
 
 namespace kvlift {
 
-// A mask's place: an operand of Attention, or of the sum or selection in front of a softmax.
+// The node that applies a mask: an Attention, or the Add or Where in front of a Softmax.
 struct MaskSite {
   NodeId node = kNoNode;
-  int mask = 0;    // operand
-  int scores = 0;  // operand that stays where the mask is dropped; of Attention: none
-  bool attention = false;
+  int mask = 0;            // index of the operand that is the mask, of Where the condition
+  int scores = 0;          // index of the operand that is the scores; unused for Attention
+  bool attention = false;  // the node is an Attention
 };
 
+// Returns the last mask in the order of the nodes. nullopt if there is none, or if a later
+// Attention has no mask operand.
 std::optional<MaskSite> LastMask(const Graph& graph);
-// The last Attention that is told how many keys are valid, or has a mask or a causal flag.
+// Returns the last Attention with the operand nonpad_kv_seqlen (Attention-24).
 std::optional<NodeId> LastAttention(const Graph& graph);
 
-// Takes the mask away from the node of the site.
+// Removes the mask from the site's node: Attention loses the operand, an Add or Where becomes the
+// identity of its scores.
 void DropMask(const MaskSite& site, onnx::NodeProto* node);
 
 }  // namespace kvlift

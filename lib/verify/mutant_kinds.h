@@ -1,4 +1,4 @@
-// The groups of mutants. Each adds those that apply to the model.
+// The kinds of mutants. Each function adds the mutants of its kind that apply to the model.
 #pragma once
 
 #include "verify/mutant_maker.h"
@@ -6,23 +6,24 @@
 
 namespace kvlift {
 
-// Where, how and what TensorScatter writes.
+// TensorScatter nodes: write index, axis, mode, update, and which cache receives which update.
 void AddWriteMutants(MutantMaker& maker, const MutantSites& sites);
-// Caches that are written by other means: at the ends that the relation names.
+// Models without TensorScatter: the past and present of a cache as the relation names them.
 void AddCacheMutants(MutantMaker& maker, const MutantSites& sites);
-// Caches whose sequences change places.
+// The order of sequences (beam search): a Gather along the batch axis of a past is removed.
 void AddOrderMutants(MutantMaker& maker, const MutantSites& sites);
-// What an attention reads, how its scores are computed, and which heads belong together.
+// Attention nodes: keys and values, scale, softcap, precision, and the grouping of heads.
 void AddAttentionMutants(MutantMaker& maker, const MutantSites& sites);
-// Attentions that are written out, and keys that are rotated only behind the cache.
+// Attentions that are not fused into an operator, and RoPE that is applied before the cache write.
 void AddUnfusedMutants(MutantMaker& maker, const MutantSites& sites);
-// How many keys are valid, and what the mask says.
+// The number of valid keys, the causal flag, and the mask.
 void AddLengthMutants(MutantMaker& maker, const MutantSites& sites);
-// Whatever else is computed from lengths: positions.
+// Positions that are computed from lengths or fed by the host.
 void AddPositionMutants(MutantMaker& maker, const MutantSites& sites);
-// How rows are kept in few bits.
+// Quantised caches: the rounding of rows, and the scales that they are written and read with.
 void AddQuantizedMutants(MutantMaker& maker, const MutantSites& sites);
-// What the format, the operators and the relation forbid; reads of a past that is written in place.
+// Models that break a rule of the format, of an operator or of the relation, and nodes that read a
+// past after it was updated in place.
 void AddGraphMutants(MutantMaker& maker, const MutantSites& sites);
 
 }  // namespace kvlift

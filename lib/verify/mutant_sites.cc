@@ -57,7 +57,7 @@ TensorType MutantSites::CacheType(NodeId scatter) const {
   }
   const NodeId view = graph_.producer(v);
   if (view == kNoNode || !graph_.Is(view, "Reshape")) return graph_.type(v);
-  // A tensor of all layers, with its parts one behind the other.
+  // The cache is a part of one tensor of all layers, viewed with leading axes joined.
   TensorType type = graph_.type(graph_.inputs(view)[0]);
   const onnx::TensorProto* shape = graph_.constant(graph_.inputs(view)[1]);
   const auto sizes = shape == nullptr
@@ -79,13 +79,13 @@ std::optional<int64_t> MutantSites::HeadSize(NodeId attention, int operand) cons
   if (!type.shape) return std::nullopt;
   const auto& shape = *type.shape;
   const int64_t axis = IntAttribute(graph_.node(*scatter), "axis", -2);
-  // Heads and their elements may share the last axis.
+  // The last axis may join Nk and D.
   const int64_t heads = IntAttribute(graph_.node(attention), "kv_num_heads", 0);
   if (shape.size() == 3 && heads > 0) {
     const auto width = shape[2].value;
     return width ? std::optional(*width / heads) : std::nullopt;
   }
-  // The head size is the last axis, or the one before where the sequence is last.
+  // D is the last axis, or the last but one if the sequence axis is last.
   return shape[shape.size() - (axis == 3 || axis == -1 ? 2 : 1)].value;
 }
 

@@ -1,4 +1,4 @@
-// Mutants of what an attention reads, of its arithmetic, and of its heads.
+// Mutants of Attention nodes: of the keys and values that they read, their arithmetic, their heads.
 #include <cmath>
 #include <utility>
 
@@ -47,7 +47,7 @@ class AttentionMutants {
         if (at == n) node->mutable_input()->SwapElements(kKeyOperand, kValueOperand);
       });
     }
-    // Of an earlier layer: what is read must be there.
+    // The other layer is an earlier one, as its caches have to be written before they are read.
     for (const int operand : {kKeyOperand, kValueOperand}) {
       const NodeId first = s_.attentions().front();
       const auto mine = operand == kKeyOperand ? key : value;
@@ -70,7 +70,7 @@ class AttentionMutants {
     const float usual = 1.0f / std::sqrt(static_cast<float>(size.value_or(64)));
     const float scale = given != 0.0f ? given : usual;
     const auto becomes = [&](const std::string& name, float to) {
-      // One that was rounded to half precision is no other scale.
+      // A scale that differs by rounding to half precision only is not a wrong one.
       if (std::fabs(to - scale) <= kSame * scale) return;
       const auto attribute = MutantMaker::FloatAttr("scale", to);
       Attribute(name, n, "scale", &attribute);
@@ -141,7 +141,7 @@ class AttentionMutants {
     SwappedCounts(n);
   }
 
-  // Query head h reads key head h mod Nk instead of h div group.
+  // Query head h reads key head h mod Nk instead of h div G, with G = N / Nk.
   void Tiled(NodeId n, int64_t group) {
     m_.Add("heads tiled instead of repeated" + s_.Label(n), {},
            [&](NodeId at, NodeProto* node, auto* before) {
@@ -156,7 +156,7 @@ class AttentionMutants {
            });
   }
 
-  // The query's last axis split as (D, N) instead of (N, D).
+  // The last axis of the projected query [B, S, N*D] is split as (D, N) instead of (N, D).
   void Split(NodeId n) {
     m_.Replaced("query split as (D, N)" + s_.Label(n), {MutantMaker::Ints("mutant.0", {0})}, {n},
                 kQueryOperand,
@@ -178,7 +178,7 @@ class AttentionMutants {
                 });
   }
 
-  // [B, N, S, D] taken for [B, S, N, D].
+  // The result [B, N, S, D] is read as [B, S, N, D].
   void Untransposed(NodeId n) {
     m_.Add("result not transposed" + s_.Label(n), {}, [&](NodeId at, NodeProto* node, auto*) {
       if (at != n) return;

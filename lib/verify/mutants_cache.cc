@@ -1,4 +1,4 @@
-// Mutants of caches that are written by other means than TensorScatter.
+// Mutants of caches in models that do not write by TensorScatter, and of the order of sequences.
 #include <optional>
 
 #include "fmt/format.h"
@@ -19,7 +19,7 @@ void Renamed(NodeProto* node, const std::string& from, const std::string& to, bo
   }
 }
 
-// Past rows that are taken along the batch by what a host says.
+// Returns the Gather that reorders a past along its batch axis by an index that is not constant.
 std::optional<NodeId> ReorderOf(const MutantSites& sites, const ManifestCache& cache) {
   const Graph& graph = sites.graph();
   const auto axis = static_cast<int64_t>(cache.layout.find('B'));

@@ -1,5 +1,5 @@
-// Mutants that break rules of the format, of an operator, or of the relation; and reads of a past
-// that is written in place.
+// Mutants that break a rule of the format, of an operator or of the relation, and mutants that read
+// a past after it was updated in place.
 #include "ir/types.h"
 #include "verify/mutant_kinds.h"
 
@@ -64,7 +64,8 @@ void Rules(MutantMaker& m, const MutantSites& s) {
   m.ShownBy(Detector::kRules);
 }
 
-// Something of no weight is computed from the past and the present.
+// Adds 0 * max(past - present) to an output: no result changes, but the past is read after the
+// write, so that the cache may not be updated in place.
 void LateReaders(MutantMaker& m, const MutantSites& s) {
   m.Group("aliasing");
   const Graph& graph = s.graph();

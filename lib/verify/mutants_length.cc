@@ -1,4 +1,4 @@
-// Mutants of how many keys are valid, and of masks.
+// Mutants of the number of valid keys (nonpad_kv_seqlen), of the causal flag, and of masks.
 #include <limits>
 
 #include "ir/types.h"
@@ -37,7 +37,7 @@ class LengthMutants {
     m_.MarkAsGuard();
   }
 
-  // The keys' capacity for each sequence, as [B].
+  // Appends nodes that compute the capacity of the keys for each sequence, as [B].
   std::string Whole(const NodeProto& node, const std::string& id, std::vector<NodeProto>* before) {
     before->push_back(
         MutantMaker::Make("Shape", {node.input(kKeyOperand)}, id + "slots",
@@ -95,7 +95,7 @@ class LengthMutants {
 
   void Causal(NodeId n) {
     const bool causal = IntAttribute(s_.graph().node(n), "is_causal", 0) != 0;
-    // An explicit mask that is causal by itself makes the flag redundant.
+    // With an explicit mask, which may itself be causal, adding the flag may change nothing.
     const bool masked = !s_.Name(n, kMaskOperand).empty();
     if (causal || !masked) {
       m_.Add((causal ? "is_causal dropped" : "is_causal added") + s_.Label(n), {},
@@ -110,7 +110,8 @@ class LengthMutants {
     if (causal && !masked) TopLeft(n);
   }
 
-  // Token i of the step sees keys 0 to i, whatever stands before it.
+  // New token i sees keys 0 to i only, without the past: the causal triangle is aligned to the top
+  // left instead of to the bottom right.
   void TopLeft(NodeId n) {
     m_.Add("causal from the top left" + s_.Label(n),
            {MutantMaker::Scalar("mutant.0", TensorProto::INT64, 0),
@@ -138,7 +139,7 @@ class LengthMutants {
            });
   }
 
-  // The mask becomes what `make` makes of it.
+  // Adds a mutant whose mask is the value `result`, which nodes appended by `make` compute.
   void MaskAs(
       const std::string& name, const std::vector<TensorProto>& constants,
       const std::function<void(const std::string& mask, std::vector<NodeProto>* before)>& make,
@@ -205,7 +206,7 @@ class LengthMutants {
     });
   }
 
-  // The last column is missing: as a mask that was not padded.
+  // The mask lacks its last column, as if it had not been padded to the capacity.
   void Cut() {
     if (!site_->attention) return;
     MaskAs("mask without its last key",
@@ -233,7 +234,7 @@ class LengthMutants {
     m_.Equivalent(kNoWeight);
   }
 
-  // What hides is far below anything that a bias adds.
+  // Adds the mutants of a float mask. Numbers below -1000 hide a key; others are a bias.
   void Numbers(int32_t type) {
     const double lowest = type == TensorProto::FLOAT16 ? -65504 : -1e30;
     const auto constants = [&](double hidden) {
@@ -271,7 +272,7 @@ class LengthMutants {
   MutantMaker& m_;
   const MutantSites& s_;
   std::optional<MaskSite> site_;
-  std::string mask_;  // the operand at the site
+  std::string mask_;  // the name of the mask at the site; empty: there is none
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Mutants of positions: whatever is computed from lengths, and is no length of a cache.
+// Mutants of positions: of values that are computed from lengths and do not say where a cache is
+// written, which keys are valid, or what a mask hides.
 #include <set>
 #include <utility>
 #include <vector>
@@ -24,7 +25,7 @@ class PositionMutants {
  private:
   using Places = std::set<std::pair<NodeId, int>>;
 
-  // Whatever else is computed from the write index.
+  // Changes the readers of the write index that compute positions from it.
   void FromIndex() {
     if (s_.scatters().empty()) return;
     const Graph& graph = s_.graph();
@@ -43,7 +44,7 @@ class PositionMutants {
     if (s_.limits().ragged) OfFirst("positions of sequence 0", where, index);
   }
 
-  // Lengths and positions from the host, each on its own.
+  // Changes each input of the host that holds lengths or positions.
   void FromInputs() {
     const Graph& graph = s_.graph();
     for (const std::string& name : s_.limits().positions) {
@@ -99,7 +100,7 @@ class PositionMutants {
     });
   }
 
-  // The value with itself: Sub makes zeros.
+  // Replaces the value by the result of `op` on the value twice: Sub gives zeros.
   void Changed(const std::string& name, const Places& where, ValueId v, const std::string& op) {
     bool made = false;
     m_.Add(name, {}, [&](NodeId n, NodeProto* node, auto* before) {
@@ -140,7 +141,8 @@ class PositionMutants {
     return false;
   }
 
-  // Everything computed from n ends in masks, or says where something as long as the keys ends.
+  // Whether all that is computed from the results of n is a mask, a number of valid keys, or the
+  // end of a Slice.
   bool FeedsMaskOnly(NodeId n) const {
     const Graph& graph = s_.graph();
     std::vector<NodeId> stack = {n};

@@ -1,5 +1,5 @@
-// Mutants of how rows are kept in few bits: what is rounded, by which scale, and by which scale it
-// is read.
+// Mutants of quantised caches: of the rounding of rows, and of the scales that rows are written and
+// read with.
 #include <optional>
 #include <string>
 #include <vector>
@@ -61,7 +61,7 @@ class QuantizedMutants {
              });
     }
     if (IntAttribute(graph().node(n), "output_dtype", 0) != TensorProto::INT8) return;
-    // Cast cuts off; the scale of each element is that of ones.
+    // Cast rounds towards zero. The scale of each element is what dequantising a 1 gives.
     m_.Add(
         "rounded towards zero",
         {MutantMaker::Scalar("mutant.zero", TensorProto::FLOAT, 0),

@@ -1,4 +1,5 @@
-// Mutants of attentions that are written out, and of what is done to keys in front of the cache.
+// Mutants of attentions that are not fused into an operator, and of RoPE on keys in front of the
+// cache.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -12,7 +13,7 @@ namespace {
 using onnx::NodeProto;
 using onnx::TensorProto;
 
-// How far a rotation, or a reordering, is looked for.
+// The number of nodes through which RoPE is searched for.
 constexpr int kMostSteps = 12;
 
 class UnfusedMutants {
@@ -22,7 +23,7 @@ class UnfusedMutants {
 
   void Run() {
     m_.Group("position");
-    // Values are not rotated: the last that is.
+    // Values have no RoPE; the last write of rotated rows is changed, or all of them.
     const auto& written = s_.scatters();
     for (auto it = written.rbegin(); it != written.rend(); ++it) {
       if (RotatedLate(*it) && !s_.limits().everywhere) break;
@@ -48,7 +49,7 @@ class UnfusedMutants {
     return v == kNoValue ? kNoNode : graph_.producer(v);
   }
 
-  // Softmax nodes over what is computed from a written cache.
+  // Returns the Softmax nodes that depend on a written cache.
   std::vector<NodeId> Softmaxes() const {
     std::set<NodeId> reached;
     std::vector<NodeId> stack = s_.scatters();
@@ -120,7 +121,7 @@ class UnfusedMutants {
     });
   }
 
-  // Each head weighs its values by another head's scores.
+  // Each head takes the scores of another head.
   void Heads(NodeId n) {
     const SeenValue* scores = s_.Seen(s_.Name(n, 0));
     if (scores == nullptr || scores->shape.size() != 4 || scores->shape[1] < 2) return;
@@ -137,7 +138,7 @@ class UnfusedMutants {
         });
   }
 
-  // Whether v is reached from b through what only moves or negates.
+  // Whether node b computes its result from v by moves, slices, negation and products only.
   bool Moves(NodeId b, ValueId v, int depth) const {
     if (b == kNoNode || depth > kMostSteps) return false;
     if (!Is(b, {"Concat", "Neg", "Slice", "Split", "Gather", "Reshape", "Transpose", "Unsqueeze",
@@ -151,7 +152,8 @@ class UnfusedMutants {
     return false;
   }
 
-  // What a node rotates: x of x * cos + turned(x) * sin, or of the operator; kNoValue if nothing.
+  // Returns the value x that a node applies RoPE to, as RotaryEmbedding or as x * cos +
+  // half-rotated x * sin; kNoValue if the node does not.
   ValueId RotatedBy(NodeId n) const {
     if (Is(n, {"RotaryEmbedding"})) return s_.Input(n, 0);
     const NodeId a = Is(n, {"Add"}) ? Maker(n, 0) : kNoNode, b = a == kNoNode ? a : Maker(n, 1);
@@ -169,10 +171,10 @@ class UnfusedMutants {
     return kNoValue;
   }
 
-  // The cache receives keys as they are in front of their rotation, and attention reads the new
-  // ones rotated. False if nothing is rotated.
+  // The cache receives keys without RoPE, while the attention of the same step reads the new keys
+  // with RoPE. False if the update has no RoPE.
   bool RotatedLate(NodeId scatter) {
-    std::vector<NodeId> chain;  // from the update back to the rotation
+    std::vector<NodeId> chain;  // nodes between RoPE and the update, the last one first
     NodeId at = Maker(scatter, kUpdateOperand);
     while (Is(at, {"Transpose", "Reshape", "Identity", "Unsqueeze", "Squeeze"}) &&
            chain.size() < kMostSteps) {
@@ -180,7 +182,7 @@ class UnfusedMutants {
       at = Maker(at, 0);
     }
     const ValueId plain = at == kNoNode ? kNoValue : RotatedBy(at);
-    // Where the cache is given out through other nodes, they would give out what is read.
+    // If nodes stand between the write and the output, the output would be what attention reads.
     if (plain == kNoValue || !graph_.is_graph_output(graph_.outputs(scatter)[0])) return false;
     const std::string present = graph_.name(graph_.outputs(scatter)[0]);
     m_.Add("rotated behind the cache" + s_.Label(scatter), {},

@@ -1,4 +1,5 @@
-// Mutants of where and how caches are written, and of what is written into which.
+// Mutants of cache writes: of the operands and attributes of TensorScatter, and of which cache and
+// which update it has.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -33,7 +34,7 @@ class WriteMutants {
   }
 
  private:
-  // The capacity and the new tokens of a write, as scalars of shape [1] in front of it.
+  // Appends nodes that compute M and S of a write, each of shape [1].
   static void Extents(const NodeProto& node, int64_t axis, const std::string& id,
                       std::vector<NodeProto>* before) {
     const auto at = MutantMaker::IntAttr("start", axis);
@@ -46,7 +47,7 @@ class WriteMutants {
 
   int64_t AxisOfWrite(NodeId n) const { return IntAttribute(s_.graph().node(n), "axis", -2); }
 
-  // One write's index becomes what some operators make of it.
+  // Adds a mutant in which the write index of n is the value that nodes appended by `make` compute.
   void IndexAs(const std::string& name, NodeId n, const std::vector<onnx::TensorProto>& constants,
                const std::function<void(const std::string& index, const std::string& id,
                                         std::vector<NodeProto>* before)>& make) {
@@ -88,7 +89,7 @@ class WriteMutants {
     m_.Equivalent(s_.limits().last_start);
   }
 
-  // All sequences share what only one of them has.
+  // Adds mutants in which all sequences have one write index, or each has that of another.
   void PerSequence() {
     const auto say = [&] {
       if (!s_.limits().ragged) m_.Equivalent(s_.limits().one_length);
@@ -123,7 +124,7 @@ class WriteMutants {
     say();
   }
 
-  // The host's index loses its upper half.
+  // The host's int64 write index loses its upper 32 bits.
   void Truncated() {
     for (const ManifestInput& input : s_.relation().inputs) {
       const ValueId v = s_.graph().Find(input.name);
@@ -209,7 +210,7 @@ class WriteMutants {
         });
   }
 
-  // Another write of a cache of the same type; the nearest one before, else behind.
+  // Returns another write of a cache of the same type: the nearest one in front, else behind.
   std::optional<NodeId> Partner(NodeId n) const {
     std::optional<NodeId> best;
     for (const NodeId other : s_.scatters()) {
@@ -245,7 +246,7 @@ class WriteMutants {
   }
 
   void SwappedUpdates(NodeId a, NodeId b) {
-    // Both updates must stand before both writes.
+    // Both updates have to be computed in front of both writes.
     for (const NodeId n : {a, b}) {
       const NodeId made = s_.graph().producer(s_.Input(n, kUpdateOperand));
       if (made != kNoNode && made > std::min(a, b)) return;
@@ -256,7 +257,7 @@ class WriteMutants {
     });
   }
 
-  // Whoever reads the present reads the past.
+  // All nodes that read the present read the past instead.
   void Stale(const std::string& name, const std::string& now, const std::string& past,
              NodeId writer) {
     m_.Add(name, {}, [&](NodeId n, NodeProto* node, auto*) {
@@ -267,7 +268,7 @@ class WriteMutants {
     });
   }
 
-  // The output is the past; the nodes read what was written.
+  // The output is the past, while nodes read the present.
   void Early(NodeId writer, const std::string& now, const std::string& past) {
     if (s_.Captured(s_.graph().outputs(writer)[0])) return;
     m_.Add("output taken before the write" + s_.Label(writer), {},
@@ -283,7 +284,7 @@ class WriteMutants {
            });
   }
 
-  // Two caches' outputs change places; their readers stay.
+  // The outputs of two caches are exchanged, while nodes read the right ones.
   void SwappedOutputs() {
     for (const NodeId n : s_.WrittenPlaces()) {
       const auto partner = Partner(n);

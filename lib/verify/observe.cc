@@ -14,7 +14,7 @@
 namespace kvlift {
 namespace {
 
-// Far below what a bias adds to scores.
+// Numbers below this hide a key. A bias on scores is far above it.
 constexpr double kHides = -1000;
 
 bool OnlyHides(const exec::View& view) {
@@ -26,8 +26,8 @@ bool OnlyHides(const exec::View& view) {
   return true;
 }
 
-// Rows of keys that are the same for a softmax: they hide the same, and what they add elsewhere
-// differs by one number, but for rounding.
+// Whether two rows of a mask, over the keys, are the same for a softmax: they hide the same keys,
+// and the numbers that they add to the others differ by one constant, up to rounding.
 bool SameRow(const exec::View& a, int64_t at, const exec::View& b, int64_t other, int64_t keys) {
   if (!IsFloatType(a.type)) {
     for (int64_t k = 0; k < keys; ++k) {
@@ -121,7 +121,8 @@ class Observation {
             driver_.ConvertedFeeds(record.plan->steps[k], record.plan->capacity, state);
         if (!feeds.ok()) break;
         for (const auto& [name, value] : *feeds) See(name, value.view());
-        // Masks depend on lengths and on what the host says, not on what caches hold.
+        // Masks depend on lengths and inputs, not on the contents of caches, which stay as they
+        // are.
         if (!converted_.Step(*feeds).ok()) break;
       }
     }
@@ -141,7 +142,8 @@ class Observation {
     value.shape.assign(constant->dims().begin(), constant->dims().end());
   }
 
-  // The lengths that an attention was just given are those of its keys.
+  // Drops the fact kWhole if a valid length of the attention that just ran is not its number of
+  // keys.
   void CheckLengths(NodeId n) {
     const auto it = lengths_.find(n);
     if (it == lengths_.end()) return;
@@ -174,8 +176,9 @@ class Observation {
   const Driver& driver_;
   Runner& converted_;
   std::set<std::string> wanted_, masks_, judged_;
-  std::map<NodeId, std::pair<std::string, std::string>> lengths_;  // keys and valid lengths
-  std::map<std::string, exec::Tensor> values_;                     // of rank 1
+  // The names of keys and valid lengths, by attention.
+  std::map<NodeId, std::pair<std::string, std::string>> lengths_;
+  std::map<std::string, exec::Tensor> values_;  // the last values of rank 1
   std::map<std::string, SeenValue> seen_;
 };
 

@@ -1,4 +1,4 @@
-// What the operands of a model's attentions are when it runs.
+// Observes the operands of a model's attentions while the model runs.
 #pragma once
 
 #include <map>
@@ -10,8 +10,10 @@
 
 namespace kvlift {
 
-// Queries and masks of all attentions, operands of softmaxes, by name, and the operand that the
-// last mask's site reads. Facts of a mask are those that held in every step of every record.
+// Runs the converted model through all records and returns, by name, what it observes of: query,
+// key, mask and nonpad_kv_seqlen of Attention nodes, operands of Softmax nodes, and the last mask
+// (mutant_guards.h). Cache contents are not carried from step to step, as facts about masks and
+// lengths do not depend on them.
 std::map<std::string, SeenValue> ObserveOperands(const Driver& driver, Runner& converted,
                                                  const std::vector<Record>& records);
 

@@ -104,8 +104,8 @@ class Adapter {
     return name;
   }
 
-  // An input, or an output, of the graph gets an axis of extent 1 in front, which nothing inside
-  // sees.
+  // Declares a leading axis of extent 1 for an input or output of the graph, and adds the node that
+  // removes it from the input or adds it to the output.
   absl::Status AddAxis(const std::string& name, bool input) {
     ValueInfoProto* end = Find(input ? graph_.mutable_input() : graph_.mutable_output(), name);
     if (end == nullptr || !end->type().tensor_type().has_shape()) {
@@ -138,7 +138,7 @@ class Adapter {
     return at == graph_.node().end() ? nullptr : &*at;
   }
 
-  // The operator that reads a dropped input knows how many rows there are.
+  // Returns the KeyValueCache that reads a dropped input; null if there is none.
   const NodeProto* ReaderOf(const std::string& name) const {
     for (const NodeProto& node : graph_.node()) {
       if (!IsKeyValueCache(node) || !JoinsSequences(node.domain())) continue;
@@ -160,7 +160,7 @@ class Adapter {
     }
     const std::string& text = dropped.requires_text;
     const KeyValueCacheSlots slots = KeyValueCacheSlots::Of(*reader);
-    // Where rows are computed from the input itself, another one tells how many they are.
+    // Without an input that is as long as the new rows, their number is read from the key operand.
     const InputExtent extent =
         rows_.value_or(InputExtent{reader->input(KeyValueCacheSlots::kKey), 0});
     std::string rows =
@@ -182,12 +182,12 @@ class Adapter {
 
   ModelProto* model_;
   onnx::GraphProto& graph_;
-  std::optional<InputExtent> rows_;  // new rows
+  std::optional<InputExtent> rows_;  // an input's axis that is as long as the new rows
   std::vector<NodeProto> made_;
   int count_ = 0;
 };
 
-// What a dropped input is for S new rows behind P old ones.
+// Returns what a dropped input holds in a step of `added` new rows behind `past` old ones.
 exec::Tensor ValueOf(const DroppedInput& dropped, int64_t past, int64_t added, bool scalar) {
   const std::string& text = dropped.requires_text;
   std::vector<int64_t> numbers = {0};
@@ -225,7 +225,7 @@ bool TellsOfSequences(const DroppedInput& dropped) {
 absl::StatusOr<Adapted> AddSequences(const Model& before, const Manifest& relation) {
   Adapted out{before, relation};
   auto proto = std::shared_ptr<ModelProto>(new ModelProto(*before.proto),
-                                           // Weights that were left in their file belong to it.
+                                           // The copy refers to weights of the original.
                                            [keep = before.proto](ModelProto* p) { delete p; });
   KV_RETURN_IF_ERROR(Adapter(proto.get()).Run(&out.relation));
   out.before.proto = std::move(proto);

@@ -1,10 +1,10 @@
-// Relations to a source whose caches have no axis of sequences, since it joins the tokens of all on
-// one axis: KeyValueCache of dynamic_batching (onnxio/in_out.h). The converted model has one
-// sequence.
+// Sources whose caches have no batch axis, since they join the tokens of all sequences on one axis:
+// KeyValueCache of OpenPPL in its form for dynamic batching (onnxio/in_out.h). The converted model
+// of such a source has one sequence.
 //
-// Such a source is given that axis at its ends, of extent 1, and inputs that tell where its
-// sequences begin and end are computed in it, as the relation requires them to be. That is exact;
-// all else sees an ordinary source of one sequence.
+// The source's cache inputs and outputs get a batch axis of extent 1, and inputs that say where
+// sequences begin and end become nodes that compute what the relation requires for one sequence.
+// Neither changes a value. The rest of lib/verify handles sources with a batch axis only.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -15,14 +15,17 @@
 
 namespace kvlift {
 
+// Whether the layout of a source cache lacks the letter B that the converted cache's has.
 bool LacksSequences(const Manifest& relation);
-// Of an input that is computed in such a source.
+// Whether a dropped input says where sequences begin or end (contract/one_sequence.h).
 bool TellsOfSequences(const DroppedInput& dropped);
 
-// FailedPrecondition says which input or output is not what the relation needs.
+// Returns the source with a batch axis, and its relation to the converted model. FailedPrecondition
+// names an input or output that the source does not have, or has without a shape.
 absl::StatusOr<Adapted> AddSequences(const Model& before, const Manifest& relation);
 
-// Gives a counterexample the source's own caches and inputs again.
+// Turns the source's steps in the report's counterexample back into feeds and outputs of `before`:
+// removes the batch axis and adds the dropped inputs. Does nothing without a counterexample.
 void RemoveSequences(const Model& before, const Manifest& relation, VerifyReport* report);
 
 }  // namespace kvlift

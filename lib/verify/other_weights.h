@@ -1,4 +1,4 @@
-// Copies of a model that share its weights but for some, which are other tensors.
+// Copies of a model in which some initialisers are replaced; all others are shared, not copied.
 #pragma once
 
 #include <functional>
@@ -12,19 +12,20 @@
 
 namespace kvlift {
 
-// The tensor in place of an initialiser; nullopt: the initialiser itself.
+// Returns the tensor that replaces an initialiser; nullopt keeps the initialiser.
 using OtherWeight =
     std::function<absl::StatusOr<std::optional<onnx::TensorProto>>(const onnx::TensorProto&)>;
 
-// The copy keeps the model and `owner`. Errors are those of `other`.
+// Returns the copy, which keeps `model` and `owner` alive. `other` is called for each initialiser
+// of the main graph. Errors are those of `other`.
 absl::StatusOr<std::shared_ptr<onnx::ModelProto>> WithOtherWeights(
     const std::shared_ptr<const onnx::ModelProto>& model, std::shared_ptr<const void> owner,
     const OtherWeight& other);
 
-// Bytes in memory that tensors can be spans of.
+// Registers bytes in memory as a source that tensors can refer to (ir/spans.h).
 std::shared_ptr<const SpanSource> SourceOf(std::string bytes);
-// A tensor of the name and dims of another, whose elements of this type are all of the source. The
-// source has to outlive it.
+// Returns a tensor with the name and dims of `like` and this element type, whose data is all bytes
+// of the source. The source must outlive it.
 onnx::TensorProto SpanTensor(const onnx::TensorProto& like, int32_t type, const SpanSource& source);
 
 }  // namespace kvlift

@@ -13,7 +13,7 @@ double SecondsNow() {
   return Seconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// An estimate from fewer parts, or of less time, helps nobody.
+// No estimate is made from fewer parts than this, and none of less time than this (in seconds).
 constexpr size_t kFewParts = 2;
 constexpr double kShortTime = 2;
 

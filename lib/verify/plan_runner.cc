@@ -52,14 +52,14 @@ void PlanRunner::RunExtra(const Driver& driver, Plan* plan, Runner& source, Runn
               : !outcome.unjudged.empty()   ? outcome.unjudged
                                             : outcome.failed;
       }
-      // What does not run for want of a kernel, or of memory, says nothing against the model.
+      // A plan that lacks a kernel or memory, or a number to compare with, shows no fault.
       if (outcome.unsupported || !outcome.unjudged.empty()) break;
     }
     if (next == shorter.size()) break;
     *plan = std::move(shorter[next++]);
   }
   Note(*plan, "skipped", 0, why);
-  // Matters where the proof leaves something open.
+  // Where all facts hold, the plan was not needed.
   if (proved_) return;
   report_->assumptions.Add(
       NotRun(AssumptionKind::kCapacity, "",
@@ -125,7 +125,7 @@ void PlanRunner::Run(Driver* driver, Referee* referee, Runner& source, Runner& c
       Note(plan, "skipped", 0, outcome.unfed);
       continue;
     }
-    // What the source makes of a token that sees nothing is its own affair.
+    // The source may give NaN for a padding token that sees no key.
     if (!outcome.unjudged.empty() && !outcome.difference) {
       if (unjudged.empty() && plan.steps.back().pads.empty()) unjudged = outcome.unjudged;
       Note(plan, "skipped", 0, outcome.unjudged);

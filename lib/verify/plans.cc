@@ -12,7 +12,7 @@ namespace {
 
 constexpr char kRuledOut[] = "a precondition rules out steps with padding";
 
-// A cache that takes more steps than this to fill is entered near its end.
+// If filling a cache takes more steps than this, the plan begins near its end, behind a given past.
 constexpr int64_t kManySlots = 48;
 
 class Planner {
@@ -80,7 +80,8 @@ class Planner {
 
   bool one_by_one() const { return l_.tokens_with_past == 1; }
 
-  // The lengths that the models take: a chunk becomes single tokens, a prompt may, too.
+  // Returns the lengths split into steps that the models take: a chunk or a prompt may become
+  // single tokens.
   std::vector<int64_t> Taken(const std::vector<int64_t>& lengths) const {
     std::vector<int64_t> taken;
     for (size_t k = 0; k < lengths.size(); ++k) {
@@ -97,7 +98,7 @@ class Planner {
     return taken;
   }
 
-  // The most new tokens of a step behind a past, up to a number.
+  // Returns the largest number of new tokens, up to `tokens`, of a step with a past.
   int64_t Chunk(int64_t tokens) const {
     if (l_.tokens) return *l_.tokens;
     int64_t most = std::min(tokens, l_.tokens_with_past.value_or(tokens));
@@ -105,20 +106,21 @@ class Planner {
     return std::max<int64_t>(1, most);
   }
 
-  // A past of a number of tokens, such that steps of a fixed length begin at a multiple of it.
+  // Returns a past of at most `tokens` tokens, a multiple of S if S is fixed.
   int64_t PastOf(int64_t tokens) const {
     const int64_t step = l_.tokens.value_or(1);
     return tokens / step * step;
   }
 
-  // Such a plan costs no more than this: bytes of caches.
+  // The caches of an extra plan take no more bytes than this.
   static constexpr int64_t kMostBytes = int64_t{128} << 20;
 
   bool Affordable(int64_t batch, int64_t rows) const {
     return l_.full || batch * rows * l_.row_bytes <= kMostBytes;
   }
 
-  // Steps behind a past of noise, each as many tokens as given, if they fit.
+  // Returns an extra plan: steps of the given lengths behind a past of noise; skipped if they do
+  // not fit into the capacity or the memory.
   Plan Extra(const std::string& name, const std::string& shows, int64_t batch, int64_t past,
              const std::vector<int64_t>& lengths) const {
     Plan plan = Named(name, shows);
@@ -138,7 +140,7 @@ class Planner {
     return plan;
   }
 
-  // More sequences, and more tokens in a step, than the other plans have.
+  // The plan has more sequences, and more tokens in a step, than the other plans.
   void Nine() {
     constexpr int64_t kNine = 9;
     if (l_.batch) return Skip(Named("nine sequences", "nine sequences"), "the batch is fixed");
@@ -155,7 +157,7 @@ class Planner {
         Extra("prefill of 11", "a prompt of 11 tokens", l_.batch.value_or(1), 0, {kLength}));
   }
 
-  // Any pattern of hidden keys, and any numbers where a mask is added to scores.
+  // Masks hide any pattern of keys, and hold any numbers where they are added to scores.
   void FreeMasks() {
     if (!l_.mask) return;
     Plan plan = Extra("free masks", "masks hide any keys, and add any numbers where they are added",
@@ -164,7 +166,7 @@ class Planner {
     plans_.push_back(std::move(plan));
   }
 
-  // Positions with gaps and jumps, as far as the source takes them.
+  // Positions have gaps and jumps. Tables of the source may be short, so smaller ranges are tried.
   void FreePositions() {
     if (!l_.free_positions) return;
     std::vector<Plan> all;
@@ -183,8 +185,8 @@ class Planner {
     plans_.push_back(std::move(plan));
   }
 
-  // A number c that one model has and the other has not: steps behind c - 2 to c + 1 tokens; where
-  // it is small, as many new tokens and as many sequences.
+  // Plans for a threshold c: steps behind c - 2 to c + 1 tokens and, if c is small, steps of about
+  // c new tokens and of about c sequences.
   void Near(int64_t c) {
     const std::string name = fmt::format("around {}", c);
     const int64_t step = l_.tokens.value_or(1);
@@ -197,7 +199,7 @@ class Planner {
     if (c <= kMostTokens && !l_.tokens && (l_.prefill || !one_by_one())) {
       std::vector<int64_t> lengths =
           one_by_one() ? std::vector<int64_t>{c} : std::vector<int64_t>{c - 1, c, c + 1};
-      // A ring takes no longer steps.
+      // A ring of fixed size does not take longer steps.
       std::erase_if(lengths, [&](int64_t n) { return l_.most_tokens && n > *l_.most_tokens; });
       if (!lengths.empty()) {
         plans_.push_back(Extra(name + " new tokens", fmt::format("steps of about {} tokens", c),
@@ -211,7 +213,7 @@ class Planner {
     }
   }
 
-  // One sequence length for all.
+  // All sequences have the same length.
   void Uniform(const std::string& name, const std::string& shows, int64_t batch,
                const std::vector<int64_t>& lengths) {
     Plan plan = Named(name, shows);
@@ -225,7 +227,7 @@ class Planner {
       Add(&plan, &past, length);
     }
     if (plan.steps.empty()) return Skip(std::move(plan), "the capacity is too small");
-    // A prompt or a chunk that was split shows what its steps show.
+    // If a prompt or a chunk was split, the text says the lengths that are run.
     if (plan.steps.size() != lengths.size()) {
       std::vector<int64_t> run;
       for (const StepSpec& step : plan.steps) run.push_back(step.new_tokens);
@@ -234,7 +236,7 @@ class Planner {
     plans_.push_back(std::move(plan));
   }
 
-  // To the last slot exactly.
+  // The last step ends exactly in the last slot.
   void LastSlot() {
     Plan plan = Named("last slot", "the buffer filled to the end");
     const int64_t step = l_.tokens.value_or(1);
@@ -255,7 +257,8 @@ class Planner {
     plans_.push_back(std::move(plan));
   }
 
-  // Lengths that differ: after a common prompt each sequence goes on from an earlier slot.
+  // Lengths differ: after a prompt of one length each sequence goes back to an earlier slot and
+  // continues from there.
   void Ragged() {
     Plan plan = Named("ragged", "each sequence has its own write index");
     if (l_.uniform) return Skip(std::move(plan), "one length for the whole batch");
@@ -263,7 +266,8 @@ class Planner {
     const int64_t batch = l_.batch.value_or(3), tokens = l_.tokens.value_or(1);
     std::vector<int64_t> past(batch, 0);
     for (int64_t length : Taken({5 * tokens})) Add(&plan, &past, length);
-    // The first sequence is neither the longest nor the shortest: its numbers suit no other.
+    // Sequence 0 is neither the longest nor the shortest, so that its length is wrong for the
+    // others.
     constexpr int64_t kBack[] = {2, 0, 3};
     for (int64_t b = 0; b < batch; ++b) past[b] -= kBack[b % 3] * tokens;
     Add(&plan, &past, tokens);
@@ -275,7 +279,7 @@ class Planner {
     plans_.push_back(std::move(plan));
   }
 
-  // Prompts of different lengths in one step, filled up with pads behind.
+  // Prompts of different lengths run in one step, with right padding.
   void RightPads() {
     Plan plan = Named("right pads", "prompts of different lengths in one step");
     if (!l_.pads) return Skip(std::move(plan), kRuledOut);
@@ -289,7 +293,7 @@ class Planner {
     for (const auto& lengths : kReal) {
       const int64_t longest = *std::max_element(std::begin(lengths), std::end(lengths));
       if (longest > 1 && !plan.steps.empty() && one_by_one()) continue;
-      if (l_.uniform && !plan.steps.empty()) break;  // then lengths differ
+      if (l_.uniform && !plan.steps.empty()) break;  // from the second step on lengths differ
       std::vector<int64_t> starts = past;
       Add(&plan, &past, longest);
       plan.steps.back().real.clear();
@@ -301,7 +305,8 @@ class Planner {
     plans_.push_back(std::move(plan));
   }
 
-  // Pads in front of one sequence, hidden by the mask; rows of pads are not compared.
+  // Sequence 0 has left padding that the mask hides; the rows of its padding tokens are not
+  // compared.
   void LeftPads() {
     Plan plan = Named("left pads", "the mask hides what it hid");
     if (!l_.pads) return Skip(std::move(plan), kRuledOut);
@@ -316,7 +321,8 @@ class Planner {
     plans_.push_back(std::move(plan));
   }
 
-  // Prompts of different lengths in one step; the mask hides the pads behind them for good.
+  // Prompts of different lengths run in one step. The mask hides their right padding in all later
+  // steps, so that padding tokens stand between a prompt and its answer.
   void RaggedPrompt() {
     Plan plan = Named("ragged prompt", "pads between a prompt and its answer, hidden by the mask");
     if (!l_.pads) return Skip(std::move(plan), kRuledOut);
@@ -336,7 +342,8 @@ class Planner {
     plans_.push_back(std::move(plan));
   }
 
-  // Each sequence goes on from another one's past; then two of them from the same.
+  // Each sequence takes over the past of another (beam search); in every other step two sequences
+  // take over the same past.
   void ChangedPlaces() {
     Plan plan = Named("changed places", "sequences go on from each other's past");
     if (!l_.reorders) return Skip(std::move(plan), "no input says where each one goes on");
@@ -357,7 +364,7 @@ class Planner {
     plans_.push_back(std::move(plan));
   }
 
-  // From a past that fits the window to one that does not.
+  // The past grows from one that fits the window to one that does not.
   void PastTheWindow() {
     Plan plan = Named("past the window", "tokens leave the window");
     if (!l_.kept) return Skip(std::move(plan), "the source keeps all rows");
@@ -376,8 +383,9 @@ class Planner {
     plans_.push_back(std::move(plan));
   }
 
-  // Rings of as few slots as do: filled and gone around from the start, and gone around the second
-  // and the third time, with steps of several tokens that lie on both sides of the end.
+  // Rings have the fewest slots that the steps allow. They are filled from the start if they are
+  // short, and wrap around for the first, second and third time, with steps of several tokens that
+  // lie on both sides of the end.
   void AroundTheRing(int64_t window) {
     const int64_t step = l_.tokens.value_or(1), longest = l_.tokens.value_or(3);
     const int64_t slots = window + std::min(longest, l_.most_tokens.value_or(longest));
@@ -406,8 +414,8 @@ class Planner {
     run(ring + ", from the start", 0);
   }
 
-  // Over the end of the buffer twice, in steps of one and of several tokens; once more with each
-  // sequence at a place of its own.
+  // Writes wrap around the end of the buffer twice, in steps of one and of several tokens; in a
+  // second plan each sequence wraps around in another step.
   void AroundTheEnd() {
     Around(Named("around the end", "rows wrap around the end of the buffer"), false);
     Plan ragged = Named("around the end, ragged", "each sequence wraps at a step of its own");
@@ -428,8 +436,8 @@ class Planner {
     plans_.push_back(std::move(plan));
   }
 
-  // A past that neither model wrote. Slots behind it, which an older sequence may have left, hold
-  // anything where the source has such.
+  // The past is noise that neither model wrote. Slots behind it, if the source has any, hold noise
+  // as well, as an earlier sequence may have left it.
   void Noise() {
     Plan plan = l_.growing ? Named("given past", "a past that neither model wrote")
                            : Named("used slots", "slots behind the past hold noise in both models");
@@ -444,20 +452,20 @@ class Planner {
     plans_.push_back(std::move(plan));
   }
 
-  // Some hundred tokens: thresholds in the graph lie there.
+  // A past of hundreds or thousands of tokens, where thresholds in a graph may lie.
   void LongPast() {
-    // Types of few bits begin to round whole numbers at 256, 2048 and 4096.
+    // bfloat16 rounds whole numbers above 256, float16 above 2048, and by more above 4096.
     constexpr int64_t kLongest = 4200, kCheapBytes = int64_t{8} << 20;
     std::vector<Plan> all;
     for (int64_t past : {kLongest, int64_t{600}, int64_t{300}, int64_t{100}, int64_t{40}}) {
       if (past == kLongest && past * l_.row_bytes > kCheapBytes) continue;
       const int64_t step = l_.tokens.value_or(1);
-      // Several tokens far out: the order among them is part of what types of few bits lose.
+      // With several tokens, a type that rounds positions also loses the order among them.
       const std::vector<int64_t> lengths = {step, Chunk(7)};
       all.push_back(Extra("long past", fmt::format("a past of {} tokens", past),
                           l_.batch.value_or(1), PastOf(past), lengths));
     }
-    // What does not fit the capacity is no step of the model.
+    // Lengths beyond the capacity are dropped, unless no length fits.
     while (all.size() > 1 && !all.front().skipped.empty()) all.erase(all.begin());
     PushFirst(std::move(all));
   }

@@ -68,7 +68,8 @@ class Prober {
     return plan;
   }
 
-  // A past that is no multiple of anything else around, if there is room.
+  // Returns the past length of a probe: 4, which is no other size of it, or S if S is fixed; less
+  // if the capacity is small.
   int64_t PastFor(int64_t tokens) const {
     const int64_t past = stimulus_.fixed_tokens() ? *stimulus_.fixed_tokens() : 4;
     return std::clamp<int64_t>(capacity_ - tokens - 1, 0, past);
@@ -81,7 +82,7 @@ class Prober {
     return record.steps.size() == 1;
   }
 
-  // Sizes that the source leaves open and the converted model says.
+  // Takes the sizes of cache axes that the source does not declare from the converted model.
   void ReadSizes() {
     for (const ManifestCache& cache : relation_.caches) {
       const auto& mine = after_.type(after_.Find(cache.input)).shape;
@@ -98,7 +99,8 @@ class Prober {
     }
   }
 
-  // Sizes still open: such that the source takes an empty past and gives one of the same sizes.
+  // Chooses the sizes that neither model declares: the smallest with which the source runs without
+  // and with a past. False if none up to 512 does.
   bool SettleSizes() {
     std::vector<Axis*> open;
     for (auto& entry : stimulus_.interface().caches) {
@@ -120,7 +122,7 @@ class Prober {
   struct Score {
     bool appends = false;
     bool finite = false;
-    bool clean = false;  // depends on the past and on nothing behind it
+    bool clean = false;  // outputs depend on the past and on no slot behind it
     int64_t visible = 0;
     bool operator<(const Score& o) const {
       return std::tie(appends, finite, clean, visible) <
@@ -136,7 +138,8 @@ class Prober {
     return open;
   }
 
-  // Tries readings until one is right; steps of several tokens tell more of them apart.
+  // Tries readings until one is right. Steps of several tokens come first, as they distinguish more
+  // readings.
   absl::Status SettleReadings() {
     const std::optional<int64_t> fixed = stimulus_.fixed_tokens();
     const std::vector<int64_t> lengths =
@@ -174,7 +177,7 @@ class Prober {
         best_score = score;
         best = at;
       }
-      // Without slots behind the past nothing tells the readings that append apart.
+      // Where all caches grow, there are no slots that could rank readings any further.
       if (best_score.finite && (!fixed_ || (best_score.clean && !lengths))) break;
       size_t k = open.size();
       while (k > 0 && ++at[k - 1] == open[k - 1]->readings.size()) at[--k] = 0;
@@ -211,7 +214,8 @@ class Prober {
     return it != stimulus_.interface().inputs.end() && it->second.compared;
   }
 
-  // Whether a prompt's first tokens give the same without its last, and the first one alone.
+  // Whether the first tokens of a prompt give the same results without the last one, and the first
+  // token by itself.
   bool Causal() {
     const int64_t length = std::min<int64_t>(7, capacity_);
     if (length < 2) return true;
@@ -246,7 +250,8 @@ class Prober {
     return true;
   }
 
-  // Outputs of a step whose caches are what the plan says, with rows [from, to) multiplied.
+  // Returns the outputs of the plan's first step with rows [from, to) of all caches multiplied by
+  // `factor` (types of 8 bits and less are inverted instead). nullopt if the step does not run.
   std::optional<exec::Fetches> Outputs(const Plan& plan, int64_t from, int64_t to, double factor) {
     const StepSpec& step = plan.steps[0];
     auto feeds = driver_.SourceFeeds(step, plan.capacity, {});
@@ -282,7 +287,7 @@ class Prober {
     return true;
   }
 
-  // Whether slots behind the past, multiplied, change anything but themselves.
+  // Returns whether multiplying the slots behind the past changes an output or a new row.
   Use Unused(const Plan& plan, double factor) {
     const StepSpec& step = plan.steps[0];
     const auto plain = Outputs(plan, 0, 0, 1);
@@ -292,7 +297,7 @@ class Prober {
                                                                             : Use::kRead;
   }
 
-  // Whether the rows that were written are the same.
+  // Whether the rows that the step wrote are the same in a and b.
   bool SameNewRows(const StepSpec& step, const exec::Fetches& a, const exec::Fetches& b) const {
     for (const ManifestCache& cache : relation_.caches) {
       if (cache.source.growing) continue;
@@ -313,7 +318,7 @@ class Prober {
     return plain && moved && !SameOutputs(*plain, *moved);
   }
 
-  // A window shows when the past is longer than it.
+  // Finds the windows of caches by steps whose past is longer and longer.
   void FindWindows() {
     const int64_t tokens = stimulus_.fixed_tokens().value_or(1);
     for (int64_t past : {64, 1024, 8192}) {

@@ -17,7 +17,8 @@ Proof NotTried(const absl::Status& status) {
   return proof;
 }
 
-// Facts of the model with its rows kept as they are, and of the definition of what it stores.
+// Proves the model without quantisation against the source, and the values and scales that the
+// model stores against their definition.
 absl::StatusOr<Proof> ProveQuantized(const Model& before, const Model& after,
                                      const Manifest& relation) {
   const auto parts = TakeApart(after, relation);

@@ -1,4 +1,4 @@
-// The proof of a conversion without any plan: milliseconds, and no weights are read.
+// The proof of a conversion without running any plan. It takes milliseconds and reads no weights.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -8,8 +8,9 @@
 
 namespace kvlift {
 
-// Sources without an axis of sequences, caches with joined axes and quantised caches are brought to
-// the plain form first, as Verify brings them there. What has none is not tried.
+// Proves what Verify proves. Sources without a batch axis, layouts with groups and quantised caches
+// are rewritten first, as Verify does it; where that fails, Proof::not_tried says why. Returns no
+// error.
 absl::StatusOr<Proof> ProveAlone(const Model& before, const Model& after, const Manifest& relation);
 
 }  // namespace kvlift

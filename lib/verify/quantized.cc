@@ -35,15 +35,15 @@ int32_t TypeNamed(const std::string& name) {
   return 0;
 }
 
-// Where a model quantises one cache and reads it.
+// The nodes and values by which a model quantises, stores and reads one cache.
 struct Store {
   const ManifestCache *values = nullptr, *scales = nullptr;
-  int64_t group = 0, size = 0;
-  int32_t type = 0, rows_type = 0;  // of values, of rows
+  int64_t group = 0, size = 0;      // elements of a group, and of the last axis
+  int32_t type = 0, rows_type = 0;  // element types of the values, and of the rows
   NodeId value_write = kNoNode, scale_write = kNoNode;
-  ValueId rows = kNoValue;  // in the source's type
-  ValueId wide = kNoValue;  // in float32
-  std::set<NodeId> reads;   // DequantizeLinear
+  ValueId rows = kNoValue;  // the new rows in their own type
+  ValueId wide = kNoValue;  // the new rows in float32
+  std::set<NodeId> reads;   // the DequantizeLinear nodes
 };
 
 class Reader {
@@ -173,7 +173,7 @@ class Reader {
   const Manifest& relation_;
 };
 
-// One of the models that are made of it.
+// Makes one of the models of QuantizedParts.
 class Variant {
  public:
   enum class Form { kPlain, kRounded, kRoundedBounds, kDefined, kDefinedOperators };
@@ -259,7 +259,7 @@ class Variant {
   static int64_t Rank(const Store& store) {
     return static_cast<int64_t>(store.values->layout.size());
   }
-  // The leading axes as they are, then these.
+  // Appends a Reshape that keeps all axes but the last, which becomes `last`.
   std::string Reshape(const Store& store, const std::string& x, const std::vector<int64_t>& last,
                       const std::string& name = "") {
     std::vector<int64_t> shape(static_cast<size_t>(Rank(store) - 1), 0);
@@ -269,7 +269,7 @@ class Variant {
   std::string Grouped(const Store& store, const std::string& x, const std::string& name = "") {
     return Reshape(store, x, {store.size / store.group, store.group}, name);
   }
-  // Of the largest magnitudes [..].
+  // Appends nodes that compute the scales of groups from their largest magnitudes.
   std::string ScaleOf(const Store& store, const std::string& largest, const std::string& quotient,
                       const std::string& name) {
     const std::string reach = Number(float8(store) ? 448.0f : 127.0f);
@@ -279,7 +279,8 @@ class Variant {
     return Node("Cast", {x}, "", {MutantMaker::IntAttr("to", type)});
   }
 
-  // Of grouped rows: the scales [.., D / G, 1], and the values in float.
+  // The scales [.., D / group, 1] of grouped rows, and their values [.., D / group, group] in
+  // float32.
   struct Quantized {
     std::string scale, value;
   };
@@ -337,8 +338,9 @@ class Variant {
     return true;
   }
 
-  // The same scales [.., D / G], without an axis of one between. Values are called as in the model
-  // where it computes them alike: the proof holds values of one name against each other first.
+  // Appends nodes that compute the scales as [.., D / group], and returns their name. Values have
+  // the names of the model's where it computes them in the same way, as the proof first compares
+  // values of one name.
   std::string OperatorScale(const Store& store, const std::string& wide) {
     std::string& known = scale_of_[wide];
     if (!known.empty()) return known;
@@ -358,8 +360,8 @@ class Variant {
     return known = ScaleOf(store, largest, names[1], names[0]);
   }
 
-  // The name, if the nodes that gave it the value are not kept: else another one. All that is not
-  // read any more goes in the end.
+  // Frees a name for a new value and returns it: the value that has it so far is renamed. Nodes
+  // that nothing reads are removed in the end.
   std::string Free(const std::string& name) {
     const std::string other = Fresh();
     for (NodeProto& node : *proto_->mutable_graph()->mutable_node()) {
@@ -399,7 +401,7 @@ class Variant {
     Node("Identity", {flat}, to);
   }
 
-  // The cache is of the rows' type, and there is none of scales.
+  // Declares the cache with the type of its rows, and removes the cache of scales.
   void Undeclare(const Store& store) {
     const auto change = [&](auto* values, const std::string& name, const std::string& scales) {
       for (auto& value : *values) {
@@ -447,7 +449,7 @@ Manifest PlainRelation(const Manifest& relation) {
   return plain;
 }
 
-// Both models have the interface of the model itself.
+// Returns the relation of two models that both have the interface of the converted model.
 Manifest StoredRelation(const Manifest& relation) {
   Manifest stored = relation;
   for (ManifestCache& cache : stored.caches) {

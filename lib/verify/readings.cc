@@ -70,7 +70,8 @@ class Reader {
     return &*graph_.type(v).shape;
   }
 
-  // A name stands for one size: such a source runs only where the sizes happen to be equal.
+  // Refuses a source in which one dimension name stands for the batch and for a length: it runs
+  // only where the two happen to be equal.
   absl::Status CheckSymbols() const {
     auto batch = batch_, lengths = tokens_;
     for (const auto& [name, input] : out_.inputs) {
@@ -96,7 +97,8 @@ class Reader {
     return absl::OkStatus();
   }
 
-  // The letter of each axis of a source cache; '-' where an index is selected.
+  // Returns the letter of each axis of a source cache; '-' for an axis on which an index is
+  // selected.
   static std::string LettersOf(const SourceCache& cache, size_t rank) {
     std::string letters;
     size_t next = 0;
@@ -109,7 +111,8 @@ class Reader {
     return letters;
   }
 
-  // Symbols of the caches' sequence axes, and what the relation says about inputs.
+  // Collects the dimension names of the caches' sequence axes, and what the relation requires of
+  // inputs.
   void ReadRelation() {
     for (const ManifestCache& cache : relation_.caches) {
       const Dims* dims = ShapeOf(cache.source.input);
@@ -150,13 +153,15 @@ class Reader {
     return name.find("pos") != std::string::npos;
   }
 
-  // Caches, masks that are as wide as the capacity, and what is one number everywhere.
+  // Whether an input cannot hold tokens: it is a cache, a mask as wide as the capacity, or the same
+  // number everywhere.
   bool SaysNoTokens(const std::string& name) const {
     return cache_inputs_.count(name) > 0 || wide_.count(name) > 0 || all_.count(name) > 0;
   }
 
-  // The input that indexes the widest table and is no position; else hidden states; else one with a
-  // number per token.
+  // Finds the input that holds the tokens: the one that indexes the widest table and is not a
+  // position; else embeddings; else any that indexes a table; else integers with one per token;
+  // else the new rows of caches.
   void FindTokens() {
     FindTokenIds(/*any=*/false);
     if (tokens_input_.empty()) FindHiddenTokens(/*floats=*/true);
@@ -167,7 +172,7 @@ class Reader {
     if (dims != nullptr) ReadTokenShape(*dims);
   }
 
-  // any: positions as well.
+  // any: inputs that may be positions are considered as well.
   void FindTokenIds(bool any) {
     int64_t widest = 0;
     for (ValueId v : graph_.graph_inputs()) {
@@ -186,7 +191,7 @@ class Reader {
     }
   }
 
-  // Embeddings or hidden states; without floats, token ids whose table is not seen.
+  // Finds embeddings or hidden states or, without `floats`, token ids that index no table.
   void FindHiddenTokens(bool floats) {
     for (ValueId v : graph_.graph_inputs()) {
       const std::string& name = graph_.name(v);
@@ -204,7 +209,7 @@ class Reader {
     }
   }
 
-  // Keys and values themselves: what is new of a cache.
+  // Finds inputs that are the new rows of a cache: keys or values.
   void FindNewRows() {
     for (ValueId v : graph_.graph_inputs()) {
       const TensorType& type = graph_.type(v);
@@ -222,7 +227,7 @@ class Reader {
   void ReadTokenShape(const Dims& dims) {
     const size_t axis = dims.size() == 1 ? 0 : 1;
     if (dims.empty()) return;
-    // One token per sequence, with no axis of its own.
+    // The axis may be the batch, with one token per sequence and no axis of tokens.
     const bool batch_only =
         dims.size() == 1 &&
         std::any_of(relation_.caches.begin(), relation_.caches.end(),
@@ -266,9 +271,9 @@ class Reader {
       if (letters[k] == 'B') {
         axis.extent = Extent::kBatch;
         if (dim.value) {
-          // Heads folded into the batch: more rows than sequences.
+          // Heads may be joined with the batch: then there are more rows than sequences.
           if (!out_.fixed_batch) out_.fixed_batch = *dim.value;
-          if (*out_.fixed_batch < 1) return;  // Run says so
+          if (*out_.fixed_batch < 1) return;  // Run reports it
           axis.value = std::max<int64_t>(1, *dim.value / *out_.fixed_batch);
         } else {
           axis.settled = batch_.count(dim.param) > 0 || letters.size() >= 4;
@@ -277,7 +282,7 @@ class Reader {
       } else if (letters[k] == 'S') {
         axis.extent = cache.source.growing ? Extent::kPast : Extent::kSlots;
       } else {
-        // Exporters name a size that only the new rows tell; the present declares it.
+        // An exporter may leave a size of the past symbolic that the present declares.
         const auto size = dim.value ? dim.value : SizeOfPresent(cache, k, dims->size());
         axis.value = size.value_or(1);
         axis.settled = size.has_value();
@@ -342,7 +347,7 @@ class Reader {
     return options;
   }
 
-  // Whether the axes but for k are those of a cache but for its sequence axis, in any order.
+  // Whether the axes without axis k are those of a cache without its sequence axis, in any order.
   bool IsNewRows(const Dims& dims, size_t k) const {
     const auto texts = [](const Dims& all, const std::string& letters) {
       std::multiset<std::string> rest;
@@ -398,7 +403,7 @@ class Reader {
       reading.axes.push_back(batch                            ? Axis{Extent::kBatch, 1}
                              : k == (dims.size() > 1 ? 1 : 0) ? Axis{Extent::kTokens, 0}
                                                               : Axis{});
-      // Tokens of one sequence in a batch of one.
+      // A declared batch of one is a constant axis.
       if (batch && dims[0].value == 1) reading.axes.back() = Axis{Extent::kStatic, 1};
     }
     input->readings.push_back(std::move(reading));
@@ -426,7 +431,7 @@ class Reader {
     if (input->readings.size() > kMaxReadings) input->readings.resize(kMaxReadings);
   }
 
-  // A float input that is no embedding: its last axis is as long as all keys or slots.
+  // Whether the last axis of a float input may be as long as all keys or slots.
   bool LooksWide(const std::string& name, const Dims& dims) const {
     if (wide_.count(name) > 0) return true;
     const Dim& last = dims.back();
@@ -468,7 +473,8 @@ class Reader {
     }
     const auto at = flow_.LengthAtOperator(name);
     if (at) {
-      // The operand is the input plus a constant; the three lengths are one apart for S = 1 only.
+      // The input is the operand's length minus the constant. P + S and P + S - 1 are one apart for
+      // any S.
       const bool total = (at->first == Length::kTotal && at->second == 0) ||
                          (at->first == Length::kLast && at->second == -1);
       const bool last = (at->first == Length::kLast && at->second == 0) ||
@@ -479,7 +485,7 @@ class Reader {
         return;
       }
     }
-    // A name breaks the tie between lengths that the graph does not tell apart.
+    // The name breaks the tie between lengths that the graph does not distinguish.
     const bool total = name.find("total") != std::string::npos;
     if (total) add(Meaning::kTotal);
     add(Meaning::kPositions);
@@ -493,7 +499,7 @@ class Reader {
   const Flow flow_, after_flow_;
   bool growing_ = false;
   std::set<std::string> batch_, past_, tokens_, slots_, cache_inputs_, positions_;
-  std::map<std::string, Meaning> all_;  // what is the same number everywhere
+  std::map<std::string, Meaning> all_;  // inputs that are all ones or all zeros
   std::optional<int64_t> slots_value_;
   std::map<std::string, int> wide_;
   std::map<std::string, std::string> kept_;

@@ -14,13 +14,13 @@ namespace {
 
 using oracle::Value;
 
-// Scalar operations: under half a second, and minutes.
+// Budgets in scalar operations: under half a second, and minutes.
 constexpr int64_t kQuickWork = 600'000'000, kFullWork = 150'000'000'000;
-// Models of real width: as much as the products of so many rows take, at most some seconds.
+// Wide models get a budget for the matrix products of so many rows, at most some seconds.
 constexpr int64_t kRows = 12, kMostQuickWork = 20'000'000'000;
-// One step may use this part of what is left.
+// One step may use this fraction (1 / kShare) of what is left of the budget.
 constexpr int64_t kShare = 4;
-// Steps that are too much, and are found to be so late, before no more are tried.
+// Once more steps than this have exceeded the budget after much work, no more are tried.
 constexpr int kMaxExhausted = 2;
 constexpr int64_t kMuchWork = 10'000'000;
 
@@ -53,7 +53,7 @@ std::vector<int64_t> ElementAt(const exec::Shape& shape, int64_t flat) {
   return element;
 }
 
-// Element i of an integer tensor, all bits of it.
+// Returns element i of an integer tensor with all its bits.
 int64_t IntegerAt(const exec::View& view, int64_t i) {
   if (view.type == onnx::TensorProto::INT64 || view.type == onnx::TensorProto::UINT64) {
     return view.as<int64_t>()[i];
@@ -138,7 +138,6 @@ OracleRun OracleReferee::Run(Side& side, const exec::Feeds& feeds,
   return step;
 }
 
-// Holds the executor's output against the oracle's.
 void OracleReferee::Hold(const Side& side, const std::string& output, const Value& value,
                          const exec::View& got, const std::string& where, OracleStep* step) {
   if (value.doubtful) {

@@ -1,8 +1,9 @@
-// Runs the oracle beside the executor: says how far rounding errors may move each element that a
-// step gives, and whether the executor's elements lie within that.
+// Runs the oracle (lib/oracle) beside the executor. It computes, for each element of a step's
+// outputs, how far rounding errors may move it, and checks that the executor's element lies within
+// that bound.
 //
-// The oracle may do a fixed amount of work per run of verify. Steps that it has no work left for,
-// and models with operators that have no meaning there, are judged by the fixed bound of compare.h.
+// The oracle has a budget of work per verdict. Steps beyond the budget, and models with operators
+// that the oracle does not implement, are judged by the fixed bound of compare.h.
 #pragma once
 
 #include <cstdint>
@@ -19,27 +20,28 @@
 
 namespace kvlift {
 
-// Of one step of one model: per output a tensor of doubles of the output's shape.
+// The bounds of one step of one model.
 struct OracleStep {
-  // How far from the oracle's value an execution may be. Infinite: nothing is known. Absent:
-  // integers, and outputs behind a decision that rounding errors may turn.
+  // By output, doubles of the output's shape: how far an execution may be from the exact value.
+  // Infinite: nothing is known of the element. An output has no entry if it holds integers, or if
+  // it depends on a decision that rounding errors may change (TopK, ArgMax, a comparison).
   exec::Fetches bounds;
 
-  const exec::Tensor* BoundOf(const std::string& output) const;
+  const exec::Tensor* BoundOf(const std::string& output) const;  // null if there is no entry
 };
-using OracleRun = std::shared_ptr<const OracleStep>;  // null: the oracle did not run
+using OracleRun = std::shared_ptr<const OracleStep>;  // null: no bounds are known of the step
 
-// A referee says how far rounding errors may move what a step gives.
+// Computes how far rounding errors may move the outputs of a step.
 class Referee {
  public:
   virtual ~Referee() = default;
 
-  // The bounds of what the source gave; null if nothing is known. `where` names the step in the
-  // report.
+  // Returns the bounds of the source's outputs `got`; null if nothing is known. `where` names the
+  // step in the report.
   virtual OracleRun Source(const exec::Feeds& feeds, const exec::Fetches& got,
                            const std::string& where) = 0;
-  // The bounds of what the converted model gave. `gaps`: per input how far each element is from
-  // what the source was fed.
+  // Returns the bounds of the converted model's outputs `got`; null if nothing is known. gaps: by
+  // input, doubles of its shape: the distance of each element from what the source was fed.
   virtual OracleRun Converted(const exec::Feeds& feeds,
                               const std::map<std::string, exec::Tensor>& gaps,
                               const exec::Fetches& got, const std::string& where) = 0;
@@ -47,11 +49,12 @@ class Referee {
 
 class OracleReferee : public Referee {
  public:
-  // `deviations`: what a gap is in standard deviations of its kind.
+  // full: a budget of minutes instead of seconds. deviations: how many standard deviations of an
+  // error a gap is taken for. A model that the oracle cannot run has no bounds; report() says why.
   OracleReferee(const Model& before, const Model& after, bool full,
                 double deviations = oracle::kDeviations);
 
-  // Null if the oracle cannot, or may not, run the step.
+  // Null if the oracle cannot run the step, or has no budget left for it.
   OracleRun Source(const exec::Feeds& feeds, const exec::Fetches& got,
                    const std::string& where) override;
   OracleRun Converted(const exec::Feeds& feeds, const std::map<std::string, exec::Tensor>& gaps,
@@ -60,22 +63,25 @@ class OracleReferee : public Referee {
 
  private:
   struct Side {
-    std::string name;  // "source"
+    std::string name;  // "source" or "converted"
     std::optional<oracle::Interpreter> oracle;
-    bool able = true;
+    bool able = true;  // the oracle knows all operators, and no step failed for another reason
   };
   void Prepare(const Model& model, Side* side);
+  // Returns the scalar operations that the model's products take per row; 0 if it cannot be run.
   static int64_t WorkPerRow(const Side& side);
   OracleRun Run(Side& side, const exec::Feeds& feeds,
                 const std::map<std::string, exec::Tensor>& gaps, const exec::Fetches& got,
                 const std::string& where);
+  // Compares the executor's output with the oracle's, notes a disagreement in the report, and adds
+  // the bounds to `step`.
   void Hold(const Side& side, const std::string& output, const oracle::Value& value,
             const exec::View& got, const std::string& where, OracleStep* step);
 
   Side source_, converted_;
   double deviations_;
-  int64_t left_;
-  int exhausted_ = 0;
+  int64_t left_;       // scalar operations that the budget still has
+  int exhausted_ = 0;  // steps that were found to exceed the budget after much work
   OracleReport report_;
 };
 

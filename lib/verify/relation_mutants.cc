@@ -19,7 +19,7 @@ std::vector<RelationMutant> MakeRelationMutants(const Graph& after, const Manife
           [&](Manifest* m) { m->inputs[k].value = input.value == "P" ? "T" : "P"; });
     }
   }
-  // Two caches that only their places tell apart.
+  // Swaps two caches of the same type and layout, which only their values tell apart.
   const auto& caches = relation.caches;
   for (size_t k = 1; k < caches.size(); ++k) {
     const ManifestCache &a = caches[k - 1], &b = caches[k];

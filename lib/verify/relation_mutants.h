@@ -1,4 +1,4 @@
-// Wrong relations between two models.
+// Wrong relations between two models, as negative controls: each must make the verdict fail.
 #pragma once
 
 #include <string>
@@ -14,6 +14,8 @@ struct RelationMutant {
   Manifest relation;
 };
 
+// Returns the wrong relations that can be made of a relation, such as two caches swapped or an
+// output left out. after: the converted model.
 std::vector<RelationMutant> MakeRelationMutants(const Graph& after, const Manifest& relation);
 
 }  // namespace kvlift

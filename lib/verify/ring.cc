@@ -9,7 +9,7 @@ namespace {
 
 int64_t Modulo(int64_t a, int64_t m) { return (a % m + m) % m; }
 
-// Row r of sequence b is row (r + by[b]) mod M of the whole.
+// Returns a copy in which row r of sequence b is row (r + by[b]) mod M of `whole`.
 exec::Tensor Turned(const exec::View& whole, const SourceCache& cache,
                     const std::vector<int64_t>& by) {
   const int batch = SourceAxisOf(cache, 'B'), along = SourceAxisOf(cache, 'S');

@@ -1,7 +1,8 @@
-// Caches that are written around the end of their buffer: token t of a sequence is in slot t mod M.
+// Ring buffers: token t of a sequence is in slot t mod M, and writes wrap around.
 //
-// A source whose rows move to the front (kind "shift") is shown as if it were such a buffer: after
-// T tokens its row r holds token T - M + r, which is slot (r + T) mod M.
+// A source that shifts its rows to the front instead (kind "shift", a fixed number of M rows, the
+// newest last) is treated as a ring buffer: after T tokens its row r holds token T - M + r, which a
+// ring buffer has in slot (r + T) mod M.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +15,20 @@
 
 namespace kvlift {
 
+// Whether the source's cache is such a shifted buffer.
 bool Shifts(const SourceCache& cache);
 
-// Tokens [begin, end), cut where the buffer ends.
+// Splits the tokens [begin, end) where the buffer wraps around, so that each part is in consecutive
+// slots.
 std::vector<std::pair<int64_t, int64_t>> Laps(int64_t begin, int64_t end, int64_t capacity);
 
-// Between the feeds and fetches of a source's step and the buffers that they stand for.
+// Rotates the rows of all shifted caches of a source's step: in feeds from the order of slots to
+// that of the source, in fetches (where present) back.
 void IntoSourceOrder(const Manifest& relation, const StepSpec& step, exec::Feeds* feeds);
 void IntoSlotOrder(const Manifest& relation, const StepSpec& step, exec::Fetches* fetches);
 
-// Rows whose tokens follow one another from `first` on, as a full ring has them.
+// Rotates rows that hold the tokens first, first + 1, ... into the order of a full ring buffer of
+// as many slots.
 void IntoRing(int64_t first, const SourceCache& cache, exec::Tensor* rows);
 
 }  // namespace kvlift

@@ -8,7 +8,7 @@
 namespace kvlift {
 namespace {
 
-// The tensor as [outer, extent, inner] around an axis, inner in bytes.
+// The sizes of a tensor seen as [outer, extent, inner] around an axis; `inner` is in bytes.
 struct Blocks {
   int64_t outer = 1, extent = 1, inner = 1;
 };
@@ -72,7 +72,7 @@ bool SameInBox(const exec::View& a, const exec::View& b, const Range& one, const
     if (range.begin >= range.end) return true;
   }
   if (a.size() == 0) return true;
-  // What lies behind the last restricted axis is one run of bytes.
+  // The axes behind the last restricted one are contiguous: one run of bytes.
   size_t last = rank;
   int64_t run = ElementBits(a.type) / 8;
   while (last > 0 && begin[last - 1] == 0 && end[last - 1] == a.shape[last - 1]) {

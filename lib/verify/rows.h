@@ -1,4 +1,5 @@
-// Copies of parts of caches: rows along the sequence axis, single sequences, permuted axes.
+// Copies and comparisons of parts of tensors, mostly caches: rows of the sequence axis, single
+// sequences, permuted axes. Element types must be whole bytes; indices are not checked.
 #pragma once
 
 #include <cstdint>
@@ -10,34 +11,39 @@
 
 namespace kvlift {
 
-// Elements [begin, end) along an axis.
+// Returns a copy of the elements [begin, end) of an axis.
 exec::Tensor Part(const exec::View& whole, int axis, int64_t begin, int64_t end);
-// Whether two tensors of one shape hold equal bytes in a box: elements [begin, end) of two axes,
-// all of the others.
+// The elements [begin, end) of an axis.
 struct Range {
   int axis = 0;
   int64_t begin = 0, end = 0;
 };
+// Whether two tensors of one type and shape have equal bytes in the intersection of two ranges of
+// different axes. True if a range is empty.
 bool SameInBox(const exec::View& a, const exec::View& b, const Range& one, const Range& other);
-// The batch as it is where each sequence goes on from the one at `order`.
+// Returns a copy in which sequence b of the batch axis is sequence order[b] of `whole`. A sequence
+// may have several rows of the axis.
 exec::Tensor Reordered(const exec::View& whole, int axis, const std::vector<int>& order);
-// Writes `part` at `begin` along an axis; all other extents are equal.
+// Copies `part` into `whole` from `begin` of an axis on; the other axes must be equally long.
 void Place(const exec::View& whole, int axis, int64_t begin, const exec::View& part);
-// The source's cache (layout, select) in the axis order of the converted one.
+// Returns a source's cache in the converted model's layout: what Select picks, axes permuted.
 exec::Tensor InTargetOrder(const exec::View& source, const ManifestCache& cache);
 
-// A tensor with the bound of each element's rounding error, if one is known.
+// A tensor with a bound of the rounding error of each element.
 struct Bounded {
   exec::Tensor value;
-  exec::Tensor bound;  // of doubles, or empty
+  exec::Tensor bound;  // doubles of the same shape; empty: not known
 };
-// A view of what outlives the result.
+// Returns a tensor that refers to `value`, which must outlive it. bound: null, or of another shape:
+// not known.
 Bounded WithBound(const exec::View& value, const exec::Tensor* bound);
 Bounded Part(const Bounded& whole, int axis, int64_t begin, int64_t end);
 Bounded InTargetOrder(const Bounded& source, const ManifestCache& cache);
 
+// Returns the axis of a letter in a layout without groups; -1 if it is not there.
 int AxisOf(const std::string& layout, char letter);
-// The axis of a letter in the source's whole tensor, before anything is selected from it.
+// Returns the axis of a letter in the source's tensor, axes that Select removes included; -1 if the
+// letter is not there.
 int SourceAxisOf(const SourceCache& cache, char letter);
 
 }  // namespace kvlift

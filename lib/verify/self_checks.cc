@@ -32,7 +32,7 @@ exec::Fetches Copied(const exec::Fetches& fetches) {
   return copy;
 }
 
-// Held against the source's record of a plan.
+// Copies the comparison with the source's record into the check.
 void TakeOutcome(const Outcome& outcome, SelfCheck* check) {
   check->outputs = outcome.outputs;
   check->difference = outcome.difference;
@@ -42,8 +42,8 @@ void TakeOutcome(const Outcome& outcome, SelfCheck* check) {
   check->difference->text = fmt::format("{}: {}", check->result.name, check->difference->text);
 }
 
-// Calls `judge` with what belongs to the same sequence in x and in y, where sequence k of y is
-// sequence k + 1 of x.
+// Calls `judge` for each sequence with its rows in x and in y, where sequence k of y is sequence
+// k + 1 of x.
 template <typename Fn>
 void ForRotated(const exec::View& x, const exec::View& y, int axis, int64_t batch, Fn judge) {
   if (axis < 0 || x.shape.size() <= static_cast<size_t>(axis) || x.shape != y.shape ||
@@ -211,7 +211,7 @@ SelfCheck SelfChecks::DirtyBuffer(Runner& converted) {
   for (const ManifestCache& cache : relation_.caches) {
     used[cache.id] = clean_.back().at(cache.output).Clone();
   }
-  // A plan that begins behind a past has its own rows there.
+  // A plan that begins with a past keeps its own rows there.
   const CacheState fresh = driver_.Fresh(converted, plan);
   const int64_t past = plan.steps[0].longest();
   for (const ManifestCache& cache : relation_.caches) {
@@ -279,13 +279,12 @@ SelfCheck SelfChecks::Alias(exec::AliasMode mode, const std::string& name) {
   return check;
 }
 
-// The plan is the record's with its sequences rotated by one.
 bool SelfChecks::SourceMixesSequences(Runner& source, const Record& record, const Plan& plan) {
   const Record rotated = driver_.RunSource(source, plan);
   const int64_t batch = plan.steps[0].batch();
   bool mixes = false;
   for (size_t k = 0; k < std::min(record.steps.size(), rotated.steps.size()); ++k) {
-    if (record.steps[k].groups.size() > 1) return false;  // each ran on its own
+    if (record.steps[k].groups.size() > 1) return false;  // each sequence ran by itself
     const auto compare = [&](const std::string& output, int axis) {
       ForRotated(record.steps[k].outputs[0].at(output).view(),
                  rotated.steps[k].outputs[0].at(output).view(), axis, batch,
@@ -306,7 +305,7 @@ bool SelfChecks::SourceMixesSequences(Runner& source, const Record& record, cons
   return mixes;
 }
 
-// Sequences in another order give their own results in that order.
+// Each sequence must give the same results in a batch with another order.
 SelfCheck SelfChecks::Permuted(Runner& source, Runner& converted) {
   const Record* record = nullptr;
   for (const Record& r : records_) {
@@ -351,7 +350,7 @@ SelfCheck SelfChecks::Permuted(Runner& source, Runner& converted) {
         compare(output.name, 0);
       }
     }
-    // Which axis is the batch's, a relation of a fixed batch need not know.
+    // With a fixed batch the relation may name a wrong axis as the batch: caches are not compared.
     for (const ManifestCache& cache : relation_.caches) {
       if (!facts_.limits.batch) compare(cache.output, AxisOf(cache.layout, 'B'));
     }

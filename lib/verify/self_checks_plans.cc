@@ -1,4 +1,4 @@
-// Self checks that run plans of their own.
+// The self checks that run other steps than those of the plans.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -28,7 +28,7 @@ SelfCheck Skipped(std::string name, std::string why) {
 
 }  // namespace
 
-// One prompt, and the same prompt in pieces.
+// One prompt in a single step must give the same as the prompt in pieces.
 SelfCheck SelfChecks::Chunks(Runner& source, Runner& converted) {
   const std::string name = "split prompt";
   const PlanLimits& l = facts_.limits;
@@ -57,7 +57,7 @@ SelfCheck SelfChecks::Chunks(Runner& source, Runner& converted) {
   if (a.empty()) return check;
   const Trace b = RunBoth(source, converted, pieces, &several, &check);
   if (b.empty()) return check;
-  // A source that itself cares (say, by the length of its prompt) is no measure.
+  // A source whose own results change (say, with the length of the prompt) is no reference.
   for (const ManifestOutput& output : relation_.outputs) {
     if (output.as == "cache") continue;
     const std::string& theirs = output.source.empty() ? output.name : output.source;
@@ -84,7 +84,7 @@ SelfCheck SelfChecks::Chunks(Runner& source, Runner& converted) {
   return check;
 }
 
-// Twice the slots change nothing.
+// Twice the slots must not change a result.
 SelfCheck SelfChecks::Capacity(Runner& source, Runner& converted) {
   const std::string name = "twice the capacity";
   if (!facts_.limits.free_capacity) return Skipped(name, "the capacity is fixed by the models");
@@ -132,7 +132,9 @@ SelfCheck SelfChecks::Overflow() const {
   SelfCheck check;
   check.result = {name, "bitwise", 0, "refused, caches untouched"};
   bool accepted = false;
-  // A step in place; afterwards every cache must hold what it held.
+  // Runs a step with updates in place. If it is refused, every cache must hold what it held before.
+  // control: the number to put into all int64 control inputs; nullopt: those of the step. Returns
+  // why the step cannot be fed, or empty.
   const auto attempt = [&](const std::string& what, const StepSpec& step,
                            std::optional<int64_t> control) {
     auto feeds = driver_.ConvertedFeeds(step, l.capacity, state);
@@ -187,7 +189,7 @@ SelfCheck SelfChecks::Overflow() const {
   }
   const StepSpec inside = StepOf(batch, 0, tokens);
   if (check.failed.empty()) attempt("index -1", inside, -1);
-  // What an index cut to 32 bits would take for slot 0.
+  // An index cut to 32 bits would write slot 0.
   if (check.failed.empty()) attempt("index 2^32", inside, int64_t{1} << 32);
   if (!check.failed.empty()) check.result.status = "different";
   return check;

@@ -13,14 +13,14 @@
 namespace kvlift {
 namespace {
 
-// A change that is felt, in bounds. Half types have few digits: their bound is some hundredths of
-// the largest value, and no change is a hundred times that.
+// Returns how many fixed bounds a detected change exceeds. In half types the bound is some
+// hundredths of the largest value, and no change exceeds that a hundred times.
 double FeltBounds(int32_t type) { return IsHalfType(type) ? 5 : 100; }
 constexpr size_t kMostCaches = 16, kMostCachesFull = 64;
 
 using Change = std::function<double(double value, int64_t element)>;
 
-// Changes every element of a box.
+// Changes every element in the intersection of all ranges of `box`.
 void ChangeBox(const exec::View& view, std::vector<Range> box, const Change& change) {
   if (box.empty()) {
     for (int64_t i = 0; i < view.size(); ++i) {
@@ -35,7 +35,8 @@ void ChangeBox(const exec::View& view, std::vector<Range> box, const Change& cha
   Place(view, range.axis, range.begin, part.view());
 }
 
-// Ever stronger ways to change a number; element by element the same in any layout but the last.
+// Returns changes of a number, each stronger than the one before. They do not depend on the
+// element, and so not on the layout.
 std::vector<Change> ChangesOf(int32_t type) {
   if (type == onnx::TensorProto::UINT8) return {[](double v, int64_t) { return 255 - v; }};
   if (ElementBits(type) <= 8) return {[](double v, int64_t) { return -v; }};
@@ -103,7 +104,8 @@ class Sampler {
     return Pair{*std::move(a), *std::move(b)};
   }
 
-  // The largest change of any output of the source, as a multiple of one that is felt.
+  // Returns the largest change of an output of the source, in terms of the threshold of detection,
+  // and notes where the converted model changes differently.
   double Moved(const Pair& now) {
     double most = 0;
     for (const ManifestOutput& output : relation_.outputs) {
@@ -130,7 +132,7 @@ class Sampler {
     return most;
   }
 
-  // Tries changes until one is felt.
+  // Tries changes until one is detected.
   void Try(std::string what, const std::vector<Change>& changes,
            const std::function<void(const Change&, exec::Feeds*, exec::Feeds*)>& apply) {
     what_ = std::move(what);
@@ -154,7 +156,7 @@ class Sampler {
     }
   }
 
-  // A first, a middle or the last slot of the past, in turn over caches and sequences.
+  // Changes the last, the first or a middle slot of the past, in turn over caches and sequences.
   void Slots() {
     const StepSpec& step = plan_.steps[0];
     const size_t caches = relation_.caches.size();
@@ -167,7 +169,7 @@ class Sampler {
       const int64_t rows =
           source_feeds_.at(cache.source.input).shape()[SourceAxisOf(cache.source, 'S')];
       const int64_t first = cache.source.growing ? past - rows : 0;
-      if (slot < first) continue;  // it has left the window
+      if (slot < first) continue;  // the token has left the window
       Try(fmt::format("slot {} of cache {}, sequence {},", slot, cache.id, b),
           ChangesOf(feeds_.at(cache.input).type()),
           [&](const Change& change, exec::Feeds* theirs, exec::Feeds* mine) {
@@ -197,7 +199,7 @@ class Sampler {
     ChangeBox(value->view(), box, change);
   }
 
-  // Each new token of one sequence.
+  // Changes each new token of one sequence.
   void Tokens() {
     const StepSpec& step = plan_.steps[0];
     for (const ManifestInput& input : relation_.inputs) {

@@ -1,5 +1,5 @@
-// Whether outputs depend on every token and every slot of a cache that holds one: a comparison that
-// a wrong value would not move says nothing.
+// Samples whether outputs depend on each new token and on each slot of a cache that holds a token.
+// A comparison says nothing of a value that the outputs do not depend on.
 #pragma once
 
 #include <optional>
@@ -12,16 +12,18 @@
 
 namespace kvlift {
 
+// A change of outputs is detected if it exceeds 100 times the fixed bound (compare.h), in half
+// types 5 times. Slots and tokens are given as texts, "slot 4 of cache 0.key, sequence 1,".
 struct Sensitivity {
-  int sampled = 0, felt = 0;
-  double least = 0;  // smallest change of what was felt, as a multiple of one that is
-  std::vector<std::string> unseen;  // what changes nothing in the source, however it is changed
-  // What changes outputs by less than a hundred bounds of rounding, five in half types.
-  std::vector<std::string> weak;
-  std::optional<Counterexample> difference;  // both models changed, and not alike
+  int sampled = 0, felt = 0;        // slots and tokens that were changed; those that were detected
+  double least = 0;                 // the smallest detected change, in terms of that threshold
+  std::vector<std::string> unseen;  // whose change moves no output of the source at all
+  std::vector<std::string> weak;    // whose change moves outputs by less than the threshold
+  std::optional<Counterexample> difference;  // where the two models react differently
 };
 
-// Changes one slot of one sequence's cache, or one token, in both models' feeds.
+// Changes one slot of one sequence's cache, or one token, in the feeds of both models, for a sample
+// of caches and all new tokens of one sequence. Nothing is sampled if no step has a past.
 Sensitivity SampleSensitivity(const Driver& driver, Runner& source, Runner& converted,
                               const Manifest& relation, const PlanLimits& limits, int source_nodes);
 

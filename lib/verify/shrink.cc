@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kMostRuns = 80;
 
-// Of a NaN without its sign.
+// Returns the text of a number, of a NaN without its sign.
 std::string Text(double number) {
   return std::isnan(number) ? "nan" : fmt::format("{:.9g}", number);
 }
@@ -36,7 +36,8 @@ class Shrinker {
         unused_(told.unused),
         mode_(told.mode) {}
 
-  // The plan as it was, cut behind the failing step, or one of a single step.
+  // Returns the smallest plan that differs: of one step, if the failing step differs by itself, or
+  // else the plan up to that step.
   Plan Smallest(const Plan& plan, int step) {
     Plan best = plan;
     if (step + 1 < static_cast<int>(best.steps.size())) best.steps.resize(step + 1);
@@ -65,7 +66,7 @@ class Shrinker {
     return driver_.RunConverted(converted_, record, &state).difference;
   }
 
-  // Feeds and results of the last step, and the first nodes that differ there.
+  // Writes feeds and outputs of the last step, and the first nodes that differ there, into `found`.
   void Note(const Plan& plan, Counterexample* found) {
     const StepSpec& step = plan.steps.back();
     found->past = step.past;
@@ -74,7 +75,7 @@ class Shrinker {
     CacheState past, state = driver_.Fresh(converted_, plan, unused_);
     Record record = driver_.RunSource(source_, plan);
     if (record.steps.size() != plan.steps.size()) return;
-    // The states that the last step began with.
+    // The caches that the last step begins with are those that the earlier steps leave.
     if (plan.steps.size() > 1) {
       Plan earlier = plan;
       earlier.steps.pop_back();
@@ -101,7 +102,7 @@ class Shrinker {
   }
 
  private:
-  // The converted model in both modes.
+  // Returns the first difference between the converted model and the converted model in `mode_`.
   std::optional<Counterexample> DifferenceOfMode(const Plan& plan, CacheState state) {
     for (size_t k = 0; k < plan.steps.size(); ++k) {
       const auto feeds = driver_.ConvertedFeeds(plan.steps[k], plan.capacity, state);
@@ -131,7 +132,7 @@ class Shrinker {
 
   bool Differs(const Plan& plan) { return DifferenceOf(plan).has_value(); }
 
-  // Ever smaller plans of one step, the boldest first.
+  // Returns smaller plans of one step, those with the largest reductions first.
   std::vector<Plan> Smaller(const Plan& plan) const {
     const StepSpec& step = plan.steps[0];
     std::vector<Plan> smaller;
@@ -148,7 +149,7 @@ class Shrinker {
     plain.hidden.clear();
     plain.real.clear();
     if (!step.pads.empty() || !step.hidden.empty() || !step.real.empty()) add(plain);
-    // Masked slots are places in the sequence: they do not shrink with it.
+    // Padding and hidden keys are given as absolute places, so such a step is not shortened.
     if (!step.pads.empty() || !step.hidden.empty()) return smaller;
     if (!limits_.tokens && step.new_tokens > 1) {
       for (const int64_t tokens : {int64_t{1}, step.new_tokens / 2, step.new_tokens - 1}) {
@@ -184,7 +185,7 @@ class Shrinker {
     return copy;
   }
 
-  // What a mode left behind the step's tokens becomes what it was fed.
+  // Copies the rows that the mode left behind the step's tokens into the feeds.
   void TakeRowsBehind(const StepSpec& step, const exec::Fetches& fetches,
                       exec::Feeds* feeds) const {
     for (const ManifestCache& cache : relation_.caches) {
@@ -235,7 +236,7 @@ class Shrinker {
     exec::Tensor tensor;
   };
 
-  // One step; what each node gave, in the order in which they ran.
+  // Runs one step and stores the values that each node computed, in the order in which nodes ran.
   static absl::StatusOr<exec::Fetches> Observed(Runner& runner, const exec::Feeds& feeds,
                                                 std::vector<NodeValue>* values) {
     const Graph& graph = runner.program().graph();
@@ -255,8 +256,8 @@ class Shrinker {
     return fetches;
   }
 
-  // Values of one name in both models are meant to be the same, but for caches that hold other
-  // numbers in slots without tokens.
+  // Finds the first value that differs from the source's value of the same name. Caches are left
+  // out if their slots without tokens hold other numbers.
   void NoteNodes(Counterexample* found) const {
     std::map<std::string, const NodeValue*> twins;
     for (const NodeValue& value : before_) twins[value.value] = &value;

@@ -1,4 +1,4 @@
-// The smallest step that still tells two models apart, and where they part.
+// Shrinks a counterexample to the smallest step in which the models still differ.
 #pragma once
 
 #include "verify/drive.h"
@@ -7,18 +7,19 @@
 
 namespace kvlift {
 
-// What told the difference, if the plan itself, held against the source, does not.
+// The check that found the difference; by default the comparison of a plan with the source.
 struct ToldBy {
-  bool self_check = false;
-  double unused = 0;       // amplitude in slots that hold no token
-  Runner* mode = nullptr;  // the converted model in an executor's mode that gives other results
+  bool self_check = false;  // a self check of the converted model (self_checks.h)
+  double unused = 0;        // its amplitude of the noise in slots that hold no token
+  Runner* mode = nullptr;   // the converted model in the executor's mode that differs; null: none
 };
 
-// Makes of a counterexample that was found in a plan one step of fewer sequences, tokens and slots
-// that differs as well, if there is one, and notes its feeds and the first nodes that differ. That
-// of a self check is left as it is where the source, or another mode, does not tell the difference.
-// Of a mode the caches are noted as the mode left them behind the tokens: any runtime that is fed
-// these gives what the mode gave.
+// Looks for a step with fewer sequences, tokens and slots that differs as well, and writes into
+// `found` its sizes, its feeds and outputs, and the first nodes whose values differ. If no single
+// step differs, the plan up to the failing step is taken. The counterexample of a self check stays
+// as it is unless running the plan again, against the source or in `mode`, shows a difference. With
+// `mode`, the cache slots behind the tokens are written as the mode left them, so that any runtime
+// that is fed them gives what the mode gave.
 void Shrink(const Driver& driver, Runner& source, Runner& converted, const Manifest& relation,
             const PlanLimits& limits, const Plan& plan, int source_nodes, const ToldBy& told,
             Counterexample* found);

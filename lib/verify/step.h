@@ -1,4 +1,4 @@
-// One call of a model.
+// The sizes and kinds of tokens of one step, that is one run of a model.
 #pragma once
 
 #include <cstdint>
@@ -7,35 +7,39 @@
 
 namespace kvlift {
 
-// Letters: B sequences, each with its own past length P, S new tokens.
+// Letters: B sequences, each with its own past length P, and S new tokens. Vectors have one element
+// per sequence unless a comment says otherwise.
 struct StepSpec {
-  int number = 0;             // within its plan: seeds the tokens
-  int64_t first_token = 0;    // does, too: of the tokens of that number, the first of this step
-  std::vector<int64_t> past;  // P per sequence
-  int64_t new_tokens = 1;     // S
-  std::vector<int64_t> real;  // new tokens that are no right pads, per sequence; empty: all
-  std::vector<int64_t> pads;  // left pads per sequence; empty: none
-  // Keys [first, second) that the mask hides, per sequence; empty: none.
+  int number = 0;             // index in the plan; seeds the tokens
+  int64_t first_token = 0;    // offset of this step in the tokens of that seed
+  std::vector<int64_t> past;  // P; never empty
+  int64_t new_tokens = 1;     // S, right padding included
+  std::vector<int64_t> real;  // new tokens without right padding; empty: S of each sequence
+  std::vector<int64_t> pads;  // left padding tokens, counted from key 0; empty: no padding
+  // Keys [first, second) that the mask hides; empty: it hides no others.
   std::vector<std::pair<int64_t, int64_t>> hidden;
-  std::vector<int> sequences;  // their numbers, which seed the tokens
-  // The place in the batch of which each one goes on; empty: of its own. Only where an input of the
-  // source says it, as in a search that drops some sequences for others.
+  std::vector<int> sequences;  // numbers of the sequences, which seed the tokens
+  // For each sequence the place in the batch of the sequence whose past it takes over, as in beam
+  // search; empty: its own. Only for a source with an input that reorders its past.
   std::vector<int> order;
 
-  // Per new token, the number that seeds it, and its place behind the past; empty: 0, 1, ...
+  // One element per new token: the number that seeds it, and its position counted from P; empty: 0,
+  // 1, ...
   std::vector<int64_t> chosen, places;
-  // Tokens of a tree: the parent of each new token, -1 for a root; empty: each one's is the one
-  // before.
+  // One element per new token of a tree (speculative decoding): the index of its parent, -1 for a
+  // root; empty: the new tokens are a sequence.
   std::vector<int> parents;
-  int64_t reach = 0;        // above 0: positions that only say where a token is are any below it
-  bool free_masks = false;  // masks hold any pattern, and any numbers where they are added
+  int64_t reach = 0;        // above 0: free positions (SourceInput::free) are any numbers below it
+  bool free_masks = false;  // masks hide any keys, and added masks hold any numbers
 
   int64_t batch() const { return static_cast<int64_t>(past.size()); }
   int64_t real_of(int64_t b) const { return real.empty() ? new_tokens : real[b]; }
-  int64_t longest() const;
-  // Sequences differ in their past or in their number of real tokens.
+  int64_t longest() const;  // the largest P
+  // Whether sequences differ in their past length or in their number of real new tokens, or have
+  // right padding.
   bool ragged() const;
-  StepSpec Alone(int b) const;  // sequence b only, without right pads
+  // Returns the step of sequence b alone, without right padding and without reordering.
+  StepSpec Alone(int b) const;
 };
 
 }  // namespace kvlift

@@ -21,7 +21,7 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// [-1, 1)
+// Returns a number in [-1, 1).
 double Unit(uint64_t bits) { return static_cast<double>(bits >> 11) / 4503599627370496.0 - 1.0; }
 
 double Lowest(int32_t type) {
@@ -145,7 +145,7 @@ void Stimulus::FillWithNoise(const ManifestCache& cache, const std::vector<int>&
       rest += mine * stride;
       stride *= axes[k].extent == Extent::kBatch ? axes[k].value : view.shape[k];
     }
-    // One round of mixing: there are millions of them.
+    // A single round of mixing, as there are millions of elements.
     const double noise = Unit(Mix(salt + static_cast<uint64_t>(sequence) * 0x9e3779b97f4a7c15u +
                                   static_cast<uint64_t>(row) * 0xd1b54a32d192ed03u +
                                   static_cast<uint64_t>(rest) * 0x8cb92ba72f3d8dd7u));
@@ -153,8 +153,7 @@ void Stimulus::FillWithNoise(const ManifestCache& cache, const std::vector<int>&
   }
 }
 
-// The token whose key a source holds in a slot after the step; one that has not come yet in slots
-// that hold none, or below 0.
+// A slot that holds no token gives the number of a token still to come, or a negative number.
 int64_t Stimulus::TokenInSlot(const StepSpec& step, int64_t b, int64_t slot,
                               int64_t capacity) const {
   const int64_t total = step.past[b] + step.new_tokens;
@@ -162,8 +161,9 @@ int64_t Stimulus::TokenInSlot(const StepSpec& step, int64_t b, int64_t slot,
   return total <= capacity ? slot : total - 1 - (total - 1 - slot) % capacity;
 }
 
-// Some keys of the past are hidden, and of the new ones some others than those behind the token;
-// the token itself is seen. What is added to scores is any number of usual size.
+// Keys of the past are hidden at random. In a mask with a row per token so are the other new
+// tokens, earlier and later ones, but a token always sees itself; in a mask without rows all new
+// tokens are visible. An added mask holds numbers in [-3, 3) for visible keys.
 double Stimulus::FreeMask(const SourceInput& input, const StepSpec& step, int64_t b, int64_t token,
                           int64_t key) const {
   constexpr double kHiddenShare = -0.4, kLargest = 3;
@@ -233,7 +233,7 @@ double Stimulus::Value(const SourceInput& input, const StepSpec& step, int64_t b
     case Meaning::kReal:
       return 1.5 * Noise(seed_ ^ input.salt, sequence, place, static_cast<uint64_t>(rest) + 1);
     default:
-      // What has no row per sequence is the same for all.
+      // An input without a batch axis is the same for all sequences.
       return 1.5 * Noise(seed_ ^ input.salt, reading.Has(Extent::kBatch) ? sequence : 0,
                          static_cast<uint64_t>(key), static_cast<uint64_t>(rest) + 1);
   }

@@ -1,7 +1,7 @@
-// Values for the inputs of a source model.
+// Makes the values that the inputs of a source model are fed.
 //
-// They depend on seed, input, step, sequence and token alone, so a sequence gets the same ones in a
-// batch and on its own.
+// They depend on the seed, the input, the step, the sequence and the token only, so that a sequence
+// gets the same values in a batch and by itself.
 #pragma once
 
 #include <cstdint>
@@ -20,22 +20,26 @@ namespace kvlift {
 
 class Stimulus {
  public:
-  // FailedPrecondition names an input that cannot be fed. `after` is the converted model.
+  // Reads the source's inputs (readings.h). `after` is the converted model. Errors are those of
+  // ReadInterface.
   static absl::StatusOr<Stimulus> Create(const Graph& source, const Graph& after,
                                          const Manifest& relation, uint64_t seed);
 
-  // Value of a source input that is no cache. FailedPrecondition if the step's sequences differ and
-  // the input has no row for each. fill: if set, axes that are otherwise P + S long are as long as
-  // the capacity, filled so behind each sequence's own length.
+  // Returns the value of a source input that is not a cache. fill: if set, axes of P + S keys are
+  // as long as the capacity, and elements behind a sequence's own length are this number.
+  // FailedPrecondition if the source has no such input, or if the step's lengths differ, or it has
+  // right padding, and the input holds one value for the whole batch or counts tokens. OutOfRange
+  // if the tensor is over the run's limits (exec/budget.h).
   absl::StatusOr<exec::Tensor> Feed(const std::string& input, const StepSpec& step,
                                     int64_t capacity,
                                     std::optional<int64_t> fill = std::nullopt) const;
-  // Shape of a source cache (its own layout) holding `length` rows.
+  // Returns the shape, in the source's layout, of a source cache with `length` rows.
   exec::Shape CacheShape(const ManifestCache& cache, int64_t batch, int64_t length) const;
-  // Rows of the cache's batch axis that belong to one sequence.
+  // Returns how many rows of the cache's batch axis belong to one sequence: 1, or the heads that
+  // are joined with the batch.
   int64_t RowsPerSequence(const ManifestCache& cache) const;
-  // Noise of a cache's element in its own layout, in whole numbers for integer types. `first` is
-  // the token that row 0 holds.
+  // Fills a source cache, in the source's layout, with noise in [-amplitude, amplitude), integer
+  // types with whole numbers of most of their range. first: the token that row 0 holds.
   void FillWithNoise(const ManifestCache& cache, const std::vector<int>& sequences, int64_t first,
                      double amplitude, const exec::View& view) const;
 
@@ -43,27 +47,31 @@ class Stimulus {
   const SourceInterface& interface() const { return interface_; }
   std::optional<int64_t> fixed_batch() const { return interface_.fixed_batch; }
   std::optional<int64_t> fixed_tokens() const { return interface_.fixed_tokens; }
+  // Whether an input is a mask, by its chosen reading.
   bool IsMask(const std::string& input) const;
-  // A mask with a row per token: it can say more than which keys are pads.
+  // Whether an input is a mask with a row for each new token.
   bool IsMaskPerToken(const std::string& input) const;
 
  private:
+  // Returns the element for sequence b, new token `token` and key `key`; `rest` is its index along
+  // all other axes.
   double Value(const SourceInput& input, const StepSpec& step, int64_t b, int64_t token,
                int64_t key, int64_t rest) const;
 
-  // What a mask holds for a key that is visible by itself, or not, where masks are fed freely.
+  // Returns the element of a mask that is fed freely (StepSpec::free_masks).
   double FreeMask(const SourceInput& input, const StepSpec& step, int64_t b, int64_t token,
                   int64_t key) const;
+  // Returns the token whose row a source's cache holds in a slot after the step.
   int64_t TokenInSlot(const StepSpec& step, int64_t b, int64_t slot, int64_t capacity) const;
 
   SourceInterface interface_;
   uint64_t seed_ = 1;
-  bool shifts_ = false;  // the last slots of a source's cache hold the tokens
+  bool shifts_ = false;  // a source's cache shifts its rows, the newest last (ring.h)
 };
 
-// A double in [-1, 1) from any numbers, the same on every machine.
+// Returns a number in [-1, 1) that depends on the four arguments only, the same on every machine.
 double Noise(uint64_t a, uint64_t b, uint64_t c, uint64_t d);
-// Stores v in element i of a tensor of any float, integer or bool type.
+// Stores v in element i of a tensor of a float, integer or bool type; any other type is left as is.
 void StoreDouble(const exec::View& view, int64_t i, double v);
 
 }  // namespace kvlift

@@ -58,8 +58,8 @@ class Finder {
     return SameNode(node, model_.node(m));
   }
 
-  // Which caches a value is a part or another form of: what comes from a past without passing an
-  // attention.
+  // Finds, for each value, the caches whose rows it may hold: those whose past it is computed from
+  // without an attention between.
   void FindCaches() {
     caches_.resize(mutant_.num_values());
     for (size_t k = 0; k < relation_.caches.size(); ++k) {
@@ -76,7 +76,8 @@ class Finder {
     }
   }
 
-  // Whether anything in front of the node has become dirty by that.
+  // Adds a node. A cache whose rows it reads becomes dirty, so that the part writes it as well.
+  // Returns whether a cache has become dirty by that.
   bool Take(NodeId n) {
     nodes_.push_back(n);
     for (const ValueId v : mutant_.outputs(n)) {
@@ -126,9 +127,9 @@ class Finder {
 
   const Graph &model_, &mutant_;
   const Manifest& relation_;
-  std::vector<bool> changed_;             // by node
-  std::vector<bool> dirty_;               // by value
-  std::vector<std::set<size_t>> caches_;  // by value
+  std::vector<bool> changed_;             // by node: it is not a node of the model
+  std::vector<bool> dirty_;               // by value: it is computed within the part
+  std::vector<std::set<size_t>> caches_;  // by value: indices of caches
   std::vector<NodeId> nodes_;
 };
 

@@ -16,7 +16,7 @@ namespace {
 using onnx::NodeProto;
 using onnx::TensorProto;
 
-// Larger ones stand for "no end".
+// Numbers from this on stand for "no end".
 constexpr int64_t kEndless = (int64_t{1} << 31) - 1;
 constexpr int64_t kMostElements = 4;
 
@@ -24,8 +24,8 @@ bool IsOneOf(std::string_view op, std::initializer_list<std::string_view> ops) {
   return std::find(ops.begin(), ops.end(), op) != ops.end();
 }
 
-// Operands whose numbers are bounds, lengths or parts of predicates; the others are axes, shapes
-// and indices of shapes.
+// Whether the numbers of an operand are bounds, lengths or parts of predicates. Axes, shapes and
+// indices are not.
 bool IsMeant(std::string_view op, int operand) {
   if (op == "Slice") return operand == 1 || operand == 2;
   return IsOneOf(op, {"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Min", "Max",

@@ -1,4 +1,5 @@
-// Numbers at which one of two models may begin to do something else than the other.
+// Thresholds: numbers that occur in one of two models only, at which their behaviour may begin to
+// differ.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,9 @@
 
 namespace kvlift {
 
-// Whole numbers from 3 on that stand in a predicate, a bound, a length or a table's size of one of
-// the models and not of the other, in ascending order.
+// Returns the whole numbers from 3 on (by absolute value, below 2^31 - 1) that one model has and
+// the other has not, in ascending order. Only small constants count that are operands of
+// comparisons, arithmetic, Slice bounds or lengths, and the numbers of rows of Gather tables.
 std::vector<int64_t> UnmatchedNumbers(const onnx::ModelProto& before,
                                       const onnx::ModelProto& after);
 

@@ -32,7 +32,7 @@ StepSpec StepOf(int64_t batch, int64_t past, int64_t tokens) {
   return step;
 }
 
-// The tokens from a root to one of them.
+// Returns the tokens on the path from a root to `token`.
 std::vector<int64_t> BranchOf(const StepSpec& tree, int64_t token) {
   std::vector<int64_t> branch;
   for (int64_t at = token; at >= 0; at = tree.parents[at]) branch.push_back(at);
@@ -80,7 +80,7 @@ class Trees {
     tree.number = number;
     std::vector<bool> leaf(kTokens, true);
     for (int64_t i = 0; i < kTokens; ++i) {
-      // The first tree has two tokens behind one; so that no tree is one branch.
+      // Token 2 is a child of token 0, so that no tree is a single branch.
       const double u =
           (Noise(seed_, static_cast<uint64_t>(number), static_cast<uint64_t>(i), 9) + 1) / 2;
       int64_t parent = static_cast<int64_t>(u * static_cast<double>(i + 1)) - 1;

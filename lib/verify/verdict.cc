@@ -4,7 +4,7 @@ namespace kvlift {
 
 namespace {
 
-// A verdict that says less comes later.
+// Returns the rank of a verdict, 0 for the best.
 int RankOf(VerdictKind verdict) {
   switch (verdict) {
     case VerdictKind::kEqual:

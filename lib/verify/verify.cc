@@ -32,14 +32,15 @@ void OutputResult::Merge(const OutputResult& other) {
 
 namespace {
 
-// The inconclusive report on models that cannot be run or related.
+// Returns an inconclusive report on models that cannot be run or related.
 VerifyReport CannotBeJudged(std::string_view code, const absl::Status& status) {
   VerifyReport report;
   report.reason = fmt::format("{} {}", code, std::string(status.message()));
   return report;
 }
 
-// Judges models of any relation. A proof in `part` is not one of models that are adapted first.
+// Judges two models under any relation. Models without a batch axis, with quantised caches or with
+// groups in layouts are rewritten first; a proof in `part` does not apply to rewritten models.
 absl::StatusOr<VerifyReport> VerifyAny(const Model& before, const Model& after,
                                        const Manifest& relation, const VerifyOptions& options,
                                        const VerifyPart& part = {}) {
@@ -76,8 +77,9 @@ absl::StatusOr<VerifyReport> VerifyAny(const Model& before, const Model& after,
   return report;
 }
 
-// What is said of models of half precision: of their structure, and of how they agree in their own
-// types. Where structure is proved, and equal in float32, what they differ by is rounding.
+// Merges the report on two models in float32 with the report on their own half types. If all facts
+// are proved and the models are equal in float32, a difference in their own types may be rounding
+// and is inconclusive (KV413).
 VerifyReport InBothTypes(VerifyReport report, VerifyReport agreement) {
   const bool is_proved = HoldsWhole(agreement.proof);
   report.half_types = {true, std::move(agreement.plans), std::move(agreement.outputs)};
@@ -98,8 +100,9 @@ VerifyReport InBothTypes(VerifyReport report, VerifyReport agreement) {
   return report;
 }
 
-// Structure is judged in float32, where half types round nothing away; then both models have to
-// agree in their own types. proof: of these models; null if it is not known.
+// Judges models of half precision in float32, where rounding does not hide differences, and then
+// runs them in their own types. Other models are judged as they are. proof: of the two models as
+// they are; null if it is not known.
 absl::StatusOr<VerifyReport> VerifyTypes(const Model& before, const Model& after,
                                          const Manifest& relation, const VerifyOptions& options,
                                          const Proof* proof) {
@@ -123,7 +126,8 @@ absl::StatusOr<VerifyReport> VerifyTypes(const Model& before, const Model& after
   return InBothTypes(std::move(report), std::move(agreement));
 }
 
-// Weights are drawn layer by layer: those of a whole model need not fit into memory.
+// Judges whole models or the models of one layer. Weights are drawn here, as those of a whole model
+// may not fit into memory.
 absl::StatusOr<VerifyReport> VerifyPiece(const Model& before, const Model& after,
                                          const Manifest& relation, const VerifyOptions& options,
                                          const Proof* proof) {

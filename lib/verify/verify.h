@@ -1,5 +1,6 @@
-// Drives two models step by step with caches threaded and says equal, different or inconclusive.
-// Knows nothing of rewrite rules: only the two models and the relation of the manifest.
+// Judges whether a converted model computes what its source computes: proves it for all shapes
+// where it can, and runs both models step by step, each step with the caches that the last one
+// left. Knows the two models and the relation of the manifest only, nothing of the rewrite rules.
 #pragma once
 
 #include <cstdint>
@@ -23,168 +24,176 @@ namespace kvlift {
 
 enum class VerdictKind {
   kEqual,  // every fact of the proof holds, and every plan passed
-  // Caches are kept in few bits, exactly as defined, and outputs lie within the bound of that
-  // (verify_quantized.h).
+  // Quantised caches hold exactly what the definition says, and outputs lie within the bound of
+  // that rounding (verify_quantized.h).
   kEqualWithinQuantization,
-  kEqualAsTested,  // every plan passed; some fact is open, or none was looked at
-  kDifferent,
-  kInconclusive,
+  kEqualAsTested,  // every plan passed, but a fact is open, or nothing was proved
+  kDifferent,  // an output or a cache differs, a fact is refuted, or the relation is contradicted
+  kInconclusive,  // no difference was found, and what was run shows too little
 };
 
-// What the user takes for equal.
+// The verdicts that the user accepts.
 enum class Accept {
-  kProved,  // models whose facts all hold
-  kTested,  // models that are equal as tested as well
+  kProved,  // kEqual and kEqualWithinQuantization
+  kTested,  // those and kEqualAsTested
 };
 bool Accepts(VerdictKind verdict, Accept accept);
-// Whether a says less of two models than b does: different is the worst.
+// Whether `a` says less in favour of two models than `b`. From best to worst: equal, within
+// quantisation, as tested, inconclusive, different.
 bool IsWorse(VerdictKind a, VerdictKind b);
 
-// The first fact that is refuted, else the first that is open; null: all hold.
+// Returns the first refuted fact, or else the first open fact; null: all facts hold, or there are
+// none.
 const ProofFact* FirstThatFails(const Proof& proof);
 
 struct VerifyOptions {
-  bool full = false;
-  uint64_t seed = 1;
-  int threads = 0;       // 0: as the machine has
+  bool full = false;  // more plans and mutants, a larger budget for the oracle, no cut into layers
+  uint64_t seed = 1;  // of all values that are fed
+  int threads = 0;    // 0: as many as the machine has
   bool controls = true;  // run the mutants
-  bool proof = true;     // look for facts that hold for all shapes
-  bool source = false;   // hold the relation's digest of its source against the source
-  bool whole = false;    // run the models whole even where they can be cut into layers
-  // Numbers are drawn, with this seed, for weights in files (verify/drawn_weights.h).
+  bool proof = true;     // prove what can be proved for all shapes
+  bool source = false;   // compare the relation's digest of its source with the source's file
+  bool whole = false;    // run whole models even if they can be cut into layers
+  // If set, weights in files are replaced by numbers drawn with this seed (drawn_weights.h).
   std::optional<uint64_t> random_weights = std::nullopt;
-  // Called with what is run next, where that may take long; may be empty.
+  // Receives a line of progress before each part that may take long; may be null.
   std::function<void(std::string)> say = nullptr;
-  CompareFn compare = nullptr;  // instead of Compare: a test's double
+  CompareFn compare = nullptr;  // replaces Compare in tests; null: Compare
 };
 
 struct PlanResult {
   std::string name;
   std::string status;  // "bitwise", "within bound", "different", "skipped", "failed"
-  int steps = 0;
-  std::string note;
+  int steps = 0;       // that were run and compared
+  std::string note;    // what the plan shows, or why it was skipped or stopped
 };
 
-// Worst over all comparisons of an output. `ratio` is the largest |difference| / bound among the
-// elements with a computed bound; the counts say how comparisons were judged.
+// The worst of all comparisons of one output.
 struct OutputResult {
   std::string name;
+  // The numbers of the comparison with the largest absolute difference (compare.h).
   double max_abs = 0, max_rel = 0, max_ulp = 0, bound = 0;
-  std::string where;
-  double ratio = 0;
+  std::string where;  // plan, step and sequence of that comparison; empty: all were bitwise
+  double ratio = 0;   // the largest |difference| / bound over elements with a computed bound
+  // How many comparisons were bitwise equal, were judged by computed bounds only, and were judged
+  // by the fixed bound for at least one element.
   int bitwise = 0, by_bound = 0, by_fixed_bound = 0;
 
   void Merge(const OutputResult& other);
 };
 
-// Which values of the converted model are, by name, bit for bit those of the source in one step
-// that both begin with equal caches. Between equal values no rounding difference can arise.
+// Compares, by name, the bytes of all values of both models in one step that begins with equal
+// caches. Rounding differences between the models arise behind the first node that differs.
 struct RoundingReport {
-  std::string step;   // empty: none could be watched
-  int values = 0;     // of the converted model's nodes
-  int unchanged = 0;  // made by the source's nodes from what is unchanged
-  int compared = 0;   // of equal name, type and shape
-  int bitwise = 0;    // ... and equal bytes
-  std::string first;  // the first node in topological order with other bytes
-  std::string first_operator;
-  std::string broken;  // an unchanged node with other bytes: the executor's fault
+  std::string step;            // plan and step; empty: no step was watched
+  int values = 0;              // values that the converted model's nodes compute
+  int unchanged = 0;           // those that equal the source's by construction (first_difference.h)
+  int compared = 0;            // those with a value of the same name, type and shape in the source
+  int bitwise = 0;             // those of `compared` with equal bytes
+  std::string first;           // the first node with other bytes; empty: there is none
+  std::string first_operator;  // its op_type
+  std::string broken;          // an unchanged node with other bytes, a fault of the executor
 };
 
-// What the oracle was asked, and what it said of the executor.
+// What the oracle computed, and how far it agrees with the executor.
 struct OracleReport {
-  int steps = 0, steps_seen = 0;             // of both models
-  std::vector<std::string> without_meaning;  // operators, or forms of them, by model
-  std::set<std::string> doubtful;            // outputs behind a decision that rounding may turn
-  // Outputs that are wide products: how many of how many columns were computed.
+  int steps = 0, steps_seen = 0;             // steps that it ran, of all steps of both models
+  std::vector<std::string> without_meaning;  // what it does not implement, with the model's name
+  std::set<std::string> doubtful;  // outputs that depend on a decision that rounding may change
+  // Outputs of wide matrix products: how many columns were computed, and of how many.
   std::map<std::string, std::pair<int64_t, int64_t>> sampled;
-  double worst_ratio = 0;  // |executor - oracle| / bound
-  int64_t disagreements = 0;
-  std::optional<std::string> disagreement;  // the first
+  double worst_ratio = 0;     // the largest |executor - oracle| / bound that is within the bound
+  int64_t disagreements = 0;  // elements beyond their bound, and outputs of other types or shapes
+  std::optional<std::string> disagreement;  // a text about the first
 };
 
 struct ControlResult {
-  std::string mutant;
-  std::string group;        // "write", "wiring", ..., "relation"
-  std::string detected_by;  // plan and step, or who else; empty: not detected
-  std::string not_run;      // why the mutant does not run; then it tells nothing
-  std::string plan;         // of the first difference, with its step and output
+  std::string mutant;       // its name
+  std::string group;        // "write", "wiring", ..., "relation", "comparer"
+  std::string detected_by;  // plan and step, or another check; empty: not detected
+  std::string not_run;      // why the mutant does not run, so that it shows nothing; empty: it runs
+  std::string plan;         // where the first difference was found; empty if it was not by a plan
   std::optional<int> step;
   std::string output;
-  // Why the mutant need not be detected: it is the same model, or the proof or an entry of the
-  // ledger covers what it breaks.
+  // Why the mutant need not be detected: it is equivalent to the model, or the proof or an entry of
+  // the ledger covers what it breaks. Empty: it has to be detected.
   std::string equivalent;
 
   bool missed() const { return detected_by.empty() && not_run.empty() && equivalent.empty(); }
 };
 
-// Whether a cache may be updated in place: who writes it, who else reads the past, and the order
-// that makes it safe, or the reader that forbids it.
+// Whether a cache may be updated in place, with the node that writes it, the other nodes that read
+// the past, and the order of the two that makes the update safe, or the reader that forbids it.
 struct AliasCertificate {
-  std::string cache, claim;  // its id; "safe" or "copy" as the relation says
-  bool safe = false;
-  std::string writer;
-  std::vector<std::string> readers;  // of the past, besides the writer
-  std::vector<std::string> order;    // "reader (step 3) before writer (step 9)", where safe
-  std::string reason;                // "safe", or what forbids it
+  std::string cache, claim;          // the cache's id; "safe" or "copy" as the relation says
+  bool safe = false;                 // the executor updates the cache in place
+  std::string writer;                // a node's name; empty: no node was found
+  std::vector<std::string> readers;  // nodes that read the past, without the writer
+  std::vector<std::string> order;    // "reader (step 3) before writer (step 9)", if safe
+  std::string reason;                // "safe", or what forbids the update
 };
 
-// What a model was fed in one step, and what it gave.
+// The feeds and outputs of a model in one step.
 struct ReplayStep {
   exec::Feeds feeds;
   exec::Fetches fetches;
 };
 
 struct Counterexample {
-  std::string plan;
-  int step = 0;
-  std::string output;
-  std::vector<int64_t> element;
+  std::string plan;              // the plan, or self check, that found the difference
+  int step = 0;                  // index in the plan
+  std::string output;            // an output's name; "caches" for rows that must not change
+  std::vector<int64_t> element;  // index on each axis; empty: not one element
+  // The element in the source and in the converted model, or in the two runs of a self check.
   double before = 0, after = 0;
   std::string text;
-  // The smallest step that differs as well: its lengths, what differs there, and all that is fed
-  // and given. The source may run sequences of different lengths one by one.
+  // The smallest step that differs as well (shrink.h): its sizes, its first difference and that
+  // output's name, and the feeds and outputs of both models. Empty: not found. The source may run
+  // sequences of different lengths one by one, each a ReplayStep.
   std::vector<int64_t> past = {};
   int64_t new_tokens = 0, capacity = 0;
   std::string smallest = {}, smallest_output = {};
-  std::string before_node = {}, after_node = {};  // the first that give different values
+  std::string before_node = {}, after_node = {};  // the first nodes whose values differ
   std::vector<ReplayStep> before_steps = {}, after_steps = {};
 };
 
-// Layers that were judged together (verify/layers/pieces.h).
+// A class of layers, of which one was judged (verify/layers/pieces.h).
 struct LayerVerdict {
-  std::string name;                 // "layer 0"; "front" and "rest" of what is no layer
-  std::vector<std::string> others;  // the same but for names and the numbers of weights
-  bool same_nodes = false;          // the same operators on the same weights: not run
+  std::string name;                 // "layer 0"; "front" and "rest" are not layers
+  std::vector<std::string> others;  // layers that differ in names and weights only
+  bool same_nodes = false;          // both models have the same nodes and weights here: not run
 };
 
 // How models of half precision agree in their own types.
 struct HalfTypesReport {
-  bool computed_in_float32 = false;   // the plans of the report, and all but agreement
-  std::vector<PlanResult> plans;      // run in the models' own types
-  std::vector<OutputResult> outputs;  // by output, then
+  bool computed_in_float32 = false;   // all else in the report but the proof is of float32 models
+  std::vector<PlanResult> plans;      // run in the models' own types; empty: they were not run
+  std::vector<OutputResult> outputs;  // of these plans, by output
 };
 
 struct VerifyReport {
   VerdictKind verdict = VerdictKind::kInconclusive;
-  std::string reason;  // why not equal
+  std::string reason;  // a KV code and why the verdict is not equal; empty if it is
   std::vector<PlanResult> plans;
   std::vector<OutputResult> outputs;
   std::vector<ControlResult> controls;
   std::vector<AliasCertificate> aliases;
-  std::vector<std::pair<std::string, std::string>> coverage;
-  Assumptions assumptions;  // what the verdict takes for granted
+  std::vector<std::pair<std::string, std::string>> coverage;  // lines, as name and value
+  Assumptions assumptions;                                    // what the verdict takes for granted
   std::optional<Counterexample> counterexample;
   OracleReport oracle;
   RoundingReport rounding;
-  Proof proof;                       // what holds for all shapes, read from the graphs alone
-  std::vector<LayerVerdict> layers;  // empty: the models were run whole
-  std::string whole_because;         // why; empty where they were cut, or where nobody asked
+  Proof proof;                       // facts for all shapes, from the graphs alone
+  std::vector<LayerVerdict> layers;  // empty: whole models were run
+  // Why they could not be cut into layers; empty if they were cut, or if no cut was asked for.
+  std::string whole_because;
   HalfTypesReport half_types;
-  std::optional<uint64_t> random_weights;  // the seed, where weights were drawn
+  std::optional<uint64_t> random_weights;  // the seed; nullopt: weights are those of the files
 };
 
-// Errors only for models that cannot be indexed at all; an operator without a kernel, a plan that
-// cannot run, or an undetected mutant make the verdict inconclusive.
+// Judges the two models. The only errors are those of Graph::Build, for a graph that cannot be
+// indexed; an operator without a kernel, too little memory, a relation that does not fit or an
+// undetected mutant make the verdict inconclusive.
 absl::StatusOr<VerifyReport> Verify(const Model& before, const Model& after,
                                     const Manifest& relation, const VerifyOptions& options);
 

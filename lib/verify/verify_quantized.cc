@@ -14,10 +14,11 @@
 namespace kvlift {
 namespace {
 
-// Stands for a bound that is not known: what is held against it is measured, not judged.
+// Stands for an unknown bound: differences are measured and not judged.
 constexpr double kUnknown = 1e300;
 
-// With computed bounds only. What has none counts as judged by the fixed bound.
+// Compares within computed bounds only. A tensor with an element that has none is measured, and
+// counts as judged by the fixed bound.
 Comparison CompareWithin(const exec::View& reference, const exec::View& actual, int source_nodes,
                          const exec::View& slack) {
   if (!IsFloatType(reference.type) || reference.shape != actual.shape) {
@@ -48,7 +49,7 @@ VerifyReport Inconclusive(VerifyReport report, std::string reason) {
   return report;
 }
 
-// What a part of the check says against the model.
+// Returns the report with the verdict, reason and counterexample of a part that failed.
 VerifyReport Failed(VerifyReport report, VerifyReport part, const std::string& code,
                     const std::string& what) {
   report.verdict = part.verdict;
@@ -85,14 +86,16 @@ void AddStored(const VerifyReport& stored, const Proof& proof, VerifyReport* rep
   }
 }
 
-// What a scale of zero hides from whoever changes values alone.
+// Whether the source was found to read slots that hold no token. Where scales are zero, changing
+// values alone would not show it.
 bool ReadsUnused(const VerifyReport& plain) {
   return std::any_of(plain.plans.begin(), plain.plans.end(), [](const PlanResult& plan) {
     return plan.name == "dirty buffer" && plan.status == "skipped";
   });
 }
 
-// Both parts take a source's masks, which tell of rows that move, and not of the slots they are in.
+// Whether the source shifts the rows of a cache. Its masks then speak of the order of rows and not
+// of slots, so that the models compared here may read slots that hold no token.
 bool MovesRows(const Manifest& relation) {
   return std::any_of(relation.caches.begin(), relation.caches.end(),
                      [](const ManifestCache& cache) { return Shifts(cache.source); });
@@ -111,11 +114,12 @@ absl::StatusOr<VerifyReport> VerifyQuantized(const Model& before, const Model& a
                       verify(before, parts->plain, parts->plain_relation, options, {}));
   if (!Accepts(report.verdict, Accept::kTested)) return report;
 
-  // Random bytes and scales make attentions that see one key alone; slots were felt before.
+  // Sensitivity was sampled without quantisation. With random values and scales an attention may
+  // weigh a single key only.
   VerifyPart unfelt;
   unfelt.sensitivity = false;
   unfelt.reads_unused = ReadsUnused(report) || MovesRows(relation);
-  // Facts about what is stored are those of the definition in operators.
+  // Values and scales are proved against the definition in ONNX operators, below.
   VerifyOptions as_defined = options;
   as_defined.proof = false;
   as_defined.source = false;

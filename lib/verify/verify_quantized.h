@@ -1,4 +1,4 @@
-// The verdict on a converted model whose caches are kept in few bits (quantized.h).
+// The verdict on a converted model with quantised caches (quantized.h).
 #pragma once
 
 #include <functional>
@@ -11,14 +11,17 @@
 
 namespace kvlift {
 
+// Judges a pair of models without quantised caches.
 using VerifyPlain = std::function<absl::StatusOr<VerifyReport>(
     const Model& before, const Model& after, const Manifest& relation, const VerifyOptions& options,
     const VerifyPart& part)>;
 
-// Equal within quantisation, if
-// - the model is equal to the source where rows are kept as they are,
-// - values, scales and what is read of them are, bit for bit, what the definition gives, and
-// - the outputs lie within the bound of what rounding rows to few bits may make of them.
+// The verdict is "equal within quantisation" if every fact of the proof holds and
+// - the model without quantisation is equal to the source,
+// - values and scales, and the rows that are read back, are bit for bit those of the definition,
+// - the outputs of the source and of the model with quantised rows differ by no more than the bound
+//   that the oracle computes for this rounding.
+// Errors are those of `verify`; a model that cannot be taken apart is inconclusive (KV432).
 absl::StatusOr<VerifyReport> VerifyQuantized(const Model& before, const Model& after,
                                              const Manifest& relation, const VerifyOptions& options,
                                              const VerifyPlain& verify);

@@ -15,17 +15,18 @@
 namespace kvlift {
 namespace {
 
-// Fewer layers than this are run whole.
+// Models with fewer layers than this are run whole, unless they have half types.
 constexpr size_t kFewLayers = 3;
 
-// From best to worst. A plan that one class of layers skips is passed by those that run it.
+// Returns the rank of a plan's status, from best to worst. A plan that one class of layers skips
+// has the status of the classes that run it.
 int RankOf(const std::string& status) {
   const char* const kOrder[] = {"skipped", "bitwise", "within bound", "failed", "different"};
   const auto found = std::find(std::begin(kOrder), std::end(kOrder), status);
   return static_cast<int>(found - std::begin(kOrder));
 }
 
-// Takes the reports of several classes together.
+// Merges the reports of several classes into one.
 class Merger {
  public:
   explicit Merger(bool several) : several_(several) {}
@@ -62,7 +63,7 @@ class Merger {
   VerifyReport Take() { return std::move(whole_); }
 
  private:
-  // A reason begins with its code.
+  // Inserts the class's name behind the code that a reason begins with.
   static std::string Of(const std::string& name, const std::string& reason) {
     const size_t space = reason.find(' ');
     if (space == std::string::npos) return reason;
@@ -116,7 +117,8 @@ class Merger {
   VerifyReport whole_;
 };
 
-// What a verdict on whole models asks of the relation before anything is run.
+// Whether the relation passes the checks that a verdict on whole models makes before it runs a
+// plan.
 bool IsRelationOf(const Model& before, const Graph& source, const Graph& result,
                   const Manifest& relation, const VerifyOptions& options) {
   if (!Misfit(source, result, relation).empty() || !Contradiction(relation, result).empty()) {

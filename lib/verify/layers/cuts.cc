@@ -11,7 +11,7 @@
 namespace kvlift {
 namespace {
 
-// Hidden states, and beside them perhaps their normalized form.
+// A cut has at most so many values: hidden states, and perhaps their normalised form.
 constexpr int kMostValues = 3;
 
 class Finder {
@@ -42,7 +42,7 @@ class Finder {
   }
 
  private:
-  // A value is late if it depends on the contents of a cache, not on its shape alone.
+  // Marks the late values: those that depend on the contents of a cache, not on its shape only.
   void FindLate() {
     late_.assign(static_cast<size_t>(graph_.num_values()), false);
     for (ValueId v : after_.caches) late_[v] = true;
@@ -69,7 +69,7 @@ class Finder {
     writers_.erase(std::unique(writers_.begin(), writers_.end()), writers_.end());
   }
 
-  // The last place that reads the value; the value's own place if no node reads it.
+  // Returns the place of the last node that reads the value; the value's own if no node reads it.
   int LastReader(ValueId v) const {
     int last = sequence_.place_of(v);
     for (const Use& use : graph_.uses(v)) {
@@ -87,8 +87,8 @@ class Finder {
     }
   }
 
-  // How many late values stand between the nodes in front of a place and those from it on. A place
-  // where a present stands open is within a layer.
+  // Counts, for each place, the open values: late values that are computed in front of the place
+  // and read at it or behind. A place where a present is open is within a layer.
   void CountOpen() {
     const size_t size = static_cast<size_t>(sequence_.size()) + 2;
     open_.assign(size, 0);
@@ -105,7 +105,8 @@ class Finder {
     }
   }
 
-  // Between two writers, the last place where as few values as anywhere stand open.
+  // Chooses, between each two nodes that write caches, the last place with the smallest number of
+  // open values.
   void FindPlaces() {
     int fewest = kMostValues + 1;
     for (int place = writers_.front() + 1; place <= writers_.back(); ++place) {
@@ -129,7 +130,8 @@ class Finder {
     return values;
   }
 
-  // The value of the place that is so much farther on, if the same operator makes it.
+  // Returns the value that corresponds to v at the place `by` nodes farther on; kNoValue if the
+  // node there is of another kind.
   ValueId Shifted(ValueId v, int by) const {
     const int made = sequence_.place_of(v), place = made + by;
     if (made < 0 || place < 0 || place >= sequence_.size()) return kNoValue;
@@ -139,9 +141,9 @@ class Finder {
     return k < outputs.size() ? outputs[k] : kNoValue;
   }
 
-  // Follows the operands of two nodes in step, as long as they are made by the same operators, down
-  // to what `found` holds the values of on the first side; fills in the second side's. False if
-  // these differ from one path to another.
+  // Follows the operands of two nodes in parallel, as long as the same operators compute them, back
+  // to the keys of `found` on the first side, and stores the corresponding values of the second
+  // side. False if two paths give different values for one key.
   bool FollowBack(NodeId first, NodeId second, absl::flat_hash_map<ValueId, ValueId>* found) const {
     std::vector<std::pair<NodeId, NodeId>> open = {{first, second}};
     absl::flat_hash_set<std::pair<NodeId, NodeId>> seen;
@@ -167,7 +169,7 @@ class Finder {
     return true;
   }
 
-  // Writers at places in [from, to).
+  // Returns the places in [from, to) of nodes that write caches.
   std::vector<int> WritersIn(int from, int to) const {
     std::vector<int> some;
     for (int place : writers_) {
@@ -188,8 +190,8 @@ class Finder {
     return found;
   }
 
-  // What enters the first layer: its caches' rows are computed from it as those of the second layer
-  // are from the first cut.
+  // Returns the values that enter the first layer: the rows of its caches are computed from them in
+  // the way in which those of the second layer are computed from the first cut.
   std::optional<std::vector<ValueId>> InFrontOfFirst(
       const std::vector<std::vector<ValueId>>& cuts) const {
     const int end = places_.size() > 1 ? places_[1] : sequence_.size();
@@ -209,7 +211,8 @@ class Finder {
     return early ? values : std::nullopt;
   }
 
-  // What leaves the last layer, by the layer in front of the last cut.
+  // Returns the values that leave the last layer: they stand as far behind the last cut as that
+  // stands behind the cut in front of it.
   std::optional<std::vector<ValueId>> BehindLast(
       const std::vector<std::vector<ValueId>>& cuts) const {
     for (size_t k = places_.size(); k-- > 1;) {
@@ -249,8 +252,8 @@ class Finder {
   const Sequence& sequence_;
   std::vector<bool> late_;
   absl::flat_hash_set<ValueId> presents_;
-  std::vector<int> writers_, places_;  // in the order of nodes
-  std::vector<int> open_;              // by place
+  std::vector<int> writers_, places_;  // places of cache writes, and of cuts, ascending
+  std::vector<int> open_;              // the number of open values, by place
 };
 
 }  // namespace

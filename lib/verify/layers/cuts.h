@@ -1,8 +1,9 @@
-// Where a source and its conversion can be cut between two layers.
+// Finds the places between two layers where a source and its conversion can be cut.
 //
-// A cut is a set of values that both models have under the same names, through which everything
-// passes that depends on the contents of the caches in front of it. Nothing here says that the
-// values are equal: that follows if each piece between two cuts is the same in both models.
+// A cut is a set of values that both models have under the same names, usually the hidden states.
+// All that later nodes read of the caches in front of the cut, they read through these values.
+// Nothing here proves that the values are equal: that follows if each piece between two cuts is the
+// same in both models.
 #pragma once
 
 #include <string>
@@ -15,9 +16,9 @@ namespace kvlift {
 
 using Cut = std::vector<std::string>;  // names of values, in the order of their nodes
 
-// The cuts in the order of the graph; empty where none is found, and for models with branches or
-// loops. Where layers repeat, the hidden states that enter the first of them and leave the last of
-// them are cuts as well.
+// Returns the cuts in the order of the graph, with at most three values each: those between layers
+// and, where layers repeat, the hidden states that enter the first layer and that leave the last.
+// Empty if none is found or if a model has nodes with bodies (If, Loop, Scan).
 std::vector<Cut> FindCuts(const Graph& before, const Graph& after, const Manifest& relation);
 
 }  // namespace kvlift

@@ -14,13 +14,13 @@
 namespace kvlift {
 namespace {
 
-// One of the two models.
+// One of the two models, with the values that it is cut at.
 struct Side {
   const Model& model;
   const Graph& graph;
-  std::vector<std::vector<ValueId>> cuts;               // by cut
+  std::vector<std::vector<ValueId>> cuts;               // the values of each cut
   absl::flat_hash_set<ValueId> stops;                   // the values of all cuts
-  absl::flat_hash_map<ValueId, TensorType> types = {};  // of these
+  absl::flat_hash_map<ValueId, TensorType> types = {};  // the types of `stops`
 };
 
 Side MakeSide(const Model& model, const Graph& graph, const std::vector<Cut>& cuts) {
@@ -38,7 +38,7 @@ Side MakeSide(const Model& model, const Graph& graph, const std::vector<Cut>& cu
   return side;
 }
 
-// What one piece computes: the values of the cut behind it, and outputs of the models.
+// The values that one piece computes: those of the cut behind it, and outputs of the models.
 struct Ends {
   std::vector<ValueId> before, after;
 };
@@ -83,7 +83,8 @@ class Cutter {
   }
 
  private:
-  // Layers are counted by the caches of the relation.
+  // Returns the name of a piece with caches, and counts its layers: ManifestCache::layer says which
+  // caches belong to one layer.
   std::string NameOf(const ModelPiece& piece, int* layers) const {
     absl::flat_hash_set<int64_t> numbers;
     for (const ManifestCache& cache : piece.relation.caches) numbers.insert(cache.layer);
@@ -93,7 +94,8 @@ class Cutter {
                       : fmt::format("layers {} to {}", first, first + count - 1);
   }
 
-  // The number of the last cut that a value depends on, from 1; 0 if it depends on none.
+  // Returns, by value, the number of the last cut that the value depends on, counted from 1; 0 if
+  // it does not depend on a cut.
   static std::vector<size_t> NumberOfLastCut(const Side& side) {
     std::vector<size_t> number(static_cast<size_t>(side.graph.num_values()), 0);
     absl::flat_hash_map<ValueId, size_t> of_cut;
@@ -140,7 +142,8 @@ class Cutter {
     Ends ends = ends_[k];
     GraphSlice mine, theirs;
     std::vector<const ManifestCache*> caches;
-    // A cache that the piece reads is written in it as well.
+    // A piece has to write each cache that it reads. Adding its output may add nodes that read
+    // more.
     for (bool again = true; again;) {
       mine = SliceOf(after_.graph, ends.after, after_.stops);
       theirs = SliceOf(before_.graph, ends.before, before_.stops);
@@ -193,8 +196,8 @@ class Cutter {
     return added;
   }
 
-  // Where only the shape of another layer's cache is read, that of an own one is: hosts give as
-  // many rows to all caches that are declared alike.
+  // Where a piece reads only the shape of another layer's cache, it reads the shape of an own cache
+  // instead: hosts give the same number of rows to all caches that are declared alike.
   absl::Status NameShapes(const GraphSlice& mine, const GraphSlice& theirs,
                           const std::vector<const ManifestCache*>& caches,
                           absl::flat_hash_map<ValueId, ValueId>* my_names,
@@ -324,8 +327,7 @@ absl::StatusOr<std::vector<PieceClass>> CutIntoPieces(const Model& before, const
   KV_ASSIGN_OR_RETURN(const Graph theirs, Graph::Build(before.proto));
   KV_ASSIGN_OR_RETURN(const Graph mine, Graph::Build(after.proto));
   std::vector<Cut> cuts = FindCuts(theirs, mine, relation);
-  // A piece in front of the first layer, or behind the last, that is not the same node by node is
-  // judged with that layer.
+  // A piece without a cache that differs between the models is joined to the layer beside it.
   for (;;) {
     if (cuts.empty()) return absl::FailedPreconditionError("no layers are found");
     KV_ASSIGN_OR_RETURN(

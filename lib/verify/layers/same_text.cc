@@ -17,10 +17,11 @@
 namespace kvlift {
 namespace {
 
-// Larger constants stand in the text by their digest.
+// Constants of more bytes appear in the text by their digest.
 constexpr size_t kMostBytes = 512;
 
-// Floats that are applied to hidden states, but for single ones: scales, caps.
+// Whether an initialiser that is applied to hidden states counts as a weight. Single numbers, such
+// as scales and softcaps, do not, as they belong to the structure.
 bool IsWeight(const onnx::TensorProto& tensor) {
   if (IsElsewhere(tensor)) return true;
   const auto size = NumElements(tensor);
@@ -46,10 +47,10 @@ std::string TextOf(const TensorType& type) {
   return text + "]";
 }
 
-// One model of a piece, with numbers for names.
+// The text of one model of a piece, in which values have numbers in place of names.
 class Numbered {
  public:
-  // entering: names of the hidden states.
+  // entering: the names of the hidden states and caches that enter the piece.
   Numbered(const onnx::ModelProto& model, const absl::flat_hash_set<std::string>& entering)
       : hidden_(entering) {
     for (const auto& opset : model.opset_import()) {
@@ -71,11 +72,11 @@ class Numbered {
     const auto it = numbers_.find(name);
     return it == numbers_.end() ? -1 : it->second;
   }
-  // The weights in the order of their numbers.
+  // Returns the weights in the order in which the text mentions them.
   const std::vector<const onnx::TensorProto*>& weights() const { return weights_; }
 
  private:
-  // The nodes, each behind what it reads, in an order that does not depend on that of the file.
+  // Returns the nodes in a topological order that does not depend on the order in the file.
   static std::vector<const onnx::NodeProto*> InOrderOfNeed(const onnx::GraphProto& graph) {
     absl::flat_hash_map<std::string, int> makers;
     for (int n = 0; n < graph.node_size(); ++n) {
@@ -83,7 +84,7 @@ class Numbered {
     }
     std::vector<const onnx::NodeProto*> order;
     std::vector<bool> seen(static_cast<size_t>(graph.node_size()), false);
-    std::vector<std::pair<int, int>> open;  // a node, and which input is next
+    std::vector<std::pair<int, int>> open;  // a node, and the index of its next operand to visit
     const auto visit = [&](const std::string& value) {
       const auto maker = value.empty() ? makers.end() : makers.find(value);
       if (maker == makers.end() || seen[static_cast<size_t>(maker->second)]) return;
@@ -155,15 +156,15 @@ class Numbered {
   }
 
   std::string text_;
-  absl::flat_hash_set<std::string> hidden_;  // hidden states and what is computed from them
+  absl::flat_hash_set<std::string> hidden_;  // hidden states and values computed from them
   absl::flat_hash_map<std::string, int> numbers_;
-  absl::flat_hash_map<std::string, std::string> inputs_;  // by name: their types
+  absl::flat_hash_map<std::string, std::string> inputs_;  // the type of each input, by name
   absl::flat_hash_map<std::string, const onnx::TensorProto*> constants_;
   std::vector<const onnx::TensorProto*> weights_;
 };
 
-// For each weight of the conversion the number of the source's with the same bytes; a weight that
-// the source does not have is itself part of the text.
+// Returns, for each weight of the conversion, the number of the source's weight with the same
+// bytes. A weight that only one of the models has appears in the text with its bytes.
 std::string TextOfWeights(const Numbered& before, const Numbered& after) {
   absl::flat_hash_map<std::string, size_t> by_name;
   for (size_t k = 0; k < before.weights().size(); ++k) by_name[before.weights()[k]->name()] = k;

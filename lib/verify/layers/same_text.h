@@ -1,4 +1,4 @@
-// Whether pieces of a source and its conversion are the same but for names and weights.
+// Compares pieces (pieces.h) by a text in which names and the numbers of weights do not appear.
 #pragma once
 
 #include <string>
@@ -7,13 +7,14 @@
 
 namespace kvlift {
 
-// A text that is equal for two pieces whose models differ only in the names of values and in the
-// numbers of weights: the operators with their attributes, small constants and integers with their
-// values, declared types, the roles of inputs and outputs, and which weights of the two models are
-// the same bytes.
+// Returns a text that is equal for two pieces only if they differ in nothing but the names of
+// values and the numbers of weights. It holds operators and attributes, constants that are not
+// weights with their values (a digest above 512 bytes), declared types, the relation's entries, and
+// which weights of the source and of the conversion have the same bytes.
 std::string TextOfPair(const ModelPiece& piece);
 
-// Whether both models of the piece apply the same operators to the same inputs and weights.
+// Whether both models of the piece have the same nodes by name, attributes and operands, with the
+// same meaning in both opsets, and the same initialisers.
 bool HasSameNodes(const ModelPiece& piece);
 
 }  // namespace kvlift

@@ -1,4 +1,4 @@
-// The part of a graph that computes some of its values from others.
+// The part of a graph that computes given values, back to given other values.
 #pragma once
 
 #include <memory>
@@ -14,20 +14,19 @@ namespace kvlift {
 
 struct GraphSlice {
   std::vector<NodeId> nodes;      // in the order of the graph
-  std::vector<ValueId> entering;  // `stops` that the nodes read, in the order of the graph
-  std::vector<ValueId> inputs;    // graph inputs that the nodes read, in their order
-  // Graph inputs of which only the shape is read.
-  absl::flat_hash_set<ValueId> shape_only;
+  std::vector<ValueId> entering;  // stops that the nodes read and do not compute, by ValueId
+  std::vector<ValueId> inputs;    // graph inputs that the nodes read, in the order of the graph
+  absl::flat_hash_set<ValueId> shape_only;  // those of `inputs` that only Shape nodes read
 };
 
-// The nodes that the values need, back to `stops` and to the graph's inputs. A value that is a stop
-// itself is computed; stops are inputs for those who read them.
+// Returns the nodes that compute `values` from `stops` and graph inputs. An element of `values` is
+// computed even if it is a stop; everywhere else a stop ends the search.
 GraphSlice SliceOf(const Graph& graph, const std::vector<ValueId>& values,
                    const absl::flat_hash_set<ValueId>& stops);
 
-// The slice as a model whose outputs are `outputs`. types: of the stops that enter and of outputs
-// that the graph does not declare. renamed: other names for graph inputs. The weights are those of
-// the graph's model, which is kept alive.
+// Returns the slice as a model with these outputs. types: the types of all stops that enter, and of
+// outputs that are to be declared otherwise than in the graph. renamed: graph inputs that the nodes
+// read in place of others. The model shares the weights of the graph's model and keeps it alive.
 std::shared_ptr<const onnx::ModelProto> BuildSlice(
     const Graph& graph, const GraphSlice& slice, const std::vector<ValueId>& outputs,
     const absl::flat_hash_map<ValueId, TensorType>& types,
