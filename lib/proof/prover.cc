@@ -64,13 +64,19 @@ class Prover {
         nodes_(pair, twins_, equality_),
         matches_(pair, steps.past != SourceCase::Past::kAny, &twins_, &nodes_) {}
 
-  // Returns true if the source's expanded operators are given the lengths that their expansion
-  // assumes.
-  bool ClaimsHold() const {
-    return std::all_of(claims_.begin(), claims_.end(), [&](const LengthClaim& claim) {
+  // Returns true if the expanded operators of both models are given the lengths that their
+  // expansion assumes: the source's are shown to be, and each of the converted model, in `after`,
+  // has the lengths, the past and the number of tokens of one of the source's.
+  bool ClaimsHold(const std::vector<LengthClaim>& after) const {
+    const bool hold = std::all_of(claims_.begin(), claims_.end(), [&](const LengthClaim& claim) {
       const Expr beyond = twins_.Beyond(claim);
       return beyond != nullptr && beyond->is_integer(0);
     });
+    return hold && std::all_of(after.begin(), after.end(), [&](const LengthClaim& claim) {
+             return std::any_of(claims_.begin(), claims_.end(), [&](const LengthClaim& source) {
+               return SameClaim(source, claim);
+             });
+           });
   }
 
   Proof Run(const std::vector<Seam>& seams) {
@@ -343,6 +349,22 @@ class Prover {
   sym::Forms& forms_;
   sym::Pool& pool_;
   const Manifest& relation_;
+  bool SameClaim(const LengthClaim& source, const LengthClaim& after) const {
+    const ValueId value = pair_.After(after.value);
+    if (source.less != after.less || value == kNoValue || value != pair_.Before(source.value)) {
+      return false;
+    }
+    const bool grows = std::any_of(
+        relation_.caches.begin(), relation_.caches.end(), [&](const ManifestCache& cache) {
+          return cache.grows && cache.input == after.past && cache.source.input == source.past;
+        });
+    if (!grows && pair_.After(after.past) != pair_.Before(source.past)) return false;
+    const sym::Form theirs = forms_.Of(pair_.Before(source.queries));
+    const sym::Form mine = forms_.Of(pair_.After(after.queries));
+    return theirs.known_rank && mine.known_rank && theirs.shape.size() > 1 &&
+           mine.shape.size() > 1 && theirs.shape[1] == mine.shape[1];
+  }
+
   const std::vector<LengthClaim>& claims_;
   const SourceCase& steps_;
   Correspondence twins_;
@@ -372,7 +394,7 @@ Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
       return proof;
     }
     Prover prover(*pair, relation, plain.claims, steps, obligations);
-    if (prover.ClaimsHold()) return prover.Run(seams);
+    if (prover.ClaimsHold(mine.claims)) return prover.Run(seams);
   }
   return proof;
 }

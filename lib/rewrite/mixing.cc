@@ -73,6 +73,7 @@ class Finder {
   NodeId RunMoved() {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (Computes(n) && ReadsMoved(n, &LeavesSequence)) return n;
+      if (Loses(n, [&](Expr extent) { return HoldsSequences(extent); })) return n;
     }
     return kNoNode;
   }
@@ -133,11 +134,32 @@ class Finder {
                IsIntegerType(forms_.ElementType(v))) {
       axes = ReducedAxes(n, rank);
     }
-    return DataOn(v, axes, [&](Expr extent) {
-      const std::vector<sym::DimSymbol> dims = sym::DimsOf(extent);
-      return std::any_of(dims.begin(), dims.end(),
-                         [&](const sym::DimSymbol& dim) { return sequences_.contains(dim); });
+    return DataOn(v, axes, [&](Expr extent) { return HoldsSequences(extent); });
+  }
+
+  // Returns true if an extent depends on the number of sequences.
+  bool HoldsSequences(Expr extent) const {
+    const std::vector<sym::DimSymbol> dims = sym::DimsOf(extent);
+    return std::any_of(dims.begin(), dims.end(),
+                       [&](const sym::DimSymbol& dim) { return sequences_.contains(dim); });
+  }
+
+  // Returns true if data of an operand lies along an axis of which `holds` is true, and no axis of
+  // the results is such: a Slice whose bounds cannot be told apart from the extent, say. Which
+  // element a result is made of is then unknown.
+  template <typename Holds>
+  bool Loses(NodeId n, const Holds& holds) {
+    if (attention_.contains(n) || !Computes(n)) return false;
+    const auto has_axis = [&](ValueId v) {
+      if (v == kNoValue || !forms_.Of(v).known_rank) return false;
+      const std::vector<Expr> shape = forms_.Of(v).shape;
+      return std::any_of(shape.begin(), shape.end(), holds);
+    };
+    const auto inputs = graph_.inputs(n), outputs = graph_.outputs(n);
+    const bool reads = std::any_of(inputs.begin(), inputs.end(), [&](ValueId v) {
+      return has_axis(v) && graph_.constant(v) == nullptr && ReadsData(forms_.Of(v).element);
     });
+    return reads && std::none_of(outputs.begin(), outputs.end(), has_axis);
   }
 
   static std::vector<int64_t> AllAxes(int64_t rank) {
@@ -227,6 +249,10 @@ class Finder {
     absl::flat_hash_set<ValueId> made_of_last;
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       const auto inputs = graph_.inputs(n), outputs = graph_.outputs(n);
+      if (Loses(n, [&](Expr extent) { return HoldsTokens(extent); })) {
+        made_of_last.insert(outputs.begin(), outputs.end());
+        continue;
+      }
       const bool reads = !attention_.contains(n) && Computes(n) &&
                          std::any_of(inputs.begin(), inputs.end(),
                                      [&](ValueId v) { return ReadsLast(v, made_of_last); });

@@ -43,6 +43,18 @@ bool Picks(std::string_view op) {
 // Operators that sum their first operand, as where they count the ones of a mask.
 bool Counts(std::string_view op) { return op == "CumSum" || op == "ReduceSum"; }
 
+// Returns true if a sum of operator `node` runs along one axis only.
+bool SumsOneAxis(const Graph& graph, NodeId node) {
+  if (graph.Is(node, "CumSum")) return true;
+  const auto inputs = graph.inputs(node);
+  if (inputs.size() < 2 || inputs[1] == kNoValue) {
+    return IntsAttribute(graph.node(node), "axes").size() == 1;
+  }
+  const TensorProto* axes = graph.constant(inputs[1]);
+  const auto numbers = axes == nullptr ? absl::NotFoundError("") : ReadInts(*axes);
+  return numbers.ok() && numbers->size() == 1;
+}
+
 // Operators whose results are indices or lengths, whatever they read.
 bool Locates(std::string_view op) {
   constexpr std::string_view kNames[] = {"ArgMax", "ArgMin", "NonZero", "Shape", "Size"};
@@ -202,15 +214,35 @@ Interval Ranges::OfSource(ValueId v) {
     found = OfConstant(*tensor);
   } else if (const NodeId n = graph.producer(v); n == kNoNode) {
     found = limited(kSize);
-  } else if (Locates(graph.node(n).op_type())) {
-    found = limited(kSize);
-  } else if (!graph.inputs(n).empty() && graph.inputs(n)[0] != kNoValue) {
+  } else if (const std::string& op = graph.node(n).op_type();
+             graph.Is(n, op) && !graph.inputs(n).empty() && graph.inputs(n)[0] != kNoValue) {
     const Form form = engine_.Of(graph.inputs(n)[0]).form;
     const Interval operand = form.known_rank ? Of(form.element, Facts{form.shape}) : kAnything;
-    if (Picks(graph.node(n).op_type())) found = operand;
-    if (Counts(graph.node(n).op_type()) && operand.Within(limited(kSize))) found = limited(kSize);
+    if (Locates(op) || (op == "TopK" && graph.output_index(v) == 1)) {
+      found = limited(kSize);
+    } else if (Picks(op)) {
+      found = operand;
+    } else if (Counts(op)) {
+      found = OfCount(v, operand, limited(kSize));
+    }
   }
   return sources_[v] = found;
+}
+
+// A sum of at most `usual` in magnitude is assumed where the operand does not show it: a mask of the
+// host counts its ones, but its declared type holds larger numbers.
+Interval Ranges::OfCount(ValueId v, const Interval& operand, const Interval& usual) {
+  const NodeId n = engine_.graph().producer(v);
+  const double most = SumsOneAxis(engine_.graph(), n) ? kSize : kElements;
+  const Interval sum = Union({0, 0}, Product(operand, {most, most}));
+  if (sum.Within(usual)) return sum;
+  const Form form = engine_.Of(v).form;
+  if (!operand.Within(usual) || !form.known_rank || !form.opaque) return kAnything;
+  Pool& pool = engine_.pool();
+  const Expr low = pool.Le(pool.Integer(static_cast<int64_t>(usual.low)), form.element, Facts{});
+  const Expr high = pool.Le(form.element, pool.Integer(static_cast<int64_t>(usual.high)), Facts{});
+  engine_.Assume(n, AssumptionReason::kSmall, pool.And(low, high), "a sum of integers");
+  return usual;
 }
 
 }  // namespace kvlift::sym::internal

@@ -43,6 +43,7 @@ class Ranges {
   Interval OfSum(Expr e, const Facts& facts, Memo* memo);
   Interval OfTerm(const Term& term, const Facts& facts, Memo* memo);
   Interval OfSource(ValueId v);
+  Interval OfCount(ValueId v, const Interval& operand, const Interval& usual);
 
   Engine& engine_;
   absl::flat_hash_map<ValueId, Interval> sources_;

@@ -64,6 +64,13 @@ std::string HowItEnded(int status, unsigned input_seconds) {
   return fmt::format("exit {} before the end", WEXITSTATUS(status));
 }
 
+// FNV-1a, which is the same everywhere.
+uint32_t Hash(std::string_view bytes) {
+  uint32_t hash = 2166136261u;
+  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 16777619u;
+  return hash;
+}
+
 std::string Keep(const std::string& bytes, const std::string& folder, const std::string& name) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
@@ -77,10 +84,11 @@ std::string Keep(const std::string& bytes, const std::string& folder, const std:
 
 std::string BlindInput(const Target& target, const std::vector<std::string>& corpus, uint32_t seed,
                        uint64_t round) {
-  if (round < corpus.size()) return corpus[round];
-  std::seed_seq sequence{seed, static_cast<uint32_t>(round >> 32), static_cast<uint32_t>(round)};
+  const std::string& from = corpus[round % corpus.size()];
+  const auto turn = static_cast<uint32_t>(round / corpus.size());
+  if (turn == 0) return from;
+  std::seed_seq sequence{seed, Hash(from), turn};
   std::mt19937 rng(sequence);
-  const std::string& from = corpus[rng() % corpus.size()];
   std::string bytes = from;
   for (size_t changes = rng() % 4 == 0 ? 1 + rng() % 6 : 1; changes > 0; --changes) {
     bytes = MutateInput(target, std::move(bytes), rng);
