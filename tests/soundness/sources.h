@@ -9,8 +9,8 @@
 
 namespace kvlift::soundness {
 
-// The mask input: none, a padding mask, one that is added as 0 or -inf, a score mask, or a bool
-// mask.
+// The mask input: none; an integer padding mask [B, T], used as a condition or added as a bias; a
+// float mask [B, 1, S, T] that is added to scores; a bool padding mask [B, T].
 enum class MaskInput { kNone, kPadding, kPaddingAdded, kAdded, kPaddingTruth };
 enum class Places { kByLength, kInput, kNone, kByMask };
 
