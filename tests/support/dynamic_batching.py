@@ -7,7 +7,7 @@ from onnx import TensorProto
 
 from support.openppl import GROUP, HEADS, LAYERS, SIZE, SLOTS, VOCABULARY, WIDTH, Model
 
-LETTERS = ("MLRND", "LMRND", "LRMND", "LRNMD")  # of the packed tensor, by cache_layout
+LETTERS = ("MLRND", "LMRND", "LRMND", "LRNMD")  # axes of the packed tensor, by cache_layout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,13 +18,13 @@ class Form:
     repeat: int = 2
     domain: str = "pmx.dynamic_batching"
     slots: object = SLOTS
-    # Where operands come from: inputs of the host, or computed from start_pos and the rows.
+    # The operands come from inputs of the host, or are computed from start_pos and the rows.
     computed: tuple = ()
-    place: int = 0           # cachestarts, where it is computed
-    flat: bool = False       # attention without an axis of sequences
+    place: int = 0  # computed cachestarts
+    flat: bool = False  # attention without an axis of sequences
     indices: tuple = tuple(range(LAYERS))
-    later: int = 0           # what the second layer's start_pos has more
-    kept: bool = True        # kvstarts, where it is computed, counts the rows that are kept
+    later: int = 0  # added to start_pos in the second layer
+    kept: bool = True  # computed kvstarts counts the rows that are kept
     sequences: int = 1
     mode: int = 0
 
@@ -97,8 +97,8 @@ class Decoder(Model):
                     axis=0)
         if "cachestarts" in form.computed:
             c("cachestarts", [form.place])
-        # Positions as a host of the operator has them: of tokens from start_pos on, of all keys up
-        # to the end that kvstarts gives.
+        # The positions as a host of the operator provides them: of tokens from start_pos on, and of
+        # all keys up to the end that kvstarts gives.
         self.op("Gather", ["kvstarts", c("one", 1)], "total")
         self.op("Squeeze", ["start_pos"], "start")
         self.mask_and_angles("start")
