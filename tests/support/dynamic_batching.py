@@ -1,5 +1,5 @@
-"""Models with KeyValueCache of OpenPPL's dynamic batching, built from the operator page, and the
-same in numpy."""
+"""Models with KeyValueCache of OpenPPL's dynamic batching, built from the operator page, and a
+reference in numpy."""
 import dataclasses
 
 import numpy as np
@@ -72,7 +72,7 @@ def tensors_of(form):
 
 
 class Decoder(Model):
-    """One sequence [S]: embeddings, layers with rotated heads, logits; those of the last token."""
+    """A decoder: embeddings, layers with RoPE, logits of the last token of each sequence."""
 
     def __init__(self, form):
         super().__init__()
@@ -157,7 +157,7 @@ class Decoder(Model):
 
 
 class Reference:
-    """The operator as its page has it, on tensors that it writes into, and the decoder."""
+    """The operator as on its page, which writes into its operands, and the decoder in numpy."""
 
     def __init__(self, form, weights=None):
         self.form, self.weights = form, weights
@@ -166,12 +166,12 @@ class Reference:
         self.scale = np.zeros(form.packed(SIZE // GROUP, SLOTS), np.float32)
 
     def part(self, tensor, layer, role):
-        """[M, Nk, D] or its like, as a view."""
+        """Returns keys or values of a layer as a view [M, Nk, D] (scales: another last axis)."""
         letters = LETTERS[self.form.layout]
         return tensor.transpose([letters.index(x) for x in "LRMND"])[layer, role]
 
     def kept(self, layer, role, rows, slots, added):
-        """Rows of one sequence, whose keys and values are in these slots."""
+        """Attends with the rows of one sequence, whose keys and values are in these slots."""
         cache, scale = (self.part(t, layer, role) for t in (self.cache, self.scale))
         new = slots[len(slots) - added:]
         if not self.form.quantised:

@@ -1,4 +1,4 @@
-"""What the installed package does; run by python_package_test.py in an environment without others.
+"""Tests of the installed package; python_package_test.py runs them in a separate environment.
 
 Environment: KVLIFT_MODELS, the bundled models.
 """

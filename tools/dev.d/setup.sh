@@ -133,7 +133,7 @@ make_venv() {
   touch "$target/.complete"
 }
 
-# Installs tools that are downloaded, not compiled.
+# Installs what is downloaded and not compiled: optional packages and the Python environment.
 fetch_the_rest() {
   local venv=$1
   (install_packages "${OPTIONAL_PACKAGES[@]}") ||
