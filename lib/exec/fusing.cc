@@ -471,7 +471,7 @@ class Fuser {
   std::vector<Known> known_;                              // by value
   std::vector<Timing> timing_;                            // by node
   std::vector<std::optional<RowInstruction>> candidate_;  // by node
-  std::vector<int> group_of_;                             // by node; -1: none
+  std::vector<int> group_of_;                             // by node; -1: not in a group
   std::vector<Group> groups_;
 };
 

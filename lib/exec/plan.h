@@ -68,10 +68,11 @@ struct StepPlan {
   int64_t opset = 0;
   Attributes attributes;
   Timing timing = Timing::kPlanned;
-  bool inplace = false;   // late steps: output 0 may take the slot of input def->inplace_input
-  int writes_pair = -1;   // the pair whose cache it writes in place; -1: no pair
-  int retires_pair = -1;  // guard mode: the pair whose past nobody may read afterwards; -1: no pair
-  bool poisons = false;   // poison mode: fill the unused rows of that cache with NaN first
+  bool inplace = false;  // late steps: output 0 may take the slot of input def->inplace_input
+  int writes_pair = -1;  // the pair whose cache it writes in place; -1: no pair
+  // Guard mode: the pair whose past must not be read afterwards; -1: no pair.
+  int retires_pair = -1;
+  bool poisons = false;  // poison mode: fill the unused rows of that cache with NaN first
 };
 
 struct Plan {

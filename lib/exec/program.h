@@ -35,8 +35,8 @@ struct CompileOptions {
   // once, which does not pay off for a few small steps.
   bool pack_weights = true;
   // Releases the inline data of weights of which only the packed form is needed, one weight after
-  // the other, so that they are not held twice. This changes the graph's model: nobody may read its
-  // weights after Compile.
+  // the other, so that they are not held twice. This changes the graph's model: its weights must
+  // not be read after Compile.
   bool give_up_weights = false;
   // Joins chains of operators into single nodes (fusing.h), with bit-equal results in canonical
   // order. An observer gets the joined nodes.

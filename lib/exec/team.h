@@ -3,7 +3,7 @@
 // the next unit. What a unit computes depends on shapes alone, not on the thread or on their
 // number, so results have the same bits for any number of threads.
 //
-// Waiting threads spin for about 50 us and then sleep, whatever OMP_WAIT_POLICY says. The calling
+// Waiting threads spin for about 50 us and then sleep; OMP_WAIT_POLICY has no effect. The calling
 // thread waits until all claimed units are finished.
 #pragma once
 

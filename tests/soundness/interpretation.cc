@@ -198,7 +198,7 @@ bool Interpretation::Permits(const Step& step) const {
                                        [&](int64_t past) { return Permits(step, 1, past); });
 }
 
-// A cache is fed with as many rows as there are past tokens, whatever size it declares.
+// A cache is fed with as many rows as there are past tokens, even if it declares another size.
 bool Interpretation::IsAxisOfPast(const std::string& input, int axis) const {
   return std::any_of(manifest_.caches.begin(), manifest_.caches.end(), [&](const auto& cache) {
     return cache.source.input == input && cache.source.growing && cache.source.axis == axis;

@@ -242,7 +242,7 @@ class Decoder {
           n = sketch_.Op("Abs", {sketch_.Op("Sub", {n, c})});
       }
     }
-    // Multiplying by 0 gives one row per sequence, whatever its content.
+    // Multiplying by 0 keeps one row per sequence and drops its content.
     const std::string zero = sketch_.Op("Mul", {places_, sketch_.Int(0)});
     sketch_.Op("Add", {zero, n}, {}, "number");
     sketch_.Output("number", TensorProto::INT64, {"N", "S"});

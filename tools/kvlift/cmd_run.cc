@@ -127,8 +127,8 @@ class Runner {
     return std::nullopt;
   }
 
-  // Finds the caches whose values are passed from step to step: those of the manifest, whatever the
-  // folders hold, or, if a later step lacks an input, those that are recognised in the graph.
+  // Finds the caches whose values are passed from step to step: those of the manifest, if there is
+  // one; otherwise, if a later step lacks an input, those that are recognised in the graph.
   std::optional<Failure> FindCaches(const Model& model) {
     bool broken = false;
     const auto manifest = ManifestOf(io_, "", model, &broken);

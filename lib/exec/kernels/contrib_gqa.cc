@@ -44,7 +44,8 @@ struct GqaPlan {
   int64_t total = 0;  // the longest sequence, with new tokens
   int32_t cache_type = 0;
   bool quantized = false;
-  // Of a cache that holds a sliding window of the sequence; 0: it holds all.
+  // Capacity and window, in tokens, of a cache that holds a sliding window of the sequence; 0: the
+  // cache holds the whole sequence.
   int64_t capacity = 0, window = 0;
   bool packed = false;
   bool prompt = false;  // the cache has no token yet

@@ -22,8 +22,8 @@ struct Operand {
   int64_t rows = 1, columns = 1, row_stride = 0, column_stride = 0;
 };
 
-// `batch_first`: the first dimension belongs in front of the last two, not to the batch. A vector
-// is a row on the left and a column on the right.
+// Reads a shape as an operand. `batch_first`: the first dimension belongs in front of the last two,
+// not to the batch. A vector is a row on the left and a column on the right.
 Operand MakeOperand(const Shape& shape, bool transposed, bool batch_first, bool left) {
   const move::Ints strides = move::DenseStrides(shape);
   Operand x;

@@ -143,7 +143,7 @@ class Conversion:
 
 def load(source: ModelLike, *, data_dir: Union[str, "os.PathLike[str]", None] = None,
          trust_links: bool = False) -> Model:
-    """Reads a model. `data_dir` is the folder of its external data, by default that of the model."""
+    """Reads a model. `data_dir`: the folder of external data, by default that of the model."""
     if isinstance(source, Model):
         return source
     folders = [] if data_dir is None else [os.fspath(data_dir)]
