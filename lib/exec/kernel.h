@@ -91,7 +91,7 @@ struct OpDef {
   PackFn pack = nullptr;
   int packs_input = 1;
   bool packs_transposed = false;  // the pack function handles PackRequest::transposed
-  // Null: outputs are never parts of input 0
+  // Null: outputs are never parts of input 0.
   PartFn part = nullptr;
   uint32_t pitched_inputs = 0;  // bit i: the kernel accepts View::pitch in input i
 };

@@ -1,4 +1,4 @@
-// The layouts in which a tensor may hold a cache. A layout has one letter per axis, such as "BHSD".
+// The layouts in which a tensor may hold a cache. A layout has one letter per axis, such as "BNSD".
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace kvlift::cli {
 
-// Returns `layout` if it is known (not empty), else the usual layout of a tensor of this rank with
-// its sequence on `axis`.
+// Returns `layout` if it has one letter per axis, else the usual layout of a tensor of this rank
+// with its sequence on `axis`.
 std::string LayoutOf(const std::string& layout, int64_t axis, size_t rank);
-// Returns the sizes of letters that a tensor declares.
+// Returns the sizes that a tensor declares, by letter; S, the sequence, is left out.
 std::map<char, int64_t> SizesOf(const std::string& layout, const std::vector<Dim>& dims);
 // Returns the layouts in which a tensor of these dims, with its sequence on `axis`, can hold the
 // letters, the expected one first. If there are fewer axes than letters, one axis holds two

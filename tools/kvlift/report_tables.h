@@ -16,7 +16,7 @@ ReportTable RefusedTable(const Inspection& inspection);
 ReportTable PreconditionsTable(const Manifest& manifest);
 // Adds plans, outputs, proof, aliases, mutants and the counterexample to the report.
 void AddVerification(const VerifyReport& verify, Report* report);
-// Returns the lines that tell how to run the model.
+// Returns the steps that a host takes to run the converted model.
 std::vector<std::string> HowTo(const Manifest& manifest, const std::string& model_path);
 
 }  // namespace kvlift::cli

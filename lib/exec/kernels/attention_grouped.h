@@ -47,7 +47,7 @@ struct GroupedHeads {
   double scale = 1, softcap = 0;
   // By query head: exp(sink) is added to the sum of the softmax; null: no sink.
   const float* sink = nullptr;
-  // Null: every query sees all keys.
+  // Must not be null.
   const KeyMask* mask = nullptr;
 
   int64_t G() const { return N / Nk; }
