@@ -15,7 +15,8 @@ bool IsFloat(int32_t type) {
          type == onnx::TensorProto::FLOAT16 || type == onnx::TensorProto::BFLOAT16;
 }
 
-// Whether a value is computed from what some graph input holds, not from shapes and constants only.
+// Returns true if a value depends on the elements of a graph input, not only on shapes and
+// constants.
 bool DependsOnInputs(const Graph& graph, ValueId value) {
   std::vector<ValueId> stack = {value};
   absl::flat_hash_set<ValueId> seen(stack.begin(), stack.end());
@@ -51,7 +52,7 @@ absl::Status RetiredMemory::Check(absl::Span<const View> operands) const {
 }
 
 bool HasUnreadRows(const Graph& graph, absl::Span<const OpDef* const> defs, const PairPlan& pair) {
-  // Rows behind what one of several writers wrote may be another one's.
+  // With several writers, rows behind those of one writer may belong to another.
   if (pair.writer == kNoNode || !pair.written.empty() || !graph.Is(pair.writer, "TensorScatter") ||
       StringAttribute(graph.node(pair.writer), "mode", "linear") != "linear") {
     return false;
@@ -79,7 +80,7 @@ bool HasUnreadRows(const Graph& graph, absl::Span<const OpDef* const> defs, cons
   return true;
 }
 
-// cache: [B, .., M, ..], update: [B, .., S, ..], both with `axis` where M and S stand.
+// The cache is [B, .., M, ..] and the update [B, .., S, ..], with M and S on `axis`.
 void PoisonRows(const onnx::NodeProto& node, absl::Span<const View> inputs) {
   const View& cache = inputs[0];
   const auto rank = static_cast<int64_t>(cache.shape.size());

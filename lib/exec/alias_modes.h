@@ -1,7 +1,7 @@
-// Two ways to catch a wrong decision about caches that are written in place (program.h, AliasMode).
-// Guard: presents are copies, made when the cache would have been written; from then on nobody may
-// read the past. Poison: before a cache is written, the rows behind those that will hold tokens
-// become NaN; whoever reads them spoils the step.
+// Two checks of the decision to write a cache in place (AliasMode in program.h). Guard mode writes
+// each present to a separate buffer and fails the step if a node reads the past after the point
+// where an in-place write would have overwritten it. Poison mode fills the unused rows of a cache
+// with NaN before each write, so that a node that reads them spoils its results.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,14 @@
 
 namespace kvlift::exec {
 
-// What guard mode has declared dead in this step.
+// The memory that no node may read any more in this step (guard mode).
 class RetiredMemory {
  public:
   void Clear() { regions_.clear(); }
-  // `what` names the cache and who would have written it.
+  // Marks the bytes of `past` as dead until Clear. `what` names the cache and its writer for the
+  // error message. A view without data is ignored.
   void Retire(const View& past, std::string what);
-  // FailedPrecondition if one of the operands lies in memory that is retired.
+  // Returns FailedPrecondition if an operand starts inside a retired region.
   absl::Status Check(absl::Span<const View> operands) const;
 
  private:
@@ -34,14 +35,17 @@ class RetiredMemory {
   std::vector<Region> regions_;
 };
 
-// Whether nothing but Attention with nonpad_kv_seqlen, directly or through Slice and views, reads
-// what the pair's writer, a linear TensorScatter, leaves, in this step or, as the past, in the
-// next: its unused rows are read by nobody. A length that only shapes and constants make is that of
-// the buffer, not of its valid rows.
+// Returns true if the pair is written by one linear TensorScatter and every reader of the cache, in
+// this step or (as the past) in the next, is an Attention with nonpad_kv_seqlen that reads it as
+// keys or values, directly or through Slice and views. Rows behind the valid ones are then never
+// read. Shape does not count as a reader. A nonpad_kv_seqlen that is computed from shapes and
+// constants alone is not accepted, since it may be the length of the buffer.
 bool HasUnreadRows(const Graph& graph, absl::Span<const OpDef* const> defs, const PairPlan& pair);
 
-// Fills the rows behind the update with NaN (all bits set), for each batch entry. `inputs` are
-// those of the TensorScatter `node`. Does nothing for integers or indices that do not fit.
+// Fills the rows behind the update of each sequence with NaN (all bits set), before the write.
+// `inputs` are those of the TensorScatter `node`: cache [B, .., M, ..], update [B, .., S, ..] and
+// optional write_indices [B]. Skips element types that are not floats, and sequences whose index is
+// out of range.
 void PoisonRows(const onnx::NodeProto& node, absl::Span<const View> inputs);
 
 }  // namespace kvlift::exec

@@ -44,7 +44,8 @@ class ApartAnalysis {
     return problem;
   }
 
-  // Empty if all readers of v take heads with room between them. Views join the members.
+  // Returns an empty string if every reader of v accepts heads with room between them, else the
+  // reason. Adds views of v to the members.
   std::string ProblemOfReaders(ValueId v, PairPlan& pair, bool views) {
     for (const Use& use : graph_.uses(v)) {
       if (use.kind == Use::Kind::kGraphOutput) {
@@ -76,7 +77,7 @@ class ApartAnalysis {
   std::vector<Timing> timing_;  // by node
 };
 
-// Dense blocks of a view: the last two dims. All of it is one where there are fewer.
+// The dense blocks of a view, formed by its last two dimensions; one block if the rank is below 3.
 struct Blocks {
   int64_t count = 1, size = 1;
 };

@@ -15,7 +15,7 @@ struct Placed {
   int first, last;
 };
 
-// The start of the smallest gap between `placed` (by rising begin) that holds the block.
+// Returns the start of the smallest gap between `placed` (sorted by begin) that holds the block.
 size_t FindGap(const std::vector<Placed>& placed, const Block& block, size_t bytes) {
   size_t best = 0, best_size = 0, at = 0;
   bool found = false;

@@ -8,7 +8,7 @@
 
 namespace kvlift::exec {
 
-// Needed from step `first` to step `last`, both included.
+// A block that is needed from step `first` to step `last`, both included.
 struct Block {
   size_t bytes = 0;
   int first = 0, last = 0;
@@ -16,9 +16,9 @@ struct Block {
 
 inline constexpr size_t kArenaAlignment = 64;
 
-// Gives every block an offset, a multiple of kArenaAlignment, such that no two that live at the
-// same step overlap: the largest first, each into the smallest gap that holds it. Returns the bytes
-// needed in all.
+// Gives every block an offset, a multiple of kArenaAlignment, so that no two blocks that live at
+// the same step overlap: first the largest, each into the smallest gap that holds it. Returns the
+// bytes needed in all. Blocks of 0 bytes get offset 0.
 size_t PackArena(absl::Span<const Block> blocks, std::vector<size_t>* offsets);
 
 }  // namespace kvlift::exec

@@ -1,5 +1,5 @@
-// The attributes of a node in the form that kernels look them up in: read once when a program is
-// compiled, found by comparing two words.
+// The attributes of a node in a form that kernels can search fast. It is built once, when a program
+// is compiled; most names are compared by one 64-bit word.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ struct NamedAttribute {
   const onnx::AttributeProto* proto = nullptr;
 };
 
-// The first 8 characters, the rest 0. A constant for a literal.
+// Returns the first 8 characters of the name, the first one in the lowest byte, padded with zeros.
+// It is a constant for a literal.
 constexpr uint64_t HeadOf(std::string_view name) {
   uint64_t head = 0;
   for (size_t i = 0; i < 8 && i < name.size(); ++i) {
@@ -25,7 +26,7 @@ constexpr uint64_t HeadOf(std::string_view name) {
   return head;
 }
 
-// Points into `node`, which must stay as it is.
+// The attributes of one node. Points into `node`, which must outlive this and stay unchanged.
 class Attributes {
  public:
   Attributes() = default;
@@ -36,7 +37,7 @@ class Attributes {
     }
   }
 
-  // Null if there is none of this name.
+  // Returns null if the node has no attribute of this name. `head` is HeadOf(name).
   const onnx::AttributeProto* Find(uint64_t head, std::string_view name) const {
     for (const NamedAttribute& a : list_) {
       if (a.head == head && a.name.size() == name.size() && (name.size() <= 8 || a.name == name)) {

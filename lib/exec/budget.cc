@@ -52,7 +52,8 @@ absl::Status CheckElements(const Shape& shape) {
 }
 
 void ThrowNoMemory(size_t bytes) {
-  // What is held is given back on the way to WithinMemory: the reason is told now.
+  // Memory is released while the exception travels to WithinMemory, so the reason is determined
+  // here.
   refusal = NoMemory(bytes);
   throw std::bad_alloc();
 }

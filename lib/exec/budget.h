@@ -1,5 +1,6 @@
-// What running models may take, in the whole process. A model that asks for more gets an error with
-// the code of the limit (onnxio/limits.h), and everything it held is given back.
+// Limits on memory, tensor sizes and time of the models that run, for the whole process. A model
+// that exceeds one gets an error with the finding code of the limit (onnxio/limits.h), and its
+// memory is released.
 #pragma once
 
 #include <cstddef>
@@ -12,27 +13,29 @@
 
 namespace kvlift::exec {
 
-// Limits::elements, run_bytes and step_seconds; those of Limits() until set. Not to be called while
-// a model runs.
+// Sets Limits::elements, run_bytes and step_seconds for the process; the defaults of Limits apply
+// until then. Must not be called while a model runs.
 void SetRunLimits(const Limits& limits);
 const Limits& RunLimits();
 
-// Why `bytes` more are not to be had: over Limits::run_bytes, or the system has no more.
+// Returns why `bytes` more cannot be had: OutOfRange if they exceed Limits::run_bytes, else
+// ResourceExhausted (the system has no more).
 absl::Status NoMemory(size_t bytes);
-// Where a tensor is made, which cannot return an error: std::bad_alloc, of which WithinMemory makes
-// NoMemory again.
+// Throws std::bad_alloc where no error can be returned (the constructor of Tensor). WithinMemory
+// turns it back into NoMemory(bytes).
 [[noreturn]] void ThrowNoMemory(size_t bytes);
-// True of an error that says nothing about the model but that it is too large for this machine or
-// these limits.
+// Returns true if the error only says that the model is too large for this machine or these limits:
+// ResourceExhausted, or the codes KV020, KV021 and KV022.
 bool IsOverBudget(const absl::Status& status);
 
-// OutOfRange if a value of that shape has, or a single dimension is, more than Limits::elements.
+// Returns OutOfRange if the number of elements, or one dimension, exceeds Limits::elements.
 absl::Status CheckElements(const Shape& shape);
 
-// Calls f; where it runs out of memory, NoMemory or ResourceExhausted.
+// Calls f and returns its status. Returns NoMemory or ResourceExhausted if f runs out of memory.
 absl::Status WithinMemory(absl::FunctionRef<absl::Status()> f);
 
-// From its making on, the time of one step is counted on this thread.
+// Measures the time of one step on this thread, from construction to destruction. Clocks may nest:
+// the innermost one counts.
 class StepClock {
  public:
   StepClock();
@@ -40,14 +43,16 @@ class StepClock {
   StepClock(const StepClock&) = delete;
   StepClock& operator=(const StepClock&) = delete;
 
-  // OutOfRange if the step has run for longer than Limits::step_seconds.
+  // Returns OutOfRange if the step has run longer than Limits::step_seconds, and OK outside of a
+  // step.
   static absl::Status Check();
 
  private:
   int64_t outer_;
 };
 
-// Memory that is not the executor's own, counted as long as this lives.
+// Counts memory that the executor uses but does not allocate itself against Limits::run_bytes,
+// until destruction.
 class Charge {
  public:
   Charge() = default;
@@ -55,6 +60,7 @@ class Charge {
   Charge(const Charge&) = delete;
   Charge& operator=(const Charge&) = delete;
 
+  // Returns NoMemory, and counts nothing, if there is no room for `bytes` more.
   absl::Status Add(size_t bytes);
 
  private:

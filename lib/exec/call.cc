@@ -1,4 +1,4 @@
-// Nodes that run other programs: If, Loop, and functions (Scan is in scan.cc).
+// Nodes that run other programs: If, Loop and functions. (Scan is in scan.cc.)
 #include "exec/call.h"
 
 #include <cstring>
@@ -79,7 +79,7 @@ absl::Status Frame::RunCall(const StepPlan& step) {
     call->plan = impl().calls[step.node].get();
     call->frames.resize(call->plan->kind == CallKind::kIf ? 2 : 1);
   }
-  // Lets go of the last run's results, so that the body can reuse their memory.
+  // Releases the results of the last run, so that the body can reuse their memory.
   const absl::Span<const ValueId> outputs = impl().graph->outputs(step.node);
   for (const ValueId v : outputs) {
     if (v != kNoValue) tensors_[v] = Tensor();

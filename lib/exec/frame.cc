@@ -14,7 +14,7 @@
 namespace kvlift::exec {
 namespace {
 
-// A look at the clock takes as long as a small operator.
+// Steps between two looks at the clock, since one look takes as long as a small operator.
 constexpr int kStepsPerLook = 16;
 
 }  // namespace
@@ -50,7 +50,7 @@ absl::Status Frame::Run(absl::Span<const View> inputs, absl::Span<Buffer> next,
   retired_.Clear();
   next_ = next;
   rooms_ = rooms;
-  // Swaps start from the same state each time, so that equal steps need equal memory.
+  // The slots start in the same order in each run, so that equal steps need equal memory.
   std::iota(slot_map_.begin(), slot_map_.end(), 0);
   KV_RETURN_IF_ERROR(Prepare(inputs));
   const int steps = static_cast<int>(impl().plan.steps.size());
@@ -82,7 +82,7 @@ absl::Status Frame::RunStep(int s) {
   return status.ok() ? status : InStep(step, status);
 }
 
-// Early steps have run before anything was retired, and a view reads nothing.
+// Views read nothing, and early steps have run before any memory was retired.
 absl::Status Frame::RunGuarded(int s) {
   const StepPlan& step = impl().plan.steps[s];
   const Graph& graph = *impl().graph;

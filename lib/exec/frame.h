@@ -1,9 +1,10 @@
 // The run-time state of one program: values, arena, slots, output buffers. Session drives the frame
-// of the main graph; If, Loop, Scan and function nodes own frames of their bodies.
+// of the main graph; If, Loop, Scan and function nodes own the frames of their bodies.
 //
 // A run has two parts. Prepare finds the shapes of all values that do not depend on what the step
-// computes, looking only at nodes whose inputs differ in shape (or in elements that shapes depend
-// on) from the run before, and sees that memory is there. Then the nodes run, one kernel call each.
+// computes, and reserves memory. It visits only nodes whose inputs have another shape than in the
+// run before, or other elements where shapes depend on them. Then the nodes run, one kernel call
+// each.
 #pragma once
 
 #include <functional>
@@ -25,38 +26,40 @@
 
 namespace kvlift::exec {
 
-// The memory that a cache has of its own, and how much of it the value takes.
+// The buffer that holds a cache (`capacity` in bytes), and how much of it the value takes.
 struct CacheRoom {
   std::byte* data = nullptr;
   size_t capacity = 0;
-  int64_t used = 0;  // of the value's elements alone
+  int64_t used = 0;  // bytes of the elements, without room between heads
 };
 
 class Frame {
  public:
   explicit Frame(std::shared_ptr<const Program> program);
 
-  // One pass. `inputs` has one view per graph input, in graph order; `next` one buffer per cache
-  // pair for a present that is not written in place, `rooms` what each cache is in: one that grows
-  // stays there while it can. An error names the node; overwritten cache rows are then as before.
+  // Runs the program once. `inputs` has one view per graph input, in graph order. `next` has one
+  // buffer per cache pair, for a present that is not written in place. `rooms` has one entry per
+  // cache pair or is empty: a cache that grows by Concat stays in its buffer while there is room.
+  // `observer` may be null. An error names the node; it has the code of the kernel, or OutOfRange
+  // or ResourceExhausted (budget.h). After an error all caches have their old rows.
   absl::Status Run(absl::Span<const View> inputs, absl::Span<Buffer> next, const Observer& observer,
                    absl::Span<const CacheRoom> rooms = {});
-  // Undoes the writes to caches of the last Run.
+  // Restores the cache rows that the last Run overwrote.
   void Undo() { undo_.Restore(); }
 
-  // Value of a graph output after Run.
+  // The value of a graph output; valid until the next Run.
   const View& output_view(int i) const;
-  // The same as a tensor that shares no memory with what the next Run writes.
+  // Returns the same value as a tensor whose memory the next Run does not write to.
   absl::StatusOr<Tensor> Output(int i);
 
-  // Adds what this frame and those of its bodies hold.
+  // Adds the bytes that this frame and the frames of its bodies hold.
   void AddMemory(MemoryUse* use) const;
 
  private:
   struct Call;
   struct Slices;
 
-  // frame_prepare.cc
+  // The members up to SetPitches are in frame_prepare.cc.
   void Connect();
   absl::Status Prepare(absl::Span<const View> inputs);
   void TakeInputs(absl::Span<const View> inputs);
@@ -84,7 +87,7 @@ class Frame {
 
   absl::Status RunStep(int s);
   absl::Status RunGuarded(int s);
-  // Tells the observer what a step gave, parts with a pitch as dense copies.
+  // Passes the outputs of a step to the observer; outputs with a pitch are passed as dense copies.
   void Show(int s, const Observer& observer) const;
   absl::Status RunLate(const StepPlan& step);
   absl::Status PlaceLate(const StepPlan& step, int output, const OutputSpec& spec, View& view);
@@ -107,30 +110,31 @@ class Frame {
 
   std::shared_ptr<const Program> program_;
   std::vector<View> views_;      // by ValueId
-  std::vector<Tensor> tensors_;  // by ValueId: what calls returned
+  std::vector<Tensor> tensors_;  // by ValueId: outputs of calls
   std::vector<Buffer> outputs_;  // by graph output
   absl::Span<Buffer> next_;
   absl::Span<const CacheRoom> rooms_;
-  std::vector<bool> grows_;                   // by pair: in the memory of its past, in this run
+  std::vector<bool> grows_;  // by pair: the present is appended in place in this run
   std::vector<std::unique_ptr<Call>> calls_;  // by NodeId
   UndoLog undo_;
   RetiredMemory retired_;
 
-  // Steps that are not late. Operands are copies of views_, as the kernels want them.
+  // Steps that are not late (timing.h). `operands_` are copies of `views_`, ordered as kernels take
+  // them.
   std::vector<View> operands_;
   std::vector<KernelContext> contexts_;  // by step
-  std::vector<uint8_t> again_;           // by step: kNewShape, kNewElements
-  std::vector<bool> is_view_;            // by step: nothing to compute
+  std::vector<uint8_t> again_;           // by step: bits of kNewShape and kNewElements
+  std::vector<bool> is_view_;            // by step: its outputs are views, nothing to compute
   std::vector<Extent> extents_;          // by ValueId
   bool extents_changed_ = false;
   Layout layout_;
   Buffer arena_;
   std::vector<Buffer> early_;
-  std::vector<ValueId> roots_;     // values outside of the arena that others may be views of
-  std::vector<std::byte*> bases_;  // by index in roots_: where they were in the run before
-  std::vector<std::byte> before_;  // what an early value was
+  std::vector<ValueId> roots_;     // values outside of the arena that are not views
+  std::vector<std::byte*> bases_;  // by index in roots_: their memory in the last run
+  std::vector<std::byte> before_;  // the previous elements of an early value
 
-  // Late steps.
+  // Late steps (timing.h).
   std::vector<Buffer> slots_;
   std::vector<int> slot_map_;  // slot of the plan -> slots_; in-place steps swap two entries
   // Reused by every step.

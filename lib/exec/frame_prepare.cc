@@ -1,4 +1,4 @@
-// The first part of a run: shapes, then memory, of all steps that are not late.
+// The first part of a run: finds the shapes, then the memory, of all steps that are not late.
 #include <algorithm>
 #include <cstring>
 
@@ -13,7 +13,7 @@
 namespace kvlift::exec {
 namespace {
 
-// Early values beyond this are taken as changed without comparing them.
+// Larger early values count as changed, without being compared.
 constexpr size_t kComparedBytes = 1 << 16;
 
 }  // namespace
@@ -70,7 +70,7 @@ absl::Status Frame::Prepare(absl::Span<const View> inputs) {
     again_[s] = 0;
     const absl::Status status = ResolveStep(static_cast<int>(s), why);
     if (!status.ok()) {
-      // What was found so far need not fit together.
+      // The shapes found so far may not fit together.
       std::fill(again_.begin(), again_.end(), kNewShape | kNewElements);
       return InStep(step, status);
     }
@@ -91,7 +91,7 @@ void Frame::TakeInputs(absl::Span<const View> inputs) {
   }
 }
 
-// The elements of v are new, and its shape may be.
+// Marks the readers of v, whose elements and perhaps shape are new.
 void Frame::LookAgain(ValueId v, bool new_shape) {
   for (const Consumer& consumer : impl().wiring.consumers_of[v]) {
     again_[consumer.step] |=
@@ -112,7 +112,7 @@ absl::Status Frame::FindShapes(int s) {
   const StepPlan& step = impl().plan.steps[s];
   const Graph& graph = *impl().graph;
   const auto inputs = graph.inputs(step.node), outputs = graph.outputs(step.node);
-  // Elements that are not known yet must not be read by mistake.
+  // The shape function must not read elements that are not known yet.
   const uint32_t reads = ShapeReads(*step.def);
   CollectInputs(step.node);
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -136,12 +136,12 @@ absl::Status Frame::FindShapes(int s) {
   return absl::OkStatus();
 }
 
-// Of an output that is to be placed, given the operands in in_.
+// Checks an output's type and shape before it gets memory. The operands are in in_.
 absl::Status Frame::CheckSpec(const StepPlan& step, int output, const OutputSpec& spec) const {
   const int64_t bytes = NumBytes(spec.type, spec.shape);
   const Home home = impl().plan.values[impl().graph->outputs(step.node)[output]].home;
   const bool view = home == Home::kView;
-  // Strings, sequences and empty optional values only pass through.
+  // Strings, sequences and empty optional values have no size, so only views of them are possible.
   const bool passes = view && in_[0].bytes() < 0 && in_[0].type == spec.type &&
                       in_[0].size() == NumElements(spec.shape);
   if (bytes < 0 && !passes) {
@@ -187,7 +187,7 @@ void Frame::FindParts(int s) {
   }
 }
 
-// Computes the step, and tells those who depend on it if the result is not what it was.
+// Computes the step, and marks the readers of the result if it has changed.
 absl::Status Frame::RunEarly(int s) {
   const StepPlan& step = impl().plan.steps[s];
   const auto outputs = impl().graph->outputs(step.node);
@@ -207,7 +207,7 @@ absl::Status Frame::RunEarly(int s) {
     if (buffer.data() != context.outputs[o].data) {
       SetData(outputs[o], buffer.data());
       compare = false;
-      // A larger result of a later step is compared with what is here.
+      // A larger result of a later step is compared with these bytes.
       if (buffer.capacity() > 0) std::memset(buffer.data(), 0, buffer.capacity());
     }
     compare = compare && before_.size() + bytes <= kComparedBytes;
@@ -242,7 +242,7 @@ void Frame::SetDataOfMembers(ValueId root, std::byte* data) {
   }
 }
 
-// Where a value that is not a view of another has its memory.
+// Returns the memory of a value that is not a view of another one.
 std::byte* Frame::BaseOf(ValueId root) const {
   const ValuePlan& value = impl().plan.values[root];
   switch (value.home) {
@@ -274,8 +274,8 @@ absl::Status Frame::ReserveOutputs() {
   return absl::OkStatus();
 }
 
-// Appends to the past where there is room behind its rows; else the present goes to the pair's
-// other buffer, with room to grow there.
+// Lets the present stay in the buffer of its past if there is room behind the past's rows.
+// Otherwise the present goes to the pair's other buffer, which gets room to grow.
 absl::Status Frame::ReserveNext(int pair, const View& present) {
   const PairPlan& plan = impl().plan.pairs[pair];
   grows_[pair] = false;
@@ -291,7 +291,7 @@ absl::Status Frame::ReserveNext(int pair, const View& present) {
   return absl::OkStatus();
 }
 
-// The pitch of the present: 0 where all its rows follow each other.
+// Returns the pitch of the present; 0 if its rows are contiguous.
 absl::StatusOr<int64_t> Frame::ReserveRows(int pair, const View& present) {
   const PairPlan& plan = impl().plan.pairs[pair];
   const auto rank = static_cast<int64_t>(present.shape.size());
@@ -336,7 +336,7 @@ bool Frame::MayLieApart(const PairPlan& pair, const View& present) const {
   });
 }
 
-// Sees that every value has memory and every operand points to it.
+// Gives every value memory, and every operand a pointer to it.
 absl::Status Frame::Place() {
   KV_RETURN_IF_ERROR(ReserveOutputs());
   bool anew = false;

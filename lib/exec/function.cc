@@ -1,5 +1,5 @@
-// Programs of function bodies (model-local functions, operators that ONNX defines by others) and of
-// the graphs inside If, Loop and Scan. Each becomes a model of its own.
+// Programs of function bodies (model-local functions, and operators that ONNX defines by function
+// bodies) and of the bodies of If, Loop and Scan. Each becomes a model of its own.
 #include <optional>
 #include <utility>
 
@@ -26,7 +26,7 @@ void SetType(onnx::ValueInfoProto& info, int32_t elem_type) {
   if (elem_type != 0) info.mutable_type()->mutable_tensor_type()->set_elem_type(elem_type);
 }
 
-// Replaces references to the function's attributes by their values, in nested graphs too.
+// Replaces references to the function's attributes by their values, also in nested graphs.
 void BindAttributes(NodeProto& node, const Attributes& values) {
   auto* attributes = node.mutable_attribute();
   for (int i = 0; i < attributes->size();) {
@@ -39,7 +39,8 @@ void BindAttributes(NodeProto& node, const Attributes& values) {
       continue;
     }
     const auto value = values.find(attribute.ref_attr_name());
-    if (value == values.end()) {  // not given and without default: the inner node's own default
+    // Neither given nor with a default: the default of the inner node applies.
+    if (value == values.end()) {
       attributes->DeleteSubrange(i, 1);
       continue;
     }
@@ -60,7 +61,8 @@ void DropOmitted(NodeProto& node, const absl::flat_hash_set<std::string>& omitte
   }
 }
 
-// The function applied to this node: attributes bound, omitted inputs and outputs gone.
+// Returns the function as a model for this node: attributes are bound, omitted inputs and outputs
+// removed.
 ModelProto Instantiate(const ModelProto& model, const FunctionProto& function,
                        const NodeProto& node, const std::vector<int32_t>& types,
                        Attributes attributes) {
@@ -100,7 +102,8 @@ ModelProto Instantiate(const ModelProto& model, const FunctionProto& function,
   return result;
 }
 
-// Bodies may call functions; one that calls itself must not exhaust the stack.
+// Bodies may call functions. The limit keeps a function that calls itself from exhausting the
+// stack.
 constexpr int kMaxNesting = 64;
 thread_local int nesting = 0;
 
@@ -175,7 +178,7 @@ absl::StatusOr<std::shared_ptr<const Program>> CompileBody(const Graph& outer,
   for (const NodeProto& node : body.node()) own.insert(node.output().begin(), node.output().end());
   for (const ValueId v : captures) {
     onnx::ValueInfoProto& input = *model.mutable_graph()->add_input();
-    // A name that this body defines itself is captured by another body of the node.
+    // Such a name is defined in this body, so another body of the node captures it.
     std::string name = outer.name(v);
     while (own.contains(name)) name += "/outer";
     input.set_name(name);

@@ -24,7 +24,8 @@ namespace {
 using onnx::TensorProto;
 
 constexpr size_t kMostNodes = 24, kMostInputs = 12;
-constexpr int64_t kCopiedBytes = 1024;  // of a constant; larger ones are left to the given graph
+// Bytes; larger constants keep type and shape, their data stays in the given graph.
+constexpr int64_t kCopiedBytes = 1024;
 
 const absl::flat_hash_map<std::string_view, RowOp>& Operators() {
   static const auto& ops = *new absl::flat_hash_map<std::string_view, RowOp>{
@@ -43,7 +44,7 @@ bool IsRowType(int32_t type) {
          type == TensorProto::BFLOAT16;
 }
 
-// What is known of a value: its element type (0: nothing) and rank (-1: nothing).
+// What is known of a value: its element type (0: unknown) and rank (-1: unknown).
 struct Known {
   int32_t type = 0;
   int64_t rank = -1;
@@ -76,7 +77,7 @@ class Fuser {
     NodeId sink;
     std::vector<NodeId> nodes;                 // in order
     std::vector<ValueId> inputs;               // of the fused node
-    bool product = false;                      // and a sum
+    bool product = false;                      // a MatMul and the Add behind it
     std::optional<onnx::NodeProto> node = {};  // the fused node, where it is known already
   };
 
@@ -90,8 +91,8 @@ class Fuser {
     return input < inputs.size() && inputs[input] != kNoValue ? known_[inputs[input]] : Known();
   }
 
-  // Types are what kernels make of the types of inputs and constants, never what a model says of
-  // values in between.
+  // Types follow from those of inputs and constants by the rules of the kernels. Types that the
+  // model declares for inner values are not trusted.
   void FindTypes() {
     known_.resize(graph_.num_values());
     for (ValueId v = 0; v < graph_.num_values(); ++v) {
@@ -201,7 +202,8 @@ class Fuser {
     return axis == -1 || (x.rank > 0 && axis == x.rank - 1);
   }
 
-  // The instruction that a node would be, without its operands; nothing if it is no such node.
+  // Returns the instruction for a node, without its operands; nullopt if the node cannot be part of
+  // a chain.
   std::optional<RowInstruction> AsInstruction(NodeId n) const {
     const onnx::NodeProto& node = graph_.node(n);
     if (!node.domain().empty() && node.domain() != "ai.onnx") return std::nullopt;
@@ -251,13 +253,13 @@ class Fuser {
         (stepped && OneInt(inputs[4]) != int64_t{1})) {
       return std::nullopt;
     }
-    // What Slice makes of numbers far outside is the same as of these.
+    // Slice gives the same result for these numbers as for those further out.
     constexpr int64_t kFar = int64_t{1} << 40;
     return RowInstruction{RowOp::kSlice, 0, 0, std::clamp(*start, -kFar, kFar),
                           std::clamp(*end, -kFar, kFar)};
   }
 
-  // Rows of two parts of one value: they have equal outer dimensions.
+  // Both operands must be parts of one value, so that their outer dimensions are equal.
   bool IsRowConcat(NodeId n) const {
     const auto inputs = graph_.inputs(n);
     const onnx::AttributeProto* axis = FindAttribute(graph_.node(n), "axis");
@@ -283,13 +285,13 @@ class Fuser {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) candidate_[n] = AsInstruction(n);
   }
 
-  // Operands that are rows; the others are constants of the instruction.
+  // Returns the operands that are rows. The other inputs are constants of the instruction.
   absl::Span<const ValueId> Operands(NodeId n) const {
     const auto inputs = graph_.inputs(n);
     return inputs.subspan(0, IsBinary(candidate_[n]->op) ? 2 : 1);
   }
 
-  // Whether the only readers of v are nodes of the set.
+  // Returns true if all readers of v are nodes of the set.
   bool OnlyReadBy(ValueId v, const absl::flat_hash_set<NodeId>& nodes) const {
     if (graph_.is_graph_output(v)) return false;
     const auto uses = graph_.uses(v);
@@ -332,7 +334,7 @@ class Fuser {
     groups_.push_back(std::move(group));
   }
 
-  // A product with weights whose one reader adds something to it, as a residual connection does.
+  // Groups a product with weights and the Add that is its only reader (a residual connection).
   void GatherProduct(NodeId sum) {
     if (!candidate_[sum].has_value() || candidate_[sum]->op != RowOp::kAdd) return;
     const auto operands = Operands(sum);
@@ -364,7 +366,7 @@ class Fuser {
     groups_.push_back({n, std::move(nodes), {}, false, std::move(fused->node)});
   }
 
-  // MatMul with a constant matrix, or with the transpose of one.
+  // Returns true for a MatMul with a constant matrix, or with the transpose of one.
   bool IsWeightProduct(NodeId n) const {
     const std::string& domain = graph_.node(n).domain();
     if (!graph_.Is(n, "MatMul") || !(domain.empty() || domain == "ai.onnx") ||
@@ -469,7 +471,7 @@ class Fuser {
   std::vector<Known> known_;                              // by value
   std::vector<Timing> timing_;                            // by node
   std::vector<std::optional<RowInstruction>> candidate_;  // by node
-  std::vector<int> group_of_;                             // by node; -1: none
+  std::vector<int> group_of_;                             // by node; -1: not in a group
   std::vector<Group> groups_;
 };
 

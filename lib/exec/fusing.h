@@ -1,5 +1,6 @@
-// Chains of operators on rows that become one node (kernels/rows.h), with the same bits: norms,
-// rotations of halves, gated activations, scales and masks, whatever they are made of.
+// Fuses chains of elementwise operators and operators along the last axis into single nodes
+// (kernels/rows.h), with bit-equal results: norms, rotary embeddings by halves, gated activations,
+// scales and masks.
 #pragma once
 
 #include <memory>
@@ -9,11 +10,13 @@
 
 namespace kvlift::exec {
 
-// The graph with such chains fused; `graph` itself if there are none. Joined are float operators
-// with a single result that nobody but the chain reads, known to work along the last axis. All
-// constants of the result are initialisers; of large ones only type and shape. A MatMul with
-// weights takes in the Add of its one reader; with `attention` an Attention takes in the
-// DequantizeLinear of its keys and values (fusing_attention.h), which only order fast has.
+// Returns the graph with such chains fused, or `graph` itself if there are none. Fused are
+// operators on float, float16 or bfloat16 that work elementwise or along the last axis, whose only
+// result is read inside the chain alone. A MatMul with constant weights also takes in the Add that
+// is its only reader (a residual connection). `attention`: an Attention takes in the
+// DequantizeLinear of its keys and values (fusing_attention.h), which the fast order alone
+// supports. In the result all constants are initialisers; those of more than 1024 bytes have type
+// and shape but no data. Fails if the new graph cannot be built.
 absl::StatusOr<std::shared_ptr<const Graph>> FuseRows(std::shared_ptr<const Graph> graph,
                                                       bool attention = false);
 

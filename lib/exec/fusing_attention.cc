@@ -15,14 +15,15 @@ using onnx::TensorProto;
 
 constexpr int kKeys = 1, kValues = 2, kPastKey = 4, kPastValue = 5, kScales = 7;
 
-// What an operand is read from.
+// The stored tensor and the scales that an operand is dequantised from.
 struct Rows {
   ValueId stored = kNoValue, scales = kNoValue;
-  int64_t group = 0;          // elements of a row that share a scale; 0: the scales' shape says it
-  std::vector<NodeId> nodes;  // which go
+  // Elements of a row that share a scale; 0: the shape of the scales decides.
+  int64_t group = 0;
+  std::vector<NodeId> nodes;  // nodes that the fused node replaces
 };
 
-// The node that makes v, for one reader alone.
+// Returns the node that makes v if v has a single reader, else kNoNode.
 NodeId OwnProducer(const Graph& graph, ValueId v) {
   const NodeId n = v == kNoValue ? kNoNode : graph.producer(v);
   const bool own = n != kNoNode && !graph.is_graph_output(v) && graph.uses(v).size() == 1 &&
@@ -36,7 +37,7 @@ bool IsOne(const onnx::TensorProto* tensor) {
   return values.ok() && values->size() == 1 && (*values)[0] == 1;
 }
 
-// The extents of heads and of their elements as they are declared, also in front of a Slice.
+// Returns the declared sizes of the head axis and the element axis, also from in front of a Slice.
 std::optional<std::pair<int64_t, int64_t>> HeadsOf(const Graph& graph, ValueId v) {
   for (int k = 0; k < 2 && v != kNoValue; ++k) {
     const auto& shape = graph.type(v).shape;
@@ -49,7 +50,7 @@ std::optional<std::pair<int64_t, int64_t>> HeadsOf(const Graph& graph, ValueId v
   return std::nullopt;
 }
 
-// A product with constants by head and element.
+// Returns true for a Mul with constants [1, Nk, 1, D], one per head and element.
 bool IsByChannel(const Graph& graph, NodeId multiply, const Rows& rows) {
   const onnx::TensorProto* scale = graph.constant(rows.scales);
   const auto heads = HeadsOf(graph, rows.stored);
@@ -59,7 +60,8 @@ bool IsByChannel(const Graph& graph, NodeId multiply, const Rows& rows) {
          scale->dims(3) == heads->second;
 }
 
-// The DequantizeLinear behind an operand, if the attention can take it in, and a product behind it.
+// Returns the DequantizeLinear behind an operand, with a Mul in between if there is one, if the
+// attention can take them in.
 std::optional<Rows> RowsOf(const Graph& graph, NodeId attention, int operand,
                            const KnownValues& known) {
   NodeId n = OwnProducer(graph, graph.inputs(attention)[operand]), multiply = kNoNode;

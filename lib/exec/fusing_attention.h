@@ -1,5 +1,5 @@
-// Attentions over int8 caches: the DequantizeLinear of keys and of values become part of the
-// Attention (kernels/attention_quantized.h), so that no buffer of floats is made.
+// Fuses an Attention with the DequantizeLinear nodes of its int8 key and value caches
+// (kernels/attention_quantized.h), so that the caches are never expanded to floats.
 #pragma once
 
 #include <functional>
@@ -13,18 +13,21 @@
 namespace kvlift::exec {
 
 struct FusedAttention {
-  std::vector<NodeId> nodes;  // the DequantizeLinear nodes and products behind them, which go
-  onnx::NodeProto node;       // instead of the Attention
+  std::vector<NodeId> nodes;  // the DequantizeLinear and Mul nodes to remove
+  onnx::NodeProto node;       // replaces the Attention
 };
 
-// `type` and `rank` of a value, 0 and -1 if unknown.
+// What is known of a value: its element type (0 if unknown) and its rank (-1 if unknown).
 struct KnownValues {
   std::function<int32_t(ValueId)> type;
   std::function<int64_t(ValueId)> rank;
 };
 
-// Joined are int8 rows [B, Nk, T, D] that nobody else reads as floats: in blocks of D, with one
-// scale for all, or with constants [1, Nk, 1, D] that a Mul multiplies by.
+// Returns the fused node, or nullopt if it does not apply. Keys and values must be int8 [B, Nk, T,
+// D] whose dequantised form has no other reader. The scales are one per block of elements of a row,
+// one scalar, or a scalar 1 followed by a Mul with a float constant [1, Nk, 1, D]. An Attention
+// with past inputs, several outputs or another softmax_precision than FLOAT does not apply. Needs
+// opset 23 or later.
 std::optional<FusedAttention> FuseQuantizedAttention(const Graph& graph, NodeId attention,
                                                      const KnownValues& known);
 

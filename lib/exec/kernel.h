@@ -1,6 +1,6 @@
-// How an operator is implemented: one OpDef per (domain, operator, since_version), registered by
-// one line in the table of its file. The executor first asks `shape` for the output types and
-// shapes, provides the memory, then calls `compute`.
+// How an operator is implemented: one OpDef per (domain, operator, since_version), listed in the
+// table of its file. The executor calls `shape` for the output types and shapes, provides the
+// memory, then calls `compute`.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@
 
 namespace kvlift::exec {
 
-// Output type and shape as computed from the inputs of this step.
+// An output's type and shape, computed from the inputs of this step.
 struct OutputSpec {
   int32_t type = 0;
   Shape shape;
 };
 
-// Constant operands in the form that a kernel reads fastest, made once when a program is compiled.
+// A constant operand rearranged for its kernel, made once when a program is compiled.
 struct Prepacked {
   virtual ~Prepacked() = default;
 };
@@ -30,46 +30,50 @@ struct Prepacked {
 struct KernelContext {
   const onnx::NodeProto& node;
   int64_t opset;                   // of the node's domain
-  absl::Span<const View> inputs;   // omitted optional inputs are absent(); trailing ones too
-  absl::Span<View> outputs;        // preallocated (compute only); absent() if not wanted
-  std::vector<OutputSpec>* specs;  // to be filled (shape only), one per output of the node
+  absl::Span<const View> inputs;   // omitted optional inputs are absent(), also at the end
+  absl::Span<View> outputs;        // compute only: with memory; absent() if not wanted
+  std::vector<OutputSpec>* specs;  // shape only: to be filled, one per output
   int threads = 1;                 // at most this many; results must not depend on it
-  bool canonical = true;           // fixed summation order whatever the batch or row count
+  bool canonical = true;           // fixed summation order for any batch and row count
+  // False while shapes are found: inputs that `shape` does not read may have no data.
   bool inputs_have_data = true;
-  const Prepacked* packed = nullptr;       // what OpDef::pack returned for this node
-  const Attributes* attributes = nullptr;  // of the node; null: kernels look into the node
+  const Prepacked* packed = nullptr;  // the result of OpDef::pack for this node, or null
+  // The node's attributes; null: kernels search the node itself.
+  const Attributes* attributes = nullptr;
 };
 
 using KernelFn = absl::Status (*)(KernelContext& context);
 
-// What a pack function sees: inputs that are not constant are absent.
+// What a pack function gets. Inputs that are not constant are absent.
 struct PackRequest {
   const onnx::NodeProto& node;
   int64_t opset;
   absl::Span<const View> inputs;
-  // The constant has the elements of inputs[packs_input] transposed: the Transpose between them is
-  // left out, and `data` of that input is the constant's.
+  // The operator's input is the transpose of the constant. The Transpose node is left out of the
+  // program: `inputs[packs_input]` has the transposed shape, and its data is the constant's,
+  // untransposed.
   bool transposed = false;
   bool canonical = true;
   int threads = 1;
 };
 
-// Null if there is nothing to gain, or no memory. Compute must do without it too; where it has it,
-// it reads no element of the input that was packed, which then may have no data.
+// Returns null if nothing is gained or there is no memory. Compute must work without the packed
+// form too. With it, compute reads no element of the packed input, which may have no data.
 using PackFn = std::shared_ptr<const Prepacked> (*)(const PackRequest& request);
 
-// Of operators that may hand on a part of input 0 as it lies in memory (Slice, Split, Transpose):
-// where output `output` lies in input 0. Called after `shape`, with the shapes of the outputs and
-// the elements that `shape` reads.
+// Says where output `output` lies in input 0, for operators whose output may be part of their
+// input's memory (Slice, Split, Transpose). Called after `shape`, with the shapes of the outputs;
+// inputs have data only where `shape` reads their elements.
 struct Part {
-  int64_t offset = -1;  // its first element; -1: it is no such part
-  int64_t pitch = 0;    // as View::pitch
+  // Index of the output's first element in input 0; -1: the output is not a part of it.
+  int64_t offset = -1;
+  int64_t pitch = 0;  // in elements, as View::pitch
 };
 using PartFn = Part (*)(const KernelContext& context, size_t output);
 
 enum class ViewKind {
   kNone,
-  kWhole,  // output 0 has the bytes of input 0 (Reshape, Identity, Squeeze, ...): no compute
+  kWhole,  // output 0 has the bytes of input 0 (Reshape, Identity, Squeeze): nothing to compute
 };
 
 struct OpDef {
@@ -79,22 +83,24 @@ struct OpDef {
   KernelFn shape;
   KernelFn compute;  // null if view is kWhole
   ViewKind view = ViewKind::kNone;
-  // Output 0 may use the memory of this input if nobody else needs it (elementwise operators,
-  // TensorScatter); -1: never.
+  // The input whose memory output 0 may take over if no other node needs it (elementwise operators,
+  // TensorScatter); -1: no input.
   int inplace_input = -1;
-  // Called if input `packs_input` is constant; once for all nodes of this operator that share it
-  // and have equal attributes.
+  // Called if input `packs_input` is constant, once for all nodes of this operator that share the
+  // constant and have equal attributes. Null: the operator packs nothing.
   PackFn pack = nullptr;
   int packs_input = 1;
-  bool packs_transposed = false;  // PackRequest::transposed is understood
+  bool packs_transposed = false;  // the pack function handles PackRequest::transposed
+  // Null: outputs are never parts of input 0.
   PartFn part = nullptr;
-  uint32_t pitched_inputs = 0;  // bit i: input i may have a pitch
+  uint32_t pitched_inputs = 0;  // bit i: the kernel accepts View::pitch in input i
 };
 
-// The newest definition with since_version <= version; nullptr if there is none.
+// Returns the newest definition with since_version <= version, or nullptr. "ai.onnx" is the same
+// domain as "".
 const OpDef* FindOp(std::string_view domain, std::string_view op_type, int64_t version);
-// For tests: while it lives, FindOp gives `def` instead of the definition of that operator,
-// whatever the version. One at a time.
+// For tests: replaces the definition of one operator, in all versions, while it lives. At most one
+// may live at a time.
 class OpDouble {
  public:
   explicit OpDouble(const OpDef& def);
@@ -106,7 +112,7 @@ class OpDouble {
   OpDef def_;
 };
 
-// All definitions, sorted by domain, name, version.
+// Returns all definitions, sorted by domain, operator and since_version.
 absl::Span<const OpDef> AllOps();
 
 }  // namespace kvlift::exec

@@ -14,7 +14,7 @@ bool Layout::Fits(absl::Span<const Extent> extents) {
     if (extents[v].bytes > room_[v]) return false;
     needed += extents[v].bytes;
   }
-  // Values of a small step that lie far apart would waste the processor's caches.
+  // Values of a small step that are far apart would waste the processor's caches.
   if (needed < needed_ / 4) return false;
   for (const auto& [result, operand] : taken_over_) {
     if (extents[result].bytes != extents[operand].bytes) return false;
@@ -46,8 +46,8 @@ void Layout::Make(absl::Span<const Extent> extents) {
   members_ = ByValue<ValueId>(graph_.num_values(), members);
 }
 
-// Results that others hold are copies. A past that is written in place has no other views than the
-// plan knows: they would see the write. Where heads lie apart is known too late.
+// Results that others hold must be copies. So must parts of a past that is written in place, which
+// would otherwise show the write, and parts of values whose pitch is known only later.
 bool Layout::MayMakeParts(const StepPlan& step) const {
   if (step.def->part == nullptr || step.timing != Timing::kPlanned) return false;
   for (const ValueId out : graph_.outputs(step.node)) {
@@ -107,8 +107,8 @@ void Layout::FindRoots(absl::Span<const Extent> extents) {
   }
 }
 
-// The block of the step's in-place operand, if nobody needs the operand any more and the result is
-// as large; else -1.
+// Returns the block of the step's in-place operand if no other node needs the operand any more and
+// the result has the same size; else -1.
 int Layout::BlockToTakeOver(int s, absl::Span<const Extent> extents) const {
   const StepPlan& step = plan_.steps[s];
   const auto inputs = graph_.inputs(step.node);
@@ -129,7 +129,8 @@ int Layout::BlockToTakeOver(int s, absl::Span<const Extent> extents) const {
   return place.block;
 }
 
-// A value that has outgrown its block by little is likely to grow on, as what counts tokens does.
+// A value that has outgrown its block by little probably grows with the number of tokens, and gets
+// room.
 int64_t Layout::RoomFor(ValueId v, int64_t bytes) const {
   const int64_t before = v < static_cast<ValueId>(room_.size()) ? room_[v] : 0;
   if (bytes > before) return bytes / 2 <= before ? bytes + bytes / 4 : bytes;

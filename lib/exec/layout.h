@@ -1,5 +1,6 @@
-// Where the values of a step lie, given how large they are: which are parts of others, which take
-// over the memory of an operand, and at which offset of the arena the others live.
+// Decides where the values of a step lie in memory once their sizes are known: which are parts of
+// other values, which take over the memory of an operand, and the arena offset of each of the
+// others.
 #pragma once
 
 #include <cstdint>
@@ -13,42 +14,46 @@
 
 namespace kvlift::exec {
 
-// What the layout depends on, by value.
+// What the layout depends on, for one value.
 struct Extent {
   int64_t bytes = 0;
-  // The value is this many bytes behind the start of its step's input 0, or a copy: -1. Of Slice
-  // and its like only; known when the elements are that their shape functions read.
+  // Byte offset of the value in input 0 of its step, for results of Slice, Split and Transpose that
+  // may be a view; -1: the value needs memory of its own.
   int64_t part = -1;
-  int64_t pitch = 0;  // of the part, in elements; others are copies unless all readers accept it
+  // Pitch of such a part, in elements; 0: dense. A part with a pitch becomes a copy unless all
+  // readers accept it.
+  int64_t pitch = 0;
 };
 
 class Layout {
  public:
-  // All outlive the layout.
+  // The graph, plan and wiring must outlive the layout.
   Layout(const Graph& graph, const Plan& plan, const Wiring& wiring)
       : graph_(graph), plan_(plan), wiring_(wiring) {}
 
-  // Whether the present layout holds values of these extents. Moves parts to their new offsets.
+  // Returns true if the current layout has room for values of these extents. Moves parts to their
+  // new offsets. Returns false before Make, and if the values have become much smaller.
   bool Fits(absl::Span<const Extent> extents);
-  // A new layout. Blocks that have grown a little since the last one get room to grow further.
+  // Makes a new layout. A block that has grown by little since the last layout gets room to grow
+  // further.
   void Make(absl::Span<const Extent> extents);
 
   bool made() const { return !places_.empty(); }
   size_t arena_bytes() const { return arena_bytes_; }
-  // The value in whose memory v lies; itself if it is no view.
+  // The value in whose memory v lies; v itself if it is not a view.
   ValueId root(ValueId v) const { return places_[v].root; }
-  // Of v in its root; of a root with Home::kArena: in the arena.
+  // Byte offset of v in its root; for a root with Home::kArena, its byte offset in the arena.
   size_t offset(ValueId v) const { return places_[v].offset; }
-  // All values that lie in the memory of `root`, itself included.
+  // All values that lie in the memory of `root`, including `root`.
   absl::Span<const ValueId> members(ValueId root) const { return members_[root]; }
-  // Roots of which the last call of Fits moved parts.
+  // The roots whose parts the last call of Fits moved.
   absl::Span<const ValueId> moved() const { return moved_; }
 
  private:
   struct Place {
     ValueId root = kNoValue;
     size_t offset = 0;
-    int block = -1;  // of roots in the arena
+    int block = -1;  // index of the arena block; -1: not a root in the arena
   };
   struct ViewOf {
     ValueId view, source;
@@ -70,17 +75,17 @@ class Layout {
   const Wiring& wiring_;
   std::vector<Place> places_;  // by value; empty before Make
   std::vector<ViewOf> views_;  // in the order of the steps
-  // Steps that can make parts, and whether they do in this layout.
+  // Steps whose outputs can be parts of an input, and whether they are in this layout.
   std::vector<std::pair<int, bool>> part_steps_;
-  std::vector<int> end_;  // by root: the last step that needs it
+  std::vector<int> end_;  // by root: the last step that reads it or a view of it
   std::vector<Block> blocks_;
   std::vector<size_t> block_offsets_;
-  std::vector<std::pair<ValueId, ValueId>> taken_over_;  // result and operand in one block
-  std::vector<int64_t> room_;                            // by value: of its block
+  std::vector<std::pair<ValueId, ValueId>> taken_over_;  // result and operand that share a block
+  std::vector<int64_t> room_;                            // by value: bytes of its block
   ByValue<ValueId> members_;
   std::vector<ValueId> moved_;
   size_t arena_bytes_ = 0;
-  int64_t needed_ = 0;  // sum of all values in blocks
+  int64_t needed_ = 0;  // sum of the bytes of all values in blocks
 };
 
 }  // namespace kvlift::exec

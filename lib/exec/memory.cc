@@ -12,7 +12,7 @@ namespace kvlift::exec {
 namespace {
 
 constexpr size_t kAlignment = 64;
-constexpr size_t kLarge = size_t{2} << 20;  // worth huge pages
+constexpr size_t kLarge = size_t{2} << 20;  // huge pages pay off from this size on
 std::atomic<int64_t> allocation_count{0};
 std::atomic<int64_t> allocated_bytes{0};
 
@@ -54,7 +54,7 @@ std::shared_ptr<void> AllocateAligned(size_t bytes) {
 std::shared_ptr<void> AllocateHuge(size_t bytes) {
   constexpr size_t kHugePage = size_t{2} << 20;
   if (bytes == 0 || bytes > SIZE_MAX / 2) return nullptr;
-  // A map of its own, begun at a huge page if it has several.
+  // A map of its own, which starts at a huge page boundary if it is large.
   const size_t slack = bytes >= kHugePage ? kHugePage : 0;
   const size_t size = bytes + slack;
   void* map = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -73,7 +73,7 @@ int64_t AllocatedBytes() { return allocated_bytes.load(std::memory_order_relaxed
 
 absl::Status Buffer::Reserve(size_t bytes) {
   if (bytes <= capacity_) return absl::OkStatus();
-  // A quarter more, so that a value that grows by a little each step settles.
+  // A quarter more, so that a value that grows a little in each step rarely reallocates.
   return Grow(capacity_ == 0 ? bytes : std::max(bytes, capacity_ + capacity_ / 4));
 }
 

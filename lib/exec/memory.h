@@ -1,5 +1,5 @@
-// Aligned memory blocks of the executor and their count, which tests use to show that steps after
-// warm-up allocate nothing.
+// Aligned memory blocks of the executor, counted so that tests can show that steps after the first
+// ones allocate nothing.
 #pragma once
 
 #include <cstddef>
@@ -10,29 +10,32 @@
 
 namespace kvlift::exec {
 
-// 64-byte aligned, uninitialised; null if there is no memory, if it would be more than
-// RunLimits() has, or if bytes is 0.
+// Returns a block of uninitialised memory, aligned to 64 bytes. Null if bytes is 0, the system has
+// no memory, or RunLimits().run_bytes would be exceeded.
 std::shared_ptr<void> AllocateAligned(size_t bytes);
-// The same for large blocks that are read often: on huge pages where the system has them, untouched
-// and zero. Not counted.
+// Returns zeroed memory, on huge pages where the system has them. For large blocks that are read
+// often. It is neither counted nor limited. Null if bytes is 0 or the system has no memory.
 std::shared_ptr<void> AllocateHuge(size_t bytes);
-// Blocks handed out by AllocateAligned and taken by buffers since the process started, and the
-// bytes of those that are held now.
+// Number of blocks that AllocateAligned and buffers have allocated since the process started, and
+// bytes that are held at present, including AddCharge.
 int64_t AllocationCount();
 int64_t AllocatedBytes();
-// Whether that many more are within RunLimits(). What others hold for the executor counts, too.
+// Returns true if that many more bytes stay within RunLimits().run_bytes. AddCharge and DropCharge
+// count memory that is allocated elsewhere.
 bool HasRoom(size_t bytes);
 void AddCharge(size_t bytes);
 void DropCharge(size_t bytes);
 
-// A block that grows and is reused. Growing drops the content. Large ones are on huge pages.
+// A block that grows and is reused. Growing drops its content. Blocks of 2 MiB and more are on huge
+// pages. All Reserve functions return NoMemory (budget.h) if there is no memory, and do nothing if
+// the block is large enough.
 class Buffer {
  public:
-  // NoMemory (budget.h) if there is none. One that grows gets a quarter more than it had.
+  // Grows to at least `bytes`, and to at least a quarter more than before.
   absl::Status Reserve(size_t bytes);
-  // Grows to this and no more.
+  // Grows to `bytes`.
   absl::Status ReserveExactly(size_t bytes);
-  // As Reserve, but takes a new block if someone else still holds the present one.
+  // Works as Reserve, but leaves the block alone and takes another if someone else still holds it.
   absl::Status ReserveUnshared(size_t bytes);
 
   std::byte* data() const { return static_cast<std::byte*>(memory_.get()); }

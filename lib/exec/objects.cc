@@ -24,7 +24,7 @@ using Items = std::vector<Tensor>;
 
 absl::Status Invalid(const std::string& what) { return absl::InvalidArgumentError(what); }
 
-// A copy that shares nothing with what later nodes write.
+// Returns a copy that shares no memory with what later nodes write.
 Tensor Keep(const View& view) { return Tensor::Wrap(view, nullptr).Clone(); }
 
 Tensor Scalar(int32_t type, int64_t value) {
@@ -45,7 +45,7 @@ absl::Status NeedTensor(Inputs inputs, size_t i) {
   return Invalid(fmt::format("input {} is no tensor of numbers", i));
 }
 
-// The integer of input `i` in [0, count), negative ones counted from the end.
+// Returns the integer of input `i` as a position in [0, count); negative ones count from the end.
 absl::StatusOr<int64_t> Position(Inputs inputs, size_t i, int64_t count) {
   const View& view = inputs[i];
   if (!move::IsIndexType(view.type) || view.size() != 1) return Invalid("position is no integer");
@@ -111,7 +111,7 @@ absl::StatusOr<Tensor> Length(const NodeProto&, Inputs inputs) {
   return Scalar(TensorProto::INT64, static_cast<int64_t>(items->size()));
 }
 
-// Elements [begin, end) of an axis as a tensor of its own.
+// Returns elements [begin, end) of an axis as a separate tensor.
 Tensor Part(const View& whole, size_t axis, int64_t begin, int64_t end) {
   Shape shape = whole.shape;
   shape[axis] = end - begin;
@@ -125,7 +125,7 @@ Tensor Part(const View& whole, size_t axis, int64_t begin, int64_t end) {
   return part;
 }
 
-// The lengths of the parts that an axis of n elements is split into.
+// Returns the lengths of the parts of an axis of n elements.
 absl::StatusOr<std::vector<int64_t>> PartLengths(Inputs inputs, int64_t n) {
   std::vector<int64_t> lengths;
   if (!Has(inputs, 1)) {
@@ -155,7 +155,7 @@ absl::StatusOr<Tensor> SplitTo(const NodeProto& node, Inputs inputs) {
   const int64_t axis =
       math::NormalAxis(IntAttribute(node, "axis", 0), static_cast<int64_t>(whole.shape.size()));
   if (axis < 0) return Invalid("axis is out of range");
-  // Parts without elements take room, too.
+  // Each part takes memory, even if it has no elements.
   Charge charge;
   KV_RETURN_IF_ERROR(charge.Add(static_cast<size_t>(whole.shape[axis]) * sizeof(Tensor)));
   KV_ASSIGN_OR_RETURN(const std::vector<int64_t> lengths, PartLengths(inputs, whole.shape[axis]));

@@ -1,5 +1,5 @@
-// Operators on values that are no dense numbers: sequences, optional values, strings. They run as
-// calls, since what they give owns its memory.
+// Operators on sequences, optional values and strings. They run as calls (call.h), since their
+// results own their memory.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -9,11 +9,12 @@
 
 namespace kvlift::exec {
 
-// The one output from the inputs (absent() where omitted).
+// Returns the single output. Omitted inputs are absent(). InvalidArgument for inputs that do not
+// fit the operator.
 using ObjectFn = absl::StatusOr<Tensor> (*)(const onnx::NodeProto& node,
                                             absl::Span<const View> inputs);
 
-// nullptr if the node is no such operator.
+// Returns nullptr if the node is not such an operator.
 ObjectFn FindObjectOp(const Graph& graph, NodeId node);
 
 }  // namespace kvlift::exec

@@ -15,7 +15,7 @@ const OpDef* DefOf(const Graph& graph, NodeId n) {
   return FindOp(node.domain(), node.op_type(), OpsetOf(graph.model(), node.domain()));
 }
 
-// A Transpose of a constant matrix into its mirror image.
+// Returns true for a Transpose of a constant matrix that swaps its two axes.
 bool IsMatrixTranspose(const Graph& graph, NodeId n,
                        const std::vector<const onnx::TensorProto*>& protos) {
   if (!graph.Is(n, "Transpose") || graph.inputs(n).size() != 1) return false;
@@ -32,7 +32,7 @@ bool IsMatrixTranspose(const Graph& graph, NodeId n,
   return true;
 }
 
-// Whether every reader of v is an operator that packs it and knows transposed constants.
+// Returns true if every reader of v packs it and understands transposed constants.
 bool OnlyPacked(const Graph& graph, ValueId v) {
   if (graph.is_graph_output(v)) return false;
   const auto uses = graph.uses(v);
@@ -102,7 +102,8 @@ std::shared_ptr<const Prepacked> WeightPacker::PackNode(NodeId n, const OpDef& d
   return it->second;
 }
 
-// Operands of nodes and whatever else needs the elements; a Transpose that is left out does not.
+// Counts the readers of each constant. A Transpose that is left out does not count; a graph output
+// or a capture counts as reading always.
 absl::flat_hash_map<const Tensor*, int64_t> WeightPacker::CountReaders(
     absl::Span<const Tensor* const> constants) const {
   constexpr int64_t kAlways = int64_t{1} << 32;

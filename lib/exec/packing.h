@@ -1,4 +1,4 @@
-// Constants in the form that their kernels read fastest, made when a program is compiled.
+// Rearranges constant weights for their kernels when a program is compiled (OpDef::pack).
 #pragma once
 
 #include <memory>
@@ -19,17 +19,18 @@ namespace kvlift::exec {
 
 class WeightPacker {
  public:
-  // Transposes of constant matrices that only packed products read are left out of the program:
-  // their results become constants without data (entries of `protos`, which has one per value).
+  // Finds Transposes of constant matrices that are read only by operators that pack transposed
+  // constants. They are left out of the program: in `protos`, which has one entry per value, their
+  // result becomes a constant with type and shape but without data.
   WeightPacker(const Graph& graph, std::vector<const onnx::TensorProto*>& protos);
 
-  // The constant whose transpose `v` would have been; kNoValue if that was not left out.
+  // Returns the constant whose transpose `v` is, if that Transpose is left out; else kNoValue.
   ValueId SourceOf(ValueId v) const;
 
-  // What OpDef::pack makes for each node (null where nothing is packed), one node after the other;
-  // after each the pages of its source are given back. `constants` has one entry per value, null
-  // where it is no constant; a left out transpose has that of its source. `unread` is called with
-  // each constant of which nobody will read the elements any more, as soon as that is so.
+  // Packs the constants of one node after the other and releases the file pages that were read.
+  // Returns one result per node, null where nothing is packed. `constants` has one entry per value,
+  // null where it is not a constant; the result of a left out Transpose has the entry of its
+  // source. Calls `unread` with a constant as soon as no node needs its elements any more.
   std::vector<std::shared_ptr<const Prepacked>> Pack(absl::Span<const OpDef* const> defs,
                                                      absl::Span<const Tensor* const> constants,
                                                      bool canonical, int threads,
@@ -51,7 +52,8 @@ class WeightPacker {
   absl::btree_map<Key, std::shared_ptr<const Prepacked>> done_;
 };
 
-// Of whole bytes per element; no data without memory.
+// Returns the transpose of a matrix whose elements take whole bytes. The result has no data if
+// there is no memory.
 Tensor TransposedMatrix(const Tensor& matrix);
 
 }  // namespace kvlift::exec

@@ -1,5 +1,5 @@
-// Assigns homes: views share their input's memory, and values whose size is known late share slots
-// if their lifetimes are disjoint. What lies where in the arena is found when sizes are (layout.h).
+// Assigns homes: views share the memory of their input, and late values share slots if their
+// lifetimes are disjoint. Offsets in the arena are found when sizes are known (layout.h).
 #include "exec/plan.h"
 
 #include <algorithm>
@@ -83,7 +83,7 @@ class Planner {
     for (const ValueId v : graph_.graph_outputs()) last_use_[Root(v)] = kForever;
   }
 
-  // Kept while the shapes stay as they are, whatever else becomes of them.
+  // Early values keep their buffers until shapes change; nothing else may use these.
   void PlaceEarly() {
     for (const NodeId n : order_) {
       if (timing_[n] != Timing::kEarly || IsConstantNode(n)) continue;
@@ -95,8 +95,9 @@ class Planner {
     }
   }
 
-  // Values that are kept: a pair's present goes to the pair's buffers, another output to the
-  // caller. A value that several outputs share has one home; the other outputs are copies.
+  // Places values that are kept after the step: a pair's present in the pair's buffers, other
+  // outputs in memory for the caller. A value that is several outputs has one home; the other
+  // outputs are copies.
   void PlaceOutputs() {
     const auto place = [&](ValueId v, Home home, int index) {
       ValuePlan& root = plan_.values[Root(v)];
@@ -146,7 +147,8 @@ class Planner {
     plan_.steps.push_back(std::move(step));
   }
 
-  // The slot of the in-place input is free after this node, and no other operand is in it.
+  // Returns true if the slot of the in-place input is free after this node, and no other operand
+  // uses it.
   bool MayTakeOver(NodeId n, int position) const {
     const OpDef* def = defs_[n];
     if (def == nullptr || def->inplace_input < 0 || graph_.outputs(n)[0] == kNoValue ||
@@ -166,8 +168,8 @@ class Planner {
     return true;
   }
 
-  // Slots are matched by declared type and shape where there is one, so that a large buffer is not
-  // grown for every small value.
+  // Slots are matched by declared type and shape where these are known, so that a large buffer is
+  // not grown for every small value.
   std::string Signature(ValueId v) const {
     const TensorType& type = graph_.type(v);
     if (!type.shape.has_value()) return "";

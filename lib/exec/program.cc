@@ -27,13 +27,13 @@ namespace {
 
 using Protos = std::vector<const onnx::TensorProto*>;
 
-// One entry per value; nullptr where it is computed or fed.
+// Returns one entry per value; nullptr where the value is computed or fed.
 Protos ConstantProtos(const Graph& graph) {
   Protos protos(graph.num_values(), nullptr);
   std::vector<bool> fed(graph.num_values(), false);
   for (const ValueId v : graph.graph_inputs()) fed[v] = true;
   for (ValueId v = 0; v < graph.num_values(); ++v) protos[v] = graph.constant(v);
-  // An initialiser that is listed among the inputs too (IR version 3 demands it).
+  // Initializers that are also listed as graph inputs (as IR version 3 requires) are constants.
   for (const onnx::TensorProto& tensor : graph.proto().initializer()) {
     const ValueId v = graph.Find(tensor.name());
     if (v != kNoValue && protos[v] == nullptr && !fed[v]) protos[v] = &tensor;
@@ -41,7 +41,8 @@ Protos ConstantProtos(const Graph& graph) {
   return protos;
 }
 
-// The newest operator set whose operators are known: what a later one means cannot be told.
+// Returns the newest version of the operator set that is known; the meaning of later ones is
+// unknown.
 int64_t NewestOpset(std::string_view domain) {
   if (domain == "ai.onnx") domain = "";
   const auto& ranges = onnx::OpSchemaRegistry::DomainToVersionRange::Instance().Map();
@@ -50,13 +51,13 @@ int64_t NewestOpset(std::string_view domain) {
   return known ? range->second.second : std::numeric_limits<int64_t>::max();
 }
 
-// InvalidArgument unless the operands that the operator's schema asks for are there.
+// Returns InvalidArgument unless the node has the operands that its schema requires.
 absl::Status CheckOperands(const onnx::NodeProto& node, int64_t version, bool has_kernel) {
   const std::string domain = node.domain() == "ai.onnx" ? "" : node.domain();
   const onnx::OpSchema* schema =
       onnx::OpSchemaRegistry::Schema(node.op_type(), static_cast<int>(version), domain);
   if (schema == nullptr) {
-    if (!has_kernel) return absl::OkStatus();  // a local function
+    if (!has_kernel) return absl::OkStatus();  // a model-local function
     if (node.output_size() > 0 && !node.output(0).empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(fmt::format("{} needs its output 0", node.op_type()));
   }
@@ -91,7 +92,7 @@ std::string NodeLabel(const Graph& graph, NodeId n) {
   return fmt::format("node \"{}\"", graph.NodeName(n));
 }
 
-// Operators that only fused graphs have.
+// Refuses models that use the operators of fused graphs themselves.
 absl::Status RefuseInternal(const Graph& graph) {
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
     if (graph.node(n).domain() != kFusedDomain) continue;
@@ -103,7 +104,7 @@ absl::Status RefuseInternal(const Graph& graph) {
 
 class Compiler {
  public:
-  // `source` has the graph's constants, by name.
+  // `source` has the data of the graph's constants, by name.
   Compiler(std::shared_ptr<const Graph> graph, std::shared_ptr<const Graph> source,
            const CompileOptions& options, Program::Impl& impl)
       : graph_(*graph), impl_(impl) {
@@ -269,7 +270,7 @@ class Compiler {
                                                   node.domain(), node.domain().empty() ? "" : ".",
                                                   node.op_type(), version, NodeLabel(graph_, n)));
     } else if (!absl::IsFailedPrecondition(program.status())) {
-      return program.status();  // else the body is made when the types are known
+      return program.status();  // else the body is compiled when the types are known
     }
     return absl::OkStatus();
   }
@@ -299,7 +300,8 @@ class Compiler {
                              std::const_pointer_cast<Graph>(impl_.source));
   }
 
-  // The model is the caller's, who has let go of its weights.
+  // Releases a constant and its inline data in the model. The caller has agreed to this
+  // (give_up_weights).
   void GiveUp(ValueId v, Tensor& tensor) {
     tensor = Tensor::Wrap({tensor.type(), tensor.shape(), nullptr}, nullptr);
     auto& proto = const_cast<onnx::TensorProto&>(*protos_[v]);
@@ -323,7 +325,7 @@ class Compiler {
                                  impl_.threads, [&](ValueId v) {
                                    if (impl_.options.give_up_weights) GiveUp(v, *constant(v));
                                  });
-    // Who packs nothing reads the transpose.
+    // Nodes that could not pack the constant read its transpose.
     for (ValueId v = 0; v < graph_.num_values(); ++v) {
       if (packer_->SourceOf(v) == kNoValue) continue;
       const auto uses = graph_.uses(v);

@@ -1,5 +1,5 @@
-// A graph compiled for execution: schedule, kernels, buffer slots, and which caches may be updated
-// in place. Compiled once, run by any number of sessions.
+// A graph compiled for execution: the order of its nodes, their kernels, memory, and which caches
+// are updated in place. It is compiled once and run by any number of sessions.
 #pragma once
 
 #include <memory>
@@ -13,13 +13,14 @@
 
 namespace kvlift::exec {
 
-// Auto: in place where that is proved safe. Required: or Compile fails. Guard and poison check the
-// proofs as steps run (alias_modes.h): with equal results, but for rows of a cache that hold no
-// tokens in poison mode.
+// How presents are written. kAuto: in place where that is proved safe. kOff: never in place.
+// kRequired: as kAuto, but Compile fails if a pair is not safe. kGuard and kPoison check the proofs
+// at run time (alias_modes.h). All modes give equal results; in kPoison the cache rows that hold no
+// token differ.
 enum class AliasMode { kAuto, kOff, kRequired, kGuard, kPoison };
 enum class Order { kCanonical, kFast };
 
-// An input and the output that becomes its value in the next step.
+// A graph input (past) and the graph output (present) that becomes its value in the next step.
 struct CachePair {
   std::string input, output;
 };
@@ -28,43 +29,49 @@ struct CompileOptions {
   std::vector<CachePair> caches;
   AliasMode alias = AliasMode::kAuto;
   Order order = Order::kCanonical;
-  int threads = 0;       // 0: as the machine has
-  std::string base_dir;  // of external data
-  // Rearrange constant weights for faster products, with equal bits. Takes the time of reading all
-  // of them; not for programs that run a few small steps only.
+  int threads = 0;       // 0: one per processor of the machine
+  std::string base_dir;  // folder of external data
+  // Rearranges constant weights for faster products, with bit-equal results. This reads all weights
+  // once, which does not pay off for a few small steps.
   bool pack_weights = true;
-  // Nobody reads the weights of the graph's model after Compile: those of which only the packed
-  // form is used are taken out of it, one after the other, so that they are not held twice.
+  // Releases the inline data of weights of which only the packed form is needed, one weight after
+  // the other, so that they are not held twice. This changes the graph's model: its weights must
+  // not be read after Compile.
   bool give_up_weights = false;
-  // Join chains of operators on rows (fusing.h), with equal bits. An observer then sees the joined
-  // nodes.
+  // Joins chains of operators into single nodes (fusing.h), with bit-equal results in canonical
+  // order. An observer gets the joined nodes.
   bool fuse = false;
-  // A step's fetches hold the caches too. Without, they are had by Session::Cache only, and a cache
-  // that grows by Concat may keep room behind each of its heads, to be appended to in place.
+  // The fetches of a step hold the caches too. If false, caches are read by Session::Cache alone,
+  // and a cache that grows by Concat may keep spare room behind each head, to be appended to in
+  // place.
   bool fetch_caches = true;
-  // Runs operators by the function body that ONNX defines, where there is one, not by their kernel.
+  // Runs operators by the function body that ONNX defines for them, where there is one, instead of
+  // their kernel.
   bool bodies = false;
 };
 
-// Whether a pair shares one buffer, and why not. Safe needs: the past is read only by its one
-// writer and by nodes that can be scheduled before it, no view of it escapes, it is no graph
-// output, and the writer's result is the pair's output.
+// Whether a pair shares one buffer, and why not. It does if the present is the result of nodes that
+// write into the past, every other reader of the past can run before the write, and neither the
+// past nor a view of it is a graph output.
 struct AliasDecision {
   CachePair pair;
   bool aliased = false;
-  std::string reason;                // "safe", or what forbids it
+  std::string reason;                // "safe", or what prevents it
   std::vector<std::string> readers;  // nodes that read the past besides the writer
 };
 
 class Program {
  public:
-  // Unimplemented names operator, version and node for an operator without kernel or function
-  // body. FailedPrecondition if alias is kRequired and a pair is not safe (names the reader).
+  // Returns Unimplemented for an operator without kernel and function body (naming operator,
+  // version and node) or of an unknown newer operator set; FailedPrecondition if alias is kRequired
+  // and a pair is not safe; InvalidArgument for wrong numbers of operands, bad tensors or cache
+  // pairs; ResourceExhausted without memory.
   static absl::StatusOr<std::shared_ptr<const Program>> Compile(std::shared_ptr<const Graph> graph,
                                                                 const CompileOptions& options);
   ~Program();
 
-  // The graph that runs: the compiled one, with sequences lowered (sequences.h) and chains fused.
+  // The graph that runs: the compiled one, with sequences lowered (sequences.h) and chains fused
+  // (fusing.h).
   const Graph& graph() const;
   absl::Span<const AliasDecision> aliasing() const;
   const CompileOptions& options() const;

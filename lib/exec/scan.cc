@@ -1,4 +1,4 @@
-// Scan: a body run over the slices of its inputs.
+// Scan: runs a body over the slices of its inputs.
 #include <string_view>
 #include <utility>
 
@@ -11,7 +11,7 @@
 
 namespace kvlift::exec {
 
-// A scan input and the slice of it that the body is given.
+// A scan input and its current slice, which the body reads.
 struct Frame::Slices {
   View whole;
   size_t axis = 0;
@@ -21,7 +21,7 @@ struct Frame::Slices {
 
 namespace {
 
-// Attribute `name`, one value per scan input or output; 0 where it is missing.
+// Returns attribute `name`, one value per scan input or output; 0 where it is missing.
 absl::StatusOr<std::vector<int64_t>> PerValue(const onnx::NodeProto& node, std::string_view name,
                                               size_t count) {
   std::vector<int64_t> values(count, 0);
@@ -39,7 +39,7 @@ int64_t Inner(const Shape& shape, size_t axis) {
   return move::Product(shape, axis + 1, shape.size());
 }
 
-// Copies between slice `index` of `whole` along `axis` and `part`.
+// Copies slice `index` of `whole` along `axis` to `part` or, if not `to_part`, from it.
 void CopySlice(const View& whole, size_t axis, int64_t index, const View& part, bool to_part) {
   const int64_t inner = Inner(whole.shape, axis), n = whole.shape[axis];
   for (int64_t outer = 0; outer < move::Product(whole.shape, 0, axis); ++outer) {
@@ -52,7 +52,7 @@ void CopySlice(const View& whole, size_t axis, int64_t index, const View& part, 
   }
 }
 
-// Slices is Frame::Slices, which only members can name.
+// The template parameter is Frame::Slices, which only members can name.
 template <typename Slices>
 absl::StatusOr<std::vector<Slices>> MakeSlices(const onnx::NodeProto& node,
                                                absl::Span<const View> inputs, int64_t* length) {
@@ -81,7 +81,7 @@ absl::StatusOr<std::vector<Slices>> MakeSlices(const onnx::NodeProto& node,
   return result;
 }
 
-// `parts` joined on axis 0, which moves to `axis`; last part first if `backward`.
+// Moves axis 0 of the stacked parts to `axis`; reverses their order if `backward`.
 absl::StatusOr<Tensor> Arrange(Tensor stacked, int64_t axis, bool backward) {
   const auto rank = static_cast<int64_t>(stacked.shape().size());
   if (axis < 0) axis += rank;
@@ -166,8 +166,8 @@ absl::Status Frame::Iterate(Call& call, int64_t length, std::vector<Slices>& sli
   return absl::OkStatus();
 }
 
-// Scan-8: the lengths of the sequences, states and scan inputs with a batch axis before all others.
-// What follows a shorter sequence in a scan output is 0.
+// Scan-8: sequence lengths, states and scan inputs have a batch axis in front of all others. Scan
+// outputs of shorter sequences are padded with zeros.
 absl::Status Frame::RunBatchScan(Call& call, int64_t scanned,
                                  const std::vector<int64_t>& directions) {
   const size_t body_outputs = call.plan->bodies[0]->graph().graph_outputs().size();

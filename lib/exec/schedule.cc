@@ -1,4 +1,4 @@
-// Decides which caches may be updated in place, and orders the nodes so that this is safe.
+// Decides which caches are updated in place, and orders the nodes so that this is safe.
 #include <algorithm>
 #include <functional>
 #include <queue>
@@ -16,7 +16,7 @@ namespace {
 
 bool IsView(const OpDef* def) { return def != nullptr && def->view == ViewKind::kWhole; }
 
-// Nodes and their order constraints: data flow, captures, and what Schedule adds.
+// The nodes and their order constraints: data flow, captures, and those that Schedule adds.
 class Precedence {
  public:
   explicit Precedence(const Graph& graph) : graph_(graph), after_(graph.num_nodes()) {
@@ -51,7 +51,8 @@ class Precedence {
     return false;
   }
 
-  // Topological; of the nodes that are ready the one with the smallest id goes first.
+  // Returns a topological order; of the nodes that are ready, the one with the smallest id goes
+  // first.
   std::vector<NodeId> Sorted() const {
     std::vector<int> waiting(after_.size(), 0);
     for (const auto& next : after_) {
@@ -94,7 +95,8 @@ class AliasAnalysis {
       AddReaders(kNoNode, decision);
       return;
     }
-    // From the first to the last: the past, and what each writer but the last one gives.
+    // The writes from first to last. Each one's buffer is the past or the result of the writer
+    // before it.
     std::vector<Write> writes;
     decision.reason = FindWrites(pair, root, &writes);
     const NodeId writer = graph_.producer(root);
@@ -116,15 +118,15 @@ class AliasAnalysis {
   }
 
  private:
-  // A node, and what it writes into: the past, or what the writer before it gave.
+  // A node and the buffer that it writes: the past, or the result of the writer before it.
   struct Write {
     NodeId writer = kNoNode;
     ValueId buffer = kNoValue;
   };
   using Values = absl::flat_hash_set<ValueId>;
 
-  // v and all views of it; of a buffer that is written again, also what is sliced from it, since a
-  // Slice may be a view of some of its rows.
+  // Returns v and all views of it. With `parts` it includes results of Slice and similar operators,
+  // which may be views of some rows.
   Values ClassOf(ValueId v, bool parts = false) const {
     Values members = {v};
     std::vector<ValueId> stack = {v};
@@ -165,7 +167,8 @@ class AliasAnalysis {
            graph_.inputs(n)[0] != kNoValue;
   }
 
-  // Empty, or why the present is not written into the past.
+  // Lists the writes that lead from the past to the present. Returns an empty string, or why the
+  // present is not written into the past.
   std::string FindWrites(const PairPlan& pair, ValueId root, std::vector<Write>* writes) const {
     const std::string& output = graph_.name(pair.present);
     const NodeId last = graph_.producer(root);
@@ -182,7 +185,8 @@ class AliasAnalysis {
     return "";
   }
 
-  // Empty, or why the buffer cannot be written there. Its readers go first from now on.
+  // Returns an empty string, or why the buffer cannot be written there. Adds constraints that its
+  // readers run before the write.
   std::string WhyNot(const Write& write) {
     const bool is_past = graph_.is_graph_input(write.buffer);
     const Values members = ClassOf(write.buffer, /*parts=*/!is_past);
@@ -206,8 +210,8 @@ class AliasAnalysis {
     return "";
   }
 
-  // Whether what the node makes starts with the past. Rows that the past has stay as they are, so
-  // that nobody who reads them has to go first.
+  // Returns true if the node is a Concat whose first input is the past. It leaves the past's rows
+  // unchanged, so readers of the past may run later.
   bool Appends(NodeId writer, ValueId result) const {
     return writer != kNoNode && defs_[writer] != nullptr && graph_.Is(writer, "Concat") &&
            graph_.output_index(result) == 0 && past_.contains(graph_.inputs(writer)[0]);
@@ -224,7 +228,7 @@ class AliasAnalysis {
     return "";
   }
 
-  // Nodes besides the writer that read a member, and are no views of it themselves.
+  // Returns the nodes besides the writer that read a member and are not views of it.
   std::vector<NodeId> ReadersOf(const Values& members, NodeId writer) const {
     absl::flat_hash_set<NodeId> nodes;
     for (const ValueId v : members) {

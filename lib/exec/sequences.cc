@@ -16,7 +16,7 @@ namespace {
 using onnx::NodeProto;
 using onnx::TensorProto;
 
-// A slice [start, end) of an axis.
+// The slice [start, end) of an axis.
 struct Piece {
   int64_t start, end;
 };
@@ -25,7 +25,7 @@ class Lowering {
  public:
   explicit Lowering(const Graph& graph) : graph_(graph) {}
 
-  // The lowered nodes, or nullopt if no node changes.
+  // Returns the lowered nodes, or nullopt if no node changes.
   std::optional<std::vector<NodeProto>> Run() {
     bool changed = false;
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
@@ -60,7 +60,7 @@ class Lowering {
     return !graph_.is_graph_output(v);
   }
 
-  // The elements of a constant of integers.
+  // Returns the elements of a constant of integers.
   std::optional<std::vector<int64_t>> Integers(ValueId v) const {
     const TensorProto* constant = v == kNoValue ? nullptr : graph_.constant(v);
     if (constant == nullptr) return std::nullopt;
@@ -73,7 +73,8 @@ class Lowering {
     return values;
   }
 
-  // The node that makes the sequence this one reads; kNoNode if it comes from elsewhere.
+  // Returns the node that makes the sequence which `reader` reads; kNoNode if another kind of node
+  // does.
   NodeId Maker(NodeId reader) const {
     if (graph_.inputs(reader).empty() || graph_.inputs(reader)[0] == kNoValue) return kNoNode;
     const NodeId maker = graph_.producer(graph_.inputs(reader)[0]);
@@ -145,7 +146,7 @@ class Lowering {
     attribute.set_type(onnx::AttributeProto::INT);
     attribute.set_i(value);
   }
-  // The name of a new constant: one element, of rank 1 or 0.
+  // Adds a constant with one element, of rank 1 or (if `scalar`) 0, and returns its name.
   std::string Constant(const std::string& base, int64_t value, bool scalar) {
     const std::string name = FreshName(base);
     onnx::AttributeProto& attribute = *Add("Constant", {}, name).add_attribute();

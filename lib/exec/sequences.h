@@ -1,4 +1,4 @@
-// Sequences of tensors, which the executor has no values for, as plain tensors.
+// Replaces operators on sequences of tensors by operators on tensors, where positions are constant.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,11 @@
 
 namespace kvlift::exec {
 
-// Where a sequence is made by SequenceConstruct, or by SplitToSequence with constant lengths, and
-// only picked from at constant positions or joined again, its operators become Identity, Slice,
-// Gather and Concat. All else stays. The graph itself if there is nothing to do.
+// Returns the graph with such sequences lowered, or `graph` itself if there are none. A sequence is
+// lowered if SequenceConstruct makes it, or SplitToSequence with constant lengths, and its only
+// readers are SequenceAt with constant positions or (for SequenceConstruct) ConcatFromSequence.
+// They become Identity, Slice, Gather, Unsqueeze and Concat. All other nodes stay. Fails only if
+// the new graph cannot be built.
 absl::StatusOr<std::shared_ptr<const Graph>> LowerSequences(std::shared_ptr<const Graph> graph);
 
 }  // namespace kvlift::exec

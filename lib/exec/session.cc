@@ -19,9 +19,9 @@ namespace kvlift::exec {
 namespace {
 
 struct CacheState {
-  View value;  // absent until set; data is in `buffer`
+  View value;  // absent until set; its data is in `buffer`
   Buffer buffer;
-  bool replaced = false;  // this step's fed value is in the pair's other buffer
+  bool replaced = false;  // the fed value of this step is in the pair's other buffer
 };
 
 absl::Status CopyInto(const View& value, int64_t pitch, Buffer& buffer, View& copy) {
@@ -31,11 +31,11 @@ absl::Status CopyInto(const View& value, int64_t pitch, Buffer& buffer, View& co
   result.data = buffer.data();
   result.pitch = pitch;
   CopyView(value, result);
-  copy = std::move(result);  // which may be `value`
+  copy = std::move(result);  // `copy` may be `value`
   return absl::OkStatus();
 }
 
-// How far apart a value's heads are to lie, given how far those of the present value do.
+// Returns the pitch for a new value of a cache, given the view `present` that it replaces.
 int64_t PitchFor(const PairPlan& pair, const View& value, const View& present) {
   if (!pair.apart || value.shape.size() < 3 || ElementBits(value.type) % 8 != 0) return 0;
   const auto heads = absl::MakeSpan(value.shape).subspan(0, value.shape.size() - 2);
@@ -79,13 +79,13 @@ struct Session::Impl {
   const Graph& graph;
   Observer observer;
   bool wants_team = false;
-  std::vector<int> pair_of_input, pair_of_output;  // -1: no cache
+  std::vector<int> pair_of_input, pair_of_output;  // -1: not a cache
   std::vector<CacheState> caches;                  // by pair
-  std::vector<Buffer> next;                        // by pair: the other buffer
-  std::vector<CacheRoom> rooms;                    // by pair: of `caches`
-  std::vector<View> results;                       // by pair: what this step leaves
-  std::vector<View> inputs;                        // by graph input
-  int64_t copied = 0;                              // bytes of caches, by the last step
+  std::vector<Buffer> next;                        // by pair: the second buffer
+  std::vector<CacheRoom> rooms;  // by pair: the buffers of `caches`, as the frame takes them
+  std::vector<View> results;     // by pair: the present of this step
+  std::vector<View> inputs;      // by graph input
+  int64_t copied = 0;            // bytes of caches that the last step copied
 };
 
 absl::Status Session::Impl::CheckInput(int i, const View& value) const {
@@ -136,7 +136,8 @@ absl::Status Session::Impl::BindCache(int pair, const Tensor* fed, View& input) 
     input = fed->view();
     return absl::OkStatus();
   }
-  // Written in place: on a copy, so that the old value is there if the step fails.
+  // The cache is written in place, so the step works on a copy: the old value stays valid if it
+  // fails.
   KV_RETURN_IF_ERROR(CopyInto(fed->view(), 0, next[pair], input));
   cache.replaced = true;
   return absl::OkStatus();
@@ -171,7 +172,7 @@ absl::Status Session::Impl::BindInputs(const Feeds& feeds) {
   return absl::OkStatus();
 }
 
-// Brings each present into one of its pair's buffers. Nothing that a cache holds is overwritten.
+// Copies each present that is elsewhere into one of its pair's buffers. Overwrites no cache.
 absl::Status Session::Impl::StoreCaches() {
   copied = 0;
   for (size_t p = 0; p < caches.size(); ++p) {
@@ -209,8 +210,8 @@ bool Session::Impl::IsFetched(ValueId v) const {
   return pair_of_output[std::find(outputs.begin(), outputs.end(), v) - outputs.begin()] < 0;
 }
 
-// The team is there from the start of a step if the last step had use for it: a step of small
-// nodes needs no second thread.
+// The team starts with the step if the last step made use of it. A step of small nodes needs no
+// second thread.
 absl::Status Session::Impl::RunFrame() {
   const int64_t before = TeamRequests();
   absl::Status status;
@@ -280,7 +281,7 @@ absl::Status Session::Step(const Feeds& feeds, Fetches* fetches) {
   Impl& impl = *impl_;
   const StepClock clock;
   KV_RETURN_IF_ERROR(impl.BindInputs(feeds));
-  // The last step's results are let go first, so that their memory can be used again.
+  // The results of the last step are released first, so that their memory can be reused.
   for (auto it = fetches->begin(); it != fetches->end();) {
     const ValueId v = impl.graph.Find(it->first);
     if (v == kNoValue || !impl.IsFetched(v)) {

@@ -18,7 +18,7 @@ Names Words(std::string_view text) {
   return absl::StrSplit(absl::string_view(text.data(), text.size()), ' ');
 }
 
-// Of any domain: a name stands for the same dependence everywhere.
+// The operators below have these properties in every domain, so domains are not compared.
 const Names& OfShapesOnly() {
   static const auto& names = *new Names(
       Words("Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh Attention "

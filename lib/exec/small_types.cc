@@ -24,7 +24,7 @@ bool IsSignedType(int32_t type) {
   }
 }
 
-// `bits` (2, 4 or 8) of element i.
+// Returns the 2, 4 or 8 bits of element i.
 unsigned BitsAt(const View& view, int64_t i, int64_t bits) {
   const auto byte = static_cast<unsigned>(view.as<uint8_t>()[i * bits / 8]);
   return byte >> (i * bits % 8) & ((1u << bits) - 1);
@@ -36,14 +36,14 @@ void SetBits(const View& view, int64_t i, int64_t bits, unsigned value) {
   byte = static_cast<uint8_t>((byte & ~mask) | (value << shift & mask));
 }
 
-// The value of a code, sign aside, and which codes are special.
+// The parameters of a floating-point format, and its special codes.
 struct Format {
   int mantissa_bits, bias;
   unsigned largest;       // code of the largest finite value
-  unsigned infinity;      // code, 0 if there is none
+  unsigned infinity;      // 0: the format has no infinity
   unsigned nan;           // code with its sign
   bool negative_zero;     // whether -0 exists
-  unsigned sign = 0x80u;  // its bit
+  unsigned sign = 0x80u;  // the sign bit
 };
 
 Format FormatOf(int32_t type) {
@@ -56,7 +56,7 @@ Format FormatOf(int32_t type) {
       return {2, 15, 0x7bu, 0x7cu, 0x7fu, true};
     case TensorProto::FLOAT8E5M2FNUZ:
       return {2, 16, 0x7fu, 0, 0x80u, false};
-    default:  // float4e2m1: -0 for NaN, as the reference has it
+    default:  // float4e2m1: NaN becomes -0, as in ONNX's reference implementation
       return {1, 1, 0x7u, 0, 0x8u, true, 0x8u};
   }
 }
@@ -71,7 +71,7 @@ float Magnitude(const Format& f, unsigned code) {
   return std::ldexp(static_cast<float>(whole), exponent - f.bias - f.mantissa_bits);
 }
 
-// The code of a magnitude; one more than the largest stands for what is too large.
+// Returns the code of a magnitude; one more than the largest code if it is too large.
 unsigned Nearest(const Format& f, float x) {
   unsigned low = 0, high = f.largest + 1;
   if (x >= Magnitude(f, high)) return high;

@@ -14,7 +14,8 @@
 
 #include "exec/kernels/scratch.h"
 
-// ThreadSanitizer does not see how libgomp starts and joins threads, so its builds use std::thread.
+// ThreadSanitizer does not know how libgomp starts and joins threads, so its builds use
+// std::thread.
 #ifdef __SANITIZE_THREAD__
 #define KVLIFT_PLAIN_THREADS 1
 #elif defined(__has_feature)
@@ -26,7 +27,7 @@
 namespace kvlift::exec {
 namespace {
 
-constexpr int kPausesPerLook = 32;  // at the clock
+constexpr int kPausesPerLook = 32;  // pauses between two looks at the clock
 constexpr std::chrono::microseconds kSpin(50);
 
 void Pause() {
@@ -35,7 +36,7 @@ void Pause() {
 #endif
 }
 
-// Spins until done() or until kSpin is over; whether it is done.
+// Spins until done() or for kSpin at most; returns done().
 template <typename Done>
 bool SpinUntil(const Done& done) {
   const auto start = std::chrono::steady_clock::now();
@@ -48,7 +49,7 @@ bool SpinUntil(const Done& done) {
   return done();
 }
 
-// Sleeps while *word is `value`, or shorter.
+// Sleeps while *word is `value`; may return early.
 void Sleep(std::atomic<uint32_t>& word, uint32_t value) {
 #ifdef __linux__
   static_assert(sizeof(word) == sizeof(uint32_t));
@@ -83,11 +84,11 @@ class Team {
  public:
   using Job = absl::FunctionRef<void(int64_t)>;
 
-  // On the calling thread only. Jobs end one after the other.
+  // Runs a job. It is called on the leading thread only, one job after the other.
   void Run(int64_t units, Job f) {
     const uint64_t job = (state_.load(std::memory_order_relaxed) >> kShift) + 1;
-    // Closed before the job's fields change: a thread that read the fields of two jobs fails to
-    // claim, since the state is no longer what it saw.
+    // The state is closed before the fields change. A thread that has read fields of two jobs fails
+    // to claim a unit, since the state differs from the one that it read.
     state_.store(job << kShift | kClosed, std::memory_order_relaxed);
     finished_.store(0, std::memory_order_relaxed);
     job_.store(&f, std::memory_order_release);
@@ -102,7 +103,7 @@ class Team {
 
   void Stop() { Publish(kStop); }
 
-  // What the other threads do until Stop.
+  // The loop of the other threads, until Stop.
   void Work() {
     ReserveScratch();
     for (;;) {
@@ -113,7 +114,7 @@ class Team {
   }
 
  private:
-  // state_: number of the job, and the next unit to claim in the low bits.
+  // state_ has the number of the job, and in its low bits the next unit to claim.
   static constexpr int kShift = 32;
   static constexpr uint64_t kClosed = 0xffffffff;
   static constexpr uint64_t kStop = ~uint64_t{0};
@@ -125,7 +126,8 @@ class Team {
     WakeAll(wake_);
   }
 
-  // False if there was nothing to claim in the state `seen`. True: look again.
+  // Claims a unit in the state `seen` and runs it. Returns false if there was nothing to claim,
+  // true if the caller should look again.
   bool ClaimAndRun(uint64_t seen) {
     const uint64_t unit = seen & kClosed;
     const Job* job = job_.load(std::memory_order_acquire);
@@ -147,7 +149,8 @@ class Team {
     sleepers_.fetch_sub(1, std::memory_order_seq_cst);
   }
 
-  // Each on a line of its own: what threads spin on is not what finished units count up.
+  // These are on separate cache lines, so that threads that spin are not slowed by the count of
+  // units.
   alignas(64) std::atomic<uint64_t> state_{kClosed};
   std::atomic<const Job*> job_{nullptr};
   std::atomic<uint64_t> units_{0};
@@ -156,7 +159,7 @@ class Team {
   std::atomic<int> sleepers_{0};
 };
 
-thread_local Team* current = nullptr;  // of the step that runs on this thread
+thread_local Team* current = nullptr;  // the team of the step that runs on this thread
 
 }  // namespace
 
@@ -183,7 +186,7 @@ void RunWithTeam(int threads, absl::FunctionRef<void()> body) {
   {
 #pragma omp master
     lead();
-    team.Work();  // nothing is left for the leading thread
+    team.Work();  // nothing is left to do for the leading thread
   }
 #endif
 }

@@ -1,11 +1,10 @@
-// The threads of a step. One parallel region per step: the step itself runs on the calling thread,
-// the others wait inside the region for units of work. A unit is claimed by whoever is free. What
-// it computes depends on nothing but the shapes, never on who runs it or how many there are, so
-// results have the same bits for any number of threads.
+// The threads of a step. There is one parallel region per step: the step runs on the calling
+// thread, and the other threads wait inside the region for units of work. Any free thread claims
+// the next unit. What a unit computes depends on shapes alone, not on the thread or on their
+// number, so results have the same bits for any number of threads.
 //
-// Threads wait by spinning for about 50 us and then sleep, whatever OMP_WAIT_POLICY says. The
-// calling thread waits for units that were claimed, not for threads: one that the system has put
-// aside delays nobody.
+// Waiting threads spin for about 50 us and then sleep; OMP_WAIT_POLICY has no effect. The calling
+// thread waits until all claimed units are finished.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +13,17 @@
 
 namespace kvlift::exec {
 
-// Runs `body` on this thread with up to `threads` - 1 others at hand for RunUnits. Inside of
-// another region, or with one thread, it just runs `body`.
+// Runs `body` on this thread, with up to `threads` - 1 others available to RunUnits. Inside another
+// region or a unit, or with threads <= 1, it only calls `body`.
 void RunWithTeam(int threads, absl::FunctionRef<void()> body);
 
-// Calls f(0) .. f(units - 1), each once, on up to `threads` threads; returns when all are done.
-// Outside of a region it opens one for this call. A unit that calls RunUnits runs it alone.
+// Calls f(0) .. f(units - 1), each once, on up to `threads` threads, and returns when all are done.
+// Opens a region for this call if there is none. Called by a unit, it runs all units on that
+// thread.
 void RunUnits(int threads, int64_t units, absl::FunctionRef<void(int64_t)> f);
 
-// How often RunUnits on this thread had work for several threads. Tells whether a step is worth a
-// region: one that needs no second thread should not start any.
+// Number of calls of RunUnits on this thread that had work for several threads. If a step makes
+// none, no region is worth opening for the next one.
 int64_t TeamRequests();
 
 }  // namespace kvlift::exec

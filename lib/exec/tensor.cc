@@ -63,7 +63,7 @@ Tensor::Tensor(int32_t type, Shape shape) {
     return;
   }
   const int64_t bytes = view_.bytes();
-  // More than can be counted.
+  // The size in bytes overflows although no dimension is negative.
   const bool sizes =
       std::all_of(view_.shape.begin(), view_.shape.end(), [](int64_t dim) { return dim >= 0; });
   if (bytes < 0 && sizes && ElementBits(type) > 0) ThrowNoMemory(SIZE_MAX);
@@ -88,7 +88,7 @@ Tensor Tensor::Wrap(View view, std::shared_ptr<void> owner) {
 }
 
 Tensor Tensor::Sequence(std::vector<Tensor> items) {
-  // The bytes count as allocated for as long as the items are held.
+  // The items count as allocated bytes for as long as they are held.
   const size_t bytes = items.size() * sizeof(Tensor);
   if (!HasRoom(bytes)) ThrowNoMemory(bytes);
   const std::shared_ptr<std::vector<Tensor>> owner(new std::vector<Tensor>(std::move(items)),
@@ -125,7 +125,7 @@ absl::Status WrongCount(const TensorProto& proto, int64_t needed, int64_t found)
       fmt::format("tensor \"{}\": {} values or bytes, {} needed", proto.name(), found, needed));
 }
 
-// Copies a repeated field, one stored number per T.
+// Copies a repeated field with one number per element of type T.
 template <typename T, typename Field>
 absl::Status CopyField(const TensorProto& proto, const Field& field, int64_t count, Tensor& t) {
   if (field.size() != count) return WrongCount(proto, count, field.size());
@@ -163,7 +163,7 @@ absl::Status CopyTyped(const TensorProto& proto, Tensor& t) {
       break;
   }
   if (bits == 16) return CopyField<uint16_t>(proto, proto.int32_data(), n, t);
-  // 8-bit types, and packed ones with one byte a number.
+  // 8-bit types, and packed types with one byte per number.
   return CopyField<uint8_t>(proto, proto.int32_data(), t.view().bytes(), t);
 }
 
@@ -186,7 +186,7 @@ absl::StatusOr<Tensor> StringsOf(const TensorProto& proto, const Shape& shape) {
 
 namespace {
 
-// The whole pages of a range of a mapped file.
+// Releases the whole pages inside a range of a mapped file.
 void ReleaseRange(const void* data, int64_t bytes) {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto start = reinterpret_cast<uintptr_t>(data);
@@ -195,7 +195,7 @@ void ReleaseRange(const void* data, int64_t bytes) {
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
-// Pages of a file come back when they are read again; those of other memory would not.
+// Returns true if the data is in a file, whose pages can be read again.
 bool LiesInFile(const TensorProto& proto) {
   const SpanRange span = SpanOf(proto);
   if (span.source == nullptr) return proto.data_location() == TensorProto::EXTERNAL;
@@ -265,7 +265,7 @@ TensorProto Tensor::ToProto(const std::string& name) const {
   proto.set_raw_data(
       bytes > 0 ? std::string(reinterpret_cast<const char*>(data()), static_cast<size_t>(bytes))
                 : std::string());
-  // What follows the last element of a type of less than a byte is none of the value.
+  // The unused bits behind the last element of a packed type are cleared.
   const int64_t used = size() * ElementBits(type()) % 8;
   if (bytes > 0 && ElementBits(type()) < 8 && used != 0) {
     auto& last = proto.mutable_raw_data()->back();
@@ -304,12 +304,14 @@ uint16_t FloatToHalf(float value) {
   const uint32_t bits = FloatBits(value);
   const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
   const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) {  // NaN: keep the payload's top bits, never turn it into infinity
+  // NaN: keeps the top bits of the payload, and never becomes infinity.
+  if (magnitude > 0x7f800000u) {
     const uint32_t payload = (magnitude >> 13) & 0x3ffu;
     return static_cast<uint16_t>(sign | 0x7c00u | (payload != 0 ? payload : 0x200u));
   }
   if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // >= 65520
-  if (magnitude < 0x38800000u) {  // below 2^-14: subnormal; scaling is exact, rounding is ours
+  // Below 2^-14 the result is subnormal: scaling is exact, and nearbyint rounds.
+  if (magnitude < 0x38800000u) {
     const float scaled = BitsFloat(magnitude) * 0x1p24f;
     return static_cast<uint16_t>(sign | static_cast<uint16_t>(std::nearbyintf(scaled)));
   }

@@ -35,12 +35,12 @@ class NodeTimer {
     });
   }
 
-  // Whether the elements can be known before the step runs.
+  // Returns true if the elements can be known before the step runs.
   bool IsKnown(ValueId v) const {
     return constants_[v] != nullptr || graph_.producer(v) == kNoNode || index_[v];
   }
 
-  // Planned or late, and whether the results may be computed early.
+  // Decides whether the node is planned or late, and whether its results may be computed early.
   void TimeNode(NodeId n) {
     const OpDef* def = defs_[n];
     if (def == nullptr || !graph_.captures(n).empty()) {
@@ -67,7 +67,7 @@ class NodeTimer {
     }
   }
 
-  // What a shape reads is early, and with it what its elements are computed from.
+  // Makes nodes early whose elements a shape reads, and the nodes that they are computed from.
   void MarkNeeded(NodeId n) {
     if (timing_[n] == Timing::kLate) return;
     const bool early = timing_[n] == Timing::kEarly;

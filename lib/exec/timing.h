@@ -1,4 +1,4 @@
-// When the output types and shapes of each node of a step can be known.
+// Sorts the nodes of a graph by when their output types and shapes can be known.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,19 @@
 namespace kvlift::exec {
 
 enum class Timing : uint8_t {
-  // Computed before everything else, because shapes depend on the result: index arithmetic on
-  // graph inputs, constants and shapes.
+  // Computed before everything else, because shapes depend on the result: index arithmetic on graph
+  // inputs, constants and shapes.
   kEarly,
-  // Shapes are known before the step runs.
+  // The output shapes are known before the step runs.
   kPlanned,
-  // Shapes depend on what is computed in the step: If, Loop and functions, NonZero of an
-  // activation, and all that depends on those.
+  // The output shapes depend on what the step computes: If, Loop, Scan, functions, NonZero of an
+  // activation, and every node that depends on them.
   kLate,
 };
 
-// By NodeId. `order` is topological; constants are never computed, their nodes count as planned.
+// Returns one entry per NodeId. `order` is topological. `defs` has one entry per node, null for
+// calls. `constants` has one entry per value, null where it is not constant; a node whose results
+// are constants is never run and counts as planned.
 std::vector<Timing> TimeNodes(const Graph& graph, absl::Span<const OpDef* const> defs,
                               absl::Span<const onnx::TensorProto* const> constants,
                               const std::vector<NodeId>& order);

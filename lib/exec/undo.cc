@@ -37,7 +37,7 @@ void UndoLog::Save(const onnx::NodeProto& node, absl::Span<const View> inputs) {
   }
 }
 
-// cache: [B, .., M, ..], update: [B, .., S, ..], both with `axis` where M and S stand.
+// The cache is [B, .., M, ..] and the update [B, .., S, ..], with M and S on `axis`.
 void UndoLog::SaveTensorScatter(const onnx::NodeProto& node, absl::Span<const View> inputs) {
   const View& cache = inputs[0];
   const auto rank = static_cast<int64_t>(cache.shape.size());
@@ -122,7 +122,8 @@ void UndoLog::SaveScatterElements(const onnx::NodeProto& node, absl::Span<const 
   }
 }
 
-// Newest first: where two regions overlap, the older one has the original bytes.
+// Restores the newest region first: where two regions overlap, the older one has the original
+// bytes.
 void UndoLog::Restore() {
   for (auto region = regions_.rbegin(); region != regions_.rend(); ++region) {
     if (region->bytes == 0) continue;

@@ -1,5 +1,5 @@
-// Keeps what an in-place scatter overwrites, so that a step that fails later leaves the caches as
-// they were. Costs as much as the update, not as the cache.
+// Saves the bytes that scatter nodes overwrite in place, so that the caches can be restored if the
+// step fails later. The cost is proportional to the update, not to the cache.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,11 @@ namespace kvlift::exec {
 class UndoLog {
  public:
   void Clear();
-  // Saves the elements of inputs[0] that the node (TensorScatter, ScatterND, ScatterElements) is
-  // about to overwrite. Indices out of range save nothing: the kernel refuses them unwritten.
+  // Saves the elements of inputs[0] that the node (TensorScatter, ScatterND or ScatterElements) is
+  // about to overwrite. Skips indices that are out of range, since the kernel refuses them before
+  // it writes. Saves all of inputs[0] for types smaller than a byte.
   void Save(const onnx::NodeProto& node, absl::Span<const View> inputs);
-  // Writes everything back and clears.
+  // Writes everything back, newest first, and clears the log.
   void Restore();
 
  private:

@@ -48,7 +48,7 @@ class Wirer {
       if (v != kNoValue) wiring_.step_of[v] = s;
     }
     for (const ValueId v : graph_.captures(step.node)) wiring_.may_have_pitch[v] = false;
-    // A part of a part would have to be found after the first has its place.
+    // A part of a part could only be found after the first part has its place.
     const bool parts = step.def == nullptr || step.def->part != nullptr;
     const uint32_t pitched = parts ? 0 : step.def->pitched_inputs;
     for (size_t i = 0; i < inputs.size(); ++i) {

@@ -1,4 +1,4 @@
-// Who depends on what in a compiled graph: tables that a frame walks step by step.
+// Dependences between the steps and values of a compiled graph, as tables that a frame reads.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,17 @@
 
 namespace kvlift::exec {
 
-// Why a step has to be looked at again.
-inline constexpr uint8_t kNewShape = 1;  // of an input, or elements that its shape function reads
-inline constexpr uint8_t kNewElements = 2;  // of an input of an early step
+// Reasons to visit a step again before a run.
+// An input has another shape, or other elements that the shape function reads.
+inline constexpr uint8_t kNewShape = 1;
+inline constexpr uint8_t kNewElements = 2;  // an early step has an input with other elements
 
-// Items by value, in one array.
+// Lists of items, one list per value, stored in one array.
 template <typename T>
 class ByValue {
  public:
   ByValue() = default;
-  // `items`: pairs of value and item, in the order in which they are to be listed.
+  // `items` are pairs of value and item; a value's list keeps their order.
   ByValue(int num_values, const std::vector<std::pair<ValueId, T>>& items)
       : begin_(num_values + 1, 0), items_(items.size()) {
     for (const auto& [v, item] : items) ++begin_[v + 1];
@@ -39,22 +40,23 @@ class ByValue {
 
 struct Consumer {
   int step = 0;
-  uint8_t on_elements = 0;  // what new elements of the value mean to the step
+  // Bits of kNewShape and kNewElements: why other elements of the value concern the step.
+  uint8_t on_elements = 0;
 };
 
 struct Wiring {
-  // Operands of all steps in one array: inputs, then outputs, step by step.
+  // The operands of all steps in one array: inputs, then outputs, step by step.
   struct Operands {
     int inputs = 0, num_inputs = 0, outputs = 0, num_outputs = 0;
   };
   std::vector<Operands> operands;  // by step
   int num_operands = 0;
-  ByValue<int> operands_of;        // where in that array a value stands
-  ByValue<Consumer> consumers_of;  // steps that are not late
-  // Last step that reads or makes a value, by value; the number of steps for graph outputs.
+  ByValue<int> operands_of;        // by value: its positions in that array
+  ByValue<Consumer> consumers_of;  // by value: the steps that read it and are not late
+  // By value: the last step that reads or makes it; the number of steps for graph outputs.
   std::vector<int> last_use;
-  std::vector<int> step_of;          // that makes a value, -1 for others
-  std::vector<bool> may_have_pitch;  // by value: all readers accept it
+  std::vector<int> step_of;          // by value: the step that makes it, or -1
+  std::vector<bool> may_have_pitch;  // by value: all readers accept a pitch
 };
 
 Wiring Wire(const Graph& graph, const Plan& plan);

@@ -21,7 +21,7 @@
 namespace kvlift {
 namespace {
 
-// The checker looks for the files of external data, except at locations that start with '#'.
+// The checker looks for the files of external data, unless their location starts with '#'.
 constexpr char kNoFile[] = "#kvlift-data-of-external-tensors-is-not-checked";
 
 void HideLocation(onnx::TensorProto& tensor) {
@@ -37,8 +37,8 @@ bool HasExternalData(const onnx::ModelProto& model) {
   return found;
 }
 
-// ONNX's data propagation makes a dimension of every element of a vector whose length is known,
-// whether or not its elements are; of constants only where they are integers.
+// ONNX's data propagation makes a dimension of every element of a vector of known length, even if
+// the elements are unknown. For constants it does so only if they are integers.
 constexpr int64_t kLongVector = 1 << 16;
 
 bool IsLong(const onnx::TypeProto& type) {
@@ -78,7 +78,7 @@ absl::StatusOr<onnx::ModelProto> InferStrictly(const onnx::ModelProto& model, bo
   onnx::ModelProto inferred = model;
   const onnx::ShapeInferenceOptions strict(/*check_type_val=*/true, /*strict_mode_val=*/1,
                                            propagate_data);
-  // Vectors may also turn out to be long on the way.
+  // Vectors may turn out to be long during inference, so memory is limited as well.
   const MemoryCap cap((uint64_t{512} << 20) + 16 * model.ByteSizeLong());
   KV_RETURN_IF_ERROR(Guard("shape inference", [&] {
     onnx::shape_inference::InferShapes(inferred, &SafeSchemas(), strict);
@@ -101,8 +101,8 @@ absl::Status CheckModel(const onnx::ModelProto& model) {
 }
 
 absl::StatusOr<onnx::ModelProto> InferShapes(const onnx::ModelProto& model) {
-  // ONNX's data propagation fails on valid models whose If branches use the same names, so an
-  // error counts only if it is there without it too.
+  // ONNX's data propagation fails on valid models whose If branches use the same names, so an error
+  // counts only if it also occurs without propagation.
   if (!HasLongVectors(model)) {
     auto inferred = InferStrictly(model, /*propagate_data=*/true);
     if (inferred.ok()) return inferred;

@@ -18,7 +18,7 @@ struct Slot {
 
 std::array<Slot, 64> slots;
 std::atomic<int> holds = 0;
-std::atomic<int> waiting = 0;  // the signal that came meanwhile
+std::atomic<int> waiting = 0;  // the signal that came while signals were held
 
 void RemoveNoted() {
   for (Slot& slot : slots) {
@@ -58,7 +58,7 @@ void CleanUpOnSignals() {
   sigemptyset(&action.sa_mask);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction old {};
-    // Who ignores them (nohup) goes on ignoring them.
+    // A process that ignores these signals (nohup) continues to do so.
     if (sigaction(signal, nullptr, &old) == 0 && old.sa_handler == SIG_IGN) continue;
     sigaction(signal, &action, nullptr);
   }

@@ -1,21 +1,21 @@
-// Temporary files that must not stay when the process is ended by a signal.
+// Removes temporary files when a signal ends the process.
 #pragma once
 
 #include <string>
 
 namespace kvlift {
 
-// From now on SIGINT, SIGTERM and SIGHUP remove the files noted below before they end the process
-// as they always do. SIGBUS, which a mapped file raises that became shorter, ends it with exit code
-// 3 and a line on stderr (KV008). Call it once, early in main.
+// Installs handlers: SIGINT, SIGTERM and SIGHUP remove the files noted below, then end the process
+// in their default way. SIGBUS, which a mapped file raises that became shorter, ends it with exit
+// code 3 and a line on stderr (KV008). Call it once, early in main.
 void CleanUpOnSignals();
 
-// Notes a file until the returned slot is forgotten; -1 if there are too many. Async-signal-safe
-// readers see a whole path or none.
+// Notes a file until ForgetTemporary gets the returned slot; returns -1 if there are too many. A
+// signal handler finds the whole path or nothing.
 int NoteTemporary(const std::string& path);
 void ForgetTemporary(int slot);
 
-// While one of these lives, signals that would end the process wait.
+// Delays signals that would end the process, while one of these lives.
 class HoldSignals {
  public:
   HoldSignals();

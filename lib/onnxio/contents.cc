@@ -53,7 +53,7 @@ absl::Status CheckSize(const onnx::TensorProto& tensor) {
 
 using Nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
 
-// Calls visit for the nodes of each graph and function until it gives an error.
+// Calls `visit` for the nodes of each graph and function, until it returns an error.
 absl::Status ForEachGraph(const onnx::ModelProto& model,
                           const std::function<absl::Status(const Nodes&)>& visit) {
   std::vector<const Nodes*> stack = {&model.graph().node()};

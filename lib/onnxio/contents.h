@@ -1,5 +1,5 @@
-// What ONNX's checker takes without a look: versions of operator sets, and sizes of data. And
-// what runtimes refuse.
+// Checks that ONNX's checker does not make: versions of operator sets, sizes of data, and
+// properties that runtimes refuse.
 #pragma once
 
 #include "absl/status/status.h"
@@ -7,16 +7,17 @@
 
 namespace kvlift {
 
-// InvalidArgument with a code: KV028 if the model imports an operator set of ONNX in a version that
-// this ONNX does not know, KV029 if a tensor does not hold the bytes that its type and shape need.
-// External data is not looked at here; reading the model checks it.
+// Returns InvalidArgument with code KV028 if the model imports a version of ONNX's operator set
+// that this ONNX does not know, and KV029 if a tensor does not hold the bytes that its type and
+// shape need. Does not check external data; reading the model does that.
 absl::Status CheckContents(const onnx::ModelProto& model);
 
-// InvalidArgument (KV101) if a node has two attributes of one name, in a subgraph or a function as
-// well: which of them is meant cannot be told.
+// Returns InvalidArgument (KV101) if a node has two attributes of one name, in subgraphs and
+// functions too, since it is not defined which of them applies.
 absl::Status CheckAttributes(const onnx::ModelProto& model);
 
-// InvalidArgument (KV101) if two nodes of a graph have one name, which ONNX Runtime refuses.
+// Returns InvalidArgument (KV101) if two nodes of a graph have one name, which ONNX Runtime
+// refuses.
 absl::Status CheckNodeNames(const onnx::ModelProto& model);
 
 }  // namespace kvlift

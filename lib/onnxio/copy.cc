@@ -20,9 +20,9 @@ namespace kvlift {
 namespace {
 
 constexpr uint64_t kLarge = uint64_t{1} << 20;
-constexpr uint64_t kPortion = uint64_t{64} << 20;  // between two calls of progress
+constexpr uint64_t kPortion = uint64_t{64} << 20;  // bytes between two calls of progress
 
-// Of a whole file, onto an empty one. False where the file system has no such thing.
+// Shares the blocks of a whole file with an empty one. False if the file system cannot do that.
 bool ShareBlocks(int to, const Piece& piece) {
   struct stat info {};
   return piece.fd >= 0 && piece.offset == 0 && fstat(piece.fd, &info) == 0 &&
@@ -59,7 +59,7 @@ class Writer {
   }
 
  private:
-  // What was put behind the rest: on its way to the disk while more is read. A hint.
+  // Starts writing the last bytes to the disk while more are read. This is only a hint.
   void StartWriting(uint64_t size) const {
     if (size < kLarge) return;
     sync_file_range(fd_, static_cast<off64_t>(done_), static_cast<off64_t>(size),
@@ -114,7 +114,7 @@ absl::Status WritePieces(int fd, const std::vector<Piece>& pieces, const std::st
     return WriteFailed(errno, "write", shown);
   }
   Writer writer(fd, total, shown, progress);
-  std::string joined;  // small pieces that follow one another
+  std::string joined;  // small neighbouring pieces
   const auto flush = [&]() -> absl::Status {
     ReplaceAll(late, &joined);
     const absl::Status status = writer.Put({joined, -1, 0});

@@ -26,11 +26,11 @@
 namespace kvlift {
 namespace {
 
-// O_NONBLOCK: opening a pipe that nobody writes to must not hang.
+// O_NONBLOCK keeps open from waiting for a writer if the file is a pipe.
 constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
 constexpr int kFolderFlags = O_PATH | O_DIRECTORY | O_CLOEXEC;
 
-// Decimal digits only.
+// Accepts decimal digits only.
 std::optional<int64_t> ParseSize(const std::string& text) {
   int64_t value = 0;
   for (char c : text) {
@@ -58,7 +58,7 @@ std::optional<std::string> RealPath(const std::string& path) {
   return std::string(resolved.get());
 }
 
-// Component by component, for kernels without openat2.
+// Opens a path component by component, for kernels without openat2.
 int OpenByWalking(int folder, const std::string& path) {
   Fd at(fcntl(folder, F_DUPFD_CLOEXEC, 0));
   if (!at.ok()) return -1;
@@ -72,7 +72,7 @@ int OpenByWalking(int folder, const std::string& path) {
     const bool last = i + 1 == parts.size();
     Fd next(openat(at.get(), parts[i].c_str(), (last ? kReadFlags : kFolderFlags) | O_NOFOLLOW));
     if (!next.ok()) {
-      // A link in the middle shows as "not a directory".
+      // A link in the middle of a path is reported as ENOTDIR.
       struct stat info {};
       if (errno == ENOTDIR &&
           fstatat(at.get(), parts[i].c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -86,7 +86,7 @@ int OpenByWalking(int folder, const std::string& path) {
   return at.Release();
 }
 
-// Opens a path below the folder in which nothing is a link. ELOOP where something is one.
+// Opens a path below the folder in which no part is a link. ELOOP if a part is one.
 int OpenWithoutLinks(int folder, const std::string& path) {
   static std::atomic<bool> has_openat2 = true;
   if (has_openat2.load(std::memory_order_relaxed)) {
@@ -97,7 +97,7 @@ int OpenWithoutLinks(int folder, const std::string& path) {
       const auto fd =
           static_cast<int>(syscall(SYS_openat2, folder, path.c_str(), &how, sizeof(how)));
       if (fd >= 0) return fd;
-      if (errno == EAGAIN || errno == EINTR) continue;  // something was renamed meanwhile
+      if (errno == EAGAIN || errno == EINTR) continue;  // a part of the path was renamed meanwhile
       if (errno != ENOSYS && errno != EPERM) return -1;
       break;
     }
@@ -106,7 +106,8 @@ int OpenWithoutLinks(int folder, const std::string& path) {
   return OpenByWalking(folder, path);
 }
 
-// The path below a folder that a path with links in it leads to, and that folder.
+// Resolves the links of a path. Returns the folder that contains the target, and the target's path
+// below it; nullopt if no folder contains it.
 std::optional<std::pair<std::string, std::string>> TargetOf(const std::vector<std::string>& folders,
                                                             const std::string& path) {
   const auto real = RealPath(path);

@@ -1,6 +1,6 @@
-// Files of external data. Their names stand in models and are not trusted: they are relative, stay
-// below the folders given, and name regular files. What is checked is the open descriptor, never a
-// path that could change meanwhile.
+// Files of external data. Their names come from models and are not trusted: they are relative, stay
+// below the given folders, and name regular files. The open descriptor is checked, never a path
+// that could change meanwhile.
 #pragma once
 
 #include <sys/stat.h>
@@ -16,38 +16,43 @@
 
 namespace kvlift {
 
+// A tensor's reference to external data.
 struct DataReference {
   std::string location;
+  // In bytes.
   int64_t offset = 0;
+  // In bytes; nullopt: to be computed from type and shape.
   std::optional<int64_t> length;
 };
 
-// InvalidArgument for unknown keys, keys that stand twice, and numbers that are no decimal sizes.
+// Returns InvalidArgument (KV006) for unknown keys, repeated keys, and numbers that are not
+// decimal.
 absl::StatusOr<DataReference> ParseReference(const onnx::TensorProto& tensor);
 
-// InvalidArgument unless the location is a relative path that stays where it starts.
+// Returns InvalidArgument (KV004) unless the location is a relative path that does not leave its
+// folder.
 absl::Status CheckLocation(const std::string& location);
 
 struct DataPolicy {
-  // A symbolic link may lead to a file below any of the folders (as in stores that link snapshots
-  // to blobs); without, no part of a location may be a link.
+  // Symbolic links may lead to a file below any of the folders, as in stores that link snapshots to
+  // blobs. If false, no part of a location may be a link.
   bool links = true;
-  // Files with more than one name.
+  // Files that have several names (hard links) are read.
   bool hard_links = false;
 };
 
 struct DataFile {
   Fd fd;
   struct stat info {};
-  std::string folder;  // of `folders`, where the location was found
+  std::string folder;  // the one of `folders` where the location was found
 };
 
-// Tries the folders in order. NotFound if none has it; InvalidArgument if the location, a link or
-// the kind of file is refused (KV004, KV005).
+// Opens the location in the first folder that has it. NotFound if no folder has it; InvalidArgument
+// if the location (KV004), a link or the kind of file (KV005) is refused; else as ErrnoStatus.
 absl::StatusOr<DataFile> OpenDataFile(const std::vector<std::string>& folders,
                                       const std::string& location, const DataPolicy& policy);
 
-// The folders for a model file: its own, and that of the file it links to.
+// Returns the folders of a model's data: that of the model file, and that of the file it links to.
 std::vector<std::string> DataFoldersOf(const std::string& model_path);
 
 }  // namespace kvlift

@@ -7,8 +7,9 @@
 
 namespace kvlift {
 
-// "WHAT: text of the error". NotFound, PermissionDenied (read-only file systems too),
-// ResourceExhausted (disk, quota or file size limit, memory, descriptors), else Internal.
+// Returns a status "WHAT: text of the error". NotFound; PermissionDenied (also for read-only file
+// systems and links); ResourceExhausted (disk, quota, file size limit, memory, descriptors); else
+// Internal.
 absl::Status ErrnoStatus(int error, std::string_view what);
 
 }  // namespace kvlift

@@ -1,4 +1,4 @@
-// An owned file descriptor.
+// An owned file descriptor, closed on destruction. -1: no file.
 #pragma once
 
 #include <unistd.h>
@@ -21,7 +21,7 @@ class Fd {
 
   bool ok() const { return fd_ >= 0; }
   int get() const { return fd_; }
-  // Gives up ownership, for a close whose result matters.
+  // Gives up ownership, for callers that check the result of close.
   int Release() { return std::exchange(fd_, -1); }
 
  private:

@@ -10,9 +10,10 @@
 
 namespace kvlift {
 
-// nullopt if the operator is no function. input_types: onnx TensorProto::DataType per input, 0 if
-// unknown. FailedPrecondition if the body depends on a type that is not known, InvalidArgument if
-// ONNX cannot build it.
+// Returns the function body, with the node's attributes where it depends on them; nullopt if the
+// operator has none. `input_types` has the element type of each input, 0 if unknown.
+// FailedPrecondition if the body depends on a type that is unknown; InvalidArgument if ONNX cannot
+// build it.
 absl::StatusOr<std::optional<onnx::FunctionProto>> FunctionBody(
     const onnx::OpSchema& schema, const onnx::NodeProto& node, int version,
     const std::vector<int32_t>& input_types);

@@ -13,11 +13,11 @@
 namespace kvlift {
 namespace {
 
-// What a graph or function holds, bodies included.
+// The nodes and calls of a graph or function, bodies included.
 struct Calls {
   int64_t nodes = 0;
   std::vector<int> callees;  // one entry per call
-  // Of what it is when all calls are inlined; set when done.
+  // The size and depth after inlining all calls; set when `state` is kDone.
   enum { kNew, kOpen, kDone } state = kNew;
   int64_t inlined = 0;
   int64_t depth = 0;
@@ -77,7 +77,7 @@ class CallGraph {
     }
   }
 
-  // All callees are done.
+  // The sums of all callees must be done.
   absl::Status Sum(Calls& calls) const {
     calls.inlined = calls.nodes;
     for (const int callee : calls.callees) {

@@ -1,4 +1,4 @@
-// Model-local functions: what calls what, and with which attributes.
+// Model-local functions: checks of their calls, and default attributes.
 #pragma once
 
 #include "absl/status/status.h"
@@ -7,12 +7,13 @@
 
 namespace kvlift {
 
-// InvalidArgument for functions that call themselves or that exist twice (KV007); OutOfRange where
-// calls are nested too deep, or inlining all of them would give too many nodes.
+// Returns InvalidArgument (KV007) for functions that call themselves or are defined twice;
+// OutOfRange if calls are nested deeper than Limits::call_depth, or inlining all of them would give
+// more than Limits::nodes.
 absl::Status CheckCallDepth(const onnx::ModelProto& model, const Limits& limits);
 
-// Adds the attributes to each call that it leaves to the default which the function declares:
-// ONNX's inliner takes a missing attribute for one that the body does not have either.
+// Writes the default attributes that a function declares to each call that omits them, since ONNX's
+// inliner removes an attribute from the body if the call omits it.
 void AddDefaultAttributes(onnx::ModelProto* model);
 
 }  // namespace kvlift

@@ -1,5 +1,5 @@
-// ONNX and protobuf report errors by throwing. Whatever calls them goes through Guard: the only
-// place where exceptions become values.
+// ONNX and protobuf report errors by exceptions. Code that calls them does so through Guard, the
+// only place where exceptions become statuses.
 #pragma once
 
 #include <string>
@@ -10,14 +10,15 @@
 
 namespace kvlift {
 
-// The message of an error of ONNX: its first lines, escaped, joined by "; ".
+// Returns the first non-empty lines of an error message of ONNX, escaped for terminals, joined by
+// "; ".
 std::string FirstLines(std::string_view message);
 
-// The status of the exception that is being handled. ResourceExhausted for lack of memory, else
-// InvalidArgument: "WHAT: message".
+// Returns a status for the exception that is being handled, "WHAT: message": ResourceExhausted if
+// memory ran out, else InvalidArgument.
 absl::Status StatusOfCurrentException(std::string_view what);
 
-// Runs `body`, which returns nothing. Exceptions become a status that starts with `what`.
+// Runs `body`, which returns nothing. An exception becomes a status that starts with `what`.
 template <typename Body>
 absl::Status Guard(std::string_view what, Body&& body) {
   try {

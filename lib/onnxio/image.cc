@@ -29,7 +29,8 @@ std::string Spliced(std::string_view bytes, const Survey& survey) {
   return result.append(bytes.substr(at));
 }
 
-// That the data is in the model, said in so many words: what ONNX writes where data was external.
+// Returns true for a data_location field with value DEFAULT, which ONNX writes after external data
+// was moved into the model.
 bool SaysInline(std::string_view bytes, const TensorSite::Field& field) {
   size_t at = field.begin;
   uint64_t tag = 0, value = 0;
@@ -55,7 +56,7 @@ void AddEntry(TensorProto& tensor, const char* key, std::string value) {
   entry->set_value(std::move(value));
 }
 
-// The fields that stand for the elements of a span.
+// Returns the serialised fields that stand for the elements of a span.
 std::string SpanFields(const SpanSource& source, size_t offset, size_t length) {
   TensorProto tensor;
   AddEntry(tensor, "location", source.name());
@@ -65,7 +66,7 @@ std::string SpanFields(const SpanSource& source, size_t offset, size_t length) {
   return tensor.SerializeAsString();
 }
 
-// A field that stands twice is merged by protobuf, and a span with it.
+// protobuf merges a field that occurs twice, which would also merge a span.
 absl::Status CheckSpans(const onnx::ModelProto& model, const SpanSource& source) {
   bool merged = false;
   ForEachTensor(model, [&](const TensorProto& tensor) {
@@ -124,7 +125,7 @@ absl::Status RestoreLocations(const DataLocations& locations, onnx::ModelProto* 
   return gone ? absl::InternalError("a model outlived the file of its weights") : absl::OkStatus();
 }
 
-// Puts raw_data where the fields of a span stand.
+// Puts raw_data in the place of the fields of a span.
 void PutBack(const TensorSite& site, Kept& kept, std::vector<Replacement>* replacements) {
   if (site.external.empty()) return;
   TensorProto tensor;

@@ -22,7 +22,7 @@ constexpr std::string_view kJoining = ".dynamic_batching";
 
 bool IsOf(std::string_view domain) { return domain == "pmx" || domain == "opmx"; }
 
-// A tensor and who writes into it, in an order of execution.
+// A tensor of the host, and the nodes that write it, in execution order.
 struct Tensor {
   struct Write {
     int node, input, output;
@@ -37,7 +37,7 @@ class Finder {
     for (int k = 0; k < graph.proto().node_size(); ++k) place_[&graph.proto().node(k)] = k;
   }
 
-  // Empty if some such node must stay as it is: then all do.
+  // Returns the tensors; empty if a KeyValueCache must stay as it is, since then all do.
   std::vector<Tensor> Run() {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (IsKeyValueCache(graph_.node(n)) && !Take(n)) return {};
@@ -62,7 +62,7 @@ class Finder {
     return true;
   }
 
-  // A tensor of the host that nothing but the writers, as this operand, looks into.
+  // Returns true for a graph input that only the writers read, as this operand.
   bool IsInOut(ValueId v, int input) const {
     if (!graph_.is_graph_input(v) || graph_.constant(v) != nullptr) return false;
     const auto uses = graph_.uses(v);

@@ -1,4 +1,4 @@
-// Files with a text in them that costs time to make, such as a digest of gigabytes.
+// Writes files with a text in them that takes time to compute, such as the digest of gigabytes.
 #pragma once
 
 #include <functional>
@@ -10,18 +10,19 @@
 
 namespace kvlift {
 
-// Whatever is written of `stand_in` becomes `text`, which is as long. Nothing else in the files is
-// equal to the stand-in.
+// A text to be filled in while files are written: every occurrence of `stand_in` becomes `text()`,
+// which has the same length. The files must not contain the stand-in otherwise.
 struct LateText {
   std::string stand_in;
   std::function<std::string()> text;
 };
 
-// As WritePieces of copy.h. The text is asked for when what stands in front of it is on its way to
-// the disk.
+// Does what WritePieces of copy.h does. Calls `late.text` after the pieces before it are on their
+// way to the disk.
 absl::Status WritePieces(int fd, const std::vector<Piece>& pieces, const std::string& shown,
                          const WriteProgress& progress, const LateText& late);
-// As WriteFiles of model.h. The largest file is written first, and renamed in its turn.
+// Does what WriteFiles of model.h does. The largest file is written first, but renamed in the given
+// order.
 absl::Status WriteFiles(const std::vector<OutputFile>& files, const WriteProgress& progress,
                         const LateText& late);
 

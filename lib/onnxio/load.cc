@@ -1,4 +1,4 @@
-// Reading model files.
+// Reads model files.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@
 namespace kvlift {
 namespace {
 
-// Reads to the end, in pieces, as a pipe needs it.
+// Reads to the end in pieces, since the size of a pipe is unknown.
 absl::StatusOr<std::string> ReadAll(int fd, const Limits& limits) {
   constexpr size_t kPiece = size_t{1} << 20;
   std::string bytes;
@@ -66,7 +66,7 @@ absl::StatusOr<std::shared_ptr<const SpanSource>> ReadModelFile(const std::strin
     return SourceOfBytes(std::move(bytes));
   }
   if (path.empty()) return absl::NotFoundError("no file name");
-  // O_NONBLOCK: opening a pipe that nobody writes to must not hang.
+  // O_NONBLOCK keeps open from waiting for a writer if the file is a pipe.
   Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!fd.ok()) return ErrnoStatus(errno, "cannot open");
   struct stat info {};
@@ -90,7 +90,7 @@ absl::StatusOr<std::shared_ptr<const SpanSource>> ReadModelFile(const std::strin
 
 absl::StatusOr<ParsedModel> ParseText(const SpanSource& source, const Limits& limits) {
   KV_ASSIGN_OR_RETURN(onnx::ModelProto model, ParseModelText(std::string(source.content().bytes)));
-  // The limits are those of the same model in binary.
+  // The limits apply to the model in its binary form.
   const std::shared_ptr<const SpanSource> binary = SourceOfBytes(model.SerializeAsString());
   KV_RETURN_IF_ERROR(ParseModel(*binary, limits).status());
   ParsedModel parsed;
@@ -131,7 +131,7 @@ absl::StatusOr<Model> LoadFrom(std::shared_ptr<const SpanSource> source, bool is
   model.external_bytes = resolved.bytes;
   model.unknown_fields = parsed.unknown_fields;
   model.digest = std::make_shared<SourceDigest>(source);
-  // Spans are read for as long as anyone holds the model.
+  // The files of spans stay mapped while the model is held.
   auto keep =
       std::make_shared<std::vector<std::shared_ptr<const SpanSource>>>(std::move(resolved.sources));
   keep->push_back(std::move(source));

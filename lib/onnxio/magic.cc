@@ -11,7 +11,7 @@ struct Magic {
   const char* what;
 };
 
-// Files that are often taken for a model. Nothing of these can begin a ModelProto.
+// Files that are often passed as a model. A ModelProto cannot begin with any of these prefixes.
 constexpr Magic kMagics[] = {
     {"PK\x03\x04",
      "a zip archive (a PyTorch .pt or .bin file, or a zipped model): unpack or "

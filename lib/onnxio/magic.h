@@ -1,4 +1,4 @@
-// Files that are often taken for a model.
+// Recognises files of other types that are often passed as a model.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace kvlift {
 
-// "this is a zip archive ...", or nothing if the bytes may be a ModelProto.
+// Returns a text such as "this is a zip archive ...", or nullopt if the bytes may be a ModelProto.
 std::optional<std::string> WhatItLooksLike(absl::string_view bytes);
 
 }  // namespace kvlift

@@ -29,10 +29,10 @@ struct Map {
   Fd fd;
 };
 
-// A file as it was when it was mapped: device, number, bytes, time of the last change.
+// Identifies the state of a file when it was mapped: device, inode, bytes, time of the last change.
 using FileKey = std::tuple<dev_t, ino_t, off_t, time_t, long>;
 
-// Maps that are in use. Two models over one file of weights hold its pages once.
+// The maps in use. Two models with one file of weights share its pages.
 class Maps {
  public:
   static Maps& Get() {
@@ -68,7 +68,7 @@ std::optional<FileKey> KeyOf(const Fd& fd, int64_t size) {
 }  // namespace
 
 absl::StatusOr<MappedFile> MapFile(Fd fd, int64_t size, bool keep_open) {
-  // One that is kept open has a descriptor of its own.
+  // A map that is kept open needs a descriptor of its own.
   const auto key = keep_open ? std::nullopt : KeyOf(fd, size);
   if (key) {
     if (std::shared_ptr<Map> known = Maps::Get().Find(*key); known != nullptr) {

@@ -1,4 +1,4 @@
-// Files as memory.
+// Memory maps of files.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,17 @@ namespace kvlift {
 
 struct MappedFile {
   std::string_view bytes;
-  std::shared_ptr<const void> owner;  // of the map and the descriptor
-  int fd = -1;                        // open while owner lives, if `keep_open`
+  std::shared_ptr<const void> owner;  // keeps the map and the descriptor
+  int fd = -1;                        // open while `owner` lives, if `keep_open`; else -1
 };
 
-// Maps all of a regular file of `size` bytes, read-only and private. The pages are read when they
-// are used; a file that is cut off meanwhile raises SIGBUS then.
+// Maps a regular file of `size` bytes, read-only and private. Pages are read when they are used; if
+// the file has become shorter by then, that raises SIGBUS. Without `keep_open`, maps of one
+// unchanged file are shared. Fails as ErrnoStatus.
 absl::StatusOr<MappedFile> MapFile(Fd fd, int64_t size, bool keep_open);
 
-// SHA-256 of the bytes of a MappedFile, whose pages are let go as soon as they were read.
+// Returns the SHA-256 of the bytes of a MappedFile as lower-case hex. Releases its pages once they
+// are read.
 std::string Sha256OfMap(std::string_view mapped);
 
 }  // namespace kvlift

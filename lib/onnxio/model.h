@@ -1,5 +1,5 @@
-// Loading, saving, checking and inferring: the only code that touches model files or catches ONNX
-// and protobuf exceptions.
+// Loads, saves and checks models and infers their shapes. lib/onnxio is the only code that touches
+// model files or catches exceptions of ONNX and protobuf.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace kvlift {
 
-// SHA-256 of the bytes a model was read from, computed when it is first asked for.
+// SHA-256 of the bytes that a model was read from, computed on the first call of Hex.
 class SourceDigest {
  public:
   explicit SourceDigest(std::shared_ptr<const SpanSource> source) : source_(std::move(source)) {}
@@ -34,68 +34,74 @@ class SourceDigest {
 };
 
 // A loaded model. Large weights stay in their files: their tensors are spans (ir/spans.h), valid
-// for as long as `proto` is held. Tensors whose file is not there keep their references.
+// while `proto` is held. A tensor whose data file does not exist keeps its reference.
 struct Model {
   std::shared_ptr<const onnx::ModelProto> proto;
   std::string path;      // as given; "-" for stdin
-  std::string base_dir;  // directory of external data
+  std::string base_dir;  // folder of external data
+  // Bytes of all tensors with external data.
   int64_t external_bytes = 0;
-  int64_t unknown_fields = 0;  // kept, but not in this version of ONNX
+  int64_t unknown_fields = 0;  // fields that this version of ONNX does not define; they are kept
   std::shared_ptr<SourceDigest> digest;
 
-  // Lower-case hex; empty for a model that was not loaded.
+  // Returns lower-case hex; empty for a model that was not loaded from bytes.
   std::string Sha256() const;
 };
 
 struct LoadOptions {
   Limits limits;
   DataPolicy data;
-  // Where external data may be; empty: in the folder of the model, and of the file it links to.
+  // Folders of external data; empty: that of the model, and that of the file it links to.
   std::vector<std::string> data_folders;
 };
 
-// `.onnx` (binary, up to 2 GiB - 1), `.onnxtxt` (ONNX text), "-" (binary from stdin).
-// NotFound: no such file. InvalidArgument: not an ONNX model (says what it looks like instead),
-// truncated, or text with line and column; references to external data that are refused.
-// PermissionDenied; OutOfRange: over a limit. Every error has a code (base/coded.h).
+// Loads a model: `.onnx` (binary, up to 2 GiB - 1), `.onnxtxt` (ONNX text) or "-" (binary from
+// stdin). Returns NotFound if there is no such file; InvalidArgument if it is not an ONNX model
+// (the message says what it looks like instead), is truncated, or is text with an error (with line
+// and column), or if a reference to external data is refused; PermissionDenied; OutOfRange if it
+// exceeds a limit. Every error has a finding code (base/coded.h).
 absl::StatusOr<Model> LoadModel(const std::string& path, const LoadOptions& options = {});
-// The same for bytes in memory, with external data in base_dir.
+// Does the same for bytes in memory, with external data in `base_dir`.
 absl::StatusOr<Model> LoadModelBytes(std::string bytes, const std::string& base_dir,
                                      const LoadOptions& options = {});
-// Parses ONNX text. InvalidArgument with line and column.
+// Parses ONNX text. Returns InvalidArgument with line and column.
 absl::StatusOr<onnx::ModelProto> ParseModelText(const std::string& text);
 std::string PrintModelText(const onnx::ModelProto& model);
 
-// onnx's checker (without data of external tensors) and strict shape inference.
+// Runs ONNX's checker (without the data of external tensors) and strict shape inference. Returns
+// InvalidArgument if one of them fails.
 absl::Status CheckModel(const onnx::ModelProto& model);
-// Returns the model with inferred value_info; strict: an inference error is InvalidArgument.
+// Returns the model with inferred value_info. InvalidArgument if strict shape inference fails.
 absl::StatusOr<onnx::ModelProto> InferShapes(const onnx::ModelProto& model);
-// Inlines all model-local functions (ONNX's inliner). The model itself if there are none.
+// Returns the model with all model-local functions inlined (ONNX's inliner). InvalidArgument if
+// that fails, such as for functions of another operator set version.
 absl::StatusOr<onnx::ModelProto> InlineFunctions(const onnx::ModelProto& model);
 
-// The bytes of a tensor, external data read from base_dir (regular file inside base_dir only, range
-// checked against the file's size). InvalidArgument, NotFound, OutOfRange.
+// Returns the bytes of a tensor. External data is read from a regular file inside `base_dir`.
+// InvalidArgument for a bad reference, NotFound if there is no file, OutOfRange if the range
+// exceeds the file.
 absl::StatusOr<std::string> ReadTensorBytes(const onnx::TensorProto& tensor,
                                             const std::string& base_dir);
 
-// External data that LoadModel did not bind, as a map of its file. The same errors.
+// Returns external data that LoadModel did not bind, as a map of its file. Fails as
+// ReadTensorBytes.
 absl::StatusOr<RawData> MapTensorBytes(const onnx::TensorProto& tensor,
                                        const std::string& base_dir);
 
-// Files to be written together: each to a temporary file in its target's directory, fsynced, then
-// all renamed in order. On failure, and on a signal (onnxio/cleanup.h), nothing is left and old
-// files are untouched.
+// A file to be written.
 struct OutputFile {
   std::string path;
   std::string bytes;
-  // Written behind `bytes`; whoever asks for the writing keeps what they point to.
+  // Written behind `bytes`. The caller of WriteFiles keeps alive what they point to.
   std::vector<Piece> pieces = {};
 };
-// Errors, with a code: PermissionDenied, NotFound (no such directory), ResourceExhausted (disk
-// full), Internal.
+// Writes files together or not at all: each to a temporary file in its target's folder, synced to
+// disk, then all renamed in the given order. On failure, and on a signal (onnxio/cleanup.h), no new
+// file remains and old files are as they were. Errors have a finding code: InvalidArgument (not a
+// file name), PermissionDenied, NotFound (no such folder), ResourceExhausted (disk full), Internal.
 absl::Status WriteFiles(const std::vector<OutputFile>& files,
                         const WriteProgress& progress = nullptr);
-// Deterministic bytes of a model, its spans of the model file included.
+// Returns the bytes of a model, spans included; equal models have equal bytes.
 absl::StatusOr<std::string> SerializeModel(const onnx::ModelProto& model);
 std::string Sha256Hex(std::string_view bytes);
 

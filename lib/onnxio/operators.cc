@@ -15,8 +15,8 @@ using onnx::AttributeProto;
 using onnx::OpSchema;
 using Slots = KeyValueCacheSlots;
 
-// Of the form that joins sequences, or not: rows [.., Nk, D] -> [.., Nk * num_repeat, D], with
-// another number of tokens; tensors that are written keep their types.
+// Shape inference of both forms: rows [.., Nk, D] become [.., Nk * num_repeat, D] with another
+// number of tokens; tensors that are written keep type and shape.
 template <bool kJoins>
 void InferKeyValueCache(onnx::InferenceContext& context) {
   constexpr int kRank = kJoins ? 3 : 4, kTokens = kRank - 3, kHeads = kRank - 2;

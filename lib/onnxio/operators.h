@@ -1,10 +1,10 @@
-// The schemas of operators outside ONNX that its checker and shape inference know here.
+// Schemas of operators outside ONNX, for its checker and shape inference.
 #pragma once
 
 namespace kvlift {
 
-// Adds KeyValueCache of OpenPPL to ONNX's registry, in the forms of onnxio/in_out.h as well as in
-// its own. Once; further calls do nothing.
+// Adds KeyValueCache of OpenPPL to ONNX's registry, with and without the outputs of its functional
+// form (onnxio/in_out.h). Only the first call has an effect.
 void RegisterOperators();
 
 }  // namespace kvlift

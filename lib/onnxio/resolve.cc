@@ -18,7 +18,7 @@ namespace {
 
 using onnx::TensorProto;
 
-// Small tensors are copied into the model up to here, whatever their number.
+// Small tensors are copied into the model up to this many bytes in all.
 constexpr int64_t kMaxCopied = int64_t{64} << 20;
 
 absl::Status Wrong(const std::string& what) {
@@ -61,7 +61,7 @@ class Resolver {
   Resolved Take() { return std::move(resolved_); }
 
  private:
-  // Null if there is no such file.
+  // Returns null if the file does not exist.
   absl::StatusOr<std::shared_ptr<const SpanSource>> SourceOf(const std::string& location) {
     if (const auto it = sources_.find(location); it != sources_.end()) return it->second;
     if (static_cast<int64_t>(sources_.size()) >= limits_.data_files) {

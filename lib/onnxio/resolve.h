@@ -1,4 +1,4 @@
-// Binds the tensors with external data to their files.
+// Binds tensors with external data to their files.
 #pragma once
 
 #include <memory>
@@ -18,9 +18,11 @@ struct Resolved {
   int64_t bytes = 0;                                       // of all tensors with external data
 };
 
-// Every reference is checked: location, keys, length against type and shape, range against the size
-// of the file. Tensors become spans; small ones, and the integers ONNX's inference may read, become
-// part of the model. A file that is not there is no error: its tensors stay as they are.
+// Opens and maps the data files and turns tensors into spans; small ones, and integers that ONNX's
+// shape inference may read, are copied into the model. Checks location, keys, length against type
+// and shape, and range against the size of the file. Tensors whose file does not exist stay as they
+// are. InvalidArgument for a refused reference (KV004 to KV006), OutOfRange if a limit or a file is
+// exceeded.
 absl::StatusOr<Resolved> ResolveExternalData(const std::vector<std::string>& folders,
                                              const DataPolicy& policy, const Limits& limits,
                                              onnx::ModelProto* model);

@@ -15,7 +15,7 @@ namespace {
 
 bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-// Spaces mean nothing, even within an ellipsis.
+// Spaces are ignored, even within an ellipsis.
 bool IsReadable(std::string_view equation) {
   std::string terms;
   for (const char c : equation) {

@@ -1,12 +1,13 @@
-// ONNX's operator schemas, as shape inference may use them on models from anywhere.
+// ONNX's operator schemas, safe for shape inference on untrusted models.
 #pragma once
 
 #include "onnx/defs/schema.h"
 
 namespace kvlift {
 
-// Where an inference function of ONNX 1.23 would not end, it fails instead: Einsum, for equations
-// with anything but letters, commas, an arrow and one ellipsis per term.
+// Returns ONNX's registry with one difference: the inference of Einsum fails for equations with
+// anything but letters, commas, an arrow and one ellipsis per term, for which the inference
+// function of ONNX 1.23 does not terminate.
 const onnx::ISchemaRegistry& SafeSchemas();
 
 }  // namespace kvlift

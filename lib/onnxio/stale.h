@@ -1,4 +1,4 @@
-// What runs leave behind that were killed.
+// Temporary files that killed processes have left behind.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace kvlift {
 
-// Temporary files of `path` (onnxio/model.h, WriteFiles) whose process is gone, sorted. Nothing
-// reads or removes them.
+// Returns the temporary files of `path` (WriteFiles of onnxio/model.h) whose process has ended,
+// sorted. Neither reads nor removes them.
 std::vector<std::string> StaleTemporaries(const std::string& path);
 
 }  // namespace kvlift

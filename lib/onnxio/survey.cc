@@ -15,7 +15,7 @@ namespace {
 using wire::Kind;
 using wire::Type;
 
-// What protobuf takes for a message, a text and a number, about.
+// Estimated memory of a protobuf message, a text and a number.
 constexpr int64_t kMessageBytes = 128;
 constexpr int64_t kTextBytes = 40;
 constexpr int64_t kNumberBytes = 8;
@@ -25,10 +25,10 @@ struct Frame {
   size_t length_at = 0;  // of the length in front of the message
   size_t begin = 0;
   size_t end = 0;
-  int64_t grown = 0;  // by replacements inside
+  int64_t grown = 0;  // bytes that replacements inside have added
   int64_t rank = 0;
   int64_t attributes = 0;
-  int64_t level = 0;  // graphs and functions around it
+  int64_t level = 0;  // nesting depth of graphs and functions
   TensorSite tensor;
 };
 
@@ -111,7 +111,7 @@ class Surveyor {
     }
     const bool raw =
         frame.message->kind == Kind::kTensor && number == onnx::TensorProto::kRawDataFieldNumber;
-    if (raw) return absl::OkStatus();  // counted where it stays
+    if (raw) return absl::OkStatus();  // counted if it stays
     const bool varints = field.numbers && field.type == Type::kVarint;
     return Spend(kTextBytes + static_cast<int64_t>(size) * (varints ? kNumberBytes : 1));
   }
@@ -197,7 +197,7 @@ class Surveyor {
     return absl::OkStatus();
   }
 
-  // Varints, packed or one: each has one byte without the upper bit.
+  // Counts varints, packed or single: each has one byte whose top bit is clear.
   int64_t CountNumbers(const TensorSite::Field& place) const {
     const std::string_view data = bytes_.substr(place.data, place.end - place.data);
     return std::count_if(data.begin(), data.end(),

@@ -1,4 +1,4 @@
-// The bytes of tensors, wherever they are.
+// Reads the bytes of tensors from the model or from external data.
 #include <unistd.h>
 
 #include <cerrno>

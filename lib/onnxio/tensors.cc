@@ -60,7 +60,7 @@ void ForEachTensor(const onnx::ModelProto& model,
 
 void ForEachMutableTensor(onnx::ModelProto& model,
                           const std::function<void(onnx::TensorProto&)>& visit) {
-  // The model is not const, so neither is what the walk finds in it.
+  // The model is not const, so the tensors in it are not const either.
   ForEachTensor(model, [&](const onnx::TensorProto& tensor) {
     visit(const_cast<onnx::TensorProto&>(tensor));
   });

@@ -1,5 +1,5 @@
-// All places of a model where a tensor can stand: initialisers and sparse initialisers, attributes
-// of every kind, bodies, functions with their attribute defaults, and training graphs.
+// Visits all tensors of a model: initializers and sparse initializers, attributes of every kind,
+// bodies, functions with their attribute defaults, and training graphs.
 #pragma once
 
 #include <functional>

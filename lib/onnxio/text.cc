@@ -1,4 +1,4 @@
-// ONNX text: parsing and printing.
+// Parses and prints ONNX text.
 #include <algorithm>
 
 #include "fmt/format.h"
@@ -11,8 +11,8 @@
 namespace kvlift {
 namespace {
 
-// The deepest nesting of brackets outside strings and comments. ONNX's parser calls itself once or
-// more for each level.
+// Returns the deepest nesting of brackets outside of strings and comments. ONNX's parser recurses
+// at least once per level.
 int BracketDepth(std::string_view text) {
   int depth = 0;
   int deepest = 0;

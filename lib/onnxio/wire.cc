@@ -11,7 +11,7 @@ namespace {
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 
-// Texts that name nothing: documentation, and values of string-to-string entries.
+// Documentation, and values of string-to-string entries, do not name anything.
 bool IsName(const FieldDescriptor& field) {
   return field.type() == FieldDescriptor::TYPE_STRING && field.name() != "doc_string" &&
          field.name() != "value";
@@ -110,7 +110,7 @@ bool ReadTag(std::string_view bytes, size_t* pos, Tag* tag) {
 }
 
 bool Skip(std::string_view bytes, size_t* pos, Tag tag) {
-  // Numbers of the groups that are open, the innermost last.
+  // The numbers of the open groups, the innermost last.
   std::vector<uint32_t> groups;
   for (;;) {
     size_t size = 0;

@@ -1,5 +1,5 @@
-// The bytes of a ModelProto as protobuf would read them, without reading it: which messages and
-// fields stand where. Nothing here allocates by what the bytes claim, or calls itself.
+// Reads the protobuf wire format of a ModelProto without parsing it into messages: which messages
+// and fields are where. Memory and recursion do not depend on what the bytes claim.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +19,12 @@ enum class Type : uint8_t {
   kFixed32 = 5
 };
 
-// What a field is, from ONNX's own description of its messages.
+// Properties of a field, from ONNX's message descriptors.
 struct FieldInfo {
-  int message = -1;  // index into the schema, if the field is a message
+  int message = -1;  // index into Schema() if the field is a message; else -1
   bool known = false;
-  bool name = false;          // a text that names something; limited in length
-  bool numbers = false;       // repeated numbers; may be packed
+  bool name = false;          // a string that names something; its length is limited
+  bool numbers = false;       // repeated numbers, which may be packed
   Type type = Type::kVarint;  // of one element
 };
 
@@ -42,15 +42,15 @@ enum class Kind : uint8_t {
 
 struct MessageInfo {
   Kind kind = Kind::kOther;
-  std::vector<FieldInfo> fields;  // by number
+  std::vector<FieldInfo> fields;  // by field number
 };
 
-// [0] is ModelProto.
+// The messages of ONNX; [0] is ModelProto.
 const std::vector<MessageInfo>& Schema();
 
 inline constexpr int kMaxVarintBytes = 10;
 
-// Reads at *pos and moves it; false if the bytes end, or the number does not fit.
+// Reads at *pos and advances it. False if the bytes end, or the number has more than 64 bits.
 bool ReadVarint(std::string_view bytes, size_t* pos, uint64_t* value);
 
 struct Tag {
@@ -59,7 +59,7 @@ struct Tag {
 };
 bool ReadTag(std::string_view bytes, size_t* pos, Tag* tag);
 
-// Moves over the value of a field, groups with all that is in them. False if it is cut off.
+// Advances over the value of a field; a group is skipped with its content. False if it is cut off.
 bool Skip(std::string_view bytes, size_t* pos, Tag tag);
 
 size_t VarintSize(uint64_t value);

@@ -1,4 +1,4 @@
-// Serialising, and writing files together or not at all.
+// Serialises models, and writes files together or not at all.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -30,14 +30,14 @@ std::string DirectoryOf(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// A name beside `path` that stale files of a killed run are recognised by.
+// Returns a name beside `path`, by which StaleTemporaries recognises the files of killed runs.
 std::string TemporaryName(const std::string& path) {
   std::random_device random;
   return fmt::format("{}.tmp-{}-{:08x}{:08x}", path, getpid(), random(), random());
 }
 
-// Temporary files that take the names of the outputs together. What was not kept at the end is
-// undone: new files are removed, old ones have their names back.
+// Temporary files that are renamed to the outputs together. Without success the destructor undoes
+// everything: new files are removed, old ones get their names back.
 class Staged {
  public:
   Staged() = default;
@@ -46,7 +46,7 @@ class Staged {
   ~Staged();
 
   absl::Status Add(const OutputFile& file, const WriteProgress& progress, const LateText& late);
-  // In the order of the paths.
+  // Renames the files in the order of `order`.
   absl::Status RenameAll(const std::vector<OutputFile>& order);
 
  private:
@@ -54,8 +54,8 @@ class Staged {
     std::string path;
     std::string temporary;  // empty once renamed
     std::string backup;     // second name of the old file; empty if there is none
-    int slot = -1;          // of the note for signals
-    bool replaces = false;  // there was an old file
+    int slot = -1;          // of NoteTemporary
+    bool replaces = false;  // an old file exists
   };
   absl::Status KeepOld(Entry& entry);
 
@@ -88,7 +88,7 @@ absl::Status Staged::Add(const OutputFile& file, const WriteProgress& progress,
   }
   const std::string path = TemporaryName(file.path);
   const int slot = NoteTemporary(path);
-  // Noted before it exists: nothing can fail between its creation and its removal.
+  // The file is noted before it exists, so that a signal cannot leave it behind.
   entries_.push_back({file.path, path, {}, slot, false});
   Fd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
   if (!fd.ok()) {
@@ -115,7 +115,8 @@ absl::Status Staged::KeepOld(Entry& entry) {
   entry.backup = TemporaryName(entry.path);
   if (link(entry.path.c_str(), entry.backup.c_str()) == 0) return absl::OkStatus();
   entry.backup.clear();
-  if (errno != EPERM && errno != EOPNOTSUPP && errno != EMLINK) {  // no hard links there
+  // The file system has no hard links.
+  if (errno != EPERM && errno != EOPNOTSUPP && errno != EMLINK) {
     return WriteFailed(errno, "write", entry.path);
   }
   return absl::OkStatus();
@@ -126,7 +127,8 @@ absl::Status Staged::RenameAll(const std::vector<OutputFile>& order) {
   for (const OutputFile& file : order) places.emplace(file.path, places.size());
   std::sort(entries_.begin(), entries_.end(),
             [&](const Entry& a, const Entry& b) { return places.at(a.path) < places.at(b.path); });
-  // One file is replaced atomically; only what comes after another needs its old file kept.
+  // A single file is replaced atomically. With several, the old files are kept until all are
+  // renamed.
   if (entries_.size() > 1) {
     for (Entry& entry : entries_) KV_RETURN_IF_ERROR(KeepOld(entry));
   }

@@ -19,11 +19,11 @@ using onnx::FunctionProto;
 using onnx::GraphProto;
 using onnx::NodeProto;
 
-// What a node costs besides its elements.
+// The cost of a node, and of each of its elements.
 constexpr int64_t kNodeWork = 1000, kElementWork = 8;
 constexpr int kMaxDepth = 40;
 constexpr int64_t kMaxIterations = 100000;
-// What a weight costs for a row, and one that has to be unpacked.
+// The cost of a weight per row, and of a weight that must be unpacked.
 constexpr int64_t kProductWork = 4, kPackedWork = 40;
 constexpr size_t kSmallBytes = size_t{32} << 20;
 
@@ -44,7 +44,7 @@ std::string OperatorName(const NodeProto& node) {
   return DomainOf(node).empty() ? node.op_type() : node.domain() + "." + node.op_type();
 }
 
-// Scan of opset 8 has sequences of batches.
+// In opset 8, Scan has a batch axis and sequence lengths.
 constexpr int64_t kFirstScan = 9;
 
 bool IsControl(const NodeProto& node, int64_t opset) {
@@ -53,7 +53,7 @@ bool IsControl(const NodeProto& node, int64_t opset) {
          (op == "If" || op == "Loop" || (op == "Scan" && opset >= kFirstScan));
 }
 
-// All names that a node reads, those in its bodies too.
+// Collects all names that a node reads, including those in its bodies.
 void CollectReads(const NodeProto& node, std::set<std::string>* names) {
   names->insert(node.input().begin(), node.input().end());
   for (const AttributeProto& attribute : node.attribute()) {
@@ -63,7 +63,7 @@ void CollectReads(const NodeProto& node, std::set<std::string>* names) {
   }
 }
 
-// References to a function's attributes become their values, in bodies too.
+// Replaces references to a function's attributes by their values, also in bodies.
 void Bind(NodeProto* node, const std::map<std::string, AttributeProto>& values) {
   std::vector<AttributeProto> bound;
   for (AttributeProto attribute : node->attribute()) {
@@ -84,20 +84,20 @@ void Bind(NodeProto* node, const std::map<std::string, AttributeProto>& values) 
 
 }  // namespace
 
-// Where names are looked up.
+// A level of name lookup.
 struct Interpreter::Scope {
   const Scope* outer = nullptr;
   Values values;
-  bool main = false;  // initializers of the model are seen from here
+  bool main = false;  // names not found here are initializers of the model
 };
 
-// What applies to all nodes of a graph or function.
+// Settings for all nodes of a graph or function.
 struct Interpreter::Setting {
   Opsets opsets;
   int depth = 0;
   int64_t budget = 0;
   int64_t* work = nullptr;
-  bool* foreseen = nullptr;  // whether the work of products was held against the budget
+  bool* foreseen = nullptr;  // whether the work of all products was compared with the budget
 };
 
 absl::StatusOr<Interpreter> Interpreter::Create(std::shared_ptr<const onnx::ModelProto> model,
@@ -272,7 +272,8 @@ absl::StatusOr<std::vector<Value>> Interpreter::Call(const NodeProto& node, cons
     OpContext context{node, version, in, &out, setting.budget - *setting.work};
     context.is_last = last_.contains(&node);
     if (products_.contains(&node) && !*setting.foreseen) {
-      // Sees what all products take before the first of them is computed for nothing.
+      // Compares the work of all products with the budget, before the first one is computed in
+      // vain.
       *setting.foreseen = true;
       const int64_t row = in[0].dims().empty() ? 1 : std::max<int64_t>(1, in[0].dims().back());
       if (in[0].size() / row > context.budget / std::max<int64_t>(1, work_per_row_)) {

@@ -1,8 +1,8 @@
-// A naive interpreter of ONNX graphs, written from the operator texts, that shares nothing with the
-// executor: values are doubles, and beside each stands a bound of the rounding error that an
-// execution in the model's element types may have (number.h).
+// A naive interpreter of ONNX graphs, written from the operator texts. It shares no code with the
+// executor: values are doubles, and each has a bound of the rounding error that an execution in the
+// model's element types may have (number.h).
 //
-// Operators that ONNX defines by others run through their function bodies.
+// Operators that ONNX defines by function bodies run through those bodies.
 #pragma once
 
 #include <cstdint>
@@ -25,19 +25,22 @@ using Values = std::map<std::string, Value>;
 
 class Interpreter {
  public:
-  // Errors as Graph::Build.
+  // Fails as Graph::Build. `base_dir` is the folder of external data.
   static absl::StatusOr<Interpreter> Create(std::shared_ptr<const onnx::ModelProto> model,
                                             std::string base_dir);
 
-  // Operators of the model that have no meaning here, each once, sorted.
+  // Operators of the model that the oracle cannot compute, each once, sorted.
   const std::vector<std::string>& unknown() const { return unknown_; }
 
-  // All outputs of the graph. Unimplemented: an operator, or a form of one, without meaning (names
-  // it). ResourceExhausted: more than `budget` scalar operations. Adds what was done to *work.
-  // Of a wide product that is an output and takes too much, some columns are computed.
+  // Computes all outputs of the graph. Unimplemented: an operator, or a form of one, that the
+  // oracle cannot compute (the message names it). ResourceExhausted: more than `budget` scalar
+  // operations. InvalidArgument: values that do not fit an operator. Adds the operations that were
+  // done to *work, also on failure. If all columns of a wide product that is a graph output would
+  // exceed the budget, only some are computed (Value::columns).
   absl::StatusOr<Values> Run(const Values& inputs, int64_t budget, int64_t* work) const;
 
-  // The scalar operations that the products with constant weights take for one row on their left.
+  // The scalar operations that all products with constant weights take for one row of their left
+  // operand.
   int64_t work_per_row() const { return work_per_row_; }
 
  private:
@@ -72,12 +75,14 @@ class Interpreter {
   std::shared_ptr<const Graph> graph_;
   std::string base_dir_;
   std::vector<std::string> unknown_;
-  absl::flat_hash_set<const onnx::NodeProto*> last_;      // nodes that only the host reads
-  absl::flat_hash_set<const onnx::NodeProto*> products_;  // with weights, not among these
+  absl::flat_hash_set<const onnx::NodeProto*> last_;  // nodes whose results are only graph outputs
+  // Products with constant weights, without `last_`.
+  absl::flat_hash_set<const onnx::NodeProto*> products_;
   int64_t work_per_row_ = 0;
-  std::vector<std::vector<std::string>> last_read_;  // by node: what nothing reads afterwards
+  // By node: the values that no later node reads.
+  std::vector<std::vector<std::string>> last_read_;
   absl::flat_hash_map<std::string, const onnx::TensorProto*> initializers_;
-  // Constants that are no copies, or small ones.
+  // Initializers that have been read: those that are not copied, and small ones.
   mutable absl::flat_hash_map<std::string, Value> kept_;
 };
 

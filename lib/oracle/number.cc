@@ -9,9 +9,10 @@ namespace {
 
 using onnx::TensorProto;
 
+// The parameters of a floating-point type.
 struct Format {
   int32_t type;
-  int digits;  // of the significand, with the hidden one
+  int digits;  // of the significand, with the hidden digit
   int lowest;  // exponent of the smallest normal number
   double largest;
   bool has_infinity;
@@ -34,7 +35,7 @@ const Format* FormatOf(int32_t type) {
 
 double Hypot(double a, double b) { return std::sqrt(a * a + b * b); }
 
-// Error terms of a result that is no number are no numbers either; nothing is claimed of it then.
+// The errors of a result that is not finite are undefined; it gets no bounds.
 Number Checked(Number n) {
   if (!std::isfinite(n.value)) return {n.value, 0, 0};
   if (std::isnan(n.worst)) n.worst = HUGE_VAL;
@@ -85,12 +86,12 @@ Number Rounded(Number n, int32_t type) {
   if (!std::isfinite(n.value)) return n;
   if (n.exact()) return {RoundTo(type, n.value), 0, 0};
   const double u = UnitOf(type), size = std::fabs(n.value);
-  // All that may be rounded may round to one number. Of half types it is not what it stands for: a
-  // graph that rounds at other places has another one, as surely.
+  // If all possible values round to one number, the result is exact. Not so for 16-bit types: a
+  // graph that rounds at other places may have another number there.
   const double low = RoundTo(type, n.value - n.worst);
   const bool one = low == RoundTo(type, n.value + n.worst);
   if (one && u < 2 * SumUnitOf(type)) return {low, 0, 0};
-  // Half of the smallest step, where numbers are too small to have all digits.
+  // Half of the smallest step, for numbers that are too small to have all digits.
   const double least = TinyOf(type) * u;
   n.spread = Hypot(n.spread, u * size + least);
   n.worst += u * (size + n.worst) + least;
@@ -118,7 +119,7 @@ Number Times(const Number& a, const Number& b) {
   const double x = std::fabs(a.value), y = std::fabs(b.value);
   Number r{a.value * b.value, 0, 0};
   if (a.exact() && b.exact()) return Checked(r);
-  // 0 times an unlimited error is 0 where the 0 is exact.
+  // 0 times an unlimited error is 0 if the 0 is exact.
   const auto term = [](double factor, double error) {
     return error == 0 || factor == 0 ? 0 : factor * error;
   };

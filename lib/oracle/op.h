@@ -1,5 +1,5 @@
-// How an operator is written for the oracle: one function per operator that computes all outputs
-// from all inputs, in plain loops, from the operator's text.
+// How an operator is written for the oracle: one function per operator computes all outputs from
+// all inputs, in plain loops, from the operator's text.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,20 @@
 
 namespace kvlift::oracle {
 
+// The call of one operator.
 struct OpContext {
   const onnx::NodeProto& node;
-  int64_t opset;                 // of the node's domain
+  int64_t opset;                 // version of the node's operator set
   const std::vector<Value>& in;  // omitted inputs are absent()
-  std::vector<Value>* out;       // as many as the node has outputs
+  std::vector<Value>* out;       // one per output of the node
   int64_t budget = 0;            // scalar operations that may be done
-  int64_t work = 0;              // and have been, where they are more than elements
-  // Nothing but the host reads the results: some elements are enough where all are too many.
+  // Scalar operations that were done, beyond a few per element.
+  int64_t work = 0;
+  // Only the host reads the results. If computing all elements takes too much work, some are
+  // enough.
   bool is_last = false;
 
-  // ResourceExhausted if that is too much.
+  // Adds to `work`. Returns ResourceExhausted if it exceeds `budget`.
   absl::Status Spend(int64_t operations);
   bool has(size_t i) const { return i < in.size() && !in[i].absent(); }
   bool wants(int i) const { return i < node.output_size() && !node.output(i).empty(); }
@@ -42,7 +45,7 @@ struct OpEntry {
   OpFn run;
 };
 
-// nullptr if the oracle has no meaning for the operator.
+// Returns nullptr if the oracle cannot compute the operator. "ai.onnx" is the same domain as "".
 OpFn FindMeaning(std::string_view domain, std::string_view name);
 absl::Span<const OpEntry> MovementOps();
 absl::Span<const OpEntry> IndexOps();
@@ -59,15 +62,17 @@ absl::Span<const OpEntry> MultiHeadOps();
 absl::Span<const OpEntry> ConvOps();
 absl::Span<const OpEntry> RoundedOps();
 
-absl::Status Wrong(const OpContext& c, std::string_view what);      // InvalidArgument
-absl::Status NoMeaning(const OpContext& c, std::string_view what);  // Unimplemented
+// Return InvalidArgument, and Unimplemented for a form that the oracle cannot compute.
+absl::Status Wrong(const OpContext& c, std::string_view what);
+absl::Status NoMeaning(const OpContext& c, std::string_view what);
 
-// -rank <= axis < rank, made non-negative; -1 if out of range.
+// Returns the axis in [0, rank), or -1 if it is out of range.
 int64_t AxisOf(int64_t axis, int64_t rank);
 Dims StridesOf(const Dims& dims);
-// Numpy's common shape; false if there is none.
+// Computes the shape of numpy broadcasting; false if the shapes do not broadcast.
 bool Broadcast(const Dims& a, const Dims& b, Dims* out);
-// For each element of `dims` the element of a tensor of shape `from` that is broadcast to it.
+// Returns, for each element of `dims`, the index of its element in a tensor of shape `from` that is
+// broadcast to `dims`.
 std::vector<int64_t> BroadcastIndex(const Dims& from, const Dims& dims);
 // Calls f(flat index, coordinates) for each element in order.
 template <typename F>
@@ -83,11 +88,11 @@ void ForEach(const Dims& dims, F f) {
   }
 }
 int64_t Flat(const Dims& at, const Dims& strides);
-// The elements of an input of integers, or an attribute of that name where the input is absent.
+// Returns the elements of an integer input or, if it is absent, the attribute of that name.
 std::vector<int64_t> IntsOf(const OpContext& c, size_t input, std::string_view attribute);
-// Whether each of these inputs is absent or has one element.
+// Returns true if each of the inputs first .. last is absent or has one element.
 bool AreScalars(const OpContext& c, size_t first, size_t last);
-// The value of a scalar of any type.
+// Returns the value of a tensor of one element, of any type.
 double ScalarOf(const Value& v);
 
 }  // namespace kvlift::oracle

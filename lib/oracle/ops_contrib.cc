@@ -1,4 +1,4 @@
-// Rotary positions, and operators of com.microsoft.
+// RotaryEmbedding, and operators of com.microsoft.
 #include <algorithm>
 #include <cmath>
 
@@ -12,7 +12,7 @@
 namespace kvlift::oracle {
 namespace {
 
-// X as [B, N, S, D] in memory or as [B, S, N * D].
+// X, which is [B, N, S, D] or (flat) [B, S, N * D].
 struct Heads {
   int64_t batch = 0, heads = 0, tokens = 0, width = 0;
   bool flat = false;
@@ -35,7 +35,7 @@ bool HeadsOf(const Value& x, int64_t heads, int64_t width, Heads* h) {
   return true;
 }
 
-// Turns pairs of elements by the angles whose cosine and sine stand in row angle(b, s).
+// Rotates pairs of elements by the angles whose cosine and sine are in row angle(b, s).
 template <typename F>
 absl::Status Rotate(const OpContext& c, const Value& x, const Heads& h, const Value& cosines,
                     const Value& sines, int64_t rotated, bool interleaved, F angle, Value* y) {
@@ -88,7 +88,8 @@ absl::Status RotaryEmbedding(OpContext& c) {
       &(*c.out)[0]);
 }
 
-// As above, with the operands in another order, and positions that may be those of the first token.
+// The com.microsoft operator: its operands have another order, and positions may be those of the
+// first token only.
 absl::Status OldRotaryEmbedding(OpContext& c) {
   Heads h;
   const int64_t rotated = c.Int("rotary_embedding_dim", 0);
@@ -118,7 +119,7 @@ absl::Status FusedMatMul(OpContext& c) {
   return MatrixProduct(c, a, b, static_cast<double>(c.Float("alpha", 1)), &(*c.out)[0]);
 }
 
-// Heads [first, first + heads) of a row of tokens, as [B, S, heads * D].
+// Returns heads [first, first + heads) of rows of tokens, as [B, S, heads * D].
 Value HeadsFrom(const Value& x, int64_t first, int64_t heads, int64_t width) {
   const int64_t rows = x.dims()[0] * x.dims()[1], all = x.dims()[2];
   std::vector<int64_t> from;
@@ -128,15 +129,15 @@ Value HeadsFrom(const Value& x, int64_t first, int64_t heads, int64_t width) {
   return Take(x, {x.dims()[0], x.dims()[1], heads * width}, from);
 }
 
-// What a head of one sequence sees.
+// The operands of the attention of one head of one sequence.
 struct Seen {
   const Value &query, &keys, &values;
   Heads q, k, v;
   double scale = 1, cap = 0;
-  int32_t type = 0;  // that is computed in
+  int32_t type = 0;  // the type of the computation
 };
 
-// One query over the keys [begin, end).
+// Attends with one query to the keys [begin, end).
 void Attend(const Seen& a, int64_t b, int64_t n, int64_t s, int64_t begin, int64_t end,
             std::vector<Number>* out) {
   const int64_t m = n / (a.q.heads / a.k.heads);
@@ -166,7 +167,7 @@ void Attend(const Seen& a, int64_t b, int64_t n, int64_t s, int64_t begin, int64
   }
 }
 
-// The past with the new rows of each sequence behind it; `slots` rows.
+// Returns a cache of `slots` rows: the past with the new rows of each sequence behind its old ones.
 Value Appended(const Value& past, const Value& news, const Heads& h,
                const std::vector<int64_t>& lengths, int64_t slots) {
   const int64_t rows = past.absent() ? 0 : past.dims()[2];

@@ -1,4 +1,4 @@
-// Conv over any number of spatial dims.
+// Conv with any number of spatial dimensions.
 #include <algorithm>
 
 #include "base/status.h"
@@ -8,11 +8,11 @@
 namespace kvlift::oracle {
 namespace {
 
-// X is [B, G * C, in...], W [F, C, kernel...], F a multiple of G groups.
+// X is [B, G * C, in...], W [F, C, kernel...]; F is a multiple of the number of groups G.
 struct Windows {
   int64_t groups = 1, channels = 0, filters = 0;
   Dims in, kernel, out;
-  Dims strides, dilations, before;  // by spatial dim; `before`: padding in front
+  Dims strides, dilations, before;  // by spatial dimension; `before`: padding in front
 };
 
 absl::Status ReadPadding(OpContext& c, Windows* w) {
@@ -38,7 +38,8 @@ absl::Status ReadPadding(OpContext& c, Windows* w) {
       before = pads[d];
       after = pads[d + rank];
     } else if (automatic != "VALID") {
-      // As many outputs as strides fit into the input, the odd element at the side that is named.
+      // There are as many outputs as strides fit into the input. An odd element of padding goes to
+      // the side that auto_pad names.
       const int64_t outputs = (w->in[d] + stride - 1) / stride;
       const int64_t all = std::max<int64_t>(0, (outputs - 1) * stride + reach - w->in[d]);
       before = automatic == "SAME_LOWER" ? (all + 1) / 2 : all / 2;

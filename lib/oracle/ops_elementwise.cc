@@ -11,7 +11,7 @@ namespace {
 
 using onnx::TensorProto;
 
-// Two operands, or the running result and one more.
+// Applies a function to two operands, or to the running result and one more operand.
 template <typename R, typename I>
 absl::Status Binary(OpContext& c, const Value& a, const Value& b, Value* out, R reals, I integers) {
   Dims dims;
@@ -36,7 +36,7 @@ absl::Status Binary(OpContext& c, const Value& a, const Value& b, Value* out, R 
   return absl::OkStatus();
 }
 
-// Both operands are one value: their errors are the same.
+// Returns true if both operands are the same value, whose errors are then equal.
 bool Twice(const OpContext& c) {
   return c.node.input_size() == 2 && c.node.input(0) == c.node.input(1);
 }

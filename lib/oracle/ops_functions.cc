@@ -11,7 +11,7 @@ namespace {
 
 using onnx::TensorProto;
 
-// A function of one real: f(x, type) with its errors.
+// Applies f(x, type) to every real; f computes the errors too.
 template <typename F>
 absl::Status MapReals(OpContext& c, F f) {
   const Value& x = c.in[0];
@@ -32,7 +32,7 @@ absl::Status MapIntegers(OpContext& c, F f) {
   return absl::OkStatus();
 }
 
-// f increases or decreases throughout; slope is |f'|.
+// f is monotone everywhere; `slope` is |f'|.
 template <double (*f)(double), double (*slope)(double), int ulps>
 absl::Status MonotoneOp(OpContext& c) {
   return MapReals(c, [](const Number& x, int32_t type) {
@@ -40,7 +40,7 @@ absl::Status MonotoneOp(OpContext& c) {
   });
 }
 
-// |f'| is at most 1.
+// |f'| is at most 1 everywhere.
 template <double (*f)(double), int ulps>
 absl::Status GentleOp(OpContext& c) {
   return MapReals(c, [](const Number& x, int32_t type) {
@@ -48,7 +48,7 @@ absl::Status GentleOp(OpContext& c) {
   });
 }
 
-// x times something between 0 and 1 that is a sum or product of rounded numbers: errors are
+// f is x times a factor between 0 and 1 that is a sum or product of rounded numbers, so errors are
 // relative to x. |f'| is at most 3/2.
 template <double (*f)(double)>
 absl::Status GateOp(OpContext& c) {
@@ -140,7 +140,7 @@ absl::Status Abs(OpContext& c) {
   });
 }
 
-// To whole numbers: a step where the operand is near one.
+// Rounds to whole numbers. If the error of the operand reaches a step, the result may be off by it.
 template <double (*f)(double)>
 absl::Status StepOp(OpContext& c) {
   if (!c.in[0].real()) return MapIntegers(c, [](int64_t v) { return v; });
@@ -201,7 +201,7 @@ absl::Status HardSigmoid(OpContext& c) {
   });
 }
 
-// Sigmoid(alpha x) x.
+// x * sigmoid(alpha x).
 absl::Status Swish(OpContext& c) {
   const auto alpha = static_cast<double>(c.Float("alpha", 1.0F));
   return MapReals(c, [alpha](const Number& x, int32_t type) {

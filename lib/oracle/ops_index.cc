@@ -1,4 +1,4 @@
-// Operators that move elements to or from places that an operand names.
+// Operators that read or write elements at indices.
 #include <algorithm>
 #include <numeric>
 #include <optional>
@@ -8,7 +8,7 @@
 namespace kvlift::oracle {
 namespace {
 
-// An index counted from the end if negative; -1 if out of range.
+// Returns a non-negative index; negative ones count from the end. -1 if it is out of range.
 int64_t Index(int64_t index, int64_t extent) {
   const int64_t at = index < 0 ? index + extent : index;
   return at < 0 || at >= extent ? -1 : at;
@@ -54,7 +54,8 @@ absl::Status GatherElements(OpContext& c) {
   return absl::OkStatus();
 }
 
-// The first element of the part that a row of GatherND's indices names; -1 if out of range.
+// Returns the first element of the slice that a row of GatherND's indices selects; -1 if it is out
+// of range.
 int64_t PartOf(const Dims& dims, const Dims& strides, int64_t first_axis, const int64_t* row,
                int64_t length) {
   int64_t flat = 0;
@@ -91,7 +92,7 @@ absl::Status GatherND(OpContext& c) {
   return absl::OkStatus();
 }
 
-// What a scatter does with an element that is there already.
+// Combines an update with the element that is there already.
 std::optional<Number> Combine(const std::string& how, const Number& a, const Number& b) {
   if (how == "add") return Plus(a, b);
   if (how == "mul") return Times(a, b);
@@ -107,7 +108,7 @@ int64_t CombineIntegers(const std::string& how, int64_t a, int64_t b) {
   return how == "max" ? std::max(a, b) : std::min(a, b);
 }
 
-// x with element to[i] combined with element i of the updates.
+// Combines element i of the updates with element to[i] of x.
 absl::Status Scatter(OpContext& c, const std::vector<int64_t>& to) {
   const Value &x = c.in[0], &updates = c.in[2];
   const std::string how = c.Text("reduction", "none");
@@ -171,7 +172,7 @@ absl::Status ScatterND(OpContext& c) {
   return Scatter(c, to);
 }
 
-// From the pseudocode of the operator's text.
+// Source: the pseudocode of ONNX TensorScatter-24.
 absl::Status TensorScatter(OpContext& c) {
   const Value &past = c.in[0], &update = c.in[1];
   const int64_t axis = AxisOf(c.Int("axis", -2), past.rank());

@@ -1,8 +1,8 @@
-// KeyValueCache of OpenPPL in its functional forms: present_cache is the cache with new rows in the
-// layer's part, key and value are what that part holds up to them.
+// OpenPPL's KeyValueCache in its functional form (onnxio/in_out.h): present_cache is the cache with
+// the new rows in the layer's part; key and value are the rows of that part up to the new ones.
 //
-// Rows are numbered through all sequences, in either form: a table says where in the packed tensor
-// each of them is.
+// Rows are numbered across all sequences, in both forms; a table says where each row is in the
+// packed tensor.
 #include "oracle/ops_key_value.h"
 
 #include <algorithm>
@@ -19,20 +19,20 @@ namespace {
 
 enum Output { kPresentCache = 2, kPresentScale = 3 };
 
-// Of a row: its sequence, where the packed tensor has one for each, and its slot.
+// The place of a row: its sequence, where the packed tensor has an axis of sequences, and its slot.
 struct Spot {
   int64_t b = 0, t = 0;
 };
 
 struct Sizes {
   bool joins = false;        // the tokens of all sequences are on one axis
-  int cache = 3, scale = 4;  // operands
+  int cache = 3, scale = 4;  // indices of the operands
   int64_t Nk = 0, D = 0, repeat = 1, group = 0;
   int64_t layer = 0, layout = 0;
-  std::vector<Spot> added, all;  // of new rows, and of all rows
-  Dims outer;                    // axes of results in front of the heads
+  std::vector<Spot> added, all;  // places of the new rows, and of all rows
+  Dims outer;                    // axes of the results in front of the heads
 
-  // The axes of a packed tensor, given those of a row.
+  // Returns the index in the packed tensor of an element of a row.
   Dims Place(const Spot& row, int64_t role, int64_t h, int64_t d) const {
     if (joins) {
       if (layout == 0) return {row.t, layer, role, h, d};
@@ -132,7 +132,8 @@ absl::Status ReadSizes(const OpContext& c, Sizes* z) {
   return absl::OkStatus();
 }
 
-// The packed tensor with the rows of both roles in it; `width` elements each.
+// Returns the packed tensor with the new keys and values written into it; `width` elements per
+// head.
 Value Written(const Sizes& z, const Value& packed, const Value& keys, const Value& values,
               int64_t width) {
   std::vector<Pick> picks(static_cast<size_t>(packed.size()));
@@ -146,7 +147,7 @@ Value Written(const Sizes& z, const Value& packed, const Value& keys, const Valu
   return Collect({&packed, &keys, &values}, packed.dims(), picks);
 }
 
-// Element [row, h, d] of a role's rows so far, in the packed tensor.
+// Calls f for element [row, h, d] of all rows of keys or values in the packed tensor.
 template <typename F>
 void ForAll(const Sizes& z, const Value& packed, int64_t role, int64_t group, F f) {
   const Dims strides = StridesOf(packed.dims());

@@ -1,4 +1,4 @@
-// KeyValueCache of OpenPPL, for the table of operators of other domains. Internal to lib/oracle.
+// OpenPPL's KeyValueCache, for the operator table of contrib domains. Internal to lib/oracle.
 #pragma once
 
 #include "absl/status/status.h"
@@ -7,7 +7,7 @@
 namespace kvlift::oracle {
 
 absl::Status KeyValueCache(OpContext& c);
-// The form of dynamic_batching, which has the tokens of all sequences on one axis.
+// The form of the dynamic_batching domains, with the tokens of all sequences on one axis.
 absl::Status JoinedKeyValueCache(OpContext& c);
 
 }  // namespace kvlift::oracle

@@ -21,7 +21,7 @@ absl::Status Truth(OpContext& c, bool (*reals)(double, double),
   for (size_t i = 0; i < ia.size(); ++i) {
     if (!a.real()) {
       int64_t x = a.integers()[ia[i]], y = b.integers()[ib[i]];
-      if (a.type() == TensorProto::UINT64) {  // the order of unsigned numbers
+      if (a.type() == TensorProto::UINT64) {  // compare as unsigned numbers
         x ^= INT64_MIN;
         y ^= INT64_MIN;
       }
@@ -74,8 +74,8 @@ absl::Status Xor(OpContext& c) {
   return Bits(c, [](int64_t a, int64_t b) { return a ^ b; });
 }
 
-// Bits that leave are gone; a shift by the width or more, or by less than 0, leaves what many
-// shifts leave.
+// A shift by the width or more, or by less than 0, shifts out all bits (a right shift keeps the
+// sign).
 int64_t Left(int64_t a, int64_t b) {
   return b < 0 || b > 63 ? 0 : static_cast<int64_t>(static_cast<uint64_t>(a) << b);
 }
@@ -123,7 +123,7 @@ absl::Status IsInf(OpContext& c) {
   return absl::OkStatus();
 }
 
-// Smallest and largest integer of a type as doubles.
+// Returns the smallest and largest integer of a type, as doubles.
 std::pair<double, double> LimitsOf(int32_t type) {
   const int bits = ElementBits(type);
   const bool is_unsigned = type == TensorProto::UINT64 || type == TensorProto::UINT32 ||
@@ -138,7 +138,7 @@ int64_t ToInteger(double x, int32_t type) {
   if (std::isnan(x)) return 0;
   const auto [low, high] = LimitsOf(type);
   const double whole = std::trunc(x);
-  // Types of a few bits wrap around.
+  // Types smaller than a byte wrap around.
   if (ElementBits(type) < 8 && std::fabs(whole) < 0x1p62) {
     return Wrap(type, static_cast<int64_t>(whole));
   }

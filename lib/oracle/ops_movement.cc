@@ -142,7 +142,7 @@ absl::Status Concat(OpContext& c) {
   return absl::OkStatus();
 }
 
-// Rows [begin, begin + count) of an axis.
+// Returns rows [begin, begin + count) of an axis.
 Value Rows(const Value& x, int64_t axis, int64_t begin, int64_t count) {
   Dims dims = x.dims();
   dims[axis] = count;
@@ -327,7 +327,8 @@ absl::Status Where(OpContext& c) {
   return absl::OkStatus();
 }
 
-// What GetRange of blocks of a square of side `block` is to the channels, and back.
+// Moves groups of channels to square blocks of side `blocksize` in the plane; SpaceToDepth is the
+// inverse.
 absl::Status DepthToSpace(OpContext& c) {
   const Value& x = c.in[0];
   const int64_t block = c.Int("blocksize", 1);

@@ -1,5 +1,5 @@
-// com.microsoft MultiHeadAttention, and Attention, which makes its operands by a product of its
-// own: as many key heads as query heads, a past that grows.
+// com.microsoft MultiHeadAttention, and Attention, which projects its input first. They have as
+// many key/value heads as query heads, and a past that grows.
 #include <algorithm>
 #include <cmath>
 
@@ -12,15 +12,15 @@ namespace {
 
 using onnx::TensorProto;
 
-// Of both operators: what is added to the scores.
+// The input that is added to the scores, in both operators.
 constexpr size_t kScores = 5;
 
-// L new keys behind P past ones, T in all; E and Dv are the head sizes of keys and values.
+// L new keys follow P past ones, T = P + L; E and Dv are the head sizes of keys and values.
 struct Sizes {
   int64_t B = 0, N = 0, S = 0, L = 0, P = 0, T = 0, E = 0, Dv = 0;
 };
 
-// [B, N, rows, width] in row-major order.
+// Rows [B, N, rows, width], row-major.
 struct Rows {
   std::vector<Number> numbers;
   int64_t heads = 0, rows = 0, width = 0;
@@ -30,7 +30,8 @@ struct Rows {
   }
 };
 
-// An operand [B, rows, N * width], with its part of the bias, or [B, N, rows, width].
+// Splits an operand [B, rows, N * width] into heads and adds its part of the bias; [B, N, rows,
+// width] is split already.
 Rows Split(const OpContext& c, const Value& x, int64_t heads, int64_t rows, int64_t width,
            int64_t bias_at) {
   const bool flat = x.rank() == 3;
@@ -55,7 +56,7 @@ Rows Split(const OpContext& c, const Value& x, int64_t heads, int64_t rows, int6
   return out;
 }
 
-// The past's rows with the new ones behind.
+// Returns the past's rows followed by the new ones.
 Rows Joined(const Value& past, const Rows& news, int64_t batch, int64_t before) {
   if (past.absent()) return news;
   Rows out{{}, news.heads, before + news.rows, news.width};
@@ -79,8 +80,8 @@ Value AsValue(const Rows& x, int32_t type, int64_t batch) {
   return Value::FromReals(type, {batch, x.heads, x.rows, x.width}, std::move(out));
 }
 
-// Whether a mask of padding shows key t to token s: the number of keys per sequence, where they end
-// and start, or a truth per key.
+// Returns true if a padding mask shows key t to token s. The mask has the number of keys per
+// sequence, their ends and starts, or one truth value per key.
 bool Shown(const Value& mask, const Sizes& z, int64_t b, int64_t s, int64_t t) {
   const std::vector<int64_t>& m = mask.integers();
   const int64_t size = mask.size();
@@ -126,7 +127,7 @@ absl::Status ReadSizes(const OpContext& c, Sizes* z) {
 
 class Attention {
  public:
-  // mask: the input that says which keys are pads.
+  // `mask` is the index of the padding mask input.
   Attention(const OpContext& c, const Sizes& z, const Rows& q, const Rows& k, const Rows& v,
             size_t mask)
       : c_(c), z_(z), q_(q), k_(k), v_(v), mask_(mask) {
@@ -140,7 +141,7 @@ class Attention {
     if (c.has(kScores)) bias_ = BroadcastIndex(c.in[kScores].dims(), {z.B, z.N, z.S, z.T});
   }
 
-  // A token's row of the result.
+  // Returns the result of one token and head.
   std::vector<Number> Row(int64_t b, int64_t n, int64_t s) const {
     const int64_t end = causal_ ? std::min(z_.T, z_.P + s + 1) : z_.T;
     std::vector<Number> weights;
@@ -177,7 +178,7 @@ class Attention {
   int32_t type_ = 0;
   double scale_ = 1, filter_ = 0;
   bool causal_ = false;
-  std::vector<int64_t> bias_;  // the element that each score gets
+  std::vector<int64_t> bias_;  // the element that is added to each score
 };
 
 bool ScoresFit(const OpContext& c, const Sizes& z) {
@@ -186,7 +187,7 @@ bool ScoresFit(const OpContext& c, const Sizes& z) {
                              common == Dims{z.B, z.N, z.S, z.T});
 }
 
-// [B, S, N * Dv]
+// Returns the result [B, S, N * Dv].
 Value ResultOf(const Attention& attention, const Sizes& z, int32_t type) {
   Reals out(z.B * z.S * z.N * z.Dv);
   for (int64_t b = 0; b < z.B; ++b) {
@@ -220,8 +221,8 @@ absl::Status MultiHeadAttention(OpContext& c) {
   return absl::OkStatus();
 }
 
-// Inputs of Attention: X [B, S, W], weights [W, 2 * N * E + N * Dv], their bias, which keys are
-// pads, keys and values of the past [2, B, N, P, E], and what is added to the scores.
+// Inputs of Attention: X [B, S, W], weights [W, 2 * N * E + N * Dv], their bias, the padding mask,
+// past keys and values [2, B, N, P, E], and the input that is added to the scores.
 enum ProjectedInput : size_t { kX, kWeights, kBias, kPads, kPast };
 
 absl::Status ReadProjectedSizes(const OpContext& c, Sizes* z) {
@@ -257,7 +258,7 @@ absl::Status ReadProjectedSizes(const OpContext& c, Sizes* z) {
   return absl::OkStatus();
 }
 
-// X times the columns of the weights from `begin` on, as heads.
+// Multiplies X by the columns of the weights from `begin` on, and returns the product as heads.
 Rows Projected(const OpContext& c, const Sizes& z, int64_t begin, int64_t width) {
   const int32_t own = c.in[kX].type();
   const int32_t carried = own == TensorProto::DOUBLE ? own : int32_t{TensorProto::FLOAT};
@@ -283,7 +284,7 @@ Rows Projected(const OpContext& c, const Sizes& z, int64_t begin, int64_t width)
   return out;
 }
 
-// The past's keys, or its values.
+// Returns the past's keys (0) or values (1).
 Value PastOf(const OpContext& c, const Sizes& z, int64_t which) {
   if (!c.has(kPast)) return Value();
   const int64_t size = z.B * z.N * z.P * z.E;

@@ -1,4 +1,4 @@
-// Normalizations of rows.
+// Normalisations of rows.
 #include <algorithm>
 #include <cmath>
 
@@ -54,7 +54,7 @@ absl::Status Normalize(OpContext& c, bool centred, const Value& x) {
   const Dims normalized(x.dims().begin() + axis, x.dims().end());
   const int64_t width = Product(normalized), rows = width == 0 ? 0 : x.size() / width;
   const auto epsilon = static_cast<double>(c.Float("epsilon", 1e-5F));
-  // Where the statistics are kept in a type of few digits they round to that.
+  // A stash_type of lower precision rounds the statistics.
   const auto stash = static_cast<int32_t>(c.Int("stash_type", TensorProto::FLOAT));
   const bool narrow = SumUnitOf(stash) > SumUnitOf(x.type()) || UnitOf(stash) > SumUnitOf(x.type());
   const int32_t inner = narrow ? stash : x.type();
@@ -76,7 +76,7 @@ absl::Status Normalize(OpContext& c, bool centred, const Value& x) {
     scales.Set(r, norm.scale);
     for (int64_t k = 0; k < width; ++k) {
       Number y = row[k];
-      // What is normalized may be rounded before it is scaled.
+      // The normalised value may be rounded before it is scaled.
       if (UnitOf(x.type()) > SumUnitOf(x.type()) * 2 || narrow) y = Approximated(y, x.type(), 1);
       if (c.has(1)) y = Approximated(Times(y, c.in[1].reals().At(scale_at[k])), x.type(), 1);
       if (centred && c.has(2)) y = Plus(y, c.in[2].reals().At(bias_at[k]));
@@ -95,7 +95,7 @@ absl::Status Normalize(OpContext& c, bool centred, const Value& x) {
 absl::Status LayerNorm(OpContext& c) { return Normalize(c, true, c.in[0]); }
 absl::Status RmsNorm(OpContext& c) { return Normalize(c, false, c.in[0]); }
 
-// x + skip + bias, normalized.
+// Normalises x + skip + bias.
 absl::Status SkipNorm(OpContext& c, bool centred) {
   const Value& x = c.in[0];
   const size_t gamma = 2, bias_at = centred ? 4 : 3;

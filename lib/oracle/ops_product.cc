@@ -1,4 +1,4 @@
-// Products of matrices and sums of products over named dims.
+// Products of matrices, and sums of products over named dimensions (Einsum).
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -12,7 +12,7 @@
 namespace kvlift::oracle {
 namespace {
 
-// Rows of results while they are summed.
+// Rows of results while they are being summed.
 struct Sums {
   std::vector<double> value, sizes, worst, variance;
 
@@ -36,7 +36,7 @@ struct Row {
       spread2[i] = s * s;
     }
   }
-  // These columns of an exact operand.
+  // Reads these columns of an exact operand.
   void Read(const Value& b, int64_t begin, const std::vector<int64_t>& columns) {
     for (size_t i = 0; i < columns.size(); ++i) b.Read(begin + columns[i], 1, &value[i]);
     Measure();
@@ -51,10 +51,10 @@ struct Row {
   }
 };
 
-// A product with more columns than this may be computed in some of them.
+// A product with more columns than kWide may be computed in kColumns of them only.
 constexpr int64_t kWide = 4096, kColumns = 64;
 
-// Evenly over all of them; empty if all are computed.
+// Returns columns that are spread evenly over all; empty if all columns are computed.
 std::vector<int64_t> SomeColumns(const OpContext& c, const Value& b, int64_t n, int64_t work) {
   std::vector<int64_t> columns;
   if (!c.is_last || !b.exact() || !b.is_stored() || b.rank() != 2 || n <= kWide) return columns;
@@ -65,7 +65,7 @@ std::vector<int64_t> SomeColumns(const OpContext& c, const Value& b, int64_t n, 
 
 void AddRow(const Number& a, const Row& row, size_t at, Sums* sums) {
   const size_t n = row.value.size();
-  // There may be none.
+  // `columns` may be empty.
   double *value = sums->value.data() + at, *sizes = sums->sizes.data() + at;
   const double size = std::fabs(a.value);
   for (size_t i = 0; i < n; ++i) {
@@ -130,9 +130,9 @@ absl::Status MatrixProduct(OpContext& c, const Value& a, const Value& b, double 
   if (!columns.empty()) {
     for (int64_t i = 0; i < Product(dims); ++i) out.Set(i, {0, HUGE_VAL, HUGE_VAL});
   }
-  // One product of exact numbers is rounded once.
+  // A single product of exact numbers is rounded once.
   const bool one_exact = k == 1 && factor == 1 && a.exact() && b.exact();
-  // A matrix on the right for all of a batch on the left: read once.
+  // A right matrix that is the same for the whole batch is read once.
   const bool shared = Product(lead_b) == 1;
   const int64_t rows = shared ? batch * m : m;
   for (int64_t p = 0; p < (shared ? std::min<int64_t>(batch, 1) : batch); ++p) {
@@ -203,7 +203,7 @@ absl::Status Gemm(OpContext& c) {
   const auto index = BroadcastIndex(bias.dims(), dims);
   Reals out = y.reals();
   for (int64_t i = 0; i < y.size(); ++i) {
-    // The bias may be added before all other terms: as if it were one more rounding of the sum.
+    // The bias may be added before all other terms, which counts as one more rounding of the sum.
     const Number term = Times({beta, 0, 0}, bias.reals().At(index[i]));
     const double u = SumUnitOf(y.type()), k = static_cast<double>(a.dims()[1]) + 2;
     Number sum = Plus(out.At(i), term);
@@ -221,7 +221,8 @@ struct Equation {
   std::string result;
 };
 
-// Letters of each operand, "..." written as capital letters from Z down, the last dim first.
+// Reads the letters of each operand. The dimensions of "..." get capital letters from Z down, the
+// last dimension first.
 bool Parse(std::string text, const std::vector<Value>& in, Equation* e) {
   std::erase(text, ' ');
   const size_t arrow = text.find("->");

@@ -1,4 +1,4 @@
-// Numbers kept in few bits.
+// Quantised numbers and products.
 #include <algorithm>
 #include <cmath>
 
@@ -11,8 +11,8 @@ namespace {
 
 using onnx::TensorProto;
 
-// For each element of x the element of its scale: one for all, one per row of an axis, or one per
-// block of it.
+// Finds for each element of x the index of its scale: there is one for all, one per index of an
+// axis, or one per block of an axis.
 absl::Status ScaleIndex(const OpContext& c, std::vector<int64_t>* index) {
   const Value &x = c.in[0], &scale = c.in[1];
   index->assign(static_cast<size_t>(x.size()), 0);
@@ -25,7 +25,7 @@ absl::Status ScaleIndex(const OpContext& c, std::vector<int64_t>* index) {
     ForEach(x.dims(), [&](int64_t i, const Dims& at) { (*index)[i] = at[axis]; });
     return absl::OkStatus();
   }
-  // The scales have the shape of what they scale, but for one element for each block.
+  // The scales have the shape of x, but one element per block along the axis.
   Dims dims = x.dims();
   dims[axis] = (dims[axis] + block - 1) / block;
   if (block < 0 || scale.dims() != dims) return Wrong(c, "scale");
@@ -139,7 +139,7 @@ int64_t BitsAt(const Value& packed, int64_t first_byte, int64_t index, int64_t b
   return (packed.integers()[first_byte + bit / 8] >> (bit % 8)) & ((int64_t{1} << bits) - 1);
 }
 
-// The weights [K, N] of a MatMulNBits: (q - zero point) * scale, each of one block of a column.
+// Dequantises the weights [K, N] of MatMulNBits: (q - zero point) * scale, per block of a column.
 absl::Status UnpackBits(OpContext& c, int64_t k_size, int64_t n_size, Value* weights) {
   const int64_t bits = c.Int("bits", 4), block = c.Int("block_size", 0);
   if (block <= 0 || block * bits % 8 != 0 || (bits != 2 && bits != 4 && bits != 8)) {

@@ -11,11 +11,11 @@ namespace {
 
 using onnx::TensorProto;
 
-// Which element of the result each element of the operand goes to.
+// Maps each element of the operand to its element of the result.
 struct Reduction {
   Dims dims;          // of the result
-  int64_t count = 1;  // results
-  int64_t each = 1;   // elements of one result
+  int64_t count = 1;  // number of results
+  int64_t each = 1;   // elements per result
   std::vector<int64_t> to;
 };
 
@@ -47,7 +47,7 @@ absl::Status Plan(const OpContext& c, Reduction* r) {
   return absl::OkStatus();
 }
 
-// Sums f(element), then g of the sum.
+// Computes g(sum of f(element)).
 template <typename F, typename G>
 absl::Status SumLike(OpContext& c, F f, double roundings, G g,
                      int64_t (*integers)(int64_t) = nullptr, bool mean = false) {
@@ -185,7 +185,7 @@ absl::Status ReduceExtreme(OpContext& c) {
   return absl::OkStatus();
 }
 
-// Rows along an axis: outer x extent x inner.
+// A tensor as lines along an axis: outer x extent x inner.
 struct Lines {
   int64_t outer = 1, extent = 1, inner = 1;
 
@@ -206,7 +206,7 @@ absl::Status SoftmaxLike(OpContext& c, F f) {
   const int64_t axis = AxisOf(c.Int("axis", c.opset < 13 ? 1 : -1), x.rank());
   if (axis < 0) return Wrong(c, "axis");
   Lines lines(x.dims(), axis);
-  if (c.opset < 13) {  // all dims from the axis on are one
+  if (c.opset < 13) {  // all dimensions from the axis on form one
     lines.extent *= lines.inner;
     lines.inner = 1;
   }
@@ -278,7 +278,7 @@ absl::Status CumSum(OpContext& c) {
       if (x.real()) {
         if (exclusive) out.Set(at, SumResult(sum.Carried(x.type()), x.type()));
         sum.Add(x.reals().At(at));
-        // A sum in the type itself rounds each time.
+        // A running sum in the type itself rounds at each step.
         Number now = sum.Carried(x.type());
         if (!now.exact() && UnitOf(x.type()) >= 2 * SumUnitOf(x.type())) {
           const double steps = static_cast<double>(step) + 1;
@@ -297,7 +297,7 @@ absl::Status CumSum(OpContext& c) {
   return absl::OkStatus();
 }
 
-// The order of elements of a line that may be of reals or integers.
+// The order of the elements of a line of reals or integers.
 struct Ranking {
   const Value& x;
 
@@ -311,7 +311,7 @@ struct Ranking {
     const int64_t flip = x.type() == TensorProto::UINT64 ? INT64_MIN : 0;
     return (x.integers()[i] ^ flip) < (x.integers()[k] ^ flip);
   }
-  // Rounding errors may turn the order.
+  // Returns true if rounding errors could change the order of two elements.
   bool Near(int64_t i, int64_t k) const {
     if (!x.real()) return false;
     const double bound = Bound(i) + Bound(k);

@@ -7,14 +7,14 @@
 namespace kvlift::oracle {
 namespace {
 
-// Half a step where the scale is 1: integers; three digits behind the leading one, and the smallest
-// step of float8e4m3fn.
+// Half a step, relative to the scale for integers and to the value for float8e4m3fn, which has
+// three digits behind the leading one; and half of its smallest step.
 constexpr double kHalfInteger = 0.5, kHalfDigit = 0x1p-4, kHalfLeast = 0x1p-10;
 constexpr double kReachInt8 = 127, kReachFloat8 = 448, kSmallestScale = 0x1p-126;
-// What the roundings of the scale, the quotient and the product add.
+// The factor for the roundings of the scale, the quotient and the product.
 constexpr double kRest = 1 + 0x1p-18;
 
-// Half a step for each element of a group, if element i is as large as size(i) at most.
+// Half a step for the elements of a group, if element i is at most size(i).
 class Steps {
  public:
   template <typename Size>
@@ -45,7 +45,7 @@ absl::Status RoundedRows(OpContext& c) {
     const Number n = x.reals().At(i);
     return std::fabs(n.value) + n.worst;
   };
-  // Where the worst case is out of all bounds.
+  // Used instead where the worst case has no bound.
   const auto likely = [&](int64_t i) {
     const Number n = x.reals().At(i);
     return std::fabs(n.value) + BoundOf(n.worst, n.spread);
@@ -56,7 +56,7 @@ absl::Status RoundedRows(OpContext& c) {
     for (int64_t i = first; i < first + group; ++i) {
       Number n = x.reals().At(i);
       n.worst += worst.Half(largest(i));
-      // Evenly distributed.
+      // The error is uniformly distributed within half a step.
       n.spread = std::hypot(n.spread, usual.Half(likely(i)) / std::sqrt(3.0));
       out.Set(i, n);
     }

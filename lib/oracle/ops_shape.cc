@@ -83,7 +83,7 @@ absl::Status Range(OpContext& c) {
   for (int64_t i = 0; i < count; ++i) {
     const Number step = Rounded({static_cast<double>(i) * delta, 0, 0}, type);
     Number v = Plus({start, 0, 0}, step);
-    // Whether the sum is carried along or multiplied is not said.
+    // The operator text does not say whether the sum is accumulated or multiplied.
     const bool whole =
         v.value == std::floor(v.value) && std::fabs(v.value) < 1e6 && delta == std::floor(delta);
     v = whole && UnitOf(type) < 1e-6 ? v : Approximated(v, type, static_cast<double>(i));

@@ -1,4 +1,4 @@
-// Products of matrices with their errors.
+// Products of matrices, with their errors.
 #pragma once
 
 #include <vector>
@@ -8,10 +8,11 @@
 
 namespace kvlift::oracle {
 
-// y = factor * a b for matrices of rank 2 or more whose leading dims broadcast; not rounded to the
-// type unless `rounded`.
+// Sets y to factor * a * b for matrices of rank 2 or more whose leading dimensions broadcast. The
+// result is not rounded to the element type. InvalidArgument if the shapes do not fit;
+// ResourceExhausted as OpContext::Spend.
 absl::Status MatrixProduct(OpContext& c, const Value& a, const Value& b, double factor, Value* y);
-// The last two dims exchanged.
+// Exchanges the last two dimensions.
 Value Turned(const Value& x);
 
 }  // namespace kvlift::oracle

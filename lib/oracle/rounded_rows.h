@@ -1,7 +1,7 @@
-// An operator of the oracle's own: rows as they are after they were kept in few bits, with one
-// scale per group of elements along the last axis. The value is the operand's; what rounding may
-// have made of it is an error beside it: half a step of the group's scale. Attributes: group, to (a
-// type).
+// An operator that only the oracle has: rows after they were stored in a quantised cache, with one
+// scale per `group` elements of the last axis. The value is that of the operand; the quantisation
+// error, half a step of the group's scale, is added to its error bounds. Attributes: group, to (the
+// stored element type).
 #pragma once
 
 #include <string_view>

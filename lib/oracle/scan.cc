@@ -1,4 +1,4 @@
-// Scan (opset 9 and later): a body run over the slices of its inputs.
+// Scan of opset 9 and later: runs a body over the slices of its inputs.
 #include <algorithm>
 
 #include "base/status.h"
@@ -8,7 +8,7 @@
 namespace kvlift::oracle {
 namespace {
 
-// Slices of a tensor along an axis, in one of the two directions.
+// The slices of a tensor along an axis, in one of the two directions.
 struct Slices {
   const Value* whole = nullptr;
   int64_t axis = 0, count = 0;
@@ -29,7 +29,7 @@ struct Slices {
   }
 };
 
-// What the steps gave, side by side along a new axis. Absent if the axis is out of range.
+// Stacks the results of all steps along a new axis. Absent if the axis is out of range.
 Value Stacked(const std::vector<Value>& parts, int64_t axis, bool backward) {
   Dims dims = parts[0].dims();
   axis = AxisOf(axis, parts[0].rank() + 1);
@@ -49,7 +49,8 @@ Value Stacked(const std::vector<Value>& parts, int64_t axis, bool backward) {
   return Collect(sources, dims, picks);
 }
 
-// One number for each value; 0 where the node has none. False if it has others.
+// Reads one number per value, 0 without the attribute. Returns false if there are too few or too
+// many.
 bool PerValue(const onnx::NodeProto& node, const char* name, size_t count,
               std::vector<int64_t>* numbers) {
   *numbers = IntsAttribute(node, name);

@@ -13,14 +13,14 @@ namespace {
 using onnx::TensorProto;
 
 constexpr size_t kScales = 12, kPasts = 3;
-constexpr int64_t kOffset = 8;  // of a value of 4 bits
+constexpr int64_t kOffset = 8;  // added to a 4-bit value
 
-// The scale of element d of a head.
+// Returns the scale of element d of a head.
 Number ScaleAt(const StoredCache& cache, int64_t head, int64_t d) {
   return cache.scale.reals().At(cache.scale.size() > 1 ? head * cache.width + d : 0);
 }
 
-// The code of x; *doubtful if it may be another one.
+// Returns the code of x. Sets *doubtful if an error of x could change it.
 int64_t CodeOf(const StoredCache& cache, const Number& x, const Number& scale, bool* doubtful) {
   const Number one = {1, 0, 0};
   const Number inverse = scale.value == 0 ? one : Rounded(Over(one, scale), TensorProto::FLOAT);

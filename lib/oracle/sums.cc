@@ -10,7 +10,7 @@ namespace kvlift::oracle {
 Number Sum::Carried(int32_t type, double more) const {
   const double u = SumUnitOf(type);
   if (!std::isfinite(value_)) return {value_, 0, 0};
-  // Whole numbers, few enough digits: every order gives the same.
+  // A sum of whole numbers with few enough digits is the same in every order.
   if (exact_ && more == 0 && sizes_ * u < 1) return {value_, 0, 0};
   const double roundings = static_cast<double>(std::max<int64_t>(0, count_ - 1)) + more;
   if (roundings == 0) return {value_, worst_, std::sqrt(variance_)};
@@ -26,8 +26,8 @@ Number Sum::Result(int32_t type, double more) const {
 
 namespace {
 
-// By how much each weight may be off where scores are off by more than a derivative tells, all by
-// kDeviations at once. Empty where none is.
+// Returns how far each weight may be off, with all scores off by kDeviations at once, where the
+// scores are off by more than a derivative can describe. Empty if no score is.
 std::vector<double> FarSpreads(const std::vector<Number>& row, const std::vector<double>& chance,
                                double top, double u) {
   constexpr double kLinear = 0.5;
@@ -60,12 +60,12 @@ void SoftmaxRow(std::vector<Number>& row, int32_t type) {
   double top = -HUGE_VAL;
   for (const Number& x : row) top = std::max(top, x.value);
   double sum = 0, low = 0, high = 0, mixed = 0;
-  // What is hidden has no part in it.
+  // Masked keys (-inf) have no part in the sum.
   const auto hidden = [&](const Number& x) { return std::isinf(x.value) && x.value < top; };
   for (const Number& x : row) {
     if (hidden(x)) continue;
     sum += std::exp(x.value - top);
-    // The difference to the largest is rounded too.
+    // The difference to the largest score is rounded too.
     const double moved = x.worst + u * (std::fabs(x.value - top) + x.worst);
     low += std::isinf(moved) ? 0 : std::exp(x.value - top - moved);
     high += std::exp(x.value - top + moved);
@@ -101,7 +101,7 @@ void SoftmaxRow(std::vector<Number>& row, int32_t type) {
              std::sqrt(own * own + p * p * others + p * spread * p * spread) + tiny};
     if (!wide.empty()) y.spread = std::max(y.spread, wide[i]);
     y.spread = std::min(y.spread, 1.0);
-    // What cannot be told from 0 is 0.
+    // A weight that underflows in every case is 0.
     if (p == 0 && most == 0) y = {0, 0, 0};
     x = UnitOf(type) >= 2 * SumUnitOf(type) ? Rounded(y, type) : y;
   }

@@ -1,4 +1,4 @@
-// Errors of sums, products of rows and softmax, for any order of summation.
+// Errors of sums, of products of rows and of softmax, for any order of summation.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@ class Sum {
   }
   double value() const { return value_; }
   int64_t count() const { return count_; }
-  // With the roundings of a sum that is carried in what the type's sums are carried in, and of
-  // `more` roundings of each term. Not rounded to the type.
+  // Returns the sum with the rounding errors of accumulating it in the accumulation type of `type`,
+  // and of `more` roundings per term. It is not rounded to `type`.
   Number Carried(int32_t type, double more = 0) const;
-  // The same, rounded to the type.
+  // Returns the same, rounded to `type`.
   Number Result(int32_t type, double more = 0) const;
 
  private:
@@ -35,7 +35,7 @@ class Sum {
   bool exact_ = true;
 };
 
-// Softmax of one row, in place.
+// Computes the softmax of one row in place. `type` is the element type of the result.
 void SoftmaxRow(std::vector<Number>& row, int32_t type);
 
 }  // namespace kvlift::oracle

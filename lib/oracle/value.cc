@@ -23,7 +23,7 @@ T Load(std::string_view bytes, int64_t i) {
   return value;
 }
 
-// A float of `exponent_bits` and `fraction_bits` with infinities where `ieee` says so.
+// Decodes a float with these numbers of bits; `ieee`: its largest exponent means infinity or NaN.
 double SmallFloat(uint32_t bits, int exponent_bits, int fraction_bits, bool ieee) {
   const uint32_t fraction = bits & ((1u << fraction_bits) - 1);
   const uint32_t top = (1u << exponent_bits) - 1;
@@ -284,7 +284,7 @@ Value Collect(const std::vector<const Value*>& sources, Dims dims, const std::ve
     bool exact = true;
     for (const Value* source : sources) exact = exact && source->exact();
     if (!exact) out.MakeInexact();
-    // A few elements of a large constant are read without widening it.
+    // If only a few elements of a large constant are taken, it is not converted as a whole.
     const bool few = exact && static_cast<int64_t>(picks.size()) < sources[0]->size();
     std::vector<const Reals*> reals;
     for (const Value* source : sources) {

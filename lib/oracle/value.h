@@ -1,4 +1,4 @@
-// Tensors of the oracle: reals as double with error terms, integers and bools as int64 (uint64 as
+// Tensors of the oracle: reals as doubles with error bounds, integers and bools as int64 (uint64 as
 // its two's complement), and the element type that the model declares.
 #pragma once
 
@@ -18,13 +18,14 @@ namespace kvlift::oracle {
 using Dims = std::vector<int64_t>;
 
 int64_t Product(const Dims& dims);
-// What a value may have: no extent is negative, and there are at most so many elements.
+// The most elements of a value. IsExtent returns true if no dimension is negative and there are not
+// more.
 inline constexpr double kMostElements = 1e9;
 bool IsExtent(const Dims& dims);
 std::string DimsText(const Dims& dims);
 bool IsReal(int32_t type);
 
-// Error terms are empty where all elements are exact.
+// Elements of a real tensor. `worst` and `spread` (number.h) are empty if all elements are exact.
 struct Reals {
   std::vector<double> value, worst, spread;
 
@@ -38,7 +39,7 @@ struct Reals {
   void MakeInexact();
 };
 
-// Elements of a constant as they lie in the model.
+// Elements of a constant, with the bytes of the model. Real and Integer read element i.
 struct Stored {
   int32_t type = 0;
   std::shared_ptr<const void> owner;
@@ -54,8 +55,8 @@ class Value {
   static Value FromReals(int32_t type, Dims dims, Reals reals);
   static Value FromIntegers(int32_t type, Dims dims, std::vector<int64_t> integers);
   static Value FromStored(int32_t type, Dims dims, Stored stored);
-  // InvalidArgument, Unimplemented: a type the oracle has no numbers for. `owner` keeps the proto
-  // alive; without one, its bytes are copied.
+  // Unimplemented: an element type that the oracle has no numbers for. InvalidArgument: too few
+  // bytes. `owner` keeps the proto alive; if null, its bytes are copied.
   static absl::StatusOr<Value> FromProto(const onnx::TensorProto& proto,
                                          const std::string& base_dir,
                                          std::shared_ptr<const void> owner = nullptr);
@@ -67,19 +68,21 @@ class Value {
   int64_t rank() const { return static_cast<int64_t>(dims_.size()); }
   bool real() const { return IsReal(type_); }
 
-  // Of real types, of others: constants are widened on the first call.
+  // Elements of a value of a real type, and of another type. Constants are converted on the first
+  // call.
   const Reals& reals() const;
   const std::vector<int64_t>& integers() const;
-  // Reals [begin, begin + count) of an exact value, without widening all of a constant.
+  // Reads reals [begin, begin + count) of an exact value, without converting all of a constant.
   void Read(int64_t begin, int64_t count, double* out) const;
   bool exact() const { return reals_ == nullptr || reals_->exact(); }
   bool is_stored() const { return stored_ != nullptr; }
   const Stored* stored() const { return stored_.get(); }
 
-  // Some element depends on a decision that rounding errors may turn: nothing is known of it.
+  // An element depends on a decision that rounding errors could change: nothing is known of the
+  // value.
   bool doubtful = false;
-  // How many columns of a wide product were computed, where not all were. Bounds of the others are
-  // infinite.
+  // The number of columns of a wide product that were computed, if not all were. The bounds of the
+  // other columns are infinite.
   std::optional<int64_t> columns;
 
   Value WithDims(Dims dims) const;
@@ -93,16 +96,18 @@ class Value {
   std::shared_ptr<const Stored> stored_;
 };
 
-// Integers of a type wrap around.
+// Wraps an integer around at the range of its type.
 int64_t Wrap(int32_t type, int64_t value);
 
-// Element i of the result is element from[i] of sources[which]; the sources have one type.
+// Element i of the result of Collect is element picks[i].index of sources[picks[i].which]. All
+// sources have one type.
 struct Pick {
   int which = 0;
   int64_t index = 0;
 };
 Value Collect(const std::vector<const Value*>& sources, Dims dims, const std::vector<Pick>& picks);
-// Of one source; -1 stands for the only element of `fill` (zero if that is absent).
+// Returns the elements from[i] of one source; -1 stands for the only element of `fill` (0 if
+// absent).
 Value Take(const Value& source, Dims dims, const std::vector<int64_t>& from,
            const Value& fill = Value());
 Value ZeroOf(int32_t type);

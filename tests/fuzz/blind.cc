@@ -22,9 +22,9 @@
 namespace kvlift::fuzz {
 namespace {
 
-constexpr size_t kMaxBytes = 300000;  // as -max_len of tools/dev fuzz
+constexpr size_t kMaxBytes = 300000;  // the -max_len of tools/dev fuzz
 
-// What the process that runs the target tells the one that waits for it.
+// Shared between the process that runs the target and the one that waits for it.
 struct Progress {
   std::atomic<uint64_t> round;
   std::atomic<bool> done;

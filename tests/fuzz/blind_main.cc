@@ -1,6 +1,6 @@
-// fuzz_blind TARGET SECONDS FOLDER [SEED [ROUNDS]]: changes of the corpus for so long, or so many;
-// what breaks the target is written to the folder. KVLIFT_FUZZ_SECONDS of the environment goes
-// before SECONDS. fuzz_blind TARGET FILE: that input once more.
+// fuzz_blind TARGET SECONDS FOLDER [SEED [ROUNDS]]: changes the corpus for SECONDS or ROUNDS, and
+// writes inputs that break the target to the folder. The environment variable KVLIFT_FUZZ_SECONDS
+// overrides SECONDS. fuzz_blind TARGET FILE: runs that input once.
 #include <cstdio>
 #include <cstdlib>
 #include <string>

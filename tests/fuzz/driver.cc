@@ -19,7 +19,7 @@ const kvlift::fuzz::Target& TheTarget() {
 
 }  // namespace
 
-// Memory that is refused is an error like any other: what must be bounded is what is asked for.
+// A refused allocation is an ordinary error: the code must limit what it asks for.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 extern "C" const char* __ubsan_default_options() { return "print_stacktrace=1"; }
 

@@ -27,7 +27,7 @@ class Feeder {
   explicit Feeder(uint64_t seed, std::map<std::string, int64_t> sizes = {})
       : rng_(static_cast<uint32_t>(seed)), sizes_(std::move(sizes)) {}
 
-  // Dimensions of one name have one size.
+  // Draws a tensor. Dimensions of one name have one size.
   exec::Tensor Draw(const TensorType& type) {
     exec::Shape shape;
     int64_t size = 1;
@@ -119,7 +119,7 @@ Results RunTwoSteps(const std::shared_ptr<const Graph>& graph, exec::CompileOpti
   return results;
 }
 
-// The size of "P + S", "P" or a number; nullopt if a name in it has none.
+// Returns the size of "P + S", "P" or a number; nullopt if a name in it has no size.
 std::optional<int64_t> SizeOf(const Dim& dim, const std::map<std::string, int64_t>& sizes) {
   if (dim.value) return *dim.value;
   int64_t sum = 0;
@@ -156,7 +156,7 @@ bool RunsAsDeclared(const Model& model) {
   auto program = exec::Program::Compile(graph, options);
   if (!program.ok()) return false;
   exec::Session session(*program);
-  // As the text cases name them, and none a number of theirs.
+  // The dimension names of the text cases, with sizes that all differ.
   std::map<std::string, int64_t> sizes = {{"B", 7}, {"S", 5}, {"P", 6}, {"T", 11}, {"M", 13}};
   sizes["max_sequence_length"] = sizes["M"];
   for (const ValueId v : graph->graph_inputs()) {
@@ -198,7 +198,7 @@ void ExecuteSomehow(const Model& model, uint64_t seed) {
   const Results in_place = RunTwoSteps(graph, options, seed);
   options.alias = exec::AliasMode::kOff;
   const Results copied = RunTwoSteps(graph, options, seed);
-  // Another order of nodes may meet another error first.
+  // With another order of nodes another error may come first.
   Require(in_place.error.empty() == copied.error.empty(),
           "in place: " + in_place.error + "; with copies: " + copied.error);
   Require(in_place.steps == copied.steps, "a step in place gives something else than a copied one");

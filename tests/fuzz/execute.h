@@ -1,4 +1,4 @@
-// Runs any model for a few small steps, and keeps what the executor is asked for small.
+// Runs any model for a few small steps, with tight limits on sizes.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,16 @@
 
 namespace kvlift::fuzz {
 
-// Two steps with caches in place and two with copies, on the same values drawn from `seed`:
-// results and errors must be the same.
+// Runs two steps with caches in place and two with copies, on the same values drawn from `seed`.
+// Aborts unless results and errors are the same.
 void ExecuteSomehow(const Model& model, uint64_t seed);
 
-// Small decoders before and after their conversion.
+// Returns small decoders before and after their conversion.
 const std::vector<std::pair<Model, Model>>& SmallPairs();
 
-// The model runs with sizes that all differ, and gives what it declares for them: it does not rest
-// on a batch as long as the past, or on a name that stands for two sizes.
+// Returns true if the model runs with sizes that all differ, and its outputs have the declared
+// types and shapes. Such a model does not need a batch as long as the past, or one dimension name
+// for two sizes.
 bool RunsAsDeclared(const Model& model);
 
 }  // namespace kvlift::fuzz

@@ -123,7 +123,7 @@ class Mutator {
   }
 
  private:
-  // Iteratively: bodies may be nested deep.
+  // Iterative, since bodies may be nested deep.
   void Collect(onnx::GraphProto* top) {
     graphs_.push_back(top);
     for (size_t k = 0; k < graphs_.size(); ++k) {
@@ -290,7 +290,7 @@ class Mutator {
     }
   }
 
-  // To testdata/fuzz/data.bin, mostly within its 256 bytes.
+  // Lets a tensor refer to testdata/fuzz/data.bin, mostly within its 256 bytes.
   void ReferToFile(TensorProto* tensor) {
     tensor->clear_raw_data();
     tensor->set_data_location(TensorProto::EXTERNAL);
@@ -373,7 +373,7 @@ class Mutator {
     if (!graph.initializer().empty()) graph.mutable_initializer()->RemoveLast();
   }
 
-  // Everywhere in this graph, so that the model stays whole.
+  // Renames a value everywhere in the graph, so that the model stays consistent.
   void RenameValue(onnx::GraphProto& graph) {
     const std::string from = SomeValue(graph);
     const std::string to = Chance(80) ? Canaries()[Below(Canaries().size())] : SomeValue(graph);
@@ -403,7 +403,7 @@ class Mutator {
                                                            : Number());
   }
 
-  // A node becomes the only one of both branches of an If.
+  // Moves a node into both branches of an If.
   void Nest(onnx::GraphProto& graph) {
     onnx::NodeProto* node = SomeNode(graph);
     if (node == nullptr || model_.ByteSizeLong() > 200000) return;

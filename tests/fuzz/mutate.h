@@ -1,4 +1,4 @@
-// Changes of a model that keep it a model: what a mutator of bytes hardly ever reaches.
+// Changes that keep a model a model, which a mutator of bytes hardly ever makes.
 #pragma once
 
 #include <optional>
@@ -12,19 +12,18 @@
 
 namespace kvlift::fuzz {
 
-// One to four changes, of nodes, wires, attributes, tensors, types, names, bodies or imports. Most
-// results are valid or nearly so. Same generator state, same result.
+// Makes one to four changes of nodes, connections, attributes, tensors, types, names, bodies or
+// imports. Most results are valid or nearly so. The same generator state gives the same result.
 void MutateModel(onnx::ModelProto* model, std::mt19937& rng);
 
-// One change to a few of the bytes themselves, or of what they mean in their form: mostly the
-// latter, except where reading is what is tested.
+// Makes one change: of a few bytes, or mostly (unless the target tests reading) of what the bytes
+// mean in their form.
 std::string MutateInput(const Target& target, std::string bytes, std::mt19937& rng);
 
-// The latter alone, in one go; nullopt where the bytes have no such meaning.
+// Makes one change of what the bytes mean; nullopt if they do not parse in that form.
 std::optional<std::string> MutateForm(Form form, std::string_view bytes, std::mt19937& rng);
 
-// Names that do harm to a terminal, a web page, a log or generated code that takes them as they
-// are.
+// Names that harm a terminal, web page, log or generated code that uses them unescaped.
 const std::vector<std::string>& Canaries();
 
 }  // namespace kvlift::fuzz

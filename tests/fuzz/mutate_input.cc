@@ -38,7 +38,7 @@ Json SomeScalar(std::mt19937& rng) {
   }
 }
 
-// One value becomes another one, goes, comes twice, or two of them change places.
+// Replaces, removes or duplicates a value, or swaps two values.
 void ChangeJson(Json& document, std::mt19937& rng) {
   std::vector<Json*> values;
   Collect(document, values);
@@ -54,7 +54,7 @@ void ChangeJson(Json& document, std::mt19937& rng) {
         value.push_back(Json(value.empty() ? Json() : value[rng() % value.size()]));
       break;
     case 2:
-      value = Json(other);  // a copy first: one may hold the other
+      value = Json(other);  // a copy first, since one value may contain the other
       break;
     case 3: {
       Json first(value), second(other);

@@ -22,7 +22,7 @@
 namespace kvlift::fuzz {
 namespace {
 
-// Where external data is looked for: data.bin is there.
+// The folder of external data, which has a file data.bin.
 constexpr const char* kDataFolder = KVLIFT_TESTDATA_DIR "/fuzz";
 
 std::optional<Model> Load(std::string_view bytes) {
@@ -34,7 +34,7 @@ std::optional<Model> Load(std::string_view bytes) {
   return *std::move(model);
 }
 
-// Choices that are a function of the bytes, so that an input means the same every time.
+// Choices that depend only on the bytes, so that an input always means the same.
 class Choices {
  public:
   explicit Choices(std::string_view bytes) {
@@ -49,7 +49,7 @@ class Choices {
   uint64_t state_ = 0xcbf29ce484222325u;
 };
 
-// A mutation easily makes a model that is large or without end.
+// A mutation can easily make a model that is large or never ends.
 void LimitRuns() {
   Limits limits;
   limits.elements = 1 << 20;
@@ -137,15 +137,15 @@ std::string WhyInvalid(const onnx::ModelProto& model,
   return error == nullptr ? std::string() : error->code + " " + error->text;
 }
 
-// Only of such a source is anything promised.
+// Returns true for valid models that run as they declare. Promises are only made for these.
 bool IsFit(const Model& model) {
   LimitRuns();
   return WhyInvalid(*model.proto, LintModel(model, nullptr)).empty() &&
          InferShapes(*model.proto).ok() && RunsAsDeclared(model);
 }
 
-// What becomes of a valid model that runs as it declares: a valid one, free of errors of our own
-// rules.
+// A conversion of a valid model that runs as it declares must be valid and free of errors of our
+// own rules.
 void FuzzConvert(std::string_view bytes) {
   const auto model = Load(bytes);
   if (!model) return;
@@ -163,7 +163,7 @@ void FuzzConvert(std::string_view bytes) {
   Require(why.empty() || !IsFit(*model), "the result: " + why);
 }
 
-// A conversion of a valid model that runs as it declares is never proved different.
+// A conversion of a valid model that runs as it declares must never be proved different.
 void FuzzProve(std::string_view bytes) {
   const auto model = Load(bytes);
   if (!model || model->proto->ByteSizeLong() > 100000) return;
@@ -188,7 +188,7 @@ void FuzzExecute(std::string_view bytes) {
     ExecuteSomehow(*model, Choices(bytes).Below(1u << 30));
 }
 
-// The manifest of another conversion, or of none, beside a small converted pair.
+// Verifies a converted pair with the manifest of another conversion, or an arbitrary one.
 void FuzzManifest(std::string_view bytes) {
   const auto manifest = ManifestFromJson(bytes);
   if (!manifest.ok()) {

@@ -1,4 +1,5 @@
-// What is fuzzed: functions of arbitrary bytes that must neither crash nor break what they promise.
+// The functions that are fuzzed: they take arbitrary bytes, and must neither crash nor break a
+// promise.
 #pragma once
 
 #include <string>
@@ -7,7 +8,7 @@
 
 namespace kvlift::fuzz {
 
-// What the bytes are meant to be, which is what a mutation by structure keeps.
+// What the bytes are meant to be; a structural mutation keeps that.
 enum class Form { kText, kModel, kJson };
 
 struct Target {

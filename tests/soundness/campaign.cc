@@ -24,9 +24,9 @@ namespace {
 
 using SharedModel = std::shared_ptr<const onnx::ModelProto>;
 
-constexpr int kEdited = 24;   // pairs of a base
-constexpr int kSteps = 12;    // of a pair that is proved
-constexpr int kSampled = 24;  // of one that is not
+constexpr int kEdited = 24;   // edited pairs per source
+constexpr int kSteps = 12;    // steps of a pair that is proved
+constexpr int kSampled = 24;  // steps of a pair that is not
 constexpr int kSampleOf = 100;
 
 SharedModel Shared(onnx::ModelProto model) {
@@ -51,7 +51,7 @@ std::optional<Converted> ConvertModel(const onnx::ModelProto& source,
   return Converted{Shared(*std::move(conversion->model)), conversion->manifest};
 }
 
-// Sources that pairs are made from: one drawn, or a case of the rewrites.
+// A source that pairs are made from: a random one, or a case of the rewrites.
 struct Base {
   onnx::ModelProto source;
   ConvertOptions options;
@@ -64,13 +64,13 @@ std::vector<Base> CaseBases() {
     const auto c = LoadCase(path);
     if (!c.ok() || c->refuse) continue;
     auto before = ParseModelText(c->before);
-    // Of other domains' operators the oracle runs what is valid; edits are not.
+    // The oracle runs valid operators of other domains; edits may make them invalid.
     if (!before.ok() || before->opset_import_size() > 1) continue;
     const auto& nodes = before->graph().node();
     const bool branches = std::any_of(nodes.begin(), nodes.end(), [](const onnx::NodeProto& node) {
       return node.op_type() == "If";
     });
-    if (branches) continue;  // nothing says which input says that there is a past
+    if (branches) continue;  // no entry says which input signals a past
     NamePresents(&*before);
     bases.push_back({*std::move(before), c->options, c->name});
   }
@@ -116,7 +116,7 @@ class Campaign {
     seed_ = seed;
     const SharedModel source = Shared(base.source);
     ledger_ = LedgerOf(ProveConversion(*source, *converted->model, converted->manifest));
-    // What is wrong without an edit is so with each.
+    // A fault without an edit would appear with every edit.
     if (Judge(source, converted->model, converted->manifest, base.name + ": no edit", random)) {
       return;
     }
@@ -135,7 +135,7 @@ class Campaign {
         what += fmt::format("{}{} {}", e > 0 ? " + " : "", of_source ? "source" : "target", done);
       }
       if (side == 3 || side == 9) {
-        // What the conversion makes of the edited source.
+        // Converts the edited source anew.
         const auto again = ConvertModel(before, base.options);
         if (!again) continue;
         if (side == 3) {
@@ -152,7 +152,7 @@ class Campaign {
     }
   }
 
-  // Whether it is a failure.
+  // Returns true if the pair is a failure of the proof.
   bool Judge(const SharedModel& before, const SharedModel& after, const Manifest& manifest,
              const std::string& what, Random& random) {
     ++tally_.pairs;
@@ -160,7 +160,7 @@ class Campaign {
     const bool holds = HoldsWhole(proof);
     if (!holds && !random.OneIn(kSampleOf)) return false;
     if (holds) ++tally_.proved;
-    // Nothing runs a model that is none.
+    // A model that ONNX's checker refuses has no meaning to compare.
     if (!CheckModel(*before).ok() || !CheckModel(*after).ok()) return false;
     const Assumptions assumptions = LedgerOf(proof);
     const auto meaning = Interpretation::Create(before, after, manifest, assumptions);
@@ -186,8 +186,8 @@ class Campaign {
     return decision.difference.has_value();
   }
 
-  // Whether the ledger asks for values inside the edited source that the plain one does not ask
-  // for.
+  // Returns true if the ledger restricts values inside the edited source that it does not restrict
+  // in the original one.
   bool Hidden(const Assumptions& assumptions) const {
     return std::any_of(
         assumptions.all().begin(), assumptions.all().end(), [&](const Assumption& a) {
@@ -227,7 +227,7 @@ class Campaign {
   std::vector<Base> cases_;
   Tally tally_;
   uint64_t seed_ = 0;
-  Assumptions ledger_;  // of the base
+  Assumptions ledger_;  // of the unedited source
 };
 
 }  // namespace

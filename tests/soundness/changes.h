@@ -11,7 +11,7 @@
 
 namespace kvlift::soundness {
 
-// Adds operators and returns what they make of a value.
+// Adds operators behind a value and returns the name of their result.
 using Change = std::function<std::string(Sketch&, const std::string&)>;
 
 struct NamedChange {
@@ -19,20 +19,20 @@ struct NamedChange {
   Change change;
 };
 
-// All changes of a value. They are made while this object and its graph live.
+// All changes of a value. The changes are valid while this object and its graph live.
 class Changes {
  public:
   Changes(const onnx::GraphProto& graph, Random& random) : graph_(graph), random_(random) {}
 
-  // Empty if nothing is known for the type.
+  // Returns an empty list for a type that has no changes.
   std::vector<NamedChange> Of(const TypeOf& type);
 
  private:
-  // An extent of an input of the graph, as a number.
+  // Returns an extent of a graph input, as a scalar.
   std::string SomeExtent(Sketch& sketch);
-  // Whether such an extent is some number, or larger.
+  // Returns whether such an extent equals some number, or exceeds it, as a bool.
   std::string Equals(Sketch& sketch);
-  // Along one axis; all axes are likely.
+  // Returns changes along one axis, each axis with equal probability.
   std::vector<NamedChange> Moves(const TypeOf& type);
   std::vector<NamedChange> OfIntegers(const TypeOf& type);
   std::vector<NamedChange> OfReals(const TypeOf& type);

@@ -1,4 +1,4 @@
-// What two models gave for a step, compared output by output and row by row.
+// Compares what two models computed for a step, output by output and row by row.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@
 namespace kvlift::soundness {
 
 struct Difference {
-  // The conversion stops where the source runs.
+  // The conversion fails where the source runs.
   bool stops = false;
   std::string where;  // the shape, the output, the element, and both numbers
 };
@@ -21,10 +21,11 @@ struct Difference {
 struct Relation {
   const onnx::ModelProto& before;
   const Manifest& manifest;
-  bool reordered = false;  // an input `beams` says from which sequences a step goes on
+  bool reordered = false;  // an input `beams` says which past sequence each sequence continues
 };
 
-// source: of all sequences, or of each apart. Adds the number of compared outputs to `judged`.
+// Returns the first difference. `source` has the outputs of the source for all sequences together,
+// or for each one alone. Adds the number of compared outputs to *judged.
 std::optional<Difference> Compare(const Relation& relation, const Step& step, const Made& made,
                                   const std::vector<oracle::Values>& source,
                                   const oracle::Values& converted, int* judged);

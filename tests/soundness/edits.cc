@@ -221,7 +221,7 @@ class Editor {
     return fmt::format("left out {}/{}", node->op_type(), k);
   }
 
-  // Of an input's dimensions; outputs keep theirs.
+  // Renames a dimension of an input; outputs keep theirs.
   std::string RenameDimension() {
     static const std::vector<std::string>* const names = new std::vector<std::string>{
         "kvlift.P", "kvlift.S", "P of the sequence", "S", "P", "B", "T", "max_sequence_length"};

@@ -1,5 +1,5 @@
-// Random changes of one place of a model. Many of them change what it computes only beyond some
-// length, in some type or for some numbers, and some not at all.
+// Random changes of one place of a model. Many change its result only beyond some length, for some
+// types or for some numbers, and some do not change it at all.
 #pragma once
 
 #include <string>
@@ -16,11 +16,11 @@ struct TypeOf {
 };
 using Types = absl::flat_hash_map<std::string, TypeOf>;
 
-// Of all values whose type ONNX infers.
+// Returns the types of all values that ONNX's shape inference finds.
 Types InferredTypes(const onnx::ModelProto& model);
 
-// What was changed, as "Min at Gather/1": the change and where its result is read. Empty: nothing,
-// for want of a place.
+// Makes one change and returns it as "Min at Gather/1": the change, and the input that reads its
+// result. Empty if no place was found.
 std::string Edit(onnx::ModelProto* model, const Types& types, Random& random);
 
 }  // namespace kvlift::soundness

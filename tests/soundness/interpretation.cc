@@ -19,14 +19,14 @@ using oracle::Product;
 using oracle::Value;
 using oracle::Values;
 
-constexpr int64_t kMostWork = 2'000'000;  // scalar operations of a step
+constexpr int64_t kMostWork = 2'000'000;  // scalar operations per step
 constexpr int64_t kTokens = 4, kSequences = 3, kPast = 12, kSlots = 16;
 constexpr double kLowest = -3.4028234663852886e38;
 
 bool IsMask(const std::string& name) { return name.find("mask") != std::string::npos; }
 bool IsPosition(const std::string& name) { return name.find("position") != std::string::npos; }
 
-// A number that the type holds exactly.
+// Returns a random number that the type represents exactly.
 double DrawNumber(int32_t type, double amplitude, Random& random) {
   switch (type) {
     case TensorProto::FLOAT:
@@ -121,7 +121,7 @@ std::optional<int64_t> Interpretation::Extent(const onnx::TensorShapeProto::Dime
   return std::nullopt;
 }
 
-// One sequence's part of an input of the source.
+// Draws one sequence's part of an input of the source.
 absl::StatusOr<Tensor> Interpretation::DrawInput(const onnx::ValueInfoProto& input,
                                                  const Step& step, int64_t sequence, int64_t past,
                                                  Random& random) const {
@@ -132,7 +132,7 @@ absl::StatusOr<Tensor> Interpretation::DrawInput(const onnx::ValueInfoProto& inp
   for (int k = 0; k < shape.dim_size(); ++k) {
     auto extent = Extent(shape.dim(k), step, past);
     if (!extent) return absl::UnimplementedError("a dimension without meaning");
-    // The axes of one name have one size; one of them is that of the sequences.
+    // Axes of one name have one size; one of them is the axis of sequences.
     if (shape.dim(k).dim_param() == "B" && k != BatchAxis(input)) extent = step.sequences;
     tensor.dims.push_back(*extent);
   }
@@ -157,17 +157,18 @@ absl::StatusOr<Tensor> Interpretation::DrawInput(const onnx::ValueInfoProto& inp
     } else if (contains(r.counted)) {
       x = static_cast<double>(past + last);
     } else if (IsMask(name)) {
-      // A token sees itself; the mask's columns are all tokens.
+      // A token sees itself; the columns of the mask are all tokens.
       const bool own = per_token ? last == past + row : last >= past;
       const bool causal = !per_token || last <= past + row;
       bool visible = true;
       if (step.mask_style == 1) visible = random.OneIn(2);
-      if (step.mask_style == 2) visible = last > (sequence + past) / 2;  // pads on the left
+      // Padding tokens on the left.
+      if (step.mask_style == 2) visible = last > (sequence + past) / 2;
       if (own && (r.tokens_visible || random.OneIn(2))) visible = true;
       const bool real = oracle::IsReal(tensor.type);
       if (!real) {
         x = visible ? 1 : 0;
-        // A mask of other numbers than 0 and 1 may lift hidden keys above those that are seen.
+        // A mask of numbers other than 0 and 1 may lift hidden keys above visible ones.
         const bool free = !contains(r.binary) && !r.tame && tensor.type != TensorProto::BOOL;
         if (free && step.mask_style == 3) x = visible ? static_cast<double>(random.Pick(1, 3)) : 0;
       } else {
@@ -191,13 +192,13 @@ absl::StatusOr<Tensor> Interpretation::DrawInput(const onnx::ValueInfoProto& inp
 }
 
 bool Interpretation::Permits(const Step& step) const {
-  // The source runs once for all sequences, or for each apart; the conversion for all.
+  // The source runs once for all sequences, or once for each; the conversion runs once for all.
   if (!Permits(step, step.sequences, step.past[0])) return false;
   return !step.ragged() || std::all_of(step.past.begin(), step.past.end(),
                                        [&](int64_t past) { return Permits(step, 1, past); });
 }
 
-// What a cache is fed with has as many rows as there are tokens, whatever it declares.
+// A cache is fed with as many rows as there are past tokens, even if it declares another size.
 bool Interpretation::IsAxisOfPast(const std::string& input, int axis) const {
   return std::any_of(manifest_.caches.begin(), manifest_.caches.end(), [&](const auto& cache) {
     return cache.source.input == input && cache.source.growing && cache.source.axis == axis;
@@ -221,12 +222,13 @@ bool Interpretation::Permits(const Step& step, int64_t sequences, int64_t past) 
       sizes[fmt::format("{}.shape[{}]", input.name(), k)] = *extent;
       sizes[fmt::format("ones:{}.{}", input.name(), k)] = *extent;
       sizes[fmt::format("ones:{}.shape[{}]", input.name(), k)] = *extent;
-      sizes[fmt::format("{}.{}", input.name(), k)] = *extent;  // of an axis without a plain name
+      sizes[fmt::format("{}.{}", input.name(), k)] = *extent;  // an axis without a plain name
     }
   }
   return std::all_of(restrictions_.sizes.begin(), restrictions_.sizes.end(),
                      [&](const std::string& condition) {
-                       // What quotients and choices give is not known: such a step is not fed.
+                       // The results of quotients and selections are unknown, so such a step is not
+                       // run.
                        const bool is_sum = condition.find(" div ") == std::string::npos &&
                                            condition.find(" ? ") == std::string::npos;
                        return Holds(condition, sizes).value_or(is_sum);

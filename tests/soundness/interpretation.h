@@ -1,6 +1,6 @@
-// Whether two models differ at any small shape, by running both in the oracle. What is fed is free
-// within what the relation and the ledger of the proof ask for: masks with holes, positions with
-// gaps, noise in unused slots, sequences of different lengths.
+// Decides whether two models differ at any small shape, by running both in the oracle. Feeds are
+// arbitrary within what the relation and the ledger of the proof require: masks with holes,
+// positions with gaps, arbitrary values in unused slots, sequences of different lengths.
 #pragma once
 
 #include <cstdint>
@@ -23,22 +23,22 @@
 namespace kvlift::soundness {
 
 struct Decision {
-  int runs = 0;    // steps that the source took
-  int unfed = 0;   // steps that it refused
+  int runs = 0;    // steps that the source ran
+  int unfed = 0;   // steps that the source refused
   int judged = 0;  // outputs that were compared
   std::optional<Difference> difference;
 };
 
 class Interpretation {
  public:
-  // Unimplemented: dimensions or caches that nothing says how to feed, or operators that the oracle
-  // does not know.
+  // Returns Unimplemented for dimensions or caches that cannot be fed, and for operators that the
+  // oracle cannot compute.
   static absl::StatusOr<Interpretation> Create(std::shared_ptr<const onnx::ModelProto> before,
                                                std::shared_ptr<const onnx::ModelProto> after,
                                                const Manifest& manifest,
                                                const Assumptions& assumptions);
 
-  // Stops at the first difference.
+  // Runs up to `steps` random steps; stops at the first difference.
   Decision Decide(int steps, Random& random) const;
 
  private:
@@ -48,7 +48,7 @@ class Interpretation {
                                 int64_t past) const;
   absl::StatusOr<Tensor> DrawInput(const onnx::ValueInfoProto& input, const Step& step,
                                    int64_t sequence, int64_t past, Random& random) const;
-  // Whether sizes of a step are equal where the ledger says so.
+  // Returns true if the sizes of a step satisfy the ledger.
   bool Permits(const Step& step) const;
   bool Permits(const Step& step, int64_t sequences, int64_t past) const;
   bool IsAxisOfPast(const std::string& input, int axis) const;
@@ -62,7 +62,7 @@ class Interpretation {
   Manifest manifest_;
   Restrictions restrictions_;
   ShownAttentions attentions_;
-  std::optional<int64_t> sequences_;  // where the caches of the conversion are for so many
+  std::optional<int64_t> sequences_;  // the fixed batch size of the conversion's caches, if any
   std::shared_ptr<oracle::Interpreter> source_, converted_;
 };
 

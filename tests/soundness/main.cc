@@ -1,5 +1,5 @@
-// soundness SECONDS|PAIRSp|BASEb [SEED [FOLDER]]: see campaign.h. Campaigns run in processes of
-// their own, a few hundred pairs each, so that a crash is a finding like any other.
+// soundness SECONDS|PAIRSp|BASEb [SEED [FOLDER]]: see campaign.h. The campaign runs in separate
+// processes of a few hundred pairs each, so that a crash is reported like any other failure.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,9 +13,9 @@
 namespace kvlift::soundness {
 namespace {
 
-constexpr int64_t kPairs = 500;  // of a process
+constexpr int64_t kPairs = 500;  // pairs per process
 
-// What a process of its own counts; nullopt if it ends in another way.
+// Runs a part in a process and returns its counts; nullopt if the process crashes.
 std::optional<Tally> RunApart(const Limits& limits) {
   int ends[2];
   if (pipe(ends) != 0) return std::nullopt;
@@ -59,7 +59,7 @@ int RunAll(Limits limits) {
       if (auto tally = RunApart(part)) {
         all.Merge(*tally);
       } else {
-        // Its pairs are not counted, and its time is not known.
+        // The pairs of this process are lost, and its time is unknown.
         ++all.failures["the process ends (seed of the process in front)"].count;
         fmt::print("CRASH: soundness {}p {}\n", kPairs, part.seed);
         all.seconds += 1;

@@ -17,7 +17,7 @@ std::optional<int64_t> Number(absl::string_view text) {
   return number;
 }
 
-// "3", "S", "2*S", or "P of the sequence".
+// Reads "3", "S", "2*S", or "P of the sequence".
 std::optional<int64_t> Term(absl::string_view text, const Sizes& sizes) {
   int64_t product = 1;
   for (const absl::string_view factor : absl::StrSplit(text, '*')) {
@@ -32,7 +32,7 @@ std::optional<int64_t> Term(absl::string_view text, const Sizes& sizes) {
   return product;
 }
 
-// Terms with " + " or " - " between them.
+// Reads terms joined by " + " or " - ".
 std::optional<int64_t> Sum(absl::string_view text, const Sizes& sizes) {
   int64_t sum = 0;
   for (const absl::string_view part : absl::StrSplit(text, " + ")) {
@@ -48,7 +48,7 @@ std::optional<int64_t> Sum(absl::string_view text, const Sizes& sizes) {
   return sum;
 }
 
-// Without the place that it is about, which stands in brackets behind it.
+// Removes the place that a condition is about, which follows in brackets.
 absl::string_view Bare(const std::string& condition) {
   return absl::string_view(condition).substr(0, condition.find(" ("));
 }
@@ -135,7 +135,7 @@ Assumptions LedgerOf(const Proof& proof) {
 }
 
 bool IsHidden(const Assumption& entry) {
-  // Nobody can promise what the conversion computes.
+  // No user can promise what the conversion computes.
   return IsRange(entry.kind) && entry.condition.find("after:") == std::string::npos &&
          Bare(entry.condition).find('[') != absl::string_view::npos;
 }

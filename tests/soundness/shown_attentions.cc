@@ -16,7 +16,8 @@ using onnx::TensorProto;
 using oracle::Value;
 
 constexpr int kMask = 3;
-constexpr float kHidden = -1e4F;  // added to a score, it hides a key (lemma finite-minimum)
+// A number that hides a key when added to its score (lemma finite-minimum).
+constexpr float kHidden = -1e4F;
 constexpr double kBeyondAll = 1e30;
 
 const Value* RealIn(const oracle::Values& values, const std::string& name) {
@@ -51,7 +52,7 @@ Makers MakersOf(const onnx::GraphProto& graph) {
   return makers;
 }
 
-// The value comes from a Softmax, with no product in between.
+// Returns true if the value comes from a Softmax, with no product in between.
 bool AreWeights(const Makers& makers, const std::string& value) {
   std::vector<std::string> open = {value};
   for (std::set<std::string> seen; !open.empty();) {
@@ -138,7 +139,8 @@ std::string ShownAttentions::Show(const std::string& value, onnx::GraphProto* gr
   return name;
 }
 
-// The same attention with -inf for numbers that hide a key: a query that sees none gets zeros.
+// Adds the same attention with -inf in place of numbers that hide a key: a query that sees no key
+// gets zeros.
 void ShownAttentions::ShowHidden(const onnx::NodeProto& attention, onnx::GraphProto* graph) {
   const std::string prefix = fmt::format("hidden {} ", graph->node_size());
   const std::string& mask = attention.input(kMask);
@@ -156,7 +158,7 @@ void ShownAttentions::ShowHidden(const onnx::NodeProto& attention, onnx::GraphPr
   results_.push_back(Show(copy->output(0), graph));
 }
 
-// Weights of a query without keys are no numbers, which is another entry of the ledger.
+// Weights of a query without keys are NaN, which another entry of the ledger covers.
 bool ShownAttentions::ExcludeSource(const oracle::Values& given) const {
   const auto any = [&](const std::vector<std::string>& names, const auto& excludes) {
     return AnyValue(given, names, [&](const Value& value) { return AnyElement(value, excludes); });

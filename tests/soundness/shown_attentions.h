@@ -1,5 +1,5 @@
-// What the attentions of a conversion are fed in a step, to tell the steps that the ledger of its
-// proof excludes: numbers that are not finite, and queries that see no key.
+// Observes the operands of attentions in a step, to recognise steps that the ledger of the proof
+// excludes: numbers that are not finite, and queries that see no key.
 #pragma once
 
 #include <string>
@@ -14,12 +14,12 @@ namespace kvlift::soundness {
 class ShownAttentions {
  public:
   ShownAttentions() = default;
-  // Makes what is looked at further outputs of both: operands of the source's products and
-  // sums; masks of the conversion's attentions, and results of those that the ledger says to leave
-  // no query without a key.
+  // Makes the observed values graph outputs of both models: operands of the source's products and
+  // sums, masks of the conversion's attentions, and results of those whose queries all see a key
+  // according to the ledger.
   ShownAttentions(const Assumptions& ledger, onnx::ModelProto* before, onnx::ModelProto* after);
 
-  // Whether the ledger excludes the step that gave these values.
+  // Return true if the ledger excludes the step that computed these values.
   bool ExcludeSource(const oracle::Values& given) const;
   bool ExcludeConverted(const oracle::Values& given) const;
 
@@ -27,11 +27,11 @@ class ShownAttentions {
   static std::string Show(const std::string& value, onnx::GraphProto* graph);
   void ShowHidden(const onnx::NodeProto& attention, onnx::GraphProto* graph);
 
-  std::vector<std::string> operands_;  // of the source's products: are not infinite
-  std::vector<std::string> numbers_;   // of them, all but weights: are numbers
-  std::vector<std::string> summands_;  // of the source: are no more than a score may be
-  std::vector<std::string> added_;     // are no more than a score may be
-  std::vector<std::string> results_;   // zeros only for a query that sees no key
+  std::vector<std::string> operands_;  // operands of the source's products; must not be infinite
+  std::vector<std::string> numbers_;   // those that are not weights; must not be NaN
+  std::vector<std::string> summands_;  // summands of the source; limited as scores are
+  std::vector<std::string> added_;     // masks of the conversion; limited as scores are
+  std::vector<std::string> results_;   // results; zero only if a query sees no key
 };
 
 }  // namespace kvlift::soundness

@@ -15,7 +15,7 @@ class Random {
  public:
   explicit Random(uint64_t seed) : engine_(seed) {}
 
-  // Both ends are included.
+  // Returns a number in [low, high].
   int64_t Pick(int64_t low, int64_t high) {
     return low + static_cast<int64_t>(engine_() % static_cast<uint64_t>(high - low + 1));
   }
@@ -31,7 +31,7 @@ class Random {
 
 using Ints = std::vector<int64_t>;
 
-// An attribute of a node: one integer, integers, or a number.
+// An attribute of a node: an integer, a list of integers, or a float.
 struct Setting {
   std::string name;
   Ints integers;
@@ -47,13 +47,13 @@ struct Setting {
 
 class Sketch {
  public:
-  // Nodes are put in front of the node `at`, or at the end where there is no such node; names of
-  // values and constants begin with `prefix`.
+  // Nodes are inserted in front of node `at`, or appended if it is -1. Names of values and
+  // constants begin with `prefix`.
   Sketch(onnx::ModelProto* model, std::string prefix, int at = -1);
 
   void Input(const std::string& name, int32_t type, const std::vector<std::string>& dims);
   void Output(const std::string& name, int32_t type, const std::vector<std::string>& dims);
-  // The name of its result.
+  // Adds a node and returns the name of its result.
   std::string Op(const std::string& op, const std::vector<std::string>& inputs,
                  const std::vector<Setting>& settings = {}, const std::string& output = "");
   std::string Cast(const std::string& x, int32_t to);
@@ -61,16 +61,16 @@ class Sketch {
   std::string List(const Ints& values);
   std::string Number(double value, int32_t type = onnx::TensorProto::FLOAT);
   std::string Numbers(const Ints& dims, const std::vector<double>& values);
-  // A number of the value's type: float, double, half or integer.
+  // Returns a scalar of the type: float, double, half or integer.
   std::string Like(int32_t type, double value);
-  // Unsqueeze and reductions have their axes as an attribute in old opsets, as an input in others.
+  // Unsqueeze and reductions have `axes` as an attribute in old opsets, as an input in later ones.
   std::string Unsqueeze(const std::string& x, const Ints& axes);
   std::string Reduce(const std::string& op, const std::string& x, const Ints& axes);
   std::string Slice(const std::string& x, int64_t begin, int64_t end, int64_t axis);
-  // The extent of an axis, without dimensions.
+  // Returns the extent of an axis, as a scalar.
   std::string Extent(const std::string& x, int64_t axis);
   int64_t opset() const { return opset_; }
-  // Where the next node goes.
+  // Returns where the next node is inserted.
   int at() const { return at_; }
 
  private:

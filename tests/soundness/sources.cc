@@ -7,9 +7,9 @@ namespace {
 
 using onnx::TensorProto;
 
-constexpr int64_t kSize = 2;     // of a head
-constexpr int64_t kVocab = 4;    // tokens
-constexpr int64_t kPlaces = 32;  // of a table of positions
+constexpr int64_t kSize = 2;     // head size
+constexpr int64_t kVocab = 4;    // tokens in the vocabulary
+constexpr int64_t kPlaces = 32;  // rows of a table of positions
 constexpr int64_t kToEnd = std::numeric_limits<int64_t>::max();
 
 class Decoder {
@@ -88,7 +88,7 @@ class Decoder {
     }
   }
 
-  // [B, N, S, D] or [B, S, N, D], by a projection.
+  // Projects to heads [B, N, S, D] or [B, S, N, D].
   std::string Heads(int64_t heads, bool tokens_first, bool turn) {
     std::string rows = sketch_.Op("MatMul", {x_, Weights(width_, heads * kSize)});
     if (random_.OneIn(4)) rows = sketch_.Op("Add", {rows, Weights(1, heads * kSize)});
@@ -120,7 +120,7 @@ class Decoder {
     return sketch_.Op("Reshape", {wide, sketch_.List({0, heads_, -1, kSize})});
   }
 
-  // [S, T], or [1, 1, S, T]: whether a token sees a key.
+  // Returns [S, T] or [1, 1, S, T]: whether a token sees a key.
   std::string Visible() {
     const std::string rows = sketch_.Unsqueeze(rows_, {1});
     const std::string columns = sketch_.Unsqueeze(columns_, {0});
@@ -204,7 +204,7 @@ class Decoder {
     sketch_.Output("present_v", TensorProto::FLOAT, cache);
   }
 
-  // A further output of integer arithmetic over tokens' numbers and lengths.
+  // Adds an output of integer arithmetic on token indices and lengths.
   void DrawNumber() {
     std::string n = random_.OneIn(3) ? sketch_.Unsqueeze(p_, {0}) : rows_;
     const int64_t steps = random_.Pick(1, 4);
@@ -242,7 +242,7 @@ class Decoder {
           n = sketch_.Op("Abs", {sketch_.Op("Sub", {n, c})});
       }
     }
-    // One row per sequence, whatever there is in it.
+    // Multiplying by 0 keeps one row per sequence and drops its content.
     const std::string zero = sketch_.Op("Mul", {places_, sketch_.Int(0)});
     sketch_.Op("Add", {zero, n}, {}, "number");
     sketch_.Output("number", TensorProto::INT64, {"N", "S"});

@@ -1,5 +1,5 @@
-// Small decoders: one layer with one or two heads of two elements, a vocabulary of four tokens, and
-// a growing cache. Dimensions are named B, S, P and T = P + S.
+// Small random decoders: one layer with one or two heads of two elements, a vocabulary of four
+// tokens, and a growing cache. Dimensions are named B, S, P and T = P + S.
 #pragma once
 
 #include <optional>
@@ -9,16 +9,18 @@
 
 namespace kvlift::soundness {
 
+// The mask input: none; an integer padding mask [B, T], used as a condition or added as a bias; a
+// float mask [B, 1, S, T] that is added to scores; a bool padding mask [B, T].
 enum class MaskInput { kNone, kPadding, kPaddingAdded, kAdded, kPaddingTruth };
 enum class Places { kByLength, kInput, kNone, kByMask };
 
-// What is drawn where nothing is said.
+// Properties of the decoder; those without a value are drawn.
 struct Choices {
   std::optional<MaskInput> mask;
   std::optional<Places> places;
   std::optional<bool> tokens_first;  // caches [B, P, N, D]
-  std::optional<bool> windowed;      // a token sees the last few only
-  bool reordered = false;            // a Gather of the past by the input `beams`
+  std::optional<bool> windowed;      // sliding window: a token sees the last few tokens only
+  bool reordered = false;            // a Gather reorders the past by the input `beams`
   int64_t opset = 0;                 // 0: any
 };
 

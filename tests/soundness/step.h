@@ -1,4 +1,4 @@
-// One step of two models: its sizes, what is fed, and how tensors are indexed.
+// One step of two models: its sizes, its feeds, and how tensors are indexed.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Tensor {
 struct Step {
   int64_t sequences = 1, tokens = 1, slots = 1;
   std::vector<int64_t> past;
-  std::map<std::string, int64_t> sizes;  // of dimensions of other names
+  std::map<std::string, int64_t> sizes;  // of dimensions with other names
   double amplitude = 2;
   int64_t mask_style = 0, position_style = 0;
 
@@ -28,27 +28,28 @@ struct Step {
   std::string Text() const;
 };
 
+// The feeds that were drawn for a step.
 struct Made {
   struct Pieces {
-    int axis = -1;  // of sequences; -1: one for all
+    int axis = -1;  // axis of sequences; -1: the same for all sequences
     std::vector<Tensor> each;
   };
   std::map<std::string, Pieces> inputs;  // of the source
-  std::map<std::string, Tensor> caches;  // by id, as the conversion is fed
+  std::map<std::string, Tensor> caches;  // by cache id, in the layout of the conversion
 };
 
-// The index of the element after `at`, in the order of storage.
+// Advances `at` to the next element, in the order of storage.
 void Next(const oracle::Dims& dims, oracle::Dims* at);
 int64_t Place(const oracle::Dims& dims, const oracle::Dims& at);
 
-// Null if none of them has the name.
+// Returns null if no value has the name.
 const onnx::ValueInfoProto* Find(
     const google::protobuf::RepeatedPtrField<onnx::ValueInfoProto>& all, const std::string& name);
-// The axis that is declared as B; -1 if there is none.
+// Returns the axis that is declared as B; -1 if there is none.
 int BatchAxis(const onnx::ValueInfoProto& info);
-// Whether an axis has as many elements as there are tokens.
+// Returns true if the size of an axis is the number of tokens.
 bool TellsLength(const onnx::ValueInfoProto& info);
-// The axis of a letter in a layout of plain letters; -1 if it is none.
+// Returns the axis of a letter in a layout; -1 if it has none.
 int AxisOf(const std::string& layout, char letter);
 
 }  // namespace kvlift::soundness

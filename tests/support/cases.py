@@ -9,7 +9,7 @@ DATA = os.path.join(os.environ["KVLIFT_ROOT"], "testdata")
 
 
 def source_of_case(name, folder):
-    """The source of a text case as a file in the folder."""
+    """Writes the source of a text case to a file in the folder."""
     with open(os.path.join(DATA, "rewrites", name + ".onnxtxt"), encoding="utf-8") as file:
         text = file.read()
     before = text.split("# ---- before\n")[1].split("# ---- ")[0]
@@ -19,7 +19,7 @@ def source_of_case(name, folder):
 
 
 def session(path):
-    """On one thread: these models are too small for more."""
+    """Returns a session with one thread, since these models are too small for more."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3

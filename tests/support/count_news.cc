@@ -1,4 +1,4 @@
-// Replaces the global operator new, and malloc where no sanitizer does, by ones that count.
+// Replaces operator new, and malloc unless a sanitizer does, by versions that count.
 #include "support/count_news.h"
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// The number of allocations of this test program (operator new; malloc and its like too unless a
-// sanitizer replaces them), for tests that link count_news.cc.
+// The number of memory allocations of a test program that links count_news.cc: operator new, and
+// malloc and its variants unless a sanitizer replaces them.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ void ForEachBody(NodeProto* node, const std::function<void(GraphProto*)>& visit)
   }
 }
 
-// Names that the bodies of a node mention: what they capture is among them.
+// Collects the names that the bodies of a node mention, among them all that they capture.
 void CollectMentioned(const NodeProto& node, std::set<std::string>* names) {
   for (const auto& attribute : node.attribute()) {
     std::vector<const GraphProto*> bodies;
@@ -70,7 +70,7 @@ class Renamer {
 
   std::string Value(const std::string& old) { return old.empty() ? old : Fresh(&values_, old); }
 
-  // Words of a sum are renamed one by one.
+  // Renames each word of a sum.
   std::string Symbol(const std::string& text) {
     std::string result, word;
     const auto flush = [&] {
@@ -124,7 +124,7 @@ void InsertIdentities(onnx::ModelProto* model, std::mt19937& rng) {
     if (!Chance(rng, 5)) continue;
     const std::string copy = fmt::format("{}/copy{}", name, made++);
     std::string from = name, to = copy;
-    if (outputs.contains(name)) {  // the name goes to the copy
+    if (outputs.contains(name)) {  // the copy takes the name
       std::set<std::string> captured;
       for (const auto& node : graph->node()) CollectMentioned(node, &captured);
       if (captured.contains(name)) continue;

@@ -1,4 +1,5 @@
-// Changes of a model that do not change what it computes. Same generator state, same result.
+// Changes of a model that do not change what it computes. The same generator state gives the same
+// result.
 #pragma once
 
 #include <random>
@@ -9,19 +10,19 @@ namespace kvlift {
 
 using Disguise = void (*)(onnx::ModelProto*, std::mt19937&);
 
-// Identity behind a fifth of all values, read by some or all of their readers.
+// Inserts an Identity behind a fifth of all values, for some or all of their readers.
 void InsertIdentities(onnx::ModelProto* model, std::mt19937& rng);
-// New names for all values, nodes and dimension symbols.
+// Renames all values, nodes and dimension symbols.
 void RenameEverything(onnx::ModelProto* model, std::mt19937& rng);
-// A random topological order of the nodes; declarations of inner values are dropped.
+// Shuffles the nodes in a random topological order, and drops the value_info.
 void ReorderNodes(onnx::ModelProto* model, std::mt19937& rng);
-// Half of the initialisers become Constant nodes.
+// Turns half of the initializers into Constant nodes.
 void MoveInitializersToConstants(onnx::ModelProto* model, std::mt19937& rng);
-// Nodes whose results nobody reads, behind random values.
+// Adds nodes behind random values; nothing reads their results.
 void AddUnrelatedConsumers(onnx::ModelProto* model, std::mt19937& rng);
-// Half of the Transposes are made in two steps, half of the Casts twice.
+// Splits half of the Transposes in two, and doubles half of the Casts.
 void DoubleMovesAndCasts(onnx::ModelProto* model, std::mt19937& rng);
-// All of them.
+// Makes all of these changes.
 void DisguiseFully(onnx::ModelProto* model, std::mt19937& rng);
 
 }  // namespace kvlift

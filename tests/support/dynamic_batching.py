@@ -1,5 +1,5 @@
-"""Models with KeyValueCache of OpenPPL's dynamic batching, built from the operator page, and the
-same in numpy."""
+"""Models with KeyValueCache of OpenPPL's dynamic batching, built from the operator page, and a
+reference in numpy."""
 import dataclasses
 
 import numpy as np
@@ -7,7 +7,7 @@ from onnx import TensorProto
 
 from support.openppl import GROUP, HEADS, LAYERS, SIZE, SLOTS, VOCABULARY, WIDTH, Model
 
-LETTERS = ("MLRND", "LMRND", "LRMND", "LRNMD")  # of the packed tensor, by cache_layout
+LETTERS = ("MLRND", "LMRND", "LRMND", "LRNMD")  # axes of the packed tensor, by cache_layout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,13 +18,13 @@ class Form:
     repeat: int = 2
     domain: str = "pmx.dynamic_batching"
     slots: object = SLOTS
-    # Where operands come from: inputs of the host, or computed from start_pos and the rows.
+    # The operands come from inputs of the host, or are computed from start_pos and the rows.
     computed: tuple = ()
-    place: int = 0           # cachestarts, where it is computed
-    flat: bool = False       # attention without an axis of sequences
+    place: int = 0  # computed cachestarts
+    flat: bool = False  # attention without an axis of sequences
     indices: tuple = tuple(range(LAYERS))
-    later: int = 0           # what the second layer's start_pos has more
-    kept: bool = True        # kvstarts, where it is computed, counts the rows that are kept
+    later: int = 0  # added to start_pos in the second layer
+    kept: bool = True  # computed kvstarts counts the rows that are kept
     sequences: int = 1
     mode: int = 0
 
@@ -72,7 +72,7 @@ def tensors_of(form):
 
 
 class Decoder(Model):
-    """One sequence [S]: embeddings, layers with rotated heads, logits; those of the last token."""
+    """A decoder: embeddings, layers with RoPE, logits of the last token of each sequence."""
 
     def __init__(self, form):
         super().__init__()
@@ -97,8 +97,8 @@ class Decoder(Model):
                     axis=0)
         if "cachestarts" in form.computed:
             c("cachestarts", [form.place])
-        # Positions as a host of the operator has them: of tokens from start_pos on, of all keys up
-        # to the end that kvstarts gives.
+        # The positions as a host of the operator provides them: of tokens from start_pos on, and of
+        # all keys up to the end that kvstarts gives.
         self.op("Gather", ["kvstarts", c("one", 1)], "total")
         self.op("Squeeze", ["start_pos"], "start")
         self.mask_and_angles("start")
@@ -157,7 +157,7 @@ class Decoder(Model):
 
 
 class Reference:
-    """The operator as its page has it, on tensors that it writes into, and the decoder."""
+    """The operator as on its page, which writes into its operands, and the decoder in numpy."""
 
     def __init__(self, form, weights=None):
         self.form, self.weights = form, weights
@@ -166,12 +166,12 @@ class Reference:
         self.scale = np.zeros(form.packed(SIZE // GROUP, SLOTS), np.float32)
 
     def part(self, tensor, layer, role):
-        """[M, Nk, D] or its like, as a view."""
+        """Returns keys or values of a layer as a view [M, Nk, D] (scales: another last axis)."""
         letters = LETTERS[self.form.layout]
         return tensor.transpose([letters.index(x) for x in "LRMND"])[layer, role]
 
     def kept(self, layer, role, rows, slots, added):
-        """Rows of one sequence, whose keys and values are in these slots."""
+        """Attends with the rows of one sequence, whose keys and values are in these slots."""
         cache, scale = (self.part(t, layer, role) for t in (self.cache, self.scale))
         new = slots[len(slots) - added:]
         if not self.form.quantised:

@@ -40,7 +40,7 @@ void AppendUtf8(uint32_t c, std::string* out) {
   if (c < 0x80) {
     *out += static_cast<char>(c);
   } else if (c >= 0xdc80 && c <= 0xdcff) {
-    *out += static_cast<char>(c - 0xdc00);  // a lone surrogate of os.fsdecode
+    *out += static_cast<char>(c - 0xdc00);  // a lone surrogate, as os.fsdecode makes it
   } else if (c < 0x800) {
     *out += static_cast<char>(0xc0 | c >> 6);
     *out += static_cast<char>(0x80 | (c & 0x3f));
@@ -60,7 +60,7 @@ uint32_t Number(const std::string& digits, int base) {
   return static_cast<uint32_t>(std::strtoul(digits.c_str(), nullptr, base));
 }
 
-// Between the quotes of a Python literal.
+// Reads the text between the quotes of a Python literal.
 std::string ReadPython(const std::string& body) {
   std::string out;
   for (size_t at = 0; at < body.size();) {
@@ -148,7 +148,7 @@ std::string ReadDot(const std::string& body) {
   return Replace(out, "&amp;", "&");
 }
 
-// No character that acts instead of being shown.
+// Returns true if no character is acted on instead of shown.
 bool IsSafe(const std::string& text, std::string_view allowed = "") {
   for (std::string_view rest = text; !rest.empty();) {
     const Utf8Char c = FirstUtf8Char(rest);

@@ -1,5 +1,5 @@
-// What every escape function promises, for any text: nothing that its sink would act on is left,
-// and what was escaped can be read back.
+// The promises of all escape functions, for any text: nothing is left that the target (terminal,
+// HTML, script) would act on, and the text can be recovered.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace kvlift {
 
-// Empty, or the promise that is broken.
+// Returns the promise that is broken, or an empty string.
 std::string BrokenEscape(std::string_view text);
 
 }  // namespace kvlift

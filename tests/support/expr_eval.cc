@@ -81,7 +81,7 @@ std::optional<double> Evaluate(Expr e, const Environment& environment) {
       return *x == 0;
     }
     case Kind::kAnd: {
-      // A false operand decides, whatever the others read.
+      // A false operand decides the result, even if others have no value.
       bool known = true;
       for (Expr operand : e->args()) {
         const auto x = Evaluate(operand, environment);

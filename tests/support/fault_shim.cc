@@ -1,11 +1,11 @@
 // A library for LD_PRELOAD that makes one system call or allocation of a program fail, or kills the
-// program there. Only files below a folder count, and only what follows the first of them that is
-// opened: the start of the program is no business of ours.
+// program there. It only counts calls on files below a folder, from the first such file that is
+// opened on; the start of the program is not affected.
 //
 //   KVLIFT_FAULT_DIR    the folder
 //   KVLIFT_FAULT        CALL:N:ERRNO, or CALL:N:kill, for the N-th call of that name, from 1;
-//                       CALL may be "io", which counts all calls but allocations
-//   KVLIFT_FAULT_COUNT  a file that is told how often each was called: lines "CALL N"
+//                       CALL may be "io", which counts all calls except allocations
+//   KVLIFT_FAULT_COUNT  a file that gets the number of calls of each name: lines "CALL N"
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/limits.h>
@@ -31,7 +31,7 @@ constexpr int kCalls = kIo + 1;
 
 std::atomic<long> counts[kCalls];
 std::atomic<bool> started = false;
-thread_local bool inside = false;  // what the shim itself calls
+thread_local bool inside = false;  // the call comes from the shim itself
 
 struct Fault {
   int call = -1;
@@ -76,7 +76,7 @@ bool CountOne(int call) {
   return true;
 }
 
-// True if this call is the one that fails; errno is set.
+// Returns true, with errno set, if this call is the one that fails.
 bool Fails(Call call) {
   if (inside || !started) return false;
   inside = true;
@@ -146,7 +146,7 @@ int openat(int directory, const char* path, int flags, ...) {
   KV_REAL(openat);
   return OpenFails(directory, path) ? -1 : real(directory, path, flags, mode);
 }
-// openat2 has no function of its own.
+// The C library has no function for openat2.
 long syscall(long number, ...) {
   va_list list;
   va_start(list, number);
@@ -196,7 +196,7 @@ int fdatasync(int fd) {
   KV_REAL(fdatasync);
   return FailsOn(fd, kFsync) ? -1 : real(fd);
 }
-// As the kernel does it: the descriptor is gone, the error stays.
+// The kernel also frees the descriptor if close fails.
 int close(int fd) {
   KV_REAL(close);
   const bool fails = FailsOn(fd, kClose);
@@ -247,7 +247,7 @@ int fallocate(int fd, int mode, off_t at, off_t size) {
   return FailsOn(fd, kSize) ? -1 : real(fd, mode, at, size);
 }
 
-// What the C library calls by other names; dlsym itself allocates.
+// The names that the C library itself calls; dlsym allocates.
 void* __libc_malloc(size_t size);
 void* __libc_calloc(size_t count, size_t size);
 void* __libc_realloc(void* old, size_t size);

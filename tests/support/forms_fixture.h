@@ -1,4 +1,4 @@
-// A model in ONNX text and what its values are, as text.
+// A model in ONNX text, and the symbolic forms of its values as text.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,7 @@ class FormsOfText {
   ValueId Find(const std::string& name) { return graph_->Find(name); }
   const sym::Form& Of(const std::string& name) { return forms_->Of(Find(name)); }
 
-  // "[B, P + S]", or "unknown".
+  // Returns "[B, P + S]", or "unknown".
   std::string Shape(const std::string& name) {
     const sym::Form& form = Of(name);
     if (!form.known_rank) return "unknown";
@@ -43,7 +43,7 @@ class FormsOfText {
     const sym::Form& form = Of(name);
     return form.known_rank ? sym::ToString(form.element, graph_.get()) : "unknown";
   }
-  // The predicates assumed so far, each followed by a semicolon.
+  // Returns the predicates assumed so far, each followed by a semicolon.
   std::string Assumed() {
     std::string text;
     for (const sym::Assumption& assumption : forms_->assumptions()) {
@@ -57,7 +57,7 @@ class FormsOfText {
   std::unique_ptr<sym::Forms> forms_;
 };
 
-// A model of one graph: `signature` is "(float[A,B] x) => (float[A,B] y)".
+// Returns the text of a model; `signature` is like "(float[A,B] x) => (float[A,B] y)".
 inline std::string ModelText(const std::string& signature, const std::string& body,
                              int opset = 20) {
   return "<ir_version: 10, opset_import: [\"\" : " + std::to_string(opset) + "]>\ng " + signature +

@@ -47,7 +47,7 @@ class Comparison {
     return {};
   }
 
-  // Pairs two names, or tells whether they are paired.
+  // Pairs two names, or returns whether they are paired already.
   bool Same(const std::string& a, const std::string& b) {
     if (a.empty() != b.empty()) return false;
     const auto [x, fresh_x] = forward_.try_emplace(a, b);
@@ -58,7 +58,7 @@ class Comparison {
     return p == constants_a_.end() || SameTensor(*p->second, *q->second);
   }
 
-  // Whichever fields hold the numbers.
+  // Compares tensors by content, in whichever field it is stored.
   static bool SameTensor(const onnx::TensorProto& a, const onnx::TensorProto& b) {
     const auto x = InlineBytes(a), y = InlineBytes(b);
     return a.data_type() == b.data_type() &&

@@ -7,9 +7,9 @@
 
 namespace kvlift {
 
-// Empty if both models are the same up to the names of nodes and of inner values and
-// initialisers: opsets, IR version, graph inputs and outputs by name and type, nodes in order with
-// operators, attributes and connections, constants by content. Else the first difference.
+// Returns the first difference of two models, or an empty string. Names of nodes, inner values and
+// initializers do not matter. Compared are opsets, IR version, graph inputs and outputs by name and
+// type, nodes in order with operators, attributes and connections, and constants by content.
 std::string FirstDifference(const onnx::ModelProto& a, const onnx::ModelProto& b);
 
 }  // namespace kvlift

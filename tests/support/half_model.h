@@ -1,4 +1,4 @@
-// A model of float32 with all of its float32 values and weights in a type of half precision.
+// Converts a float32 model to float16 or bfloat16: all of its float32 values and weights.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// A decoder of several layers as ONNX text: growing caches, one causal mask for all layers, weights
-// of their own.
+// A decoder of several layers as ONNX text. It has growing caches, one causal mask for all layers,
+// and separate weights per layer.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace kvlift {
 
-// Numbers of a weight [8, 8], other ones for each seed.
+// Returns an initializer [8, 8]; its numbers depend on the seed.
 inline std::string WeightText(const std::string& name, int seed) {
   std::string text = fmt::format("float[8,8] {} = {{", name);
   for (int k = 0; k < 64; ++k) {
@@ -17,12 +17,12 @@ inline std::string WeightText(const std::string& name, int seed) {
   return text + "}";
 }
 
-// What sets one layer apart from the others; -1: none.
+// What distinguishes one layer from the others; -1: no layer.
 struct LayeredDecoder {
   int layers = 4;
   int other_scale = -1;    // the layer with another scale
-  int other_bound = -1;    // the layer that sees one key less
-  int shared_weight = -1;  // the layer whose keys and values have one weight
+  int other_bound = -1;    // the layer whose queries see one key less
+  int shared_weight = -1;  // the layer whose keys and values have the same weight
   bool same_numbers = false;
 };
 

@@ -1,4 +1,4 @@
-// The models of testdata/models, and what tests ask of a conversion.
+// The models of testdata/models, and helpers for tests of conversions.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace kvlift {
 
-// Names of the folders, sorted.
+// Returns the names of the folders, sorted.
 std::vector<std::string> ModelNames();
 std::string ModelDir(const std::string& name);
 nlohmann::json ModelMeta(const std::string& name);  // meta.json
@@ -21,10 +21,10 @@ Model LoadTestModel(const std::string& name);
 Model AsModel(onnx::ModelProto proto);
 
 int CountNodes(const onnx::ModelProto& model, const std::string& op_type);
-// Every finding of a conversion, of caches, attentions and near misses, in this order.
+// Returns every finding of a conversion: of caches, of attentions, then near misses.
 std::vector<Finding> AllReasons(const Conversion& conversion);
 std::string Describe(const std::vector<Finding>& findings);
-// The values that are computed from `seeds` by the operators named alone.
+// Returns the values that are computed from `seeds` by the given operators alone.
 absl::flat_hash_set<std::string> ReachedBy(const onnx::GraphProto& graph,
                                            std::vector<std::string> seeds,
                                            const std::vector<std::string>& op_types);

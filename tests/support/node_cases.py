@@ -51,12 +51,12 @@ def write(case, folder):
 
 
 def cases():
-    from onnx.backend.test import loader  # makes all data, which takes seconds
+    from onnx.backend.test import loader  # generates all data, which takes seconds
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = loader.load_model_tests(kind="node")
-    # An expanded case holds the body of the operator that the case before it runs.
+    # An expanded case has the function body of the operator of the case before it.
     plain = {c.name: c.model.graph.node[0].op_type for c in found if "_expanded" not in c.name}
     return [c for c in found if plain.get(c.name.split("_expanded")[0]) in OPERATORS]
 

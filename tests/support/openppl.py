@@ -1,4 +1,4 @@
-"""What models with OpenPPL's KeyValueCache, and the tests of them, have in common."""
+"""Shared by the tests of models with OpenPPL's KeyValueCache."""
 import os
 import tempfile
 import unittest
@@ -24,7 +24,7 @@ class Model:
         return outputs[0] if len(outputs) == 1 else outputs
 
     def mask_and_angles(self, start):
-        """mask [S, T], cos and sin [S, 1, D], of tokens from start up to total, both scalars."""
+        """Adds mask [S, T], cos and sin [S, 1, D] of tokens start to total, both scalars."""
         c = self.constant
         self.op("Range", [start, "total", c("one", 1)], "places")
         self.op("Range", [c("zero", 0), "total", c("one", 1)], "keys_at")
@@ -39,7 +39,7 @@ class Model:
             self.op("Unsqueeze", [f"{name}_rows", c("axis_1", [1])], name)
 
     def rotated(self, x, name, axis):
-        """Heads [.., S, N, D] by their angles; axis is that of D."""
+        """Applies RoPE to heads [.., S, N, D]; `axis` is the axis of D."""
         c, half, at = self.constant, SIZE // 2, self.constant(f"axis_{axis}", [axis])
         first = self.op("Slice", [x, c("from_0", [0]), c("from_half", [half]), at],
                         f"{name}_first")
@@ -84,8 +84,8 @@ class Tested(unittest.TestCase):
         np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4, err_msg=what)
 
     def driven(self, target, manifest, batch, steps):
-        """Outputs of a converted model in ONNX Runtime for what each step feeds it besides its
-        caches, which begin with zeros."""
+        """Runs a converted model in ONNX Runtime and returns its outputs. The steps have the feeds
+        without the caches, which begin with zeros."""
         options = ort.SessionOptions()
         options.log_severity_level = 3
         session = ort.InferenceSession(target, options, providers=["CPUExecutionProvider"])

@@ -16,8 +16,8 @@
 
 namespace kvlift {
 
-// The decoder of most tests, and lines of its source and of its conversion that they change: the
-// last statement, and constants that others can be added to.
+// The decoder of most tests, and the lines of its source and its conversion that tests change: the
+// last statement, and a constant behind which others can be added.
 inline constexpr char kCase[] = "decomposed_attention_padding";
 inline constexpr char kLast[] = "y = Reshape (context4, y_shape)";
 inline constexpr char kLastOfSource[] = "y = Reshape(context4, y_shape)";
@@ -26,7 +26,7 @@ inline constexpr char kConstantsOfSource[] = "int64[3] y_shape = {0, 0, 16},";
 
 using TextChanges = std::vector<std::pair<std::string, std::string>>;
 
-// What is not proved, line by line; empty if all is.
+// Returns the facts that are not proved, one per line; empty if all are.
 inline std::string Unproved(const Proof& proof) {
   std::string text = proof.not_tried;
   for (const ProofFact& fact : proof.facts) {
@@ -43,8 +43,8 @@ inline std::string Changed(std::string text, const TextChanges& changes) {
   return text;
 }
 
-// The proof of testdata/rewrites/NAME.onnxtxt with these changes, by the manifest of the conversion
-// without them.
+// Proves testdata/rewrites/NAME.onnxtxt with these changes to both texts. The manifest is that of
+// the conversion without the changes, edited by `change`.
 inline Proof ProofOfPair(
     const std::string& name, const TextChanges& before, const TextChanges& after,
     const std::function<void(Manifest*)>& change = [](Manifest*) {}) {

@@ -1,4 +1,4 @@
-"""What the installed package does; run by python_package_test.py in an environment without others.
+"""Tests of the installed package; python_package_test.py runs them in a separate environment.
 
 Environment: KVLIFT_MODELS, the bundled models.
 """
@@ -76,7 +76,7 @@ class Convert(unittest.TestCase):
         self.assertIsNone(kvlift.convert(REFUSED).equality)
 
     def test_rule_of_trees(self):
-        result = kvlift.convert(GQA, tree_mask=True)  # its positions follow the write index
+        result = kvlift.convert(GQA, tree_mask=True)  # the model's positions follow the write index
         self.assertEqual(result.status, "refused")
         self.assertEqual({c["reason"]["code"] for c in result.caches}, {"KV235"})
 
@@ -135,7 +135,7 @@ class Verify(unittest.TestCase):
     def test_different_is_false(self):
         other = kvlift.convert(LLAMA)
         broken = json.loads(json.dumps(other.manifest))
-        for cache in broken["caches"]:  # keys and values of the layers swapped
+        for cache in broken["caches"]:  # swap the keys and values of the layers
             cache["source"]["input"] = cache["source"]["input"].replace(
                 ".0." if cache["layer"] == 0 else ".1.", ".1." if cache["layer"] == 0 else ".0.")
             cache["source"]["output"] = cache["source"]["output"].replace(

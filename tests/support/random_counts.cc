@@ -1,4 +1,4 @@
-// Reductions, running sums, paddings and permutations of data and of numbers along its axes.
+// Reductions, running sums, paddings and permutations of data, and of numbers along its axes.
 #include <algorithm>
 #include <numeric>
 
@@ -15,7 +15,7 @@ constexpr int32_t kInt = onnx::TensorProto::INT64;
 void RandomGraph::Counts() {
   const Tensor t = Some(0, 1);
   const int64_t rank = std::ssize(t.dims), axis = Pick(0, rank - 1);
-  // first + step * (index along the axis), spread over the shape of t.
+  // Builds first + step * (index along the axis), broadcast to the shape of t.
   const std::string n = Extent(t.name, rank, axis);
   const int64_t step = Pick(-2, 2), first = Pick(-3, 3);
   const std::string count = Count(n, t.dims[axis]);

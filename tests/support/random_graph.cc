@@ -152,7 +152,7 @@ RandomGraph::Tensor RandomGraph::Some(int32_t type, int min_rank) {
     const bool small = Product(t.dims) <= 400 && t.dims.size() <= 5 && Product(t.dims) > 0;
     if (fits && small) fitting.push_back(t);
   }
-  // Later values are likelier, so that chains grow.
+  // Later values are more likely, so that chains grow.
   const int64_t n = std::ssize(fitting);
   return fitting[std::max(Pick(0, n - 1), Pick(0, n - 1))];
 }
@@ -345,7 +345,7 @@ void RandomGraph::Gathers() {
       return;
     }
     default: {
-      // Positions from the data: the mask's zeros and ones.
+      // Positions are computed from the mask's zeros and ones.
       if (n < 2) return;
       const Ints mask{dims_["A"], dims_["C"]};
       Ints dims(t.dims.begin(), t.dims.begin() + axis);
@@ -377,7 +377,7 @@ void RandomGraph::Scatters() {
     SetInt(Node("ScatterElements", {t.name, index, update}, kFloat, t.dims), "axis", axis);
     return;
   }
-  // ScatterND over the leading axes up to `axis`, each but the last over its full range.
+  // ScatterND over the leading axes up to `axis`; all but the last have their full range.
   dims.resize(axis + 1);
   Ints index;
   for (int64_t i = 0; i < Product(dims); ++i) {

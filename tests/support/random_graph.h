@@ -1,5 +1,5 @@
-// Small random graphs of operators that move data or compute on indices, shapes and masks, with
-// inputs of symbolic shape and the values to feed.
+// Small random graphs of operators that move data or compute indices, shapes and masks, with inputs
+// of symbolic shape and values for them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace kvlift::testing {
 
 class RandomGraph {
  public:
-  // `family`: which operators the graph ends in, one of Families().
+  // `family` selects the operators that the graph ends in; it is one of Families().
   RandomGraph(uint32_t seed, const std::string& family);
 
   static const std::vector<std::string>& Families();
@@ -48,7 +48,7 @@ class RandomGraph {
   onnx::NodeProto* Node(const std::string& op, const std::vector<std::string>& inputs, int32_t type,
                         const Ints& dims);
   void SetInt(onnx::NodeProto* node, const std::string& name, int64_t value);
-  // A value of the wanted type (0: any) and at least that rank.
+  // Returns a value of the given type (0: any) and of at least that rank.
   Tensor Some(int32_t type, int min_rank);
   const Tensor& Last() const { return tensors_.back(); }
   void Finish();
@@ -61,7 +61,7 @@ class RandomGraph {
   void Integers();
   void Masks();
   void Elementary(const std::string& op);
-  // random_writes.cc
+  // These members are in random_writes.cc.
   std::string Scalar(int64_t value);
   std::string Op(const std::string& op, const std::vector<std::string>& inputs, int32_t type,
                  const Ints& dims);
@@ -78,7 +78,7 @@ class RandomGraph {
   void Stack();
   void Layers();
   void Writes();
-  // random_counts.cc
+  // These members are in random_counts.cc.
   void Counts();
   void Run(const std::string& family);
 

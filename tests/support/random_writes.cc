@@ -1,5 +1,5 @@
-// Writes of u [A, S, C] into x [A, B, C] at places w, in the spellings of exporters; stacked and
-// shared buffers.
+// Writes of u [A, S, C] into x [A, B, C] at positions w, as exporters write them; and buffers that
+// are stacked or shared.
 #include <algorithm>
 
 #include "support/random_graph.h"
@@ -27,7 +27,7 @@ std::string RandomGraph::Count(const std::string& extent, int64_t n) {
   return Op("Range", {Scalar(0), extent, Scalar(1)}, kInt, {n});
 }
 
-// Places [A, S]: w, shared or one of each row, and the number of the token.
+// Returns positions [A, S]: w (shared, or one per row) plus the index of the token.
 std::string RandomGraph::Places(bool per_row, int64_t low, int64_t high) {
   const int64_t a = dims_["A"], s = dims_["S"];
   const std::string tokens = Count(Extent("u", 3, 1), s);
@@ -41,7 +41,7 @@ std::string RandomGraph::Places(bool per_row, int64_t low, int64_t high) {
   return Op("Expand", {Op("Add", {tokens, "w"}, kInt, {s}), shape}, kInt, {a, s});
 }
 
-// Row numbers [A, S] of the first axis.
+// Returns the row indices [A, S] of the first axis.
 std::string RandomGraph::Rows() {
   const int64_t a = dims_["A"], s = dims_["S"];
   const std::string rows = Count(Extent("x", 3, 0), a);
@@ -101,7 +101,7 @@ void RandomGraph::ScatterWide(const std::string& places) {
   SetInt(Node("ScatterElements", {"x", index, "u"}, kFloat, {a, b, c}), "axis", 1);
 }
 
-// x * (1 - hot) + u * hot, for one token.
+// Writes one token as x * (1 - hot) + u * hot.
 void RandomGraph::Blend() {
   const int64_t a = dims_["A"], b = dims_["B"], c = dims_["C"];
   AddInput("w", kInt, {"A"}, 0, b - 1);
@@ -114,7 +114,7 @@ void RandomGraph::Blend() {
   Node("Add", {old, fresh}, kFloat, {a, b, c});
 }
 
-// Concat(x[:, :w], u, x[:, w + S:]).
+// Writes by Concat(x[:, :w], u, x[:, w + S:]).
 void RandomGraph::Splice() {
   const int64_t a = dims_["A"], b = dims_["B"], c = dims_["C"], s = dims_["S"];
   AddInput("w", kInt, {"1"}, 0, b - s);
@@ -126,7 +126,8 @@ void RandomGraph::Splice() {
   SetInt(Node("Concat", {head, "u", tail}, kFloat, {a, b, c}), "axis", 1);
 }
 
-// Tensors stacked in z, each grown by its own rows, stacked again; of the whole, the last rows.
+// Unstacks the tensors in z, appends rows to each, and stacks them again; the last rows of the
+// whole are used.
 void RandomGraph::Stack() {
   const int64_t b = dims_["B"], c = dims_["C"], s = dims_["S"], n = Pick(2, 3);
   AddInput("z", kFloat, {std::to_string(n), "B", "C"}, -9, 9);
@@ -160,7 +161,7 @@ void RandomGraph::Stack() {
   Node("Slice", {whole, start, length, Indices({1})}, kFloat, {n, last, c});
 }
 
-// One buffer z for all layers, written layer after layer, perhaps not all of them.
+// One buffer z for all layers is written layer by layer, perhaps not by all.
 void RandomGraph::Layers() {
   const int64_t b = dims_["B"], c = dims_["C"], s = dims_["S"], n = Pick(1, 3);
   AddInput("z", kFloat, {std::to_string(n), "B", "C"}, -9, 9);
@@ -189,7 +190,7 @@ void RandomGraph::Writes() {
   if (kind == 6) return Splice();
   if (kind == 9) return Stack();
   if (kind == 10) return Layers();
-  if (kind == 7) {  // a start that is clamped
+  if (kind == 7) {  // the start is clamped
     std::string places = Places(Coin(), -3, b + 2);
     const Ints shape = Last().dims;
     const std::string tokens = Count(Extent("u", 3, 1), s);
@@ -199,7 +200,7 @@ void RandomGraph::Writes() {
     const std::string clamped = Op("Min", {low, last}, kInt, shape);
     return ScatterRows(Op("Add", {clamped, tokens}, kInt, shape));
   }
-  if (kind == 8) {  // around the end
+  if (kind == 8) {  // wraps around
     const std::string places = Places(Coin(), 0, b - 1);
     const auto dims = Last().dims;
     return ScatterRows(Op("Mod", {places, Extent("x", 3, 1)}, kInt, dims));

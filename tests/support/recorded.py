@@ -1,4 +1,4 @@
-"""What real models were recorded to take and give: testdata/models/NAME/steps.
+"""Recorded inputs and outputs of real models: testdata/models/NAME/steps.
 
 Environment: KVLIFT_ROOT, the repository.
 """
@@ -13,14 +13,14 @@ MODELS = os.path.join(os.environ["KVLIFT_ROOT"], "testdata", "models")
 
 
 def metas():
-    """The meta.json of each model."""
+    """Yields the meta.json of each model."""
     for path in sorted(glob.glob(os.path.join(MODELS, "*", "meta.json"))):
         with open(path, encoding="utf-8") as file:
             yield json.load(file)
 
 
 def tensors(pattern):
-    """The tensors of the files that match, by name."""
+    """Returns the tensors of the files that match, by name."""
     result = {}
     for path in sorted(glob.glob(pattern)):
         tensor = onnx.TensorProto()
@@ -31,6 +31,6 @@ def tensors(pattern):
 
 
 def steps_of(name):
-    """Inputs and outputs of each recorded step."""
+    """Yields the inputs and outputs of each recorded step."""
     for step in sorted(glob.glob(os.path.join(MODELS, name, "steps", "*"))):
         yield tensors(os.path.join(step, "input_*.pb")), tensors(os.path.join(step, "output_*.pb"))

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Tolerances of the official node tests, widened to two steps of the half-precision types.
+// Tolerances of ONNX's node tests, widened to two steps of the 16-bit types.
 constexpr double kAbsolute = 1e-7;
 
 double RelativeTolerance(int32_t type) {
@@ -46,7 +46,7 @@ absl::StatusOr<Tensor> ReadSequence(const onnx::SequenceProto& proto) {
   return Tensor::Sequence(std::move(items));
 }
 
-// A tensor, sequence or optional value, as `info` says.
+// Reads a tensor, a sequence or an optional value, as `info` declares.
 absl::StatusOr<Tensor> ReadValue(const fs::path& path, const onnx::ValueInfoProto& info) {
   std::ifstream file(path, std::ios::binary);
   if (info.type().has_sequence_type()) {

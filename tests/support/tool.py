@@ -1,4 +1,4 @@
-"""Calls of the program. Environment: KVLIFT, its path."""
+"""Calls the program. Environment: KVLIFT, its path."""
 import os
 import subprocess
 
@@ -9,7 +9,7 @@ def tool(*args):
 
 
 def done(*args):
-    """What it prints; AssertionError if it fails."""
+    """Returns what the program prints; AssertionError if it fails."""
     run = tool(*args)
     if run.returncode != 0:
         raise AssertionError(run.stdout + run.stderr)

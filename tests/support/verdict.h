@@ -1,4 +1,4 @@
-// Verdicts on pairs of models given as text.
+// Verdicts on pairs of models that are given as text.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@ namespace kvlift {
 
 VerifyReport VerdictOn(const std::string& before, const std::string& after,
                        const Manifest& relation);
-// Reason, plans and mutants that were not detected, for messages of tests.
+// Returns the reason, the plans, and the mutants that were not detected, for messages of tests.
 std::string Summary(const VerifyReport& report);
-// Replaces every `from`, which must be there.
+// Replaces every `from`, which must occur.
 std::string With(const std::string& text, const std::string& from, const std::string& to);
 
-// A relation of two models whose caches have the same names and layouts on both sides.
+// A cache of a relation of two models, with the same names and layout on both sides.
 struct CacheEnds {
   std::string input, output, layout;
   std::string kind = "scatter";
@@ -25,7 +25,7 @@ struct CacheEnds {
 };
 Manifest RelationOf(const std::vector<CacheEnds>& caches, const std::vector<std::string>& inputs,
                     const std::vector<std::string>& outputs);
-// Adds the control input `at`, P of each sequence.
+// Adds the control input `at`, which holds P of each sequence.
 void AddControl(Manifest* relation);
 
 }  // namespace kvlift

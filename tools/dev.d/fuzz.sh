@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# tools/dev fuzz TARGET SECONDS: libFuzzer on one target, starting from the text cases and what
-# earlier runs kept (in the cache of tools/dev). What breaks it is written to build/fuzz/findings;
-# once it is mended, it stays as testdata/fuzz/TARGET_NAME, which fuzz_replay_test runs.
+# tools/dev fuzz TARGET SECONDS: runs libFuzzer on one target, starting from the text cases and what
+# earlier runs kept (in the cache of tools/dev). Inputs that break the target are written to
+# build/fuzz/findings. Once the bug is fixed, the input is kept as testdata/fuzz/TARGET_NAME, which
+# fuzz_replay_test runs.
 #
-# tools/dev fuzz soundness SECONDS [SEED]: pairs of models that the proof calls equal, held against
-# the oracle (tests/soundness/campaign.h). SECONDS may be a number of pairs, as 500000p, or one
-# source's seed, as 17000042b. What is found is written to build/soundness.
+# tools/dev fuzz soundness SECONDS [SEED]: compares pairs of models that the proof calls equal with
+# the oracle (tests/soundness/campaign.h). SECONDS may be a number of pairs, such as 500000p, or the
+# seed of one source, such as 17000042b. Failures are written to build/soundness.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 # shellcheck source=tools/dev.d/paths.sh

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tools/dev lint [--all]: clang-format, clang-tidy and headers that compile alone.
+# tools/dev lint [--all]: runs clang-format and clang-tidy, and compiles each header alone.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 

@@ -1,14 +1,14 @@
-# Where things of kvlift lie that are built once per user. Sourced by tools/dev; run by CMake as
+# The directories of what is built once per user. Sourced by tools/dev; CMake runs
 #   bash tools/dev.d/paths.sh onnx|venv
-# which prints the directory, whether or not it exists. It is complete if it holds a file `.complete`.
+# which prints the directory, whether or not it exists. A complete one holds a file `.complete`.
 
 ONNX_VERSION=1.23.2
 ONNX_SHA256=008cb0467b2bbee41448acc7da8b6f4e704624cb0d327a2d5adafc7ce19bc5b8
-# What ONNX is configured with. The directory's key covers it, the compiler and protobuf, so that a
-# change of any of them builds anew instead of linking something stale.
+# The configuration of ONNX. The name of the directory depends on it, the compiler and protobuf, so
+# that a change of any of them makes a new build instead of linking a stale one.
 ONNX_FLAGS=(
   -DCMAKE_BUILD_TYPE=Release
-  "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG"  # half the time of -O3; no model keeps it busy
+  "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG"  # half the build time of -O3; ONNX is not a bottleneck
   -DCMAKE_POSITION_INDEPENDENT_CODE=ON
   -DBUILD_SHARED_LIBS=OFF
   -DONNX_ML=ON

@@ -1,25 +1,25 @@
 #!/usr/bin/env bash
-# Everything a build and the tests need: system packages, ONNX, the Python test environment. What is
-# there already is left alone and nothing is asked of the network. May be killed at any point and
-# run several times at once: things are complete when their `.complete` file stands.
+# Installs what a build and the tests need: system packages, ONNX, the Python test environment.
+# Skips what exists already, without network access. It may be killed at any point and run several
+# times at once: a result is complete when its `.complete` file exists.
 set -euo pipefail
 # shellcheck source=tools/dev.d/paths.sh
 source "$(dirname "${BASH_SOURCE[0]}")/paths.sh"
 
-# The cmake wheel that builds ONNX where the system's is older than 3.26.
+# The cmake wheel that builds ONNX if the system's cmake is older than 3.26.
 CMAKE_WHEEL=cmake==4.4.4
 PACKAGES=(
   g++ cmake ninja-build protobuf-compiler libprotobuf-dev libabsl-dev libfmt-dev libcli11-dev
   nlohmann-json3-dev libgtest-dev libgmock-dev libbenchmark-dev python3 python3-dev python3-venv
   dpkg-dev file
 )
-# For tests that say SKIPPED without them: the HTML report in a browser, drawings by Graphviz.
+# For tests that are skipped without them: the HTML report in a browser, drawings by Graphviz.
 OPTIONAL_PACKAGES=(chromium chromium-driver graphviz zsh fish mandoc)
 
 say() { printf '== %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
-# Prints those of the packages $@ that are not installed.
+# Prints the packages of $@ that are not installed.
 missing_packages() {
   local installed package
   installed=$(dpkg-query --show --showformat='${db:Status-Status} ${binary:Package}\n' "$@" \
@@ -57,7 +57,7 @@ install_packages() {
 
 is_complete() { [[ -e $1/.complete ]]; }
 
-# True if the system has an ONNX that find_package accepts; CMake then prefers it.
+# True if the system has an ONNX that find_package accepts; CMake then prefers that one.
 system_has_onnx() {
   local probe=$1/probe
   mkdir -p "$probe"
@@ -69,7 +69,7 @@ EOF
   cmake -S "$probe" -B "$probe/build" -G Ninja &>/dev/null
 }
 
-# Prints the source archive's path; downloads it unless an intact one is kept.
+# Prints the path of the source archive; downloads it unless an intact one exists.
 onnx_archive() {
   local work=$1 name=onnx-$ONNX_VERSION.tar.gz kept
   kept=$(cache_dir)/$name
@@ -88,7 +88,7 @@ onnx_archive() {
   printf '%s' "$kept"
 }
 
-# Prints a cmake of 3.26 or newer.
+# Prints the path of a cmake of 3.26 or newer.
 new_cmake() {
   local work=$1
   if printf '3.26\n%s\n' "$(cmake --version | sed -n '1s/.* //p')" | sort --version-sort --check=quiet
@@ -133,7 +133,7 @@ make_venv() {
   touch "$target/.complete"
 }
 
-# What is downloaded and not compiled.
+# Installs what is downloaded and not compiled: optional packages and the Python environment.
 fetch_the_rest() {
   local venv=$1
   (install_packages "${OPTIONAL_PACKAGES[@]}") ||
@@ -152,7 +152,7 @@ main() {
   mkdir -p "$cache"
   exec 9>"$cache/lock"
   flock 9
-  # Nobody else is at work now: what lies here is of a run that was killed.
+  # The lock is held, so any work directory here is from a run that was killed.
   rm -rf "$cache"/work.*
   local work
   work=$(mktemp -d "$cache/work.XXXXXX")

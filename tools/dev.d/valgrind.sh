@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tools/dev test --valgrind: one small model through every command under memcheck.
+# tools/dev test --valgrind: runs every command on one small model under memcheck.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -8,7 +8,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/kvlift-valgrind.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 model=testdata/models/llama_optimum
 
-# kvlift STATUS ARGUMENT...: exits with that status, which is 99 where memcheck finds something.
+# kvlift STATUS ARGUMENT...: expects that exit status. It is 99 if memcheck finds an error.
 kvlift() {
   local wanted=$1 status=0
   shift

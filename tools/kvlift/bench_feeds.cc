@@ -32,7 +32,7 @@ absl::Status Unknown(const Graph& graph, ValueId v, size_t axis) {
       fmt::format("nothing tells axis {} of the input {}", axis, graph.name(v)));
 }
 
-// A dimension that no cache has: a sum with the past, or named as one, counts all tokens.
+// A dimension that no cache has counts all tokens if it is a sum with the past, or is named as one.
 int64_t TokensOf(const std::string& param, const StepSize& size) {
   if (param.find('+') != std::string::npos) return size.total();
   if (Says(param, "total") || Says(param, "past")) return size.total();
@@ -44,8 +44,8 @@ bool SaysTokens(const std::string& param) {
          Says(param, "seq") || Says(param, "len");
 }
 
-// Axis k, named `param`, of an input of this rank. The first of several counts sequences unless it
-// says otherwise; behind it masks count all tokens.
+// Returns the size of axis k, named `param`, of an input of this rank. The first of several axes
+// counts sequences unless its name says otherwise; on the other axes of a mask all tokens count.
 int64_t DimOf(const std::string& param, const std::string& input, size_t k, size_t rank,
               const StepSize& size) {
   if (k == 0 && rank > 1 && !SaysTokens(param)) return size.batch;
@@ -58,8 +58,8 @@ int64_t SlotsOf(const BenchCache& cache, const StepSize& size) {
   return cache.growing ? size.context : size.capacity;
 }
 
-// What the caches say about dimension names, and what the other inputs say: but for masks, their
-// axes behind the first count the new tokens.
+// Reads dimension names from the caches, then from the other inputs, whose axes behind the first
+// count the new tokens (in masks all tokens).
 Symbols SymbolsOf(const Graph& graph, const std::vector<BenchCache>& caches, const StepSize& size) {
   Symbols symbols;
   for (const BenchCache& cache : caches) {
@@ -110,7 +110,7 @@ absl::StatusOr<exec::Shape> ShapeOf(const Graph& graph, ValueId v, const Symbols
   return shape;
 }
 
-// Numbers that look like activations: uniform in [-0.5, 0.5), the same in every run.
+// Numbers like activations: uniform in [-0.5, 0.5), the same in every run.
 class Noise {
  public:
   float Next() {
@@ -157,7 +157,8 @@ void SetInt(const exec::View& view, int64_t i, int64_t value) {
   }
 }
 
-// Elements along the last axis count tokens, or the tensor holds one number per sequence.
+// Returns the values of an input. The last axis counts tokens, or the tensor has one number per
+// sequence.
 exec::Tensor ValuesOf(const std::string& name, int32_t type, const exec::Shape& shape,
                       const ManifestInput* input, const StepSize& size) {
   exec::Tensor tensor = exec::Tensor::Zeros(type, shape);
@@ -183,7 +184,7 @@ exec::Tensor ValuesOf(const std::string& name, int32_t type, const exec::Shape& 
   return tensor;
 }
 
-// Operands that tell a KeyValueCache where joined sequences begin: they lie one behind another.
+// Fills the operands of KeyValueCache that say where joined sequences begin: one behind another.
 void FillStarts(const Graph& graph, ValueId v, const StepSize& size, const exec::View& view) {
   for (const Use& use : graph.uses(v)) {
     if (use.kind != Use::Kind::kNodeInput || !IsKeyValueCache(graph.node(use.node))) continue;
@@ -233,7 +234,7 @@ std::vector<BenchCache> CachesOf(const Manifest& manifest) {
 
 namespace {
 
-// Tensors that pack the caches of all layers.
+// Returns the tensors that pack the caches of all layers.
 std::vector<BenchCache> PackedCachesOf(const Graph& graph) {
   std::vector<BenchCache> caches;
   for (const ValueId v : graph.graph_outputs()) {
@@ -275,7 +276,7 @@ absl::StatusOr<exec::Feeds> CacheFeeds(const Graph& graph, const std::vector<Ben
                                        const StepSize& size) {
   exec::Feeds feeds;
   Noise noise;
-  // Floats beside caches of integers are their scales, which are positive.
+  // Floats beside int8 caches are their scales, which are positive.
   const bool quantized = std::any_of(caches.begin(), caches.end(), [&](const BenchCache& cache) {
     const ValueId v = graph.Find(cache.pair.input);
     return v != kNoValue && graph.type(v).elem_type == onnx::TensorProto::INT8;

@@ -22,18 +22,18 @@
 namespace kvlift::cli {
 namespace {
 
-// Of one message: names in it may be of any length.
+// The most bytes of one message, since names in it may have any length.
 constexpr size_t kMaxMessageBytes = 4096;
 const std::vector<std::string> kFormats = {"text", "json", "github", "junit", "sarif"};
 
 CLI::Validator OneOf(std::vector<std::string> words) { return CLI::IsMember(std::move(words)); }
 
-// Empty, or what is wrong with a value of --weights.
+// Returns an empty string, or what is wrong with a value of --weights.
 std::string IsWeights(const std::string& words) {
   return std::string(ReadWeights(words).status().message());
 }
 
-// The finding whose code ends a message: "... [KV018]".
+// Returns the finding whose code ends a message: "... [KV018]".
 const FindingInfo* FindingAtEnd(std::string_view message) {
   if (message.empty() || message.back() != ']') return nullptr;
   const size_t open = message.rfind('[');
@@ -47,13 +47,13 @@ ColorChoice ChoiceOf(const std::string& word) {
                            : ColorChoice::kAuto;
 }
 
-// The line of progress of a command, on a terminal and without --quiet.
+// Returns the progress line of a command, which is shown on a terminal and without --quiet.
 std::shared_ptr<Progress> ProgressOf(const Io& io, const CommonFlags& flags) {
   const bool live = &io.err == &std::cerr && IsLiveTerminal(STDERR_FILENO);
   return std::make_shared<Progress>(STDERR_FILENO, live && !flags.quiet);
 }
 
-// The commands and their flags. `chosen` is what the parsed command line asks for.
+// The commands and their flags. `chosen` runs what the parsed command line asks for.
 struct Program {
   explicit Program(Io streams) : io(streams) {
     app.require_subcommand(1);
@@ -319,7 +319,7 @@ struct Program {
   std::string shell;
 };
 
-// The first word that is no known command or flag where one is expected.
+// Finds the first word that is not a known command or flag where one is expected, and suggests one.
 void Suggest(Program& program, const std::vector<std::string>& args) {
   std::vector<std::string> known;
   const CLI::App* command = &program.app;
@@ -419,7 +419,7 @@ std::optional<Model> Load(Io& io, const std::string& path, const CommonFlags& fl
 }
 
 void PrintJson(Io& io, const nlohmann::ordered_json& json) {
-  // ASCII only: what a terminal would act on is escaped as JSON has it.
+  // ASCII only: characters that a terminal would act on are escaped as in JSON.
   constexpr bool kAscii = true;
   io.Results() << json.dump(2, ' ', kAscii, nlohmann::ordered_json::error_handler_t::replace)
                << "\n";
@@ -427,7 +427,7 @@ void PrintJson(Io& io, const nlohmann::ordered_json& json) {
 
 int Run(const std::vector<std::string>& args, Io io) {
   io.args = args;
-  if (!io.args.empty()) io.args[0] = "kvlift";  // where it lies is nobody's business
+  if (!io.args.empty()) io.args[0] = "kvlift";  // documents do not show the path of the program
   Program program(io);
   std::vector<std::string> reversed(args.rbegin(), args.rend());
   if (!reversed.empty()) reversed.pop_back();

@@ -1,4 +1,4 @@
-// What the commands share: common flags, exit codes, output streams, loading with one clear line.
+// Shared by the commands: common flags, exit codes, output streams, loading of models.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ namespace kvlift::cli {
 
 inline constexpr char kVersion[] = "0.1.0";
 
-// Never reused for another meaning.
+// Exit codes of the program. A code never gets another meaning.
 enum ExitCode {
   kDone = 0,
   kFindings = 1,
@@ -36,9 +36,10 @@ struct CommonFlags {
   std::string color = "auto";
   int threads = 0;
   LoadOptions load;
+  // Limits and external data.
 };
 
-// Results go to out, everything else to err.
+// The streams of a command: results go to `out`, everything else to `err`.
 struct Io {
   std::ostream& out;
   std::ostream& err;
@@ -46,11 +47,12 @@ struct Io {
   std::shared_ptr<Progress> progress = nullptr;
   std::vector<std::string> args = {};  // the command line
 
-  // What the command does now, for the line of progress.
+  // Shows what the command is doing on the progress line.
   void Say(std::string what) const;
-  // `out`, without a line of progress in between.
+  // Returns `out`, after removing the progress line.
   std::ostream& Results() const;
-  // How text looks there; streams that are not the process's own are no terminals.
+  // Return the style of text on each stream; only the streams of the process itself can be
+  // terminals.
   Style OutStyle() const;
   Style ErrStyle() const;
 };
@@ -58,19 +60,19 @@ struct Io {
 // Adds --json, --quiet, --verbose, --color and --threads.
 void AddCommonFlags(CLI::App* app, CommonFlags* flags);
 
-// "kvlift: WHAT: MESSAGE" on err, control characters escaped. If the message ends with the code of
-// a finding, "[KV018]", lines with its reason and its remedy follow.
+// Writes "kvlift: WHAT: MESSAGE" to err, with control characters escaped. If the message ends with
+// the code of a finding, such as "[KV018]", lines with its reason and its remedy follow.
 void Complain(Io& io, std::string_view what, std::string_view message);
-// The same with the code of the error, if it has one.
+// Does the same for an error, with its finding code if it has one.
 void Complain(Io& io, std::string_view what, const absl::Status& status);
 
-// The model, or nullopt with a line on err; then exit with kUnreadable.
+// Returns the model, or nullopt after a line on err; the caller then exits with kUnreadable.
 std::optional<Model> Load(Io& io, const std::string& path, const CommonFlags& flags);
 
-// One JSON document on out.
+// Writes one JSON document to out.
 void PrintJson(Io& io, const nlohmann::ordered_json& json);
 
-// The whole program. args[0] is the program's name.
+// Runs the whole program and returns the exit code. args[0] is the program's name.
 int Run(const std::vector<std::string>& args, Io io);
 
 }  // namespace kvlift::cli

@@ -37,7 +37,7 @@ struct CaseResult {
   }
 };
 
-// The most memory that the process has had.
+// Returns the peak memory of the process.
 int64_t PeakBytes() {
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
@@ -55,7 +55,8 @@ std::string CpuName() {
   return "unknown";
 }
 
-// Constants that a step reads whole. Tables that are only looked up count nothing.
+// Returns the bytes of constants that a step reads whole. Tables that are only indexed do not
+// count.
 int64_t WeightBytes(const Graph& graph) {
   int64_t bytes = 0;
   for (ValueId v = 0; v < graph.num_values(); ++v) {
@@ -72,7 +73,7 @@ int64_t WeightBytes(const Graph& graph) {
   return bytes;
 }
 
-// A step that refuses its inputs: they were guessed, so the message says what they were.
+// Adds the feeds to the message of a step that refuses its inputs, since they were guessed.
 absl::Status WithFeeds(const absl::Status& status, const exec::Feeds& feeds,
                        const exec::Feeds& caches) {
   if (!absl::IsInvalidArgument(status)) return status;
@@ -88,7 +89,7 @@ absl::Status WithFeeds(const absl::Status& status, const exec::Feeds& feeds,
 
 class Bench {
  public:
-  // The time to load counts from here on.
+  // The time to load counts from construction on.
   Bench(const BenchFlags& flags, Io io) : flags_(flags), io_(io) {}
 
   absl::Status Run(const Model& model, const Manifest* manifest) {
@@ -128,7 +129,8 @@ class Bench {
   }
 
  private:
-  // The capacity that the model declares, else the one asked for, else twice the longest context.
+  // The capacity is the one that the model declares, else the one asked for, else twice the longest
+  // context.
   StepSize SizeFor(int64_t context) const {
     StepSize size{flags_.batch, context, flags_.new_tokens, flags_.capacity};
     if (size.capacity == 0) {
@@ -146,7 +148,7 @@ class Bench {
     return size;
   }
 
-  // Round after round over all cases, so that a change of the machine's speed meets all of them.
+  // Measures all cases round by round, so that a change of the machine's speed affects all of them.
   absl::Status Measure() {
     std::vector<exec::Session> sessions;
     std::vector<exec::Feeds> feeds, caches;
@@ -162,7 +164,7 @@ class Bench {
       feeds.push_back(std::move(feed));
       sessions.emplace_back(program_);
     }
-    io_.Results().flush();  // no line of progress while time is taken
+    io_.Results().flush();  // keep the progress line away while time is measured
     constexpr int kWarmUp = 2;
     for (int round = -kWarmUp; round < flags_.repetitions; ++round) {
       for (size_t k = 0; k < results_.size(); ++k) {
@@ -176,8 +178,9 @@ class Bench {
     return absl::OkStatus();
   }
 
-  // The fastest of as many steps as fit into a few milliseconds, or of one: the probes between
-  // the rounds leave nothing of a small model in the processor's caches.
+  // Returns the time of the fastest of as many steps as fit into a few milliseconds, or of one. A
+  // single step may be slow because the probes between the rounds have emptied the processor's
+  // caches.
   absl::StatusOr<double> TimeStep(size_t k, exec::Session& session, const exec::Feeds& feeds,
                                   const exec::Feeds& caches) {
     constexpr double kRoundUs = 3000;
@@ -197,7 +200,8 @@ class Bench {
     return best;
   }
 
-  // What a step reads: weights, the tokens of the caches and, of those that it copies, the past.
+  // Counts the bytes that a step reads: weights, the tokens of the caches, and the past of caches
+  // that it copies.
   void CountBytes(const exec::Session& session, const exec::Feeds& caches,
                   CaseResult* result) const {
     result->cache_bytes_copied = session.cache_bytes_copied();

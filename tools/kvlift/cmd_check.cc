@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// The findings of one model that were asked for.
+// The findings of one model that the flags select.
 struct Checked {
   std::string path;
   std::vector<Diagnostic> findings;
@@ -82,7 +82,7 @@ std::vector<Diagnostic> All(const std::vector<Checked>& models) {
   return all;
 }
 
-// A suite per model, a case per finding. Warnings do not fail a build.
+// Returns one suite per model and one case per finding. Warnings do not fail a build.
 std::string Junit(const std::vector<Checked>& models) {
   std::vector<TestSuite> suites;
   for (const Checked& model : models) {

@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 using json = nlohmann::ordered_json;
 
-// The ways an output can be in the way. Empty if none is.
+// Returns why the outputs cannot be written; empty if they can.
 std::string InTheWay(const ConvertFlags& f, const std::vector<OutputFile>& files) {
   std::error_code error;
   for (const OutputFile& file : files) {
@@ -50,7 +50,8 @@ int CannotWrite(Io& io, const std::string& output, const absl::Status& status) {
   return kUnwritable;
 }
 
-// Of the file that the pieces make, as it is written; empty if one lies in a file that is copied.
+// Returns the SHA-256 of the file that the pieces form; empty if a piece is copied from another
+// file.
 std::string Sha256Of(const std::vector<Piece>& pieces) {
   Sha256 hash;
   for (const Piece& piece : pieces) hash.Update(piece.bytes);
@@ -65,7 +66,7 @@ absl::StatusOr<std::string> ReportPage(const Io& io, ReportInput* facts, json do
   return HtmlReport(report);
 }
 
-// The report of a model that is not written.
+// Writes the report of a model that is not written.
 absl::Status WriteReportAlone(const ConvertFlags& flags, Io& io, ReportInput* facts,
                               json document) {
   if (flags.report.empty() || flags.dry_run) return absl::OkStatus();
@@ -85,7 +86,7 @@ void NameStaleFiles(Io& io, const std::vector<std::string>& outputs) {
   }
 }
 
-// As long as a digest; no model knows it.
+// Returns a random text as long as a digest, which no model contains.
 std::string DigestStandIn() {
   std::random_device random;
   std::string text;
@@ -93,17 +94,18 @@ std::string DigestStandIn() {
   return text;
 }
 
-// Makes a digest on a thread of its own, if there can be one, which no signal from outside reaches.
+// Computes a digest on a thread of its own, if one can be started. The thread receives no signals
+// from outside.
 class Hashing {
  public:
   explicit Hashing(SourceDigest& digest) {
     sigset_t all, old;
     sigfillset(&all);
-    sigdelset(&all, SIGBUS);  // of a file that is cut off meanwhile
+    sigdelset(&all, SIGBUS);  // raised if the file becomes shorter
     pthread_sigmask(SIG_SETMASK, &all, &old);
     try {
       thread_ = std::thread([&digest] { digest.Hex(); });
-    } catch (const std::system_error&) {  // then it is made when it is asked for
+    } catch (const std::system_error&) {  // then it is computed when it is asked for
     }
     pthread_sigmask(SIG_SETMASK, &old, nullptr);
   }
@@ -122,7 +124,7 @@ std::string GenaiPathFor(const std::string& manifest_path) {
   return manifest_path.substr(0, manifest_path.size() - suffix.size()) + ".genai.json";
 }
 
-// What becomes of a converted model that is not written.
+// The exit code for a converted model that is not written.
 int ExitCodeOf(Equality equality) {
   return equality == Equality::kDifferent ? kFindings : kInconclusive;
 }
@@ -195,7 +197,7 @@ class ConvertRun {
     auto image = ImageOf(*result_.proto, placed.locations);
     if (!image.ok()) return CannotWrite(io_, flags_.output, image.status());
     const std::string manifest_path = ManifestPathFor(flags_.output);
-    // Whoever sees the model sees what belongs to it.
+    // The model is written last, so that its manifest and other files exist when it appears.
     std::vector<OutputFile> files = std::move(placed.files);
     files.push_back({manifest_path, ManifestText(conversion.manifest)});
     if (!conversion.genai.empty()) {
@@ -255,8 +257,8 @@ int RunConvert(const ConvertFlags& flags, Io io) {
   auto model = Load(io, flags.model, flags.common);
   if (!model) return kUnreadable;
   io.Say("finding and rewriting caches");
-  // The source's digest is made while its weights are written. A report has the result's own digest
-  // in it, and cannot wait.
+  // The source's digest is computed while its weights are written. A report contains the digest of
+  // the result, and cannot wait.
   LateText late;
   const std::shared_ptr<SourceDigest> digest = model->digest;
   if (flags.report.empty()) {

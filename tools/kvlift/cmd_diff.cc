@@ -73,7 +73,7 @@ ordered_json Document(const DiffFlags& flags, const Compared& c) {
             {"added", RefsJson(d.added)}}}};
 }
 
-// "float32 [B, 4, P, 12]" twice in a row of a table says too little of what differs.
+// Shows the parts of a type that differ, since the full type twice in a row hides the difference.
 void AddInterface(const char* side, const std::vector<ValueChange>& changes, Rows* rows) {
   for (const ValueChange& c : changes) {
     const std::string what = c.before.empty()  ? "+ " + c.after
@@ -109,7 +109,7 @@ std::string CountsText(const ModelDiff& diff, const Style& style) {
          "\n";
 }
 
-// Nodes by name, those of layers that are alike in one line.
+// Lists nodes by name; those of layers that are alike share a line.
 std::string NodesText(const Compared& c, bool details, const Style& style) {
   constexpr size_t kMost = 20;
   Rows rows;

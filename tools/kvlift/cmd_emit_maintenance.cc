@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using json = nlohmann::ordered_json;
 
-// Inputs that may hold the positions of the tokens of a step.
+// Returns the inputs that may hold the positions of a step's tokens.
 absl::StatusOr<std::vector<std::string>> PositionInputs(const Graph& model,
                                                         const Manifest& manifest) {
   KV_ASSIGN_OR_RETURN(const LoopFacts facts, ReadLoopFacts(model, manifest));
@@ -34,7 +34,7 @@ absl::StatusOr<std::vector<std::string>> PositionInputs(const Graph& model,
   return names;
 }
 
-// What holds of positions when rows are moved, or why they are not.
+// What may be done with rows and their positions, or why rows cannot be moved.
 struct Policy {
   std::optional<Finding> refusal;
   ManifestMaintenance says;
@@ -59,7 +59,8 @@ Policy PolicyOf(const Graph& model, const Manifest& manifest, const MaintenanceO
   return policy;
 }
 
-// Caches that the executor does not update in place are "copy" in the manifest, with the reader.
+// Marks caches that the executor does not update in place as "copy" in the manifest, with the
+// reader.
 absl::Status ProveAliases(const onnx::ModelProto& model, Manifest* manifest) {
   KV_ASSIGN_OR_RETURN(Graph graph, Graph::Build(std::make_shared<const onnx::ModelProto>(model)));
   exec::CompileOptions options;

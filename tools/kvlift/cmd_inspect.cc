@@ -27,7 +27,7 @@ int RunInspect(const InspectFlags& flags, Io io) {
     }
     if (inspection->caches.empty()) code = kFindings;
   }
-  // One document on stdout: of several models, a list.
+  // There is one document on stdout; for several models it is a list.
   if (flags.common.json) PrintJson(io, documents.size() == 1 ? documents[0] : documents);
   return code;
 }

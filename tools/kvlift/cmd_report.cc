@@ -17,7 +17,7 @@ int Refuse(Io& io, const std::string& where, const absl::Status& status, ExitCod
   return code;
 }
 
-// Whether the report may be written there; if not, with a line on err.
+// Returns true if the report may be written there; otherwise writes a line to err.
 bool IsFree(const ReportFlags& flags, Io& io) {
   std::error_code error;
   for (const std::string& input : {flags.before, flags.after}) {

@@ -29,11 +29,11 @@ struct OutputLine {
 };
 
 struct StepLines {
-  std::string name;  // empty: the only one
+  std::string name;  // empty: the only step
   std::vector<OutputLine> outputs;
 };
 
-// A failure with the exit code it means.
+// A failure and its exit code.
 struct Failure {
   ExitCode code;
   std::string text;
@@ -62,7 +62,7 @@ class Runner {
  public:
   Runner(const RunFlags& flags, Io io) : flags_(flags), io_(io) {}
 
-  // nullopt: done.
+  // Returns nullopt on success.
   std::optional<Failure> Run(const Model& model) {
     auto graph = Graph::Build(model.proto);
     if (!graph.ok()) return FailureOf(graph.status());
@@ -73,7 +73,7 @@ class Runner {
     auto program = exec::Program::Compile(graph_, OptionsFor(model));
     if (!program.ok()) return FailureOf(program.status());
     program_ = *program;
-    if (flags_.trace) io_.Results().flush();  // no line of progress in between
+    if (flags_.trace) io_.Results().flush();  // keep the progress line away from the trace
     if (flags_.trace) TraceAliasing();
     exec::Session session(program_);
     io_.Say("running");
@@ -127,8 +127,8 @@ class Runner {
     return std::nullopt;
   }
 
-  // The caches of the manifest, which are threaded whatever the folders hold; else, where a later
-  // step lacks an input, the caches that can be seen in the graph.
+  // Finds the caches whose values are passed from step to step: those of the manifest, if there is
+  // one; otherwise, if a later step lacks an input, those that are recognised in the graph.
   std::optional<Failure> FindCaches(const Model& model) {
     bool broken = false;
     const auto manifest = ManifestOf(io_, "", model, &broken);
@@ -161,8 +161,8 @@ class Runner {
     return std::nullopt;
   }
 
-  // Every input has a value: from its folder or, a cache after the first step, from the step
-  // before.
+  // Checks that every input has a value: from its folder or, for a cache after the first step, from
+  // the previous step.
   std::optional<Failure> CheckComplete() const {
     for (size_t k = 0; k < feeds_.size(); ++k) {
       for (const ValueId v : graph_->graph_inputs()) {

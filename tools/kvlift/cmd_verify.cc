@@ -29,8 +29,8 @@ int ExitCodeOf(VerdictKind verdict, Accept accept) {
 
 namespace {
 
-// The folder of a counterexample: what both models are fed in the step that differs and what they
-// give, as `run` takes it, and what differs in words.
+// Writes the folder of a counterexample: inputs and outputs of both models in the step that
+// differs, in the format of `run`, and a text that describes the difference.
 absl::Status SaveFailure(const std::string& folder, const Model& before, const Model& after,
                          const VerifyReport& report) {
   std::vector<OutputFile> files;
@@ -52,8 +52,8 @@ absl::Status SaveFailure(const std::string& folder, const Model& before, const M
   return WriteOutputs(files);
 }
 
-// What a solver can check of the proof, a file for each. Of caches in few bits the proof is about
-// two models in between.
+// Writes the parts of the proof that a solver can check, one file each. For quantised caches the
+// proof is about two intermediate models, and this returns Unimplemented.
 absl::Status SaveObligations(const std::string& folder, const Model& before, const Model& after,
                              const Manifest& relation) {
   for (const ManifestCache& cache : relation.caches) {
@@ -68,7 +68,7 @@ absl::Status SaveObligations(const std::string& folder, const Model& before, con
   return WriteOutputs(files);
 }
 
-// The relation that the verdict is about first, and then the others that the graphs allow.
+// Prints the relation that the verdict is about, then the others that the graphs allow.
 void PrintRelations(const std::vector<Manifest>& relations, size_t judged, Io& io) {
   const auto print = [&](const Manifest& relation) {
     for (const std::string& line : RelationLines(relation))
@@ -84,8 +84,8 @@ void PrintRelations(const std::vector<Manifest>& relations, size_t judged, Io& i
   }
 }
 
-// `inferred`: the relations that the graphs allow, if no manifest gave one; the verdict is about
-// that at `judged`.
+// `inferred` has the relations that the graphs allow, if no manifest gave one; the verdict is about
+// the one at `judged`.
 void Print(const VerifyFlags& flags, const VerifyReport& report,
            const std::vector<Manifest>& inferred, size_t judged, Io& io) {
   if (flags.common.json || flags.format == "json") {

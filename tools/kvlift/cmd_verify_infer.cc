@@ -23,7 +23,7 @@ namespace {
 using onnx::ModelProto;
 using onnx::ValueInfoProto;
 
-// Relations that are looked at, at most.
+// The most relations that are tried.
 constexpr size_t kMostTried = 12;
 
 const ValueInfoProto* Find(const google::protobuf::RepeatedPtrField<ValueInfoProto>& values,
@@ -40,18 +40,18 @@ std::vector<Dim> DimsOf(const ValueInfoProto& value) {
 
 int32_t TypeOf(const ValueInfoProto& value) { return value.type().tensor_type().elem_type(); }
 
-// Symbols of past and present that are not the same.
+// Returns true if past and present have different dimension symbols.
 bool Differs(const ValueInfoProto& past, const ValueInfoProto& present, size_t axis) {
   const std::vector<Dim> a = DimsOf(past), b = DimsOf(present);
   return axis < a.size() && a.size() == b.size() && !a[axis].param.empty() &&
          !b[axis].param.empty() && a[axis].param != b[axis].param;
 }
 
-// What an input that is no cache is used for.
+// The uses of an input that is not a cache.
 struct Use {
-  bool whole = false;  // integers or truth values
+  bool whole = false;  // integers or bools
   size_t rank = 0;
-  int64_t rows = 0;  // of a table that it indexes
+  int64_t rows = 0;  // rows of a table that it indexes
   bool mask = false, position = false;
   std::optional<std::pair<Length, int64_t>> length;
 };
@@ -71,7 +71,7 @@ class Inferrer {
     PairOutputs();
   }
 
-  // The likeliest first.
+  // Returns all candidates, the likeliest first.
   std::vector<Manifest> Candidates() const {
     std::vector<Manifest> all = {m_};
     const auto spread = [&](size_t options, const auto& set) {
@@ -140,7 +140,8 @@ class Inferrer {
     }
     for (auto& [cache, twin] : pairs) {
       const CacheReport* their = cache;
-      // In its own layout under its own names, where nothing is found to write it.
+      // A cache with the same names and layout corresponds to itself, also if no node is found to
+      // write it.
       const bool named = Find(after_.graph().input(), their->input) != nullptr &&
                          Find(after_.graph().output(), their->output) != nullptr;
       if (twin == nullptr && named) twin = their;
@@ -195,7 +196,7 @@ class Inferrer {
     if (IsCircular(mine.output)) m_.mode = "circular";
   }
 
-  // The TensorScatter that makes a cache's present; null if none does.
+  // Returns the TensorScatter that makes a cache's present; null if there is none.
   const onnx::NodeProto* WriterOf(const std::string& output) const {
     for (const auto& node : after_.graph().node()) {
       if (node.op_type() == "TensorScatter" && node.output(0) == output) return &node;
@@ -217,7 +218,7 @@ class Inferrer {
     return mode != nullptr && mode->s() == "circular";
   }
 
-  // A cache that is written already says itself where its sequence is.
+  // The axis of a TensorScatter tells where the cache has its sequence.
   void CorrectAxis(CacheReport* cache) const {
     const auto* writer = WriterOf(cache->output);
     const auto* in = Find(after_.graph().input(), cache->input);
@@ -244,7 +245,7 @@ class Inferrer {
         if (layouts.size() < kMostTried) layouts.emplace_back(layout, own);
       }
     }
-    // Its own letters, whatever they are.
+    // The source has letters of its own.
     if (layouts.empty() && old.size() == dims.size()) layouts.emplace_back(theirs, own);
     return layouts;
   }
@@ -260,7 +261,7 @@ class Inferrer {
     return use;
   }
 
-  // Whether two inputs of different names are used for the same.
+  // Returns true if two inputs of different names have the same uses.
   static bool Alike(const Use& a, const Use& b) {
     if (a.whole != b.whole || a.rank != b.rank || a.length != b.length) return false;
     if (a.rows > 0 || b.rows > 0) return a.rows == b.rows && a.position == b.position;
@@ -333,7 +334,7 @@ class Inferrer {
     if (!per_token) unsure_.push_back(value.name());
   }
 
-  // The size of the tokens' second axis.
+  // Returns true for the size of the tokens' second axis.
   bool IsTokens(const Dim& dim) const {
     for (const auto& v : after_.graph().input()) {
       const std::vector<Dim> dims = DimsOf(v);
@@ -397,13 +398,13 @@ class Inferrer {
   const ModelProto &before_, &after_;
   const Flow before_flow_, flow_;
   const std::set<std::string> before_initializers_, initializers_;
-  std::map<std::string, std::string> inputs_, outputs_;  // names to ids
+  std::map<std::string, std::string> inputs_, outputs_;  // by name, the id
   std::set<std::string> their_caches_;                   // inputs and outputs of the source
-  std::string capacity_;                                 // the symbol
+  std::string capacity_;                                 // the dimension symbol of the capacity
   std::optional<int64_t> capacity_value_;
-  std::vector<std::string> kinds_;                       // of caches that have the same layouts
+  std::vector<std::string> kinds_;  // one per group of caches with the same layouts
   std::map<std::string, std::vector<Layouts>> layouts_;  // by kind, the likeliest first
-  std::vector<std::string> unsure_;                      // lengths that are P or T
+  std::vector<std::string> unsure_;                      // lengths that may be P or T
   Manifest m_;
 };
 
@@ -416,7 +417,7 @@ std::string Ends(const std::string& input, const std::string& layout, const std:
 std::vector<Manifest> InferRelations(const Model& before, const Model& after) {
   std::vector<Manifest> candidates = Inferrer(before, after).Candidates();
   if (candidates.size() < 2) return candidates;
-  // What the graphs say of each: where rows are written and which are read.
+  // Reads from the graphs, under each relation, where rows are written and which are read.
   std::vector<std::ptrdiff_t> shown;
   for (const Manifest& relation : candidates) {
     const auto proof = ProveAlone(before, after, relation);

@@ -1,7 +1,7 @@
-// The relation of two models that kvlift did not make from one another: which cache is which, in
-// which layout, and what each input holds. Read from names, shapes and from where values flow to.
-// What the graphs say of rows of caches chooses among them; whether the models agree does not.
-// Where several relations remain, each is judged.
+// Infers how two models correspond that kvlift did not make from one another: which cache is which,
+// in which layout, and what each input holds. It uses names, shapes, and the values that inputs
+// flow to. If several relations fit, what the graphs say about rows of caches can decide between
+// them; whether the models agree cannot. Each relation that remains is judged.
 #pragma once
 
 #include <string>
@@ -14,16 +14,17 @@
 
 namespace kvlift::cli {
 
-// At least one; all that the graphs do not tell apart, the likeliest first.
+// Returns at least one relation: all that the graphs cannot tell apart, the likeliest first.
 std::vector<Manifest> InferRelations(const Model& before, const Model& after);
 Manifest InferRelation(const Model& before, const Model& after);  // the likeliest
 
-// The verdict that says least for the models, and by which of the relations it was found.
+// Verifies the models under each relation and returns the worst verdict; `*worst` is set to the
+// index of its relation.
 absl::StatusOr<VerifyReport> VerifyEach(const Model& before, const Model& after,
                                         const std::vector<Manifest>& relations,
                                         const VerifyOptions& options, size_t* worst);
 
-// One line per cache, input and output.
+// Returns one line per cache, input and output, for users.
 std::vector<std::string> RelationLines(const Manifest& relation);
 
 }  // namespace kvlift::cli

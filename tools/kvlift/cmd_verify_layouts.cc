@@ -63,7 +63,7 @@ std::vector<std::string> LayoutsFor(const std::string& expected, const std::vect
       if (fits(axes)) found.push_back(text);
     }
   } while (std::next_permutation(letters.begin(), letters.end()));
-  // Heads in front of their elements, the batch in front of all.
+  // Likely layouts have heads in front of their elements, and the batch in front of all.
   const auto unlikely = [&](const std::string& layout) {
     return std::tuple(
         layout != expected,

@@ -1,5 +1,6 @@
-// One options struct and one function per command; each is in cmd_NAME.cc. The functions return the
-// exit code and can be called from tests.
+// One options struct and one function per command, implemented in cmd_NAME.cc. The functions return
+// the exit code and can be called from tests. Strings hold the words of the flags; `kvlift COMMAND
+// --help` lists them.
 #pragma once
 
 #include <cstdint>
@@ -64,7 +65,7 @@ struct RunFlags {
   CommonFlags common;
   std::string model, inputs, expect, steps, outputs;
   std::string alias = "auto", order = "canonical";
-  std::optional<double> rtol, atol;  // default by element type
+  std::optional<double> rtol, atol;  // default: by element type
   bool trace = false, no_pack = false;
 };
 int RunRun(const RunFlags& flags, Io io);
@@ -98,7 +99,7 @@ int RunReport(const ReportFlags& flags, Io io);
 
 struct ExplainFlags {
   CommonFlags common;
-  std::string what;  // a code or a model
+  std::string what;  // a finding code, or a model file
   std::string node;
 };
 int RunExplain(const ExplainFlags& flags, Io io);

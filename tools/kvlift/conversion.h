@@ -1,4 +1,5 @@
-// Reads the words of the options of `convert`, for the command line and the Python package.
+// Turns the words of the options of `convert` into options of the library, for the command line and
+// the Python package.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -8,9 +9,9 @@
 
 namespace kvlift::cli {
 
-// InvalidArgument names the option with a word that it does not know.
+// Returns InvalidArgument, naming the option, for a word that it does not know.
 absl::StatusOr<ConvertOptions> OptionsOf(const ConvertFlags& flags);
-// `flags` have passed OptionsOf.
+// The flags must have passed OptionsOf.
 ProvingOptions ProvingOf(const ConvertFlags& flags);
 
 }  // namespace kvlift::cli

@@ -51,7 +51,7 @@ ordered_json AttentionJson(const AttentionReport& a) {
           {"nodes", a.nodes}};
 }
 
-// What was shown of a converted model; null where there is none.
+// What was shown about a converted model; null if nothing was.
 ordered_json EqualityJson(const ProvedConversion& converted) {
   if (converted.equality == Equality::kNothing) return nullptr;
   ordered_json open = ordered_json::array();
@@ -73,7 +73,8 @@ ordered_json EqualityJson(const ProvedConversion& converted) {
 
 ordered_json Number(double v) { return std::isfinite(v) ? ordered_json(v) : ordered_json(nullptr); }
 
-// Conditions of what is not checked, by subject; without one, by the kind of the assumption.
+// Returns the conditions that are not checked, by subject, or by the kind of the assumption if they
+// have no subject.
 ordered_json AssumedJson(const Assumptions& assumptions) {
   ordered_json json = ordered_json::object();
   for (const Assumption& a : assumptions.all()) {

@@ -1,4 +1,4 @@
-// The JSON documents of the contract; docs/schema describes them.
+// The JSON documents that the commands print; docs/schema describes them.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ nlohmann::ordered_json ConvertDocument(const ProvedConversion& converted,
                                        const std::vector<std::string>& outputs,
                                        const nlohmann::ordered_json& verify);
 nlohmann::ordered_json VerifyDocument(const VerifyReport& report);
-// What a session holds besides the weights: of `run` and of each case of `bench`.
+// The bytes that a session holds without the weights, for `run` and for each case of `bench`.
 nlohmann::ordered_json MemoryDocument(const exec::MemoryUse& memory);
 
 std::string_view VerdictName(VerdictKind verdict);

@@ -31,7 +31,7 @@ fs::path Canonical(const std::string& folder) {
   return fs::weakly_canonical(folder.empty() ? "." : folder, error);
 }
 
-// Of the sources of data, by name; the same file under two names is one of each.
+// The sources of external data, by name. One file under two names is two sources.
 Sources DataSources(const onnx::ModelProto& model) {
   Sources sources;
   ForEachTensor(model, [&](const onnx::TensorProto& tensor) {
@@ -44,7 +44,7 @@ Sources DataSources(const onnx::ModelProto& model) {
   return sources;
 }
 
-// The path from `to`, if the file lies in or below that folder.
+// Returns the path relative to `to`, if the file is in or below that folder; else an empty string.
 std::string Below(const fs::path& to, const std::string& folder, const std::string& location) {
   const fs::path data = (Canonical(folder) / location).lexically_relative(to);
   if (data.empty() || *data.begin() == "..") return {};
@@ -71,7 +71,7 @@ absl::Status MoveReferences(const std::string& base_dir, const fs::path& to,
 
 absl::Status AddCopy(const SpanSource& source, const std::string& output, DataPlacement* placed) {
   const SpanSource::Content& content = source.content();
-  // The content makes the name: a model never finds the data of another run under it.
+  // The name is made from the content, so a model never finds the data of another run under it.
   const std::string name = fmt::format("{}.{}.data", fs::path(output).stem().string(),
                                        Sha256OfMap(content.bytes).substr(0, 16));
   placed->locations[source.name()] = name;

@@ -10,19 +10,22 @@
 
 namespace kvlift::cli {
 
+// kAuto: refer to files in or below the output folder, copy others. kKeep: never copy. kCopy: copy
+// all.
 enum class ExternalMode { kAuto, kKeep, kCopy };
 
-// Where the files of external data are, as the result names them, and what is to be written.
+// Where the result finds its external data, and the files to be written for it.
 struct DataPlacement {
+  // New locations of data files, by the name of their source.
   DataLocations locations;
-  std::vector<OutputFile> files;  // before the model
-  std::vector<Fd> open;           // what the pieces of `files` read from
+  std::vector<OutputFile> files;  // to be written before the model
+  std::vector<Fd> open;           // the files that the pieces of `files` read from
 };
 
-// Data in or below the folder of `output` is named where it is; other files are copied beside it,
-// under names of their own made from the content. kKeep: FailedPrecondition instead of a copy.
-// kCopy: everything is copied. References to files that are not there are made valid from the new
-// folder in `model`, or are a FailedPrecondition.
+// Decides for each data file of `model` whether the result refers to it or to a copy beside
+// `output`, named by its content. FailedPrecondition if kKeep would need a copy. References to
+// files that do not exist are rewritten in `model` to be valid from the new folder, or are a
+// FailedPrecondition.
 absl::StatusOr<DataPlacement> PlaceExternalData(const std::string& base_dir,
                                                 const std::string& output, ExternalMode mode,
                                                 onnx::ModelProto* model);

@@ -17,7 +17,7 @@ struct Example {
   std::string_view command, text;
 };
 
-// tests/cli_help_test.py runs each of them, in this order, in a folder that holds a model.onnx.
+// tests/cli_help_test.py runs all examples, in this order, in a folder that has a model.onnx.
 constexpr auto kExamples = std::to_array<Example>({
     {"inspect", "kvlift inspect model.onnx"},
     {"convert",
@@ -41,7 +41,7 @@ constexpr auto kExamples = std::to_array<Example>({
     {"version", "kvlift version"},
 });
 
-// "--max-seq-len" takes a LEN.
+// Returns the name of an option's value: LEN for "--max-seq-len".
 std::string ValueName(const CLI::Option* option) {
   if (option->get_type_name().empty()) return {};
   std::string name = option->get_lnames().empty() ? "VALUE" : option->get_lnames()[0];
@@ -60,7 +60,7 @@ class HelpFormatter : public CLI::Formatter {
     std::string text;
     for (const std::string& line : WrapText(app->get_description(), kWidth)) text += line + "\n";
     text += make_usage(app, std::move(name)) + make_positionals(app) + Groups(app, mode);
-    // Never expanded: each has its own help.
+    // Commands are never expanded: each has a help of its own.
     text += make_subcommands(app, CLI::AppFormatMode::Normal);
     return text + "\n" + make_footer(app);
   }
@@ -69,7 +69,7 @@ class HelpFormatter : public CLI::Formatter {
     std::string name = is_positional ? option->get_name(true) : Names(option);
     std::string what = option->get_description();
     const std::string choices = absl::StrJoin(ChoicesOf(*option), ", ");
-    // Words that the description has already are not said twice.
+    // Choices that the description already lists are not repeated.
     if (!choices.empty() && what.find(':') == std::string::npos) what += ": " + choices;
     std::string text = "  " + name;
     if (text.size() + 1 > kNames) {
@@ -87,7 +87,7 @@ class HelpFormatter : public CLI::Formatter {
   }
 
  private:
-  // Options by group; those for few only if all are asked for.
+  // Lists options by group; rarely used groups only if all options are asked for.
   std::string Groups(const CLI::App* app, CLI::AppFormatMode mode) const {
     std::string text;
     for (const std::string& group : app->get_groups()) {
@@ -102,7 +102,7 @@ class HelpFormatter : public CLI::Formatter {
     return text;
   }
 
-  // "-o, --output OUTPUT"; of a flag that turns something off, its long name.
+  // Returns "-o, --output OUTPUT"; for a flag that turns something off, only its long name.
   static std::string Names(const CLI::Option* option) {
     std::string text;
     for (const std::string& name : option->get_snames()) text += "-" + name + ", ";

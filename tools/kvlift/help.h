@@ -1,4 +1,4 @@
-// How --help looks: one screen, with an example that works as it stands.
+// The layout of --help: one screen, with an example that works as it is.
 #pragma once
 
 #include <memory>
@@ -17,10 +17,10 @@ inline constexpr char kOperatorsGroup[] = "Operators";
 
 std::shared_ptr<CLI::FormatterBase> MakeHelpFormatter();
 
-// What a value may be, where the option lists it; empty if it takes any.
+// Returns the values that an option lists; empty if it takes any value.
 std::vector<std::string> ChoicesOf(const CLI::Option& option);
 
-// What stands under the help of a command; empty if it has no example.
+// Returns the examples below the help of a command; empty if it has none.
 std::string ExamplesOf(std::string_view command);
 
 }  // namespace kvlift::cli

@@ -17,14 +17,14 @@
 
 namespace {
 
-// Whoever read stdout has gone, as `head` does when it has enough.
+// Returns true if the reader of stdout has closed it, as `head` does when it has enough.
 bool ReaderHasGone() {
   pollfd out{STDOUT_FILENO, POLLOUT, 0};
   return poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)) != 0;
 }
 
-// Work is done by now and files are written. A command that succeeded ends as one that the closed
-// pipe has killed; one that has something to say keeps its exit code.
+// By now all work is done and files are written. After success the process ends as one that the
+// closed pipe has killed; otherwise it keeps its exit code.
 int AfterClosedPipe(int code) {
   if (code != kvlift::cli::kDone) return code;
   std::signal(SIGPIPE, SIG_DFL);
@@ -36,7 +36,7 @@ int AfterClosedPipe(int code) {
 
 int main(int argc, char** argv) {
   kvlift::CapMemoryAtThatOfTheMachine();
-  // What they are sent for is said by errno, too.
+  // Errors of write report the same conditions, so these signals are not needed.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   kvlift::CleanUpOnSignals();

@@ -15,7 +15,7 @@
 namespace kvlift::cli {
 namespace {
 
-// Type, dims and what stands for the elements: equal for equal tensors.
+// Returns a key of type, dims and elements: equal tensors have equal keys.
 std::string ContentKey(const onnx::TensorProto& tensor) {
   std::string key = fmt::format("{}[{}]", tensor.data_type(), fmt::join(tensor.dims(), ","));
   if (IsElsewhere(tensor)) {
@@ -28,7 +28,7 @@ std::string ContentKey(const onnx::TensorProto& tensor) {
     if (auto bytes = InlineBytes(tensor); bytes.ok()) copy = *std::move(bytes);
     raw.bytes = copy ? std::string_view(*copy) : std::string_view();
   }
-  // Strings have no bytes of that kind.
+  // Strings have no raw bytes.
   if (raw.bytes.empty() && tensor.string_data_size() > 0) copy = tensor.SerializeAsString();
   if (copy) raw.bytes = *copy;
   return key + fmt::format("{:016x}.{}", absl::HashOf(raw.bytes), raw.bytes.size());
@@ -45,7 +45,8 @@ std::string OpName(const onnx::NodeProto& node) {
   return plain ? node.op_type() : node.domain() + "::" + node.op_type();
 }
 
-// By name. Tensors are told by their content: where they lie differs from file to file.
+// Returns the attributes by name. Tensors are compared by content, since their location differs
+// from file to file.
 std::map<std::string, std::string> Attributes(const onnx::NodeProto& node) {
   std::map<std::string, std::string> texts;
   for (const auto& attribute : node.attribute()) {
@@ -89,7 +90,7 @@ std::vector<CountChange> Changes(const std::map<std::string, int64_t>& before,
   return changes;
 }
 
-// Types of values by name, in the order of BEFORE, then of AFTER.
+// Compares the types of values by name, in the order of BEFORE, then of AFTER.
 std::vector<ValueChange> InterfaceChanges(const Graph& before, const Graph& after,
                                           absl::Span<const ValueId> old_values,
                                           absl::Span<const ValueId> new_values) {
@@ -139,7 +140,7 @@ class Matcher {
   }
 
  private:
-  // Of nodes that are the same if their values are.
+  // Returns a key that is equal for nodes that are the same if their values are.
   template <typename Twin>
   std::string Key(const Graph& graph, NodeId n, Twin twin) const {
     std::string key = OpName(graph.node(n));
@@ -199,7 +200,7 @@ class Matcher {
     }
   }
 
-  // The node of BEFORE that makes the value of this name by the same operator.
+  // Returns the node of BEFORE that makes the value of the same name with the same operator.
   NodeId Namesake(NodeId n) const {
     for (const ValueId v : after_.outputs(n)) {
       if (v == kNoValue) continue;
@@ -267,7 +268,7 @@ class Matcher {
   }
 
   const Graph &before_, &after_;
-  std::vector<ValueId> twins_;  // of AFTER's values in BEFORE
+  std::vector<ValueId> twins_;  // by value of AFTER: its counterpart in BEFORE
   absl::flat_hash_map<std::string, std::vector<NodeId>> keys_;
   ModelDiff diff_;
 };

@@ -17,7 +17,7 @@ absl::Status Bad(std::string_view what) {
   return absl::InvalidArgumentError(fmt::format("npy: {}", what));
 }
 
-// What stands behind 'KEY': in the header's dictionary, without leading spaces.
+// Returns the text behind 'KEY': in the header's dictionary, without leading spaces.
 std::string_view ValueOf(std::string_view header, std::string_view key) {
   size_t at = header.find(fmt::format("'{}'", key));
   if (at == std::string_view::npos) return {};

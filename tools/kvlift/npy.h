@@ -1,5 +1,4 @@
-// Reading arrays in NumPy's .npy format.
-// Source: NEP 1, format versions 1.0, 2.0 and 3.0.
+// Reads arrays in NumPy's .npy format. Source: NEP 1, format versions 1.0, 2.0 and 3.0.
 #pragma once
 
 #include <string_view>
@@ -9,7 +8,8 @@
 
 namespace kvlift::cli {
 
-// Little-endian bool, integer and float arrays in C order. InvalidArgument says what else it is.
+// Parses a little-endian array of bools, integers or floats in C order. InvalidArgument says what
+// is different.
 absl::StatusOr<exec::Tensor> ParseNpy(std::string_view bytes);
 
 }  // namespace kvlift::cli

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Facts of one kind, in the order in which kinds appear.
+// The facts of one kind. Kinds are in the order of their first fact.
 struct Kind {
   std::string text;
   std::vector<const ProofFact*> facts;

@@ -1,4 +1,4 @@
-// What was proved for all shapes, for people, programs and the manifest.
+// Shows what was proved for all shapes: as JSON, and as text.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 namespace kvlift::cli {
 
 nlohmann::ordered_json ProofDocument(const Proof& proof);
-// A line per kind of fact, with how many of them are proved; then what stands in the way of others,
-// the first of each kind, or all.
+// Returns one line per kind of fact with the number of facts that are proved, then why others are
+// not: the first of each kind, or all if `all`.
 std::string ProofText(const Proof& proof, bool all, const Style& style);
 
 }  // namespace kvlift::cli

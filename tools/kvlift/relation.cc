@@ -15,10 +15,10 @@
 namespace kvlift::cli {
 namespace {
 
-// Of a manifest; those of the largest models take a hundredth of this.
+// The most bytes of a manifest. Those of the largest models have a hundredth of this.
 constexpr int64_t kMaxManifestBytes = int64_t{64} << 20;
 
-// NotFound: no such file. A pipe is not waited for, and a file that never ends is not read.
+// NotFound if there is no such file. Does not wait for a pipe, and does not read an endless file.
 absl::StatusOr<std::string> ReadText(const std::string& path) {
   const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.ok()) return ErrnoStatus(errno, "cannot be read");
@@ -41,9 +41,9 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
   return text;
 }
 
-// A model carries its own manifest: one beside it that says something else is of another run, or
-// was changed by hand.
-// What was proved, and measured, is only written beside it.
+// Returns true if the manifest beside a model contradicts the one that the model carries: then it
+// is from another run or was changed by hand. The results of proof and test are only in the file
+// beside the model.
 bool IsOfAnotherConversion(Manifest beside, const Model& model) {
   auto own = ManifestFromMetadata(*model.proto);
   if (!own.ok()) return false;
@@ -82,8 +82,8 @@ std::optional<Manifest> ManifestOf(Io& io, const std::string& given, const Model
 
 namespace {
 
-// The file given, else the manifest beside AFTER, else its metadata, else what can be inferred from
-// the models. nullopt with a line on err if the manifest cannot be read.
+// Finds the manifest: the file given, else the one beside AFTER, else its metadata, else what can
+// be inferred from the models. Returns nullopt, after a line on err, if it cannot be read.
 std::optional<Manifest> FindRelation(Io& io, const std::string& given, const Model& before,
                                      const Model& after, std::vector<Manifest>* inferred) {
   bool broken = false;

@@ -1,4 +1,4 @@
-// Which manifest relates two models.
+// Finds the manifest that relates two models.
 #pragma once
 
 #include <optional>
@@ -15,14 +15,16 @@ namespace kvlift::cli {
 struct ModelPair {
   Model before, after;
   Manifest relation;
-  std::vector<Manifest> inferred;  // all that the graphs allow, where no manifest gave the relation
+  // If no manifest gave the relation: all relations that the graphs allow.
+  std::vector<Manifest> inferred;
 };
-// nullopt with a line on err if a model or the manifest cannot be read.
+// Returns nullopt, after a line on err, if a model or the manifest cannot be read. An empty
+// `manifest` means: the manifest beside a model, its metadata, or an inferred relation.
 std::optional<ModelPair> LoadPair(Io& io, const std::string& before, const std::string& after,
                                   const std::string& manifest, const CommonFlags& flags);
 
-// The file given, the manifest beside the model, or its metadata; nullopt if there is none. Sets
-// *broken, with a line on err, if there is one that cannot be read.
+// Returns the manifest in the file `given`, beside the model, or in its metadata; nullopt if there
+// is none. Sets *broken, after a line on err, if there is one that cannot be read.
 std::optional<Manifest> ManifestOf(Io& io, const std::string& given, const Model& model,
                                    bool* broken);
 
@@ -31,10 +33,12 @@ struct Converted {
   Model model;
   Manifest manifest;
 };
-// nullopt with a line on err and the exit code of that, if one of them is missing or unreadable.
+// Returns nullopt, after a line on err and with the exit code in *exit, if one of them is missing
+// or unreadable.
 std::optional<Converted> LoadConverted(Io& io, const std::string& path, const std::string& manifest,
                                        const CommonFlags& flags, int* exit);
 
+// Returns the exit code of `verify` for a verdict.
 int ExitCodeOf(VerdictKind verdict, Accept accept = Accept::kProved);
 
 }  // namespace kvlift::cli

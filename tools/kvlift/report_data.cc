@@ -15,11 +15,11 @@
 namespace kvlift::cli {
 namespace {
 
-constexpr size_t kMostDrawings = 4;  // classes of layers
+constexpr size_t kMostDrawings = 4;  // groups of equal layers
 constexpr size_t kMostLifetimes = 8;
 constexpr int64_t kAssumedCapacity = 4096;
 
-// The graph with as many types as can be inferred: the drawing leaves out integers.
+// Returns the graph with as many inferred types as possible, since the drawing leaves out integers.
 absl::StatusOr<Graph> TypedGraph(const Model& model) {
   if (auto inferred = InferShapes(*model.proto); inferred.ok()) {
     auto graph = Graph::Build(std::make_shared<const onnx::ModelProto>(*std::move(inferred)));
@@ -95,7 +95,7 @@ class Maker {
                                         in_.verify->plans.size(), detected, controls.size()));
   }
 
-  // What the caches of a layer are called in AFTER.
+  // Returns a cache of a layer by its id, as the manifest describes it in AFTER.
   const ManifestCache* CacheOf(const std::string& id) const {
     if (in_.manifest == nullptr) return nullptr;
     for (const ManifestCache& c : in_.manifest->caches) {
@@ -111,7 +111,7 @@ class Maker {
     return nullptr;
   }
 
-  // Layers with equal keys are drawn once.
+  // Returns a key of a layer; layers with equal keys are drawn once.
   std::string ClassOf(int64_t layer) const {
     std::string key;
     for (const CacheReport& c : in_.inspection->caches) {
@@ -199,7 +199,7 @@ class Maker {
     if (!after.caches.empty()) report_.lifetimes.push_back(std::move(after));
   }
 
-  // Of one sequence; nullopt if a size is not known.
+  // Returns the bytes per token of one sequence; nullopt if a size is unknown.
   std::optional<int64_t> BytesPerToken(const CacheReport& c) const {
     const ValueId v = before_->Find(c.input);
     if (v == kNoValue || !before_->type(v).shape) return std::nullopt;

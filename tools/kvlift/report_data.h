@@ -1,4 +1,4 @@
-// What the commands know of a conversion, as a report.
+// Collects what the commands know of a conversion into a report.
 #pragma once
 
 #include <memory>
@@ -14,12 +14,13 @@
 
 namespace kvlift::cli {
 
-// Null where there is none. The models' graphs can be indexed.
+// Pointers are null, and texts empty, where there is no such thing. The models' graphs must be
+// valid.
 struct ReportInput {
   std::string command;
   const Model* before = nullptr;
   const Model* after = nullptr;
-  std::string after_sha256;  // if `after` was not loaded from its file
+  std::string after_sha256;  // needed if `after` was not loaded from its file
   const Inspection* inspection = nullptr;
   const Manifest* manifest = nullptr;
   const VerifyReport* verify = nullptr;
@@ -28,7 +29,7 @@ struct ReportInput {
 
 absl::StatusOr<Report> MakeReport(const ReportInput& input);
 
-// The words that a shell would take for this command line.
+// Returns the command line as text for a shell, quoted where needed.
 std::string CommandText(const std::vector<std::string>& words);
 
 }  // namespace kvlift::cli

@@ -8,9 +8,9 @@
 namespace kvlift::cli {
 namespace {
 
-// Of a drawing that fits a page.
+// Limits that keep a drawing on a page.
 constexpr size_t kMostNodes = 22, kMostBorder = 8;
-constexpr int kFarthest = 5;  // from a cache or an attention
+constexpr int kFarthest = 5;  // steps from a cache or an attention
 
 class Chooser {
  public:
@@ -27,7 +27,7 @@ class Chooser {
   }
 
  private:
-  // Integers and shapes are beside the point, and so is what is made of constants alone.
+  // Nodes that compute integers, shapes or constants are not drawn.
   bool IsShown(NodeId n) const {
     if (graph_.Is(n, "Constant")) return false;
     for (const ValueId v : graph_.outputs(n)) {
@@ -80,7 +80,8 @@ class Chooser {
     }
   }
 
-  // Up from the seeds and down from them, never up and down again: that leads to other layers.
+  // Walks up from the seeds and down from the seeds, but never up and then down, which would lead
+  // to other layers.
   void Choose(const std::vector<NodeId>& seeds) {
     struct Step {
       NodeId node;
@@ -104,7 +105,7 @@ class Chooser {
     }
   }
 
-  // What the chosen ones read; and who reads those at the end.
+  // Adds the operands of the chosen nodes, and the readers of the last ones.
   void AddBorder() {
     std::vector<NodeId> border;
     const auto add = [&](NodeId n) {

@@ -1,4 +1,4 @@
-// Which nodes of a model show what a conversion did to a layer.
+// Chooses the nodes of a model that show what a conversion did to a layer.
 #pragma once
 
 #include <string>
@@ -10,14 +10,15 @@
 
 namespace kvlift::cli {
 
+// Names of values and nodes of one layer.
 struct LayerValues {
   std::vector<std::string> pasts, presents;  // of the layer's caches
   std::vector<std::string> nodes;            // of its attention
 };
 
-// The nodes around the layer's caches and attention that are not kept, with what they border on.
-// `gone` says what a node is that the other graph lacks: removed or added. Empty fates: there is no
-// other graph. Alias edges lead from pasts to presents if `in_place`.
+// Draws the nodes around the layer's caches and attention that are not kept, with their neighbours.
+// `fates` is by NodeId; empty: there is no other graph. `gone` is the mark of nodes that the other
+// graph lacks. If `in_place`, alias edges lead from pasts to presents.
 Drawing DrawLayer(const Graph& graph, const std::vector<Fate>& fates, DrawnNode::Mark gone,
                   const LayerValues& layer, bool in_place);
 

@@ -13,7 +13,7 @@ namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 
-// Rows of layers that are alike once, and all of them where that differs.
+// Sets the rows with equal layers collapsed, and all rows if that makes a difference.
 void SetRows(Rows rows, const std::vector<NameColumn>& names, ReportTable* table) {
   table->rows = CollapseRows(rows, names);
   if (table->rows.size() < rows.size()) table->all_rows = std::move(rows);

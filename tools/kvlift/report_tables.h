@@ -14,8 +14,9 @@ ReportTable InterfaceTable(const Graph& before, const Graph* after, const Manife
 ReportTable LayersTable(const Inspection& inspection, const Manifest* manifest);
 ReportTable RefusedTable(const Inspection& inspection);
 ReportTable PreconditionsTable(const Manifest& manifest);
-// Plans, outputs, proof, aliases, mutants and the counterexample.
+// Adds plans, outputs, proof, aliases, mutants and the counterexample to the report.
 void AddVerification(const VerifyReport& verify, Report* report);
+// Returns the steps that a host takes to run the converted model.
 std::vector<std::string> HowTo(const Manifest& manifest, const std::string& model_path);
 
 }  // namespace kvlift::cli

@@ -99,7 +99,7 @@ complete -F _kvlift kvlift
                      Names(commands), values, flags);
 }
 
-// Text inside '[...]' of _arguments, in single quotes.
+// Escapes text inside '[...]' of _arguments, in single quotes.
 std::string ZshText(const std::string& text) {
   return absl::StrReplaceAll(text, {{"'", "'\\''"}, {"[", "\\["}, {"]", "\\]"}, {":", "\\:"}});
 }
@@ -167,7 +167,7 @@ std::string Fish(const std::vector<Command>& commands) {
   return text;
 }
 
-// Lines that begin with a dot or a quote are requests to roff; a dash that may be typed is "\-".
+// Escapes text for roff: a leading dot or quote is a request, and "\-" is a dash that can be typed.
 std::string Roff(const std::string& text) {
   std::string out = absl::StrReplaceAll(text, {{"\\", "\\e"}, {"-", "\\-"}});
   if (!out.empty() && (out[0] == '.' || out[0] == '\'')) out.insert(0, "\\&");

@@ -1,4 +1,4 @@
-// What shells and man know of the program, drawn from its own table of commands and flags.
+// Completion scripts and the man page, made from the program's own commands and flags.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace kvlift::cli {
 
-// A completion script for "bash", "zsh" or "fish".
+// Returns a completion script for "bash", "zsh" or "fish".
 std::string CompletionScript(const CLI::App& app, std::string_view shell);
 
-// kvlift(1), in the man macros.
+// Returns kvlift(1) in man macros.
 std::string ManPage(const CLI::App& app, std::string_view version);
 
 }  // namespace kvlift::cli

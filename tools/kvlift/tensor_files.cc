@@ -47,7 +47,7 @@ std::optional<int64_t> Number(std::string_view text) {
   return n;
 }
 
-// K of PREFIX_K.pb.
+// Returns the K of PREFIX_K.pb.
 std::optional<int64_t> Position(const fs::path& path, std::string_view prefix) {
   const std::string stem = path.stem().string();
   if (path.extension() != ".pb" || stem.rfind(prefix, 0) != 0) return std::nullopt;
@@ -64,8 +64,8 @@ absl::StatusOr<exec::Tensor> ReadTensor(const fs::path& path) {
     if (!proto.ParseFromString(bytes)) {
       return absl::InvalidArgumentError(fmt::format("{} is no TensorProto", path.string()));
     }
-    // The tensors of a SequenceProto have the number of a TensorProto's segment, which nobody
-    // writes.
+    // A SequenceProto's tensors have the field number of a TensorProto's `segment`, which no writer
+    // uses.
     if (proto.has_segment()) {
       return absl::InvalidArgumentError(
           fmt::format("{} is no TensorProto but a sequence; only tensors are read", path.string()));
@@ -174,7 +174,7 @@ std::vector<OutputFile> InputFiles(const std::string& folder, const Graph& graph
 }
 
 absl::Status WriteOutputs(const std::vector<OutputFile>& files) {
-  std::vector<fs::path> made;  // outermost first
+  std::vector<fs::path> made;  // outermost folder first
   std::error_code error;
   absl::Status status;
   for (const OutputFile& file : files) {
@@ -255,8 +255,8 @@ Comparison Compare(const exec::View& actual, const exec::View& expected, std::op
       c.text = fmt::format("element {} is {:.9g}, expected {:.9g}", i, a, e);
     }
   }
-  // Integers beyond the doubles' precision. What follows the last element of a type of less than a
-  // byte is none of the value.
+  // Integers may exceed the precision of doubles, so their bytes are compared. The unused bits
+  // behind the last element of a packed type do not count.
   if (c.equal && !IsFloatType(actual.type) && ElementBits(actual.type) >= 8) {
     c.equal = false;
     c.text = "differs";

@@ -1,4 +1,4 @@
-// Folders of recorded tensors, as ONNX's own test data has them: input_K.pb, output_K.pb.
+// Folders of recorded tensors with the names of ONNX's test data: input_K.pb, output_K.pb.
 #pragma once
 
 #include <optional>
@@ -14,32 +14,34 @@
 
 namespace kvlift::cli {
 
-// The inputs in a folder by name: input_K.pb is the K-th graph input, NAME.npy the one of that
-// name. InvalidArgument names a file that is none, or given twice; NotFound: no such folder.
+// Reads the inputs in a folder: input_K.pb is the K-th graph input, NAME.npy the one of that name.
+// NotFound if there is no such folder; InvalidArgument names a file that is not a tensor of an
+// input, or an input that is given twice.
 absl::StatusOr<exec::Feeds> ReadInputs(const std::string& folder, const Graph& graph);
-// The outputs in a folder: output_K.pb is the K-th graph output. Other files are left alone.
+// Reads the outputs in a folder: output_K.pb is the K-th graph output. Other files are ignored.
 absl::StatusOr<exec::Fetches> ReadOutputs(const std::string& folder, const Graph& graph);
-// output_K.pb for each graph output.
+// Returns a file output_K.pb for each graph output.
 std::vector<OutputFile> OutputFiles(const std::string& folder, const Graph& graph,
                                     const exec::Fetches& outputs);
-// input_K.pb for each graph input that is fed.
+// Returns a file input_K.pb for each graph input that is fed.
 std::vector<OutputFile> InputFiles(const std::string& folder, const Graph& graph,
                                    const exec::Feeds& feeds);
-// Writes them all or none; makes their folders, and removes what it made if it fails.
+// Writes all files or none. Makes their folders, and removes those that it made if it fails.
 absl::Status WriteOutputs(const std::vector<OutputFile>& files);
 
-// Names of the step folders in a folder (digits only), sorted by number.
+// Returns the names of the step folders in a folder (digits only), sorted by number.
 absl::StatusOr<std::vector<std::string>> StepFolders(const std::string& folder);
 
-// How far a tensor is from what was expected.
+// The difference of a tensor from the expected one.
 struct Comparison {
   bool equal = false;
   double max_abs = 0, max_rel = 0;
-  std::string text;  // why not equal
+  std::string text;  // why not equal; empty if equal
 };
-// Floats: |a - e| <= atol + rtol |e|, NaN equals NaN, infinities are equal to themselves; all other
-// types exactly. Without a tolerance that of the element type: a few of its steps for values of the
-// order of 1, since other kernels round elsewhere.
+// Compares two tensors. Floats are equal if |a - e| <= atol + rtol |e|; NaN equals NaN, and
+// infinities equal themselves. All other types are compared exactly. Without a tolerance that of
+// the element type applies: a few of its steps for values of the order of 1, since other kernels
+// round differently.
 Comparison Compare(const exec::View& actual, const exec::View& expected, std::optional<double> rtol,
                    std::optional<double> atol);
 

@@ -13,7 +13,7 @@ namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 
-// A finding with its code, what it says, and where.
+// Returns a finding with its code, its text and its places.
 std::string FindingLines(const Finding& finding, size_t places, const Style& style) {
   std::string text =
       style.Paint(Tone::kBad, finding.code) + "  " + EscapeTerminal(finding.text) + "\n";
@@ -26,8 +26,8 @@ std::string FindingLines(const Finding& finding, size_t places, const Style& sty
   return text;
 }
 
-// Each finding once; those that differ only in the numbers of names are one. The remedy comes once
-// per code.
+// Returns each finding once; findings that differ only in numbers within names are one. The remedy
+// comes once per code.
 std::string FindingsText(const std::vector<Finding>& findings, const Style& style) {
   constexpr size_t kMost = 12;
   Rows rows;
@@ -67,7 +67,7 @@ std::vector<Finding> ReasonsOf(const Inspection& inspection) {
   return reasons;
 }
 
-// "float32" as "f32": the width of a table is precious.
+// Returns "f32" for "float32", to keep tables narrow.
 std::string ShortType(const std::string& type) {
   return type.rfind("float", 0) == 0    ? "f" + type.substr(5)
          : type.rfind("bfloat", 0) == 0 ? "bf" + type.substr(6)
@@ -119,7 +119,7 @@ int64_t Converted(const Reports& reports) {
   return std::count_if(reports.begin(), reports.end(), [](const auto& r) { return r.converted; });
 }
 
-// What was shown of a model that is handed out.
+// Returns what was shown about a model that is written.
 std::string EqualityText(const ProvedConversion& converted) {
   const std::vector<ProofFact>& facts = converted.proof.facts;
   const auto held =
@@ -161,7 +161,8 @@ std::string InspectText(const std::string& path, const Inspection& inspection, b
   const std::string reasons = FindingsText(ReasonsOf(inspection), style);
   if (!reasons.empty()) text += "\n" + reasons;
   std::vector<Finding> others = inspection.near_misses;
-  if (!near_misses && !inspection.caches.empty()) {  // states that are passed on, in any case
+  // Caches that are passed through are listed in any case.
+  if (!near_misses && !inspection.caches.empty()) {
     others.erase(std::remove_if(others.begin(), others.end(),
                                 [](const Finding& f) { return f.code != "KV226"; }),
                  others.end());

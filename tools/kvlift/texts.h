@@ -1,4 +1,4 @@
-// What the commands print for people: tables and lines, the last one the line to grep for.
+// What the commands print for people: tables and lines. The last line is made to be searched for.
 #pragma once
 
 #include <string>
@@ -12,10 +12,10 @@
 
 namespace kvlift::cli {
 
-// The words of verdicts, and codes of findings.
+// Returns the tone of a table cell: words of verdicts and codes of findings have one.
 Tone ToneOfCell(std::string_view cell);
 
-// Layers that are alike are one line, unless `details`.
+// Layers with equal properties share a line, unless `details`.
 std::string InspectText(const std::string& path, const Inspection& inspection, bool details,
                         bool near_misses, const Style& style);
 std::string ConvertText(const ProvedConversion& converted, const std::vector<std::string>& outputs,

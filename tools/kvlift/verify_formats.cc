@@ -6,7 +6,7 @@
 namespace kvlift::cli {
 namespace {
 
-// "KV404 what differs" has its code in front.
+// Splits a reason such as "KV404 what differs" into code and text.
 Finding ReasonOf(const VerifyReport& report) {
   const size_t space = report.reason.find(' ');
   const std::string code = report.reason.substr(0, space);

@@ -1,4 +1,4 @@
-// A verdict in the formats of build servers.
+// Verdicts in the formats of build servers.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@
 
 namespace kvlift::cli {
 
-// Why the models are not said to be equal; a note if they are.
+// Returns the reasons why the models are not said to be equal, or one note if they are.
 std::vector<Diagnostic> VerifyDiagnostics(const VerifyReport& report, const std::string& before,
                                           const std::string& after);
-// Suites of the verdict, the plans, the mutants and what is proved for all shapes.
+// Returns test suites for the verdict, the plans, the mutants and what is proved for all shapes.
 std::vector<TestSuite> VerifySuites(const VerifyReport& report, const std::string& before,
                                     const std::string& after);
 

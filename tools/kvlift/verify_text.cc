@@ -24,7 +24,7 @@ std::string PlansText(const std::vector<PlanResult>& plans, const Style& style) 
   return FormatTable({"plan", "result", {"steps", Align::kRight}, "note"}, rows, style, ToneOfCell);
 }
 
-// Outputs whose names differ only in numbers are one line with the worst of them.
+// Outputs whose names differ only in numbers share a line, which shows the worst of them.
 std::string OutputsText(const std::vector<OutputResult>& outputs, const Style& style) {
   std::map<std::string, size_t> places;
   std::vector<std::vector<const OutputResult*>> groups;
@@ -53,7 +53,7 @@ std::string OutputsText(const std::vector<OutputResult>& outputs, const Style& s
              rows, style);
 }
 
-// What detected each mutant; without `verbose` those only that nothing did.
+// Shows what detected each mutant; without `verbose` only the mutants that nothing detected.
 std::string ControlText(const std::vector<ControlResult>& controls, bool verbose,
                         const Style& style) {
   Rows rows;
@@ -84,7 +84,7 @@ std::string CounterexampleText(const Counterexample& c) {
   return text;
 }
 
-// Whether each cache may be updated in place, and why.
+// Shows whether each cache may be updated in place, and why.
 std::string AliasText(const std::vector<AliasCertificate>& aliases, const Style& style) {
   Rows rows;
   for (const AliasCertificate& a : aliases) {
@@ -100,7 +100,7 @@ std::string AliasText(const std::vector<AliasCertificate>& aliases, const Style&
                             style, ToneOfCell);
 }
 
-// How outputs were judged, and where differences begin.
+// Shows how outputs were judged, and where differences begin.
 std::string OracleText(const VerifyReport& r) {
   if (r.oracle.steps_seen == 0) return {};
   int bitwise = 0, bounded = 0, fixed = 0;
@@ -129,7 +129,7 @@ std::string OracleText(const VerifyReport& r) {
   return text;
 }
 
-// Which layers were run, and for which others.
+// Shows which layers were run, and which other layers they stand for.
 std::string LayersText(const VerifyReport& r, bool verbose) {
   std::string text;
   std::vector<std::string> unrun;
@@ -166,7 +166,8 @@ std::string LayersText(const VerifyReport& r, bool verbose) {
   return text.empty() ? text : text + "\n";
 }
 
-// Entries that differ only in the number of a layer are one line; verbose: with what is checked.
+// Entries that differ only in the number of a layer share a line. With `verbose`, checked entries
+// are listed too.
 std::string LedgerText(const Assumptions& ledger, bool verbose) {
   std::vector<std::pair<bool, std::vector<std::string>>> lines;  // whether checked, conditions
   std::map<std::pair<bool, std::string>, size_t> places;

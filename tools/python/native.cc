@@ -1,6 +1,5 @@
-// The native half of the Python package: models, conversions and verdicts. Documents cross the
-// border as JSON text, the same as the program prints (docs/schema). Every call that does work lets
-// go of the interpreter's lock.
+// The native half of the Python package: models, conversions and verdicts. Documents are passed as
+// JSON text, as the program prints them (docs/schema). Every call that does work releases the GIL.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -35,7 +34,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Becomes kvlift.Error, with the code of the finding if there is one.
+// Becomes kvlift.Error, with the finding code if there is one.
 class Failure : public std::exception {
  public:
   explicit Failure(const absl::Status& status)
@@ -58,7 +57,7 @@ T Value(absl::StatusOr<T> result) {
   return *std::move(result);
 }
 
-// ASCII only: names in a model may be no UTF-8, Python's text is.
+// ASCII only: names in a model may not be valid UTF-8, which Python's str requires.
 std::string Text(const ordered_json& json) {
   return json.dump(-1, ' ', true, ordered_json::error_handler_t::replace);
 }
@@ -147,7 +146,8 @@ std::string VerifyText(const Model& before, const Model& after,
   return Verdict(Value(cli::VerifyEach(before, after, relations, options, &judged)));
 }
 
-// A model that was converted and proved, or why not. The converted model points into its source.
+// A model that was converted and proved, or why not. The converted model refers to data of its
+// source.
 class Converted {
  public:
   Converted(Model source, ProvedConversion converted)
@@ -165,7 +165,7 @@ class Converted {
   }
 
   bool has_model() const { return converted_->accepted; }
-  // Neither equal nor different was shown.
+  // Returns true if neither equality nor a difference was shown.
   bool inconclusive() const {
     return conversion().model && !has_model() && converted_->equality != Equality::kDifferent;
   }
@@ -193,7 +193,7 @@ class Converted {
     return Verdict(report);
   }
 
-  // Writes what `convert -o` writes; the names of the files.
+  // Writes the files that `convert -o` writes, and returns their names.
   std::vector<std::string> Save(const std::string& output, bool force) const {
     const nb::gil_scoped_release unlocked;
     onnx::ModelProto stamped = *Result().proto;
@@ -237,7 +237,7 @@ Converted ConvertOne(const Model& model, cli::ConvertFlags flags) {
                    Value(ConvertAndProve(model, options, AllRules(), cli::ProvingOf(flags))));
 }
 
-// The options of `convert` by their names on the command line, with _ for -.
+// Binds the options of `convert`, with their names of the command line and _ for -.
 void BindFlags(nb::module_& m) {
   using cli::ConvertFlags;
   nb::class_<ConvertFlags>(m, "ConvertFlags")
@@ -262,7 +262,7 @@ void BindFlags(nb::module_& m) {
       .def_rw("allow_partial", &ConvertFlags::allow_partial);
 }
 
-// `error` is called with a message and a code.
+// Calls `error` with a message and a code.
 void RaiseFailuresAs(nb::handle error) {
   nb::register_exception_translator(
       [](const std::exception_ptr& raised, void* type) {

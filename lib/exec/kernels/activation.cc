@@ -1,4 +1,4 @@
-// Activation functions, Relu and Clip; ai.onnx and the com.microsoft variants of Gelu.
+// Activation functions, Relu and Clip, and the com.microsoft variants of Gelu.
 #include <cmath>
 #include <limits>
 
@@ -39,7 +39,7 @@ absl::Status ClipShape(KernelContext& context) {
   return SameAsInput(context);
 }
 
-// Bounds are inputs since opset 11, attributes before.
+// The bounds are inputs since opset 11, attributes before.
 absl::Status Clip(KernelContext& context) {
   return VisitNumeric(context.inputs[0].type, [&](auto tag) {
     using T = typename decltype(tag)::Type;
@@ -75,7 +75,7 @@ absl::Status Gelu(KernelContext& context) {
   });
 }
 
-// Gelu of x + bias, by tanh (FastGelu) or erf (BiasGelu).
+// Gelu of x + bias: by tanh (FastGelu) or by erf (BiasGelu).
 template <bool kTanh>
 absl::Status GeluOfSum(KernelContext& context) {
   return VisitFloat(context.inputs[0].type, [&](auto tag) {
@@ -104,7 +104,7 @@ absl::Status GeluOfSumShape(KernelContext& context) {
   return SameAsInput(context);
 }
 
-// x * sigmoid(alpha x), the product and the sigmoid rounded as by Mul and Sigmoid in float.
+// x * sigmoid(alpha x). Product and sigmoid are rounded as by Mul and Sigmoid in float.
 absl::Status SwishWith(KernelContext& context, float alpha) {
   return VisitFloat(context.inputs[0].type, [&](auto tag) {
     using T = typename decltype(tag)::Type;
@@ -130,7 +130,7 @@ absl::Status QuickGelu(KernelContext& context) {
   return SwishWith(context, FloatAttribute(context, "alpha", 1.702f));
 }
 
-// log(1 + exp(x)) without overflow.
+// Returns log(1 + exp(x)) without overflow.
 template <typename C>
 C SoftplusOf(C x) {
   return std::max(x, C{0}) + std::log1p(std::exp(-std::fabs(x)));
@@ -178,7 +178,7 @@ absl::Status HardSwish(KernelContext& context) {
   });
 }
 
-// x where positive, else by `negative`.
+// Maps x to `negative`(x) if x is negative, else to x.
 template <typename Negative>
 absl::Status Halves(KernelContext& context, Negative negative) {
   return FloatMap(context, [negative](auto zero) {

@@ -1,7 +1,7 @@
-// Attention: scaled dot products, soft cap, masks, softmax, weighted sum of values. Canonical order
-// throughout: a query-key product is the chain of MatMul(Q, K^T), the row of probabilities is
-// that of Softmax, the output is the chain of MatMul(P, V). Keys that no query of a tile may see
-// are never read.
+// Attention: scaled dot products, soft cap, masks, softmax, weighted sum of values. Sums have the
+// canonical order: a score is the chain of MatMul(Q, K^T), a row of probabilities is that of
+// Softmax, the output is the chain of MatMul(P, V). Keys that no query of a tile may see are never
+// read.
 #include "exec/kernels/attention.h"
 
 #include <fmt/format.h>
@@ -21,9 +21,9 @@ namespace {
 
 using namespace math;  // NOLINT
 
-constexpr int64_t kTileRows = 48;     // queries times heads of one unit of work
-constexpr int64_t kValueBlock = 64;   // tokens whose values are used at once
-constexpr int64_t kStreamedRows = 8;  // so few rows take each row of values as it comes
+constexpr int64_t kTileRows = 48;     // queries times heads in one unit of work
+constexpr int64_t kValueBlock = 64;   // tokens whose values are used together
+constexpr int64_t kStreamedRows = 8;  // up to this many rows, values are read directly, not packed
 
 template <typename T>
 void FetchRow(const T* row, int64_t size) {
@@ -37,7 +37,8 @@ void Scale(double* x, int64_t n, double by) {
   for (int64_t i = 0; i < n; ++i) x[i] *= by;
 }
 
-// Adds a bias, -inf where that is -inf; whether it is not -inf everywhere.
+// Adds a bias to x, and sets x to -inf where the bias is -inf. Returns false if it is -inf
+// everywhere.
 bool AddBias(const float* bias, int64_t n, float* x) {
   AttentionIsa().add_bias(bias, n, x);
   return HighestScore(bias, n) != -std::numeric_limits<float>::infinity();
@@ -52,7 +53,7 @@ bool AddBias(const double* bias, int64_t n, double* x) {
   return any;
 }
 
-// T1: Q, K and Y. T2: V. All sums in the compute type C of T1.
+// T1 is the type of Q, K and Y, T2 that of V. All sums are in the compute type C of T1.
 template <typename T1, typename T2>
 class AttentionRun {
  public:
@@ -67,7 +68,8 @@ class AttentionRun {
   static constexpr int64_t W = VectorOps<C>::kPanel;
   static constexpr C kMasked = -std::numeric_limits<C>::infinity();
 
-  // Rows (s, h) of one key head: s in [s0, s1), h in [h0, h1); row (s - s0) * heads + (h - h0).
+  // Rows (s, h) of one key/value head, with s in [s0, s1) and h in [h0, h1): row (s - s0) * heads +
+  // (h - h0).
   struct Unit {
     int64_t b, kv_head, s0, s1, h0, h1;
     int64_t heads() const { return h1 - h0; }
@@ -82,9 +84,9 @@ class AttentionRun {
   }
   void RunUnit(const Unit& unit);
   void Scores(const Unit& unit, int64_t begin, int64_t end, C* scores, int64_t ld);
-  // Values of the mask for keys [begin, end) as a bias.
+  // Writes the mask for keys [begin, end) as a bias.
   void Bias(int64_t b, int64_t h, int64_t s, int64_t begin, int64_t end, C* bias) const;
-  // Softmax of x[n], in place.
+  // Computes the softmax of x[n] in place.
   void Probabilities(C* x, int64_t n) const;
   void WriteQk(const Unit& unit, int64_t row, const C* x, int64_t base, KeyRange range, C fill,
                C* buffer);
@@ -99,8 +101,8 @@ class AttentionRun {
   KeyRows keys_, values_;
 };
 
-// The keys or values of all T tokens: K or V itself, or past and new joined in the present output
-// or, if that is not wanted, in scratch.
+// Returns the keys or values of all T tokens: K or V itself, or past and new rows joined in the
+// present output or, if that is not wanted, in scratch memory.
 template <typename T1, typename T2>
 template <typename T>
 KeyRows AttentionRun<T1, T2>::Concat(int input, int past, size_t output, int64_t size,
@@ -139,7 +141,7 @@ absl::Status AttentionRun<T1, T2>::Run() {
 
   const int64_t queries = std::min(p_.S, std::max<int64_t>(1, kTileRows / p_.G));
   const int64_t blocks = (p_.S + queries - 1) / queries;
-  // With fewer key heads than threads the heads of a group are shared out.
+  // If there are fewer key/value heads than threads, the heads of a group are split between units.
   const int64_t units = p_.B * p_.Nk * blocks;
   int64_t splits = 1;
   if (units < context_.threads) splits = std::min(p_.G, (context_.threads + units - 1) / units);
@@ -165,7 +167,7 @@ void AttentionRun<T1, T2>::RunUnit(const Unit& unit) {
   const bool has_valid = HasInput(context_, 6);
   const int64_t valid = Valid(unit.b);
   const bool qk = WantsOutput(context_, 3);
-  // All keys that some row sees; all keys at all for an output of the products themselves.
+  // All keys that some row sees; every key if the scores themselves are an output.
   KeyRange all = {p_.T, 0};
   for (int64_t s = unit.s0; s < unit.s1; ++s) {
     const KeyRange r = VisibleKeys(p_, s, valid, has_valid);
@@ -177,7 +179,8 @@ void AttentionRun<T1, T2>::RunUnit(const Unit& unit) {
   if (qk && p_.qk_mode < 2) all = {0, p_.T};
   const int64_t base = all.begin / W * W;
   const int64_t width = (all.end - base + W - 1) / W * W;
-  const int64_t ld = width + 16;  // keeps rows of long contexts out of one another's cache sets
+  // Keeps rows of long contexts in different sets of the processor's cache.
+  const int64_t ld = width + 16;
 
   ScratchScope scratch;
   C* scores = scratch.Get<C>(unit.rows() * ld);
@@ -222,7 +225,7 @@ void AttentionRun<T1, T2>::Scores(const Unit& unit, int64_t begin, int64_t end, 
                                   int64_t ld) {
   const int64_t group = ops_.max_rows, rows = unit.rows();
   ScratchScope scratch;
-  C* queries = scratch.Get<C>(rows * p_.D);  // per group of rows [D][rows of the group]
+  C* queries = scratch.Get<C>(rows * p_.D);  // per group of rows: [D][rows of the group]
   C* panel = scratch.Get<C>(W * p_.D);
   C* wide = scratch.Get<C>(kIsSmallFloat<T1> ? W * p_.D : 1);
   const T1* q = context_.inputs[0].template as<T1>();
@@ -241,7 +244,7 @@ void AttentionRun<T1, T2>::Scores(const Unit& unit, int64_t begin, int64_t end, 
     const T1* block = keys + t * keys_.layout.token;
     const bool packed = PackRows(block, n, std::min<int64_t>(W, end - t - n), panel);
     if (packed) {
-      // By a kernel for rows as they are stored.
+      // The keys are packed by a kernel that reads their stored type.
     } else if constexpr (kIsSmallFloat<T1>) {
       for (int j = 0; j < n; ++j) {
         WidenArray(keys + (t + j) * keys_.layout.token, p_.D, wide + j * p_.D);
@@ -282,7 +285,7 @@ void AttentionRun<T1, T2>::Bias(int64_t b, int64_t h, int64_t s, int64_t begin, 
   }
 }
 
-// Softmax of x[0, n) through the elements of another type.
+// Computes the softmax of x[0, n) with elements rounded to type T.
 template <typename T, typename C>
 void SoftmaxIn(C* x, int64_t n) {
   using W = Compute<T>;
@@ -313,7 +316,8 @@ void AttentionRun<T1, T2>::Probabilities(C* x, int64_t n) const {
   ops_.divide(x, n, sum, x);
 }
 
-// x: values of keys from `base` on; keys outside `range` become `fill`.
+// Writes row `row` of output qk_matmul_output. x has the values of keys from `base` on; keys
+// outside of `range` get `fill`.
 template <typename T1, typename T2>
 void AttentionRun<T1, T2>::WriteQk(const Unit& unit, int64_t row, const C* x, int64_t base,
                                    KeyRange range, C fill, C* buffer) {
@@ -364,7 +368,7 @@ void AttentionRun<T1, T2>::Values(const Unit& unit, int64_t begin, int64_t end, 
       }
     }
   }
-  // A NaN may come from 0 times what lies in a masked slot.
+  // A NaN may come from 0 times the arbitrary value of a masked slot.
   for (int64_t row = 0; row < rows; ++row) {
     C* y = out + row * p_.Dv;
     C probe = 0;
@@ -375,7 +379,8 @@ void AttentionRun<T1, T2>::Values(const Unit& unit, int64_t begin, int64_t end, 
   }
 }
 
-// n keys transposed to a panel; `next` more are about to be. Whether there is a kernel for it.
+// Transposes n keys to a panel; `next` more follow soon. Returns false if there is no kernel for
+// it.
 template <typename T1, typename T2>
 bool AttentionRun<T1, T2>::PackRows(const T1* keys, int64_t n, int64_t next, C* panel) const {
   if constexpr (std::is_same_v<C, float>) {
@@ -389,7 +394,8 @@ bool AttentionRun<T1, T2>::PackRows(const T1* keys, int64_t n, int64_t next, C* 
   return false;
 }
 
-// The sums of Values for few rows, row of values by row; whether there is a kernel for it.
+// Computes the sums of Values for few rows, reading values row by row. Returns false if there is no
+// kernel for it.
 template <typename T1, typename T2>
 bool AttentionRun<T1, T2>::SumRows(const T2* v, int64_t n, const C* p, int64_t ld, int64_t rows,
                                    C* out) const {
@@ -401,7 +407,7 @@ bool AttentionRun<T1, T2>::SumRows(const T2* v, int64_t n, const C* p, int64_t l
   return false;
 }
 
-// The same sum as Values, without the keys of probability 0.
+// Computes the sum of Values without the keys of probability 0.
 template <typename T1, typename T2>
 void AttentionRun<T1, T2>::SumSkippingZeros(const T2* v, int64_t n, const C* p, C* out) const {
   ScratchScope scratch;

@@ -1,6 +1,7 @@
-// Scores of int8 keys by dot products of bytes; included by attention_vnni.cc. Keys take the
-// unsigned side, raised by 128, and what that adds is known beforehand; queries become numbers of
-// 24 bits with signed digits, in units of their largest element by segment.
+// Scores of int8 keys by byte dot products. Included by attention_vnni.cc. Keys are raised by 128
+// to become the unsigned side, and the sum that this adds is computed from the query beforehand.
+// Queries become 24-bit numbers with signed digits, in units of the largest element of their
+// segment.
 #pragma once
 
 #include "exec/kernels/attention_dots.h"
@@ -10,7 +11,7 @@
 namespace kvlift::exec {
 namespace {
 
-constexpr int64_t kScoreRows = 16;  // queries that share the rearranging of keys
+constexpr int64_t kScoreRows = 16;  // queries that share one rearrangement of the keys
 constexpr int64_t kKeyBlock = 32;   // keys that are transposed together
 constexpr int kQueryStride = kMostElements + 16;
 
@@ -20,10 +21,10 @@ struct QueryDigits {
   int32_t starts[kMostElements / 16][kScoreRows][3];
 };
 
-// One segment of one query; false if it has elements that are no numbers or too large.
+// Prepares one segment of one query. Returns false if an element is NaN or too large.
 inline bool SetQuery(const float* query, const Segment& segment, int32_t* digits, float* unit,
                      int32_t* start) {
-  constexpr float kMostUnits = 0x7F0000;  // the highest digit stays below 128
+  constexpr float kMostUnits = 0x7F0000;  // keeps the highest digit below 128
   __m512 most = _mm512_setzero_ps();
   __mmask16 odd = 0;
   for (int64_t d = segment.begin; d < segment.begin + segment.size; d += 16) {
@@ -40,7 +41,7 @@ inline bool SetQuery(const float* query, const Segment& segment, int32_t* digits
   __m512i sums = _mm512_setzero_si512();
   for (int64_t d = segment.begin; d < segment.begin + segment.size; d += 16) {
     const __m512i x = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(query + d), up));
-    // Bytes of x + middle are digits that are 128 too high.
+    // The bytes of x + middle are the digits raised by 128.
     const __m512i places = Digits(_mm512_xor_si512(_mm512_add_epi32(x, middle), middle));
     AddDot(_mm512_set1_epi8(1), places, &sums);
     _mm512_store_si512(digits + d, places);
@@ -73,14 +74,14 @@ struct RaisedBytes {
   }
 };
 
-// Up to kChunk bytes of n <= 32 keys in words of four, transposed: words[word][key].
+// Transposes up to kChunk bytes of n <= 32 keys in words of four bytes: words[word][key].
 template <int kBytes>
 void TransposeKeys(const int8_t* rows, int64_t stride, int64_t n, float* words) {
   Transpose16<RaisedBytes<kBytes>>(rows, stride, n, words);
   Transpose16<RaisedBytes<kBytes>>(rows + 16 * stride, stride, n - 16, words + 16);
 }
 
-// One chunk of a tile of keys, segments [begin, end) of their rows.
+// One chunk of a tile of keys, which holds segments [begin, end) of their rows.
 struct KeyChunk {
   const RowBlock* block;
   int64_t first, n, element;
@@ -89,8 +90,8 @@ struct KeyChunk {
   const float* scales;
 };
 
-// Adds what a chunk of kBytes gives to the scores of queries [row, row + H). Blocks of keys are
-// transposed one ahead, so that this and the sums before it can overlap.
+// Adds the products of a chunk of kBytes to the scores of queries [row, row + H). Each block of
+// keys is transposed while the block before it is summed.
 template <int H, int kBytes>
 __attribute__((noinline)) void ScoreChunk(const KeyChunk& keys, const QueryDigits& queries,
                                           int64_t row, float* scores, int64_t ld) {
@@ -131,7 +132,8 @@ __attribute__((noinline)) void ScoreChunk(const KeyChunk& keys, const QueryDigit
   }
 }
 
-// Scores of keys [first, first + n) for `rows` queries; false if a scale is odd.
+// Computes the scores of keys [first, first + n) for `rows` queries. Returns false if a scale is
+// Oversized.
 inline bool ScoreTile(const RowBlock& keys, const Segments& segments, int64_t first, int64_t n,
                       const QueryDigits& queries, int64_t rows, float* scores, int64_t ld) {
   alignas(64) float scales[kMostGroups * kDotTile];

@@ -1,6 +1,6 @@
-// Sums of int8 values by dot products of bytes; included by attention_vnni.cc. Each weight takes in
-// the scales of its row and becomes a number of 24 bits with unsigned digits, in units of the
-// largest of its tile and group; bytes of four rows lie side by side for that.
+// Value sums of int8 values by byte dot products. Included by attention_vnni.cc. Each weight is
+// multiplied by the scale of its row and becomes a 24-bit number with unsigned digits, in units of
+// the largest one of its tile and group. The bytes of four rows are interleaved.
 #pragma once
 
 #include "exec/kernels/attention_dots.h"
@@ -12,11 +12,11 @@ namespace {
 
 constexpr int kWeightStride = kDotTile + 16;
 
-// A chunk of n rows: bytes[t / 4][d / 16][d % 16][t % 4]; 0 behind the last row.
+// Interleaves a chunk of n rows: bytes[t / 4][d / 16][d % 16][t % 4]; 0 behind the last row.
 template <int kBytes>
 void InterleaveValues(const int8_t* rows, int64_t stride, int64_t n, uint8_t* bytes) {
-  // Words of a row so that those 16 elements apart are neighbours: the lanes of a vector are then
-  // filled in the order of elements.
+  // This order makes words of a row neighbours that are 16 elements apart, so that the lanes of a
+  // vector are filled in the order of elements.
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   const auto load = [&](int64_t t) {
     return _mm512_permutexvar_epi32(order, LoadBytes<kBytes>(rows + t * stride));
@@ -38,7 +38,7 @@ void InterleaveValues(const int8_t* rows, int64_t stride, int64_t n, uint8_t* by
   }
 }
 
-// The largest elements of four vectors, in four neighbouring lanes.
+// Returns the largest elements of four vectors, in four neighbouring lanes.
 inline __m128 Largest(const __m512 (&x)[4]) {
   const __m512 ab = _mm512_max_ps(_mm512_unpacklo_ps(x[0], x[1]), _mm512_unpackhi_ps(x[0], x[1]));
   const __m512 cd = _mm512_max_ps(_mm512_unpacklo_ps(x[2], x[3]), _mm512_unpackhi_ps(x[2], x[3]));
@@ -48,12 +48,12 @@ inline __m128 Largest(const __m512 (&x)[4]) {
   return _mm512_castps512_ps128(_mm512_max_ps(half, _mm512_shuffle_f32x4(half, half, 0xB1)));
 }
 
-// The digits of weights[h * ld + t] * scales[t], h < H and t < n, in units[h]. Up to the next
-// multiple of 16 they are 0.
+// Writes the digits of weights[h * ld + t] * scales[t] in units[h], for h < H and t < n. The digits
+// up to the next multiple of 16 are 0.
 template <int H>
 void SetWeights(const float* weights, int64_t ld, const float* scales, int64_t n,
                 int32_t (*digits)[kWeightStride], float* units) {
-  constexpr float kMostUnits = 0xFFFFF0;  // stays below 2^24 however it is rounded
+  constexpr float kMostUnits = 0xFFFFF0;  // stays below 2^24 after rounding
   const auto product = [&](int h, int64_t t) {
     const float* from = weights + h * ld + t;
     const __m512 w =
@@ -78,7 +78,7 @@ void SetWeights(const float* weights, int64_t ld, const float* scales, int64_t n
   }
 }
 
-// Adds elements [0, V * 16) of H rows of results.
+// Adds elements [0, V * 16) to H rows of results.
 template <int H, int V>
 __attribute__((noinline)) void AddValues(const uint8_t* bytes, const int32_t* digits,
                                          const float* units, int64_t n, const RowsAhead& ahead,
@@ -91,7 +91,7 @@ __attribute__((noinline)) void AddValues(const uint8_t* bytes, const int32_t* di
       });
 }
 
-// One segment of rows [first, first + n) for all heads.
+// Adds one segment of rows [first, first + n) for all heads.
 inline void AddSegment(const RowBlock& values, int64_t first, int64_t n, const uint8_t* bytes,
                        const Segment& segment, const float* scales, const float* weights,
                        int64_t ld, int64_t heads, float* out) {
@@ -105,7 +105,7 @@ inline void AddSegment(const RowBlock& values, int64_t first, int64_t n, const u
     const int64_t chunk = segment.begin / kChunk * kChunk;
     int64_t d = 0;
     for (; d + 32 <= segment.size; d += 32) {
-      // Half of the rows with each half of a chunk.
+      // Each half of a chunk prefetches half of the rows.
       const int64_t half = (segment.begin + d - chunk) / 32 * (kDotTile / 2);
       const RowsAhead ahead(values, first + half, chunk);
       AddValues<H, 2>(from + d / 16 * 64, digits[0], units, n, ahead, to + d, values.size);
@@ -117,7 +117,7 @@ inline void AddSegment(const RowBlock& values, int64_t first, int64_t n, const u
   });
 }
 
-// Whether all of n weights are numbers that are neither negative nor too large.
+// Returns true if all n weights of each head are numbers in [0, kMostSize].
 inline bool SuitWeights(const float* weights, int64_t ld, int64_t heads, int64_t n) {
   __mmask16 odd = 0;
   for (int64_t h = 0; h < heads; ++h) {

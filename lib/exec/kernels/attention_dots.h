@@ -1,7 +1,7 @@
-// Sums of int8 numbers times numbers of 24 bits by dot products of bytes; included by
-// attention_vnni.cc. A number of 24 bits has three digits, which are bytes; each digit has an exact
-// sum of its own, and the three become one float in the end: what such a sum lacks is what the
-// number of 24 bits lacked, and roundings of the whole.
+// Sums of int8 numbers times 24-bit numbers by byte dot products (VNNI). Included by
+// attention_vnni.cc. A 24-bit number has three digits of one byte. Each digit has an exact integer
+// sum, and the three sums become one float in the end, so the only errors are the rounding of the
+// operand to 24 bits and the roundings of that final sum.
 #pragma once
 
 #include <type_traits>
@@ -14,15 +14,16 @@
 namespace kvlift::exec {
 namespace {
 
-constexpr int64_t kDotTile = 128;       // rows that are rearranged at a time,
-constexpr int64_t kChunk = 64;          // and elements of them
-constexpr int64_t kMostElements = 512;  // of a row
-constexpr int64_t kMostGroups = 16;     // of a row
-constexpr int kDotHeads = 4;            // rows of numbers that share the loads of bytes
-constexpr float kMostSize = 0x1p60f;    // of scales, weights and queries
+constexpr int64_t kDotTile = 128;       // rows that are rearranged at a time
+constexpr int64_t kChunk = 64;          // elements of them that are rearranged at a time
+constexpr int64_t kMostElements = 512;  // of a row; longer rows use float sums
+constexpr int64_t kMostGroups = 16;     // scales of a row; with more, float sums are used
+constexpr int kDotHeads = 4;            // queries or weight rows that share one load of bytes
+constexpr float kMostSize = 0x1p60f;    // largest scale, weight or query element
 constexpr float kLeastSize = 0x1p-100f;
 
-// Rows that are left to the sums of floats: those that are few, very long or of many scales.
+// Returns true if a block is computed by dot products. Blocks with few rows, long rows or many
+// scales use float sums.
 inline bool SuitsDots(const RowBlock& rows) {
   return rows.scales != nullptr && rows.rows >= 16 && rows.size <= kMostElements &&
          rows.size / rows.group <= kMostGroups;
@@ -33,7 +34,7 @@ inline __mmask16 FirstLanes(int64_t n) {
   return static_cast<__mmask16>((1u << lanes) - 1);
 }
 
-// Lanes whose bits, as far as `bits` has them, are no number from 0 to kMostSize.
+// Returns the lanes that, after masking with `bits`, are NaN or exceed kMostSize.
 inline __mmask16 Oversized(__m512 x, uint32_t bits) {
   const __m512i most = _mm512_castps_si512(_mm512_set1_ps(kMostSize));
   const __m512i seen =
@@ -42,7 +43,7 @@ inline __mmask16 Oversized(__m512 x, uint32_t bits) {
 }
 constexpr uint32_t kAnySign = 0x7FFFFFFF, kNotNegative = 0xFFFFFFFF;
 
-// A part of a row within a chunk whose elements share a scale.
+// A part of a row, within one chunk, whose elements share a scale.
 struct Segment {
   int64_t begin, size, group;
 };
@@ -59,7 +60,7 @@ struct Segments {
   int64_t count = 0;
 };
 
-// f(integral constant): the bytes of a row in a chunk that ends with the row.
+// Calls f(integral constant) with the bytes of a row in the last chunk of the row.
 template <typename F>
 void WithChunkBytes(int64_t bytes, F f) {
   if (bytes >= 64) return f(std::integral_constant<int, 64>());
@@ -73,7 +74,7 @@ __m512i LoadBytes(const void* p) {
   return _mm512_maskz_loadu_epi8((uint64_t{1} << kBytes % 64) - 1, p);
 }
 
-// f(integral constant of rows, first row): `rows` in passes of up to kDotHeads.
+// Calls f(integral constant, first row) for passes of up to kDotHeads of `rows` rows.
 template <typename F>
 void ForPasses(int64_t rows, F f) {
   for (int64_t row = 0; row < rows;) {
@@ -95,27 +96,29 @@ void ForPasses(int64_t rows, F f) {
   }
 }
 
-// Of each four numbers their lowest bytes as a word, then the second ones, third ones and highest.
+// Groups the bytes of each four numbers by significance: their lowest bytes as one word, then the
+// second, third and highest ones.
 inline __m512i Digits(__m512i numbers) {
   const __m512i order = _mm512_set4_epi32(0x0F0B0703, 0x0E0A0602, 0x0D090501, 0x0C080400);
   return _mm512_shuffle_epi8(numbers, order);
 }
-// The number that has these sums of digits.
+// Returns the number whose digits have these sums.
 inline __m512 Whole(__m512i low, __m512i middle, __m512i high) {
   const __m512i upper = _mm512_add_epi32(_mm512_slli_epi32(high, 8), middle);
   return _mm512_fmadd_ps(_mm512_cvtepi32_ps(upper), _mm512_set1_ps(256), _mm512_cvtepi32_ps(low));
 }
 
-// sum += the four products of each lane. In assembly, since GCC 12 copies and spills the sums of
-// its own intrinsic.
+// Adds the four products of each lane to sum. It is written in assembly because GCC 12 copies and
+// spills the sums of its own intrinsic.
 inline void AddDot(__m512i unsigned_bytes, __m512i signed_bytes, __m512i* sum) {
   asm("vpdpbusd %2, %1, %0" : "+v"(*sum) : "v"(unsigned_bytes), "v"(signed_bytes));
 }
 
-// Two rows at a time of those that are read some kBytesAhead later: asking for many at once would
-// hold up what is read now.
+// Prefetches rows that are read kBytesAhead later, two at a time: prefetching many at once would
+// delay the current reads.
 struct RowsAhead {
-  // Element d of the rows that come so long after row t, in the block or behind it, if any.
+  // Points to element d of those rows, in the block or in the next one; to nothing if neither has
+  // them.
   RowsAhead(const RowBlock& block, int64_t t, int64_t d) {
     constexpr int64_t kBytesAhead = 8192, kFewest = kDotTile;
     const int64_t rows = kBytesAhead / block.stride;
@@ -138,7 +141,7 @@ struct RowsAhead {
   const char* from;
   int64_t stride = 0;
 };
-// Scales of n rows, a tile after row t.
+// Prefetches the scales of n rows, one tile after row t.
 inline void FetchScales(const RowBlock& block, int64_t t, int64_t n) {
   t += kDotTile;
   const float* from = t < block.rows ? block.scales : block.next_scales;
@@ -147,11 +150,12 @@ inline void FetchScales(const RowBlock& block, int64_t t, int64_t n) {
   for (int64_t i = 0; i < n * block.scale_stride; i += 16) FetchLine(from + i);
 }
 
-enum class Signed { kBytes, kDigits };  // the others are unsigned
+// The side whose bytes are signed; the other one is unsigned.
+enum class Signed { kBytes, kDigits };
 
-// For h < H and v < V: done(h, v, the sum of the four bytes of each lane of bytes[k][v] times the
-// four numbers whose digits are at digits[h * LD + k * 4], k < words). Sums of digit p begin with
-// start(h, p); bytes[k] are STEP vectors apart. Pair k of `ahead` is asked for.
+// For h < H and v < V, calls done(h, v, sum), where sum adds, for k < words, the four bytes of each
+// lane of bytes[k][v] times the four numbers whose digits are at digits[h * LD + k * 4]. The sums
+// of digit p begin with start(h, p); bytes[k] are STEP vectors apart. Prefetches pair k of `ahead`.
 template <Signed SIGNED, int H, int V, int STEP, int LD, typename Start, typename Done>
 __attribute__((always_inline)) inline void SumDots(const uint8_t* bytes, const int32_t* digits,
                                                    int64_t words, const RowsAhead& ahead,
@@ -188,7 +192,7 @@ __attribute__((always_inline)) inline void SumDots(const uint8_t* bytes, const i
   }
 }
 
-// Elements 0, 2, 4, ... and 1, 3, 5, ... of a and b.
+// Splits the 32 elements of a and b into those with even and those with odd index.
 inline void PullApart(__m512* a, __m512* b) {
   const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   const __m512i odd = _mm512_or_si512(even, _mm512_set1_epi32(1));
@@ -197,8 +201,8 @@ inline void PullApart(__m512* a, __m512* b) {
   *b = _mm512_permutex2var_ps(x, odd, *b);
 }
 
-// Scales of n <= 16 rows at `from` by group: to[g * kDotTile + t], 0 for n <= t < 16. Returns the
-// lanes of any that are Oversized.
+// Transposes the scales of n <= 16 rows at `from`: to[g * kDotTile + t] is that of group g and row
+// t, 0 for n <= t < 16. Returns the lanes of all scales that are Oversized.
 template <int G>
 __mmask16 PlaceScales(const float* from, int64_t n, uint32_t bits, float* to) {
   __m512 x[G];
@@ -232,8 +236,8 @@ inline __mmask16 GatherScales(const float* from, int64_t stride, int64_t groups,
   return odd;
 }
 
-// Scales of rows [first, first + n), n <= kDotTile, by group as above. Returns whether none is
-// Oversized.
+// Transposes the scales of rows [first, first + n), n <= kDotTile, in the same layout. Returns true
+// if no scale is Oversized.
 inline bool ScalesByGroup(const RowBlock& rows, int64_t first, int64_t n, uint32_t bits,
                           float* to) {
   const int64_t stride = rows.scale_stride, groups = rows.size / rows.group;
@@ -258,7 +262,7 @@ inline bool ScalesByGroup(const RowBlock& rows, int64_t first, int64_t n, uint32
   });
 }
 
-// Rows [first, first + n) of a block of int8.
+// Returns rows [first, first + n) of an int8 block.
 inline RowBlock PartOf(const RowBlock& rows, int64_t first, int64_t n) {
   RowBlock part = rows;
   part.data = static_cast<const int8_t*>(rows.data) + first * rows.stride;

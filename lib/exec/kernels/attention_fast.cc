@@ -1,4 +1,4 @@
-// Attention by the grouped kernels of order fast.
+// Attention by the grouped kernels of the fast order.
 #include "exec/kernels/attention_fast.h"
 
 #include "exec/kernels/attention_grouped.h"

@@ -1,4 +1,4 @@
-// Few queries over many keys: one unit of work is a key head and a split of its keys.
+// Few queries over many keys: one unit of work is a key/value head and a split of its keys.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -14,7 +14,8 @@ constexpr float kMasked = -std::numeric_limits<float>::infinity();
 
 int64_t Padded(int64_t size) { return (size + 15) / 16 * 16; }
 
-// Queries [s0, s1) of heads [h0, h1), which share a key head; row (s - s0) * (h1 - h0) + h - h0.
+// Queries [s0, s1) of heads [h0, h1), which share a key/value head; row (s - s0) * (h1 - h0) + h -
+// h0.
 struct Rows {
   int64_t b, kv_head, s0, s1, h0, h1;
   int64_t count() const { return (s1 - s0) * (h1 - h0); }
@@ -22,8 +23,8 @@ struct Rows {
   int64_t h(int64_t row) const { return h0 + row % (h1 - h0); }
 };
 
-// What rows know after each split: the highest score, the sum of exp(score - highest) (the head of
-// a row), and the values weighted by those.
+// The state of all rows after each split: the highest score and the sum of exp(score - highest) of
+// a row (its head), and the values weighted by these exponentials.
 class Partials {
  public:
   static int64_t Size(int64_t rows, int64_t splits, int64_t Dv) {
@@ -33,7 +34,7 @@ class Partials {
   float* Head(int64_t split, int64_t row) const {
     return data_ + split * rows_ * (kHead + size_) + row * kHead;
   }
-  // Of all rows, one behind the other.
+  // The weighted values of all rows, contiguous.
   float* Values(int64_t split) const { return Head(split, 0) + rows_ * kHead; }
   int64_t size() const { return size_; }
 
@@ -53,7 +54,8 @@ KeyRange Union(const GroupedHeads& heads, int64_t b, int64_t s0, int64_t s1) {
   return all.begin < all.end ? all : KeyRange{0, 0};
 }
 
-// The sum of `block` weighted by p without the tokens of weight 0, whose values may be anything.
+// Sums the values of `block` weighted by p. Tokens of weight 0, whose values are arbitrary, are
+// skipped.
 void SumSkippingZeros(const RowBlock& block, const float* p, float* out) {
   std::fill(out, out + block.size, 0.0f);
   for (int64_t t = 0; t < block.rows; ++t) {
@@ -61,7 +63,7 @@ void SumSkippingZeros(const RowBlock& block, const float* p, float* out) {
   }
 }
 
-// x[n]: scores on entry, exp(score - highest) on return.
+// Replaces scores x[n] by exp(score - highest).
 void Exponentials(float* x, int64_t n, float* head) {
   const VectorOps<float>& vectors = Vectors<float>();
   head[0] = HighestScore(x, n);
@@ -73,7 +75,7 @@ void Exponentials(float* x, int64_t n, float* head) {
   }
 }
 
-// Keys [begin, end) for all rows. more: those behind are likely to be next.
+// Attends to keys [begin, end) for all rows. `more`: the keys behind them probably come next.
 void AttendSplit(const GroupedHeads& heads, const Rows& rows, int64_t begin, int64_t end, bool more,
                  const Partials& partials, int64_t split) {
   const AttentionKernels& ops = AttentionIsa();
@@ -117,7 +119,7 @@ void AttendSplit(const GroupedHeads& heads, const Rows& rows, int64_t begin, int
   }
 }
 
-// Results of all rows from splits [0, splits), in rising order.
+// Merges splits [0, splits) into the results of all rows, in rising order.
 void Merge(const GroupedHeads& heads, const Rows& rows, const Partials& partials, int64_t splits) {
   const AttentionKernels& ops = AttentionIsa();
   ScratchScope scratch;
@@ -146,7 +148,7 @@ void Merge(const GroupedHeads& heads, const Rows& rows, const Partials& partials
 }  // namespace
 
 void RunFewQueries(const GroupedHeads& heads, int threads) {
-  // Splits [first, first + splits) of every entry cover what its queries see.
+  // Splits [first, first + splits) of every batch entry cover the keys that its queries see.
   int64_t splits = 1, visible = 0;
   for (int64_t b = 0; b < heads.B; ++b) {
     const KeyRange all = Union(heads, b, 0, heads.S);

@@ -29,7 +29,7 @@ void Widen(const void* x, Storage storage, int64_t n, float* y) {
   }
 }
 
-// size elements of int8, each times the scale of its group.
+// Dequantises `size` int8 elements, each with the scale of its group.
 void WidenInt8(const int8_t* x, const float* scales, int64_t group, int64_t size, float* y) {
   if (group == 1) {
     for (int64_t d = 0; d < size; ++d) y[d] = static_cast<float>(x[d]) * scales[d];

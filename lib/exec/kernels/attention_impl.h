@@ -1,5 +1,5 @@
-// The loops of attention_isa.h written on Vec; included by the attention_*.cc files of one
-// instruction set each.
+// The loops of attention_isa.h written on Vec. Included by the attention_*.cc files, each of which
+// is compiled for one instruction set.
 #pragma once
 
 #include "exec/kernels/attention_int8.h"
@@ -10,15 +10,15 @@
 namespace kvlift::exec {
 namespace {
 
-// Rows of keys that stay in the first cache while heads take turns, and of values, where more pay
-// off as long as the rows are wide.
+// Rows of keys that stay in the first-level cache while heads take turns, and rows of values, where
+// more rows pay off if elements are wide.
 constexpr int kTileTokens = 32;
 template <typename Row>
 constexpr int kValueTile = sizeof(typename Row::Element) == 4 ? 64 : 32;
 
-// Several heads take longer over a row than the hardware's prefetching looks ahead, so what lies
-// kBytesAhead further on, in the block or in what is read next, is asked for in time. Bytes from
-// row t to it; 0: nothing follows.
+// Returns the distance in bytes from row t to the row that is prefetched meanwhile, about
+// kBytesAhead further on, in this block or in the next one. 0: there is no such row. Several heads
+// take longer over a row than the hardware prefetcher looks ahead.
 inline int64_t Ahead(const RowBlock& block, int64_t t) {
   constexpr int64_t kBytesAhead = 8192, kFewest = 4;
   const int64_t row = block.stride * (block.storage == Storage::kNative ? 4 : 2);
@@ -41,7 +41,8 @@ void Prefetch(const Element* row, int64_t ahead, int64_t size) {
 #endif
 }
 
-// Rows [0, n) for H heads, n <= BlockTokens(H). C: vectors of a row, 0 if known at run time.
+// Computes the scores of rows [0, n) for H heads, n <= BlockTokens(H). C is the number of vectors
+// in a row; 0: known at run time only.
 template <typename Row, int H, int C>
 void ScoreBlock(const typename Row::Element* keys, int64_t stride, int64_t ahead, int n,
                 int64_t vectors, const float* queries, float* scores, int64_t ld) {
@@ -49,7 +50,7 @@ void ScoreBlock(const typename Row::Element* keys, int64_t stride, int64_t ahead
   const int64_t count = C > 0 ? C : vectors, width = count * 16;
   Partial sums[16];
   for (int i = H * kTokens; i < 16; ++i) sums[SumOrder(i)] = Fold(V16::Set(0));
-  // Rows that share the loads of queries. Few heads gain more from a plain walk through memory.
+  // Rows that share one load of the queries. With few heads it is faster to read one row at a time.
   constexpr int kStep = H > 2 ? 2 : 1;
   const auto step = [&](int first) __attribute__((always_inline)) {
     const typename Row::Element* row[kStep];
@@ -80,7 +81,7 @@ void ScoreBlock(const typename Row::Element* keys, int64_t stride, int64_t ahead
       for (int h = 0; h < H; ++h) sums[SumOrder(h * kTokens + first + i)] = Fold(acc[i][h]);
     }
   };
-  if constexpr (kTokens == 4 && C > 0 && C <= 8) {  // sums stay in registers
+  if constexpr (kTokens == 4 && C > 0 && C <= 8) {  // the sums stay in registers
     step(0);
     step(2);
   } else {
@@ -160,7 +161,7 @@ inline void Scores(const RowBlock& keys, const float* queries, int64_t heads, fl
   }
 }
 
-// C vectors of n rows added to H heads.
+// Adds C vectors of n rows to H heads.
 template <typename Row, int H, int C>
 void ValueBlock(const typename Row::Element* values, int64_t stride, int64_t ahead, int64_t fetch,
                 int n, const float* weights, int64_t ld, float* out, int64_t out_ld) {
@@ -186,13 +187,13 @@ void ValueBlock(const typename Row::Element* values, int64_t stride, int64_t ahe
   }
 }
 
-// The heads of one pass for C vectors of n rows.
+// Adds C vectors of n rows to all heads, in passes.
 template <typename Row, int C>
 void ValueHeads(const typename Row::Element* values, int64_t stride, int64_t ahead, int n,
                 const float* weights, int64_t ld, int64_t heads, float* out, int64_t out_ld) {
   constexpr int kFit = kMaxAccumulators / C, kMost = kFit < 1 ? 1 : kFit > 4 ? 4 : kFit;
   const int64_t passes = (heads + kMost - 1) / kMost;
-  // Every pass asks for its share of the rows to come.
+  // Every pass prefetches its share of the next rows.
   const int64_t fetch = (C * 16 + passes - 1) / passes;
   int64_t h = 0;
   for (int64_t pass = 0; pass < passes; ++pass) {
@@ -291,7 +292,7 @@ inline bool HasOdd(const float* x, int64_t n) {
   if (odd != 0) return true;
 #elif defined(KV_AVX2)
   __m256 odd = _mm256_setzero_ps();
-  for (; i + 8 <= n; i += 8) {  // x - x is NaN for those
+  for (; i + 8 <= n; i += 8) {  // x - x is NaN for these elements
     const __m256 v = _mm256_loadu_ps(x + i), zero = _mm256_sub_ps(v, v);
     odd = _mm256_or_ps(odd, _mm256_cmp_ps(zero, zero, _CMP_UNORD_Q));
   }
@@ -318,7 +319,7 @@ inline void StoreSome(V16 v, float* x, int n) {
   }
 }
 
-// Lanes of `below` where x < limit, of `others` elsewhere (and where x is NaN).
+// Returns the lanes of `below` where x < limit, else (and where x is NaN) those of `others`.
 inline V16 SelectBelow(V16 x, float limit, V16 below, V16 others) {
 #if defined(__AVX512F__) && defined(KV_AVX2)
   const __mmask16 mask = _mm512_cmp_ps_mask(x.v, _mm512_set1_ps(limit), _CMP_LT_OQ);
@@ -332,7 +333,8 @@ inline V16 SelectBelow(V16 x, float limit, V16 below, V16 others) {
 #endif
 }
 
-// 1 - 2 / (1 + exp(2 |x|)) with the sign of x; near 0, where that cancels, the power series.
+// Computes 1 - 2 / (1 + exp(2 |x|)) with the sign of x, and near 0, where that cancels, the power
+// series.
 inline V16 Tanh(V16 x) {
   const V16 zero = V16::Set(0), one = V16::Set(1), size = V16::Max(x, zero - x);
   const V16 far = one - V16::Set(2) / (one + Exp(size + size)), square = x * x;
@@ -361,7 +363,7 @@ inline void AddScaledAll(const float* x, int64_t n, float by, float* y) {
   });
 }
 
-// Selecting, not adding, so that a NaN of a masked key vanishes.
+// Lanes are selected, not added, so that a NaN in the score of a masked key vanishes.
 inline void AddBias(const float* bias, int64_t n, float* x) {
   constexpr float kMasked = -std::numeric_limits<float>::infinity();
   int64_t i = 0;

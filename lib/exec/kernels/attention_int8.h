@@ -1,6 +1,6 @@
-// Scores and sums over rows that are int8 with a scale per group of elements; included by the
-// attention_*.cc files of one instruction set each. An element is value * scale, rounded to float,
-// and sums run as over rows of floats: the same bits as with rows that were widened before.
+// Scores and value sums over int8 rows with a scale per group of elements. Included by the
+// attention_*.cc files. An element is value * scale, rounded to float, and sums run in the order of
+// rows of floats: the bits are those of rows that were dequantised before.
 #pragma once
 
 #include "exec/kernels/attention_lanes.h"
@@ -23,8 +23,8 @@ inline V16 LoadInt8(const int8_t* p) {
 #endif
 }
 
-// Rows are small and each takes its time: what lies kAheadBytes further on is asked for. Bytes from
-// row t to it, in the block or in what is read next; 0: nothing follows.
+// Returns the distance in bytes from row t to the row that is prefetched meanwhile, about
+// kAheadBytes further on, in this block or in the next one. 0: there is no such row.
 inline int64_t Int8Ahead(const RowBlock& block, int64_t t) {
   constexpr int64_t kAheadBytes = 4096;
   const int64_t rows = block.stride >= kAheadBytes ? 1 : kAheadBytes / block.stride;
@@ -43,7 +43,7 @@ inline void FetchInt8(const RowBlock& block, int64_t t, int64_t ahead) {
   }
 }
 
-// C: vectors of a row, P: of a group; 0 if known at run time.
+// C is the number of vectors in a row, P in a group; 0: known at run time only.
 template <int H, int C, int P>
 void Int8ScoreBlock(const RowBlock& keys, int64_t first, int n, int64_t ahead, const float* queries,
                     float* scores, int64_t ld) {
@@ -119,7 +119,7 @@ inline void Int8Scores(const RowBlock& keys, const float* queries, int64_t heads
   }
 }
 
-// C vectors from element d on, of rows [t0, t1), added to H heads.
+// Adds C vectors from element d on, of rows [t0, t1), to H heads.
 template <int H, int C>
 void Int8ValueBlock(const RowBlock& values, int64_t t0, int64_t t1, int64_t d, int64_t ahead,
                     const float* weights, int64_t ld, float* out) {
@@ -155,7 +155,7 @@ void Int8ValueBlock(const RowBlock& values, int64_t t0, int64_t t1, int64_t d, i
   }
 }
 
-// Rows [t0, t1), all elements.
+// Adds all elements of rows [t0, t1).
 template <int H>
 void Int8ValueHeads(const RowBlock& values, int64_t t0, int64_t t1, int64_t ahead,
                     const float* weights, int64_t ld, float* out) {
@@ -171,7 +171,7 @@ void Int8ValueHeads(const RowBlock& values, int64_t t0, int64_t t1, int64_t ahea
 
 inline void Int8ValueSums(const RowBlock& values, const float* weights, int64_t ld, int64_t heads,
                           float* out) {
-  constexpr int64_t kTile = 64;  // rows that stay in the first cache
+  constexpr int64_t kTile = 64;  // rows that stay in the first-level cache
   for (int64_t t = 0; t < values.rows; t += kTile) {
     const int64_t end = values.rows - t < kTile ? values.rows : t + kTile;
     for (int64_t h = 0; h < heads;) {

@@ -6,7 +6,7 @@
 namespace kvlift::exec {
 namespace {
 
-// Sums of the lanes of 16 vectors: out[i] is that of vector SumOrder(i).
+// SumLanes sets out[i] to the sum of the lanes of vector SumOrder(i), for 16 vectors.
 constexpr int SumOrder(int i) { return 4 * (i % 4) + i / 4; }
 
 #if defined(__AVX512F__) && defined(KV_AVX2)
@@ -47,7 +47,7 @@ inline void SumLanes(const Partial (&v)[16], float* out) {
     b[i] = _mm256_add_ps(_mm256_permute2f128_ps(v[2 * i], v[2 * i + 1], 0x20),
                          _mm256_permute2f128_ps(v[2 * i], v[2 * i + 1], 0x31));
   }
-  // b[2 q + p] holds vectors 4 q + 2 p and the next; element q of a result comes from quad q.
+  // b[2 q + p] holds vectors 4 q + 2 p and 4 q + 2 p + 1; element q of a result comes from quad q.
   for (int p = 0; p < 2; ++p) {
     c[p] = _mm256_add_ps(_mm256_shuffle_ps(b[p], b[2 + p], 0x44),
                          _mm256_shuffle_ps(b[p], b[2 + p], 0xEE));
@@ -80,7 +80,7 @@ inline void SumLanes(const Partial (&v)[16], float* out) {
 
 #endif
 
-// Tokens of one block of scores: 16 sums at a time.
+// Tokens of a block of scores, so that heads * tokens gives up to 16 sums.
 constexpr int BlockTokens(int heads) { return heads == 1 ? 16 : heads == 2 ? 8 : 4; }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Many queries: one unit of work is a key head and a block of queries with all heads of the group.
-// Keys and values come in tiles, packed once per unit for all its rows; the softmax is carried on
-// from tile to tile.
+// Many queries: one unit of work is a key/value head and a block of queries with all heads of the
+// group. Keys and values come in tiles, packed once per unit for all its rows; the softmax
+// continues from tile to tile.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -12,8 +12,8 @@ namespace kvlift::exec {
 namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
-// Queries times heads of a unit: many rows share the packing of keys and values, few give small
-// problems enough units.
+// Rows of a unit, which are queries times heads. Many rows share the packing of keys and values;
+// few rows give small problems enough units.
 constexpr int64_t kUnitRows = 432, kSmallUnitRows = 144, kEnoughUnits = 16;
 constexpr int64_t kTileKeys = 512, kTileElements = 512 * 256;  // keys and values of a tile
 constexpr int64_t W = VectorOps<float>::kPanel;
@@ -22,7 +22,7 @@ int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; 
 
 class Block {
  public:
-  // Queries [s0, s1) of one key head; row (s - s0) * G + head of the group.
+  // Queries [s0, s1) of one key/value head; row (s - s0) * G + head of the group.
   Block(const GroupedHeads& heads, int64_t b, int64_t kv_head, int64_t s0, int64_t s1)
       : heads_(heads),
         vectors_(Vectors<float>()),
@@ -58,9 +58,10 @@ class Block {
   }
 
  private:
-  static constexpr int64_t kLd = kTileKeys + 16;  // rows start in different cache sets
+  // Rows start in different sets of the processor's cache.
+  static constexpr int64_t kLd = kTileKeys + 16;
 
-  // In the order in which they lie in memory.
+  // Visits rows in the order of memory.
   template <typename F>
   void ForRows(F f) {
     for (int64_t g = 0; g < G_; ++g) {
@@ -71,7 +72,7 @@ class Block {
   int64_t s(int64_t row) const { return s0_ + row / G_; }
   int64_t h(int64_t row) const { return kv_head_ * G_ + row % G_; }
 
-  // Keys that some of the rows sees.
+  // Returns the range of keys that some of the rows see.
   KeyRange Visible(int64_t begin, int64_t end) const {
     KeyRange all = {std::numeric_limits<int64_t>::max(), 0};
     for (int64_t i = begin / G_; i <= (end - 1) / G_; ++i) {
@@ -81,7 +82,7 @@ class Block {
     return all.begin < all.end ? all : KeyRange{0, 0};
   }
 
-  // Keys [begin, end) transposed in panels of W, values in panels of W elements.
+  // Packs keys [begin, end), transposed, in panels of W, and values in panels of W elements.
   void PackTile(int64_t begin, int64_t end) {
     ScratchScope scratch;
     RowBlock k = RowsOf(heads_.k, heads_.D, b_, kv_head_, begin, end, scratch);
@@ -112,11 +113,12 @@ class Block {
     }
   }
 
-  // Rows [i, i + count) and keys `r` of the tile that starts at `begin`.
+  // Computes rows [i, i + count) for keys `r` of the tile that starts at `begin`.
   void Group(int64_t i, int64_t count, int64_t begin, KeyRange r) {
     const auto m = static_cast<int>(count);
     const int64_t D = heads_.D, Dv = heads_.Dv, panel = RoundUp(D, 16);
-    // Once for every tile: few rows that stay in the first cache cost less than all of the unit.
+    // The queries are loaded for every tile: few rows that stay in the first-level cache cost less
+    // than all rows of the unit.
     for (int64_t k = 0; k < count; ++k) {
       LoadQuery(heads_, b_, h(i + k), s(i + k), D, queries_ + k * query_ld_);
     }
@@ -132,9 +134,9 @@ class Block {
     }
   }
 
-  // Scores of a row become weights relative to the highest score so far; what was summed before
-  // is scaled to it. Keys of `r` that the row does not see get the weight 0.
-  // x: the score of key 0, of which those of `r` exist.
+  // Turns the scores of a row into weights relative to the highest score so far, and rescales the
+  // previous sums to it. Keys of `r` that the row does not see get weight 0. x points to the score
+  // of key 0; only the scores of `r` exist.
   void Softmax(int64_t row, float* x, KeyRange r) {
     KeyRange own = ranges_[row / G_];
     own = {std::clamp(own.begin, r.begin, r.end), std::clamp(own.end, r.begin, r.end)};
@@ -164,7 +166,7 @@ class Block {
   void Finish(int64_t row) {
     float* y = out_ + row * heads_.Dv;
     if (ops_.odd(y, heads_.Dv)) {
-      // Perhaps 0 times what lies in a slot that this row does not see.
+      // This may be 0 times the arbitrary value of a slot that this row does not see.
       return RunOneRow(heads_, b_, h(row), s(row));
     }
     float sum = sum_[row];
@@ -201,7 +203,7 @@ void RunManyQueries(const GroupedHeads& heads, int threads) {
   const int64_t blocks = (heads.S + queries - 1) / queries;
   math::ParallelUnits(threads, groups * blocks, [&](int64_t unit) {
     const int64_t group = unit / blocks;
-    const int64_t block = blocks - 1 - unit % blocks;  // the longest first where causal
+    const int64_t block = blocks - 1 - unit % blocks;  // the longest first if causal
     Block(heads, group / heads.Nk, group % heads.Nk, block * queries,
           std::min(heads.S, (block + 1) * queries))
         .Run();

@@ -1,5 +1,5 @@
-// Rows of keys and values as vectors, and packed for the matrix kernel; included by the
-// attention_*.cc files of one instruction set each.
+// Loads rows of keys and values as vectors, and packs them for the matrix kernel. Included by the
+// attention_*.cc files, each of which is compiled for one instruction set.
 #pragma once
 
 #include <initializer_list>
@@ -12,8 +12,8 @@ namespace {
 
 using V16 = Vec<float>;
 
-// Asks for the cache line at p, which need not be valid. In assembly, since GCC 12 drops calls of a
-// function that does nothing but _mm_prefetch.
+// Prefetches the cache line at p, which need not be valid memory. It is written in assembly because
+// GCC 12 drops calls of a function that contains only _mm_prefetch.
 inline void FetchLine(const void* p) {
 #if defined(KV_AVX2)
   asm volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(p)));
@@ -37,7 +37,7 @@ struct BfloatRow {
 
 #if defined(__AVX512F__) && defined(KV_AVX2)
 
-// panel[d * 32 + t] = element d of row t, for 16 rows and 16 elements.
+// Sets panel[d * 32 + t] to element d of row t, for 16 rows and 16 elements.
 template <typename Row>
 void Transpose16(const typename Row::Element* rows, int64_t stride, int64_t count, float* panel) {
   __m512 r[16], t[16];
@@ -55,7 +55,7 @@ void Transpose16(const typename Row::Element* rows, int64_t stride, int64_t coun
     t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
     t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
   }
-  // r[4 i + c]: column 4 j + c of rows 4 i .. 4 i + 3 in quarter j.
+  // r[4 i + c] holds column 4 j + c of rows 4 i .. 4 i + 3 in quarter j.
 #pragma GCC unroll 4
   for (int i = 0; i < 16; i += 4) {
     r[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);

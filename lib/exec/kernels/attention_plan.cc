@@ -67,7 +67,8 @@ absl::Status ReadSizes(const KernelContext& context, AttentionPlan* plan) {
     p.v = {p.Nk * p.new_keys * p.Dv, p.new_keys * p.Dv, p.Dv};
     p.y = {p.N * p.S * p.Dv, p.S * p.Dv, p.Dv};
   }
-  // A part of a longer cache: heads (of rank 3: entries of the batch) are a pitch apart.
+  // With a pitch the operand is a part of a longer cache: the pitch separates heads (batch entries
+  // in rank 3).
   for (const auto& [view, layout] : {std::pair(kK, &p.k), std::pair(kV, &p.v)}) {
     const int64_t pitch = context.inputs[view].pitch;
     if (pitch == 0) continue;
@@ -127,7 +128,7 @@ absl::Status ReadMask(const KernelContext& context, AttentionPlan* plan) {
     *strides[d] = size == 1 ? 0 : stride;
     stride *= size;
     if (d == 3) {
-      // Padded with "masked" when shorter; before opset 24 a single column is broadcast.
+      // A shorter mask is extended with "masked"; before opset 24 a single column is broadcast.
       const bool broadcast = size == 1 && context.opset < 24;
       p.mask_keys = broadcast ? p.T : size;
       fits = broadcast || size <= p.T;

@@ -16,7 +16,7 @@ using onnx::TensorProto;
 
 constexpr size_t kKeys = 1, kValues = 2, kKeyScales = 7, kValueScales = 8;
 
-// Rows of int8 and where their scales lie.
+// Returns int8 rows and the layout of their scales; InvalidArgument if these do not fit.
 absl::StatusOr<KeyRows> RowsWithScales(const KernelContext& context, size_t input, size_t scales,
                                        const char* group, const HeadLayout& layout, int64_t size) {
   KeyRows rows = {context.inputs[input].data, layout};

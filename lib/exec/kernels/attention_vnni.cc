@@ -1,7 +1,7 @@
-// The AVX-512 table with sums over int8 rows by dot products of bytes. Compiled with the flags of
-// those instructions; where the compiler has none, the table is absent.
+// The AVX-512 table with sums over int8 rows by byte dot products. This file is compiled with the
+// flags of those instructions; where the compiler does not support them, the table is absent.
 #if defined(__GNUC__) && !defined(__clang__)
-// GCC 12 takes the deliberately undefined operand inside its own intrinsics for a mistake.
+// GCC 12 warns about a deliberately undefined operand inside its own intrinsics.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif

@@ -17,7 +17,7 @@ constexpr int kBitsVectors = kBitsWidth / Vec<float>::kLanes;
 
 constexpr int BitsShift(int bits, int t) { return 8 * (t % 4) + bits * (t / 4); }
 
-// Sixteen words of codes. Decoder<BITS>(zeros): the zero is part of the table where there is one.
+// Decodes sixteen words of codes. With Decoder<BITS>(zeros) the zero points are part of the table.
 #if defined(__AVX512F__) && defined(KV_AVX2)
 
 struct Words {
@@ -43,7 +43,7 @@ struct Decoder {
     if constexpr (BITS == 8) {
       return {_mm512_cvtepi32_ps(_mm512_and_si512(shifted, _mm512_set1_epi32(255)))};
     } else {
-      return {_mm512_permutexvar_ps(shifted, table)};  // of the index it reads four bits
+      return {_mm512_permutexvar_ps(shifted, table)};  // only four bits of each index are read
     }
   }
 };
@@ -107,7 +107,7 @@ inline Vec<float> LoadAs(Storage storage, const std::byte* p, int vector) {
   return Vec<float>::Load(reinterpret_cast<const float*>(p) + i);
 }
 
-// Scales and zeros of one block of P panels.
+// The scales and zero points of one block of P panels.
 template <int P>
 struct BlockScales {
   Vec<float> scale[P * kBitsVectors], zero[P * kBitsVectors];
@@ -247,7 +247,7 @@ void BitsExpandAs(const BitsLayout& layout, int64_t k0, int64_t k, const std::by
   }
 }
 
-// Calls f with the constants for bits and has_zero.
+// Calls f with `bits` and `has_zero` as constants.
 template <typename F>
 void WithBits(const BitsLayout& layout, const F& f) {
   const auto with = [&](auto bits) {

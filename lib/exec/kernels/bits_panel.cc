@@ -20,7 +20,7 @@ uint32_t CodeAt(const uint8_t* data, int64_t index, int bits) {
   return (data[first / 8] >> (first % 8)) & ((1u << bits) - 1);
 }
 
-// The rows from k on that share a word of bits_isa.h.
+// Returns the rows from k on that share a word (bits_isa.h).
 uint32_t WordAt(const uint8_t* codes, int64_t k, int bits) {
   uint32_t word = 0;
   if (bits == 2) {
@@ -29,14 +29,14 @@ uint32_t WordAt(const uint8_t* codes, int64_t k, int bits) {
   }
   std::memcpy(&word, codes + k * bits / 8, 4);
   if (bits == 8) return word;
-  const auto spread = [](uint32_t four) {  // codes to the lower halves of bytes
+  const auto spread = [](uint32_t four) {  // moves four codes to the low halves of bytes
     four = (four | four << 8) & 0x00FF00FFu;
     return (four | four << 4) & 0x0F0F0F0Fu;
   };
   return spread(word & 0xFFFF) | spread(word >> 16) << 4;
 }
 
-// Rows of floats as int8 codes.
+// Rows of floats, quantised to int8 codes.
 struct QuantizedRows {
   int8_t* codes;
   float *scales, *sums;
@@ -65,7 +65,7 @@ void MultiplyBitsDot(const PanelProduct& p, int threads) {
   RunUnits(threads, p.m,
            [&](int64_t i) { QuantizeRow(a + i * k, k, layout.block, i, blocks, rows); });
   const int64_t pairs = (b.panels() + 1) / 2;
-  constexpr int64_t kUnitBytes = 64 << 10;  // of weights
+  constexpr int64_t kUnitBytes = 64 << 10;  // bytes of weights
   const int64_t group = std::clamp<int64_t>(kUnitBytes / (2 * b.panel_bytes()), 1, 4);
   RunUnits(threads, (pairs + group - 1) / group, [&](int64_t unit) {
     float c[BitsOps::kMaxRows * 2 * W];
@@ -101,7 +101,7 @@ std::shared_ptr<const PackedBits> PackedBits::Make(const BitsSource& source, boo
   layout.bits = source.bits;
   layout.block = source.block;
   layout.scale = source.storage;
-  // Zeros that are codes are exact as float16.
+  // Zero points that are codes are exact as float16.
   layout.zero = source.packed_zeros != nullptr ? Storage::kHalf : source.storage;
   layout.has_zero = source.packed_zeros != nullptr || source.zeros != nullptr;
   layout.scale_offset = source.block * source.bits / 8 * W;

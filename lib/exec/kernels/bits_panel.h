@@ -1,4 +1,4 @@
-// Weights of MatMulNBits in panels, as the model has them: no wider and no less exact.
+// Weights of MatMulNBits in panels, with the codes of the model.
 #pragma once
 
 #include <cstddef>
@@ -10,20 +10,20 @@
 
 namespace kvlift::exec {
 
-// The operands as MatMulNBits defines them.
+// The operands of MatMulNBits. Source: ONNX Runtime, com.microsoft MatMulNBits.
 struct BitsSource {
   int64_t n = 0, k = 0, block = 0;
   int bits = 4;
   const uint8_t* codes = nullptr;  // [n][blocks][block * bits / 8]
-  const void* scales = nullptr;    // [n][blocks] of `storage`
+  const void* scales = nullptr;    // [n][blocks], elements of `storage`
   Storage storage = Storage::kNative;
-  const uint8_t* packed_zeros = nullptr;  // [n][ceil(blocks * bits / 8)], or
-  const void* zeros = nullptr;            // [n][blocks] of `storage`, or neither
+  const uint8_t* packed_zeros = nullptr;  // [n][ceil(blocks * bits / 8)]; null: see `zeros`
+  const void* zeros = nullptr;  // [n][blocks] of `storage`; null: the zero point is 2^(bits - 1)
 };
 
 class PackedBits final : public PanelMatrix {
  public:
-  // Null without memory, or where the sizes do not suit the kernels.
+  // Returns null if there is no memory, or if the kernels cannot take these sizes.
   static std::shared_ptr<const PackedBits> Make(const BitsSource& source, bool integer_dot,
                                                 int threads);
 
@@ -35,7 +35,7 @@ class PackedBits final : public PanelMatrix {
   const float* Expand(int64_t panel, int64_t k0, int64_t k, float* room) const override;
   const std::byte* Address(int64_t panel, int64_t k0) const override;
 
-  // Rows of a are rounded to 8 bits, with a scale for each block of k.
+  // True if rows of a are rounded to int8 codes, with a scale for each block of k.
   bool integer_dot() const { return integer_dot_; }
   const BitsLayout& layout() const { return layout_; }
   int64_t blocks() const { return blocks_; }
@@ -50,7 +50,7 @@ class PackedBits final : public PanelMatrix {
   std::shared_ptr<void> data_;
 };
 
-// As MultiplyPanels, for weights with integer_dot(): rows of a as 8-bit codes.
+// Does what MultiplyPanels does, for weights with integer_dot(): rows of a become int8 codes.
 void MultiplyBitsDot(const PanelProduct& product, int threads);
 
 }  // namespace kvlift::exec

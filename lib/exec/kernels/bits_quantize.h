@@ -1,15 +1,16 @@
-// Rows of floats as 8-bit codes, for the products of BitsDot().
+// Quantises rows of floats to int8 codes, for the products of BitsDot().
 #pragma once
 
 #include <cstdint>
 
 namespace kvlift::exec {
 
-// One block of a row: codes[n] = x / scale to the nearest, for the least scale that keeps them
-// within 127; n is a multiple of 16. `sum` becomes that of the codes.
+// Quantises one block of a row: codes[i] = x[i] / scale, rounded to nearest, i < n, with the
+// smallest scale that keeps all codes within 127. n is a multiple of 16. `sum` is set to the sum of
+// the codes.
 using QuantizeFn = void (*)(const float* x, int64_t n, int8_t* codes, float* scale, float* sum);
 
-// There wherever VnniBitsDot() is.
+// Null where VnniBitsDot() is null.
 QuantizeFn VnniQuantize();
 
 }  // namespace kvlift::exec

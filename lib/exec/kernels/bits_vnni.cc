@@ -1,7 +1,8 @@
-// Products of int8 rows with weights of few bits by dot products of bytes. Compiled with the flags
-// of that instruction set; where the compiler has none, there is no such function.
+// Products of int8 rows with weights of 2, 4 or 8 bits by byte dot products. This file is compiled
+// with the flags of that instruction set; where the compiler does not support it, the functions are
+// absent.
 #if defined(__GNUC__) && !defined(__clang__)
-// GCC 12 takes the deliberately undefined operand inside its own intrinsics for a mistake.
+// GCC 12 warns about a deliberately undefined operand inside its own intrinsics.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif

@@ -41,7 +41,7 @@ struct XorFn {
     return static_cast<T>(a ^ b);
   }
 };
-// Shifts by the width of the type or more leave 0 (or the sign).
+// A shift by the width of the type or more leaves 0 (or the sign).
 template <bool kLeft>
 struct ShiftFn {
   template <typename T>

@@ -1,6 +1,6 @@
-// Cast and CastLike between floats, integers (of 2, 4 and 8 bits too) and bool. Floats round to
-// nearest even, once; a float becomes an integer by truncation, clamped to its range, NaN becomes
-// 0; integers wrap.
+// Cast and CastLike between floats, integers (also of 2, 4 and 8 bits) and bool. Floats round to
+// nearest even, once. A float becomes an integer by truncation, clamped to its range, and NaN
+// becomes 0. Integers wrap around.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -24,7 +24,8 @@ using onnx::TensorProto;
 
 constexpr int64_t kChunk = 256;
 
-// Elements on their way: floats as double, integers as 64 bits (uint64 keeps its bit pattern).
+// Elements during a conversion: floats as double, integers as 64 bits (uint64 keeps its bit
+// pattern).
 struct Chunk {
   enum class Kind { kFloat, kSigned, kUnsigned } kind;
   double floats[kChunk];
@@ -89,14 +90,15 @@ absl::Status Read(const View& view, int64_t begin, int64_t count, Chunk& chunk) 
   });
 }
 
-// Round to odd: a later rounding to a narrower type is then the same as rounding x once.
+// Rounds to odd. A later rounding to a narrower type then gives the same as one rounding of x.
 float RoundToOdd(double x) {
   const auto nearest = static_cast<float>(x);
   const auto back = static_cast<double>(nearest);
   if (back == x || std::isnan(x) || std::isinf(nearest)) return nearest;
   uint32_t bits;
   std::memcpy(&bits, &nearest, sizeof(bits));
-  // Toward zero, then set the last bit. A step down in magnitude is one less in the bit pattern.
+  // Rounds towards zero, then sets the last bit. One step down in magnitude is one less in the bit
+  // pattern.
   if (std::fabs(back) > std::fabs(x)) --bits;
   bits |= 1u;
   float result;
@@ -113,7 +115,8 @@ T FromFloat(double x) {
   } else {
     if (std::isnan(x)) return 0;
     const double low = static_cast<double>(std::numeric_limits<T>::min());
-    const double high = std::ldexp(1.0, std::numeric_limits<T>::digits);  // first beyond the range
+    // The first value beyond the range.
+    const double high = std::ldexp(1.0, std::numeric_limits<T>::digits);
     if (x <= low) return std::numeric_limits<T>::min();
     if (x >= high) return std::numeric_limits<T>::max();
     return static_cast<T>(x);
@@ -192,7 +195,7 @@ absl::Status Write(const View& view, int64_t begin, int64_t count, const Chunk& 
   });
 }
 
-// The conversions that models do at run time; false if the pair is another one.
+// Handles the conversions that models use most at run time; returns false for other pairs of types.
 bool CastFast(KernelContext& context) {
   const View& in = context.inputs[0];
   const View& out = context.outputs[0];
@@ -242,7 +245,7 @@ absl::Status CastDense(KernelContext& context) {
   return absl::OkStatus();
 }
 
-// Blocks that lie apart are cast one by one.
+// Blocks of a view with a pitch are cast one by one.
 absl::Status CastCompute(KernelContext& context) {
   const View& in = context.inputs[0];
   if (in.pitch == 0) return CastDense(context);

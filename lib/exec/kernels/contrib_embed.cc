@@ -1,5 +1,5 @@
-// com.microsoft EmbedLayerNormalization: the sum of word, position and segment embeddings,
-// normalized; and GatherBlockQuantized, rows of a table of few bits scaled by blocks.
+// com.microsoft EmbedLayerNormalization, the normalised sum of word, position and segment
+// embeddings; and GatherBlockQuantized, which gathers rows of a block-quantised table.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -58,7 +58,7 @@ absl::Status EmbedShape(KernelContext& context) {
   return absl::OkStatus();
 }
 
-// Row `index` of table `input` added to `sum`.
+// Adds row `index` of table `input` to `sum`.
 template <typename T>
 absl::Status AddRow(const KernelContext& context, size_t input, int64_t index, int64_t width,
                     Compute<T>* sum) {
@@ -108,7 +108,7 @@ absl::Status EmbedTyped(KernelContext& context) {
 }
 
 absl::Status EmbedCompute(KernelContext& context) {
-  if (WantsOutput(context, 1)) {  // words that the mask keeps
+  if (WantsOutput(context, 1)) {  // number of words that the mask keeps
     const int64_t S = context.inputs[kWords].shape[1];
     for (int64_t b = 0; b < context.outputs[1].size(); ++b) {
       int32_t count = 0;
@@ -122,7 +122,8 @@ absl::Status EmbedCompute(KernelContext& context) {
                     [&](auto tag) { return EmbedTyped<typename decltype(tag)::Type>(context); });
 }
 
-// GatherBlockQuantized. `pack`: values in a byte of uint8 data, whose last dim is that much longer.
+// GatherBlockQuantized. `pack` is the number of values in a byte of uint8 data, whose last
+// dimension has that many more values.
 struct BlockPlan {
   int64_t gather = 0, quantize = 0, block = 0, bits = 4, pack = 1;
   Shape data, out;  // in values
@@ -172,7 +173,8 @@ absl::Status BlocksShape(KernelContext& context) {
   return absl::OkStatus();
 }
 
-// Value `index` of packed data whose rows of `row` values start at whole bytes (uint8) or run on.
+// Returns value `index` of packed data. In uint8 data rows of `row` values start at whole bytes;
+// other types are contiguous.
 int64_t PackedAt(const View& view, int64_t index, int64_t row, int64_t bits) {
   int64_t bit = index * bits;
   if (view.type == onnx::TensorProto::UINT8) {

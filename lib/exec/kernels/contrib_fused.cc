@@ -1,4 +1,4 @@
-// com.microsoft FusedGemm and FusedConv: the operator of ONNX, then an activation on its result.
+// com.microsoft FusedGemm and FusedConv: Gemm or Conv of ONNX, then an activation on the result.
 #include <fmt/format.h>
 
 #include "base/status.h"
@@ -10,7 +10,7 @@ namespace {
 
 using namespace math;  // NOLINT
 
-constexpr int64_t kOpset = 21;  // whose kernels are meant
+constexpr int64_t kOpset = 21;  // the version whose kernels are used
 
 absl::StatusOr<const OpDef*> Find(const KernelContext& context, std::string_view op) {
   const OpDef* def = FindOp("", op, kOpset);
@@ -20,7 +20,7 @@ absl::StatusOr<const OpDef*> Find(const KernelContext& context, std::string_view
   return def;
 }
 
-// Sets attributes alpha and beta of the activation from those of the fused node.
+// Sets the activation's attributes alpha and beta from those of the fused node.
 void BindParameters(const KernelContext& context, onnx::NodeProto* node) {
   const auto set = [&](const char* name, float value) {
     onnx::AttributeProto* a = node->add_attribute();

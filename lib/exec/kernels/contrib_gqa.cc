@@ -1,5 +1,5 @@
-// com.microsoft GroupQueryAttention: grouped heads over a cache that it extends itself, with an
-// optional rotation of queries and keys.
+// com.microsoft GroupQueryAttention: grouped heads over a cache that the operator extends, with
+// optional RoPE of queries and keys.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,15 +37,18 @@ enum Input {
   kKeyNorm
 };
 
-// P: slots of the past, M: of the present; R: rotated elements of a head, 0 for none.
+// P is the capacity of the past, M that of the present; R is the number of elements of a head that
+// RoPE rotates, 0 without RoPE.
 struct GqaPlan {
   int64_t B = 0, N = 0, Nk = 0, S = 0, P = 0, M = 0, D = 0, R = 0;
-  int64_t total = 0;  // the longest sequence, new tokens included
+  int64_t total = 0;  // the longest sequence, with new tokens
   int32_t cache_type = 0;
   bool quantized = false;
-  int64_t capacity = 0, window = 0;  // of a cache that holds a window of the sequence; 0: of all
+  // Capacity and window, in tokens, of a cache that holds a sliding window of the sequence; 0: the
+  // cache holds the whole sequence.
+  int64_t capacity = 0, window = 0;
   bool packed = false;
-  bool prompt = false;  // nothing is in the cache yet
+  bool prompt = false;  // the cache has no token yet
 };
 
 absl::Status CheckInputs(const KernelContext& context) {
@@ -88,12 +91,12 @@ bool WantsScores(const KernelContext& context) {
   return context.node.output_size() > 3 && !context.node.output(3).empty();
 }
 
-// Elements by which a row of the cache is stored.
+// Returns the elements of a stored row of the cache.
 int64_t StoredSize(const GqaPlan& p) {
   return p.cache_type == onnx::TensorProto::UINT8 ? p.D / 2 : p.D;
 }
 
-// The type of the cache; if it has few bits also its scales.
+// Reads the type of the cache and, if it is quantised, its scales.
 absl::Status ReadCacheType(const KernelContext& context, GqaPlan* plan) {
   GqaPlan& p = *plan;
   const int32_t own = context.inputs[kQuery].type;
@@ -226,7 +229,7 @@ absl::Status GqaShape(KernelContext& context) {
   return absl::OkStatus();
 }
 
-// The position by which token s of entry b is rotated. Of the ids of a prompt only the first
+// Returns the RoPE position of token s of batch entry b. In a prompt only the first position id
 // counts.
 int64_t Position(const KernelContext& context, const GqaPlan& p, int64_t b, int64_t s) {
   const int64_t keys = move::IndexAt(context.inputs[kSeqlens], b) + 1;
@@ -344,7 +347,7 @@ class GqaRun {
     return absl::OkStatus();
   }
 
-  // RMS normalization of every head.
+  // Applies RMS normalisation to every head.
   absl::Status Normalize(size_t input, int64_t heads, C* x) const {
     if (!HasInput(context_, input)) return absl::OkStatus();
     const View& weight = context_.inputs[input];
@@ -409,8 +412,8 @@ class GqaRun {
     return wide;
   }
 
-  // Where the rows of a quantized or windowed cache go. Turns `keys` and `past` into slots of the
-  // stage.
+  // Decides where the rows of a quantised or windowed cache go. Changes `keys` and `past` to slots
+  // of the stage.
   StagedRows Stage(int64_t* keys, int64_t* past) const {
     StagedRows staged;
     staged.Nk = p_.Nk;
@@ -439,7 +442,7 @@ class GqaRun {
     return staged;
   }
 
-  // Writes the present of a staged cache; the stage as floats.
+  // Writes the present of a staged cache, and returns the stage as floats.
   const float* Staged(const StagedRows& staged, size_t past, const float* fresh) {
     const size_t side = past - kPastKey;
     const CacheRows rows = p_.quantized
@@ -453,8 +456,8 @@ class GqaRun {
     return wide;
   }
 
-  // Writes the present cache, new tokens behind the valid ones. Slots that hold no token keep what
-  // the past has there if the capacity did not grow, else they are 0.
+  // Writes the present cache, with new tokens behind the valid ones. Slots without a token keep the
+  // content of the past if the capacity has not grown, else they are 0.
   const T* Present(size_t past, size_t output, const C* fresh) {
     T* out = WantsOutput(context_, output) ? context_.outputs[output].template as<T>()
                                            : scratch_.Get<T>(p_.B * p_.Nk * p_.M * p_.D);

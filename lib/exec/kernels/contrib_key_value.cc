@@ -1,16 +1,18 @@
-// KeyValueCache of OpenPPL in its functional forms (onnxio/in_out.h): rows are written into a copy
-// of the cache, which is what all rows so far are read from, sequence after sequence.
+// KeyValueCache of OpenPPL in its functional form (onnxio/in_out.h): new rows are written into a
+// copy of the cache, and all rows of each sequence are read from it, sequence by sequence.
 //
-// quant_bit 8 keeps rows as int8 with one scale per group of elements, in the type of the rows:
+// With quant_bit 8, rows are stored as int8 with one scale per group of elements, in the type of
+// the rows:
 //
-//   scale = max(max |x| / 127, 1e-5)      value = x / scale, to the nearest, ties to even,
-//   saturated read  = value * scale, in the type of the scales
+//   scale = max(max |x| / 127, 1e-5)
+//   stored = x / scale, rounded to nearest, ties to even, saturated
+//   read = stored * scale, in the type of the scales
 //
-// The form of dynamic_batching finds slot t of sequence b at cachestarts[b] + t or, in pages, at
+// In the dynamic_batching domains, slot t of sequence b is at cachestarts[b] + t or, with pages, at
 // cachestarts[b, t / page_size] + t % page_size.
 //
-// Source: the operator pages, the appendix on quantisation and the references of openppl-public's
-// ppl.pmx, which fix 127, 1e-5 and the types.
+// Source: the operator pages, the appendix on quantisation and the reference implementation of
+// openppl-public/ppl.pmx, which define 127, 1e-5 and the types.
 #include "exec/kernels/contrib_key_value.h"
 
 #include <fmt/format.h>
@@ -36,10 +38,10 @@ using namespace math;  // NOLINT
 using onnx::TensorProto;
 using Slots = KeyValueCacheSlots;
 
-// A packed tensor and where, in elements, its rows lie.
+// A packed cache tensor and the positions of its rows, in elements.
 struct Packed {
   int64_t slots = 0, width = 0;
-  int64_t layer = 0;  // of the layer's first row
+  int64_t layer = 0;  // of the first row of the layer
   int64_t role_stride = 0, slot_stride = 0, head_stride = 0, sequence_stride = 0;
 
   int64_t Row(int64_t b, int64_t role, int64_t t, int64_t h) const {
@@ -47,12 +49,13 @@ struct Packed {
   }
 };
 
-// New rows of a sequence, and all its rows: where they are in the operands, the results and slots.
+// The new rows of a sequence, and all its rows: where they are in the operands, the results and the
+// slots.
 struct Sequence {
-  int64_t index = 0;        // in the packed tensor's axis of sequences, if it has one
+  int64_t index = 0;        // on the packed tensor's axis of sequences, if it has one
   int64_t from = 0, S = 0;  // new rows
   int64_t to = 0, T = 0;    // all rows
-  // Slots at which the pages of the sequence begin.
+  // The slots at which the pages of the sequence begin.
   std::vector<int64_t> pages = {0};
   int64_t page_size = INT64_MAX;
 
@@ -67,7 +70,8 @@ struct Plan {
   Packed cache, scale;
 };
 
-// The letters of a packed tensor's axes: M slots, L layers, R roles, B sequences, N heads, D.
+// Returns the letters of a packed tensor's axes: M slots, L layers, R keys or values, B sequences,
+// N heads, D elements.
 absl::StatusOr<std::string_view> LettersOf(const KernelContext& context) {
   constexpr std::string_view kApart[] = {"BLRMND", "LBRNMD"};
   constexpr std::string_view kJoined[] = {"MLRND", "LMRND", "LRMND", "LRNMD"};
@@ -80,7 +84,7 @@ absl::StatusOr<std::string_view> LettersOf(const KernelContext& context) {
   return layouts[static_cast<size_t>(layout)];
 }
 
-// Reads the extents of a packed tensor that holds rows of `width` elements for `sequences`.
+// Reads the sizes of a packed tensor that holds rows of `width` elements for `sequences` sequences.
 absl::StatusOr<Packed> Unpack(const KernelContext& context, int input, const Plan& p, int64_t width,
                               int64_t sequences) {
   const Shape& shape = context.inputs[static_cast<size_t>(input)].shape;
@@ -151,7 +155,7 @@ absl::Status PlanQuantized(const KernelContext& context, int64_t sequences, Plan
   return absl::OkStatus();
 }
 
-// What shapes alone tell; `sequences` of the packed tensor are written.
+// Plans what depends on shapes alone. `sequences` sequences of the packed tensor are written.
 absl::StatusOr<Plan> PlanRows(const KernelContext& context, int64_t sequences) {
   const Slots slots = Slots::Of(context.node);
   const View& key = context.inputs[Slots::kKey];
@@ -206,7 +210,7 @@ absl::StatusOr<Plan> MakePlan(const KernelContext& context) {
   return p;
 }
 
-// A vector of indices, and nothing else.
+// Returns the elements of an int32 or int64 input of the given rank; InvalidArgument for others.
 absl::StatusOr<std::vector<int64_t>> Indices(const KernelContext& context, int input,
                                              std::string_view name, size_t rank = 1) {
   const View& view = context.inputs[static_cast<size_t>(input)];
@@ -218,7 +222,7 @@ absl::StatusOr<std::vector<int64_t>> Indices(const KernelContext& context, int i
   return all;
 }
 
-// The same where sequences begin: from 0 on, none in front of the one before.
+// Returns the starts of sequences, which must begin with 0 and be sorted.
 absl::StatusOr<std::vector<int64_t>> Starts(const KernelContext& context, int input,
                                             std::string_view name) {
   KV_ASSIGN_OR_RETURN(std::vector<int64_t> starts, Indices(context, input, name));
@@ -228,7 +232,7 @@ absl::StatusOr<std::vector<int64_t>> Starts(const KernelContext& context, int in
   return starts;
 }
 
-// Gives a sequence the slots of its T rows.
+// Assigns slots to the T rows of a sequence.
 absl::Status FindSlots(const KernelContext& context, const std::vector<int64_t>& starts, size_t b,
                        size_t sequences, int64_t slots, Sequence* sequence) {
   const bool paged = IntAttribute(context, "cache_mode", 0) == 1;
@@ -310,7 +314,7 @@ absl::Status KeyValueShape(KernelContext& context) {
                   {rows[0], move::IndexAt(start, 0) + rows[1], rows[2] * p.repeat, rows[3]});
 }
 
-// Of the operands that are not read for this, only shapes are known.
+// Only kvstarts is read here; of the other operands only shapes are known.
 absl::Status JoinedKeyValueShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(CheckRows(context));
   KV_ASSIGN_OR_RETURN(const Plan p, PlanRows(context, 1));
@@ -328,13 +332,13 @@ void VisitHalfOrFloat(int32_t type, F f) {
   }
 }
 
-// A value rounded to the type, as float.
+// Rounds a value to the type T, as float.
 template <typename T>
 float Rounded(float x) {
   return Widen(Narrow<T>(x));
 }
 
-// T: of rows, W: of scales.
+// T is the type of rows, W that of scales.
 template <typename T, typename W>
 class Quantized {
  public:
@@ -372,7 +376,7 @@ class Quantized {
   W* scales_;
 };
 
-// T: as many bytes as an element.
+// T is any type with the size of an element.
 template <typename T>
 class Plain {
  public:

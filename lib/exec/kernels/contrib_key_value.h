@@ -1,4 +1,4 @@
-// KeyValueCache of OpenPPL: its operator definitions.
+// The operator definitions of OpenPPL's KeyValueCache.
 #pragma once
 
 #include "absl/types/span.h"

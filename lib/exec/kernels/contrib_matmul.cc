@@ -1,4 +1,4 @@
-// com.microsoft FusedMatMul: products of transposed operands, scaled.
+// com.microsoft FusedMatMul: scaled products of transposed operands.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,8 +22,8 @@ struct Operand {
   int64_t rows = 1, columns = 1, row_stride = 0, column_stride = 0;
 };
 
-// `batch_first`: the first dim belongs in front of the last two, not in the batch. A vector is a
-// row on the left, a column on the right.
+// Reads a shape as an operand. `batch_first`: the first dimension belongs in front of the last two,
+// not to the batch. A vector is a row on the left and a column on the right.
 Operand MakeOperand(const Shape& shape, bool transposed, bool batch_first, bool left) {
   const move::Ints strides = move::DenseStrides(shape);
   Operand x;
@@ -48,7 +48,7 @@ Operand MakeOperand(const Shape& shape, bool transposed, bool batch_first, bool 
   return x;
 }
 
-// Element offset of matrix `flat` of the broadcast batch.
+// Returns the element offset of matrix `flat` of the broadcast batch.
 int64_t MatrixOffset(const Operand& x, const Shape& batch, int64_t flat) {
   int64_t offset = 0;
   for (size_t i = 0; i < batch.size(); ++i) {

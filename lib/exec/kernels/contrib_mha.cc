@@ -1,5 +1,5 @@
-// com.microsoft MultiHeadAttention, and Attention, which projects its input first. Both join the
-// new keys to a past that grows.
+// com.microsoft MultiHeadAttention, and Attention, which projects its input first. Both append the
+// new keys and values to the past.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,15 +17,16 @@ namespace {
 
 using namespace math;  // NOLINT
 
-// L new keys, P past ones, T = P + L; M slots of the present, T unless it shares the past's buffer;
-// Dv is the head size of the values.
+// L is the number of new keys, P of past ones, T = P + L. M is the number of slots of the present,
+// which is T unless it shares the past's buffer. Dv is the head size of the values.
 struct MhaPlan {
   int64_t B = 0, N = 0, S = 0, L = 0, P = 0, T = 0, M = 0, D = 0, Dv = 0;
   int64_t past_slots = 0;  // P, or M of a shared buffer
 };
 
-// A mask of padding as a bias [B, S or 1, T]: 0 or `filter`. Its forms: lengths [B]; ends and
-// starts [2 B]; lengths and offsets [3 B + 2], of which only the lengths matter; [B, T]; [B, S, T].
+// Reads a padding mask as a bias [B, S or 1, T] of 0 and `filter`. The mask may be: lengths [B];
+// ends and starts [2 B]; lengths and offsets [3 B + 2], of which only the lengths count; [B, T];
+// [B, S, T].
 template <typename C>
 absl::Status ReadMask(const KernelContext& context, size_t input, const MhaPlan& p,
                       ScratchScope& scratch, FusedHeads<C>* heads) {
@@ -54,7 +55,7 @@ absl::Status ReadMask(const KernelContext& context, size_t input, const MhaPlan&
   return absl::OkStatus();
 }
 
-// Past and new rows of every head joined in `out`, [B, N, M, size].
+// Joins past and new rows of every head in `out`, [B, N, M, size].
 template <typename T>
 void Join(const MhaPlan& p, const T* past, const Compute<T>* fresh, int64_t size, T* out) {
   for (int64_t i = 0; i < p.B * p.N; ++i, out += p.M * size) {
@@ -70,7 +71,7 @@ const Compute<T>* Wide(const T* x, int64_t n, ScratchScope& scratch) {
   return wide;
 }
 
-// Heads with everything but q, k, v and the masks set.
+// Returns heads with all fields set except q, k, v and the masks.
 template <typename C>
 FusedHeads<C> MakeHeads(const KernelContext& context, const MhaPlan& p, ScratchScope& scratch) {
   FusedHeads<C> heads;
@@ -92,7 +93,7 @@ FusedHeads<C> MakeHeads(const KernelContext& context, const MhaPlan& p, ScratchS
   return heads;
 }
 
-// Keys or values of all T tokens: as they were joined, or the new ones alone.
+// The keys or values of all T tokens: as joined with the past, or the new ones alone.
 template <typename T>
 struct Joined {
   const T* rows = nullptr;
@@ -140,7 +141,7 @@ absl::Status ReadKeys(const KernelContext& context, int64_t hidden, MhaPlan* pla
   MhaPlan& p = *plan;
   p.D = p.Dv = hidden / p.N;
   p.L = p.S;
-  if (!HasInput(context, kK)) return absl::OkStatus();  // packed in the query
+  if (!HasInput(context, kK)) return absl::OkStatus();  // keys and values are packed in the query
   const Shape& k = context.inputs[kK].shape;
   if (k.size() == 5 && k == Shape({p.B, k[1], p.N, 2, p.D})) {
     p.L = k[1];
@@ -164,7 +165,7 @@ absl::Status ReadKeys(const KernelContext& context, int64_t hidden, MhaPlan* pla
   return absl::OkStatus();
 }
 
-// With past_sequence_length the past is a buffer of M slots, the first P of which are valid.
+// With past_sequence_length the past is a buffer of M slots, of which the first P are valid.
 absl::Status ReadSharedBuffer(const KernelContext& context, MhaPlan* plan) {
   MhaPlan& p = *plan;
   p.past_slots = p.P;
@@ -208,7 +209,7 @@ absl::Status CheckBeams(const KernelContext& context, const MhaPlan& p) {
   return absl::OkStatus();
 }
 
-// The rows that the sequences see: past ones are those of the beam they came from.
+// Returns the rows that the sequences see: past rows come from the beam that a sequence continues.
 template <typename T>
 const T* OfBeams(const KernelContext& context, const MhaPlan& p, const T* rows, int64_t size,
                  ScratchScope& scratch) {
@@ -284,13 +285,13 @@ absl::Status MhaShape(KernelContext& context) {
   return absl::OkStatus();
 }
 
-// Where the elements of K or V are: in an input of their own (rank 3 or 4) or packed.
+// The place of the elements of K or V: in an input of their own (rank 3 or 4), or packed.
 template <typename T>
 struct Part {
   const T* data;
   HeadSource source;
 };
-// No elements have no place.
+// An empty tensor has no data to point into.
 template <typename T>
 const T* Ahead(const View& view, int64_t elements) {
   return view.data == nullptr ? nullptr : view.as<T>() + elements;
@@ -417,7 +418,7 @@ absl::Status ProjectedShape(KernelContext& context) {
   return absl::OkStatus();
 }
 
-// The rows [B, S] of X times the weights, rounded to T.
+// Computes the rows [B, S] of X times the weights, rounded to T.
 template <typename T>
 const T* Project(const KernelContext& context, ScratchScope& scratch) {
   using C = Compute<T>;

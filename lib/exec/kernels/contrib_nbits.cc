@@ -1,4 +1,4 @@
-// com.microsoft MatMulNBits: products with weights of few bits, scaled by blocks.
+// com.microsoft MatMulNBits: products with block-quantised weights of 2, 4 or 8 bits.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -95,7 +95,7 @@ absl::Status CheckGroups(const KernelContext& context, const BitsPlan& p) {
   return fits ? absl::OkStatus() : Invalid(context, "g_idx is out of range");
 }
 
-// The codes of a block, one to a byte.
+// Unpacks the codes of a block, one per byte.
 template <int kBits>
 void UnpackCodes(const uint8_t* data, int64_t count, uint8_t* codes) {
   constexpr int kInByte = 8 / kBits, kMask = (1 << kBits) - 1;
@@ -108,7 +108,7 @@ void UnpackCodes(const uint8_t* data, int64_t count, uint8_t* codes) {
   }
 }
 
-// The weights of a block that has one zero point and one scale. codes: room for those of a block.
+// Dequantises a block, which has one zero point and one scale. `codes` is scratch for one block.
 template <typename C>
 void DequantizeBlock(const uint8_t* data, int64_t count, int64_t bits, C zero, C scale,
                      uint8_t* codes, C* row) {
@@ -119,7 +119,7 @@ void DequantizeBlock(const uint8_t* data, int64_t count, int64_t bits, C zero, C
   for (int64_t k = 0; k < count; ++k) row[k] = (static_cast<C>(all[k]) - zero) * scale;
 }
 
-// The weights of output n.
+// Dequantises the weights of output column n.
 template <typename T>
 void Dequantize(const KernelContext& context, const BitsPlan& p, int64_t n, Compute<T>* row) {
   using C = Compute<T>;
@@ -150,7 +150,7 @@ template <typename T>
 absl::Status BitsTyped(KernelContext& context, const BitsPlan& p) {
   using C = Compute<T>;
   KV_RETURN_IF_ERROR(CheckGroups(context, p));
-  constexpr int64_t kOutputs = 64;  // outputs whose weights are unpacked at once
+  constexpr int64_t kOutputs = 64;  // output columns whose weights are dequantised together
   constexpr int64_t kSmall = 256;
   ScratchScope scratch;
   C* a = scratch.Get<C>(p.m * p.K);
@@ -188,7 +188,7 @@ int64_t IntOf(const onnx::NodeProto& node, std::string_view name, int64_t fallba
   return fallback;
 }
 
-// Whether g_idx is known and says what holds without it.
+// Returns true if g_idx is a constant that describes consecutive blocks, as without g_idx.
 bool InOrder(const View& groups, int64_t k, int64_t block) {
   if (groups.absent() || groups.type != onnx::TensorProto::INT32 || groups.size() < k ||
       block <= 0) {
@@ -202,7 +202,7 @@ bool InOrder(const View& groups, int64_t k, int64_t block) {
 
 std::shared_ptr<const Prepacked> BitsPack(const PackRequest& request) {
   const absl::Span<const View> in = request.inputs;
-  // A permutation, or operands that are computed: not for panels.
+  // A permutation, or operands that are computed, cannot be packed.
   if (in.size() > 4 && !request.node.input(4).empty() &&
       !InOrder(in[4], IntOf(request.node, "K", 0), IntOf(request.node, "block_size", 0))) {
     return nullptr;
@@ -241,7 +241,7 @@ std::shared_ptr<const Prepacked> BitsPack(const PackRequest& request) {
       source.zeros = in[3].data;
     }
   }
-  // Level 4 lets a be rounded to 8 bits.
+  // accuracy_level 4 allows rounding the rows of A to 8 bits.
   const bool integer_dot =
       !request.canonical && IntOf(request.node, "accuracy_level", 0) == 4 && source.block <= 256;
   return PackedBits::Make(source, integer_dot, request.threads);

@@ -1,5 +1,5 @@
-// CausalConvWithState and LinearAttention of ONNX and com.microsoft: layers of hybrid decoders that
-// carry a state of fixed size from step to step.
+// CausalConvWithState and LinearAttention of ONNX and com.microsoft: layers of hybrid decoders
+// whose state has a fixed size.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ absl::Status NoWindow(const KernelContext& context) {
   return absl::OkStatus();
 }
 
-// X [B, channels, S], the filters [channels, 1, taps], the state [B, channels, past].
+// X is [B, channels, S], the filters are [channels, 1, taps], the state is [B, channels, past].
 struct CausalPlan {
   int64_t B = 0, channels = 0, S = 0, taps = 0, dilation = 1, past = 0;
   bool silu = false;
@@ -112,8 +112,8 @@ absl::Status CausalCompute(KernelContext& context) {
   });
 }
 
-// LinearAttention. Q [B, S, N * D], K [B, S, Nq * D], V [B, S, Nk * Dv], the state [B, Nk, D, Dv],
-// where Nk heads of the state read N heads of Q, or the other way round. -------------------------
+// LinearAttention. Q is [B, S, N * D], K [B, S, Nq * D], V [B, S, Nk * Dv], the state [B, Nk, D,
+// Dv]. Nk heads of the state serve N heads of Q, or N heads of Q serve Nk heads.
 
 enum LinearInput { kQ, kK, kV, kState, kDecay, kBeta };
 
@@ -192,7 +192,7 @@ class LinearRun {
     scale_ = scale != 0 ? static_cast<C>(scale) : 1 / std::sqrt(static_cast<C>(p_.D));
   }
 
-  // The state of head h of entry b, updated token by token.
+  // Updates the state of head h of batch entry b, token by token.
   void Head(int64_t b, int64_t h, C* state) {
     ScratchScope scratch;
     C* change = scratch.Get<C>(p_.Dv);
@@ -232,7 +232,7 @@ class LinearRun {
     const View& beta = context_.inputs[kBeta];
     return Widen(beta.as<T>()[beta.shape[2] == 1 ? token : token * p_.Nk + h]);
   }
-  // The output of query g of the head's group.
+  // Computes the output of query head g of the state head's group.
   void Read(int64_t token, int64_t h, int64_t g, const C* state) {
     const int64_t query = p_.N >= p_.Nk ? h * (p_.N / p_.Nk) + g : h * p_.N / p_.Nk;
     const int64_t to = p_.N >= p_.Nk ? query : h;
@@ -250,7 +250,7 @@ class LinearRun {
   C scale_;
 };
 
-// T: of the inputs, S: of the state.
+// T is the type of the inputs, S that of the state.
 template <typename T, typename S>
 void LinearTyped(KernelContext& context, const LinearPlan& p) {
   using C = Compute<T>;

@@ -1,5 +1,5 @@
-// If, Loop and Scan run bodies, which the program and its frames do; they are listed here without
-// functions so that the table of operators is complete.
+// If, Loop and Scan. Programs and frames run their bodies; they are listed here without functions
+// so that the operator table is complete.
 #include "exec/kernels/tables.h"
 
 namespace kvlift::exec {

@@ -1,4 +1,4 @@
-// Conv of any number of spatial dims, as the product of the filters and the gathered patches.
+// Conv with any number of spatial dimensions, as the product of the filters and gathered patches.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,8 @@ using namespace math;  // NOLINT
 struct ConvPlan {
   int64_t B = 0, groups = 1, channels = 0, filters = 0;
   Shape in, kernel, out;
-  move::Ints strides, dilations, before;  // by spatial dim; elements of padding in front
+  // By spatial dimension; `before`: elements of padding in front.
+  move::Ints strides, dilations, before;
 };
 
 absl::StatusOr<move::Ints> SpatialAttribute(const KernelContext& context, const char* name,
@@ -95,7 +96,7 @@ absl::Status ConvShape(KernelContext& context) {
   return absl::OkStatus();
 }
 
-// Index in one channel for an output position and a kernel position; -1 in the padding.
+// Returns the index in one channel for an output position and a kernel position; -1 in the padding.
 int64_t SourceIndex(const ConvPlan& p, int64_t position, int64_t tap) {
   int64_t index = 0, stride = 1;
   for (size_t d = p.in.size(); d-- > 0;) {

@@ -1,4 +1,4 @@
-// Conversions of ConvertOps written on Vec; included by gemm_impl.h, once per instruction set.
+// ConvertOps written on Vec; included by gemm_impl.h, once per instruction set.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Unary arithmetic and the helpers of elementwise.h.
+// Unary arithmetic, and the helpers of elementwise.h.
 #include "exec/kernels/elementwise.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@ namespace math {
 
 BroadcastRows::BroadcastRows(const Shape& a, const Shape& b, const Shape& out) {
   const auto strides_a = BroadcastStrides(a, out), strides_b = BroadcastStrides(b, out);
-  // Merged dimensions, innermost first.
+  // Merges dimensions, innermost first.
   absl::InlinedVector<int64_t, 6> dims, sa, sb;
   for (size_t i = out.size(); i-- > 0;) {
     if (out[i] == 1) continue;
@@ -79,7 +79,8 @@ namespace {
 
 using namespace math;  // NOLINT
 
-// A kernel from a functor on the compute type; for float types only, or for all numeric ones.
+// Makes a kernel from a functor on the compute type: UnaryFloat for float types, the other for all
+// numeric types.
 template <typename F>
 absl::Status UnaryFloat(KernelContext& context) {
   return VisitFloat(context.inputs[0].type, [&](auto tag) {

@@ -1,4 +1,4 @@
-// Maps over tensors for the elementwise and activation kernels.
+// Loops over tensors for the elementwise and activation kernels.
 #pragma once
 
 #include <utility>
@@ -7,9 +7,9 @@
 
 namespace kvlift::exec::math {
 
-inline constexpr int64_t kMapPerThread = 1 << 15;  // elements worth a thread
+inline constexpr int64_t kMapPerThread = 1 << 15;  // fewest elements per thread
 
-// y[0 .. n) = f(a, b): rows of elements, or one element where a step is 0. 16-bit floats are
+// Sets y[i] to f(a[i * step_a], b[i * step_b]), i < n; steps are 0 or 1. 16-bit floats are
 // converted many at a time.
 template <typename A, typename B, typename T, typename F>
 void MapRow(const A* a, int64_t step_a, const B* b, int64_t step_b, T* y, int64_t n, const F& f) {
@@ -41,7 +41,7 @@ void MapRow(const A* a, int64_t step_a, const B* b, int64_t step_b, T* y, int64_
   }
 }
 
-// out[i] = f(x[i]) in the compute type of T.
+// Sets out[i] to f(x[i]), computed in the compute type of T.
 template <typename T, typename F>
 void MapUnary(KernelContext& context, F f) {
   const T* x = context.inputs[0].as<T>();
@@ -63,7 +63,7 @@ void MapUnary(KernelContext& context, F f) {
               });
 }
 
-// f(x, n, y) on pieces in the compute type of T; y may be x.
+// Calls f(x, n, y) on pieces of input 0 and output 0 in the compute type of T; y may be x.
 template <typename T, typename F>
 void MapArrays(KernelContext& context, F f) {
   using C = Compute<T>;
@@ -86,7 +86,8 @@ void MapArrays(KernelContext& context, F f) {
               });
 }
 
-// Walks `out` row by row (its last dimension) with the element offsets of up to two operands.
+// Iterates over the rows of `out` (its last dimension) with the element offsets of two operands
+// that broadcast to it.
 class BroadcastRows {
  public:
   BroadcastRows(const Shape& a, const Shape& b, const Shape& out);
@@ -95,7 +96,7 @@ class BroadcastRows {
   // Steps of the operands along a row: 0 or 1.
   int64_t step_a() const { return step_a_; }
   int64_t step_b() const { return step_b_; }
-  // Element offsets of the operands at the start of a row.
+  // Returns the element offsets of a and b at the start of a row.
   std::pair<int64_t, int64_t> Offsets(int64_t row) const;
 
  private:
@@ -104,7 +105,7 @@ class BroadcastRows {
   absl::InlinedVector<int64_t, 6> strides_a_, strides_b_;
 };
 
-// out = f(a, b) with numpy broadcasting; A and B may differ (Pow).
+// Sets out to f(a, b) with numpy broadcasting; A and B may differ (Pow).
 template <typename A, typename B, typename T, typename F>
 void MapBinary(KernelContext& context, F f) {
   const View& va = context.inputs[0];
@@ -131,8 +132,8 @@ void MapBinary(KernelContext& context, F f) {
               });
 }
 
-// Shape functions: output 0 is the broadcast of the inputs, of input 0's type; all inputs must
-// have one type (not for BroadcastMixed).
+// Shape functions: output 0 has the type of input 0 and the broadcast shape of the inputs. Return
+// InvalidArgument if the shapes do not broadcast or, in BroadcastInputs, if the types differ.
 absl::Status BroadcastInputs(KernelContext& context);
 absl::Status BroadcastMixed(KernelContext& context);
 

@@ -88,7 +88,7 @@ struct PReluFn {
     return x < 0 ? MulFn()(x, slope) : x;
   }
 };
-// NaN if either operand is.
+// The result is NaN if either operand is NaN.
 struct MaxFn {
   template <typename T>
   T operator()(T a, T b) const {
@@ -111,7 +111,7 @@ absl::Status Binary(KernelContext& context) {
   });
 }
 
-// InvalidArgument if an integer divisor is 0 and used.
+// Returns InvalidArgument if an integer divisor is 0 and used.
 absl::Status CheckDivisor(const KernelContext& context) {
   if (context.outputs[0].size() == 0) return absl::OkStatus();
   return VisitNumeric(context.inputs[1].type, [&](auto tag) -> absl::Status {
@@ -125,7 +125,8 @@ absl::Status CheckDivisor(const KernelContext& context) {
   });
 }
 
-// base^exponent in the base's type; integer bases with integer exponents exactly (wrapping).
+// Returns base^exponent in the base's type. Integer bases with integer exponents are exact and wrap
+// around.
 template <typename C, typename E>
 C Power(C base, E exponent) {
   if constexpr (std::is_floating_point_v<C>) {
@@ -156,7 +157,7 @@ C Power(C base, E exponent) {
   }
 }
 
-// All operands at once, in the compute type: `fold` over them, then `finish`.
+// Folds all operands at once with `fold`, in the compute type, then applies `finish`.
 template <typename T, typename Fold, typename Finish>
 void MapAll(KernelContext& context, Fold fold, Finish finish) {
   using C = Compute<T>;

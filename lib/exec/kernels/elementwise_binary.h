@@ -1,4 +1,4 @@
-// Kernels with two or more operands; registered in elementwise.cc.
+// Kernels with two or more operands; listed in the table of elementwise.cc.
 #pragma once
 
 #include "absl/status/status.h"
@@ -9,13 +9,13 @@ namespace kvlift::exec {
 absl::Status AddKernel(KernelContext& context);
 absl::Status SubKernel(KernelContext& context);
 absl::Status MulKernel(KernelContext& context);
-// Integers truncate towards zero; InvalidArgument for an integer divisor of 0.
+// Integers truncate towards zero. Returns InvalidArgument for an integer divisor of 0.
 absl::Status DivKernel(KernelContext& context);
 absl::Status ModKernel(KernelContext& context);
 absl::Status PowKernel(KernelContext& context);
-float PowerOf(float base, float exponent);  // as PowKernel
+float PowerOf(float base, float exponent);  // one element of PowKernel
 absl::Status PReluKernel(KernelContext& context);
-// Any number of operands.
+// These take any number of operands.
 absl::Status MaxKernel(KernelContext& context);
 absl::Status MinKernel(KernelContext& context);
 absl::Status SumKernel(KernelContext& context);

@@ -9,7 +9,7 @@
 namespace kvlift::exec {
 namespace {
 
-// x[0, n) becomes the probabilities; what no query may see is -inf.
+// Turns x[0, n) into probabilities. Scores of keys that the query may not see are -inf.
 template <typename C>
 void Softmax(C* x, int64_t n, const C* sink) {
   const VectorOps<C>& ops = Vectors<C>();
@@ -24,7 +24,7 @@ void Softmax(C* x, int64_t n, const C* sink) {
   ops.divide(x, n, sum, x);
 }
 
-// x in the range, `first` further on in y; 0 elsewhere in [0, n).
+// Copies x in the range to y, shifted by `first`; the rest of y[0, n) becomes 0.
 template <typename C>
 void CopyVisible(const C* x, const KeyRange& range, int64_t first, int64_t n, C* y) {
   std::fill(y, y + n, C{0});

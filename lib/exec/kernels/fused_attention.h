@@ -1,7 +1,8 @@
-// Attention as the com.microsoft operators have it: every head on its own, additive masks, an
-// optional sink in the denominator of the softmax. Sums are in the order of MatMul and Softmax.
-// Letters: B batch, N query heads, Nk key heads, S queries, M slots of the key buffer, D head size
-// of queries and keys, Dv of values.
+// Attention as in the com.microsoft operators: one head at a time, additive masks, an optional sink
+// in the denominator of the softmax. Sums are in the order of MatMul and Softmax. Letters: B batch,
+// N query heads, Nk key/value heads, S queries, M capacity of the key buffer, D head size of
+// queries and keys, Dv of values. Source: ONNX Runtime, GroupQueryAttention, MultiHeadAttention,
+// Attention.
 #pragma once
 
 #include <cstdint>
@@ -22,24 +23,31 @@ struct FusedHeads {
   const int64_t* past = nullptr;  // by batch entry: the slot of query 0
   double scale = 1, softcap = 0;
   bool causal = false;
-  int64_t window = -1;      // a query sees this many keys at most, itself included; -1: all
-  const C* bias = nullptr;  // added after the soft cap: [B or 1, N or 1, S, bias_keys]
-  int64_t bias_b = 0, bias_h = 0, bias_keys = 0;  // strides of the first dims, 0 where broadcast
-  const C* mask = nullptr;                        // added too: [B, S or 1, M]
+  // Sliding window: a query sees at most this many keys, its own included; -1: no window.
+  int64_t window = -1;
+  // Added after the soft cap: [B or 1, N or 1, S, bias_keys]; null: no bias.
+  const C* bias = nullptr;
+  // Strides of the first two dimensions, 0 where broadcast.
+  int64_t bias_b = 0, bias_h = 0, bias_keys = 0;
+  const C* mask = nullptr;  // also added: [B, S or 1, M]; null: no mask
   int64_t mask_b = 0, mask_s = 0;
-  const int64_t* first = nullptr;  // by batch entry: what slot 0 is in bias and scores; null: 0
-  const C* sink = nullptr;         // by query head: exp(sink) is added to the sum of the softmax
-  // Not null: [B, N, S, scores_keys], gets the scores as they go into the softmax or, if
-  // `probabilities`, come out of it; 0 where a query sees nothing.
+  // By batch entry: the position of slot 0 in `bias` and `scores`; null: 0.
+  const int64_t* first = nullptr;
+  // By query head: exp(sink) is added to the sum of the softmax; null: no sink.
+  const C* sink = nullptr;
+  // If not null, gets the scores [B, N, S, scores_keys]: the input of the softmax or, if
+  // `probabilities`, its output; 0 where a query sees no key.
   C* scores = nullptr;
   int64_t scores_keys = 0;
   bool probabilities = false;
 };
 
+// Fills `y` in canonical order.
 template <typename C>
 void RunFusedHeads(const FusedHeads<C>& heads, int threads);
 
-// Slots [begin, end) that query s of entry b may see, apart from bias and mask; {0, 0} if none.
+// Returns the slots [begin, end) that query s of batch entry b may see, apart from bias and mask;
+// {0, 0} if there are none.
 template <typename C>
 KeyRange VisibleSlots(const FusedHeads<C>& heads, int64_t b, int64_t s) {
   KeyRange range = {0, heads.keys[b]};
@@ -50,8 +58,8 @@ KeyRange VisibleSlots(const FusedHeads<C>& heads, int64_t b, int64_t s) {
   return range;
 }
 
-// The same in order fast: keys [B, Nk, M, D], values [B, Nk, M, Dv] and the result [B, S, N, Dv]
-// in the elements they are stored in; k, v and y of `heads` are not used.
+// Does the same in the fast order: keys [B, Nk, M, D], values [B, Nk, M, Dv] and the result [B, S,
+// N, Dv] have the element types they are stored in; k, v and y of `heads` are not used.
 struct StoredRows {
   const void* data = nullptr;
   Storage storage = Storage::kNative;
@@ -66,8 +74,8 @@ void RunFusedGrouped(const FusedHeads<float>& heads, const StoredRows& k, const 
 extern template void RunFusedHeads<float>(const FusedHeads<float>&, int);
 extern template void RunFusedHeads<double>(const FusedHeads<double>&, int);
 
-// x[b, s, h, d] at b * batch + s * token + h * head + d becomes y[b, h, s, d]; `bias` [heads *
-// size] is added and the sum rounded to T, if given.
+// Copies x[b, s, h, d], at b * batch + s * token + h * head + d, to y[b, h, s, d] in the compute
+// type. If `bias` [heads * size] is not null it is added, and the sum is rounded to T.
 struct HeadSource {
   int64_t batch = 0, token = 0, head = 0;
 };
@@ -88,8 +96,8 @@ void LoadHeads(const T* x, const HeadSource& from, const T* bias, int64_t B, int
   }
 }
 
-// An attention bias [B or 1, N or 1, S, keys] of the heads' own type, widened. InvalidArgument if
-// it does not fit.
+// Reads an attention bias [B or 1, N or 1, S, at least `keys`] of the type of input 0 into `heads`.
+// Does nothing if the input is omitted; InvalidArgument if it does not fit.
 template <typename T>
 absl::Status ReadAttentionBias(const KernelContext& context, size_t input, int64_t keys,
                                ScratchScope& scratch, FusedHeads<math::Compute<T>>* heads) {

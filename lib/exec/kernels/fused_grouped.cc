@@ -1,4 +1,4 @@
-// The attention of the com.microsoft operators by the grouped kernels of order fast.
+// The attention of the com.microsoft operators by the grouped kernels of the fast order.
 #include <algorithm>
 
 #include "exec/kernels/attention_grouped.h"

@@ -30,7 +30,7 @@ absl::Status NeedIndices(const KernelContext& context) {
   return Bad("indices have type {}", ElementTypeName(context.inputs[1].type));
 }
 
-// All indices lie in [-n, n).
+// Returns InvalidArgument unless all indices lie in [-n, n).
 absl::Status CheckIndices(const View& indices, int64_t n) {
   for (int64_t i = 0; i < indices.size(); ++i) {
     const int64_t index = IndexAt(indices, i);
@@ -62,7 +62,7 @@ absl::Status GatherCompute(KernelContext& context) {
   KV_RETURN_IF_ERROR(CheckIndices(indices, n));
   const int64_t outer = Product(data.shape, 0, a);
   const int64_t inner = Product(data.shape, a + 1, data.shape.size());
-  const bool packed = ElementBits(data.type) < 8;  // neighbours share bytes
+  const bool packed = ElementBits(data.type) < 8;  // neighbouring elements share bytes
   math::ParallelFor(packed ? 1 : context.threads, outer * count, 1,
                     std::max<int64_t>(1, 65536 / std::max<int64_t>(1, inner)),
                     [&](int64_t begin, int64_t end) {
@@ -163,7 +163,7 @@ absl::Status GatherNdCompute(KernelContext& context) {
   return absl::OkStatus();
 }
 
-// The axis, with the tensor flattened to one if none is given, and the slices that are kept.
+// The axis (the tensor is flattened if there is none), and the slices that are kept.
 struct CompressPlan {
   Shape shape;
   int64_t axis = 0;
@@ -242,7 +242,7 @@ absl::Status OneHotCompute(KernelContext& context) {
   move::FillElements(out.type, out.data, 0, out.size(), context.inputs[2].data, 0);
   for (int64_t i = 0; i < indices.size(); ++i) {
     const double value = ElementAsDouble(indices, i);
-    // An index out of range gives a row of `off`.
+    // An index out of range gives a row of `off` values.
     if (!(value >= static_cast<double>(-depth) && value < static_cast<double>(depth))) continue;
     auto hot = static_cast<int64_t>(value);
     if (hot < 0) hot += depth;

@@ -1,5 +1,5 @@
-// The AVX2 table. Compiled with the flags of that instruction set; where the compiler has none,
-// the table is absent.
+// The AVX2 table. This file is compiled with the flags of that instruction set; where the compiler
+// does not support it, the table is absent.
 #include "exec/kernels/gemm_impl.h"
 
 namespace kvlift::exec {

@@ -1,7 +1,7 @@
-// The AVX-512 table. Compiled with the flags of that instruction set; where the compiler has none,
-// the table is absent.
+// The AVX-512 table. This file is compiled with the flags of that instruction set; where the
+// compiler does not support it, the table is absent.
 #if defined(__GNUC__) && !defined(__clang__)
-// GCC 12 takes the deliberately undefined operand inside its own intrinsics for a mistake.
+// GCC 12 warns about a deliberately undefined operand inside its own intrinsics.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif

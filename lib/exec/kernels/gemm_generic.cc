@@ -1,4 +1,4 @@
-// The portable table, and the choice of the table of this process.
+// The portable table, and the choice of a table for this process.
 #include "exec/kernels/gemm_impl.h"
 
 namespace kvlift::exec {

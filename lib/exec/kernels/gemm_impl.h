@@ -14,7 +14,8 @@
 namespace kvlift::exec {
 namespace {
 
-// c[M, NV vectors] over k, the last vector with `tail` columns if kTail. Packed: a_row is 1.
+// Computes c[M, NV vectors] over k, the last vector with `tail` columns if kTail. kPacked: a_row is
+// 1.
 template <typename T, int M, int NV, bool kTail, bool kPacked>
 void TileBody(int tail, int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int64_t ldb,
               T* c, int64_t ldc, bool accumulate) {
@@ -104,7 +105,7 @@ struct NativeLoad {
   static Vec<T> LoadN(const T* p, int n) { return Vec<T>::LoadN(p, n); }
 };
 
-// R rows of b added to m rows of c.
+// Adds R rows of b to m rows of c.
 template <typename T, typename Loader, int R>
 void StreamRows(int m, int64_t n, const T* a, int64_t lda, const typename Loader::Element* b,
                 int64_t ldb, T* c, int64_t ldc, bool first) {
@@ -168,7 +169,7 @@ void Stream(int m, int64_t n, int64_t k, const T* a, int64_t lda, const void* b,
 }
 
 #if defined(KV_AVX2)
-// panel[p][0..8) = eight rows of b, transposed, for p in [0, 8).
+// Transposes eight rows of b: panel[p][0..8) for p in [0, 8).
 inline void Transpose8(const float* b, int64_t ldb, float* panel, int64_t width) {
   __m256 r[8], t[8];
   for (int i = 0; i < 8; ++i) r[i] = _mm256_loadu_ps(b + i * ldb);
@@ -238,8 +239,8 @@ void PackTransposed(int n, int64_t k, const T* b, int64_t ldb, T* panel) {
 inline void PackRows(int m, int64_t k, const float* a, int64_t lda, float* out) {
   int64_t p = 0;
 #if defined(KV_AVX2)
-  // Eight columns at once; the upper rows first, as each of their vectors reaches into the rows of
-  // the next column.
+  // Transposes eight columns at once. The upper rows go first, since each of their vectors overlaps
+  // the rows of the next column.
   for (; m >= 8 && p + 8 <= k; p += 8) {
     if (m > 8) {
       float part[64], rows[64];
@@ -274,7 +275,7 @@ template <typename T>
 T TreeSum(Vec<T> v) {
   constexpr int L = Vec<T>::kLanes;
 #if defined(__AVX512F__) && defined(KV_AVX2)
-  if constexpr (sizeof(T) == 4) {  // the same pairs
+  if constexpr (sizeof(T) == 4) {  // the same pairs of lanes
     const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v.v), _mm512_extractf32x8_ps(v.v, 1));
     const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
@@ -289,7 +290,7 @@ T TreeSum(Vec<T> v) {
   return t[0];
 }
 
-// Sum over f(vector of x); f must map the fill value 0 to 0 lanes by masking itself if needed.
+// Sums f(vector) over the vectors of x. The last vector is filled with 0; f must map that to 0.
 template <typename T, typename F>
 T LaneSum(const T* x, int64_t n, F f) {
   using V = Vec<T>;
@@ -329,7 +330,7 @@ T Maximum(const T* x, int64_t n) {
   const T lowest = -std::numeric_limits<T>::infinity();
   V best = V::Set(lowest), difference = V::Set(0);
   int64_t i = 0;
-  // x - x is NaN for NaN (and infinities, checked again below).
+  // x - x is NaN for NaN, and for infinities, which are checked again below.
   for (; i + L <= n; i += L) {
     const V v = V::Load(x + i);
     best = V::Max(v, best);

@@ -2,8 +2,8 @@
 // per process. They fix the order of every sum:
 //   dot products  one chain acc = fma(a[k], b[k], acc) in rising k, starting from 0;
 //   row sums      16 lanes (8 for double), element i into lane i mod 16, then a fixed tree.
-// So no result depends on the number of rows, on the batch, on threads, or on trailing zeros, and
-// the AVX2 and AVX-512 tables give the same bits.
+// No result depends on the number of rows, the batch, the threads or trailing zeros, and the AVX2
+// and AVX-512 tables give the same bits. The caller guarantees sizes and pointers.
 #pragma once
 
 #include <cstdint>
@@ -18,41 +18,41 @@ struct VectorOps {
   static constexpr int kPanel = sizeof(T) == 4 ? 32 : 16;  // columns of a packed panel
   static constexpr int kStreamRows = 8;
 
-  int max_rows;  // of Tile
-  // c[m, n] = a[m, k] * b[k, n], added to c's old value if `accumulate`. m <= max_rows,
-  // n <= kPanel; element (i, p) of a is a[i * a_row + p * a_k]; rows of b and c are ldb, ldc apart.
+  int max_rows;  // most rows of `tile`
+  // Sets c[m, n] to a[m, k] * b[k, n], added to the old c if `accumulate`. m <= max_rows, n <=
+  // kPanel; element (i, p) of a is a[i * a_row + p * a_k]; rows of b and c are ldb and ldc apart.
   void (*tile)(int m, int n, int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b,
                int64_t ldb, T* c, int64_t ldc, bool accumulate);
-  // The same for m <= kStreamRows and any n, reading each row of b once and in order; a has k
-  // contiguous. b holds elements of `storage` (kNative: T).
+  // Does the same for m <= kStreamRows and any n, reading each row of b once and in order. a has
+  // contiguous k, b has elements of `storage` (kNative: T).
   void (*stream)(int m, int64_t n, int64_t k, const T* a, int64_t lda, const void* b,
                  Storage storage, int64_t ldb, T* c, int64_t ldc);
-  // panel[k][kPanel] = transposed rows of b: panel[p][j] = b[j * ldb + p], columns >= n zero.
+  // Transposes n rows of b: panel[p][j] = b[j * ldb + p], p < k; columns >= n are zero.
   void (*pack_transposed)(int n, int64_t k, const T* b, int64_t ldb, T* panel);
 
   T (*max)(const T* x, int64_t n);  // -inf if n is 0; NaN if any element is
   T (*sum)(const T* x, int64_t n);
-  T (*sum_squares)(const T* x, int64_t n);  // squares rounded before they are added
+  T (*sum_squares)(const T* x, int64_t n);  // squares are rounded before they are added
   T (*sum_centered_squares)(const T* x, int64_t n, T mean);
-  // y[i] = exp(x[i] - shift); returns the sum. y may be x.
+  // Sets y[i] to exp(x[i] - shift) and returns the sum. y may be x.
   T (*exp_sum)(const T* x, int64_t n, T shift, T* y);
   void (*exp)(const T* x, int64_t n, T* y);
   void (*sigmoid)(const T* x, int64_t n, T* y);  // 1 / (1 + exp(-x))
   void (*divide)(const T* x, int64_t n, T by, T* y);
 };
 
-// Products with packed panels (panel.h), in the order of `tile`.
+// Products with packed panels (panel.h), with the sums of `tile`.
 struct PanelOps {
   int max_rows;
-  int wide_rows;  // up to so many rows a panel is read once and in order
-  // c[m, n] = a * panel for m <= max_rows, n <= kPanel, added to c if `accumulate`; a is [k][m],
-  // the panel [k][kPanel] elements of `storage` (kNative: float). Memory at `ahead`, which moves by
-  // ahead_step bytes for each k, is prefetched; it need not be valid.
+  int wide_rows;  // up to this many rows, a panel is read once and in order
+  // Sets c[m, n] to a * panel, added to c if `accumulate`, for m <= max_rows and n <= kPanel. a is
+  // [k][m], the panel [k][kPanel] elements of `storage` (kNative: float). Memory at `ahead`, which
+  // moves by ahead_step bytes for each k, is prefetched; it need not be valid.
   void (*tile)(Storage storage, int m, int n, int64_t k, const float* a, const void* panel,
                float* c, int64_t ldc, bool accumulate, const void* ahead, int64_t ahead_step);
-  // out[k][m] = rows of a, transposed; m <= max_rows. `out` has room for 16 more.
+  // Transposes m rows of a: out[k][m], m <= max_rows. `out` must have room for 16 more elements.
   void (*pack_rows)(int m, int64_t k, const float* a, int64_t lda, float* out);
-  // panel[k][kPanel] = 16-bit rows of b, transposed, columns >= n zero.
+  // Transposes n rows of 16-bit elements of b: panel[k][kPanel]; columns >= n are zero.
   void (*pack_transposed16)(int n, int64_t k, const uint16_t* b, int64_t ldb, uint16_t* panel);
 };
 
@@ -63,15 +63,17 @@ struct ConvertOps {
   void (*float_to_bfloat)(const float* x, int64_t n, uint16_t* y);
 };
 
-// c[m, n] += a * (b - zeros), exact in int32 as long as k <= kMostRows. Numbers of a and of
-// b - zeros lie within 255 of 0.
+// Adds a * (b - zeros) to c[m, n], exact in int32 if k <= kMostRows. The numbers of a and of b -
+// zeros lie in [-255, 255].
 struct IntegerBlock {
   static constexpr int64_t kMostRows = 32768;
   int m = 0;
   int64_t n = 0, k = 0, pairs = 0;  // pairs: (k + 1) / 2
-  const int32_t* a = nullptr;  // [m][lda]: numbers 2 p and 2 p + 1 of a row in the low and high
-  int64_t lda = 0;             // half of element p, 0 behind the last
-  const void* b = nullptr;     // [k][ldb] of bytes
+  // [m][lda]: numbers 2 p and 2 p + 1 of a row in the low and high half of element p, 0 behind the
+  // last.
+  const int32_t* a = nullptr;
+  int64_t lda = 0;
+  const void* b = nullptr;  // [k][ldb] of bytes
   bool b_signed = false;
   int64_t ldb = 0;
   const int32_t* zeros = nullptr;  // by column, in both halves
@@ -79,11 +81,11 @@ struct IntegerBlock {
   int64_t ldc = 0;
 };
 
-// What this instruction set can do at best, to read timings against.
+// The peak rates of an instruction set, to compare measured times with.
 struct ProbeOps {
-  int64_t chain_flops;                       // of one round of chains()
+  int64_t chain_flops;                       // operations in one round of chains()
   float (*chains)(int64_t rounds);           // independent FMA chains in registers
-  float (*read)(const float* x, int64_t n);  // a sum of all, in no fixed order
+  float (*read)(const float* x, int64_t n);  // sum of all elements, in no fixed order
 };
 
 struct IsaTable {
@@ -97,11 +99,11 @@ struct IsaTable {
   ProbeOps probe;
 };
 
-// The best table this processor runs.
+// Returns the best table that this processor runs.
 const IsaTable& Isa();
 
 const IsaTable& GenericIsa();
-// Null where not compiled in; the caller checks the processor.
+// Null where not compiled in. The caller checks that the processor has the instructions.
 const IsaTable* Avx2Isa();
 const IsaTable* Avx512Isa();
 

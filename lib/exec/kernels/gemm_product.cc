@@ -11,14 +11,14 @@ using math::ParallelUnits;
 
 constexpr int64_t kBlockK = 256;
 constexpr int64_t kBlockN = 512;
-constexpr int64_t kRowGroups = 8;  // groups of max_rows rows whose a is packed at once
+constexpr int64_t kRowGroups = 8;  // groups of max_rows rows of a that are packed together
 
 template <typename T>
 int64_t ElementBytes(Storage storage) {
   return storage == Storage::kNative ? static_cast<int64_t>(sizeof(T)) : 2;
 }
 
-// n elements of b's storage, contiguous, as T.
+// Converts n contiguous elements of b's storage to T.
 template <typename T>
 void WidenRow(const std::byte* b, Storage storage, int64_t n, T* out) {
   if constexpr (sizeof(T) == 4) {
@@ -32,7 +32,7 @@ void WidenRow(const std::byte* b, Storage storage, int64_t n, T* out) {
   std::memcpy(out, b, static_cast<size_t>(n) * sizeof(T));
 }
 
-// panel[k][kPanel] = b[k0 .. k0 + k, column .. column + n), zero-padded.
+// Packs b[k0 .. k0 + k, column .. column + n) as panel[k][kPanel], padded with zeros.
 template <typename T>
 void PackPanel(const Product<T>& p, int64_t k0, int64_t k, int64_t column, int n, T* panel) {
   constexpr int W = VectorOps<T>::kPanel;
@@ -64,7 +64,7 @@ void PackPanel(const Product<T>& p, int64_t k0, int64_t k, int64_t column, int n
   Vectors<T>().pack_transposed(n, k, rows, k, panel);
 }
 
-// Columns [column, column + n) of rows [row, row + m).
+// Multiplies columns [column, column + n) of rows [row, row + m).
 template <typename T>
 void MultiplyBlock(const Product<T>& p, int64_t row, int64_t m, int64_t column, int64_t n) {
   constexpr int W = VectorOps<T>::kPanel;
@@ -127,7 +127,7 @@ void Multiply(const Product<T>& p, int threads) {
     return;
   }
   if (p.m * p.n * p.k < 2 * kWorkPerThread) threads = 1;
-  // Narrower column blocks, then fewer rows, until every thread has work.
+  // Makes column blocks narrower, then row blocks smaller, until every thread has work.
   const int64_t wanted = threads == 1 ? 1 : 4 * threads;
   int64_t block_n = kBlockN, block_m = p.m;
   while (block_n > 128 && (p.n + block_n - 1) / block_n < wanted) block_n /= 2;

@@ -1,5 +1,5 @@
-// Matrix products in the canonical order of gemm_isa.h: every element of c is one chain over k,
-// whatever the number of rows or threads.
+// Matrix products in the canonical order of gemm_isa.h: every element of c is one chain over k, for
+// any number of rows or threads.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace kvlift::exec {
 
-// c[m, n] = a[m, k] * b[k, n] for T float or double. Strides in elements; c's columns are
-// contiguous.
+// Sets c[m, n] to a[m, k] * b[k, n], for T float or double. Strides are in elements; the columns of
+// c are contiguous.
 template <typename T>
 struct Product {
   int64_t m = 0, n = 0, k = 0;

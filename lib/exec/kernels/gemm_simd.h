@@ -1,6 +1,6 @@
-// Vectors of 16 floats or 8 doubles for the instruction set this file is compiled for. Included
-// by the gemm_*.cc files only; everything has internal linkage, so that code of one instruction
-// set never replaces that of another at link time.
+// Vectors of 16 floats or 8 doubles for the instruction set that the including file is compiled
+// for. Included by the gemm_*.cc and attention_*.cc files only. Everything has internal linkage, so
+// that code of one instruction set never replaces that of another at link time.
 #pragma once
 
 #include <cmath>
@@ -26,7 +26,7 @@ struct Vec<float> {
   static constexpr int kLanes = 16;
   static constexpr int kTileVectors = 2;
   static constexpr int kTileRows = 12;
-  static constexpr int kWideRows = 12;  // of tiles two vectors wide
+  static constexpr int kWideRows = 12;  // of tiles that are two vectors wide
   __m512 v;
   static Vec Set(float x) { return {_mm512_set1_ps(x)}; }
   static Vec Load(const float* p) { return {_mm512_loadu_ps(p)}; }
@@ -52,10 +52,10 @@ struct Vec<float> {
   friend Vec operator*(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
   friend Vec operator/(Vec a, Vec b) { return {_mm512_div_ps(a.v, b.v)}; }
   static Vec Fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
-  // The second operand where either is NaN.
+  // Max and Min return the second operand where either is NaN.
   static Vec Max(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
   static Vec Min(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
-  // x * 2^n for n given as the low bits of `magic`, which is n + 1.5 * 2^23.
+  // Returns x * 2^n; n is given as the low bits of `magic`, which is n + 1.5 * 2^23.
   static Vec Scale(Vec x, Vec magic) {
     return {_mm512_scalef_ps(x.v, _mm512_sub_ps(magic.v, _mm512_set1_ps(12582912.0f)))};
   }
@@ -305,8 +305,8 @@ struct Vec<double> : PlainVec<double> {};
 
 #endif
 
-// exp to 1 ulp: x = n ln2 + r with |r| <= ln2 / 2, a polynomial of degree 7 in r, times 2^n.
-// 0 below -104 (so -inf gives exactly 0), inf above 88.73, NaN stays NaN.
+// exp, exact to 1 ulp: x = n ln2 + r with |r| <= ln2 / 2, a polynomial of degree 7 in r, times 2^n.
+// The result is 0 below -104 (so -inf gives exactly 0), inf above 88.73, and NaN for NaN.
 inline Vec<float> Exp(Vec<float> x) {
   using V = Vec<float>;
   x = V::Min(V::Set(89.0f), V::Max(V::Set(-104.0f), x));

@@ -14,7 +14,7 @@ using onnx::TensorProto;
 
 View RowView(int32_t type, int64_t size, std::byte* row) { return {type, {size}, row}; }
 
-// Two values of 4 bits in a byte, the first in the low half, 8 more than the number they stand for.
+// A byte has two 4-bit values, the first in the low half, each stored as value + kBias.
 constexpr int kBias = 8;
 
 }  // namespace

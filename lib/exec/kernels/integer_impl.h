@@ -1,4 +1,4 @@
-// IntegerOps on vectors; included by gemm_impl.h. Sums are exact, so their order is free.
+// Integer products on vectors; included by gemm_impl.h. Sums are exact, so their order is free.
 #pragma once
 
 #include <cstring>
@@ -9,7 +9,8 @@
 namespace kvlift::exec {
 namespace {
 
-// Two rows of b without their zero points, times the pair of numbers of a row of a.
+// Returns the product of two rows of b, less their zero points, with a pair of numbers of a row of
+// a.
 inline int32_t PairProduct(int32_t a, int32_t b0, int32_t b1) {
   return static_cast<int16_t>(a & 0xFFFF) * b0 + (a >> 16) * b1;
 }
@@ -31,7 +32,7 @@ void IntegerColumns(const IntegerBlock& p, int64_t first, int64_t end) {
 
 #if defined(KV_AVX2)
 #if defined(__AVX512F__)
-struct Pairs {  // 16 columns: int16 of one row and of the next, side by side
+struct Pairs {  // 16 columns: int16 values of one row and of the next, interleaved
   __m512i v;
   template <typename Byte>
   static Pairs Load(const Byte* b0, const Byte* b1, const int32_t* zeros) {
@@ -88,7 +89,7 @@ struct Sums {
 };
 #endif
 
-// 16 columns of kPairs pairs of rows from `pair` on.
+// Multiplies 16 columns of kPairs pairs of rows, from `pair` on.
 template <typename Byte, int kPairs>
 void IntegerStep(const IntegerBlock& p, int64_t pair, int64_t j) {
   constexpr int64_t kRowsAhead = 16;

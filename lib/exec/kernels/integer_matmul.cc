@@ -1,5 +1,5 @@
-// Products of integer matrices: MatMulInteger, QLinearMatMul and those of com.microsoft that go on
-// with floats, MatMulIntegerToFloat and DynamicQuantizeMatMul.
+// Products of integer matrices: MatMulInteger and QLinearMatMul, and MatMulIntegerToFloat and
+// DynamicQuantizeMatMul of com.microsoft, which continue with floats.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -50,7 +50,8 @@ absl::StatusOr<IntegerPlan> PlanIntegers(const KernelContext& context, size_t se
   return p;
 }
 
-// A zero point or scale of an operand: one, one per row (column), or one per row of every matrix.
+// Returns the index of the zero point or scale of a line: there is one for all, one per row (or
+// column), or one per row of every matrix.
 int64_t PerLine(const View& view, int64_t lines, int64_t matrix, int64_t line) {
   if (view.size() == 1) return 0;
   return view.size() == lines ? line : matrix * lines + line;
@@ -80,14 +81,15 @@ Number NumberAt(const View& view, int64_t i) {
   }
 }
 
-// Whether an operand and its zero point are bytes of one type, so that differences fit 9 bits.
+// Returns true if an operand and its zero point are bytes of one type, so that differences fit 9
+// bits.
 bool AreBytes(const KernelContext& context, size_t operand, size_t zero) {
   const int32_t type = context.inputs[operand].type;
   return (type == TensorProto::INT8 || type == TensorProto::UINT8) &&
          (!HasInput(context, zero) || context.inputs[zero].type == type);
 }
 
-// Rows of a matrix of bytes without their zero points, in pairs as in IntegerBlock.
+// Writes rows of a matrix of bytes, less their zero points, in pairs as in IntegerBlock.
 void PairRows(const View& a, int64_t first, const IntegerPlan& p, const int32_t* zeros, int64_t ld,
               int32_t* pairs) {
   const int64_t count = (p.k + 1) / 2;
@@ -105,8 +107,8 @@ void PairRows(const View& a, int64_t first, const IntegerPlan& p, const int32_t*
   a.type == TensorProto::INT8 ? pair_up(a.as<int8_t>()) : pair_up(a.as<uint8_t>());
 }
 
-// ForEachProduct for bytes, by vectors and with threads; f must bear being called by any of them.
-// zero(input, lines, matrix, line): a zero point.
+// Does what ForEachProduct does, for bytes, with vectors and threads; any thread may call f.
+// zero(input, lines, matrix, line) returns a zero point.
 template <typename Zero, typename F>
 void ForEachByteProduct(const KernelContext& context, const IntegerPlan& p, size_t second,
                         size_t zero_a, size_t zero_b, const Zero& zero, const F& f) {
@@ -114,7 +116,8 @@ void ForEachByteProduct(const KernelContext& context, const IntegerPlan& p, size
   const View& a = context.inputs[0];
   const View& b = context.inputs[second];
   ScratchScope scratch;
-  constexpr int64_t kPadding = 16;  // rows a power of two apart would share a few cache sets
+  // Rows a power of two apart would share a few sets of the processor's cache.
+  constexpr int64_t kPadding = 16;
   const int64_t count = (p.k + 1) / 2, ld = count + kPadding,
                 stripes = (p.n + kColumns - 1) / kColumns;
   int32_t* pairs = scratch.Get<int32_t>(p.m * ld);
@@ -162,7 +165,7 @@ void ForEachByteProduct(const KernelContext& context, const IntegerPlan& p, size
 }
 
 // Calls f(output index, matrix of a, row, matrix of b, column, sum). Operands and zero points are
-// integers of few bits, sums int64; or floats of few bits, sums double.
+// small integers with int64 sums, or small floats with double sums.
 template <typename Number = int64_t, typename F>
 void ForEachProduct(const KernelContext& context, const IntegerPlan& p, size_t second,
                     size_t zero_a, size_t zero_b, const F& f) {
@@ -220,7 +223,8 @@ absl::Status MatMulIntegerCompute(KernelContext& context) {
   return absl::OkStatus();
 }
 
-// a, its scale and zero point, b and its, those of the result.
+// Inputs: a, its scale and zero point, b, its scale and zero point, scale and zero point of the
+// result.
 absl::Status QLinearMatMulShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 8));
   KV_ASSIGN_OR_RETURN(IntegerPlan p, PlanIntegers(context, 3));
@@ -247,7 +251,7 @@ absl::Status QLinearMatMulCompute(KernelContext& context) {
     return ElementAsDouble(view, PerLine(view, lines, matrix, i));
   };
   const View& out = context.outputs[0];
-  // What a sum becomes before the zero point is added.
+  // Returns a sum times its scales, before the zero point is added.
   const auto scaled = [&](int64_t at, int64_t in_a, int64_t row, int64_t in_b, int64_t column,
                           double sum) {
     const double factor = line(1, p.m, in_a, row) * line(4, p.n, in_b, column);
@@ -276,7 +280,7 @@ absl::Status QLinearMatMulCompute(KernelContext& context) {
   return absl::OkStatus();
 }
 
-// Y = sum * a_scale * b_scale + bias: the indices of the inputs that concern b.
+// Y = sum * a_scale * b_scale + bias. The fields are the indices of the inputs that belong to b.
 struct FloatInputs {
   size_t scale_b, zero_b, bias;
 };
@@ -338,7 +342,7 @@ absl::Status DynamicShape(KernelContext& context) {
   return FloatShape(context, 0, kDynamic);
 }
 
-// A is quantized as by DynamicQuantizeLinear.
+// A is quantised as by DynamicQuantizeLinear.
 absl::Status DynamicCompute(KernelContext& context) {
   KV_ASSIGN_OR_RETURN(const IntegerPlan p, PlanIntegers(context, 1));
   const absl::Span<const float> a = context.inputs[0].span<float>();

@@ -1,5 +1,5 @@
-// Shared by the math kernels: element types with their compute type, attributes, broadcasting, and
-// splitting of independent outputs over threads.
+// Helpers of the math kernels: element types with their compute type, attributes, broadcasting, and
+// independent outputs split over threads.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 
 namespace kvlift::exec::math {
 
-// float16 and bfloat16 elements; computed in float, rounded once per operator result.
+// float16 and bfloat16 elements. Kernels compute in float and round once per operator result.
 struct Half {
   uint16_t bits;
 };
@@ -57,7 +57,7 @@ inline T Narrow(Compute<T> x) {
   }
 }
 
-// Whole arrays; plain copies if T is its own compute type.
+// Converts whole arrays; copies if T is its own compute type.
 template <typename T>
 void WidenArray(const T* x, int64_t n, Compute<T>* y) {
   if constexpr (std::is_same_v<T, Half>) {
@@ -84,7 +84,8 @@ struct TypeTag {
   using Type = T;
 };
 
-// Calls f(TypeTag<T>) for a floating-point (any numeric) element type; Unimplemented otherwise.
+// Calls f(TypeTag<T>) for the element type: VisitFloat for floating-point types, VisitNumeric for
+// integers too. Returns Unimplemented for other types.
 template <typename F>
 absl::Status VisitFloat(int32_t type, F&& f) {
   switch (type) {
@@ -125,12 +126,12 @@ absl::Status VisitNumeric(int32_t type, F&& f) {
   }
 }
 
-// InvalidArgument (Unimplemented) naming operator and node.
+// Return InvalidArgument and Unimplemented, with the names of operator and node.
 absl::Status Invalid(const KernelContext& context, std::string_view what);
 absl::Status Unsupported(const KernelContext& context, std::string_view what);
 
 const onnx::AttributeProto* FindInNode(const onnx::NodeProto& node, std::string_view name);
-// Inline, so that what is compared of a literal name is a constant.
+// Inline, so that HeadOf of a literal name is a constant.
 inline const onnx::AttributeProto* FindAttribute(const KernelContext& context,
                                                  std::string_view name) {
   if (context.attributes == nullptr) return FindInNode(context.node, name);
@@ -156,27 +157,28 @@ inline bool HasInput(const KernelContext& context, size_t i) {
 inline bool WantsOutput(const KernelContext& context, size_t i) {
   return i < context.outputs.size() && !context.outputs[i].absent();
 }
-// InvalidArgument unless the first `count` inputs are present.
+// Returns InvalidArgument unless the first `count` inputs are present.
 absl::Status NeedInputs(const KernelContext& context, size_t count);
+// Sets the type and shape of one output; used by shape functions.
 void SetSpec(KernelContext& context, size_t output, int32_t type, Shape shape);
 
-// Shape function of elementwise operators: output 0 is like input 0.
+// Shape function of elementwise operators: output 0 has the type and shape of input 0.
 absl::Status SameAsInput(KernelContext& context);
 
-// Numpy broadcasting; false if the shapes do not fit.
+// Computes the shape of numpy broadcasting. Returns false if the shapes do not broadcast.
 bool BroadcastShapes(const Shape& a, const Shape& b, Shape* out);
-// Element strides of `shape` as broadcast to `out` (0 along broadcast dimensions).
+// Returns the element strides of `shape` broadcast to `out`, 0 along broadcast dimensions.
 absl::InlinedVector<int64_t, 6> BroadcastStrides(const Shape& shape, const Shape& out);
 
-// Axis in [0, rank), or -1 if out of range.
+// Returns the axis in [0, rank), or -1 if it is out of range.
 inline int64_t NormalAxis(int64_t axis, int64_t rank) {
   if (axis < 0) axis += rank;
   return axis >= 0 && axis < rank ? axis : -1;
 }
 
-// Calls f(begin, end) on disjoint ranges of [0, n) whose bounds are multiples of `grain`, each of
-// at least `least` elements if there are several. For elements that do not depend on each other:
-// how many of them a call gets depends on the number of threads (one gets all: long runs are fast).
+// Calls f(begin, end) on disjoint ranges of [0, n) whose bounds are multiples of `grain`; several
+// ranges have at least `least` elements each. The ranges depend on the number of threads, so
+// results must not depend on how elements are divided.
 template <typename F>
 void ParallelFor(int threads, int64_t n, int64_t grain, int64_t least, F&& f) {
   constexpr int64_t kRunsPerThread = 2;
@@ -194,7 +196,7 @@ void ParallelFor(int threads, int64_t n, int64_t grain, int64_t least, F&& f) {
   });
 }
 
-// Independent units of unequal cost, claimed one by one.
+// Calls f(unit) for independent units of unequal cost, which threads claim one by one.
 template <typename F>
 void ParallelUnits(int threads, int64_t units, F&& f) {
   RunUnits(threads, units, f);

@@ -1,4 +1,4 @@
-// MatMul (all numpy forms) and Gemm.
+// MatMul (all forms of numpy) and Gemm.
 #include "exec/kernels/matmul.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace math;  // NOLINT
 
-// a: [batch..., m, k], b: [batch..., k, n], out: [batch..., m, n], 1-D operands as in numpy.
+// a is [batch..., m, k], b [batch..., k, n], out [batch..., m, n]; operands of rank 1 as in numpy.
 struct MatMulPlan {
   int64_t m = 1, n = 1, k = 1;
   Shape batch, batch_a, batch_b, out;
@@ -60,7 +60,7 @@ absl::Status MatMulShape(KernelContext& context) {
   return absl::OkStatus();
 }
 
-// Index of the matrix of one operand for a flat batch index.
+// Returns the index of an operand's matrix for a flat batch index.
 int64_t MatrixIndex(const Shape& batch, const absl::InlinedVector<int64_t, 6>& strides,
                     int64_t flat) {
   int64_t index = 0;
@@ -71,7 +71,7 @@ int64_t MatrixIndex(const Shape& batch, const absl::InlinedVector<int64_t, 6>& s
   return index;
 }
 
-// Wrapping arithmetic of integer products.
+// Integer products wrap around.
 template <typename T>
 void MultiplyIntegers(const MatMulPlan& plan, const T* a, const T* b, T* c) {
   for (int64_t i = 0; i < plan.m; ++i) {
@@ -88,7 +88,7 @@ void MultiplyIntegers(const MatMulPlan& plan, const T* a, const T* b, T* c) {
 template <typename T>
 void MatMulTyped(KernelContext& context, MatMulPlan plan) {
   using C = Compute<T>;
-  // Without a batch of b, the rows of all matrices of a are one matrix.
+  // If b has no batch, the rows of all matrices of a form one matrix.
   if (NumElements(plan.batch_b) == 1 && plan.batch.size() == plan.batch_a.size()) {
     plan.m *= NumElements(plan.batch_a);
     plan.batch.clear();
@@ -144,7 +144,7 @@ void MatMulTyped(KernelContext& context, MatMulPlan plan) {
 
 std::shared_ptr<const Prepacked> MatMulPack(const PackRequest& request) {
   View b = request.inputs[1];
-  if (request.transposed) std::swap(b.shape[0], b.shape[1]);  // as it stands in memory
+  if (request.transposed) std::swap(b.shape[0], b.shape[1]);  // the shape as it is in memory
   return PackMatrix(b, request.transposed, request.threads);
 }
 
@@ -333,7 +333,7 @@ absl::Status GemmCompute(KernelContext& context) {
   });
 }
 
-// The product alone, of a [.., k] and b [k, n].
+// Returns the shape of the product of a [.., k] and b [k, n].
 Shape ProductShape(const KernelContext& context) {
   Shape shape = context.inputs[0].shape;
   shape.back() = context.inputs[1].shape[1];

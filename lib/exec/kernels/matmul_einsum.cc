@@ -1,5 +1,5 @@
 // Einsum. Two operands without repeated letters are permuted and multiplied as matrices, in the
-// order of MatMul over the contracted letters; anything else is summed element by element.
+// order of MatMul over the contracted letters. All other equations are summed element by element.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ using namespace math;  // NOLINT
 
 using Dims = absl::InlinedVector<int64_t, 6>;
 
-// A short text that lies on the stack: a step allocates nothing.
+// A short text on the stack, so that a step allocates nothing.
 class Letters {
  public:
   Letters() = default;
@@ -47,7 +47,7 @@ class Letters {
 };
 using Terms = absl::InlinedVector<Letters, 3>;
 
-// Letters are ASCII; the dimensions of an ellipsis get the codes 1, 2, ... counted from its end.
+// Letters are ASCII. The dimensions of an ellipsis get the codes 1, 2, ... counted from its end.
 struct EinsumPlan {
   Terms inputs;
   Letters output;
@@ -134,7 +134,8 @@ absl::StatusOr<EinsumPlan> PlanEinsum(const KernelContext& context) {
   return plan;
 }
 
-// Stride of each of `letters` in an operand; repeated letters add up, missing ones have 0.
+// Returns the stride of each of `letters` in an operand. Strides of repeated letters add up;
+// missing letters have stride 0.
 Dims StridesOf(const Letters& letters, const Letters& term, const Shape& shape) {
   Dims result(letters.size(), 0);
   int64_t stride = 1;
@@ -176,7 +177,7 @@ bool HasRepeats(const Letters& term) {
   return false;
 }
 
-// The letters of a product of two operands by their part in it.
+// The letters of a product of two operands, by their role.
 struct Roles {
   Letters batch, left, right, inner;
 };

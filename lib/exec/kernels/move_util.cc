@@ -25,7 +25,7 @@ void SetPacked(std::byte* data, int64_t i, int bits, unsigned value) {
   byte = static_cast<std::byte>((static_cast<unsigned>(byte) & ~mask) | (value << shift));
 }
 
-// Calls f(target offset, source offset) for each index of `shape`, last dim fastest.
+// Calls f(target offset, source offset) for each index of `shape`, the last dimension fastest.
 template <typename F>
 void ForEachOffset(absl::Span<const int64_t> shape, int64_t target, const Ints& target_strides,
                    int64_t source, const Ints& source_strides, const F& f) {
@@ -44,7 +44,8 @@ void ForEachOffset(absl::Span<const int64_t> shape, int64_t target, const Ints& 
   }
 }
 
-// The copy with dims of length 1 gone and neighbours merged where both sides step evenly.
+// The copy without dimensions of length 1, and with dimensions merged where both sides have uniform
+// steps.
 struct Folded {
   Ints shape, target, source;
 };
@@ -82,8 +83,8 @@ void CopyRow(T* target, int64_t target_stride, const T* source, int64_t source_s
   }
 }
 
-// target[r][i] = source[i][r]: rows of the target are columns of the source. In blocks that read
-// and write whole lines of the processor's cache.
+// Copies target[r][i] = source[i][r]: rows of the target are columns of the source. Works in blocks
+// that read and write whole cache lines.
 template <typename T>
 void CopyTransposed(T* target, int64_t target_row, const T* source, int64_t source_row,
                     int64_t rows, int64_t count) {
@@ -101,7 +102,7 @@ void CopyTransposed(T* target, int64_t target_row, const T* source, int64_t sour
   }
 }
 
-// The last two dims of `f` if they are a matrix whose transpose is copied.
+// Copies the last two dimensions of `f` as transposed matrices; returns false if they are not.
 template <typename T>
 bool CopyMatrices(const Folded& f, T* to, const T* from, int threads) {
   const size_t rank = f.shape.size();

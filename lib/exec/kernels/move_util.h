@@ -1,5 +1,5 @@
-// Shared by the kernels that move data without computing on it: any element type, 4-bit and 2-bit
-// packed ones included, by element index.
+// Helpers of the kernels that move data without computing on it. They take any element type,
+// including packed types smaller than a byte, and count in elements.
 #pragma once
 
 #include <cstddef>
@@ -16,44 +16,48 @@ namespace kvlift::exec::move {
 
 using Ints = absl::InlinedVector<int64_t, 6>;
 
-// Element strides of a dense row-major tensor.
+// Returns the element strides of a dense row-major tensor.
 Ints DenseStrides(const Shape& shape);
 
-// The same of a view that may have a pitch, and broadcast to `out`.
+// Return the strides of a view that may have a pitch; the second one of the view broadcast to
+// `out`.
 Ints StridesOf(const View& view);
 Ints StridesOf(const View& view, const Shape& out);
 
-// One side of a copy: element `offset` plus one stride per dim (0 repeats, negative runs back).
+// One side of a copy: element `offset` of `data`, and one stride per dimension (0 repeats an
+// element, a negative one runs backwards).
 struct Strided {
   std::byte* data;
   int64_t offset;
   absl::Span<const int64_t> strides;
 };
-// Copies prod(shape) elements. The target must not overlap the source nor itself.
+// Copies prod(shape) elements. The target must overlap neither the source nor itself.
 void CopyStrided(int32_t type, absl::Span<const int64_t> shape, const Strided& target,
                  const Strided& source, int threads);
-// Copies `count` neighbouring elements.
+// Copies `count` contiguous elements.
 void CopyElements(int32_t type, std::byte* target, int64_t target_index, const std::byte* source,
                   int64_t source_index, int64_t count);
-// Sets `count` neighbouring elements to element `source_index` of `source`.
+// Sets `count` contiguous elements to element `source_index` of `source`.
 void FillElements(int32_t type, std::byte* target, int64_t target_index, int64_t count,
                   const std::byte* source, int64_t source_index);
 
-// Element i of an int32 or int64 tensor.
+// Returns element i of an int32 or int64 tensor.
 inline int64_t IndexAt(const View& view, int64_t i) {
   return view.type == onnx::TensorProto::INT32 ? view.as<int32_t>()[i] : view.as<int64_t>()[i];
 }
 inline bool IsIndexType(int32_t type) {
   return type == onnx::TensorProto::INT32 || type == onnx::TensorProto::INT64;
 }
-// All elements of an int32 or int64 input. InvalidArgument for other types.
+// Returns all elements of an int32 or int64 input. InvalidArgument for other types.
 absl::StatusOr<Ints> ReadInts(const KernelContext& context, size_t input);
-// The attribute `name`, empty if absent.
+// Returns the attribute `name`, empty if absent.
 Ints IntsAttribute(const KernelContext& context, const char* name);
-// `input` if it is there, else attribute `name`; `*given` says whether there is either.
+// Returns the elements of `input` if it is present, else the attribute `name`. `*given` is set to
+// whether there is either.
 absl::StatusOr<Ints> InputOrAttribute(const KernelContext& context, size_t input, const char* name,
                                       bool* given);
-// Attribute `name` (default `fallback`) as an axis in [0, rank).
+// Returns the attribute `name` (default `fallback`) as an axis in [0, rank). InvalidArgument if it
+// is out of range.
 absl::StatusOr<int64_t> Axis(const KernelContext& context, const char* name, int64_t fallback,
                              int64_t rank);
 absl::StatusOr<int64_t> NormalizeAxis(const KernelContext& context, int64_t axis, int64_t rank);

@@ -30,7 +30,7 @@ absl::Status Bad(fmt::format_string<Args...> text, Args&&... args) {
 
 int64_t Rank(const View& view) { return static_cast<int64_t>(view.shape.size()); }
 
-// The part at `offset` with these strides; none if its elements lie in another way.
+// Returns the part at `offset` with these strides; no part if its elements do not form such blocks.
 Part PartOf(int64_t offset, const Shape& shape, absl::Span<const int64_t> strides) {
   Part part = {offset, 0};
   int64_t next = 1;
@@ -38,7 +38,7 @@ Part PartOf(int64_t offset, const Shape& shape, absl::Span<const int64_t> stride
     if (shape[d] == 0) return {0, 0};
     if (shape[d] == 1 || strides[d] == next) continue;
     if (part.pitch != 0 || d + 3 > shape.size() || strides[d] < next) return {};
-    // Dims of extent 1 between this one and the blocks have no stride of their own.
+    // Dimensions of length 1 between this one and the blocks have no stride of their own.
     int64_t blocks = 1;
     for (size_t i = d + 1; i + 2 < shape.size(); ++i) blocks *= shape[i];
     if (blocks != 1) return {};
@@ -76,7 +76,7 @@ absl::Status ConcatCompute(KernelContext& context) {
   const Ints strides = StridesOf(out);
   int64_t at = 0;
   for (const View& in : context.inputs) {
-    // What grows in the memory of its first part has that part already.
+    // A cache that grows in place already has its first part.
     if (at == 0 && in.data == out.data && in.pitch == out.pitch && in.size() > 0) {
       at = in.shape[axis];
       continue;
@@ -92,7 +92,7 @@ absl::StatusOr<Ints> SplitLengths(const KernelContext& context, int64_t total, s
   bool given = false;
   KV_ASSIGN_OR_RETURN(Ints lengths, move::InputOrAttribute(context, 1, "split", &given));
   if (!given) {
-    // Opset 18: the last part may be smaller; before, the parts are equal.
+    // From opset 18 on, the last part may be smaller; before, parts must be equal.
     const auto n = static_cast<int64_t>(parts);
     const int64_t length = (total + n - 1) / n;
     if (context.opset < 18 && length * n != total) return Bad("{} in {} equal parts", total, n);
@@ -159,7 +159,7 @@ Part SplitPart(const KernelContext& context, size_t output) {
   return PartOf(at * strides[*axis], shape, strides);
 }
 
-// Per dim: first index, step, number of elements.
+// Per dimension: first index, step and number of elements.
 struct SlicePlan {
   Ints start, step, count;
 };
@@ -278,7 +278,7 @@ absl::Status TransposeCompute(KernelContext& context) {
   return absl::OkStatus();
 }
 
-// Axes of extent 1 may move without moving an element.
+// Axes of length 1 may move without moving an element.
 Part TransposePart(const KernelContext& context, size_t) {
   const auto perm = Permutation(context);
   if (!perm.ok()) return {};
@@ -334,7 +334,8 @@ absl::Status TileShape(KernelContext& context) {
   return absl::OkStatus();
 }
 
-// Each dim is split in (repeat, dim): the target is dense, the source has stride 0 along repeats.
+// Each dimension is split into (repeat, dimension): the target is dense, the source has stride 0
+// along repeats.
 absl::Status TileCompute(KernelContext& context) {
   const View& data = context.inputs[0];
   const View& out = context.outputs[0];
@@ -354,7 +355,7 @@ absl::Status TileCompute(KernelContext& context) {
 }
 
 struct PadPlan {
-  Ints before, after;  // by dim; negative: cropped
+  Ints before, after;  // by dimension; negative: cropped
 };
 
 absl::StatusOr<PadPlan> PlanPad(const KernelContext& context) {
@@ -404,7 +405,7 @@ absl::Status PadConstant(KernelContext& context, const PadPlan& plan) {
     move::FillElements(out.type, out.data, 0, out.size(), context.inputs[2].data, 0);
   } else {
     const float value = math::FloatAttribute(context, "value", 0.0f);
-    if (value != 0.0f) {  // opset 10 and before
+    if (value != 0.0f) {  // opset 10 and earlier
       KV_RETURN_IF_ERROR(math::VisitFloat(out.type, [&](auto tag) {
         using T = typename decltype(tag)::Type;
         std::fill_n(out.as<T>(), out.size(), math::Narrow<T>(value));
@@ -428,7 +429,7 @@ absl::Status PadConstant(KernelContext& context, const PadPlan& plan) {
   return absl::OkStatus();
 }
 
-// Source index along a dim of length n for a position that may lie outside.
+// Returns the source index along a dimension of length n for a position that may be outside.
 int64_t Mirror(int64_t i, int64_t n, std::string_view mode) {
   if (mode == "edge") return std::clamp<int64_t>(i, 0, n - 1);
   if (mode == "wrap") return ((i % n) + n) % n;
@@ -487,7 +488,7 @@ absl::Status TriluCompute(KernelContext& context) {
   const auto* zeros = reinterpret_cast<const std::byte*>(zero);
   const int64_t all_rows = Product(data.shape, 0, rank - 1);
   for (int64_t r = 0; r < all_rows; ++r) {
-    // Columns [begin, end) are kept.
+    // The columns [begin, end) are kept.
     const int64_t diagonal = std::clamp<int64_t>(r % rows + k + (upper ? 0 : 1), 0, columns);
     const int64_t begin = upper ? diagonal : 0, end = upper ? columns : diagonal;
     const int64_t at = r * columns;

@@ -1,5 +1,5 @@
-// LayerNormalization, RMSNormalization, SimplifiedLayerNormalization and its Skip variants.
-// A row of float16 or bfloat16 is computed in float and rounded once.
+// LayerNormalization, RMSNormalization, SimplifiedLayerNormalization and the Skip variants. A row
+// of float16 or bfloat16 is computed in float and rounded once.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -53,7 +53,8 @@ absl::Status NormShape(KernelContext& context) {
   return absl::OkStatus();
 }
 
-// Elements of scale or bias at each element of a row, in the compute type; usually one fixed row.
+// The elements of scale or bias for each element of a row, in the compute type; usually one fixed
+// row.
 template <typename T>
 class RowOperand {
  public:
@@ -98,7 +99,7 @@ void StoreStatistic(KernelContext& context, size_t output, int64_t row, C value)
   }
 }
 
-// T: X. S: scale, bias and Y. The sums are those of ReduceMean over the row.
+// T is the type of X, S that of scale, bias and Y. Sums are those of ReduceMean over the row.
 template <typename T, typename S>
 void NormTyped(KernelContext& context, const NormPlan& plan, bool center) {
   using C = Compute<T>;
@@ -154,8 +155,8 @@ absl::Status ComputeNorm(KernelContext& context, bool center) {
 absl::Status LayerNorm(KernelContext& context) { return ComputeNorm(context, true); }
 absl::Status RmsNorm(KernelContext& context) { return ComputeNorm(context, false); }
 
-// com.microsoft: input, skip, gamma, [beta if centered], [bias]; outputs Y, the mean, the inverse
-// deviation, the sum of input, skip and bias.
+// com.microsoft: inputs are input, skip, gamma, [beta if centred], [bias]; outputs are Y, the mean,
+// the inverse deviation, and the sum of input, skip and bias.
 template <bool kCenter>
 absl::Status SkipShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 3));

@@ -1,5 +1,5 @@
-// Normalizations whose scale goes by channel, the second dim: Batch-, Instance- and
-// GroupNormalization; and LpNormalization.
+// Normalisations with a scale per channel, the second dimension: BatchNormalization,
+// InstanceNormalization and GroupNormalization; and LpNormalization.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace math;  // NOLINT
 
-// X [B, channels, ...] with inputs 1 to `vectors` of `size` elements each.
+// Checks that X is [B, channels, ...] and that inputs 1 to `vectors` have `size` elements each.
 absl::Status CheckChannels(const KernelContext& context, size_t vectors, int64_t size) {
   KV_RETURN_IF_ERROR(NeedInputs(context, vectors + 1));
   for (size_t i = 1; i <= vectors; ++i) {
@@ -42,7 +42,7 @@ absl::Status BatchShape(KernelContext& context) {
   return SameAsInput(context);
 }
 
-// (X - mean) / sqrt(variance + epsilon) * scale + bias.
+// Y = (X - mean) / sqrt(variance + epsilon) * scale + bias.
 absl::Status BatchCompute(KernelContext& context) {
   const View& x = context.inputs[0];
   KV_ASSIGN_OR_RETURN(const int64_t channels, Channels(context));
@@ -63,8 +63,8 @@ absl::Status BatchCompute(KernelContext& context) {
   });
 }
 
-// Groups of neighbouring channels normalized together; scale and bias by channel or, in
-// GroupNormalization-18, by group.
+// Groups of neighbouring channels are normalised together. Scale and bias are per channel or, in
+// GroupNormalization-18, per group.
 struct GroupPlan {
   int64_t channels = 1, groups = 1;
   bool by_group = false;
@@ -128,7 +128,7 @@ absl::Status LpShape(KernelContext& context) {
   return SameAsInput(context);
 }
 
-// Lines along the axis divided by their norm; a line of zeros stays.
+// Lines along the axis are divided by their norm; a line of zeros stays as it is.
 absl::Status LpCompute(KernelContext& context) {
   const View& x = context.inputs[0];
   const auto rank = static_cast<int64_t>(x.shape.size());

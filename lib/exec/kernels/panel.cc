@@ -11,10 +11,10 @@ namespace kvlift::exec {
 namespace {
 
 constexpr int64_t kBlockK = 256;
-constexpr int64_t kChunkRows = 264;        // whose a stays in the cache, for 256 of k
-constexpr int64_t kUnitBytes = 128 << 10;  // of weights that one unit streams
-constexpr int64_t kUnitPanels = 8;         // most in one unit
-constexpr int64_t kPackRows = 16;          // of b that are packed as one unit
+constexpr int64_t kChunkRows = 264;        // rows of a that stay in the cache, for 256 of k
+constexpr int64_t kUnitBytes = 128 << 10;  // bytes of weights that one unit streams
+constexpr int64_t kUnitPanels = 8;         // most panels in one unit
+constexpr int64_t kPackRows = 16;          // rows of b that are packed as one unit
 constexpr int W = PanelMatrix::kWidth;
 
 int64_t ElementBytes(Storage storage) { return storage == Storage::kNative ? 4 : 2; }
@@ -92,7 +92,7 @@ class Runner {
   }
 
  private:
-  // Where a unit puts its columns: into c itself if that has floats.
+  // Returns where a unit writes its columns: into c itself if that has floats, else into scratch.
   float* Target(int64_t row, int64_t rows, int64_t column, int64_t columns, ScratchScope& scratch,
                 int64_t* ldc) const {
     if (p_.storage == Storage::kNative) {
@@ -128,7 +128,7 @@ class Runner {
     });
   }
 
-  // a as [block of k][tile of rows][k][rows of the tile].
+  // Packs a as [block of k][tile of rows][k][rows of the tile].
   const float* PackA(const float* a) {
     const int64_t tiles = CeilDiv(p_.m, ops_.max_rows), blocks = CeilDiv(b_.k(), kBlockK);
     float* packed = scratch_.Get<float>(p_.m * b_.k());
@@ -149,7 +149,7 @@ class Runner {
   void RunBlocks(const float* a) {
     const float* packed = PackA(a);
     const int64_t chunks = CeilDiv(p_.m, kChunkRows);
-    // Narrower groups of panels where there are few of them.
+    // Groups of panels are narrower if there are few panels.
     const int64_t group = std::clamp<int64_t>(b_.panels() * chunks / 32, 1, 4);
     const int64_t groups = CeilDiv(b_.panels(), group);
     RunUnits(threads_, groups * chunks, [&](int64_t unit) {
@@ -162,13 +162,13 @@ class Runner {
   void Block(const float* packed, int64_t row, int64_t rows, int64_t first, int64_t count) const {
     ScratchScope scratch;
     float* room = scratch.Get<float>(kBlockK * W);
-    // Sums as [panel][row][W]: rows of c itself may lie a power of two apart.
+    // Sums are stored as [panel][row][W], since rows of c itself may be a power of two apart.
     float* c = scratch.Get<float>(count * rows * W);
     for (int64_t k0 = 0; k0 < b_.k(); k0 += kBlockK) {
       const int64_t k = std::min(kBlockK, b_.k() - k0);
       for (int64_t j = 0; j < count; ++j) {
         const float* panel = b_.Expand(first + j, k0, k, room);
-        // Where the next turn of this loop reads.
+        // The address that the next iteration reads.
         const bool last = j + 1 == count;
         const std::byte* next = b_.Address(last ? first : first + j + 1, last ? k0 + k : k0);
         for (int64_t i = 0; i < rows; i += ops_.max_rows) {
@@ -207,7 +207,7 @@ std::optional<Storage> StorageOfType(int32_t type) {
 }
 
 std::shared_ptr<const Prepacked> PackMatrix(const View& b, bool transposed, int threads) {
-  constexpr int64_t kFewest = 16;  // columns; below that panels are mostly padding
+  constexpr int64_t kFewest = 16;  // columns; with fewer, panels are mostly padding
   const auto storage = StorageOfType(b.type);
   if (!storage.has_value() || b.shape.size() != 2 || b.size() == 0) return nullptr;
   const int64_t k = b.shape[transposed ? 1 : 0], n = b.shape[transposed ? 0 : 1];
@@ -230,7 +230,7 @@ std::shared_ptr<const PackedMatrix> PackedMatrix::Make(const void* b, Storage st
   const auto* from = static_cast<const std::byte*>(b);
   auto* to = static_cast<std::byte*>(packed->data_.get());
   if (b_column == 1) {
-    // Some rows at a time, so that they are read in order. Columns beyond n are zero already.
+    // Packs some rows at a time, so that they are read in order. Columns beyond n are zero already.
     RunUnits(threads, CeilDiv(k, kPackRows), [&](int64_t unit) {
       const int64_t k0 = unit * kPackRows, k1 = std::min(k, k0 + kPackRows);
       for (int64_t j = 0; j < packed->panels(); ++j) {

@@ -23,9 +23,9 @@ struct BfloatPanel {
   static Vec<float> Load(const uint16_t* p) { return Vec<float>::LoadBfloat(p); }
 };
 
-// c[M, NV vectors] over k; a is [k][M], b has rows of kPanel elements. While a row of b is used,
-// the lines of a row at `ahead` are asked for, which moves on by ahead_step bytes: into the first
-// cache where rows are few, but for a single one of floats, which is read faster from the second.
+// Computes c[M, NV vectors] over k; a is [k][M], b has rows of kPanel elements. While a row of b is
+// used, a row at `ahead` is prefetched, which moves by ahead_step bytes: into the first-level cache
+// if rows are few, but into the second-level one for a single row of floats, which is faster.
 template <typename Loader, int M, int NV>
 void PanelTileBody(int64_t k, const float* a, const typename Loader::Element* b, float* c,
                    int64_t ldc, bool accumulate, const char* ahead, int64_t ahead_step) {
@@ -61,7 +61,7 @@ void PanelTileBody(int64_t k, const float* a, const typename Loader::Element* b,
   }
 }
 
-// c[M, kPanel].
+// Computes c[M, kPanel].
 template <typename Loader, int M>
 void PanelTileRows(int64_t k, const float* a, const typename Loader::Element* b, float* c,
                    int64_t ldc, bool accumulate, const char* ahead, int64_t ahead_step) {

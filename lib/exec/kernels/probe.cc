@@ -28,7 +28,7 @@ int ThreadCount(int threads) {
 #endif
 }
 
-// Runs body(t) for t < threads at the same time; seconds until all are done.
+// Runs body(t) for t < threads at the same time; returns the seconds until all are done.
 template <typename Body>
 double Seconds(int threads, const Body& body) {
   const auto start = Clock::now();
@@ -39,7 +39,7 @@ double Seconds(int threads, const Body& body) {
   return std::max(std::chrono::duration<double>(Clock::now() - start).count(), 1e-9);
 }
 
-constexpr size_t kProbeBytes = size_t{192} << 20;  // beyond any cache
+constexpr size_t kProbeBytes = size_t{192} << 20;  // larger than any cache
 
 std::shared_ptr<void> ProbeMemory() {
   std::shared_ptr<void> memory = AllocateHuge(kProbeBytes);

@@ -1,13 +1,14 @@
-// What this machine can do at best, measured now: the scale that timings are read against.
+// Measures the peak rates of this machine, to compare measured times with.
 #pragma once
 
 namespace kvlift::exec {
 
-// Bytes read per second from memory, in 1e9, by `threads` threads together (0: as the machine has).
+// Returns the bytes read per second from memory, in 1e9, by `threads` threads together (0: one per
+// processor). 0 if there is no memory.
 double ProbeReadGbs(int threads);
-// Floating-point operations per second of the matrix kernel in cache, in 1e9.
+// Returns the floating-point operations per second of the matrix kernel in cache, in 1e9.
 double ProbeFmaGflops(int threads);
-// The instruction set in use: "avx2", ...
+// Returns the name of the instruction set in use, such as "avx2".
 const char* IsaName();
 
 }  // namespace kvlift::exec

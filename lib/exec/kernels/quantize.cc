@@ -1,5 +1,5 @@
-// QuantizeLinear and DequantizeLinear. Scales and zero points are one for the
-// tensor, one per index of an axis, or one per block of an axis.
+// QuantizeLinear and DequantizeLinear. There is one scale (and zero point) for the tensor, one per
+// index of an axis, or one per block of an axis.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,9 +19,9 @@ namespace {
 using namespace math;  // NOLINT
 using onnx::TensorProto;
 
-// Index of the scale of every element.
+// The index of the scale of every element.
 struct Scales {
-  int64_t n = 1, inner = 1;  // size of the axis, elements behind it; of one scale: 1 and 1
+  int64_t n = 1, inner = 1;  // size of the axis, and elements behind it; 1 and 1 for a single scale
   int64_t block = 0;         // 0: one scale per index of the axis
   int64_t blocks = 1;
   bool single = true;
@@ -79,7 +79,7 @@ absl::Status QuantizeShape(KernelContext& context) {
   return absl::OkStatus();
 }
 
-// x / scale in the type that the operator divides in.
+// Returns x / scale in the type that the operator divides in.
 float Quotient(const KernelContext& context, double x, double scale) {
   const auto quotient = static_cast<float>(static_cast<float>(x) / static_cast<float>(scale));
   if (context.opset < 23) return quotient;

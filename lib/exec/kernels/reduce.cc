@@ -1,5 +1,5 @@
-// Reductions over any axes (attribute or input). A sum along contiguous rows takes the lanes of
-// gemm_isa.h, any other the order of the reduced index.
+// Reductions over any axes (attribute or input). Sums along contiguous rows have the lane order of
+// gemm_isa.h, all others the order of the reduced index.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -87,7 +87,7 @@ int64_t Offset(const Shape& dims, const absl::InlinedVector<int64_t, 6>& strides
   return offset;
 }
 
-// An integer of it: truncated and clamped, NaN becomes 0, as Cast does.
+// Converts to an integer as Cast does: truncated and clamped; NaN becomes 0.
 template <typename C>
 C FromReal(double v) {
   using Limits = std::numeric_limits<C>;
@@ -198,7 +198,7 @@ struct ProdOf {
     }
   }
 };
-// Of no elements: the lowest (highest) value of the type.
+// The maximum of no elements is the lowest value of the type, the minimum the highest.
 struct MaxOf {
   template <typename C>
   static C Run(const C* x, int64_t n) {
@@ -237,7 +237,7 @@ void ReduceTyped(KernelContext& context, const ReducePlan& plan) {
                 constexpr bool kCopy = kIsSmallFloat<T>;
                 C* row = scratch.Get<C>(contiguous && !kCopy ? 1 : plan.count);
                 for (int64_t i = begin; i < end; ++i) {
-                  const T* in =  // no elements have no place
+                  const T* in =  // an empty tensor has no data to point into
                       plan.count == 0 ? x : x + Offset(plan.kept, plan.kept_strides, i);
                   if (contiguous) {
                     if constexpr (kCopy) {
@@ -263,7 +263,7 @@ absl::Status Reduce(KernelContext& context) {
   if (context.inputs[0].type == onnx::TensorProto::BOOL) {
     if constexpr (std::is_same_v<F, MaxOf> || std::is_same_v<F, MinOf>) {
       ReduceTyped<uint8_t, F>(context, plan);
-      // Of no elements: false for the maximum, true for the minimum.
+      // The maximum of no elements is false, the minimum true.
       for (uint8_t& b : context.outputs[0].span<uint8_t>()) b = b != 0;
       return absl::OkStatus();
     }

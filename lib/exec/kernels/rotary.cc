@@ -1,4 +1,4 @@
-// RotaryEmbedding-23, and the com.microsoft operator of that name.
+// RotaryEmbedding-23, and RotaryEmbedding of com.microsoft.
 #include <fmt/format.h>
 
 #include "base/status.h"
@@ -10,8 +10,8 @@ namespace {
 
 using namespace math;  // NOLINT
 
-// X is [B, N, S, D] or [B, S, N * D]. The caches are [positions, R / 2], or [B, S, R / 2] without
-// position ids, where R is the number of rotated elements of a head.
+// X is [B, N, S, D] or [B, S, N * D]. The caches are [positions, R / 2] or, without position ids,
+// [B, S, R / 2]; R is the number of elements of a head that are rotated.
 struct RotaryPlan {
   int64_t B = 1, N = 1, S = 1, D = 0, R = 0;
   int64_t batch = 0, head = 0, token = 0;  // strides of X
@@ -19,7 +19,7 @@ struct RotaryPlan {
   const View* cosine = nullptr;
   const View* sine = nullptr;
   bool interleaved = false;
-  bool offset_positions = false;  // positions holds the first position only
+  bool offset_positions = false;  // `positions` holds the first position only
 };
 
 absl::StatusOr<RotaryPlan> PlanRotary(const KernelContext& context, bool microsoft) {

@@ -16,7 +16,7 @@ namespace {
 using namespace math;  // NOLINT
 using onnx::TensorProto;
 
-constexpr int64_t kTile = 1024;  // elements of a long row that are computed at once
+constexpr int64_t kTile = 1024;  // elements of a long row that are computed together
 
 template <typename T>
 using Few = absl::InlinedVector<T, 24>;
@@ -41,7 +41,7 @@ void NarrowRow(const float* x, int32_t type, int64_t n, std::byte* y) {
       x, n, bits);
 }
 
-// x rounded to a small type, in place.
+// Rounds x to a 16-bit type in place.
 void Round(float* x, int32_t type, int64_t n) {
   constexpr int64_t kPiece = 256;
   std::byte bits[2 * kPiece];
@@ -60,7 +60,7 @@ void MapRowWith(const float* x, int64_t n, float* y, F f) {
 struct Bounds {
   int64_t begin, end;
 };
-// As Slice with a step of 1 clamps.
+// Clamps as Slice does with a step of 1.
 Bounds Clamp(int64_t begin, int64_t end, int64_t length) {
   if (begin < 0) begin += length;
   if (end < 0) end += length;
@@ -70,14 +70,15 @@ Bounds Clamp(int64_t begin, int64_t end, int64_t length) {
 
 int64_t LastDim(const Shape& shape) { return shape.empty() ? 1 : shape.back(); }
 
-// What one call works on.
+// The sizes of one call.
 struct RowPlan {
   Shape out;
   Few<int32_t> type;    // by value
-  Few<int64_t> length;  // by value: of its rows
-  bool flat = false;    // all inputs are one row each, or one element
+  Few<int64_t> length;  // by value: length of its rows
+  bool flat = false;    // every input is one row or one element
   int64_t rows = 1;
-  // Outer dimensions, merged where all inputs allow it, and the rows of each input along them.
+  // The outer dimensions, merged where all inputs allow it, and the row strides of each input along
+  // them.
   absl::InlinedVector<int64_t, 6> dims;
   Few<absl::InlinedVector<int64_t, 6>> strides;
 };
@@ -114,7 +115,7 @@ absl::Status Derive(const KernelContext& context, const RowProgram& program, Row
     plan->type.push_back(type);
     plan->length.push_back(n);
   }
-  // The outer dimensions of all values broadcast together.
+  // Broadcasts the outer dimensions of all values together.
   Shape outer;
   size_t rank = 0;
   for (const View& input : context.inputs) {
@@ -175,7 +176,7 @@ void Arrange(const KernelContext& context, const RowProgram& program, RowPlan* p
   }
 }
 
-// Which row of each input belongs to a row of the result, row after row.
+// Yields the row of each input that belongs to a row of the result, row by row.
 class Odometer {
  public:
   Odometer(const RowPlan& plan, int64_t row) : plan_(plan), rows_(plan.strides.size(), 0) {
@@ -201,7 +202,7 @@ class Odometer {
   Few<int64_t> at_, rows_;
 };
 
-// Computes rows, or pieces of them, on one thread.
+// Computes rows, or pieces of rows, on one thread.
 class RowRunner {
  public:
   RowRunner(const KernelContext& context, const RowProgram& program, const RowPlan& plan)
@@ -215,7 +216,8 @@ class RowRunner {
     value_.resize(room_.size());
   }
 
-  // Elements [begin, begin + n) of a row; all of them unless everything is pointwise.
+  // Computes elements [begin, begin + n) of a row. Unless all instructions are pointwise, that is
+  // the whole row.
   void Run(const Odometer& rows, int64_t row, int64_t begin, int64_t n) {
     const size_t inputs = context_.inputs.size(), last = value_.size() - 1;
     for (size_t k = 0; k < inputs; ++k) Load(k, rows[k], begin, n);
@@ -243,7 +245,7 @@ class RowRunner {
   }
 
  private:
-  // Elements of a value where n of the result are computed.
+  // Returns the elements of value v that n elements of the result need.
   int64_t Count(size_t v, int64_t n) const {
     return !program_.pointwise ? plan_.length[v] : plan_.length[v] == 1 ? 1 : n;
   }
@@ -307,7 +309,7 @@ class RowRunner {
         std::copy_n(b, plan_.length[i.b], std::copy_n(a, plan_.length[i.a], y));
         return;
       case RowOp::kSlice:
-        return;  // nothing to compute
+        return;  // an empty row
     }
   }
 

@@ -1,6 +1,6 @@
-// Several operators on rows as one: what fusing.h makes of single-use chains of elementwise
-// operators, means, slices and concatenations of rows. Each value of such a chain is a row at a
-// time, computed and rounded to its type as the operator alone would have: the same bits.
+// Nodes that compute a chain of operators on rows (fusing.h): elementwise operators, means, slices
+// and concatenations along the last axis. Each value of a chain is computed one row at a time and
+// rounded to its type, with the same bits as the operators alone.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@
 
 namespace kvlift::exec {
 
-// Of the operators below; models that use it themselves are refused.
+// The domain of the operators below. Models that use it themselves are refused.
 inline constexpr std::string_view kFusedDomain = "kvlift.fused";
-// All pointwise and of one type: the result may lie in the memory of input 0.
+// All instructions are pointwise and of one type: the result may lie in the memory of input 0.
 inline constexpr std::string_view kPointwise = "Pointwise";
 inline constexpr std::string_view kRows = "Rows";
-// MatMul of inputs 0 and 1, a constant, plus input 2, with both results rounded.
+// MatMul of input 0 and the constant input 1, plus input 2. Product and sum are rounded.
 inline constexpr std::string_view kProduct = "Product";
 inline constexpr char kRowCode[] = "code";  // attribute: kRowWords ints per instruction
 
@@ -39,12 +39,13 @@ enum class RowOp : int64_t {
   kSin,
   kCos,
   kCast,    // to type p
-  kMean,    // of the row
-  kSlice,   // elements [p, q) of a row, as Slice clamps them
+  kMean,    // mean of the row
+  kSlice,   // elements [p, q) of a row, clamped as in Slice
   kConcat,  // a, then b
 };
 
-// a and b: inputs of the node first, then results of earlier instructions.
+// Operands a and b are indices: the inputs of the node first, then the results of earlier
+// instructions.
 struct RowInstruction {
   RowOp op;
   int a = 0, b = 0;
@@ -53,16 +54,17 @@ struct RowInstruction {
 inline constexpr int kRowWords = 5;
 
 bool IsBinary(RowOp op);
-// Whether the result is as long as the operands, element by element.
+// Returns true if the result has as many elements as the operands and is computed element by
+// element.
 bool IsPointwise(RowOp op);
 
 struct RowProgram : Prepacked {
   int num_inputs = 0;
-  bool pointwise = true;  // all of the code
+  bool pointwise = true;  // true if all instructions are
   std::vector<RowInstruction> code;
 };
 
-// Null if the node's code is not well formed.
+// Returns null if the node's code is malformed.
 std::shared_ptr<const RowProgram> ReadRowProgram(const onnx::NodeProto& node);
 
 }  // namespace kvlift::exec

@@ -1,4 +1,4 @@
-// Compiled with the flags of its instruction set; where the compiler has none, it is absent.
+// Compiled with the flags of AVX-512; without compiler support the table is absent.
 #include "exec/kernels/rows_impl.h"
 
 namespace kvlift::exec {

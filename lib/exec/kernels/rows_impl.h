@@ -1,4 +1,5 @@
-// Arithmetic on rows for the instruction set this file is compiled for; see gemm_simd.h.
+// Arithmetic on rows for the instruction set that the including file is compiled for; see
+// gemm_simd.h.
 #pragma once
 
 #include <initializer_list>
@@ -54,7 +55,7 @@ struct RowDiv {
   }
 };
 
-// In pieces of a fixed length, which compilers make vectors of.
+// Works in pieces of a fixed length, which compilers turn into vectors.
 inline void RowNeg(const float* x, int64_t n, float* y) {
   constexpr int64_t kPiece = 16;
   int64_t i = 0;

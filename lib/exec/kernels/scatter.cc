@@ -71,14 +71,14 @@ void ReduceInto(Reduction reduction, T* target, const T* source, int64_t count) 
   }
 }
 
-// Combines `count` neighbouring elements.
+// Combines `count` contiguous elements.
 absl::Status Combine(Reduction reduction, const View& out, int64_t at, const View& updates,
                      int64_t from, int64_t count) {
   if (reduction == Reduction::kNone) {
     move::CopyElements(out.type, out.data, at, updates.data, from, count);
     return absl::OkStatus();
   }
-  if (out.type == TensorProto::BOOL) {  // add and max: or; mul and min: and
+  if (out.type == TensorProto::BOOL) {  // add and max are "or"; mul and min are "and"
     for (int64_t i = 0; i < count; ++i) {
       uint8_t& a = out.as<uint8_t>()[at + i];
       const uint8_t b = updates.as<uint8_t>()[from + i];

@@ -1,5 +1,5 @@
-// Scratch memory of kernels: a stack of bytes per thread that keeps its size, so that a step of a
-// shape seen before allocates nothing. Memory is uninitialised and 64-byte aligned.
+// Scratch memory of kernels: one stack of bytes per thread that keeps its size, so that a step
+// whose shapes have occurred before allocates nothing. Memory is uninitialised and 64-byte aligned.
 //
 //   ScratchScope scratch;
 //   float* panel = scratch.Get<float>(k * 32);   // valid until the scope ends
@@ -15,7 +15,7 @@ namespace kvlift::exec {
 
 namespace scratch_internal {
 
-// The most bytes that a stack of this process has had.
+// The largest size that a stack of this process has had, in bytes.
 inline std::atomic<size_t> most{0};
 
 struct Chunk {
@@ -23,12 +23,12 @@ struct Chunk {
   size_t size;
 };
 
-// Chunks are only appended while a scope is open; when the last scope closes they are replaced by
-// one of their total size.
+// Chunks are only appended while a scope is open. When the last scope closes they are replaced by
+// one chunk of their total size.
 struct Stack {
   std::vector<Chunk> chunks;
-  size_t chunk = 0;   // the one in use
-  size_t offset = 0;  // in it
+  size_t chunk = 0;   // index of the chunk in use
+  size_t offset = 0;  // bytes used in it
   int depth = 0;
 
   ~Stack() {
@@ -79,8 +79,8 @@ inline Stack& ThisThread() {
 
 }  // namespace scratch_internal
 
-// Gives this thread as much as any has had, so that a unit of work that another thread had last
-// time finds its room.
+// Gives this thread as much scratch memory as any thread has had. Units of work move between
+// threads from step to step, and find their room on each.
 inline void ReserveScratch() {
   scratch_internal::ThisThread().Reserve(scratch_internal::most.load(std::memory_order_relaxed));
 }
@@ -99,7 +99,7 @@ class ScratchScope {
   ScratchScope(const ScratchScope&) = delete;
   ScratchScope& operator=(const ScratchScope&) = delete;
 
-  // Room for `count` elements; never null.
+  // Returns room for `count` elements; never null.
   template <typename T>
   T* Get(int64_t count) {
     return static_cast<T*>(stack_.Get(static_cast<size_t>(count > 0 ? count : 1) * sizeof(T)));

@@ -27,7 +27,7 @@ absl::Status Bad(fmt::format_string<Args...> text, Args&&... args) {
 
 int64_t Rank(const View& view) { return static_cast<int64_t>(view.shape.size()); }
 
-// The tensor as [outer, n, inner] around an axis.
+// A tensor as [outer, n, inner] around an axis.
 struct Lines {
   int64_t outer, n, inner;
 };
@@ -37,7 +37,7 @@ Lines Around(const Shape& shape, int64_t axis) {
   return {Product(shape, 0, a), shape[a], Product(shape, a + 1, shape.size())};
 }
 
-// A total order: NaN is larger than everything.
+// A total order in which NaN is larger than all other values.
 template <typename T>
 bool Above(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {

@@ -1,4 +1,4 @@
-// Operators on shapes (Reshape and other views, Shape, Size) and makers of constants.
+// Operators on shapes (Reshape and other views, Shape, Size), and operators that make constants.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -122,7 +122,7 @@ absl::Status UnsqueezeShape(KernelContext& context) {
   return absl::OkStatus();
 }
 
-// Inference: the data as it is, and a mask that keeps everything.
+// At inference Dropout copies the data, and its mask keeps every element.
 absl::Status DropoutShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 1));
   for (const size_t i : {size_t{1}, size_t{2}}) {
@@ -205,7 +205,7 @@ absl::Status ConstantOfShapeShape(KernelContext& context) {
   return absl::OkStatus();
 }
 
-// The element where it lies in the proto, null if it has to be converted.
+// Returns the element as it is stored in the proto; null if it must be converted.
 const std::byte* ElementOf(const onnx::TensorProto& tensor) {
   const auto at = [](const auto& data) { return reinterpret_cast<const std::byte*>(data.data()); };
   const size_t bits = ElementBits(tensor.data_type());
@@ -286,7 +286,7 @@ absl::Status RangeCompute(KernelContext& context) {
   });
 }
 
-// The same bytes as elements of another type of the same size.
+// BitCast keeps the bytes, as elements of another type of the same size.
 absl::Status BitCastShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 1));
   const auto to = static_cast<int32_t>(IntAttribute(context, "to", 0));
@@ -322,7 +322,7 @@ absl::Status EyeLikeCompute(KernelContext& context) {
   });
 }
 
-// Reached only where the graph does not treat it as a constant.
+// Reached only if the graph does not treat the node as a constant.
 absl::Status ConstantShape(KernelContext& context) {
   const onnx::AttributeProto* value = math::FindAttribute(context, "value");
   if (value == nullptr) return absl::UnimplementedError("Constant without a tensor");

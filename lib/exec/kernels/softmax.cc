@@ -1,4 +1,4 @@
-// Softmax, LogSoftmax and Hardmax: along one axis since opset 13; over all dimensions from `axis`
+// Softmax, LogSoftmax and Hardmax: along one axis since opset 13, over all dimensions from `axis`
 // on before.
 #include <fmt/format.h>
 
@@ -15,12 +15,12 @@ using namespace math;  // NOLINT
 
 enum class Kind { kSoftmax, kLog, kHard };
 
-// x[n], in place. The sum goes over 16 lanes in a fixed order (gemm_isa.h).
+// Computes one row x[n] in place. Sums have 16 lanes in a fixed order (gemm_isa.h).
 template <typename C>
 void SoftmaxRow(C* x, int64_t n, Kind kind, C* scratch) {
   const VectorOps<C>& ops = Vectors<C>();
   const C shift = ops.max(x, n);
-  if (kind == Kind::kHard) {  // 1 at the first maximum
+  if (kind == Kind::kHard) {  // 1 at the first maximum, 0 elsewhere
     C* best = std::find(x, x + n, shift);
     std::fill(x, best, C{0});
     if (best != x + n) *best++ = C{1};
@@ -84,7 +84,7 @@ absl::Status ComputeSoftmax(KernelContext& context, Kind kind, bool coerced) {
   });
 }
 
-// Before opset 13 all dimensions from `axis` on are one.
+// Before opset 13 all dimensions from `axis` on form one row.
 template <Kind kKind, bool kCoerced>
 absl::Status Softmax(KernelContext& context) {
   return ComputeSoftmax(context, kKind, kCoerced);

@@ -1,4 +1,5 @@
-// One function per kernel file: its operator definitions. registry.cc joins and sorts them.
+// The operator definitions of each kernel file, one function per file. registry.cc joins and sorts
+// them.
 #pragma once
 
 #include "absl/types/span.h"

@@ -85,7 +85,7 @@ absl::Status ValidateIndices(const KernelContext& context, const Plan& plan) {
   return absl::OkStatus();
 }
 
-// `bits` bits from src to dst at bit offsets; whole bytes by memcpy, nibbles one by one.
+// Copies `bits` bits from src to dst at bit offsets: whole bytes by memcpy, nibbles one by one.
 void CopyBits(const std::byte* src, int64_t src_bit, std::byte* dst, int64_t dst_bit,
               int64_t bits) {
   if (((src_bit | dst_bit | bits) & 7) == 0) {
@@ -100,7 +100,7 @@ void CopyBits(const std::byte* src, int64_t src_bit, std::byte* dst, int64_t dst
   }
 }
 
-// Units [begin, end) of one entry of the batch, written from row `slot` on.
+// Copies units [begin, end) of one batch entry, written from row `slot` on.
 void CopyRows(const Plan& plan, int64_t begin, int64_t end, int64_t slot, const std::byte* update,
               std::byte* out) {
   if (plan.circular) slot %= plan.capacity;
@@ -125,7 +125,7 @@ absl::Status ScatterCompute(KernelContext& context) {
   const View& past = context.inputs[0];
   const std::byte* update = context.inputs[1].data;
   std::byte* out = context.outputs[0].data;
-  // Packed elements of two heads may share a byte: then one thread.
+  // Packed elements of two heads may share a byte, so one thread writes them.
   const bool packed = plan.row_bits % 8 != 0;
   if (out != past.data) {
     const int64_t bytes = past.bytes();

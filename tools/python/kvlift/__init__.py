@@ -6,9 +6,9 @@ proves the result.
     if result.verify():                           # raises Inconclusive where nothing is proved
         result.save("out.onnx")
 
-Models are given as a `Model`, a path, or bytes. What is returned as dict and list has the fields of
-the documents that the program prints with --json (docs/schema). Work is done without the
-interpreter's lock, so that threads run at once.
+Models are given as a `Model`, a path, or bytes. Functions that return a dict or list return the
+documents that the program prints with --json (docs/schema). Work releases the GIL, so that threads
+run in parallel.
 """
 
 import json
@@ -23,9 +23,9 @@ __version__ = _native.version
 
 
 class Error(Exception):
-    """A model that cannot be read, an option that is unknown, a file that cannot be written.
+    """Raised for a model that cannot be read, an unknown option, or a file that cannot be written.
 
-    `code` is that of `kvlift explain CODE`, or empty.
+    `code` is a finding code, which `kvlift explain CODE` describes, or empty.
     """
 
     def __init__(self, message: str, code: str = "") -> None:
@@ -34,7 +34,7 @@ class Error(Exception):
 
 
 class Inconclusive(Error):
-    """A verdict that is neither yes nor no was asked for a yes or no."""
+    """Raised if a verdict that is neither "equal" nor "different" is used as a bool."""
 
 
 _native.raise_failures_as(Error)
@@ -44,7 +44,7 @@ ModelLike = Union[Model, str, "os.PathLike[str]", bytes, bytearray, memoryview]
 
 
 class Finding(NamedTuple):
-    """What `check` found, and where."""
+    """A finding of `check`, with the names of the nodes and values that it is about."""
 
     severity: str  # "error" or "warning"
     code: str
@@ -54,7 +54,10 @@ class Finding(NamedTuple):
 
 
 class Verdict:
-    """What `verify` says. True is proved equal, False is different; anything else is no bool."""
+    """The verdict of `verify`. As a bool it is True if proved equal and False if different.
+
+    Otherwise the conversion to bool raises Inconclusive.
+    """
 
     def __init__(self, document: Dict[str, Any]) -> None:
         self.document = document
@@ -72,7 +75,7 @@ class Verdict:
 
 
 class Conversion:
-    """What became of a model and of each of its caches."""
+    """The result of `convert`: the converted model, and what happened to each cache."""
 
     def __init__(self, native: Any) -> None:
         self._native = native
@@ -84,8 +87,8 @@ class Conversion:
     def model(self) -> Model:
         """The converted model.
 
-        Inconclusive if less is shown of it than `accept` asks for; another Error if there is none,
-        or if it is shown to differ from its source.
+        Raises Inconclusive if less was shown than `accept` requires, and another Error if there is
+        no converted model or if it differs from its source.
         """
         self._raise_inconclusive()
         return self._native.model()
@@ -96,7 +99,7 @@ class Conversion:
 
     @property
     def equality(self) -> Optional[str]:
-        """What is shown: "proved", "tested", "unproved", "different" or "inconclusive"."""
+        """What was shown: "proved", "tested", "unproved", "different" or "inconclusive"."""
         return (self.document["equality"] or {}).get("shown")
 
     @property
@@ -106,25 +109,26 @@ class Conversion:
 
     @property
     def genai_config(self) -> Optional[Dict[str, Any]]:
-        """What belongs into genai_config.json, for target "genai"."""
+        """The fragment for genai_config.json, for target "genai"; else None."""
         text = self._native.genai()
         return json.loads(text) if text else None
 
     def verify(self, *, full: bool = False, seed: int = 1, threads: int = 0,
                weights: str = "stored") -> Verdict:
-        """Proves or disproves that the converted model does what its source does.
+        """Proves or disproves that the converted model computes the same as its source.
 
-        `weights` is "stored", or "random[:SEED]": numbers are drawn for weights in files.
+        `weights` is "stored", or "random[:SEED]", which replaces weights in files by random
+        numbers.
 
-        The errors of `model`, too.
+        Raises the errors of `model` too.
         """
         self._raise_inconclusive()
         return Verdict(json.loads(self._native.verify(full, seed, threads, weights)))
 
     def save(self, path: Union[str, "os.PathLike[str]"], *, force: bool = False) -> List[str]:
-        """Writes the model, its manifest and what else belongs to it; returns the files' names.
+        """Writes the model, its manifest and its other files; returns their names.
 
-        The errors of `model`, too.
+        Raises the errors of `model` too.
         """
         self._raise_inconclusive()
         return self._native.save(os.fspath(path), force)
@@ -139,7 +143,7 @@ class Conversion:
 
 def load(source: ModelLike, *, data_dir: Union[str, "os.PathLike[str]", None] = None,
          trust_links: bool = False) -> Model:
-    """Reads a model. `data_dir`: where its external data may lie, instead of the model's folder."""
+    """Reads a model. `data_dir`: the folder of external data, by default that of the model."""
     if isinstance(source, Model):
         return source
     folders = [] if data_dir is None else [os.fspath(data_dir)]
@@ -149,12 +153,12 @@ def load(source: ModelLike, *, data_dir: Union[str, "os.PathLike[str]", None] = 
 
 
 def inspect(model: ModelLike) -> Dict[str, Any]:
-    """Caches, attention and what nearly matched."""
+    """Returns the caches and attentions of a model, and near misses."""
     return json.loads(_native.inspect(load(model)))
 
 
 def caches(model: ModelLike) -> List[Dict[str, Any]]:
-    """The caches of a model; those with a `reason` cannot be converted."""
+    """Returns the caches of a model; those with a `reason` cannot be converted."""
     return inspect(model)["caches"]
 
 
@@ -167,9 +171,9 @@ def convert(model: ModelLike, *, target: str = "spec", max_seq_len: Optional[int
             skip: Sequence[str] = (), allow_partial: bool = False) -> Conversion:
     """Rewrites the caches and proves the result; nothing is written.
 
-    The options are those of `kvlift convert`. What the proof leaves open is tested by the quick
-    plans of `verify`. A result that does not show what `accept` asks for has the status "refused",
-    and its `model` raises.
+    The options are those of `kvlift convert`. Facts that the proof leaves open are tested by the
+    quick plans of `verify`. If less is shown than `accept` requires, the status is "refused" and
+    `model` raises.
     """
     flags = _native.ConvertFlags()
     flags.target, flags.control, flags.mask, flags.read = target, control, mask, read
@@ -184,7 +188,7 @@ def convert(model: ModelLike, *, target: str = "spec", max_seq_len: Optional[int
 
 
 def _manifest_text(manifest: Any, model: ModelLike) -> Optional[str]:
-    """JSON of a manifest that is given as dict or path, or that lies beside the model."""
+    """Returns the JSON of a manifest: a dict, a path, or the file beside the model; else None."""
     if isinstance(manifest, dict):
         return json.dumps(manifest)
     if manifest is None:
@@ -201,11 +205,11 @@ def _manifest_text(manifest: Any, model: ModelLike) -> Optional[str]:
 
 def verify(before: ModelLike, after: ModelLike, *, manifest: Any = None, full: bool = False,
            seed: int = 1, threads: int = 0, weights: str = "stored") -> Verdict:
-    """Proves or disproves that `after` does what `before` did.
+    """Proves or disproves that `after` computes the same as `before`.
 
-    `manifest` says how they correspond: a dict, a path, the one beside `after` or in it; where there
-    is none, the relation is inferred. `weights` is "stored", or "random[:SEED]": numbers are drawn
-    for weights in files, and structure is what is judged.
+    `manifest` says how they correspond: a dict or a path; by default the manifest beside `after` or
+    in it. Without one, the relation is inferred. `weights` is "stored", or "random[:SEED]", which
+    replaces weights in files by random numbers, so that only the structure is judged.
     """
     return Verdict(json.loads(_native.verify(
         load(before), load(after), _manifest_text(manifest, after), full, seed, threads, weights)))
