@@ -1,5 +1,6 @@
 // LIBS: oracle
-// What the oracle refuses because the operator's text does.
+// Operands at the edge of an operator's text: what it refuses, and what it clamps.
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -42,6 +43,20 @@ TEST(OracleRefuses, ScalesOfBlocksThatAreBroadcast) {
   EXPECT_EQ(with({2, 3, 2})->at("y").reals().value[0], 1.5);
   for (const Dims& dims : {Dims{1, 3, 2}, Dims{2, 1, 2}, Dims{2, 3, 1}, Dims{1, 1, 2}}) {
     EXPECT_THAT(with(dims).status().message(), ::testing::HasSubstr("scale")) << DimsText(dims);
+  }
+}
+
+// A start below -extent is clamped to 0 if the step is negative, so the first element is left.
+TEST(OracleClamps, StartsOfASliceThatGoesDown) {
+  const std::string graph =
+      "g (float[n] x) => (float[m] y)"
+      "<int64[1] s = {-128}, int64[1] e = {-9223372036854775807}, int64[1] a = {0},"
+      " int64[1] step = {-1}> { y = Slice (x, s, e, a, step) }";
+  for (const int64_t extent : {0, 1, 3, 127, 128, 129}) {
+    const auto found = RunText(graph, {{"x", Filled(onnx::TensorProto::FLOAT, {extent}, 7)}});
+    ASSERT_TRUE(found.ok()) << found.status();
+    const int64_t expected = extent == 0 ? 0 : std::max<int64_t>(extent - 127, 1);
+    EXPECT_EQ(found->at("y").dims(), Dims{expected}) << extent;
   }
 }
 

@@ -195,12 +195,16 @@ absl::Status Slice(OpContext& c) {
     if (axis < 0 || steps[k] == 0) return Wrong(c, "axis or step");
     const int64_t extent = x.dims()[axis];
     const bool down = steps[k] < 0;
-    const auto bound = [&](int64_t at) {
-      if (at < 0) at = at < -extent ? -extent - 1 + extent : at + extent;
-      return down ? std::clamp<int64_t>(at, -1, extent - 1) : std::clamp<int64_t>(at, 0, extent);
+    const auto from_front = [&](int64_t at) {
+      if (at >= 0) return at;
+      return at < -extent ? int64_t{-1} : at + extent;
     };
-    const int64_t begin = bound(starts[k]), end = bound(ends[k]);
-    const int64_t distance = down ? begin - end : end - begin;
+    // The operator's text clamps a start to [0, extent - 1] and an end to [-1, extent - 1] if the
+    // step is negative, and both to [0, extent] if it is positive.
+    const int64_t last = down ? extent - 1 : extent;
+    const int64_t begin = std::max<int64_t>(std::min(from_front(starts[k]), last), 0);
+    const int64_t end = std::max<int64_t>(std::min(from_front(ends[k]), last), down ? -1 : 0);
+    const int64_t distance = extent == 0 ? 0 : down ? begin - end : end - begin;
     const int64_t stride = down ? -std::max(steps[k], -(int64_t{1} << 40)) : steps[k];
     dims[axis] = distance <= 0 ? 0 : (distance - 1) / stride + 1;
     first[axis] = begin;
