@@ -126,7 +126,7 @@ enum class ConvertStatus { kConverted, kPartial, kRefused, kNothing };
 struct Conversion {
   ConvertStatus status = ConvertStatus::kNothing;
   Inspection inspection;                  // with the `converted` flags set
-  std::optional<onnx::ModelProto> model;  // set for kConverted and kPartial; without metadata_props
+  std::optional<onnx::ModelProto> model;  // set for kConverted and kPartial; not yet stamped
   std::shared_ptr<const onnx::ModelProto> source;  // owns what the spans in `model` point to
   Manifest manifest;                               // valid if `model` is set
   std::string genai;  // the text of OUT.genai.json; empty for other targets
