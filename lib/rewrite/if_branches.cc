@@ -26,7 +26,7 @@ class Inliner {
  public:
   explicit Inliner(onnx::GraphProto* graph) : graph_(graph) {}
 
-  // chosen: node index -> branch.
+  // chosen: the index of an If in the graph -> the branch that replaces it.
   absl::Status Run(const absl::flat_hash_map<int, const onnx::GraphProto*>& chosen) {
     KV_RETURN_IF_ERROR(CollectNames(chosen));
     google::protobuf::RepeatedPtrField<onnx::NodeProto> nodes;
