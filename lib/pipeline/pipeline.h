@@ -15,7 +15,7 @@
 
 namespace kvlift {
 
-// What must be shown of a conversion before its model is handed out.
+// The evidence that a conversion needs before its model is handed out.
 enum class ConvertAccept {
   kProved,    // every fact holds for all shapes
   kTested,    // where a fact is open, the plans of `verify` pass
@@ -24,7 +24,7 @@ enum class ConvertAccept {
 // Reads "proved", "tested" or "unproved". Returns nullopt for other words.
 std::optional<ConvertAccept> ReadConvertAccept(std::string_view word);
 
-// What was shown of a conversion.
+// The result of proving and testing a conversion.
 enum class Equality {
   kNothing,       // no model was made
   kProved,        // every fact holds for all shapes

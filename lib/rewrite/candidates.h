@@ -1,5 +1,5 @@
-// Which graph inputs and outputs look like the past and the present of a cache, before any rule
-// judges them.
+// Finds the graph inputs and outputs that look like the past and the present of a cache, before any
+// rule judges them.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct Candidate {
   std::string kind;        // the manifest's word
   bool growing = false;    // the extents of past and present differ
   int axis = 0;            // where they differ, or that of a TensorScatter; else 0
-  Finding if_unmatched;    // what to report if no rule matches
+  Finding if_unmatched;    // the finding to report if no rule matches
   bool hidden = false;     // an operator with a past of its own, or a branch, makes the present
   bool converted = false;  // a TensorScatter makes the present: there is nothing to convert
 };

@@ -1,4 +1,4 @@
-// Where new rows are written and how many rows are valid: TensorScatter's write_indices,
+// Computes where new rows are written and how many rows are valid: TensorScatter's write_indices,
 // Attention's nonpad_kv_seqlen, and views of the valid rows of a buffer.
 #pragma once
 

@@ -19,14 +19,14 @@ namespace kvlift {
 // The runtime whose rules the result must meet: the operator texts alone, ONNX Runtime,
 // onnxruntime-genai with its dynamic or its static caches, TensorRT.
 enum class Target { kSpec, kOrt, kGenai, kGenaiStatic, kTensorRt };
-// Where the write index of growing caches comes from: it is derived from the width of an input of
-// the source, or it is a new input. Auto: derived for Target::kGenai, else an input.
+// The origin of the write index of growing caches: it is derived from the width of an input of the
+// source, or it is a new input. Auto: derived for Target::kGenai, else an input.
 enum class Control { kAuto, kDerived, kInput };
 // How a mask is expressed. Auto: by is_causal as far as possible. Causal: by is_causal alone, else
 // a refusal (KV224). Explicit: as a mask operand.
 enum class MaskForm { kAuto, kCausal, kExplicit };
-// What attention is given of a buffer: its valid rows, or all of it. Auto: all of it for
-// Target::kGenaiStatic and Target::kTensorRt, else the valid rows.
+// The rows of a buffer that attention is given: the valid ones, or all. Auto: all for
+// Target::kGenaiStatic and Target::kTensorRt, else the valid ones.
 enum class ReadForm { kAuto, kPrefix, kFull };
 // Auto and keep: masks of the host stay. None: the host promises that no step holds padding tokens,
 // and masks that only hide those are left out.

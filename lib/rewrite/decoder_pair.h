@@ -16,7 +16,7 @@
 
 namespace kvlift {
 
-// What names of the first call's values start with.
+// The prefix of the names of the first call's values.
 inline constexpr char kFirstCall[] = "/kvlift/first/";
 
 // A past of later calls, and the axis along which its present is longer.

@@ -1,5 +1,5 @@
-// What the lowerings of fused attention operators share: the operands of a node, the standard nodes
-// that replace it, and the refusals. Internal to lib/rewrite.
+// The editor that the lowerings of fused attention operators share: it reads the operands of a
+// node, and collects the standard nodes that replace it and the refusals. Internal to lib/rewrite.
 #pragma once
 
 #include <initializer_list>

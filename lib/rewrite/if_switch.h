@@ -1,4 +1,4 @@
-// What chooses between the branches of a merged decoder: an input that the host sets to true or
+// Finds the switch between the branches of a merged decoder: an input that the host sets to true or
 // false, or whether the length of a past is 0.
 #pragma once
 

@@ -10,7 +10,7 @@
 
 namespace kvlift {
 
-// What the plan decided; names are those of inputs of the result.
+// The decisions of the plan. Names are those of inputs of the result.
 struct ManifestFacts {
   std::string write_indices;                 // empty: the graph derives the write index
   std::string nonpad_kv_seqlen;              // empty: the graph computes the valid length

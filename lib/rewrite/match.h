@@ -1,5 +1,5 @@
-// What the rules share: reading operands of attention as caches, and finding values of the graph by
-// their element.
+// Functions that the rules share: they read operands of attention as caches, and find values of the
+// graph by their element.
 #pragma once
 
 #include <optional>

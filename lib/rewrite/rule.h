@@ -1,4 +1,4 @@
-// What recognisers say about a graph (caches, attentions, refusals), and how rules are registered.
+// The results of recognisers (caches, attentions, refusals), and the registration of rules.
 //
 // A rule is one file in rewrites/: NAME.cc defines `const Rule& NAME()` in namespace
 // kvlift::rewrites; the build generates the sorted table behind AllRules(). An expression of an

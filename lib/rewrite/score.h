@@ -67,8 +67,8 @@ struct Score {
 
 struct ScoreResult {
   std::optional<Score> score;
-  std::string why_not;     // without a score: what was found where something else is needed
-  NodeId blame = kNoNode;  // without a score: where it was found
+  std::string why_not;     // without a score: the operator or value that does not fit
+  NodeId blame = kNoNode;  // without a score: the node to name
 };
 ScoreResult ReadScore(sym::Forms& forms, sym::Expr element, const sym::Facts& facts);
 
