@@ -37,7 +37,7 @@ bool AttentionEmitter::DrawsHeads(const AttentionSite& site, Expr rest) const {
 
 bool AttentionEmitter::HidesUnused(const MaskOfSite& mask) {
   const Expr end = s_.pool.Add(mask.start, mask.key.new_length);
-  // Keys that the source cuts at the end of the valid rows leave none behind it.
+  // If the source cuts its keys at the end of the valid rows, there are none behind it.
   if (mask.site.keys != nullptr && Normal(mask.key, mask.site.keys) == end) return true;
   return SaysWhatIsUnused(mask);
 }

@@ -1,6 +1,6 @@
 // Lowers MultiHeadAttention of com.microsoft: 3-D queries, keys and values with equal head counts,
-// a past, a bias of the projections, a key_padding_mask and a bias of the scores. Source: the
-// contrib operator text of ONNX Runtime 1.31.
+// a past, a bias of the projections, a key_padding_mask and a bias of the scores.
+// Source: the contrib operator text of ONNX Runtime 1.31.
 #include <limits>
 
 #include "fmt/format.h"

@@ -55,8 +55,8 @@ struct Packed {
 // Where the axes of a part are in the packed tensor.
 struct PackedLayout {
   std::string letters;  // of a part
-  int layers, roles, sequences, slots,
-      heads;  // axes of the packed tensor; negative: it has no such axis
+  // Axes of the packed tensor; negative: it has no such axis.
+  int layers, roles, sequences, slots, heads;
 
   static PackedLayout Of(const Settings& s) {
     if (!s.joins) {

@@ -157,7 +157,7 @@ class OpsetRaiser {
       known->second = {SchemaOf(node->op_type(), from_), SchemaOf(node->op_type(), kTargetOpset)};
     }
     const auto [before, after] = known->second;
-    if (before == nullptr) return {};  // ONNX has no such operator, which its checker reports
+    if (before == nullptr) return {};  // no operator of ONNX: its checker reports it
     if (node->op_type() == "Scatter") {
       node->set_op_type("ScatterElements");
       return {};

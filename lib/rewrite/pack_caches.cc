@@ -405,8 +405,8 @@ class Packer {
   std::map<std::string, Pack> packs_;  // by the name of the source's tensor
   std::vector<onnx::ValueInfoProto> outputs_;
   Rows capacity_;  // of the tensor that Emit makes
-  std::map<std::pair<std::string, std::string>, std::string>
-      inside_;  // write indices, by index and capacity
+  // Write indices inside a part, by the source's index and by the capacity.
+  std::map<std::pair<std::string, std::string>, std::string> inside_;
 };
 
 }  // namespace

@@ -250,7 +250,7 @@ class Quantizer {
   }
   int32_t TypeOfValues() const { return float8() ? TensorProto::FLOAT8E4M3FN : TensorProto::INT8; }
 
-  // Returns the dequantised rows. to: the name of the result; null: the name is free.
+  // Returns the dequantised rows. to: the name of the result; null: it gets a new name.
   std::string Dequantized(const std::string& values, const std::string& scales, const Store& store,
                           const std::string* to) {
     const auto add = [&](const char* op, const NodeBuilder::Inputs& inputs,
