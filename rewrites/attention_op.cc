@@ -1,12 +1,13 @@
-// An Attention operator (opset 23 or later) whose keys and values are caches that the graph has put
-// together in front of it:
+// An Attention operator (opset 23 or later) whose keys and values are caches that the graph appends
+// to in front of it:
 //
 //   Attention(q, repeat_kv(present_key), repeat_kv(present_value), mask)
 //
-// Correct: the same operator with the caches themselves, nonpad_kv_seqlen and what its mask said.
-// is_causal without past and nonpad_kv_seqlen is aligned top-left: query s sees keys t <= s. That
-// is kept as it is, by an explicit mask; it is not the bottom-right rule of nonpad_kv_seqlen.
-// Source: ONNX Attention-23, -24; torch.onnx exports at opset 23.
+// q [B, N, S, D], keys and values [B, N or Nk, T, D]. Correct: the result is the same operator over
+// the converted caches, with nonpad_kv_seqlen and the same mask. Without a past and
+// nonpad_kv_seqlen, is_causal is aligned top-left: query s sees keys t <= s. That becomes an
+// explicit mask, since nonpad_kv_seqlen aligns is_causal bottom-right. Source: ONNX Attention-23,
+// -24; torch.onnx exports at opset 23.
 #include <cmath>
 #include <utility>
 
@@ -26,7 +27,8 @@ ValueId Input(const Graph& graph, NodeId node, size_t k) {
   return k < graph.inputs(node).size() ? graph.inputs(node)[k] : kNoValue;
 }
 
-// Fills what the site says of the mask operand and is_causal; false if that has no known rank.
+// Reads the mask operand and is_causal into the site. Returns false if the rank of the mask is not
+// known.
 bool ReadMask(sym::Forms& forms, NodeId node, const sym::Facts& facts, AttentionSite* site) {
   const Graph& graph = forms.graph();
   sym::Pool& pool = forms.pool();
@@ -89,7 +91,8 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
       return refuse("KV210", "needs constant head counts and sizes");
     }
   }
-  // They are for operands of rank 3. Runtimes refuse other numbers than those of the operands.
+  // The head counts are for operands of rank 3. Runtimes refuse numbers other than those of the
+  // operands.
   for (const auto& [name, form] : {std::pair{"q_num_heads", &q}, {"kv_num_heads", &k}}) {
     const int64_t heads = form->shape[1]->value();
     if (IntAttribute(graph.node(node), name, heads) == heads) continue;

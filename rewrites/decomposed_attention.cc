@@ -2,13 +2,13 @@
 //
 //   MatMul(q, k^T) -> scale, softcap, biases, mask (added or selected) -> Softmax -> MatMul(., v)
 //
-// (either may be a FusedMatMul of com.microsoft) with casts that round no more than the type of the
-// cache does, Dropout outside training and a guard against NaN where they may stand, scales on q,
-// on k, on both or behind the product, and k and v repeated per group of heads in any spelling. The
-// anchor is the second MatMul: everything before it is read from forms, so order and spelling do
-// not matter. Correct: Attention-24 computes the same expression in the same order. Rows that are
-// masked everywhere give 0 there; see AttentionSite::finite_minimum and nan_guard for what they
-// gave here.
+// Either MatMul may be a FusedMatMul of com.microsoft. There may also be casts that round no more
+// than the type of the cache does, Dropout outside training, a guard against NaN, scales on q, on
+// k, on both or behind the product, and k and v repeated per group of heads in any way. The anchor
+// is the second MatMul; everything before it is read from forms, so order and spelling do not
+// matter. q [B, N, S, D], scores [B, N, S, T] or [B*N, S, T]. Correct: Attention-24 computes the
+// same expression in the same order. A fully masked row gives 0 in Attention-24;
+// AttentionSite::finite_minimum and nan_guard say what it gives in the source.
 #include <algorithm>
 #include <cmath>
 
@@ -24,7 +24,7 @@ using sym::Expr;
 using sym::Kind;
 using Result = Recognised<AttentionSite>;
 
-// The softmax whose probabilities `e` is, seen through what hands them on and through
+// The softmax that gives an element of the probabilities, behind nodes that pass it on and behind
 // Where(IsNaN(p), 0, p).
 struct Probabilities {
   NodeId softmax = kNoNode;
@@ -61,7 +61,7 @@ NanTest ReadNanTest(sym::Forms& forms, Expr condition, const sym::Facts& facts) 
   }
 }
 
-// What is behind everything that hands an element on: casts keep NaN a NaN.
+// Looks through all nodes that pass an element on. Casts keep NaN a NaN.
 Expr Behind(sym::Forms& forms, Expr e, const sym::Facts& facts) {
   Roundings any;
   while (e != nullptr && e->kind() == Kind::kLoad) {
@@ -73,8 +73,8 @@ Expr Behind(sym::Forms& forms, Expr e, const sym::Facts& facts) {
   return e;
 }
 
-// The element that a guard gives wherever it is not NaN, where it gives 0; null if `select` is no
-// such guard of its own element.
+// Returns the element x of a guard that gives 0 where x is NaN and x elsewhere; null if `select` is
+// not such a guard.
 Expr Guarded(sym::Forms& forms, Expr select, const sym::Facts& facts) {
   const NanTest test = ReadNanTest(forms, select->args()[0], facts);
   if (test.tested == nullptr || !select->args()[test.is_nan ? 1 : 2]->is_integer(0)) return nullptr;
@@ -107,8 +107,8 @@ Probabilities ReadProbabilities(sym::Forms& forms, Expr e, const sym::Facts& fac
   return {};
 }
 
-// The softmax is taken over `keys` scores and no others, such as those of a sink, along its last
-// axis.
+// Returns true if the softmax is along its last axis and over exactly `keys` scores. A sink would
+// add others.
 bool SoftmaxOverKeys(sym::Forms& forms, const Probabilities& p, Expr keys) {
   const Graph& graph = forms.graph();
   const int64_t axis = IntAttribute(graph.node(p.softmax), "axis", -1);
@@ -118,8 +118,8 @@ bool SoftmaxOverKeys(sym::Forms& forms, const Probabilities& p, Expr keys) {
          weights.shape.back() == keys;
 }
 
-// One attempt: from the second MatMul backwards. Each step fills its part of the site, or leaves
-// the outcome in result().
+// One attempt, from the second MatMul backwards. Each step fills its part of the site, or returns
+// false and leaves the answer in result_.
 class Matcher {
  public:
   Matcher(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> caches)
@@ -137,12 +137,12 @@ class Matcher {
         MakeFinding(code, std::move(text), graph_, {blame == kNoNode ? node_ : blame}));
     return false;
   }
-  // Refuses only where a cache is at stake: other attentions are none of ours.
+  // Refuses only if the attention reads a cache; the rule does not apply to others.
   bool RefuseIfCached(std::string_view code, std::string text, NodeId blame) {
     return reads_cache_ && Refuse(code, std::move(text), blame);
   }
 
-  // The left operand is a softmax over keys: b, h, s, t = i0..i3.
+  // Reads the left operand as a softmax over keys, with b, h, s, t = i0..i3.
   bool ReadWeights() {
     left_ = graph_.inputs(node_)[0];
     right_ = graph_.inputs(node_)[1];
@@ -176,7 +176,7 @@ class Matcher {
         node_);
   }
 
-  // Extents of b, h, s, t: those of rank 4, or of [B*N, S, T] with a constant N.
+  // Sets the extents of b, h, s, t from a shape of rank 4, or from [B*N, S, T] with a constant N.
   bool Unfold(const std::vector<Expr>& shape) {
     facts_.extents = shape;
     if (shape.size() != 3) return shape.size() == 4;
@@ -188,7 +188,8 @@ class Matcher {
     return true;
   }
 
-  // N of an extent B*N: its constant factor, or what is left of it beside the caches' B.
+  // Returns N of an extent B*N: its constant factor or, if B is constant, its quotient by the
+  // caches' B.
   std::optional<int64_t> FoldedHeads(Expr extent) const {
     if (extent->kind() == Kind::kSum && extent->terms().size() == 1 && extent->value() == 0) {
       return extent->terms()[0].coefficient;
@@ -204,7 +205,7 @@ class Matcher {
     return std::nullopt;
   }
 
-  // Indices of a tensor of rank 4, or of one of rank 3 with b and h folded.
+  // Returns the indices of a tensor of rank 4, or of one of rank 3 with b and h on one axis.
   std::vector<Expr> Rows(size_t rank, const std::vector<Expr>& at) const {
     if (rank != 3) return at;
     const Expr row = pool_.Add(pool_.Mul(at[0], facts_.extents[1]), at[1]);
@@ -318,7 +319,7 @@ class Matcher {
             Refuse("KV210", "needs queries as a value of shape [B, N, S, D]", score_.product));
   }
 
-  // Attention computes in the type of the rows. Whatever rounds to less gives other numbers.
+  // Attention computes in the type of the rows, so casts to types with fewer numbers are refused.
   bool JudgeRoundings(const Scaled& keys) {
     type_ = TypeOfRows(forms_, caches_[site_.key_cache], site_.key_view);
     struct Part {
@@ -342,9 +343,9 @@ class Matcher {
     return true;
   }
 
-  // The query as a value of shape [B, N, S, D], or [N, S, D] of one sequence: with as much of its
-  // scale peeled off as leaves one, of the type of the rows if there is one. A scale in front of
-  // the split into heads stays in the graph.
+  // Finds the query as a value of shape [B, N, S, D], or [N, S, D] of one sequence. It takes the
+  // value with most of the scale removed, of the type of the rows if there is one. A scale in front
+  // of the split into heads stays in the graph.
   bool ReadQuery(const Scaled& q, ValueId operand) {
     const Expr size = pool_.Integer(site_.head_dim);
     const std::vector<Expr> rows = {facts_.extents[1], facts_.extents[2], size};

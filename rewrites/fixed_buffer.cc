@@ -2,11 +2,11 @@
 //
 //   present[.., t, ..] = w <= t < w + S ? update[.., t - w, ..] : past[.., t, ..]
 //
-// w is an expression of the batch index at most. Where only some sequences of a larger batch are
-// written, the rows of the others are written with what they hold. Whether the graph scatters,
-// splices slices, selects by a one-hot mask or blends with one does not matter. Correct:
-// TensorScatter at write_indices = w is that expression. Source: static caches of transformers,
-// gpt-fast, hand-written decoders, jax's update slice.
+// w is an expression that contains the batch index at most. If only some sequences of a larger
+// batch are written, the update repeats the rows of the others. Whether the graph scatters, splices
+// slices, selects by a one-hot mask or blends with one does not matter. Correct: TensorScatter at
+// write_indices = w computes that expression. Source: static caches of transformers, gpt-fast,
+// hand-written decoders, jax's dynamic_update_slice.
 #include <deque>
 #include <string>
 
@@ -23,7 +23,7 @@ namespace {
 using sym::Expr;
 using Result = Recognised<CacheUpdate>;
 
-// The contract's word for how the graph writes: by the operator nearest to the present.
+// Returns the manifest's word for how the graph writes, by the operator nearest to the present.
 std::string KindOf(const Graph& graph, ValueId present) {
   std::deque<ValueId> queue = {present};
   absl::flat_hash_set<ValueId> seen = {present};
@@ -44,7 +44,8 @@ std::string KindOf(const Graph& graph, ValueId present) {
   return "scatter";
 }
 
-// The start counts back from the end of the buffer: ScatterND knows such slots, TensorScatter none.
+// Returns true if the start counts back from the end of the buffer: ScatterND takes such slots,
+// TensorScatter does not.
 bool CountsFromTheEnd(Expr start, Expr capacity) {
   if (capacity->kind() != sym::Kind::kInteger) return false;
   for (const sym::Term& term : start->terms()) {

@@ -20,7 +20,7 @@ using sym::Expr;
 using sym::Kind;
 using Result = Recognised<CacheUpdate>;
 
-// The node that makes a value, whatever name it got afterwards.
+// Returns the node that makes a value, also behind Identity nodes.
 NodeId MadeBy(const Graph& graph, ValueId v) {
   NodeId n = graph.producer(v);
   while (graph.Is(n, "Identity") && graph.producer(graph.inputs(n)[0]) != kNoNode) {

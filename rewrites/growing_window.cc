@@ -24,7 +24,8 @@ using Result = Recognised<CacheUpdate>;
 
 constexpr int kMaxSearched = 32;
 
-// The value behind `present` that is the past with the new rows behind it.
+// Returns the value that the present is cut from: the past with all new rows behind it. Returns
+// kNoValue if there is none.
 ValueId FindFull(sym::Forms& forms, const CachePair& pair, Append* append) {
   const Graph& graph = forms.graph();
   std::deque<ValueId> queue = {pair.present};
@@ -49,7 +50,7 @@ ValueId FindFull(sym::Forms& forms, const CachePair& pair, Append* append) {
   return kNoValue;
 }
 
-// W of a length min(total, W), written as that or as total - max(total - W, 0); 0 if it is none.
+// Returns W if the length is min(total, W), also written total - max(total - W, 0); 0 if it is not.
 int64_t WindowOf(sym::Pool& pool, Expr length, Expr total) {
   const Expr cut = pool.Sub(total, length);
   for (const auto& [e, as_cut] : {std::pair(length, false), std::pair(cut, true)}) {

@@ -1,11 +1,11 @@
-// present = a buffer of fixed capacity M with the new tokens written around its end:
+// present = a buffer of fixed capacity M in which the new rows wrap around the end:
 //
 //   present[.., t, ..] = (t - w) mod M < S ? update[.., (t - w) mod M, ..] : past[.., t, ..]
 //
-// Correct: TensorScatter in circular mode at write_indices = w mod M. The buffer holds the very
-// same rows, so whatever else reads it reads on. S <= M, else a slot would be written twice;
-// sources whose scatter repeats an index leave that case open themselves. Source: hybrid and
-// sliding caches that write at position mod capacity.
+// Correct: TensorScatter in circular mode at write_indices = w mod M gives the same rows in the
+// same slots, so other readers of the buffer may stay. S <= M is required, since a slot would be
+// written twice otherwise; ONNX does not define the result of a scatter with a repeated index
+// either. Source: hybrid and sliding-window caches that write at position mod capacity.
 #include "rewrite/append.h"
 #include "rewrite/rule.h"
 

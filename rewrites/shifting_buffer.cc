@@ -2,10 +2,10 @@
 //
 //   present[.., t, ..] = t < M - S ? past[.., t + S, ..] : update[.., t - (M - S), ..]
 //
-// Correct: TensorScatter in circular mode at write_indices = P mod M keeps every row where it is;
-// row t of the source is in slot (t + P + S) mod M. Attention does not ask in which order its keys
-// lie; its mask is turned likewise. Whatever else reads the rows would see them in another order.
-// Source: sliding caches of WinML and of compilers for NPUs.
+// Correct: TensorScatter in circular mode at write_indices = P mod M leaves every row in its slot;
+// row t of the source is in slot (t + P + S) mod M. The order of keys does not matter to attention
+// if its mask has the same order. Another reader would get the rows in another order, so it is
+// refused. Source: sliding-window caches of WinML and of compilers for NPUs.
 #include "rewrite/append.h"
 #include "rewrite/rule.h"
 

@@ -85,7 +85,8 @@ class Walk {
     return std::nullopt;
   }
 
-  // A reader that ends the walk.
+  // Returns true for a reader behind which nothing must be followed: the writer of the cache, a
+  // node that reads its shape, or an Attention.
   bool Allowed(const Use& use, int cache) {
     if (use.node == out_.caches[cache].writer && use.index == 0) return true;
     if (graph_.Is(use.node, "Shape") || graph_.Is(use.node, "Size")) return true;
@@ -102,7 +103,7 @@ class Walk {
     return use.index == 0 && (op != "Slice" || FromTheFirst(use.node));
   }
 
-  // A Slice that leaves element k at place k.
+  // Returns true for a Slice that starts at 0 with step 1, which leaves element k at place k.
   bool FromTheFirst(NodeId slice) const {
     const auto inputs = graph_.inputs(slice);
     return inputs.size() > 1 && AllAre(inputs[1], 0) &&

@@ -1,4 +1,4 @@
-// Who reads the caches of a converted model. Internal to lib/maintenance.
+// Finds what reads the caches of a converted model. Internal to lib/maintenance.
 #pragma once
 
 #include <optional>
@@ -13,23 +13,25 @@
 namespace kvlift::internal {
 
 struct WrittenCache {
-  const ManifestCache* entry = nullptr;
+  const ManifestCache* entry = nullptr;  // in the manifest
   ValueId past = kNoValue, present = kNoValue;
-  NodeId writer = kNoNode;  // the TensorScatter that makes present of past
+  NodeId writer = kNoNode;  // the TensorScatter from past to present
 };
 
 struct CacheViews {
   std::vector<WrittenCache> caches;
-  // Pasts, presents and what is made of them by moving elements or casting, slots from the first
-  // on: to the cache. Attention reads them, and nobody else.
+  // Pasts, presents, and values made of them by moving, casting or dequantising elements, with slot
+  // 0 first; each with its index into `caches`. Only Attention nodes read them.
   absl::flat_hash_map<ValueId, int> views;
-  std::vector<NodeId> attentions;  // that read them, each once, in topological order
+  std::vector<NodeId> attentions;  // the readers of `views`, each once, in topological order
 };
 
-// Fills *views; what stands in the way otherwise (KV233, KV234).
+// Fills *views. Returns KV233 if a cache is a ring, and KV234 if a cache is not one TensorScatter,
+// if something besides attention reads it, or if no attention does.
 std::optional<Finding> ReadCacheViews(const Graph& graph, const Manifest& manifest,
                                       CacheViews* views);
 
+// Returns a finding that names the node, unless that is kNoNode.
 Finding MakeRefusal(std::string code, std::string text, const Graph& graph, NodeId node);
 
 }  // namespace kvlift::internal

@@ -25,8 +25,8 @@ absl::Status Refusal(std::string_view text) {
 
 onnx::AttributeProto Axis(int64_t axis) { return MakeAttribute("axis", axis); }
 
-// Letters of a comment: B sequences, L rows of a sequence in front of its slots (heads), M slots, K
-// kept slots.
+// Letters in comments: B sequences, L the product of the other extents in front of the slots
+// (heads), M slots, K kept slots.
 class CompanionBuilder {
  public:
   CompanionBuilder(const Graph& source, const Manifest& manifest, const MaintenanceOptions& options)
@@ -98,7 +98,7 @@ class CompanionBuilder {
     return absl::OkStatus();
   }
 
-  // Caches of one key have the same shape; empty: nobody knows.
+  // Returns a key that only caches of one shape have; empty if an extent is not known.
   std::string KeyOf(const ManifestCache& cache) const {
     std::string key = fmt::format("{}", cache.axis);
     for (const Dim& dim : *TypeOf(cache).shape) {
@@ -108,7 +108,7 @@ class CompanionBuilder {
     return key;
   }
 
-  // What the caches of a shape share: names of values.
+  // Names of the int64 values that caches of one shape share.
   struct Shared {
     std::string front;   // [axis]: extents in front of the slots
     std::string behind;  // [rank - axis - 1]; empty if the slots are last
@@ -135,19 +135,20 @@ class CompanionBuilder {
                        {MakeAttribute("start", start), MakeAttribute("end", end)});
   }
 
-  // Scalar, of a vector with one element.
+  // Returns the scalar of a vector with one element.
   std::string Single(const std::string& value, std::string_view role) {
     return nodes_->Add("Squeeze", {value, nodes_->Int64s({0})}, role);
   }
 
-  // 0 .. n-1 for a scalar n.
+  // Returns 0 .. n-1 for a scalar n.
   std::string UpTo(const std::string& n, std::string_view role) {
     return nodes_->Add("Range", {nodes_->Int64(0), n, nodes_->Int64(1)}, role);
   }
 
   std::string Batch() { return Extents(options_.beam ? kBeam : kKeep, 0, 1, "batch"); }
 
-  // [B]: which sequence each is made of. Looked up, so that no index leaves the batch unseen.
+  // Returns, as int64 [B], the sequence that each one gets its rows from. The Gather makes an index
+  // outside the batch an error.
   std::string Sequences() {
     const std::string all = UpTo(Single(Batch(), "sequences"), "each");
     return options_.beam ? nodes_->Add("Gather", {all, kBeam}, "chosen", {Axis(0)}) : all;
@@ -180,7 +181,7 @@ class CompanionBuilder {
     return attribute;
   }
 
-  // ((sequence * L) + l) * M + slot
+  // Returns (sequence * L + l) * M + slot, int64 [B, L, K].
   std::string Rows(const ManifestCache& cache, const std::string& front) {
     const std::string slots =
         Single(Extents(cache.input, cache.axis, cache.axis + 1, "slots"), "M");

@@ -1,12 +1,12 @@
-// The companion of a converted model: a model over the same caches that moves their rows, between
-// two steps.
+// Makes the companion of a converted model: a model over the same caches that moves their rows
+// between two steps. Its inputs besides the caches are int64:
 //
-//   beam_indices [B]     sequence b becomes what sequence beam_indices[b] was;
-//   keep_indices [B, K]  slot k of sequence b becomes what slot keep_indices[b, k] was, k < K.
+//   beam_indices [B]     sequence b gets the rows of sequence beam_indices[b];
+//   keep_indices [B, K]  slot k of sequence b gets the row of slot keep_indices[b, k], for k < K.
 //
-// With both, sequences first: new[b, .., k, ..] = old[beam[b], .., keep[b, k], ..] for k < K. Slots
-// from K on hold rows of some tokens; they are valid no longer. Indices outside the batch or the
-// capacity are errors when it runs; a slot that holds no token is the host's error.
+// With both: new[b, .., k, ..] = old[beam_indices[b], .., keep_indices[b, k], ..] for k < K. Slots
+// from K on hold arbitrary rows and are not valid. When it runs, an index outside the batch or the
+// capacity is an error; an index of a slot without a token is not detected.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -17,16 +17,18 @@
 namespace kvlift {
 
 struct MaintenanceOptions {
-  bool keep = true, beam = true;  // one of them at least
+  bool keep = true, beam = true;  // which of the two inputs it has: at least one
 };
 
 struct Companion {
-  onnx::ModelProto model;  // not yet stamped
-  Manifest manifest;       // alias: "safe" for all
+  onnx::ModelProto model;  // StampMetadata has not run on it
+  Manifest manifest;       // says alias "safe" of all caches
 };
 
-// Whether keeping means what it says is not asked here (slots.h). FailedPrecondition, with the code
-// KV234, names a cache whose axes are not known or whose first axis is not that of sequences.
+// Does not check that rows may be moved to other slots: see ReadSlots (slots.h). Returns
+// FailedPrecondition with the code KV234 if the manifest has no cache, if the layout of a cache is
+// not known or its first axis is not that of sequences, or if a cache has the name of one of the
+// inputs.
 absl::StatusOr<Companion> MakeCompanion(const Graph& model, const Manifest& manifest,
                                         const MaintenanceOptions& options);
 

@@ -45,7 +45,8 @@ Expr SlotMask::OfOldTokens(Expr e, const std::vector<Expr>& known) {
   }
 }
 
-// Of slot <= start + g, true for g >= -1, and of start + h <= slot, false for h >= 0.
+// In front of the write index, slot <= start + g is true for g >= -1, and start + h <= slot is
+// false for h >= 0.
 sym::Truth SlotMask::TruthOfOldTokens(Expr predicate, const std::vector<Expr>& known) {
   sym::Pool& pool = forms_.pool();
   const auto slot = sym::LinearIn(pool, predicate->args()[0], pool.Index(slots_));
@@ -61,8 +62,9 @@ sym::Truth SlotMask::TruthOfOldTokens(Expr predicate, const std::vector<Expr>& k
   return sym::Truth::kUnknown;
 }
 
-// Where what is known holds: of r <= i_k, i_k is r and something. All that is
-// decided here has the index of slots, and nothing that is known has it: nothing proves itself.
+// Returns true if e >= 0 is proved given the known predicates. A predicate r <= i_k is used by
+// writing i_k as r plus an index. Only predicates without the index of slots are used, and what is
+// decided here contains that index, so no predicate proves itself.
 bool SlotMask::NeverNegative(Expr e, const std::vector<Expr>& known) {
   sym::Pool& pool = forms_.pool();
   sym::Pool::Substitution s;

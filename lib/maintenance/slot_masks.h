@@ -1,4 +1,4 @@
-// Masks that mean the same when rows of a cache are moved to other slots. Internal to
+// Proves that a mask means the same after rows of a cache are moved to other slots. Internal to
 // lib/maintenance.
 #pragma once
 
@@ -12,8 +12,9 @@ namespace kvlift::internal {
 
 class SlotMask {
  public:
-  // slots: the mask's axis of slots. starts: the write index, as the mask may name it. tells: an
-  // expression tells something about slots (of its own, without the index of the axis).
+  // slots: the axis of the mask that counts slots. starts: expressions that the mask may use for
+  // the write index. tells: returns true if an expression depends on slots other than by the index
+  // of that axis. facts: bounds of the mask's indices.
   SlotMask(sym::Forms& forms, int slots, std::vector<sym::Expr> starts, sym::Facts facts,
            std::function<bool(sym::Expr)> tells)
       : forms_(forms),
@@ -22,21 +23,23 @@ class SlotMask {
         facts_(std::move(facts)),
         tells_(std::move(tells)) {}
 
-  // What the element says of a slot in front of the write index follows from what the host says of
-  // it, and what it says of new tokens from that and from their distances.
+  // Returns true if the element at a slot in front of the write index depends on inputs that the
+  // host gives for that slot only, and at slots of new tokens on these and on distances between new
+  // tokens.
   bool MeansTheSame(sym::Expr element);
 
-  // Inputs that are read at the slot, with the axis.
+  // After MeansTheSame: the inputs that are read at the slot, each with the axis.
   const std::vector<std::pair<ValueId, int>>& by_slot() const { return by_slot_; }
 
  private:
-  // The element at slots in front of the write index, where `known` holds.
+  // Returns the element at slots in front of the write index, given the predicates `known`.
   sym::Expr OfOldTokens(sym::Expr e, const std::vector<sym::Expr>& known);
-  // The element at the slot of new token i_slots.
+  // Returns the element at the slot of a new token; the index of the axis counts new tokens.
   sym::Expr OfNewTokens(sym::Expr element, sym::Expr start);
   sym::Truth TruthOfOldTokens(sym::Expr predicate, const std::vector<sym::Expr>& known);
   bool NeverNegative(sym::Expr e, const std::vector<sym::Expr>& known);
-  // Nothing tells which slot `slot` is. distance: the index of the axis is no slot.
+  // Returns true if e depends on `slot` only by inputs that are read there. distance: the index of
+  // the axis counts new tokens, so e may depend on it.
   bool IsPlain(sym::Expr e, sym::Expr slot, bool distance);
   bool IsPlainLoad(sym::Expr load, sym::Expr slot, bool distance);
 

@@ -28,7 +28,7 @@ ValueId Operand(const Graph& graph, NodeId n, int k) {
   return k < static_cast<int>(inputs.size()) ? inputs[k] : kNoValue;
 }
 
-// Where a write index goes, as a number: from node to node, until real arithmetic meets it.
+// Follows write indices and what is computed from them, up to the first floating-point results.
 class SlotReader {
  public:
   SlotReader(const Graph& graph, const Manifest& manifest)
@@ -66,7 +66,7 @@ class SlotReader {
     return JudgeOutputs();
   }
 
-  // All that the value is computed from, down to graph inputs.
+  // Marks all values that the root is computed from, down to graph inputs.
   void MarkRoot(ValueId root) {
     std::vector<ValueId> stack = {root};
     while (!stack.empty()) {
@@ -85,7 +85,7 @@ class SlotReader {
     }
   }
 
-  // The slot of the first new token of sequence i0; null if nothing is known.
+  // Returns the slot of the first new token of sequence i0; null if it is not known.
   Expr StartOf(const WrittenCache& cache) {
     const ValueId indices = Operand(graph_, cache.writer, kIndices);
     if (indices == kNoValue) return pool_.Integer(0);
@@ -93,7 +93,7 @@ class SlotReader {
     return form.known_rank ? form.element : nullptr;
   }
 
-  // New tokens of a step; null if nothing is known.
+  // Returns the number of new tokens of a step; null if it is not known.
   Expr NewTokens(const WrittenCache& cache) {
     const sym::Form& form = forms_.Of(Operand(graph_, cache.writer, kUpdate));
     const bool known =
@@ -112,7 +112,8 @@ class SlotReader {
     return dims;
   }
 
-  // Extents that only data tells are those of valid rows.
+  // Returns true for symbols that depend on numbers of slots. A symbol without an origin depends on
+  // data: it counts valid rows.
   bool IsSlotDim(const sym::DimSymbol& dim) const {
     return slot_dims_.contains(dim) || !forms_.OriginOf(dim);
   }
@@ -126,7 +127,7 @@ class SlotReader {
                        [this](const sym::DimSymbol& dim) { return IsSlotDim(dim); });
   }
 
-  // The value's elements tell something about slots.
+  // Returns true if the elements of the value depend on numbers of slots.
   bool IsMarked(ValueId v) {
     if (v == kNoValue || views_.views.contains(v)) return false;
     if (marked_.contains(v)) return true;
@@ -162,7 +163,7 @@ class SlotReader {
     return JudgeMask(attention, start);
   }
 
-  // Slot k of the cache stands at place k of the keys or values that attention reads.
+  // Returns true if slot k of the cache is at place k of the keys or values that attention reads.
   bool KeepsSlots(ValueId view, const WrittenCache& cache) {
     const sym::Form& form = forms_.Of(view);
     if (!form.known_rank || form.opaque) return ReachedInPlace(view);
@@ -174,7 +175,7 @@ class SlotReader {
     return true;
   }
 
-  // Nothing between the cache and the view can fold slots with other axes.
+  // Returns true if no node between the cache and the view can merge the axis of slots with others.
   bool ReachedInPlace(ValueId view) const {
     for (ValueId v = view;;) {
       const NodeId n = graph_.producer(v);
@@ -209,7 +210,8 @@ class SlotReader {
     return std::nullopt;
   }
 
-  // The index of the first sequence, which stands for all where the manifest says so.
+  // Returns the start of the first sequence, which is that of all if the manifest says uniform;
+  // else `start`.
   Expr AtFirst(Expr start) {
     if (!manifest_.uniform) return start;
     sym::Pool::Substitution s;
@@ -221,14 +223,14 @@ class SlotReader {
     const std::string& name = graph_.name(input);
     if (std::find(by_slot_.begin(), by_slot_.end(), name) != by_slot_.end()) return;
     by_slot_.push_back(name);
-    // What counts its entries counts slots.
+    // Sums over its entries, and its extent, depend on numbers of slots.
     masks_.insert(input);
     for (const sym::DimSymbol& dim : sym::DimsOf(forms_.Of(input).shape[axis])) {
       slot_dims_.insert(dim);
     }
   }
 
-  // "mask = i3 <= ...", cut where it gets long.
+  // Returns "mask = i3 <= ...", cut if it is long.
   std::string TextOf(ValueId v) {
     constexpr size_t kMost = 300;
     const sym::Form& form = forms_.Of(v);
@@ -299,7 +301,7 @@ class SlotReader {
   sym::Forms forms_;
   sym::Pool& pool_;
   CacheViews views_;
-  absl::flat_hash_set<ValueId> marked_;  // inputs and results of arithmetic that tell slots
+  absl::flat_hash_set<ValueId> marked_;  // inputs and results that depend on numbers of slots
   absl::flat_hash_set<ValueId> masks_;   // inputs with an entry per slot
   std::set<sym::DimSymbol> slot_dims_;
   std::vector<std::string> by_slot_;

@@ -1,6 +1,6 @@
-// What the number of a slot means to a converted model. Rows of a cache may only be moved to other
-// slots if it means nothing: if positions come from the host, and masks name no slots but those
-// that the host marks itself.
+// Finds out whether the number of a slot means anything to a converted model. Rows of a cache may
+// be moved to other slots only if it does not: if positions come from the host, and masks depend on
+// a slot only by what the host feeds for it.
 #pragma once
 
 #include <optional>
@@ -14,14 +14,16 @@
 namespace kvlift {
 
 struct SlotReading {
-  // Why rows cannot be moved: positions that follow the write index (KV231), masks or biases
-  // computed from slots (KV232), rings (KV233), or a model of which neither is known (KV234).
+  // Why rows cannot be moved: positions depend on the write index (KV231), masks or biases on
+  // numbers of slots (KV232), a cache is a ring (KV233), or none of this is known (KV234). Absent:
+  // they can.
   std::optional<Finding> refusal;
-  // Inputs with an entry per slot, such as padding masks: the host moves their entries, too.
+  // Inputs with an entry per slot, such as padding masks, whose entries the host must move, too.
+  // Empty if `refusal` is set.
   std::vector<std::string> by_slot;
 };
 
-// The graph's functions are inlined.
+// Needs a graph without model-local functions.
 SlotReading ReadSlots(const Graph& model, const Manifest& manifest);
 
 }  // namespace kvlift

@@ -39,7 +39,7 @@ onnx::TensorShapeProto* ShapeOf(const std::string& name, Declarations* all) {
   return nullptr;
 }
 
-// Takes away the sizes that the result declares as the source does.
+// Removes the sizes that the result declares exactly as the source does.
 void ForgetSizes(const Declarations& source, Declarations* result) {
   for (const onnx::ValueInfoProto& value : source) {
     const auto& theirs = value.type().tensor_type().shape();

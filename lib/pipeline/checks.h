@@ -1,4 +1,4 @@
-// What every converted model must satisfy before anything is proved of it.
+// Checks that every converted model must pass before anything is proved of it.
 #pragma once
 
 #include "absl/status/status.h"
@@ -8,19 +8,21 @@
 
 namespace kvlift {
 
-// The result satisfies ONNX's checker, strict shape inference and our own lint rules; anything else
-// is an error of kvlift.
+// Returns OK if the result passes ONNX's checker, strict shape inference and the rules of `check`
+// (lib/lint); otherwise the first error. Warnings do not count.
 absl::Status CheckResult(const Model& result, const Manifest& manifest);
-// Whether the result has two nodes of one name, which runtimes refuse, where its source has none.
+// Returns an error if the result has two nodes of one name, which runtimes refuse, and its source
+// does not.
 absl::Status CheckAddedNames(const Model& source, const Model& result);
 
-// The status to report where CheckResult failed for the result with `status`: InvalidArgument with
-// its code, if the source breaks a rule itself, or declares sizes that its operators contradict
-// (KV031); otherwise Internal.
+// Returns the error to report after one of these checks failed with `status`: InvalidArgument with
+// a code if the source breaks a rule itself, or declares sizes that its operators contradict
+// (KV031); otherwise Internal, for a bug of kvlift.
 absl::Status BlameFor(const Model& source, const Model& result, const absl::Status& status);
 
-// Tokens of a tree share positions and have slots of their own. Where slots mean something to the
-// result, the conversion is refused (KV235).
+// Refuses a conversion with --tree-mask (KV235) if the number of a slot means anything to the
+// result (maintenance/slots.h): tokens of a tree share positions, and each has its own slot. Does
+// nothing if there is no model.
 void RefuseTree(Conversion* conversion);
 
 }  // namespace kvlift

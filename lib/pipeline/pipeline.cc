@@ -22,7 +22,7 @@ const ProofFact* FirstOf(const Proof& proof, FactStatus status) {
   return found == proof.facts.end() ? nullptr : &*found;
 }
 
-// Says in words which fact the proof leaves open first; empty if there is none.
+// Returns in words the first fact that the proof leaves open; empty if there is none.
 std::string WhatIsOpen(const Proof& proof) {
   if (!proof.not_tried.empty()) return "nothing is proved: " + proof.not_tried;
   if (const ProofFact* open = FirstOf(proof, FactStatus::kOpen)) return Sentence(*open);
@@ -31,7 +31,7 @@ std::string WhatIsOpen(const Proof& proof) {
 
 bool Passed(VerdictKind verdict) { return Accepts(verdict, Accept::kTested); }
 
-// Judges a model whose plans ran.
+// Sets the equality and the acceptance of a model whose plans ran.
 void JudgeTested(ConvertAccept accept, const std::string& open, ProvedConversion* result) {
   const VerifyReport& tests = *result->tests;
   if (tests.verdict == VerdictKind::kDifferent) {
@@ -49,7 +49,7 @@ void JudgeTested(ConvertAccept accept, const std::string& open, ProvedConversion
   }
 }
 
-// The facts that hold, each text once, for the manifest.
+// Returns the facts that hold, each text once, for the manifest.
 std::vector<ManifestFact> HeldFacts(const Proof& proof) {
   std::vector<ManifestFact> facts;
   for (const ProofFact& fact : proof.facts) {
@@ -67,7 +67,7 @@ std::vector<ManifestFact> HeldFacts(const Proof& proof) {
   return facts;
 }
 
-// How far the outputs of quantised caches were from the source's, as measured.
+// Records the measured errors of the outputs of a model with quantised caches.
 void TakeErrors(const std::vector<OutputResult>& outputs, Manifest* manifest) {
   manifest->quantization->errors.clear();
   for (const OutputResult& output : outputs) {
@@ -78,7 +78,8 @@ void TakeErrors(const std::vector<OutputResult>& outputs, Manifest* manifest) {
   }
 }
 
-// The node of the source that makes a value, by its name or else its output.
+// Returns the name of the source's node that makes a value, or the value's name if the node has
+// none. Empty if no node makes it.
 std::vector<std::string> MakerOf(const onnx::ModelProto& source, const std::string& value) {
   for (const onnx::NodeProto& node : source.graph().node()) {
     if (std::find(node.output().begin(), node.output().end(), value) == node.output().end())

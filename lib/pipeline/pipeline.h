@@ -15,52 +15,53 @@
 
 namespace kvlift {
 
-// What must be shown of a conversion before its model is handed out.
+// The evidence that a conversion needs before its model is handed out.
 enum class ConvertAccept {
   kProved,    // every fact holds for all shapes
   kTested,    // where a fact is open, the plans of `verify` pass
   kUnproved,  // nothing is refuted; plans do not run
 };
-// "proved", "tested" or "unproved"; nullopt for other words.
+// Reads "proved", "tested" or "unproved". Returns nullopt for other words.
 std::optional<ConvertAccept> ReadConvertAccept(std::string_view word);
 
-// What was shown of a conversion.
+// The result of proving and testing a conversion.
 enum class Equality {
-  kNothing,       // there is no converted model
+  kNothing,       // no model was made
   kProved,        // every fact holds for all shapes
   kTested,        // facts are open, and the plans passed
   kUnproved,      // facts are open, and no plan ran
   kDifferent,     // a fact is refuted, or a plan found a difference
   kInconclusive,  // facts are open, and the plans say neither equal nor different
 };
-// The words of the JSON and the manifest: "proved", "tested", ...; empty for kNothing.
+// Returns the word of the JSON and the manifest: "proved", "tested", ...; empty for kNothing.
 std::string_view WordOf(Equality equality);
 
 struct ProvingOptions {
   ConvertAccept accept = ConvertAccept::kTested;
-  // Plans that run whatever the proof says; absent: quick ones, where a fact is open.
+  // The plans of `verify` that run whatever the proof says; absent: quick ones, if a fact is open
+  // and `accept` is kTested.
   enum class Plans { kQuick, kFull };
   std::optional<Plans> plans;
   int threads = 0;  // 0: as many as the machine has
-  // The seed of weights that plans draw instead of reading files; absent: they read files.
+  // The seed of random weights that plans use in place of the model's; absent: they read the
+  // model's.
   std::optional<uint64_t> random_weights;
-  // Called with what is done next; may be empty.
+  // Called with a text about each step before it runs; may be empty.
   std::function<void(std::string)> say;
 };
 
 struct ProvedConversion {
-  Conversion conversion;  // its model stays where `accepted` is false, for reports
+  Conversion conversion;  // keeps its model for reports if `accepted` is false
   Proof proof;
-  std::optional<VerifyReport> tests;  // of the plans, if they ran
+  std::optional<VerifyReport> tests;  // the results of the plans; absent if none ran
   Equality equality = Equality::kNothing;
-  // The model may be handed out. False without a model.
-  bool accepted = false;
-  std::string reason;  // why the model is not accepted; empty without a model
+  bool accepted = false;  // the model may be handed out; false if there is no model
+  std::string reason;     // why the model is not accepted, "CODE text"; empty if there is no model
 };
 
-// The manifest of an accepted model says what was shown of it. Errors: as Convert; InvalidArgument
-// with a code where the source breaks a rule that the result inherits; Internal where the result
-// breaks one by itself.
+// Runs all steps. The manifest says what was shown of the model. If the model is not accepted, the
+// status of the conversion is kRefused and every report has a reason. Errors: those of Convert;
+// InvalidArgument with a code if the source breaks a rule; Internal if only the result breaks one.
 absl::StatusOr<ProvedConversion> ConvertAndProve(const Model& source, const ConvertOptions& options,
                                                  RuleTable rules, const ProvingOptions& proving);
 

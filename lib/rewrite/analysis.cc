@@ -24,8 +24,8 @@ namespace {
 using sym::Expr;
 using sym::Kind;
 
-// A step of a fixed number of rows has no end before its last one: shorter steps, and prompts of
-// different lengths, would write pads.
+// Refuses steps of a fixed number of rows above 1: shorter steps, and prompts of different lengths,
+// would have to write padding tokens.
 std::optional<Finding> FixedChunk(const Analysis& a, const CacheUpdate& update) {
   if (update.new_length->kind() != Kind::kInteger || update.new_length->value() <= 1) {
     return std::nullopt;
@@ -37,7 +37,7 @@ std::optional<Finding> FixedChunk(const Analysis& a, const CacheUpdate& update) 
                      *a.graph, {update.node}, {update.pair.past, update.pair.present});
 }
 
-// Why the rows of a match cannot be written as asked.
+// Returns why the rows of a match cannot be written in this mode; nullopt if they can.
 std::optional<Finding> NotInMode(const Analysis& a, const CacheUpdate& update, WriteMode mode) {
   if (!update.circular || mode == WriteMode::kCircular) return FixedChunk(a, update);
   const std::string text =
@@ -49,7 +49,8 @@ std::optional<Finding> NotInMode(const Analysis& a, const CacheUpdate& update, W
                      {update.pair.past, update.pair.present});
 }
 
-// Is the cache one of those that the user wants converted? Patterns meet either of its names.
+// Returns true if --only and --skip let the cache be converted. Patterns match the name of its past
+// or of its present.
 bool Wanted(const Graph& graph, const CachePair& pair, const ConvertOptions& options) {
   const auto meets = [&](const std::vector<std::string>& patterns) {
     return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
@@ -108,9 +109,10 @@ AnalysedCache* CacheOf(Analysis& a, int update_index) {
   return nullptr;
 }
 
-// What is handed from step to step, keeps its shape and meets no attention as keys or values is a
-// state of another kind (of a convolution or a recurrence): it stays as it is. Keys and values meet
-// one product; what the state of one layer gives goes through projections to reach another one.
+// Removes candidates that are states of another kind (of a convolution or a recurrence) and stay as
+// they are: they keep their shape, and no attention reads them as keys or values. Keys and values
+// reach their softmax over one product; the state of one layer reaches another layer only over
+// projections, which are further products.
 void SetStatesAside(Analysis& a) {
   std::vector<AnalysedCache> caches;
   for (AnalysedCache& cache : a.caches) {
@@ -131,7 +133,8 @@ void SetStatesAside(Analysis& a) {
   a.caches = std::move(caches);
 }
 
-// Attentions that no rule takes over, around caches that no recognised one reads.
+// Finds the attentions around caches that no recognised attention reads. A cache without any is
+// refused.
 void FindOtherAttention(Analysis& a) {
   std::vector<bool> read(a.updates.size(), false);
   absl::flat_hash_set<NodeId> known;
@@ -164,7 +167,7 @@ void FindOtherAttention(Analysis& a) {
                    [](const auto& x, const auto& y) { return x.node < y.node; });
 }
 
-// Updates that no attention reads are none: what is left can be converted.
+// Removes the updates of caches that no attention reads, and renumbers the rest.
 void DropUnread(Analysis& a) {
   std::vector<CacheUpdate> updates;
   std::vector<int> index(a.updates.size(), -1);
@@ -184,7 +187,7 @@ void DropUnread(Analysis& a) {
   }
 }
 
-// Layers and roles: by the attention that reads the cache; without one, in the order of outputs.
+// Assigns layers and roles by the attention that reads the cache, or else in the order of outputs.
 void AssignLayers(Analysis& a) {
   std::vector<bool> assigned(a.caches.size(), false);
   int layer = 0;
@@ -221,14 +224,16 @@ void AssignLayers(Analysis& a) {
   }
 }
 
-// Keys or values of another sequence that one call computes and later ones are handed.
+// Returns true for caches of cross-attention: one call computes them, and the host feeds them to
+// later calls.
 bool IsHandedOver(const Graph& graph, ValueId present) {
   const NodeId n = graph.producer(present);
   return n != kNoNode && graph.Is(n, "If") &&
          GivesNothing(graph.node(n), graph.output_index(present));
 }
 
-// A node that could not be normalised: that says more than what is missing now.
+// Replaces a finding at a node that could not be normalised by the reason for that, which says
+// more.
 void Explain(const Normalised& normalised, Finding* finding) {
   for (const Finding& refusal : normalised.refusals) {
     if (finding->nodes.empty() || refusal.nodes.front() != finding->nodes.front()) continue;

@@ -13,47 +13,54 @@
 
 namespace kvlift {
 
-// The finding of a cache that the user asks to leave: no obstacle.
+// The finding of a cache that --only or --skip leaves as it is. It does not stop the conversion.
 inline constexpr char kLeftAlone[] = "KV230";
 
 struct AnalysedCache {
   Candidate candidate;
-  std::optional<CacheUpdate> update;  // with index into Analysis::updates
-  int update_index = -1;
-  std::optional<Finding> reason;  // set if there is no update, or nothing can use it
+  std::optional<CacheUpdate> update;  // set if a rule matched
+  int update_index = -1;              // into Analysis::updates; -1: the cache is not converted
+  std::optional<Finding> reason;      // why the cache is not converted; absent if it is
   int layer = 0;
-  std::string role;
+  std::string role;  // "key", "value" or, for both in one tensor, "key_value"
 };
 
+// Either `site` or `reason` is set.
 struct AnalysedAttention {
-  NodeId node = kNoNode;
+  NodeId node = kNoNode;  // the node that a rule judged, or the softmax if no rule did
   std::optional<AttentionSite> site;
-  std::optional<Finding> reason;
+  std::optional<Finding> reason;  // why no rule takes the attention over
 };
 
 struct Analysis {
   std::shared_ptr<const Graph> graph;  // functions inlined, opset raised, normalised
-  Normalised normalised;               // without its model
+  Normalised normalised;               // its model is in `graph`
   std::unique_ptr<sym::Forms> forms;
-  std::optional<Finding> not_raised;  // KV201: then nothing else was analysed
+  std::optional<Finding> not_raised;  // KV201; if set, all below is empty but near_misses
   std::vector<AnalysedCache> caches;
-  std::vector<CacheUpdate> updates;
-  std::vector<AnalysedAttention> attention;
+  std::vector<CacheUpdate> updates;          // the caches that can be converted
+  std::vector<AnalysedAttention> attention;  // by node
   std::vector<Finding> near_misses;
 };
 
+// Uses the options only, skip, mode and window. Returns InvalidArgument for a broken model and
+// OutOfRange if its symbolic arithmetic takes more than sym::MaxSteps(). What cannot be converted
+// is in the result.
 absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
                                  const ConvertOptions& options = {});
 
-// OverLimit if the graph asked for more than sym::MaxSteps().
+// Returns OutOfRange if the graph asked for more than sym::MaxSteps().
 absl::Status WithinSteps(const sym::Forms& forms);
 
-// A state that no attention reads is handed from step to step beside the caches.
+// Returns true if the model hands a state that no attention reads (of a convolution or recurrence)
+// from step to step.
 bool HasStates(const Analysis& analysis);
 
-// Words for the contract's "mask": none, causal, padding, sliding(W), explicit, top-left.
+// Returns the words of AttentionReport::mask, joined by "+": causal, sliding(W), top-left, padding,
+// explicit, bias; "none" if there are none.
 std::string DescribeMask(Analysis& analysis, const AttentionSite& site);
 
+// Returns what `inspect` lists.
 Inspection Report(Analysis& analysis);
 
 }  // namespace kvlift

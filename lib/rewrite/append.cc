@@ -12,7 +12,8 @@ namespace {
 using sym::Expr;
 using sym::Kind;
 
-// i_axis <= bound, i_axis >= bound or i_axis == bound, with no i_axis in the bound.
+// A condition i_axis <= bound, i_axis >= bound or i_axis == bound; the bound does not contain
+// i_axis.
 struct Bound {
   enum class Kind { kNone, kUpper, kLower, kEqual } kind = Kind::kNone;
   int axis = -1;
@@ -22,7 +23,8 @@ struct Bound {
 Bound ReadBound(sym::Pool& pool, Expr condition, int rank) {
   if (condition->kind() != Kind::kLe && condition->kind() != Kind::kEq) return {};
   const bool equal = condition->kind() == Kind::kEq;
-  // Of several indices the highest is the sequence's: the others count batch and heads.
+  // If there are several indices, the highest one is that of the sequence; the others count batch
+  // and heads.
   for (int axis = rank - 1; axis >= 0; --axis) {
     const auto linear = sym::LinearIn(pool, condition->args()[0], pool.Index(axis));
     if (!linear || (linear->coefficient != 1 && linear->coefficient != -1)) continue;
@@ -34,7 +36,7 @@ Bound ReadBound(sym::Pool& pool, Expr condition, int rank) {
   return {};
 }
 
-// Conditions under which an element is not the past's own, and what it is then.
+// The conditions under which an element is not that of the past, and the element in that case.
 struct Region {
   std::vector<Expr> conditions;
   Expr update = nullptr;
@@ -68,7 +70,7 @@ bool SameShape(const sym::Form& before, const sym::Form& after) {
     return false;
   }
   for (size_t k = 0; k < before.shape.size(); ++k) {
-    // Symbols that inputs declare for themselves are equal where the graph joins them.
+    // Two symbols may stand for one size, which the graph needs to be equal where it joins tensors.
     const bool symbols =
         before.shape[k]->kind() == Kind::kDim && after.shape[k]->kind() == Kind::kDim;
     if (before.shape[k] != after.shape[k] && !symbols) return false;
@@ -76,7 +78,7 @@ bool SameShape(const sym::Form& before, const sym::Form& after) {
   return true;
 }
 
-// Of a present that has the past's shape.
+// Reads the region of a present that has the past's shape; nullopt if it has another shape.
 std::optional<Region> RegionOf(sym::Forms& forms, const CachePair& pair) {
   sym::Pool& pool = forms.pool();
   const sym::Form before = forms.Of(pair.past), after = forms.Of(pair.present);
@@ -90,7 +92,7 @@ std::optional<Region> RegionOf(sym::Forms& forms, const CachePair& pair) {
   return region;
 }
 
-// (i_axis - start) mod the axis's extent < length.
+// The condition (i_axis - start) mod extent < length, where `extent` is that of the axis.
 struct Wrap {
   Expr division = nullptr;  // (i_axis - start) div extent
   int axis = -1;
@@ -117,7 +119,7 @@ std::optional<Wrap> ReadWrap(sym::Pool& pool, Expr condition, absl::Span<const E
   return std::nullopt;
 }
 
-// The same expression with i_axis + shift for i_axis.
+// Returns e with i_axis + shift in place of i_axis.
 Expr Shifted(sym::Pool& pool, Expr e, int axis, Expr shift, std::vector<Expr> shape) {
   sym::Pool::Substitution s;
   s.indices.resize(shape.size(), nullptr);
@@ -125,7 +127,7 @@ Expr Shifted(sym::Pool& pool, Expr e, int axis, Expr shift, std::vector<Expr> sh
   return pool.Substitute(e, s, sym::Facts{std::move(shape)});
 }
 
-// past[x[i_b], .., t, ..]: everything in place but for one axis in front of the sequence's.
+// Returns true for past[x[i0], .., t, ..]: only the index on the first axis is not in place.
 bool TakesOtherSequences(Expr e, ValueId past, int axis, const std::vector<Expr>& here) {
   if (e->kind() != Kind::kLoad || e->source() != past) return false;
   int moved = 0;
@@ -140,7 +142,7 @@ bool TakesOtherSequences(Expr e, ValueId past, int axis, const std::vector<Expr>
   return moved == 1;
 }
 
-// `first` where i_axis < end, `second` behind.
+// An element that is `first` where i_axis < end, and `second` elsewhere.
 struct Split {
   int axis = -1;
   Expr end = nullptr, first = nullptr, second = nullptr;
@@ -155,7 +157,8 @@ std::optional<Split> ReadSplit(sym::Pool& pool, Expr e, int rank) {
                e->args()[upper ? 1 : 2], e->args()[upper ? 2 : 1]};
 }
 
-// One new row, told by its index: t == P ? new : (t < P ? past : anything), with t <= P.
+// Reads one new row that is selected by its index: t == P ? new : (t < P ? past : anything), with
+// t <= P.
 std::optional<Split> ReadLastRow(sym::Pool& pool, Expr e, const sym::Form& before,
                                  const sym::Form& after) {
   const int rank = static_cast<int>(before.shape.size());
@@ -224,7 +227,7 @@ std::optional<Write> ReadWrite(sym::Forms& forms, const CachePair& pair) {
   for (Expr condition : region->conditions) {
     const Bound bound = ReadBound(pool, condition, rank);
     if (bound.kind == Bound::Kind::kNone) return std::nullopt;
-    // The sequence's conditions name the last axis of all.
+    // Conditions on the sequence axis come first; others select a part of the axes in front of it.
     if (write.axis >= 0 && bound.axis < write.axis) {
       part = pool.And(part, condition);
       continue;
@@ -269,7 +272,7 @@ std::optional<Write> ReadRing(sym::Forms& forms, const CachePair& pair) {
   write.axis = wrap->axis;
   write.start = wrap->start;
   write.length = wrap->length;
-  // Row s of the update is where the slot is start + s, before any wrap.
+  // Row s of the update is the element at slot start + s, where nothing has wrapped around.
   sym::Pool::Substitution s;
   s.indices.resize(shape.size(), nullptr);
   s.indices[wrap->axis] = pool.Add(pool.Index(wrap->axis), wrap->start);

@@ -1,4 +1,4 @@
-// Reads what a present says about its past: rows behind it, or rows written into it.
+// Reads from forms how a present is made of its past: rows put behind it, or rows written into it.
 #pragma once
 
 #include <optional>
@@ -8,39 +8,43 @@
 
 namespace kvlift {
 
-// past[.., t, ..] for t < length, something else behind.
+// past[.., t, ..] for t < length, and something else behind it.
 struct Append {
-  int axis = -1;
-  sym::Expr length = nullptr;  // where the rest begins: P
-  sym::Expr update = nullptr;  // element of the rest, with i_axis counted from 0
-  sym::Expr base = nullptr;    // set where rows of other sequences are taken: past[x[b], .., t, ..]
-  // The rest is the past and the new rows stand in front of it.
+  int axis = -1;               // the sequence axis
+  sym::Expr length = nullptr;  // P: the first row that is not the past's
+  sym::Expr update = nullptr;  // element of the rest; i_axis counts from 0. Null if `reversed`
+  // Set if the past's sequences are reordered: past[x[i0], .., t, ..]. Null: they stay in place.
+  sym::Expr base = nullptr;
+  // The new rows stand in front of the past.
   bool reversed = false;
 };
 
-// nullopt if the form of `v` is nothing of that kind. v has the past's rank.
+// Reads `v` as the past with rows behind it. Returns nullopt if it is anything else.
 std::optional<Append> ReadAppend(sym::Forms& forms, ValueId past, ValueId v);
 
-// update at slots start <= t < start + length, the past elsewhere.
+// New rows at some slots of a buffer, and the past at all others.
 struct Write {
-  int axis = -1;
-  sym::Expr start = nullptr;
-  sym::Expr length = nullptr;
-  sym::Expr update = nullptr;  // with i_axis counted from start
-  // Only a part of the other axes is written, such as the first sequences of a larger batch: the
-  // update then holds the past's own rows for the rest.
+  int axis = -1;               // the sequence axis
+  sym::Expr start = nullptr;   // slot of the first new row; contains the index i0 at most
+  sym::Expr length = nullptr;  // S, without indices and loads
+  sym::Expr update = nullptr;  // element of the new rows; i_axis counts from `start`
+  // A part of the other axes is written only, such as the first sequences of a larger batch;
+  // `update` repeats the past's rows for the rest.
   bool part = false;
 };
 
-// nullopt if the form of `present`, of the past's shape, is nothing of that kind.
+// Each of these returns nullopt if the present does not have the past's shape, or is anything else.
+// The update at slots start <= t < start + length.
 std::optional<Write> ReadWrite(sym::Forms& forms, const CachePair& pair);
-// update at slots (start + s) mod M for s < length, the past elsewhere.
+// The update at slots (start + s) mod M for s < length. The axis is not the first one.
 std::optional<Write> ReadRing(sym::Forms& forms, const CachePair& pair);
-// past[.., t + length, ..] for t < M - length, the update behind. start stays null.
+// past[.., t + length, ..] for t < M - length, and the update behind it. `start` stays null. The
+// axis is not the first one.
 std::optional<Write> ReadShift(sym::Forms& forms, const CachePair& pair);
 
-// What a rule says of a buffer of fixed capacity that is written so; nullopt if its axes cannot be
-// told.
+// Returns the update of a buffer of fixed capacity, without kind, circular and shifts. Returns
+// nullopt if the past's axes have no layout (rewrite/layout.h), or if the number of rows depends on
+// the number of sequences.
 std::optional<CacheUpdate> BufferUpdate(sym::Forms& forms, const CachePair& pair,
                                         const Write& write);
 

@@ -78,7 +78,7 @@ class Follower {
         const Form& form = forms_.Of(v);
         const bool is_batch = form.known_rank && axis < static_cast<int>(form.shape.size()) &&
                               form.shape[axis] == batch_;
-        if (is_batch) continue;  // the batch is there already: joined
+        if (is_batch) continue;  // the output has the batch there already
         if (graph_.is_graph_output(v)) {
           return fmt::format("the graph output {} would change its shape", graph_.name(v));
         }
@@ -100,7 +100,7 @@ class Follower {
     return form.known_rank ? static_cast<int>(form.shape.size()) : -1;
   }
 
-  // The output axis that is widened, kNotWidened or kUnknown.
+  // Returns the axis of the output that is widened, kNotWidened or kUnknown.
   int Visit(NodeId n) {
     std::vector<int> axes;
     bool any = false;
@@ -129,7 +129,7 @@ class Follower {
     return Moved(n, axes[0], rank);
   }
 
-  // Right-aligned broadcasting; the last `fixed` axes are not broadcast.
+  // Follows right-aligned broadcasting; the last `fixed` axes do not broadcast.
   int Broadcast(NodeId n, const std::vector<int>& axes, int rank, int fixed) {
     int result = kNotWidened;
     for (size_t k = 0; k < axes.size(); ++k) {
@@ -140,7 +140,7 @@ class Follower {
       if (result >= 0 && result != axis) return kUnknown;
       result = axis;
     }
-    // Other operands have 1 or the batch there.
+    // The other operands must have extent 1 or the batch there.
     for (size_t k = 0; k < axes.size(); ++k) {
       if (axes[k] >= 0 || graph_.inputs(n)[k] == kNoValue) continue;
       const Form& form = forms_.Of(graph_.inputs(n)[k]);
@@ -160,7 +160,7 @@ class Follower {
     return axes[0] == (along < 0 ? along + rank : along) ? kUnknown : axes[0];
   }
 
-  // Single-operand data movement.
+  // Follows an operator that moves the elements of operand 0.
   int Moved(NodeId n, int axis, int rank) {
     const onnx::NodeProto& node = graph_.node(n);
     const std::string& op = node.op_type();
@@ -202,7 +202,7 @@ class Follower {
     return axis - static_cast<int>(std::count(removed.begin(), removed.begin() + axis, true));
   }
 
-  // Slice and Split keep the axis if the operand's other axes are what they cut.
+  // Slice and Split keep the axis if they cut other axes only.
   int AlongOther(NodeId n, int axis) {
     const Form& form = forms_.Of(graph_.inputs(n)[0]);
     const Form& out = forms_.Of(graph_.outputs(n)[0]);

@@ -1,5 +1,5 @@
-// An operand whose first extent was 1 for all sequences gets one row per sequence. Is every
-// operator behind it content with that, and does sequence b still see row b only?
+// Checks that operands may have one row per sequence where the source has one row for all: every
+// operator behind them must accept that and keep sequence b's result dependent on row b only.
 #pragma once
 
 #include <optional>
@@ -12,15 +12,17 @@
 
 namespace kvlift {
 
+// An operand whose extent on `axis` becomes B instead of 1.
 struct WidenedOperand {
   NodeId node;
   int operand;
   int axis;
 };
 
-// Follows the widened axis through the live nodes until it meets an operand that has the batch
-// there. nullopt if all is well, else the reason. Covers elementwise operators, MatMul batch axes,
-// Transpose, Unsqueeze, Squeeze, Concat, Slice, Split and Gather along other axes, Cast.
+// Follows the widened axes through the nodes in `live` until they meet operands that have the
+// extent `batch` there. Returns nullopt if all nodes accept them, else the reason why one does not.
+// Elementwise operators, MatMul (batch axes), Transpose, Unsqueeze, Squeeze, Concat, Slice, Split
+// and Gather along other axes are accepted; all other operators are not.
 std::optional<std::string> CheckBatchAxis(sym::Forms& forms,
                                           const std::vector<WidenedOperand>& widened,
                                           const absl::flat_hash_set<NodeId>& live, sym::Expr batch);

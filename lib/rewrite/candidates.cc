@@ -58,7 +58,8 @@ class Finder {
     return type == 0 || graph_.type(input).elem_type == type;
   }
 
-  // Symbols that inputs declare for themselves may be equal where neither is made of the other.
+  // Extents that are written differently may be equal if one of them is a symbol that the other one
+  // does not contain, since inputs declare symbols of their own for one size.
   static bool MayBeEqual(Expr a, Expr b) {
     if (a == b) return true;
     if (a->kind() == Kind::kInteger || b->kind() == Kind::kInteger) return false;
@@ -66,14 +67,14 @@ class Finder {
            (b->kind() == Kind::kDim && !sym::ContainsDim(a, b->dim()));
   }
 
-  // The axes in which the two shapes differ; nothing if one of them is not known. The symbols of
-  // what an operator computes may be its own, so only numbers tell there.
+  // Returns the axes on which the two shapes differ; nullopt if a shape is not known. An opaque
+  // output may have symbols of its own, so only numbers show a difference there.
   std::optional<std::vector<int>> DifferingAxes(ValueId input, ValueId output) {
     const sym::Form before = forms_.Of(input), after = forms_.Of(output);
     if (!before.known_rank || !after.known_rank || before.shape.size() != after.shape.size()) {
       return std::nullopt;
     }
-    std::vector<int> axes, named;  // named: a number here, a name of its own there
+    std::vector<int> axes, named;  // named: a number on one side, a symbol on the other
     for (size_t k = 0; k < before.shape.size(); ++k) {
       const Expr a = before.shape[k], b = after.shape[k];
       const bool numbers = a->kind() == Kind::kInteger || b->kind() == Kind::kInteger;
@@ -97,8 +98,9 @@ class Finder {
     });
   }
 
-  // The symbols of the numbers of new tokens: what caches grow by or get; and the lengths of the
-  // host's tokens and positions, among which there may be the width of a mask.
+  // Collects symbols that may be the number of new tokens: what caches grow by or TensorScatter
+  // writes (new_lengths_), and also the lengths of integer inputs of rank 2 (token_lengths_), among
+  // which may be the width of a mask.
   void CollectNewLengths() {
     // Layers share their shapes: one value of each shape stands for all.
     const auto representatives = [&](absl::Span<const ValueId> values) {
@@ -144,7 +146,7 @@ class Finder {
     ConsiderFlow(output, rank);
   }
 
-  // A growing tensor of rank 2 (token ids, say) is fed back as caches are.
+  // A growing tensor of rank 2, such as token ids, may be fed back as caches are.
   void ConsiderFlat(ValueId output) {
     if (!forms_.Of(output).known_rank) return;
     for (ValueId source : sym::SourcesOf(forms_.Of(output).element)) {
@@ -156,8 +158,8 @@ class Finder {
     }
   }
 
-  // TensorScatter into a graph input, both seen through what only renames or moves axes; or several
-  // into one.
+  // Finds a TensorScatter, or a chain of them, that writes into a graph input; looks through nodes
+  // that only rename a value or move its axes.
   bool ConsiderTensorScatter(ValueId output, int rank) {
     const NodeId n = graph_.producer(SeeThrough(output));
     if (n == kNoNode || !graph_.Is(n, "TensorScatter")) return false;
@@ -174,7 +176,7 @@ class Finder {
     c.axis = static_cast<int>(IntAttribute(graph_.node(n), "axis", -2));
     const int written = RankOf(graph_.inputs(n)[0]);
     if (c.axis < 0) c.axis += written;
-    // Several axes in front of the rows are one where they are written.
+    // A Reshape may merge axes in front of the rows before they are written.
     c.axis += RankOf(past) - written;
     c.if_unmatched = MakeFinding(
         "KV222", fmt::format("{} is written by TensorScatter already", graph_.name(output)), graph_,
@@ -183,7 +185,7 @@ class Finder {
     return true;
   }
 
-  // Sequences taken in another order (beam search) are still the same cache.
+  // A cache whose sequences are reordered (beam search) is still the same cache.
   ValueId SeeThroughReordering(ValueId v) const {
     v = SeeThrough(v);
     const NodeId n = graph_.producer(v);
@@ -203,8 +205,8 @@ class Finder {
     return v;
   }
 
-  // The element of the output loads from a graph input of the same rank: of several, from the one
-  // whose elements stay in place, or else from one of the same shape.
+  // Finds a graph input of the same rank that the output's element loads from. If there are
+  // several, it takes one whose elements stay in place, else one of the same shape.
   bool ConsiderForm(ValueId output, int rank) {
     const sym::Form& form = forms_.Of(output);
     if (!form.known_rank || form.opaque) return false;
@@ -216,7 +218,7 @@ class Finder {
       }
     }
     if (pasts.empty()) return false;
-    // Handed on as it is, such as the cache of a cross-attention.
+    // The output is the input, such as the cache of a cross-attention.
     if (pasts.size() == 1 && PassedOn(pasts.front(), form)) {
       paired_.insert(output);
       return true;
@@ -239,7 +241,7 @@ class Finder {
            form.element == pool.Load(past, Indices(pool, form.shape));
   }
 
-  // An operator or a control-flow node that takes the past and gives the present.
+  // Finds an operator or a control-flow node that takes the past and gives the present.
   bool ConsiderOperator(ValueId output, int rank) {
     const ValueId made = SeeThrough(output);
     const NodeId n = graph_.producer(made);
@@ -251,7 +253,7 @@ class Finder {
     const bool fused = graph_.Is(n, "Attention") || !IsDefaultDomain(graph_.node(n).domain());
     if (IsStateOperator(graph_, n)) return ConsiderStateOperator(output, n);
     if (!branches && !fused && !IsScatter(n)) return false;
-    // The first of several outputs of an operator is its result.
+    // The first of several outputs of an operator is its result, not a present.
     if (!branches && graph_.outputs(n).size() > 1 && graph_.output_index(made) == 0) return false;
     auto inputs = branches ? graph_.captures(n) : graph_.inputs(n);
     constexpr size_t kAttentionPast = 4;  // past_key, past_value
@@ -274,7 +276,7 @@ class Finder {
     return false;
   }
 
-  // Such operators write into one tensor, one after the other.
+  // KeyValueCache nodes write into one tensor, one after the other.
   bool ConsiderPacked(ValueId past, ValueId output, NodeId n) {
     Candidate c;
     c.kind = "fused";
@@ -285,7 +287,7 @@ class Finder {
     return true;
   }
 
-  // The second output of such an operator is what the state, its fourth input, becomes.
+  // Input 3 of a state operator is the state, and output 1 is the next state.
   bool ConsiderStateOperator(ValueId output, NodeId n) {
     constexpr size_t kState = 3;
     const auto inputs = graph_.inputs(n);
@@ -319,7 +321,7 @@ class Finder {
         op, graph_.name(past));
   }
 
-  // Arithmetic changes no extent, and grows no constant one.
+  // Arithmetic changes no extent, except that an axis may grow whose extent is not a constant.
   bool MayFlow(ValueId input, ValueId output) {
     if (!ShapesFit(input, output, token_lengths_)) return false;
     const auto axes = DifferingAxes(input, output);
@@ -327,7 +329,7 @@ class Finder {
            forms_.Of(input).shape[axes->front()]->kind() != Kind::kInteger;
   }
 
-  // The nearest graph input of the same rank that the output is computed from.
+  // Takes the nearest graph input of the same rank that the output is computed from.
   void ConsiderFlow(ValueId output, int rank) {
     std::deque<ValueId> queue = {output};
     absl::flat_hash_set<ValueId> seen = {output};
@@ -398,7 +400,7 @@ class Finder {
     return text;
   }
 
-  // Is some element of the past read at another place than its own?
+  // Returns true if some element of the past is read at another place than its own.
   static bool MovesPast(ValueId past, Expr e) {
     std::vector<Expr> stack = {e};
     while (!stack.empty()) {
@@ -441,7 +443,8 @@ class Finder {
     }
   }
 
-  // Outputs of rank 2 that are computed from an input of the same shape: too flat for a cache.
+  // Reports outputs of rank 2 that are computed from an input of the same shape: they are states,
+  // since caches have rank 3 or more.
   void ReportStates() {
     for (ValueId output : graph_.graph_outputs()) {
       if (RankOf(output) != 2 || !IsFloatType(graph_.type(output).elem_type)) continue;
@@ -485,8 +488,8 @@ class Finder {
     }
   }
 
-  // Operators of other domains that take a tensor as large as a cache from the host, and give
-  // nothing back for it: what they do with it is theirs to know.
+  // Reports operators of other domains that read an input of a cache's rank for which there is no
+  // present: they may change it in place.
   void ReportForeignOperators() {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (IsDefaultDomain(graph_.node(n).domain())) continue;

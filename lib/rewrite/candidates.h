@@ -1,4 +1,5 @@
-// Which graph inputs and outputs look like the two ends of a cache, before any rule is asked.
+// Finds the graph inputs and outputs that look like the past and the present of a cache, before any
+// rule judges them.
 #pragma once
 
 #include <string>
@@ -12,19 +13,22 @@ namespace kvlift {
 
 struct Candidate {
   CachePair pair;
-  std::string kind;  // as in the contract; a guess where no rule will match
-  bool growing = false;
-  int axis = 0;            // that differs, or a guess
-  Finding if_unmatched;    // what to say if no rule matches
-  bool hidden = false;     // updated inside an operator or a branch
-  bool converted = false;  // written by TensorScatter already: nothing to do, and no obstacle
+  // A guess each; the update of a matching rule has what is certain.
+  std::string kind;        // the manifest's word
+  bool growing = false;    // the extents of past and present differ
+  int axis = 0;            // where they differ, or that of a TensorScatter; else 0
+  Finding if_unmatched;    // the finding to report if no rule matches
+  bool hidden = false;     // an operator with a past of its own, or a branch, makes the present
+  bool converted = false;  // a TensorScatter makes the present: there is nothing to convert
 };
 
 struct Candidates {
   std::vector<Candidate> pairs;      // in the order of the graph outputs
-  std::vector<Finding> near_misses;  // things that resemble a cache but are none
+  std::vector<Finding> near_misses;  // states and scatters that are not caches
 };
 
+// Considers graph outputs of rank 3 or more (of rank 2 if they append to an input) and graph inputs
+// of the same rank and element type.
 Candidates FindCandidates(sym::Forms& forms);
 
 }  // namespace kvlift

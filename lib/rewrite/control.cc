@@ -50,7 +50,7 @@ void Control::FindBatch() {
   for (const CacheUpdate& update : s_.a.updates) {
     if (s_.growing && !update.growing) continue;
     if (first == nullptr) first = &update;
-    // A symbol of the tokens says the number of new rows without the past's length.
+    // A symbol for the number of new rows is preferred to a sum that contains the past length.
     const bool plain = update.new_length->kind() != Kind::kSum;
     if (s_.new_length == nullptr || (plain && s_.new_length->kind() == Kind::kSum)) {
       s_.new_length = update.new_length;
@@ -60,7 +60,7 @@ void Control::FindBatch() {
   const sym::Form past = s_.forms.Of(first->pair.past);
   s_.batch = past.shape[first->layout.find('B')];
   if (first->layout.size() > 3) return;
-  // Of rank 3 the first axis may count heads, too.
+  // The first axis of a cache of rank 3 may count heads, too: an input of tokens gives the batch.
   for (ValueId v : s_.graph.graph_inputs()) {
     const sym::Form& form = s_.forms.Of(v);
     if (!form.known_rank || form.shape.size() < 2) continue;
@@ -73,8 +73,8 @@ void Control::FindBatch() {
 
 namespace {
 
-// The width is asked about at the key's index, or it is the number of new tokens: what is read
-// there is guarded, and no mask of all keys.
+// Returns true if an input of this width is not as wide as the keys: the width is the number of new
+// tokens or of sequences, or the mask compares the key's index with it before it reads the input.
 bool IsGuarded(const PlanState& s, Expr keep, Expr width) {
   if (width == s.new_length || width == s.batch) return true;
   if (width->kind() != Kind::kDim) return false;
@@ -100,7 +100,7 @@ bool IsGuarded(const PlanState& s, Expr keep, Expr width) {
 
 }  // namespace
 
-// Inputs that a mask predicate reads at the key's index are as wide as the keys.
+// Adds the inputs that a mask predicate reads at the key's index: they are as wide as the keys.
 void Control::CollectWide(Expr keep) {
   for (Expr load : sym::LoadsOf(keep)) {
     if (!s_.graph.is_graph_input(load->source())) continue;
@@ -157,7 +157,7 @@ absl::Status Control::Emit() {
   s_.emitter.BindDim(PastSymbol(),
                      s_.uniform ? sym::DimBinding{past_, false} : sym::DimBinding{write_, true});
   for (const auto& [input, axis] : s_.wide) {
-    // A derived length is the mask's own width, and a whole buffer is as wide as its mask.
+    // Masks that the host pads to the capacity are cut, unless attention is given the whole buffer.
     std::vector<int> cut;
     if (!s_.derived && !s_.views() && s_.prefix_read()) cut.push_back(axis);
     s_.emitter.BindSource(input, {s_.graph.name(input), cut});
@@ -198,7 +198,7 @@ absl::Status Control::EmitInput(const std::string& length) {
   return absl::OkStatus();
 }
 
-// An input's axis that is P + S long.
+// Returns an input and an axis of it whose extent is P + S.
 std::optional<std::pair<ValueId, int>> Control::LengthSource() {
   if (!s_.wide.empty()) return *s_.wide.begin();
   const Expr total = s_.pool.Add(s_.pool.Dim(PastSymbol()), s_.new_length);
@@ -218,7 +218,7 @@ std::string Control::FreeName(std::string name) const {
   return name;
 }
 
-// int64 [1]: the extent of the growing caches' buffers.
+// Returns the capacity of growing caches, int64 [1]; empty if all of them become rings.
 std::string Control::Capacity() {
   if (s_.options.max_seq_len) return s_.nodes.Int64s({*s_.options.max_seq_len});
   for (const CacheUpdate& update : s_.a.updates) {
@@ -265,7 +265,8 @@ absl::StatusOr<Slots> Control::SlotsOf(const CacheUpdate& update) {
   return slots;
 }
 
-// As many as the cache has rows on its first axis.
+// Returns the write index once for each index on the first axis of the cache, or once if that is
+// the sequence axis.
 absl::StatusOr<std::string> Control::WriteIndices(const CacheUpdate& update) {
   const bool plain = !s_.uniform || (update.layout[0] == 'B' && update.layout.size() == 4);
   if (plain) return write_;
@@ -275,7 +276,7 @@ absl::StatusOr<std::string> Control::WriteIndices(const CacheUpdate& update) {
   return s_.nodes.Add("Expand", {past_, first}, "write_indices");
 }
 
-// A ring is given whole: its mask says which slots hold rows of the window.
+// Attention is given the whole ring: its mask says which slots hold rows of the window.
 absl::StatusOr<Slots> Control::RingSlots(const CacheUpdate& update) {
   const Expr extent = s_.forms.Of(update.pair.past).shape[0];
   Slots& slots = rings_[{update.visible, extent}];

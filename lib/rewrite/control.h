@@ -1,5 +1,5 @@
-// Where new rows go and how many rows are valid: write_indices, nonpad_kv_seqlen, and views of what
-// is valid in a buffer.
+// Computes where new rows are written and how many rows are valid: TensorScatter's write_indices,
+// Attention's nonpad_kv_seqlen, and views of the valid rows of a buffer.
 #pragma once
 
 #include <map>
@@ -12,13 +12,13 @@
 
 namespace kvlift::internal {
 
-// One cache's numbers, as names of int64 values.
+// The numbers of one cache in a step, as names of int64 values.
 struct Slots {
-  std::string write;   // [axis 0 of the cache]: of the first new row
-  std::string valid;   // [B]: rows that attention may read, nonpad_kv_seqlen
-  std::string keys;    // [1]: rows that it is given
-  bool whole = false;  // all of them
-  // The same in the forms of the mask: slot of the first new row among the rows given.
+  std::string write;   // [extent of the cache's axis 0]: slot of the first new row
+  std::string valid;   // [B]: number of rows that attention may read, nonpad_kv_seqlen
+  std::string keys;    // [1]: number of rows that attention is given
+  bool whole = false;  // attention is given the whole buffer; no Slice is needed
+  // Slot of the first new row among the rows that attention is given, as masks express it.
   sym::Expr start = nullptr;
 };
 
@@ -26,24 +26,23 @@ class Control {
  public:
   explicit Control(PlanState& state) : s_(state) {}
 
-  // Lengths, batch and the inputs that are as wide as the keys.
+  // Fills the lengths, the batch and the wide inputs of the state. A refusal is left in the plan.
   void Survey();
-  // The controls of growing caches. A refusal is left in the plan.
+  // Adds the nodes that growing and shifting caches share. A refusal is left in the plan.
   absl::Status Emit();
-  // What the input that gives the write index is called; empty if it is derived.
-  const std::string& input() const { return input_; }
-  // The same of the input that gives the number of valid rows, where the target has one.
-  const std::string& valid_input() const { return valid_input_; }
-
-  // The same of the input with the new tokens that each new token sees, where it is asked for.
+  // Names of the inputs that Emit asks for; empty if there is no such input.
+  const std::string& input() const { return input_; }              // the write index
+  const std::string& valid_input() const { return valid_input_; }  // the number of valid rows
+  // Which new tokens each new token sees (--tree-mask).
   const std::string& tree_input() const { return tree_input_; }
 
+  // Returns the numbers of a cache. Fails if the write index cannot be built from nodes.
   absl::StatusOr<Slots> SlotsOf(const CacheUpdate& update);
-  // The same with the whole buffer given and valid; not of a growing cache.
+  // Returns SlotsOf, with the whole buffer given to attention and valid. Not for growing caches.
   absl::StatusOr<Slots> WholeBuffer(const CacheUpdate& update);
 
-  // Rows of a growing cache as the source has them, in the layout of the result's: its past, its
-  // present and what attention reads.
+  // Names of the rows of a growing cache that the source has as its past, as its present and as
+  // what attention reads, in the layout of the result. Only where PlanState::views() holds.
   std::string PastView(const CacheUpdate& update);
   std::string PresentView(const CacheUpdate& update);
   std::string AttendedView(const CacheUpdate& update);
@@ -59,15 +58,15 @@ class Control {
   absl::StatusOr<std::string> WriteIndices(const CacheUpdate& update);
   absl::StatusOr<Slots> RingSlots(const CacheUpdate& update);
   std::string FreeName(std::string name) const;
-  // max(length - window, 0), [1]; 0 without a window.
+  // Returns max(length - window, 0), int64 [1]; 0 if `window` is 0.
   std::string Dropped(const std::string& length, int64_t window);
-  // Rows of a past or present up to `to`, but for those that left the window at length `before`.
+  // Returns the rows [Dropped(before, window), to) of a past or present.
   std::string Rows(const CacheUpdate& update, ValueId of, const std::string& before,
                    const std::string& to);
 
   PlanState& s_;
   std::string input_, valid_input_, tree_input_, write_, valid_, keys_;
-  std::string past_, total_;                              // [1]: P and P + S, when uniform
+  std::string past_, total_;                              // int64 [1]: P and P + S, if uniform
   std::map<std::pair<int64_t, sym::Expr>, Slots> rings_;  // by window and extent of axis 0
 };
 

@@ -20,8 +20,8 @@
 namespace kvlift {
 namespace {
 
-// The first reason why a cache cannot be converted; nullptr if all can. What is converted already,
-// and what the user asks to leave, is no obstacle.
+// Returns the first reason why a cache cannot be converted; nullptr if all can. Caches that are
+// converted already, or that the user asks to leave, do not count.
 const Finding* FirstReason(const Analysis& a) {
   for (const AnalysedCache& cache : a.caches) {
     if (!cache.reason || cache.candidate.converted || cache.reason->code == kLeftAlone) continue;
@@ -30,7 +30,8 @@ const Finding* FirstReason(const Analysis& a) {
   return nullptr;
 }
 
-// What the plan says about each attention and, if it refuses, about all that had no reason yet.
+// Reports what the plan says about each attention and, if it refuses, about everything without a
+// reason.
 void Note(const ConversionPlan& plan, Inspection* inspection) {
   for (size_t k = 0; k < plan.kept.size() && k < inspection->attention.size(); ++k) {
     inspection->attention[k].reason = plan.kept[k];
@@ -44,7 +45,7 @@ void Note(const ConversionPlan& plan, Inspection* inspection) {
   }
 }
 
-// The names that a node reads, those that its bodies capture among them.
+// Returns the names that a node reads, also those that its subgraphs capture.
 absl::flat_hash_set<std::string> NamesReadBy(const onnx::NodeProto& node) {
   absl::flat_hash_set<std::string> names(node.input().begin(), node.input().end());
   const auto scopes = CollectScopes(node);
@@ -53,7 +54,8 @@ absl::flat_hash_set<std::string> NamesReadBy(const onnx::NodeProto& node) {
   return names;
 }
 
-// Nodes besides its TensorScatter that read a past, by cache.
+// Lists, for each cache, the nodes besides its TensorScatter that read its past. Past and present
+// of such a cache cannot share a buffer (alias "copy").
 void NoteReaders(const onnx::ModelProto& model, Manifest* manifest) {
   for (const onnx::NodeProto& node : model.graph().node()) {
     const absl::flat_hash_set<std::string> names = NamesReadBy(node);
@@ -69,7 +71,7 @@ void NoteReaders(const onnx::ModelProto& model, Manifest* manifest) {
   }
 }
 
-// All or nothing: what could have been converted says what held it back.
+// Reports at everything that could be converted why the model is refused as a whole.
 void HoldBack(const Finding& reason, Inspection* inspection) {
   Finding held = {"KV223",
                   fmt::format("held back: all or nothing, and {}: {}", reason.code, reason.text),
@@ -82,7 +84,7 @@ void HoldBack(const Finding& reason, Inspection* inspection) {
   }
 }
 
-// What a rule for all caches, judged at the end, refuses.
+// Returns the conversion without its model, refused for all caches.
 Conversion WithoutModel(const Finding& reason, Conversion result) {
   for (CacheReport& cache : result.inspection.caches) cache.reason = reason;
   for (AttentionReport& attention : result.inspection.attention) attention.reason = reason;
@@ -97,7 +99,7 @@ int64_t DeclaredOpset(const onnx::ModelProto& model) {
   return 0;
 }
 
-// What was put in the place of a node is reported at that node.
+// Reports nodes that normalisation made under the names of the source's nodes.
 void NameSource(const Normalised& normalised, Inspection* inspection) {
   for (CacheReport& cache : inspection->caches) {
     if (cache.reason) normalised.NameSource(&cache.reason->nodes);
@@ -121,7 +123,7 @@ Inspection ReportFor(const Model& model, Analysis& a) {
 absl::StatusOr<Inspection> Inspect(const Model& model, RuleTable rules) {
   KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules));
   Inspection inspection = ReportFor(model, a);
-  // A plan tells what the rules cannot see: other readers, positions that cannot be derived.
+  // A plan finds what the rules do not: other readers, and positions that cannot be derived.
   if (!a.updates.empty() && FirstReason(a) == nullptr) {
     KV_ASSIGN_OR_RETURN(ConversionPlan plan, MakePlan(a, {}));
     KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
@@ -133,7 +135,8 @@ absl::StatusOr<Inspection> Inspect(const Model& model, RuleTable rules) {
 
 namespace {
 
-// Caches of packed tensors: all of them, in the few bits in which the source keeps them.
+// Refuses a packed tensor of which only some parts are converted, and quantises the caches as the
+// source does.
 absl::StatusOr<std::optional<Finding>> StoreAsPacked(const Unpacked& unpacked,
                                                      const ConvertOptions& options,
                                                      Conversion* result) {
@@ -232,7 +235,7 @@ absl::StatusOr<Conversion> ConvertAnalysed(const Model& model, const ConvertOpti
   return result;
 }
 
-// What the target leaves no choice about, and what it says where the user does not.
+// Returns the options with those that the target fixes, and its defaults for `auto`.
 ConvertOptions Resolved(ConvertOptions options) {
   const bool fixed = options.target == Target::kGenaiStatic || options.target == Target::kTensorRt;
   if (fixed && options.read == ReadForm::kAuto) options.read = ReadForm::kFull;

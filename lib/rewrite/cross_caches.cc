@@ -34,7 +34,7 @@ onnx::ValueInfoProto Typed(const std::string& name, int32_t elem_type) {
   return info;
 }
 
-// What later calls take and give.
+// Returns the branch of later calls: it gives the inputs as pasts, and empty constants as presents.
 onnx::GraphProto LaterBody(const Graph& later, absl::Span<const Crossing> crossings) {
   onnx::GraphProto body;
   body.set_name("later");
@@ -53,7 +53,7 @@ onnx::GraphProto LaterBody(const Graph& later, absl::Span<const Crossing> crossi
   return body;
 }
 
-// A body under construction: nodes of the graph of both calls, and new ones.
+// Builds the branch of the first call from nodes of the graph of both calls and from new nodes.
 class FirstBody {
  public:
   FirstBody(sym::Forms& both, std::string prefix)
@@ -79,8 +79,8 @@ class FirstBody {
   }
 
  private:
-  // From its form where that can be drawn: its shape is then read from the inputs, and not from
-  // whatever the source read it from.
+  // Makes the value from its form if that is possible: its shape is then computed from graph inputs
+  // instead of other values of the source.
   std::string Value(ValueId v) {
     const sym::Form form = forms_.Of(v);
     if (form.known_rank && !form.opaque) {
@@ -123,7 +123,7 @@ class FirstBody {
     }
   }
 
-  // Their names are made for the main graph: here they stand apart.
+  // Gives new nodes a prefix, since their names are only made to be unique in the main graph.
   absl::Status AddNewNodes(std::vector<std::string>* values) {
     absl::flat_hash_map<std::string, std::string> names;
     std::vector<onnx::NodeProto> nodes = nodes_.TakeNodes();

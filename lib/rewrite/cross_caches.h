@@ -1,5 +1,6 @@
-// Keys and values of another sequence in a merged decoder: the first call computes them, later ones
-// are handed them. A small If around them is all that stays of the large one.
+// Caches of cross-attention in a merged decoder: the first call computes keys and values of the
+// encoder's sequence, and the host feeds them to all later calls. When the large If of the merged
+// decoder is removed, a small If around these caches stays.
 #pragma once
 
 #include <string>
@@ -13,16 +14,17 @@ namespace kvlift {
 
 struct Crossing {
   std::string past;     // the input that later calls read
-  std::string present;  // the output that the first call computes; later calls give nothing for it
-  std::string first;    // its value in the graph of both calls
+  std::string present;  // the output that the first call computes; empty constants in later calls
+  std::string first;    // the present's value of the first call, in the graph of both calls
 };
 
-// The constant without elements that v is, maybe under another name; nullptr if it is none.
+// Returns the constant with an extent of 0 that v is, also behind Identity nodes; else nullptr.
 const onnx::TensorProto* EmptyConstant(const Graph& graph, ValueId v);
 
-// `later`: the model of later calls. `both`: the graph of both calls, where values of the first one
-// start with `prefix`; the first call's branch computes no more than its keys and values need.
-// `condition` is a value of `later` that is `truth` where there is a past.
+// Returns `later` with an If in front that gives the value of each past and each present.
+// later: the model of later calls. both: the graph of both calls, in which names of the first call
+// start with `prefix`; only the nodes that keys and values need are copied from it.
+// condition: a bool value of `later` that equals `truth` in later calls.
 absl::StatusOr<onnx::ModelProto> KeepCrossings(const onnx::ModelProto& later, sym::Forms& both,
                                                const std::string& prefix,
                                                const std::string& condition, bool truth,

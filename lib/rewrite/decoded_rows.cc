@@ -20,7 +20,7 @@ bool IsArithmetic(const Graph& graph, NodeId n) {
                      [&](std::string_view op) { return graph.Is(n, op); });
 }
 
-// Rows of these are attention's own.
+// Returns true for types of rows that attention reads without decoding.
 bool IsNumber(int32_t type) {
   return type == TensorProto::FLOAT || type == TensorProto::FLOAT16 ||
          type == TensorProto::BFLOAT16 || type == TensorProto::DOUBLE;
@@ -48,7 +48,7 @@ class Reader {
   }
 
  private:
-  // Whether the value is the cache, or made of its rows; then by nodes_.
+  // Returns true if the value is the cache, or is made of its rows by the nodes in nodes_.
   bool Follows(ValueId v) {
     if (v == kNoValue || ConstantBehind(graph_, v) != nullptr) return false;
     const sym::Form form = forms_.Of(v);
@@ -85,7 +85,7 @@ class Reader {
     });
   }
 
-  // Counted from the front; -1 if that is not known.
+  // Returns the attribute `axis`, counted from the front; -1 if the rank is not known.
   int64_t AxisOf(NodeId n, int64_t fallback) {
     const sym::Form form = forms_.Of(graph_.outputs(n)[0]);
     if (!form.known_rank) return -1;
@@ -93,7 +93,7 @@ class Reader {
     return axis < 0 ? axis + static_cast<int64_t>(form.shape.size()) : axis;
   }
 
-  // A constant that is broadcast along the rows.
+  // Returns true for a constant that broadcasts along the sequence axis.
   bool IsOneForAllRows(ValueId v, const sym::Form& result) const {
     const TensorProto* constant = ConstantBehind(graph_, v);
     if (constant == nullptr || !result.known_rank) return false;

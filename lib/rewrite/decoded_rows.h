@@ -1,5 +1,5 @@
-// Rows that a cache keeps in another form than attention reads them: numbers of few bits with
-// constant scales, two of four bits in a byte.
+// Caches of the source that hold their rows quantised: integers with constant scales, or two 4-bit
+// codes in a byte, from which the graph makes the rows that attention reads.
 #pragma once
 
 #include <vector>
@@ -10,25 +10,27 @@
 
 namespace kvlift {
 
-// The nodes between a cache's attended value and a value, in the order in which they run. What they
-// make of a row depends on that row alone and on constants that are the same for all rows; the axes
-// in front of the row's elements, which are the last axis, stay as they are.
+// The nodes between what attention reads of a cache (CacheUpdate::attended) and a value, in the
+// order in which they run. They make each row from that row alone and from constants that are the
+// same for all rows. All axes in front of the last one, D, keep their place and extent.
 struct DecodedRows {
-  int cache = -1;  // index into the caches; -1: the value is nothing of that kind
+  int cache = -1;  // index into the caches; -1: the value is not made in this way
   std::vector<NodeId> nodes;
-  std::vector<ValueId> roots;  // their operands that are the attended value
+  std::vector<ValueId> roots;  // operands of `nodes` that are what attention reads of the cache
 };
+// Looks at caches whose last axis is D and whose element type is no floating-point type of 16 bits
+// or more.
 DecodedRows ReadDecodedRows(sym::Forms& forms, absl::Span<const CacheUpdate> caches, ValueId value);
 
-// The constant that a value is, also behind Identities; nullptr if it is none.
+// Returns the constant that a value is, also behind Identity nodes; nullptr otherwise.
 const onnx::TensorProto* ConstantBehind(const Graph& graph, ValueId value);
 
-// The constant that an Expand makes a value of, also behind Identities: scales of blocks, which
-// have as many rows as the cache. kNoValue if it is made otherwise.
+// Returns the constant that an Expand repeats to give a value, also behind Identity nodes, such as
+// the scales of blocks, repeated for each row. Returns kNoValue otherwise.
 ValueId SpreadConstant(const Graph& graph, ValueId value);
 
-// Each element is made of one element, by constants of one element: the nodes do the same to a
-// cache whose axes are in another order.
+// Returns true if the nodes make each element from one element and from constants of one element,
+// so that they may run on a cache whose axes are in another order.
 bool IsElementwise(const Graph& graph, absl::Span<const NodeId> nodes);
 
 }  // namespace kvlift

@@ -1,5 +1,5 @@
-// The two decoders of a merged one, side by side in one graph over the same inputs: the first call,
-// which has no past, and later ones.
+// The two decoders of a merged decoder, side by side in one graph over the same inputs: the first
+// call, which has no past, and later calls, which have one.
 #pragma once
 
 #include <memory>
@@ -16,49 +16,54 @@
 
 namespace kvlift {
 
+// The prefix of the names of the first call's values.
 inline constexpr char kFirstCall[] = "/kvlift/first/";
 
-// A past, the axis it grows along in the branch with a past, and by how much.
+// A past of later calls, and the axis along which its present is longer.
 struct Growth {
   ValueId past;
   int axis;
-  sym::Expr length;
-  sym::Expr added;
+  sym::Expr length;  // extent of the past, a dim symbol
+  sym::Expr added;   // by how much the present is longer
 };
 
-// Both models as one. Names of the first call's values start with kFirstCall; constants of the
-// source's main graph, `shared`, stay.
+// Returns both models as one. Names of the first call get the prefix kFirstCall, except those in
+// `shared`, the constants of the source's main graph.
 absl::StatusOr<onnx::ModelProto> Combine(const onnx::ModelProto& later,
                                          const onnx::ModelProto& first,
                                          const absl::flat_hash_set<std::string>& shared);
 
-// The graph inputs that the values are computed from.
+// Returns the graph inputs that the values are computed from.
 absl::flat_hash_set<ValueId> InputsBehind(const Graph& graph, absl::Span<const ValueId> roots);
 
-// Both calls in one graph over the same inputs.
 class DecoderPair {
  public:
+  // model: what Combine returned.
   static absl::StatusOr<std::unique_ptr<DecoderPair>> Create(onnx::ModelProto model);
 
   const Graph& graph() const { return *graph_; }
   sym::Forms& forms() { return *forms_; }
+  // The graph outputs, as later calls and as the first call compute them, in the same order.
   absl::Span<const ValueId> later() const { return later_; }
   absl::Span<const ValueId> first() const { return first_; }
 
-  // Float inputs of rank 3 or more that only the later call reads.
+  // Floating-point inputs of rank 3 or more that only one of the calls reads.
   std::vector<ValueId> OnlyLater() const { return Only(later_, first_); }
   std::vector<ValueId> OnlyFirst() const { return Only(first_, later_); }
 
+  // The inputs of OnlyLater() that a present extends along one axis.
   std::vector<Growth> Growths();
 
-  // Inputs of later calls that do not grow, and outputs that only the first call gives, in order.
+  // Pairs the inputs of OnlyLater() that do not grow with the outputs that only the first call
+  // computes, each in their order. Empty if there are more outputs than inputs.
   std::vector<Crossing> Crossings(absl::Span<const Growth> growths);
 
-  // Extents of the inputs where the pasts are empty. Extents that both calls need to be equal are.
+  // Returns the extents of the inputs where all pasts are empty: the lengths of the growths are 0,
+  // and extents that either call needs to be equal are the same.
   sym::Pool::Substitution EmptyPasts(absl::Span<const Growth> growths,
                                      absl::Span<const Crossing> crossings);
 
-  // The same model with these extents declared.
+  // Returns the model with these extents declared for its inputs.
   onnx::ModelProto WithExtents(const sym::Pool::Substitution& s);
 
  private:
@@ -68,11 +73,12 @@ class DecoderPair {
 
   std::optional<Growth> GrowthOf(ValueId past, ValueId present);
 
-  // The extents of the tokens are free: an equation between them that broadcasting suggests does
-  // not hold for all calls that run.
+  // Keeps Solve from replacing an extent of the new tokens: an equation that broadcasting suggests
+  // for it does not hold for every call that runs.
   void Protect(const sym::DimSymbol& dim);
 
-  // e = 0 gives the extent that is declared last, unless it is protected.
+  // Solves e = 0 for the extent that is declared last and not protected, and adds it to *s. Does
+  // nothing if e contains indices or loads.
   void Solve(sym::Expr e, sym::Pool::Substitution* s);
 
   std::unique_ptr<Graph> graph_;

@@ -14,7 +14,7 @@ struct Equation {
   std::string a, b, out;
 };
 
-// Explicit equations of two operands, letters only, none of them twice in one term.
+// Reads an explicit equation of two operands, of letters only and with no letter twice in one term.
 bool Read(std::string text, Equation* equation) {
   text.erase(std::remove(text.begin(), text.end(), ' '), text.end());
   const size_t comma = text.find(','), arrow = text.find("->");
@@ -65,8 +65,9 @@ std::string Ordered(Lowering& l, const std::string& value, const std::string& fr
   return l.nodes().Add("Transpose", {value}, "operand", {MakeAttribute("perm", Order(from, to))});
 }
 
-// An Einsum stretches an extent of 1, a product of matrices does not: extents of which one is never
-// below the other, and not the same, are told apart; lengths with names of their own are not.
+// Returns true if the extents of a letter may differ: an Einsum broadcasts an extent of 1, MatMul
+// does not. Different extents count as such if one is never below the other; two symbols that
+// inputs declare do not.
 bool MayDiffer(Lowering& l, NodeId n, const Equation& e, char letter) {
   const sym::Form &a = l.Form(n, 0), &b = l.Form(n, 1);
   if (!a.known_rank || !b.known_rank || a.shape.size() != e.a.size() ||

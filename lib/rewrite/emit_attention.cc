@@ -18,12 +18,12 @@ using sym::Expr;
 using sym::Kind;
 
 namespace {
-// Of scores, in which the result is neither NaN nor another number for what over- or underflows.
+// Scales of the scores for which no part of the computation overflows or underflows.
 constexpr double kLeastScale = 1e-6, kLargestScale = 1e6;
 constexpr int64_t kMostHeads = 1 << 16;
 
-// How far a scale may be moved to the other side of a product of numbers of this type: others may
-// overflow on the way, or vanish.
+// Returns the largest factor by which a scale may be moved to the other side of a product of
+// numbers of this type. Larger factors, and inverses of them, may overflow or underflow on the way.
 double LargestMove(int32_t type) {
   return type == TensorProto::DOUBLE ? 0x1p256 : type == TensorProto::FLOAT ? 0x1p32 : 0x1p8;
 }
@@ -71,7 +71,7 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
     return Reason("KV210",
                   fmt::format("needs at most {} heads, found {}", kMostHeads, site.q_heads), site);
   }
-  // Attention multiplies queries and keys by its square root each.
+  // Attention multiplies queries and keys by the square root of the scale each.
   if (!(site.scale >= kLeastScale && site.scale <= kLargestScale)) {
     return Reason("KV210",
                   fmt::format("needs a scale of the scores from {} to {}, found {}", kLeastScale,
@@ -108,8 +108,8 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
   const bool one_token = QueryShape(s_.forms, site)[2]->is_integer(1);
   Visibility visible = ReadVisibility(s_.forms, keep, start, one_token);
   const bool stacked = StacksGroups(site);
-  // ONNX Runtime 1.31 runs a causal Attention of doubles top-left, without a word.
-  const bool given = s_.options.target == Target::kGenaiStatic;  // its valid length is the host's
+  // ONNX Runtime 1.31 aligns is_causal top-left for doubles, without an error.
+  const bool given = s_.options.target == Target::kGenaiStatic;  // the host feeds the valid length
   const bool drawn = whole || given || s_.options.mask == MaskForm::kExplicit ||
                      type == TensorProto::DOUBLE || (stacked && !one_token);
   if (key.circular || (drawn && visible.causal)) {
@@ -172,9 +172,7 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
   return std::nullopt;
 }
 
-// ONNX Runtime 1.31 reads keys and values once per query head: the queries of a group are stacked
-// on the axis of tokens, so that they are read once per group.
-// The cache holds the heads of this attention and nothing else, all on one axis in the result.
+// Returns true if the cache holds the heads of this attention and nothing else.
 bool AttentionEmitter::IsWhole(const CacheUpdate& update, const CacheView& view,
                                int64_t head_dim) const {
   const auto extent = [&](char letter) {
@@ -186,7 +184,7 @@ bool AttentionEmitter::IsWhole(const CacheUpdate& update, const CacheView& view,
   return !view.folded && view.offset == 0 && extent('N') * extent('D') == view.heads * head_dim;
 }
 
-// Targets with 3-D caches: queries, keys, values and the result are 3-D.
+// Returns true if queries, keys, values and the result are 3-D, for targets with 3-D caches.
 bool AttentionEmitter::Folds(const AttentionSite& site) const {
   if (s_.options.layout != Layout::kFolded || site.folded) return false;
   const CacheUpdate& key = s_.a.updates[site.key_cache];
@@ -202,26 +200,28 @@ bool AttentionEmitter::Folds(const AttentionSite& site) const {
          IsWhole(value, site.value_view, site.v_head_dim);
 }
 
-// Not where the host may give a tree of tokens for each head.
+// Returns true if the queries of a group are stacked on the axis of tokens: ONNX Runtime 1.31 reads
+// keys and values once per query head, and so reads them once per group. They are not stacked with
+// --tree-mask, since the host may feed a mask for each head.
 bool AttentionEmitter::StacksGroups(const AttentionSite& site) const {
   return s_.options.target == Target::kOrt && site.q_heads > site.key_view.heads &&
          control_.tree_input().empty();
 }
 
-// [B, N, S, D]
+// Returns the queries, [B, N, S, D].
 std::string AttentionEmitter::Query(const AttentionSite& site) {
   const std::string& query = s_.graph.name(site.query);
   if (s_.forms.Of(site.query).shape.size() == 4) return query;
   return s_.nodes.Add("Unsqueeze", {query, s_.nodes.Int64s({0})}, "sequence");
 }
 
-// S, as a vector of one.
+// Returns S, int64 [1].
 std::string AttentionEmitter::QueryExtent(const AttentionSite& site) {
   const auto rank = static_cast<int64_t>(s_.forms.Of(site.query).shape.size());
   return s_.nodes.Extent(s_.graph.name(site.query), rank - 2, "queries");
 }
 
-// [B, N, S, D] to [B, Nk, N/Nk*S, D].
+// Returns [B, Nk, N/Nk*S, D] from [B, N, S, D].
 std::string AttentionEmitter::Stacked(const std::string& query, const AttentionSite& site) {
   const std::string shape = s_.nodes.Int64s({0, site.key_view.heads, -1, site.head_dim});
   return s_.nodes.Add("Reshape", {query, shape}, "query_groups");
@@ -259,7 +259,8 @@ int AttentionEmitter::LayerOf(int update_index) const {
   return 0;
 }
 
-// Attention has one type for queries and keys, and here also for values and the result.
+// Returns true if queries, keys, values and the result have this type. The operator needs that of
+// queries and keys only.
 bool AttentionEmitter::OneType(const AttentionSite& site, int32_t type) {
   return s_.forms.ElementType(site.query) == type &&
          TypeOfRows(s_.forms, s_.a.updates[site.value_cache], site.value_view) == type &&
@@ -285,7 +286,7 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role, const 
     layout = update.layout;
   }
   value = Decoded(value, view);
-  const bool folded = layout == kFoldedLayout;  // then all of it is this attention's
+  const bool folded = layout == kFoldedLayout;  // then the attention reads all of it
   if (folded) layout = "BSD";
   for (auto lane = view.lanes.rbegin(); lane != view.lanes.rend(); ++lane) {
     value = s_.nodes.Add("Gather", {value, s_.nodes.Int64(lane->index)}, std::string(role),
@@ -313,7 +314,7 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role, const 
   return SplitHeads(value, view, head_dim, slots);
 }
 
-// What the source makes of its rows, of these.
+// Adds the nodes that decode the rows as those of the source do.
 std::string AttentionEmitter::Decoded(const std::string& rows, const CacheView& view) {
   absl::flat_hash_map<ValueId, std::string> made;
   for (ValueId cache : view.decoded) made[cache] = rows;
@@ -337,7 +338,7 @@ std::string AttentionEmitter::Decoded(const std::string& rows, const CacheView& 
   return value;
 }
 
-// A constant that the source spreads over all rows, over these.
+// Repeats a constant for each of these rows, as the source does for its own.
 std::string AttentionEmitter::Spread(ValueId constant, ValueId spread, const std::string& rows) {
   const std::string lead =
       s_.nodes.Add("Shape", {rows}, "row_places",
@@ -364,8 +365,8 @@ std::string AttentionEmitter::SplitHeads(const std::string& value, const CacheVi
                    {MakeAttribute("perm", std::vector<int64_t>{0, 2, 1, 3})});
 }
 
-// What the source shows, as a predicate of all keys: its own are those in front of `keys`, and its
-// mask tells nothing of others.
+// Returns the source's mask as a predicate of all keys up to the last new one. The source may have
+// fewer keys, `site.keys`, of which alone its mask says anything; the others are hidden.
 Expr AttentionEmitter::KeepOf(const AttentionSite& site, const CacheUpdate& key, Expr start) {
   sym::Pool& pool = s_.pool;
   const Expr keep = Normal(key, site.keep), keys = Normal(key, site.keys);
@@ -389,7 +390,8 @@ Expr AttentionEmitter::Turned(const CacheUpdate& key, Expr e) {
   return s_.pool.Substitute(e, rows, {});
 }
 
-// Slots that hold no row of the window are hidden; what is read at rows is read at some row there.
+// Returns e, a predicate of the source's rows, as one of the slots of a ring. Slots that hold no
+// row of the window are hidden; what e reads at rows is read at the last row for them.
 Expr AttentionEmitter::InRing(const MaskOfSite& mask, Expr e) {
   sym::Pool& pool = s_.pool;
   const CacheUpdate& key = mask.key;

@@ -1,4 +1,4 @@
-// One Attention-24 per recognised attention.
+// Replaces each recognised attention by one Attention-24 over the converted caches.
 #pragma once
 
 #include <optional>
@@ -17,8 +17,10 @@ class AttentionEmitter {
  public:
   AttentionEmitter(PlanState& state, Control& control) : s_(state), control_(control) {}
 
-  // Adds the nodes and marks what they replace; or gives the reason why the attention has to stay,
-  // and has then left no trace but unused nodes.
+  // Adds the nodes for the site and marks the node that they replace. Returns nullopt, or the
+  // reason why the attention has to stay; nodes that were added before it was known stay unused. A
+  // refusal of the whole conversion is left in the plan. number: the site's index in
+  // Analysis::attention.
   absl::StatusOr<std::optional<Finding>> Emit(int number, const AttentionSite& site);
 
  private:
@@ -26,18 +28,17 @@ class AttentionEmitter {
                  std::vector<ValueId> values = {}) const;
   int LayerOf(int update_index) const;
   bool OneType(const AttentionSite& site, int32_t type);
-  // The cache as Attention reads it: [B, Nk, W, D], or [B, W, Nk*D] if it folds heads.
+  // Returns the rows of a cache as Attention reads them: [B, Nk, W, D], or [B, W, Nk*D] if `folds`.
   std::string ReadCache(int layer, std::string_view role, const CacheUpdate& update,
                         const CacheView& view, int64_t head_dim, bool folds, const Slots& slots);
   std::string Decoded(const std::string& rows, const CacheView& view);
   std::string Spread(ValueId constant, ValueId spread, const std::string& rows);
-  // Of what attention reads.
   bool IsWhole(const CacheUpdate& update, const CacheView& view, int64_t head_dim) const;
   bool Folds(const AttentionSite& site) const;
-  // [B, W, Nk*D], or [B*Nk, W, D] if folded, to [B, Nk, W, D].
+  // Returns [B, Nk, W, D] from [B, W, Nk*D], or from [B*Nk, W, D] if the view is folded.
   std::string SplitHeads(const std::string& value, const CacheView& view, int64_t head_dim,
                          const Slots& slots);
-  // The node's result from the Attention's.
+  // Adds the Attention and what makes the site's output of its result.
   void EmitResult(const AttentionSite& site, const NodeBuilder::Inputs& inputs,
                   const std::string& role, NodeBuilder::Attributes attributes);
   bool StacksGroups(const AttentionSite& site) const;
@@ -45,11 +46,12 @@ class AttentionEmitter {
   std::string QueryExtent(const AttentionSite& site);
   std::string Stacked(const std::string& query, const AttentionSite& site);
   std::string StackedMask(const std::string& mask, const AttentionSite& site, bool has_heads);
-  // Is the mask of rest and biases drawn with an axis of heads?
+  // Returns true if the mask of `rest` and the biases has an axis of N heads.
   bool DrawsHeads(const AttentionSite& site, sym::Expr rest) const;
-  // No key at or behind the valid length is visible.
+  // Returns true if no key at or behind the valid length is visible.
   bool HidesUnused(const MaskOfSite& mask);
-  // The same of the mask alone: a ring has other tokens there, no end.
+  // Returns true if the mask alone hides those keys, without the extent of the keys. A ring needs
+  // that, since it holds other tokens where another buffer ends.
   bool SaysWhatIsUnused(const MaskOfSite& mask);
   std::optional<Finding> JudgeBiases(const AttentionSite& site, const CacheUpdate& key,
                                      int32_t type);
@@ -58,33 +60,33 @@ class AttentionEmitter {
   absl::StatusOr<std::string> TurnedBias(const AttentionSite& site, const CacheUpdate& key,
                                          ValueId bias);
   std::string Unfold(const std::string& value, int64_t heads);
-  // Why the mask cannot be taken over; absent if it can.
+  // Returns why Attention-24 cannot have the mask; nullopt if it can, or if the plan is refused.
   std::optional<Finding> JudgeMask(const MaskOfSite& mask);
-  // Why the columns of a host's mask are not keys; absent if they are.
+  // Returns why the columns of a mask of the host are not keys; nullopt if they are.
   std::optional<Finding> JudgeColumns(const MaskOfSite& mask);
-  // The site's mask and start with one name for the past's length.
+  // Returns e with one expression for the past length, however the source names it.
   sym::Expr Normal(const CacheUpdate& key, sym::Expr e);
   sym::Expr KeepOf(const AttentionSite& site, const CacheUpdate& key, sym::Expr start);
   sym::Expr CapacityOf(const CacheUpdate& key);
-  // A predicate of the source's rows, of the buffer's slots.
+  // Returns e, an expression of the source's rows (i3), as one of the buffer's slots.
   sym::Expr Turned(const CacheUpdate& key, sym::Expr e);
   sym::Expr InRing(const MaskOfSite& mask, sym::Expr e);
-  // A step writes one row per token.
+  // Returns true if a step writes one row per token.
   bool RowPerToken(const AttentionSite& site, const CacheUpdate& key);
   sym::Expr WithoutPadding(sym::Expr rest);
   bool ReadsPerQuery(sym::Expr part, absl::Span<const ValueId> masks) const;
-  // Whether the part holds where the masks that it reads are all ones, or all zeros; then they are
-  // assumed to be.
+  // If `part` holds where all masks of the host that it reads are ones, or are zeros: records that
+  // assumption and returns true.
   bool AssumePadding(sym::Expr part);
   bool ReadAtKeys(sym::Expr e, ValueId source) const;
-  // The axes of a source that some part of e reads at the key's index.
+  // Returns the axes of a source that e reads at the index of the key.
   std::vector<int> KeyAxes(sym::Expr e, ValueId source) const;
-  // [B or 1, N or 1, S, W] bool.
+  // Returns a bool mask [B or 1, N or 1, S, W], or sets *reason.
   absl::StatusOr<std::string> DrawMask(const AttentionSite& site, const CacheUpdate& key,
                                        const Slots& slots, sym::Expr rest,
                                        std::optional<Finding>* reason);
 
-  // The same, and new tokens see only those that the input of trees lets them see.
+  // Returns the mask and the --tree-mask input combined; `mask` may be empty.
   std::string WithTree(const std::string& mask, const Slots& slots);
 
   PlanState& s_;

@@ -1,4 +1,4 @@
-// The mask operand of an Attention: what is judged, drawn and added for it.
+// The part of AttentionEmitter that judges and builds the mask operand of an Attention.
 #include <algorithm>
 #include <limits>
 
@@ -11,7 +11,7 @@ namespace kvlift::internal {
 using onnx::TensorProto;
 using sym::Expr;
 
-// The mask for stacked queries, from one of rank 4 with or without an axis of N heads.
+// Returns the mask for stacked queries from a mask of rank 4 with an axis of N heads, or of 1.
 std::string AttentionEmitter::StackedMask(const std::string& mask, const AttentionSite& site,
                                           bool has_heads) {
   const int64_t groups = site.key_view.heads;
@@ -37,7 +37,7 @@ bool AttentionEmitter::DrawsHeads(const AttentionSite& site, Expr rest) const {
 
 bool AttentionEmitter::HidesUnused(const MaskOfSite& mask) {
   const Expr end = s_.pool.Add(mask.start, mask.key.new_length);
-  // keys <= end says it, too: the graph cut them there.
+  // If the source cuts its keys at the end of the valid rows, there are none behind it.
   if (mask.site.keys != nullptr && Normal(mask.key, mask.site.keys) == end) return true;
   return SaysWhatIsUnused(mask);
 }
@@ -47,7 +47,7 @@ bool AttentionEmitter::SaysWhatIsUnused(const MaskOfSite& mask) {
   return Implies(s_, mask, s_.pool.Sub(end, s_.pool.Integer(1)));
 }
 
-// Biases are taken as they are, so they must have the keys' extent as attention reads them.
+// Biases are not changed, so their extent must be that of the keys that attention is given.
 std::optional<Finding> AttentionEmitter::JudgeBiases(const AttentionSite& site,
                                                      const CacheUpdate& key, int32_t type) {
   for (const auto& [bias, folded] : site.biases) {
@@ -80,8 +80,8 @@ std::optional<Finding> AttentionEmitter::JudgeBiases(const AttentionSite& site,
   return std::nullopt;
 }
 
-// [B or 1, N or 1, S, W] of the keys' type: the biases' sum, -inf where `mask` (may be empty)
-// hides.
+// Returns [B or 1, N or 1, S, W] of the type of the keys: the sum of the biases, and -inf where
+// `mask`, which may be empty, hides the key.
 absl::StatusOr<std::string> AttentionEmitter::MaskOfBiases(const AttentionSite& site,
                                                            const CacheUpdate& key,
                                                            const Slots& slots,
@@ -115,7 +115,7 @@ absl::StatusOr<std::string> AttentionEmitter::MaskOfBiases(const AttentionSite& 
     return s_.nodes.Add("Where", {mask, sum, s_.nodes.Scalar(hidden, type)}, "bias");
   }
   if (full && has_rows && has_keys) return sum;
-  // ONNX Runtime 1.31 wants rank 4 with the queries and keys drawn.
+  // ONNX Runtime 1.31 needs rank 4 and the full extents of queries and keys.
   const std::string rows = QueryExtent(site);
   const std::string one = s_.nodes.Int64s({1});
   const std::string shape = s_.nodes.Add("Concat", {one, one, rows, slots.keys}, "shape",
@@ -123,7 +123,7 @@ absl::StatusOr<std::string> AttentionEmitter::MaskOfBiases(const AttentionSite& 
   return s_.nodes.Add("Expand", {sum, shape}, "bias");
 }
 
-// A bias of the source's rows, of the buffer's slots: [B, N or 1, S or 1, M].
+// Returns a bias of the source's rows as one of the buffer's slots: [B, N or 1, S or 1, M].
 absl::StatusOr<std::string> AttentionEmitter::TurnedBias(const AttentionSite& site,
                                                          const CacheUpdate& key, ValueId bias) {
   sym::Pool& pool = s_.pool;
@@ -145,7 +145,7 @@ absl::StatusOr<std::string> AttentionEmitter::TurnedBias(const AttentionSite& si
   return s_.emitter.Tensor(request);
 }
 
-// [B*N, ., .] to [B, N, ., .].
+// Returns [B, N, ., .] from [B*N, ., .].
 std::string AttentionEmitter::Unfold(const std::string& value, int64_t heads) {
   NodeBuilder& nodes = s_.nodes;
   const std::string rest =
@@ -155,8 +155,8 @@ std::string AttentionEmitter::Unfold(const std::string& value, int64_t heads) {
   return nodes.Add("Reshape", {value, shape}, "bias");
 }
 
-// Columns of a mask are keys, one axis of it. Where the key's index is spread over several axes, as
-// by a Reshape under another batch, columns depend on the mask's width.
+// One axis of a mask must count the keys. If several axes depend on the key's index, as after a
+// Reshape to another batch, the place of a key depends on the mask's width.
 std::optional<Finding> AttentionEmitter::JudgeColumns(const MaskOfSite& mask) {
   for (Expr load : sym::LoadsOf(mask.keep)) {
     if (!s_.graph.is_graph_input(load->source())) continue;
@@ -186,16 +186,16 @@ std::optional<Finding> AttentionEmitter::JudgeMask(const MaskOfSite& mask) {
                           fmt::format("needs a mask that leaves each query a key, found {}",
                                       sym::ToString(mask.keep, &s_.graph)),
                           mask.site);
-  // As it is, it would average over pads, too.
+  // An attention that stays would average over padding tokens for such a query.
   const bool one_token = mask.key.new_length->is_integer(1);
   if (!mask.key.growing || one_token || biased) return reason;
   s_.plan.refusal = std::move(reason);
   return std::nullopt;
 }
 
-// The predicate without the parts that masks of the host make true that are all ones, or all zeros.
-// What no such mask makes true stays, and so do masks with a row per query: they may hide more than
-// pads.
+// Returns the predicate without the conjuncts that hold if the masks of the host that they read are
+// all ones, or all zeros. Conjuncts that read a mask with a row per query stay, since it may hide
+// more than padding tokens.
 Expr AttentionEmitter::WithoutPadding(Expr rest) {
   Expr kept = s_.pool.True();
   for (Expr part : sym::ConjunctsOf(rest)) {
@@ -263,14 +263,14 @@ absl::StatusOr<std::string> AttentionEmitter::DrawMask(const AttentionSite& site
   sym::Pool& pool = s_.pool;
   sym::Emitter::Request request;
   s_.emitter.BindDim(KeysSymbol(), {slots.keys, false});
-  // ONNX Runtime 1.31 wants the query dimension drawn.
+  // ONNX Runtime 1.31 needs the full extent of the queries.
   request.shape = {pool.Integer(1), pool.Integer(1), key.growing ? s_.new_length : key.new_length,
                    pool.Dim(KeysSymbol())};
   request.element = key.growing ? pool.Substitute(rest, s_.normal, sym::Facts{}) : rest;
   request.elem_type = TensorProto::BOOL;
   request.batch_axis = 0;
   request.role = "mask";
-  request.parts_guard = !key.ring();  // the token of each slot of a ring is one of its mask
+  request.parts_guard = !key.ring();  // InRing bounds what it reads
   if (sym::ContainsIndex(request.element, 0) || s_.emitter.IsPerSequence(request.element)) {
     request.shape[0] = key.growing ? s_.batch : QueryShape(s_.forms, site)[0];
   }
@@ -305,7 +305,7 @@ absl::StatusOr<std::string> AttentionEmitter::DrawMask(const AttentionSite& site
   return mask;
 }
 
-// Everything is visible but for the new tokens, which stand in a square from the write index on.
+// Writes the tree into a mask of ones, as a square that starts at the write index.
 std::string AttentionEmitter::WithTree(const std::string& mask, const Slots& slots) {
   s_.nodes.set_scope("shared");
   NodeBuilder& nodes = s_.nodes;

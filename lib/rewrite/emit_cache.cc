@@ -54,7 +54,7 @@ absl::StatusOr<std::string> CacheEmitter::Base(const CacheUpdate& update) {
   return s_.emitter.Tensor(request);
 }
 
-// Whoever reads a fixed buffer besides its attention reads it as it lay.
+// Gives other readers of a fixed buffer its rows in the layout of the source.
 void CacheEmitter::KeepReaders(const CacheUpdate& update) {
   if (update.growing || !PlacementOf(s_.options, update).moved) return;
   for (ValueId v : {update.pair.past, update.pair.present}) {
@@ -166,7 +166,7 @@ void CacheEmitter::EmitScatter(const CacheUpdate& update, const std::string& pas
                       std::move(attributes));
     return;
   }
-  // TensorScatter keeps axis 0 for the batch.
+  // Axis 0 of TensorScatter is the batch, so the sequence axis needs one in front of it.
   const std::string front = s_.nodes.Int64s({0});
   const std::string buffer = s_.nodes.Add("Unsqueeze", {past, front}, "buffer");
   const std::string update_rows = s_.nodes.Add("Unsqueeze", {rows, front}, "update");

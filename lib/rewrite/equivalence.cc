@@ -42,7 +42,7 @@ void CollectLoads(Expr e, absl::flat_hash_set<Expr>* seen, std::vector<Expr>* lo
   }
 }
 
-// A condition that decides a select or a predicate of e; null if there is none.
+// Returns a comparison inside e; null if there is none.
 Expr SomeCondition(Expr e, absl::flat_hash_set<Expr>* seen) {
   if (!seen->insert(e).second) return nullptr;
   if (e->kind() == Kind::kLe || e->kind() == Kind::kEq) return e;
@@ -57,7 +57,8 @@ Expr SomeCondition(Expr e, absl::flat_hash_set<Expr>* seen) {
   return nullptr;
 }
 
-// e where the condition holds, or does not. A load that must have one value for it has that value.
+// Returns e given the truth of the condition. A load that an equality fixes is replaced by its
+// value.
 Expr Under(sym::Pool& pool, Expr e, Expr condition, bool truth) {
   if (truth && condition->kind() == Kind::kEq) {
     absl::flat_hash_set<Expr> seen;
@@ -83,7 +84,7 @@ bool Equivalence::Broadcasts(NodeId n) const {
                                "Xor", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"});
 }
 
-// Index symbols of axes of extent 1 read as 0.
+// Returns the numbered element of a value, with index 0 on axes of extent 1.
 Expr Equivalence::ElementOf(ValueId v) {
   const sym::Form& form = forms_.Of(v);
   if (!form.known_rank) return nullptr;
@@ -119,7 +120,8 @@ Expr Equivalence::Numbered(Expr e) {
     }
     if (to != load) s.atoms[load] = to;
   }
-  // Also where nothing changes: equal things must have gone the same way to one normal form.
+  // Substitutes even if nothing changes, so that equal expressions reach one normal form in the
+  // same way.
   const Expr result = loads.empty() ? e : pool.Substitute(e, s, {});
   numbered_[e] = result;
   return result;
@@ -178,7 +180,7 @@ bool Equivalence::NeedsKey(NodeId n) const {
   return false;
 }
 
-// Empty: equal to no other node.
+// Returns operator and attributes as a text; empty if the node counts as equal to no other one.
 std::string Equivalence::Signature(NodeId n) const {
   const auto& node = graph_.node(n);
   if (IsRandom(node.op_type())) return {};
@@ -265,7 +267,8 @@ bool Equivalence::SameOperand(NodeId a, NodeId b, int operand) {
   return Same(OperandElement(a, operand), OperandElement(b, operand));
 }
 
-// Looks for a node of the first side that is equal by cases, or but for one operand.
+// Looks for a node of the first side that is equal by cases, or that the bridge takes as equal.
+// Merges n into it and returns true if there is one.
 bool Equivalence::Bridged(NodeId n, const std::string& signature) {
   const auto it = by_signature_.find(signature);
   if (it == by_signature_.end() || it->second.size() > kMaxPartners) return false;

@@ -1,7 +1,8 @@
-// Which values of one graph are equal, by value numbering over forms: two sources are equal if they
-// are the same input or constants of equal content; two results of real arithmetic if operator,
-// attributes and the forms of all operands are equal under the numbering. Sound: what is told equal
-// is equal for all inputs that neither side refuses at run time.
+// Value numbering over forms: which values of one graph are equal. Two sources are equal if they
+// are the same input, or constants of equal content; two results of real arithmetic are equal if
+// their operators, attributes and the forms of all operands are. Sound: values that are called
+// equal are equal for all inputs that neither side refuses at run time. Random operators and
+// operators with bodies are equal to no other node.
 #pragma once
 
 #include <optional>
@@ -15,10 +16,10 @@
 
 namespace kvlift {
 
-// Two nodes that are equal but for one operand.
+// Two nodes that differ in one operand only.
 struct OperandGap {
-  NodeId node;     // of the side numbered later
-  NodeId partner;  // of the side numbered first
+  NodeId node;     // in the side that is numbered later
+  NodeId partner;  // in the side that is numbered first
   int operand;
 };
 
@@ -26,30 +27,31 @@ class Equivalence {
  public:
   explicit Equivalence(sym::Forms& forms) : forms_(forms), graph_(forms.graph()) {}
 
-  // Reads of `input` mean the element of `value`, which has been numbered.
+  // Reads of `input` count as reads of `value`, which must be numbered before.
   void Alias(ValueId input, ValueId value) { aliases_[input] = value; }
 
-  // Numbers all nodes that the values are computed from, in topological order; once per side.
-  // bridge: asked about a node that has no equal, and about one that equals it but for one operand;
-  // true: take them as equal.
+  // Numbers all nodes that the values are computed from, in topological order. Called once per
+  // side. bridge: called for a node without an equal one and a node of the first side that differs
+  // in one operand only; if it returns true, the two count as equal.
   using Bridge = bool (*)(void* context, Equivalence& self, const OperandGap& gap);
   void Number(absl::Span<const ValueId> roots, Bridge bridge = nullptr, void* context = nullptr);
 
-  // Same type, shape and elements.
+  // Returns true if type, shape and elements are proved equal.
   bool Same(ValueId a, ValueId b);
-  // Equal expressions, by cases of the conditions in them.
+  // Returns true if the expressions are proved equal, by cases of the conditions in them.
   bool Same(sym::Expr a, sym::Expr b);
 
-  // The element of an operand over the axes of the node's first output where the operator
-  // broadcasts, else over its own; numbered. Null if nothing is known.
+  // Returns the numbered element of an operand: over the axes of the node's first output if
+  // Broadcasts(n), else over the operand's own axes. Null if its rank is unknown.
   sym::Expr OperandElement(NodeId n, int operand);
 
-  // The first node behind the value that equals none of the nodes numbered in the first call;
-  // kNoNode if there is none.
+  // Returns the first node that the values are computed from and that equals no node of the first
+  // side; kNoNode if all have an equal one.
   NodeId FirstWithoutPartner(absl::Span<const ValueId> values);
 
+  // Returns e with each load replaced by that of the value that stands for all equal ones.
   sym::Expr Numbered(sym::Expr e);
-  // Elementwise, with operands broadcast to the output.
+  // Returns true if the operator is elementwise and broadcasts its operands to the output.
   bool Broadcasts(NodeId n) const;
   sym::Forms& forms() { return forms_; }
 
@@ -64,6 +66,7 @@ class Equivalence {
   std::vector<sym::Expr> NumberedShape(ValueId v);
   sym::Expr ElementOf(ValueId v);
   void NumberConstant(ValueId v);
+  // Returns the nodes that the values are computed from, in topological order.
   std::vector<NodeId> Behind(absl::Span<const ValueId> roots) const;
   bool SplitCases(sym::Expr a, sym::Expr b, int depth);
 

@@ -13,8 +13,7 @@ using sym::Kind;
 
 constexpr int kMaxSearched = 64;
 
-// All nodes that the rows of the update are computed from: of the present's ancestors those that
-// are not movement of the cache itself.
+// Returns all nodes that the new rows are computed from, without those that only move the cache.
 absl::flat_hash_set<NodeId> NodesBehindUpdate(const Graph& graph, const CacheUpdate& update) {
   absl::flat_hash_set<NodeId> nodes;
   std::vector<ValueId> stack = sym::SourcesOf(update.update_element);
@@ -30,7 +29,7 @@ absl::flat_hash_set<NodeId> NodesBehindUpdate(const Graph& graph, const CacheUpd
   return nodes;
 }
 
-// The lanes for which v is a slice of the attended tensor; false if there are none.
+// Returns true if v is the attended tensor, or a slice of it at *lanes.
 bool ReadLanes(sym::Forms& forms, const CacheUpdate& update, ValueId v, std::vector<Lane>* lanes) {
   const sym::Form part = forms.Of(v), whole = forms.Of(update.attended);
   if (!part.known_rank || part.shape.size() > whole.shape.size()) return false;
@@ -44,7 +43,7 @@ bool ReadLanes(sym::Forms& forms, const CacheUpdate& update, ValueId v, std::vec
       axes.push_back(axis);
     }
   }
-  // Lanes are fixed from the front: a layer, then keys or values.
+  // Axes are fixed from the front: a layer, then keys or values.
   const size_t fixed = whole.shape.size() - part.shape.size();
   if (fixed > axes.size() || fixed > 2) return false;
   std::vector<Lane> at;
@@ -107,7 +106,7 @@ std::vector<Equivalent> FindEquivalents(sym::Forms& forms, const CacheUpdate& up
       if (seen.insert(input).second) queue.push_back(input);
     }
   }
-  // A reader among what the new rows come from would have to run before it can.
+  // A reader that new rows are computed from would have to run before the cache is written.
   std::vector<Equivalent> usable;
   for (Equivalent& same : found) {
     bool early = false;

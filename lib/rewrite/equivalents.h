@@ -1,4 +1,4 @@
-// Values that are what attention reads of a cache, or a part of it.
+// Values of the graph that are equal to what attention reads of a cache, or to a slice of it.
 #pragma once
 
 #include <vector>
@@ -8,17 +8,19 @@
 
 namespace kvlift {
 
-// value = the attended tensor with the lanes' axes fixed.
+// The value is CacheUpdate::attended with the axes of `lanes` fixed; empty: it is all of it.
 struct Equivalent {
   ValueId value = kNoValue;
   std::vector<Lane> lanes;
 };
 
-// Of a growing cache; the present itself is not among them, nor what the cache's own new rows are
-// computed from.
+// Finds such values of a growing cache that keeps a window, or of a tensor that holds several
+// caches; there are none for other caches. Leaves out the present itself, and values that the
+// cache's own new rows are computed from.
 std::vector<Equivalent> FindEquivalents(sym::Forms& forms, const CacheUpdate& update);
 
-// Are the new rows of the cache computed from the node's outputs?
+// Returns true if new rows of a tensor that holds several caches are computed from the node's
+// outputs, as the rows of a later layer are from the attention of an earlier one.
 bool UpdateDependsOn(const Graph& graph, const CacheUpdate& update, NodeId node);
 
 }  // namespace kvlift

@@ -1,6 +1,7 @@
-// GroupQueryAttention of com.microsoft over a past that grows. The operator writes new rows at
-// seqlens_k + 1 - S and lets a query see as far as itself; a past whose rows are all valid has them
-// at P. That they are is read from what gives seqlens_k: the count of a mask of ones, or a shape.
+// Lowers GroupQueryAttention of com.microsoft over a past that grows. The operator writes new rows
+// at seqlens_k + 1 - S, and its attention is causal. That index is P if all rows of the past are
+// valid, which follows from how the graph computes seqlens_k: from a mask of ones, or from shapes.
+// Source: the contrib operator text of ONNX Runtime 1.31.
 #include <algorithm>
 #include <limits>
 #include <vector>
@@ -51,7 +52,7 @@ Heads ReadHeads(Lowering& l, NodeId n) {
   return h;
 }
 
-// Empty, or why the node stays.
+// Returns why the node is not lowered; empty if it is.
 std::string WhyNot(Lowering& l, NodeId n, const Heads& heads) {
   const auto& node = l.graph().node(n);
   for (const auto& attribute : node.attribute()) {
@@ -116,7 +117,7 @@ std::string WhyNot(Lowering& l, NodeId n, const Heads& heads) {
   return {};
 }
 
-// The first element of an integer tensor.
+// Returns the first element of an integer tensor; null if its rank is not known.
 Expr Element(Lowering& l, ValueId v) {
   const sym::Form form = l.forms().Of(v);
   if (!form.known_rank) return nullptr;
@@ -124,7 +125,8 @@ Expr Element(Lowering& l, ValueId v) {
   return l.forms().At(v, zeros, {});
 }
 
-// The input of rank 2 whose rows the node counts; kNoValue if it does something else.
+// Returns the input of rank 2 whose rows the node sums up, if the sum of a row of ones is its
+// length; kNoValue otherwise.
 ValueId CountedMask(Lowering& l, NodeId n) {
   const Graph& graph = l.graph();
   if (n == kNoNode || !graph.Is(n, "ReduceSum")) return kNoValue;
@@ -150,8 +152,8 @@ ValueId CountedMask(Lowering& l, NodeId n) {
   return pool.Substitute(x.element, ones, {})->is_integer(1) ? mask : kNoValue;
 }
 
-// Are seqlens_k + 1 and total_sequence_length P + S, if the mask that is counted is all ones and as
-// wide as that? The mask is noted. Else why not.
+// Returns why seqlens_k + 1 and total_sequence_length are not P + S; empty if they are. The masks
+// that seqlens_k counts are assumed to be all ones and P + S wide, and are added to *masks.
 std::string CheckLengths(Lowering& l, NodeId n, std::vector<ValueId>* masks) {
   sym::Pool& pool = l.forms().pool();
   const Expr count = Element(l, l.graph().inputs(n)[kSeqlens]);
@@ -201,7 +203,7 @@ Projections Split(Lowering& l, NodeId n, const Heads& h) {
           l.SplitHeads(v, h.kv, "value")};
 }
 
-// int64 [B, S]: P + s.
+// Returns the positions, int64 [B, S]: the operand position_ids, or else P + s.
 std::string Positions(Lowering& l, NodeId n) {
   if (l.has(n, kPositions)) return l.in(n, kPositions);
   NodeBuilder& nodes = l.nodes();
@@ -251,7 +253,8 @@ std::string Cast(Lowering& l, const std::string& x, int32_t type, std::string_vi
   return l.nodes().Add("Cast", {x}, role, {MakeAttribute("to", int64_t{type})});
 }
 
-// The new rows behind the past, as the present; gives what attention reads of it.
+// Makes the present from the past and the new rows. Returns the rows of it that attention reads,
+// which are dequantised if the cache is quantised.
 std::string Append(Lowering& l, NodeId n, const StoredRows& stored, std::string rows,
                    const std::string& role) {
   const size_t past = role == "key" ? kPastKey : kPastValue;
@@ -267,7 +270,7 @@ std::string Append(Lowering& l, NodeId n, const StoredRows& stored, std::string 
   return stored.quantized() ? Restored(l, stored, present, role) : present;
 }
 
-// The head size is the projection's, whatever symbol the caches declare for it.
+// Declares the head size of the projections for caches, which may declare a symbol for it.
 void DeclareHeadSize(Lowering& l, NodeId n, const Heads& h) {
   const auto declare = [&](const auto& infos, const std::string& name) {
     for (const auto& info : infos) {

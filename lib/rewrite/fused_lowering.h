@@ -1,5 +1,5 @@
-// What lowerings of fused attention operators share: values and nodes of the graph under edit.
-// Internal to lib/rewrite.
+// The editor that the lowerings of fused attention operators share: it reads the operands of a
+// node, and collects the standard nodes that replace it and the refusals. Internal to lib/rewrite.
 #pragma once
 
 #include <initializer_list>
@@ -24,47 +24,51 @@ class Lowering {
   Patch& patch() { return patch_; }
 
   bool has(NodeId n, size_t input) const;
-  // Empty if there is none.
+  // Return the name of an operand or a result; empty if the node does not have it.
   std::string in(NodeId n, size_t input) const;
   std::string out(NodeId n, size_t output) const;
   const sym::Form& Form(NodeId n, size_t input) { return forms_.Of(graph_.inputs(n)[input]); }
+  // Returns the rank of an operand; -1 if it is not known, or the operand is missing.
   int Rank(NodeId n, size_t input);
-  // The extent where it is a constant, else 0.
+  // Returns the extent of an operand's axis if that is a constant, else 0.
   int64_t Extent(NodeId n, size_t input, int axis);
   int32_t Type(NodeId n, size_t input) { return forms_.ElementType(graph_.inputs(n)[input]); }
-  // Those of the inputs that are there.
+  // Returns true if those of the inputs that the node has are of the type of the first one.
   bool SameTypes(NodeId n, std::initializer_list<int> inputs);
-  // The output has this shape by what is declared for it, as far as that says anything; 0 is an
-  // extent that is not known. The type is that of input 0, unless another is given.
+  // Returns true if the declared type of an output does not contradict this shape and element type.
+  // An extent of 0 is not known; type 0 is that of input 0.
   bool MayGive(NodeId n, size_t output, const std::vector<int64_t>& shape, int32_t type = 0);
 
-  // [B, S, heads * D] -> [B, heads, S, D].
+  // Returns [B, heads, S, D] from [B, S, heads * D].
   std::string SplitHeads(const std::string& value, int64_t heads, std::string_view role);
-  // [B, heads, S, D] -> [B, S, heads * D], as the named value.
+  // Makes the value `output`, [B, S, heads * D], from [B, heads, S, D]. size: heads * D; 0: not
+  // known.
   void JoinHeads(const std::string& value, int64_t size, const std::string& output);
-  // int64 [1]: the extent of an axis.
+  // Returns the extent of an axis, int64 [1].
   std::string Length(const std::string& value, int axis, std::string_view role);
-  // bool [S, T]: t <= P + s. past: a value with P along axis 2, or empty; queries: with S there.
+  // Returns bool [S, T]: t <= P + s. past: a value whose axis 2 is P, or empty for P = 0. queries:
+  // a value whose axis 2 is S.
   std::string CausalOrder(const std::string& past, const std::string& queries);
-  // bool [S, T]: t > P + s - window.
+  // Returns bool [S, T]: t > P + s - window.
   std::string Near(const std::string& past, const std::string& queries, int64_t window);
-  // 0 where the condition holds, else `low`, plus the bias if there is one.
+  // Returns the bias (0 if empty) where the condition holds, and `low` elsewhere.
   std::string Masked(const std::string& condition, const std::string& bias, double low,
                      int32_t type);
 
+  // Adds the refusal KV240: this form of the operator is not lowered.
   void Refuse(NodeId n, std::string text);
-  // An operator that keeps caches in a way that is not lowered at all.
+  // Adds the refusal KV206: no form of the operator is lowered.
   void Report(NodeId n, std::string text);
-  // What was lowered takes the mask as all ones.
+  // Records that the lowering is equivalent only where all elements of the mask are 1.
   void AllOnes(ValueId mask) { ones_.insert(mask); }
-  // Nodes that are added from here on were made for n.
+  // Attributes the nodes that are added from here on to n, in findings and reports.
   void Scope(NodeId n);
-  // Applies what was collected.
+  // Applies the collected edits to result->model, and drops masks of ones that nothing reads.
   absl::Status Finish(Normalised* result);
 
  private:
   struct Places {
-    std::string keys, rows;  // int64 [T] and [S, 1]
+    std::string keys, rows;  // slots of the keys, int64 [T], and of the queries, int64 [S, 1]
   };
   Places PlacesOf(const std::string& past, const std::string& queries);
   absl::Status DropMasks(Normalised* result);
@@ -79,7 +83,7 @@ class Lowering {
   int number_ = 0;
 };
 
-// Each returns true if the node was its business, lowered or refused.
+// Each returns true if the node is one of its operators, whether it was lowered or refused.
 bool LowerAttention(Lowering& l, NodeId n);
 bool LowerMultiHeadAttention(Lowering& l, NodeId n);
 bool LowerGroupQueryAttention(Lowering& l, NodeId n);

@@ -1,5 +1,6 @@
-// MultiHeadAttention of com.microsoft: 3-D queries, keys and values with equal head counts, a past,
-// a bias of the projections, pads and a bias of the scores.
+// Lowers MultiHeadAttention of com.microsoft: 3-D queries, keys and values with equal head counts,
+// a past, a bias of the projections, a key_padding_mask and a bias of the scores.
+// Source: the contrib operator text of ONNX Runtime 1.31.
 #include <limits>
 
 #include "fmt/format.h"
@@ -10,7 +11,7 @@ namespace {
 
 enum Input { kQuery, kKey, kValue, kBias, kPadding, kScoreBias, kPastKey, kPastValue, kPastLength };
 
-// Empty, or why the node stays.
+// Returns why the node is not lowered; empty if it is.
 std::string WhyNot(Lowering& l, NodeId n) {
   const auto& node = l.graph().node(n);
   if (IntAttribute(node, "num_heads", 0) < 1) return "needs num_heads";
@@ -60,7 +61,7 @@ std::string Projected(Lowering& l, NodeId n, size_t input, int64_t first, std::s
   return nodes.Add("Add", {value, bias}, std::string(role) + "_with_bias");
 }
 
-// What is added to the scores, or a bool mask, or nothing.
+// Returns the mask operand of Attention, a float or a bool mask; empty if there is none.
 std::string Mask(Lowering& l, NodeId n, const std::string& queries) {
   const auto& node = l.graph().node(n);
   NodeBuilder& nodes = l.nodes();
@@ -80,10 +81,10 @@ std::string Mask(Lowering& l, NodeId n, const std::string& queries) {
   return l.Masked(order, mask, -std::numeric_limits<double>::infinity(), type);
 }
 
-// Without a past it matters only where its keys are put together from one.
+// Returns true if the node has a past, or if its keys are made of an input that may be one.
 bool ReadsPast(Lowering& l, NodeId n) {
   if (l.has(n, kPastKey)) return true;
-  if (!l.has(n, kKey) || l.Rank(n, kKey) == 4) return false;  // of another sequence
+  if (!l.has(n, kKey) || l.Rank(n, kKey) == 4) return false;  // cross-attention
   const sym::Form form = l.Form(n, kKey);
   if (!form.known_rank || form.opaque) return false;
   for (ValueId source : sym::SourcesOf(form.element)) {

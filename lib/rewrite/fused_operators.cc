@@ -42,7 +42,7 @@ bool ReplaceNormalization(Lowering& l, NodeId n) {
   return true;
 }
 
-// Operators whose caches no TensorScatter replaces: what they carry, and what would be needed.
+// An operator whose cache is not converted, and a text that says why and what is needed instead.
 struct Carrier {
   std::string_view domain, op, text;  // any domain if empty
 };
@@ -71,7 +71,7 @@ constexpr Carrier kCarriers[] = {
 bool ReportCarrier(Lowering& l, NodeId n) {
   const auto& node = l.graph().node(n);
   const bool told = IsKeyValueCache(node) && !l.out(n, KeyValueCacheSlots::kPresentCache).empty();
-  if (told) return false;  // by UnpackCaches
+  if (told) return false;  // UnpackCaches reports it
   for (const Carrier& carrier : kCarriers) {
     if (node.op_type() != carrier.op) continue;
     const bool standard = node.domain().empty() || node.domain() == "ai.onnx";
@@ -147,7 +147,7 @@ bool LowerAttention(Lowering& l, NodeId n) {
   return true;
 }
 
-// Most models have nothing to lower.
+// Returns true if the node may have to be lowered. Most models have none.
 bool MayMatter(const onnx::NodeProto& node) {
   if (!node.domain().empty() && node.domain() != "ai.onnx") return true;
   constexpr int kPast = 4;

@@ -1,5 +1,5 @@
-// What belongs into genai_config.json. Stock onnxruntime-genai 0.18 knows inputs by role and caches
-// by name patterns with one %d.
+// Writes the part of genai_config.json that the model decides. onnxruntime-genai 0.18 finds inputs
+// by role, and caches by name patterns with one %d.
 #include <algorithm>
 #include <charconv>
 #include <optional>
@@ -26,7 +26,7 @@ struct Numbered {
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
-// One reading per run of digits. None for names that a printf pattern cannot hold.
+// Returns one reading per run of digits; none for names with %, which a printf pattern cannot hold.
 std::vector<Numbered> Readings(const std::string& name) {
   std::vector<Numbered> readings;
   if (name.find('%') != std::string::npos) return readings;
@@ -48,7 +48,8 @@ std::vector<Numbered> Readings(const std::string& name) {
   return readings;
 }
 
-// The number that `name` has where the pattern of `like` has one.
+// Returns the number that `name` has where the pattern of `like` has one; nullopt if it does not
+// fit.
 std::optional<int64_t> NumberIn(const std::string& name, const Numbered& like) {
   for (const Numbered& reading : Readings(name)) {
     if (reading.prefix == like.prefix && reading.suffix == like.suffix) return reading.number;
@@ -58,7 +59,7 @@ std::optional<int64_t> NumberIn(const std::string& name, const Numbered& like) {
 
 using Names = std::vector<std::string>;  // by layer
 
-// Patterns that give all the names, each with the numbers they take.
+// Returns the patterns that give all the names, each with the numbers for them.
 std::vector<std::pair<std::string, std::vector<int64_t>>> PatternsOf(const Names& names) {
   std::vector<std::pair<std::string, std::vector<int64_t>>> patterns;
   if (names.empty()) return patterns;
@@ -73,7 +74,7 @@ std::vector<std::pair<std::string, std::vector<int64_t>>> PatternsOf(const Names
   return patterns;
 }
 
-// One pattern for each list, all with the same number for a layer; empty if there is none.
+// Returns one pattern for each list, all with the same number for a layer; empty if there are none.
 std::vector<std::string> CommonPatterns(const std::vector<Names>& lists) {
   for (const auto& [first, numbers] : PatternsOf(lists.front())) {
     std::vector<std::string> chosen;
@@ -89,7 +90,8 @@ std::vector<std::string> CommonPatterns(const std::vector<Names>& lists) {
   return {};
 }
 
-// Names that follow no pattern are left out: genai cannot be told about them.
+// Adds the patterns of cache names; none if the names follow no pattern, which genai has no key
+// for.
 void NameCaches(const Manifest& manifest, ordered_json& decoder) {
   Names past_keys, past_values, present_keys, present_values;
   for (const ManifestCache& cache : manifest.caches) {
@@ -105,8 +107,9 @@ void NameCaches(const Manifest& manifest, ordered_json& decoder) {
   decoder["outputs"]["present_value_names"] = patterns[3];
 }
 
-// What an input is to genai: by its name if that is genai's own, else by type and shape. Token ids
-// and positions are integers [B, S], in this order; a mask is one [B, T].
+// Adds the inputs by their roles: by name if it is one of genai's own, else by type and shape. The
+// first integer input [B, S] holds token ids, the second positions; an integer input [B, T] is a
+// mask.
 void NameInputs(const Analysis& a, const Manifest& manifest, ordered_json& inputs) {
   const std::vector<std::string> known = {"input_ids", "attention_mask", "position_ids"};
   std::vector<ValueId> others;

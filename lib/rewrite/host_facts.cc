@@ -11,7 +11,8 @@ namespace {
 using sym::Expr;
 using sym::Kind;
 
-// Whether the condition asks nothing but sizes, and they satisfy it wherever there is a token.
+// Returns true if the condition is about sizes only and holds if all of them but pasts are at
+// least 1.
 bool HoldsForEveryStep(sym::Pool& pool, Expr predicate, const std::vector<sym::DimSymbol>& pasts) {
   if (!sym::SourcesOf(predicate).empty()) return false;
   sym::Pool::Substitution s;
@@ -28,7 +29,7 @@ struct Counting {
   int axis;
 };
 
-// Of "x[.., 0, ..] + i_k == x[.., i_k, ..]".
+// Reads "x[.., 0, ..] + i_k == x[.., i_k, ..]"; nullopt for other predicates.
 std::optional<Counting> ReadCounting(Expr predicate) {
   if (predicate->kind() != Kind::kEq || predicate->args()[0]->kind() != Kind::kSum) {
     return std::nullopt;
@@ -61,7 +62,7 @@ std::optional<Counting> ReadCounting(Expr predicate) {
   return found;
 }
 
-// Keeps no inequality that follows from another one.
+// Removes inequalities that follow from others.
 void DropImplied(sym::Pool& pool, std::vector<sym::Assumption>* all) {
   const auto follows = [&](Expr p, Expr q) {
     return p->kind() == Kind::kLe && q->kind() == Kind::kLe &&
@@ -83,7 +84,7 @@ std::vector<sym::Assumption> HostAssumptions(sym::Forms& forms,
   std::vector<sym::Assumption> found;
   for (const sym::Assumption& assumption : forms.assumptions()) {
     if (assumption.reason == sym::AssumptionReason::kEqualExtents) continue;
-    // Declared sizes that a host keeps equal, as the width of a mask and the number of keys.
+    // The host keeps declared sizes equal, such as the width of a mask and the number of keys.
     const bool declared = sym::SourcesOf(assumption.predicate).empty();
     if (assumption.reason == sym::AssumptionReason::kBroadcast && declared) continue;
     if (HoldsForEveryStep(forms.pool(), assumption.predicate, pasts)) continue;

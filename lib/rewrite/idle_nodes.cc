@@ -71,7 +71,8 @@ class Remover {
     });
   }
 
-  // Names lead from copies towards producers, and from there to an output once.
+  // Follows replaced names: from copies to what they copy, and from there at most once to an
+  // output.
   std::string NameOf(const std::string& name) const {
     std::string now = name;
     for (auto it = names_.find(now); it != names_.end(); it = names_.find(now)) now = it->second;
@@ -86,7 +87,7 @@ class Remover {
 }  // namespace
 
 absl::Status RemoveIdleNodes(onnx::ModelProto* model) {
-  // Borrowed: the graph is read before the model changes.
+  // Does not own the model: the graph is read before the model changes.
   const std::shared_ptr<const onnx::ModelProto> borrowed(std::shared_ptr<void>(), model);
   KV_ASSIGN_OR_RETURN(const Graph graph, Graph::Build(borrowed));
   Remover(graph).Run(model->mutable_graph());

@@ -1,4 +1,4 @@
-// Nodes that do nothing.
+// Removes nodes that do nothing.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,9 +6,10 @@
 
 namespace kvlift {
 
-// Takes the Identities out of the main graph, where no subgraph reads them: who reads one reads what
-// it copies, and an output of the graph that is one becomes its producer's. With them go the nodes
-// whose results nobody reads. InvalidArgument if the model has no graph.
+// Removes Identity nodes of the main graph, and nodes whose results nothing reads. Readers of an
+// Identity read its operand instead; where its result is a graph output, the operand's producer
+// gets that name. An Identity stays if a subgraph captures its operand or result, or if it connects
+// a graph input or output to a graph output. Returns what Graph::Build returns for a broken model.
 absl::Status RemoveIdleNodes(onnx::ModelProto* model);
 
 }  // namespace kvlift

@@ -26,7 +26,7 @@ class Inliner {
  public:
   explicit Inliner(onnx::GraphProto* graph) : graph_(graph) {}
 
-  // chosen: node index -> branch.
+  // chosen: the index of an If in the graph -> the branch that replaces it.
   absl::Status Run(const absl::flat_hash_map<int, const onnx::GraphProto*>& chosen) {
     KV_RETURN_IF_ERROR(CollectNames(chosen));
     google::protobuf::RepeatedPtrField<onnx::NodeProto> nodes;
@@ -156,7 +156,7 @@ bool GivesNothing(const onnx::NodeProto& node, int output) {
     const onnx::GraphProto* branch = BranchOf(node, condition);
     if (branch == nullptr || output >= branch->output_size()) continue;
     std::string name = branch->output(output).name();
-    for (const auto& inner : branch->node()) {  // one Identity at most is seen through
+    for (const auto& inner : branch->node()) {  // looks through one Identity at most
       if (inner.output_size() == 1 && inner.output(0) == name && inner.op_type() == "Identity") {
         name = inner.input(0);
         break;

@@ -1,4 +1,4 @@
-// Puts the branches of If nodes in the place of the nodes, where their conditions are known.
+// Inlines the branches of If nodes whose conditions are known.
 #pragma once
 
 #include <functional>
@@ -13,16 +13,17 @@
 
 namespace kvlift {
 
-// What is known about a condition: its value, or nothing.
+// Returns the value of a condition, or nullopt if it is not known.
 using ConditionFn = std::function<std::optional<bool>(sym::Forms& forms, ValueId condition)>;
 
-// Inlines the chosen branch of every If whose condition is known, and what becomes an If of the
-// main graph by that, too. Names of the branch stay where they are free, and get a number where
-// they are not; outputs of the If keep their names. Inputs and outputs of the model stay.
+// Inlines the branch of every If of the main graph whose condition is known, until none is left.
+// Names of the branch get a number where they are taken; outputs of the If, and inputs and outputs
+// of the model, keep their names. InvalidArgument if a branch has another number of outputs than
+// its If.
 absl::StatusOr<onnx::ModelProto> InlineBranches(const onnx::ModelProto& model,
                                                 const ConditionFn& truth);
 
-// Does one of the branches of an If give a constant without elements for the output?
+// Returns true if a branch of the If gives a constant with an extent of 0 for the output.
 bool GivesNothing(const onnx::NodeProto& node, int output);
 
 }  // namespace kvlift

@@ -15,7 +15,7 @@ using sym::Kind;
 
 constexpr char kPositive[] = "extent above 0";
 
-// The condition's only element; null if nothing is known of it.
+// Returns the condition's only element; null if its rank is not known.
 Expr ElementOf(sym::Forms& forms, ValueId condition) {
   const sym::Form& form = forms.Of(condition);
   if (!form.known_rank) return nullptr;
@@ -54,7 +54,7 @@ std::optional<bool> WithExtent(sym::Forms& forms, Expr e, const sym::DimSymbol& 
   return Truth(pool, pool.Substitute(e, s, {}));
 }
 
-// A bool, or an integer of one element, that the host feeds.
+// Returns true for a bool or integer input of rank 0 or 1.
 bool MayDecide(const Graph& graph, ValueId v) {
   const TensorType& type = graph.type(v);
   if (!graph.is_graph_input(v) || graph.constant(v) != nullptr) return false;

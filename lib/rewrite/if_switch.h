@@ -1,5 +1,5 @@
-// What decides between the branches of a merged decoder: an input of the host that is true or
-// false, or the length of a past.
+// Finds the switch between the branches of a merged decoder: an input that the host sets to true or
+// false, or whether the length of a past is 0.
 #pragma once
 
 #include <optional>
@@ -13,21 +13,22 @@
 namespace kvlift {
 
 struct Switch {
-  std::string node;       // an If it decides: its name
-  std::string condition;  // its value
-  std::string input;      // set: the host's decision
-  sym::DimSymbol dim;     // else: the extent that is 0 or more than 0
+  std::string node;       // the name of an If that it decides
+  std::string condition;  // the name of that If's operand
+  std::string input;      // the input that the host sets; empty: `dim` decides
+  sym::DimSymbol dim;     // the extent that is 0 or more than 0, if `input` is empty
 
   bool by_input() const { return !input.empty(); }
-  // The values of conditions where the input is true, or where the extent is more than 0; and
-  // where it is not.
+  // Returns a function that gives the value of a condition where the input equals `truth`, or where
+  // the extent is more than 0 (truth) or 0 (not truth).
   ConditionFn Taken(bool truth) const;
 };
 
-// The switch of the first If of the main graph that has one.
+// Returns the switch of the first If of the main graph whose condition depends on one input or one
+// extent only and differs between its two cases; nullopt if there is none.
 absl::StatusOr<std::optional<Switch>> FindSwitch(const onnx::ModelProto& model);
 
-// Conditions that are the same for all inputs.
+// Returns the value of a condition that is the same for all inputs; nullopt for all others.
 std::optional<bool> ProvableCondition(sym::Forms& forms, ValueId condition);
 
 }  // namespace kvlift

@@ -1,5 +1,5 @@
-// Names of caches at the interface that say role and layer: key_cache.0 and updated_key_cache.0, as
-// exporters of static caches write them.
+// Gives the inputs and outputs of caches the names that exporters of static caches write, from role
+// and layer: key_cache.0 and updated_key_cache.0.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -9,8 +9,8 @@
 
 namespace kvlift {
 
-// Renames the caches' inputs and outputs in the model and in its manifest. A finding, and nothing
-// renamed, if a cache is neither of keys nor of values, or a name is taken.
+// Renames inputs and outputs of all caches in the model and in its manifest. Returns KV229, and
+// renames nothing, if a cache holds both keys and values, or if a name is taken.
 absl::StatusOr<std::optional<Finding>> NameCachesByLayer(onnx::ModelProto* model,
                                                          Manifest* manifest);
 

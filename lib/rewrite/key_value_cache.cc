@@ -27,10 +27,10 @@ using Slots = KeyValueCacheSlots;
 constexpr float kSmallestScale = 1e-5F;
 constexpr const char* kRoles[] = {"key", "value"};
 
-// The attributes of a node, with the operator's defaults.
+// The attributes of a KeyValueCache node, with the operator's defaults.
 struct Settings {
   int64_t layers, layer, bits, group, repeat, layout, mode;
-  bool joins;  // has the tokens of all sequences on one axis
+  bool joins;  // the tokens of all sequences are on one axis
 
   explicit Settings(const NodeProto& node)
       : layers(IntAttribute(node, "num_layer", 1)),
@@ -52,10 +52,11 @@ struct Packed {
   std::vector<NodeId> nodes;
 };
 
-// What the letters of a part are in the packed tensor.
+// Where the axes of a part are in the packed tensor.
 struct PackedLayout {
-  std::string letters;                         // of a part
-  int layers, roles, sequences, slots, heads;  // axes of the packed tensor; negative: none
+  std::string letters;  // of a part
+  // Axes of the packed tensor; negative: it has no such axis.
+  int layers, roles, sequences, slots, heads;
 
   static PackedLayout Of(const Settings& s) {
     if (!s.joins) {
@@ -70,7 +71,7 @@ struct PackedLayout {
   size_t rank() const { return sequences < 0 ? 5 : 6; }
   bool heads_first() const { return letters[1] == 'N'; }
   int64_t part_axis() const { return static_cast<int64_t>(letters.find('S')); }
-  // Of the part as it lies in the packed tensor.
+  // Returns the layout of a part inside the packed tensor.
   std::string source_letters() const { return sequences < 0 ? letters.substr(1) : letters; }
   std::vector<Select> Selects(int64_t layer, int64_t role) const {
     return {{layers, layer}, {roles, role}};
@@ -82,7 +83,7 @@ class Unpacker {
   Unpacker(const Graph& graph, Normalised* result)
       : graph_(graph), forms_(graph), one_(forms_), builder_(graph), result_(*result) {}
 
-  // Without refusals, the model is another one.
+  // Changes the model, or adds refusals, or leaves all as it is if there is nothing to lower.
   absl::Status Run() {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (IsKeyValueCache(graph_.node(n)) && !Collect(n)) return absl::OkStatus();
@@ -109,7 +110,8 @@ class Unpacker {
     std::string code, text;
   };
 
-  // False if the node has no presents: it stays, and is reported elsewhere.
+  // Adds the node to its packed tensor. Returns false if the node has no presents, or scales that
+  // do not belong to one packed tensor; nothing is lowered then.
   bool Collect(NodeId n) {
     const auto outputs = graph_.outputs(n);
     if (outputs.size() <= Slots::kPresentCache || outputs[Slots::kPresentCache] == kNoValue) {
@@ -189,7 +191,7 @@ class Unpacker {
     return one && other && *one == *other;
   }
 
-  // A present that another operator reads is more than a step of the chain.
+  // Returns true if the chain of layers is the only reader of the node's tensors and presents.
   bool ReadOnce(NodeId n) const {
     for (const int output : {Slots::kPresentCache, Slots::kPresentScale}) {
       const auto outputs = graph_.outputs(n);
@@ -204,14 +206,15 @@ class Unpacker {
     return true;
   }
 
-  // [B, S, Nk, D], of sequences that are joined as well: there is one.
+  // Returns the shape of the new rows, [B, S, Nk, D]; B is 1 where sequences are joined on one
+  // axis.
   std::vector<sym::Expr> RowsShape(NodeId n) {
     std::vector<sym::Expr> shape = forms_.Of(graph_.inputs(n)[Slots::kKey]).shape;
     if (SlotsOf(n).joins_sequences()) shape.insert(shape.begin(), forms_.pool().Integer(1));
     return shape;
   }
 
-  // Empty, or why the tensors do not fit the rows.
+  // Returns why the tensors do not fit the rows; empty if they do.
   std::string ShapeMisfit(const Packed& packed, NodeId n, const Settings& s) {
     for (const int rows : {Slots::kKey, Slots::kValue}) {
       const sym::Form& form = forms_.Of(graph_.inputs(n)[rows]);
@@ -270,7 +273,8 @@ class Unpacker {
       return needs;
     }
     if (layout.sequences < 0) return {};
-    // As many sequences as a step has: of a name of its own, the host makes it so.
+    // There must be as many sequences as in a step. If the extent is a symbol, the host ensures
+    // that.
     const sym::Expr batch = RowsShape(n)[0];
     const Dim& sequences = (*shape)[layout.sequences];
     const bool fits = !sequences.value ||
@@ -295,7 +299,7 @@ class Unpacker {
                  "quantised";
   }
 
-  // Said at the node that gives the present, where the cache is looked for.
+  // Adds the refusal at the node that gives a present, where caches are searched, for every tensor.
   void Refuse(const Packed& packed, const Reason& reason) {
     for (const Packed& each : packed_) {
       Finding finding = {reason.code,
@@ -318,7 +322,7 @@ class Unpacker {
     std::string past, present;
   };
 
-  // The parts of a packed tensor, by layer and role.
+  // Adds inputs, outputs and caches for the parts of a packed tensor, by layer and role.
   void Declare(const Packed& packed) {
     for (const NodeId n : packed.nodes) {
       const Settings s(graph_.node(n));
@@ -370,7 +374,7 @@ class Unpacker {
     return value;
   }
 
-  // The nodes that stand for a node.
+  // Adds the nodes that replace a node.
   void Emit(NodeId n, int number) {
     const Settings s(graph_.node(n));
     const std::string scope = fmt::format("unpacked.{}", number);
@@ -398,7 +402,7 @@ class Unpacker {
                         {MakeAttribute("perm", std::vector<int64_t>{0, 2, 1, 3})});
   }
 
-  // Splices the rows into the part; the rows so far, [B, T, Nk, D].
+  // Writes the rows into the part. Returns all rows so far, [B, T, Nk, D].
   std::string Written(const Settings& s, const std::string& rows, const Part& part,
                       const std::string& start, const std::string& end) {
     const int64_t axis = PackedLayout::Of(s).part_axis();
@@ -411,7 +415,8 @@ class Unpacker {
     return Turned(builder_.Add("Slice", {part.present, zero, end, axes}, "all"), s, "all_rows");
   }
 
-  // The value of a result: of joined sequences without the axis in front.
+  // Makes the value of a result: each head `repeat` times, without the batch axis where sequences
+  // are joined.
   void Repeated(const std::string& rows, const Settings& s, int64_t heads, int64_t size,
                 const std::string& output) {
     if (s.repeat == 1 && s.joins) {
@@ -449,7 +454,7 @@ class Unpacker {
     result_.model = std::move(model);
   }
 
-  // Operator sets that no node needs any more.
+  // Removes imports of operator sets that no node needs.
   static void DropImports(onnx::ModelProto* model) {
     const auto& nodes = model->graph().node();
     auto& imports = *model->mutable_opset_import();
@@ -466,7 +471,7 @@ class Unpacker {
 
   using Parts = std::map<ValueId, std::vector<onnx::ValueInfoProto>>;
 
-  // The parts in the place of each packed tensor; its scales go.
+  // Replaces each packed tensor by its parts, and removes its scales and dropped inputs.
   void Replace(const Parts& parts,
                google::protobuf::RepeatedPtrField<onnx::ValueInfoProto>* values) {
     google::protobuf::RepeatedPtrField<onnx::ValueInfoProto> kept;

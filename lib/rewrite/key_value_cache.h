@@ -1,12 +1,13 @@
-// KeyValueCache of pmx and opmx (onnxio/in_out.h): one tensor packs keys and values of all layers,
-// and a layer's node writes into its part of it.
+// Lowers KeyValueCache of the domains pmx and opmx (onnxio/in_out.h): one tensor packs keys and
+// values of all layers, and each layer's node writes into its part of the tensor.
 //
-// The parts become caches of their own, two for each layer: CACHE.LAYER.key and CACHE.LAYER.value,
-// [B, M, Nk, D] or, of layout 1, [B, Nk, M, D]. The node becomes the splice that a cache rule
-// reads, the rows so far, and their heads repeated. No node is left that sees the packed tensor.
+// Each part becomes a cache: CACHE.LAYER.key and CACHE.LAYER.value, [B, M, Nk, D], or [B, Nk, M, D]
+// for layouts with heads in front of the slots. The node becomes Slices and a Concat that write its
+// rows, a Slice of all rows so far, and nodes that repeat their heads. Nothing reads the packed
+// tensor afterwards.
 //
-// Quantised rows are lowered as if they were kept as they are: QuantizeCaches then stores them as
-// the operator does, with its smallest scale.
+// Quantised rows are lowered as if they were not quantised; QuantizeCaches then quantises them with
+// the operator's own rules for scales.
 #pragma once
 
 #include <cstdint>
@@ -22,30 +23,33 @@ namespace kvlift {
 
 struct Normalised;
 
-// A cache that was a part of a packed tensor.
+// A cache that is a part of a packed tensor in the source.
 struct UnpackedCache {
-  std::string input;   // of the model that has it
-  SourceCache source;  // where the source has it; without a kind
-  SourceCache scales;  // and its scales; without an input where there are none
+  std::string input;   // the input that the part became
+  SourceCache source;  // the part in the source's tensor; without a kind
+  SourceCache scales;  // its scales in the source's tensor; input is empty if there are none
 };
 
 struct Unpacked {
   std::vector<UnpackedCache> caches;
-  int64_t group = 0;  // elements that share a scale; 0: rows are kept as they are
+  int64_t group = 0;  // elements that share a scale; 0: rows are not quantised
 
-  // By its input; nullptr if it is none of them.
+  // Returns the cache with this input; nullptr if there is none.
   const UnpackedCache* Find(const std::string& input) const;
 };
 
-// The graph input that the present of such nodes began as; kNoValue if that is none.
+// Follows the presents of KeyValueCache nodes back to the graph input that the first of them writes
+// into. Returns kNoValue if other nodes are on the way.
 ValueId PackedPast(const Graph& graph, ValueId present);
 
-// All such nodes or, with refusals KV237 and KV239, none.
+// Lowers all KeyValueCache nodes, or none; adds the refusals KV237, KV239 and KV249 for forms that
+// do not fit. Nodes without presents stay, without a refusal.
 absl::Status UnpackCaches(Normalised* result);
 
-// The rules of the operator's scales.
+// Returns the operator's rules for scales: of the type of the rows, 1e-5 at least.
 ScaleRules PackedScaleRules();
-// Names the source's tensors in a manifest of quantised caches: they are equal bit for bit.
+// Makes the source of quantised values and scales in the manifest the parts of the source's
+// tensors, with which they are equal bit for bit.
 void NamePackedScales(const Unpacked& unpacked, Manifest* manifest);
 
 }  // namespace kvlift

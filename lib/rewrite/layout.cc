@@ -11,7 +11,7 @@ namespace {
 using sym::Expr;
 using sym::Kind;
 
-// What integer inputs have in front: the batch of the tokens.
+// Returns the first extents of integer inputs, such as token ids: they count sequences.
 absl::flat_hash_set<Expr> BatchDims(sym::Forms& forms) {
   absl::flat_hash_set<Expr> dims;
   const Graph& graph = forms.graph();
@@ -25,15 +25,15 @@ absl::flat_hash_set<Expr> BatchDims(sym::Forms& forms) {
   return dims;
 }
 
-// Do the places along an axis hold things of different origin, such as keys and values?
+// Returns true if places along an axis hold data of different origin, such as keys and values.
 bool TellsApart(Expr element, int axis) {
   if (element->kind() != Kind::kSelect) return false;
   return sym::ContainsIndex(element->args()[0], axis) || TellsApart(element->args()[1], axis) ||
          TellsApart(element->args()[2], axis);
 }
 
-// The axis that carries the tokens' batch, by its extent; the first one but `axis`, where extents
-// do not tell.
+// Returns the axis whose extent is the batch of the tokens; if extents do not decide, the first
+// axis other than `axis`.
 int BatchAxis(sym::Forms& forms, const CachePair& pair, int axis) {
   const std::vector<Expr> shape = forms.Of(pair.past).shape;
   const int rank = static_cast<int>(shape.size());
@@ -53,7 +53,8 @@ int BatchAxis(sym::Forms& forms, const CachePair& pair, int axis) {
   int found = -1;
   for (int k = 0; k < rank; ++k) {
     if (k == axis || !batch.contains(shape[k])) continue;
-    // As many sequences as caches in the tensor: these are told apart where they are put together.
+    // An axis of caches may have the extent of the batch, too, but data of different origin is
+    // joined along it.
     if (!present.known_rank || !TellsApart(present.element, k)) return k;
     if (found < 0) found = k;
   }

@@ -1,4 +1,4 @@
-// Names the axes of a cache.
+// Names the axes of a cache by letters.
 #pragma once
 
 #include <string>
@@ -8,17 +8,17 @@
 
 namespace kvlift {
 
-// One letter per axis of a cache, whose sequence axis is `axis`: S the sequence, B the batch (or
-// batch and heads in one), N heads, D the head size, K keys and values, L layers. Caches of rank 3
-// have no N. "BNSD" for [B, Nk, P, D], "KBNSD" for [2, B, Nk, P, D]. Empty for ranks below 3 and
-// above 6.
+// Returns one letter per axis of a cache whose sequence axis is `axis`: S the sequence, B the batch
+// (or batch and heads in one), N heads, D the head size, K keys and values, L layers, J any other
+// axis. Caches of rank 3 have no N. "BNSD" for [B, Nk, P, D], "KBNSD" for [2, B, Nk, P, D]. Empty
+// for ranks below 3 and above 6.
 std::string LayoutOf(sym::Forms& forms, const CachePair& pair, int axis);
 
-// The number of rows that a step writes depends on the number of sequences, as where a Transpose
-// took the one for the other: such a graph runs only where both are equal.
+// Returns true if the number of rows that a step writes depends on the number of sequences, as if a
+// Transpose confused the two axes. Such a graph runs only where both are equal.
 bool CountsSequences(sym::Forms& forms, const CacheUpdate& update);
 
-// The first axis of a layout that holds several caches; npos if there is none.
+// Returns the first axis that counts caches in one tensor (K, L or J); npos if there is none.
 size_t FirstLane(const std::string& layout);
 inline bool HasLanes(const std::string& layout) { return FirstLane(layout) != std::string::npos; }
 

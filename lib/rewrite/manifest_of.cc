@@ -135,7 +135,7 @@ void AddInputs(const Analysis& a, const ManifestFacts& facts, Manifest* m) {
   add_control(facts.tree_mask, kLowerTriangle, "bool", {"B", "1|N", "S", "S"});
 }
 
-// Starts of caches that keep their capacity, each once.
+// Returns the starts of buffers of fixed capacity, circular or not, each once.
 std::vector<std::string> FixedStarts(const Analysis& a, bool circular) {
   std::vector<std::string> starts;
   for (const CacheUpdate& update : a.updates) {
@@ -148,7 +148,7 @@ std::vector<std::string> FixedStarts(const Analysis& a, bool circular) {
   return starts;
 }
 
-// 0 <= start of some cache: part of KV301.
+// Returns true for conditions that KV301 includes: 0 <= start, or S <= M, of some cache.
 bool SaysStartInside(const Analysis& a, Expr predicate) {
   sym::Pool& pool = a.forms->pool();
   return std::any_of(a.updates.begin(), a.updates.end(), [&](const CacheUpdate& update) {
@@ -180,14 +180,14 @@ void AddRings(const Analysis& a, const ConvertOptions& options, Manifest* m) {
   }
 }
 
-// The input that a condition is about; empty if it is about several, or none.
+// Returns the input that a condition is about; empty if it is about several values, or none.
 std::string InputOf(const sym::Forms& forms, Expr predicate) {
   const std::vector<ValueId> sources = sym::SourcesOf(predicate);
   const bool one = sources.size() == 1 && forms.graph().is_graph_input(sources[0]);
   return one ? forms.graph().name(sources[0]) : "";
 }
 
-// The mask reads what the host feeds for each key.
+// Returns true if the mask reads an input at the index of the key.
 bool HostMayHideAll(const Analysis& a, const AttentionSite& site) {
   const std::vector<Expr> loads = sym::LoadsOf(site.keep);
   return std::any_of(loads.begin(), loads.end(), [&](Expr load) {
@@ -195,7 +195,7 @@ bool HostMayHideAll(const Analysis& a, const AttentionSite& site) {
   });
 }
 
-// The first node by which padding tokens change what real ones give.
+// Returns the first node that combines several tokens of a step; kNoNode if there is none.
 NodeId TakesTokensTogether(const Analysis& a) {
   const NodeId n = FindMixing(a);
   return n != kNoNode ? n : FindCountedTokens(a);

@@ -1,4 +1,4 @@
-// The manifest of a planned conversion.
+// Makes the manifest of a planned conversion.
 #pragma once
 
 #include <map>
@@ -10,27 +10,29 @@
 
 namespace kvlift {
 
+// The decisions of the plan. Names are those of inputs of the result.
 struct ManifestFacts {
-  std::string write_indices;     // empty: derived in the graph
-  std::string nonpad_kv_seqlen;  // empty: computed in the graph
-  std::string tree_mask;         // empty: none
-  bool uniform = false;
-  bool prefix = true;
-  bool masks_padded = true;                  // wide inputs are as long as the capacity
-  std::map<std::string, int> wide_inputs;    // mask inputs and the axis that is as long as the keys
-  std::map<std::string, int64_t> assumed;    // of these: the number that all elements are
-  absl::flat_hash_set<std::string> dropped;  // of these: no input any more
+  std::string write_indices;                 // empty: the graph derives the write index
+  std::string nonpad_kv_seqlen;              // empty: the graph computes the valid length
+  std::string tree_mask;                     // empty: there is no such input
+  bool uniform = false;                      // all sequences of a batch have the same length
+  bool prefix = true;                        // attention is given the valid rows only
+  bool masks_padded = true;                  // the host pads wide inputs to the capacity
+  std::map<std::string, int> wide_inputs;    // masks, with the axis that is as long as the keys
+  std::map<std::string, int64_t> assumed;    // wide inputs all of whose elements are this number
+  absl::flat_hash_set<std::string> dropped;  // wide inputs that the result does not have
 };
 
-// What the extent of a ring is called.
+// Returns the name of the dim symbol for the extent of a ring.
 std::string RingDimension(const Analysis& analysis, const CacheUpdate& update);
 
-// Without source_sha256.
+// Returns the manifest without source_sha256. The analysis must have at least one update.
 Manifest MakeManifest(Analysis& analysis, const ConvertOptions& options,
                       const ManifestFacts& facts);
 
-// What belongs into genai_config.json for a drop-in conversion, as JSON text: all that the model
-// decides. Vocabulary, special tokens and lengths are the caller's.
+// Returns the part of genai_config.json that the model decides, as JSON text. Vocabulary, special
+// tokens and lengths are left to the caller. Caches whose names follow no pattern with one number
+// are left out.
 std::string GenaiFragment(const Analysis& analysis, const Manifest& manifest);
 
 }  // namespace kvlift

@@ -16,7 +16,7 @@ constexpr size_t kMaxSearched = 64;
 constexpr int64_t kMaxHeads = 256;
 constexpr int64_t kMaxLanes = 256;
 
-// Heads that were put together one by one are the same for each constant i1.
+// Compares a and b for each constant i1, since heads that are joined one by one have a form each.
 bool SameForEachHead(sym::Pool& pool, Expr a, Expr b, int64_t heads, const sym::Facts& facts) {
   if (heads > kMaxHeads || !sym::ContainsIndex(b, 1) || sym::SourcesOf(a) != sym::SourcesOf(b)) {
     return false;
@@ -36,7 +36,8 @@ int64_t LaneAt(const std::vector<Lane>& lanes, int axis) {
   return 0;
 }
 
-// All ways to fix the axes that hold several caches; one empty way if there are none.
+// Returns all ways to fix the axes that hold several caches: one empty way if there is no such
+// axis, and no way if an extent is not a constant or too large.
 std::vector<std::vector<Lane>> LanesOf(sym::Forms& forms, const CacheUpdate& cache) {
   std::vector<std::vector<Lane>> all = {{}};
   for (int axis = 0; axis < static_cast<int>(cache.layout.size()); ++axis) {
@@ -114,7 +115,7 @@ ValueId FindValue(sym::Forms& forms, ValueId from, Expr element, absl::Span<cons
 
 namespace {
 
-// Reads one operand as [b, h, t, d] of a cache, or of `rows` that are made of it.
+// Reads an operand as [b, h, t, d] of a cache, or of `rows` that are decoded from it.
 class ViewFinder {
  public:
   ViewFinder(sym::Forms& forms, const CacheUpdate& cache, ValueId rows, Expr element, int64_t heads,
@@ -151,7 +152,7 @@ class ViewFinder {
   }
 
  private:
-  // The first element on axis D: what the index there is for head 0 and d = 0.
+  // Reads the offset on axis D: the index there for head 0 and d = 0.
   bool ReadOffset(Expr load, CacheView* view) const {
     sym::Pool::Substitution first;
     first.indices = {nullptr, pool_.Integer(0), nullptr, nullptr, pool_.Integer(0)};
@@ -161,7 +162,7 @@ class ViewFinder {
     return true;
   }
 
-  // What Nk can be; fills view->folded.
+  // Returns the numbers that Nk can be, and sets view->folded.
   std::vector<int64_t> HeadCounts(Expr load, CacheView* view) const {
     const std::vector<Expr>& shape = forms_.Of(loaded_).shape;
     if (has_heads_) {
@@ -225,7 +226,7 @@ class ViewFinder {
     return read == element_ || SameForEachHead(pool_, read, element_, heads_, facts_);
   }
 
-  // Heads one behind the other on axis D.
+  // Returns the index on an axis D that holds all heads, one behind the other.
   Expr Joined(Expr head) const { return pool_.Add(pool_.Mul(head, facts_.extents[4]), index_[4]); }
 
   sym::Forms& forms_;

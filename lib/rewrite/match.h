@@ -1,4 +1,5 @@
-// What recognisers share: reading cache operands, finding existing values by their form.
+// Functions that the rules share: they read operands of attention as caches, and find values of the
+// graph by their element.
 #pragma once
 
 #include <optional>
@@ -10,50 +11,51 @@
 
 namespace kvlift {
 
-// i0..i(n-1).
+// Returns i0..i(n-1).
 std::vector<sym::Expr> Indices(sym::Pool& pool, int n);
 
-// The same for the axes of a shape, with 0 for axes of extent 1: what broadcasting reads there is
-// written 0, so indices that are compared are given as 0 as well.
+// Returns the indices of a tensor of this shape, with 0 for axes of extent 1: forms read broadcast
+// axes at 0, so expressions that are compared with them must do the same.
 std::vector<sym::Expr> Indices(sym::Pool& pool, absl::Span<const sym::Expr> shape);
 
-// Searches the values that `from` is computed from (data movement and scalar arithmetic only goes
-// so far: at most a few dozen) for one of the given shape whose element is exactly `element`; on
-// axes of extent 1 the index and 0 are the same. kNoValue if there is none. joined_axis: the value
-// is joined with another tensor along this axis, which makes the other extents equal where they are
-// written differently. elem_type: the value has this element type; a cast that keeps every number
-// makes no other element.
+// Searches `from` and up to a few dozen values that it is computed from, nearest first, for a value
+// of the given shape whose element is exactly `element`; on axes of extent 1 the index and 0 are
+// the same. Returns kNoValue if there is no such value.
+// joined_axis: the value is joined with another tensor along this axis; extents of the other axes
+// may then be written differently, unless both are numbers.
+// elem_type (onnx TensorProto::DataType): values that are known to have another type do not count.
+// Forms look through casts that keep every number, so the element alone does not tell the type.
 ValueId FindValue(sym::Forms& forms, ValueId from, sym::Expr element,
                   absl::Span<const sym::Expr> shape, std::optional<int> joined_axis = std::nullopt,
                   std::optional<int32_t> elem_type = std::nullopt);
 
-// What a DequantizeLinear with one constant scale makes its numbers of, element by element; the
-// element itself, and no node, where it is none's.
 struct Dequantized {
-  sym::Expr element = nullptr;
-  NodeId node = kNoNode;
+  sym::Expr element = nullptr;  // of the quantised operand
+  NodeId node = kNoNode;        // the DequantizeLinear; kNoNode: `element` is what was given
 };
+// Looks through a DequantizeLinear whose scale and zero point are constants of one element. Returns
+// any other element as it is.
 Dequantized ThroughDequantize(sym::Forms& forms, sym::Expr element, const sym::Facts& facts);
 
-// Which cache an operand is: index into `caches`, and how it lies there. -1: none.
 struct CacheOperand {
-  int cache = -1;
+  int cache = -1;  // index into the caches; -1: the operand is not a cache
   CacheView view;
 };
 
-// The cache whose attended value, or what is made of its rows, read as [b, h div group, t, d], has
-// exactly this element. b = i0, h = i1, t = i3, d = i4 under `facts`, 0 where the extent is 1;
-// heads is the extent of i1.
+// Finds the cache that an operand of attention reads. element: the operand at [b, h, t, d], with
+// b = i0, h = i1, t = i3, d = i4 under `facts`, and 0 for axes of extent 1. heads: the extent of
+// i1, a multiple of Nk. The operand must be exactly what attention reads of the cache (or the rows
+// that are decoded from it) at [b, h div (heads / Nk), t, d].
 CacheOperand FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, sym::Expr element,
                        int64_t heads, const sym::Facts& facts);
 
-// The element type of the rows that attention reads through a view: the cache's, or what they are
-// decoded to.
+// Returns the element type (onnx TensorProto::DataType) of the rows that attention reads through a
+// view: that of the cache, or of what its rows are decoded to. 0 if it is not known.
 int32_t TypeOfRows(sym::Forms& forms, const CacheUpdate& cache, const CacheView& view);
 
-// Does the expression read a past or a present of one of the caches?
+// Returns true if the expression reads a past or a present of one of the caches.
 bool ReadsCache(absl::Span<const CacheUpdate> caches, sym::Expr element);
-// The same, also where a row is made of what is stored.
+// Returns true if ReadsCache does, or if the expression reads rows that are decoded from a cache.
 bool ReadsStored(sym::Forms& forms, absl::Span<const CacheUpdate> caches, sym::Expr element,
                  const sym::Facts& facts);
 

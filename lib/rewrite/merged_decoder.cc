@@ -26,14 +26,14 @@ using sym::Kind;
 
 // An operand of the later call that lacks the causal order of new tokens.
 struct MissingOrder {
-  std::string output;  // of the node
+  std::string output;  // the node's first output
   int operand;
-  Expr masked;  // what the first call puts where a key is not visible
-  bool added;   // a mask of 0 and `masked` is added to the operand, which has none
+  Expr masked;  // the constant of the first call where a key is hidden
+  bool added;   // the first call adds a mask of 0 and `masked` to the later call's operand
 };
 
 struct OrderSearch {
-  Expr added;  // number of new tokens
+  Expr added;  // the number of new tokens
   std::vector<MissingOrder> found;
 };
 
@@ -50,7 +50,7 @@ void CollectLeaves(Expr e, std::vector<Expr>* leaves) {
   }
 }
 
-// The other operand of an Add that gives `sum`, where one of them is `part`; null if there is none.
+// If `sum` is the result of an Add and one operand is `part`: returns the other operand; else null.
 Expr Addend(Equivalence& self, Expr sum, Expr part) {
   const Graph& graph = self.forms().graph();
   if (sum->kind() != Kind::kLoad) return nullptr;
@@ -63,7 +63,8 @@ Expr Addend(Equivalence& self, Expr sum, Expr part) {
   return nullptr;
 }
 
-// Is the first call's operand the later one's where t <= s, and a constant elsewhere?
+// Returns true if the first call's operand equals the later call's where t <= s and is a constant
+// elsewhere, or differs from it by an added mask. Adds what is missing to the search, `context`.
 bool LacksOrder(void* context, Equivalence& self, const OperandGap& gap) {
   auto& search = *static_cast<OrderSearch*>(context);
   sym::Forms& forms = self.forms();
@@ -98,13 +99,13 @@ bool LacksOrder(void* context, Equivalence& self, const OperandGap& gap) {
   return addend != nullptr && matches(pool.Integer(0), addend, true);
 }
 
-// Adds t <= P + s to operands of the later call.
+// Adds the causal order, t <= P + s, to operands of the later call.
 class OrderAdder {
  public:
   OrderAdder(const Graph& graph, sym::Forms& forms, const Growth& growth, std::string past)
       : graph_(graph), forms_(forms), nodes_(graph), growth_(growth), past_(std::move(past)) {}
 
-  // false: the number of new tokens cannot be read.
+  // Returns false if a node of `missing` is not in the graph.
   bool Add(absl::Span<const MissingOrder> missing, const std::string& new_input, int new_axis,
            Patch* patch) {
     nodes_.set_scope("order");
@@ -217,7 +218,8 @@ class Unmerger {
     ValueId output;
   };
 
-  // The first node of the later call, and the output, that differ; nothing if all are equal.
+  // Returns the first output that differs between the calls, with the first node of the later call
+  // that does; nullopt if all outputs are equal.
   std::optional<Odd> Differing(DecoderPair& pair, OrderSearch* search) {
     Equivalence equal(pair.forms());
     equal.Number(pair.first());
@@ -315,7 +317,7 @@ class Unmerger {
 
   Normalised* result_;
   Switch decision_;
-  bool past_if_ = true;  // the branch taken where the input is true has the past
+  bool past_if_ = true;  // the branch with a past is the one for a true input or a nonempty past
   absl::flat_hash_set<std::string> shared_;
   onnx::ModelProto later_;
   std::unique_ptr<DecoderPair> pair_;

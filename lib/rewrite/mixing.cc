@@ -37,7 +37,7 @@ class Finder {
     }
     past_.insert(PastSymbol());
     TakeHostBatch();
-    for (ValueId v = 0; v < graph_.num_values(); ++v) forms_.Of(v);  // for what operators ask
+    for (ValueId v = 0; v < graph_.num_values(); ++v) forms_.Of(v);  // collects assumptions
     TakeEqual(&rows_);
     TakeEqual(&sequences_);
     for (const AnalysedAttention& attention : a.attention) {
@@ -86,7 +86,7 @@ class Finder {
   }
 
  private:
-  // The first axis of integer inputs counts sequences, whatever it is called.
+  // Adds the symbols on the first axis of integer inputs, which counts sequences.
   void TakeHostBatch() {
     for (ValueId v : graph_.graph_inputs()) {
       const sym::Form& form = forms_.Of(v);
@@ -95,7 +95,7 @@ class Finder {
     }
   }
 
-  // The symbols that operators ask to be the same size as one of these.
+  // Adds the symbols that operators need to equal one of these.
   void TakeEqual(absl::flat_hash_set<sym::DimSymbol>* dims) const {
     for (bool more = true; more;) {
       more = false;
@@ -109,7 +109,7 @@ class Finder {
     }
   }
 
-  // Of "a - b == 0".
+  // Reads the two symbols of "a - b == 0".
   static std::optional<std::pair<sym::DimSymbol, sym::DimSymbol>> EqualSymbols(Expr predicate) {
     if (predicate->kind() != sym::Kind::kEq) return std::nullopt;
     const Expr sum = predicate->args()[0];
@@ -122,7 +122,7 @@ class Finder {
     return std::make_pair(a.atoms[0]->dim(), b.atoms[0]->dim());
   }
 
-  // Reduces or counts what the host feeds over the axis of sequences.
+  // Returns true if the node reduces integers, or counts elements, over the axis of sequences.
   bool Joins(NodeId n) {
     const ValueId v = Operand(n, 0);
     if (v == kNoValue || !forms_.Of(v).known_rank) return false;
@@ -168,13 +168,14 @@ class Finder {
     return axes;
   }
 
-  // The result is as long as the operand has elements of a kind.
+  // Returns true if the length of the result is a number of elements of the operand.
   bool Counts(NodeId n) const {
     const std::string& op = graph_.node(n).op_type();
     return op == "NonZero" || op == "Compress" || op == "Unique";
   }
 
-  // Whether data differs along one of the axes whose extents are such.
+  // Returns true if the value is computed from data and differs along one of the axes for whose
+  // extent `is` holds.
   template <typename Is>
   bool DataOn(ValueId v, const std::vector<int64_t>& axes, const Is& is) {
     const sym::Form form = forms_.Of(v);
@@ -187,7 +188,8 @@ class Finder {
     });
   }
 
-  // Whether integers or bools are taken together along the tokens of a step.
+  // Returns true if operand 0 has integers or bools that differ along the tokens of a step, on one
+  // of these axes.
   bool IntegersOn(NodeId n, const std::vector<int64_t>& axes) {
     const ValueId v = Operand(n, 0);
     if (v == kNoValue || IsFloatType(forms_.ElementType(v))) return false;
@@ -205,7 +207,7 @@ class Finder {
     return along && IntegersOn(n, {IntAttribute(graph_.node(n), "axis", op == "TopK" ? -1 : 0)});
   }
 
-  // The largest or smallest position of a step, by which decoders choose tables.
+  // Returns true for the largest or smallest position of a step, by which decoders choose tables.
   bool IsLastPosition(NodeId n) {
     const std::string& op = graph_.node(n).op_type();
     if (op != "ReduceMax" && op != "ReduceMin") return false;
@@ -214,7 +216,8 @@ class Finder {
                        [&](ValueId v) { return graph_.constant(v) != nullptr || IsPosition(v); });
   }
 
-  // An input whose integers choose no rows of a table of real numbers, as those of tokens do.
+  // Returns true for an integer input that does not select rows of a table of real numbers, as
+  // token ids do.
   bool IsPosition(ValueId input) {
     if (!graph_.is_graph_input(input) || IsFloatType(forms_.ElementType(input))) return false;
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
@@ -227,7 +230,8 @@ class Finder {
     return true;
   }
 
-  // Integers by which a token sees others of its step, where that is no reason to refuse pads.
+  // Returns true if the node combines integers of several tokens in a way that decoders need, so
+  // that padding tokens are not refused for it.
   bool CountsTokens(NodeId n) {
     if (!Counts(n)) return TakesIntegersTogether(n) && IsLastPosition(n);
     const ValueId v = Operand(n, 0);
@@ -236,7 +240,7 @@ class Finder {
     return DataOn(v, AllAxes(rank), [&](Expr extent) { return HoldsTokens(extent); });
   }
 
-  // Rows of tokens, and not of sequences alone.
+  // Returns true if the extent counts tokens of a step, and not sequences alone.
   bool HoldsTokens(Expr extent) const {
     const std::vector<sym::DimSymbol> dims = sym::DimsOf(extent);
     return HoldsRows(extent) &&
@@ -244,7 +248,8 @@ class Finder {
                        [&](const sym::DimSymbol& dim) { return !sequences_.contains(dim); });
   }
 
-  // Every token of a result reads what is made of one that is counted from the end of the step.
+  // Returns the first node that gives each token a result that depends on a token which is counted
+  // from the end of the step.
   NodeId FindLastForAll() {
     absl::flat_hash_set<ValueId> made_of_last;
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
@@ -284,10 +289,11 @@ class Finder {
     return false;
   }
 
-  // Several sequences with several tokens each.
+  // Returns true if steps may hold padding tokens: several sequences with several tokens each.
   bool HoldsPads() const { return several_tokens_ && several_sequences_; }
 
-  // What convolutions and recurrences of decoders take in lies in front of a token.
+  // Returns true for operators that combine a token with earlier ones only. Convolutions, pooling
+  // and recurrences of decoders do.
   bool SeesEarlierOnly(NodeId n) const {
     const onnx::NodeProto& node = graph_.node(n);
     const std::string& op = node.op_type();
@@ -296,7 +302,7 @@ class Finder {
            op == "GRU" || op == "RNN";
   }
 
-  // Its results are no data that only moves.
+  // Returns true if the node does more than move data.
   bool Computes(NodeId n) {
     const auto outputs = graph_.outputs(n);
     return std::any_of(outputs.begin(), outputs.end(), [&](ValueId v) {
@@ -304,7 +310,7 @@ class Finder {
     });
   }
 
-  // An operand reads a place on the axis of sequences of which `leaves` holds.
+  // Returns true if an operand reads a place on the axis of sequences for which `leaves` holds.
   bool ReadsMoved(NodeId n, bool (*leaves)(Expr)) {
     const auto inputs = graph_.inputs(n);
     return std::any_of(inputs.begin(), inputs.end(), [&](ValueId v) { return IsMoved(v, leaves); });
@@ -324,14 +330,15 @@ class Finder {
     return false;
   }
 
-  // A place on the axis of sequences that is not the element's own: an index, or the first digit of
-  // one.
+  // Returns true for a place on the axis of sequences other than the element's own, which is an
+  // index or the quotient of an index.
   static bool LeavesSequence(Expr place) {
     const Expr own = place->kind() == sym::Kind::kFloorDiv ? place->args()[0] : place;
     return own->kind() != sym::Kind::kIndex;
   }
 
-  // A place at a distance from the own one, or counted from the end: one index and sizes.
+  // Returns true for a place at a distance from the element's own, or counted from the end: a sum
+  // of one index and sizes.
   static bool IsShifted(Expr place) {
     if (place->kind() != sym::Kind::kSum) return false;
     int indices = 0;
@@ -347,14 +354,14 @@ class Finder {
     return indices == 1;
   }
 
-  // The element is not made of sizes and constants alone.
+  // Returns true if the element depends on more than sizes and constants.
   bool ReadsData(Expr e) const {
     const std::vector<ValueId> sources = sym::SourcesOf(e);
     return std::any_of(sources.begin(), sources.end(),
                        [&](ValueId v) { return graph_.constant(v) == nullptr; });
   }
 
-  // Counted from the front; all axes where they are not known.
+  // Returns the reduced axes, counted from the front; all axes if they are not known.
   std::vector<int64_t> ReducedAxes(NodeId n, int64_t rank) const {
     std::vector<int64_t> axes = IntsAttribute(graph_.node(n), "axes"), all;
     for (int64_t k = 0; k < rank; ++k) all.push_back(k);
@@ -380,8 +387,8 @@ class Finder {
     for (const sym::DimSymbol& dim : sym::DimsOf(extent)) dims->insert(dim);
   }
 
-  // Keys hold rows of a past as well, of caches that are left alone, too: as many as another size
-  // or a number of the host says.
+  // Returns true if the extent counts tokens or sequences of a step. The number of keys does not,
+  // also of caches that stay: it contains the past length, another size, or a number of the host.
   bool HoldsRows(Expr extent) const {
     const std::vector<sym::DimSymbol> dims = sym::DimsOf(extent);
     if (dims.empty() || !sym::LoadsOf(extent).empty()) return false;
@@ -390,7 +397,8 @@ class Finder {
     });
   }
 
-  // Of an operand; negative axes count from the end.
+  // Returns true if the operand holds real numbers and one of the axes counts tokens or sequences
+  // of a step; negative axes count from the end.
   bool RowsOn(NodeId n, int operand, const std::vector<int64_t>& axes) {
     const ValueId v = Operand(n, operand);
     if (v == kNoValue || !IsFloatType(forms_.ElementType(v))) return false;
@@ -403,7 +411,7 @@ class Finder {
     });
   }
 
-  // Axes [first, rank) of operand 0.
+  // Returns RowsOn for the axes [first, rank) of operand 0.
   bool RowsFrom(NodeId n, int64_t first) {
     const ValueId v = Operand(n, 0);
     if (v == kNoValue || !forms_.Of(v).known_rank) return false;

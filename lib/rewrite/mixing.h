@@ -1,4 +1,5 @@
-// Rows that depend on what else is in the step: other tokens, pads among them, or other sequences.
+// Finds operators outside attention whose rows depend on other tokens of the step (padding tokens
+// among them) or on other sequences of the batch.
 #pragma once
 
 #include <vector>
@@ -8,32 +9,33 @@
 
 namespace kvlift {
 
-// The first node outside the attentions that takes real numbers of several tokens or sequences into
-// one, by quantisation with the largest of all, reductions, norms or products over such an axis; or
-// that takes integers of several tokens into one, such as a sum over their numbers. kNoNode if no
-// node does. Axes that hold the past's rows are keys, which attention takes together.
+// Returns the first node outside the attentions that combines real numbers of several tokens or
+// sequences, by dynamic quantisation, or by a reduction, a norm or a product over such an axis; or
+// that combines integers of several tokens, such as their sum. Returns kNoNode if no node does.
+// Axes that contain rows of the past are keys, which attention combines, and do not count.
 NodeId FindMixing(const Analysis& analysis);
 
-// The first of these by which a token sees later ones, or other sequences, of its step: padding
-// tokens behind a sequence then change what its real tokens give. kNoNode as well where a step has
-// no such tokens, for it holds one token, or one sequence.
+// Returns the first node by which a token depends on later tokens, or on other sequences, of its
+// step: padding tokens behind a sequence then change the results of its real tokens. Returns
+// kNoNode also if no step has padding tokens, since it has one token or one sequence.
 NodeId FindMixingWithPads(const Analysis& analysis);
 
-// Returns the first node that takes together integers of all tokens of a step in a way that
-// decoders need, the largest position or the elements that are not zero; kNoNode if no node does.
+// Returns the first node that combines integers of all tokens of a step in a way that decoders
+// need: the largest or smallest position, or the places of nonzero elements. Returns kNoNode if no
+// node does.
 NodeId FindCountedTokens(const Analysis& analysis);
 
-// The first node that computes with rows of another sequence than its own, in reversed order, say,
-// or with those of the first one for all; kNoNode if there is none.
+// Returns the first node that computes with rows of another sequence than its own, such as those of
+// the batch in reversed order, or those of the first sequence for all; kNoNode if no node does.
 NodeId FindMovedSequences(const Analysis& analysis);
 
-// The first node outside the attentions that reduces or counts what the host feeds, positions among
-// it, over the axis of sequences, so that all sequences of a batch get the same of it; kNoNode if
-// there is none.
+// Returns the first node outside the attentions that reduces or counts integers of the host, such
+// as positions, over the axis of sequences, so that all sequences of a batch share the result;
+// kNoNode if no node does.
 NodeId FindJoinedSequences(const Analysis& analysis);
 
-// By node: the first one behind it that quantises by the largest of all numbers, which makes steps
-// of roundings; kNoNode if there is none.
+// Returns, by node, the first DynamicQuantize* node that its outputs lead to; kNoNode if there is
+// none. A difference in the last bit in front of such a node can change a whole quantisation step.
 std::vector<NodeId> DynamicQuantizationBehind(const Graph& graph);
 
 }  // namespace kvlift

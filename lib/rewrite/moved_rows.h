@@ -1,4 +1,4 @@
-// Rows that the source moves and the conversion does not.
+// Finds readers of caches whose rows lie in another order in the result than in the source.
 #pragma once
 
 #include <optional>
@@ -7,8 +7,8 @@
 
 namespace kvlift::internal {
 
-// KV214 if anything but attention, all of which is taken over, reads rows of a cache that shifts:
-// it would find them in another order.
+// Returns KV214 if anything but an attention reads rows of a cache that shifts or becomes a ring.
+// All attentions must be replaced.
 std::optional<Finding> MovedRowsReadElsewhere(const PlanState& s);
 
 }  // namespace kvlift::internal

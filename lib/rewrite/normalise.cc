@@ -26,8 +26,8 @@ void Normalised::NameSource(std::vector<std::string>* nodes) const {
 
 namespace {
 
-// A negative extent is what some exporters write for one that is not known. ONNX's inference holds
-// it against what it finds with later operator sets.
+// Removes negative extents, which some exporters write for extents that are not known. ONNX's shape
+// inference would compare them with what it infers under later operator sets.
 void ForgetNegativeExtents(onnx::GraphProto* graph) {
   for (auto* values :
        {graph->mutable_input(), graph->mutable_output(), graph->mutable_value_info()}) {

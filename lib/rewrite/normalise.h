@@ -1,5 +1,5 @@
-// Turns a model into an equivalent one whose caches are ordinary: growing or fixed, in the main
-// graph, written by standard operators. Runs before caches are searched.
+// Turns a model into an equivalent one whose caches are in the main graph and written by standard
+// operators. Runs before caches are searched.
 #pragma once
 
 #include <string>
@@ -15,23 +15,24 @@ namespace kvlift {
 
 struct Normalised {
   onnx::ModelProto model;
-  std::vector<DroppedInput> dropped;        // inputs that decided between branches
-  std::vector<Precondition> preconditions;  // under which the model is equivalent
+  std::vector<DroppedInput> dropped;        // inputs of the source that the model does not have
+  std::vector<Precondition> preconditions;  // under which the model is equivalent to the source
   ManifestLimits limits;
-  // Why a node was left as it is: nodes[0]. For caches that depend on it.
+  // Why the node nodes[0] was left as it is; reported for the caches that depend on it.
   std::vector<Finding> refusals;
-  // Nodes whose names start with `prefix` were made for a node of the source.
+  // Nodes whose names start with `prefix` replace the source's node `node`.
   struct Origin {
     std::string prefix, node;
   };
   std::vector<Origin> origins;
-  Unpacked unpacked;  // caches that packed tensors of the source hold
+  Unpacked unpacked;  // caches that are parts of packed tensors of the source
 
-  // The names of source nodes for what findings and reports name, each once.
+  // Replaces names of nodes by those of the source's nodes that they stand for, each once.
   void NameSource(std::vector<std::string>* nodes) const;
 };
 
-// The default opset of the model is the target's, functions are inlined.
+// Needs a model with kTargetOpset (rewrite/opset.h) and without model-local functions. What cannot
+// be normalised is left as it is, with a refusal.
 absl::StatusOr<Normalised> Normalise(onnx::ModelProto model);
 
 }  // namespace kvlift

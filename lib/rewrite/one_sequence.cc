@@ -17,7 +17,7 @@ namespace {
 using sym::Expr;
 using Slots = KeyValueCacheSlots;
 
-constexpr int64_t kPieces = 0;  // cache_mode
+constexpr int64_t kPieces = 0;  // the cache_mode of rows in one piece
 
 }  // namespace
 
@@ -72,7 +72,8 @@ std::string OneSequence::Misfit(NodeId n) {
   return {};
 }
 
-// The operand is as wanted, or the host has to see to it.
+// Returns why the operand does not fit; empty if its elements are as wanted, or if it is an input,
+// for which the host must feed them.
 std::string OneSequence::Judge(NodeId n, int operand, const Elements& wanted,
                                const char* required) {
   const ValueId v = graph_.inputs(n)[static_cast<size_t>(operand)];
@@ -112,7 +113,7 @@ bool OneSequence::ComesFromGiven(ValueId v) const {
   return false;
 }
 
-// The longest sequences, which only such nodes look at.
+// Drops the inputs for the lengths of the longest sequences, if only these nodes read them.
 void OneSequence::DropUnread(NodeId n) {
   const Slots slots = Slots::Of(graph_.node(n));
   for (const auto& [operand, required] :

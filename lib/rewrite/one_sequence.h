@@ -1,10 +1,10 @@
-// KeyValueCache of dynamic_batching where it has one sequence, in one piece, from slot 0 on: its
-// operands then are, for S new rows behind P old ones,
+// Checks that a KeyValueCache of dynamic_batching has one sequence, in one piece, from slot 0 on.
+// For S new rows behind P old ones its operands then are
 //
 //   seqstarts = [0, S]    kvstarts = [0, P + S]    cachestarts = [0]    start_pos = [P]
 //
-// Either the graph computes them so, or they are inputs, and the host has to keep to it. Such an
-// input is dropped: what reads it reads what is computed in its place.
+// Either the graph computes these numbers, or the operands are inputs and the host must feed these
+// numbers (KV308). Such an input is dropped, and nodes compute a value of its name.
 #pragma once
 
 #include <map>
@@ -25,13 +25,13 @@ class OneSequence {
  public:
   explicit OneSequence(sym::Forms& forms) : forms_(forms), graph_(forms.graph()) {}
 
-  // Empty, or what the operands of a node need that they are not.
+  // Returns what the operands of a node would have to be and are not; empty if they fit.
   std::string Misfit(NodeId n);
 
-  // For nodes without a misfit: makes what stands in the place of inputs, and tells the host.
-  // FailedPrecondition if the number of new rows cannot be computed.
+  // For the nodes that fit: adds the nodes that replace inputs, and adds those inputs and their
+  // preconditions to *result. FailedPrecondition if the number of new rows cannot be computed.
   absl::Status Define(NodeBuilder& builder, Normalised* result);
-  // After it.
+  // Returns true if Define replaced the input.
   bool IsDropped(ValueId v) const { return given_.count(v) > 0; }
 
  private:
@@ -44,7 +44,7 @@ class OneSequence {
 
   sym::Forms& forms_;
   const Graph& graph_;
-  std::map<ValueId, std::string> given_;  // by the host: what each input is required to be
+  std::map<ValueId, std::string> given_;  // inputs, and the numbers that the host must feed
   ValueId start_ = kNoValue;
   sym::Expr new_rows_ = nullptr;
   std::vector<NodeId> nodes_;

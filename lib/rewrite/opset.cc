@@ -45,14 +45,14 @@ class OpsetRaiser {
     for (const auto& v : model->graph().input()) names_.insert(v.name());
   }
 
-  // Ranks and element types by shape inference, of the model as it was.
+  // Collects ranks and element types by shape inference of the original model.
   void InferTypes(const onnx::ModelProto& original) {
     if (from_ >= kSoftmaxChanged) return;
     Collect(original.graph());
     if (const auto inferred = InferShapes(original); inferred.ok()) Collect(inferred->graph());
   }
 
-  // The first node that cannot be raised, or nothing.
+  // Raises all nodes. Returns KV201 for the first node that cannot be raised.
   std::optional<Finding> Run() {
     std::vector<onnx::GraphProto*> stack = {model_->mutable_graph()};
     while (!stack.empty()) {
@@ -76,12 +76,11 @@ class OpsetRaiser {
     return std::nullopt;
   }
 
-  // Nodes of the old Softmax family in the main graph whose axis may be the last one: they are
-  // left with it until the ranks are known.
+  // Outputs of Softmax, LogSoftmax and Hardmax nodes of the main graph whose ranks are not known:
+  // the nodes keep their axis until Decide, since it may or may not be the last one.
   absl::Span<const std::string> undecided() const { return undecided_; }
 
-  // Gives the undecided nodes their meaning; `rank` is null or tells the rank of a value, < 0 if it
-  // is not known.
+  // Adapts the undecided nodes. rank: returns the rank of a value; below 0 if it is not known.
   void Decide(const std::function<int(const std::string&)>& rank) {
     if (undecided_.empty()) return;
     const absl::flat_hash_set<std::string> open(undecided_.begin(), undecided_.end());
@@ -120,7 +119,7 @@ class OpsetRaiser {
     for (const auto& v : graph.input()) names_.insert(v.name());
   }
 
-  // Puts the added nodes around theirs.
+  // Inserts the added nodes before and behind the nodes that they were added for.
   void InsertAdded(onnx::GraphProto* graph) {
     google::protobuf::RepeatedPtrField<NodeProto> old;
     old.Swap(graph->mutable_node());
@@ -151,14 +150,14 @@ class OpsetRaiser {
             {}};
   }
 
-  // Empty if the node is fine at the target opset now, else why not.
+  // Adapts the node to the target opset. Returns why it cannot be raised; empty if it is raised.
   std::string Raise(NodeProto* node) {
     auto [known, fresh] = schemas_.try_emplace(node->op_type());
     if (fresh) {
       known->second = {SchemaOf(node->op_type(), from_), SchemaOf(node->op_type(), kTargetOpset)};
     }
     const auto [before, after] = known->second;
-    if (before == nullptr) return {};  // not ONNX's: the checker has its say
+    if (before == nullptr) return {};  // no operator of ONNX: its checker reports it
     if (node->op_type() == "Scatter") {
       node->set_op_type("ScatterElements");
       return {};
@@ -208,13 +207,14 @@ class OpsetRaiser {
     }
   }
 
-  // Operators that need more than an attribute moved.
+  // Adapts operators for which more changed than that an attribute became an input. Returns why a
+  // node cannot be raised; empty if it can.
   std::string AdaptOld(NodeProto* node) {
     const std::string& op = node->op_type();
     const bool softmax = op == "Softmax" || op == "LogSoftmax" || op == "Hardmax";
     if (softmax && from_ < kSoftmaxChanged) AdaptSoftmax(node);
     if (op == "Dropout" && from_ < 12) {
-      // The mask was of another type, or not told.
+      // The type of the mask may be another one before opset 12.
       if (node->output_size() > 1 && !node->output(1).empty()) return AdaptDropoutMask(node);
       RemoveAttribute(node, "ratio");  // inference ignores it
     } else if (op == "Clip" && from_ < 11) {
@@ -232,7 +232,7 @@ class OpsetRaiser {
     return {};
   }
 
-  // Nothing may read the mask.
+  // Removes the mask and the ratio. Returns a reason instead if anything reads the mask.
   std::string AdaptDropoutMask(NodeProto* node) {
     const std::string mask = node->output(1);
     std::vector<const onnx::GraphProto*> stack = {&model_->graph()};
@@ -256,8 +256,8 @@ class OpsetRaiser {
     return {};
   }
 
-  // Before 13, Softmax and its like flattened everything from `axis` on; that is today's only on
-  // the last axis.
+  // Before opset 13, Softmax, LogSoftmax and Hardmax flatten all axes from `axis` on. That is the
+  // newer meaning only if `axis` is the last one.
   void AdaptSoftmax(NodeProto* node) {
     const auto it = ranks_.find(node->input(0));
     const int rank = it == ranks_.end() ? -1 : it->second;
@@ -279,7 +279,7 @@ class OpsetRaiser {
     before_.push_back(MakeNode("Shape", {x}, shape));
     before_.push_back(MakeNode("Flatten", {x}, flat));
     AddInt(&before_.back(), "axis", axis);
-    // What findings call it.
+    // Findings still name the node by its output.
     if (node->name().empty() && node_names_.insert(y).second) node->set_name(y);
     node->set_input(0, flat);
     node->set_output(0, result);
@@ -377,12 +377,13 @@ class OpsetRaiser {
   bool main_graph_ = true;
   int fresh_ = 0;
   std::vector<std::string> undecided_;
-  // Nodes to put around the one that is being raised, and around those of this graph.
+  // Nodes to insert around the node that is being raised (before_, after_) and around nodes of the
+  // current graph (added_).
   std::vector<NodeProto> before_, after_;
   absl::flat_hash_map<const NodeProto*, Added> added_;
 };
 
-// Ranks as the forms tell them: they do not depend on the axis of a Softmax.
+// Decides by the ranks in forms, which do not depend on the axis of a Softmax.
 void DecideByForms(OpsetRaiser* raiser, onnx::ModelProto* model) {
   absl::flat_hash_map<std::string, int> ranks;
   {
@@ -422,7 +423,7 @@ RaisedOpset RaiseOpset(onnx::ModelProto model) {
         {}};
     return result;
   }
-  // What a refusal puts back: weights are neither changed nor copied.
+  // A refusal restores the nodes. Weights are neither changed nor copied.
   onnx::GraphProto* graph = result.model.mutable_graph();
   const google::protobuf::RepeatedPtrField<NodeProto> nodes = graph->node();
   const int initializers = graph->initializer_size();

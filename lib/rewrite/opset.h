@@ -1,5 +1,5 @@
-// Raises a model's default-domain opset to 24, where TensorScatter and the Attention with
-// nonpad_kv_seqlen exist, and its IR version to what that opset needs. Nothing goes further.
+// Raises a model's default-domain opset to 24, the first with TensorScatter and with the Attention
+// that has nonpad_kv_seqlen, and its IR version to 12. Never raises either further.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@
 namespace kvlift {
 
 inline constexpr int64_t kTargetOpset = 24;
-inline constexpr int64_t kTargetIrVersion = 12;  // the IR of the release that brought opset 24
-inline constexpr int64_t kOldestOpset = 7;       // broadcasting as it is today
+inline constexpr int64_t kTargetIrVersion = 12;  // the IR version of ONNX's release with opset 24
+inline constexpr int64_t kOldestOpset = 7;       // the first with multidirectional broadcasting
 
 struct RaisedOpset {
   onnx::ModelProto model;
   std::optional<Finding> refusal;  // KV201: then `model` is unchanged
 };
 
-// A node is kept as it is if the operator's newer version reads it the same way: every attribute
-// still exists, and no default that the node relies on has changed. Known changes are adapted:
-// attributes that became inputs, Split's num_outputs, Dropout's ratio and unread mask, Scatter's
-// name, Softmax before 13 (Flatten and Reshape around it where its axis is not the last).
-// Everything else is refused by name. Nodes in subgraphs are included;
-// model-local functions must have been inlined, and operands be there (ir/arity.h). A model at
-// opset 24 or later is returned as it is. Source: ONNX operator schemas and their histories, 1.23.
+// A node is kept if the operator's newer version reads it the same way: every attribute still
+// exists, and no default that the node relies on has changed. Known changes are adapted: attributes
+// that became inputs, Split's num_outputs, Dropout's ratio and unread mask, Scatter's name, Softmax
+// before 13 (Flatten and Reshape around it unless its axis is the last). All others are refused,
+// with the operator's name. Covers nodes in subgraphs. The model must have no model-local
+// functions, and its nodes all required operands (ir/arity.h). A model at opset 24 or later is
+// returned unchanged. Source: ONNX operator schemas and their histories, 1.23.
 RaisedOpset RaiseOpset(onnx::ModelProto model);
 
 }  // namespace kvlift

@@ -24,16 +24,16 @@ constexpr int64_t kRoles = 2;  // keys and values
 
 struct Part {
   const ManifestCache* cache = nullptr;
-  int64_t layer = 0, place = 0;  // place among the parts on the sequence axis
+  int64_t layer = 0, place = 0;  // place: of the part on the sequence axis
   NodeId scatter = kNoNode;
   ValueId past = kNoValue, present = kNoValue;
 };
 
-// Parts of one tensor, in the order in which they are written.
+// The parts of one tensor, in the order in which they are written.
 struct Pack {
   std::string past, present;
   std::vector<Part> parts;
-  int64_t axis = 0;  // of a part's rows
+  int64_t axis = 0;  // the sequence axis of a part
 
   const ManifestCache& first() const { return *parts.front().cache; }
   int64_t layers() const { return static_cast<int64_t>(parts.size()) / kRoles; }
@@ -46,7 +46,7 @@ class Packer {
     for (ValueId v = 0; v < graph.num_values(); ++v) taken_.insert(graph.name(v));
   }
 
-  // Finds the tensors; why they cannot be packed.
+  // Finds the tensors. Returns why they cannot be packed; nullopt if they can.
   std::optional<Finding> Find() {
     for (const ManifestCache& cache : manifest_.caches) {
       if (cache.source.select.size() != 2) continue;
@@ -112,7 +112,7 @@ class Packer {
     return std::nullopt;
   }
 
-  // Empty, or what stands in the way of writing the part at an offset.
+  // Returns why the part cannot be written at an offset; empty if it can.
   std::string Unfit(const Part& part) const {
     const ManifestCache& cache = *part.cache;
     const bool written = part.scatter != kNoNode && graph_.Is(part.scatter, "TensorScatter") &&
@@ -150,7 +150,7 @@ class Packer {
     return name;
   }
 
-  // A count of rows, [1]: known where the capacity is.
+  // A number of rows as an int64 [1] value; `known` is set if the capacity is a constant.
   struct Rows {
     std::optional<int64_t> known;
     std::string name;
@@ -205,7 +205,7 @@ class Packer {
     return {std::nullopt, builder_.Extent(pack.past, pack.axis + 2, "capacity")};
   }
 
-  // Shapes for Reshape: what stands in front of the rows is copied.
+  // Return shapes for Reshape that copy the extents in front of the rows.
   std::string FlatShape(const Pack& pack) { return Shape(pack, {-1}); }
   std::string PackedShape(const Pack& pack) { return Shape(pack, {pack.layers(), kRoles, -1}); }
 
@@ -219,15 +219,15 @@ class Packer {
     return builder_.Int64s(shape);
   }
 
-  // A slot that no write fits at, not even one of no rows.
+  // Returns a slot behind the buffer at which no write fits, not even one of 0 rows.
   std::string Behind(int64_t count) {
     const Rows total = Times(capacity_, count, "total");
     if (total.known) return builder_.Int64s({*total.known + 1});
     return builder_.Add("Add", {total.name, builder_.Int64s({1})}, "behind");
   }
 
-  // The part's write index in the buffer: out of the buffer where it is out of the part, which
-  // would be another layer's.
+  // Returns the part's write index in the buffer. An index out of the part becomes one out of the
+  // buffer, since it would write into another part.
   std::string Index(const Pack& pack, const Part& part, int64_t count) {
     const auto inputs = graph_.inputs(part.scatter);
     const std::string& write = graph_.name(inputs[2]);
@@ -249,8 +249,9 @@ class Packer {
                         "write_indices");
   }
 
-  // A reader of one part may follow the write of the layer's other one: one node of the source
-  // takes the rows of both before it gives either, and neither write touches the other's rows.
+  // Returns the last part of the same layer. A reader of one part may run after the write of the
+  // layer's other part: one node of the source needs the rows of both before it gives either, and
+  // neither write changes the other's rows.
   static size_t LastOfLayer(const Pack& pack, size_t part) {
     size_t last = part;
     while (last + 1 < pack.parts.size() && pack.parts[last + 1].layer == pack.parts[part].layer) {
@@ -259,7 +260,7 @@ class Packer {
     return last;
   }
 
-  // Rows of a part from its first one on are rows of the buffer from its offset on.
+  // Makes Slices of the first rows of a part read the buffer from the part's offset on.
   void Read(const Pack& pack, const Part& part, const std::string& buffer) {
     const Rows offset = Times(capacity_, part.place, "offset");
     for (const Use& use : graph_.uses(part.present)) {
@@ -274,7 +275,7 @@ class Packer {
     }
   }
 
-  // A Slice of the rows up to a length that the graph computes.
+  // Returns true for a Slice of the rows from 0 to a length that a ReduceMax gives.
   bool TakesFirstRows(const Use& use, int64_t axis) const {
     const auto inputs = graph_.inputs(use.node);
     if (!graph_.Is(use.node, "Slice") || use.index != 0 || inputs.size() != 4) return false;
@@ -339,7 +340,7 @@ class Packer {
     for (const onnx::ValueInfoProto& value : outputs_) *graph->add_output() = value;
   }
 
-  // The letters of all axes: L layers, K keys and values.
+  // Returns the layout with L (layers) and K (keys and values) inserted at these axes.
   static std::string Letters(std::string layout, size_t layers, size_t roles) {
     for (const auto& [at, letter] : std::map<size_t, char>{{layers, 'L'}, {roles, 'K'}}) {
       layout.insert(std::min(at, layout.size()), 1, letter);
@@ -401,10 +402,11 @@ class Packer {
   NodeBuilder builder_;
   Patch patch_;
   absl::flat_hash_set<std::string> taken_;
-  std::map<std::string, Pack> packs_;  // by the source's tensor
+  std::map<std::string, Pack> packs_;  // by the name of the source's tensor
   std::vector<onnx::ValueInfoProto> outputs_;
-  Rows capacity_;                                                      // of the pack at work
-  std::map<std::pair<std::string, std::string>, std::string> inside_;  // by index and capacity
+  Rows capacity_;  // of the tensor that Emit makes
+  // Write indices inside a part, by the source's index and by the capacity.
+  std::map<std::pair<std::string, std::string>, std::string> inside_;
 };
 
 }  // namespace

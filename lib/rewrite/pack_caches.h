@@ -1,10 +1,10 @@
-// Caches that were parts of one tensor of the source, kept in one tensor (--cache-tensors packed).
+// Keeps caches that are parts of one tensor in the source in one tensor (--cache-tensors packed).
 //
 // The parts lie one behind the other on the sequence axis: [B, L, 2, M, Nk, D] is a buffer of
-// 2 * L * M rows, in which row m of layer l's keys is row 2 * l * M + m, and that of its values
-// (2 * l + 1) * M + m. Each layer writes at an offset into what the layer in front of it gave, so
-// that one buffer is enough, and attention reads a Slice of it. Heads stay in front of the rows
-// where the parts have them there: [B, Nk, L, 2, M, D].
+// 2 * L * M rows, in which row m of layer l's keys is row 2 * l * M + m, and row m of its values is
+// row (2 * l + 1) * M + m. Each layer's TensorScatter writes at its offset into the result of the
+// one before, so that one buffer suffices, and attention reads a Slice of it. Parts with heads in
+// front of the rows give [B, Nk, L, 2, M, D].
 #pragma once
 
 #include <optional>
@@ -17,10 +17,11 @@
 
 namespace kvlift {
 
-// Of a converted model with a cache for each part: packs those that lie in one tensor of the
-// source, in the model and in its manifest. An index that is out of a part's range is out of the
-// buffer's, too. Finding KV246, and nothing changed, if there are none, if some part of a tensor
-// stands in the way, or if the options ask for what no packed tensor can be.
+// Packs the caches of a converted model that are parts of one tensor in the source, in the model
+// and in its manifest. A write index that is out of a part's range becomes one that is out of the
+// buffer's, so that the runtime refuses it. Returns KV246, and changes nothing, if the source has
+// no such tensor, if some part cannot be written at an offset, or if the target or --quantize-cache
+// does not allow it.
 absl::StatusOr<std::optional<Finding>> PackCaches(const ConvertOptions& options,
                                                   onnx::ModelProto* model, Manifest* manifest);
 

@@ -18,7 +18,7 @@ using sym::Kind;
 
 constexpr int kMaxSearched = 48;
 
-// part <= 0 or part == 0 says that value <= bound.
+// Returns true if `part`, which says that an expression is <= 0 or == 0, implies value <= bound.
 bool Says(sym::Pool& pool, Expr part, Expr value, Expr bound, const sym::Facts& facts) {
   if (part->kind() != Kind::kLe && part->kind() != Kind::kEq) return false;
   const Expr wanted = pool.Sub(value, bound);
@@ -27,8 +27,8 @@ bool Says(sym::Pool& pool, Expr part, Expr value, Expr bound, const sym::Facts& 
   return part->kind() == Kind::kEq && pool.ProveNonNegative(pool.Sub(pool.Neg(low), wanted), facts);
 }
 
-// What the part says the key's index is at most, if the host gives it for the query: a position.
-// Null if it says nothing of that kind.
+// Returns the bound of the key's index that the part sets, if an input gives it for the query, as a
+// position; null otherwise. key, query: the axes of keys and queries.
 Expr HostPosition(PlanState& s, Expr part, int key, int query) {
   if (part->kind() != Kind::kLe) return nullptr;
   const auto linear = sym::LinearIn(s.pool, part->args()[0], s.pool.Index(key));
@@ -43,7 +43,7 @@ sym::Facts FactsOf(PlanState& s, const MaskOfSite& mask) {
   return {{nullptr, s.pool.Integer(mask.site.q_heads), mask.key.new_length, nullptr}};
 }
 
-// A constant table read at [.., x, x], with nothing but non-zero numbers there.
+// Returns true if the part reads a constant table at [.., x, x] and its diagonal has no zero.
 bool HoldsOnDiagonal(PlanState& s, Expr part) {
   if (part->kind() == Kind::kNot && part->args()[0]->kind() == Kind::kEq) {
     part = part->args()[0]->args()[0];
@@ -77,7 +77,8 @@ bool SeesKey(PlanState& s, const MaskOfSite& mask, Expr t) {
   return true;
 }
 
-// Does the host give anything as wide as the keys? Symbols of its own count as such.
+// Returns true if an input besides the caches may be as wide as the keys: an extent that is not a
+// number, B or S counts as such.
 bool HasHostMask(PlanState& s) {
   for (ValueId v : s.graph.graph_inputs()) {
     const sym::Form& form = s.forms.Of(v);
@@ -94,7 +95,7 @@ bool HasHostMask(PlanState& s) {
   return false;
 }
 
-// The value's last two axes are queries and keys, and later keys are hidden.
+// Returns true if the value, whose last two axes are queries and keys, hides later keys.
 bool ValueHidesLater(PlanState& s, ValueId v, absl::Span<const Expr> starts) {
   const sym::Form form = s.forms.Of(v);
   if (!form.known_rank || form.opaque || form.shape.size() < 2) return false;
@@ -155,7 +156,7 @@ bool HidesLater(PlanState& s, const MaskOfSite& mask) {
   if (Implies(s, mask, s.pool.Add(mask.start, s.pool.Index(2)))) return true;
   const auto parts = sym::ConjunctsOf(mask.keep);
   return std::any_of(parts.begin(), parts.end(), [&](Expr part) {
-    // The rows of a window have moved away from the positions that the host counts.
+    // The rows of a window are not at the positions that the host counts.
     const bool counted = mask.key.window == 0 && HostPosition(s, part, 3, 2) != nullptr;
     return counted || ReadsHostMask(s, part);
   });
@@ -181,8 +182,7 @@ bool MayHideLater(PlanState& s, NodeId attention) {
     const auto inputs = s.graph.inputs(n);
     for (size_t place = 0; place < inputs.size(); ++place) {
       const ValueId input = inputs[place];
-      const bool divides =
-          place == 1 && s.graph.Is(n, "Div");  // a divisor of -inf shows what 0 hides
+      const bool divides = place == 1 && s.graph.Is(n, "Div");  // a divisor of -inf hides nothing
       if (input == kNoValue || divides) continue;
       if (ValueHidesLater(s, input, starts)) return true;
       const NodeId producer = s.graph.producer(input);

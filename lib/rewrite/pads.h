@@ -1,5 +1,6 @@
-// What pads can do to a conversion: a query that sees no key comes out of Attention-24 as 0 and not
-// as an average, and tokens of a prompt must not see the pads behind it.
+// Checks that a mask is safe to take over with padding tokens in the batch: Attention-24 gives 0
+// for a query that sees no key, where the source may give an average, and the tokens of a prompt
+// must not see the padding tokens behind it.
 #pragma once
 
 #include <optional>
@@ -9,7 +10,8 @@
 
 namespace kvlift::internal {
 
-// keep(b, h, s, t) and start name the past's length alike.
+// The mask of an attention. `keep` (see AttentionSite) and `start`, the slot of the first new
+// token, use the same expression for the past length.
 struct MaskOfSite {
   const AttentionSite& site;
   const CacheUpdate& key;
@@ -17,24 +19,26 @@ struct MaskOfSite {
   sym::Expr start;
 };
 
-// keep implies that t <= bound.
+// Returns true if a conjunct of `keep` implies t <= bound.
 bool Implies(PlanState& s, const MaskOfSite& mask, sym::Expr bound);
 
-// Some part of e reads an input at the key's index: the host tells which keys are there.
+// Returns true if e reads a graph input at the index of the key, such as a padding mask.
 bool ReadsHostMask(const PlanState& s, sym::Expr e);
 
-// Each query sees one key at least, but for what the host hides.
+// Returns true if each query sees at least one key, apart from keys that the host hides.
 bool SeesSomeKey(PlanState& s, const MaskOfSite& mask);
 
-// Later tokens are hidden from each query, by the mask or by the host.
+// Returns true if the mask, or the host, hides later tokens from each query, or if a step has one.
 bool HidesLater(PlanState& s, const MaskOfSite& mask);
 
-// The same of an attention that no rule could read: something that is added to its scores, or
-// selected instead of them, hides later tokens; or the host gives a mask; or a step has one token.
+// Returns true if an attention that no rule reads may hide later tokens: by a value that is added
+// to its scores or selected instead of them, or by a mask of the host, or since a step has one
+// token.
 bool MayHideLater(PlanState& s, NodeId attention);
 
-// A query that sees no key may come out otherwise in one layer, and the row that is computed from
-// it is seen by another layer, which does not hide the same keys, or by what takes in all tokens.
+// Returns true if a query without visible keys may differ from the source in one layer, and the row
+// that is computed from it is visible to another layer, which hides other keys, to a state, or to
+// an operator that combines all tokens.
 bool PadsLeak(PlanState& s);
 
 }  // namespace kvlift::internal

@@ -26,7 +26,7 @@ using internal::Slots;
 using onnx::TensorProto;
 using sym::Expr;
 
-// One attempt to plan, with positions per sequence or one for all.
+// One attempt to plan, with a past length per sequence, or with one for all (uniform).
 class Planner {
  public:
   Planner(Analysis& a, const ConvertOptions& options, bool uniform, bool keep_unguarded = false)
@@ -37,10 +37,11 @@ class Planner {
     s_.keep_unguarded = keep_unguarded;
   }
 
-  // Set by Run if something else reads rows of a cache that only pads tell apart.
+  // Set by Run if another layer, or another reader of a cache, may see rows of padding tokens,
+  // which may differ from those of the source.
   bool rows_read_elsewhere() const { return rows_read_elsewhere_; }
 
-  // Set by Run if positions cannot differ between sequences.
+  // Set by Run, with the reason, if positions cannot differ between sequences.
   const std::optional<std::string>& needs_uniform() const { return needs_uniform_; }
 
   absl::StatusOr<ConversionPlan> Run() {
@@ -105,7 +106,7 @@ class Planner {
     return absl::OkStatus();
   }
 
-  // Queries that see no key would come out otherwise.
+  // Keeps an attention whose result for queries without visible keys would differ from the source.
   std::optional<Finding> Unguarded(const AttentionSite& site) {
     if (site.nan_guard || s_.wide.empty()) return BeforeItsRows(site);
     return MakeFinding(
@@ -115,7 +116,8 @@ class Planner {
         s_.graph, {site.node});
   }
 
-  // Attention rounds otherwise than what it replaces, which is told by whole steps then.
+  // Attention-24 may differ from the source in the last bit. A dynamic quantisation of its result
+  // can turn that into a whole quantisation step, so such attentions stay.
   std::optional<Finding> BeforeQuantization(const AttentionSite& site) {
     const NodeId n = quantized_behind_[site.node];
     if (n == kNoNode) return std::nullopt;
@@ -125,7 +127,8 @@ class Planner {
                        s_.graph, {site.node});
   }
 
-  // Where one tensor holds several layers, rows of a later one depend on this attention.
+  // Keeps an attention that later layers of the same tensor depend on: the tensor is written once,
+  // with the rows of all its layers.
   std::optional<Finding> BeforeItsRows(const AttentionSite& site) {
     for (int index : {site.key_cache, site.value_cache}) {
       const CacheUpdate& update = s_.a.updates[index];
@@ -138,7 +141,7 @@ class Planner {
     return std::nullopt;
   }
 
-  // What reads a growing cache reads the valid rows of the buffer.
+  // Makes the remaining readers of growing caches read views of the valid rows.
   void EmitViews() {
     for (const AnalysedCache& cache : s_.a.caches) {
       if (cache.update_index < 0) continue;
@@ -173,7 +176,7 @@ class Planner {
       in.caches.insert(update.pair.present);
       in.provided.insert(update.pair.present);
     }
-    // Another name for a cache is the cache, but where the host sees it.
+    // An Identity of a cache counts as the cache, unless it is a graph output.
     for (NodeId n = 0; n < s_.graph.num_nodes(); ++n) {
       if (!s_.graph.Is(n, "Identity") || !in.caches.contains(s_.graph.inputs(n)[0])) continue;
       const ValueId alias = s_.graph.outputs(n)[0];
@@ -232,7 +235,7 @@ class Planner {
     if (!control_.tree_input().empty()) AddTree(control_.tree_input());
   }
 
-  // Caches that are written at an input's index, each sequence at its own.
+  // Refuses --tree-mask unless caches grow linearly and an input gives a write index per sequence.
   void JudgeTree() {
     if (!control_.tree_input().empty() && !s_.uniform && !s_.shifts && !s_.rings) return;
     const std::string_view found = s_.shifts    ? "a buffer that shifts"
@@ -247,7 +250,7 @@ class Planner {
         {s_.a.updates.front().node});
   }
 
-  // bool [B, 1 or N, S, S]
+  // Adds the input of --tree-mask, bool [B, 1 or N, S, S].
   void AddTree(const std::string& name) {
     AddControl(name);
     auto* tensor = s_.plan.patch.new_inputs.back().mutable_type()->mutable_tensor_type();
@@ -306,7 +309,8 @@ class Planner {
     return SizeOrName(s_.options.window_capacity, RingDimension(s_.a, update));
   }
 
-  // With --padding none the inputs that only told pads go, unless the length is derived from them.
+  // Removes padding masks that nothing reads with --padding none. A uniform plan keeps them, since
+  // it may derive the length from them.
   void DropPadding() {
     if (s_.options.padding != Padding::kNone || s_.uniform) return;
     for (const auto& [input, axis] : s_.wide) {
@@ -346,14 +350,13 @@ class Planner {
   std::optional<std::string> needs_uniform_;
 };
 
-// Layouts in which sequences can be written at places of their own.
+// Returns true if each sequence of the cache can be written at an index of its own.
 bool MayDiffer(const CacheUpdate& update) {
   return !update.growing ||
          (update.layout[0] == 'B' && update.window == 0 && update.base == nullptr);
 }
 
-// Why the caches of the model cannot hold sequences of different lengths; absent if nothing is
-// known to stand in the way.
+// Returns why the sequences of a batch must have one length; nullopt if no reason is known.
 std::optional<std::string> NeedsUniform(const Analysis& a) {
   for (const CacheUpdate& update : a.updates) {
     if (MayDiffer(update)) continue;
@@ -394,8 +397,9 @@ std::optional<std::string> NeedsUniform(const Analysis& a) {
   return std::nullopt;
 }
 
-// Right pads of a prompt would change what its real tokens give, and no mask could help. Hosts of
-// states know that already: a state takes in pads for good.
+// Refuses models in which padding tokens behind a prompt would change the results of its real
+// tokens, since no mask prevents that. Models with states are accepted: their hosts must avoid
+// padding tokens in any case, since a state keeps what it has read.
 std::optional<Finding> PadsChangeRows(const Analysis& a, const ConvertOptions& options) {
   if (options.padding == Padding::kNone || HasStates(a)) return std::nullopt;
   const NodeId n = FindMixingWithPads(a);
@@ -408,8 +412,7 @@ std::optional<Finding> PadsChangeRows(const Analysis& a, const ConvertOptions& o
       *a.graph, {n});
 }
 
-// Says which buffer of a fixed size has room for another number of tokens than the model's other
-// caches.
+// Refuses a buffer of a fixed size whose capacity is not that of the model's other caches.
 std::optional<Finding> CapacitiesDiffer(const Analysis& a, const ConvertOptions& options) {
   std::optional<int64_t> common;
   const bool grows = std::any_of(a.updates.begin(), a.updates.end(),
@@ -429,7 +432,8 @@ std::optional<Finding> CapacitiesDiffer(const Analysis& a, const ConvertOptions&
   return std::nullopt;
 }
 
-// Does an attention that is taken over give other rows for queries that see no key?
+// Returns true if some replaced attention may give other rows than the source for queries without
+// visible keys.
 bool LosesRows(const Analysis& a, const ConversionPlan& plan) {
   for (size_t k = 0; k < a.attention.size(); ++k) {
     if (a.attention[k].site && !plan.kept[k] && !a.attention[k].site->nan_guard) return true;

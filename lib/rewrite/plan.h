@@ -1,6 +1,6 @@
 // Turns an analysis into a patch and a manifest: one TensorScatter per cache, one Attention per
-// site, masks drawn and positions derived again. Attentions that cannot be taken over stay as they
-// are and read what is valid of the buffers.
+// site, masks and positions computed from the write index. An attention that cannot be replaced
+// stays and reads the valid rows of the buffers.
 #pragma once
 
 #include <optional>
@@ -15,14 +15,16 @@
 namespace kvlift {
 
 struct ConversionPlan {
-  std::optional<Finding> refusal;  // then nothing else is valid
-  // By index of Analysis::attention: why it stays; absent if it becomes an Attention.
+  std::optional<Finding> refusal;  // if set, patch and manifest are not valid
+  // By index of Analysis::attention: why the attention stays; absent if an Attention-24 replaces
+  // it. May be shorter, or incomplete, where `refusal` is set.
   std::vector<std::optional<Finding>> kept;
   Patch patch;
   Manifest manifest;  // without source_sha256
 };
 
-// Every update of the analysis is converted. Status only for our own bugs.
+// Plans the conversion of every update of the analysis, of which there must be at least one. What
+// cannot be converted is a refusal in the plan; an error is a bug of kvlift.
 absl::StatusOr<ConversionPlan> MakePlan(Analysis& analysis, const ConvertOptions& options);
 
 }  // namespace kvlift

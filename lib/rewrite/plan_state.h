@@ -1,4 +1,4 @@
-// What the steps of planning share. Internal to lib/rewrite.
+// The state that the steps of planning share. Internal to lib/rewrite.
 #pragma once
 
 #include <optional>
@@ -14,13 +14,13 @@
 
 namespace kvlift::internal {
 
-// The number of keys that attention reads, in the expressions of what is drawn anew.
+// W, the number of keys that attention is given, in the expressions of masks that are drawn.
 inline sym::DimSymbol KeysSymbol() { return sym::DimSymbol::Internal("W"); }
-// The extent of a ring, by its window.
+// C, the number of slots of the rings for windows of this many rows.
 inline sym::DimSymbol RingSymbol(int64_t window) {
   return sym::DimSymbol::Internal("C" + std::to_string(window));
 }
-// The extent of a growing cache's buffer.
+// M, the number of slots of the buffers that growing caches become.
 inline sym::DimSymbol CapacitySymbol() { return sym::DimSymbol::Internal("M"); }
 
 struct PlanState {
@@ -33,16 +33,19 @@ struct PlanState {
         nodes(graph),
         emitter(forms, nodes) {}
 
+  // Attention is given the valid rows of a buffer, not the whole buffer.
   bool prefix_read() const { return options.read != ReadForm::kFull; }
-  // Growing caches but rings are read through views of what is valid, so that what cannot be
-  // rewritten stays.
+  // Growing caches (rings not included) are read through views of their valid rows, so that readers
+  // which cannot be rewritten may stay.
   bool views() const { return uniform && prefix_read(); }
+  // Returns true if some axis of the input is as long as the keys.
   bool IsWide(ValueId v) const {
     for (const auto& [input, axis] : wide) {
       if (input == v) return true;
     }
     return false;
   }
+  // Sets plan.refusal, in place of an earlier one.
   void Refuse(std::string_view code, std::string text, std::vector<NodeId> at,
               std::vector<ValueId> values = {}) {
     plan.refusal = MakeFinding(code, std::move(text), graph, at, values);
@@ -55,22 +58,24 @@ struct PlanState {
   const ConvertOptions& options;
   NodeBuilder nodes;
   sym::Emitter emitter;
-  bool derived = false;  // no control input: P comes from what the host gives
-  bool uniform = false;  // one P for all sequences
+  bool derived = false;  // no control input: P is computed from the width of an input of the source
+  bool uniform = false;  // one P for all sequences of a batch
   bool growing = false;  // some cache grows
-  bool shifts = false;   // in the source, the rows of some cache move
+  bool shifts = false;   // the source moves the rows of some cache: CacheUpdate::shifts
   bool rings = false;    // some growing cache becomes a ring
-  // Attentions whose fully masked rows would differ stay: something reads such rows of a cache.
+  // Attention-24 gives 0 for a query without visible keys, and something else reads such rows:
+  // attentions of the source that give another number for them stay.
   bool keep_unguarded = false;
-  sym::Expr batch = nullptr, new_length = nullptr;
-  ValueId batch_source =
-      kNoValue;                    // a growing cache's past, or an input, whose axis 0 is the batch
-  sym::Pool::Substitution normal;  // of the symbols below: to kPastSymbol
-  std::vector<sym::DimSymbol> lengths;     // dim symbols that mean P or depend on it
-  std::set<std::pair<ValueId, int>> wide;  // inputs and the axis that is as long as the keys
-  // Of these with --padding none: the number that each element is taken to be.
+  sym::Expr batch = nullptr, new_length = nullptr;  // B and S
+  // A cache's past (on its axis B) or an input (on axis 0) whose extent is `batch`.
+  ValueId batch_source = kNoValue;
+  // Replaces the symbols in `lengths` by expressions of PastSymbol() and S.
+  sym::Pool::Substitution normal;
+  std::vector<sym::DimSymbol> lengths;     // dim symbols of the source that mean P or depend on it
+  std::set<std::pair<ValueId, int>> wide;  // inputs, each with an axis that is as long as the keys
+  // With --padding none: the number that all elements of these inputs are taken to be.
   std::map<ValueId, int64_t> assumed;
-  std::vector<ValueId> roots;  // values that what is new reads
+  std::vector<ValueId> roots;  // values of the source that new nodes read
   ConversionPlan plan;
 };
 

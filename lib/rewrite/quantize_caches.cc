@@ -21,7 +21,7 @@ namespace {
 using onnx::NodeProto;
 using onnx::TensorProto;
 
-// The largest magnitude of each.
+// The largest magnitudes of codes.
 constexpr double kLargestInt8 = 127, kLargestFloat8 = 448;
 
 // One cache, as the converted model has it.
@@ -29,10 +29,10 @@ struct Store {
   ManifestCache* cache = nullptr;
   NodeId scatter = kNoNode;
   int64_t size = 0, group = 0;
-  int32_t type = 0;  // of the rows
+  int32_t type = 0;  // onnx TensorProto::DataType of the rows
   std::string scales_past, scales_present;
-  std::vector<NodeId> slices;  // that attention reads through
-  bool read_whole = false;     // something else reads all of it
+  std::vector<NodeId> slices;  // Slices of rows that read the present
+  bool read_whole = false;     // some other node reads the present
 };
 
 class Quantizer {
@@ -160,8 +160,8 @@ class Quantizer {
     return std::nullopt;
   }
 
-  // Takes rows, and nothing of their elements: then scales are sliced as values are. ONNX's Slice
-  // knows no float8.
+  // Returns true for a Slice along the sequence axis alone, so that scales are sliced as values
+  // are. ONNX's Slice does not take float8.
   bool IsRowSlice(const Use& use, const Store& store) const {
     if (!graph_.Is(use.node, "Slice") || use.index != 0) return false;
     const auto inputs = graph_.inputs(use.node);
@@ -221,7 +221,7 @@ class Quantizer {
     return builder_.Add("Cast", {value}, role, {MakeAttribute("to", int64_t{type})});
   }
 
-  // [.., D / G]
+  // Returns the scales of the rows, [.., D / G].
   std::string Scale(const std::string& rows, const Store& store) {
     std::vector<int64_t> shape(store.cache->layout.size() - 1, 0);
     shape.push_back(store.size / store.group);
@@ -250,7 +250,7 @@ class Quantizer {
   }
   int32_t TypeOfValues() const { return float8() ? TensorProto::FLOAT8E4M3FN : TensorProto::INT8; }
 
-  // `to`: the name of the result, if it has one.
+  // Returns the dequantised rows. to: the name of the result; null: it gets a new name.
   std::string Dequantized(const std::string& values, const std::string& scales, const Store& store,
                           const std::string* to) {
     const auto add = [&](const char* op, const NodeBuilder::Inputs& inputs,
@@ -287,7 +287,7 @@ class Quantizer {
     declare(graph->mutable_output(), store.cache->output, store.scales_present);
   }
 
-  // Bytes of one token in a cache, of elements of so many; nothing if a size is open.
+  // Returns the number of elements of one token in a cache; nullopt if an extent is not a constant.
   std::optional<int64_t> ElementsPerToken(const Store& store) const {
     const auto& shape = *graph_.type(graph_.Find(store.cache->input)).shape;
     int64_t elements = 1;
@@ -345,7 +345,7 @@ class Quantizer {
   absl::flat_hash_set<std::string> taken_;
   std::vector<Store> stores_;
   absl::flat_hash_map<NodeId, std::vector<NodeProto>> instead_;
-  absl::flat_hash_map<std::string, std::string> whole_;  // a present, and its rows as numbers
+  absl::flat_hash_map<std::string, std::string> whole_;  // presents, with their dequantised rows
 };
 
 }  // namespace

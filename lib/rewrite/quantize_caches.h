@@ -1,11 +1,11 @@
-// Caches of a converted model kept in few bits: int8 with one scale per group of head elements, or
-// float8e4m3fn with one per row. A row is quantised when it is written, from itself alone:
+// Quantises the caches of a converted model: int8 with one scale per group of G head elements, or
+// float8e4m3fn with one scale per row. A row is quantised when it is written, from itself alone:
 //
-//   scale[g] = max(max |x[g, :]| / 127, 2^-126)      (448 for float8)
+//   scale[g] = max(max |x[g, :]| / 127, 2^-126)      (448 instead of 127 for float8)
 //   value    = QuantizeLinear(x, scale), blocks of G along D
 //
-// Values and scales are two caches, written at the same index; DequantizeLinear stands behind what
-// reads them.
+// Values [.., D] and scales [.., D / G] are two caches, written at the same index, and readers get
+// the rows through a DequantizeLinear.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@
 
 namespace kvlift {
 
-// How scales are kept.
 struct ScaleRules {
-  float smallest = 0x1p-126F;  // below it a row is taken for zeros
-  bool of_rows = false;        // of the type of the rows, else float32
+  float smallest = 0x1p-126F;  // the least scale
+  bool of_rows = false;        // scales have the type of the rows; false: float32
 };
 
-// Quantises every cache of the relation, or none: then the reason. Model and manifest are only
-// changed if all are.
+// Quantises every cache of the manifest as options.quantize_cache says, which must be set. Returns
+// the reason (KV241-KV245), and changes nothing, if one of them cannot be quantised. Does not check
+// how much the results change.
 absl::StatusOr<std::optional<Finding>> QuantizeCaches(const ConvertOptions& options,
                                                       onnx::ModelProto* model, Manifest* manifest,
                                                       const ScaleRules& rules = {});

@@ -17,7 +17,7 @@ namespace {
 constexpr int kMaxForward = 600;
 constexpr int kMaxBackward = 150;
 
-// Is the value summed up, under whatever name?
+// Returns true if a ReduceSum reads the value, also behind Identity nodes.
 bool IsSummed(const Graph& graph, ValueId v) {
   for (const Use& use : graph.uses(v)) {
     if (use.kind != Use::Kind::kNodeInput) continue;
@@ -35,14 +35,15 @@ bool IsSoftmax(const Graph& graph, NodeId n) {
   return op == "Softmax" || op == "LogSoftmax" || op.find("Attention") != std::string::npos;
 }
 
-// Where a value meets another: products, and sums of products written out.
+// Returns true for products of two values, and for Mul, which may be part of a product that is
+// written out.
 bool IsProduct(const Graph& graph, NodeId n) {
   const std::string& op = graph.node(n).op_type();
   return op == "MatMul" || op == "Einsum" || op == "Mul" || op == "FusedMatMul" || op == "Gemm" ||
          op == "QLinearMatMul" || op == "MatMulInteger";
 }
 
-// What goes through it has met weights or a state of its own.
+// Returns true for operators that combine a value with weights or with a state of their own.
 bool IsLayer(const Graph& graph, NodeId n) {
   return graph.Is(n, "Conv") || IsStateOperator(graph, n);
 }
@@ -56,7 +57,7 @@ NodeId SoftmaxBehind(const Graph& graph, NodeId node) {
     const NodeId n = queue.front();
     queue.pop_front();
     if (n != node && IsSoftmax(graph, n)) return n;
-    // Weights of a value do not pass through a projection.
+    // Attention weights reach their product with the values without another matrix product.
     if (n != node && IsProduct(graph, n) && graph.node(n).op_type() != "Mul") continue;
     for (ValueId input : graph.inputs(n)) {
       if (input == kNoValue || graph.producer(input) == kNoNode) continue;

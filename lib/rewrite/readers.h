@@ -1,4 +1,4 @@
-// Finds attention around caches where no rule reads it.
+// Finds the attention around a cache by its operators, where no rule reads it.
 #pragma once
 
 #include "absl/types/span.h"
@@ -6,19 +6,21 @@
 
 namespace kvlift {
 
-// Keys meet the queries, latent ones a projection before; what comes behind is another layer.
+// Matrix products from a cache to its softmax: with the queries, and for latent keys with a
+// projection before. What follows more products is another layer.
 constexpr int kMaxProducts = 2;
 
-// A layer that hands on a state of fixed size by itself: CausalConvWithState, LinearAttention.
+// Returns true for operators with a state of fixed size: CausalConvWithState, LinearAttention.
 bool IsStateOperator(const Graph& graph, NodeId n);
 
-// The softmax, or the operator that holds one, which the values lead to as keys or which weighs
-// them; kNoNode if they meet none within a few dozen nodes and so many products.
+// Returns the softmax, or the operator that contains one, that reads the values as keys or weighs
+// them as values. Returns kNoNode if a search of a few hundred values, over at most `max_products`
+// matrix products, finds none.
 NodeId FindSoftmax(const Graph& graph, absl::Span<const ValueId> values,
                    int max_products = kMaxProducts);
 
-// The softmax that the operands of a node come from, within a few dozen nodes; kNoNode if there is
-// none.
+// Returns the softmax that the operands of a node are computed from, without a matrix product in
+// between. Returns kNoNode if a search of 150 nodes finds none.
 NodeId SoftmaxBehind(const Graph& graph, NodeId node);
 
 }  // namespace kvlift

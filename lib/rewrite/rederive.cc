@@ -36,7 +36,8 @@ class Walker {
   }
 
  private:
-  // A value is tainted if computing it as the graph does would see the changed caches or masks.
+  // A value is tainted if the nodes of the source compute it from caches or masks, whose shapes
+  // change.
   void Taint() {
     tainted_.assign(graph_.num_values(), false);
     for (ValueId v : in_.caches) tainted_[v] = true;
@@ -101,7 +102,7 @@ class Walker {
     Replace(n, k, v, form);
   }
 
-  // Index data is derived again where that is possible: a view is not made for its length alone.
+  // Derives index data where that is possible, so that no view is made for its length alone.
   void VisitView(NodeId n, int k, ValueId v, const Form& form) {
     if (form.known_rank && !form.opaque && !MovesComputedData(form.element) && !ReadsCache(form) &&
         !DependsOnLength(form.shape)) {
@@ -119,7 +120,7 @@ class Walker {
     return false;
   }
 
-  // Data movement of values that real arithmetic makes: the movement stays as it is.
+  // Returns true if the element moves data that an operator computes; that movement stays as it is.
   bool MovesComputedData(Expr element) {
     for (ValueId source : sym::SourcesOf(element)) {
       if (graph_.producer(source) != kNoNode && graph_.constant(source) == nullptr) return true;
@@ -136,8 +137,9 @@ class Walker {
                        [&](const sym::DimSymbol& dim) { return sym::ContainsDim(e, dim); });
   }
 
-  // A table cut to the total length and then looked up by position: the whole table gives the same
-  // rows. Its name, or empty if the operand is no such thing.
+  // If the operand is a constant table that is cut to the total length and then looked up by
+  // position: returns the name of the whole table, which gives the same rows. Returns an empty name
+  // otherwise.
   std::string WholeTable(NodeId n, int k, const Form& form) {
     if (!graph_.Is(n, "Gather") || k != 0 || form.element->kind() != Kind::kLoad) return {};
     const ValueId table = form.element->source();

@@ -15,7 +15,7 @@ namespace {
 
 constexpr char kHeadsFirst[] = "BNSD";
 
-// Axes of `from` in the order of `to`: letters of both are the same.
+// Returns the axes of `from` in the order of `to`; both have the same letters.
 std::vector<int64_t> PermOf(std::string_view from, std::string_view to) {
   std::vector<int64_t> perm;
   for (char letter : to) perm.push_back(static_cast<int64_t>(from.find(letter)));
@@ -28,7 +28,7 @@ std::string Turn(PlanState& s, const std::string& value, std::string_view from,
   return s.nodes.Add("Transpose", {value}, "placed", {MakeAttribute("perm", PermOf(from, to))});
 }
 
-// To [B, S, width], from a layout of four axes.
+// Returns [B, S, width] from a layout of four axes.
 std::string Fold(PlanState& s, const std::string& value, std::string_view from, int64_t width) {
   const std::string turned = Turn(s, value, from, "BSND");
   return s.nodes.Add("Reshape", {turned, s.nodes.Int64s({0, 0, width})}, "folded");
@@ -44,7 +44,7 @@ int64_t Extent(const PlanState& s, const CacheUpdate& update, char letter) {
   return extent->kind() == Kind::kInteger ? extent->value() : 0;
 }
 
-// No attention reads some of the heads or of their elements only.
+// Returns true if every attention over the cache reads all its heads and all their elements.
 bool ReadWhole(const PlanState& s, const CacheUpdate& update) {
   const auto whole = [&](int cache, const CacheView& view, int64_t size) {
     return &s.a.updates[cache] != &update ||
@@ -122,7 +122,7 @@ ValueId FindPlacedRows(PlanState& s, const CacheUpdate& update) {
   rows[update.axis] = update.new_length;
   const auto extent = [&](char letter) { return rows[update.layout.find(letter)]; };
   std::vector<Expr> shape;
-  std::vector<Expr> index(4);  // of B, N, S, D
+  std::vector<Expr> index(4);  // the indices of B, N, S, D
   if (place.layout == kHeadsFirst) {
     for (int k = 0; k < 4; ++k) {
       shape.push_back(extent(kHeadsFirst[k]));

@@ -1,5 +1,5 @@
-// Caches that get another layout at the model's interface: what --layout asks for and targets
-// demand. Internal to lib/rewrite.
+// Gives caches the layout at the model's interface that --layout or the target asks for. Internal
+// to lib/rewrite.
 #pragma once
 
 #include <optional>
@@ -11,30 +11,33 @@
 
 namespace kvlift::internal {
 
-// Heads and their elements on one axis, [B, M, Nk*D], D fastest: what targets with 3-D caches take.
+// [B, M, Nk*D]: heads and their elements on one axis, D fastest, for targets with 3-D caches.
 inline constexpr char kFoldedLayout[] = "BS(ND)";
 
-// The layout of a cache in the result, and the axis of its sequence there.
+// Where the axes of a cache are in the result.
 struct Placement {
   std::string layout;
-  int axis = 0;
-  bool moved = false;  // another one than in the source
+  int axis = 0;        // the sequence axis
+  bool moved = false;  // the layout differs from that of the source
 };
 Placement PlacementOf(const ConvertOptions& options, const CacheUpdate& update);
 
-// Why caches cannot be as the target and --layout want them; absent if they can.
+// Returns why caches cannot have the layout that the target and --layout ask for (KV229); nullopt
+// if they can.
 std::optional<Finding> JudgeLayouts(const PlanState& state);
 
-// `value`, in the layout of the source's cache, as the result's; and back.
+// Placed transposes or reshapes `value` from the layout of the source's cache to that of the
+// result; Unplaced does the reverse. Both return `value` itself if the layouts are the same.
 std::string Placed(PlanState& state, const CacheUpdate& update, const std::string& value);
 std::string Unplaced(PlanState& state, const CacheUpdate& update, const std::string& value);
-// [B, N, S, D] to [B, S, N*D].
+// Returns [B, S, N*D] from [B, N, S, D].
 std::string FoldHeads(PlanState& state, const std::string& value, int64_t heads, int64_t size);
 
-// The new rows as an existing value that lies as the result's cache; kNoValue if there is none.
+// Returns a value of the source that has the new rows in the layout of the result's cache; kNoValue
+// if there is none, or if the layout stays.
 ValueId FindPlacedRows(PlanState& state, const CacheUpdate& update);
 
-// The declared type of a past or present, placed.
+// Returns the declared type of a past or present in the layout of the result.
 onnx::TypeProto PlacedType(const PlanState& state, const CacheUpdate& update,
                            const onnx::TypeProto& type);
 

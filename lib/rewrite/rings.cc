@@ -9,7 +9,7 @@
 namespace kvlift {
 namespace {
 
-// Tokens before its own that a query sees at most; absent if the mask does not say.
+// Returns how many tokens in front of its own a query sees at most; nullopt if no bound is known.
 std::optional<int64_t> TokensSeenBack(Analysis& a, const AttentionSite& site) {
   if (!site.biases.empty()) return std::nullopt;
   const sym::Expr start = CountedUp(*a.forms, a.updates[site.key_cache].start);

@@ -1,13 +1,15 @@
-// Growing caches that become rings: those that keep a window, and those of which attention sees a
-// window only.
+// Growing caches that become ring buffers: those that keep a window, and those of which attention
+// reads a sliding window only.
 #pragma once
 
 #include "rewrite/analysis.h"
 
 namespace kvlift {
 
-// Marks the updates that may be rings. A cache that keeps all its rows may if every mask over it
-// hides, from each query, what is more than a constant number of tokens back.
+// Sets `circular` and `visible` of the updates that can be rings. A cache that keeps all its rows
+// can if every attention over it hides, from each query, the tokens that are more than a constant
+// number back, and adds no bias. Caches with reordered sequences, or with the sequence axis first,
+// cannot.
 void MakeRings(Analysis& analysis);
 
 }  // namespace kvlift

@@ -22,14 +22,14 @@ using onnx::TensorProto;
 using sym::Expr;
 using sym::Facts;
 
-// Between a rotation and the cache or attention that it is for there are only changes of shape.
+// The most nodes between a rotation and its cache or attention; they only change the shape.
 constexpr int kMostSteps = 4;
 
 struct Rotation {
   NodeId node = kNoNode;
   ValueId x = kNoValue, cosine = kNoValue, sine = kNoValue;
   int64_t half = 0;
-  bool one_for_all = false;  // the tables have a batch of 1, x may have more
+  bool one_for_all = false;  // the tables have a batch of 1, x may have a larger one
 };
 
 class Finder {
@@ -74,7 +74,7 @@ class Finder {
            IsTable(r, r->sine) && IsTurned(*r, turned);
   }
 
-  // [B or 1, 1, S, D], and the second half of D repeats the first.
+  // Returns true if the table is [B or 1, 1, S, D] and its second half on D repeats the first.
   bool IsTable(Rotation* r, ValueId table) {
     const sym::Form form = forms_.Of(table), x = forms_.Of(r->x);
     if (!form.known_rank || form.shape.size() != 4 || !form.shape[1]->is_integer(1) ||
@@ -91,7 +91,7 @@ class Finder {
     return first != nullptr && first == sym::RealElement(forms_, table, behind, facts, {});
   }
 
-  // -x[d + D/2] for d < D/2, x[d - D/2] otherwise.
+  // Returns true if `turned` is -x[d + D/2] for d < D/2, and x[d - D/2] otherwise.
   bool IsTurned(const Rotation& r, ValueId turned) {
     const sym::Form form = forms_.Of(r.x);
     const Facts facts = FirstHalf(r, form);
@@ -121,7 +121,7 @@ class Finder {
   sym::Pool& pool_;
 };
 
-// Where the rotated rows go: "layers.0/key", "layers.0/query".
+// The scopes of names for rotations, by where their results go: "layers.0/key", "layers.0/query".
 class Places {
  public:
   Places(const Graph& graph, const Manifest& relation) : graph_(graph) {
@@ -145,7 +145,7 @@ class Places {
   }
 
  private:
-  // What v is computed from, where that is one tensor changed in shape.
+  // Gives the scope to v and to the first operands that it is computed from, over a few nodes.
   void Mark(ValueId v, const std::string& scope) {
     for (int k = 0; k < kMostSteps && v != kNoValue; ++k) {
       scopes_.emplace(v, scope);
@@ -195,7 +195,7 @@ class Emitter {
   }
 
  private:
-  // [B, S, D/2]: the operator has tables of their own for all sequences.
+  // Returns [B, S, D/2]: the operator needs a table for each sequence.
   std::string Half(const Rotation& r, ValueId table, const std::string& role) {
     nodes_.set_scope("shared");
     std::string half = nodes_.Add(
@@ -204,7 +204,7 @@ class Emitter {
         role + "_half");
     half = nodes_.Add("Squeeze", {half, nodes_.Int64s({1})}, role);
     if (!r.one_for_all) return half;
-    auto& shape = batches_[table];  // of whichever x comes first: all have the same batch
+    auto& shape = batches_[table];  // of the first x; all have the same batch
     if (shape.empty()) {
       const std::string batch = nodes_.Extent(graph_.name(r.x), 0, "B");
       shape = nodes_.Add("Concat", {batch, nodes_.Int64s({1, 1})}, role + "_shape",

@@ -13,7 +13,7 @@ Finding MakeFinding(std::string_view code, std::string text, const Graph& graph,
   for (ValueId v : values) {
     if (v != kNoValue) finding.values.push_back(graph.name(v));
   }
-  // A finding names a place: the readers of a value that no node makes.
+  // Without a node, the readers of the values say where the finding is.
   if (finding.nodes.empty()) {
     for (ValueId v : values) {
       if (v == kNoValue) continue;

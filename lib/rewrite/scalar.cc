@@ -13,11 +13,11 @@ using sym::Expr;
 using sym::Kind;
 
 constexpr int kMaxDepth = 32;
-// Below it every type of integers that is evaluated holds the value.
+// int32 and int64 hold every integer below this magnitude.
 constexpr double kLargestInteger = 2147483648.0;
 
-// A computed value as its element type holds it; absent for types that are not evaluated here, and
-// for integers that another step would have made of it.
+// Rounds a computed value to its element type. Returns nullopt for types that are not evaluated,
+// and for integer types if the value is not an integer or is too large.
 std::optional<double> Rounded(double value, int32_t elem_type) {
   if (elem_type == onnx::TensorProto::DOUBLE) return value;
   if (IsFloatType(elem_type) && ElementBits(elem_type) > 8) {
@@ -30,7 +30,7 @@ std::optional<double> Rounded(double value, int32_t elem_type) {
   return value;
 }
 
-// What a Cast to `elem_type` makes of a value: casts to integers truncate.
+// Returns the result of a Cast to `elem_type`; casts to integers truncate.
 std::optional<double> CastOf(double value, int32_t elem_type) {
   return IsFloatType(elem_type) ? Rounded(value, elem_type) : Rounded(std::trunc(value), elem_type);
 }
@@ -80,7 +80,7 @@ std::optional<double> Evaluate(sym::Forms& forms, ValueId v, int depth) {
   if (!OneElement(form)) return std::nullopt;
   if (form.element->kind() == Kind::kInteger) return static_cast<double>(form.element->value());
   if (form.element->kind() == Kind::kFloat) return form.element->float_value();
-  // Data movement around a computed scalar.
+  // The form looks through data movement to the computed scalar.
   ValueId source = v;
   if (!form.opaque && form.element->kind() == Kind::kLoad) source = form.element->source();
   const auto value = FromProducer(forms, source, depth);

@@ -1,5 +1,5 @@
-// The value of a one-element tensor that real arithmetic computes from constants and static
-// dimensions only, such as a scale 1/sqrt(D) that the graph works out at run time.
+// Evaluates one-element tensors that the graph computes from constants and static dimensions only,
+// such as a scale 1/sqrt(D).
 #pragma once
 
 #include <optional>
@@ -10,8 +10,9 @@
 namespace kvlift {
 
 // Evaluates Constant, Cast, Sqrt, Reciprocal, Neg, Exp, Add, Sub, Mul, Div, Pow and data movement,
-// each rounded to its element type (float32 and float64; half types through float32). Absent if v
-// has more than one element or depends on anything that is not static.
+// and rounds each result to its element type (16-bit floats to float32). Returns nullopt if v has
+// more than one element, depends on anything that is not static, or has another type than floats of
+// 16 bits or more, int32 and int64.
 std::optional<double> ScalarConstant(sym::Forms& forms, ValueId v);
 
 }  // namespace kvlift

@@ -16,14 +16,15 @@ using sym::Forms;
 using sym::Kind;
 using sym::Pool;
 
-// Scores are nowhere near this, so adding it masks as -inf does, but for a fully masked row.
+// Scores are nowhere near these numbers, so adding one masks as -inf does, except in a fully masked
+// row.
 constexpr double kFiniteMinimum = -1e30;
 constexpr double kHalfMinimum = -65504.0;
-// A minimum times this is still one.
+// A minimum that is multiplied by this factor or a larger one still masks.
 constexpr double kLeastFactor = 1.0 / 64;
 constexpr size_t kMaxBiases = 2;
 
-// If n multiplies or divides by a scalar: the other operand, and the factor.
+// A multiplication or division by a constant scalar: its other operand, and the factor.
 struct ScalarFactor {
   ValueId operand;
   double factor;
@@ -55,7 +56,7 @@ bool IsMinimum(Expr e, bool* finite) {
   return true;
 }
 
-// So low that exp of it vanishes beside any score.
+// Returns true if exp of the constant is negligible beside that of any score.
 bool Hides(Expr e) {
   constexpr double kLow = -1000.0;
   if (e->kind() == Kind::kFloat) return e->float_value() <= kLow;
@@ -101,10 +102,11 @@ class ScoreReader {
     return {std::move(score_), {}, kNoNode};
   }
 
-  // A mask here is one behind the factor, too.
+  // Returns true if a mask at this place also masks after the factor is applied.
   bool MaskFits() const { return factor_ >= kLeastFactor && score_.softcap == 0; }
 
-  // Select(keep, score, minimum) or the other way round: the score.
+  // Reads Select(keep, score, minimum), or the same with its branches swapped. Returns the score;
+  // null if it is anything else.
   Expr ReadSelect(Expr e) {
     if (!MaskFits()) return nullptr;
     Pool& pool = forms_.pool();
@@ -120,7 +122,8 @@ class ScoreReader {
     return nullptr;
   }
 
-  // The operand's element that carries the scores; null with why_ set if n does not fit.
+  // Returns the element of the operand that carries the scores; null, with why_ set, if n does not
+  // fit.
   Expr Step(NodeId n, Expr e) {
     const Graph& graph = forms_.graph();
     if (const ValueId same = HandedOn(forms_, n, &score_.roundings); same != kNoValue) {
@@ -135,8 +138,8 @@ class ScoreReader {
         why_ = "a second Tanh";
         return nullptr;
       }
-      // cap * tanh(x): what multiplied so far is the cap, and x = factor / cap * product, so the
-      // factor goes on from the cap.
+      // cap * tanh(x): the factor so far is the cap, and x = factor / cap * product, so the factor
+      // continues from the cap.
       score_.softcap = factor_;
       return BroadcastOperand(forms_, graph.inputs(n)[0], e->args(), facts_);
     }
@@ -164,7 +167,7 @@ class ScoreReader {
     return nullptr;
   }
 
-  // If n adds something to scores that can be read: those scores, with a bias more.
+  // If n adds a value to scores that can be read: returns those scores, with the value as a bias.
   ScoreResult ReadBias(NodeId n, Expr e) {
     const Graph& graph = forms_.graph();
     const bool fits = graph.Is(n, "Add") && factor_ == 1.0 && score_.softcap == 0;

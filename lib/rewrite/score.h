@@ -1,4 +1,5 @@
-// Reads the arithmetic around an attention's scores, whatever order it was written in.
+// Reads the arithmetic between the product q k^T and the softmax of an attention, in whatever order
+// it is written.
 #pragma once
 
 #include <optional>
@@ -12,76 +13,79 @@
 
 namespace kvlift {
 
-// The element types (onnx TensorProto::DataType) that casts round a value to on its way; casts that
-// keep every number are not among them.
+// The element types (onnx TensorProto::DataType) to which casts round a value on its way. Casts
+// that keep every number are not listed.
 using Roundings = std::vector<int32_t>;
-// Every number of `type` survives all of them: they round no more than computing in `type` does.
+// Returns true if every number of `type` is a number of all these types, so that the casts round no
+// more than a computation in `type` does.
 bool KeepsNumbersOf(int32_t type, absl::Span<const int32_t> roundings);
 
-// The operand of a node that hands it on element by element as floating-point numbers: Identity,
-// Dropout outside training, and casts between floating-point types, whose rounding is appended to
-// `roundings`. kNoValue for all other nodes.
+// Returns the operand that a node passes on element by element as floating-point numbers: that of
+// Identity, of Dropout outside training and of casts between floating-point types, whose rounding
+// is appended to `roundings`. Returns kNoValue for all other nodes.
 ValueId HandedOn(sym::Forms& forms, NodeId node, Roundings* roundings);
 
-// factor * element, with multiplications and divisions by scalars peeled off.
+// A value as factor * element, where multiplications and divisions by constant scalars are removed.
 struct Scaled {
-  // What is left when some of the nodes are peeled off.
+  // The state after some of the nodes are removed.
   struct Stage {
     sym::Expr element = nullptr;
-    double factor = 1.0;   // of the nodes that were peeled off
-    size_t roundings = 0;  // as many of Scaled::roundings were peeled off
+    double factor = 1.0;   // the product of the removed factors
+    size_t roundings = 0;  // how many of Scaled::roundings are removed
   };
   double factor = 1.0;
-  sym::Expr element = nullptr;
+  sym::Expr element = nullptr;  // null if the given one was null
   Roundings roundings;
-  std::vector<NodeId> nodes;  // that were peeled off
-  std::vector<Stage> stages;  // one per node, behind the one of the whole
+  std::vector<NodeId> nodes;  // the removed nodes, the last one of the graph first
+  std::vector<Stage> stages;  // before the first node, and after each node
 };
 Scaled PeelScale(sym::Forms& forms, sym::Expr element, const sym::Facts& facts);
 
-// MatMul, or FusedMatMul of com.microsoft: alpha * a b with the last axes of a or b swapped first.
+// MatMul, or FusedMatMul of com.microsoft: alpha * a b, where trans_a and trans_b swap the last two
+// axes of a and b first.
 struct Product {
   bool trans_a = false, trans_b = false;
   double alpha = 1.0;
 };
+// Returns nullopt for other nodes, and for a FusedMatMul that moves batch axes.
 std::optional<Product> ReadProduct(const Graph& graph, NodeId node);
 
 // softcap(factor * product) + biases + mask, read from the element of the softmax's operand. The
-// mask may also be added or selected in front of the factor.
+// mask may also be added or selected before the multiplication by a factor.
 struct Score {
-  NodeId product = kNoNode;             // see ReadProduct; its alpha is in factor
-  std::vector<sym::Expr> product_args;  // the element of it that is meant
+  NodeId product = kNoNode;             // see ReadProduct; its alpha is in `factor`
+  std::vector<sym::Expr> product_args;  // the indices at which the product is read
   double factor = 1.0;                  // before the softcap
-  double softcap = 0.0;                 // 0: none
+  double softcap = 0.0;                 // 0: no softcap
   sym::Expr keep = nullptr;             // predicate: the score is not masked
-  std::vector<Bias> biases;             // anything but masks
-  sym::Expr bias_keep = nullptr;        // what is known of them: they do not hide the key
-  bool finite_minimum = false;
-  Roundings roundings;  // between the product and the softmax
-  std::vector<NodeId> nodes;
+  std::vector<Bias> biases;             // what is added and is not a mask
+  sym::Expr bias_keep = nullptr;        // predicate: where it is false, the biases hide the key
+  bool finite_minimum = false;          // masked scores get a finite number instead of -inf
+  Roundings roundings;                  // between the product and the softmax
+  std::vector<NodeId> nodes;            // between the product and the softmax
 };
 
 struct ScoreResult {
   std::optional<Score> score;
-  std::string why_not;  // what stands where the form needs something else
-  NodeId blame = kNoNode;
+  std::string why_not;     // without a score: the operator or value that does not fit
+  NodeId blame = kNoNode;  // without a score: the node to name
 };
 ScoreResult ReadScore(sym::Forms& forms, sym::Expr element, const sym::Facts& facts);
 
-// The predicate under which an additive mask leaves a score alone (0 against -inf or a finite
-// minimum). nullopt if the mask is anything else: a bias.
 struct KeepPredicate {
-  sym::Expr keep = nullptr;
+  sym::Expr keep = nullptr;  // the mask is 0 and leaves the score as it is
   bool finite_minimum = false;
 };
+// Reads an additive mask: 0 where a key is visible, -inf or a finite minimum elsewhere. Returns
+// nullopt if the element may be any other number; it is a bias then.
 std::optional<KeepPredicate> ReadAdditiveMask(sym::Pool& pool, sym::Expr mask);
 
-// The predicate under which an element is not the minimum that a mask puts there; True if nothing
-// is known.
+// Returns a predicate that is false only where the element of a bias is so low that it hides the
+// key; True if nothing is known.
 sym::Expr KeptWhere(sym::Pool& pool, sym::Expr element);
 
-// The element of a node's operand that takes part in output element `args`, under ONNX's
-// multidirectional broadcasting. Null if a rank is unknown.
+// Returns the element of a node's operand that takes part in output element `args`, under ONNX's
+// multidirectional broadcasting. Null if the operand's rank is unknown or above that of the output.
 sym::Expr BroadcastOperand(sym::Forms& forms, ValueId operand, absl::Span<const sym::Expr> args,
                            const sym::Facts& facts);
 

@@ -15,7 +15,7 @@ using onnx::TensorProto;
 
 enum Input { kPastKey = 3, kPastValue = 4, kKeyScale = 12, kValueScale = 13 };
 
-constexpr int64_t kBias = 8;  // of a code of 4 bits
+constexpr int64_t kBias = 8;  // is added to a 4-bit code when it is stored
 constexpr double kLargest = 0x1p126;
 
 std::string FormOf(const onnx::NodeProto& node, const char* name) {
@@ -23,7 +23,7 @@ std::string FormOf(const onnx::NodeProto& node, const char* name) {
   return form == nullptr || form->s().empty() ? "NONE" : form->s();
 }
 
-// Why the scales of one side are not taken.
+// Reads the scales of keys or of values. Returns why they are not supported; empty if they are.
 std::string ReadScale(Lowering& l, NodeId n, int input, bool by_channel, StoredRows* stored) {
   const char* const name = input == kKeyScale ? "k_scale" : "v_scale";
   if (!l.has(n, input)) return fmt::format("needs a {}", name);
@@ -45,7 +45,7 @@ std::string ReadScale(Lowering& l, NodeId n, int input, bool by_channel, StoredR
   return {};
 }
 
-// A number for all, or by head and element.
+// Returns the scales, or their inverses, as a constant: a scalar, or [1, heads, 1, size].
 std::string Factor(Lowering& l, const StoredRows& stored, bool inverse, std::string_view role) {
   std::vector<float> values = stored.scale;
   if (inverse) {

@@ -1,4 +1,4 @@
-// Splits an attention's mask into what is_causal says and what has to be drawn.
+// Splits the predicate of an attention's mask into what is_causal expresses and the rest.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 namespace kvlift {
 
 struct Visibility {
-  bool causal = false;       // t <= P + s is one of the conjuncts
-  sym::Expr rest = nullptr;  // the conjunction of the others; True if none
+  bool causal = false;       // t <= start + s is one of the conjuncts
+  sym::Expr rest = nullptr;  // the conjunction of the other conjuncts; True if there are none
 };
 
-// start: the slot of the first new token as the key cache names it. Lengths of other caches and the
-// total length count as the same: all caches of a step hold the same number of tokens.
-// one_token: steps have one query.
+// keep: AttentionSite::keep. start: the slot of the first new token; only a conjunct that names it
+// by the same expression counts as causal. one_token: S is 1, so the bound is t <= start.
 Visibility ReadVisibility(sym::Forms& forms, sym::Expr keep, sym::Expr start,
                           bool one_token = false);
 
-// Of a part that says how far a query sees back: in tokens before its own, W - 1 of a window of W.
+// If `part` is a sliding-window bound, t >= start + s - g: returns g, the number of tokens in front
+// of its own that a query sees, W - 1 for a window of W tokens. Returns nullopt for all else.
 std::optional<int64_t> TokensBack(sym::Pool& pool, sym::Expr part, sym::Expr start, bool one_token);
 
 }  // namespace kvlift
