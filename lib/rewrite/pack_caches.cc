@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -231,7 +232,7 @@ class Packer {
   std::string Index(const Pack& pack, const Part& part, int64_t count) {
     const auto inputs = graph_.inputs(part.scatter);
     const std::string& write = graph_.name(inputs[2]);
-    std::string& inside = inside_[{write, capacity_.name}];
+    std::string& inside = inside_[{write, capacity_.name, count}];
     if (inside.empty()) {
       builder_.set_scope("packed");
       const std::string length = builder_.Extent(graph_.name(inputs[1]), pack.axis, "length");
@@ -405,8 +406,8 @@ class Packer {
   std::map<std::string, Pack> packs_;  // by the name of the source's tensor
   std::vector<onnx::ValueInfoProto> outputs_;
   Rows capacity_;  // of the tensor that Emit makes
-  // Write indices inside a part, by the source's index and by the capacity.
-  std::map<std::pair<std::string, std::string>, std::string> inside_;
+  // Write indices inside a part, by the source's index, the capacity and the number of parts.
+  std::map<std::tuple<std::string, std::string, int64_t>, std::string> inside_;
 };
 
 }  // namespace
