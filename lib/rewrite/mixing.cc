@@ -269,7 +269,7 @@ class Finder {
     absl::flat_hash_set<ValueId> made_of_last;
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       const auto inputs = graph_.inputs(n), outputs = graph_.outputs(n);
-      if (Loses(n, [&](Expr extent) { return HoldsTokens(extent); })) {
+      if (!CountsTokens(n) && Loses(n, [&](Expr extent) { return HoldsTokens(extent); })) {
         made_of_last.insert(outputs.begin(), outputs.end());
         continue;
       }
