@@ -294,7 +294,13 @@ class Verifier {
       // These preconditions rule out padding tokens, which would change the results of real tokens.
       if (p.code == "KV236" || p.code == "KV248") limits_.pads = false;
     }
-    if (!limits_.pads) {
+    // A proof that excludes them says so in its own words.
+    const auto& given = report_.proof.assumptions.all();
+    const bool excluded = std::any_of(given.begin(), given.end(), [](const Assumption& a) {
+      return a.kind == AssumptionKind::kPadding;
+    });
+    if (excluded) limits_.pads = false;
+    if (!limits_.pads && !excluded) {
       report_.assumptions.Add(NotRun(AssumptionKind::kPadding, "", "no step has padding tokens"));
     }
     limits_.full = options_.full;
