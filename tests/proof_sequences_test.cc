@@ -40,6 +40,20 @@ TEST(Sequences, TheFirstOneForAllIsNoneOfTheirOwn) {
   EXPECT_EQ(Unproved(WithEnds(first, first, Uniform)), "");
 }
 
+// A present of the first sequence alone broadcasts in the source's attention.
+TEST(Sequences, APresentOfOneIsNoneOfAll) {
+  const auto with = [](const std::string& present) {
+    return Unproved(
+        ProofOfPair("fixed_buffer_scatter_free_slots",
+                    {{"present_v = Transpose<perm = [1, 2, 0, 3]>(v_done)", present},
+                     {"int64[1] axes_1 = {1},", "int64[1] axes_1 = {1}, int64[1] at_0 = {0},"}},
+                    {}));
+  };
+  const std::string all = "v_all = Transpose<perm = [1, 2, 0, 3]>(v_done)\n";
+  EXPECT_EQ(with(all + "present_v = Identity(v_all)"), "");
+  EXPECT_NE(with(all + "present_v = Slice(v_all, at_0, axes_1, at_0)"), "");
+}
+
 TEST(Sequences, ALargestOfAllReachesEachOfThem) {
   EXPECT_NE(Unproved(WithEnd("top = ReduceMax<axes = [0]>(y0)\ny = Sub(y0, top)")), "");
   EXPECT_EQ(Unproved(WithEnd("top = ReduceMax<axes = [2]>(y0)\ny = Sub(y0, top)")), "");

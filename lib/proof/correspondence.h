@@ -159,6 +159,7 @@ class Correspondence {
   void FindDeclaredNames();
   void FindDeclaredExtents(const Manifest& relation);
   void SetSize(sym::Expr own, sym::Expr theirs);
+  bool IsDeclaredBySource(const sym::DimSymbol& name) const;
   bool Holds(const std::vector<sym::Expr>& conditions, const std::vector<sym::DimSymbol>& free,
              const std::vector<size_t>& choice) const;
   void RestOnTwin(ValueId after) const;
