@@ -49,6 +49,8 @@ std::optional<Finding> NotInMode(const Analysis& a, const CacheUpdate& update, W
                      {update.pair.past, update.pair.present});
 }
 
+StayReason Refused(Finding finding) { return {StayCause::kRefused, std::move(finding)}; }
+
 // Returns true if --only and --skip let the cache be converted. Patterns match the name of its past
 // or of its present.
 bool Wanted(const Graph& graph, const CachePair& pair, const ConvertOptions& options) {
@@ -63,12 +65,17 @@ bool Wanted(const Graph& graph, const CachePair& pair, const ConvertOptions& opt
 
 void MatchCaches(RuleTable rules, const ConvertOptions& options, Analysis& a) {
   for (AnalysedCache& cache : a.caches) {
-    cache.reason = cache.candidate.if_unmatched;
-    if (cache.candidate.converted) continue;
+    if (cache.candidate.converted) {
+      cache.reason = StayReason{StayCause::kConverted, cache.candidate.if_unmatched};
+      continue;
+    }
+    cache.reason = Refused(cache.candidate.if_unmatched);
     const CachePair& pair = cache.candidate.pair;
     if (!Wanted(*a.graph, pair, options)) {
-      cache.reason = MakeFinding(kLeftAlone, "left alone, as --only or --skip asks", *a.graph,
-                                 {a.graph->producer(pair.present)}, {pair.past, pair.present});
+      cache.reason =
+          StayReason{StayCause::kLeftByOption,
+                     MakeFinding("KV230", "left alone, as --only or --skip asks", *a.graph,
+                                 {a.graph->producer(pair.present)}, {pair.past, pair.present})};
       continue;
     }
     for (const Rule* rule : rules) {
@@ -76,7 +83,7 @@ void MatchCaches(RuleTable rules, const ConvertOptions& options, Analysis& a) {
       auto result = rule->cache(*a.forms, pair);
       if (result.match) {
         if (auto reason = NotInMode(a, *result.match, options.mode)) {
-          cache.reason = std::move(reason);
+          cache.reason = Refused(*std::move(reason));
           break;
         }
         cache.update_index = static_cast<int>(a.updates.size());
@@ -85,7 +92,7 @@ void MatchCaches(RuleTable rules, const ConvertOptions& options, Analysis& a) {
         cache.reason.reset();
         break;
       }
-      if (result.refusal) cache.reason = std::move(result.refusal);
+      if (result.refusal) cache.reason = Refused(*std::move(result.refusal));
     }
   }
 }
@@ -124,6 +131,7 @@ void SetStatesAside(Analysis& a) {
       caches.push_back(std::move(cache));
       continue;
     }
+    a.states.push_back(pair);
     a.near_misses.push_back(
         MakeFinding("KV226",
                     fmt::format("{} is a state that no attention reads: it stays as it is",
@@ -150,9 +158,9 @@ void FindOtherAttention(Analysis& a) {
     const CachePair& pair = cache.candidate.pair;
     const NodeId softmax = FindSoftmax(*a.graph, {pair.past, pair.present, cache.update->attended});
     if (softmax == kNoNode) {
-      cache.reason = MakeFinding(
-          "KV212", "needs an attention that reads it as keys or values, found none", *a.graph,
-          {cache.update->node}, {cache.candidate.pair.past, cache.candidate.pair.present});
+      cache.reason = Refused(
+          MakeFinding("KV212", "needs an attention that reads it as keys or values, found none",
+                      *a.graph, {cache.update->node}, {pair.past, pair.present}));
     } else if (known.insert(softmax).second) {
       a.attention.push_back(
           {softmax, std::nullopt,
@@ -234,7 +242,7 @@ bool IsHandedOver(const Graph& graph, ValueId present) {
 
 // Replaces a finding at a node that could not be normalised by the reason for that, which says
 // more.
-void Explain(const Normalised& normalised, Finding* finding) {
+void ReplaceByNormalisation(const Normalised& normalised, Finding* finding) {
   for (const Finding& refusal : normalised.refusals) {
     if (finding->nodes.empty() || refusal.nodes.front() != finding->nodes.front()) continue;
     finding->code = refusal.code;
@@ -266,20 +274,22 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
   }
   Candidates candidates = FindCandidates(*a.forms);
   a.near_misses = std::move(candidates.near_misses);
+  a.states = std::move(candidates.states);
   for (Candidate& candidate : candidates.pairs) {
     if (IsHandedOver(*a.graph, candidate.pair.present)) continue;
     a.caches.emplace_back();
     a.caches.back().candidate = std::move(candidate);
-    Explain(a.normalised, &a.caches.back().candidate.if_unmatched);
+    ReplaceByNormalisation(a.normalised, &a.caches.back().candidate.if_unmatched);
   }
   MatchCaches(rules, options, a);
   SetStatesAside(a);
   MatchAttention(rules, a);
   for (AnalysedAttention& attention : a.attention) {
-    if (attention.reason) Explain(a.normalised, &*attention.reason);
+    if (attention.reason) ReplaceByNormalisation(a.normalised, &*attention.reason);
   }
   for (AnalysedCache& cache : a.caches) {
-    if (cache.reason) Explain(a.normalised, &*cache.reason);
+    if (!cache.reason || cache.reason->cause == StayCause::kLeftByOption) continue;
+    ReplaceByNormalisation(a.normalised, &cache.reason->finding);
   }
   FindOtherAttention(a);
   DropUnread(a);
@@ -294,11 +304,6 @@ absl::Status WithinSteps(const sym::Forms& forms) {
   Limits limits;
   limits.analysis_steps = sym::MaxSteps();
   return OverLimit(&Limits::analysis_steps, limits);
-}
-
-bool HasStates(const Analysis& analysis) {
-  return std::any_of(analysis.near_misses.begin(), analysis.near_misses.end(),
-                     [](const Finding& finding) { return finding.code == "KV226"; });
 }
 
 std::string DescribeMask(Analysis& analysis, const AttentionSite& site) {
@@ -349,7 +354,7 @@ Inspection Report(Analysis& a) {
     r.axis = cache.candidate.axis;
     r.growing = cache.candidate.growing;
     r.dtype = ElementTypeName(a.graph->type(pair.past).elem_type);
-    r.reason = cache.reason;
+    if (cache.reason) r.reason = cache.reason->finding;
     if (cache.update) {
       r.kind = cache.update->kind;
       r.axis = cache.update->axis;

@@ -60,11 +60,11 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
   }
   if (auto reason = JudgeBiases(site, key, type)) return reason;
   if (!RowPerToken(site, key) || !RowPerToken(site, value)) {
-    s_.plan.refusal = Reason("KV209",
-                             fmt::format("needs one row per token, found {} rows for {} queries",
-                                         sym::ToString(key.new_length, &s_.graph),
-                                         sym::ToString(QueryShape(s_.forms, site)[2], &s_.graph)),
-                             site);
+    s_.Refuse(Reason("KV209",
+                     fmt::format("needs one row per token, found {} rows for {} queries",
+                                 sym::ToString(key.new_length, &s_.graph),
+                                 sym::ToString(QueryShape(s_.forms, site)[2], &s_.graph)),
+                     site));
     return std::nullopt;
   }
   if (site.q_heads > kMostHeads) {
@@ -121,10 +121,10 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
   }
   const bool draws = !visible.rest->is_integer(1);
   if (draws && s_.options.mask == MaskForm::kCausal) {
-    s_.plan.refusal = Reason("KV224",
-                             fmt::format("--mask causal, but the mask also says {}",
-                                         sym::ToString(visible.rest, &s_.graph)),
-                             site);
+    s_.RefuseOption(Reason("KV224",
+                           fmt::format("--mask causal, but the mask also says {}",
+                                       sym::ToString(visible.rest, &s_.graph)),
+                           site));
     return std::nullopt;
   }
   const bool folds = Folds(site);

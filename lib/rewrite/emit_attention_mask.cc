@@ -175,10 +175,10 @@ std::optional<Finding> AttentionEmitter::JudgeMask(const MaskOfSite& mask) {
   if (auto reason = JudgeColumns(mask)) return reason;
   const bool biased = !mask.site.biases.empty();
   if (mask.key.growing && !HidesLater(s_, mask) && !(biased && MayHideLater(s_, mask.site.node))) {
-    s_.plan.refusal = Reason("KV218",
-                             fmt::format("needs a mask that hides later tokens, found {}",
-                                         sym::ToString(mask.keep, &s_.graph)),
-                             mask.site);
+    s_.Refuse(Reason("KV218",
+                     fmt::format("needs a mask that hides later tokens, found {}",
+                                 sym::ToString(mask.keep, &s_.graph)),
+                     mask.site));
     return std::nullopt;
   }
   if (mask.site.nan_guard || SeesSomeKey(s_, mask)) return std::nullopt;
@@ -189,7 +189,7 @@ std::optional<Finding> AttentionEmitter::JudgeMask(const MaskOfSite& mask) {
   // An attention that stays would average over padding tokens for such a query.
   const bool one_token = mask.key.new_length->is_integer(1);
   if (!mask.key.growing || one_token || biased) return reason;
-  s_.plan.refusal = std::move(reason);
+  s_.Refuse(std::move(reason));
   return std::nullopt;
 }
 

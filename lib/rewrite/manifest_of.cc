@@ -250,7 +250,7 @@ void AddPreconditions(Analysis& a, const ConvertOptions& options, const Manifest
     m->preconditions.push_back(
         {"KV304", "all caches of a step hold the same number of tokens", "assumed"});
   }
-  if (HasStates(a)) {
+  if (!a.states.empty()) {
     m->preconditions.push_back(
         {"KV236", "a state takes in every token of a step: no pads among them", "assumed"});
   } else if (const NodeId n = TakesTokensTogether(a); n != kNoNode) {

@@ -202,7 +202,7 @@ bool PadsLeak(PlanState& s) {
     loses_rows = loses_rows || ((padded || biased) && !attention.site->nan_guard);
     sees_all = sees_all || !padded;
   }
-  return loses_rows && (sees_all || HasStates(s.a) || FindMixing(s.a) != kNoNode);
+  return loses_rows && (sees_all || !s.a.states.empty() || FindMixing(s.a) != kNoNode);
 }
 
 }  // namespace kvlift::internal

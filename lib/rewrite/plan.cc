@@ -47,7 +47,7 @@ class Planner {
   absl::StatusOr<ConversionPlan> Run() {
     s_.plan.kept.resize(s_.a.attention.size());
     control_.Survey();
-    if (!s_.plan.refusal) s_.plan.refusal = internal::JudgeLayouts(s_);
+    if (!s_.plan.refusal) RefuseIf(internal::JudgeLayouts(s_));
     if (s_.plan.refusal) return std::move(s_.plan);
     if (s_.growing && !s_.keep_unguarded && internal::PadsLeak(s_)) {
       rows_read_elsewhere_ = true;
@@ -67,11 +67,9 @@ class Planner {
     const bool kept = std::any_of(s_.plan.kept.begin(), s_.plan.kept.end(),
                                   [](const auto& reason) { return reason.has_value(); });
     if (s_.options.tree_mask && kept && !s_.plan.refusal) {
-      s_.Refuse("KV235", "needs every attention converted to draw a tree of tokens",
-                {s_.a.updates.front().node});
+      RefuseTree("needs every attention converted to draw a tree of tokens");
     }
-    if ((s_.shifts || s_.rings) && !s_.plan.refusal)
-      s_.plan.refusal = internal::MovedRowsReadElsewhere(s_);
+    if ((s_.shifts || s_.rings) && !s_.plan.refusal) RefuseIf(internal::MovedRowsReadElsewhere(s_));
     if (s_.plan.refusal) return std::move(s_.plan);
     if (s_.growing && s_.views()) EmitViews();
     if (s_.growing) RederiveRest();
@@ -85,6 +83,10 @@ class Planner {
   }
 
  private:
+  void RefuseIf(std::optional<Finding> finding) {
+    if (finding) s_.Refuse(*std::move(finding));
+  }
+
   absl::Status EmitAttention(int number) {
     const AnalysedAttention& attention = s_.a.attention[number];
     const bool may_stay = !s_.shifts && !s_.rings && (!s_.growing || s_.views());
@@ -96,11 +98,10 @@ class Planner {
         KV_ASSIGN_OR_RETURN(reason, attention_.Emit(number, *attention.site));
       }
     }
-    if (reason && !may_stay) s_.plan.refusal = reason;
+    if (!may_stay) RefuseIf(reason);
     if (reason && s_.growing && !s_.plan.refusal && !internal::MayHideLater(s_, attention.node)) {
-      s_.plan.refusal =
-          MakeFinding("KV218", "needs a mask that hides later tokens, found none that can be read",
-                      s_.graph, {attention.node});
+      s_.Refuse("KV218", "needs a mask that hides later tokens, found none that can be read",
+                {attention.node});
     }
     s_.plan.kept[number] = std::move(reason);
     return absl::OkStatus();
@@ -201,7 +202,7 @@ class Planner {
     in.views = s_.views() && !s_.rings;
     s_.nodes.set_scope("shared");
     Rederived result = Rederive(s_.forms, s_.emitter, in);
-    s_.plan.refusal = std::move(result.refusal);
+    RefuseIf(std::move(result.refusal));
     needs_uniform_ = std::move(result.needs_uniform);
     rows_read_elsewhere_ = rows_read_elsewhere_ || result.reads_caches;
     s_.plan.patch.replace_inputs = std::move(result.operands);
@@ -243,11 +244,12 @@ class Planner {
                                    : s_.derived ? "an index that is derived"
                                    : s_.uniform ? "one index for the batch"
                                                 : "caches of a fixed capacity";
-    s_.Refuse(
-        "KV235",
-        fmt::format("needs growing caches and an index of its own for each sequence, found {}",
-                    found),
-        {s_.a.updates.front().node});
+    RefuseTree(fmt::format(
+        "needs growing caches and an index of its own for each sequence, found {}", found));
+  }
+
+  void RefuseTree(std::string text) {
+    s_.RefuseOption(MakeFinding("KV235", std::move(text), s_.graph, {s_.a.updates.front().node}));
   }
 
   // Adds the input of --tree-mask, bool [B, 1 or N, S, S].
@@ -365,7 +367,7 @@ std::optional<std::string> NeedsUniform(const Analysis& a) {
                                                           : "does not have the batch in front";
     return fmt::format("{} {}", a.graph->name(update.pair.past), why);
   }
-  if (HasStates(a)) return "a state takes in every token of a step";
+  if (!a.states.empty()) return "a state takes in every token of a step";
   if (const NodeId n = FindMixing(a); n != kNoNode) {
     return fmt::format("{} at {} takes in all tokens of a step", a.graph->node(n).op_type(),
                        a.graph->NodeName(n));
@@ -375,7 +377,8 @@ std::optional<std::string> NeedsUniform(const Analysis& a) {
                        a.graph->node(n).op_type(), a.graph->NodeName(n));
   }
   for (const AnalysedCache& cache : a.caches) {
-    if (!cache.reason || cache.candidate.converted || !cache.candidate.growing) continue;
+    const bool stays = cache.reason && cache.reason->cause != StayCause::kConverted;
+    if (!stays || !cache.candidate.growing) continue;
     return fmt::format("{} stays and grows", a.graph->name(cache.candidate.pair.past));
   }
   for (const AnalysedAttention& attention : a.attention) {
@@ -401,7 +404,7 @@ std::optional<std::string> NeedsUniform(const Analysis& a) {
 // tokens, since no mask prevents that. Models with states are accepted: their hosts must avoid
 // padding tokens in any case, since a state keeps what it has read.
 std::optional<Finding> PadsChangeRows(const Analysis& a, const ConvertOptions& options) {
-  if (options.padding == Padding::kNone || HasStates(a)) return std::nullopt;
+  if (options.padding == Padding::kNone || !a.states.empty()) return std::nullopt;
   const NodeId n = FindMixingWithPads(a);
   if (n == kNoNode) return std::nullopt;
   return MakeFinding(
@@ -432,6 +435,32 @@ std::optional<Finding> CapacitiesDiffer(const Analysis& a, const ConvertOptions&
   return std::nullopt;
 }
 
+// Refuses rings that the user asks to be too small for their windows.
+std::optional<Finding> RingTooSmall(const Analysis& a, const ConvertOptions& options) {
+  for (const CacheUpdate& update : a.updates) {
+    const int64_t slots = options.window_capacity.value_or(update.visible + 1);
+    if (!update.ring() || slots > update.visible) continue;
+    return MakeFinding("KV250",
+                       fmt::format("needs a ring for a window of {} rows and a new one, "
+                                   "found --window circular:{}",
+                                   update.visible, slots),
+                       *a.graph, {update.node}, {update.pair.past});
+  }
+  return std::nullopt;
+}
+
+// Refuses to give attention the whole buffer of a cache of which it reads the last rows.
+std::optional<Finding> WindowReadInFull(const Analysis& a, const ConvertOptions& options) {
+  if (options.read != ReadForm::kFull) return std::nullopt;
+  for (const CacheUpdate& update : a.updates) {
+    if (update.window == 0) continue;
+    return MakeFinding(
+        "KV217", fmt::format("--read full, but {} keeps a window", a.graph->name(update.pair.past)),
+        *a.graph, {update.node}, {update.pair.past});
+  }
+  return std::nullopt;
+}
+
 // Returns true if some replaced attention may give other rows than the source for queries without
 // visible keys.
 bool LosesRows(const Analysis& a, const ConversionPlan& plan) {
@@ -444,52 +473,25 @@ bool LosesRows(const Analysis& a, const ConversionPlan& plan) {
 }  // namespace
 
 absl::StatusOr<ConversionPlan> MakePlan(Analysis& analysis, const ConvertOptions& options) {
-  const bool growing = std::any_of(analysis.updates.begin(), analysis.updates.end(),
-                                   [](const CacheUpdate& update) { return update.growing; });
-  if (auto refusal = PadsChangeRows(analysis, options)) {
-    ConversionPlan plan;
-    plan.refusal = std::move(refusal);
-    return plan;
-  }
-  if (auto refusal = CapacitiesDiffer(analysis, options)) {
-    ConversionPlan plan;
-    plan.refusal = std::move(refusal);
-    return plan;
-  }
-  if (!growing) return Planner(analysis, options, false).Run();
-  for (const CacheUpdate& update : analysis.updates) {
-    const int64_t slots = options.window_capacity.value_or(update.visible + 1);
-    if (!update.ring() || slots > update.visible) continue;
-    ConversionPlan plan;
-    plan.refusal = MakeFinding("KV250",
-                               fmt::format("needs a ring for a window of {} rows and a new one, "
-                                           "found --window circular:{}",
-                                           update.visible, slots),
-                               *analysis.graph, {update.node}, {update.pair.past});
-    return plan;
-  }
-  std::optional<std::string> why = NeedsUniform(analysis);
-  if (options.read == ReadForm::kFull) {
-    for (const CacheUpdate& update : analysis.updates) {
-      if (update.window == 0) continue;
-      ConversionPlan plan;
-      plan.refusal = MakeFinding(
-          "KV217",
-          fmt::format("--read full, but {} keeps a window", analysis.graph->name(update.pair.past)),
-          *analysis.graph, {update.node}, {update.pair.past});
-      return plan;
+  for (const auto judge : {PadsChangeRows, CapacitiesDiffer, RingTooSmall, WindowReadInFull}) {
+    if (auto finding = judge(analysis, options)) {
+      ConversionPlan refused;
+      refused.refusal = PlanRefusal{PlanRefusal::Cause::kOption, *std::move(finding)};
+      return refused;
     }
   }
+  const bool growing = std::any_of(analysis.updates.begin(), analysis.updates.end(),
+                                   [](const CacheUpdate& update) { return update.growing; });
+  if (!growing) return Planner(analysis, options, false).Run();
+  std::optional<std::string> why = NeedsUniform(analysis);
   if (!why) {
     Planner per_sequence(analysis, options, false);
     KV_ASSIGN_OR_RETURN(ConversionPlan plan, per_sequence.Run());
     const bool leaks =
         !plan.refusal && per_sequence.rows_read_elsewhere() && LosesRows(analysis, plan);
     if (!plan.refusal && !per_sequence.needs_uniform() && !leaks) return plan;
-    if (plan.refusal && (plan.refusal->code == "KV224" || plan.refusal->code == "KV235")) {
-      return plan;
-    }
-    why = plan.refusal ? plan.refusal->text
+    if (plan.refusal && plan.refusal->cause == PlanRefusal::Cause::kOption) return plan;
+    why = plan.refusal ? plan.refusal->finding.text
           : leaks      ? "rows of pads, which may differ, are read elsewhere"
                        : *per_sequence.needs_uniform();
   }

@@ -45,10 +45,16 @@ struct PlanState {
     }
     return false;
   }
-  // Sets plan.refusal, in place of an earlier one.
+  // These set plan.refusal, in place of an earlier one.
+  void Refuse(Finding finding) {
+    plan.refusal = PlanRefusal{PlanRefusal::Cause::kModel, std::move(finding)};
+  }
   void Refuse(std::string_view code, std::string text, std::vector<NodeId> at,
               std::vector<ValueId> values = {}) {
-    plan.refusal = MakeFinding(code, std::move(text), graph, at, values);
+    Refuse(MakeFinding(code, std::move(text), graph, at, values));
+  }
+  void RefuseOption(Finding finding) {
+    plan.refusal = PlanRefusal{PlanRefusal::Cause::kOption, std::move(finding)};
   }
 
   Analysis& a;
