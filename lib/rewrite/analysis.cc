@@ -148,7 +148,7 @@ void FindOtherAttention(Analysis& a) {
   absl::flat_hash_set<NodeId> known;
   for (const AnalysedAttention& attention : a.attention) {
     if (attention.site) {
-      read[attention.site->key_cache] = read[attention.site->value_cache] = true;
+      read[attention.site->key.cache] = read[attention.site->value.cache] = true;
     }
     known.insert(attention.node);
     known.insert(SoftmaxBehind(*a.graph, attention.node));
@@ -190,8 +190,8 @@ void DropUnread(Analysis& a) {
   a.updates = std::move(updates);
   for (AnalysedAttention& attention : a.attention) {
     if (!attention.site) continue;
-    attention.site->key_cache = index[attention.site->key_cache];
-    attention.site->value_cache = index[attention.site->value_cache];
+    attention.site->key.cache = index[attention.site->key.cache];
+    attention.site->value.cache = index[attention.site->value.cache];
   }
 }
 
@@ -201,11 +201,11 @@ void AssignLayers(Analysis& a) {
   int layer = 0;
   for (const AnalysedAttention& attention : a.attention) {
     if (!attention.site) continue;
-    const bool both = attention.site->key_cache == attention.site->value_cache;
+    const bool both = attention.site->key.cache == attention.site->value.cache;
     bool fresh = false;
     for (const auto& [index, role] :
-         {std::pair(attention.site->key_cache, both ? "key_value" : "key"),
-          std::pair(attention.site->value_cache, both ? "key_value" : "value")}) {
+         {std::pair(attention.site->key.cache, both ? "key_value" : "key"),
+          std::pair(attention.site->value.cache, both ? "key_value" : "value")}) {
       AnalysedCache* cache = CacheOf(a, index);
       const size_t position = static_cast<size_t>(cache - a.caches.data());
       if (assigned[position]) continue;
@@ -308,10 +308,10 @@ absl::Status WithinSteps(const sym::Forms& forms) {
 
 std::string DescribeMask(Analysis& analysis, const AttentionSite& site) {
   sym::Pool& pool = analysis.forms->pool();
-  const Expr start = CountedUp(*analysis.forms, analysis.updates[site.key_cache].start);
+  const Expr start = CountedUp(*analysis.forms, analysis.updates[site.key.cache].start);
   const bool one_token = QueryShape(*analysis.forms, site)[2]->is_integer(1);
   const Visibility v =
-      ReadVisibility(*analysis.forms, CountedUp(*analysis.forms, site.keep), start, one_token);
+      ReadVisibility(*analysis.forms, CountedUp(*analysis.forms, site.mask.keep), start, one_token);
   std::vector<std::string> words;
   if (v.causal) words.push_back("causal");
   bool padding = false, explicit_mask = false;
@@ -334,7 +334,7 @@ std::string DescribeMask(Analysis& analysis, const AttentionSite& site) {
   }
   if (padding) words.push_back("padding");
   if (explicit_mask) words.push_back("explicit");
-  if (!site.biases.empty()) words.push_back("bias");
+  if (!site.mask.biases.empty()) words.push_back("bias");
   if (words.empty()) return "none";
   return fmt::format("{}", fmt::join(words, "+"));
 }
@@ -393,7 +393,7 @@ Inspection Report(Analysis& a) {
     if (attention.site) {
       const AttentionSite& site = *attention.site;
       r.q_heads = site.q_heads;
-      r.kv_heads = site.kv_heads;
+      r.kv_heads = site.key.view.heads;
       r.head_dim = site.head_dim;
       r.v_head_dim = site.v_head_dim;
       r.scale = site.scale;

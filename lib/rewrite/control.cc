@@ -33,7 +33,7 @@ void Control::Survey() {
         update.window == 0 ? past : pool.Min(past, pool.Integer(update.window), {});
   }
   for (const AnalysedAttention& attention : s_.a.attention) {
-    if (attention.site) CollectWide(attention.site->keep);
+    if (attention.site) CollectWide(attention.site->mask.keep);
   }
   for (const auto& [input, axis] : s_.wide) {
     const Expr width = s_.forms.Of(input).shape[axis];

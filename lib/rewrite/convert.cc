@@ -242,7 +242,7 @@ ConvertOptions Resolved(ConvertOptions options) {
   }
   if (options.target == Target::kTensorRt) options.layout = Layout::kBnsd;
   if (options.target == Target::kGenaiStatic) {
-    options.layout = Layout::kFolded;
+    options.layout = Layout::kHeadsInLastAxis;
     options.io_names = IoNames::kStatic;
   }
   return options;

@@ -28,14 +28,17 @@ class AttentionEmitter {
                  std::vector<ValueId> values = {}) const;
   int LayerOf(int update_index) const;
   bool OneType(const AttentionSite& site, int32_t type);
-  // Returns the rows of a cache as Attention reads them: [B, Nk, W, D], or [B, W, Nk*D] if `folds`.
+  // Returns the rows of a cache as Attention reads them: [B, Nk, W, D], or [B, W, Nk*D] with
+  // heads_in_last_axis.
   std::string ReadCache(int layer, std::string_view role, const CacheUpdate& update,
-                        const CacheView& view, int64_t head_dim, bool folds, const Slots& slots);
+                        const CacheView& view, int64_t head_dim, bool heads_in_last_axis,
+                        const Slots& slots);
   std::string Decoded(const std::string& rows, const CacheView& view);
   std::string Spread(ValueId constant, ValueId spread, const std::string& rows);
   bool IsWhole(const CacheUpdate& update, const CacheView& view, int64_t head_dim) const;
-  bool Folds(const AttentionSite& site) const;
-  // Returns [B, Nk, W, D] from [B, W, Nk*D], or from [B*Nk, W, D] if the view is folded.
+  bool HasHeadsInLastAxis(const AttentionSite& site) const;
+  // Returns [B, Nk, W, D] from [B, W, Nk*D], or from [B*Nk, W, D] if the view has
+  // batch_times_heads.
   std::string SplitHeads(const std::string& value, const CacheView& view, int64_t head_dim,
                          const Slots& slots);
   // Adds the Attention and what makes the site's output of its result.
@@ -59,7 +62,7 @@ class AttentionEmitter {
                                            const Slots& slots, const std::string& mask);
   absl::StatusOr<std::string> TurnedBias(const AttentionSite& site, const CacheUpdate& key,
                                          ValueId bias);
-  std::string Unfold(const std::string& value, int64_t heads);
+  std::string SplitBatchAndHeads(const std::string& value, int64_t heads);
   // Returns why Attention-24 cannot have the mask; nullopt if it can, or if the plan is refused.
   std::optional<Finding> JudgeMask(const MaskOfSite& mask);
   // Returns why the columns of a mask of the host are not keys; nullopt if they are.

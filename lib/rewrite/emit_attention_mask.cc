@@ -14,7 +14,7 @@ using sym::Expr;
 // Returns the mask for stacked queries from a mask of rank 4 with an axis of N heads, or of 1.
 std::string AttentionEmitter::StackedMask(const std::string& mask, const AttentionSite& site,
                                           bool has_heads) {
-  const int64_t groups = site.key_view.heads;
+  const int64_t groups = site.key.view.heads;
   s_.nodes.set_scope("shared");
   if (!has_heads) {
     const NodeBuilder::Inputs copies(site.q_heads / groups, mask);
@@ -28,9 +28,9 @@ std::string AttentionEmitter::StackedMask(const std::string& mask, const Attenti
 
 bool AttentionEmitter::DrawsHeads(const AttentionSite& site, Expr rest) const {
   if (sym::ContainsIndex(rest, 1)) return true;
-  return std::any_of(site.biases.begin(), site.biases.end(), [&](const Bias& bias) {
+  return std::any_of(site.mask.biases.begin(), site.mask.biases.end(), [&](const Bias& bias) {
     const std::vector<Expr>& shape = s_.forms.Of(bias.value).shape;
-    if (bias.folded) return shape.size() == 3 && !shape[0]->is_integer(1);
+    if (bias.batch_times_heads) return shape.size() == 3 && !shape[0]->is_integer(1);
     return shape.size() > 2 && !shape[shape.size() - 3]->is_integer(1);
   });
 }
@@ -38,7 +38,7 @@ bool AttentionEmitter::DrawsHeads(const AttentionSite& site, Expr rest) const {
 bool AttentionEmitter::HidesUnused(const MaskOfSite& mask) {
   const Expr end = s_.pool.Add(mask.start, mask.key.new_length);
   // If the source cuts its keys at the end of the valid rows, there are none behind it.
-  if (mask.site.keys != nullptr && Normal(mask.key, mask.site.keys) == end) return true;
+  if (mask.site.mask.keys != nullptr && Normal(mask.key, mask.site.mask.keys) == end) return true;
   return SaysWhatIsUnused(mask);
 }
 
@@ -50,7 +50,7 @@ bool AttentionEmitter::SaysWhatIsUnused(const MaskOfSite& mask) {
 // Biases are not changed, so their extent must be that of the keys that attention is given.
 std::optional<Finding> AttentionEmitter::JudgeBiases(const AttentionSite& site,
                                                      const CacheUpdate& key, int32_t type) {
-  for (const auto& [bias, folded] : site.biases) {
+  for (const auto& [bias, batch_times_heads] : site.mask.biases) {
     if (key.growing && !s_.views()) {
       return Reason("KV216",
                     fmt::format("needs one index for the batch and keys up to it, to add {}",
@@ -63,7 +63,7 @@ std::optional<Finding> AttentionEmitter::JudgeBiases(const AttentionSite& site,
                                 s_.graph.name(bias)),
                     site, {bias});
     }
-    if (key.shifts && folded) {
+    if (key.shifts && batch_times_heads) {
       return Reason("KV216",
                     fmt::format("needs a bias of rank 4 at most for keys that move, found {}",
                                 s_.graph.name(bias)),
@@ -89,29 +89,29 @@ absl::StatusOr<std::string> AttentionEmitter::MaskOfBiases(const AttentionSite& 
   s_.nodes.set_scope("shared");
   std::string sum;
   bool has_rows = QueryShape(s_.forms, site)[2]->is_integer(1), has_keys = false, full = false;
-  for (const Bias& bias : site.biases) {
+  for (const Bias& bias : site.mask.biases) {
     s_.roots.push_back(bias.value);
     const std::vector<Expr>& shape = s_.forms.Of(bias.value).shape;
     const size_t rank = shape.size();
-    const bool unfolds = bias.folded && rank == 3 && !shape[0]->is_integer(1);
+    const bool joined = bias.batch_times_heads && rank == 3 && !shape[0]->is_integer(1);
     std::string added = s_.graph.name(bias.value);
     if (!key.growing && !slots.whole && rank > 0 && !shape.back()->is_integer(1)) {
       added = s_.nodes.Add(
           "Slice", {added, s_.nodes.Int64s({0}), slots.keys, s_.nodes.Int64s({-1})}, "bias");
     }
-    if (unfolds) added = Unfold(added, site.q_heads);
+    if (joined) added = SplitBatchAndHeads(added, site.q_heads);
     if (key.shifts) {
       KV_ASSIGN_OR_RETURN(added, TurnedBias(site, key, bias.value));
       full = true;
     }
     sum = sum.empty() ? added : s_.nodes.Add("Add", {sum, added}, "bias");
-    full = full || rank == 4 || unfolds;
+    full = full || rank == 4 || joined;
     has_rows = has_rows || (rank > 1 && !shape[rank - 2]->is_integer(1));
     has_keys = has_keys || (rank > 0 && !shape[rank - 1]->is_integer(1));
   }
   if (!mask.empty()) {
     const double hidden = -std::numeric_limits<double>::infinity();
-    const int32_t type = s_.forms.ElementType(site.biases[0].value);
+    const int32_t type = s_.forms.ElementType(site.mask.biases[0].value);
     return s_.nodes.Add("Where", {mask, sum, s_.nodes.Scalar(hidden, type)}, "bias");
   }
   if (full && has_rows && has_keys) return sum;
@@ -146,7 +146,7 @@ absl::StatusOr<std::string> AttentionEmitter::TurnedBias(const AttentionSite& si
 }
 
 // Returns [B, N, ., .] from [B*N, ., .].
-std::string AttentionEmitter::Unfold(const std::string& value, int64_t heads) {
+std::string AttentionEmitter::SplitBatchAndHeads(const std::string& value, int64_t heads) {
   NodeBuilder& nodes = s_.nodes;
   const std::string rest =
       nodes.Add("Shape", {value}, "rest", {MakeAttribute("start", int64_t{1})});
@@ -173,7 +173,7 @@ std::optional<Finding> AttentionEmitter::JudgeColumns(const MaskOfSite& mask) {
 
 std::optional<Finding> AttentionEmitter::JudgeMask(const MaskOfSite& mask) {
   if (auto reason = JudgeColumns(mask)) return reason;
-  const bool biased = !mask.site.biases.empty();
+  const bool biased = !mask.site.mask.biases.empty();
   if (mask.key.growing && !HidesLater(s_, mask) && !(biased && MayHideLater(s_, mask.site.node))) {
     s_.Refuse(Reason("KV218",
                      fmt::format("needs a mask that hides later tokens, found {}",
@@ -181,7 +181,7 @@ std::optional<Finding> AttentionEmitter::JudgeMask(const MaskOfSite& mask) {
                      mask.site));
     return std::nullopt;
   }
-  if (mask.site.nan_guard || SeesSomeKey(s_, mask)) return std::nullopt;
+  if (HasNanGuard(mask.site) || SeesSomeKey(s_, mask)) return std::nullopt;
   Finding reason = Reason("KV228",
                           fmt::format("needs a mask that leaves each query a key, found {}",
                                       sym::ToString(mask.keep, &s_.graph)),

@@ -189,7 +189,7 @@ std::string InputOf(const sym::Forms& forms, Expr predicate) {
 
 // Returns true if the mask reads an input at the index of the key.
 bool HostMayHideAll(const Analysis& a, const AttentionSite& site) {
-  const std::vector<Expr> loads = sym::LoadsOf(site.keep);
+  const std::vector<Expr> loads = sym::LoadsOf(site.mask.keep);
   return std::any_of(loads.begin(), loads.end(), [&](Expr load) {
     return a.graph->is_graph_input(load->source()) && sym::ContainsIndex(load, 3);
   });

@@ -162,7 +162,7 @@ class ViewFinder {
     return true;
   }
 
-  // Returns the numbers that Nk can be, and sets view->folded.
+  // Returns the numbers that Nk can be, and sets view->batch_times_heads.
   std::vector<int64_t> HeadCounts(Expr load, CacheView* view) const {
     const std::vector<Expr>& shape = forms_.Of(loaded_).shape;
     if (has_heads_) {
@@ -172,7 +172,7 @@ class ViewFinder {
     }
     const Expr row = load->args()[batch_];
     if (row != index_[0] && sym::ContainsIndex(row, 1)) {
-      view->folded = true;
+      view->batch_times_heads = true;
       const auto linear = sym::LinearIn(pool_, row, pool_.Index(0));
       if (linear && linear->coefficient > 0) return Dividing({linear->coefficient});
       const Expr extent = shape[batch_];
@@ -204,7 +204,7 @@ class ViewFinder {
     for (int axis = 0; axis < static_cast<int>(cache_.layout.size()); ++axis) {
       switch (cache_.layout[axis]) {
         case 'B':
-          at.push_back(view.folded
+          at.push_back(view.batch_times_heads
                            ? pool_.Add(pool_.Mul(index_[0], pool_.Integer(view.heads)), head)
                            : index_[0]);
           break;
@@ -215,7 +215,8 @@ class ViewFinder {
           at.push_back(index_[3]);
           break;
         case 'D':
-          at.push_back(pool_.Add(first, has_heads_ || view.folded ? index_[4] : Joined(head)));
+          at.push_back(
+              pool_.Add(first, has_heads_ || view.batch_times_heads ? index_[4] : Joined(head)));
           break;
         default:
           at.push_back(pool_.Integer(LaneAt(view.lanes, axis)));

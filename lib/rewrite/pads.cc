@@ -197,9 +197,9 @@ bool MayHideLater(PlanState& s, NodeId attention) {
 bool PadsLeak(PlanState& s) {
   bool loses_rows = false, sees_all = false;
   for (const AnalysedAttention& attention : s.a.attention) {
-    const bool biased = attention.site && !attention.site->biases.empty();
-    const bool padded = attention.site && ReadsHostMask(s, attention.site->keep);
-    loses_rows = loses_rows || ((padded || biased) && !attention.site->nan_guard);
+    const bool biased = attention.site && !attention.site->mask.biases.empty();
+    const bool padded = attention.site && ReadsHostMask(s, attention.site->mask.keep);
+    loses_rows = loses_rows || ((padded || biased) && !HasNanGuard(*attention.site));
     sees_all = sees_all || !padded;
   }
   return loses_rows && (sees_all || !s.a.states.empty() || FindMixing(s.a) != kNoNode);

@@ -109,7 +109,7 @@ class Planner {
 
   // Keeps an attention whose result for queries without visible keys would differ from the source.
   std::optional<Finding> Unguarded(const AttentionSite& site) {
-    if (site.nan_guard || s_.wide.empty()) return BeforeItsRows(site);
+    if (HasNanGuard(site) || s_.wide.empty()) return BeforeItsRows(site);
     return MakeFinding(
         "KV214",
         "needs caches that attention alone reads: rows of pads, which may differ, are "
@@ -131,7 +131,7 @@ class Planner {
   // Keeps an attention that later layers of the same tensor depend on: the tensor is written once,
   // with the rows of all its layers.
   std::optional<Finding> BeforeItsRows(const AttentionSite& site) {
-    for (int index : {site.key_cache, site.value_cache}) {
+    for (int index : {site.key.cache, site.value.cache}) {
       const CacheUpdate& update = s_.a.updates[index];
       if (!UpdateDependsOn(s_.graph, update, site.node)) continue;
       return MakeFinding("KV213",
@@ -383,15 +383,16 @@ std::optional<std::string> NeedsUniform(const Analysis& a) {
   }
   for (const AnalysedAttention& attention : a.attention) {
     if (!attention.site) return fmt::format("an attention stays: {}", attention.reason->text);
-    for (int cache : {attention.site->key_cache, attention.site->value_cache}) {
-      const bool key = cache == attention.site->key_cache;
-      if (!(key ? attention.site->key_view : attention.site->value_view).folded) continue;
+    for (int cache : {attention.site->key.cache, attention.site->value.cache}) {
+      const bool key = cache == attention.site->key.cache;
+      const CacheView& view = key ? attention.site->key.view : attention.site->value.view;
+      if (!view.batch_times_heads) continue;
       return fmt::format("{} has sequences and heads on one axis",
                          a.graph->name(a.updates[cache].pair.past));
     }
-    if (attention.site->biases.empty()) continue;
+    if (attention.site->mask.biases.empty()) continue;
     return fmt::format("a bias is added to the scores: {}",
-                       a.graph->name(attention.site->biases.front().value));
+                       a.graph->name(attention.site->mask.biases.front().value));
   }
   if (const NodeId n = FindMovedSequences(a); n != kNoNode) {
     return fmt::format("{} at {} computes with rows of other sequences", a.graph->node(n).op_type(),
@@ -465,7 +466,7 @@ std::optional<Finding> WindowReadInFull(const Analysis& a, const ConvertOptions&
 // visible keys.
 bool LosesRows(const Analysis& a, const ConversionPlan& plan) {
   for (size_t k = 0; k < a.attention.size(); ++k) {
-    if (a.attention[k].site && !plan.kept[k] && !a.attention[k].site->nan_guard) return true;
+    if (a.attention[k].site && !plan.kept[k] && !HasNanGuard(*a.attention[k].site)) return true;
   }
   return false;
 }

@@ -29,7 +29,7 @@ std::string Turn(PlanState& s, const std::string& value, std::string_view from,
 }
 
 // Returns [B, S, width] from a layout of four axes.
-std::string Fold(PlanState& s, const std::string& value, std::string_view from, int64_t width) {
+std::string Join(PlanState& s, const std::string& value, std::string_view from, int64_t width) {
   const std::string turned = Turn(s, value, from, "BSND");
   return s.nodes.Add("Reshape", {turned, s.nodes.Int64s({0, 0, width})}, "folded");
 }
@@ -53,8 +53,8 @@ bool ReadWhole(const PlanState& s, const CacheUpdate& update) {
   };
   return std::all_of(s.a.attention.begin(), s.a.attention.end(), [&](const auto& attention) {
     return !attention.site ||
-           (whole(attention.site->key_cache, attention.site->key_view, attention.site->head_dim) &&
-            whole(attention.site->value_cache, attention.site->value_view,
+           (whole(attention.site->key.cache, attention.site->key.view, attention.site->head_dim) &&
+            whole(attention.site->value.cache, attention.site->value.view,
                   attention.site->v_head_dim));
   });
 }
@@ -66,7 +66,7 @@ Placement PlacementOf(const ConvertOptions& options, const CacheUpdate& update) 
   if (options.layout == Layout::kBnsd && update.layout != kHeadsFirst) {
     return {kHeadsFirst, 2, true};
   }
-  if (options.layout == Layout::kFolded && heads) return {kFoldedLayout, 1, true};
+  if (options.layout == Layout::kHeadsInLastAxis && heads) return {kHeadsInLastAxis, 1, true};
   return {update.layout, update.axis, false};
 }
 
@@ -77,13 +77,13 @@ std::optional<Finding> JudgeLayouts(const PlanState& s) {
   }
   if (s.options.layout == Layout::kKeep) return std::nullopt;
   for (const CacheUpdate& update : s.a.updates) {
-    const bool folded = s.options.layout == Layout::kFolded;
-    if ((folded && update.layout == "BSD") ||
+    const bool joined = s.options.layout == Layout::kHeadsInLastAxis;
+    if ((joined && update.layout == "BSD") ||
         (!PlacementOf(s.options, update).moved && IsPermutation(update.layout)))
       continue;
     const bool plain = IsPermutation(update.layout) && update.window == 0 &&
                        update.base == nullptr && !update.shifts && Extent(s, update, 'N') > 0 &&
-                       Extent(s, update, 'D') > 0 && (!folded || ReadWhole(s, update));
+                       Extent(s, update, 'D') > 0 && (!joined || ReadWhole(s, update));
     if (plain) continue;
     return MakeFinding("KV229",
                        fmt::format("needs caches with an axis of sequences in front, one of heads "
@@ -95,15 +95,15 @@ std::optional<Finding> JudgeLayouts(const PlanState& s) {
   return std::nullopt;
 }
 
-std::string FoldHeads(PlanState& s, const std::string& value, int64_t heads, int64_t size) {
-  return Fold(s, value, kHeadsFirst, heads * size);
+std::string JoinHeads(PlanState& s, const std::string& value, int64_t heads, int64_t size) {
+  return Join(s, value, kHeadsFirst, heads * size);
 }
 
 std::string Placed(PlanState& s, const CacheUpdate& update, const std::string& value) {
   const Placement place = PlacementOf(s.options, update);
   if (!place.moved) return value;
   if (place.layout == kHeadsFirst) return Turn(s, value, update.layout, kHeadsFirst);
-  return Fold(s, value, update.layout, Extent(s, update, 'N') * Extent(s, update, 'D'));
+  return Join(s, value, update.layout, Extent(s, update, 'N') * Extent(s, update, 'D'));
 }
 
 std::string Unplaced(PlanState& s, const CacheUpdate& update, const std::string& value) {

@@ -12,7 +12,7 @@
 namespace kvlift::internal {
 
 // [B, M, Nk*D]: heads and their elements on one axis, D fastest, for targets with 3-D caches.
-inline constexpr char kFoldedLayout[] = "BS(ND)";
+inline constexpr char kHeadsInLastAxis[] = "BS(ND)";
 
 // Where the axes of a cache are in the result.
 struct Placement {
@@ -31,7 +31,7 @@ std::optional<Finding> JudgeLayouts(const PlanState& state);
 std::string Placed(PlanState& state, const CacheUpdate& update, const std::string& value);
 std::string Unplaced(PlanState& state, const CacheUpdate& update, const std::string& value);
 // Returns [B, S, N*D] from [B, N, S, D].
-std::string FoldHeads(PlanState& state, const std::string& value, int64_t heads, int64_t size);
+std::string JoinHeads(PlanState& state, const std::string& value, int64_t heads, int64_t size);
 
 // Returns a value of the source that has the new rows in the layout of the result's cache; kNoValue
 // if there is none, or if the layout stays.

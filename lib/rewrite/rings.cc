@@ -11,11 +11,11 @@ namespace {
 
 // Returns how many tokens in front of its own a query sees at most; nullopt if no bound is known.
 std::optional<int64_t> TokensSeenBack(Analysis& a, const AttentionSite& site) {
-  if (!site.biases.empty()) return std::nullopt;
-  const sym::Expr start = CountedUp(*a.forms, a.updates[site.key_cache].start);
+  if (!site.mask.biases.empty()) return std::nullopt;
+  const sym::Expr start = CountedUp(*a.forms, a.updates[site.key.cache].start);
   const bool one_token = QueryShape(*a.forms, site)[2]->is_integer(1);
   std::optional<int64_t> least;
-  for (sym::Expr part : sym::ConjunctsOf(CountedUp(*a.forms, site.keep))) {
+  for (sym::Expr part : sym::ConjunctsOf(CountedUp(*a.forms, site.mask.keep))) {
     const auto back = TokensBack(a.forms->pool(), part, start, one_token);
     if (back && (!least || *back < *least)) least = back;
   }
@@ -31,7 +31,7 @@ void MakeRings(Analysis& a) {
     if (!attention.site) bounded.assign(a.updates.size(), false);  // it may read any cache
     if (!attention.site) break;
     const auto back = TokensSeenBack(a, *attention.site);
-    for (int index : {attention.site->key_cache, attention.site->value_cache}) {
+    for (int index : {attention.site->key.cache, attention.site->value.cache}) {
       bounded[index] = bounded[index] && back.has_value();
       seen[index] = std::max(seen[index], back.value_or(0));
     }

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/overloaded.h"
+
 namespace kvlift {
 
 Finding MakeFinding(std::string_view code, std::string text, const Graph& graph,
@@ -24,6 +26,20 @@ Finding MakeFinding(std::string_view code, std::string text, const Graph& graph,
     }
   }
   return finding;
+}
+
+bool IsBatchTimesHeads(const AttentionSite& site) {
+  return std::visit(
+      Overloaded{[](const AttentionOperator&) { return false; },
+                 [](const AttentionSpelledOut& spelled) { return spelled.batch_times_heads; }},
+      site.spelling);
+}
+
+bool HasNanGuard(const AttentionSite& site) {
+  return std::visit(
+      Overloaded{[](const AttentionOperator&) { return false; },
+                 [](const AttentionSpelledOut& spelled) { return spelled.nan_guard; }},
+      site.spelling);
 }
 
 std::vector<sym::Expr> QueryShape(sym::Forms& forms, const AttentionSite& site) {
