@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "base/overloaded.h"
 #include "base/status.h"
 #include "fmt/format.h"
 #include "ir/arity.h"
@@ -15,7 +16,6 @@
 #include "rewrite/layout.h"
 #include "rewrite/opset.h"
 #include "rewrite/readers.h"
-#include "rewrite/rings.h"
 #include "rewrite/visibility.h"
 
 namespace kvlift {
@@ -39,14 +39,29 @@ std::optional<Finding> FixedChunk(const Analysis& a, const CacheUpdate& update) 
 
 // Returns why the rows of a match cannot be written in this mode; nullopt if they can.
 std::optional<Finding> NotInMode(const Analysis& a, const CacheUpdate& update, WriteMode mode) {
-  if (!update.circular || mode == WriteMode::kCircular) return FixedChunk(a, update);
-  const std::string text =
-      update.shifts ? "needs rows that stay where they are, or --mode circular, found rows that "
-                      "move to the front"
-                    : fmt::format("needs --mode circular, found slots (s + {}) mod the capacity",
-                                  sym::ToString(update.start, a.graph.get()));
-  return MakeFinding(update.shifts ? "KV205" : "KV227", text, *a.graph, {update.node},
-                     {update.pair.past, update.pair.present});
+  using Reason = std::optional<Finding>;
+  const auto needs_circular = [&](const char* code, const std::string& text) -> Reason {
+    if (mode == WriteMode::kCircular) return FixedChunk(a, update);
+    return MakeFinding(code, text, *a.graph, {update.node},
+                       {update.pair.past, update.pair.present});
+  };
+  return std::visit(
+      Overloaded{[&](const AppendAll&) { return FixedChunk(a, update); },
+                 [&](const KeepLast&) { return FixedChunk(a, update); },
+                 [&](const WriteAt&) { return FixedChunk(a, update); },
+                 [&](const WriteAround& write) {
+                   return needs_circular(
+                       "KV227", fmt::format("needs --mode circular, found slots (s + {}) mod the "
+                                            "capacity",
+                                            sym::ToString(write.start, a.graph.get())));
+                 },
+                 [&](const Fifo&) {
+                   return needs_circular(
+                       "KV205",
+                       "needs rows that stay where they are, or --mode circular, found "
+                       "rows that move to the front");
+                 }},
+      update.how);
 }
 
 StayReason Refused(Finding finding) { return {StayCause::kRefused, std::move(finding)}; }
@@ -156,7 +171,8 @@ void FindOtherAttention(Analysis& a) {
   for (AnalysedCache& cache : a.caches) {
     if (cache.update_index < 0 || read[cache.update_index]) continue;
     const CachePair& pair = cache.candidate.pair;
-    const NodeId softmax = FindSoftmax(*a.graph, {pair.past, pair.present, cache.update->attended});
+    const NodeId softmax =
+        FindSoftmax(*a.graph, {pair.past, pair.present, cache.update->read_by_attention()});
     if (softmax == kNoNode) {
       cache.reason = Refused(
           MakeFinding("KV212", "needs an attention that reads it as keys or values, found none",
@@ -294,7 +310,6 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
   FindOtherAttention(a);
   DropUnread(a);
   AssignLayers(a);
-  if (options.window == WindowForm::kCircular) MakeRings(a);
   KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
   return a;
 }
@@ -308,7 +323,7 @@ absl::Status WithinSteps(const sym::Forms& forms) {
 
 std::string DescribeMask(Analysis& analysis, const AttentionSite& site) {
   sym::Pool& pool = analysis.forms->pool();
-  const Expr start = CountedUp(*analysis.forms, analysis.updates[site.key.cache].start);
+  const Expr start = CountedUp(*analysis.forms, analysis.updates[site.key.cache].write_index(pool));
   const bool one_token = QueryShape(*analysis.forms, site)[2]->is_integer(1);
   const Visibility v =
       ReadVisibility(*analysis.forms, CountedUp(*analysis.forms, site.mask.keep), start, one_token);
@@ -350,18 +365,18 @@ Inspection Report(Analysis& a) {
     r.role = cache.role;
     r.input = a.graph->name(pair.past);
     r.output = a.graph->name(pair.present);
-    r.kind = cache.candidate.kind;
+    r.kind = WordOf(cache.update ? cache.update->kind() : cache.candidate.kind);
     r.axis = cache.candidate.axis;
     r.growing = cache.candidate.growing;
     r.dtype = ElementTypeName(a.graph->type(pair.past).elem_type);
     if (cache.reason) r.reason = cache.reason->finding;
     if (cache.update) {
-      r.kind = cache.update->kind;
       r.axis = cache.update->axis;
       r.layout = cache.update->layout;
-      r.growing = cache.update->growing;
-      r.write_start =
-          cache.update->shifts ? "P" : sym::ToString(cache.update->start, a.graph.get());
+      r.growing = cache.update->grows();
+      const Expr start = cache.update->write_index(a.forms->pool());
+      const bool fifo = std::holds_alternative<Fifo>(cache.update->how);
+      r.write_start = fifo ? "P" : sym::ToString(start, a.graph.get());
       if (!r.growing) {
         r.capacity = sym::ToString(a.forms->Of(pair.past).shape[r.axis], a.graph.get());
       }

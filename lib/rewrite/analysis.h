@@ -53,7 +53,7 @@ struct Analysis {
   std::vector<Finding> near_misses;
 };
 
-// Uses the options only, skip, mode and window. Returns InvalidArgument for a broken model and
+// Uses the options only, skip and mode. Returns InvalidArgument for a broken model and
 // OutOfRange if its symbolic arithmetic takes more than sym::MaxSteps(). What cannot be converted
 // is in the result.
 absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,

@@ -2,7 +2,6 @@
 // rule judges them.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "base/findings.h"
@@ -14,7 +13,7 @@ namespace kvlift {
 struct Candidate {
   CachePair pair;
   // A guess each; the update of a matching rule has what is certain.
-  std::string kind;        // the manifest's word
+  CacheKind kind = CacheKind::kConcat;
   bool growing = false;    // the extents of past and present differ
   int axis = 0;            // where they differ, or that of a TensorScatter; else 0
   Finding if_unmatched;    // the finding to report if no rule matches

@@ -44,7 +44,7 @@ enum class CacheTensors { kPerLayer, kPacked };
 // Whether caches whose rows wrap around or shift are converted, by TensorScatter's circular mode.
 enum class WriteMode { kLinear, kCircular };
 // For caches of which attention reads a sliding window: a buffer for all tokens, or a ring buffer
-// (rewrite/rings.h).
+// (rewrite/planned_cache.h).
 enum class WindowForm { kFull, kCircular };
 
 // How caches are quantised; see rewrite/quantize_caches.h.

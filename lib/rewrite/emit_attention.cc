@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/container/flat_hash_map.h"
+#include "base/overloaded.h"
 #include "base/status.h"
 #include "fmt/format.h"
 #include "rewrite/decoded_rows.h"
@@ -44,8 +45,8 @@ Finding AttentionEmitter::Reason(std::string_view code, std::string text, const 
 
 absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
                                                               const AttentionSite& site) {
-  const CacheUpdate& key = s_.a.updates[site.key.cache];
-  const CacheUpdate& value = s_.a.updates[site.value.cache];
+  const PlannedCache& key = s_.caches[site.key.cache];
+  const PlannedCache& value = s_.caches[site.value.cache];
   const int layer = LayerOf(site.key.cache);
   const int32_t type = TypeOfRows(s_.forms, key, site.key.view);
   if (!OneType(site, type)) {
@@ -54,7 +55,7 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
         fmt::format("queries and values need the type of the keys, {}", ElementTypeName(type)),
         site);
   }
-  if (key.part || value.part) {
+  if (key.writes_some_sequences() || value.writes_some_sequences()) {
     return Reason("KV210", "needs caches of the sequences of the step, found larger ones", site);
   }
   if (auto reason = JudgeBiases(site, key, type)) return reason;
@@ -87,8 +88,7 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
                     spelled->operand_scale, site.scale, ElementTypeName(spelled->product_type)),
         site);
   }
-  const Expr start =
-      key.shifts ? s_.pool.Sub(CapacityOf(key), key.new_length) : Normal(key, key.start);
+  const Expr start = FirstNewRow(key);
   const Expr keep = KeepOf(site, key, start);
   if (!site.mask.biases.empty() && keep != Normal(key, site.mask.keep)) {
     return Reason("KV216",
@@ -100,11 +100,9 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
   const MaskOfSite judged = {site, key, s_.pool.And(keep, Normal(key, site.mask.bias_keep)), start};
   if (auto reason = JudgeMask(judged)) return reason;
   if (s_.plan.refusal) return std::nullopt;
-  const bool whole = !key.growing && (key.circular || !s_.prefix_read() || !HidesUnused(judged));
+  const bool whole = !key.grows() && (!key.linear() || !s_.prefix_read() || !HidesUnused(judged));
   KV_ASSIGN_OR_RETURN(const Slots slots, whole ? control_.WholeBuffer(key) : control_.SlotsOf(key));
-  if (key.growing != value.growing || key.window != value.window ||
-      key.circular != value.circular || key.visible != value.visible ||
-      (!key.growing && Normal(key, key.start) != Normal(value, value.start))) {
+  if (!WrittenAlike(key, value)) {
     return Reason("KV210", "needs keys and values that are written at the same slots", site);
   }
   const bool one_token = QueryShape(s_.forms, site)[2]->is_integer(1);
@@ -114,11 +112,11 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
   const bool given = s_.options.target == Target::kGenaiStatic;  // the host feeds the valid length
   const bool drawn = whole || given || s_.options.mask == MaskForm::kExplicit ||
                      type == TensorProto::DOUBLE || (stacked && !one_token);
-  if (key.circular || (drawn && visible.causal)) {
-    visible.rest = key.ring() ? InRing(judged, keep) : Turned(key, keep);
+  if (!key.linear() || (drawn && visible.causal)) {
+    visible.rest = InSlots(judged, keep);
     visible.causal = false;
   }
-  if (s_.options.padding == Padding::kNone && key.growing) {
+  if (s_.options.padding == Padding::kNone && key.grows()) {
     visible.rest = WithoutPadding(visible.rest);
   }
   const bool draws = !visible.rest->is_integer(1);
@@ -191,8 +189,8 @@ bool AttentionEmitter::IsWhole(const CacheUpdate& update, const CacheView& view,
 // Returns true if queries, keys, values and the result are 3-D, for targets with 3-D caches.
 bool AttentionEmitter::HasHeadsInLastAxis(const AttentionSite& site) const {
   if (s_.options.layout != Layout::kHeadsInLastAxis || IsBatchTimesHeads(site)) return false;
-  const CacheUpdate& key = s_.a.updates[site.key.cache];
-  const CacheUpdate& value = s_.a.updates[site.value.cache];
+  const PlannedCache& key = s_.caches[site.key.cache];
+  const PlannedCache& value = s_.caches[site.value.cache];
   const auto three = [&](const CacheUpdate& update) {
     const std::string layout = PlacementOf(s_.options, update).layout;
     return layout == kHeadsInLastAxis || layout == "BSD";
@@ -267,16 +265,17 @@ int AttentionEmitter::LayerOf(int update_index) const {
 // queries and keys only.
 bool AttentionEmitter::OneType(const AttentionSite& site, int32_t type) {
   return s_.forms.ElementType(site.query) == type &&
-         TypeOfRows(s_.forms, s_.a.updates[site.value.cache], site.value.view) == type &&
+         TypeOfRows(s_.forms, s_.caches[site.value.cache], site.value.view) == type &&
          s_.forms.ElementType(s_.graph.outputs(site.node)[0]) == type;
 }
 
-std::string AttentionEmitter::ReadCache(int layer, std::string_view role, const CacheUpdate& update,
-                                        const CacheView& view, int64_t head_dim,
-                                        bool heads_in_last_axis, const Slots& slots) {
+std::string AttentionEmitter::ReadCache(int layer, std::string_view role,
+                                        const PlannedCache& update, const CacheView& view,
+                                        int64_t head_dim, bool heads_in_last_axis,
+                                        const Slots& slots) {
   s_.nodes.set_scope(fmt::format("layers.{}/{}", layer, role));
   std::string value = s_.graph.name(update.pair.present);
-  if (update.growing && !update.circular && s_.views()) {
+  if (update.grows() && update.linear() && s_.views()) {
     value = control_.AttendedView(update);
   } else if (!slots.whole) {
     const int64_t axis = PlacementOf(s_.options, update).axis;
@@ -372,23 +371,46 @@ std::string AttentionEmitter::SplitHeads(const std::string& value, const CacheVi
 
 // Returns the source's mask as a predicate of all keys up to the last new one. The source may have
 // fewer keys, `site.mask.keys`, of which alone its mask says anything; the others are hidden.
-Expr AttentionEmitter::KeepOf(const AttentionSite& site, const CacheUpdate& key, Expr start) {
+Expr AttentionEmitter::KeepOf(const AttentionSite& site, const PlannedCache& key, Expr start) {
   sym::Pool& pool = s_.pool;
   const Expr keep = Normal(key, site.mask.keep), keys = Normal(key, site.mask.keys);
   const Expr behind = pool.Sub(pool.Add(start, key.new_length), keys);
   if (pool.Prove(pool.Le(behind, pool.Integer(0), {}), {}) == sym::Truth::kYes) return keep;
-  const ValueId all = key.attended != kNoValue ? key.attended : key.pair.present;
-  if (keys == Normal(key, s_.forms.Of(all).shape[key.axis])) return keep;
+  if (keys == Normal(key, s_.forms.Of(key.read_by_attention()).shape[key.axis])) return keep;
   return pool.And(keep, pool.Lt(pool.Index(3), keys, {}));
 }
 
-Expr AttentionEmitter::CapacityOf(const CacheUpdate& key) {
+Expr AttentionEmitter::CapacityOf(const PlannedCache& key) {
   return s_.forms.Of(key.pair.past).shape[key.axis];
 }
 
-Expr AttentionEmitter::Turned(const CacheUpdate& key, Expr e) {
-  if (!key.shifts) return e;
-  const Expr total = s_.pool.Add(key.start, key.new_length);
+Expr AttentionEmitter::FirstNewRow(const PlannedCache& key) {
+  const auto written = [&] { return Normal(key, key.write_index(s_.pool)); };
+  return std::visit(
+      Overloaded{
+          [&](const AppendAll&) { return written(); }, [&](const KeepLast&) { return written(); },
+          [&](const WriteAt&) { return written(); }, [&](const WriteAround&) { return written(); },
+          [&](const Fifo&) { return s_.pool.Sub(CapacityOf(key), key.new_length); }},
+      key.how);
+}
+
+bool AttentionEmitter::WrittenAlike(const PlannedCache& key, const PlannedCache& value) {
+  if (key.how.index() != value.how.index() || key.buffer != value.buffer) return false;
+  if (key.grows()) return key.window() == value.window();
+  return Normal(key, key.write_index(s_.pool)) == Normal(value, value.write_index(s_.pool));
+}
+
+Expr AttentionEmitter::InSlots(const MaskOfSite& mask, Expr e) {
+  return std::visit(Overloaded{[&](const LinearBuffer&) { return e; },
+                               [&](const WindowRing& ring) { return InWindowRing(mask, ring, e); },
+                               [&](const SourceRing&) { return e; },
+                               [&](const FifoRing&) { return InRingOrder(mask.key, e); }},
+                    mask.key.buffer);
+}
+
+// Returns e, an expression of the rows of a Fifo, as one of the slots in which they stay.
+Expr AttentionEmitter::InRingOrder(const PlannedCache& key, Expr e) {
+  const Expr total = s_.pool.Add(key.write_index(s_.pool), key.new_length);
   sym::Pool::Substitution rows;
   rows.indices = {nullptr, nullptr, nullptr,
                   s_.pool.Mod(s_.pool.Sub(s_.pool.Index(3), total), CapacityOf(key), {})};
@@ -397,14 +419,14 @@ Expr AttentionEmitter::Turned(const CacheUpdate& key, Expr e) {
 
 // Returns e, a predicate of the source's rows, as one of the slots of a ring. Slots that hold no
 // row of the window are hidden; what e reads at rows is read at the last row for them.
-Expr AttentionEmitter::InRing(const MaskOfSite& mask, Expr e) {
+Expr AttentionEmitter::InWindowRing(const MaskOfSite& mask, const WindowRing& ring, Expr e) {
   sym::Pool& pool = s_.pool;
-  const CacheUpdate& key = mask.key;
-  const Expr past = pool.Dim(PastSymbol()), window = pool.Integer(key.visible);
+  const PlannedCache& key = mask.key;
+  const Expr past = pool.Dim(PastSymbol()), window = pool.Integer(ring.window);
   const Expr dropped = pool.Max(pool.Sub(past, window), pool.Integer(0), {});
-  Expr row = pool.Mod(pool.Sub(pool.Index(3), dropped), pool.Dim(RingSymbol(key.visible)), {});
-  if (key.window == 0) row = pool.Add(row, dropped);  // the source's first row is the first token
-  const Expr last = pool.Sub(pool.Add(key.start, key.new_length), pool.Integer(1));
+  Expr row = pool.Mod(pool.Sub(pool.Index(3), dropped), pool.Dim(RingSymbol(ring.window)), {});
+  if (!key.window()) row = pool.Add(row, dropped);  // the source's first row is the first token
+  const Expr last = pool.Sub(pool.Add(key.write_index(pool), key.new_length), pool.Integer(1));
   const std::vector<Expr> loads = sym::LoadsOf(e);
   const bool reads = std::any_of(loads.begin(), loads.end(),
                                  [](Expr load) { return sym::ContainsIndex(load, 3); });
@@ -414,17 +436,20 @@ Expr AttentionEmitter::InRing(const MaskOfSite& mask, Expr e) {
   return SaysWhatIsUnused(mask) && !reads ? seen : pool.And(pool.Le(row, last, {}), seen);
 }
 
-Expr AttentionEmitter::Normal(const CacheUpdate& key, Expr e) {
-  if (!key.growing) return CountedUp(s_.forms, e);
+Expr AttentionEmitter::Normal(const PlannedCache& key, Expr e) {
+  if (!key.grows()) return CountedUp(s_.forms, e);
   sym::Pool::Substitution one_name = s_.normal;
-  for (const CacheUpdate& update : s_.a.updates) {
-    if (key.window == 0 || !update.growing || update.window != key.window) continue;
-    one_name.dims[update.start->dim()] = key.start;
+  if (const auto* last = std::get_if<KeepLast>(&key.how)) {
+    for (const PlannedCache& cache : s_.caches) {
+      const auto* other = std::get_if<KeepLast>(&cache.how);
+      if (other == nullptr || other->window != last->window) continue;
+      one_name.dims[other->past_length->dim()] = last->past_length;
+    }
   }
   return s_.pool.Substitute(e, one_name, {});
 }
 
-bool AttentionEmitter::RowPerToken(const AttentionSite& site, const CacheUpdate& key) {
+bool AttentionEmitter::RowPerToken(const AttentionSite& site, const PlannedCache& key) {
   return Normal(key, QueryShape(s_.forms, site)[2]) == Normal(key, key.new_length);
 }
 

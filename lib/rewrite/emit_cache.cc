@@ -14,7 +14,7 @@ using sym::Kind;
 absl::Status CacheEmitter::Emit() {
   for (const AnalysedCache& cache : s_.a.caches) {
     if (cache.update_index < 0) continue;
-    const CacheUpdate& update = s_.a.updates[cache.update_index];
+    const PlannedCache& update = s_.caches[cache.update_index];
     const NodeId producer = s_.graph.producer(update.pair.present);
     if (s_.graph.outputs(producer).size() != 1) {
       s_.Refuse("KV217", "the present is one of several outputs of a node", {producer},
@@ -32,15 +32,16 @@ absl::Status CacheEmitter::Emit() {
     s_.nodes.set_scope(fmt::format("layers.{}/{}", cache.layer, cache.role));
     KV_ASSIGN_OR_RETURN(const std::string rows, Rows(update));
     s_.plan.patch.remove_nodes.insert(producer);
-    KV_ASSIGN_OR_RETURN(const std::string base, Base(update));
-    EmitScatter(update, base, rows, *slots);
+    KV_ASSIGN_OR_RETURN(const std::string buffer, WrittenBuffer(update));
+    EmitScatter(update, buffer, rows, *slots);
     KeepReaders(update);
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> CacheEmitter::Base(const CacheUpdate& update) {
-  if (update.base == nullptr) return s_.graph.name(update.pair.past);
+absl::StatusOr<std::string> CacheEmitter::WrittenBuffer(const CacheUpdate& update) {
+  const auto* all = std::get_if<AppendAll>(&update.how);
+  if (all == nullptr || all->reordered_past == nullptr) return s_.graph.name(update.pair.past);
   s_.emitter.BindDim(
       CapacitySymbol(),
       {s_.nodes.Extent(s_.graph.name(update.pair.past), update.axis, "capacity"), false});
@@ -48,7 +49,7 @@ absl::StatusOr<std::string> CacheEmitter::Base(const CacheUpdate& update) {
   request.shape = s_.forms.Of(update.pair.past).shape;
   request.shape[0] = s_.forms.Of(update.pair.present).shape[0];
   request.shape[update.axis] = s_.pool.Dim(CapacitySymbol());
-  request.element = update.base;
+  request.element = all->reordered_past;
   request.elem_type = s_.forms.ElementType(update.pair.past);
   request.role = "reordered";
   return s_.emitter.Tensor(request);
@@ -56,7 +57,7 @@ absl::StatusOr<std::string> CacheEmitter::Base(const CacheUpdate& update) {
 
 // Gives other readers of a fixed buffer its rows in the layout of the source.
 void CacheEmitter::KeepReaders(const CacheUpdate& update) {
-  if (update.growing || !PlacementOf(s_.options, update).moved) return;
+  if (update.grows() || !PlacementOf(s_.options, update).moved) return;
   for (ValueId v : {update.pair.past, update.pair.present}) {
     s_.plan.patch.replace_uses[s_.graph.name(v)] = Unplaced(s_, update, s_.graph.name(v));
   }
@@ -155,13 +156,13 @@ std::string CacheEmitter::Stack(const std::string& layout, const std::vector<Exp
   return s_.nodes.Add("Concat", lanes, "update", {MakeAttribute("axis", place)});
 }
 
-void CacheEmitter::EmitScatter(const CacheUpdate& update, const std::string& past,
+void CacheEmitter::EmitScatter(const PlannedCache& update, const std::string& past,
                                const std::string& rows, const Slots& slots) {
   const std::string& present = s_.graph.name(update.pair.present);
   const int axis = PlacementOf(s_.options, update).axis;
   if (axis != 0) {
     NodeBuilder::Attributes attributes = {MakeAttribute("axis", int64_t{axis})};
-    if (update.circular) attributes.push_back(MakeAttribute("mode", std::string("circular")));
+    if (!update.linear()) attributes.push_back(MakeAttribute("mode", std::string("circular")));
     s_.nodes.AddNamed("TensorScatter", {past, rows, slots.write}, "TensorScatter", present,
                       std::move(attributes));
     return;

@@ -29,9 +29,9 @@ absl::flat_hash_set<NodeId> NodesBehindUpdate(const Graph& graph, const CacheUpd
   return nodes;
 }
 
-// Returns true if v is the attended tensor, or a slice of it at *lanes.
+// Returns true if v is what attention reads, or a slice of it at *lanes.
 bool ReadLanes(sym::Forms& forms, const CacheUpdate& update, ValueId v, std::vector<Lane>* lanes) {
-  const sym::Form part = forms.Of(v), whole = forms.Of(update.attended);
+  const sym::Form part = forms.Of(v), whole = forms.Of(update.read_by_attention());
   if (!part.known_rank || part.shape.size() > whole.shape.size()) return false;
   if (part.shape.size() == whole.shape.size()) {
     return part.shape == whole.shape && part.element == whole.element;
@@ -73,7 +73,7 @@ bool ReadLanes(sym::Forms& forms, const CacheUpdate& update, ValueId v, std::vec
       shape.push_back(whole.shape[axis]);
     }
     if (shape != part.shape) return false;
-    if (forms.At(update.attended, index, sym::Facts{shape}) == part.element) {
+    if (forms.At(update.read_by_attention(), index, sym::Facts{shape}) == part.element) {
       *lanes = at;
       return true;
     }
@@ -86,7 +86,7 @@ bool ReadLanes(sym::Forms& forms, const CacheUpdate& update, ValueId v, std::vec
 std::vector<Equivalent> FindEquivalents(sym::Forms& forms, const CacheUpdate& update) {
   std::vector<Equivalent> found;
   const bool lanes = HasLanes(update.layout);
-  if (!lanes && update.window == 0) return found;
+  if (!lanes && !update.window()) return found;
   const Graph& graph = forms.graph();
   absl::flat_hash_set<NodeId> behind;
   if (lanes) behind = NodesBehindUpdate(graph, update);

@@ -8,7 +8,8 @@
 
 namespace kvlift {
 
-// The value is CacheUpdate::attended with the axes of `lanes` fixed; empty: it is all of it.
+// The value is CacheUpdate::read_by_attention() with the axes of `lanes` fixed; empty: it is all of
+// it.
 struct Equivalent {
   ValueId value = kNoValue;
   std::vector<Lane> lanes;

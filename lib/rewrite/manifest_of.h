@@ -5,8 +5,9 @@
 #include <string>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/types/span.h"
 #include "contract/manifest.h"
-#include "rewrite/analysis.h"
+#include "rewrite/planned_cache.h"
 
 namespace kvlift {
 
@@ -24,11 +25,12 @@ struct ManifestFacts {
 };
 
 // Returns the name of the dim symbol for the extent of a ring.
-std::string RingDimension(const Analysis& analysis, const CacheUpdate& update);
+std::string RingDimension(absl::Span<const PlannedCache> caches, const WindowRing& ring);
 
-// Returns the manifest without source_sha256. The analysis must have at least one update.
-Manifest MakeManifest(Analysis& analysis, const ConvertOptions& options,
-                      const ManifestFacts& facts);
+// Returns the manifest without source_sha256. caches: of PlanBuffers. The analysis must have at
+// least one update.
+Manifest MakeManifest(Analysis& analysis, absl::Span<const PlannedCache> caches,
+                      const ConvertOptions& options, const ManifestFacts& facts);
 
 // Returns the part of genai_config.json that the model decides, as JSON text. Vocabulary, special
 // tokens and lengths are left to the caller. Caches whose names follow no pattern with one number

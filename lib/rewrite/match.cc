@@ -123,7 +123,7 @@ class ViewFinder {
       : forms_(forms),
         pool_(forms.pool()),
         cache_(cache),
-        rows_(rows == kNoValue ? cache.attended : rows),
+        rows_(rows == kNoValue ? cache.read_by_attention() : rows),
         loaded_(rows == kNoValue ? cache.pair.past : rows),
         element_(element),
         heads_(heads),

@@ -14,7 +14,7 @@ namespace kvlift::internal {
 // token, use the same expression for the past length.
 struct MaskOfSite {
   const AttentionSite& site;
-  const CacheUpdate& key;
+  const PlannedCache& key;
   sym::Expr keep;
   sym::Expr start;
 };

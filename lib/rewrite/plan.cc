@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/overloaded.h"
 #include "base/status.h"
 #include "fmt/format.h"
 #include "rewrite/control.h"
@@ -29,8 +30,9 @@ using sym::Expr;
 // One attempt to plan, with a past length per sequence, or with one for all (uniform).
 class Planner {
  public:
-  Planner(Analysis& a, const ConvertOptions& options, bool uniform, bool keep_unguarded = false)
-      : s_(a, options), control_(s_), caches_(s_, control_), attention_(s_, control_) {
+  Planner(Analysis& a, const std::vector<PlannedCache>& caches, const ConvertOptions& options,
+          bool uniform, bool keep_unguarded = false)
+      : s_(a, caches, options), control_(s_), caches_(s_, control_), attention_(s_, control_) {
     s_.derived = options.control == Control::kDerived ||
                  (options.control == Control::kAuto && options.target == Target::kGenai);
     s_.uniform = uniform || s_.derived;
@@ -69,7 +71,7 @@ class Planner {
     if (s_.options.tree_mask && kept && !s_.plan.refusal) {
       RefuseTree("needs every attention converted to draw a tree of tokens");
     }
-    if ((s_.shifts || s_.rings) && !s_.plan.refusal) RefuseIf(internal::MovedRowsReadElsewhere(s_));
+    if ((s_.fifos || s_.rings) && !s_.plan.refusal) RefuseIf(internal::MovedRowsReadElsewhere(s_));
     if (s_.plan.refusal) return std::move(s_.plan);
     if (s_.growing && s_.views()) EmitViews();
     if (s_.growing) RederiveRest();
@@ -89,7 +91,7 @@ class Planner {
 
   absl::Status EmitAttention(int number) {
     const AnalysedAttention& attention = s_.a.attention[number];
-    const bool may_stay = !s_.shifts && !s_.rings && (!s_.growing || s_.views());
+    const bool may_stay = !s_.fifos && !s_.rings && (!s_.growing || s_.views());
     std::optional<Finding> reason = attention.reason;
     if (attention.site) {
       reason = s_.keep_unguarded ? Unguarded(*attention.site) : BeforeItsRows(*attention.site);
@@ -146,8 +148,8 @@ class Planner {
   void EmitViews() {
     for (const AnalysedCache& cache : s_.a.caches) {
       if (cache.update_index < 0) continue;
-      const CacheUpdate& update = s_.a.updates[cache.update_index];
-      if (!update.growing || update.ring()) continue;
+      const PlannedCache& update = s_.caches[cache.update_index];
+      if (!update.grows() || !update.linear()) continue;
       s_.nodes.set_scope(fmt::format("layers.{}/{}", cache.layer, cache.role));
       auto& uses = s_.plan.patch.replace_uses;
       uses[s_.graph.name(update.pair.past)] =
@@ -169,7 +171,7 @@ class Planner {
   void RederiveRest() {
     RederiveInput in;
     for (const CacheUpdate& update : s_.a.updates) {
-      if (!update.growing) {
+      if (!update.grows()) {
         in.provided.insert(update.pair.present);
         continue;
       }
@@ -209,15 +211,12 @@ class Planner {
   }
 
   void Retype() {
-    for (const CacheUpdate& update : s_.a.updates) {
+    for (const PlannedCache& update : s_.caches) {
       onnx::TypeProto type = internal::PlacedType(s_, update, TypeOfInput(update.pair.past));
-      if (!update.growing) {
-        s_.plan.patch.retype[s_.graph.name(update.pair.past)] = type;
-        s_.plan.patch.retype[s_.graph.name(update.pair.present)] = type;
-        continue;
+      if (update.grows()) {
+        SetDim(&type, internal::PlacementOf(s_.options, update).axis,
+               update.ring() != nullptr ? RingDim(*update.ring()) : CapacityDim());
       }
-      SetDim(&type, internal::PlacementOf(s_.options, update).axis,
-             update.ring() ? RingDim(update) : CapacityDim());
       s_.plan.patch.retype[s_.graph.name(update.pair.past)] = type;
       s_.plan.patch.retype[s_.graph.name(update.pair.present)] = type;
     }
@@ -238,8 +237,8 @@ class Planner {
 
   // Refuses --tree-mask unless caches grow linearly and an input gives a write index per sequence.
   void JudgeTree() {
-    if (!control_.tree_input().empty() && !s_.uniform && !s_.shifts && !s_.rings) return;
-    const std::string_view found = s_.shifts    ? "a buffer that shifts"
+    if (!control_.tree_input().empty() && !s_.uniform && !s_.fifos && !s_.rings) return;
+    const std::string_view found = s_.fifos     ? "a buffer that shifts"
                                    : s_.rings   ? "a ring"
                                    : s_.derived ? "an index that is derived"
                                    : s_.uniform ? "one index for the batch"
@@ -307,8 +306,8 @@ class Planner {
     return SizeOrName(s_.options.max_seq_len, "max_sequence_length");
   }
 
-  onnx::TensorShapeProto::Dimension RingDim(const CacheUpdate& update) const {
-    return SizeOrName(s_.options.window_capacity, RingDimension(s_.a, update));
+  onnx::TensorShapeProto::Dimension RingDim(const WindowRing& ring) const {
+    return SizeOrName(s_.options.window_capacity, RingDimension(s_.caches, ring));
   }
 
   // Removes padding masks that nothing reads with --padding none. A uniform plan keeps them, since
@@ -339,7 +338,7 @@ class Planner {
     for (const auto& [input, axis] : s_.wide) facts.wide_inputs[s_.graph.name(input)] = axis;
     for (const auto& [input, value] : s_.assumed) facts.assumed[s_.graph.name(input)] = value;
     facts.dropped = s_.plan.patch.remove_inputs;
-    s_.plan.manifest = MakeManifest(s_.a, s_.options, facts);
+    s_.plan.manifest = MakeManifest(s_.a, s_.caches, s_.options, facts);
   }
 
   PlanState s_;
@@ -352,20 +351,28 @@ class Planner {
   std::optional<std::string> needs_uniform_;
 };
 
-// Returns true if each sequence of the cache can be written at an index of its own.
-bool MayDiffer(const CacheUpdate& update) {
-  return !update.growing ||
-         (update.layout[0] == 'B' && update.window == 0 && update.base == nullptr);
+// Returns why all sequences of the cache must be written at one index, as the end of a sentence;
+// nullopt if each can be written at an index of its own.
+std::optional<std::string_view> NeedsOneIndex(const CacheUpdate& update) {
+  using Why = std::optional<std::string_view>;
+  return std::visit(
+      Overloaded{[&](const AppendAll& all) {
+                   if (all.reordered_past != nullptr) {
+                     return Why("takes its sequences in another order");
+                   }
+                   return update.layout[0] == 'B' ? Why() : Why("does not have the batch in front");
+                 },
+                 [](const KeepLast&) { return Why("keeps a window"); },
+                 [](const WriteAt&) { return Why(); }, [](const WriteAround&) { return Why(); },
+                 [](const Fifo&) { return Why(); }},
+      update.how);
 }
 
 // Returns why the sequences of a batch must have one length; nullopt if no reason is known.
 std::optional<std::string> NeedsUniform(const Analysis& a) {
   for (const CacheUpdate& update : a.updates) {
-    if (MayDiffer(update)) continue;
-    const std::string_view why = update.window != 0       ? "keeps a window"
-                                 : update.base != nullptr ? "takes its sequences in another order"
-                                                          : "does not have the batch in front";
-    return fmt::format("{} {}", a.graph->name(update.pair.past), why);
+    const auto why = NeedsOneIndex(update);
+    if (why) return fmt::format("{} {}", a.graph->name(update.pair.past), *why);
   }
   if (!a.states.empty()) return "a state takes in every token of a step";
   if (const NodeId n = FindMixing(a); n != kNoNode) {
@@ -420,10 +427,10 @@ std::optional<Finding> PadsChangeRows(const Analysis& a, const ConvertOptions& o
 std::optional<Finding> CapacitiesDiffer(const Analysis& a, const ConvertOptions& options) {
   std::optional<int64_t> common;
   const bool grows = std::any_of(a.updates.begin(), a.updates.end(),
-                                 [](const CacheUpdate& update) { return update.growing; });
+                                 [](const CacheUpdate& update) { return update.grows(); });
   if (grows) common = options.max_seq_len;
   for (const CacheUpdate& update : a.updates) {
-    if (update.growing || update.ring()) continue;
+    if (update.grows()) continue;
     const Expr slots = a.forms->Of(update.pair.past).shape[update.axis];
     if (slots->kind() != sym::Kind::kInteger) continue;
     if (!common) common = slots->value();
@@ -437,15 +444,18 @@ std::optional<Finding> CapacitiesDiffer(const Analysis& a, const ConvertOptions&
 }
 
 // Refuses rings that the user asks to be too small for their windows.
-std::optional<Finding> RingTooSmall(const Analysis& a, const ConvertOptions& options) {
-  for (const CacheUpdate& update : a.updates) {
-    const int64_t slots = options.window_capacity.value_or(update.visible + 1);
-    if (!update.ring() || slots > update.visible) continue;
+std::optional<Finding> RingTooSmall(const Analysis& a, absl::Span<const PlannedCache> caches,
+                                    const ConvertOptions& options) {
+  for (const PlannedCache& cache : caches) {
+    const WindowRing* ring = cache.ring();
+    if (ring == nullptr || !options.window_capacity) continue;
+    const int64_t slots = *options.window_capacity;
+    if (slots > ring->window) continue;
     return MakeFinding("KV250",
                        fmt::format("needs a ring for a window of {} rows and a new one, "
                                    "found --window circular:{}",
-                                   update.visible, slots),
-                       *a.graph, {update.node}, {update.pair.past});
+                                   ring->window, slots),
+                       *a.graph, {cache.node}, {cache.pair.past});
   }
   return std::nullopt;
 }
@@ -454,12 +464,22 @@ std::optional<Finding> RingTooSmall(const Analysis& a, const ConvertOptions& opt
 std::optional<Finding> WindowReadInFull(const Analysis& a, const ConvertOptions& options) {
   if (options.read != ReadForm::kFull) return std::nullopt;
   for (const CacheUpdate& update : a.updates) {
-    if (update.window == 0) continue;
+    if (!update.window()) continue;
     return MakeFinding(
         "KV217", fmt::format("--read full, but {} keeps a window", a.graph->name(update.pair.past)),
         *a.graph, {update.node}, {update.pair.past});
   }
   return std::nullopt;
+}
+
+// Returns the reason that holds for every way to plan; nullopt if there is none.
+std::optional<Finding> RefuseBeforePlanning(const Analysis& a,
+                                            absl::Span<const PlannedCache> caches,
+                                            const ConvertOptions& options) {
+  if (auto finding = PadsChangeRows(a, options)) return finding;
+  if (auto finding = CapacitiesDiffer(a, options)) return finding;
+  if (auto finding = RingTooSmall(a, caches, options)) return finding;
+  return WindowReadInFull(a, options);
 }
 
 // Returns true if some replaced attention may give other rows than the source for queries without
@@ -474,19 +494,18 @@ bool LosesRows(const Analysis& a, const ConversionPlan& plan) {
 }  // namespace
 
 absl::StatusOr<ConversionPlan> MakePlan(Analysis& analysis, const ConvertOptions& options) {
-  for (const auto judge : {PadsChangeRows, CapacitiesDiffer, RingTooSmall, WindowReadInFull}) {
-    if (auto finding = judge(analysis, options)) {
-      ConversionPlan refused;
-      refused.refusal = PlanRefusal{PlanRefusal::Cause::kOption, *std::move(finding)};
-      return refused;
-    }
+  const std::vector<PlannedCache> caches = PlanBuffers(analysis, options.window);
+  if (auto finding = RefuseBeforePlanning(analysis, caches, options)) {
+    ConversionPlan refused;
+    refused.refusal = PlanRefusal{PlanRefusal::Cause::kOption, *std::move(finding)};
+    return refused;
   }
   const bool growing = std::any_of(analysis.updates.begin(), analysis.updates.end(),
-                                   [](const CacheUpdate& update) { return update.growing; });
-  if (!growing) return Planner(analysis, options, false).Run();
+                                   [](const CacheUpdate& update) { return update.grows(); });
+  if (!growing) return Planner(analysis, caches, options, false).Run();
   std::optional<std::string> why = NeedsUniform(analysis);
   if (!why) {
-    Planner per_sequence(analysis, options, false);
+    Planner per_sequence(analysis, caches, options, false);
     KV_ASSIGN_OR_RETURN(ConversionPlan plan, per_sequence.Run());
     const bool leaks =
         !plan.refusal && per_sequence.rows_read_elsewhere() && LosesRows(analysis, plan);
@@ -496,10 +515,10 @@ absl::StatusOr<ConversionPlan> MakePlan(Analysis& analysis, const ConvertOptions
           : leaks      ? "rows of pads, which may differ, are read elsewhere"
                        : *per_sequence.needs_uniform();
   }
-  Planner uniform(analysis, options, true);
+  Planner uniform(analysis, caches, options, true);
   KV_ASSIGN_OR_RETURN(ConversionPlan plan, uniform.Run());
   if (!plan.refusal && uniform.rows_read_elsewhere() && LosesRows(analysis, plan)) {
-    KV_ASSIGN_OR_RETURN(plan, Planner(analysis, options, true, true).Run());
+    KV_ASSIGN_OR_RETURN(plan, Planner(analysis, caches, options, true, true).Run());
   }
   plan.manifest.uniform_reason = std::move(*why);
   return plan;

@@ -10,6 +10,7 @@
 
 #include "ir/node_builder.h"
 #include "rewrite/plan.h"
+#include "rewrite/planned_cache.h"
 #include "sym/emit.h"
 
 namespace kvlift::internal {
@@ -24,8 +25,10 @@ inline sym::DimSymbol RingSymbol(int64_t window) {
 inline sym::DimSymbol CapacitySymbol() { return sym::DimSymbol::Internal("M"); }
 
 struct PlanState {
-  PlanState(Analysis& analysis, const ConvertOptions& convert_options)
+  PlanState(Analysis& analysis, const std::vector<PlannedCache>& planned,
+            const ConvertOptions& convert_options)
       : a(analysis),
+        caches(planned),
         graph(*analysis.graph),
         forms(*analysis.forms),
         pool(forms.pool()),
@@ -58,6 +61,7 @@ struct PlanState {
   }
 
   Analysis& a;
+  const std::vector<PlannedCache>& caches;  // by index of Analysis::updates
   const Graph& graph;
   sym::Forms& forms;
   sym::Pool& pool;
@@ -67,7 +71,7 @@ struct PlanState {
   bool derived = false;  // no control input: P is computed from the width of an input of the source
   bool uniform = false;  // one P for all sequences of a batch
   bool growing = false;  // some cache grows
-  bool shifts = false;   // the source moves the rows of some cache: CacheUpdate::shifts
+  bool fifos = false;    // some cache is a Fifo
   bool rings = false;    // some growing cache becomes a ring
   // Attention-24 gives 0 for a query without visible keys, and something else reads such rows:
   // attentions of the source that give another number for them stay.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/overloaded.h"
 #include "fmt/format.h"
 #include "rewrite/match.h"
 
@@ -44,10 +45,19 @@ int64_t Extent(const PlanState& s, const CacheUpdate& update, char letter) {
   return extent->kind() == Kind::kInteger ? extent->value() : 0;
 }
 
+// Returns true if the rows of such a cache may be given another layout.
+bool MayBePlaced(const CacheUpdate& update) {
+  return std::visit(
+      Overloaded{[](const AppendAll& all) { return all.reordered_past == nullptr; },
+                 [](const KeepLast&) { return false; }, [](const WriteAt&) { return true; },
+                 [](const WriteAround&) { return true; }, [](const Fifo&) { return false; }},
+      update.how);
+}
+
 // Returns true if every attention over the cache reads all its heads and all their elements.
-bool ReadWhole(const PlanState& s, const CacheUpdate& update) {
+bool ReadWhole(const PlanState& s, const PlannedCache& update) {
   const auto whole = [&](int cache, const CacheView& view, int64_t size) {
-    return &s.a.updates[cache] != &update ||
+    return &s.caches[cache] != &update ||
            (view.offset == 0 && view.heads == Extent(s, update, 'N') &&
             size == Extent(s, update, 'D'));
   };
@@ -76,14 +86,14 @@ std::optional<Finding> JudgeLayouts(const PlanState& s) {
                        {s.a.updates.front().node});
   }
   if (s.options.layout == Layout::kKeep) return std::nullopt;
-  for (const CacheUpdate& update : s.a.updates) {
+  for (const PlannedCache& update : s.caches) {
     const bool joined = s.options.layout == Layout::kHeadsInLastAxis;
     if ((joined && update.layout == "BSD") ||
         (!PlacementOf(s.options, update).moved && IsPermutation(update.layout)))
       continue;
-    const bool plain = IsPermutation(update.layout) && update.window == 0 &&
-                       update.base == nullptr && !update.shifts && Extent(s, update, 'N') > 0 &&
-                       Extent(s, update, 'D') > 0 && (!joined || ReadWhole(s, update));
+    const bool plain = IsPermutation(update.layout) && MayBePlaced(update) &&
+                       Extent(s, update, 'N') > 0 && Extent(s, update, 'D') > 0 &&
+                       (!joined || ReadWhole(s, update));
     if (plain) continue;
     return MakeFinding("KV229",
                        fmt::format("needs caches with an axis of sequences in front, one of heads "
