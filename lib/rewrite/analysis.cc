@@ -235,7 +235,7 @@ void AssignLayers(Analysis& a) {
   int waiting = 0;
   for (size_t k = 0; k < a.caches.size(); ++k) {
     if (assigned[k]) continue;
-    if (a.caches[k].update && HasLanes(a.caches[k].update->layout)) {
+    if (a.caches[k].update && HasPackedAxes(a.caches[k].update->layout)) {
       waiting += waiting % 2;
       a.caches[k].layer = layer + waiting / 2;
       a.caches[k].role = "key_value";

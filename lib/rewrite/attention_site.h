@@ -13,11 +13,11 @@ namespace kvlift {
 
 // An axis of a tensor that is fixed at one index, such as the layer axis of a tensor that holds the
 // caches of several layers.
-struct Lane {
+struct FixedAxis {
   int axis = 0;
   int64_t index = 0;
 
-  friend bool operator==(const Lane&, const Lane&) = default;
+  friend bool operator==(const FixedAxis&, const FixedAxis&) = default;
 };
 
 // A value that is added to the scores and is not a mask of 0 and a minimum. It broadcasts to
@@ -29,9 +29,9 @@ struct Bias {
 
 // How the keys or values of one attention, [B, Nk, T, D], lie in a cache.
 struct CacheView {
-  std::vector<Lane> lanes;  // fixed axes of a tensor that holds several caches; empty: it holds one
-  int64_t heads = 0;        // Nk
-  int64_t offset = 0;       // index on the cache's axis D of the attention's first element
+  std::vector<FixedAxis> fixed_axes;  // of a tensor that packs several caches; empty: it holds one
+  int64_t heads = 0;                  // Nk
+  int64_t offset = 0;              // index on the cache's axis D of the attention's first element
   bool batch_times_heads = false;  // the cache's axis B counts batch * Nk + head
   // The nodes that make the rows which attention reads from the stored rows, in the order in which
   // they run: one DequantizeLinear with a constant scalar scale, or the nodes of DecodedRows

@@ -40,16 +40,16 @@ void Control::Survey() {
                cache.how);
   }
   for (const AnalysedAttention& attention : s_.a.attention) {
-    if (attention.site) CollectWide(attention.site->mask.keep);
+    if (attention.site) CollectKeyLengthMasks(attention.site->mask.keep);
   }
-  for (const auto& [input, axis] : s_.wide) {
+  for (const auto& [input, axis] : s_.key_length_masks) {
     const Expr width = s_.forms.Of(input).shape[axis];
     if (width->kind() == Kind::kDim && !s_.normal.dims.contains(width->dim())) {
       s_.lengths.push_back(width->dim());
       s_.normal.dims[width->dim()] = pool.Add(past, s_.new_length);
     }
   }
-  if (!s_.views()) RefuseOtherWideInputs();
+  if (!s_.views()) RefuseOtherKeyLengthInputs();
 }
 
 void Control::FindBatch() {
@@ -108,7 +108,7 @@ bool IsGuarded(const PlanState& s, Expr keep, Expr width) {
 }  // namespace
 
 // Adds the inputs that a mask predicate reads at the key's index: they are as wide as the keys.
-void Control::CollectWide(Expr keep) {
+void Control::CollectKeyLengthMasks(Expr keep) {
   for (Expr load : sym::LoadsOf(keep)) {
     if (!s_.graph.is_graph_input(load->source())) continue;
     const sym::Form& form = s_.forms.Of(load->source());
@@ -121,13 +121,13 @@ void Control::CollectWide(Expr keep) {
     }
     for (size_t k = 0; k < load->args().size(); ++k) {
       if (load->args()[k] == s_.pool.Index(3) && !IsGuarded(s_, keep, form.shape[k])) {
-        s_.wide.insert({load->source(), static_cast<int>(k)});
+        s_.key_length_masks.insert({load->source(), static_cast<int>(k)});
       }
     }
   }
 }
 
-void Control::RefuseOtherWideInputs() {
+void Control::RefuseOtherKeyLengthInputs() {
   const auto is_cache = [&](ValueId v) {
     return std::any_of(s_.a.updates.begin(), s_.a.updates.end(), [&](const CacheUpdate& u) {
       return u.pair.past == v || u.pair.present == v;
@@ -135,7 +135,8 @@ void Control::RefuseOtherWideInputs() {
   };
   for (ValueId v : s_.graph.graph_inputs()) {
     const sym::Form& form = s_.forms.Of(v);
-    if (is_cache(v) || s_.IsWide(v) || !form.known_rank || s_.graph.uses(v).empty()) continue;
+    if (is_cache(v) || s_.IsKeyLengthMask(v) || !form.known_rank || s_.graph.uses(v).empty())
+      continue;
     for (Expr dim : form.shape) {
       for (const sym::DimSymbol& length : s_.lengths) {
         if (!sym::ContainsDim(dim, length)) continue;
@@ -163,7 +164,7 @@ absl::Status Control::Emit() {
   if (s_.plan.refusal) return absl::OkStatus();
   s_.emitter.BindDim(PastSymbol(),
                      s_.uniform ? sym::DimBinding{past_, false} : sym::DimBinding{write_, true});
-  for (const auto& [input, axis] : s_.wide) {
+  for (const auto& [input, axis] : s_.key_length_masks) {
     // Masks that the host pads to the capacity are cut, unless attention is given the whole buffer.
     std::vector<int> cut;
     if (!s_.derived && !s_.views() && s_.prefix_read()) cut.push_back(axis);
@@ -207,7 +208,7 @@ absl::Status Control::EmitInput(const std::string& length) {
 
 // Returns an input and an axis of it whose extent is P + S.
 std::optional<std::pair<ValueId, int>> Control::LengthSource() {
-  if (!s_.wide.empty()) return *s_.wide.begin();
+  if (!s_.key_length_masks.empty()) return *s_.key_length_masks.begin();
   const Expr total = s_.pool.Add(s_.pool.Dim(PastSymbol()), s_.new_length);
   for (ValueId v : s_.graph.graph_inputs()) {
     const sym::Form& form = s_.forms.Of(v);
@@ -345,7 +346,7 @@ std::string Control::PresentView(const CacheUpdate& update) {
   return Rows(update, update.pair.present, total_, total_);
 }
 
-std::string Control::AttendedView(const CacheUpdate& update) {
+std::string Control::ViewForAttention(const CacheUpdate& update) {
   return Rows(update, update.pair.present, past_, total_);
 }
 

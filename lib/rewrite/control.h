@@ -27,7 +27,7 @@ class Control {
  public:
   explicit Control(PlanState& state) : s_(state) {}
 
-  // Fills the lengths, the batch and the wide inputs of the state. A refusal is left in the plan.
+  // Fills the lengths, the batch and the masks of the state. A refusal is left in the plan.
   void Survey();
   // Adds the nodes that growing and shifting caches share. A refusal is left in the plan.
   absl::Status Emit();
@@ -46,12 +46,12 @@ class Control {
   // what attention reads, in the layout of the result. Only where PlanState::views() holds.
   std::string PastView(const CacheUpdate& update);
   std::string PresentView(const CacheUpdate& update);
-  std::string AttendedView(const CacheUpdate& update);
+  std::string ViewForAttention(const CacheUpdate& update);
 
  private:
-  void CollectWide(sym::Expr keep);
+  void CollectKeyLengthMasks(sym::Expr keep);
   void FindBatch();
-  void RefuseOtherWideInputs();
+  void RefuseOtherKeyLengthInputs();
   absl::Status EmitDerived(const std::string& length);
   absl::Status EmitInput(const std::string& length);
   std::optional<std::pair<ValueId, int>> LengthSource();

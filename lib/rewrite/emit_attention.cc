@@ -107,11 +107,11 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
   }
   const bool one_token = QueryShape(s_.forms, site)[2]->is_integer(1);
   Visibility visible = ReadVisibility(s_.forms, keep, start, one_token);
-  const bool stacked = StacksGroups(site);
+  const bool groups_as_tokens = HasGroupsAsTokens(site);
   // ONNX Runtime 1.31 aligns is_causal top-left for doubles, without an error.
   const bool given = s_.options.target == Target::kGenaiStatic;  // the host feeds the valid length
   const bool drawn = whole || given || s_.options.mask == MaskForm::kExplicit ||
-                     type == TensorProto::DOUBLE || (stacked && !one_token);
+                     type == TensorProto::DOUBLE || (groups_as_tokens && !one_token);
   if (!key.linear() || (drawn && visible.causal)) {
     visible.rest = InSlots(judged, keep);
     visible.causal = false;
@@ -142,8 +142,8 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
   if (!site.mask.biases.empty()) {
     KV_ASSIGN_OR_RETURN(mask, MaskOfBiases(site, key, slots, mask));
   }
-  if (stacked && !mask.empty()) {
-    mask = StackedMask(mask, site, DrawsHeads(site, visible.rest));
+  if (groups_as_tokens && !mask.empty()) {
+    mask = MaskOfGroupsAsTokens(mask, site, DrawsHeads(site, visible.rest));
   }
   s_.nodes.set_scope(fmt::format("layers.{}", layer));
   NodeBuilder::Attributes attributes;
@@ -160,7 +160,7 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
   }
   s_.plan.patch.remove_nodes.insert(site.node);
   std::string q = Query(site);
-  if (stacked) q = Stacked(q, site);
+  if (groups_as_tokens) q = GroupsAsTokens(q, site);
   if (in_last_axis) {
     q = JoinHeads(s_, q, site.q_heads, site.head_dim);
     attributes.push_back(MakeAttribute("q_num_heads", site.q_heads));
@@ -205,7 +205,7 @@ bool AttentionEmitter::HasHeadsInLastAxis(const AttentionSite& site) const {
 // Returns true if the queries of a group are stacked on the axis of tokens: ONNX Runtime 1.31 reads
 // keys and values once per query head, and so reads them once per group. They are not stacked with
 // --tree-mask, since the host may feed a mask for each head.
-bool AttentionEmitter::StacksGroups(const AttentionSite& site) const {
+bool AttentionEmitter::HasGroupsAsTokens(const AttentionSite& site) const {
   return s_.options.target == Target::kOrt && site.q_heads > site.key.view.heads &&
          control_.tree_input().empty();
 }
@@ -224,7 +224,7 @@ std::string AttentionEmitter::QueryExtent(const AttentionSite& site) {
 }
 
 // Returns [B, Nk, N/Nk*S, D] from [B, N, S, D].
-std::string AttentionEmitter::Stacked(const std::string& query, const AttentionSite& site) {
+std::string AttentionEmitter::GroupsAsTokens(const std::string& query, const AttentionSite& site) {
   const std::string shape = s_.nodes.Int64s({0, site.key.view.heads, -1, site.head_dim});
   return s_.nodes.Add("Reshape", {query, shape}, "query_groups");
 }
@@ -233,7 +233,7 @@ void AttentionEmitter::EmitResult(const AttentionSite& site, const NodeBuilder::
                                   const std::string& role, NodeBuilder::Attributes attributes) {
   NodeBuilder& nodes = s_.nodes;
   const std::string& output = s_.graph.name(s_.graph.outputs(site.node)[0]);
-  if (!IsBatchTimesHeads(site) && !StacksGroups(site) && !HasHeadsInLastAxis(site)) {
+  if (!IsBatchTimesHeads(site) && !HasGroupsAsTokens(site) && !HasHeadsInLastAxis(site)) {
     nodes.AddNamed("Attention", inputs, role, output, std::move(attributes));
     return;
   }
@@ -276,7 +276,7 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role,
   s_.nodes.set_scope(fmt::format("layers.{}/{}", layer, role));
   std::string value = s_.graph.name(update.pair.present);
   if (update.grows() && update.linear() && s_.views()) {
-    value = control_.AttendedView(update);
+    value = control_.ViewForAttention(update);
   } else if (!slots.whole) {
     const int64_t axis = PlacementOf(s_.options, update).axis;
     value = s_.nodes.Add(
@@ -285,17 +285,17 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role,
   std::string layout = PlacementOf(s_.options, update).layout;
   const bool rowwise = !IsElementwise(s_.graph, view.decode);
   if (rowwise) {
-    value = Unplaced(s_, update, value);
+    value = ToSourceLayout(s_, update, value);
     layout = update.layout;
   }
   value = Decoded(value, view);
   // If heads and their elements are on one axis, the attention reads all of it.
   const bool joined = layout == kHeadsInLastAxis;
   if (joined) layout = "BSD";
-  for (auto lane = view.lanes.rbegin(); lane != view.lanes.rend(); ++lane) {
-    value = s_.nodes.Add("Gather", {value, s_.nodes.Int64(lane->index)}, std::string(role),
-                         {MakeAttribute("axis", int64_t{lane->axis})});
-    layout.erase(lane->axis, 1);
+  for (auto fixed = view.fixed_axes.rbegin(); fixed != view.fixed_axes.rend(); ++fixed) {
+    value = s_.nodes.Add("Gather", {value, s_.nodes.Int64(fixed->index)}, std::string(role),
+                         {MakeAttribute("axis", int64_t{fixed->axis})});
+    layout.erase(fixed->axis, 1);
   }
   const bool headless = layout.find('N') == std::string::npos;
   const int64_t size = headless && !view.batch_times_heads ? view.heads * head_dim : head_dim;

@@ -44,11 +44,12 @@ class AttentionEmitter {
   // Adds the Attention and what makes the site's output of its result.
   void EmitResult(const AttentionSite& site, const NodeBuilder::Inputs& inputs,
                   const std::string& role, NodeBuilder::Attributes attributes);
-  bool StacksGroups(const AttentionSite& site) const;
+  bool HasGroupsAsTokens(const AttentionSite& site) const;
   std::string Query(const AttentionSite& site);
   std::string QueryExtent(const AttentionSite& site);
-  std::string Stacked(const std::string& query, const AttentionSite& site);
-  std::string StackedMask(const std::string& mask, const AttentionSite& site, bool has_heads);
+  std::string GroupsAsTokens(const std::string& query, const AttentionSite& site);
+  std::string MaskOfGroupsAsTokens(const std::string& mask, const AttentionSite& site,
+                                   bool has_heads);
   // Returns true if the mask of `rest` and the biases has an axis of N heads.
   bool DrawsHeads(const AttentionSite& site, sym::Expr rest) const;
   // Returns true if no key at or behind the valid length is visible.

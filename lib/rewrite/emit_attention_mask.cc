@@ -11,9 +11,9 @@ namespace kvlift::internal {
 using onnx::TensorProto;
 using sym::Expr;
 
-// Returns the mask for stacked queries from a mask of rank 4 with an axis of N heads, or of 1.
-std::string AttentionEmitter::StackedMask(const std::string& mask, const AttentionSite& site,
-                                          bool has_heads) {
+// Returns the mask for groups as tokens from a mask of rank 4 with an axis of N heads, or of 1.
+std::string AttentionEmitter::MaskOfGroupsAsTokens(const std::string& mask,
+                                                   const AttentionSite& site, bool has_heads) {
   const int64_t groups = site.key.view.heads;
   s_.nodes.set_scope("shared");
   if (!has_heads) {
@@ -215,8 +215,8 @@ bool AttentionEmitter::ReadsPerQuery(Expr part, absl::Span<const ValueId> masks)
 
 bool AttentionEmitter::AssumePadding(Expr part) {
   std::vector<ValueId> masks;
-  for (const auto& wide : s_.wide) {
-    if (ReadAtKeys(part, wide.first)) masks.push_back(wide.first);
+  for (const auto& [input, axis] : s_.key_length_masks) {
+    if (ReadAtKeys(part, input)) masks.push_back(input);
   }
   if (masks.empty() || ReadsPerQuery(part, masks)) return false;
   // A mask that is added hides nothing where it is zero.

@@ -59,19 +59,19 @@ absl::StatusOr<std::string> CacheEmitter::WrittenBuffer(const CacheUpdate& updat
 void CacheEmitter::KeepReaders(const CacheUpdate& update) {
   if (update.grows() || !PlacementOf(s_.options, update).moved) return;
   for (ValueId v : {update.pair.past, update.pair.present}) {
-    s_.plan.patch.replace_uses[s_.graph.name(v)] = Unplaced(s_, update, s_.graph.name(v));
+    s_.plan.patch.replace_uses[s_.graph.name(v)] = ToSourceLayout(s_, update, s_.graph.name(v));
   }
 }
 
 absl::StatusOr<std::string> CacheEmitter::Rows(const CacheUpdate& update) {
   if (!PlacementOf(s_.options, update).moved) return RowsAsTheyLie(update);
-  if (const ValueId rows = FindPlacedRows(s_, update); rows != kNoValue) {
+  if (const ValueId rows = FindRowsInTargetLayout(s_, update); rows != kNoValue) {
     s_.roots.push_back(rows);
     return s_.graph.name(rows);
   }
   KV_ASSIGN_OR_RETURN(const std::string rows, RowsAsTheyLie(update));
   if (s_.plan.refusal) return rows;
-  return Placed(s_, update, rows);
+  return ToTargetLayout(s_, update, rows);
 }
 
 absl::StatusOr<std::string> CacheEmitter::RowsAsTheyLie(const CacheUpdate& update) {
@@ -79,7 +79,7 @@ absl::StatusOr<std::string> CacheEmitter::RowsAsTheyLie(const CacheUpdate& updat
     s_.roots.push_back(update.update);
     return s_.graph.name(update.update);
   }
-  if (HasLanes(update.layout)) {
+  if (HasPackedAxes(update.layout)) {
     std::vector<Expr> shape = s_.forms.Of(update.pair.past).shape;
     shape[update.axis] = update.new_length;
     std::vector<ValueId> parts = FindParts(update, update.layout, update.update_element, shape);
@@ -109,7 +109,7 @@ absl::StatusOr<std::string> CacheEmitter::DrawnRows(const CacheUpdate& update) {
 
 std::vector<ValueId> CacheEmitter::FindParts(const CacheUpdate& update, const std::string& layout,
                                              Expr element, const std::vector<Expr>& shape) {
-  const size_t axis = FirstLane(layout);
+  const size_t axis = FirstPackedAxis(layout);
   if (axis == std::string::npos) {
     const ValueId found = FindValue(s_.forms, update.pair.present, element, shape, std::nullopt,
                                     s_.forms.ElementType(update.pair.past));
@@ -121,10 +121,10 @@ std::vector<ValueId> CacheEmitter::FindParts(const CacheUpdate& update, const st
   std::vector<Expr> extents = shape;
   extents.erase(extents.begin() + static_cast<std::ptrdiff_t>(axis));
   std::vector<ValueId> parts;
-  for (int64_t lane = 0; lane < shape[axis]->value(); ++lane) {
+  for (int64_t index = 0; index < shape[axis]->value(); ++index) {
     sym::Pool::Substitution at;
     for (size_t k = 0; k < shape.size(); ++k) {
-      at.indices.push_back(k == axis ? s_.pool.Integer(lane)
+      at.indices.push_back(k == axis ? s_.pool.Integer(index)
                                      : s_.pool.Index(static_cast<int>(k < axis ? k : k - 1)));
     }
     const Expr part = s_.pool.Substitute(element, at, sym::Facts{extents});
@@ -137,7 +137,7 @@ std::vector<ValueId> CacheEmitter::FindParts(const CacheUpdate& update, const st
 
 std::string CacheEmitter::Stack(const std::string& layout, const std::vector<Expr>& shape,
                                 std::vector<ValueId>* parts) {
-  const size_t axis = FirstLane(layout);
+  const size_t axis = FirstPackedAxis(layout);
   if (axis == std::string::npos) {
     const std::string name = s_.graph.name(parts->front());
     parts->erase(parts->begin());
@@ -148,12 +148,12 @@ std::string CacheEmitter::Stack(const std::string& layout, const std::vector<Exp
   std::vector<Expr> extents = shape;
   extents.erase(extents.begin() + static_cast<std::ptrdiff_t>(axis));
   const auto place = static_cast<int64_t>(axis);
-  NodeBuilder::Inputs lanes;
-  for (int64_t lane = 0; lane < shape[axis]->value(); ++lane) {
+  NodeBuilder::Inputs stacked;
+  for (int64_t index = 0; index < shape[axis]->value(); ++index) {
     const std::string part = Stack(rest, extents, parts);
-    lanes.push_back(s_.nodes.Add("Unsqueeze", {part, s_.nodes.Int64s({place})}, "lane"));
+    stacked.push_back(s_.nodes.Add("Unsqueeze", {part, s_.nodes.Int64s({place})}, "lane"));
   }
-  return s_.nodes.Add("Concat", lanes, "update", {MakeAttribute("axis", place)});
+  return s_.nodes.Add("Concat", stacked, "update", {MakeAttribute("axis", place)});
 }
 
 void CacheEmitter::EmitScatter(const PlannedCache& update, const std::string& past,

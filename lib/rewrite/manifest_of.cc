@@ -107,13 +107,13 @@ void AddInputs(const Analysis& a, const ManifestFacts& facts, Manifest* m) {
       continue;
     }
     if (assumed != facts.assumed.end()) input.requires_text = all;
-    const auto wide = facts.wide_inputs.find(input.name);
+    const auto mask = facts.key_length_masks.find(input.name);
     if (const AnalysedCache* cache = CacheNamed(a, v); cache != nullptr) {
       input.as = "cache";
       input.id = IdOf(*cache);
-    } else if (wide != facts.wide_inputs.end() && facts.masks_padded) {
+    } else if (mask != facts.key_length_masks.end() && facts.masks_padded) {
       input.as = "pad_to_capacity";
-      input.axis = wide->second;
+      input.axis = mask->second;
       input.fill = 0;
     } else {
       input.as = "same";
@@ -242,7 +242,8 @@ void AddPreconditions(Analysis& a, absl::Span<const PlannedCache> caches,
   }
   const bool sees_none =
       std::any_of(a.attention.begin(), a.attention.end(), [&](const AnalysedAttention& attention) {
-        return attention.site && (!facts.wide_inputs.empty() || HostMayHideAll(a, *attention.site));
+        return attention.site &&
+               (!facts.key_length_masks.empty() || HostMayHideAll(a, *attention.site));
       });
   if (sees_none) {
     m->preconditions.push_back(

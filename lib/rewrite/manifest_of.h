@@ -13,15 +13,15 @@ namespace kvlift {
 
 // The decisions of the plan. Names are those of inputs of the result.
 struct ManifestFacts {
-  std::string write_indices;                 // empty: the graph derives the write index
-  std::string nonpad_kv_seqlen;              // empty: the graph computes the valid length
-  std::string tree_mask;                     // empty: there is no such input
-  bool uniform = false;                      // all sequences of a batch have the same length
-  bool prefix = true;                        // attention is given the valid rows only
-  bool masks_padded = true;                  // the host pads wide inputs to the capacity
-  std::map<std::string, int> wide_inputs;    // masks, with the axis that is as long as the keys
-  std::map<std::string, int64_t> assumed;    // wide inputs all of whose elements are this number
-  absl::flat_hash_set<std::string> dropped;  // wide inputs that the result does not have
+  std::string write_indices;                    // empty: the graph derives the write index
+  std::string nonpad_kv_seqlen;                 // empty: the graph computes the valid length
+  std::string tree_mask;                        // empty: there is no such input
+  bool uniform = false;                         // all sequences of a batch have the same length
+  bool prefix = true;                           // attention is given the valid rows only
+  bool masks_padded = true;                     // the host pads them to the capacity
+  std::map<std::string, int> key_length_masks;  // masks, with the axis that is as long as the keys
+  std::map<std::string, int64_t> assumed;       // masks all of whose elements are this number
+  absl::flat_hash_set<std::string> dropped;     // masks that the result does not have
 };
 
 // Returns the name of the dim symbol for the extent of a ring.

@@ -76,7 +76,7 @@ class Planner {
     if (s_.growing && s_.views()) EmitViews();
     if (s_.growing) RederiveRest();
     if (s_.plan.refusal || needs_uniform_) return std::move(s_.plan);
-    Retype();
+    DeclareTypes();
     s_.plan.patch.new_nodes = s_.nodes.TakeNodes();
     s_.plan.patch.new_initializers = s_.nodes.TakeInitializers();
     DropPadding();
@@ -111,7 +111,7 @@ class Planner {
 
   // Keeps an attention whose result for queries without visible keys would differ from the source.
   std::optional<Finding> Unguarded(const AttentionSite& site) {
-    if (HasNanGuard(site) || s_.wide.empty()) return BeforeItsRows(site);
+    if (HasNanGuard(site) || s_.key_length_masks.empty()) return BeforeItsRows(site);
     return MakeFinding(
         "KV214",
         "needs caches that attention alone reads: rows of pads, which may differ, are "
@@ -153,14 +153,14 @@ class Planner {
       s_.nodes.set_scope(fmt::format("layers.{}/{}", cache.layer, cache.role));
       auto& uses = s_.plan.patch.replace_uses;
       uses[s_.graph.name(update.pair.past)] =
-          internal::Unplaced(s_, update, control_.PastView(update));
+          internal::ToSourceLayout(s_, update, control_.PastView(update));
       uses[s_.graph.name(update.pair.present)] =
-          internal::Unplaced(s_, update, control_.PresentView(update));
+          internal::ToSourceLayout(s_, update, control_.PresentView(update));
       for (const Equivalent& same : FindEquivalents(s_.forms, update)) {
-        std::string view = internal::Unplaced(s_, update, control_.AttendedView(update));
-        for (auto lane = same.lanes.rbegin(); lane != same.lanes.rend(); ++lane) {
-          view = s_.nodes.Add("Gather", {view, s_.nodes.Int64(lane->index)}, "rows",
-                              {MakeAttribute("axis", int64_t{lane->axis})});
+        std::string view = internal::ToSourceLayout(s_, update, control_.ViewForAttention(update));
+        for (auto fixed = same.fixed_axes.rbegin(); fixed != same.fixed_axes.rend(); ++fixed) {
+          view = s_.nodes.Add("Gather", {view, s_.nodes.Int64(fixed->index)}, "rows",
+                              {MakeAttribute("axis", int64_t{fixed->axis})});
         }
         uses[s_.graph.name(same.value)] = view;
         provided_.insert(same.value);
@@ -191,7 +191,7 @@ class Planner {
       in.provided.insert(s_.graph.outputs(s_.a.attention[k].node)[0]);
     }
     if (!s_.views()) {
-      for (const auto& [input, axis] : s_.wide) in.wide_inputs.insert(input);
+      for (const auto& [input, axis] : s_.key_length_masks) in.key_length_masks.insert(input);
     }
     in.roots = s_.roots;
     for (ValueId output : s_.graph.graph_outputs()) {
@@ -210,9 +210,10 @@ class Planner {
     s_.plan.patch.replace_inputs = std::move(result.operands);
   }
 
-  void Retype() {
+  void DeclareTypes() {
     for (const PlannedCache& update : s_.caches) {
-      onnx::TypeProto type = internal::PlacedType(s_, update, TypeOfInput(update.pair.past));
+      onnx::TypeProto type =
+          internal::TypeInTargetLayout(s_, update, TypeOfInput(update.pair.past));
       if (update.grows()) {
         SetDim(&type, internal::PlacementOf(s_.options, update).axis,
                update.ring() != nullptr ? RingDim(*update.ring()) : CapacityDim());
@@ -220,7 +221,7 @@ class Planner {
       s_.plan.patch.retype[s_.graph.name(update.pair.past)] = type;
       s_.plan.patch.retype[s_.graph.name(update.pair.present)] = type;
     }
-    for (const auto& [input, axis] : s_.wide) {
+    for (const auto& [input, axis] : s_.key_length_masks) {
       if (s_.views() && !s_.derived) continue;
       onnx::TypeProto type = TypeOfInput(input);
       onnx::TensorShapeProto::Dimension total;
@@ -314,7 +315,7 @@ class Planner {
   // it may derive the length from them.
   void DropPadding() {
     if (s_.options.padding != Padding::kNone || s_.uniform) return;
-    for (const auto& [input, axis] : s_.wide) {
+    for (const auto& [input, axis] : s_.key_length_masks) {
       if (s_.graph.is_graph_output(input)) continue;
       const std::string& name = s_.graph.name(input);
       const auto& nodes = s_.plan.patch.new_nodes;
@@ -335,7 +336,8 @@ class Planner {
     facts.uniform = s_.uniform;
     facts.prefix = s_.prefix_read();
     facts.masks_padded = !s_.views() && !s_.derived;
-    for (const auto& [input, axis] : s_.wide) facts.wide_inputs[s_.graph.name(input)] = axis;
+    for (const auto& [input, axis] : s_.key_length_masks)
+      facts.key_length_masks[s_.graph.name(input)] = axis;
     for (const auto& [input, value] : s_.assumed) facts.assumed[s_.graph.name(input)] = value;
     facts.dropped = s_.plan.patch.remove_inputs;
     s_.plan.manifest = MakeManifest(s_.a, s_.caches, s_.options, facts);

@@ -42,8 +42,8 @@ struct PlanState {
   // which cannot be rewritten may stay.
   bool views() const { return uniform && prefix_read(); }
   // Returns true if some axis of the input is as long as the keys.
-  bool IsWide(ValueId v) const {
-    for (const auto& [input, axis] : wide) {
+  bool IsKeyLengthMask(ValueId v) const {
+    for (const auto& [input, axis] : key_length_masks) {
       if (input == v) return true;
     }
     return false;
@@ -81,8 +81,9 @@ struct PlanState {
   ValueId batch_source = kNoValue;
   // Replaces the symbols in `lengths` by expressions of PastSymbol() and S.
   sym::Pool::Substitution normal;
-  std::vector<sym::DimSymbol> lengths;     // dim symbols of the source that mean P or depend on it
-  std::set<std::pair<ValueId, int>> wide;  // inputs, each with an axis that is as long as the keys
+  std::vector<sym::DimSymbol> lengths;  // dim symbols of the source that mean P or depend on it
+  // Masks of the host: inputs, each with an axis that is as long as the keys.
+  std::set<std::pair<ValueId, int>> key_length_masks;
   // With --padding none: the number that all elements of these inputs are taken to be.
   std::map<ValueId, int64_t> assumed;
   std::vector<ValueId> roots;  // values of the source that new nodes read

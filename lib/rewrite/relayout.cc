@@ -23,16 +23,16 @@ std::vector<int64_t> PermOf(std::string_view from, std::string_view to) {
   return perm;
 }
 
-std::string Turn(PlanState& s, const std::string& value, std::string_view from,
-                 std::string_view to) {
+std::string Permute(PlanState& s, const std::string& value, std::string_view from,
+                    std::string_view to) {
   if (from == to) return value;
   return s.nodes.Add("Transpose", {value}, "placed", {MakeAttribute("perm", PermOf(from, to))});
 }
 
 // Returns [B, S, width] from a layout of four axes.
 std::string Join(PlanState& s, const std::string& value, std::string_view from, int64_t width) {
-  const std::string turned = Turn(s, value, from, "BSND");
-  return s.nodes.Add("Reshape", {turned, s.nodes.Int64s({0, 0, width})}, "folded");
+  const std::string permuted = Permute(s, value, from, "BSND");
+  return s.nodes.Add("Reshape", {permuted, s.nodes.Int64s({0, 0, width})}, "folded");
 }
 
 bool IsPermutation(const std::string& layout) {
@@ -46,7 +46,7 @@ int64_t Extent(const PlanState& s, const CacheUpdate& update, char letter) {
 }
 
 // Returns true if the rows of such a cache may be given another layout.
-bool MayBePlaced(const CacheUpdate& update) {
+bool MayHaveOtherLayout(const CacheUpdate& update) {
   return std::visit(
       Overloaded{[](const AppendAll& all) { return all.reordered_past == nullptr; },
                  [](const KeepLast&) { return false; }, [](const WriteAt&) { return true; },
@@ -91,7 +91,7 @@ std::optional<Finding> JudgeLayouts(const PlanState& s) {
     if ((joined && update.layout == "BSD") ||
         (!PlacementOf(s.options, update).moved && IsPermutation(update.layout)))
       continue;
-    const bool plain = IsPermutation(update.layout) && MayBePlaced(update) &&
+    const bool plain = IsPermutation(update.layout) && MayHaveOtherLayout(update) &&
                        Extent(s, update, 'N') > 0 && Extent(s, update, 'D') > 0 &&
                        (!joined || ReadWhole(s, update));
     if (plain) continue;
@@ -109,22 +109,22 @@ std::string JoinHeads(PlanState& s, const std::string& value, int64_t heads, int
   return Join(s, value, kHeadsFirst, heads * size);
 }
 
-std::string Placed(PlanState& s, const CacheUpdate& update, const std::string& value) {
+std::string ToTargetLayout(PlanState& s, const CacheUpdate& update, const std::string& value) {
   const Placement place = PlacementOf(s.options, update);
   if (!place.moved) return value;
-  if (place.layout == kHeadsFirst) return Turn(s, value, update.layout, kHeadsFirst);
+  if (place.layout == kHeadsFirst) return Permute(s, value, update.layout, kHeadsFirst);
   return Join(s, value, update.layout, Extent(s, update, 'N') * Extent(s, update, 'D'));
 }
 
-std::string Unplaced(PlanState& s, const CacheUpdate& update, const std::string& value) {
+std::string ToSourceLayout(PlanState& s, const CacheUpdate& update, const std::string& value) {
   const Placement place = PlacementOf(s.options, update);
   if (!place.moved) return value;
-  if (place.layout == kHeadsFirst) return Turn(s, value, kHeadsFirst, update.layout);
+  if (place.layout == kHeadsFirst) return Permute(s, value, kHeadsFirst, update.layout);
   const std::string shape = s.nodes.Int64s({0, 0, Extent(s, update, 'N'), Extent(s, update, 'D')});
-  return Turn(s, s.nodes.Add("Reshape", {value, shape}, "heads"), "BSND", update.layout);
+  return Permute(s, s.nodes.Add("Reshape", {value, shape}, "heads"), "BSND", update.layout);
 }
 
-ValueId FindPlacedRows(PlanState& s, const CacheUpdate& update) {
+ValueId FindRowsInTargetLayout(PlanState& s, const CacheUpdate& update) {
   const Placement place = PlacementOf(s.options, update);
   if (!place.moved) return kNoValue;
   sym::Pool& pool = s.pool;
@@ -153,8 +153,8 @@ ValueId FindPlacedRows(PlanState& s, const CacheUpdate& update) {
                    s.forms.ElementType(update.pair.past));
 }
 
-onnx::TypeProto PlacedType(const PlanState& s, const CacheUpdate& update,
-                           const onnx::TypeProto& type) {
+onnx::TypeProto TypeInTargetLayout(const PlanState& s, const CacheUpdate& update,
+                                   const onnx::TypeProto& type) {
   const Placement place = PlacementOf(s.options, update);
   if (!place.moved) return type;
   onnx::TypeProto result = type;
