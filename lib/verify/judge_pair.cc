@@ -294,6 +294,10 @@ class Verifier {
       // These preconditions rule out padding tokens, which would change the results of real tokens.
       if (p.code == "KV236" || p.code == "KV248") limits_.pads = false;
     }
+    for (const Assumption& given : report_.proof.assumptions.all()) {
+      const bool padding = given.kind == AssumptionKind::kPadding && !given.subject.empty();
+      limits_.shows_a_key = limits_.shows_a_key && !padding;
+    }
     if (!limits_.pads) {
       report_.assumptions.Add(NotRun(AssumptionKind::kPadding, "", "no step has padding tokens"));
     }
