@@ -30,7 +30,8 @@ Proof WithEnd(
 std::string Excluded(const Proof& proof) {
   EXPECT_EQ(Unproved(proof), "");
   for (const Assumption& assumption : proof.assumptions.all()) {
-    if (assumption.kind == AssumptionKind::kPadding) return assumption.condition;
+    const bool all = assumption.kind == AssumptionKind::kPadding && assumption.subject.empty();
+    if (all) return assumption.condition;
   }
   return "";
 }

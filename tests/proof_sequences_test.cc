@@ -101,6 +101,33 @@ TEST(Sequences, FoldedIntoRowsTheyStayApart) {
             "");
 }
 
+// Where the visible rows of all sequences are merged into one axis, rows of the longest one stand
+// behind those of a shorter one.
+TEST(Sequences, MergedWithTheirRowsTheyAreNotKnownApart) {
+  const auto with = [](const std::string& merged, bool uniform) {
+    const std::string rest = "mean = ReduceMean<keepdims = 0>(flat)\ny = Add(y0, mean)";
+    const std::string shapes =
+        " int64[1] all = {-1}, int64[2] fours = {-1, 4}, int64[3] heads = {-1, 2, 4},";
+    return Unproved(ProofOfPair(
+        kCase,
+        {{kLastOfSource, "y0 = Reshape(context4, y_shape)\nflat = " +
+                             absl::StrReplaceAll(merged, {{"KEYS", "present_k"}}) + rest},
+         {kConstantsOfSource, kConstantsOfSource + shapes}},
+        {{kLast, "y0 = Reshape (context4, y_shape)\nflat = " +
+                     absl::StrReplaceAll(merged, {{"KEYS", "\"/kvlift/layers.0/key/visible\""}}) +
+                     rest},
+         {kConstants, kConstants + shapes}},
+        [&](Manifest* relation) {
+          if (uniform) Uniform(relation);
+        }));
+  };
+  for (const char* merged : {"Reshape(KEYS, all)\n", "Reshape(KEYS, fours)\n",
+                             "Reshape(KEYS, heads)\n", "Flatten<axis = 3>(KEYS)\n"}) {
+    EXPECT_NE(with(merged, false), "") << merged;
+    EXPECT_EQ(with(merged, true), "") << merged;
+  }
+}
+
 // Positions differ by sequence in the conversion, where the source has one row of them for all.
 TEST(Sequences, AnAngleOfTheFirstOneIsNotTheirOwn) {
   const std::string rest =

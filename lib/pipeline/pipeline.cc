@@ -147,7 +147,7 @@ class Pipeline {
   // Padding tokens that the proof excludes are excluded by a precondition as well.
   void StatePadding() {
     for (const Assumption& assumption : result_.proof.assumptions.all()) {
-      if (assumption.kind != AssumptionKind::kPadding) continue;
+      if (assumption.kind != AssumptionKind::kPadding || !assumption.subject.empty()) continue;
       result_.conversion.manifest.preconditions.push_back(
           {"KV236", assumption.condition, "assumed"});
       return;

@@ -7,7 +7,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 #include "proof/product.h"
 
 namespace kvlift {
@@ -138,6 +140,8 @@ class Reader {
       read = AlongAxis(IntAttribute(proto(), "axis", -1));
     } else if (op_ == "Gather") {
       read = ReadLookup();
+    } else if (op_ == "Einsum" && proto().domain().empty()) {
+      read = ReadEinsum();
     } else if (op_ == "CumSum") {
       const auto axis = forms_.Elements(Input(1));
       read = axis && axis->size() == 1 && axis->front()->kind() == sym::Kind::kInteger &&
@@ -320,6 +324,42 @@ class Reader {
       places_.push_back(std::move(place));
       return true;
     });
+  }
+
+  // Each operand is read at the result's index of each letter, and completely along the axes whose
+  // letters the result lacks. Equations with an ellipsis, without an arrow, or with a letter twice
+  // in a term are not read.
+  bool ReadEinsum() {
+    std::string equation = StringAttribute(proto(), "equation", "");
+    equation.erase(std::remove(equation.begin(), equation.end(), ' '), equation.end());
+    const size_t arrow = equation.find("->");
+    const std::vector<std::string> terms = absl::StrSplit(equation.substr(0, arrow), ',');
+    const auto has_one_of_each = [](std::string letters) {
+      std::sort(letters.begin(), letters.end());
+      return std::adjacent_find(letters.begin(), letters.end()) == letters.end() &&
+             std::all_of(letters.begin(), letters.end(), absl::ascii_isalpha);
+    };
+    if (arrow == std::string::npos) return false;
+    const std::string kept = equation.substr(arrow + 2);
+    if (kept.size() != rank() || !has_one_of_each(kept) ||
+        terms.size() != graph_.inputs(node_).size()) {
+      return false;
+    }
+    for (size_t k = 0; k < terms.size(); ++k) {
+      if (Input(k) == kNoValue || !has_one_of_each(terms[k])) return false;
+      const sym::Form form = forms_.Of(Input(k));
+      if (!form.known_rank || form.shape.size() != terms[k].size()) return false;
+      OperandPlace place{static_cast<int>(k), {}, {}};
+      for (size_t axis = 0; axis < form.shape.size(); ++axis) {
+        const Expr extent = form.shape[axis];
+        const size_t index = kept.find(terms[k][axis]);
+        place.at.push_back(extent->is_integer(1)        ? pool_.Integer(0)
+                           : index == std::string::npos ? Taken(&place, extent)
+                                                        : pool_.Index(static_cast<int>(index)));
+      }
+      places_.push_back(std::move(place));
+    }
+    return true;
   }
 
   bool ReadReduction() {

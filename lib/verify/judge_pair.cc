@@ -294,11 +294,13 @@ class Verifier {
       // These preconditions rule out padding tokens, which would change the results of real tokens.
       if (p.code == "KV236" || p.code == "KV248") limits_.pads = false;
     }
-    // A proof that excludes them says so in its own words.
-    const auto& given = report_.proof.assumptions.all();
-    const bool excluded = std::any_of(given.begin(), given.end(), [](const Assumption& a) {
-      return a.kind == AssumptionKind::kPadding;
-    });
+    // A proof that excludes them says so in its own words, of the whole model or of some tokens.
+    bool excluded = false;
+    for (const Assumption& given : report_.proof.assumptions.all()) {
+      if (given.kind != AssumptionKind::kPadding) continue;
+      excluded = excluded || given.subject.empty();
+      limits_.shows_a_key = limits_.shows_a_key && given.subject.empty();
+    }
     if (excluded) limits_.pads = false;
     if (!limits_.pads && !excluded) {
       report_.assumptions.Add(NotRun(AssumptionKind::kPadding, "", "no step has padding tokens"));

@@ -108,7 +108,7 @@ Restrictions RestrictionsOf(const onnx::ModelProto& before, const Manifest& mani
         r.one_token_with_past = true;
         break;
       case AssumptionKind::kPadding:
-        r.no_padding = true;
+        r.no_padding = r.no_padding || a.subject.empty();
         r.tokens_visible = true;
         break;
       case AssumptionKind::kVisibleKey:
