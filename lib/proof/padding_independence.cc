@@ -52,13 +52,8 @@ class Reader {
       if (pair_.IsOfAfter(n)) continue;
       for (size_t k = 0; k < graph_.outputs(n).size(); ++k) Judge(n, static_cast<int>(k));
     }
-    for (const ManifestOutput& output : relation_.outputs) {
-      if (output.as == "cache") continue;
-      const std::string& name = output.source.empty() ? output.name : output.source;
+    for (const std::string& name : ComparedResults(relation_)) {
       if (PaddingReach reach = ReachOf(name); !reach.why.empty()) return reach;
-    }
-    for (const ManifestCache& cache : relation_.caches) {
-      if (PaddingReach reach = ReachOf(cache.source.output); !reach.why.empty()) return reach;
     }
     return {};
   }
@@ -101,13 +96,13 @@ class Reader {
     if (!form.known_rank) return {fmt::format("the shape of {} is not seen", what), false};
     const auto places =
         graph_.captures(n).empty() ? OperandPlaces(forms_, n, output) : std::nullopt;
-    // A sum of all elements up to the own one.
+    if (!places) {
+      return {ReadsTokens(n) ? fmt::format("{} may take in several tokens", what) : "", false};
+    }
+    // A sum of all elements up to the own one, along an axis that is known.
     if (graph_.Is(n, "CumSum") && IntAttribute(graph_.node(n), "reverse", 0) == 0) {
       return Of(forms_.At(graph_.inputs(n)[0], Own(form.shape.size()), Facts{form.shape}),
                 form.shape, {});
-    }
-    if (!places) {
-      return {ReadsTokens(n) ? fmt::format("{} may take in several tokens", what) : "", false};
     }
     for (const OperandPlace& place : *places) {
       const ValueId operand = graph_.inputs(n)[static_cast<size_t>(place.input)];
@@ -117,8 +112,7 @@ class Reader {
         if (chooses || AlongOf(twins_.Normal(extent, Facts{})) == Along::kNoTokens) continue;
         return {fmt::format("{} takes in all tokens", what), false};
       }
-      Facts facts{form.shape};
-      facts.extents.insert(facts.extents.end(), place.taken.begin(), place.taken.end());
+      const Facts facts{Joined(form.shape, place.taken)};
       PaddingReach reach = Of(forms_.At(operand, place.at, facts), form.shape, place.taken);
       if (!reach.why.empty()) return reach;
     }
@@ -183,6 +177,11 @@ class Reader {
     return sym::LoadsOf(extent).empty() ? Along::kNoTokens : Along::kUnknown;
   }
 
+  static std::vector<Expr> Joined(std::vector<Expr> shape, const std::vector<Expr>& taken) {
+    shape.insert(shape.end(), taken.begin(), taken.end());
+    return shape;
+  }
+
   Facts Normal(const std::vector<Expr>& shape) const {
     Facts facts;
     for (Expr extent : shape) facts.extents.push_back(twins_.Normal(extent, Facts{}));
@@ -209,17 +208,14 @@ class Reader {
   // behind those of the shape have the extents `taken`.
   PaddingReach Of(Expr e, const std::vector<Expr>& shape, const std::vector<Expr>& taken) {
     if (e == nullptr) return {"an element is not seen", false};
-    Place place;
-    place.facts = Normal(shape);
-    const Facts more = Normal(taken);
-    place.facts.extents.insert(place.facts.extents.end(), more.extents.begin(), more.extents.end());
+    Place place{Normal(Joined(shape, taken)), {}};
     e = twins_.Normal(e, place.facts);
     sym::Pool::Substitution split;
     for (size_t k = 0; k < shape.size(); ++k) {
       const Expr extent = place.facts.extents[k];
       const Along along = AlongOf(extent);
       if (along == Along::kUnknown) {
-        return {fmt::format("the extent {} is none of tokens, keys or sequences", Text(extent)),
+        return {fmt::format("the extent {} is not one of tokens, keys or sequences", Text(extent)),
                 false};
       }
       if (along == Along::kSequencesAndTokens) {
@@ -266,7 +262,7 @@ class Reader {
       const Expr extent = twins_.Normal(form.shape[k], Facts{});
       const Along along = AlongOf(extent);
       if (along == Along::kUnknown) {
-        return {fmt::format("the extent {} is none of tokens, keys or sequences", Text(extent)),
+        return {fmt::format("the extent {} is not one of tokens, keys or sequences", Text(extent)),
                 false};
       }
       const Expr at = load->args()[k];

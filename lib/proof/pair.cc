@@ -400,6 +400,15 @@ bool IsRead(const TensorProto& tensor) {
   return !IsFloatTensor(tensor) || (size.ok() && *size <= kMostNumbers) || MayBeTriangle(tensor);
 }
 
+std::vector<std::string> ComparedResults(const Manifest& relation) {
+  std::vector<std::string> names;
+  for (const ManifestOutput& output : relation.outputs) {
+    if (output.as != "cache") names.push_back(output.source.empty() ? output.name : output.source);
+  }
+  for (const ManifestCache& cache : relation.caches) names.push_back(cache.source.output);
+  return names;
+}
+
 absl::StatusOr<GraphPair> GraphPair::Create(const ModelProto& before, const ModelProto& after,
                                             const Manifest& relation) {
   if (HasBodies(before) || HasBodies(after)) {

@@ -46,6 +46,10 @@ bool SameData(const onnx::TensorProto& a, const onnx::TensorProto& b);
 // constant becomes a graph input without data.
 bool IsRead(const onnx::TensorProto& tensor);
 
+// Returns the names of the source's results that the manifest compares: its outputs, in the order
+// of the manifest, then the presents of its caches.
+std::vector<std::string> ComparedResults(const Manifest& relation);
+
 class GraphPair {
  public:
   // Joins two models of opset 13 or later, which must outlive the pair. Returns Unimplemented if a
