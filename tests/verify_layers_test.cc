@@ -22,6 +22,7 @@
 #include "verify/mutant_maker.h"
 #include "verify/mutants.h"
 #include "verify/verify.h"
+#include "verify/weight_places.h"
 
 namespace kvlift {
 namespace {
@@ -242,17 +243,74 @@ TEST(DrawnWeights, AreTheSameForTheSamePlace) {
     return AsModel(other);
   };
   const DrawnWeights weights(5);
-  const auto bytes = [&](const std::string& offset) {
-    const auto drawn = weights.In(with(offset, onnx::TensorProto::FLOAT));
+  const auto are_same = [&](const std::string& offset, const std::string& other) {
+    const auto drawn =
+        weights.In(with(offset, onnx::TensorProto::FLOAT), with(other, onnx::TensorProto::FLOAT));
     EXPECT_TRUE(drawn.ok()) << drawn.status();
     return std::string(RawDataOf(drawn->proto->graph().initializer(0)).bytes);
   };
-  EXPECT_EQ(bytes("0").size(), 64 * 32 * sizeof(float));
-  EXPECT_EQ(bytes("0"), bytes("0"));
-  EXPECT_NE(bytes("0"), bytes("8192"));
-  const auto indices = weights.In(with("0", onnx::TensorProto::INT64));
+  EXPECT_TRUE(are_same("0", "0"));
+  EXPECT_FALSE(are_same("0", "8192"));
+  const auto indices =
+      weights.In(with("0", onnx::TensorProto::INT64), with("0", onnx::TensorProto::INT64));
   EXPECT_EQ(indices.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(indices.status().message()), HasSubstr("w holds int64"));
+}
+
+// A model with one weight w [2, 2]: stored, or absent at this offset of this file.
+Model OfWeight(const std::string& location, int offset, float stored = 0) {
+  auto model = ParseModelText(
+      fmt::format("<ir_version: 8, opset_import: [\"\" : 17]>\n"
+                  "g (float[B,2] x) => (float[B,2] y) <float[2,2] w = {{{0}, {0}, {0}, {0}}}> "
+                  "{{ y = MatMul (x, w) }}",
+                  stored + 0.5F));
+  EXPECT_TRUE(model.ok()) << model.status();
+  if (location.empty()) return AsModel(*model);
+  onnx::TensorProto& weight = *model->mutable_graph()->mutable_initializer(0);
+  weight.clear_float_data();
+  weight.clear_raw_data();
+  weight.set_data_location(onnx::TensorProto::EXTERNAL);
+  const std::pair<std::string, std::string> where[] = {{"location", location},
+                                                       {"offset", fmt::format("{}", offset)}};
+  for (const auto& [key, value] : where) {
+    auto* entry = weight.add_external_data();
+    entry->set_key(key);
+    entry->set_value(value);
+  }
+  return AsModel(*model);
+}
+
+// Whether PairAbsentWeights takes the weights of two models to be the same.
+bool ArePaired(const Model& before, const Model& after) {
+  const auto paired = PairAbsentWeights(before, after);
+  EXPECT_TRUE(paired.ok()) << paired.status();
+  return paired.ok() && paired->before.proto->graph().initializer(0).SerializeAsString() ==
+                            paired->after.proto->graph().initializer(0).SerializeAsString();
+}
+
+TEST(AbsentWeights, OfOneNameAreTheSameUnlessTheirPlacesDiffer) {
+  EXPECT_TRUE(ArePaired(OfWeight("a", 0), OfWeight("a", 0)));
+  EXPECT_FALSE(ArePaired(OfWeight("a", 0), OfWeight("a", 64)));
+  // The file was copied.
+  EXPECT_TRUE(ArePaired(OfWeight("a", 64), OfWeight("b", 64)));
+  EXPECT_FALSE(ArePaired(OfWeight("a", 0), OfWeight("b", 64)));
+  // One model stores the numbers.
+  EXPECT_TRUE(ArePaired(OfWeight("a", 0), OfWeight("", 0)));
+  EXPECT_TRUE(ArePaired(OfWeight("", 0), OfWeight("a", 0)));
+  // Both do.
+  EXPECT_FALSE(ArePaired(OfWeight("", 0), OfWeight("", 0, 1)));
+}
+
+TEST(AbsentWeights, ThatAreTakenToBeTheSameAreInTheLedger) {
+  const auto assumed = [](const Model& before, const Model& after) {
+    const auto paired = PairAbsentWeights(before, after);
+    EXPECT_TRUE(paired.ok()) << paired.status();
+    return paired.ok() && paired->assumed ? paired->assumed->condition : "";
+  };
+  EXPECT_EQ(assumed(OfWeight("a", 0), OfWeight("a", 0)), "");
+  EXPECT_EQ(assumed(OfWeight("a", 0), OfWeight("a", 64)), "");
+  EXPECT_THAT(assumed(OfWeight("a", 0), OfWeight("", 0)), HasSubstr("absent: w"));
+  EXPECT_THAT(assumed(OfWeight("a", 0), OfWeight("b", 0)), HasSubstr("absent: w"));
 }
 
 TEST(DrawnWeights, AreReadAsWords) {

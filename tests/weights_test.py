@@ -66,6 +66,60 @@ class WeightsTest(unittest.TestCase):
                 text = done("verify", source, out, "--weights", "random")
                 self.assertIn("equal for drawn weights", text)
 
+    def random_verdict(self, source, out):
+        run = tool("verify", source, out, "--json", "--weights", "random")
+        return json.loads(run.stdout)["verdict"]
+
+    def test_drawn_weights_do_not_depend_on_which_files_are_there(self):
+        """Small weights are copied into the conversion if their file is there."""
+        size = llama.Size(layers=3, hidden=256, q_heads=4, kv_heads=2, head=64, ffn=128, vocab=256)
+        for type_name in ("fp32", "fp16", "int4"):
+            with self.subTest(type_name), tempfile.TemporaryDirectory() as self.folder:
+                source, out = self.decoder(type_name, size), self.at("out.onnx")
+                data, aside = self.at("model.data"), self.at("aside")
+                for converted_with_file in (True, False):
+                    if not converted_with_file:
+                        os.rename(data, aside)
+                    done("convert", source, "-o", out, "--force")
+                    if not converted_with_file:
+                        os.rename(aside, data)
+                    self.assertEqual(self.random_verdict(source, out), "equal")
+                    os.rename(data, aside)
+                    self.assertEqual(self.random_verdict(source, out), "equal")
+                    os.rename(aside, data)
+
+    @staticmethod
+    def two_alike(model):
+        """Two weights in the file that have the same type and shape."""
+        seen = {}
+        for tensor in model.graph.initializer:
+            if tensor.external_data:
+                alike = seen.setdefault((tensor.data_type, tuple(tensor.dims)), tensor)
+                if alike is not tensor:
+                    return alike, tensor
+        raise ValueError("no two weights are alike")
+
+    def test_another_weight_is_found_with_drawn_weights(self):
+        for type_name in ("fp32", "fp16"):
+            for there in (True, False):
+                with self.subTest(f"{type_name} {there}"), \
+                     tempfile.TemporaryDirectory() as self.folder:
+                    source, out = self.decoder(type_name), self.at("out.onnx")
+                    done("convert", source, "-o", out)
+                    model = onnx.load(out, load_external_data=False)
+                    first, other = self.two_alike(model)
+                    where = {e.key: int(e.value) for e in first.external_data
+                             if e.key != "location"}
+                    with open(self.at("model.data"), "r+b") as file:
+                        file.seek(where["offset"])
+                        file.write(bytes(range(16)) * (where["length"] // 16))
+                    del first.external_data[:]
+                    first.external_data.extend(other.external_data)
+                    onnx.save(model, out)
+                    if not there:
+                        os.remove(self.at("model.data"))
+                    self.assertEqual(self.random_verdict(source, out), "different")
+
     def test_check_says_what_it_could_not_see(self):
         source = self.decoder("fp16")
         self.assertNotIn("KV030", done("check", source))

@@ -16,6 +16,7 @@
 #include "verify/one_sequence.h"
 #include "verify/quantized.h"
 #include "verify/verify_quantized.h"
+#include "verify/weight_places.h"
 
 namespace kvlift {
 
@@ -133,10 +134,9 @@ absl::StatusOr<VerifyReport> VerifyPiece(const Model& before, const Model& after
                                          const Proof* proof) {
   if (!options.random_weights) return VerifyTypes(before, after, relation, options, proof);
   const DrawnWeights weights(*options.random_weights);
-  const auto source = weights.In(before), result = weights.In(after);
-  if (!source.ok()) return CannotBeJudged("KV401", source.status());
-  if (!result.ok()) return CannotBeJudged("KV401", result.status());
-  return VerifyTypes(*source, *result, relation, options, nullptr);
+  const auto drawn = weights.In(before, after);
+  if (!drawn.ok()) return CannotBeJudged("KV401", drawn.status());
+  return VerifyTypes(drawn->first, drawn->second, relation, options, nullptr);
 }
 
 absl::StatusOr<VerifyReport> VerifyModels(const Model& before, const Model& after,
@@ -160,12 +160,17 @@ absl::StatusOr<VerifyReport> VerifyModels(const Model& before, const Model& afte
 absl::StatusOr<VerifyReport> Verify(const Model& before, const Model& after,
                                     const Manifest& relation, const VerifyOptions& options) {
   absl::StatusOr<VerifyReport> report = absl::UnknownError("not run");
-  const absl::Status status = exec::WithinMemory([&] {
-    report = VerifyModels(before, after, relation, options);
-    if (report.ok() && options.random_weights) {
-      report->random_weights = options.random_weights;
-      report->assumptions.Add(DrawnWeightsOf(*options.random_weights));
+  const absl::Status status = exec::WithinMemory([&]() -> absl::Status {
+    if (!options.random_weights) {
+      report = VerifyModels(before, after, relation, options);
+      return absl::OkStatus();
     }
+    KV_ASSIGN_OR_RETURN(const PairedModels paired, PairAbsentWeights(before, after));
+    report = VerifyModels(paired.before, paired.after, relation, options);
+    if (!report.ok()) return absl::OkStatus();
+    report->random_weights = options.random_weights;
+    report->assumptions.Add(DrawnWeightsOf(*options.random_weights));
+    if (paired.assumed) report->assumptions.Add(*paired.assumed);
     return absl::OkStatus();
   });
   if (status.ok()) return report;
