@@ -121,6 +121,16 @@ TEST(Folding, TheWholeModelsAreNotProvedOnceMore) {
   EXPECT_TRUE(Unfold(*folded, c.relation, 0, once).has_value()) << Listed(once);
 }
 
+TEST(Folding, NodesThatNothingReadsBelongToTheirLayer) {
+  LayeredDecoder d;
+  d.unread = true;
+  const Converted c = ConvertText(Text(d));
+  EXPECT_EQ(Copies(c), (std::multiset<size_t>{0, 0, 2, 2}));
+  const std::string whole = Whole(c, *c.after);
+  EXPECT_FALSE(SaysOtherwise(whole)) << whole;
+  EXPECT_EQ(Folded(c, *c.after), whole);
+}
+
 TEST(Folding, WeightsThatAreTheSameAreLayersToo) {
   LayeredDecoder d;
   d.same_numbers = true;

@@ -81,6 +81,12 @@ TEST(Cuts, AreTheHiddenStatesBetweenLayers) {
               ElementsAre(Cut{"x1"}, Cut{"x2"}, Cut{"x3"}, Cut{"x4"}));
 }
 
+TEST(Cuts, DoNotDependOnNodesThatNothingReads) {
+  LayeredDecoder d;
+  d.unread = true;
+  EXPECT_EQ(ClassesOf(ConvertedText(d)), ClassesOf(ConvertedText({})));
+}
+
 TEST(Cuts, OfOneLayerThereAreNone) {
   LayeredDecoder d;
   d.layers = 1;
