@@ -16,6 +16,7 @@
 #include "support/half_model.h"
 #include "support/layered_decoder.h"
 #include "support/models.h"
+#include "verify/decisions.h"
 #include "verify/drawn_weights.h"
 #include "verify/layers/cuts.h"
 #include "verify/layers/pieces.h"
@@ -225,6 +226,60 @@ TEST(HalfTypesAlone, WhatDiffersInThemOnlyIsRounding) {
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->verdict, VerdictKind::kInconclusive);
   EXPECT_THAT(report->reason, HasSubstr("KV413"));
+}
+
+// A row that one model chooses and the other does not is no difference if rounding turns the
+// choice.
+TEST(HalfTypesAlone, ChoicesThatRoundingTurnsAreCounted) {
+  LayeredDecoder d;
+  d.router = true;
+  const Pair pair = ConvertedText(d, onnx::TensorProto::BFLOAT16);
+  VerifyOptions options;
+  options.controls = false;
+  const auto report = Verify(pair.before, pair.after, pair.relation, options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->verdict, VerdictKind::kEqual) << report->reason;
+  EXPECT_GT(report->half_types.unlike, 0);
+  EXPECT_LT(report->half_types.unlike, report->half_types.decisions / 2);
+}
+
+// The values of a TopK are those that the source chose, of the converted model's own numbers.
+TEST(Decisions, OfTheSourceAreFollowed) {
+  const auto model = ParseModelText(
+      "<ir_version: 8, opset_import: [\"\" : 17]>\n"
+      "g (float[1,1] x) => (float[1,2] best, bool[1,3] low)\n"
+      "<float[1,3] w = {1, 3, 2}, int64[1] k = {2}, float two = {2}> {\n"
+      "  y = MatMul(x, w)\n best, chosen = TopK(y, k)\n low = Less(y, two)\n}");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const Model plain = AsModel(*model);
+  const auto graph = Graph::Build(plain.proto);
+  ASSERT_TRUE(graph.ok());
+  Decisions decisions(*graph, *graph);
+  const auto shown = decisions.Shown(plain), following = decisions.Following(plain);
+  ASSERT_TRUE(shown.ok() && following.ok());
+  const auto run = [](const Model& m, float x, exec::Feeds feeds) {
+    auto runner = Runner::Create(m.proto, "", {}, exec::AliasMode::kOff, 1);
+    EXPECT_TRUE(runner.ok()) << runner.status();
+    feeds["x"] = exec::Tensor::Zeros(onnx::TensorProto::FLOAT, {1, 1});
+    feeds["x"].span<float>()[0] = x;
+    auto step = runner->Step(feeds);
+    EXPECT_TRUE(step.ok()) << step.status();
+    return *std::move(step);
+  };
+  const exec::Feeds fed = decisions.FeedsOf(run(*shown, 1, {}));
+  const exec::Fetches own = run(*following, -1, fed);
+  // Of -1, -3 and -2 the source's choice, 1 and 2; and 1 < 2 alone.
+  EXPECT_THAT(own.at("best").span<float>(), ElementsAre(-3, -2));
+  EXPECT_THAT(own.at("low").span<bool>(), ElementsAre(true, false, false));
+  Plan plan;
+  plan.steps.resize(1);
+  Record record;
+  record.plan = &plan;
+  std::vector<exec::Fetches> all;
+  all.push_back(run(*following, -1, fed));
+  decisions.Count(record, {fed}, all);
+  EXPECT_EQ(decisions.made(), 4);
+  EXPECT_EQ(decisions.unlike(), 3);
 }
 
 TEST(DrawnWeights, AreTheSameForTheSamePlace) {

@@ -83,7 +83,8 @@ absl::StatusOr<VerifyReport> VerifyAny(const Model& before, const Model& after,
 // and is inconclusive (KV413).
 VerifyReport InBothTypes(VerifyReport report, VerifyReport agreement) {
   const bool is_proved = HoldsWhole(agreement.proof);
-  report.half_types = {true, std::move(agreement.plans), std::move(agreement.outputs)};
+  report.half_types = {true, std::move(agreement.plans),     std::move(agreement.outputs),
+                       "",   agreement.half_types.decisions, agreement.half_types.unlike};
   report.proof = std::move(agreement.proof);
   report.assumptions.Add(agreement.assumptions);
   if (agreement.verdict == VerdictKind::kDifferent && agreement.counterexample && is_proved) {

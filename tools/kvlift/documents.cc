@@ -226,8 +226,11 @@ ordered_json VerifyDocument(const VerifyReport& r) {
   json["whole_because"] = TextOrNull(r.whole_because);
   json["half_types"] = nullptr;
   if (r.half_types.computed_in_float32) {
-    json["half_types"] = {{"plans", PlansJson(r.half_types.plans)},
-                          {"outputs", OutputsJson(r.half_types.outputs)}};
+    json["half_types"] = {
+        {"plans", PlansJson(r.half_types.plans)},
+        {"outputs", OutputsJson(r.half_types.outputs)},
+        {"not_run", TextOrNull(r.half_types.not_run)},
+        {"decisions", {{"made", r.half_types.decisions}, {"unlike", r.half_types.unlike}}}};
   }
   json["oracle"] = OracleJson(r.oracle);
   json["rounding"] = RoundingJson(r.rounding);
