@@ -308,7 +308,10 @@ TEST(DrawnWeights, AreTheSameForTheSamePlace) {
     const auto drawn =
         weights.In(with(offset, onnx::TensorProto::FLOAT), with(other, onnx::TensorProto::FLOAT));
     EXPECT_TRUE(drawn.ok()) << drawn.status();
-    return std::string(RawDataOf(drawn->proto->graph().initializer(0)).bytes);
+    const RawData a = RawDataOf(drawn->first.proto->graph().initializer(0));
+    const RawData b = RawDataOf(drawn->second.proto->graph().initializer(0));
+    EXPECT_EQ(a.bytes.size(), 64 * 32 * sizeof(float));
+    return a.bytes == b.bytes;
   };
   EXPECT_TRUE(are_same("0", "0"));
   EXPECT_FALSE(are_same("0", "8192"));

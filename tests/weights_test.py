@@ -147,6 +147,30 @@ class WeightsTest(unittest.TestCase):
         self.assertNotEqual(json.loads(run.stdout)["verdict"], "equal")
         self.assertNotEqual(run.returncode, DONE)
 
+    def test_reports_say_what_was_fed_and_run(self):
+        source, out = self.decoder("fp16"), self.at("out.onnx")
+        done("convert", source, "-o", out)
+        report = self.verdict(source, out)
+        conditions = [a["condition"] for a in report["assumptions"]]
+        # Of token ids a layer reads the shape only.
+        self.assertNotIn("input_ids holds the positions P..T-1", conditions)
+        plans = {plan["name"]: plan["status"] for plan in report["plans"]}
+        if plans.get("free positions") == "bitwise":
+            self.assertNotIn("position_ids holds the positions P..T-1", conditions)
+        sentences = report["assumed"]["P"].split("; ")
+        self.assertEqual(len(sentences), len(set(sentences)))
+        self.assertLess(len(sentences), 5, report["assumed"]["P"])
+        self.assertIn("judged by computed bounds", done("verify", source, out))
+        self.assertIsNone(report["half_types"]["not_run"])
+        model = onnx.load(out, load_external_data=False)
+        layer = [n for n in model.graph.node if n.op_type == "Attention"][3]
+        layer.attribute.extend([onnx.helper.make_attribute("scale", 0.9)])
+        onnx.save(model, out)
+        wrong = tool("verify", source, out)
+        self.assertIn("not run in their own types: they are not seen to be equal in float32",
+                      wrong.stdout)
+        self.assertNotIn("agree in 0 steps", wrong.stdout)
+
     def test_other_words_are_refused(self):
         for words in ("drawn", "random:", "random:x"):
             run = tool("verify", "a.onnx", "b.onnx", "--weights", words)

@@ -101,6 +101,7 @@ class Verifier {
                                    &*stimulus, &driver);
     if (!facts.ok()) return Inconclusive("KV402 " + Text(facts.status()));
     FindLimits(*stimulus, *facts);
+    unread_ = InputsReadForShapes(relation_, source_graph, after_graph);
     if (!judged_alone()) FindExtras(&*stimulus);
     plans_ = MakePlans(limits_);
     // Where all facts hold, extra plans only guard against faults of the proof, and the run in
@@ -116,6 +117,7 @@ class Verifier {
     OracleReferee referee(before_, part_.bounds != nullptr ? *part_.bounds : after_, options_.full,
                           part_.bounds != nullptr ? 1 : oracle::kDeviations);
     RunPlans(&driver, control_ ? nullptr : &referee, *source, *converted);
+    fed_freely_.insert(fed_freely_.end(), unread_.begin(), unread_.end());
     report_.assumptions.Add(RestrictionsOf(stimulus->interface(), fed_freely_));
     report_.oracle = referee.report();
     if (part_.bounds != nullptr) return Finish();
@@ -255,7 +257,8 @@ class Verifier {
       if (input.as != "same" && input.as != "renamed") continue;
       const std::string& name = input.source.empty() ? input.name : input.source;
       const auto it = stimulus->interface().inputs.find(name);
-      if (it == stimulus->interface().inputs.end()) continue;
+      const bool is_unread = std::find(unread_.begin(), unread_.end(), name) != unread_.end();
+      if (it == stimulus->interface().inputs.end() || is_unread) continue;
       SourceInput& fed = it->second;
       if (fed.reading().meaning != Meaning::kPositions || !fed.reading().Has(Extent::kTokens)) {
         continue;
@@ -585,6 +588,7 @@ class Verifier {
   Reached reached_;
   std::vector<std::string> free_positions_, added_masks_;  // inputs that can be fed freely
   std::vector<std::string> fed_freely_;
+  std::vector<std::string> unread_;  // inputs of which the models read the shape only
   StepFeeds equal_start_;
   VerifyReport report_;
   std::string failure_, unsupported_, unjudged_, unrefused_;

@@ -112,7 +112,7 @@ std::string OracleText(const VerifyReport& r) {
     ratio = std::max(ratio, o.ratio);
   }
   std::string text = fmt::format(
-      "oracle: {} of {} steps; comparisons: {} bitwise, {} within computed bounds\n"
+      "oracle: {} of {} steps; comparisons: {} bitwise, {} judged by computed bounds\n"
       "        (largest difference / bound {:.2g}), {} by the fixed bound\n",
       r.oracle.steps, r.oracle.steps_seen, bitwise, bounded, ratio, fixed);
   for (const std::string& what : r.oracle.without_meaning) {
