@@ -248,8 +248,9 @@ bool AttentionFacts::CompareKeys(const std::string& name, const AttentionReading
       : in_range
           ? ""
           : "its products of queries and keys may leave their range where the source's do not";
+  const bool known_types = before.softmax_type != 0 && after.softmax_type != 0;
   if ((!scaled && AreOtherScales(after.scale, before.scale)) ||
-      AreOtherScales(after.softcap, before.softcap)) {
+      AreOtherScales(after.softcap, before.softcap) || (!typed && known_types)) {
     facts_->AddRefuted(name, what, why_not);
   } else {
     facts_->Add(name, what, why_not);

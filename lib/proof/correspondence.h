@@ -158,6 +158,7 @@ class Correspondence {
   sym::Expr Fitted(sym::Expr e, const sym::Facts& facts) const;
   sym::Expr OfLongest(NodeId n, sym::Expr batch, const sym::Facts& facts) const;
   void FindDeclaredNames();
+  void AddCapacity(sym::Expr slots);
   void FindDeclaredExtents(const Manifest& relation);
   void SetSize(sym::Expr own, sym::Expr theirs);
   bool IsDeclaredBySource(const sym::DimSymbol& name) const;
@@ -196,7 +197,7 @@ class Correspondence {
   absl::flat_hash_map<ValueId, Grounds> grounds_of_;  // by converted value: what its twin rests on
   std::string tree_;  // the name of the tree mask input; empty for none
   Assumptions assumptions_;
-  // The slots of growing caches and the columns of padded masks.
+  // The slots of growing caches and the columns of padded masks, each once.
   std::vector<sym::Expr> capacities_;
   std::set<sym::DimSymbol> per_sequence_;  // dimensions of control inputs that are B
   std::set<sym::DimSymbol> batch_;         // the source's names for B

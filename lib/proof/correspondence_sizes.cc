@@ -294,6 +294,14 @@ void Correspondence::FindDeclaredNames() {
   }
 }
 
+// The caches of all layers often declare one capacity. Each is listed once, so that the work for a
+// layer does not grow with their number.
+void Correspondence::AddCapacity(Expr slots) {
+  if (std::find(capacities_.begin(), capacities_.end(), slots) == capacities_.end()) {
+    capacities_.push_back(slots);
+  }
+}
+
 // Gives sizes to inputs that only the converted model has, by what the manifest says of their axes.
 // The axes of a cache are the source's, apart from its slots; those of a control input are B or S.
 void Correspondence::FindDeclaredExtents(const Manifest& relation) {
@@ -311,7 +319,7 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
       const auto letter = static_cast<size_t>(axis);
       if (cache.layout[letter] == 'B' && sequences == nullptr) sequences = theirs.shape[k];
       if (k == past.sequence && cache.source.growing) {
-        if (!cache.ring && !cache.grows) capacities_.push_back(mine.shape[letter]);
+        if (!cache.ring && !cache.grows) AddCapacity(mine.shape[letter]);
         continue;
       }
       // The source's past may have room for more sequences than a step has; its present has those
@@ -344,7 +352,7 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
       if (static_cast<int64_t>(k) != input.axis) {
         SetSize(mine.shape[k], theirs.shape[k]);
       } else {
-        capacities_.push_back(mine.shape[k]);  // a padded mask has a column for each token
+        AddCapacity(mine.shape[k]);  // a padded mask has a column for each token
       }
     }
     // The host feeds a mask with a row for each sequence, whatever the mask declares; a single row

@@ -123,6 +123,7 @@ class Prover {
                  "leaves its layer as it is in the source, as large as what entered", why);
     }
     Proof proof = facts_.Take(steps_.text);
+    NameLimit(&proof);
     for (const sym::Assumption& assumption : forms_.assumptions()) {
       const auto kind = KindOf(assumption.reason);
       // The conditions of the converted model's own nodes were checked (proof/misfits.h), apart
@@ -138,6 +139,16 @@ class Prover {
   }
 
  private:
+  // Says of open facts that nothing more is proved behind the limit of the pool.
+  void NameLimit(Proof* proof) const {
+    if (!pool_.exhausted()) return;
+    for (ProofFact& fact : proof->facts) {
+      if (fact.status != FactStatus::kOpen) continue;
+      fact.why_not = fmt::format("the limit of {} steps is reached (--max-analysis-steps): {}",
+                                 sym::MaxSteps(), fact.why_not);
+    }
+  }
+
   // If all sequences have one length, one run of the source covers them, and they need not be
   // independent.
   void ProveSequencesApart() {
