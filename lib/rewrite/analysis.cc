@@ -245,8 +245,7 @@ void Explain(const Normalised& normalised, Finding* finding) {
 
 }  // namespace
 
-absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
-                                 const ConvertOptions& options) {
+absl::StatusOr<Analysis> Lower(const Model& model) {
   Analysis a;
   KV_ASSIGN_OR_RETURN(onnx::ModelProto flat, InlineFunctions(*model.proto));
   KV_RETURN_IF_ERROR(CheckArity(flat));
@@ -260,10 +259,12 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
       Graph graph, Graph::Build(std::make_shared<const onnx::ModelProto>(std::move(raised.model))));
   a.graph = std::make_shared<const Graph>(std::move(graph));
   a.forms = std::make_unique<sym::Forms>(*a.graph);
-  if (a.not_raised) {
-    a.near_misses.push_back(*a.not_raised);
-    return a;
-  }
+  if (a.not_raised) a.near_misses.push_back(*a.not_raised);
+  return a;
+}
+
+absl::Status Recognise(RuleTable rules, const ConvertOptions& options, Analysis* analysis) {
+  Analysis& a = *analysis;
   Candidates candidates = FindCandidates(*a.forms);
   a.near_misses = std::move(candidates.near_misses);
   for (Candidate& candidate : candidates.pairs) {
@@ -285,7 +286,13 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
   DropUnread(a);
   AssignLayers(a);
   if (options.window == WindowForm::kCircular) MakeRings(a);
-  KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
+  return WithinSteps(*a.forms);
+}
+
+absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
+                                 const ConvertOptions& options) {
+  KV_ASSIGN_OR_RETURN(Analysis a, Lower(model));
+  if (!a.not_raised) KV_RETURN_IF_ERROR(Recognise(rules, options, &a));
   return a;
 }
 
