@@ -156,6 +156,28 @@ class StopAfterTest(unittest.TestCase):
         self.assertEqual(found, files_up_to("check"))
         self.assertRegex(self.read("5-check.txt"), "^check: refused\n  KV235 ")
 
+    def source_of_case(self, name):
+        text = (ROOT / "testdata" / "rewrites" / f"{name}.onnxtxt").read_text(encoding="utf-8")
+        path = self.dir / f"{name}.onnxtxt"
+        path.write_text(text.split("# ---- before\n")[1].split("# ---- ")[0], encoding="utf-8")
+        return path
+
+    def test_a_model_that_cannot_be_raised(self):
+        _, names = self.stop(1, self.source_of_case("growing_concat_refuse_opset"), "lower")
+        self.assertEqual(names, files_up_to("lower"))
+        self.assertIn("# refused: KV201 ", self.read("1-lower.onnxtxt"))
+        self.assertEqual(self.check_onnx_text("1-lower.onnxtxt").opset_import[0].version, 12)
+
+    def test_a_result_that_is_not_accepted(self):
+        model = self.source_of_case("decomposed_attention_mask_lookup_guarded")
+        document, names = self.stop(4, model, "prove", "--accept", "proved")
+        self.assertEqual(document["status"], "refused")
+        self.assertEqual(names, files_up_to("prove"))
+        text = self.read("6-prove.txt")
+        for word in ("prove: unproved", "accepted         no", "reason           KV436", "\nopen ",
+                     "why not"):
+            self.assertIn(word, text)
+
     def test_what_is_printed(self):
         run = self.convert(GOOD, "--stop-after=plan", "--dump-dir", self.dumps)
         self.assertEqual((run.returncode, run.stderr), (0, b""))
