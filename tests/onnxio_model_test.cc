@@ -189,6 +189,24 @@ TEST(LoadModelBytes, AnAttributeStandsOnce) {
   EXPECT_EQ(CodeOf(loaded.status()), "KV101");
 }
 
+// Runtimes choose between an operator of ONNX and a function of its name; ONNX's own inliner and
+// reference implementation choose differently.
+TEST(LoadModelBytes, AFunctionIsNoOperatorOfOnnx) {
+  const auto load = [](const std::string& domain, const std::string& name, int opset) {
+    const auto model = ParseModelText(
+        "<ir_version: 10, opset_import: [\"\": " + std::to_string(opset) +
+        ", \"com.microsoft\": 1]> g (float[2] x) => (float[2] y) { y = Neg(x) }\n<domain: \"" +
+        domain + "\", opset_import: [\"\": " + std::to_string(opset) + "]> " + name +
+        " (a) => (b) { b = Neg(a) }");
+    EXPECT_TRUE(model.ok()) << model.status();
+    return LoadModelBytes(model->SerializeAsString(), "").status();
+  };
+  EXPECT_EQ(load("", "Gelu", 20).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(load("ai.onnx", "Softmax", 18).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(load("", "Gelu", 18).ok());  // Gelu came with opset 20
+  EXPECT_TRUE(load("com.microsoft", "Gelu", 20).ok());
+}
+
 TEST(CheckModel, DoesNotLookForExternalData) {
   const onnx::ModelProto model = WithExternalData("no/such/file");
   EXPECT_TRUE(CheckModel(model).ok()) << CheckModel(model);

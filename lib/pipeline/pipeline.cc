@@ -159,7 +159,18 @@ class Pipeline {
   absl::Status Prove(const Model& after) {
     Say("proving");
     KV_ASSIGN_OR_RETURN(result_.proof, ProveAlone(source_, after, result_.conversion.manifest));
+    StatePadding();
     return absl::OkStatus();
+  }
+
+  // Padding tokens that the proof excludes are excluded by a precondition as well.
+  void StatePadding() {
+    for (const Assumption& assumption : result_.proof.assumptions.all()) {
+      if (assumption.kind != AssumptionKind::kPadding || !assumption.subject.empty()) continue;
+      result_.conversion.manifest.preconditions.push_back(
+          {"KV236", assumption.condition, "assumed"});
+      return;
+    }
   }
 
   absl::Status Judge(const Model& after) {

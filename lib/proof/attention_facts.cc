@@ -165,7 +165,20 @@ bool AttentionFacts::RestOnHiding(const std::string& name, const AttentionReadin
   }
   twins_.RestOn({AssumptionKind::kVisibleKey, name,
                  fmt::format("each query of {} sees a key", name), AssumptionSource::kHost});
+  if (!moved && ReadsOnlyInputs(visible) &&
+      PaddingHidesAllKeys(pool_, visible, twins_.past(), facts.extents[kKeys - 1],
+                          facts.extents[kKeys])) {
+    twins_.RestOn({AssumptionKind::kPadding, name,
+                   fmt::format("no padding hides all keys of a token in {}", name),
+                   AssumptionSource::kHost});
+  }
   return true;
+}
+
+bool AttentionFacts::ReadsOnlyInputs(Expr e) const {
+  const std::vector<ValueId> sources = sym::SourcesOf(e);
+  return std::all_of(sources.begin(), sources.end(),
+                     [&](ValueId source) { return forms_.graph().is_graph_input(source); });
 }
 
 bool AttentionFacts::CompareKeys(const std::string& name, const AttentionReading& before,

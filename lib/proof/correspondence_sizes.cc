@@ -374,17 +374,31 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
   }
 }
 
-// Sets a size of the converted model to one of the source. If it already has another value, the two
-// sizes of the source are assumed to be equal.
+// Sets a size of the converted model to one of the source. If it already has another value, or is a
+// size of the source itself, the two sizes of the source are assumed to be equal.
 void Correspondence::SetSize(Expr own, Expr theirs) {
   if (own == nullptr || theirs == nullptr) return;
   theirs = Normal(theirs, Facts{});
   if (Normal(own, Facts{}) == theirs) return;
-  if (own->kind() == Kind::kDim && sizes_.try_emplace(own->dim(), theirs).second) return;
+  const bool is_source = own->kind() == Kind::kDim && IsDeclaredBySource(own->dim());
+  if (own->kind() == Kind::kDim && !is_source && sizes_.try_emplace(own->dim(), theirs).second) {
+    return;
+  }
+  sym::Pool& pool = forms_.pool();
   const Expr other = Normal(own, Facts{});
   if (other == theirs) return;
-  const Expr difference = forms_.pool().Sub(theirs, other);
-  if (new_ != nullptr) MakeZero(difference, AssumptionKind::kDimension, "");
+  if (is_source && theirs->kind() != Kind::kDim) {
+    // The source's own size would get a value that it has in some steps only.
+    const Expr equal = pool.Eq(theirs, other, Facts{});
+    return RefuseUnlessMet(equal, sym::ToString(equal));
+  }
+  const Expr difference = pool.Sub(theirs, other);
+  if (is_source || new_ != nullptr) MakeZero(difference, AssumptionKind::kDimension, "");
+}
+
+bool Correspondence::IsDeclaredBySource(const sym::DimSymbol& name) const {
+  const auto origin = forms_.OriginOf(name);
+  return origin && pair_.NameOf(origin->input) == pair_.graph().name(origin->input);
 }
 
 namespace {

@@ -19,6 +19,7 @@
 #include "proof/matches.h"
 #include "proof/misfits.h"
 #include "proof/nodes.h"
+#include "proof/padding_independence.h"
 #include "proof/pair.h"
 #include "proof/plain.h"
 #include "proof/sequences_apart.h"
@@ -132,6 +133,7 @@ class Prover {
       if (of_emptiness && HoldsInEveryStep(forms_, assumption.predicate, twins_.past())) continue;
       if (kind) proof.assumptions.Add({*kind, "", assumption.text, AssumptionSource::kHost});
     }
+    ExcludePadding(&proof);
     return proof;
   }
 
@@ -144,6 +146,28 @@ class Prover {
     const std::string why = MixedSequences(pair_, twins_, equality_, relation_);
     const std::string text = "gives each sequence what the source gives that sequence alone";
     facts_.Add(relation_.outputs.front().name, text, why);
+  }
+
+  // Adds that steps have no padding tokens to the assumptions, if these may change what real tokens
+  // give: the source is then another model for a step with fewer tokens, or with fewer sequences.
+  void ExcludePadding(Proof* proof) {
+    const bool grows = std::any_of(relation_.caches.begin(), relation_.caches.end(),
+                                   [](const ManifestCache& cache) { return cache.source.growing; });
+    const bool stated =
+        std::any_of(relation_.preconditions.begin(), relation_.preconditions.end(),
+                    [](const Precondition& p) { return p.code == "KV236" || p.code == "KV248"; });
+    if (!grows || stated || !HoldsWhole(*proof)) return;
+    const PaddingReach reach = ReachOfPadding(pair_, twins_, attentions_, relation_);
+    std::string why = reach.why;
+    if (relation_.uniform && !reach.counts_tokens) {
+      // All sequences are in one run of the source, which then has the same padding tokens.
+      why = MixedSequences(pair_, twins_, equality_, relation_);
+    }
+    twins_.TakeGrounds();
+    if (why.empty()) return;
+    proof->assumptions.Add({AssumptionKind::kPadding, "",
+                            fmt::format("no step has padding tokens: {}", why),
+                            AssumptionSource::kHost});
   }
 
   // The ledger's kind for an assumption of the forms; nullopt if the correspondence has entered it.
@@ -277,6 +301,7 @@ class Prover {
     grounds.doubted = !proved;
     SetTwin(mine, theirs, before, after, std::move(grounds));
     if (proved) matches_.Take(theirs);
+    if (proved) attentions_.insert({theirs, before});
     return proved;
   }
 
@@ -366,6 +391,7 @@ class Prover {
   }
 
   const std::vector<LengthClaim>& claims_;
+  ReadAttentions attentions_;
   const SourceCase& steps_;
   Correspondence twins_;
   Equality equality_;

@@ -2,7 +2,6 @@
 // rule judges them.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "base/findings.h"
@@ -14,7 +13,7 @@ namespace kvlift {
 struct Candidate {
   CachePair pair;
   // A guess each; the update of a matching rule has what is certain.
-  std::string kind;        // the manifest's word
+  CacheKind kind = CacheKind::kConcat;
   bool growing = false;    // the extents of past and present differ
   int axis = 0;            // where they differ, or that of a TensorScatter; else 0
   Finding if_unmatched;    // the finding to report if no rule matches
@@ -24,6 +23,7 @@ struct Candidate {
 
 struct Candidates {
   std::vector<Candidate> pairs;      // in the order of the graph outputs
+  std::vector<CachePair> states;     // of recurrences, and of rank 2: they stay as they are
   std::vector<Finding> near_misses;  // states and scatters that are not caches
 };
 

@@ -21,28 +21,26 @@
 namespace kvlift {
 namespace {
 
-// Returns the first reason why a cache cannot be converted; nullptr if all can. Caches that are
-// converted already, or that the user asks to leave, do not count.
+// Returns the first reason against the conversion of all caches; nullptr if there is none.
 const Finding* FirstReason(const Analysis& a) {
   for (const AnalysedCache& cache : a.caches) {
-    if (!cache.reason || cache.candidate.converted || cache.reason->code == kLeftAlone) continue;
-    return &*cache.reason;
+    if (cache.reason && cache.reason->cause == StayCause::kRefused) return &cache.reason->finding;
   }
   return nullptr;
 }
 
 // Reports what the plan says about each attention and, if it refuses, about everything without a
 // reason.
-void Note(const ConversionPlan& plan, Inspection* inspection) {
+void ReportPlan(const ConversionPlan& plan, Inspection* inspection) {
   for (size_t k = 0; k < plan.kept.size() && k < inspection->attention.size(); ++k) {
     inspection->attention[k].reason = plan.kept[k];
   }
   if (!plan.refusal) return;
   for (CacheReport& cache : inspection->caches) {
-    if (!cache.reason) cache.reason = plan.refusal;
+    if (!cache.reason) cache.reason = plan.refusal->finding;
   }
   for (AttentionReport& attention : inspection->attention) {
-    if (!attention.reason) attention.reason = plan.refusal;
+    if (!attention.reason) attention.reason = plan.refusal->finding;
   }
 }
 
@@ -57,7 +55,7 @@ absl::flat_hash_set<std::string> NamesReadBy(const onnx::NodeProto& node) {
 
 // Lists, for each cache, the nodes besides its TensorScatter that read its past. Past and present
 // of such a cache cannot share a buffer (alias "copy").
-void NoteReaders(const onnx::ModelProto& model, Manifest* manifest) {
+void ListReaders(const onnx::ModelProto& model, Manifest* manifest) {
   for (const onnx::NodeProto& node : model.graph().node()) {
     const absl::flat_hash_set<std::string> names = NamesReadBy(node);
     for (ManifestCache& cache : manifest->caches) {
@@ -73,7 +71,7 @@ void NoteReaders(const onnx::ModelProto& model, Manifest* manifest) {
 }
 
 // Reports at everything that could be converted why the model is refused as a whole.
-void HoldBack(const Finding& reason, Inspection* inspection) {
+void ReportAllOrNothing(const Finding& reason, Inspection* inspection) {
   Finding held = {"KV223",
                   fmt::format("held back: all or nothing, and {}: {}", reason.code, reason.text),
                   reason.nodes, reason.values};
@@ -128,7 +126,7 @@ absl::StatusOr<Inspection> Inspect(const Model& model, RuleTable rules) {
   if (!a.updates.empty() && FirstReason(a) == nullptr) {
     KV_ASSIGN_OR_RETURN(ConversionPlan plan, MakePlan(a, {}));
     KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
-    Note(plan, &inspection);
+    ReportPlan(plan, &inspection);
   }
   NameSource(a.normalised, &inspection);
   return inspection;
@@ -180,7 +178,7 @@ ConvertOptions Resolved(ConvertOptions options) {
   }
   if (options.target == Target::kTensorRt) options.layout = Layout::kBnsd;
   if (options.target == Target::kGenaiStatic) {
-    options.layout = Layout::kFolded;
+    options.layout = Layout::kHeadsInLastAxis;
     options.io_names = IoNames::kStatic;
   }
   return options;
@@ -194,7 +192,7 @@ absl::StatusOr<std::optional<Finding>> Emit(const Model& model, const ConvertOpt
   KV_ASSIGN_OR_RETURN(result->model, Apply(*a.graph, plan.patch));
   result->manifest = std::move(plan.manifest);
   result->manifest.source_sha256 = model.Sha256();
-  NoteReaders(*result->model, &result->manifest);
+  ListReaders(*result->model, &result->manifest);
   if (options.rotary == Rotary::kFused) {
     KV_ASSIGN_OR_RETURN(result->model, FuseRotations(*std::move(result->model), result->manifest));
   }
@@ -250,7 +248,7 @@ absl::StatusOr<Conversion> ConvertLowered(const Model& model, const ConvertOptio
   const Finding* reason = FirstReason(a);
   const bool partial = reason != nullptr;
   if (partial && (!options.allow_partial || a.updates.empty())) {
-    HoldBack(Finding(*reason), &result.inspection);
+    ReportAllOrNothing(Finding(*reason), &result.inspection);
     return result;
   }
   if (trace.ends(Step::kRecognise)) return Stopped(std::move(result));
@@ -258,7 +256,7 @@ absl::StatusOr<Conversion> ConvertLowered(const Model& model, const ConvertOptio
   KV_ASSIGN_OR_RETURN(ConversionPlan plan, MakePlan(a, resolved));
   KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
   KV_RETURN_IF_ERROR(trace.Take([&] { return DescribePlan(a, resolved, plan); }));
-  Note(plan, &result.inspection);
+  ReportPlan(plan, &result.inspection);
   if (plan.refusal) return result;
   if (trace.ends(Step::kPlan)) return Stopped(std::move(result));
   KV_ASSIGN_OR_RETURN(const std::optional<Finding> unfit,
@@ -330,7 +328,7 @@ absl::StatusOr<std::vector<std::string>> ExplainNode(const Model& model, const s
     if (a.graph->producer(cache.candidate.pair.present) != found) continue;
     lines.push_back(
         cache.reason ? fmt::format("cache {}: {} {}", a.graph->name(cache.candidate.pair.past),
-                                   cache.reason->code, cache.reason->text)
+                                   cache.reason->finding.code, cache.reason->finding.text)
                      : fmt::format("cache {}: matches", a.graph->name(cache.candidate.pair.past)));
   }
   for (const Rule* rule : rules) {

@@ -33,7 +33,7 @@ enum class ReadForm { kAuto, kPrefix, kFull };
 // and masks that only hide those are left out.
 enum class Padding { kAuto, kKeep, kNone };
 // The layout of caches at the interface: as in the source, [B, Nk, M, D], or [B, M, Nk*D].
-enum class Layout { kKeep, kBnsd, kFolded };
+enum class Layout { kKeep, kBnsd, kHeadsInLastAxis };
 // Names of caches at the interface: as in the source, or key_cache.0, updated_key_cache.0, ...
 enum class IoNames { kKeep, kStatic };
 // RoPE that is spelt out: it stays, or becomes RotaryEmbedding (rewrite/rotary.h). Auto: fused for
@@ -45,7 +45,7 @@ enum class CacheTensors { kPerLayer, kPacked };
 // Whether caches whose rows wrap around or shift are converted, by TensorScatter's circular mode.
 enum class WriteMode { kLinear, kCircular };
 // For caches of which attention reads a sliding window: a buffer for all tokens, or a ring buffer
-// (rewrite/rings.h).
+// (rewrite/planned_cache.h).
 enum class WindowForm { kFull, kCircular };
 
 // How caches are quantised; see rewrite/quantize_caches.h.

@@ -1,8 +1,10 @@
 #include "rewrite/describe_steps.h"
 
 #include <algorithm>
+#include <variant>
 
 #include "base/escape.h"
+#include "base/overloaded.h"
 #include "contract/manifest_text.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
@@ -94,33 +96,55 @@ class Describer {
   }
 
  private:
-  std::string Update(const CacheUpdate& u) const {
+  // Returns the lines about the way in which a present is made from its past.
+  std::string How(const CacheUpdate::How& how) const {
+    return std::visit(
+        Overloaded{
+            [&](const AppendAll& all) {
+              return HowLines(all.past_length, "none", all.reordered_past, "linear");
+            },
+            [&](const KeepLast& last) {
+              const std::string window = fmt::format("the last {} rows", last.window);
+              return HowLines(last.past_length, window, nullptr, "linear");
+            },
+            [&](const WriteAt& at) { return HowLines(at.start, "none", nullptr, "linear"); },
+            [&](const WriteAround& around) {
+              return HowLines(around.start, "none", nullptr, "wrap around");
+            },
+            [&](const Fifo&) { return HowLines(nullptr, "none", nullptr, "first in, first out"); },
+        },
+        how);
+  }
+
+  std::string HowLines(Expr start, std::string_view window, Expr reorder,
+                       std::string_view slots) const {
     std::string text;
-    AddLine("write start", Text(u.start), &text);
+    AddLine("write start", start == nullptr ? "the end of the buffer" : Text(start), &text);
+    AddLine("window", window, &text);
+    AddLine("reorder", reorder == nullptr ? "none" : Text(reorder), &text);
+    AddLine("slots", slots, &text);
+    return text;
+  }
+
+  std::string Update(const CacheUpdate& u) const {
+    std::string text = How(u.how);
     AddLine("new length", Text(u.new_length), &text);
-    AddLine("window", u.window > 0 ? fmt::format("the last {} rows", u.window) : "none", &text);
-    AddLine("reorder", u.base == nullptr ? "none" : Text(u.base), &text);
-    AddLine("slots",
-            u.ring()     ? fmt::format("a ring of more than {} rows", u.visible)
-            : u.shifts   ? "first in, first out"
-            : u.circular ? "wrap around"
-                         : "linear",
-            &text);
-    if (u.part) AddLine("sequences", "the first of a larger batch", &text);
+    if (u.writes_some_sequences()) AddLine("sequences", "the first of a larger batch", &text);
     AddLine("new rows", Name(u.update), &text);
     AddLine("new rows are", Text(u.update_element), &text);
-    AddLine("attention reads", Name(u.attended), &text);
+    AddLine("attention reads", Name(u.read_by_attention()), &text);
     AddLine("node", Nodes({u.node}), &text);
     return text;
   }
 
-  std::string View(int cache, const CacheView& view) const {
-    std::string text = fmt::format("cache {}, {} heads", CacheId(cache), view.heads);
-    for (const Lane& lane : view.lanes) {
-      text += fmt::format(", axis {} at index {}", lane.axis, lane.index);
+  std::string Operand(const CacheOperand& operand) const {
+    const CacheView& view = operand.view;
+    std::string text = fmt::format("cache {}, {} heads", CacheId(operand.cache), view.heads);
+    for (const FixedAxis& fixed : view.fixed_axes) {
+      text += fmt::format(", axis {} at index {}", fixed.axis, fixed.index);
     }
     if (view.offset > 0) text += fmt::format(", from element {} on", view.offset);
-    if (view.folded) text += ", batch and heads on one axis";
+    if (view.batch_times_heads) text += ", batch and heads on one axis";
     if (!view.decode.empty()) text += ", decoded by " + Nodes(view.decode);
     return text;
   }
@@ -128,24 +152,25 @@ class Describer {
   std::string Site(const AttentionSite& site, const AttentionReport& report) const {
     std::string text;
     AddLine("query", Name(site.query) + ShapeOf(site.query), &text);
-    AddLine("keys", View(site.key_cache, site.key_view), &text);
-    AddLine("values", View(site.value_cache, site.value_view), &text);
+    AddLine("keys", Operand(site.key), &text);
+    AddLine("values", Operand(site.value), &text);
     AddLine("heads",
-            fmt::format("{} of queries, {} of keys, sizes {} and {}", site.q_heads, site.kv_heads,
-                        site.head_dim, site.v_head_dim),
+            fmt::format("{} of queries, {} of keys, sizes {} and {}", site.q_heads,
+                        site.key.view.heads, site.head_dim, site.v_head_dim),
             &text);
     AddLine("scale", fmt::format("{}", site.scale), &text);
     AddLine("softcap", site.softcap == 0 ? "none" : fmt::format("{}", site.softcap), &text);
     AddLine("mask", report.mask, &text);
-    AddLine("visible keys", fmt::format("{} of {}", Text(site.keep), Text(site.keys)), &text);
-    for (const Bias& bias : site.biases) {
-      AddLine("bias", Name(bias.value) + (bias.folded ? ", batch and heads on one axis" : ""),
+    AddLine("visible keys", fmt::format("{} of {}", Text(site.mask.keep), Text(site.mask.keys)),
+            &text);
+    for (const Bias& bias : site.mask.biases) {
+      AddLine("bias",
+              Name(bias.value) + (bias.batch_times_heads ? ", batch and heads on one axis" : ""),
               &text);
     }
-    if (site.bias_keep != nullptr && !site.bias_keep->is_integer(1))
-      AddLine("bias hides", "not " + Text(site.bias_keep), &text);
-    AddLine("masked score", site.finite_minimum ? "a finite number" : "-inf", &text);
-    AddLine("masked row", site.nan_guard ? "0, by a guard against NaN" : "", &text);
+    if (site.mask.bias_keep != nullptr && !site.mask.bias_keep->is_integer(1))
+      AddLine("bias hides", "not " + Text(site.mask.bias_keep), &text);
+    AddLine("masked row", HasNanGuard(site) ? "0, by a guard against NaN" : "", &text);
     AddLine("output", Name(graph_.outputs(site.node)[0]), &text);
     AddLine("nodes", Nodes(site.nodes), &text);
     return text;
@@ -204,6 +229,15 @@ std::string AttentionText(const onnx::NodeProto* node) {
   return text + (mask ? ", mask " + node->input(3) : ", no mask operand");
 }
 
+// Returns ", a ring of more than W rows" if the cache with this input becomes one; else nothing.
+std::string RingText(const Manifest& manifest, const std::string& input) {
+  for (const ManifestCache& cache : manifest.caches) {
+    if (cache.input != input || !cache.ring) continue;
+    return fmt::format(", a ring of more than {} rows", cache.ring->window);
+  }
+  return {};
+}
+
 std::string PlannedCaches(const Analysis& a, const ConversionPlan& plan) {
   const Describer of(a);
   std::string text;
@@ -213,11 +247,10 @@ std::string PlannedCaches(const Analysis& a, const ConversionPlan& plan) {
       AddLine(id, "stays as it is", &text);
       continue;
     }
-    const CacheUpdate& update = a.updates[cache.update_index];
-    const std::string name = of.Name(update.pair.past);
+    const std::string name = of.Name(a.updates[cache.update_index].pair.past);
     const auto type = plan.patch.retype.find(name);
     AddLine(id,
-            fmt::format("TensorScatter into {}{}{}", name, update.ring() ? ", a ring" : "",
+            fmt::format("TensorScatter into {}{}{}", name, RingText(plan.manifest, name),
                         type == plan.patch.retype.end() ? "" : ", " + TypeText(type->second)),
             &text);
   }
@@ -317,7 +350,7 @@ std::vector<StepText> DescribePlan(const Analysis& a, const ConvertOptions& opti
                                    const ConversionPlan& plan) {
   std::string text;
   if (plan.refusal) {
-    text = "plan: refused\n  " + FindingLine(*plan.refusal) + "\n";
+    text = "plan: refused\n  " + FindingLine(plan.refusal->finding) + "\n";
     for (size_t k = 0; k < plan.kept.size(); ++k) {
       if (!plan.kept[k]) continue;
       AddLine(fmt::format("attention {}", k), "stays: " + FindingLine(*plan.kept[k]), &text);

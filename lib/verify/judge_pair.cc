@@ -294,7 +294,15 @@ class Verifier {
       // These preconditions rule out padding tokens, which would change the results of real tokens.
       if (p.code == "KV236" || p.code == "KV248") limits_.pads = false;
     }
-    if (!limits_.pads) {
+    // A proof that excludes them says so in its own words, of the whole model or of some tokens.
+    bool excluded = false;
+    for (const Assumption& given : report_.proof.assumptions.all()) {
+      if (given.kind != AssumptionKind::kPadding) continue;
+      excluded = excluded || given.subject.empty();
+      limits_.shows_a_key = limits_.shows_a_key && given.subject.empty();
+    }
+    if (excluded) limits_.pads = false;
+    if (!limits_.pads && !excluded) {
       report_.assumptions.Add(NotRun(AssumptionKind::kPadding, "", "no step has padding tokens"));
     }
     limits_.full = options_.full;

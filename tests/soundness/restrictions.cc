@@ -76,6 +76,7 @@ Restrictions RestrictionsOf(const onnx::ModelProto& before, const Manifest& mani
   for (const DroppedInput& input : manifest.dropped) require(input.name, input.requires_text);
   for (const ManifestInput& input : manifest.inputs) require(input.name, input.requires_text);
   for (const Precondition& condition : manifest.preconditions) {
+    if (condition.code == "KV236" || condition.code == "KV248") r.no_padding = true;
     if (condition.code == "KV303") r.tokens_visible = true;
     if (condition.code == "KV306") r.one_length = true;
     if (condition.code == "KV320") r.one_token_with_past = true;
@@ -107,6 +108,7 @@ Restrictions RestrictionsOf(const onnx::ModelProto& before, const Manifest& mani
         r.one_token_with_past = true;
         break;
       case AssumptionKind::kPadding:
+        r.no_padding = r.no_padding || a.subject.empty();
         r.tokens_visible = true;
         break;
       case AssumptionKind::kVisibleKey:
