@@ -269,8 +269,7 @@ void ReplaceByNormalisation(const Normalised& normalised, Finding* finding) {
 
 }  // namespace
 
-absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
-                                 const ConvertOptions& options) {
+absl::StatusOr<Analysis> Lower(const Model& model) {
   Analysis a;
   KV_ASSIGN_OR_RETURN(onnx::ModelProto flat, InlineFunctions(*model.proto));
   KV_RETURN_IF_ERROR(CheckArity(flat));
@@ -284,10 +283,12 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
       Graph graph, Graph::Build(std::make_shared<const onnx::ModelProto>(std::move(raised.model))));
   a.graph = std::make_shared<const Graph>(std::move(graph));
   a.forms = std::make_unique<sym::Forms>(*a.graph);
-  if (a.not_raised) {
-    a.near_misses.push_back(*a.not_raised);
-    return a;
-  }
+  if (a.not_raised) a.near_misses.push_back(*a.not_raised);
+  return a;
+}
+
+absl::Status Recognise(RuleTable rules, const ConvertOptions& options, Analysis* analysis) {
+  Analysis& a = *analysis;
   Candidates candidates = FindCandidates(*a.forms);
   a.near_misses = std::move(candidates.near_misses);
   a.states = std::move(candidates.states);
@@ -310,7 +311,13 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
   FindOtherAttention(a);
   DropUnread(a);
   AssignLayers(a);
-  KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
+  return WithinSteps(*a.forms);
+}
+
+absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
+                                 const ConvertOptions& options) {
+  KV_ASSIGN_OR_RETURN(Analysis a, Lower(model));
+  if (!a.not_raised) KV_RETURN_IF_ERROR(Recognise(rules, options, &a));
   return a;
 }
 

@@ -53,9 +53,14 @@ struct Analysis {
   std::vector<Finding> near_misses;
 };
 
-// Uses the options only, skip and mode. Returns InvalidArgument for a broken model and
-// OutOfRange if its symbolic arithmetic takes more than sym::MaxSteps(). What cannot be converted
-// is in the result.
+// The step "lower": returns the lowered graph, with what became of the source's nodes. The rest of
+// the analysis is empty. Returns InvalidArgument for a broken model.
+absl::StatusOr<Analysis> Lower(const Model& model);
+// The step "recognise": fills in the rest, from a graph that could be raised. Uses the options
+// only, skip and mode. Returns OutOfRange if the symbolic arithmetic takes more than
+// sym::MaxSteps(). What cannot be converted is in the analysis.
+absl::Status Recognise(RuleTable rules, const ConvertOptions& options, Analysis* analysis);
+// Runs both steps.
 absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
                                  const ConvertOptions& options = {});
 

@@ -10,6 +10,7 @@
 #include "ir/subgraphs.h"
 #include "onnxio/contents.h"
 #include "rewrite/analysis.h"
+#include "rewrite/describe_steps.h"
 #include "rewrite/io_names.h"
 #include "rewrite/manifest_of.h"
 #include "rewrite/pack_caches.h"
@@ -168,71 +169,6 @@ absl::StatusOr<std::optional<Finding>> StoreAsPacked(const Unpacked& unpacked,
   return unfit;
 }
 
-absl::StatusOr<Conversion> ConvertAnalysed(const Model& model, const ConvertOptions& options,
-                                           Analysis& a) {
-  Conversion result;
-  result.source = model.proto;
-  result.inspection = ReportFor(model, a);
-  if (a.not_raised) {
-    result.status = ConvertStatus::kRefused;
-    return result;
-  }
-  if (std::all_of(a.caches.begin(), a.caches.end(),
-                  [](const AnalysedCache& cache) { return cache.candidate.converted; })) {
-    result.status = ConvertStatus::kNothing;
-    return result;
-  }
-  if (a.updates.empty() && FirstReason(a) == nullptr) {
-    result.status = ConvertStatus::kNothing;
-    return result;
-  }
-  result.status = ConvertStatus::kRefused;
-  const Finding* reason = FirstReason(a);
-  const bool partial = reason != nullptr;
-  if (partial && (!options.allow_partial || a.updates.empty())) {
-    ReportAllOrNothing(Finding(*reason), &result.inspection);
-    return result;
-  }
-  KV_ASSIGN_OR_RETURN(ConversionPlan plan, MakePlan(a, options));
-  KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
-  ReportPlan(plan, &result.inspection);
-  if (plan.refusal) return result;
-  KV_ASSIGN_OR_RETURN(result.model, Apply(*a.graph, plan.patch));
-  result.manifest = std::move(plan.manifest);
-  result.manifest.source_sha256 = model.Sha256();
-  ListReaders(*result.model, &result.manifest);
-  if (options.rotary == Rotary::kFused) {
-    KV_ASSIGN_OR_RETURN(result.model, FuseRotations(*std::move(result.model), result.manifest));
-  }
-  if (const Unpacked& unpacked = a.normalised.unpacked; !unpacked.caches.empty()) {
-    KV_ASSIGN_OR_RETURN(std::optional<Finding> unfit, StoreAsPacked(unpacked, options, &result));
-    if (unfit) return WithoutModel(*unfit, std::move(result));
-  }
-  if (options.cache_tensors == CacheTensors::kPacked) {
-    KV_ASSIGN_OR_RETURN(std::optional<Finding> apart,
-                        PackCaches(options, &*result.model, &result.manifest));
-    if (apart) return WithoutModel(*apart, std::move(result));
-  }
-  if (options.io_names == IoNames::kStatic) {
-    KV_ASSIGN_OR_RETURN(std::optional<Finding> taken,
-                        NameCachesByLayer(&*result.model, &result.manifest));
-    if (taken) return WithoutModel(*taken, std::move(result));
-  }
-  if (options.quantize_cache) {
-    KV_ASSIGN_OR_RETURN(std::optional<Finding> unfit,
-                        QuantizeCaches(options, &*result.model, &result.manifest));
-    if (unfit) return WithoutModel(*unfit, std::move(result));
-  }
-  const bool genai = options.target == Target::kGenai || options.target == Target::kGenaiStatic;
-  if (genai) result.genai = GenaiFragment(a, result.manifest);
-  result.status = partial ? ConvertStatus::kPartial : ConvertStatus::kConverted;
-  for (CacheReport& cache : result.inspection.caches) cache.converted = !cache.reason;
-  for (AttentionReport& attention : result.inspection.attention) {
-    attention.converted = !attention.reason;
-  }
-  return result;
-}
-
 // Returns the options with those that the target fixes, and its defaults for `auto`.
 ConvertOptions Resolved(ConvertOptions options) {
   const bool fixed = options.target == Target::kGenaiStatic || options.target == Target::kTensorRt;
@@ -246,6 +182,96 @@ ConvertOptions Resolved(ConvertOptions options) {
     options.io_names = IoNames::kStatic;
   }
   return options;
+}
+
+// Makes the model and the manifest of a plan. Returns why the caches cannot be stored or named as
+// asked; nullopt if they can.
+absl::StatusOr<std::optional<Finding>> Emit(const Model& model, const ConvertOptions& options,
+                                            const Analysis& a, ConversionPlan plan,
+                                            Conversion* result) {
+  KV_ASSIGN_OR_RETURN(result->model, Apply(*a.graph, plan.patch));
+  result->manifest = std::move(plan.manifest);
+  result->manifest.source_sha256 = model.Sha256();
+  ListReaders(*result->model, &result->manifest);
+  if (options.rotary == Rotary::kFused) {
+    KV_ASSIGN_OR_RETURN(result->model, FuseRotations(*std::move(result->model), result->manifest));
+  }
+  std::optional<Finding> unfit;
+  if (const Unpacked& unpacked = a.normalised.unpacked; !unpacked.caches.empty()) {
+    KV_ASSIGN_OR_RETURN(unfit, StoreAsPacked(unpacked, options, result));
+    if (unfit) return unfit;
+  }
+  if (options.cache_tensors == CacheTensors::kPacked) {
+    KV_ASSIGN_OR_RETURN(unfit, PackCaches(options, &*result->model, &result->manifest));
+    if (unfit) return unfit;
+  }
+  if (options.io_names == IoNames::kStatic) {
+    KV_ASSIGN_OR_RETURN(unfit, NameCachesByLayer(&*result->model, &result->manifest));
+    if (unfit) return unfit;
+  }
+  if (options.quantize_cache) {
+    KV_ASSIGN_OR_RETURN(unfit, QuantizeCaches(options, &*result->model, &result->manifest));
+    if (unfit) return unfit;
+  }
+  const bool genai = options.target == Target::kGenai || options.target == Target::kGenaiStatic;
+  if (genai) result->genai = GenaiFragment(a, result->manifest);
+  return std::nullopt;
+}
+
+Conversion Stopped(Conversion result) {
+  StopConversion(&result);
+  return result;
+}
+
+absl::StatusOr<Conversion> ConvertLowered(const Model& model, const ConvertOptions& options,
+                                          RuleTable rules, const StepTrace& trace, Analysis& a) {
+  Conversion result;
+  result.source = model.proto;
+  result.status = ConvertStatus::kRefused;
+  KV_RETURN_IF_ERROR(trace.Take([&] { return DescribeLowered(a); }));
+  if (a.not_raised || trace.ends(Step::kLower)) {
+    result.inspection = ReportFor(model, a);
+    return a.not_raised ? std::move(result) : Stopped(std::move(result));
+  }
+  KV_RETURN_IF_ERROR(Recognise(rules, options, &a));
+  result.inspection = ReportFor(model, a);
+  KV_RETURN_IF_ERROR(trace.Take([&] { return DescribeRecognised(a, result.inspection); }));
+  if (std::all_of(a.caches.begin(), a.caches.end(),
+                  [](const AnalysedCache& cache) { return cache.candidate.converted; })) {
+    result.status = ConvertStatus::kNothing;
+    return result;
+  }
+  if (a.updates.empty() && FirstReason(a) == nullptr) {
+    result.status = ConvertStatus::kNothing;
+    return result;
+  }
+  const Finding* reason = FirstReason(a);
+  const bool partial = reason != nullptr;
+  if (partial && (!options.allow_partial || a.updates.empty())) {
+    ReportAllOrNothing(Finding(*reason), &result.inspection);
+    return result;
+  }
+  if (trace.ends(Step::kRecognise)) return Stopped(std::move(result));
+  const ConvertOptions resolved = Resolved(options);
+  KV_ASSIGN_OR_RETURN(ConversionPlan plan, MakePlan(a, resolved));
+  KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
+  KV_RETURN_IF_ERROR(trace.Take([&] { return DescribePlan(a, resolved, plan); }));
+  ReportPlan(plan, &result.inspection);
+  if (plan.refusal) return result;
+  if (trace.ends(Step::kPlan)) return Stopped(std::move(result));
+  KV_ASSIGN_OR_RETURN(const std::optional<Finding> unfit,
+                      Emit(model, resolved, a, std::move(plan), &result));
+  KV_RETURN_IF_ERROR(trace.Take([&] {
+    return unfit ? DescribeRefusedEmit(*unfit) : DescribeEmitted(*result.model, result.manifest);
+  }));
+  if (unfit) return WithoutModel(*unfit, std::move(result));
+  if (trace.ends(Step::kEmit)) return Stopped(std::move(result));
+  result.status = partial ? ConvertStatus::kPartial : ConvertStatus::kConverted;
+  for (CacheReport& cache : result.inspection.caches) cache.converted = !cache.reason;
+  for (AttentionReport& attention : result.inspection.attention) {
+    attention.converted = !attention.reason;
+  }
+  return result;
 }
 
 // The manifest names inputs and outputs, and JSON holds UTF-8 only.
@@ -262,12 +288,20 @@ absl::Status CheckNames(const onnx::GraphProto& graph) {
 
 }  // namespace
 
+void StopConversion(Conversion* conversion) {
+  conversion->status = ConvertStatus::kStopped;
+  conversion->model.reset();
+  conversion->genai.clear();
+  for (CacheReport& cache : conversion->inspection.caches) cache.converted = false;
+  for (AttentionReport& attention : conversion->inspection.attention) attention.converted = false;
+}
+
 absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& options,
-                                   RuleTable rules) {
+                                   RuleTable rules, const StepTrace& trace) {
   KV_RETURN_IF_ERROR(CheckNames(model.proto->graph()));
   KV_RETURN_IF_ERROR(CheckContents(*model.proto));
-  KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules, options));
-  KV_ASSIGN_OR_RETURN(Conversion result, ConvertAnalysed(model, Resolved(options), a));
+  KV_ASSIGN_OR_RETURN(Analysis a, Lower(model));
+  KV_ASSIGN_OR_RETURN(Conversion result, ConvertLowered(model, options, rules, trace, a));
   NameSource(a.normalised, &result.inspection);
   return result;
 }

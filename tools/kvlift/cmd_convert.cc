@@ -16,6 +16,7 @@
 #include "fmt/format.h"
 #include "onnxio/late_text.h"
 #include "onnxio/stale.h"
+#include "pipeline/step_files.h"
 #include "relation.h"
 #include "report_data.h"
 #include "texts.h"
@@ -141,11 +142,17 @@ class ConvertRun {
     if (converted_.tests) verified_ = VerifyDocument(*converted_.tests);
     facts_.before = &source_;
     facts_.inspection = &conversion.inspection;
-    if (!conversion.model) return Refuse();
+    const bool stopped = conversion.status == ConvertStatus::kStopped;
+    if (!conversion.model && !stopped) return Refuse();
     const bool prints = !flags_.verify.empty() && !flags_.common.json && !flags_.common.quiet;
-    if (prints) {
+    if (prints && converted_.tests) {
       io_.Results() << VerifyText(*converted_.tests, flags_.common.verbose, io_.OutStyle());
     }
+    if (stopped) {
+      Report({});
+      return kDone;
+    }
+    if (!converted_.accepted && !flags_.stop_after.empty()) return Withhold();
     if (!late.stand_in.empty()) conversion.manifest.source_sha256 = late.stand_in;
     onnx::ModelProto stamped = *conversion.model;
     StampMetadata(conversion.manifest, &stamped);
@@ -188,7 +195,8 @@ class ConvertRun {
     const auto page = WriteReportAlone(flags_, io_, &facts_, Document({}));
     if (!page.ok()) return CannotWrite(io_, flags_.report, page);
     if (flags_.common.json) Report({});
-    Complain(io_, flags_.output, "not written: " + converted_.reason);
+    Complain(io_, flags_.output.empty() ? flags_.model : flags_.output,
+             "not written: " + converted_.reason);
     return ExitCodeOf(converted_.equality);
   }
 
@@ -258,17 +266,20 @@ int RunConvert(const ConvertFlags& flags, Io io) {
   if (!model) return kUnreadable;
   io.Say("finding and rewriting caches");
   // The source's digest is computed while its weights are written. A report contains the digest of
-  // the result, and cannot wait.
+  // the result, and a dumped manifest that of the source; they cannot wait.
   LateText late;
   const std::shared_ptr<SourceDigest> digest = model->digest;
-  if (flags.report.empty()) {
+  if (flags.report.empty() && !flags.dump_dir) {
     late = {DigestStandIn(), [&] { return digest->Hex(); }};
     model->digest = nullptr;
   }
   ProvingOptions proving = ProvingOf(flags);
   proving.say = [&](std::string what) { io.Say(std::move(what)); };
-  auto converted = ConvertAndProve(*model, *options, AllRules(), proving);
+  auto converted = ConvertAndProve(*model, *options, AllRules(), proving, StepsOf(flags));
   model->digest = digest;
+  if (!converted.ok() && IsWriteError(converted.status())) {
+    return CannotWrite(io, flags.dump_dir.value_or(""), converted.status());
+  }
   if (!converted.ok()) {
     Complain(io, flags.model, converted.status());
     return absl::IsInternal(converted.status()) ? kInternal : kUnreadable;

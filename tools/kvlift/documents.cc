@@ -191,6 +191,8 @@ ordered_json ConvertDocument(const ProvedConversion& converted,
   }
   json["verify"] = verify;
   json["equality"] = EqualityJson(converted);
+  if (converted.stopped_after) json["stopped_after"] = WordOf(*converted.stopped_after);
+  if (!converted.dumps.empty()) json["dumps"] = converted.dumps;
   return json;
 }
 
@@ -202,6 +204,8 @@ std::string_view StatusName(ConvertStatus status) {
       return "partial";
     case ConvertStatus::kRefused:
       return "refused";
+    case ConvertStatus::kStopped:
+      return "stopped";
     default:
       return "nothing";
   }
