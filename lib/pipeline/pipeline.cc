@@ -1,11 +1,14 @@
 #include "pipeline/pipeline.h"
 
 #include <algorithm>
+#include <csignal>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "base/status.h"
 #include "fmt/format.h"
+#include "onnxio/guard.h"
 #include "pipeline/checks.h"
 #include "verify/prove_alone.h"
 
@@ -108,15 +111,35 @@ void Withhold(const onnx::ModelProto& source, ProvedConversion* result) {
   }
 }
 
+// Computes a digest on a thread of its own, if one can be started. Where that fails, the digest is
+// computed when it is asked for. The thread receives no signals from outside.
+std::jthread ComputeBeside(SourceDigest& digest) {
+  sigset_t all, old;
+  sigfillset(&all);
+  sigdelset(&all, SIGBUS);  // raised if the file becomes shorter
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  std::jthread thread;
+  Guard("no thread", [&] {
+    thread = std::jthread([&digest] { Guard("no digest", [&] { digest.Hex(); }).IgnoreError(); });
+  }).IgnoreError();
+  pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  return thread;
+}
+
 class Pipeline {
  public:
   Pipeline(const Model& source, const ProvingOptions& proving)
       : source_(source), proving_(proving) {}
 
   absl::StatusOr<ProvedConversion> Run(const ConvertOptions& options, RuleTable rules) {
-    KV_ASSIGN_OR_RETURN(result_.conversion, Convert(source_, options, rules));
+    Model without_digest = source_;
+    without_digest.digest = nullptr;
+    KV_ASSIGN_OR_RETURN(result_.conversion, Convert(without_digest, options, rules));
     if (options.tree_mask) RefuseTree(&result_.conversion);
     if (!result_.conversion.model) return std::move(result_);
+    // The digest of gigabytes takes seconds, so it is computed beside the proof.
+    std::jthread hashing;
+    if (source_.digest != nullptr) hashing = ComputeBeside(*source_.digest);
     Model after;
     after.base_dir = source_.base_dir;
     // The conversion outlives `after`.
@@ -199,6 +222,7 @@ class Pipeline {
 
   void FillManifest() {
     Manifest& manifest = result_.conversion.manifest;
+    manifest.source_sha256 = source_.Sha256();
     manifest.equality = std::string(WordOf(result_.equality));
     manifest.proved = HeldFacts(result_.proof);
     manifest.assumptions = result_.proof.assumptions;
