@@ -10,7 +10,7 @@ namespace kvlift {
 namespace {
 
 int WidthOf(const Utf8Char& c) {
-  if (!c.well_formed) return 1;
+  if (!c.well_formed || c.code_point < 0x80) return 1;
   const auto code_point = static_cast<utf8proc_int32_t>(c.code_point);
   const utf8proc_property_t& is = *utf8proc_get_property(code_point);
   // Vowels and final consonants of Hangul stand in the columns of the consonant before them.
