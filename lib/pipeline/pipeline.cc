@@ -1,11 +1,14 @@
 #include "pipeline/pipeline.h"
 
 #include <algorithm>
+#include <csignal>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "base/status.h"
 #include "fmt/format.h"
+#include "onnxio/guard.h"
 #include "pipeline/checks.h"
 #include "pipeline/step_files.h"
 #include "verify/prove_alone.h"
@@ -109,19 +112,40 @@ void Withhold(const onnx::ModelProto& source, ProvedConversion* result) {
   }
 }
 
+// Computes a digest on a thread of its own, if one can be started. Where that fails, the digest is
+// computed when it is asked for. The thread receives no signals from outside.
+std::jthread ComputeBeside(SourceDigest& digest) {
+  sigset_t all, old;
+  sigfillset(&all);
+  sigdelset(&all, SIGBUS);  // raised if the file becomes shorter
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  std::jthread thread;
+  Guard("no thread", [&] {
+    thread = std::jthread([&digest] { Guard("no digest", [&] { digest.Hex(); }).IgnoreError(); });
+  }).IgnoreError();
+  pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  return thread;
+}
+
 class Pipeline {
  public:
   Pipeline(const Model& source, const ProvingOptions& proving, const StepTrace& trace)
       : source_(source), proving_(proving), trace_(trace) {}
 
   absl::StatusOr<ProvedConversion> Run(const ConvertOptions& options, RuleTable rules) {
-    KV_ASSIGN_OR_RETURN(result_.conversion, Convert(source_, options, rules, trace_));
+    // The digest of gigabytes takes seconds, so it is computed beside the proof; only a dumped
+    // manifest cannot wait for it.
+    Model converted = source_;
+    if (!trace_.take) converted.digest = nullptr;
+    KV_ASSIGN_OR_RETURN(result_.conversion, Convert(converted, options, rules, trace_));
     if (!result_.conversion.model) return Finished();
     if (options.tree_mask) RefuseTree(&result_.conversion);
     if (!result_.conversion.model) {
       KV_RETURN_IF_ERROR(trace_.Take([&] { return DescribeRefusedCheck(result_.conversion); }));
       return Finished();
     }
+    std::jthread hashing;
+    if (source_.digest != nullptr) hashing = ComputeBeside(*source_.digest);
     Model after;
     after.base_dir = source_.base_dir;
     // The conversion outlives `after`.
@@ -218,6 +242,7 @@ class Pipeline {
 
   void FillManifest() {
     Manifest& manifest = result_.conversion.manifest;
+    manifest.source_sha256 = source_.Sha256();
     manifest.equality = std::string(WordOf(result_.equality));
     manifest.proved = HeldFacts(result_.proof);
     manifest.assumptions = result_.proof.assumptions;
