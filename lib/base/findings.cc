@@ -28,7 +28,9 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Export the model again, or check that the data file is complete."},
     {"KV007", "function-calls",
      "model-local functions that call themselves, stand twice or are operators of ONNX",
-     "ONNX forbids both; inlining them would not end.", "Correct the functions."},
+     "ONNX forbids the first two; it leaves to runtimes which of two operators of one name "
+     "they run.",
+     "Correct or rename the functions."},
     {"KV008", "file-shrank", "a file became shorter while it was read",
      "Models are read in place; someone wrote the file meanwhile.",
      "Run again when nobody writes the file."},
