@@ -90,6 +90,8 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "sizes that the model declares of its inputs and outputs contradict what its operators give",
      "No input can be fed, or no output given, that has both.",
      "Correct the declared sizes, or declare none."},
+    {"KV032", "flag-value", "an attribute that is a flag is neither 0 nor 1",
+     "Some runtimes take every other number for 1, others for 0.", "Set it to 0 or 1."},
     // KV1xx: ONNX and operator rules.
     {"KV101", "invalid-model", "ONNX's checker or shape inference refuses the model",
      "Every runtime may refuse it, too.", "See ONNX's message."},

@@ -321,6 +321,13 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
   return a;
 }
 
+int LayerOf(const Analysis& analysis, int update_index) {
+  for (const AnalysedCache& cache : analysis.caches) {
+    if (cache.update_index == update_index) return cache.layer;
+  }
+  return 0;
+}
+
 absl::Status WithinSteps(const sym::Forms& forms) {
   if (!forms.exhausted()) return absl::OkStatus();
   Limits limits;

@@ -64,6 +64,9 @@ absl::Status Recognise(RuleTable rules, const ConvertOptions& options, Analysis*
 absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
                                  const ConvertOptions& options = {});
 
+// Returns the layer of the cache with this index into Analysis::updates; 0 if there is none.
+int LayerOf(const Analysis& analysis, int update_index);
+
 // Returns OutOfRange if the graph asked for more than sym::MaxSteps().
 absl::Status WithinSteps(const sym::Forms& forms);
 

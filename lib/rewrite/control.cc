@@ -229,12 +229,20 @@ std::string Control::FreeName(std::string name) const {
 // Returns the capacity of growing caches, int64 [1]; empty if all of them become rings.
 std::string Control::Capacity() {
   if (s_.options.max_seq_len) return s_.nodes.Int64s({*s_.options.max_seq_len});
-  for (const PlannedCache& cache : s_.caches) {
+  // The caches stand in the order of the graph's outputs, and no layer may depend on a later one.
+  const PlannedCache* first = nullptr;
+  int layer = 0;
+  for (size_t k = 0; k < s_.caches.size(); ++k) {
+    const PlannedCache& cache = s_.caches[k];
     if (!cache.grows() || !cache.linear()) continue;
-    return s_.nodes.Extent(s_.graph.name(cache.pair.present), PlacementOf(s_.options, cache).axis,
-                           "capacity");
+    const int own = LayerOf(s_.a, static_cast<int>(k));
+    if (first != nullptr && layer <= own) continue;
+    first = &cache;
+    layer = own;
   }
-  return {};
+  if (first == nullptr) return {};
+  return s_.nodes.Extent(s_.graph.name(first->pair.present), PlacementOf(s_.options, *first).axis,
+                         "capacity");
 }
 
 absl::StatusOr<Slots> Control::SlotsOf(const PlannedCache& cache) {

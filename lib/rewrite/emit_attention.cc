@@ -47,7 +47,7 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
                                                               const AttentionSite& site) {
   const PlannedCache& key = s_.caches[site.key.cache];
   const PlannedCache& value = s_.caches[site.value.cache];
-  const int layer = LayerOf(site.key.cache);
+  const int layer = LayerOf(s_.a, site.key.cache);
   const int32_t type = TypeOfRows(s_.forms, key, site.key.view);
   if (!OneType(site, type)) {
     return Reason(
@@ -252,13 +252,6 @@ void AttentionEmitter::EmitResult(const AttentionSite& site, const NodeBuilder::
                       "shape", {MakeAttribute("axis", int64_t{0})});
   }
   nodes.AddNamed("Reshape", {result, shape}, "heads", output);
-}
-
-int AttentionEmitter::LayerOf(int update_index) const {
-  for (const AnalysedCache& cache : s_.a.caches) {
-    if (cache.update_index == update_index) return cache.layer;
-  }
-  return 0;
 }
 
 // Returns true if queries, keys, values and the result have this type. The operator needs that of

@@ -26,7 +26,6 @@ class AttentionEmitter {
  private:
   Finding Reason(std::string_view code, std::string text, const AttentionSite& site,
                  std::vector<ValueId> values = {}) const;
-  int LayerOf(int update_index) const;
   bool OneType(const AttentionSite& site, int32_t type);
   // Returns the rows of a cache as Attention reads them: [B, Nk, W, D], or [B, W, Nk*D] with
   // heads_in_last_axis.
