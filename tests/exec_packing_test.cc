@@ -1,6 +1,8 @@
 // LIBS: exec onnxio
 // Products with packed constants: the same bits as without packing, for any rows, type and threads.
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include "exec/kernels/panel.h"
+#include "exec/memory.h"
 #include "exec/session.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
@@ -226,6 +229,28 @@ TEST(Packing, PackedWeightsAreGivenUp) {
       EXPECT_EQ(!tensor.raw_data().empty(), stays) << tensor.name();
     }
   }
+}
+
+TEST(Packing, BlocksBesideEachOtherAreZeroedAndApart) {
+  constexpr size_t kBytes = (size_t{5} << 20) + 3;
+  std::vector<std::shared_ptr<void>> blocks;
+  for (int i = 0; i < 16; ++i) {  // more than one map holds
+    auto block = AllocateBesideOthers(kBytes);
+    ASSERT_NE(block, nullptr);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(block.get()) % 64, 0u);
+    const auto* bytes = static_cast<const char*>(block.get());
+    EXPECT_EQ(std::count(bytes, bytes + kBytes, 0), static_cast<ptrdiff_t>(kBytes));
+    std::memset(block.get(), i + 1, kBytes);
+    blocks.push_back(std::move(block));
+    if (i == 5) blocks.erase(blocks.begin(), blocks.begin() + 3);
+  }
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const auto* bytes = static_cast<const char*>(blocks[i].get());
+    EXPECT_EQ(std::count(bytes, bytes + kBytes, static_cast<char>(i + 4)),
+              static_cast<ptrdiff_t>(kBytes));
+  }
+  EXPECT_EQ(AllocateBesideOthers(0), nullptr);
+  EXPECT_NE(AllocateBesideOthers(size_t{40} << 20), nullptr);
 }
 
 TEST(Packing, ATransposeThatIsReadElsewhereStays) {

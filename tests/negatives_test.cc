@@ -17,7 +17,7 @@
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 #include "onnxio/model.h"
-#include "proof/proof.h"
+#include "proof/prove_conversion.h"
 #include "rewrite/convert.h"
 #include "soundness/interpretation.h"
 #include "soundness/sketch.h"

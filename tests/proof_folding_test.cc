@@ -10,6 +10,7 @@
 #include "ir/graph.h"
 #include "proof/folding.h"
 #include "proof/opset13.h"
+#include "proof/prove_conversion.h"
 #include "proof/prover.h"
 #include "rewrite/convert.h"
 #include "support/case_file.h"

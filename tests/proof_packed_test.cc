@@ -7,7 +7,7 @@
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 #include "ir/tensor_data.h"
-#include "proof/proof.h"
+#include "proof/prove_conversion.h"
 #include "rewrite/convert.h"
 #include "support/case_file.h"
 #include "support/models.h"

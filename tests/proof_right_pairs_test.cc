@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ir/tensor_data.h"
+#include "proof/prove_conversion.h"
 #include "support/proof_pair.h"
 #include "verify/prove_alone.h"
 

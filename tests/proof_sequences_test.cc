@@ -4,6 +4,7 @@
 // for it among others; and what holds at some sizes only is no proof for all of them.
 #include <string>
 
+#include "proof/prove_conversion.h"
 #include "support/proof_pair.h"
 
 namespace kvlift {

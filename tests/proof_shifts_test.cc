@@ -9,7 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "fmt/format.h"
 #include "gtest/gtest.h"
-#include "proof/proof.h"
+#include "proof/prove_conversion.h"
 #include "rewrite/convert.h"
 #include "support/case_file.h"
 #include "support/models.h"

@@ -1,8 +1,6 @@
 // LIBS: proof rewrites verify
 // SRCS: support/case_file.cc support/models.cc
 // Conversions of real decoders are proved for all shapes, and no wrong variant of them is.
-#include "proof/proof.h"
-
 #include <algorithm>
 #include <set>
 #include <string>
@@ -10,6 +8,7 @@
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 #include "ir/graph.h"
+#include "proof/prove_conversion.h"
 #include "rewrite/convert.h"
 #include "support/case_file.h"
 #include "support/models.h"

@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "onnxio/model.h"
-#include "proof/proof.h"
+#include "proof/prove_conversion.h"
 #include "rewrite/convert.h"
 #include "soundness/campaign.h"
 #include "soundness/interpretation.h"

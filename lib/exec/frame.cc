@@ -6,9 +6,9 @@
 
 #include "base/coded.h"
 #include "base/status.h"
-#include "exec/apart.h"
 #include "exec/budget.h"
 #include "exec/call.h"
+#include "exec/pitch.h"
 #include "fmt/format.h"
 
 namespace kvlift::exec {

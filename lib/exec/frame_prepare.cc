@@ -3,9 +3,9 @@
 #include <cstring>
 
 #include "base/status.h"
-#include "exec/apart.h"
 #include "exec/budget.h"
 #include "exec/frame.h"
+#include "exec/pitch.h"
 #include "exec/shape_reads.h"
 #include "fmt/format.h"
 #include "ir/types.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <mutex>
 
 #include "exec/budget.h"
 
@@ -65,6 +66,26 @@ std::shared_ptr<void> AllocateHuge(size_t bytes) {
   if (slack != 0) madvise(start, bytes, MADV_HUGEPAGE);
 #endif
   return std::shared_ptr<void>(start, [map, size](void*) { munmap(map, size); });
+}
+
+std::shared_ptr<void> AllocateBesideOthers(size_t bytes) {
+  constexpr size_t kMap = size_t{32} << 20;
+  // The map that blocks are taken from is held by its blocks alone.
+  static std::mutex mutex;
+  static std::weak_ptr<void> current;
+  static size_t taken;
+  if (bytes == 0 || bytes > kMap / 2) return AllocateHuge(bytes);
+  const std::lock_guard<std::mutex> lock(mutex);
+  std::shared_ptr<void> map = current.lock();
+  if (map == nullptr || taken + RoundUp(bytes) > kMap) {
+    map = AllocateHuge(kMap);
+    if (map == nullptr) return AllocateHuge(bytes);
+    current = map;
+    taken = 0;
+  }
+  void* block = static_cast<std::byte*>(map.get()) + taken;
+  taken += RoundUp(bytes);
+  return std::shared_ptr<void>(map, block);
 }
 
 int64_t AllocationCount() { return allocation_count.load(std::memory_order_relaxed); }

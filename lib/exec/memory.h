@@ -16,6 +16,10 @@ std::shared_ptr<void> AllocateAligned(size_t bytes);
 // Returns zeroed memory, on huge pages where the system has them. For large blocks that are read
 // often. It is neither counted nor limited. Null if bytes is 0 or the system has no memory.
 std::shared_ptr<void> AllocateHuge(size_t bytes);
+// Returns a block of packed weights, zeroed, as AllocateHuge does. Blocks of up to 16 MiB share maps
+// of 32 MiB, so that they lie on huge pages, too: on small pages a step that reads many weights of
+// some 100 KiB waits for page tables. A map is released with the last of its blocks.
+std::shared_ptr<void> AllocateBesideOthers(size_t bytes);
 // Number of blocks that AllocateAligned and buffers have allocated since the process started, and
 // bytes that are held at present, including AddCharge.
 int64_t AllocationCount();

@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "exec/compile_options.h"
 #include "exec/kernel.h"
-#include "exec/program.h"
 #include "exec/timing.h"
 #include "ir/graph.h"
 #include "onnx/onnx_pb.h"
@@ -55,7 +55,7 @@ struct PairPlan {
   // A Concat that appends new rows behind the past, in place while there is room; kNoNode: not so.
   NodeId grower = kNoNode;
   // The present may have a pitch (View::pitch), so that new rows fit behind the rows of each head
-  // (apart.h). In a run this holds if all `members` have the same last two dimensions.
+  // (pitched_caches.h). In a run this holds if all `members` have the same last two dimensions.
   bool apart = false;
   std::vector<ValueId> members;  // if apart: the present and its views
   AliasDecision decision;

@@ -10,12 +10,12 @@
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "exec/alias_modes.h"
-#include "exec/apart.h"
 #include "exec/budget.h"
 #include "exec/fusing.h"
 #include "exec/kernel.h"
 #include "exec/kernels/rows.h"
 #include "exec/packing.h"
+#include "exec/pitched_caches.h"
 #include "exec/plan.h"
 #include "exec/program_impl.h"
 #include "exec/sequences.h"
@@ -148,7 +148,7 @@ class Compiler {
     }
     impl_.plan = MakePlan(graph_, defs_, protos_, timing, order, std::move(pairs));
     impl_.plan.apart.assign(graph_.num_values(), false);
-    if (!impl_.options.fetch_caches) FindApart(graph_, defs_, &impl_.plan);
+    if (!impl_.options.fetch_caches) FindPitchedCaches(graph_, defs_, &impl_.plan);
     for (const PairPlan& pair : impl_.plan.pairs) impl_.aliasing.push_back(pair.decision);
     if (impl_.options.alias == AliasMode::kPoison) MarkPoison();
     impl_.wiring = Wire(graph_, impl_.plan);

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "exec/apart.h"
 #include "exec/budget.h"
 #include "exec/frame.h"
 #include "exec/memory.h"
+#include "exec/pitch.h"
 #include "exec/program_impl.h"
 #include "exec/team.h"
 #include "fmt/format.h"

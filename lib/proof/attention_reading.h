@@ -1,21 +1,27 @@
-// What an attention computes, read from an Attention operator or from the nodes around a softmax:
+// What an attention computes:
 //
 //   softmax over the visible keys of softcap(scale * query . key) + bias, times value
-//
-// This reader shares no code with the rewrite rules that recognise attentions.
 #pragma once
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "ir/graph.h"
 #include "proof/grounds.h"
-#include "proof/lemmas/scale_moved.h"
 #include "sym/forms.h"
 
 namespace kvlift {
+
+// The factors of queries and keys before their products are summed.
+struct ProductScale {
+  // Factors of the operands.
+  double plain = 1;
+  // These factors and, in an Attention operator, its scale.
+  double scaled = 1;
+  int32_t type = 0;  // TensorProto::DataType of the products
+};
 
 struct AttentionReading {
   std::string why_not;  // why the attention is not read; empty if all other fields are set
@@ -49,11 +55,5 @@ struct AttentionReading {
   std::vector<std::pair<sym::Expr, sym::Expr>> equal_extents;
   Grounds grounds;  // the lemmas and assumptions that the reading uses
 };
-
-// Reads the attention that computes `result`: [B, N, S, D], or [B, S, N * D] from an Attention
-// operator. With `heads` > 0, N = heads, the result and the operands of its two matrix products may
-// also be [B * N, S, D]. Sets `why_not` if the nodes do not have the form above. Source: ONNX
-// Attention-24.
-AttentionReading ReadAttention(sym::Forms& forms, ValueId result, int64_t heads = 0);
 
 }  // namespace kvlift

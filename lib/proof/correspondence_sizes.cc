@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "fmt/format.h"
-#include "proof/attention_reading.h"
 #include "proof/correspondence.h"
 #include "proof/mask_widths.h"
+#include "proof/read_attention.h"
 
 namespace kvlift {
 

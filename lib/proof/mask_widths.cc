@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "proof/attention_reading.h"
+#include "proof/read_attention.h"
 
 namespace kvlift {
 namespace {

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "fmt/format.h"
 #include "proof/operand_places.h"
+#include "proof/read_attention.h"
 
 namespace kvlift {
 namespace {

@@ -8,7 +8,6 @@
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "proof/attention_facts.h"
-#include "proof/attention_reading.h"
 #include "proof/branches.h"
 #include "proof/cache_facts.h"
 #include "proof/correspondence.h"
@@ -22,6 +21,7 @@
 #include "proof/padding_independence.h"
 #include "proof/pair.h"
 #include "proof/plain.h"
+#include "proof/read_attention.h"
 #include "proof/sequences_apart.h"
 #include "sym/keeps_value.h"
 

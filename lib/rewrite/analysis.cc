@@ -14,6 +14,7 @@
 #include "rewrite/host_facts.h"
 #include "rewrite/if_branches.h"
 #include "rewrite/layout.h"
+#include "rewrite/normalise.h"
 #include "rewrite/opset.h"
 #include "rewrite/readers.h"
 #include "rewrite/visibility.h"

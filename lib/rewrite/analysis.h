@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "onnxio/model.h"
 #include "rewrite/candidates.h"
-#include "rewrite/convert.h"
-#include "rewrite/normalise.h"
+#include "rewrite/conversion.h"
+#include "rewrite/normalised.h"
+#include "rewrite/options.h"
 #include "rewrite/rule.h"
 
 namespace kvlift {

@@ -12,6 +12,7 @@
 #include "rewrite/analysis.h"
 #include "rewrite/describe_steps.h"
 #include "rewrite/io_names.h"
+#include "rewrite/key_value_cache.h"
 #include "rewrite/manifest_of.h"
 #include "rewrite/pack_caches.h"
 #include "rewrite/plan.h"
@@ -164,7 +165,7 @@ absl::StatusOr<std::optional<Finding>> StoreAsPacked(const Unpacked& unpacked,
   stored.quantize_cache.emplace();
   stored.quantize_cache->group = unpacked.group;
   KV_ASSIGN_OR_RETURN(std::optional<Finding> unfit,
-                      QuantizeCaches(stored, &*result->model, &manifest, PackedScaleRules()));
+                      QuantizeCaches(stored, &*result->model, &manifest, kKeyValueCacheScaleRules));
   if (!unfit) NamePackedScales(unpacked, &manifest);
   return unfit;
 }

@@ -9,7 +9,7 @@
 
 #include "ir/node_builder.h"
 #include "ir/patch.h"
-#include "rewrite/normalise.h"
+#include "rewrite/normalised.h"
 #include "sym/forms.h"
 
 namespace kvlift::fused {

@@ -13,7 +13,6 @@
 #include "ir/node_builder.h"
 #include "onnxio/in_out.h"
 #include "rewrite/idle_nodes.h"
-#include "rewrite/normalise.h"
 #include "rewrite/one_sequence.h"
 #include "sym/forms.h"
 
@@ -24,7 +23,6 @@ using onnx::NodeProto;
 using onnx::TensorProto;
 using Slots = KeyValueCacheSlots;
 
-constexpr float kSmallestScale = 1e-5F;
 constexpr const char* kRoles[] = {"key", "value"};
 
 // The attributes of a KeyValueCache node, with the operator's defaults.
@@ -528,8 +526,6 @@ absl::Status UnpackCaches(Normalised* result) {
                       Graph::Build(std::make_shared<const onnx::ModelProto>(result->model)));
   return Unpacker(graph, result).Run();
 }
-
-ScaleRules PackedScaleRules() { return {kSmallestScale, /*of_rows=*/true}; }
 
 void NamePackedScales(const Unpacked& unpacked, Manifest* manifest) {
   for (ManifestCache& values : manifest->caches) {

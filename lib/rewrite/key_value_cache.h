@@ -7,36 +7,15 @@
 // tensor afterwards.
 //
 // Quantised rows are lowered as if they were not quantised; QuantizeCaches then quantises them with
-// the operator's own rules for scales.
+// the operator's own rules for scales (kKeyValueCacheScaleRules).
 #pragma once
-
-#include <cstdint>
-#include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "contract/manifest.h"
 #include "ir/graph.h"
-#include "rewrite/quantize_caches.h"
+#include "rewrite/normalised.h"
 
 namespace kvlift {
-
-struct Normalised;
-
-// A cache that is a part of a packed tensor in the source.
-struct UnpackedCache {
-  std::string input;   // the input that the part became
-  SourceCache source;  // the part in the source's tensor; without a kind
-  SourceCache scales;  // its scales in the source's tensor; input is empty if there are none
-};
-
-struct Unpacked {
-  std::vector<UnpackedCache> caches;
-  int64_t group = 0;  // elements that share a scale; 0: rows are not quantised
-
-  // Returns the cache with this input; nullptr if there is none.
-  const UnpackedCache* Find(const std::string& input) const;
-};
 
 // Follows the presents of KeyValueCache nodes back to the graph input that the first of them writes
 // into. Returns kNoValue if other nodes are on the way.
@@ -46,8 +25,6 @@ ValueId PackedPast(const Graph& graph, ValueId present);
 // do not fit. Nodes without presents stay, without a refusal.
 absl::Status UnpackCaches(Normalised* result);
 
-// Returns the operator's rules for scales: of the type of the rows, 1e-5 at least.
-ScaleRules PackedScaleRules();
 // Makes the source of quantised values and scales in the manifest the parts of the source's
 // tensors, with which they are equal bit for bit.
 void NamePackedScales(const Unpacked& unpacked, Manifest* manifest);

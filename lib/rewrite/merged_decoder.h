@@ -4,7 +4,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "rewrite/normalise.h"
+#include "rewrite/normalised.h"
 
 namespace kvlift {
 

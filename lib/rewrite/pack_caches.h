@@ -13,7 +13,7 @@
 #include "base/findings.h"
 #include "contract/manifest.h"
 #include "onnx/onnx_pb.h"
-#include "rewrite/convert.h"
+#include "rewrite/options.h"
 
 namespace kvlift {
 

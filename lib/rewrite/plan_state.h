@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ir/node_builder.h"
-#include "rewrite/plan.h"
+#include "rewrite/conversion_plan.h"
 #include "rewrite/planned_cache.h"
 #include "sym/emit.h"
 

@@ -15,7 +15,7 @@
 #include "base/findings.h"
 #include "contract/manifest.h"
 #include "onnx/onnx_pb.h"
-#include "rewrite/convert.h"
+#include "rewrite/options.h"
 
 namespace kvlift {
 
@@ -23,6 +23,8 @@ struct ScaleRules {
   float smallest = 0x1p-126F;  // the least scale
   bool of_rows = false;        // scales have the type of the rows; false: float32
 };
+// The rules of KeyValueCache of the domains pmx and opmx.
+constexpr ScaleRules kKeyValueCacheScaleRules = {1e-5F, /*of_rows=*/true};
 
 // Quantises every cache of the manifest as options.quantize_cache says, which must be set. Returns
 // the reason (KV241-KV245), and changes nothing, if one of them cannot be quantised. Does not check

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "contract/manifest.h"
 #include "onnxio/model.h"
-#include "verify/verify.h"
+#include "verify/verify_report.h"
 
 namespace kvlift {
 

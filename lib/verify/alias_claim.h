@@ -7,7 +7,7 @@
 
 #include "contract/manifest.h"
 #include "exec/program.h"
-#include "verify/verify.h"
+#include "verify/verify_report.h"
 
 namespace kvlift {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "verify/drive.h"
-#include "verify/verify.h"
+#include "verify/verify_report.h"
 
 namespace kvlift {
 

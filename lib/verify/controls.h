@@ -10,7 +10,7 @@
 #include "verify/drive.h"
 #include "verify/pace.h"
 #include "verify/self_checks.h"
-#include "verify/verify.h"
+#include "verify/verify_report.h"
 
 namespace kvlift {
 

@@ -19,7 +19,7 @@
 #include "verify/referee.h"
 #include "verify/rows.h"
 #include "verify/stimulus.h"
-#include "verify/verify.h"
+#include "verify/verify_report.h"
 
 namespace kvlift {
 

@@ -9,7 +9,7 @@
 #include "contract/manifest.h"
 #include "ir/graph.h"
 #include "verify/drive.h"
-#include "verify/verify.h"
+#include "verify/verify_report.h"
 
 namespace kvlift {
 

@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "fmt/format.h"
+#include "proof/prove_conversion.h"
 #include "verify/comparer_controls.h"
 #include "verify/controls.h"
 #include "verify/coverage.h"

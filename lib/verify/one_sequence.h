@@ -11,7 +11,7 @@
 #include "contract/manifest.h"
 #include "onnxio/model.h"
 #include "verify/adapt.h"
-#include "verify/verify.h"
+#include "verify/verify_report.h"
 
 namespace kvlift {
 

@@ -11,7 +11,7 @@
 #include "verify/pace.h"
 #include "verify/plans.h"
 #include "verify/referee.h"
-#include "verify/verify.h"
+#include "verify/verify_report.h"
 
 namespace kvlift {
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "proof/prove_conversion.h"
 #include "verify/adapt.h"
 #include "verify/one_sequence.h"
 #include "verify/quantized.h"

@@ -16,7 +16,7 @@
 #include "exec/session.h"
 #include "onnxio/model.h"
 #include "oracle/interpreter.h"
-#include "verify/verify.h"
+#include "verify/verify_report.h"
 
 namespace kvlift {
 

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "verify/drive.h"
 #include "verify/plans.h"
-#include "verify/verify.h"
+#include "verify/verify_report.h"
 
 namespace kvlift {
 

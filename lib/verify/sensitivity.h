@@ -8,7 +8,7 @@
 
 #include "verify/drive.h"
 #include "verify/plans.h"
-#include "verify/verify.h"
+#include "verify/verify_report.h"
 
 namespace kvlift {
 

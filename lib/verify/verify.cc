@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "exec/budget.h"
 #include "fmt/format.h"
+#include "proof/prove_conversion.h"
 #include "verify/adapt.h"
 #include "verify/drawn_weights.h"
 #include "verify/judge_pair.h"
@@ -19,17 +20,6 @@
 #include "verify/weight_places.h"
 
 namespace kvlift {
-
-void OutputResult::Merge(const OutputResult& other) {
-  const int all = bitwise + other.bitwise, bounded = by_bound + other.by_bound;
-  const int fixed = by_fixed_bound + other.by_fixed_bound;
-  const double largest = std::max(ratio, other.ratio);
-  if (name.empty() || other.max_abs > max_abs) *this = other;
-  bitwise = all;
-  by_bound = bounded;
-  by_fixed_bound = fixed;
-  ratio = largest;
-}
 
 namespace {
 

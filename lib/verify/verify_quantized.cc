@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "fmt/format.h"
 #include "ir/types.h"
+#include "proof/prove_conversion.h"
 #include "verify/quantized.h"
 #include "verify/ring.h"
 

@@ -36,6 +36,10 @@ DECODER_GATES = {
                          ("decode 4096", "concat", 2.1, 2.3), ("decode 4096", "static", 2.5, 3.5)],
     ("medium", "bf16"): [("decode 16", "concat", 2.1, 2.3), ("decode 16", "static", 2.5, 3.5),
                          ("decode 4096", "concat", 2.1, 2.3), ("decode 4096", "static", 2.5, 3.5)],
+    ("medium", "int4"): [("decode 16", "concat", 1.0, 1.1), ("decode 16", "static", 1.0, None),
+                         ("decode 4096", "concat", 2.0, None),
+                         ("decode 4096", "static", 1.0, None),
+                         ("prefill 128", "concat", 1.0, None)],
     ("small", "fp32"): [("decode 16", "static", 1.6, None), ("decode 16", "concat", None, None),
                         ("decode 4096", "concat", None, None)],
     ("tiny", "fp32"): [("decode 16", "static", 2.0, None), ("decode 16", "concat", None, None)],
@@ -434,7 +438,7 @@ def main():
     parts = {"attention": bench_attention, "flat": bench_flat, "decoder": bench_decoder}
     parser.add_argument("--only", type=words, default=list(parts), help=", ".join(parts))
     parser.add_argument("--sizes", type=words, default=list(SIZES))
-    parser.add_argument("--types", type=words, default=list(llama.TYPES))
+    parser.add_argument("--types", type=words, default=[*llama.TYPES, "int4"])
     parser.add_argument("--threads", type=numbers, help="default: as the gates ask for")
     parser.add_argument("--processes", type=int, default=3, help="of each side, at least")
     parser.add_argument("--folder", help="for the models, 5 GB; default: the temporary folder")

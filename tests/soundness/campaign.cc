@@ -12,7 +12,7 @@
 #include "fmt/format.h"
 #include "onnxio/in_out.h"
 #include "onnxio/model.h"
-#include "proof/proof.h"
+#include "proof/prove_conversion.h"
 #include "rewrite/convert.h"
 #include "soundness/edits.h"
 #include "soundness/interpretation.h"

@@ -11,7 +11,7 @@
 #include "fmt/format.h"
 #include "ir/graph.h"
 #include "proof/obligations.h"
-#include "proof/proof.h"
+#include "proof/prove_conversion.h"
 #include "relation.h"
 #include "report/github.h"
 #include "report/sarif.h"

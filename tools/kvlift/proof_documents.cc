@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/escape.h"
+#include "contract/manifest.h"
 #include "fmt/format.h"
 #include "report/table.h"
 

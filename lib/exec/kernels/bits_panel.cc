@@ -65,8 +65,9 @@ void MultiplyBitsDot(const PanelProduct& p, int threads) {
   RunUnits(threads, p.m,
            [&](int64_t i) { QuantizeRow(a + i * k, k, layout.block, i, blocks, rows); });
   const int64_t pairs = (b.panels() + 1) / 2;
-  constexpr int64_t kUnitBytes = 64 << 10;  // bytes of weights
-  const int64_t group = std::clamp<int64_t>(kUnitBytes / (2 * b.panel_bytes()), 1, 4);
+  // Neighbouring panels are one stream of memory, so each thread gets long runs of them.
+  constexpr int kUnitsPerThread = 2;
+  const int64_t group = std::max<int64_t>(1, pairs / (std::max(threads, 1) * kUnitsPerThread));
   RunUnits(threads, (pairs + group - 1) / group, [&](int64_t unit) {
     float c[BitsOps::kMaxRows * 2 * W];
     for (int64_t pair = unit * group; pair < std::min(pairs, (unit + 1) * group); ++pair) {
@@ -109,7 +110,8 @@ std::shared_ptr<const PackedBits> PackedBits::Make(const BitsSource& source, boo
   layout.block_bytes = layout.zero_offset + (layout.has_zero ? W * ElementBytes(layout.zero) : 0);
   packed->blocks_ = (source.k + source.block - 1) / source.block;
   packed->integer_dot_ = integer_dot && BitsDot() != nullptr;
-  packed->data_ = AllocateHuge(static_cast<size_t>(packed->panels() * packed->panel_bytes()));
+  packed->data_ =
+      AllocateBesideOthers(static_cast<size_t>(packed->panels() * packed->panel_bytes()));
   if (packed->data_ == nullptr) return nullptr;
   auto* to = static_cast<std::byte*>(packed->data_.get());
   RunUnits(threads, packed->panels(), [&](int64_t panel) {

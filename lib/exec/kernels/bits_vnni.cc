@@ -18,7 +18,7 @@ template <int BITS, int M, int P>
 void DotBody(const BitsLayout& layout, const DotRows& a, const std::byte* data, int64_t panel_bytes,
              float* c) {
   constexpr int NV = P * kBitsVectors, kRows = 32 / BITS, kParts = 8 / BITS;
-  constexpr int64_t kAhead = 2048;
+  constexpr int64_t kAhead = 4096;
   const __m512i mask = _mm512_set1_epi8(static_cast<char>((1 << BITS) - 1));
   __m512 acc[M][NV];
 #pragma GCC unroll 4
@@ -106,7 +106,11 @@ void Dot(const BitsLayout& layout, int m, int panels, const DotRows& a, const st
          int64_t panel_bytes, float* c) {
   WithBits(layout, [&](auto bits, auto) {
     constexpr int kBits = decltype(bits)::value;
-    if (panels == 1) {
+    if (m == 1 && panels == 2) {
+      // One stream of memory, as the two panels are adjacent.
+      DotBody<kBits, 1, 1>(layout, a, data, panel_bytes, c);
+      DotBody<kBits, 1, 1>(layout, a, data + panel_bytes, panel_bytes, c + kBitsWidth);
+    } else if (panels == 1) {
       DotRowsOf<kBits, 1>(layout, m, a, data, panel_bytes, c);
     } else {
       DotRowsOf<kBits, 2>(layout, m, a, data, panel_bytes, c);

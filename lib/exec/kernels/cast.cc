@@ -7,10 +7,10 @@
 #include <limits>
 
 #include "base/status.h"
-#include "exec/apart.h"
 #include "exec/kernels/math_util.h"
 #include "exec/kernels/move_util.h"
 #include "exec/kernels/tables.h"
+#include "exec/pitch.h"
 #include "exec/small_types.h"
 #include "fmt/format.h"
 #include "ir/types.h"

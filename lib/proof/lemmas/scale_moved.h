@@ -22,6 +22,7 @@
 #include <optional>
 
 #include "contract/assumptions.h"
+#include "proof/attention_reading.h"
 #include "sym/forms.h"
 
 namespace kvlift {
@@ -36,14 +37,6 @@ struct Factor {
 std::optional<Factor> ReadFactor(sym::Forms& forms, NodeId node);
 // Returns true if s can be the scale or softcap of an Attention-24: finite and positive.
 bool IsScale(double s);
-// The factors of queries and keys before their products are summed.
-struct ProductScale {
-  // Factors of the operands.
-  double plain = 1;
-  // These factors and, in an Attention operator, its scale.
-  double scaled = 1;
-  int32_t type = 0;  // TensorProto::DataType of the products
-};
 // Returns true if both products stay in range alike, apart from a factor of at most 2^8 in 16-bit
 // types, 2^32 in float32 and 2^256 in float64, which the ledger covers.
 bool AreNear(const ProductScale& mine, const ProductScale& theirs);

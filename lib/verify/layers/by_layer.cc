@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "proof/prove_conversion.h"
 #include "verify/fit.h"
 #include "verify/layers/pieces.h"
 #include "verify/ledger.h"

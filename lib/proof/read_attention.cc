@@ -1,4 +1,4 @@
-#include "proof/attention_reading.h"
+#include "proof/read_attention.h"
 
 #include <algorithm>
 #include <cmath>

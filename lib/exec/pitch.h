@@ -1,21 +1,13 @@
-// Caches [B, Nk, T, D] that grow by Concat on the axis of the tokens. With B * Nk > 1 the new rows
-// of a head stand behind the old ones of that head, so appending in place needs spare room behind
-// each head (a pitch, see View::pitch). This decides which caches can have it, and handles such
-// views.
+// Views whose blocks, formed by the last two dimensions, have room behind them: the distance
+// between the beginnings of two blocks is View::pitch elements.
 #pragma once
 
-#include <string>
+#include <cstddef>
+#include <cstdint>
 
-#include "absl/types/span.h"
-#include "exec/kernel.h"
-#include "exec/plan.h"
-#include "ir/graph.h"
+#include "exec/tensor.h"
 
 namespace kvlift::exec {
-
-// Fills PairPlan::apart and members and Plan::apart for the pairs that have a grower. Where a
-// reader cannot take heads with a pitch, the pair's decision.reason names it and apart stays false.
-void FindApart(const Graph& graph, absl::Span<const OpDef* const> defs, Plan* plan);
 
 // Returns the pitch, in elements, that holds `rows` rows per head, and at least those of `shape`
 // (rank >= 2).

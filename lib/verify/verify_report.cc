@@ -1,4 +1,4 @@
-#include "verify/verify.h"
+#include "verify/verify_report.h"
 
 namespace kvlift {
 
@@ -43,6 +43,17 @@ const ProofFact* FirstThatFails(const Proof& proof) {
     if (!fact.holds() && open == nullptr) open = &fact;
   }
   return open;
+}
+
+void OutputResult::Merge(const OutputResult& other) {
+  const int all = bitwise + other.bitwise, bounded = by_bound + other.by_bound;
+  const int fixed = by_fixed_bound + other.by_fixed_bound;
+  const double largest = std::max(ratio, other.ratio);
+  if (name.empty() || other.max_abs > max_abs) *this = other;
+  bitwise = all;
+  by_bound = bounded;
+  by_fixed_bound = fixed;
+  ratio = largest;
 }
 
 }  // namespace kvlift
