@@ -32,12 +32,11 @@ function(kvlift_library NAME)
   endforeach()
 endfunction()
 
-# kvlift_folder(NAME DEPS...) calls kvlift_library with all files in the current folder and in its
-# subfolders kernels/, lemmas/ and layers/.
+# kvlift_folder(NAME DEPS...) calls kvlift_library with all files in the current folder and below it.
 function(kvlift_folder NAME)
   cmake_parse_arguments(PARSE_ARGV 1 arg "NO_PCH" "" "DEPS")
-  file(GLOB srcs CONFIGURE_DEPENDS *.cc kernels/*.cc lemmas/*.cc layers/*.cc)
-  file(GLOB hdrs CONFIGURE_DEPENDS *.h kernels/*.h lemmas/*.h layers/*.h)
+  file(GLOB_RECURSE srcs CONFIGURE_DEPENDS *.cc)
+  file(GLOB_RECURSE hdrs CONFIGURE_DEPENDS *.h)
   if(arg_NO_PCH)
     set(no_pch NO_PCH)
   endif()

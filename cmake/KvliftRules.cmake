@@ -1,6 +1,6 @@
 # kvlift_rules(FOLDER) compiles FOLDER/*.cc into kvlift_rewrites, together with a generated table of
 # them. FOLDER/NAME.cc defines `const Rule& NAME()` in namespace kvlift::rewrites. The table is
-# sorted by name; kvlift::AllRules() of rewrite/rule.h returns it.
+# sorted by name; kvlift::AllRules() of rewrite/types/rule.h returns it.
 function(kvlift_rules FOLDER)
   file(GLOB srcs CONFIGURE_DEPENDS ${FOLDER}/*.cc)
   set(names)

@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "fmt/format.h"
-#include "rewrite/match.h"
-#include "rewrite/rule.h"
-#include "rewrite/score.h"
+#include "rewrite/recognise/match.h"
+#include "rewrite/recognise/score.h"
+#include "rewrite/types/rule.h"
 
 namespace kvlift::rewrites {
 namespace {

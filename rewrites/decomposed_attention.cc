@@ -13,9 +13,9 @@
 #include <cmath>
 
 #include "fmt/format.h"
-#include "rewrite/match.h"
-#include "rewrite/rule.h"
-#include "rewrite/score.h"
+#include "rewrite/recognise/match.h"
+#include "rewrite/recognise/score.h"
+#include "rewrite/types/rule.h"
 
 namespace kvlift::rewrites {
 namespace {

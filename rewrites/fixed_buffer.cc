@@ -11,10 +11,10 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
-#include "rewrite/append.h"
-#include "rewrite/layout.h"
-#include "rewrite/match.h"
-#include "rewrite/rule.h"
+#include "rewrite/recognise/append.h"
+#include "rewrite/recognise/axis_letters.h"
+#include "rewrite/recognise/match.h"
+#include "rewrite/types/rule.h"
 
 namespace kvlift::rewrites {
 namespace {

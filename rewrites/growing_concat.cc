@@ -8,10 +8,10 @@
 // at write_indices = P writes the same rows behind the same past. Source: torch.onnx and Optimum
 // exports with a dynamic cache.
 #include "fmt/format.h"
-#include "rewrite/append.h"
-#include "rewrite/layout.h"
-#include "rewrite/match.h"
-#include "rewrite/rule.h"
+#include "rewrite/recognise/append.h"
+#include "rewrite/recognise/axis_letters.h"
+#include "rewrite/recognise/match.h"
+#include "rewrite/types/rule.h"
 
 namespace kvlift::rewrites {
 namespace {

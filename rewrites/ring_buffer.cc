@@ -6,8 +6,8 @@
 // same slots, so other readers of the buffer may stay. S <= M is required, since a slot would be
 // written twice otherwise; ONNX does not define the result of a scatter with a repeated index
 // either. Source: hybrid and sliding-window caches that write at position mod capacity.
-#include "rewrite/append.h"
-#include "rewrite/rule.h"
+#include "rewrite/recognise/append.h"
+#include "rewrite/types/rule.h"
 
 namespace kvlift::rewrites {
 namespace {

@@ -6,8 +6,8 @@
 // row t of the source is in slot (t + P + S) mod M. The order of keys does not matter to attention
 // if its mask has the same order. Another reader would get the rows in another order, so it is
 // refused. Source: sliding-window caches of WinML and of compilers for NPUs.
-#include "rewrite/append.h"
-#include "rewrite/rule.h"
+#include "rewrite/recognise/append.h"
+#include "rewrite/types/rule.h"
 
 namespace kvlift::rewrites {
 namespace {

@@ -10,7 +10,7 @@
 #include "support/case_file.h"
 #include "support/disguise.h"
 #include "support/models.h"
-#include "verify/verify.h"
+#include "verify/judge/verify.h"
 
 namespace kvlift {
 namespace {

@@ -12,7 +12,7 @@
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "onnxio/in_out.h"
+#include "onnxio/model/functional_form.h"
 #include "support/case_file.h"
 #include "support/models.h"
 

@@ -17,7 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "onnx/onnx_pb.h"
-#include "onnxio/model.h"
+#include "onnxio/model/model.h"
 #include "support/case_file.h"
 
 namespace kvlift::fuzz {

@@ -20,8 +20,8 @@ target_link_libraries(host PRIVATE kvlift::rewrites kvlift::rewrite kvlift::onnx
 """
 HOST = """
 #include <iostream>
-#include "onnxio/model.h"
-#include "rewrite/convert.h"
+#include "onnxio/model/model.h"
+#include "rewrite/convert/convert.h"
 int main(int, char** argv) {
   const auto model = kvlift::LoadModel(argv[1], {});
   if (!model.ok()) return 3;

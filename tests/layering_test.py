@@ -10,6 +10,7 @@ ROOT = pathlib.Path(os.environ.get("KVLIFT_ROOT", pathlib.Path(__file__).parent.
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
 DEPS = re.compile(r"kvlift_folder\((\w+)(?:\s+NO_PCH)?(?:\s+DEPS\s+([^)]*))?\)")
+MOST_SOURCES = 25  # in one folder
 # What only one place may do: pattern, where it may stand, what it is.
 RESERVED = [
     (re.compile(r"^\s*#\s*(?:pragma\s+omp|include\s*<(?:omp|\w*intrin)\.h>)", re.MULTILINE),
@@ -19,30 +20,46 @@ RESERVED = [
 
 
 def read_layers(text):
-    """Returns {folder: set of the folders it may include}; each line may name earlier ones only."""
-    layers = {}
+    """Returns {room: set of the rooms and folders it may include}; each line may name earlier ones
+    only, and a folder stands for its rooms."""
+    layers, known = {}, set()
     for line in text.splitlines():
         line = line.split("#")[0].strip()
         if not line:
             continue
         name, colon, allowed = line.partition(":")
         allowed = set(allowed.split())
-        if not colon or name in layers or not allowed <= layers.keys():
+        if not colon or name in layers or not allowed <= known:
             raise ValueError(f"LAYERS.txt: bad line: {line}")
         layers[name] = allowed
+        known |= {name, name.split("/")[0]}
     return layers
 
 
-def folders(root, layers):
-    """Yields (layer, directory): the folders of lib/, and rewrites/ beside it."""
-    for directory in sorted((root / "lib").iterdir()):
-        if directory.is_dir():
-            yield directory.name, directory
+def room_of(layers, path):
+    """The room of a file or header, given below lib/: the longest folder that has a line."""
+    parts = path.split("/")[:-1]
+    while parts and "/".join(parts) not in layers:
+        parts.pop()
+    return "/".join(parts)
+
+
+def allows(layers, room, target):
+    return room == target or bool({target, target.split("/")[0]} & layers[room])
+
+
+def sources(root, layers):
+    """Yields (path below lib/, path) of all sources of lib/, and of rewrites/ beside it."""
+    for path in sorted((root / "lib").rglob("*")):
+        if path.suffix in (".h", ".cc"):
+            yield path.relative_to(root / "lib").as_posix(), path
     if "rewrites" in layers and (root / "rewrites").is_dir():
-        yield "rewrites", root / "rewrites"
+        for path in sorted((root / "rewrites").rglob("*")):
+            if path.suffix in (".h", ".cc"):
+                yield path.relative_to(root).as_posix(), path
 
 
-def check_file(root, layers, layer, path):
+def check_file(root, layers, room, path):
     where = path.relative_to(root).as_posix()
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".h" and "#pragma once" not in text:
@@ -50,13 +67,13 @@ def check_file(root, layers, layer, path):
     for pattern, home, what in RESERVED:
         if not where.startswith(home) and pattern.search(text):
             yield f"{where}: {what} outside {home}"
+    folders = {name.split("/")[0] for name in layers}
     for quote, target in INCLUDE.findall(text):
-        first = target.split("/")[0]
-        if first in layers:
-            if first != layer and first not in layers[layer]:
-                yield f"{where}: {layer} may not include {target}"
-            elif not (root / "lib" / target).is_file():
+        if target.split("/")[0] in folders:
+            if not (root / "lib" / target).is_file():
                 yield f"{where}: no such header: {target}"
+            elif not allows(layers, room, room_of(layers, target)):
+                yield f"{where}: {room} may not include {target}"
         elif quote == '"' and (path.parent / target).exists():
             yield f"{where}: include {target} by its path from the root of lib"
         elif ".." in target.split("/"):
@@ -65,30 +82,37 @@ def check_file(root, layers, layer, path):
 
 def violations(root):
     layers = read_layers((root / "lib" / "LAYERS.txt").read_text(encoding="utf-8"))
-    for layer, directory in folders(root, layers):
-        if layer not in layers:
-            yield f"{directory.relative_to(root)}: not in LAYERS.txt"
+    headers, counts = {}, {}
+    for below, path in sources(root, layers):
+        room = room_of(layers, below)
+        if not room:
+            yield f"{path.relative_to(root).as_posix()}: in no room of LAYERS.txt"
             continue
-        for path in sorted(directory.rglob("*")):
-            if path.suffix in (".h", ".cc"):
-                yield from check_file(root, layers, layer, path)
-        cmake = directory / "CMakeLists.txt"
-        if cmake.is_file():
-            for name, deps in DEPS.findall(cmake.read_text(encoding="utf-8")):
-                for dep in deps.split():
-                    if dep in layers and dep not in layers[name]:
-                        yield f"lib/{name}/CMakeLists.txt: {name} may not link {dep}"
+        if path.suffix == ".h" and headers.setdefault(path.name, path) != path:
+            yield f"{path.relative_to(root).as_posix()}: a second header of this name"
+        counts[path.parent] = counts.get(path.parent, 0) + 1
+        yield from check_file(root, layers, room, path)
+    for folder, count in counts.items():
+        if folder != root / "rewrites" and count > MOST_SOURCES:
+            yield f"{folder.relative_to(root).as_posix()}: {count} sources in one folder"
+    for cmake in sorted((root / "lib").glob("*/CMakeLists.txt")):
+        for name, deps in DEPS.findall(cmake.read_text(encoding="utf-8")):
+            rooms = [room for room in layers if room.split("/")[0] == name]
+            for dep in deps.split():
+                known = any(dep == room.split("/")[0] for room in layers)
+                if known and not any(dep in {a.split("/")[0] for a in layers[r]} for r in rooms):
+                    yield f"lib/{name}/CMakeLists.txt: {name} may not link {dep}"
 
 
 class Tree(unittest.TestCase):
     def test_repository_keeps_the_layers(self):
         self.assertEqual(list(violations(ROOT)), [])
 
-    def test_every_folder_was_read(self):
+    def test_every_room_was_read(self):
         layers = read_layers((ROOT / "lib" / "LAYERS.txt").read_text(encoding="utf-8"))
-        self.assertEqual({name for name, _ in folders(ROOT, layers)}, set(layers))
-        seen = {path for _, d in folders(ROOT, layers) for path in d.rglob("*.h")}
-        self.assertIn(ROOT / "lib" / "base" / "status.h", seen)
+        seen = dict(sources(ROOT, layers))
+        self.assertEqual({room_of(layers, below) for below in seen}, set(layers))
+        self.assertIn("base/status.h", seen)
 
 
 class SelfTest(unittest.TestCase):
@@ -142,7 +166,29 @@ class SelfTest(unittest.TestCase):
             ["lib/verify/CMakeLists.txt: verify may not link rewrite"])
 
     def test_unknown_folder(self):
-        self.assertEqual(self.found({"lib/extra/a.cc": ""}), ["lib/extra: not in LAYERS.txt"])
+        self.assertEqual(self.found({"lib/extra/a.cc": ""}),
+                         ["lib/extra/a.cc: in no room of LAYERS.txt"])
+
+    ROOMS = "base:\nir/low: base\nir/high: base ir/low\nrewrite: ir\n"
+
+    def test_rooms_of_a_folder(self):
+        files = {"lib/ir/low/a.h": "#pragma once\n", "lib/ir/high/b.h": "#pragma once\n",
+                 "lib/ir/ir.h": ""}
+        clean = {**files, "lib/ir/high/b.cc": '#include "ir/low/a.h"\n',
+                 "lib/rewrite/r.cc": '#include "ir/high/b.h"\n'}
+        self.assertEqual(self.found(clean, self.ROOMS), ["lib/ir/ir.h: in no room of LAYERS.txt"])
+        upwards = {**files, "lib/ir/low/a.cc": '#include "ir/high/b.h"\n'}
+        self.assertIn("lib/ir/low/a.cc: ir/low may not include ir/high/b.h",
+                      self.found(upwards, self.ROOMS))
+
+    def test_second_header_of_a_name(self):
+        self.assertEqual(self.found({"lib/base/a.h": "#pragma once\n",
+                                     "lib/ir/a.h": "#pragma once\n"}),
+                         ["lib/ir/a.h: a second header of this name"])
+
+    def test_crowded_folder(self):
+        self.assertEqual(self.found({f"lib/ir/a{i}.cc": "" for i in range(25)}),
+                         ["lib/ir: 26 sources in one folder"])
 
     def test_header_without_guard(self):
         self.assertEqual(self.found({"lib/ir/a.h": ""}), ["lib/ir/a.h: header without #pragma once"])

@@ -12,10 +12,10 @@
 
 #include "fmt/format.h"
 #include "gtest/gtest.h"
-#include "rewrite/convert.h"
+#include "rewrite/convert/convert.h"
 #include "support/case_file.h"
 #include "support/models.h"
-#include "verify/verify.h"
+#include "verify/judge/verify.h"
 
 namespace kvlift {
 namespace {

@@ -16,12 +16,12 @@
 
 #include "fmt/format.h"
 #include "gtest/gtest.h"
-#include "onnxio/model.h"
-#include "proof/prove_conversion.h"
-#include "rewrite/convert.h"
+#include "onnxio/model/model.h"
+#include "proof/prove/prove_conversion.h"
+#include "rewrite/convert/convert.h"
 #include "soundness/interpretation.h"
 #include "soundness/sketch.h"
-#include "verify/verify.h"
+#include "verify/judge/verify.h"
 
 namespace kvlift::soundness {
 namespace {

@@ -10,12 +10,12 @@
 
 #include "fmt/format.h"
 #include "gtest/gtest.h"
-#include "onnxio/model.h"
-#include "proof/proof.h"
-#include "rewrite/convert.h"
+#include "onnxio/model/model.h"
+#include "proof/graphs/proof.h"
+#include "rewrite/convert/convert.h"
 #include "soundness/interpretation.h"
 #include "soundness/sources.h"
-#include "verify/verify.h"
+#include "verify/judge/verify.h"
 
 namespace kvlift::soundness {
 namespace {

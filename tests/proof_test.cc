@@ -8,12 +8,12 @@
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 #include "ir/graph.h"
-#include "proof/prove_conversion.h"
-#include "rewrite/convert.h"
+#include "proof/prove/prove_conversion.h"
+#include "rewrite/convert/convert.h"
 #include "support/case_file.h"
 #include "support/models.h"
-#include "verify/mutant_maker.h"
-#include "verify/mutants.h"
+#include "verify/mutants/mutant_maker.h"
+#include "verify/mutants/mutants.h"
 
 namespace kvlift {
 namespace {

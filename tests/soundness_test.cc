@@ -7,9 +7,9 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "onnxio/model.h"
-#include "proof/prove_conversion.h"
-#include "rewrite/convert.h"
+#include "onnxio/model/model.h"
+#include "proof/prove/prove_conversion.h"
+#include "rewrite/convert/convert.h"
 #include "soundness/campaign.h"
 #include "soundness/interpretation.h"
 #include "soundness/sources.h"

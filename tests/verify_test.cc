@@ -1,7 +1,7 @@
 // LIBS: verify
 // Verdicts on a small pair: a decoder that appends to its caches by Concat, and the same decoder
 // with TensorScatter; then ten ways to break the second, and relations that do not fit.
-#include "verify/verify.h"
+#include "verify/judge/verify.h"
 
 #include <algorithm>
 #include <map>

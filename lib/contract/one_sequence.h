@@ -1,6 +1,7 @@
 // The texts of DroppedInput::requires_text for inputs that say to a KeyValueCache of OpenPPL's
-// dynamic batching where each sequence begins (onnxio/in_out.h). The conversion of such a model
-// handles exactly one sequence with S new tokens and P past ones, so that the values are known.
+// dynamic batching where each sequence begins (onnxio/model/functional_form.h). The conversion of
+// such a model handles exactly one sequence with S new tokens and P past ones, so that the values
+// are known.
 #pragma once
 
 namespace kvlift {

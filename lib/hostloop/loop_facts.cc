@@ -7,7 +7,7 @@
 #include "contract/positions.h"
 #include "fmt/format.h"
 #include "ir/types.h"
-#include "verify/readings.h"
+#include "verify/inputs/input_meanings.h"
 
 namespace kvlift {
 namespace {

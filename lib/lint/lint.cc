@@ -14,9 +14,9 @@
 #include "ir/spans.h"
 #include "lint/lint_nodes.h"
 #include "lint/target.h"
-#include "onnxio/contents.h"
-#include "onnxio/data_file.h"
-#include "onnxio/tensors.h"
+#include "onnxio/bytes/contents.h"
+#include "onnxio/bytes/tensors.h"
+#include "onnxio/files/data_file.h"
 
 namespace kvlift {
 namespace {

@@ -11,7 +11,7 @@
 #include "absl/types/span.h"
 #include "base/findings.h"
 #include "contract/manifest.h"
-#include "onnxio/model.h"
+#include "onnxio/model/model.h"
 
 namespace kvlift {
 

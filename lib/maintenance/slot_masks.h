@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "sym/forms.h"
+#include "sym/forms/forms.h"
 
 namespace kvlift::internal {
 

@@ -9,7 +9,7 @@
 #include "fmt/format.h"
 #include "maintenance/cache_views.h"
 #include "maintenance/slot_masks.h"
-#include "sym/forms.h"
+#include "sym/forms/forms.h"
 
 namespace kvlift {
 namespace {

@@ -8,7 +8,7 @@
 #include "ir/graph.h"
 #include "lint/lint.h"
 #include "maintenance/slots.h"
-#include "onnxio/contents.h"
+#include "onnxio/bytes/contents.h"
 
 namespace kvlift {
 

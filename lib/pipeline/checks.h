@@ -7,8 +7,8 @@
 #include "absl/status/status.h"
 #include "contract/manifest.h"
 #include "lint/lint.h"
-#include "onnxio/model.h"
-#include "rewrite/convert.h"
+#include "onnxio/model/model.h"
+#include "rewrite/convert/convert.h"
 
 namespace kvlift {
 

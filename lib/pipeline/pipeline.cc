@@ -8,10 +8,10 @@
 
 #include "base/status.h"
 #include "fmt/format.h"
-#include "onnxio/guard.h"
+#include "onnxio/files/guard.h"
 #include "pipeline/checks.h"
 #include "pipeline/step_files.h"
-#include "verify/prove_alone.h"
+#include "verify/judge/prove_alone.h"
 
 namespace kvlift {
 namespace {

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "onnxio/model.h"
-#include "proof/proof.h"
-#include "rewrite/convert.h"
-#include "verify/verify.h"
+#include "onnxio/model/model.h"
+#include "proof/graphs/proof.h"
+#include "rewrite/convert/convert.h"
+#include "verify/judge/verify.h"
 
 namespace kvlift {
 

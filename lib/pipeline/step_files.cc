@@ -9,8 +9,8 @@
 #include "base/status.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
-#include "onnxio/folders.h"
-#include "rewrite/describe_steps.h"
+#include "onnxio/bytes/folders.h"
+#include "rewrite/convert/describe_steps.h"
 
 namespace kvlift {
 namespace {

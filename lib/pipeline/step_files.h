@@ -1,5 +1,5 @@
 // Writes what the steps of a conversion made into a folder, one or two files for each step, and
-// turns the last two steps into text (rewrite/describe_steps.h has the others).
+// turns the last two steps into text (rewrite/convert/describe_steps.h has the others).
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "onnxio/model.h"
+#include "onnxio/model/model.h"
 #include "pipeline/checks.h"
 #include "pipeline/pipeline.h"
-#include "rewrite/steps.h"
+#include "rewrite/types/steps.h"
 
 namespace kvlift {
 

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "exec/kernel.h"
-#include "exec/kernels/attention_quantized.h"
-#include "exec/kernels/rows.h"
-#include "exec/memory.h"
-#include "exec/tensor.h"
+#include "exec/kernels/attention/attention_quantized.h"
+#include "exec/kernels/common/kernel.h"
+#include "exec/kernels/elementwise/rows.h"
+#include "exec/memory/memory.h"
+#include "exec/memory/tensor.h"
 #include "probed.h"
 
 namespace kvlift::exec::bench {

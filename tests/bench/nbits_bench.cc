@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "exec/kernel.h"
-#include "exec/kernels/bits_panel.h"
-#include "exec/tensor.h"
+#include "exec/kernels/common/kernel.h"
+#include "exec/kernels/products/bits_panel.h"
+#include "exec/memory/tensor.h"
 #include "probed.h"
 
 namespace kvlift::exec::bench {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "exec/kernels/probe.h"
-#include "exec/team.h"
+#include "exec/kernels/common/probe.h"
+#include "exec/memory/team.h"
 
 namespace kvlift::exec::bench {
 namespace {

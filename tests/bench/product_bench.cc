@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
-#include "exec/kernels/gemm_product.h"
-#include "exec/kernels/panel.h"
+#include "exec/kernels/products/gemm_product.h"
+#include "exec/kernels/products/panel.h"
 #include "probed.h"
 
 namespace kvlift::exec::bench {

@@ -10,11 +10,11 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "exec/program.h"
-#include "exec/session.h"
+#include "exec/session/program.h"
+#include "exec/session/session.h"
 #include "fuzz/targets.h"
 #include "ir/graph.h"
-#include "rewrite/convert.h"
+#include "rewrite/convert/convert.h"
 #include "support/case_file.h"
 
 namespace kvlift::fuzz {

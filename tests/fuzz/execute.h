@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "onnxio/model.h"
+#include "onnxio/model/model.h"
 
 namespace kvlift::fuzz {
 

@@ -6,8 +6,8 @@
 #include "absl/strings/match.h"
 #include "contract/manifest.h"
 #include "contract/manifest_text.h"
-#include "onnxio/model.h"
-#include "rewrite/convert.h"
+#include "onnxio/model/model.h"
+#include "rewrite/convert/convert.h"
 #include "support/case_file.h"
 
 namespace kvlift::fuzz {

@@ -8,16 +8,16 @@
 
 #include "contract/manifest.h"
 #include "contract/manifest_text.h"
-#include "exec/budget.h"
+#include "exec/memory/budget.h"
 #include "fmt/format.h"
 #include "fuzz/execute.h"
 #include "lint/lint.h"
-#include "onnxio/model.h"
-#include "onnxio/tensors.h"
-#include "rewrite/convert.h"
+#include "onnxio/bytes/tensors.h"
+#include "onnxio/model/model.h"
+#include "rewrite/convert/convert.h"
 #include "support/escape_checks.h"
-#include "sym/expr.h"
-#include "verify/verify.h"
+#include "sym/expr/expr.h"
+#include "verify/judge/verify.h"
 
 namespace kvlift::fuzz {
 namespace {

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "fmt/format.h"
-#include "onnxio/in_out.h"
-#include "onnxio/model.h"
-#include "proof/prove_conversion.h"
-#include "rewrite/convert.h"
+#include "onnxio/model/functional_form.h"
+#include "onnxio/model/model.h"
+#include "proof/prove/prove_conversion.h"
+#include "rewrite/convert/convert.h"
 #include "soundness/edits.h"
 #include "soundness/interpretation.h"
 #include "soundness/sources.h"

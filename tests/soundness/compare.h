@@ -7,7 +7,7 @@
 
 #include "contract/manifest.h"
 #include "onnx/onnx_pb.h"
-#include "oracle/interpreter.h"
+#include "oracle/core/interpreter.h"
 #include "soundness/step.h"
 
 namespace kvlift::soundness {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "fmt/format.h"
-#include "onnxio/model.h"
+#include "onnxio/model/model.h"
 #include "soundness/changes.h"
 
 namespace kvlift::soundness {

@@ -13,7 +13,7 @@
 #include "contract/assumptions.h"
 #include "contract/manifest.h"
 #include "onnx/onnx_pb.h"
-#include "oracle/interpreter.h"
+#include "oracle/core/interpreter.h"
 #include "soundness/compare.h"
 #include "soundness/restrictions.h"
 #include "soundness/shown_attentions.h"

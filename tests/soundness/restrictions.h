@@ -10,7 +10,7 @@
 #include "contract/assumptions.h"
 #include "contract/manifest.h"
 #include "onnx/onnx_pb.h"
-#include "proof/proof.h"
+#include "proof/graphs/proof.h"
 
 namespace kvlift::soundness {
 

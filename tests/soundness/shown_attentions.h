@@ -7,7 +7,7 @@
 
 #include "contract/assumptions.h"
 #include "onnx/onnx_pb.h"
-#include "oracle/interpreter.h"
+#include "oracle/core/interpreter.h"
 
 namespace kvlift::soundness {
 

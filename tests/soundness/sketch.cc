@@ -1,6 +1,6 @@
 #include "soundness/sketch.h"
 
-#include "exec/small_types.h"
+#include "exec/memory/small_types.h"
 
 namespace kvlift::soundness {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "onnx/onnx_pb.h"
-#include "oracle/value.h"
+#include "oracle/core/value.h"
 
 namespace kvlift::soundness {
 

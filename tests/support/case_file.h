@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "rewrite/convert.h"
+#include "rewrite/convert/convert.h"
 
 namespace kvlift {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "sym/expr.h"
+#include "sym/expr/expr.h"
 
 namespace kvlift::testing {
 

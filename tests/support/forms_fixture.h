@@ -6,8 +6,8 @@
 
 #include "gtest/gtest.h"
 #include "ir/graph.h"
-#include "onnxio/model.h"
-#include "sym/forms.h"
+#include "onnxio/model/model.h"
+#include "sym/forms/forms.h"
 
 namespace kvlift::testing {
 

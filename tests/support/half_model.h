@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "exec/tensor.h"
+#include "exec/memory/tensor.h"
 #include "ir/tensor_data.h"
 #include "onnx/onnx_pb.h"
 

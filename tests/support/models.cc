@@ -6,7 +6,7 @@
 
 #include "fmt/format.h"
 #include "gtest/gtest.h"
-#include "onnxio/in_out.h"
+#include "onnxio/model/functional_form.h"
 #include "support/case_file.h"
 
 namespace kvlift {

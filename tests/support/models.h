@@ -7,8 +7,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "nlohmann/json.hpp"
 #include "onnx/onnx_pb.h"
-#include "onnxio/model.h"
-#include "rewrite/convert.h"
+#include "onnxio/model/model.h"
+#include "rewrite/convert/convert.h"
 
 namespace kvlift {
 

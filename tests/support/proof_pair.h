@@ -9,8 +9,8 @@
 #include "absl/strings/str_replace.h"
 #include "fmt/format.h"
 #include "gtest/gtest.h"
-#include "proof/prove_conversion.h"
-#include "rewrite/convert.h"
+#include "proof/prove/prove_conversion.h"
+#include "rewrite/convert/convert.h"
 #include "support/case_file.h"
 #include "support/models.h"
 

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "fmt/format.h"
 #include "onnx/onnx-data.pb.h"
-#include "onnxio/model.h"
+#include "onnxio/model/model.h"
 
 namespace kvlift::exec {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "exec/session.h"
+#include "exec/session/session.h"
 
 namespace kvlift::exec {
 

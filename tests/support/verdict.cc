@@ -5,7 +5,7 @@
 #include "absl/strings/str_replace.h"
 #include "fmt/format.h"
 #include "gtest/gtest.h"
-#include "onnxio/model.h"
+#include "onnxio/model/model.h"
 
 namespace kvlift {
 namespace {

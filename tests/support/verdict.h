@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "contract/manifest.h"
-#include "verify/verify.h"
+#include "verify/judge/verify.h"
 
 namespace kvlift {
 

@@ -1,4 +1,4 @@
-#include "cli.h"
+#include "kvlift/cli.h"
 
 #include <unistd.h>
 
@@ -10,14 +10,14 @@
 #include "base/coded.h"
 #include "base/escape.h"
 #include "base/findings.h"
-#include "commands.h"
-#include "exec/budget.h"
+#include "exec/memory/budget.h"
 #include "fmt/format.h"
-#include "help.h"
-#include "report/suggest.h"
-#include "shell_files.h"
-#include "sym/expr.h"
-#include "verify/drawn_weights.h"
+#include "kvlift/commands/commands.h"
+#include "kvlift/help.h"
+#include "kvlift/shell_files.h"
+#include "report/text/suggest.h"
+#include "sym/expr/expr.h"
+#include "verify/variants/drawn_weights.h"
 
 namespace kvlift::cli {
 namespace {

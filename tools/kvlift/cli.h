@@ -10,9 +10,9 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "nlohmann/json.hpp"
-#include "onnxio/model.h"
-#include "report/progress.h"
-#include "report/style.h"
+#include "onnxio/model/model.h"
+#include "report/text/progress.h"
+#include "report/text/style.h"
 
 namespace kvlift::cli {
 

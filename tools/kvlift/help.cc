@@ -1,4 +1,4 @@
-#include "help.h"
+#include "kvlift/help.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "report/text_width.h"
+#include "report/text/text_width.h"
 
 namespace kvlift::cli {
 namespace {
@@ -17,7 +17,7 @@ struct Example {
   std::string_view command, text;
 };
 
-// tests/cli_help_test.py runs all examples, in this order, in a folder that has a model.onnx.
+// tests/cli/help_test.py runs all examples, in this order, in a folder that has a model.onnx.
 constexpr auto kExamples = std::to_array<Example>({
     {"inspect", "kvlift inspect model.onnx"},
     {"convert",

@@ -13,8 +13,8 @@
 
 #include "base/escape.h"
 #include "base/memory_cap.h"
-#include "cli.h"
-#include "onnxio/cleanup.h"
+#include "kvlift/cli.h"
+#include "onnxio/files/cleanup.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "shell_files.h"
+#include "kvlift/shell_files.h"
 
 #include <string>
 #include <vector>
@@ -6,7 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "fmt/format.h"
-#include "help.h"
+#include "kvlift/help.h"
 
 namespace kvlift::cli {
 namespace {

@@ -1,12 +1,12 @@
-#include "texts.h"
+#include "kvlift/texts.h"
 
 #include <algorithm>
 
 #include "base/escape.h"
-#include "documents.h"
 #include "fmt/format.h"
-#include "report/collapse.h"
-#include "report/table.h"
+#include "kvlift/reports/documents.h"
+#include "report/text/collapse.h"
+#include "report/text/table.h"
 
 namespace kvlift::cli {
 namespace {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "pipeline/pipeline.h"
-#include "report/style.h"
-#include "rewrite/convert.h"
-#include "verify/verify.h"
+#include "report/text/style.h"
+#include "rewrite/convert/convert.h"
+#include "verify/judge/verify.h"
 
 namespace kvlift::cli {
 

@@ -16,16 +16,16 @@
 #include "base/coded.h"
 #include "contract/manifest_text.h"
 #include "fmt/format.h"
-#include "kvlift/cmd_verify_infer.h"
-#include "kvlift/conversion.h"
-#include "kvlift/documents.h"
-#include "kvlift/external.h"
+#include "kvlift/commands/cmd_verify_infer.h"
+#include "kvlift/inputs/conversion.h"
+#include "kvlift/inputs/external.h"
+#include "kvlift/reports/documents.h"
 #include "lint/lint.h"
 #include "lint/target.h"
-#include "onnxio/model.h"
+#include "onnxio/model/model.h"
 #include "pipeline/pipeline.h"
-#include "verify/drawn_weights.h"
-#include "verify/verify.h"
+#include "verify/judge/verify.h"
+#include "verify/variants/drawn_weights.h"
 
 namespace nb = nanobind;
 

@@ -1,8 +1,8 @@
 #include "proof/lemmas/exact_cast.h"
 
 #include "proof/lemmas/names.h"
-#include "sym/broadcast.h"
-#include "sym/keeps_value.h"
+#include "sym/forms/broadcast.h"
+#include "sym/forms/keeps_value.h"
 
 namespace kvlift {
 

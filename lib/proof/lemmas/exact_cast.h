@@ -5,11 +5,11 @@
 // The same holds for every operator that passes elements on unchanged. Side condition: T can
 // represent every number of the type that is cast. Any other cast rounds, truncates, wraps around
 // or saturates, so that positions, lengths and scores behind it differ from some number on. Source:
-// ONNX Cast; IEEE 754, significands and exponents of the formats (lib/sym/keeps_value.h).
+// ONNX Cast; IEEE 754, significands and exponents of the formats (lib/sym/forms/keeps_value.h).
 #pragma once
 
-#include "proof/grounds.h"
-#include "sym/forms.h"
+#include "proof/graphs/grounds.h"
+#include "sym/forms/forms.h"
 
 namespace kvlift {
 

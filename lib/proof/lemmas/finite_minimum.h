@@ -14,7 +14,7 @@
 #include <string>
 
 #include "contract/assumptions.h"
-#include "sym/expr.h"
+#include "sym/expr/expr.h"
 
 namespace kvlift {
 

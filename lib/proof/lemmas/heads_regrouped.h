@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "proof/attention_reading.h"
+#include "proof/graphs/attention_reading.h"
 
 namespace kvlift {
 

@@ -7,7 +7,7 @@
 // or a mean is below some of the numbers. Source: the definition of a maximum.
 #pragma once
 
-#include "sym/forms.h"
+#include "sym/forms/forms.h"
 
 namespace kvlift {
 

@@ -5,7 +5,7 @@
 
 #include "proof/lemmas/exact_cast.h"
 #include "proof/lemmas/finite_minimum.h"
-#include "sym/broadcast.h"
+#include "sym/forms/broadcast.h"
 
 namespace kvlift {
 namespace {

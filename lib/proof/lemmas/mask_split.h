@@ -20,8 +20,8 @@
 #include <set>
 #include <vector>
 
-#include "proof/grounds.h"
-#include "sym/forms.h"
+#include "proof/graphs/grounds.h"
+#include "sym/forms/forms.h"
 
 namespace kvlift {
 

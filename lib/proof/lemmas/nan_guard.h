@@ -12,8 +12,8 @@
 #include <string>
 
 #include "contract/assumptions.h"
-#include "proof/grounds.h"
-#include "sym/forms.h"
+#include "proof/graphs/grounds.h"
+#include "sym/forms/forms.h"
 
 namespace kvlift {
 

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "ir/types.h"
-#include "proof/number.h"
-#include "sym/keeps_value.h"
+#include "proof/graphs/constant_numbers.h"
+#include "sym/forms/keeps_value.h"
 
 namespace kvlift {
 namespace {

@@ -22,8 +22,8 @@
 #include <optional>
 
 #include "contract/assumptions.h"
-#include "proof/attention_reading.h"
-#include "sym/forms.h"
+#include "proof/graphs/attention_reading.h"
+#include "sym/forms/forms.h"
 
 namespace kvlift {
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "sym/forms.h"
+#include "sym/forms/forms.h"
 
 namespace kvlift {
 

@@ -1,6 +1,6 @@
 #include "proof/lemmas/softmax_precision.h"
 
-#include "sym/keeps_value.h"
+#include "sym/forms/keeps_value.h"
 
 namespace kvlift {
 namespace {

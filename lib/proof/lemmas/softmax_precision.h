@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "sym/forms.h"
+#include "sym/forms/forms.h"
 
 namespace kvlift {
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
-#include "proof/layer_pairs.h"
-#include "proof/pair.h"
+#include "proof/graphs/pair.h"
+#include "proof/layers/layer_pairs.h"
 
 namespace kvlift {
 namespace {

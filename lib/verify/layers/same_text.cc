@@ -11,8 +11,8 @@
 #include "ir/operator_changes.h"
 #include "ir/spans.h"
 #include "ir/tensor_data.h"
-#include "onnxio/model.h"
-#include "proof/pair.h"
+#include "onnxio/model/model.h"
+#include "proof/graphs/pair.h"
 
 namespace kvlift {
 namespace {

@@ -1,9 +1,10 @@
-// Compares pieces (pieces.h) by a text in which names and the numbers of weights do not appear.
+// Compares pieces (layer_pieces.h) by a text in which names and the numbers of weights do not
+// appear.
 #pragma once
 
 #include <string>
 
-#include "verify/layers/pieces.h"
+#include "verify/layers/layer_pieces.h"
 
 namespace kvlift {
 

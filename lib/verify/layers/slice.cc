@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "verify/mutant_maker.h"
+#include "verify/mutants/mutant_maker.h"
 
 namespace kvlift {
 GraphSlice SliceOf(const Graph& graph, const std::vector<ValueId>& values,

@@ -1,0 +1,21 @@
+// The AVX2 table. This file is compiled with the flags of that instruction set; where the compiler
+// does not support it, the table is absent.
+#if defined(__GNUC__) && !defined(__clang__)
+// GCC 12 warns about a deliberately undefined operand inside its own intrinsics.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include "exec/kernels/attention/attention_impl.h"
+
+namespace kvlift::exec {
+
+const AttentionKernels* Avx2Attention() {
+#if defined(KV_AVX2) && defined(__AVX2__)
+  static constexpr AttentionKernels ops = MakeAttentionKernels();
+  return &ops;
+#else
+  return nullptr;
+#endif
+}
+
+}  // namespace kvlift::exec

@@ -1,0 +1,241 @@
+#include "exec/kernels/elementwise/elementwise_binary.h"
+
+#include <cmath>
+#include <vector>
+
+#include "base/status.h"
+#include "exec/kernels/elementwise/elementwise.h"
+
+namespace kvlift::exec {
+namespace {
+
+using namespace math;  // NOLINT
+
+// Integer arithmetic wraps around.
+struct AddFn {
+  template <typename T>
+  T operator()(T a, T b) const {
+    if constexpr (std::is_integral_v<T>) {
+      return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+    } else {
+      return a + b;
+    }
+  }
+};
+struct SubFn {
+  template <typename T>
+  T operator()(T a, T b) const {
+    if constexpr (std::is_integral_v<T>) {
+      return static_cast<T>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
+    } else {
+      return a - b;
+    }
+  }
+};
+struct MulFn {
+  template <typename T>
+  T operator()(T a, T b) const {
+    if constexpr (std::is_integral_v<T>) {
+      return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+    } else {
+      return a * b;
+    }
+  }
+};
+struct DivFn {
+  template <typename T>
+  T operator()(T a, T b) const {
+    if constexpr (std::is_signed_v<T> && std::is_integral_v<T>) {
+      if (b == -1) return SubFn()(T{0}, a);
+    }
+    return static_cast<T>(a / b);
+  }
+};
+// The result has the sign of the divisor.
+struct FloorModFn {
+  template <typename T>
+  T operator()(T a, T b) const {
+    if constexpr (std::is_floating_point_v<T>) {
+      const T r = std::fmod(a, b);
+      if (r == 0) return std::copysign(r, b);
+      return (r < 0) != (b < 0) ? r + b : r;
+    } else if constexpr (std::is_signed_v<T>) {
+      if (b == -1) return 0;
+      const T r = static_cast<T>(a % b);
+      return r != 0 && (r < 0) != (b < 0) ? static_cast<T>(r + b) : r;
+    } else {
+      return static_cast<T>(a % b);
+    }
+  }
+};
+// The result has the sign of the dividend.
+struct TruncatedModFn {
+  template <typename T>
+  T operator()(T a, T b) const {
+    if constexpr (std::is_floating_point_v<T>) {
+      return std::fmod(a, b);
+    } else {
+      if constexpr (std::is_signed_v<T>) {
+        if (b == -1) return 0;
+      }
+      return static_cast<T>(a % b);
+    }
+  }
+};
+struct PReluFn {
+  template <typename T>
+  T operator()(T x, T slope) const {
+    return x < 0 ? MulFn()(x, slope) : x;
+  }
+};
+// The result is NaN if either operand is NaN.
+struct MaxFn {
+  template <typename T>
+  T operator()(T a, T b) const {
+    return a > b || a != a ? a : b;
+  }
+};
+struct MinFn {
+  template <typename T>
+  T operator()(T a, T b) const {
+    return a < b || a != a ? a : b;
+  }
+};
+
+template <typename F>
+absl::Status Binary(KernelContext& context) {
+  return VisitNumeric(context.inputs[0].type, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    MapBinary<T, T, T>(context, F());
+    return absl::OkStatus();
+  });
+}
+
+// Returns InvalidArgument if an integer divisor is 0 and used.
+absl::Status CheckDivisor(const KernelContext& context) {
+  if (context.outputs[0].size() == 0) return absl::OkStatus();
+  return VisitNumeric(context.inputs[1].type, [&](auto tag) -> absl::Status {
+    using T = typename decltype(tag)::Type;
+    if constexpr (std::is_integral_v<T>) {
+      for (T x : context.inputs[1].span<T>()) {
+        if (x == 0) return Invalid(context, "integer division by zero");
+      }
+    }
+    return absl::OkStatus();
+  });
+}
+
+// Returns base^exponent in the base's type. Integer bases with integer exponents are exact and wrap
+// around.
+template <typename C, typename E>
+C Power(C base, E exponent) {
+  if constexpr (std::is_floating_point_v<C>) {
+    const C e = static_cast<C>(exponent);
+    if (e == 2) return base * base;
+    if (e == C(0.5)) return std::sqrt(base);
+    if (e == 1) return base;
+    if (e == -1) return C{1} / base;
+    return static_cast<C>(std::pow(base, e));
+  } else if constexpr (std::is_integral_v<E>) {
+    if constexpr (std::is_signed_v<E>) {
+      if (exponent < 0) {
+        if (base == 1) return 1;
+        if constexpr (std::is_signed_v<C>) {
+          if (base == -1) return exponent % 2 == 0 ? C{1} : static_cast<C>(-1);
+        }
+        return 0;
+      }
+    }
+    uint64_t result = 1, factor = static_cast<uint64_t>(base);
+    for (auto e = static_cast<uint64_t>(exponent); e != 0; e >>= 1) {
+      if (e & 1) result *= factor;
+      factor *= factor;
+    }
+    return static_cast<C>(result);
+  } else {
+    return static_cast<C>(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
+  }
+}
+
+// Folds all operands at once with `fold`, in the compute type, then applies `finish`.
+template <typename T, typename Fold, typename Finish>
+void MapAll(KernelContext& context, Fold fold, Finish finish) {
+  using C = Compute<T>;
+  const Shape& out = context.outputs[0].shape;
+  const auto inputs = context.inputs;
+  std::vector<absl::InlinedVector<int64_t, 6>> strides;
+  for (const View& input : inputs) strides.push_back(BroadcastStrides(input.shape, out));
+  T* y = context.outputs[0].as<T>();
+  ParallelFor(context.threads, context.outputs[0].size(), 64, kMapPerThread,
+              [&](int64_t begin, int64_t end) {
+                for (int64_t flat = begin; flat < end; ++flat) {
+                  C acc{};
+                  for (size_t k = 0; k < inputs.size(); ++k) {
+                    int64_t offset = 0, rest = flat;
+                    for (size_t d = out.size(); d-- > 0;) {
+                      offset += rest % out[d] * strides[k][d];
+                      rest /= out[d];
+                    }
+                    const C x = Widen(inputs[k].as<T>()[offset]);
+                    acc = k == 0 ? x : fold(acc, x);
+                  }
+                  y[flat] = Narrow<T>(finish(acc));
+                }
+              });
+}
+
+template <typename F>
+absl::Status Variadic(KernelContext& context) {
+  if (context.inputs.size() == 2) return Binary<F>(context);
+  return VisitNumeric(context.inputs[0].type, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    MapAll<T>(context, F(), [](auto x) { return x; });
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace
+
+absl::Status AddKernel(KernelContext& context) { return Binary<AddFn>(context); }
+absl::Status SubKernel(KernelContext& context) { return Binary<SubFn>(context); }
+absl::Status MulKernel(KernelContext& context) { return Binary<MulFn>(context); }
+absl::Status PReluKernel(KernelContext& context) { return Binary<PReluFn>(context); }
+absl::Status MaxKernel(KernelContext& context) { return Variadic<MaxFn>(context); }
+absl::Status MinKernel(KernelContext& context) { return Variadic<MinFn>(context); }
+absl::Status SumKernel(KernelContext& context) { return Variadic<AddFn>(context); }
+
+absl::Status MeanKernel(KernelContext& context) {
+  return VisitFloat(context.inputs[0].type, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    const auto count = static_cast<Compute<T>>(context.inputs.size());
+    MapAll<T>(context, AddFn(), [count](Compute<T> x) { return x / count; });
+    return absl::OkStatus();
+  });
+}
+
+absl::Status DivKernel(KernelContext& context) {
+  KV_RETURN_IF_ERROR(CheckDivisor(context));
+  return Binary<DivFn>(context);
+}
+
+absl::Status ModKernel(KernelContext& context) {
+  KV_RETURN_IF_ERROR(CheckDivisor(context));
+  return IntAttribute(context, "fmod", 0) != 0 ? Binary<TruncatedModFn>(context)
+                                               : Binary<FloorModFn>(context);
+}
+
+float PowerOf(float base, float exponent) { return Power(base, exponent); }
+
+absl::Status PowKernel(KernelContext& context) {
+  return VisitNumeric(context.inputs[0].type, [&](auto base) {
+    using A = typename decltype(base)::Type;
+    return VisitNumeric(context.inputs[1].type, [&](auto exponent) {
+      using B = typename decltype(exponent)::Type;
+      MapBinary<A, B, A>(context,
+                         [](Compute<A> a, Compute<B> b) -> Compute<A> { return Power(a, b); });
+      return absl::OkStatus();
+    });
+  });
+}
+
+}  // namespace kvlift::exec

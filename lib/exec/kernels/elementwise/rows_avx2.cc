@@ -1,0 +1,15 @@
+// Compiled with the flags of AVX2; without compiler support the table is absent.
+#include "exec/kernels/elementwise/rows_impl.h"
+
+namespace kvlift::exec {
+
+const RowTable* Avx2Rows() {
+#if defined(KV_AVX2) && defined(__AVX2__)
+  static constexpr RowTable table = MakeRowTable();
+  return &table;
+#else
+  return nullptr;
+#endif
+}
+
+}  // namespace kvlift::exec

@@ -1,0 +1,13 @@
+// OpenPPL's KeyValueCache, for the operator table of contrib domains. Internal to lib/oracle.
+#pragma once
+
+#include "absl/status/status.h"
+#include "oracle/core/op.h"
+
+namespace kvlift::oracle {
+
+absl::Status KeyValueCache(OpContext& c);
+// The form of the dynamic_batching domains, with the tokens of all sequences on one axis.
+absl::Status JoinedKeyValueCache(OpContext& c);
+
+}  // namespace kvlift::oracle

@@ -1,0 +1,222 @@
+// Which element of the source an element of the converted model stands for, by what the manifest
+// says and by what the proof has shown so far. Sizes: correspondence_sizes.cc. Elements:
+// correspondence_translation.cc.
+//
+// The twin of a converted model's value is the source's value that it equals. Where a function
+// returns an expression, null means that the source has nothing that is known to correspond.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "contract/manifest.h"
+#include "proof/graphs/grounds.h"
+#include "proof/graphs/pair.h"
+#include "proof/lower/branches.h"
+#include "proof/lower/expand_contrib_ops.h"
+#include "proof/rows/moved_rows.h"
+#include "proof/rows/sameness.h"
+
+namespace kvlift {
+
+class Correspondence {
+ public:
+  // `claims`: of the operators that AsPlain expanded in the source; they tell sizes as well.
+  Correspondence(const GraphPair& pair, const Manifest& relation,
+                 const std::vector<LengthClaim>& claims, const SourceCase& steps);
+
+  // P and S of the sequence at hand, S = new_tokens(); null if the source's caches do not tell
+  // them.
+  sym::Expr past() const { return past_; }
+  sym::Expr new_tokens() const { return new_; }
+  sym::Expr total() const { return forms_.pool().Add(past_, new_); }
+  // B, the extent of the batch axis of the first cache in the source; null if no cache has such an
+  // axis.
+  sym::Expr sequences() const { return Normal(sequences_, sym::Facts{}); }
+  // Returns true if the manifest says that a dimension of the converted model is the number of
+  // sequences.
+  bool IsOnePerSequence(const sym::DimSymbol& size) const { return per_sequence_.contains(size); }
+  // The number of the sequence that element i0, i1, ... of a value of this shape belongs to:
+  // i0 div r if the first axis has B * r elements, and i0 otherwise. Null if the converted model
+  // computes r from the lengths of its sequences, which may differ.
+  sym::Expr SequenceOf(absl::Span<const sym::Expr> shape, const sym::Facts& facts) const;
+  // Returns r for an extent B * r; null if the extent is not a multiple of B.
+  sym::Expr EachOf(sym::Expr extent) const;
+  // The predicate that P, S and P + S rows fit into the slots of each growing cache, and into each
+  // mask that is padded to the capacity. Writes that do not fit are refused.
+  sym::Expr Fits() const;
+  // The bounds that the source's forms assume of sizes, for example that a Slice ends inside its
+  // axis.
+  sym::Expr SourceFits() const;
+  // The regions of a cache's rows, given its past in the converted model, if the rows are in other
+  // slots than in the source (proof/rows/shifts.h, proof/rows/rings.h). Null if they are in the
+  // same slots, or if their slots are not known.
+  const std::vector<MovedRows>* MovedOf(ValueId after_past) const;
+  // The same for the first such cache that an expression of the converted model reads.
+  const std::vector<MovedRows>* MovedIn(sym::Expr e) const;
+
+  // Returns the elements of the claim's value minus the length that is claimed: 0 if the claim
+  // holds. Null if that is not known.
+  sym::Expr Beyond(const LengthClaim& claim) const;
+
+  // Sets the twin of a converted model's value, how the two are the same, and what that rests on.
+  // Replaces an earlier twin.
+  void SetTwin(ValueId after, ValueId before, Sameness same, Grounds grounds);
+  // Set a twin whose heads are arranged differently. Stacked: the converted model's
+  // [B, N / G, G * S, D] is the source's [B, N, S, D] (proof/lemmas/heads_regrouped.h), with
+  // G = `groups` and S = `tokens`. Folded: the converted model's [B, N, S, D] is the source's
+  // [B * N, S, D], with N = `heads`.
+  void SetStackedTwin(ValueId after, ValueId before, int64_t groups, sym::Expr tokens,
+                      Grounds grounds);
+  void SetFoldedTwin(ValueId after, ValueId before, int64_t heads, Grounds grounds);
+  // Sets a twin that is [B, N, S, D] in one model and [B, S, N * D] in the other, with D = `size`.
+  void SetJoinedTwin(ValueId after, ValueId before, sym::Expr size, Grounds grounds);
+  // Returns what translations and comparisons since the last call rest on, and forgets it.
+  Grounds TakeGrounds() const;
+  // Adds to what the current comparison rests on.
+  void RestOn(Assumption assumption) const { grounds_.given.Add(std::move(assumption)); }
+  void RestOn(const Grounds& grounds) const { grounds_.Add(grounds); }
+  void RestOnLemma(const std::string& name) const { grounds_.AddLemma(name); }
+  // Returns how a value and `before` are the same; kNone unless `before` is the twin and has the
+  // same arrangement of axes.
+  Sameness TwinSameness(ValueId after, ValueId before) const;
+  // The assumptions that hold for all facts: sizes that are taken to be equal.
+  const Assumptions& assumptions() const { return assumptions_; }
+  // Says why nothing can be proved; empty if something can. Nothing can be proved if the assumed
+  // sizes and `premises` hold for no small numbers, or if the source requires sizes to be equal
+  // that differ in most steps.
+  std::string Contradiction(absl::Span<const sym::Expr> premises) const;
+  // The source's value that a value stands for: the value itself if it is the source's, else its
+  // twin; kNoValue if it has none.
+  ValueId TwinOf(ValueId value) const;
+
+  // Rewrites an element of the converted model in terms of the source's values, P and S, for
+  // sequence `batch`; rows of caches and masks have to be below P + S. Returns null if the element
+  // reads something that has no counterpart, such as the write index of another sequence, and if
+  // `batch` is null. `facts` bounds the indices. Adds to TakeGrounds().
+  sym::Expr Translate(sym::Expr e, sym::Expr batch, const sym::Facts& facts) const;
+  // The indices in the source's cache of the converted cache's element at `at`. Empty if
+  // `after_past` is the past of no cache or `at` has too few axes.
+  std::vector<sym::Expr> SourcePlace(ValueId after_past, absl::Span<const sym::Expr> at) const;
+  // Rewrites an extent of the converted model in terms of the source.
+  sym::Expr Extent(sym::Expr e, sym::Expr batch) const;
+  // Rewrites an element of the source with one name for P and with known sizes substituted. Null
+  // stays null.
+  sym::Expr Normal(sym::Expr e, const sym::Facts& facts) const;
+
+ private:
+  // Internal dimensions: P, and the number of tokens that have left the windows.
+  static constexpr char kPast[] = "P of the sequence";
+  static constexpr char kLeft[] = "rows that have left";
+
+  struct Past {
+    ValueId before = kNoValue;
+    // The converted model's axis for each axis of the source's tensor; -1 where the source's index
+    // is fixed.
+    std::vector<int> axes;
+    std::vector<int64_t> selected;  // the fixed index, by axis of the source's tensor
+    size_t sequence = 0;            // the source's axis of rows
+    // The number of rows that the source has dropped from the front; null for none.
+    sym::Expr left = nullptr;
+    bool known = true;  // false: it is not known which row a slot holds
+    // The slot of each row, if the slots differ from the source's.
+    std::optional<Turn> turn;
+    // The buffer holds the source's rows [first, first + held); null if every slot holds a row.
+    sym::Expr first = nullptr, held = nullptr;
+    // The regions of rows after the step; empty if all slots are the source's.
+    std::vector<MovedRows> moved;
+  };
+
+  sym::Expr TranslateLoad(sym::Expr load, sym::Expr batch, const sym::Facts& facts) const;
+  bool ReadsOtherSequence(ValueId source, absl::Span<const sym::Expr> at, sym::Expr batch) const;
+  sym::Expr OneForAll(NodeId n, sym::Expr batch, const sym::Facts& facts) const;
+  sym::Expr RowOfTable(NodeId n, absl::Span<const sym::Expr> args, sym::Expr batch,
+                       const sym::Facts& facts) const;
+  void AddPast(const ManifestCache& cache);
+  void FindLengths(const Manifest& relation, const SourceCase& steps);
+  void FindWindows(const Manifest& relation, const SourceCase& steps);
+  bool FindShifts(const Manifest& relation);
+  void FindRings(const Manifest& relation);
+  sym::Expr PastRow(const Past& past, ValueId source, absl::Span<const sym::Expr> args,
+                    const sym::Facts& facts) const;
+  void FindEqualExtents(const Manifest& relation, const std::vector<LengthClaim>& claims);
+  bool MakeZero(sym::Expr difference, AssumptionKind kind, const std::string& subject,
+                const std::set<sym::DimSymbol>& kept = {});
+  void FindFreeSizes(const Manifest& relation);
+  void FindSizesOfSteps(const Manifest& relation);
+  bool IsOfSteps(const std::vector<sym::DimSymbol>& names) const;
+  bool IsFree(const sym::DimSymbol& name) const;
+  void TakeAsMet(sym::Expr condition, const std::string& text, bool broadcast);
+  void RefuseUnlessMet(sym::Expr part, const std::string& text);
+  void FindUnmet();
+  const std::vector<sym::Expr>& FitParts() const;
+  void FindExactQuotients();
+  sym::Expr Fitted(sym::Expr e, const sym::Facts& facts) const;
+  sym::Expr OfLongest(NodeId n, sym::Expr batch, const sym::Facts& facts) const;
+  void FindDeclaredNames();
+  void AddCapacity(sym::Expr slots);
+  void FindDeclaredExtents(const Manifest& relation);
+  void SetSize(sym::Expr own, sym::Expr theirs);
+  bool IsDeclaredBySource(const sym::DimSymbol& name) const;
+  bool Holds(const std::vector<sym::Expr>& conditions, const std::vector<sym::DimSymbol>& free,
+             const std::vector<size_t>& choice) const;
+  void RestOnTwin(ValueId after) const;
+  void RestOnOneLength() const;
+  bool HasOneSequence(const ManifestCache& cache) const;
+
+  const GraphPair& pair_;
+  sym::Forms& forms_;
+  bool uniform_ = false;
+  // Inputs of the source that were dropped and hold P..T-1.
+  absl::flat_hash_set<ValueId> positions_;
+  bool one_ = false;  // the batch has one sequence, number 0
+  sym::Expr past_ = nullptr, new_ = nullptr;
+  // B as the source declares it; null if it does not.
+  sym::Expr sequences_ = nullptr;
+  // The number of tokens that have left the windows; null if there are no windows.
+  sym::Expr left_ = nullptr;
+  // Sizes in the source's terms: its names for P, sizes that its operators force to be equal to
+  // others, and sizes of twins that only running the model tells.
+  absl::flat_hash_map<sym::DimSymbol, sym::Expr> sizes_;
+  absl::flat_hash_map<ValueId, std::string> controls_;  // ManifestInput::value
+  absl::flat_hash_map<ValueId, Past> pasts_;
+  absl::flat_hash_map<ValueId, ValueId> twins_;
+  absl::flat_hash_map<ValueId, int64_t> folded_;  // by converted value: N of a folded twin
+  struct Stack {
+    int64_t groups = 1;
+    sym::Expr tokens = nullptr;
+  };
+  absl::flat_hash_map<ValueId, Stack> stacked_;     // by converted value: a stacked twin
+  absl::flat_hash_map<ValueId, sym::Expr> joined_;  // by converted value: D of a joined twin
+  // Converted values whose twin is the same in common; all other twins are the same as a whole.
+  absl::flat_hash_set<ValueId> in_common_;
+  absl::flat_hash_map<ValueId, Grounds> grounds_of_;  // by converted value: what its twin rests on
+  std::string tree_;  // the name of the tree mask input; empty for none
+  Assumptions assumptions_;
+  // The slots of growing caches and the columns of padded masks, each once.
+  std::vector<sym::Expr> capacities_;
+  std::set<sym::DimSymbol> per_sequence_;  // dimensions of control inputs that are B
+  std::set<sym::DimSymbol> batch_;         // the source's names for B
+  // The source's names for S, and for the slots of its caches that do not grow.
+  std::set<sym::DimSymbol> tokens_, slots_;
+  // A condition that an operator of the source requires of sizes, as a predicate and in words.
+  struct Condition {
+    sym::Expr predicate = nullptr;
+    std::string text;
+    bool broadcast = false;  // the operator broadcasts where one of the sizes is 1
+  };
+  std::vector<Condition> conditions_;
+  // A condition of the source that few steps satisfy, in words; empty if there is none.
+  std::string unmet_;
+  mutable std::set<sym::Expr> longest_;  // P + S of the longest sequence, by ReduceMax node
+  // What FitParts() last returned, and the numbers of capacities and longest sequences it was for.
+  mutable std::vector<sym::Expr> fit_parts_;
+  mutable std::pair<size_t, size_t> fit_counted_;
+  mutable Grounds grounds_;
+};
+
+}  // namespace kvlift

@@ -1,0 +1,481 @@
+// Expresses the sizes of both models in the source's terms, and checks whether they can hold
+// together.
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "fmt/format.h"
+#include "proof/correspondence/correspondence.h"
+#include "proof/reading/mask_widths.h"
+#include "proof/reading/read_attention.h"
+
+namespace kvlift {
+
+using sym::Expr;
+using sym::Facts;
+using sym::Kind;
+
+// Collects sizes that the source's operators require to be equal: for example the T columns of a
+// mask that is added to scores of P + S keys.
+void Correspondence::FindEqualExtents(const Manifest& relation,
+                                      const std::vector<LengthClaim>& claims) {
+  for (NodeId n = 0; n < pair_.graph().num_nodes(); ++n) {
+    for (ValueId output : pair_.graph().outputs(n)) {
+      if (output != kNoValue && !pair_.IsOfAfter(n)) forms_.Of(output);
+    }
+  }
+  // Numbers of sequences that follow from exact quotients are needed by the conditions below.
+  FindExactQuotients();
+  for (const sym::Assumption& assumption : forms_.assumptions()) {
+    const bool extents = assumption.reason == sym::AssumptionReason::kEqualExtents ||
+                         assumption.reason == sym::AssumptionReason::kBroadcast;
+    if (pair_.IsOfAfter(assumption.node) || !extents) continue;
+    TakeAsMet(assumption.predicate, assumption.text,
+              assumption.reason == sym::AssumptionReason::kBroadcast);
+  }
+  FindExactQuotients();
+  if (past_ == nullptr || new_ == nullptr) return;
+  // An Attention also runs, with a broadcast, if its mask has one sequence only.
+  for (NodeId n = 0; n < pair_.graph().num_nodes(); ++n) {
+    if (pair_.IsOfAfter(n) || !pair_.graph().Is(n, "Attention")) continue;
+    const AttentionReading reading = ReadAttention(forms_, pair_.graph().outputs(n)[0]);
+    for (const auto& [x, y] : reading.equal_extents) {
+      TakeAsMet(forms_.pool().Eq(x, y, Facts{}),
+                fmt::format("{} == {} (broadcast, attention)", sym::ToString(x), sym::ToString(y)),
+                true);
+    }
+  }
+  for (const LengthClaim& claim : claims) {
+    MakeZero(Beyond(claim), AssumptionKind::kDimension, "");
+  }
+  // A mask that is padded to the capacity has a column for each of the P + S tokens in the source.
+  for (const ManifestInput& input : relation.inputs) {
+    const ValueId mask = pair_.Before(input.name);
+    if (input.as != "pad_to_capacity" || mask == kNoValue || input.axis < 0) continue;
+    const sym::Form form = forms_.Of(mask);
+    const auto axis = static_cast<size_t>(input.axis);
+    if (!form.known_rank || axis >= form.shape.size()) continue;
+    const Expr wider = forms_.pool().Sub(form.shape[axis], total());
+    MakeZero(Normal(wider, Facts{}), AssumptionKind::kMaskWidth, input.name);
+  }
+}
+
+// Collects the source's names for B, which is free as P and S are.
+void Correspondence::FindFreeSizes(const Manifest& relation) {
+  for (const ManifestCache& cache : relation.caches) {
+    const auto past = pasts_.find(pair_.After(cache.input));
+    const size_t letter = cache.layout.find('B');
+    if (past == pasts_.end() || letter == std::string::npos) continue;
+    const sym::Form form = forms_.Of(past->second.before);
+    const std::vector<int>& axes = past->second.axes;
+    const auto axis = std::find(axes.begin(), axes.end(), static_cast<int>(letter)) - axes.begin();
+    if (!form.known_rank || axis >= std::ssize(form.shape)) continue;
+    const Expr sequences = form.shape[static_cast<size_t>(axis)];
+    if (sequences->kind() == Kind::kDim) batch_.insert(sequences->dim());
+    if (sequences_ == nullptr) sequences_ = sequences;
+  }
+}
+
+// Finds S and the slots if the source's caches do not grow. S is the extent of the queries, and of
+// output axes that an input declares; the slots are the caches' row axes.
+void Correspondence::FindSizesOfSteps(const Manifest& relation) {
+  const auto add = [&](Expr extent, std::set<sym::DimSymbol>* names) {
+    for (const sym::DimSymbol& name : sym::DimsOf(Normal(extent, Facts{}))) {
+      if (!batch_.contains(name) && (names == &slots_ || !slots_.contains(name))) {
+        names->insert(name);
+      }
+    }
+  };
+  for (const ManifestCache& cache : relation.caches) {
+    const auto past = pasts_.find(pair_.After(cache.input));
+    if (cache.source.growing || past == pasts_.end()) continue;
+    const sym::Form form = forms_.Of(past->second.before);
+    if (form.known_rank && past->second.sequence < form.shape.size()) {
+      add(form.shape[past->second.sequence], &slots_);
+    }
+  }
+  if (new_ != nullptr) return;
+  for (NodeId n = 0; n < pair_.graph().num_nodes(); ++n) {
+    const auto outputs = pair_.graph().outputs(n);
+    if (pair_.IsOfAfter(n) || outputs.empty() || outputs[0] == kNoValue) continue;
+    const AttentionReading reading = ReadAttention(forms_, outputs[0]);
+    constexpr size_t kTokens = 2;
+    if (reading.why_not.empty() && reading.extents.extents.size() > kTokens) {
+      add(reading.extents.extents[kTokens], &tokens_);
+    }
+  }
+  for (const ManifestOutput& output : relation.outputs) {
+    const ValueId value = pair_.Before(output.source.empty() ? output.name : output.source);
+    // Scores and probabilities have more axes, and one of them is that of the keys.
+    constexpr size_t kMostAxes = 3;
+    if (output.as == "cache" || value == kNoValue) continue;
+    const sym::Form form = forms_.Of(value);
+    if (form.shape.size() > kMostAxes) continue;
+    for (Expr extent : form.shape) {
+      if (extent->kind() == Kind::kDim && forms_.OriginOf(extent->dim())) add(extent, &tokens_);
+    }
+  }
+}
+
+// Returns true if these dimensions are B, S, P or slots, and neither all slots nor all B.
+bool Correspondence::IsOfSteps(const std::vector<sym::DimSymbol>& names) const {
+  const auto all = [&](const auto& is) { return std::all_of(names.begin(), names.end(), is); };
+  const auto is_slots = [&](const sym::DimSymbol& name) { return slots_.contains(name); };
+  const auto is_batch = [&](const sym::DimSymbol& name) { return batch_.contains(name); };
+  return !all(is_slots) && !all(is_batch) && all([&](const sym::DimSymbol& name) {
+    return is_slots(name) || is_batch(name) || tokens_.contains(name) || IsFree(name);
+  });
+}
+
+namespace {
+
+// Returns the single term of a product of a number and dimensions; nullopt for other expressions.
+std::optional<sym::Term> ProductIn(Expr e) {
+  if (e->kind() == Kind::kInteger) return sym::Term{e->value(), {}};
+  if (e->kind() == Kind::kDim) return sym::Term{1, {e}};
+  if (e->kind() != Kind::kSum || e->terms().size() != 1) return std::nullopt;
+  return e->terms()[0];
+}
+
+// Returns the expression q with q * count = e; null if there is none.
+Expr Quotient(sym::Pool& pool, Expr e, Expr count) {
+  const sym::Term divisor = *ProductIn(count);
+  if (e->kind() != Kind::kSum) return nullptr;
+  Expr quotient = pool.Integer(0);
+  for (const sym::Term& term : e->terms()) {
+    if (term.coefficient % divisor.coefficient != 0) return nullptr;
+    sym::Monomial atoms = term.atoms;
+    for (Expr atom : divisor.atoms) {
+      const auto found = std::find(atoms.begin(), atoms.end(), atom);
+      if (found == atoms.end()) return nullptr;
+      atoms.erase(found);
+    }
+    Expr part = pool.Integer(term.coefficient / divisor.coefficient);
+    for (Expr atom : atoms) part = pool.Mul(part, atom);
+    quotient = pool.Add(quotient, part);
+  }
+  return quotient;
+}
+
+}  // namespace
+
+// If a == b * (a div b) and a div b == c, then a == b * c.
+void Correspondence::FindExactQuotients() {
+  sym::Pool& pool = forms_.pool();
+  // Returns true if e is a positive multiple of numbers of sequences, and hence at least 1.
+  const auto is_count = [&](Expr e) {
+    const auto term = ProductIn(e);
+    return term && term->coefficient >= 1 &&
+           std::all_of(term->atoms.begin(), term->atoms.end(), [&](Expr atom) {
+             return atom->kind() == Kind::kDim && batch_.contains(atom->dim());
+           });
+  };
+  std::vector<Expr> zero;
+  for (const sym::Assumption& assumption : forms_.assumptions()) {
+    if (pair_.IsOfAfter(assumption.node) || assumption.predicate->kind() != Kind::kEq) continue;
+    zero.push_back(Normal(assumption.predicate->args()[0], Facts{}));
+  }
+  for (Expr e : zero) {
+    for (Expr division : sym::DivisionsOf(e)) {
+      // The quotient, if e is the division minus the quotient.
+      const Expr number = pool.Sub(division, e);
+      if (!is_count(number)) continue;
+      const Expr a = division->args()[0], b = division->args()[1];
+      const Expr rest = pool.Sub(a, pool.Mul(b, division));
+      const bool exact = std::any_of(zero.begin(), zero.end(), [&](Expr other) {
+        return other == rest || other == pool.Neg(rest);
+      });
+      if (!exact) continue;
+      const Expr apart = pool.Sub(a, pool.Mul(b, number));
+      const Expr one = Quotient(pool, apart, number);
+      MakeZero(one != nullptr ? one : apart, AssumptionKind::kDimension, "");
+    }
+  }
+}
+
+bool Correspondence::IsFree(const sym::DimSymbol& name) const {
+  return name == sym::DimSymbol::Internal(kPast) || name == sym::DimSymbol::Internal(kLeft) ||
+         (new_ != nullptr && sym::ContainsDim(new_, name));
+}
+
+// Assumes that sizes meet a condition of the source's operators: they are equal, or one is 1 and is
+// broadcast.
+void Correspondence::TakeAsMet(Expr condition, const std::string& text, bool broadcast) {
+  conditions_.push_back({condition, text, broadcast});
+  for (Expr part : sym::ConjunctsOf(Normal(condition, Facts{}))) {
+    if (part->kind() != Kind::kEq || !sym::LoadsOf(part).empty()) continue;
+    const auto names = sym::DimsOf(part);
+    const auto is_batch = [&](const sym::DimSymbol& name) { return batch_.contains(name); };
+    const bool batches = names.size() > 1 && std::all_of(names.begin(), names.end(), is_batch);
+    const std::set<sym::DimSymbol> none;
+    const Expr difference = part->args()[0];
+    // One token could also be broadcast over the slots. Later operators would then see another
+    // size, so this must be excluded.
+    if (broadcast && !names.empty() && IsOfSteps(names)) RefuseUnlessMet(part, text);
+    // The host keeps to the sizes that inputs declare. A size that is computed may differ where B
+    // or S is 1 and is broadcast.
+    const bool computed = std::any_of(names.begin(), names.end(), [&](const sym::DimSymbol& name) {
+      return !IsFree(name) && !is_batch(name) && !forms_.OriginOf(name);
+    });
+    const bool keys = sym::ContainsDim(part, sym::DimSymbol::Internal(kPast));
+    if (broadcast && computed && names.size() > 1 && !keys) continue;
+    if (MakeZero(difference, AssumptionKind::kDimension, "", batches ? none : batch_)) continue;
+    const bool few = std::all_of(names.begin(), names.end(), [&](const sym::DimSymbol& name) {
+      return IsFree(name) || is_batch(name);
+    });
+    if (!few) MakeZero(difference, AssumptionKind::kDimension, "");
+  }
+}
+
+// B, P and S are free. If a condition requires expressions of them to be equal, the operator really
+// broadcasts, and the forms hold for a few steps only. A size that depends on data is checked by
+// the operator, unless the operator broadcasts and either size is 1.
+void Correspondence::FindUnmet() {
+  for (const auto& [condition, text, broadcast] : conditions_) {
+    for (Expr part : sym::ConjunctsOf(Normal(condition, Facts{}))) {
+      if (broadcast || sym::LoadsOf(part).empty()) RefuseUnlessMet(part, text);
+    }
+  }
+}
+
+void Correspondence::RefuseUnlessMet(Expr part, const std::string& text) {
+  const bool met = part->is_integer(1) || forms_.pool().Prove(part, Facts{}) == sym::Truth::kYes;
+  if (met || !unmet_.empty()) return;
+  unmet_ = fmt::format("the source is read for steps with {} only", text);
+}
+
+// Assumes that the difference of two sizes is 0, by giving one dimension in it a value. Returns
+// false if no dimension can be given one. Dimensions in `kept` are not changed.
+bool Correspondence::MakeZero(Expr difference, AssumptionKind kind, const std::string& subject,
+                              const std::set<sym::DimSymbol>& kept) {
+  sym::Pool& pool = forms_.pool();
+  if (difference == nullptr || !sym::LoadsOf(difference).empty()) return false;
+  for (const sym::DimSymbol& name : sym::DimsOf(difference)) {
+    if (IsFree(name) || kept.contains(name)) continue;
+    const auto linear = sym::LinearIn(pool, difference, pool.Dim(name));
+    if (!linear || std::abs(linear->coefficient) != 1) continue;
+    const Expr size = linear->coefficient == 1 ? pool.Neg(linear->rest) : linear->rest;
+    // Sizes that were given in terms of this dimension are given by its value.
+    sym::Pool::Substitution known;
+    known.dims[name] = size;
+    for (auto& [other, own] : sizes_) own = pool.Substitute(own, known, Facts{});
+    sizes_[name] = size;
+    // A size that no input declares is computed by an operator, which refuses others.
+    const bool host = forms_.OriginOf(name).has_value();
+    assumptions_.Add({kind, subject.empty() ? name.name() : subject,
+                      fmt::format("{} = {}", name.name(), sym::ToString(size)),
+                      host ? AssumptionSource::kHost : AssumptionSource::kOperator, !host});
+    return true;
+  }
+  return false;
+}
+
+// Inputs of the source that declare a dimension of one name are fed with one size.
+void Correspondence::FindDeclaredNames() {
+  const Graph& graph = pair_.graph();
+  std::map<std::string, std::vector<std::string>> places;
+  for (ValueId input : graph.graph_inputs()) {
+    if (pair_.NameOf(input) != graph.name(input) || !graph.type(input).shape) continue;
+    const auto& shape = *graph.type(input).shape;
+    for (size_t k = 0; k < shape.size(); ++k) {
+      if (shape[k].param.empty()) continue;
+      places[shape[k].param].push_back(fmt::format("{}.shape[{}]", graph.name(input), k));
+    }
+  }
+  for (const auto& [name, all] : places) {
+    if (all.size() < 2) continue;
+    assumptions_.Add({AssumptionKind::kDimension, name,
+                      fmt::format("{} = {}", name, fmt::join(all, " = ")),
+                      AssumptionSource::kHost});
+  }
+}
+
+// The caches of all layers often declare one capacity. Each is listed once, so that the work for a
+// layer does not grow with their number.
+void Correspondence::AddCapacity(Expr slots) {
+  if (std::find(capacities_.begin(), capacities_.end(), slots) == capacities_.end()) {
+    capacities_.push_back(slots);
+  }
+}
+
+// Gives sizes to inputs that only the converted model has, by what the manifest says of their axes.
+// The axes of a cache are the source's, apart from its slots; those of a control input are B or S.
+void Correspondence::FindDeclaredExtents(const Manifest& relation) {
+  Expr sequences = nullptr;
+  for (const ManifestCache& cache : relation.caches) {
+    const auto found = pasts_.find(pair_.After(cache.input));
+    if (found == pasts_.end() || cache.layout.find('(') != std::string::npos) continue;
+    const Past& past = found->second;
+    const sym::Form mine = forms_.Of(found->first), theirs = forms_.Of(past.before);
+    if (!mine.known_rank || !theirs.known_rank || theirs.shape.size() != past.axes.size()) continue;
+    const sym::Form present = forms_.Of(pair_.Before(cache.source.output));
+    for (size_t k = 0; k < past.axes.size(); ++k) {
+      const int axis = past.axes[k];
+      if (axis < 0 || axis >= static_cast<int>(mine.shape.size())) continue;
+      const auto letter = static_cast<size_t>(axis);
+      if (cache.layout[letter] == 'B' && sequences == nullptr) sequences = theirs.shape[k];
+      if (k == past.sequence && cache.source.growing) {
+        if (!cache.ring && !cache.grows) AddCapacity(mine.shape[letter]);
+        continue;
+      }
+      // The source's past may have room for more sequences than a step has; its present has those
+      // of the step.
+      const bool step = cache.layout[letter] == 'B' && !cache.source.growing &&
+                        present.known_rank && present.shape.size() == theirs.shape.size();
+      SetSize(mine.shape[letter], (step ? present : theirs).shape[k]);
+    }
+  }
+  for (const ManifestInput& input : relation.inputs) {
+    const ValueId after = pair_.After(input.name);
+    if (after == kNoValue) continue;
+    const sym::Form mine = forms_.Of(after);
+    if (!mine.known_rank) continue;
+    for (size_t k = 0; input.as == "control" && k < mine.shape.size(); ++k) {
+      const std::string letter = k < input.shape.size() ? input.shape[k] : "";
+      if (letter == "B" && mine.shape[k]->kind() == Kind::kDim) {
+        per_sequence_.insert(mine.shape[k]->dim());
+      }
+      if (letter == "B") SetSize(mine.shape[k], sequences);
+      if (letter == "S") SetSize(mine.shape[k], new_);
+      // An axis of heads that all hold the same has extent 1.
+      if (letter == "1|N") SetSize(mine.shape[k], forms_.pool().Integer(1));
+    }
+    const auto twin = twins_.find(after);
+    if (input.as != "pad_to_capacity" || twin == twins_.end()) continue;
+    const sym::Form theirs = forms_.Of(twin->second);
+    if (!theirs.known_rank || theirs.shape.size() != mine.shape.size()) continue;
+    for (size_t k = 0; k < mine.shape.size(); ++k) {
+      if (static_cast<int64_t>(k) != input.axis) {
+        SetSize(mine.shape[k], theirs.shape[k]);
+      } else {
+        AddCapacity(mine.shape[k]);  // a padded mask has a column for each token
+      }
+    }
+    // The host feeds a mask with a row for each sequence, whatever the mask declares; a single row
+    // would be broadcast.
+    if (input.axis > 0 && sequences != nullptr && new_ != nullptr) {
+      const Expr apart = forms_.pool().Sub(theirs.shape[0], sequences);
+      MakeZero(Normal(apart, Facts{}), AssumptionKind::kDimension, input.name);
+    }
+  }
+  if (past_ == nullptr || new_ == nullptr) return;
+  // Masks that both models are fed have a column for each token as well.
+  std::set<sym::DimSymbol> open;
+  for (ValueId input : pair_.graph().graph_inputs()) {
+    if (pair_.After(pair_.graph().name(input)) != input) continue;
+    const sym::Form form = forms_.Of(input);
+    for (size_t k = 0; form.known_rank && k < form.shape.size(); ++k) {
+      if (form.shape[k]->kind() != Kind::kDim) continue;
+      const sym::DimSymbol& name = form.shape[k]->dim();
+      if (!IsFree(name) && !sizes_.contains(name) && !batch_.contains(name)) open.insert(name);
+    }
+  }
+  for (const auto& [input, rows, columns] : SizesOfMasks(pair_, relation, std::move(open))) {
+    sym::Pool& pool = forms_.pool();
+    MakeZero(Normal(pool.Sub(columns, total()), Facts{}), AssumptionKind::kMaskWidth, input);
+    if (rows == nullptr || sequences == nullptr) continue;
+    MakeZero(Normal(pool.Sub(rows, sequences), Facts{}), AssumptionKind::kDimension, input);
+  }
+}
+
+// Sets a size of the converted model to one of the source. If it already has another value, or is a
+// size of the source itself, the two sizes of the source are assumed to be equal.
+void Correspondence::SetSize(Expr own, Expr theirs) {
+  if (own == nullptr || theirs == nullptr) return;
+  theirs = Normal(theirs, Facts{});
+  if (Normal(own, Facts{}) == theirs) return;
+  const bool is_source = own->kind() == Kind::kDim && IsDeclaredBySource(own->dim());
+  if (own->kind() == Kind::kDim && !is_source && sizes_.try_emplace(own->dim(), theirs).second) {
+    return;
+  }
+  sym::Pool& pool = forms_.pool();
+  const Expr other = Normal(own, Facts{});
+  if (other == theirs) return;
+  if (is_source && theirs->kind() != Kind::kDim) {
+    // The source's own size would get a value that it has in some steps only.
+    const Expr equal = pool.Eq(theirs, other, Facts{});
+    return RefuseUnlessMet(equal, sym::ToString(equal));
+  }
+  const Expr difference = pool.Sub(theirs, other);
+  if (is_source || new_ != nullptr) MakeZero(difference, AssumptionKind::kDimension, "");
+}
+
+bool Correspondence::IsDeclaredBySource(const sym::DimSymbol& name) const {
+  const auto origin = forms_.OriginOf(name);
+  return origin && pair_.NameOf(origin->input) == pair_.graph().name(origin->input);
+}
+
+namespace {
+
+// The numbers that sizes are tried with.
+constexpr int64_t kSmallSizes[] = {1, 2, 3, 0, 5, 8, 17, 64, 700, 5000};
+constexpr size_t kMostFree = 6;  // sizes that are varied independently
+constexpr int kMostTried = 20000;
+
+}  // namespace
+
+// Returns true if the conditions hold for one choice of the free sizes. `choice` holds positions in
+// kSmallSizes; free sizes beyond its end take the last one.
+bool Correspondence::Holds(const std::vector<Expr>& conditions,
+                           const std::vector<sym::DimSymbol>& free,
+                           const std::vector<size_t>& choice) const {
+  sym::Pool& pool = forms_.pool();
+  sym::Pool::Substitution values;
+  for (size_t k = 0; k < free.size(); ++k) {
+    const size_t own = choice[std::min(k, choice.size() - 1)];
+    values.dims[free[k]] = pool.Integer(kSmallSizes[own]);
+  }
+  // A size may be given in terms of others that are given in turn.
+  std::vector<sym::DimSymbol> open;
+  for (const auto& [name, size] : sizes_) open.push_back(name);
+  while (!open.empty()) {
+    std::vector<sym::DimSymbol> left;
+    for (const sym::DimSymbol& name : open) {
+      const Expr size = pool.Substitute(sizes_.at(name), values, Facts{});
+      if (size->kind() != Kind::kInteger) {
+        left.push_back(name);
+        continue;
+      }
+      if (size->value() < 0) return false;
+      values.dims[name] = size;
+    }
+    if (left.size() == open.size()) return false;
+    open = std::move(left);
+  }
+  return std::all_of(conditions.begin(), conditions.end(), [&](Expr condition) {
+    return pool.Substitute(condition, values, Facts{})->is_integer(1);
+  });
+}
+
+// Tries small numbers for the free sizes until all premises hold.
+std::string Correspondence::Contradiction(absl::Span<const Expr> premises) const {
+  if (!unmet_.empty()) return unmet_;
+  std::set<sym::DimSymbol> names;
+  std::vector<Expr> conditions;
+  for (const auto& [name, size] : sizes_) {
+    for (const sym::DimSymbol& dim : sym::DimsOf(size)) names.insert(dim);
+  }
+  for (Expr premise : premises) {
+    if (premise == nullptr || !sym::LoadsOf(premise).empty()) continue;
+    conditions.push_back(premise);
+    for (const sym::DimSymbol& dim : sym::DimsOf(premise)) names.insert(dim);
+  }
+  std::vector<sym::DimSymbol> free;
+  for (const sym::DimSymbol& name : names) {
+    if (!sizes_.contains(name)) free.push_back(name);
+  }
+  std::vector<size_t> choice(std::min(free.size(), kMostFree), 0);
+  for (int tried = 0; tried < kMostTried; ++tried) {
+    if (Holds(conditions, free, choice)) return "";
+    size_t k = 0;
+    while (k < choice.size() && ++choice[k] == std::size(kSmallSizes)) choice[k++] = 0;
+    if (k == choice.size()) break;
+  }
+  return "what sizes are taken to be contradicts itself: no small sizes are so";
+}
+
+}  // namespace kvlift

@@ -1,0 +1,24 @@
+// Position inputs that are assumed to count up from their first element.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sym/forms/forms.h"
+
+namespace kvlift {
+
+class Counting {
+ public:
+  explicit Counting(sym::Forms& forms) : forms_(forms) {}
+
+  // Returns e with each look-up in an integer graph input replaced by the first element of its row
+  // plus the distance: pos[b, i2] becomes pos[b, 0] + i2. Adds the names of these inputs to
+  // `vectors`, each once. Null stays null. The caller has to state the assumption.
+  sym::Expr CountedUp(sym::Expr e, const sym::Facts& facts, std::vector<std::string>* vectors);
+
+ private:
+  sym::Forms& forms_;
+};
+
+}  // namespace kvlift

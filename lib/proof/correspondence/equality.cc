@@ -1,0 +1,268 @@
+#include "proof/correspondence/equality.h"
+
+namespace kvlift {
+
+using sym::Expr;
+using sym::Facts;
+using sym::Kind;
+
+namespace {
+
+constexpr int kDeepest = 8;  // the largest number of nested conditions
+constexpr size_t kMostIndices = 8;
+constexpr int64_t kSize = 1 << 20;  // any large size
+// The largest number of pool steps for one question; the project's own tests need fewer than
+// 20,000.
+constexpr int64_t kMostSteps = 60000;
+
+}  // namespace
+
+bool Equality::TakesLong() const { return pool_.num_steps() - begun_ > kMostSteps; }
+
+bool Equality::Equal(Expr mine, Expr theirs, Expr known, const Facts& facts) {
+  const bool holds = Holds(mine, theirs, known, facts);
+  Note(holds, mine, theirs, known, facts);
+  return holds;
+}
+
+void Equality::Note(bool holds, Expr mine, Expr theirs, Expr known, const Facts& facts) {
+  if (obligations_ == nullptr || mine == nullptr || theirs == nullptr) return;
+  const EqualityClaim claim = {mine, theirs, known, premise_, facts};
+  if (holds) {
+    obligations_->Same(claim, pool_, &forms_.graph());
+  } else {
+    obligations_->NotSeen(claim, pool_, &forms_.graph());
+  }
+}
+
+bool Equality::Holds(Expr mine, Expr theirs, Expr known, const Facts& facts) {
+  begun_ = pool_.num_steps();
+  if (premise_->is_integer(1)) return Equal(mine, theirs, known, facts, 0);
+  Facts supposed = facts;
+  for (Expr& extent : supposed.extents) {
+    if (extent != nullptr) extent = Under(extent, premise_, facts);
+  }
+  return Equal(mine, theirs, pool_.And(known, Supposed(supposed)), supposed, 0);
+}
+
+bool Equality::Follows(Expr premise, Expr conclusion, const Facts& facts) {
+  begun_ = pool_.num_steps();
+  const bool follows = Implies(pool_.And(premise, premise_), conclusion, facts);
+  Note(follows, conclusion, pool_.True(), premise, facts);
+  return follows;
+}
+
+bool Equality::Equal(Expr mine, Expr theirs, Expr known, const Facts& facts, int depth) {
+  if (mine == nullptr || theirs == nullptr || TakesLong()) return false;
+  if (mine == theirs) return true;
+  const Expr a = Divided(Settled(Under(mine, known, facts), facts), known, facts);
+  const Expr b = Divided(Settled(Under(theirs, known, facts), facts), known, facts);
+  if (a == b) return true;
+  if (a->is_predicate() && b->is_predicate()) {
+    return Implies(pool_.And(known, a), b, facts) && Implies(pool_.And(known, b), a, facts);
+  }
+  return SameCases(a, b, known, facts, depth) || InBothCases(a, b, known, facts, depth);
+}
+
+bool Equality::SameCases(Expr mine, Expr theirs, Expr known, const Facts& facts, int depth) {
+  if (depth >= kDeepest || mine->kind() != Kind::kSelect || theirs->kind() != Kind::kSelect) {
+    return false;
+  }
+  const auto p = mine->args(), q = theirs->args();
+  for (const bool turned : {false, true}) {
+    const Expr condition = turned ? pool_.Not(p[0]) : p[0];
+    if (Equal(condition, q[0], known, facts, depth + 1) &&
+        Equal(p[turned ? 2 : 1], q[1], pool_.And(known, condition), facts, depth + 1) &&
+        Equal(p[turned ? 1 : 2], q[2], pool_.And(known, pool_.Not(condition)), facts, depth + 1)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool Equality::InBothCases(Expr mine, Expr theirs, Expr known, const Facts& facts, int depth) {
+  const bool first = mine->kind() == Kind::kSelect;
+  if (depth >= kDeepest || (!first && theirs->kind() != Kind::kSelect)) return false;
+  const Expr condition = (first ? mine : theirs)->args()[0];
+  for (int k : {1, 2}) {
+    const Expr here = k == 1 ? condition : pool_.Not(condition);
+    const Expr then = pool_.And(known, here);
+    if (IsImpossible(then, facts)) continue;
+    Expr a = first ? mine->args()[k] : mine, b = first ? theirs : theirs->args()[k];
+    // The other expression may select by an equivalent condition.
+    Expr& other = first ? b : a;
+    if (other->kind() == Kind::kSelect) {
+      const Expr asked = other->args()[0];
+      if (Implies(then, asked, facts)) {
+        other = other->args()[1];
+      } else if (Implies(then, pool_.Not(asked), facts)) {
+        other = other->args()[2];
+      }
+    }
+    if (!Equal(a, b, then, facts, depth + 1)) return false;
+  }
+  return true;
+}
+
+Expr Equality::AsTruth(Expr e) {
+  if (e == nullptr) return nullptr;
+  sym::Pool::Substitution s;
+  for (Expr load : sym::OuterLoadsOf(e)) {
+    if (forms_.ElementType(load->source()) != onnx::TensorProto::BOOL) continue;
+    s.atoms[load] = pool_.Not(pool_.Eq(load, pool_.Integer(0), Facts{}));
+  }
+  return s.atoms.empty() ? e : pool_.Substitute(e, s, Facts{});
+}
+
+Expr Equality::Settled(Expr e, const Facts& facts) {
+  const auto is_one = [](Expr extent) { return extent != nullptr && extent->is_integer(1); };
+  sym::Pool::Substitution s;
+  for (Expr extent : facts.extents) {
+    s.indices.push_back(is_one(extent) ? pool_.Integer(0) : nullptr);
+  }
+  e = pool_.Substitute(e, s, facts);
+  s.indices.clear();
+  for (Expr load : sym::OuterLoadsOf(e)) {
+    const sym::Form form = forms_.Of(load->source());
+    std::vector<Expr> args(load->args().begin(), load->args().end());
+    for (size_t k = 0; form.known_rank && k < args.size(); ++k) {
+      if (k < form.shape.size() && is_one(form.shape[k])) args[k] = pool_.Integer(0);
+    }
+    s.atoms[load] = pool_.Load(load->source(), args);
+  }
+  return s.atoms.empty() ? e : pool_.Substitute(e, s, facts);
+}
+
+Expr Equality::Under(Expr e, Expr known, const Facts& facts) {
+  sym::Pool::Substitution s;
+  for (Expr part : sym::ConjunctsOf(known)) {
+    e = pool_.Assume(e, part, true, facts);
+    // An index that is at most 0 is 0.
+    if (part->kind() != Kind::kLe || part->args()[0]->kind() != Kind::kIndex) continue;
+    const auto k = static_cast<size_t>(part->args()[0]->index());
+    if (s.indices.size() <= k) s.indices.resize(k + 1, nullptr);
+    s.indices[k] = pool_.Integer(0);
+  }
+  return s.indices.empty() ? e : pool_.Substitute(e, s, facts);
+}
+
+// A bound counts if it is a number: a conjunct -i_k + c <= 0.
+std::vector<Expr> Equality::LeastIndices(Expr known) {
+  std::vector<Expr> least(kMostIndices, pool_.Integer(0));
+  for (Expr part : sym::ConjunctsOf(known)) {
+    if (part->kind() != Kind::kLe) continue;
+    for (size_t k = 0; k < kMostIndices; ++k) {
+      const auto linear = sym::LinearIn(pool_, part->args()[0], pool_.Index(static_cast<int>(k)));
+      const bool bounds =
+          linear && linear->coefficient == -1 && linear->rest->kind() == Kind::kInteger;
+      if (bounds && linear->rest->value() > least[k]->value()) least[k] = linear->rest;
+    }
+  }
+  return least;
+}
+
+// The candidate for a quotient is its value at the smallest indices, with elements 0 and all sizes
+// large. It is used if `known` implies it.
+Expr Equality::Divided(Expr e, Expr known, const Facts& facts) {
+  if (premise_->is_integer(1) && known->is_integer(1)) return e;
+  const Expr zero = pool_.Integer(0);
+  for (const Expr division : sym::DivisionsOf(e)) {
+    const Expr a = division->args()[0], b = division->args()[1];
+    sym::Pool::Substitution origin;
+    origin.indices = LeastIndices(known);
+    for (Expr load : sym::OuterLoadsOf(a)) origin.atoms[load] = zero;
+    for (const sym::DimSymbol& name : sym::DimsOf(division))
+      origin.dims[name] = pool_.Integer(kSize);
+    const Expr number = pool_.FloorDiv(pool_.Substitute(a, origin, facts),
+                                       pool_.Substitute(b, origin, facts), facts);
+    if (number->kind() != Kind::kInteger || TakesLong()) continue;
+    const Expr rest = pool_.Sub(a, pool_.Mul(number, b));
+    if (!Implies(known, pool_.And(pool_.Le(zero, rest, facts), pool_.Lt(rest, b, facts)), facts)) {
+      continue;
+    }
+    sym::Pool::Substitution s;
+    s.atoms[division] = number;
+    return Divided(pool_.Substitute(e, s, facts), known, facts);
+  }
+  return e;
+}
+
+// Adds x + y <= 0 for all x <= 0 and y <= 0 of the premise, and i < C where the extent of i is at
+// most C.
+Expr Equality::Supposed(const Facts& facts) {
+  const Expr zero = pool_.Integer(0), one = pool_.Integer(1);
+  std::vector<Expr> not_positive;
+  for (Expr part : sym::ConjunctsOf(premise_)) {
+    if (part->kind() == Kind::kLe) not_positive.push_back(part->args()[0]);
+  }
+  const size_t given = not_positive.size();
+  for (size_t k = 0; k < facts.extents.size(); ++k) {
+    if (facts.extents[k] == nullptr || sym::LoadsOf(facts.extents[k]).empty()) continue;
+    for (size_t p = 0; p < given; ++p) {
+      const Expr most = pool_.Sub(facts.extents[k], not_positive[p]);
+      if (!sym::LoadsOf(most).empty()) continue;
+      const Expr index = pool_.Index(static_cast<int>(k));
+      not_positive.push_back(pool_.Sub(pool_.Add(index, one), most));
+    }
+  }
+  Expr all = premise_;
+  for (size_t k = 0; k < not_positive.size(); ++k) {
+    for (size_t m = 0; m < k; ++m) {
+      all = pool_.And(all, pool_.Le(pool_.Add(not_positive[k], not_positive[m]), zero, facts));
+    }
+    all = pool_.And(all, pool_.Le(not_positive[k], zero, facts));
+  }
+  return all;
+}
+
+std::vector<Expr> Equality::Bounds(Expr predicate) {
+  std::vector<Expr> bounds;
+  for (Expr part : sym::ConjunctsOf(predicate)) {
+    if (part->kind() != Kind::kEq) {
+      bounds.push_back(part);
+      continue;
+    }
+    const Expr x = part->args()[0], zero = pool_.Integer(0);
+    bounds.push_back(pool_.Le(x, zero, Facts{}));
+    bounds.push_back(pool_.Le(zero, x, Facts{}));
+  }
+  return bounds;
+}
+
+std::vector<Expr> Equality::Known(Expr p, const Facts& facts) {
+  std::vector<Expr> known = Bounds(p);
+  const std::vector<Expr> parts = sym::ConjunctsOf(p);
+  known.insert(known.end(), parts.begin(), parts.end());
+  for (Expr part : parts) {
+    if (TakesLong()) break;
+    Expr simpler = part;
+    for (Expr other : parts) {
+      if (other != part) simpler = pool_.Assume(simpler, other, true, facts);
+    }
+    if (simpler == part) continue;
+    for (Expr bound : Bounds(simpler)) known.push_back(bound);
+    known.push_back(simpler);
+  }
+  return known;
+}
+
+// Every conjunct of q has to follow from the parts of p.
+bool Equality::Implies(Expr p, Expr q, const Facts& facts) {
+  const std::vector<Expr> known = Known(p, facts);
+  for (Expr left : Bounds(q)) {
+    if (TakesLong()) return false;
+    for (Expr part : known) left = pool_.Assume(left, part, true, facts);
+    if (!left->is_integer(1) && pool_.Prove(left, facts) != sym::Truth::kYes) return false;
+  }
+  return true;
+}
+
+bool Equality::IsImpossible(Expr p, const Facts& facts) {
+  for (Expr part : Known(p, facts)) {
+    if (TakesLong()) return false;
+    if (part->is_integer(0) || pool_.Prove(part, facts) == sym::Truth::kNo) return true;
+  }
+  return false;
+}
+
+}  // namespace kvlift

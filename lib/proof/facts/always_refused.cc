@@ -1,0 +1,252 @@
+#include "proof/facts/always_refused.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "fmt/format.h"
+#include "proof/facts/needs.h"
+#include "proof/lemmas/longest_sequence.h"
+
+namespace kvlift {
+
+using sym::Expr;
+using sym::Facts;
+
+namespace {
+
+class Reader {
+ public:
+  Reader(const GraphPair& pair, const Correspondence& twins, Equality& equality)
+      : pair_(pair),
+        graph_(pair.graph()),
+        forms_(pair.forms()),
+        pool_(forms_.pool()),
+        twins_(twins),
+        equality_(equality) {}
+
+  Misfits Run() {
+    for (const sym::Assumption& assumption : forms_.assumptions()) {
+      if (pair_.IsOfAfter(assumption.node)) continue;
+      for (Expr part : sym::ConjunctsOf(assumption.predicate)) {
+        known_.insert(twins_.Normal(part, Facts{}));
+      }
+    }
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (pair_.IsOfAfter(n)) continue;
+      if (const Expr fits = MaskFits(n); fits != nullptr) {
+        known_.insert(twins_.Normal(fits, Facts{}));
+      }
+      for (const Need& need : NeedsOf(forms_, n)) {
+        if (!need.condition->has_index()) known_.insert(twins_.Normal(need.condition, Facts{}));
+      }
+    }
+    std::vector<std::pair<NodeId, std::optional<Write>>> writes;
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (!pair_.IsOfAfter(n) || !graph_.Is(n, "TensorScatter")) continue;
+      writes.emplace_back(n, WriteOf(n));
+      if (writes.back().second) written_ = pool_.And(written_, Written(*writes.back().second));
+    }
+    source_fits_ = twins_.SourceFits();
+    for (const sym::Assumption& assumption : forms_.assumptions()) {
+      if (!pair_.IsOfAfter(assumption.node)) continue;
+      for (Expr part : sym::ConjunctsOf(assumption.predicate)) {
+        if (MustFit(part, assumption.reason) && !Holds(part)) Add(assumption.node, assumption.text);
+      }
+    }
+    for (const auto& [n, write] : writes) ReadWrite(n, write);
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (pair_.IsOfAfter(n) && !IsOfSource(n)) ReadNeeds(n);
+    }
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (!pair_.IsOfAfter(n)) continue;
+      const Expr fits = MaskFits(n);
+      if (fits != nullptr && !Holds(fits)) {
+        Add(n, fmt::format("{} (the mask has no more columns than there are keys)", Text(fits)));
+      }
+    }
+    return std::move(found_);
+  }
+
+ private:
+  void Add(NodeId n, const std::string& what) {
+    found_.emplace_back(pair_.NameOf(graph_.outputs(n)[0]),
+                        fmt::format("{} is not seen to be so", what));
+  }
+
+  bool Holds(Expr condition) { return Holds(condition, pool_.Index(0), Facts{}); }
+
+  // Returns true if the condition holds for all indices within the extents in `own`.
+  bool Holds(Expr condition, Expr sequence, const Facts& own) {
+    Facts facts = own;
+    for (Expr& extent : facts.extents) extent = twins_.Extent(extent, sequence);
+    Expr mine = twins_.Translate(condition, sequence, facts);
+    if (mine == nullptr) return false;
+    mine = AtLongest(pool_, mine);
+    if (mine->is_integer(1) || known_.contains(mine) || IsOfNoEmptyStep(forms_, mine)) return true;
+    const Expr fits = pool_.And(twins_.Fits(), written_);
+    return equality_.Follows(fits, mine, facts) ||
+           equality_.Follows(pool_.And(fits, source_fits_), mine, facts);
+  }
+
+  // Returns true if the source has the same node with the same operands: it refuses whatever this
+  // one does.
+  bool IsOfSource(NodeId n) {
+    const auto results = graph_.outputs(n);
+    return !results.empty() && std::all_of(results.begin(), results.end(), [&](ValueId result) {
+      if (result == kNoValue) return true;
+      const ValueId theirs = twins_.TwinOf(result);
+      if (theirs == kNoValue) return false;
+      twins_.TakeGrounds();
+      return twins_.TwinSameness(result, theirs) == Sameness::kWhole &&
+             !twins_.TakeGrounds().doubted;
+    });
+  }
+
+  void ReadNeeds(NodeId n) {
+    for (ValueId result : graph_.outputs(n)) {
+      if (result == kNoValue || TellsExtents(forms_, result, forms_.Of(result))) continue;
+      Add(n, fmt::format("that {} runs", graph_.node(n).op_type()));
+    }
+    for (const Need& need : NeedsOf(forms_, n)) {
+      const Expr sequence = twins_.SequenceOf(need.facts.extents, need.facts);
+      if (!Holds(need.condition, sequence, need.facts)) Add(n, need.text);
+    }
+  }
+
+  // The operands of a TensorScatter; nullopt if their ranks do not fit.
+  struct Write {
+    std::vector<Expr> buffer, rows;
+    size_t axis = 0;
+    ValueId index = kNoValue;  // kNoValue: the write begins at slot 0
+    bool linear = true;
+  };
+
+  std::optional<Write> WriteOf(NodeId n) {
+    const auto inputs = graph_.inputs(n);
+    const sym::Form buffer = forms_.Of(inputs[0]), rows = forms_.Of(inputs[1]);
+    if (!buffer.known_rank || !rows.known_rank || buffer.shape.size() != rows.shape.size()) {
+      return std::nullopt;
+    }
+    const auto rank = static_cast<int64_t>(buffer.shape.size());
+    int64_t axis = IntAttribute(graph_.node(n), "axis", -2);
+    if (axis < 0) axis += rank;
+    if (axis < 0 || axis >= rank) return std::nullopt;
+    return Write{buffer.shape, rows.shape, static_cast<size_t>(axis),
+                 inputs.size() < 3 ? kNoValue : inputs[2],
+                 StringAttribute(graph_.node(n), "mode", "linear") == "linear"};
+  }
+
+  // The condition that the rows of a write lie inside its buffer; other writes are refused.
+  Expr Written(const Write& write) {
+    if (write.index == kNoValue || !write.linear) return pool_.True();
+    const Expr sequence = pool_.Index(0);
+    const Expr first =
+        twins_.Translate(forms_.At(write.index, {sequence}, Facts{}), sequence, Facts{});
+    const Expr slots = twins_.Extent(write.buffer[write.axis], sequence);
+    const Expr length = twins_.Extent(write.rows[write.axis], sequence);
+    if (first == nullptr || slots == nullptr || length == nullptr) return pool_.True();
+    return pool_.And(pool_.Le(pool_.Integer(0), first, Facts{}),
+                     pool_.Le(pool_.Add(first, length), slots, Facts{}));
+  }
+
+  // The condition that an Attention's mask is no wider than there are keys; wider masks are
+  // refused. Null for other operators, without a mask, and if a rank is not known.
+  Expr MaskFits(NodeId n) {
+    constexpr size_t kKey = 1, kMask = 3, kPastKey = 4;
+    const auto inputs = graph_.inputs(n);
+    if (!graph_.Is(n, "Attention") || inputs.size() <= kMask || inputs[kMask] == kNoValue) {
+      return nullptr;
+    }
+    const sym::Form mask = forms_.Of(inputs[kMask]), key = forms_.Of(inputs[kKey]);
+    if (!mask.known_rank || mask.shape.empty() || !key.known_rank || key.shape.size() < 3) {
+      return nullptr;
+    }
+    Expr keys = key.shape[key.shape.size() == 4 ? 2 : 1];
+    if (inputs.size() > kPastKey && inputs[kPastKey] != kNoValue) {
+      const sym::Form past = forms_.Of(inputs[kPastKey]);
+      if (!past.known_rank || past.shape.size() != 4) return nullptr;
+      keys = pool_.Add(keys, past.shape[2]);
+    }
+    return pool_.Le(mask.shape.back(), keys, Facts{});
+  }
+
+  bool IsSame(Expr mine, Expr other) {
+    if (mine == other) return true;
+    return Holds(pool_.Eq(mine, other, Facts{}));
+  }
+
+  // Checks that the rows of a write have the buffer's other extents, and that there is one write
+  // index for each sequence.
+  void ReadWrite(NodeId n, const std::optional<Write>& write) {
+    if (!write) return Add(n, "that what is written has the buffer's rank");
+    for (size_t k = 0; k < write->rows.size(); ++k) {
+      if (k != write->axis && !IsSame(write->buffer[k], write->rows[k])) {
+        Add(n, fmt::format("{} == {} (axis {} of what is written)", Text(write->rows[k]),
+                           Text(write->buffer[k]), k));
+      }
+    }
+    if (write->index == kNoValue) return;
+    const sym::Form index = forms_.Of(write->index);
+    if (!index.known_rank || index.shape.size() != 1 || !IsSame(index.shape[0], write->buffer[0])) {
+      Add(n, "that there is one write index for each sequence");
+    }
+  }
+
+  std::string Text(Expr e) const { return sym::ToString(e, &graph_); }
+
+  const GraphPair& pair_;
+  const Graph& graph_;
+  sym::Forms& forms_;
+  sym::Pool& pool_;
+  const Correspondence& twins_;
+  Equality& equality_;
+  absl::flat_hash_set<Expr> known_;  // conditions that the source's operators enforce as well
+  Expr written_ = pool_.True();      // the rows of all writes lie inside their buffers
+  Expr source_fits_ = pool_.True();  // bounds that the source's operators need
+  Misfits found_;
+};
+
+}  // namespace
+
+bool MustFit(Expr condition, sym::AssumptionReason reason) {
+  return reason != sym::AssumptionReason::kFinite && !condition->has_index();
+}
+
+bool IsOfNoEmptyStep(sym::Forms& forms, Expr condition) {
+  sym::Pool& pool = forms.pool();
+  for (const sym::DimSymbol& name : sym::DimsOf(condition)) {
+    if (condition == pool.Lt(pool.Integer(0), pool.Dim(name), Facts{})) {
+      return forms.OriginOf(name).has_value();
+    }
+  }
+  return false;
+}
+
+bool HoldsInEveryStep(sym::Forms& forms, Expr condition, Expr past) {
+  if (!sym::SourcesOf(condition).empty()) return false;
+  sym::Pool& pool = forms.pool();
+  sym::Pool::Substitution some;
+  for (const sym::DimSymbol& name : sym::DimsOf(condition)) {
+    if (!forms.OriginOf(name) || (past != nullptr && sym::ContainsDim(past, name))) continue;
+    some.dims[name] = pool.Internal("at least one " + name.name(), 1);
+  }
+  return pool.Prove(pool.Substitute(condition, some, Facts{}), Facts{}) == sym::Truth::kYes;
+}
+
+Misfits MisfitsOf(const GraphPair& pair, const Correspondence& twins, Equality& equality) {
+  return Reader(pair, twins, equality).Run();
+}
+
+bool LacksKeys(const GraphPair& pair, const Correspondence& twins, const AttentionReading& after) {
+  if (after.valid == nullptr) return false;
+  sym::Pool& pool = pair.forms().pool();
+  const Expr valid = twins.Translate(after.valid, pool.Index(0), Facts{});
+  const Expr keys = twins.Extent(after.extents.extents[3], pool.Index(0));
+  if (valid == nullptr || keys == nullptr) return false;
+  const Expr more = pool.Sub(valid, keys);
+  return more->kind() == sym::Kind::kInteger && more->value() > 0;
+}
+
+}  // namespace kvlift

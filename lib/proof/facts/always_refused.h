@@ -1,0 +1,37 @@
+// Finds operators of the converted model that might refuse to run, or might broadcast, where the
+// source runs.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proof/correspondence/correspondence.h"
+#include "proof/correspondence/equality.h"
+#include "proof/graphs/attention_reading.h"
+#include "proof/graphs/pair.h"
+
+namespace kvlift {
+
+// The name of each value whose operator may not run as expected, and the condition that is not
+// shown.
+using Misfits = std::vector<std::pair<std::string, std::string>>;
+
+// Returns the conditions of the converted model's own operators that are not shown: sizes that must
+// be equal, writes that must lie inside a buffer, axes that must not be empty. A condition is shown
+// if it follows from the conditions of the source's operators, from the manifest, and from P + S
+// rows fitting into the slots.
+Misfits MisfitsOf(const GraphPair& pair, const Correspondence& twins, Equality& equality);
+// Returns true if MisfitsOf checks a condition of this kind. The others enter the ledger: that data
+// is finite, and indices that differ by element (see proof/facts/lookups.h).
+bool MustFit(sym::Expr condition, sym::AssumptionReason reason);
+// Returns true if the condition says that a size of an input is at least 1, which holds because a
+// step has at least one sequence and one token.
+bool IsOfNoEmptyStep(sym::Forms& forms, sym::Expr condition);
+// Returns true if the condition is about sizes and holds in every step with at least one sequence
+// and one token. `past`: the length that may be 0; null if there is none.
+bool HoldsInEveryStep(sym::Forms& forms, sym::Expr condition, sym::Expr past);
+// Returns true if an attention is given more valid keys than it has.
+bool LacksKeys(const GraphPair& pair, const Correspondence& twins, const AttentionReading& after);
+
+}  // namespace kvlift

@@ -1,0 +1,30 @@
+// What an operator requires of its operands' numbers, or it refuses to run. Requirements that its
+// symbolic form already states as assumptions (sym/forms/forms.h) are not repeated.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sym/forms/forms.h"
+
+namespace kvlift {
+
+// One requirement.
+struct Need {
+  sym::Expr condition = nullptr;  // has to hold for all values of its indices
+  sym::Facts facts;               // the extents of these indices
+  // The requirement in words.
+  std::string text;
+};
+
+// Returns the requirements of a node: extents of results are not negative, steps of Range and Slice
+// and divisors of integers are not 0, the parts of a Split add up to its axis, a TopK asks for no
+// more elements than there are, and the inner axes of a Gemm are equal. Requirements that always
+// hold are left out.
+std::vector<Need> NeedsOf(sym::Forms& forms, NodeId node);
+
+// Returns true if the form gives every extent of a result in terms of the operands. Otherwise it is
+// not known whether the node runs.
+bool TellsExtents(const sym::Forms& forms, ValueId result, const sym::Form& form);
+
+}  // namespace kvlift

@@ -1,0 +1,195 @@
+#include "proof/facts/nodes.h"
+
+#include <algorithm>
+
+#include "fmt/format.h"
+#include "proof/facts/operands.h"
+#include "sym/forms/keeps_value.h"
+
+namespace kvlift {
+
+using sym::Expr;
+using sym::Facts;
+
+Sameness Nodes::Compare(ValueId after, ValueId before) {
+  if (after == before) return Sameness::kWhole;
+  if (after == kNoValue || before == kNoValue) return Sameness::kNone;
+  if (const Sameness twin = twins_.TwinSameness(after, before); twin != Sameness::kNone) {
+    return twin;
+  }
+  const onnx::TensorProto* const constants[] = {graph_.constant(after), graph_.constant(before)};
+  if (constants[0] != nullptr && constants[1] != nullptr &&
+      SameData(*constants[0], *constants[1])) {
+    return Sameness::kWhole;
+  }
+  if (!SameElements(after, before)) return Sameness::kNone;
+  return SameExtents(after, before) ? Sameness::kWhole : Sameness::kInCommon;
+}
+
+bool Nodes::SameExtents(ValueId after, ValueId before) {
+  const sym::Form mine = forms_.Of(after), theirs = forms_.Of(before);
+  if (!mine.known_rank || !theirs.known_rank || mine.shape.size() != theirs.shape.size()) {
+    return false;
+  }
+  for (size_t k = 0; k < mine.shape.size(); ++k) {
+    const Expr x = twins_.Extent(mine.shape[k], pool_.Index(0));
+    const Expr y = twins_.Normal(theirs.shape[k], Facts{});
+    if (!equality_.Equal(x, y, pool_.True(), Facts{})) return false;
+  }
+  return true;
+}
+
+// Compares types and elements within the converted model's extents. Where the source has one
+// element along an axis, it stands for all of the converted model's.
+bool Nodes::SameElements(ValueId after, ValueId before) {
+  const sym::Form mine = forms_.Of(after), theirs = forms_.Of(before);
+  if (!mine.known_rank || !theirs.known_rank || mine.shape.size() < theirs.shape.size()) {
+    return false;
+  }
+  if (forms_.ElementType(after) != forms_.ElementType(before)) return false;
+  std::vector<Expr> at, own;
+  // On an axis of one element the index is 0: the element is shared by all sequences.
+  for (size_t k = 0; k < mine.shape.size(); ++k) {
+    const bool one = mine.shape[k]->is_integer(1);
+    at.push_back(one ? pool_.Integer(0) : pool_.Index(static_cast<int>(k)));
+  }
+  const size_t more = mine.shape.size() - theirs.shape.size();
+  for (size_t k = 0; k < theirs.shape.size(); ++k) {
+    const bool one = theirs.shape[k]->is_integer(1);
+    own.push_back(one ? pool_.Integer(0) : at[more + k]);
+  }
+  const Facts facts{mine.shape};
+  const Expr sequence = twins_.SequenceOf(mine.shape, facts);
+  const Expr mine_at = forms_.At(after, at, facts);
+  const Expr other = twins_.Normal(forms_.At(before, own, facts), facts);
+  const Expr e = twins_.Translate(mine_at, sequence, facts);
+  if (e == nullptr || e == other) return e != nullptr;
+  Facts known = facts;
+  for (Expr& extent : known.extents) extent = twins_.Extent(extent, sequence);
+  const Expr within = twins_.Translate(mine_at, sequence, known);
+  if (within != nullptr && within == other) return true;
+  if (within != nullptr &&
+      equality_.Equal(equality_.AsTruth(within), equality_.AsTruth(other), pool_.True(), known)) {
+    return true;
+  }
+  return equality_.Equal(equality_.AsTruth(e), equality_.AsTruth(other), pool_.True(), known);
+}
+
+bool Nodes::SameRows(ValueId after, ValueId before) {
+  const sym::Form mine = forms_.Of(after), theirs = forms_.Of(before);
+  if (!mine.known_rank || !theirs.known_rank || mine.shape.size() != theirs.shape.size() ||
+      forms_.ElementType(after) != forms_.ElementType(before)) {
+    return false;
+  }
+  std::vector<Expr> at;
+  Facts facts;
+  for (size_t k = 0; k < mine.shape.size(); ++k) {
+    at.push_back(pool_.Index(static_cast<int>(k)));
+    facts.extents.push_back(twins_.Normal(theirs.shape[k], Facts{}));
+  }
+  const Expr sequence = at.empty() ? pool_.Integer(0) : at[0];
+  const Expr e = twins_.Translate(forms_.At(after, at, facts), sequence, facts);
+  const Expr other = twins_.Normal(forms_.At(before, at, facts), facts);
+  return e != nullptr &&
+         equality_.Equal(equality_.AsTruth(e), equality_.AsTruth(other), pool_.True(), facts);
+}
+
+// Axes of reductions, which became an input in a later opset, are compared with the inputs.
+bool Nodes::SameAttributes(NodeId mine, NodeId theirs) const {
+  const onnx::NodeProto& a = graph_.node(mine);
+  const onnx::NodeProto& b = graph_.node(theirs);
+  if (IsSoftmaxOverLastAxis(mine) && IsSoftmaxOverLastAxis(theirs)) return true;
+  const int64_t own = pair_.OpsetOf(mine), other = pair_.OpsetOf(theirs);
+  if (!IsReduction(mine)) return kvlift::SameAttributes(a, b, {}, own, other);
+  return kvlift::SameAttributes(a, b, {"axes", "noop_with_empty_axes"}, own, other);
+}
+
+bool Nodes::IsReduction(NodeId n) const {
+  return graph_.node(n).op_type().rfind("Reduce", 0) == 0 && graph_.node(n).domain().empty();
+}
+
+bool Nodes::IsSoftmaxOverLastAxis(NodeId n) const {
+  if (!graph_.Is(n, "Softmax")) return false;
+  const int64_t axis = IntAttribute(graph_.node(n), "axis", -1);
+  const sym::Form form = forms_.Of(graph_.inputs(n)[0]);
+  return axis == -1 || (form.known_rank && axis == static_cast<int64_t>(form.shape.size()) - 1);
+}
+
+std::optional<Nodes::Axes> Nodes::AxesOf(NodeId n) {
+  std::vector<int64_t> given = IntsAttribute(graph_.node(n), "axes");
+  const ValueId input = graph_.inputs(n).size() > 1 ? graph_.inputs(n)[1] : kNoValue;
+  if (input != kNoValue) {
+    const auto elements = forms_.Elements(input);
+    if (!elements) return std::nullopt;
+    given.clear();
+    for (Expr axis : *elements) {
+      if (axis->kind() != sym::Kind::kInteger) return std::nullopt;
+      given.push_back(axis->value());
+    }
+  }
+  Axes axes;
+  axes.all = given.empty() && IntAttribute(graph_.node(n), "noop_with_empty_axes", 0) == 0;
+  const sym::Form form = forms_.Of(graph_.inputs(n)[0]);
+  const auto rank = form.known_rank ? static_cast<int64_t>(form.shape.size()) : 0;
+  const bool from_end = std::any_of(given.begin(), given.end(), [](int64_t a) { return a < 0; });
+  if (from_end && !form.known_rank) return std::nullopt;
+  for (int64_t axis : given) axes.some.insert(axis < 0 ? axis + rank : axis);
+  if (form.known_rank && rank > 0 && static_cast<int64_t>(axes.some.size()) == rank) {
+    axes = Axes{true, {}};
+  }
+  return axes;
+}
+
+Nodes::Comparison Nodes::CompareInputs(NodeId mine, NodeId theirs, std::vector<Sameness>* same) {
+  const auto a = graph_.inputs(mine), b = graph_.inputs(theirs);
+  size_t count = std::max(a.size(), b.size());
+  if (IsReduction(mine)) {
+    const auto own = AxesOf(mine), others = AxesOf(theirs);
+    if (own && others) {
+      if (*own != *others) return {Sameness::kNone, "has other axes", true};
+      count = 1;
+    } else if (IntAttribute(graph_.node(mine), "noop_with_empty_axes", 0) !=
+               IntAttribute(graph_.node(theirs), "noop_with_empty_axes", 0)) {
+      return {Sameness::kNone, "has other axes"};
+    }
+  }
+  Comparison other;
+  for (size_t k = 0; k < count; ++k) {
+    const ValueId x = k < a.size() ? a[k] : kNoValue, y = k < b.size() ? b[k] : kNoValue;
+    Sameness operand = Compare(x, y);
+    if (operand == Sameness::kNone && k == 0 &&
+        sym::KeptInFewBits(graph_, graph_.outputs(mine)[0]) == x && SameRows(x, y)) {
+      operand = Sameness::kInCommon;
+    }
+    same->push_back(operand);
+    if (operand != Sameness::kNone) continue;
+    std::string why = fmt::format("has {} in the place of {}", Called(x), Called(y));
+    // This operand refutes the fact only if no other one differs: both are constants of the same
+    // shape with other numbers.
+    other.refuted = other.why_not.empty() && pair_.HaveOtherNumbers(x, y);
+    if (other.why_not.empty()) other.why_not = std::move(why);
+  }
+  return other;
+}
+
+std::string Nodes::Called(ValueId value) const {
+  return value == kNoValue ? "nothing" : pair_.NameOf(value);
+}
+
+Nodes::Comparison Nodes::CompareNodes(NodeId mine, NodeId theirs) {
+  const std::string& op = graph_.node(theirs).op_type();
+  if (graph_.node(mine).op_type() != op ||
+      graph_.node(mine).domain() != graph_.node(theirs).domain() ||
+      graph_.outputs(mine).size() != graph_.outputs(theirs).size()) {
+    return {Sameness::kNone,
+            fmt::format("is made by {} instead of {}", graph_.node(mine).op_type(), op)};
+  }
+  if (!SameAttributes(mine, theirs)) return {Sameness::kNone, "has other attributes"};
+  std::vector<Sameness> same;
+  if (Comparison other = CompareInputs(mine, theirs, &same); !other.why_not.empty()) return other;
+  const Sameness results = OfResults(pair_, twins_, equality_, mine, theirs, same);
+  if (results == Sameness::kNone) return {results, "has operands of other extents"};
+  return {results, ""};
+}
+
+}  // namespace kvlift

@@ -1,0 +1,59 @@
+// What an attention computes:
+//
+//   softmax over the visible keys of softcap(scale * query . key) + bias, times value
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proof/graphs/grounds.h"
+#include "sym/forms/forms.h"
+
+namespace kvlift {
+
+// The factors of queries and keys before their products are summed.
+struct ProductScale {
+  // Factors of the operands.
+  double plain = 1;
+  // These factors and, in an Attention operator, its scale.
+  double scaled = 1;
+  int32_t type = 0;  // TensorProto::DataType of the products
+};
+
+struct AttentionReading {
+  std::string why_not;  // why the attention is not read; empty if all other fields are set
+  // Elements as expressions over i0 = sequence, i1 = query head, i2 = token of the step, i3 = key,
+  // and i4 = element of a head. `value` has i4 in its own head size.
+  sym::Expr query = nullptr, key = nullptr, value = nullptr;
+  sym::Expr visible = nullptr;  // a predicate over i0..i3: the query sees the key
+  // The finite numbers that hide keys, added to a score or replacing it. Empty if all hidden keys
+  // are hidden by -inf.
+  std::set<double> hidden_by;
+  // True for an Attention operator. A query that sees no key then gets zeros, as the operator's
+  // text says.
+  bool is_operator = false;
+  bool nan_guard = false;  // a NaN guard replaces the weights of a query that sees no key by zeros
+  // The number of valid keys of sequence i0 (nonpad_kv_seqlen); null if the operator is given none.
+  sym::Expr valid = nullptr;
+  // The summands that are added to scores, over i0..i3. Their values at hidden keys do not matter.
+  std::vector<sym::Expr> bias;
+  // `softcap` is 0 if there is none.
+  double scale = 1, softcap = 0;
+  // The part of the scale that is applied before products of queries and keys are summed.
+  ProductScale products;
+  int32_t softmax_type = 0;  // TensorProto::DataType that the softmax is computed in
+  // The extents of i0..i4: B, N, S, T, and the head size of queries and keys.
+  sym::Facts extents;
+  // The head size of values.
+  sym::Expr size_of_value = nullptr;
+  bool joined = false;  // true: the result is [B, S, N * D]; false: [B, N, S, D]
+  // Pairs of an operand's extent and the extent that it has to equal; an operand that differs would
+  // be broadcast.
+  std::vector<std::pair<sym::Expr, sym::Expr>> equal_extents;
+  Grounds grounds;  // the lemmas and assumptions that the reading uses
+};
+
+}  // namespace kvlift

@@ -1,0 +1,50 @@
+// The result of a proof that a converted model equals its source (proof/prove/prove_conversion.h):
+// facts, each with its status and what it rests on.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "contract/assumptions.h"
+
+namespace kvlift {
+
+enum class FactStatus {
+  kProved,  // the fact holds for all shapes
+  kGiven,   // the fact holds for all shapes under the assumptions that it lists in `given`
+  // The fact is neither shown nor refuted; `why_not` says what stands in the way.
+  kOpen,
+  // The fact is shown to be false: the models hold other numbers at the same place, such as a
+  // weight, a scale or the axes of a reduction.
+  kRefuted,
+};
+
+// Returns the word for a status in reports: "proved", "given", "open" or "refuted".
+std::string_view WordOf(FactStatus status);
+
+struct ProofFact {
+  // The id of a cache, or the name of a value of the converted model: the result of an attention,
+  // an output, or the result of a node whose operands may not fit.
+  std::string about;
+  // The statement, in words for people.
+  std::string text;
+  FactStatus status = FactStatus::kOpen;
+  std::vector<std::string> lemmas;  // the names of the lemmas used (docs/proof.md)
+  std::vector<Assumption> given;    // the ledger entries that the fact rests on
+  std::string why_not;              // for open and refuted facts; otherwise empty
+
+  // Returns true if the fact is proved, with or without assumptions.
+  bool holds() const { return status == FactStatus::kProved || status == FactStatus::kGiven; }
+};
+
+struct Proof {
+  std::vector<ProofFact> facts;
+  std::string not_tried;    // why the models could not be compared; empty if they were
+  Assumptions assumptions;  // everything that the facts rest on, taken together
+};
+
+// Returns true if the models were compared, there is at least one fact, and every fact holds.
+bool HoldsWhole(const Proof& proof);
+
+}  // namespace kvlift

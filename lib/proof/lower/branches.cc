@@ -1,0 +1,236 @@
+#include "proof/lower/branches.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "base/status.h"
+#include "fmt/format.h"
+#include "ir/graph.h"
+#include "sym/forms/forms.h"
+
+namespace kvlift {
+namespace {
+
+using onnx::GraphProto;
+using onnx::ModelProto;
+using onnx::NodeProto;
+using sym::Expr;
+using sym::Facts;
+
+bool IsIf(const NodeProto& node) {
+  return node.op_type() == "If" && (node.domain().empty() || node.domain() == "ai.onnx");
+}
+
+bool HasBody(const NodeProto& node) {
+  return std::any_of(
+      node.attribute().begin(), node.attribute().end(),
+      [](const onnx::AttributeProto& a) { return a.has_g() || a.graphs_size() > 0; });
+}
+
+// Returns the part of a model that does not depend on any If. Its large constants become inputs.
+ModelProto InFrontOfBranches(const ModelProto& model) {
+  ModelProto part;
+  part.set_ir_version(model.ir_version());
+  *part.mutable_opset_import() = model.opset_import();
+  GraphProto& graph = *part.mutable_graph();
+  graph.set_name("front");
+  *graph.mutable_input() = model.graph().input();
+  absl::flat_hash_set<std::string> behind;
+  for (const NodeProto& node : model.graph().node()) {
+    const bool depends =
+        HasBody(node) || std::any_of(node.input().begin(), node.input().end(),
+                                     [&](const std::string& i) { return behind.contains(i); });
+    if (depends) {
+      behind.insert(node.output().begin(), node.output().end());
+    } else {
+      *graph.add_node() = node;
+    }
+  }
+  // Conditions do not read large constants such as weights.
+  constexpr int64_t kSmall = 64;
+  for (const auto& tensor : model.graph().initializer()) {
+    int64_t size = 1;
+    for (int64_t dim : tensor.dims()) size *= dim;
+    if (size <= kSmall) {
+      *graph.add_initializer() = tensor;
+      continue;
+    }
+    auto* input = graph.add_input();
+    input->set_name(tensor.name());
+    auto* type = input->mutable_type()->mutable_tensor_type();
+    type->set_elem_type(tensor.data_type());
+    for (int64_t dim : tensor.dims()) type->mutable_shape()->add_dim()->set_dim_value(dim);
+  }
+  return part;
+}
+
+// Evaluates conditions for steps with a past, or without one.
+class Conditions {
+ public:
+  static absl::StatusOr<Conditions> Create(const ModelProto& model, const Manifest& relation,
+                                           const SourceCase& steps) {
+    const bool with_past = steps.past == SourceCase::Past::kSome;
+    Conditions c;
+    KV_ASSIGN_OR_RETURN(Graph graph,
+                        Graph::Build(std::make_shared<const ModelProto>(InFrontOfBranches(model))));
+    c.graph_ = std::make_shared<const Graph>(std::move(graph));
+    c.forms_ = std::make_shared<sym::Forms>(*c.graph_);
+    for (const DroppedInput& dropped : relation.dropped) {
+      if (dropped.requires_text == "P > 0") c.inputs_[dropped.name] = with_past;
+      if (dropped.requires_text == "P == 0") c.inputs_[dropped.name] = !with_past;
+    }
+    for (const std::string& flag : KeptFlags(model, relation)) c.inputs_[flag] = steps.flag;
+    const Expr past = with_past ? c.forms_->pool().Internal("P", 1) : c.forms_->pool().Integer(0);
+    for (const ManifestCache& cache : relation.caches) {
+      const ValueId value = c.graph_->Find(cache.source.input);
+      if (!cache.source.growing || value == kNoValue) continue;
+      const sym::Form form = c.forms_->Of(value);
+      const auto axis = static_cast<size_t>(cache.source.axis);
+      if (!form.known_rank || axis >= form.shape.size()) continue;
+      if (form.shape[axis]->kind() == sym::Kind::kDim) c.dims_[form.shape[axis]->dim()] = past;
+    }
+    return c;
+  }
+
+  std::optional<bool> Of(const std::string& name) {
+    const ValueId value = graph_->Find(name);
+    if (value == kNoValue) return std::nullopt;
+    const sym::Form form = forms_->Of(value);
+    if (!form.known_rank) return std::nullopt;
+    sym::Pool& pool = forms_->pool();
+    sym::Pool::Substitution s;
+    s.dims = dims_;
+    for (Expr load : sym::OuterLoadsOf(form.element)) {
+      const auto it = inputs_.find(graph_->name(load->source()));
+      if (it == inputs_.end()) return std::nullopt;
+      s.atoms[load] = pool.Integer(it->second ? 1 : 0);
+    }
+    const Expr e = pool.Substitute(form.element, s, Facts{});
+    if (e->kind() == sym::Kind::kInteger) return e->value() != 0;
+    if (!e->is_predicate()) return std::nullopt;
+    const sym::Truth truth = pool.Prove(e, Facts{});
+    if (truth == sym::Truth::kUnknown) return std::nullopt;
+    return truth == sym::Truth::kYes;
+  }
+
+ private:
+  std::shared_ptr<const Graph> graph_;
+  std::shared_ptr<sym::Forms> forms_;
+  absl::flat_hash_map<std::string, bool> inputs_;
+  absl::flat_hash_map<sym::DimSymbol, Expr> dims_;
+};
+
+using Names = absl::flat_hash_set<std::string>;
+
+// Returns the names of all values of the graph.
+Names NamesOf(const GraphProto& graph) {
+  Names names;
+  for (const auto& input : graph.input()) names.insert(input.name());
+  for (const auto& tensor : graph.initializer()) names.insert(tensor.name());
+  for (const NodeProto& node : graph.node()) {
+    names.insert(node.output().begin(), node.output().end());
+  }
+  return names;
+}
+
+// Returns a branch of the node with new names for values that would clash with names in `taken`. An
+// output that the node gives by the same name keeps it.
+GraphProto WithOwnNames(const NodeProto& node, GraphProto branch, const Names& taken) {
+  Names given;
+  for (int k = 0; k < node.output_size(); ++k) {
+    if (node.output(k) == branch.output(k).name()) given.insert(node.output(k));
+  }
+  absl::flat_hash_map<std::string, std::string> renamed;
+  const auto rename = [&](std::string* name) {
+    if (const auto it = renamed.find(*name); it != renamed.end()) *name = it->second;
+  };
+  const auto define = [&](std::string* name) {
+    if (name->empty() || given.contains(*name) || !taken.contains(*name)) return;
+    std::string own = *name + "/in the branch";
+    while (taken.contains(own)) own += '\'';
+    renamed[*name] = own;
+    *name = own;
+  };
+  for (auto& tensor : *branch.mutable_initializer()) define(tensor.mutable_name());
+  for (NodeProto& inner : *branch.mutable_node()) {
+    for (std::string& input : *inner.mutable_input()) rename(&input);
+    for (std::string& output : *inner.mutable_output()) define(&output);
+  }
+  for (auto& output : *branch.mutable_output()) rename(output.mutable_name());
+  return branch;
+}
+
+absl::Status Inline(const NodeProto& node, bool taken, Names* names, GraphProto* graph) {
+  const onnx::AttributeProto* attribute =
+      FindAttribute(node, taken ? "then_branch" : "else_branch");
+  if (attribute == nullptr || attribute->g().output_size() < node.output_size()) {
+    return absl::UnimplementedError("a branch is not as it must be");
+  }
+  const GraphProto branch = WithOwnNames(node, attribute->g(), *names);
+  for (const auto& tensor : branch.initializer()) *graph->add_initializer() = tensor;
+  for (const NodeProto& inner : branch.node()) {
+    if (HasBody(inner)) return absl::UnimplementedError("a branch has bodies of its own");
+    *graph->add_node() = inner;
+  }
+  names->merge(NamesOf(branch));
+  for (int k = 0; k < node.output_size(); ++k) {
+    const std::string& given = branch.output(k).name();
+    if (node.output(k).empty() || node.output(k) == given) continue;
+    NodeProto* same = graph->add_node();
+    same->set_op_type("Identity");
+    same->add_input(given);
+    same->add_output(node.output(k));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool HasBranches(const ModelProto& model) {
+  return std::any_of(model.graph().node().begin(), model.graph().node().end(), IsIf);
+}
+
+std::vector<std::string> KeptFlags(const ModelProto& model, const Manifest& relation) {
+  std::vector<std::string> flags;
+  for (const auto& input : model.graph().input()) {
+    const bool truth = input.type().tensor_type().elem_type() == onnx::TensorProto::BOOL;
+    const bool kept = std::any_of(
+        relation.inputs.begin(), relation.inputs.end(),
+        [&](const ManifestInput& i) { return i.as == "same" && i.name == input.name(); });
+    const bool one =
+        std::all_of(input.type().tensor_type().shape().dim().begin(),
+                    input.type().tensor_type().shape().dim().end(),
+                    [](const auto& dim) { return dim.has_dim_value() && dim.dim_value() == 1; });
+    if (truth && kept && one && input.type().tensor_type().has_shape()) {
+      flags.push_back(input.name());
+    }
+  }
+  return flags;
+}
+
+absl::StatusOr<ModelProto> TakeBranches(const ModelProto& model, const Manifest& relation,
+                                        const SourceCase& steps) {
+  KV_ASSIGN_OR_RETURN(Conditions conditions, Conditions::Create(model, relation, steps));
+  Names names = NamesOf(model.graph());
+  ModelProto result = model;
+  GraphProto* graph = result.mutable_graph();
+  graph->clear_node();
+  for (const NodeProto& node : model.graph().node()) {
+    if (!IsIf(node)) {
+      *graph->add_node() = node;
+      continue;
+    }
+    const std::optional<bool> taken = conditions.Of(node.input(0));
+    if (!taken) {
+      return absl::UnimplementedError(
+          fmt::format("which branch {} takes is not seen", node.output(0)));
+    }
+    KV_RETURN_IF_ERROR(Inline(node, *taken, &names, graph));
+  }
+  return result;
+}
+
+}  // namespace kvlift

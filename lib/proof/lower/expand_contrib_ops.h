@@ -1,0 +1,37 @@
+// Expands fused operators of other domains around attention into ONNX's own operators, by the texts
+// of these operators.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "onnx/onnx_pb.h"
+
+namespace kvlift {
+
+// A condition on the lengths that a GroupQueryAttention is given. Its expansion is right only if
+// the condition holds, which the proof has to show.
+struct LengthClaim {
+  std::string value;    // a value of the model
+  std::string past;     // the operator's past keys [B, Nk, P, D]
+  std::string queries;  // its queries [B, S, ...]
+  int64_t less = 0;     // every element of `value` is P + S - less
+};
+
+// The expanded model, and what its expansion assumes.
+struct PlainModel {
+  onnx::ModelProto model;
+  std::vector<LengthClaim> claims;
+};
+
+// The prefix of the names of values that an expansion makes.
+inline constexpr char kPlainPrefix[] = "plain/";
+
+// Expands SimplifiedLayerNormalization to RMSNormalization, MultiHeadAttention with a past to
+// Attention and the nodes around it, and KeyValueCache (onnxio/model/functional_form.h) to slices
+// and concatenations of its tensors. With `lengths`, also expands GroupQueryAttention, which rests
+// on LengthClaims. Nodes in subgraphs, and forms of these operators that are not known, stay as
+// they are. Source: the operator texts of com.microsoft, and of OpenPPL's KeyValueCache.
+PlainModel AsPlain(onnx::ModelProto model, bool lengths);
+
+}  // namespace kvlift

@@ -1,0 +1,151 @@
+#include "proof/prove/prove_conversion.h"
+
+#include <algorithm>
+
+#include "fmt/format.h"
+#include "ir/operator_changes.h"
+#include "onnxio/model/model.h"
+#include "proof/correspondence/obligations.h"
+#include "proof/graphs/constants.h"
+#include "proof/lemmas/scale_moved.h"
+#include "proof/lower/branches.h"
+#include "proof/lower/opset13.h"
+#include "proof/prove/folding.h"
+#include "proof/prove/prover.h"
+#include "proof/rows/windows.h"
+#include "sym/forms/forms.h"
+
+namespace kvlift {
+namespace {
+
+// Returns the cases of steps with a past and without one. `says`: the value of the flags in steps
+// with a past.
+std::vector<SourceCase> CasesOf(const Manifest& relation, const std::vector<std::string>& flags,
+                                bool says) {
+  std::vector<SourceCase> cases(2);
+  cases[0].past = SourceCase::Past::kSome;
+  cases[0].one_token = relation.limits.new_tokens_with_past == 1;
+  cases[0].flag = says;
+  cases[0].text = "steps with a past";
+  cases[1].past = SourceCase::Past::kNone;
+  cases[1].flag = !says;
+  cases[1].text = "steps without a past";
+  for (SourceCase& steps : cases) {
+    if (!flags.empty()) {
+      steps.text += fmt::format(", {} = {}", fmt::join(flags, " = "), steps.flag ? 1 : 0);
+    }
+  }
+  return cases;
+}
+
+void Append(const Proof& part, Proof* whole) {
+  whole->facts.insert(whole->facts.end(), part.facts.begin(), part.facts.end());
+  whole->assumptions.Add(part.assumptions);
+  if (!part.not_tried.empty()) whole->not_tried = part.not_tried;
+}
+
+// Proves equal layers once if that proves all facts, and else each layer. `runs`: the number of
+// runs of equal layers that were shortened so far.
+Proof ProveSteps(const onnx::ModelProto& source, const onnx::ModelProto& result,
+                 const Manifest& relation, const SourceCase& steps, Obligations* obligations,
+                 const std::vector<Seam>& seams = {}, int runs = 0) {
+  constexpr int kMostRuns = 8;
+  if (const auto folded = FoldLayers(source, result, relation); folded && runs < kMostRuns) {
+    std::vector<Seam> all = seams;
+    all.insert(all.end(), folded->seams.begin(), folded->seams.end());
+    const Proof proof = ProveSteps(folded->before, folded->after, folded->relation, steps,
+                                   obligations, all, runs + 1);
+    if (auto whole = Unfold(*folded, relation, seams.size(), proof)) return *std::move(whole);
+  }
+  return ProveCase(source, result, relation, steps, seams, obligations);
+}
+
+Proof ProveBranches(const onnx::ModelProto& source, const onnx::ModelProto& result,
+                    const Manifest& relation, const std::vector<SourceCase>& cases,
+                    Obligations* obligations) {
+  Proof proof;
+  for (const SourceCase& steps : cases) {
+    auto taken = TakeBranches(source, relation, steps);
+    auto mine = TakeBranches(result, relation, steps);
+    if (!taken.ok() || !mine.ok()) {
+      proof.facts.clear();
+      proof.not_tried = std::string((taken.ok() ? mine.status() : taken.status()).message());
+      return proof;
+    }
+    ShareConstants(&*taken, &*mine);
+    Append(ProveSteps(*taken, *mine, relation, steps, obligations), &proof);
+  }
+  return proof;
+}
+
+// If the source's cache is the same ring, it is treated as any other fixed buffer.
+Manifest WithoutCommonRings(Manifest relation) {
+  for (ManifestCache& cache : relation.caches) {
+    if (!cache.source.growing) cache.ring.reset();
+  }
+  return relation;
+}
+
+// The assumption under which forms decide that integers stay within their type (sym/forms/forms.h).
+Assumption SmallSizes() {
+  return {AssumptionKind::kIntegerRange, "sizes and integers",
+          fmt::format("no axis has more than {0} elements, and integers that a host feeds lie "
+                      "between -{0} and {0}",
+                      sym::kMostSize),
+          AssumptionSource::kHost, false};
+}
+
+Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
+               const Manifest& manifest, Obligations* obligations) {
+  Proof proof;
+  const Manifest relation = WithoutCommonRings(manifest);
+  auto flat = InlineFunctions(before);
+  auto result = InlineFunctions(after);
+  if (!flat.ok() || !result.ok()) {
+    proof.not_tried = "model-local functions cannot be inlined";
+    return proof;
+  }
+  // Nodes are compared by operator name and attributes, so names must mean the same in both opsets.
+  if (const std::string op = OperatorWithOtherMeaning(*flat, DefaultOpset(*result)); !op.empty()) {
+    proof.not_tried = fmt::format("{} means something else in the other model's operator set", op);
+    return proof;
+  }
+  auto source = AsOpset13(*std::move(flat));
+  if (!source.ok()) {
+    proof.not_tried = std::string(source.status().message());
+    return proof;
+  }
+  if (!HasBranches(*source)) {
+    ShareConstants(&*source, &*result);
+    for (const SourceCase& steps : WindowCases(relation)) {
+      Append(ProveSteps(*source, *result, relation, steps, obligations), &proof);
+    }
+    return proof;
+  }
+  const std::vector<std::string> flags = KeptFlags(*source, relation);
+  // Only the obligations of the proof that is kept are handed out.
+  Obligations of_first, of_second;
+  const auto listens = [&](Obligations* o) { return obligations == nullptr ? nullptr : o; };
+  Proof first =
+      ProveBranches(*source, *result, relation, CasesOf(relation, flags, true), listens(&of_first));
+  const bool one = flags.empty() || HoldsWhole(first);
+  Proof second = one ? Proof()
+                     : ProveBranches(*source, *result, relation, CasesOf(relation, flags, false),
+                                     listens(&of_second));
+  const bool by_second = !one && HoldsWhole(second);
+  if (obligations != nullptr) *obligations = by_second ? of_second : of_first;
+  return by_second ? second : first;
+}
+
+}  // namespace
+
+Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& after,
+                      const Manifest& manifest, Obligations* obligations) {
+  Proof proof = ProveAll(before, after, manifest, obligations);
+  if (proof.facts.empty()) return proof;
+  proof.assumptions.Add(SmallSizes());
+  proof.assumptions.Add(ProductsAreFinite());
+  return proof;
+}
+
+}  // namespace kvlift

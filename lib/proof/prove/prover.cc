@@ -1,0 +1,446 @@
+#include "proof/prove/prover.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "fmt/format.h"
+#include "proof/correspondence/correspondence.h"
+#include "proof/correspondence/equality.h"
+#include "proof/dependence/padding_independence.h"
+#include "proof/dependence/sequences_apart.h"
+#include "proof/facts/always_refused.h"
+#include "proof/facts/attention_facts.h"
+#include "proof/facts/cache_facts.h"
+#include "proof/facts/fact_list.h"
+#include "proof/facts/guards.h"
+#include "proof/facts/lookups.h"
+#include "proof/facts/matches.h"
+#include "proof/facts/nodes.h"
+#include "proof/graphs/pair.h"
+#include "proof/lower/branches.h"
+#include "proof/lower/expand_contrib_ops.h"
+#include "proof/reading/read_attention.h"
+#include "sym/forms/keeps_value.h"
+
+namespace kvlift {
+namespace {
+
+using sym::Expr;
+using sym::Facts;
+
+// The largest number of source attentions that are compared with one attention.
+constexpr size_t kMostTried = 8;
+
+// Returns true if sequences have to be shown not to influence each other. They do not have to be if
+// both models run all sequences at once: with one common length, or with the same lengths given to
+// both and fixed buffers.
+bool IsForEachSequence(const Manifest& relation) {
+  const bool grows = std::any_of(relation.caches.begin(), relation.caches.end(),
+                                 [](const ManifestCache& cache) { return cache.source.growing; });
+  const bool is_told =
+      std::any_of(relation.inputs.begin(), relation.inputs.end(),
+                  [](const ManifestInput& input) { return input.as == "control"; });
+  return !relation.uniform && !relation.outputs.empty() && (grows || is_told);
+}
+
+class Prover {
+ public:
+  Prover(const GraphPair& pair, const Manifest& relation, const std::vector<LengthClaim>& claims,
+         const SourceCase& steps, Obligations* obligations)
+      : pair_(pair),
+        graph_(pair.graph()),
+        forms_(pair.forms()),
+        pool_(forms_.pool()),
+        relation_(relation),
+        claims_(claims),
+        steps_(steps),
+        twins_(pair, relation, claims, steps),
+        equality_(forms_, obligations),
+        facts_(forms_, relation, twins_, equality_),
+        cache_facts_(pair, steps, twins_, &equality_, &facts_),
+        attention_facts_(pair, relation, twins_, &equality_, &facts_),
+        nodes_(pair, twins_, equality_),
+        matches_(pair, steps.past != SourceCase::Past::kAny, &twins_, &nodes_) {}
+
+  // Returns true if the expanded operators of both models are given the lengths that their
+  // expansion assumes: the source's are shown to be, and each of the converted model, in `after`,
+  // has the lengths, the past and the number of tokens of one of the source's.
+  bool ClaimsHold(const std::vector<LengthClaim>& after) const {
+    const bool hold = std::all_of(claims_.begin(), claims_.end(), [&](const LengthClaim& claim) {
+      const Expr beyond = twins_.Beyond(claim);
+      return beyond != nullptr && beyond->is_integer(0);
+    });
+    return hold && std::all_of(after.begin(), after.end(), [&](const LengthClaim& claim) {
+             return std::any_of(claims_.begin(), claims_.end(), [&](const LengthClaim& source) {
+               return SameClaim(source, claim);
+             });
+           });
+  }
+
+  Proof Run(const std::vector<Seam>& seams) {
+    absl::flat_hash_map<NodeId, const ManifestCache*> writes;
+    for (const ManifestCache& cache : relation_.caches) {
+      const ValueId present = pair_.After(cache.output);
+      if (present != kNoValue) writes[graph_.producer(present)] = &cache;
+    }
+    const Expr guards = GuardsOf(pair_, twins_);
+    if (std::string why = twins_.Contradiction({guards, twins_.Fits()}); !why.empty()) {
+      Proof proof;
+      proof.not_tried = std::move(why);
+      return proof;
+    }
+    equality_.Suppose(guards);
+    // Nodes come in topological order, so operands are matched before their readers.
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (!pair_.IsOfAfter(n)) continue;
+      if (const auto it = writes.find(n); it != writes.end()) {
+        StartFactsOf(pair_.Before(it->second->source.output));
+        cache_facts_.Prove(*it->second);
+      } else if (graph_.Is(n, "Attention") && ProveAttention(n)) {
+        matches_.MatchFurther(n);
+      } else {
+        matches_.Match(n);
+      }
+    }
+    ProveSequencesApart();
+    for (const ManifestOutput& output : relation_.outputs) {
+      if (output.as != "cache") ProveOutput(output);
+    }
+    for (const Misfits& misfits :
+         {MisfitsOf(pair_, twins_, equality_), LookupsOutside(pair_, twins_, equality_)}) {
+      for (const auto& [value, why] : misfits) {
+        twins_.TakeGrounds();
+        facts_.Add(value, "has operands that fit each other", why);
+      }
+    }
+    for (const Seam& seam : seams) {
+      StartFactsOf(pair_.Before(seam.before_out));
+      const std::string why = BrokenSeam(seam, pair_, twins_, &nodes_);
+      facts_.Add(seam.after_out,
+                 "leaves its layer as it is in the source, as large as what entered", why);
+    }
+    Proof proof = facts_.Take(steps_.text);
+    NameLimit(&proof);
+    for (const sym::Assumption& assumption : forms_.assumptions()) {
+      const auto kind = KindOf(assumption.reason);
+      // The conditions of the converted model's own nodes were checked
+      // (proof/facts/always_refused.h), apart from indices that differ by element and from finite
+      // data.
+      const bool shown = MustFit(assumption.predicate, assumption.reason);
+      if (pair_.IsOfAfter(assumption.node) && shown) continue;
+      const bool of_emptiness = assumption.reason == sym::AssumptionReason::kNotEmpty;
+      if (of_emptiness && HoldsInEveryStep(forms_, assumption.predicate, twins_.past())) continue;
+      if (kind) proof.assumptions.Add({*kind, "", assumption.text, AssumptionSource::kHost});
+    }
+    ExcludePadding(&proof);
+    return proof;
+  }
+
+ private:
+  // Says of open facts that nothing more is proved behind the limit of the pool.
+  void NameLimit(Proof* proof) const {
+    if (!pool_.exhausted()) return;
+    for (ProofFact& fact : proof->facts) {
+      if (fact.status != FactStatus::kOpen) continue;
+      fact.why_not = fmt::format("the limit of {} steps is reached (--max-analysis-steps): {}",
+                                 sym::MaxSteps(), fact.why_not);
+    }
+  }
+
+  // If all sequences have one length, one run of the source covers them, and they need not be
+  // independent.
+  void ProveSequencesApart() {
+    if (!IsForEachSequence(relation_)) return;
+    twins_.TakeGrounds();
+    const std::string why = MixedSequences(pair_, twins_, equality_, relation_);
+    const std::string text = "gives each sequence what the source gives that sequence alone";
+    facts_.Add(relation_.outputs.front().name, text, why);
+  }
+
+  // Adds that steps have no padding tokens to the assumptions, if these may change what real tokens
+  // give: the source is then another model for a step with fewer tokens, or with fewer sequences.
+  void ExcludePadding(Proof* proof) {
+    const bool grows = std::any_of(relation_.caches.begin(), relation_.caches.end(),
+                                   [](const ManifestCache& cache) { return cache.source.growing; });
+    const bool stated =
+        std::any_of(relation_.preconditions.begin(), relation_.preconditions.end(),
+                    [](const Precondition& p) { return p.code == "KV236" || p.code == "KV248"; });
+    if (!grows || stated || !HoldsWhole(*proof)) return;
+    const PaddingReach reach = ReachOfPadding(pair_, twins_, attentions_, relation_);
+    std::string why = reach.why;
+    if (relation_.uniform && !reach.counts_tokens) {
+      // All sequences are in one run of the source, which then has the same padding tokens.
+      why = MixedSequences(pair_, twins_, equality_, relation_);
+    }
+    twins_.TakeGrounds();
+    if (why.empty()) return;
+    proof->assumptions.Add({AssumptionKind::kPadding, "",
+                            fmt::format("no step has padding tokens: {}", why),
+                            AssumptionSource::kHost});
+  }
+
+  // The ledger's kind for an assumption of the forms; nullopt if the correspondence has entered it.
+  static std::optional<AssumptionKind> KindOf(sym::AssumptionReason reason) {
+    switch (reason) {
+      case sym::AssumptionReason::kInside:
+        return AssumptionKind::kIndexRange;
+      case sym::AssumptionReason::kCountsUp:
+        return AssumptionKind::kPositions;
+      case sym::AssumptionReason::kFinite:
+        return AssumptionKind::kFinite;
+      case sym::AssumptionReason::kSmall:
+        return AssumptionKind::kIntegerRange;
+      case sym::AssumptionReason::kNotEmpty:
+        return AssumptionKind::kOther;
+      case sym::AssumptionReason::kEqualExtents:
+      case sym::AssumptionReason::kBroadcast:
+        break;
+    }
+    return std::nullopt;
+  }
+
+  // Starts facts about a value of the source. They rest on the inputs that it depends on and that
+  // the manifest says are all ones, or zeros.
+  void StartFactsOf(ValueId of_source) {
+    twins_.TakeGrounds();
+    Grounds grounds;
+    for (const auto& [value, input] : pair_.required()) {
+      if (value == kNoValue || !DependsOn(of_source, value)) continue;
+      const bool zeros = std::any_of(
+          relation_.dropped.begin(), relation_.dropped.end(), [&](const DroppedInput& dropped) {
+            return dropped.name == input && dropped.requires_text == "zeros";
+          });
+      grounds.given.Add({zeros ? AssumptionKind::kAllZeros : AssumptionKind::kAllOnes, input,
+                         fmt::format("{} is all {}", input, zeros ? "zeros" : "ones"),
+                         AssumptionSource::kManifest});
+    }
+    facts_.RestOn(std::move(grounds));
+  }
+
+  bool DependsOn(ValueId value, ValueId input) {
+    auto& behind = behind_[input];
+    if (behind.empty()) {
+      behind.insert(input);
+      std::vector<ValueId> open = {input};
+      while (!open.empty()) {
+        const ValueId next = open.back();
+        open.pop_back();
+        for (const Use& use : graph_.uses(next)) {
+          if (use.kind != Use::Kind::kNodeInput) continue;
+          for (ValueId output : graph_.outputs(use.node)) {
+            if (output != kNoValue && behind.insert(output).second) open.push_back(output);
+          }
+        }
+      }
+    }
+    return behind.contains(value);
+  }
+
+  bool ReadsPast(Expr e) const {
+    for (ValueId source : sym::SourcesOf(e)) {
+      for (const ManifestCache& cache : relation_.caches) {
+        if (source == pair_.After(cache.input)) return true;
+      }
+      const ValueId kept = sym::KeptInFewBits(graph_, source);
+      const bool known = kept != kNoValue && forms_.Of(kept).known_rank;
+      if (known && ReadsPast(forms_.Of(kept).element)) return true;
+    }
+    return false;
+  }
+
+  // Adds the facts about an attention. Returns false if it reads no cache.
+  bool ProveAttention(NodeId node) {
+    const ValueId result = graph_.outputs(node)[0];
+    const AttentionReading after = ReadAttention(forms_, result);
+    if (after.why_not.empty() && !ReadsPast(after.key) && !ReadsPast(after.value)) return false;
+    const std::string name = pair_.NameOf(result);
+    const ValueId theirs = pair_.Before(name);
+    if (theirs != kNoValue) {
+      const AttentionReading before = ReadAttention(forms_, theirs);
+      if (before.why_not.empty() || !after.why_not.empty()) {
+        ProveSame(name, result, theirs, before, after);
+        return true;
+      }
+    }
+    // The source has no such attention by this name. Its attentions that are no twin yet are tried,
+    // first those that read the same cache.
+    const auto extents = after.extents.extents;
+    const bool counted = extents.size() > 1 && extents[1]->kind() == sym::Kind::kInteger;
+    const int64_t heads = counted ? extents[1]->value() : 0;
+    const size_t facts = facts_.size();
+    std::vector<const SourceAttention*> free;
+    for (const SourceAttention& other : SourceAttentions(heads)) {
+      if (!matches_.IsTaken(other.result)) free.push_back(&other);
+    }
+    std::stable_partition(free.begin(), free.end(), [&](const SourceAttention* other) {
+      return ReadsSameCache(after, other->reading);
+    });
+    if (free.size() > kMostTried) free.resize(kMostTried);
+    for (const SourceAttention* other : free) {
+      facts_.Shorten(facts);
+      if (ProveSame(name, result, other->result, other->reading, after)) return true;
+    }
+    if (free.empty()) {
+      facts_.Add(name, "is the source's attention", "the source has no value of this name");
+    } else if (free.size() > 1) {
+      facts_.Shorten(facts);
+      ProveSame(name, result, free[0]->result, free[0]->reading, after);
+    }
+    return true;
+  }
+
+  // Returns true if the keys of both attentions come from the same cache.
+  bool ReadsSameCache(const AttentionReading& after, const AttentionReading& before) const {
+    if (after.key == nullptr || before.key == nullptr) return false;
+    const std::vector<ValueId> mine = sym::SourcesOf(after.key),
+                               theirs = sym::SourcesOf(before.key);
+    return std::any_of(
+        relation_.caches.begin(), relation_.caches.end(), [&](const ManifestCache& cache) {
+          return std::count(mine.begin(), mine.end(), pair_.After(cache.input)) > 0 &&
+                 std::count(theirs.begin(), theirs.end(), pair_.Before(cache.source.input)) > 0;
+        });
+  }
+
+  bool ProveSame(const std::string& name, ValueId mine, ValueId theirs,
+                 const AttentionReading& before, const AttentionReading& after) {
+    StartFactsOf(theirs);
+    const size_t first = facts_.size();
+    const bool proved = attention_facts_.Prove(name, before, after);
+    Grounds grounds = facts_.GroundsFrom(first);
+    grounds.doubted = !proved;
+    SetTwin(mine, theirs, before, after, std::move(grounds));
+    if (proved) matches_.Take(theirs);
+    if (proved) attentions_.insert({theirs, before});
+    return proved;
+  }
+
+  // Sets the twin of an attention's result. In either model heads may be folded into the batch,
+  // joined on the last axis, or be rows of one head.
+  void SetTwin(ValueId mine, ValueId theirs, const AttentionReading& before,
+               const AttentionReading& after, Grounds grounds) {
+    const int64_t groups = attention_facts_.GroupsOf(before, after).value_or(1);
+    if (before.joined != after.joined) {
+      // If heads are joined, heads that are rows cannot be told apart.
+      const Expr size = before.joined ? before.size_of_value : after.size_of_value;
+      const bool plain = groups == 1 && forms_.Of(before.joined ? mine : theirs).shape.size() == 4;
+      // The size is null if the attention was not read.
+      if (plain && size != nullptr) {
+        twins_.SetJoinedTwin(mine, theirs, size, std::move(grounds));
+      }
+    } else if (forms_.Of(theirs).shape.size() == 3 && forms_.Of(mine).shape.size() == 4) {
+      const auto& extents = after.extents.extents;
+      if (extents.size() > 1 && extents[1]->kind() == sym::Kind::kInteger) {
+        twins_.SetFoldedTwin(mine, theirs, extents[1]->value(), std::move(grounds));
+      }
+    } else if (groups > 1) {
+      twins_.SetStackedTwin(mine, theirs, groups, attention_facts_.Tokens(before),
+                            std::move(grounds));
+    } else {
+      twins_.SetTwin(mine, theirs, Sameness::kWhole, std::move(grounds));
+    }
+  }
+
+  struct SourceAttention {
+    ValueId result = kNoValue;
+    AttentionReading reading;
+  };
+
+  // Returns all attentions of the source with this number of heads.
+  const std::vector<SourceAttention>& SourceAttentions(int64_t heads) {
+    const auto [it, fresh] = source_attentions_.try_emplace(heads);
+    if (!fresh) return it->second;
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (pair_.IsOfAfter(n) || graph_.outputs(n).empty()) continue;
+      const ValueId result = graph_.outputs(n)[0];
+      if (result == kNoValue) continue;
+      AttentionReading reading = ReadAttention(forms_, result, heads);
+      if (reading.why_not.empty()) it->second.push_back({result, std::move(reading)});
+    }
+    return it->second;
+  }
+
+  void ProveOutput(const ManifestOutput& output) {
+    const ValueId mine = pair_.After(output.name);
+    const ValueId theirs = pair_.Before(output.source.empty() ? output.name : output.source);
+    StartFactsOf(theirs);
+    const char* text = "outside the attentions, the source's operators over the source's values";
+    const Sameness same = nodes_.Compare(mine, theirs);
+    const Grounds grounds = twins_.TakeGrounds();
+    if (same == Sameness::kWhole && !grounds.doubted) {
+      twins_.RestOn(grounds);
+      facts_.Add(output.name, text, "");
+    } else if (same == Sameness::kInCommon && !grounds.doubted) {
+      facts_.Add(output.name, text, "it is not seen to have the source's extents");
+    } else if (const auto first = matches_.FirstUnlike(mine); first.refuted) {
+      facts_.AddRefuted(output.name, text, first.text);
+    } else {
+      facts_.Add(output.name, text, first.text);
+    }
+  }
+
+  const GraphPair& pair_;
+  const Graph& graph_;
+  sym::Forms& forms_;
+  sym::Pool& pool_;
+  const Manifest& relation_;
+  bool SameClaim(const LengthClaim& source, const LengthClaim& after) const {
+    const ValueId value = pair_.After(after.value);
+    if (source.less != after.less || value == kNoValue || value != pair_.Before(source.value)) {
+      return false;
+    }
+    const bool grows = std::any_of(
+        relation_.caches.begin(), relation_.caches.end(), [&](const ManifestCache& cache) {
+          return cache.grows && cache.input == after.past && cache.source.input == source.past;
+        });
+    if (!grows && pair_.After(after.past) != pair_.Before(source.past)) return false;
+    const sym::Form theirs = forms_.Of(pair_.Before(source.queries));
+    const sym::Form mine = forms_.Of(pair_.After(after.queries));
+    return theirs.known_rank && mine.known_rank && theirs.shape.size() > 1 &&
+           mine.shape.size() > 1 && theirs.shape[1] == mine.shape[1];
+  }
+
+  const std::vector<LengthClaim>& claims_;
+  ReadAttentions attentions_;
+  const SourceCase& steps_;
+  Correspondence twins_;
+  Equality equality_;
+  FactList facts_;
+  CacheFacts cache_facts_;
+  AttentionFacts attention_facts_;
+  Nodes nodes_;
+  Matches matches_;
+  // By number of heads.
+  absl::flat_hash_map<int64_t, std::vector<SourceAttention>> source_attentions_;
+  // By value: all values computed from it.
+  absl::flat_hash_map<ValueId, absl::flat_hash_set<ValueId>> behind_;
+};
+
+}  // namespace
+
+Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
+                const Manifest& relation, const SourceCase& steps, const std::vector<Seam>& seams,
+                Obligations* obligations) {
+  Proof proof;
+  for (const bool lengths : {true, false}) {
+    const PlainModel plain = AsPlain(before, lengths), mine = AsPlain(after, lengths);
+    const auto pair = GraphPair::Create(plain.model, mine.model, relation);
+    if (!pair.ok()) {
+      proof.not_tried = std::string(pair.status().message());
+      return proof;
+    }
+    Prover prover(*pair, relation, plain.claims, steps, obligations);
+    if (prover.ClaimsHold(mine.claims)) return prover.Run(seams);
+  }
+  return proof;
+}
+
+size_t NumberOfOutputFacts(const Manifest& relation) {
+  const auto outputs = std::count_if(relation.outputs.begin(), relation.outputs.end(),
+                                     [](const ManifestOutput& o) { return o.as != "cache"; });
+  return static_cast<size_t>(outputs) + (IsForEachSequence(relation) ? 1 : 0);
+}
+
+}  // namespace kvlift

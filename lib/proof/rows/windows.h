@@ -1,0 +1,30 @@
+// Source caches that keep the last W rows only (kind "window"). The present has min(P' + S, W)
+// rows, P' being the number of rows in the past.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "contract/manifest.h"
+#include "proof/graphs/pair.h"
+#include "proof/lower/branches.h"
+
+namespace kvlift {
+
+// The window that a cache of the source keeps.
+struct WindowOfRows {
+  int64_t rows = 0;           // W
+  sym::Expr past = nullptr;   // P', a dimension of the source
+  sym::Expr total = nullptr;  // P' + S
+};
+
+// Reads the window that a cache of the source keeps. Returns nullopt if the shapes of its past and
+// present do not have the form above.
+std::optional<WindowOfRows> ReadWindow(const GraphPair& pair, const ManifestCache& cache);
+
+// Returns the kinds of step to prove: one while windows fill and one once they are full, if any
+// cache is a window or a ring; otherwise one for all steps.
+std::vector<SourceCase> WindowCases(const Manifest& relation);
+
+}  // namespace kvlift

@@ -1,0 +1,26 @@
+// Parts of the HTML report. Each function returns markup in which texts are escaped.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "report/text/report.h"
+
+namespace kvlift::html {
+
+// Returns at most 400 bytes of a text, escaped, with a note of how many bytes were left out.
+std::string Text(std::string_view text);
+// The style sheet, for light and dark screens and for print.
+std::string_view StyleSheet();
+// Returns an empty string for a table without rows. Columns that are empty in all rows are left
+// out, except for the first.
+std::string TableMarkup(const ReportTable& table);
+// Returns an empty string for a drawing without nodes.
+std::string DrawingSvg(const Drawing& drawing, std::string_view label);
+// Return a chart as an SVG element.
+std::string LifetimeSvg(const LifetimeChart& chart);
+std::string MemorySvg(const MemoryCurves& curves);
+// Returns a number of bytes with a unit: "1.5 MiB".
+std::string BytesText(int64_t bytes);
+
+}  // namespace kvlift::html

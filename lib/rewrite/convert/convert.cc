@@ -1,0 +1,346 @@
+#include "rewrite/convert/convert.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "base/escape.h"
+#include "base/status.h"
+#include "fmt/format.h"
+#include "ir/subgraphs.h"
+#include "onnxio/bytes/contents.h"
+#include "rewrite/convert/describe_steps.h"
+#include "rewrite/emit/io_names.h"
+#include "rewrite/emit/make_plan.h"
+#include "rewrite/emit/manifest_of.h"
+#include "rewrite/emit/pack_caches.h"
+#include "rewrite/emit/quantize_caches.h"
+#include "rewrite/emit/rotary.h"
+#include "rewrite/lower/key_value_cache.h"
+#include "rewrite/recognise/analysis.h"
+
+namespace kvlift {
+namespace {
+
+// Returns the first reason against the conversion of all caches; nullptr if there is none.
+const Finding* FirstReason(const Analysis& a) {
+  for (const AnalysedCache& cache : a.caches) {
+    if (cache.reason && cache.reason->cause == StayCause::kRefused) return &cache.reason->finding;
+  }
+  return nullptr;
+}
+
+// Reports what the plan says about each attention and, if it refuses, about everything without a
+// reason.
+void ReportPlan(const ConversionPlan& plan, Inspection* inspection) {
+  for (size_t k = 0; k < plan.kept.size() && k < inspection->attention.size(); ++k) {
+    inspection->attention[k].reason = plan.kept[k];
+  }
+  if (!plan.refusal) return;
+  for (CacheReport& cache : inspection->caches) {
+    if (!cache.reason) cache.reason = plan.refusal->finding;
+  }
+  for (AttentionReport& attention : inspection->attention) {
+    if (!attention.reason) attention.reason = plan.refusal->finding;
+  }
+}
+
+// Returns the names that a node reads, also those that its subgraphs capture.
+absl::flat_hash_set<std::string> NamesReadBy(const onnx::NodeProto& node) {
+  absl::flat_hash_set<std::string> names(node.input().begin(), node.input().end());
+  const auto scopes = CollectScopes(node);
+  if (!scopes.ok()) return names;
+  for (std::string_view name : CapturedNames(*scopes)) names.emplace(name);
+  return names;
+}
+
+// Lists, for each cache, the nodes besides its TensorScatter that read its past. Past and present
+// of such a cache cannot share a buffer (alias "copy").
+void ListReaders(const onnx::ModelProto& model, Manifest* manifest) {
+  for (const onnx::NodeProto& node : model.graph().node()) {
+    const absl::flat_hash_set<std::string> names = NamesReadBy(node);
+    for (ManifestCache& cache : manifest->caches) {
+      const bool reads = names.contains(cache.input);
+      const bool own = node.op_type() == "TensorScatter" || node.op_type() == "Shape" ||
+                       (node.op_type() == "Unsqueeze" && cache.axis == 0);
+      if (!reads || own) continue;
+      cache.alias = "copy";
+      const bool named = !node.name().empty() || node.output().empty();
+      cache.readers.push_back(named ? node.name() : node.output(0));
+    }
+  }
+}
+
+// Reports at everything that could be converted why the model is refused as a whole.
+void ReportAllOrNothing(const Finding& reason, Inspection* inspection) {
+  Finding held = {"KV223",
+                  fmt::format("held back: all or nothing, and {}: {}", reason.code, reason.text),
+                  reason.nodes, reason.values};
+  for (CacheReport& cache : inspection->caches) {
+    if (!cache.reason) cache.reason = held;
+  }
+  for (AttentionReport& attention : inspection->attention) {
+    if (!attention.reason) attention.reason = held;
+  }
+}
+
+// Returns the conversion without its model, refused for all caches.
+Conversion WithoutModel(const Finding& reason, Conversion result) {
+  for (CacheReport& cache : result.inspection.caches) cache.reason = reason;
+  for (AttentionReport& attention : result.inspection.attention) attention.reason = reason;
+  result.model.reset();
+  return result;
+}
+
+int64_t DeclaredOpset(const onnx::ModelProto& model) {
+  for (const auto& import : model.opset_import()) {
+    if (import.domain().empty() || import.domain() == "ai.onnx") return import.version();
+  }
+  return 0;
+}
+
+// Reports nodes that normalisation made under the names of the source's nodes.
+void NameSource(const Normalised& normalised, Inspection* inspection) {
+  for (CacheReport& cache : inspection->caches) {
+    if (cache.reason) normalised.NameSource(&cache.reason->nodes);
+  }
+  for (AttentionReport& attention : inspection->attention) {
+    normalised.NameSource(&attention.nodes);
+    if (attention.reason) normalised.NameSource(&attention.reason->nodes);
+  }
+  for (Finding& miss : inspection->near_misses) normalised.NameSource(&miss.nodes);
+}
+
+Inspection ReportFor(const Model& model, Analysis& a) {
+  Inspection inspection = Report(a);
+  inspection.nodes = model.proto->graph().node_size();
+  inspection.opset = DeclaredOpset(*model.proto);
+  return inspection;
+}
+
+}  // namespace
+
+absl::StatusOr<Inspection> Inspect(const Model& model, RuleTable rules) {
+  KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules));
+  Inspection inspection = ReportFor(model, a);
+  // A plan finds what the rules do not: other readers, and positions that cannot be derived.
+  if (!a.updates.empty() && FirstReason(a) == nullptr) {
+    KV_ASSIGN_OR_RETURN(ConversionPlan plan, MakePlan(a, {}));
+    KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
+    ReportPlan(plan, &inspection);
+  }
+  NameSource(a.normalised, &inspection);
+  return inspection;
+}
+
+namespace {
+
+// Refuses a packed tensor of which only some parts are converted, and quantises the caches as the
+// source does.
+absl::StatusOr<std::optional<Finding>> StoreAsPacked(const Unpacked& unpacked,
+                                                     const ConvertOptions& options,
+                                                     Conversion* result) {
+  Manifest& manifest = result->manifest;
+  const auto packed = [&](const ManifestCache& cache) {
+    return unpacked.Find(cache.input) != nullptr;
+  };
+  const auto count = std::count_if(manifest.caches.begin(), manifest.caches.end(), packed);
+  const bool all = count == static_cast<int64_t>(unpacked.caches.size());
+  const bool others = count != static_cast<int64_t>(manifest.caches.size());
+  if (!all || (unpacked.group > 0 && others)) {
+    return Finding{"KV238",
+                   all ? "needs no other caches beside quantised ones of a packed tensor"
+                       : "needs all layers of a packed tensor converted, or none",
+                   {},
+                   {unpacked.caches.front().source.input}};
+  }
+  if (unpacked.group == 0) return std::nullopt;
+  if (options.quantize_cache) {
+    return Finding{"KV243",
+                   "needs caches of floating-point numbers, found quantised ones",
+                   {},
+                   {unpacked.caches.front().source.input}};
+  }
+  ConvertOptions stored = options;
+  stored.quantize_cache.emplace();
+  stored.quantize_cache->group = unpacked.group;
+  KV_ASSIGN_OR_RETURN(std::optional<Finding> unfit,
+                      QuantizeCaches(stored, &*result->model, &manifest, kKeyValueCacheScaleRules));
+  if (!unfit) NamePackedScales(unpacked, &manifest);
+  return unfit;
+}
+
+// Returns the options with those that the target fixes, and its defaults for `auto`.
+ConvertOptions Resolved(ConvertOptions options) {
+  const bool fixed = options.target == Target::kGenaiStatic || options.target == Target::kTensorRt;
+  if (fixed && options.read == ReadForm::kAuto) options.read = ReadForm::kFull;
+  if (options.rotary == Rotary::kAuto) {
+    options.rotary = options.target == Target::kOrt ? Rotary::kFused : Rotary::kKeep;
+  }
+  if (options.target == Target::kTensorRt) options.layout = Layout::kBnsd;
+  if (options.target == Target::kGenaiStatic) {
+    options.layout = Layout::kHeadsInLastAxis;
+    options.io_names = IoNames::kStatic;
+  }
+  return options;
+}
+
+// Makes the model and the manifest of a plan. Returns why the caches cannot be stored or named as
+// asked; nullopt if they can.
+absl::StatusOr<std::optional<Finding>> Emit(const Model& model, const ConvertOptions& options,
+                                            const Analysis& a, ConversionPlan plan,
+                                            Conversion* result) {
+  KV_ASSIGN_OR_RETURN(result->model, Apply(*a.graph, plan.patch));
+  result->manifest = std::move(plan.manifest);
+  result->manifest.source_sha256 = model.Sha256();
+  ListReaders(*result->model, &result->manifest);
+  if (options.rotary == Rotary::kFused) {
+    KV_ASSIGN_OR_RETURN(result->model, FuseRotations(*std::move(result->model), result->manifest));
+  }
+  std::optional<Finding> unfit;
+  if (const Unpacked& unpacked = a.normalised.unpacked; !unpacked.caches.empty()) {
+    KV_ASSIGN_OR_RETURN(unfit, StoreAsPacked(unpacked, options, result));
+    if (unfit) return unfit;
+  }
+  if (options.cache_tensors == CacheTensors::kPacked) {
+    KV_ASSIGN_OR_RETURN(unfit, PackCaches(options, &*result->model, &result->manifest));
+    if (unfit) return unfit;
+  }
+  if (options.io_names == IoNames::kStatic) {
+    KV_ASSIGN_OR_RETURN(unfit, NameCachesByLayer(&*result->model, &result->manifest));
+    if (unfit) return unfit;
+  }
+  if (options.quantize_cache) {
+    KV_ASSIGN_OR_RETURN(unfit, QuantizeCaches(options, &*result->model, &result->manifest));
+    if (unfit) return unfit;
+  }
+  const bool genai = options.target == Target::kGenai || options.target == Target::kGenaiStatic;
+  if (genai) result->genai = GenaiFragment(a, result->manifest);
+  return std::nullopt;
+}
+
+Conversion Stopped(Conversion result) {
+  StopConversion(&result);
+  return result;
+}
+
+absl::StatusOr<Conversion> ConvertLowered(const Model& model, const ConvertOptions& options,
+                                          RuleTable rules, const StepTrace& trace, Analysis& a) {
+  Conversion result;
+  result.source = model.proto;
+  result.status = ConvertStatus::kRefused;
+  KV_RETURN_IF_ERROR(trace.Take([&] { return DescribeLowered(a); }));
+  if (a.not_raised || trace.ends(Step::kLower)) {
+    result.inspection = ReportFor(model, a);
+    return a.not_raised ? std::move(result) : Stopped(std::move(result));
+  }
+  KV_RETURN_IF_ERROR(Recognise(rules, options, &a));
+  result.inspection = ReportFor(model, a);
+  KV_RETURN_IF_ERROR(trace.Take([&] { return DescribeRecognised(a, result.inspection); }));
+  if (std::all_of(a.caches.begin(), a.caches.end(),
+                  [](const AnalysedCache& cache) { return cache.candidate.converted; })) {
+    result.status = ConvertStatus::kNothing;
+    return result;
+  }
+  if (a.updates.empty() && FirstReason(a) == nullptr) {
+    result.status = ConvertStatus::kNothing;
+    return result;
+  }
+  const Finding* reason = FirstReason(a);
+  const bool partial = reason != nullptr;
+  if (partial && (!options.allow_partial || a.updates.empty())) {
+    ReportAllOrNothing(Finding(*reason), &result.inspection);
+    return result;
+  }
+  if (trace.ends(Step::kRecognise)) return Stopped(std::move(result));
+  const ConvertOptions resolved = Resolved(options);
+  KV_ASSIGN_OR_RETURN(ConversionPlan plan, MakePlan(a, resolved));
+  KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
+  KV_RETURN_IF_ERROR(trace.Take([&] { return DescribePlan(a, resolved, plan); }));
+  ReportPlan(plan, &result.inspection);
+  if (plan.refusal) return result;
+  if (trace.ends(Step::kPlan)) return Stopped(std::move(result));
+  KV_ASSIGN_OR_RETURN(const std::optional<Finding> unfit,
+                      Emit(model, resolved, a, std::move(plan), &result));
+  KV_RETURN_IF_ERROR(trace.Take([&] {
+    return unfit ? DescribeRefusedEmit(*unfit) : DescribeEmitted(*result.model, result.manifest);
+  }));
+  if (unfit) return WithoutModel(*unfit, std::move(result));
+  if (trace.ends(Step::kEmit)) return Stopped(std::move(result));
+  result.status = partial ? ConvertStatus::kPartial : ConvertStatus::kConverted;
+  for (CacheReport& cache : result.inspection.caches) cache.converted = !cache.reason;
+  for (AttentionReport& attention : result.inspection.attention) {
+    attention.converted = !attention.reason;
+  }
+  return result;
+}
+
+// The manifest names inputs and outputs, and JSON holds UTF-8 only.
+absl::Status CheckNames(const onnx::GraphProto& graph) {
+  for (const auto* values : {&graph.input(), &graph.output()}) {
+    for (const onnx::ValueInfoProto& value : *values) {
+      if (IsValidUtf8(value.name())) continue;
+      return absl::InvalidArgumentError(
+          fmt::format("the name of \"{}\" is not UTF-8", EscapeTerminal(value.name())));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void StopConversion(Conversion* conversion) {
+  conversion->status = ConvertStatus::kStopped;
+  conversion->model.reset();
+  conversion->genai.clear();
+  for (CacheReport& cache : conversion->inspection.caches) cache.converted = false;
+  for (AttentionReport& attention : conversion->inspection.attention) attention.converted = false;
+}
+
+absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& options,
+                                   RuleTable rules, const StepTrace& trace) {
+  KV_RETURN_IF_ERROR(CheckNames(model.proto->graph()));
+  KV_RETURN_IF_ERROR(CheckContents(*model.proto));
+  KV_ASSIGN_OR_RETURN(Analysis a, Lower(model));
+  KV_ASSIGN_OR_RETURN(Conversion result, ConvertLowered(model, options, rules, trace, a));
+  NameSource(a.normalised, &result.inspection);
+  return result;
+}
+
+absl::StatusOr<std::vector<std::string>> ExplainNode(const Model& model, const std::string& node,
+                                                     RuleTable rules) {
+  KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules));
+  NodeId found = kNoNode;
+  for (NodeId n = 0; n < a.graph->num_nodes(); ++n) {
+    if (a.graph->NodeName(n) == node) found = n;
+  }
+  if (found == kNoNode) {
+    return absl::NotFoundError(fmt::format("the model has no node named {}", node));
+  }
+  std::vector<std::string> lines;
+  for (ValueId v : a.graph->outputs(found)) {
+    if (v == kNoValue) continue;
+    const sym::Form& form = a.forms->Of(v);
+    lines.push_back(
+        fmt::format("{} = {}", a.graph->name(v),
+                    form.known_rank ? sym::ToString(form.element, a.graph.get()) : "(unknown)"));
+  }
+  for (const AnalysedCache& cache : a.caches) {
+    if (a.graph->producer(cache.candidate.pair.present) != found) continue;
+    lines.push_back(
+        cache.reason ? fmt::format("cache {}: {} {}", a.graph->name(cache.candidate.pair.past),
+                                   cache.reason->finding.code, cache.reason->finding.text)
+                     : fmt::format("cache {}: matches", a.graph->name(cache.candidate.pair.past)));
+  }
+  for (const Rule* rule : rules) {
+    if (rule->attention == nullptr) continue;
+    const auto result = rule->attention(*a.forms, found, a.updates);
+    lines.push_back(fmt::format("{}: {}", rule->name,
+                                result.match     ? "matches"
+                                : result.refusal ? result.refusal->code + " " + result.refusal->text
+                                                 : "not this rule's business"));
+  }
+  return lines;
+}
+
+}  // namespace kvlift

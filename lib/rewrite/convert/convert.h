@@ -1,0 +1,34 @@
+// Finds the caches and attentions of a model and rewrites them to TensorScatter-24 plus
+// Attention-24. All or nothing unless partial conversion is allowed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "onnxio/model/model.h"
+#include "rewrite/types/conversion.h"
+#include "rewrite/types/options.h"
+#include "rewrite/types/rule.h"
+#include "rewrite/types/steps.h"
+
+namespace kvlift {
+
+// Errors of the functions below: InvalidArgument for a broken model, and of Convert also for names
+// of inputs and outputs that are not UTF-8; OutOfRange if the model takes more than sym::MaxSteps()
+// of symbolic arithmetic. What cannot be converted is in the result.
+// `rules` is AllRules() (rewrite/types/rule.h).
+// Lists what Convert would find and refuse with default options. Makes no model.
+absl::StatusOr<Inspection> Inspect(const Model& model, RuleTable rules);
+// Runs the steps from lower to emit. Does not check the result and proves nothing of it: see
+// pipeline/pipeline.h. Errors of trace.take are returned as they are.
+absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& options,
+                                   RuleTable rules, const StepTrace& trace = {});
+// Takes the model away from a conversion that ends behind a step, as was asked.
+void StopConversion(Conversion* conversion);
+// Returns the forms of a node's outputs, and one line per rule that says whether it matches the
+// node. NotFound: the model has no such node.
+absl::StatusOr<std::vector<std::string>> ExplainNode(const Model& model, const std::string& node,
+                                                     RuleTable rules);
+
+}  // namespace kvlift

@@ -1,0 +1,338 @@
+#include "rewrite/emit/manifest_of.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "contract/positions.h"
+#include "fmt/format.h"
+#include "rewrite/emit/relayout.h"
+#include "rewrite/plan/cross_token_ops.h"
+#include "rewrite/recognise/input_assumptions.h"
+
+namespace kvlift {
+
+std::string RingDimension(absl::Span<const PlannedCache> caches, const WindowRing& ring) {
+  const bool one = std::all_of(caches.begin(), caches.end(), [&](const PlannedCache& other) {
+    return other.ring() == nullptr || *other.ring() == ring;
+  });
+  return one ? "window_capacity" : fmt::format("window_capacity_{}", ring.window);
+}
+
+namespace {
+
+using sym::Expr;
+
+std::string_view TargetName(Target target) {
+  switch (target) {
+    case Target::kOrt:
+      return "ort";
+    case Target::kGenai:
+      return "genai";
+    case Target::kGenaiStatic:
+      return "genai-static";
+    case Target::kTensorRt:
+      return "tensorrt";
+    default:
+      return "spec";
+  }
+}
+
+std::vector<const AnalysedCache*> InLayerOrder(const Analysis& a) {
+  std::vector<const AnalysedCache*> order;
+  for (const AnalysedCache& cache : a.caches) {
+    if (cache.update_index >= 0) order.push_back(&cache);
+  }
+  std::stable_sort(order.begin(), order.end(), [](const auto* x, const auto* y) {
+    return std::pair(x->layer, x->role) < std::pair(y->layer, y->role);
+  });
+  return order;
+}
+
+std::string IdOf(const AnalysedCache& cache) {
+  return fmt::format("{}.{}", cache.layer, cache.role);
+}
+
+const AnalysedCache* CacheNamed(const Analysis& a, ValueId v) {
+  for (const AnalysedCache& cache : a.caches) {
+    if (cache.update_index < 0) continue;  // stays as it is
+    if (cache.candidate.pair.past == v || cache.candidate.pair.present == v) return &cache;
+  }
+  return nullptr;
+}
+
+bool IsFifo(const CacheUpdate& update) { return std::holds_alternative<Fifo>(update.how); }
+
+bool HasGrowing(const Analysis& a) {
+  return std::any_of(a.updates.begin(), a.updates.end(),
+                     [](const CacheUpdate& update) { return update.grows(); });
+}
+
+bool HasFifo(const Analysis& a) {
+  return std::any_of(a.updates.begin(), a.updates.end(),
+                     [](const CacheUpdate& update) { return IsFifo(update); });
+}
+
+ManifestCache DescribeCache(const Analysis& a, const PlannedCache& update,
+                            const ConvertOptions& options, const AnalysedCache& cache) {
+  ManifestCache m;
+  m.id = IdOf(cache);
+  m.layer = cache.layer;
+  m.role = cache.role;
+  m.input = a.graph->name(update.pair.past);
+  m.output = a.graph->name(update.pair.present);
+  m.dtype = ElementTypeName(a.graph->type(update.pair.past).elem_type);
+  const internal::Placement place = internal::PlacementOf(options, update);
+  m.layout = place.layout;
+  m.axis = place.axis;
+  m.alias = "safe";
+  if (const WindowRing* ring = update.ring()) m.ring = CacheRing{ring->window};
+  const std::string kind(WordOf(update.kind()));
+  m.source = {m.input, m.output, kind, update.layout, update.axis, update.grows(), {}};
+  if (const UnpackedCache* packed = a.normalised.unpacked.Find(m.input)) {
+    m.source = packed->source;
+    m.source.kind = kind;
+  }
+  return m;
+}
+
+void AddInputs(const Analysis& a, const ManifestFacts& facts, Manifest* m) {
+  for (ValueId v : a.graph->graph_inputs()) {
+    ManifestInput input;
+    input.name = a.graph->name(v);
+    const auto assumed = facts.assumed.find(input.name);
+    const char* all = assumed != facts.assumed.end() && assumed->second == 0 ? "zeros" : "ones";
+    if (facts.dropped.contains(input.name)) {
+      m->dropped.push_back({input.name, all});
+      continue;
+    }
+    if (assumed != facts.assumed.end()) input.requires_text = all;
+    const auto mask = facts.key_length_masks.find(input.name);
+    if (const AnalysedCache* cache = CacheNamed(a, v); cache != nullptr) {
+      input.as = "cache";
+      input.id = IdOf(*cache);
+    } else if (mask != facts.key_length_masks.end() && facts.masks_padded) {
+      input.as = "pad_to_capacity";
+      input.axis = mask->second;
+      input.fill = 0;
+    } else {
+      input.as = "same";
+    }
+    m->inputs.push_back(std::move(input));
+  }
+  const auto add_control = [&](const std::string& name, const char* value,
+                               const char* dtype = "int64",
+                               std::vector<std::string> shape = {"B"}) {
+    if (name.empty()) return;
+    ManifestInput control;
+    control.name = name;
+    control.as = "control";
+    control.value = value;
+    control.dtype = dtype;
+    control.shape = std::move(shape);
+    m->inputs.push_back(std::move(control));
+  };
+  add_control(facts.write_indices, "P");
+  add_control(facts.nonpad_kv_seqlen, "T");
+  add_control(facts.tree_mask, kLowerTriangle, "bool", {"B", "1|N", "S", "S"});
+}
+
+// Returns the starts of all updates of type Write, WriteAt or WriteAround, each once.
+template <typename Write>
+std::vector<std::string> StartsOf(const Analysis& a) {
+  std::vector<std::string> starts;
+  for (const CacheUpdate& update : a.updates) {
+    const auto* write = std::get_if<Write>(&update.how);
+    if (write == nullptr) continue;
+    std::string text = sym::ToString(write->start, a.graph.get());
+    if (std::find(starts.begin(), starts.end(), text) == starts.end()) {
+      starts.push_back(std::move(text));
+    }
+  }
+  return starts;
+}
+
+// Returns true for conditions that KV301 includes: 0 <= start, or S <= M, of some cache.
+bool SaysStartInside(const Analysis& a, Expr predicate) {
+  sym::Pool& pool = a.forms->pool();
+  return std::any_of(a.updates.begin(), a.updates.end(), [&](const CacheUpdate& update) {
+    const Expr capacity = a.forms->Of(update.pair.past).shape[update.axis];
+    return predicate == pool.Le(pool.Integer(0), update.write_index(pool), {}) ||
+           predicate == pool.Le(update.new_length, capacity, {});
+  });
+}
+
+void AddAssumedMasks(const ManifestFacts& facts, Manifest* m) {
+  const auto all = [&](int64_t value) {
+    return std::any_of(facts.assumed.begin(), facts.assumed.end(),
+                       [&](const auto& input) { return input.second == value; });
+  };
+  if (all(1)) m->preconditions.push_back({"KV305", "the padding mask is all ones", "assumed"});
+  if (all(0)) m->preconditions.push_back({"KV305", "the padding mask is all zeros", "assumed"});
+}
+
+void AddRings(absl::Span<const PlannedCache> caches, const ConvertOptions& options, Manifest* m) {
+  std::set<std::string> said;
+  for (const PlannedCache& cache : caches) {
+    const WindowRing* ring = cache.ring();
+    if (ring == nullptr) continue;
+    const std::string capacity = options.window_capacity
+                                     ? fmt::format("{}", *options.window_capacity)
+                                     : RingDimension(caches, *ring);
+    std::string text = fmt::format("new tokens <= {} - {}", capacity, ring->window);
+    if (!said.insert(text).second) continue;
+    m->preconditions.push_back({"KV301", std::move(text), "assumed"});
+  }
+}
+
+// Returns the input that a condition is about; empty if it is about several values, or none.
+std::string InputOf(const sym::Forms& forms, Expr predicate) {
+  const std::vector<ValueId> sources = sym::SourcesOf(predicate);
+  const bool one = sources.size() == 1 && forms.graph().is_graph_input(sources[0]);
+  return one ? forms.graph().name(sources[0]) : "";
+}
+
+// Returns true if the mask reads an input at the index of the key.
+bool HostMayHideAll(const Analysis& a, const AttentionSite& site) {
+  const std::vector<Expr> loads = sym::LoadsOf(site.mask.keep);
+  return std::any_of(loads.begin(), loads.end(), [&](Expr load) {
+    return a.graph->is_graph_input(load->source()) && sym::ContainsIndex(load, 3);
+  });
+}
+
+// Returns the first node that combines several tokens of a step; kNoNode if there is none.
+NodeId TakesTokensTogether(const Analysis& a) {
+  const NodeId n = FindMixing(a);
+  return n != kNoNode ? n : FindCountedTokens(a);
+}
+
+void AddPreconditions(Analysis& a, absl::Span<const PlannedCache> caches,
+                      const ConvertOptions& options, const ManifestFacts& facts, Manifest* m) {
+  const std::string past = facts.write_indices.empty() ? "the past's length" : facts.write_indices;
+  if (std::any_of(caches.begin(), caches.end(),
+                  [](const PlannedCache& cache) { return cache.grows() && cache.linear(); })) {
+    m->preconditions.push_back(
+        {"KV301", fmt::format("0 <= {0} and {0} + new tokens <= capacity, for each sequence", past),
+         "guarded"});
+  }
+  for (const std::string& start : StartsOf<WriteAt>(a)) {
+    m->preconditions.push_back(
+        {"KV301", fmt::format("0 <= {0} and {0} + new tokens <= capacity", start), "guarded"});
+  }
+  std::vector<std::string> around = StartsOf<WriteAround>(a);
+  if (HasFifo(a)) around.push_back(past);
+  for (const std::string& start : around) {
+    m->preconditions.push_back(
+        {"KV301", fmt::format("0 <= {} and new tokens <= capacity", start), "guarded"});
+  }
+  AddRings(caches, options, m);
+  m->preconditions.push_back(
+      {"KV302", "unused cache slots hold finite numbers: fill new caches with zeros", "assumed"});
+  std::vector<sym::DimSymbol> pasts;
+  for (const CacheUpdate& update : a.updates) {
+    if (!update.grows()) continue;
+    const Expr length = a.forms->Of(update.pair.past).shape[update.axis];
+    if (length->kind() == sym::Kind::kDim) pasts.push_back(length->dim());
+  }
+  for (const sym::Assumption& assumption : HostAssumptions(*a.forms, pasts)) {
+    if (SaysStartInside(a, assumption.predicate)) continue;
+    const bool of_sizes = sym::SourcesOf(assumption.predicate).empty();
+    m->preconditions.push_back({of_sizes ? "KV309" : "KV307", assumption.text, "assumed",
+                                InputOf(*a.forms, assumption.predicate)});
+  }
+  const bool sees_none =
+      std::any_of(a.attention.begin(), a.attention.end(), [&](const AnalysedAttention& attention) {
+        return attention.site &&
+               (!facts.key_length_masks.empty() || HostMayHideAll(a, *attention.site));
+      });
+  if (sees_none) {
+    m->preconditions.push_back(
+        {"KV303",
+         "queries that see no key at all (padding tokens in front of a sequence, or tokens whose "
+         "mask hides every key) get 0 where the source may give an average or NaN",
+         "assumed"});
+  }
+  if (a.updates.size() > 1 && (HasGrowing(a) || HasFifo(a))) {
+    m->preconditions.push_back(
+        {"KV304", "all caches of a step hold the same number of tokens", "assumed"});
+  }
+  if (!a.states.empty()) {
+    m->preconditions.push_back(
+        {"KV236", "a state takes in every token of a step: no pads among them", "assumed"});
+  } else if (const NodeId n = TakesTokensTogether(a); n != kNoNode) {
+    m->preconditions.push_back(
+        {"KV236",
+         fmt::format("{} at {} takes in all tokens of a step: no padding tokens among them",
+                     a.graph->node(n).op_type(), a.graph->NodeName(n)),
+         "assumed"});
+  } else if (const NodeId other = FindMixingWithPads(a); other != kNoNode) {
+    m->preconditions.push_back(
+        {"KV236",
+         fmt::format("{} at {} computes with other rows of a step: no padding tokens among them",
+                     a.graph->node(other).op_type(), a.graph->NodeName(other)),
+         "assumed"});
+  }
+  AddAssumedMasks(facts, m);
+  if (facts.uniform && HasGrowing(a)) {
+    m->preconditions.push_back(
+        {"KV306", "all sequences of a batch hold the same number of tokens", "assumed"});
+  }
+}
+
+}  // namespace
+
+Manifest MakeManifest(Analysis& a, absl::Span<const PlannedCache> caches,
+                      const ConvertOptions& options, const ManifestFacts& facts) {
+  Manifest m;
+  m.target = TargetName(options.target);
+  m.capacity_dim = "max_sequence_length";
+  m.capacity_value = options.max_seq_len;
+  const bool circular = std::any_of(caches.begin(), caches.end(), [](const PlannedCache& cache) {
+    return !cache.grows() && !cache.linear();
+  });
+  m.mode = circular ? "circular" : "linear";
+  m.read = facts.prefix ? "prefix" : "full";
+  m.uniform = facts.uniform;
+  if (!HasGrowing(a)) {
+    const CacheUpdate& first = a.updates.front();
+    const Expr capacity = a.forms->Of(first.pair.past).shape[first.axis];
+    if (capacity->kind() == sym::Kind::kInteger) m.capacity_value = capacity->value();
+    if (capacity->kind() == sym::Kind::kDim) m.capacity_dim = capacity->dim().name();
+    const Expr start = first.write_index(a.forms->pool());
+    m.uniform = !IsFifo(first) && !sym::ContainsIndex(start, 0);
+    if (m.uniform) {
+      m.uniform_reason =
+          fmt::format("{} is one slot for all sequences", sym::ToString(start, a.graph.get()));
+    } else if (const NodeId n = FindMixing(a); n != kNoNode) {
+      m.uniform = true;
+      m.uniform_reason = fmt::format("{} at {} takes in all tokens of a step",
+                                     a.graph->node(n).op_type(), a.graph->NodeName(n));
+    }
+  } else if (facts.uniform && facts.write_indices.empty()) {
+    m.uniform_reason = "the past's length is derived from the width of an input";
+  }
+  for (const AnalysedCache* cache : InLayerOrder(a)) {
+    m.caches.push_back(DescribeCache(a, caches[cache->update_index], options, *cache));
+  }
+  AddInputs(a, facts, &m);
+  for (ValueId v : a.graph->graph_outputs()) {
+    ManifestOutput output;
+    output.name = a.graph->name(v);
+    if (const AnalysedCache* cache = CacheNamed(a, v); cache != nullptr) {
+      output.as = "cache";
+      output.id = IdOf(*cache);
+    } else {
+      output.as = "same";
+    }
+    m.outputs.push_back(std::move(output));
+  }
+  AddPreconditions(a, caches, options, facts, &m);
+  const Normalised& normalised = a.normalised;
+  m.dropped.insert(m.dropped.end(), normalised.dropped.begin(), normalised.dropped.end());
+  m.preconditions.insert(m.preconditions.end(), normalised.preconditions.begin(),
+                         normalised.preconditions.end());
+  m.limits = normalised.limits;
+  return m;
+}
+
+}  // namespace kvlift

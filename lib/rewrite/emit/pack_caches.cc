@@ -1,0 +1,433 @@
+#include "rewrite/emit/pack_caches.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+#include "base/status.h"
+#include "fmt/format.h"
+#include "ir/graph.h"
+#include "ir/node_builder.h"
+#include "ir/patch.h"
+#include "ir/tensor_data.h"
+#include "rewrite/lower/dead_nodes.h"
+
+namespace kvlift {
+namespace {
+
+constexpr int64_t kRoles = 2;  // keys and values
+
+struct Part {
+  const ManifestCache* cache = nullptr;
+  int64_t layer = 0, place = 0;  // place: of the part on the sequence axis
+  NodeId scatter = kNoNode;
+  ValueId past = kNoValue, present = kNoValue;
+};
+
+// The parts of one tensor, in the order in which they are written.
+struct Pack {
+  std::string past, present;
+  std::vector<Part> parts;
+  int64_t axis = 0;  // the sequence axis of a part
+
+  const ManifestCache& first() const { return *parts.front().cache; }
+  int64_t layers() const { return static_cast<int64_t>(parts.size()) / kRoles; }
+};
+
+class Packer {
+ public:
+  Packer(const Graph& graph, Manifest* manifest)
+      : graph_(graph), manifest_(*manifest), builder_(graph) {
+    for (ValueId v = 0; v < graph.num_values(); ++v) taken_.insert(graph.name(v));
+  }
+
+  // Finds the tensors. Returns why they cannot be packed; nullopt if they can.
+  std::optional<Finding> Find() {
+    for (const ManifestCache& cache : manifest_.caches) {
+      if (cache.source.select.size() != 2) continue;
+      Part part;
+      part.cache = &cache;
+      part.layer = cache.source.select[0].index;
+      part.place = part.layer * kRoles + cache.source.select[1].index;
+      packs_[cache.source.input].parts.push_back(part);
+    }
+    if (packs_.empty()) {
+      const std::string& some = manifest_.caches.front().source.input;
+      return Reason(
+          fmt::format("needs a source that keeps all layers in one tensor, found {}", some), some);
+    }
+    for (auto& [source, pack] : packs_) {
+      if (auto reason = Read(&pack)) return reason;
+    }
+    return std::nullopt;
+  }
+
+  absl::StatusOr<onnx::ModelProto> Rewrite() {
+    for (auto& [source, pack] : packs_) Emit(source, &pack);
+    patch_.remove_dead = false;
+    patch_.new_nodes = builder_.TakeNodes();
+    patch_.new_initializers = builder_.TakeInitializers();
+    KV_ASSIGN_OR_RETURN(onnx::ModelProto model, Apply(graph_, patch_));
+    ReplaceOutputs(model.mutable_graph());
+    KV_RETURN_IF_ERROR(RemoveIdleNodes(&model));
+    Describe();
+    return model;
+  }
+
+ private:
+  static Finding Reason(std::string text, const std::string& value) {
+    return {"KV246", std::move(text), {}, {value}};
+  }
+
+  std::optional<Finding> Read(Pack* pack) {
+    const ManifestCache& first = pack->first();
+    pack->axis = first.axis;
+    absl::flat_hash_set<int64_t> places;
+    for (Part& part : pack->parts) {
+      const ManifestCache& cache = *part.cache;
+      part.past = graph_.Find(cache.input);
+      part.present = graph_.Find(cache.output);
+      part.scatter = graph_.producer(part.present);
+      if (cache.layout != first.layout) {
+        return Reason(fmt::format("needs one layout for all parts, found {} and {}", first.layout,
+                                  cache.layout),
+                      cache.input);
+      }
+      if (const std::string text = Unfit(part); !text.empty()) return Reason(text, cache.input);
+      places.insert(part.place);
+    }
+    const auto count = static_cast<int64_t>(pack->parts.size());
+    const bool all = std::all_of(places.begin(), places.end(),
+                                 [&](int64_t place) { return place >= 0 && place < count; });
+    if (!all || static_cast<int64_t>(places.size()) != count || count % kRoles != 0) {
+      return Reason("needs keys and values of all layers", first.source.input);
+    }
+    std::sort(pack->parts.begin(), pack->parts.end(),
+              [](const Part& a, const Part& b) { return a.scatter < b.scatter; });
+    return std::nullopt;
+  }
+
+  // Returns why the part cannot be written at an offset; empty if it can.
+  std::string Unfit(const Part& part) const {
+    const ManifestCache& cache = *part.cache;
+    const bool written = part.scatter != kNoNode && graph_.Is(part.scatter, "TensorScatter") &&
+                         graph_.inputs(part.scatter)[0] == part.past &&
+                         graph_.inputs(part.scatter).size() > 2 &&
+                         graph_.inputs(part.scatter)[2] != kNoValue;
+    if (!written || cache.ring || manifest_.mode != "linear" ||
+        StringAttribute(graph_.node(part.scatter), "mode", "linear") != "linear") {
+      return fmt::format(
+          "needs rows that a TensorScatter writes at an index, without a ring, "
+          "found {}",
+          cache.input);
+    }
+    const auto& shape = graph_.type(part.past).shape;
+    const size_t axis = static_cast<size_t>(cache.axis);
+    bool known = shape && axis > 0 && shape->size() == cache.layout.size();
+    for (size_t k = axis + 1; known && k < shape->size(); ++k) {
+      known = (*shape)[k].value.has_value();
+    }
+    if (!known) {
+      return fmt::format("needs constant extents behind the rows of {}, and sequences in front",
+                         cache.input);
+    }
+    for (const ValueId v : {part.past, part.present}) {
+      const auto uses = graph_.uses(v);
+      const bool captured = std::any_of(
+          uses.begin(), uses.end(), [](const Use& use) { return use.kind == Use::Kind::kCapture; });
+      if (captured) return fmt::format("{} is read inside a branch", graph_.name(v));
+    }
+    return "";
+  }
+
+  std::string Free(std::string name) {
+    while (!taken_.insert(name).second) name += "_";
+    return name;
+  }
+
+  // A number of rows as an int64 [1] value; `known` is set if the capacity is a constant.
+  struct Rows {
+    std::optional<int64_t> known;
+    std::string name;
+  };
+
+  Rows Times(const Rows& rows, int64_t factor, const char* role) {
+    if (rows.known || factor == 0) {
+      const int64_t value = factor * rows.known.value_or(0);
+      return {value, builder_.Int64s({value})};
+    }
+    if (factor == 1) return rows;
+    return {std::nullopt, builder_.Add("Mul", {rows.name, builder_.Int64s({factor})}, role)};
+  }
+
+  void Emit(const std::string& source, Pack* pack) {
+    pack->past = Free(source);
+    pack->present = Free(pack->first().source.output);
+    builder_.set_scope("packed");
+    Declare(*pack);
+    capacity_ = CapacityOf(*pack);
+    const auto count = static_cast<int64_t>(pack->parts.size());
+    std::string rows = builder_.Add("Reshape", {pack->past, FlatShape(*pack)}, "buffer");
+    const std::string before = rows;
+    std::vector<std::string> after;  // the buffer behind each part's write
+    for (const Part& part : pack->parts) {
+      builder_.set_scope(fmt::format("layers.{}/{}", part.cache->layer, part.cache->role));
+      const std::string index = Index(*pack, part, count);
+      rows =
+          builder_.Add("TensorScatter", {rows, graph_.name(graph_.inputs(part.scatter)[1]), index},
+                       "TensorScatter", {MakeAttribute("axis", pack->axis)});
+      after.push_back(rows);
+      patch_.remove_nodes.insert(part.scatter);
+      patch_.remove_inputs.insert(graph_.name(part.past));
+    }
+    for (size_t k = 0; k < pack->parts.size(); ++k) {
+      const Part& part = pack->parts[k];
+      builder_.set_scope(fmt::format("layers.{}/{}", part.cache->layer, part.cache->role));
+      const std::string& buffer = after[LastOfLayer(*pack, k)];
+      Read(*pack, part, buffer);
+      patch_.replace_uses[graph_.name(part.past)] = View(*pack, part, before, "past");
+      builder_.AddNamed("Identity", {View(*pack, part, buffer, "rows")}, "present",
+                        graph_.name(part.present));
+    }
+    builder_.set_scope("packed");
+    builder_.AddNamed("Reshape", {rows, PackedShape(*pack)}, "present", pack->present);
+  }
+
+  Rows CapacityOf(const Pack& pack) {
+    const ManifestCache& first = pack.first();
+    const Dim& dim = (*graph_.type(pack.parts.front().past).shape)[first.axis];
+    if (dim.value) return {dim.value, builder_.Int64s({*dim.value})};
+    return {std::nullopt, builder_.Extent(pack.past, pack.axis + 2, "capacity")};
+  }
+
+  // Return shapes for Reshape that copy the extents in front of the rows.
+  std::string FlatShape(const Pack& pack) { return Shape(pack, {-1}); }
+  std::string PackedShape(const Pack& pack) { return Shape(pack, {pack.layers(), kRoles, -1}); }
+
+  std::string Shape(const Pack& pack, const std::vector<int64_t>& rows) {
+    std::vector<int64_t> shape(static_cast<size_t>(pack.axis), 0);
+    shape.insert(shape.end(), rows.begin(), rows.end());
+    const auto& dims = *graph_.type(pack.parts.front().past).shape;
+    for (size_t k = static_cast<size_t>(pack.axis) + 1; k < dims.size(); ++k) {
+      shape.push_back(*dims[k].value);
+    }
+    return builder_.Int64s(shape);
+  }
+
+  // Returns a slot behind the buffer at which no write fits, not even one of 0 rows.
+  std::string Behind(int64_t count) {
+    const Rows total = Times(capacity_, count, "total");
+    if (total.known) return builder_.Int64s({*total.known + 1});
+    return builder_.Add("Add", {total.name, builder_.Int64s({1})}, "behind");
+  }
+
+  // Returns the part's write index in the buffer. An index out of the part becomes one out of the
+  // buffer, since it would write into another part.
+  std::string Index(const Pack& pack, const Part& part, int64_t count) {
+    const auto inputs = graph_.inputs(part.scatter);
+    const std::string& write = graph_.name(inputs[2]);
+    std::string& inside = inside_[{write, capacity_.name, count}];
+    if (inside.empty()) {
+      builder_.set_scope("packed");
+      const std::string length = builder_.Extent(graph_.name(inputs[1]), pack.axis, "length");
+      const std::string end = builder_.Add("Add", {write, length}, "end");
+      const std::string fits = builder_.Add(
+          "And",
+          {builder_.Add("GreaterOrEqual", {write, builder_.Int64s({0})}, "not_negative"),
+           builder_.Add("LessOrEqual", {end, capacity_.name}, "not_behind")},
+          "fits");
+      inside = builder_.Add("Where", {fits, write, Behind(count)}, "write_indices");
+      builder_.set_scope(fmt::format("layers.{}/{}", part.cache->layer, part.cache->role));
+    }
+    if (part.place == 0) return inside;
+    return builder_.Add("Add", {inside, Times(capacity_, part.place, "offset").name},
+                        "write_indices");
+  }
+
+  // Returns the last part of the same layer. A reader of one part may run after the write of the
+  // layer's other part: one node of the source needs the rows of both before it gives either, and
+  // neither write changes the other's rows.
+  static size_t LastOfLayer(const Pack& pack, size_t part) {
+    size_t last = part;
+    while (last + 1 < pack.parts.size() && pack.parts[last + 1].layer == pack.parts[part].layer) {
+      ++last;
+    }
+    return last;
+  }
+
+  // Makes Slices of the first rows of a part read the buffer from the part's offset on.
+  void Read(const Pack& pack, const Part& part, const std::string& buffer) {
+    const Rows offset = Times(capacity_, part.place, "offset");
+    for (const Use& use : graph_.uses(part.present)) {
+      if (use.kind != Use::Kind::kNodeInput || !TakesFirstRows(use, pack.axis)) continue;
+      const std::string& end = graph_.name(graph_.inputs(use.node)[2]);
+      const std::string inside = builder_.Add("Min", {end, capacity_.name}, "visible_length");
+      const std::string stop =
+          part.place == 0 ? inside : builder_.Add("Add", {inside, offset.name}, "stop");
+      patch_.replace_inputs[{use.node, 0}] = buffer;
+      patch_.replace_inputs[{use.node, 1}] = offset.name;
+      patch_.replace_inputs[{use.node, 2}] = stop;
+    }
+  }
+
+  // Returns true for a Slice of the rows from 0 to a length that a ReduceMax gives.
+  bool TakesFirstRows(const Use& use, int64_t axis) const {
+    const auto inputs = graph_.inputs(use.node);
+    if (!graph_.Is(use.node, "Slice") || use.index != 0 || inputs.size() != 4) return false;
+    const auto is = [&](ValueId v, int64_t wanted) {
+      const onnx::TensorProto* tensor = graph_.constant(v);
+      if (tensor == nullptr || tensor->data_type() != onnx::TensorProto::INT64) return false;
+      const auto values = ReadInts(*tensor);
+      return values.ok() && *values == std::vector<int64_t>{wanted};
+    };
+    const auto counted = [&](ValueId v) {
+      return graph_.constant(v) == nullptr && graph_.producer(v) != kNoNode &&
+             graph_.Is(graph_.producer(v), "ReduceMax");
+    };
+    return is(inputs[1], 0) && is(inputs[3], axis) && counted(inputs[2]);
+  }
+
+  std::string View(const Pack& pack, const Part& part, const std::string& buffer,
+                   const char* role) {
+    const Rows begin = Times(capacity_, part.place, "offset");
+    const Rows end = Times(capacity_, part.place + 1, "offset");
+    return builder_.Add("Slice", {buffer, begin.name, end.name, builder_.Int64s({pack.axis})},
+                        role);
+  }
+
+  onnx::ValueInfoProto Packed(const Pack& pack, const std::string& of,
+                              const std::string& name) const {
+    const auto& graph = graph_.proto();
+    onnx::ValueInfoProto value;
+    for (const auto* list : {&graph.input(), &graph.output()}) {
+      for (const onnx::ValueInfoProto& info : *list) {
+        if (info.name() == of) value = info;
+      }
+    }
+    value.set_name(name);
+    auto& shape = *value.mutable_type()->mutable_tensor_type()->mutable_shape();
+    const onnx::TensorShapeProto part = shape;
+    shape.clear_dim();
+    for (int k = 0; k < part.dim_size(); ++k) {
+      if (k == pack.axis) {
+        shape.add_dim()->set_dim_value(pack.layers());
+        shape.add_dim()->set_dim_value(kRoles);
+      }
+      *shape.add_dim() = part.dim(k);
+    }
+    return value;
+  }
+
+  void Declare(const Pack& pack) {
+    patch_.new_inputs.push_back(Packed(pack, pack.first().input, pack.past));
+    outputs_.push_back(Packed(pack, pack.first().output, pack.present));
+  }
+
+  void ReplaceOutputs(onnx::GraphProto* graph) const {
+    absl::flat_hash_set<std::string> parts;
+    for (const auto& [source, pack] : packs_) {
+      for (const Part& part : pack.parts) parts.insert(part.cache->output);
+    }
+    auto& outputs = *graph->mutable_output();
+    outputs.erase(std::remove_if(outputs.begin(), outputs.end(),
+                                 [&](const auto& value) { return parts.contains(value.name()); }),
+                  outputs.end());
+    for (const onnx::ValueInfoProto& value : outputs_) *graph->add_output() = value;
+  }
+
+  // Returns the layout with L (layers) and K (keys and values) inserted at these axes.
+  static std::string Letters(std::string layout, size_t layers, size_t roles) {
+    for (const auto& [at, letter] : std::map<size_t, char>{{layers, 'L'}, {roles, 'K'}}) {
+      layout.insert(std::min(at, layout.size()), 1, letter);
+    }
+    return layout;
+  }
+
+  ManifestCache Whole(const Pack& pack) const {
+    ManifestCache whole = pack.first();
+    const std::vector<Select> select = std::move(whole.source.select);
+    whole.source.select.clear();
+    whole.id = pack.past;
+    whole.layer = 0;
+    whole.role = absl::EndsWith(whole.role, "_scale") ? "key_value_scale" : "key_value";
+    whole.input = pack.past;
+    whole.output = pack.present;
+    const auto rows = static_cast<size_t>(pack.axis);
+    whole.layout = Letters(whole.layout, rows, rows + 1);
+    whole.axis = pack.axis + 2;
+    whole.source.layout = Letters(whole.source.layout, static_cast<size_t>(select[0].axis),
+                                  static_cast<size_t>(select[1].axis));
+    for (const Part& part : pack.parts) {
+      if (part.cache->alias != "safe") whole.alias = part.cache->alias;
+      for (const std::string& reader : part.cache->readers) {
+        if (part.cache != &pack.first()) whole.readers.push_back(reader);
+      }
+    }
+    return whole;
+  }
+
+  void Describe() {
+    std::vector<ManifestCache> caches;
+    absl::flat_hash_set<std::string> gone;
+    for (const auto& [source, pack] : packs_) {
+      for (const Part& part : pack.parts) gone.insert(part.cache->id);
+      caches.push_back(Whole(pack));
+    }
+    const auto is_gone = [&](const auto& entry) { return gone.contains(entry.id); };
+    auto& inputs = manifest_.inputs;
+    auto& outputs = manifest_.outputs;
+    inputs.erase(std::remove_if(inputs.begin(), inputs.end(), is_gone), inputs.end());
+    outputs.erase(std::remove_if(outputs.begin(), outputs.end(), is_gone), outputs.end());
+    for (const ManifestCache& cache : caches) {
+      inputs.push_back({});
+      inputs.back().name = cache.input;
+      inputs.back().as = "cache";
+      inputs.back().id = cache.id;
+      outputs.push_back({cache.output, "cache", cache.id, ""});
+    }
+    for (const ManifestCache& cache : manifest_.caches) {
+      if (!is_gone(cache)) caches.push_back(cache);
+    }
+    packs_.clear();
+    manifest_.caches = std::move(caches);
+  }
+
+  const Graph& graph_;
+  Manifest& manifest_;
+  NodeBuilder builder_;
+  Patch patch_;
+  absl::flat_hash_set<std::string> taken_;
+  std::map<std::string, Pack> packs_;  // by the name of the source's tensor
+  std::vector<onnx::ValueInfoProto> outputs_;
+  Rows capacity_;  // of the tensor that Emit makes
+  // Write indices inside a part, by the source's index, the capacity and the number of parts.
+  std::map<std::tuple<std::string, std::string, int64_t>, std::string> inside_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::optional<Finding>> PackCaches(const ConvertOptions& options,
+                                                  onnx::ModelProto* model, Manifest* manifest) {
+  const bool whole = options.target == Target::kSpec || options.target == Target::kOrt;
+  if (!whole || options.quantize_cache) {
+    return Finding{"KV246",
+                   whole ? "needs rows as the source keeps them, without --quantize-cache"
+                         : "needs a host that keeps all layers in one tensor: --target spec or ort",
+                   {},
+                   {manifest->caches.front().input}};
+  }
+  KV_ASSIGN_OR_RETURN(const Graph graph,
+                      Graph::Build(std::make_shared<const onnx::ModelProto>(*model)));
+  Packer packer(graph, manifest);
+  if (auto reason = packer.Find()) return reason;
+  KV_ASSIGN_OR_RETURN(*model, packer.Rewrite());
+  return std::nullopt;
+}
+
+}  // namespace kvlift

@@ -1,0 +1,383 @@
+#include "rewrite/emit/quantize_caches.h"
+
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "base/status.h"
+#include "fmt/format.h"
+#include "ir/graph.h"
+#include "ir/node_builder.h"
+#include "ir/tensor_data.h"
+
+namespace kvlift {
+namespace {
+
+using onnx::NodeProto;
+using onnx::TensorProto;
+
+// The largest magnitudes of codes.
+constexpr double kLargestInt8 = 127, kLargestFloat8 = 448;
+
+// One cache, as the converted model has it.
+struct Store {
+  ManifestCache* cache = nullptr;
+  NodeId scatter = kNoNode;
+  int64_t size = 0, group = 0;
+  int32_t type = 0;  // onnx TensorProto::DataType of the rows
+  std::string scales_past, scales_present;
+  std::vector<NodeId> slices;  // Slices of rows that read the present
+  bool read_whole = false;     // some other node reads the present
+};
+
+class Quantizer {
+ public:
+  Quantizer(const CacheQuantization& how, const ScaleRules& rules, const Graph& graph,
+            Manifest* manifest)
+      : how_(how), rules_(rules), graph_(graph), manifest_(*manifest), builder_(graph) {
+    for (ValueId v = 0; v < graph.num_values(); ++v) taken_.insert(graph.name(v));
+  }
+
+  std::optional<Finding> Find() {
+    for (ManifestCache& cache : manifest_.caches) {
+      Store store;
+      store.cache = &cache;
+      if (auto reason = Read(&store)) return reason;
+      stores_.push_back(std::move(store));
+    }
+    return std::nullopt;
+  }
+
+  onnx::ModelProto Rewrite() {
+    // Equal rows are quantised once, where they are written first.
+    std::sort(stores_.begin(), stores_.end(),
+              [](const Store& a, const Store& b) { return a.scatter < b.scatter; });
+    for (Store& store : stores_) Emit(store);
+    onnx::ModelProto model = graph_.model();
+    onnx::GraphProto& graph = *model.mutable_graph();
+    graph.clear_node();
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (const auto it = instead_.find(n); it != instead_.end()) {
+        for (NodeProto& node : it->second) *graph.add_node() = std::move(node);
+        continue;
+      }
+      NodeProto& node = *graph.add_node();
+      node = graph_.node(n);
+      for (std::string& input : *node.mutable_input()) {
+        const auto whole = whole_.find(input);
+        if (whole != whole_.end() && node.op_type() != "Shape") input = whole->second;
+      }
+    }
+    for (TensorProto& tensor : builder_.TakeInitializers()) {
+      *graph.add_initializer() = std::move(tensor);
+    }
+    for (const Store& store : stores_) Declare(store, &graph);
+    Describe();
+    return model;
+  }
+
+ private:
+  bool float8() const { return how_.scheme == CacheQuantization::Scheme::kFloat8; }
+
+  Finding Reason(std::string_view code, std::string text, const Store& store,
+                 NodeId node = kNoNode) const {
+    Finding f{std::string(code), std::move(text), {}, {store.cache->input}};
+    if (node != kNoNode) f.nodes.push_back(graph_.NodeName(node));
+    return f;
+  }
+
+  std::optional<Finding> Read(Store* store) {
+    const ManifestCache& cache = *store->cache;
+    const ValueId past = graph_.Find(cache.input), present = graph_.Find(cache.output);
+    const TensorType& type = graph_.type(past);
+    if (cache.layout.empty() || cache.layout.back() != 'D' || !type.shape ||
+        type.shape->size() != cache.layout.size() || !type.shape->back().value) {
+      return Reason("KV242",
+                    fmt::format("needs the elements of a head on the last axis of {}, found the "
+                                "layout {}; --layout bnsd may help",
+                                cache.input, cache.layout),
+                    *store);
+    }
+    store->type = type.elem_type;
+    if (store->type != TensorProto::FLOAT && store->type != TensorProto::FLOAT16 &&
+        store->type != TensorProto::BFLOAT16) {
+      return Reason("KV243",
+                    fmt::format("needs a cache of float32, float16 or bfloat16, found {} in {}",
+                                cache.dtype, cache.input),
+                    *store);
+    }
+    store->size = *type.shape->back().value;
+    store->group = how_.group > 0 ? how_.group : store->size;
+    if (store->size % store->group != 0) {
+      return Reason("KV241",
+                    fmt::format("needs groups that divide a head, found {} elements and groups of "
+                                "{} in {}",
+                                store->size, store->group, cache.input),
+                    *store);
+    }
+    return ReadUses(past, present, store);
+  }
+
+  std::optional<Finding> ReadUses(ValueId past, ValueId present, Store* store) {
+    const NodeId writer = graph_.producer(present);
+    if (writer == kNoNode || !graph_.Is(writer, "TensorScatter") ||
+        graph_.inputs(writer)[0] != past) {
+      return Reason("KV244",
+                    fmt::format("needs a TensorScatter between {} and {}, found something between",
+                                store->cache->input, store->cache->output),
+                    *store, writer);
+    }
+    store->scatter = writer;
+    for (const Use& use : graph_.uses(past)) {
+      if (use.kind == Use::Kind::kNodeInput &&
+          (use.node == writer || graph_.Is(use.node, "Shape"))) {
+        continue;
+      }
+      return Reason("KV244",
+                    fmt::format("needs {} to be read by its TensorScatter alone, found another "
+                                "reader",
+                                store->cache->input),
+                    *store, use.node);
+    }
+    for (const Use& use : graph_.uses(present)) {
+      if (use.kind == Use::Kind::kGraphOutput) continue;
+      if (use.kind == Use::Kind::kCapture) {
+        return Reason("KV244", fmt::format("{} is read inside a branch", store->cache->output),
+                      *store, use.node);
+      }
+      if (graph_.Is(use.node, "Shape")) continue;
+      if (!float8() && IsRowSlice(use, *store)) {
+        store->slices.push_back(use.node);
+      } else {
+        store->read_whole = true;
+      }
+    }
+    return std::nullopt;
+  }
+
+  // Returns true for a Slice along the sequence axis alone, so that scales are sliced as values
+  // are. ONNX's Slice does not take float8.
+  bool IsRowSlice(const Use& use, const Store& store) const {
+    if (!graph_.Is(use.node, "Slice") || use.index != 0) return false;
+    const auto inputs = graph_.inputs(use.node);
+    if (inputs.size() < 4 || inputs[3] == kNoValue) return false;
+    const TensorProto* axes = graph_.constant(inputs[3]);
+    if (axes == nullptr || axes->data_type() != TensorProto::INT64) return false;
+    const auto values = ReadInts(*axes);
+    return values.ok() && *values == std::vector<int64_t>{store.cache->axis};
+  }
+
+  std::string Unique(const std::string& wish) {
+    std::string name = wish;
+    for (int k = 1; !taken_.insert(name).second; ++k) name = fmt::format("{}_{}", wish, k);
+    return name;
+  }
+
+  void Emit(Store& store) {
+    const ManifestCache& cache = *store.cache;
+    store.scales_past = Unique(cache.input + "_scale");
+    store.scales_present = Unique(cache.output + "_scale");
+    builder_.set_scope(fmt::format("layers.{}/{}", cache.layer, cache.role));
+    const NodeProto& scatter = graph_.node(store.scatter);
+    std::string rows = scatter.input(1);
+    if (store.type != ScaleType(store)) rows = Cast(rows, TensorProto::FLOAT, "rows");
+    const std::string scale = Scale(rows, store);
+    const std::string values = builder_.Add("QuantizeLinear", {rows, scale}, "quantized",
+                                            Blocks(store, /*quantize=*/true));
+    NodeProto of_values = scatter, of_scales = scatter;
+    of_values.set_input(1, values);
+    of_scales.set_input(0, store.scales_past);
+    of_scales.set_input(1, scale);
+    of_scales.set_output(0, store.scales_present);
+    of_scales.set_name(scatter.name().empty() ? "" : Unique(scatter.name() + "/scale"));
+    std::vector<NodeProto> nodes = builder_.TakeNodes();
+    nodes.push_back(of_values);
+    nodes.push_back(of_scales);
+    if (store.read_whole) {
+      whole_[cache.output] = Dequantized(cache.output, store.scales_present, store, nullptr);
+      for (NodeProto& node : builder_.TakeNodes()) nodes.push_back(std::move(node));
+    }
+    instead_[store.scatter] = std::move(nodes);
+    for (const NodeId n : store.slices) {
+      const NodeProto& slice = graph_.node(n);
+      NodeProto of_rows = slice, with_scales = slice;
+      of_rows.set_output(0, Unique(slice.output(0) + "_quantized"));
+      with_scales.set_input(0, store.scales_present);
+      with_scales.set_output(0, Unique(slice.output(0) + "_scale"));
+      with_scales.set_name(slice.name().empty() ? "" : Unique(slice.name() + "/scale"));
+      Dequantized(of_rows.output(0), with_scales.output(0), store, &slice.output(0));
+      nodes = {of_rows, with_scales};
+      for (NodeProto& node : builder_.TakeNodes()) nodes.push_back(std::move(node));
+      instead_[n] = std::move(nodes);
+    }
+  }
+
+  std::string Cast(const std::string& value, int32_t type, const char* role) {
+    return builder_.Add("Cast", {value}, role, {MakeAttribute("to", int64_t{type})});
+  }
+
+  // Returns the scales of the rows, [.., D / G].
+  std::string Scale(const std::string& rows, const Store& store) {
+    std::vector<int64_t> shape(store.cache->layout.size() - 1, 0);
+    shape.push_back(store.size / store.group);
+    shape.push_back(store.group);
+    const std::string groups = builder_.Add("Reshape", {rows, builder_.Int64s(shape)}, "groups");
+    const std::string sizes = builder_.Add("Abs", {groups}, "sizes");
+    const std::string largest = builder_.Add("ReduceMax", {sizes, builder_.Int64s({-1})}, "largest",
+                                             {MakeAttribute("keepdims", int64_t{0})});
+    const double reach = float8() ? kLargestFloat8 : kLargestInt8;
+    const std::string scale = builder_.Add(
+        "Div", {largest, builder_.Scalar(reach, ScaleType(store))}, "scale_of_largest");
+    return builder_.Add("Max", {scale, builder_.Scalar(rules_.smallest, ScaleType(store))},
+                        "scale");
+  }
+
+  NodeBuilder::Attributes Blocks(const Store& store, bool quantize) const {
+    const auto last = static_cast<int64_t>(store.cache->layout.size()) - 1;
+    NodeBuilder::Attributes attributes = {MakeAttribute("axis", last),
+                                          MakeAttribute("block_size", store.group)};
+    if (quantize) attributes.push_back(MakeAttribute("output_dtype", int64_t{TypeOfValues()}));
+    return attributes;
+  }
+
+  int32_t ScaleType(const Store& store) const {
+    return rules_.of_rows ? store.type : int32_t{TensorProto::FLOAT};
+  }
+  int32_t TypeOfValues() const { return float8() ? TensorProto::FLOAT8E4M3FN : TensorProto::INT8; }
+
+  // Returns the dequantised rows. to: the name of the result; null: it gets a new name.
+  std::string Dequantized(const std::string& values, const std::string& scales, const Store& store,
+                          const std::string* to) {
+    const auto add = [&](const char* op, const NodeBuilder::Inputs& inputs,
+                         NodeBuilder::Attributes attributes, bool last) {
+      if (to == nullptr || !last) {
+        return builder_.Add(op, inputs, "dequantized", std::move(attributes));
+      }
+      builder_.AddNamed(op, inputs, "dequantized", *to, std::move(attributes));
+      return *to;
+    };
+    const bool narrow = store.type != ScaleType(store);
+    const std::string rows =
+        add("DequantizeLinear", {values, scales}, Blocks(store, /*quantize=*/false), !narrow);
+    if (!narrow) return rows;
+    return add("Cast", {rows}, {MakeAttribute("to", int64_t{store.type})}, true);
+  }
+
+  void Declare(const Store& store, onnx::GraphProto* graph) const {
+    const auto declare = [&](auto* values, const std::string& name, const std::string& scales) {
+      for (onnx::ValueInfoProto& value : *values) {
+        if (value.name() != name) continue;
+        onnx::ValueInfoProto of_scales = value;
+        of_scales.set_name(scales);
+        auto& type = *of_scales.mutable_type()->mutable_tensor_type();
+        type.set_elem_type(ScaleType(store));
+        auto& shape = *type.mutable_shape();
+        shape.mutable_dim(shape.dim_size() - 1)->set_dim_value(store.size / store.group);
+        value.mutable_type()->mutable_tensor_type()->set_elem_type(TypeOfValues());
+        *values->Add() = std::move(of_scales);
+        return;
+      }
+    };
+    declare(graph->mutable_input(), store.cache->input, store.scales_past);
+    declare(graph->mutable_output(), store.cache->output, store.scales_present);
+  }
+
+  // Returns the number of elements of one token in a cache; nullopt if an extent is not a constant.
+  std::optional<int64_t> ElementsPerToken(const Store& store) const {
+    const auto& shape = *graph_.type(graph_.Find(store.cache->input)).shape;
+    int64_t elements = 1;
+    for (size_t k = 0; k < shape.size(); ++k) {
+      if (store.cache->layout[k] == 'B' || store.cache->layout[k] == 'S') continue;
+      if (!shape[k].value) return std::nullopt;
+      elements *= *shape[k].value;
+    }
+    return elements;
+  }
+
+  void Describe() {
+    QuantizationSummary summary;
+    summary.scheme = how_.text;
+    std::optional<int64_t> before = 0, after = 0;
+    std::vector<ManifestCache> caches;
+    std::sort(stores_.begin(), stores_.end(),
+              [](const Store& a, const Store& b) { return a.cache < b.cache; });
+    for (const Store& store : stores_) {
+      const auto elements = ElementsPerToken(store);
+      if (!elements) before = after = std::nullopt;
+      if (before) {
+        *before += *elements * ElementBits(store.type) / 8;
+        *after += *elements + *elements / store.group * ElementBits(ScaleType(store)) / 8;
+      }
+      ManifestCache values = *store.cache;
+      ManifestCache scales = values;
+      scales.id += ".scale";
+      scales.role += "_scale";
+      scales.input = store.scales_past;
+      scales.output = store.scales_present;
+      scales.dtype = ElementTypeName(ScaleType(store));
+      values.quantization = {ElementTypeName(TypeOfValues()), store.group, scales.id, values.dtype};
+      values.dtype = ElementTypeName(TypeOfValues());
+      manifest_.inputs.push_back({});
+      manifest_.inputs.back().name = scales.input;
+      manifest_.inputs.back().as = "cache";
+      manifest_.inputs.back().id = scales.id;
+      manifest_.outputs.push_back({scales.output, "cache", scales.id, ""});
+      caches.push_back(std::move(values));
+      caches.push_back(std::move(scales));
+    }
+    summary.bytes_before = before;
+    summary.bytes_after = after;
+    manifest_.caches = std::move(caches);
+    manifest_.quantization = std::move(summary);
+    stores_.clear();
+  }
+
+  const CacheQuantization& how_;
+  const ScaleRules& rules_;
+  const Graph& graph_;
+  Manifest& manifest_;
+  NodeBuilder builder_;
+  absl::flat_hash_set<std::string> taken_;
+  std::vector<Store> stores_;
+  absl::flat_hash_map<NodeId, std::vector<NodeProto>> instead_;
+  absl::flat_hash_map<std::string, std::string> whole_;  // presents, with their dequantised rows
+};
+
+}  // namespace
+
+std::optional<CacheQuantization> ReadCacheQuantization(const std::string& text) {
+  CacheQuantization how;
+  how.text = text;
+  if (text == "fp8") how.scheme = CacheQuantization::Scheme::kFloat8;
+  if (text == "fp8" || text == "int8:channel") return how;
+  const std::string head = "int8:";
+  if (text.rfind(head, 0) != 0) return std::nullopt;
+  const char *begin = text.data() + head.size(), *end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(begin, end, how.group);
+  if (error != std::errc() || stop != end || how.group <= 0) return std::nullopt;
+  return how;
+}
+
+absl::StatusOr<std::optional<Finding>> QuantizeCaches(const ConvertOptions& options,
+                                                      onnx::ModelProto* model, Manifest* manifest,
+                                                      const ScaleRules& rules) {
+  if (options.target != Target::kSpec && options.target != Target::kOrt) {
+    return Finding{"KV245",
+                   "needs a host that keeps scales beside values: --target spec or ort",
+                   {},
+                   {manifest->caches.front().input}};
+  }
+  KV_ASSIGN_OR_RETURN(const Graph graph,
+                      Graph::Build(std::make_shared<const onnx::ModelProto>(*model)));
+  Quantizer quantizer(*options.quantize_cache, rules, graph, manifest);
+  if (auto reason = quantizer.Find()) return reason;
+  *model = quantizer.Rewrite();
+  return std::nullopt;
+}
+
+}  // namespace kvlift

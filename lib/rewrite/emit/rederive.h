@@ -1,0 +1,49 @@
+// Derives everything outside the attentions that depends on the past length from the write index:
+// positions, tables that are read by position, shapes.
+//
+// Walks the remaining graph backwards from its outputs. Where an operator reads index data that
+// depends on P, its operand is replaced by nodes for the operand's expression, in which the write
+// index stands for P. An operand that cannot be derived is a refusal.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "base/findings.h"
+#include "ir/patch.h"
+#include "sym/forms/emit.h"
+#include "sym/forms/forms.h"
+
+namespace kvlift {
+
+struct RederiveInput {
+  // Values that new nodes provide under their old names (attention outputs, presents).
+  absl::flat_hash_set<ValueId> provided;
+  absl::flat_hash_set<ValueId> caches;            // pasts and presents; no other node may read them
+  absl::flat_hash_set<ValueId> key_length_masks;  // masks, whose width changes
+  std::vector<ValueId> roots;                     // values that must be computed
+  std::vector<sym::DimSymbol> lengths;            // dim symbols that mean P or depend on it
+  // Gives an expression one symbol for P, and P + S for total lengths.
+  sym::Pool::Substitution normal;
+  sym::Expr batch = nullptr;  // extent of the batch
+  bool per_sequence = true;   // P may differ between sequences
+  // Readers of caches get views of the rows that they read in the source, so they may stay.
+  bool views = false;
+};
+
+struct Rederived {
+  std::optional<Finding> refusal;  // KV214 or KV215; if set, nothing else is valid
+  // Set if positions cannot differ between sequences, with the reason: run again with
+  // per_sequence = false.
+  std::optional<std::string> needs_uniform;
+  // New operands: (node, input position) -> value name.
+  absl::flat_hash_map<std::pair<NodeId, int>, std::string> operands;
+  bool reads_caches = false;  // a node that stays reads the rows of a cache
+};
+
+Rederived Rederive(sym::Forms& forms, sym::Emitter& emitter, const RederiveInput& input);
+
+}  // namespace kvlift

@@ -1,0 +1,332 @@
+// Lowers GroupQueryAttention of com.microsoft over a past that grows. The operator writes new rows
+// at seqlens_k + 1 - S, and its attention is causal. That index is P if all rows of the past are
+// valid, which follows from how the graph computes seqlens_k: from a mask of ones, or from shapes.
+// Source: the contrib operator text of ONNX Runtime 1.31.
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "fmt/format.h"
+#include "rewrite/lower/fused_lowering.h"
+#include "rewrite/lower/stored_rows.h"
+
+namespace kvlift::fused {
+namespace {
+
+using sym::Expr;
+using sym::Kind;
+
+enum Input {
+  kQuery,
+  kKey,
+  kValue,
+  kPastKey,
+  kPastValue,
+  kSeqlens,
+  kTotal,
+  kCos,
+  kSin,
+  kPositions,
+  kScoreBias,
+  kSink,
+  kQueryNorm = 14
+};
+
+struct Heads {
+  int64_t q = 0, kv = 0, size = 0;
+  bool packed = false;
+  StoredRows key, value;
+};
+
+Heads ReadHeads(Lowering& l, NodeId n) {
+  const auto& node = l.graph().node(n);
+  Heads h;
+  h.q = IntAttribute(node, "num_heads", 0);
+  h.kv = IntAttribute(node, "kv_num_heads", 0);
+  h.packed = !l.has(n, kKey) && !l.has(n, kValue);
+  constexpr int64_t kMaxHeads = 1 << 20;
+  if (std::max(h.q, h.kv) > kMaxHeads) return h;
+  const int64_t parts = h.packed ? h.q + 2 * h.kv : h.q;
+  const int64_t width = l.Extent(n, kQuery, 2);
+  if (h.q > 0 && h.kv > 0 && parts > 0 && width % parts == 0) h.size = width / parts;
+  return h;
+}
+
+// Returns why the node is not lowered; empty if it is.
+std::string WhyNot(Lowering& l, NodeId n, const Heads& heads) {
+  const auto& node = l.graph().node(n);
+  for (const auto& attribute : node.attribute()) {
+    static constexpr std::string_view kRead[] = {
+        "num_heads", "kv_num_heads",       "scale",        "softcap",      "local_window_size",
+        "do_rotary", "rotary_interleaved", "k_quant_type", "v_quant_type", "kv_cache_bit_width"};
+    const std::string_view name = attribute.name();
+    if (std::find(std::begin(kRead), std::end(kRead), name) != std::end(kRead)) continue;
+    const bool neutral = name == "causal"            ? attribute.i() == 1
+                         : name == "qk_norm_epsilon" ? true
+                         : attribute.type() == onnx::AttributeProto::STRING
+                             ? attribute.s().empty() || attribute.s() == "NONE"
+                             : attribute.type() == onnx::AttributeProto::INT && attribute.i() <= 0;
+    if (!neutral) return fmt::format("needs no {}", attribute.name());
+  }
+  // ONNX Runtime takes -1 for no window; what it does with 0 depends on its version.
+  const int64_t window = IntAttribute(node, "local_window_size", -1);
+  if (window <= 0 && window != -1) {
+    return fmt::format("needs a local_window_size of -1 or more than 0, found {}", window);
+  }
+  for (size_t k = kSink; k < l.graph().inputs(n).size(); ++k) {
+    const bool scale = k > kSink && k < kQueryNorm;
+    if (!scale && l.has(n, k)) return "needs no sinks or norms of heads";
+  }
+  if (!l.out(n, 3).empty()) return "needs no output of scores";
+  if (!l.has(n, kPastKey) || !l.has(n, kPastValue) || l.out(n, 1).empty() || l.out(n, 2).empty()) {
+    return "needs a past and a present of keys and of values";
+  }
+  if (heads.size == 0 || l.Rank(n, kQuery) != 3 || l.Rank(n, kPastKey) != 4 ||
+      l.Rank(n, kPastValue) != 4) {
+    return "needs head counts and a constant head size";
+  }
+  if (!heads.packed && (l.Rank(n, kKey) != 3 || l.Rank(n, kValue) != 3)) {
+    return "needs queries, keys and values of rank 3";
+  }
+  if (!l.has(n, kSeqlens) || !l.has(n, kTotal)) {
+    return "needs seqlens_k and a total_sequence_length";
+  }
+  const bool same = heads.key.quantized()
+                        ? l.SameTypes(n, {kQuery, kKey, kValue})
+                        : l.SameTypes(n, {kQuery, kKey, kValue, kPastKey, kPastValue});
+  if (!same) return "needs keys, values and caches of the type of the queries";
+  const std::vector<int64_t> present = {0, heads.kv, 0, heads.key.stored_size()};
+  if (!l.MayGive(n, 0, {0, 0, heads.q * heads.size}) ||
+      !l.MayGive(n, 1, present, l.Type(n, kPastKey)) ||
+      !l.MayGive(n, 2, present, l.Type(n, kPastValue))) {
+    return "needs outputs that are declared as what it gives";
+  }
+  if (l.Form(n, kPastKey).shape[2]->kind() != Kind::kDim) {
+    return "needs a past that grows, found a buffer of fixed capacity";
+  }
+  if (IntAttribute(node, "do_rotary", 0) != 0 &&
+      (!l.has(n, kCos) || !l.has(n, kSin) || l.Extent(n, kCos, 1) == 0)) {
+    return "needs tables of cosines and sines of a constant width";
+  }
+  if (l.has(n, kPositions) && l.Rank(n, kPositions) != 2) {
+    return "needs position_ids of rank 2";
+  }
+  if (l.has(n, kScoreBias) && l.Rank(n, kScoreBias) != 4) {
+    return "needs an attention_bias of rank 4";
+  }
+  return {};
+}
+
+// Returns the first element of an integer tensor; null if its rank is not known.
+Expr Element(Lowering& l, ValueId v) {
+  const sym::Form form = l.forms().Of(v);
+  if (!form.known_rank) return nullptr;
+  std::vector<Expr> zeros(form.shape.size(), l.forms().pool().Integer(0));
+  return l.forms().At(v, zeros, {});
+}
+
+// Returns the input of rank 2 whose rows the node sums up, if the sum of a row of ones is its
+// length; kNoValue otherwise.
+ValueId CountedMask(Lowering& l, NodeId n) {
+  const Graph& graph = l.graph();
+  if (n == kNoNode || !graph.Is(n, "ReduceSum")) return kNoValue;
+  sym::Pool& pool = l.forms().pool();
+  const ValueId counted = graph.inputs(n)[0];
+  const sym::Form x = l.forms().Of(counted), y = l.forms().Of(graph.outputs(n)[0]);
+  if (!x.known_rank || x.shape.size() != 2 || !y.known_rank || y.shape.empty()) return kNoValue;
+  const auto axes =
+      graph.inputs(n).size() > 1 ? l.forms().Elements(graph.inputs(n)[1]) : std::nullopt;
+  if (!axes || axes->size() != 1) return kNoValue;
+  if (!(*axes)[0]->is_integer(1) && !(*axes)[0]->is_integer(-1)) return kNoValue;
+  const std::vector<Expr> loads = sym::OuterLoadsOf(x.element);
+  if (loads.empty()) return kNoValue;
+  const ValueId mask = loads[0]->source();
+  if (!graph.is_graph_input(mask)) return kNoValue;
+  sym::Pool::Substitution ones;
+  for (Expr load : loads) {
+    const bool here = load->source() == mask && load->args().size() == 2 &&
+                      load->args()[0] == pool.Index(0) && load->args()[1] == pool.Index(1);
+    if (!here) return kNoValue;
+    ones.atoms[load] = pool.Integer(1);
+  }
+  return pool.Substitute(x.element, ones, {})->is_integer(1) ? mask : kNoValue;
+}
+
+// Returns why seqlens_k + 1 and total_sequence_length are not P + S; empty if they are. The masks
+// that seqlens_k counts are assumed to be all ones and P + S wide, and are added to *masks.
+std::string CheckLengths(Lowering& l, NodeId n, std::vector<ValueId>* masks) {
+  sym::Pool& pool = l.forms().pool();
+  const Expr count = Element(l, l.graph().inputs(n)[kSeqlens]);
+  const Expr total = Element(l, l.graph().inputs(n)[kTotal]);
+  if (count == nullptr || total == nullptr) return "needs lengths of known rank";
+  const Expr whole = pool.Add(l.Form(n, kPastKey).shape[2], l.Form(n, kQuery).shape[1]);
+  const std::vector<Expr> loads = sym::OuterLoadsOf(count);
+  sym::Pool::Substitution s;
+  for (Expr load : loads) {
+    const ValueId mask = CountedMask(l, l.graph().producer(load->source()));
+    if (mask == kNoValue) {
+      return "needs seqlens_k that is counted from a mask or told by shapes";
+    }
+    masks->push_back(mask);
+    const Expr width = l.forms().Of(mask).shape[1];
+    if (width->kind() == Kind::kDim) s.dims[width->dim()] = whole;
+    s.atoms[load] = whole;
+  }
+  const Expr last = pool.Sub(whole, pool.Integer(1));
+  if (pool.Substitute(count, s, {}) != last) return "needs seqlens_k that is P + S - 1";
+  s.atoms.clear();
+  if (pool.Substitute(total, s, {}) != whole) {
+    return "needs a total_sequence_length that is P + S";
+  }
+  return {};
+}
+
+struct Projections {
+  std::string q, k, v;  // [B, heads, S, D]
+};
+
+Projections Split(Lowering& l, NodeId n, const Heads& h) {
+  NodeBuilder& nodes = l.nodes();
+  std::string q = l.in(n, kQuery), k = l.in(n, kKey), v = l.in(n, kValue);
+  if (h.packed) {
+    const auto part = [&](int64_t first, int64_t count, std::string_view role) {
+      return nodes.Add("Slice",
+                       {l.in(n, kQuery), nodes.Int64s({first * h.size}),
+                        nodes.Int64s({(first + count) * h.size}), nodes.Int64s({2})},
+                       role);
+    };
+    q = part(0, h.q, "query_part");
+    k = part(h.q, h.kv, "key_part");
+    v = part(h.q + h.kv, h.kv, "value_part");
+  }
+  return {l.SplitHeads(q, h.q, "query"), l.SplitHeads(k, h.kv, "key"),
+          l.SplitHeads(v, h.kv, "value")};
+}
+
+// Returns the positions, int64 [B, S]: the operand position_ids, or else P + s.
+std::string Positions(Lowering& l, NodeId n) {
+  if (l.has(n, kPositions)) return l.in(n, kPositions);
+  NodeBuilder& nodes = l.nodes();
+  const std::string past = l.Length(l.in(n, kPastKey), 2, "past_length");
+  const std::string added = l.Length(l.in(n, kQuery), 1, "new_length");
+  const std::string first = nodes.Add("Squeeze", {past}, "first");
+  const std::string end =
+      nodes.Add("Squeeze", {nodes.Add("Add", {past, added}, "total_length")}, "end");
+  const std::string row = nodes.Add(
+      "Unsqueeze", {nodes.Add("Range", {first, end, nodes.Int64(1)}, "places"), nodes.Int64s({0})},
+      "place_row");
+  const std::string batch = l.Length(l.in(n, kQuery), 0, "batch");
+  const std::string shape = nodes.Add("Concat", {batch, nodes.Int64s({1})}, "positions_shape",
+                                      {MakeAttribute("axis", int64_t{0})});
+  return nodes.Add("Expand", {row, shape}, "positions");
+}
+
+void Rotate(Lowering& l, NodeId n, const Heads& h, Projections* p) {
+  const auto& node = l.graph().node(n);
+  if (IntAttribute(node, "do_rotary", 0) == 0) return;
+  const std::string positions = Positions(l, n);
+  NodeBuilder::Attributes attributes;
+  if (IntAttribute(node, "rotary_interleaved", 0) != 0) {
+    attributes.push_back(MakeAttribute("interleaved", int64_t{1}));
+  }
+  const int64_t rotated = 2 * l.Extent(n, kCos, 1);
+  if (rotated != h.size) attributes.push_back(MakeAttribute("rotary_embedding_dim", rotated));
+  for (std::string* x : {&p->q, &p->k}) {
+    *x = l.nodes().Add("RotaryEmbedding", {*x, l.in(n, kCos), l.in(n, kSin), positions}, "rotated",
+                       attributes);
+  }
+}
+
+std::string Mask(Lowering& l, NodeId n, const std::string& queries) {
+  NodeBuilder& nodes = l.nodes();
+  const auto& node = l.graph().node(n);
+  std::string seen = l.CausalOrder(l.in(n, kPastKey), queries);
+  if (const int64_t window = IntAttribute(node, "local_window_size", -1); window > 0) {
+    seen = nodes.Add("And", {seen, l.Near(l.in(n, kPastKey), queries, window)}, "seen");
+  }
+  if (!l.has(n, kScoreBias)) return seen;
+  return l.Masked(seen, l.in(n, kScoreBias), -std::numeric_limits<double>::infinity(),
+                  l.Type(n, kQuery));
+}
+
+std::string Cast(Lowering& l, const std::string& x, int32_t type, std::string_view role) {
+  return l.nodes().Add("Cast", {x}, role, {MakeAttribute("to", int64_t{type})});
+}
+
+// Makes the present from the past and the new rows. Returns the rows of it that attention reads,
+// which are dequantised if the cache is quantised.
+std::string Append(Lowering& l, NodeId n, const StoredRows& stored, std::string rows,
+                   const std::string& role) {
+  const size_t past = role == "key" ? kPastKey : kPastValue;
+  const std::string present = l.out(n, past - kPastKey + 1);
+  if (stored.quantized()) {
+    if (l.Type(n, kQuery) != onnx::TensorProto::FLOAT) {
+      rows = Cast(l, rows, onnx::TensorProto::FLOAT, role + "_wide");
+    }
+    rows = Stored(l, stored, rows, role);
+  }
+  l.nodes().AddNamed("Concat", {l.in(n, past), rows}, "present_" + role, present,
+                     {MakeAttribute("axis", int64_t{2})});
+  return stored.quantized() ? Restored(l, stored, present, role) : present;
+}
+
+// Declares the head size of the projections for caches, which may declare a symbol for it.
+void DeclareHeadSize(Lowering& l, NodeId n, const Heads& h) {
+  const auto declare = [&](const auto& infos, const std::string& name) {
+    for (const auto& info : infos) {
+      if (info.name() != name || !info.type().tensor_type().has_shape()) continue;
+      onnx::TypeProto type = info.type();
+      auto* shape = type.mutable_tensor_type()->mutable_shape();
+      if (shape->dim_size() == 4) {
+        shape->mutable_dim(3)->set_dim_value(h.key.stored_size());
+        l.patch().retype[name] = type;
+      }
+    }
+  };
+  const auto& graph = l.graph().proto();
+  for (int k : {kPastKey, kPastValue}) declare(graph.input(), l.in(n, k));
+  for (int k : {1, 2}) declare(graph.output(), l.out(n, k));
+}
+
+}  // namespace
+
+bool LowerGroupQueryAttention(Lowering& l, NodeId n) {
+  const auto& node = l.graph().node(n);
+  if (node.domain() != "com.microsoft" || node.op_type() != "GroupQueryAttention") return false;
+  Heads heads = ReadHeads(l, n);
+  std::vector<ValueId> masks;
+  std::string why;
+  if (heads.size > 0) {
+    why = ReadStoredRows(l, n, heads.kv, heads.size, &heads.key, &heads.value);
+  }
+  if (why.empty()) why = WhyNot(l, n, heads);
+  if (why.empty()) why = CheckLengths(l, n, &masks);
+  if (!why.empty()) {
+    l.Refuse(n, why);
+    return true;
+  }
+  l.Scope(n);
+  for (ValueId mask : masks) l.AllOnes(mask);
+  DeclareHeadSize(l, n, heads);
+  Projections p = Split(l, n, heads);
+  Rotate(l, n, heads, &p);
+  NodeBuilder& nodes = l.nodes();
+  const std::string keys = Append(l, n, heads.key, p.k, "key");
+  const std::string values = Append(l, n, heads.value, p.v, "value");
+  const int32_t type = l.Type(n, kQuery);
+  const bool narrow = heads.key.quantized() && type != onnx::TensorProto::FLOAT;
+  if (narrow) p.q = Cast(l, p.q, onnx::TensorProto::FLOAT, "wide");
+  NodeBuilder::Attributes attributes;
+  for (const char* name : {"scale", "softcap"}) {
+    const float value = FloatAttribute(node, name, 0.0F);
+    if (value != 0.0F) attributes.push_back(MakeAttribute(name, value));
+  }
+  const std::string mask = Mask(l, n, p.q);
+  l.patch().remove_nodes.insert(n);
+  std::string y = nodes.Add("Attention", {p.q, keys, values, mask}, "Attention", attributes);
+  if (narrow) y = Cast(l, y, type, "result");
+  l.JoinHeads(y, heads.q * heads.size, l.out(n, 0));
+  return true;
+}
+
+}  // namespace kvlift::fused

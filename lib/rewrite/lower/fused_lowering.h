@@ -1,0 +1,92 @@
+// The editor that the lowerings of fused attention operators share: it reads the operands of a
+// node, and collects the standard nodes that replace it and the refusals. Internal to lib/rewrite.
+#pragma once
+
+#include <initializer_list>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ir/node_builder.h"
+#include "ir/patch.h"
+#include "rewrite/types/normalised.h"
+#include "sym/forms/forms.h"
+
+namespace kvlift::fused {
+
+class Lowering {
+ public:
+  explicit Lowering(const Graph& graph) : graph_(graph), forms_(graph), nodes_(graph) {}
+
+  const Graph& graph() const { return graph_; }
+  sym::Forms& forms() { return forms_; }
+  NodeBuilder& nodes() { return nodes_; }
+  Patch& patch() { return patch_; }
+
+  bool has(NodeId n, size_t input) const;
+  // Return the name of an operand or a result; empty if the node does not have it.
+  std::string in(NodeId n, size_t input) const;
+  std::string out(NodeId n, size_t output) const;
+  const sym::Form& Form(NodeId n, size_t input) { return forms_.Of(graph_.inputs(n)[input]); }
+  // Returns the rank of an operand; -1 if it is not known, or the operand is missing.
+  int Rank(NodeId n, size_t input);
+  // Returns the extent of an operand's axis if that is a constant, else 0.
+  int64_t Extent(NodeId n, size_t input, int axis);
+  int32_t Type(NodeId n, size_t input) { return forms_.ElementType(graph_.inputs(n)[input]); }
+  // Returns true if those of the inputs that the node has are of the type of the first one.
+  bool SameTypes(NodeId n, std::initializer_list<int> inputs);
+  // Returns true if the declared type of an output does not contradict this shape and element type.
+  // An extent of 0 is not known; type 0 is that of input 0.
+  bool MayGive(NodeId n, size_t output, const std::vector<int64_t>& shape, int32_t type = 0);
+
+  // Returns [B, heads, S, D] from [B, S, heads * D].
+  std::string SplitHeads(const std::string& value, int64_t heads, std::string_view role);
+  // Makes the value `output`, [B, S, heads * D], from [B, heads, S, D]. size: heads * D; 0: not
+  // known.
+  void JoinHeads(const std::string& value, int64_t size, const std::string& output);
+  // Returns the extent of an axis, int64 [1].
+  std::string Length(const std::string& value, int axis, std::string_view role);
+  // Returns bool [S, T]: t <= P + s. past: a value whose axis 2 is P, or empty for P = 0. queries:
+  // a value whose axis 2 is S.
+  std::string CausalOrder(const std::string& past, const std::string& queries);
+  // Returns bool [S, T]: t > P + s - window.
+  std::string Near(const std::string& past, const std::string& queries, int64_t window);
+  // Returns the bias (0 if empty) where the condition holds, and `low` elsewhere.
+  std::string Masked(const std::string& condition, const std::string& bias, double low,
+                     int32_t type);
+
+  // Adds the refusal KV240: this form of the operator is not lowered.
+  void Refuse(NodeId n, std::string text);
+  // Adds the refusal KV206: no form of the operator is lowered.
+  void Report(NodeId n, std::string text);
+  // Records that the lowering is equivalent only where all elements of the mask are 1.
+  void AllOnes(ValueId mask) { ones_.insert(mask); }
+  // Attributes the nodes that are added from here on to n, in findings and reports.
+  void Scope(NodeId n);
+  // Applies the collected edits to result->model, and drops masks of ones that nothing reads.
+  absl::Status Finish(Normalised* result);
+
+ private:
+  struct Places {
+    std::string keys, rows;  // slots of the keys, int64 [T], and of the queries, int64 [S, 1]
+  };
+  Places PlacesOf(const std::string& past, const std::string& queries);
+  absl::Status DropMasks(Normalised* result);
+
+  const Graph& graph_;
+  sym::Forms forms_;
+  NodeBuilder nodes_;
+  Patch patch_;
+  std::vector<Finding> refusals_;
+  std::set<ValueId> ones_;
+  std::vector<Normalised::Origin> origins_;
+  int number_ = 0;
+};
+
+// Each returns true if the node is one of its operators, whether it was lowered or refused.
+bool LowerAttention(Lowering& l, NodeId n);
+bool LowerMultiHeadAttention(Lowering& l, NodeId n);
+bool LowerGroupQueryAttention(Lowering& l, NodeId n);
+bool LowerEinsumProduct(Lowering& l, NodeId n);
+
+}  // namespace kvlift::fused

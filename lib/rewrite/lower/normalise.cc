@@ -1,0 +1,57 @@
+#include "rewrite/lower/normalise.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.h"
+#include "rewrite/branches/merged_decoder.h"
+#include "rewrite/lower/fused_operators.h"
+#include "rewrite/lower/key_value_cache.h"
+#include "rewrite/lower/simplified_norm.h"
+
+namespace kvlift {
+
+void Normalised::NameSource(std::vector<std::string>* nodes) const {
+  std::vector<std::string> named;
+  for (std::string& name : *nodes) {
+    for (const Origin& origin : origins) {
+      if (name.rfind(origin.prefix, 0) == 0) name = origin.node;
+    }
+    if (std::find(named.begin(), named.end(), name) == named.end()) {
+      named.push_back(std::move(name));
+    }
+  }
+  *nodes = std::move(named);
+}
+
+namespace {
+
+// Removes negative extents, which some exporters write for extents that are not known. ONNX's shape
+// inference would compare them with what it infers under later operator sets.
+void ForgetNegativeExtents(onnx::GraphProto* graph) {
+  for (auto* values :
+       {graph->mutable_input(), graph->mutable_output(), graph->mutable_value_info()}) {
+    for (onnx::ValueInfoProto& value : *values) {
+      if (!value.type().tensor_type().has_shape()) continue;
+      for (auto& dim :
+           *value.mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim()) {
+        if (dim.has_dim_value() && dim.dim_value() < 0) dim.clear_dim_value();
+      }
+    }
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Normalised> Normalise(onnx::ModelProto model) {
+  Normalised result;
+  result.model = std::move(model);
+  ForgetNegativeExtents(result.model.mutable_graph());
+  ReplaceSimplifiedNorms(&result.model);
+  KV_RETURN_IF_ERROR(Unmerge(&result));
+  KV_RETURN_IF_ERROR(UnpackCaches(&result));
+  KV_RETURN_IF_ERROR(LowerFused(&result));
+  return result;
+}
+
+}  // namespace kvlift

@@ -1,0 +1,142 @@
+#include "rewrite/lower/stored_rows.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "fmt/format.h"
+#include "ir/tensor_data.h"
+#include "ir/types.h"
+#include "rewrite/lower/decoded_rows.h"
+
+namespace kvlift::fused {
+namespace {
+
+using onnx::TensorProto;
+
+enum Input { kPastKey = 3, kPastValue = 4, kKeyScale = 12, kValueScale = 13 };
+
+constexpr int64_t kBias = 8;  // is added to a 4-bit code when it is stored
+constexpr double kLargest = 0x1p126;
+
+std::string FormOf(const onnx::NodeProto& node, const char* name) {
+  const onnx::AttributeProto* form = FindAttribute(node, name);
+  return form == nullptr || form->s().empty() ? "NONE" : form->s();
+}
+
+// Reads the scales of keys or of values. Returns why they are not supported; empty if they are.
+std::string ReadScale(Lowering& l, NodeId n, int input, bool by_channel, StoredRows* stored) {
+  const char* const name = input == kKeyScale ? "k_scale" : "v_scale";
+  if (!l.has(n, input)) return fmt::format("needs a {}", name);
+  const TensorProto* tensor = ConstantBehind(l.graph(), l.graph().inputs(n)[input]);
+  if (tensor == nullptr || tensor->data_type() != TensorProto::FLOAT) {
+    return fmt::format("needs a {} of constants: rows of earlier steps are read with it", name);
+  }
+  const auto values = ReadFloats(*tensor);
+  const int64_t count = by_channel ? stored->heads * stored->size : 1;
+  if (!values.ok() || static_cast<int64_t>(values->size()) != count) {
+    return fmt::format("needs a {} of {} numbers", name, count);
+  }
+  for (double scale : *values) {
+    if (!(scale >= 1 / kLargest && scale <= kLargest)) {
+      return fmt::format("needs a {} of positive numbers", name);
+    }
+  }
+  stored->scale.assign(values->begin(), values->end());
+  return {};
+}
+
+// Returns the scales, or their inverses, as a constant: a scalar, or [1, heads, 1, size].
+std::string Factor(Lowering& l, const StoredRows& stored, bool inverse, std::string_view role) {
+  std::vector<float> values = stored.scale;
+  if (inverse) {
+    for (float& value : values) value = 1 / value;
+  }
+  std::vector<int64_t> dims;
+  if (values.size() > 1) dims = {1, stored.heads, 1, stored.size};
+  return l.nodes().Floats(dims, values, fmt::format("{}_{}", role, inverse ? "inverse" : "scale"));
+}
+
+std::string Codes(Lowering& l, int bits) {
+  return bits == 4 ? l.nodes().Scalar(kBias, TensorProto::UINT8)
+                   : l.nodes().Scalar(0, TensorProto::INT8);
+}
+
+}  // namespace
+
+std::string ReadStoredRows(Lowering& l, NodeId n, int64_t heads, int64_t size, StoredRows* key,
+                           StoredRows* value) {
+  const auto& node = l.graph().node(n);
+  const int64_t bits = IntAttribute(node, "kv_cache_bit_width", 0);
+  const std::string forms[] = {FormOf(node, "k_quant_type"), FormOf(node, "v_quant_type")};
+  if (forms[0] == "NONE" && forms[1] == "NONE") {
+    if (bits != 0) return "needs no kv_cache_bit_width where nothing is quantised";
+    if (l.has(n, kKeyScale) || l.has(n, kValueScale)) {
+      return "needs no scales of rows that are kept as they are";
+    }
+    *key = *value = {0, heads, size, {}};
+    return {};
+  }
+  if (bits != 8 && bits != 4) return "needs a kv_cache_bit_width of 8 or 4";
+  if (bits == 4 && size % 2 != 0) return "needs heads of an even size where two share a byte";
+  const int32_t type = bits == 8 ? TensorProto::INT8 : TensorProto::UINT8;
+  StoredRows* const sides[] = {key, value};
+  for (int side = 0; side < 2; ++side) {
+    if (forms[side] != "PER_TENSOR" && forms[side] != "PER_CHANNEL") {
+      return "needs keys and values that are both quantised, PER_TENSOR or PER_CHANNEL";
+    }
+    if (l.has(n, kPastKey + side) && l.Type(n, kPastKey + side) != type) {
+      return fmt::format("needs caches of {} for {} bits, found {}", ElementTypeName(type), bits,
+                         ElementTypeName(l.Type(n, kPastKey + side)));
+    }
+    *sides[side] = {static_cast<int>(bits), heads, size, {}};
+    std::string why = ReadScale(l, n, kKeyScale + side, forms[side] == "PER_CHANNEL", sides[side]);
+    if (!why.empty()) return why;
+  }
+  return {};
+}
+
+std::string Stored(Lowering& l, const StoredRows& stored, const std::string& rows,
+                   std::string_view role) {
+  NodeBuilder& nodes = l.nodes();
+  const std::string one = nodes.Scalar(1, TensorProto::FLOAT), codes = Codes(l, stored.bits);
+  std::string x = nodes.Add("Mul", {rows, Factor(l, stored, true, role)}, "in_steps");
+  if (stored.bits == 8) return nodes.Add("QuantizeLinear", {x, one, codes}, "codes");
+  x = nodes.Add(
+      "Clip",
+      {x, nodes.Scalar(-kBias, TensorProto::FLOAT), nodes.Scalar(kBias - 1, TensorProto::FLOAT)},
+      "in_range");
+  x = nodes.Add("QuantizeLinear", {x, one, codes}, "codes");
+  x = nodes.Add("Reshape", {x, nodes.Int64s({0, 0, 0, stored.stored_size(), 2})}, "pairs");
+  const auto half = [&](int64_t at, const char* name) {
+    return nodes.Add("Gather", {x, nodes.Int64(at)}, name, {MakeAttribute("axis", int64_t{4})});
+  };
+  const std::string low = half(0, "low");
+  const std::string high =
+      nodes.Add("BitShift", {half(1, "high"), nodes.Scalar(4, TensorProto::UINT8)}, "high",
+                {MakeAttribute("direction", std::string_view("LEFT"))});
+  return nodes.Add("BitwiseOr", {low, high}, "bytes");
+}
+
+std::string Restored(Lowering& l, const StoredRows& stored, const std::string& cache,
+                     std::string_view role) {
+  NodeBuilder& nodes = l.nodes();
+  NodeBuilder::Inputs inputs = {cache};
+  if (stored.bits == 4) {
+    const std::string byte = nodes.Add("Unsqueeze", {cache, nodes.Int64s({4})}, "bytes");
+    const std::string shifted =
+        nodes.Add("BitShift", {byte, nodes.Bytes({0, 4}, "halves")}, "halves",
+                  {MakeAttribute("direction", std::string_view("RIGHT"))});
+    const std::string pairs =
+        nodes.Add("BitwiseAnd", {shifted, nodes.Scalar(15, TensorProto::UINT8)}, "pairs");
+    inputs = {nodes.Add("Reshape", {pairs, nodes.Int64s({0, 0, 0, stored.size})}, "codes")};
+  }
+  const bool by_channel = stored.scale.size() > 1;
+  inputs.push_back(by_channel ? nodes.Scalar(1, TensorProto::FLOAT)
+                              : Factor(l, stored, false, role));
+  if (stored.bits == 4) inputs.push_back(Codes(l, stored.bits));
+  const std::string rows = nodes.Add("DequantizeLinear", inputs, "dequantized");
+  if (!by_channel) return rows;
+  return nodes.Add("Mul", {rows, Factor(l, stored, false, role)}, "dequantized");
+}
+
+}  // namespace kvlift::fused

@@ -1,0 +1,27 @@
+// Values of the graph that are equal to what attention reads of a cache, or to a slice of it.
+#pragma once
+
+#include <vector>
+
+#include "rewrite/types/rule.h"
+#include "sym/forms/forms.h"
+
+namespace kvlift {
+
+// The value is CacheUpdate::read_by_attention() with these axes fixed; empty: it is all of
+// it.
+struct Equivalent {
+  ValueId value = kNoValue;
+  std::vector<FixedAxis> fixed_axes;
+};
+
+// Finds such values of a growing cache that keeps a window, or of a tensor that holds several
+// caches; there are none for other caches. Leaves out the present itself, and values that the
+// cache's own new rows are computed from.
+std::vector<Equivalent> FindEquivalents(sym::Forms& forms, const CacheUpdate& update);
+
+// Returns true if new rows of a tensor that holds several caches are computed from the node's
+// outputs, as the rows of a later layer are from the attention of an earlier one.
+bool UpdateDependsOn(const Graph& graph, const CacheUpdate& update, NodeId node);
+
+}  // namespace kvlift

@@ -1,0 +1,41 @@
+// Finds operators outside attention whose rows depend on other tokens of the step (padding tokens
+// among them) or on other sequences of the batch.
+#pragma once
+
+#include <vector>
+
+#include "ir/graph.h"
+#include "rewrite/recognise/analysis.h"
+
+namespace kvlift {
+
+// Returns the first node outside the attentions that combines real numbers of several tokens or
+// sequences, by dynamic quantisation, or by a reduction, a norm or a product over such an axis; or
+// that combines integers of several tokens, such as their sum. Returns kNoNode if no node does.
+// Axes that contain rows of the past are keys, which attention combines, and do not count.
+NodeId FindMixing(const Analysis& analysis);
+
+// Returns the first node by which a token depends on later tokens, or on other sequences, of its
+// step: padding tokens behind a sequence then change the results of its real tokens. Returns
+// kNoNode also if no step has padding tokens, since it has one token or one sequence.
+NodeId FindMixingWithPads(const Analysis& analysis);
+
+// Returns the first node that combines integers of all tokens of a step in a way that decoders
+// need: the largest or smallest position, or the places of nonzero elements. Returns kNoNode if no
+// node does.
+NodeId FindCountedTokens(const Analysis& analysis);
+
+// Returns the first node that computes with rows of another sequence than its own, such as those of
+// the batch in reversed order, or those of the first sequence for all; kNoNode if no node does.
+NodeId FindMovedSequences(const Analysis& analysis);
+
+// Returns the first node outside the attentions that reduces or counts integers of the host, such
+// as positions, over the axis of sequences, so that all sequences of a batch share the result;
+// kNoNode if no node does.
+NodeId FindJoinedSequences(const Analysis& analysis);
+
+// Returns, by node, the first DynamicQuantize* node that its outputs lead to; kNoNode if there is
+// none. A difference in the last bit in front of such a node can change a whole quantisation step.
+std::vector<NodeId> DynamicQuantizationBehind(const Graph& graph);
+
+}  // namespace kvlift

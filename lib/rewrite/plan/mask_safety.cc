@@ -1,0 +1,207 @@
+#include "rewrite/plan/mask_safety.h"
+
+#include <algorithm>
+#include <deque>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "ir/tensor_data.h"
+#include "rewrite/plan/cross_token_ops.h"
+#include "rewrite/recognise/attention_search.h"
+#include "rewrite/recognise/score.h"
+
+namespace kvlift::internal {
+namespace {
+
+using sym::Expr;
+using sym::Kind;
+
+constexpr int kMaxSearched = 48;
+
+// Returns true if `part`, which says that an expression is <= 0 or == 0, implies value <= bound.
+bool Says(sym::Pool& pool, Expr part, Expr value, Expr bound, const sym::Facts& facts) {
+  if (part->kind() != Kind::kLe && part->kind() != Kind::kEq) return false;
+  const Expr wanted = pool.Sub(value, bound);
+  const Expr low = part->args()[0];
+  if (pool.ProveNonNegative(pool.Sub(low, wanted), facts)) return true;
+  return part->kind() == Kind::kEq && pool.ProveNonNegative(pool.Sub(pool.Neg(low), wanted), facts);
+}
+
+// Returns the bound of the key's index that the part sets, if an input gives it for the query, as a
+// position; null otherwise. key, query: the axes of keys and queries.
+Expr HostPosition(PlanState& s, Expr part, int key, int query) {
+  if (part->kind() != Kind::kLe) return nullptr;
+  const auto linear = sym::LinearIn(s.pool, part->args()[0], s.pool.Index(key));
+  if (!linear || linear->coefficient != 1) return nullptr;
+  const std::vector<ValueId> sources = sym::SourcesOf(linear->rest);
+  const bool from_host = std::any_of(sources.begin(), sources.end(),
+                                     [&](ValueId v) { return s.graph.is_graph_input(v); });
+  return from_host && sym::ContainsIndex(linear->rest, query) ? s.pool.Neg(linear->rest) : nullptr;
+}
+
+sym::Facts FactsOf(PlanState& s, const MaskOfSite& mask) {
+  return {{nullptr, s.pool.Integer(mask.site.q_heads), mask.key.new_length, nullptr}};
+}
+
+// Returns true if the part reads a constant table at [.., x, x] and its diagonal has no zero.
+bool HoldsOnDiagonal(PlanState& s, Expr part) {
+  if (part->kind() == Kind::kNot && part->args()[0]->kind() == Kind::kEq) {
+    part = part->args()[0]->args()[0];
+  }
+  if (part->kind() != Kind::kLoad || part->args().size() < 2) return false;
+  const onnx::TensorProto* table = s.graph.constant(part->source());
+  const size_t rank = part->args().size();
+  if (table == nullptr || part->args()[rank - 1] != part->args()[rank - 2]) return false;
+  for (size_t k = 0; k + 2 < rank; ++k) {
+    if (table->dims(static_cast<int>(k)) != 1) return false;
+  }
+  const auto values = ReadInts(*table);
+  if (!values.ok()) return false;
+  const int64_t rows = table->dims(static_cast<int>(rank) - 2);
+  const int64_t columns = table->dims(static_cast<int>(rank) - 1);
+  for (int64_t k = 0; k < std::min(rows, columns); ++k) {
+    if ((*values)[k * columns + k] == 0) return false;
+  }
+  return true;
+}
+
+bool SeesKey(PlanState& s, const MaskOfSite& mask, Expr t) {
+  sym::Pool::Substitution at;
+  at.indices = {nullptr, nullptr, nullptr, t};
+  const sym::Facts facts = FactsOf(s, mask);
+  for (Expr part : sym::ConjunctsOf(mask.keep)) {
+    if (ReadsHostMask(s, part) || HostPosition(s, part, 3, 2) != nullptr) continue;
+    const Expr here = s.pool.Substitute(part, at, facts);
+    if (s.pool.Prove(here, facts) != sym::Truth::kYes && !HoldsOnDiagonal(s, here)) return false;
+  }
+  return true;
+}
+
+// Returns true if an input besides the caches may be as wide as the keys: an extent that is not a
+// number, B or S counts as such.
+bool HasHostMask(PlanState& s) {
+  for (ValueId v : s.graph.graph_inputs()) {
+    const sym::Form& form = s.forms.Of(v);
+    if (!form.known_rank || form.shape.size() < 2 || s.graph.uses(v).empty()) continue;
+    const bool cache =
+        std::any_of(s.a.updates.begin(), s.a.updates.end(),
+                    [&](const CacheUpdate& update) { return update.pair.past == v; });
+    if (cache) continue;
+    for (Expr dim : form.shape) {
+      if (dim->kind() == Kind::kInteger || dim == s.batch || dim == s.new_length) continue;
+      return true;
+    }
+  }
+  return false;
+}
+
+// Returns true if the value, whose last two axes are queries and keys, hides later keys.
+bool ValueHidesLater(PlanState& s, ValueId v, absl::Span<const Expr> starts) {
+  const sym::Form form = s.forms.Of(v);
+  if (!form.known_rank || form.opaque || form.shape.size() < 2) return false;
+  const int rank = static_cast<int>(form.shape.size());
+  sym::Pool& pool = s.pool;
+  for (Expr part : sym::ConjunctsOf(KeptWhere(pool, form.element))) {
+    if (!sym::ContainsIndex(part, rank - 1)) continue;
+    if (HostPosition(s, part, rank - 1, rank - 2) != nullptr) return true;
+    for (Expr start : starts) {
+      const Expr bound = pool.Add(start, pool.Index(rank - 2));
+      if (Says(pool, part, pool.Index(rank - 1), bound, sym::Facts{form.shape})) return true;
+    }
+  }
+  return false;
+}
+
+bool CarriesScores(const Graph& graph, NodeId n) {
+  for (const char* op :
+       {"Add", "Sub", "Where", "Cast", "Identity", "Concat", "Reshape", "Transpose", "Unsqueeze",
+        "Squeeze", "Expand", "Mul", "Div", "Min", "Max", "Dropout", "Slice", "Exp"}) {
+    if (graph.Is(n, op)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool Implies(PlanState& s, const MaskOfSite& mask, Expr bound) {
+  const sym::Facts facts = FactsOf(s, mask);
+  const auto parts = sym::ConjunctsOf(mask.keep);
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](Expr part) { return Says(s.pool, part, s.pool.Index(3), bound, facts); });
+}
+
+bool ReadsHostMask(const PlanState& s, Expr e) {
+  const std::vector<Expr> loads = sym::LoadsOf(e);
+  return std::any_of(loads.begin(), loads.end(), [&](Expr load) {
+    return s.graph.is_graph_input(load->source()) && sym::ContainsIndex(load, 3);
+  });
+}
+
+bool SeesSomeKey(PlanState& s, const MaskOfSite& mask) {
+  sym::Pool& pool = s.pool;
+  const Expr own = pool.Add(mask.start, pool.Index(2));
+  std::vector<Expr> keys = {own, pool.Integer(0), pool.Index(2)};
+  if (std::holds_alternative<SourceRing>(mask.key.buffer)) {
+    keys.push_back(pool.Mod(own, s.forms.Of(mask.key.pair.past).shape[mask.key.axis], {}));
+  }
+  for (Expr part : sym::ConjunctsOf(mask.keep)) {
+    if (const Expr position = HostPosition(s, part, 3, 2)) keys.push_back(position);
+  }
+  return std::any_of(keys.begin(), keys.end(), [&](Expr t) { return SeesKey(s, mask, t); });
+}
+
+bool HidesLater(PlanState& s, const MaskOfSite& mask) {
+  if (mask.key.new_length->is_integer(1)) return true;
+  if (QueryShape(s.forms, mask.site)[2]->is_integer(1)) return true;
+  if (Implies(s, mask, s.pool.Add(mask.start, s.pool.Index(2)))) return true;
+  const auto parts = sym::ConjunctsOf(mask.keep);
+  return std::any_of(parts.begin(), parts.end(), [&](Expr part) {
+    // The rows of a window are not at the positions that the host counts.
+    const bool counted = !mask.key.window() && HostPosition(s, part, 3, 2) != nullptr;
+    return counted || ReadsHostMask(s, part);
+  });
+}
+
+bool MayHideLater(PlanState& s, NodeId attention) {
+  const bool one_token =
+      std::all_of(s.a.updates.begin(), s.a.updates.end(),
+                  [](const CacheUpdate& update) { return update.new_length->is_integer(1); });
+  if (one_token || HasHostMask(s)) return true;
+  std::vector<Expr> starts;
+  for (const CacheUpdate& update : s.a.updates) {
+    const Expr start = update.write_index(s.pool);
+    if (std::find(starts.begin(), starts.end(), start) == starts.end()) starts.push_back(start);
+  }
+  const NodeId behind = SoftmaxBehind(s.graph, attention);
+  std::deque<NodeId> queue = {behind == kNoNode ? attention : behind};
+  absl::flat_hash_set<NodeId> seen = {queue.front()};
+  for (int k = 0; k < kMaxSearched && !queue.empty(); ++k) {
+    const NodeId n = queue.front();
+    queue.pop_front();
+    const auto inputs = s.graph.inputs(n);
+    for (size_t place = 0; place < inputs.size(); ++place) {
+      const ValueId input = inputs[place];
+      const bool divides = place == 1 && s.graph.Is(n, "Div");  // a divisor of -inf hides nothing
+      if (input == kNoValue || divides) continue;
+      if (ValueHidesLater(s, input, starts)) return true;
+      const NodeId producer = s.graph.producer(input);
+      if (producer != kNoNode && CarriesScores(s.graph, producer) && seen.insert(producer).second) {
+        queue.push_back(producer);
+      }
+    }
+  }
+  return false;
+}
+
+bool PadsLeak(PlanState& s) {
+  bool loses_rows = false, sees_all = false;
+  for (const AnalysedAttention& attention : s.a.attention) {
+    const bool biased = attention.site && !attention.site->mask.biases.empty();
+    const bool padded = attention.site && ReadsHostMask(s, attention.site->mask.keep);
+    loses_rows = loses_rows || ((padded || biased) && !HasNanGuard(*attention.site));
+    sees_all = sees_all || !padded;
+  }
+  return loses_rows && (sees_all || !s.a.states.empty() || FindMixing(s.a) != kNoNode);
+}
+
+}  // namespace kvlift::internal

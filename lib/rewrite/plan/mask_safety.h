@@ -1,0 +1,44 @@
+// Checks that a mask is safe to take over with padding tokens in the batch: Attention-24 gives 0
+// for a query that sees no key, where the source may give an average, and the tokens of a prompt
+// must not see the padding tokens behind it.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "rewrite/plan/plan_state.h"
+
+namespace kvlift::internal {
+
+// The mask of an attention. `keep` (see AttentionMask) and `start`, the slot of the first new
+// token, use the same expression for the past length.
+struct MaskOfSite {
+  const AttentionSite& site;
+  const PlannedCache& key;
+  sym::Expr keep;
+  sym::Expr start;
+};
+
+// Returns true if a conjunct of `keep` implies t <= bound.
+bool Implies(PlanState& s, const MaskOfSite& mask, sym::Expr bound);
+
+// Returns true if e reads a graph input at the index of the key, such as a padding mask.
+bool ReadsHostMask(const PlanState& s, sym::Expr e);
+
+// Returns true if each query sees at least one key, apart from keys that the host hides.
+bool SeesSomeKey(PlanState& s, const MaskOfSite& mask);
+
+// Returns true if the mask, or the host, hides later tokens from each query, or if a step has one.
+bool HidesLater(PlanState& s, const MaskOfSite& mask);
+
+// Returns true if an attention that no rule reads may hide later tokens: by a value that is added
+// to its scores or selected instead of them, or by a mask of the host, or since a step has one
+// token.
+bool MayHideLater(PlanState& s, NodeId attention);
+
+// Returns true if a query without visible keys may differ from the source in one layer, and the row
+// that is computed from it is visible to another layer, which hides other keys, to a state, or to
+// an operator that combines all tokens.
+bool PadsLeak(PlanState& s);
+
+}  // namespace kvlift::internal

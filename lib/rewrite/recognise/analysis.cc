@@ -1,0 +1,441 @@
+#include "rewrite/recognise/analysis.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "base/overloaded.h"
+#include "base/status.h"
+#include "fmt/format.h"
+#include "ir/arity.h"
+#include "onnxio/files/limits.h"
+#include "rewrite/branches/if_branches.h"
+#include "rewrite/lower/normalise.h"
+#include "rewrite/lower/opset.h"
+#include "rewrite/recognise/attention_search.h"
+#include "rewrite/recognise/axis_letters.h"
+#include "rewrite/recognise/input_assumptions.h"
+#include "rewrite/recognise/visibility.h"
+
+namespace kvlift {
+namespace {
+
+using sym::Expr;
+using sym::Kind;
+
+// Refuses steps of a fixed number of rows above 1: shorter steps, and prompts of different lengths,
+// would have to write padding tokens.
+std::optional<Finding> FixedChunk(const Analysis& a, const CacheUpdate& update) {
+  if (update.new_length->kind() != Kind::kInteger || update.new_length->value() <= 1) {
+    return std::nullopt;
+  }
+  return MakeFinding("KV208",
+                     fmt::format("needs steps of any number of tokens, or of one, found steps that "
+                                 "write {} rows into {}",
+                                 update.new_length->value(), a.graph->name(update.pair.past)),
+                     *a.graph, {update.node}, {update.pair.past, update.pair.present});
+}
+
+// Returns why the rows of a match cannot be written in this mode; nullopt if they can.
+std::optional<Finding> NotInMode(const Analysis& a, const CacheUpdate& update, WriteMode mode) {
+  using Reason = std::optional<Finding>;
+  const auto needs_circular = [&](const char* code, const std::string& text) -> Reason {
+    if (mode == WriteMode::kCircular) return FixedChunk(a, update);
+    return MakeFinding(code, text, *a.graph, {update.node},
+                       {update.pair.past, update.pair.present});
+  };
+  return std::visit(
+      Overloaded{[&](const AppendAll&) { return FixedChunk(a, update); },
+                 [&](const KeepLast&) { return FixedChunk(a, update); },
+                 [&](const WriteAt&) { return FixedChunk(a, update); },
+                 [&](const WriteAround& write) {
+                   return needs_circular(
+                       "KV227", fmt::format("needs --mode circular, found slots (s + {}) mod the "
+                                            "capacity",
+                                            sym::ToString(write.start, a.graph.get())));
+                 },
+                 [&](const Fifo&) {
+                   return needs_circular(
+                       "KV205",
+                       "needs rows that stay where they are, or --mode circular, found "
+                       "rows that move to the front");
+                 }},
+      update.how);
+}
+
+StayReason Refused(Finding finding) { return {StayCause::kRefused, std::move(finding)}; }
+
+// Returns true if --only and --skip let the cache be converted. Patterns match the name of its past
+// or of its present.
+bool Wanted(const Graph& graph, const CachePair& pair, const ConvertOptions& options) {
+  const auto meets = [&](const std::vector<std::string>& patterns) {
+    return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+      return fnmatch(pattern.c_str(), graph.name(pair.past).c_str(), 0) == 0 ||
+             fnmatch(pattern.c_str(), graph.name(pair.present).c_str(), 0) == 0;
+    });
+  };
+  return (options.only.empty() || meets(options.only)) && !meets(options.skip);
+}
+
+void MatchCaches(RuleTable rules, const ConvertOptions& options, Analysis& a) {
+  for (AnalysedCache& cache : a.caches) {
+    if (cache.candidate.converted) {
+      cache.reason = StayReason{StayCause::kConverted, cache.candidate.if_unmatched};
+      continue;
+    }
+    cache.reason = Refused(cache.candidate.if_unmatched);
+    const CachePair& pair = cache.candidate.pair;
+    if (!Wanted(*a.graph, pair, options)) {
+      cache.reason =
+          StayReason{StayCause::kLeftByOption,
+                     MakeFinding("KV230", "left alone, as --only or --skip asks", *a.graph,
+                                 {a.graph->producer(pair.present)}, {pair.past, pair.present})};
+      continue;
+    }
+    for (const Rule* rule : rules) {
+      if (rule->cache == nullptr) continue;
+      auto result = rule->cache(*a.forms, pair);
+      if (result.match) {
+        if (auto reason = NotInMode(a, *result.match, options.mode)) {
+          cache.reason = Refused(*std::move(reason));
+          break;
+        }
+        cache.update_index = static_cast<int>(a.updates.size());
+        a.updates.push_back(*result.match);
+        cache.update = std::move(result.match);
+        cache.reason.reset();
+        break;
+      }
+      if (result.refusal) cache.reason = Refused(*std::move(result.refusal));
+    }
+  }
+}
+
+void MatchAttention(RuleTable rules, Analysis& a) {
+  for (NodeId n = 0; n < a.graph->num_nodes(); ++n) {
+    for (const Rule* rule : rules) {
+      if (rule->attention == nullptr) continue;
+      auto result = rule->attention(*a.forms, n, a.updates);
+      if (!result.match && !result.refusal) continue;
+      a.attention.push_back({n, std::move(result.match), std::move(result.refusal)});
+      break;
+    }
+  }
+}
+
+AnalysedCache* CacheOf(Analysis& a, int update_index) {
+  for (AnalysedCache& cache : a.caches) {
+    if (cache.update_index == update_index) return &cache;
+  }
+  return nullptr;
+}
+
+// Removes candidates that are states of another kind (of a convolution or a recurrence) and stay as
+// they are: they keep their shape, and no attention reads them as keys or values. Keys and values
+// reach their softmax over one product; the state of one layer reaches another layer only over
+// projections, which are further products.
+void SetStatesAside(Analysis& a) {
+  std::vector<AnalysedCache> caches;
+  for (AnalysedCache& cache : a.caches) {
+    const CachePair& pair = cache.candidate.pair;
+    const bool state = cache.reason && !cache.candidate.converted && !cache.candidate.growing &&
+                       !cache.candidate.hidden &&
+                       FindSoftmax(*a.graph, {pair.past, pair.present}, 1) == kNoNode;
+    if (!state) {
+      caches.push_back(std::move(cache));
+      continue;
+    }
+    a.states.push_back(pair);
+    a.near_misses.push_back(
+        MakeFinding("KV226",
+                    fmt::format("{} is a state that no attention reads: it stays as it is",
+                                a.graph->name(pair.past)),
+                    *a.graph, {a.graph->producer(pair.present)}, {pair.past, pair.present}));
+  }
+  a.caches = std::move(caches);
+}
+
+// Finds the attentions around caches that no recognised attention reads. A cache without any is
+// refused.
+void FindOtherAttention(Analysis& a) {
+  std::vector<bool> read(a.updates.size(), false);
+  absl::flat_hash_set<NodeId> known;
+  for (const AnalysedAttention& attention : a.attention) {
+    if (attention.site) {
+      read[attention.site->key.cache] = read[attention.site->value.cache] = true;
+    }
+    known.insert(attention.node);
+    known.insert(SoftmaxBehind(*a.graph, attention.node));
+  }
+  for (AnalysedCache& cache : a.caches) {
+    if (cache.update_index < 0 || read[cache.update_index]) continue;
+    const CachePair& pair = cache.candidate.pair;
+    const NodeId softmax =
+        FindSoftmax(*a.graph, {pair.past, pair.present, cache.update->read_by_attention()});
+    if (softmax == kNoNode) {
+      cache.reason = Refused(
+          MakeFinding("KV212", "needs an attention that reads it as keys or values, found none",
+                      *a.graph, {cache.update->node}, {pair.past, pair.present}));
+    } else if (known.insert(softmax).second) {
+      a.attention.push_back(
+          {softmax, std::nullopt,
+           MakeFinding("KV211",
+                       fmt::format("needs softmax(scale * q k + mask) v around {}, found another "
+                                   "kind of attention",
+                                   a.graph->name(cache.candidate.pair.past)),
+                       *a.graph, {softmax}, {cache.candidate.pair.past})});
+    }
+  }
+  std::stable_sort(a.attention.begin(), a.attention.end(),
+                   [](const auto& x, const auto& y) { return x.node < y.node; });
+}
+
+// Removes the updates of caches that no attention reads, and renumbers the rest.
+void DropUnread(Analysis& a) {
+  std::vector<CacheUpdate> updates;
+  std::vector<int> index(a.updates.size(), -1);
+  for (AnalysedCache& cache : a.caches) {
+    if (cache.update_index < 0) continue;
+    const int old = cache.update_index;
+    cache.update_index = -1;
+    if (cache.reason) continue;
+    index[old] = cache.update_index = static_cast<int>(updates.size());
+    updates.push_back(std::move(a.updates[old]));
+  }
+  a.updates = std::move(updates);
+  for (AnalysedAttention& attention : a.attention) {
+    if (!attention.site) continue;
+    attention.site->key.cache = index[attention.site->key.cache];
+    attention.site->value.cache = index[attention.site->value.cache];
+  }
+}
+
+// Assigns layers and roles by the attention that reads the cache, or else in the order of outputs.
+void AssignLayers(Analysis& a) {
+  std::vector<bool> assigned(a.caches.size(), false);
+  int layer = 0;
+  for (const AnalysedAttention& attention : a.attention) {
+    if (!attention.site) continue;
+    const bool both = attention.site->key.cache == attention.site->value.cache;
+    bool fresh = false;
+    for (const auto& [index, role] :
+         {std::pair(attention.site->key.cache, both ? "key_value" : "key"),
+          std::pair(attention.site->value.cache, both ? "key_value" : "value")}) {
+      AnalysedCache* cache = CacheOf(a, index);
+      const size_t position = static_cast<size_t>(cache - a.caches.data());
+      if (assigned[position]) continue;
+      cache->layer = layer;
+      cache->role = role;
+      assigned[position] = true;
+      fresh = true;
+    }
+    if (fresh) ++layer;
+  }
+  int waiting = 0;
+  for (size_t k = 0; k < a.caches.size(); ++k) {
+    if (assigned[k]) continue;
+    if (a.caches[k].update && HasPackedAxes(a.caches[k].update->layout)) {
+      waiting += waiting % 2;
+      a.caches[k].layer = layer + waiting / 2;
+      a.caches[k].role = "key_value";
+      waiting += 2;
+      continue;
+    }
+    a.caches[k].layer = layer + waiting / 2;
+    a.caches[k].role = waiting % 2 == 0 ? "key" : "value";
+    ++waiting;
+  }
+}
+
+// Returns true for caches of cross-attention: one call computes them, and the host feeds them to
+// later calls.
+bool IsHandedOver(const Graph& graph, ValueId present) {
+  const NodeId n = graph.producer(present);
+  return n != kNoNode && graph.Is(n, "If") &&
+         GivesNothing(graph.node(n), graph.output_index(present));
+}
+
+// Replaces a finding at a node that could not be normalised by the reason for that, which says
+// more.
+void ReplaceByNormalisation(const Normalised& normalised, Finding* finding) {
+  for (const Finding& refusal : normalised.refusals) {
+    if (finding->nodes.empty() || refusal.nodes.front() != finding->nodes.front()) continue;
+    finding->code = refusal.code;
+    finding->text = refusal.text;
+    finding->nodes = refusal.nodes;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Analysis> Lower(const Model& model) {
+  Analysis a;
+  KV_ASSIGN_OR_RETURN(onnx::ModelProto flat, InlineFunctions(*model.proto));
+  KV_RETURN_IF_ERROR(CheckArity(flat));
+  RaisedOpset raised = RaiseOpset(std::move(flat));
+  a.not_raised = raised.refusal;
+  if (!a.not_raised) {
+    KV_ASSIGN_OR_RETURN(a.normalised, Normalise(std::move(raised.model)));
+    raised.model = std::move(a.normalised.model);
+  }
+  KV_ASSIGN_OR_RETURN(
+      Graph graph, Graph::Build(std::make_shared<const onnx::ModelProto>(std::move(raised.model))));
+  a.graph = std::make_shared<const Graph>(std::move(graph));
+  a.forms = std::make_unique<sym::Forms>(*a.graph);
+  if (a.not_raised) a.near_misses.push_back(*a.not_raised);
+  return a;
+}
+
+absl::Status Recognise(RuleTable rules, const ConvertOptions& options, Analysis* analysis) {
+  Analysis& a = *analysis;
+  Candidates candidates = FindCandidates(*a.forms);
+  a.near_misses = std::move(candidates.near_misses);
+  a.states = std::move(candidates.states);
+  for (Candidate& candidate : candidates.pairs) {
+    if (IsHandedOver(*a.graph, candidate.pair.present)) continue;
+    a.caches.emplace_back();
+    a.caches.back().candidate = std::move(candidate);
+    ReplaceByNormalisation(a.normalised, &a.caches.back().candidate.if_unmatched);
+  }
+  MatchCaches(rules, options, a);
+  SetStatesAside(a);
+  MatchAttention(rules, a);
+  for (AnalysedAttention& attention : a.attention) {
+    if (attention.reason) ReplaceByNormalisation(a.normalised, &*attention.reason);
+  }
+  for (AnalysedCache& cache : a.caches) {
+    if (!cache.reason || cache.reason->cause == StayCause::kLeftByOption) continue;
+    ReplaceByNormalisation(a.normalised, &cache.reason->finding);
+  }
+  FindOtherAttention(a);
+  DropUnread(a);
+  AssignLayers(a);
+  return WithinSteps(*a.forms);
+}
+
+absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
+                                 const ConvertOptions& options) {
+  KV_ASSIGN_OR_RETURN(Analysis a, Lower(model));
+  if (!a.not_raised) KV_RETURN_IF_ERROR(Recognise(rules, options, &a));
+  return a;
+}
+
+int LayerOf(const Analysis& analysis, int update_index) {
+  for (const AnalysedCache& cache : analysis.caches) {
+    if (cache.update_index == update_index) return cache.layer;
+  }
+  return 0;
+}
+
+absl::Status WithinSteps(const sym::Forms& forms) {
+  if (!forms.exhausted()) return absl::OkStatus();
+  Limits limits;
+  limits.analysis_steps = sym::MaxSteps();
+  return OverLimit(&Limits::analysis_steps, limits);
+}
+
+std::string DescribeMask(Analysis& analysis, const AttentionSite& site) {
+  sym::Pool& pool = analysis.forms->pool();
+  const Expr start = CountedUp(*analysis.forms, analysis.updates[site.key.cache].write_index(pool));
+  const bool one_token = QueryShape(*analysis.forms, site)[2]->is_integer(1);
+  const Visibility v =
+      ReadVisibility(*analysis.forms, CountedUp(*analysis.forms, site.mask.keep), start, one_token);
+  std::vector<std::string> words;
+  if (v.causal) words.push_back("causal");
+  bool padding = false, explicit_mask = false;
+  for (Expr part : sym::ConjunctsOf(v.rest)) {
+    if (const auto back = TokensBack(pool, part, start, one_token)) {
+      words.push_back(fmt::format("sliding({})", *back + 1));
+      continue;
+    }
+    const auto sources = sym::SourcesOf(part);
+    if (!sources.empty()) {
+      const bool plain = std::all_of(sources.begin(), sources.end(), [&](ValueId s) {
+        return analysis.graph->type(s).shape && analysis.graph->type(s).shape->size() == 2;
+      });
+      (plain ? padding : explicit_mask) = true;
+    } else if (part == pool.Le(pool.Index(3), pool.Index(2), {})) {
+      words.push_back("top-left");
+    } else {
+      explicit_mask = true;
+    }
+  }
+  if (padding) words.push_back("padding");
+  if (explicit_mask) words.push_back("explicit");
+  if (!site.mask.biases.empty()) words.push_back("bias");
+  if (words.empty()) return "none";
+  return fmt::format("{}", fmt::join(words, "+"));
+}
+
+Inspection Report(Analysis& a) {
+  Inspection report;
+  report.nodes = a.graph->num_nodes();
+  for (const AnalysedCache& cache : a.caches) {
+    const CachePair& pair = cache.candidate.pair;
+    CacheReport r;
+    r.id = fmt::format("{}.{}", cache.layer, cache.role);
+    r.layer = cache.layer;
+    r.role = cache.role;
+    r.input = a.graph->name(pair.past);
+    r.output = a.graph->name(pair.present);
+    r.kind = WordOf(cache.update ? cache.update->kind() : cache.candidate.kind);
+    r.axis = cache.candidate.axis;
+    r.growing = cache.candidate.growing;
+    r.dtype = ElementTypeName(a.graph->type(pair.past).elem_type);
+    if (cache.reason) r.reason = cache.reason->finding;
+    if (cache.update) {
+      r.axis = cache.update->axis;
+      r.layout = cache.update->layout;
+      r.growing = cache.update->grows();
+      const Expr start = cache.update->write_index(a.forms->pool());
+      const bool fifo = std::holds_alternative<Fifo>(cache.update->how);
+      r.write_start = fifo ? "P" : sym::ToString(start, a.graph.get());
+      if (!r.growing) {
+        r.capacity = sym::ToString(a.forms->Of(pair.past).shape[r.axis], a.graph.get());
+      }
+      if (cache.update->update != kNoValue) r.update = a.graph->name(cache.update->update);
+    } else {
+      const sym::Form& form = a.forms->Of(pair.past);
+      if (!r.growing && form.known_rank && form.shape.size() > 2) {
+        const auto rank = static_cast<int64_t>(form.shape.size());
+        const bool known = cache.candidate.converted && r.axis >= 0 && r.axis < rank;
+        if (!known) r.axis = 2;
+        r.capacity = sym::ToString(form.shape[r.axis], a.graph.get());
+      }
+      if (form.known_rank && form.shape.size() == 4) r.layout = r.axis == 1 ? "BSND" : "BNSD";
+    }
+    if (const UnpackedCache* packed = a.normalised.unpacked.Find(r.input)) {
+      r.input = packed->source.input;
+      r.output = packed->source.output;
+      if (!packed->scales.input.empty()) r.dtype = ElementTypeName(onnx::TensorProto::INT8);
+    }
+    report.caches.push_back(std::move(r));
+  }
+  int number = 0;
+  for (const AnalysedAttention& attention : a.attention) {
+    AttentionReport r;
+    r.id = fmt::format("{}", number++);
+    r.form = a.graph->Is(attention.node, "Attention") ? "op" : "decomposed";
+    r.reason = attention.reason;
+    r.nodes = {a.graph->NodeName(attention.node)};
+    if (attention.site) {
+      const AttentionSite& site = *attention.site;
+      r.q_heads = site.q_heads;
+      r.kv_heads = site.key.view.heads;
+      r.head_dim = site.head_dim;
+      r.v_head_dim = site.v_head_dim;
+      r.scale = site.scale;
+      r.softcap = site.softcap;
+      r.mask = DescribeMask(a, site);
+      r.nodes.clear();
+      for (NodeId n : site.nodes) r.nodes.push_back(a.graph->NodeName(n));
+    }
+    report.attention.push_back(std::move(r));
+  }
+  report.near_misses = a.near_misses;
+  return report;
+}
+
+}  // namespace kvlift

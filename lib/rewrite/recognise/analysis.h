@@ -1,0 +1,82 @@
+// Everything that the rules say about a model, before any decision to convert.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "onnxio/model/model.h"
+#include "rewrite/recognise/candidates.h"
+#include "rewrite/types/conversion.h"
+#include "rewrite/types/normalised.h"
+#include "rewrite/types/options.h"
+#include "rewrite/types/rule.h"
+
+namespace kvlift {
+
+// What makes a cache stay as it is. The other caches are converted without it where it is
+// kConverted (a TensorScatter writes it already) or kLeftByOption (--only and --skip leave it out);
+// kRefused is a reason against the whole conversion, unless partial conversion is allowed.
+enum class StayCause { kRefused, kConverted, kLeftByOption };
+
+struct StayReason {
+  StayCause cause = StayCause::kRefused;
+  Finding finding;
+};
+
+struct AnalysedCache {
+  Candidate candidate;
+  std::optional<CacheUpdate> update;  // set if a rule matched
+  int update_index = -1;              // into Analysis::updates; -1: the cache is not converted
+  std::optional<StayReason> reason;   // why the cache is not converted; absent if it is
+  int layer = 0;
+  std::string role;  // "key", "value" or, for both in one tensor, "key_value"
+};
+
+// Either `site` or `reason` is set.
+struct AnalysedAttention {
+  NodeId node = kNoNode;  // the node that a rule judged, or the softmax if no rule did
+  std::optional<AttentionSite> site;
+  std::optional<Finding> reason;  // why no rule takes the attention over
+};
+
+struct Analysis {
+  std::shared_ptr<const Graph> graph;  // functions inlined, opset raised, normalised
+  Normalised normalised;               // its model is in `graph`
+  std::unique_ptr<sym::Forms> forms;
+  std::optional<Finding> not_raised;  // KV201; if set, all below is empty but near_misses
+  std::vector<AnalysedCache> caches;
+  std::vector<CacheUpdate> updates;          // the caches that can be converted
+  std::vector<AnalysedAttention> attention;  // by node
+  // What the model hands from step to step and no attention reads, as a convolution or a recurrence
+  // does.
+  std::vector<CachePair> states;
+  std::vector<Finding> near_misses;
+};
+
+// The step "lower": returns the lowered graph, with what became of the source's nodes. The rest of
+// the analysis is empty. Returns InvalidArgument for a broken model.
+absl::StatusOr<Analysis> Lower(const Model& model);
+// The step "recognise": fills in the rest, from a graph that could be raised. Uses the options
+// only, skip and mode. Returns OutOfRange if the symbolic arithmetic takes more than
+// sym::MaxSteps(). What cannot be converted is in the analysis.
+absl::Status Recognise(RuleTable rules, const ConvertOptions& options, Analysis* analysis);
+// Runs both steps.
+absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
+                                 const ConvertOptions& options = {});
+
+// Returns the layer of the cache with this index into Analysis::updates; 0 if there is none.
+int LayerOf(const Analysis& analysis, int update_index);
+
+// Returns OutOfRange if the graph asked for more than sym::MaxSteps().
+absl::Status WithinSteps(const sym::Forms& forms);
+
+// Returns the words of AttentionReport::mask, joined by "+": causal, sliding(W), top-left, padding,
+// explicit, bias; "none" if there are none.
+std::string DescribeMask(Analysis& analysis, const AttentionSite& site);
+
+// Returns what `inspect` lists.
+Inspection Report(Analysis& analysis);
+
+}  // namespace kvlift

@@ -1,0 +1,321 @@
+#include "rewrite/recognise/append.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "rewrite/recognise/axis_letters.h"
+#include "rewrite/recognise/match.h"
+
+namespace kvlift {
+namespace {
+
+using sym::Expr;
+using sym::Kind;
+
+// A condition i_axis <= bound, i_axis >= bound or i_axis == bound; the bound does not contain
+// i_axis.
+struct Bound {
+  enum class Kind { kNone, kUpper, kLower, kEqual } kind = Kind::kNone;
+  int axis = -1;
+  Expr bound = nullptr;
+};
+
+Bound ReadBound(sym::Pool& pool, Expr condition, int rank) {
+  if (condition->kind() != Kind::kLe && condition->kind() != Kind::kEq) return {};
+  const bool equal = condition->kind() == Kind::kEq;
+  // If there are several indices, the highest one is that of the sequence; the others count batch
+  // and heads.
+  for (int axis = rank - 1; axis >= 0; --axis) {
+    const auto linear = sym::LinearIn(pool, condition->args()[0], pool.Index(axis));
+    if (!linear || (linear->coefficient != 1 && linear->coefficient != -1)) continue;
+    const bool up = linear->coefficient == 1;
+    const Expr bound = up ? pool.Neg(linear->rest) : linear->rest;
+    return {equal ? Bound::Kind::kEqual : (up ? Bound::Kind::kUpper : Bound::Kind::kLower), axis,
+            bound};
+  }
+  return {};
+}
+
+// The conditions under which an element is not that of the past, and the element in that case.
+struct Region {
+  std::vector<Expr> conditions;
+  Expr update = nullptr;
+};
+
+std::optional<Region> ReadRegion(sym::Pool& pool, Expr e, Expr past) {
+  if (e->kind() != Kind::kSelect) return std::nullopt;
+  const Expr condition = e->args()[0];
+  Region region;
+  Expr inside = nullptr;
+  if (e->args()[2] == past) {
+    region.conditions = sym::ConjunctsOf(condition);
+    inside = e->args()[1];
+  } else if (e->args()[1] == past) {
+    region.conditions = sym::ConjunctsOf(pool.Not(condition));
+    inside = e->args()[2];
+  } else {
+    return std::nullopt;
+  }
+  region.update = inside;
+  if (const auto nested = ReadRegion(pool, inside, past)) {
+    region.conditions.insert(region.conditions.end(), nested->conditions.begin(),
+                             nested->conditions.end());
+    region.update = nested->update;
+  }
+  return region;
+}
+
+bool SameShape(const sym::Form& before, const sym::Form& after) {
+  if (!before.known_rank || !after.known_rank || before.shape.size() != after.shape.size()) {
+    return false;
+  }
+  for (size_t k = 0; k < before.shape.size(); ++k) {
+    // Two symbols may stand for one size, which the graph needs to be equal where it joins tensors.
+    const bool symbols =
+        before.shape[k]->kind() == Kind::kDim && after.shape[k]->kind() == Kind::kDim;
+    if (before.shape[k] != after.shape[k] && !symbols) return false;
+  }
+  return true;
+}
+
+// Reads the region of a present that has the past's shape; nullopt if it has another shape.
+std::optional<Region> RegionOf(sym::Forms& forms, const CachePair& pair) {
+  sym::Pool& pool = forms.pool();
+  const sym::Form before = forms.Of(pair.past), after = forms.Of(pair.present);
+  if (!SameShape(before, after)) return std::nullopt;
+  const int rank = static_cast<int>(before.shape.size());
+  auto region = ReadRegion(pool, after.element, pool.Load(pair.past, Indices(pool, rank)));
+  if (!region) {
+    region = ReadRegion(pool, after.element, pool.Load(pair.past, Indices(pool, before.shape)));
+  }
+  if (!region || region->conditions.empty()) return std::nullopt;
+  return region;
+}
+
+// The condition (i_axis - start) mod extent < length, where `extent` is that of the axis.
+struct Wrap {
+  Expr division = nullptr;  // (i_axis - start) div extent
+  int axis = -1;
+  Expr start = nullptr, length = nullptr;
+};
+
+std::optional<Wrap> ReadWrap(sym::Pool& pool, Expr condition, absl::Span<const Expr> shape) {
+  if (condition->kind() != Kind::kLe) return std::nullopt;
+  const Expr below = condition->args()[0];  // <= 0
+  const int rank = static_cast<int>(shape.size());
+  for (Expr division : sym::DivisionsOf(below)) {
+    const Expr number = division->args()[0], extent = division->args()[1];
+    for (int axis = rank - 1; axis > 0; --axis) {
+      const auto linear = sym::LinearIn(pool, number, pool.Index(axis));
+      if (extent != shape[axis] || !linear || linear->coefficient != 1) continue;
+      const Expr slot = pool.Sub(number, pool.Mul(extent, division));
+      const Expr length = pool.Add(pool.Sub(slot, below), pool.Integer(1));
+      Wrap wrap = {division, axis, pool.Neg(linear->rest), length};
+      bool told = !length->has_index() && sym::SourcesOf(length).empty();
+      for (int k = 1; k < rank; ++k) told = told && !sym::ContainsIndex(wrap.start, k);
+      if (told) return wrap;
+    }
+  }
+  return std::nullopt;
+}
+
+// Returns e with i_axis + shift in place of i_axis.
+Expr Shifted(sym::Pool& pool, Expr e, int axis, Expr shift, std::vector<Expr> shape) {
+  sym::Pool::Substitution s;
+  s.indices.resize(shape.size(), nullptr);
+  s.indices[axis] = pool.Add(pool.Index(axis), shift);
+  return pool.Substitute(e, s, sym::Facts{std::move(shape)});
+}
+
+// Returns true for past[x[i0], .., t, ..]: only the index on the first axis is not in place.
+bool TakesOtherSequences(Expr e, ValueId past, int axis, const std::vector<Expr>& here) {
+  if (e->kind() != Kind::kLoad || e->source() != past) return false;
+  int moved = 0;
+  for (int k = 0; k < static_cast<int>(here.size()); ++k) {
+    const Expr arg = e->args()[k];
+    if (arg == here[k]) continue;
+    const bool gathered = k == 0 && axis != 0 && arg->kind() == Kind::kLoad &&
+                          arg->args().size() == 1 && arg->args()[0] == here[0];
+    if (!gathered) return false;
+    ++moved;
+  }
+  return moved == 1;
+}
+
+// An element that is `first` where i_axis < end, and `second` elsewhere.
+struct Split {
+  int axis = -1;
+  Expr end = nullptr, first = nullptr, second = nullptr;
+};
+
+std::optional<Split> ReadSplit(sym::Pool& pool, Expr e, int rank) {
+  if (e->kind() != Kind::kSelect) return std::nullopt;
+  const Bound bound = ReadBound(pool, e->args()[0], rank);
+  const bool upper = bound.kind == Bound::Kind::kUpper;
+  if (!upper && bound.kind != Bound::Kind::kLower) return std::nullopt;
+  return Split{bound.axis, upper ? pool.Add(bound.bound, pool.Integer(1)) : bound.bound,
+               e->args()[upper ? 1 : 2], e->args()[upper ? 2 : 1]};
+}
+
+// Reads one new row that is selected by its index: t == P ? new : (t < P ? past : anything), with
+// t <= P.
+std::optional<Split> ReadLastRow(sym::Pool& pool, Expr e, const sym::Form& before,
+                                 const sym::Form& after) {
+  const int rank = static_cast<int>(before.shape.size());
+  if (e->kind() != Kind::kSelect) return std::nullopt;
+  const Bound last = ReadBound(pool, e->args()[0], rank);
+  if (last.kind != Bound::Kind::kEqual) return std::nullopt;
+  const Expr length = before.shape[last.axis];
+  if (last.bound != length || after.shape[last.axis] != pool.Add(length, pool.Integer(1))) {
+    return std::nullopt;
+  }
+  Split split{last.axis, length, e->args()[2], e->args()[1]};
+  const auto rest = ReadSplit(pool, split.first, rank);
+  if (rest && rest->axis == last.axis && rest->end == length) split.first = rest->first;
+  return split;
+}
+
+}  // namespace
+
+std::optional<Append> ReadAppend(sym::Forms& forms, ValueId past, ValueId v) {
+  sym::Pool& pool = forms.pool();
+  const sym::Form before = forms.Of(past), after = forms.Of(v);
+  if (!before.known_rank || !after.known_rank || before.shape.size() != after.shape.size()) {
+    return std::nullopt;
+  }
+  const int rank = static_cast<int>(before.shape.size());
+  auto split = ReadLastRow(pool, after.element, before, after);
+  if (!split) split = ReadSplit(pool, after.element, rank);
+  if (!split || split->end->has_index()) return std::nullopt;
+  const int axis = split->axis;
+  const Expr end = split->end, first = split->first, second = split->second;
+  const std::vector<Expr> here = Indices(pool, rank);
+  std::vector<Expr> moved = here;
+  moved[axis] = pool.Sub(here[axis], end);
+  Append append;
+  append.axis = axis;
+  append.length = end;
+  const Expr length = before.shape[axis];
+  append.reversed = end != length && second == pool.Load(past, moved);
+  if (append.reversed) return append;
+  // Axes of extent 1 may be read at 0.
+  const auto own = [&](Expr e) {
+    return e == pool.Load(past, here) || e == pool.Load(past, Indices(pool, before.shape));
+  };
+  if (end != length) return std::nullopt;
+  if (!own(first)) {
+    if (!TakesOtherSequences(first, past, axis, here)) return std::nullopt;
+    append.reordered_past = first;
+  }
+  std::vector<Expr> shape = before.shape;
+  shape[axis] = pool.Sub(after.shape[axis], length);
+  append.update = Shifted(pool, second, axis, end, std::move(shape));
+  return append;
+}
+
+std::optional<Write> ReadWrite(sym::Forms& forms, const CachePair& pair) {
+  sym::Pool& pool = forms.pool();
+  auto region = RegionOf(forms, pair);
+  if (!region) return std::nullopt;
+  const sym::Form before = forms.Of(pair.past), after = forms.Of(pair.present);
+  const int rank = static_cast<int>(before.shape.size());
+  std::stable_sort(region->conditions.begin(), region->conditions.end(), [&](Expr a, Expr b) {
+    return ReadBound(pool, a, rank).axis > ReadBound(pool, b, rank).axis;
+  });
+  Write write;
+  Expr end = nullptr, part = pool.True();
+  for (Expr condition : region->conditions) {
+    const Bound bound = ReadBound(pool, condition, rank);
+    if (bound.kind == Bound::Kind::kNone) return std::nullopt;
+    // Conditions on the sequence axis come first; others select a part of the axes in front of it.
+    if (write.axis >= 0 && bound.axis < write.axis) {
+      part = pool.And(part, condition);
+      continue;
+    }
+    if (write.axis >= 0 && bound.axis > write.axis) return std::nullopt;
+    write.axis = bound.axis;
+    const bool lower = bound.kind != Bound::Kind::kUpper;
+    const bool upper = bound.kind != Bound::Kind::kLower;
+    if ((lower && write.start != nullptr) || (upper && end != nullptr)) return std::nullopt;
+    if (lower) write.start = bound.bound;
+    if (upper) end = pool.Add(bound.bound, pool.Integer(1));
+  }
+  if (write.axis < 0) return std::nullopt;
+  if (before.shape[write.axis] != after.shape[write.axis]) return std::nullopt;
+  if (write.start == nullptr) write.start = pool.Integer(0);
+  if (end == nullptr) end = before.shape[write.axis];
+  write.length = pool.Sub(end, write.start);
+  for (int k = 0; k < rank; ++k) {
+    if (k > 0 && sym::ContainsIndex(write.start, k)) return std::nullopt;
+    if (sym::ContainsIndex(write.length, k)) return std::nullopt;
+  }
+  if (!sym::SourcesOf(write.length).empty()) return std::nullopt;
+  std::vector<Expr> shape = before.shape;
+  shape[write.axis] = write.length;
+  Expr rows = region->update;
+  if (!part->is_integer(1)) {
+    rows = pool.Select(part, rows, pool.Load(pair.past, Indices(pool, rank)));
+    write.writes_some_sequences = true;
+  }
+  write.update = Shifted(pool, rows, write.axis, write.start, std::move(shape));
+  return write;
+}
+
+std::optional<Write> ReadRing(sym::Forms& forms, const CachePair& pair) {
+  sym::Pool& pool = forms.pool();
+  const auto region = RegionOf(forms, pair);
+  if (!region || region->conditions.size() != 1) return std::nullopt;
+  std::vector<Expr> shape = forms.Of(pair.past).shape;
+  const auto wrap = ReadWrap(pool, region->conditions[0], shape);
+  if (!wrap) return std::nullopt;
+  Write write;
+  write.axis = wrap->axis;
+  write.start = wrap->start;
+  write.length = wrap->length;
+  // Row s of the update is the element at slot start + s, where nothing has wrapped around.
+  sym::Pool::Substitution s;
+  s.indices.resize(shape.size(), nullptr);
+  s.indices[wrap->axis] = pool.Add(pool.Index(wrap->axis), wrap->start);
+  s.atoms[wrap->division] = pool.Integer(0);
+  shape[wrap->axis] = wrap->length;
+  write.update = pool.Substitute(region->update, s, sym::Facts{shape});
+  return write;
+}
+
+std::optional<Write> ReadShift(sym::Forms& forms, const CachePair& pair) {
+  sym::Pool& pool = forms.pool();
+  const sym::Form before = forms.Of(pair.past), after = forms.Of(pair.present);
+  if (!SameShape(before, after)) return std::nullopt;
+  const int rank = static_cast<int>(before.shape.size());
+  const auto split = ReadSplit(pool, after.element, rank);
+  if (!split || split->axis <= 0 || split->end->has_index()) return std::nullopt;
+  Write write;
+  write.axis = split->axis;
+  write.length = pool.Sub(before.shape[split->axis], split->end);
+  std::vector<Expr> moved = Indices(pool, rank), shape = before.shape;
+  moved[split->axis] = pool.Add(moved[split->axis], write.length);
+  if (split->first != pool.Load(pair.past, moved)) return std::nullopt;
+  if (!sym::SourcesOf(write.length).empty()) return std::nullopt;
+  shape[split->axis] = write.length;
+  write.update = Shifted(pool, split->second, split->axis, split->end, std::move(shape));
+  return write;
+}
+
+std::optional<CacheUpdate> BufferUpdate(sym::Forms& forms, const CachePair& pair,
+                                        const Write& write, CacheUpdate::How how) {
+  CacheUpdate update(pair, how);
+  update.axis = write.axis;
+  update.layout = LayoutOf(forms, pair, write.axis);
+  if (update.layout.empty()) return std::nullopt;
+  update.new_length = write.length;
+  if (CountsSequences(forms, update)) return std::nullopt;
+  update.node = forms.graph().producer(pair.present);
+  update.update_element = write.update;
+  std::vector<Expr> shape = forms.Of(pair.past).shape;
+  shape[write.axis] = write.length;
+  update.update = FindValue(forms, pair.present, update.update_element, shape, std::nullopt,
+                            forms.ElementType(pair.past));
+  return update;
+}
+
+}  // namespace kvlift

@@ -1,0 +1,51 @@
+// Reads from forms how a present is made of its past: rows put behind it, or rows written into it.
+#pragma once
+
+#include <optional>
+
+#include "rewrite/types/rule.h"
+#include "sym/forms/forms.h"
+
+namespace kvlift {
+
+// past[.., t, ..] for t < length, and something else behind it.
+struct Append {
+  int axis = -1;               // the sequence axis
+  sym::Expr length = nullptr;  // P: the first row that is not the past's
+  sym::Expr update = nullptr;  // element of the rest; i_axis counts from 0. Null if `reversed`
+  // Set if the past's sequences are reordered: past[x[i0], .., t, ..]. Null: they stay in place.
+  sym::Expr reordered_past = nullptr;
+  // The new rows stand in front of the past.
+  bool reversed = false;
+};
+
+// Reads `v` as the past with rows behind it. Returns nullopt if it is anything else.
+std::optional<Append> ReadAppend(sym::Forms& forms, ValueId past, ValueId v);
+
+// New rows at some slots of a buffer, and the past at all others.
+struct Write {
+  int axis = -1;               // the sequence axis
+  sym::Expr start = nullptr;   // slot of the first new row; contains the index i0 at most
+  sym::Expr length = nullptr;  // S, without indices and loads
+  sym::Expr update = nullptr;  // element of the new rows; i_axis counts from `start`
+  // A part of the other axes is written only, such as the first sequences of a larger batch;
+  // `update` repeats the past's rows for the rest.
+  bool writes_some_sequences = false;
+};
+
+// Each of these returns nullopt if the present does not have the past's shape, or is anything else.
+// The update at slots start <= t < start + length.
+std::optional<Write> ReadWrite(sym::Forms& forms, const CachePair& pair);
+// The update at slots (start + s) mod M for s < length. The axis is not the first one.
+std::optional<Write> ReadRing(sym::Forms& forms, const CachePair& pair);
+// past[.., t + length, ..] for t < M - length, and the update behind it. `start` stays null. The
+// axis is not the first one.
+std::optional<Write> ReadShift(sym::Forms& forms, const CachePair& pair);
+
+// Returns the update of a buffer of fixed capacity. Returns nullopt if the past's axes have no
+// layout (rewrite/recognise/axis_letters.h), or if the number of rows depends on the number of
+// sequences.
+std::optional<CacheUpdate> BufferUpdate(sym::Forms& forms, const CachePair& pair,
+                                        const Write& write, CacheUpdate::How how);
+
+}  // namespace kvlift

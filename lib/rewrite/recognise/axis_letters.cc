@@ -1,0 +1,101 @@
+#include "rewrite/recognise/axis_letters.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+
+namespace kvlift {
+namespace {
+
+using sym::Expr;
+using sym::Kind;
+
+// Returns the first extents of integer inputs, such as token ids: they count sequences.
+absl::flat_hash_set<Expr> BatchDims(sym::Forms& forms) {
+  absl::flat_hash_set<Expr> dims;
+  const Graph& graph = forms.graph();
+  for (ValueId v : graph.graph_inputs()) {
+    const sym::Form& form = forms.Of(v);
+    if (!form.known_rank || form.shape.size() < 2 || !IsIntegerType(graph.type(v).elem_type)) {
+      continue;
+    }
+    dims.insert(form.shape.front());
+  }
+  return dims;
+}
+
+// Returns true if places along an axis hold data of different origin, such as keys and values.
+bool TellsApart(Expr element, int axis) {
+  if (element->kind() != Kind::kSelect) return false;
+  return sym::ContainsIndex(element->args()[0], axis) || TellsApart(element->args()[1], axis) ||
+         TellsApart(element->args()[2], axis);
+}
+
+// Returns the axis whose extent is the batch of the tokens; if extents do not decide, the first
+// axis other than `axis`.
+int BatchAxis(sym::Forms& forms, const CachePair& pair, int axis) {
+  const std::vector<Expr> shape = forms.Of(pair.past).shape;
+  const int rank = static_cast<int>(shape.size());
+  const int first = axis == 0 ? 1 : 0;
+  const absl::flat_hash_set<Expr> batch = BatchDims(forms);
+  if (rank <= 4) {
+    if (batch.contains(shape[first])) return first;
+    int other = -1, axes = 0;
+    for (int k = 0; k < rank; ++k) {
+      if (k == axis || !batch.contains(shape[k])) continue;
+      other = k;
+      ++axes;
+    }
+    return axes == 1 ? other : first;
+  }
+  const sym::Form present = forms.Of(pair.present);
+  int found = -1;
+  for (int k = 0; k < rank; ++k) {
+    if (k == axis || !batch.contains(shape[k])) continue;
+    // An axis of caches may have the extent of the batch, too, but data of different origin is
+    // joined along it.
+    if (!present.known_rank || !TellsApart(present.element, k)) return k;
+    if (found < 0) found = k;
+  }
+  if (found >= 0) return found;
+  for (int k = 0; k < rank; ++k) {
+    if (k != axis && shape[k]->kind() != Kind::kInteger) return k;
+  }
+  return first;
+}
+
+}  // namespace
+
+std::string LayoutOf(sym::Forms& forms, const CachePair& pair, int axis) {
+  const sym::Form form = forms.Of(pair.past);
+  constexpr int kMaxRank = 6;
+  const int rank = form.known_rank ? static_cast<int>(form.shape.size()) : 0;
+  if (rank < 3 || rank > kMaxRank || axis < 0 || axis >= rank) return {};
+  std::string letters(rank, '-');
+  letters[axis] = 'S';
+  letters[BatchAxis(forms, pair, axis)] = 'B';
+  std::string names = "DN";
+  for (int k = rank - 1; k >= 0; --k) {
+    if (letters[k] != '-') continue;
+    if (names.empty()) {
+      const bool two = form.shape[k]->is_integer(2) && letters.find('K') == std::string::npos;
+      letters[k] = two ? 'K' : letters.find('L') == std::string::npos ? 'L' : 'J';
+    } else {
+      letters[k] = names.front();
+      names.erase(0, 1);
+    }
+  }
+  return letters;
+}
+
+bool CountsSequences(sym::Forms& forms, const CacheUpdate& update) {
+  const size_t batch = update.layout.find('B');
+  if (batch == std::string::npos) return false;
+  const Expr sequences = forms.Of(update.pair.past).shape[batch];
+  return sequences->kind() == Kind::kDim && sym::ContainsDim(update.new_length, sequences->dim());
+}
+
+size_t FirstPackedAxis(const std::string& layout) { return layout.find_first_of("KLJ"); }
+
+}  // namespace kvlift

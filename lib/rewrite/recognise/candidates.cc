@@ -1,0 +1,540 @@
+#include "rewrite/recognise/candidates.h"
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "fmt/format.h"
+#include "rewrite/lower/key_value_cache.h"
+#include "rewrite/recognise/append.h"
+#include "rewrite/recognise/attention_search.h"
+#include "rewrite/recognise/match.h"
+
+namespace kvlift {
+namespace {
+
+using sym::Expr;
+using sym::Kind;
+
+bool IsDefaultDomain(const std::string& domain) { return domain.empty() || domain == "ai.onnx"; }
+
+constexpr int kMinCacheRank = 3;
+constexpr size_t kMaxNearMisses = 20;
+constexpr size_t kMaxSearched = 4000;
+
+class Finder {
+ public:
+  explicit Finder(sym::Forms& forms) : forms_(forms), graph_(forms.graph()) {}
+
+  Candidates Run() {
+    CollectNewLengths();
+    for (ValueId output : graph_.graph_outputs()) {
+      const int rank = RankOf(output);
+      if (rank >= kMinCacheRank || rank < 0) Consider(output, rank);
+      if (rank == 2) ConsiderFlat(output);
+    }
+    ReportStates();
+    ReportPresentsWithoutPast();
+    ReportScatters();
+    ReportForeignOperators();
+    return std::move(found_);
+  }
+
+ private:
+  int RankOf(ValueId v) {
+    if (forms_.Of(v).known_rank) return static_cast<int>(forms_.Of(v).shape.size());
+    const auto& shape = graph_.type(v).shape;
+    return shape ? static_cast<int>(shape->size()) : -1;
+  }
+
+  bool MayBePast(ValueId input, ValueId present, int rank) {
+    if (!graph_.is_graph_input(input) || taken_.contains(input)) return false;
+    const int own = RankOf(input);
+    if (own < kMinCacheRank || (rank >= 0 && own != rank)) return false;
+    const int32_t type = graph_.type(present).elem_type;
+    return type == 0 || graph_.type(input).elem_type == type;
+  }
+
+  // Extents that are written differently may be equal if one of them is a symbol that the other one
+  // does not contain, since inputs declare symbols of their own for one size.
+  static bool MayBeEqual(Expr a, Expr b) {
+    if (a == b) return true;
+    if (a->kind() == Kind::kInteger || b->kind() == Kind::kInteger) return false;
+    return (a->kind() == Kind::kDim && !sym::ContainsDim(b, a->dim())) ||
+           (b->kind() == Kind::kDim && !sym::ContainsDim(a, b->dim()));
+  }
+
+  // Returns the axes on which the two shapes differ; nullopt if a shape is not known. An opaque
+  // output may have symbols of its own, so only numbers show a difference there.
+  std::optional<std::vector<int>> DifferingAxes(ValueId input, ValueId output) {
+    const sym::Form before = forms_.Of(input), after = forms_.Of(output);
+    if (!before.known_rank || !after.known_rank || before.shape.size() != after.shape.size()) {
+      return std::nullopt;
+    }
+    std::vector<int> axes, named;  // named: a number on one side, a symbol on the other
+    for (size_t k = 0; k < before.shape.size(); ++k) {
+      const Expr a = before.shape[k], b = after.shape[k];
+      const bool numbers = a->kind() == Kind::kInteger || b->kind() == Kind::kInteger;
+      if (MayBeEqual(a, b) || (!numbers && after.opaque)) continue;
+      const bool own_name = a->kind() == Kind::kDim || b->kind() == Kind::kDim;
+      (numbers && own_name ? named : axes).push_back(static_cast<int>(k));
+    }
+    return axes.empty() ? named : axes;
+  }
+
+  // A present is longer than its past along one axis at most, and a buffer of fixed capacity is
+  // not as long as the new tokens.
+  bool ShapesFit(ValueId input, ValueId present,
+                 const absl::flat_hash_set<sym::DimSymbol>& new_lengths) {
+    const auto axes = DifferingAxes(input, present);
+    if (!axes) return true;
+    if (!axes->empty()) return axes->size() == 1;
+    const sym::Form form = forms_.Of(input);
+    return std::none_of(form.shape.begin(), form.shape.end(), [&](Expr dim) {
+      return dim->kind() == Kind::kDim && new_lengths.contains(dim->dim());
+    });
+  }
+
+  // Collects symbols that may be the number of new tokens: what caches grow by or TensorScatter
+  // writes (new_lengths_), and also the lengths of integer inputs of rank 2 (token_lengths_), among
+  // which may be the width of a mask.
+  void CollectNewLengths() {
+    // Layers share their shapes: one value of each shape stands for all.
+    const auto representatives = [&](absl::Span<const ValueId> values) {
+      std::vector<ValueId> result;
+      absl::flat_hash_set<std::pair<std::vector<Expr>, bool>> seen;
+      for (ValueId v : values) {
+        const sym::Form& form = forms_.Of(v);
+        if (!form.known_rank || RankOf(v) < kMinCacheRank) continue;
+        if (seen.insert({form.shape, form.opaque}).second) result.push_back(v);
+      }
+      return result;
+    };
+    const std::vector<ValueId> inputs = representatives(graph_.graph_inputs());
+    for (ValueId output : representatives(graph_.graph_outputs())) {
+      for (ValueId input : inputs) {
+        const auto axes = DifferingAxes(input, output);
+        if (!axes || axes->size() != 1) continue;
+        const Expr grown = forms_.pool().Sub(forms_.Of(output).shape[axes->front()],
+                                             forms_.Of(input).shape[axes->front()]);
+        if (grown->kind() == Kind::kDim) new_lengths_.insert(grown->dim());
+      }
+    }
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (!graph_.Is(n, "TensorScatter")) continue;
+      const sym::Form& update = forms_.Of(graph_.inputs(n)[1]);
+      const auto rank = static_cast<int64_t>(update.shape.size());
+      const int64_t axis = IntAttribute(graph_.node(n), "axis", -2);
+      if (!update.known_rank || axis < -rank || axis >= rank) continue;
+      const Expr length = update.shape[axis < 0 ? axis + rank : axis];
+      if (length->kind() == Kind::kDim) new_lengths_.insert(length->dim());
+    }
+    token_lengths_ = new_lengths_;
+    for (ValueId input : graph_.graph_inputs()) {
+      if (RankOf(input) != 2 || !IsIntegerType(graph_.type(input).elem_type)) continue;
+      const Expr length = forms_.Of(input).shape.back();
+      if (length->kind() == Kind::kDim) token_lengths_.insert(length->dim());
+    }
+  }
+
+  void Consider(ValueId output, int rank) {
+    if (ConsiderTensorScatter(output, rank)) return;
+    if (ConsiderForm(output, rank) || ConsiderOperator(output, rank)) return;
+    ConsiderFlow(output, rank);
+  }
+
+  // A growing tensor of rank 2, such as token ids, may be fed back as caches are.
+  void ConsiderFlat(ValueId output) {
+    if (!forms_.Of(output).known_rank) return;
+    for (ValueId source : sym::SourcesOf(forms_.Of(output).element)) {
+      if (!graph_.is_graph_input(source) || taken_.contains(source) || RankOf(source) != 2)
+        continue;
+      const auto append = ReadAppend(forms_, source, output);
+      if (!append || append->reversed) continue;
+      return Add({source, output}, Describe(source, output));
+    }
+  }
+
+  // Finds a TensorScatter, or a chain of them, that writes into a graph input; looks through nodes
+  // that only rename a value or move its axes.
+  bool ConsiderTensorScatter(ValueId output, int rank) {
+    const NodeId n = graph_.producer(SeeThrough(output));
+    if (n == kNoNode || !graph_.Is(n, "TensorScatter")) return false;
+    NodeId first = n;
+    for (NodeId m = n; m != kNoNode && graph_.Is(m, "TensorScatter");) {
+      first = m;
+      m = graph_.producer(SeeThrough(graph_.inputs(m)[0]));
+    }
+    const ValueId past = SeeThroughReordering(graph_.inputs(first)[0]);
+    if (!MayBePast(past, output, rank)) return false;
+    Candidate c;
+    c.kind = CacheKind::kTensorScatter;
+    c.converted = true;
+    c.axis = static_cast<int>(IntAttribute(graph_.node(n), "axis", -2));
+    const int written = RankOf(graph_.inputs(n)[0]);
+    if (c.axis < 0) c.axis += written;
+    // A Reshape may merge axes in front of the rows before they are written.
+    c.axis += RankOf(past) - written;
+    c.if_unmatched = MakeFinding(
+        "KV222", fmt::format("{} is written by TensorScatter already", graph_.name(output)), graph_,
+        {n}, {past, output});
+    Add({past, output}, std::move(c));
+    return true;
+  }
+
+  // A cache whose sequences are reordered (beam search) is still the same cache.
+  ValueId SeeThroughReordering(ValueId v) const {
+    v = SeeThrough(v);
+    const NodeId n = graph_.producer(v);
+    const bool reorders =
+        n != kNoNode && graph_.Is(n, "Gather") && IntAttribute(graph_.node(n), "axis", 0) == 0;
+    return reorders ? SeeThrough(graph_.inputs(n)[0]) : v;
+  }
+
+  ValueId SeeThrough(ValueId v) const {
+    for (NodeId n = graph_.producer(v); n != kNoNode; n = graph_.producer(v)) {
+      const bool view = graph_.Is(n, "Identity") || graph_.Is(n, "Transpose") ||
+                        graph_.Is(n, "Squeeze") || graph_.Is(n, "Unsqueeze") ||
+                        graph_.Is(n, "Reshape");
+      if (!view) return v;
+      v = graph_.inputs(n)[0];
+    }
+    return v;
+  }
+
+  // Finds a graph input of the same rank that the output's element loads from. If there are
+  // several, it takes one whose elements stay in place, else one of the same shape.
+  bool ConsiderForm(ValueId output, int rank) {
+    const sym::Form& form = forms_.Of(output);
+    if (!form.known_rank || form.opaque) return false;
+    std::vector<ValueId> pasts;
+    for (ValueId source : sym::SourcesOf(form.element)) {
+      if (MayBePast(source, output, rank) && source != output &&
+          ShapesFit(source, output, new_lengths_)) {
+        pasts.push_back(source);
+      }
+    }
+    if (pasts.empty()) return false;
+    // The output is the input, such as the cache of a cross-attention.
+    if (pasts.size() == 1 && PassedOn(pasts.front(), form)) {
+      paired_.insert(output);
+      return true;
+    }
+    auto at = std::find_if(pasts.begin(), pasts.end(),
+                           [&](ValueId past) { return !MovesPast(past, form.element); });
+    if (at == pasts.end()) {
+      at = std::find_if(pasts.begin(), pasts.end(),
+                        [&](ValueId past) { return forms_.Of(past).shape == form.shape; });
+    }
+    const ValueId past = at != pasts.end() ? *at : pasts.front();
+    Add({past, output}, Describe(past, output));
+    return true;
+  }
+
+  bool PassedOn(ValueId past, const sym::Form& form) {
+    sym::Pool& pool = forms_.pool();
+    const int rank = static_cast<int>(form.shape.size());
+    return form.element == pool.Load(past, Indices(pool, rank)) ||
+           form.element == pool.Load(past, Indices(pool, form.shape));
+  }
+
+  // Finds an operator or a control-flow node that takes the past and gives the present.
+  bool ConsiderOperator(ValueId output, int rank) {
+    const ValueId made = SeeThrough(output);
+    const NodeId n = graph_.producer(made);
+    if (n == kNoNode) return false;
+    if (const ValueId past = PackedPast(graph_, made); past != kNoValue) {
+      return ConsiderPacked(past, output, n);
+    }
+    const bool branches = !graph_.captures(n).empty() || graph_.Is(n, "If");
+    const bool fused = graph_.Is(n, "Attention") || !IsDefaultDomain(graph_.node(n).domain());
+    if (IsStateOperator(graph_, n)) return ConsiderStateOperator(output, n);
+    if (!branches && !fused && !IsScatter(n)) return false;
+    // The first of several outputs of an operator is its result, not a present.
+    if (!branches && graph_.outputs(n).size() > 1 && graph_.output_index(made) == 0) return false;
+    auto inputs = branches ? graph_.captures(n) : graph_.inputs(n);
+    constexpr size_t kAttentionPast = 4;  // past_key, past_value
+    if (graph_.Is(n, "Attention")) inputs.remove_prefix(std::min(inputs.size(), kAttentionPast));
+    for (ValueId read : inputs) {
+      if (read == kNoValue) continue;
+      const ValueId input = SeeThrough(read);
+      if (!MayBePast(input, output, rank) || !ShapesFit(input, output, new_lengths_)) continue;
+      Candidate c;
+      c.kind = branches ? CacheKind::kConcat : fused ? CacheKind::kFused : CacheKind::kScatter;
+      c.hidden = branches || fused;
+      c.if_unmatched = MakeFinding(branches ? "KV207"
+                                   : fused  ? "KV206"
+                                            : "KV204",
+                                   WhyNotOperator(n, input, output, branches, fused), graph_, {n},
+                                   {input, output});
+      Add({input, output}, std::move(c));
+      return true;
+    }
+    return false;
+  }
+
+  // KeyValueCache nodes write into one tensor, one after the other.
+  bool ConsiderPacked(ValueId past, ValueId output, NodeId n) {
+    Candidate c;
+    c.kind = CacheKind::kFused;
+    c.hidden = true;
+    c.if_unmatched = MakeFinding("KV206", WhyNotOperator(n, past, output, false, true), graph_, {n},
+                                 {past, output});
+    Add({past, output}, std::move(c));
+    return true;
+  }
+
+  // Input 3 of a state operator is the state, and output 1 is the next state.
+  bool ConsiderStateOperator(ValueId output, NodeId n) {
+    constexpr size_t kState = 3;
+    const auto inputs = graph_.inputs(n);
+    if (graph_.output_index(SeeThrough(output)) != 1 || inputs.size() <= kState) return false;
+    const ValueId state = inputs[kState] == kNoValue ? kNoValue : SeeThrough(inputs[kState]);
+    if (state == kNoValue || !graph_.is_graph_input(state)) return false;
+    taken_.insert(state);
+    paired_.insert(output);
+    found_.states.push_back({state, output});
+    found_.near_misses.push_back(
+        MakeFinding("KV226",
+                    fmt::format("{} is the state of a {}: it stays as it is", graph_.name(state),
+                                graph_.node(n).op_type()),
+                    graph_, {n}, {state, output}));
+    return true;
+  }
+
+  bool IsScatter(NodeId n) const {
+    return graph_.Is(n, "ScatterND") || graph_.Is(n, "ScatterElements");
+  }
+
+  std::string WhyNotOperator(NodeId n, ValueId past, ValueId present, bool branches,
+                             bool fused) const {
+    const std::string& op = graph_.node(n).op_type();
+    if (branches) {
+      return fmt::format("{} is computed inside the branches of {}", graph_.name(present), op);
+    }
+    if (fused) return fmt::format("{} keeps the cache {} by itself", op, graph_.name(past));
+    return fmt::format(
+        "needs rows written at consecutive slots, found {}, which writes into {} at places that "
+        "are not read",
+        op, graph_.name(past));
+  }
+
+  // Arithmetic changes no extent, except that an axis may grow whose extent is not a constant.
+  bool MayFlow(ValueId input, ValueId output) {
+    if (!ShapesFit(input, output, token_lengths_)) return false;
+    const auto axes = DifferingAxes(input, output);
+    return !axes || axes->empty() ||
+           forms_.Of(input).shape[axes->front()]->kind() != Kind::kInteger;
+  }
+
+  // Takes the nearest graph input of the same rank that the output is computed from.
+  void ConsiderFlow(ValueId output, int rank) {
+    std::deque<ValueId> queue = {output};
+    absl::flat_hash_set<ValueId> seen = {output};
+    for (size_t k = 0; !queue.empty() && k < kMaxSearched; ++k) {
+      const ValueId v = queue.front();
+      queue.pop_front();
+      if (v != output && MayBePast(v, output, rank) && MayFlow(v, output)) {
+        Candidate c;
+        c.kind = CacheKind::kBlend;
+        c.if_unmatched = MakeFinding(
+            "KV202",
+            fmt::format("needs {} to be {} with new rows written into it, found arithmetic",
+                        graph_.name(output), graph_.name(v)),
+            graph_, {graph_.producer(output)}, {v, output});
+        Add({v, output}, std::move(c));
+        return;
+      }
+      const NodeId n = graph_.producer(v);
+      if (n == kNoNode) continue;
+      // A cache does not pass through attention or a projection.
+      if (graph_.Is(n, "Attention") || !IsDefaultDomain(graph_.node(n).domain())) continue;
+      if (v != output && (graph_.Is(n, "MatMul") || graph_.Is(n, "Gemm"))) continue;
+      for (ValueId input : graph_.inputs(n)) {
+        if (input != kNoValue && seen.insert(input).second) queue.push_back(input);
+      }
+    }
+  }
+
+  Candidate Describe(ValueId past, ValueId present) {
+    const sym::Form before = forms_.Of(past), after = forms_.Of(present);
+    Candidate c;
+    if (const auto axes = DifferingAxes(past, present); axes && !axes->empty()) {
+      c.growing = true;
+      c.axis = axes->back();
+    }
+    const NodeId node = graph_.producer(present);
+    if (c.growing) {
+      c.kind = CacheKind::kConcat;
+      c.if_unmatched = MakeFinding(
+          "KV202", fmt::format("needs t < P ? past : new, found {}", Shortened(after.element)),
+          graph_, {node}, {past, present});
+      return c;
+    }
+    if (MovesPast(past, after.element)) {
+      c.kind = CacheKind::kShift;
+      c.if_unmatched = MakeFinding(
+          "KV205",
+          fmt::format("needs rows that stay where they are, found {}", Shortened(after.element)),
+          graph_, {node}, {past, present});
+      return c;
+    }
+    c.kind = HasEquality(after.element) ? CacheKind::kSelect : CacheKind::kScatter;
+    c.if_unmatched = MakeFinding(
+        "KV204",
+        fmt::format("needs rows written at consecutive slots of each sequence, found {}",
+                    Shortened(after.element)),
+        graph_, {node}, {past, present});
+    return c;
+  }
+
+  std::string Shortened(Expr e) const {
+    std::string text = sym::ToString(e, &graph_);
+    constexpr size_t kMaxText = 200;
+    if (text.size() > kMaxText) {
+      text.resize(kMaxText);
+      text.append("...");
+    }
+    return text;
+  }
+
+  // Returns true if some element of the past is read at another place than its own.
+  static bool MovesPast(ValueId past, Expr e) {
+    std::vector<Expr> stack = {e};
+    while (!stack.empty()) {
+      const Expr x = stack.back();
+      stack.pop_back();
+      if (x->kind() == Kind::kLoad && x->source() == past) {
+        for (size_t k = 0; k < x->args().size(); ++k) {
+          const Expr arg = x->args()[k];
+          if (arg->kind() != Kind::kIndex || arg->index() != static_cast<int>(k)) return true;
+        }
+        continue;
+      }
+      if (x->kind() == Kind::kSelect) {
+        stack.push_back(x->args()[1]);
+        stack.push_back(x->args()[2]);
+      }
+    }
+    return false;
+  }
+
+  static bool HasEquality(Expr e) {
+    if (e->kind() != Kind::kSelect) return false;
+    for (Expr part : sym::ConjunctsOf(e->args()[0])) {
+      if (part->kind() == Kind::kEq) return true;
+      if (part->kind() == Kind::kNot && part->args()[0]->kind() == Kind::kEq) return true;
+    }
+    return false;
+  }
+
+  void Add(CachePair pair, Candidate c) {
+    taken_.insert(pair.past);
+    paired_.insert(pair.present);
+    c.pair = pair;
+    found_.pairs.push_back(std::move(c));
+  }
+
+  void NearMiss(Finding finding) {
+    if (found_.near_misses.size() < kMaxNearMisses) {
+      found_.near_misses.push_back(std::move(finding));
+    }
+  }
+
+  // Reports outputs of rank 2 that are computed from an input of the same shape: they are states,
+  // since caches have rank 3 or more.
+  void ReportStates() {
+    for (ValueId output : graph_.graph_outputs()) {
+      if (RankOf(output) != 2 || !IsFloatType(graph_.type(output).elem_type)) continue;
+      const ValueId input = FloatInputBehind(output);
+      if (input == kNoValue) continue;
+      found_.states.push_back({input, output});
+      NearMiss(MakeFinding(
+          "KV226", fmt::format("{} is a state of rank 2: it stays as it is", graph_.name(input)),
+          graph_, {graph_.producer(output)}, {input, output}));
+    }
+  }
+
+  ValueId FloatInputBehind(ValueId output) {
+    std::deque<ValueId> queue = {output};
+    absl::flat_hash_set<ValueId> seen = {output};
+    for (size_t k = 0; !queue.empty() && k < kMaxSearched; ++k) {
+      const ValueId v = queue.front();
+      queue.pop_front();
+      if (v != output && graph_.is_graph_input(v) && RankOf(v) == 2 &&
+          graph_.type(v).elem_type == graph_.type(output).elem_type) {
+        const auto axes = DifferingAxes(v, output);
+        if (axes && axes->empty()) return v;
+      }
+      const NodeId n = graph_.producer(v);
+      if (n == kNoNode) continue;
+      for (ValueId input : graph_.inputs(n)) {
+        if (input != kNoValue && seen.insert(input).second) queue.push_back(input);
+      }
+    }
+    return kNoValue;
+  }
+
+  void ReportPresentsWithoutPast() {
+    for (ValueId output : graph_.graph_outputs()) {
+      const NodeId node = graph_.producer(output);
+      if (paired_.contains(output) || RankOf(output) < 4 || node == kNoNode) continue;
+      NearMiss(MakeFinding(
+          "KV220",
+          fmt::format("{} looks like a present, but no graph input of its shape feeds it",
+                      graph_.name(output)),
+          graph_, {node}, {output}));
+    }
+  }
+
+  // Reports operators of other domains that read an input of a cache's rank for which there is no
+  // present: they may change it in place.
+  void ReportForeignOperators() {
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (IsDefaultDomain(graph_.node(n).domain())) continue;
+      for (ValueId input : graph_.inputs(n)) {
+        if (input == kNoValue || !graph_.is_graph_input(input) || taken_.contains(input)) continue;
+        if (RankOf(input) <= kMinCacheRank) continue;
+        NearMiss(MakeFinding(
+            "KV206",
+            fmt::format("{}.{} takes {} and may change it in place", graph_.node(n).domain(),
+                        graph_.node(n).op_type(), graph_.name(input)),
+            graph_, {n}, {input}));
+      }
+    }
+  }
+
+  void ReportScatters() {
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (!IsScatter(n)) continue;
+      const ValueId output = graph_.outputs(n)[0];
+      const ValueId data = graph_.inputs(n)[0];
+      if (RankOf(output) < kMinCacheRank || graph_.is_graph_input(data)) continue;
+      const sym::Form& form = forms_.Of(output);
+      const auto sources = form.known_rank ? sym::SourcesOf(form.element) : std::vector<ValueId>();
+      if (std::any_of(sources.begin(), sources.end(),
+                      [&](ValueId v) { return taken_.contains(v); })) {
+        continue;
+      }
+      NearMiss(MakeFinding("KV221",
+                           fmt::format("{} writes into a computed tensor, not into a graph input",
+                                       graph_.node(n).op_type()),
+                           graph_, {n}, {data}));
+    }
+  }
+
+  sym::Forms& forms_;
+  const Graph& graph_;
+  Candidates found_;
+  absl::flat_hash_set<ValueId> taken_, paired_;
+  absl::flat_hash_set<sym::DimSymbol> new_lengths_, token_lengths_;
+};
+
+}  // namespace
+
+Candidates FindCandidates(sym::Forms& forms) { return Finder(forms).Run(); }
+
+}  // namespace kvlift

@@ -1,0 +1,34 @@
+// Finds the graph inputs and outputs that look like the past and the present of a cache, before any
+// rule judges them.
+#pragma once
+
+#include <vector>
+
+#include "base/findings.h"
+#include "rewrite/types/rule.h"
+#include "sym/forms/forms.h"
+
+namespace kvlift {
+
+struct Candidate {
+  CachePair pair;
+  // A guess each; the update of a matching rule has what is certain.
+  CacheKind kind = CacheKind::kConcat;
+  bool growing = false;    // the extents of past and present differ
+  int axis = 0;            // where they differ, or that of a TensorScatter; else 0
+  Finding if_unmatched;    // the finding to report if no rule matches
+  bool hidden = false;     // an operator with a past of its own, or a branch, makes the present
+  bool converted = false;  // a TensorScatter makes the present: there is nothing to convert
+};
+
+struct Candidates {
+  std::vector<Candidate> pairs;      // in the order of the graph outputs
+  std::vector<CachePair> states;     // of recurrences, and of rank 2: they stay as they are
+  std::vector<Finding> near_misses;  // states and scatters that are not caches
+};
+
+// Considers graph outputs of rank 3 or more (of rank 2 if they append to an input) and graph inputs
+// of the same rank and element type.
+Candidates FindCandidates(sym::Forms& forms);
+
+}  // namespace kvlift

@@ -1,0 +1,315 @@
+#include "rewrite/recognise/match.h"
+
+#include <algorithm>
+#include <deque>
+
+#include "absl/container/flat_hash_set.h"
+#include "rewrite/lower/decoded_rows.h"
+
+namespace kvlift {
+
+using sym::Expr;
+using sym::Kind;
+
+namespace {
+constexpr size_t kMaxSearched = 64;
+constexpr int64_t kMaxHeads = 256;
+constexpr int64_t kMaxPlaces = 256;
+
+// Compares a and b for each constant i1, since heads that are joined one by one have a form each.
+bool SameForEachHead(sym::Pool& pool, Expr a, Expr b, int64_t heads, const sym::Facts& facts) {
+  if (heads > kMaxHeads || !sym::ContainsIndex(b, 1) || sym::SourcesOf(a) != sym::SourcesOf(b)) {
+    return false;
+  }
+  for (int64_t h = 0; h < heads; ++h) {
+    sym::Pool::Substitution head;
+    head.indices = {nullptr, pool.Integer(h)};
+    if (pool.Substitute(a, head, facts) != pool.Substitute(b, head, facts)) return false;
+  }
+  return true;
+}
+
+int64_t IndexOn(const std::vector<FixedAxis>& fixed_axes, int axis) {
+  for (const FixedAxis& fixed : fixed_axes) {
+    if (fixed.axis == axis) return fixed.index;
+  }
+  return 0;
+}
+
+// Returns all ways to fix the axes that hold several caches: one empty way if there is no such
+// axis, and no way if an extent is not a constant or too large.
+std::vector<std::vector<FixedAxis>> WaysToFixAxes(sym::Forms& forms, const CacheUpdate& cache) {
+  std::vector<std::vector<FixedAxis>> all = {{}};
+  for (int axis = 0; axis < static_cast<int>(cache.layout.size()); ++axis) {
+    if (std::string_view("BNSD").find(cache.layout[axis]) != std::string_view::npos) continue;
+    const Expr extent = forms.Of(cache.pair.past).shape[axis];
+    if (extent->kind() != Kind::kInteger || extent->value() > kMaxPlaces) return {};
+    std::vector<std::vector<FixedAxis>> next;
+    for (const std::vector<FixedAxis>& fixed_axes : all) {
+      for (int64_t k = 0; k < extent->value(); ++k) {
+        next.push_back(fixed_axes);
+        next.back().push_back({axis, k});
+      }
+    }
+    all = std::move(next);
+  }
+  return all;
+}
+
+bool SameShape(absl::Span<const Expr> a, absl::Span<const Expr> b, std::optional<int> joined_axis) {
+  if (a.size() != b.size()) return false;
+  for (size_t k = 0; k < a.size(); ++k) {
+    if (a[k] == b[k]) continue;
+    const bool numbers = a[k]->kind() == Kind::kInteger && b[k]->kind() == Kind::kInteger;
+    if (!joined_axis || numbers || static_cast<int>(k) == *joined_axis) return false;
+  }
+  return true;
+}
+}  // namespace
+
+std::vector<Expr> Indices(sym::Pool& pool, int n) {
+  std::vector<Expr> indices;
+  for (int k = 0; k < n; ++k) indices.push_back(pool.Index(k));
+  return indices;
+}
+
+std::vector<Expr> Indices(sym::Pool& pool, absl::Span<const Expr> shape) {
+  std::vector<Expr> indices = Indices(pool, static_cast<int>(shape.size()));
+  for (size_t k = 0; k < shape.size(); ++k) {
+    if (shape[k]->is_integer(1)) indices[k] = pool.Integer(0);
+  }
+  return indices;
+}
+
+ValueId FindValue(sym::Forms& forms, ValueId from, Expr element, absl::Span<const Expr> shape,
+                  std::optional<int> joined_axis, std::optional<int32_t> elem_type) {
+  const Graph& graph = forms.graph();
+  sym::Pool& pool = forms.pool();
+  sym::Pool::Substitution unit_axes;
+  unit_axes.indices = Indices(pool, shape);
+  const sym::Facts facts{{shape.begin(), shape.end()}};
+  const Expr wanted = pool.Substitute(element, unit_axes, facts);
+  const auto fits = [&](ValueId v) {
+    const sym::Form& form = forms.Of(v);
+    const int32_t known = elem_type ? forms.ElementType(v) : 0;  // 0: not known
+    if (known != 0 && known != *elem_type) return false;
+    return form.known_rank && SameShape(form.shape, shape, joined_axis) &&
+           pool.Substitute(form.element, unit_axes, facts) == wanted;
+  };
+  if (element->kind() == Kind::kLoad && fits(element->source())) return element->source();
+  std::deque<ValueId> queue = {from};
+  absl::flat_hash_set<ValueId> seen = {from};
+  for (size_t searched = 0; !queue.empty() && searched < kMaxSearched; ++searched) {
+    const ValueId v = queue.front();
+    queue.pop_front();
+    if (fits(v)) return v;
+    const NodeId n = graph.producer(v);
+    if (n == kNoNode) continue;
+    for (ValueId input : graph.inputs(n)) {
+      if (input == kNoValue || graph.constant(input) != nullptr) continue;
+      if (seen.insert(input).second) queue.push_back(input);
+    }
+  }
+  return kNoValue;
+}
+
+namespace {
+
+// Reads an operand as [b, h, t, d] of a cache, or of `rows` that are decoded from it.
+class ViewFinder {
+ public:
+  ViewFinder(sym::Forms& forms, const CacheUpdate& cache, ValueId rows, Expr element, int64_t heads,
+             const sym::Facts& facts)
+      : forms_(forms),
+        pool_(forms.pool()),
+        cache_(cache),
+        rows_(rows == kNoValue ? cache.read_by_attention() : rows),
+        loaded_(rows == kNoValue ? cache.pair.past : rows),
+        element_(element),
+        heads_(heads),
+        facts_(facts),
+        index_(Indices(forms.pool(), facts.extents)),
+        batch_(cache.layout.find('B')),
+        size_(cache.layout.find('D')),
+        has_heads_(cache.layout.find('N') != std::string::npos) {}
+
+  std::optional<CacheView> Find() {
+    if (batch_ == std::string::npos || size_ == std::string::npos) return std::nullopt;
+    for (Expr load : sym::LoadsOf(element_)) {
+      if (load->source() != loaded_) continue;
+      CacheView view;
+      if (!ReadOffset(load, &view)) continue;
+      for (int64_t kv_heads : HeadCounts(load, &view)) {
+        view.heads = kv_heads;
+        for (std::vector<FixedAxis>& fixed_axes : WaysToFixAxes(forms_, cache_)) {
+          view.fixed_axes = std::move(fixed_axes);
+          if (Fits(view)) return view;
+        }
+      }
+      return std::nullopt;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  // Reads the offset on axis D: the index there for head 0 and d = 0.
+  bool ReadOffset(Expr load, CacheView* view) const {
+    sym::Pool::Substitution first;
+    first.indices = {nullptr, pool_.Integer(0), nullptr, nullptr, pool_.Integer(0)};
+    const Expr offset = pool_.Substitute(load->args()[size_], first, facts_);
+    if (offset->kind() != Kind::kInteger || offset->value() < 0) return false;
+    view->offset = offset->value();
+    return true;
+  }
+
+  // Returns the numbers that Nk can be, and sets view->batch_times_heads.
+  std::vector<int64_t> HeadCounts(Expr load, CacheView* view) const {
+    const std::vector<Expr>& shape = forms_.Of(loaded_).shape;
+    if (has_heads_) {
+      const Expr extent = shape[cache_.layout.find('N')];
+      return extent->kind() == Kind::kInteger ? Dividing({extent->value()})
+                                              : std::vector<int64_t>{};
+    }
+    const Expr row = load->args()[batch_];
+    if (row != index_[0] && sym::ContainsIndex(row, 1)) {
+      view->batch_times_heads = true;
+      const auto linear = sym::LinearIn(pool_, row, pool_.Index(0));
+      if (linear && linear->coefficient > 0) return Dividing({linear->coefficient});
+      const Expr extent = shape[batch_];
+      return extent->kind() == Kind::kInteger ? Dividing({extent->value()})
+                                              : std::vector<int64_t>{};
+    }
+    const Expr extent = shape[size_], head_dim = facts_.extents[4];
+    if (extent->kind() != Kind::kInteger || head_dim == nullptr ||
+        head_dim->kind() != Kind::kInteger || head_dim->value() <= 0) {
+      return {};
+    }
+    std::vector<int64_t> counts;
+    for (int64_t n = (extent->value() - view->offset) / head_dim->value(); n > 0; --n) {
+      counts.push_back(n);
+    }
+    return Dividing(std::move(counts));
+  }
+
+  std::vector<int64_t> Dividing(std::vector<int64_t> counts) const {
+    const auto wrong = [&](int64_t n) { return n <= 0 || heads_ % n != 0; };
+    counts.erase(std::remove_if(counts.begin(), counts.end(), wrong), counts.end());
+    return counts;
+  }
+
+  bool Fits(const CacheView& view) const {
+    const Expr head = pool_.FloorDiv(index_[1], pool_.Integer(heads_ / view.heads), facts_);
+    const Expr first = pool_.Integer(view.offset);
+    std::vector<Expr> at;
+    for (int axis = 0; axis < static_cast<int>(cache_.layout.size()); ++axis) {
+      switch (cache_.layout[axis]) {
+        case 'B':
+          at.push_back(view.batch_times_heads
+                           ? pool_.Add(pool_.Mul(index_[0], pool_.Integer(view.heads)), head)
+                           : index_[0]);
+          break;
+        case 'N':
+          at.push_back(head);
+          break;
+        case 'S':
+          at.push_back(index_[3]);
+          break;
+        case 'D':
+          at.push_back(
+              pool_.Add(first, has_heads_ || view.batch_times_heads ? index_[4] : Joined(head)));
+          break;
+        default:
+          at.push_back(pool_.Integer(IndexOn(view.fixed_axes, axis)));
+          break;
+      }
+    }
+    const Expr read = forms_.At(rows_, at, facts_);
+    return read == element_ || SameForEachHead(pool_, read, element_, heads_, facts_);
+  }
+
+  // Returns the index on an axis D that holds all heads, one behind the other.
+  Expr Joined(Expr head) const { return pool_.Add(pool_.Mul(head, facts_.extents[4]), index_[4]); }
+
+  sym::Forms& forms_;
+  sym::Pool& pool_;
+  const CacheUpdate& cache_;
+  ValueId rows_, loaded_;
+  Expr element_;
+  int64_t heads_;
+  const sym::Facts& facts_;
+  std::vector<Expr> index_;
+  size_t batch_, size_;
+  bool has_heads_;
+};
+
+}  // namespace
+
+Dequantized ThroughDequantize(sym::Forms& forms, Expr element, const sym::Facts& facts) {
+  const Graph& graph = forms.graph();
+  if (element == nullptr || element->kind() != Kind::kLoad) return {element};
+  const NodeId n = graph.producer(element->source());
+  if (n == kNoNode || !graph.Is(n, "DequantizeLinear")) return {element};
+  for (const ValueId v : graph.inputs(n).subspan(1)) {
+    if (v == kNoValue) continue;
+    const sym::Form form = forms.Of(v);
+    const bool one =
+        form.known_rank && std::all_of(form.shape.begin(), form.shape.end(),
+                                       [](Expr extent) { return extent->is_integer(1); });
+    const bool constant =
+        one && (form.element->kind() == Kind::kInteger || form.element->kind() == Kind::kFloat);
+    if (!constant) return {element};
+  }
+  return {forms.At(graph.inputs(n)[0], element->args(), facts), n};
+}
+
+CacheOperand FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, Expr element,
+                       int64_t heads, const sym::Facts& facts) {
+  const Dequantized stored = ThroughDequantize(forms, element, facts);
+  if (stored.node != kNoNode) {
+    CacheOperand found = FindCache(forms, caches, stored.element, heads, facts);
+    if (found.cache >= 0) {
+      found.view.decode = {stored.node};
+      found.view.decoded = {forms.graph().inputs(stored.node)[0]};
+      return found;
+    }
+  }
+  const std::vector<ValueId> sources = sym::SourcesOf(element);
+  for (int c = 0; c < static_cast<int>(caches.size()); ++c) {
+    if (!std::binary_search(sources.begin(), sources.end(), caches[c].pair.past)) continue;
+    auto view = ViewFinder(forms, caches[c], kNoValue, element, heads, facts).Find();
+    if (view) return {c, *std::move(view)};
+  }
+  for (ValueId rows : sources) {
+    DecodedRows decoded = ReadDecodedRows(forms, caches, rows);
+    if (decoded.cache < 0) continue;
+    auto view = ViewFinder(forms, caches[decoded.cache], rows, element, heads, facts).Find();
+    if (!view) continue;
+    view->decode = std::move(decoded.nodes);
+    view->decoded = std::move(decoded.roots);
+    return {decoded.cache, *std::move(view)};
+  }
+  return {};
+}
+
+int32_t TypeOfRows(sym::Forms& forms, const CacheUpdate& cache, const CacheView& view) {
+  return forms.ElementType(view.decode.empty() ? cache.pair.past
+                                               : forms.graph().outputs(view.decode.back())[0]);
+}
+
+bool ReadsCache(absl::Span<const CacheUpdate> caches, Expr element) {
+  const std::vector<ValueId> sources = sym::SourcesOf(element);
+  return std::any_of(caches.begin(), caches.end(), [&](const CacheUpdate& cache) {
+    return std::binary_search(sources.begin(), sources.end(), cache.pair.past) ||
+           std::binary_search(sources.begin(), sources.end(), cache.pair.present);
+  });
+}
+
+bool ReadsStored(sym::Forms& forms, absl::Span<const CacheUpdate> caches, Expr element,
+                 const sym::Facts& facts) {
+  if (ReadsCache(caches, ThroughDequantize(forms, element, facts).element)) return true;
+  const std::vector<ValueId> sources = sym::SourcesOf(element);
+  return std::any_of(sources.begin(), sources.end(),
+                     [&](ValueId v) { return ReadDecodedRows(forms, caches, v).cache >= 0; });
+}
+
+}  // namespace kvlift

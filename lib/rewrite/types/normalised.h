@@ -1,0 +1,48 @@
+// A model whose caches are in the main graph and written by standard operators, and what was
+// changed in the source for it (rewrite/lower/normalise.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/findings.h"
+#include "contract/manifest.h"
+#include "onnx/onnx_pb.h"
+
+namespace kvlift {
+
+// A cache that is a part of a packed tensor in the source.
+struct UnpackedCache {
+  std::string input;   // the input that the part became
+  SourceCache source;  // the part in the source's tensor; without a kind
+  SourceCache scales;  // its scales in the source's tensor; input is empty if there are none
+};
+
+struct Unpacked {
+  std::vector<UnpackedCache> caches;
+  int64_t group = 0;  // elements that share a scale; 0: rows are not quantised
+
+  // Returns the cache with this input; nullptr if there is none.
+  const UnpackedCache* Find(const std::string& input) const;
+};
+
+struct Normalised {
+  onnx::ModelProto model;
+  std::vector<DroppedInput> dropped;        // inputs of the source that the model does not have
+  std::vector<Precondition> preconditions;  // under which the model is equivalent to the source
+  ManifestLimits limits;
+  // Why the node nodes[0] was left as it is; reported for the caches that depend on it.
+  std::vector<Finding> refusals;
+  // Nodes whose names start with `prefix` replace the source's node `node`.
+  struct Origin {
+    std::string prefix, node;
+  };
+  std::vector<Origin> origins;
+  Unpacked unpacked;  // caches that are parts of packed tensors of the source
+
+  // Replaces names of nodes by those of the source's nodes that they stand for, each once.
+  void NameSource(std::vector<std::string>* nodes) const;
+};
+
+}  // namespace kvlift

@@ -1,0 +1,76 @@
+// What a user may ask of a conversion. Each choice has an `auto` value, which Resolved() replaces
+// by what the target needs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kvlift {
+
+// The runtime whose rules the result must meet: the operator texts alone, ONNX Runtime,
+// onnxruntime-genai with its dynamic or its static caches, TensorRT.
+enum class Target { kSpec, kOrt, kGenai, kGenaiStatic, kTensorRt };
+// The origin of the write index of growing caches: it is derived from the width of an input of the
+// source, or it is a new input. Auto: derived for Target::kGenai, else an input.
+enum class Control { kAuto, kDerived, kInput };
+// How a mask is expressed. Auto: by is_causal as far as possible. Causal: by is_causal alone, else
+// a refusal (KV224). Explicit: as a mask operand.
+enum class MaskForm { kAuto, kCausal, kExplicit };
+// The rows of a buffer that attention is given: the valid ones, or all. Auto: all for
+// Target::kGenaiStatic and Target::kTensorRt, else the valid ones.
+enum class ReadForm { kAuto, kPrefix, kFull };
+// Auto and keep: masks of the host stay. None: the host promises that no step holds padding tokens,
+// and masks that only hide those are left out.
+enum class Padding { kAuto, kKeep, kNone };
+// The layout of caches at the interface: as in the source, [B, Nk, M, D], or [B, M, Nk*D].
+enum class Layout { kKeep, kBnsd, kHeadsInLastAxis };
+// Names of caches at the interface: as in the source, or key_cache.0, updated_key_cache.0, ...
+enum class IoNames { kKeep, kStatic };
+// RoPE that is spelt out: it stays, or becomes RotaryEmbedding (rewrite/emit/rotary.h). Auto: fused
+// for Target::kOrt, else it stays.
+enum class Rotary { kAuto, kKeep, kFused };
+// For sources that hold the caches of all layers in one tensor: a cache per layer and role, or one
+// tensor as in the source (rewrite/emit/pack_caches.h).
+enum class CacheTensors { kPerLayer, kPacked };
+// Whether caches whose rows wrap around or shift are converted, by TensorScatter's circular mode.
+enum class WriteMode { kLinear, kCircular };
+// For caches of which attention reads a sliding window: a buffer for all tokens, or a ring buffer
+// (rewrite/plan/planned_cache.h).
+enum class WindowForm { kFull, kCircular };
+
+// How caches are quantised; see rewrite/emit/quantize_caches.h.
+struct CacheQuantization {
+  enum class Scheme { kInt8, kFloat8 };
+  Scheme scheme = Scheme::kInt8;
+  int64_t group = 0;  // elements of a head that share a scale; 0: all of a row's last axis
+  std::string text;   // as the user wrote it: "int8:32"
+};
+// Reads "int8:G", "int8:channel" or "fp8". Returns nullopt for other texts.
+std::optional<CacheQuantization> ReadCacheQuantization(const std::string& text);
+
+struct ConvertOptions {
+  Target target = Target::kSpec;
+  // Capacity in tokens of what growing caches become; absent: the symbol max_sequence_length.
+  std::optional<int64_t> max_seq_len;
+  Control control = Control::kAuto;
+  MaskForm mask = MaskForm::kAuto;
+  ReadForm read = ReadForm::kAuto;
+  Padding padding = Padding::kAuto;
+  WriteMode mode = WriteMode::kLinear;
+  WindowForm window = WindowForm::kFull;
+  std::optional<int64_t> window_capacity;  // slots of a ring; absent: a symbol
+  Layout layout = Layout::kKeep;
+  CacheTensors cache_tensors = CacheTensors::kPerLayer;
+  IoNames io_names = IoNames::kKeep;
+  Rotary rotary = Rotary::kAuto;
+  std::optional<CacheQuantization> quantize_cache;  // absent: caches are not quantised
+  // Shell patterns (fnmatch) of the caches to convert and to leave, by the name of past or present.
+  // Empty `only`: all caches.
+  std::vector<std::string> only, skip;
+  bool allow_partial = false;  // convert the caches that can be converted if others cannot
+  bool tree_mask = false;      // add an input that says which new tokens see one another
+};
+
+}  // namespace kvlift

@@ -1,0 +1,81 @@
+// Turns expressions into nodes that compute them: the way back from sym/forms/forms.h.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "ir/node_builder.h"
+#include "sym/forms/forms.h"
+
+namespace kvlift::sym {
+
+// The value that holds a dimension symbol in the new graph.
+struct DimBinding {
+  std::string value;          // name of an int64 value: [1], or [B] if per_sequence
+  bool per_sequence = false;  // one number per sequence, along the batch axis
+};
+
+// The value that holds a source of loads (graph input, weight or kept value) in the new graph.
+struct SourceBinding {
+  std::string value;  // its name in the new graph
+  // Axes that may be longer in the new graph than what is read of them; they are sliced first.
+  std::vector<int> wide_axes;
+};
+
+class Emitter {
+ public:
+  Emitter(Forms& forms, NodeBuilder& builder) : forms_(forms), builder_(builder) {}
+
+  // Sets what a symbol or a source is in the new graph. A symbol without a binding is read from the
+  // shape of a graph input that declares it; a source without a binding keeps its name.
+  void BindDim(const DimSymbol& dim, DimBinding binding);
+  void BindSource(ValueId source, SourceBinding binding);
+
+  // Returns the name of an int64 [1] value of a shape expression. Returns FailedPrecondition if a
+  // symbol has no binding and no graph input declares it, or if the symbol differs between
+  // sequences; Unimplemented as Tensor does.
+  absl::StatusOr<std::string> Dim(Expr e);
+  // Returns the name of an int64 [n] vector of n shape expressions. Fails as Dim does.
+  absl::StatusOr<std::string> DimVector(absl::Span<const Expr> dims);
+
+  // A tensor of exactly `shape` and `elem_type` (onnx::TensorProto::DataType) whose element at
+  // i0..i(r-1) is `element`. Symbols that differ between sequences vary along `batch_axis`, whose
+  // extent in `shape` must be the batch; -1: `element` has no such symbol.
+  struct Request {
+    Expr element;
+    std::vector<Expr> shape;
+    int32_t elem_type;
+    int batch_axis = -1;
+    std::string role;  // role of the nodes in their names, see ir/node_builder.h
+    // Conjuncts may guard what other conjuncts read: an index that may lie outside is then clamped.
+    bool parts_guard = true;
+  };
+  // Returns the name of the requested tensor. Returns Unimplemented, with the expression, if there
+  // are no nodes for it; FailedPrecondition as Dim does.
+  absl::StatusOr<std::string> Tensor(const Request& request);
+
+  // Returns true if a symbol in e is bound to a value that differs between sequences.
+  bool IsPerSequence(Expr e) const;
+
+ private:
+  // A value that is broadcast against the requested shape.
+  struct Piece {
+    std::string value;
+    int32_t elem_type;
+    // Bit k: the piece has extent shape[k] on axis k; otherwise it has extent 1 there.
+    uint32_t axes;
+    bool full_rank;  // false: a scalar or [1]
+  };
+  class Builder;
+  friend class Builder;
+
+  Forms& forms_;
+  NodeBuilder& builder_;
+  absl::flat_hash_map<DimSymbol, DimBinding> dims_;
+  absl::flat_hash_map<ValueId, SourceBinding> sources_;
+};
+
+}  // namespace kvlift::sym

@@ -1,0 +1,126 @@
+// The form of each tensor of a graph: its symbolic shape, and one expression for its element at the
+// indices i0..i(r-1). Operators that only move data, or that compute indices, shapes and masks, are
+// looked through. Results of real arithmetic, weights and graph inputs are opaque: the element is a
+// load of the tensor itself. Example: the element of Concat(past, k) on axis 2 is i2 < P ? past[i0,
+// i1, i2, i3] : k[i0, i1, i2 - P, i3].
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "ir/graph.h"
+#include "sym/expr/expr.h"
+
+namespace kvlift::sym {
+
+struct Form {
+  bool known_rank = false;  // false: shape and element must not be used
+  std::vector<Expr> shape;  // one expression per axis, without indices
+  // The element at i0..i(r-1); for an opaque value a load of itself. Null if known_rank is false.
+  // It is equal as a number: casts that keep the value are looked through, so its loads may have
+  // another element type than the value (see ElementType).
+  Expr element = nullptr;
+  bool opaque = true;  // the element is Load(value, i0, ...)
+};
+
+struct FormsOptions {
+  int64_t max_expr_size = 20000;  // values with larger expressions become opaque
+  int64_t max_vector = 64;        // integer vectors up to this length are kept by element
+  // By node: true if the caller proves each assumption about the node's broadcasts, so that more of
+  // them may be made. Nodes beyond the end: false.
+  std::vector<bool> compared;
+};
+
+// Machine integers are treated as mathematical integers where they cannot overflow. This is decided
+// for extents and integers of the host up to kMostSize, and for up to kMostElements elements of a
+// tensor.
+inline constexpr int64_t kMostSize = int64_t{1} << 20;
+inline constexpr int64_t kMostElements = int64_t{1} << 40;
+
+// Why an assumption was made. Operators enforce two of these themselves: they refuse to run where
+// two extents of kEqualExtents differ, and where two extents of kBroadcast differ and neither is 1.
+// Nothing enforces the others.
+enum class AssumptionReason {
+  kEqualExtents,  // extents of axes that are concatenated, multiplied or reshaped
+  kBroadcast,     // extents of operands that broadcast, neither of which is the constant 1
+  kInside,        // an index or bound that data or a size gives lies inside a table or an axis
+  kCountsUp,      // an integer vector that the host gives counts up by 1
+  kFinite,        // real data is finite
+  kSmall,         // an integer that the host gives is small enough for a type
+  kNotEmpty,      // a reduced axis has an element, or a size in a Reshape is not 0
+};
+
+// A condition that was used without proof while forms were computed. The caller must state it or
+// prove it.
+struct Assumption {
+  NodeId node;
+  AssumptionReason reason;
+  std::string text;  // "attention_mask.shape[1] = P + S (broadcast)"
+  // An index in the condition stands for all its values at the node: "i2 + pos[0] == pos[i2]".
+  // finite(x) says that x is neither NaN nor infinite, so that 0 * x is 0.
+  Expr predicate;
+};
+
+// Computes and caches the forms of one graph, which must outlive it. The default opset of the graph
+// must be 13 or later. Not thread-safe.
+//
+// Dimension symbols: a dim_param that a graph input declares is a symbol of that name. A sum such
+// as "past_sequence_length + sequence_length" is a sum of symbols if some graph input declares each
+// summand on its own. Any other text ("past_sequence_length + 1", as a trace with example inputs
+// leaves it) becomes an internal symbol of its own for that input and axis. Symbols declared for
+// inner values and graph outputs are not trusted: shapes are propagated here. Symbols are >= 0. A
+// symbol that is not the sequence axis of a past is >= 1 in practice, but this is not assumed.
+class Forms {
+ public:
+  explicit Forms(const Graph& graph, const FormsOptions& options = {});
+  ~Forms();
+
+  const Graph& graph() const;
+  Pool& pool();
+  // Returns the form of a value. kNoValue, an omitted operand, has a form of unknown rank; the
+  // functions below return null, nullopt or 0 for it.
+  const Form& Of(ValueId v);
+  // Returns the form if Of has computed it already; else null. Computes nothing, so that reports of
+  // an analysis do not change it.
+  const Form* Known(ValueId v) const;
+
+  // Returns the element of v at the given indices, simplified under facts about the free indices in
+  // them. Returns null if the rank of v is unknown or is not the number of indices.
+  Expr At(ValueId v, absl::Span<const Expr> indices, const Facts& facts);
+  Facts FactsFor(ValueId v);  // 0 <= i_k < shape[k]; v has a known rank
+
+  // Returns the elements of a value of rank 0, or of rank 1 with a constant length up to
+  // max_vector; nullopt otherwise.
+  std::optional<std::vector<Expr>> Elements(ValueId v);
+
+  // Returns the element type of v as onnx::TensorProto::DataType, declared or propagated; 0 if
+  // unknown.
+  int32_t ElementType(ValueId v);
+
+  // Where a host or a graph can read a symbol: an axis of a graph input, the first in file order of
+  // those that declare exactly this symbol. nullopt if no input declares it.
+  struct DimOrigin {
+    ValueId input;
+    int axis;
+  };
+  std::optional<DimOrigin> OriginOf(const DimSymbol& dim) const;
+  // Returns the internal symbol for an extent of v that neither a declaration nor an operator
+  // determines.
+  DimSymbol OwnSymbol(ValueId v, int axis) const;
+
+  // All assumptions that were made so far, each condition once.
+  absl::Span<const Assumption> assumptions() const;
+
+  // Returns true if the graph needed more than MaxSteps() steps. Values are then opaque or unknown
+  // that otherwise would not be.
+  bool exhausted() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvlift::sym

@@ -1,0 +1,174 @@
+// Decides which extents of operands that broadcast may be treated as equal.
+#include <algorithm>
+
+#include "sym/forms/forms_engine.h"
+
+namespace kvlift::sym::internal {
+namespace {
+
+// Ranks forms of a dimension: constants first, then expressions of declared symbols, internal
+// symbols and data last.
+int Preference(const Pool&, Expr e) {
+  if (e->kind() == Kind::kInteger) return 100;
+  if (!SourcesOf(e).empty()) return 0;
+  int score = e->kind() == Kind::kSum ? 30 : e->kind() == Kind::kDim ? 20 : 10;
+  for (const DimSymbol& dim : DimsOf(e)) {
+    if (dim.is_internal()) score -= 12;
+  }
+  return score;
+}
+
+// Returns true if e may be 1 in one step and larger in another for other reasons than the sizes of
+// inputs: a quotient or a minimum, such as the columns of a mask from a Range whose step exceeds
+// its limit.
+bool Branches(Expr e) {
+  const auto branches = [](Expr x) { return Branches(x); };
+  switch (e->kind()) {
+    case Kind::kFloorDiv:
+    case Kind::kSelect:
+    case Kind::kApply:
+    case Kind::kLe:  // predicates are 0 or 1
+    case Kind::kEq:
+    case Kind::kNot:
+    case Kind::kAnd:
+      return true;
+    case Kind::kSum:
+      return std::any_of(e->terms().begin(), e->terms().end(), [&](const Term& term) {
+        return std::any_of(term.atoms.begin(), term.atoms.end(), branches);
+      });
+    default:
+      return false;
+  }
+}
+
+// Returns a condition or predicate at the top of e; null if there is none.
+Expr AskedBy(Expr e) {
+  if (e->kind() == Kind::kSelect) return e->args()[0];
+  for (const Term& term : e->terms()) {
+    for (Expr atom : term.atoms) {
+      if (atom->kind() == Kind::kSelect) return atom->args()[0];
+      if (atom->is_predicate()) return atom;
+    }
+  }
+  return nullptr;
+}
+
+// Returns true if e is 0 in every case of the conditions at its top.
+bool IsZeroInAllCases(Pool& pool, Expr e, int depth) {
+  if (e->kind() == Kind::kInteger) return e->value() == 0;
+  constexpr int kMostConditions = 6;
+  const Expr condition = AskedBy(e);
+  if (condition == nullptr || depth >= kMostConditions) return false;
+  return IsZeroInAllCases(pool, pool.Assume(e, condition, true, Facts{}), depth + 1) &&
+         IsZeroInAllCases(pool, pool.Assume(e, condition, false, Facts{}), depth + 1);
+}
+
+// Returns the symbol that `size` is, if `other` does not depend on it: the length of an axis that
+// an input declares, or that only data determines.
+std::optional<DimSymbol> FreeAxis(Expr size, Expr other) {
+  if (size->kind() != Kind::kDim || ContainsDim(other, size->dim())) return std::nullopt;
+  return size->dim();
+}
+
+// Returns the length of an axis, declared by a mask or another integer input, with which the two
+// extents are equal for all other sizes: `other`, or the divisor of a quotient in `own`. nullopt if
+// there is none.
+std::optional<std::pair<DimSymbol, Expr>> MadeEqualByHost(Engine& engine, Expr own, Expr other) {
+  Pool& pool = engine.pool();
+  std::vector<Expr> lengths = {other};
+  for (Expr division : DivisionsOf(own)) lengths.push_back(division->args()[1]);
+  for (const DimSymbol& dim : DimsOf(own)) {
+    if (!engine.OriginOf(dim) || ContainsDim(other, dim)) continue;
+    if (!engine.IsOnlyOfIntegers(dim) && own->kind() != Kind::kFloorDiv) continue;
+    for (Expr length : lengths) {
+      if (ContainsDim(length, dim)) continue;
+      Pool::Substitution s;
+      s.dims[dim] = length;
+      if (IsZeroInAllCases(pool, pool.Sub(pool.Substitute(own, s, Facts{}), other), 0)) {
+        return std::pair(dim, length);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Expr Engine::WithTakenLengths(Expr e) {
+  for (bool changed = true; changed && !taken_.empty();) {
+    Pool::Substitution s;
+    for (const DimSymbol& dim : DimsOf(e)) {
+      if (const auto found = taken_.find(dim); found != taken_.end()) s.dims[dim] = found->second;
+    }
+    changed = !s.dims.empty();
+    if (changed) e = pool_.Substitute(e, s, Facts{});
+  }
+  return e;
+}
+
+bool Engine::IsOnlyOfIntegers(const DimSymbol& axis) const {
+  return origins_.contains(axis) && !dims_of_reals_.contains(axis);
+}
+
+bool Engine::IsCompared(NodeId node) const {
+  const auto n = static_cast<size_t>(node);
+  return n < options_.compared.size() && options_.compared[n];
+}
+
+// Extents that differ at run time are legal where one of them is 1. An extent that may become 1 by
+// itself is therefore treated as equal to another one only if the two are provably equal, or if the
+// host chooses the length of an axis, which it does once for all broadcasts.
+bool Engine::MayBeTakenAsEqual(NodeId node, Expr a, Expr b) {
+  if (a == b || IsZeroInAllCases(pool_, pool_.Sub(a, b), 0)) return true;
+  const bool compared = IsCompared(node);
+  if (compared && !Branches(a) && !Branches(b)) return true;
+  const Expr x = compared ? a : WithTakenLengths(a), y = compared ? b : WithTakenLengths(b);
+  if (IsZeroInAllCases(pool_, pool_.Sub(x, y), 0)) return true;
+  const auto take = [&](const DimSymbol& axis, Expr length) {
+    // A length from data may be the number of tokens that a host gives, but neither a number of
+    // sequences nor of rows of real numbers.
+    if (Branches(length) || (DependsOnData(length) && !IsOnlyOfIntegers(axis))) return false;
+    if (!compared) taken_[axis] = length;
+    return true;
+  };
+  if (const auto axis = FreeAxis(x, y)) return take(*axis, y);
+  if (const auto axis = FreeAxis(y, x)) return take(*axis, x);
+  if (const auto made = MadeEqualByHost(*this, x, y)) return take(made->first, made->second);
+  if (const auto made = MadeEqualByHost(*this, y, x)) return take(made->first, made->second);
+  return false;
+}
+
+Expr OpContext::Unify(Expr a, Expr b, std::string_view why, AssumptionReason reason) {
+  if (a == b) return a;
+  const Expr equal = pool().Eq(a, b, Facts{});
+  const bool shown = equal->is_integer(1) || IsZeroInAllCases(pool(), pool().Sub(a, b), 0);
+  if (!shown) Assume(reason, equal, why);
+  const int pa = Preference(pool(), a), pb = Preference(pool(), b);
+  if (pa != pb) return pa > pb ? a : b;
+  return a->id() < b->id() ? a : b;
+}
+
+std::optional<Shape> OpContext::Broadcast(absl::Span<const Shape* const> shapes) {
+  size_t rank = 0;
+  for (const Shape* shape : shapes) rank = std::max(rank, shape->size());
+  Shape result(rank, pool().Integer(1));
+  for (size_t axis = 0; axis < rank; ++axis) {
+    for (const Shape* shape : shapes) {
+      if (axis + shape->size() < rank) continue;
+      const Expr dim = (*shape)[axis + shape->size() - rank];
+      if (dim->is_integer(1)) continue;
+      if (result[axis]->is_integer(1)) {
+        result[axis] = dim;
+        continue;
+      }
+      const bool constants =
+          dim->kind() == Kind::kInteger && result[axis]->kind() == Kind::kInteger;
+      if (constants && dim != result[axis]) return std::nullopt;
+      if (!engine_.MayBeTakenAsEqual(node_, result[axis], dim)) return std::nullopt;
+      result[axis] = Unify(result[axis], dim, "broadcast", AssumptionReason::kBroadcast);
+    }
+  }
+  return result;
+}
+
+}  // namespace kvlift::sym::internal

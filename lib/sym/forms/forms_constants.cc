@@ -1,0 +1,243 @@
+// Closed forms of constant tensors: one value everywhere, an arithmetic progression along each
+// axis, blocks of equal values, or a triangle of two values.
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <string>
+
+#include "ir/spans.h"
+#include "ir/tensor_data.h"
+#include "sym/forms/forms_engine.h"
+
+namespace kvlift::sym::internal {
+namespace {
+
+constexpr int64_t kMaxConstant = int64_t{1} << 25;  // elements
+constexpr int64_t kMaxGrid = int64_t{1} << 20;
+
+// The elements of a constant, compared as bit patterns and read one by one, without widening the
+// whole tensor.
+class Elements {
+ public:
+  explicit Elements(const onnx::TensorProto& tensor) : type_(tensor.data_type()) {
+    const auto count = NumElements(tensor);
+    if (!count.ok() || *count > kMaxConstant) return;
+    size_ = *count;
+    bytes_ = ElementBits(type_) / 8;
+    RawData raw = RawDataOf(tensor);
+    if (bytes_ > 0 && size_ > 0 && static_cast<int64_t>(raw.bytes.size()) == size_ * bytes_) {
+      raw_ = raw.bytes.data();
+      owner_ = std::move(raw.owner);
+      ok_ = true;
+    } else if (IsFloatType(type_)) {
+      if (auto floats = ReadFloats(tensor); floats.ok()) {
+        floats_ = *std::move(floats);
+        ok_ = static_cast<int64_t>(floats_.size()) == size_;
+      }
+    } else if (auto ints = ReadInts(tensor); ints.ok()) {
+      ints_ = *std::move(ints);
+      ok_ = static_cast<int64_t>(ints_.size()) == size_;
+    }
+  }
+
+  bool ok() const { return ok_; }
+  int64_t size() const { return size_; }
+  bool Same(int64_t a, int64_t b) const {
+    if (raw_ != nullptr) return std::memcmp(raw_ + a * bytes_, raw_ + b * bytes_, bytes_) == 0;
+    if (!floats_.empty()) return std::memcmp(&floats_[a], &floats_[b], sizeof(double)) == 0;
+    return ints_[a] == ints_[b];
+  }
+  std::optional<int64_t> Int(int64_t i) const {
+    if (raw_ == nullptr) return ints_[i];
+    switch (type_) {
+      case onnx::TensorProto::INT64:
+        return Raw<int64_t>(i);
+      case onnx::TensorProto::INT32:
+        return Raw<int32_t>(i);
+      case onnx::TensorProto::INT16:
+        return Raw<int16_t>(i);
+      case onnx::TensorProto::INT8:
+        return Raw<int8_t>(i);
+      case onnx::TensorProto::UINT8:
+        return Raw<uint8_t>(i);
+      case onnx::TensorProto::BOOL:
+        return Raw<uint8_t>(i) != 0;
+      case onnx::TensorProto::UINT16:
+        return Raw<uint16_t>(i);
+      case onnx::TensorProto::UINT32:
+        return Raw<uint32_t>(i);
+      default:
+        return std::nullopt;
+    }
+  }
+  // Returns element i as a constant expression; null if it cannot be read.
+  Expr At(Pool& pool, int64_t i) const {
+    if (!IsFloatType(type_)) {
+      const std::optional<int64_t> x = Int(i);
+      return x ? pool.Integer(*x) : nullptr;
+    }
+    if (raw_ == nullptr) return Real(pool, floats_[i]);
+    onnx::TensorProto one;
+    one.set_data_type(type_);
+    one.set_raw_data(std::string(raw_ + i * bytes_, bytes_));
+    const auto value = ReadFloats(one);
+    return value.ok() && value->size() == 1 ? Real(pool, value->front()) : nullptr;
+  }
+
+ private:
+  // Returns null for -0.0, which constants of expressions cannot represent: its reciprocal differs
+  // from that of 0.
+  static Expr Real(Pool& pool, double value) {
+    return value == 0 && std::signbit(value) ? nullptr : pool.Float(value);
+  }
+
+  template <typename T>
+  T Raw(int64_t i) const {
+    T x;
+    std::memcpy(&x, raw_ + i * sizeof(T), sizeof(T));
+    return x;
+  }
+
+  int32_t type_;
+  int64_t size_ = 0, bytes_ = 0;
+  const char* raw_ = nullptr;
+  std::shared_ptr<const void> owner_;  // keeps what raw_ points to
+  std::vector<double> floats_;
+  std::vector<int64_t> ints_;
+  bool ok_ = false;
+};
+
+using Dims = std::vector<int64_t>;
+
+bool AllSame(const Elements& elements) {
+  for (int64_t i = 1; i < elements.size(); ++i) {
+    if (!elements.Same(0, i)) return false;
+  }
+  return true;
+}
+
+// Returns x[.., r, .., c, ..] = (c <= r + k ? low : high) for the last two axes longer than 1, if
+// it holds for all other indices; null otherwise.
+Expr Triangle(Pool& pool, const Elements& x, const Dims& dims) {
+  std::vector<int> long_axes;
+  for (size_t k = 0; k < dims.size(); ++k) {
+    if (dims[k] > 1) long_axes.push_back(static_cast<int>(k));
+  }
+  if (long_axes.size() < 2) return nullptr;
+  const int row_axis = long_axes[long_axes.size() - 2], column_axis = long_axes.back();
+  const int64_t rows = dims[row_axis], columns = dims[column_axis];
+  const int64_t low = (rows - 1) * columns, high = columns - 1;
+  if (x.Same(low, high)) return nullptr;
+  if (!x.Same(0, low) && !x.Same(0, high)) return nullptr;
+  int64_t first = 0;  // how many elements of row 0 are low
+  while (first < columns && x.Same(first, low)) ++first;
+  int64_t k = first - 1;
+  if (first == 0) {
+    int64_t row = 0;
+    while (row < rows && !x.Same(row * columns, low)) ++row;
+    k = -row;
+  }
+  const int64_t blocks = x.size() / (rows * columns);
+  for (int64_t block = 0; block < blocks; ++block) {
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t base = (block * rows + r) * columns;
+      for (int64_t c = 0; c < columns; ++c) {
+        if (!x.Same(base + c, c <= r + k ? low : high)) return nullptr;
+      }
+    }
+  }
+  const Expr a = x.At(pool, low), b = x.At(pool, high);
+  if (a == nullptr || b == nullptr) return nullptr;
+  const Expr limit = pool.Add(pool.Index(row_axis), pool.Integer(k));
+  const Facts facts;
+  return pool.Select(pool.Le(pool.Index(column_axis), limit, facts), a, b);
+}
+
+// One axis of a grid: it contributes step * (i div block).
+struct Progression {
+  int64_t step = 0, block = 1;
+};
+
+// Returns x[i] = c + the sum over all axes of step_k * (i_k div block_k); null if x is not such a
+// grid.
+Expr Grid(Pool& pool, const std::function<int64_t(int64_t)>& at, const Dims& dims,
+          absl::Span<const int> names) {
+  std::vector<int64_t> strides(dims.size(), 1);
+  for (int k = static_cast<int>(dims.size()) - 2; k >= 0; --k) {
+    strides[k] = strides[k + 1] * dims[k + 1];
+  }
+  int64_t size = 1;
+  for (int64_t d : dims) size *= d;
+  std::vector<Progression> axes(dims.size());
+  const int64_t base = at(0);
+  for (size_t k = 0; k < dims.size(); ++k) {
+    for (int64_t i = 1; i < dims[k]; ++i) {
+      int64_t delta = 0;
+      if (__builtin_sub_overflow(at(i * strides[k]), base, &delta)) return nullptr;
+      if (delta == 0) continue;
+      axes[k] = {delta, i};
+      break;
+    }
+  }
+  for (int64_t i = 0; i < size; ++i) {
+    int64_t expected = base;
+    for (size_t k = 0; k < dims.size(); ++k) {
+      const int64_t steps = (i / strides[k]) % dims[k] / axes[k].block;
+      int64_t part = 0;
+      if (__builtin_mul_overflow(axes[k].step, steps, &part) ||
+          __builtin_add_overflow(expected, part, &expected)) {
+        return nullptr;
+      }
+    }
+    if (at(i) != expected) return nullptr;
+  }
+  Expr e = pool.Integer(base);
+  for (size_t k = 0; k < dims.size(); ++k) {
+    if (axes[k].step == 0) continue;
+    const Expr index = pool.Index(names[k]);
+    const Expr place = pool.FloorDiv(index, pool.Integer(axes[k].block), Facts{});
+    e = pool.Add(e, pool.Mul(pool.Integer(axes[k].step), place));
+  }
+  return e;
+}
+
+Expr IntegerGrid(Pool& pool, const Elements& x, const Dims& dims) {
+  if (x.size() > kMaxGrid || !x.Int(0)) return nullptr;
+  std::vector<int> names;
+  for (size_t k = 0; k < dims.size(); ++k) names.push_back(static_cast<int>(k));
+  const auto all = [&](int64_t i) { return *x.Int(i); };
+  if (const Expr e = Grid(pool, all, dims, names)) return e;
+  // Coordinates may stand side by side on the last axis, as ScatterND takes them.
+  const int64_t width = dims.back();
+  if (dims.size() < 2 || width > 4) return nullptr;
+  const Dims outer(dims.begin(), dims.end() - 1);
+  names.pop_back();
+  Expr result = nullptr;
+  for (int64_t c = width - 1; c >= 0; --c) {
+    const auto column = [&](int64_t i) { return *x.Int(i * width + c); };
+    const Expr e = Grid(pool, column, outer, names);
+    if (e == nullptr) return nullptr;
+    const Expr here =
+        pool.Eq(pool.Index(static_cast<int>(dims.size()) - 1), pool.Integer(c), Facts{});
+    result = result == nullptr ? e : pool.Select(here, e, result);
+  }
+  return result;
+}
+
+}  // namespace
+
+Expr ConstantPattern(Engine& engine, const onnx::TensorProto& tensor) {
+  Pool& pool = engine.pool();
+  const bool is_float = IsFloatType(tensor.data_type());
+  const bool is_bool = tensor.data_type() == onnx::TensorProto::BOOL;
+  if (!is_float && !is_bool && !IsIntegerType(tensor.data_type())) return nullptr;
+  if (ElementBits(tensor.data_type()) < 8) return nullptr;
+  const Elements x(tensor);
+  if (!x.ok() || x.size() == 0) return nullptr;
+  const Dims dims(tensor.dims().begin(), tensor.dims().end());
+  if (AllSame(x)) return x.At(pool, 0);
+  if (const Expr e = Triangle(pool, x, dims)) return e;
+  return is_float ? nullptr : IntegerGrid(pool, x, dims);
+}
+
+}  // namespace kvlift::sym::internal

@@ -1,0 +1,46 @@
+// Which operators pass a value on unchanged. Recognition, proof and the companion models share this
+// one definition.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "sym/forms/forms.h"
+
+namespace kvlift::sym {
+
+// How the element of a result relates to the operand's element that it is made from. A stronger
+// relation compares greater.
+enum class Fidelity {
+  kNone,     // another number: wrapped around, saturated, truncated or dropped
+  kReal,     // the same real number, but computed with intermediate roundings
+  kRounded,  // the same number, rounded once to fewer bits; infinite beyond the range of the type
+  kExact,    // the same number for every value
+};
+
+// Returns what a Cast between two element types (onnx::TensorProto::DataType) does to numbers.
+// Types that are not known give kNone. Source: ONNX Cast-24.
+Fidelity CastFidelity(int32_t from, int32_t to);
+
+// The operand that a node passes on element by element, with its shape.
+struct PassedOperand {
+  int input = 0;
+  Fidelity fidelity = Fidelity::kExact;
+};
+
+// Returns the operand that an Identity, Cast, CastLike, or Dropout in inference mode passes on;
+// nullopt for all other nodes, and if an element type is unknown.
+std::optional<PassedOperand> PassedThrough(Forms& forms, NodeId node);
+// Returns the operand that a node passes on with Fidelity::kExact; kNoValue if there is none.
+ValueId ExactOperand(Forms& forms, NodeId node);
+
+// Returns the quantised values that `value` is read from: the first operand of the
+// DequantizeLinear, BitwiseAnd or BitShift that makes it, or of a DequantizeLinear that a Mul with
+// a scale follows. Returns kNoValue for other values.
+ValueId KeptInFewBits(const Graph& graph, ValueId value);
+
+// Returns a number rounded to float16, bfloat16 or float32, to nearest even; unchanged for all
+// other types.
+double RoundTo(int32_t type, double value);
+
+}  // namespace kvlift::sym

@@ -1,0 +1,175 @@
+// Real arithmetic: the result has a known shape, and its elements are opaque.
+#include "sym/forms/forms_engine.h"
+
+namespace kvlift::sym::internal {
+namespace {
+
+Shape Head(const Shape& shape, size_t drop) { return {shape.begin(), shape.end() - drop}; }
+
+}  // namespace
+
+// Output 0 has the shape of input 0.
+void OpSameShape(OpContext& c) {
+  if (c.Known(1)) c.SetOpaque(0, c.in(0).form.shape);
+}
+
+void OpSameShapeAll(OpContext& c) {
+  if (!c.Known(1)) return;
+  for (int k = 0; k < c.num_outputs(); ++k) c.SetOpaque(k, c.in(0).form.shape);
+}
+
+void OpBinary(OpContext& c) {
+  if (!c.Known(2)) return;
+  const Shape* const shapes[] = {&c.in(0).form.shape, &c.in(1).form.shape};
+  if (auto out = c.Broadcast(shapes)) c.SetOpaque(0, *std::move(out));
+}
+
+void OpVariadic(OpContext& c) {
+  if (c.num_inputs() == 0 || !c.Known(c.num_inputs())) return;
+  if (c.num_inputs() == 1) return c.Copy(0, 0);
+  std::vector<const Shape*> shapes;
+  for (int k = 0; k < c.num_inputs(); ++k) shapes.push_back(&c.in(k).form.shape);
+  if (auto out = c.Broadcast(shapes)) c.SetOpaque(0, *std::move(out));
+}
+
+// Also handles FusedMatMul of com.microsoft, where transA and transB swap the last two axes.
+void OpMatMul(OpContext& c) {
+  if (!c.Known(2)) return;
+  Shape a = c.in(0).form.shape, b = c.in(1).form.shape;
+  if (a.empty() || b.empty()) return;
+  if (c.Int("transBatchA", 0) != 0 || c.Int("transBatchB", 0) != 0) return;
+  if (c.Int("transA", 0) != 0 && a.size() > 1) std::swap(a[a.size() - 1], a[a.size() - 2]);
+  if (c.Int("transB", 0) != 0 && b.size() > 1) std::swap(b[b.size() - 1], b[b.size() - 2]);
+  c.Unify(a.back(), b.size() == 1 ? b[0] : b[b.size() - 2], "inner axis of a MatMul");
+  const Shape batch_a = a.size() > 2 ? Head(a, 2) : Shape{};
+  const Shape batch_b = b.size() > 2 ? Head(b, 2) : Shape{};
+  const Shape* const batches[] = {&batch_a, &batch_b};
+  auto out = c.Broadcast(batches);
+  if (!out) return;
+  if (a.size() > 1) out->push_back(a[a.size() - 2]);
+  if (b.size() > 1) out->push_back(b.back());
+  c.SetOpaque(0, *std::move(out));
+}
+
+// The outputs are the quantised tensor, its scale and its zero point.
+void OpDynamicQuantizeLinear(OpContext& c) {
+  if (!c.Known(1)) return;
+  c.SetOpaque(0, c.in(0).form.shape);
+  c.SetOpaque(1, {});
+  c.SetOpaque(2, {});
+}
+
+void OpMatMulNBits(OpContext& c) {
+  const int64_t columns = c.Int("N", 0);
+  if (!c.Known(1) || c.in(0).rank() == 0 || columns <= 0) return;
+  Shape out = c.in(0).form.shape;
+  out.back() = c.pool().Integer(columns);
+  c.SetOpaque(0, std::move(out));
+}
+
+void OpGemm(OpContext& c) {
+  if (!c.Known(2) || c.in(0).rank() != 2 || c.in(1).rank() != 2) return;
+  c.SetOpaque(0, {c.in(0).dim(c.Int("transA", 0) != 0 ? 1 : 0),
+                  c.in(1).dim(c.Int("transB", 0) != 0 ? 0 : 1)});
+}
+
+void OpLayerNorm(OpContext& c) {
+  if (!c.Known(1)) return;
+  const Shape& shape = c.in(0).form.shape;
+  c.SetOpaque(0, shape);
+  const auto axis = NormalAxis(c.Int("axis", -1), static_cast<int>(shape.size()));
+  if (!axis || c.proto().domain() == "com.microsoft") return;
+  Shape statistics = shape;
+  for (size_t k = *axis; k < shape.size(); ++k) statistics[k] = c.pool().Integer(1);
+  for (int k = 1; k < c.num_outputs(); ++k) c.SetOpaque(k, statistics);
+}
+
+// SkipLayerNormalization of com.microsoft and its variants: outputs 0 and 3 have the shape of input
+// 0.
+void OpSkipNorm(OpContext& c) {
+  if (!c.Known(1)) return;
+  c.SetOpaque(0, c.in(0).form.shape);
+  c.SetOpaque(3, c.in(0).form.shape);
+}
+
+// GroupQueryAttention of com.microsoft: the query is [B, S, N*D], or packs query, key and value
+// into [B, S, (N + 2*Nk)*D] if there is no key.
+void OpGroupQueryAttention(OpContext& c) {
+  if (!c.Known(1)) return;
+  Shape out = c.in(0).form.shape;
+  const int64_t heads = c.Int("num_heads", 0), kv_heads = c.Int("kv_num_heads", 0);
+  if (!c.has(1) && heads > 0 && kv_heads > 0 && out.size() == 3) {
+    Pool& pool = c.pool();
+    const Expr size = pool.FloorDiv(out[2], pool.Integer(heads + 2 * kv_heads), Facts{});
+    out[2] = pool.Mul(pool.Integer(heads), size);
+  }
+  c.SetOpaque(0, std::move(out));
+}
+
+// In inference mode the data passes through.
+void OpDropout(OpContext& c) {
+  if (!c.Known(1)) return;
+  bool training = false;
+  if (c.has(2)) {
+    const auto mode = c.Elements(2);
+    training = !mode || mode->size() != 1 || !mode->front()->is_integer(0);
+  }
+  if (training) return OpSameShapeAll(c);
+  c.Copy(0, 0);
+  c.SetOpaque(1, c.in(0).form.shape);
+}
+
+void OpTopK(OpContext& c) {
+  if (!c.Known(1)) return;
+  Shape out = c.in(0).form.shape;
+  const auto axis = NormalAxis(c.Int("axis", -1), static_cast<int>(out.size()));
+  const auto k = c.Elements(1);
+  if (!axis || !k || k->size() != 1) return;
+  out[*axis] = k->front();
+  c.SetOpaque(0, out);
+  c.SetOpaque(1, std::move(out));
+}
+
+void OpConv(OpContext& c) {
+  if (!c.Known(2) || c.in(0).rank() < 3 || c.in(0).rank() != c.in(1).rank()) return;
+  const Shape& x = c.in(0).form.shape;
+  const Shape& w = c.in(1).form.shape;
+  const size_t spatial = x.size() - 2;
+  const auto ints = [&](std::string_view name, size_t size, int64_t fallback) {
+    std::vector<int64_t> values = IntsAttribute(c.proto(), name);
+    if (values.size() != size) values.assign(size, fallback);
+    return values;
+  };
+  const std::vector<int64_t> strides = ints("strides", spatial, 1);
+  const std::vector<int64_t> dilations = ints("dilations", spatial, 1);
+  const std::vector<int64_t> pads = ints("pads", 2 * spatial, 0);
+  const std::string auto_pad = StringAttribute(c.proto(), "auto_pad", "NOTSET");
+  Pool& pool = c.pool();
+  Shape out{x[0], w[0]};
+  for (size_t k = 0; k < spatial; ++k) {
+    const bool usable = auto_pad == "NOTSET" || auto_pad == "VALID" || auto_pad.empty();
+    if (!usable || strides[k] < 1 || dilations[k] < 1) {
+      out.push_back(c.engine().OwnDim(c.output(0), static_cast<int>(k) + 2));
+      continue;
+    }
+    const int64_t pad = auto_pad == "VALID" ? 0 : pads[k] + pads[spatial + k];
+    const Expr reach = pool.Mul(pool.Integer(dilations[k]), pool.Sub(w[2 + k], pool.Integer(1)));
+    const Expr room =
+        pool.Sub(pool.Add(x[2 + k], pool.Integer(pad)), pool.Add(reach, pool.Integer(1)));
+    const Expr steps = pool.FloorDiv(room, pool.Integer(strides[k]), Facts{});
+    out.push_back(pool.Add(steps, pool.Integer(1)));
+  }
+  c.SetOpaque(0, std::move(out));
+}
+
+// RandomNormal and RandomUniform have their shape as an attribute.
+void OpRandom(OpContext& c) {
+  Shape out;
+  for (int64_t d : IntsAttribute(c.proto(), "shape")) {
+    if (d < 0) return;
+    out.push_back(c.pool().Integer(d));
+  }
+  c.SetOpaque(0, std::move(out));
+}
+
+}  // namespace kvlift::sym::internal

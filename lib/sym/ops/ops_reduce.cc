@@ -1,0 +1,270 @@
+// Reductions, CumSum, Einsum and NonZero. Their elements are known only where they move data, or
+// count.
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "sym/forms/forms_engine.h"
+
+namespace kvlift::sym::internal {
+namespace {
+
+bool IsReduced(absl::Span<const int> axes, int axis) {
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+Shape Reduced(Pool& pool, const Shape& shape, absl::Span<const int> axes, bool keep) {
+  Shape out;
+  for (int k = 0; k < static_cast<int>(shape.size()); ++k) {
+    if (!IsReduced(axes, k)) {
+      out.push_back(shape[k]);
+    } else if (keep) {
+      out.push_back(pool.Integer(1));
+    }
+  }
+  return out;
+}
+
+// Sets the product, sum or extremum of a small integer vector, as in arithmetic on shapes. Returns
+// false if the input is not such a vector.
+bool ReduceVector(OpContext& c) {
+  const Value& x = c.in(0);
+  const bool integers = x.type == onnx::TensorProto::INT64 || x.type == onnx::TensorProto::INT32;
+  const std::string& op = c.op();
+  if (!integers || x.rank() != 1 || !x.elements || x.elements->empty()) return false;
+  Pool& pool = c.pool();
+  Expr result = x.elements->front();
+  for (size_t k = 1; k < x.elements->size(); ++k) {
+    const std::vector<Expr> pair{result, (*x.elements)[k]};
+    result = c.engine().Lift(pair, [&](absl::Span<const Expr> y) -> Expr {
+      if (op == "ReduceProd") return pool.Mul(y[0], y[1]);
+      if (op == "ReduceSum") return pool.Add(y[0], y[1]);
+      if (op == "ReduceMax") return pool.Max(y[0], y[1], Facts{});
+      if (op == "ReduceMin") return pool.Min(y[0], y[1], Facts{});
+      return nullptr;
+    });
+    result = c.engine().Exact(result, x.type, Facts{});
+    if (result == nullptr) return false;
+  }
+  c.SetElements(0, c.Int("keepdims", 1) == 0, {result});
+  return true;
+}
+
+// The indices of reduced axes are numbered from here on.
+constexpr int kReducedBase = 16;
+
+// Returns (a*0 + b) + (a*1 + b) + ..., with n summands.
+Expr SumOf(Pool& pool, int64_t a, Expr b, Expr n) {
+  const Expr pairs = pool.Mul(n, pool.Sub(n, pool.Integer(1)));
+  // One of n and n - 1 is even.
+  const Expr half = pool.FloorDiv(pool.Mul(pool.Integer(a), pairs), pool.Integer(2), Facts{});
+  return pool.Add(half, pool.Mul(n, b));
+}
+
+bool CountsExactly(int32_t type) {
+  return type == onnx::TensorProto::INT64 || type == onnx::TensorProto::INT32 ||
+         type == onnx::TensorProto::FLOAT || type == onnx::TensorProto::DOUBLE;
+}
+
+// Returns true if machine arithmetic adds that many of these numbers without rounding and without
+// overflow.
+bool SumIsExact(OpContext& c, Expr e, Expr extent, const Facts& facts) {
+  if (!c.engine().IsIntegral(e)) return false;
+  const Interval x = c.engine().RangeOf(e, facts), n = c.engine().RangeOf(extent, Facts{});
+  const double most = std::max(std::abs(x.low), std::abs(x.high)) * std::max(n.high, 1.0);
+  return Interval{-most, most}.Within(ExactIntegersOf(c.type(0)));
+}
+
+// Returns e reduced over 0 <= index < extent; null if that has no closed form.
+Expr ReduceOne(OpContext& c, const std::string& op, Expr e, int index, Expr extent,
+               const Facts& facts) {
+  Pool& pool = c.pool();
+  Engine& engine = c.engine();
+  if (e->kind() == Kind::kSelect && !ContainsIndex(e->args()[0], index)) {
+    const Expr yes = ReduceOne(c, op, e->args()[1], index, extent, facts);
+    const Expr no = yes == nullptr ? nullptr : ReduceOne(c, op, e->args()[2], index, extent, facts);
+    return no == nullptr ? nullptr : engine.Select(e->args()[0], yes, no);
+  }
+  const bool extremum = op == "ReduceMax" || op == "ReduceMin";
+  if (extremum || op == "ReduceMean") {
+    const Expr last = pool.Sub(extent, pool.Integer(1));
+    const bool same = !ContainsIndex(e, index);
+    const auto linear =
+        engine.IsIntegral(e) ? LinearIn(pool, e, pool.Index(index)) : std::optional<Linear>();
+    if (!same && (!extremum || !linear)) return nullptr;
+    if (op == "ReduceMean" && !SumIsExact(c, e, extent, facts)) return nullptr;
+    c.AssumeNonNegative(AssumptionReason::kNotEmpty, last, Facts{}, "length of a reduced axis");
+    if (same) return e;
+    const bool at_last = (linear->coefficient > 0) == (op == "ReduceMax");
+    const Expr far = pool.Mul(pool.Integer(linear->coefficient), last);
+    return at_last ? pool.Add(linear->rest, far) : linear->rest;
+  }
+  if (op != "ReduceSum" || !CountsExactly(c.type(0)) || !SumIsExact(c, e, extent, facts)) {
+    return nullptr;
+  }
+  if (e->is_predicate() && e->kind() != Kind::kInteger) return nullptr;
+  const auto linear = LinearIn(pool, e, pool.Index(index));
+  return linear ? SumOf(pool, linear->coefficient, linear->rest, extent) : nullptr;
+}
+
+}  // namespace
+
+// The axes are input 1 or an attribute. Without them all axes are reduced, or no axis with
+// noop_with_empty_axes.
+void OpReduce(OpContext& c) {
+  if (!c.Known(1)) return;
+  const Shape& shape = c.in(0).form.shape;
+  const int rank = static_cast<int>(shape.size());
+  std::vector<int64_t> axes = IntsAttribute(c.proto(), "axes");
+  if (c.has(1)) {
+    const auto given = c.ConstantInts(1);
+    if (!given) return;
+    axes = *given;
+  }
+  if (axes.empty()) {
+    if (c.Int("noop_with_empty_axes", 0) != 0) return c.SetOpaque(0, shape);
+    for (int k = 0; k < rank; ++k) axes.push_back(k);
+  }
+  const auto normal = NormalAxes(axes, rank);
+  if (!normal) return;
+  if (ReduceVector(c)) return;
+  Shape out = Reduced(c.pool(), shape, *normal, c.Int("keepdims", 1) != 0);
+  const std::string& op = c.op();
+  const bool keep = c.Int("keepdims", 1) != 0;
+  c.Set(0, std::move(out), [&](Indices ix, const Facts& facts) -> Expr {
+    std::vector<Expr> own;
+    size_t next = 0;
+    for (int k = 0; k < rank; ++k) {
+      const bool reduced = IsReduced(*normal, k);
+      if (!reduced) {
+        own.push_back(ix[next]);
+      } else {
+        own.push_back(c.pool().Integer(0));
+        if (!shape[k]->is_integer(1)) own.back() = c.pool().Index(kReducedBase + k);
+      }
+      if (!reduced || keep) ++next;
+    }
+    Facts all = facts;
+    all.extents.resize(kReducedBase + rank, nullptr);
+    for (int axis : *normal) all.extents[kReducedBase + axis] = shape[axis];
+    Expr e = c.engine().At(c.in(0), own, all);
+    if (!std::all_of(normal->begin(), normal->end(),
+                     [&](int axis) { return shape[axis]->is_integer(1); })) {
+      for (int axis : *normal) {
+        if (e == nullptr || shape[axis]->is_integer(1)) continue;
+        e = ReduceOne(c, op, e, kReducedBase + axis, shape[axis], all);
+      }
+      return e;
+    }
+    // A reduction over axes of extent 1 changes nothing.
+    const bool plain = op == "ReduceSum" || op == "ReduceMean" || op == "ReduceMax" ||
+                       op == "ReduceMin" || op == "ReduceProd";
+    return plain ? e : nullptr;
+  });
+}
+
+// CumSum has a closed form for elements a * i + b along the axis. Other sums are opaque.
+void OpCumSum(OpContext& c) {
+  if (!c.Known(1)) return;
+  const Value& x = c.in(0);
+  const auto given = c.ConstantInts(1);
+  const auto axis =
+      given && given->size() == 1 ? NormalAxis(given->front(), x.rank()) : std::nullopt;
+  if (!axis || !CountsExactly(c.type(0))) return c.SetOpaque(0, x.form.shape);
+  const bool exclusive = c.Int("exclusive", 0) != 0, reverse = c.Int("reverse", 0) != 0;
+  Pool& pool = c.pool();
+  c.Set(0, x.form.shape, [&](Indices ix, const Facts& facts) -> Expr {
+    const Expr element = c.engine().At(x, AllIndices(pool, x.rank()), FactsOf(x.form.shape));
+    const bool usable = c.engine().IsIntegral(element) && element->kind() != Kind::kSelect &&
+                        (!element->is_predicate() || element->kind() == Kind::kInteger);
+    const auto linear =
+        usable ? LinearIn(pool, element, pool.Index(*axis)) : std::optional<Linear>();
+    if (!linear || !SumIsExact(c, element, x.dim(*axis), FactsOf(x.form.shape))) return nullptr;
+    std::vector<Expr> own(ix.begin(), ix.end());
+    own[*axis] = nullptr;
+    Pool::Substitution s;
+    s.indices = own;
+    const Expr rest = pool.Substitute(linear->rest, s, facts);
+    // How many of the first elements are summed or, in reverse, left out of the sum.
+    const Expr count = pool.Add(ix[*axis], pool.Integer(exclusive == reverse ? 1 : 0));
+    const Expr sum = SumOf(pool, linear->coefficient, rest, count);
+    return reverse ? pool.Sub(SumOf(pool, linear->coefficient, rest, x.dim(*axis)), sum) : sum;
+  });
+}
+
+void OpArgReduce(OpContext& c) {
+  if (!c.Known(1)) return;
+  const Shape& shape = c.in(0).form.shape;
+  const auto axis = NormalAxis(c.Int("axis", 0), static_cast<int>(shape.size()));
+  if (!axis) return;
+  c.SetOpaque(0, Reduced(c.pool(), shape, {&*axis, 1}, c.Int("keepdims", 1) != 0));
+}
+
+namespace {
+
+bool IsPermutation(std::string from, std::string to) {
+  std::sort(from.begin(), from.end());
+  std::sort(to.begin(), to.end());
+  return from == to && std::adjacent_find(from.begin(), from.end()) == from.end();
+}
+
+}  // namespace
+
+void OpEinsum(OpContext& c) {
+  const int n = c.num_inputs();
+  if (n == 0 || !c.Known(n)) return;
+  std::string equation = StringAttribute(c.proto(), "equation", "");
+  equation.erase(std::remove(equation.begin(), equation.end(), ' '), equation.end());
+  const size_t arrow = equation.find("->");
+  if (arrow == std::string::npos || equation.find('.') != std::string::npos) return;
+  std::vector<std::string> terms(1);
+  for (char label : equation.substr(0, arrow)) {
+    if (label == ',') {
+      terms.emplace_back();
+    } else {
+      terms.back() += label;
+    }
+  }
+  if (static_cast<int>(terms.size()) != n) return;
+  absl::flat_hash_map<char, Expr> dims;
+  for (int k = 0; k < n; ++k) {
+    const Shape& shape = c.in(k).form.shape;
+    if (shape.size() != terms[k].size()) return;
+    for (size_t axis = 0; axis < shape.size(); ++axis) {
+      const auto [it, fresh] = dims.try_emplace(terms[k][axis], shape[axis]);
+      if (fresh || shape[axis]->is_integer(1)) continue;
+      it->second =
+          it->second->is_integer(1) ? shape[axis] : c.Unify(it->second, shape[axis], "Einsum");
+    }
+  }
+  Shape out;
+  for (char label : equation.substr(arrow + 2)) {
+    const auto it = dims.find(label);
+    if (it == dims.end()) return;
+    out.push_back(it->second);
+  }
+  if (n == 1 && IsPermutation(terms[0], equation.substr(arrow + 2))) {
+    const std::string labels = equation.substr(arrow + 2);
+    return c.Set(0, std::move(out), [&](Indices ix, const Facts& facts) {
+      std::vector<Expr> own;
+      for (char label : terms[0]) own.push_back(ix[labels.find(label)]);
+      return c.engine().At(c.in(0), own, facts);
+    });
+  }
+  c.SetOpaque(0, std::move(out));
+}
+
+// If the input is provably true everywhere, the result holds all indices.
+void OpNonZero(OpContext& c) {
+  if (!c.Known(1) || c.output(0) == kNoValue) return;
+  const Value& x = c.in(0);
+  const Expr truth = x.rank() == 1 ? c.engine().AsPredicate(x.form.element) : nullptr;
+  if (truth != nullptr && truth->is_integer(1)) {
+    return c.Set(0, {c.pool().Integer(1), x.dim(0)},
+                 [](Indices ix, const Facts&) { return ix[1]; });
+  }
+  c.SetOpaque(0, {c.pool().Integer(std::max(1, x.rank())), c.engine().OwnDim(c.output(0), 1)});
+}
+
+}  // namespace kvlift::sym::internal

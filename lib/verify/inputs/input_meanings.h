@@ -1,0 +1,84 @@
+// What each input of a source model may mean (token ids, positions, a mask, ...), and which of its
+// axes is as long as the batch, the new tokens, the keys or the slots.
+//
+// This is derived from declared shapes, from the caches of the relation and from the use of the
+// value in the graph (input_uses.h); names only break ties. Where several readings remain, all are
+// listed, the likeliest first, and source_probe.h runs the source to choose one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "contract/manifest.h"
+#include "ir/graph.h"
+
+namespace kvlift {
+
+// The length of an axis: constant, B sequences, S new tokens, T = P+S keys, M slots, P past tokens.
+enum class Extent { kStatic, kBatch, kTokens, kKeys, kSlots, kPast };
+
+struct Axis {
+  Extent extent = Extent::kStatic;
+  int64_t value = 1;    // of kStatic the length, of kBatch the rows per sequence; else unused
+  bool settled = true;  // false: `value` is a guess
+};
+
+enum class Meaning {
+  kTokens,     // token ids: indices of a table's rows
+  kPositions,  // P + i for new token i; P if there is no axis of tokens
+  kLast,       // P + S - 1
+  kTotal,      // P + S
+  kNew,        // S
+  kOrder,      // for each sequence the place in the batch of the one whose past it takes over
+  kFlag,       // P > 0
+  kNoFlag,     // P == 0
+  kMask,       // which keys a token sees
+  kOnes,       // 1 everywhere, such as a mask that hides nothing
+  kZeros,      // 0 everywhere
+  kReal,       // real numbers that differ from token to token, such as embeddings
+  kConstant,   // numbers that are the same in all steps
+};
+
+// How a mask marks a visible key: by 1 or true; by 0 or false; or as a number that is added to
+// scores, 0 for a visible key and the lowest number of the type for a hidden one.
+enum class Spelling { kOne, kZero, kAdded };
+
+struct Reading {
+  Meaning meaning = Meaning::kReal;
+  Spelling spelling = Spelling::kOne;
+  std::vector<Axis> axes;
+
+  bool Has(Extent extent) const;
+  bool IsAddedMask() const { return meaning == Meaning::kMask && spelling == Spelling::kAdded; }
+};
+
+struct SourceInput {
+  int32_t type = 0;       // a TensorProto::DataType
+  int64_t rows = 0;       // rows of the table that token ids index; 0: no table was found
+  uint64_t salt = 0;      // makes the noise of different inputs differ
+  bool compared = false;  // an integer or bool that the graph compares, in a mask perhaps
+  bool position = false;  // determines where something is written, cut or hidden
+  // The input holds positions that only encode where a token is, so that any numbers may be fed.
+  bool free = false;
+  std::vector<Reading> readings;  // at least one, the likeliest first
+  size_t chosen = 0;              // index in `readings`
+
+  const Reading& reading() const { return readings[chosen]; }
+};
+
+struct SourceInterface {
+  std::map<std::string, SourceInput> inputs;         // all inputs but caches, by name
+  std::map<std::string, std::vector<Axis>> caches;   // the axes of each cache, by input name
+  std::optional<int64_t> fixed_batch, fixed_tokens;  // B and S if constant; nullopt: dynamic
+};
+
+// Reads the interface of the source. The converted model helps to find the table of token ids where
+// the source's own graph does not show it. FailedPrecondition names an input that has no declared
+// shape or a type that cannot be fed, or a dimension whose name stands for B and for a length.
+absl::StatusOr<SourceInterface> ReadInterface(const Graph& source, const Graph& after,
+                                              const Manifest& relation);
+
+}  // namespace kvlift

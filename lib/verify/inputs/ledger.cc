@@ -1,0 +1,231 @@
+#include "verify/inputs/ledger.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "contract/positions.h"
+#include "fmt/format.h"
+#include "ir/types.h"
+#include "verify/inputs/added_sequences.h"
+
+namespace kvlift {
+namespace {
+
+const std::string& TheirName(const ManifestInput& input) {
+  return input.source.empty() ? input.name : input.source;
+}
+
+// Returns the entry that an input of the source holds what the relation requires of it.
+Assumption Required(const Graph& source, const std::string& name, const std::string& required) {
+  Assumption a;
+  a.subject = name;
+  a.source = AssumptionSource::kManifest;
+  if (required == "ones" || required == "zeros") {
+    a.kind = required == "ones" ? AssumptionKind::kAllOnes : AssumptionKind::kAllZeros;
+    a.condition = fmt::format("{} is all {}", name, required);
+  } else if (required == kPositionsOfTokens) {
+    a.kind = AssumptionKind::kPositions;
+    a.condition = fmt::format("{} holds the positions {}", name, required);
+  } else if (TellsOfSequences({name, required})) {
+    a.kind = AssumptionKind::kSequences;
+    a.condition = fmt::format("{} is [{}]", name, required);
+  } else {
+    a.condition = fmt::format("{}: {}", name, required);
+  }
+  // An input that no node reads may hold arbitrary values.
+  const ValueId v = source.Find(name);
+  a.checked = v != kNoValue && source.uses(v).empty() && !source.is_graph_output(v);
+  return a;
+}
+
+bool HasFixedBatch(const Graph& source, const Manifest& relation) {
+  return std::any_of(relation.caches.begin(), relation.caches.end(), [&](const ManifestCache& c) {
+    const ValueId v = source.Find(c.source.input);
+    const size_t axis = c.source.layout.find('B');
+    if (v == kNoValue || !source.type(v).shape || !c.source.select.empty()) return false;
+    const auto& shape = *source.type(v).shape;
+    return axis < shape.size() && shape[axis].value == 1;
+  });
+}
+
+std::string TextOf(const Reading& reading, const std::string& name, int32_t type) {
+  switch (reading.meaning) {
+    case Meaning::kPositions:
+      return fmt::format("{} holds the positions P..T-1", name);
+    case Meaning::kLast:
+      return fmt::format("{} holds P + S - 1", name);
+    case Meaning::kTotal:
+      return fmt::format("{} holds P + S", name);
+    case Meaning::kNew:
+      return fmt::format("{} holds S", name);
+    case Meaning::kFlag:
+      return fmt::format("{} is true where there is a past", name);
+    case Meaning::kNoFlag:
+      return fmt::format("{} is true where there is no past", name);
+    case Meaning::kMask:
+      if (type == onnx::TensorProto::BOOL) return {};
+      return reading.spelling == Spelling::kAdded
+                 ? fmt::format("{} holds 0 and the lowest number of its type", name)
+                 : fmt::format("{} holds 1 and 0", name);
+    default:
+      return {};
+  }
+}
+
+AssumptionKind KindOf(Meaning meaning) {
+  switch (meaning) {
+    case Meaning::kMask:
+      return AssumptionKind::kMaskValues;
+    case Meaning::kFlag:
+    case Meaning::kNoFlag:
+      return AssumptionKind::kPastFlag;
+    default:
+      return AssumptionKind::kPositions;
+  }
+}
+
+// Returns the inputs of the source that have a default (an initialiser of the same name) and that
+// are no inputs of the converted model, so that its host cannot override the default.
+std::vector<std::string> KeptDefaults(const Graph& source, const Graph& after) {
+  absl::flat_hash_set<std::string> theirs, initialized;
+  for (const auto& input : after.proto().input()) theirs.insert(input.name());
+  for (const auto& tensor : source.proto().initializer()) initialized.insert(tensor.name());
+  for (const auto& tensor : source.proto().sparse_initializer()) {
+    initialized.insert(tensor.values().name());
+  }
+  std::vector<std::string> kept;
+  for (const auto& input : source.proto().input()) {
+    if (initialized.contains(input.name()) && !theirs.contains(input.name())) {
+      kept.push_back(input.name());
+    }
+  }
+  return kept;
+}
+
+// Whether no node reads more of a value than its shape.
+bool IsReadForShape(const Graph& graph, const std::string& name) {
+  const ValueId v = graph.Find(name);
+  return v == kNoValue ||
+         std::all_of(graph.uses(v).begin(), graph.uses(v).end(), [&](const Use& use) {
+           return use.kind == Use::Kind::kNodeInput &&
+                  (graph.Is(use.node, "Shape") || graph.Is(use.node, "Size"));
+         });
+}
+
+}  // namespace
+
+Assumption NotRun(AssumptionKind kind, std::string subject, std::string condition) {
+  return {kind, std::move(subject), std::move(condition), AssumptionSource::kPlan, false};
+}
+
+Assumptions ClaimsOf(const Manifest& relation, const Graph& source, const Graph& after) {
+  Assumptions all;
+  for (const ManifestInput& input : relation.inputs) {
+    if (!input.requires_text.empty()) {
+      all.Add(Required(source, TheirName(input), input.requires_text));
+    }
+    if (input.as == "control" && input.value == kLowerTriangle) {
+      all.Add(
+          {AssumptionKind::kTreeMask, input.name,
+           fmt::format("{} shows each new token itself and its ancestors in a tree", input.name),
+           AssumptionSource::kHost, false});
+    }
+  }
+  for (const std::string& name : KeptDefaults(source, after)) {
+    all.Add({AssumptionKind::kOther, name, fmt::format("{} keeps its default", name),
+             AssumptionSource::kHost, false});
+  }
+  for (const DroppedInput& dropped : relation.dropped) {
+    all.Add(Required(source, dropped.name, dropped.requires_text));
+  }
+  if (relation.uniform) {
+    all.Add({AssumptionKind::kOneLength, "",
+             "uniform: all sequences of a batch have the same number of past tokens",
+             AssumptionSource::kManifest, HasFixedBatch(source, relation)});
+  }
+  if (const auto most = relation.limits.new_tokens_with_past) {
+    all.Add({AssumptionKind::kNewTokens, "",
+             fmt::format("a step with a past has at most {} new tokens", *most),
+             AssumptionSource::kManifest, false});
+  }
+  for (const ManifestCache& cache : relation.caches) {
+    if (cache.grows || after.Find(cache.input) == kNoValue) continue;
+    const auto& type = after.type(after.Find(cache.input));
+    if (!type.shape || cache.ring) continue;
+    if (const auto slots = (*type.shape)[cache.axis].value) {
+      all.Add({AssumptionKind::kCapacity, "", fmt::format("P + S <= {}, the capacity", *slots),
+               AssumptionSource::kOperator, true});
+    }
+  }
+  for (const Precondition& p : relation.preconditions) {
+    if (p.code == "KV302") {
+      all.Add({AssumptionKind::kFinite, "", "slots without tokens hold finite numbers",
+               AssumptionSource::kManifest, false});
+    } else if (p.code == "KV303") {
+      all.Add({AssumptionKind::kPadding, "", "rows of padding tokens are not compared",
+               AssumptionSource::kManifest, false});
+    }
+  }
+  return all;
+}
+
+std::string Contradiction(const Manifest& relation, const Graph& after) {
+  for (const ManifestCache& cache : relation.caches) {
+    if (cache.grows) continue;
+    const auto& type = after.type(after.Find(cache.input));
+    if (!type.shape) continue;
+    const Dim& slots = (*type.shape)[cache.axis];
+    if (relation.capacity_value && !cache.ring && slots.value &&
+        slots.value != relation.capacity_value) {
+      return fmt::format("the relation says that caches have {} slots, and {} has {}",
+                         *relation.capacity_value, cache.input, *slots.value);
+    }
+    const NodeId writer = after.producer(after.Find(cache.output));
+    if (writer == kNoNode || !after.Is(writer, "TensorScatter")) continue;
+    const auto* mode = FindAttribute(after.node(writer), "mode");
+    const bool circular = mode != nullptr && mode->s() == "circular";
+    if (circular == IsCircular(relation, cache)) continue;
+    return fmt::format("the relation says that {} is {}, and {} writes it as {}", cache.input,
+                       circular ? "linear" : "circular", after.NodeName(writer),
+                       circular ? "circular" : "linear");
+  }
+  return {};
+}
+
+std::vector<std::string> InputsReadForShapes(const Manifest& relation, const Graph& source,
+                                             const Graph& after) {
+  std::vector<std::string> names;
+  for (const ManifestInput& input : relation.inputs) {
+    if (input.as == "cache" || input.as == "control") continue;
+    if (!IsReadForShape(source, TheirName(input)) || !IsReadForShape(after, input.name)) continue;
+    names.push_back(TheirName(input));
+  }
+  for (const DroppedInput& dropped : relation.dropped) {
+    if (IsReadForShape(source, dropped.name)) names.push_back(dropped.name);
+  }
+  return names;
+}
+
+Assumptions RestrictionsOf(const SourceInterface& interface, const std::vector<std::string>& free) {
+  Assumptions all;
+  for (const auto& [name, input] : interface.inputs) {
+    const Reading& reading = input.reading();
+    if (reading.meaning == Meaning::kMask && reading.Has(Extent::kKeys)) {
+      all.Add({AssumptionKind::kMaskWidth, name, fmt::format("{} has P + S columns", name),
+               AssumptionSource::kHost, false});
+    }
+    if (IsFloatType(input.type) && reading.meaning != Meaning::kOnes &&
+        reading.meaning != Meaning::kZeros) {
+      all.Add(NotRun(AssumptionKind::kFinite, name, fmt::format("{} holds finite numbers", name)));
+    }
+    if (std::find(free.begin(), free.end(), name) != free.end()) continue;
+    if (std::string text = TextOf(reading, name, input.type); !text.empty()) {
+      all.Add({KindOf(reading.meaning), name, std::move(text), AssumptionSource::kHost, false});
+    }
+  }
+  return all;
+}
+
+}  // namespace kvlift

@@ -1,0 +1,35 @@
+// The entries that `verify` adds to the ledger of assumptions (contract/assumptions.h): what the
+// relation claims, and to what the feeds of the source are restricted.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "contract/assumptions.h"
+#include "contract/manifest.h"
+#include "ir/graph.h"
+#include "verify/inputs/input_meanings.h"
+
+namespace kvlift {
+
+// Returns the relation's claims about hosts and models. A claim that the two graphs show to be true
+// is marked as checked.
+Assumptions ClaimsOf(const Manifest& relation, const Graph& source, const Graph& after);
+
+// Returns a sentence about the first claim of the relation that the converted model contradicts (a
+// capacity, or linear and circular writes), or empty.
+std::string Contradiction(const Manifest& relation, const Graph& after);
+
+// Returns the inputs of the source of which neither model reads more than the shape, by the
+// source's names.
+std::vector<std::string> InputsReadForShapes(const Manifest& relation, const Graph& source,
+                                             const Graph& after);
+// Returns to what the inputs of the source were restricted: mask widths and values, positions,
+// flags, finite numbers. free: inputs that were fed any values, or whose values no node reads;
+// these have no entry for values.
+Assumptions RestrictionsOf(const SourceInterface& interface, const std::vector<std::string>& free);
+
+// Returns an unchecked entry with the source kPlan: the condition says what no plan runs.
+Assumption NotRun(AssumptionKind kind, std::string subject, std::string condition);
+
+}  // namespace kvlift

@@ -1,0 +1,153 @@
+#include "verify/inputs/relation_check.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "fmt/format.h"
+
+namespace kvlift {
+namespace {
+
+bool IsInput(const Graph& graph, const std::string& name) {
+  const ValueId v = graph.Find(name);
+  return v != kNoValue && graph.is_graph_input(v);
+}
+
+bool IsOutput(const Graph& graph, const std::string& name) {
+  const ValueId v = graph.Find(name);
+  return v != kNoValue && graph.is_graph_output(v);
+}
+
+std::string Lacks(const std::string& model, const std::string& what, const std::string& name) {
+  return fmt::format("the relation names {}, which is no {} of {}", name, what, model);
+}
+
+std::string Sorted(std::string letters) {
+  std::sort(letters.begin(), letters.end());
+  return letters;
+}
+
+// Whether the layout has distinct letters, B and S among them, and as many as the tensor has axes
+// apart from the `removed` ones on which an index is selected.
+bool LayoutFits(const Graph& graph, const std::string& tensor, const std::string& layout,
+                size_t removed) {
+  const std::set<char> letters(layout.begin(), layout.end());
+  if (letters.size() != layout.size() || letters.count('B') == 0 || letters.count('S') == 0) {
+    return false;
+  }
+  const auto& shape = graph.type(graph.Find(tensor)).shape;
+  return shape && shape->size() == layout.size() + removed;
+}
+
+std::string CacheMisfit(const Graph& source, const Graph& after, const ManifestCache& cache) {
+  if (!IsInput(source, cache.source.input)) return Lacks("the source", "input", cache.source.input);
+  if (!IsOutput(source, cache.source.output)) {
+    return Lacks("the source", "output", cache.source.output);
+  }
+  if (!IsInput(after, cache.input)) return Lacks("the converted model", "input", cache.input);
+  if (!IsOutput(after, cache.output)) return Lacks("the converted model", "output", cache.output);
+  std::set<int64_t> fixed;
+  const auto rank = static_cast<int64_t>(cache.source.layout.size() + cache.source.select.size());
+  for (const Select& s : cache.source.select) {
+    if (s.axis < 0 || s.axis >= rank || s.index < 0 || !fixed.insert(s.axis).second) {
+      return fmt::format("{} has no axis {} to select from", cache.source.input, s.axis);
+    }
+  }
+  if (!LayoutFits(source, cache.source.input, cache.source.layout, cache.source.select.size())) {
+    return fmt::format("{} does not have the layout {}", cache.source.input, cache.source.layout);
+  }
+  for (const Select& s : cache.source.select) {
+    const Dim& dim = (*source.type(source.Find(cache.source.input)).shape)[s.axis];
+    if (s.index >= dim.value.value_or(s.index + 1)) {
+      return fmt::format("{} has no index {} on axis {}", cache.source.input, s.index, s.axis);
+    }
+  }
+  if (!LayoutFits(after, cache.input, cache.layout, 0) ||
+      Sorted(cache.layout) != Sorted(cache.source.layout)) {
+    return fmt::format("{} does not have the layout {}", cache.input, cache.layout);
+  }
+  if (static_cast<int64_t>(cache.layout.find('S')) != cache.axis) {
+    return fmt::format("axis {} of {} is not its sequence axis", cache.axis, cache.input);
+  }
+  return {};
+}
+
+// Returns a sentence about the first input or output of either model that the relation leaves out,
+// or empty.
+std::string Unaccounted(const Graph& source, const Graph& after, const Manifest& relation) {
+  std::set<std::string> inputs, outputs, source_inputs, source_outputs;
+  for (const ManifestInput& i : relation.inputs) {
+    inputs.insert(i.name);
+    if (i.as != "cache" && i.as != "control") {
+      source_inputs.insert(i.source.empty() ? i.name : i.source);
+    }
+  }
+  for (const ManifestOutput& o : relation.outputs) {
+    outputs.insert(o.name);
+    if (o.as != "cache") source_outputs.insert(o.source.empty() ? o.name : o.source);
+  }
+  for (const ManifestCache& c : relation.caches) {
+    source_inputs.insert(c.source.input);
+    source_outputs.insert(c.source.output);
+  }
+  for (const DroppedInput& d : relation.dropped) source_inputs.insert(d.name);
+  const auto find = [](const Graph& graph, absl::Span<const ValueId> values,
+                       const std::set<std::string>& known, const char* what) {
+    for (ValueId v : values) {
+      if (known.count(graph.name(v)) == 0) {
+        return fmt::format("{} {} has no place in the relation", what, graph.name(v));
+      }
+    }
+    return std::string();
+  };
+  for (const std::string& text :
+       {find(source, source.graph_inputs(), source_inputs, "the source's input"),
+        find(source, source.graph_outputs(), source_outputs, "the source's output"),
+        find(after, after.graph_inputs(), inputs, "the converted model's input"),
+        find(after, after.graph_outputs(), outputs, "the converted model's output")}) {
+    if (!text.empty()) return text;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string Misfit(const Graph& source, const Graph& after, const Manifest& relation) {
+  if (std::string text = Unaccounted(source, after, relation); !text.empty()) return text;
+  std::map<std::string, const ManifestCache*> caches;
+  for (const ManifestCache& cache : relation.caches) {
+    if (!caches.emplace(cache.id, &cache).second) {
+      return fmt::format("two caches have the id {}", cache.id);
+    }
+    if (std::string text = CacheMisfit(source, after, cache); !text.empty()) return text;
+  }
+  for (const ManifestInput& input : relation.inputs) {
+    if (!IsInput(after, input.name)) return Lacks("the converted model", "input", input.name);
+    if (input.as == "control") continue;
+    if (input.as == "cache") {
+      const auto it = caches.find(input.id);
+      if (it == caches.end() || it->second->input != input.name) {
+        return fmt::format("{} is not the input of a cache {}", input.name, input.id);
+      }
+      continue;
+    }
+    const std::string& theirs = input.source.empty() ? input.name : input.source;
+    if (!IsInput(source, theirs)) return Lacks("the source", "input", theirs);
+  }
+  for (const ManifestOutput& output : relation.outputs) {
+    if (!IsOutput(after, output.name)) return Lacks("the converted model", "output", output.name);
+    if (output.as == "cache") {
+      const auto it = caches.find(output.id);
+      if (it == caches.end() || it->second->output != output.name) {
+        return fmt::format("{} is not the output of a cache {}", output.name, output.id);
+      }
+      continue;
+    }
+    const std::string& theirs = output.source.empty() ? output.name : output.source;
+    if (!IsOutput(source, theirs)) return Lacks("the source", "output", theirs);
+  }
+  return {};
+}
+
+}  // namespace kvlift

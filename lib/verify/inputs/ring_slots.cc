@@ -1,0 +1,67 @@
+#include "verify/inputs/ring_slots.h"
+
+#include <algorithm>
+
+#include "verify/inputs/tensor_rows.h"
+
+namespace kvlift {
+namespace {
+
+int64_t Modulo(int64_t a, int64_t m) { return (a % m + m) % m; }
+
+// Returns a copy in which row r of sequence b is row (r + by[b]) mod M of `whole`.
+exec::Tensor Turned(const exec::View& whole, const SourceCache& cache,
+                    const std::vector<int64_t>& by) {
+  const int batch = SourceAxisOf(cache, 'B'), along = SourceAxisOf(cache, 'S');
+  const int64_t each = whole.shape[batch] / static_cast<int64_t>(by.size());
+  const int64_t rows = whole.shape[along];
+  exec::Tensor turned = Part(whole, batch, 0, whole.shape[batch]);
+  for (size_t b = 0; rows > 0 && b < by.size(); ++b) {
+    const int64_t first = static_cast<int64_t>(b) * each, cut = Modulo(by[b], rows);
+    const exec::Tensor own = Part(whole, batch, first, first + each);
+    exec::Tensor mine = Part(own.view(), along, 0, rows);
+    Place(mine.view(), along, 0, Part(own.view(), along, cut, rows).view());
+    Place(mine.view(), along, rows - cut, Part(own.view(), along, 0, cut).view());
+    Place(turned.view(), batch, first, mine.view());
+  }
+  return turned;
+}
+
+}  // namespace
+
+bool Shifts(const SourceCache& cache) { return cache.kind == "shift" && !cache.growing; }
+
+std::vector<std::pair<int64_t, int64_t>> Laps(int64_t begin, int64_t end, int64_t capacity) {
+  std::vector<std::pair<int64_t, int64_t>> laps;
+  while (begin < end) {
+    const int64_t next = std::min(end, (begin / capacity + 1) * capacity);
+    laps.emplace_back(begin, next);
+    begin = next;
+  }
+  return laps;
+}
+
+void IntoSourceOrder(const Manifest& relation, const StepSpec& step, exec::Feeds* feeds) {
+  for (const ManifestCache& cache : relation.caches) {
+    if (!Shifts(cache.source)) continue;
+    exec::Tensor& value = feeds->at(cache.source.input);
+    value = Turned(value.view(), cache.source, step.past);
+  }
+}
+
+void IntoRing(int64_t first, const SourceCache& cache, exec::Tensor* rows) {
+  *rows = Turned(rows->view(), cache, {-first});
+}
+
+void IntoSlotOrder(const Manifest& relation, const StepSpec& step, exec::Fetches* fetches) {
+  std::vector<int64_t> back;
+  for (int64_t past : step.past) back.push_back(-(past + step.new_tokens));
+  for (const ManifestCache& cache : relation.caches) {
+    const auto it = fetches->find(cache.source.output);
+    if (!Shifts(cache.source) || it == fetches->end()) continue;
+    exec::Tensor& value = it->second;
+    value = Turned(value.view(), cache.source, back);
+  }
+}
+
+}  // namespace kvlift

@@ -1,0 +1,34 @@
+// Ring buffers: token t of a sequence is in slot t mod M, and writes wrap around.
+//
+// A source that shifts its rows to the front instead (kind "shift", a fixed number of M rows, the
+// newest last) is treated as a ring buffer: after T tokens its row r holds token T - M + r, which a
+// ring buffer has in slot (r + T) mod M.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "contract/manifest.h"
+#include "exec/session/session.h"
+#include "verify/inputs/step.h"
+
+namespace kvlift {
+
+// Whether the source's cache is such a shifted buffer.
+bool Shifts(const SourceCache& cache);
+
+// Splits the tokens [begin, end) where the buffer wraps around, so that each part is in consecutive
+// slots.
+std::vector<std::pair<int64_t, int64_t>> Laps(int64_t begin, int64_t end, int64_t capacity);
+
+// Rotates the rows of all shifted caches of a source's step: in feeds from the order of slots to
+// that of the source, in fetches (where present) back.
+void IntoSourceOrder(const Manifest& relation, const StepSpec& step, exec::Feeds* feeds);
+void IntoSlotOrder(const Manifest& relation, const StepSpec& step, exec::Fetches* fetches);
+
+// Rotates rows that hold the tokens first, first + 1, ... into the order of a full ring buffer of
+// as many slots.
+void IntoRing(int64_t first, const SourceCache& cache, exec::Tensor* rows);
+
+}  // namespace kvlift

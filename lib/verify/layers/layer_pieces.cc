@@ -1,0 +1,348 @@
+#include "verify/layers/layer_pieces.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/status.h"
+#include "fmt/format.h"
+#include "proof/graphs/value_types.h"
+#include "verify/layers/cuts.h"
+#include "verify/layers/same_text.h"
+#include "verify/layers/slice.h"
+
+namespace kvlift {
+namespace {
+
+// One of the two models, with the values that it is cut at.
+struct Side {
+  const Model& model;
+  const Graph& graph;
+  std::vector<std::vector<ValueId>> cuts;               // the values of each cut
+  absl::flat_hash_set<ValueId> stops;                   // the values of all cuts
+  absl::flat_hash_map<ValueId, TensorType> types = {};  // the types of `stops`
+};
+
+Side MakeSide(const Model& model, const Graph& graph, const std::vector<Cut>& cuts) {
+  Side side{model, graph, {}, {}};
+  for (const Cut& cut : cuts) {
+    std::vector<ValueId>& values = side.cuts.emplace_back();
+    for (const std::string& name : cut) {
+      values.push_back(side.graph.Find(name));
+      side.stops.insert(values.back());
+    }
+  }
+  const std::vector<ValueId> stops(side.stops.begin(), side.stops.end());
+  const std::vector<TensorType> types = TypesOf(side.graph, stops);
+  for (size_t k = 0; k < stops.size(); ++k) side.types[stops[k]] = types[k];
+  return side;
+}
+
+// The values that one piece computes: those of the cut behind it, and outputs of the models.
+struct Ends {
+  std::vector<ValueId> before, after;
+};
+
+class Cutter {
+ public:
+  Cutter(const Manifest& relation, Side before, Side after)
+      : relation_(relation), before_(std::move(before)), after_(std::move(after)) {}
+
+  absl::StatusOr<std::vector<PieceClass>> Run() {
+    FindEnds();
+    std::vector<PieceClass> classes;
+    std::vector<std::string> keys;
+    absl::flat_hash_set<std::string> taken;  // ids of caches
+    int layers = 0;
+    for (size_t k = 0; k < ends_.size(); ++k) {
+      KV_ASSIGN_OR_RETURN(ModelPiece piece, MakePiece(k));
+      for (const ManifestCache& cache : piece.relation.caches) {
+        if (taken.insert(cache.id).second) continue;
+        return absl::FailedPreconditionError(
+            fmt::format("several layers read the cache {}", cache.id));
+      }
+      if (piece.relation.caches.empty()) {
+        piece.name = k == 0 ? "front" : "rest";
+        PieceClass& alone = classes.emplace_back();
+        alone.same_nodes = HasSameNodes(piece);
+        alone.piece = std::move(piece);
+        keys.emplace_back();
+        continue;
+      }
+      piece.name = NameOf(piece, &layers);
+      const std::string key = TextOfPair(piece);
+      const auto same = std::find(keys.begin(), keys.end(), key);
+      if (same != keys.end()) {
+        classes[static_cast<size_t>(same - keys.begin())].others.push_back(piece.name);
+        continue;
+      }
+      keys.push_back(key);
+      classes.emplace_back().piece = std::move(piece);
+    }
+    return classes;
+  }
+
+ private:
+  // Returns the name of a piece with caches, and counts its layers: ManifestCache::layer says which
+  // caches belong to one layer.
+  std::string NameOf(const ModelPiece& piece, int* layers) const {
+    absl::flat_hash_set<int64_t> numbers;
+    for (const ManifestCache& cache : piece.relation.caches) numbers.insert(cache.layer);
+    const int first = *layers, count = static_cast<int>(numbers.size());
+    *layers += count;
+    return count == 1 ? fmt::format("layer {}", first)
+                      : fmt::format("layers {} to {}", first, first + count - 1);
+  }
+
+  // Returns, by value, the number of the last cut that the value depends on, counted from 1; 0 if
+  // it does not depend on a cut.
+  static std::vector<size_t> NumberOfLastCut(const Side& side) {
+    std::vector<size_t> number(static_cast<size_t>(side.graph.num_values()), 0);
+    absl::flat_hash_map<ValueId, size_t> of_cut;
+    for (size_t k = 0; k < side.cuts.size(); ++k) {
+      for (ValueId v : side.cuts[k]) of_cut[v] = k + 1;
+    }
+    const auto entered = [&](ValueId v) {
+      const auto cut = of_cut.find(v);
+      return cut != of_cut.end() ? cut->second : number[v];
+    };
+    for (NodeId n = 0; n < side.graph.num_nodes(); ++n) {
+      size_t last = 0;
+      for (ValueId v : side.graph.inputs(n)) {
+        if (v != kNoValue) last = std::max(last, entered(v));
+      }
+      for (ValueId v : side.graph.outputs(n)) {
+        if (v != kNoValue) number[v] = last;
+      }
+    }
+    return number;
+  }
+
+  void FindEnds() {
+    ends_.resize(after_.cuts.size() + 1);
+    for (size_t k = 0; k < after_.cuts.size(); ++k) {
+      ends_[k].after = after_.cuts[k];
+      ends_[k].before = before_.cuts[k];
+    }
+    const std::vector<size_t> number = NumberOfLastCut(after_);
+    const auto add = [&](const std::string& mine, const std::string& theirs) {
+      const ValueId v = after_.graph.Find(mine), w = before_.graph.Find(theirs);
+      if (v == kNoValue || w == kNoValue) return;
+      ends_[number[v]].after.push_back(v);
+      ends_[number[v]].before.push_back(w);
+    };
+    for (const ManifestCache& cache : relation_.caches) add(cache.output, cache.source.output);
+    for (const ManifestOutput& output : relation_.outputs) {
+      if (output.as != "cache")
+        add(output.name, output.source.empty() ? output.name : output.source);
+    }
+  }
+
+  absl::StatusOr<ModelPiece> MakePiece(size_t k) {
+    Ends ends = ends_[k];
+    GraphSlice mine, theirs;
+    std::vector<const ManifestCache*> caches;
+    // A piece has to write each cache that it reads. Adding its output may add nodes that read
+    // more.
+    for (bool again = true; again;) {
+      mine = SliceOf(after_.graph, ends.after, after_.stops);
+      theirs = SliceOf(before_.graph, ends.before, before_.stops);
+      caches = CachesOf(ends);
+      again = AddWriters(mine, theirs, &caches, &ends);
+    }
+    ModelPiece piece;
+    piece.relation = relation_;
+    piece.relation.caches.clear();
+    for (const ManifestCache* cache : caches) piece.relation.caches.push_back(*cache);
+    absl::flat_hash_map<ValueId, ValueId> my_names, their_names;
+    KV_RETURN_IF_ERROR(NameShapes(mine, theirs, caches, &my_names, &their_names));
+    KV_RETURN_IF_ERROR(RelateInputs(mine, theirs, &piece.relation));
+    RelateOutputs(ends, &piece.relation);
+    for (ValueId v : mine.entering) piece.entering.push_back(after_.graph.name(v));
+    piece.before = MakeModel(before_, theirs, ends.before, their_names);
+    piece.after = MakeModel(after_, mine, ends.after, my_names);
+    return piece;
+  }
+
+  std::vector<const ManifestCache*> CachesOf(const Ends& ends) const {
+    std::vector<const ManifestCache*> caches;
+    for (const ManifestCache& cache : relation_.caches) {
+      const ValueId present = after_.graph.Find(cache.output);
+      if (std::find(ends.after.begin(), ends.after.end(), present) != ends.after.end()) {
+        caches.push_back(&cache);
+      }
+    }
+    return caches;
+  }
+
+  bool AddWriters(const GraphSlice& mine, const GraphSlice& theirs,
+                  std::vector<const ManifestCache*>* caches, Ends* ends) const {
+    const auto reads = [](const Side& side, const GraphSlice& slice, const std::string& input) {
+      const ValueId v = side.graph.Find(input);
+      const bool is_read =
+          std::find(slice.inputs.begin(), slice.inputs.end(), v) != slice.inputs.end();
+      return is_read && !slice.shape_only.contains(v);
+    };
+    bool added = false;
+    for (const ManifestCache& cache : relation_.caches) {
+      if (std::find(caches->begin(), caches->end(), &cache) != caches->end()) continue;
+      if (!reads(after_, mine, cache.input) && !reads(before_, theirs, cache.source.input)) {
+        continue;
+      }
+      ends->after.push_back(after_.graph.Find(cache.output));
+      ends->before.push_back(before_.graph.Find(cache.source.output));
+      added = true;
+    }
+    return added;
+  }
+
+  // Where a piece reads only the shape of another layer's cache, it reads the shape of an own cache
+  // instead: hosts give the same number of rows to all caches that are declared alike.
+  absl::Status NameShapes(const GraphSlice& mine, const GraphSlice& theirs,
+                          const std::vector<const ManifestCache*>& caches,
+                          absl::flat_hash_map<ValueId, ValueId>* my_names,
+                          absl::flat_hash_map<ValueId, ValueId>* their_names) const {
+    for (const ManifestCache& cache : relation_.caches) {
+      if (std::find(caches.begin(), caches.end(), &cache) != caches.end()) continue;
+      const ValueId v = after_.graph.Find(cache.input), w = before_.graph.Find(cache.source.input);
+      const bool is_read = mine.shape_only.contains(v) || theirs.shape_only.contains(w);
+      if (!is_read || caches.empty()) continue;
+      const auto own = std::find_if(caches.begin(), caches.end(), [&](const ManifestCache* c) {
+        return IsDeclaredAlike(cache, *c);
+      });
+      if (own == caches.end()) {
+        return absl::FailedPreconditionError(
+            fmt::format("a layer reads the shape of {}, and has no cache like it", cache.input));
+      }
+      my_names->insert({v, after_.graph.Find((*own)->input)});
+      their_names->insert({w, before_.graph.Find((*own)->source.input)});
+    }
+    return absl::OkStatus();
+  }
+
+  bool IsDeclaredAlike(const ManifestCache& a, const ManifestCache& b) const {
+    const auto type = [](const Side& side, const std::string& name) {
+      return side.graph.type(side.graph.Find(name));
+    };
+    return a.layout == b.layout && a.axis == b.axis && a.source.layout == b.source.layout &&
+           a.source.axis == b.source.axis && a.source.growing == b.source.growing &&
+           a.source.kind == b.source.kind && a.ring.has_value() == b.ring.has_value() &&
+           type(after_, a.input) == type(after_, b.input) &&
+           type(before_, a.source.input) == type(before_, b.source.input);
+  }
+
+  absl::Status RelateInputs(const GraphSlice& mine, const GraphSlice& theirs,
+                            Manifest* relation) const {
+    absl::flat_hash_set<std::string> my_inputs, their_inputs, entering;
+    for (ValueId v : mine.inputs) my_inputs.insert(after_.graph.name(v));
+    for (ValueId v : theirs.inputs) their_inputs.insert(before_.graph.name(v));
+    for (ValueId v : mine.entering) entering.insert(after_.graph.name(v));
+    for (ValueId v : theirs.entering) entering.insert(before_.graph.name(v));
+    const auto is_cache = [&](const std::string& name) {
+      return std::any_of(relation->caches.begin(), relation->caches.end(),
+                         [&](const ManifestCache& c) { return c.input == name; });
+    };
+    std::erase_if(relation->inputs, [&](const ManifestInput& input) {
+      if (input.as == "cache") return !is_cache(input.name);
+      return !my_inputs.contains(input.name);
+    });
+    for (const ManifestInput& input : relation->inputs) {
+      if (input.as == "cache" || input.as == "control") continue;
+      const std::string& name = input.source.empty() ? input.name : input.source;
+      if (!their_inputs.contains(name)) {
+        return absl::FailedPreconditionError(
+            fmt::format("the source's layer does not read {}", name));
+      }
+    }
+    std::erase_if(relation->dropped,
+                  [&](const DroppedInput& input) { return !their_inputs.contains(input.name); });
+    for (const std::string& name : their_inputs) {
+      const bool is_known =
+          std::any_of(relation->inputs.begin(), relation->inputs.end(),
+                      [&](const ManifestInput& i) {
+                        return (i.source.empty() ? i.name : i.source) == name;
+                      }) ||
+          std::any_of(relation->dropped.begin(), relation->dropped.end(),
+                      [&](const DroppedInput& i) { return i.name == name; }) ||
+          std::any_of(relation_.caches.begin(), relation_.caches.end(),
+                      [&](const ManifestCache& c) { return c.source.input == name; });
+      if (!is_known) {
+        return absl::FailedPreconditionError(
+            fmt::format("the conversion's layer does not read {}", name));
+      }
+    }
+    std::vector<std::string> names(entering.begin(), entering.end());
+    std::sort(names.begin(), names.end());
+    for (const std::string& name : names) {
+      const auto enters = [&](const Side& side, const GraphSlice& slice) {
+        return std::find(slice.entering.begin(), slice.entering.end(), side.graph.Find(name)) !=
+               slice.entering.end();
+      };
+      if (!enters(after_, mine) || !enters(before_, theirs)) {
+        return absl::FailedPreconditionError(
+            fmt::format("{} enters a layer of one model alone", name));
+      }
+      ManifestInput& input = relation->inputs.emplace_back();
+      input.name = name;
+      input.as = "same";
+    }
+    return absl::OkStatus();
+  }
+
+  void RelateOutputs(const Ends& ends, Manifest* relation) const {
+    absl::flat_hash_set<std::string> given;
+    for (ValueId v : ends.after) given.insert(after_.graph.name(v));
+    std::erase_if(relation->outputs,
+                  [&](const ManifestOutput& output) { return !given.contains(output.name); });
+    for (ValueId v : ends.after) {
+      if (!after_.stops.contains(v)) continue;
+      const std::string& name = after_.graph.name(v);
+      const bool is_output =
+          std::any_of(relation->outputs.begin(), relation->outputs.end(),
+                      [&](const ManifestOutput& output) { return output.name == name; });
+      if (is_output) continue;
+      ManifestOutput& output = relation->outputs.emplace_back();
+      output.name = name;
+      output.as = "same";
+    }
+  }
+
+  Model MakeModel(Side& side, const GraphSlice& slice, const std::vector<ValueId>& outputs,
+                  const absl::flat_hash_map<ValueId, ValueId>& names) const {
+    Model model = side.model;
+    model.proto = BuildSlice(side.graph, slice, outputs, side.types, names);
+    model.digest = nullptr;
+    return model;
+  }
+
+  const Manifest& relation_;
+  Side before_, after_;
+  std::vector<Ends> ends_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<PieceClass>> CutIntoPieces(const Model& before, const Model& after,
+                                                      const Manifest& relation) {
+  KV_ASSIGN_OR_RETURN(const Graph theirs, Graph::Build(before.proto));
+  KV_ASSIGN_OR_RETURN(const Graph mine, Graph::Build(after.proto));
+  std::vector<Cut> cuts = FindCuts(theirs, mine, relation);
+  // A piece without a cache that differs between the models is joined to the layer beside it.
+  for (;;) {
+    if (cuts.empty()) return absl::FailedPreconditionError("no layers are found");
+    KV_ASSIGN_OR_RETURN(
+        std::vector<PieceClass> classes,
+        Cutter(relation, MakeSide(before, theirs, cuts), MakeSide(after, mine, cuts)).Run());
+    const auto differs = [](const PieceClass& c) {
+      return c.piece.relation.caches.empty() && !c.same_nodes;
+    };
+    if (std::none_of(classes.begin(), classes.end(), differs)) return classes;
+    if (differs(classes.front())) {
+      cuts.erase(cuts.begin());
+    } else {
+      cuts.pop_back();
+    }
+  }
+}
+
+}  // namespace kvlift

@@ -1,0 +1,132 @@
+#include "verify/report/compare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "fmt/format.h"
+#include "ir/types.h"
+
+namespace kvlift {
+namespace {
+
+using onnx::TensorProto;
+
+// Returns c of the fixed bound. Half types round so often that errors cancel; with a factor of 8
+// their bound would detect nothing.
+double FactorOf(int32_t type) { return IsHalfType(type) ? 2.0 : 8.0; }
+
+std::vector<int64_t> ElementAt(const exec::Shape& shape, int64_t flat) {
+  std::vector<int64_t> element(shape.size());
+  for (int k = static_cast<int>(shape.size()) - 1; k >= 0; --k) {
+    element[k] = flat % shape[k];
+    flat /= shape[k];
+  }
+  return element;
+}
+
+}  // namespace
+
+double EpsilonOf(int32_t type) {
+  switch (type) {
+    case TensorProto::DOUBLE:
+      return std::ldexp(1.0, -52);
+    case TensorProto::FLOAT16:
+      return std::ldexp(1.0, -10);
+    case TensorProto::BFLOAT16:
+      return std::ldexp(1.0, -7);
+    default:
+      return std::ldexp(1.0, -23);
+  }
+}
+
+bool SameBytes(const exec::View& a, const exec::View& b) {
+  return a.type == b.type && a.shape == b.shape &&
+         (a.bytes() <= 0 || std::memcmp(a.data, b.data, static_cast<size_t>(a.bytes())) == 0);
+}
+
+bool SameNumbers(const exec::View& a, const exec::View& b) {
+  if (a.type != b.type || a.shape != b.shape) return false;
+  if (SameBytes(a, b)) return true;
+  for (int64_t i = 0; i < a.size(); ++i) {
+    if (exec::ElementAsDouble(a, i) != exec::ElementAsDouble(b, i)) return false;
+  }
+  return true;
+}
+
+Comparison Compare(const exec::View& reference, const exec::View& actual, int source_nodes,
+                   const exec::View& slack) {
+  Comparison c;
+  if (reference.type != actual.type || reference.shape != actual.shape) {
+    c.bitwise = false;
+    c.difference =
+        Difference{{},
+                   0,
+                   0,
+                   fmt::format("{} {} instead of {} {}", ElementTypeName(actual.type),
+                               exec::ShapeString(actual.shape), ElementTypeName(reference.type),
+                               exec::ShapeString(reference.shape))};
+    return c;
+  }
+  if (SameBytes(reference, actual)) {
+    if (!IsFloatType(reference.type)) return c;
+  }
+  const int64_t size = reference.size();
+  const bool real = IsFloatType(reference.type);
+  double largest = 0;
+  int64_t nans = 0;
+  for (int64_t i = 0; real && i < size; ++i) {
+    const double r = exec::ElementAsDouble(reference, i);
+    if (std::isfinite(r)) largest = std::max(largest, std::fabs(r));
+    if (!std::isnan(r)) continue;
+    ++nans;
+    if (!std::isnan(exec::ElementAsDouble(actual, i))) {
+      c.source_not_finite = true;
+      return c;
+    }
+  }
+  c.judged = nans < size || size == 0;
+  const double eps = EpsilonOf(reference.type);
+  c.bound = real ? FactorOf(reference.type) * eps * std::sqrt(std::max(1, source_nodes)) *
+                       std::max(largest, std::numeric_limits<float>::min() / eps)
+                 : 0;
+  const bool computed = real && slack.shape == reference.shape && !slack.absent();
+  double worst = -1;  // the largest |difference| / bound
+  int64_t worst_at = 0;
+  double worst_bound = c.bound;
+  for (int64_t i = 0; i < size; ++i) {
+    const double r = exec::ElementAsDouble(reference, i), a = exec::ElementAsDouble(actual, i);
+    if (std::isnan(r)) continue;
+    const double delta = r == a ? 0 : std::isfinite(a) ? std::fabs(r - a) : HUGE_VAL;
+    if (delta == 0) continue;
+    c.bitwise = false;
+    c.max_abs = std::max(c.max_abs, delta);
+    if (r != 0 && std::isfinite(r)) c.max_rel = std::max(c.max_rel, delta / std::fabs(r));
+    const double ulp = std::ldexp(eps, std::ilogb(std::clamp(std::fabs(r), 1e-30, 1e300)));
+    c.max_ulp = std::max(c.max_ulp, delta / ulp);
+    const bool known = computed && std::isfinite(slack.as<double>()[i]);
+    const double bound = known ? slack.as<double>()[i] : c.bound;
+    const double ratio = bound > 0 ? delta / bound : HUGE_VAL;
+    if (known) {
+      c.ratio = std::max(c.ratio, ratio);
+    } else {
+      c.fixed = true;
+    }
+    if (ratio > worst) {
+      worst = ratio;
+      worst_at = i;
+      worst_bound = bound;
+    }
+  }
+  c.bound = worst_bound;
+  if (worst > 1) {
+    const double r = exec::ElementAsDouble(reference, worst_at);
+    const double a = exec::ElementAsDouble(actual, worst_at);
+    c.difference = Difference{ElementAt(reference.shape, worst_at), r, a,
+                              fmt::format("{:.9g} instead of {:.9g}", a, r)};
+  }
+  return c;
+}
+
+}  // namespace kvlift

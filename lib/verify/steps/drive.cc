@@ -1,0 +1,527 @@
+#include "verify/steps/drive.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "absl/strings/match.h"
+#include "base/status.h"
+#include "contract/positions.h"
+#include "exec/memory/budget.h"
+#include "fmt/format.h"
+#include "verify/inputs/ring_slots.h"
+#include "verify/inputs/tensor_rows.h"
+
+namespace kvlift {
+namespace {
+
+// Returns a tree mask: bool [B, 1, S, S], in which each new token sees itself and its ancestors.
+exec::Tensor TreeOf(const StepSpec& step) {
+  const int64_t tokens = step.new_tokens;
+  exec::Tensor tensor =
+      exec::Tensor::Zeros(onnx::TensorProto::BOOL, exec::Shape{step.batch(), 1, tokens, tokens});
+  for (int64_t i = 0; i < step.batch() * tokens; ++i) {
+    for (int64_t at = i % tokens; at >= 0;) {
+      StoreDouble(tensor.view(), i * tokens + at, 1);
+      at = step.parents.empty() ? at - 1 : step.parents[at];
+    }
+  }
+  return tensor;
+}
+
+// Returns the rows of a group of one sequence, of a tensor whose axis 0 has one or several rows for
+// each sequence. A group of the whole batch, or an axis 0 that is not a batch, gives a copy.
+exec::Tensor SequencesOf(const exec::View& whole, const std::vector<int>& group, int64_t batch) {
+  if (whole.shape.empty() || static_cast<int64_t>(group.size()) == batch ||
+      whole.shape[0] % batch != 0) {
+    exec::Tensor copy(whole.type, whole.shape);
+    std::copy_n(whole.data, std::max<int64_t>(0, whole.bytes()), copy.data());
+    return copy;
+  }
+  const int64_t rows = whole.shape[0] / batch;
+  return Part(whole, 0, group[0] * rows, (group[0] + 1) * rows);
+}
+
+Bounded SequencesOf(const Bounded& whole, const std::vector<int>& group, int64_t batch) {
+  Bounded part{SequencesOf(whole.value.view(), group, batch), {}};
+  if (!whole.bound.empty()) part.bound = SequencesOf(whole.bound.view(), group, batch);
+  return part;
+}
+
+// Returns the sum of both bounds, element by element; empty unless both are known.
+exec::Tensor SlackOf(const Bounded& a, const Bounded& b) {
+  if (a.bound.empty() || b.bound.empty() || a.bound.shape() != b.bound.shape()) return {};
+  exec::Tensor sum = a.bound.Clone();
+  for (int64_t i = 0; i < sum.size(); ++i) sum.span<double>()[i] += b.bound.span<double>()[i];
+  return sum;
+}
+
+std::string Where(const std::string& plan, const StepSpec& step, int sequence) {
+  return fmt::format("{}, step {}{}", plan, step.number,
+                     sequence >= 0 ? fmt::format(", sequence {}", sequence) : std::string());
+}
+
+}  // namespace
+
+absl::StatusOr<Runner> Runner::Create(const std::shared_ptr<const onnx::ModelProto>& model,
+                                      const std::string& base_dir,
+                                      std::vector<exec::CachePair> caches, exec::AliasMode alias,
+                                      int threads) {
+  KV_ASSIGN_OR_RETURN(Graph graph, Graph::Build(model));
+  return Create(std::make_shared<const Graph>(std::move(graph)), base_dir, std::move(caches), alias,
+                threads);
+}
+
+absl::StatusOr<Runner> Runner::Create(std::shared_ptr<const Graph> graph,
+                                      const std::string& base_dir,
+                                      std::vector<exec::CachePair> caches, exec::AliasMode alias,
+                                      int threads) {
+  exec::CompileOptions options;
+  options.caches = std::move(caches);
+  options.alias = alias;
+  options.threads = threads;
+  options.base_dir = base_dir;
+  options.pack_weights = false;  // packing takes long and these programs run a few steps
+  Runner runner;
+  KV_ASSIGN_OR_RETURN(runner.program_, exec::Program::Compile(std::move(graph), options));
+  runner.session_ = std::make_unique<exec::Session>(runner.program_);
+  return runner;
+}
+
+absl::StatusOr<exec::Fetches> Runner::Step(const exec::Feeds& feeds) {
+  exec::Fetches fetches;
+  exec::Feeds all;  // empty unless FeedAlso has more for this step
+  if (next_ < also_.size()) {
+    all = feeds;
+    for (const auto& [name, value] : also_[next_++]) all[name] = value;
+  }
+  KV_RETURN_IF_ERROR(session_->Step(all.empty() ? feeds : all, &fetches));
+  return fetches;
+}
+
+void Runner::FeedAlso(std::vector<exec::Feeds> steps) {
+  also_ = std::move(steps);
+  next_ = 0;
+}
+
+int32_t Runner::TypeOf(const std::string& value) const {
+  const Graph& graph = program_->graph();
+  return graph.type(graph.Find(value)).elem_type;
+}
+
+bool Runner::MayHaveBatch(const std::string& output, const exec::Shape& shape,
+                          std::optional<int64_t> fixed_batch) const {
+  const Graph& graph = program_->graph();
+  const auto& declared = graph.type(graph.Find(output)).shape;
+  if (shape.empty()) return false;
+  if (!declared) return true;
+  if (declared->size() != shape.size()) return false;
+  return fixed_batch.has_value() || !declared->front().value;
+}
+
+int64_t Driver::RowsKept(const std::string& input, int64_t length) const {
+  const auto it = kept_rows_.find(input);
+  return it == kept_rows_.end() ? length : std::min(length, it->second);
+}
+
+absl::StatusOr<exec::Feeds> Driver::SourceFeeds(const StepSpec& step, int64_t capacity,
+                                                const CacheState& past) const {
+  exec::Feeds feeds;
+  for (const auto& [name, input] : stimulus_.interface().inputs) {
+    KV_ASSIGN_OR_RETURN(feeds[name], stimulus_.Feed(name, step, capacity));
+  }
+  for (const auto& [name, value] : past) feeds[name] = value;
+  return feeds;
+}
+
+absl::StatusOr<exec::Fetches> Driver::StepSource(Runner& source, const StepSpec& step,
+                                                 exec::Feeds feeds, const std::string& where,
+                                                 OracleRun* oracle) const {
+  IntoSourceOrder(relation_, step, &feeds);
+  KV_ASSIGN_OR_RETURN(exec::Fetches fetches, source.Step(feeds));
+  if (referee_ != nullptr && oracle != nullptr) {
+    *oracle = referee_->Source(feeds, fetches, where);
+    if (*oracle != nullptr) {
+      OracleStep turned = **oracle;
+      IntoSlotOrder(relation_, step, &turned.bounds);
+      *oracle = std::make_shared<const OracleStep>(std::move(turned));
+    }
+  }
+  IntoSlotOrder(relation_, step, &fetches);
+  return fetches;
+}
+
+// The past holds noise. Slots behind it hold noise if the plan says so, else zeros.
+exec::Tensor Driver::FirstPast(const Runner& source, const Plan& plan, const ManifestCache& cache,
+                               const StepSpec& step) const {
+  const std::string& name = cache.source.input;
+  if (!cache.source.growing) return FirstSlots(source.TypeOf(name), plan, cache, step);
+  const int64_t length = step.past[0], rows = RowsKept(name, length);
+  exec::Tensor value =
+      exec::Tensor::Zeros(source.TypeOf(name), stimulus_.CacheShape(cache, step.batch(), rows));
+  AddNoise(cache, step, length - rows, rows, &value);
+  return value;
+}
+
+// Rows of a ring are rotated to the slots of their tokens.
+exec::Tensor Driver::FirstSlots(int32_t type, const Plan& plan, const ManifestCache& cache,
+                                const StepSpec& step) const {
+  const int64_t slots = SlotsOf(cache, plan), held = std::min(step.past[0], slots);
+  exec::Tensor value = exec::Tensor::Zeros(type, stimulus_.CacheShape(cache, step.batch(), slots));
+  const bool all = plan.noise && !cache.source.growing;
+  const int64_t first = cache.ring ? step.past[0] - (all ? slots : held) : 0;
+  AddNoise(cache, step, first, all ? slots : held, &value);
+  if (first > 0) IntoRing(first, cache.source, &value);
+  return value;
+}
+
+// Behind the past of a large cache only the next 64 slots and the last 8 get noise, to save time.
+void Driver::AddNoise(const ManifestCache& cache, const StepSpec& step, int64_t first, int64_t rows,
+                      exec::Tensor* value) const {
+  constexpr int64_t kNext = 64, kLast = 8;
+  const int axis = SourceAxisOf(cache.source, 'S');
+  // Small scales, so that quantised values times scales are of usual size.
+  const double amplitude = absl::EndsWith(cache.role, "_scale") ? 0x1p-6 : 1;
+  const auto fill = [&](int64_t begin, int64_t end) {
+    if (begin >= end) return;
+    const exec::Tensor noise = Part(value->view(), axis, begin, end);
+    stimulus_.FillWithNoise(cache, step.sequences, first + begin, amplitude, noise.view());
+    Place(value->view(), axis, begin, noise.view());
+  };
+  const int64_t near = std::min(rows, step.past[0] - first + kNext);
+  fill(0, near);
+  fill(std::max(near, rows - kLast), rows);
+}
+
+std::string Driver::Rewind(const ManifestCache& cache, const StepSpec& step, int64_t end,
+                           exec::Tensor* value) const {
+  if (!cache.source.growing) return {};
+  const std::string& name = cache.source.input;
+  const int64_t length = step.past[0];
+  if (length != end && RowsKept(name, end) != end) {
+    return fmt::format("{} holds a window and cannot go back", name);
+  }
+  const int axis = SourceAxisOf(cache.source, 'S');
+  const int64_t rows = RowsKept(name, length);
+  if (value->shape()[axis] < rows) {
+    return fmt::format("{} holds {} rows after {} tokens", name, value->shape()[axis], length);
+  }
+  if (value->shape()[axis] > rows) *value = Part(value->view(), axis, 0, rows);
+  return {};
+}
+
+Record Driver::RunSource(Runner& source, const Plan& plan) const {
+  Record record;
+  record.plan = &plan;
+  const bool ragged = std::any_of(plan.steps.begin(), plan.steps.end(),
+                                  [](const StepSpec& step) { return step.ragged(); });
+  const auto batch = static_cast<int>(plan.steps.front().batch());
+  const bool alone = ragged && stimulus_.fixed_batch().value_or(1) == 1;
+  std::vector<std::vector<int>> groups;
+  for (int b = 0; alone && b < batch; ++b) groups.push_back({b});
+  if (!alone) {
+    groups.emplace_back(batch);
+    std::iota(groups[0].begin(), groups[0].end(), 0);
+  }
+  std::vector<CacheState> past(groups.size());  // by group
+  std::vector<int64_t> ends(groups.size(), 0);
+  for (const StepSpec& whole : plan.steps) {
+    SourceStep result;
+    result.groups = groups;
+    for (size_t g = 0; g < groups.size(); ++g) {
+      const StepSpec step = alone ? whole.Alone(groups[g][0]) : whole;
+      for (const ManifestCache& cache : relation_.caches) {
+        if (ragged && !alone && cache.source.growing) {
+          record.stopped = "lengths that differ do not fit a cache that grows";
+          return record;
+        }
+        exec::Tensor& value = past[g][cache.source.input];
+        if (value.empty()) {
+          value = FirstPast(source, plan, cache, step);
+          continue;
+        }
+        record.stopped = Rewind(cache, step, ends[g], &value);
+        if (!record.stopped.empty()) return record;
+      }
+      const auto feeds = SourceFeeds(step, plan.capacity, past[g]);
+      const std::string where = Where(plan.name, step, groups.size() > 1 ? groups[g][0] : -1);
+      OracleRun oracle;
+      auto fetches = feeds.ok() ? StepSource(source, step, *feeds, where, &oracle)
+                                : absl::StatusOr<exec::Fetches>(feeds.status());
+      if (!fetches.ok()) {
+        record.stopped = std::string(fetches.status().message());
+        return record;
+      }
+      for (const ManifestCache& cache : relation_.caches) {
+        const exec::View now = fetches->at(cache.source.output).view();
+        const exec::Tensor& fed = feeds->at(cache.source.input);
+        const exec::Tensor before =
+            step.order.empty() ? fed
+                               : Reordered(fed.view(), SourceAxisOf(cache.source, 'B'), step.order);
+        record.stopped = CheckAppended(cache, step, before.view(), now);
+        if (!record.stopped.empty()) return record;
+      }
+      for (const ManifestCache& cache : relation_.caches) {
+        past[g][cache.source.input] = fetches->at(cache.source.output).Clone();
+      }
+      ends[g] = step.past[0] + step.new_tokens;
+      if (referee_ != nullptr) result.oracle.push_back(std::move(oracle));
+      if (referee_ != nullptr && groups.size() == 1 && record.steps.empty()) {
+        record.first = *feeds;
+        IntoSourceOrder(relation_, step, &record.first);
+      }
+      result.outputs.push_back(*std::move(fetches));
+    }
+    record.steps.push_back(std::move(result));
+  }
+  return record;
+}
+
+int64_t Driver::SlotsOf(const ManifestCache& cache, const Plan& plan) const {
+  if (!cache.ring) return plan.capacity;
+  const auto fixed = ring_slots_.find(cache.id);
+  if (fixed != ring_slots_.end()) return fixed->second;
+  int64_t longest = 0;
+  for (const StepSpec& step : plan.steps) longest = std::max(longest, step.new_tokens);
+  const int64_t least = cache.ring->window + longest;
+  return plan.rings ? least : std::max(plan.capacity, least);
+}
+
+CacheState Driver::Fresh(const Runner& converted, const Plan& plan, double amplitude) const {
+  const StepSpec& step = plan.steps.front();
+  CacheState state;
+  uint64_t number = 0;
+  for (const ManifestCache& cache : relation_.caches) {
+    if (cache.grows) {
+      state[cache.id] = InTargetOrder(FirstPast(converted, plan, cache, step).view(), cache);
+      continue;
+    }
+    const int32_t type = converted.TypeOf(cache.input);
+    const int64_t slots = SlotsOf(cache, plan), noisy = std::min(step.past[0], slots);
+    exec::Tensor mine = InTargetOrder(FirstSlots(type, plan, cache, step).view(), cache);
+    ++number;
+    if (amplitude > 0 && (!plan.noise || cache.source.growing)) {
+      const int along = static_cast<int>(cache.axis);
+      exec::Tensor rest = Part(mine.view(), along, noisy, slots);
+      const bool tiny = ElementBits(type) <= 8;
+      for (int64_t i = 0; i < rest.size(); ++i) {
+        const double noise = Noise(number, static_cast<uint64_t>(i), 7, 7);
+        StoreDouble(rest.view(), i, tiny ? 60 * (noise + 1) : amplitude * noise);
+      }
+      Place(mine.view(), along, noisy, rest.view());
+    }
+    state[cache.id] = std::move(mine);
+  }
+  return state;
+}
+
+absl::StatusOr<exec::Feeds> Driver::ConvertedFeeds(const StepSpec& step, int64_t capacity,
+                                                   const CacheState& state) const {
+  exec::Feeds feeds;
+  for (const ManifestInput& input : relation_.inputs) {
+    const std::string& source = input.source.empty() ? input.name : input.source;
+    if (input.as == "cache") {
+      feeds[input.name] = state.at(input.id);
+    } else if (input.as == "pad_to_capacity") {
+      KV_ASSIGN_OR_RETURN(feeds[input.name], stimulus_.Feed(source, step, capacity, input.fill));
+    } else if (input.as == "control") {
+      if (input.value == kLowerTriangle) {
+        feeds[input.name] = TreeOf(step);
+        continue;
+      }
+      const int32_t type =
+          input.dtype == "int32" ? onnx::TensorProto::INT32 : onnx::TensorProto::INT64;
+      const bool per_sequence = !input.shape.empty() && input.shape[0] == "B";
+      if (!per_sequence && step.ragged()) {
+        return absl::FailedPreconditionError(
+            fmt::format("{} takes one length for the whole batch", input.name));
+      }
+      exec::Shape shape;
+      for (const std::string& dim : input.shape) {
+        shape.push_back(dim == "B" ? step.batch() : dim == "S" ? step.new_tokens : 1);
+      }
+      exec::Tensor tensor(type, shape);
+      const int64_t each = tensor.size() / (per_sequence ? step.batch() : 1);
+      for (int64_t i = 0; i < tensor.size(); ++i) {
+        const int64_t past = step.past[i / each];
+        const int64_t more = input.value == "T"   ? step.new_tokens
+                             : input.value == "P" ? 0
+                                                  : i % each;
+        StoreDouble(tensor.view(), i, static_cast<double>(past + more));
+      }
+      feeds[input.name] = std::move(tensor);
+    } else {
+      KV_ASSIGN_OR_RETURN(feeds[input.name], stimulus_.Feed(source, step, capacity));
+    }
+  }
+  return feeds;
+}
+
+void Driver::Judge(const Given& given, const Bounded& want, const Bounded& got,
+                   const std::string& name, int sequence, Outcome* outcome) const {
+  const exec::Tensor slack = SlackOf(want, got);
+  const Comparison c = compare_(want.value.view(), got.value.view(), source_nodes_, slack.view());
+  const std::string where = Where(given.plan, given.step, sequence);
+  if (c.source_not_finite) {
+    outcome->unjudged = fmt::format("the source gives NaN in {} at {}", name, where);
+    return;
+  }
+  if (!c.judged) return;
+  outcome->bitwise = outcome->bitwise && c.bitwise;
+  OutputResult result{name, c.max_abs, c.max_rel, c.max_ulp, c.bound, c.bitwise ? "" : where};
+  result.ratio = c.ratio;
+  ++(c.bitwise ? result.bitwise : c.fixed ? result.by_fixed_bound : result.by_bound);
+  outcome->outputs[name].Merge(result);
+  if (!c.difference || outcome->difference) return;
+  const Difference& d = *c.difference;
+  outcome->difference = Counterexample{given.plan,
+                                       given.step.number,
+                                       name,
+                                       d.element,
+                                       d.before,
+                                       d.after,
+                                       fmt::format("{} differs first at {}, element [{}]: {}", name,
+                                                   where, fmt::join(d.element, ", "), d.text)};
+}
+
+Bounded Driver::Theirs(const Given& given, size_t group, const std::string& output) {
+  const auto& oracle = given.source.oracle;
+  const bool known = group < oracle.size() && oracle[group] != nullptr;
+  return WithBound(given.source.outputs[group].at(output).view(),
+                   known ? oracle[group]->BoundOf(output) : nullptr);
+}
+
+Bounded Driver::Mine(const Given& given, const std::string& output) {
+  return WithBound(given.after.at(output).view(),
+                   given.oracle != nullptr ? given.oracle->BoundOf(output) : nullptr);
+}
+
+std::pair<int64_t, int64_t> Driver::UnjudgedPads(const StepSpec& step, int sequence) const {
+  const bool differ = std::any_of(relation_.preconditions.begin(), relation_.preconditions.end(),
+                                  [](const Precondition& p) { return p.code == "KV303"; });
+  if (!differ || step.hidden.empty()) return {0, 0};
+  const auto place = [&](int64_t key) {
+    return std::clamp<int64_t>(key - step.past[sequence], 0, step.new_tokens);
+  };
+  return {place(step.hidden[sequence].first), place(step.hidden[sequence].second)};
+}
+
+// Compares the real tokens of one sequence in a step with padding tokens.
+void Driver::CompareTokens(const Given& given, const Bounded& want, const Bounded& got,
+                           const std::string& name, int sequence, Outcome* outcome) const {
+  const StepSpec& step = given.step;
+  const int64_t left = step.pads.empty() ? 0 : step.pads[sequence] - step.past[sequence];
+  const int64_t first = std::clamp<int64_t>(left, 0, step.new_tokens);
+  const int64_t end = step.real_of(sequence);
+  if (first >= end) return;
+  // An output without an axis of tokens belongs to the last token, which may be padding.
+  const exec::Shape &mine = got.value.shape(), &theirs = want.value.shape();
+  if (mine.size() < 2 || mine[1] != step.new_tokens) {
+    if (end == step.new_tokens && first == 0) Judge(given, want, got, name, sequence, outcome);
+    return;
+  }
+  if (theirs.size() < 2 || theirs[1] < end) {
+    return Judge(given, want, got, name, sequence, outcome);
+  }
+  const auto [pads, behind] = UnjudgedPads(step, sequence);
+  const auto judge = [&](int64_t from, int64_t to) {
+    if (from >= to) return;
+    Judge(given, Part(want, 1, from, to), Part(got, 1, from, to), name, sequence, outcome);
+  };
+  if (pads >= behind) return judge(first, end);
+  judge(first, std::min(pads, end));
+  judge(std::max(first, behind), end);
+}
+
+void Driver::CompareOutputs(const Given& given, Outcome* outcome) const {
+  const StepSpec& step = given.step;
+  const SourceStep& source = given.source;
+  for (const ManifestOutput& output : relation_.outputs) {
+    if (output.as == "cache") continue;
+    const std::string& theirs = output.source.empty() ? output.name : output.source;
+    const Bounded all = Mine(given, output.name);
+    for (size_t g = 0; g < source.groups.size(); ++g) {
+      const std::vector<int>& group = source.groups[g];
+      const Bounded want = Theirs(given, g, theirs);
+      // An output that is as large for a group as for all sequences has no batch axis.
+      const bool shared = want.value.shape() == all.value.shape();
+      const Bounded got = shared ? all : SequencesOf(all, group, step.batch());
+      const auto unjudged = [&](int b) {
+        const auto [pads, behind] = UnjudgedPads(step, b);
+        return pads < behind;
+      };
+      const bool some = std::any_of(group.begin(), group.end(), unjudged);
+      if (step.pads.empty() && step.real.empty() && !some) {
+        Judge(given, want, got, output.name, source.groups.size() > 1 ? group[0] : -1, outcome);
+        continue;
+      }
+      const auto members = static_cast<int64_t>(group.size());
+      for (size_t k = 0; k < group.size(); ++k) {
+        const std::vector<int> one = {static_cast<int>(k)};
+        CompareTokens(given, SequencesOf(want, one, members), SequencesOf(got, one, members),
+                      output.name, group[k], outcome);
+      }
+    }
+  }
+}
+
+Outcome Driver::RunConverted(Runner& converted, const Record& record, CacheState* state,
+                             std::vector<exec::Fetches>* trace) const {
+  Outcome outcome;
+  const std::string& plan = record.plan->name;
+  Gaps gaps;
+  for (size_t k = 0; k < record.steps.size(); ++k) {
+    const StepSpec& step = record.plan->steps[k];
+    for (const ManifestCache& cache : relation_.caches) {
+      if (!cache.grows || !step.ragged()) continue;
+      outcome.unfed = fmt::format("{} takes one length for the whole batch", cache.input);
+      return outcome;
+    }
+    const auto feeds = ConvertedFeeds(step, record.plan->capacity, *state);
+    if (!feeds.ok()) {
+      outcome.unfed = std::string(feeds.status().message());
+      return outcome;
+    }
+    auto fetches = converted.Step(*feeds);
+    if (!fetches.ok()) {
+      outcome.unsupported =
+          absl::IsUnimplemented(fetches.status()) || exec::IsOverBudget(fetches.status());
+      outcome.failed = fmt::format("step {}: {}", k, std::string(fetches.status().message()));
+      return outcome;
+    }
+    const SourceStep& source = record.steps[k];
+    OracleRun oracle = source.oracle_after;
+    const bool refereed = std::all_of(source.oracle.begin(), source.oracle.end(),
+                                      [](const auto& run) { return run != nullptr; });
+    if (referee_ != nullptr && refereed) {
+      oracle = referee_->Converted(*feeds, gaps, *fetches, Where(plan, step, -1));
+    }
+    if (referee_ != nullptr) outcome.oracle.push_back(oracle);
+    if (referee_ != nullptr && k == 0) outcome.first = *feeds;
+    const Given given{step, source, *fetches, oracle.get(), plan};
+    const std::string touched =
+        CheckCaches(given, *state, referee_ != nullptr ? &gaps : nullptr, &outcome);
+    if (!touched.empty() && !outcome.difference) {
+      outcome.difference = Counterexample{plan,
+                                          static_cast<int>(k),
+                                          "caches",
+                                          {},
+                                          0,
+                                          0,
+                                          fmt::format("{}, step {}: {}", plan, k, touched)};
+    }
+    CompareOutputs(given, &outcome);
+    ++outcome.steps;
+    if (trace != nullptr) {
+      trace->emplace_back();
+      for (const auto& [name, value] : *fetches) trace->back()[name] = value.Clone();
+    }
+    if (outcome.difference) return outcome;
+    for (const ManifestCache& cache : relation_.caches) {
+      (*state)[cache.id] = fetches->at(cache.output).Clone();
+    }
+  }
+  return outcome;
+}
+
+}  // namespace kvlift

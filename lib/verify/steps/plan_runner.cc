@@ -1,0 +1,182 @@
+#include "verify/steps/plan_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "fmt/format.h"
+#include "verify/inputs/ledger.h"
+
+namespace kvlift {
+
+void MergeOutput(const OutputResult& result, std::vector<OutputResult>* outputs) {
+  auto it = std::find_if(outputs->begin(), outputs->end(),
+                         [&](const OutputResult& o) { return o.name == result.name; });
+  if (it == outputs->end()) it = outputs->insert(it, OutputResult());
+  it->Merge(result);
+}
+
+void PlanRunner::Note(const Plan& plan, const std::string& status, int steps, std::string note) {
+  report_->plans.push_back({plan.name, status, steps, std::move(note)});
+}
+
+void PlanRunner::Merge(const Outcome& outcome) {
+  for (const auto& entry : outcome.outputs) MergeOutput(entry.second, &report_->outputs);
+  if (outcome.difference && !report_->counterexample) report_->counterexample = outcome.difference;
+}
+
+PlanRunner::Tried PlanRunner::Try(const Driver& driver, const Plan& plan, Runner& source,
+                                  Runner& converted) const {
+  Tried tried;
+  tried.record = driver.RunSource(source, plan);
+  if (tried.record.steps.empty()) return tried;
+  if (!Follow(driver, plan, &tried)) {
+    CacheState state = driver.Fresh(converted, plan);
+    tried.outcome = driver.RunConverted(converted, tried.record, &state);
+  }
+  tried.ran = tried.outcome.unfed.empty();
+  return tried;
+}
+
+bool PlanRunner::Follow(const Driver& driver, const Plan& plan, Tried* tried) const {
+  if (follower_ == nullptr) return false;
+  auto fed = follower_->decisions->FeedsOf(tried->record);
+  if (!fed) return false;
+  Runner& model = *follower_->model;
+  std::vector<exec::Fetches> own;
+  CacheState state = driver.Fresh(model, plan);
+  model.FeedAlso(*fed);
+  tried->outcome = driver.RunConverted(model, tried->record, &state, &own);
+  if (!tried->outcome.failed.empty()) return false;
+  follower_->decisions->Count(tried->record, *fed, own);
+  return true;
+}
+
+void PlanRunner::RunExtra(const Driver& driver, Plan* plan, Runner& source, Runner& converted) {
+  std::string why = plan->skipped;
+  std::vector<Plan> shorter = std::move(plan->instead);
+  size_t next = 0;
+  for (;;) {
+    if (plan->skipped.empty()) {
+      const Tried tried = Try(driver, *plan, source, converted);
+      const Outcome& outcome = tried.outcome;
+      if (tried.ran && outcome.unjudged.empty() && !outcome.unsupported) {
+        return TakeExtra(*plan, tried);
+      }
+      if (why.empty()) {
+        why = !tried.record.stopped.empty() ? "the source does not run it: " + tried.record.stopped
+              : !outcome.unfed.empty()      ? outcome.unfed
+              : !outcome.unjudged.empty()   ? outcome.unjudged
+                                            : outcome.failed;
+      }
+      // A plan that lacks a kernel or memory, or a number to compare with, shows no fault.
+      if (outcome.unsupported || !outcome.unjudged.empty()) break;
+    }
+    if (next == shorter.size()) break;
+    *plan = std::move(shorter[next++]);
+  }
+  Note(*plan, "skipped", 0, why);
+  // Where all facts hold, the plan was not needed.
+  if (proved_) return;
+  report_->assumptions.Add(
+      NotRun(AssumptionKind::kCapacity, "",
+             plan->covers.empty() ? fmt::format("not run: {}", plan->shows) : plan->covers));
+}
+
+void PlanRunner::TakeExtra(const Plan& plan, const Tried& tried) {
+  const Outcome& outcome = tried.outcome;
+  Merge(outcome);
+  if (!outcome.failed.empty()) {
+    failure = fmt::format("{}: the converted model does not run: {}", plan.name, outcome.failed);
+    return Note(plan, "failed", outcome.steps, outcome.failed);
+  }
+  Note(
+      plan,
+      outcome.difference ? "different"
+      : outcome.bitwise  ? "bitwise"
+                         : "within bound",
+      outcome.steps,
+      tried.record.stopped.empty() ? plan.shows : "then the source stops: " + tried.record.stopped);
+  if (outcome.steps == 0) return;
+  Reach(plan, outcome.steps);
+  coverage.AddSizes(plan, outcome);
+  free_masks = free_masks || plan.steps[0].free_masks;
+  free_positions = free_positions || plan.steps[0].reach > 0;
+}
+
+void PlanRunner::Reach(const Plan& plan, int steps) {
+  for (int k = 0; k < steps; ++k) {
+    const StepSpec& step = plan.steps[k];
+    reached.batch = std::max(reached.batch, step.batch());
+    reached.tokens = std::max(reached.tokens, step.new_tokens);
+    reached.past = std::max(reached.past, step.longest());
+  }
+  reached.capacity = std::max(reached.capacity, plan.capacity);
+}
+
+void PlanRunner::Run(Driver* driver, Referee* referee, Runner& source, Runner& converted,
+                     std::vector<Plan>* plans) {
+  pace_->Begin("plan", plans->size());
+  for (Plan& plan : *plans) {
+    pace_->Next(plan.name);
+    driver->Attend(plan.extra ? nullptr : referee);
+    if (plan.extra) {
+      RunExtra(*driver, &plan, source, converted);
+      if (report_->counterexample || failed()) return;
+      continue;
+    }
+    if (!plan.skipped.empty()) {
+      Note(plan, "skipped", 0, plan.skipped);
+      continue;
+    }
+    Tried tried = Try(*driver, plan, source, converted);
+    Record& record = tried.record;
+    const Outcome& outcome = tried.outcome;
+    if (record.steps.empty()) {
+      Note(plan, "skipped", 0, "the source does not run it: " + record.stopped);
+      report_->assumptions.Add(NotRun(AssumptionKind::kOther, plan.name,
+                                      fmt::format("not run: {} ({})", plan.name, plan.shows)));
+      continue;
+    }
+    if (!outcome.unfed.empty()) {
+      Note(plan, "skipped", 0, outcome.unfed);
+      continue;
+    }
+    // The source may give NaN for a padding token that sees no key.
+    if (!outcome.unjudged.empty() && !outcome.difference) {
+      if (unjudged.empty() && plan.steps.back().pads.empty()) unjudged = outcome.unjudged;
+      Note(plan, "skipped", 0, outcome.unjudged);
+      continue;
+    }
+    Merge(outcome);
+    if (outcome.unsupported) {
+      unsupported = outcome.failed;
+      Note(plan, "failed", outcome.steps, outcome.failed);
+      return;
+    }
+    if (!outcome.failed.empty()) {
+      failure = fmt::format("{}: the converted model does not run: {}", plan.name, outcome.failed);
+      Note(plan, "failed", outcome.steps, outcome.failed);
+      return;
+    }
+    Note(plan,
+         outcome.difference ? "different"
+         : outcome.bitwise  ? "bitwise"
+                            : "within bound",
+         outcome.steps,
+         record.stopped.empty() ? plan.shows : "then the source stops: " + record.stopped);
+    if (outcome.difference) return;
+    if (!record.first.empty() && (equal_start.where.empty() || plan.steps[0].past[0] > 0)) {
+      equal_start = {std::move(record.first), outcome.first, plan.name + ", step 0"};
+    }
+    record.first.clear();
+    for (size_t k = 0; k < outcome.oracle.size(); ++k) {
+      record.steps[k].oracle_after = outcome.oracle[k];
+    }
+    record.bitwise = outcome.bitwise;
+    Reach(plan, outcome.steps);
+    coverage.Add(plan, outcome);
+    records.push_back(std::move(record));
+  }
+}
+
+}  // namespace kvlift

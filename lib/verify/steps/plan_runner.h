@@ -1,0 +1,82 @@
+// Runs the plans of a verdict and collects their results.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "verify/report/pace.h"
+#include "verify/report/verify_report.h"
+#include "verify/steps/coverage.h"
+#include "verify/steps/decisions.h"
+#include "verify/steps/drive.h"
+#include "verify/steps/oracle_runner.h"
+#include "verify/steps/plans.h"
+
+namespace kvlift {
+
+// The largest sizes of the steps that were run: sequences, new tokens, past tokens, slots.
+struct Reached {
+  int64_t batch = 0, tokens = 0, past = 0, capacity = 0;
+};
+
+// Merges the result into the entry of the same output, or appends it.
+void MergeOutput(const OutputResult& result, std::vector<OutputResult>* outputs);
+
+class PlanRunner {
+ public:
+  // proved: every fact of the proof holds; then an extra plan that cannot be run is no entry of the
+  // ledger. report: receives results, coverage of outputs and assumptions. pace: is notified of
+  // each plan that begins. Both must outlive the runner.
+  // follower: a converted model that follows the source's decisions (decisions.h), which runs in
+  // place of the converted model where it can. Null: there is none.
+  struct Follower {
+    Decisions* decisions;
+    Runner* model;
+  };
+  PlanRunner(bool proved, VerifyReport* report, Pace* pace, const Follower* follower = nullptr)
+      : proved_(proved), report_(report), pace_(pace), follower_(follower) {}
+
+  // Runs the plans in order, up to the first in which the models differ or the converted model does
+  // not run. referee: computes bounds for all but extra plans; may be null. An extra plan that the
+  // source does not run is replaced, in `plans` too, by the first of `instead` that it runs.
+  void Run(Driver* driver, Referee* referee, Runner& source, Runner& converted,
+           std::vector<Plan>* plans);
+
+  std::vector<Record> records;  // of the plans that passed, without extra ones
+  Coverage coverage;
+  Reached reached;
+  StepFeeds equal_start;  // a step that both models began with equal caches; empty: none was run
+  std::string failure;    // why the converted model does not run; empty: it runs
+  // Why the executor cannot run the converted model (no kernel, no memory), and where the source
+  // gives NaN for a number; empty: neither.
+  std::string unsupported, unjudged;
+  bool free_masks = false, free_positions = false;  // a plan with free masks, or positions, was run
+
+ private:
+  // The results of a plan on both models.
+  struct Tried {
+    Record record;
+    Outcome outcome;
+    bool ran = false;  // the source ran a step, and it could be fed to the converted model
+  };
+  Tried Try(const Driver& driver, const Plan& plan, Runner& source, Runner& converted) const;
+  // Runs the follower through the record. False if it cannot run.
+  bool Follow(const Driver& driver, const Plan& plan, Tried* tried) const;
+  // Runs an extra plan, or the first of `instead` that the source runs.
+  void RunExtra(const Driver& driver, Plan* plan, Runner& source, Runner& converted);
+  // Adds the results of an extra plan to the report.
+  void TakeExtra(const Plan& plan, const Tried& tried);
+  // Raises `reached` to the sizes of the plan's first `steps` steps.
+  void Reach(const Plan& plan, int steps);
+  void Note(const Plan& plan, const std::string& status, int steps, std::string note);
+  void Merge(const Outcome& outcome);
+  bool failed() const { return !failure.empty() || !unsupported.empty(); }
+
+  const bool proved_;
+  VerifyReport* report_;
+  Pace* pace_;
+  const Follower* follower_;
+};
+
+}  // namespace kvlift

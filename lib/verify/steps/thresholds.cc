@@ -1,0 +1,122 @@
+#include "verify/steps/thresholds.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "absl/container/flat_hash_map.h"
+#include "ir/graph.h"
+
+namespace kvlift {
+namespace {
+
+using onnx::NodeProto;
+using onnx::TensorProto;
+
+// Numbers from this on stand for "no end".
+constexpr int64_t kEndless = (int64_t{1} << 31) - 1;
+constexpr int64_t kMostElements = 4;
+
+bool IsOneOf(std::string_view op, std::initializer_list<std::string_view> ops) {
+  return std::find(ops.begin(), ops.end(), op) != ops.end();
+}
+
+// Whether the numbers of an operand are bounds, lengths or parts of predicates. Axes, shapes and
+// indices are not.
+bool IsMeant(std::string_view op, int operand) {
+  if (op == "Slice") return operand == 1 || operand == 2;
+  return IsOneOf(op, {"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Min", "Max",
+                      "Clip", "Range", "Where", "Add", "Sub", "Mul", "Div", "Mod", "Trilu",
+                      "OneHot", "ConstantOfShape"});
+}
+
+class Collector {
+ public:
+  explicit Collector(const onnx::ModelProto& model) { Read(model.graph()); }
+  const std::set<int64_t>& numbers() const { return numbers_; }
+
+ private:
+  void Read(const onnx::GraphProto& graph) {
+    for (const TensorProto& tensor : graph.initializer()) constants_[tensor.name()] = &tensor;
+    for (const NodeProto& node : graph.node()) {
+      if (node.op_type() != "Constant") continue;
+      if (const auto* value = FindAttribute(node, "value"))
+        constants_[node.output(0)] = &value->t();
+    }
+    for (const NodeProto& node : graph.node()) {
+      for (int k = 0; k < node.input_size(); ++k) Look(node, k);
+      for (const auto& attribute : node.attribute()) {
+        if (attribute.type() == onnx::AttributeProto::GRAPH) Read(attribute.g());
+        const bool bounds = IsOneOf(node.op_type(), {"Slice", "Clip"});
+        if (bounds) {
+          for (int64_t v : attribute.ints()) Add(static_cast<double>(v));
+          if (attribute.type() == onnx::AttributeProto::FLOAT) Add(attribute.f());
+        }
+      }
+    }
+  }
+
+  void Look(const NodeProto& node, int operand) {
+    const auto it = constants_.find(node.input(operand));
+    if (it == constants_.end()) return;
+    const TensorProto& tensor = *it->second;
+    if (node.op_type() == "Gather" && operand == 0) {
+      if (tensor.dims_size() > 0) Add(static_cast<double>(tensor.dims(0)));
+      return;
+    }
+    if (!IsMeant(node.op_type(), operand)) return;
+    int64_t elements = 1;
+    for (int64_t d : tensor.dims()) elements *= d;
+    if (elements < 1 || elements > kMostElements) return;
+    const int32_t type = tensor.data_type();
+    if (type != TensorProto::INT64 && type != TensorProto::INT32 && type != TensorProto::FLOAT) {
+      return;
+    }
+    const auto values = NumbersOf(tensor);
+    for (double v : values) Add(v);
+  }
+
+  static std::vector<double> NumbersOf(const TensorProto& t) {
+    std::vector<double> values;
+    values.insert(values.end(), t.int64_data().begin(), t.int64_data().end());
+    values.insert(values.end(), t.int32_data().begin(), t.int32_data().end());
+    values.insert(values.end(), t.float_data().begin(), t.float_data().end());
+    const std::string& raw = t.raw_data();
+    const auto read = [&]<typename T>(T zero) {
+      for (size_t at = 0; at + sizeof(T) <= raw.size(); at += sizeof(T)) {
+        T value = zero;
+        std::copy_n(raw.data() + at, sizeof(T), reinterpret_cast<char*>(&value));
+        values.push_back(static_cast<double>(value));
+      }
+    };
+    if (t.data_type() == TensorProto::INT64) read(int64_t{0});
+    if (t.data_type() == TensorProto::INT32) read(int32_t{0});
+    if (t.data_type() == TensorProto::FLOAT) read(float{0});
+    return values;
+  }
+
+  void Add(double value) {
+    const double size = std::fabs(value);
+    if (size < 3 || size >= static_cast<double>(kEndless) || size != std::floor(size)) return;
+    numbers_.insert(static_cast<int64_t>(size));
+  }
+
+  absl::flat_hash_map<std::string, const TensorProto*> constants_;
+  std::set<int64_t> numbers_;
+};
+
+}  // namespace
+
+std::vector<int64_t> UnmatchedNumbers(const onnx::ModelProto& before,
+                                      const onnx::ModelProto& after) {
+  const Collector a(before), b(after);
+  std::vector<int64_t> unmatched;
+  std::set_symmetric_difference(a.numbers().begin(), a.numbers().end(), b.numbers().begin(),
+                                b.numbers().end(), std::back_inserter(unmatched));
+  return unmatched;
+}
+
+}  // namespace kvlift

@@ -1,0 +1,190 @@
+// LIBS: contract
+#include "contract/manifest.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace kvlift {
+namespace {
+
+using nlohmann::ordered_json;
+using ::testing::HasSubstr;
+
+// As the contract prints it, with every kind of entry.
+constexpr char kText[] = R"({
+  "schema": "kvlift/manifest/1", "semantics": "onnx-1.23-errata", "source_sha256": "ab12",
+  "target": "spec", "capacity": {"dim": "max_sequence_length", "value": null},
+  "mode": "linear", "read": "prefix", "uniform": true, "uniform_reason": "one mask for all",
+  "caches": [
+    {"id": "0.key", "layer": 0, "role": "key", "input": "past.0.key", "output": "present.0.key",
+     "dtype": "float32", "layout": "BNSD", "axis": 2, "alias": "safe",
+     "source": {"input": "past", "output": "present", "kind": "concat", "layout": "BSND",
+                "axis": 1, "growing": true, "select": [{"axis": 0, "index": 1}]}},
+    {"id": "0.value", "layer": 0, "role": "value", "input": "past.0.value",
+     "output": "present.0.value", "dtype": "float16", "layout": "BNSD", "axis": 2, "alias": "copy",
+     "readers": ["Shape_7", "Add_9"], "ring": {"window": 1023},
+     "source": {"input": "pv", "output": "qv", "kind": "scatter", "layout": "BNSD", "axis": 2,
+                "growing": false, "select": []}}],
+  "inputs": [
+    {"name": "input_ids", "as": "same"},
+    {"name": "write_indices", "as": "control", "value": "P", "dtype": "int64", "shape": ["B"]},
+    {"name": "attention_mask", "as": "pad_to_capacity", "axis": 1, "fill": 0},
+    {"name": "past.0.key", "as": "cache", "id": "0.key"},
+    {"name": "new", "as": "renamed", "source": "old"}],
+  "outputs": [
+    {"name": "logits", "as": "same"},
+    {"name": "present.0.key", "as": "cache", "id": "0.key"}],
+  "dropped": [{"name": "position_ids", "requires": "P..T-1"}],
+  "preconditions": [{"code": "KV301", "text": "inside", "status": "guarded"}]
+})";
+
+Manifest Parsed(const std::string& text = kText) {
+  auto manifest = ManifestFromJson(text);
+  EXPECT_TRUE(manifest.ok()) << manifest.status();
+  return manifest.ok() ? *manifest : Manifest();
+}
+
+std::string ErrorOf(const ordered_json& json) {
+  return std::string(ManifestFromJson(json.dump()).status().message());
+}
+
+TEST(Manifest, KeysKeepTheirOrderAndNothingIsLost) {
+  // dump() keeps the order of the keys, so equal texts mean equal orders.
+  EXPECT_EQ(ToJson(Parsed()).dump(), ordered_json::parse(kText).dump());
+}
+
+TEST(Manifest, ARingIsCircularWhateverTheOthersAre) {
+  Manifest m = Parsed();
+  EXPECT_FALSE(IsCircular(m, m.caches[0]));
+  ASSERT_TRUE(m.caches[1].ring.has_value());
+  EXPECT_EQ(m.caches[1].ring->window, 1023);
+  EXPECT_TRUE(IsCircular(m, m.caches[1]));
+  m.mode = "circular";
+  EXPECT_TRUE(IsCircular(m, m.caches[0]));
+  ordered_json json = ordered_json::parse(kText);
+  for (const int64_t window : {int64_t{0}, int64_t{1} << 21}) {
+    json["caches"][1]["ring"]["window"] = window;
+    EXPECT_THAT(ErrorOf(json), HasSubstr("ring.window"));
+  }
+}
+
+TEST(Manifest, ACapacityIsPositive) {
+  ordered_json json = ordered_json::parse(kText);
+  json["capacity"]["value"] = 0;
+  EXPECT_THAT(ErrorOf(json), HasSubstr("capacity.value"));
+}
+
+TEST(Manifest, FieldsAreRead) {
+  const Manifest m = Parsed();
+  EXPECT_EQ(m.capacity_value, std::nullopt);
+  EXPECT_TRUE(m.uniform);
+  ASSERT_EQ(m.caches.size(), 2u);
+  EXPECT_EQ(m.caches[0].source.select.at(0).index, 1);
+  EXPECT_EQ(m.caches[1].readers, (std::vector<std::string>{"Shape_7", "Add_9"}));
+  EXPECT_FALSE(m.caches[1].source.growing);
+  EXPECT_EQ(m.inputs[1].value, "P");
+  EXPECT_EQ(m.inputs[4].source, "old");
+  EXPECT_EQ(m.dropped[0].requires_text, "P..T-1");
+}
+
+TEST(Manifest, FixedCapacity) {
+  ordered_json json = ordered_json::parse(kText);
+  json["capacity"]["value"] = 128;
+  EXPECT_EQ(Parsed(json.dump()).capacity_value, 128);
+  EXPECT_EQ(ToJson(Parsed(json.dump()))["capacity"]["value"], 128);
+}
+
+TEST(Manifest, LimitsAreKeptWhereThereAreAny) {
+  EXPECT_FALSE(ToJson(Parsed()).contains("limits"));
+  ordered_json json = ordered_json::parse(kText);
+  json["limits"] = {{"new_tokens_with_past", 1}};
+  EXPECT_EQ(Parsed(json.dump()).limits.new_tokens_with_past, 1);
+  EXPECT_EQ(ToJson(Parsed(json.dump())).dump(), json.dump());
+  json["limits"]["new_tokens_with_past"] = 0;
+  EXPECT_THAT(ErrorOf(json), HasSubstr("limits.new_tokens_with_past"));
+  json["limits"] = "none";
+  EXPECT_THAT(ErrorOf(json), HasSubstr("limits"));
+}
+
+TEST(Manifest, InputsMayHaveToBeAllOnesOrZeros) {
+  ordered_json json = ordered_json::parse(kText);
+  json["inputs"][2]["requires"] = "zeros";
+  EXPECT_EQ(Parsed(json.dump()).inputs[2].requires_text, "zeros");
+  EXPECT_EQ(ToJson(Parsed(json.dump())).dump(), json.dump());
+  json["inputs"][2]["requires"] = "P..T-1";
+  EXPECT_THAT(ErrorOf(json), HasSubstr("inputs[2].requires"));
+}
+
+TEST(Manifest, ReasonOnlyWhereUniform) {
+  Manifest m = Parsed();
+  m.uniform = false;
+  EXPECT_FALSE(ToJson(m).contains("uniform_reason"));
+}
+
+TEST(Manifest, EveryRequiredKeyIsMissed) {
+  const ordered_json whole = ordered_json::parse(kText);
+  for (const char* key : {"schema", "target", "capacity", "mode", "uniform", "caches", "inputs",
+                          "outputs", "dropped", "preconditions"}) {
+    ordered_json json = whole;
+    json.erase(key);
+    EXPECT_THAT(ErrorOf(json), HasSubstr(key));
+  }
+  for (const char* key :
+       {"id", "layer", "role", "input", "output", "dtype", "layout", "axis", "alias", "source"}) {
+    ordered_json json = whole;
+    json["caches"][1].erase(key);
+    EXPECT_THAT(ErrorOf(json), HasSubstr(std::string("caches[1].") + key));
+  }
+}
+
+TEST(Manifest, WrongTypesAndWordsAreNamed) {
+  ordered_json json = ordered_json::parse(kText);
+  json["caches"][0]["axis"] = "two";
+  EXPECT_THAT(ErrorOf(json), HasSubstr("caches[0].axis has the wrong type"));
+  json = ordered_json::parse(kText);
+  json["inputs"][0]["as"] = "something";
+  EXPECT_THAT(ErrorOf(json), HasSubstr("inputs[0].as"));
+  json = ordered_json::parse(kText);
+  json["outputs"][0]["as"] = "something";
+  EXPECT_THAT(ErrorOf(json), HasSubstr("outputs[0].as"));
+  json = ordered_json::parse(kText);
+  json["schema"] = "kvlift/manifest/9";
+  EXPECT_THAT(ErrorOf(json), HasSubstr("kvlift/manifest/9"));
+  json = ordered_json::parse(kText);
+  json["caches"] = 3;
+  EXPECT_THAT(ErrorOf(json), HasSubstr("caches"));
+}
+
+TEST(Manifest, HostileTextsAreErrors) {
+  for (const char* text : {"", "[]", "null", "{", "{\"schema\": 1}", "{\"capacity\": []}"}) {
+    EXPECT_FALSE(ManifestFromJson(text).ok()) << text;
+  }
+}
+
+TEST(Manifest, MetadataCarriesItAndReplacesAnOlderOne) {
+  onnx::ModelProto model;
+  auto* other = model.add_metadata_props();
+  other->set_key("author");
+  other->set_value("someone");
+  EXPECT_TRUE(absl::IsNotFound(ManifestFromMetadata(model).status()));
+  Manifest m = Parsed();
+  StampMetadata(m, &model);
+  m.target = "ort";
+  StampMetadata(m, &model);
+  EXPECT_EQ(model.metadata_props_size(), 3);
+  EXPECT_EQ(model.metadata_props(0).key(), "author");
+  const auto read = ManifestFromMetadata(model);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(ToJson(*read), ToJson(m));
+}
+
+TEST(Manifest, PathBesideTheModel) {
+  EXPECT_EQ(ManifestPathFor("out.onnx"), "out.kv.json");
+  EXPECT_EQ(ManifestPathFor("dir.x/out"), "dir.x/out.kv.json");
+  EXPECT_EQ(ManifestPathFor("a/b.v2.onnx"), "a/b.v2.kv.json");
+}
+
+}  // namespace
+}  // namespace kvlift

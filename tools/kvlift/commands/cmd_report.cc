@@ -1,0 +1,82 @@
+#include <filesystem>
+
+#include "base/coded.h"
+#include "base/escape.h"
+#include "fmt/format.h"
+#include "kvlift/commands/cmd_verify_infer.h"
+#include "kvlift/commands/commands.h"
+#include "kvlift/inputs/relation.h"
+#include "kvlift/reports/documents.h"
+#include "kvlift/reports/report_data.h"
+
+namespace kvlift::cli {
+namespace {
+
+int Refuse(Io& io, const std::string& where, const absl::Status& status, ExitCode code) {
+  Complain(io, where, std::string(status.message()));
+  return code;
+}
+
+// Returns true if the report may be written there; otherwise writes a line to err.
+bool IsFree(const ReportFlags& flags, Io& io) {
+  std::error_code error;
+  for (const std::string& input : {flags.before, flags.after}) {
+    if (std::filesystem::equivalent(flags.output, input, error) && !error) {
+      Complain(io, flags.output, "is an input; nothing written");
+      return false;
+    }
+  }
+  if (flags.force || !std::filesystem::exists(flags.output, error)) return true;
+  Complain(io, flags.output, "exists; --force overwrites it");
+  return false;
+}
+
+}  // namespace
+
+int RunReport(const ReportFlags& flags, Io io) {
+  const auto pair = LoadPair(io, flags.before, flags.after, flags.manifest, flags.common);
+  if (!pair) return kUnreadable;
+  const auto& [before, after, relation, inferred] = *pair;
+  if (!IsFree(flags, io)) return kUnwritable;
+  const auto inspection = Inspect(before, AllRules());
+  if (!inspection.ok()) return Refuse(io, flags.before, inspection.status(), kUnreadable);
+  VerifyOptions options;
+  options.full = flags.plan == "full";
+  options.threads = flags.common.threads;
+  options.source = true;
+  io.Say("running both models step by step, and mutants of the second");
+  size_t judged = 0;
+  const auto verdict = inferred.size() > 1 ? VerifyEach(before, after, inferred, options, &judged)
+                                           : Verify(before, after, relation, options);
+  if (!verdict.ok()) return Refuse(io, flags.after, verdict.status(), kUnreadable);
+
+  ReportInput input;
+  input.command = CommandText(io.args);
+  input.before = &before;
+  input.after = &after;
+  input.inspection = &*inspection;
+  input.manifest = inferred.empty() ? &relation : &inferred[judged];
+  input.verify = &*verdict;
+  input.document["inspect"] = InspectDocument(before, *inspection);
+  input.document["verify"] = VerifyDocument(*verdict);
+  io.Say("drawing");
+  const auto report = MakeReport(input);
+  if (!report.ok()) return Refuse(io, flags.after, report.status(), kUnreadable);
+  if (const auto written = WriteFiles({{flags.output, HtmlReport(*report)}}); !written.ok()) {
+    Complain(io, flags.output,
+             fmt::format("{} [{}]", std::string(written.message()), CodeOf(written)));
+    return kUnwritable;
+  }
+  if (flags.common.json) {
+    nlohmann::ordered_json document = {{"schema", "kvlift/report/1"}};
+    document["output"] = flags.output;
+    document["verdict"] = VerdictName(verdict->verdict);
+    PrintJson(io, document);
+  } else if (!flags.common.quiet) {
+    io.Results() << fmt::format("wrote {}\nverdict: {}\n", EscapeTerminal(flags.output),
+                                VerdictName(verdict->verdict));
+  }
+  return ExitCodeOf(verdict->verdict);
+}
+
+}  // namespace kvlift::cli

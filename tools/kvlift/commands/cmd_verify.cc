@@ -1,0 +1,150 @@
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/escape.h"
+#include "base/status.h"
+#include "contract/manifest.h"
+#include "fmt/format.h"
+#include "ir/graph.h"
+#include "kvlift/commands/cmd_verify_infer.h"
+#include "kvlift/commands/commands.h"
+#include "kvlift/inputs/relation.h"
+#include "kvlift/inputs/tensor_files.h"
+#include "kvlift/reports/documents.h"
+#include "kvlift/reports/verify_formats.h"
+#include "kvlift/texts.h"
+#include "proof/correspondence/obligations.h"
+#include "proof/prove/prove_conversion.h"
+#include "report/text/github.h"
+#include "report/text/sarif.h"
+#include "verify/variants/drawn_weights.h"
+
+namespace kvlift::cli {
+
+int ExitCodeOf(VerdictKind verdict, Accept accept) {
+  if (Accepts(verdict, accept)) return kDone;
+  return verdict == VerdictKind::kDifferent ? kFindings : kInconclusive;
+}
+
+namespace {
+
+// Writes the folder of a counterexample: inputs and outputs of both models in the step that
+// differs, in the format of `run`, and a text that describes the difference.
+absl::Status SaveFailure(const std::string& folder, const Model& before, const Model& after,
+                         const VerifyReport& report) {
+  std::vector<OutputFile> files;
+  const auto add = [&](const char* side, const Model& model,
+                       const std::vector<ReplayStep>& steps) -> absl::Status {
+    KV_ASSIGN_OR_RETURN(const Graph graph, Graph::Build(model.proto));
+    for (size_t k = 0; k < steps.size(); ++k) {
+      const std::string to =
+          (std::filesystem::path(folder) / side / fmt::format("{:02}", k)).string();
+      for (OutputFile& file : InputFiles(to, graph, steps[k].feeds)) files.push_back(file);
+      for (OutputFile& file : OutputFiles(to, graph, steps[k].fetches)) files.push_back(file);
+    }
+    return absl::OkStatus();
+  };
+  KV_RETURN_IF_ERROR(add("before", before, report.counterexample->before_steps));
+  KV_RETURN_IF_ERROR(add("after", after, report.counterexample->after_steps));
+  files.push_back({(std::filesystem::path(folder) / "counterexample.json").string(),
+                   VerifyDocument(report)["counterexample"].dump(2) + "\n"});
+  return WriteOutputs(files);
+}
+
+// Writes the parts of the proof that a solver can check, one file each. For quantised caches the
+// proof is about two intermediate models, and this returns Unimplemented.
+absl::Status SaveObligations(const std::string& folder, const Model& before, const Model& after,
+                             const Manifest& relation) {
+  for (const ManifestCache& cache : relation.caches) {
+    if (cache.quantization) return absl::UnimplementedError("caches are kept in few bits");
+  }
+  Obligations obligations;
+  (void)ProveConversion(*before.proto, *after.proto, relation, &obligations);
+  std::vector<OutputFile> files;
+  for (const Obligation& one : obligations.all()) {
+    files.push_back({(std::filesystem::path(folder) / (one.name + ".smt2")).string(), one.script});
+  }
+  return WriteOutputs(files);
+}
+
+// Prints the relation that the verdict is about, then the others that the graphs allow.
+void PrintRelations(const std::vector<Manifest>& relations, size_t judged, Io& io) {
+  const auto print = [&](const Manifest& relation) {
+    for (const std::string& line : RelationLines(relation))
+      io.Results() << "  " << EscapeTerminal(line) << "\n";
+  };
+  io.Results() << "relation (no manifest: inferred; --manifest FILE corrects it)\n";
+  print(relations[judged]);
+  for (size_t k = 0; k < relations.size(); ++k) {
+    if (k == judged) continue;
+    io.Results() << "another one that the graphs allow; it was judged, too, and the verdict is the "
+                    "worst\n";
+    print(relations[k]);
+  }
+}
+
+// `inferred` has the relations that the graphs allow, if no manifest gave one; the verdict is about
+// the one at `judged`.
+void Print(const VerifyFlags& flags, const VerifyReport& report,
+           const std::vector<Manifest>& inferred, size_t judged, Io& io) {
+  if (flags.common.json || flags.format == "json") {
+    auto document = VerifyDocument(report);
+    if (!inferred.empty()) document["relation"] = ToJson(inferred[judged]);
+    for (size_t k = 0; inferred.size() > 1 && k < inferred.size(); ++k) {
+      if (k != judged) document["other_relations"].push_back(ToJson(inferred[k]));
+    }
+    PrintJson(io, document);
+  } else if (flags.format == "sarif") {
+    PrintJson(io, SarifLog(VerifyDiagnostics(report, flags.before, flags.after), kVersion));
+  } else if (flags.format == "junit") {
+    io.Results() << JunitXml(VerifySuites(report, flags.before, flags.after));
+  } else if (flags.format == "github") {
+    io.Results() << GithubAnnotations(VerifyDiagnostics(report, flags.before, flags.after));
+  } else if (!flags.common.quiet) {
+    if (!inferred.empty()) PrintRelations(inferred, judged, io);
+    io.Results() << VerifyText(report, flags.common.verbose, io.OutStyle());
+  }
+}
+
+}  // namespace
+
+int RunVerify(const VerifyFlags& flags, Io io) {
+  const auto pair = LoadPair(io, flags.before, flags.after, flags.manifest, flags.common);
+  if (!pair) return kUnreadable;
+  const auto& [before, after, relation, inferred] = *pair;
+  VerifyOptions options;
+  options.full = flags.plan == "full";
+  options.seed = flags.seed;
+  options.threads = flags.common.threads;
+  options.source = true;
+  options.whole = flags.whole;
+  options.random_weights = ReadWeights(flags.weights).value_or(std::nullopt);
+  io.Say("running both models step by step, and mutants of the second");
+  options.say = [&](std::string what) { io.Say(std::move(what)); };
+  size_t judged = 0;
+  const auto report = inferred.size() > 1 ? VerifyEach(before, after, inferred, options, &judged)
+                                          : Verify(before, after, relation, options);
+  if (!report.ok()) {
+    Complain(io, flags.after, report.status());
+    return kUnreadable;
+  }
+  if (!flags.save_failure.empty() && report->counterexample) {
+    const absl::Status saved = SaveFailure(flags.save_failure, before, after, *report);
+    if (!saved.ok()) {
+      Complain(io, flags.save_failure, saved);
+      return kUnwritable;
+    }
+  }
+  if (!flags.obligations.empty()) {
+    const absl::Status saved = SaveObligations(flags.obligations, before, after, relation);
+    if (!saved.ok()) {
+      Complain(io, flags.obligations, saved);
+      return kUnwritable;
+    }
+  }
+  Print(flags, *report, inferred, judged, io);
+  return ExitCodeOf(report->verdict, flags.accept == "tested" ? Accept::kTested : Accept::kProved);
+}
+
+}  // namespace kvlift::cli

@@ -1,0 +1,30 @@
+// Infers how two models correspond that kvlift did not make from one another: which cache is which,
+// in which layout, and what each input holds. It uses names, shapes, and the values that inputs
+// flow to. If several relations fit, what the graphs say about rows of caches can decide between
+// them; whether the models agree cannot. Each relation that remains is judged.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "contract/manifest.h"
+#include "onnxio/model/model.h"
+#include "verify/judge/verify.h"
+
+namespace kvlift::cli {
+
+// Returns at least one relation: all that the graphs cannot tell apart, the likeliest first.
+std::vector<Manifest> InferRelations(const Model& before, const Model& after);
+Manifest InferRelation(const Model& before, const Model& after);  // the likeliest
+
+// Verifies the models under each relation and returns the worst verdict; `*worst` is set to the
+// index of its relation.
+absl::StatusOr<VerifyReport> VerifyEach(const Model& before, const Model& after,
+                                        const std::vector<Manifest>& relations,
+                                        const VerifyOptions& options, size_t* worst);
+
+// Returns one line per cache, input and output, for users.
+std::vector<std::string> RelationLines(const Manifest& relation);
+
+}  // namespace kvlift::cli

@@ -1,0 +1,126 @@
+// One options struct and one function per command, implemented in cmd_NAME.cc. The functions return
+// the exit code and can be called from tests. Strings hold the words of the flags; `kvlift COMMAND
+// --help` lists them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kvlift/cli.h"
+#include "rewrite/convert/convert.h"
+
+namespace kvlift::cli {
+
+struct InspectFlags {
+  CommonFlags common;
+  std::vector<std::string> models;
+  bool details = false;
+  bool near_misses = false;
+};
+int RunInspect(const InspectFlags& flags, Io io);
+
+struct ConvertFlags {
+  CommonFlags common;
+  std::string model;
+  std::string output;  // empty only with stop_after
+  std::string max_seq_len = "dynamic";
+  std::string target = "spec", control = "auto", mask = "auto", read = "auto", padding = "auto";
+  std::string io_names = "keep", layout = "keep", mode = "linear", external = "auto";
+  std::string rotary = "auto", cache_tensors = "per-layer";
+  std::string window = "full";
+  std::string quantize_cache;  // "", "int8:32", "int8:channel", "fp8"
+  std::string accept = "tested";
+  std::string verify;  // "", "quick", "full"
+  std::string weights = "stored";
+  std::string report;
+  std::string stop_after;  // "": all steps run; "lower", "recognise", ...
+  std::optional<std::string> dump_dir;
+  std::vector<std::string> only, skip;
+  bool allow_partial = false, dry_run = false, force = false, tree_mask = false;
+};
+int RunConvert(const ConvertFlags& flags, Io io);
+
+struct CheckFlags {
+  CommonFlags common;
+  std::vector<std::string> models;
+  std::string format = "text";
+  std::vector<std::string> select, ignore;
+  std::string manifest;
+  std::string target;  // empty or "spec": the operator texts alone
+  bool exit_zero = false;
+};
+int RunCheck(const CheckFlags& flags, Io io);
+
+struct VerifyFlags {
+  CommonFlags common;
+  std::string before, after;
+  std::string plan = "quick", format = "text", accept = "proved", manifest, save_failure,
+              obligations;
+  uint64_t seed = 1;
+  bool whole = false;
+  std::string weights = "stored";
+};
+int RunVerify(const VerifyFlags& flags, Io io);
+
+struct RunFlags {
+  CommonFlags common;
+  std::string model, inputs, expect, steps, outputs;
+  std::string alias = "auto", order = "canonical";
+  std::optional<double> rtol, atol;  // default: by element type
+  bool trace = false, no_pack = false;
+};
+int RunRun(const RunFlags& flags, Io io);
+
+struct BenchFlags {
+  CommonFlags common;
+  std::string model;
+  std::vector<int64_t> context = {16, 512};
+  int64_t capacity = 0;  // 0: twice the longest context
+  int64_t batch = 1, new_tokens = 1;
+  int repetitions = 10;
+  bool no_pack = false;
+  std::string format = "md";
+};
+int RunBench(const BenchFlags& flags, Io io);
+
+struct DiffFlags {
+  CommonFlags common;
+  std::string before, after;
+  bool details = false;
+};
+int RunDiff(const DiffFlags& flags, Io io);
+
+struct ReportFlags {
+  CommonFlags common;
+  std::string before, after, output;
+  std::string plan = "quick", manifest;
+  bool force = false;
+};
+int RunReport(const ReportFlags& flags, Io io);
+
+struct ExplainFlags {
+  CommonFlags common;
+  std::string what;  // a finding code, or a model file
+  std::string node;
+};
+int RunExplain(const ExplainFlags& flags, Io io);
+
+struct EmitLoopFlags {
+  CommonFlags common;
+  std::string model, output, manifest;
+  std::string lang = "python-ort";
+  bool force = false, speculative = false;
+};
+int RunEmitLoop(const EmitLoopFlags& flags, Io io);
+
+struct EmitMaintenanceFlags {
+  CommonFlags common;
+  std::string model, output, manifest;
+  std::string only = "both";  // "keep", "beam"
+  bool force = false;
+};
+int RunEmitMaintenance(const EmitMaintenanceFlags& flags, Io io);
+
+}  // namespace kvlift::cli

@@ -1,0 +1,15 @@
+// Reads arrays in NumPy's .npy format. Source: NEP 1, format versions 1.0, 2.0 and 3.0.
+#pragma once
+
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "exec/memory/tensor.h"
+
+namespace kvlift::cli {
+
+// Parses a little-endian array of bools, integers or floats in C order. InvalidArgument says what
+// is different.
+absl::StatusOr<exec::Tensor> ParseNpy(std::string_view bytes);
+
+}  // namespace kvlift::cli

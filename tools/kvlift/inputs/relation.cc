@@ -1,0 +1,127 @@
+#include "kvlift/inputs/relation.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "contract/manifest_text.h"
+#include "fmt/format.h"
+#include "kvlift/commands/cmd_verify_infer.h"
+#include "onnxio/files/errno_status.h"
+#include "onnxio/files/fd.h"
+
+namespace kvlift::cli {
+namespace {
+
+// The most bytes of a manifest. Those of the largest models have a hundredth of this.
+constexpr int64_t kMaxManifestBytes = int64_t{64} << 20;
+
+// NotFound if there is no such file. Does not wait for a pipe, and does not read an endless file.
+absl::StatusOr<std::string> ReadText(const std::string& path) {
+  const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd.ok()) return ErrnoStatus(errno, "cannot be read");
+  struct stat info {};
+  if (fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "cannot be read");
+  if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError("is no regular file");
+  if (info.st_size > kMaxManifestBytes) {
+    return absl::OutOfRangeError(fmt::format("takes more than {} bytes", kMaxManifestBytes));
+  }
+  std::string text(static_cast<size_t>(info.st_size), '\0');
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t n = read(fd.get(), text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, "cannot be read");
+    if (n == 0) break;
+    done += static_cast<size_t>(n);
+  }
+  text.resize(done);
+  return text;
+}
+
+// Returns true if the manifest beside a model contradicts the one that the model carries: then it
+// is from another run or was changed by hand. The results of proof and test are only in the file
+// beside the model.
+bool IsOfAnotherConversion(Manifest beside, const Model& model) {
+  auto own = ManifestFromMetadata(*model.proto);
+  if (!own.ok()) return false;
+  own->proved.clear();
+  beside.proved.clear();
+  if (own->quantization) own->quantization->errors.clear();
+  if (beside.quantization) beside.quantization->errors.clear();
+  return ManifestText(*own) != ManifestText(beside);
+}
+
+}  // namespace
+
+std::optional<Manifest> ManifestOf(Io& io, const std::string& given, const Model& model,
+                                   bool* broken) {
+  *broken = false;
+  const std::string path = given.empty() ? ManifestPathFor(model.path) : given;
+  const auto text = ReadText(path);
+  if (!text.ok() && !(given.empty() && absl::IsNotFound(text.status()))) {
+    Complain(io, path, text.status());
+    *broken = true;
+    return std::nullopt;
+  }
+  auto manifest = text.ok() ? ManifestFromJson(*text) : ManifestFromMetadata(*model.proto);
+  if (manifest.ok()) {
+    if (text.ok() && given.empty() && IsOfAnotherConversion(*manifest, model)) {
+      Complain(io, path, "is of another conversion than the model: the model carries another one");
+    }
+    return *std::move(manifest);
+  }
+  if (text.ok() || !absl::IsNotFound(manifest.status())) {
+    Complain(io, text.ok() ? path : model.path, manifest.status());
+    *broken = true;
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+// Finds the manifest: the file given, else the one beside AFTER, else its metadata, else what can
+// be inferred from the models. Returns nullopt, after a line on err, if it cannot be read.
+std::optional<Manifest> FindRelation(Io& io, const std::string& given, const Model& before,
+                                     const Model& after, std::vector<Manifest>* inferred) {
+  bool broken = false;
+  auto manifest = ManifestOf(io, given, after, &broken);
+  if (manifest || broken) return manifest;
+  *inferred = InferRelations(before, after);
+  return inferred->front();
+}
+
+}  // namespace
+
+std::optional<ModelPair> LoadPair(Io& io, const std::string& before, const std::string& after,
+                                  const std::string& manifest, const CommonFlags& flags) {
+  auto first = Load(io, before, flags);
+  if (!first) return std::nullopt;
+  auto second = Load(io, after, flags);
+  if (!second) return std::nullopt;
+  std::vector<Manifest> inferred;
+  auto relation = FindRelation(io, manifest, *first, *second, &inferred);
+  if (!relation) return std::nullopt;
+  return ModelPair{*std::move(first), *std::move(second), *std::move(relation),
+                   std::move(inferred)};
+}
+
+std::optional<Converted> LoadConverted(Io& io, const std::string& path, const std::string& manifest,
+                                       const CommonFlags& flags, int* exit) {
+  *exit = kUnreadable;
+  auto model = Load(io, path, flags);
+  if (!model) return std::nullopt;
+  bool broken = false;
+  auto found = ManifestOf(io, manifest, *model, &broken);
+  if (broken) return std::nullopt;
+  if (!found) {
+    Complain(io, path, "no manifest lies beside it or in it; convert the model first");
+    *exit = kFindings;
+    return std::nullopt;
+  }
+  return Converted{*std::move(model), *std::move(found)};
+}
+
+}  // namespace kvlift::cli

@@ -1,0 +1,35 @@
+// Collects what the commands know of a conversion into a report.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "contract/manifest.h"
+#include "nlohmann/json.hpp"
+#include "onnxio/model/model.h"
+#include "report/text/report.h"
+#include "rewrite/convert/convert.h"
+#include "verify/judge/verify.h"
+
+namespace kvlift::cli {
+
+// Pointers are null, and texts empty, where there is no such thing. The models' graphs must be
+// valid.
+struct ReportInput {
+  std::string command;
+  const Model* before = nullptr;
+  const Model* after = nullptr;
+  std::string after_sha256;  // needed if `after` was not loaded from its file
+  const Inspection* inspection = nullptr;
+  const Manifest* manifest = nullptr;
+  const VerifyReport* verify = nullptr;
+  nlohmann::ordered_json document;  // for programs that read the report
+};
+
+absl::StatusOr<Report> MakeReport(const ReportInput& input);
+
+// Returns the command line as text for a shell, quoted where needed.
+std::string CommandText(const std::vector<std::string>& words);
+
+}  // namespace kvlift::cli
