@@ -14,7 +14,7 @@ function(kvlift_rules FOLDER)
   list(SORT names)
 
   set(table)
-  if(EXISTS ${CMAKE_SOURCE_DIR}/lib/rewrite/rule.h)
+  if(EXISTS ${CMAKE_SOURCE_DIR}/lib/rewrite/types/rule.h)
     set(table ${CMAKE_BINARY_DIR}/generated/rewrites_table.cc)
     list(LENGTH names RULE_COUNT)
     set(RULE_DECLARATIONS)

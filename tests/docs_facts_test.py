@@ -39,6 +39,20 @@ class DocsFactsTest(unittest.TestCase):
             path = ROOT / name
             self.assertTrue(path.exists() or path.with_suffix(".h").exists(), f"{page.name}: {name}")
 
+    def test_an_elementwise_operator_is_in_three_files(self):
+        page = (ROOT / "docs" / "adding-an-operator.md").read_text(encoding="utf-8")
+        sources = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+                   for folder in ("lib", "rewrites", "tools")
+                   for path in (ROOT / folder).rglob("*.cc")}
+        lines = re.findall(r"^ +(.*\"Softplus\".*)$", page, re.M)
+        self.assertEqual(len(lines), 3)
+        for line in lines:
+            self.assertTrue(any(line in text for text in sources.values()), line)
+        for operator in ("Softplus", "Mish", "Elu", "Selu", "Celu", "HardSwish",
+                         "HardSigmoid", "LeakyRelu", "Shrink", "ThresholdedRelu", "Swish", "Asinh"):
+            named = sorted(name for name, text in sources.items() if f'"{operator}"' in text)
+            self.assertLessEqual(len(named), 3, f"{operator}: {named}")
+
     def test_codes_exist(self):
         known = set(re.findall(r'"(KV\d{3})"', (ROOT / "lib/base/findings.cc").read_text()))
         codes = list(self.each(r"\bKV\d{3}\b"))

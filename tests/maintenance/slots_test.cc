@@ -1,4 +1,4 @@
-// LIBS: maintenance
+// LIBS: maintenance onnxio
 // What the number of a slot means to a model, case by case.
 #include "maintenance/slots.h"
 

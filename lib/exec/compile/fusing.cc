@@ -15,6 +15,7 @@
 #include "exec/compile/timing.h"
 #include "exec/kernels/elementwise/rows.h"
 #include "exec/memory/tensor.h"
+#include "ir/operator_traits.h"
 #include "ir/types.h"
 #include "onnx/onnx_pb.h"
 #include "onnxio/model/functions.h"
@@ -114,26 +115,8 @@ class Fuser {
 
   Known Infer(NodeId n) const {
     using Names = absl::flat_hash_set<std::string_view>;
-    static const auto& like_input = *new Names{"Abs",
-                                               "Concat",
-                                               "Cos",
-                                               "Erf",
-                                               "Exp",
-                                               "Gelu",
-                                               "Identity",
-                                               "Neg",
-                                               "Reciprocal",
-                                               "Relu",
-                                               "RotaryEmbedding",
-                                               "Sigmoid",
-                                               "Sin",
-                                               "Slice",
-                                               "Softmax",
-                                               "Sqrt",
-                                               "Swish",
-                                               "Tanh",
-                                               "TensorScatter",
-                                               "Trilu"};
+    static const auto& like_input =
+        *new Names{"Concat", "RotaryEmbedding", "Slice", "Softmax", "TensorScatter", "Trilu"};
     static const auto& joint = *new Names{"Add", "Sub", "Mul", "Div", "Pow"};
     static const auto& like_scale =
         *new Names{"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"};
@@ -169,7 +152,10 @@ class Fuser {
       return {x.type, IntAttribute(node, "keepdims", 1) != 0 ? x.rank : -1};
     }
     if (like_scale.contains(op)) return {Of(n, 1).type, x.rank};
-    if (like_input.contains(op)) return x;
+    const ElementwiseOperator* const each = FindElementwise(node);
+    const bool is_map = each != nullptr && each->keeps_type &&
+                        each->operands == ElementwiseOperator::Operands::kOne;
+    if (is_map || like_input.contains(op)) return x;
     if (joint.contains(op)) {
       const Known y = Of(n, 1);
       return {x.type, x.rank < 0 || y.rank < 0 ? -1 : std::max(x.rank, y.rank)};

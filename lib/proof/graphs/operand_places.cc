@@ -6,96 +6,16 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
+#include "ir/operator_traits.h"
 #include "proof/graphs/matrix_products.h"
 
 namespace kvlift {
 namespace {
 
 using sym::Expr;
-using Names = absl::flat_hash_set<std::string_view>;
-
-// Operators whose result at each place depends only on the operands at that place. Source: the
-// operator texts.
-const Names& ElementwiseNames() {
-  static const auto& kNames = *new Names{"Abs",
-                                         "Acos",
-                                         "Acosh",
-                                         "Add",
-                                         "And",
-                                         "Asin",
-                                         "Asinh",
-                                         "Atan",
-                                         "Atanh",
-                                         "BiasGelu",
-                                         "BitShift",
-                                         "BitwiseAnd",
-                                         "BitwiseNot",
-                                         "BitwiseOr",
-                                         "BitwiseXor",
-                                         "Cast",
-                                         "CastLike",
-                                         "Ceil",
-                                         "Celu",
-                                         "Clip",
-                                         "Cos",
-                                         "Cosh",
-                                         "Div",
-                                         "Elu",
-                                         "Equal",
-                                         "Erf",
-                                         "Exp",
-                                         "FastGelu",
-                                         "Floor",
-                                         "Gelu",
-                                         "Greater",
-                                         "GreaterOrEqual",
-                                         "HardSigmoid",
-                                         "HardSwish",
-                                         "Identity",
-                                         "IsInf",
-                                         "IsNaN",
-                                         "LeakyRelu",
-                                         "Less",
-                                         "LessOrEqual",
-                                         "Log",
-                                         "Max",
-                                         "Mean",
-                                         "Min",
-                                         "Mish",
-                                         "Mod",
-                                         "Mul",
-                                         "Neg",
-                                         "Not",
-                                         "Or",
-                                         "PRelu",
-                                         "Pow",
-                                         "QuickGelu",
-                                         "Reciprocal",
-                                         "Relu",
-                                         "Round",
-                                         "Selu",
-                                         "Shrink",
-                                         "Sigmoid",
-                                         "Sign",
-                                         "Sin",
-                                         "Sinh",
-                                         "Softplus",
-                                         "Softsign",
-                                         "Sqrt",
-                                         "Sub",
-                                         "Sum",
-                                         "Swish",
-                                         "Tan",
-                                         "Tanh",
-                                         "Where",
-                                         "Xor",
-                                         "ThresholdedRelu"};
-  return kNames;
-}
 
 // Operators that compute each index of the first axis by itself, and the operands that have that
 // axis.
@@ -462,9 +382,7 @@ class Reader {
 }  // namespace
 
 bool IsElementwise(const Graph& graph, NodeId node) {
-  const onnx::NodeProto& proto = graph.node(node);
-  const bool known = proto.domain().empty() || proto.domain() == "com.microsoft";
-  return known && ElementwiseNames().contains(proto.op_type());
+  return FindElementwise(graph.node(node)) != nullptr;
 }
 
 std::optional<std::vector<OperandPlace>> OperandPlaces(sym::Forms& forms, NodeId node, int output) {

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 #include "fmt/format.h"
-#include "ir/default_attribute.h"
+#include "ir/operator_traits.h"
 #include "ir/operator_changes.h"
 #include "ir/spans.h"
 #include "ir/tensor_data.h"

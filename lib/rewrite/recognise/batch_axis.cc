@@ -4,6 +4,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "fmt/format.h"
+#include "ir/operator_traits.h"
 #include "ir/tensor_data.h"
 
 namespace kvlift {
@@ -14,48 +15,6 @@ using sym::Form;
 
 constexpr int kNotWidened = -1;
 constexpr int kUnknown = -2;
-
-const absl::flat_hash_set<std::string>& Elementwise() {
-  static const auto* const kOps = new absl::flat_hash_set<std::string>{"Abs",
-                                                                       "Add",
-                                                                       "And",
-                                                                       "Cast",
-                                                                       "Cos",
-                                                                       "Div",
-                                                                       "Equal",
-                                                                       "Erf",
-                                                                       "Exp",
-                                                                       "Floor",
-                                                                       "Gelu",
-                                                                       "Greater",
-                                                                       "Identity",
-                                                                       "Less",
-                                                                       "Log",
-                                                                       "Max",
-                                                                       "Min",
-                                                                       "Mod",
-                                                                       "Mul",
-                                                                       "Neg",
-                                                                       "Not",
-                                                                       "Or",
-                                                                       "Pow",
-                                                                       "Reciprocal",
-                                                                       "Relu",
-                                                                       "Sigmoid",
-                                                                       "Sin",
-                                                                       "Sqrt",
-                                                                       "Sub",
-                                                                       "Sum",
-                                                                       "Tanh",
-                                                                       "Where",
-                                                                       "Clip",
-                                                                       "Dropout",
-                                                                       "Sign",
-                                                                       "Round",
-                                                                       "GreaterOrEqual",
-                                                                       "LessOrEqual"};
-  return *kOps;
-}
 
 class Follower {
  public:
@@ -114,7 +73,8 @@ class Follower {
     const ValueId out = graph_.outputs(n)[0];
     const int rank = RankOf(out);
     if (rank < 0) return kUnknown;
-    if (Elementwise().contains(op)) return Broadcast(n, axes, rank, 0);
+    if (FindElementwise(graph_.node(n)) != nullptr || op == "Dropout")
+      return Broadcast(n, axes, rank, 0);
     if (op == "MatMul") return Broadcast(n, axes, rank, 2);
     if (op == "Concat") return Joined(n, axes, rank);
     if (op == "Gather" && axes[0] < 0) {

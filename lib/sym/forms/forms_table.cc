@@ -1,5 +1,6 @@
 // The table of operators and the functions that compute their forms.
 #include "absl/container/flat_hash_map.h"
+#include "ir/operator_traits.h"
 #include "sym/forms/forms_engine.h"
 
 namespace kvlift::sym::internal {
@@ -53,62 +54,18 @@ void AddLookedThrough(Table& table) {
 }
 
 void AddOpaque(Table& table) {
-  for (const char* op : {"Acos",
-                         "Acosh",
-                         "Asin",
-                         "Asinh",
-                         "Atan",
-                         "Atanh",
-                         "BatchNormalization",
-                         "Bernoulli",
-                         "BitwiseNot",
-                         "Celu",
-                         "Cos",
-                         "Cosh",
-                         "DequantizeLinear",
-                         "Elu",
-                         "Erf",
-                         "Exp",
-                         "Gelu",
-                         "GroupNormalization",
-                         "HardSigmoid",
-                         "HardSwish",
-                         "Hardmax",
-                         "InstanceNormalization",
-                         "IsInf",
-                         "IsNaN",
-                         "LeakyRelu",
-                         "Log",
-                         "LogSoftmax",
-                         "LpNormalization",
-                         "LRN",
-                         "MeanVarianceNormalization",
-                         "Mish",
-                         "QuantizeLinear",
-                         "RandomNormalLike",
-                         "RandomUniformLike",
-                         "Reciprocal",
-                         "Relu",
-                         "RotaryEmbedding",
-                         "Selu",
-                         "Shrink",
-                         "Sigmoid",
-                         "Sin",
-                         "Sinh",
-                         "Softmax",
-                         "Softplus",
-                         "Softsign",
-                         "Sqrt",
-                         "Swish",
-                         "Tan",
-                         "Tanh",
-                         "ThresholdedRelu"}) {
+  for (const ElementwiseOperator& op : ElementwiseOperators()) {
+    if (op.is_contrib) continue;
+    table[op.op_type] = op.operands == ElementwiseOperator::Operands::kOne   ? OpSameShape
+                        : op.operands == ElementwiseOperator::Operands::kTwo ? OpBinary
+                                                                             : OpVariadic;
+  }
+  for (const char* op : {"BatchNormalization", "Bernoulli", "DequantizeLinear",
+                         "GroupNormalization", "Hardmax", "InstanceNormalization", "LogSoftmax",
+                         "LpNormalization", "LRN", "MeanVarianceNormalization", "QuantizeLinear",
+                         "RandomNormalLike", "RandomUniformLike", "RotaryEmbedding", "Softmax"}) {
     table[op] = OpSameShape;
   }
-  for (const char* op : {"Pow", "PRelu", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}) {
-    table[op] = OpBinary;
-  }
-  for (const char* op : {"Sum", "Mean"}) table[op] = OpVariadic;
   for (const char* op :
        {"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"}) {
     table[op] = OpLayerNorm;
@@ -191,8 +148,8 @@ void OpJoinedKeyValueCache(OpContext& c) {
 const Table& StandardTable() {
   static const Table* const table = [] {
     auto* t = new Table;
-    AddLookedThrough(*t);
     AddOpaque(*t);
+    AddLookedThrough(*t);  // replaces entries of elementwise operators that are looked through
     return t;
   }();
   return *table;

@@ -1,0 +1,119 @@
+#include "ir/operator_traits.h"
+
+#include <algorithm>
+#include <array>
+
+#include "onnx/defs/schema.h"
+
+namespace kvlift {
+namespace {
+
+using Operands = ElementwiseOperator::Operands;
+
+constexpr auto kElementwise = std::to_array<ElementwiseOperator>({
+    {"Abs"},
+    {"Acos"},
+    {"Acosh"},
+    {"Add", Operands::kTwo},
+    {"And", Operands::kTwo},
+    {"Asin"},
+    {"Asinh"},
+    {"Atan"},
+    {"Atanh"},
+    {"BiasGelu", Operands::kTwo, true, true},
+    {"BitShift", Operands::kTwo},
+    {"BitwiseAnd", Operands::kTwo},
+    {"BitwiseNot"},
+    {"BitwiseOr", Operands::kTwo},
+    {"BitwiseXor", Operands::kTwo},
+    {"Cast", Operands::kOne, false},
+    {"CastLike", Operands::kOne, false},
+    {"Ceil"},
+    {"Celu"},
+    {"Clip", Operands::kVariadic},
+    {"Cos"},
+    {"Cosh"},
+    {"Div", Operands::kTwo},
+    {"Elu"},
+    {"Equal", Operands::kTwo, false},
+    {"Erf"},
+    {"Exp"},
+    {"FastGelu", Operands::kOne, true, true},
+    {"Floor"},
+    {"Gelu"},
+    {"Greater", Operands::kTwo, false},
+    {"GreaterOrEqual", Operands::kTwo, false},
+    {"HardSigmoid"},
+    {"HardSwish"},
+    {"Identity"},
+    {"IsInf", Operands::kOne, false},
+    {"IsNaN", Operands::kOne, false},
+    {"LeakyRelu"},
+    {"Less", Operands::kTwo, false},
+    {"LessOrEqual", Operands::kTwo, false},
+    {"Log"},
+    {"Max", Operands::kVariadic},
+    {"Mean", Operands::kVariadic},
+    {"Min", Operands::kVariadic},
+    {"Mish"},
+    {"Mod", Operands::kTwo},
+    {"Mul", Operands::kTwo},
+    {"Neg"},
+    {"Not"},
+    {"Or", Operands::kTwo},
+    {"PRelu", Operands::kTwo},
+    {"Pow", Operands::kTwo},
+    {"QuickGelu", Operands::kOne, true, true},
+    {"Reciprocal"},
+    {"Relu"},
+    {"Round"},
+    {"Selu"},
+    {"Shrink"},
+    {"Sigmoid"},
+    {"Sign"},
+    {"Sin"},
+    {"Sinh"},
+    {"Softplus"},
+    {"Softsign"},
+    {"Sqrt"},
+    {"Sub", Operands::kTwo},
+    {"Sum", Operands::kVariadic},
+    {"Swish"},
+    {"Tan"},
+    {"Tanh"},
+    {"ThresholdedRelu"},
+    {"Where", Operands::kVariadic, false},
+    {"Xor", Operands::kTwo},
+});
+static_assert(std::is_sorted(kElementwise.begin(), kElementwise.end(),
+                             [](const ElementwiseOperator& a, const ElementwiseOperator& b) {
+                               return a.op_type < b.op_type;
+                             }));
+
+}  // namespace
+
+absl::Span<const ElementwiseOperator> ElementwiseOperators() { return kElementwise; }
+
+const ElementwiseOperator* FindElementwise(const onnx::NodeProto& node) {
+  const bool is_contrib = node.domain() == "com.microsoft";
+  if (!is_contrib && !node.domain().empty() && node.domain() != "ai.onnx") return nullptr;
+  const auto* const found = std::lower_bound(
+      kElementwise.begin(), kElementwise.end(), node.op_type(),
+      [](const ElementwiseOperator& entry, std::string_view name) { return entry.op_type < name; });
+  if (found == kElementwise.end() || found->op_type != node.op_type()) return nullptr;
+  return found->is_contrib && !is_contrib ? nullptr : found;
+}
+
+DefaultAttribute DefaultAttributeOf(const onnx::NodeProto& node, const std::string& name,
+                                    int64_t version) {
+  if (!node.domain().empty() && node.domain() != "ai.onnx") return {};
+  const auto* schema = onnx::OpSchemaRegistry::Schema(node.op_type(), static_cast<int>(version));
+  if (schema == nullptr) schema = onnx::OpSchemaRegistry::Schema(node.op_type());
+  if (schema == nullptr) return {};
+  const auto found = schema->attributes().find(name);
+  if (found == schema->attributes().end()) return {};
+  const onnx::AttributeProto& value = found->second.default_value;
+  return {true, value.type() == onnx::AttributeProto::UNDEFINED ? nullptr : &value};
+}
+
+}  // namespace kvlift

@@ -1,0 +1,47 @@
+// Properties of operators that several folders ask for: which of them work element by element, and
+// the default values of their attributes. The oracle has tables of its own, since it shares nothing
+// with what it judges.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/types/span.h"
+#include "onnx/onnx_pb.h"
+
+namespace kvlift {
+
+// An operator whose result at each place depends only on the operands at that place, broadcast as
+// ONNX does. Source: the operator texts.
+struct ElementwiseOperator {
+  enum class Operands {
+    kOne,      // the result has the shape of input 0
+    kTwo,      // the result has the broadcast shape of both
+    kVariadic  // the result has the broadcast shape of all
+  };
+  std::string_view op_type;
+  Operands operands = Operands::kOne;
+  bool keeps_type = true;   // the result has the element type of input 0
+  bool is_contrib = false;  // ONNX Runtime's domain com.microsoft, not the default domain
+};
+
+// All of them, sorted by name.
+absl::Span<const ElementwiseOperator> ElementwiseOperators();
+// Returns the entry for the operator of a node; null if it has none, or if its domain is another.
+// Operators of com.microsoft that have the name of an ONNX operator count as that one.
+const ElementwiseOperator* FindElementwise(const onnx::NodeProto& node);
+
+struct DefaultAttribute {
+  bool known = false;  // ONNX defines the operator with an attribute of this name
+  // Null if the attribute has no default value: a node without it has a meaning of its own. Owned
+  // by the schema registry of ONNX.
+  const onnx::AttributeProto* value = nullptr;
+};
+
+// Looks up the attribute in the operator's schema of opset `version`, or in the newest schema if
+// the operator did not exist then. Only operators of ONNX's default domain are known.
+DefaultAttribute DefaultAttributeOf(const onnx::NodeProto& node, const std::string& name,
+                                    int64_t version);
+
+}  // namespace kvlift
