@@ -83,9 +83,9 @@ TEST(Manifest, FieldsAreRead) {
   EXPECT_EQ(m.caches[0].source.select.at(0).index, 1);
   EXPECT_EQ(m.caches[1].readers, (std::vector<std::string>{"Shape_7", "Add_9"}));
   EXPECT_FALSE(m.caches[1].source.growing);
-  EXPECT_EQ(m.inputs[1].value, "P");
-  EXPECT_EQ(m.inputs[4].source, "old");
-  EXPECT_EQ(m.dropped[0].requires_text, "P..T-1");
+  EXPECT_TRUE(IsControl(m.inputs[1], ControlValue::kPastLength));
+  EXPECT_EQ(NameInSource(m.inputs[4]), "old");
+  EXPECT_TRUE(IsGiven(m.dropped[0], DroppedValue::kPositions));
 }
 
 TEST(Manifest, FixedCapacity) {
@@ -110,7 +110,7 @@ TEST(Manifest, LimitsAreKeptWhereThereAreAny) {
 TEST(Manifest, InputsMayHaveToBeAllOnesOrZeros) {
   ordered_json json = ordered_json::parse(kText);
   json["inputs"][2]["requires"] = "zeros";
-  EXPECT_EQ(Parsed(json.dump()).inputs[2].requires_text, "zeros");
+  EXPECT_EQ(Parsed(json.dump()).inputs[2].all, AllElements::kZeros);
   EXPECT_EQ(ToJson(Parsed(json.dump())).dump(), json.dump());
   json["inputs"][2]["requires"] = "P..T-1";
   EXPECT_THAT(ErrorOf(json), HasSubstr("inputs[2].requires"));

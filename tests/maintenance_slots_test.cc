@@ -70,11 +70,7 @@ Manifest ManifestOf() {
     cache.alias = "safe";
     manifest.caches.push_back(cache);
   }
-  ManifestInput control;
-  control.name = "write_indices";
-  control.as = "control";
-  control.value = "P";
-  manifest.inputs.push_back(control);
+  manifest.inputs.push_back({"write_indices", ControlInput{}});
   return manifest;
 }
 

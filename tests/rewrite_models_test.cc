@@ -224,8 +224,8 @@ TEST_P(ConvertedModel, ForGenaiIsADropIn) {
   EXPECT_TRUE(c.manifest.uniform);
   EXPECT_EQ(c.manifest.read, "prefix");
   for (const ManifestInput& input : c.manifest.inputs) {
-    if (input.as != "cache") {
-      EXPECT_EQ(input.as, "same") << input.name;
+    if (!IsCache(input)) {
+      EXPECT_EQ(AsOf(input), InputAs::kSame) << input.name;
     }
   }
   EXPECT_THAT(c.genai, HasSubstr("past_present_share_buffer"));
@@ -340,7 +340,7 @@ TEST_P(FixedCache, KeepsItsInterface) {
   EXPECT_EQ(CountNodes(*c.model, "Attention"), static_cast<int>(meta["caches"].size()) / 2);
   EXPECT_EQ(c.manifest.capacity_value, meta["capacity"].get<int64_t>());
   for (const ManifestInput& input : c.manifest.inputs) {
-    EXPECT_EQ(input.as, input.id.empty() ? "same" : "cache") << input.name;
+    EXPECT_EQ(AsOf(input), IsCache(input) ? InputAs::kCache : InputAs::kSame) << input.name;
   }
 }
 
@@ -474,7 +474,7 @@ TEST(MergedDecoder, BecomesOneGraph) {
   for (const auto& input : c.model->graph().input()) EXPECT_NE(input.name(), "use_cache_branch");
   ASSERT_THAT(c.manifest.dropped, SizeIs(1));
   EXPECT_EQ(c.manifest.dropped[0].name, "use_cache_branch");
-  EXPECT_EQ(c.manifest.dropped[0].requires_text, "P > 0");
+  EXPECT_EQ(GivenText(c.manifest.dropped[0]), "P > 0");
   EXPECT_EQ(c.manifest.limits.new_tokens_with_past, 1);
   for (const AttentionReport& attention : c.inspection.attention) {
     EXPECT_EQ(attention.mask, "causal+padding");
@@ -492,7 +492,7 @@ TEST(GroupQueryAttention, IsLowered) {
   EXPECT_EQ(CountNodes(*c.model, "TensorScatter"), 4);
   ASSERT_THAT(c.manifest.dropped, SizeIs(1));
   EXPECT_EQ(c.manifest.dropped[0].name, "attention_mask");
-  EXPECT_EQ(c.manifest.dropped[0].requires_text, "ones");
+  EXPECT_EQ(GivenText(c.manifest.dropped[0]), "ones");
   const auto& codes = c.manifest.preconditions;
   EXPECT_TRUE(std::any_of(codes.begin(), codes.end(),
                           [](const Precondition& p) { return p.code == "KV305"; }));

@@ -321,13 +321,12 @@ TEST(LayoutTest, KeptMaskIsAllOnes) {
   Manifest relation = Relation();
   ManifestInput& kept = relation.inputs.emplace_back();
   kept.name = "mask";
-  kept.as = "same";
-  kept.requires_text = "ones";
+  kept.all = AllElements::kOnes;
   ExpectEqual(before, after, relation);
   EXPECT_TRUE(VerdictOn(before, after, relation).assumptions.Has(AssumptionKind::kAllOnes, "mask"));
-  kept.requires_text.clear();
+  kept.all.reset();
   ExpectNotEqual(before, after, relation);
-  kept.requires_text = "zeros";  // NaN everywhere in the source
+  kept.all = AllElements::kZeros;  // NaN everywhere in the source
   ExpectNotEqual(before, after, relation);
 }
 

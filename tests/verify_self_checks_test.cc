@@ -38,15 +38,8 @@ Manifest Relation() {
   c.alias = "safe";
   c.source = {"past", "now", "tensor_scatter", "BNSD", 2, false, {}};
   m.caches = {c};
-  ManifestInput past, x, at;
-  past.name = "past";
-  past.as = "cache";
-  past.id = c.id;
-  x.name = "x";
-  at.name = "at";
-  x.as = at.as = "same";
-  m.inputs = {past, x, at};
-  m.outputs = {{"now", "cache", c.id, ""}, {"y", "same", "", ""}};
+  m.inputs = {{"past", CacheInput{c.id}}, {"x", SameInput{}}, {"at", SameInput{}}};
+  m.outputs = {{"now", CacheOutput{c.id}}, {"y", SameOutput{}}};
   return m;
 }
 

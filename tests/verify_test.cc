@@ -86,25 +86,12 @@ Manifest Relation() {
     c.alias = "safe";
     c.source = {c.input, c.output, "concat", "BNSD", 2, true, {}};
     m.caches.push_back(c);
-    ManifestInput input;
-    input.name = c.input;
-    input.as = "cache";
-    input.id = c.id;
-    m.inputs.push_back(input);
-    m.outputs.push_back({c.output, "cache", c.id, ""});
+    m.inputs.push_back({c.input, CacheInput{c.id}});
+    m.outputs.push_back({c.output, CacheOutput{c.id}});
   }
-  ManifestInput ids;
-  ids.name = "ids";
-  ids.as = "same";
-  m.inputs.push_back(ids);
-  ManifestInput at;
-  at.name = "at";
-  at.as = "control";
-  at.value = "P";
-  at.dtype = "int64";
-  at.shape = {"B"};
-  m.inputs.push_back(at);
-  m.outputs.push_back({"logits", "same", "", ""});
+  m.inputs.push_back({"ids", SameInput{}});
+  m.inputs.push_back({"at", ControlInput{ControlValue::kPastLength, "int64", {"B"}}});
+  m.outputs.push_back({"logits", SameOutput{}});
   return m;
 }
 
@@ -239,10 +226,7 @@ TEST(VerifyTest, SequencesChangePlaces) {
       Reordered(kAfter, {{"TensorScatter <axis = 2> (pk,", "TensorScatter <axis = 2> (rk,"},
                          {"TensorScatter <axis = 2> (pv,", "TensorScatter <axis = 2> (rv,"}});
   Manifest relation = Relation();
-  ManifestInput order;
-  order.name = "order";
-  order.as = "same";
-  relation.inputs.push_back(order);
+  relation.inputs.push_back({"order", SameInput{}});
   for (ManifestCache& cache : relation.caches) cache.alias = "copy";
   const VerifyReport report = Judge(before, after, relation);
   EXPECT_EQ(report.verdict, VerdictKind::kEqual) << report.reason;
@@ -304,7 +288,7 @@ TEST(VerifyTest, ReaderBeforeTheWriteIsCertified) {
 // Three numbers for any batch, of three sequences, too.
 TEST(VerifyTest, OutputThatHasNoBatchIsAsLongAsOne) {
   Manifest relation = Relation();
-  relation.outputs.push_back({"flat", "same", "", ""});
+  relation.outputs.push_back({"flat", SameOutput{}});
   const auto given = [](const std::string& text) {
     return With(text, "[B,S,8] logits,", "[B,S,8] logits, int64[3] flat,");
   };
@@ -327,23 +311,19 @@ TEST(VerifyTest, InputWithoutPlace) {
 TEST(VerifyTest, CacheThatTheSourceLacks) {
   Manifest relation = Relation();
   relation.caches[0].source.input = "nobody";
-  ManifestInput kept;
-  kept.name = "ids";
-  kept.as = "renamed";
-  kept.source = "pk";
-  relation.inputs.push_back(kept);
+  relation.inputs.push_back({"ids", RenamedInput{"pk"}});
   ExpectInconclusive(Judge(kBefore, kAfter, relation), "KV403", "nobody");
 }
 
 TEST(VerifyTest, RenamedOutputThatTheSourceLacks) {
   Manifest relation = Relation();
-  relation.outputs.push_back({"nk", "renamed", "", "nothing"});
+  relation.outputs.push_back({"nk", RenamedOutput{"nothing"}});
   ExpectInconclusive(Judge(kBefore, kAfter, relation), "KV403", "nothing");
 }
 
 TEST(VerifyTest, CacheIdThatIsUnknown) {
   Manifest relation = Relation();
-  relation.inputs[0].id = "7.key";
+  relation.inputs[0].as = CacheInput{"7.key"};
   ExpectInconclusive(Judge(kBefore, kAfter, relation), "KV403", "7.key");
 }
 
@@ -385,10 +365,7 @@ VerifyReport JudgeLabelled(const std::string& type) {
     return With(text, "(int64[B,S] ids,", "(" + type + " label, int64[B,S] ids,");
   };
   Manifest relation = Relation();
-  ManifestInput label;
-  label.name = "label";
-  label.as = "same";
-  relation.inputs.push_back(label);
+  relation.inputs.push_back({"label", SameInput{}});
   return Judge(with(kBefore), with(kAfter), relation);
 }
 

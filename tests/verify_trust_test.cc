@@ -80,13 +80,6 @@ std::string With(const std::string& text, const std::string& from, const std::st
   return absl::StrReplaceAll(text, {{from, to}});
 }
 
-ManifestInput Same(const std::string& name) {
-  ManifestInput input;
-  input.name = name;
-  input.as = "same";
-  return input;
-}
-
 Manifest Relation() {
   Manifest m;
   for (const char* role : {"key", "value"}) {
@@ -101,22 +94,12 @@ Manifest Relation() {
     c.alias = "safe";
     c.source = {c.input, c.output, "concat", "BNSD", 2, true, {}};
     m.caches.push_back(c);
-    ManifestInput input;
-    input.name = c.input;
-    input.as = "cache";
-    input.id = c.id;
-    m.inputs.push_back(input);
-    m.outputs.push_back({c.output, "cache", c.id, ""});
+    m.inputs.push_back({c.input, CacheInput{c.id}});
+    m.outputs.push_back({c.output, CacheOutput{c.id}});
   }
-  for (const char* name : {"ids", "pos", "bias"}) m.inputs.push_back(Same(name));
-  ManifestInput at;
-  at.name = "at";
-  at.as = "control";
-  at.value = "P";
-  at.dtype = "int64";
-  at.shape = {"B"};
-  m.inputs.push_back(at);
-  m.outputs.push_back({"logits", "same", "", ""});
+  for (const char* name : {"ids", "pos", "bias"}) m.inputs.push_back({name, SameInput{}});
+  m.inputs.push_back({"at", ControlInput{ControlValue::kPastLength, "int64", {"B"}}});
+  m.outputs.push_back({"logits", SameOutput{}});
   return m;
 }
 
@@ -243,7 +226,7 @@ TEST(TrustTest, Row11PreconditionAboutSomethingElseHidesNoMask) {
       With(With(padded(Before()), "k = Mul (x, wk)", "b = Add (bias, h4) k = Mul (x, wk)"),
            "value, bias, pk", "value, b, pk");
   Manifest relation = Relation();
-  relation.inputs.push_back(Same("mask"));
+  relation.inputs.push_back({"mask", SameInput{}});
   relation.preconditions.push_back({"KV305", "another mask is all ones", "assumed"});
   const VerifyReport report = Judge(before, padded(After()), relation);
   EXPECT_EQ(report.verdict, VerdictKind::kDifferent) << Plans(report);
@@ -287,7 +270,7 @@ TEST(TrustTest, Row12TreesAreRunBranchByBranch) {
   // Whatever the tree, each token sees all before it.
   std::string name;
   for (const ManifestInput& input : converted->manifest.inputs) {
-    if (input.value == "lower_triangle") name = input.name;
+    if (IsControl(input, ControlValue::kLowerTriangle)) name = input.name;
   }
   onnx::ModelProto wrong = *converted->model;
   onnx::GraphProto nodes;
@@ -423,7 +406,7 @@ TEST(TrustTest, Row18RowsOfPadsAreComparedUnlessAPreconditionExcludesThem) {
            "own = Slice (yes, from, end, one) row = Unsqueeze (own, last) "
            "logits = Where (row, plain, no)");
   Manifest relation = Relation();
-  relation.inputs.push_back(Same("mask"));
+  relation.inputs.push_back({"mask", SameInput{}});
   const VerifyReport told = Judge(before, after, relation);
   EXPECT_EQ(told.verdict, VerdictKind::kDifferent) << Plans(told);
   relation.preconditions.push_back({"KV303", "rows of pads may differ", "assumed"});

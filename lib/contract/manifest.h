@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "contract/assumptions.h"
+#include "contract/manifest_entries.h"
 #include "nlohmann/json.hpp"
 #include "onnx/onnx_pb.h"
 
@@ -69,45 +70,6 @@ struct ManifestCache {
   std::optional<CacheRing> ring;            // JSON key "ring"; absent: not a ring buffer
   std::optional<CacheScales> quantization;  // JSON key "quantization"; absent: not quantised
   SourceCache source;
-};
-
-// An input of the converted model. `as` says which of the other fields are used.
-struct ManifestInput {
-  std::string name;
-  std::string as;  // "same", "control", "cache", "pad_to_capacity", "renamed"
-  // For "control": the value that the host gives, "P" (past length) or "T" (total length) of each
-  // sequence, or a value of contract/positions.h; companion models also have "slots" and
-  // "sequences" (maintenance/maintenance.h).
-  std::string value;
-  // For "control": the element type ("int64") and the shape, such as {"B"}.
-  std::string dtype;
-  std::vector<std::string> shape;
-  // For "pad_to_capacity": the host extends the source's input along `axis` to the capacity M with
-  // elements equal to `fill`.
-  int64_t axis = 0;
-  int64_t fill = 0;
-  std::string id;  // for "cache": id of the cache whose past this is
-  // For "renamed": its name in the source; else its name there if it differs, or empty.
-  std::string source;
-  // What all elements of the input must be, where the conversion relies on it: "ones" or "zeros";
-  // empty: no requirement. JSON key "requires".
-  std::string requires_text;
-};
-
-// An output of the converted model.
-struct ManifestOutput {
-  std::string name;
-  std::string as;  // "same", "cache" (the present of cache `id`), "renamed"
-  std::string id;
-  std::string source;
-};
-
-// An input of the source that the converted model does not have.
-struct DroppedInput {
-  std::string name;
-  // What the source is given there when both models are compared: "P..T-1", "ones", "zeros", a text
-  // of contract/one_sequence.h, or words for people. JSON key "requires".
-  std::string requires_text;
 };
 
 // A condition under which the converted model does what the source does.

@@ -72,7 +72,7 @@ void TakeErrors(const std::vector<OutputResult>& outputs, Manifest* manifest) {
   manifest->quantization->errors.clear();
   for (const OutputResult& output : outputs) {
     for (const ManifestOutput& known : manifest->outputs) {
-      if (known.as == "cache" || known.name != output.name) continue;
+      if (IsCache(known) || known.name != output.name) continue;
       manifest->quantization->errors.push_back({output.name, output.max_abs, output.bound});
     }
   }

@@ -4,7 +4,6 @@
 #include <set>
 #include <utility>
 
-#include "contract/positions.h"
 #include "fmt/format.h"
 #include "proof/rings.h"
 #include "proof/shifts.h"
@@ -22,9 +21,9 @@ Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation,
   for (const ManifestInput& input : relation.inputs) {
     const ValueId after = pair.After(input.name), before = pair.Before(input.name);
     if (after == kNoValue) continue;
-    if (input.as == "control") controls_[after] = input.value;
-    if (input.as == "control" && input.value == kLowerTriangle) tree_ = input.name;
-    if (input.as == "pad_to_capacity" && before != kNoValue &&
+    if (const ControlInput* control = AsControl(input)) controls_[after] = control->value;
+    if (IsControl(input, ControlValue::kLowerTriangle)) tree_ = input.name;
+    if (AsPadded(input) != nullptr && before != kNoValue &&
         forms_.ElementType(after) == forms_.ElementType(before)) {
       twins_[after] = before;
       in_common_.insert(after);
@@ -36,7 +35,7 @@ Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation,
                      [&](const ManifestCache& cache) { return HasOneSequence(cache); });
   for (const DroppedInput& dropped : relation.dropped) {
     const ValueId value = pair.Before(dropped.name);
-    if (value != kNoValue && dropped.requires_text == "P..T-1") positions_.insert(value);
+    if (value != kNoValue && IsGiven(dropped, DroppedValue::kPositions)) positions_.insert(value);
   }
   if (!FindShifts(relation)) FindLengths(relation, steps);
   FindRings(relation);

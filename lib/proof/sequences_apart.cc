@@ -53,8 +53,8 @@ class Reader {
       JudgeSizes(n);
     }
     for (const ManifestOutput& output : relation_.outputs) {
-      if (output.as == "cache") continue;
-      const std::string& name = output.source.empty() ? output.name : output.source;
+      if (IsCache(output)) continue;
+      const std::string& name = NameInSource(output);
       if (std::string why = WhyNot(name); !why.empty()) return why;
     }
     for (const ManifestCache& cache : relation_.caches) {

@@ -139,7 +139,7 @@ absl::Status Lowering::DropMasks(Normalised* result) {
     const std::string& name = graph_.name(mask);
     if (!after.uses(after.Find(name)).empty()) continue;
     patch.remove_inputs.insert(name);
-    result->dropped.push_back({name, "ones"});
+    result->dropped.push_back({name, AllElements::kOnes});
   }
   result->preconditions.push_back({"KV305", "the padding mask is all ones", "assumed"});
   KV_ASSIGN_OR_RETURN(result->model, Apply(after, patch));

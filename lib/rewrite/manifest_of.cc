@@ -4,7 +4,6 @@
 #include <set>
 #include <utility>
 
-#include "contract/positions.h"
 #include "fmt/format.h"
 #include "rewrite/host_facts.h"
 #include "rewrite/mixing.h"
@@ -99,40 +98,28 @@ void AddInputs(const Analysis& a, const ManifestFacts& facts, Manifest* m) {
     ManifestInput input;
     input.name = a.graph->name(v);
     const auto assumed = facts.assumed.find(input.name);
-    const char* all = assumed != facts.assumed.end() && assumed->second == 0 ? "zeros" : "ones";
+    const AllElements all = assumed != facts.assumed.end() && assumed->second == 0
+                                ? AllElements::kZeros
+                                : AllElements::kOnes;
     if (facts.dropped.contains(input.name)) {
       m->dropped.push_back({input.name, all});
       continue;
     }
-    if (assumed != facts.assumed.end()) input.requires_text = all;
+    if (assumed != facts.assumed.end()) input.all = all;
     const auto wide = facts.wide_inputs.find(input.name);
     if (const AnalysedCache* cache = CacheNamed(a, v); cache != nullptr) {
-      input.as = "cache";
-      input.id = IdOf(*cache);
+      input.as = CacheInput{IdOf(*cache)};
     } else if (wide != facts.wide_inputs.end() && facts.masks_padded) {
-      input.as = "pad_to_capacity";
-      input.axis = wide->second;
-      input.fill = 0;
-    } else {
-      input.as = "same";
+      input.as = PaddedInput{wide->second, 0};
     }
     m->inputs.push_back(std::move(input));
   }
-  const auto add_control = [&](const std::string& name, const char* value,
-                               const char* dtype = "int64",
-                               std::vector<std::string> shape = {"B"}) {
-    if (name.empty()) return;
-    ManifestInput control;
-    control.name = name;
-    control.as = "control";
-    control.value = value;
-    control.dtype = dtype;
-    control.shape = std::move(shape);
-    m->inputs.push_back(std::move(control));
+  const auto add_control = [&](const std::string& name, ControlInput control) {
+    if (!name.empty()) m->inputs.push_back({name, std::move(control)});
   };
-  add_control(facts.write_indices, "P");
-  add_control(facts.nonpad_kv_seqlen, "T");
-  add_control(facts.tree_mask, kLowerTriangle, "bool", {"B", "1|N", "S", "S"});
+  add_control(facts.write_indices, {ControlValue::kPastLength, "int64", {"B"}});
+  add_control(facts.nonpad_kv_seqlen, {ControlValue::kTotalLength, "int64", {"B"}});
+  add_control(facts.tree_mask, {ControlValue::kLowerTriangle, "bool", {"B", "1|N", "S", "S"}});
 }
 
 // Returns the starts of buffers of fixed capacity, circular or not, each once.
@@ -311,10 +298,7 @@ Manifest MakeManifest(Analysis& a, const ConvertOptions& options, const Manifest
     ManifestOutput output;
     output.name = a.graph->name(v);
     if (const AnalysedCache* cache = CacheNamed(a, v); cache != nullptr) {
-      output.as = "cache";
-      output.id = IdOf(*cache);
-    } else {
-      output.as = "same";
+      output.as = CacheOutput{IdOf(*cache)};
     }
     m.outputs.push_back(std::move(output));
   }

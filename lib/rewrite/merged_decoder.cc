@@ -288,7 +288,8 @@ class Unmerger {
     if (drops) patch.remove_inputs.insert(decision_.input);
     KV_ASSIGN_OR_RETURN(result_->model, Apply(graph, patch));
     if (drops) {
-      result_->dropped.push_back({decision_.input, past_if_ ? "P > 0" : "P == 0"});
+      result_->dropped.push_back(
+          {decision_.input, past_if_ ? DroppedValue::kWithPast : DroppedValue::kWithoutPast});
     }
     if (search != nullptr) {
       result_->preconditions.push_back(

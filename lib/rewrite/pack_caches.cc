@@ -379,20 +379,18 @@ class Packer {
       for (const Part& part : pack.parts) gone.insert(part.cache->id);
       caches.push_back(Whole(pack));
     }
-    const auto is_gone = [&](const auto& entry) { return gone.contains(entry.id); };
-    auto& inputs = manifest_.inputs;
-    auto& outputs = manifest_.outputs;
-    inputs.erase(std::remove_if(inputs.begin(), inputs.end(), is_gone), inputs.end());
-    outputs.erase(std::remove_if(outputs.begin(), outputs.end(), is_gone), outputs.end());
+    const auto is_gone = [&](const auto& entry) {
+      const auto* cache = AsCache(entry);
+      return cache != nullptr && gone.contains(cache->id);
+    };
+    std::erase_if(manifest_.inputs, is_gone);
+    std::erase_if(manifest_.outputs, is_gone);
     for (const ManifestCache& cache : caches) {
-      inputs.push_back({});
-      inputs.back().name = cache.input;
-      inputs.back().as = "cache";
-      inputs.back().id = cache.id;
-      outputs.push_back({cache.output, "cache", cache.id, ""});
+      manifest_.inputs.push_back({cache.input, CacheInput{cache.id}});
+      manifest_.outputs.push_back({cache.output, CacheOutput{cache.id}});
     }
     for (const ManifestCache& cache : manifest_.caches) {
-      if (!is_gone(cache)) caches.push_back(cache);
+      if (!gone.contains(cache.id)) caches.push_back(cache);
     }
     packs_.clear();
     manifest_.caches = std::move(caches);

@@ -322,11 +322,8 @@ class Quantizer {
       scales.dtype = ElementTypeName(ScaleType(store));
       values.quantization = {ElementTypeName(TypeOfValues()), store.group, scales.id, values.dtype};
       values.dtype = ElementTypeName(TypeOfValues());
-      manifest_.inputs.push_back({});
-      manifest_.inputs.back().name = scales.input;
-      manifest_.inputs.back().as = "cache";
-      manifest_.inputs.back().id = scales.id;
-      manifest_.outputs.push_back({scales.output, "cache", scales.id, ""});
+      manifest_.inputs.push_back({scales.input, CacheInput{scales.id}});
+      manifest_.outputs.push_back({scales.output, CacheOutput{scales.id}});
       caches.push_back(std::move(values));
       caches.push_back(std::move(scales));
     }

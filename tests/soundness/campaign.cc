@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "onnxio/in_out.h"
 #include "onnxio/model.h"

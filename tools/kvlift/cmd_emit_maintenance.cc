@@ -28,7 +28,7 @@ absl::StatusOr<std::vector<std::string>> PositionInputs(const Graph& model,
   for (const LoopInput& input : facts.inputs) {
     const bool control = std::any_of(
         manifest.inputs.begin(), manifest.inputs.end(),
-        [&](const ManifestInput& i) { return i.name == input.name && i.as == "control"; });
+        [&](const ManifestInput& i) { return i.name == input.name && AsControl(i) != nullptr; });
     if (!control && input.meaning == "positions") names.push_back(input.name);
   }
   return names;

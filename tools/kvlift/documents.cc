@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "contract/words.h"
 #include "proof_documents.h"
 
 namespace kvlift::cli {

@@ -28,15 +28,16 @@ std::string TypeOf(const Graph* graph, const std::string& name, bool input) {
 }
 
 std::string MeaningOf(const ManifestInput& input) {
-  if (input.as == "control") {
-    if (input.dtype == "bool") return "new: the new tokens that each new token sees";
-    return input.value == "T" ? "new: all tokens, per sequence" : "new: past tokens, per sequence";
+  if (const ControlInput* control = AsControl(input)) {
+    if (control->dtype == "bool") return "new: the new tokens that each new token sees";
+    return control->value == ControlValue::kTotalLength ? "new: all tokens, per sequence"
+                                                        : "new: past tokens, per sequence";
   }
-  if (input.as == "cache") return "cache " + input.id;
-  if (input.as == "pad_to_capacity") {
-    return fmt::format("padded with {} to the capacity", input.fill);
+  if (const CacheInput* cache = AsCache(input)) return "cache " + cache->id;
+  if (const PaddedInput* padded = AsPadded(input)) {
+    return fmt::format("padded with {} to the capacity", padded->fill);
   }
-  if (input.as == "renamed") return "was " + input.source;
+  if (const auto* renamed = std::get_if<RenamedInput>(&input.as)) return "was " + renamed->source;
   return "the same";
 }
 
@@ -48,7 +49,8 @@ std::string Meaning(const Entries& entries, const std::string& name) {
   if constexpr (std::is_same_v<std::decay_t<decltype(*it)>, ManifestInput>) {
     return MeaningOf(*it);
   } else {
-    return it->as == "cache" ? "cache " + it->id : "the same";
+    const CacheOutput* cache = AsCache(*it);
+    return cache != nullptr ? "cache " + cache->id : "the same";
   }
 }
 
@@ -61,7 +63,7 @@ void AddValues(const Graph& before, const Graph* after, const Manifest* manifest
     if (manifest != nullptr) {
       meaning = input ? Meaning(manifest->inputs, name) : Meaning(manifest->outputs, name);
       for (const DroppedInput& d : manifest->dropped) {
-        if (input && d.name == name) meaning = "gone; it had to be: " + d.requires_text;
+        if (input && d.name == name) meaning = "gone; it had to be: " + GivenText(d);
       }
     }
     rows->push_back({input ? "input" : "output", name, TypeOf(&before, name, input),
@@ -226,21 +228,22 @@ std::vector<std::string> HowTo(const Manifest& manifest, const std::string& mode
       "Bind each buffer to the past input and to the present output of its cache, where the table "
       "of layers says \"in place\"; else let the present become the next past.");
   for (const ManifestInput& input : manifest.inputs) {
-    if (input.as == "control") {
+    if (const ControlInput* control = AsControl(input)) {
       steps.push_back(fmt::format(
-          "Feed {} ({} [{}]): {}.", input.name, input.dtype, fmt::join(input.shape, ", "),
-          input.dtype == "bool"
+          "Feed {} ({} [{}]): {}.", input.name, control->dtype, fmt::join(control->shape, ", "),
+          control->dtype == "bool"
               ? "the new tokens that each new token sees; those up to itself where they are no tree"
-          : input.value == "T" ? "the number of tokens that are valid after the step, per sequence"
-                               : "the number of tokens that are in the cache before the step, per "
-                                 "sequence; 0 for a prompt"));
-    } else if (input.as == "pad_to_capacity") {
+          : control->value == ControlValue::kTotalLength
+              ? "the number of tokens that are valid after the step, per sequence"
+              : "the number of tokens that are in the cache before the step, per "
+                "sequence; 0 for a prompt"));
+    } else if (const PaddedInput* padded = AsPadded(input)) {
       steps.push_back(fmt::format("Pad {} on axis {} with {} up to the capacity.", input.name,
-                                  input.axis, input.fill));
+                                  padded->axis, padded->fill));
     }
   }
   for (const DroppedInput& d : manifest.dropped) {
-    steps.push_back(fmt::format("Feed {} no longer; it had to be: {}.", d.name, d.requires_text));
+    steps.push_back(fmt::format("Feed {} no longer; it had to be: {}.", d.name, GivenText(d)));
   }
   steps.push_back("Before each step, refuse it if past and new tokens exceed the capacity.");
   if (manifest.limits.new_tokens_with_past) {
