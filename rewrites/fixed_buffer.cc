@@ -23,8 +23,8 @@ namespace {
 using sym::Expr;
 using Result = Recognised<CacheUpdate>;
 
-// Returns the manifest's word for how the graph writes, by the operator nearest to the present.
-std::string KindOf(const Graph& graph, ValueId present) {
+// Returns how the graph writes, by the operator nearest to the present.
+UpdateKind KindOf(const Graph& graph, ValueId present) {
   std::deque<ValueId> queue = {present};
   absl::flat_hash_set<ValueId> seen = {present};
   while (!queue.empty()) {
@@ -32,16 +32,16 @@ std::string KindOf(const Graph& graph, ValueId present) {
     queue.pop_front();
     if (n == kNoNode) continue;
     for (const char* op : {"ScatterND", "ScatterElements", "TensorScatter"}) {
-      if (graph.Is(n, op)) return "scatter";
+      if (graph.Is(n, op)) return UpdateKind::kScatter;
     }
-    if (graph.Is(n, "Where")) return "select";
-    if (graph.Is(n, "Concat")) return "splice";
-    if (graph.Is(n, "Add")) return "blend";
+    if (graph.Is(n, "Where")) return UpdateKind::kSelect;
+    if (graph.Is(n, "Concat")) return UpdateKind::kSplice;
+    if (graph.Is(n, "Add")) return UpdateKind::kBlend;
     for (ValueId input : graph.inputs(n)) {
       if (input != kNoValue && seen.insert(input).second) queue.push_back(input);
     }
   }
-  return "scatter";
+  return UpdateKind::kScatter;
 }
 
 // Returns true if the start counts back from the end of the buffer: ScatterND takes such slots,

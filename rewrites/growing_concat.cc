@@ -59,7 +59,7 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
   }
   CacheUpdate update;
   update.pair = pair;
-  update.kind = "concat";
+  update.kind = UpdateKind::kConcat;
   update.axis = append->axis;
   update.layout = LayoutOf(forms, pair, append->axis);
   update.start = append->length;

@@ -94,7 +94,7 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
   }
   CacheUpdate update;
   update.pair = pair;
-  update.kind = "window";
+  update.kind = UpdateKind::kWindow;
   update.axis = append.axis;
   update.layout = LayoutOf(forms, pair, append.axis);
   if (update.layout.empty()) return Result::NotThis();

@@ -16,7 +16,7 @@ Recognised<CacheUpdate> Match(sym::Forms& forms, const CachePair& pair) {
   const auto write = ReadRing(forms, pair);
   auto update = write ? BufferUpdate(forms, pair, *write) : std::nullopt;
   if (!update) return Recognised<CacheUpdate>::NotThis();
-  update->kind = "scatter";
+  update->kind = UpdateKind::kScatter;
   update->circular = true;
   return Recognised<CacheUpdate>::Match(*std::move(update));
 }

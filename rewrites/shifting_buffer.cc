@@ -16,7 +16,7 @@ Recognised<CacheUpdate> Match(sym::Forms& forms, const CachePair& pair) {
   const auto write = ReadShift(forms, pair);
   auto update = write ? BufferUpdate(forms, pair, *write) : std::nullopt;
   if (!update) return Recognised<CacheUpdate>::NotThis();
-  update->kind = "shift";
+  update->kind = UpdateKind::kShift;
   update->circular = true;
   update->shifts = true;
   update->start = forms.pool().Dim(PastSymbol());

@@ -308,7 +308,7 @@ class LintManifest : public ::testing::Test {
   LintManifest() {
     ManifestCache c;
     c.id = "0.key";
-    c.role = "key";
+    c.role = CacheRole::kKey;
     c.input = "cache";
     c.output = "out";
     c.dtype = "float32";

@@ -216,7 +216,7 @@ std::vector<Negative> AllNegatives() {
     e.Output("present_v", cut(2, 0));
     for (ManifestCache& cache : e.manifest->caches) {
       if (cache.output != "present_v") continue;
-      cache.alias = "copy";
+      cache.alias = CacheAlias::kCopy;
       cache.readers = {"edit"};
     }
   });

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -177,7 +178,7 @@ TEST_P(ConvertedModel, IsNotConvertedAgain) {
   EXPECT_FALSE(twice.model.has_value());
   ASSERT_THAT(twice.inspection.caches, SizeIs(once.inspection.caches.size()));
   for (const CacheReport& cache : twice.inspection.caches) {
-    EXPECT_EQ(cache.kind, "tensor_scatter");
+    EXPECT_EQ(cache.kind, UpdateKind::kTensorScatter);
     EXPECT_FALSE(cache.growing);
     ASSERT_TRUE(cache.reason.has_value());
     EXPECT_EQ(cache.reason->code, "KV222");
@@ -222,7 +223,7 @@ TEST_P(ConvertedModel, ForGenaiIsADropIn) {
     EXPECT_EQ(c.model->graph().input(k).name(), model_.proto->graph().input(k).name());
   }
   EXPECT_TRUE(c.manifest.uniform);
-  EXPECT_EQ(c.manifest.read, "prefix");
+  EXPECT_EQ(c.manifest.read, CacheRead::kPrefix);
   for (const ManifestInput& input : c.manifest.inputs) {
     if (!IsCache(input)) {
       EXPECT_EQ(AsOf(input), InputAs::kSame) << input.name;
@@ -267,7 +268,7 @@ struct Kept {
   const char* model;
   const char* code;
   const char* text;
-  const char* alias;
+  CacheAlias alias;
 };
 
 class KeptAttention : public ::testing::TestWithParam<Kept> {};
@@ -290,18 +291,19 @@ TEST_P(KeptAttention, ReadsTheValidRows) {
     EXPECT_EQ(attention.reason->code, expected.code);
     EXPECT_THAT(attention.reason->text, HasSubstr(expected.text));
   }
-  std::set<std::string> aliases;
+  std::set<CacheAlias> aliases;
   for (const ManifestCache& cache : c.manifest.caches) {
     aliases.insert(cache.alias);
-    EXPECT_EQ(cache.alias == "copy", !cache.readers.empty()) << cache.id;
+    EXPECT_EQ(cache.alias == CacheAlias::kCopy, !cache.readers.empty()) << cache.id;
   }
-  EXPECT_TRUE(aliases.contains(expected.alias)) << expected.alias;
+  EXPECT_TRUE(aliases.contains(expected.alias)) << WordOf(expected.alias);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, KeptAttention,
-                         ::testing::Values(Kept{"gpt_oss_optimum", "KV211", "found", "safe"},
+                         ::testing::Values(Kept{"gpt_oss_optimum", "KV211", "found",
+                                                CacheAlias::kSafe},
                                            Kept{"neg_past_read_twice_ts", "KV213",
-                                                "a cache as it stands", "copy"}),
+                                                "a cache as it stands", CacheAlias::kCopy}),
                          [](const auto& kept) { return std::string(kept.param.model); });
 
 // What is added to the scores goes to Attention as it is.

@@ -93,13 +93,13 @@ Manifest Relation() {
   Manifest m;
   ManifestCache c;
   c.id = "0.key_value";
-  c.role = "key_value";
+  c.role = CacheRole::kKeyValue;
   c.input = "past";
   c.output = "now";
   c.dtype = "float32";
   c.layout = "BNSD";
-  c.alias = "safe";
-  c.source = {"past", "now", "tensor_scatter", "BNSD", 2, false, {}};
+  c.alias = CacheAlias::kSafe;
+  c.source = {"past", "now", UpdateKind::kTensorScatter, "BNSD", 2, false, {}};
   m.caches = {c};
   m.inputs = {{"past", CacheInput{c.id}}, {"x", SameInput{}}, {"at", SameInput{}}};
   m.outputs = {{"now", CacheOutput{c.id}}, {"y", SameOutput{}}};

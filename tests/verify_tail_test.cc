@@ -54,13 +54,13 @@ Manifest Relation() {
     ManifestCache c;
     c.id = fmt::format("{}.key_value", k);
     c.layer = k;
-    c.role = "key_value";
+    c.role = CacheRole::kKeyValue;
     c.input = fmt::format("past{}", k);
     c.output = fmt::format("now{}", k);
     c.dtype = "float32";
     c.layout = "BNSD";
-    c.alias = "safe";
-    c.source = {c.input, c.output, "tensor_scatter", "BNSD", 2, false, {}};
+    c.alias = CacheAlias::kSafe;
+    c.source = {c.input, c.output, UpdateKind::kTensorScatter, "BNSD", 2, false, {}};
     m.inputs.push_back({c.input, CacheInput{c.id}});
     m.outputs.push_back({c.output, CacheOutput{c.id}});
     m.caches.push_back(std::move(c));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_replace.h"
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 
@@ -74,17 +75,17 @@ g (int64[B,S] ids, float[B,2,M,4] pk, float[B,2,M,4] pv, int64[B] at)
 
 Manifest Relation() {
   Manifest m;
-  for (const char* role : {"key", "value"}) {
-    const std::string letter(1, role[0]);
+  for (const CacheRole role : {CacheRole::kKey, CacheRole::kValue}) {
+    const std::string word(WordOf(role)), letter = word.substr(0, 1);
     ManifestCache c;
-    c.id = std::string("0.") + role;
+    c.id = "0." + word;
     c.role = role;
     c.input = "p" + letter;
     c.output = "n" + letter;
     c.dtype = "float32";
     c.layout = "BNSD";
-    c.alias = "safe";
-    c.source = {c.input, c.output, "concat", "BNSD", 2, true, {}};
+    c.alias = CacheAlias::kSafe;
+    c.source = {c.input, c.output, UpdateKind::kConcat, "BNSD", 2, true, {}};
     m.caches.push_back(c);
     m.inputs.push_back({c.input, CacheInput{c.id}});
     m.outputs.push_back({c.output, CacheOutput{c.id}});
@@ -227,7 +228,7 @@ TEST(VerifyTest, SequencesChangePlaces) {
                          {"TensorScatter <axis = 2> (pv,", "TensorScatter <axis = 2> (rv,"}});
   Manifest relation = Relation();
   relation.inputs.push_back({"order", SameInput{}});
-  for (ManifestCache& cache : relation.caches) cache.alias = "copy";
+  for (ManifestCache& cache : relation.caches) cache.alias = CacheAlias::kCopy;
   const VerifyReport report = Judge(before, after, relation);
   EXPECT_EQ(report.verdict, VerdictKind::kEqual) << report.reason;
   const auto control =
@@ -257,7 +258,7 @@ TEST(VerifyTest, FalseAliasIsCaught) {
   EXPECT_NE(report.reason.find("KV430"), std::string::npos) << report.reason;
   EXPECT_NE(report.reason.find("pk"), std::string::npos) << report.reason;
   Manifest relation = Relation();
-  relation.caches[0].alias = "copy";
+  relation.caches[0].alias = CacheAlias::kCopy;
   const VerifyReport copied = Judge(kBefore, ReadsThePastLate(), relation);
   // The proof does not see that the sum adds 0.
   EXPECT_EQ(copied.verdict, VerdictKind::kEqualAsTested) << copied.reason;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_replace.h"
+#include "contract/words.h"
 #include "gtest/gtest.h"
 #include "support/models.h"
 #include "verify/thresholds.h"
@@ -82,17 +83,17 @@ std::string With(const std::string& text, const std::string& from, const std::st
 
 Manifest Relation() {
   Manifest m;
-  for (const char* role : {"key", "value"}) {
-    const std::string letter(1, role[0]);
+  for (const CacheRole role : {CacheRole::kKey, CacheRole::kValue}) {
+    const std::string word(WordOf(role)), letter = word.substr(0, 1);
     ManifestCache c;
-    c.id = std::string("0.") + role;
+    c.id = "0." + word;
     c.role = role;
     c.input = "p" + letter;
     c.output = "n" + letter;
     c.dtype = "float32";
     c.layout = "BNSD";
-    c.alias = "safe";
-    c.source = {c.input, c.output, "concat", "BNSD", 2, true, {}};
+    c.alias = CacheAlias::kSafe;
+    c.source = {c.input, c.output, UpdateKind::kConcat, "BNSD", 2, true, {}};
     m.caches.push_back(c);
     m.inputs.push_back({c.input, CacheInput{c.id}});
     m.outputs.push_back({c.output, CacheOutput{c.id}});
@@ -198,7 +199,7 @@ TEST(TrustTest, Row11CapacityIsRead) {
 
 TEST(TrustTest, Row11ModeIsRead) {
   Manifest relation = Relation();
-  relation.mode = "circular";
+  relation.mode = BufferMode::kCircular;
   const VerifyReport report = Judge(Before(), After(), relation);
   EXPECT_EQ(report.verdict, VerdictKind::kDifferent);
   EXPECT_EQ(report.reason.substr(0, 5), "KV411") << report.reason;
@@ -227,7 +228,8 @@ TEST(TrustTest, Row11PreconditionAboutSomethingElseHidesNoMask) {
            "value, bias, pk", "value, b, pk");
   Manifest relation = Relation();
   relation.inputs.push_back({"mask", SameInput{}});
-  relation.preconditions.push_back({"KV305", "another mask is all ones", "assumed"});
+  relation.preconditions.push_back(
+      {"KV305", "another mask is all ones", PreconditionStatus::kAssumed});
   const VerifyReport report = Judge(before, padded(After()), relation);
   EXPECT_EQ(report.verdict, VerdictKind::kDifferent) << Plans(report);
 }
@@ -409,7 +411,8 @@ TEST(TrustTest, Row18RowsOfPadsAreComparedUnlessAPreconditionExcludesThem) {
   relation.inputs.push_back({"mask", SameInput{}});
   const VerifyReport told = Judge(before, after, relation);
   EXPECT_EQ(told.verdict, VerdictKind::kDifferent) << Plans(told);
-  relation.preconditions.push_back({"KV303", "rows of pads may differ", "assumed"});
+  relation.preconditions.push_back(
+      {"KV303", "rows of pads may differ", PreconditionStatus::kAssumed});
   const VerifyReport report = Judge(before, after, relation);
   EXPECT_TRUE(Accepts(report.verdict, Accept::kTested)) << Plans(report);
   EXPECT_TRUE(report.assumptions.Has(AssumptionKind::kPadding, ""));

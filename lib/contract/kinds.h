@@ -46,4 +46,86 @@ enum class DroppedValue {
   kNotRead,          // any value, since no node reads the input
 };
 
+// What the rows of a cache are. A cache of scales belongs to a quantised cache of the same rows.
+enum class CacheRole { kKey, kValue, kKeyValue, kKeyScale, kValueScale, kKeyValueScale };
+
+// Returns true for the scales of a quantised cache.
+constexpr bool HoldsScales(CacheRole role) {
+  return role == CacheRole::kKeyScale || role == CacheRole::kValueScale ||
+         role == CacheRole::kKeyValueScale;
+}
+
+// Returns the role of the scales of a cache; the role itself if it is one of scales.
+constexpr CacheRole ScalesOf(CacheRole role) {
+  switch (role) {
+    case CacheRole::kKey:
+      return CacheRole::kKeyScale;
+    case CacheRole::kValue:
+      return CacheRole::kValueScale;
+    case CacheRole::kKeyValue:
+      return CacheRole::kKeyValueScale;
+    case CacheRole::kKeyScale:
+    case CacheRole::kValueScale:
+    case CacheRole::kKeyValueScale:
+      break;
+  }
+  return role;
+}
+
+// How many buffers the host needs for past and present of a cache.
+enum class CacheAlias {
+  kSafe,  // one: present may be written over past
+  kCopy,  // two
+};
+
+// How the source adds rows to a cache: by which operators, or which rows it keeps.
+enum class UpdateKind {
+  kConcat,         // behind the past, in a cache that grows
+  kWindow,         // behind the past, of which the last rows are kept
+  kScatter,        // ScatterND, ScatterElements or the like into a buffer
+  kSplice,         // Concat of a buffer's parts and the new rows
+  kSelect,         // Where between a buffer and the new rows
+  kBlend,          // sums and products of a buffer and the new rows with masks
+  kShift,          // the buffer's rows move to the front, and the new rows come last
+  kFused,          // an operator that also attends
+  kTensorScatter,  // TensorScatter
+};
+
+// Whether rows that go beyond the end of a buffer are written at its start.
+enum class BufferMode { kLinear, kCircular };
+
+// What attention reads of a buffer.
+enum class CacheRead {
+  kPrefix,  // its valid rows only
+  kFull,    // all rows, with the valid length given beside them
+};
+
+// How it is known that a precondition holds.
+enum class PreconditionStatus {
+  kProved,   // from the graphs
+  kGuarded,  // an operator of the model fails where it does not hold
+  kAssumed,  // the host has to see to it
+};
+
+// What was shown about a conversion when it was made.
+enum class ShownEquality {
+  kProved,    // every fact holds for all shapes
+  kTested,    // facts are open, and the plans passed
+  kUnproved,  // facts are open, and no plan ran
+};
+
+// What a companion model does with the rows of caches (maintenance/maintenance.h).
+enum class CompanionStep {
+  kReorder,  // sequences take the rows of others
+  kKeep,     // rows are dropped, and the others move up
+};
+
+// Where a converted model gets the positions of new tokens from, once rows were dropped.
+enum class PositionSource {
+  // The host gives them. Stored rows keep the positions that they were made with, even if they
+  // move.
+  kGiven,
+  kNone,  // the model uses no positions
+};
+
 }  // namespace kvlift

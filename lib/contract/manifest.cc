@@ -16,15 +16,15 @@ constexpr char kMetadataSchema[] = "kvlift.schema";
 
 ordered_json CacheToJson(const ManifestCache& c) {
   ordered_json source = {{"input", c.source.input},        {"output", c.source.output},
-                         {"kind", c.source.kind},          {"layout", c.source.layout},
+                         {"kind", WordOf(c.source.kind)},  {"layout", c.source.layout},
                          {"axis", c.source.axis},          {"growing", c.source.growing},
                          {"select", ordered_json::array()}};
   for (const Select& s : c.source.select) {
     source["select"].push_back({{"axis", s.axis}, {"index", s.index}});
   }
-  ordered_json json = {{"id", c.id},         {"layer", c.layer},   {"role", c.role},
+  ordered_json json = {{"id", c.id},         {"layer", c.layer},   {"role", WordOf(c.role)},
                        {"input", c.input},   {"output", c.output}, {"dtype", c.dtype},
-                       {"layout", c.layout}, {"axis", c.axis},     {"alias", c.alias}};
+                       {"layout", c.layout}, {"axis", c.axis},     {"alias", WordOf(c.alias)}};
   if (!c.readers.empty()) json["readers"] = c.readers;
   if (c.grows) json["grows"] = true;
   if (c.ring) json["ring"] = {{"window", c.ring->window}};
@@ -94,8 +94,8 @@ ordered_json ToJson(const Manifest& m) {
                        {"target", m.target}};
   json["capacity"] = {{"dim", m.capacity_dim}, {"value", nullptr}};
   if (m.capacity_value) json["capacity"]["value"] = *m.capacity_value;
-  json["mode"] = m.mode;
-  json["read"] = m.read;
+  json["mode"] = WordOf(m.mode);
+  json["read"] = WordOf(m.read);
   json["uniform"] = m.uniform;
   if (m.uniform && !m.uniform_reason.empty()) json["uniform_reason"] = m.uniform_reason;
   for (const char* key : {"caches", "inputs", "outputs", "dropped", "preconditions"}) {
@@ -108,10 +108,11 @@ ordered_json ToJson(const Manifest& m) {
     json["dropped"].push_back({{"name", d.name}, {"requires", GivenText(d)}});
   }
   for (const Precondition& p : m.preconditions) {
-    json["preconditions"].push_back({{"code", p.code}, {"text", p.text}, {"status", p.status}});
+    json["preconditions"].push_back(
+        {{"code", p.code}, {"text", p.text}, {"status", WordOf(p.status)}});
     if (!p.subject.empty()) json["preconditions"].back()["subject"] = p.subject;
   }
-  if (!m.equality.empty()) json["equality"] = m.equality;
+  if (m.equality) json["equality"] = WordOf(*m.equality);
   for (const ManifestFact& fact : m.proved) {
     json["proved"].push_back({{"text", fact.text}, {"about", fact.about}});
   }
@@ -120,8 +121,11 @@ ordered_json ToJson(const Manifest& m) {
     json["limits"] = {{"new_tokens_with_past", *m.limits.new_tokens_with_past}};
   }
   if (m.maintenance) {
-    json["maintenance"] = {{"does", m.maintenance->does},
-                           {"positions", m.maintenance->positions},
+    ordered_json does = ordered_json::array();
+    for (const CompanionStep step : m.maintenance->does) does.push_back(WordOf(step));
+    const auto& positions = m.maintenance->positions;
+    json["maintenance"] = {{"does", std::move(does)},
+                           {"positions", positions ? WordOf(*positions) : ""},
                            {"position_inputs", m.maintenance->position_inputs},
                            {"by_slot", m.maintenance->by_slot}};
   }
@@ -169,7 +173,7 @@ absl::StatusOr<Manifest> ManifestFromMetadata(const onnx::ModelProto& model) {
 }
 
 bool IsCircular(const Manifest& manifest, const ManifestCache& cache) {
-  return manifest.mode == "circular" || cache.ring.has_value();
+  return manifest.mode == BufferMode::kCircular || cache.ring.has_value();
 }
 
 std::string ManifestPathFor(const std::string& model_path) {

@@ -41,16 +41,21 @@ class Reader {
   // unknown.
   template <typename Kind>
   Kind Word(const char* key) {
-    const std::string word = Text(key);
-    const std::optional<Kind> kind = ReadWord<Kind>(word);
-    if (!kind) FailWord<Kind>(key, word);
-    return kind.value_or(WordsOf<Kind>()[0].kind);
+    return KindOf<Kind>(key, Text(key));
   }
   // As Word, where the key may be missing.
   template <typename Kind>
   std::optional<Kind> WordIfAny(const char* key) {
     if (!Has(key)) return std::nullopt;
     return Word<Kind>(key);
+  }
+
+  // Reads a list of words; empty if the key is missing.
+  template <typename Kind>
+  std::vector<Kind> WordsOr(const char* key) {
+    std::vector<Kind> kinds;
+    for (const std::string& word : TextsOr(key)) kinds.push_back(KindOf<Kind>(key, word));
+    return kinds;
   }
 
   std::vector<std::string> TextsOr(const char* key) {
@@ -96,10 +101,12 @@ class Reader {
 
  private:
   template <typename Kind>
-  void FailWord(const char* key, const std::string& word) {
+  Kind KindOf(const char* key, const std::string& word) {
+    if (const std::optional<Kind> kind = ReadWord<Kind>(word)) return *kind;
     std::vector<std::string_view> words;
     for (const KindWord<Kind>& known : WordsOf<Kind>()) words.push_back(known.word);
     Fail(key, fmt::format("is \"{}\", which is none of: {}", word, fmt::join(words, ", ")));
+    return WordsOf<Kind>()[0].kind;
   }
 
   template <typename T>
@@ -125,13 +132,13 @@ absl::StatusOr<ManifestCache> ReadCache(const ordered_json& json, const std::str
   ManifestCache c;
   c.id = r.Text("id");
   c.layer = r.Whole("layer");
-  c.role = r.Text("role");
+  c.role = r.Word<CacheRole>("role");
   c.input = r.Text("input");
   c.output = r.Text("output");
   c.dtype = r.Text("dtype");
   c.layout = r.Text("layout");
   c.axis = r.Whole("axis");
-  c.alias = r.Text("alias");
+  c.alias = r.Word<CacheAlias>("alias");
   c.readers = r.TextsOr("readers");
   c.grows = r.Has("grows") && r.Truth("grows");
   if (r.Has("ring")) {
@@ -151,7 +158,7 @@ absl::StatusOr<ManifestCache> ReadCache(const ordered_json& json, const std::str
   KV_RETURN_IF_ERROR(r.status());
   c.source.input = s.Text("input");
   c.source.output = s.Text("output");
-  c.source.kind = s.Text("kind");
+  c.source.kind = s.Word<UpdateKind>("kind");
   c.source.layout = s.Text("layout");
   c.source.axis = s.Whole("axis");
   c.source.growing = s.Truth("growing");
@@ -258,7 +265,8 @@ absl::Status ReadLists(Reader& r, Manifest* m) {
   }
   for (const auto& entry : r.List("preconditions")) {
     Reader p(entry, "preconditions");
-    m->preconditions.push_back({p.Text("code"), p.Text("text"), p.Text("status")});
+    m->preconditions.push_back(
+        {p.Text("code"), p.Text("text"), p.Word<PreconditionStatus>("status")});
     if (p.Has("subject")) m->preconditions.back().subject = p.Text("subject");
     KV_RETURN_IF_ERROR(p.status());
   }
@@ -298,11 +306,11 @@ absl::StatusOr<Manifest> ManifestFromJson(std::string_view text) {
   m.capacity_value = capacity.WholeIfAny("value");
   if (m.capacity_value.value_or(1) < 1) capacity.Fail("value", "is less than one");
   KV_RETURN_IF_ERROR(capacity.status());
-  m.mode = r.Text("mode");
-  m.read = r.TextOr("read");
+  m.mode = r.Word<BufferMode>("mode");
+  m.read = r.WordIfAny<CacheRead>("read").value_or(CacheRead::kPrefix);
   m.uniform = r.Truth("uniform");
   m.uniform_reason = r.TextOr("uniform_reason");
-  m.equality = r.TextOr("equality");
+  m.equality = r.WordIfAny<ShownEquality>("equality");
   KV_RETURN_IF_ERROR(ReadLists(r, &m));
   if (r.Has("quantization")) {
     KV_ASSIGN_OR_RETURN(m.quantization, ReadSummary(r.Object("quantization")));
@@ -320,8 +328,12 @@ absl::StatusOr<Manifest> ManifestFromJson(std::string_view text) {
   }
   if (r.Has("maintenance")) {
     Reader own(r.Object("maintenance"), "maintenance");
-    m.maintenance = ManifestMaintenance{own.TextsOr("does"), own.Text("positions"),
+    m.maintenance = ManifestMaintenance{own.WordsOr<CompanionStep>("does"), std::nullopt,
                                         own.TextsOr("position_inputs"), own.TextsOr("by_slot")};
+    // The empty word stands for a companion that drops no rows.
+    if (!own.Text("positions").empty()) {
+      m.maintenance->positions = own.Word<PositionSource>("positions");
+    }
     KV_RETURN_IF_ERROR(own.status());
   }
   return m;

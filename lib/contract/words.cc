@@ -38,6 +38,64 @@ constexpr KindWord<DroppedValue> kDroppedValues[] = {
     {DroppedValue::kNotRead, "not read"},
 };
 
+constexpr KindWord<CacheRole> kCacheRoles[] = {
+    {CacheRole::kKey, "key"},
+    {CacheRole::kValue, "value"},
+    {CacheRole::kKeyValue, "key_value"},
+    {CacheRole::kKeyScale, "key_scale"},
+    {CacheRole::kValueScale, "value_scale"},
+    {CacheRole::kKeyValueScale, "key_value_scale"},
+};
+
+constexpr KindWord<CacheAlias> kCacheAliases[] = {
+    {CacheAlias::kSafe, "safe"},
+    {CacheAlias::kCopy, "copy"},
+};
+
+constexpr KindWord<UpdateKind> kUpdateKinds[] = {
+    {UpdateKind::kConcat, "concat"},
+    {UpdateKind::kWindow, "window"},
+    {UpdateKind::kScatter, "scatter"},
+    {UpdateKind::kSplice, "splice"},
+    {UpdateKind::kSelect, "select"},
+    {UpdateKind::kBlend, "blend"},
+    {UpdateKind::kShift, "shift"},
+    {UpdateKind::kFused, "fused"},
+    {UpdateKind::kTensorScatter, "tensor_scatter"},
+};
+
+constexpr KindWord<BufferMode> kBufferModes[] = {
+    {BufferMode::kLinear, "linear"},
+    {BufferMode::kCircular, "circular"},
+};
+
+constexpr KindWord<CacheRead> kCacheReads[] = {
+    {CacheRead::kPrefix, "prefix"},
+    {CacheRead::kFull, "full"},
+};
+
+constexpr KindWord<PreconditionStatus> kPreconditionStatuses[] = {
+    {PreconditionStatus::kProved, "proved"},
+    {PreconditionStatus::kGuarded, "guarded"},
+    {PreconditionStatus::kAssumed, "assumed"},
+};
+
+constexpr KindWord<ShownEquality> kShownEqualities[] = {
+    {ShownEquality::kProved, "proved"},
+    {ShownEquality::kTested, "tested"},
+    {ShownEquality::kUnproved, "unproved"},
+};
+
+constexpr KindWord<CompanionStep> kCompanionSteps[] = {
+    {CompanionStep::kReorder, "reorder"},
+    {CompanionStep::kKeep, "keep"},
+};
+
+constexpr KindWord<PositionSource> kPositionSources[] = {
+    {PositionSource::kGiven, "given"},
+    {PositionSource::kNone, "none"},
+};
+
 constexpr KindWord<AssumptionKind> kAssumptionKinds[] = {
     {AssumptionKind::kMaskValues, "mask_values"},
     {AssumptionKind::kAllOnes, "ones"},
@@ -89,6 +147,42 @@ absl::Span<const KindWord<AllElements>> WordsOf() {
 template <>
 absl::Span<const KindWord<DroppedValue>> WordsOf() {
   return kDroppedValues;
+}
+template <>
+absl::Span<const KindWord<CacheRole>> WordsOf() {
+  return kCacheRoles;
+}
+template <>
+absl::Span<const KindWord<CacheAlias>> WordsOf() {
+  return kCacheAliases;
+}
+template <>
+absl::Span<const KindWord<UpdateKind>> WordsOf() {
+  return kUpdateKinds;
+}
+template <>
+absl::Span<const KindWord<BufferMode>> WordsOf() {
+  return kBufferModes;
+}
+template <>
+absl::Span<const KindWord<CacheRead>> WordsOf() {
+  return kCacheReads;
+}
+template <>
+absl::Span<const KindWord<PreconditionStatus>> WordsOf() {
+  return kPreconditionStatuses;
+}
+template <>
+absl::Span<const KindWord<ShownEquality>> WordsOf() {
+  return kShownEqualities;
+}
+template <>
+absl::Span<const KindWord<CompanionStep>> WordsOf() {
+  return kCompanionSteps;
+}
+template <>
+absl::Span<const KindWord<PositionSource>> WordsOf() {
+  return kPositionSources;
 }
 template <>
 absl::Span<const KindWord<AssumptionKind>> WordsOf() {

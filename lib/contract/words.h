@@ -34,6 +34,24 @@ absl::Span<const KindWord<AllElements>> WordsOf();
 template <>
 absl::Span<const KindWord<DroppedValue>> WordsOf();
 template <>
+absl::Span<const KindWord<CacheRole>> WordsOf();
+template <>
+absl::Span<const KindWord<CacheAlias>> WordsOf();
+template <>
+absl::Span<const KindWord<UpdateKind>> WordsOf();
+template <>
+absl::Span<const KindWord<BufferMode>> WordsOf();
+template <>
+absl::Span<const KindWord<CacheRead>> WordsOf();
+template <>
+absl::Span<const KindWord<PreconditionStatus>> WordsOf();
+template <>
+absl::Span<const KindWord<ShownEquality>> WordsOf();
+template <>
+absl::Span<const KindWord<CompanionStep>> WordsOf();
+template <>
+absl::Span<const KindWord<PositionSource>> WordsOf();
+template <>
 absl::Span<const KindWord<AssumptionKind>> WordsOf();
 template <>
 absl::Span<const KindWord<AssumptionSource>> WordsOf();

@@ -110,7 +110,7 @@ class FactsReader {
           fmt::format("the cache {} has no declared shape", cache.input));
     }
     LoopCache result{cache.input, cache.output, graph_.type(v).elem_type, {}, false};
-    result.in_place = cache.alias == "safe";
+    result.in_place = cache.alias == CacheAlias::kSafe;
     const std::vector<Axis>& axes = interface_.caches.at(cache.input);
     for (size_t k = 0; k < axes.size(); ++k) {
       if (static_cast<int64_t>(k) == cache.axis) {

@@ -231,11 +231,15 @@ class CompanionBuilder {
     m.caches = manifest_.caches;
     for (ManifestCache& cache : m.caches) {
       cache.dtype = ElementTypeName(TypeOf(cache).elem_type);
-      cache.alias = "safe";
+      cache.alias = CacheAlias::kSafe;
       cache.readers.clear();
-      cache.source = {
-          cache.input, cache.output, "tensor_scatter", PlainLayout(cache.layout), cache.axis, false,
-          {}};
+      cache.source = {cache.input,
+                      cache.output,
+                      UpdateKind::kTensorScatter,
+                      PlainLayout(cache.layout),
+                      cache.axis,
+                      false,
+                      {}};
       m.inputs.push_back({cache.input, CacheInput{cache.id}});
       m.outputs.push_back({cache.output, CacheOutput{cache.id}});
     }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "pipeline/checks.h"
 #include "verify/prove_alone.h"
@@ -87,6 +88,23 @@ std::vector<std::string> MakerOf(const onnx::ModelProto& source, const std::stri
     return {node.name().empty() ? value : node.name()};
   }
   return {};
+}
+
+// Returns what a manifest says about equality; nullopt if no model is handed out.
+std::optional<ShownEquality> ShownOf(Equality equality) {
+  switch (equality) {
+    case Equality::kProved:
+      return ShownEquality::kProved;
+    case Equality::kTested:
+      return ShownEquality::kTested;
+    case Equality::kUnproved:
+      return ShownEquality::kUnproved;
+    case Equality::kNothing:
+    case Equality::kDifferent:
+    case Equality::kInconclusive:
+      break;
+  }
+  return std::nullopt;
 }
 
 // Nothing counts as converted in a model that is not handed out. The reason begins with a code.
@@ -188,7 +206,7 @@ class Pipeline {
 
   void FillManifest() {
     Manifest& manifest = result_.conversion.manifest;
-    manifest.equality = std::string(WordOf(result_.equality));
+    manifest.equality = ShownOf(result_.equality);
     manifest.proved = HeldFacts(result_.proof);
     manifest.assumptions = result_.proof.assumptions;
     for (const ProofFact& fact : result_.proof.facts) {
@@ -206,28 +224,23 @@ class Pipeline {
 }  // namespace
 
 std::optional<ConvertAccept> ReadConvertAccept(std::string_view word) {
-  if (word == "proved") return ConvertAccept::kProved;
-  if (word == "tested") return ConvertAccept::kTested;
-  if (word == "unproved") return ConvertAccept::kUnproved;
+  const auto shown = ReadWord<ShownEquality>(word);
+  if (!shown) return std::nullopt;
+  switch (*shown) {
+    case ShownEquality::kProved:
+      return ConvertAccept::kProved;
+    case ShownEquality::kTested:
+      return ConvertAccept::kTested;
+    case ShownEquality::kUnproved:
+      return ConvertAccept::kUnproved;
+  }
   return std::nullopt;
 }
 
 std::string_view WordOf(Equality equality) {
-  switch (equality) {
-    case Equality::kProved:
-      return "proved";
-    case Equality::kTested:
-      return "tested";
-    case Equality::kUnproved:
-      return "unproved";
-    case Equality::kDifferent:
-      return "different";
-    case Equality::kInconclusive:
-      return "inconclusive";
-    case Equality::kNothing:
-      break;
-  }
-  return "";
+  if (const auto shown = ShownOf(equality)) return WordOf(*shown);
+  if (equality == Equality::kDifferent) return "different";
+  return equality == Equality::kInconclusive ? "inconclusive" : "";
 }
 
 absl::StatusOr<ProvedConversion> ConvertAndProve(const Model& source, const ConvertOptions& options,

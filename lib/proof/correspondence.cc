@@ -85,7 +85,7 @@ void Correspondence::FindLengths(const Manifest& relation, const SourceCase& ste
   if (steps.window != SourceCase::Window::kNone) FindWindows(relation, steps);
   const Expr in_windows = past_;
   for (const ManifestCache& cache : relation.caches) {
-    if (!cache.source.growing || cache.source.kind == "window") continue;
+    if (!cache.source.growing || cache.source.kind == UpdateKind::kWindow) continue;
     const ValueId past = pair_.Before(cache.source.input);
     const ValueId present = pair_.Before(cache.source.output);
     if (past == kNoValue || present == kNoValue) continue;
@@ -122,7 +122,7 @@ void Correspondence::FindWindows(const Manifest& relation, const SourceCase& ste
   std::set<int64_t> sizes;
   for (const ManifestCache& cache : relation.caches) {
     if (cache.ring) sizes.insert(cache.ring->window);
-    if (cache.source.kind != "window") continue;
+    if (cache.source.kind != UpdateKind::kWindow) continue;
     const auto window = ReadWindow(pair_, cache);
     if (!window) return;
     sizes.insert(window->rows);
@@ -149,8 +149,8 @@ bool Correspondence::FindShifts(const Manifest& relation) {
   std::optional<ShiftOfRows> shift;
   std::vector<ValueId> moved;
   for (const ManifestCache& cache : relation.caches) {
-    if (cache.source.growing || cache.source.kind == "window") return false;
-    if (cache.source.kind != "shift") continue;
+    if (cache.source.growing || cache.source.kind == UpdateKind::kWindow) return false;
+    if (cache.source.kind != UpdateKind::kShift) continue;
     const auto own = ReadShiftOfRows(pair_, cache);
     const ValueId past = pair_.After(cache.input);
     if (!own || !pasts_.contains(past)) return false;

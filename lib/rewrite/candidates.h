@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/findings.h"
+#include "contract/kinds.h"
 #include "rewrite/rule.h"
 #include "sym/forms.h"
 
@@ -14,7 +15,7 @@ namespace kvlift {
 struct Candidate {
   CachePair pair;
   // A guess each; the update of a matching rule has what is certain.
-  std::string kind;        // the manifest's word
+  UpdateKind kind = UpdateKind::kConcat;
   bool growing = false;    // the extents of past and present differ
   int axis = 0;            // where they differ, or that of a TensorScatter; else 0
   Finding if_unmatched;    // the finding to report if no rule matches

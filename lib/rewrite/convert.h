@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/findings.h"
+#include "contract/kinds.h"
 #include "contract/manifest.h"
 #include "onnxio/model.h"
 #include "rewrite/rule.h"
@@ -84,9 +85,9 @@ struct ConvertOptions {
 struct CacheReport {
   std::string id;  // "0.key": layer and role
   int64_t layer = 0;
-  std::string role;
+  CacheRole role = CacheRole::kKey;
   std::string input, output;  // names in the source
-  std::string kind;
+  UpdateKind kind = UpdateKind::kConcat;
   int64_t axis = 0;    // the sequence axis
   std::string layout;  // one letter per axis (rewrite/layout.h); empty: not known
   std::string dtype;   // "float32"

@@ -141,7 +141,8 @@ absl::Status Lowering::DropMasks(Normalised* result) {
     patch.remove_inputs.insert(name);
     result->dropped.push_back({name, AllElements::kOnes});
   }
-  result->preconditions.push_back({"KV305", "the padding mask is all ones", "assumed"});
+  result->preconditions.push_back(
+      {"KV305", "the padding mask is all ones", PreconditionStatus::kAssumed});
   KV_ASSIGN_OR_RETURN(result->model, Apply(after, patch));
   return absl::OkStatus();
 }

@@ -95,7 +95,7 @@ std::vector<std::string> CommonPatterns(const std::vector<Names>& lists) {
 void NameCaches(const Manifest& manifest, ordered_json& decoder) {
   Names past_keys, past_values, present_keys, present_values;
   for (const ManifestCache& cache : manifest.caches) {
-    const bool key = cache.role == "key";
+    const bool key = cache.role == CacheRole::kKey;
     (key ? past_keys : past_values).push_back(cache.input);
     (key ? present_keys : present_values).push_back(cache.output);
   }

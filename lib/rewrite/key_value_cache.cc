@@ -537,7 +537,7 @@ void NamePackedScales(const Unpacked& unpacked, Manifest* manifest) {
     if (packed == nullptr || !values.quantization) continue;
     for (ManifestCache& scales : manifest->caches) {
       if (scales.id != values.quantization->scales) continue;
-      const std::string kind = scales.source.kind;
+      const UpdateKind kind = scales.source.kind;
       scales.source = packed->scales;
       scales.source.kind = kind;
     }

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "rewrite/host_facts.h"
 #include "rewrite/mixing.h"
@@ -43,13 +44,13 @@ std::vector<const AnalysedCache*> InLayerOrder(const Analysis& a) {
     if (cache.update_index >= 0) order.push_back(&cache);
   }
   std::stable_sort(order.begin(), order.end(), [](const auto* x, const auto* y) {
-    return std::pair(x->layer, x->role) < std::pair(y->layer, y->role);
+    return std::pair(x->layer, WordOf(x->role)) < std::pair(y->layer, WordOf(y->role));
   });
   return order;
 }
 
 std::string IdOf(const AnalysedCache& cache) {
-  return fmt::format("{}.{}", cache.layer, cache.role);
+  return fmt::format("{}.{}", cache.layer, WordOf(cache.role));
 }
 
 const AnalysedCache* CacheNamed(const Analysis& a, ValueId v) {
@@ -83,7 +84,7 @@ ManifestCache DescribeCache(const Analysis& a, const ConvertOptions& options,
   const internal::Placement place = internal::PlacementOf(options, update);
   m.layout = place.layout;
   m.axis = place.axis;
-  m.alias = "safe";
+  m.alias = CacheAlias::kSafe;
   if (update.ring()) m.ring = CacheRing{update.visible};
   m.source = {m.input, m.output, update.kind, update.layout, update.axis, update.growing, {}};
   if (const UnpackedCache* packed = a.normalised.unpacked.Find(m.input)) {
@@ -150,8 +151,11 @@ void AddAssumedMasks(const ManifestFacts& facts, Manifest* m) {
     return std::any_of(facts.assumed.begin(), facts.assumed.end(),
                        [&](const auto& input) { return input.second == value; });
   };
-  if (all(1)) m->preconditions.push_back({"KV305", "the padding mask is all ones", "assumed"});
-  if (all(0)) m->preconditions.push_back({"KV305", "the padding mask is all zeros", "assumed"});
+  for (const AllElements value : {AllElements::kOnes, AllElements::kZeros}) {
+    if (!all(value == AllElements::kOnes ? 1 : 0)) continue;
+    m->preconditions.push_back({"KV305", fmt::format("the padding mask is all {}", WordOf(value)),
+                                PreconditionStatus::kAssumed});
+  }
 }
 
 void AddRings(const Analysis& a, const ConvertOptions& options, Manifest* m) {
@@ -163,7 +167,7 @@ void AddRings(const Analysis& a, const ConvertOptions& options, Manifest* m) {
                                      : RingDimension(a, update);
     std::string text = fmt::format("new tokens <= {} - {}", capacity, update.visible);
     if (!said.insert(text).second) continue;
-    m->preconditions.push_back({"KV301", std::move(text), "assumed"});
+    m->preconditions.push_back({"KV301", std::move(text), PreconditionStatus::kAssumed});
   }
 }
 
@@ -195,21 +199,23 @@ void AddPreconditions(Analysis& a, const ConvertOptions& options, const Manifest
                   [](const CacheUpdate& update) { return update.growing && !update.ring(); })) {
     m->preconditions.push_back(
         {"KV301", fmt::format("0 <= {0} and {0} + new tokens <= capacity, for each sequence", past),
-         "guarded"});
+         PreconditionStatus::kGuarded});
   }
   for (const std::string& start : FixedStarts(a, false)) {
-    m->preconditions.push_back(
-        {"KV301", fmt::format("0 <= {0} and {0} + new tokens <= capacity", start), "guarded"});
+    m->preconditions.push_back({"KV301",
+                                fmt::format("0 <= {0} and {0} + new tokens <= capacity", start),
+                                PreconditionStatus::kGuarded});
   }
   std::vector<std::string> around = FixedStarts(a, true);
   if (HasShifts(a)) around.push_back(past);
   for (const std::string& start : around) {
-    m->preconditions.push_back(
-        {"KV301", fmt::format("0 <= {} and new tokens <= capacity", start), "guarded"});
+    m->preconditions.push_back({"KV301", fmt::format("0 <= {} and new tokens <= capacity", start),
+                                PreconditionStatus::kGuarded});
   }
   AddRings(a, options, m);
-  m->preconditions.push_back(
-      {"KV302", "unused cache slots hold finite numbers: fill new caches with zeros", "assumed"});
+  m->preconditions.push_back({"KV302",
+                              "unused cache slots hold finite numbers: fill new caches with zeros",
+                              PreconditionStatus::kAssumed});
   std::vector<sym::DimSymbol> pasts;
   for (const CacheUpdate& update : a.updates) {
     if (!update.growing) continue;
@@ -219,7 +225,8 @@ void AddPreconditions(Analysis& a, const ConvertOptions& options, const Manifest
   for (const sym::Assumption& assumption : HostAssumptions(*a.forms, pasts)) {
     if (SaysStartInside(a, assumption.predicate)) continue;
     const bool of_sizes = sym::SourcesOf(assumption.predicate).empty();
-    m->preconditions.push_back({of_sizes ? "KV309" : "KV307", assumption.text, "assumed",
+    m->preconditions.push_back({of_sizes ? "KV309" : "KV307", assumption.text,
+                                PreconditionStatus::kAssumed,
                                 InputOf(*a.forms, assumption.predicate)});
   }
   const bool sees_none =
@@ -231,32 +238,33 @@ void AddPreconditions(Analysis& a, const ConvertOptions& options, const Manifest
         {"KV303",
          "queries that see no key at all (padding tokens in front of a sequence, or tokens whose "
          "mask hides every key) get 0 where the source may give an average or NaN",
-         "assumed"});
+         PreconditionStatus::kAssumed});
   }
   if (a.updates.size() > 1 && (HasGrowing(a) || HasShifts(a))) {
-    m->preconditions.push_back(
-        {"KV304", "all caches of a step hold the same number of tokens", "assumed"});
+    m->preconditions.push_back({"KV304", "all caches of a step hold the same number of tokens",
+                                PreconditionStatus::kAssumed});
   }
   if (HasStates(a)) {
-    m->preconditions.push_back(
-        {"KV236", "a state takes in every token of a step: no pads among them", "assumed"});
+    m->preconditions.push_back({"KV236",
+                                "a state takes in every token of a step: no pads among them",
+                                PreconditionStatus::kAssumed});
   } else if (const NodeId n = TakesTokensTogether(a); n != kNoNode) {
     m->preconditions.push_back(
         {"KV236",
          fmt::format("{} at {} takes in all tokens of a step: no padding tokens among them",
                      a.graph->node(n).op_type(), a.graph->NodeName(n)),
-         "assumed"});
+         PreconditionStatus::kAssumed});
   } else if (const NodeId other = FindMixingWithPads(a); other != kNoNode) {
     m->preconditions.push_back(
         {"KV236",
          fmt::format("{} at {} computes with other rows of a step: no padding tokens among them",
                      a.graph->node(other).op_type(), a.graph->NodeName(other)),
-         "assumed"});
+         PreconditionStatus::kAssumed});
   }
   AddAssumedMasks(facts, m);
   if (facts.uniform && HasGrowing(a)) {
-    m->preconditions.push_back(
-        {"KV306", "all sequences of a batch hold the same number of tokens", "assumed"});
+    m->preconditions.push_back({"KV306", "all sequences of a batch hold the same number of tokens",
+                                PreconditionStatus::kAssumed});
   }
 }
 
@@ -270,8 +278,8 @@ Manifest MakeManifest(Analysis& a, const ConvertOptions& options, const Manifest
   const bool circular =
       std::any_of(a.updates.begin(), a.updates.end(),
                   [](const CacheUpdate& update) { return update.circular && !update.growing; });
-  m.mode = circular ? "circular" : "linear";
-  m.read = facts.prefix ? "prefix" : "full";
+  m.mode = circular ? BufferMode::kCircular : BufferMode::kLinear;
+  m.read = facts.prefix ? CacheRead::kPrefix : CacheRead::kFull;
   m.uniform = facts.uniform;
   if (!HasGrowing(a)) {
     const CacheUpdate& first = a.updates.front();

@@ -296,7 +296,7 @@ class Unmerger {
           {"KV320",
            "steps with a past have one new token in the source: its branch for them sees no "
            "causal order in new tokens",
-           "assumed"});
+           PreconditionStatus::kAssumed});
       result_->origins.push_back({"/kvlift/order/", decision_.node});
       result_->limits.new_tokens_with_past = 1;
     }

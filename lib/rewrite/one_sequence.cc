@@ -75,7 +75,7 @@ std::string OneSequence::Misfit(NodeId n) {
 // Returns why the operand does not fit; empty if its elements are as wanted, or if it is an input,
 // for which the host must feed them.
 std::string OneSequence::Judge(NodeId n, int operand, const Elements& wanted,
-                               const char* required) {
+                               DroppedValue required) {
   const ValueId v = graph_.inputs(n)[static_cast<size_t>(operand)];
   const auto found = forms_.Elements(v);
   if (found && *found == wanted) return {};
@@ -92,7 +92,7 @@ std::string OneSequence::Judge(NodeId n, int operand, const Elements& wanted,
     text += "]";
   }
   return fmt::format("needs {} to be [{}] for S new rows behind P old ones, found {}",
-                     graph_.name(v), required, text);
+                     graph_.name(v), WordOf(required), text);
 }
 
 bool OneSequence::ComesFromGiven(ValueId v) const {
@@ -141,7 +141,7 @@ absl::Status OneSequence::Define(NodeBuilder& builder, Normalised* result) {
         {"KV308",
          fmt::format("{} is [{}]: the rows of one sequence, from the first slot on", name,
                      WordOf(required)),
-         "assumed"});
+         PreconditionStatus::kAssumed});
     const std::string zero = builder.Int64s({0});
     if (required == DroppedValue::kFirstSlot) {
       builder.AddNamed("Identity", {zero}, "cachestarts", name);

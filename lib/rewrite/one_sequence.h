@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "contract/kinds.h"
 #include "ir/graph.h"
 #include "ir/node_builder.h"
 #include "onnxio/in_out.h"

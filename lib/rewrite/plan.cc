@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "rewrite/control.h"
 #include "rewrite/emit_attention.h"
@@ -147,7 +148,7 @@ class Planner {
       if (cache.update_index < 0) continue;
       const CacheUpdate& update = s_.a.updates[cache.update_index];
       if (!update.growing || update.ring()) continue;
-      s_.nodes.set_scope(fmt::format("layers.{}/{}", cache.layer, cache.role));
+      s_.nodes.set_scope(fmt::format("layers.{}/{}", cache.layer, WordOf(cache.role)));
       auto& uses = s_.plan.patch.replace_uses;
       uses[s_.graph.name(update.pair.past)] =
           internal::Unplaced(s_, update, control_.PastView(update));

@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "base/status.h"
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "ir/graph.h"
 #include "ir/node_builder.h"
@@ -182,7 +183,7 @@ class Quantizer {
     const ManifestCache& cache = *store.cache;
     store.scales_past = Unique(cache.input + "_scale");
     store.scales_present = Unique(cache.output + "_scale");
-    builder_.set_scope(fmt::format("layers.{}/{}", cache.layer, cache.role));
+    builder_.set_scope(fmt::format("layers.{}/{}", cache.layer, WordOf(cache.role)));
     const NodeProto& scatter = graph_.node(store.scatter);
     std::string rows = scatter.input(1);
     if (store.type != ScaleType(store)) rows = Cast(rows, TensorProto::FLOAT, "rows");
@@ -316,7 +317,7 @@ class Quantizer {
       ManifestCache values = *store.cache;
       ManifestCache scales = values;
       scales.id += ".scale";
-      scales.role += "_scale";
+      scales.role = ScalesOf(scales.role);
       scales.input = store.scales_past;
       scales.output = store.scales_present;
       scales.dtype = ElementTypeName(ScaleType(store));

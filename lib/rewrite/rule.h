@@ -12,6 +12,7 @@
 
 #include "absl/types/span.h"
 #include "base/findings.h"
+#include "contract/kinds.h"
 #include "ir/graph.h"
 #include "sym/forms.h"
 
@@ -61,7 +62,7 @@ struct CacheView {
 // [.., P, ..] -> [.., P+S, ..]; other caches are buffers of fixed capacity, [.., M, ..] both.
 struct CacheUpdate {
   CachePair pair;
-  std::string kind;    // the manifest's word: "concat", "window", "scatter", "shift", ...
+  UpdateKind kind = UpdateKind::kConcat;
   std::string layout;  // one letter per axis of the past: see rewrite/layout.h
   int axis = 0;        // the sequence axis, letter S of `layout`
   bool growing = true;

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "absl/strings/match.h"
 #include "base/status.h"
 #include "exec/budget.h"
 #include "fmt/format.h"
@@ -180,7 +179,7 @@ void Driver::AddNoise(const ManifestCache& cache, const StepSpec& step, int64_t 
   constexpr int64_t kNext = 64, kLast = 8;
   const int axis = SourceAxisOf(cache.source, 'S');
   // Small scales, so that quantised values times scales are of usual size.
-  const double amplitude = absl::EndsWith(cache.role, "_scale") ? 0x1p-6 : 1;
+  const double amplitude = HoldsScales(cache.role) ? 0x1p-6 : 1;
   const auto fill = [&](int64_t begin, int64_t end) {
     if (begin >= end) return;
     const exec::Tensor noise = Part(value->view(), axis, begin, end);

@@ -184,7 +184,7 @@ class Verifier {
 
   void FindCapacity(const Graph& after, Driver* driver) {
     limits_.capacity = relation_.capacity_value.value_or(kDefaultCapacity);
-    limits_.circular = relation_.mode == "circular";
+    limits_.circular = relation_.mode == BufferMode::kCircular;
     limits_.all_rings = true;
     std::set<int64_t> rings;
     for (const ManifestCache& cache : relation_.caches) {
@@ -286,7 +286,7 @@ class Verifier {
     // Dropped masks are left out: they are all ones by precondition.
     limits_.mask =
         std::any_of(relation_.inputs.begin(), relation_.inputs.end(),
-                    [&](const ManifestInput& i) { return stimulus.IsMaskNameInSource(i); });
+                    [&](const ManifestInput& i) { return stimulus.IsMask(NameInSource(i)); });
     for (const auto& entry : stimulus.interface().inputs) {
       limits_.reorders = limits_.reorders || entry.second.reading().meaning == Meaning::kOrder;
     }
@@ -524,7 +524,7 @@ class Verifier {
   // safe.
   void AddAliases() {
     for (const AliasCertificate& alias : report_.aliases) {
-      if (alias.claim == "safe") continue;
+      if (alias.claim == CacheAlias::kSafe) continue;
       report_.assumptions.Add(
           {AssumptionKind::kAlias, alias.cache,
            fmt::format("past and present of {} do not share memory", alias.cache),

@@ -324,7 +324,8 @@ class Prober {
     for (int64_t past : {64, 1024, 8192}) {
       bool open = false;
       for (const ManifestCache& cache : relation_.caches) {
-        open = open || ((cache.source.kind == "window" || cache.source.kind == "fused") &&
+        open = open || ((cache.source.kind == UpdateKind::kWindow ||
+                         cache.source.kind == UpdateKind::kFused) &&
                         driver_.kept_rows().count(cache.source.input) == 0);
       }
       if (!open) return;

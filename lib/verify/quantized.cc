@@ -453,8 +453,8 @@ Manifest StoredRelation(const Manifest& relation) {
   Manifest stored = relation;
   for (ManifestCache& cache : stored.caches) {
     cache.quantization.reset();
-    cache.source = {cache.input, cache.output, "tensor_scatter", cache.layout, cache.axis, false,
-                    {}};
+    cache.source = {
+        cache.input, cache.output, UpdateKind::kTensorScatter, cache.layout, cache.axis, false, {}};
   }
   for (ManifestInput& input : stored.inputs) {
     if (!IsCache(input)) input.as = SameInput{};

@@ -167,7 +167,7 @@ SelfCheck SelfChecks::Overflow() const {
     }
     if (fetches.ok()) {
       accepted = true;
-      if (relation_.mode == "linear" && (l.growing || control)) {
+      if (relation_.mode == BufferMode::kLinear && (l.growing || control)) {
         check.failed = fmt::format("{}: a write outside the capacity was not refused", what);
       }
       return std::string();

@@ -78,16 +78,16 @@ absl::StatusOr<Interpretation> Interpretation::Create(
 }
 
 absl::Status Interpretation::Understand() const {
-  if (manifest_.mode != "linear") return absl::UnimplementedError("mode");
+  if (manifest_.mode != BufferMode::kLinear) return absl::UnimplementedError("mode");
   for (const ManifestCache& cache : manifest_.caches) {
     std::string mine = cache.layout, theirs = cache.source.layout;
     std::sort(mine.begin(), mine.end());
     std::sort(theirs.begin(), theirs.end());
     const bool plain = mine == theirs && mine.find('(') == std::string::npos &&
                        AxisOf(mine, 'B') >= 0 && AxisOf(mine, 'S') >= 0;
-    const bool kind = cache.source.kind == "concat" || !cache.source.growing;
+    const bool kind = cache.source.kind == UpdateKind::kConcat || !cache.source.growing;
     if (!plain || !kind || cache.ring || cache.quantization || !cache.source.select.empty() ||
-        cache.source.kind == "window" || cache.source.kind == "shift") {
+        cache.source.kind == UpdateKind::kWindow || cache.source.kind == UpdateKind::kShift) {
       return absl::UnimplementedError("a cache of another form");
     }
   }

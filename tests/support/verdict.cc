@@ -57,7 +57,7 @@ Manifest RelationOf(const std::vector<CacheEnds>& caches, const std::vector<std:
     c.dtype = ends.dtype;
     c.layout = ends.layout;
     c.axis = static_cast<int64_t>(c.layout.find('S'));
-    c.alias = "copy";
+    c.alias = CacheAlias::kCopy;
     c.source = {c.input, c.output, ends.kind, c.layout, c.axis, ends.growing, {}};
     m.caches.push_back(c);
     m.inputs.push_back({c.input, CacheInput{c.id}});

@@ -214,7 +214,7 @@ void SetHeads(const Inspection& inspection, const CacheReport& report, BenchCach
     }
     if (size != std::string::npos) {
       cache->size_axis = static_cast<int64_t>(size);
-      cache->size = report.role == "value" ? attention.v_head_dim : attention.head_dim;
+      cache->size = report.role == CacheRole::kValue ? attention.v_head_dim : attention.head_dim;
     }
   }
 }
@@ -265,10 +265,11 @@ std::vector<BenchCache> CachesOf(const Graph& graph, const Inspection& inspectio
                                   [&](const auto& cache) { return cache.pair.input == c.input; });
     if (part) continue;
     const size_t batch = c.layout.find('B');
-    caches.push_back({{c.input, c.output},
-                      batch == std::string::npos ? -1 : static_cast<int64_t>(batch),
-                      c.axis,
-                      c.growing || c.kind == "concat"});  // in a branch, growth is not proved
+    caches.push_back(
+        {{c.input, c.output},
+         batch == std::string::npos ? -1 : static_cast<int64_t>(batch),
+         c.axis,
+         c.growing || c.kind == UpdateKind::kConcat});  // in a branch, growth is not proved
     SetHeads(inspection, c, &caches.back());
   }
   return caches;

@@ -176,7 +176,7 @@ class Inferrer {
     c.output = mine.output;
     c.dtype = mine.dtype;
     c.axis = mine.axis;
-    c.alias = "copy";
+    c.alias = CacheAlias::kCopy;
     const bool growing = their.growing || Differs(*past, *present, static_cast<size_t>(their.axis));
     c.source = {their.input, their.output, their.kind, "", their.axis, growing, {}};
     const std::vector<Layouts> layouts = LayoutsOf(their, old, mine, dims);
@@ -192,11 +192,12 @@ class Inferrer {
       capacity_ = dims[axis].param;
       capacity_value_ = dims[axis].value;
     }
-    const std::string kind = fmt::format("{} {} {}", c.role, layouts[0].first, layouts[0].second);
+    const std::string kind =
+        fmt::format("{} {} {}", WordOf(c.role), layouts[0].first, layouts[0].second);
     kinds_.push_back(kind);
     layouts_.emplace(kind, layouts);
     m_.caches.push_back(std::move(c));
-    if (IsCircular(mine.output)) m_.mode = "circular";
+    if (IsCircular(mine.output)) m_.mode = BufferMode::kCircular;
   }
 
   // Returns the TensorScatter that makes a cache's present; null if there is none.

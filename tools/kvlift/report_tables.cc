@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "model_diff.h"
@@ -80,7 +81,7 @@ void AddValues(const Graph& before, const Graph* after, const Manifest* manifest
 std::string AliasOf(const Manifest* manifest, const std::string& id) {
   if (manifest == nullptr) return {};
   for (const ManifestCache& c : manifest->caches) {
-    if (c.id == id) return c.alias == "safe" ? "in place" : "copy";
+    if (c.id == id) return c.alias == CacheAlias::kSafe ? "in place" : "copy";
   }
   return {};
 }
@@ -104,8 +105,8 @@ ReportTable LayersTable(const Inspection& inspection, const Manifest* manifest) 
       {}};
   Rows rows;
   for (const CacheReport& c : inspection.caches) {
-    rows.push_back({c.id, c.kind, c.layout, c.dtype, "", "", "", "", AliasOf(manifest, c.id),
-                    c.reason ? c.reason->code : "yes"});
+    rows.push_back({c.id, std::string(WordOf(c.kind)), c.layout, c.dtype, "", "", "", "",
+                    AliasOf(manifest, c.id), c.reason ? c.reason->code : "yes"});
     for (const AttentionReport& a : inspection.attention) {
       if (a.id != fmt::format("{}", c.layer)) continue;
       rows.back()[4] = fmt::format("{}/{}", a.q_heads, a.kv_heads);
@@ -143,7 +144,7 @@ ReportTable PreconditionsTable(const Manifest& manifest) {
   ReportTable table{
       "preconditions-table", "What the host must keep to.", {"code", "precondition", "status"}, {}};
   for (const Precondition& p : manifest.preconditions) {
-    table.rows.push_back({p.code, p.text, p.status});
+    table.rows.push_back({p.code, p.text, std::string(WordOf(p.status))});
   }
   return table;
 }

@@ -211,10 +211,10 @@ std::string TextOfPair(const ModelPiece& piece) {
     text += fmt::format("cache {} {} {} {} ", before.NumberOf(c.source.input),
                         before.NumberOf(c.source.output), after.NumberOf(c.input),
                         after.NumberOf(c.output));
-    text += fmt::format("{} {} {} {} {} {} {} ", c.role, c.dtype, c.layout, c.axis, c.alias,
-                        c.grows, c.ring ? c.ring->window : -1);
-    text +=
-        fmt::format("{} {} {} {}", c.source.kind, c.source.layout, c.source.axis, c.source.growing);
+    text += fmt::format("{} {} {} {} {} {} {} ", WordOf(c.role), c.dtype, c.layout, c.axis,
+                        WordOf(c.alias), c.grows, c.ring ? c.ring->window : -1);
+    text += fmt::format("{} {} {} {}", WordOf(c.source.kind), c.source.layout, c.source.axis,
+                        c.source.growing);
     for (const Select& s : c.source.select) text += fmt::format(" {}:{}", s.axis, s.index);
     if (c.quantization) {
       text += fmt::format(" {} {} {}", c.quantization->dtype, c.quantization->group,
