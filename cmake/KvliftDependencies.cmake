@@ -6,6 +6,9 @@ find_package(absl CONFIG REQUIRED)
 find_package(fmt CONFIG REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)
+find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 
 execute_process(COMMAND bash ${CMAKE_SOURCE_DIR}/tools/dev.d/paths.sh onnx
                 OUTPUT_VARIABLE onnx_cache OUTPUT_STRIP_TRAILING_WHITESPACE

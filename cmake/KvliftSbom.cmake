@@ -33,6 +33,8 @@ function(kvlift_sbom FILE)
   linked(fmt "${fmt_VERSION}" MIT libfmt.so)
   linked(cli11 "${CLI11_VERSION}" BSD-3-Clause "")
   linked(nlohmann-json "${nlohmann_json_VERSION}" MIT "")
+  linked(openssl "${OPENSSL_VERSION}" Apache-2.0 libcrypto.so)
+  linked(utf8proc "${utf8proc_VERSION}" MIT libutf8proc.so)
   foreach(library libstdc++.so libgcc_s.so libgomp.so)
     string(REGEX REPLACE "\\.so$" "" name ${library})
     component(${name} "${CMAKE_CXX_COMPILER_VERSION}"

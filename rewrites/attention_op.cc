@@ -33,25 +33,24 @@ bool ReadMask(sym::Forms& forms, NodeId node, const sym::Facts& facts, Attention
   const Graph& graph = forms.graph();
   sym::Pool& pool = forms.pool();
   Expr keep = pool.True();
-  site->bias_keep = keep;
+  site->mask.bias_keep = keep;
   if (const ValueId mask = Input(graph, node, 3); mask != kNoValue) {
     const Expr element = BroadcastOperand(
         forms, mask, Indices(pool, absl::MakeConstSpan(facts.extents).first(4)), facts);
     if (element == nullptr) return false;
     if (forms.ElementType(mask) == onnx::TensorProto::BOOL) {
       keep = element;
-    } else if (const auto read = ReadAdditiveMask(pool, element)) {
-      keep = read->keep;
-      site->finite_minimum = read->finite_minimum;
+    } else if (const Expr read = ReadAdditiveMask(pool, element); read != nullptr) {
+      keep = read;
     } else {
-      site->biases = {{mask, false}};
-      site->bias_keep = KeptWhere(pool, element);
+      site->mask.biases = {{mask, false}};
+      site->mask.bias_keep = KeptWhere(pool, element);
     }
   }
   if (IntAttribute(graph.node(node), "is_causal", 0) != 0) {
     keep = pool.And(keep, pool.Le(pool.Index(3), pool.Index(2), facts));
   }
-  site->keep = keep;
+  site->mask.keep = keep;
   return true;
 }
 
@@ -106,7 +105,7 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
     }
   }
   AttentionSite site;
-  site.form = "op";
+  site.spelling = AttentionOperator{};
   site.node = node;
   site.nodes = {node};
   site.query = query;
@@ -121,19 +120,14 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
   const std::vector<Expr> here = Indices(pool, facts.extents);
   const Expr b = here[0], h = here[1], t = here[3], d = here[4];
   const int64_t heads = k.shape[1]->value();
-  CacheOperand found = FindCache(forms, caches, forms.At(key, {b, h, t, d}, facts), heads, facts);
-  site.key_cache = found.cache;
-  site.key_view = std::move(found.view);
+  site.key = FindCache(forms, caches, forms.At(key, {b, h, t, d}, facts), heads, facts);
   facts.extents[4] = v.shape[3];
-  found = FindCache(forms, caches, forms.At(value, {b, h, t, d}, facts), heads, facts);
-  site.value_cache = found.cache;
-  site.value_view = std::move(found.view);
-  if (site.key_cache < 0 || site.value_cache < 0) {
+  site.value = FindCache(forms, caches, forms.At(value, {b, h, t, d}, facts), heads, facts);
+  if (site.key.cache < 0 || site.value.cache < 0) {
     return refuse("KV213", "needs keys and values that are caches as they stand");
   }
-  site.kv_heads = site.key_view.heads;
   facts.extents[1] = q.shape[1];
-  site.keys = k.shape[2];
+  site.mask.keys = k.shape[2];
   if (!ReadMask(forms, node, facts, &site)) {
     return refuse("KV211", "needs a mask whose rank is known");
   }

@@ -8,7 +8,7 @@
 // is the second MatMul; everything before it is read from forms, so order and spelling do not
 // matter. q [B, N, S, D], scores [B, N, S, T] or [B*N, S, T]. Correct: Attention-24 computes the
 // same expression in the same order. A fully masked row gives 0 in Attention-24;
-// AttentionSite::finite_minimum and nan_guard say what it gives in the source.
+// in the source it does so only behind a guard (AttentionSpelledOut::nan_guard).
 #include <algorithm>
 #include <cmath>
 
@@ -127,7 +127,7 @@ class Matcher {
 
   Result Run() {
     if (!ReadWeights() || !ReadValues() || !ReadScores() || !ReadProduct()) return result_;
-    site_.kv_heads = site_.key_view.heads;
+    site_.spelling = spelled_;
     return Result::Match(std::move(site_));
   }
 
@@ -149,10 +149,10 @@ class Matcher {
     const sym::Form out = forms_.Of(graph_.outputs(node_)[0]);
     const sym::Form left = forms_.Of(left_);
     if (!out.known_rank || !left.known_rank || left.shape.empty()) return false;
-    const bool read = left.shape.size() == out.shape.size() && Unfold(left.shape);
+    const bool read = left.shape.size() == out.shape.size() && SplitBatchAndHeads(left.shape);
     if (read) {
       here_ = Indices(pool_, facts_.extents);
-      site_.folded = left.shape.size() == 3;
+      spelled_.batch_times_heads = left.shape.size() == 3;
       weights_ = ReadProbabilities(
           forms_, BroadcastOperand(forms_, left_, Rows(left.shape.size(), here_), facts_), facts_);
       if (weights_.softmax == kNoNode || !AreHere(weights_.args)) return false;
@@ -177,10 +177,10 @@ class Matcher {
   }
 
   // Sets the extents of b, h, s, t from a shape of rank 4, or from [B*N, S, T] with a constant N.
-  bool Unfold(const std::vector<Expr>& shape) {
+  bool SplitBatchAndHeads(const std::vector<Expr>& shape) {
     facts_.extents = shape;
     if (shape.size() != 3) return shape.size() == 4;
-    const auto heads = FoldedHeads(shape[0]);
+    const auto heads = HeadsOf(shape[0]);
     if (!heads) return false;
     const Expr n = pool_.Integer(*heads);
     facts_.extents.insert(facts_.extents.begin() + 1, n);
@@ -190,7 +190,7 @@ class Matcher {
 
   // Returns N of an extent B*N: its constant factor or, if B is constant, its quotient by the
   // caches' B.
-  std::optional<int64_t> FoldedHeads(Expr extent) const {
+  std::optional<int64_t> HeadsOf(Expr extent) const {
     if (extent->kind() == Kind::kSum && extent->terms().size() == 1 && extent->value() == 0) {
       return extent->terms()[0].coefficient;
     }
@@ -218,16 +218,16 @@ class Matcher {
 
   bool ReadValues() {
     const Expr raw = BroadcastOperand(
-        forms_, right_, Rows(site_.folded ? 3 : 4, {here_[0], here_[1], here_[3], pool_.Index(4)}),
+        forms_, right_,
+        Rows(spelled_.batch_times_heads ? 3 : 4, {here_[0], here_[1], here_[3], pool_.Index(4)}),
         facts_);
     if (raw == nullptr) return false;
     const Scaled values = PeelScale(forms_, raw, facts_);
     reads_cache_ = ReadsStored(forms_, caches_, values.element, facts_);
     values_ = values.element;
     value_roundings_ = values.roundings;
-    site_.form = "decomposed";
     site_.node = node_;
-    site_.nan_guard = weights_.nan_guard;
+    spelled_.nan_guard = weights_.nan_guard;
     site_.softmax_type = forms_.ElementType(graph_.inputs(weights_.softmax)[0]);
     site_.nodes = weights_.nodes;
     site_.nodes.push_back(node_);
@@ -237,11 +237,9 @@ class Matcher {
     site_.q_heads = heads_->value();
     site_.v_head_dim = size_of_value_->kind() == Kind::kInteger ? size_of_value_->value() : 0;
     if (values.factor == 1.0) {
-      CacheOperand value = FindCache(forms_, caches_, values.element, site_.q_heads, facts_);
-      site_.value_cache = value.cache;
-      site_.value_view = std::move(value.view);
+      site_.value = FindCache(forms_, caches_, values.element, site_.q_heads, facts_);
     }
-    return site_.value_cache >= 0 || !reads_cache_ || RefuseValues();
+    return site_.value.cache >= 0 || !reads_cache_ || RefuseValues();
   }
 
   bool RefuseValues() {
@@ -264,11 +262,7 @@ class Matcher {
     score_ = *std::move(read.score);
     AddNodes(score_.nodes);
     site_.nodes.push_back(score_.product);
-    site_.keep = score_.keep;
-    site_.biases = score_.biases;
-    site_.bias_keep = score_.bias_keep;
-    site_.keys = facts_.extents[3];
-    site_.finite_minimum = score_.finite_minimum;
+    site_.mask = {score_.keep, facts_.extents[3], score_.biases, score_.bias_keep};
     site_.softcap = score_.softcap;
     return AreHere(score_.product_args) ||
            RefuseIfCached("KV210", "needs scores in the order batch, head, query, key",
@@ -299,16 +293,14 @@ class Matcher {
     const Scaled q = PeelScale(forms_, q_raw, facts_), k = PeelScale(forms_, k_raw, facts_);
     reads_cache_ = reads_cache_ || ReadsStored(forms_, caches_, k.element, facts_);
     if (!reads_cache_) return false;  // attention without a cache
-    if (site_.value_cache < 0) return RefuseValues();
+    if (site_.value.cache < 0) return RefuseValues();
     AddNodes(q.nodes);
     AddNodes(k.nodes);
     site_.scale = score_.factor * k.factor;
-    site_.moved = k.factor;
-    site_.product_type = forms_.ElementType(graph_.outputs(score_.product)[0]);
-    CacheOperand found = FindCache(forms_, caches_, k.element, site_.q_heads, facts_);
-    site_.key_cache = found.cache;
-    site_.key_view = std::move(found.view);
-    if (site_.key_cache < 0) {
+    spelled_.operand_scale = k.factor;
+    spelled_.product_type = forms_.ElementType(graph_.outputs(score_.product)[0]);
+    site_.key = FindCache(forms_, caches_, k.element, site_.q_heads, facts_);
+    if (site_.key.cache < 0) {
       return Refuse("KV213",
                     fmt::format("needs keys that are a cache as it stands, found {}",
                                 sym::ToString(k.element, &graph_)),
@@ -321,7 +313,7 @@ class Matcher {
 
   // Attention computes in the type of the rows, so casts to types with fewer numbers are refused.
   bool JudgeRoundings(const Scaled& keys) {
-    type_ = TypeOfRows(forms_, caches_[site_.key_cache], site_.key_view);
+    type_ = TypeOfRows(forms_, caches_[site_.key.cache], site_.key.view);
     struct Part {
       std::string_view name;
       const Roundings& roundings;
@@ -353,7 +345,7 @@ class Matcher {
                   {facts_.extents[0], rows[0], rows[1], size})) {
       return true;
     }
-    return site_.folded && facts_.extents[0]->is_integer(1) &&
+    return spelled_.batch_times_heads && facts_.extents[0]->is_integer(1) &&
            FindQuery(q, operand, {nullptr, pool_.Index(0), pool_.Index(1), nullptr, pool_.Index(2)},
                      rows);
   }
@@ -371,7 +363,7 @@ class Matcher {
         site_.query = FindValue(forms_, operand, target, shape, std::nullopt, type);
         if (site_.query == kNoValue) continue;
         site_.scale *= stage->factor;
-        site_.moved *= stage->factor;
+        spelled_.operand_scale *= stage->factor;
         return true;
       }
     }
@@ -397,6 +389,7 @@ class Matcher {
   int32_t type_ = 0;  // of the rows of keys as attention reads them
   bool reads_cache_ = false;
   AttentionSite site_;
+  AttentionSpelledOut spelled_;
   Result result_;
 };
 

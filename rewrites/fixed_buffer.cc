@@ -8,7 +8,6 @@
 // write_indices = w computes that expression. Source: static caches of transformers, gpt-fast,
 // hand-written decoders, jax's dynamic_update_slice.
 #include <deque>
-#include <string>
 
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
@@ -24,7 +23,7 @@ using sym::Expr;
 using Result = Recognised<CacheUpdate>;
 
 // Returns how the graph writes, by the operator nearest to the present.
-UpdateKind KindOf(const Graph& graph, ValueId present) {
+WriteSpelling SpellingOf(const Graph& graph, ValueId present) {
   std::deque<ValueId> queue = {present};
   absl::flat_hash_set<ValueId> seen = {present};
   while (!queue.empty()) {
@@ -32,16 +31,16 @@ UpdateKind KindOf(const Graph& graph, ValueId present) {
     queue.pop_front();
     if (n == kNoNode) continue;
     for (const char* op : {"ScatterND", "ScatterElements", "TensorScatter"}) {
-      if (graph.Is(n, op)) return UpdateKind::kScatter;
+      if (graph.Is(n, op)) return WriteSpelling::kScatter;
     }
-    if (graph.Is(n, "Where")) return UpdateKind::kSelect;
-    if (graph.Is(n, "Concat")) return UpdateKind::kSplice;
-    if (graph.Is(n, "Add")) return UpdateKind::kBlend;
+    if (graph.Is(n, "Where")) return WriteSpelling::kSelect;
+    if (graph.Is(n, "Concat")) return WriteSpelling::kSplice;
+    if (graph.Is(n, "Add")) return WriteSpelling::kBlend;
     for (ValueId input : graph.inputs(n)) {
       if (input != kNoValue && seen.insert(input).second) queue.push_back(input);
     }
   }
-  return UpdateKind::kScatter;
+  return WriteSpelling::kScatter;
 }
 
 // Returns true if the start counts back from the end of the buffer: ScatterND takes such slots,
@@ -66,9 +65,10 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
         fmt::format("needs slots that count from 0, found {}", sym::ToString(write->start, &graph)),
         graph, {node}, {pair.past, pair.present}));
   }
-  auto update = BufferUpdate(forms, pair, *write);
+  auto update = BufferUpdate(
+      forms, pair, *write,
+      WriteAt{write->start, SpellingOf(graph, pair.present), write->writes_some_sequences});
   if (!update) return Result::NotThis();
-  update->kind = KindOf(graph, pair.present);
   return Result::Match(*std::move(update));
 }
 

@@ -57,15 +57,10 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
                                 graph.name(pair.past), sym::ToString(append->length, &graph)),
                     graph, {node}, {pair.past}));
   }
-  CacheUpdate update;
-  update.pair = pair;
-  update.kind = UpdateKind::kConcat;
+  CacheUpdate update(pair, AppendAll{append->length, append->reordered_past});
   update.axis = append->axis;
   update.layout = LayoutOf(forms, pair, append->axis);
-  update.start = append->length;
-  update.base = append->base;
   update.node = node;
-  update.attended = pair.present;
   std::vector<Expr> shape = forms.Of(pair.past).shape;
   if (update.layout.empty()) {
     return Result::Refuse(MakeFinding(

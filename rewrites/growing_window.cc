@@ -85,23 +85,18 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
     return Result::NotThis();
   }
   const NodeId node = graph.producer(pair.present);
-  if (append.base != nullptr) {
+  if (append.reordered_past != nullptr) {
     return Result::Refuse(MakeFinding(
         "KV202",
         fmt::format("needs a window whose sequences stay in their order, found {} taken in another",
                     graph.name(pair.past)),
         graph, {node}, {pair.past, pair.present}));
   }
-  CacheUpdate update;
-  update.pair = pair;
-  update.kind = UpdateKind::kWindow;
+  CacheUpdate update(pair, KeepLast{append.length, window, full});
   update.axis = append.axis;
   update.layout = LayoutOf(forms, pair, append.axis);
   if (update.layout.empty()) return Result::NotThis();
-  update.start = append.length;
   update.new_length = pool.Sub(total, append.length);
-  update.window = window;
-  update.attended = full;
   update.node = node;
   update.update_element = append.update;
   std::vector<Expr> shape = past.shape;

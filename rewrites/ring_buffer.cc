@@ -14,10 +14,8 @@ namespace {
 
 Recognised<CacheUpdate> Match(sym::Forms& forms, const CachePair& pair) {
   const auto write = ReadRing(forms, pair);
-  auto update = write ? BufferUpdate(forms, pair, *write) : std::nullopt;
+  auto update = write ? BufferUpdate(forms, pair, *write, WriteAround{write->start}) : std::nullopt;
   if (!update) return Recognised<CacheUpdate>::NotThis();
-  update->kind = UpdateKind::kScatter;
-  update->circular = true;
   return Recognised<CacheUpdate>::Match(*std::move(update));
 }
 

@@ -14,12 +14,8 @@ namespace {
 
 Recognised<CacheUpdate> Match(sym::Forms& forms, const CachePair& pair) {
   const auto write = ReadShift(forms, pair);
-  auto update = write ? BufferUpdate(forms, pair, *write) : std::nullopt;
+  auto update = write ? BufferUpdate(forms, pair, *write, Fifo{}) : std::nullopt;
   if (!update) return Recognised<CacheUpdate>::NotThis();
-  update->kind = UpdateKind::kShift;
-  update->circular = true;
-  update->shifts = true;
-  update->start = forms.pool().Dim(PastSymbol());
   return Recognised<CacheUpdate>::Match(*std::move(update));
 }
 

@@ -5,15 +5,17 @@ import tempfile
 import unittest
 
 import onnx
+import onnx.parser
 
 from support.schemas import check_json
 
 KVLIFT = os.environ["KVLIFT"]
-MODEL = os.path.join(os.environ["KVLIFT_ROOT"], "testdata", "models", "llama_optimum", "model.onnx")
+TESTDATA = os.path.join(os.environ["KVLIFT_ROOT"], "testdata")
+MODEL = os.path.join(TESTDATA, "models", "llama_optimum", "model.onnx")
 
 
-def convert(out, *flags):
-    done = subprocess.run([KVLIFT, "convert", MODEL, "-o", out, "--json", *flags],
+def convert(out, *flags, model=MODEL):
+    done = subprocess.run([KVLIFT, "convert", model, "-o", out, "--json", *flags],
                           capture_output=True, text=True, timeout=120)
     return done.returncode, check_json(done.stdout)
 
@@ -50,6 +52,18 @@ class SelectionTest(unittest.TestCase):
             code, document = convert(out, "--only", "no such cache")
             self.assertEqual((code, document["status"]), (1, "nothing"))
             self.assertEqual(os.listdir(folder), [])
+
+    def test_an_operator_that_cannot_be_lowered_may_be_left(self):
+        case = os.path.join(TESTDATA, "rewrites", "attention_op_refuse_group_query_scale.onnxtxt")
+        with open(case, encoding="utf-8") as file:
+            before = file.read().split("# ---- before\n")[1].split("# ---- ")[0]
+        with tempfile.TemporaryDirectory() as folder:
+            source = os.path.join(folder, "in.onnx")
+            onnx.save(onnx.parser.parse_model(before), source)
+            for flags, code, status in [((), "KV240", "refused"), (("--skip", "*"), "KV230", "nothing")]:
+                _, document = convert(os.path.join(folder, "out.onnx"), *flags, model=source)
+                self.assertEqual(document["status"], status)
+                self.assertEqual({c["reason"]["code"] for c in document["caches"]}, {code})
 
     def test_a_name_that_is_taken(self):
         with tempfile.TemporaryDirectory() as folder:

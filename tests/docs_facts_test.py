@@ -52,7 +52,9 @@ class DocsFactsTest(unittest.TestCase):
         for command in commands:
             known.update(re.findall(r"--[a-z][a-z-]+", help_of(command, "--help-all")))
         # A line that types kvlift; what it pipes into is another program's business.
-        for page, line in self.each(r"^(?:\$ )?kvlift ([^|\n]*)"):
+        lines = list(self.each(r"(?m)^(?:\$ )?kvlift ([^|\n]*)"))
+        self.assertGreater(len(lines), 20)
+        for page, line in lines:
             for option in re.findall(r"(?<!\S)--[a-z][a-z-]+", line):
                 self.assertIn(option, known, f"{page.name}: {line}")
 

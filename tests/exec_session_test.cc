@@ -410,6 +410,34 @@ TEST(ExecSession, ModelLocalFunctionsBindTheirAttributes) {
   EXPECT_THAT(Values(fetches["y"]), ElementsAre(1, 2, 3, 4, 1, 2, 3, 4));
 }
 
+// A model defines an operator by a function of its name: in the graph, in bodies and in functions.
+TEST(ExecSession, AFunctionDefinesTheOperatorOfItsName) {
+  const std::string functions =
+      "<domain: \"com.microsoft\", opset_import: [\"\": 24]> Gelu (a) => (b) { b = Neg(a) }\n"
+      "<domain: \"com.microsoft\", opset_import: [\"\": 24]>"
+      "MatMulNBits (a) => (b) { b = Identity(a) }\n"
+      "<domain: \"local\", opset_import: [\"\": 24, \"com.microsoft\": 1]>"
+      "f (a) => (b) { b = com.microsoft.Gelu(a) }";
+  for (const char* nodes :
+       {"y = com.microsoft.Gelu(x)", "y = local.f(x)",
+        "z = com.microsoft.Gelu(x)\n y = com.microsoft.MatMulNBits(z)",
+        "t = Constant<value = bool {1}>()\n y = If(t)<then_branch = a () => (y1) {"
+        "y1 = com.microsoft.Gelu(x) }, else_branch = b () => (y2) { y2 = Identity(x) }>"}) {
+    const auto graph = Parse(fmt::format("g (float[2] x) => (float[2] y) {{ {} }}", nodes),
+                             functions, "\"\": 24, \"local\": 1, \"com.microsoft\": 1");
+    for (const bool bodies : {false, true}) {
+      CompileOptions options;
+      options.bodies = bodies;
+      const auto program = Program::Compile(graph, options);
+      ASSERT_TRUE(program.ok()) << program.status();
+      Session session(*program);
+      Fetches fetches;
+      ASSERT_TRUE(session.Step({{"x", Floats({2}, {1, 2})}}, &fetches).ok()) << nodes;
+      EXPECT_THAT(Values(fetches["y"]), ElementsAre(-1, -2)) << nodes;
+    }
+  }
+}
+
 TEST(ExecSession, AFunctionThatCallsItselfIsRefused) {
   const auto graph = Parse("g (float[2] x) => (float[2] y) { y = local.f(x) }",
                            "<domain: \"local\", opset_import: [\"\": 24, \"local\": 1]>"

@@ -368,6 +368,7 @@ class Hostile(unittest.TestCase):
         none.opset_import.remove(default)
         self.each([again, none], "KV023")
         self.refused(short, "KV026")
+        self.refused(small([helper.make_node("ReduceSum", ["x"], ["z"], keepdims=2)]), "KV032")
 
     # ---- what is computed
     @staticmethod

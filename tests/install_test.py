@@ -81,7 +81,8 @@ class InstallTest(unittest.TestCase):
             package = os.path.join(folder, package)
             fields = self.run_ok("dpkg-deb", "--field", package)
             self.assertIn("Package: kvlift\n", fields)
-            self.assertIn("libprotobuf", fields)
+            for library in ("libprotobuf", "libssl", "libutf8proc"):
+                self.assertIn(library, fields)
             root = os.path.join(folder, "root")
             self.run_ok("dpkg-deb", "--extract", package, root)
             self.check_program(os.path.join(root, "usr"))

@@ -114,6 +114,31 @@ TEST_F(ModelFiles, TruncationAndGarbage) {
   EXPECT_FALSE(LoadError(bytes + "\xff\xff").ok());
 }
 
+TEST_F(ModelFiles, FieldsThatNoMessageCanHave) {
+  const std::string bytes = Parsed().SerializeAsString();
+  ASSERT_TRUE(LoadError(bytes + "\xfb\x07\xfc\x07").ok());  // an empty group, number 127
+  for (const std::string& end :
+       {std::string("\x02\0", 2),                      // the field number 0
+        std::string("\xfe\x07\0", 3),                  // the wire type 6
+        std::string("\x88\x80\x80\x80\x10\0", 6),      // a tag of more than 32 bits
+        std::string("\xfa\x07\x81\x80\x80\x80\x10x"),  // a length of more than 32 bits
+        std::string("\xf8\x07") + std::string(10, '\xff') + "\x01",  // more than 64 bits
+        std::string("\xfb\x07"),                                     // a group that never ends
+        std::string("\xfb\x07\xf4\x07"),                             // and one of another number
+        std::string("\xfc\x07")}) {
+    EXPECT_EQ(CodeOf(LoadError(bytes + end)), "KV002") << ::testing::PrintToString(end);
+  }
+  std::string groups;
+  for (int i = 0; i < 100'000; ++i) groups += "\xfb\x07";
+  EXPECT_EQ(CodeOf(LoadError(bytes + groups)), "KV002");
+}
+
+TEST_F(ModelFiles, DamageHasAPosition) {
+  // A graph of 100 bytes, in which 2 bytes follow.
+  EXPECT_THAT(std::string(LoadError(std::string("\x3a\x64\x0a\0", 4)).message()),
+              HasSubstr("at byte 2 of 4"));
+}
+
 TEST_F(ModelFiles, NestingHasALimit) {
   for (const int depth : {30, 31, 60, 500}) {
     onnx::ModelProto model = Parsed();
@@ -187,6 +212,24 @@ TEST(LoadModelBytes, AnAttributeStandsOnce) {
   EXPECT_EQ(loaded.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(loaded.status().message()), HasSubstr("has attribute axis twice"));
   EXPECT_EQ(CodeOf(loaded.status()), "KV101");
+}
+
+// Runtimes choose between an operator of ONNX and a function of its name; ONNX's own inliner and
+// reference implementation choose differently.
+TEST(LoadModelBytes, AFunctionIsNoOperatorOfOnnx) {
+  const auto load = [](const std::string& domain, const std::string& name, int opset) {
+    const auto model = ParseModelText(
+        "<ir_version: 10, opset_import: [\"\": " + std::to_string(opset) +
+        ", \"com.microsoft\": 1]> g (float[2] x) => (float[2] y) { y = Neg(x) }\n<domain: \"" +
+        domain + "\", opset_import: [\"\": " + std::to_string(opset) + "]> " + name +
+        " (a) => (b) { b = Neg(a) }");
+    EXPECT_TRUE(model.ok()) << model.status();
+    return LoadModelBytes(model->SerializeAsString(), "").status();
+  };
+  EXPECT_EQ(load("", "Gelu", 20).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(load("ai.onnx", "Softmax", 18).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(load("", "Gelu", 18).ok());  // Gelu came with opset 20
+  EXPECT_TRUE(load("com.microsoft", "Gelu", 20).ok());
 }
 
 TEST(CheckModel, DoesNotLookForExternalData) {

@@ -18,7 +18,6 @@
 #include "ir/spans.h"
 #include "ir/tensor_data.h"
 #include "onnxio/cleanup.h"
-#include "onnxio/late_text.h"
 #include "onnxio/model.h"
 #include "onnxio/tensors.h"
 
@@ -290,26 +289,6 @@ TEST_F(Spans, PiecesAreCopiedFromTheirFile) {
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(last, bytes.size());
   EXPECT_EQ(Get("o.onnx"), bytes);
-}
-
-TEST_F(Spans, LateTextsStandWhereTheirStandInsWere) {
-  const std::string stand_in(64, '#'), text(64, '7');
-  const std::string large = Pattern(3 << 20);
-  const std::string tail = stand_in + Pattern(2 << 20) + stand_in;
-  const std::vector<OutputFile> files = {
-      {(dir_ / "small").string(), "<" + stand_in + ">"},
-      {(dir_ / "large").string(), {}, {{large, -1, 0}, {stand_in, -1, 0}, {tail, -1, 0}}}};
-  std::string written;
-  const auto status =
-      WriteFiles(files, nullptr, {stand_in, [&] {
-                                    for (const auto& e : fs::directory_iterator(dir_))
-                                      written += e.path().filename().string();
-                                    return text;
-                                  }});
-  ASSERT_TRUE(status.ok()) << status;
-  EXPECT_EQ(written.rfind("large.tmp-", 0), 0u);  // the first to be asked for it
-  EXPECT_EQ(Get("small"), "<" + text + ">");
-  EXPECT_EQ(Get("large"), large + text + text + Pattern(2 << 20) + text);
 }
 
 TEST_F(Spans, ResultsAboveTwoGibibytesAreRefused) {

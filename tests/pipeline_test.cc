@@ -3,6 +3,7 @@
 // What is shown of a conversion, and what becomes of it (pipeline/pipeline.h).
 #include "pipeline/pipeline.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,6 +51,33 @@ TEST(PipelineTest, PlansThatAreAskedForRun) {
   ASSERT_TRUE(result.tests.has_value());
   EXPECT_EQ(result.tests->verdict, VerdictKind::kEqual) << result.tests->reason;
   EXPECT_TRUE(result.accepted);
+}
+
+// A step with padding tokens has another number of tokens, so the manifest excludes them, and plans
+// that are asked for do without.
+TEST(PipelineTest, PaddingThatReachesRealTokensIsExcluded) {
+  const auto c = LoadCase(KVLIFT_TESTDATA_DIR "/rewrites/decomposed_attention_padding.onnxtxt");
+  ASSERT_TRUE(c.ok()) << c.status();
+  const std::string last = "y = Reshape(context4, y_shape)";
+  const auto with = [&](const std::string& end) {
+    std::string text = c->before;
+    text.replace(text.find(last), last.size(), end);
+    ProvingOptions proving;
+    proving.plans = ProvingOptions::Plans::kQuick;
+    return Prove(AsModel(*ParseModelText(text)), proving);
+  };
+  const auto excludes = [](const ProvedConversion& result) {
+    const auto& all = result.conversion.manifest.preconditions;
+    return std::any_of(all.begin(), all.end(),
+                       [](const Precondition& p) { return p.code == "KV236"; });
+  };
+  EXPECT_FALSE(excludes(with(last)));
+  const ProvedConversion result = with(
+      "y0 = Reshape(context4, y_shape)\nn = Shape<start = 1, end = 2>(q)\n"
+      "number = Cast<to = 1>(n)\ny = Mul(y0, number)");
+  EXPECT_TRUE(excludes(result));
+  EXPECT_TRUE(result.accepted) << result.reason;
+  EXPECT_EQ(result.tests->verdict, VerdictKind::kEqual) << result.tests->reason;
 }
 
 // ONNX's inference sees some contradictions only once the caches have a fixed size.

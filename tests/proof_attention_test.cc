@@ -20,6 +20,19 @@ bool Lists(const Proof& proof, const std::string& lemma) {
   });
 }
 
+// Both precisions are known, and no rounding of numbers makes them the same.
+TEST(SoftmaxPrecision, AnotherOneIsRefuted) {
+  const Proof proof =
+      ProofOfPair(kCase, {},
+                  {{"Attention <is_causal: int = 1>",
+                    "Attention <is_causal: int = 1, softmax_precision: int = 10>"}});
+  const auto fact = std::find_if(proof.facts.begin(), proof.facts.end(), [](const ProofFact& f) {
+    return f.text == "has the source's scale, softcap and precision of the softmax";
+  });
+  ASSERT_NE(fact, proof.facts.end());
+  EXPECT_EQ(fact->status, FactStatus::kRefuted) << fact->why_not;
+}
+
 // Row 6: casts, guards and Dropout.
 TEST(LookedThrough, RoundingCastsAreNot) {
   for (const char* type : {"10", "16", "2", "7"}) {

@@ -15,6 +15,7 @@
 #include "support/case_file.h"
 #include "support/layered_decoder.h"
 #include "support/models.h"
+#include "sym/expr.h"
 #include "verify/mutant_maker.h"
 #include "verify/mutants.h"
 
@@ -121,6 +122,16 @@ TEST(Folding, TheWholeModelsAreNotProvedOnceMore) {
   EXPECT_TRUE(Unfold(*folded, c.relation, 0, once).has_value()) << Listed(once);
 }
 
+TEST(Folding, NodesThatNothingReadsBelongToTheirLayer) {
+  LayeredDecoder d;
+  d.unread = true;
+  const Converted c = ConvertText(Text(d));
+  EXPECT_EQ(Copies(c), (std::multiset<size_t>{0, 0, 2, 2}));
+  const std::string whole = Whole(c, *c.after);
+  EXPECT_FALSE(SaysOtherwise(whole)) << whole;
+  EXPECT_EQ(Folded(c, *c.after), whole);
+}
+
 TEST(Folding, WeightsThatAreTheSameAreLayersToo) {
   LayeredDecoder d;
   d.same_numbers = true;
@@ -148,6 +159,22 @@ TEST(Folding, ALayerWithAnotherConstantIsProvedByItself) {
     EXPECT_FALSE(SaysOtherwise(whole)) << whole;
     EXPECT_EQ(Folded(c, *c.after), whole);
   }
+}
+
+// The work for a layer does not grow with the number of layers.
+TEST(Folding, ManyLayersWithConstantsOfTheirOwnAreProved) {
+  LayeredDecoder d;
+  d.layers = 24;
+  d.own_scales = true;
+  const Converted c = ConvertText(Text(d));
+  const int64_t usual = sym::MaxSteps();
+  sym::SetMaxSteps(d.layers * 30'000);
+  const std::string proved = Folded(c, *c.after);
+  sym::SetMaxSteps(1000);
+  const std::string stopped = Folded(c, *c.after);
+  sym::SetMaxSteps(usual);
+  EXPECT_FALSE(SaysOtherwise(proved)) << proved;
+  EXPECT_THAT(stopped, testing::HasSubstr("the limit of 1000 steps is reached"));
 }
 
 // One weight in layer 1 where the others have two: what is proved of it need not hold of them.

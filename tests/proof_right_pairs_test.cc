@@ -247,5 +247,129 @@ INSTANTIATE_TEST_SUITE_P(Models, GivenByAMask,
                                          "llama_dynamo_native_cache"),
                          [](const auto& model) { return std::string(model.param); });
 
+// Converts a model that is given as text, and proves the result against it with these changes.
+std::string UnprovedConversion(const std::string& text, const TextChanges& changes = {}) {
+  const auto source = ParseModelText(text), changed = ParseModelText(Changed(text, changes));
+  EXPECT_TRUE(source.ok() && changed.ok()) << source.status() << changed.status();
+  if (!source.ok() || !changed.ok()) return "no model";
+  const auto conversion = Convert(AsModel(*source), {}, AllRules());
+  EXPECT_TRUE(conversion.ok() && conversion->model) << conversion.status();
+  if (!conversion.ok() || !conversion->model) return "no conversion";
+  return Unproved(ProveConversion(*changed, *conversion->model, conversion->manifest));
+}
+
+// Queries of 4 heads with the past of `groups` key/value heads, and these inputs and nodes.
+std::string WithPast(int groups, const std::string& inputs, const std::string& nodes) {
+  return fmt::format(
+      "<ir_version: 10, opset_import: [\"\" : 23, \"com.microsoft\" : 1]>\n"
+      "decoder (float[B,S,16] q, float[B,S,{0}] k, float[B,S,{0}] v, float[B,{1},P,4] past_k,\n"
+      "         float[B,{1},P,4] past_v, {2}) =>\n"
+      "        (float[B,S,16] y, float[B,{1},T,4] present_k, float[B,{1},T,4] present_v)\n"
+      "<int64[1] axis_1 = {{1}}, int64 at_1 = {{1}}>\n{{\n{3}\n}}",
+      4 * groups, groups, inputs, nodes);
+}
+
+TEST(HostMasks, OfAttentionHaveAColumnForEachKey) {
+  for (const char* mask : {"float[S,T]", "float[1,T]", "float[B,4,S,T]", "float[1,1,S,T]"}) {
+    for (const char* causal : {"", ", is_causal = 1"}) {
+      EXPECT_EQ(UnprovedConversion(
+                    WithPast(2, std::string(mask) + " m",
+                             std::string("y, present_k, present_v = Attention<q_num_heads = 4, "
+                                         "kv_num_heads = 2") +
+                                 causal + ">(q, k, v, m, past_k, past_v)")),
+                "")
+          << mask << causal;
+    }
+  }
+}
+
+TEST(HostMasks, OfMultiHeadAttentionAreAddedToScores) {
+  const auto with = [](const std::string& inputs, const std::string& operands,
+                       const TextChanges& changes = {}) {
+    return UnprovedConversion(
+        WithPast(4, inputs,
+                 "y, present_k, present_v = com.microsoft.MultiHeadAttention<num_heads = 4, "
+                 "unidirectional = 1, mask_filter_value = -20000.0>(q, k, v, , " +
+                     operands + ", past_k, past_v)"),
+        changes);
+  };
+  const std::string bias = "float[B,4,S,T] ab", one = "float[1,1,S,T] ab", pads = "int32[B,T] pads";
+  EXPECT_EQ(with(bias, ", ab"), "");
+  EXPECT_EQ(with(one, ", ab"), "");
+  EXPECT_EQ(with(pads, "pads, "), "");
+  EXPECT_EQ(with(bias + ", " + pads, "pads, ab"), "");
+  EXPECT_NE(with(pads, "pads, ", {{"-20000.0", "-1.0"}}), "");
+  EXPECT_NE(with(pads, "pads, ", {{"unidirectional = 1", "unidirectional = 0"}}), "");
+  EXPECT_NE(with(pads, "pads, ", {{"v, , pads", "v, , "}}), "");
+}
+
+TEST(HostMasks, OfGroupQueryAttentionAreAddedToScores) {
+  const auto with = [](const std::string& bias, const TextChanges& changes = {}) {
+    return UnprovedConversion(
+        WithPast(2, "int64[B,T] mask, " + bias + " ab",
+                 "counted = ReduceSum<keepdims = 0>(mask, axis_1) less = Sub(counted, axis_1)\n"
+                 "last = Cast<to = 6>(less) dims = Shape(mask) width = Gather(dims, at_1)\n"
+                 "total = Cast<to = 6>(width)\n"
+                 "y, present_k, present_v = com.microsoft.GroupQueryAttention<num_heads = 4, "
+                 "kv_num_heads = 2>(q, k, v, past_k, past_v, last, total, , , , ab)"),
+        changes);
+  };
+  EXPECT_EQ(with("float[B,1,S,T]"), "");
+  EXPECT_EQ(with("float[1,4,S,T]"), "");
+  EXPECT_NE(with("float[B,1,S,T]", {{", , , , ab)", ")"}}), "");
+}
+
+TEST(Einsum, ReadsOperandsAtThePlacesOfItsLetters) {
+  std::string weight = " float[16,16] weight = {0.5";
+  for (int k = 1; k < 256; ++k) weight += ",0.125";
+  weight += "},";
+  const auto both = [&](const std::string& nodes) { return WithEnd(nodes, nodes, weight, weight); };
+  EXPECT_EQ(both("y = Einsum<equation = \"bsh,hk->bsk\">(y0, weight)"), "");
+  EXPECT_EQ(both("y = Einsum<equation = \"ash, hz -> asz\">(y0, weight)"), "");
+  // A sum over all sequences, and products of each sequence with all.
+  EXPECT_NE(both("all = Einsum<equation = \"bsh->sh\">(y0)\ny = Add(y0, all)"), "");
+  EXPECT_NE(both("all = Einsum<equation = \"bsh,csh->bch\">(y0, y0)\n"
+                 "most = ReduceMax<axes = [1], keepdims = 1>(all)\ny = Add(y0, most)"),
+            "");
+}
+
+// Returns a decoder whose causal mask is cut out of a large table of float32 numbers, as exporters
+// write it for a fixed number of positions. `hole`: one key is hidden from one query.
+onnx::ModelProto WithTable(bool hole) {
+  const auto c = LoadCase(fmt::format("{}/rewrites/{}.onnxtxt", KVLIFT_TESTDATA_DIR, kCase));
+  EXPECT_TRUE(c.ok()) << c.status();
+  auto model = ParseModelText(
+      Changed(c->before,
+              {{"sees = LessOrEqual(cols2, rows2)",
+                "p1 = Unsqueeze(p, axes_0)\nt1 = Unsqueeze(t, axes_0)\n"
+                "part = Slice(table, p1, t1, axes_0)\nzero_1 = Unsqueeze(zero, axes_0)\n"
+                "square = Slice(part, zero_1, t1, axes_1)\nsees = Cast<to = 9>(square)"},
+               {kConstantsOfSource, std::string(kConstantsOfSource) + " float[1] table = {0},"}}));
+  EXPECT_TRUE(model.ok()) << model.status();
+  constexpr int64_t kSize = 70;
+  for (auto& tensor : *model->mutable_graph()->mutable_initializer()) {
+    if (tensor.name() != "table") continue;
+    tensor.Clear();
+    tensor.set_name("table");
+    tensor.set_data_type(onnx::TensorProto::FLOAT);
+    for (int k = 0; k < 2; ++k) tensor.add_dims(kSize);
+    for (int64_t k = 0; k < kSize * kSize; ++k) {
+      const float sees = k % kSize <= k / kSize && !(hole && k == 40 * kSize + 3) ? 1.0F : 0.0F;
+      tensor.mutable_raw_data()->append(reinterpret_cast<const char*>(&sees), sizeof(sees));
+    }
+  }
+  return *std::move(model);
+}
+
+TEST(Tables, OfACausalMaskAreRead) {
+  const auto conversion = Convert(AsModel(WithTable(false)), {}, AllRules());
+  ASSERT_TRUE(conversion.ok() && conversion->model) << conversion.status();
+  const auto unproved = [&](bool hole) {
+    return Unproved(ProveConversion(WithTable(hole), *conversion->model, conversion->manifest));
+  };
+  EXPECT_EQ(unproved(false), "");
+  EXPECT_NE(unproved(true), "");
+}
+
 }  // namespace
 }  // namespace kvlift

@@ -40,6 +40,20 @@ TEST(Sequences, TheFirstOneForAllIsNoneOfTheirOwn) {
   EXPECT_EQ(Unproved(WithEnds(first, first, Uniform)), "");
 }
 
+// A present of the first sequence alone broadcasts in the source's attention.
+TEST(Sequences, APresentOfOneIsNoneOfAll) {
+  const auto with = [](const std::string& present) {
+    return Unproved(
+        ProofOfPair("fixed_buffer_scatter_free_slots",
+                    {{"present_v = Transpose<perm = [1, 2, 0, 3]>(v_done)", present},
+                     {"int64[1] axes_1 = {1},", "int64[1] axes_1 = {1}, int64[1] at_0 = {0},"}},
+                    {}));
+  };
+  const std::string all = "v_all = Transpose<perm = [1, 2, 0, 3]>(v_done)\n";
+  EXPECT_EQ(with(all + "present_v = Identity(v_all)"), "");
+  EXPECT_NE(with(all + "present_v = Slice(v_all, at_0, axes_1, at_0)"), "");
+}
+
 TEST(Sequences, ALargestOfAllReachesEachOfThem) {
   EXPECT_NE(Unproved(WithEnd("top = ReduceMax<axes = [0]>(y0)\ny = Sub(y0, top)")), "");
   EXPECT_EQ(Unproved(WithEnd("top = ReduceMax<axes = [2]>(y0)\ny = Sub(y0, top)")), "");
@@ -85,6 +99,33 @@ TEST(Sequences, FoldedIntoRowsTheyStayApart) {
   EXPECT_NE(Unproved(WithEnd("flat = Flatten<axis = 2>(y0)\nsoft = Softmax<axis = 0>(flat)\n"
                              "shape = Shape(y0)\ny = Reshape(soft, shape)")),
             "");
+}
+
+// Where the visible rows of all sequences are merged into one axis, rows of the longest one stand
+// behind those of a shorter one.
+TEST(Sequences, MergedWithTheirRowsTheyAreNotKnownApart) {
+  const auto with = [](const std::string& merged, bool uniform) {
+    const std::string rest = "mean = ReduceMean<keepdims = 0>(flat)\ny = Add(y0, mean)";
+    const std::string shapes =
+        " int64[1] all = {-1}, int64[2] fours = {-1, 4}, int64[3] heads = {-1, 2, 4},";
+    return Unproved(ProofOfPair(
+        kCase,
+        {{kLastOfSource, "y0 = Reshape(context4, y_shape)\nflat = " +
+                             absl::StrReplaceAll(merged, {{"KEYS", "present_k"}}) + rest},
+         {kConstantsOfSource, kConstantsOfSource + shapes}},
+        {{kLast, "y0 = Reshape (context4, y_shape)\nflat = " +
+                     absl::StrReplaceAll(merged, {{"KEYS", "\"/kvlift/layers.0/key/visible\""}}) +
+                     rest},
+         {kConstants, kConstants + shapes}},
+        [&](Manifest* relation) {
+          if (uniform) Uniform(relation);
+        }));
+  };
+  for (const char* merged : {"Reshape(KEYS, all)\n", "Reshape(KEYS, fours)\n",
+                             "Reshape(KEYS, heads)\n", "Flatten<axis = 3>(KEYS)\n"}) {
+    EXPECT_NE(with(merged, false), "") << merged;
+    EXPECT_EQ(with(merged, true), "") << merged;
+  }
 }
 
 // Positions differ by sequence in the conversion, where the source has one row of them for all.

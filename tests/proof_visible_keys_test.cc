@@ -38,6 +38,23 @@ TEST_F(VisibleKeys, WhatAMaskOfTheHostHidesIsNotTold) {
   EXPECT_EQ(Find(pool_.Eq(pool_.Load(7, place), pool_.Integer(1), {})), "");
 }
 
+TEST_F(VisibleKeys, PaddingHidesAllKeysOfATokenThatDoesNotSeeItself) {
+  const auto hidden = [&](Expr sees) {
+    return PaddingHidesAllKeys(pool_, sees, past_, tokens_, pool_.Add(past_, tokens_));
+  };
+  const Expr place[] = {pool_.Index(0), key_};
+  const Expr load = pool_.Load(7, place);
+  const Expr own = pool_.Le(key_, own_, {}), front = pool_.Le(key_, query_, {});
+  const Expr some = pool_.Le(key_, pool_.Integer(0), {});
+  for (const int64_t shown : {0, 1}) {
+    const Expr real = pool_.Eq(load, pool_.Integer(shown), {});
+    EXPECT_FALSE(hidden(pool_.And(own, real)));
+    EXPECT_TRUE(hidden(pool_.And(front, real)));
+    EXPECT_FALSE(hidden(pool_.And(front, pool_.Or(real, some))));
+  }
+  EXPECT_FALSE(hidden(front));  // no mask of the host
+}
+
 TEST_F(VisibleKeys, AStartOfTheHostIsThePast) {
   const Expr first[] = {pool_.Integer(0)};
   const Expr start = pool_.Load(7, first);

@@ -28,6 +28,7 @@ TEST(DisplayWidth, CountsColumns) {
   EXPECT_EQ(DisplayWidth("\u200b"), 0);                          // zero width space
   EXPECT_EQ(DisplayWidth("\u1112\u1161\u11ab"), 2);              // Hangul in letters
   EXPECT_EQ(DisplayWidth("\u00e9\u03b1\u0416\u2192\u2500"), 5);  // narrow ones of many blocks
+  EXPECT_EQ(DisplayWidth("\u0378"), 1);                          // of no character yet
 }
 
 TEST(WrapText, BreaksAtSpacesThenSeparatorsThenAnywhere) {

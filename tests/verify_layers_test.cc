@@ -16,12 +16,14 @@
 #include "support/half_model.h"
 #include "support/layered_decoder.h"
 #include "support/models.h"
+#include "verify/decisions.h"
 #include "verify/drawn_weights.h"
 #include "verify/layers/cuts.h"
 #include "verify/layers/pieces.h"
 #include "verify/mutant_maker.h"
 #include "verify/mutants.h"
 #include "verify/verify.h"
+#include "verify/weight_places.h"
 
 namespace kvlift {
 namespace {
@@ -78,6 +80,12 @@ TEST(Cuts, AreTheHiddenStatesBetweenLayers) {
   // What enters the first layer is an input of the models.
   EXPECT_THAT(FindCuts(*before, *after, pair.relation),
               ElementsAre(Cut{"x1"}, Cut{"x2"}, Cut{"x3"}, Cut{"x4"}));
+}
+
+TEST(Cuts, DoNotDependOnNodesThatNothingReads) {
+  LayeredDecoder d;
+  d.unread = true;
+  EXPECT_EQ(ClassesOf(ConvertedText(d)), ClassesOf(ConvertedText({})));
 }
 
 TEST(Cuts, OfOneLayerThereAreNone) {
@@ -220,6 +228,60 @@ TEST(HalfTypesAlone, WhatDiffersInThemOnlyIsRounding) {
   EXPECT_THAT(report->reason, HasSubstr("KV413"));
 }
 
+// A row that one model chooses and the other does not is no difference if rounding turns the
+// choice.
+TEST(HalfTypesAlone, ChoicesThatRoundingTurnsAreCounted) {
+  LayeredDecoder d;
+  d.router = true;
+  const Pair pair = ConvertedText(d, onnx::TensorProto::BFLOAT16);
+  VerifyOptions options;
+  options.controls = false;
+  const auto report = Verify(pair.before, pair.after, pair.relation, options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->verdict, VerdictKind::kEqual) << report->reason;
+  EXPECT_GT(report->half_types.unlike, 0);
+  EXPECT_LT(report->half_types.unlike, report->half_types.decisions / 2);
+}
+
+// The values of a TopK are those that the source chose, of the converted model's own numbers.
+TEST(Decisions, OfTheSourceAreFollowed) {
+  const auto model = ParseModelText(
+      "<ir_version: 8, opset_import: [\"\" : 17]>\n"
+      "g (float[1,1] x) => (float[1,2] best, bool[1,3] low)\n"
+      "<float[1,3] w = {1, 3, 2}, int64[1] k = {2}, float two = {2}> {\n"
+      "  y = MatMul(x, w)\n best, chosen = TopK(y, k)\n low = Less(y, two)\n}");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const Model plain = AsModel(*model);
+  const auto graph = Graph::Build(plain.proto);
+  ASSERT_TRUE(graph.ok());
+  Decisions decisions(*graph, *graph);
+  const auto shown = decisions.Shown(plain), following = decisions.Following(plain);
+  ASSERT_TRUE(shown.ok() && following.ok());
+  const auto run = [](const Model& m, float x, exec::Feeds feeds) {
+    auto runner = Runner::Create(m.proto, "", {}, exec::AliasMode::kOff, 1);
+    EXPECT_TRUE(runner.ok()) << runner.status();
+    feeds["x"] = exec::Tensor::Zeros(onnx::TensorProto::FLOAT, {1, 1});
+    feeds["x"].span<float>()[0] = x;
+    auto step = runner->Step(feeds);
+    EXPECT_TRUE(step.ok()) << step.status();
+    return *std::move(step);
+  };
+  const exec::Feeds fed = decisions.FeedsOf(run(*shown, 1, {}));
+  const exec::Fetches own = run(*following, -1, fed);
+  // Of -1, -3 and -2 the source's choice, 1 and 2; and 1 < 2 alone.
+  EXPECT_THAT(own.at("best").span<float>(), ElementsAre(-3, -2));
+  EXPECT_THAT(own.at("low").span<bool>(), ElementsAre(true, false, false));
+  Plan plan;
+  plan.steps.resize(1);
+  Record record;
+  record.plan = &plan;
+  std::vector<exec::Fetches> all;
+  all.push_back(run(*following, -1, fed));
+  decisions.Count(record, {fed}, all);
+  EXPECT_EQ(decisions.made(), 4);
+  EXPECT_EQ(decisions.unlike(), 3);
+}
+
 TEST(DrawnWeights, AreTheSameForTheSamePlace) {
   const auto model = ParseModelText(
       "<ir_version: 8, opset_import: [\"\" : 17]>\n"
@@ -242,17 +304,77 @@ TEST(DrawnWeights, AreTheSameForTheSamePlace) {
     return AsModel(other);
   };
   const DrawnWeights weights(5);
-  const auto bytes = [&](const std::string& offset) {
-    const auto drawn = weights.In(with(offset, onnx::TensorProto::FLOAT));
+  const auto are_same = [&](const std::string& offset, const std::string& other) {
+    const auto drawn =
+        weights.In(with(offset, onnx::TensorProto::FLOAT), with(other, onnx::TensorProto::FLOAT));
     EXPECT_TRUE(drawn.ok()) << drawn.status();
-    return std::string(RawDataOf(drawn->proto->graph().initializer(0)).bytes);
+    const RawData a = RawDataOf(drawn->first.proto->graph().initializer(0));
+    const RawData b = RawDataOf(drawn->second.proto->graph().initializer(0));
+    EXPECT_EQ(a.bytes.size(), 64 * 32 * sizeof(float));
+    return a.bytes == b.bytes;
   };
-  EXPECT_EQ(bytes("0").size(), 64 * 32 * sizeof(float));
-  EXPECT_EQ(bytes("0"), bytes("0"));
-  EXPECT_NE(bytes("0"), bytes("8192"));
-  const auto indices = weights.In(with("0", onnx::TensorProto::INT64));
+  EXPECT_TRUE(are_same("0", "0"));
+  EXPECT_FALSE(are_same("0", "8192"));
+  const auto indices =
+      weights.In(with("0", onnx::TensorProto::INT64), with("0", onnx::TensorProto::INT64));
   EXPECT_EQ(indices.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(indices.status().message()), HasSubstr("w holds int64"));
+}
+
+// A model with one weight w [2, 2]: stored, or absent at this offset of this file.
+Model OfWeight(const std::string& location, int offset, float stored = 0) {
+  auto model = ParseModelText(
+      fmt::format("<ir_version: 8, opset_import: [\"\" : 17]>\n"
+                  "g (float[B,2] x) => (float[B,2] y) <float[2,2] w = {{{0}, {0}, {0}, {0}}}> "
+                  "{{ y = MatMul (x, w) }}",
+                  stored + 0.5F));
+  EXPECT_TRUE(model.ok()) << model.status();
+  if (location.empty()) return AsModel(*model);
+  onnx::TensorProto& weight = *model->mutable_graph()->mutable_initializer(0);
+  weight.clear_float_data();
+  weight.clear_raw_data();
+  weight.set_data_location(onnx::TensorProto::EXTERNAL);
+  const std::pair<std::string, std::string> where[] = {{"location", location},
+                                                       {"offset", fmt::format("{}", offset)}};
+  for (const auto& [key, value] : where) {
+    auto* entry = weight.add_external_data();
+    entry->set_key(key);
+    entry->set_value(value);
+  }
+  return AsModel(*model);
+}
+
+// Whether PairAbsentWeights takes the weights of two models to be the same.
+bool ArePaired(const Model& before, const Model& after) {
+  const auto paired = PairAbsentWeights(before, after);
+  EXPECT_TRUE(paired.ok()) << paired.status();
+  return paired.ok() && paired->before.proto->graph().initializer(0).SerializeAsString() ==
+                            paired->after.proto->graph().initializer(0).SerializeAsString();
+}
+
+TEST(AbsentWeights, OfOneNameAreTheSameUnlessTheirPlacesDiffer) {
+  EXPECT_TRUE(ArePaired(OfWeight("a", 0), OfWeight("a", 0)));
+  EXPECT_FALSE(ArePaired(OfWeight("a", 0), OfWeight("a", 64)));
+  // The file was copied.
+  EXPECT_TRUE(ArePaired(OfWeight("a", 64), OfWeight("b", 64)));
+  EXPECT_FALSE(ArePaired(OfWeight("a", 0), OfWeight("b", 64)));
+  // One model stores the numbers.
+  EXPECT_TRUE(ArePaired(OfWeight("a", 0), OfWeight("", 0)));
+  EXPECT_TRUE(ArePaired(OfWeight("", 0), OfWeight("a", 0)));
+  // Both do.
+  EXPECT_FALSE(ArePaired(OfWeight("", 0), OfWeight("", 0, 1)));
+}
+
+TEST(AbsentWeights, ThatAreTakenToBeTheSameAreInTheLedger) {
+  const auto assumed = [](const Model& before, const Model& after) {
+    const auto paired = PairAbsentWeights(before, after);
+    EXPECT_TRUE(paired.ok()) << paired.status();
+    return paired.ok() && paired->assumed ? paired->assumed->condition : "";
+  };
+  EXPECT_EQ(assumed(OfWeight("a", 0), OfWeight("a", 0)), "");
+  EXPECT_EQ(assumed(OfWeight("a", 0), OfWeight("a", 64)), "");
+  EXPECT_THAT(assumed(OfWeight("a", 0), OfWeight("", 0)), HasSubstr("absent: w"));
+  EXPECT_THAT(assumed(OfWeight("a", 0), OfWeight("b", 0)), HasSubstr("absent: w"));
 }
 
 TEST(DrawnWeights, AreReadAsWords) {

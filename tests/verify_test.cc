@@ -334,7 +334,7 @@ TEST(VerifyTest, OutputThatOnlyClaimsToBeACache) {
       With(With(kAfter, "(float[B,S,8] logits,", "(float[B,S,8] logits, float[B,S,8] extra,"),
            "logits = Reshape (y4, flat)", "logits = Reshape (y4, flat) extra = Neg (logits)");
   Manifest relation = Relation();
-  relation.outputs.push_back({"extra", "cache", "0.key", ""});
+  relation.outputs.push_back({"extra", CacheOutput{"0.key"}});
   ExpectInconclusive(Judge(kBefore, after, relation), "KV403", "extra");
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "contract/words.h"
 #include "gtest/gtest.h"
+#include "support/case_file.h"
 #include "support/models.h"
 #include "verify/thresholds.h"
 #include "verify/trees.h"
@@ -420,6 +421,37 @@ TEST(TrustTest, Row18RowsOfPadsAreComparedUnlessAPreconditionExcludesThem) {
   const VerifyReport none = Judge(before, after, relation);
   ASSERT_NE(PlanOf(none, "ragged prompt"), nullptr);
   EXPECT_EQ(PlanOf(none, "ragged prompt")->status, "skipped");
+}
+
+// A token sees keys from the front alone, so padding in front of its sequence leaves it none. The
+// proof takes for granted that there is no such padding, and no plan feeds it.
+TEST(TrustTest, Row18PaddingThatHidesAllKeysOfATokenIsNotFed) {
+  const auto c = LoadCase(std::string(KVLIFT_TESTDATA_DIR) +
+                          "/rewrites/decomposed_attention_padding_finite_minimum.onnxtxt");
+  ASSERT_TRUE(c.ok()) << c.status();
+  const auto judge = [&](const std::string& rows) {
+    const auto source = ParseModelText(With(c->before, "rows = Range(p, t, one)", rows));
+    EXPECT_TRUE(source.ok()) << source.status();
+    const Model before = AsModel(*source);
+    const auto converted = Convert(before, c->options, AllRules());
+    EXPECT_TRUE(converted.ok() && converted->model) << converted.status();
+    VerifyOptions options;
+    options.controls = false;
+    auto report = Verify(before, AsModel(*converted->model), converted->manifest, options);
+    EXPECT_TRUE(report.ok()) << report.status();
+    EXPECT_TRUE(Accepts(report->verdict, Accept::kProved)) << report->reason << Plans(*report);
+    return *std::move(report);
+  };
+  const VerifyReport causal = judge("rows = Range(p, t, one)");
+  const VerifyReport front = judge("s = Sub(t, p)\nrows = Range(zero, s, one)");
+  for (const char* plan : {"left pads", "ragged prompt", "free masks"}) {
+    ASSERT_NE(PlanOf(front, plan), nullptr) << plan;
+    EXPECT_EQ(PlanOf(front, plan)->status, "skipped") << plan;
+    ASSERT_NE(PlanOf(causal, plan), nullptr) << plan;
+    EXPECT_NE(PlanOf(causal, plan)->status, "skipped") << plan;
+  }
+  EXPECT_TRUE(front.assumptions.Has(AssumptionKind::kPadding, "context"));
+  EXPECT_FALSE(causal.assumptions.Has(AssumptionKind::kPadding, "context"));
 }
 
 // Ones and zeros that are cast to bool: nothing is added to scores.

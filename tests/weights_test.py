@@ -66,6 +66,60 @@ class WeightsTest(unittest.TestCase):
                 text = done("verify", source, out, "--weights", "random")
                 self.assertIn("equal for drawn weights", text)
 
+    def random_verdict(self, source, out):
+        run = tool("verify", source, out, "--json", "--weights", "random")
+        return json.loads(run.stdout)["verdict"]
+
+    def test_drawn_weights_do_not_depend_on_which_files_are_there(self):
+        """Small weights are copied into the conversion if their file is there."""
+        size = llama.Size(layers=3, hidden=256, q_heads=4, kv_heads=2, head=64, ffn=128, vocab=256)
+        for type_name in ("fp32", "fp16", "int4"):
+            with self.subTest(type_name), tempfile.TemporaryDirectory() as self.folder:
+                source, out = self.decoder(type_name, size), self.at("out.onnx")
+                data, aside = self.at("model.data"), self.at("aside")
+                for converted_with_file in (True, False):
+                    if not converted_with_file:
+                        os.rename(data, aside)
+                    done("convert", source, "-o", out, "--force")
+                    if not converted_with_file:
+                        os.rename(aside, data)
+                    self.assertEqual(self.random_verdict(source, out), "equal")
+                    os.rename(data, aside)
+                    self.assertEqual(self.random_verdict(source, out), "equal")
+                    os.rename(aside, data)
+
+    @staticmethod
+    def two_alike(model):
+        """Two weights in the file that have the same type and shape."""
+        seen = {}
+        for tensor in model.graph.initializer:
+            if tensor.external_data:
+                alike = seen.setdefault((tensor.data_type, tuple(tensor.dims)), tensor)
+                if alike is not tensor:
+                    return alike, tensor
+        raise ValueError("no two weights are alike")
+
+    def test_another_weight_is_found_with_drawn_weights(self):
+        for type_name in ("fp32", "fp16"):
+            for there in (True, False):
+                with self.subTest(f"{type_name} {there}"), \
+                     tempfile.TemporaryDirectory() as self.folder:
+                    source, out = self.decoder(type_name), self.at("out.onnx")
+                    done("convert", source, "-o", out)
+                    model = onnx.load(out, load_external_data=False)
+                    first, other = self.two_alike(model)
+                    where = {e.key: int(e.value) for e in first.external_data
+                             if e.key != "location"}
+                    with open(self.at("model.data"), "r+b") as file:
+                        file.seek(where["offset"])
+                        file.write(bytes(range(16)) * (where["length"] // 16))
+                    del first.external_data[:]
+                    first.external_data.extend(other.external_data)
+                    onnx.save(model, out)
+                    if not there:
+                        os.remove(self.at("model.data"))
+                    self.assertEqual(self.random_verdict(source, out), "different")
+
     def test_check_says_what_it_could_not_see(self):
         source = self.decoder("fp16")
         self.assertNotIn("KV030", done("check", source))
@@ -92,6 +146,30 @@ class WeightsTest(unittest.TestCase):
         run = tool("verify", source, out, "--json", "--weights", "random")
         self.assertNotEqual(json.loads(run.stdout)["verdict"], "equal")
         self.assertNotEqual(run.returncode, DONE)
+
+    def test_reports_say_what_was_fed_and_run(self):
+        source, out = self.decoder("fp16"), self.at("out.onnx")
+        done("convert", source, "-o", out)
+        report = self.verdict(source, out)
+        conditions = [a["condition"] for a in report["assumptions"]]
+        # Of token ids a layer reads the shape only.
+        self.assertNotIn("input_ids holds the positions P..T-1", conditions)
+        plans = {plan["name"]: plan["status"] for plan in report["plans"]}
+        if plans.get("free positions") == "bitwise":
+            self.assertNotIn("position_ids holds the positions P..T-1", conditions)
+        sentences = report["assumed"]["P"].split("; ")
+        self.assertEqual(len(sentences), len(set(sentences)))
+        self.assertLess(len(sentences), 5, report["assumed"]["P"])
+        self.assertIn("judged by computed bounds", done("verify", source, out))
+        self.assertIsNone(report["half_types"]["not_run"])
+        model = onnx.load(out, load_external_data=False)
+        layer = [n for n in model.graph.node if n.op_type == "Attention"][3]
+        layer.attribute.extend([onnx.helper.make_attribute("scale", 0.9)])
+        onnx.save(model, out)
+        wrong = tool("verify", source, out)
+        self.assertIn("not run in their own types: they are not seen to be equal in float32",
+                      wrong.stdout)
+        self.assertNotIn("agree in 0 steps", wrong.stdout)
 
     def test_other_words_are_refused(self):
         for words in ("drawn", "random:", "random:x"):

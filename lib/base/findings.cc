@@ -26,8 +26,11 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV006", "data-range", "external data that does not fit its tensor or its file",
      "Offset, length, type, shape and file size must agree before anything is read.",
      "Export the model again, or check that the data file is complete."},
-    {"KV007", "function-calls", "model-local functions that call themselves or stand twice",
-     "ONNX forbids both; inlining them would not end.", "Correct the functions."},
+    {"KV007", "function-calls",
+     "model-local functions that call themselves, stand twice or are operators of ONNX",
+     "ONNX forbids the first two; it leaves to runtimes which of two operators of one name "
+     "they run.",
+     "Correct or rename the functions."},
     {"KV008", "file-shrank", "a file became shorter while it was read",
      "Models are read in place; someone wrote the file meanwhile.",
      "Run again when nobody writes the file."},
@@ -87,6 +90,8 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "sizes that the model declares of its inputs and outputs contradict what its operators give",
      "No input can be fed, or no output given, that has both.",
      "Correct the declared sizes, or declare none."},
+    {"KV032", "flag-value", "an attribute that is a flag is neither 0 nor 1",
+     "Some runtimes take every other number for 1, others for 0.", "Set it to 0 or 1."},
     // KV1xx: ONNX and operator rules.
     {"KV101", "invalid-model", "ONNX's checker or shape inference refuses the model",
      "Every runtime may refuse it, too.", "See ONNX's message."},

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/overloaded.h"
 #include "contract/manifest_text.h"
 #include "contract/words.h"
 
@@ -50,11 +51,6 @@ ordered_json SummaryToJson(const QuantizationSummary& q) {
   }
   return json;
 }
-
-template <typename... Cases>
-struct Overloaded : Cases... {
-  using Cases::operator()...;
-};
 
 ordered_json InputToJson(const ManifestInput& i) {
   ordered_json json = {{"name", i.name}, {"as", WordOf(AsOf(i))}};

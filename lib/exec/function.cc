@@ -11,6 +11,7 @@
 #include "fmt/format.h"
 #include "onnx/defs/schema.h"
 #include "onnxio/function_body.h"
+#include "onnxio/functions.h"
 
 namespace kvlift::exec {
 namespace {
@@ -126,13 +127,6 @@ absl::StatusOr<std::shared_ptr<const Program>> CompileModel(ModelProto model,
   return Program::Compile(std::make_shared<Graph>(std::move(graph)), options);
 }
 
-const FunctionProto* FindLocal(const ModelProto& model, const NodeProto& node) {
-  for (const FunctionProto& function : model.functions()) {
-    if (function.domain() == node.domain() && function.name() == node.op_type()) return &function;
-  }
-  return nullptr;
-}
-
 Attributes SchemaDefaults(const onnx::OpSchema& schema) {
   Attributes defaults;
   for (const auto& [name, attribute] : schema.attributes()) {
@@ -150,7 +144,7 @@ absl::StatusOr<std::shared_ptr<const Program>> CompileFunction(const ModelProto&
                                                                const NodeProto& node,
                                                                const std::vector<int32_t>& types,
                                                                const CompileOptions& options) {
-  if (const FunctionProto* local = FindLocal(model, node); local != nullptr) {
+  if (const FunctionProto* local = FindFunction(model, node); local != nullptr) {
     return CompileModel(Instantiate(model, *local, node, types, {}), options);
   }
   const auto version = static_cast<int>(OpsetOf(model, node.domain()));

@@ -17,6 +17,7 @@
 #include "exec/timing.h"
 #include "ir/types.h"
 #include "onnx/onnx_pb.h"
+#include "onnxio/functions.h"
 
 namespace kvlift::exec {
 namespace {
@@ -155,6 +156,7 @@ class Fuser {
     const onnx::NodeProto& node = graph_.node(n);
     const std::string& domain = node.domain();
     if (!domain.empty() && domain != "ai.onnx" && domain != "com.microsoft") return {};
+    if (FindFunction(graph_.model(), node) != nullptr) return {};
     const std::string& op = node.op_type();
     const Known x = Of(n, 0);
     if (op == "Cast") return {static_cast<int32_t>(IntAttribute(node, "to", 0)), x.rank};
@@ -179,9 +181,7 @@ class Fuser {
     std::vector<const OpDef*> defs(graph_.num_nodes(), nullptr);
     std::vector<NodeId> order;
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      const onnx::NodeProto& node = graph_.node(n);
-      const OpDef* def =
-          FindOp(node.domain(), node.op_type(), OpsetOf(graph_.model(), node.domain()));
+      const OpDef* def = DefOf(graph_, n);
       defs[n] = def != nullptr && def->shape != nullptr ? def : nullptr;
       order.push_back(n);
     }

@@ -10,11 +10,6 @@
 namespace kvlift::exec {
 namespace {
 
-const OpDef* DefOf(const Graph& graph, NodeId n) {
-  const onnx::NodeProto& node = graph.node(n);
-  return FindOp(node.domain(), node.op_type(), OpsetOf(graph.model(), node.domain()));
-}
-
 // Returns true for a Transpose of a constant matrix that swaps its two axes.
 bool IsMatrixTranspose(const Graph& graph, NodeId n,
                        const std::vector<const onnx::TensorProto*>& protos) {

@@ -9,6 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "fmt/format.h"
+#include "onnxio/functions.h"
 
 namespace kvlift::exec {
 namespace {
@@ -233,6 +234,12 @@ int64_t OpsetOf(const onnx::ModelProto& model, std::string_view domain) {
     }
   }
   return 0;
+}
+
+const OpDef* DefOf(const Graph& graph, NodeId n) {
+  const onnx::NodeProto& node = graph.node(n);
+  if (FindFunction(graph.model(), node) != nullptr) return nullptr;
+  return FindOp(node.domain(), node.op_type(), OpsetOf(graph.model(), node.domain()));
 }
 
 Plan MakePlan(const Graph& graph, absl::Span<const OpDef* const> defs,

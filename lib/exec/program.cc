@@ -21,6 +21,7 @@
 #include "exec/sequences.h"
 #include "fmt/format.h"
 #include "onnx/defs/schema.h"
+#include "onnxio/functions.h"
 
 namespace kvlift::exec {
 namespace {
@@ -57,7 +58,7 @@ absl::Status CheckOperands(const onnx::NodeProto& node, int64_t version, bool ha
   const onnx::OpSchema* schema =
       onnx::OpSchemaRegistry::Schema(node.op_type(), static_cast<int>(version), domain);
   if (schema == nullptr) {
-    if (!has_kernel) return absl::OkStatus();  // a model-local function
+    if (!has_kernel) return absl::OkStatus();
     if (node.output_size() > 0 && !node.output(0).empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(fmt::format("{} needs its output 0", node.op_type()));
   }
@@ -197,7 +198,11 @@ class Compiler {
             fmt::format("operator {}-{} at {} has no kernel: the newest operator set known is {}",
                         node.op_type(), version, NodeLabel(graph_, n), newest));
       }
-      const OpDef* def = FindOp(node.domain(), node.op_type(), version);
+      if (FindFunction(graph_.model(), node) != nullptr) {
+        KV_RETURN_IF_ERROR(MakeCall(n, version));
+        continue;
+      }
+      const OpDef* def = DefOf(graph_, n);
       const absl::Status operands = CheckOperands(node, version, def != nullptr);
       if (!operands.ok()) {
         return absl::InvalidArgumentError(
@@ -227,13 +232,14 @@ class Compiler {
     const absl::Span<const ValueId> captures = graph_.captures(n);
     call->captures.assign(captures.begin(), captures.end());
     std::vector<std::string_view> bodies;
-    call->object = FindObjectOp(graph_, n);
+    const bool local = FindFunction(graph_.model(), node) != nullptr;
+    call->object = local ? nullptr : FindObjectOp(graph_, n);
     if (call->object != nullptr) {
       call->kind = CallKind::kObject;
-    } else if (graph_.Is(n, "If")) {
+    } else if (!local && graph_.Is(n, "If")) {
       call->kind = CallKind::kIf;
       bodies = {"then_branch", "else_branch"};
-    } else if (graph_.Is(n, "Loop") || graph_.Is(n, "Scan")) {
+    } else if (!local && (graph_.Is(n, "Loop") || graph_.Is(n, "Scan"))) {
       call->kind = graph_.Is(n, "Loop") ? CallKind::kLoop : CallKind::kScan;
       bodies = {"body"};
     }

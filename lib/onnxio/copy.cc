@@ -14,7 +14,6 @@
 #include "base/status.h"
 #include "fmt/format.h"
 #include "onnxio/errno_status.h"
-#include "onnxio/late_text.h"
 
 namespace kvlift {
 namespace {
@@ -78,19 +77,6 @@ class Writer {
   uint64_t done_ = 0;
 };
 
-bool Holds(const Piece& piece, const LateText& late) {
-  return piece.fd < 0 && !late.stand_in.empty() &&
-         piece.bytes.find(late.stand_in) != std::string_view::npos;
-}
-
-void ReplaceAll(const LateText& late, std::string* text) {
-  if (late.stand_in.empty()) return;
-  size_t at = 0;
-  while ((at = text->find(late.stand_in, at)) != std::string::npos) {
-    text->replace(at, late.stand_in.size(), late.text());
-  }
-}
-
 }  // namespace
 
 absl::Status WriteFailed(int error, std::string_view what, const std::string& shown) {
@@ -101,11 +87,6 @@ absl::Status WriteFailed(int error, std::string_view what, const std::string& sh
 
 absl::Status WritePieces(int fd, const std::vector<Piece>& pieces, const std::string& shown,
                          const WriteProgress& progress) {
-  return WritePieces(fd, pieces, shown, progress, LateText());
-}
-
-absl::Status WritePieces(int fd, const std::vector<Piece>& pieces, const std::string& shown,
-                         const WriteProgress& progress, const LateText& late) {
   uint64_t total = 0;
   for (const Piece& piece : pieces) total += piece.bytes.size();
   if (pieces.size() == 1 && ShareBlocks(fd, pieces[0])) return absl::OkStatus();
@@ -116,13 +97,12 @@ absl::Status WritePieces(int fd, const std::vector<Piece>& pieces, const std::st
   Writer writer(fd, total, shown, progress);
   std::string joined;  // small neighbouring pieces
   const auto flush = [&]() -> absl::Status {
-    ReplaceAll(late, &joined);
     const absl::Status status = writer.Put({joined, -1, 0});
     joined.clear();
     return status;
   };
   for (const Piece& piece : pieces) {
-    if (piece.bytes.size() < kLarge || Holds(piece, late)) {
+    if (piece.bytes.size() < kLarge) {
       joined.append(piece.bytes);
       if (joined.size() >= kLarge) KV_RETURN_IF_ERROR(flush());
       continue;

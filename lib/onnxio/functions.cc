@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -9,6 +10,7 @@
 #include "base/escape.h"
 #include "base/status.h"
 #include "fmt/format.h"
+#include "onnx/defs/schema.h"
 
 namespace kvlift {
 namespace {
@@ -23,10 +25,25 @@ struct Calls {
   int64_t depth = 0;
 };
 
+// "ai.onnx" is the same domain as "".
+template <typename Named>
+std::string_view DomainOf(const Named& named) {
+  return named.domain() == "ai.onnx" ? std::string_view() : std::string_view(named.domain());
+}
+
 template <typename Named>
 std::string KeyOf(const Named& named, const std::string& name) {
-  return fmt::format("{}\n{}\n{}", named.domain() == "ai.onnx" ? "" : named.domain(), name,
-                     named.overload());
+  return fmt::format("{}\n{}\n{}", DomainOf(named), name, named.overload());
+}
+
+bool IsOperatorOfOnnx(const onnx::ModelProto& model, const onnx::FunctionProto& function) {
+  if (!DomainOf(function).empty()) return false;
+  for (const auto& import : model.opset_import()) {
+    if (!DomainOf(import).empty()) continue;
+    return onnx::OpSchemaRegistry::Schema(function.name(), static_cast<int>(import.version())) !=
+           nullptr;
+  }
+  return false;
 }
 
 class CallGraph {
@@ -39,6 +56,10 @@ class CallGraph {
       const int index = static_cast<int>(index_.size());
       if (!index_.try_emplace(KeyOf(function, function.name()), index).second) {
         return Wrong("stands twice in the model", function.name());
+      }
+      if (IsOperatorOfOnnx(model_, function)) {
+        return Wrong("has the name of an operator of ONNX: runtimes choose which one they run",
+                     function.name());
       }
     }
     for (const auto& function : model_.functions()) {
@@ -147,6 +168,17 @@ void AddDefaults(const Functions& functions, Nodes* nodes) {
 }
 
 }  // namespace
+
+const onnx::FunctionProto* FindFunction(const onnx::ModelProto& model,
+                                        const onnx::NodeProto& node) {
+  for (const auto& function : model.functions()) {
+    if (function.name() == node.op_type() && DomainOf(function) == DomainOf(node) &&
+        function.overload() == node.overload()) {
+      return &function;
+    }
+  }
+  return nullptr;
+}
 
 void AddDefaultAttributes(onnx::ModelProto* model) {
   Functions functions;

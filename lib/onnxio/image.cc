@@ -9,13 +9,14 @@
 #include "fmt/format.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "google/protobuf/wire_format_lite.h"
 #include "onnxio/guard.h"
 #include "onnxio/tensors.h"
-#include "onnxio/wire.h"
 
 namespace kvlift {
 namespace {
 
+using google::protobuf::internal::WireFormatLite;
 using onnx::TensorProto;
 
 std::string Spliced(std::string_view bytes, const Survey& survey) {
@@ -32,10 +33,10 @@ std::string Spliced(std::string_view bytes, const Survey& survey) {
 // Returns true for a data_location field with value DEFAULT, which ONNX writes after external data
 // was moved into the model.
 bool SaysInline(std::string_view bytes, const TensorSite::Field& field) {
-  size_t at = field.begin;
-  uint64_t tag = 0, value = 0;
-  return wire::ReadVarint(bytes, &at, &tag) && tag == TensorProto::kDataLocationFieldNumber << 3 &&
-         at == field.data && wire::ReadVarint(bytes, &at, &value) && value == TensorProto::DEFAULT;
+  TensorProto only;  // that field
+  return only.ParseFromArray(bytes.data() + field.begin,
+                             static_cast<int>(field.end - field.begin)) &&
+         only.has_data_location() && only.data_location() == TensorProto::DEFAULT;
 }
 
 bool StaysInFile(std::string_view bytes, const TensorSite& site) {
@@ -139,10 +140,13 @@ void PutBack(const TensorSite& site, Kept& kept, std::vector<Replacement>* repla
     replacements->push_back({field.begin, field.end, {}, {}});
   }
   Replacement raw{site.behind_raw, site.behind_raw, {}, {}};
-  wire::AppendVarint(
-      (TensorProto::kRawDataFieldNumber << 3) | static_cast<uint64_t>(wire::Type::kBytes),
-      &raw.text);
-  wire::AppendVarint(span.length, &raw.text);
+  {
+    google::protobuf::io::StringOutputStream text(&raw.text);
+    google::protobuf::io::CodedOutputStream coded(&text);
+    WireFormatLite::WriteTag(TensorProto::kRawDataFieldNumber,
+                             WireFormatLite::WIRETYPE_LENGTH_DELIMITED, &coded);
+    coded.WriteVarint64(span.length);
+  }
   raw.data = span.source->content().bytes.substr(span.offset, span.length);
   replacements->insert(replacements->end() - static_cast<ptrdiff_t>(site.external.size()),
                        std::move(raw));

@@ -6,14 +6,17 @@
 #include "base/coded.h"
 #include "base/status.h"
 #include "fmt/format.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "onnx/onnx_pb.h"
-#include "onnxio/wire.h"
+#include "onnxio/message_fields.h"
 
 namespace kvlift {
 namespace {
 
+using google::protobuf::io::CodedInputStream;
 using wire::Kind;
-using wire::Type;
+using wire::WireFormatLite;
 
 // Estimated memory of a protobuf message, a text and a number.
 constexpr int64_t kMessageBytes = 128;
@@ -25,7 +28,8 @@ struct Frame {
   size_t length_at = 0;  // of the length in front of the message
   size_t begin = 0;
   size_t end = 0;
-  int64_t grown = 0;  // bytes that replacements inside have added
+  CodedInputStream::Limit outside = 0;  // the stream's limit around the message
+  int64_t grown = 0;                    // bytes that replacements inside have added
   int64_t rank = 0;
   int64_t attributes = 0;
   int64_t level = 0;  // nesting depth of graphs and functions
@@ -35,14 +39,17 @@ struct Frame {
 class Surveyor {
  public:
   Surveyor(std::string_view model, const Limits& limits, const EditTensor& edit)
-      : bytes_(model), limits_(limits), edit_(edit) {}
+      : bytes_(model),
+        limits_(limits),
+        edit_(edit),
+        stream_(reinterpret_cast<const uint8_t*>(model.data()), static_cast<int>(model.size())) {}
 
   absl::StatusOr<Survey> Run() {
     open_.emplace_back();
     open_.back().message = wire::Schema().data();
     open_.back().end = bytes_.size();
     while (!open_.empty()) {
-      if (at_ == open_.back().end) {
+      if (At() == open_.back().end) {
         Close();
       } else {
         KV_RETURN_IF_ERROR(ReadField());
@@ -56,11 +63,14 @@ class Surveyor {
   }
 
  private:
+  // The position in the model's bytes.
+  size_t At() const { return static_cast<size_t>(stream_.CurrentPosition()); }
+
   absl::Status Damaged() const {
     return Coded("KV002", absl::InvalidArgumentError(fmt::format(
                               "not an ONNX model: the file is truncated, damaged, or of another "
                               "type (at byte {} of {})",
-                              at_, bytes_.size())));
+                              At(), bytes_.size())));
   }
 
   absl::Status Spend(int64_t bytes) {
@@ -69,50 +79,57 @@ class Surveyor {
                                           : absl::OkStatus();
   }
 
+  // Reads a field of the innermost open message. The stream's limit is the end of that message.
   absl::Status ReadField() {
     Frame& frame = open_.back();
-    const std::string_view body = bytes_.substr(0, frame.end);
-    const size_t begin = at_;
-    wire::Tag tag;
-    if (!wire::ReadTag(body, &at_, &tag)) return Damaged();
+    const size_t begin = At();
+    uint64_t tag_value = 0;
+    if (!stream_.ReadVarint64(&tag_value) || tag_value > UINT32_MAX) return Damaged();
+    const auto tag = static_cast<uint32_t>(tag_value);
+    const auto number = static_cast<uint32_t>(WireFormatLite::GetTagFieldNumber(tag));
+    const WireFormatLite::WireType type = WireFormatLite::GetTagWireType(tag);
     const auto& fields = frame.message->fields;
-    const bool known = tag.number < fields.size() && fields[tag.number].known;
-    const wire::FieldInfo field = known ? fields[tag.number] : wire::FieldInfo{};
-    const bool packed = field.numbers && tag.type == Type::kBytes;
-    if (!known || (tag.type != field.type && !packed)) {
+    const bool known = number < fields.size() && fields[number].known;
+    const wire::FieldInfo field = known ? fields[number] : wire::FieldInfo{};
+    const bool is_bytes = type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
+    if (!known || (type != field.type && !(field.numbers && is_bytes))) {
       ++survey_.unknown_fields;
-      if (!wire::Skip(body, &at_, tag)) return Damaged();
-      return Spend(kTextBytes + static_cast<int64_t>(at_ - begin));
+      if (!WireFormatLite::SkipField(&stream_, tag)) return Damaged();
+      return Spend(kTextBytes + static_cast<int64_t>(At() - begin));
     }
-    if (tag.type == Type::kBytes) return ReadBytes(body, begin, tag.number, field);
-    const size_t value_at = at_;
-    if (!wire::Skip(body, &at_, tag)) return Damaged();
+    if (is_bytes) return ReadBytes(begin, number, field);
+    const size_t value_at = At();
+    uint64_t value = 0;
+    const bool read = type == WireFormatLite::WIRETYPE_VARINT
+                          ? stream_.ReadVarint64(&value)
+                          : WireFormatLite::SkipField(&stream_, tag);
+    if (!read) return Damaged();
     if (frame.message->kind == Kind::kTensor) {
-      KV_RETURN_IF_ERROR(NoteTensorField(frame, tag.number, {begin, value_at, at_}));
+      if (number == onnx::TensorProto::kDataTypeFieldNumber) frame.tensor.data_type = value;
+      KV_RETURN_IF_ERROR(NoteTensorField(frame, number, {begin, value_at, At()}));
     }
     return field.numbers ? Spend(kNumberBytes) : absl::OkStatus();
   }
 
-  absl::Status ReadBytes(std::string_view body, size_t begin, uint32_t number,
-                         const wire::FieldInfo& field) {
+  absl::Status ReadBytes(size_t begin, uint32_t number, const wire::FieldInfo& field) {
     Frame& frame = open_.back();
-    const size_t length_at = at_;
+    const size_t length_at = At();
     uint64_t length = 0;
-    if (!wire::ReadVarint(body, &at_, &length) || length > body.size() - at_) return Damaged();
+    if (!stream_.ReadVarint64(&length) || length > frame.end - At()) return Damaged();
     const auto size = static_cast<size_t>(length);
-    const TensorSite::Field place = {begin, at_, at_ + size};
+    const TensorSite::Field place = {begin, At(), At() + size};
     if (frame.message->kind == Kind::kTensor) {
       KV_RETURN_IF_ERROR(NoteTensorField(frame, number, place));
     }
     if (field.message >= 0) return Open(field.message, length_at, place);
-    at_ = place.end;
+    if (!stream_.Skip(static_cast<int>(size))) return Damaged();
     if (field.name && static_cast<int64_t>(size) > limits_.name_bytes) {
       return OverLimit(&Limits::name_bytes, limits_);
     }
     const bool raw =
         frame.message->kind == Kind::kTensor && number == onnx::TensorProto::kRawDataFieldNumber;
     if (raw) return absl::OkStatus();  // counted if it stays
-    const bool varints = field.numbers && field.type == Type::kVarint;
+    const bool varints = field.numbers && field.type == WireFormatLite::WIRETYPE_VARINT;
     return Spend(kTextBytes + static_cast<int64_t>(size) * (varints ? kNumberBytes : 1));
   }
 
@@ -156,6 +173,7 @@ class Surveyor {
         }
     }
     if (open_.size() >= static_cast<size_t>(kMaxMessageDepth)) return Damaged();
+    frame.outside = stream_.PushLimit(static_cast<int>(place.end - place.data));
     open_.push_back(std::move(frame));
     return absl::OkStatus();
   }
@@ -171,11 +189,6 @@ class Surveyor {
         frame.rank += CountNumbers(place);
         if (frame.rank > limits_.rank) return OverLimit(&Limits::rank, limits_);
         break;
-      case TensorProto::kDataTypeFieldNumber: {
-        size_t at = place.data;
-        wire::ReadVarint(bytes_, &at, &site.data_type);
-        break;
-      }
       case TensorProto::kRawDataFieldNumber:
         site.raw.push_back(place);
         break;
@@ -208,15 +221,17 @@ class Surveyor {
     Frame frame = std::move(open_.back());
     open_.pop_back();
     if (frame.message->kind == Kind::kTensor) EditOf(frame);
-    if (open_.empty()) {
+    if (open_.empty()) {  // the model itself
       survey_.size = static_cast<uint64_t>(static_cast<int64_t>(bytes_.size()) + frame.grown);
       return;
     }
+    stream_.PopLimit(frame.outside);
     if (frame.grown == 0) return;
     const auto length =
         static_cast<uint64_t>(static_cast<int64_t>(frame.end - frame.begin) + frame.grown);
     Replacement header{frame.length_at, frame.begin, {}, {}};
-    wire::AppendVarint(length, &header.text);
+    google::protobuf::io::StringOutputStream text(&header.text);
+    google::protobuf::io::CodedOutputStream(&text).WriteVarint64(length);
     open_.back().grown += frame.grown + static_cast<int64_t>(header.text.size()) -
                           static_cast<int64_t>(header.end - header.begin);
     survey_.replacements.push_back(std::move(header));
@@ -240,7 +255,7 @@ class Surveyor {
   const std::string_view bytes_;
   const Limits& limits_;
   const EditTensor& edit_;
-  size_t at_ = 0;
+  CodedInputStream stream_;
   std::vector<Frame> open_;
   int64_t nodes_ = 0, functions_ = 0, parsed_ = 0;
   Survey survey_;
@@ -250,6 +265,9 @@ class Surveyor {
 
 absl::StatusOr<Survey> SurveyModel(std::string_view model, const Limits& limits,
                                    const EditTensor& edit) {
+  if (model.size() > static_cast<size_t>(kMaxModelBytes)) {
+    return OverLimit(&Limits::file_bytes, Limits());
+  }
   return Surveyor(model, limits, edit).Run();
 }
 

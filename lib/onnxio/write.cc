@@ -3,13 +3,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <optional>
 #include <random>
 
-#include "absl/container/flat_hash_map.h"
 #include "base/coded.h"
 #include "base/escape.h"
 #include "base/status.h"
@@ -18,7 +16,6 @@
 #include "onnxio/copy.h"
 #include "onnxio/fd.h"
 #include "onnxio/image.h"
-#include "onnxio/late_text.h"
 #include "onnxio/model.h"
 
 namespace kvlift {
@@ -45,9 +42,9 @@ class Staged {
   Staged& operator=(const Staged&) = delete;
   ~Staged();
 
-  absl::Status Add(const OutputFile& file, const WriteProgress& progress, const LateText& late);
-  // Renames the files in the order of `order`.
-  absl::Status RenameAll(const std::vector<OutputFile>& order);
+  absl::Status Add(const OutputFile& file, const WriteProgress& progress);
+  // Renames the files in the order in which they were added.
+  absl::Status RenameAll();
 
  private:
   struct Entry {
@@ -78,8 +75,7 @@ Staged::~Staged() {
   }
 }
 
-absl::Status Staged::Add(const OutputFile& file, const WriteProgress& progress,
-                         const LateText& late) {
+absl::Status Staged::Add(const OutputFile& file, const WriteProgress& progress) {
   struct stat info {};
   if (file.path.empty() || file.path.back() == '/' ||
       (stat(file.path.c_str(), &info) == 0 && S_ISDIR(info.st_mode))) {
@@ -100,7 +96,7 @@ absl::Status Staged::Add(const OutputFile& file, const WriteProgress& progress,
   std::vector<Piece> pieces = {{file.bytes, -1, 0}};
   if (file.bytes.empty()) pieces.clear();
   pieces.insert(pieces.end(), file.pieces.begin(), file.pieces.end());
-  KV_RETURN_IF_ERROR(WritePieces(fd.get(), pieces, file.path, progress, late));
+  KV_RETURN_IF_ERROR(WritePieces(fd.get(), pieces, file.path, progress));
   if (fsync(fd.get()) != 0) return WriteFailed(errno, "write", file.path);
   if (close(fd.Release()) != 0) return WriteFailed(errno, "write", file.path);
   return absl::OkStatus();
@@ -122,11 +118,7 @@ absl::Status Staged::KeepOld(Entry& entry) {
   return absl::OkStatus();
 }
 
-absl::Status Staged::RenameAll(const std::vector<OutputFile>& order) {
-  absl::flat_hash_map<std::string, size_t> places;
-  for (const OutputFile& file : order) places.emplace(file.path, places.size());
-  std::sort(entries_.begin(), entries_.end(),
-            [&](const Entry& a, const Entry& b) { return places.at(a.path) < places.at(b.path); });
+absl::Status Staged::RenameAll() {
   // A single file is replaced atomically. With several, the old files are kept until all are
   // renamed.
   if (entries_.size() > 1) {
@@ -151,31 +143,15 @@ absl::Status SyncDirectory(const std::string& path) {
   return absl::OkStatus();
 }
 
-uint64_t SizeOf(const OutputFile& file) {
-  uint64_t size = file.bytes.size();
-  for (const Piece& piece : file.pieces) size += piece.bytes.size();
-  return size;
-}
-
 }  // namespace
 
 absl::Status WriteFiles(const std::vector<OutputFile>& files, const WriteProgress& progress) {
-  return WriteFiles(files, progress, LateText());
-}
-
-absl::Status WriteFiles(const std::vector<OutputFile>& files, const WriteProgress& progress,
-                        const LateText& late) {
-  std::vector<const OutputFile*> by_size;
-  for (const OutputFile& file : files) by_size.push_back(&file);
-  std::stable_sort(by_size.begin(), by_size.end(), [](const OutputFile* a, const OutputFile* b) {
-    return SizeOf(*a) > SizeOf(*b);
-  });
   {
     std::optional<HoldSignals> hold;  // until `staged` has removed the second names of old files
     Staged staged;
-    for (const OutputFile* file : by_size) KV_RETURN_IF_ERROR(staged.Add(*file, progress, late));
+    for (const OutputFile& file : files) KV_RETURN_IF_ERROR(staged.Add(file, progress));
     hold.emplace();
-    KV_RETURN_IF_ERROR(staged.RenameAll(files));
+    KV_RETURN_IF_ERROR(staged.RenameAll());
   }
   for (const OutputFile& file : files) KV_RETURN_IF_ERROR(SyncDirectory(DirectoryOf(file.path)));
   return absl::OkStatus();

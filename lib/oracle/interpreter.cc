@@ -9,6 +9,7 @@
 #include "ir/spans.h"
 #include "ir/types.h"
 #include "onnxio/function_body.h"
+#include "onnxio/functions.h"
 #include "oracle/op.h"
 
 namespace kvlift::oracle {
@@ -127,13 +128,6 @@ absl::StatusOr<Interpreter> Interpreter::Create(std::shared_ptr<const onnx::Mode
   return result;
 }
 
-const FunctionProto* Interpreter::LocalFunction(const NodeProto& node) const {
-  for (const FunctionProto& function : graph_->model().functions()) {
-    if (function.domain() == node.domain() && function.name() == node.op_type()) return &function;
-  }
-  return nullptr;
-}
-
 void Interpreter::FindUnknown(const GraphProto& graph) {
   Opsets opsets;
   AddOpsets(graph_->model().opset_import(), &opsets);
@@ -142,7 +136,8 @@ void Interpreter::FindUnknown(const GraphProto& graph) {
       if (attribute.has_g()) FindUnknown(attribute.g());
     }
     if (IsControl(node, opsets[DomainOf(node)]) ||
-        FindMeaning(node.domain(), node.op_type()) != nullptr || LocalFunction(node) != nullptr) {
+        FindMeaning(node.domain(), node.op_type()) != nullptr ||
+        FindFunction(graph_->model(), node) != nullptr) {
       continue;
     }
     const onnx::OpSchema* schema = onnx::OpSchemaRegistry::Schema(
@@ -170,6 +165,7 @@ void Interpreter::FindProducts() {
     if (is_last) last_.insert(&g.node(n));
     const bool packed = g.node(n).op_type() == "MatMulNBits";
     if (!packed && !g.Is(n, "MatMul") && !g.Is(n, "Gemm")) continue;
+    if (FindFunction(g.model(), g.node(n)) != nullptr) continue;
     const auto weights = initializers_.find(g.node(n).input(1));
     if (weights == initializers_.end() || last_.contains(&g.node(n))) continue;
     products_.insert(&g.node(n));
@@ -257,7 +253,7 @@ absl::StatusOr<std::vector<Value>> Interpreter::Call(const NodeProto& node, cons
   if (*setting.work > setting.budget) {
     return absl::ResourceExhaustedError("more work than the oracle may do");
   }
-  if (const FunctionProto* local = LocalFunction(node); local != nullptr) {
+  if (const FunctionProto* local = FindFunction(graph_->model(), node); local != nullptr) {
     return RunFunction(*local, node, nullptr, setting, in);
   }
   const auto opset = setting.opsets.find(DomainOf(node));

@@ -70,7 +70,6 @@ class Interpreter {
   absl::StatusOr<std::vector<Value>> RunScan(const onnx::NodeProto& node, const Setting& setting,
                                              const std::vector<Value>& in,
                                              const Scope& scope) const;
-  const onnx::FunctionProto* LocalFunction(const onnx::NodeProto& node) const;
 
   std::shared_ptr<const Graph> graph_;
   std::string base_dir_;

@@ -12,18 +12,39 @@
 
 namespace kvlift {
 
-absl::Status CheckResult(const Model& result, const Manifest& manifest) {
-  if (auto status = CheckModel(*result.proto); !status.ok()) return status;
-  if (auto inferred = InferShapes(*result.proto); !inferred.ok()) return inferred.status();
-  const auto lints = LintModel(result, &manifest);
-  if (!lints.ok()) return lints.status();
-  const Finding* error = FirstError(*lints);
-  if (error == nullptr) return absl::OkStatus();
-  return absl::InternalError(fmt::format("{} {}", error->code, error->text));
+namespace {
+
+std::vector<CheckOutcome> CheckModelAndLint(const Model& result, const Manifest& manifest) {
+  std::vector<CheckOutcome> outcomes;
+  outcomes.push_back({"ONNX checker", CheckModel(*result.proto), {}});
+  if (!outcomes.back().status.ok()) return outcomes;
+  outcomes.push_back({"shape inference", InferShapes(*result.proto).status(), {}});
+  if (!outcomes.back().status.ok()) return outcomes;
+  auto lints = LintModel(result, &manifest);
+  outcomes.push_back({"lint", lints.status(), {}});
+  if (!lints.ok()) return outcomes;
+  if (const Finding* error = FirstError(*lints)) {
+    outcomes.back().status = absl::InternalError(fmt::format("{} {}", error->code, error->text));
+  }
+  outcomes.back().lints = *std::move(lints);
+  return outcomes;
 }
 
-absl::Status CheckAddedNames(const Model& source, const Model& result) {
-  return CheckNodeNames(*source.proto).ok() ? CheckNodeNames(*result.proto) : absl::OkStatus();
+}  // namespace
+
+std::vector<CheckOutcome> CheckEach(const Model& source, const Model& result,
+                                    const Manifest& manifest) {
+  std::vector<CheckOutcome> outcomes = CheckModelAndLint(result, manifest);
+  if (!outcomes.back().status.ok()) return outcomes;
+  outcomes.push_back({"node names", absl::OkStatus(), {}});
+  if (CheckNodeNames(*source.proto).ok()) outcomes.back().status = CheckNodeNames(*result.proto);
+  return outcomes;
+}
+
+absl::Status StatusOf(const std::vector<CheckOutcome>& outcomes) { return outcomes.back().status; }
+
+absl::Status CheckResult(const Model& result, const Manifest& manifest) {
+  return StatusOf(CheckModelAndLint(result, manifest));
 }
 
 namespace {

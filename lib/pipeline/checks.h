@@ -1,19 +1,33 @@
 // Checks that every converted model must pass before anything is proved of it.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "contract/manifest.h"
+#include "lint/lint.h"
 #include "onnxio/model.h"
 #include "rewrite/convert.h"
 
 namespace kvlift {
 
-// Returns OK if the result passes ONNX's checker, strict shape inference and the rules of `check`
-// (lib/lint); otherwise the first error. Warnings do not count.
+// What one check found.
+struct CheckOutcome {
+  std::string check;        // "ONNX checker", "shape inference", "lint", "node names"
+  absl::Status status;      // OK if the model passed
+  std::vector<Lint> lints;  // of "lint", warnings included
+};
+
+// Runs ONNX's checker, strict shape inference, the rules of `check` (lib/lint), whose warnings do
+// not count, and a check that no two nodes have one name, which runtimes refuse, unless the source
+// has such nodes as well. Returns the outcomes up to the first check that fails.
+std::vector<CheckOutcome> CheckEach(const Model& source, const Model& result,
+                                    const Manifest& manifest);
+// Returns the status of the last outcome, which is the only one that may be an error.
+absl::Status StatusOf(const std::vector<CheckOutcome>& outcomes);
+// Runs all but the last of these checks and returns the first error.
 absl::Status CheckResult(const Model& result, const Manifest& manifest);
-// Returns an error if the result has two nodes of one name, which runtimes refuse, and its source
-// does not.
-absl::Status CheckAddedNames(const Model& source, const Model& result);
 
 // Returns the error to report after one of these checks failed with `status`: InvalidArgument with
 // a code if the source breaks a rule itself, or declares sizes that its operators contradict

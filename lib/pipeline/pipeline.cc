@@ -1,13 +1,17 @@
 #include "pipeline/pipeline.h"
 
 #include <algorithm>
+#include <csignal>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "base/status.h"
 #include "contract/words.h"
 #include "fmt/format.h"
+#include "onnxio/guard.h"
 #include "pipeline/checks.h"
+#include "pipeline/step_files.h"
 #include "verify/prove_alone.h"
 
 namespace kvlift {
@@ -126,31 +130,70 @@ void Withhold(const onnx::ModelProto& source, ProvedConversion* result) {
   }
 }
 
+// Computes a digest on a thread of its own, if one can be started. Where that fails, the digest is
+// computed when it is asked for. The thread receives no signals from outside.
+std::jthread ComputeBeside(SourceDigest& digest) {
+  sigset_t all, old;
+  sigfillset(&all);
+  sigdelset(&all, SIGBUS);  // raised if the file becomes shorter
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  std::jthread thread;
+  Guard("no thread", [&] {
+    thread = std::jthread([&digest] { Guard("no digest", [&] { digest.Hex(); }).IgnoreError(); });
+  }).IgnoreError();
+  pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  return thread;
+}
+
 class Pipeline {
  public:
-  Pipeline(const Model& source, const ProvingOptions& proving)
-      : source_(source), proving_(proving) {}
+  Pipeline(const Model& source, const ProvingOptions& proving, const StepTrace& trace)
+      : source_(source), proving_(proving), trace_(trace) {}
 
   absl::StatusOr<ProvedConversion> Run(const ConvertOptions& options, RuleTable rules) {
-    KV_ASSIGN_OR_RETURN(result_.conversion, Convert(source_, options, rules));
+    // The digest of gigabytes takes seconds, so it is computed beside the proof; only a dumped
+    // manifest cannot wait for it.
+    Model converted = source_;
+    if (!trace_.take) converted.digest = nullptr;
+    KV_ASSIGN_OR_RETURN(result_.conversion, Convert(converted, options, rules, trace_));
+    if (!result_.conversion.model) return Finished();
     if (options.tree_mask) RefuseTree(&result_.conversion);
-    if (!result_.conversion.model) return std::move(result_);
+    if (!result_.conversion.model) {
+      KV_RETURN_IF_ERROR(trace_.Take([&] { return DescribeRefusedCheck(result_.conversion); }));
+      return Finished();
+    }
+    std::jthread hashing;
+    if (source_.digest != nullptr) hashing = ComputeBeside(*source_.digest);
     Model after;
     after.base_dir = source_.base_dir;
     // The conversion outlives `after`.
     after.proto = std::shared_ptr<const onnx::ModelProto>(std::shared_ptr<const void>(),
                                                           &*result_.conversion.model);
-    absl::Status valid = CheckResult(after, result_.conversion.manifest);
-    if (valid.ok()) valid = CheckAddedNames(source_, after);
+    const auto outcomes = CheckEach(source_, after, result_.conversion.manifest);
+    KV_RETURN_IF_ERROR(trace_.Take([&] { return DescribeChecks(outcomes); }));
+    const absl::Status valid = StatusOf(outcomes);
     if (!valid.ok()) return BlameFor(source_, after, valid);
+    if (trace_.ends(Step::kCheck)) {
+      StopConversion(&result_.conversion);
+      return Finished();
+    }
     KV_RETURN_IF_ERROR(Prove(after));
     KV_RETURN_IF_ERROR(Judge(after));
     if (!result_.accepted) Withhold(*source_.proto, &result_);
     FillManifest();
-    return std::move(result_);
+    KV_RETURN_IF_ERROR(trace_.Take([&] { return DescribeProof(result_); }));
+    if (result_.accepted && trace_.ends(Step::kProve)) StopConversion(&result_.conversion);
+    return Finished();
   }
 
  private:
+  ProvedConversion Finished() {
+    if (result_.conversion.status == ConvertStatus::kStopped) {
+      result_.stopped_after = trace_.stop_after;
+    }
+    return std::move(result_);
+  }
+
   void Say(std::string what) const {
     if (proving_.say) proving_.say(std::move(what));
   }
@@ -158,7 +201,18 @@ class Pipeline {
   absl::Status Prove(const Model& after) {
     Say("proving");
     KV_ASSIGN_OR_RETURN(result_.proof, ProveAlone(source_, after, result_.conversion.manifest));
+    StatePadding();
     return absl::OkStatus();
+  }
+
+  // Padding tokens that the proof excludes are excluded by a precondition as well.
+  void StatePadding() {
+    for (const Assumption& assumption : result_.proof.assumptions.all()) {
+      if (assumption.kind != AssumptionKind::kPadding || !assumption.subject.empty()) continue;
+      result_.conversion.manifest.preconditions.push_back(
+          {"KV236", assumption.condition, PreconditionStatus::kAssumed});
+      return;
+    }
   }
 
   absl::Status Judge(const Model& after) {
@@ -206,6 +260,7 @@ class Pipeline {
 
   void FillManifest() {
     Manifest& manifest = result_.conversion.manifest;
+    manifest.source_sha256 = source_.Sha256();
     manifest.equality = ShownOf(result_.equality);
     manifest.proved = HeldFacts(result_.proof);
     manifest.assumptions = result_.proof.assumptions;
@@ -218,6 +273,7 @@ class Pipeline {
 
   const Model& source_;
   const ProvingOptions& proving_;
+  const StepTrace& trace_;
   ProvedConversion result_;
 };
 
@@ -244,8 +300,17 @@ std::string_view WordOf(Equality equality) {
 }
 
 absl::StatusOr<ProvedConversion> ConvertAndProve(const Model& source, const ConvertOptions& options,
-                                                 RuleTable rules, const ProvingOptions& proving) {
-  return Pipeline(source, proving).Run(options, rules);
+                                                 RuleTable rules, const ProvingOptions& proving,
+                                                 const StepRequest& steps) {
+  StepTrace trace;
+  trace.stop_after = steps.stop_after;
+  if (!steps.dump_dir) return Pipeline(source, proving, trace).Run(options, rules);
+  KV_ASSIGN_OR_RETURN(StepFiles files, StepFiles::In(*steps.dump_dir, source));
+  trace.take = [&](std::vector<StepText> texts) { return files.Write(std::move(texts)); };
+  KV_ASSIGN_OR_RETURN(ProvedConversion result,
+                      Pipeline(source, proving, trace).Run(options, rules));
+  result.dumps = files.written();
+  return result;
 }
 
 }  // namespace kvlift

@@ -1,11 +1,13 @@
 // `convert` as the command line and the Python package run it: convert, check the result, apply the
-// rules of trees, prove, and test what the proof leaves open. Nothing here prints or writes files.
+// rules of trees, prove, and test what the proof leaves open. Nothing here prints, and no files are
+// written but those of StepRequest::dump_dir.
 #pragma once
 
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "onnxio/model.h"
@@ -50,6 +52,14 @@ struct ProvingOptions {
   std::function<void(std::string)> say;
 };
 
+// How far a conversion runs, and where its steps are written down.
+struct StepRequest {
+  // Ends behind this step without a model, with the status kStopped; absent: all steps run.
+  std::optional<Step> stop_after;
+  // The folder for what each step made (pipeline/step_files.h); absent: nothing is written.
+  std::optional<std::string> dump_dir;
+};
+
 struct ProvedConversion {
   Conversion conversion;  // keeps its model for reports if `accepted` is false
   Proof proof;
@@ -57,12 +67,18 @@ struct ProvedConversion {
   Equality equality = Equality::kNothing;
   bool accepted = false;  // the model may be handed out; false if there is no model
   std::string reason;     // why the model is not accepted, "CODE text"; empty if there is no model
+  // The step of StepRequest::stop_after, if the conversion ended there; `accepted` then says
+  // whether the model might have been handed out, if that is the last step.
+  std::optional<Step> stopped_after;
+  std::vector<std::string> dumps;  // the files in StepRequest::dump_dir, in the order of the steps
 };
 
 // Runs all steps. The manifest says what was shown of the model. If the model is not accepted, the
 // status of the conversion is kRefused and every report has a reason. Errors: those of Convert;
-// InvalidArgument with a code if the source breaks a rule; Internal if only the result breaks one.
+// InvalidArgument with a code if the source breaks a rule; Internal if only the result breaks one;
+// an error with a code of writing (IsWriteError) if a file in the dump folder cannot be written.
 absl::StatusOr<ProvedConversion> ConvertAndProve(const Model& source, const ConvertOptions& options,
-                                                 RuleTable rules, const ProvingOptions& proving);
+                                                 RuleTable rules, const ProvingOptions& proving,
+                                                 const StepRequest& steps = {});
 
 }  // namespace kvlift

@@ -165,7 +165,20 @@ bool AttentionFacts::RestOnHiding(const std::string& name, const AttentionReadin
   }
   twins_.RestOn({AssumptionKind::kVisibleKey, name,
                  fmt::format("each query of {} sees a key", name), AssumptionSource::kHost});
+  if (!moved && ReadsOnlyInputs(visible) &&
+      PaddingHidesAllKeys(pool_, visible, twins_.past(), facts.extents[kKeys - 1],
+                          facts.extents[kKeys])) {
+    twins_.RestOn({AssumptionKind::kPadding, name,
+                   fmt::format("no padding hides all keys of a token in {}", name),
+                   AssumptionSource::kHost});
+  }
   return true;
+}
+
+bool AttentionFacts::ReadsOnlyInputs(Expr e) const {
+  const std::vector<ValueId> sources = sym::SourcesOf(e);
+  return std::all_of(sources.begin(), sources.end(),
+                     [&](ValueId source) { return forms_.graph().is_graph_input(source); });
 }
 
 bool AttentionFacts::CompareKeys(const std::string& name, const AttentionReading& before,
@@ -235,8 +248,9 @@ bool AttentionFacts::CompareKeys(const std::string& name, const AttentionReading
       : in_range
           ? ""
           : "its products of queries and keys may leave their range where the source's do not";
+  const bool known_types = before.softmax_type != 0 && after.softmax_type != 0;
   if ((!scaled && AreOtherScales(after.scale, before.scale)) ||
-      AreOtherScales(after.softcap, before.softcap)) {
+      AreOtherScales(after.softcap, before.softcap) || (!typed && known_types)) {
     facts_->AddRefuted(name, what, why_not);
   } else {
     facts_->Add(name, what, why_not);

@@ -56,10 +56,13 @@ class AttentionFacts {
   std::string OtherExtents(const AttentionReading& before, const AttentionReading& after);
   // Makes the next fact rest on the numbers by which keys are hidden, unless both models use -inf.
   // Returns false, and adds an open fact, if a query without a visible key is found that no input
-  // of the host decides about. `moved`: the cache rows are in another order, and such queries are
-  // not searched for.
+  // of the host decides about. The fact also rests on padding that leaves each token a key, if a
+  // mask of the host could hide them all. `moved`: the cache rows are in another order, and such
+  // queries are not searched for.
   bool RestOnHiding(const std::string& name, const AttentionReading& before,
                     const AttentionReading& after, const sym::Facts& facts, bool moved);
+  // Returns true if all elements that an expression reads are those of graph inputs.
+  bool ReadsOnlyInputs(sym::Expr e) const;
   // Compares queries, keys, values, visible keys, bias and scale. `rows`: the region of keys to
   // compare if the source has its rows in another order; null for all keys in the same order.
   bool CompareKeys(const std::string& name, const AttentionReading& before,

@@ -41,7 +41,8 @@ class Correspondence {
   // sequences.
   bool IsOnePerSequence(const sym::DimSymbol& size) const { return per_sequence_.contains(size); }
   // The number of the sequence that element i0, i1, ... of a value of this shape belongs to:
-  // i0 div r if the first axis has B * r elements, and i0 otherwise.
+  // i0 div r if the first axis has B * r elements, and i0 otherwise. Null if the converted model
+  // computes r from the lengths of its sequences, which may differ.
   sym::Expr SequenceOf(absl::Span<const sym::Expr> shape, const sym::Facts& facts) const;
   // Returns r for an extent B * r; null if the extent is not a multiple of B.
   sym::Expr EachOf(sym::Expr extent) const;
@@ -95,8 +96,8 @@ class Correspondence {
 
   // Rewrites an element of the converted model in terms of the source's values, P and S, for
   // sequence `batch`; rows of caches and masks have to be below P + S. Returns null if the element
-  // reads something that has no counterpart, such as the write index of another sequence. `facts`
-  // bounds the indices. Adds to TakeGrounds().
+  // reads something that has no counterpart, such as the write index of another sequence, and if
+  // `batch` is null. `facts` bounds the indices. Adds to TakeGrounds().
   sym::Expr Translate(sym::Expr e, sym::Expr batch, const sym::Facts& facts) const;
   // The indices in the source's cache of the converted cache's element at `at`. Empty if
   // `after_past` is the past of no cache or `at` has too few axes.
@@ -157,8 +158,10 @@ class Correspondence {
   sym::Expr Fitted(sym::Expr e, const sym::Facts& facts) const;
   sym::Expr OfLongest(NodeId n, sym::Expr batch, const sym::Facts& facts) const;
   void FindDeclaredNames();
+  void AddCapacity(sym::Expr slots);
   void FindDeclaredExtents(const Manifest& relation);
   void SetSize(sym::Expr own, sym::Expr theirs);
+  bool IsDeclaredBySource(const sym::DimSymbol& name) const;
   bool Holds(const std::vector<sym::Expr>& conditions, const std::vector<sym::DimSymbol>& free,
              const std::vector<size_t>& choice) const;
   void RestOnTwin(ValueId after) const;
@@ -194,7 +197,7 @@ class Correspondence {
   absl::flat_hash_map<ValueId, Grounds> grounds_of_;  // by converted value: what its twin rests on
   std::string tree_;  // the name of the tree mask input; empty for none
   Assumptions assumptions_;
-  // The slots of growing caches and the columns of padded masks.
+  // The slots of growing caches and the columns of padded masks, each once.
   std::vector<sym::Expr> capacities_;
   std::set<sym::DimSymbol> per_sequence_;  // dimensions of control inputs that are B
   std::set<sym::DimSymbol> batch_;         // the source's names for B

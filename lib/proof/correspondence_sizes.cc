@@ -295,6 +295,14 @@ void Correspondence::FindDeclaredNames() {
   }
 }
 
+// The caches of all layers often declare one capacity. Each is listed once, so that the work for a
+// layer does not grow with their number.
+void Correspondence::AddCapacity(Expr slots) {
+  if (std::find(capacities_.begin(), capacities_.end(), slots) == capacities_.end()) {
+    capacities_.push_back(slots);
+  }
+}
+
 // Gives sizes to inputs that only the converted model has, by what the manifest says of their axes.
 // The axes of a cache are the source's, apart from its slots; those of a control input are B or S.
 void Correspondence::FindDeclaredExtents(const Manifest& relation) {
@@ -312,7 +320,7 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
       const auto letter = static_cast<size_t>(axis);
       if (cache.layout[letter] == 'B' && sequences == nullptr) sequences = theirs.shape[k];
       if (k == past.sequence && cache.source.growing) {
-        if (!cache.ring && !cache.grows) capacities_.push_back(mine.shape[letter]);
+        if (!cache.ring && !cache.grows) AddCapacity(mine.shape[letter]);
         continue;
       }
       // The source's past may have room for more sequences than a step has; its present has those
@@ -347,7 +355,7 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
       if (static_cast<int64_t>(k) != padded->axis) {
         SetSize(mine.shape[k], theirs.shape[k]);
       } else {
-        capacities_.push_back(mine.shape[k]);  // a padded mask has a column for each token
+        AddCapacity(mine.shape[k]);  // a padded mask has a column for each token
       }
     }
     // The host feeds a mask with a row for each sequence, whatever the mask declares; a single row
@@ -377,17 +385,31 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
   }
 }
 
-// Sets a size of the converted model to one of the source. If it already has another value, the two
-// sizes of the source are assumed to be equal.
+// Sets a size of the converted model to one of the source. If it already has another value, or is a
+// size of the source itself, the two sizes of the source are assumed to be equal.
 void Correspondence::SetSize(Expr own, Expr theirs) {
   if (own == nullptr || theirs == nullptr) return;
   theirs = Normal(theirs, Facts{});
   if (Normal(own, Facts{}) == theirs) return;
-  if (own->kind() == Kind::kDim && sizes_.try_emplace(own->dim(), theirs).second) return;
+  const bool is_source = own->kind() == Kind::kDim && IsDeclaredBySource(own->dim());
+  if (own->kind() == Kind::kDim && !is_source && sizes_.try_emplace(own->dim(), theirs).second) {
+    return;
+  }
+  sym::Pool& pool = forms_.pool();
   const Expr other = Normal(own, Facts{});
   if (other == theirs) return;
-  const Expr difference = forms_.pool().Sub(theirs, other);
-  if (new_ != nullptr) MakeZero(difference, AssumptionKind::kDimension, "");
+  if (is_source && theirs->kind() != Kind::kDim) {
+    // The source's own size would get a value that it has in some steps only.
+    const Expr equal = pool.Eq(theirs, other, Facts{});
+    return RefuseUnlessMet(equal, sym::ToString(equal));
+  }
+  const Expr difference = pool.Sub(theirs, other);
+  if (is_source || new_ != nullptr) MakeZero(difference, AssumptionKind::kDimension, "");
+}
+
+bool Correspondence::IsDeclaredBySource(const sym::DimSymbol& name) const {
+  const auto origin = forms_.OriginOf(name);
+  return origin && pair_.NameOf(origin->input) == pair_.graph().name(origin->input);
 }
 
 namespace {

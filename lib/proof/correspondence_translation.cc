@@ -176,7 +176,12 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
 Expr Correspondence::SequenceOf(absl::Span<const Expr> shape, const Facts& facts) const {
   sym::Pool& pool = forms_.pool();
   const Expr index = pool.Index(0), each = shape.empty() ? nullptr : EachOf(shape[0]);
-  return each == nullptr ? index : pool.FloorDiv(index, each, facts);
+  if (each == nullptr) return index;
+  if (sym::LoadsOf(each).empty()) return pool.FloorDiv(index, each, facts);
+  // The converted model computes r, as for rows up to the end of the longest sequence. A sequence's
+  // number is in the source's terms only if r is.
+  const Expr own = uniform_ ? Translate(each, index, facts) : nullptr;
+  return own == nullptr || own->has_index() ? nullptr : pool.FloorDiv(index, own, facts);
 }
 
 Expr Correspondence::EachOf(Expr extent) const {
@@ -310,7 +315,7 @@ Expr Correspondence::RowOfTable(NodeId n, absl::Span<const Expr> args, Expr batc
 }
 
 Expr Correspondence::Translate(Expr e, Expr batch, const Facts& facts) const {
-  if (e == nullptr) return nullptr;
+  if (e == nullptr || batch == nullptr) return nullptr;
   sym::Pool::Substitution s;
   s.dims = sizes_;
   for (Expr load : sym::OuterLoadsOf(e)) {

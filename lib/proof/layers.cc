@@ -11,6 +11,7 @@ namespace kvlift {
 Sequence::Sequence(const Graph& graph, const std::vector<ValueId>& roots)
     : graph_(graph), places_(graph.num_nodes(), -1) {
   nodes_.reserve(graph.num_nodes());
+  CountOperandsOfIdleNodes(roots);
   for (ValueId root : roots) {
     if (root != kNoValue) Visit(graph.producer(root));
   }
@@ -37,9 +38,61 @@ void Sequence::Visit(NodeId root) {
       open.emplace_back(ahead, 0);
       continue;
     }
+    open.pop_back();
+    if (places_[n] < 0) Place(n);
+  }
+}
+
+// Values without a producer that only idle nodes read are not counted.
+void Sequence::CountOperandsOfIdleNodes(const std::vector<ValueId>& roots) {
+  std::vector<bool> is_needed(graph_.num_nodes(), false);
+  std::vector<NodeId> open;
+  const auto need = [&](ValueId v) {
+    const NodeId n = v == kNoValue ? kNoNode : graph_.producer(v);
+    if (n == kNoNode || is_needed[n]) return;
+    is_needed[n] = true;
+    open.push_back(n);
+  };
+  std::for_each(roots.begin(), roots.end(), need);
+  for (ValueId output : graph_.graph_outputs()) need(output);
+  absl::flat_hash_set<ValueId> read;  // by nodes that are not idle
+  while (!open.empty()) {
+    const auto inputs = graph_.inputs(open.back());
+    open.pop_back();
+    read.insert(inputs.begin(), inputs.end());
+    std::for_each(inputs.begin(), inputs.end(), need);
+  }
+  for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+    if (is_needed[n]) continue;
+    int& operands = idle_[n];
+    for (ValueId v : graph_.inputs(n)) {
+      if (v == kNoValue) continue;
+      operands += graph_.producer(v) != kNoNode || read.contains(v) ? 1 : 0;
+    }
+  }
+}
+
+// Idle nodes all of whose operands have appeared follow the node at once.
+void Sequence::Place(NodeId first) {
+  std::vector<NodeId> open = {first};
+  while (!open.empty()) {
+    const NodeId n = open.back();
+    open.pop_back();
     places_[n] = static_cast<int>(nodes_.size());
     nodes_.push_back(n);
-    open.pop_back();
+    const auto appears = [&](ValueId v) {
+      if (v == kNoValue || idle_.empty() || !appeared_.insert(v).second) return;
+      for (const Use& use : graph_.uses(v)) {
+        if (use.kind != Use::Kind::kNodeInput) continue;
+        const auto idle = idle_.find(use.node);
+        if (idle != idle_.end() && --idle->second == 0) open.push_back(use.node);
+      }
+    };
+    for (ValueId v : graph_.inputs(n)) {
+      if (v != kNoValue && graph_.producer(v) == kNoNode) appears(v);
+    }
+    for (ValueId v : graph_.outputs(n)) appears(v);
+    std::erase_if(open, [&](NodeId next) { return places_[next] >= 0; });
   }
 }
 

@@ -12,7 +12,8 @@
 namespace kvlift {
 
 // All nodes of a graph without subgraphs, in a topological order in which the nodes of a layer are
-// adjacent: each node comes after its operands and as late as its first reader allows.
+// adjacent: each node comes after its operands and as late as its first reader allows. An idle
+// node, on which no graph output depends, follows as soon as all its operands have appeared.
 class Sequence {
  public:
   // Orders the nodes that make the first root first, then those of the other roots, the graph
@@ -31,12 +32,16 @@ class Sequence {
 
  private:
   void Visit(NodeId root);
+  void CountOperandsOfIdleNodes(const std::vector<ValueId>& roots);
+  void Place(NodeId first);
   void Classify();
 
   const Graph& graph_;
   std::vector<NodeId> nodes_;
   std::vector<int> places_;
   std::vector<int> kinds_;
+  absl::flat_hash_map<NodeId, int> idle_;  // idle nodes -> operands that have not appeared yet
+  absl::flat_hash_set<ValueId> appeared_;  // values that a placed node makes or reads
 };
 
 // Layer i has the places [begin + i * length, begin + (i + 1) * length). Layer 0 becomes layer i by

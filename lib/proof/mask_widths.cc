@@ -31,7 +31,12 @@ std::vector<MaskSizes> SizesOfMasks(const GraphPair& pair, const Manifest& relat
     if (pair.IsOfAfter(n) || graph.outputs(n).empty() || graph.outputs(n)[0] == kNoValue) continue;
     const AttentionReading reading = ReadAttention(pair.forms(), graph.outputs(n)[0]);
     if (!reading.why_not.empty() || !ReadsGrowingCache(pair, relation, reading.key)) continue;
-    for (sym::Expr load : sym::LoadsOf(reading.visible)) {
+    std::vector<sym::Expr> loads = sym::LoadsOf(reading.visible);
+    for (sym::Expr added : reading.bias) {
+      const std::vector<sym::Expr> more = sym::LoadsOf(added);
+      loads.insert(loads.end(), more.begin(), more.end());
+    }
+    for (sym::Expr load : loads) {
       if (!graph.is_graph_input(load->source())) continue;
       const sym::Form form = pair.forms().Of(load->source());
       MaskSizes mask{graph.name(load->source())};

@@ -7,7 +7,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 #include "proof/product.h"
 
 namespace kvlift {
@@ -107,8 +109,7 @@ const absl::flat_hash_map<std::string_view, std::vector<int>>& RowOperands() {
       {"InstanceNormalization", {0}},
       {"LRN", {0}},
       {"MatMulNBits", {0}},
-      {"MultiHeadAttention", {0, 1, 2, 4, 5, 6, 7}},
-      {"RotaryEmbedding", {0}}};
+      {"MultiHeadAttention", {0, 1, 2, 4, 5, 6, 7}}};
   return kOperands;
 }
 
@@ -139,6 +140,8 @@ class Reader {
       read = AlongAxis(IntAttribute(proto(), "axis", -1));
     } else if (op_ == "Gather") {
       read = ReadLookup();
+    } else if (op_ == "Einsum" && proto().domain().empty()) {
+      read = ReadEinsum();
     } else if (op_ == "CumSum") {
       const auto axis = forms_.Elements(Input(1));
       read = axis && axis->size() == 1 && axis->front()->kind() == sym::Kind::kInteger &&
@@ -149,6 +152,10 @@ class Reader {
       read = FromAxis(IntAttribute(proto(), "axis", -1));
     } else if (Is({"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})) {
       read = FromAxis(-1);
+    } else if (op_ == "ScatterElements") {
+      read = ReadAll([&](int k) { return AlongOne(k, IntAttribute(proto(), "axis", 0)); });
+    } else if (op_ == "RotaryEmbedding") {
+      read = ReadRotation();
     } else if (const auto rows = RowOperands().find(op_); rows != RowOperands().end()) {
       read = ReadAll([&](int k) { return Whole(k, IsRow(rows->second, k) ? 1 : 0); });
     } else {
@@ -235,14 +242,46 @@ class Reader {
     const size_t own = forms_.Of(Input(static_cast<size_t>(k))).shape.size();
     // A mask with fewer axes than the scores is shared by all sequences.
     if (op_ == "Attention" && k == kMask) return own == 4;
-    if (op_ == "RotaryEmbedding" && k > 0) return HasRowsOfPositions(k, own);
     return std::find(rows.begin(), rows.end(), k) != rows.end();
   }
 
-  // Positions are [B, S]. ONNX's operator may be given tables [B, S, D / 2] instead of positions.
-  bool HasRowsOfPositions(int k, size_t rank) const {
-    if (proto().domain() == "com.microsoft") return k == 1 && rank == 2;
-    return k == 3 || rank == 3;
+  // The operand is read at the result's indices, and completely along `axis`.
+  bool AlongOne(int k, int64_t axis) {
+    const sym::Form form = forms_.Of(Input(static_cast<size_t>(k)));
+    if (!form.known_rank || form.shape.size() != rank()) return false;
+    OperandPlace place{k, {}, {}};
+    const auto along = static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(rank()) : axis);
+    for (size_t own = 0; own < rank(); ++own) {
+      place.at.push_back(own == along ? Taken(&place, form.shape[own])
+                                      : pool_.Index(static_cast<int>(own)));
+    }
+    places_.push_back(std::move(place));
+    return true;
+  }
+
+  // The rotated operand is [B, N, S, D] or [B, S, N * D], and is read along its last axis.
+  // Positions are [B, S], or one for the first token in com.microsoft. Without positions tables are
+  // [B, S, D / 2]; with them they are read completely.
+  bool ReadRotation() {
+    if (rank() < 3) return false;
+    const int token = static_cast<int>(rank()) - (rank() == 4 ? 2 : 1) - (rank() == 3 ? 1 : 0);
+    return ReadAll([&](int k) {
+      if (k == 0) return Whole(k, rank() - 1);
+      const sym::Form form = forms_.Of(Input(static_cast<size_t>(k)));
+      const bool positions = k == (proto().domain() == "com.microsoft" ? 1 : 3);
+      if (!form.known_rank) return false;
+      const size_t own = form.shape.size();
+      if (own != (positions ? 2u : 3u)) return Whole(k, 0);
+      OperandPlace place{k, {}, {}};
+      for (size_t axis = 0; axis < own; ++axis) {
+        const bool one = form.shape[axis]->is_integer(1);
+        place.at.push_back(axis == 2 ? Taken(&place, form.shape[axis])
+                           : one     ? pool_.Integer(0)
+                                     : pool_.Index(axis == 0 ? 0 : token));
+      }
+      places_.push_back(std::move(place));
+      return true;
+    });
   }
 
   bool ReadMatrices(const Product& product) {
@@ -285,6 +324,42 @@ class Reader {
       places_.push_back(std::move(place));
       return true;
     });
+  }
+
+  // Each operand is read at the result's index of each letter, and completely along the axes whose
+  // letters the result lacks. Equations with an ellipsis, without an arrow, or with a letter twice
+  // in a term are not read.
+  bool ReadEinsum() {
+    std::string equation = StringAttribute(proto(), "equation", "");
+    equation.erase(std::remove(equation.begin(), equation.end(), ' '), equation.end());
+    const size_t arrow = equation.find("->");
+    const std::vector<std::string> terms = absl::StrSplit(equation.substr(0, arrow), ',');
+    const auto has_one_of_each = [](std::string letters) {
+      std::sort(letters.begin(), letters.end());
+      return std::adjacent_find(letters.begin(), letters.end()) == letters.end() &&
+             std::all_of(letters.begin(), letters.end(), absl::ascii_isalpha);
+    };
+    if (arrow == std::string::npos) return false;
+    const std::string kept = equation.substr(arrow + 2);
+    if (kept.size() != rank() || !has_one_of_each(kept) ||
+        terms.size() != graph_.inputs(node_).size()) {
+      return false;
+    }
+    for (size_t k = 0; k < terms.size(); ++k) {
+      if (Input(k) == kNoValue || !has_one_of_each(terms[k])) return false;
+      const sym::Form form = forms_.Of(Input(k));
+      if (!form.known_rank || form.shape.size() != terms[k].size()) return false;
+      OperandPlace place{static_cast<int>(k), {}, {}};
+      for (size_t axis = 0; axis < form.shape.size(); ++axis) {
+        const Expr extent = form.shape[axis];
+        const size_t index = kept.find(terms[k][axis]);
+        place.at.push_back(extent->is_integer(1)        ? pool_.Integer(0)
+                           : index == std::string::npos ? Taken(&place, extent)
+                                                        : pool_.Index(static_cast<int>(index)));
+      }
+      places_.push_back(std::move(place));
+    }
+    return true;
   }
 
   bool ReadReduction() {

@@ -1,6 +1,7 @@
 #include "proof/pair.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "ir/operator_changes.h"
 #include "ir/spans.h"
 #include "ir/tensor_data.h"
+#include "ir/types.h"
 
 namespace kvlift {
 namespace {
@@ -19,7 +21,6 @@ using onnx::ModelProto;
 using onnx::NodeProto;
 using onnx::TensorProto;
 
-// The values that a manifest may require of an input.
 constexpr int64_t kMostNumbers = 4096;  // the largest weight whose elements are read
 
 bool IsFloatTensor(const TensorProto& tensor) {
@@ -144,8 +145,9 @@ class Joiner {
     element->set_data_type(input->type().tensor_type().elem_type());
     element->add_dims(1);
     SetOne(element);
-    if (all == AllElements::kZeros)
+    if (all == AllElements::kZeros) {
       element->mutable_raw_data()->assign(element->raw_data().size(), '\0');
+    }
   }
 
   // Bytes are little-endian.
@@ -367,10 +369,44 @@ bool SameData(const TensorProto& a, const TensorProto& b) {
   return all.ok() && others.ok() && *all == *others;
 }
 
+namespace {
+
+// Returns true if the corners of the first matrix hold two numbers, one of them in two corners that
+// face each other, as the corners of a triangular mask do. Weights hardly ever do.
+bool MayBeTriangle(const TensorProto& tensor) {
+  const int rank = tensor.dims_size();
+  if (rank < 2) return false;
+  const int64_t rows = tensor.dims(rank - 2), columns = tensor.dims(rank - 1);
+  const RawData raw = RawDataOf(tensor);
+  const auto bytes = static_cast<size_t>(ElementBits(tensor.data_type()) / 8);
+  const auto size = NumElements(tensor);
+  if (rows < 2 || columns < 2 || bytes == 0 || !size.ok() ||
+      raw.bytes.size() != static_cast<size_t>(*size) * bytes) {
+    return false;
+  }
+  const auto at = [&](int64_t row, int64_t column) {
+    return raw.bytes.substr(static_cast<size_t>(row * columns + column) * bytes, bytes);
+  };
+  const auto low = at(rows - 1, 0), high = at(0, columns - 1);
+  const auto is_either = [&](std::string_view x) { return x == low || x == high; };
+  return low != high && is_either(at(0, 0)) && is_either(at(rows - 1, columns - 1));
+}
+
+}  // namespace
+
 bool IsRead(const TensorProto& tensor) {
   if (IsElsewhere(tensor)) return false;
   const auto size = NumElements(tensor);
-  return !IsFloatTensor(tensor) || (size.ok() && *size <= kMostNumbers);
+  return !IsFloatTensor(tensor) || (size.ok() && *size <= kMostNumbers) || MayBeTriangle(tensor);
+}
+
+std::vector<std::string> ComparedResults(const Manifest& relation) {
+  std::vector<std::string> names;
+  for (const ManifestOutput& output : relation.outputs) {
+    if (!IsCache(output)) names.push_back(NameInSource(output));
+  }
+  for (const ManifestCache& cache : relation.caches) names.push_back(cache.source.output);
+  return names;
 }
 
 absl::StatusOr<GraphPair> GraphPair::Create(const ModelProto& before, const ModelProto& after,

@@ -42,9 +42,13 @@ bool HasBodies(const onnx::ModelProto& model);
 // compared by file, offset and length, unless their bytes are mapped.
 bool SameData(const onnx::TensorProto& a, const onnx::TensorProto& b);
 // Returns true if the proof reads the elements of this constant: it is not in an external file, and
-// is not a float tensor of more than 4096 elements. Any other constant becomes a graph input
-// without data.
+// is not a float tensor of more than 4096 elements, unless it may be a triangular mask. Any other
+// constant becomes a graph input without data.
 bool IsRead(const onnx::TensorProto& tensor);
+
+// Returns the names of the source's results that the manifest compares: its outputs, in the order
+// of the manifest, then the presents of its caches.
+std::vector<std::string> ComparedResults(const Manifest& relation);
 
 class GraphPair {
  public:

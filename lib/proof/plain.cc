@@ -11,6 +11,7 @@
 #include "fmt/format.h"
 #include "ir/graph.h"
 #include "onnxio/in_out.h"
+#include "proof/plain_masks.h"
 #include "proof/plain_rows.h"
 #include "proof/plain_writer.h"
 
@@ -308,7 +309,10 @@ class Expander {
     const int64_t width = Width(node, kPast), value_width = Width(node, kPast + 1);
     // With a past, keys and values are [B, L, N * D].
     if (heads < 1 || width < 1 || value_width < 1 || !Has(node, 1) || !Has(node, 2)) return false;
-    if (Has(node, kPadding) || node.output_size() > 3) return false;
+    if (node.output_size() > 3) return false;
+    const auto padding = dims_.find(Has(node, kPadding) ? node.input(kPadding) : "");
+    const bool has_rows = padding != dims_.end() && padding->second.size() == 2;
+    if (Has(node, kPadding) && !has_rows) return false;
     for (int k = kMost; k < node.input_size(); ++k) {
       if (Has(node, k)) return false;
     }
@@ -325,7 +329,14 @@ class Expander {
       begin += widths[k];
       operands.push_back(w.Heads(x, heads));
     }
-    operands.push_back(Has(node, kScores) ? node.input(kScores) : "");
+    std::string mask = Has(node, kScores) ? node.input(kScores) : "";
+    if (Has(node, kPadding)) {
+      const float low = FloatAttribute(node, "mask_filter_value", -10000);
+      const std::string pads = OfPadding(node.input(kPadding), low, TypeOf(node, {kPast, 0}), w);
+      if (!mask.empty()) w.Node("Add", {mask, pads});
+      mask = w.Name();
+    }
+    operands.push_back(mask);
     operands.push_back(node.input(kPast));
     operands.push_back(node.input(kPast + 1));
     // ONNX Runtime treats any value other than 1 as 0.
@@ -354,7 +365,8 @@ class Expander {
   }
 
   bool GroupQuery(const NodeProto& node, Writer& w) {
-    constexpr int kPast = 3, kLengths = 5, kTotal = 6, kCosines = 7, kMost = 9, kScale = 12;
+    constexpr int kPast = 3, kLengths = 5, kTotal = 6, kCosines = 7, kMost = 9, kScores = 10,
+                  kScale = 12;
     const int64_t heads = IntAttribute(node, "num_heads", 0);
     const int64_t groups = IntAttribute(node, "kv_num_heads", 0);
     if (heads < 1 || groups < 1) return false;
@@ -374,8 +386,11 @@ class Expander {
     if (!Has(node, kLengths) || !Has(node, kTotal) || node.output_size() > 3) return false;
     if (IntAttribute(node, "smooth_softmax", 0) > 0 || Has(node, 1) != Has(node, 2)) return false;
     for (int k = kMost; k < node.input_size(); ++k) {
-      if (Has(node, k) && k != kScale && k != kScale + 1) return false;
+      if (Has(node, k) && k != kScores && k != kScale && k != kScale + 1) return false;
     }
+    const int64_t window = IntAttribute(node, "local_window_size", -1);
+    // A bias is not combined with the mask of a window, or with the mask over quantised rows.
+    if (Has(node, kScores) && (window > 0 || kept[0].bits != 0)) return false;
     std::string query = node.input(0), key = Has(node, 1) ? node.input(1) : "", value;
     if (key.empty()) {
       const int64_t end = (heads + groups) * width;
@@ -407,8 +422,7 @@ class Expander {
         *x = w.Name();
       }
     }
-    std::string mask;
-    const int64_t window = IntAttribute(node, "local_window_size", -1);
+    std::string mask = Has(node, kScores) ? node.input(kScores) : "";
     if (window > 0) mask = InWindow(window, length, tokens, w);
     plain_.claims.push_back({node.input(kLengths), past, node.input(0), 1});
     plain_.claims.push_back({node.input(kTotal), past, node.input(0), 0});
@@ -467,46 +481,6 @@ class Expander {
       if (it != types_.end() && it->second != 0) return it->second;
     }
     return TensorProto::FLOAT;
-  }
-
-  // The positions P + s, for each sequence and token s.
-  static std::string Positions(const std::string& queries, const std::string& past,
-                               const std::string& tokens, Writer& w) {
-    const std::string batch = w.Extent(queries, 0);
-    w.Node("Add", {w.Count(tokens), past});
-    const std::string row = w.Name();
-    NodeProto& dims = w.Node("Concat", {batch, w.Ints({1})});
-    SetInt(&dims, "axis", 0);
-    const std::string shape = w.Name();
-    w.Node("Expand", {row, shape});
-    return w.Name();
-  }
-
-  // The mask of the causal order: key t is visible to token s if t <= P + s.
-  static std::string InOrder(const std::string& past, const std::string& tokens, Writer& w) {
-    w.Node("Add", {past, tokens});
-    const std::string keys = w.Count(w.Name());
-    w.Node("Add", {w.Count(tokens), past});
-    const std::string last = w.Name();
-    w.Node("Unsqueeze", {last, w.Ints({1})});
-    const std::string column = w.Name();
-    w.Node("LessOrEqual", {keys, column});
-    return w.Name();
-  }
-
-  // The mask of a sliding window: key t is visible to token s if t > P + s - window.
-  static std::string InWindow(int64_t window, const std::string& past, const std::string& tokens,
-                              Writer& w) {
-    w.Node("Add", {past, tokens});
-    const std::string keys = w.Count(w.Name());
-    w.Node("Add", {w.Count(tokens), past});
-    const std::string last = w.Name();
-    w.Node("Sub", {last, w.Ints({window})});
-    const std::string before = w.Name();
-    w.Node("Unsqueeze", {before, w.Ints({1})});
-    const std::string column = w.Name();
-    w.Node("Greater", {keys, column});
-    return w.Name();
   }
 
   bool lengths_;

@@ -19,6 +19,7 @@
 #include "proof/matches.h"
 #include "proof/misfits.h"
 #include "proof/nodes.h"
+#include "proof/padding_independence.h"
 #include "proof/pair.h"
 #include "proof/plain.h"
 #include "proof/sequences_apart.h"
@@ -122,6 +123,7 @@ class Prover {
                  "leaves its layer as it is in the source, as large as what entered", why);
     }
     Proof proof = facts_.Take(steps_.text);
+    NameLimit(&proof);
     for (const sym::Assumption& assumption : forms_.assumptions()) {
       const auto kind = KindOf(assumption.reason);
       // The conditions of the converted model's own nodes were checked (proof/misfits.h), apart
@@ -132,10 +134,21 @@ class Prover {
       if (of_emptiness && HoldsInEveryStep(forms_, assumption.predicate, twins_.past())) continue;
       if (kind) proof.assumptions.Add({*kind, "", assumption.text, AssumptionSource::kHost});
     }
+    ExcludePadding(&proof);
     return proof;
   }
 
  private:
+  // Says of open facts that nothing more is proved behind the limit of the pool.
+  void NameLimit(Proof* proof) const {
+    if (!pool_.exhausted()) return;
+    for (ProofFact& fact : proof->facts) {
+      if (fact.status != FactStatus::kOpen) continue;
+      fact.why_not = fmt::format("the limit of {} steps is reached (--max-analysis-steps): {}",
+                                 sym::MaxSteps(), fact.why_not);
+    }
+  }
+
   // If all sequences have one length, one run of the source covers them, and they need not be
   // independent.
   void ProveSequencesApart() {
@@ -144,6 +157,28 @@ class Prover {
     const std::string why = MixedSequences(pair_, twins_, equality_, relation_);
     const std::string text = "gives each sequence what the source gives that sequence alone";
     facts_.Add(relation_.outputs.front().name, text, why);
+  }
+
+  // Adds that steps have no padding tokens to the assumptions, if these may change what real tokens
+  // give: the source is then another model for a step with fewer tokens, or with fewer sequences.
+  void ExcludePadding(Proof* proof) {
+    const bool grows = std::any_of(relation_.caches.begin(), relation_.caches.end(),
+                                   [](const ManifestCache& cache) { return cache.source.growing; });
+    const bool stated =
+        std::any_of(relation_.preconditions.begin(), relation_.preconditions.end(),
+                    [](const Precondition& p) { return p.code == "KV236" || p.code == "KV248"; });
+    if (!grows || stated || !HoldsWhole(*proof)) return;
+    const PaddingReach reach = ReachOfPadding(pair_, twins_, attentions_, relation_);
+    std::string why = reach.why;
+    if (relation_.uniform && !reach.counts_tokens) {
+      // All sequences are in one run of the source, which then has the same padding tokens.
+      why = MixedSequences(pair_, twins_, equality_, relation_);
+    }
+    twins_.TakeGrounds();
+    if (why.empty()) return;
+    proof->assumptions.Add({AssumptionKind::kPadding, "",
+                            fmt::format("no step has padding tokens: {}", why),
+                            AssumptionSource::kHost});
   }
 
   // The ledger's kind for an assumption of the forms; nullopt if the correspondence has entered it.
@@ -277,6 +312,7 @@ class Prover {
     grounds.doubted = !proved;
     SetTwin(mine, theirs, before, after, std::move(grounds));
     if (proved) matches_.Take(theirs);
+    if (proved) attentions_.insert({theirs, before});
     return proved;
   }
 
@@ -366,6 +402,7 @@ class Prover {
   }
 
   const std::vector<LengthClaim>& claims_;
+  ReadAttentions attentions_;
   const SourceCase& steps_;
   Correspondence twins_;
   Equality equality_;

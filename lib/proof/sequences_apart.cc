@@ -52,13 +52,8 @@ class Reader {
       for (size_t k = 0; k < graph_.outputs(n).size(); ++k) Judge(n, static_cast<int>(k));
       JudgeSizes(n);
     }
-    for (const ManifestOutput& output : relation_.outputs) {
-      if (IsCache(output)) continue;
-      const std::string& name = NameInSource(output);
+    for (const std::string& name : ComparedResults(relation_)) {
       if (std::string why = WhyNot(name); !why.empty()) return why;
-    }
-    for (const ManifestCache& cache : relation_.caches) {
-      if (std::string why = WhyNot(cache.source.output); !why.empty()) return why;
     }
     return "";
   }

@@ -93,20 +93,21 @@ class Step {
   Expr visible_;
 };
 
-}  // namespace
+// Tokens [begin, end) that are padding.
+struct Padding {
+  int64_t begin = 0, end = 0;
+  bool Has(int64_t token) const { return token >= begin && token < end; }
+};
 
-std::string QueryWithoutKeys(sym::Pool& pool, Expr visible, Expr past, Expr tokens, Expr keys) {
-  if (visible == nullptr || tokens == nullptr || keys == nullptr) return "";
-  if (past == nullptr) past = pool.Internal("past of a step");
-  // Apart from masks, the inputs that a predicate reads are positions. Those of the step's tokens
-  // are tried.
-  sym::Pool::Substitution positions;
-  for (Expr load : sym::OuterLoadsOf(visible)) {
-    if (sym::ContainsIndex(load, kKey)) return "";
-    const bool own = sym::ContainsIndex(load, kQuery);
-    positions.atoms[load] = own ? pool.Add(past, pool.Index(kQuery)) : past;
-  }
-  visible = pool.Substitute(visible, positions, {});
+// A query that sees no key among those that are tried.
+struct Blind {
+  int64_t past = 0, tokens = 0, query = 0;
+};
+
+// Queries of padding tokens are not tried. `visible` loads no elements. Returns nullopt if the
+// predicate has no value for some query.
+std::optional<Blind> FindBlind(sym::Pool& pool, Expr visible, Expr past, Expr tokens, Expr keys,
+                               const Padding& padding) {
   for (int64_t p : PastsToTry(visible)) {
     for (int64_t s : {1, 2, 5}) {
       if (tokens->kind() == Kind::kInteger && tokens->value() != s) continue;
@@ -116,13 +117,71 @@ std::string QueryWithoutKeys(sym::Pool& pool, Expr visible, Expr past, Expr toke
       const int64_t most = all.value_or(p + s);
       if (most < p + s) continue;
       for (int64_t query : {int64_t{0}, s - 1}) {
+        if (padding.Has(p + query)) continue;
         const std::optional<bool> sees = step.SeesSome(query, most);
-        if (!sees) return "";
-        if (!*sees) return fmt::format("past {}, new {}, query {}", p, s, query);
+        if (!sees) return std::nullopt;
+        if (!*sees) return Blind{p, s, query};
       }
     }
   }
-  return "";
+  return std::nullopt;
+}
+
+// Replaces elements by what they are in a step: those of a mask by `shown` and `hidden`, others by
+// positions, since apart from masks a predicate reads positions. Null if there is no value for a
+// mask and `visible` reads one.
+struct MaskValues {
+  int64_t shown = 1, hidden = 0;
+  Padding padding;
+};
+Expr WithoutLoads(sym::Pool& pool, Expr visible, Expr past,
+                  const std::optional<MaskValues>& values) {
+  sym::Pool::Substitution elements;
+  for (Expr load : sym::OuterLoadsOf(visible)) {
+    if (!sym::ContainsIndex(load, kKey)) {
+      const bool own = sym::ContainsIndex(load, kQuery);
+      elements.atoms[load] = own ? pool.Add(past, pool.Index(kQuery)) : past;
+      continue;
+    }
+    if (!values) return nullptr;
+    const Expr key = load->args().back();
+    const Expr in_front = pool.Lt(key, pool.Integer(values->padding.begin), {});
+    const Expr behind = pool.Le(pool.Integer(values->padding.end), key, {});
+    elements.atoms[load] = pool.Select(pool.Or(in_front, behind), pool.Integer(values->shown),
+                                       pool.Integer(values->hidden));
+  }
+  return pool.Substitute(visible, elements, {});
+}
+
+}  // namespace
+
+std::string QueryWithoutKeys(sym::Pool& pool, Expr visible, Expr past, Expr tokens, Expr keys) {
+  if (visible == nullptr || tokens == nullptr || keys == nullptr) return "";
+  if (past == nullptr) past = pool.Internal("past of a step");
+  visible = WithoutLoads(pool, visible, past, std::nullopt);
+  if (visible == nullptr) return "";
+  const auto blind = FindBlind(pool, visible, past, tokens, keys, {});
+  if (!blind) return "";
+  return fmt::format("past {}, new {}, query {}", blind->past, blind->tokens, blind->query);
+}
+
+bool PaddingHidesAllKeys(sym::Pool& pool, Expr visible, Expr past, Expr tokens, Expr keys) {
+  if (visible == nullptr || tokens == nullptr || keys == nullptr) return false;
+  if (past == nullptr) past = pool.Internal("past of a step");
+  if (WithoutLoads(pool, visible, past, std::nullopt) != nullptr) return false;
+  const auto is_blind = [&](const MaskValues& values) {
+    return FindBlind(pool, WithoutLoads(pool, visible, past, values), past, tokens, keys,
+                     values.padding)
+        .has_value();
+  };
+  for (const int64_t shown : {1, 0}) {
+    // Where a mask that hides nothing leaves a query without keys, its elements say the opposite.
+    if (is_blind({shown, 1 - shown, {}})) continue;
+    for (const Padding& padding : {Padding{0, 2}, Padding{2, 5}, Padding{3, 5}}) {
+      if (is_blind({shown, 1 - shown, padding})) return true;
+    }
+  }
+  return false;
 }
 
 bool RoundsScoresAway(Expr added) {

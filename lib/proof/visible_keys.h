@@ -1,4 +1,4 @@
-// Searches for queries that see no key because of sizes and positions alone.
+// Searches for queries that see no key because of sizes, positions and padding alone.
 #pragma once
 
 #include <string>
@@ -14,6 +14,13 @@ namespace kvlift {
 // the host, such as a mask, decides.
 std::string QueryWithoutKeys(sym::Pool& pool, sym::Expr visible, sym::Expr past, sym::Expr tokens,
                              sym::Expr keys);
+
+// Returns true if the search finds a query of a token that loses all its keys when a mask of the
+// host hides padding tokens. Padding stands in front of a sequence, or between its prompt and its
+// answer. Elements that `visible` loads for each key are taken to be those of the mask; false if it
+// loads none.
+bool PaddingHidesAllKeys(sym::Pool& pool, sym::Expr visible, sym::Expr past, sym::Expr tokens,
+                         sym::Expr keys);
 
 // Returns true if `added` is, in any of its cases, a number above 1000. Scores that it is added to
 // keep few of their bits.

@@ -1,23 +1,22 @@
 #include "report/text_width.h"
 
+#include <utf8proc.h>
+
 #include <algorithm>
 
 #include "base/utf8.h"
-#include "report/width_tables.h"
 
 namespace kvlift {
 namespace {
 
-bool IsIn(absl::Span<const CodeRange> ranges, char32_t c) {
-  const auto it = std::upper_bound(ranges.begin(), ranges.end(), c,
-                                   [](char32_t a, const CodeRange& r) { return a < r.first; });
-  return it != ranges.begin() && c <= (it - 1)->last;
-}
-
 int WidthOf(const Utf8Char& c) {
-  if (!c.well_formed || c.code_point < 0x300) return 1;
-  if (IsIn(CombiningRanges(), c.code_point)) return 0;
-  return IsIn(WideRanges(), c.code_point) ? 2 : 1;
+  if (!c.well_formed || c.code_point < 0x80) return 1;
+  const auto code_point = static_cast<utf8proc_int32_t>(c.code_point);
+  const utf8proc_property_t& is = *utf8proc_get_property(code_point);
+  // Vowels and final consonants of Hangul stand in the columns of the consonant before them.
+  if (is.boundclass == UTF8PROC_BOUNDCLASS_V || is.boundclass == UTF8PROC_BOUNDCLASS_T) return 0;
+  // Terminals give a column to spacing marks, and utf8proc gives them none.
+  return is.category == UTF8PROC_CATEGORY_MC ? 1 : utf8proc_charwidth(code_point);
 }
 
 bool IsSeparator(char c) { return std::string_view(" /._,;:+-").find(c) != std::string_view::npos; }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "base/overloaded.h"
 #include "base/status.h"
 #include "contract/words.h"
 #include "fmt/format.h"
@@ -16,7 +17,6 @@
 #include "rewrite/layout.h"
 #include "rewrite/opset.h"
 #include "rewrite/readers.h"
-#include "rewrite/rings.h"
 #include "rewrite/visibility.h"
 
 namespace kvlift {
@@ -40,15 +40,32 @@ std::optional<Finding> FixedChunk(const Analysis& a, const CacheUpdate& update) 
 
 // Returns why the rows of a match cannot be written in this mode; nullopt if they can.
 std::optional<Finding> NotInMode(const Analysis& a, const CacheUpdate& update, WriteMode mode) {
-  if (!update.circular || mode == WriteMode::kCircular) return FixedChunk(a, update);
-  const std::string text =
-      update.shifts ? "needs rows that stay where they are, or --mode circular, found rows that "
-                      "move to the front"
-                    : fmt::format("needs --mode circular, found slots (s + {}) mod the capacity",
-                                  sym::ToString(update.start, a.graph.get()));
-  return MakeFinding(update.shifts ? "KV205" : "KV227", text, *a.graph, {update.node},
-                     {update.pair.past, update.pair.present});
+  using Reason = std::optional<Finding>;
+  const auto needs_circular = [&](const char* code, const std::string& text) -> Reason {
+    if (mode == WriteMode::kCircular) return FixedChunk(a, update);
+    return MakeFinding(code, text, *a.graph, {update.node},
+                       {update.pair.past, update.pair.present});
+  };
+  return std::visit(
+      Overloaded{[&](const AppendAll&) { return FixedChunk(a, update); },
+                 [&](const KeepLast&) { return FixedChunk(a, update); },
+                 [&](const WriteAt&) { return FixedChunk(a, update); },
+                 [&](const WriteAround& write) {
+                   return needs_circular(
+                       "KV227", fmt::format("needs --mode circular, found slots (s + {}) mod the "
+                                            "capacity",
+                                            sym::ToString(write.start, a.graph.get())));
+                 },
+                 [&](const Fifo&) {
+                   return needs_circular(
+                       "KV205",
+                       "needs rows that stay where they are, or --mode circular, found "
+                       "rows that move to the front");
+                 }},
+      update.how);
 }
+
+StayReason Refused(Finding finding) { return {StayCause::kRefused, std::move(finding)}; }
 
 // Returns true if --only and --skip let the cache be converted. Patterns match the name of its past
 // or of its present.
@@ -64,12 +81,17 @@ bool Wanted(const Graph& graph, const CachePair& pair, const ConvertOptions& opt
 
 void MatchCaches(RuleTable rules, const ConvertOptions& options, Analysis& a) {
   for (AnalysedCache& cache : a.caches) {
-    cache.reason = cache.candidate.if_unmatched;
-    if (cache.candidate.converted) continue;
+    if (cache.candidate.converted) {
+      cache.reason = StayReason{StayCause::kConverted, cache.candidate.if_unmatched};
+      continue;
+    }
+    cache.reason = Refused(cache.candidate.if_unmatched);
     const CachePair& pair = cache.candidate.pair;
     if (!Wanted(*a.graph, pair, options)) {
-      cache.reason = MakeFinding(kLeftAlone, "left alone, as --only or --skip asks", *a.graph,
-                                 {a.graph->producer(pair.present)}, {pair.past, pair.present});
+      cache.reason =
+          StayReason{StayCause::kLeftByOption,
+                     MakeFinding("KV230", "left alone, as --only or --skip asks", *a.graph,
+                                 {a.graph->producer(pair.present)}, {pair.past, pair.present})};
       continue;
     }
     for (const Rule* rule : rules) {
@@ -77,7 +99,7 @@ void MatchCaches(RuleTable rules, const ConvertOptions& options, Analysis& a) {
       auto result = rule->cache(*a.forms, pair);
       if (result.match) {
         if (auto reason = NotInMode(a, *result.match, options.mode)) {
-          cache.reason = std::move(reason);
+          cache.reason = Refused(*std::move(reason));
           break;
         }
         cache.update_index = static_cast<int>(a.updates.size());
@@ -86,7 +108,7 @@ void MatchCaches(RuleTable rules, const ConvertOptions& options, Analysis& a) {
         cache.reason.reset();
         break;
       }
-      if (result.refusal) cache.reason = std::move(result.refusal);
+      if (result.refusal) cache.reason = Refused(*std::move(result.refusal));
     }
   }
 }
@@ -125,6 +147,7 @@ void SetStatesAside(Analysis& a) {
       caches.push_back(std::move(cache));
       continue;
     }
+    a.states.push_back(pair);
     a.near_misses.push_back(
         MakeFinding("KV226",
                     fmt::format("{} is a state that no attention reads: it stays as it is",
@@ -141,7 +164,7 @@ void FindOtherAttention(Analysis& a) {
   absl::flat_hash_set<NodeId> known;
   for (const AnalysedAttention& attention : a.attention) {
     if (attention.site) {
-      read[attention.site->key_cache] = read[attention.site->value_cache] = true;
+      read[attention.site->key.cache] = read[attention.site->value.cache] = true;
     }
     known.insert(attention.node);
     known.insert(SoftmaxBehind(*a.graph, attention.node));
@@ -149,11 +172,12 @@ void FindOtherAttention(Analysis& a) {
   for (AnalysedCache& cache : a.caches) {
     if (cache.update_index < 0 || read[cache.update_index]) continue;
     const CachePair& pair = cache.candidate.pair;
-    const NodeId softmax = FindSoftmax(*a.graph, {pair.past, pair.present, cache.update->attended});
+    const NodeId softmax =
+        FindSoftmax(*a.graph, {pair.past, pair.present, cache.update->read_by_attention()});
     if (softmax == kNoNode) {
-      cache.reason = MakeFinding(
-          "KV212", "needs an attention that reads it as keys or values, found none", *a.graph,
-          {cache.update->node}, {cache.candidate.pair.past, cache.candidate.pair.present});
+      cache.reason = Refused(
+          MakeFinding("KV212", "needs an attention that reads it as keys or values, found none",
+                      *a.graph, {cache.update->node}, {pair.past, pair.present}));
     } else if (known.insert(softmax).second) {
       a.attention.push_back(
           {softmax, std::nullopt,
@@ -183,8 +207,8 @@ void DropUnread(Analysis& a) {
   a.updates = std::move(updates);
   for (AnalysedAttention& attention : a.attention) {
     if (!attention.site) continue;
-    attention.site->key_cache = index[attention.site->key_cache];
-    attention.site->value_cache = index[attention.site->value_cache];
+    attention.site->key.cache = index[attention.site->key.cache];
+    attention.site->value.cache = index[attention.site->value.cache];
   }
 }
 
@@ -194,11 +218,11 @@ void AssignLayers(Analysis& a) {
   int layer = 0;
   for (const AnalysedAttention& attention : a.attention) {
     if (!attention.site) continue;
-    const bool both = attention.site->key_cache == attention.site->value_cache;
+    const bool both = attention.site->key.cache == attention.site->value.cache;
     bool fresh = false;
     for (const auto& [index, role] :
-         {std::pair(attention.site->key_cache, both ? CacheRole::kKeyValue : CacheRole::kKey),
-          std::pair(attention.site->value_cache,
+         {std::pair(attention.site->key.cache, both ? CacheRole::kKeyValue : CacheRole::kKey),
+          std::pair(attention.site->value.cache,
                     both ? CacheRole::kKeyValue : CacheRole::kValue)}) {
       AnalysedCache* cache = CacheOf(a, index);
       const size_t position = static_cast<size_t>(cache - a.caches.data());
@@ -213,7 +237,7 @@ void AssignLayers(Analysis& a) {
   int waiting = 0;
   for (size_t k = 0; k < a.caches.size(); ++k) {
     if (assigned[k]) continue;
-    if (a.caches[k].update && HasLanes(a.caches[k].update->layout)) {
+    if (a.caches[k].update && HasPackedAxes(a.caches[k].update->layout)) {
       waiting += waiting % 2;
       a.caches[k].layer = layer + waiting / 2;
       a.caches[k].role = CacheRole::kKeyValue;
@@ -236,7 +260,7 @@ bool IsHandedOver(const Graph& graph, ValueId present) {
 
 // Replaces a finding at a node that could not be normalised by the reason for that, which says
 // more.
-void Explain(const Normalised& normalised, Finding* finding) {
+void ReplaceByNormalisation(const Normalised& normalised, Finding* finding) {
   for (const Finding& refusal : normalised.refusals) {
     if (finding->nodes.empty() || refusal.nodes.front() != finding->nodes.front()) continue;
     finding->code = refusal.code;
@@ -247,8 +271,7 @@ void Explain(const Normalised& normalised, Finding* finding) {
 
 }  // namespace
 
-absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
-                                 const ConvertOptions& options) {
+absl::StatusOr<Analysis> Lower(const Model& model) {
   Analysis a;
   KV_ASSIGN_OR_RETURN(onnx::ModelProto flat, InlineFunctions(*model.proto));
   KV_RETURN_IF_ERROR(CheckArity(flat));
@@ -262,33 +285,49 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
       Graph graph, Graph::Build(std::make_shared<const onnx::ModelProto>(std::move(raised.model))));
   a.graph = std::make_shared<const Graph>(std::move(graph));
   a.forms = std::make_unique<sym::Forms>(*a.graph);
-  if (a.not_raised) {
-    a.near_misses.push_back(*a.not_raised);
-    return a;
-  }
+  if (a.not_raised) a.near_misses.push_back(*a.not_raised);
+  return a;
+}
+
+absl::Status Recognise(RuleTable rules, const ConvertOptions& options, Analysis* analysis) {
+  Analysis& a = *analysis;
   Candidates candidates = FindCandidates(*a.forms);
   a.near_misses = std::move(candidates.near_misses);
+  a.states = std::move(candidates.states);
   for (Candidate& candidate : candidates.pairs) {
     if (IsHandedOver(*a.graph, candidate.pair.present)) continue;
     a.caches.emplace_back();
     a.caches.back().candidate = std::move(candidate);
-    Explain(a.normalised, &a.caches.back().candidate.if_unmatched);
+    ReplaceByNormalisation(a.normalised, &a.caches.back().candidate.if_unmatched);
   }
   MatchCaches(rules, options, a);
   SetStatesAside(a);
   MatchAttention(rules, a);
   for (AnalysedAttention& attention : a.attention) {
-    if (attention.reason) Explain(a.normalised, &*attention.reason);
+    if (attention.reason) ReplaceByNormalisation(a.normalised, &*attention.reason);
   }
   for (AnalysedCache& cache : a.caches) {
-    if (cache.reason) Explain(a.normalised, &*cache.reason);
+    if (!cache.reason || cache.reason->cause == StayCause::kLeftByOption) continue;
+    ReplaceByNormalisation(a.normalised, &cache.reason->finding);
   }
   FindOtherAttention(a);
   DropUnread(a);
   AssignLayers(a);
-  if (options.window == WindowForm::kCircular) MakeRings(a);
-  KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
+  return WithinSteps(*a.forms);
+}
+
+absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
+                                 const ConvertOptions& options) {
+  KV_ASSIGN_OR_RETURN(Analysis a, Lower(model));
+  if (!a.not_raised) KV_RETURN_IF_ERROR(Recognise(rules, options, &a));
   return a;
+}
+
+int LayerOf(const Analysis& analysis, int update_index) {
+  for (const AnalysedCache& cache : analysis.caches) {
+    if (cache.update_index == update_index) return cache.layer;
+  }
+  return 0;
 }
 
 absl::Status WithinSteps(const sym::Forms& forms) {
@@ -298,17 +337,12 @@ absl::Status WithinSteps(const sym::Forms& forms) {
   return OverLimit(&Limits::analysis_steps, limits);
 }
 
-bool HasStates(const Analysis& analysis) {
-  return std::any_of(analysis.near_misses.begin(), analysis.near_misses.end(),
-                     [](const Finding& finding) { return finding.code == "KV226"; });
-}
-
 std::string DescribeMask(Analysis& analysis, const AttentionSite& site) {
   sym::Pool& pool = analysis.forms->pool();
-  const Expr start = CountedUp(*analysis.forms, analysis.updates[site.key_cache].start);
+  const Expr start = CountedUp(*analysis.forms, analysis.updates[site.key.cache].write_index(pool));
   const bool one_token = QueryShape(*analysis.forms, site)[2]->is_integer(1);
   const Visibility v =
-      ReadVisibility(*analysis.forms, CountedUp(*analysis.forms, site.keep), start, one_token);
+      ReadVisibility(*analysis.forms, CountedUp(*analysis.forms, site.mask.keep), start, one_token);
   std::vector<std::string> words;
   if (v.causal) words.push_back("causal");
   bool padding = false, explicit_mask = false;
@@ -331,7 +365,7 @@ std::string DescribeMask(Analysis& analysis, const AttentionSite& site) {
   }
   if (padding) words.push_back("padding");
   if (explicit_mask) words.push_back("explicit");
-  if (!site.biases.empty()) words.push_back("bias");
+  if (!site.mask.biases.empty()) words.push_back("bias");
   if (words.empty()) return "none";
   return fmt::format("{}", fmt::join(words, "+"));
 }
@@ -347,18 +381,18 @@ Inspection Report(Analysis& a) {
     r.role = cache.role;
     r.input = a.graph->name(pair.past);
     r.output = a.graph->name(pair.present);
-    r.kind = cache.candidate.kind;
+    r.kind = cache.update ? cache.update->kind() : cache.candidate.kind;
     r.axis = cache.candidate.axis;
     r.growing = cache.candidate.growing;
     r.dtype = ElementTypeName(a.graph->type(pair.past).elem_type);
-    r.reason = cache.reason;
+    if (cache.reason) r.reason = cache.reason->finding;
     if (cache.update) {
-      r.kind = cache.update->kind;
       r.axis = cache.update->axis;
       r.layout = cache.update->layout;
-      r.growing = cache.update->growing;
-      r.write_start =
-          cache.update->shifts ? "P" : sym::ToString(cache.update->start, a.graph.get());
+      r.growing = cache.update->grows();
+      const Expr start = cache.update->write_index(a.forms->pool());
+      const bool fifo = std::holds_alternative<Fifo>(cache.update->how);
+      r.write_start = fifo ? "P" : sym::ToString(start, a.graph.get());
       if (!r.growing) {
         r.capacity = sym::ToString(a.forms->Of(pair.past).shape[r.axis], a.graph.get());
       }
@@ -390,7 +424,7 @@ Inspection Report(Analysis& a) {
     if (attention.site) {
       const AttentionSite& site = *attention.site;
       r.q_heads = site.q_heads;
-      r.kv_heads = site.kv_heads;
+      r.kv_heads = site.key.view.heads;
       r.head_dim = site.head_dim;
       r.v_head_dim = site.v_head_dim;
       r.scale = site.scale;

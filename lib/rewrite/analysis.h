@@ -14,14 +14,21 @@
 
 namespace kvlift {
 
-// The finding of a cache that --only or --skip leaves as it is. It does not stop the conversion.
-inline constexpr char kLeftAlone[] = "KV230";
+// What makes a cache stay as it is. The other caches are converted without it where it is
+// kConverted (a TensorScatter writes it already) or kLeftByOption (--only and --skip leave it out);
+// kRefused is a reason against the whole conversion, unless partial conversion is allowed.
+enum class StayCause { kRefused, kConverted, kLeftByOption };
+
+struct StayReason {
+  StayCause cause = StayCause::kRefused;
+  Finding finding;
+};
 
 struct AnalysedCache {
   Candidate candidate;
   std::optional<CacheUpdate> update;  // set if a rule matched
   int update_index = -1;              // into Analysis::updates; -1: the cache is not converted
-  std::optional<Finding> reason;      // why the cache is not converted; absent if it is
+  std::optional<StayReason> reason;   // why the cache is not converted; absent if it is
   int layer = 0;
   CacheRole role = CacheRole::kKey;  // kKeyValue: both in one tensor
 };
@@ -41,21 +48,28 @@ struct Analysis {
   std::vector<AnalysedCache> caches;
   std::vector<CacheUpdate> updates;          // the caches that can be converted
   std::vector<AnalysedAttention> attention;  // by node
+  // What the model hands from step to step and no attention reads, as a convolution or a recurrence
+  // does.
+  std::vector<CachePair> states;
   std::vector<Finding> near_misses;
 };
 
-// Uses the options only, skip, mode and window. Returns InvalidArgument for a broken model and
-// OutOfRange if its symbolic arithmetic takes more than sym::MaxSteps(). What cannot be converted
-// is in the result.
+// The step "lower": returns the lowered graph, with what became of the source's nodes. The rest of
+// the analysis is empty. Returns InvalidArgument for a broken model.
+absl::StatusOr<Analysis> Lower(const Model& model);
+// The step "recognise": fills in the rest, from a graph that could be raised. Uses the options
+// only, skip and mode. Returns OutOfRange if the symbolic arithmetic takes more than
+// sym::MaxSteps(). What cannot be converted is in the analysis.
+absl::Status Recognise(RuleTable rules, const ConvertOptions& options, Analysis* analysis);
+// Runs both steps.
 absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
                                  const ConvertOptions& options = {});
 
+// Returns the layer of the cache with this index into Analysis::updates; 0 if there is none.
+int LayerOf(const Analysis& analysis, int update_index);
+
 // Returns OutOfRange if the graph asked for more than sym::MaxSteps().
 absl::Status WithinSteps(const sym::Forms& forms);
-
-// Returns true if the model hands a state that no attention reads (of a convolution or recurrence)
-// from step to step.
-bool HasStates(const Analysis& analysis);
 
 // Returns the words of AttentionReport::mask, joined by "+": causal, sliding(W), top-left, padding,
 // explicit, bias; "none" if there are none.

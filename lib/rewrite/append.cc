@@ -205,7 +205,7 @@ std::optional<Append> ReadAppend(sym::Forms& forms, ValueId past, ValueId v) {
   if (end != length) return std::nullopt;
   if (!own(first)) {
     if (!TakesOtherSequences(first, past, axis, here)) return std::nullopt;
-    append.base = first;
+    append.reordered_past = first;
   }
   std::vector<Expr> shape = before.shape;
   shape[axis] = pool.Sub(after.shape[axis], length);
@@ -255,7 +255,7 @@ std::optional<Write> ReadWrite(sym::Forms& forms, const CachePair& pair) {
   Expr rows = region->update;
   if (!part->is_integer(1)) {
     rows = pool.Select(part, rows, pool.Load(pair.past, Indices(pool, rank)));
-    write.part = true;
+    write.writes_some_sequences = true;
   }
   write.update = Shifted(pool, rows, write.axis, write.start, std::move(shape));
   return write;
@@ -302,20 +302,15 @@ std::optional<Write> ReadShift(sym::Forms& forms, const CachePair& pair) {
 }
 
 std::optional<CacheUpdate> BufferUpdate(sym::Forms& forms, const CachePair& pair,
-                                        const Write& write) {
-  CacheUpdate update;
-  update.pair = pair;
+                                        const Write& write, CacheUpdate::How how) {
+  CacheUpdate update(pair, how);
   update.axis = write.axis;
-  update.growing = false;
   update.layout = LayoutOf(forms, pair, write.axis);
   if (update.layout.empty()) return std::nullopt;
-  update.start = write.start;
   update.new_length = write.length;
   if (CountsSequences(forms, update)) return std::nullopt;
-  update.attended = pair.present;
   update.node = forms.graph().producer(pair.present);
   update.update_element = write.update;
-  update.part = write.part;
   std::vector<Expr> shape = forms.Of(pair.past).shape;
   shape[write.axis] = write.length;
   update.update = FindValue(forms, pair.present, update.update_element, shape, std::nullopt,

@@ -14,7 +14,7 @@ struct Append {
   sym::Expr length = nullptr;  // P: the first row that is not the past's
   sym::Expr update = nullptr;  // element of the rest; i_axis counts from 0. Null if `reversed`
   // Set if the past's sequences are reordered: past[x[i0], .., t, ..]. Null: they stay in place.
-  sym::Expr base = nullptr;
+  sym::Expr reordered_past = nullptr;
   // The new rows stand in front of the past.
   bool reversed = false;
 };
@@ -30,7 +30,7 @@ struct Write {
   sym::Expr update = nullptr;  // element of the new rows; i_axis counts from `start`
   // A part of the other axes is written only, such as the first sequences of a larger batch;
   // `update` repeats the past's rows for the rest.
-  bool part = false;
+  bool writes_some_sequences = false;
 };
 
 // Each of these returns nullopt if the present does not have the past's shape, or is anything else.
@@ -42,10 +42,9 @@ std::optional<Write> ReadRing(sym::Forms& forms, const CachePair& pair);
 // axis is not the first one.
 std::optional<Write> ReadShift(sym::Forms& forms, const CachePair& pair);
 
-// Returns the update of a buffer of fixed capacity, without kind, circular and shifts. Returns
-// nullopt if the past's axes have no layout (rewrite/layout.h), or if the number of rows depends on
-// the number of sequences.
+// Returns the update of a buffer of fixed capacity. Returns nullopt if the past's axes have no
+// layout (rewrite/layout.h), or if the number of rows depends on the number of sequences.
 std::optional<CacheUpdate> BufferUpdate(sym::Forms& forms, const CachePair& pair,
-                                        const Write& write);
+                                        const Write& write, CacheUpdate::How how);
 
 }  // namespace kvlift

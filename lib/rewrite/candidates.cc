@@ -296,6 +296,7 @@ class Finder {
     if (state == kNoValue || !graph_.is_graph_input(state)) return false;
     taken_.insert(state);
     paired_.insert(output);
+    found_.states.push_back({state, output});
     found_.near_misses.push_back(
         MakeFinding("KV226",
                     fmt::format("{} is the state of a {}: it stays as it is", graph_.name(state),
@@ -450,6 +451,7 @@ class Finder {
       if (RankOf(output) != 2 || !IsFloatType(graph_.type(output).elem_type)) continue;
       const ValueId input = FloatInputBehind(output);
       if (input == kNoValue) continue;
+      found_.states.push_back({input, output});
       NearMiss(MakeFinding(
           "KV226", fmt::format("{} is a state of rank 2: it stays as it is", graph_.name(input)),
           graph_, {graph_.producer(output)}, {input, output}));

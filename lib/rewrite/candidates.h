@@ -2,7 +2,6 @@
 // rule judges them.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "base/findings.h"
@@ -25,6 +24,7 @@ struct Candidate {
 
 struct Candidates {
   std::vector<Candidate> pairs;      // in the order of the graph outputs
+  std::vector<CachePair> states;     // of recurrences, and of rank 2: they stay as they are
   std::vector<Finding> near_misses;  // states and scatters that are not caches
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/container/flat_hash_set.h"
+#include "base/overloaded.h"
 #include "base/status.h"
 #include "fmt/format.h"
 #include "rewrite/host_facts.h"
@@ -14,41 +15,47 @@ using sym::Expr;
 using sym::Kind;
 
 void Control::Survey() {
-  for (const CacheUpdate& update : s_.a.updates) {
-    s_.growing = s_.growing || update.growing;
-    s_.shifts = s_.shifts || update.shifts;
-    s_.rings = s_.rings || update.ring();
+  for (const PlannedCache& cache : s_.caches) {
+    s_.growing = s_.growing || cache.grows();
+    s_.fifos = s_.fifos || cache.fifo();
+    s_.rings = s_.rings || cache.ring() != nullptr;
   }
   FindBatch();
   if (!s_.growing) return;
   sym::Pool& pool = s_.pool;
   const Expr past = pool.Dim(PastSymbol());
-  for (const CacheUpdate& update : s_.a.updates) {
-    if (!update.growing) continue;
-    const sym::DimSymbol& dim = update.start->dim();
-    if (std::find(s_.lengths.begin(), s_.lengths.end(), dim) == s_.lengths.end()) {
-      s_.lengths.push_back(dim);
+  const auto name_length = [&](Expr length, Expr meaning) {
+    if (std::find(s_.lengths.begin(), s_.lengths.end(), length->dim()) == s_.lengths.end()) {
+      s_.lengths.push_back(length->dim());
     }
-    s_.normal.dims[dim] =
-        update.window == 0 ? past : pool.Min(past, pool.Integer(update.window), {});
+    s_.normal.dims[length->dim()] = meaning;
+  };
+  for (const PlannedCache& cache : s_.caches) {
+    std::visit(Overloaded{[&](const AppendAll& all) { name_length(all.past_length, past); },
+                          [&](const KeepLast& last) {
+                            const Expr window = pool.Integer(last.window);
+                            name_length(last.past_length, pool.Min(past, window, {}));
+                          },
+                          [](const WriteAt&) {}, [](const WriteAround&) {}, [](const Fifo&) {}},
+               cache.how);
   }
   for (const AnalysedAttention& attention : s_.a.attention) {
-    if (attention.site) CollectWide(attention.site->keep);
+    if (attention.site) CollectKeyLengthMasks(attention.site->mask.keep);
   }
-  for (const auto& [input, axis] : s_.wide) {
+  for (const auto& [input, axis] : s_.key_length_masks) {
     const Expr width = s_.forms.Of(input).shape[axis];
     if (width->kind() == Kind::kDim && !s_.normal.dims.contains(width->dim())) {
       s_.lengths.push_back(width->dim());
       s_.normal.dims[width->dim()] = pool.Add(past, s_.new_length);
     }
   }
-  if (!s_.views()) RefuseOtherWideInputs();
+  if (!s_.views()) RefuseOtherKeyLengthInputs();
 }
 
 void Control::FindBatch() {
   const CacheUpdate* first = nullptr;
   for (const CacheUpdate& update : s_.a.updates) {
-    if (s_.growing && !update.growing) continue;
+    if (s_.growing && !update.grows()) continue;
     if (first == nullptr) first = &update;
     // A symbol for the number of new rows is preferred to a sum that contains the past length.
     const bool plain = update.new_length->kind() != Kind::kSum;
@@ -101,7 +108,7 @@ bool IsGuarded(const PlanState& s, Expr keep, Expr width) {
 }  // namespace
 
 // Adds the inputs that a mask predicate reads at the key's index: they are as wide as the keys.
-void Control::CollectWide(Expr keep) {
+void Control::CollectKeyLengthMasks(Expr keep) {
   for (Expr load : sym::LoadsOf(keep)) {
     if (!s_.graph.is_graph_input(load->source())) continue;
     const sym::Form& form = s_.forms.Of(load->source());
@@ -114,13 +121,13 @@ void Control::CollectWide(Expr keep) {
     }
     for (size_t k = 0; k < load->args().size(); ++k) {
       if (load->args()[k] == s_.pool.Index(3) && !IsGuarded(s_, keep, form.shape[k])) {
-        s_.wide.insert({load->source(), static_cast<int>(k)});
+        s_.key_length_masks.insert({load->source(), static_cast<int>(k)});
       }
     }
   }
 }
 
-void Control::RefuseOtherWideInputs() {
+void Control::RefuseOtherKeyLengthInputs() {
   const auto is_cache = [&](ValueId v) {
     return std::any_of(s_.a.updates.begin(), s_.a.updates.end(), [&](const CacheUpdate& u) {
       return u.pair.past == v || u.pair.present == v;
@@ -128,7 +135,8 @@ void Control::RefuseOtherWideInputs() {
   };
   for (ValueId v : s_.graph.graph_inputs()) {
     const sym::Form& form = s_.forms.Of(v);
-    if (is_cache(v) || s_.IsWide(v) || !form.known_rank || s_.graph.uses(v).empty()) continue;
+    if (is_cache(v) || s_.IsKeyLengthMask(v) || !form.known_rank || s_.graph.uses(v).empty())
+      continue;
     for (Expr dim : form.shape) {
       for (const sym::DimSymbol& length : s_.lengths) {
         if (!sym::ContainsDim(dim, length)) continue;
@@ -143,7 +151,7 @@ void Control::RefuseOtherWideInputs() {
 }
 
 absl::Status Control::Emit() {
-  if (!s_.growing && !s_.shifts) return absl::OkStatus();
+  if (!s_.growing && !s_.fifos) return absl::OkStatus();
   s_.nodes.set_scope("shared");
   auto length = s_.emitter.Dim(s_.new_length);
   if (!length.ok()) {
@@ -156,7 +164,7 @@ absl::Status Control::Emit() {
   if (s_.plan.refusal) return absl::OkStatus();
   s_.emitter.BindDim(PastSymbol(),
                      s_.uniform ? sym::DimBinding{past_, false} : sym::DimBinding{write_, true});
-  for (const auto& [input, axis] : s_.wide) {
+  for (const auto& [input, axis] : s_.key_length_masks) {
     // Masks that the host pads to the capacity are cut, unless attention is given the whole buffer.
     std::vector<int> cut;
     if (!s_.derived && !s_.views() && s_.prefix_read()) cut.push_back(axis);
@@ -200,7 +208,7 @@ absl::Status Control::EmitInput(const std::string& length) {
 
 // Returns an input and an axis of it whose extent is P + S.
 std::optional<std::pair<ValueId, int>> Control::LengthSource() {
-  if (!s_.wide.empty()) return *s_.wide.begin();
+  if (!s_.key_length_masks.empty()) return *s_.key_length_masks.begin();
   const Expr total = s_.pool.Add(s_.pool.Dim(PastSymbol()), s_.new_length);
   for (ValueId v : s_.graph.graph_inputs()) {
     const sym::Form& form = s_.forms.Of(v);
@@ -221,44 +229,63 @@ std::string Control::FreeName(std::string name) const {
 // Returns the capacity of growing caches, int64 [1]; empty if all of them become rings.
 std::string Control::Capacity() {
   if (s_.options.max_seq_len) return s_.nodes.Int64s({*s_.options.max_seq_len});
-  for (const CacheUpdate& update : s_.a.updates) {
-    if (!update.growing || update.ring()) continue;
-    return s_.nodes.Extent(s_.graph.name(update.pair.present), PlacementOf(s_.options, update).axis,
-                           "capacity");
+  // The caches stand in the order of the graph's outputs, and no layer may depend on a later one.
+  const PlannedCache* first = nullptr;
+  int layer = 0;
+  for (size_t k = 0; k < s_.caches.size(); ++k) {
+    const PlannedCache& cache = s_.caches[k];
+    if (!cache.grows() || !cache.linear()) continue;
+    const int own = LayerOf(s_.a, static_cast<int>(k));
+    if (first != nullptr && layer <= own) continue;
+    first = &cache;
+    layer = own;
   }
-  return {};
+  if (first == nullptr) return {};
+  return s_.nodes.Extent(s_.graph.name(first->pair.present), PlacementOf(s_.options, *first).axis,
+                         "capacity");
 }
 
-absl::StatusOr<Slots> Control::SlotsOf(const CacheUpdate& update) {
+absl::StatusOr<Slots> Control::SlotsOf(const PlannedCache& cache) {
   s_.nodes.set_scope("shared");
+  return std::visit(Overloaded{[&](const AppendAll&) { return GrowingSlots(cache); },
+                               [&](const KeepLast&) { return GrowingSlots(cache); },
+                               [&](const WriteAt&) { return BufferSlots(cache); },
+                               [&](const WriteAround&) { return BufferSlots(cache); },
+                               [&](const Fifo&) { return BufferSlots(cache); }},
+                    cache.how);
+}
+
+absl::StatusOr<Slots> Control::BufferSlots(const PlannedCache& cache) {
   sym::Pool& pool = s_.pool;
-  const Expr rows = s_.forms.Of(update.pair.past).shape[0];
+  const Expr rows = s_.forms.Of(cache.pair.past).shape[0];
   Slots slots;
-  if (!update.growing) {
-    slots.start = CountedUp(s_.forms, update.start);
-    const Expr first = update.axis == 0 ? pool.Integer(1) : rows;
-    const Expr capacity = s_.forms.Of(update.pair.past).shape[update.axis];
-    const Expr slot = update.circular ? pool.Mod(slots.start, capacity, {}) : slots.start;
-    KV_ASSIGN_OR_RETURN(
-        slots.write,
-        s_.emitter.Tensor({slot, {first}, onnx::TensorProto::INT64, 0, "write_indices"}));
-    KV_ASSIGN_OR_RETURN(const std::string length, s_.emitter.Dim(update.new_length));
-    const Expr batch = update.layout[0] == 'B' ? rows : s_.batch;
-    KV_ASSIGN_OR_RETURN(
-        const std::string write,
-        s_.emitter.Tensor({slots.start, {batch}, onnx::TensorProto::INT64, 0, "write_indices"}));
-    slots.valid = s_.nodes.Add("Add", {write, length}, "nonpad_kv_seqlen");
-    slots.keys = s_.nodes.Add("ReduceMax", {slots.valid, s_.nodes.Int64s({0})}, "visible_length");
-    return slots;
-  }
-  if (update.ring()) return RingSlots(update);
-  KV_ASSIGN_OR_RETURN(slots.write, WriteIndices(update));
+  slots.start = CountedUp(s_.forms, cache.write_index(pool));
+  const Expr first = cache.axis == 0 ? pool.Integer(1) : rows;
+  const Expr capacity = s_.forms.Of(cache.pair.past).shape[cache.axis];
+  const Expr slot = cache.linear() ? slots.start : pool.Mod(slots.start, capacity, {});
+  KV_ASSIGN_OR_RETURN(
+      slots.write,
+      s_.emitter.Tensor({slot, {first}, onnx::TensorProto::INT64, 0, "write_indices"}));
+  KV_ASSIGN_OR_RETURN(const std::string length, s_.emitter.Dim(cache.new_length));
+  const Expr batch = cache.layout[0] == 'B' ? rows : s_.batch;
+  KV_ASSIGN_OR_RETURN(
+      const std::string write,
+      s_.emitter.Tensor({slots.start, {batch}, onnx::TensorProto::INT64, 0, "write_indices"}));
+  slots.valid = s_.nodes.Add("Add", {write, length}, "nonpad_kv_seqlen");
+  slots.keys = s_.nodes.Add("ReduceMax", {slots.valid, s_.nodes.Int64s({0})}, "visible_length");
+  return slots;
+}
+
+absl::StatusOr<Slots> Control::GrowingSlots(const PlannedCache& cache) {
+  if (const WindowRing* ring = cache.ring()) return RingSlots(cache, *ring);
+  Slots slots;
+  KV_ASSIGN_OR_RETURN(slots.write, WriteIndices(cache));
   slots.valid = valid_;
   slots.keys = s_.prefix_read() ? keys_ : Capacity();
-  slots.start = update.start;
+  slots.start = cache.write_index(s_.pool);
   slots.whole = !s_.prefix_read();
-  if (update.window != 0) {
-    const std::string dropped = Dropped(past_, update.window);
+  if (const auto window = cache.window()) {
+    const std::string dropped = Dropped(past_, window);
     slots.valid = s_.nodes.Add("Sub", {valid_, dropped}, "nonpad_kv_seqlen");
     slots.keys = s_.nodes.Add("Sub", {keys_, dropped}, "visible_length");
   }
@@ -277,25 +304,25 @@ absl::StatusOr<std::string> Control::WriteIndices(const CacheUpdate& update) {
 }
 
 // Attention is given the whole ring: its mask says which slots hold rows of the window.
-absl::StatusOr<Slots> Control::RingSlots(const CacheUpdate& update) {
+absl::StatusOr<Slots> Control::RingSlots(const CacheUpdate& update, const WindowRing& ring) {
   const Expr extent = s_.forms.Of(update.pair.past).shape[0];
-  Slots& slots = rings_[{update.visible, extent}];
+  Slots& slots = rings_[{ring.window, extent}];
   if (!slots.write.empty()) {
-    slots.start = update.start;
+    slots.start = update.write_index(s_.pool);
     return slots;
   }
   const int axis = PlacementOf(s_.options, update).axis;
   slots.keys = s_.nodes.Extent(s_.graph.name(update.pair.past), axis, "window_capacity");
-  s_.emitter.BindDim(RingSymbol(update.visible), {slots.keys, false});
+  s_.emitter.BindDim(RingSymbol(ring.window), {slots.keys, false});
   KV_ASSIGN_OR_RETURN(const std::string write, WriteIndices(update));
   slots.write = s_.nodes.Add("Mod", {write, slots.keys}, "window_indices");
   slots.valid = s_.nodes.Add("Min", {valid_, slots.keys}, "nonpad_kv_seqlen");
-  slots.start = update.start;
+  slots.start = update.write_index(s_.pool);
   slots.whole = true;
   return slots;
 }
 
-absl::StatusOr<Slots> Control::WholeBuffer(const CacheUpdate& update) {
+absl::StatusOr<Slots> Control::WholeBuffer(const PlannedCache& update) {
   KV_ASSIGN_OR_RETURN(Slots slots, SlotsOf(update));
   const sym::Form past = s_.forms.Of(update.pair.past);
   KV_ASSIGN_OR_RETURN(slots.keys, s_.emitter.Dim(past.shape[update.axis]));
@@ -306,15 +333,15 @@ absl::StatusOr<Slots> Control::WholeBuffer(const CacheUpdate& update) {
   return slots;
 }
 
-std::string Control::Dropped(const std::string& length, int64_t window) {
-  if (window == 0) return s_.nodes.Int64s({0});
-  const std::string over = s_.nodes.Add("Sub", {length, s_.nodes.Int64s({window})}, "over");
+std::string Control::Dropped(const std::string& length, std::optional<int64_t> window) {
+  if (!window) return s_.nodes.Int64s({0});
+  const std::string over = s_.nodes.Add("Sub", {length, s_.nodes.Int64s({*window})}, "over");
   return s_.nodes.Add("Max", {over, s_.nodes.Int64s({0})}, "dropped");
 }
 
 std::string Control::Rows(const CacheUpdate& update, ValueId of, const std::string& before,
                           const std::string& to) {
-  const std::string from = Dropped(before, update.window);
+  const std::string from = Dropped(before, update.window());
   const int64_t axis = PlacementOf(s_.options, update).axis;
   return s_.nodes.Add("Slice", {s_.graph.name(of), from, to, s_.nodes.Int64s({axis})}, "visible");
 }
@@ -327,7 +354,7 @@ std::string Control::PresentView(const CacheUpdate& update) {
   return Rows(update, update.pair.present, total_, total_);
 }
 
-std::string Control::AttendedView(const CacheUpdate& update) {
+std::string Control::ViewForAttention(const CacheUpdate& update) {
   return Rows(update, update.pair.present, past_, total_);
 }
 

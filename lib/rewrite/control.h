@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,7 +27,7 @@ class Control {
  public:
   explicit Control(PlanState& state) : s_(state) {}
 
-  // Fills the lengths, the batch and the wide inputs of the state. A refusal is left in the plan.
+  // Fills the lengths, the batch and the masks of the state. A refusal is left in the plan.
   void Survey();
   // Adds the nodes that growing and shifting caches share. A refusal is left in the plan.
   absl::Status Emit();
@@ -37,29 +38,31 @@ class Control {
   const std::string& tree_input() const { return tree_input_; }
 
   // Returns the numbers of a cache. Fails if the write index cannot be built from nodes.
-  absl::StatusOr<Slots> SlotsOf(const CacheUpdate& update);
+  absl::StatusOr<Slots> SlotsOf(const PlannedCache& cache);
   // Returns SlotsOf, with the whole buffer given to attention and valid. Not for growing caches.
-  absl::StatusOr<Slots> WholeBuffer(const CacheUpdate& update);
+  absl::StatusOr<Slots> WholeBuffer(const PlannedCache& update);
 
   // Names of the rows of a growing cache that the source has as its past, as its present and as
   // what attention reads, in the layout of the result. Only where PlanState::views() holds.
   std::string PastView(const CacheUpdate& update);
   std::string PresentView(const CacheUpdate& update);
-  std::string AttendedView(const CacheUpdate& update);
+  std::string ViewForAttention(const CacheUpdate& update);
 
  private:
-  void CollectWide(sym::Expr keep);
+  void CollectKeyLengthMasks(sym::Expr keep);
   void FindBatch();
-  void RefuseOtherWideInputs();
+  void RefuseOtherKeyLengthInputs();
   absl::Status EmitDerived(const std::string& length);
   absl::Status EmitInput(const std::string& length);
   std::optional<std::pair<ValueId, int>> LengthSource();
   std::string Capacity();
   absl::StatusOr<std::string> WriteIndices(const CacheUpdate& update);
-  absl::StatusOr<Slots> RingSlots(const CacheUpdate& update);
+  absl::StatusOr<Slots> GrowingSlots(const PlannedCache& cache);
+  absl::StatusOr<Slots> BufferSlots(const PlannedCache& cache);
+  absl::StatusOr<Slots> RingSlots(const CacheUpdate& update, const WindowRing& ring);
   std::string FreeName(std::string name) const;
-  // Returns max(length - window, 0), int64 [1]; 0 if `window` is 0.
-  std::string Dropped(const std::string& length, int64_t window);
+  // Returns max(length - window, 0), int64 [1]; 0 without a window.
+  std::string Dropped(const std::string& length, std::optional<int64_t> window);
   // Returns the rows [Dropped(before, window), to) of a past or present.
   std::string Rows(const CacheUpdate& update, ValueId of, const std::string& before,
                    const std::string& to);

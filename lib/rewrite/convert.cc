@@ -10,6 +10,7 @@
 #include "ir/subgraphs.h"
 #include "onnxio/contents.h"
 #include "rewrite/analysis.h"
+#include "rewrite/describe_steps.h"
 #include "rewrite/io_names.h"
 #include "rewrite/manifest_of.h"
 #include "rewrite/pack_caches.h"
@@ -20,28 +21,26 @@
 namespace kvlift {
 namespace {
 
-// Returns the first reason why a cache cannot be converted; nullptr if all can. Caches that are
-// converted already, or that the user asks to leave, do not count.
+// Returns the first reason against the conversion of all caches; nullptr if there is none.
 const Finding* FirstReason(const Analysis& a) {
   for (const AnalysedCache& cache : a.caches) {
-    if (!cache.reason || cache.candidate.converted || cache.reason->code == kLeftAlone) continue;
-    return &*cache.reason;
+    if (cache.reason && cache.reason->cause == StayCause::kRefused) return &cache.reason->finding;
   }
   return nullptr;
 }
 
 // Reports what the plan says about each attention and, if it refuses, about everything without a
 // reason.
-void Note(const ConversionPlan& plan, Inspection* inspection) {
+void ReportPlan(const ConversionPlan& plan, Inspection* inspection) {
   for (size_t k = 0; k < plan.kept.size() && k < inspection->attention.size(); ++k) {
     inspection->attention[k].reason = plan.kept[k];
   }
   if (!plan.refusal) return;
   for (CacheReport& cache : inspection->caches) {
-    if (!cache.reason) cache.reason = plan.refusal;
+    if (!cache.reason) cache.reason = plan.refusal->finding;
   }
   for (AttentionReport& attention : inspection->attention) {
-    if (!attention.reason) attention.reason = plan.refusal;
+    if (!attention.reason) attention.reason = plan.refusal->finding;
   }
 }
 
@@ -56,7 +55,7 @@ absl::flat_hash_set<std::string> NamesReadBy(const onnx::NodeProto& node) {
 
 // Lists, for each cache, the nodes besides its TensorScatter that read its past. Past and present
 // of such a cache cannot share a buffer (alias kCopy).
-void NoteReaders(const onnx::ModelProto& model, Manifest* manifest) {
+void ListReaders(const onnx::ModelProto& model, Manifest* manifest) {
   for (const onnx::NodeProto& node : model.graph().node()) {
     const absl::flat_hash_set<std::string> names = NamesReadBy(node);
     for (ManifestCache& cache : manifest->caches) {
@@ -72,7 +71,7 @@ void NoteReaders(const onnx::ModelProto& model, Manifest* manifest) {
 }
 
 // Reports at everything that could be converted why the model is refused as a whole.
-void HoldBack(const Finding& reason, Inspection* inspection) {
+void ReportAllOrNothing(const Finding& reason, Inspection* inspection) {
   Finding held = {"KV223",
                   fmt::format("held back: all or nothing, and {}: {}", reason.code, reason.text),
                   reason.nodes, reason.values};
@@ -127,7 +126,7 @@ absl::StatusOr<Inspection> Inspect(const Model& model, RuleTable rules) {
   if (!a.updates.empty() && FirstReason(a) == nullptr) {
     KV_ASSIGN_OR_RETURN(ConversionPlan plan, MakePlan(a, {}));
     KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
-    Note(plan, &inspection);
+    ReportPlan(plan, &inspection);
   }
   NameSource(a.normalised, &inspection);
   return inspection;
@@ -170,71 +169,6 @@ absl::StatusOr<std::optional<Finding>> StoreAsPacked(const Unpacked& unpacked,
   return unfit;
 }
 
-absl::StatusOr<Conversion> ConvertAnalysed(const Model& model, const ConvertOptions& options,
-                                           Analysis& a) {
-  Conversion result;
-  result.source = model.proto;
-  result.inspection = ReportFor(model, a);
-  if (a.not_raised) {
-    result.status = ConvertStatus::kRefused;
-    return result;
-  }
-  if (std::all_of(a.caches.begin(), a.caches.end(),
-                  [](const AnalysedCache& cache) { return cache.candidate.converted; })) {
-    result.status = ConvertStatus::kNothing;
-    return result;
-  }
-  if (a.updates.empty() && FirstReason(a) == nullptr) {
-    result.status = ConvertStatus::kNothing;
-    return result;
-  }
-  result.status = ConvertStatus::kRefused;
-  const Finding* reason = FirstReason(a);
-  const bool partial = reason != nullptr;
-  if (partial && (!options.allow_partial || a.updates.empty())) {
-    HoldBack(Finding(*reason), &result.inspection);
-    return result;
-  }
-  KV_ASSIGN_OR_RETURN(ConversionPlan plan, MakePlan(a, options));
-  KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
-  Note(plan, &result.inspection);
-  if (plan.refusal) return result;
-  KV_ASSIGN_OR_RETURN(result.model, Apply(*a.graph, plan.patch));
-  result.manifest = std::move(plan.manifest);
-  result.manifest.source_sha256 = model.Sha256();
-  NoteReaders(*result.model, &result.manifest);
-  if (options.rotary == Rotary::kFused) {
-    KV_ASSIGN_OR_RETURN(result.model, FuseRotations(*std::move(result.model), result.manifest));
-  }
-  if (const Unpacked& unpacked = a.normalised.unpacked; !unpacked.caches.empty()) {
-    KV_ASSIGN_OR_RETURN(std::optional<Finding> unfit, StoreAsPacked(unpacked, options, &result));
-    if (unfit) return WithoutModel(*unfit, std::move(result));
-  }
-  if (options.cache_tensors == CacheTensors::kPacked) {
-    KV_ASSIGN_OR_RETURN(std::optional<Finding> apart,
-                        PackCaches(options, &*result.model, &result.manifest));
-    if (apart) return WithoutModel(*apart, std::move(result));
-  }
-  if (options.io_names == IoNames::kStatic) {
-    KV_ASSIGN_OR_RETURN(std::optional<Finding> taken,
-                        NameCachesByLayer(&*result.model, &result.manifest));
-    if (taken) return WithoutModel(*taken, std::move(result));
-  }
-  if (options.quantize_cache) {
-    KV_ASSIGN_OR_RETURN(std::optional<Finding> unfit,
-                        QuantizeCaches(options, &*result.model, &result.manifest));
-    if (unfit) return WithoutModel(*unfit, std::move(result));
-  }
-  const bool genai = options.target == Target::kGenai || options.target == Target::kGenaiStatic;
-  if (genai) result.genai = GenaiFragment(a, result.manifest);
-  result.status = partial ? ConvertStatus::kPartial : ConvertStatus::kConverted;
-  for (CacheReport& cache : result.inspection.caches) cache.converted = !cache.reason;
-  for (AttentionReport& attention : result.inspection.attention) {
-    attention.converted = !attention.reason;
-  }
-  return result;
-}
-
 // Returns the options with those that the target fixes, and its defaults for `auto`.
 ConvertOptions Resolved(ConvertOptions options) {
   const bool fixed = options.target == Target::kGenaiStatic || options.target == Target::kTensorRt;
@@ -244,10 +178,100 @@ ConvertOptions Resolved(ConvertOptions options) {
   }
   if (options.target == Target::kTensorRt) options.layout = Layout::kBnsd;
   if (options.target == Target::kGenaiStatic) {
-    options.layout = Layout::kFolded;
+    options.layout = Layout::kHeadsInLastAxis;
     options.io_names = IoNames::kStatic;
   }
   return options;
+}
+
+// Makes the model and the manifest of a plan. Returns why the caches cannot be stored or named as
+// asked; nullopt if they can.
+absl::StatusOr<std::optional<Finding>> Emit(const Model& model, const ConvertOptions& options,
+                                            const Analysis& a, ConversionPlan plan,
+                                            Conversion* result) {
+  KV_ASSIGN_OR_RETURN(result->model, Apply(*a.graph, plan.patch));
+  result->manifest = std::move(plan.manifest);
+  result->manifest.source_sha256 = model.Sha256();
+  ListReaders(*result->model, &result->manifest);
+  if (options.rotary == Rotary::kFused) {
+    KV_ASSIGN_OR_RETURN(result->model, FuseRotations(*std::move(result->model), result->manifest));
+  }
+  std::optional<Finding> unfit;
+  if (const Unpacked& unpacked = a.normalised.unpacked; !unpacked.caches.empty()) {
+    KV_ASSIGN_OR_RETURN(unfit, StoreAsPacked(unpacked, options, result));
+    if (unfit) return unfit;
+  }
+  if (options.cache_tensors == CacheTensors::kPacked) {
+    KV_ASSIGN_OR_RETURN(unfit, PackCaches(options, &*result->model, &result->manifest));
+    if (unfit) return unfit;
+  }
+  if (options.io_names == IoNames::kStatic) {
+    KV_ASSIGN_OR_RETURN(unfit, NameCachesByLayer(&*result->model, &result->manifest));
+    if (unfit) return unfit;
+  }
+  if (options.quantize_cache) {
+    KV_ASSIGN_OR_RETURN(unfit, QuantizeCaches(options, &*result->model, &result->manifest));
+    if (unfit) return unfit;
+  }
+  const bool genai = options.target == Target::kGenai || options.target == Target::kGenaiStatic;
+  if (genai) result->genai = GenaiFragment(a, result->manifest);
+  return std::nullopt;
+}
+
+Conversion Stopped(Conversion result) {
+  StopConversion(&result);
+  return result;
+}
+
+absl::StatusOr<Conversion> ConvertLowered(const Model& model, const ConvertOptions& options,
+                                          RuleTable rules, const StepTrace& trace, Analysis& a) {
+  Conversion result;
+  result.source = model.proto;
+  result.status = ConvertStatus::kRefused;
+  KV_RETURN_IF_ERROR(trace.Take([&] { return DescribeLowered(a); }));
+  if (a.not_raised || trace.ends(Step::kLower)) {
+    result.inspection = ReportFor(model, a);
+    return a.not_raised ? std::move(result) : Stopped(std::move(result));
+  }
+  KV_RETURN_IF_ERROR(Recognise(rules, options, &a));
+  result.inspection = ReportFor(model, a);
+  KV_RETURN_IF_ERROR(trace.Take([&] { return DescribeRecognised(a, result.inspection); }));
+  if (std::all_of(a.caches.begin(), a.caches.end(),
+                  [](const AnalysedCache& cache) { return cache.candidate.converted; })) {
+    result.status = ConvertStatus::kNothing;
+    return result;
+  }
+  if (a.updates.empty() && FirstReason(a) == nullptr) {
+    result.status = ConvertStatus::kNothing;
+    return result;
+  }
+  const Finding* reason = FirstReason(a);
+  const bool partial = reason != nullptr;
+  if (partial && (!options.allow_partial || a.updates.empty())) {
+    ReportAllOrNothing(Finding(*reason), &result.inspection);
+    return result;
+  }
+  if (trace.ends(Step::kRecognise)) return Stopped(std::move(result));
+  const ConvertOptions resolved = Resolved(options);
+  KV_ASSIGN_OR_RETURN(ConversionPlan plan, MakePlan(a, resolved));
+  KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
+  KV_RETURN_IF_ERROR(trace.Take([&] { return DescribePlan(a, resolved, plan); }));
+  ReportPlan(plan, &result.inspection);
+  if (plan.refusal) return result;
+  if (trace.ends(Step::kPlan)) return Stopped(std::move(result));
+  KV_ASSIGN_OR_RETURN(const std::optional<Finding> unfit,
+                      Emit(model, resolved, a, std::move(plan), &result));
+  KV_RETURN_IF_ERROR(trace.Take([&] {
+    return unfit ? DescribeRefusedEmit(*unfit) : DescribeEmitted(*result.model, result.manifest);
+  }));
+  if (unfit) return WithoutModel(*unfit, std::move(result));
+  if (trace.ends(Step::kEmit)) return Stopped(std::move(result));
+  result.status = partial ? ConvertStatus::kPartial : ConvertStatus::kConverted;
+  for (CacheReport& cache : result.inspection.caches) cache.converted = !cache.reason;
+  for (AttentionReport& attention : result.inspection.attention) {
+    attention.converted = !attention.reason;
+  }
+  return result;
 }
 
 // The manifest names inputs and outputs, and JSON holds UTF-8 only.
@@ -264,12 +288,20 @@ absl::Status CheckNames(const onnx::GraphProto& graph) {
 
 }  // namespace
 
+void StopConversion(Conversion* conversion) {
+  conversion->status = ConvertStatus::kStopped;
+  conversion->model.reset();
+  conversion->genai.clear();
+  for (CacheReport& cache : conversion->inspection.caches) cache.converted = false;
+  for (AttentionReport& attention : conversion->inspection.attention) attention.converted = false;
+}
+
 absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& options,
-                                   RuleTable rules) {
+                                   RuleTable rules, const StepTrace& trace) {
   KV_RETURN_IF_ERROR(CheckNames(model.proto->graph()));
   KV_RETURN_IF_ERROR(CheckContents(*model.proto));
-  KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules, options));
-  KV_ASSIGN_OR_RETURN(Conversion result, ConvertAnalysed(model, Resolved(options), a));
+  KV_ASSIGN_OR_RETURN(Analysis a, Lower(model));
+  KV_ASSIGN_OR_RETURN(Conversion result, ConvertLowered(model, options, rules, trace, a));
   NameSource(a.normalised, &result.inspection);
   return result;
 }
@@ -296,7 +328,7 @@ absl::StatusOr<std::vector<std::string>> ExplainNode(const Model& model, const s
     if (a.graph->producer(cache.candidate.pair.present) != found) continue;
     lines.push_back(
         cache.reason ? fmt::format("cache {}: {} {}", a.graph->name(cache.candidate.pair.past),
-                                   cache.reason->code, cache.reason->text)
+                                   cache.reason->finding.code, cache.reason->finding.text)
                      : fmt::format("cache {}: matches", a.graph->name(cache.candidate.pair.past)));
   }
   for (const Rule* rule : rules) {

@@ -14,6 +14,7 @@
 #include "contract/manifest.h"
 #include "onnxio/model.h"
 #include "rewrite/rule.h"
+#include "rewrite/steps.h"
 
 namespace kvlift {
 
@@ -33,7 +34,7 @@ enum class ReadForm { kAuto, kPrefix, kFull };
 // and masks that only hide those are left out.
 enum class Padding { kAuto, kKeep, kNone };
 // The layout of caches at the interface: as in the source, [B, Nk, M, D], or [B, M, Nk*D].
-enum class Layout { kKeep, kBnsd, kFolded };
+enum class Layout { kKeep, kBnsd, kHeadsInLastAxis };
 // Names of caches at the interface: as in the source, or key_cache.0, updated_key_cache.0, ...
 enum class IoNames { kKeep, kStatic };
 // RoPE that is spelt out: it stays, or becomes RotaryEmbedding (rewrite/rotary.h). Auto: fused for
@@ -45,7 +46,7 @@ enum class CacheTensors { kPerLayer, kPacked };
 // Whether caches whose rows wrap around or shift are converted, by TensorScatter's circular mode.
 enum class WriteMode { kLinear, kCircular };
 // For caches of which attention reads a sliding window: a buffer for all tokens, or a ring buffer
-// (rewrite/rings.h).
+// (rewrite/planned_cache.h).
 enum class WindowForm { kFull, kCircular };
 
 // How caches are quantised; see rewrite/quantize_caches.h.
@@ -121,8 +122,9 @@ struct Inspection {
 };
 
 // kPartial: some caches stay as they are. kRefused: no model is made; the reports say why.
-// kNothing: the model has no cache to convert, or all are converted.
-enum class ConvertStatus { kConverted, kPartial, kRefused, kNothing };
+// kNothing: the model has no cache to convert, or all are converted. kStopped: the conversion ended
+// behind the step that StepTrace::stop_after names, which did not refuse; no model is made.
+enum class ConvertStatus { kConverted, kPartial, kRefused, kNothing, kStopped };
 
 struct Conversion {
   ConvertStatus status = ConvertStatus::kNothing;
@@ -140,9 +142,12 @@ struct Conversion {
 using RuleTable = absl::Span<const Rule* const>;
 // Lists what Convert would find and refuse with default options. Makes no model.
 absl::StatusOr<Inspection> Inspect(const Model& model, RuleTable rules);
-// Does not check the result and proves nothing of it: see pipeline/pipeline.h.
+// Runs the steps from lower to emit. Does not check the result and proves nothing of it: see
+// pipeline/pipeline.h. Errors of trace.take are returned as they are.
 absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& options,
-                                   RuleTable rules);
+                                   RuleTable rules, const StepTrace& trace = {});
+// Takes the model away from a conversion that ends behind a step, as was asked.
+void StopConversion(Conversion* conversion);
 // Returns the forms of a node's outputs, and one line per rule that says whether it matches the
 // node. NotFound: the model has no such node.
 absl::StatusOr<std::vector<std::string>> ExplainNode(const Model& model, const std::string& node,

@@ -33,17 +33,16 @@ class Reader {
   Reader(sym::Forms& forms, const CacheUpdate& cache)
       : forms_(forms),
         graph_(forms.graph()),
-        attended_(forms.Of(cache.attended)),
-        type_(forms.ElementType(cache.attended)),
+        read_(forms.Of(cache.read_by_attention())),
+        type_(forms.ElementType(cache.read_by_attention())),
         axis_(cache.axis),
         lead_(static_cast<int64_t>(cache.layout.size()) - 1) {
-    ready_ =
-        attended_.known_rank && lead_ > axis_ && cache.layout.back() == 'D' && !IsNumber(type_);
+    ready_ = read_.known_rank && lead_ > axis_ && cache.layout.back() == 'D' && !IsNumber(type_);
   }
 
   std::optional<DecodedRows> Run(ValueId value) {
     if (!ready_ || !Follows(value) || nodes_.empty()) return std::nullopt;
-    if (forms_.Of(value).shape.size() != attended_.shape.size()) return std::nullopt;
+    if (forms_.Of(value).shape.size() != read_.shape.size()) return std::nullopt;
     return DecodedRows{0, std::move(nodes_), std::move(roots_)};
   }
 
@@ -53,8 +52,8 @@ class Reader {
     if (v == kNoValue || ConstantBehind(graph_, v) != nullptr) return false;
     const sym::Form form = forms_.Of(v);
     if (!form.known_rank) return false;
-    if (forms_.ElementType(v) == type_ && form.element == attended_.element &&
-        form.shape == attended_.shape) {
+    if (forms_.ElementType(v) == type_ && form.element == read_.element &&
+        form.shape == read_.shape) {
       roots_.push_back(v);
       return true;
     }
@@ -152,7 +151,7 @@ class Reader {
 
   sym::Forms& forms_;
   const Graph& graph_;
-  const sym::Form attended_;
+  const sym::Form read_;
   const int32_t type_;
   const int64_t axis_, lead_;
   bool ready_ = false;

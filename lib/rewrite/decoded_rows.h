@@ -10,9 +10,9 @@
 
 namespace kvlift {
 
-// The nodes between what attention reads of a cache (CacheUpdate::attended) and a value, in the
-// order in which they run. They make each row from that row alone and from constants that are the
-// same for all rows. All axes in front of the last one, D, keep their place and extent.
+// The nodes between what attention reads of a cache (CacheUpdate::read_by_attention) and a value,
+// in the order in which they run. They make each row from that row alone and from constants that
+// are the same for all rows. All axes in front of the last one, D, keep their place and extent.
 struct DecodedRows {
   int cache = -1;  // index into the caches; -1: the value is not made in this way
   std::vector<NodeId> nodes;

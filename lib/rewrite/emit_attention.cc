@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/container/flat_hash_map.h"
+#include "base/overloaded.h"
 #include "base/status.h"
 #include "fmt/format.h"
 #include "rewrite/decoded_rows.h"
@@ -28,13 +29,12 @@ double LargestMove(int32_t type) {
   return type == TensorProto::DOUBLE ? 0x1p256 : type == TensorProto::FLOAT ? 0x1p32 : 0x1p8;
 }
 
-bool MovesFar(const AttentionSite& site, int32_t type) {
-  if (site.product_type == 0) return false;  // an operator's scale stays where it is
-  const double most = std::min(LargestMove(type), LargestMove(site.product_type));
+bool MovesFar(const AttentionSite& site, const AttentionSpelledOut& spelled, int32_t type) {
+  const double most = std::min(LargestMove(type), LargestMove(spelled.product_type));
   const auto far = [&](double moved) {
     return !(std::abs(moved) >= 1 / most && std::abs(moved) <= most);
   };
-  return far(site.moved) || far(site.scale / site.moved);
+  return far(spelled.operand_scale) || far(site.scale / spelled.operand_scale);
 }
 }  // namespace
 
@@ -45,26 +45,26 @@ Finding AttentionEmitter::Reason(std::string_view code, std::string text, const 
 
 absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
                                                               const AttentionSite& site) {
-  const CacheUpdate& key = s_.a.updates[site.key_cache];
-  const CacheUpdate& value = s_.a.updates[site.value_cache];
-  const int layer = LayerOf(site.key_cache);
-  const int32_t type = TypeOfRows(s_.forms, key, site.key_view);
+  const PlannedCache& key = s_.caches[site.key.cache];
+  const PlannedCache& value = s_.caches[site.value.cache];
+  const int layer = LayerOf(s_.a, site.key.cache);
+  const int32_t type = TypeOfRows(s_.forms, key, site.key.view);
   if (!OneType(site, type)) {
     return Reason(
         "KV210",
         fmt::format("queries and values need the type of the keys, {}", ElementTypeName(type)),
         site);
   }
-  if (key.part || value.part) {
+  if (key.writes_some_sequences() || value.writes_some_sequences()) {
     return Reason("KV210", "needs caches of the sequences of the step, found larger ones", site);
   }
   if (auto reason = JudgeBiases(site, key, type)) return reason;
   if (!RowPerToken(site, key) || !RowPerToken(site, value)) {
-    s_.plan.refusal = Reason("KV209",
-                             fmt::format("needs one row per token, found {} rows for {} queries",
-                                         sym::ToString(key.new_length, &s_.graph),
-                                         sym::ToString(QueryShape(s_.forms, site)[2], &s_.graph)),
-                             site);
+    s_.Refuse(Reason("KV209",
+                     fmt::format("needs one row per token, found {} rows for {} queries",
+                                 sym::ToString(key.new_length, &s_.graph),
+                                 sym::ToString(QueryShape(s_.forms, site)[2], &s_.graph)),
+                     site));
     return std::nullopt;
   }
   if (site.q_heads > kMostHeads) {
@@ -78,59 +78,60 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
                               kLargestScale, site.scale),
                   site);
   }
-  if (MovesFar(site, type)) {
-    return Reason("KV210",
-                  fmt::format("needs a scale near the product of queries and keys, found {} of {} "
-                              "in front of it in {}",
-                              site.moved, site.scale, ElementTypeName(site.product_type)),
-                  site);
-  }
-  const Expr start =
-      key.shifts ? s_.pool.Sub(CapacityOf(key), key.new_length) : Normal(key, key.start);
-  const Expr keep = KeepOf(site, key, start);
-  if (!site.biases.empty() && keep != Normal(key, site.keep)) {
+  // The scale of an operator stays where it is.
+  const auto* spelled = std::get_if<AttentionSpelledOut>(&site.spelling);
+  if (spelled != nullptr && spelled->product_type != 0 && MovesFar(site, *spelled, type)) {
     return Reason(
-        "KV216",
-        fmt::format("needs biases of all keys up to the new ones, found {} of {}",
-                    s_.graph.name(site.biases[0].value), sym::ToString(site.keys, &s_.graph)),
-        site, {site.biases[0].value});
+        "KV210",
+        fmt::format("needs a scale near the product of queries and keys, found {} of {} in front "
+                    "of it in {}",
+                    spelled->operand_scale, site.scale, ElementTypeName(spelled->product_type)),
+        site);
   }
-  const MaskOfSite judged = {site, key, s_.pool.And(keep, Normal(key, site.bias_keep)), start};
+  const Expr start = FirstNewRow(key);
+  const Expr keep = KeepOf(site, key, start);
+  if (!site.mask.biases.empty() && keep != Normal(key, site.mask.keep)) {
+    return Reason("KV216",
+                  fmt::format("needs biases of all keys up to the new ones, found {} of {}",
+                              s_.graph.name(site.mask.biases[0].value),
+                              sym::ToString(site.mask.keys, &s_.graph)),
+                  site, {site.mask.biases[0].value});
+  }
+  const MaskOfSite judged = {site, key, s_.pool.And(keep, Normal(key, site.mask.bias_keep)), start};
   if (auto reason = JudgeMask(judged)) return reason;
   if (s_.plan.refusal) return std::nullopt;
-  const bool whole = !key.growing && (key.circular || !s_.prefix_read() || !HidesUnused(judged));
+  const bool whole = !key.grows() && (!key.linear() || !s_.prefix_read() || !HidesUnused(judged));
   KV_ASSIGN_OR_RETURN(const Slots slots, whole ? control_.WholeBuffer(key) : control_.SlotsOf(key));
-  if (key.growing != value.growing || key.window != value.window ||
-      key.circular != value.circular || key.visible != value.visible ||
-      (!key.growing && Normal(key, key.start) != Normal(value, value.start))) {
+  if (!WrittenAlike(key, value)) {
     return Reason("KV210", "needs keys and values that are written at the same slots", site);
   }
   const bool one_token = QueryShape(s_.forms, site)[2]->is_integer(1);
   Visibility visible = ReadVisibility(s_.forms, keep, start, one_token);
-  const bool stacked = StacksGroups(site);
+  const bool groups_as_tokens = HasGroupsAsTokens(site);
   // ONNX Runtime 1.31 aligns is_causal top-left for doubles, without an error.
   const bool given = s_.options.target == Target::kGenaiStatic;  // the host feeds the valid length
   const bool drawn = whole || given || s_.options.mask == MaskForm::kExplicit ||
-                     type == TensorProto::DOUBLE || (stacked && !one_token);
-  if (key.circular || (drawn && visible.causal)) {
-    visible.rest = key.ring() ? InRing(judged, keep) : Turned(key, keep);
+                     type == TensorProto::DOUBLE || (groups_as_tokens && !one_token);
+  if (!key.linear() || (drawn && visible.causal)) {
+    visible.rest = InSlots(judged, keep);
     visible.causal = false;
   }
-  if (s_.options.padding == Padding::kNone && key.growing) {
+  if (s_.options.padding == Padding::kNone && key.grows()) {
     visible.rest = WithoutPadding(visible.rest);
   }
   const bool draws = !visible.rest->is_integer(1);
   if (draws && s_.options.mask == MaskForm::kCausal) {
-    s_.plan.refusal = Reason("KV224",
-                             fmt::format("--mask causal, but the mask also says {}",
-                                         sym::ToString(visible.rest, &s_.graph)),
-                             site);
+    s_.RefuseOption(Reason("KV224",
+                           fmt::format("--mask causal, but the mask also says {}",
+                                       sym::ToString(visible.rest, &s_.graph)),
+                           site));
     return std::nullopt;
   }
-  const bool folds = Folds(site);
-  const std::string k = ReadCache(layer, "key", key, site.key_view, site.head_dim, folds, slots);
+  const bool in_last_axis = HasHeadsInLastAxis(site);
+  const std::string k =
+      ReadCache(layer, "key", key, site.key.view, site.head_dim, in_last_axis, slots);
   const std::string v =
-      ReadCache(layer, "value", value, site.value_view, site.v_head_dim, folds, slots);
+      ReadCache(layer, "value", value, site.value.view, site.v_head_dim, in_last_axis, slots);
   std::string mask;
   if (draws) {
     std::optional<Finding> reason;
@@ -138,11 +139,11 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
     if (reason) return reason;
   }
   if (!control_.tree_input().empty()) mask = WithTree(mask, slots);
-  if (!site.biases.empty()) {
+  if (!site.mask.biases.empty()) {
     KV_ASSIGN_OR_RETURN(mask, MaskOfBiases(site, key, slots, mask));
   }
-  if (stacked && !mask.empty()) {
-    mask = StackedMask(mask, site, DrawsHeads(site, visible.rest));
+  if (groups_as_tokens && !mask.empty()) {
+    mask = MaskOfGroupsAsTokens(mask, site, DrawsHeads(site, visible.rest));
   }
   s_.nodes.set_scope(fmt::format("layers.{}", layer));
   NodeBuilder::Attributes attributes;
@@ -159,11 +160,11 @@ absl::StatusOr<std::optional<Finding>> AttentionEmitter::Emit(int number,
   }
   s_.plan.patch.remove_nodes.insert(site.node);
   std::string q = Query(site);
-  if (stacked) q = Stacked(q, site);
-  if (folds) {
-    q = FoldHeads(s_, q, site.q_heads, site.head_dim);
+  if (groups_as_tokens) q = GroupsAsTokens(q, site);
+  if (in_last_axis) {
+    q = JoinHeads(s_, q, site.q_heads, site.head_dim);
     attributes.push_back(MakeAttribute("q_num_heads", site.q_heads));
-    attributes.push_back(MakeAttribute("kv_num_heads", site.key_view.heads));
+    attributes.push_back(MakeAttribute("kv_num_heads", site.key.view.heads));
   }
   EmitResult(site, {q, k, v, mask, "", "", slots.valid},
              number == layer ? "Attention" : fmt::format("Attention_{}", number),
@@ -181,30 +182,31 @@ bool AttentionEmitter::IsWhole(const CacheUpdate& update, const CacheView& view,
         axis == std::string::npos ? s_.pool.Integer(1) : s_.forms.Of(update.pair.past).shape[axis];
     return e->kind() == Kind::kInteger ? e->value() : 0;
   };
-  return !view.folded && view.offset == 0 && extent('N') * extent('D') == view.heads * head_dim;
+  return !view.batch_times_heads && view.offset == 0 &&
+         extent('N') * extent('D') == view.heads * head_dim;
 }
 
 // Returns true if queries, keys, values and the result are 3-D, for targets with 3-D caches.
-bool AttentionEmitter::Folds(const AttentionSite& site) const {
-  if (s_.options.layout != Layout::kFolded || site.folded) return false;
-  const CacheUpdate& key = s_.a.updates[site.key_cache];
-  const CacheUpdate& value = s_.a.updates[site.value_cache];
+bool AttentionEmitter::HasHeadsInLastAxis(const AttentionSite& site) const {
+  if (s_.options.layout != Layout::kHeadsInLastAxis || IsBatchTimesHeads(site)) return false;
+  const PlannedCache& key = s_.caches[site.key.cache];
+  const PlannedCache& value = s_.caches[site.value.cache];
   const auto three = [&](const CacheUpdate& update) {
     const std::string layout = PlacementOf(s_.options, update).layout;
-    return layout == kFoldedLayout || layout == "BSD";
+    return layout == kHeadsInLastAxis || layout == "BSD";
   };
-  for (const CacheView* view : {&site.key_view, &site.value_view}) {
+  for (const CacheView* view : {&site.key.view, &site.value.view}) {
     if (!IsElementwise(s_.graph, view->decode)) return false;
   }
-  return three(key) && three(value) && IsWhole(key, site.key_view, site.head_dim) &&
-         IsWhole(value, site.value_view, site.v_head_dim);
+  return three(key) && three(value) && IsWhole(key, site.key.view, site.head_dim) &&
+         IsWhole(value, site.value.view, site.v_head_dim);
 }
 
 // Returns true if the queries of a group are stacked on the axis of tokens: ONNX Runtime 1.31 reads
 // keys and values once per query head, and so reads them once per group. They are not stacked with
 // --tree-mask, since the host may feed a mask for each head.
-bool AttentionEmitter::StacksGroups(const AttentionSite& site) const {
-  return s_.options.target == Target::kOrt && site.q_heads > site.key_view.heads &&
+bool AttentionEmitter::HasGroupsAsTokens(const AttentionSite& site) const {
+  return s_.options.target == Target::kOrt && site.q_heads > site.key.view.heads &&
          control_.tree_input().empty();
 }
 
@@ -222,8 +224,8 @@ std::string AttentionEmitter::QueryExtent(const AttentionSite& site) {
 }
 
 // Returns [B, Nk, N/Nk*S, D] from [B, N, S, D].
-std::string AttentionEmitter::Stacked(const std::string& query, const AttentionSite& site) {
-  const std::string shape = s_.nodes.Int64s({0, site.key_view.heads, -1, site.head_dim});
+std::string AttentionEmitter::GroupsAsTokens(const std::string& query, const AttentionSite& site) {
+  const std::string shape = s_.nodes.Int64s({0, site.key.view.heads, -1, site.head_dim});
   return s_.nodes.Add("Reshape", {query, shape}, "query_groups");
 }
 
@@ -231,12 +233,12 @@ void AttentionEmitter::EmitResult(const AttentionSite& site, const NodeBuilder::
                                   const std::string& role, NodeBuilder::Attributes attributes) {
   NodeBuilder& nodes = s_.nodes;
   const std::string& output = s_.graph.name(s_.graph.outputs(site.node)[0]);
-  if (!site.folded && !StacksGroups(site) && !Folds(site)) {
+  if (!IsBatchTimesHeads(site) && !HasGroupsAsTokens(site) && !HasHeadsInLastAxis(site)) {
     nodes.AddNamed("Attention", inputs, role, output, std::move(attributes));
     return;
   }
   const std::string result = nodes.Add("Attention", inputs, role, std::move(attributes));
-  if (Folds(site)) {
+  if (HasHeadsInLastAxis(site)) {
     const std::string split = nodes.Add(
         "Reshape", {result, nodes.Int64s({0, 0, site.q_heads, site.v_head_dim})}, "heads");
     nodes.AddNamed("Transpose", {split}, "heads_first", output,
@@ -244,7 +246,7 @@ void AttentionEmitter::EmitResult(const AttentionSite& site, const NodeBuilder::
     return;
   }
   std::string shape = nodes.Int64s({0, site.q_heads, -1, site.v_head_dim});
-  if (site.folded) {
+  if (IsBatchTimesHeads(site)) {
     const std::string rows = QueryExtent(site);
     shape = nodes.Add("Concat", {nodes.Int64s({-1}), rows, nodes.Int64s({site.v_head_dim})},
                       "shape", {MakeAttribute("axis", int64_t{0})});
@@ -252,28 +254,22 @@ void AttentionEmitter::EmitResult(const AttentionSite& site, const NodeBuilder::
   nodes.AddNamed("Reshape", {result, shape}, "heads", output);
 }
 
-int AttentionEmitter::LayerOf(int update_index) const {
-  for (const AnalysedCache& cache : s_.a.caches) {
-    if (cache.update_index == update_index) return cache.layer;
-  }
-  return 0;
-}
-
 // Returns true if queries, keys, values and the result have this type. The operator needs that of
 // queries and keys only.
 bool AttentionEmitter::OneType(const AttentionSite& site, int32_t type) {
   return s_.forms.ElementType(site.query) == type &&
-         TypeOfRows(s_.forms, s_.a.updates[site.value_cache], site.value_view) == type &&
+         TypeOfRows(s_.forms, s_.caches[site.value.cache], site.value.view) == type &&
          s_.forms.ElementType(s_.graph.outputs(site.node)[0]) == type;
 }
 
-std::string AttentionEmitter::ReadCache(int layer, std::string_view role, const CacheUpdate& update,
-                                        const CacheView& view, int64_t head_dim, bool folds,
+std::string AttentionEmitter::ReadCache(int layer, std::string_view role,
+                                        const PlannedCache& update, const CacheView& view,
+                                        int64_t head_dim, bool heads_in_last_axis,
                                         const Slots& slots) {
   s_.nodes.set_scope(fmt::format("layers.{}/{}", layer, role));
   std::string value = s_.graph.name(update.pair.present);
-  if (update.growing && !update.circular && s_.views()) {
-    value = control_.AttendedView(update);
+  if (update.grows() && update.linear() && s_.views()) {
+    value = control_.ViewForAttention(update);
   } else if (!slots.whole) {
     const int64_t axis = PlacementOf(s_.options, update).axis;
     value = s_.nodes.Add(
@@ -282,22 +278,23 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role, const 
   std::string layout = PlacementOf(s_.options, update).layout;
   const bool rowwise = !IsElementwise(s_.graph, view.decode);
   if (rowwise) {
-    value = Unplaced(s_, update, value);
+    value = ToSourceLayout(s_, update, value);
     layout = update.layout;
   }
   value = Decoded(value, view);
-  const bool folded = layout == kFoldedLayout;  // then the attention reads all of it
-  if (folded) layout = "BSD";
-  for (auto lane = view.lanes.rbegin(); lane != view.lanes.rend(); ++lane) {
-    value = s_.nodes.Add("Gather", {value, s_.nodes.Int64(lane->index)}, std::string(role),
-                         {MakeAttribute("axis", int64_t{lane->axis})});
-    layout.erase(lane->axis, 1);
+  // If heads and their elements are on one axis, the attention reads all of it.
+  const bool joined = layout == kHeadsInLastAxis;
+  if (joined) layout = "BSD";
+  for (auto fixed = view.fixed_axes.rbegin(); fixed != view.fixed_axes.rend(); ++fixed) {
+    value = s_.nodes.Add("Gather", {value, s_.nodes.Int64(fixed->index)}, std::string(role),
+                         {MakeAttribute("axis", int64_t{fixed->axis})});
+    layout.erase(fixed->axis, 1);
   }
   const bool headless = layout.find('N') == std::string::npos;
-  const int64_t size = headless && !view.folded ? view.heads * head_dim : head_dim;
+  const int64_t size = headless && !view.batch_times_heads ? view.heads * head_dim : head_dim;
   const ValueId rows = rowwise ? s_.graph.outputs(view.decode.back())[0] : update.pair.past;
   const Expr extent = s_.forms.Of(rows).shape[update.layout.find('D')];
-  if (!folded && !extent->is_integer(size)) {
+  if (!joined && !extent->is_integer(size)) {
     const auto axis = static_cast<int64_t>(layout.find('D'));
     value = s_.nodes.Add("Slice",
                          {value, s_.nodes.Int64s({view.offset}),
@@ -310,7 +307,7 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role, const 
     for (char letter : wanted) perm.push_back(static_cast<int64_t>(layout.find(letter)));
     value = s_.nodes.Add("Transpose", {value}, "heads_first", {MakeAttribute("perm", perm)});
   }
-  if (!headless || folds) return value;
+  if (!headless || heads_in_last_axis) return value;
   return SplitHeads(value, view, head_dim, slots);
 }
 
@@ -353,7 +350,7 @@ std::string AttentionEmitter::SplitHeads(const std::string& value, const CacheVi
                                          int64_t head_dim, const Slots& slots) {
   NodeBuilder& nodes = s_.nodes;
   if (view.heads == 1) return nodes.Add("Unsqueeze", {value, nodes.Int64s({1})}, "one_head");
-  if (view.folded) {
+  if (view.batch_times_heads) {
     const std::string shape =
         nodes.Add("Concat", {nodes.Int64s({-1, view.heads}), slots.keys, nodes.Int64s({head_dim})},
                   "shape", {MakeAttribute("axis", int64_t{0})});
@@ -366,24 +363,47 @@ std::string AttentionEmitter::SplitHeads(const std::string& value, const CacheVi
 }
 
 // Returns the source's mask as a predicate of all keys up to the last new one. The source may have
-// fewer keys, `site.keys`, of which alone its mask says anything; the others are hidden.
-Expr AttentionEmitter::KeepOf(const AttentionSite& site, const CacheUpdate& key, Expr start) {
+// fewer keys, `site.mask.keys`, of which alone its mask says anything; the others are hidden.
+Expr AttentionEmitter::KeepOf(const AttentionSite& site, const PlannedCache& key, Expr start) {
   sym::Pool& pool = s_.pool;
-  const Expr keep = Normal(key, site.keep), keys = Normal(key, site.keys);
+  const Expr keep = Normal(key, site.mask.keep), keys = Normal(key, site.mask.keys);
   const Expr behind = pool.Sub(pool.Add(start, key.new_length), keys);
   if (pool.Prove(pool.Le(behind, pool.Integer(0), {}), {}) == sym::Truth::kYes) return keep;
-  const ValueId all = key.attended != kNoValue ? key.attended : key.pair.present;
-  if (keys == Normal(key, s_.forms.Of(all).shape[key.axis])) return keep;
+  if (keys == Normal(key, s_.forms.Of(key.read_by_attention()).shape[key.axis])) return keep;
   return pool.And(keep, pool.Lt(pool.Index(3), keys, {}));
 }
 
-Expr AttentionEmitter::CapacityOf(const CacheUpdate& key) {
+Expr AttentionEmitter::CapacityOf(const PlannedCache& key) {
   return s_.forms.Of(key.pair.past).shape[key.axis];
 }
 
-Expr AttentionEmitter::Turned(const CacheUpdate& key, Expr e) {
-  if (!key.shifts) return e;
-  const Expr total = s_.pool.Add(key.start, key.new_length);
+Expr AttentionEmitter::FirstNewRow(const PlannedCache& key) {
+  const auto written = [&] { return Normal(key, key.write_index(s_.pool)); };
+  return std::visit(
+      Overloaded{
+          [&](const AppendAll&) { return written(); }, [&](const KeepLast&) { return written(); },
+          [&](const WriteAt&) { return written(); }, [&](const WriteAround&) { return written(); },
+          [&](const Fifo&) { return s_.pool.Sub(CapacityOf(key), key.new_length); }},
+      key.how);
+}
+
+bool AttentionEmitter::WrittenAlike(const PlannedCache& key, const PlannedCache& value) {
+  if (key.how.index() != value.how.index() || key.buffer != value.buffer) return false;
+  if (key.grows()) return key.window() == value.window();
+  return Normal(key, key.write_index(s_.pool)) == Normal(value, value.write_index(s_.pool));
+}
+
+Expr AttentionEmitter::InSlots(const MaskOfSite& mask, Expr e) {
+  return std::visit(Overloaded{[&](const LinearBuffer&) { return e; },
+                               [&](const WindowRing& ring) { return InWindowRing(mask, ring, e); },
+                               [&](const SourceRing&) { return e; },
+                               [&](const FifoRing&) { return InRingOrder(mask.key, e); }},
+                    mask.key.buffer);
+}
+
+// Returns e, an expression of the rows of a Fifo, as one of the slots in which they stay.
+Expr AttentionEmitter::InRingOrder(const PlannedCache& key, Expr e) {
+  const Expr total = s_.pool.Add(key.write_index(s_.pool), key.new_length);
   sym::Pool::Substitution rows;
   rows.indices = {nullptr, nullptr, nullptr,
                   s_.pool.Mod(s_.pool.Sub(s_.pool.Index(3), total), CapacityOf(key), {})};
@@ -392,14 +412,14 @@ Expr AttentionEmitter::Turned(const CacheUpdate& key, Expr e) {
 
 // Returns e, a predicate of the source's rows, as one of the slots of a ring. Slots that hold no
 // row of the window are hidden; what e reads at rows is read at the last row for them.
-Expr AttentionEmitter::InRing(const MaskOfSite& mask, Expr e) {
+Expr AttentionEmitter::InWindowRing(const MaskOfSite& mask, const WindowRing& ring, Expr e) {
   sym::Pool& pool = s_.pool;
-  const CacheUpdate& key = mask.key;
-  const Expr past = pool.Dim(PastSymbol()), window = pool.Integer(key.visible);
+  const PlannedCache& key = mask.key;
+  const Expr past = pool.Dim(PastSymbol()), window = pool.Integer(ring.window);
   const Expr dropped = pool.Max(pool.Sub(past, window), pool.Integer(0), {});
-  Expr row = pool.Mod(pool.Sub(pool.Index(3), dropped), pool.Dim(RingSymbol(key.visible)), {});
-  if (key.window == 0) row = pool.Add(row, dropped);  // the source's first row is the first token
-  const Expr last = pool.Sub(pool.Add(key.start, key.new_length), pool.Integer(1));
+  Expr row = pool.Mod(pool.Sub(pool.Index(3), dropped), pool.Dim(RingSymbol(ring.window)), {});
+  if (!key.window()) row = pool.Add(row, dropped);  // the source's first row is the first token
+  const Expr last = pool.Sub(pool.Add(key.write_index(pool), key.new_length), pool.Integer(1));
   const std::vector<Expr> loads = sym::LoadsOf(e);
   const bool reads = std::any_of(loads.begin(), loads.end(),
                                  [](Expr load) { return sym::ContainsIndex(load, 3); });
@@ -409,17 +429,20 @@ Expr AttentionEmitter::InRing(const MaskOfSite& mask, Expr e) {
   return SaysWhatIsUnused(mask) && !reads ? seen : pool.And(pool.Le(row, last, {}), seen);
 }
 
-Expr AttentionEmitter::Normal(const CacheUpdate& key, Expr e) {
-  if (!key.growing) return CountedUp(s_.forms, e);
+Expr AttentionEmitter::Normal(const PlannedCache& key, Expr e) {
+  if (!key.grows()) return CountedUp(s_.forms, e);
   sym::Pool::Substitution one_name = s_.normal;
-  for (const CacheUpdate& update : s_.a.updates) {
-    if (key.window == 0 || !update.growing || update.window != key.window) continue;
-    one_name.dims[update.start->dim()] = key.start;
+  if (const auto* last = std::get_if<KeepLast>(&key.how)) {
+    for (const PlannedCache& cache : s_.caches) {
+      const auto* other = std::get_if<KeepLast>(&cache.how);
+      if (other == nullptr || other->window != last->window) continue;
+      one_name.dims[other->past_length->dim()] = last->past_length;
+    }
   }
   return s_.pool.Substitute(e, one_name, {});
 }
 
-bool AttentionEmitter::RowPerToken(const AttentionSite& site, const CacheUpdate& key) {
+bool AttentionEmitter::RowPerToken(const AttentionSite& site, const PlannedCache& key) {
   return Normal(key, QueryShape(s_.forms, site)[2]) == Normal(key, key.new_length);
 }
 

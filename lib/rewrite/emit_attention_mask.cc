@@ -11,10 +11,10 @@ namespace kvlift::internal {
 using onnx::TensorProto;
 using sym::Expr;
 
-// Returns the mask for stacked queries from a mask of rank 4 with an axis of N heads, or of 1.
-std::string AttentionEmitter::StackedMask(const std::string& mask, const AttentionSite& site,
-                                          bool has_heads) {
-  const int64_t groups = site.key_view.heads;
+// Returns the mask for groups as tokens from a mask of rank 4 with an axis of N heads, or of 1.
+std::string AttentionEmitter::MaskOfGroupsAsTokens(const std::string& mask,
+                                                   const AttentionSite& site, bool has_heads) {
+  const int64_t groups = site.key.view.heads;
   s_.nodes.set_scope("shared");
   if (!has_heads) {
     const NodeBuilder::Inputs copies(site.q_heads / groups, mask);
@@ -28,9 +28,9 @@ std::string AttentionEmitter::StackedMask(const std::string& mask, const Attenti
 
 bool AttentionEmitter::DrawsHeads(const AttentionSite& site, Expr rest) const {
   if (sym::ContainsIndex(rest, 1)) return true;
-  return std::any_of(site.biases.begin(), site.biases.end(), [&](const Bias& bias) {
+  return std::any_of(site.mask.biases.begin(), site.mask.biases.end(), [&](const Bias& bias) {
     const std::vector<Expr>& shape = s_.forms.Of(bias.value).shape;
-    if (bias.folded) return shape.size() == 3 && !shape[0]->is_integer(1);
+    if (bias.batch_times_heads) return shape.size() == 3 && !shape[0]->is_integer(1);
     return shape.size() > 2 && !shape[shape.size() - 3]->is_integer(1);
   });
 }
@@ -38,7 +38,7 @@ bool AttentionEmitter::DrawsHeads(const AttentionSite& site, Expr rest) const {
 bool AttentionEmitter::HidesUnused(const MaskOfSite& mask) {
   const Expr end = s_.pool.Add(mask.start, mask.key.new_length);
   // If the source cuts its keys at the end of the valid rows, there are none behind it.
-  if (mask.site.keys != nullptr && Normal(mask.key, mask.site.keys) == end) return true;
+  if (mask.site.mask.keys != nullptr && Normal(mask.key, mask.site.mask.keys) == end) return true;
   return SaysWhatIsUnused(mask);
 }
 
@@ -49,21 +49,21 @@ bool AttentionEmitter::SaysWhatIsUnused(const MaskOfSite& mask) {
 
 // Biases are not changed, so their extent must be that of the keys that attention is given.
 std::optional<Finding> AttentionEmitter::JudgeBiases(const AttentionSite& site,
-                                                     const CacheUpdate& key, int32_t type) {
-  for (const auto& [bias, folded] : site.biases) {
-    if (key.growing && !s_.views()) {
+                                                     const PlannedCache& key, int32_t type) {
+  for (const auto& [bias, batch_times_heads] : site.mask.biases) {
+    if (key.grows() && !s_.views()) {
       return Reason("KV216",
                     fmt::format("needs one index for the batch and keys up to it, to add {}",
                                 s_.graph.name(bias)),
                     site, {bias});
     }
-    if (key.ring()) {
+    if (key.ring() != nullptr) {
       return Reason("KV216",
                     fmt::format("needs masks alone for keys in a ring, found the bias {}",
                                 s_.graph.name(bias)),
                     site, {bias});
     }
-    if (key.shifts && folded) {
+    if (key.fifo() && batch_times_heads) {
       return Reason("KV216",
                     fmt::format("needs a bias of rank 4 at most for keys that move, found {}",
                                 s_.graph.name(bias)),
@@ -83,35 +83,35 @@ std::optional<Finding> AttentionEmitter::JudgeBiases(const AttentionSite& site,
 // Returns [B or 1, N or 1, S, W] of the type of the keys: the sum of the biases, and -inf where
 // `mask`, which may be empty, hides the key.
 absl::StatusOr<std::string> AttentionEmitter::MaskOfBiases(const AttentionSite& site,
-                                                           const CacheUpdate& key,
+                                                           const PlannedCache& key,
                                                            const Slots& slots,
                                                            const std::string& mask) {
   s_.nodes.set_scope("shared");
   std::string sum;
   bool has_rows = QueryShape(s_.forms, site)[2]->is_integer(1), has_keys = false, full = false;
-  for (const Bias& bias : site.biases) {
+  for (const Bias& bias : site.mask.biases) {
     s_.roots.push_back(bias.value);
     const std::vector<Expr>& shape = s_.forms.Of(bias.value).shape;
     const size_t rank = shape.size();
-    const bool unfolds = bias.folded && rank == 3 && !shape[0]->is_integer(1);
+    const bool joined = bias.batch_times_heads && rank == 3 && !shape[0]->is_integer(1);
     std::string added = s_.graph.name(bias.value);
-    if (!key.growing && !slots.whole && rank > 0 && !shape.back()->is_integer(1)) {
+    if (!key.grows() && !slots.whole && rank > 0 && !shape.back()->is_integer(1)) {
       added = s_.nodes.Add(
           "Slice", {added, s_.nodes.Int64s({0}), slots.keys, s_.nodes.Int64s({-1})}, "bias");
     }
-    if (unfolds) added = Unfold(added, site.q_heads);
-    if (key.shifts) {
-      KV_ASSIGN_OR_RETURN(added, TurnedBias(site, key, bias.value));
+    if (joined) added = SplitBatchAndHeads(added, site.q_heads);
+    if (key.fifo()) {
+      KV_ASSIGN_OR_RETURN(added, BiasInRingOrder(site, key, bias.value));
       full = true;
     }
     sum = sum.empty() ? added : s_.nodes.Add("Add", {sum, added}, "bias");
-    full = full || rank == 4 || unfolds;
+    full = full || rank == 4 || joined;
     has_rows = has_rows || (rank > 1 && !shape[rank - 2]->is_integer(1));
     has_keys = has_keys || (rank > 0 && !shape[rank - 1]->is_integer(1));
   }
   if (!mask.empty()) {
     const double hidden = -std::numeric_limits<double>::infinity();
-    const int32_t type = s_.forms.ElementType(site.biases[0].value);
+    const int32_t type = s_.forms.ElementType(site.mask.biases[0].value);
     return s_.nodes.Add("Where", {mask, sum, s_.nodes.Scalar(hidden, type)}, "bias");
   }
   if (full && has_rows && has_keys) return sum;
@@ -124,8 +124,9 @@ absl::StatusOr<std::string> AttentionEmitter::MaskOfBiases(const AttentionSite& 
 }
 
 // Returns a bias of the source's rows as one of the buffer's slots: [B, N or 1, S or 1, M].
-absl::StatusOr<std::string> AttentionEmitter::TurnedBias(const AttentionSite& site,
-                                                         const CacheUpdate& key, ValueId bias) {
+absl::StatusOr<std::string> AttentionEmitter::BiasInRingOrder(const AttentionSite& site,
+                                                              const PlannedCache& key,
+                                                              ValueId bias) {
   sym::Pool& pool = s_.pool;
   sym::Emitter::Request request;
   request.shape = {QueryShape(s_.forms, site)[0], pool.Integer(1), pool.Integer(1),
@@ -141,12 +142,12 @@ absl::StatusOr<std::string> AttentionEmitter::TurnedBias(const AttentionSite& si
     at.push_back(one ? pool.Integer(0) : pool.Index(static_cast<int>(axis)));
     if (!one && axis != 0) request.shape[axis] = own[k];
   }
-  request.element = Turned(key, pool.Load(bias, at));
+  request.element = InRingOrder(key, pool.Load(bias, at));
   return s_.emitter.Tensor(request);
 }
 
 // Returns [B, N, ., .] from [B*N, ., .].
-std::string AttentionEmitter::Unfold(const std::string& value, int64_t heads) {
+std::string AttentionEmitter::SplitBatchAndHeads(const std::string& value, int64_t heads) {
   NodeBuilder& nodes = s_.nodes;
   const std::string rest =
       nodes.Add("Shape", {value}, "rest", {MakeAttribute("start", int64_t{1})});
@@ -173,23 +174,23 @@ std::optional<Finding> AttentionEmitter::JudgeColumns(const MaskOfSite& mask) {
 
 std::optional<Finding> AttentionEmitter::JudgeMask(const MaskOfSite& mask) {
   if (auto reason = JudgeColumns(mask)) return reason;
-  const bool biased = !mask.site.biases.empty();
-  if (mask.key.growing && !HidesLater(s_, mask) && !(biased && MayHideLater(s_, mask.site.node))) {
-    s_.plan.refusal = Reason("KV218",
-                             fmt::format("needs a mask that hides later tokens, found {}",
-                                         sym::ToString(mask.keep, &s_.graph)),
-                             mask.site);
+  const bool biased = !mask.site.mask.biases.empty();
+  if (mask.key.grows() && !HidesLater(s_, mask) && !(biased && MayHideLater(s_, mask.site.node))) {
+    s_.Refuse(Reason("KV218",
+                     fmt::format("needs a mask that hides later tokens, found {}",
+                                 sym::ToString(mask.keep, &s_.graph)),
+                     mask.site));
     return std::nullopt;
   }
-  if (mask.site.nan_guard || SeesSomeKey(s_, mask)) return std::nullopt;
+  if (HasNanGuard(mask.site) || SeesSomeKey(s_, mask)) return std::nullopt;
   Finding reason = Reason("KV228",
                           fmt::format("needs a mask that leaves each query a key, found {}",
                                       sym::ToString(mask.keep, &s_.graph)),
                           mask.site);
   // An attention that stays would average over padding tokens for such a query.
   const bool one_token = mask.key.new_length->is_integer(1);
-  if (!mask.key.growing || one_token || biased) return reason;
-  s_.plan.refusal = std::move(reason);
+  if (!mask.key.grows() || one_token || biased) return reason;
+  s_.Refuse(std::move(reason));
   return std::nullopt;
 }
 
@@ -214,8 +215,8 @@ bool AttentionEmitter::ReadsPerQuery(Expr part, absl::Span<const ValueId> masks)
 
 bool AttentionEmitter::AssumePadding(Expr part) {
   std::vector<ValueId> masks;
-  for (const auto& wide : s_.wide) {
-    if (ReadAtKeys(part, wide.first)) masks.push_back(wide.first);
+  for (const auto& [input, axis] : s_.key_length_masks) {
+    if (ReadAtKeys(part, input)) masks.push_back(input);
   }
   if (masks.empty() || ReadsPerQuery(part, masks)) return false;
   // A mask that is added hides nothing where it is zero.
@@ -257,29 +258,29 @@ std::vector<int> AttentionEmitter::KeyAxes(Expr e, ValueId source) const {
 }
 
 absl::StatusOr<std::string> AttentionEmitter::DrawMask(const AttentionSite& site,
-                                                       const CacheUpdate& key, const Slots& slots,
+                                                       const PlannedCache& key, const Slots& slots,
                                                        Expr rest, std::optional<Finding>* reason) {
   s_.nodes.set_scope("shared");
   sym::Pool& pool = s_.pool;
   sym::Emitter::Request request;
   s_.emitter.BindDim(KeysSymbol(), {slots.keys, false});
   // ONNX Runtime 1.31 needs the full extent of the queries.
-  request.shape = {pool.Integer(1), pool.Integer(1), key.growing ? s_.new_length : key.new_length,
+  request.shape = {pool.Integer(1), pool.Integer(1), key.grows() ? s_.new_length : key.new_length,
                    pool.Dim(KeysSymbol())};
-  request.element = key.growing ? pool.Substitute(rest, s_.normal, sym::Facts{}) : rest;
+  request.element = key.grows() ? pool.Substitute(rest, s_.normal, sym::Facts{}) : rest;
   request.elem_type = TensorProto::BOOL;
   request.batch_axis = 0;
   request.role = "mask";
-  request.parts_guard = !key.ring();  // InRing bounds what it reads
+  request.parts_guard = key.ring() == nullptr;  // InWindowRing bounds what it reads
   if (sym::ContainsIndex(request.element, 0) || s_.emitter.IsPerSequence(request.element)) {
-    request.shape[0] = key.growing ? s_.batch : QueryShape(s_.forms, site)[0];
+    request.shape[0] = key.grows() ? s_.batch : QueryShape(s_.forms, site)[0];
   }
   if (sym::ContainsIndex(request.element, 1)) request.shape[1] = pool.Integer(site.q_heads);
   std::vector<ValueId> made;
   for (ValueId source : sym::SourcesOf(request.element)) {
     const bool input = s_.graph.is_graph_input(source);
     if (!input) made.push_back(source);
-    if (!key.growing) {
+    if (!key.grows()) {
       s_.emitter.BindSource(source, {s_.graph.name(source), KeyAxes(request.element, source)});
       continue;
     }

@@ -15,7 +15,7 @@ using sym::Kind;
 absl::Status CacheEmitter::Emit() {
   for (const AnalysedCache& cache : s_.a.caches) {
     if (cache.update_index < 0) continue;
-    const CacheUpdate& update = s_.a.updates[cache.update_index];
+    const PlannedCache& update = s_.caches[cache.update_index];
     const NodeId producer = s_.graph.producer(update.pair.present);
     if (s_.graph.outputs(producer).size() != 1) {
       s_.Refuse("KV217", "the present is one of several outputs of a node", {producer},
@@ -33,15 +33,16 @@ absl::Status CacheEmitter::Emit() {
     s_.nodes.set_scope(fmt::format("layers.{}/{}", cache.layer, WordOf(cache.role)));
     KV_ASSIGN_OR_RETURN(const std::string rows, Rows(update));
     s_.plan.patch.remove_nodes.insert(producer);
-    KV_ASSIGN_OR_RETURN(const std::string base, Base(update));
-    EmitScatter(update, base, rows, *slots);
+    KV_ASSIGN_OR_RETURN(const std::string buffer, WrittenBuffer(update));
+    EmitScatter(update, buffer, rows, *slots);
     KeepReaders(update);
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> CacheEmitter::Base(const CacheUpdate& update) {
-  if (update.base == nullptr) return s_.graph.name(update.pair.past);
+absl::StatusOr<std::string> CacheEmitter::WrittenBuffer(const CacheUpdate& update) {
+  const auto* all = std::get_if<AppendAll>(&update.how);
+  if (all == nullptr || all->reordered_past == nullptr) return s_.graph.name(update.pair.past);
   s_.emitter.BindDim(
       CapacitySymbol(),
       {s_.nodes.Extent(s_.graph.name(update.pair.past), update.axis, "capacity"), false});
@@ -49,7 +50,7 @@ absl::StatusOr<std::string> CacheEmitter::Base(const CacheUpdate& update) {
   request.shape = s_.forms.Of(update.pair.past).shape;
   request.shape[0] = s_.forms.Of(update.pair.present).shape[0];
   request.shape[update.axis] = s_.pool.Dim(CapacitySymbol());
-  request.element = update.base;
+  request.element = all->reordered_past;
   request.elem_type = s_.forms.ElementType(update.pair.past);
   request.role = "reordered";
   return s_.emitter.Tensor(request);
@@ -57,21 +58,21 @@ absl::StatusOr<std::string> CacheEmitter::Base(const CacheUpdate& update) {
 
 // Gives other readers of a fixed buffer its rows in the layout of the source.
 void CacheEmitter::KeepReaders(const CacheUpdate& update) {
-  if (update.growing || !PlacementOf(s_.options, update).moved) return;
+  if (update.grows() || !PlacementOf(s_.options, update).moved) return;
   for (ValueId v : {update.pair.past, update.pair.present}) {
-    s_.plan.patch.replace_uses[s_.graph.name(v)] = Unplaced(s_, update, s_.graph.name(v));
+    s_.plan.patch.replace_uses[s_.graph.name(v)] = ToSourceLayout(s_, update, s_.graph.name(v));
   }
 }
 
 absl::StatusOr<std::string> CacheEmitter::Rows(const CacheUpdate& update) {
   if (!PlacementOf(s_.options, update).moved) return RowsAsTheyLie(update);
-  if (const ValueId rows = FindPlacedRows(s_, update); rows != kNoValue) {
+  if (const ValueId rows = FindRowsInTargetLayout(s_, update); rows != kNoValue) {
     s_.roots.push_back(rows);
     return s_.graph.name(rows);
   }
   KV_ASSIGN_OR_RETURN(const std::string rows, RowsAsTheyLie(update));
   if (s_.plan.refusal) return rows;
-  return Placed(s_, update, rows);
+  return ToTargetLayout(s_, update, rows);
 }
 
 absl::StatusOr<std::string> CacheEmitter::RowsAsTheyLie(const CacheUpdate& update) {
@@ -79,7 +80,7 @@ absl::StatusOr<std::string> CacheEmitter::RowsAsTheyLie(const CacheUpdate& updat
     s_.roots.push_back(update.update);
     return s_.graph.name(update.update);
   }
-  if (HasLanes(update.layout)) {
+  if (HasPackedAxes(update.layout)) {
     std::vector<Expr> shape = s_.forms.Of(update.pair.past).shape;
     shape[update.axis] = update.new_length;
     std::vector<ValueId> parts = FindParts(update, update.layout, update.update_element, shape);
@@ -109,7 +110,7 @@ absl::StatusOr<std::string> CacheEmitter::DrawnRows(const CacheUpdate& update) {
 
 std::vector<ValueId> CacheEmitter::FindParts(const CacheUpdate& update, const std::string& layout,
                                              Expr element, const std::vector<Expr>& shape) {
-  const size_t axis = FirstLane(layout);
+  const size_t axis = FirstPackedAxis(layout);
   if (axis == std::string::npos) {
     const ValueId found = FindValue(s_.forms, update.pair.present, element, shape, std::nullopt,
                                     s_.forms.ElementType(update.pair.past));
@@ -121,10 +122,10 @@ std::vector<ValueId> CacheEmitter::FindParts(const CacheUpdate& update, const st
   std::vector<Expr> extents = shape;
   extents.erase(extents.begin() + static_cast<std::ptrdiff_t>(axis));
   std::vector<ValueId> parts;
-  for (int64_t lane = 0; lane < shape[axis]->value(); ++lane) {
+  for (int64_t index = 0; index < shape[axis]->value(); ++index) {
     sym::Pool::Substitution at;
     for (size_t k = 0; k < shape.size(); ++k) {
-      at.indices.push_back(k == axis ? s_.pool.Integer(lane)
+      at.indices.push_back(k == axis ? s_.pool.Integer(index)
                                      : s_.pool.Index(static_cast<int>(k < axis ? k : k - 1)));
     }
     const Expr part = s_.pool.Substitute(element, at, sym::Facts{extents});
@@ -137,7 +138,7 @@ std::vector<ValueId> CacheEmitter::FindParts(const CacheUpdate& update, const st
 
 std::string CacheEmitter::Stack(const std::string& layout, const std::vector<Expr>& shape,
                                 std::vector<ValueId>* parts) {
-  const size_t axis = FirstLane(layout);
+  const size_t axis = FirstPackedAxis(layout);
   if (axis == std::string::npos) {
     const std::string name = s_.graph.name(parts->front());
     parts->erase(parts->begin());
@@ -148,21 +149,21 @@ std::string CacheEmitter::Stack(const std::string& layout, const std::vector<Exp
   std::vector<Expr> extents = shape;
   extents.erase(extents.begin() + static_cast<std::ptrdiff_t>(axis));
   const auto place = static_cast<int64_t>(axis);
-  NodeBuilder::Inputs lanes;
-  for (int64_t lane = 0; lane < shape[axis]->value(); ++lane) {
+  NodeBuilder::Inputs stacked;
+  for (int64_t index = 0; index < shape[axis]->value(); ++index) {
     const std::string part = Stack(rest, extents, parts);
-    lanes.push_back(s_.nodes.Add("Unsqueeze", {part, s_.nodes.Int64s({place})}, "lane"));
+    stacked.push_back(s_.nodes.Add("Unsqueeze", {part, s_.nodes.Int64s({place})}, "lane"));
   }
-  return s_.nodes.Add("Concat", lanes, "update", {MakeAttribute("axis", place)});
+  return s_.nodes.Add("Concat", stacked, "update", {MakeAttribute("axis", place)});
 }
 
-void CacheEmitter::EmitScatter(const CacheUpdate& update, const std::string& past,
+void CacheEmitter::EmitScatter(const PlannedCache& update, const std::string& past,
                                const std::string& rows, const Slots& slots) {
   const std::string& present = s_.graph.name(update.pair.present);
   const int axis = PlacementOf(s_.options, update).axis;
   if (axis != 0) {
     NodeBuilder::Attributes attributes = {MakeAttribute("axis", int64_t{axis})};
-    if (update.circular) attributes.push_back(MakeAttribute("mode", std::string("circular")));
+    if (!update.linear()) attributes.push_back(MakeAttribute("mode", std::string("circular")));
     s_.nodes.AddNamed("TensorScatter", {past, rows, slots.write}, "TensorScatter", present,
                       std::move(attributes));
     return;

@@ -22,7 +22,7 @@ class CacheEmitter {
 
  private:
   // Returns the buffer that is written: the past, or the past with its sequences reordered.
-  absl::StatusOr<std::string> Base(const CacheUpdate& update);
+  absl::StatusOr<std::string> WrittenBuffer(const CacheUpdate& update);
   void KeepReaders(const CacheUpdate& update);
   // Returns the new rows in the layout of the result's cache; RowsAsTheyLie in that of the
   // source's.
@@ -38,7 +38,7 @@ class CacheEmitter {
   // front of *parts.
   std::string Stack(const std::string& layout, const std::vector<sym::Expr>& shape,
                     std::vector<ValueId>* parts);
-  void EmitScatter(const CacheUpdate& update, const std::string& past, const std::string& rows,
+  void EmitScatter(const PlannedCache& update, const std::string& past, const std::string& rows,
                    const Slots& slots);
 
   PlanState& s_;

@@ -29,9 +29,10 @@ absl::flat_hash_set<NodeId> NodesBehindUpdate(const Graph& graph, const CacheUpd
   return nodes;
 }
 
-// Returns true if v is the attended tensor, or a slice of it at *lanes.
-bool ReadLanes(sym::Forms& forms, const CacheUpdate& update, ValueId v, std::vector<Lane>* lanes) {
-  const sym::Form part = forms.Of(v), whole = forms.Of(update.attended);
+// Returns true if v is what attention reads, or a slice of it at *fixed_axes.
+bool ReadFixedAxes(sym::Forms& forms, const CacheUpdate& update, ValueId v,
+                   std::vector<FixedAxis>* fixed_axes) {
+  const sym::Form part = forms.Of(v), whole = forms.Of(update.read_by_attention());
   if (!part.known_rank || part.shape.size() > whole.shape.size()) return false;
   if (part.shape.size() == whole.shape.size()) {
     return part.shape == whole.shape && part.element == whole.element;
@@ -44,17 +45,17 @@ bool ReadLanes(sym::Forms& forms, const CacheUpdate& update, ValueId v, std::vec
     }
   }
   // Axes are fixed from the front: a layer, then keys or values.
-  const size_t fixed = whole.shape.size() - part.shape.size();
-  if (fixed > axes.size() || fixed > 2) return false;
-  std::vector<Lane> at;
-  for (size_t k = 0; k < fixed; ++k) {
+  const size_t count = whole.shape.size() - part.shape.size();
+  if (count > axes.size() || count > 2) return false;
+  std::vector<FixedAxis> at;
+  for (size_t k = 0; k < count; ++k) {
     if (whole.shape[axes[k]]->kind() != Kind::kInteger) return false;
     at.push_back({axes[k], 0});
   }
   const auto next = [&] {
-    for (Lane& lane : at) {
-      if (++lane.index < whole.shape[lane.axis]->value()) return true;
-      lane.index = 0;
+    for (FixedAxis& fixed : at) {
+      if (++fixed.index < whole.shape[fixed.axis]->value()) return true;
+      fixed.index = 0;
     }
     return false;
   };
@@ -62,19 +63,19 @@ bool ReadLanes(sym::Forms& forms, const CacheUpdate& update, ValueId v, std::vec
     std::vector<Expr> index, shape;
     int plain = 0;
     for (int axis = 0; axis < static_cast<int>(whole.shape.size()); ++axis) {
-      bool is_lane = false;
-      for (const Lane& lane : at) {
-        if (lane.axis != axis) continue;
-        index.push_back(pool.Integer(lane.index));
-        is_lane = true;
+      bool is_fixed = false;
+      for (const FixedAxis& fixed : at) {
+        if (fixed.axis != axis) continue;
+        index.push_back(pool.Integer(fixed.index));
+        is_fixed = true;
       }
-      if (is_lane) continue;
+      if (is_fixed) continue;
       index.push_back(pool.Index(plain++));
       shape.push_back(whole.shape[axis]);
     }
     if (shape != part.shape) return false;
-    if (forms.At(update.attended, index, sym::Facts{shape}) == part.element) {
-      *lanes = at;
+    if (forms.At(update.read_by_attention(), index, sym::Facts{shape}) == part.element) {
+      *fixed_axes = at;
       return true;
     }
   } while (next());
@@ -85,11 +86,11 @@ bool ReadLanes(sym::Forms& forms, const CacheUpdate& update, ValueId v, std::vec
 
 std::vector<Equivalent> FindEquivalents(sym::Forms& forms, const CacheUpdate& update) {
   std::vector<Equivalent> found;
-  const bool lanes = HasLanes(update.layout);
-  if (!lanes && update.window == 0) return found;
+  const bool packed = HasPackedAxes(update.layout);
+  if (!packed && !update.window()) return found;
   const Graph& graph = forms.graph();
   absl::flat_hash_set<NodeId> behind;
-  if (lanes) behind = NodesBehindUpdate(graph, update);
+  if (packed) behind = NodesBehindUpdate(graph, update);
   std::deque<ValueId> queue = {update.pair.present};
   absl::flat_hash_set<ValueId> seen = {update.pair.present};
   for (int k = 0; k < kMaxSearched && !queue.empty(); ++k) {
@@ -98,7 +99,7 @@ std::vector<Equivalent> FindEquivalents(sym::Forms& forms, const CacheUpdate& up
     const NodeId n = graph.producer(v);
     if (n == kNoNode || forms.Of(v).opaque || behind.contains(n)) continue;
     Equivalent same{v, {}};
-    if (v != update.pair.present && ReadLanes(forms, update, v, &same.lanes)) {
+    if (v != update.pair.present && ReadFixedAxes(forms, update, v, &same.fixed_axes)) {
       found.push_back(std::move(same));
     }
     for (ValueId input : graph.inputs(n)) {
@@ -117,7 +118,7 @@ std::vector<Equivalent> FindEquivalents(sym::Forms& forms, const CacheUpdate& up
 }
 
 bool UpdateDependsOn(const Graph& graph, const CacheUpdate& update, NodeId node) {
-  return HasLanes(update.layout) && NodesBehindUpdate(graph, update).contains(node);
+  return HasPackedAxes(update.layout) && NodesBehindUpdate(graph, update).contains(node);
 }
 
 }  // namespace kvlift

@@ -8,10 +8,11 @@
 
 namespace kvlift {
 
-// The value is CacheUpdate::attended with the axes of `lanes` fixed; empty: it is all of it.
+// The value is CacheUpdate::read_by_attention() with these axes fixed; empty: it is all of
+// it.
 struct Equivalent {
   ValueId value = kNoValue;
-  std::vector<Lane> lanes;
+  std::vector<FixedAxis> fixed_axes;
 };
 
 // Finds such values of a growing cache that keeps a window, or of a tensor that holds several

@@ -68,8 +68,9 @@ std::string Mask(Lowering& l, NodeId n, const std::string& queries) {
   const int32_t type = l.Type(n, kQuery);
   std::string mask = l.in(n, kScoreBias);
   if (l.has(n, kPadding)) {
-    const std::string two = nodes.Add("Cast", {l.in(n, kPadding)}, "real",
-                                      {MakeAttribute("to", int64_t{onnx::TensorProto::BOOL})});
+    // Numbers below 0 hide keys as well.
+    const std::string two =
+        nodes.Add("Greater", {l.in(n, kPadding), nodes.Scalar(0, l.Type(n, kPadding))}, "real");
     const std::string real = nodes.Add("Unsqueeze", {two, nodes.Int64s({1, 2})}, "real_keys");
     const double low = FloatAttribute(node, "mask_filter_value", -10000.0F);
     const std::string pads = l.Masked(real, "", low, type);

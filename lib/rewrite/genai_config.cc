@@ -160,7 +160,7 @@ std::string GenaiFragment(const Analysis& a, const Manifest& manifest) {
     if (!attention.site) continue;
     decoder["head_size"] = attention.site->head_dim;
     decoder["num_attention_heads"] = attention.site->q_heads;
-    decoder["num_key_value_heads"] = attention.site->kv_heads;
+    decoder["num_key_value_heads"] = attention.site->key.view.heads;
     break;
   }
   int64_t layers = 0;

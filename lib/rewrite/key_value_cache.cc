@@ -347,7 +347,7 @@ class Unpacker {
 
   SourceCache SourceOf(ValueId past, ValueId present, const PackedLayout& layout, int64_t layer,
                        int64_t role) const {
-    return {graph_.name(past),          graph_.name(present), "",
+    return {graph_.name(past),          graph_.name(present), UpdateKind::kFused,
             layout.source_letters(),    layout.slots,         false,
             layout.Selects(layer, role)};
   }

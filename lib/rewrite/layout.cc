@@ -96,6 +96,6 @@ bool CountsSequences(sym::Forms& forms, const CacheUpdate& update) {
   return sequences->kind() == Kind::kDim && sym::ContainsDim(update.new_length, sequences->dim());
 }
 
-size_t FirstLane(const std::string& layout) { return layout.find_first_of("KLJ"); }
+size_t FirstPackedAxis(const std::string& layout) { return layout.find_first_of("KLJ"); }
 
 }  // namespace kvlift

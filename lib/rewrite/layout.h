@@ -19,7 +19,9 @@ std::string LayoutOf(sym::Forms& forms, const CachePair& pair, int axis);
 bool CountsSequences(sym::Forms& forms, const CacheUpdate& update);
 
 // Returns the first axis that counts caches in one tensor (K, L or J); npos if there is none.
-size_t FirstLane(const std::string& layout);
-inline bool HasLanes(const std::string& layout) { return FirstLane(layout) != std::string::npos; }
+size_t FirstPackedAxis(const std::string& layout);
+inline bool HasPackedAxes(const std::string& layout) {
+  return FirstPackedAxis(layout) != std::string::npos;
+}
 
 }  // namespace kvlift

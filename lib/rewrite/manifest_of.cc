@@ -12,11 +12,11 @@
 
 namespace kvlift {
 
-std::string RingDimension(const Analysis& a, const CacheUpdate& update) {
-  const bool one = std::all_of(a.updates.begin(), a.updates.end(), [&](const CacheUpdate& other) {
-    return other.visible == 0 || other.visible == update.visible;
+std::string RingDimension(absl::Span<const PlannedCache> caches, const WindowRing& ring) {
+  const bool one = std::all_of(caches.begin(), caches.end(), [&](const PlannedCache& other) {
+    return other.ring() == nullptr || *other.ring() == ring;
   });
-  return one ? "window_capacity" : fmt::format("window_capacity_{}", update.visible);
+  return one ? "window_capacity" : fmt::format("window_capacity_{}", ring.window);
 }
 
 namespace {
@@ -61,19 +61,20 @@ const AnalysedCache* CacheNamed(const Analysis& a, ValueId v) {
   return nullptr;
 }
 
+bool IsFifo(const CacheUpdate& update) { return std::holds_alternative<Fifo>(update.how); }
+
 bool HasGrowing(const Analysis& a) {
   return std::any_of(a.updates.begin(), a.updates.end(),
-                     [](const CacheUpdate& update) { return update.growing; });
+                     [](const CacheUpdate& update) { return update.grows(); });
 }
 
-bool HasShifts(const Analysis& a) {
+bool HasFifo(const Analysis& a) {
   return std::any_of(a.updates.begin(), a.updates.end(),
-                     [](const CacheUpdate& update) { return update.shifts; });
+                     [](const CacheUpdate& update) { return IsFifo(update); });
 }
 
-ManifestCache DescribeCache(const Analysis& a, const ConvertOptions& options,
-                            const AnalysedCache& cache) {
-  const CacheUpdate& update = a.updates[cache.update_index];
+ManifestCache DescribeCache(const Analysis& a, const PlannedCache& update,
+                            const ConvertOptions& options, const AnalysedCache& cache) {
   ManifestCache m;
   m.id = IdOf(cache);
   m.layer = cache.layer;
@@ -85,11 +86,11 @@ ManifestCache DescribeCache(const Analysis& a, const ConvertOptions& options,
   m.layout = place.layout;
   m.axis = place.axis;
   m.alias = CacheAlias::kSafe;
-  if (update.ring()) m.ring = CacheRing{update.visible};
-  m.source = {m.input, m.output, update.kind, update.layout, update.axis, update.growing, {}};
+  if (const WindowRing* ring = update.ring()) m.ring = CacheRing{ring->window};
+  m.source = {m.input, m.output, update.kind(), update.layout, update.axis, update.grows(), {}};
   if (const UnpackedCache* packed = a.normalised.unpacked.Find(m.input)) {
     m.source = packed->source;
-    m.source.kind = update.kind;
+    m.source.kind = update.kind();
   }
   return m;
 }
@@ -107,11 +108,11 @@ void AddInputs(const Analysis& a, const ManifestFacts& facts, Manifest* m) {
       continue;
     }
     if (assumed != facts.assumed.end()) input.all = all;
-    const auto wide = facts.wide_inputs.find(input.name);
+    const auto mask = facts.key_length_masks.find(input.name);
     if (const AnalysedCache* cache = CacheNamed(a, v); cache != nullptr) {
       input.as = CacheInput{IdOf(*cache)};
-    } else if (wide != facts.wide_inputs.end() && facts.masks_padded) {
-      input.as = PaddedInput{wide->second, 0};
+    } else if (mask != facts.key_length_masks.end() && facts.masks_padded) {
+      input.as = PaddedInput{mask->second, 0};
     }
     m->inputs.push_back(std::move(input));
   }
@@ -123,12 +124,14 @@ void AddInputs(const Analysis& a, const ManifestFacts& facts, Manifest* m) {
   add_control(facts.tree_mask, {ControlValue::kLowerTriangle, "bool", {"B", "1|N", "S", "S"}});
 }
 
-// Returns the starts of buffers of fixed capacity, circular or not, each once.
-std::vector<std::string> FixedStarts(const Analysis& a, bool circular) {
+// Returns the starts of all updates of type Write, WriteAt or WriteAround, each once.
+template <typename Write>
+std::vector<std::string> StartsOf(const Analysis& a) {
   std::vector<std::string> starts;
   for (const CacheUpdate& update : a.updates) {
-    if (update.growing || update.shifts || update.circular != circular) continue;
-    std::string text = sym::ToString(update.start, a.graph.get());
+    const auto* write = std::get_if<Write>(&update.how);
+    if (write == nullptr) continue;
+    std::string text = sym::ToString(write->start, a.graph.get());
     if (std::find(starts.begin(), starts.end(), text) == starts.end()) {
       starts.push_back(std::move(text));
     }
@@ -141,7 +144,7 @@ bool SaysStartInside(const Analysis& a, Expr predicate) {
   sym::Pool& pool = a.forms->pool();
   return std::any_of(a.updates.begin(), a.updates.end(), [&](const CacheUpdate& update) {
     const Expr capacity = a.forms->Of(update.pair.past).shape[update.axis];
-    return predicate == pool.Le(pool.Integer(0), update.start, {}) ||
+    return predicate == pool.Le(pool.Integer(0), update.write_index(pool), {}) ||
            predicate == pool.Le(update.new_length, capacity, {});
   });
 }
@@ -158,14 +161,15 @@ void AddAssumedMasks(const ManifestFacts& facts, Manifest* m) {
   }
 }
 
-void AddRings(const Analysis& a, const ConvertOptions& options, Manifest* m) {
+void AddRings(absl::Span<const PlannedCache> caches, const ConvertOptions& options, Manifest* m) {
   std::set<std::string> said;
-  for (const CacheUpdate& update : a.updates) {
-    if (!update.ring()) continue;
+  for (const PlannedCache& cache : caches) {
+    const WindowRing* ring = cache.ring();
+    if (ring == nullptr) continue;
     const std::string capacity = options.window_capacity
                                      ? fmt::format("{}", *options.window_capacity)
-                                     : RingDimension(a, update);
-    std::string text = fmt::format("new tokens <= {} - {}", capacity, update.visible);
+                                     : RingDimension(caches, *ring);
+    std::string text = fmt::format("new tokens <= {} - {}", capacity, ring->window);
     if (!said.insert(text).second) continue;
     m->preconditions.push_back({"KV301", std::move(text), PreconditionStatus::kAssumed});
   }
@@ -180,7 +184,7 @@ std::string InputOf(const sym::Forms& forms, Expr predicate) {
 
 // Returns true if the mask reads an input at the index of the key.
 bool HostMayHideAll(const Analysis& a, const AttentionSite& site) {
-  const std::vector<Expr> loads = sym::LoadsOf(site.keep);
+  const std::vector<Expr> loads = sym::LoadsOf(site.mask.keep);
   return std::any_of(loads.begin(), loads.end(), [&](Expr load) {
     return a.graph->is_graph_input(load->source()) && sym::ContainsIndex(load, 3);
   });
@@ -192,33 +196,33 @@ NodeId TakesTokensTogether(const Analysis& a) {
   return n != kNoNode ? n : FindCountedTokens(a);
 }
 
-void AddPreconditions(Analysis& a, const ConvertOptions& options, const ManifestFacts& facts,
-                      Manifest* m) {
+void AddPreconditions(Analysis& a, absl::Span<const PlannedCache> caches,
+                      const ConvertOptions& options, const ManifestFacts& facts, Manifest* m) {
   const std::string past = facts.write_indices.empty() ? "the past's length" : facts.write_indices;
-  if (std::any_of(a.updates.begin(), a.updates.end(),
-                  [](const CacheUpdate& update) { return update.growing && !update.ring(); })) {
+  if (std::any_of(caches.begin(), caches.end(),
+                  [](const PlannedCache& cache) { return cache.grows() && cache.linear(); })) {
     m->preconditions.push_back(
         {"KV301", fmt::format("0 <= {0} and {0} + new tokens <= capacity, for each sequence", past),
          PreconditionStatus::kGuarded});
   }
-  for (const std::string& start : FixedStarts(a, false)) {
+  for (const std::string& start : StartsOf<WriteAt>(a)) {
     m->preconditions.push_back({"KV301",
                                 fmt::format("0 <= {0} and {0} + new tokens <= capacity", start),
                                 PreconditionStatus::kGuarded});
   }
-  std::vector<std::string> around = FixedStarts(a, true);
-  if (HasShifts(a)) around.push_back(past);
+  std::vector<std::string> around = StartsOf<WriteAround>(a);
+  if (HasFifo(a)) around.push_back(past);
   for (const std::string& start : around) {
     m->preconditions.push_back({"KV301", fmt::format("0 <= {} and new tokens <= capacity", start),
                                 PreconditionStatus::kGuarded});
   }
-  AddRings(a, options, m);
+  AddRings(caches, options, m);
   m->preconditions.push_back({"KV302",
                               "unused cache slots hold finite numbers: fill new caches with zeros",
                               PreconditionStatus::kAssumed});
   std::vector<sym::DimSymbol> pasts;
   for (const CacheUpdate& update : a.updates) {
-    if (!update.growing) continue;
+    if (!update.grows()) continue;
     const Expr length = a.forms->Of(update.pair.past).shape[update.axis];
     if (length->kind() == sym::Kind::kDim) pasts.push_back(length->dim());
   }
@@ -231,7 +235,8 @@ void AddPreconditions(Analysis& a, const ConvertOptions& options, const Manifest
   }
   const bool sees_none =
       std::any_of(a.attention.begin(), a.attention.end(), [&](const AnalysedAttention& attention) {
-        return attention.site && (!facts.wide_inputs.empty() || HostMayHideAll(a, *attention.site));
+        return attention.site &&
+               (!facts.key_length_masks.empty() || HostMayHideAll(a, *attention.site));
       });
   if (sees_none) {
     m->preconditions.push_back(
@@ -240,11 +245,11 @@ void AddPreconditions(Analysis& a, const ConvertOptions& options, const Manifest
          "mask hides every key) get 0 where the source may give an average or NaN",
          PreconditionStatus::kAssumed});
   }
-  if (a.updates.size() > 1 && (HasGrowing(a) || HasShifts(a))) {
+  if (a.updates.size() > 1 && (HasGrowing(a) || HasFifo(a))) {
     m->preconditions.push_back({"KV304", "all caches of a step hold the same number of tokens",
                                 PreconditionStatus::kAssumed});
   }
-  if (HasStates(a)) {
+  if (!a.states.empty()) {
     m->preconditions.push_back({"KV236",
                                 "a state takes in every token of a step: no pads among them",
                                 PreconditionStatus::kAssumed});
@@ -270,14 +275,15 @@ void AddPreconditions(Analysis& a, const ConvertOptions& options, const Manifest
 
 }  // namespace
 
-Manifest MakeManifest(Analysis& a, const ConvertOptions& options, const ManifestFacts& facts) {
+Manifest MakeManifest(Analysis& a, absl::Span<const PlannedCache> caches,
+                      const ConvertOptions& options, const ManifestFacts& facts) {
   Manifest m;
   m.target = TargetName(options.target);
   m.capacity_dim = "max_sequence_length";
   m.capacity_value = options.max_seq_len;
-  const bool circular =
-      std::any_of(a.updates.begin(), a.updates.end(),
-                  [](const CacheUpdate& update) { return update.circular && !update.growing; });
+  const bool circular = std::any_of(caches.begin(), caches.end(), [](const PlannedCache& cache) {
+    return !cache.grows() && !cache.linear();
+  });
   m.mode = circular ? BufferMode::kCircular : BufferMode::kLinear;
   m.read = facts.prefix ? CacheRead::kPrefix : CacheRead::kFull;
   m.uniform = facts.uniform;
@@ -286,10 +292,11 @@ Manifest MakeManifest(Analysis& a, const ConvertOptions& options, const Manifest
     const Expr capacity = a.forms->Of(first.pair.past).shape[first.axis];
     if (capacity->kind() == sym::Kind::kInteger) m.capacity_value = capacity->value();
     if (capacity->kind() == sym::Kind::kDim) m.capacity_dim = capacity->dim().name();
-    m.uniform = !first.shifts && !sym::ContainsIndex(first.start, 0);
+    const Expr start = first.write_index(a.forms->pool());
+    m.uniform = !IsFifo(first) && !sym::ContainsIndex(start, 0);
     if (m.uniform) {
-      m.uniform_reason = fmt::format("{} is one slot for all sequences",
-                                     sym::ToString(first.start, a.graph.get()));
+      m.uniform_reason =
+          fmt::format("{} is one slot for all sequences", sym::ToString(start, a.graph.get()));
     } else if (const NodeId n = FindMixing(a); n != kNoNode) {
       m.uniform = true;
       m.uniform_reason = fmt::format("{} at {} takes in all tokens of a step",
@@ -299,7 +306,7 @@ Manifest MakeManifest(Analysis& a, const ConvertOptions& options, const Manifest
     m.uniform_reason = "the past's length is derived from the width of an input";
   }
   for (const AnalysedCache* cache : InLayerOrder(a)) {
-    m.caches.push_back(DescribeCache(a, options, *cache));
+    m.caches.push_back(DescribeCache(a, caches[cache->update_index], options, *cache));
   }
   AddInputs(a, facts, &m);
   for (ValueId v : a.graph->graph_outputs()) {
@@ -310,7 +317,7 @@ Manifest MakeManifest(Analysis& a, const ConvertOptions& options, const Manifest
     }
     m.outputs.push_back(std::move(output));
   }
-  AddPreconditions(a, options, facts, &m);
+  AddPreconditions(a, caches, options, facts, &m);
   const Normalised& normalised = a.normalised;
   m.dropped.insert(m.dropped.end(), normalised.dropped.begin(), normalised.dropped.end());
   m.preconditions.insert(m.preconditions.end(), normalised.preconditions.begin(),

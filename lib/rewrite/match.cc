@@ -14,7 +14,7 @@ using sym::Kind;
 namespace {
 constexpr size_t kMaxSearched = 64;
 constexpr int64_t kMaxHeads = 256;
-constexpr int64_t kMaxLanes = 256;
+constexpr int64_t kMaxPlaces = 256;
 
 // Compares a and b for each constant i1, since heads that are joined one by one have a form each.
 bool SameForEachHead(sym::Pool& pool, Expr a, Expr b, int64_t heads, const sym::Facts& facts) {
@@ -29,25 +29,25 @@ bool SameForEachHead(sym::Pool& pool, Expr a, Expr b, int64_t heads, const sym::
   return true;
 }
 
-int64_t LaneAt(const std::vector<Lane>& lanes, int axis) {
-  for (const Lane& lane : lanes) {
-    if (lane.axis == axis) return lane.index;
+int64_t IndexOn(const std::vector<FixedAxis>& fixed_axes, int axis) {
+  for (const FixedAxis& fixed : fixed_axes) {
+    if (fixed.axis == axis) return fixed.index;
   }
   return 0;
 }
 
 // Returns all ways to fix the axes that hold several caches: one empty way if there is no such
 // axis, and no way if an extent is not a constant or too large.
-std::vector<std::vector<Lane>> LanesOf(sym::Forms& forms, const CacheUpdate& cache) {
-  std::vector<std::vector<Lane>> all = {{}};
+std::vector<std::vector<FixedAxis>> WaysToFixAxes(sym::Forms& forms, const CacheUpdate& cache) {
+  std::vector<std::vector<FixedAxis>> all = {{}};
   for (int axis = 0; axis < static_cast<int>(cache.layout.size()); ++axis) {
     if (std::string_view("BNSD").find(cache.layout[axis]) != std::string_view::npos) continue;
     const Expr extent = forms.Of(cache.pair.past).shape[axis];
-    if (extent->kind() != Kind::kInteger || extent->value() > kMaxLanes) return {};
-    std::vector<std::vector<Lane>> next;
-    for (const std::vector<Lane>& lanes : all) {
+    if (extent->kind() != Kind::kInteger || extent->value() > kMaxPlaces) return {};
+    std::vector<std::vector<FixedAxis>> next;
+    for (const std::vector<FixedAxis>& fixed_axes : all) {
       for (int64_t k = 0; k < extent->value(); ++k) {
-        next.push_back(lanes);
+        next.push_back(fixed_axes);
         next.back().push_back({axis, k});
       }
     }
@@ -123,7 +123,7 @@ class ViewFinder {
       : forms_(forms),
         pool_(forms.pool()),
         cache_(cache),
-        rows_(rows == kNoValue ? cache.attended : rows),
+        rows_(rows == kNoValue ? cache.read_by_attention() : rows),
         loaded_(rows == kNoValue ? cache.pair.past : rows),
         element_(element),
         heads_(heads),
@@ -141,8 +141,8 @@ class ViewFinder {
       if (!ReadOffset(load, &view)) continue;
       for (int64_t kv_heads : HeadCounts(load, &view)) {
         view.heads = kv_heads;
-        for (std::vector<Lane>& lanes : LanesOf(forms_, cache_)) {
-          view.lanes = std::move(lanes);
+        for (std::vector<FixedAxis>& fixed_axes : WaysToFixAxes(forms_, cache_)) {
+          view.fixed_axes = std::move(fixed_axes);
           if (Fits(view)) return view;
         }
       }
@@ -162,7 +162,7 @@ class ViewFinder {
     return true;
   }
 
-  // Returns the numbers that Nk can be, and sets view->folded.
+  // Returns the numbers that Nk can be, and sets view->batch_times_heads.
   std::vector<int64_t> HeadCounts(Expr load, CacheView* view) const {
     const std::vector<Expr>& shape = forms_.Of(loaded_).shape;
     if (has_heads_) {
@@ -172,7 +172,7 @@ class ViewFinder {
     }
     const Expr row = load->args()[batch_];
     if (row != index_[0] && sym::ContainsIndex(row, 1)) {
-      view->folded = true;
+      view->batch_times_heads = true;
       const auto linear = sym::LinearIn(pool_, row, pool_.Index(0));
       if (linear && linear->coefficient > 0) return Dividing({linear->coefficient});
       const Expr extent = shape[batch_];
@@ -204,7 +204,7 @@ class ViewFinder {
     for (int axis = 0; axis < static_cast<int>(cache_.layout.size()); ++axis) {
       switch (cache_.layout[axis]) {
         case 'B':
-          at.push_back(view.folded
+          at.push_back(view.batch_times_heads
                            ? pool_.Add(pool_.Mul(index_[0], pool_.Integer(view.heads)), head)
                            : index_[0]);
           break;
@@ -215,10 +215,11 @@ class ViewFinder {
           at.push_back(index_[3]);
           break;
         case 'D':
-          at.push_back(pool_.Add(first, has_heads_ || view.folded ? index_[4] : Joined(head)));
+          at.push_back(
+              pool_.Add(first, has_heads_ || view.batch_times_heads ? index_[4] : Joined(head)));
           break;
         default:
-          at.push_back(pool_.Integer(LaneAt(view.lanes, axis)));
+          at.push_back(pool_.Integer(IndexOn(view.fixed_axes, axis)));
           break;
       }
     }

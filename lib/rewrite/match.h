@@ -37,11 +37,6 @@ struct Dequantized {
 // any other element as it is.
 Dequantized ThroughDequantize(sym::Forms& forms, sym::Expr element, const sym::Facts& facts);
 
-struct CacheOperand {
-  int cache = -1;  // index into the caches; -1: the operand is not a cache
-  CacheView view;
-};
-
 // Finds the cache that an operand of attention reads. element: the operand at [b, h, t, d], with
 // b = i0, h = i1, t = i3, d = i4 under `facts`, and 0 for axes of extent 1. heads: the extent of
 // i1, a multiple of Nk. The operand must be exactly what attention reads of the cache (or the rows

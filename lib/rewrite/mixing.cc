@@ -59,6 +59,7 @@ class Finder {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (!attention_.contains(n) && !SeesEarlierOnly(n) && Mixes(n)) return n;
       if (Computes(n) && ReadsMoved(n, &IsShifted)) return n;
+      if (IsReal(n) && Loses(n, [&](Expr extent) { return HoldsSequences(extent); })) return n;
     }
     return FindLastForAll();
   }
@@ -145,21 +146,35 @@ class Finder {
   }
 
   // Returns true if data of an operand lies along an axis of which `holds` is true, and no axis of
-  // the results is such: a Slice whose bounds cannot be told apart from the extent, say. Which
-  // element a result is made of is then unknown.
+  // the results is such by its own extent: a Slice whose bounds cannot be compared with the extent,
+  // say. Which element a result is made of is then unknown, though it may broadcast later on.
   template <typename Holds>
   bool Loses(NodeId n, const Holds& holds) {
     if (attention_.contains(n) || !Computes(n)) return false;
     const auto has_axis = [&](ValueId v) {
       if (v == kNoValue || !forms_.Of(v).known_rank) return false;
       const std::vector<Expr> shape = forms_.Of(v).shape;
-      return std::any_of(shape.begin(), shape.end(), holds);
+      return std::any_of(shape.begin(), shape.end(),
+                         [&](Expr extent) { return holds(extent) && !IsUnknownExtent(extent); });
     };
     const auto inputs = graph_.inputs(n), outputs = graph_.outputs(n);
     const bool reads = std::any_of(inputs.begin(), inputs.end(), [&](ValueId v) {
       return has_axis(v) && graph_.constant(v) == nullptr && ReadsData(forms_.Of(v).element);
     });
     return reads && std::none_of(outputs.begin(), outputs.end(), has_axis);
+  }
+
+  bool IsReal(NodeId n) const {
+    const auto outputs = graph_.outputs(n);
+    return std::any_of(outputs.begin(), outputs.end(), [&](ValueId v) {
+      return v != kNoValue && IsFloatType(forms_.ElementType(v));
+    });
+  }
+
+  // Returns true for a symbol that stands for an extent which no declaration and no operator gives.
+  static bool IsUnknownExtent(Expr extent) {
+    return extent->kind() == sym::Kind::kDim && extent->dim().is_internal() &&
+           extent->dim() != PastSymbol();
   }
 
   static std::vector<int64_t> AllAxes(int64_t rank) {
@@ -254,7 +269,7 @@ class Finder {
     absl::flat_hash_set<ValueId> made_of_last;
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       const auto inputs = graph_.inputs(n), outputs = graph_.outputs(n);
-      if (Loses(n, [&](Expr extent) { return HoldsTokens(extent); })) {
+      if (!CountsTokens(n) && Loses(n, [&](Expr extent) { return HoldsTokens(extent); })) {
         made_of_last.insert(outputs.begin(), outputs.end());
         continue;
       }

@@ -9,10 +9,9 @@ namespace kvlift::internal {
 std::optional<Finding> MovedRowsReadElsewhere(const PlanState& s) {
   const Graph& graph = s.graph;
   absl::flat_hash_set<ValueId> moved, seen;
-  for (const CacheUpdate& update : s.a.updates) {
-    if (!update.shifts && !update.ring()) continue;
-    moved.insert({update.pair.past, update.pair.present});
-    if (update.attended != kNoValue) moved.insert(update.attended);
+  for (const PlannedCache& cache : s.caches) {
+    if (!cache.moves_rows()) continue;
+    moved.insert({cache.pair.past, cache.pair.present, cache.read_by_attention()});
   }
   absl::flat_hash_set<NodeId> taken;
   for (const AnalysedAttention& attention : s.a.attention) taken.insert(attention.node);

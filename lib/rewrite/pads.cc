@@ -141,7 +141,7 @@ bool SeesSomeKey(PlanState& s, const MaskOfSite& mask) {
   sym::Pool& pool = s.pool;
   const Expr own = pool.Add(mask.start, pool.Index(2));
   std::vector<Expr> keys = {own, pool.Integer(0), pool.Index(2)};
-  if (mask.key.circular && !mask.key.shifts) {
+  if (std::holds_alternative<SourceRing>(mask.key.buffer)) {
     keys.push_back(pool.Mod(own, s.forms.Of(mask.key.pair.past).shape[mask.key.axis], {}));
   }
   for (Expr part : sym::ConjunctsOf(mask.keep)) {
@@ -157,7 +157,7 @@ bool HidesLater(PlanState& s, const MaskOfSite& mask) {
   const auto parts = sym::ConjunctsOf(mask.keep);
   return std::any_of(parts.begin(), parts.end(), [&](Expr part) {
     // The rows of a window are not at the positions that the host counts.
-    const bool counted = mask.key.window == 0 && HostPosition(s, part, 3, 2) != nullptr;
+    const bool counted = !mask.key.window() && HostPosition(s, part, 3, 2) != nullptr;
     return counted || ReadsHostMask(s, part);
   });
 }
@@ -169,9 +169,8 @@ bool MayHideLater(PlanState& s, NodeId attention) {
   if (one_token || HasHostMask(s)) return true;
   std::vector<Expr> starts;
   for (const CacheUpdate& update : s.a.updates) {
-    if (std::find(starts.begin(), starts.end(), update.start) == starts.end()) {
-      starts.push_back(update.start);
-    }
+    const Expr start = update.write_index(s.pool);
+    if (std::find(starts.begin(), starts.end(), start) == starts.end()) starts.push_back(start);
   }
   const NodeId behind = SoftmaxBehind(s.graph, attention);
   std::deque<NodeId> queue = {behind == kNoNode ? attention : behind};
@@ -197,12 +196,12 @@ bool MayHideLater(PlanState& s, NodeId attention) {
 bool PadsLeak(PlanState& s) {
   bool loses_rows = false, sees_all = false;
   for (const AnalysedAttention& attention : s.a.attention) {
-    const bool biased = attention.site && !attention.site->biases.empty();
-    const bool padded = attention.site && ReadsHostMask(s, attention.site->keep);
-    loses_rows = loses_rows || ((padded || biased) && !attention.site->nan_guard);
+    const bool biased = attention.site && !attention.site->mask.biases.empty();
+    const bool padded = attention.site && ReadsHostMask(s, attention.site->mask.keep);
+    loses_rows = loses_rows || ((padded || biased) && !HasNanGuard(*attention.site));
     sees_all = sees_all || !padded;
   }
-  return loses_rows && (sees_all || HasStates(s.a) || FindMixing(s.a) != kNoNode);
+  return loses_rows && (sees_all || !s.a.states.empty() || FindMixing(s.a) != kNoNode);
 }
 
 }  // namespace kvlift::internal

@@ -10,11 +10,11 @@
 
 namespace kvlift::internal {
 
-// The mask of an attention. `keep` (see AttentionSite) and `start`, the slot of the first new
+// The mask of an attention. `keep` (see AttentionMask) and `start`, the slot of the first new
 // token, use the same expression for the past length.
 struct MaskOfSite {
   const AttentionSite& site;
-  const CacheUpdate& key;
+  const PlannedCache& key;
   sym::Expr keep;
   sym::Expr start;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/overloaded.h"
 #include "base/status.h"
 #include "contract/words.h"
 #include "fmt/format.h"
@@ -30,8 +31,9 @@ using sym::Expr;
 // One attempt to plan, with a past length per sequence, or with one for all (uniform).
 class Planner {
  public:
-  Planner(Analysis& a, const ConvertOptions& options, bool uniform, bool keep_unguarded = false)
-      : s_(a, options), control_(s_), caches_(s_, control_), attention_(s_, control_) {
+  Planner(Analysis& a, const std::vector<PlannedCache>& caches, const ConvertOptions& options,
+          bool uniform, bool keep_unguarded = false)
+      : s_(a, caches, options), control_(s_), caches_(s_, control_), attention_(s_, control_) {
     s_.derived = options.control == Control::kDerived ||
                  (options.control == Control::kAuto && options.target == Target::kGenai);
     s_.uniform = uniform || s_.derived;
@@ -48,7 +50,7 @@ class Planner {
   absl::StatusOr<ConversionPlan> Run() {
     s_.plan.kept.resize(s_.a.attention.size());
     control_.Survey();
-    if (!s_.plan.refusal) s_.plan.refusal = internal::JudgeLayouts(s_);
+    if (!s_.plan.refusal) RefuseIf(internal::JudgeLayouts(s_));
     if (s_.plan.refusal) return std::move(s_.plan);
     if (s_.growing && !s_.keep_unguarded && internal::PadsLeak(s_)) {
       rows_read_elsewhere_ = true;
@@ -68,16 +70,14 @@ class Planner {
     const bool kept = std::any_of(s_.plan.kept.begin(), s_.plan.kept.end(),
                                   [](const auto& reason) { return reason.has_value(); });
     if (s_.options.tree_mask && kept && !s_.plan.refusal) {
-      s_.Refuse("KV235", "needs every attention converted to draw a tree of tokens",
-                {s_.a.updates.front().node});
+      RefuseTree("needs every attention converted to draw a tree of tokens");
     }
-    if ((s_.shifts || s_.rings) && !s_.plan.refusal)
-      s_.plan.refusal = internal::MovedRowsReadElsewhere(s_);
+    if ((s_.fifos || s_.rings) && !s_.plan.refusal) RefuseIf(internal::MovedRowsReadElsewhere(s_));
     if (s_.plan.refusal) return std::move(s_.plan);
     if (s_.growing && s_.views()) EmitViews();
     if (s_.growing) RederiveRest();
     if (s_.plan.refusal || needs_uniform_) return std::move(s_.plan);
-    Retype();
+    DeclareTypes();
     s_.plan.patch.new_nodes = s_.nodes.TakeNodes();
     s_.plan.patch.new_initializers = s_.nodes.TakeInitializers();
     DropPadding();
@@ -86,9 +86,13 @@ class Planner {
   }
 
  private:
+  void RefuseIf(std::optional<Finding> finding) {
+    if (finding) s_.Refuse(*std::move(finding));
+  }
+
   absl::Status EmitAttention(int number) {
     const AnalysedAttention& attention = s_.a.attention[number];
-    const bool may_stay = !s_.shifts && !s_.rings && (!s_.growing || s_.views());
+    const bool may_stay = !s_.fifos && !s_.rings && (!s_.growing || s_.views());
     std::optional<Finding> reason = attention.reason;
     if (attention.site) {
       reason = s_.keep_unguarded ? Unguarded(*attention.site) : BeforeItsRows(*attention.site);
@@ -97,11 +101,10 @@ class Planner {
         KV_ASSIGN_OR_RETURN(reason, attention_.Emit(number, *attention.site));
       }
     }
-    if (reason && !may_stay) s_.plan.refusal = reason;
+    if (!may_stay) RefuseIf(reason);
     if (reason && s_.growing && !s_.plan.refusal && !internal::MayHideLater(s_, attention.node)) {
-      s_.plan.refusal =
-          MakeFinding("KV218", "needs a mask that hides later tokens, found none that can be read",
-                      s_.graph, {attention.node});
+      s_.Refuse("KV218", "needs a mask that hides later tokens, found none that can be read",
+                {attention.node});
     }
     s_.plan.kept[number] = std::move(reason);
     return absl::OkStatus();
@@ -109,7 +112,7 @@ class Planner {
 
   // Keeps an attention whose result for queries without visible keys would differ from the source.
   std::optional<Finding> Unguarded(const AttentionSite& site) {
-    if (site.nan_guard || s_.wide.empty()) return BeforeItsRows(site);
+    if (HasNanGuard(site) || s_.key_length_masks.empty()) return BeforeItsRows(site);
     return MakeFinding(
         "KV214",
         "needs caches that attention alone reads: rows of pads, which may differ, are "
@@ -131,7 +134,7 @@ class Planner {
   // Keeps an attention that later layers of the same tensor depend on: the tensor is written once,
   // with the rows of all its layers.
   std::optional<Finding> BeforeItsRows(const AttentionSite& site) {
-    for (int index : {site.key_cache, site.value_cache}) {
+    for (int index : {site.key.cache, site.value.cache}) {
       const CacheUpdate& update = s_.a.updates[index];
       if (!UpdateDependsOn(s_.graph, update, site.node)) continue;
       return MakeFinding("KV213",
@@ -146,19 +149,19 @@ class Planner {
   void EmitViews() {
     for (const AnalysedCache& cache : s_.a.caches) {
       if (cache.update_index < 0) continue;
-      const CacheUpdate& update = s_.a.updates[cache.update_index];
-      if (!update.growing || update.ring()) continue;
+      const PlannedCache& update = s_.caches[cache.update_index];
+      if (!update.grows() || !update.linear()) continue;
       s_.nodes.set_scope(fmt::format("layers.{}/{}", cache.layer, WordOf(cache.role)));
       auto& uses = s_.plan.patch.replace_uses;
       uses[s_.graph.name(update.pair.past)] =
-          internal::Unplaced(s_, update, control_.PastView(update));
+          internal::ToSourceLayout(s_, update, control_.PastView(update));
       uses[s_.graph.name(update.pair.present)] =
-          internal::Unplaced(s_, update, control_.PresentView(update));
+          internal::ToSourceLayout(s_, update, control_.PresentView(update));
       for (const Equivalent& same : FindEquivalents(s_.forms, update)) {
-        std::string view = internal::Unplaced(s_, update, control_.AttendedView(update));
-        for (auto lane = same.lanes.rbegin(); lane != same.lanes.rend(); ++lane) {
-          view = s_.nodes.Add("Gather", {view, s_.nodes.Int64(lane->index)}, "rows",
-                              {MakeAttribute("axis", int64_t{lane->axis})});
+        std::string view = internal::ToSourceLayout(s_, update, control_.ViewForAttention(update));
+        for (auto fixed = same.fixed_axes.rbegin(); fixed != same.fixed_axes.rend(); ++fixed) {
+          view = s_.nodes.Add("Gather", {view, s_.nodes.Int64(fixed->index)}, "rows",
+                              {MakeAttribute("axis", int64_t{fixed->axis})});
         }
         uses[s_.graph.name(same.value)] = view;
         provided_.insert(same.value);
@@ -169,7 +172,7 @@ class Planner {
   void RederiveRest() {
     RederiveInput in;
     for (const CacheUpdate& update : s_.a.updates) {
-      if (!update.growing) {
+      if (!update.grows()) {
         in.provided.insert(update.pair.present);
         continue;
       }
@@ -189,7 +192,7 @@ class Planner {
       in.provided.insert(s_.graph.outputs(s_.a.attention[k].node)[0]);
     }
     if (!s_.views()) {
-      for (const auto& [input, axis] : s_.wide) in.wide_inputs.insert(input);
+      for (const auto& [input, axis] : s_.key_length_masks) in.key_length_masks.insert(input);
     }
     in.roots = s_.roots;
     for (ValueId output : s_.graph.graph_outputs()) {
@@ -202,26 +205,24 @@ class Planner {
     in.views = s_.views() && !s_.rings;
     s_.nodes.set_scope("shared");
     Rederived result = Rederive(s_.forms, s_.emitter, in);
-    s_.plan.refusal = std::move(result.refusal);
+    RefuseIf(std::move(result.refusal));
     needs_uniform_ = std::move(result.needs_uniform);
     rows_read_elsewhere_ = rows_read_elsewhere_ || result.reads_caches;
     s_.plan.patch.replace_inputs = std::move(result.operands);
   }
 
-  void Retype() {
-    for (const CacheUpdate& update : s_.a.updates) {
-      onnx::TypeProto type = internal::PlacedType(s_, update, TypeOfInput(update.pair.past));
-      if (!update.growing) {
-        s_.plan.patch.retype[s_.graph.name(update.pair.past)] = type;
-        s_.plan.patch.retype[s_.graph.name(update.pair.present)] = type;
-        continue;
+  void DeclareTypes() {
+    for (const PlannedCache& update : s_.caches) {
+      onnx::TypeProto type =
+          internal::TypeInTargetLayout(s_, update, TypeOfInput(update.pair.past));
+      if (update.grows()) {
+        SetDim(&type, internal::PlacementOf(s_.options, update).axis,
+               update.ring() != nullptr ? RingDim(*update.ring()) : CapacityDim());
       }
-      SetDim(&type, internal::PlacementOf(s_.options, update).axis,
-             update.ring() ? RingDim(update) : CapacityDim());
       s_.plan.patch.retype[s_.graph.name(update.pair.past)] = type;
       s_.plan.patch.retype[s_.graph.name(update.pair.present)] = type;
     }
-    for (const auto& [input, axis] : s_.wide) {
+    for (const auto& [input, axis] : s_.key_length_masks) {
       if (s_.views() && !s_.derived) continue;
       onnx::TypeProto type = TypeOfInput(input);
       onnx::TensorShapeProto::Dimension total;
@@ -238,17 +239,18 @@ class Planner {
 
   // Refuses --tree-mask unless caches grow linearly and an input gives a write index per sequence.
   void JudgeTree() {
-    if (!control_.tree_input().empty() && !s_.uniform && !s_.shifts && !s_.rings) return;
-    const std::string_view found = s_.shifts    ? "a buffer that shifts"
+    if (!control_.tree_input().empty() && !s_.uniform && !s_.fifos && !s_.rings) return;
+    const std::string_view found = s_.fifos     ? "a buffer that shifts"
                                    : s_.rings   ? "a ring"
                                    : s_.derived ? "an index that is derived"
                                    : s_.uniform ? "one index for the batch"
                                                 : "caches of a fixed capacity";
-    s_.Refuse(
-        "KV235",
-        fmt::format("needs growing caches and an index of its own for each sequence, found {}",
-                    found),
-        {s_.a.updates.front().node});
+    RefuseTree(fmt::format(
+        "needs growing caches and an index of its own for each sequence, found {}", found));
+  }
+
+  void RefuseTree(std::string text) {
+    s_.RefuseOption(MakeFinding("KV235", std::move(text), s_.graph, {s_.a.updates.front().node}));
   }
 
   // Adds the input of --tree-mask, bool [B, 1 or N, S, S].
@@ -306,15 +308,15 @@ class Planner {
     return SizeOrName(s_.options.max_seq_len, "max_sequence_length");
   }
 
-  onnx::TensorShapeProto::Dimension RingDim(const CacheUpdate& update) const {
-    return SizeOrName(s_.options.window_capacity, RingDimension(s_.a, update));
+  onnx::TensorShapeProto::Dimension RingDim(const WindowRing& ring) const {
+    return SizeOrName(s_.options.window_capacity, RingDimension(s_.caches, ring));
   }
 
   // Removes padding masks that nothing reads with --padding none. A uniform plan keeps them, since
   // it may derive the length from them.
   void DropPadding() {
     if (s_.options.padding != Padding::kNone || s_.uniform) return;
-    for (const auto& [input, axis] : s_.wide) {
+    for (const auto& [input, axis] : s_.key_length_masks) {
       if (s_.graph.is_graph_output(input)) continue;
       const std::string& name = s_.graph.name(input);
       const auto& nodes = s_.plan.patch.new_nodes;
@@ -335,10 +337,11 @@ class Planner {
     facts.uniform = s_.uniform;
     facts.prefix = s_.prefix_read();
     facts.masks_padded = !s_.views() && !s_.derived;
-    for (const auto& [input, axis] : s_.wide) facts.wide_inputs[s_.graph.name(input)] = axis;
+    for (const auto& [input, axis] : s_.key_length_masks)
+      facts.key_length_masks[s_.graph.name(input)] = axis;
     for (const auto& [input, value] : s_.assumed) facts.assumed[s_.graph.name(input)] = value;
     facts.dropped = s_.plan.patch.remove_inputs;
-    s_.plan.manifest = MakeManifest(s_.a, s_.options, facts);
+    s_.plan.manifest = MakeManifest(s_.a, s_.caches, s_.options, facts);
   }
 
   PlanState s_;
@@ -351,22 +354,30 @@ class Planner {
   std::optional<std::string> needs_uniform_;
 };
 
-// Returns true if each sequence of the cache can be written at an index of its own.
-bool MayDiffer(const CacheUpdate& update) {
-  return !update.growing ||
-         (update.layout[0] == 'B' && update.window == 0 && update.base == nullptr);
+// Returns why all sequences of the cache must be written at one index, as the end of a sentence;
+// nullopt if each can be written at an index of its own.
+std::optional<std::string_view> NeedsOneIndex(const CacheUpdate& update) {
+  using Why = std::optional<std::string_view>;
+  return std::visit(
+      Overloaded{[&](const AppendAll& all) {
+                   if (all.reordered_past != nullptr) {
+                     return Why("takes its sequences in another order");
+                   }
+                   return update.layout[0] == 'B' ? Why() : Why("does not have the batch in front");
+                 },
+                 [](const KeepLast&) { return Why("keeps a window"); },
+                 [](const WriteAt&) { return Why(); }, [](const WriteAround&) { return Why(); },
+                 [](const Fifo&) { return Why(); }},
+      update.how);
 }
 
 // Returns why the sequences of a batch must have one length; nullopt if no reason is known.
 std::optional<std::string> NeedsUniform(const Analysis& a) {
   for (const CacheUpdate& update : a.updates) {
-    if (MayDiffer(update)) continue;
-    const std::string_view why = update.window != 0       ? "keeps a window"
-                                 : update.base != nullptr ? "takes its sequences in another order"
-                                                          : "does not have the batch in front";
-    return fmt::format("{} {}", a.graph->name(update.pair.past), why);
+    const auto why = NeedsOneIndex(update);
+    if (why) return fmt::format("{} {}", a.graph->name(update.pair.past), *why);
   }
-  if (HasStates(a)) return "a state takes in every token of a step";
+  if (!a.states.empty()) return "a state takes in every token of a step";
   if (const NodeId n = FindMixing(a); n != kNoNode) {
     return fmt::format("{} at {} takes in all tokens of a step", a.graph->node(n).op_type(),
                        a.graph->NodeName(n));
@@ -376,20 +387,22 @@ std::optional<std::string> NeedsUniform(const Analysis& a) {
                        a.graph->node(n).op_type(), a.graph->NodeName(n));
   }
   for (const AnalysedCache& cache : a.caches) {
-    if (!cache.reason || cache.candidate.converted || !cache.candidate.growing) continue;
+    const bool stays = cache.reason && cache.reason->cause != StayCause::kConverted;
+    if (!stays || !cache.candidate.growing) continue;
     return fmt::format("{} stays and grows", a.graph->name(cache.candidate.pair.past));
   }
   for (const AnalysedAttention& attention : a.attention) {
     if (!attention.site) return fmt::format("an attention stays: {}", attention.reason->text);
-    for (int cache : {attention.site->key_cache, attention.site->value_cache}) {
-      const bool key = cache == attention.site->key_cache;
-      if (!(key ? attention.site->key_view : attention.site->value_view).folded) continue;
+    for (int cache : {attention.site->key.cache, attention.site->value.cache}) {
+      const bool key = cache == attention.site->key.cache;
+      const CacheView& view = key ? attention.site->key.view : attention.site->value.view;
+      if (!view.batch_times_heads) continue;
       return fmt::format("{} has sequences and heads on one axis",
                          a.graph->name(a.updates[cache].pair.past));
     }
-    if (attention.site->biases.empty()) continue;
+    if (attention.site->mask.biases.empty()) continue;
     return fmt::format("a bias is added to the scores: {}",
-                       a.graph->name(attention.site->biases.front().value));
+                       a.graph->name(attention.site->mask.biases.front().value));
   }
   if (const NodeId n = FindMovedSequences(a); n != kNoNode) {
     return fmt::format("{} at {} computes with rows of other sequences", a.graph->node(n).op_type(),
@@ -402,7 +415,7 @@ std::optional<std::string> NeedsUniform(const Analysis& a) {
 // tokens, since no mask prevents that. Models with states are accepted: their hosts must avoid
 // padding tokens in any case, since a state keeps what it has read.
 std::optional<Finding> PadsChangeRows(const Analysis& a, const ConvertOptions& options) {
-  if (options.padding == Padding::kNone || HasStates(a)) return std::nullopt;
+  if (options.padding == Padding::kNone || !a.states.empty()) return std::nullopt;
   const NodeId n = FindMixingWithPads(a);
   if (n == kNoNode) return std::nullopt;
   return MakeFinding(
@@ -417,10 +430,10 @@ std::optional<Finding> PadsChangeRows(const Analysis& a, const ConvertOptions& o
 std::optional<Finding> CapacitiesDiffer(const Analysis& a, const ConvertOptions& options) {
   std::optional<int64_t> common;
   const bool grows = std::any_of(a.updates.begin(), a.updates.end(),
-                                 [](const CacheUpdate& update) { return update.growing; });
+                                 [](const CacheUpdate& update) { return update.grows(); });
   if (grows) common = options.max_seq_len;
   for (const CacheUpdate& update : a.updates) {
-    if (update.growing || update.ring()) continue;
+    if (update.grows()) continue;
     const Expr slots = a.forms->Of(update.pair.past).shape[update.axis];
     if (slots->kind() != sym::Kind::kInteger) continue;
     if (!common) common = slots->value();
@@ -433,11 +446,50 @@ std::optional<Finding> CapacitiesDiffer(const Analysis& a, const ConvertOptions&
   return std::nullopt;
 }
 
+// Refuses rings that the user asks to be too small for their windows.
+std::optional<Finding> RingTooSmall(const Analysis& a, absl::Span<const PlannedCache> caches,
+                                    const ConvertOptions& options) {
+  for (const PlannedCache& cache : caches) {
+    const WindowRing* ring = cache.ring();
+    if (ring == nullptr || !options.window_capacity) continue;
+    const int64_t slots = *options.window_capacity;
+    if (slots > ring->window) continue;
+    return MakeFinding("KV250",
+                       fmt::format("needs a ring for a window of {} rows and a new one, "
+                                   "found --window circular:{}",
+                                   ring->window, slots),
+                       *a.graph, {cache.node}, {cache.pair.past});
+  }
+  return std::nullopt;
+}
+
+// Refuses to give attention the whole buffer of a cache of which it reads the last rows.
+std::optional<Finding> WindowReadInFull(const Analysis& a, const ConvertOptions& options) {
+  if (options.read != ReadForm::kFull) return std::nullopt;
+  for (const CacheUpdate& update : a.updates) {
+    if (!update.window()) continue;
+    return MakeFinding(
+        "KV217", fmt::format("--read full, but {} keeps a window", a.graph->name(update.pair.past)),
+        *a.graph, {update.node}, {update.pair.past});
+  }
+  return std::nullopt;
+}
+
+// Returns the reason that holds for every way to plan; nullopt if there is none.
+std::optional<Finding> RefuseBeforePlanning(const Analysis& a,
+                                            absl::Span<const PlannedCache> caches,
+                                            const ConvertOptions& options) {
+  if (auto finding = PadsChangeRows(a, options)) return finding;
+  if (auto finding = CapacitiesDiffer(a, options)) return finding;
+  if (auto finding = RingTooSmall(a, caches, options)) return finding;
+  return WindowReadInFull(a, options);
+}
+
 // Returns true if some replaced attention may give other rows than the source for queries without
 // visible keys.
 bool LosesRows(const Analysis& a, const ConversionPlan& plan) {
   for (size_t k = 0; k < a.attention.size(); ++k) {
-    if (a.attention[k].site && !plan.kept[k] && !a.attention[k].site->nan_guard) return true;
+    if (a.attention[k].site && !plan.kept[k] && !HasNanGuard(*a.attention[k].site)) return true;
   }
   return false;
 }
@@ -445,59 +497,31 @@ bool LosesRows(const Analysis& a, const ConversionPlan& plan) {
 }  // namespace
 
 absl::StatusOr<ConversionPlan> MakePlan(Analysis& analysis, const ConvertOptions& options) {
+  const std::vector<PlannedCache> caches = PlanBuffers(analysis, options.window);
+  if (auto finding = RefuseBeforePlanning(analysis, caches, options)) {
+    ConversionPlan refused;
+    refused.refusal = PlanRefusal{PlanRefusal::Cause::kOption, *std::move(finding)};
+    return refused;
+  }
   const bool growing = std::any_of(analysis.updates.begin(), analysis.updates.end(),
-                                   [](const CacheUpdate& update) { return update.growing; });
-  if (auto refusal = PadsChangeRows(analysis, options)) {
-    ConversionPlan plan;
-    plan.refusal = std::move(refusal);
-    return plan;
-  }
-  if (auto refusal = CapacitiesDiffer(analysis, options)) {
-    ConversionPlan plan;
-    plan.refusal = std::move(refusal);
-    return plan;
-  }
-  if (!growing) return Planner(analysis, options, false).Run();
-  for (const CacheUpdate& update : analysis.updates) {
-    const int64_t slots = options.window_capacity.value_or(update.visible + 1);
-    if (!update.ring() || slots > update.visible) continue;
-    ConversionPlan plan;
-    plan.refusal = MakeFinding("KV250",
-                               fmt::format("needs a ring for a window of {} rows and a new one, "
-                                           "found --window circular:{}",
-                                           update.visible, slots),
-                               *analysis.graph, {update.node}, {update.pair.past});
-    return plan;
-  }
+                                   [](const CacheUpdate& update) { return update.grows(); });
+  if (!growing) return Planner(analysis, caches, options, false).Run();
   std::optional<std::string> why = NeedsUniform(analysis);
-  if (options.read == ReadForm::kFull) {
-    for (const CacheUpdate& update : analysis.updates) {
-      if (update.window == 0) continue;
-      ConversionPlan plan;
-      plan.refusal = MakeFinding(
-          "KV217",
-          fmt::format("--read full, but {} keeps a window", analysis.graph->name(update.pair.past)),
-          *analysis.graph, {update.node}, {update.pair.past});
-      return plan;
-    }
-  }
   if (!why) {
-    Planner per_sequence(analysis, options, false);
+    Planner per_sequence(analysis, caches, options, false);
     KV_ASSIGN_OR_RETURN(ConversionPlan plan, per_sequence.Run());
     const bool leaks =
         !plan.refusal && per_sequence.rows_read_elsewhere() && LosesRows(analysis, plan);
     if (!plan.refusal && !per_sequence.needs_uniform() && !leaks) return plan;
-    if (plan.refusal && (plan.refusal->code == "KV224" || plan.refusal->code == "KV235")) {
-      return plan;
-    }
-    why = plan.refusal ? plan.refusal->text
+    if (plan.refusal && plan.refusal->cause == PlanRefusal::Cause::kOption) return plan;
+    why = plan.refusal ? plan.refusal->finding.text
           : leaks      ? "rows of pads, which may differ, are read elsewhere"
                        : *per_sequence.needs_uniform();
   }
-  Planner uniform(analysis, options, true);
+  Planner uniform(analysis, caches, options, true);
   KV_ASSIGN_OR_RETURN(ConversionPlan plan, uniform.Run());
   if (!plan.refusal && uniform.rows_read_elsewhere() && LosesRows(analysis, plan)) {
-    KV_ASSIGN_OR_RETURN(plan, Planner(analysis, options, true, true).Run());
+    KV_ASSIGN_OR_RETURN(plan, Planner(analysis, caches, options, true, true).Run());
   }
   plan.manifest.uniform_reason = std::move(*why);
   return plan;

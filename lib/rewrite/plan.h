@@ -14,8 +14,16 @@
 
 namespace kvlift {
 
+// Why a conversion is refused as a whole.
+struct PlanRefusal {
+  // kModel: this way to plan does not fit the model; another one may. kOption: an option asks for
+  // what the model does not have, and every way to plan would refuse it.
+  enum class Cause { kModel, kOption } cause = Cause::kModel;
+  Finding finding;
+};
+
 struct ConversionPlan {
-  std::optional<Finding> refusal;  // if set, patch and manifest are not valid
+  std::optional<PlanRefusal> refusal;  // if set, patch and manifest are not valid
   // By index of Analysis::attention: why the attention stays; absent if an Attention-24 replaces
   // it. May be shorter, or incomplete, where `refusal` is set.
   std::vector<std::optional<Finding>> kept;

@@ -10,6 +10,7 @@
 
 #include "ir/node_builder.h"
 #include "rewrite/plan.h"
+#include "rewrite/planned_cache.h"
 #include "sym/emit.h"
 
 namespace kvlift::internal {
@@ -24,8 +25,10 @@ inline sym::DimSymbol RingSymbol(int64_t window) {
 inline sym::DimSymbol CapacitySymbol() { return sym::DimSymbol::Internal("M"); }
 
 struct PlanState {
-  PlanState(Analysis& analysis, const ConvertOptions& convert_options)
+  PlanState(Analysis& analysis, const std::vector<PlannedCache>& planned,
+            const ConvertOptions& convert_options)
       : a(analysis),
+        caches(planned),
         graph(*analysis.graph),
         forms(*analysis.forms),
         pool(forms.pool()),
@@ -39,19 +42,26 @@ struct PlanState {
   // which cannot be rewritten may stay.
   bool views() const { return uniform && prefix_read(); }
   // Returns true if some axis of the input is as long as the keys.
-  bool IsWide(ValueId v) const {
-    for (const auto& [input, axis] : wide) {
+  bool IsKeyLengthMask(ValueId v) const {
+    for (const auto& [input, axis] : key_length_masks) {
       if (input == v) return true;
     }
     return false;
   }
-  // Sets plan.refusal, in place of an earlier one.
+  // These set plan.refusal, in place of an earlier one.
+  void Refuse(Finding finding) {
+    plan.refusal = PlanRefusal{PlanRefusal::Cause::kModel, std::move(finding)};
+  }
   void Refuse(std::string_view code, std::string text, std::vector<NodeId> at,
               std::vector<ValueId> values = {}) {
-    plan.refusal = MakeFinding(code, std::move(text), graph, at, values);
+    Refuse(MakeFinding(code, std::move(text), graph, at, values));
+  }
+  void RefuseOption(Finding finding) {
+    plan.refusal = PlanRefusal{PlanRefusal::Cause::kOption, std::move(finding)};
   }
 
   Analysis& a;
+  const std::vector<PlannedCache>& caches;  // by index of Analysis::updates
   const Graph& graph;
   sym::Forms& forms;
   sym::Pool& pool;
@@ -61,7 +71,7 @@ struct PlanState {
   bool derived = false;  // no control input: P is computed from the width of an input of the source
   bool uniform = false;  // one P for all sequences of a batch
   bool growing = false;  // some cache grows
-  bool shifts = false;   // the source moves the rows of some cache: CacheUpdate::shifts
+  bool fifos = false;    // some cache is a Fifo
   bool rings = false;    // some growing cache becomes a ring
   // Attention-24 gives 0 for a query without visible keys, and something else reads such rows:
   // attentions of the source that give another number for them stay.
@@ -71,8 +81,9 @@ struct PlanState {
   ValueId batch_source = kNoValue;
   // Replaces the symbols in `lengths` by expressions of PastSymbol() and S.
   sym::Pool::Substitution normal;
-  std::vector<sym::DimSymbol> lengths;     // dim symbols of the source that mean P or depend on it
-  std::set<std::pair<ValueId, int>> wide;  // inputs, each with an axis that is as long as the keys
+  std::vector<sym::DimSymbol> lengths;  // dim symbols of the source that mean P or depend on it
+  // Masks of the host: inputs, each with an axis that is as long as the keys.
+  std::set<std::pair<ValueId, int>> key_length_masks;
   // With --padding none: the number that all elements of these inputs are taken to be.
   std::map<ValueId, int64_t> assumed;
   std::vector<ValueId> roots;  // values of the source that new nodes read

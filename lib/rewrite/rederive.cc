@@ -41,7 +41,7 @@ class Walker {
   void Taint() {
     tainted_.assign(graph_.num_values(), false);
     for (ValueId v : in_.caches) tainted_[v] = true;
-    for (ValueId v : in_.wide_inputs) tainted_[v] = true;
+    for (ValueId v : in_.key_length_masks) tainted_[v] = true;
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       const auto is_tainted = [&](ValueId v) { return v != kNoValue && tainted_[v]; };
       const bool any =

@@ -22,10 +22,10 @@ namespace kvlift {
 struct RederiveInput {
   // Values that new nodes provide under their old names (attention outputs, presents).
   absl::flat_hash_set<ValueId> provided;
-  absl::flat_hash_set<ValueId> caches;       // pasts and presents; no other node may read them
-  absl::flat_hash_set<ValueId> wide_inputs;  // masks, whose width changes
-  std::vector<ValueId> roots;                // values that must be computed
-  std::vector<sym::DimSymbol> lengths;       // dim symbols that mean P or depend on it
+  absl::flat_hash_set<ValueId> caches;            // pasts and presents; no other node may read them
+  absl::flat_hash_set<ValueId> key_length_masks;  // masks, whose width changes
+  std::vector<ValueId> roots;                     // values that must be computed
+  std::vector<sym::DimSymbol> lengths;            // dim symbols that mean P or depend on it
   // Gives an expression one symbol for P, and P + S for total lengths.
   sym::Pool::Substitution normal;
   sym::Expr batch = nullptr;  // extent of the batch

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/overloaded.h"
 #include "fmt/format.h"
 #include "rewrite/match.h"
 
@@ -22,16 +23,16 @@ std::vector<int64_t> PermOf(std::string_view from, std::string_view to) {
   return perm;
 }
 
-std::string Turn(PlanState& s, const std::string& value, std::string_view from,
-                 std::string_view to) {
+std::string Permute(PlanState& s, const std::string& value, std::string_view from,
+                    std::string_view to) {
   if (from == to) return value;
   return s.nodes.Add("Transpose", {value}, "placed", {MakeAttribute("perm", PermOf(from, to))});
 }
 
 // Returns [B, S, width] from a layout of four axes.
-std::string Fold(PlanState& s, const std::string& value, std::string_view from, int64_t width) {
-  const std::string turned = Turn(s, value, from, "BSND");
-  return s.nodes.Add("Reshape", {turned, s.nodes.Int64s({0, 0, width})}, "folded");
+std::string Join(PlanState& s, const std::string& value, std::string_view from, int64_t width) {
+  const std::string permuted = Permute(s, value, from, "BSND");
+  return s.nodes.Add("Reshape", {permuted, s.nodes.Int64s({0, 0, width})}, "folded");
 }
 
 bool IsPermutation(const std::string& layout) {
@@ -44,17 +45,26 @@ int64_t Extent(const PlanState& s, const CacheUpdate& update, char letter) {
   return extent->kind() == Kind::kInteger ? extent->value() : 0;
 }
 
+// Returns true if the rows of such a cache may be given another layout.
+bool MayHaveOtherLayout(const CacheUpdate& update) {
+  return std::visit(
+      Overloaded{[](const AppendAll& all) { return all.reordered_past == nullptr; },
+                 [](const KeepLast&) { return false; }, [](const WriteAt&) { return true; },
+                 [](const WriteAround&) { return true; }, [](const Fifo&) { return false; }},
+      update.how);
+}
+
 // Returns true if every attention over the cache reads all its heads and all their elements.
-bool ReadWhole(const PlanState& s, const CacheUpdate& update) {
+bool ReadWhole(const PlanState& s, const PlannedCache& update) {
   const auto whole = [&](int cache, const CacheView& view, int64_t size) {
-    return &s.a.updates[cache] != &update ||
+    return &s.caches[cache] != &update ||
            (view.offset == 0 && view.heads == Extent(s, update, 'N') &&
             size == Extent(s, update, 'D'));
   };
   return std::all_of(s.a.attention.begin(), s.a.attention.end(), [&](const auto& attention) {
     return !attention.site ||
-           (whole(attention.site->key_cache, attention.site->key_view, attention.site->head_dim) &&
-            whole(attention.site->value_cache, attention.site->value_view,
+           (whole(attention.site->key.cache, attention.site->key.view, attention.site->head_dim) &&
+            whole(attention.site->value.cache, attention.site->value.view,
                   attention.site->v_head_dim));
   });
 }
@@ -66,7 +76,7 @@ Placement PlacementOf(const ConvertOptions& options, const CacheUpdate& update) 
   if (options.layout == Layout::kBnsd && update.layout != kHeadsFirst) {
     return {kHeadsFirst, 2, true};
   }
-  if (options.layout == Layout::kFolded && heads) return {kFoldedLayout, 1, true};
+  if (options.layout == Layout::kHeadsInLastAxis && heads) return {kHeadsInLastAxis, 1, true};
   return {update.layout, update.axis, false};
 }
 
@@ -76,14 +86,14 @@ std::optional<Finding> JudgeLayouts(const PlanState& s) {
                        {s.a.updates.front().node});
   }
   if (s.options.layout == Layout::kKeep) return std::nullopt;
-  for (const CacheUpdate& update : s.a.updates) {
-    const bool folded = s.options.layout == Layout::kFolded;
-    if ((folded && update.layout == "BSD") ||
+  for (const PlannedCache& update : s.caches) {
+    const bool joined = s.options.layout == Layout::kHeadsInLastAxis;
+    if ((joined && update.layout == "BSD") ||
         (!PlacementOf(s.options, update).moved && IsPermutation(update.layout)))
       continue;
-    const bool plain = IsPermutation(update.layout) && update.window == 0 &&
-                       update.base == nullptr && !update.shifts && Extent(s, update, 'N') > 0 &&
-                       Extent(s, update, 'D') > 0 && (!folded || ReadWhole(s, update));
+    const bool plain = IsPermutation(update.layout) && MayHaveOtherLayout(update) &&
+                       Extent(s, update, 'N') > 0 && Extent(s, update, 'D') > 0 &&
+                       (!joined || ReadWhole(s, update));
     if (plain) continue;
     return MakeFinding("KV229",
                        fmt::format("needs caches with an axis of sequences in front, one of heads "
@@ -95,26 +105,26 @@ std::optional<Finding> JudgeLayouts(const PlanState& s) {
   return std::nullopt;
 }
 
-std::string FoldHeads(PlanState& s, const std::string& value, int64_t heads, int64_t size) {
-  return Fold(s, value, kHeadsFirst, heads * size);
+std::string JoinHeads(PlanState& s, const std::string& value, int64_t heads, int64_t size) {
+  return Join(s, value, kHeadsFirst, heads * size);
 }
 
-std::string Placed(PlanState& s, const CacheUpdate& update, const std::string& value) {
+std::string ToTargetLayout(PlanState& s, const CacheUpdate& update, const std::string& value) {
   const Placement place = PlacementOf(s.options, update);
   if (!place.moved) return value;
-  if (place.layout == kHeadsFirst) return Turn(s, value, update.layout, kHeadsFirst);
-  return Fold(s, value, update.layout, Extent(s, update, 'N') * Extent(s, update, 'D'));
+  if (place.layout == kHeadsFirst) return Permute(s, value, update.layout, kHeadsFirst);
+  return Join(s, value, update.layout, Extent(s, update, 'N') * Extent(s, update, 'D'));
 }
 
-std::string Unplaced(PlanState& s, const CacheUpdate& update, const std::string& value) {
+std::string ToSourceLayout(PlanState& s, const CacheUpdate& update, const std::string& value) {
   const Placement place = PlacementOf(s.options, update);
   if (!place.moved) return value;
-  if (place.layout == kHeadsFirst) return Turn(s, value, kHeadsFirst, update.layout);
+  if (place.layout == kHeadsFirst) return Permute(s, value, kHeadsFirst, update.layout);
   const std::string shape = s.nodes.Int64s({0, 0, Extent(s, update, 'N'), Extent(s, update, 'D')});
-  return Turn(s, s.nodes.Add("Reshape", {value, shape}, "heads"), "BSND", update.layout);
+  return Permute(s, s.nodes.Add("Reshape", {value, shape}, "heads"), "BSND", update.layout);
 }
 
-ValueId FindPlacedRows(PlanState& s, const CacheUpdate& update) {
+ValueId FindRowsInTargetLayout(PlanState& s, const CacheUpdate& update) {
   const Placement place = PlacementOf(s.options, update);
   if (!place.moved) return kNoValue;
   sym::Pool& pool = s.pool;
@@ -143,8 +153,8 @@ ValueId FindPlacedRows(PlanState& s, const CacheUpdate& update) {
                    s.forms.ElementType(update.pair.past));
 }
 
-onnx::TypeProto PlacedType(const PlanState& s, const CacheUpdate& update,
-                           const onnx::TypeProto& type) {
+onnx::TypeProto TypeInTargetLayout(const PlanState& s, const CacheUpdate& update,
+                                   const onnx::TypeProto& type) {
   const Placement place = PlacementOf(s.options, update);
   if (!place.moved) return type;
   onnx::TypeProto result = type;

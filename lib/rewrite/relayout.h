@@ -12,7 +12,7 @@
 namespace kvlift::internal {
 
 // [B, M, Nk*D]: heads and their elements on one axis, D fastest, for targets with 3-D caches.
-inline constexpr char kFoldedLayout[] = "BS(ND)";
+inline constexpr char kHeadsInLastAxis[] = "BS(ND)";
 
 // Where the axes of a cache are in the result.
 struct Placement {
@@ -26,19 +26,20 @@ Placement PlacementOf(const ConvertOptions& options, const CacheUpdate& update);
 // if they can.
 std::optional<Finding> JudgeLayouts(const PlanState& state);
 
-// Placed transposes or reshapes `value` from the layout of the source's cache to that of the
-// result; Unplaced does the reverse. Both return `value` itself if the layouts are the same.
-std::string Placed(PlanState& state, const CacheUpdate& update, const std::string& value);
-std::string Unplaced(PlanState& state, const CacheUpdate& update, const std::string& value);
+// ToTargetLayout transposes or reshapes `value` from the layout of the source's cache to that of
+// the result; ToSourceLayout does the reverse. Both return `value` itself if the layouts are the
+// same.
+std::string ToTargetLayout(PlanState& state, const CacheUpdate& update, const std::string& value);
+std::string ToSourceLayout(PlanState& state, const CacheUpdate& update, const std::string& value);
 // Returns [B, S, N*D] from [B, N, S, D].
-std::string FoldHeads(PlanState& state, const std::string& value, int64_t heads, int64_t size);
+std::string JoinHeads(PlanState& state, const std::string& value, int64_t heads, int64_t size);
 
 // Returns a value of the source that has the new rows in the layout of the result's cache; kNoValue
 // if there is none, or if the layout stays.
-ValueId FindPlacedRows(PlanState& state, const CacheUpdate& update);
+ValueId FindRowsInTargetLayout(PlanState& state, const CacheUpdate& update);
 
 // Returns the declared type of a past or present in the layout of the result.
-onnx::TypeProto PlacedType(const PlanState& state, const CacheUpdate& update,
-                           const onnx::TypeProto& type);
+onnx::TypeProto TypeInTargetLayout(const PlanState& state, const CacheUpdate& update,
+                                   const onnx::TypeProto& type);
 
 }  // namespace kvlift::internal

@@ -26,10 +26,4 @@ Finding MakeFinding(std::string_view code, std::string text, const Graph& graph,
   return finding;
 }
 
-std::vector<sym::Expr> QueryShape(sym::Forms& forms, const AttentionSite& site) {
-  std::vector<sym::Expr> shape = forms.Of(site.query).shape;
-  if (shape.size() == 3) shape.insert(shape.begin(), forms.pool().Integer(1));
-  return shape;
-}
-
 }  // namespace kvlift

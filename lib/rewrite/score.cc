@@ -42,7 +42,7 @@ std::optional<ScalarFactor> ReadScalarFactor(Forms& forms, NodeId n) {
   return std::nullopt;
 }
 
-bool IsMinimum(Expr e, bool* finite) {
+bool IsMinimum(Expr e) {
   double value = 0;
   if (e->kind() == Kind::kFloat) {
     value = e->float_value();
@@ -51,9 +51,7 @@ bool IsMinimum(Expr e, bool* finite) {
   } else {
     return false;
   }
-  if (value > kFiniteMinimum && value != kHalfMinimum) return false;
-  *finite = *finite || std::isfinite(value);
-  return true;
+  return value <= kFiniteMinimum || value == kHalfMinimum;
 }
 
 // Returns true if exp of the constant is negligible beside that of any score.
@@ -111,11 +109,11 @@ class ScoreReader {
     if (!MaskFits()) return nullptr;
     Pool& pool = forms_.pool();
     const Expr condition = e->args()[0];
-    if (IsMinimum(e->args()[2], &score_.finite_minimum)) {
+    if (IsMinimum(e->args()[2])) {
       score_.keep = pool.And(score_.keep, condition);
       return e->args()[1];
     }
-    if (IsMinimum(e->args()[1], &score_.finite_minimum)) {
+    if (IsMinimum(e->args()[1])) {
       score_.keep = pool.And(score_.keep, pool.Not(condition));
       return e->args()[2];
     }
@@ -157,10 +155,9 @@ class ScoreReader {
     for (int k = 0; k < 2; ++k) {
       const Expr mask = BroadcastOperand(forms_, graph.inputs(n)[k], e->args(), facts_);
       if (mask == nullptr) continue;
-      const auto keep = ReadAdditiveMask(forms_.pool(), mask);
-      if (!keep) continue;
-      score_.keep = forms_.pool().And(score_.keep, keep->keep);
-      score_.finite_minimum = score_.finite_minimum || keep->finite_minimum;
+      const Expr keep = ReadAdditiveMask(forms_.pool(), mask);
+      if (keep == nullptr) continue;
+      score_.keep = forms_.pool().And(score_.keep, keep);
       return BroadcastOperand(forms_, graph.inputs(n)[1 - k], e->args(), facts_);
     }
     why_ = "an added bias that is not a mask of 0 and -inf";
@@ -265,17 +262,15 @@ Scaled PeelScale(Forms& forms, Expr element, const Facts& facts) {
   return scaled;
 }
 
-std::optional<KeepPredicate> ReadAdditiveMask(Pool& pool, Expr mask) {
-  if (mask->is_integer(0)) return KeepPredicate{pool.True(), false};
-  bool finite = false;
-  if (IsMinimum(mask, &finite)) return KeepPredicate{pool.False(), finite};
-  if (mask->kind() != Kind::kSelect) return std::nullopt;
-  const auto a = ReadAdditiveMask(pool, mask->args()[1]);
-  const auto b = ReadAdditiveMask(pool, mask->args()[2]);
-  if (!a || !b) return std::nullopt;
+Expr ReadAdditiveMask(Pool& pool, Expr mask) {
+  if (mask->is_integer(0)) return pool.True();
+  if (IsMinimum(mask)) return pool.False();
+  if (mask->kind() != Kind::kSelect) return nullptr;
+  const Expr a = ReadAdditiveMask(pool, mask->args()[1]);
+  const Expr b = ReadAdditiveMask(pool, mask->args()[2]);
+  if (a == nullptr || b == nullptr) return nullptr;
   const Expr c = mask->args()[0];
-  return KeepPredicate{pool.Or(pool.And(c, a->keep), pool.And(pool.Not(c), b->keep)),
-                       a->finite_minimum || b->finite_minimum};
+  return pool.Or(pool.And(c, a), pool.And(pool.Not(c), b));
 }
 
 Expr KeptWhere(Pool& pool, Expr element) {

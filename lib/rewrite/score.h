@@ -60,7 +60,6 @@ struct Score {
   sym::Expr keep = nullptr;             // predicate: the score is not masked
   std::vector<Bias> biases;             // what is added and is not a mask
   sym::Expr bias_keep = nullptr;        // predicate: where it is false, the biases hide the key
-  bool finite_minimum = false;          // masked scores get a finite number instead of -inf
   Roundings roundings;                  // between the product and the softmax
   std::vector<NodeId> nodes;            // between the product and the softmax
 };
@@ -72,13 +71,9 @@ struct ScoreResult {
 };
 ScoreResult ReadScore(sym::Forms& forms, sym::Expr element, const sym::Facts& facts);
 
-struct KeepPredicate {
-  sym::Expr keep = nullptr;  // the mask is 0 and leaves the score as it is
-  bool finite_minimum = false;
-};
-// Reads an additive mask: 0 where a key is visible, -inf or a finite minimum elsewhere. Returns
-// nullopt if the element may be any other number; it is a bias then.
-std::optional<KeepPredicate> ReadAdditiveMask(sym::Pool& pool, sym::Expr mask);
+// Reads an additive mask: 0 where a key is visible, -inf or a finite minimum elsewhere. Returns the
+// predicate that it is 0. Returns null if the element may be any other number; it is a bias then.
+sym::Expr ReadAdditiveMask(sym::Pool& pool, sym::Expr mask);
 
 // Returns a predicate that is false only where the element of a bias is so low that it hides the
 // key; True if nothing is known.

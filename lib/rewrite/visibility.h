@@ -14,7 +14,7 @@ struct Visibility {
   sym::Expr rest = nullptr;  // the conjunction of the other conjuncts; True if there are none
 };
 
-// keep: AttentionSite::keep. start: the slot of the first new token; only a conjunct that names it
+// keep: AttentionMask::keep. start: the slot of the first new token; only a conjunct that names it
 // by the same expression counts as causal. one_token: S is 1, so the bound is t <= start.
 Visibility ReadVisibility(sym::Forms& forms, sym::Expr keep, sym::Expr start,
                           bool one_token = false);

@@ -383,6 +383,10 @@ const Form& Forms::Of(ValueId v) {
   return v == kNoValue ? unknown : impl_->engine.Of(v).form;
 }
 
+const Form* Forms::Known(ValueId v) const {
+  return v == kNoValue ? nullptr : impl_->engine.Known(v);
+}
+
 Expr Forms::At(ValueId v, absl::Span<const Expr> indices, const Facts& facts) {
   if (v == kNoValue) return nullptr;
   const internal::Value& value = impl_->engine.Of(v);

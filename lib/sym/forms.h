@@ -83,6 +83,9 @@ class Forms {
   // Returns the form of a value. kNoValue, an omitted operand, has a form of unknown rank; the
   // functions below return null, nullopt or 0 for it.
   const Form& Of(ValueId v);
+  // Returns the form if Of has computed it already; else null. Computes nothing, so that reports of
+  // an analysis do not change it.
+  const Form* Known(ValueId v) const;
 
   // Returns the element of v at the given indices, simplified under facts about the free indices in
   // them. Returns null if the rank of v is unknown or is not the number of indices.

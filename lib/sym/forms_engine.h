@@ -47,6 +47,8 @@ class Engine {
   Pool& pool() { return pool_; }
   bool exhausted() const { return pool_.exhausted(); }
   const Value& Of(ValueId v);
+  // See Forms::Known.
+  const Form* Known(ValueId v) const { return values_[v].done ? &values_[v].form : nullptr; }
   absl::Span<const Assumption> assumptions() const { return assumptions_; }
   std::optional<Forms::DimOrigin> OriginOf(const DimSymbol& dim) const;
 

@@ -229,8 +229,8 @@ Interval Ranges::OfSource(ValueId v) {
   return sources_[v] = found;
 }
 
-// A sum of at most `usual` in magnitude is assumed where the operand does not show it: a mask of the
-// host counts its ones, but its declared type holds larger numbers.
+// A sum of at most `usual` in magnitude is assumed where the operand does not show it: a mask of
+// the host counts its ones, but its declared type holds larger numbers.
 Interval Ranges::OfCount(ValueId v, const Interval& operand, const Interval& usual) {
   const NodeId n = engine_.graph().producer(v);
   const double most = SumsOneAxis(engine_.graph(), n) ? kSize : kElements;

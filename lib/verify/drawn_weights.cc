@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
@@ -18,9 +19,11 @@
 #include "ir/spans.h"
 #include "ir/tensor_data.h"
 #include "ir/types.h"
+#include "proof/pair.h"
 #include "verify/ledger.h"
 #include "verify/other_weights.h"
 #include "verify/stimulus.h"
+#include "verify/weight_places.h"
 
 namespace kvlift {
 namespace {
@@ -65,20 +68,6 @@ absl::flat_hash_map<std::string, Reader> ReadersOf(const onnx::GraphProto& graph
   return readers;
 }
 
-// Returns the file and offset of a weight's data; empty if the model itself holds the data.
-std::string PlaceOf(const TensorProto& tensor) {
-  if (tensor.data_location() != TensorProto::EXTERNAL) return "";
-  const SpanRange span = SpanOf(tensor);
-  if (span.source != nullptr && span.source->content().kind != SpanSource::Kind::kDataFile) {
-    return "";
-  }
-  std::string place;
-  for (const auto& entry : tensor.external_data()) {
-    if (entry.key() == "location" || entry.key() == "offset") place += entry.value() + '\n';
-  }
-  return place;
-}
-
 bool IsDrawn(int32_t type) {
   return IsFloatType(type) || (IsIntegerType(type) && ElementBits(type) <= 8);
 }
@@ -94,10 +83,10 @@ class DrawnWeights::Store {
     }
   }
 
-  absl::StatusOr<TensorProto> Draw(const TensorProto& tensor, const std::string& place,
+  absl::StatusOr<TensorProto> Draw(const TensorProto& tensor, const std::string& key,
                                    const Reader& reader) {
     KV_ASSIGN_OR_RETURN(const int64_t size, NumElements(tensor));
-    std::shared_ptr<const SpanSource>& source = sources_[place];
+    std::shared_ptr<const SpanSource>& source = sources_[key];
     if (source == nullptr) {
       KV_ASSIGN_OR_RETURN(std::string bytes, BytesOf(tensor, size, reader));
       source = SourceOf(std::move(bytes));
@@ -148,31 +137,94 @@ class DrawnWeights::Store {
   }
 
   std::vector<float> numbers_;
-  absl::flat_hash_map<std::string, std::shared_ptr<const SpanSource>> sources_;  // by place
+  absl::flat_hash_map<std::string, std::shared_ptr<const SpanSource>> sources_;  // by key
 };
 
 DrawnWeights::DrawnWeights(uint64_t seed) : store_(std::make_shared<Store>(seed)) {}
 
-absl::StatusOr<Model> DrawnWeights::In(const Model& model) const {
-  const auto readers = ReadersOf(model.proto->graph());
-  const auto draw = [&](const TensorProto& tensor) -> absl::StatusOr<std::optional<TensorProto>> {
-    const std::string place = PlaceOf(tensor);
-    if (place.empty()) return std::nullopt;
-    if (!IsDrawn(tensor.data_type())) {
-      if (!IsElsewhere(tensor)) return std::nullopt;
-      return absl::FailedPreconditionError(
-          fmt::format("{} holds {} in a file that is not there: only weights can be drawn",
-                      tensor.name(), ElementTypeName(tensor.data_type())));
+namespace {
+
+// The weights of one pair of models that are drawn.
+class DrawnPair {
+ public:
+  DrawnPair(const Model& before, const Model& after) {
+    for (const TensorProto& tensor : before.proto->graph().initializer()) {
+      const std::string key = KeyOf(tensor);
+      if (key.empty()) continue;
+      weights_[tensor.name()] = &tensor;
+      keys_.insert(key);
+      if (IsElsewhere(tensor)) drawn_.insert(key);
     }
-    const auto reader = readers.find(tensor.name());
-    return store_->Draw(tensor, place, reader == readers.end() ? Reader() : reader->second);
+    for (const TensorProto& tensor : after.proto->graph().initializer()) {
+      const std::string own = KeyOf(tensor);
+      if (own.empty()) continue;
+      const auto theirs = weights_.find(tensor.name());
+      const std::string other = theirs == weights_.end() ? "" : KeyOf(*theirs->second);
+      std::string& key = of_after_[tensor.name()];
+      if (keys_.contains(own)) {
+        key = own;
+      } else if (!other.empty() && !IsElsewhere(tensor) && !IsElsewhere(*theirs->second) &&
+                 SameData(*theirs->second, tensor)) {
+        key = other;
+      } else {
+        if (IsElsewhere(tensor)) key = own;
+        continue;
+      }
+      drawn_.insert(key);
+    }
+  }
+
+  // Returns what the numbers of a weight depend on; empty if the weight keeps its numbers.
+  std::string OfSource(const TensorProto& tensor) const {
+    std::string key = KeyOf(tensor);
+    return drawn_.contains(key) ? key : std::string();
+  }
+  std::string OfConverted(const TensorProto& tensor) const {
+    const auto found = of_after_.find(tensor.name());
+    return found == of_after_.end() ? std::string() : found->second;
+  }
+
+ private:
+  // Returns the place of a weight in a file, with its type and size; empty if it is not in a file.
+  static std::string KeyOf(const TensorProto& tensor) {
+    const auto place = PlaceOf(tensor);
+    const auto size = NumElements(tensor);
+    if (!place || !size.ok()) return "";
+    return fmt::format("{}\n{}\n{}", place->text, tensor.data_type(), *size);
+  }
+
+  absl::flat_hash_map<std::string, const TensorProto*> weights_;  // the source's, by name
+  absl::flat_hash_set<std::string> keys_, drawn_;
+  absl::flat_hash_map<std::string, std::string> of_after_;  // keys, by name
+};
+
+}  // namespace
+
+absl::StatusOr<std::pair<Model, Model>> DrawnWeights::In(const Model& before,
+                                                         const Model& after) const {
+  const DrawnPair pair(before, after);
+  const auto in = [&](const Model& model, bool is_source) -> absl::StatusOr<Model> {
+    const auto readers = ReadersOf(model.proto->graph());
+    const auto draw = [&](const TensorProto& tensor) -> absl::StatusOr<std::optional<TensorProto>> {
+      const std::string key = is_source ? pair.OfSource(tensor) : pair.OfConverted(tensor);
+      if (key.empty()) return std::nullopt;
+      if (!IsDrawn(tensor.data_type())) {
+        if (!IsElsewhere(tensor)) return std::nullopt;
+        return absl::FailedPreconditionError(
+            fmt::format("{} holds {} in a file that is not there: only weights can be drawn",
+                        tensor.name(), ElementTypeName(tensor.data_type())));
+      }
+      const auto reader = readers.find(tensor.name());
+      return store_->Draw(tensor, key, reader == readers.end() ? Reader() : reader->second);
+    };
+    Model drawn = model;
+    KV_ASSIGN_OR_RETURN(drawn.proto, WithOtherWeights(model.proto, store_, draw));
+    drawn.digest = nullptr;
+    return drawn;
   };
-  KV_ASSIGN_OR_RETURN(const std::shared_ptr<onnx::ModelProto> proto,
-                      WithOtherWeights(model.proto, store_, draw));
-  Model drawn = model;
-  drawn.proto = proto;
-  drawn.digest = nullptr;
-  return drawn;
+  KV_ASSIGN_OR_RETURN(Model source, in(before, /*is_source=*/true));
+  KV_ASSIGN_OR_RETURN(Model result, in(after, /*is_source=*/false));
+  return std::pair(std::move(source), std::move(result));
 }
 
 absl::StatusOr<std::optional<uint64_t>> ReadWeights(absl::string_view words) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -18,12 +19,15 @@ class DrawnWeights {
   // Models that one object (or a copy of it) draws for share the numbers of a seed.
   explicit DrawnWeights(uint64_t seed);
 
-  // Returns the model with drawn numbers in place of the initialisers of its main graph whose data
-  // is in a file, the same for all models that read the same place of a file. Weights of products
-  // keep the size of what they multiply, those of norms are near 1, biases near 0, quantised
-  // weights any bytes. FailedPrecondition names an integer tensor of more than 8 bits, a shape or
-  // indices perhaps, whose file is absent; if its file is there, it keeps its data.
-  absl::StatusOr<Model> In(const Model& model) const;
+  // Returns both models with drawn numbers in place of those initialisers of their main graphs that
+  // are the same weight in both, and of those whose file is absent. The same weight gets the same
+  // numbers in both, in all calls: a weight of the same type and size at the same place of a file,
+  // or of the same name with the same bytes. A weight that only one of the models has keeps its
+  // numbers if its file is there, so that it can be told from the weight in whose place it stands.
+  // Weights of products keep the size of what they multiply, those of norms are near 1, biases near
+  // 0, quantised weights any bytes. FailedPrecondition names an integer tensor of more than 8 bits,
+  // a shape or indices perhaps, whose file is absent; if its file is there, it keeps its data.
+  absl::StatusOr<std::pair<Model, Model>> In(const Model& before, const Model& after) const;
 
  private:
   class Store;

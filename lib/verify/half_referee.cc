@@ -47,16 +47,19 @@ double BoundOf(const exec::View& got, const exec::View& exact) {
 }  // namespace
 
 absl::StatusOr<HalfReferee> HalfReferee::Create(const Model& source, const LiftedWeights& weights,
-                                                int threads) {
-  KV_ASSIGN_OR_RETURN(const Model lifted, weights.WithFloat32(source));
+                                                const Decisions& decisions, int threads) {
+  KV_ASSIGN_OR_RETURN(Model lifted, weights.WithFloat32(source));
+  if (!decisions.empty()) {
+    KV_ASSIGN_OR_RETURN(lifted, decisions.Following(lifted));
+  }
   KV_ASSIGN_OR_RETURN(Runner runner, Runner::Create(lifted.proto, lifted.base_dir, {},
                                                     exec::AliasMode::kOff, threads));
-  return HalfReferee(std::move(runner));
+  return HalfReferee(std::move(runner), decisions);
 }
 
 OracleRun HalfReferee::Source(const exec::Feeds& feeds, const exec::Fetches& got,
                               const std::string& /*where*/) {
-  exec::Feeds wide;
+  exec::Feeds wide = decisions_.FeedsOf(got);
   for (const auto& [name, tensor] : feeds) {
     wide[name] = IsHalfType(tensor.type()) ? Widened(tensor) : tensor;
   }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "verify/decisions.h"
 #include "verify/drive.h"
 #include "verify/lifted_types.h"
 #include "verify/referee.h"
@@ -16,9 +17,10 @@ namespace kvlift {
 
 class HalfReferee : public Referee {
  public:
-  // Creates the float32 source. Errors are those of LiftedWeights::WithFloat32 and Runner::Create.
+  // Creates the float32 source, which follows the decisions of the source. `decisions` must outlive
+  // the referee. Errors are those of LiftedWeights::WithFloat32 and Runner::Create.
   static absl::StatusOr<HalfReferee> Create(const Model& source, const LiftedWeights& weights,
-                                            int threads);
+                                            const Decisions& decisions, int threads);
 
   // Returns one bound for all elements of an output: 8 times the largest error of the output, and
   // at least 8 epsilons of its largest number. Outputs of other than half types have no bound. Null
@@ -30,9 +32,11 @@ class HalfReferee : public Referee {
                       const exec::Fetches& got, const std::string& where) override;
 
  private:
-  explicit HalfReferee(Runner source) : source_(std::move(source)) {}
+  HalfReferee(Runner source, const Decisions& decisions)
+      : source_(std::move(source)), decisions_(decisions) {}
 
   Runner source_;  // in float32
+  const Decisions& decisions_;
 };
 
 }  // namespace kvlift

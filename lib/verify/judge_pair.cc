@@ -9,6 +9,7 @@
 #include "verify/comparer_controls.h"
 #include "verify/controls.h"
 #include "verify/coverage.h"
+#include "verify/decisions.h"
 #include "verify/drive.h"
 #include "verify/first_difference.h"
 #include "verify/fit.h"
@@ -100,6 +101,7 @@ class Verifier {
                                    &*stimulus, &driver);
     if (!facts.ok()) return Inconclusive("KV402 " + Text(facts.status()));
     FindLimits(*stimulus, *facts);
+    unread_ = InputsReadForShapes(relation_, source_graph, after_graph);
     if (!judged_alone()) FindExtras(&*stimulus);
     plans_ = MakePlans(limits_);
     // Where all facts hold, extra plans only guard against faults of the proof, and the run in
@@ -109,10 +111,13 @@ class Verifier {
       std::erase_if(plans_, [](const Plan& plan) { return plan.extra; });
     }
     if (options_.compare != nullptr) driver.CompareBy(options_.compare);
-    if (part_.agreement != nullptr) return Agree(&driver, *source, *converted);
+    if (part_.agreement != nullptr) {
+      return Agree(&driver, source_graph, after_graph, *source, *converted);
+    }
     OracleReferee referee(before_, part_.bounds != nullptr ? *part_.bounds : after_, options_.full,
                           part_.bounds != nullptr ? 1 : oracle::kDeviations);
     RunPlans(&driver, control_ ? nullptr : &referee, *source, *converted);
+    fed_freely_.insert(fed_freely_.end(), unread_.begin(), unread_.end());
     report_.assumptions.Add(RestrictionsOf(stimulus->interface(), fed_freely_));
     report_.oracle = referee.report();
     if (part_.bounds != nullptr) return Finish();
@@ -155,12 +160,28 @@ class Verifier {
     return Runner::Create(model.proto, model.base_dir, std::move(caches), alias, threads_);
   }
 
-  // Runs the plans in the models' own half types, with bounds of HalfReferee.
-  absl::StatusOr<VerifyReport> Agree(Driver* driver, Runner& source, Runner& converted) {
-    auto referee = HalfReferee::Create(before_, *part_.agreement, threads_);
+  // Runs the plans in the models' own half types, with bounds of HalfReferee. The run in float32
+  // has the restrictions of the inputs in its report, with those of the extra plans.
+  absl::StatusOr<VerifyReport> Agree(Driver* driver, const Graph& before, const Graph& after,
+                                     Runner& source, Runner& converted) {
+    Decisions decisions(before, after);
+    auto referee = HalfReferee::Create(before_, *part_.agreement, decisions, threads_);
     if (!referee.ok()) return Inconclusive("KV401 " + Text(referee.status()));
-    RunPlans(driver, &*referee, source, converted);
-    report_.assumptions.Add(RestrictionsOf(driver->stimulus().interface(), fed_freely_));
+    if (decisions.empty()) {
+      RunPlans(driver, &*referee, source, converted);
+      return Finish();
+    }
+    const auto shown = decisions.Shown(before_), following = decisions.Following(after_);
+    if (!shown.ok()) return Inconclusive("KV401 " + Text(shown.status()));
+    if (!following.ok()) return Inconclusive("KV401 " + Text(following.status()));
+    auto theirs = MakeRunner(*shown, {}, exec::AliasMode::kOff);
+    if (!theirs.ok()) return Inconclusive("KV401 " + Text(theirs.status()));
+    auto mine = MakeRunner(*following, {}, exec::AliasMode::kOff);
+    if (!mine.ok()) return Inconclusive("KV401 " + Text(mine.status()));
+    const PlanRunner::Follower follower{&decisions, &*mine};
+    RunPlans(driver, &*referee, *theirs, converted, &follower);
+    report_.half_types.decisions = decisions.made();
+    report_.half_types.unlike = decisions.unlike();
     return Finish();
   }
 
@@ -237,7 +258,8 @@ class Verifier {
       if (!IsFedToBoth(input)) continue;
       const std::string& name = NameInSource(input);
       const auto it = stimulus->interface().inputs.find(name);
-      if (it == stimulus->interface().inputs.end()) continue;
+      const bool is_unread = std::find(unread_.begin(), unread_.end(), name) != unread_.end();
+      if (it == stimulus->interface().inputs.end() || is_unread) continue;
       SourceInput& fed = it->second;
       if (fed.reading().meaning != Meaning::kPositions || !fed.reading().Has(Extent::kTokens)) {
         continue;
@@ -294,7 +316,15 @@ class Verifier {
       // These preconditions rule out padding tokens, which would change the results of real tokens.
       if (p.code == "KV236" || p.code == "KV248") limits_.pads = false;
     }
-    if (!limits_.pads) {
+    // A proof that excludes them says so in its own words, of the whole model or of some tokens.
+    bool excluded = false;
+    for (const Assumption& given : report_.proof.assumptions.all()) {
+      if (given.kind != AssumptionKind::kPadding) continue;
+      excluded = excluded || given.subject.empty();
+      limits_.shows_a_key = limits_.shows_a_key && given.subject.empty();
+    }
+    if (excluded) limits_.pads = false;
+    if (!limits_.pads && !excluded) {
       report_.assumptions.Add(NotRun(AssumptionKind::kPadding, "", "no step has padding tokens"));
     }
     limits_.full = options_.full;
@@ -306,8 +336,9 @@ class Verifier {
   void Worst(const OutputResult& result) { MergeOutput(result, &report_.outputs); }
 
   // Runs the plans and takes over their results.
-  void RunPlans(Driver* driver, Referee* referee, Runner& source, Runner& converted) {
-    PlanRunner runner(HoldsWhole(report_.proof), &report_, &pace_);
+  void RunPlans(Driver* driver, Referee* referee, Runner& source, Runner& converted,
+                const PlanRunner::Follower* follower = nullptr) {
+    PlanRunner runner(HoldsWhole(report_.proof), &report_, &pace_, follower);
     runner.Run(driver, referee, source, converted, &plans_);
     records_ = std::move(runner.records);
     equal_start_ = std::move(runner.equal_start);
@@ -565,6 +596,7 @@ class Verifier {
   Reached reached_;
   std::vector<std::string> free_positions_, added_masks_;  // inputs that can be fed freely
   std::vector<std::string> fed_freely_;
+  std::vector<std::string> unread_;  // inputs of which the models read the shape only
   StepFeeds equal_start_;
   VerifyReport report_;
   std::string failure_, unsupported_, unjudged_, unrefused_;

@@ -101,6 +101,16 @@ std::vector<std::string> KeptDefaults(const Graph& source, const Graph& after) {
   return kept;
 }
 
+// Whether no node reads more of a value than its shape.
+bool IsReadForShape(const Graph& graph, const std::string& name) {
+  const ValueId v = graph.Find(name);
+  return v == kNoValue ||
+         std::all_of(graph.uses(v).begin(), graph.uses(v).end(), [&](const Use& use) {
+           return use.kind == Use::Kind::kNodeInput &&
+                  (graph.Is(use.node, "Shape") || graph.Is(use.node, "Size"));
+         });
+}
+
 }  // namespace
 
 Assumption NotRun(AssumptionKind kind, std::string subject, std::string condition) {
@@ -177,6 +187,21 @@ std::string Contradiction(const Manifest& relation, const Graph& after) {
                        circular ? "circular" : "linear");
   }
   return {};
+}
+
+std::vector<std::string> InputsReadForShapes(const Manifest& relation, const Graph& source,
+                                             const Graph& after) {
+  std::vector<std::string> names;
+  for (const ManifestInput& input : relation.inputs) {
+    if (IsCache(input) || AsControl(input) != nullptr) continue;
+    const std::string& name = NameInSource(input);
+    if (!IsReadForShape(source, name) || !IsReadForShape(after, input.name)) continue;
+    names.push_back(name);
+  }
+  for (const DroppedInput& dropped : relation.dropped) {
+    if (IsReadForShape(source, dropped.name)) names.push_back(dropped.name);
+  }
+  return names;
 }
 
 Assumptions RestrictionsOf(const SourceInterface& interface, const std::vector<std::string>& free) {

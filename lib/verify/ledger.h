@@ -20,8 +20,13 @@ Assumptions ClaimsOf(const Manifest& relation, const Graph& source, const Graph&
 // capacity, or linear and circular writes), or empty.
 std::string Contradiction(const Manifest& relation, const Graph& after);
 
+// Returns the inputs of the source of which neither model reads more than the shape, by the
+// source's names.
+std::vector<std::string> InputsReadForShapes(const Manifest& relation, const Graph& source,
+                                             const Graph& after);
 // Returns to what the inputs of the source were restricted: mask widths and values, positions,
-// flags, finite numbers. free: inputs that were fed any values, which gives no entry for values.
+// flags, finite numbers. free: inputs that were fed any values, or whose values no node reads;
+// these have no entry for values.
 Assumptions RestrictionsOf(const SourceInterface& interface, const std::vector<std::string>& free);
 
 // Returns an unchecked entry with the source kPlan: the condition says what no plan runs.

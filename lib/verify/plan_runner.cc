@@ -25,14 +25,30 @@ void PlanRunner::Merge(const Outcome& outcome) {
 }
 
 PlanRunner::Tried PlanRunner::Try(const Driver& driver, const Plan& plan, Runner& source,
-                                  Runner& converted) {
+                                  Runner& converted) const {
   Tried tried;
   tried.record = driver.RunSource(source, plan);
   if (tried.record.steps.empty()) return tried;
-  CacheState state = driver.Fresh(converted, plan);
-  tried.outcome = driver.RunConverted(converted, tried.record, &state);
+  if (!Follow(driver, plan, &tried)) {
+    CacheState state = driver.Fresh(converted, plan);
+    tried.outcome = driver.RunConverted(converted, tried.record, &state);
+  }
   tried.ran = tried.outcome.unfed.empty();
   return tried;
+}
+
+bool PlanRunner::Follow(const Driver& driver, const Plan& plan, Tried* tried) const {
+  if (follower_ == nullptr) return false;
+  auto fed = follower_->decisions->FeedsOf(tried->record);
+  if (!fed) return false;
+  Runner& model = *follower_->model;
+  std::vector<exec::Fetches> own;
+  CacheState state = driver.Fresh(model, plan);
+  model.FeedAlso(*fed);
+  tried->outcome = driver.RunConverted(model, tried->record, &state, &own);
+  if (!tried->outcome.failed.empty()) return false;
+  follower_->decisions->Count(tried->record, *fed, own);
+  return true;
 }
 
 void PlanRunner::RunExtra(const Driver& driver, Plan* plan, Runner& source, Runner& converted) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "verify/coverage.h"
+#include "verify/decisions.h"
 #include "verify/drive.h"
 #include "verify/pace.h"
 #include "verify/plans.h"
@@ -27,8 +28,14 @@ class PlanRunner {
   // proved: every fact of the proof holds; then an extra plan that cannot be run is no entry of the
   // ledger. report: receives results, coverage of outputs and assumptions. pace: is notified of
   // each plan that begins. Both must outlive the runner.
-  PlanRunner(bool proved, VerifyReport* report, Pace* pace)
-      : proved_(proved), report_(report), pace_(pace) {}
+  // follower: a converted model that follows the source's decisions (decisions.h), which runs in
+  // place of the converted model where it can. Null: there is none.
+  struct Follower {
+    Decisions* decisions;
+    Runner* model;
+  };
+  PlanRunner(bool proved, VerifyReport* report, Pace* pace, const Follower* follower = nullptr)
+      : proved_(proved), report_(report), pace_(pace), follower_(follower) {}
 
   // Runs the plans in order, up to the first in which the models differ or the converted model does
   // not run. referee: computes bounds for all but extra plans; may be null. An extra plan that the
@@ -53,7 +60,9 @@ class PlanRunner {
     Outcome outcome;
     bool ran = false;  // the source ran a step, and it could be fed to the converted model
   };
-  static Tried Try(const Driver& driver, const Plan& plan, Runner& source, Runner& converted);
+  Tried Try(const Driver& driver, const Plan& plan, Runner& source, Runner& converted) const;
+  // Runs the follower through the record. False if it cannot run.
+  bool Follow(const Driver& driver, const Plan& plan, Tried* tried) const;
   // Runs an extra plan, or the first of `instead` that the source runs.
   void RunExtra(const Driver& driver, Plan* plan, Runner& source, Runner& converted);
   // Adds the results of an extra plan to the report.
@@ -67,6 +76,7 @@ class PlanRunner {
   const bool proved_;
   VerifyReport* report_;
   Pace* pace_;
+  const Follower* follower_;
 };
 
 }  // namespace kvlift

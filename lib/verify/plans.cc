@@ -11,6 +11,7 @@ namespace kvlift {
 namespace {
 
 constexpr char kRuledOut[] = "a precondition rules out steps with padding";
+constexpr char kHidesAll[] = "the mask would hide all keys of a token";
 
 // If filling a cache takes more steps than this, the plan begins near its end, behind a given past.
 constexpr int64_t kManySlots = 48;
@@ -162,6 +163,7 @@ class Planner {
     if (!l_.mask) return;
     Plan plan = Extra("free masks", "masks hide any keys, and add any numbers where they are added",
                       l_.batch.value_or(2), PastOf(l_.tokens.value_or(1) * 5), {Chunk(3)});
+    if (!l_.shows_a_key) return Skip(std::move(plan), kHidesAll);
     for (StepSpec& step : plan.steps) step.free_masks = true;
     plans_.push_back(std::move(plan));
   }
@@ -311,6 +313,7 @@ class Planner {
     Plan plan = Named("left pads", "the mask hides what it hid");
     if (!l_.pads) return Skip(std::move(plan), kRuledOut);
     if (!l_.mask) return Skip(std::move(plan), "no mask input");
+    if (!l_.shows_a_key) return Skip(std::move(plan), kHidesAll);
     std::vector<int64_t> past(l_.batch.value_or(2), 0);
     for (int64_t length : Taken({5, 1, 3})) {
       if (past[0] + length > l_.capacity) return Skip(std::move(plan), "the capacity is too small");
@@ -327,6 +330,7 @@ class Planner {
     Plan plan = Named("ragged prompt", "pads between a prompt and its answer, hidden by the mask");
     if (!l_.pads) return Skip(std::move(plan), kRuledOut);
     if (!l_.mask) return Skip(std::move(plan), "no mask input");
+    if (!l_.shows_a_key) return Skip(std::move(plan), kHidesAll);
     if (l_.tokens || !l_.prefill) return Skip(std::move(plan), "no prompt of several tokens");
     if (!l_.causal) return Skip(std::move(plan), "tokens see later ones");
     constexpr int64_t kLongest = 5;

@@ -46,6 +46,7 @@ struct PlanLimits {
   bool circular = false;                    // caches are ring buffers: P + S may exceed M
   bool mask = false;                        // an input is a mask
   bool pads = true;             // steps with padding tokens are allowed by the preconditions
+  bool shows_a_key = true;      // padding that a mask hides leaves each token a key
   bool free_positions = false;  // an input holds positions that may be any numbers
   int64_t row_bytes = 0;  // bytes of a token of a sequence in all caches but rings, 4 per number
   std::vector<int64_t> thresholds;     // numbers that occur in one model only (thresholds.h)

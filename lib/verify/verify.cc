@@ -16,6 +16,7 @@
 #include "verify/one_sequence.h"
 #include "verify/quantized.h"
 #include "verify/verify_quantized.h"
+#include "verify/weight_places.h"
 
 namespace kvlift {
 
@@ -82,7 +83,8 @@ absl::StatusOr<VerifyReport> VerifyAny(const Model& before, const Model& after,
 // and is inconclusive (KV413).
 VerifyReport InBothTypes(VerifyReport report, VerifyReport agreement) {
   const bool is_proved = HoldsWhole(agreement.proof);
-  report.half_types = {true, std::move(agreement.plans), std::move(agreement.outputs)};
+  report.half_types = {true, std::move(agreement.plans),     std::move(agreement.outputs),
+                       "",   agreement.half_types.decisions, agreement.half_types.unlike};
   report.proof = std::move(agreement.proof);
   report.assumptions.Add(agreement.assumptions);
   if (agreement.verdict == VerdictKind::kDifferent && agreement.counterexample && is_proved) {
@@ -118,7 +120,10 @@ absl::StatusOr<VerifyReport> VerifyTypes(const Model& before, const Model& after
   KV_ASSIGN_OR_RETURN(VerifyReport report,
                       VerifyAny(*source, *result, WithFloat32(relation), options));
   report.half_types.computed_in_float32 = true;
-  if (!Accepts(report.verdict, Accept::kTested)) return report;
+  if (!Accepts(report.verdict, Accept::kTested)) {
+    report.half_types.not_run = "they are not seen to be equal in float32";
+    return report;
+  }
   VerifyOptions own = options;
   own.controls = false;
   part.agreement = &weights;
@@ -133,10 +138,9 @@ absl::StatusOr<VerifyReport> VerifyPiece(const Model& before, const Model& after
                                          const Proof* proof) {
   if (!options.random_weights) return VerifyTypes(before, after, relation, options, proof);
   const DrawnWeights weights(*options.random_weights);
-  const auto source = weights.In(before), result = weights.In(after);
-  if (!source.ok()) return CannotBeJudged("KV401", source.status());
-  if (!result.ok()) return CannotBeJudged("KV401", result.status());
-  return VerifyTypes(*source, *result, relation, options, nullptr);
+  const auto drawn = weights.In(before, after);
+  if (!drawn.ok()) return CannotBeJudged("KV401", drawn.status());
+  return VerifyTypes(drawn->first, drawn->second, relation, options, nullptr);
 }
 
 absl::StatusOr<VerifyReport> VerifyModels(const Model& before, const Model& after,
@@ -160,12 +164,17 @@ absl::StatusOr<VerifyReport> VerifyModels(const Model& before, const Model& afte
 absl::StatusOr<VerifyReport> Verify(const Model& before, const Model& after,
                                     const Manifest& relation, const VerifyOptions& options) {
   absl::StatusOr<VerifyReport> report = absl::UnknownError("not run");
-  const absl::Status status = exec::WithinMemory([&] {
-    report = VerifyModels(before, after, relation, options);
-    if (report.ok() && options.random_weights) {
-      report->random_weights = options.random_weights;
-      report->assumptions.Add(DrawnWeightsOf(*options.random_weights));
+  const absl::Status status = exec::WithinMemory([&]() -> absl::Status {
+    if (!options.random_weights) {
+      report = VerifyModels(before, after, relation, options);
+      return absl::OkStatus();
     }
+    KV_ASSIGN_OR_RETURN(const PairedModels paired, PairAbsentWeights(before, after));
+    report = VerifyModels(paired.before, paired.after, relation, options);
+    if (!report.ok()) return absl::OkStatus();
+    report->random_weights = options.random_weights;
+    report->assumptions.Add(DrawnWeightsOf(*options.random_weights));
+    if (paired.assumed) report->assumptions.Add(*paired.assumed);
     return absl::OkStatus();
   });
   if (status.ok()) return report;

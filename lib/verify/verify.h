@@ -171,6 +171,10 @@ struct HalfTypesReport {
   bool computed_in_float32 = false;   // all else in the report but the proof is of float32 models
   std::vector<PlanResult> plans;      // run in the models' own types; empty: they were not run
   std::vector<OutputResult> outputs;  // of these plans, by output
+  std::string not_run;                // why there are no plans; empty if there are
+  // How many decisions both models made in these plans that rounding may turn (decisions.h), and
+  // how many of them turned. There the conversion follows the source.
+  int64_t decisions = 0, unlike = 0;
 };
 
 struct VerifyReport {

@@ -233,6 +233,8 @@ class Editor {
     if (!dim->has_dim_param()) return "";
     const std::string old = dim->dim_param();
     dim->set_dim_param(random_.Of(*names));
+    // P + S new tokens would not fit into the slots of a step.
+    if (old == "S" && dim->dim_param() == "T") dim->set_dim_param(old);
     return fmt::format("dimension {} called {}", old, dim->dim_param());
   }
 

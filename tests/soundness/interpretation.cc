@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "base/status.h"
@@ -196,8 +197,26 @@ absl::StatusOr<Tensor> Interpretation::DrawInput(const onnx::ValueInfoProto& inp
 bool Interpretation::Permits(const Step& step) const {
   // The source runs once for all sequences, or once for each; the conversion runs once for all.
   if (!Permits(step, step.sequences, step.past[0])) return false;
-  return !step.ragged() || std::all_of(step.past.begin(), step.past.end(),
-                                       [&](int64_t past) { return Permits(step, 1, past); });
+  if (!step.ragged()) return true;
+  for (int64_t b = 0; b < step.sequences; ++b) {
+    if (!Permits(step.Alone(b), 1, step.past[b])) return false;
+  }
+  return true;
+}
+
+bool Interpretation::MayPad() const {
+  const bool grow = std::all_of(manifest_.caches.begin(), manifest_.caches.end(),
+                                [](const ManifestCache& cache) { return cache.source.growing; });
+  if (!grow || restrictions_.no_padding || restrictions_.one_length) return false;
+  constexpr std::string_view kKnown[] = {"", "B", "S", "P", "T", "P + S", "M"};
+  for (const auto& input : before_->graph().input()) {
+    for (const auto& dim : input.type().tensor_type().shape().dim()) {
+      if (std::find(std::begin(kKnown), std::end(kKnown), dim.dim_param()) == std::end(kKnown)) {
+        return false;
+      }
+    }
+  }
+  return true;
 }
 
 // A cache is fed with as many rows as there are past tokens, even if it declares another size.
@@ -296,12 +315,23 @@ absl::StatusOr<Values> Interpretation::SourceFeeds(const Step& step, const Made&
                                                    int count) const {
   Values feeds;
   for (const auto& [name, pieces] : made.inputs) {
+    const auto& shape = Find(before_->graph().input(), name)->type().tensor_type().shape();
     if (pieces.axis < 0) {
+      const bool of_tokens = std::any_of(shape.dim().begin(), shape.dim().end(),
+                                         [](const auto& dim) { return dim.dim_param() == "S"; });
+      if (step.padded() && of_tokens) return absl::UnavailableError("one input for all sequences");
       feeds[name] = AsValue(pieces.each[0]);
       continue;
     }
     Tensor all = pieces.each[first];
     all.dims[pieces.axis] = count;
+    if (step.padded()) {
+      // Padding tokens are behind the others, and so are their columns.
+      for (int k = 0; k < shape.dim_size(); ++k) {
+        if (k == pieces.axis || shape.dim(k).dim_param() == "B") continue;
+        all.dims[k] = *Extent(shape.dim(k), step.Alone(first), step.past[first]);
+      }
+    }
     all.values.assign(Product(all.dims), 0);
     Dims at(all.dims.size(), 0);
     for (double& x : all.values) {
@@ -387,8 +417,8 @@ absl::StatusOr<Values> Interpretation::ConvertedFeeds(const Step& step, const Ma
       const Tensor& one = pieces.each[pieces.axis < 0 ? 0 : at[pieces.axis]];
       Dims inner = at;
       if (pieces.axis >= 0) inner[pieces.axis] = 0;
-      if (pad && inner[input.axis] >= one.dims[input.axis]) {
-        x = static_cast<double>(input.fill);
+      if (pad != nullptr && inner[pad->axis] >= one.dims[pad->axis]) {
+        x = static_cast<double>(pad->fill);
       } else {
         x = one.values[Place(one.dims, inner)];
       }
@@ -415,6 +445,9 @@ Decision Interpretation::Decide(int steps, Random& random) const {
     if (restrictions_.one_token_with_past && longest > 0) step.tokens = 1;
     step.slots = manifest_.capacity_value.value_or(
         random.Pick(longest + step.tokens, std::max(kSlots, longest + step.tokens)));
+    if (MayPad() && step.tokens > 1 && random.OneIn(3)) {
+      for (int64_t b = 0; b < step.sequences; ++b) step.real.push_back(random.Pick(1, step.tokens));
+    }
     step.mask_style = random.Pick(0, 3);
     step.position_style = random.Pick(0, 1);
     step.amplitude = !restrictions_.tame && random.OneIn(10) ? 2e5 : 2;
@@ -437,9 +470,10 @@ Decision Interpretation::Decide(int steps, Random& random) const {
     std::vector<Values> source;
     bool ran = true;
     int64_t work = 0;
-    const int groups = step.ragged() ? static_cast<int>(step.sequences) : 1;
+    const bool alone = step.ragged();
+    const int groups = alone ? static_cast<int>(step.sequences) : 1;
     for (int g = 0; g < groups && ran; ++g) {
-      const int count = groups > 1 ? 1 : static_cast<int>(step.sequences);
+      const int count = alone ? 1 : static_cast<int>(step.sequences);
       const auto fed = SourceFeeds(step, made, g, count);
       auto given =
           fed.ok() ? source_->Run(*fed, kMostWork, &work) : absl::StatusOr<Values>(fed.status());

@@ -51,6 +51,9 @@ class Interpretation {
   // Returns true if the sizes of a step satisfy the ledger.
   bool Permits(const Step& step) const;
   bool Permits(const Step& step, int64_t sequences, int64_t past) const;
+  // Returns true if sequences may have padding tokens: all caches grow, and no size has a name that
+  // may stand for the number of tokens.
+  bool MayPad() const;
   bool IsAxisOfPast(const std::string& input, int axis) const;
   absl::Status Draw(const Step& step, Random& random, Made* made) const;
   absl::StatusOr<oracle::Values> SourceFeeds(const Step& step, const Made& made, int first,

@@ -77,6 +77,7 @@ Restrictions RestrictionsOf(const onnx::ModelProto& before, const Manifest& mani
   }
   for (const ManifestInput& input : manifest.inputs) require(input.name, input.all);
   for (const Precondition& condition : manifest.preconditions) {
+    if (condition.code == "KV236" || condition.code == "KV248") r.no_padding = true;
     if (condition.code == "KV303") r.tokens_visible = true;
     if (condition.code == "KV306") r.one_length = true;
     if (condition.code == "KV320") r.one_token_with_past = true;
@@ -108,6 +109,7 @@ Restrictions RestrictionsOf(const onnx::ModelProto& before, const Manifest& mani
         r.one_token_with_past = true;
         break;
       case AssumptionKind::kPadding:
+        r.no_padding = r.no_padding || a.subject.empty();
         r.tokens_visible = true;
         break;
       case AssumptionKind::kVisibleKey:

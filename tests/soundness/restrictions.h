@@ -17,6 +17,7 @@ namespace kvlift::soundness {
 struct Restrictions {
   bool one_length = false;  // all sequences have one length
   bool one_token_with_past = false;
+  bool no_padding = false;           // no token of a step is padding
   bool tokens_visible = false;       // every token sees itself
   std::vector<std::string> counted;  // inputs that hold positions P..T-1
   std::vector<std::string> ones, zeros, binary;

@@ -11,12 +11,21 @@ namespace kvlift::soundness {
 using oracle::Dims;
 
 bool Step::ragged() const {
-  return std::any_of(past.begin(), past.end(), [&](int64_t p) { return p != past[0]; });
+  return padded() || std::any_of(past.begin(), past.end(), [&](int64_t p) { return p != past[0]; });
+}
+
+Step Step::Alone(int64_t sequence) const {
+  Step alone = *this;
+  alone.tokens = RealTokens(sequence);
+  alone.real.clear();
+  return alone;
 }
 
 std::string Step::Text() const {
-  return fmt::format("B = {}, S = {}, P = {}, M = {}, masks {}, positions {}, up to {}", sequences,
-                     tokens, fmt::join(past, "/"), slots, mask_style, position_style, amplitude);
+  return fmt::format("B = {}, S = {}{}, P = {}, M = {}, masks {}, positions {}, up to {}",
+                     sequences, tokens,
+                     padded() ? fmt::format(" ({} real)", fmt::join(real, "/")) : "",
+                     fmt::join(past, "/"), slots, mask_style, position_style, amplitude);
 }
 
 void Next(const Dims& dims, Dims* at) {

@@ -20,11 +20,18 @@ struct Tensor {
 struct Step {
   int64_t sequences = 1, tokens = 1, slots = 1;
   std::vector<int64_t> past;
+  // By sequence: the tokens that are not padding; empty if no sequence has padding tokens.
+  std::vector<int64_t> real;
   std::map<std::string, int64_t> sizes;  // of dimensions with other names
   double amplitude = 2;
   int64_t mask_style = 0, position_style = 0;
 
+  // Returns true if sequences differ in length, so that the source runs once for each.
   bool ragged() const;
+  bool padded() const { return !real.empty(); }
+  int64_t RealTokens(int64_t sequence) const { return padded() ? real[sequence] : tokens; }
+  // Returns the step as the source alone runs it for a sequence, without padding tokens.
+  Step Alone(int64_t sequence) const;
   std::string Text() const;
 };
 

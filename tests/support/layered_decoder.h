@@ -17,6 +17,20 @@ inline std::string WeightText(const std::string& name, int seed) {
   return text + "}";
 }
 
+// Returns initializers router{i} [8, 32], whose columns are close to each other, and the rows
+// rows_of_router{i} [32, 8].
+inline std::string RouterText(int i) {
+  std::string router, rows;
+  for (int k = 0; k < 256; ++k) {
+    router += fmt::format("{}0.5{:02}", k == 0 ? "" : ", ", (k * 37 + i * 11) % 97);
+    rows += fmt::format("{}0.{}", k == 0 ? "" : ", ", 1 + (k * 29 + i * 5) % 89);
+  }
+  return fmt::format(
+      ",\n  float[8,32] router{0} = {{{1}}},\n  float[32,8] rows_of_router{0} = {{{2}}},\n"
+      "  int64[1] number_of_rows{0} = {{32}}, float[2] not_chosen{0} = {{0, 1}}",
+      i, router, rows);
+}
+
 // What distinguishes one layer from the others; -1: no layer.
 struct LayeredDecoder {
   int layers = 4;
@@ -24,6 +38,9 @@ struct LayeredDecoder {
   int other_bound = -1;    // the layer whose queries see one key less
   int shared_weight = -1;  // the layer whose keys and values have the same weight
   bool same_numbers = false;
+  bool unread = false;      // each layer has nodes whose results nothing reads
+  bool own_scales = false;  // each layer has a scale of its own
+  bool router = false;      // each layer adds the best of many rows, whose scores are close
 };
 
 inline std::string Text(const LayeredDecoder& d) {
@@ -36,6 +53,13 @@ inline std::string Text(const LayeredDecoder& d) {
       weights += fmt::format(",\n  {}", WeightText(fmt::format("w{}{}", which, i),
                                                    d.same_numbers ? 0 : i * 4 + which[0]));
     }
+    const std::string scale = d.own_scales         ? fmt::format("scale{}", i)
+                              : i == d.other_scale ? "other_scale"
+                                                   : "scale";
+    if (d.own_scales) weights += fmt::format(",\n  float {} = {{0.{}}}", scale, 101 + i);
+    if (d.router) weights += RouterText(i);
+    const std::string residual =
+        d.router ? fmt::format("attended{}", i) : fmt::format("x{}", i + 1);
     nodes += fmt::format(R"(
   q{0} = MatMul(x{0}, wq{0})
   k{0} = MatMul(x{0}, wk{0})
@@ -57,11 +81,26 @@ inline std::string Text(const LayeredDecoder& d) {
   c4_{0} = Transpose<perm = [0, 2, 1, 3]>(context{0})
   c{0} = Reshape(c4_{0}, columns)
   o{0} = MatMul(c{0}, wo{0})
-  x{4} = Add(x{0}, o{0})
+  {4} = Add(x{0}, o{0}){5}
 )",
-                         i, fmt::format("w{}{}", i == d.shared_weight ? "k" : "v", i),
-                         i == d.other_scale ? "other_scale" : "scale",
-                         i == d.other_bound ? "other_mask" : "mask", i + 1);
+                         i, fmt::format("w{}{}", i == d.shared_weight ? "k" : "v", i), scale,
+                         i == d.other_bound ? "other_mask" : "mask", residual,
+                         d.unread ? fmt::format("\n  unread{0} = Cast<to = 11>(x{0})"
+                                                "\n  unread_too{0} = Neg(unread{0})"
+                                                "\n  unread_dims{0} = Shape(past_k{0})",
+                                                i)
+                                  : "");
+    if (d.router) {
+      nodes += fmt::format(R"(
+  scores_of_rows{0} = MatMul(attended{0}, router{0})
+  best{0}, chosen{0} = TopK<axis = -1>(scores_of_rows{0}, axes_1)
+  is_chosen{0} = OneHot<axis = -1>(chosen{0}, number_of_rows{0}, not_chosen{0})
+  row{0} = MatMul(is_chosen{0}, rows_of_router{0})
+  flat_row{0} = Reshape(row{0}, columns)
+  x{1} = Add(attended{0}, flat_row{0})
+)",
+                           i, i + 1);
+    }
   }
   return fmt::format(R"(<ir_version: 8, opset_import: ["" : 17]>
 decoder (float[B,S,8] x0{}) => (float[B,S,8] y{})

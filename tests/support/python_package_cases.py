@@ -96,6 +96,31 @@ class Convert(unittest.TestCase):
             with self.assertRaises(kvlift.Error):
                 kvlift.convert(LLAMA, **wrong)
 
+    def test_stop_after_a_step(self):
+        with tempfile.TemporaryDirectory() as folder:
+            dumps = pathlib.Path(folder) / "dumps"
+            result = kvlift.convert(LLAMA, stop_after="plan", dump_dir=dumps)
+            self.assertEqual(result.status, "stopped")
+            self.assertFalse(result)
+            self.assertEqual(result.document["stopped_after"], "plan")
+            names = ["1-lower.onnxtxt", "2-recognise.txt", "3-plan.txt"]
+            self.assertEqual(result.document["dumps"], [str(dumps / name) for name in names])
+            self.assertEqual(sorted(os.listdir(dumps)), names)
+            self.assertIsNone(result.manifest)
+            whole = kvlift.convert(LLAMA, dump_dir=dumps)
+            self.assertEqual(len(whole.document["dumps"]), 7)
+            self.assertEqual(whole.model.to_bytes(), kvlift.convert(LLAMA).model.to_bytes())
+            with self.assertRaises(kvlift.Error) as raised:
+                kvlift.convert(LLAMA, dump_dir=dumps / "3-plan.txt")
+            self.assertEqual(raised.exception.code, "KV501")
+        proved = kvlift.convert(LLAMA, stop_after="prove")
+        self.assertEqual(proved.equality, "proved")
+        with self.assertRaisesRegex(kvlift.Error, "stopped after prove"):
+            proved.model  # pylint: disable=pointless-statement
+        with self.assertRaises(kvlift.Error):
+            kvlift.convert(LLAMA, stop_after="parse")
+        self.assertEqual(kvlift.convert(REFUSED, stop_after="emit").status, "refused")
+
     def test_every_option_of_the_program(self):
         program = pathlib.Path(sys.prefix) / "bin" / "kvlift"
         text = subprocess.run([program, "convert", "--help-all"], capture_output=True, text=True,

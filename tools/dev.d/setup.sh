@@ -10,8 +10,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/paths.sh"
 CMAKE_WHEEL=cmake==4.4.4
 PACKAGES=(
   g++ cmake ninja-build protobuf-compiler libprotobuf-dev libabsl-dev libfmt-dev libcli11-dev
-  nlohmann-json3-dev libgtest-dev libgmock-dev libbenchmark-dev python3 python3-dev python3-venv
-  dpkg-dev file
+  nlohmann-json3-dev libssl-dev libutf8proc-dev pkg-config libgtest-dev libgmock-dev
+  libbenchmark-dev python3 python3-dev python3-venv dpkg-dev file
 )
 # For tests that are skipped without them: the HTML report in a browser, drawings by Graphviz.
 OPTIONAL_PACKAGES=(chromium chromium-driver graphviz zsh fish mandoc)

@@ -112,7 +112,10 @@ struct Program {
     auto& f = convert;
     auto* c = Command("convert", "Rewrite caches to TensorScatter and Attention", &f, &RunConvert);
     c->add_option("model", f.model, "The model to convert")->required();
-    c->add_option("-o,--output", f.output, "Where to write the result")->required();
+    c->add_option("-o,--output", f.output, "Where to write the result");
+    c->parse_complete_callback([&f] {
+      if (f.output.empty() && f.stop_after.empty()) throw CLI::RequiredError("--output");
+    });
     c->add_option("--max-seq-len", f.max_seq_len, "Capacity: a number, or 'dynamic'");
     c->add_option("--target", f.target, "Runtime")
         ->check(OneOf({"spec", "ort", "genai", "genai-static", "tensorrt"}));
@@ -155,7 +158,13 @@ struct Program {
         ->group(kOperatorsGroup);
     c->add_option("--only", f.only, "Convert only caches whose name matches a pattern");
     c->add_option("--skip", f.skip, "Leave caches whose name matches a pattern");
-    c->add_option("--report", f.report, "Write an HTML report");
+    auto* page = c->add_option("--report", f.report, "Write an HTML report");
+    c->add_option("--stop-after", f.stop_after, "Write no result, and end behind a step")
+        ->check(OneOf({"lower", "recognise", "plan", "emit", "check", "prove"}))
+        ->excludes(page)
+        ->group(kOperatorsGroup);
+    c->add_option("--dump-dir", f.dump_dir, "Folder for what each step made, as text")
+        ->group(kOperatorsGroup);
     c->add_flag("--tree-mask", f.tree_mask, "An input for trees of drafted tokens")
         ->group(kOperatorsGroup);
     c->add_flag("--allow-partial", f.allow_partial, "Convert what can be converted");
@@ -319,7 +328,29 @@ struct Program {
   std::string shell;
 };
 
-// Finds the first word that is not a known command or flag where one is expected, and suggests one.
+// Returns the value that args[k] gives an option, in the same word or in the next one; nullopt if
+// there is none.
+std::optional<std::string> ValueAt(const std::vector<std::string>& args, size_t k) {
+  const size_t equals = args[k].find('=');
+  if (equals != std::string::npos) return args[k].substr(equals + 1);
+  if (k + 1 < args.size()) return args[k + 1];
+  return std::nullopt;
+}
+
+// Returns the choice of the option at args[k] that its value may have meant; empty if the value is
+// a choice or resembles none.
+std::string ClosestChoice(const CLI::App& command, const std::vector<std::string>& args, size_t k) {
+  const std::string word = args[k].substr(0, args[k].find('='));
+  const CLI::Option* option = command.get_option_no_throw(word);
+  const std::optional<std::string> value = ValueAt(args, k);
+  if (option == nullptr || !value) return {};
+  const std::vector<std::string> choices = ChoicesOf(*option);
+  if (std::find(choices.begin(), choices.end(), *value) != choices.end()) return {};
+  return ClosestWord(*value, choices);
+}
+
+// Finds the first word that is not a known command, flag or choice where one is expected, and
+// suggests one.
 void Suggest(Program& program, const std::vector<std::string>& args) {
   std::vector<std::string> known;
   const CLI::App* command = &program.app;
@@ -338,8 +369,13 @@ void Suggest(Program& program, const std::vector<std::string>& args) {
       }
     }
     const std::string word = args[k].substr(0, args[k].find('='));
-    if (known.empty() || std::find(known.begin(), known.end(), word) != known.end()) continue;
-    const std::string best = ClosestWord(word, known);
+    if (known.empty()) continue;
+    std::string best;
+    if (std::find(known.begin(), known.end(), word) == known.end()) {
+      best = ClosestWord(word, known);
+    } else if (best = ClosestChoice(*command, args, k); best.empty()) {
+      continue;
+    }
     if (!best.empty()) program.io.err << fmt::format("did you mean '{}'?\n", best);
     return;
   }

@@ -1,8 +1,5 @@
-#include <csignal>
 #include <filesystem>
-#include <random>
 #include <system_error>
-#include <thread>
 
 #include "base/coded.h"
 #include "base/sha256.h"
@@ -14,8 +11,8 @@
 #include "documents.h"
 #include "external.h"
 #include "fmt/format.h"
-#include "onnxio/late_text.h"
 #include "onnxio/stale.h"
+#include "pipeline/step_files.h"
 #include "relation.h"
 #include "report_data.h"
 #include "texts.h"
@@ -86,39 +83,6 @@ void NameStaleFiles(Io& io, const std::vector<std::string>& outputs) {
   }
 }
 
-// Returns a random text as long as a digest, which no model contains.
-std::string DigestStandIn() {
-  std::random_device random;
-  std::string text;
-  while (text.size() < 64) text += fmt::format("{:08x}", random());
-  return text;
-}
-
-// Computes a digest on a thread of its own, if one can be started. The thread receives no signals
-// from outside.
-class Hashing {
- public:
-  explicit Hashing(SourceDigest& digest) {
-    sigset_t all, old;
-    sigfillset(&all);
-    sigdelset(&all, SIGBUS);  // raised if the file becomes shorter
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    try {
-      thread_ = std::thread([&digest] { digest.Hex(); });
-    } catch (const std::system_error&) {  // then it is computed when it is asked for
-    }
-    pthread_sigmask(SIG_SETMASK, &old, nullptr);
-  }
-  ~Hashing() {
-    if (thread_.joinable()) thread_.join();
-  }
-  Hashing(const Hashing&) = delete;
-  Hashing& operator=(const Hashing&) = delete;
-
- private:
-  std::thread thread_;
-};
-
 std::string GenaiPathFor(const std::string& manifest_path) {
   const std::string suffix = ".kv.json";
   return manifest_path.substr(0, manifest_path.size() - suffix.size()) + ".genai.json";
@@ -135,18 +99,23 @@ class ConvertRun {
   ConvertRun(const ConvertFlags& flags, Io& io, const Model& source)
       : flags_(flags), io_(io), source_(source) {}
 
-  int Finish(ProvedConversion converted, const LateText& late) {
+  int Finish(ProvedConversion converted) {
     converted_ = std::move(converted);
     Conversion& conversion = converted_.conversion;
     if (converted_.tests) verified_ = VerifyDocument(*converted_.tests);
     facts_.before = &source_;
     facts_.inspection = &conversion.inspection;
-    if (!conversion.model) return Refuse();
+    const bool stopped = conversion.status == ConvertStatus::kStopped;
+    if (!conversion.model && !stopped) return Refuse();
     const bool prints = !flags_.verify.empty() && !flags_.common.json && !flags_.common.quiet;
-    if (prints) {
+    if (prints && converted_.tests) {
       io_.Results() << VerifyText(*converted_.tests, flags_.common.verbose, io_.OutStyle());
     }
-    if (!late.stand_in.empty()) conversion.manifest.source_sha256 = late.stand_in;
+    if (stopped) {
+      Report({});
+      return kDone;
+    }
+    if (!converted_.accepted && !flags_.stop_after.empty()) return Withhold();
     onnx::ModelProto stamped = *conversion.model;
     StampMetadata(conversion.manifest, &stamped);
     const ExternalMode external = flags_.external == "keep"   ? ExternalMode::kKeep
@@ -161,7 +130,7 @@ class ConvertRun {
     facts_.manifest = &conversion.manifest;
     if (converted_.tests) facts_.verify = &*converted_.tests;
     if (!converted_.accepted) return Withhold();
-    return Write(*std::move(placed), late);
+    return Write(*std::move(placed));
   }
 
  private:
@@ -188,11 +157,12 @@ class ConvertRun {
     const auto page = WriteReportAlone(flags_, io_, &facts_, Document({}));
     if (!page.ok()) return CannotWrite(io_, flags_.report, page);
     if (flags_.common.json) Report({});
-    Complain(io_, flags_.output, "not written: " + converted_.reason);
+    Complain(io_, flags_.output.empty() ? flags_.model : flags_.output,
+             "not written: " + converted_.reason);
     return ExitCodeOf(converted_.equality);
   }
 
-  int Write(DataPlacement placed, const LateText& late) {
+  int Write(DataPlacement placed) {
     const Conversion& conversion = converted_.conversion;
     auto image = ImageOf(*result_.proto, placed.locations);
     if (!image.ok()) return CannotWrite(io_, flags_.output, image.status());
@@ -220,14 +190,11 @@ class ConvertRun {
     if (flags_.dry_run) {
       names.clear();
     } else {
-      std::optional<Hashing> hashing;
-      if (!late.stand_in.empty()) hashing.emplace(*source_.digest);
-      if (const auto status = WriteFiles(
-              files,
-              [&](uint64_t done, uint64_t total) {
-                io_.Say(fmt::format("writing {} of {} MiB", done >> 20, total >> 20));
-              },
-              late);
+      if (const auto status =
+              WriteFiles(files,
+                         [&](uint64_t done, uint64_t total) {
+                           io_.Say(fmt::format("writing {} of {} MiB", done >> 20, total >> 20));
+                         });
           !status.ok()) {
         return CannotWrite(io_, flags_.output, status);
       }
@@ -257,23 +224,19 @@ int RunConvert(const ConvertFlags& flags, Io io) {
   auto model = Load(io, flags.model, flags.common);
   if (!model) return kUnreadable;
   io.Say("finding and rewriting caches");
-  // The source's digest is computed while its weights are written. A report contains the digest of
-  // the result, and cannot wait.
-  LateText late;
-  const std::shared_ptr<SourceDigest> digest = model->digest;
-  if (flags.report.empty()) {
-    late = {DigestStandIn(), [&] { return digest->Hex(); }};
-    model->digest = nullptr;
-  }
+  // Nobody sees the source's digest then.
+  if (flags.dry_run && flags.report.empty() && !flags.dump_dir) model->digest = nullptr;
   ProvingOptions proving = ProvingOf(flags);
   proving.say = [&](std::string what) { io.Say(std::move(what)); };
-  auto converted = ConvertAndProve(*model, *options, AllRules(), proving);
-  model->digest = digest;
+  auto converted = ConvertAndProve(*model, *options, AllRules(), proving, StepsOf(flags));
+  if (!converted.ok() && IsWriteError(converted.status())) {
+    return CannotWrite(io, flags.dump_dir.value_or(""), converted.status());
+  }
   if (!converted.ok()) {
     Complain(io, flags.model, converted.status());
     return absl::IsInternal(converted.status()) ? kInternal : kUnreadable;
   }
-  return ConvertRun(flags, io, *model).Finish(*std::move(converted), late);
+  return ConvertRun(flags, io, *model).Finish(*std::move(converted));
 }
 
 }  // namespace kvlift::cli

@@ -23,7 +23,8 @@ int RunInspect(const InspectFlags& flags, Io io);
 
 struct ConvertFlags {
   CommonFlags common;
-  std::string model, output;
+  std::string model;
+  std::string output;  // empty only with stop_after
   std::string max_seq_len = "dynamic";
   std::string target = "spec", control = "auto", mask = "auto", read = "auto", padding = "auto";
   std::string io_names = "keep", layout = "keep", mode = "linear", external = "auto";
@@ -34,6 +35,8 @@ struct ConvertFlags {
   std::string verify;  // "", "quick", "full"
   std::string weights = "stored";
   std::string report;
+  std::string stop_after;  // "": all steps run; "lower", "recognise", ...
+  std::optional<std::string> dump_dir;
   std::vector<std::string> only, skip;
   bool allow_partial = false, dry_run = false, force = false, tree_mask = false;
 };

@@ -107,6 +107,9 @@ absl::StatusOr<ConvertOptions> OptionsOf(const ConvertFlags& f) {
   if (!ReadConvertAccept(f.accept)) {
     return absl::InvalidArgumentError(fmt::format("--accept: unknown word '{}'", f.accept));
   }
+  if (!f.stop_after.empty() && !ReadStep(f.stop_after)) {
+    return absl::InvalidArgumentError(fmt::format("--stop-after: unknown word '{}'", f.stop_after));
+  }
   o.only = f.only;
   o.skip = f.skip;
   o.allow_partial = f.allow_partial;
@@ -126,5 +129,7 @@ ProvingOptions ProvingOf(const ConvertFlags& f) {
   proving.random_weights = ReadWeights(f.weights).value_or(std::nullopt);
   return proving;
 }
+
+StepRequest StepsOf(const ConvertFlags& f) { return {ReadStep(f.stop_after), f.dump_dir}; }
 
 }  // namespace kvlift::cli

@@ -13,5 +13,6 @@ namespace kvlift::cli {
 absl::StatusOr<ConvertOptions> OptionsOf(const ConvertFlags& flags);
 // The flags must have passed OptionsOf.
 ProvingOptions ProvingOf(const ConvertFlags& flags);
+StepRequest StepsOf(const ConvertFlags& flags);
 
 }  // namespace kvlift::cli

@@ -1,9 +1,12 @@
 #include "documents.h"
 
 #include <cmath>
+#include <map>
+#include <utility>
 
 #include "contract/words.h"
 #include "proof_documents.h"
+#include "report/collapse.h"
 
 namespace kvlift::cli {
 namespace {
@@ -75,14 +78,21 @@ ordered_json EqualityJson(const ProvedConversion& converted) {
 ordered_json Number(double v) { return std::isfinite(v) ? ordered_json(v) : ordered_json(nullptr); }
 
 // Returns the conditions that are not checked, by subject, or by the kind of the assumption if they
-// have no subject.
+// have no subject. Conditions that differ only in the number of a layer are one text.
 ordered_json AssumedJson(const Assumptions& assumptions) {
-  ordered_json json = ordered_json::object();
+  std::vector<std::pair<std::string, std::vector<std::string>>> texts;  // key, conditions
+  std::map<std::pair<std::string, std::string>, size_t> places;
   for (const Assumption& a : assumptions.all()) {
     if (a.checked) continue;
     const std::string key = a.subject.empty() ? std::string(WordOf(a.kind)) : a.subject;
+    const auto [it, added] = places.try_emplace({key, NamePattern(a.condition)}, texts.size());
+    if (added) texts.emplace_back(key, std::vector<std::string>());
+    texts[it->second].second.push_back(a.condition);
+  }
+  ordered_json json = ordered_json::object();
+  for (const auto& [key, conditions] : texts) {
     const std::string before = json.contains(key) ? json[key].get<std::string>() + "; " : "";
-    json[key] = before + a.condition;
+    json[key] = before + MergedName(conditions, Numbers::kRanges);
   }
   return json;
 }
@@ -183,6 +193,8 @@ ordered_json ConvertDocument(const ProvedConversion& converted,
   }
   json["verify"] = verify;
   json["equality"] = EqualityJson(converted);
+  if (converted.stopped_after) json["stopped_after"] = WordOf(*converted.stopped_after);
+  if (!converted.dumps.empty()) json["dumps"] = converted.dumps;
   return json;
 }
 
@@ -194,6 +206,8 @@ std::string_view StatusName(ConvertStatus status) {
       return "partial";
     case ConvertStatus::kRefused:
       return "refused";
+    case ConvertStatus::kStopped:
+      return "stopped";
     default:
       return "nothing";
   }
@@ -228,8 +242,11 @@ ordered_json VerifyDocument(const VerifyReport& r) {
   json["whole_because"] = TextOrNull(r.whole_because);
   json["half_types"] = nullptr;
   if (r.half_types.computed_in_float32) {
-    json["half_types"] = {{"plans", PlansJson(r.half_types.plans)},
-                          {"outputs", OutputsJson(r.half_types.outputs)}};
+    json["half_types"] = {
+        {"plans", PlansJson(r.half_types.plans)},
+        {"outputs", OutputsJson(r.half_types.outputs)},
+        {"not_run", TextOrNull(r.half_types.not_run)},
+        {"decisions", {{"made", r.half_types.decisions}, {"unlike", r.half_types.unlike}}}};
   }
   json["oracle"] = OracleJson(r.oracle);
   json["rounding"] = RoundingJson(r.rounding);

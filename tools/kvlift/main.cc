@@ -1,5 +1,6 @@
 // kvlift: finds the key/value caches of a decoder in ONNX, rewrites them to TensorScatter and
 // Attention, and proves that nothing else changed. Each command is in cmd_NAME.cc.
+#include <openssl/crypto.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -40,6 +41,8 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   kvlift::CleanUpOnSignals();
+  // A run reads no file but those of its arguments.
+  OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);
   try {
     const int code =
         kvlift::cli::Run(std::vector<std::string>(argv, argv + argc), {std::cout, std::cerr});

@@ -139,6 +139,7 @@ std::string EqualityText(const ProvedConversion& converted) {
 Tone ToneOf(ConvertStatus status) {
   return status == ConvertStatus::kConverted ? Tone::kGood
          : status == ConvertStatus::kPartial ? Tone::kWarning
+         : status == ConvertStatus::kStopped ? Tone::kPlain
                                              : Tone::kBad;
 }
 
@@ -176,6 +177,32 @@ std::string InspectText(const std::string& path, const Inspection& inspection, b
                             inspection.caches.size(), convertible);
 }
 
+namespace {
+
+std::string WroteText(const std::vector<std::string>& files) {
+  std::string text;
+  for (const std::string& file : files) text += fmt::format("wrote {}\n", EscapeTerminal(file));
+  return text;
+}
+
+// Returns the last lines about a conversion that made no model.
+std::string NoModelText(const ProvedConversion& converted, const std::string& status) {
+  const Conversion& conversion = converted.conversion;
+  const size_t caches = conversion.inspection.caches.size();
+  const std::string text = WroteText(converted.dumps);
+  if (converted.stopped_after) {
+    return text + fmt::format("{} after {}: {} caches, {} attentions, no model written\n", status,
+                              WordOf(*converted.stopped_after), caches,
+                              conversion.inspection.attention.size());
+  }
+  if (conversion.status == ConvertStatus::kNothing) {
+    return text + fmt::format("{}: no cache found, nothing written\n", status);
+  }
+  return text + fmt::format("{}: {} caches, nothing written\n", status, caches);
+}
+
+}  // namespace
+
 std::string ConvertText(const ProvedConversion& converted, const std::vector<std::string>& outputs,
                         const Style& style) {
   const Conversion& conversion = converted.conversion;
@@ -187,10 +214,8 @@ std::string ConvertText(const ProvedConversion& converted, const std::vector<std
   }
   if (!conversion.model) {
     text += FindingsText(inspection.near_misses, style);
-    return text + (conversion.status == ConvertStatus::kNothing
-                       ? fmt::format("{}: no cache found, nothing written\n", status)
-                       : fmt::format("{}: {} caches, nothing written\n", status,
-                                     inspection.caches.size()));
+    if (converted.equality != Equality::kNothing) text += EqualityText(converted);
+    return text + NoModelText(converted, status);
   }
   for (const Precondition& p : conversion.manifest.preconditions) {
     text += fmt::format("{}  {} ({})\n", p.code, EscapeTerminal(p.text), WordOf(p.status));
@@ -204,7 +229,7 @@ std::string ConvertText(const ProvedConversion& converted, const std::vector<std
                         *q->bytes_after, *q->bytes_before);
   }
   text += EqualityText(converted);
-  for (const std::string& file : outputs) text += fmt::format("wrote {}\n", EscapeTerminal(file));
+  text += WroteText(converted.dumps) + WroteText(outputs);
   return text + fmt::format("{}: {} of {} caches, {} of {} attentions, {} -> {} nodes\n", status,
                             Converted(inspection.caches), inspection.caches.size(),
                             Converted(inspection.attention), inspection.attention.size(),

@@ -113,7 +113,7 @@ std::string OracleText(const VerifyReport& r) {
     ratio = std::max(ratio, o.ratio);
   }
   std::string text = fmt::format(
-      "oracle: {} of {} steps; comparisons: {} bitwise, {} within computed bounds\n"
+      "oracle: {} of {} steps; comparisons: {} bitwise, {} judged by computed bounds\n"
       "        (largest difference / bound {:.2g}), {} by the fixed bound\n",
       r.oracle.steps, r.oracle.steps_seen, bitwise, bounded, ratio, fixed);
   for (const std::string& what : r.oracle.without_meaning) {
@@ -159,10 +159,21 @@ std::string LayersText(const VerifyReport& r, bool verbose) {
     for (const OutputResult& o : r.half_types.outputs) {
       if (o.bound > 0) ratio = std::max(ratio, o.max_abs / o.bound);
     }
-    text += fmt::format(
-        "half precision: computed in float32; in their own types both models agree in {} steps\n"
-        "                (largest difference / bound {:.2g})\n",
-        steps, ratio);
+    const std::string& why = r.half_types.not_run;
+    text += "half precision: computed in float32; ";
+    text += steps > 0 ? fmt::format(
+                            "in their own types both models agree in {} steps\n"
+                            "                (largest difference / bound {:.2g})\n",
+                            steps, ratio)
+                      : fmt::format("not run in their own types: {}\n",
+                                    why.empty() ? "no plan runs" : EscapeTerminal(why));
+    if (r.half_types.decisions > 0) {
+      text += fmt::format(
+          "                rounding turns {} of {} decisions (TopK, ArgMax, comparisons), in "
+          "which\n"
+          "                the conversion follows the source\n",
+          r.half_types.unlike, r.half_types.decisions);
+    }
   }
   return text.empty() ? text : text + "\n";
 }

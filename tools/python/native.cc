@@ -164,7 +164,7 @@ class Converted {
     result_.base_dir = source_.base_dir;
   }
 
-  bool has_model() const { return converted_->accepted; }
+  bool has_model() const { return converted_->accepted && conversion().model; }
   // Returns true if neither equality nor a difference was shown.
   bool inconclusive() const {
     return conversion().model && !has_model() && converted_->equality != Equality::kDifferent;
@@ -176,6 +176,10 @@ class Converted {
     return Text(cli::ConvertDocument(*converted_, {}, tests));
   }
   Model Result() const {
+    if (converted_->stopped_after) {
+      throw Failure(absl::FailedPreconditionError(
+          fmt::format("stopped after {}, without a model", WordOf(*converted_->stopped_after))));
+    }
     if (!has_model()) {
       throw Failure(absl::FailedPreconditionError(
           converted_->reason.empty() ? "nothing was converted" : converted_->reason));
@@ -233,8 +237,8 @@ class Converted {
 Converted ConvertOne(const Model& model, cli::ConvertFlags flags) {
   const nb::gil_scoped_release unlocked;
   const ConvertOptions options = Value(cli::OptionsOf(flags));
-  return Converted(model,
-                   Value(ConvertAndProve(model, options, AllRules(), cli::ProvingOf(flags))));
+  return Converted(model, Value(ConvertAndProve(model, options, AllRules(), cli::ProvingOf(flags),
+                                                cli::StepsOf(flags))));
 }
 
 // Binds the options of `convert`, with their names of the command line and _ for -.
@@ -257,6 +261,8 @@ void BindFlags(nb::module_& m) {
       .def_rw("quantize_cache", &ConvertFlags::quantize_cache)
       .def_rw("tree_mask", &ConvertFlags::tree_mask)
       .def_rw("accept", &ConvertFlags::accept)
+      .def_rw("stop_after", &ConvertFlags::stop_after)
+      .def_rw("dump_dir", &ConvertFlags::dump_dir)
       .def_rw("only", &ConvertFlags::only)
       .def_rw("skip", &ConvertFlags::skip)
       .def_rw("allow_partial", &ConvertFlags::allow_partial);

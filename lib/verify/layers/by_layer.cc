@@ -36,6 +36,9 @@ class Merger {
     for (const OutputResult& output : report.outputs) MergeOutput(output, &whole_.outputs);
     HalfTypesReport& half = whole_.half_types;
     half.computed_in_float32 |= report.half_types.computed_in_float32;
+    if (half.not_run.empty()) half.not_run = report.half_types.not_run;
+    half.decisions += report.half_types.decisions;
+    half.unlike += report.half_types.unlike;
     AddPlans(report.half_types.plans, &half.plans);
     for (const OutputResult& output : report.half_types.outputs) MergeOutput(output, &half.outputs);
     for (ControlResult& control : report.controls) {

@@ -226,8 +226,9 @@ std::string TextOfPair(const ModelPiece& piece) {
     if (IsCache(i)) continue;
     text += fmt::format("input {} {} {}", before.NumberOf(NameInSource(i)), after.NumberOf(i.name),
                         WordOf(AsOf(i)));
-    if (const ControlInput* control = AsControl(i))
+    if (const ControlInput* control = AsControl(i)) {
       text += fmt::format(" {}", WordOf(control->value));
+    }
     if (const PaddedInput* padded = AsPadded(i)) {
       text += fmt::format(" {} {}", padded->axis, padded->fill);
     }

@@ -80,7 +80,8 @@ class Conversion:
     def __init__(self, native: Any) -> None:
         self._native = native
         self.document: Dict[str, Any] = json.loads(native.document())
-        self.status: str = self.document["status"]  # "converted", "partial", "refused", "nothing"
+        # "converted", "partial", "refused", "nothing", or "stopped" where `stop_after` asked for it
+        self.status: str = self.document["status"]
         self.caches: List[Dict[str, Any]] = self.document["caches"]
 
     @property
@@ -168,12 +169,18 @@ def convert(model: ModelLike, *, target: str = "spec", max_seq_len: Optional[int
             rotary: str = "auto", window: str = "full", cache_tensors: str = "per-layer",
             quantize_cache: str = "", accept: str = "tested",
             tree_mask: bool = False, only: Sequence[str] = (),
-            skip: Sequence[str] = (), allow_partial: bool = False) -> Conversion:
-    """Rewrites the caches and proves the result; nothing is written.
+            skip: Sequence[str] = (), allow_partial: bool = False, stop_after: str = "",
+            dump_dir: Union[str, "os.PathLike[str]", None] = None) -> Conversion:
+    """Rewrites the caches and proves the result; nothing is written but into `dump_dir`.
 
     The options are those of `kvlift convert`. Facts that the proof leaves open are tested by the
     quick plans of `verify`. If less is shown than `accept` requires, the status is "refused" and
     `model` raises.
+
+    The steps are lower, recognise, plan, emit, check and prove. `stop_after` ends behind one of
+    them: then the status is "stopped", unless that step or an earlier one refused, and `model`
+    raises. `dump_dir` is a folder that receives what each step made, as text; `document["dumps"]`
+    lists the files.
     """
     flags = _native.ConvertFlags()
     flags.target, flags.control, flags.mask, flags.read = target, control, mask, read
@@ -181,6 +188,8 @@ def convert(model: ModelLike, *, target: str = "spec", max_seq_len: Optional[int
     flags.window, flags.accept = window, accept
     flags.rotary, flags.quantize_cache, flags.tree_mask = rotary, quantize_cache, tree_mask
     flags.cache_tensors = cache_tensors
+    flags.stop_after = stop_after
+    flags.dump_dir = None if dump_dir is None else os.fspath(dump_dir)
     flags.only, flags.skip, flags.allow_partial = list(only), list(skip), allow_partial
     if max_seq_len is not None:
         flags.max_seq_len = str(max_seq_len)

@@ -1,0 +1,20 @@
+#include "onnxio/folders.h"
+
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include "onnxio/copy.h"
+
+namespace kvlift {
+
+absl::Status MakeFolders(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (!error && !std::filesystem::is_directory(path, error) && !error) {
+    error = std::make_error_code(std::errc::not_a_directory);
+  }
+  return error ? WriteFailed(error.value(), "make the folder", path) : absl::OkStatus();
+}
+
+}  // namespace kvlift

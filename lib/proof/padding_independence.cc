@@ -1,0 +1,346 @@
+#include "proof/padding_independence.h"
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "fmt/format.h"
+#include "proof/operand_places.h"
+
+namespace kvlift {
+namespace {
+
+using sym::Expr;
+using sym::Facts;
+using sym::Kind;
+
+// What lies along an axis.
+enum class Along {
+  kNoTokens,
+  kTokens,              // [S]
+  kKeys,                // [P + S]
+  kSequencesAndTokens,  // [c * S], with the tokens of a sequence next to each other
+  kUnknown,  // the extent depends on S in another way, or only running the model tells it
+};
+
+// An element that is judged: the extents of its indices, and the tokens that these stand for.
+struct Place {
+  Facts facts;
+  std::vector<Expr> tokens;  // the number of each such token in the step; below 0 in the past
+};
+
+class Reader {
+ public:
+  Reader(const GraphPair& pair, const Correspondence& twins, const ReadAttentions& attentions,
+         const Manifest& relation)
+      : pair_(pair),
+        graph_(pair.graph()),
+        forms_(pair.forms()),
+        pool_(forms_.pool()),
+        twins_(twins),
+        attentions_(attentions),
+        relation_(relation),
+        past_(twins.past()),
+        new_(twins.new_tokens()),
+        total_(twins.Normal(twins.total(), Facts{})) {}
+
+  PaddingReach Run() {
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (pair_.IsOfAfter(n)) continue;
+      for (size_t k = 0; k < graph_.outputs(n).size(); ++k) Judge(n, static_cast<int>(k));
+    }
+    for (const std::string& name : ComparedResults(relation_)) {
+      if (PaddingReach reach = ReachOf(name); !reach.why.empty()) return reach;
+    }
+    return {};
+  }
+
+ private:
+  PaddingReach ReachOf(const std::string& name) {
+    const ValueId value = pair_.Before(name);
+    if (value == kNoValue) return {};
+    const sym::Form form = forms_.Of(value);
+    if (!form.known_rank) return {fmt::format("the shape of {} is not seen", name), false};
+    PaddingReach reach = Of(form.element, form.shape, {});
+    if (!reach.why.empty()) reach.why = fmt::format("{}: {}", name, reach.why);
+    return reach;
+  }
+
+  // Forms look through values that are not opaque; these are judged where they are read.
+  void Judge(NodeId n, int output) {
+    const ValueId result = graph_.outputs(n)[static_cast<size_t>(output)];
+    if (result == kNoValue || !forms_.Of(result).opaque) return;
+    PaddingReach reach = OfResult(n, output, result);
+    if (reach.why.empty()) return;
+    if (const AttentionReading* attention = ReadingOf(n, result)) reach = OfAttention(*attention);
+    if (!reach.why.empty()) reached_[result] = std::move(reach);
+  }
+
+  const AttentionReading* ReadingOf(NodeId n, ValueId result) {
+    if (const auto it = attentions_.find(result); it != attentions_.end()) return &it->second;
+    constexpr std::string_view kMakers[] = {"Attention", "MatMul", "Einsum"};
+    const bool may = std::any_of(std::begin(kMakers), std::end(kMakers),
+                                 [&](std::string_view op) { return graph_.Is(n, op); });
+    if (!may) return nullptr;
+    reading_ = ReadAttention(forms_, result);
+    return reading_.why_not.empty() ? &reading_ : nullptr;
+  }
+
+  PaddingReach OfResult(NodeId n, int output, ValueId result) {
+    const std::string what =
+        fmt::format("{} of {}", pair_.NameOf(result), graph_.node(n).op_type());
+    const sym::Form form = forms_.Of(result);
+    if (!form.known_rank) return {fmt::format("the shape of {} is not seen", what), false};
+    const auto places =
+        graph_.captures(n).empty() ? OperandPlaces(forms_, n, output) : std::nullopt;
+    if (!places) {
+      return {ReadsTokens(n) ? fmt::format("{} may take in several tokens", what) : "", false};
+    }
+    // A sum of all elements up to the own one, along an axis that is known.
+    if (graph_.Is(n, "CumSum") && IntAttribute(graph_.node(n), "reverse", 0) == 0) {
+      return Of(forms_.At(graph_.inputs(n)[0], Own(form.shape.size()), Facts{form.shape}),
+                form.shape, {});
+    }
+    for (const OperandPlace& place : *places) {
+      const ValueId operand = graph_.inputs(n)[static_cast<size_t>(place.input)];
+      // An index that an operand chooses reads one element of those along an axis.
+      const bool chooses = absl::StartsWith(graph_.node(n).op_type(), "Gather");
+      for (Expr extent : place.taken) {
+        if (chooses || AlongOf(twins_.Normal(extent, Facts{})) == Along::kNoTokens) continue;
+        return {fmt::format("{} takes in all tokens", what), false};
+      }
+      const Facts facts{Joined(form.shape, place.taken)};
+      PaddingReach reach = Of(forms_.At(operand, place.at, facts), form.shape, place.taken);
+      if (!reach.why.empty()) return reach;
+    }
+    return {};
+  }
+
+  PaddingReach OfAttention(const AttentionReading& reading) {
+    const std::vector<Expr>& extents = reading.extents.extents;
+    if (extents.size() < 5) return {"an attention whose extents are not seen", false};
+    const Expr own = pool_.Index(2), key = pool_.Index(3);
+    for (const auto& [element, last] :
+         {std::pair(reading.query, extents[4]), std::pair(reading.key, extents[4]),
+          std::pair(reading.value, reading.size_of_value)}) {
+      std::vector<Expr> shape(extents.begin(), extents.begin() + 4);
+      shape.push_back(last);
+      if (PaddingReach reach = Of(element, shape, {}); !reach.why.empty()) return reach;
+    }
+    const std::vector<Expr> shape(extents.begin(), extents.begin() + 4);
+    for (Expr bias : reading.bias) {
+      if (PaddingReach reach = Of(bias, shape, {}); !reach.why.empty()) return reach;
+    }
+    if (PaddingReach reach = Of(reading.visible, shape, {}); !reach.why.empty()) return reach;
+    const Facts facts = Normal(shape);
+    const Expr earlier = pool_.Le(key, pool_.Add(past_, own), facts);
+    const Expr visible = twins_.Normal(reading.visible, facts);
+    if (pool_.Assume(earlier, visible, true, facts)->is_integer(1)) return {};
+    return {"a token sees later ones of its step", false};
+  }
+
+  bool ReadsTokens(NodeId n) {
+    const auto reads = [&](ValueId v) {
+      if (v == kNoValue || graph_.constant(v) != nullptr) return false;
+      const sym::Form form = forms_.Of(v);
+      if (!form.known_rank || reached_.contains(v)) return true;
+      const auto is_token = [&](Expr extent) {
+        return AlongOf(twins_.Normal(extent, Facts{})) != Along::kNoTokens;
+      };
+      return std::any_of(form.shape.begin(), form.shape.end(), is_token) ||
+             !Of(form.element, form.shape, {}).why.empty();
+    };
+    const auto inputs = graph_.inputs(n), captures = graph_.captures(n);
+    return std::any_of(inputs.begin(), inputs.end(), reads) ||
+           std::any_of(captures.begin(), captures.end(), reads);
+  }
+
+  bool CountsTokens(Expr e) const { return sym::ContainsDim(e, new_->dim()); }
+
+  // `extent` is in the source's terms.
+  Along AlongOf(Expr extent) const {
+    if (extent == new_) return Along::kTokens;
+    if (extent == total_) return Along::kKeys;
+    if (CountsTokens(extent)) {
+      const Expr count = pool_.FloorDiv(extent, new_, Facts{});
+      const bool whole = !CountsTokens(count) && pool_.Mul(count, new_) == extent;
+      return whole ? Along::kSequencesAndTokens : Along::kUnknown;
+    }
+    const std::vector<sym::DimSymbol> known = sym::DimsOf(past_);
+    for (const sym::DimSymbol& dim : sym::DimsOf(extent)) {
+      const bool is_past = std::find(known.begin(), known.end(), dim) != known.end();
+      if (dim.is_internal() && !is_past) return Along::kUnknown;
+    }
+    return sym::LoadsOf(extent).empty() ? Along::kNoTokens : Along::kUnknown;
+  }
+
+  static std::vector<Expr> Joined(std::vector<Expr> shape, const std::vector<Expr>& taken) {
+    shape.insert(shape.end(), taken.begin(), taken.end());
+    return shape;
+  }
+
+  Facts Normal(const std::vector<Expr>& shape) const {
+    Facts facts;
+    for (Expr extent : shape) facts.extents.push_back(twins_.Normal(extent, Facts{}));
+    return facts;
+  }
+
+  // Returns the number of the token in its step that lies at `at` on an axis.
+  Expr TokenAt(Along along, Expr at, const Facts& facts) const {
+    switch (along) {
+      case Along::kTokens:
+        return at;
+      case Along::kKeys:
+        return pool_.Sub(at, past_);
+      case Along::kSequencesAndTokens:
+        return pool_.Mod(at, new_, facts);
+      case Along::kNoTokens:
+      case Along::kUnknown:
+        break;
+    }
+    return nullptr;
+  }
+
+  // Says why an element of a value of this shape may differ in a step of fewer tokens. Indices
+  // behind those of the shape have the extents `taken`.
+  PaddingReach Of(Expr e, const std::vector<Expr>& shape, const std::vector<Expr>& taken) {
+    if (e == nullptr) return {"an element is not seen", false};
+    Place place{Normal(Joined(shape, taken)), {}};
+    e = twins_.Normal(e, place.facts);
+    sym::Pool::Substitution split;
+    for (size_t k = 0; k < shape.size(); ++k) {
+      const Expr extent = place.facts.extents[k];
+      const Along along = AlongOf(extent);
+      if (along == Along::kUnknown) {
+        return {fmt::format("the extent {} is not one of tokens, keys or sequences", Text(extent)),
+                false};
+      }
+      if (along == Along::kSequencesAndTokens) {
+        // The index is split into one for the sequence and one for the token.
+        const auto at = static_cast<int>(place.facts.extents.size());
+        place.facts.extents.push_back(pool_.FloorDiv(extent, new_, Facts{}));
+        place.facts.extents.push_back(new_);
+        split.indices.resize(std::max(split.indices.size(), k + 1), nullptr);
+        split.indices[k] = pool_.Add(pool_.Mul(pool_.Index(at), new_), pool_.Index(at + 1));
+        place.tokens.push_back(pool_.Index(at + 1));
+      } else if (along != Along::kNoTokens) {
+        place.tokens.push_back(TokenAt(along, pool_.Index(static_cast<int>(k)), place.facts));
+      }
+    }
+    if (!split.indices.empty()) e = pool_.Substitute(e, split, place.facts);
+    return OfRead(e, place, pool_.True());
+  }
+
+  // Judges what an expression reads wherever `known` holds.
+  PaddingReach OfRead(Expr e, const Place& place, Expr known) {
+    if (e->kind() == Kind::kSelect) {
+      const Expr c = e->args()[0];
+      PaddingReach reach = OfRead(c, place, known);
+      if (reach.why.empty()) reach = OfRead(e->args()[1], place, pool_.And(known, c));
+      if (reach.why.empty()) reach = OfRead(e->args()[2], place, pool_.And(known, pool_.Not(c)));
+      return reach;
+    }
+    sym::Pool::Substitution loads;
+    for (Expr load : sym::OuterLoadsOf(e)) {
+      if (PaddingReach reach = OfLoad(load, place, known); !reach.why.empty()) return reach;
+      loads.atoms[load] =
+          pool_.Load(load->source(), std::vector<Expr>(load->args().size(), pool_.Integer(0)));
+    }
+    const Expr rest = loads.atoms.empty() ? e : pool_.Substitute(e, loads, place.facts);
+    if (!CountsTokens(rest)) return {};
+    return {fmt::format("{} depends on the number of tokens", Text(e)), true};
+  }
+
+  PaddingReach OfLoad(Expr load, const Place& place, Expr known) {
+    const ValueId source = load->source();
+    if (const auto it = reached_.find(source); it != reached_.end()) return it->second;
+    const sym::Form form = forms_.Of(source);
+    for (size_t k = 0; k < load->args().size(); ++k) {
+      const Expr extent = twins_.Normal(form.shape[k], Facts{});
+      const Along along = AlongOf(extent);
+      if (along == Along::kUnknown) {
+        return {fmt::format("the extent {} is not one of tokens, keys or sequences", Text(extent)),
+                false};
+      }
+      const Expr at = load->args()[k];
+      if (along == Along::kSequencesAndTokens && IsOwnRow(at, place, known)) continue;
+      const Expr token = TokenAt(along, at, place.facts);
+      if (token == nullptr || along == Along::kKeys || along == Along::kTokens) {
+        if (PaddingReach reach = OfRead(at, place, known); !reach.why.empty()) return reach;
+      } else {
+        const Expr sequence = pool_.FloorDiv(at, new_, place.facts);
+        for (Expr part : {token, sequence}) {
+          if (PaddingReach reach = OfRead(part, place, known); !reach.why.empty()) return reach;
+        }
+      }
+      if (token != nullptr && !IsReal(token, place, known)) {
+        return {fmt::format("{} may be a later token", Text(load)), false};
+      }
+    }
+    return {};
+  }
+
+  // Returns true if an index on an axis of sequences and tokens is that of one of the element's own
+  // tokens, in a sequence whose number does not depend on S.
+  bool IsOwnRow(Expr at, const Place& place, Expr known) const {
+    return std::any_of(place.tokens.begin(), place.tokens.end(), [&](Expr own) {
+      const Expr start = pool_.Sub(at, own);
+      const Expr sequence = pool_.FloorDiv(start, new_, place.facts);
+      return pool_.Mul(sequence, new_) == start && !CountsTokens(sequence) &&
+             sym::LoadsOf(sequence).empty() &&
+             Holds(pool_.Le(pool_.Integer(0), own, place.facts), place, known);
+    });
+  }
+
+  bool Holds(Expr condition, const Place& place, Expr known) const {
+    return condition->is_integer(1) ||
+           pool_.Assume(condition, known, true, place.facts)->is_integer(1);
+  }
+
+  std::vector<Expr> Own(size_t rank) const {
+    std::vector<Expr> indices;
+    for (size_t k = 0; k < rank; ++k) indices.push_back(pool_.Index(static_cast<int>(k)));
+    return indices;
+  }
+
+  // Returns true if a token is the first of the step, of the past, or not behind one of the
+  // element's own tokens.
+  bool IsReal(Expr token, const Place& place, Expr known) const {
+    return Holds(pool_.Le(token, pool_.Integer(0), place.facts), place, known) ||
+           std::any_of(place.tokens.begin(), place.tokens.end(), [&](Expr own) {
+             return Holds(pool_.Le(token, own, place.facts), place, known);
+           });
+  }
+
+  std::string Text(Expr e) const { return sym::ToString(e, &graph_); }
+
+  const GraphPair& pair_;
+  const Graph& graph_;
+  sym::Forms& forms_;
+  sym::Pool& pool_;
+  const Correspondence& twins_;
+  const ReadAttentions& attentions_;
+  const Manifest& relation_;
+  const Expr past_, new_, total_;
+  AttentionReading reading_;  // the last one that ReadingOf read
+  // Values for which the statement is not shown, and why.
+  absl::flat_hash_map<ValueId, PaddingReach> reached_;
+};
+
+}  // namespace
+
+PaddingReach ReachOfPadding(const GraphPair& pair, const Correspondence& twins,
+                            const ReadAttentions& attentions, const Manifest& relation) {
+  const Expr tokens = twins.new_tokens();
+  if (tokens == nullptr || twins.past() == nullptr) {
+    return {"the number of tokens is not seen", false};
+  }
+  if (tokens->is_integer(1)) return {};
+  if (tokens->kind() != Kind::kDim) return {"the number of tokens has no name", false};
+  return Reader(pair, twins, attentions, relation).Run();
+}
+
+}  // namespace kvlift

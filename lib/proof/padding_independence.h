@@ -1,0 +1,40 @@
+// Shows that padding tokens behind a sequence do not change what the source gives its real tokens.
+//
+// A converted model takes sequences of different lengths in one step, the shorter ones with padding
+// tokens behind. A source with growing caches is run for each sequence alone, without them. Both
+// give the real tokens the same if no token of a step reads a later one, and if nothing depends on
+// the number of tokens.
+//
+// Statement: let v be a value of the source in a step of S tokens, and v' the same value in a step
+// that has only the first S' of them. Then v' is v at the first S' tokens, on each axis of tokens
+// [S], of keys [P + S], or of both sequences and tokens [B * S]. This is shown for each result from
+// the elements of the operands that it is computed from (proof/operand_places.h), and for an
+// attention from its queries, keys, values, bias and visible keys, which must not lie behind the
+// query's own token.
+#pragma once
+
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "contract/manifest.h"
+#include "proof/attention_reading.h"
+#include "proof/correspondence.h"
+#include "proof/pair.h"
+
+namespace kvlift {
+
+// The source's attentions that were proved, by their results.
+using ReadAttentions = absl::flat_hash_map<ValueId, AttentionReading>;
+
+// Why padding tokens may change what real tokens are given.
+struct PaddingReach {
+  std::string why;             // empty if they do not; else names an output or cache
+  bool counts_tokens = false;  // something depends on the number of tokens of the step
+};
+
+// Judges all outputs and caches that the manifest compares, up to the first for which the statement
+// is not shown. A step of one token has no padding tokens.
+PaddingReach ReachOfPadding(const GraphPair& pair, const Correspondence& twins,
+                            const ReadAttentions& attentions, const Manifest& relation);
+
+}  // namespace kvlift

@@ -1,0 +1,27 @@
+#include "rewrite/attention_site.h"
+
+#include "base/overloaded.h"
+
+namespace kvlift {
+
+bool IsBatchTimesHeads(const AttentionSite& site) {
+  return std::visit(
+      Overloaded{[](const AttentionOperator&) { return false; },
+                 [](const AttentionSpelledOut& spelled) { return spelled.batch_times_heads; }},
+      site.spelling);
+}
+
+bool HasNanGuard(const AttentionSite& site) {
+  return std::visit(
+      Overloaded{[](const AttentionOperator&) { return false; },
+                 [](const AttentionSpelledOut& spelled) { return spelled.nan_guard; }},
+      site.spelling);
+}
+
+std::vector<sym::Expr> QueryShape(sym::Forms& forms, const AttentionSite& site) {
+  std::vector<sym::Expr> shape = forms.Of(site.query).shape;
+  if (shape.size() == 3) shape.insert(shape.begin(), forms.pool().Integer(1));
+  return shape;
+}
+
+}  // namespace kvlift

@@ -1,0 +1,95 @@
+// What a rule recognises as an attention over caches. An expression of an element writes i_k for
+// the index on axis k of its tensor.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "ir/graph.h"
+#include "sym/forms.h"
+
+namespace kvlift {
+
+// An axis of a tensor that is fixed at one index, such as the layer axis of a tensor that holds the
+// caches of several layers.
+struct FixedAxis {
+  int axis = 0;
+  int64_t index = 0;
+
+  friend bool operator==(const FixedAxis&, const FixedAxis&) = default;
+};
+
+// A value that is added to the scores and is not a mask of 0 and a minimum. It broadcasts to
+// [B, N, S, T], or to [B*N, S, T] if `batch_times_heads`.
+struct Bias {
+  ValueId value = kNoValue;
+  bool batch_times_heads = false;
+};
+
+// How the keys or values of one attention, [B, Nk, T, D], lie in a cache.
+struct CacheView {
+  std::vector<FixedAxis> fixed_axes;  // of a tensor that packs several caches; empty: it holds one
+  int64_t heads = 0;                  // Nk
+  int64_t offset = 0;              // index on the cache's axis D of the attention's first element
+  bool batch_times_heads = false;  // the cache's axis B counts batch * Nk + head
+  // The nodes that make the rows which attention reads from the stored rows, in the order in which
+  // they run: one DequantizeLinear with a constant scalar scale, or the nodes of DecodedRows
+  // (rewrite/decoded_rows.h). Empty: attention reads the stored rows.
+  std::vector<NodeId> decode;
+  std::vector<ValueId> decoded;  // the operands of `decode` that are the stored rows
+};
+
+// The keys or the values of an attention.
+struct CacheOperand {
+  int cache = -1;  // index into the recognised caches; -1: the operand is not a cache
+  CacheView view;
+};
+
+// What the mask of an attention and the values that are added to its scores hide, with the indices
+// b = i0, h = i1, s = i2, t = i3.
+struct AttentionMask {
+  sym::Expr keep = nullptr;  // predicate: the mask leaves the key visible
+  sym::Expr keys = nullptr;  // extent of t
+  std::vector<Bias> biases;
+  // What is known of the biases: where this predicate is false, they hide the key.
+  sym::Expr bias_keep = nullptr;
+};
+
+// The source has an Attention operator; its result is [B, N, S, Dv].
+struct AttentionOperator {};
+
+// The source spells the attention out: MatMul, Softmax, MatMul.
+struct AttentionSpelledOut {
+  bool batch_times_heads = false;  // the result is [B*N, S, Dv]; otherwise it is [B, N, S, Dv]
+  int32_t product_type = 0;        // onnx TensorProto::DataType of q k^T
+  double operand_scale = 1;        // the part of the scale that is applied to queries and keys
+  bool nan_guard = false;          // a row of NaN, as of a fully masked query, is replaced by 0
+};
+
+// softmax(softcap(scale * q k^T) + biases + mask) v, with k and v read from caches.
+struct AttentionSite {
+  NodeId node = kNoNode;     // its output 0, with a row for each query, is replaced
+  ValueId query = kNoValue;  // [B, N, S, D], or [N, S, D] of one sequence; not yet scaled
+  CacheOperand key, value;
+  int64_t q_heads = 0, head_dim = 0, v_head_dim = 0;  // N, D, Dv; Nk is key.view.heads
+  double scale = 0;
+  double softcap = 0;  // 0: no softcap
+  // onnx TensorProto::DataType in which the softmax is computed; 0: the operator's default.
+  int32_t softmax_type = 0;
+  AttentionMask mask;
+  std::variant<AttentionOperator, AttentionSpelledOut> spelling;
+  std::vector<NodeId> nodes;  // the source's nodes that the site stands for
+};
+
+// Returns true if the result of the site is [B*N, S, Dv].
+bool IsBatchTimesHeads(const AttentionSite& site);
+// Returns true if the source gives 0 for a query without visible keys, as Attention-24 does. It may
+// give another number, or NaN, if this returns false.
+bool HasNanGuard(const AttentionSite& site);
+
+// Returns the shape of the queries as [B, N, S, D]; B is 1 where the value has rank 3. The rank of
+// site.query must be known.
+std::vector<sym::Expr> QueryShape(sym::Forms& forms, const AttentionSite& site);
+
+}  // namespace kvlift

@@ -1,0 +1,93 @@
+// How a recognised cache is updated: one type for each way in which a model makes a present from
+// its past. std::visit over CacheUpdate::how names the places that another way must visit.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "contract/kinds.h"
+#include "ir/graph.h"
+#include "sym/expr.h"
+
+namespace kvlift {
+
+// The dim symbol P, the past length in tokens, for expressions of models that have no symbol of
+// their own for it, or several.
+inline sym::DimSymbol PastSymbol() { return sym::DimSymbol::Internal("P"); }
+
+// A graph input (past) and the graph output (present) that the host feeds back into it.
+struct CachePair {
+  ValueId past = kNoValue;
+  ValueId present = kNoValue;
+};
+
+// The new rows are put behind the past, and the present has all rows: [.., P, ..] ->
+// [.., P+S, ..].
+struct AppendAll {
+  sym::Expr past_length = nullptr;  // P, in rows: a dim symbol
+  // Element of the past in the order of sequences in which the new rows are put behind it (beam
+  // search); null: the order is that of the past.
+  sym::Expr reordered_past = nullptr;
+};
+
+// The new rows are put behind the past, and the present has the last `window` rows:
+// [.., P, ..] -> [.., min(P+S, window), ..].
+struct KeepLast {
+  sym::Expr past_length = nullptr;       // P, in rows, at most `window`: a dim symbol
+  int64_t window = 0;                    // in rows, 1 or more
+  ValueId read_by_attention = kNoValue;  // [.., P+S, ..]: the past with all new rows behind it
+};
+
+// The operator by which a model writes into a buffer.
+enum class WriteSpelling { kScatter, kSplice, kSelect, kBlend };
+
+// Row s of the new rows is written to slot start + s of a buffer, [.., M, ..]. A slot is an index
+// on the sequence axis.
+struct WriteAt {
+  sym::Expr start = nullptr;  // a slot; contains the batch index i0 at most
+  WriteSpelling spelling = WriteSpelling::kScatter;
+  // The source writes a part of the other axes only, such as the first sequences of a larger batch;
+  // CacheUpdate::update repeats the past's rows for the rest.
+  bool writes_some_sequences = false;
+};
+
+// Row s of the new rows is written to slot (start + s) mod M of a buffer, [.., M, ..].
+struct WriteAround {
+  sym::Expr start = nullptr;  // a slot before the modulo; contains the batch index i0 at most
+};
+
+// First in, first out: all rows of a buffer, [.., M, ..], move by S slots towards slot 0, and the
+// new rows are the last S.
+struct Fifo {};
+
+// A cache that a rule recognised. Expressions of elements write i_k for the index on axis k.
+struct CacheUpdate {
+  using How = std::variant<AppendAll, KeepLast, WriteAt, WriteAround, Fifo>;
+
+  CacheUpdate(const CachePair& cache, How update_of_cache) : pair(cache), how(update_of_cache) {}
+
+  CachePair pair;
+  How how;
+  std::string layout;                  // one letter per axis of the past: see rewrite/layout.h
+  int axis = 0;                        // the sequence axis, letter S of `layout`
+  sym::Expr new_length = nullptr;      // S, in rows
+  sym::Expr update_element = nullptr;  // of the new rows, over the past's axes; i_axis is in [0, S)
+  ValueId update = kNoValue;  // a value of the graph with exactly this element; kNoValue: no such
+  NodeId node = kNoNode;      // the producer of the present, for findings
+
+  // Returns true if the present has more rows than the past; false for buffers of M slots.
+  bool grows() const;
+  // Returns W if the present has the last W rows only; absent: it has all rows, or is a buffer.
+  std::optional<int64_t> window() const;
+  // Returns the slot to which TensorScatter writes the first new row, before a modulo: P for caches
+  // that grow, `start` for buffers, and PastSymbol() for Fifo.
+  sym::Expr write_index(sym::Pool& pool) const;
+  // Returns the value that attention reads.
+  ValueId read_by_attention() const;
+  bool writes_some_sequences() const;
+  UpdateKind kind() const;
+};
+
+}  // namespace kvlift

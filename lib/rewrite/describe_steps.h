@@ -1,0 +1,39 @@
+// What the steps from lower to emit made, as text for people (StepTrace). Reads finished data only:
+// nothing here computes a form or makes an expression, which would change later steps.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/findings.h"
+#include "contract/manifest.h"
+#include "rewrite/analysis.h"
+#include "rewrite/convert.h"
+#include "rewrite/plan.h"
+#include "rewrite/steps.h"
+
+namespace kvlift {
+
+// 1-lower.onnxtxt: the lowered graph as an outline (onnxio/outline.h), below comments that say what
+// the lowering took for granted and could not do. If the model could not be raised, the graph is
+// that of the source.
+std::vector<StepText> DescribeLowered(const Analysis& analysis);
+// 2-recognise.txt: each cache and each attention with what is known of it, and why the others are
+// refused. `inspection` is Report of the same analysis, with its caches and attentions in the same
+// order.
+std::vector<StepText> DescribeRecognised(const Analysis& analysis, const Inspection& inspection);
+// 3-plan.txt: what becomes of each cache, attention and input, or why the model is refused.
+std::vector<StepText> DescribePlan(const Analysis& analysis, const ConvertOptions& options,
+                                   const ConversionPlan& plan);
+// 4-emit.onnxtxt, an outline, and 4-emit.kv.json.
+std::vector<StepText> DescribeEmitted(const onnx::ModelProto& model, const Manifest& manifest);
+// 4-emit.txt: why no model was emitted.
+std::vector<StepText> DescribeRefusedEmit(const Finding& refusal);
+
+// Returns "KV214 text", with the nodes and values that it names, escaped for a terminal.
+std::string FindingLine(const Finding& finding);
+// Appends a line "  KEY   TEXT" with aligned texts, escaped for a terminal, unless the text is
+// empty.
+void AddLine(std::string_view key, std::string_view text, std::string* to);
+
+}  // namespace kvlift

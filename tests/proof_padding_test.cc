@@ -1,0 +1,106 @@
+// LIBS: proof rewrites
+// SRCS: support/case_file.cc support/models.cc
+// Padding tokens behind a sequence: a proof holds for steps that have some only if no real token
+// reads them, and if nothing depends on how many tokens a step has. Otherwise the ledger says so.
+#include <algorithm>
+#include <string>
+
+#include "support/proof_pair.h"
+
+namespace kvlift {
+namespace {
+
+constexpr char kMore[] =
+    " int64[1] at_0 = {0}, int64[1] at_1 = {1}, int64[1] at_2 = {2}, int64[1] to_last = {-1},"
+    " int64[1] far = {-9223372036854775807}, int64[1] end = {9223372036854775807},"
+    " int64[6] in_front = {0, 0, 0, 0, 1, 0}, float third = {0.375},";
+
+// Proves both models of the case, of which both end with the same statements, which make y of y0.
+Proof WithEnd(
+    const std::string& end, const std::function<void(Manifest*)>& change = [](Manifest*) {}) {
+  return ProofOfPair(kCase,
+                     {{kLastOfSource, "y0 = Reshape(context4, y_shape)\n" + end},
+                      {kConstantsOfSource, std::string(kConstantsOfSource) + kMore}},
+                     {{kLast, "y0 = Reshape (context4, y_shape)\n" + end},
+                      {kConstants, std::string(kConstants) + kMore}},
+                     change);
+}
+
+// Returns what the ledger says of padding tokens; empty if steps may have some.
+std::string Excluded(const Proof& proof) {
+  EXPECT_EQ(Unproved(proof), "");
+  for (const Assumption& assumption : proof.assumptions.all()) {
+    const bool all = assumption.kind == AssumptionKind::kPadding && assumption.subject.empty();
+    if (all) return assumption.condition;
+  }
+  return "";
+}
+
+TEST(Padding, OfTheCaseItselfReachesNoRealToken) {
+  EXPECT_EQ(Excluded(ProofOfPair(kCase, {}, {})), "");
+}
+
+TEST(Padding, IsAllowedWhereEachTokenIsComputedAlone) {
+  EXPECT_EQ(Excluded(WithEnd("top = ReduceMax<axes = [2]>(y0)\ny = Sub(y0, top)")), "");
+  EXPECT_EQ(Excluded(WithEnd("flat = Flatten<axis = 2>(y0)\nsoft = Softmax<axis = -1>(flat)\n"
+                             "shape = Shape(y0)\ny = Reshape(soft, shape)")),
+            "");
+}
+
+TEST(Padding, IsAllowedWhereEarlierTokensAreRead) {
+  EXPECT_EQ(Excluded(WithEnd("y = CumSum(y0, at_1)")), "");
+  EXPECT_EQ(Excluded(WithEnd("first = Slice(y0, at_0, at_1, at_1)\ny = Add(y0, first)")), "");
+  EXPECT_EQ(Excluded(WithEnd("padded = Pad(y0, in_front)\n"
+                             "n = Shape<start = 1, end = 2>(q)\n"
+                             "before = Slice(padded, at_0, n, at_1)\ny = Add(y0, before)")),
+            "");
+}
+
+TEST(Padding, IsExcludedWhereTheNumberOfTokensIsAFactor) {
+  EXPECT_NE(Excluded(WithEnd("n = Shape<start = 1, end = 2>(q)\nnumber = Cast<to = 1>(n)\n"
+                             "y = Mul(y0, number)")),
+            "");
+}
+
+TEST(Padding, IsExcludedWhereTokensAreReversed) {
+  EXPECT_NE(
+      Excluded(WithEnd("turned = Slice(y0, to_last, far, at_1, to_last)\ny = Add(y0, turned)")),
+      "");
+}
+
+TEST(Padding, IsExcludedWhereTheNextTokenIsRead) {
+  EXPECT_NE(Excluded(WithEnd("tail = Slice(y0, at_1, end, at_1)\n"
+                             "first = Slice(y0, at_0, at_1, at_1)\n"
+                             "next = Concat<axis = 1>(tail, first)\ny = Add(y0, next)")),
+            "");
+}
+
+TEST(Padding, IsExcludedWhereTheLastTokenIsAddedToAll) {
+  EXPECT_NE(Excluded(WithEnd("last = Slice(y0, to_last, end, at_1)\ny = Add(y0, last)")), "");
+}
+
+TEST(Padding, IsExcludedWhereTokensAreReducedOrSummedFromTheEnd) {
+  EXPECT_NE(Excluded(WithEnd("top = ReduceMax<axes = [1]>(y0)\ny = Sub(y0, top)")), "");
+  EXPECT_NE(Excluded(WithEnd("y = CumSum<reverse = 1>(y0, at_1)")), "");
+}
+
+TEST(Padding, IsExcludedWhereSequencesOfOneRunInfluenceEachOther) {
+  const auto uniform = [](Manifest* relation) {
+    relation->uniform = true;
+    relation->uniform_reason = "a test says so";
+  };
+  const std::string first = "first = Slice(y0, at_0, at_1, at_0)\ny = Add(y0, first)";
+  EXPECT_NE(Excluded(WithEnd(first, uniform)), "");
+  EXPECT_EQ(Excluded(WithEnd("y = Identity(y0)", uniform)), "");
+}
+
+TEST(Padding, IsSaidOnceWhereAPreconditionExcludesIt) {
+  const auto stated = [](Manifest* relation) {
+    relation->preconditions.push_back({"KV236", "a test says so", PreconditionStatus::kAssumed});
+  };
+  EXPECT_EQ(Excluded(WithEnd("last = Slice(y0, to_last, end, at_1)\ny = Add(y0, last)", stated)),
+            "");
+}
+
+}  // namespace
+}  // namespace kvlift
