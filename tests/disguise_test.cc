@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -47,7 +48,8 @@ Outcome OutcomeOf(const onnx::ModelProto& proto, const ConvertOptions& options) 
   if (!c.ok()) return outcome;
   outcome.status = c->status;
   for (const CacheReport& cache : c->inspection.caches) {
-    outcome.caches.insert(fmt::format("{} {} {}", cache.kind, cache.layout, CodeOf(cache.reason)));
+    outcome.caches.insert(
+        fmt::format("{} {} {}", WordOf(cache.kind), cache.layout, CodeOf(cache.reason)));
   }
   if (c->status == ConvertStatus::kRefused) {
     std::set<std::string> codes;

@@ -308,7 +308,7 @@ class LintManifest : public ::testing::Test {
   LintManifest() {
     ManifestCache c;
     c.id = "0.key";
-    c.role = "key";
+    c.role = CacheRole::kKey;
     c.input = "cache";
     c.output = "out";
     c.dtype = "float32";
@@ -316,12 +316,9 @@ class LintManifest : public ::testing::Test {
     c.axis = 2;
     manifest_.caches.push_back(c);
     for (const char* name : {"cache", "update", "at"}) {
-      ManifestInput input;
-      input.name = name;
-      input.as = "same";
-      manifest_.inputs.push_back(input);
+      manifest_.inputs.push_back({name, SameInput{}});
     }
-    manifest_.outputs.push_back({"out", "cache", "0.key", ""});
+    manifest_.outputs.push_back({"out", CacheOutput{"0.key"}});
     manifest_.capacity_value = 8;
   }
   static std::string Text() {

@@ -216,7 +216,7 @@ std::vector<Negative> AllNegatives() {
     e.Output("present_v", cut(2, 0));
     for (ManifestCache& cache : e.manifest->caches) {
       if (cache.output != "present_v") continue;
-      cache.alias = "copy";
+      cache.alias = CacheAlias::kCopy;
       cache.readers = {"edit"};
     }
   });
@@ -317,10 +317,7 @@ std::vector<Negative> AllNegatives() {
     info->mutable_type()->mutable_tensor_type()->set_elem_type(TensorProto::FLOAT);
     info->mutable_type()->mutable_tensor_type()->mutable_shape()->add_dim()->set_dim_param(
         "P of the sequence");
-    ManifestInput z;
-    z.name = "z";
-    z.as = "same";
-    e.manifest->inputs.push_back(z);
+    e.manifest->inputs.push_back({"z", SameInput{}});
     e.Value("s", [](Sketch& s, const std::string& x) {
       const std::string zero = s.Op(
           "Min", {s.Op("Abs", {s.Op("Sub", {s.Extent("z", 0), s.Extent("past_k", 2)})}), s.Int(0)});

@@ -40,7 +40,7 @@ TEST(PipelineTest, WhatIsProvedIsNotTested) {
   EXPECT_EQ(result.equality, Equality::kProved);
   EXPECT_TRUE(result.accepted);
   EXPECT_FALSE(result.tests.has_value());
-  EXPECT_EQ(result.conversion.manifest.equality, "proved");
+  EXPECT_EQ(result.conversion.manifest.equality, ShownEquality::kProved);
   EXPECT_FALSE(result.conversion.manifest.proved.empty());
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_replace.h"
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 
@@ -74,37 +75,24 @@ g (int64[B,S] ids, float[B,2,M,4] pk, float[B,2,M,4] pv, int64[B] at)
 
 Manifest Relation() {
   Manifest m;
-  for (const char* role : {"key", "value"}) {
-    const std::string letter(1, role[0]);
+  for (const CacheRole role : {CacheRole::kKey, CacheRole::kValue}) {
+    const std::string word(WordOf(role)), letter = word.substr(0, 1);
     ManifestCache c;
-    c.id = std::string("0.") + role;
+    c.id = "0." + word;
     c.role = role;
     c.input = "p" + letter;
     c.output = "n" + letter;
     c.dtype = "float32";
     c.layout = "BNSD";
-    c.alias = "safe";
-    c.source = {c.input, c.output, "concat", "BNSD", 2, true, {}};
+    c.alias = CacheAlias::kSafe;
+    c.source = {c.input, c.output, UpdateKind::kConcat, "BNSD", 2, true, {}};
     m.caches.push_back(c);
-    ManifestInput input;
-    input.name = c.input;
-    input.as = "cache";
-    input.id = c.id;
-    m.inputs.push_back(input);
-    m.outputs.push_back({c.output, "cache", c.id, ""});
+    m.inputs.push_back({c.input, CacheInput{c.id}});
+    m.outputs.push_back({c.output, CacheOutput{c.id}});
   }
-  ManifestInput ids;
-  ids.name = "ids";
-  ids.as = "same";
-  m.inputs.push_back(ids);
-  ManifestInput at;
-  at.name = "at";
-  at.as = "control";
-  at.value = "P";
-  at.dtype = "int64";
-  at.shape = {"B"};
-  m.inputs.push_back(at);
-  m.outputs.push_back({"logits", "same", "", ""});
+  m.inputs.push_back({"ids", SameInput{}});
+  m.inputs.push_back({"at", ControlInput{ControlValue::kPastLength, "int64", {"B"}}});
+  m.outputs.push_back({"logits", SameOutput{}});
   return m;
 }
 
@@ -239,11 +227,8 @@ TEST(VerifyTest, SequencesChangePlaces) {
       Reordered(kAfter, {{"TensorScatter <axis = 2> (pk,", "TensorScatter <axis = 2> (rk,"},
                          {"TensorScatter <axis = 2> (pv,", "TensorScatter <axis = 2> (rv,"}});
   Manifest relation = Relation();
-  ManifestInput order;
-  order.name = "order";
-  order.as = "same";
-  relation.inputs.push_back(order);
-  for (ManifestCache& cache : relation.caches) cache.alias = "copy";
+  relation.inputs.push_back({"order", SameInput{}});
+  for (ManifestCache& cache : relation.caches) cache.alias = CacheAlias::kCopy;
   const VerifyReport report = Judge(before, after, relation);
   EXPECT_EQ(report.verdict, VerdictKind::kEqual) << report.reason;
   const auto control =
@@ -273,7 +258,7 @@ TEST(VerifyTest, FalseAliasIsCaught) {
   EXPECT_NE(report.reason.find("KV430"), std::string::npos) << report.reason;
   EXPECT_NE(report.reason.find("pk"), std::string::npos) << report.reason;
   Manifest relation = Relation();
-  relation.caches[0].alias = "copy";
+  relation.caches[0].alias = CacheAlias::kCopy;
   const VerifyReport copied = Judge(kBefore, ReadsThePastLate(), relation);
   // The proof does not see that the sum adds 0.
   EXPECT_EQ(copied.verdict, VerdictKind::kEqualAsTested) << copied.reason;
@@ -304,7 +289,7 @@ TEST(VerifyTest, ReaderBeforeTheWriteIsCertified) {
 // Three numbers for any batch, of three sequences, too.
 TEST(VerifyTest, OutputThatHasNoBatchIsAsLongAsOne) {
   Manifest relation = Relation();
-  relation.outputs.push_back({"flat", "same", "", ""});
+  relation.outputs.push_back({"flat", SameOutput{}});
   const auto given = [](const std::string& text) {
     return With(text, "[B,S,8] logits,", "[B,S,8] logits, int64[3] flat,");
   };
@@ -327,23 +312,19 @@ TEST(VerifyTest, InputWithoutPlace) {
 TEST(VerifyTest, CacheThatTheSourceLacks) {
   Manifest relation = Relation();
   relation.caches[0].source.input = "nobody";
-  ManifestInput kept;
-  kept.name = "ids";
-  kept.as = "renamed";
-  kept.source = "pk";
-  relation.inputs.push_back(kept);
+  relation.inputs.push_back({"ids", RenamedInput{"pk"}});
   ExpectInconclusive(Judge(kBefore, kAfter, relation), "KV403", "nobody");
 }
 
 TEST(VerifyTest, RenamedOutputThatTheSourceLacks) {
   Manifest relation = Relation();
-  relation.outputs.push_back({"nk", "renamed", "", "nothing"});
+  relation.outputs.push_back({"nk", RenamedOutput{"nothing"}});
   ExpectInconclusive(Judge(kBefore, kAfter, relation), "KV403", "nothing");
 }
 
 TEST(VerifyTest, CacheIdThatIsUnknown) {
   Manifest relation = Relation();
-  relation.inputs[0].id = "7.key";
+  relation.inputs[0].as = CacheInput{"7.key"};
   ExpectInconclusive(Judge(kBefore, kAfter, relation), "KV403", "7.key");
 }
 
@@ -353,7 +334,7 @@ TEST(VerifyTest, OutputThatOnlyClaimsToBeACache) {
       With(With(kAfter, "(float[B,S,8] logits,", "(float[B,S,8] logits, float[B,S,8] extra,"),
            "logits = Reshape (y4, flat)", "logits = Reshape (y4, flat) extra = Neg (logits)");
   Manifest relation = Relation();
-  relation.outputs.push_back({"extra", "cache", "0.key", ""});
+  relation.outputs.push_back({"extra", CacheOutput{"0.key"}});
   ExpectInconclusive(Judge(kBefore, after, relation), "KV403", "extra");
 }
 
@@ -385,10 +366,7 @@ VerifyReport JudgeLabelled(const std::string& type) {
     return With(text, "(int64[B,S] ids,", "(" + type + " label, int64[B,S] ids,");
   };
   Manifest relation = Relation();
-  ManifestInput label;
-  label.name = "label";
-  label.as = "same";
-  relation.inputs.push_back(label);
+  relation.inputs.push_back({"label", SameInput{}});
   return Judge(with(kBefore), with(kAfter), relation);
 }
 

@@ -5,7 +5,6 @@
 // arbitrary values. Entries are data; texts for people are made from them and are never parsed.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,13 +56,6 @@ struct Assumption {
 
   friend bool operator==(const Assumption&, const Assumption&) = default;
 };
-
-// Returns the word that the JSON of manifests and reports uses.
-std::string_view WordOf(AssumptionKind kind);
-std::string_view WordOf(AssumptionSource source);
-// Returns the kind or source that a word of the JSON stands for; nullopt for any other word.
-std::optional<AssumptionKind> AssumptionKindOf(std::string_view word);
-std::optional<AssumptionSource> AssumptionSourceOf(std::string_view word);
 
 // A list of entries without duplicates, in the order in which they were added.
 class Assumptions {

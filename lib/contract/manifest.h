@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "contract/assumptions.h"
+#include "contract/manifest_entries.h"
 #include "nlohmann/json.hpp"
 #include "onnx/onnx_pb.h"
 
@@ -25,7 +26,7 @@ struct Select {
 // A cache of the source: its input and output, before the conversion.
 struct SourceCache {
   std::string input, output;
-  std::string kind;    // how rows are added: "concat", "scatter", ... (the schema has all words)
+  UpdateKind kind = UpdateKind::kConcat;
   std::string layout;  // one letter per axis (contract/layout.h): "BNSD"
   int64_t axis = 2;
   // True if the cache grows by the new tokens of each step; false for a buffer of fixed capacity.
@@ -54,14 +55,13 @@ struct CacheRing {
 struct ManifestCache {
   std::string id;  // unique: "0.key"
   int64_t layer = 0;
-  std::string role;  // "key", "value" or "key_value"; for scales "key_scale", ...
+  CacheRole role = CacheRole::kKey;
   std::string input, output;
   std::string dtype;   // "float32"
   std::string layout;  // one letter per axis (contract/layout.h): "BNSD"
   int64_t axis = 2;
-  // "safe": the host may give past and present one buffer; "copy": two.
-  std::string alias;
-  // Nodes besides the TensorScatter that read the past, if alias is "copy"; else empty.
+  CacheAlias alias = CacheAlias::kCopy;
+  // Nodes besides the TensorScatter that read the past, if alias is kCopy; else empty.
   std::vector<std::string> readers;
   // The cache grows in the converted model as well. Only relations that are made without a manifest
   // set this; `convert` never does.
@@ -71,50 +71,11 @@ struct ManifestCache {
   SourceCache source;
 };
 
-// An input of the converted model. `as` says which of the other fields are used.
-struct ManifestInput {
-  std::string name;
-  std::string as;  // "same", "control", "cache", "pad_to_capacity", "renamed"
-  // For "control": the value that the host gives, "P" (past length) or "T" (total length) of each
-  // sequence, or a value of contract/positions.h; companion models also have "slots" and
-  // "sequences" (maintenance/maintenance.h).
-  std::string value;
-  // For "control": the element type ("int64") and the shape, such as {"B"}.
-  std::string dtype;
-  std::vector<std::string> shape;
-  // For "pad_to_capacity": the host extends the source's input along `axis` to the capacity M with
-  // elements equal to `fill`.
-  int64_t axis = 0;
-  int64_t fill = 0;
-  std::string id;  // for "cache": id of the cache whose past this is
-  // For "renamed": its name in the source; else its name there if it differs, or empty.
-  std::string source;
-  // What all elements of the input must be, where the conversion relies on it: "ones" or "zeros";
-  // empty: no requirement. JSON key "requires".
-  std::string requires_text;
-};
-
-// An output of the converted model.
-struct ManifestOutput {
-  std::string name;
-  std::string as;  // "same", "cache" (the present of cache `id`), "renamed"
-  std::string id;
-  std::string source;
-};
-
-// An input of the source that the converted model does not have.
-struct DroppedInput {
-  std::string name;
-  // What the source is given there when both models are compared: "P..T-1", "ones", "zeros", a text
-  // of contract/one_sequence.h, or words for people. JSON key "requires".
-  std::string requires_text;
-};
-
 // A condition under which the converted model does what the source does.
 struct Precondition {
   std::string code;  // KV3xx
   std::string text;
-  std::string status;  // "proved", "guarded", "assumed"
+  PreconditionStatus status = PreconditionStatus::kAssumed;
   // The input, dimension or cache that the condition is about, where a verdict rests on it; for
   // KV307 the input of the source that counts up. Empty: none. JSON key "subject".
   std::string subject = {};
@@ -139,12 +100,9 @@ struct ManifestLimits {
 // The part of a manifest that describes a companion model, which moves rows of caches
 // (maintenance/maintenance.h); JSON key "maintenance", present in such manifests only.
 struct ManifestMaintenance {
-  std::vector<std::string> does;  // "reorder", "keep"
-  // Where the converted model gets the positions of new tokens from: "given" if the host gives them
-  // in position_inputs (stored rows keep the positions that they were made with, even if they
-  // move); "none" if the model uses no positions; empty if `does` lacks "keep".
-  std::string positions;
-  std::vector<std::string> position_inputs;
+  std::vector<CompanionStep> does;
+  std::optional<PositionSource> positions;   // absent if `does` lacks kKeep
+  std::vector<std::string> position_inputs;  // inputs that take positions, if they are kGiven
   // Inputs with an entry per slot, whose entries the host moves as well.
   std::vector<std::string> by_slot;
 };
@@ -168,11 +126,8 @@ struct Manifest {
   // The symbolic dimension of capacities: "max_sequence_length".
   std::string capacity_dim;
   std::optional<int64_t> capacity_value;  // M in tokens; absent: the host chooses it
-  // "linear", or "circular" if rows wrap around the end of all buffers.
-  std::string mode = "linear";
-  // What attention reads of a buffer: its valid "prefix", or all of it ("full"), with the valid
-  // length given beside it.
-  std::string read = "prefix";
+  BufferMode mode = BufferMode::kLinear;  // of all buffers; rings are circular in either mode
+  CacheRead read = CacheRead::kPrefix;
   // All sequences of a batch must have the same number of past tokens.
   bool uniform = false;
   std::string uniform_reason;  // why, if uniform; may be empty
@@ -181,11 +136,9 @@ struct Manifest {
   std::vector<ManifestOutput> outputs;
   std::vector<DroppedInput> dropped;
   std::vector<Precondition> preconditions;
-  // What was shown when the conversion was made: "proved", "tested" or "unproved"; empty: unknown.
-  // JSON key "equality".
-  std::string equality;
-  std::vector<ManifestFact> proved;  // JSON key "proved"; may be empty
-  Assumptions assumptions;           // what that rests on; JSON key "assumptions"
+  std::optional<ShownEquality> equality;  // JSON key "equality"; absent: unknown
+  std::vector<ManifestFact> proved;       // JSON key "proved"; may be empty
+  Assumptions assumptions;                // what that rests on; JSON key "assumptions"
   ManifestLimits limits;
   std::optional<ManifestMaintenance> maintenance;
   std::optional<QuantizationSummary> quantization;

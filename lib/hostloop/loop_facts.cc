@@ -4,7 +4,6 @@
 
 #include "base/status.h"
 #include "contract/layout.h"
-#include "contract/positions.h"
 #include "fmt/format.h"
 #include "ir/types.h"
 #include "verify/inputs/input_meanings.h"
@@ -26,8 +25,11 @@ Manifest RelationToItself(const Manifest& manifest) {
     cache.source.select.clear();
   }
   for (ManifestInput& input : self.inputs) {
-    if (input.as == "control") input.as = "same";
-    input.source.clear();
+    if (auto* padded = std::get_if<PaddedInput>(&input.as)) {
+      padded->source.clear();
+    } else if (!IsCache(input)) {
+      input.as = SameInput{};
+    }
   }
   return self;
 }
@@ -94,7 +96,7 @@ class FactsReader {
                     [&](const ManifestCache& cache) { return IsCircular(manifest_, cache); });
     for (const ManifestCache& cache : manifest_.caches) KV_RETURN_IF_ERROR(AddCache(cache));
     for (const ManifestInput& input : manifest_.inputs) {
-      if (input.as != "cache") KV_RETURN_IF_ERROR(AddInput(input));
+      if (!IsCache(input)) KV_RETURN_IF_ERROR(AddInput(input));
     }
     FindLogits();
     return std::move(facts_);
@@ -108,7 +110,7 @@ class FactsReader {
           fmt::format("the cache {} has no declared shape", cache.input));
     }
     LoopCache result{cache.input, cache.output, graph_.type(v).elem_type, {}, false};
-    result.in_place = cache.alias == "safe";
+    result.in_place = cache.alias == CacheAlias::kSafe;
     const std::vector<Axis>& axes = interface_.caches.at(cache.input);
     for (size_t k = 0; k < axes.size(); ++k) {
       if (static_cast<int64_t>(k) == cache.axis) {
@@ -145,15 +147,15 @@ class FactsReader {
     LoopInput result;
     result.name = input.name;
     result.type = read.type;
-    if (input.as == "control") {
-      result.meaning = input.value == "T"              ? "total"
-                       : input.value == kLowerTriangle ? "tree"
-                                                       : "positions";
-      for (const std::string& dim : input.shape) {
+    if (const ControlInput* control = AsControl(input)) {
+      result.meaning = control->value == ControlValue::kTotalLength     ? "total"
+                       : control->value == ControlValue::kLowerTriangle ? "tree"
+                                                                        : "positions";
+      for (const std::string& dim : control->shape) {
         result.axes.push_back({dim == "B" || dim == "S" ? dim[0] : '\0', 1});
       }
     } else {
-      ReadMeaning(read, input.as == "pad_to_capacity", &result);
+      ReadMeaning(read, AsPadded(input) != nullptr, &result);
     }
     if (read.type == TensorProto::BFLOAT16 || ElementBits(read.type) < 8) {
       return absl::FailedPreconditionError(
@@ -185,7 +187,7 @@ class FactsReader {
     for (const auto& [name, input] : interface_.inputs) rows = std::max(rows, input.rows);
     bool sure = false;
     for (const ManifestOutput& output : manifest_.outputs) {
-      if (output.as == "cache" || sure) continue;
+      if (IsCache(output) || sure) continue;
       const ValueId v = graph_.Find(output.name);
       const auto& shape = v == kNoValue ? std::nullopt : graph_.type(v).shape;
       sure = rows > 0 && shape && !shape->empty() && shape->back().value == rows;

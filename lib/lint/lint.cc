@@ -83,7 +83,7 @@ ValueId BufferOf(const Graph& graph, const ManifestCache& c, NodeId writer) {
     v = SeeThroughViews(graph, graph.inputs(n)[0]);
     n = v == kNoValue ? kNoNode : graph.producer(v);
   }
-  const bool reordered = c.alias == "copy" && n != kNoNode && graph.Is(n, "Gather") &&
+  const bool reordered = c.alias == CacheAlias::kCopy && n != kNoNode && graph.Is(n, "Gather") &&
                          !graph.inputs(n).empty() && IntAttribute(graph.node(n), "axis", 0) == 0;
   return reordered ? SeeThroughViews(graph, graph.inputs(n)[0]) : v;
 }

@@ -231,31 +231,24 @@ class CompanionBuilder {
     m.caches = manifest_.caches;
     for (ManifestCache& cache : m.caches) {
       cache.dtype = ElementTypeName(TypeOf(cache).elem_type);
-      cache.alias = "safe";
+      cache.alias = CacheAlias::kSafe;
       cache.readers.clear();
-      cache.source = {
-          cache.input, cache.output, "tensor_scatter", PlainLayout(cache.layout), cache.axis, false,
-          {}};
-      ManifestInput input;
-      input.name = cache.input;
-      input.as = "cache";
-      input.id = cache.id;
-      m.inputs.push_back(std::move(input));
-      m.outputs.push_back({cache.output, "cache", cache.id, ""});
+      cache.source = {cache.input,
+                      cache.output,
+                      UpdateKind::kTensorScatter,
+                      PlainLayout(cache.layout),
+                      cache.axis,
+                      false,
+                      {}};
+      m.inputs.push_back({cache.input, CacheInput{cache.id}});
+      m.outputs.push_back({cache.output, CacheOutput{cache.id}});
     }
-    if (options_.keep) m.inputs.push_back(Control(kKeep, "slots", {"B", "K"}));
-    if (options_.beam) m.inputs.push_back(Control(kBeam, "sequences", {"B"}));
-  }
-
-  static ManifestInput Control(const char* name, const char* value,
-                               std::vector<std::string> shape) {
-    ManifestInput input;
-    input.name = name;
-    input.as = "control";
-    input.value = value;
-    input.dtype = "int64";
-    input.shape = std::move(shape);
-    return input;
+    if (options_.keep) {
+      m.inputs.push_back({kKeep, ControlInput{ControlValue::kSlots, "int64", {"B", "K"}}});
+    }
+    if (options_.beam) {
+      m.inputs.push_back({kBeam, ControlInput{ControlValue::kSequences, "int64", {"B"}}});
+    }
   }
 
   const Graph& source_;

@@ -22,7 +22,7 @@ struct MaintenanceOptions {
 
 struct Companion {
   onnx::ModelProto model;  // StampMetadata has not run on it
-  Manifest manifest;       // says alias "safe" of all caches
+  Manifest manifest;       // says alias kSafe of all caches
 };
 
 // Does not check that rows may be moved to other slots: see ReadSlots (slots.h). Returns

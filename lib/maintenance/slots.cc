@@ -46,8 +46,9 @@ class SlotReader {
   std::optional<Finding> Read() {
     if (auto refusal = internal::ReadCacheViews(graph_, manifest_, &views_)) return refusal;
     for (const ManifestInput& input : manifest_.inputs) {
-      const bool length = input.value == "P" || input.value == "T";
-      if (input.as == "control" && length) MarkRoot(graph_.Find(input.name));
+      const bool length = IsControl(input, ControlValue::kPastLength) ||
+                          IsControl(input, ControlValue::kTotalLength);
+      if (length) MarkRoot(graph_.Find(input.name));
     }
     for (const WrittenCache& cache : views_.caches) {
       MarkRoot(Operand(graph_, cache.writer, kIndices));
@@ -190,7 +191,7 @@ class SlotReader {
   bool IsValidLength(ValueId nonpad, Expr end) {
     if (nonpad == kNoValue) return false;
     for (const ManifestInput& input : manifest_.inputs) {
-      const bool given = input.as == "control" && input.value == "T";
+      const bool given = IsControl(input, ControlValue::kTotalLength);
       if (given && graph_.name(nonpad) == input.name) return true;
     }
     const sym::Form& form = forms_.Of(nonpad);

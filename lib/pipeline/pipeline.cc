@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "onnxio/files/guard.h"
 #include "pipeline/checks.h"
@@ -76,7 +77,7 @@ void TakeErrors(const std::vector<OutputResult>& outputs, Manifest* manifest) {
   manifest->quantization->errors.clear();
   for (const OutputResult& output : outputs) {
     for (const ManifestOutput& known : manifest->outputs) {
-      if (known.as == "cache" || known.name != output.name) continue;
+      if (IsCache(known) || known.name != output.name) continue;
       manifest->quantization->errors.push_back({output.name, output.max_abs, output.bound});
     }
   }
@@ -91,6 +92,23 @@ std::vector<std::string> MakerOf(const onnx::ModelProto& source, const std::stri
     return {node.name().empty() ? value : node.name()};
   }
   return {};
+}
+
+// Returns what a manifest says about equality; nullopt if no model is handed out.
+std::optional<ShownEquality> ShownOf(Equality equality) {
+  switch (equality) {
+    case Equality::kProved:
+      return ShownEquality::kProved;
+    case Equality::kTested:
+      return ShownEquality::kTested;
+    case Equality::kUnproved:
+      return ShownEquality::kUnproved;
+    case Equality::kNothing:
+    case Equality::kDifferent:
+    case Equality::kInconclusive:
+      break;
+  }
+  return std::nullopt;
 }
 
 // Nothing counts as converted in a model that is not handed out. The reason begins with a code.
@@ -192,7 +210,7 @@ class Pipeline {
     for (const Assumption& assumption : result_.proof.assumptions.all()) {
       if (assumption.kind != AssumptionKind::kPadding || !assumption.subject.empty()) continue;
       result_.conversion.manifest.preconditions.push_back(
-          {"KV236", assumption.condition, "assumed"});
+          {"KV236", assumption.condition, PreconditionStatus::kAssumed});
       return;
     }
   }
@@ -243,7 +261,7 @@ class Pipeline {
   void FillManifest() {
     Manifest& manifest = result_.conversion.manifest;
     manifest.source_sha256 = source_.Sha256();
-    manifest.equality = std::string(WordOf(result_.equality));
+    manifest.equality = ShownOf(result_.equality);
     manifest.proved = HeldFacts(result_.proof);
     manifest.assumptions = result_.proof.assumptions;
     for (const ProofFact& fact : result_.proof.facts) {
@@ -262,28 +280,23 @@ class Pipeline {
 }  // namespace
 
 std::optional<ConvertAccept> ReadConvertAccept(std::string_view word) {
-  if (word == "proved") return ConvertAccept::kProved;
-  if (word == "tested") return ConvertAccept::kTested;
-  if (word == "unproved") return ConvertAccept::kUnproved;
+  const auto shown = ReadWord<ShownEquality>(word);
+  if (!shown) return std::nullopt;
+  switch (*shown) {
+    case ShownEquality::kProved:
+      return ConvertAccept::kProved;
+    case ShownEquality::kTested:
+      return ConvertAccept::kTested;
+    case ShownEquality::kUnproved:
+      return ConvertAccept::kUnproved;
+  }
   return std::nullopt;
 }
 
 std::string_view WordOf(Equality equality) {
-  switch (equality) {
-    case Equality::kProved:
-      return "proved";
-    case Equality::kTested:
-      return "tested";
-    case Equality::kUnproved:
-      return "unproved";
-    case Equality::kDifferent:
-      return "different";
-    case Equality::kInconclusive:
-      return "inconclusive";
-    case Equality::kNothing:
-      break;
-  }
-  return "";
+  if (const auto shown = ShownOf(equality)) return WordOf(*shown);
+  if (equality == Equality::kDifferent) return "different";
+  return equality == Equality::kInconclusive ? "inconclusive" : "";
 }
 
 absl::StatusOr<ProvedConversion> ConvertAndProve(const Model& source, const ConvertOptions& options,

@@ -7,6 +7,7 @@
 #include "base/coded.h"
 #include "base/escape.h"
 #include "base/status.h"
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "onnxio/bytes/folders.h"

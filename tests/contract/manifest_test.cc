@@ -1,8 +1,12 @@
 // LIBS: contract
 #include "contract/manifest.h"
 
+#include <set>
 #include <string>
+#include <variant>
 
+#include "contract/manifest.h"
+#include "contract/words.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -61,7 +65,7 @@ TEST(Manifest, ARingIsCircularWhateverTheOthersAre) {
   ASSERT_TRUE(m.caches[1].ring.has_value());
   EXPECT_EQ(m.caches[1].ring->window, 1023);
   EXPECT_TRUE(IsCircular(m, m.caches[1]));
-  m.mode = "circular";
+  m.mode = BufferMode::kCircular;
   EXPECT_TRUE(IsCircular(m, m.caches[0]));
   ordered_json json = ordered_json::parse(kText);
   for (const int64_t window : {int64_t{0}, int64_t{1} << 21}) {
@@ -84,9 +88,9 @@ TEST(Manifest, FieldsAreRead) {
   EXPECT_EQ(m.caches[0].source.select.at(0).index, 1);
   EXPECT_EQ(m.caches[1].readers, (std::vector<std::string>{"Shape_7", "Add_9"}));
   EXPECT_FALSE(m.caches[1].source.growing);
-  EXPECT_EQ(m.inputs[1].value, "P");
-  EXPECT_EQ(m.inputs[4].source, "old");
-  EXPECT_EQ(m.dropped[0].requires_text, "P..T-1");
+  EXPECT_TRUE(IsControl(m.inputs[1], ControlValue::kPastLength));
+  EXPECT_EQ(NameInSource(m.inputs[4]), "old");
+  EXPECT_TRUE(IsGiven(m.dropped[0], DroppedValue::kPositions));
 }
 
 TEST(Manifest, FixedCapacity) {
@@ -111,7 +115,7 @@ TEST(Manifest, LimitsAreKeptWhereThereAreAny) {
 TEST(Manifest, InputsMayHaveToBeAllOnesOrZeros) {
   ordered_json json = ordered_json::parse(kText);
   json["inputs"][2]["requires"] = "zeros";
-  EXPECT_EQ(Parsed(json.dump()).inputs[2].requires_text, "zeros");
+  EXPECT_EQ(Parsed(json.dump()).inputs[2].all, AllElements::kZeros);
   EXPECT_EQ(ToJson(Parsed(json.dump())).dump(), json.dump());
   json["inputs"][2]["requires"] = "P..T-1";
   EXPECT_THAT(ErrorOf(json), HasSubstr("inputs[2].requires"));
@@ -155,6 +159,124 @@ TEST(Manifest, WrongTypesAndWordsAreNamed) {
   json = ordered_json::parse(kText);
   json["caches"] = 3;
   EXPECT_THAT(ErrorOf(json), HasSubstr("caches"));
+}
+
+// Lists what an input of the manifest may be: every kind, and every value that a kind has.
+ordered_json EveryInput() {
+  ordered_json inputs = ordered_json::array();
+  inputs.push_back({{"name", "same"}, {"as", "same"}});
+  inputs.push_back({{"name", "ones"}, {"as", "same"}, {"requires", "ones"}});
+  inputs.push_back({{"name", "cache"}, {"as", "cache"}, {"id", "0.key"}});
+  inputs.push_back({{"name", "new"}, {"as", "renamed"}, {"source", "old"}});
+  inputs.push_back({{"name", "wide"}, {"as", "pad_to_capacity"}, {"axis", 3}, {"fill", -1}});
+  inputs.push_back({{"name", "other"},
+                    {"as", "pad_to_capacity"},
+                    {"axis", 1},
+                    {"fill", 0},
+                    {"source", "mask"},
+                    {"requires", "zeros"}});
+  for (const auto& known : WordsOf<ControlValue>()) {
+    inputs.push_back({{"name", "control"},
+                      {"as", "control"},
+                      {"value", known.word},
+                      {"dtype", "int32"},
+                      {"shape", {"B", "1"}}});
+  }
+  return inputs;
+}
+
+// Expects the text to be read and written again without a change.
+void ExpectKept(const ordered_json& json) {
+  const auto manifest = ManifestFromJson(json.dump());
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(ToJson(*manifest).dump(), json.dump());
+}
+
+TEST(Manifest, EveryKindOfInputAndOutputIsKept) {
+  ordered_json json = ordered_json::parse(kText);
+  json["inputs"] = EveryInput();
+  json["outputs"] = {{{"name", "y"}, {"as", "same"}},
+                     {{"name", "new"}, {"as", "renamed"}, {"source", "old"}},
+                     {{"name", "present"}, {"as", "cache"}, {"id", "0.key"}}};
+  json["dropped"] = ordered_json::array();
+  json["dropped"].push_back({{"name", "x"}, {"requires", "words for people"}});
+  for (const auto& known : WordsOf<AllElements>()) {
+    json["dropped"].push_back({{"name", "x"}, {"requires", known.word}});
+  }
+  for (const auto& known : WordsOf<DroppedValue>()) {
+    json["dropped"].push_back({{"name", "x"}, {"requires", known.word}});
+  }
+  ExpectKept(json);
+  const Manifest m = Parsed(json.dump());
+  std::set<size_t> inputs, outputs, dropped;
+  for (const ManifestInput& input : m.inputs) inputs.insert(input.as.index());
+  for (const ManifestOutput& output : m.outputs) outputs.insert(output.as.index());
+  for (const DroppedInput& input : m.dropped) dropped.insert(input.given.index());
+  EXPECT_EQ(inputs.size(), std::variant_size_v<decltype(ManifestInput::as)>);
+  EXPECT_EQ(outputs.size(), std::variant_size_v<decltype(ManifestOutput::as)>);
+  EXPECT_EQ(dropped.size(), std::variant_size_v<decltype(DroppedInput::given)>);
+}
+
+// Puts each word of a kind in the place and expects it to be kept.
+template <typename Kind>
+void ExpectWordsKept(const std::string& place) {
+  ordered_json json = ordered_json::parse(kText);
+  json["equality"] = "proved";
+  json["assumptions"] = ordered_json::parse(
+      R"([{"kind": "ones", "subject": "x", "condition": "", "source": "host", "checked": true}])");
+  json["maintenance"] = ordered_json::parse(
+      R"({"does": ["keep"], "positions": "given", "position_inputs": ["p"], "by_slot": []})");
+  for (const auto& known : WordsOf<Kind>()) {
+    json[ordered_json::json_pointer(place)] = known.word;
+    ExpectKept(json);
+  }
+  // Any other word is refused, and so is none.
+  for (const char* word : {"nonsense", "SAME", ""}) {
+    json[ordered_json::json_pointer(place)] = word;
+    if (place == "/maintenance/positions" && *word == '\0') {
+      ExpectKept(json);
+      continue;
+    }
+    const absl::Status status = ManifestFromJson(json.dump()).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << place << ": " << status;
+    const size_t slash = place.rfind('/');
+    const std::string last = place.substr(slash + 1);
+    const std::string key = last == "0" ? "does" : last;
+    EXPECT_THAT(status.message(), HasSubstr(key + " is \"" + word + "\""));
+  }
+}
+
+TEST(Manifest, EveryWordIsKeptAndOthersAreRefused) {
+  ExpectWordsKept<ControlValue>("/inputs/1/value");
+  ExpectWordsKept<AllElements>("/inputs/2/requires");
+  ExpectWordsKept<CacheRole>("/caches/0/role");
+  ExpectWordsKept<CacheAlias>("/caches/0/alias");
+  ExpectWordsKept<UpdateKind>("/caches/0/source/kind");
+  ExpectWordsKept<BufferMode>("/mode");
+  ExpectWordsKept<CacheRead>("/read");
+  ExpectWordsKept<PreconditionStatus>("/preconditions/0/status");
+  ExpectWordsKept<ShownEquality>("/equality");
+  ExpectWordsKept<CompanionStep>("/maintenance/does/0");
+  ExpectWordsKept<PositionSource>("/maintenance/positions");
+  ExpectWordsKept<AssumptionKind>("/assumptions/0/kind");
+  ExpectWordsKept<AssumptionSource>("/assumptions/0/source");
+}
+
+TEST(Manifest, AnEntryThatIsTheSameHasNoOtherSource) {
+  for (const char* list : {"inputs", "outputs"}) {
+    ordered_json json = ordered_json::parse(kText);
+    const std::string name = json[list][0]["name"];
+    json[list][0]["source"] = name;
+    EXPECT_EQ(ErrorOf(json), "");
+    json[list][0]["source"] = "other";
+    EXPECT_THAT(ErrorOf(json), HasSubstr(std::string(list) + "[0].source is \"other\""));
+  }
+}
+
+TEST(Manifest, TheFullReadIsNotTheDefault) {
+  ordered_json json = ordered_json::parse(kText);
+  json.erase("read");
+  EXPECT_EQ(Parsed(json.dump()).read, CacheRead::kPrefix);
 }
 
 TEST(Manifest, HostileTextsAreErrors) {

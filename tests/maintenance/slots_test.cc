@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -60,22 +61,18 @@ struct Layer {
 
 Manifest ManifestOf() {
   Manifest manifest;
-  for (const char* role : {"key", "value"}) {
+  for (const CacheRole role : {CacheRole::kKey, CacheRole::kValue}) {
     ManifestCache cache;
-    cache.id = fmt::format("0.{}", role);
-    cache.input = fmt::format("past_{}", role);
-    cache.output = fmt::format("present_{}", role);
+    cache.id = fmt::format("0.{}", WordOf(role));
+    cache.input = fmt::format("past_{}", WordOf(role));
+    cache.output = fmt::format("present_{}", WordOf(role));
     cache.role = role;
     cache.layout = "BNSD";
     cache.dtype = "float32";
-    cache.alias = "safe";
+    cache.alias = CacheAlias::kSafe;
     manifest.caches.push_back(cache);
   }
-  ManifestInput control;
-  control.name = "write_indices";
-  control.as = "control";
-  control.value = "P";
-  manifest.inputs.push_back(control);
+  manifest.inputs.push_back({"write_indices", ControlInput{}});
   return manifest;
 }
 

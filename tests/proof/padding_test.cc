@@ -96,7 +96,7 @@ TEST(Padding, IsExcludedWhereSequencesOfOneRunInfluenceEachOther) {
 
 TEST(Padding, IsSaidOnceWhereAPreconditionExcludesIt) {
   const auto stated = [](Manifest* relation) {
-    relation->preconditions.push_back({"KV236", "a test says so", "assumed"});
+    relation->preconditions.push_back({"KV236", "a test says so", PreconditionStatus::kAssumed});
   };
   EXPECT_EQ(Excluded(WithEnd("last = Slice(y0, to_last, end, at_1)\ny = Add(y0, last)", stated)),
             "");

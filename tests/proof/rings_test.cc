@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_replace.h"
@@ -209,7 +210,9 @@ TEST(Rings, OtherPlacesAreNot) {
 TEST(Rings, RelationsThatAreWrongAreNotProved) {
   for (const char* name : {kSliding, kWindow}) {
     const std::function<void(Manifest*)> changes[] = {
-        [](Manifest* m) { m->inputs.back().value = "T"; },
+        [](Manifest* m) {
+          std::get<ControlInput>(m->inputs.back().as).value = ControlValue::kTotalLength;
+        },
         [](Manifest* m) { std::swap(m->caches[0].source.input, m->caches[1].source.input); },
         [](Manifest* m) { std::swap(m->caches[0].source.output, m->caches[1].source.output); },
         [](Manifest* m) { m->caches[0].ring.reset(); },

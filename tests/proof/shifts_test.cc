@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_replace.h"
@@ -129,13 +130,19 @@ TEST(Shifts, StepsOfOneTokenAreProved) {
 
 // What counts the tokens has to be seen.
 TEST(Shifts, RelationsThatAreWrongAreNotProved) {
-  EXPECT_NE(Unproved({}, {}, [](Manifest* m) { m->inputs.back().value = "T"; }), "");
+  EXPECT_NE(Unproved({}, {},
+                     [](Manifest* m) {
+                       std::get<ControlInput>(m->inputs.back().as).value =
+                           ControlValue::kTotalLength;
+                     }),
+            "");
   EXPECT_NE(Unproved({}, {},
                      [](Manifest* m) {
                        std::swap(m->caches[0].source.input, m->caches[1].source.input);
                      }),
             "");
-  EXPECT_NE(Unproved({}, {}, [](Manifest* m) { m->caches[0].source.kind = "fixed"; }), "");
+  EXPECT_NE(Unproved({}, {}, [](Manifest* m) { m->caches[0].source.kind = UpdateKind::kScatter; }),
+            "");
 }
 
 }  // namespace

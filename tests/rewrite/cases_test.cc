@@ -138,7 +138,7 @@ void ExpectDone(const onnx::ModelProto& converted) {
   EXPECT_EQ(again->status, ConvertStatus::kNothing) << Describe(AllReasons(*again));
   EXPECT_FALSE(again->model.has_value());
   for (const CacheReport& cache : again->inspection.caches) {
-    EXPECT_EQ(cache.kind, "tensor_scatter") << cache.input;
+    EXPECT_EQ(cache.kind, UpdateKind::kTensorScatter) << cache.input;
   }
 }
 

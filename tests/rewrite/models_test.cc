@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -178,7 +179,7 @@ TEST_P(ConvertedModel, IsNotConvertedAgain) {
   EXPECT_FALSE(twice.model.has_value());
   ASSERT_THAT(twice.inspection.caches, SizeIs(once.inspection.caches.size()));
   for (const CacheReport& cache : twice.inspection.caches) {
-    EXPECT_EQ(cache.kind, "tensor_scatter");
+    EXPECT_EQ(cache.kind, UpdateKind::kTensorScatter);
     EXPECT_FALSE(cache.growing);
     ASSERT_TRUE(cache.reason.has_value());
     EXPECT_EQ(cache.reason->code, "KV222");
@@ -223,10 +224,10 @@ TEST_P(ConvertedModel, ForGenaiIsADropIn) {
     EXPECT_EQ(c.model->graph().input(k).name(), model_.proto->graph().input(k).name());
   }
   EXPECT_TRUE(c.manifest.uniform);
-  EXPECT_EQ(c.manifest.read, "prefix");
+  EXPECT_EQ(c.manifest.read, CacheRead::kPrefix);
   for (const ManifestInput& input : c.manifest.inputs) {
-    if (input.as != "cache") {
-      EXPECT_EQ(input.as, "same") << input.name;
+    if (!IsCache(input)) {
+      EXPECT_EQ(AsOf(input), InputAs::kSame) << input.name;
     }
   }
   EXPECT_THAT(c.genai, HasSubstr("past_present_share_buffer"));
@@ -268,7 +269,7 @@ struct Kept {
   const char* model;
   const char* code;
   const char* text;
-  const char* alias;
+  CacheAlias alias;
 };
 
 class KeptAttention : public ::testing::TestWithParam<Kept> {};
@@ -291,18 +292,19 @@ TEST_P(KeptAttention, ReadsTheValidRows) {
     EXPECT_EQ(attention.reason->code, expected.code);
     EXPECT_THAT(attention.reason->text, HasSubstr(expected.text));
   }
-  std::set<std::string> aliases;
+  std::set<CacheAlias> aliases;
   for (const ManifestCache& cache : c.manifest.caches) {
     aliases.insert(cache.alias);
-    EXPECT_EQ(cache.alias == "copy", !cache.readers.empty()) << cache.id;
+    EXPECT_EQ(cache.alias == CacheAlias::kCopy, !cache.readers.empty()) << cache.id;
   }
-  EXPECT_TRUE(aliases.contains(expected.alias)) << expected.alias;
+  EXPECT_TRUE(aliases.contains(expected.alias)) << WordOf(expected.alias);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, KeptAttention,
-                         ::testing::Values(Kept{"gpt_oss_optimum", "KV211", "found", "safe"},
+                         ::testing::Values(Kept{"gpt_oss_optimum", "KV211", "found",
+                                                CacheAlias::kSafe},
                                            Kept{"neg_past_read_twice_ts", "KV213",
-                                                "a cache as it stands", "copy"}),
+                                                "a cache as it stands", CacheAlias::kCopy}),
                          [](const auto& kept) { return std::string(kept.param.model); });
 
 // What is added to the scores goes to Attention as it is.
@@ -341,7 +343,7 @@ TEST_P(FixedCache, KeepsItsInterface) {
   EXPECT_EQ(CountNodes(*c.model, "Attention"), static_cast<int>(meta["caches"].size()) / 2);
   EXPECT_EQ(c.manifest.capacity_value, meta["capacity"].get<int64_t>());
   for (const ManifestInput& input : c.manifest.inputs) {
-    EXPECT_EQ(input.as, input.id.empty() ? "same" : "cache") << input.name;
+    EXPECT_EQ(AsOf(input), IsCache(input) ? InputAs::kCache : InputAs::kSame) << input.name;
   }
 }
 
@@ -475,7 +477,7 @@ TEST(MergedDecoder, BecomesOneGraph) {
   for (const auto& input : c.model->graph().input()) EXPECT_NE(input.name(), "use_cache_branch");
   ASSERT_THAT(c.manifest.dropped, SizeIs(1));
   EXPECT_EQ(c.manifest.dropped[0].name, "use_cache_branch");
-  EXPECT_EQ(c.manifest.dropped[0].requires_text, "P > 0");
+  EXPECT_EQ(GivenText(c.manifest.dropped[0]), "P > 0");
   EXPECT_EQ(c.manifest.limits.new_tokens_with_past, 1);
   for (const AttentionReport& attention : c.inspection.attention) {
     EXPECT_EQ(attention.mask, "causal+padding");
@@ -493,7 +495,7 @@ TEST(GroupQueryAttention, IsLowered) {
   EXPECT_EQ(CountNodes(*c.model, "TensorScatter"), 4);
   ASSERT_THAT(c.manifest.dropped, SizeIs(1));
   EXPECT_EQ(c.manifest.dropped[0].name, "attention_mask");
-  EXPECT_EQ(c.manifest.dropped[0].requires_text, "ones");
+  EXPECT_EQ(GivenText(c.manifest.dropped[0]), "ones");
   const auto& codes = c.manifest.preconditions;
   EXPECT_TRUE(std::any_of(codes.begin(), codes.end(),
                           [](const Precondition& p) { return p.code == "KV305"; }));

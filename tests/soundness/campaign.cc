@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "onnxio/model/functional_form.h"
 #include "onnxio/model/model.h"

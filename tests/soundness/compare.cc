@@ -39,8 +39,8 @@ std::optional<Difference> Compare(const Relation& relation, const Step& step, co
   };
   const bool ragged = step.ragged();
   for (const ManifestOutput& output : relation.manifest.outputs) {
-    if (output.as == "cache") continue;
-    const std::string& name = output.as == "renamed" ? output.source : output.name;
+    if (IsCache(output)) continue;
+    const std::string& name = NameInSource(output);
     const auto mine = converted.find(output.name);
     if (mine == converted.end()) return differs(name, "is no output");
     const auto* declared = Find(relation.before.graph().output(), name);

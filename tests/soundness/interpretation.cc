@@ -79,21 +79,23 @@ absl::StatusOr<Interpretation> Interpretation::Create(
 }
 
 absl::Status Interpretation::Understand() const {
-  if (manifest_.mode != "linear") return absl::UnimplementedError("mode");
+  if (manifest_.mode != BufferMode::kLinear) return absl::UnimplementedError("mode");
   for (const ManifestCache& cache : manifest_.caches) {
     std::string mine = cache.layout, theirs = cache.source.layout;
     std::sort(mine.begin(), mine.end());
     std::sort(theirs.begin(), theirs.end());
     const bool plain = mine == theirs && mine.find('(') == std::string::npos &&
                        AxisOf(mine, 'B') >= 0 && AxisOf(mine, 'S') >= 0;
-    const bool kind = cache.source.kind == "concat" || !cache.source.growing;
+    const bool kind = cache.source.kind == UpdateKind::kConcat || !cache.source.growing;
     if (!plain || !kind || cache.ring || cache.quantization || !cache.source.select.empty() ||
-        cache.source.kind == "window" || cache.source.kind == "shift") {
+        cache.source.kind == UpdateKind::kWindow || cache.source.kind == UpdateKind::kShift) {
       return absl::UnimplementedError("a cache of another form");
     }
   }
   for (const ManifestInput& input : manifest_.inputs) {
-    if (input.as == "control" && input.value != "P" && input.value != "T") {
+    const bool length =
+        IsControl(input, ControlValue::kPastLength) || IsControl(input, ControlValue::kTotalLength);
+    if (AsControl(input) != nullptr && !length) {
       return absl::UnimplementedError("a control of another meaning");
     }
   }
@@ -371,15 +373,15 @@ absl::StatusOr<Values> Interpretation::SourceFeeds(const Step& step, const Made&
 absl::StatusOr<Values> Interpretation::ConvertedFeeds(const Step& step, const Made& made) const {
   Values feeds;
   for (const ManifestInput& input : manifest_.inputs) {
-    if (input.as == "cache") {
-      feeds[input.name] = AsValue(made.caches.at(input.id));
+    if (const CacheInput* cache = AsCache(input)) {
+      feeds[input.name] = AsValue(made.caches.at(cache->id));
       continue;
     }
-    if (input.as == "control") {
+    if (const ControlInput* control = AsControl(input)) {
       Tensor tensor;
-      tensor.type = TypeNamed(input.dtype);
+      tensor.type = TypeNamed(control->dtype);
       int64_t count = 1;
-      for (const std::string& dim : input.shape) {
+      for (const std::string& dim : control->shape) {
         count = dim == "B" ? step.sequences : 1;
         tensor.dims.push_back(count);
       }
@@ -387,21 +389,22 @@ absl::StatusOr<Values> Interpretation::ConvertedFeeds(const Step& step, const Ma
         return absl::UnavailableError("one index for sequences of different lengths");
       }
       for (int64_t b = 0; b < count; ++b) {
-        const int64_t total = step.past[b] + (input.value == "T" ? step.tokens : 0);
+        const bool more = control->value == ControlValue::kTotalLength;
+        const int64_t total = step.past[b] + (more ? step.tokens : 0);
         tensor.values.push_back(static_cast<double>(total));
       }
       feeds[input.name] = AsValue(tensor);
       continue;
     }
-    const std::string& name = input.as == "renamed" ? input.source : input.name;
+    const std::string& name = NameInSource(input);
     const auto it = made.inputs.find(name);
     if (it == made.inputs.end()) return absl::UnimplementedError("an input that is not known");
     const Made::Pieces& pieces = it->second;
-    const bool pad = input.as == "pad_to_capacity";
+    const PaddedInput* pad = AsPadded(input);
     Tensor all = pieces.each[0];
     if (pieces.axis >= 0) all.dims[pieces.axis] = step.sequences;
-    if (pad) all.dims[input.axis] = step.slots;
-    if (!pad && step.ragged()) {
+    if (pad != nullptr) all.dims[pad->axis] = step.slots;
+    if (pad == nullptr && step.ragged()) {
       for (const Tensor& one : pieces.each) {
         if (one.values.size() != pieces.each[0].values.size()) {
           return absl::UnavailableError("sequences of different lengths");
@@ -414,8 +417,8 @@ absl::StatusOr<Values> Interpretation::ConvertedFeeds(const Step& step, const Ma
       const Tensor& one = pieces.each[pieces.axis < 0 ? 0 : at[pieces.axis]];
       Dims inner = at;
       if (pieces.axis >= 0) inner[pieces.axis] = 0;
-      if (pad && inner[input.axis] >= one.dims[input.axis]) {
-        x = static_cast<double>(input.fill);
+      if (pad != nullptr && inner[pad->axis] >= one.dims[pad->axis]) {
+        x = static_cast<double>(pad->fill);
       } else {
         x = one.values[Place(one.dims, inner)];
       }

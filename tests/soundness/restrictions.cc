@@ -68,13 +68,14 @@ Restrictions RestrictionsOf(const onnx::ModelProto& before, const Manifest& mani
                             [](const auto& input) { return input.name() == "beams"; });
   r.one_length = manifest.uniform || r.reordered;
   r.one_token_with_past = manifest.limits.new_tokens_with_past == 1;
-  const auto require = [&](const std::string& name, const std::string& what) {
-    if (what == "ones") r.ones.push_back(name);
-    if (what == "zeros") r.zeros.push_back(name);
-    if (what == "P..T-1") r.counted.push_back(name);
+  const auto require = [&](const std::string& name, std::optional<AllElements> all) {
+    if (all) (*all == AllElements::kOnes ? r.ones : r.zeros).push_back(name);
   };
-  for (const DroppedInput& input : manifest.dropped) require(input.name, input.requires_text);
-  for (const ManifestInput& input : manifest.inputs) require(input.name, input.requires_text);
+  for (const DroppedInput& input : manifest.dropped) {
+    require(input.name, AllOf(input));
+    if (IsGiven(input, DroppedValue::kPositions)) r.counted.push_back(input.name);
+  }
+  for (const ManifestInput& input : manifest.inputs) require(input.name, input.all);
   for (const Precondition& condition : manifest.preconditions) {
     if (condition.code == "KV236" || condition.code == "KV248") r.no_padding = true;
     if (condition.code == "KV303") r.tokens_visible = true;

@@ -57,34 +57,19 @@ Manifest RelationOf(const std::vector<CacheEnds>& caches, const std::vector<std:
     c.dtype = ends.dtype;
     c.layout = ends.layout;
     c.axis = static_cast<int64_t>(c.layout.find('S'));
-    c.alias = "copy";
+    c.alias = CacheAlias::kCopy;
     c.source = {c.input, c.output, ends.kind, c.layout, c.axis, ends.growing, {}};
     m.caches.push_back(c);
-    ManifestInput input;
-    input.name = ends.input;
-    input.as = "cache";
-    input.id = c.id;
-    m.inputs.push_back(input);
-    m.outputs.push_back({ends.output, "cache", c.id, ""});
+    m.inputs.push_back({c.input, CacheInput{c.id}});
+    m.outputs.push_back({c.output, CacheOutput{c.id}});
   }
-  for (const std::string& name : inputs) {
-    ManifestInput input;
-    input.name = name;
-    input.as = "same";
-    m.inputs.push_back(input);
-  }
-  for (const std::string& name : outputs) m.outputs.push_back({name, "same", "", ""});
+  for (const std::string& name : inputs) m.inputs.push_back({name, SameInput{}});
+  for (const std::string& name : outputs) m.outputs.push_back({name, SameOutput{}});
   return m;
 }
 
 void AddControl(Manifest* relation) {
-  ManifestInput at;
-  at.name = "at";
-  at.as = "control";
-  at.value = "P";
-  at.dtype = "int64";
-  at.shape = {"B"};
-  relation->inputs.push_back(at);
+  relation->inputs.push_back({"at", ControlInput{ControlValue::kPastLength, "int64", {"B"}}});
 }
 
 }  // namespace kvlift

@@ -19,7 +19,7 @@ std::string With(const std::string& text, const std::string& from, const std::st
 // A cache of a relation of two models, with the same names and layout on both sides.
 struct CacheEnds {
   std::string input, output, layout;
-  std::string kind = "scatter";
+  UpdateKind kind = UpdateKind::kScatter;
   bool growing = false;
   std::string dtype = "float32";
 };

@@ -180,7 +180,7 @@ TEST(Verdict, OfNoMutantOfAnyLayerIsEqual) {
 // What a layer says of the relation is what the whole relation says.
 TEST(Verdict, ARelationOfAnotherSourceIsNoneOfItsLayers) {
   Pair pair = ConvertedText({});
-  pair.relation.mode = "circular";
+  pair.relation.mode = BufferMode::kCircular;
   const VerifyReport report = Judge(pair);
   EXPECT_NE(report.verdict, VerdictKind::kEqual);
   EXPECT_THAT(report.layers, IsEmpty());

@@ -91,9 +91,9 @@ std::string Converted() {
 }
 
 Manifest Relation(const std::string& layout = "BNSD") {
-  Manifest m =
-      RelationOf({{"pk", "nk", layout, "concat", true}, {"pv", "nv", layout, "concat", true}},
-                 {"ids"}, {"logits"});
+  Manifest m = RelationOf({{"pk", "nk", layout, UpdateKind::kConcat, true},
+                           {"pv", "nv", layout, UpdateKind::kConcat, true}},
+                          {"ids"}, {"logits"});
   AddControl(&m);
   return m;
 }
@@ -185,7 +185,7 @@ TEST(LayoutTest, TwoCachesOfOneTensorTakenApart) {
                                      absl::StrCat(kStacked, kConcats, kStack), Grows());
   Manifest relation = Relation();
   for (int k = 0; k < 2; ++k) {
-    relation.caches[k].source = {"past", "present", "concat", "BNSD", 2, true, {{0, k}}};
+    relation.caches[k].source = {"past", "present", UpdateKind::kConcat, "BNSD", 2, true, {{0, k}}};
   }
   ExpectEqual(before, Converted(), relation);
   std::swap(relation.caches[0].source.select[0].index, relation.caches[1].source.select[0].index);
@@ -199,7 +199,7 @@ TEST(LayoutTest, TwoCachesOfOneTensorKeptTogether) {
       Decoder("float[2,B,2,M,4] past, int64[B] at", "float[2,B,2,M,4] present",
               absl::StrCat(kStacked, kScatters, kStack), kAt);
   Manifest relation =
-      RelationOf({{"past", "present", "KBNSD", "concat", true}}, {"ids"}, {"logits"});
+      RelationOf({{"past", "present", "KBNSD", UpdateKind::kConcat, true}}, {"ids"}, {"logits"});
   AddControl(&relation);
   ExpectEqual(before, after, relation);
 }
@@ -223,7 +223,7 @@ TEST(LayoutTest, Window) {
   const std::string after = Decoder(Two("float[B,2,M,4]", "pk", "pv") + ", int64[B] at",
                                     Two("float[B,2,M,4]", "nk", "nv"), kScatters, kAt, near);
   Manifest relation = Relation();
-  for (ManifestCache& cache : relation.caches) cache.source.kind = "window";
+  for (ManifestCache& cache : relation.caches) cache.source.kind = UpdateKind::kWindow;
   ExpectEqual(before, after, relation);
   ExpectNotEqual(before, With(after, "see = And (late, recent)", "see = Identity (late)"),
                  relation);
@@ -287,9 +287,9 @@ TEST(LayoutTest, OrderOfSequences) {
       absl::StrCat("pk = Gather <axis = 0> (pk0, beams) pv = Gather <axis = 0> (pv0, beams)",
                    kScatters),
       kAt);
-  Manifest relation =
-      RelationOf({{"pk0", "nk", "BNSD", "concat", true}, {"pv0", "nv", "BNSD", "concat", true}},
-                 {"ids", "beams"}, {"logits"});
+  Manifest relation = RelationOf({{"pk0", "nk", "BNSD", UpdateKind::kConcat, true},
+                                  {"pv0", "nv", "BNSD", UpdateKind::kConcat, true}},
+                                 {"ids", "beams"}, {"logits"});
   AddControl(&relation);
   ExpectEqual(before, after, relation);
 }
@@ -321,13 +321,12 @@ TEST(LayoutTest, KeptMaskIsAllOnes) {
   Manifest relation = Relation();
   ManifestInput& kept = relation.inputs.emplace_back();
   kept.name = "mask";
-  kept.as = "same";
-  kept.requires_text = "ones";
+  kept.all = AllElements::kOnes;
   ExpectEqual(before, after, relation);
   EXPECT_TRUE(VerdictOn(before, after, relation).assumptions.Has(AssumptionKind::kAllOnes, "mask"));
-  kept.requires_text.clear();
+  kept.all.reset();
   ExpectNotEqual(before, after, relation);
-  kept.requires_text = "zeros";  // NaN everywhere in the source
+  kept.all = AllElements::kZeros;  // NaN everywhere in the source
   ExpectNotEqual(before, after, relation);
 }
 
@@ -348,9 +347,9 @@ TEST(LayoutTest, DroppedMaskIsAllOnes) {
 TEST(LayoutTest, GrowingOnBothSides) {
   const std::string before = Decoder(Two("float[B,2,P,4]", "pk", "pv"),
                                      Two("float[B,2,T,4]", "nk", "nv"), kConcats, Grows());
-  Manifest relation =
-      RelationOf({{"pk", "nk", "BNSD", "concat", true}, {"pv", "nv", "BNSD", "concat", true}},
-                 {"ids"}, {"logits"});
+  Manifest relation = RelationOf({{"pk", "nk", "BNSD", UpdateKind::kConcat, true},
+                                  {"pv", "nv", "BNSD", UpdateKind::kConcat, true}},
+                                 {"ids"}, {"logits"});
   for (ManifestCache& cache : relation.caches) cache.grows = true;
   const VerifyReport report = VerdictOn(before, before, relation);
   EXPECT_TRUE(Accepts(report.verdict, Accept::kTested)) << Summary(report);

@@ -87,9 +87,9 @@ g (int64[B,S] ids, float[B,2,M,4] pk, float[B,2,M,4] pv, int64[B] at)
 }
 
 Manifest PairRelation() {
-  Manifest relation =
-      RelationOf({{"pk", "nk", "BNSD", "concat", true}, {"pv", "nv", "BNSD", "concat", true}},
-                 {"ids"}, {"logits"});
+  Manifest relation = RelationOf({{"pk", "nk", "BNSD", UpdateKind::kConcat, true},
+                                  {"pv", "nv", "BNSD", UpdateKind::kConcat, true}},
+                                 {"ids"}, {"logits"});
   AddControl(&relation);
   return relation;
 }

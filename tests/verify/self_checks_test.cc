@@ -31,23 +31,16 @@ Manifest Relation() {
   Manifest m;
   ManifestCache c;
   c.id = "0.key_value";
-  c.role = "key_value";
+  c.role = CacheRole::kKeyValue;
   c.input = "past";
   c.output = "now";
   c.dtype = "float32";
   c.layout = "BNSD";
-  c.alias = "safe";
-  c.source = {"past", "now", "tensor_scatter", "BNSD", 2, false, {}};
+  c.alias = CacheAlias::kSafe;
+  c.source = {"past", "now", UpdateKind::kTensorScatter, "BNSD", 2, false, {}};
   m.caches = {c};
-  ManifestInput past, x, at;
-  past.name = "past";
-  past.as = "cache";
-  past.id = c.id;
-  x.name = "x";
-  at.name = "at";
-  x.as = at.as = "same";
-  m.inputs = {past, x, at};
-  m.outputs = {{"now", "cache", c.id, ""}, {"y", "same", "", ""}};
+  m.inputs = {{"past", CacheInput{c.id}}, {"x", SameInput{}}, {"at", SameInput{}}};
+  m.outputs = {{"now", CacheOutput{c.id}}, {"y", SameOutput{}}};
   return m;
 }
 

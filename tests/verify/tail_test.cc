@@ -54,28 +54,20 @@ Manifest Relation() {
     ManifestCache c;
     c.id = fmt::format("{}.key_value", k);
     c.layer = k;
-    c.role = "key_value";
+    c.role = CacheRole::kKeyValue;
     c.input = fmt::format("past{}", k);
     c.output = fmt::format("now{}", k);
     c.dtype = "float32";
     c.layout = "BNSD";
-    c.alias = "safe";
-    c.source = {c.input, c.output, "tensor_scatter", "BNSD", 2, false, {}};
-    ManifestInput past;
-    past.name = c.input;
-    past.as = "cache";
-    past.id = c.id;
-    m.inputs.push_back(past);
-    m.outputs.push_back({c.output, "cache", c.id, ""});
+    c.alias = CacheAlias::kSafe;
+    c.source = {c.input, c.output, UpdateKind::kTensorScatter, "BNSD", 2, false, {}};
+    m.inputs.push_back({c.input, CacheInput{c.id}});
+    m.outputs.push_back({c.output, CacheOutput{c.id}});
     m.caches.push_back(std::move(c));
   }
-  ManifestInput x, at;
-  x.name = "x";
-  at.name = "at";
-  x.as = at.as = "same";
-  m.inputs.push_back(x);
-  m.inputs.push_back(at);
-  m.outputs.push_back({"y", "same", "", ""});
+  m.inputs.push_back({"x", SameInput{}});
+  m.inputs.push_back({"at", SameInput{}});
+  m.outputs.push_back({"y", SameOutput{}});
   return m;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_replace.h"
+#include "contract/words.h"
 #include "gtest/gtest.h"
 #include "support/case_file.h"
 #include "support/models.h"
@@ -81,43 +82,26 @@ std::string With(const std::string& text, const std::string& from, const std::st
   return absl::StrReplaceAll(text, {{from, to}});
 }
 
-ManifestInput Same(const std::string& name) {
-  ManifestInput input;
-  input.name = name;
-  input.as = "same";
-  return input;
-}
-
 Manifest Relation() {
   Manifest m;
-  for (const char* role : {"key", "value"}) {
-    const std::string letter(1, role[0]);
+  for (const CacheRole role : {CacheRole::kKey, CacheRole::kValue}) {
+    const std::string word(WordOf(role)), letter = word.substr(0, 1);
     ManifestCache c;
-    c.id = std::string("0.") + role;
+    c.id = "0." + word;
     c.role = role;
     c.input = "p" + letter;
     c.output = "n" + letter;
     c.dtype = "float32";
     c.layout = "BNSD";
-    c.alias = "safe";
-    c.source = {c.input, c.output, "concat", "BNSD", 2, true, {}};
+    c.alias = CacheAlias::kSafe;
+    c.source = {c.input, c.output, UpdateKind::kConcat, "BNSD", 2, true, {}};
     m.caches.push_back(c);
-    ManifestInput input;
-    input.name = c.input;
-    input.as = "cache";
-    input.id = c.id;
-    m.inputs.push_back(input);
-    m.outputs.push_back({c.output, "cache", c.id, ""});
+    m.inputs.push_back({c.input, CacheInput{c.id}});
+    m.outputs.push_back({c.output, CacheOutput{c.id}});
   }
-  for (const char* name : {"ids", "pos", "bias"}) m.inputs.push_back(Same(name));
-  ManifestInput at;
-  at.name = "at";
-  at.as = "control";
-  at.value = "P";
-  at.dtype = "int64";
-  at.shape = {"B"};
-  m.inputs.push_back(at);
-  m.outputs.push_back({"logits", "same", "", ""});
+  for (const char* name : {"ids", "pos", "bias"}) m.inputs.push_back({name, SameInput{}});
+  m.inputs.push_back({"at", ControlInput{ControlValue::kPastLength, "int64", {"B"}}});
+  m.outputs.push_back({"logits", SameOutput{}});
   return m;
 }
 
@@ -216,7 +200,7 @@ TEST(TrustTest, Row11CapacityIsRead) {
 
 TEST(TrustTest, Row11ModeIsRead) {
   Manifest relation = Relation();
-  relation.mode = "circular";
+  relation.mode = BufferMode::kCircular;
   const VerifyReport report = Judge(Before(), After(), relation);
   EXPECT_EQ(report.verdict, VerdictKind::kDifferent);
   EXPECT_EQ(report.reason.substr(0, 5), "KV411") << report.reason;
@@ -244,8 +228,9 @@ TEST(TrustTest, Row11PreconditionAboutSomethingElseHidesNoMask) {
       With(With(padded(Before()), "k = Mul (x, wk)", "b = Add (bias, h4) k = Mul (x, wk)"),
            "value, bias, pk", "value, b, pk");
   Manifest relation = Relation();
-  relation.inputs.push_back(Same("mask"));
-  relation.preconditions.push_back({"KV305", "another mask is all ones", "assumed"});
+  relation.inputs.push_back({"mask", SameInput{}});
+  relation.preconditions.push_back(
+      {"KV305", "another mask is all ones", PreconditionStatus::kAssumed});
   const VerifyReport report = Judge(before, padded(After()), relation);
   EXPECT_EQ(report.verdict, VerdictKind::kDifferent) << Plans(report);
 }
@@ -288,7 +273,7 @@ TEST(TrustTest, Row12TreesAreRunBranchByBranch) {
   // Whatever the tree, each token sees all before it.
   std::string name;
   for (const ManifestInput& input : converted->manifest.inputs) {
-    if (input.value == "lower_triangle") name = input.name;
+    if (IsControl(input, ControlValue::kLowerTriangle)) name = input.name;
   }
   onnx::ModelProto wrong = *converted->model;
   onnx::GraphProto nodes;
@@ -424,10 +409,11 @@ TEST(TrustTest, Row18RowsOfPadsAreComparedUnlessAPreconditionExcludesThem) {
            "own = Slice (yes, from, end, one) row = Unsqueeze (own, last) "
            "logits = Where (row, plain, no)");
   Manifest relation = Relation();
-  relation.inputs.push_back(Same("mask"));
+  relation.inputs.push_back({"mask", SameInput{}});
   const VerifyReport told = Judge(before, after, relation);
   EXPECT_EQ(told.verdict, VerdictKind::kDifferent) << Plans(told);
-  relation.preconditions.push_back({"KV303", "rows of pads may differ", "assumed"});
+  relation.preconditions.push_back(
+      {"KV303", "rows of pads may differ", PreconditionStatus::kAssumed});
   const VerifyReport report = Judge(before, after, relation);
   EXPECT_TRUE(Accepts(report.verdict, Accept::kTested)) << Plans(report);
   EXPECT_TRUE(report.assumptions.Has(AssumptionKind::kPadding, ""));

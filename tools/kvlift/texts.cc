@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/escape.h"
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "kvlift/reports/documents.h"
 #include "report/text/collapse.h"
@@ -77,8 +78,8 @@ std::string ShortType(const std::string& type) {
 std::string CachesText(const Inspection& inspection, bool details, const Style& style) {
   Rows rows, more;
   for (const CacheReport& c : inspection.caches) {
-    rows.push_back({c.id, c.kind, c.layout, ShortType(c.dtype), c.input, c.output,
-                    c.reason ? c.reason->code : "yes"});
+    rows.push_back({c.id, std::string(WordOf(c.kind)), c.layout, ShortType(c.dtype), c.input,
+                    c.output, c.reason ? c.reason->code : "yes"});
     more.push_back({c.id, c.growing ? "grows" : c.capacity, c.write_start, c.update});
   }
   if (rows.empty()) return {};
@@ -217,7 +218,7 @@ std::string ConvertText(const ProvedConversion& converted, const std::vector<std
     return text + NoModelText(converted, status);
   }
   for (const Precondition& p : conversion.manifest.preconditions) {
-    text += fmt::format("{}  {} ({})\n", p.code, EscapeTerminal(p.text), p.status);
+    text += fmt::format("{}  {} ({})\n", p.code, EscapeTerminal(p.text), WordOf(p.status));
   }
   if (conversion.manifest.uniform) {
     text += fmt::format("one length for the whole batch: {}\n",

@@ -4,7 +4,6 @@
 #include <set>
 #include <utility>
 
-#include "contract/positions.h"
 #include "fmt/format.h"
 #include "proof/rows/rings.h"
 #include "proof/rows/shifts.h"
@@ -22,9 +21,9 @@ Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation,
   for (const ManifestInput& input : relation.inputs) {
     const ValueId after = pair.After(input.name), before = pair.Before(input.name);
     if (after == kNoValue) continue;
-    if (input.as == "control") controls_[after] = input.value;
-    if (input.as == "control" && input.value == kLowerTriangle) tree_ = input.name;
-    if (input.as == "pad_to_capacity" && before != kNoValue &&
+    if (const ControlInput* control = AsControl(input)) controls_[after] = control->value;
+    if (IsControl(input, ControlValue::kLowerTriangle)) tree_ = input.name;
+    if (AsPadded(input) != nullptr && before != kNoValue &&
         forms_.ElementType(after) == forms_.ElementType(before)) {
       twins_[after] = before;
       in_common_.insert(after);
@@ -36,7 +35,7 @@ Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation,
                      [&](const ManifestCache& cache) { return HasOneSequence(cache); });
   for (const DroppedInput& dropped : relation.dropped) {
     const ValueId value = pair.Before(dropped.name);
-    if (value != kNoValue && dropped.requires_text == "P..T-1") positions_.insert(value);
+    if (value != kNoValue && IsGiven(dropped, DroppedValue::kPositions)) positions_.insert(value);
   }
   if (!FindShifts(relation)) FindLengths(relation, steps);
   FindRings(relation);
@@ -86,7 +85,7 @@ void Correspondence::FindLengths(const Manifest& relation, const SourceCase& ste
   if (steps.window != SourceCase::Window::kNone) FindWindows(relation, steps);
   const Expr in_windows = past_;
   for (const ManifestCache& cache : relation.caches) {
-    if (!cache.source.growing || cache.source.kind == "window") continue;
+    if (!cache.source.growing || cache.source.kind == UpdateKind::kWindow) continue;
     const ValueId past = pair_.Before(cache.source.input);
     const ValueId present = pair_.Before(cache.source.output);
     if (past == kNoValue || present == kNoValue) continue;
@@ -123,7 +122,7 @@ void Correspondence::FindWindows(const Manifest& relation, const SourceCase& ste
   std::set<int64_t> sizes;
   for (const ManifestCache& cache : relation.caches) {
     if (cache.ring) sizes.insert(cache.ring->window);
-    if (cache.source.kind != "window") continue;
+    if (cache.source.kind != UpdateKind::kWindow) continue;
     const auto window = ReadWindow(pair_, cache);
     if (!window) return;
     sizes.insert(window->rows);
@@ -150,8 +149,8 @@ bool Correspondence::FindShifts(const Manifest& relation) {
   std::optional<ShiftOfRows> shift;
   std::vector<ValueId> moved;
   for (const ManifestCache& cache : relation.caches) {
-    if (cache.source.growing || cache.source.kind == "window") return false;
-    if (cache.source.kind != "shift") continue;
+    if (cache.source.growing || cache.source.kind == UpdateKind::kWindow) return false;
+    if (cache.source.kind != UpdateKind::kShift) continue;
     const auto own = ReadShiftOfRows(pair_, cache);
     const ValueId past = pair_.After(cache.input);
     if (!own || !pasts_.contains(past)) return false;

@@ -182,7 +182,7 @@ class Correspondence {
   // Sizes in the source's terms: its names for P, sizes that its operators force to be equal to
   // others, and sizes of twins that only running the model tells.
   absl::flat_hash_map<sym::DimSymbol, sym::Expr> sizes_;
-  absl::flat_hash_map<ValueId, std::string> controls_;  // ManifestInput::value
+  absl::flat_hash_map<ValueId, ControlValue> controls_;
   absl::flat_hash_map<ValueId, Past> pasts_;
   absl::flat_hash_map<ValueId, ValueId> twins_;
   absl::flat_hash_map<ValueId, int64_t> folded_;  // by converted value: N of a folded twin

@@ -55,9 +55,10 @@ void Correspondence::FindEqualExtents(const Manifest& relation,
   // A mask that is padded to the capacity has a column for each of the P + S tokens in the source.
   for (const ManifestInput& input : relation.inputs) {
     const ValueId mask = pair_.Before(input.name);
-    if (input.as != "pad_to_capacity" || mask == kNoValue || input.axis < 0) continue;
+    const PaddedInput* padded = AsPadded(input);
+    if (padded == nullptr || mask == kNoValue || padded->axis < 0) continue;
     const sym::Form form = forms_.Of(mask);
-    const auto axis = static_cast<size_t>(input.axis);
+    const auto axis = static_cast<size_t>(padded->axis);
     if (!form.known_rank || axis >= form.shape.size()) continue;
     const Expr wider = forms_.pool().Sub(form.shape[axis], total());
     MakeZero(Normal(wider, Facts{}), AssumptionKind::kMaskWidth, input.name);
@@ -109,10 +110,10 @@ void Correspondence::FindSizesOfSteps(const Manifest& relation) {
     }
   }
   for (const ManifestOutput& output : relation.outputs) {
-    const ValueId value = pair_.Before(output.source.empty() ? output.name : output.source);
+    const ValueId value = pair_.Before(NameInSource(output));
     // Scores and probabilities have more axes, and one of them is that of the keys.
     constexpr size_t kMostAxes = 3;
-    if (output.as == "cache" || value == kNoValue) continue;
+    if (IsCache(output) || value == kNoValue) continue;
     const sym::Form form = forms_.Of(value);
     if (form.shape.size() > kMostAxes) continue;
     for (Expr extent : form.shape) {
@@ -334,8 +335,9 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
     if (after == kNoValue) continue;
     const sym::Form mine = forms_.Of(after);
     if (!mine.known_rank) continue;
-    for (size_t k = 0; input.as == "control" && k < mine.shape.size(); ++k) {
-      const std::string letter = k < input.shape.size() ? input.shape[k] : "";
+    const ControlInput* control = AsControl(input);
+    for (size_t k = 0; control != nullptr && k < mine.shape.size(); ++k) {
+      const std::string letter = k < control->shape.size() ? control->shape[k] : "";
       if (letter == "B" && mine.shape[k]->kind() == Kind::kDim) {
         per_sequence_.insert(mine.shape[k]->dim());
       }
@@ -345,11 +347,12 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
       if (letter == "1|N") SetSize(mine.shape[k], forms_.pool().Integer(1));
     }
     const auto twin = twins_.find(after);
-    if (input.as != "pad_to_capacity" || twin == twins_.end()) continue;
+    const PaddedInput* padded = AsPadded(input);
+    if (padded == nullptr || twin == twins_.end()) continue;
     const sym::Form theirs = forms_.Of(twin->second);
     if (!theirs.known_rank || theirs.shape.size() != mine.shape.size()) continue;
     for (size_t k = 0; k < mine.shape.size(); ++k) {
-      if (static_cast<int64_t>(k) != input.axis) {
+      if (static_cast<int64_t>(k) != padded->axis) {
         SetSize(mine.shape[k], theirs.shape[k]);
       } else {
         AddCapacity(mine.shape[k]);  // a padded mask has a column for each token
@@ -357,7 +360,7 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
     }
     // The host feeds a mask with a row for each sequence, whatever the mask declares; a single row
     // would be broadcast.
-    if (input.axis > 0 && sequences != nullptr && new_ != nullptr) {
+    if (padded->axis > 0 && sequences != nullptr && new_ != nullptr) {
       const Expr apart = forms_.pool().Sub(theirs.shape[0], sequences);
       MakeZero(Normal(apart, Facts{}), AssumptionKind::kDimension, input.name);
     }

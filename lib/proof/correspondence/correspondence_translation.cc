@@ -2,7 +2,6 @@
 #include <set>
 #include <utility>
 
-#include "contract/positions.h"
 #include "fmt/format.h"
 #include "proof/correspondence/correspondence.h"
 #include "proof/lemmas/longest_sequence.h"
@@ -118,11 +117,11 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
     if (args.back() == nullptr) return nullptr;
   }
   if (const auto it = controls_.find(source); it != controls_.end()) {
-    if (it->second == kPositionsOfTokens) {
+    if (it->second == ControlValue::kPositions) {
       const bool own = args.size() == 1 || (args.size() == 2 && args[0] == batch);
       return own && past_ != nullptr ? pool.Add(past_, args.back()) : nullptr;
     }
-    if (it->second == kLowerTriangle) {
+    if (it->second == ControlValue::kLowerTriangle) {
       RestOn({AssumptionKind::kTreeMask, tree_,
               fmt::format("{} is the lower triangle: a new token sees those in front of it", tree_),
               AssumptionSource::kManifest});
@@ -133,7 +132,7 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
       if (!uniform_) return nullptr;
       RestOnOneLength();
     }
-    return it->second == "T" ? total() : past_;
+    return it->second == ControlValue::kTotalLength ? total() : past_;
   }
   if (const auto it = pasts_.find(source); it != pasts_.end()) {
     return PastRow(it->second, source, args, facts);

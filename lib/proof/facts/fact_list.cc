@@ -104,17 +104,12 @@ bool FactList::AddGiven(const std::string& about, std::string text, std::vector<
 }
 
 bool FactList::CountsUp(const std::string& input) const {
-  const auto is_positions = [](const std::string& requirement) { return requirement == "P..T-1"; };
   return std::any_of(
              relation_.preconditions.begin(), relation_.preconditions.end(),
              [&](const Precondition& p) { return p.code == "KV307" && p.subject == input; }) ||
-         std::any_of(relation_.inputs.begin(), relation_.inputs.end(),
-                     [&](const ManifestInput& i) {
-                       return i.name == input && is_positions(i.requires_text);
-                     }) ||
          std::any_of(relation_.dropped.begin(), relation_.dropped.end(),
                      [&](const DroppedInput& d) {
-                       return d.name == input && is_positions(d.requires_text);
+                       return d.name == input && IsGiven(d, DroppedValue::kPositions);
                      });
 }
 

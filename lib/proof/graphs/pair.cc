@@ -6,9 +6,10 @@
 #include <vector>
 
 #include "base/status.h"
+#include "contract/words.h"
 #include "fmt/format.h"
-#include "ir/operator_traits.h"
 #include "ir/operator_changes.h"
+#include "ir/operator_traits.h"
 #include "ir/spans.h"
 #include "ir/tensor_data.h"
 #include "ir/types.h"
@@ -20,8 +21,6 @@ using onnx::ModelProto;
 using onnx::NodeProto;
 using onnx::TensorProto;
 
-// The values that a manifest may require of an input.
-constexpr char kOnes[] = "ones", kZeros[] = "zeros";
 constexpr int64_t kMostNumbers = 4096;  // the largest weight whose elements are read
 
 bool IsFloatTensor(const TensorProto& tensor) {
@@ -71,9 +70,9 @@ class Joiner {
     AddImports();
     for (const auto& input : before_.graph().input()) {
       *joint_.mutable_graph()->add_input() = input;
-      if (const std::string all = RequiredOf(input.name()); all == kOnes || all == kZeros) {
+      if (const auto all = RequiredOf(input.name())) {
         required_.push_back(input.name());
-        AddSame(all, &*joint_.mutable_graph()->mutable_input()->rbegin());
+        AddSame(*all, &*joint_.mutable_graph()->mutable_input()->rbegin());
       }
     }
     for (const auto& tensor : before_.graph().initializer()) {
@@ -115,26 +114,26 @@ class Joiner {
     }
   }
 
-  // Returns the value that the manifest requires of all elements of an input of the source; empty
-  // if there is none.
-  std::string RequiredOf(const std::string& input) const {
+  // Returns the number that the manifest requires all elements of an input of the source to be;
+  // nullopt if there is none.
+  std::optional<AllElements> RequiredOf(const std::string& input) const {
     for (const DroppedInput& dropped : relation_.dropped) {
-      if (dropped.name == input) return dropped.requires_text;
+      if (dropped.name == input) return AllOf(dropped);
     }
     for (const ManifestInput& kept : relation_.inputs) {
-      if ((kept.source.empty() ? kept.name : kept.source) == input) return kept.requires_text;
+      if (NameInSource(kept) == input) return kept.all;
     }
-    return {};
+    return std::nullopt;
   }
 
   // Renames an input, and gives its name to a tensor of all ones, or zeros, of the same shape.
-  void AddSame(const std::string& all, onnx::ValueInfoProto* input) {
+  void AddSame(AllElements all, onnx::ValueInfoProto* input) {
     const std::string name = input->name();
-    input->set_name(fmt::format("{}:{}", all, name));
+    input->set_name(fmt::format("{}:{}", WordOf(all), name));
     NodeProto* shape = joint_.mutable_graph()->add_node();
     shape->set_op_type("Shape");
     shape->add_input(input->name());
-    shape->add_output(fmt::format("{}:{}/shape", all, name));
+    shape->add_output(fmt::format("{}:{}/shape", WordOf(all), name));
     NodeProto* same = joint_.mutable_graph()->add_node();
     same->set_op_type("ConstantOfShape");
     same->add_input(shape->output(0));
@@ -146,7 +145,9 @@ class Joiner {
     element->set_data_type(input->type().tensor_type().elem_type());
     element->add_dims(1);
     SetOne(element);
-    if (all == kZeros) element->mutable_raw_data()->assign(element->raw_data().size(), '\0');
+    if (all == AllElements::kZeros) {
+      element->mutable_raw_data()->assign(element->raw_data().size(), '\0');
+    }
   }
 
   // Bytes are little-endian.
@@ -190,8 +191,7 @@ class Joiner {
   void AddInputsOfAfter() {
     absl::flat_hash_map<std::string, std::string> same;
     for (const ManifestInput& input : relation_.inputs) {
-      if (input.as == "same") same[input.name] = input.name;
-      if (input.as == "renamed") same[input.name] = input.source;
+      if (IsFedToBoth(input)) same[input.name] = NameInSource(input);
     }
     for (const auto& input : after_.graph().input()) {
       const auto it = same.find(input.name());
@@ -403,7 +403,7 @@ bool IsRead(const TensorProto& tensor) {
 std::vector<std::string> ComparedResults(const Manifest& relation) {
   std::vector<std::string> names;
   for (const ManifestOutput& output : relation.outputs) {
-    if (output.as != "cache") names.push_back(output.source.empty() ? output.name : output.source);
+    if (!IsCache(output)) names.push_back(NameInSource(output));
   }
   for (const ManifestCache& cache : relation.caches) names.push_back(cache.source.output);
   return names;

@@ -79,8 +79,8 @@ class Conditions {
     c.graph_ = std::make_shared<const Graph>(std::move(graph));
     c.forms_ = std::make_shared<sym::Forms>(*c.graph_);
     for (const DroppedInput& dropped : relation.dropped) {
-      if (dropped.requires_text == "P > 0") c.inputs_[dropped.name] = with_past;
-      if (dropped.requires_text == "P == 0") c.inputs_[dropped.name] = !with_past;
+      if (IsGiven(dropped, DroppedValue::kWithPast)) c.inputs_[dropped.name] = with_past;
+      if (IsGiven(dropped, DroppedValue::kWithoutPast)) c.inputs_[dropped.name] = !with_past;
     }
     for (const std::string& flag : KeptFlags(model, relation)) c.inputs_[flag] = steps.flag;
     const Expr past = with_past ? c.forms_->pool().Internal("P", 1) : c.forms_->pool().Integer(0);
@@ -197,9 +197,10 @@ std::vector<std::string> KeptFlags(const ModelProto& model, const Manifest& rela
   std::vector<std::string> flags;
   for (const auto& input : model.graph().input()) {
     const bool truth = input.type().tensor_type().elem_type() == onnx::TensorProto::BOOL;
-    const bool kept = std::any_of(
-        relation.inputs.begin(), relation.inputs.end(),
-        [&](const ManifestInput& i) { return i.as == "same" && i.name == input.name(); });
+    const bool kept =
+        std::any_of(relation.inputs.begin(), relation.inputs.end(), [&](const ManifestInput& i) {
+          return AsOf(i) == InputAs::kSame && i.name == input.name();
+        });
     const bool one =
         std::all_of(input.type().tensor_type().shape().dim().begin(),
                     input.type().tensor_type().shape().dim().end(),

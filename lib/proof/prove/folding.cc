@@ -161,7 +161,7 @@ class Folder {
     for (const std::string& name : same_) {
       ManifestInput& input = folded_.relation.inputs.emplace_back();
       input.name = name;
-      input.as = "same";
+      input.as = SameInput{};
     }
     AddPlaces();
     if (!AddNames(after_, found_.after) || !AddNames(before_, found_.before)) return std::nullopt;

@@ -42,7 +42,7 @@ bool IsForEachSequence(const Manifest& relation) {
                                  [](const ManifestCache& cache) { return cache.source.growing; });
   const bool is_told =
       std::any_of(relation.inputs.begin(), relation.inputs.end(),
-                  [](const ManifestInput& input) { return input.as == "control"; });
+                  [](const ManifestInput& input) { return AsControl(input) != nullptr; });
   return !relation.uniform && !relation.outputs.empty() && (grows || is_told);
 }
 
@@ -107,7 +107,7 @@ class Prover {
     }
     ProveSequencesApart();
     for (const ManifestOutput& output : relation_.outputs) {
-      if (output.as != "cache") ProveOutput(output);
+      if (!IsCache(output)) ProveOutput(output);
     }
     for (const Misfits& misfits :
          {MisfitsOf(pair_, twins_, equality_), LookupsOutside(pair_, twins_, equality_)}) {
@@ -211,7 +211,7 @@ class Prover {
       if (value == kNoValue || !DependsOn(of_source, value)) continue;
       const bool zeros = std::any_of(
           relation_.dropped.begin(), relation_.dropped.end(), [&](const DroppedInput& dropped) {
-            return dropped.name == input && dropped.requires_text == "zeros";
+            return dropped.name == input && AllOf(dropped) == AllElements::kZeros;
           });
       grounds.given.Add({zeros ? AssumptionKind::kAllZeros : AssumptionKind::kAllOnes, input,
                          fmt::format("{} is all {}", input, zeros ? "zeros" : "ones"),
@@ -364,7 +364,7 @@ class Prover {
 
   void ProveOutput(const ManifestOutput& output) {
     const ValueId mine = pair_.After(output.name);
-    const ValueId theirs = pair_.Before(output.source.empty() ? output.name : output.source);
+    const ValueId theirs = pair_.Before(NameInSource(output));
     StartFactsOf(theirs);
     const char* text = "outside the attentions, the source's operators over the source's values";
     const Sameness same = nodes_.Compare(mine, theirs);
@@ -439,7 +439,7 @@ Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
 
 size_t NumberOfOutputFacts(const Manifest& relation) {
   const auto outputs = std::count_if(relation.outputs.begin(), relation.outputs.end(),
-                                     [](const ManifestOutput& o) { return o.as != "cache"; });
+                                     [](const ManifestOutput& o) { return !IsCache(o); });
   return static_cast<size_t>(outputs) + (IsForEachSequence(relation) ? 1 : 0);
 }
 

@@ -14,7 +14,7 @@ std::optional<RingOfRows> ReadRing(const GraphPair& pair, const ManifestCache& c
   const sym::Form form = pair.forms().Of(past);
   const auto axis = static_cast<size_t>(cache.axis);
   if (!form.known_rank || axis >= form.shape.size()) return std::nullopt;
-  RingOfRows ring{cache.ring->window, form.shape[axis], cache.source.kind == "window"};
+  RingOfRows ring{cache.ring->window, form.shape[axis], cache.source.kind == UpdateKind::kWindow};
   if (ring.slots->kind() != Kind::kDim && ring.slots->kind() != Kind::kInteger) return std::nullopt;
   if (!cache.source.growing) return std::nullopt;
   if (ring.keeps_window) {

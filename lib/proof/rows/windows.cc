@@ -57,7 +57,7 @@ std::optional<WindowOfRows> ReadWindow(const GraphPair& pair, const ManifestCach
 std::vector<SourceCase> WindowCases(const Manifest& relation) {
   const bool windows =
       std::any_of(relation.caches.begin(), relation.caches.end(), [](const ManifestCache& cache) {
-        return cache.source.kind == "window" || cache.ring.has_value();
+        return cache.source.kind == UpdateKind::kWindow || cache.ring.has_value();
       });
   if (!windows) return {SourceCase{}};
   SourceCase filling, full;

@@ -288,14 +288,15 @@ class Unmerger {
     if (drops) patch.remove_inputs.insert(decision_.input);
     KV_ASSIGN_OR_RETURN(result_->model, Apply(graph, patch));
     if (drops) {
-      result_->dropped.push_back({decision_.input, past_if_ ? "P > 0" : "P == 0"});
+      result_->dropped.push_back(
+          {decision_.input, past_if_ ? DroppedValue::kWithPast : DroppedValue::kWithoutPast});
     }
     if (search != nullptr) {
       result_->preconditions.push_back(
           {"KV320",
            "steps with a past have one new token in the source: its branch for them sees no "
            "causal order in new tokens",
-           "assumed"});
+           PreconditionStatus::kAssumed});
       result_->origins.push_back({"/kvlift/order/", decision_.node});
       result_->limits.new_tokens_with_past = 1;
     }

@@ -55,7 +55,7 @@ absl::flat_hash_set<std::string> NamesReadBy(const onnx::NodeProto& node) {
 }
 
 // Lists, for each cache, the nodes besides its TensorScatter that read its past. Past and present
-// of such a cache cannot share a buffer (alias "copy").
+// of such a cache cannot share a buffer (alias kCopy).
 void ListReaders(const onnx::ModelProto& model, Manifest* manifest) {
   for (const onnx::NodeProto& node : model.graph().node()) {
     const absl::flat_hash_set<std::string> names = NamesReadBy(node);
@@ -64,7 +64,7 @@ void ListReaders(const onnx::ModelProto& model, Manifest* manifest) {
       const bool own = node.op_type() == "TensorScatter" || node.op_type() == "Shape" ||
                        (node.op_type() == "Unsqueeze" && cache.axis == 0);
       if (!reads || own) continue;
-      cache.alias = "copy";
+      cache.alias = CacheAlias::kCopy;
       const bool named = !node.name().empty() || node.output().empty();
       cache.readers.push_back(named ? node.name() : node.output(0));
     }

@@ -6,6 +6,7 @@
 #include "base/escape.h"
 #include "base/overloaded.h"
 #include "contract/manifest_text.h"
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "onnxio/model/outline.h"
@@ -66,7 +67,7 @@ class Describer {
   }
 
   static std::string IdOf(const AnalysedCache& cache) {
-    return fmt::format("{}.{}", cache.layer, cache.role);
+    return fmt::format("{}.{}", cache.layer, WordOf(cache.role));
   }
 
   std::string Cache(const AnalysedCache& cache, const CacheReport& report) const {
@@ -75,7 +76,7 @@ class Describer {
     AddLine("past", fmt::format("{} {}{}", Name(pair.past), report.dtype, ShapeOf(pair.past)),
             &text);
     AddLine("present", Name(pair.present), &text);
-    AddLine("kind", report.kind, &text);
+    AddLine("kind", WordOf(report.kind), &text);
     AddLine("grows", YesNo(report.growing), &text);
     AddLine("layout", report.layout.empty() ? "unknown" : report.layout, &text);
     AddLine("axis", fmt::format("{}", report.axis), &text);
@@ -290,7 +291,7 @@ std::string PlannedInputs(const Analysis& a, const ConversionPlan& plan) {
     }
   }
   for (const DroppedInput& dropped : a.normalised.dropped) {
-    AddLine("dropped", fmt::format("{}, needs {}", dropped.name, dropped.requires_text), &text);
+    AddLine("dropped", fmt::format("{}, needs {}", dropped.name, GivenText(dropped)), &text);
   }
   return text;
 }
@@ -317,10 +318,10 @@ std::vector<StepText> DescribeLowered(const Analysis& a) {
   if (a.not_raised) comment("refused: " + FindingLine(*a.not_raised));
   for (const Finding& refusal : a.normalised.refusals) comment("stays: " + FindingLine(refusal));
   for (const DroppedInput& dropped : a.normalised.dropped) {
-    comment(fmt::format("dropped: input {}, needs {}", dropped.name, dropped.requires_text));
+    comment(fmt::format("dropped: input {}, needs {}", dropped.name, GivenText(dropped)));
   }
   for (const Precondition& p : a.normalised.preconditions) {
-    comment(fmt::format("given: {} {} ({})", p.code, p.text, p.status));
+    comment(fmt::format("given: {} {} ({})", p.code, p.text, WordOf(p.status)));
   }
   for (const Normalised::Origin& origin : a.normalised.origins) {
     comment(fmt::format("nodes {}*: from {}", origin.prefix, origin.node));
@@ -367,8 +368,8 @@ std::vector<StepText> DescribePlan(const Analysis& a, const ConvertOptions& opti
           &text);
   AddLine("uniform", YesNo(manifest.uniform), &text);
   AddLine("uniform because", manifest.uniform ? manifest.uniform_reason : "", &text);
-  AddLine("read", manifest.read, &text);
-  AddLine("mode", manifest.mode, &text);
+  AddLine("read", WordOf(manifest.read), &text);
+  AddLine("mode", WordOf(manifest.mode), &text);
   AddLine("capacity",
           manifest.capacity_value ? fmt::format("{} tokens", *manifest.capacity_value)
                                   : manifest.capacity_dim,
@@ -380,7 +381,7 @@ std::vector<StepText> DescribePlan(const Analysis& a, const ConvertOptions& opti
   text += "\ninputs\n" + PlannedInputs(a, plan);
   text += "\npreconditions\n";
   for (const Precondition& p : manifest.preconditions) {
-    AddLine(p.code, fmt::format("{} ({})", p.text, p.status), &text);
+    AddLine(p.code, fmt::format("{} ({})", p.text, WordOf(p.status)), &text);
   }
   return {{"3-plan.txt", std::move(text)}};
 }

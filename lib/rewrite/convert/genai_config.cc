@@ -95,7 +95,7 @@ std::vector<std::string> CommonPatterns(const std::vector<Names>& lists) {
 void NameCaches(const Manifest& manifest, ordered_json& decoder) {
   Names past_keys, past_values, present_keys, present_values;
   for (const ManifestCache& cache : manifest.caches) {
-    const bool key = cache.role == "key";
+    const bool key = cache.role == CacheRole::kKey;
     (key ? past_keys : past_values).push_back(cache.input);
     (key ? present_keys : present_values).push_back(cache.output);
   }
@@ -114,9 +114,10 @@ void NameInputs(const Analysis& a, const Manifest& manifest, ordered_json& input
   const std::vector<std::string> known = {"input_ids", "attention_mask", "position_ids"};
   std::vector<ValueId> others;
   for (const ManifestInput& input : manifest.inputs) {
-    if (input.as == "cache") continue;
-    if (input.as == "control") {
-      inputs[input.value == "P" ? "write_indices" : "nonpad_kv_seqlen"] = input.name;
+    if (IsCache(input)) continue;
+    if (AsControl(input) != nullptr) {
+      inputs[IsControl(input, ControlValue::kPastLength) ? "write_indices" : "nonpad_kv_seqlen"] =
+          input.name;
     } else if (std::find(known.begin(), known.end(), input.name) != known.end()) {
       inputs[input.name] = input.name;
     } else if (const ValueId v = a.graph->Find(input.name); v != kNoValue) {
@@ -143,7 +144,7 @@ void NameInputs(const Analysis& a, const Manifest& manifest, ordered_json& input
 void NameLogits(const Analysis& a, const Manifest& manifest, ordered_json& outputs) {
   for (const ManifestOutput& output : manifest.outputs) {
     const ValueId v = a.graph->Find(output.name);
-    if (output.as == "cache" || v == kNoValue) continue;
+    if (IsCache(output) || v == kNoValue) continue;
     const sym::Form& form = a.forms->Of(v);
     if (output.name != "logits" && (!form.known_rank || form.shape.size() != 3)) continue;
     if (output.name == "logits" || !outputs.contains("logits")) outputs["logits"] = output.name;

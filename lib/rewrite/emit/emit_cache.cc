@@ -1,6 +1,7 @@
 #include "rewrite/emit/emit_cache.h"
 
 #include "base/status.h"
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "rewrite/emit/relayout.h"
 #include "rewrite/recognise/axis_letters.h"
@@ -29,7 +30,7 @@ absl::Status CacheEmitter::Emit() {
                 {update.node}, {update.pair.present});
       return absl::OkStatus();
     }
-    s_.nodes.set_scope(fmt::format("layers.{}/{}", cache.layer, cache.role));
+    s_.nodes.set_scope(fmt::format("layers.{}/{}", cache.layer, WordOf(cache.role)));
     KV_ASSIGN_OR_RETURN(const std::string rows, Rows(update));
     s_.plan.patch.remove_nodes.insert(producer);
     KV_ASSIGN_OR_RETURN(const std::string buffer, WrittenBuffer(update));

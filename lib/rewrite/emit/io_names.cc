@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "base/status.h"
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "ir/subgraphs.h"
 
@@ -39,12 +40,12 @@ absl::StatusOr<std::optional<Finding>> NameCachesByLayer(onnx::ModelProto* model
   }
   Names names;
   for (const ManifestCache& cache : manifest->caches) {
-    if (cache.role != "key" && cache.role != "value") {
+    if (cache.role != CacheRole::kKey && cache.role != CacheRole::kValue) {
       return NotNamed("needs caches of keys or of values to name them, found both in one tensor",
                       cache.input);
     }
-    names[cache.input] = fmt::format("{}_cache.{}", cache.role, cache.layer);
-    names[cache.output] = fmt::format("updated_{}_cache.{}", cache.role, cache.layer);
+    names[cache.input] = fmt::format("{}_cache.{}", WordOf(cache.role), cache.layer);
+    names[cache.output] = fmt::format("updated_{}_cache.{}", WordOf(cache.role), cache.layer);
     for (const std::string& old : {cache.input, cache.output}) {
       if (taken.insert(names.at(old)).second) continue;
       return NotNamed(fmt::format("the name {} is taken", names.at(old)), old);

@@ -5,6 +5,7 @@
 
 #include "base/overloaded.h"
 #include "base/status.h"
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "rewrite/emit/control.h"
 #include "rewrite/emit/emit_attention.h"
@@ -150,7 +151,7 @@ class Planner {
       if (cache.update_index < 0) continue;
       const PlannedCache& update = s_.caches[cache.update_index];
       if (!update.grows() || !update.linear()) continue;
-      s_.nodes.set_scope(fmt::format("layers.{}/{}", cache.layer, cache.role));
+      s_.nodes.set_scope(fmt::format("layers.{}/{}", cache.layer, WordOf(cache.role)));
       auto& uses = s_.plan.patch.replace_uses;
       uses[s_.graph.name(update.pair.past)] =
           internal::ToSourceLayout(s_, update, control_.PastView(update));

@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "contract/positions.h"
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "rewrite/emit/relayout.h"
 #include "rewrite/plan/cross_token_ops.h"
@@ -44,13 +44,13 @@ std::vector<const AnalysedCache*> InLayerOrder(const Analysis& a) {
     if (cache.update_index >= 0) order.push_back(&cache);
   }
   std::stable_sort(order.begin(), order.end(), [](const auto* x, const auto* y) {
-    return std::pair(x->layer, x->role) < std::pair(y->layer, y->role);
+    return std::pair(x->layer, WordOf(x->role)) < std::pair(y->layer, WordOf(y->role));
   });
   return order;
 }
 
 std::string IdOf(const AnalysedCache& cache) {
-  return fmt::format("{}.{}", cache.layer, cache.role);
+  return fmt::format("{}.{}", cache.layer, WordOf(cache.role));
 }
 
 const AnalysedCache* CacheNamed(const Analysis& a, ValueId v) {
@@ -85,13 +85,12 @@ ManifestCache DescribeCache(const Analysis& a, const PlannedCache& update,
   const internal::Placement place = internal::PlacementOf(options, update);
   m.layout = place.layout;
   m.axis = place.axis;
-  m.alias = "safe";
+  m.alias = CacheAlias::kSafe;
   if (const WindowRing* ring = update.ring()) m.ring = CacheRing{ring->window};
-  const std::string kind(WordOf(update.kind()));
-  m.source = {m.input, m.output, kind, update.layout, update.axis, update.grows(), {}};
+  m.source = {m.input, m.output, update.kind(), update.layout, update.axis, update.grows(), {}};
   if (const UnpackedCache* packed = a.normalised.unpacked.Find(m.input)) {
     m.source = packed->source;
-    m.source.kind = kind;
+    m.source.kind = update.kind();
   }
   return m;
 }
@@ -101,40 +100,28 @@ void AddInputs(const Analysis& a, const ManifestFacts& facts, Manifest* m) {
     ManifestInput input;
     input.name = a.graph->name(v);
     const auto assumed = facts.assumed.find(input.name);
-    const char* all = assumed != facts.assumed.end() && assumed->second == 0 ? "zeros" : "ones";
+    const AllElements all = assumed != facts.assumed.end() && assumed->second == 0
+                                ? AllElements::kZeros
+                                : AllElements::kOnes;
     if (facts.dropped.contains(input.name)) {
       m->dropped.push_back({input.name, all});
       continue;
     }
-    if (assumed != facts.assumed.end()) input.requires_text = all;
+    if (assumed != facts.assumed.end()) input.all = all;
     const auto mask = facts.key_length_masks.find(input.name);
     if (const AnalysedCache* cache = CacheNamed(a, v); cache != nullptr) {
-      input.as = "cache";
-      input.id = IdOf(*cache);
+      input.as = CacheInput{IdOf(*cache)};
     } else if (mask != facts.key_length_masks.end() && facts.masks_padded) {
-      input.as = "pad_to_capacity";
-      input.axis = mask->second;
-      input.fill = 0;
-    } else {
-      input.as = "same";
+      input.as = PaddedInput{mask->second, 0};
     }
     m->inputs.push_back(std::move(input));
   }
-  const auto add_control = [&](const std::string& name, const char* value,
-                               const char* dtype = "int64",
-                               std::vector<std::string> shape = {"B"}) {
-    if (name.empty()) return;
-    ManifestInput control;
-    control.name = name;
-    control.as = "control";
-    control.value = value;
-    control.dtype = dtype;
-    control.shape = std::move(shape);
-    m->inputs.push_back(std::move(control));
+  const auto add_control = [&](const std::string& name, ControlInput control) {
+    if (!name.empty()) m->inputs.push_back({name, std::move(control)});
   };
-  add_control(facts.write_indices, "P");
-  add_control(facts.nonpad_kv_seqlen, "T");
-  add_control(facts.tree_mask, kLowerTriangle, "bool", {"B", "1|N", "S", "S"});
+  add_control(facts.write_indices, {ControlValue::kPastLength, "int64", {"B"}});
+  add_control(facts.nonpad_kv_seqlen, {ControlValue::kTotalLength, "int64", {"B"}});
+  add_control(facts.tree_mask, {ControlValue::kLowerTriangle, "bool", {"B", "1|N", "S", "S"}});
 }
 
 // Returns the starts of all updates of type Write, WriteAt or WriteAround, each once.
@@ -167,8 +154,11 @@ void AddAssumedMasks(const ManifestFacts& facts, Manifest* m) {
     return std::any_of(facts.assumed.begin(), facts.assumed.end(),
                        [&](const auto& input) { return input.second == value; });
   };
-  if (all(1)) m->preconditions.push_back({"KV305", "the padding mask is all ones", "assumed"});
-  if (all(0)) m->preconditions.push_back({"KV305", "the padding mask is all zeros", "assumed"});
+  for (const AllElements value : {AllElements::kOnes, AllElements::kZeros}) {
+    if (!all(value == AllElements::kOnes ? 1 : 0)) continue;
+    m->preconditions.push_back({"KV305", fmt::format("the padding mask is all {}", WordOf(value)),
+                                PreconditionStatus::kAssumed});
+  }
 }
 
 void AddRings(absl::Span<const PlannedCache> caches, const ConvertOptions& options, Manifest* m) {
@@ -181,7 +171,7 @@ void AddRings(absl::Span<const PlannedCache> caches, const ConvertOptions& optio
                                      : RingDimension(caches, *ring);
     std::string text = fmt::format("new tokens <= {} - {}", capacity, ring->window);
     if (!said.insert(text).second) continue;
-    m->preconditions.push_back({"KV301", std::move(text), "assumed"});
+    m->preconditions.push_back({"KV301", std::move(text), PreconditionStatus::kAssumed});
   }
 }
 
@@ -213,21 +203,23 @@ void AddPreconditions(Analysis& a, absl::Span<const PlannedCache> caches,
                   [](const PlannedCache& cache) { return cache.grows() && cache.linear(); })) {
     m->preconditions.push_back(
         {"KV301", fmt::format("0 <= {0} and {0} + new tokens <= capacity, for each sequence", past),
-         "guarded"});
+         PreconditionStatus::kGuarded});
   }
   for (const std::string& start : StartsOf<WriteAt>(a)) {
-    m->preconditions.push_back(
-        {"KV301", fmt::format("0 <= {0} and {0} + new tokens <= capacity", start), "guarded"});
+    m->preconditions.push_back({"KV301",
+                                fmt::format("0 <= {0} and {0} + new tokens <= capacity", start),
+                                PreconditionStatus::kGuarded});
   }
   std::vector<std::string> around = StartsOf<WriteAround>(a);
   if (HasFifo(a)) around.push_back(past);
   for (const std::string& start : around) {
-    m->preconditions.push_back(
-        {"KV301", fmt::format("0 <= {} and new tokens <= capacity", start), "guarded"});
+    m->preconditions.push_back({"KV301", fmt::format("0 <= {} and new tokens <= capacity", start),
+                                PreconditionStatus::kGuarded});
   }
   AddRings(caches, options, m);
-  m->preconditions.push_back(
-      {"KV302", "unused cache slots hold finite numbers: fill new caches with zeros", "assumed"});
+  m->preconditions.push_back({"KV302",
+                              "unused cache slots hold finite numbers: fill new caches with zeros",
+                              PreconditionStatus::kAssumed});
   std::vector<sym::DimSymbol> pasts;
   for (const CacheUpdate& update : a.updates) {
     if (!update.grows()) continue;
@@ -237,7 +229,8 @@ void AddPreconditions(Analysis& a, absl::Span<const PlannedCache> caches,
   for (const sym::Assumption& assumption : HostAssumptions(*a.forms, pasts)) {
     if (SaysStartInside(a, assumption.predicate)) continue;
     const bool of_sizes = sym::SourcesOf(assumption.predicate).empty();
-    m->preconditions.push_back({of_sizes ? "KV309" : "KV307", assumption.text, "assumed",
+    m->preconditions.push_back({of_sizes ? "KV309" : "KV307", assumption.text,
+                                PreconditionStatus::kAssumed,
                                 InputOf(*a.forms, assumption.predicate)});
   }
   const bool sees_none =
@@ -250,32 +243,33 @@ void AddPreconditions(Analysis& a, absl::Span<const PlannedCache> caches,
         {"KV303",
          "queries that see no key at all (padding tokens in front of a sequence, or tokens whose "
          "mask hides every key) get 0 where the source may give an average or NaN",
-         "assumed"});
+         PreconditionStatus::kAssumed});
   }
   if (a.updates.size() > 1 && (HasGrowing(a) || HasFifo(a))) {
-    m->preconditions.push_back(
-        {"KV304", "all caches of a step hold the same number of tokens", "assumed"});
+    m->preconditions.push_back({"KV304", "all caches of a step hold the same number of tokens",
+                                PreconditionStatus::kAssumed});
   }
   if (!a.states.empty()) {
-    m->preconditions.push_back(
-        {"KV236", "a state takes in every token of a step: no pads among them", "assumed"});
+    m->preconditions.push_back({"KV236",
+                                "a state takes in every token of a step: no pads among them",
+                                PreconditionStatus::kAssumed});
   } else if (const NodeId n = TakesTokensTogether(a); n != kNoNode) {
     m->preconditions.push_back(
         {"KV236",
          fmt::format("{} at {} takes in all tokens of a step: no padding tokens among them",
                      a.graph->node(n).op_type(), a.graph->NodeName(n)),
-         "assumed"});
+         PreconditionStatus::kAssumed});
   } else if (const NodeId other = FindMixingWithPads(a); other != kNoNode) {
     m->preconditions.push_back(
         {"KV236",
          fmt::format("{} at {} computes with other rows of a step: no padding tokens among them",
                      a.graph->node(other).op_type(), a.graph->NodeName(other)),
-         "assumed"});
+         PreconditionStatus::kAssumed});
   }
   AddAssumedMasks(facts, m);
   if (facts.uniform && HasGrowing(a)) {
-    m->preconditions.push_back(
-        {"KV306", "all sequences of a batch hold the same number of tokens", "assumed"});
+    m->preconditions.push_back({"KV306", "all sequences of a batch hold the same number of tokens",
+                                PreconditionStatus::kAssumed});
   }
 }
 
@@ -290,8 +284,8 @@ Manifest MakeManifest(Analysis& a, absl::Span<const PlannedCache> caches,
   const bool circular = std::any_of(caches.begin(), caches.end(), [](const PlannedCache& cache) {
     return !cache.grows() && !cache.linear();
   });
-  m.mode = circular ? "circular" : "linear";
-  m.read = facts.prefix ? "prefix" : "full";
+  m.mode = circular ? BufferMode::kCircular : BufferMode::kLinear;
+  m.read = facts.prefix ? CacheRead::kPrefix : CacheRead::kFull;
   m.uniform = facts.uniform;
   if (!HasGrowing(a)) {
     const CacheUpdate& first = a.updates.front();
@@ -319,10 +313,7 @@ Manifest MakeManifest(Analysis& a, absl::Span<const PlannedCache> caches,
     ManifestOutput output;
     output.name = a.graph->name(v);
     if (const AnalysedCache* cache = CacheNamed(a, v); cache != nullptr) {
-      output.as = "cache";
-      output.id = IdOf(*cache);
-    } else {
-      output.as = "same";
+      output.as = CacheOutput{IdOf(*cache)};
     }
     m.outputs.push_back(std::move(output));
   }

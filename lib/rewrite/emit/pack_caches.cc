@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
-#include "absl/strings/match.h"
 #include "base/status.h"
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "ir/graph.h"
 #include "ir/node_builder.h"
@@ -120,7 +120,7 @@ class Packer {
                          graph_.inputs(part.scatter)[0] == part.past &&
                          graph_.inputs(part.scatter).size() > 2 &&
                          graph_.inputs(part.scatter)[2] != kNoValue;
-    if (!written || cache.ring || manifest_.mode != "linear" ||
+    if (!written || cache.ring || manifest_.mode != BufferMode::kLinear ||
         StringAttribute(graph_.node(part.scatter), "mode", "linear") != "linear") {
       return fmt::format(
           "needs rows that a TensorScatter writes at an index, without a ring, "
@@ -177,7 +177,7 @@ class Packer {
     const std::string before = rows;
     std::vector<std::string> after;  // the buffer behind each part's write
     for (const Part& part : pack->parts) {
-      builder_.set_scope(fmt::format("layers.{}/{}", part.cache->layer, part.cache->role));
+      builder_.set_scope(fmt::format("layers.{}/{}", part.cache->layer, WordOf(part.cache->role)));
       const std::string index = Index(*pack, part, count);
       rows =
           builder_.Add("TensorScatter", {rows, graph_.name(graph_.inputs(part.scatter)[1]), index},
@@ -188,7 +188,7 @@ class Packer {
     }
     for (size_t k = 0; k < pack->parts.size(); ++k) {
       const Part& part = pack->parts[k];
-      builder_.set_scope(fmt::format("layers.{}/{}", part.cache->layer, part.cache->role));
+      builder_.set_scope(fmt::format("layers.{}/{}", part.cache->layer, WordOf(part.cache->role)));
       const std::string& buffer = after[LastOfLayer(*pack, k)];
       Read(*pack, part, buffer);
       patch_.replace_uses[graph_.name(part.past)] = View(*pack, part, before, "past");
@@ -243,7 +243,7 @@ class Packer {
            builder_.Add("LessOrEqual", {end, capacity_.name}, "not_behind")},
           "fits");
       inside = builder_.Add("Where", {fits, write, Behind(count)}, "write_indices");
-      builder_.set_scope(fmt::format("layers.{}/{}", part.cache->layer, part.cache->role));
+      builder_.set_scope(fmt::format("layers.{}/{}", part.cache->layer, WordOf(part.cache->role)));
     }
     if (part.place == 0) return inside;
     return builder_.Add("Add", {inside, Times(capacity_, part.place, "offset").name},
@@ -355,7 +355,7 @@ class Packer {
     whole.source.select.clear();
     whole.id = pack.past;
     whole.layer = 0;
-    whole.role = absl::EndsWith(whole.role, "_scale") ? "key_value_scale" : "key_value";
+    whole.role = HoldsScales(whole.role) ? CacheRole::kKeyValueScale : CacheRole::kKeyValue;
     whole.input = pack.past;
     whole.output = pack.present;
     const auto rows = static_cast<size_t>(pack.axis);
@@ -364,7 +364,7 @@ class Packer {
     whole.source.layout = Letters(whole.source.layout, static_cast<size_t>(select[0].axis),
                                   static_cast<size_t>(select[1].axis));
     for (const Part& part : pack.parts) {
-      if (part.cache->alias != "safe") whole.alias = part.cache->alias;
+      if (part.cache->alias != CacheAlias::kSafe) whole.alias = part.cache->alias;
       for (const std::string& reader : part.cache->readers) {
         if (part.cache != &pack.first()) whole.readers.push_back(reader);
       }
@@ -379,20 +379,18 @@ class Packer {
       for (const Part& part : pack.parts) gone.insert(part.cache->id);
       caches.push_back(Whole(pack));
     }
-    const auto is_gone = [&](const auto& entry) { return gone.contains(entry.id); };
-    auto& inputs = manifest_.inputs;
-    auto& outputs = manifest_.outputs;
-    inputs.erase(std::remove_if(inputs.begin(), inputs.end(), is_gone), inputs.end());
-    outputs.erase(std::remove_if(outputs.begin(), outputs.end(), is_gone), outputs.end());
+    const auto is_gone = [&](const auto& entry) {
+      const auto* cache = AsCache(entry);
+      return cache != nullptr && gone.contains(cache->id);
+    };
+    std::erase_if(manifest_.inputs, is_gone);
+    std::erase_if(manifest_.outputs, is_gone);
     for (const ManifestCache& cache : caches) {
-      inputs.push_back({});
-      inputs.back().name = cache.input;
-      inputs.back().as = "cache";
-      inputs.back().id = cache.id;
-      outputs.push_back({cache.output, "cache", cache.id, ""});
+      manifest_.inputs.push_back({cache.input, CacheInput{cache.id}});
+      manifest_.outputs.push_back({cache.output, CacheOutput{cache.id}});
     }
     for (const ManifestCache& cache : manifest_.caches) {
-      if (!is_gone(cache)) caches.push_back(cache);
+      if (!gone.contains(cache.id)) caches.push_back(cache);
     }
     packs_.clear();
     manifest_.caches = std::move(caches);

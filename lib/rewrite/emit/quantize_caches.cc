@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "base/status.h"
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "ir/graph.h"
 #include "ir/node_builder.h"
@@ -182,7 +183,7 @@ class Quantizer {
     const ManifestCache& cache = *store.cache;
     store.scales_past = Unique(cache.input + "_scale");
     store.scales_present = Unique(cache.output + "_scale");
-    builder_.set_scope(fmt::format("layers.{}/{}", cache.layer, cache.role));
+    builder_.set_scope(fmt::format("layers.{}/{}", cache.layer, WordOf(cache.role)));
     const NodeProto& scatter = graph_.node(store.scatter);
     std::string rows = scatter.input(1);
     if (store.type != ScaleType(store)) rows = Cast(rows, TensorProto::FLOAT, "rows");
@@ -316,17 +317,14 @@ class Quantizer {
       ManifestCache values = *store.cache;
       ManifestCache scales = values;
       scales.id += ".scale";
-      scales.role += "_scale";
+      scales.role = ScalesOf(scales.role);
       scales.input = store.scales_past;
       scales.output = store.scales_present;
       scales.dtype = ElementTypeName(ScaleType(store));
       values.quantization = {ElementTypeName(TypeOfValues()), store.group, scales.id, values.dtype};
       values.dtype = ElementTypeName(TypeOfValues());
-      manifest_.inputs.push_back({});
-      manifest_.inputs.back().name = scales.input;
-      manifest_.inputs.back().as = "cache";
-      manifest_.inputs.back().id = scales.id;
-      manifest_.outputs.push_back({scales.output, "cache", scales.id, ""});
+      manifest_.inputs.push_back({scales.input, CacheInput{scales.id}});
+      manifest_.outputs.push_back({scales.output, CacheOutput{scales.id}});
       caches.push_back(std::move(values));
       caches.push_back(std::move(scales));
     }

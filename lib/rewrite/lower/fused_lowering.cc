@@ -139,9 +139,10 @@ absl::Status Lowering::DropMasks(Normalised* result) {
     const std::string& name = graph_.name(mask);
     if (!after.uses(after.Find(name)).empty()) continue;
     patch.remove_inputs.insert(name);
-    result->dropped.push_back({name, "ones"});
+    result->dropped.push_back({name, AllElements::kOnes});
   }
-  result->preconditions.push_back({"KV305", "the padding mask is all ones", "assumed"});
+  result->preconditions.push_back(
+      {"KV305", "the padding mask is all ones", PreconditionStatus::kAssumed});
   KV_ASSIGN_OR_RETURN(result->model, Apply(after, patch));
   return absl::OkStatus();
 }

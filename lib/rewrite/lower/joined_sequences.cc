@@ -6,7 +6,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "base/status.h"
-#include "contract/one_sequence.h"
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "rewrite/lower/normalise.h"
 #include "sym/forms/emit.h"
@@ -54,10 +54,10 @@ std::string OneSequence::Misfit(NodeId n) {
   sym::Pool& pool = forms_.pool();
   const Expr zero = pool.Integer(0);
   for (const auto& [operand, wanted, required] :
-       {std::tuple(slots.seqstarts, Elements{zero, new_rows_}, kStartsOfNewRows),
+       {std::tuple(slots.seqstarts, Elements{zero, new_rows_}, DroppedValue::kStartsOfNewRows),
         std::tuple(slots.kvstarts, Elements{zero, pool.Add(start->front(), new_rows_)},
-                   kStartsOfAllRows),
-        std::tuple(slots.cachestarts, Elements{zero}, kFirstSlot)}) {
+                   DroppedValue::kStartsOfAllRows),
+        std::tuple(slots.cachestarts, Elements{zero}, DroppedValue::kFirstSlot)}) {
     if (std::string text = Judge(n, operand, wanted, required); !text.empty()) return text;
   }
   nodes_.push_back(n);
@@ -75,7 +75,7 @@ std::string OneSequence::Misfit(NodeId n) {
 // Returns why the operand does not fit; empty if its elements are as wanted, or if it is an input,
 // for which the host must feed them.
 std::string OneSequence::Judge(NodeId n, int operand, const Elements& wanted,
-                               const char* required) {
+                               DroppedValue required) {
   const ValueId v = graph_.inputs(n)[static_cast<size_t>(operand)];
   const auto found = forms_.Elements(v);
   if (found && *found == wanted) return {};
@@ -92,7 +92,7 @@ std::string OneSequence::Judge(NodeId n, int operand, const Elements& wanted,
     text += "]";
   }
   return fmt::format("needs {} to be [{}] for S new rows behind P old ones, found {}",
-                     graph_.name(v), required, text);
+                     graph_.name(v), WordOf(required), text);
 }
 
 bool OneSequence::ComesFromGiven(ValueId v) const {
@@ -116,8 +116,8 @@ bool OneSequence::ComesFromGiven(ValueId v) const {
 // Drops the inputs for the lengths of the longest sequences, if only these nodes read them.
 void OneSequence::DropUnread(NodeId n) {
   const Slots slots = Slots::Of(graph_.node(n));
-  for (const auto& [operand, required] :
-       {std::pair(slots.start + 1, kMostNewRows), std::pair(slots.start + 2, kMostRows)}) {
+  for (const auto& [operand, required] : {std::pair(slots.start + 1, DroppedValue::kMostNewRows),
+                                          std::pair(slots.start + 2, DroppedValue::kMostRows)}) {
     const ValueId v = graph_.inputs(n)[static_cast<size_t>(operand)];
     if (v == kNoValue || !graph_.is_graph_input(v) || graph_.constant(v) != nullptr) continue;
     const auto uses = graph_.uses(v);
@@ -136,19 +136,19 @@ absl::Status OneSequence::Define(NodeBuilder& builder, Normalised* result) {
   for (const auto& [input, required] : given_) {
     const std::string& name = graph_.name(input);
     result->dropped.push_back({name, required});
-    if (required == kMostNewRows || required == kMostRows) continue;
+    if (required == DroppedValue::kMostNewRows || required == DroppedValue::kMostRows) continue;
     result->preconditions.push_back(
         {"KV308",
          fmt::format("{} is [{}]: the rows of one sequence, from the first slot on", name,
-                     required),
-         "assumed"});
+                     WordOf(required)),
+         PreconditionStatus::kAssumed});
     const std::string zero = builder.Int64s({0});
-    if (required == kFirstSlot) {
+    if (required == DroppedValue::kFirstSlot) {
       builder.AddNamed("Identity", {zero}, "cachestarts", name);
       continue;
     }
     KV_ASSIGN_OR_RETURN(std::string end, emitter.Dim(new_rows_));
-    if (required == kStartsOfAllRows) {
+    if (required == DroppedValue::kStartsOfAllRows) {
       end = builder.Add("Add", {graph_.name(start_), end}, "all_rows");
     }
     builder.AddNamed("Concat", {zero, end}, "starts", name, {MakeAttribute("axis", int64_t{0})});

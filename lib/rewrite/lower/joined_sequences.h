@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "contract/kinds.h"
 #include "ir/graph.h"
 #include "ir/node_builder.h"
 #include "onnxio/model/functional_form.h"
@@ -38,13 +39,13 @@ class OneSequence {
   using Elements = std::vector<sym::Expr>;
 
   std::string ShapeMisfit(NodeId n);
-  std::string Judge(NodeId n, int operand, const Elements& wanted, const char* required);
+  std::string Judge(NodeId n, int operand, const Elements& wanted, DroppedValue required);
   bool ComesFromGiven(ValueId v) const;
   void DropUnread(NodeId n);
 
   sym::Forms& forms_;
   const Graph& graph_;
-  std::map<ValueId, std::string> given_;  // inputs, and the numbers that the host must feed
+  std::map<ValueId, DroppedValue> given_;  // inputs, and the numbers that the host must feed
   ValueId start_ = kNoValue;
   sym::Expr new_rows_ = nullptr;
   std::vector<NodeId> nodes_;

@@ -345,7 +345,7 @@ class Unpacker {
 
   SourceCache SourceOf(ValueId past, ValueId present, const PackedLayout& layout, int64_t layer,
                        int64_t role) const {
-    return {graph_.name(past),          graph_.name(present), "",
+    return {graph_.name(past),          graph_.name(present), UpdateKind::kFused,
             layout.source_letters(),    layout.slots,         false,
             layout.Selects(layer, role)};
   }
@@ -533,7 +533,7 @@ void NamePackedScales(const Unpacked& unpacked, Manifest* manifest) {
     if (packed == nullptr || !values.quantization) continue;
     for (ManifestCache& scales : manifest->caches) {
       if (scales.id != values.quantization->scales) continue;
-      const std::string kind = scales.source.kind;
+      const UpdateKind kind = scales.source.kind;
       scales.source = packed->scales;
       scales.source.kind = kind;
     }

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "base/overloaded.h"
 #include "base/status.h"
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "ir/arity.h"
 #include "onnxio/files/limits.h"
@@ -221,8 +222,9 @@ void AssignLayers(Analysis& a) {
     const bool both = attention.site->key.cache == attention.site->value.cache;
     bool fresh = false;
     for (const auto& [index, role] :
-         {std::pair(attention.site->key.cache, both ? "key_value" : "key"),
-          std::pair(attention.site->value.cache, both ? "key_value" : "value")}) {
+         {std::pair(attention.site->key.cache, both ? CacheRole::kKeyValue : CacheRole::kKey),
+          std::pair(attention.site->value.cache,
+                    both ? CacheRole::kKeyValue : CacheRole::kValue)}) {
       AnalysedCache* cache = CacheOf(a, index);
       const size_t position = static_cast<size_t>(cache - a.caches.data());
       if (assigned[position]) continue;
@@ -239,12 +241,12 @@ void AssignLayers(Analysis& a) {
     if (a.caches[k].update && HasPackedAxes(a.caches[k].update->layout)) {
       waiting += waiting % 2;
       a.caches[k].layer = layer + waiting / 2;
-      a.caches[k].role = "key_value";
+      a.caches[k].role = CacheRole::kKeyValue;
       waiting += 2;
       continue;
     }
     a.caches[k].layer = layer + waiting / 2;
-    a.caches[k].role = waiting % 2 == 0 ? "key" : "value";
+    a.caches[k].role = waiting % 2 == 0 ? CacheRole::kKey : CacheRole::kValue;
     ++waiting;
   }
 }
@@ -375,12 +377,12 @@ Inspection Report(Analysis& a) {
   for (const AnalysedCache& cache : a.caches) {
     const CachePair& pair = cache.candidate.pair;
     CacheReport r;
-    r.id = fmt::format("{}.{}", cache.layer, cache.role);
+    r.id = fmt::format("{}.{}", cache.layer, WordOf(cache.role));
     r.layer = cache.layer;
     r.role = cache.role;
     r.input = a.graph->name(pair.past);
     r.output = a.graph->name(pair.present);
-    r.kind = WordOf(cache.update ? cache.update->kind() : cache.candidate.kind);
+    r.kind = cache.update ? cache.update->kind() : cache.candidate.kind;
     r.axis = cache.candidate.axis;
     r.growing = cache.candidate.growing;
     r.dtype = ElementTypeName(a.graph->type(pair.past).elem_type);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "contract/kinds.h"
 #include "onnxio/model/model.h"
 #include "rewrite/recognise/candidates.h"
 #include "rewrite/types/conversion.h"
@@ -31,7 +32,7 @@ struct AnalysedCache {
   int update_index = -1;              // into Analysis::updates; -1: the cache is not converted
   std::optional<StayReason> reason;   // why the cache is not converted; absent if it is
   int layer = 0;
-  std::string role;  // "key", "value" or, for both in one tensor, "key_value"
+  CacheRole role = CacheRole::kKey;  // kKeyValue: both in one tensor
 };
 
 // Either `site` or `reason` is set.

@@ -171,7 +171,7 @@ class Finder {
     const ValueId past = SeeThroughReordering(graph_.inputs(first)[0]);
     if (!MayBePast(past, output, rank)) return false;
     Candidate c;
-    c.kind = CacheKind::kTensorScatter;
+    c.kind = UpdateKind::kTensorScatter;
     c.converted = true;
     c.axis = static_cast<int>(IntAttribute(graph_.node(n), "axis", -2));
     const int written = RankOf(graph_.inputs(n)[0]);
@@ -263,7 +263,7 @@ class Finder {
       const ValueId input = SeeThrough(read);
       if (!MayBePast(input, output, rank) || !ShapesFit(input, output, new_lengths_)) continue;
       Candidate c;
-      c.kind = branches ? CacheKind::kConcat : fused ? CacheKind::kFused : CacheKind::kScatter;
+      c.kind = branches ? UpdateKind::kConcat : fused ? UpdateKind::kFused : UpdateKind::kScatter;
       c.hidden = branches || fused;
       c.if_unmatched = MakeFinding(branches ? "KV207"
                                    : fused  ? "KV206"
@@ -279,7 +279,7 @@ class Finder {
   // KeyValueCache nodes write into one tensor, one after the other.
   bool ConsiderPacked(ValueId past, ValueId output, NodeId n) {
     Candidate c;
-    c.kind = CacheKind::kFused;
+    c.kind = UpdateKind::kFused;
     c.hidden = true;
     c.if_unmatched = MakeFinding("KV206", WhyNotOperator(n, past, output, false, true), graph_, {n},
                                  {past, output});
@@ -339,7 +339,7 @@ class Finder {
       queue.pop_front();
       if (v != output && MayBePast(v, output, rank) && MayFlow(v, output)) {
         Candidate c;
-        c.kind = CacheKind::kBlend;
+        c.kind = UpdateKind::kBlend;
         c.if_unmatched = MakeFinding(
             "KV202",
             fmt::format("needs {} to be {} with new rows written into it, found arithmetic",
@@ -368,21 +368,21 @@ class Finder {
     }
     const NodeId node = graph_.producer(present);
     if (c.growing) {
-      c.kind = CacheKind::kConcat;
+      c.kind = UpdateKind::kConcat;
       c.if_unmatched = MakeFinding(
           "KV202", fmt::format("needs t < P ? past : new, found {}", Shortened(after.element)),
           graph_, {node}, {past, present});
       return c;
     }
     if (MovesPast(past, after.element)) {
-      c.kind = CacheKind::kShift;
+      c.kind = UpdateKind::kShift;
       c.if_unmatched = MakeFinding(
           "KV205",
           fmt::format("needs rows that stay where they are, found {}", Shortened(after.element)),
           graph_, {node}, {past, present});
       return c;
     }
-    c.kind = HasEquality(after.element) ? CacheKind::kSelect : CacheKind::kScatter;
+    c.kind = HasEquality(after.element) ? UpdateKind::kSelect : UpdateKind::kScatter;
     c.if_unmatched = MakeFinding(
         "KV204",
         fmt::format("needs rows written at consecutive slots of each sequence, found {}",

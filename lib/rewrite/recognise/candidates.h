@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/findings.h"
+#include "contract/kinds.h"
 #include "rewrite/types/rule.h"
 #include "sym/forms/forms.h"
 
@@ -13,7 +14,7 @@ namespace kvlift {
 struct Candidate {
   CachePair pair;
   // A guess each; the update of a matching rule has what is certain.
-  CacheKind kind = CacheKind::kConcat;
+  UpdateKind kind = UpdateKind::kConcat;
   bool growing = false;    // the extents of past and present differ
   int axis = 0;            // where they differ, or that of a TensorScatter; else 0
   Finding if_unmatched;    // the finding to report if no rule matches

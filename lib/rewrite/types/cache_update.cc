@@ -50,28 +50,28 @@ bool CacheUpdate::writes_some_sequences() const {
 
 namespace {
 
-CacheKind KindOf(WriteSpelling spelling) {
+UpdateKind KindOf(WriteSpelling spelling) {
   switch (spelling) {
     case WriteSpelling::kScatter:
-      return CacheKind::kScatter;
+      return UpdateKind::kScatter;
     case WriteSpelling::kSplice:
-      return CacheKind::kSplice;
+      return UpdateKind::kSplice;
     case WriteSpelling::kSelect:
-      return CacheKind::kSelect;
+      return UpdateKind::kSelect;
     case WriteSpelling::kBlend:
-      return CacheKind::kBlend;
+      return UpdateKind::kBlend;
   }
-  return CacheKind::kScatter;
+  return UpdateKind::kScatter;
 }
 
 }  // namespace
 
-CacheKind CacheUpdate::kind() const {
-  return std::visit(Overloaded{[](const AppendAll&) { return CacheKind::kConcat; },
-                               [](const KeepLast&) { return CacheKind::kWindow; },
+UpdateKind CacheUpdate::kind() const {
+  return std::visit(Overloaded{[](const AppendAll&) { return UpdateKind::kConcat; },
+                               [](const KeepLast&) { return UpdateKind::kWindow; },
                                [](const WriteAt& write) { return KindOf(write.spelling); },
-                               [](const WriteAround&) { return CacheKind::kScatter; },
-                               [](const Fifo&) { return CacheKind::kShift; }},
+                               [](const WriteAround&) { return UpdateKind::kScatter; },
+                               [](const Fifo&) { return UpdateKind::kShift; }},
                     how);
 }
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <variant>
 
-#include "contract/cache_kind.h"
+#include "contract/kinds.h"
 #include "ir/graph.h"
 #include "sym/expr/expr.h"
 
@@ -87,7 +87,7 @@ struct CacheUpdate {
   // Returns the value that attention reads.
   ValueId read_by_attention() const;
   bool writes_some_sequences() const;
-  CacheKind kind() const;
+  UpdateKind kind() const;
 };
 
 }  // namespace kvlift

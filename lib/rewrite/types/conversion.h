@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/findings.h"
+#include "contract/kinds.h"
 #include "contract/manifest.h"
 #include "onnx/onnx_pb.h"
 
@@ -18,9 +19,9 @@ namespace kvlift {
 struct CacheReport {
   std::string id;  // "0.key": layer and role
   int64_t layer = 0;
-  std::string role;
+  CacheRole role = CacheRole::kKey;
   std::string input, output;  // names in the source
-  std::string kind;
+  UpdateKind kind = UpdateKind::kConcat;
   int64_t axis = 0;    // the sequence axis
   std::string layout;  // one letter per axis (rewrite/recognise/axis_letters.h); empty: not known
   std::string dtype;   // "float32"

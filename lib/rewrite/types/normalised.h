@@ -15,7 +15,7 @@ namespace kvlift {
 // A cache that is a part of a packed tensor in the source.
 struct UnpackedCache {
   std::string input;   // the input that the part became
-  SourceCache source;  // the part in the source's tensor; without a kind
+  SourceCache source;  // the part in the source's tensor; its kind is not read
   SourceCache scales;  // its scales in the source's tensor; input is empty if there are none
 };
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "contract/kinds.h"
+#include "contract/manifest.h"
 namespace kvlift {
 
 // The runtime whose rules the result must meet: the operator texts alone, ONNX Runtime,

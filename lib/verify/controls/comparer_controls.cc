@@ -30,7 +30,7 @@ std::vector<Target> TargetsOf(const Manifest& relation, bool all) {
     if (cache != relation.caches.end()) {
       caches.push_back({output.name, cache->source.output, &*cache});
     } else {
-      others.push_back({output.name, output.source.empty() ? output.name : output.source, nullptr});
+      others.push_back({output.name, NameInSource(output), nullptr});
     }
   }
   if (!all && caches.size() > 1) caches.erase(caches.begin(), caches.end() - 1);

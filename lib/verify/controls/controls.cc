@@ -128,8 +128,8 @@ class Controls {
   // Finds the inputs of the converted model that hold lengths or positions.
   void FindPositions(const Stimulus& stimulus, MutantLimits* limits) const {
     for (const ManifestInput& input : relation_.inputs) {
-      if (input.as != "same" && input.as != "renamed") continue;
-      const std::string& theirs = input.source.empty() ? input.name : input.source;
+      if (!IsFedToBoth(input)) continue;
+      const std::string& theirs = NameInSource(input);
       const auto it = stimulus.interface().inputs.find(theirs);
       if (it == stimulus.interface().inputs.end() || !it->second.position) continue;
       const Meaning meaning = it->second.reading().meaning;

@@ -14,9 +14,12 @@ std::vector<RelationMutant> MakeRelationMutants(const Graph& after, const Manife
   };
   for (size_t k = 0; k < relation.inputs.size(); ++k) {
     const ManifestInput& input = relation.inputs[k];
-    if (input.as == "control" && (input.value == "P" || input.value == "T")) {
-      add("control " + input.name + " is the other length",
-          [&](Manifest* m) { m->inputs[k].value = input.value == "P" ? "T" : "P"; });
+    const bool past = IsControl(input, ControlValue::kPastLength);
+    if (past || IsControl(input, ControlValue::kTotalLength)) {
+      add("control " + input.name + " is the other length", [&](Manifest* m) {
+        std::get<ControlInput>(m->inputs[k].as).value =
+            past ? ControlValue::kTotalLength : ControlValue::kPastLength;
+      });
     }
   }
   // Swaps two caches of the same type and layout, which only their values tell apart.
@@ -31,11 +34,12 @@ std::vector<RelationMutant> MakeRelationMutants(const Graph& after, const Manife
     add("outputs of two caches swapped", [&](Manifest* m) {
       std::swap(m->caches[k - 1].output, m->caches[k].output);
       for (ManifestOutput& output : m->outputs) {
-        if (output.as != "cache") continue;
-        if (output.id == a.id) {
-          output.id = b.id;
-        } else if (output.id == b.id) {
-          output.id = a.id;
+        auto* cache = std::get_if<CacheOutput>(&output.as);
+        if (cache == nullptr) continue;
+        if (cache->id == a.id) {
+          cache->id = b.id;
+        } else if (cache->id == b.id) {
+          cache->id = a.id;
         }
       }
     });

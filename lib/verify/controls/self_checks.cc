@@ -167,7 +167,7 @@ void SelfChecks::Same(const Trace& a, const Trace& b, SelfCheck* check) const {
   const size_t steps = std::min(a.size(), b.size());
   for (size_t k = 0; k < steps; ++k) {
     for (const ManifestOutput& output : relation_.outputs) {
-      if (output.as == "cache") continue;
+      if (IsCache(output)) continue;
       Judge(a[k].at(output.name).view(), b[k].at(output.name).view(), output.name,
             static_cast<int>(k), check);
     }
@@ -293,8 +293,8 @@ bool SelfChecks::SourceMixesSequences(Runner& source, const Record& record, cons
                  });
     };
     for (const ManifestOutput& output : relation_.outputs) {
-      if (output.as == "cache") continue;
-      const std::string& theirs = output.source.empty() ? output.name : output.source;
+      if (IsCache(output)) continue;
+      const std::string& theirs = NameInSource(output);
       const exec::Shape& shape = record.steps[k].outputs[0].at(theirs).shape();
       if (source.MayHaveBatch(theirs, shape, facts_.limits.batch)) compare(theirs, 0);
     }
@@ -344,7 +344,7 @@ SelfCheck SelfChecks::Permuted(Runner& source, Runner& converted) {
                  });
     };
     for (const ManifestOutput& output : relation_.outputs) {
-      if (output.as == "cache") continue;
+      if (IsCache(output)) continue;
       if (converted.MayHaveBatch(output.name, (*before)[k].at(output.name).shape(),
                                  facts_.limits.batch)) {
         compare(output.name, 0);

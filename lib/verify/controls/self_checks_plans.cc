@@ -3,7 +3,6 @@
 #include <limits>
 #include <utility>
 
-#include "contract/positions.h"
 #include "fmt/format.h"
 #include "verify/controls/self_checks.h"
 #include "verify/inputs/tensor_rows.h"
@@ -59,8 +58,8 @@ SelfCheck SelfChecks::Chunks(Runner& source, Runner& converted) {
   if (b.empty()) return check;
   // A source whose own results change (say, with the length of the prompt) is no reference.
   for (const ManifestOutput& output : relation_.outputs) {
-    if (output.as == "cache") continue;
-    const std::string& theirs = output.source.empty() ? output.name : output.source;
+    if (IsCache(output)) continue;
+    const std::string& theirs = NameInSource(output);
     const exec::View all = a[0].at(output.name).view();
     if (all.shape.size() < 2 || all.shape[1] != kLength) continue;
     for (size_t k = 0; k < pieces.steps.size(); ++k) {
@@ -103,8 +102,8 @@ SelfCheck SelfChecks::Capacity(Runner& source, Runner& converted) {
   SelfCheck own;
   for (size_t k = 0; k < record.steps.size(); ++k) {
     for (const ManifestOutput& output : relation_.outputs) {
-      if (output.as == "cache") continue;
-      const std::string& theirs = output.source.empty() ? output.name : output.source;
+      if (IsCache(output)) continue;
+      const std::string& theirs = NameInSource(output);
       for (size_t g = 0; g < record.steps[k].outputs.size(); ++g) {
         Judge(longest_->steps[k].outputs[g].at(theirs).view(),
               record.steps[k].outputs[g].at(theirs).view(), theirs, static_cast<int>(k), &own);
@@ -142,8 +141,10 @@ SelfCheck SelfChecks::Overflow() const {
     if (control) {
       bool any = false;
       for (const ManifestInput& input : relation_.inputs) {
-        if (input.as != "control" || input.dtype != "int64" || input.value == kPositionsOfTokens)
-          continue;
+        const ControlInput* fed = AsControl(input);
+        const bool length =
+            fed != nullptr && fed->dtype == "int64" && fed->value != ControlValue::kPositions;
+        if (!length) continue;
         exec::Tensor& value = feeds->at(input.name);
         value = value.Clone();
         std::fill_n(value.view().as<int64_t>(), value.size(), *control);
@@ -166,7 +167,7 @@ SelfCheck SelfChecks::Overflow() const {
     }
     if (fetches.ok()) {
       accepted = true;
-      if (relation_.mode == "linear" && (l.growing || control)) {
+      if (relation_.mode == BufferMode::kLinear && (l.growing || control)) {
         check.failed = fmt::format("{}: a write outside the capacity was not refused", what);
       }
       return std::string();

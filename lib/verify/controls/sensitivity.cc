@@ -109,8 +109,8 @@ class Sampler {
   double Moved(const Pair& now) {
     double most = 0;
     for (const ManifestOutput& output : relation_.outputs) {
-      if (output.as == "cache") continue;
-      const std::string& name = output.source.empty() ? output.name : output.source;
+      if (IsCache(output)) continue;
+      const std::string& name = NameInSource(output);
       const exec::View before = before_.source.at(name).view(), after = now.source.at(name).view();
       if (before.shape != after.shape || !IsFloatType(before.type)) continue;
       const Comparison c = Compare(before, after, source_nodes_);
@@ -203,8 +203,8 @@ class Sampler {
   void Tokens() {
     const StepSpec& step = plan_.steps[0];
     for (const ManifestInput& input : relation_.inputs) {
-      if (input.as != "same" && input.as != "renamed") continue;
-      const std::string& name = input.source.empty() ? input.name : input.source;
+      if (!IsFedToBoth(input)) continue;
+      const std::string& name = NameInSource(input);
       const auto it = driver_.stimulus().interface().inputs.find(name);
       if (it == driver_.stimulus().interface().inputs.end()) continue;
       const Reading& reading = it->second.reading();

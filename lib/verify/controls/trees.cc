@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "contract/positions.h"
 #include "fmt/format.h"
 #include "verify/inputs/tensor_rows.h"
 #include "verify/report/compare.h"
@@ -127,8 +126,8 @@ class Trees {
     for (size_t k = 0; k < branch.size() && !Done(); ++k) {
       const auto row = static_cast<int64_t>(k);
       for (const ManifestOutput& output : relation_.outputs) {
-        if (output.as == "cache") continue;
-        const std::string& name = output.source.empty() ? output.name : output.source;
+        if (IsCache(output)) continue;
+        const std::string& name = NameInSource(output);
         const exec::View want = theirs.at(name).view(), got = given.at(output.name).view();
         if (want.shape.size() < 2 || want.shape[1] != step.new_tokens || got.shape.size() < 2 ||
             got.shape[1] != tree.new_tokens) {
@@ -187,7 +186,7 @@ class Trees {
 
 bool TakesTrees(const Manifest& relation) {
   return std::any_of(relation.inputs.begin(), relation.inputs.end(), [](const ManifestInput& i) {
-    return i.as == "control" && i.value == kLowerTriangle;
+    return IsControl(i, ControlValue::kLowerTriangle);
   });
 }
 

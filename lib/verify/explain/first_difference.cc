@@ -55,7 +55,7 @@ class Matcher {
   Matcher(const Graph& source, const Graph& after, const Manifest& relation)
       : source_(source), after_(after) {
     for (const ManifestInput& input : relation.inputs) {
-      if (input.as == "same") same_.insert(input.name);
+      if (AsOf(input) == InputAs::kSame) same_.insert(input.name);
     }
   }
 

@@ -110,7 +110,7 @@ class Shrinker {
       const auto mine = converted_.Step(Cloned(*feeds)), theirs = mode_->Step(Cloned(*feeds));
       if (!mine.ok() || !theirs.ok()) return std::nullopt;
       for (const ManifestOutput& output : relation_.outputs) {
-        if (output.as == "cache") continue;
+        if (IsCache(output)) continue;
         const exec::View a = mine->at(output.name).view(), b = theirs->at(output.name).view();
         const Comparison c = Compare(a, b, source_nodes_);
         if (!c.difference) continue;

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "base/status.h"
-#include "contract/one_sequence.h"
 #include "fmt/format.h"
 #include "ir/subgraphs.h"
 #include "onnxio/model/functional_form.h"
@@ -158,19 +157,19 @@ class Adapter {
       return absl::FailedPreconditionError(
           fmt::format("{} is no input of the source that tells of sequences", dropped.name));
     }
-    const std::string& text = dropped.requires_text;
+    const DroppedValue given = std::get<DroppedValue>(dropped.given);
     const KeyValueCacheSlots slots = KeyValueCacheSlots::Of(*reader);
     // Without an input that is as long as the new rows, their number is read from the key operand.
     const InputExtent extent =
         rows_.value_or(InputExtent{reader->input(KeyValueCacheSlots::kKey), 0});
     std::string rows =
         Node("Gather", {Node("Shape", {extent.input}), Constant(extent.axis, false)});
-    if (text == kStartsOfAllRows || text == kMostRows) {
+    if (given == DroppedValue::kStartsOfAllRows || given == DroppedValue::kMostRows) {
       rows = Node("Add", {reader->input(slots.start), rows});
     }
-    if (text == kFirstSlot) {
+    if (given == DroppedValue::kFirstSlot) {
       Node("Identity", {Constant(0, false)}, dropped.name);
-    } else if (text == kMostNewRows || text == kMostRows) {
+    } else if (given == DroppedValue::kMostNewRows || given == DroppedValue::kMostRows) {
       Node("Gather", {rows, Constant(0, at->type().tensor_type().shape().dim_size() == 0)},
            dropped.name);
     } else {
@@ -189,12 +188,11 @@ class Adapter {
 
 // Returns what a dropped input holds in a step of `added` new rows behind `past` old ones.
 exec::Tensor ValueOf(const DroppedInput& dropped, int64_t past, int64_t added, bool scalar) {
-  const std::string& text = dropped.requires_text;
   std::vector<int64_t> numbers = {0};
-  if (text == kStartsOfNewRows) numbers = {0, added};
-  if (text == kStartsOfAllRows) numbers = {0, past + added};
-  if (text == kMostNewRows) numbers = {added};
-  if (text == kMostRows) numbers = {past + added};
+  if (IsGiven(dropped, DroppedValue::kStartsOfNewRows)) numbers = {0, added};
+  if (IsGiven(dropped, DroppedValue::kStartsOfAllRows)) numbers = {0, past + added};
+  if (IsGiven(dropped, DroppedValue::kMostNewRows)) numbers = {added};
+  if (IsGiven(dropped, DroppedValue::kMostRows)) numbers = {past + added};
   const exec::Shape shape =
       scalar ? exec::Shape{} : exec::Shape{static_cast<int64_t>(numbers.size())};
   return exec::Tensor::From<int64_t>(TensorProto::INT64, shape, numbers);
@@ -217,9 +215,22 @@ bool LacksSequences(const Manifest& relation) {
 }
 
 bool TellsOfSequences(const DroppedInput& dropped) {
-  const std::string& text = dropped.requires_text;
-  return text == kStartsOfNewRows || text == kStartsOfAllRows || text == kFirstSlot ||
-         text == kMostNewRows || text == kMostRows;
+  const auto* given = std::get_if<DroppedValue>(&dropped.given);
+  if (given == nullptr) return false;
+  switch (*given) {
+    case DroppedValue::kStartsOfNewRows:
+    case DroppedValue::kStartsOfAllRows:
+    case DroppedValue::kFirstSlot:
+    case DroppedValue::kMostNewRows:
+    case DroppedValue::kMostRows:
+      return true;
+    case DroppedValue::kPositions:
+    case DroppedValue::kWithPast:
+    case DroppedValue::kWithoutPast:
+    case DroppedValue::kNotRead:
+      break;
+  }
+  return false;
 }
 
 absl::StatusOr<Adapted> AddSequences(const Model& before, const Manifest& relation) {

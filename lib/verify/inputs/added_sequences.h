@@ -17,7 +17,7 @@ namespace kvlift {
 
 // Whether the layout of a source cache lacks the letter B that the converted cache's has.
 bool LacksSequences(const Manifest& relation);
-// Whether a dropped input says where sequences begin or end (contract/one_sequence.h).
+// Whether a dropped input says where sequences begin or end.
 bool TellsOfSequences(const DroppedInput& dropped);
 
 // Returns the source with a batch axis, and its relation to the converted model. FailedPrecondition

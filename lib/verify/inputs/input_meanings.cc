@@ -126,20 +126,21 @@ class Reader {
       if (!dim.param.empty()) (cache.source.growing ? past_ : slots_).insert(dim.param);
     }
     for (const ManifestInput& input : relation_.inputs) {
-      const std::string& theirs = input.source.empty() ? input.name : input.source;
-      if (input.as == "pad_to_capacity") wide_[theirs] = static_cast<int>(input.axis);
-      if (input.as == "same" || input.as == "renamed") kept_[theirs] = input.name;
-      ReadAll(theirs, input.requires_text);
+      const std::string& theirs = NameInSource(input);
+      if (const PaddedInput* padded = AsPadded(input)) {
+        wide_[theirs] = static_cast<int>(padded->axis);
+      }
+      if (IsFedToBoth(input)) kept_[theirs] = input.name;
+      ReadAll(theirs, input.all);
     }
     for (const DroppedInput& dropped : relation_.dropped) {
-      if (dropped.requires_text == "P..T-1") positions_.insert(dropped.name);
-      ReadAll(dropped.name, dropped.requires_text);
+      if (IsGiven(dropped, DroppedValue::kPositions)) positions_.insert(dropped.name);
+      ReadAll(dropped.name, AllOf(dropped));
     }
   }
 
-  void ReadAll(const std::string& name, const std::string& required) {
-    if (required == "ones") all_[name] = Meaning::kOnes;
-    if (required == "zeros") all_[name] = Meaning::kZeros;
+  void ReadAll(const std::string& name, std::optional<AllElements> all) {
+    if (all) all_[name] = *all == AllElements::kOnes ? Meaning::kOnes : Meaning::kZeros;
   }
 
   Flow::Table TableOf(const std::string& name) const {

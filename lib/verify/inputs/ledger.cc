@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
-#include "contract/positions.h"
 #include "fmt/format.h"
 #include "ir/types.h"
 #include "verify/inputs/added_sequences.h"
@@ -13,26 +12,24 @@
 namespace kvlift {
 namespace {
 
-const std::string& TheirName(const ManifestInput& input) {
-  return input.source.empty() ? input.name : input.source;
-}
-
 // Returns the entry that an input of the source holds what the relation requires of it.
-Assumption Required(const Graph& source, const std::string& name, const std::string& required) {
+Assumption Required(const Graph& source, const DroppedInput& required) {
+  const std::string& name = required.name;
+  const std::string text = GivenText(required);
   Assumption a;
   a.subject = name;
   a.source = AssumptionSource::kManifest;
-  if (required == "ones" || required == "zeros") {
-    a.kind = required == "ones" ? AssumptionKind::kAllOnes : AssumptionKind::kAllZeros;
-    a.condition = fmt::format("{} is all {}", name, required);
-  } else if (required == kPositionsOfTokens) {
+  if (const auto all = AllOf(required)) {
+    a.kind = *all == AllElements::kOnes ? AssumptionKind::kAllOnes : AssumptionKind::kAllZeros;
+    a.condition = fmt::format("{} is all {}", name, text);
+  } else if (IsGiven(required, DroppedValue::kPositions)) {
     a.kind = AssumptionKind::kPositions;
-    a.condition = fmt::format("{} holds the positions {}", name, required);
-  } else if (TellsOfSequences({name, required})) {
+    a.condition = fmt::format("{} holds the positions {}", name, text);
+  } else if (TellsOfSequences(required)) {
     a.kind = AssumptionKind::kSequences;
-    a.condition = fmt::format("{} is [{}]", name, required);
+    a.condition = fmt::format("{} is [{}]", name, text);
   } else {
-    a.condition = fmt::format("{}: {}", name, required);
+    a.condition = fmt::format("{}: {}", name, text);
   }
   // An input that no node reads may hold arbitrary values.
   const ValueId v = source.Find(name);
@@ -123,10 +120,8 @@ Assumption NotRun(AssumptionKind kind, std::string subject, std::string conditio
 Assumptions ClaimsOf(const Manifest& relation, const Graph& source, const Graph& after) {
   Assumptions all;
   for (const ManifestInput& input : relation.inputs) {
-    if (!input.requires_text.empty()) {
-      all.Add(Required(source, TheirName(input), input.requires_text));
-    }
-    if (input.as == "control" && input.value == kLowerTriangle) {
+    if (input.all) all.Add(Required(source, {NameInSource(input), *input.all}));
+    if (IsControl(input, ControlValue::kLowerTriangle)) {
       all.Add(
           {AssumptionKind::kTreeMask, input.name,
            fmt::format("{} shows each new token itself and its ancestors in a tree", input.name),
@@ -138,7 +133,7 @@ Assumptions ClaimsOf(const Manifest& relation, const Graph& source, const Graph&
              AssumptionSource::kHost, false});
   }
   for (const DroppedInput& dropped : relation.dropped) {
-    all.Add(Required(source, dropped.name, dropped.requires_text));
+    all.Add(Required(source, dropped));
   }
   if (relation.uniform) {
     all.Add({AssumptionKind::kOneLength, "",
@@ -198,9 +193,10 @@ std::vector<std::string> InputsReadForShapes(const Manifest& relation, const Gra
                                              const Graph& after) {
   std::vector<std::string> names;
   for (const ManifestInput& input : relation.inputs) {
-    if (input.as == "cache" || input.as == "control") continue;
-    if (!IsReadForShape(source, TheirName(input)) || !IsReadForShape(after, input.name)) continue;
-    names.push_back(TheirName(input));
+    if (IsCache(input) || AsControl(input) != nullptr) continue;
+    const std::string& name = NameInSource(input);
+    if (!IsReadForShape(source, name) || !IsReadForShape(after, input.name)) continue;
+    names.push_back(name);
   }
   for (const DroppedInput& dropped : relation.dropped) {
     if (IsReadForShape(source, dropped.name)) names.push_back(dropped.name);

@@ -79,13 +79,11 @@ std::string Unaccounted(const Graph& source, const Graph& after, const Manifest&
   std::set<std::string> inputs, outputs, source_inputs, source_outputs;
   for (const ManifestInput& i : relation.inputs) {
     inputs.insert(i.name);
-    if (i.as != "cache" && i.as != "control") {
-      source_inputs.insert(i.source.empty() ? i.name : i.source);
-    }
+    if (!IsCache(i) && AsControl(i) == nullptr) source_inputs.insert(NameInSource(i));
   }
   for (const ManifestOutput& o : relation.outputs) {
     outputs.insert(o.name);
-    if (o.as != "cache") source_outputs.insert(o.source.empty() ? o.name : o.source);
+    if (!IsCache(o)) source_outputs.insert(NameInSource(o));
   }
   for (const ManifestCache& c : relation.caches) {
     source_inputs.insert(c.source.input);
@@ -124,27 +122,27 @@ std::string Misfit(const Graph& source, const Graph& after, const Manifest& rela
   }
   for (const ManifestInput& input : relation.inputs) {
     if (!IsInput(after, input.name)) return Lacks("the converted model", "input", input.name);
-    if (input.as == "control") continue;
-    if (input.as == "cache") {
-      const auto it = caches.find(input.id);
+    if (AsControl(input) != nullptr) continue;
+    if (const CacheInput* cache = AsCache(input)) {
+      const auto it = caches.find(cache->id);
       if (it == caches.end() || it->second->input != input.name) {
-        return fmt::format("{} is not the input of a cache {}", input.name, input.id);
+        return fmt::format("{} is not the input of a cache {}", input.name, cache->id);
       }
       continue;
     }
-    const std::string& theirs = input.source.empty() ? input.name : input.source;
+    const std::string& theirs = NameInSource(input);
     if (!IsInput(source, theirs)) return Lacks("the source", "input", theirs);
   }
   for (const ManifestOutput& output : relation.outputs) {
     if (!IsOutput(after, output.name)) return Lacks("the converted model", "output", output.name);
-    if (output.as == "cache") {
-      const auto it = caches.find(output.id);
+    if (const CacheOutput* cache = AsCache(output)) {
+      const auto it = caches.find(cache->id);
       if (it == caches.end() || it->second->output != output.name) {
-        return fmt::format("{} is not the output of a cache {}", output.name, output.id);
+        return fmt::format("{} is not the output of a cache {}", output.name, cache->id);
       }
       continue;
     }
-    const std::string& theirs = output.source.empty() ? output.name : output.source;
+    const std::string& theirs = NameInSource(output);
     if (!IsOutput(source, theirs)) return Lacks("the source", "output", theirs);
   }
   return {};

@@ -29,7 +29,7 @@ exec::Tensor Turned(const exec::View& whole, const SourceCache& cache,
 
 }  // namespace
 
-bool Shifts(const SourceCache& cache) { return cache.kind == "shift" && !cache.growing; }
+bool Shifts(const SourceCache& cache) { return cache.kind == UpdateKind::kShift && !cache.growing; }
 
 std::vector<std::pair<int64_t, int64_t>> Laps(int64_t begin, int64_t end, int64_t capacity) {
   std::vector<std::pair<int64_t, int64_t>> laps;

@@ -206,7 +206,7 @@ class Verifier {
 
   void FindCapacity(const Graph& after, Driver* driver) {
     limits_.capacity = relation_.capacity_value.value_or(kDefaultCapacity);
-    limits_.circular = relation_.mode == "circular";
+    limits_.circular = relation_.mode == BufferMode::kCircular;
     limits_.all_rings = true;
     std::set<int64_t> rings;
     for (const ManifestCache& cache : relation_.caches) {
@@ -231,10 +231,11 @@ class Verifier {
     limits_.rings.assign(rings.begin(), rings.end());
     // If all caches are rings, a mask with a fixed number of columns bounds the tokens.
     for (const ManifestInput& input : relation_.inputs) {
-      if (input.as != "pad_to_capacity") continue;
+      const PaddedInput* padded = AsPadded(input);
+      if (padded == nullptr) continue;
       const auto& type = after.type(after.Find(input.name));
-      if (!type.shape || input.axis < 0 || input.axis >= std::ssize(*type.shape)) continue;
-      const std::optional<int64_t> columns = (*type.shape)[input.axis].value;
+      if (!type.shape || padded->axis < 0 || padded->axis >= std::ssize(*type.shape)) continue;
+      const std::optional<int64_t> columns = (*type.shape)[padded->axis].value;
       if (!columns || !limits_.all_rings) continue;
       limits_.free_capacity = false;
       limits_.capacity = *columns;
@@ -255,8 +256,8 @@ class Verifier {
   void FindExtras(Stimulus* stimulus) {
     const Flow theirs(*before_.proto), mine(*after_.proto);
     for (const ManifestInput& input : relation_.inputs) {
-      if (input.as != "same" && input.as != "renamed") continue;
-      const std::string& name = input.source.empty() ? input.name : input.source;
+      if (!IsFedToBoth(input)) continue;
+      const std::string& name = NameInSource(input);
       const auto it = stimulus->interface().inputs.find(name);
       const bool is_unread = std::find(unread_.begin(), unread_.end(), name) != unread_.end();
       if (it == stimulus->interface().inputs.end() || is_unread) continue;
@@ -307,9 +308,8 @@ class Verifier {
     limits_.uniform = relation_.uniform || facts_.grows;
     // Dropped masks are left out: they are all ones by precondition.
     limits_.mask =
-        std::any_of(relation_.inputs.begin(), relation_.inputs.end(), [&](const ManifestInput& i) {
-          return stimulus.IsMask(i.source.empty() ? i.name : i.source);
-        });
+        std::any_of(relation_.inputs.begin(), relation_.inputs.end(),
+                    [&](const ManifestInput& i) { return stimulus.IsMask(NameInSource(i)); });
     for (const auto& entry : stimulus.interface().inputs) {
       limits_.reorders = limits_.reorders || entry.second.reading().meaning == Meaning::kOrder;
     }
@@ -556,7 +556,7 @@ class Verifier {
   // safe.
   void AddAliases() {
     for (const AliasCertificate& alias : report_.aliases) {
-      if (alias.claim == "safe") continue;
+      if (alias.claim == CacheAlias::kSafe) continue;
       report_.assumptions.Add(
           {AssumptionKind::kAlias, alias.cache,
            fmt::format("past and present of {} do not share memory", alias.cache),

@@ -46,7 +46,7 @@ absl::StatusOr<VerifyReport> VerifyAny(const Model& before, const Model& after,
     for (const DroppedInput& dropped : relation.dropped) {
       if (TellsOfSequences(dropped)) {
         report.assumptions.Add({AssumptionKind::kSequences, dropped.name,
-                                fmt::format("{} is [{}]", dropped.name, dropped.requires_text),
+                                fmt::format("{} is [{}]", dropped.name, GivenText(dropped)),
                                 AssumptionSource::kManifest, false});
       }
     }

@@ -133,8 +133,7 @@ class Cutter {
     };
     for (const ManifestCache& cache : relation_.caches) add(cache.output, cache.source.output);
     for (const ManifestOutput& output : relation_.outputs) {
-      if (output.as != "cache")
-        add(output.name, output.source.empty() ? output.name : output.source);
+      if (!IsCache(output)) add(output.name, NameInSource(output));
     }
   }
 
@@ -243,12 +242,12 @@ class Cutter {
                          [&](const ManifestCache& c) { return c.input == name; });
     };
     std::erase_if(relation->inputs, [&](const ManifestInput& input) {
-      if (input.as == "cache") return !is_cache(input.name);
+      if (IsCache(input)) return !is_cache(input.name);
       return !my_inputs.contains(input.name);
     });
     for (const ManifestInput& input : relation->inputs) {
-      if (input.as == "cache" || input.as == "control") continue;
-      const std::string& name = input.source.empty() ? input.name : input.source;
+      if (IsCache(input) || AsControl(input) != nullptr) continue;
+      const std::string& name = NameInSource(input);
       if (!their_inputs.contains(name)) {
         return absl::FailedPreconditionError(
             fmt::format("the source's layer does not read {}", name));
@@ -259,9 +258,7 @@ class Cutter {
     for (const std::string& name : their_inputs) {
       const bool is_known =
           std::any_of(relation->inputs.begin(), relation->inputs.end(),
-                      [&](const ManifestInput& i) {
-                        return (i.source.empty() ? i.name : i.source) == name;
-                      }) ||
+                      [&](const ManifestInput& i) { return NameInSource(i) == name; }) ||
           std::any_of(relation->dropped.begin(), relation->dropped.end(),
                       [&](const DroppedInput& i) { return i.name == name; }) ||
           std::any_of(relation_.caches.begin(), relation_.caches.end(),
@@ -284,7 +281,7 @@ class Cutter {
       }
       ManifestInput& input = relation->inputs.emplace_back();
       input.name = name;
-      input.as = "same";
+      input.as = SameInput{};
     }
     return absl::OkStatus();
   }
@@ -303,7 +300,7 @@ class Cutter {
       if (is_output) continue;
       ManifestOutput& output = relation->outputs.emplace_back();
       output.name = name;
-      output.as = "same";
+      output.as = SameOutput{};
     }
   }
 

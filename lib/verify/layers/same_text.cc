@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "ir/operator_changes.h"
@@ -210,10 +211,10 @@ std::string TextOfPair(const ModelPiece& piece) {
     text += fmt::format("cache {} {} {} {} ", before.NumberOf(c.source.input),
                         before.NumberOf(c.source.output), after.NumberOf(c.input),
                         after.NumberOf(c.output));
-    text += fmt::format("{} {} {} {} {} {} {} ", c.role, c.dtype, c.layout, c.axis, c.alias,
-                        c.grows, c.ring ? c.ring->window : -1);
-    text +=
-        fmt::format("{} {} {} {}", c.source.kind, c.source.layout, c.source.axis, c.source.growing);
+    text += fmt::format("{} {} {} {} {} {} {} ", WordOf(c.role), c.dtype, c.layout, c.axis,
+                        WordOf(c.alias), c.grows, c.ring ? c.ring->window : -1);
+    text += fmt::format("{} {} {} {}", WordOf(c.source.kind), c.source.layout, c.source.axis,
+                        c.source.growing);
     for (const Select& s : c.source.select) text += fmt::format(" {}:{}", s.axis, s.index);
     if (c.quantization) {
       text += fmt::format(" {} {} {}", c.quantization->dtype, c.quantization->group,
@@ -222,18 +223,23 @@ std::string TextOfPair(const ModelPiece& piece) {
     text += '\n';
   }
   for (const ManifestInput& i : relation.inputs) {
-    if (i.as == "cache") continue;
-    const std::string& theirs = i.source.empty() ? i.name : i.source;
-    text += fmt::format("input {} {} {} {} {} {} {}\n", before.NumberOf(theirs),
-                        after.NumberOf(i.name), i.as, i.value, i.axis, i.fill, i.requires_text);
+    if (IsCache(i)) continue;
+    text += fmt::format("input {} {} {}", before.NumberOf(NameInSource(i)), after.NumberOf(i.name),
+                        WordOf(AsOf(i)));
+    if (const ControlInput* control = AsControl(i)) {
+      text += fmt::format(" {}", WordOf(control->value));
+    }
+    if (const PaddedInput* padded = AsPadded(i)) {
+      text += fmt::format(" {} {}", padded->axis, padded->fill);
+    }
+    text += i.all ? fmt::format(" {}\n", WordOf(*i.all)) : "\n";
   }
   for (const ManifestOutput& o : relation.outputs) {
-    if (o.as == "cache") continue;
-    text += fmt::format("output {} {}\n", before.NumberOf(o.source.empty() ? o.name : o.source),
-                        after.NumberOf(o.name));
+    if (IsCache(o)) continue;
+    text += fmt::format("output {} {}\n", before.NumberOf(NameInSource(o)), after.NumberOf(o.name));
   }
   for (const DroppedInput& d : relation.dropped) {
-    text += fmt::format("dropped {} {}\n", before.NumberOf(d.name), d.requires_text);
+    text += fmt::format("dropped {} {}\n", before.NumberOf(d.name), GivenText(d));
   }
   return text;
 }

@@ -72,7 +72,7 @@ void LateReaders(MutantMaker& m, const MutantSites& s) {
   std::string carrier;
   for (const ManifestOutput& output : s.relation().outputs) {
     const ValueId v = graph.Find(output.name);
-    if (output.as != "cache" && v != kNoValue && IsFloatType(graph.type(v).elem_type) &&
+    if (!IsCache(output) && v != kNoValue && IsFloatType(graph.type(v).elem_type) &&
         graph.producer(v) != kNoNode && !s.Captured(v)) {
       carrier = output.name;
       break;
@@ -102,7 +102,7 @@ void LateReaders(MutantMaker& m, const MutantSites& s) {
           });
     m.ShownBy(Detector::kAlias);
     for (const ManifestCache& cache : s.relation().caches) {
-      if (cache.input == past && cache.alias != "safe") {
+      if (cache.input == past && cache.alias != CacheAlias::kSafe) {
         m.Equivalent("the relation claims no update in place for " + past);
       }
     }

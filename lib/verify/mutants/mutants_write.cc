@@ -128,7 +128,8 @@ class WriteMutants {
   void Truncated() {
     for (const ManifestInput& input : s_.relation().inputs) {
       const ValueId v = s_.graph().Find(input.name);
-      if (input.as != "control" || input.dtype != "int64" || v == kNoValue || s_.Captured(v)) {
+      const ControlInput* control = AsControl(input);
+      if (control == nullptr || control->dtype != "int64" || v == kNoValue || s_.Captured(v)) {
         continue;
       }
       bool made = false;

@@ -42,7 +42,10 @@ std::vector<AliasCertificate> CertifyAliases(const Manifest& relation,
 std::string FalseAliasClaim(const Manifest& relation, const exec::Program& program) {
   for (const ManifestCache& cache : relation.caches) {
     for (const exec::AliasDecision& decision : program.aliasing()) {
-      if (decision.pair.input != cache.input || decision.aliased || cache.alias != "safe") continue;
+      if (decision.pair.input != cache.input || decision.aliased ||
+          cache.alias != CacheAlias::kSafe) {
+        continue;
+      }
       return fmt::format("KV430 the relation says that {} may be updated in place, but {}",
                          cache.input, decision.reason);
     }

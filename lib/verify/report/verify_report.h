@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "contract/assumptions.h"
+#include "contract/kinds.h"
+#include "contract/manifest.h"
 #include "exec/session/session.h"
 #include "proof/graphs/proof.h"
 
@@ -103,12 +105,13 @@ struct ControlResult {
 // Whether a cache may be updated in place, with the node that writes it, the other nodes that read
 // the past, and the order of the two that makes the update safe, or the reader that forbids it.
 struct AliasCertificate {
-  std::string cache, claim;          // the cache's id; "safe" or "copy" as the relation says
-  bool safe = false;                 // the executor updates the cache in place
-  std::string writer;                // a node's name; empty: no node was found
-  std::vector<std::string> readers;  // nodes that read the past, without the writer
-  std::vector<std::string> order;    // "reader (step 3) before writer (step 9)", if safe
-  std::string reason;                // "safe", or what forbids the update
+  std::string cache;                     // the cache's id
+  CacheAlias claim = CacheAlias::kCopy;  // what the relation says
+  bool safe = false;                     // the executor updates the cache in place
+  std::string writer;                    // a node's name; empty: no node was found
+  std::vector<std::string> readers;      // nodes that read the past, without the writer
+  std::vector<std::string> order;        // "reader (step 3) before writer (step 9)", if safe
+  std::string reason;                    // "safe", or what forbids the update
 };
 
 // The feeds and outputs of a model in one step.

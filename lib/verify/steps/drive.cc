@@ -4,9 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "absl/strings/match.h"
 #include "base/status.h"
-#include "contract/positions.h"
 #include "exec/memory/budget.h"
 #include "fmt/format.h"
 #include "verify/inputs/ring_slots.h"
@@ -181,7 +179,7 @@ void Driver::AddNoise(const ManifestCache& cache, const StepSpec& step, int64_t 
   constexpr int64_t kNext = 64, kLast = 8;
   const int axis = SourceAxisOf(cache.source, 'S');
   // Small scales, so that quantised values times scales are of usual size.
-  const double amplitude = absl::EndsWith(cache.role, "_scale") ? 0x1p-6 : 1;
+  const double amplitude = HoldsScales(cache.role) ? 0x1p-6 : 1;
   const auto fill = [&](int64_t begin, int64_t end) {
     if (begin >= end) return;
     const exec::Tensor noise = Part(value->view(), axis, begin, end);
@@ -315,43 +313,49 @@ CacheState Driver::Fresh(const Runner& converted, const Plan& plan, double ampli
   return state;
 }
 
+namespace {
+
+absl::StatusOr<exec::Tensor> ControlFeed(const std::string& name, const ControlInput& control,
+                                         const StepSpec& step) {
+  if (control.value == ControlValue::kLowerTriangle) return TreeOf(step);
+  const int32_t type =
+      control.dtype == "int32" ? onnx::TensorProto::INT32 : onnx::TensorProto::INT64;
+  const bool per_sequence = !control.shape.empty() && control.shape[0] == "B";
+  if (!per_sequence && step.ragged()) {
+    return absl::FailedPreconditionError(
+        fmt::format("{} takes one length for the whole batch", name));
+  }
+  exec::Shape shape;
+  for (const std::string& dim : control.shape) {
+    shape.push_back(dim == "B" ? step.batch() : dim == "S" ? step.new_tokens : 1);
+  }
+  exec::Tensor tensor(type, shape);
+  const int64_t each = tensor.size() / (per_sequence ? step.batch() : 1);
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    const int64_t past = step.past[i / each];
+    const int64_t more = control.value == ControlValue::kTotalLength  ? step.new_tokens
+                         : control.value == ControlValue::kPastLength ? 0
+                                                                      : i % each;
+    StoreDouble(tensor.view(), i, static_cast<double>(past + more));
+  }
+  return tensor;
+}
+
+}  // namespace
+
 absl::StatusOr<exec::Feeds> Driver::ConvertedFeeds(const StepSpec& step, int64_t capacity,
                                                    const CacheState& state) const {
   exec::Feeds feeds;
   for (const ManifestInput& input : relation_.inputs) {
-    const std::string& source = input.source.empty() ? input.name : input.source;
-    if (input.as == "cache") {
-      feeds[input.name] = state.at(input.id);
-    } else if (input.as == "pad_to_capacity") {
-      KV_ASSIGN_OR_RETURN(feeds[input.name], stimulus_.Feed(source, step, capacity, input.fill));
-    } else if (input.as == "control") {
-      if (input.value == kLowerTriangle) {
-        feeds[input.name] = TreeOf(step);
-        continue;
-      }
-      const int32_t type =
-          input.dtype == "int32" ? onnx::TensorProto::INT32 : onnx::TensorProto::INT64;
-      const bool per_sequence = !input.shape.empty() && input.shape[0] == "B";
-      if (!per_sequence && step.ragged()) {
-        return absl::FailedPreconditionError(
-            fmt::format("{} takes one length for the whole batch", input.name));
-      }
-      exec::Shape shape;
-      for (const std::string& dim : input.shape) {
-        shape.push_back(dim == "B" ? step.batch() : dim == "S" ? step.new_tokens : 1);
-      }
-      exec::Tensor tensor(type, shape);
-      const int64_t each = tensor.size() / (per_sequence ? step.batch() : 1);
-      for (int64_t i = 0; i < tensor.size(); ++i) {
-        const int64_t past = step.past[i / each];
-        const int64_t more = input.value == "T"   ? step.new_tokens
-                             : input.value == "P" ? 0
-                                                  : i % each;
-        StoreDouble(tensor.view(), i, static_cast<double>(past + more));
-      }
-      feeds[input.name] = std::move(tensor);
+    exec::Tensor& feed = feeds[input.name];
+    if (const CacheInput* cache = AsCache(input)) {
+      feed = state.at(cache->id);
+    } else if (const ControlInput* control = AsControl(input)) {
+      KV_ASSIGN_OR_RETURN(feed, ControlFeed(input.name, *control, step));
+    } else if (const PaddedInput* padded = AsPadded(input)) {
+      KV_ASSIGN_OR_RETURN(feed, stimulus_.Feed(NameInSource(input), step, capacity, padded->fill));
     } else {
-      KV_ASSIGN_OR_RETURN(feeds[input.name], stimulus_.Feed(source, step, capacity));
+      KV_ASSIGN_OR_RETURN(feed, stimulus_.Feed(NameInSource(input), step, capacity));
     }
   }
   return feeds;
@@ -437,8 +441,8 @@ void Driver::CompareOutputs(const Given& given, Outcome* outcome) const {
   const StepSpec& step = given.step;
   const SourceStep& source = given.source;
   for (const ManifestOutput& output : relation_.outputs) {
-    if (output.as == "cache") continue;
-    const std::string& theirs = output.source.empty() ? output.name : output.source;
+    if (IsCache(output)) continue;
+    const std::string& theirs = NameInSource(output);
     const Bounded all = Mine(given, output.name);
     for (size_t g = 0; g < source.groups.size(); ++g) {
       const std::vector<int>& group = source.groups[g];

@@ -47,8 +47,9 @@ std::string Driver::CheckAppended(const ManifestCache& cache, const StepSpec& st
                                    Part(b, static_cast<int>(axis), at, at + count).view());
   };
   if (cache.source.growing) {
-    const bool window = cache.source.kind == "window" || cache.source.kind == "fused" ||
-                        cache.source.kind == "shift";
+    const bool window = cache.source.kind == UpdateKind::kWindow ||
+                        cache.source.kind == UpdateKind::kFused ||
+                        cache.source.kind == UpdateKind::kShift;
     if (rows != before + news && !(window && rows < before + news)) {
       return fmt::format("the source's {} holds {} rows after {} and {} new ones",
                          cache.source.output, rows, before, news);

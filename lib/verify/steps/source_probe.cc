@@ -241,8 +241,8 @@ class Prober {
       if (!same(cache.source.output, SourceAxisOf(cache.source, 'S'))) return false;
     }
     for (const ManifestOutput& output : relation_.outputs) {
-      if (output.as == "cache") continue;
-      const std::string& name = output.source.empty() ? output.name : output.source;
+      if (IsCache(output)) continue;
+      const std::string& name = NameInSource(output);
       const exec::View& x = a.steps[0].outputs[0].at(name).view();
       if (x.shape.size() < 2 || x.shape[1] != length) continue;
       if (!same(name, 1)) return false;
@@ -279,8 +279,8 @@ class Prober {
 
   bool SameOutputs(const exec::Fetches& a, const exec::Fetches& b) const {
     for (const ManifestOutput& output : relation_.outputs) {
-      if (output.as == "cache") continue;
-      const std::string& name = output.source.empty() ? output.name : output.source;
+      if (IsCache(output)) continue;
+      const std::string& name = NameInSource(output);
       const Comparison c = Compare(a.at(name).view(), b.at(name).view(), 1);
       if (c.difference || c.source_not_finite || !c.judged) return false;
     }
@@ -324,7 +324,8 @@ class Prober {
     for (int64_t past : {64, 1024, 8192}) {
       bool open = false;
       for (const ManifestCache& cache : relation_.caches) {
-        open = open || ((cache.source.kind == "window" || cache.source.kind == "fused") &&
+        open = open || ((cache.source.kind == UpdateKind::kWindow ||
+                         cache.source.kind == UpdateKind::kFused) &&
                         driver_.kept_rows().count(cache.source.input) == 0);
       }
       if (!open) return;

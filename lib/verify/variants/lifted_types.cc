@@ -182,7 +182,9 @@ Manifest WithFloat32(Manifest relation) {
     if (*type == "float16" || *type == "bfloat16") *type = "float32";
   };
   for (ManifestCache& cache : relation.caches) lift(&cache.dtype);
-  for (ManifestInput& input : relation.inputs) lift(&input.dtype);
+  for (ManifestInput& input : relation.inputs) {
+    if (auto* control = std::get_if<ControlInput>(&input.as)) lift(&control->dtype);
+  }
   return relation;
 }
 

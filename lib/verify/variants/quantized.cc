@@ -433,14 +433,13 @@ Manifest PlainRelation(const Manifest& relation) {
   for (const ManifestCache& cache : relation.caches) {
     if (cache.quantization) scales.insert(cache.quantization->scales);
   }
-  const auto drop = [&](auto* entries) {
-    entries->erase(std::remove_if(entries->begin(), entries->end(),
-                                  [&](const auto& e) { return scales.count(e.id) > 0; }),
-                   entries->end());
+  std::erase_if(plain.caches, [&](const ManifestCache& c) { return scales.count(c.id) > 0; });
+  const auto holds_scales = [&](const auto& entry) {
+    const auto* cache = AsCache(entry);
+    return cache != nullptr && scales.count(cache->id) > 0;
   };
-  drop(&plain.caches);
-  drop(&plain.inputs);
-  drop(&plain.outputs);
+  std::erase_if(plain.inputs, holds_scales);
+  std::erase_if(plain.outputs, holds_scales);
   for (ManifestCache& cache : plain.caches) {
     if (cache.quantization) cache.dtype = cache.quantization->rows;
     cache.quantization.reset();
@@ -454,19 +453,14 @@ Manifest StoredRelation(const Manifest& relation) {
   Manifest stored = relation;
   for (ManifestCache& cache : stored.caches) {
     cache.quantization.reset();
-    cache.source = {cache.input, cache.output, "tensor_scatter", cache.layout, cache.axis, false,
-                    {}};
+    cache.source = {
+        cache.input, cache.output, UpdateKind::kTensorScatter, cache.layout, cache.axis, false, {}};
   }
   for (ManifestInput& input : stored.inputs) {
-    if (input.as == "cache") continue;
-    ManifestInput same;
-    same.name = input.name;
-    same.as = "same";
-    same.requires_text = input.requires_text;
-    input = std::move(same);
+    if (!IsCache(input)) input.as = SameInput{};
   }
   for (ManifestOutput& output : stored.outputs) {
-    if (output.as != "cache") output = {output.name, "same", "", ""};
+    if (!IsCache(output)) output.as = SameOutput{};
   }
   stored.dropped.clear();
   stored.quantization.reset();

@@ -206,7 +206,7 @@ class Bench {
                   CaseResult* result) const {
     result->cache_bytes_copied = session.cache_bytes_copied();
     result->bytes_touched = weights_ + result->cache_bytes_copied;
-    const bool prefix = manifest_ == nullptr || manifest_->read != "full";
+    const bool prefix = manifest_ == nullptr || manifest_->read != CacheRead::kFull;
     for (const BenchCache& cache : caches_) {
       const exec::View& past = caches.at(cache.pair.input).view();
       const int64_t slots = past.shape[cache.axis];

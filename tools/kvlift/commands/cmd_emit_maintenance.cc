@@ -5,6 +5,7 @@
 #include "base/escape.h"
 #include "base/status.h"
 #include "contract/manifest_text.h"
+#include "contract/words.h"
 #include "exec/session/program.h"
 #include "fmt/format.h"
 #include "hostloop/loop_facts.h"
@@ -28,7 +29,7 @@ absl::StatusOr<std::vector<std::string>> PositionInputs(const Graph& model,
   for (const LoopInput& input : facts.inputs) {
     const bool control = std::any_of(
         manifest.inputs.begin(), manifest.inputs.end(),
-        [&](const ManifestInput& i) { return i.name == input.name && i.as == "control"; });
+        [&](const ManifestInput& i) { return i.name == input.name && AsControl(i) != nullptr; });
     if (!control && input.meaning == "positions") names.push_back(input.name);
   }
   return names;
@@ -42,9 +43,9 @@ struct Policy {
 
 Policy PolicyOf(const Graph& model, const Manifest& manifest, const MaintenanceOptions& options) {
   Policy policy;
-  if (options.beam) policy.says.does.push_back("reorder");
+  if (options.beam) policy.says.does.push_back(CompanionStep::kReorder);
   if (!options.keep) return policy;
-  policy.says.does.push_back("keep");
+  policy.says.does.push_back(CompanionStep::kKeep);
   SlotReading slots = ReadSlots(model, manifest);
   policy.refusal = std::move(slots.refusal);
   if (policy.refusal) return policy;
@@ -54,7 +55,7 @@ Policy PolicyOf(const Graph& model, const Manifest& manifest, const MaintenanceO
     policy.refusal = Finding{"KV234", std::string(positions.status().message()), {}, {}};
     return policy;
   }
-  policy.says.positions = positions->empty() ? "none" : "given";
+  policy.says.positions = positions->empty() ? PositionSource::kNone : PositionSource::kGiven;
   policy.says.position_inputs = *std::move(positions);
   return policy;
 }
@@ -71,7 +72,7 @@ absl::Status ProveAliases(const onnx::ModelProto& model, Manifest* manifest) {
   for (const exec::AliasDecision& decision : program->aliasing()) {
     for (ManifestCache& cache : manifest->caches) {
       if (cache.input != decision.pair.input || decision.aliased) continue;
-      cache.alias = "copy";
+      cache.alias = CacheAlias::kCopy;
       cache.readers = decision.readers;
     }
   }
@@ -94,25 +95,26 @@ json Document(const Manifest* companion, const std::vector<std::string>& outputs
     return document;
   }
   for (const ManifestCache& c : companion->caches) {
-    document["caches"].push_back({{"id", c.id}, {"in_place", c.alias == "safe"}});
+    document["caches"].push_back({{"id", c.id}, {"in_place", c.alias == CacheAlias::kSafe}});
   }
   const ManifestMaintenance& says = *companion->maintenance;
-  if (!says.positions.empty()) document["positions"] = says.positions;
+  if (says.positions) document["positions"] = WordOf(*says.positions);
   document["position_inputs"] = says.position_inputs;
   document["by_slot"] = says.by_slot;
   return document;
 }
 
 std::string Text(const Manifest& companion, const std::vector<std::string>& outputs) {
-  const auto in_place = std::count_if(companion.caches.begin(), companion.caches.end(),
-                                      [](const ManifestCache& c) { return c.alias == "safe"; });
+  const auto in_place =
+      std::count_if(companion.caches.begin(), companion.caches.end(),
+                    [](const ManifestCache& c) { return c.alias == CacheAlias::kSafe; });
   const ManifestMaintenance& says = *companion.maintenance;
   std::string text = fmt::format("caches: {}, {} in place\n", companion.caches.size(), in_place);
-  if (says.positions == "given") {
+  if (says.positions == PositionSource::kGiven) {
     text += fmt::format(
         "positions: kept rows keep theirs; new tokens count on in {}, not from the write index\n",
         EscapeTerminal(fmt::format("{}", fmt::join(says.position_inputs, ", "))));
-  } else if (says.positions == "none") {
+  } else if (says.positions == PositionSource::kNone) {
     text += "positions: the model has none\n";
   }
   if (!says.by_slot.empty()) {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/status.h"
-#include "contract/positions.h"
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "ir/types.h"
 #include "kvlift/commands/cmd_verify_layouts.h"
@@ -95,7 +95,10 @@ class Inferrer {
     for (const std::string& name : unsure_) {
       spread(2, [&](Manifest* m, size_t k) {
         for (ManifestInput& input : m->inputs) {
-          if (input.name == name && k == 1) input.value = input.value == "P" ? "T" : "P";
+          if (input.name != name || k != 1) continue;
+          ControlValue& value = std::get<ControlInput>(input.as).value;
+          value = value == ControlValue::kPastLength ? ControlValue::kTotalLength
+                                                     : ControlValue::kPastLength;
         }
       });
     }
@@ -173,7 +176,7 @@ class Inferrer {
     c.output = mine.output;
     c.dtype = mine.dtype;
     c.axis = mine.axis;
-    c.alias = "copy";
+    c.alias = CacheAlias::kCopy;
     const bool growing = their.growing || Differs(*past, *present, static_cast<size_t>(their.axis));
     c.source = {their.input, their.output, their.kind, "", their.axis, growing, {}};
     const std::vector<Layouts> layouts = LayoutsOf(their, old, mine, dims);
@@ -189,11 +192,12 @@ class Inferrer {
       capacity_ = dims[axis].param;
       capacity_value_ = dims[axis].value;
     }
-    const std::string kind = fmt::format("{} {} {}", c.role, layouts[0].first, layouts[0].second);
+    const std::string kind =
+        fmt::format("{} {} {}", WordOf(c.role), layouts[0].first, layouts[0].second);
     kinds_.push_back(kind);
     layouts_.emplace(kind, layouts);
     m_.caches.push_back(std::move(c));
-    if (IsCircular(mine.output)) m_.mode = "circular";
+    if (IsCircular(mine.output)) m_.mode = BufferMode::kCircular;
   }
 
   // Returns the TensorScatter that makes a cache's present; null if there is none.
@@ -281,11 +285,7 @@ class Inferrer {
           Find(before_.graph().input(), v.name()) != nullptr && their_caches_.count(v.name()) == 0;
       const auto cache = inputs_.find(v.name());
       if (cache != inputs_.end()) {
-        ManifestInput input;
-        input.name = v.name();
-        input.as = "cache";
-        input.id = cache->second;
-        m_.inputs.push_back(input);
+        m_.inputs.push_back({v.name(), CacheInput{cache->second}});
       } else if (same) {
         AddKept(v, v.name());
       } else {
@@ -293,22 +293,21 @@ class Inferrer {
       }
     }
     for (const ValueInfoProto* v : open) AddOpen(*v, &theirs);
-    for (const ValueInfoProto* v : theirs) m_.dropped.push_back({v->name(), "not read"});
+    for (const ValueInfoProto* v : theirs)
+      m_.dropped.push_back({v->name(), DroppedValue::kNotRead});
   }
 
   void AddKept(const ValueInfoProto& value, const std::string& source) {
     ManifestInput input;
     input.name = value.name();
-    input.as = source == value.name() ? "same" : "renamed";
-    if (source != value.name()) input.source = source;
+    if (source != value.name()) input.as = RenamedInput{source};
     const std::vector<Dim> dims = DimsOf(value);
     for (size_t k = 1; k < dims.size(); ++k) {
       const bool symbol = !capacity_.empty() && dims[k].param == capacity_;
       const bool number = capacity_value_ && dims[k].value == capacity_value_ &&
                           TypeOf(value) != onnx::TensorProto::FLOAT && UseOf(value, flow_).mask;
       if (!symbol && !number) continue;
-      input.as = "pad_to_capacity";
-      input.axis = static_cast<int64_t>(k);
+      input.as = PaddedInput{static_cast<int64_t>(k), 0, source == value.name() ? "" : source};
     }
     m_.inputs.push_back(std::move(input));
   }
@@ -317,7 +316,8 @@ class Inferrer {
     const Use use = UseOf(value, flow_);
     const bool length = use.length && use.length->first != Length::kLast && use.length->second == 0;
     if (length && use.whole) {
-      return AddControl(value, use.length->first == Length::kTotal ? "T" : "P");
+      return AddControl(value, use.length->first == Length::kTotal ? ControlValue::kTotalLength
+                                                                   : ControlValue::kPastLength);
     }
     const auto twin = std::find_if(theirs->begin(), theirs->end(), [&](const auto* v) {
       return Alike(use, UseOf(*v, before_flow_));
@@ -330,7 +330,7 @@ class Inferrer {
     if (!IsIntegerType(TypeOf(value)) || (use.mask && !use.position) || use.rank > 2) return;
     const std::vector<Dim> dims = DimsOf(value);
     const bool per_token = dims.size() == 2 || (dims.size() == 1 && IsTokens(dims[0]));
-    AddControl(value, per_token ? kPositionsOfTokens : "P");
+    AddControl(value, per_token ? ControlValue::kPositions : ControlValue::kPastLength);
     if (!per_token) unsure_.push_back(value.name());
   }
 
@@ -344,18 +344,14 @@ class Inferrer {
     return false;
   }
 
-  void AddControl(const ValueInfoProto& value, const std::string& holds) {
-    ManifestInput input;
-    input.name = value.name();
-    input.as = "control";
-    input.value = holds;
-    input.dtype = ElementTypeName(TypeOf(value));
+  void AddControl(const ValueInfoProto& value, ControlValue holds) {
+    ControlInput control{holds, ElementTypeName(TypeOf(value)), {}};
     const std::vector<Dim> dims = DimsOf(value);
     for (size_t k = 0; k < dims.size(); ++k) {
-      const bool token = holds == kPositionsOfTokens && k + 1 == dims.size();
-      input.shape.push_back(token ? "S" : dims[k].value == 1 ? "1" : "B");
+      const bool token = holds == ControlValue::kPositions && k + 1 == dims.size();
+      control.shape.push_back(token ? "S" : dims[k].value == 1 ? "1" : "B");
     }
-    m_.inputs.push_back(std::move(input));
+    m_.inputs.push_back({value.name(), std::move(control)});
   }
 
   void PairOutputs() {
@@ -374,9 +370,9 @@ class Inferrer {
     std::vector<const ValueInfoProto*> open;
     for (const auto& v : after_.graph().output()) {
       if (const auto cache = outputs_.find(v.name()); cache != outputs_.end()) {
-        m_.outputs.push_back({v.name(), "cache", cache->second, ""});
+        m_.outputs.push_back({v.name(), CacheOutput{cache->second}});
       } else if (take([&](const auto& t) { return t.name() == v.name(); }) != nullptr) {
-        m_.outputs.push_back({v.name(), "same", "", ""});
+        m_.outputs.push_back({v.name(), SameOutput{}});
       } else {
         open.push_back(&v);
       }
@@ -391,7 +387,7 @@ class Inferrer {
         }
         return true;
       });
-      if (twin != nullptr) m_.outputs.push_back({v->name(), "renamed", "", twin->name()});
+      if (twin != nullptr) m_.outputs.push_back({v->name(), RenamedOutput{twin->name()}});
     }
   }
 
@@ -459,17 +455,22 @@ std::vector<std::string> RelationLines(const Manifest& relation) {
                                 Ends(c.source.input, c.source.layout, c.source.output)));
   }
   for (const ManifestInput& i : relation.inputs) {
-    if (i.as == "cache") continue;
-    std::string is = i.as == "renamed" || !i.source.empty() ? i.source : "of the same name";
-    if (i.as == "control") is = fmt::format("{} [{}]", i.value, fmt::join(i.shape, ", "));
-    if (i.as == "pad_to_capacity")
-      is += fmt::format(", as wide as the capacity on axis {}", i.axis);
+    if (IsCache(i)) continue;
+    const std::string& source = NameInSource(i);
+    std::string is = source == i.name ? "of the same name" : source;
+    if (const ControlInput* control = AsControl(i)) {
+      is = fmt::format("{} [{}]", WordOf(control->value), fmt::join(control->shape, ", "));
+    }
+    if (const PaddedInput* padded = AsPadded(i)) {
+      is += fmt::format(", as wide as the capacity on axis {}", padded->axis);
+    }
     lines.push_back(fmt::format("input   {} is {}", i.name, is));
   }
   for (const ManifestOutput& o : relation.outputs) {
-    if (o.as == "cache") continue;
+    if (IsCache(o)) continue;
+    const std::string& source = NameInSource(o);
     lines.push_back(
-        fmt::format("output  {} is {}", o.name, o.source.empty() ? "of the same name" : o.source));
+        fmt::format("output  {} is {}", o.name, source == o.name ? "of the same name" : source));
   }
   for (const DroppedInput& d : relation.dropped) {
     lines.push_back(fmt::format("input   {} of the source is not read", d.name));

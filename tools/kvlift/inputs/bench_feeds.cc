@@ -89,14 +89,14 @@ absl::StatusOr<exec::Shape> ShapeOf(const Graph& graph, ValueId v, const Symbols
                                     const StepSize& size, const ManifestInput* input) {
   const TensorType& type = graph.type(v);
   if (!type.shape) return Unknown(graph, v, 0);
+  const PaddedInput* padded = input == nullptr ? nullptr : AsPadded(*input);
   exec::Shape shape;
   for (size_t k = 0; k < type.shape->size(); ++k) {
     const Dim& dim = (*type.shape)[k];
     const auto known = symbols.find(dim.param);
     if (dim.value) {
       shape.push_back(*dim.value);
-    } else if (input != nullptr && input->as == "pad_to_capacity" &&
-               input->axis == static_cast<int64_t>(k)) {
+    } else if (padded != nullptr && padded->axis == static_cast<int64_t>(k)) {
       shape.push_back(size.capacity);
     } else if (dim.param.empty()) {
       if (k > 0) return Unknown(graph, v, k);
@@ -163,18 +163,20 @@ exec::Tensor ValuesOf(const std::string& name, int32_t type, const exec::Shape& 
                       const ManifestInput* input, const StepSize& size) {
   exec::Tensor tensor = exec::Tensor::Zeros(type, shape);
   const int64_t width = shape.empty() ? 1 : shape.back();
-  const bool control = input != nullptr && input->as == "control";
+  const ControlInput* control = input == nullptr ? nullptr : AsControl(*input);
+  const PaddedInput* padded = input == nullptr ? nullptr : AsPadded(*input);
   const bool position = Says(name, "pos"), mask = Says(name, "mask") && shape.size() == 2;
   Noise noise;
   for (int64_t i = 0; i < tensor.size(); ++i) {
-    if (control && type == onnx::TensorProto::BOOL) {
+    if (control != nullptr && type == onnx::TensorProto::BOOL) {
       SetInt(tensor.view(), i, 1);
-    } else if (control) {
-      SetInt(tensor.view(), i, input->value == "T" ? size.total() : size.context);
+    } else if (control != nullptr) {
+      const bool total = control->value == ControlValue::kTotalLength;
+      SetInt(tensor.view(), i, total ? size.total() : size.context);
     } else if (position) {
       SetInt(tensor.view(), i, size.context + (width == size.new_tokens ? i % width : 0));
-    } else if (mask || (input != nullptr && input->as == "pad_to_capacity")) {
-      SetInt(tensor.view(), i, i % width < size.total() ? 1 : input != nullptr ? input->fill : 0);
+    } else if (mask || padded != nullptr) {
+      SetInt(tensor.view(), i, i % width < size.total() ? 1 : padded != nullptr ? padded->fill : 0);
     } else if (type == onnx::TensorProto::BOOL) {  // visible, or "use the cache"
       SetInt(tensor.view(), i, 1);
     } else if (IsFloatType(type) && !Says(name, "mask")) {
@@ -212,7 +214,7 @@ void SetHeads(const Inspection& inspection, const CacheReport& report, BenchCach
     }
     if (size != std::string::npos) {
       cache->size_axis = static_cast<int64_t>(size);
-      cache->size = report.role == "value" ? attention.v_head_dim : attention.head_dim;
+      cache->size = report.role == CacheRole::kValue ? attention.v_head_dim : attention.head_dim;
     }
   }
 }
@@ -263,10 +265,11 @@ std::vector<BenchCache> CachesOf(const Graph& graph, const Inspection& inspectio
                                   [&](const auto& cache) { return cache.pair.input == c.input; });
     if (part) continue;
     const size_t batch = c.layout.find('B');
-    caches.push_back({{c.input, c.output},
-                      batch == std::string::npos ? -1 : static_cast<int64_t>(batch),
-                      c.axis,
-                      c.growing || c.kind == "concat"});  // in a branch, growth is not proved
+    caches.push_back(
+        {{c.input, c.output},
+         batch == std::string::npos ? -1 : static_cast<int64_t>(batch),
+         c.axis,
+         c.growing || c.kind == UpdateKind::kConcat});  // in a branch, growth is not proved
     SetHeads(inspection, c, &caches.back());
   }
   return caches;

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "contract/words.h"
 #include "kvlift/reports/proof_documents.h"
 #include "report/text/collapse.h"
 
@@ -24,10 +25,10 @@ ordered_json TextOrNull(const std::string& text) {
 ordered_json CacheJson(const CacheReport& c) {
   return {{"id", c.id},
           {"layer", c.layer},
-          {"role", c.role},
+          {"role", WordOf(c.role)},
           {"input", c.input},
           {"output", c.output},
-          {"kind", c.kind},
+          {"kind", WordOf(c.kind)},
           {"axis", c.axis},
           {"layout", c.layout},
           {"dtype", c.dtype},
@@ -184,7 +185,8 @@ ordered_json ConvertDocument(const ProvedConversion& converted,
   json["outputs"] = outputs;
   json["preconditions"] = ordered_json::array();
   for (const Precondition& p : conversion.manifest.preconditions) {
-    json["preconditions"].push_back({{"code", p.code}, {"text", p.text}, {"status", p.status}});
+    json["preconditions"].push_back(
+        {{"code", p.code}, {"text", p.text}, {"status", WordOf(p.status)}});
   }
   if (conversion.model && conversion.manifest.quantization) {
     json["quantization"] = ToJson(conversion.manifest)["quantization"];
@@ -265,7 +267,7 @@ ordered_json VerifyDocument(const VerifyReport& r) {
   json["aliases"] = ordered_json::array();
   for (const AliasCertificate& a : r.aliases) {
     json["aliases"].push_back({{"cache", a.cache},
-                               {"claim", a.claim},
+                               {"claim", WordOf(a.claim)},
                                {"safe", a.safe},
                                {"writer", TextOrNull(a.writer)},
                                {"readers", a.readers},

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/status.h"
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "kvlift/cli.h"
 #include "kvlift/inputs/model_diff.h"
@@ -116,8 +117,8 @@ class Maker {
     std::string key;
     for (const CacheReport& c : in_.inspection->caches) {
       if (c.layer != layer) continue;
-      key += fmt::format("{} {} {} {} {} {};", c.role, c.kind, c.layout, c.dtype, c.growing,
-                         c.reason ? c.reason->code : "");
+      key += fmt::format("{} {} {} {} {} {};", WordOf(c.role), WordOf(c.kind), c.layout, c.dtype,
+                         c.growing, c.reason ? c.reason->code : "");
     }
     if (const AttentionReport* a = AttentionOf(layer)) {
       key += fmt::format("{} {} {} {} {} {} {}", a->form, a->q_heads, a->kv_heads, a->head_dim,
@@ -157,7 +158,7 @@ class Maker {
       const ManifestCache* target = CacheOf(c.id);
       after.pasts.push_back(target == nullptr ? c.input : target->input);
       after.presents.push_back(target == nullptr ? c.output : target->output);
-      in_place = in_place && target != nullptr && target->alias == "safe";
+      in_place = in_place && target != nullptr && target->alias == CacheAlias::kSafe;
     }
     if (const AttentionReport* a = AttentionOf(static_cast<int64_t>(layers[0]))) {
       before.nodes = a->nodes;
@@ -190,8 +191,8 @@ class Maker {
       }
       const ManifestCache* target = CacheOf(c.id);
       if (!after_ || target == nullptr) continue;
-      if (const auto life =
-              LifeOf(*after_, c.id, target->input, target->output, target->alias == "safe")) {
+      if (const auto life = LifeOf(*after_, c.id, target->input, target->output,
+                                   target->alias == CacheAlias::kSafe)) {
         after.caches.push_back(*life);
       }
     }

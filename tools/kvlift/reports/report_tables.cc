@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "kvlift/inputs/model_diff.h"
@@ -28,15 +29,16 @@ std::string TypeOf(const Graph* graph, const std::string& name, bool input) {
 }
 
 std::string MeaningOf(const ManifestInput& input) {
-  if (input.as == "control") {
-    if (input.dtype == "bool") return "new: the new tokens that each new token sees";
-    return input.value == "T" ? "new: all tokens, per sequence" : "new: past tokens, per sequence";
+  if (const ControlInput* control = AsControl(input)) {
+    if (control->dtype == "bool") return "new: the new tokens that each new token sees";
+    return control->value == ControlValue::kTotalLength ? "new: all tokens, per sequence"
+                                                        : "new: past tokens, per sequence";
   }
-  if (input.as == "cache") return "cache " + input.id;
-  if (input.as == "pad_to_capacity") {
-    return fmt::format("padded with {} to the capacity", input.fill);
+  if (const CacheInput* cache = AsCache(input)) return "cache " + cache->id;
+  if (const PaddedInput* padded = AsPadded(input)) {
+    return fmt::format("padded with {} to the capacity", padded->fill);
   }
-  if (input.as == "renamed") return "was " + input.source;
+  if (const auto* renamed = std::get_if<RenamedInput>(&input.as)) return "was " + renamed->source;
   return "the same";
 }
 
@@ -48,7 +50,8 @@ std::string Meaning(const Entries& entries, const std::string& name) {
   if constexpr (std::is_same_v<std::decay_t<decltype(*it)>, ManifestInput>) {
     return MeaningOf(*it);
   } else {
-    return it->as == "cache" ? "cache " + it->id : "the same";
+    const CacheOutput* cache = AsCache(*it);
+    return cache != nullptr ? "cache " + cache->id : "the same";
   }
 }
 
@@ -61,7 +64,7 @@ void AddValues(const Graph& before, const Graph* after, const Manifest* manifest
     if (manifest != nullptr) {
       meaning = input ? Meaning(manifest->inputs, name) : Meaning(manifest->outputs, name);
       for (const DroppedInput& d : manifest->dropped) {
-        if (input && d.name == name) meaning = "gone; it had to be: " + d.requires_text;
+        if (input && d.name == name) meaning = "gone; it had to be: " + GivenText(d);
       }
     }
     rows->push_back({input ? "input" : "output", name, TypeOf(&before, name, input),
@@ -78,7 +81,7 @@ void AddValues(const Graph& before, const Graph* after, const Manifest* manifest
 std::string AliasOf(const Manifest* manifest, const std::string& id) {
   if (manifest == nullptr) return {};
   for (const ManifestCache& c : manifest->caches) {
-    if (c.id == id) return c.alias == "safe" ? "in place" : "copy";
+    if (c.id == id) return c.alias == CacheAlias::kSafe ? "in place" : "copy";
   }
   return {};
 }
@@ -102,8 +105,8 @@ ReportTable LayersTable(const Inspection& inspection, const Manifest* manifest) 
       {}};
   Rows rows;
   for (const CacheReport& c : inspection.caches) {
-    rows.push_back({c.id, c.kind, c.layout, c.dtype, "", "", "", "", AliasOf(manifest, c.id),
-                    c.reason ? c.reason->code : "yes"});
+    rows.push_back({c.id, std::string(WordOf(c.kind)), c.layout, c.dtype, "", "", "", "",
+                    AliasOf(manifest, c.id), c.reason ? c.reason->code : "yes"});
     for (const AttentionReport& a : inspection.attention) {
       if (a.id != fmt::format("{}", c.layer)) continue;
       rows.back()[4] = fmt::format("{}/{}", a.q_heads, a.kv_heads);
@@ -141,7 +144,7 @@ ReportTable PreconditionsTable(const Manifest& manifest) {
   ReportTable table{
       "preconditions-table", "What the host must keep to.", {"code", "precondition", "status"}, {}};
   for (const Precondition& p : manifest.preconditions) {
-    table.rows.push_back({p.code, p.text, p.status});
+    table.rows.push_back({p.code, p.text, std::string(WordOf(p.status))});
   }
   return table;
 }
@@ -226,21 +229,22 @@ std::vector<std::string> HowTo(const Manifest& manifest, const std::string& mode
       "Bind each buffer to the past input and to the present output of its cache, where the table "
       "of layers says \"in place\"; else let the present become the next past.");
   for (const ManifestInput& input : manifest.inputs) {
-    if (input.as == "control") {
+    if (const ControlInput* control = AsControl(input)) {
       steps.push_back(fmt::format(
-          "Feed {} ({} [{}]): {}.", input.name, input.dtype, fmt::join(input.shape, ", "),
-          input.dtype == "bool"
+          "Feed {} ({} [{}]): {}.", input.name, control->dtype, fmt::join(control->shape, ", "),
+          control->dtype == "bool"
               ? "the new tokens that each new token sees; those up to itself where they are no tree"
-          : input.value == "T" ? "the number of tokens that are valid after the step, per sequence"
-                               : "the number of tokens that are in the cache before the step, per "
-                                 "sequence; 0 for a prompt"));
-    } else if (input.as == "pad_to_capacity") {
+          : control->value == ControlValue::kTotalLength
+              ? "the number of tokens that are valid after the step, per sequence"
+              : "the number of tokens that are in the cache before the step, per "
+                "sequence; 0 for a prompt"));
+    } else if (const PaddedInput* padded = AsPadded(input)) {
       steps.push_back(fmt::format("Pad {} on axis {} with {} up to the capacity.", input.name,
-                                  input.axis, input.fill));
+                                  padded->axis, padded->fill));
     }
   }
   for (const DroppedInput& d : manifest.dropped) {
-    steps.push_back(fmt::format("Feed {} no longer; it had to be: {}.", d.name, d.requires_text));
+    steps.push_back(fmt::format("Feed {} no longer; it had to be: {}.", d.name, GivenText(d)));
   }
   steps.push_back("Before each step, refuse it if past and new tokens exceed the capacity.");
   if (manifest.limits.new_tokens_with_past) {

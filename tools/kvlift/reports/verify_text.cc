@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/escape.h"
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "kvlift/reports/documents.h"
 #include "kvlift/reports/proof_documents.h"
@@ -88,7 +89,7 @@ std::string CounterexampleText(const Counterexample& c) {
 std::string AliasText(const std::vector<AliasCertificate>& aliases, const Style& style) {
   Rows rows;
   for (const AliasCertificate& a : aliases) {
-    rows.push_back({a.cache, a.claim, a.safe ? "in place" : "copy",
+    rows.push_back({a.cache, std::string(WordOf(a.claim)), a.safe ? "in place" : "copy",
                     !a.safe           ? a.reason
                     : a.order.empty() ? std::string("nobody else reads the past")
                                       : fmt::format("{}", fmt::join(a.order, ", "))});

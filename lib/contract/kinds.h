@@ -1,0 +1,131 @@
+// The kinds of things that a manifest names, one enumeration each. contract/words.h has the word
+// that the JSON uses for each enumerator.
+#pragma once
+
+namespace kvlift {
+
+// How an input of the converted model corresponds to the source (contract/manifest_entries.h).
+enum class InputAs { kSame, kControl, kCache, kPadToCapacity, kRenamed };
+
+// How an output of the converted model corresponds to the source (contract/manifest_entries.h).
+enum class OutputAs { kSame, kCache, kRenamed };
+
+// What the host feeds to an input that the source does not have. P is the number of past tokens of
+// a sequence, S the number of new tokens of the step, and T = P + S.
+enum class ControlValue {
+  kPastLength,   // P of each sequence: the write index
+  kTotalLength,  // T of each sequence: the valid length
+  // The positions P..T-1 of the step's tokens, where no input of the source holds them. The shape
+  // is ["B", "S"], ["1", "S"] or ["S"]. `convert` makes no such input; relations of models that
+  // kvlift did not convert may have it.
+  kPositions,
+  // A bool mask [B, 1, S, S] that says which new tokens each new token sees (a tree mask). The
+  // model equals its source if token i sees token j exactly for j <= i.
+  kLowerTriangle,
+  kSlots,      // companion models only (maintenance/maintenance.h): the slots that are kept
+  kSequences,  // companion models only: for each sequence, the one whose rows it takes
+};
+
+// The number that all elements of an input must be, where the conversion relies on it.
+enum class AllElements { kOnes, kZeros };
+
+// What the source is given at an input that the converted model does not have, besides
+// AllElements. P and S are as in ControlValue.
+enum class DroppedValue {
+  kPositions,    // the positions P..T-1 of the step's tokens
+  kWithPast,     // bool: true if P > 0
+  kWithoutPast,  // bool: true if P == 0
+  // Where the sequences of a KeyValueCache of OpenPPL's dynamic batching begin and how long they
+  // are (onnxio/model/functional_form.h). The conversion of such a model handles exactly one
+  // sequence, so that the values are known.
+  kStartsOfNewRows,  // [0, S]
+  kStartsOfAllRows,  // [0, P + S]
+  kFirstSlot,        // [0]
+  kMostNewRows,      // S
+  kMostRows,         // P + S
+  kNotRead,          // any value, since no node reads the input
+};
+
+// What the rows of a cache are. A cache of scales belongs to a quantised cache of the same rows.
+enum class CacheRole { kKey, kValue, kKeyValue, kKeyScale, kValueScale, kKeyValueScale };
+
+// Returns true for the scales of a quantised cache.
+constexpr bool HoldsScales(CacheRole role) {
+  return role == CacheRole::kKeyScale || role == CacheRole::kValueScale ||
+         role == CacheRole::kKeyValueScale;
+}
+
+// Returns the role of the scales of a cache; the role itself if it is one of scales.
+constexpr CacheRole ScalesOf(CacheRole role) {
+  switch (role) {
+    case CacheRole::kKey:
+      return CacheRole::kKeyScale;
+    case CacheRole::kValue:
+      return CacheRole::kValueScale;
+    case CacheRole::kKeyValue:
+      return CacheRole::kKeyValueScale;
+    case CacheRole::kKeyScale:
+    case CacheRole::kValueScale:
+    case CacheRole::kKeyValueScale:
+      break;
+  }
+  return role;
+}
+
+// How many buffers the host needs for past and present of a cache.
+enum class CacheAlias {
+  kSafe,  // one: present may be written over past
+  kCopy,  // two
+};
+
+// How the source adds rows to a cache: by which operators, or which rows it keeps.
+enum class UpdateKind {
+  kConcat,         // behind the past, in a cache that grows
+  kWindow,         // behind the past, of which the last rows are kept
+  kScatter,        // ScatterND, ScatterElements or the like into a buffer
+  kSplice,         // Concat of a buffer's parts and the new rows
+  kSelect,         // Where between a buffer and the new rows
+  kBlend,          // sums and products of a buffer and the new rows with masks
+  kShift,          // the buffer's rows move to the front, and the new rows come last
+  kFused,          // an operator that also attends
+  kTensorScatter,  // TensorScatter
+};
+
+// Whether rows that go beyond the end of a buffer are written at its start.
+enum class BufferMode { kLinear, kCircular };
+
+// What attention reads of a buffer.
+enum class CacheRead {
+  kPrefix,  // its valid rows only
+  kFull,    // all rows, with the valid length given beside them
+};
+
+// How it is known that a precondition holds.
+enum class PreconditionStatus {
+  kProved,   // from the graphs
+  kGuarded,  // an operator of the model fails where it does not hold
+  kAssumed,  // the host has to see to it
+};
+
+// What was shown about a conversion when it was made.
+enum class ShownEquality {
+  kProved,    // every fact holds for all shapes
+  kTested,    // facts are open, and the plans passed
+  kUnproved,  // facts are open, and no plan ran
+};
+
+// What a companion model does with the rows of caches (maintenance/maintenance.h).
+enum class CompanionStep {
+  kReorder,  // sequences take the rows of others
+  kKeep,     // rows are dropped, and the others move up
+};
+
+// Where a converted model gets the positions of new tokens from, once rows were dropped.
+enum class PositionSource {
+  // The host gives them. Stored rows keep the positions that they were made with, even if they
+  // move.
+  kGiven,
+  kNone,  // the model uses no positions
+};
+
+}  // namespace kvlift
