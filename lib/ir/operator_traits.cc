@@ -15,7 +15,7 @@ constexpr auto kElementwise = std::to_array<ElementwiseOperator>({
     {"Acos"},
     {"Acosh"},
     {"Add", Operands::kTwo},
-    {"And", Operands::kTwo},
+    {"And", Operands::kTwo, false},
     {"Asin"},
     {"Asinh"},
     {"Atan"},
@@ -60,7 +60,7 @@ constexpr auto kElementwise = std::to_array<ElementwiseOperator>({
     {"Mul", Operands::kTwo},
     {"Neg"},
     {"Not"},
-    {"Or", Operands::kTwo},
+    {"Or", Operands::kTwo, false},
     {"PRelu", Operands::kTwo},
     {"Pow", Operands::kTwo},
     {"QuickGelu", Operands::kOne, true, true},
@@ -83,7 +83,7 @@ constexpr auto kElementwise = std::to_array<ElementwiseOperator>({
     {"Tanh"},
     {"ThresholdedRelu"},
     {"Where", Operands::kVariadic, false},
-    {"Xor", Operands::kTwo},
+    {"Xor", Operands::kTwo, false},
 });
 static_assert(std::is_sorted(kElementwise.begin(), kElementwise.end(),
                              [](const ElementwiseOperator& a, const ElementwiseOperator& b) {
@@ -102,6 +102,11 @@ const ElementwiseOperator* FindElementwise(const onnx::NodeProto& node) {
       [](const ElementwiseOperator& entry, std::string_view name) { return entry.op_type < name; });
   if (found == kElementwise.end() || found->op_type != node.op_type()) return nullptr;
   return found->is_contrib && !is_contrib ? nullptr : found;
+}
+
+bool IsGlobalPool(const onnx::NodeProto& node) {
+  return (node.domain().empty() || node.domain() == "ai.onnx") &&
+         (node.op_type() == "GlobalAveragePool" || node.op_type() == "GlobalMaxPool");
 }
 
 DefaultAttribute DefaultAttributeOf(const onnx::NodeProto& node, const std::string& name,

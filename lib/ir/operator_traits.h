@@ -32,6 +32,10 @@ absl::Span<const ElementwiseOperator> ElementwiseOperators();
 // Operators of com.microsoft that have the name of an ONNX operator count as that one.
 const ElementwiseOperator* FindElementwise(const onnx::NodeProto& node);
 
+// Returns true for GlobalAveragePool and GlobalMaxPool, which reduce all axes from 2 on and keep
+// them with one element.
+bool IsGlobalPool(const onnx::NodeProto& node);
+
 struct DefaultAttribute {
   bool known = false;  // ONNX defines the operator with an attribute of this name
   // Null if the attribute has no default value: a node without it has a meaning of its own. Owned

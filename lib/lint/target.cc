@@ -74,11 +74,11 @@ class TargetRules {
 
  private:
   bool tensorrt() const { return profile_ == Profile::kTensorRt; }
-  bool folded() const { return profile_ == Profile::kGenaiStatic; }
-  bool genai() const { return profile_ == Profile::kGenai || folded(); }
+  bool heads_in_last_axis() const { return profile_ == Profile::kGenaiStatic; }
+  bool genai() const { return profile_ == Profile::kGenai || heads_in_last_axis(); }
   // Returns true if the runtime wants attention to read the whole buffer and gives its valid length
   // beside it.
-  bool whole() const { return tensorrt() || folded(); }
+  bool whole() const { return tensorrt() || heads_in_last_axis(); }
 
   void Add(NodeId node, std::string_view code, std::string text,
            Severity severity = Severity::kError) {
@@ -147,11 +147,13 @@ class TargetRules {
     if (rank < 0) return;
     int64_t axis = IntAttribute(graph_.node(node), "axis", -2);
     if (axis < 0) axis += rank;
-    const int wanted_rank = folded() ? 3 : 4, wanted_axis = folded() ? 1 : 2;
+    const int wanted_rank = heads_in_last_axis() ? 3 : 4,
+              wanted_axis = heads_in_last_axis() ? 1 : 2;
     if (profile_ != Profile::kOrt && (rank != wanted_rank || axis != wanted_axis)) {
       Add(node, "KV132",
           fmt::format("needs caches {}, found {} with its sequence on axis {}",
-                      folded() ? "[B, M, Nk*D]" : "[B, Nk, M, D]", shapes.Show(kCache), axis));
+                      heads_in_last_axis() ? "[B, M, Nk*D]" : "[B, Nk, M, D]", shapes.Show(kCache),
+                      axis));
     } else if (tensorrt() && !shapes.Extent(kCache, static_cast<int>(axis))) {
       Add(node, "KV133", fmt::format("needs a number as capacity, found {}", shapes.Show(kCache)));
     }
@@ -170,7 +172,7 @@ class TargetRules {
       }
       Mask(node, shapes);
     }
-    if (folded()) {
+    if (heads_in_last_axis()) {
       const ValueId nonpad = shapes.Value(kNonpad);
       if (nonpad == kNoValue || !graph_.is_graph_input(nonpad)) {
         Add(node, "KV137", "needs nonpad_kv_seqlen from an input of the model");
@@ -219,7 +221,7 @@ class TargetRules {
 
   // Checks that the runtime can fill the inputs that write indices come from.
   void Inputs() {
-    if (folded()) {
+    if (heads_in_last_axis()) {
       for (const Updated& cache : caches_) {
         const ValueId index = graph_.inputs(cache.writer)[kIndices];
         if (index == kNoValue || !graph_.is_graph_input(index)) {
@@ -248,7 +250,7 @@ class TargetRules {
   // Checks the names of caches: the runtime finds the caches of a layer by putting its number into
   // a pattern.
   void Names() {
-    if (folded()) {
+    if (heads_in_last_axis()) {
       Fixed();
       return;
     }

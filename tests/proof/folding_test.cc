@@ -120,7 +120,8 @@ TEST(Folding, TheWholeModelsAreNotProvedOnceMore) {
   const Converted c = ConvertText(Text(LayeredDecoder()));
   const auto folded = FoldLayers(c.source, *c.after, c.relation);
   ASSERT_TRUE(folded.has_value());
-  const Proof once = ProveCase(folded->before, folded->after, folded->relation, {}, folded->seams);
+  const Proof once =
+      ProveCase(folded->before, folded->after, folded->relation, {}, folded->boundaries);
   EXPECT_TRUE(Unfold(*folded, c.relation, 0, once).has_value()) << Listed(once);
 }
 

@@ -255,7 +255,8 @@ TEST(Decisions, OfTheSourceAreFollowed) {
   const auto graph = Graph::Build(plain.proto);
   ASSERT_TRUE(graph.ok());
   Decisions decisions(*graph, *graph);
-  const auto shown = decisions.Shown(plain), following = decisions.Following(plain);
+  const auto shown = decisions.WithDecisionsAsOutputs(plain),
+             following = decisions.Following(plain);
   ASSERT_TRUE(shown.ok() && following.ok());
   const auto run = [](const Model& m, float x, exec::Feeds feeds) {
     auto runner = Runner::Create(m.proto, "", {}, exec::AliasMode::kOff, 1);

@@ -30,7 +30,7 @@ struct Slices {
 };
 
 // Stacks the results of all steps along a new axis. Absent if the axis is out of range.
-Value Stacked(const std::vector<Value>& parts, int64_t axis, bool backward) {
+Value JoinedAlong(const std::vector<Value>& parts, int64_t axis, bool backward) {
   Dims dims = parts[0].dims();
   axis = AxisOf(axis, parts[0].rank() + 1);
   if (axis < 0) return Value();
@@ -102,7 +102,7 @@ absl::StatusOr<std::vector<Value>> Interpreter::RunScan(const onnx::NodeProto& n
         return absl::InvalidArgumentError("slices of several shapes");
       }
     }
-    state.push_back(Stacked(parts[k], result_axes[k], result_ways[k] != 0));
+    state.push_back(JoinedAlong(parts[k], result_axes[k], result_ways[k] != 0));
     if (state.back().absent()) return absl::InvalidArgumentError("axis of a result of Scan");
   }
   return state;

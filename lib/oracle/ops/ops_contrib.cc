@@ -114,8 +114,8 @@ absl::Status FusedMatMul(OpContext& c) {
   }
   const Value &x = c.in[0], &y = c.in[1];
   if (x.rank() < 2 || y.rank() < 2) return NoMeaning(c, "vectors");
-  const Value a = c.Int("transA", 0) != 0 ? Turned(x) : x;
-  const Value b = c.Int("transB", 0) != 0 ? Turned(y) : y;
+  const Value a = c.Int("transA", 0) != 0 ? Transposed(x) : x;
+  const Value b = c.Int("transB", 0) != 0 ? Transposed(y) : y;
   return MatrixProduct(c, a, b, static_cast<double>(c.Float("alpha", 1)), &(*c.out)[0]);
 }
 

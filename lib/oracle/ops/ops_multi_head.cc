@@ -82,7 +82,7 @@ Value AsValue(const Rows& x, int32_t type, int64_t batch) {
 
 // Returns true if a padding mask shows key t to token s. The mask has the number of keys per
 // sequence, their ends and starts, or one truth value per key.
-bool Shown(const Value& mask, const Sizes& z, int64_t b, int64_t s, int64_t t) {
+bool IsVisible(const Value& mask, const Sizes& z, int64_t b, int64_t s, int64_t t) {
   const std::vector<int64_t>& m = mask.integers();
   const int64_t size = mask.size();
   if (mask.rank() == 3) return m[(b * z.S + s) * z.T + t] > 0;
@@ -165,7 +165,7 @@ class Attention {
       const int64_t at = bias_[((b * z_.N + n) * z_.S + s) * z_.T + t];
       score = Approximated(Plus(score, c_.in[kScores].reals().At(at)), type_, 1);
     }
-    if (c_.has(mask_) && !Shown(c_.in[mask_], z_, b, s, t)) {
+    if (c_.has(mask_) && !IsVisible(c_.in[mask_], z_, b, s, t)) {
       score = Approximated(Plus(score, {filter_, 0, 0}), type_, 1);
     }
     return score;

@@ -161,7 +161,7 @@ absl::Status MatrixProduct(OpContext& c, const Value& a, const Value& b, double 
   return absl::OkStatus();
 }
 
-Value Turned(const Value& x) {
+Value Transposed(const Value& x) {
   Dims dims = x.dims(), strides = StridesOf(x.dims());
   std::swap(dims[dims.size() - 1], dims[dims.size() - 2]);
   std::swap(strides[dims.size() - 1], strides[dims.size() - 2]);
@@ -187,8 +187,8 @@ absl::Status MatMul(OpContext& c) {
 }
 
 absl::Status Gemm(OpContext& c) {
-  const Value a = c.Int("transA", 0) != 0 ? Turned(c.in[0]) : c.in[0];
-  const Value b = c.Int("transB", 0) != 0 ? Turned(c.in[1]) : c.in[1];
+  const Value a = c.Int("transA", 0) != 0 ? Transposed(c.in[0]) : c.in[0];
+  const Value b = c.Int("transB", 0) != 0 ? Transposed(c.in[1]) : c.in[1];
   const auto alpha = static_cast<double>(c.Float("alpha", 1));
   const auto beta = static_cast<double>(c.Float("beta", 1));
   Value y;

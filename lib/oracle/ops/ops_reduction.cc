@@ -22,6 +22,10 @@ struct Reduction {
 absl::Status Plan(const OpContext& c, Reduction* r) {
   const Value& x = c.in[0];
   std::vector<int64_t> axes = IntsOf(c, 1, "axes");
+  if (c.node.op_type().starts_with("Global")) {  // GlobalAveragePool, GlobalMaxPool
+    if (x.rank() < 3) return Wrong(c, "rank");
+    for (int64_t k = 2; k < x.rank(); ++k) axes.push_back(k);
+  }
   const bool noop = c.Int("noop_with_empty_axes", 0) != 0;
   std::vector<bool> gone(x.dims().size(), axes.empty() && !noop);
   for (int64_t axis : axes) {
@@ -402,6 +406,8 @@ constexpr OpEntry kOps[] = {
     {"", "ReduceLogSumExp", ReduceLogSumExp},
     {"", "ReduceProd", ReduceProd},
     {"", "ReduceMax", ReduceExtreme<true>},
+    {"", "GlobalAveragePool", ReduceMean},
+    {"", "GlobalMaxPool", ReduceExtreme<true>},
     {"", "ReduceMin", ReduceExtreme<false>},
     {"", "Softmax", Softmax},
     {"", "LogSoftmax", LogSoftmax},

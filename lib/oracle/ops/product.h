@@ -13,6 +13,6 @@ namespace kvlift::oracle {
 // ResourceExhausted as OpContext::Spend.
 absl::Status MatrixProduct(OpContext& c, const Value& a, const Value& b, double factor, Value* y);
 // Exchanges the last two dimensions.
-Value Turned(const Value& x);
+Value Transposed(const Value& x);
 
 }  // namespace kvlift::oracle

@@ -21,11 +21,11 @@ bool Equality::TakesLong() const { return pool_.num_steps() - begun_ > kMostStep
 
 bool Equality::Equal(Expr mine, Expr theirs, Expr known, const Facts& facts) {
   const bool holds = Holds(mine, theirs, known, facts);
-  Note(holds, mine, theirs, known, facts);
+  Record(holds, mine, theirs, known, facts);
   return holds;
 }
 
-void Equality::Note(bool holds, Expr mine, Expr theirs, Expr known, const Facts& facts) {
+void Equality::Record(bool holds, Expr mine, Expr theirs, Expr known, const Facts& facts) {
   if (obligations_ == nullptr || mine == nullptr || theirs == nullptr) return;
   const EqualityClaim claim = {mine, theirs, known, premise_, facts};
   if (holds) {
@@ -48,7 +48,7 @@ bool Equality::Holds(Expr mine, Expr theirs, Expr known, const Facts& facts) {
 bool Equality::Follows(Expr premise, Expr conclusion, const Facts& facts) {
   begun_ = pool_.num_steps();
   const bool follows = Implies(pool_.And(premise, premise_), conclusion, facts);
-  Note(follows, conclusion, pool_.True(), premise, facts);
+  Record(follows, conclusion, pool_.True(), premise, facts);
   return follows;
 }
 

@@ -24,7 +24,8 @@ class Equality {
   // Returns true if `conclusion` holds wherever `premise` does; false if that is not shown.
   bool Follows(sym::Expr premise, sym::Expr conclusion, const sym::Facts& facts);
   // Reports to the obligations whether two expressions were shown to be equal.
-  void Note(bool holds, sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts);
+  void Record(bool holds, sym::Expr mine, sym::Expr theirs, sym::Expr known,
+              const sym::Facts& facts);
   // Replaces loads of boolean tensors by comparisons with 0, so that any number but 0 is true. Null
   // stays null.
   sym::Expr AsTruth(sym::Expr e);

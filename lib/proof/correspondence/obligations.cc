@@ -89,7 +89,7 @@ class Script {
   }
 
   void Assert(const std::string& claim) { body_ += fmt::format("(assert {})\n", claim); }
-  void Note(std::string_view text) { body_ += Comment(text); }
+  void AddComment(std::string_view text) { body_ += Comment(text); }
 
   // Asserts the bounds of all indices and dimensions that occur in the script.
   void AssertBounds(const sym::Facts& facts) {
@@ -205,9 +205,9 @@ constexpr size_t kMostNotSeen = 8;  // the largest number kept for one fact
 
 std::string ScriptOf(const EqualityClaim& claim, sym::Pool& pool, const Graph* names) {
   Script script(pool, names);
-  script.Note(fmt::format("mine:   {}", sym::ToString(claim.mine, names)));
-  script.Note(fmt::format("theirs: {}", sym::ToString(claim.theirs, names)));
-  script.Note("What is known.");
+  script.AddComment(fmt::format("mine:   {}", sym::ToString(claim.mine, names)));
+  script.AddComment(fmt::format("theirs: {}", sym::ToString(claim.theirs, names)));
+  script.AddComment("What is known.");
   for (Expr hypothesis : {claim.known, claim.premise}) {
     if (hypothesis != nullptr && !hypothesis->is_integer(1)) {
       script.Assert(script.Claim(hypothesis));
@@ -215,7 +215,7 @@ std::string ScriptOf(const EqualityClaim& claim, sym::Pool& pool, const Graph* n
   }
   const std::string mine = script.Number(claim.mine), theirs = script.Number(claim.theirs);
   script.AssertBounds(claim.facts);
-  script.Note("Truth values are numbers other than 0.");
+  script.AddComment("Truth values are numbers other than 0.");
   const bool truths = claim.mine->is_predicate() && claim.theirs->is_predicate();
   if (truths) {
     script.Assert(

@@ -7,7 +7,7 @@
 
 #include "fmt/format.h"
 #include "ir/types.h"
-#include "proof/facts/always_refused.h"
+#include "proof/facts/unmet_conditions.h"
 #include "proof/facts/visible_keys.h"
 #include "proof/lemmas/finite_minimum.h"
 #include "proof/lemmas/heads_regrouped.h"

@@ -71,8 +71,8 @@ bool FactList::AddNever(const std::string& about, std::string text, Expr conditi
   std::vector<std::string> vectors;
   const Expr counted = counting_.CountedUp(condition, facts, &vectors);
   const bool never = counted != nullptr && counted->is_integer(0);
-  equality_.Note(never, never && !vectors.empty() ? counted : condition, equality_.False(), nullptr,
-                 facts);
+  equality_.Record(never, never && !vectors.empty() ? counted : condition, equality_.False(),
+                   nullptr, facts);
   if (!never) vectors.clear();
   return AddGiven(about, std::move(text), std::move(vectors), never ? "" : otherwise);
 }

@@ -22,13 +22,13 @@ class Reader {
         twins_(twins),
         equality_(equality) {}
 
-  Misfits Run() {
+  UnmetConditions Run() {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (pair_.IsOfAfter(n)) continue;
       for (Lookup& lookup : Read(n)) source_.push_back(std::move(lookup));
     }
     fits_ = pool_.And(twins_.Fits(), twins_.SourceFits());
-    Misfits found;
+    UnmetConditions found;
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (!pair_.IsOfAfter(n)) continue;
       for (const Lookup& lookup : Read(n)) {
@@ -204,7 +204,8 @@ class Reader {
 
 }  // namespace
 
-Misfits LookupsOutside(const GraphPair& pair, const Correspondence& twins, Equality& equality) {
+UnmetConditions LookupsOutside(const GraphPair& pair, const Correspondence& twins,
+                               Equality& equality) {
   return Reader(pair, twins, equality).Run();
 }
 

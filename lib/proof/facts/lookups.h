@@ -4,7 +4,7 @@
 
 #include "proof/correspondence/correspondence.h"
 #include "proof/correspondence/equality.h"
-#include "proof/facts/always_refused.h"
+#include "proof/facts/unmet_conditions.h"
 #include "proof/graphs/pair.h"
 
 namespace kvlift {
@@ -13,6 +13,7 @@ namespace kvlift {
 // range. An index is in range if it is below the number of rows by itself, or if the source looks
 // up the same index in a table with no more rows. Indices that data gives are assumed to count from
 // the front (sym/forms/forms.h).
-Misfits LookupsOutside(const GraphPair& pair, const Correspondence& twins, Equality& equality);
+UnmetConditions LookupsOutside(const GraphPair& pair, const Correspondence& twins,
+                               Equality& equality);
 
 }  // namespace kvlift

@@ -54,6 +54,8 @@ class Reader {
       read = ReadGemm();
     } else if (absl::StartsWith(op_, "Reduce")) {
       read = ReadReduction();
+    } else if (IsGlobalPool(proto())) {
+      read = ReadPool();
     } else if (op_ == "ArgMax" || op_ == "ArgMin") {
       read = Reduced({IntAttribute(proto(), "axis", 0)});
     } else if (Is({"Softmax", "LogSoftmax", "Hardmax", "LpNormalization", "TopK"})) {
@@ -295,6 +297,14 @@ class Reader {
     const sym::Form form = forms_.Of(Input(0));
     if (axes.empty() && IntAttribute(proto(), "noop_with_empty_axes", 0) == 0) {
       for (size_t k = 0; k < form.shape.size(); ++k) axes.push_back(static_cast<int64_t>(k));
+    }
+    return Reduced(std::move(axes));
+  }
+
+  bool ReadPool() {
+    std::vector<int64_t> axes;
+    for (size_t k = 2; k < forms_.Of(Input(0)).shape.size(); ++k) {
+      axes.push_back(static_cast<int64_t>(k));
     }
     return Reduced(std::move(axes));
   }

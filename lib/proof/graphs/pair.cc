@@ -435,7 +435,7 @@ absl::StatusOr<GraphPair> GraphPair::Create(const ModelProto& before, const Mode
     }));
   }
   sym::FormsOptions options;
-  options.compared = pair.of_after_;  // see proof/facts/always_refused.h
+  options.compared = pair.of_after_;  // see proof/facts/unmet_conditions.h
   pair.forms_ = std::make_shared<sym::Forms>(*pair.graph_, options);
   return pair;
 }

@@ -26,10 +26,11 @@ bool SameShape(const GraphPair& pair, const Correspondence& twins, ValueId in, V
 
 }  // namespace
 
-std::string BrokenSeam(const Seam& seam, const GraphPair& pair, const Correspondence& twins,
-                       Nodes* nodes) {
-  const ValueId mine_in = pair.After(seam.after_in), mine_out = pair.After(seam.after_out);
-  const ValueId their_in = pair.Before(seam.before_in), their_out = pair.Before(seam.before_out);
+std::string BrokenSeam(const LayerBoundary& boundary, const GraphPair& pair,
+                       const Correspondence& twins, Nodes* nodes) {
+  const ValueId mine_in = pair.After(boundary.after_in), mine_out = pair.After(boundary.after_out);
+  const ValueId their_in = pair.Before(boundary.before_in),
+                their_out = pair.Before(boundary.before_out);
   for (ValueId v : {mine_in, mine_out, their_in, their_out}) {
     if (v == kNoValue) return "it is not there";
   }

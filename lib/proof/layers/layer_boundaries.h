@@ -10,14 +10,14 @@
 namespace kvlift {
 
 // A value that enters a layer and the value that the layer passes on, by their names in each model.
-struct Seam {
+struct LayerBoundary {
   std::string after_in, before_in, after_out, before_out;
 };
 
 // Says what breaks the induction over layers. Empty if both models have the same value at both
 // places and if the value that leaves has the shape and type of the one that enters: what holds for
 // one layer then holds for the next.
-std::string BrokenSeam(const Seam& seam, const GraphPair& pair, const Correspondence& twins,
-                       Nodes* nodes);
+std::string BrokenSeam(const LayerBoundary& boundary, const GraphPair& pair,
+                       const Correspondence& twins, Nodes* nodes);
 
 }  // namespace kvlift

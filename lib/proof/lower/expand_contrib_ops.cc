@@ -108,7 +108,7 @@ class Expander {
     return w.Name();
   }
 
-  static std::string Turned(const std::string& x, bool heads_first, Writer& w) {
+  static std::string HeadsFirst(const std::string& x, bool heads_first, Writer& w) {
     if (!heads_first) return x;
     SetInts(&w.Node("Transpose", {x}), "perm", {0, 2, 1, 3});
     return w.Name();
@@ -256,7 +256,7 @@ class Expander {
     if (!FindSlots(node, part, w)) return false;
     std::array<std::string, 2> rows, scales;
     for (int role = 0; role < 2; ++role) {
-      rows[role] = Turned(Apart(node.input(role), part, w), part.heads_first(), w);
+      rows[role] = HeadsFirst(Apart(node.input(role), part, w), part.heads_first(), w);
       if (quantised) std::tie(scales[role], rows[role]) = Quantized(rows[role], size, group, w);
     }
     const auto splice = [&](int output, const std::array<std::string, 2>& added) {
@@ -270,7 +270,7 @@ class Expander {
     if (quantised) scales = splice(Slots::kPresentScale, scales);
     for (int role = 0; role < 2; ++role) {
       if (quantised) rows[role] = Dequantized(rows[role], scales[role], group, w);
-      const std::string all = Turned(rows[role], part.heads_first(), w);
+      const std::string all = HeadsFirst(rows[role], part.heads_first(), w);
       Repeated(all, {heads, size}, repeat, part.joins ? "" : node.output(role), w);
       if (part.joins) Join(w.Name(), node.output(role), w);
     }

@@ -186,8 +186,8 @@ class Folder {
         if (TheirName(theirs[k].out[i]) != MyName(mine.out[i])) return false;
       }
       carried_.push_back(k);
-      folded_.seams.push_back({MyName(mine.in), TheirName(theirs[k].in), MyName(mine.out[0]),
-                               TheirName(theirs[k].out[0])});
+      folded_.boundaries.push_back({MyName(mine.in), TheirName(theirs[k].in), MyName(mine.out[0]),
+                                    TheirName(theirs[k].out[0])});
     }
     return true;
   }
@@ -382,9 +382,9 @@ std::optional<FoldedPair> FoldLayers(const ModelProto& before, const ModelProto&
   return Folder(source, result, *found, relation).Run(static_cast<int>(relation.caches.size()));
 }
 
-std::optional<Proof> Unfold(const FoldedPair& folded, const Manifest& relation, size_t seams,
+std::optional<Proof> Unfold(const FoldedPair& folded, const Manifest& relation, size_t boundaries,
                             const Proof& proof) {
-  const size_t behind = NumberOfOutputFacts(relation) + seams + folded.seams.size();
+  const size_t behind = NumberOfOutputFacts(relation) + boundaries + folded.boundaries.size();
   if (!proof.not_tried.empty() || proof.facts.size() < behind) return std::nullopt;
   const bool all_hold = std::all_of(proof.facts.begin(), proof.facts.end(),
                                     [](const ProofFact& fact) { return fact.holds(); });
@@ -392,7 +392,8 @@ std::optional<Proof> Unfold(const FoldedPair& folded, const Manifest& relation, 
   const LayerNames& names = folded.names;
   const size_t layers = names.size() + 1;
   const auto first_behind = proof.facts.end() - static_cast<std::ptrdiff_t>(behind);
-  const auto last_behind = proof.facts.end() - static_cast<std::ptrdiff_t>(folded.seams.size());
+  const auto last_behind =
+      proof.facts.end() - static_cast<std::ptrdiff_t>(folded.boundaries.size());
   Proof whole;
   // Facts about later layers rest on everything that the values leaving a layer rest on.
   for (auto fact = first_behind; fact != proof.facts.end(); ++fact) {

@@ -24,7 +24,7 @@ namespace kvlift {
 struct FoldedPair {
   onnx::ModelProto before, after;
   Manifest relation;
-  std::vector<Seam> seams;  // facts about these have to be proved as well
+  std::vector<LayerBoundary> boundaries;  // facts about these have to be proved as well
   // The subjects of facts about layer 0 (cache ids, values) -> what they are called in layer 1, 2,
   // ...
   absl::flat_hash_map<std::string, std::vector<std::string>> copies;
@@ -40,10 +40,10 @@ std::optional<FoldedPair> FoldLayers(const onnx::ModelProto& before, const onnx:
 
 // Turns the facts about a shortened pair into facts about the whole models: facts about layer 0 are
 // repeated for each layer, in the whole model's order, and assumptions that they rest on are
-// renamed. Facts about the seams of `folded`, which come last, are left out. `seams`: the number of
-// facts about other seams that stand in front of those. Returns nullopt if a fact does not hold or
-// its place is not known; the whole models have to be proved then.
-std::optional<Proof> Unfold(const FoldedPair& folded, const Manifest& relation, size_t seams,
+// renamed. Facts about the boundaries of `folded`, which come last, are left out. `boundaries`: the
+// number of facts about other boundaries that stand in front of those. Returns nullopt if a fact
+// does not hold or its place is not known; the whole models have to be proved then.
+std::optional<Proof> Unfold(const FoldedPair& folded, const Manifest& relation, size_t boundaries,
                             const Proof& proof);
 
 }  // namespace kvlift

@@ -48,16 +48,16 @@ void Append(const Proof& part, Proof* whole) {
 // runs of equal layers that were shortened so far.
 Proof ProveSteps(const onnx::ModelProto& source, const onnx::ModelProto& result,
                  const Manifest& relation, const SourceCase& steps, Obligations* obligations,
-                 const std::vector<Seam>& seams = {}, int runs = 0) {
+                 const std::vector<LayerBoundary>& boundaries = {}, int runs = 0) {
   constexpr int kMostRuns = 8;
   if (const auto folded = FoldLayers(source, result, relation); folded && runs < kMostRuns) {
-    std::vector<Seam> all = seams;
-    all.insert(all.end(), folded->seams.begin(), folded->seams.end());
+    std::vector<LayerBoundary> all = boundaries;
+    all.insert(all.end(), folded->boundaries.begin(), folded->boundaries.end());
     const Proof proof = ProveSteps(folded->before, folded->after, folded->relation, steps,
                                    obligations, all, runs + 1);
-    if (auto whole = Unfold(*folded, relation, seams.size(), proof)) return *std::move(whole);
+    if (auto whole = Unfold(*folded, relation, boundaries.size(), proof)) return *std::move(whole);
   }
-  return ProveCase(source, result, relation, steps, seams, obligations);
+  return ProveCase(source, result, relation, steps, boundaries, obligations);
 }
 
 Proof ProveBranches(const onnx::ModelProto& source, const onnx::ModelProto& result,

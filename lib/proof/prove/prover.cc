@@ -11,7 +11,6 @@
 #include "proof/correspondence/equality.h"
 #include "proof/dependence/padding_independence.h"
 #include "proof/dependence/sequences_apart.h"
-#include "proof/facts/always_refused.h"
 #include "proof/facts/attention_facts.h"
 #include "proof/facts/cache_facts.h"
 #include "proof/facts/fact_list.h"
@@ -19,6 +18,7 @@
 #include "proof/facts/lookups.h"
 #include "proof/facts/matches.h"
 #include "proof/facts/nodes.h"
+#include "proof/facts/unmet_conditions.h"
 #include "proof/graphs/pair.h"
 #include "proof/lower/branches.h"
 #include "proof/lower/expand_contrib_ops.h"
@@ -80,7 +80,7 @@ class Prover {
            });
   }
 
-  Proof Run(const std::vector<Seam>& seams) {
+  Proof Run(const std::vector<LayerBoundary>& boundaries) {
     absl::flat_hash_map<NodeId, const ManifestCache*> writes;
     for (const ManifestCache& cache : relation_.caches) {
       const ValueId present = pair_.After(cache.output);
@@ -109,17 +109,17 @@ class Prover {
     for (const ManifestOutput& output : relation_.outputs) {
       if (!IsCache(output)) ProveOutput(output);
     }
-    for (const Misfits& misfits :
-         {MisfitsOf(pair_, twins_, equality_), LookupsOutside(pair_, twins_, equality_)}) {
-      for (const auto& [value, why] : misfits) {
+    for (const UnmetConditions& unmet :
+         {UnmetConditionsOf(pair_, twins_, equality_), LookupsOutside(pair_, twins_, equality_)}) {
+      for (const auto& [value, why] : unmet) {
         twins_.TakeGrounds();
         facts_.Add(value, "has operands that fit each other", why);
       }
     }
-    for (const Seam& seam : seams) {
-      StartFactsOf(pair_.Before(seam.before_out));
-      const std::string why = BrokenSeam(seam, pair_, twins_, &nodes_);
-      facts_.Add(seam.after_out,
+    for (const LayerBoundary& boundary : boundaries) {
+      StartFactsOf(pair_.Before(boundary.before_out));
+      const std::string why = BrokenSeam(boundary, pair_, twins_, &nodes_);
+      facts_.Add(boundary.after_out,
                  "leaves its layer as it is in the source, as large as what entered", why);
     }
     Proof proof = facts_.Take(steps_.text);
@@ -127,7 +127,7 @@ class Prover {
     for (const sym::Assumption& assumption : forms_.assumptions()) {
       const auto kind = KindOf(assumption.reason);
       // The conditions of the converted model's own nodes were checked
-      // (proof/facts/always_refused.h), apart from indices that differ by element and from finite
+      // (proof/facts/unmet_conditions.h), apart from indices that differ by element and from finite
       // data.
       const bool shown = MustFit(assumption.predicate, assumption.reason);
       if (pair_.IsOfAfter(assumption.node) && shown) continue;
@@ -421,8 +421,8 @@ class Prover {
 }  // namespace
 
 Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
-                const Manifest& relation, const SourceCase& steps, const std::vector<Seam>& seams,
-                Obligations* obligations) {
+                const Manifest& relation, const SourceCase& steps,
+                const std::vector<LayerBoundary>& boundaries, Obligations* obligations) {
   Proof proof;
   for (const bool lengths : {true, false}) {
     const PlainModel plain = AsPlain(before, lengths), mine = AsPlain(after, lengths);
@@ -432,7 +432,7 @@ Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
       return proof;
     }
     Prover prover(*pair, relation, plain.claims, steps, obligations);
-    if (prover.ClaimsHold(mine.claims)) return prover.Run(seams);
+    if (prover.ClaimsHold(mine.claims)) return prover.Run(boundaries);
   }
   return proof;
 }

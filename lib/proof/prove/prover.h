@@ -16,14 +16,14 @@ namespace kvlift {
 
 // Compares two models without branches, loops or model-local functions; the source has opset 13 or
 // later. Facts come in this order: caches and attentions, outputs, operands that may not fit, and
-// one fact for each of `seams`. `not_tried` is set if the models cannot be joined
+// one fact for each of `boundaries`. `not_tried` is set if the models cannot be joined
 // (GraphPair::Create) or if the assumed sizes contradict each other. `obligations` may be null.
 Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
-                const Manifest& relation, const SourceCase& steps, const std::vector<Seam>& seams,
-                Obligations* obligations = nullptr);
+                const Manifest& relation, const SourceCase& steps,
+                const std::vector<LayerBoundary>& boundaries, Obligations* obligations = nullptr);
 
 // The number of facts that ProveCase adds for the outputs of `relation` if all facts hold. These
-// facts come after those about caches and attentions and before those about seams.
+// facts come after those about caches and attentions and before those about boundaries.
 size_t NumberOfOutputFacts(const Manifest& relation);
 
 }  // namespace kvlift

@@ -170,7 +170,7 @@ class Walker {
     if (request.elem_type == 0) return Refuse("KV215", n, v, "its type is not known");
     if (in_.per_sequence && emitter_.IsPerSequence(request.element)) {
       if (form.shape.empty()) {
-        out_.needs_uniform = Explain(n, v, "is a scalar");
+        out_.needs_uniform = WhyNotPerSequence(n, v, "is a scalar");
         return;
       }
       request.batch_axis = 0;
@@ -178,7 +178,7 @@ class Walker {
         request.shape[0] = in_.batch;
         widened_.push_back({n, k, 0});
       } else if (form.shape[0] != in_.batch) {
-        out_.needs_uniform = Explain(n, v, "has no batch axis");
+        out_.needs_uniform = WhyNotPerSequence(n, v, "has no batch axis");
         return;
       }
     }
@@ -189,7 +189,7 @@ class Walker {
     out_.operands[{n, k}] = *value;
   }
 
-  std::string Explain(NodeId n, ValueId v, std::string_view what) const {
+  std::string WhyNotPerSequence(NodeId n, ValueId v, std::string_view what) const {
     return fmt::format("{}, which {} reads, depends on the past's length and {}", graph_.name(v),
                        graph_.NodeName(n), what);
   }

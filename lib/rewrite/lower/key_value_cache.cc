@@ -394,7 +394,7 @@ class Unpacker {
     }
   }
 
-  std::string Turned(const std::string& value, const Settings& s, const char* role) {
+  std::string HeadsFirst(const std::string& value, const Settings& s, const char* role) {
     if (!PackedLayout::Of(s).heads_first()) return value;
     return builder_.Add("Transpose", {value}, role,
                         {MakeAttribute("perm", std::vector<int64_t>{0, 2, 1, 3})});
@@ -408,9 +408,9 @@ class Unpacker {
     const std::string last = builder_.Int64s({std::numeric_limits<int64_t>::max()});
     const std::string head = builder_.Add("Slice", {part.past, zero, start, axes}, "before");
     const std::string tail = builder_.Add("Slice", {part.past, end, last, axes}, "behind");
-    builder_.AddNamed("Concat", {head, Turned(rows, s, "rows"), tail}, "present", part.present,
+    builder_.AddNamed("Concat", {head, HeadsFirst(rows, s, "rows"), tail}, "present", part.present,
                       {MakeAttribute("axis", axis)});
-    return Turned(builder_.Add("Slice", {part.present, zero, end, axes}, "all"), s, "all_rows");
+    return HeadsFirst(builder_.Add("Slice", {part.present, zero, end, axes}, "all"), s, "all_rows");
   }
 
   // Makes the value of a result: each head `repeat` times, without the batch axis where sequences

@@ -9,6 +9,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
+#include "ir/operator_traits.h"
 #include "ir/types.h"
 
 namespace kvlift {
@@ -466,6 +467,7 @@ class Finder {
     };
     if (TakesIntegersTogether(n)) return !IsLastPosition(n);
     if (absl::StartsWith(op, "Reduce")) return ReduceMixes(n);
+    if (IsGlobalPool(node)) return RowsFrom(n, 2);
     if (QuantizesDynamically(graph_, n)) return RowsFrom(n, 0);
     if (is({"Softmax", "LogSoftmax", "Hardmax", "ArgMax", "ArgMin", "TopK", "LpNormalization"})) {
       return RowsOn(n, 0, {IntAttribute(node, "axis", -1)});

@@ -235,14 +235,14 @@ class Emitter::Builder {
     const std::string limit = nodes().Add("Squeeze", {extent}, "extent");
     const std::string range =
         nodes().Add("Range", {nodes().Int64(0), limit, nodes().Int64(1)}, "range");
-    return Piece{Placed(range, {k}), TensorProto::INT64, 1u << k, true};
+    return Piece{OnAxes(range, {k}), TensorProto::INT64, 1u << k, true};
   }
 
   absl::StatusOr<Piece> DimPiece(Expr e) {
     const auto it = e_.dims_.find(e->dim());
     if (it != e_.dims_.end() && it->second.per_sequence) {
       if (r_.batch_axis < 0) return Cannot(e);
-      return Piece{Placed(it->second.value, {r_.batch_axis}), TensorProto::INT64,
+      return Piece{OnAxes(it->second.value, {r_.batch_axis}), TensorProto::INT64,
                    1u << r_.batch_axis, true};
     }
     KV_ASSIGN_OR_RETURN(std::string value, e_.Dim(e));
@@ -250,7 +250,7 @@ class Emitter::Builder {
   }
 
   // Brings a tensor, whose axes are the given output axes in ascending order, to full rank.
-  std::string Placed(const std::string& value, const std::vector<int>& axes) {
+  std::string OnAxes(const std::string& value, const std::vector<int>& axes) {
     std::vector<int64_t> missing;
     for (int k = 0; k < rank(); ++k) {
       if (std::find(axes.begin(), axes.end(), k) == axes.end()) missing.push_back(k);
@@ -442,7 +442,7 @@ class Emitter::Builder {
     }
     uint32_t mask = 0;
     for (int axis : axes) mask |= 1u << axis;
-    return {Placed(value, axes), type, mask, !axes.empty() || rank() == 0};
+    return {OnAxes(value, axes), type, mask, !axes.empty() || rank() == 0};
   }
 
   // Reads a source with a Gather: one axis is indexed by an expression, the others by output

@@ -238,6 +238,7 @@ Expr ConstantPattern(Engine& engine, const onnx::TensorProto& tensor);
 
 // The functions for operators, by family (ops_FAMILY.cc).
 #define KVLIFT_SYM_OPS(X)  \
+  X(GlobalPool)            \
   X(Identity)              \
   X(Shape)                 \
   X(Size)                  \

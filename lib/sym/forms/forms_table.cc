@@ -54,11 +54,13 @@ void AddLookedThrough(Table& table) {
 }
 
 void AddOpaque(Table& table) {
+  // Operators that are looked through have entries already.
   for (const ElementwiseOperator& op : ElementwiseOperators()) {
     if (op.is_contrib) continue;
-    table[op.op_type] = op.operands == ElementwiseOperator::Operands::kOne   ? OpSameShape
-                        : op.operands == ElementwiseOperator::Operands::kTwo ? OpBinary
-                                                                             : OpVariadic;
+    table.try_emplace(std::string(op.op_type),
+                      op.operands == ElementwiseOperator::Operands::kOne   ? OpSameShape
+                      : op.operands == ElementwiseOperator::Operands::kTwo ? OpBinary
+                                                                           : OpVariadic);
   }
   for (const char* op : {"BatchNormalization", "Bernoulli", "DequantizeLinear",
                          "GroupNormalization", "Hardmax", "InstanceNormalization", "LogSoftmax",
@@ -75,6 +77,7 @@ void AddOpaque(Table& table) {
         "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"}) {
     table[op] = OpReduce;
   }
+  for (const char* op : {"GlobalAveragePool", "GlobalMaxPool"}) table[op] = OpGlobalPool;
   for (const char* op : {"ArgMax", "ArgMin"}) table[op] = OpArgReduce;
   for (const char* op : {"RandomNormal", "RandomUniform"}) table[op] = OpRandom;
   table.insert({{"MatMul", OpMatMul},
@@ -148,8 +151,8 @@ void OpJoinedKeyValueCache(OpContext& c) {
 const Table& StandardTable() {
   static const Table* const table = [] {
     auto* t = new Table;
+    AddLookedThrough(*t);
     AddOpaque(*t);
-    AddLookedThrough(*t);  // replaces entries of elementwise operators that are looked through
     return t;
   }();
   return *table;

@@ -164,6 +164,13 @@ void OpReduce(OpContext& c) {
   });
 }
 
+void OpGlobalPool(OpContext& c) {
+  if (!c.Known(1)) return;
+  Shape shape = c.in(0).form.shape;
+  for (size_t k = 2; k < shape.size(); ++k) shape[k] = c.pool().Integer(1);
+  c.SetOpaque(0, std::move(shape));
+}
+
 // CumSum has a closed form for elements a * i + b along the axis. Other sums are opaque.
 void OpCumSum(OpContext& c) {
   if (!c.Known(1)) return;

@@ -67,7 +67,7 @@ class Shrinker {
   }
 
   // Writes feeds and outputs of the last step, and the first nodes that differ there, into `found`.
-  void Note(const Plan& plan, Counterexample* found) {
+  void RecordSmallest(const Plan& plan, Counterexample* found) {
     const StepSpec& step = plan.steps.back();
     found->past = step.past;
     found->new_tokens = step.new_tokens;
@@ -297,7 +297,7 @@ void Shrink(const Driver& driver, Runner& source, Runner& converted, const Manif
   Shrinker shrinker(driver, source, converted, relation, limits, source_nodes, told);
   const Plan smallest = shrinker.Smallest(plan, found->step);
   if (told.self_check && !shrinker.DifferenceOf(smallest)) return;
-  shrinker.Note(smallest, found);
+  shrinker.RecordSmallest(smallest, found);
   const std::optional<Counterexample> small = shrinker.DifferenceOf(smallest);
   if (!small) return;
   found->smallest = small->text;

@@ -10,8 +10,8 @@ namespace {
 int64_t Modulo(int64_t a, int64_t m) { return (a % m + m) % m; }
 
 // Returns a copy in which row r of sequence b is row (r + by[b]) mod M of `whole`.
-exec::Tensor Turned(const exec::View& whole, const SourceCache& cache,
-                    const std::vector<int64_t>& by) {
+exec::Tensor Rotated(const exec::View& whole, const SourceCache& cache,
+                     const std::vector<int64_t>& by) {
   const int batch = SourceAxisOf(cache, 'B'), along = SourceAxisOf(cache, 'S');
   const int64_t each = whole.shape[batch] / static_cast<int64_t>(by.size());
   const int64_t rows = whole.shape[along];
@@ -45,12 +45,12 @@ void IntoSourceOrder(const Manifest& relation, const StepSpec& step, exec::Feeds
   for (const ManifestCache& cache : relation.caches) {
     if (!Shifts(cache.source)) continue;
     exec::Tensor& value = feeds->at(cache.source.input);
-    value = Turned(value.view(), cache.source, step.past);
+    value = Rotated(value.view(), cache.source, step.past);
   }
 }
 
 void IntoRing(int64_t first, const SourceCache& cache, exec::Tensor* rows) {
-  *rows = Turned(rows->view(), cache, {-first});
+  *rows = Rotated(rows->view(), cache, {-first});
 }
 
 void IntoSlotOrder(const Manifest& relation, const StepSpec& step, exec::Fetches* fetches) {
@@ -60,7 +60,7 @@ void IntoSlotOrder(const Manifest& relation, const StepSpec& step, exec::Fetches
     const auto it = fetches->find(cache.source.output);
     if (!Shifts(cache.source) || it == fetches->end()) continue;
     exec::Tensor& value = it->second;
-    value = Turned(value.view(), cache.source, back);
+    value = Rotated(value.view(), cache.source, back);
   }
 }
 

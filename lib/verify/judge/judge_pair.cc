@@ -115,12 +115,12 @@ class Verifier {
     if (part_.agreement != nullptr) {
       return Agree(&driver, source_graph, after_graph, *source, *converted);
     }
-    OracleReferee referee(before_, part_.bounds != nullptr ? *part_.bounds : after_, options_.full,
-                          part_.bounds != nullptr ? 1 : oracle::kDeviations);
-    RunPlans(&driver, control_ ? nullptr : &referee, *source, *converted);
+    OracleBounds bounds(before_, part_.bounds != nullptr ? *part_.bounds : after_, options_.full,
+                        part_.bounds != nullptr ? 1 : oracle::kDeviations);
+    RunPlans(&driver, control_ ? nullptr : &bounds, *source, *converted);
     fed_freely_.insert(fed_freely_.end(), unread_.begin(), unread_.end());
     report_.assumptions.Add(RestrictionsOf(stimulus->interface(), fed_freely_));
-    report_.oracle = referee.report();
+    report_.oracle = bounds.report();
     if (part_.bounds != nullptr) return Finish();
     if (report_.counterexample && !control_) ShrinkDifference(driver, *source, *converted);
     driver.Attend(nullptr);
@@ -161,18 +161,19 @@ class Verifier {
     return Runner::Create(model.proto, model.base_dir, std::move(caches), alias, threads_);
   }
 
-  // Runs the plans in the models' own half types, with bounds of HalfReferee. The run in float32
+  // Runs the plans in the models' own half types, with bounds of HalfBounds. The run in float32
   // has the restrictions of the inputs in its report, with those of the extra plans.
   absl::StatusOr<VerifyReport> Agree(Driver* driver, const Graph& before, const Graph& after,
                                      Runner& source, Runner& converted) {
     Decisions decisions(before, after);
-    auto referee = HalfReferee::Create(before_, *part_.agreement, decisions, threads_);
-    if (!referee.ok()) return Inconclusive("KV401 " + Text(referee.status()));
+    auto bounds = HalfBounds::Create(before_, *part_.agreement, decisions, threads_);
+    if (!bounds.ok()) return Inconclusive("KV401 " + Text(bounds.status()));
     if (decisions.empty()) {
-      RunPlans(driver, &*referee, source, converted);
+      RunPlans(driver, &*bounds, source, converted);
       return Finish();
     }
-    const auto shown = decisions.Shown(before_), following = decisions.Following(after_);
+    const auto shown = decisions.WithDecisionsAsOutputs(before_),
+               following = decisions.Following(after_);
     if (!shown.ok()) return Inconclusive("KV401 " + Text(shown.status()));
     if (!following.ok()) return Inconclusive("KV401 " + Text(following.status()));
     auto theirs = MakeRunner(*shown, {}, exec::AliasMode::kOff);
@@ -180,7 +181,7 @@ class Verifier {
     auto mine = MakeRunner(*following, {}, exec::AliasMode::kOff);
     if (!mine.ok()) return Inconclusive("KV401 " + Text(mine.status()));
     const PlanRunner::Follower follower{&decisions, &*mine};
-    RunPlans(driver, &*referee, *theirs, converted, &follower);
+    RunPlans(driver, &*bounds, *theirs, converted, &follower);
     report_.half_types.decisions = decisions.made();
     report_.half_types.unlike = decisions.unlike();
     return Finish();
@@ -337,10 +338,10 @@ class Verifier {
   void Worst(const OutputResult& result) { MergeOutput(result, &report_.outputs); }
 
   // Runs the plans and takes over their results.
-  void RunPlans(Driver* driver, Referee* referee, Runner& source, Runner& converted,
+  void RunPlans(Driver* driver, ErrorBounds* bounds, Runner& source, Runner& converted,
                 const PlanRunner::Follower* follower = nullptr) {
     PlanRunner runner(HoldsWhole(report_.proof), &report_, &pace_, follower);
-    runner.Run(driver, referee, source, converted, &plans_);
+    runner.Run(driver, bounds, source, converted, &plans_);
     records_ = std::move(runner.records);
     equal_start_ = std::move(runner.equal_start);
     coverage_ = std::move(runner.coverage);

@@ -148,7 +148,7 @@ Decisions::Decisions(const Graph& before, const Graph& after) {
   }
 }
 
-absl::StatusOr<Model> Decisions::Shown(const Model& model) const {
+absl::StatusOr<Model> Decisions::WithDecisionsAsOutputs(const Model& model) const {
   KV_ASSIGN_OR_RETURN(const std::shared_ptr<onnx::ModelProto> proto, CopyOf(model));
   for (const Decision& decision : all_) {
     AddOutput(decision.value, decision.type, proto->mutable_graph());

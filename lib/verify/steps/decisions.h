@@ -33,12 +33,13 @@ class Decisions {
   bool empty() const { return all_.empty(); }
 
   // Returns the model with its decisions as further outputs.
-  absl::StatusOr<Model> Shown(const Model& model) const;
+  absl::StatusOr<Model> WithDecisionsAsOutputs(const Model& model) const;
   // Returns the model with its decisions as further outputs, and whose readers of a decision read
   // what is fed in its place.
   absl::StatusOr<Model> Following(const Model& model) const;
 
-  // Returns the feeds that make a model of Following() decide as a model of Shown() did.
+  // Returns the feeds that make a model of Following() decide as a model of
+  // WithDecisionsAsOutputs() did.
   exec::Feeds FeedsOf(const exec::Fetches& shown) const;
   // The same for each step of a record, for all sequences together; nullopt if a decision of one
   // sequence cannot be told from those of others.

@@ -137,8 +137,8 @@ absl::StatusOr<exec::Fetches> Driver::StepSource(Runner& source, const StepSpec&
                                                  OracleRun* oracle) const {
   IntoSourceOrder(relation_, step, &feeds);
   KV_ASSIGN_OR_RETURN(exec::Fetches fetches, source.Step(feeds));
-  if (referee_ != nullptr && oracle != nullptr) {
-    *oracle = referee_->Source(feeds, fetches, where);
+  if (bounds_ != nullptr && oracle != nullptr) {
+    *oracle = bounds_->Source(feeds, fetches, where);
     if (*oracle != nullptr) {
       OracleStep turned = **oracle;
       IntoSlotOrder(relation_, step, &turned.bounds);
@@ -263,8 +263,8 @@ Record Driver::RunSource(Runner& source, const Plan& plan) const {
         past[g][cache.source.input] = fetches->at(cache.source.output).Clone();
       }
       ends[g] = step.past[0] + step.new_tokens;
-      if (referee_ != nullptr) result.oracle.push_back(std::move(oracle));
-      if (referee_ != nullptr && groups.size() == 1 && record.steps.empty()) {
+      if (bounds_ != nullptr) result.oracle.push_back(std::move(oracle));
+      if (bounds_ != nullptr && groups.size() == 1 && record.steps.empty()) {
         record.first = *feeds;
         IntoSourceOrder(relation_, step, &record.first);
       }
@@ -497,14 +497,14 @@ Outcome Driver::RunConverted(Runner& converted, const Record& record, CacheState
     OracleRun oracle = source.oracle_after;
     const bool refereed = std::all_of(source.oracle.begin(), source.oracle.end(),
                                       [](const auto& run) { return run != nullptr; });
-    if (referee_ != nullptr && refereed) {
-      oracle = referee_->Converted(*feeds, gaps, *fetches, Where(plan, step, -1));
+    if (bounds_ != nullptr && refereed) {
+      oracle = bounds_->Converted(*feeds, gaps, *fetches, Where(plan, step, -1));
     }
-    if (referee_ != nullptr) outcome.oracle.push_back(oracle);
-    if (referee_ != nullptr && k == 0) outcome.first = *feeds;
+    if (bounds_ != nullptr) outcome.oracle.push_back(oracle);
+    if (bounds_ != nullptr && k == 0) outcome.first = *feeds;
     const Given given{step, source, *fetches, oracle.get(), plan};
     const std::string touched =
-        CheckCaches(given, *state, referee_ != nullptr ? &gaps : nullptr, &outcome);
+        CheckCaches(given, *state, bounds_ != nullptr ? &gaps : nullptr, &outcome);
     if (!touched.empty() && !outcome.difference) {
       outcome.difference = Counterexample{plan,
                                           static_cast<int>(k),

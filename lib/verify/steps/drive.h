@@ -61,7 +61,7 @@ class Runner {
 struct SourceStep {
   std::vector<std::vector<int>> groups;  // places in the batch of the sequences that ran together
   std::vector<exec::Fetches> outputs;    // per group; caches in the order of slots (ring_slots.h)
-  std::vector<OracleRun> oracle;         // bounds of `outputs`, per group; empty without a referee
+  std::vector<OracleRun> oracle;         // bounds of `outputs`, per group; empty without a bounds
   OracleRun oracle_after;                // bounds of the converted model's outputs; may be null
 };
 
@@ -76,7 +76,7 @@ struct Record {
   std::vector<SourceStep> steps;  // as many of the plan's steps as the source ran
   std::string stopped;            // why the source did not run the next step; empty: it ran all
   bool bitwise = false;           // every output of the converted model was equal
-  // The source's feeds of the first step; empty unless all sequences ran together with a referee.
+  // The source's feeds of the first step; empty unless all sequences ran together with a bounds.
   exec::Feeds first;
 };
 
@@ -94,8 +94,8 @@ struct Outcome {
   // First slots of the writes that changed a row, by cache id.
   std::map<std::string, std::set<int64_t>> written;
   int steps = 0;                  // steps that were run and compared
-  std::vector<OracleRun> oracle;  // per step; empty without a referee
-  exec::Feeds first;              // the feeds of the first step; empty without a referee
+  std::vector<OracleRun> oracle;  // per step; empty without a bounds
+  exec::Feeds first;              // the feeds of the first step; empty without a bounds
 };
 
 class Driver {
@@ -104,7 +104,7 @@ class Driver {
   Driver(const Manifest& relation, const Stimulus& stimulus, int source_nodes)
       : relation_(relation), stimulus_(stimulus), source_nodes_(source_nodes) {}
   // Copies `other` with another relation, whose outputs and caches alone are compared, and without
-  // its referee.
+  // its bounds.
   Driver(const Driver& other, const Manifest& relation)
       : relation_(relation),
         stimulus_(other.stimulus_),
@@ -143,13 +143,13 @@ class Driver {
                                           const CacheState& past) const;
 
   // Runs one step of the source. Caches in feeds and fetches are in the order of slots
-  // (ring_slots.h). `oracle` receives the bounds if there is a referee; it may be null.
+  // (ring_slots.h). `oracle` receives the bounds if there is a bounds; it may be null.
   absl::StatusOr<exec::Fetches> StepSource(Runner& source, const StepSpec& step, exec::Feeds feeds,
                                            const std::string& where = "",
                                            OracleRun* oracle = nullptr) const;
 
-  // Sets the referee that computes bounds of the steps that follow; null: the fixed bound is used.
-  void Attend(Referee* referee) { referee_ = referee; }
+  // Sets the bounds that computes bounds of the steps that follow; null: the fixed bound is used.
+  void Attend(ErrorBounds* bounds) { bounds_ = bounds; }
   // Sets the function that compares two tensors.
   void CompareBy(CompareFn compare) { compare_ = compare; }
   const Stimulus& stimulus() const { return stimulus_; }
@@ -211,7 +211,7 @@ class Driver {
   int source_nodes_;
   std::map<std::string, int64_t> kept_rows_;
   std::map<std::string, int64_t> ring_slots_;
-  Referee* referee_ = nullptr;
+  ErrorBounds* bounds_ = nullptr;
   CompareFn compare_ = Compare;
 };
 

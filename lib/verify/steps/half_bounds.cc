@@ -46,19 +46,19 @@ double BoundOf(const exec::View& got, const exec::View& exact) {
 
 }  // namespace
 
-absl::StatusOr<HalfReferee> HalfReferee::Create(const Model& source, const LiftedWeights& weights,
-                                                const Decisions& decisions, int threads) {
+absl::StatusOr<HalfBounds> HalfBounds::Create(const Model& source, const LiftedWeights& weights,
+                                              const Decisions& decisions, int threads) {
   KV_ASSIGN_OR_RETURN(Model lifted, weights.WithFloat32(source));
   if (!decisions.empty()) {
     KV_ASSIGN_OR_RETURN(lifted, decisions.Following(lifted));
   }
   KV_ASSIGN_OR_RETURN(Runner runner, Runner::Create(lifted.proto, lifted.base_dir, {},
                                                     exec::AliasMode::kOff, threads));
-  return HalfReferee(std::move(runner), decisions);
+  return HalfBounds(std::move(runner), decisions);
 }
 
-OracleRun HalfReferee::Source(const exec::Feeds& feeds, const exec::Fetches& got,
-                              const std::string& /*where*/) {
+OracleRun HalfBounds::Source(const exec::Feeds& feeds, const exec::Fetches& got,
+                             const std::string& /*where*/) {
   exec::Feeds wide = decisions_.FeedsOf(got);
   for (const auto& [name, tensor] : feeds) {
     wide[name] = IsHalfType(tensor.type()) ? Widened(tensor) : tensor;
@@ -76,9 +76,9 @@ OracleRun HalfReferee::Source(const exec::Feeds& feeds, const exec::Fetches& got
   return step;
 }
 
-OracleRun HalfReferee::Converted(const exec::Feeds& /*feeds*/,
-                                 const std::map<std::string, exec::Tensor>& /*gaps*/,
-                                 const exec::Fetches& got, const std::string& /*where*/) {
+OracleRun HalfBounds::Converted(const exec::Feeds& /*feeds*/,
+                                const std::map<std::string, exec::Tensor>& /*gaps*/,
+                                const exec::Fetches& got, const std::string& /*where*/) {
   auto step = std::make_shared<OracleStep>();
   for (const auto& [name, tensor] : got) {
     if (IsHalfType(tensor.type())) step->bounds[name] = Filled(tensor.shape(), 0);

@@ -15,12 +15,12 @@
 
 namespace kvlift {
 
-class HalfReferee : public Referee {
+class HalfBounds : public ErrorBounds {
  public:
   // Creates the float32 source, which follows the decisions of the source. `decisions` must outlive
-  // the referee. Errors are those of LiftedWeights::WithFloat32 and Runner::Create.
-  static absl::StatusOr<HalfReferee> Create(const Model& source, const LiftedWeights& weights,
-                                            const Decisions& decisions, int threads);
+  // the bounds. Errors are those of LiftedWeights::WithFloat32 and Runner::Create.
+  static absl::StatusOr<HalfBounds> Create(const Model& source, const LiftedWeights& weights,
+                                           const Decisions& decisions, int threads);
 
   // Returns one bound for all elements of an output: 8 times the largest error of the output, and
   // at least 8 epsilons of its largest number. Outputs of other than half types have no bound. Null
@@ -32,7 +32,7 @@ class HalfReferee : public Referee {
                       const exec::Fetches& got, const std::string& where) override;
 
  private:
-  HalfReferee(Runner source, const Decisions& decisions)
+  HalfBounds(Runner source, const Decisions& decisions)
       : source_(std::move(source)), decisions_(decisions) {}
 
   Runner source_;  // in float32

@@ -68,7 +68,7 @@ const exec::Tensor* OracleStep::BoundOf(const std::string& output) const {
   return it == bounds.end() ? nullptr : &it->second;
 }
 
-OracleReferee::OracleReferee(const Model& before, const Model& after, bool full, double deviations)
+OracleBounds::OracleBounds(const Model& before, const Model& after, bool full, double deviations)
     : deviations_(deviations), left_(full ? kFullWork : kQuickWork) {
   source_.name = "source";
   converted_.name = "converted";
@@ -78,7 +78,7 @@ OracleReferee::OracleReferee(const Model& before, const Model& after, bool full,
   left_ = std::max(left_, std::min(rows, kMostQuickWork));
 }
 
-void OracleReferee::Prepare(const Model& model, Side* side) {
+void OracleBounds::Prepare(const Model& model, Side* side) {
   auto made = oracle::Interpreter::Create(model.proto, model.base_dir);
   side->able = made.ok() && made->unknown().empty();
   if (made.ok()) {
@@ -89,24 +89,24 @@ void OracleReferee::Prepare(const Model& model, Side* side) {
   }
 }
 
-int64_t OracleReferee::WorkPerRow(const Side& side) {
+int64_t OracleBounds::WorkPerRow(const Side& side) {
   return side.able && side.oracle ? side.oracle->work_per_row() : 0;
 }
 
-OracleRun OracleReferee::Source(const exec::Feeds& feeds, const exec::Fetches& got,
-                                const std::string& where) {
+OracleRun OracleBounds::Source(const exec::Feeds& feeds, const exec::Fetches& got,
+                               const std::string& where) {
   return Run(source_, feeds, {}, got, where);
 }
 
-OracleRun OracleReferee::Converted(const exec::Feeds& feeds,
-                                   const std::map<std::string, exec::Tensor>& gaps,
-                                   const exec::Fetches& got, const std::string& where) {
+OracleRun OracleBounds::Converted(const exec::Feeds& feeds,
+                                  const std::map<std::string, exec::Tensor>& gaps,
+                                  const exec::Fetches& got, const std::string& where) {
   return Run(converted_, feeds, gaps, got, where);
 }
 
-OracleRun OracleReferee::Run(Side& side, const exec::Feeds& feeds,
-                             const std::map<std::string, exec::Tensor>& gaps,
-                             const exec::Fetches& got, const std::string& where) {
+OracleRun OracleBounds::Run(Side& side, const exec::Feeds& feeds,
+                            const std::map<std::string, exec::Tensor>& gaps,
+                            const exec::Fetches& got, const std::string& where) {
   ++report_.steps_seen;
   if (!side.able || exhausted_ > kMaxExhausted) return nullptr;
   oracle::Values inputs;
@@ -138,8 +138,8 @@ OracleRun OracleReferee::Run(Side& side, const exec::Feeds& feeds,
   return step;
 }
 
-void OracleReferee::Hold(const Side& side, const std::string& output, const Value& value,
-                         const exec::View& got, const std::string& where, OracleStep* step) {
+void OracleBounds::Hold(const Side& side, const std::string& output, const Value& value,
+                        const exec::View& got, const std::string& where, OracleStep* step) {
   if (value.doubtful) {
     report_.doubtful.insert(output);
     return;

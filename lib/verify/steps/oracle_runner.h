@@ -32,9 +32,9 @@ struct OracleStep {
 using OracleRun = std::shared_ptr<const OracleStep>;  // null: no bounds are known of the step
 
 // Computes how far rounding errors may move the outputs of a step.
-class Referee {
+class ErrorBounds {
  public:
-  virtual ~Referee() = default;
+  virtual ~ErrorBounds() = default;
 
   // Returns the bounds of the source's outputs `got`; null if nothing is known. `where` names the
   // step in the report.
@@ -47,12 +47,12 @@ class Referee {
                               const exec::Fetches& got, const std::string& where) = 0;
 };
 
-class OracleReferee : public Referee {
+class OracleBounds : public ErrorBounds {
  public:
   // full: a budget of minutes instead of seconds. deviations: how many standard deviations of an
   // error a gap is taken for. A model that the oracle cannot run has no bounds; report() says why.
-  OracleReferee(const Model& before, const Model& after, bool full,
-                double deviations = oracle::kDeviations);
+  OracleBounds(const Model& before, const Model& after, bool full,
+               double deviations = oracle::kDeviations);
 
   // Null if the oracle cannot run the step, or has no budget left for it.
   OracleRun Source(const exec::Feeds& feeds, const exec::Fetches& got,

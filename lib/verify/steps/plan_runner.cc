@@ -15,7 +15,8 @@ void MergeOutput(const OutputResult& result, std::vector<OutputResult>* outputs)
   it->Merge(result);
 }
 
-void PlanRunner::Note(const Plan& plan, const std::string& status, int steps, std::string note) {
+void PlanRunner::AddResult(const Plan& plan, const std::string& status, int steps,
+                           std::string note) {
   report_->plans.push_back({plan.name, status, steps, std::move(note)});
 }
 
@@ -74,7 +75,7 @@ void PlanRunner::RunExtra(const Driver& driver, Plan* plan, Runner& source, Runn
     if (next == shorter.size()) break;
     *plan = std::move(shorter[next++]);
   }
-  Note(*plan, "skipped", 0, why);
+  AddResult(*plan, "skipped", 0, why);
   // Where all facts hold, the plan was not needed.
   if (proved_) return;
   report_->assumptions.Add(
@@ -87,9 +88,9 @@ void PlanRunner::TakeExtra(const Plan& plan, const Tried& tried) {
   Merge(outcome);
   if (!outcome.failed.empty()) {
     failure = fmt::format("{}: the converted model does not run: {}", plan.name, outcome.failed);
-    return Note(plan, "failed", outcome.steps, outcome.failed);
+    return AddResult(plan, "failed", outcome.steps, outcome.failed);
   }
-  Note(
+  AddResult(
       plan,
       outcome.difference ? "different"
       : outcome.bitwise  ? "bitwise"
@@ -113,57 +114,57 @@ void PlanRunner::Reach(const Plan& plan, int steps) {
   reached.capacity = std::max(reached.capacity, plan.capacity);
 }
 
-void PlanRunner::Run(Driver* driver, Referee* referee, Runner& source, Runner& converted,
+void PlanRunner::Run(Driver* driver, ErrorBounds* bounds, Runner& source, Runner& converted,
                      std::vector<Plan>* plans) {
   pace_->Begin("plan", plans->size());
   for (Plan& plan : *plans) {
     pace_->Next(plan.name);
-    driver->Attend(plan.extra ? nullptr : referee);
+    driver->Attend(plan.extra ? nullptr : bounds);
     if (plan.extra) {
       RunExtra(*driver, &plan, source, converted);
       if (report_->counterexample || failed()) return;
       continue;
     }
     if (!plan.skipped.empty()) {
-      Note(plan, "skipped", 0, plan.skipped);
+      AddResult(plan, "skipped", 0, plan.skipped);
       continue;
     }
     Tried tried = Try(*driver, plan, source, converted);
     Record& record = tried.record;
     const Outcome& outcome = tried.outcome;
     if (record.steps.empty()) {
-      Note(plan, "skipped", 0, "the source does not run it: " + record.stopped);
+      AddResult(plan, "skipped", 0, "the source does not run it: " + record.stopped);
       report_->assumptions.Add(NotRun(AssumptionKind::kOther, plan.name,
                                       fmt::format("not run: {} ({})", plan.name, plan.shows)));
       continue;
     }
     if (!outcome.unfed.empty()) {
-      Note(plan, "skipped", 0, outcome.unfed);
+      AddResult(plan, "skipped", 0, outcome.unfed);
       continue;
     }
     // The source may give NaN for a padding token that sees no key.
     if (!outcome.unjudged.empty() && !outcome.difference) {
       if (unjudged.empty() && plan.steps.back().pads.empty()) unjudged = outcome.unjudged;
-      Note(plan, "skipped", 0, outcome.unjudged);
+      AddResult(plan, "skipped", 0, outcome.unjudged);
       continue;
     }
     Merge(outcome);
     if (outcome.unsupported) {
       unsupported = outcome.failed;
-      Note(plan, "failed", outcome.steps, outcome.failed);
+      AddResult(plan, "failed", outcome.steps, outcome.failed);
       return;
     }
     if (!outcome.failed.empty()) {
       failure = fmt::format("{}: the converted model does not run: {}", plan.name, outcome.failed);
-      Note(plan, "failed", outcome.steps, outcome.failed);
+      AddResult(plan, "failed", outcome.steps, outcome.failed);
       return;
     }
-    Note(plan,
-         outcome.difference ? "different"
-         : outcome.bitwise  ? "bitwise"
-                            : "within bound",
-         outcome.steps,
-         record.stopped.empty() ? plan.shows : "then the source stops: " + record.stopped);
+    AddResult(plan,
+              outcome.difference ? "different"
+              : outcome.bitwise  ? "bitwise"
+                                 : "within bound",
+              outcome.steps,
+              record.stopped.empty() ? plan.shows : "then the source stops: " + record.stopped);
     if (outcome.difference) return;
     if (!record.first.empty() && (equal_start.where.empty() || plan.steps[0].past[0] > 0)) {
       equal_start = {std::move(record.first), outcome.first, plan.name + ", step 0"};

@@ -38,9 +38,9 @@ class PlanRunner {
       : proved_(proved), report_(report), pace_(pace), follower_(follower) {}
 
   // Runs the plans in order, up to the first in which the models differ or the converted model does
-  // not run. referee: computes bounds for all but extra plans; may be null. An extra plan that the
+  // not run. bounds: computes bounds for all but extra plans; may be null. An extra plan that the
   // source does not run is replaced, in `plans` too, by the first of `instead` that it runs.
-  void Run(Driver* driver, Referee* referee, Runner& source, Runner& converted,
+  void Run(Driver* driver, ErrorBounds* bounds, Runner& source, Runner& converted,
            std::vector<Plan>* plans);
 
   std::vector<Record> records;  // of the plans that passed, without extra ones
@@ -69,7 +69,7 @@ class PlanRunner {
   void TakeExtra(const Plan& plan, const Tried& tried);
   // Raises `reached` to the sizes of the plan's first `steps` steps.
   void Reach(const Plan& plan, int steps);
-  void Note(const Plan& plan, const std::string& status, int steps, std::string note);
+  void AddResult(const Plan& plan, const std::string& status, int steps, std::string note);
   void Merge(const Outcome& outcome);
   bool failed() const { return !failure.empty() || !unsupported.empty(); }
 

@@ -35,6 +35,20 @@ void PushDim(Shape* dims, absl::InlinedVector<int64_t, 6>* strides, int64_t dim,
   strides->push_back(stride);
 }
 
+// The reduction over all axes from 2 on, which are kept: GlobalAveragePool and GlobalMaxPool.
+absl::StatusOr<ReducePlan> PlanPool(const KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 1));
+  const Shape& shape = context.inputs[0].shape;
+  if (shape.size() < 3) return Invalid(context, fmt::format("rank {}", shape.size()));
+  ReducePlan plan;
+  for (size_t i = 2; i < shape.size(); ++i) plan.count *= shape[i];
+  PushDim(&plan.reduced, &plan.reduced_strides, plan.count, 1);
+  PushDim(&plan.kept, &plan.kept_strides, shape[0] * shape[1], plan.count);
+  plan.out.assign(shape.size(), 1);
+  std::copy_n(shape.begin(), 2, plan.out.begin());
+  return plan;
+}
+
 absl::StatusOr<ReducePlan> PlanReduce(const KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 1));
   const Shape& shape = context.inputs[0].shape;
@@ -74,6 +88,12 @@ absl::StatusOr<ReducePlan> PlanReduce(const KernelContext& context) {
 
 absl::Status ReduceShape(KernelContext& context) {
   KV_ASSIGN_OR_RETURN(ReducePlan plan, PlanReduce(context));
+  SetSpec(context, 0, context.inputs[0].type, std::move(plan.out));
+  return absl::OkStatus();
+}
+
+absl::Status PoolShape(KernelContext& context) {
+  KV_ASSIGN_OR_RETURN(ReducePlan plan, PlanPool(context));
   SetSpec(context, 0, context.inputs[0].type, std::move(plan.out));
   return absl::OkStatus();
 }
@@ -282,6 +302,16 @@ absl::Status Reduce(KernelContext& context) {
 }
 
 template <typename F>
+absl::Status Pool(KernelContext& context) {
+  KV_ASSIGN_OR_RETURN(const ReducePlan plan, PlanPool(context));
+  if (context.outputs[0].size() == 0) return absl::OkStatus();
+  return VisitFloat(context.inputs[0].type, [&](auto tag) {
+    ReduceTyped<typename decltype(tag)::Type, F>(context, plan);
+    return absl::OkStatus();
+  });
+}
+
+template <typename F>
 constexpr OpDef Def(std::string_view name) {
   return {"", name, 1, ReduceShape, Reduce<F>};
 }
@@ -290,11 +320,18 @@ constexpr OpDef Def(std::string_view name) {
 
 absl::Span<const OpDef> ReduceOps() {
   static const OpDef ops[] = {
-      Def<L1Of>("ReduceL1"),         Def<L2Of>("ReduceL2"),
-      Def<LogSumOf>("ReduceLogSum"), Def<LogSumExpOf>("ReduceLogSumExp"),
-      Def<MaxOf>("ReduceMax"),       Def<MeanOf>("ReduceMean"),
-      Def<MinOf>("ReduceMin"),       Def<ProdOf>("ReduceProd"),
-      Def<SumOf>("ReduceSum"),       Def<SumSquareOf>("ReduceSumSquare"),
+      Def<L1Of>("ReduceL1"),
+      Def<L2Of>("ReduceL2"),
+      Def<LogSumOf>("ReduceLogSum"),
+      Def<LogSumExpOf>("ReduceLogSumExp"),
+      Def<MaxOf>("ReduceMax"),
+      Def<MeanOf>("ReduceMean"),
+      Def<MinOf>("ReduceMin"),
+      Def<ProdOf>("ReduceProd"),
+      Def<SumOf>("ReduceSum"),
+      Def<SumSquareOf>("ReduceSumSquare"),
+      {"", "GlobalAveragePool", 1, PoolShape, Pool<MeanOf>},
+      {"", "GlobalMaxPool", 1, PoolShape, Pool<MaxOf>},
   };
   return ops;
 }

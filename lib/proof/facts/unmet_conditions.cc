@@ -1,4 +1,4 @@
-#include "proof/facts/always_refused.h"
+#include "proof/facts/unmet_conditions.h"
 
 #include <algorithm>
 #include <optional>
@@ -26,7 +26,7 @@ class Reader {
         twins_(twins),
         equality_(equality) {}
 
-  Misfits Run() {
+  UnmetConditions Run() {
     for (const sym::Assumption& assumption : forms_.assumptions()) {
       if (pair_.IsOfAfter(assumption.node)) continue;
       for (Expr part : sym::ConjunctsOf(assumption.predicate)) {
@@ -205,7 +205,7 @@ class Reader {
   absl::flat_hash_set<Expr> known_;  // conditions that the source's operators enforce as well
   Expr written_ = pool_.True();      // the rows of all writes lie inside their buffers
   Expr source_fits_ = pool_.True();  // bounds that the source's operators need
-  Misfits found_;
+  UnmetConditions found_;
 };
 
 }  // namespace
@@ -235,7 +235,8 @@ bool HoldsInEveryStep(sym::Forms& forms, Expr condition, Expr past) {
   return pool.Prove(pool.Substitute(condition, some, Facts{}), Facts{}) == sym::Truth::kYes;
 }
 
-Misfits MisfitsOf(const GraphPair& pair, const Correspondence& twins, Equality& equality) {
+UnmetConditions UnmetConditionsOf(const GraphPair& pair, const Correspondence& twins,
+                                  Equality& equality) {
   return Reader(pair, twins, equality).Run();
 }
 
