@@ -268,7 +268,7 @@ TEST(LayoutTest, OneTokenBehindAPastOnly) {
   see = Or (late, with_past)
 )");
   Manifest relation = Relation();
-  relation.dropped.push_back({"with_past", "P > 0"});
+  relation.dropped.push_back({"with_past", DroppedValue::kWithPast});
   ExpectNotEqual(before, Converted(), relation);
   relation.limits.new_tokens_with_past = 1;
   ExpectEqual(before, Converted(), relation);
@@ -338,7 +338,7 @@ TEST(LayoutTest, DroppedMaskIsAllOnes) {
   const std::string after = With(Converted(), "see = LessOrEqual (columns, rows)",
                                  "end = Add (begin, news) see = Less (columns, end)");
   Manifest relation = Relation();
-  relation.dropped.push_back({"mask", "ones"});
+  relation.dropped.push_back({"mask", AllElements::kOnes});
   ExpectEqual(before, after, relation);
   ExpectNotEqual(before, Converted(), relation);
 }
