@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -5,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "contract/layout.h"
 #include "contract/manifest.h"
 #include "contract/manifest_text.h"
 #include "contract/words.h"
@@ -127,6 +131,10 @@ class Reader {
   absl::Status status_;
 };
 
+bool IsAxisOf(const std::string& layout, int64_t axis) {
+  return axis >= 0 && axis < std::ssize(AxesOfLayout(layout));
+}
+
 absl::StatusOr<ManifestCache> ReadCache(const ordered_json& json, const std::string& where) {
   Reader r(json, where);
   ManifestCache c;
@@ -138,6 +146,7 @@ absl::StatusOr<ManifestCache> ReadCache(const ordered_json& json, const std::str
   c.dtype = r.Text("dtype");
   c.layout = r.Text("layout");
   c.axis = r.Whole("axis");
+  if (!IsAxisOf(c.layout, c.axis)) r.Fail("axis", fmt::format("is no axis of {}", c.layout));
   c.alias = r.Word<CacheAlias>("alias");
   c.readers = r.TextsOr("readers");
   c.grows = r.Has("grows") && r.Truth("grows");
@@ -166,6 +175,11 @@ absl::StatusOr<ManifestCache> ReadCache(const ordered_json& json, const std::str
     Reader one(entry, where + ".source.select");
     c.source.select.push_back({one.Whole("axis"), one.Whole("index")});
     KV_RETURN_IF_ERROR(one.status());
+  }
+  const auto fixed = static_cast<int64_t>(c.source.select.size());
+  if (!IsAxisOf(c.source.layout, std::max<int64_t>(0, c.source.axis - fixed)) ||
+      c.source.axis < 0) {
+    s.Fail("axis", fmt::format("is no axis of {}", c.source.layout));
   }
   KV_RETURN_IF_ERROR(s.status());
   return c;

@@ -80,6 +80,18 @@ TEST(Manifest, ACapacityIsPositive) {
   EXPECT_THAT(ErrorOf(json), HasSubstr("capacity.value"));
 }
 
+// Code that reads a manifest uses axes as indices.
+TEST(Manifest, AxesAreThoseOfTheLayout) {
+  for (const int64_t axis : {int64_t{-1}, int64_t{4}, int64_t{7}, int64_t{100000000000}}) {
+    ordered_json json = ordered_json::parse(kText);
+    json["caches"][0]["axis"] = axis;
+    EXPECT_THAT(ErrorOf(json), HasSubstr("caches[0].axis is no axis of BNSD"));
+    json = ordered_json::parse(kText);
+    json["caches"][1]["source"]["axis"] = axis;
+    EXPECT_THAT(ErrorOf(json), HasSubstr("source.axis is no axis of BNSD"));
+  }
+}
+
 TEST(Manifest, FieldsAreRead) {
   const Manifest m = Parsed();
   EXPECT_EQ(m.capacity_value, std::nullopt);

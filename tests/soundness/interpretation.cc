@@ -429,6 +429,20 @@ absl::StatusOr<Values> Interpretation::ConvertedFeeds(const Step& step, const Ma
   return feeds;
 }
 
+bool Interpretation::RunSource(const Step& step, const Made& made, int64_t* work,
+                               std::vector<Values>* results) const {
+  const bool alone = step.ragged();
+  const int groups = alone ? static_cast<int>(step.sequences) : 1;
+  for (int g = 0; g < groups; ++g) {
+    const auto fed = SourceFeeds(step, made, g, alone ? 1 : static_cast<int>(step.sequences));
+    if (!fed.ok()) return false;
+    auto given = source_->Run(*fed, kMostWork, work);
+    if (!given.ok() || attentions_.ExcludeSource(*given)) return false;
+    results->push_back(*std::move(given));
+  }
+  return true;
+}
+
 Decision Interpretation::Decide(int steps, Random& random) const {
   Decision decision;
   for (int n = 0; n < steps && !decision.difference; ++n) {
@@ -467,18 +481,15 @@ Decision Interpretation::Decide(int steps, Random& random) const {
       ++decision.unfed;
       continue;
     }
-    std::vector<Values> source;
-    bool ran = true;
     int64_t work = 0;
-    const bool alone = step.ragged();
-    const int groups = alone ? static_cast<int>(step.sequences) : 1;
-    for (int g = 0; g < groups && ran; ++g) {
-      const int count = alone ? 1 : static_cast<int>(step.sequences);
-      const auto fed = SourceFeeds(step, made, g, count);
-      auto given =
-          fed.ok() ? source_->Run(*fed, kMostWork, &work) : absl::StatusOr<Values>(fed.status());
-      ran = given.ok() && !attentions_.ExcludeSource(*given);
-      if (ran) source.push_back(*std::move(given));
+    std::vector<Values> source;
+    bool ran = RunSource(step, made, &work, &source);
+    if (ran && step.padded()) {
+      // Padding tokens are tokens that the source would take as well.
+      Step whole = step;
+      whole.real.clear();
+      std::vector<Values> unused;
+      ran = RunSource(whole, made, &work, &unused);
     }
     if (!ran) {
       ++decision.unfed;

@@ -56,6 +56,10 @@ class Interpretation {
   bool MayPad() const;
   bool IsAxisOfPast(const std::string& input, int axis) const;
   absl::Status Draw(const Step& step, Random& random, Made* made) const;
+  // Runs the source on a step, once or once for each sequence. Returns false if it does not run, or
+  // if the ledger excludes what it computed.
+  bool RunSource(const Step& step, const Made& made, int64_t* work,
+                 std::vector<oracle::Values>* results) const;
   absl::StatusOr<oracle::Values> SourceFeeds(const Step& step, const Made& made, int first,
                                              int count) const;
   absl::StatusOr<oracle::Values> ConvertedFeeds(const Step& step, const Made& made) const;

@@ -101,8 +101,10 @@ ShownAttentions::ShownAttentions(const Assumptions& ledger, onnx::ModelProto* be
   const Makers makers = MakersOf(*source);
   for (int n = 0; finite && n < nodes; ++n) {
     const onnx::NodeProto node = source->node(n);
-    if (node.op_type() != "MatMul" && node.op_type() != "Add") continue;
-    for (const std::string& input : node.input()) {
+    const bool attends = node.op_type() == "Attention";
+    if (!attends && node.op_type() != "MatMul" && node.op_type() != "Add") continue;
+    for (int k = 0; k < node.input_size() && !(attends && k >= kMask); ++k) {
+      const std::string& input = node.input(k);
       const std::string shown = Show(input, source);
       if (node.op_type() == "Add") {
         summands_.push_back(shown);

@@ -2,9 +2,11 @@
 // SRCS: support/verdict.cc
 // Caches that grow in the source, in other layouts than [B, N, P, D]: several in one tensor, heads
 // in the batch, the sequence first, windows, whole numbers; and steps that a source cannot take.
+#include <functional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "support/verdict.h"
 #include "verify/judge/verify.h"
@@ -354,6 +356,28 @@ TEST(LayoutTest, GrowingOnBothSides) {
   const VerifyReport report = VerdictOn(before, before, relation);
   EXPECT_TRUE(Accepts(report.verdict, Accept::kTested)) << Summary(report);
   ExpectNotEqual(before, With(before, "(pv, value)", "(pv, key)"), relation);
+}
+
+// What a host allocates by is compared with the converted model.
+TEST(LayoutTest, TypesOfTheRelationAreThoseOfTheModel) {
+  const std::string before = Decoder(Two("float[B,2,P,4]", "pk", "pv"),
+                                     Two("float[B,2,T,4]", "nk", "nv"), kConcats, Grows());
+  const auto reason = [&](const std::function<void(Manifest*)>& change) {
+    Manifest relation = Relation();
+    change(&relation);
+    const VerifyReport report = VerdictOn(before, Converted(), relation);
+    return Accepts(report.verdict, Accept::kTested) ? "" : report.reason;
+  };
+  EXPECT_EQ(reason([](Manifest*) {}), "");
+  EXPECT_THAT(reason([](Manifest* m) { m->caches[0].dtype = "int8"; }),
+              testing::HasSubstr("pk does not hold int8"));
+  EXPECT_THAT(reason([](Manifest* m) {
+                for (ManifestInput& input : m->inputs) {
+                  auto* control = std::get_if<ControlInput>(&input.as);
+                  if (control != nullptr) control->dtype = "float32";
+                }
+              }),
+              testing::HasSubstr("does not hold float32"));
 }
 
 }  // namespace

@@ -52,6 +52,8 @@ class Correspondence {
   // The bounds that the source's forms assume of sizes, for example that a Slice ends inside its
   // axis.
   sym::Expr SourceFits() const;
+  // Returns true if the value is the past of a cache in the converted model.
+  bool IsPast(ValueId after_past) const { return pasts_.contains(after_past); }
   // The regions of a cache's rows, given its past in the converted model, if the rows are in other
   // slots than in the source (proof/rows/shifts.h, proof/rows/rings.h). Null if they are in the
   // same slots, or if their slots are not known.

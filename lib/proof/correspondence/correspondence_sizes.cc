@@ -104,10 +104,14 @@ void Correspondence::FindSizesOfSteps(const Manifest& relation) {
     const auto outputs = pair_.graph().outputs(n);
     if (pair_.IsOfAfter(n) || outputs.empty() || outputs[0] == kNoValue) continue;
     const AttentionReading reading = ReadAttention(forms_, outputs[0]);
-    constexpr size_t kTokens = 2;
-    if (reading.why_not.empty() && reading.extents.extents.size() > kTokens) {
-      add(reading.extents.extents[kTokens], &tokens_);
+    constexpr size_t kSequences = 0, kTokens = 2;
+    if (!reading.why_not.empty() || reading.extents.extents.size() <= kTokens) continue;
+    // Inputs may declare B by another name than caches do.
+    const Expr sequences = reading.extents.extents[kSequences];
+    if (sequences->kind() == Kind::kDim && forms_.OriginOf(sequences->dim())) {
+      batch_.insert(sequences->dim());
     }
+    add(reading.extents.extents[kTokens], &tokens_);
   }
   for (const ManifestOutput& output : relation.outputs) {
     const ValueId value = pair_.Before(NameInSource(output));

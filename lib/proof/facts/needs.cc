@@ -4,7 +4,9 @@
 #include <optional>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
+#include "ir/operator_traits.h"
 #include "ir/tensor_data.h"
 #include "ir/types.h"
 
@@ -35,6 +37,7 @@ class Reader {
     if (graph_.Is(node_, "Split")) ReadParts();
     if (graph_.Is(node_, "TopK")) ReadCount();
     if (graph_.Is(node_, "Gemm")) ReadProduct();
+    if (graph_.Is(node_, "QuantizeLinear") || graph_.Is(node_, "DequantizeLinear")) ReadScales();
     return std::move(needs_);
   }
 
@@ -106,6 +109,46 @@ class Reader {
     Add(pool_.Eq(x, y, Facts{}), Facts{}, "inner axis of a Gemm");
   }
 
+  // A scale is one number, one for each index of an axis, or one for each block along it; zero
+  // points have the shape of the scales.
+  void ReadScales() {
+    const char* const what = "scales of a quantised tensor";
+    const sym::Form x = forms_.Of(Input(0)), scale = forms_.Of(Input(1));
+    if (!x.known_rank || !scale.known_rank) return Add(pool_.False(), Facts{}, what);
+    if (Input(2) != kNoValue) {
+      const sym::Form zero = forms_.Of(Input(2));
+      if (!zero.known_rank || zero.shape.size() != scale.shape.size()) {
+        return Add(pool_.False(), Facts{}, what);
+      }
+      for (size_t k = 0; k < zero.shape.size(); ++k) {
+        Add(pool_.Eq(zero.shape[k], scale.shape[k], Facts{}), Facts{}, what);
+      }
+    }
+    const auto rank = static_cast<int64_t>(x.shape.size());
+    int64_t axis = IntAttribute(graph_.node(node_), "axis", 1);
+    if (axis < 0) axis += rank;
+    const bool one = scale.shape.size() == 1 && scale.shape[0]->is_integer(1);
+    if (scale.shape.empty() || one) return;
+    if (axis < 0 || axis >= rank) return Add(pool_.False(), Facts{}, what);
+    const Expr extent = x.shape[static_cast<size_t>(axis)];
+    if (scale.shape.size() == 1) {
+      return Add(pool_.Eq(scale.shape[0], extent, Facts{}), Facts{}, what);
+    }
+    const int64_t block = IntAttribute(graph_.node(node_), "block_size", 0);
+    if (scale.shape.size() != x.shape.size() || block < 1) {
+      return Add(pool_.False(), Facts{}, what);
+    }
+    for (size_t k = 0; k < scale.shape.size(); ++k) {
+      if (static_cast<int64_t>(k) != axis) {
+        Add(pool_.Eq(scale.shape[k], x.shape[k], Facts{}), Facts{}, what);
+        continue;
+      }
+      const Expr room = pool_.Mul(pool_.Integer(block), scale.shape[k]);
+      Add(pool_.Le(extent, room, Facts{}), Facts{}, what);
+      Add(pool_.Lt(pool_.Sub(room, pool_.Integer(block)), extent, Facts{}), Facts{}, what);
+    }
+  }
+
   sym::Forms& forms_;
   const Graph& graph_;
   sym::Pool& pool_;
@@ -116,6 +159,68 @@ class Reader {
 }  // namespace
 
 std::vector<Need> NeedsOf(sym::Forms& forms, NodeId node) { return Reader(forms, node).Run(); }
+
+bool StatesAllNeeds(sym::Forms& forms, NodeId node) {
+  static const auto& stated = *new absl::flat_hash_set<std::string>({"DequantizeLinear",
+                                                                     "QuantizeLinear",
+                                                                     "Concat",
+                                                                     "Constant",
+                                                                     "ConstantOfShape",
+                                                                     "Einsum",
+                                                                     "Expand",
+                                                                     "EyeLike",
+                                                                     "Flatten",
+                                                                     "Gather",
+                                                                     "GatherND",
+                                                                     "Gemm",
+                                                                     "Hardmax",
+                                                                     "LogSoftmax",
+                                                                     "LpNormalization",
+                                                                     "MatMul",
+                                                                     "NonZero",
+                                                                     "OneHot",
+                                                                     "Pad",
+                                                                     "Range",
+                                                                     "ReduceL1",
+                                                                     "ReduceL2",
+                                                                     "ReduceLogSum",
+                                                                     "ReduceLogSumExp",
+                                                                     "ReduceMax",
+                                                                     "ReduceMean",
+                                                                     "ReduceMin",
+                                                                     "ReduceProd",
+                                                                     "ReduceSum",
+                                                                     "ReduceSumSquare",
+                                                                     "Reshape",
+                                                                     "ScatterElements",
+                                                                     "ScatterND",
+                                                                     "Shape",
+                                                                     "Size",
+                                                                     "Slice",
+                                                                     "Softmax",
+                                                                     "Split",
+                                                                     "Squeeze",
+                                                                     "TensorScatter",
+                                                                     "Tile",
+                                                                     "TopK",
+                                                                     "Transpose",
+                                                                     "Trilu",
+                                                                     "Unsqueeze"});
+  const Graph& graph = forms.graph();
+  const onnx::NodeProto& proto = graph.node(node);
+  if (!proto.domain().empty() && proto.domain() != "ai.onnx") return false;
+  const std::string& op = proto.op_type();
+  if (stated.contains(op)) return true;
+  if (FindElementwise(proto) != nullptr) return op != "PRelu";
+  const auto inputs = graph.inputs(node);
+  if (op == "Dropout") return inputs.size() < 2;
+  if (op != "CumSum" || !forms.Of(inputs[0]).known_rank) return false;
+  const onnx::TensorProto* const constant = graph.constant(inputs[1]);
+  const auto axis =
+      constant == nullptr ? absl::StatusOr<std::vector<int64_t>>() : ReadInts(*constant);
+  const auto rank = static_cast<int64_t>(forms.Of(inputs[0]).shape.size());
+  return axis.ok() && axis->size() == 1 && axis->front() >= -rank && axis->front() < rank;
+}
 
 bool TellsExtents(const sym::Forms& forms, ValueId result, const sym::Form& form) {
   if (!form.known_rank) return false;

@@ -8,6 +8,7 @@
 #include "fmt/format.h"
 #include "proof/facts/needs.h"
 #include "proof/lemmas/longest_sequence.h"
+#include "proof/reading/read_attention.h"
 
 namespace kvlift {
 
@@ -38,6 +39,9 @@ class Reader {
       if (const Expr fits = MaskFits(n); fits != nullptr) {
         known_.insert(twins_.Normal(fits, Facts{}));
       }
+      if (const std::optional<ValidKeys> valid = ValidKeysOf(n)) {
+        for (const Expr fits : valid->conditions) known_.insert(twins_.Normal(fits, valid->facts));
+      }
       for (const Need& need : NeedsOf(forms_, n)) {
         if (!need.condition->has_index()) known_.insert(twins_.Normal(need.condition, Facts{}));
       }
@@ -46,7 +50,10 @@ class Reader {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (!pair_.IsOfAfter(n) || !graph_.Is(n, "TensorScatter")) continue;
       writes.emplace_back(n, WriteOf(n));
-      if (writes.back().second) written_ = pool_.And(written_, Written(*writes.back().second));
+      if (writes.back().second && WritesCache(n)) {
+        const Expr written = Written(*writes.back().second);
+        if (written != nullptr) written_ = pool_.And(written_, written);
+      }
     }
     source_fits_ = twins_.SourceFits();
     for (const sym::Assumption& assumption : forms_.assumptions()) {
@@ -65,6 +72,7 @@ class Reader {
       if (fits != nullptr && !Holds(fits)) {
         Add(n, fmt::format("{} (the mask has no more columns than there are keys)", Text(fits)));
       }
+      ReadValid(n);
     }
     return std::move(found_);
   }
@@ -109,10 +117,45 @@ class Reader {
       if (result == kNoValue || TellsExtents(forms_, result, forms_.Of(result))) continue;
       Add(n, fmt::format("that {} runs", graph_.node(n).op_type()));
     }
+    if (graph_.Is(n, "Attention")) {
+      ReadAttentionNeeds(n);
+    } else if (!StatesAllNeeds(forms_, n)) {
+      Add(n, fmt::format("that {} runs", graph_.node(n).op_type()));
+    }
     for (const Need& need : NeedsOf(forms_, n)) {
       const Expr sequence = twins_.SequenceOf(need.facts.extents, need.facts);
       if (!Holds(need.condition, sequence, need.facts)) Add(n, need.text);
     }
+  }
+
+  // Checks that the operands of an Attention have the extents that the operator asks for.
+  void ReadAttentionNeeds(NodeId n) {
+    const AttentionReading reading = ReadAttention(forms_, graph_.outputs(n)[0]);
+    if (!reading.why_not.empty()) {
+      return Add(n, fmt::format("that Attention runs ({})", reading.why_not));
+    }
+    for (const auto& [x, y] : reading.equal_extents) {
+      const Expr a = twins_.Extent(x, pool_.Index(0)), b = twins_.Extent(y, pool_.Index(0));
+      if (x == y || equality_.Equal(a, b, pool_.True(), Facts{}) || IsSame(x, y)) continue;
+      // The relation says of some inputs that they have one index for all, or one per sequence.
+      const bool is_declared =
+          x->kind() == sym::Kind::kDim &&
+          ((a != nullptr && a->is_integer(1)) ||
+           (y == reading.extents.extents[0] && twins_.IsOnePerSequence(x->dim())));
+      if (!is_declared) Add(n, fmt::format("{} == {} (Attention)", Text(x), Text(y)));
+    }
+  }
+
+  // Returns true if the node writes into a cache, perhaps behind other writes. The relation says
+  // that its rows lie inside.
+  bool WritesCache(NodeId n) const {
+    ValueId buffer = graph_.inputs(n)[0];
+    for (NodeId maker = graph_.producer(buffer); maker != kNoNode;
+         maker = graph_.producer(buffer)) {
+      if (!graph_.Is(maker, "TensorScatter")) return false;
+      buffer = graph_.inputs(maker)[0];
+    }
+    return twins_.IsPast(buffer);
   }
 
   // The operands of a TensorScatter; nullopt if their ranks do not fit.
@@ -138,38 +181,90 @@ class Reader {
                  StringAttribute(graph_.node(n), "mode", "linear") == "linear"};
   }
 
-  // The condition that the rows of a write lie inside its buffer; other writes are refused.
+  // The condition that the rows of a write lie inside its buffer; other writes are refused. Null if
+  // it cannot be told.
   Expr Written(const Write& write) {
-    if (write.index == kNoValue || !write.linear) return pool_.True();
+    if (!write.linear) return pool_.True();
     const Expr sequence = pool_.Index(0);
     const Expr first =
-        twins_.Translate(forms_.At(write.index, {sequence}, Facts{}), sequence, Facts{});
+        write.index == kNoValue
+            ? pool_.Integer(0)
+            : twins_.Translate(forms_.At(write.index, {sequence}, Facts{}), sequence, Facts{});
     const Expr slots = twins_.Extent(write.buffer[write.axis], sequence);
     const Expr length = twins_.Extent(write.rows[write.axis], sequence);
-    if (first == nullptr || slots == nullptr || length == nullptr) return pool_.True();
+    if (first == nullptr || slots == nullptr || length == nullptr) return nullptr;
     return pool_.And(pool_.Le(pool_.Integer(0), first, Facts{}),
                      pool_.Le(pool_.Add(first, length), slots, Facts{}));
+  }
+
+  // The number of keys of an Attention; null if it is not known.
+  Expr KeysOf(NodeId n) {
+    constexpr size_t kKey = 1, kPastKey = 4;
+    const auto inputs = graph_.inputs(n);
+    const sym::Form key = forms_.Of(inputs[kKey]);
+    if (!key.known_rank || key.shape.size() < 3) return nullptr;
+    const Expr keys = key.shape[key.shape.size() == 4 ? 2 : 1];
+    if (inputs.size() <= kPastKey || inputs[kPastKey] == kNoValue) return keys;
+    const sym::Form past = forms_.Of(inputs[kPastKey]);
+    if (!past.known_rank || past.shape.size() != 4) return nullptr;
+    return pool_.Add(keys, past.shape[2]);
+  }
+
+  // The conditions that an Attention's numbers of valid keys lie between 0 and the number of keys;
+  // others are refused.
+  struct ValidKeys {
+    bool known = false;  // false: they cannot be told
+    std::vector<Expr> conditions;
+    Facts facts;  // of i0, the sequence
+  };
+
+  // Returns nullopt if the node is no Attention, or is not given these numbers.
+  std::optional<ValidKeys> ValidKeysOf(NodeId n) {
+    constexpr size_t kValid = 6;
+    const auto inputs = graph_.inputs(n);
+    if (!graph_.Is(n, "Attention") || inputs.size() <= kValid || inputs[kValid] == kNoValue) {
+      return std::nullopt;
+    }
+    ValidKeys result;
+    const sym::Form valid = forms_.Of(inputs[kValid]);
+    const Expr keys = KeysOf(n);
+    if (!valid.known_rank || valid.shape.size() != 1 || keys == nullptr) return result;
+    result.known = true;
+    result.facts.extents = {valid.shape[0]};
+    const Expr number = forms_.At(inputs[kValid], {pool_.Index(0)}, result.facts);
+    result.conditions = {pool_.Le(pool_.Integer(0), number, result.facts),
+                         pool_.Le(number, keys, result.facts)};
+    return result;
+  }
+
+  void ReadValid(NodeId n) {
+    const std::optional<ValidKeys> valid = ValidKeysOf(n);
+    if (!valid) return;
+    if (!valid->known) return Add(n, "that there are as many keys as are said to be valid");
+    for (const Expr fits : valid->conditions) {
+      if (Holds(fits, pool_.Index(0), valid->facts)) continue;
+      Add(n, fmt::format("{} (the number of valid keys)", Text(fits)));
+    }
   }
 
   // The condition that an Attention's mask is no wider than there are keys; wider masks are
   // refused. Null for other operators, without a mask, and if a rank is not known.
   Expr MaskFits(NodeId n) {
-    constexpr size_t kKey = 1, kMask = 3, kPastKey = 4;
+    constexpr size_t kMask = 3;
     const auto inputs = graph_.inputs(n);
     if (!graph_.Is(n, "Attention") || inputs.size() <= kMask || inputs[kMask] == kNoValue) {
       return nullptr;
     }
-    const sym::Form mask = forms_.Of(inputs[kMask]), key = forms_.Of(inputs[kKey]);
-    if (!mask.known_rank || mask.shape.empty() || !key.known_rank || key.shape.size() < 3) {
-      return nullptr;
-    }
-    Expr keys = key.shape[key.shape.size() == 4 ? 2 : 1];
-    if (inputs.size() > kPastKey && inputs[kPastKey] != kNoValue) {
-      const sym::Form past = forms_.Of(inputs[kPastKey]);
-      if (!past.known_rank || past.shape.size() != 4) return nullptr;
-      keys = pool_.Add(keys, past.shape[2]);
-    }
+    const sym::Form mask = forms_.Of(inputs[kMask]);
+    const Expr keys = KeysOf(n);
+    if (!mask.known_rank || mask.shape.empty() || keys == nullptr) return nullptr;
     return pool_.Le(mask.shape.back(), keys, Facts{});
+  }
+
+  // Returns true if a condition in the source's sizes holds.
+  bool IsIn(Expr condition) {
+    return condition->is_integer(1) || equality_.Follows(twins_.Fits(), condition, Facts{}) ||
+           equality_.Follows(pool_.And(twins_.Fits(), source_fits_), condition, Facts{});
   }
 
   bool IsSame(Expr mine, Expr other) {
@@ -186,6 +281,11 @@ class Reader {
         Add(n, fmt::format("{} == {} (axis {} of what is written)", Text(write->rows[k]),
                            Text(write->buffer[k]), k));
       }
+    }
+    if (!WritesCache(n)) {
+      const Expr fits = Written(*write);
+      if (fits == nullptr || !IsIn(fits))
+        Add(n, "that the rows that are written lie inside the buffer");
     }
     if (write->index == kNoValue) return;
     const sym::Form index = forms_.Of(write->index);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "fmt/format.h"
+#include "ir/types.h"
 
 namespace kvlift {
 namespace {
@@ -40,6 +41,12 @@ bool LayoutFits(const Graph& graph, const std::string& tensor, const std::string
   return shape && shape->size() == layout.size() + removed;
 }
 
+// Returns true if `dtype`, which may be empty, is not the element type that the model declares.
+bool IsOtherType(const Graph& graph, const std::string& input, const std::string& dtype) {
+  const int32_t type = graph.type(graph.Find(input)).elem_type;
+  return !dtype.empty() && type != onnx::TensorProto::UNDEFINED && dtype != ElementTypeName(type);
+}
+
 std::string CacheMisfit(const Graph& source, const Graph& after, const ManifestCache& cache) {
   if (!IsInput(source, cache.source.input)) return Lacks("the source", "input", cache.source.input);
   if (!IsOutput(source, cache.source.output)) {
@@ -69,6 +76,9 @@ std::string CacheMisfit(const Graph& source, const Graph& after, const ManifestC
   }
   if (static_cast<int64_t>(cache.layout.find('S')) != cache.axis) {
     return fmt::format("axis {} of {} is not its sequence axis", cache.axis, cache.input);
+  }
+  if (IsOtherType(after, cache.input, cache.dtype)) {
+    return fmt::format("{} does not hold {}", cache.input, cache.dtype);
   }
   return {};
 }
@@ -122,7 +132,16 @@ std::string Misfit(const Graph& source, const Graph& after, const Manifest& rela
   }
   for (const ManifestInput& input : relation.inputs) {
     if (!IsInput(after, input.name)) return Lacks("the converted model", "input", input.name);
-    if (AsControl(input) != nullptr) continue;
+    if (const ControlInput* control = AsControl(input)) {
+      if (!IsOtherType(after, input.name, control->dtype)) continue;
+      return fmt::format("{} does not hold {}", input.name, control->dtype);
+    }
+    if (const PaddedInput* padded = AsPadded(input)) {
+      const auto& shape = after.type(after.Find(input.name)).shape;
+      if (padded->axis < 0 || (shape && padded->axis >= std::ssize(*shape))) {
+        return fmt::format("{} has no axis {} to pad", input.name, padded->axis);
+      }
+    }
     if (const CacheInput* cache = AsCache(input)) {
       const auto it = caches.find(cache->id);
       if (it == caches.end() || it->second->input != input.name) {

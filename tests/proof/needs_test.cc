@@ -1,0 +1,101 @@
+// LIBS: proof rewrites
+// SRCS: support/case_file.cc support/models.cc
+// Operators of the conversion that may refuse to run for a reason that depends on sizes, far beyond
+// those that plans try: a number of valid keys, a write, or an operator whose needs are not stated.
+#include <string>
+
+#include "support/proof_pair.h"
+
+namespace kvlift {
+namespace {
+
+constexpr char kShape[] = "[\"/kvlift/shared/S\"] \"/kvlift/shared/S\" = Shape";
+
+// The conversion with statements that make the tensor `made`, which nothing else reads.
+std::string OpenBeside(const std::string& statements) {
+  return Unproved(ProofOfPair(
+      kCase, {},
+      {{kConstants, std::string(kConstants) +
+                        " int64[1] at_0 = {0}, int64[1] at_1 = {1}, int64[1] five = {5},"
+                        " int64[3] box = {1, 5, 1}, int64[3] row = {1, 1, 1},"},
+       {std::string(kShape) + " <start: int = 1, end: int = 2> (q)",
+        "n = Shape <start: int = 1, end: int = 2> (q)\nreal = Cast <to: int = 1> (five)\n" +
+            statements + "\n" + kShape + " <start: int = 1, end: int = 2> (q)"}}));
+}
+
+TEST(Needs, OperatorsWhoseNeedsAreNotStatedAreOpen) {
+  EXPECT_EQ(OpenBeside("made = Relu (real)"), "");
+  EXPECT_NE(OpenBeside("made = LayerNormalization (real, real)"), "");
+  EXPECT_NE(OpenBeside("made = RMSNormalization (real, real)"), "");
+  EXPECT_NE(OpenBeside("made = ArgMax (real)"), "");
+  EXPECT_NE(OpenBeside("made = PRelu (real, real)"), "");
+}
+
+TEST(Needs, ScalesFitWhatTheyScale) {
+  const std::string many =
+      "many = ConstantOfShape (n)\nreals = Cast <to: int = 1> (many)\n"
+      "codes = Cast <to: int = 3> (many)\nfew = Cast <to: int = 3> (five)\n";
+  EXPECT_EQ(OpenBeside(many + "made = DequantizeLinear <axis: int = 0> (codes, reals)"), "");
+  EXPECT_EQ(OpenBeside(many + "made = DequantizeLinear <axis: int = 0> (few, real)"), "");
+  EXPECT_NE(OpenBeside(many + "made = DequantizeLinear <axis: int = 0> (few, reals)"), "");
+  EXPECT_NE(OpenBeside(many + "made = QuantizeLinear <axis: int = 0> (real, reals)"), "");
+}
+
+TEST(Needs, TheAxisOfACumSumIsInside) {
+  EXPECT_EQ(OpenBeside("made = CumSum (real, at_0)"), "");
+  EXPECT_NE(OpenBeside("made = CumSum (real, at_1)"), "");
+  EXPECT_NE(OpenBeside("last = Sub (n, at_1)\nmade = CumSum (real, last)"), "");
+}
+
+TEST(Needs, WritesBesideCachesLieInside) {
+  const std::string buffers = "slots = ConstantOfShape (box)\nrows = ConstantOfShape (row)\n";
+  EXPECT_EQ(OpenBeside(buffers + "made = TensorScatter (slots, rows, at_0)"), "");
+  EXPECT_NE(OpenBeside(buffers + "made = TensorScatter (slots, rows, n)"), "");
+}
+
+// The explicit mask hides all that a larger number of valid keys would add.
+TEST(Needs, NoMoreKeysAreValidThanThereAre) {
+  const auto c = LoadCase(KVLIFT_TESTDATA_DIR "/rewrites/decomposed_attention_read_full.onnxtxt");
+  ASSERT_TRUE(c.ok()) << c.status();
+  ConvertOptions options = c->options;
+  options.mask = MaskForm::kExplicit;
+  const auto source = ParseModelText(c->before);
+  ASSERT_TRUE(source.ok());
+  const auto conversion = Convert(AsModel(*source), options, AllRules());
+  ASSERT_TRUE(conversion.ok() && conversion->model) << conversion.status();
+  const auto with = [&](int64_t more) {
+    onnx::ModelProto edited = *conversion->model;
+    onnx::GraphProto* graph = edited.mutable_graph();
+    for (const auto& [name, value] : {std::pair<std::string, int64_t>("many", 5000),
+                                      std::pair<std::string, int64_t>("m", more)}) {
+      onnx::TensorProto* number = graph->add_initializer();
+      number->set_name(name);
+      number->set_data_type(onnx::TensorProto::INT64);
+      number->add_int64_data(value);
+    }
+    onnx::GraphProto ordered = *graph;
+    ordered.clear_node();
+    for (onnx::NodeProto node : graph->node()) {
+      if (node.op_type() == "Attention") {
+        const auto add = [&](const char* op, std::vector<std::string> inputs, const char* output) {
+          onnx::NodeProto* made = ordered.add_node();
+          made->set_op_type(op);
+          for (std::string& input : inputs) made->add_input(std::move(input));
+          made->add_output(output);
+        };
+        add("Greater", {"write_indices", "many"}, "is_far");
+        add("Add", {node.input(6), "m"}, "larger");
+        add("Where", {"is_far", "larger", node.input(6)}, "valid");
+        node.set_input(6, "valid");
+      }
+      *ordered.add_node() = node;
+    }
+    *graph = ordered;
+    return Unproved(ProveConversion(*source, edited, conversion->manifest));
+  };
+  EXPECT_EQ(with(0), "");
+  EXPECT_NE(with(100), "");
+}
+
+}  // namespace
+}  // namespace kvlift
