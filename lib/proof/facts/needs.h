@@ -23,9 +23,9 @@ struct Need {
 // hold are left out.
 std::vector<Need> NeedsOf(sym::Forms& forms, NodeId node);
 
-// Returns true if NeedsOf, with the assumptions of the forms, states all that the operator requires.
-// Other operators, such as a normalization, whose weights have to fit, may refuse to run for a
-// reason that is not looked at.
+// Returns true if NeedsOf, with the assumptions of the forms, states all that the operator
+// requires. Other operators, such as a normalization, whose weights have to fit, may refuse to run
+// for a reason that is not looked at.
 bool StatesAllNeeds(sym::Forms& forms, NodeId node);
 
 // Returns true if the form gives every extent of a result in terms of the operands. Otherwise it is
