@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "contract/padding.h"
 #include "contract/words.h"
 #include "fmt/format.h"
 #include "onnxio/files/guard.h"
@@ -207,11 +208,9 @@ class Pipeline {
 
   // Padding tokens that the proof excludes are excluded by a precondition as well.
   void StatePadding() {
-    for (const Assumption& assumption : result_.proof.assumptions.all()) {
-      if (assumption.kind != AssumptionKind::kPadding || !assumption.subject.empty()) continue;
+    if (const Assumption* excluded = PaddingExcluded(result_.proof.assumptions)) {
       result_.conversion.manifest.preconditions.push_back(
-          {"KV236", assumption.condition, PreconditionStatus::kAssumed});
-      return;
+          {"KV236", excluded->condition, PreconditionStatus::kAssumed});
     }
   }
 

@@ -88,8 +88,8 @@ struct Plan {
 // the same domain as "".
 int64_t OpsetOf(const onnx::ModelProto& model, std::string_view domain);
 
-// Returns the definition of a node's operator. Null if there is none, or if a model-local function
-// defines the operator.
+// Returns the definition of a node's operator. Null if the executor has no kernel for it, or if a
+// model-local function defines the operator.
 const OpDef* DefOf(const Graph& graph, NodeId n);
 
 // Finds the values of each pair. InvalidArgument if a name is not a graph input or output, or if

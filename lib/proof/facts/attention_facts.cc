@@ -124,15 +124,7 @@ std::string AttentionFacts::OtherExtents(const AttentionReading& before,
     return "its values are of another size";
   }
   for (const auto& [x, y] : after.equal_extents) {
-    if (x == y) continue;
-    const Expr a = twins_.Extent(x, pool_.Index(0)), b = twins_.Extent(y, pool_.Index(0));
-    if (equality_->Equal(a, b, pool_.True(), Facts{})) continue;
-    // The manifest says that such an axis holds the same for all indices (the heads of a tree
-    // mask).
-    if (a != nullptr && a->is_integer(1) && x->kind() == sym::Kind::kDim) continue;
-    // The manifest also says that the host feeds one valid length for each sequence.
-    const bool sequences = y == after.extents.extents[0] && x->kind() == sym::Kind::kDim;
-    if (sequences && twins_.IsOnePerSequence(x->dim())) continue;
+    if (!MayDiffer(pair_, twins_, *equality_, after, x, y)) continue;
     return fmt::format("an operand of extent {} may be broadcast to {}", facts_->Text(x),
                        facts_->Text(y));
   }

@@ -93,9 +93,14 @@ class Reader {
     if (mine == nullptr) return false;
     mine = AtLongest(pool_, mine);
     if (mine->is_integer(1) || known_.contains(mine) || IsOfNoEmptyStep(forms_, mine)) return true;
-    const Expr fits = pool_.And(twins_.Fits(), written_);
-    return equality_.Follows(fits, mine, facts) ||
-           equality_.Follows(pool_.And(fits, source_fits_), mine, facts);
+    return Follows(pool_.And(twins_.Fits(), written_), mine, facts);
+  }
+
+  // Returns true if a condition in the source's sizes follows from `fits`, or from that together
+  // with the bounds that the source's operators need.
+  bool Follows(Expr fits, Expr condition, const Facts& facts) {
+    return equality_.Follows(fits, condition, facts) ||
+           equality_.Follows(pool_.And(fits, source_fits_), condition, facts);
   }
 
   // Returns true if the source has the same node with the same operands: it refuses whatever this
@@ -135,14 +140,8 @@ class Reader {
       return Add(n, fmt::format("that Attention runs ({})", reading.why_not));
     }
     for (const auto& [x, y] : reading.equal_extents) {
-      const Expr a = twins_.Extent(x, pool_.Index(0)), b = twins_.Extent(y, pool_.Index(0));
-      if (x == y || equality_.Equal(a, b, pool_.True(), Facts{}) || IsSame(x, y)) continue;
-      // The relation says of some inputs that they have one index for all, or one per sequence.
-      const bool is_declared =
-          x->kind() == sym::Kind::kDim &&
-          ((a != nullptr && a->is_integer(1)) ||
-           (y == reading.extents.extents[0] && twins_.IsOnePerSequence(x->dim())));
-      if (!is_declared) Add(n, fmt::format("{} == {} (Attention)", Text(x), Text(y)));
+      if (!MayDiffer(pair_, twins_, equality_, reading, x, y) || IsSame(x, y)) continue;
+      Add(n, fmt::format("{} == {} (Attention)", Text(x), Text(y)));
     }
   }
 
@@ -261,12 +260,6 @@ class Reader {
     return pool_.Le(mask.shape.back(), keys, Facts{});
   }
 
-  // Returns true if a condition in the source's sizes holds.
-  bool IsIn(Expr condition) {
-    return condition->is_integer(1) || equality_.Follows(twins_.Fits(), condition, Facts{}) ||
-           equality_.Follows(pool_.And(twins_.Fits(), source_fits_), condition, Facts{});
-  }
-
   bool IsSame(Expr mine, Expr other) {
     if (mine == other) return true;
     return Holds(pool_.Eq(mine, other, Facts{}));
@@ -284,8 +277,9 @@ class Reader {
     }
     if (!WritesCache(n)) {
       const Expr fits = Written(*write);
-      if (fits == nullptr || !IsIn(fits))
+      if (fits == nullptr || !Follows(twins_.Fits(), fits, Facts{})) {
         Add(n, "that the rows that are written lie inside the buffer");
+      }
     }
     if (write->index == kNoValue) return;
     const sym::Form index = forms_.Of(write->index);
@@ -338,6 +332,17 @@ bool HoldsInEveryStep(sym::Forms& forms, Expr condition, Expr past) {
 UnmetConditions UnmetConditionsOf(const GraphPair& pair, const Correspondence& twins,
                                   Equality& equality) {
   return Reader(pair, twins, equality).Run();
+}
+
+bool MayDiffer(const GraphPair& pair, const Correspondence& twins, Equality& equality,
+               const AttentionReading& after, Expr x, Expr y) {
+  if (x == y) return false;
+  sym::Pool& pool = pair.forms().pool();
+  const Expr a = twins.Extent(x, pool.Index(0)), b = twins.Extent(y, pool.Index(0));
+  if (equality.Equal(a, b, pool.True(), Facts{})) return false;
+  if (x->kind() != sym::Kind::kDim) return true;
+  const bool is_one = a != nullptr && a->is_integer(1);
+  return !is_one && !(y == after.extents.extents[0] && twins.IsOnePerSequence(x->dim()));
 }
 
 bool LacksKeys(const GraphPair& pair, const Correspondence& twins, const AttentionReading& after) {

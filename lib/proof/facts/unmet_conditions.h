@@ -35,4 +35,10 @@ bool HoldsInEveryStep(sym::Forms& forms, sym::Expr condition, sym::Expr past);
 // Returns true if an attention is given more valid keys than it has.
 bool LacksKeys(const GraphPair& pair, const Correspondence& twins, const AttentionReading& after);
 
+// Returns true if two extents that an attention needs to be equal (AttentionReading::equal_extents)
+// may differ. The relation says of some inputs that an axis holds the same for all indices (the
+// heads of a tree mask), or that they have one number for each sequence (the valid lengths).
+bool MayDiffer(const GraphPair& pair, const Correspondence& twins, Equality& equality,
+               const AttentionReading& after, sym::Expr x, sym::Expr y);
+
 }  // namespace kvlift

@@ -115,7 +115,7 @@ class Joiner {
   }
 
   // Returns the number that the manifest requires all elements of an input of the source to be;
-  // nullopt if there is none.
+  // nullopt if the manifest requires no number.
   std::optional<AllElements> RequiredOf(const std::string& input) const {
     for (const DroppedInput& dropped : relation_.dropped) {
       if (dropped.name == input) return AllOf(dropped);

@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "contract/padding.h"
 #include "fmt/format.h"
 #include "proof/correspondence/correspondence.h"
 #include "proof/correspondence/equality.h"
@@ -165,10 +166,7 @@ class Prover {
   void ExcludePadding(Proof* proof) {
     const bool grows = std::any_of(relation_.caches.begin(), relation_.caches.end(),
                                    [](const ManifestCache& cache) { return cache.source.growing; });
-    const bool stated =
-        std::any_of(relation_.preconditions.begin(), relation_.preconditions.end(),
-                    [](const Precondition& p) { return p.code == "KV236" || p.code == "KV248"; });
-    if (!grows || stated || !HoldsWhole(*proof)) return;
+    if (!grows || ExcludesPadding(relation_) || !HoldsWhole(*proof)) return;
     const PaddingReach reach = ReachOfPadding(pair_, twins_, attentions_, relation_);
     std::string why = reach.why;
     if (relation_.uniform && !reach.counts_tokens) {

@@ -22,7 +22,8 @@
 namespace kvlift {
 namespace {
 
-// Returns the first reason against the conversion of all caches; nullptr if there is none.
+// Returns the first reason against the conversion of all caches; nullptr if nothing speaks against
+// it.
 const Finding* FirstReason(const Analysis& a) {
   for (const AnalysedCache& cache : a.caches) {
     if (cache.reason && cache.reason->cause == StayCause::kRefused) return &cache.reason->finding;

@@ -475,7 +475,8 @@ std::optional<Finding> WindowReadInFull(const Analysis& a, const ConvertOptions&
   return std::nullopt;
 }
 
-// Returns the reason that holds for every way to plan; nullopt if there is none.
+// Returns a reason to refuse that holds for every way to plan; nullopt if nothing speaks against
+// all of them.
 std::optional<Finding> RefuseBeforePlanning(const Analysis& a,
                                             absl::Span<const PlannedCache> caches,
                                             const ConvertOptions& options) {

@@ -1,5 +1,5 @@
 // The plan of a conversion: the patch that makes the converted model, and its manifest, or the
-// reason why there is none.
+// reason why nothing is converted.
 #pragma once
 
 #include <optional>

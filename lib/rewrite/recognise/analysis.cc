@@ -126,8 +126,9 @@ void MatchAttention(RuleTable rules, Analysis& a) {
   }
 }
 
-AnalysedCache* CacheOf(Analysis& a, int update_index) {
-  for (AnalysedCache& cache : a.caches) {
+// Returns the cache with this index into Analysis::updates; nullptr if no cache has it.
+const AnalysedCache* CacheOf(const Analysis& a, int update_index) {
+  for (const AnalysedCache& cache : a.caches) {
     if (cache.update_index == update_index) return &cache;
   }
   return nullptr;
@@ -225,11 +226,10 @@ void AssignLayers(Analysis& a) {
          {std::pair(attention.site->key.cache, both ? CacheRole::kKeyValue : CacheRole::kKey),
           std::pair(attention.site->value.cache,
                     both ? CacheRole::kKeyValue : CacheRole::kValue)}) {
-      AnalysedCache* cache = CacheOf(a, index);
-      const size_t position = static_cast<size_t>(cache - a.caches.data());
+      const auto position = static_cast<size_t>(CacheOf(a, index) - a.caches.data());
       if (assigned[position]) continue;
-      cache->layer = layer;
-      cache->role = role;
+      a.caches[position].layer = layer;
+      a.caches[position].role = role;
       assigned[position] = true;
       fresh = true;
     }
@@ -325,10 +325,8 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
 }
 
 int LayerOf(const Analysis& analysis, int update_index) {
-  for (const AnalysedCache& cache : analysis.caches) {
-    if (cache.update_index == update_index) return cache.layer;
-  }
-  return 0;
+  const AnalysedCache* const cache = CacheOf(analysis, update_index);
+  return cache == nullptr ? 0 : cache->layer;
 }
 
 absl::Status WithinSteps(const sym::Forms& forms) {

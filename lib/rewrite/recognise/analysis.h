@@ -67,7 +67,8 @@ absl::Status Recognise(RuleTable rules, const ConvertOptions& options, Analysis*
 absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
                                  const ConvertOptions& options = {});
 
-// Returns the layer of the cache with this index into Analysis::updates; 0 if there is none.
+// Returns the layer of the cache with this index into Analysis::updates; 0 if no
+// cache has the index.
 int LayerOf(const Analysis& analysis, int update_index);
 
 // Returns OutOfRange if the graph asked for more than sym::MaxSteps().

@@ -16,14 +16,15 @@ namespace kvlift {
 struct UnpackedCache {
   std::string input;   // the input that the part became
   SourceCache source;  // the part in the source's tensor; its kind is not read
-  SourceCache scales;  // its scales in the source's tensor; input is empty if there are none
+  SourceCache
+      scales;  // its scales in the source's tensor; input is empty if its rows have no scales
 };
 
 struct Unpacked {
   std::vector<UnpackedCache> caches;
   int64_t group = 0;  // elements that share a scale; 0: rows are not quantised
 
-  // Returns the cache with this input; nullptr if there is none.
+  // Returns the cache with this input; nullptr if no cache has it.
   const UnpackedCache* Find(const std::string& input) const;
 };
 

@@ -17,6 +17,7 @@
 #include "verify/inputs/input_uses.h"
 #include "verify/inputs/ledger.h"
 #include "verify/inputs/relation_check.h"
+#include "verify/judge/plan_limits.h"
 #include "verify/steps/coverage.h"
 #include "verify/steps/decisions.h"
 #include "verify/steps/drive.h"
@@ -29,7 +30,6 @@
 namespace kvlift {
 namespace {
 
-constexpr int64_t kDefaultCapacity = 16;
 constexpr double kGarbage = 1e4;
 constexpr double kHalfGarbage = 30;
 
@@ -93,7 +93,8 @@ class Verifier {
     auto stimulus = Stimulus::Create(source_graph, after_graph, relation_, options_.seed);
     if (!stimulus.ok()) return Inconclusive("KV402 " + Text(stimulus.status()));
     Driver driver(relation_, *stimulus, source_nodes_);
-    FindCapacity(after_graph, &driver);
+    LimitByCaches(relation_, after_graph, &driver, &limits_);
+    facts_.grows = HasGrowingCaches(relation_);
     auto source = MakeRunner(before_, {}, exec::AliasMode::kOff);
     if (!source.ok()) return Inconclusive("KV401 " + Text(source.status()));
     auto converted = MakeRunner(after_, {}, exec::AliasMode::kOff);
@@ -205,54 +206,6 @@ class Verifier {
     return type == "float32" || type == "float64" ? kGarbage : kHalfGarbage;
   }
 
-  void FindCapacity(const Graph& after, Driver* driver) {
-    limits_.capacity = relation_.capacity_value.value_or(kDefaultCapacity);
-    limits_.circular = relation_.mode == BufferMode::kCircular;
-    limits_.all_rings = true;
-    std::set<int64_t> rings;
-    for (const ManifestCache& cache : relation_.caches) {
-      limits_.growing = limits_.growing && cache.source.growing;
-      limits_.circular = limits_.circular && !cache.source.growing;
-      facts_.grows = facts_.grows || cache.grows;
-      const auto& type = after.type(after.Find(cache.input));
-      std::optional<int64_t> slots;
-      if (type.shape) slots = (*type.shape)[cache.axis].value;
-      if (cache.ring) {
-        rings.insert(cache.ring->window);
-        if (slots) FixRing(cache, *slots, driver);
-        continue;
-      }
-      limits_.all_rings = false;
-      if (slots) {
-        limits_.capacity = *slots;
-        limits_.free_capacity = false;
-      }
-      limits_.row_bytes += RowBytes(cache, type);
-    }
-    limits_.rings.assign(rings.begin(), rings.end());
-    // If all caches are rings, a mask with a fixed number of columns bounds the tokens.
-    for (const ManifestInput& input : relation_.inputs) {
-      const PaddedInput* padded = AsPadded(input);
-      if (padded == nullptr) continue;
-      const auto& type = after.type(after.Find(input.name));
-      if (!type.shape || padded->axis < 0 || padded->axis >= std::ssize(*type.shape)) continue;
-      const std::optional<int64_t> columns = (*type.shape)[padded->axis].value;
-      if (!columns || !limits_.all_rings) continue;
-      limits_.free_capacity = false;
-      limits_.capacity = *columns;
-    }
-  }
-
-  // Returns the bytes of one token of one sequence in a cache, at 4 bytes per number.
-  static int64_t RowBytes(const ManifestCache& cache, const TensorType& type) {
-    int64_t bytes = 4;
-    for (size_t k = 0; type.shape && k < type.shape->size() && k < cache.layout.size(); ++k) {
-      if (cache.layout[k] == 'B' || cache.layout[k] == 'S') continue;
-      bytes *= (*type.shape)[k].value.value_or(1);
-    }
-    return bytes;
-  }
-
   // Finds the inputs that can be fed freely, and the numbers that occur in one model only.
   void FindExtras(Stimulus* stimulus) {
     const Flow theirs(*before_.proto), mine(*after_.proto);
@@ -287,49 +240,15 @@ class Verifier {
     }
   }
 
-  // A ring of fixed size bounds the new tokens of a step, and the capacity of the other plans,
-  // which must not wrap around.
-  void FixRing(const ManifestCache& cache, int64_t slots, Driver* driver) {
-    driver->FixRing(cache.id, slots);
-    const int64_t most = std::max<int64_t>(1, slots - cache.ring->window);
-    limits_.most_tokens = std::min(limits_.most_tokens.value_or(most), most);
-    limits_.capacity = std::min(limits_.capacity, slots);
-  }
-
   void FindLimits(const Stimulus& stimulus, const SourceFacts& facts) {
-    limits_.batch = stimulus.fixed_batch() ? stimulus.fixed_batch() : facts.batch;
-    limits_.tokens = stimulus.fixed_tokens();
-    limits_.prefill = facts.prefill;
-    limits_.causal = facts.causal;
-    limits_.tokens_with_past = relation_.limits.new_tokens_with_past;
-    if (!facts.chunks) limits_.tokens_with_past = 1;
-    limits_.kept = facts.kept;
-    facts_.reads_unused = facts.reads_unused || part_.reads_unused;
-    facts_.reads_garbage = facts.reads_garbage || part_.reads_unused;
-    limits_.uniform = relation_.uniform || facts_.grows;
-    // Dropped masks are left out: they are all ones by precondition.
-    limits_.mask =
-        std::any_of(relation_.inputs.begin(), relation_.inputs.end(),
-                    [&](const ManifestInput& i) { return stimulus.IsMask(NameInSource(i)); });
-    for (const auto& entry : stimulus.interface().inputs) {
-      limits_.reorders = limits_.reorders || entry.second.reading().meaning == Meaning::kOrder;
-    }
-    for (const Precondition& p : relation_.preconditions) {
-      // These preconditions rule out padding tokens, which would change the results of real tokens.
-      if (p.code == "KV236" || p.code == "KV248") limits_.pads = false;
-    }
-    // A proof that excludes them says so in its own words, of the whole model or of some tokens.
-    bool excluded = false;
-    for (const Assumption& given : report_.proof.assumptions.all()) {
-      if (given.kind != AssumptionKind::kPadding) continue;
-      excluded = excluded || given.subject.empty();
-      limits_.shows_a_key = limits_.shows_a_key && given.subject.empty();
-    }
-    if (excluded) limits_.pads = false;
+    LimitBySource(relation_, stimulus, facts, &limits_);
+    const bool excluded = LimitByProof(report_.proof.assumptions, &limits_);
     if (!limits_.pads && !excluded) {
       report_.assumptions.Add(NotRun(AssumptionKind::kPadding, "", "no step has padding tokens"));
     }
     limits_.full = options_.full;
+    facts_.reads_unused = facts.reads_unused || part_.reads_unused;
+    facts_.reads_garbage = facts.reads_garbage || part_.reads_unused;
     facts_.limits = limits_;
     facts_.garbage = Garbage();
     facts_.source_nodes = source_nodes_;

@@ -53,7 +53,7 @@ std::vector<bool> BehindProducts(const Graph& graph) {
   return behind;
 }
 
-// Returns the output of the node that is a decision; kNoValue if there is none.
+// Returns the output of the node that is a decision; kNoValue if no output of it is one.
 ValueId DecisionOf(const Graph& graph, NodeId n) {
   const auto outputs = graph.outputs(n);
   if (graph.Is(n, "TopK")) return outputs.size() > 1 ? outputs[1] : kNoValue;

@@ -29,7 +29,7 @@ class PlanRunner {
   // ledger. report: receives results, coverage of outputs and assumptions. pace: is notified of
   // each plan that begins. Both must outlive the runner.
   // follower: a converted model that follows the source's decisions (decisions.h), which runs in
-  // place of the converted model where it can. Null: there is none.
+  // place of the converted model where it can. Null: the converted model makes its own decisions.
   struct Follower {
     Decisions* decisions;
     Runner* model;

@@ -28,8 +28,8 @@ std::optional<WeightPlace> PlaceOf(const onnx::TensorProto& tensor);
 // Two models in which absent weights of one name have one place or the same stored numbers.
 struct PairedModels {
   Model before, after;
-  // That weights of the same name were taken to be the same without a look at their numbers;
-  // nullopt if there are none.
+  // The ledger entry for weights of one name that were taken to be the same without a look at their
+  // numbers; nullopt if no weights were.
   std::optional<Assumption> assumed;
 };
 

@@ -1,0 +1,33 @@
+// Finds what the steps of plans have to keep to: the capacity of the caches, and what the source
+// and the relation allow.
+#pragma once
+
+#include "contract/assumptions.h"
+#include "contract/manifest.h"
+#include "ir/graph.h"
+#include "verify/inputs/stimulus.h"
+#include "verify/steps/drive.h"
+#include "verify/steps/plans.h"
+#include "verify/steps/source_probe.h"
+
+namespace kvlift {
+
+// Returns true if a cache of the converted model grows by the new tokens of each step.
+bool HasGrowingCaches(const Manifest& relation);
+
+// Sets the limits that follow from the caches of the relation and from the converted model, whose
+// caches have the axes that the relation says (verify/inputs/relation_check.h). Tells the driver
+// the sizes of rings that have one.
+void LimitByCaches(const Manifest& relation, const Graph& after, Driver* driver,
+                   PlanLimits* limits);
+
+// Sets the limits that follow from the source's inputs, from the steps that it runs, and from the
+// relation's preconditions.
+void LimitBySource(const Manifest& relation, const Stimulus& stimulus, const SourceFacts& facts,
+                   PlanLimits* limits);
+
+// Sets the limits that follow from what a proof says of padding tokens. Returns true if no step has
+// any according to the proof.
+bool LimitByProof(const Assumptions& ledger, PlanLimits* limits);
+
+}  // namespace kvlift
