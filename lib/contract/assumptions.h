@@ -32,6 +32,9 @@ enum class AssumptionKind {
   kScoreRange,    // no visible key of a query scores so low that hidden keys get weight
   kVisibleKey,    // every query sees at least one key
   kPadding,       // results for padding tokens are not compared
+  // An axis of an input that holds neither sequences nor tokens has one size in a step of several
+  // sequences and in the steps of each sequence alone, without padding tokens.
+  kOtherDimension,
   kAlias,         // past and present must not share memory
   // The sequences of a batch do not influence each other, or the batch is one sequence.
   kSequences,

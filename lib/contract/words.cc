@@ -113,6 +113,7 @@ constexpr KindWord<AssumptionKind> kAssumptionKinds[] = {
     {AssumptionKind::kScoreRange, "score_range"},
     {AssumptionKind::kVisibleKey, "visible_key"},
     {AssumptionKind::kPadding, "padding"},
+    {AssumptionKind::kOtherDimension, "other_dimension"},
     {AssumptionKind::kAlias, "alias"},
     {AssumptionKind::kSequences, "sequences"},
     {AssumptionKind::kPastFlag, "past_flag"},

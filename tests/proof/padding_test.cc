@@ -94,6 +94,62 @@ TEST(Padding, IsExcludedWhereSequencesOfOneRunInfluenceEachOther) {
   EXPECT_EQ(Excluded(WithEnd("y = Identity(y0)", uniform)), "");
 }
 
+// Proves both models of the case with one more input, which is added to y.
+Proof WithInput(const std::string& declared, const std::string& end, bool uniform = false) {
+  const std::string past = "float[B,2,P,4] past_k,";
+  const std::string buffer = "float[B,2,max_sequence_length,4] past_k,";
+  const std::string input = declared + " other, ";
+  return ProofOfPair(kCase,
+                     {{kLastOfSource, "y0 = Reshape(context4, y_shape)\n" + end},
+                      {kConstantsOfSource, std::string(kConstantsOfSource) + kMore},
+                      {past, input + past}},
+                     {{kLast, "y0 = Reshape (context4, y_shape)\n" + end},
+                      {kConstants, std::string(kConstants) + kMore},
+                      {buffer, input + buffer}},
+                     [&](Manifest* relation) {
+                       relation->inputs.emplace_back().name = "other";
+                       relation->uniform = uniform;
+                     });
+}
+
+// Returns what the ledger says of the axes of inputs that hold neither sequences nor tokens.
+std::string OtherDimensionsIn(const Proof& proof) {
+  EXPECT_EQ(Unproved(proof), "");
+  std::string text;
+  for (const Assumption& assumption : proof.assumptions.all()) {
+    if (assumption.kind == AssumptionKind::kOtherDimension) text += assumption.condition + "\n";
+  }
+  return text;
+}
+
+constexpr char kLargest[] =
+    "top = ReduceMax<axes = [1], keepdims = 1>(other)\nnumber = Cast<to = 1>(top)\n"
+    "each = Unsqueeze(number, at_1)\ny = Add(y0, each)";
+
+TEST(Padding, AMaskOfAnyWidthIsOfOneWidthInAllRuns) {
+  constexpr char kSame[] =
+      "other.shape[1] is the same for each sequence alone, without padding tokens\n";
+  EXPECT_EQ(OtherDimensionsIn(WithInput("int64[B,C]", kLargest)), kSame);
+  EXPECT_EQ(OtherDimensionsIn(WithInput("bool[B,C]",
+                                        "number = Cast<to = 1>(other)\n"
+                                        "sum = ReduceSum<keepdims = 1>(number, at_1)\n"
+                                        "each = Unsqueeze(sum, at_1)\ny = Add(y0, each)")),
+            kSame);
+}
+
+TEST(Padding, AnInputOfSequencesTokensOrAFixedSizeNeedsNoEntry) {
+  EXPECT_EQ(OtherDimensionsIn(WithInput("int64[B,5]", kLargest)), "");
+  EXPECT_EQ(OtherDimensionsIn(WithInput("int64[B,S]",
+                                        "number = Cast<to = 1>(other)\n"
+                                        "each = Unsqueeze(number, at_2)\ny = Add(y0, each)")),
+            "");
+  EXPECT_EQ(OtherDimensionsIn(WithInput("int64[B,C]", "y = Identity(y0)")), "");
+}
+
+TEST(Padding, AnInputOfOneRunForAllSequencesNeedsNoEntry) {
+  EXPECT_EQ(OtherDimensionsIn(WithInput("int64[B,C]", kLargest, true)), "");
+}
+
 TEST(Padding, IsSaidOnceWhereAPreconditionExcludesIt) {
   const auto stated = [](Manifest* relation) {
     relation->preconditions.push_back({"KV236", "a test says so", PreconditionStatus::kAssumed});

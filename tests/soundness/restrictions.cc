@@ -112,6 +112,10 @@ Restrictions RestrictionsOf(const onnx::ModelProto& before, const Manifest& mani
         r.no_padding = r.no_padding || a.subject.empty();
         r.tokens_visible = true;
         break;
+      case AssumptionKind::kOtherDimension:
+        // The masks of this fuzzer have a column for each token of the longest sequence.
+        r.one_length = r.no_padding = true;
+        break;
       case AssumptionKind::kVisibleKey:
         r.tokens_visible = true;
         break;

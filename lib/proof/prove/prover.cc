@@ -10,6 +10,7 @@
 #include "fmt/format.h"
 #include "proof/correspondence/correspondence.h"
 #include "proof/correspondence/equality.h"
+#include "proof/dependence/other_dimensions.h"
 #include "proof/dependence/padding_independence.h"
 #include "proof/dependence/sequences_apart.h"
 #include "proof/facts/attention_facts.h"
@@ -136,6 +137,7 @@ class Prover {
       if (of_emptiness && HoldsInEveryStep(forms_, assumption.predicate, twins_.past())) continue;
       if (kind) proof.assumptions.Add({*kind, "", assumption.text, AssumptionSource::kHost});
     }
+    HoldOtherDimensions(&proof);
     ExcludePadding(&proof);
     return proof;
   }
@@ -159,6 +161,19 @@ class Prover {
     const std::string why = MixedSequences(pair_, twins_, equality_, relation_);
     const std::string text = "gives each sequence what the source gives that sequence alone";
     facts_.Add(relation_.outputs.front().name, text, why);
+  }
+
+  // Adds that axes of inputs have one size in the runs of all sequences, where the source runs once
+  // for each.
+  void HoldOtherDimensions(Proof* proof) const {
+    if (relation_.uniform || !IsForEachSequence(relation_)) return;
+    for (const InputAxis& other : OtherDimensions(pair_, twins_, relation_)) {
+      proof->assumptions.Add(
+          {AssumptionKind::kOtherDimension, other.input,
+           fmt::format("{}.shape[{}] is the same for each sequence alone, without padding tokens",
+                       other.input, other.axis),
+           AssumptionSource::kHost});
+    }
   }
 
   // Adds that steps have no padding tokens to the assumptions, if these may change what real tokens
