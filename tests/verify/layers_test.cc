@@ -53,7 +53,9 @@ Pair ConvertedText(const LayeredDecoder& d, int32_t type = onnx::TensorProto::FL
 
 // Names of the first piece of each class, with those of the others: "layer 1: layer 2, layer 3".
 std::vector<std::string> ClassesOf(const Pair& pair) {
-  const auto classes = CutIntoPieces(pair.before, pair.after, pair.relation);
+  const auto theirs = Graph::Build(pair.before.proto), mine = Graph::Build(pair.after.proto);
+  if (!theirs.ok() || !mine.ok()) return {"a graph cannot be built"};
+  const auto classes = CutIntoPieces(pair.before, *theirs, pair.after, *mine, pair.relation);
   if (!classes.ok()) return {std::string(classes.status().message())};
   std::vector<std::string> names;
   for (const PieceClass& c : *classes) {

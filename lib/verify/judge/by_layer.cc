@@ -155,7 +155,7 @@ absl::StatusOr<std::optional<VerifyReport>> VerifyByLayer(
     *why = "the relation does not fit";
     return std::nullopt;
   }
-  auto classes = CutIntoPieces(before, after, relation);
+  auto classes = CutIntoPieces(before, source, after, result, relation);
   if (!classes.ok()) {
     *why = std::string(classes.status().message());
     return std::nullopt;

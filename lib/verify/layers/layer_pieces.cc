@@ -18,9 +18,10 @@ namespace {
 struct Side {
   const Model& model;
   const Graph& graph;
-  std::vector<std::vector<ValueId>> cuts;               // the values of each cut
-  absl::flat_hash_set<ValueId> stops;                   // the values of all cuts
-  absl::flat_hash_map<ValueId, TensorType> types = {};  // the types of `stops`
+  std::vector<std::vector<ValueId>> cuts;  // the values of each cut
+  absl::flat_hash_set<ValueId> stops;      // the values of all cuts
+  // The types of the stops that the pieces so far compute.
+  absl::flat_hash_map<ValueId, TensorType> types = {};
 };
 
 Side MakeSide(const Model& model, const Graph& graph, const std::vector<Cut>& cuts) {
@@ -32,15 +33,25 @@ Side MakeSide(const Model& model, const Graph& graph, const std::vector<Cut>& cu
       side.stops.insert(values.back());
     }
   }
-  const std::vector<ValueId> stops(side.stops.begin(), side.stops.end());
-  const std::vector<TensorType> types = TypesOf(side.graph, stops);
-  for (size_t k = 0; k < stops.size(); ++k) side.types[stops[k]] = types[k];
   return side;
 }
 
 // The values that one piece computes: those of the cut behind it, and outputs of the models.
 struct Ends {
   std::vector<ValueId> before, after;
+};
+
+// A piece, and what its two models are made of.
+struct CutPiece {
+  ModelPiece piece;
+  Ends ends;
+  GraphSlice theirs, mine;
+  absl::flat_hash_map<ValueId, ValueId> their_names, my_names;  // of inputs that are renamed
+};
+
+// The types of the stops that a piece computes, in the order of its ends.
+struct TypesOfEnds {
+  std::vector<TensorType> before, after;
 };
 
 class Cutter {
@@ -52,32 +63,37 @@ class Cutter {
     FindEnds();
     std::vector<PieceClass> classes;
     std::vector<std::string> keys;
+    std::vector<TypesOfEnds> types;          // by class
     absl::flat_hash_set<std::string> taken;  // ids of caches
     int layers = 0;
     for (size_t k = 0; k < ends_.size(); ++k) {
-      KV_ASSIGN_OR_RETURN(ModelPiece piece, MakePiece(k));
+      KV_ASSIGN_OR_RETURN(CutPiece cut, MakePiece(k));
+      ModelPiece& piece = cut.piece;
       for (const ManifestCache& cache : piece.relation.caches) {
         if (taken.insert(cache.id).second) continue;
         return absl::FailedPreconditionError(
             fmt::format("several layers read the cache {}", cache.id));
       }
+      std::string key;
+      if (!piece.relation.caches.empty()) {
+        piece.name = NameOf(piece, &layers);
+        key = TextOfPair(piece);
+        const auto same = std::find(keys.begin(), keys.end(), key);
+        if (same != keys.end()) {
+          const auto number = static_cast<size_t>(same - keys.begin());
+          classes[number].others.push_back(piece.name);
+          KeepTypes(cut.ends, types[number]);
+          continue;
+        }
+      }
+      KV_RETURN_IF_ERROR(DeclareEnds(&cut, &types.emplace_back()));
+      keys.push_back(std::move(key));
+      PieceClass& found = classes.emplace_back();
       if (piece.relation.caches.empty()) {
         piece.name = k == 0 ? "front" : "rest";
-        PieceClass& alone = classes.emplace_back();
-        alone.same_nodes = HasSameNodes(piece);
-        alone.piece = std::move(piece);
-        keys.emplace_back();
-        continue;
+        found.same_nodes = HasSameNodes(piece);
       }
-      piece.name = NameOf(piece, &layers);
-      const std::string key = TextOfPair(piece);
-      const auto same = std::find(keys.begin(), keys.end(), key);
-      if (same != keys.end()) {
-        classes[static_cast<size_t>(same - keys.begin())].others.push_back(piece.name);
-        continue;
-      }
-      keys.push_back(key);
-      classes.emplace_back().piece = std::move(piece);
+      found.piece = std::move(piece);
     }
     return classes;
   }
@@ -137,9 +153,12 @@ class Cutter {
     }
   }
 
-  absl::StatusOr<ModelPiece> MakePiece(size_t k) {
-    Ends ends = ends_[k];
-    GraphSlice mine, theirs;
+  // Makes a piece whose outputs have the types that the whole models declare.
+  absl::StatusOr<CutPiece> MakePiece(size_t k) {
+    CutPiece cut;
+    cut.ends = ends_[k];
+    Ends& ends = cut.ends;
+    GraphSlice &mine = cut.mine, &theirs = cut.theirs;
     std::vector<const ManifestCache*> caches;
     // A piece has to write each cache that it reads. Adding its output may add nodes that read
     // more.
@@ -149,18 +168,62 @@ class Cutter {
       caches = CachesOf(ends);
       again = AddWriters(mine, theirs, &caches, &ends);
     }
-    ModelPiece piece;
+    ModelPiece& piece = cut.piece;
     piece.relation = relation_;
     piece.relation.caches.clear();
     for (const ManifestCache* cache : caches) piece.relation.caches.push_back(*cache);
-    absl::flat_hash_map<ValueId, ValueId> my_names, their_names;
-    KV_RETURN_IF_ERROR(NameShapes(mine, theirs, caches, &my_names, &their_names));
+    KV_RETURN_IF_ERROR(NameShapes(mine, theirs, caches, &cut.my_names, &cut.their_names));
     KV_RETURN_IF_ERROR(RelateInputs(mine, theirs, &piece.relation));
     RelateOutputs(ends, &piece.relation);
     for (ValueId v : mine.entering) piece.entering.push_back(after_.graph.name(v));
-    piece.before = MakeModel(before_, theirs, ends.before, their_names);
-    piece.after = MakeModel(after_, mine, ends.after, my_names);
-    return piece;
+    KV_RETURN_IF_ERROR(MakeModels(&cut));
+    return cut;
+  }
+
+  absl::Status MakeModels(CutPiece* cut) const {
+    for (const auto& [side, slice] : {std::pair(&before_, &cut->theirs), {&after_, &cut->mine}}) {
+      for (ValueId v : slice->entering) {
+        if (side->types.contains(v)) continue;
+        return absl::FailedPreconditionError(
+            fmt::format("a layer reads {}, which a later one computes", side->graph.name(v)));
+      }
+    }
+    cut->piece.before = MakeModel(before_, cut->theirs, cut->ends.before, cut->their_names);
+    cut->piece.after = MakeModel(after_, cut->mine, cut->ends.after, cut->my_names);
+    return absl::OkStatus();
+  }
+
+  // Finds the types of the stops that a piece computes, and makes its models declare them.
+  absl::Status DeclareEnds(CutPiece* cut, TypesOfEnds* types) {
+    KV_ASSIGN_OR_RETURN(types->before,
+                        TypesInPiece(before_, cut->piece.before.proto, cut->ends.before));
+    KV_ASSIGN_OR_RETURN(types->after,
+                        TypesInPiece(after_, cut->piece.after.proto, cut->ends.after));
+    KeepTypes(cut->ends, *types);
+    return MakeModels(cut);
+  }
+
+  static absl::StatusOr<std::vector<TensorType>> TypesInPiece(
+      const Side& side, const std::shared_ptr<const onnx::ModelProto>& piece,
+      const std::vector<ValueId>& ends) {
+    KV_ASSIGN_OR_RETURN(const Graph graph, Graph::Build(piece));
+    std::vector<ValueId> values;
+    for (ValueId v : ends) {
+      if (side.stops.contains(v)) values.push_back(graph.Find(side.graph.name(v)));
+    }
+    return TypesOf(graph, values);
+  }
+
+  void KeepTypes(const Ends& ends, const TypesOfEnds& types) {
+    const auto keep = [](const std::vector<ValueId>& values, const std::vector<TensorType>& found,
+                         Side* side) {
+      size_t next = 0;
+      for (ValueId v : values) {
+        if (side->stops.contains(v)) side->types[v] = found[next++];
+      }
+    };
+    keep(ends.before, types.before, &before_);
+    keep(ends.after, types.after, &after_);
   }
 
   std::vector<const ManifestCache*> CachesOf(const Ends& ends) const {
@@ -304,7 +367,7 @@ class Cutter {
     }
   }
 
-  Model MakeModel(Side& side, const GraphSlice& slice, const std::vector<ValueId>& outputs,
+  Model MakeModel(const Side& side, const GraphSlice& slice, const std::vector<ValueId>& outputs,
                   const absl::flat_hash_map<ValueId, ValueId>& names) const {
     Model model = side.model;
     model.proto = BuildSlice(side.graph, slice, outputs, side.types, names);
@@ -319,10 +382,9 @@ class Cutter {
 
 }  // namespace
 
-absl::StatusOr<std::vector<PieceClass>> CutIntoPieces(const Model& before, const Model& after,
+absl::StatusOr<std::vector<PieceClass>> CutIntoPieces(const Model& before, const Graph& theirs,
+                                                      const Model& after, const Graph& mine,
                                                       const Manifest& relation) {
-  KV_ASSIGN_OR_RETURN(const Graph theirs, Graph::Build(before.proto));
-  KV_ASSIGN_OR_RETURN(const Graph mine, Graph::Build(after.proto));
   std::vector<Cut> cuts = FindCuts(theirs, mine, relation);
   // A piece without a cache that differs between the models is joined to the layer beside it.
   for (;;) {

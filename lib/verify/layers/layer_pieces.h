@@ -34,10 +34,12 @@ struct PieceClass {
   bool same_nodes = false;
 };
 
-// Returns the classes, in the order of their first pieces. FailedPrecondition says why the models
-// cannot be cut: no cut is found, two pieces read one cache, or a piece does not relate to its
-// counterpart (an input that only one of the two reads). Other errors are those of Graph::Build.
-absl::StatusOr<std::vector<PieceClass>> CutIntoPieces(const Model& before, const Model& after,
+// Returns the classes, in the order of their first pieces. theirs, mine: the graphs of `before` and
+// of `after`. FailedPrecondition says why the models cannot be cut: no cut is found, two pieces
+// read one cache, or a piece does not relate to its counterpart (an input that only one of the two
+// reads). Other errors are those of Graph::Build.
+absl::StatusOr<std::vector<PieceClass>> CutIntoPieces(const Model& before, const Graph& theirs,
+                                                      const Model& after, const Graph& mine,
                                                       const Manifest& relation);
 
 }  // namespace kvlift
