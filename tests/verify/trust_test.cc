@@ -3,6 +3,7 @@
 // Ways in which wrong models were called equal, by the cause: each test is named after a row of the
 // table of causes, and breaks a right pair in one way that no fixed plan of small sizes shows.
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -204,6 +205,38 @@ TEST(TrustTest, Row11ModeIsRead) {
   const VerifyReport report = Judge(Before(), After(), relation);
   EXPECT_EQ(report.verdict, VerdictKind::kDifferent);
   EXPECT_EQ(report.reason.substr(0, 5), "KV411") << report.reason;
+}
+
+TEST(TrustTest, Row11RolesAreRead) {
+  Manifest relation = Relation();
+  std::swap(relation.caches[0].role, relation.caches[1].role);
+  const VerifyReport report = Judge(Before(), After(), relation);
+  EXPECT_EQ(report.verdict, VerdictKind::kDifferent);
+  EXPECT_EQ(report.reason.substr(0, 5), "KV411") << report.reason;
+}
+
+// Returns what the ledger says about the caches that the manifest claims.
+std::string ClaimsAboutCaches(const std::function<void(Manifest*)>& change) {
+  Manifest relation = Relation();
+  change(&relation);
+  const VerifyReport report = Judge(Before(), After(), relation);
+  std::string text;
+  for (const Assumption& a : report.assumptions.all()) {
+    const bool claimed =
+        a.kind == AssumptionKind::kOther && a.source == AssumptionSource::kManifest;
+    if (claimed) text += a.condition + "\n";
+  }
+  return text;
+}
+
+TEST(TrustTest, Row11ClaimsAboutCachesAreConfirmedOrListed) {
+  EXPECT_EQ(ClaimsAboutCaches([](Manifest*) {}), "");
+  EXPECT_EQ(ClaimsAboutCaches([](Manifest* m) { m->capacity_value = 32; }),
+            "pk has 32 slots\npv has 32 slots\n");
+  EXPECT_EQ(ClaimsAboutCaches([](Manifest* m) { m->caches[1].layer = 3; }),
+            "pk is of layer 0\npv is of layer 3\n");
+  EXPECT_EQ(ClaimsAboutCaches([](Manifest* m) { m->caches[0].source.kind = UpdateKind::kScatter; }),
+            "the source writes pk by scatter\n");
 }
 
 TEST(TrustTest, Row11ClaimsAreListed) {

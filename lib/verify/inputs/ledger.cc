@@ -8,6 +8,7 @@
 #include "fmt/format.h"
 #include "ir/types.h"
 #include "verify/inputs/added_sequences.h"
+#include "verify/inputs/cache_claims.h"
 
 namespace kvlift {
 namespace {
@@ -163,6 +164,7 @@ Assumptions ClaimsOf(const Manifest& relation, const Graph& source, const Graph&
                AssumptionSource::kManifest, false});
     }
   }
+  all.Add(UnconfirmedClaims(relation, source, after));
   return all;
 }
 
@@ -186,7 +188,7 @@ std::string Contradiction(const Manifest& relation, const Graph& after) {
                        circular ? "linear" : "circular", after.NodeName(writer),
                        circular ? "circular" : "linear");
   }
-  return {};
+  return RoleContradiction(relation, after);
 }
 
 std::vector<std::string> InputsReadForShapes(const Manifest& relation, const Graph& source,

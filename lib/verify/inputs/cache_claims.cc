@@ -1,0 +1,167 @@
+#include "verify/inputs/cache_claims.h"
+
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+#include "contract/words.h"
+#include "fmt/format.h"
+
+namespace kvlift {
+namespace {
+
+// How the Attention nodes of a model read one cache.
+struct Reads {
+  bool as_keys = false, as_values = false;
+  std::set<int64_t> with_layers;  // the layers of the caches that are read beside it
+};
+
+// By id of the cache.
+using ReadsOfCaches = absl::flat_hash_map<std::string, Reads>;
+
+// Returns the caches of which `v` holds rows, as far as nodes hand on the elements of their first
+// operand.
+std::vector<const ManifestCache*> CachesBehind(const Graph& graph, ValueId v,
+                                               const Manifest& relation) {
+  std::vector<const ManifestCache*> found;
+  absl::flat_hash_set<ValueId> seen;
+  while (v != kNoValue && seen.insert(v).second) {
+    for (const ManifestCache& cache : relation.caches) {
+      if (graph.name(v) == cache.output || graph.name(v) == cache.input) found.push_back(&cache);
+    }
+    const NodeId n = graph.producer(v);
+    if (!found.empty() || n == kNoNode || graph.inputs(n).empty()) break;
+    v = graph.inputs(n)[0];
+  }
+  return found;
+}
+
+ReadsOfCaches ReadsIn(const Graph& graph, const Manifest& relation) {
+  ReadsOfCaches reads;
+  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
+    if (!graph.Is(n, "Attention") || graph.inputs(n).size() < 3) continue;
+    const auto keys = CachesBehind(graph, graph.inputs(n)[1], relation);
+    const auto values = CachesBehind(graph, graph.inputs(n)[2], relation);
+    for (const ManifestCache* key : keys) {
+      reads[key->id].as_keys = true;
+      for (const ManifestCache* value : values) reads[key->id].with_layers.insert(value->layer);
+    }
+    for (const ManifestCache* value : values) {
+      reads[value->id].as_values = true;
+      for (const ManifestCache* key : keys) reads[value->id].with_layers.insert(key->layer);
+    }
+  }
+  return reads;
+}
+
+// Returns true if a node can be what a kind of update names. Operators of other domains may do
+// anything.
+bool MayBe(const onnx::NodeProto& node, UpdateKind kind) {
+  if (!node.domain().empty() && node.domain() != "ai.onnx") return true;
+  const std::string& op = node.op_type();
+  switch (kind) {
+    case UpdateKind::kScatter:
+      return absl::StartsWith(op, "Scatter");
+    case UpdateKind::kSelect:
+      return op == "Where";
+    case UpdateKind::kBlend:
+      return op == "Add" || op == "Sub" || op == "Sum";
+    case UpdateKind::kFused:
+      return op == "Attention";
+    case UpdateKind::kTensorScatter:
+      return op == "TensorScatter";
+    case UpdateKind::kConcat:
+    case UpdateKind::kWindow:
+    case UpdateKind::kSplice:
+    case UpdateKind::kShift:
+      return true;  // which rows are kept is a fact of the proof
+  }
+  return true;
+}
+
+// Returns true if a node that the past leads to, and that leads to the present, may be of the kind
+// that the relation names.
+bool IsWrittenBySuch(const Graph& source, const ManifestCache& cache) {
+  absl::flat_hash_set<NodeId> behind_past;
+  std::vector<ValueId> open = {source.Find(cache.source.input)};
+  const auto take = [&](NodeId n) {
+    if (n == kNoNode || !behind_past.insert(n).second) return;
+    for (ValueId v : source.outputs(n)) {
+      if (v != kNoValue) open.push_back(v);
+    }
+  };
+  while (!open.empty()) {
+    const ValueId v = open.back();
+    open.pop_back();
+    if (v == kNoValue) continue;
+    for (const Use& use : source.uses(v)) take(use.node);
+  }
+  absl::flat_hash_set<NodeId> seen;
+  std::vector<NodeId> back = {source.producer(source.Find(cache.source.output))};
+  while (!back.empty()) {
+    const NodeId n = back.back();
+    back.pop_back();
+    if (n == kNoNode || !behind_past.contains(n) || !seen.insert(n).second) continue;
+    if (MayBe(source.node(n), cache.source.kind) || !source.captures(n).empty()) return true;
+    for (ValueId v : source.inputs(n)) {
+      if (v != kNoValue) back.push_back(source.producer(v));
+    }
+  }
+  return false;
+}
+
+bool HasRoleOfAttention(const ManifestCache& cache) {
+  return cache.role == CacheRole::kKey || cache.role == CacheRole::kValue;
+}
+
+Assumption Claim(const std::string& input, std::string condition) {
+  return {AssumptionKind::kOther, input, std::move(condition), AssumptionSource::kManifest, false};
+}
+
+}  // namespace
+
+std::string RoleContradiction(const Manifest& relation, const Graph& after) {
+  const ReadsOfCaches reads = ReadsIn(after, relation);
+  for (const ManifestCache& cache : relation.caches) {
+    const auto found = reads.find(cache.id);
+    if (found == reads.end() || !HasRoleOfAttention(cache)) continue;
+    const bool says_keys = cache.role == CacheRole::kKey;
+    const bool is_so = says_keys ? found->second.as_keys : found->second.as_values;
+    if (is_so) continue;
+    return fmt::format("the relation says that {} holds {}, and attention reads it as {}",
+                       cache.input, says_keys ? "keys" : "values", says_keys ? "values" : "keys");
+  }
+  return {};
+}
+
+Assumptions UnconfirmedClaims(const Manifest& relation, const Graph& source, const Graph& after) {
+  const ReadsOfCaches reads = ReadsIn(after, relation);
+  Assumptions all;
+  for (const ManifestCache& cache : relation.caches) {
+    const auto found = reads.find(cache.id);
+    const bool is_read = found != reads.end();
+    const bool beside = is_read && !found->second.with_layers.empty();
+    if (!is_read && !HoldsScales(cache.role)) {
+      all.Add(Claim(cache.input, fmt::format("{} is the {} of layer {}", cache.input,
+                                             WordOf(cache.role), cache.layer)));
+    } else if (beside && !found->second.with_layers.contains(cache.layer)) {
+      all.Add(Claim(cache.input, fmt::format("{} is of layer {}", cache.input, cache.layer)));
+    }
+    if (!IsWrittenBySuch(source, cache)) {
+      all.Add(Claim(cache.input, fmt::format("the source writes {} by {}", cache.source.input,
+                                             WordOf(cache.source.kind))));
+    }
+    const auto& type = after.type(after.Find(cache.input));
+    const bool says_slots = relation.capacity_value && !cache.ring && type.shape;
+    if (says_slots && !(*type.shape)[cache.axis].value.has_value()) {
+      all.Add(Claim(cache.input,
+                    fmt::format("{} has {} slots", cache.input, *relation.capacity_value)));
+    }
+  }
+  return all;
+}
+
+}  // namespace kvlift
