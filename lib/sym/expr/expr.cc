@@ -129,7 +129,10 @@ Expr Pool::Index(int k) {
 
 Expr Pool::Dim(const DimSymbol& symbol, int64_t min) {
   int64_t& known = impl_->dim_minimum[symbol];
-  known = std::max(known, min);
+  if (min > known) {
+    known = min;
+    impl_->non_negative.clear();
+  }
   Node node;
   node.kind_ = Kind::kDim;
   node.dim_ = symbol;
@@ -144,7 +147,10 @@ Expr Pool::Internal(std::string_view name, int64_t min) {
   return Dim(DimSymbol::Internal(name), min);
 }
 
-void Pool::Bound(const DimSymbol& symbol, Expr most) { impl_->dim_maximum[symbol] = most; }
+void Pool::Bound(const DimSymbol& symbol, Expr most) {
+  impl_->dim_maximum[symbol] = most;
+  impl_->non_negative.clear();
+}
 
 Expr Pool::Load(ValueId source, absl::Span<const Expr> args) {
   Node node;

@@ -34,6 +34,9 @@ struct Pool::Impl {
   absl::flat_hash_map<size_t, absl::InlinedVector<Expr, 1>> by_hash;
   absl::flat_hash_map<DimSymbol, int64_t> dim_minimum;
   absl::flat_hash_map<DimSymbol, Expr> dim_maximum;
+  // What Pool::ProveNonNegative has answered, by expression and extents of indices, since the
+  // bounds of dimensions were last changed.
+  absl::flat_hash_map<std::pair<Expr, std::vector<Expr>>, bool> non_negative;
   int64_t overflows = 0;
   int64_t steps = 0;
 };

@@ -214,7 +214,16 @@ Term LeadOf(Expr e) {
 }  // namespace
 
 bool Pool::ProveNonNegative(Expr e, const Facts& facts) {
-  return Prover(*this, facts, impl_->dim_minimum, impl_->dim_maximum).NonNegative(e, 0);
+  if (e->kind() == Kind::kInteger) return e->value() >= 0;
+  const auto key = std::pair(e, facts.extents);
+  if (const auto it = impl_->non_negative.find(key); it != impl_->non_negative.end()) {
+    return it->second;
+  }
+  const bool proved =
+      Prover(*this, facts, impl_->dim_minimum, impl_->dim_maximum).NonNegative(e, 0);
+  // An exhausted pool proves nothing, which says nothing about the expression.
+  if (!exhausted()) impl_->non_negative[key] = proved;
+  return proved;
 }
 
 Truth Pool::Prove(Expr p, const Facts& facts) {
