@@ -90,6 +90,10 @@ std::optional<Difference> Compare(const Relation& relation, const Step& step, co
     }
     const std::vector<std::string> letters = AxesOfLayout(cache.source.layout);
     const int sequence = AxisOf(cache.layout, 'B'), slot = AxisOf(cache.layout, 'S');
+    std::vector<size_t> places;  // for each letter of the source's layout: the buffer's axis
+    for (const std::string& letter : letters) {
+      places.push_back(static_cast<size_t>(AxisOf(cache.layout, letter[0])));
+    }
     Dims at(fed.dims.size(), 0), inner(fed.dims.size(), 0);
     for (int64_t i = 0; i < std::ssize(fed.values); ++i, Next(fed.dims, &at)) {
       const int64_t b = at[sequence];
@@ -109,7 +113,7 @@ std::optional<Difference> Compare(const Relation& relation, const Step& step, co
         if (now != fed.values[i] && !relation.reordered) what = "an unused slot changed";
       } else {
         for (size_t k = 0; k < letters.size(); ++k) {
-          inner[k] = at[AxisOf(cache.layout, letters[k][0])];
+          inner[k] = at[places[k]];
           if (letters[k] == "B" && source.size() > 1) inner[k] = 0;
           if (k >= want.dims().size() || inner[k] >= want.dims()[k]) return std::nullopt;
         }
