@@ -136,6 +136,11 @@ class Prover {
       if (of_emptiness && HoldsInEveryStep(forms_, assumption.predicate, twins_.past())) continue;
       if (kind) proof.assumptions.Add({*kind, "", assumption.text, AssumptionSource::kHost});
     }
+    for (const auto& [past, type] : pair_.narrower()) {
+      proof.assumptions.Add({AssumptionKind::kOther, past,
+                             fmt::format("{} holds numbers of {}", past, ElementTypeName(type)),
+                             AssumptionSource::kHost});
+    }
     ExcludePadding(&proof);
     return proof;
   }

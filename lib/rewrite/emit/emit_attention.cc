@@ -282,6 +282,9 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role,
     layout = update.layout;
   }
   value = Decoded(value, view);
+  if (view.cast_to != 0) {
+    value = s_.nodes.Add("Cast", {value}, "rounded", {MakeAttribute("to", int64_t{view.cast_to})});
+  }
   // If heads and their elements are on one axis, the attention reads all of it.
   const bool joined = layout == kHeadsInLastAxis;
   if (joined) layout = "BSD";
