@@ -237,8 +237,9 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "A derived control needs an input that is as long as past and new tokens together.",
      "Use --control input."},
     {"KV220", "present-without-past", "an output looks like a present, but has no past",
-     "A prefill-only graph starts from nothing: there is no cache to update.",
-     "Convert the decoder with past."},
+     "A prefill-only graph starts from nothing, and a graph that returns only the new rows leaves "
+     "the cache to the host: there is no cache to update.",
+     "Convert the decoder with past, and with presents that hold the past, too."},
     {"KV221", "scatter-without-cache", "a scatter writes into a computed tensor",
      "Masks are drawn by scatters, too; a cache update writes into a graph input.",
      "Nothing to do."},
@@ -371,6 +372,11 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "The source cuts a table of fixed length by the number of tokens; beyond its end Slice gives "
      "fewer rows, and the source does something else or stops.",
      "Keep to the sizes that are stated: past and new tokens together within the table."},
+    {"KV310", "numbers-of-past", "a past holds numbers of a type with fewer of them",
+     "The source rounds its past to that type first, which changes nothing that the model itself "
+     "wrote. The converted model keeps the rows as they are fed and rounds them where it reads "
+     "them.",
+     "Round rows of other origin before they are fed."},
     {"KV320", "one-new-token-with-past", "a step with a past has one new token",
      "The source's branch for such steps was traced with one token and sees no causal order in "
      "several; the converted model does.",

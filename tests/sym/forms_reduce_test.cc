@@ -68,6 +68,31 @@ TEST(FormsReduce, PlacesOfOnes) {
   EXPECT_TRUE(m.Of("z").opaque);
 }
 
+TEST(FormsReduce, PlaceOfTheOnlyElementWithinBounds) {
+  FormsOfText m(ModelText("(int64[1] w) => (int64[1,N] y, int64[1,M] z)",
+                          "zero = Constant <value_int = 0> ()\n"
+                          "last = Constant <value_ints = [7]> ()\n"
+                          "low = GreaterOrEqual (w, zero)\n"
+                          "high = LessOrEqual (w, last)\n"
+                          "both = And (low, high)\n"
+                          "y = NonZero (both)\n"
+                          "same = Equal (w, last)\n"
+                          "z = NonZero (same)"));
+  EXPECT_EQ(m.Shape("y"), "[1, 1]");
+  EXPECT_EQ(m.Element("y"), "0");
+  EXPECT_TRUE(m.Of("z").opaque);
+  EXPECT_EQ(m.Assumed(), "0 <= w[0];w[0] <= 7;");
+}
+
+TEST(FormsReduce, PlacesOfSeveralElementsWithinBounds) {
+  FormsOfText m(ModelText("(int64[2] w) => (int64[1,N] y)",
+                          "zero = Constant <value_int = 0> ()\n"
+                          "low = GreaterOrEqual (w, zero)\n"
+                          "y = NonZero (low)"));
+  EXPECT_TRUE(m.Of("y").opaque);
+  EXPECT_EQ(m.Assumed(), "");
+}
+
 TEST(FormsReduce, PadModes) {
   FormsOfText m(ModelText("(float[4] x) => (float[7] a, float[7] b, float[7] c)",
                           "pads = Constant <value_ints = [2, 1]> ()\n"

@@ -50,15 +50,21 @@ void CollectLeaves(Expr e, std::vector<Expr>* leaves) {
   }
 }
 
-// If `sum` is the result of an Add and one operand is `part`: returns the other operand; else null.
-Expr Addend(Equivalence& self, Expr sum, Expr part) {
+// If `sum` is an element of the result of an Add, possibly in another shape, and one operand there
+// is `part`: returns the other operand there; else null. The facts are about the indices in `sum`.
+Expr Addend(Equivalence& self, Expr sum, Expr part, const sym::Facts& facts) {
   const Graph& graph = self.forms().graph();
   if (sum->kind() != Kind::kLoad) return nullptr;
   const NodeId n = graph.producer(sum->source());
   if (n == kNoNode || !graph.Is(n, "Add")) return nullptr;
+  sym::Pool::Substitution place;
+  place.indices.assign(sum->args().begin(), sum->args().end());
+  const auto there = [&](int operand) -> Expr {
+    const Expr e = self.OperandElement(n, operand);
+    return e == nullptr ? nullptr : self.forms().pool().Substitute(e, place, facts);
+  };
   for (int k = 0; k < 2; ++k) {
-    const Expr one = self.OperandElement(n, k);
-    if (one != nullptr && self.Same(one, part)) return self.OperandElement(n, 1 - k);
+    if (self.Same(there(k), part)) return there(1 - k);
   }
   return nullptr;
 }
@@ -95,7 +101,7 @@ bool LacksOrder(void* context, Equivalence& self, const OperandGap& gap) {
   };
   if (matches(have, want, false)) return true;
   if (!IsFloatType(forms.ElementType(mine))) return false;
-  const Expr addend = Addend(self, want, have);
+  const Expr addend = Addend(self, want, have, sym::Facts{out.shape});
   return addend != nullptr && matches(pool.Integer(0), addend, true);
 }
 

@@ -147,6 +147,7 @@ class Describer {
     if (view.offset > 0) text += fmt::format(", from element {} on", view.offset);
     if (view.batch_times_heads) text += ", batch and heads on one axis";
     if (!view.decode.empty()) text += ", decoded by " + Nodes(view.decode);
+    if (view.cast_to != 0) text += ", cast to " + ElementTypeName(view.cast_to);
     return text;
   }
 

@@ -96,6 +96,15 @@ absl::StatusOr<std::string> CacheEmitter::DrawnRows(const CacheUpdate& update) {
   sym::Emitter::Request request;
   request.shape = s_.forms.Of(update.pair.past).shape;
   request.shape[update.axis] = update.new_length;
+  // The source may have the rows in another type, from which a cast keeps every number.
+  const std::optional<int> joined = update.grows() ? std::optional(update.axis) : std::nullopt;
+  const ValueId other =
+      FindValue(s_.forms, update.pair.present, update.update_element, request.shape, joined);
+  if (other != kNoValue) {
+    s_.roots.push_back(other);
+    const int64_t type = s_.forms.ElementType(update.pair.past);
+    return s_.nodes.Add("Cast", {s_.graph.name(other)}, "update", {MakeAttribute("to", type)});
+  }
   request.element = s_.pool.Substitute(update.update_element, s_.normal, sym::Facts{request.shape});
   request.elem_type = s_.forms.ElementType(update.pair.past);
   request.role = "update";

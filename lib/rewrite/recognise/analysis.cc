@@ -19,6 +19,7 @@
 #include "rewrite/recognise/axis_letters.h"
 #include "rewrite/recognise/input_assumptions.h"
 #include "rewrite/recognise/visibility.h"
+#include "sym/forms/keeps_value.h"
 
 namespace kvlift {
 namespace {
@@ -285,7 +286,16 @@ absl::StatusOr<Analysis> Lower(const Model& model) {
   KV_ASSIGN_OR_RETURN(
       Graph graph, Graph::Build(std::make_shared<const onnx::ModelProto>(std::move(raised.model))));
   a.graph = std::make_shared<const Graph>(std::move(graph));
-  a.forms = std::make_unique<sym::Forms>(*a.graph);
+  sym::FormsOptions options;
+  for (ValueId v : a.graph->graph_inputs()) {
+    const int32_t type = sym::NarrowerTypeOfPast(*a.graph, v);
+    if (type == onnx::TensorProto::UNDEFINED) continue;
+    options.narrower[v] = type;
+    a.normalised.preconditions.push_back(
+        {"KV310", fmt::format("{} holds numbers of {}", a.graph->name(v), ElementTypeName(type)),
+         PreconditionStatus::kAssumed, a.graph->name(v)});
+  }
+  a.forms = std::make_unique<sym::Forms>(*a.graph, options);
   if (a.not_raised) a.near_misses.push_back(*a.not_raised);
   return a;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "rewrite/recognise/axis_letters.h"
 #include "rewrite/recognise/match.h"
 
@@ -175,6 +176,138 @@ std::optional<Split> ReadLastRow(sym::Pool& pool, Expr e, const sym::Form& befor
   return split;
 }
 
+// Reads a region from bounds on the index of one axis, each of which says where it begins or ends.
+std::optional<Write> ReadBounds(sym::Forms& forms, const CachePair& pair, Region region) {
+  sym::Pool& pool = forms.pool();
+  const sym::Form before = forms.Of(pair.past), after = forms.Of(pair.present);
+  const int rank = static_cast<int>(before.shape.size());
+  std::stable_sort(region.conditions.begin(), region.conditions.end(), [&](Expr a, Expr b) {
+    return ReadBound(pool, a, rank).axis > ReadBound(pool, b, rank).axis;
+  });
+  Write write;
+  Expr end = nullptr, part = pool.True();
+  for (Expr condition : region.conditions) {
+    const Bound bound = ReadBound(pool, condition, rank);
+    if (bound.kind == Bound::Kind::kNone) return std::nullopt;
+    // Conditions on the sequence axis come first; others select a part of the axes in front of it.
+    if (write.axis >= 0 && bound.axis < write.axis) {
+      part = pool.And(part, condition);
+      continue;
+    }
+    if (write.axis >= 0 && bound.axis > write.axis) return std::nullopt;
+    write.axis = bound.axis;
+    const bool lower = bound.kind != Bound::Kind::kUpper;
+    const bool upper = bound.kind != Bound::Kind::kLower;
+    if ((lower && write.start != nullptr) || (upper && end != nullptr)) return std::nullopt;
+    if (lower) write.start = bound.bound;
+    if (upper) end = pool.Add(bound.bound, pool.Integer(1));
+  }
+  if (write.axis < 0) return std::nullopt;
+  if (before.shape[write.axis] != after.shape[write.axis]) return std::nullopt;
+  if (write.start == nullptr) write.start = pool.Integer(0);
+  if (end == nullptr) end = before.shape[write.axis];
+  write.length = pool.Sub(end, write.start);
+  for (int k = 0; k < rank; ++k) {
+    if (k > 0 && sym::ContainsIndex(write.start, k)) return std::nullopt;
+    if (sym::ContainsIndex(write.length, k)) return std::nullopt;
+  }
+  if (!sym::SourcesOf(write.length).empty()) return std::nullopt;
+  std::vector<Expr> shape = before.shape;
+  shape[write.axis] = write.length;
+  Expr rows = region.update;
+  if (!part->is_integer(1)) {
+    rows = pool.Select(part, rows, pool.Load(pair.past, Indices(pool, rank)));
+    write.writes_some_sequences = true;
+  }
+  write.update = Shifted(pool, rows, write.axis, write.start, std::move(shape));
+  return write;
+}
+
+// Returns a comparison inside e, one without indices if there is one; null if there is none.
+Expr SomeCondition(Expr e) {
+  std::vector<Expr> open = {e};
+  absl::flat_hash_set<Expr> seen = {e};
+  Expr found = nullptr;
+  while (!open.empty()) {
+    const Expr next = open.back();
+    open.pop_back();
+    if (next->kind() == Kind::kLe || next->kind() == Kind::kEq) {
+      if (!next->has_index()) return next;
+      found = next;
+    }
+    std::vector<Expr> inner(next->args().begin(), next->args().end());
+    for (const sym::Term& term : next->terms()) {
+      inner.insert(inner.end(), term.atoms.begin(), term.atoms.end());
+    }
+    for (Expr x : inner) {
+      if (x->has_condition() && seen.insert(x).second) open.push_back(x);
+    }
+  }
+  return found;
+}
+
+// Returns true if two predicates are equal, by cases of the comparisons in them.
+bool SameTruth(sym::Pool& pool, Expr a, Expr b, const sym::Facts& facts, int depth = 0) {
+  constexpr int kMaxCases = 8;
+  if (a == b) return true;
+  Expr condition = SomeCondition(a);
+  if (condition == nullptr || condition->has_index()) {
+    const Expr other = SomeCondition(b);
+    if (other != nullptr && (condition == nullptr || !other->has_index())) condition = other;
+  }
+  if (condition == nullptr || depth == kMaxCases) return false;
+  for (const bool truth : {true, false}) {
+    sym::Pool::Substitution s;
+    s.atoms[condition] = pool.Integer(truth ? 1 : 0);
+    s.atoms[pool.Not(condition)] = pool.Integer(truth ? 0 : 1);
+    const auto under = [&](Expr e) {
+      return pool.Assume(pool.Substitute(e, s, facts), condition, truth, facts);
+    };
+    if (!SameTruth(pool, under(a), under(b), facts, depth + 1)) return false;
+  }
+  return true;
+}
+
+// Reads a region from the place of its rows: the update is read at i_axis - w, and the region is
+// all of w <= i_axis < w + S, however the graph says that. A slot w that is clamped to the buffer
+// makes comparisons of its own, besides those with the index.
+std::optional<Write> ReadPlaceOfRows(sym::Forms& forms, const CachePair& pair,
+                                     const Region& region) {
+  sym::Pool& pool = forms.pool();
+  const std::vector<Expr> shape = forms.Of(pair.past).shape;
+  const int rank = static_cast<int>(shape.size());
+  Expr inside = pool.True();
+  for (Expr condition : region.conditions) inside = pool.And(inside, condition);
+  for (Expr load : sym::LoadsOf(region.update)) {
+    const sym::Form& rows = forms.Of(load->source());
+    for (size_t k = 0; k < load->args().size() && k < rows.shape.size(); ++k) {
+      for (int axis = rank - 1; axis >= 0; --axis) {
+        const Expr index = pool.Index(axis);
+        const auto linear = sym::LinearIn(pool, load->args()[k], index);
+        if (!linear || linear->coefficient != 1) continue;
+        Write write;
+        write.axis = axis;
+        write.start = pool.Neg(linear->rest);
+        write.length = rows.shape[k];
+        bool told = true;
+        for (int other = axis == 0 ? 0 : 1; other < rank; ++other) {
+          told = told && !sym::ContainsIndex(write.start, other);
+        }
+        const sym::Facts facts{shape};
+        const Expr own = pool.Sub(index, write.start);
+        const Expr all =
+            pool.And(pool.Le(pool.Integer(0), own, facts), pool.Lt(own, write.length, facts));
+        if (!told || all->is_integer(1) || !SameTruth(pool, inside, all, facts)) continue;
+        std::vector<Expr> update_shape = shape;
+        update_shape[axis] = write.length;
+        write.update = Shifted(pool, region.update, axis, write.start, std::move(update_shape));
+        return write;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<Append> ReadAppend(sym::Forms& forms, ValueId past, ValueId v) {
@@ -214,51 +347,10 @@ std::optional<Append> ReadAppend(sym::Forms& forms, ValueId past, ValueId v) {
 }
 
 std::optional<Write> ReadWrite(sym::Forms& forms, const CachePair& pair) {
-  sym::Pool& pool = forms.pool();
-  auto region = RegionOf(forms, pair);
+  const auto region = RegionOf(forms, pair);
   if (!region) return std::nullopt;
-  const sym::Form before = forms.Of(pair.past), after = forms.Of(pair.present);
-  const int rank = static_cast<int>(before.shape.size());
-  std::stable_sort(region->conditions.begin(), region->conditions.end(), [&](Expr a, Expr b) {
-    return ReadBound(pool, a, rank).axis > ReadBound(pool, b, rank).axis;
-  });
-  Write write;
-  Expr end = nullptr, part = pool.True();
-  for (Expr condition : region->conditions) {
-    const Bound bound = ReadBound(pool, condition, rank);
-    if (bound.kind == Bound::Kind::kNone) return std::nullopt;
-    // Conditions on the sequence axis come first; others select a part of the axes in front of it.
-    if (write.axis >= 0 && bound.axis < write.axis) {
-      part = pool.And(part, condition);
-      continue;
-    }
-    if (write.axis >= 0 && bound.axis > write.axis) return std::nullopt;
-    write.axis = bound.axis;
-    const bool lower = bound.kind != Bound::Kind::kUpper;
-    const bool upper = bound.kind != Bound::Kind::kLower;
-    if ((lower && write.start != nullptr) || (upper && end != nullptr)) return std::nullopt;
-    if (lower) write.start = bound.bound;
-    if (upper) end = pool.Add(bound.bound, pool.Integer(1));
-  }
-  if (write.axis < 0) return std::nullopt;
-  if (before.shape[write.axis] != after.shape[write.axis]) return std::nullopt;
-  if (write.start == nullptr) write.start = pool.Integer(0);
-  if (end == nullptr) end = before.shape[write.axis];
-  write.length = pool.Sub(end, write.start);
-  for (int k = 0; k < rank; ++k) {
-    if (k > 0 && sym::ContainsIndex(write.start, k)) return std::nullopt;
-    if (sym::ContainsIndex(write.length, k)) return std::nullopt;
-  }
-  if (!sym::SourcesOf(write.length).empty()) return std::nullopt;
-  std::vector<Expr> shape = before.shape;
-  shape[write.axis] = write.length;
-  Expr rows = region->update;
-  if (!part->is_integer(1)) {
-    rows = pool.Select(part, rows, pool.Load(pair.past, Indices(pool, rank)));
-    write.writes_some_sequences = true;
-  }
-  write.update = Shifted(pool, rows, write.axis, write.start, std::move(shape));
-  return write;
+  auto write = ReadBounds(forms, pair, *region);
+  return write ? write : ReadPlaceOfRows(forms, pair, *region);
 }
 
 std::optional<Write> ReadRing(sym::Forms& forms, const CachePair& pair) {

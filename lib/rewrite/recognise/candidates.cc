@@ -12,6 +12,7 @@
 #include "rewrite/recognise/append.h"
 #include "rewrite/recognise/attention_search.h"
 #include "rewrite/recognise/match.h"
+#include "rewrite/recognise/new_rows_only.h"
 
 namespace kvlift {
 namespace {
@@ -482,6 +483,15 @@ class Finder {
     for (ValueId output : graph_.graph_outputs()) {
       const NodeId node = graph_.producer(output);
       if (paired_.contains(output) || RankOf(output) < 4 || node == kNoNode) continue;
+      const ValueId past = PastOfNewRows(forms_, output);
+      if (past != kNoValue && !taken_.contains(past)) {
+        NearMiss(MakeFinding("KV220",
+                             fmt::format("{} holds only the new rows that are read behind {}: the "
+                                         "host appends them, and the graph updates no cache",
+                                         graph_.name(output), graph_.name(past)),
+                             graph_, {node}, {past, output}));
+        continue;
+      }
       NearMiss(MakeFinding(
           "KV220",
           fmt::format("{} looks like a present, but no graph input of its shape feeds it",

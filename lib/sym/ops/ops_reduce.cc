@@ -262,6 +262,31 @@ void OpEinsum(OpContext& c) {
   c.SetOpaque(0, std::move(out));
 }
 
+namespace {
+
+// Sets the place of the only element of a vector that says whether numbers lie within bounds, such
+// as whether a row is written inside of a buffer or dropped. They are taken to lie within them.
+// Returns false for other elements.
+bool SetOnlyPlace(OpContext& c) {
+  Pool& pool = c.pool();
+  const Expr first = pool.Integer(0);
+  const Expr element = c.engine().At(c.in(0), {&first, 1}, Facts{});
+  if (element == nullptr || !element->is_predicate()) return false;
+  const std::vector<Expr> bounds = ConjunctsOf(element);
+  const bool within = !bounds.empty() && std::all_of(bounds.begin(), bounds.end(), [](Expr bound) {
+    return bound->kind() == Kind::kLe;
+  });
+  if (!within) return false;
+  for (Expr bound : bounds) {
+    c.AssumeNonNegative(AssumptionReason::kInside, pool.Neg(bound->args()[0]), Facts{},
+                        "the bounds of the only element");
+  }
+  c.Set(0, {pool.Integer(1), pool.Integer(1)}, [first](Indices, const Facts&) { return first; });
+  return true;
+}
+
+}  // namespace
+
 // If the input is provably true everywhere, the result holds all indices.
 void OpNonZero(OpContext& c) {
   if (!c.Known(1) || c.output(0) == kNoValue) return;
@@ -271,6 +296,7 @@ void OpNonZero(OpContext& c) {
     return c.Set(0, {c.pool().Integer(1), x.dim(0)},
                  [](Indices ix, const Facts&) { return ix[1]; });
   }
+  if (x.rank() == 1 && x.dim(0)->is_integer(1) && SetOnlyPlace(c)) return;
   c.SetOpaque(0, {c.pool().Integer(std::max(1, x.rank())), c.engine().OwnDim(c.output(0), 1)});
 }
 
