@@ -1,6 +1,5 @@
 #include "rewrite/convert/describe_steps.h"
 
-#include <algorithm>
 #include <variant>
 
 #include "base/escape.h"

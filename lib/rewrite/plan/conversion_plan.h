@@ -121,8 +121,8 @@ struct PlannedWrite {
   std::vector<Equivalent> equivalents;
 };
 
-// The rows of key and value caches that an Attention-24 is given. SourceRows: those that the
-// source's attention reads.
+// The rows of its key and value caches that an Attention-24 is given are one of the next four.
+// The rows that the source's attention reads.
 struct SourceRows {};
 // Slots [0, P + S).
 struct ValidRows {};
@@ -158,7 +158,8 @@ struct PlannedAttention {
   std::optional<float> scale;       // absent: the default of the operator
   float softcap = 0;                // 0: no softcap
   int32_t softmax_precision = 0;    // onnx TensorProto::DataType; 0: the default of the operator
-  // With --padding none: what the elements of these inputs are taken to be, all of them.
+  // With --padding none: what all elements of these inputs are taken to be, by this attention and
+  // those before it.
   std::map<ValueId, int64_t> assumed;
 };
 
@@ -182,7 +183,7 @@ struct ConversionPlan {
   ResolvedOptions options;
   // If set, nothing but `attention` is valid.
   std::optional<PlanRefusal> refusal;
-  // By index of Analysis::attention; may be shorter, or incomplete, where `refusal` is set.
+  // By index of Analysis::attention; may be empty, or partly unjudged, where `refusal` is set.
   std::vector<AttentionOutcome> attention;
 
   bool uniform = false;  // growing caches have one past length for all sequences of a batch
@@ -197,7 +198,7 @@ struct ConversionPlan {
   // no cache grows linearly.
   int capacity_cache = -1;
   MaskWidth mask_width = MaskWidth::kAsSource;
-  std::map<ValueId, int64_t> assumed;  // PlannedAttention::assumed of all attentions
+  std::map<ValueId, int64_t> assumed;  // PlannedAttention::assumed of the last attention
   std::set<ValueId> dropped;           // masks that the result does not have
   std::vector<RederivedOperand> operands;
 
