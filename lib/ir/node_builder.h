@@ -26,6 +26,8 @@ class NodeBuilder {
   using Inputs = std::vector<std::string>;
   using Attributes = std::vector<onnx::AttributeProto>;
 
+  // Makes nodes whose names are unique among themselves only, for nodes that enter no graph.
+  NodeBuilder() = default;
   explicit NodeBuilder(const Graph& graph);
 
   // The names of nodes that are added from here on start with "/kvlift/SCOPE/".

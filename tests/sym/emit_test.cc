@@ -1,6 +1,6 @@
 // LIBS: sym onnxio
 // Constants of expressions as tensors: exact, or said not to be there.
-#include "sym/forms/emit.h"
+#include "sym/emit/emit.h"
 
 #include <cstdint>
 #include <limits>

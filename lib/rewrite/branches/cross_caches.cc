@@ -12,7 +12,7 @@
 #include "ir/node_builder.h"
 #include "ir/patch.h"
 #include "ir/subgraphs.h"
-#include "sym/forms/emit.h"
+#include "sym/emit/emit.h"
 
 namespace kvlift {
 namespace {

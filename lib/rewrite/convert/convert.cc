@@ -10,12 +10,13 @@
 #include "ir/subgraphs.h"
 #include "onnxio/bytes/contents.h"
 #include "rewrite/convert/describe_steps.h"
+#include "rewrite/emit/emit_plan.h"
 #include "rewrite/emit/io_names.h"
-#include "rewrite/emit/make_plan.h"
 #include "rewrite/emit/manifest_of.h"
 #include "rewrite/emit/pack_caches.h"
 #include "rewrite/emit/quantize_caches.h"
 #include "rewrite/emit/rotary.h"
+#include "rewrite/judge/make_plan.h"
 #include "rewrite/lower/key_value_cache.h"
 #include "rewrite/recognise/analysis.h"
 
@@ -34,8 +35,9 @@ const Finding* FirstReason(const Analysis& a) {
 // Reports what the plan says about each attention and, if it refuses, about everything without a
 // reason.
 void ReportPlan(const ConversionPlan& plan, Inspection* inspection) {
-  for (size_t k = 0; k < plan.kept.size() && k < inspection->attention.size(); ++k) {
-    inspection->attention[k].reason = plan.kept[k];
+  for (size_t k = 0; k < plan.attention.size() && k < inspection->attention.size(); ++k) {
+    const auto* reason = std::get_if<Finding>(&plan.attention[k]);
+    inspection->attention[k].reason = reason == nullptr ? std::nullopt : std::optional(*reason);
   }
   if (!plan.refusal) return;
   for (CacheReport& cache : inspection->caches) {
@@ -126,7 +128,7 @@ absl::StatusOr<Inspection> Inspect(const Model& model, RuleTable rules) {
   Inspection inspection = ReportFor(model, a);
   // A plan finds what the rules do not: other readers, and positions that cannot be derived.
   if (!a.updates.empty() && FirstReason(a) == nullptr) {
-    KV_ASSIGN_OR_RETURN(ConversionPlan plan, MakePlan(a, {}));
+    const ConversionPlan plan = MakePlan(a, Resolve({}));
     KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
     ReportPlan(plan, &inspection);
   }
@@ -139,7 +141,7 @@ namespace {
 // Refuses a packed tensor of which only some parts are converted, and quantises the caches as the
 // source does.
 absl::StatusOr<std::optional<Finding>> StoreAsPacked(const Unpacked& unpacked,
-                                                     const ConvertOptions& options,
+                                                     const ResolvedOptions& options,
                                                      Conversion* result) {
   Manifest& manifest = result->manifest;
   const auto packed = [&](const ManifestCache& cache) {
@@ -162,7 +164,7 @@ absl::StatusOr<std::optional<Finding>> StoreAsPacked(const Unpacked& unpacked,
                    {},
                    {unpacked.caches.front().source.input}};
   }
-  ConvertOptions stored = options;
+  ResolvedOptions stored = options;
   stored.quantize_cache.emplace();
   stored.quantize_cache->group = unpacked.group;
   KV_ASSIGN_OR_RETURN(std::optional<Finding> unfit,
@@ -171,28 +173,15 @@ absl::StatusOr<std::optional<Finding>> StoreAsPacked(const Unpacked& unpacked,
   return unfit;
 }
 
-// Returns the options with those that the target fixes, and its defaults for `auto`.
-ConvertOptions Resolved(ConvertOptions options) {
-  const bool fixed = options.target == Target::kGenaiStatic || options.target == Target::kTensorRt;
-  if (fixed && options.read == ReadForm::kAuto) options.read = ReadForm::kFull;
-  if (options.rotary == Rotary::kAuto) {
-    options.rotary = options.target == Target::kOrt ? Rotary::kFused : Rotary::kKeep;
-  }
-  if (options.target == Target::kTensorRt) options.layout = Layout::kBnsd;
-  if (options.target == Target::kGenaiStatic) {
-    options.layout = Layout::kHeadsInLastAxis;
-    options.io_names = IoNames::kStatic;
-  }
-  return options;
-}
-
 // Makes the model and the manifest of a plan. Returns why the caches cannot be stored or named as
 // asked; nullopt if they can.
-absl::StatusOr<std::optional<Finding>> Emit(const Model& model, const ConvertOptions& options,
-                                            const Analysis& a, ConversionPlan plan,
-                                            Conversion* result) {
-  KV_ASSIGN_OR_RETURN(result->model, Apply(*a.graph, plan.patch));
-  result->manifest = std::move(plan.manifest);
+absl::StatusOr<std::optional<Finding>> Emit(const Model& model, const Analysis& a,
+                                            const ConversionPlan& plan, Conversion* result) {
+  const ResolvedOptions& options = plan.options;
+  KV_ASSIGN_OR_RETURN(EmittedPlan emitted, EmitPlan(a, plan));
+  KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
+  KV_ASSIGN_OR_RETURN(result->model, Apply(*a.graph, emitted.patch));
+  result->manifest = std::move(emitted.manifest);
   result->manifest.source_sha256 = model.Sha256();
   ListReaders(*result->model, &result->manifest);
   if (options.rotary == Rotary::kFused) {
@@ -254,15 +243,13 @@ absl::StatusOr<Conversion> ConvertLowered(const Model& model, const ConvertOptio
     return result;
   }
   if (trace.ends(Step::kRecognise)) return Stopped(std::move(result));
-  const ConvertOptions resolved = Resolved(options);
-  KV_ASSIGN_OR_RETURN(ConversionPlan plan, MakePlan(a, resolved));
+  const ConversionPlan plan = MakePlan(a, Resolve(options));
   KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
-  KV_RETURN_IF_ERROR(trace.Take([&] { return DescribePlan(a, resolved, plan); }));
+  KV_RETURN_IF_ERROR(trace.Take([&] { return DescribePlan(a, plan); }));
   ReportPlan(plan, &result.inspection);
   if (plan.refusal) return result;
   if (trace.ends(Step::kPlan)) return Stopped(std::move(result));
-  KV_ASSIGN_OR_RETURN(const std::optional<Finding> unfit,
-                      Emit(model, resolved, a, std::move(plan), &result));
+  KV_ASSIGN_OR_RETURN(const std::optional<Finding> unfit, Emit(model, a, plan, &result));
   KV_RETURN_IF_ERROR(trace.Take([&] {
     return unfit ? DescribeRefusedEmit(*unfit) : DescribeEmitted(*result.model, result.manifest);
   }));

@@ -1,6 +1,5 @@
 #include "rewrite/convert/describe_steps.h"
 
-#include <algorithm>
 #include <variant>
 
 #include "base/escape.h"
@@ -10,6 +9,7 @@
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "onnxio/model/outline.h"
+#include "rewrite/plan/declared_types.h"
 
 namespace kvlift {
 namespace {
@@ -201,100 +201,189 @@ std::string TypeText(const onnx::TypeProto& proto) {
   return fmt::format("{} [{}]", text, fmt::join(dims, ", "));
 }
 
-// Returns the new node that makes a value of the result, looking through nodes that only change its
-// shape; null if it is no Attention.
-const onnx::NodeProto* AttentionBehind(const Patch& patch, std::string value) {
-  for (int steps = 0; steps < 4; ++steps) {
-    const auto makes = [&](const onnx::NodeProto& node) {
-      return std::find(node.output().begin(), node.output().end(), value) != node.output().end();
-    };
-    const auto node = std::find_if(patch.new_nodes.begin(), patch.new_nodes.end(), makes);
-    if (node == patch.new_nodes.end() || node->input().empty()) return nullptr;
-    if (node->op_type() == "Attention") return &*node;
-    value = node->input(0);
-  }
-  return nullptr;
-}
+// Prints the parts of a plan.
+class PlanDescriber {
+ public:
+  PlanDescriber(const Analysis& a, const ConversionPlan& plan)
+      : a_(a), plan_(plan), of_(a), types_(RetypedValues(a, plan)) {}
 
-// Returns "Attention-24, is_causal=1, no mask".
-std::string AttentionText(const onnx::NodeProto* node) {
-  if (node == nullptr) return "Attention-24";
-  std::string text = "Attention-24";
-  for (const onnx::AttributeProto& attribute : node->attribute()) {
-    if (attribute.type() == onnx::AttributeProto::INT) {
-      text += fmt::format(", {} {}", attribute.name(), attribute.i());
-    } else if (attribute.type() == onnx::AttributeProto::FLOAT) {
-      text += fmt::format(", {} {}", attribute.name(), attribute.f());
-    }
-  }
-  const bool mask = node->input_size() > 3 && !node->input(3).empty();
-  return text + (mask ? ", mask " + node->input(3) : ", no mask operand");
-}
-
-// Returns ", a ring of more than W rows" if the cache with this input becomes one; else nothing.
-std::string RingText(const Manifest& manifest, const std::string& input) {
-  for (const ManifestCache& cache : manifest.caches) {
-    if (cache.input != input || !cache.ring) continue;
-    return fmt::format(", a ring of more than {} rows", cache.ring->window);
-  }
-  return {};
-}
-
-std::string PlannedCaches(const Analysis& a, const ConversionPlan& plan) {
-  const Describer of(a);
-  std::string text;
-  for (const AnalysedCache& cache : a.caches) {
-    const std::string id = "cache " + Describer::IdOf(cache);
-    if (cache.update_index < 0) {
-      AddLine(id, "stays as it is", &text);
-      continue;
-    }
-    const std::string name = of.Name(a.updates[cache.update_index].pair.past);
-    const auto type = plan.patch.retype.find(name);
-    AddLine(id,
-            fmt::format("TensorScatter into {}{}{}", name, RingText(plan.manifest, name),
-                        type == plan.patch.retype.end() ? "" : ", " + TypeText(type->second)),
-            &text);
-  }
-  return text;
-}
-
-std::string PlannedAttention(const Analysis& a, const ConversionPlan& plan) {
-  std::string text;
-  for (size_t k = 0; k < a.attention.size() && k < plan.kept.size(); ++k) {
-    const std::string id = fmt::format("attention {}", k);
-    if (plan.kept[k]) {
-      AddLine(id, "stays: " + FindingLine(*plan.kept[k]), &text);
-      continue;
-    }
-    const NodeId node = a.attention[k].site ? a.attention[k].site->node : a.attention[k].node;
-    const std::string& output = a.graph->name(a.graph->outputs(node)[0]);
-    AddLine(id, AttentionText(AttentionBehind(plan.patch, output)), &text);
-  }
-  return text;
-}
-
-std::string PlannedInputs(const Analysis& a, const ConversionPlan& plan) {
-  std::string text;
-  for (const onnx::ValueInfoProto& input : plan.patch.new_inputs) {
-    AddLine("added", fmt::format("{} {}", input.name(), TypeText(input.type())), &text);
-  }
-  for (const auto& input : a.graph->proto().input()) {
-    const std::string& name = input.name();
-    const auto type = plan.patch.retype.find(name);
-    if (plan.patch.remove_inputs.contains(name)) {
-      AddLine("removed", name, &text);
-    } else if (type != plan.patch.retype.end()) {
-      const std::string before = TypeText(input.type()), after = TypeText(type->second);
-      if (before != after) {
-        AddLine("changed", fmt::format("{} {} -> {}", name, before, after), &text);
+  std::string Caches() const {
+    std::string text;
+    for (const AnalysedCache& cache : a_.caches) {
+      const std::string id = "cache " + Describer::IdOf(cache);
+      if (cache.update_index < 0) {
+        AddLine(id, "stays as it is", &text);
+        continue;
+      }
+      const PlannedCache& planned = plan_.caches[cache.update_index];
+      const PlannedWrite& write = plan_.writes[cache.update_index];
+      const std::string name = of_.Name(planned.pair.past);
+      const auto type = types_.find(name);
+      AddLine(id,
+              fmt::format("TensorScatter into {}{}{}", name, Buffer(planned),
+                          type == types_.end() ? "" : ", " + TypeText(type->second)),
+              &text);
+      AddLine("  at", Index(write.index), &text);
+      AddLine("  new rows", Rows(write.rows), &text);
+      if (write.reordered_past) AddLine("  past", of_.Text(write.reordered_past->element), &text);
+      for (const Equivalent& same : write.equivalents) {
+        AddLine("  view", of_.Name(same.value), &text);
       }
     }
+    return text;
   }
-  for (const DroppedInput& dropped : a.normalised.dropped) {
-    AddLine("dropped", fmt::format("{}, needs {}", dropped.name, GivenText(dropped)), &text);
+
+  std::string Attentions() const {
+    std::string text;
+    for (size_t k = 0; k < plan_.attention.size(); ++k) {
+      std::visit(Overloaded{[](const Unjudged&) {},
+                            [&](const PlannedAttention& planned) {
+                              AddLine(fmt::format("attention {}", k), Attention(planned), &text);
+                              AddLine("  reads", Keys(planned.keys), &text);
+                            },
+                            [&](const Finding& reason) {
+                              AddLine(fmt::format("attention {}", k),
+                                      "stays: " + FindingLine(reason), &text);
+                            }},
+                 plan_.attention[k]);
+    }
+    return text;
   }
-  return text;
+
+  std::string Inputs() const {
+    std::string text;
+    for (const onnx::ValueInfoProto& input : NewInputs(a_, plan_)) {
+      AddLine("added", fmt::format("{} {}", input.name(), TypeText(input.type())), &text);
+    }
+    for (const auto& input : a_.graph->proto().input()) {
+      const std::string& name = input.name();
+      const auto type = types_.find(name);
+      if (plan_.dropped.contains(a_.graph->Find(name))) {
+        AddLine("removed", name, &text);
+      } else if (type != types_.end()) {
+        const std::string before = TypeText(input.type()), after = TypeText(type->second);
+        if (before != after) {
+          AddLine("changed", fmt::format("{} {} -> {}", name, before, after), &text);
+        }
+      }
+    }
+    for (const auto& [input, value] : plan_.assumed) {
+      AddLine("assumed", fmt::format("all elements of {} are {}", of_.Name(input), value), &text);
+    }
+    for (const DroppedInput& dropped : a_.normalised.dropped) {
+      AddLine("dropped", fmt::format("{}, needs {}", dropped.name, GivenText(dropped)), &text);
+    }
+    return text;
+  }
+
+  std::string Operands() const {
+    std::string text;
+    for (const RederivedOperand& operand : plan_.operands) {
+      const auto* request = std::get_if<sym::Emitter::Request>(&operand.value);
+      const auto* table = std::get_if<ValueId>(&operand.value);
+      AddLine(fmt::format("input {}", operand.operand),
+              fmt::format("of {} is {}", of_.Nodes({operand.node}),
+                          request != nullptr ? of_.Text(request->element) : of_.Name(*table)),
+              &text);
+    }
+    return text;
+  }
+
+  std::string Control() const {
+    return std::visit(
+        Overloaded{[](const NoIndex&) { return std::string("derived from inputs of the source"); },
+                   [&](const DerivedIndex& derived) {
+                     return fmt::format("derived from inputs of the source: axis {} of {}",
+                                        derived.axis, of_.Name(derived.input));
+                   },
+                   [](const IndexInputs& inputs) {
+                     std::vector<std::string> names;
+                     for (const std::string& name :
+                          {inputs.write_indices, inputs.nonpad_kv_seqlen, inputs.tree_mask}) {
+                       if (!name.empty()) names.push_back(name);
+                     }
+                     return fmt::format("inputs {}", fmt::join(names, ", "));
+                   }},
+        plan_.index);
+  }
+
+ private:
+  static std::string Buffer(const PlannedCache& cache) {
+    return std::visit(
+        Overloaded{[](const LinearBuffer&) { return std::string(); },
+                   [](const WindowRing& ring) {
+                     return fmt::format(", a ring of more than {} rows", ring.window);
+                   },
+                   [](const SourceRing&) { return std::string(", in which rows wrap around"); },
+                   [](const FifoRing&) { return std::string(", in which rows stay in place"); }},
+        cache.buffer);
+  }
+
+  std::string Index(const WriteIndex& index) const {
+    return std::visit(
+        Overloaded{[](const SharedIndex&) { return std::string("the past's length"); },
+                   [&](const RepeatedIndex& repeated) {
+                     return fmt::format("the past's length, {} times", of_.Text(repeated.count));
+                   },
+                   [&](const SourceIndex& source) { return of_.Text(source.slot.element); }},
+        index);
+  }
+
+  std::string Rows(const NewRows& rows) const {
+    return std::visit(Overloaded{[&](const RowsInTargetLayout& r) {
+                                   return of_.Name(r.value) + ", in the result's layout";
+                                 },
+                                 [&](const RowsInSourceLayout& r) { return of_.Name(r.value); },
+                                 [&](const StackedRows& r) {
+                                   std::vector<std::string> names;
+                                   for (ValueId part : r.parts) names.push_back(of_.Name(part));
+                                   return fmt::format("{}, stacked", fmt::join(names, ", "));
+                                 },
+                                 [&](const CastRows& r) {
+                                   return fmt::format("{} in the cache's type", of_.Name(r.value));
+                                 },
+                                 [&](const DrawnRows& r) { return of_.Text(r.rows.element); }},
+                      rows);
+  }
+
+  static std::string Keys(const KeysRead& keys) {
+    return std::visit(
+        Overloaded{[](const SourceRows&) { return std::string("the rows that the source reads"); },
+                   [](const ValidRows&) { return std::string("the valid rows"); },
+                   [](const AllSlots&) { return std::string("all slots"); },
+                   [](const AllSlotsValid&) {
+                     return std::string("all slots, which the mask hides where they are unused");
+                   }},
+        keys);
+  }
+
+  // Returns "Attention-24, is_causal 1, no mask operand".
+  std::string Attention(const PlannedAttention& planned) const {
+    std::string text = "Attention-24";
+    if (planned.is_causal) text += ", is_causal 1";
+    if (planned.scale) text += fmt::format(", scale {}", *planned.scale);
+    if (planned.softcap != 0) text += fmt::format(", softcap {}", planned.softcap);
+    if (planned.softmax_precision != 0) {
+      text += fmt::format(", softmax_precision {}", planned.softmax_precision);
+    }
+    if (planned.heads_in_last_axis) text += ", heads in the last axis";
+    if (planned.groups_as_tokens) text += ", groups as tokens";
+    if (planned.mask) text += ", mask " + of_.Text(planned.mask->element);
+    if (planned.tree) text += ", mask of a tree";
+    for (const PlannedBias& bias : planned.biases) text += ", bias " + of_.Name(bias.value);
+    const bool none = !planned.mask && !planned.tree && planned.biases.empty();
+    return none ? text + ", no mask operand" : text;
+  }
+
+  const Analysis& a_;
+  const ConversionPlan& plan_;
+  const Describer of_;
+  const absl::flat_hash_map<std::string, onnx::TypeProto> types_;
+};
+
+std::string CapacityText(const ConversionPlan& plan) {
+  if (plan.options.max_seq_len) return fmt::format("{} tokens", *plan.options.max_seq_len);
+  return plan.grows() ? "max_sequence_length" : "that of the source";
 }
 
 }  // namespace
@@ -348,42 +437,29 @@ std::vector<StepText> DescribeRecognised(const Analysis& a, const Inspection& in
   return {{"2-recognise.txt", std::move(text)}};
 }
 
-std::vector<StepText> DescribePlan(const Analysis& a, const ConvertOptions& options,
-                                   const ConversionPlan& plan) {
+std::vector<StepText> DescribePlan(const Analysis& a, const ConversionPlan& plan) {
   std::string text;
   if (plan.refusal) {
     text = "plan: refused\n  " + FindingLine(plan.refusal->finding) + "\n";
-    for (size_t k = 0; k < plan.kept.size(); ++k) {
-      if (!plan.kept[k]) continue;
-      AddLine(fmt::format("attention {}", k), "stays: " + FindingLine(*plan.kept[k]), &text);
+    for (size_t k = 0; k < plan.attention.size(); ++k) {
+      const auto* reason = std::get_if<Finding>(&plan.attention[k]);
+      if (reason == nullptr) continue;
+      AddLine(fmt::format("attention {}", k), "stays: " + FindingLine(*reason), &text);
     }
     return {{"3-plan.txt", std::move(text)}};
   }
-  const Manifest& manifest = plan.manifest;
-  std::vector<std::string> inputs;
-  for (const auto& input : plan.patch.new_inputs) inputs.push_back(input.name());
+  const PlanDescriber of(a, plan);
   text = "plan: converted\n";
-  AddLine("control",
-          inputs.empty() ? std::string("derived from inputs of the source")
-                         : fmt::format("inputs {}", fmt::join(inputs, ", ")),
-          &text);
-  AddLine("uniform", YesNo(manifest.uniform), &text);
-  AddLine("uniform because", manifest.uniform ? manifest.uniform_reason : "", &text);
-  AddLine("read", WordOf(manifest.read), &text);
-  AddLine("mode", WordOf(manifest.mode), &text);
-  AddLine("capacity",
-          manifest.capacity_value ? fmt::format("{} tokens", *manifest.capacity_value)
-                                  : manifest.capacity_dim,
-          &text);
-  AddLine("padding", options.padding == Padding::kNone ? "none" : "keep", &text);
-  AddLine("new nodes", fmt::format("{}", plan.patch.new_nodes.size()), &text);
-  text += "\ncaches\n" + PlannedCaches(a, plan);
-  text += "\nattentions\n" + PlannedAttention(a, plan);
-  text += "\ninputs\n" + PlannedInputs(a, plan);
-  text += "\npreconditions\n";
-  for (const Precondition& p : manifest.preconditions) {
-    AddLine(p.code, fmt::format("{} ({})", p.text, WordOf(p.status)), &text);
-  }
+  AddLine("control", of.Control(), &text);
+  AddLine("uniform", YesNo(plan.uniform_reason.has_value()), &text);
+  AddLine("uniform because", plan.uniform_reason.value_or(""), &text);
+  AddLine("read", plan.prefix_read() ? "prefix" : "full", &text);
+  AddLine("capacity", CapacityText(plan), &text);
+  AddLine("padding", plan.options.padding == Padding::kNone ? "none" : "keep", &text);
+  text += "\ncaches\n" + of.Caches();
+  text += "\nattentions\n" + of.Attentions();
+  text += "\ninputs\n" + of.Inputs();
+  if (!plan.operands.empty()) text += "\noperands\n" + of.Operands();
   return {{"3-plan.txt", std::move(text)}};
 }
 

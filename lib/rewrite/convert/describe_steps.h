@@ -8,7 +8,7 @@
 #include "base/findings.h"
 #include "contract/manifest.h"
 #include "rewrite/convert/convert.h"
-#include "rewrite/emit/make_plan.h"
+#include "rewrite/plan/conversion_plan.h"
 #include "rewrite/recognise/analysis.h"
 #include "rewrite/types/steps.h"
 
@@ -23,8 +23,7 @@ std::vector<StepText> DescribeLowered(const Analysis& analysis);
 // order.
 std::vector<StepText> DescribeRecognised(const Analysis& analysis, const Inspection& inspection);
 // 3-plan.txt: what becomes of each cache, attention and input, or why the model is refused.
-std::vector<StepText> DescribePlan(const Analysis& analysis, const ConvertOptions& options,
-                                   const ConversionPlan& plan);
+std::vector<StepText> DescribePlan(const Analysis& analysis, const ConversionPlan& plan);
 // 4-emit.onnxtxt, an outline, and 4-emit.kv.json.
 std::vector<StepText> DescribeEmitted(const onnx::ModelProto& model, const Manifest& manifest);
 // 4-emit.txt: why no model was emitted.

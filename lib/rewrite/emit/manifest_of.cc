@@ -1,23 +1,17 @@
 #include "rewrite/emit/manifest_of.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
 #include "contract/words.h"
 #include "fmt/format.h"
-#include "rewrite/emit/relayout.h"
 #include "rewrite/plan/cross_token_ops.h"
+#include "rewrite/plan/declared_types.h"
 #include "rewrite/recognise/input_assumptions.h"
 
 namespace kvlift {
-
-std::string RingDimension(absl::Span<const PlannedCache> caches, const WindowRing& ring) {
-  const bool one = std::all_of(caches.begin(), caches.end(), [&](const PlannedCache& other) {
-    return other.ring() == nullptr || *other.ring() == ring;
-  });
-  return one ? "window_capacity" : fmt::format("window_capacity_{}", ring.window);
-}
 
 namespace {
 
@@ -63,18 +57,13 @@ const AnalysedCache* CacheNamed(const Analysis& a, ValueId v) {
 
 bool IsFifo(const CacheUpdate& update) { return std::holds_alternative<Fifo>(update.how); }
 
-bool HasGrowing(const Analysis& a) {
-  return std::any_of(a.updates.begin(), a.updates.end(),
-                     [](const CacheUpdate& update) { return update.grows(); });
-}
-
 bool HasFifo(const Analysis& a) {
   return std::any_of(a.updates.begin(), a.updates.end(),
                      [](const CacheUpdate& update) { return IsFifo(update); });
 }
 
 ManifestCache DescribeCache(const Analysis& a, const PlannedCache& update,
-                            const ConvertOptions& options, const AnalysedCache& cache) {
+                            const AnalysedCache& cache) {
   ManifestCache m;
   m.id = IdOf(cache);
   m.layer = cache.layer;
@@ -82,9 +71,8 @@ ManifestCache DescribeCache(const Analysis& a, const PlannedCache& update,
   m.input = a.graph->name(update.pair.past);
   m.output = a.graph->name(update.pair.present);
   m.dtype = ElementTypeName(a.graph->type(update.pair.past).elem_type);
-  const internal::Placement place = internal::PlacementOf(options, update);
-  m.layout = place.layout;
-  m.axis = place.axis;
+  m.layout = update.placement.layout;
+  m.axis = update.placement.axis;
   m.alias = CacheAlias::kSafe;
   if (const WindowRing* ring = update.ring()) m.ring = CacheRing{ring->window};
   m.source = {m.input, m.output, update.kind(), update.layout, update.axis, update.grows(), {}};
@@ -95,33 +83,38 @@ ManifestCache DescribeCache(const Analysis& a, const PlannedCache& update,
   return m;
 }
 
-void AddInputs(const Analysis& a, const ManifestFacts& facts, Manifest* m) {
+void AddInputs(const Analysis& a, const ConversionPlan& plan, Manifest* m) {
+  std::map<ValueId, int> key_axes;
+  for (const auto& [input, axis] : plan.extents.key_length_masks) key_axes[input] = axis;
+  const bool padded = plan.mask_width == MaskWidth::kCapacity;
   for (ValueId v : a.graph->graph_inputs()) {
     ManifestInput input;
     input.name = a.graph->name(v);
-    const auto assumed = facts.assumed.find(input.name);
-    const AllElements all = assumed != facts.assumed.end() && assumed->second == 0
+    const auto assumed = plan.assumed.find(v);
+    const AllElements all = assumed != plan.assumed.end() && assumed->second == 0
                                 ? AllElements::kZeros
                                 : AllElements::kOnes;
-    if (facts.dropped.contains(input.name)) {
+    if (plan.dropped.contains(v)) {
       m->dropped.push_back({input.name, all});
       continue;
     }
-    if (assumed != facts.assumed.end()) input.all = all;
-    const auto mask = facts.key_length_masks.find(input.name);
+    if (assumed != plan.assumed.end()) input.all = all;
+    const auto mask = key_axes.find(v);
     if (const AnalysedCache* cache = CacheNamed(a, v); cache != nullptr) {
       input.as = CacheInput{IdOf(*cache)};
-    } else if (mask != facts.key_length_masks.end() && facts.masks_padded) {
+    } else if (mask != key_axes.end() && padded) {
       input.as = PaddedInput{mask->second, 0};
     }
     m->inputs.push_back(std::move(input));
   }
+  const auto* inputs = std::get_if<IndexInputs>(&plan.index);
+  if (inputs == nullptr) return;
   const auto add_control = [&](const std::string& name, ControlInput control) {
     if (!name.empty()) m->inputs.push_back({name, std::move(control)});
   };
-  add_control(facts.write_indices, {ControlValue::kPastLength, "int64", {"B"}});
-  add_control(facts.nonpad_kv_seqlen, {ControlValue::kTotalLength, "int64", {"B"}});
-  add_control(facts.tree_mask, {ControlValue::kLowerTriangle, "bool", {"B", "1|N", "S", "S"}});
+  add_control(inputs->write_indices, {ControlValue::kPastLength, "int64", {"B"}});
+  add_control(inputs->nonpad_kv_seqlen, {ControlValue::kTotalLength, "int64", {"B"}});
+  add_control(inputs->tree_mask, {ControlValue::kLowerTriangle, "bool", {"B", "1|N", "S", "S"}});
 }
 
 // Returns the starts of all updates of type Write, WriteAt or WriteAround, each once.
@@ -149,9 +142,9 @@ bool SaysStartInside(const Analysis& a, Expr predicate) {
   });
 }
 
-void AddAssumedMasks(const ManifestFacts& facts, Manifest* m) {
+void AddAssumedMasks(const ConversionPlan& plan, Manifest* m) {
   const auto all = [&](int64_t value) {
-    return std::any_of(facts.assumed.begin(), facts.assumed.end(),
+    return std::any_of(plan.assumed.begin(), plan.assumed.end(),
                        [&](const auto& input) { return input.second == value; });
   };
   for (const AllElements value : {AllElements::kOnes, AllElements::kZeros}) {
@@ -161,14 +154,14 @@ void AddAssumedMasks(const ManifestFacts& facts, Manifest* m) {
   }
 }
 
-void AddRings(absl::Span<const PlannedCache> caches, const ConvertOptions& options, Manifest* m) {
+void AddRings(const ConversionPlan& plan, Manifest* m) {
   std::set<std::string> said;
-  for (const PlannedCache& cache : caches) {
+  for (const PlannedCache& cache : plan.caches) {
     const WindowRing* ring = cache.ring();
     if (ring == nullptr) continue;
-    const std::string capacity = options.window_capacity
-                                     ? fmt::format("{}", *options.window_capacity)
-                                     : RingDimension(caches, *ring);
+    const std::string capacity = plan.options.window_capacity
+                                     ? fmt::format("{}", *plan.options.window_capacity)
+                                     : RingDimension(plan, *ring);
     std::string text = fmt::format("new tokens <= {} - {}", capacity, ring->window);
     if (!said.insert(text).second) continue;
     m->preconditions.push_back({"KV301", std::move(text), PreconditionStatus::kAssumed});
@@ -196,10 +189,10 @@ NodeId TakesTokensTogether(const Analysis& a) {
   return n != kNoNode ? n : FindCountedTokens(a);
 }
 
-void AddPreconditions(Analysis& a, absl::Span<const PlannedCache> caches,
-                      const ConvertOptions& options, const ManifestFacts& facts, Manifest* m) {
-  const std::string past = facts.write_indices.empty() ? "the past's length" : facts.write_indices;
-  if (std::any_of(caches.begin(), caches.end(),
+void AddPreconditions(const Analysis& a, const ConversionPlan& plan, Manifest* m) {
+  const auto* inputs = std::get_if<IndexInputs>(&plan.index);
+  const std::string past = inputs == nullptr ? "the past's length" : inputs->write_indices;
+  if (std::any_of(plan.caches.begin(), plan.caches.end(),
                   [](const PlannedCache& cache) { return cache.grows() && cache.linear(); })) {
     m->preconditions.push_back(
         {"KV301", fmt::format("0 <= {0} and {0} + new tokens <= capacity, for each sequence", past),
@@ -216,7 +209,7 @@ void AddPreconditions(Analysis& a, absl::Span<const PlannedCache> caches,
     m->preconditions.push_back({"KV301", fmt::format("0 <= {} and new tokens <= capacity", start),
                                 PreconditionStatus::kGuarded});
   }
-  AddRings(caches, options, m);
+  AddRings(plan, m);
   m->preconditions.push_back({"KV302",
                               "unused cache slots hold finite numbers: fill new caches with zeros",
                               PreconditionStatus::kAssumed});
@@ -236,7 +229,7 @@ void AddPreconditions(Analysis& a, absl::Span<const PlannedCache> caches,
   const bool sees_none =
       std::any_of(a.attention.begin(), a.attention.end(), [&](const AnalysedAttention& attention) {
         return attention.site &&
-               (!facts.key_length_masks.empty() || HostMayHideAll(a, *attention.site));
+               (!plan.extents.key_length_masks.empty() || HostMayHideAll(a, *attention.site));
       });
   if (sees_none) {
     m->preconditions.push_back(
@@ -245,7 +238,7 @@ void AddPreconditions(Analysis& a, absl::Span<const PlannedCache> caches,
          "mask hides every key) get 0 where the source may give an average or NaN",
          PreconditionStatus::kAssumed});
   }
-  if (a.updates.size() > 1 && (HasGrowing(a) || HasFifo(a))) {
+  if (a.updates.size() > 1 && (plan.grows() || HasFifo(a))) {
     m->preconditions.push_back({"KV304", "all caches of a step hold the same number of tokens",
                                 PreconditionStatus::kAssumed});
   }
@@ -266,8 +259,8 @@ void AddPreconditions(Analysis& a, absl::Span<const PlannedCache> caches,
                      a.graph->node(other).op_type(), a.graph->NodeName(other)),
          PreconditionStatus::kAssumed});
   }
-  AddAssumedMasks(facts, m);
-  if (facts.uniform && HasGrowing(a)) {
+  AddAssumedMasks(plan, m);
+  if (plan.uniform && plan.grows()) {
     m->preconditions.push_back({"KV306", "all sequences of a batch hold the same number of tokens",
                                 PreconditionStatus::kAssumed});
   }
@@ -275,40 +268,28 @@ void AddPreconditions(Analysis& a, absl::Span<const PlannedCache> caches,
 
 }  // namespace
 
-Manifest MakeManifest(Analysis& a, absl::Span<const PlannedCache> caches,
-                      const ConvertOptions& options, const ManifestFacts& facts) {
+Manifest MakeManifest(const Analysis& a, const ConversionPlan& plan) {
   Manifest m;
-  m.target = TargetName(options.target);
+  m.target = TargetName(plan.options.target);
   m.capacity_dim = "max_sequence_length";
-  m.capacity_value = options.max_seq_len;
-  const bool circular = std::any_of(caches.begin(), caches.end(), [](const PlannedCache& cache) {
-    return !cache.grows() && !cache.linear();
-  });
+  m.capacity_value = plan.options.max_seq_len;
+  const bool circular =
+      std::any_of(plan.caches.begin(), plan.caches.end(),
+                  [](const PlannedCache& cache) { return !cache.grows() && !cache.linear(); });
   m.mode = circular ? BufferMode::kCircular : BufferMode::kLinear;
-  m.read = facts.prefix ? CacheRead::kPrefix : CacheRead::kFull;
-  m.uniform = facts.uniform;
-  if (!HasGrowing(a)) {
+  m.read = plan.prefix_read() ? CacheRead::kPrefix : CacheRead::kFull;
+  m.uniform = plan.uniform_reason.has_value();
+  m.uniform_reason = plan.uniform_reason.value_or("");
+  if (!plan.grows()) {
     const CacheUpdate& first = a.updates.front();
     const Expr capacity = a.forms->Of(first.pair.past).shape[first.axis];
     if (capacity->kind() == sym::Kind::kInteger) m.capacity_value = capacity->value();
     if (capacity->kind() == sym::Kind::kDim) m.capacity_dim = capacity->dim().name();
-    const Expr start = first.write_index(a.forms->pool());
-    m.uniform = !IsFifo(first) && !sym::ContainsIndex(start, 0);
-    if (m.uniform) {
-      m.uniform_reason =
-          fmt::format("{} is one slot for all sequences", sym::ToString(start, a.graph.get()));
-    } else if (const NodeId n = FindMixing(a); n != kNoNode) {
-      m.uniform = true;
-      m.uniform_reason = fmt::format("{} at {} takes in all tokens of a step",
-                                     a.graph->node(n).op_type(), a.graph->NodeName(n));
-    }
-  } else if (facts.uniform && facts.write_indices.empty()) {
-    m.uniform_reason = "the past's length is derived from the width of an input";
   }
   for (const AnalysedCache* cache : InLayerOrder(a)) {
-    m.caches.push_back(DescribeCache(a, caches[cache->update_index], options, *cache));
+    m.caches.push_back(DescribeCache(a, plan.caches[cache->update_index], *cache));
   }
-  AddInputs(a, facts, &m);
+  AddInputs(a, plan, &m);
   for (ValueId v : a.graph->graph_outputs()) {
     ManifestOutput output;
     output.name = a.graph->name(v);
@@ -317,7 +298,7 @@ Manifest MakeManifest(Analysis& a, absl::Span<const PlannedCache> caches,
     }
     m.outputs.push_back(std::move(output));
   }
-  AddPreconditions(a, caches, options, facts, &m);
+  AddPreconditions(a, plan, &m);
   const Normalised& normalised = a.normalised;
   m.dropped.insert(m.dropped.end(), normalised.dropped.begin(), normalised.dropped.end());
   m.preconditions.insert(m.preconditions.end(), normalised.preconditions.begin(),

@@ -410,7 +410,7 @@ class Packer {
 
 }  // namespace
 
-absl::StatusOr<std::optional<Finding>> PackCaches(const ConvertOptions& options,
+absl::StatusOr<std::optional<Finding>> PackCaches(const ResolvedOptions& options,
                                                   onnx::ModelProto* model, Manifest* manifest) {
   const bool whole = options.target == Target::kSpec || options.target == Target::kOrt;
   if (!whole || options.quantize_cache) {

@@ -13,7 +13,7 @@
 #include "base/findings.h"
 #include "contract/manifest.h"
 #include "onnx/onnx_pb.h"
-#include "rewrite/types/options.h"
+#include "rewrite/types/resolved_options.h"
 
 namespace kvlift {
 
@@ -22,7 +22,7 @@ namespace kvlift {
 // buffer's, so that the runtime refuses it. Returns KV246, and changes nothing, if the source has
 // no such tensor, if some part cannot be written at an offset, or if the target or --quantize-cache
 // does not allow it.
-absl::StatusOr<std::optional<Finding>> PackCaches(const ConvertOptions& options,
+absl::StatusOr<std::optional<Finding>> PackCaches(const ResolvedOptions& options,
                                                   onnx::ModelProto* model, Manifest* manifest);
 
 }  // namespace kvlift

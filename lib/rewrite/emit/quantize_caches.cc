@@ -361,7 +361,7 @@ std::optional<CacheQuantization> ReadCacheQuantization(const std::string& text) 
   return how;
 }
 
-absl::StatusOr<std::optional<Finding>> QuantizeCaches(const ConvertOptions& options,
+absl::StatusOr<std::optional<Finding>> QuantizeCaches(const ResolvedOptions& options,
                                                       onnx::ModelProto* model, Manifest* manifest,
                                                       const ScaleRules& rules) {
   if (options.target != Target::kSpec && options.target != Target::kOrt) {

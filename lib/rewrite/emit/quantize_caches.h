@@ -15,7 +15,7 @@
 #include "base/findings.h"
 #include "contract/manifest.h"
 #include "onnx/onnx_pb.h"
-#include "rewrite/types/options.h"
+#include "rewrite/types/resolved_options.h"
 
 namespace kvlift {
 
@@ -29,7 +29,7 @@ constexpr ScaleRules kKeyValueCacheScaleRules = {1e-5F, /*of_rows=*/true};
 // Quantises every cache of the manifest as options.quantize_cache says, which must be set. Returns
 // the reason (KV241-KV245), and changes nothing, if one of them cannot be quantised. Does not check
 // how much the results change.
-absl::StatusOr<std::optional<Finding>> QuantizeCaches(const ConvertOptions& options,
+absl::StatusOr<std::optional<Finding>> QuantizeCaches(const ResolvedOptions& options,
                                                       onnx::ModelProto* model, Manifest* manifest,
                                                       const ScaleRules& rules = {});
 

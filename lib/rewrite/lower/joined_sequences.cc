@@ -9,7 +9,7 @@
 #include "contract/words.h"
 #include "fmt/format.h"
 #include "rewrite/lower/normalise.h"
-#include "sym/forms/emit.h"
+#include "sym/emit/emit.h"
 
 namespace kvlift {
 namespace {

@@ -11,7 +11,7 @@ namespace kvlift {
 namespace {
 
 // Returns how many tokens in front of its own a query sees at most; nullopt if no bound is known.
-std::optional<int64_t> TokensSeenBack(Analysis& a, const AttentionSite& site) {
+std::optional<int64_t> TokensSeenBack(const Analysis& a, const AttentionSite& site) {
   if (!site.mask.biases.empty()) return std::nullopt;
   const sym::Expr start =
       CountedUp(*a.forms, a.updates[site.key.cache].write_index(a.forms->pool()));
@@ -26,7 +26,7 @@ std::optional<int64_t> TokensSeenBack(Analysis& a, const AttentionSite& site) {
 
 // Returns, for each update, the number of past tokens that attention reads at most; 0: no bound
 // above 0 is known.
-std::vector<int64_t> WindowsOfAttention(Analysis& a) {
+std::vector<int64_t> WindowsOfAttention(const Analysis& a) {
   std::vector<int64_t> seen(a.updates.size(), 0);
   std::vector<bool> bounded(a.updates.size(), true);
   for (const AnalysedAttention& attention : a.attention) {
@@ -53,9 +53,9 @@ bool PlannedCache::moves_rows() const {
       buffer);
 }
 
-std::vector<PlannedCache> PlanBuffers(Analysis& a, WindowForm window) {
+std::vector<PlannedCache> PlanBuffers(const Analysis& a, const ResolvedOptions& options) {
   using Buffer = PlannedCache::Buffer;
-  const bool rings = window == WindowForm::kCircular;
+  const bool rings = options.window == WindowForm::kCircular;
   std::vector<int64_t> seen(a.updates.size(), 0);
   if (rings) seen = WindowsOfAttention(a);
   std::vector<PlannedCache> caches;
@@ -74,7 +74,7 @@ std::vector<PlannedCache> PlanBuffers(Analysis& a, WindowForm window) {
                    [](const WriteAround&) { return Buffer(SourceRing{}); },
                    [](const Fifo&) { return Buffer(FifoRing{}); }},
         update.how);
-    caches.emplace_back(update, buffer);
+    caches.emplace_back(update, buffer, PlacementOf(options.layout, update));
   }
   return caches;
 }

@@ -1,11 +1,14 @@
-// What becomes of a recognised cache in the result. Internal to lib/rewrite.
+// The buffer that a recognised cache becomes in the result. Internal to lib/rewrite.
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "rewrite/plan/placement.h"
 #include "rewrite/recognise/analysis.h"
+#include "rewrite/types/resolved_options.h"
 
 namespace kvlift {
 
@@ -32,15 +35,17 @@ struct FifoRing {
   friend bool operator==(const FifoRing&, const FifoRing&) = default;
 };
 
-// An update with the buffer that holds its rows in the result. Only PlanBuffers makes them:
-// growing caches are linear or in a WindowRing, and of the others each kind has one buffer.
+// An update with the buffer that holds its rows in the result, and the layout of that buffer. Only
+// PlanBuffers makes them: growing caches are linear or in a WindowRing, and of the others each kind
+// has one buffer.
 struct PlannedCache : CacheUpdate {
   using Buffer = std::variant<LinearBuffer, WindowRing, SourceRing, FifoRing>;
 
-  PlannedCache(const CacheUpdate& recognised, Buffer planned)
-      : CacheUpdate(recognised), buffer(planned) {}
+  PlannedCache(const CacheUpdate& recognised, Buffer planned, Placement placed)
+      : CacheUpdate(recognised), buffer(planned), placement(std::move(placed)) {}
 
   Buffer buffer;
+  Placement placement;
 
   bool linear() const { return std::holds_alternative<LinearBuffer>(buffer); }
   const WindowRing* ring() const { return std::get_if<WindowRing>(&buffer); }
@@ -53,6 +58,6 @@ struct PlannedCache : CacheUpdate {
 // WindowForm::kCircular caches that keep a window become rings, and caches that keep all rows do if
 // every attention over them hides, from each query, the tokens that are more than a constant number
 // back, and adds no bias. Caches with reordered sequences, or with the sequence axis first, do not.
-std::vector<PlannedCache> PlanBuffers(Analysis& analysis, WindowForm window);
+std::vector<PlannedCache> PlanBuffers(const Analysis& analysis, const ResolvedOptions& options);
 
 }  // namespace kvlift

@@ -1,5 +1,5 @@
-// What a user may ask of a conversion. Each choice has an `auto` value, which Resolved() replaces
-// by what the target needs.
+// What a user may ask of a conversion. Resolve (rewrite/types/resolved_options.h) replaces each
+// `auto` by what the target needs.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 #include "contract/kinds.h"
 #include "contract/manifest.h"
+
 namespace kvlift {
 
 // The runtime whose rules the result must meet: the operator texts alone, ONNX Runtime,

@@ -1,6 +1,7 @@
-#include "rewrite/emit/rederive.h"
+#include "rewrite/judge/rederive.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "fmt/format.h"
 #include "rewrite/recognise/batch_axis.h"
@@ -15,8 +16,8 @@ using sym::Kind;
 
 class Walker {
  public:
-  Walker(sym::Forms& forms, sym::Emitter& emitter, const RederiveInput& input)
-      : forms_(forms), graph_(forms.graph()), emitter_(emitter), in_(input) {
+  Walker(sym::Forms& forms, const sym::EmissionProbe& probe, const RederiveInput& input)
+      : forms_(forms), graph_(forms.graph()), probe_(probe), in_(input) {
     Taint();
   }
 
@@ -138,25 +139,24 @@ class Walker {
   }
 
   // If the operand is a constant table that is cut to the total length and then looked up by
-  // position: returns the name of the whole table, which gives the same rows. Returns an empty name
-  // otherwise.
-  std::string WholeTable(NodeId n, int k, const Form& form) {
-    if (!graph_.Is(n, "Gather") || k != 0 || form.element->kind() != Kind::kLoad) return {};
+  // position: returns the whole table, which gives the same rows. Returns kNoValue otherwise.
+  ValueId WholeTable(NodeId n, int k, const Form& form) {
+    if (!graph_.Is(n, "Gather") || k != 0 || form.element->kind() != Kind::kLoad) return kNoValue;
     const ValueId table = form.element->source();
-    if (graph_.constant(table) == nullptr) return {};
+    if (graph_.constant(table) == nullptr) return kNoValue;
     const auto rank = static_cast<int64_t>(form.shape.size());
-    if (static_cast<int64_t>(form.element->args().size()) != rank) return {};
+    if (static_cast<int64_t>(form.element->args().size()) != rank) return kNoValue;
     const int64_t axis = IntAttribute(graph_.node(n), "axis", 0);
     for (int64_t j = 0; j < rank; ++j) {
-      if (form.element->args()[j] != forms_.pool().Index(static_cast<int>(j))) return {};
-      if (HoldsLength(form.shape[j]) && j != (axis < 0 ? axis + rank : axis)) return {};
+      if (form.element->args()[j] != forms_.pool().Index(static_cast<int>(j))) return kNoValue;
+      if (HoldsLength(form.shape[j]) && j != (axis < 0 ? axis + rank : axis)) return kNoValue;
     }
-    return graph_.name(table);
+    return table;
   }
 
   void Replace(NodeId n, int k, ValueId v, const Form& form) {
-    if (const std::string table = WholeTable(n, k, form); !table.empty()) {
-      out_.operands[{n, k}] = table;
+    if (const ValueId table = WholeTable(n, k, form); table != kNoValue) {
+      out_.operands.push_back({n, k, table});
       return;
     }
     if (DependsOnLength(form.shape)) {
@@ -168,7 +168,7 @@ class Walker {
     request.role = graph_.name(v).empty() ? "index" : "derived";
     request.element = forms_.pool().Substitute(form.element, in_.normal, sym::Facts{form.shape});
     if (request.elem_type == 0) return Refuse("KV215", n, v, "its type is not known");
-    if (in_.per_sequence && emitter_.IsPerSequence(request.element)) {
+    if (in_.per_sequence && probe_.IsPerSequence(request.element)) {
       if (form.shape.empty()) {
         out_.needs_uniform = WhyNotPerSequence(n, v, "is a scalar");
         return;
@@ -182,11 +182,10 @@ class Walker {
         return;
       }
     }
-    const auto value = emitter_.Tensor(request);
-    if (!value.ok()) {
-      return Refuse("KV215", n, v, std::string(value.status().message()));
+    if (const absl::Status derived = probe_.Tensor(request); !derived.ok()) {
+      return Refuse("KV215", n, v, std::string(derived.message()));
     }
-    out_.operands[{n, k}] = *value;
+    out_.operands.push_back({n, k, std::move(request)});
   }
 
   std::string WhyNotPerSequence(NodeId n, ValueId v, std::string_view what) const {
@@ -201,7 +200,7 @@ class Walker {
 
   sym::Forms& forms_;
   const Graph& graph_;
-  sym::Emitter& emitter_;
+  const sym::EmissionProbe& probe_;
   const RederiveInput& in_;
   std::vector<bool> tainted_;
   std::vector<NodeId> stack_;
@@ -212,8 +211,8 @@ class Walker {
 
 }  // namespace
 
-Rederived Rederive(sym::Forms& forms, sym::Emitter& emitter, const RederiveInput& input) {
-  return Walker(forms, emitter, input).Run();
+Rederived Rederive(sym::Forms& forms, const sym::EmissionProbe& probe, const RederiveInput& input) {
+  return Walker(forms, probe, input).Run();
 }
 
 }  // namespace kvlift

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "rewrite/plan/plan_state.h"
+#include "rewrite/judge/plan_basis.h"
 
 namespace kvlift::internal {
 
@@ -20,25 +20,25 @@ struct MaskOfSite {
 };
 
 // Returns true if a conjunct of `keep` implies t <= bound.
-bool Implies(PlanState& s, const MaskOfSite& mask, sym::Expr bound);
+bool Implies(const PlanBasis& s, const MaskOfSite& mask, sym::Expr bound);
 
 // Returns true if e reads a graph input at the index of the key, such as a padding mask.
-bool ReadsHostMask(const PlanState& s, sym::Expr e);
+bool ReadsHostMask(const PlanBasis& s, sym::Expr e);
 
 // Returns true if each query sees at least one key, apart from keys that the host hides.
-bool SeesSomeKey(PlanState& s, const MaskOfSite& mask);
+bool SeesSomeKey(const PlanBasis& s, const MaskOfSite& mask);
 
 // Returns true if the mask, or the host, hides later tokens from each query, or if a step has one.
-bool HidesLater(PlanState& s, const MaskOfSite& mask);
+bool HidesLater(const PlanBasis& s, const MaskOfSite& mask);
 
 // Returns true if an attention that no rule reads may hide later tokens: by a value that is added
 // to its scores or selected instead of them, or by a mask of the host, or since a step has one
 // token.
-bool MayHideLater(PlanState& s, NodeId attention);
+bool MayHideLater(const PlanBasis& s, NodeId attention);
 
 // Returns true if a query without visible keys may differ from the source in one layer, and the row
 // that is computed from it is visible to another layer, which hides other keys, to a state, or to
 // an operator that combines all tokens.
-bool PadsLeak(PlanState& s);
+bool PadsLeak(const PlanBasis& s);
 
 }  // namespace kvlift::internal

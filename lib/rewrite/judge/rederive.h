@@ -1,21 +1,19 @@
-// Derives everything outside the attentions that depends on the past length from the write index:
-// positions, tables that are read by position, shapes.
+// Decides how everything outside the attentions that depends on the past length is computed from
+// the write index: positions, tables that are read by position, shapes.
 //
 // Walks the remaining graph backwards from its outputs. Where an operator reads index data that
-// depends on P, its operand is replaced by nodes for the operand's expression, in which the write
-// index stands for P. An operand that cannot be derived is a refusal.
+// depends on P, its operand is replaced by the operand's expression, in which the write index
+// stands for P. An operand that cannot be derived is a refusal.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "base/findings.h"
-#include "ir/patch.h"
-#include "sym/forms/emit.h"
-#include "sym/forms/forms.h"
+#include "rewrite/plan/conversion_plan.h"
+#include "sym/emit/emission_probe.h"
 
 namespace kvlift {
 
@@ -36,14 +34,13 @@ struct RederiveInput {
 
 struct Rederived {
   std::optional<Finding> refusal;  // KV214 or KV215; if set, nothing else is valid
-  // Set if positions cannot differ between sequences, with the reason: run again with
+  // Set if positions cannot differ between sequences, with the reason: ask again with
   // per_sequence = false.
   std::optional<std::string> needs_uniform;
-  // New operands: (node, input position) -> value name.
-  absl::flat_hash_map<std::pair<NodeId, int>, std::string> operands;
+  std::vector<RederivedOperand> operands;
   bool reads_caches = false;  // a node that stays reads the rows of a cache
 };
 
-Rederived Rederive(sym::Forms& forms, sym::Emitter& emitter, const RederiveInput& input);
+Rederived Rederive(sym::Forms& forms, const sym::EmissionProbe& probe, const RederiveInput& input);
 
 }  // namespace kvlift

@@ -1,4 +1,4 @@
-#include "rewrite/plan/mask_safety.h"
+#include "rewrite/judge/mask_safety.h"
 
 #include <algorithm>
 #include <deque>
@@ -29,7 +29,7 @@ bool Says(sym::Pool& pool, Expr part, Expr value, Expr bound, const sym::Facts& 
 
 // Returns the bound of the key's index that the part sets, if an input gives it for the query, as a
 // position; null otherwise. key, query: the axes of keys and queries.
-Expr HostPosition(PlanState& s, Expr part, int key, int query) {
+Expr HostPosition(const PlanBasis& s, Expr part, int key, int query) {
   if (part->kind() != Kind::kLe) return nullptr;
   const auto linear = sym::LinearIn(s.pool, part->args()[0], s.pool.Index(key));
   if (!linear || linear->coefficient != 1) return nullptr;
@@ -41,12 +41,12 @@ Expr HostPosition(PlanState& s, Expr part, int key, int query) {
   return from_host && of_query ? s.pool.Neg(linear->rest) : nullptr;
 }
 
-sym::Facts FactsOf(PlanState& s, const MaskOfSite& mask) {
+sym::Facts FactsOf(const PlanBasis& s, const MaskOfSite& mask) {
   return {{nullptr, s.pool.Integer(mask.site.q_heads), mask.key.new_length, nullptr}};
 }
 
 // Returns true if the part reads a constant table at [.., x, x] and its diagonal has no zero.
-bool HoldsOnDiagonal(PlanState& s, Expr part) {
+bool HoldsOnDiagonal(const PlanBasis& s, Expr part) {
   if (part->kind() == Kind::kNot && part->args()[0]->kind() == Kind::kEq) {
     part = part->args()[0]->args()[0];
   }
@@ -67,7 +67,7 @@ bool HoldsOnDiagonal(PlanState& s, Expr part) {
   return true;
 }
 
-bool SeesKey(PlanState& s, const MaskOfSite& mask, Expr t) {
+bool SeesKey(const PlanBasis& s, const MaskOfSite& mask, Expr t) {
   sym::Pool::Substitution at;
   at.indices = {nullptr, nullptr, nullptr, t};
   const sym::Facts facts = FactsOf(s, mask);
@@ -81,7 +81,7 @@ bool SeesKey(PlanState& s, const MaskOfSite& mask, Expr t) {
 
 // Returns true if an input besides the caches may be as wide as the keys: an extent that is not a
 // number, B or S counts as such.
-bool HasHostMask(PlanState& s) {
+bool HasHostMask(const PlanBasis& s) {
   for (ValueId v : s.graph.graph_inputs()) {
     const sym::Form& form = s.forms.Of(v);
     if (!form.known_rank || form.shape.size() < 2 || s.graph.uses(v).empty()) continue;
@@ -90,7 +90,8 @@ bool HasHostMask(PlanState& s) {
                     [&](const CacheUpdate& update) { return update.pair.past == v; });
     if (cache) continue;
     for (Expr dim : form.shape) {
-      if (dim->kind() == Kind::kInteger || dim == s.batch || dim == s.new_length) continue;
+      if (dim->kind() == Kind::kInteger || dim == s.extents.batch || dim == s.extents.new_length)
+        continue;
       return true;
     }
   }
@@ -98,7 +99,7 @@ bool HasHostMask(PlanState& s) {
 }
 
 // Returns true if the value, whose last two axes are queries and keys, hides later keys.
-bool ValueHidesLater(PlanState& s, ValueId v, absl::Span<const Expr> starts) {
+bool ValueHidesLater(const PlanBasis& s, ValueId v, absl::Span<const Expr> starts) {
   const sym::Form form = s.forms.Of(v);
   if (!form.known_rank || form.opaque || form.shape.size() < 2) return false;
   const int rank = static_cast<int>(form.shape.size());
@@ -125,21 +126,21 @@ bool CarriesScores(const Graph& graph, NodeId n) {
 
 }  // namespace
 
-bool Implies(PlanState& s, const MaskOfSite& mask, Expr bound) {
+bool Implies(const PlanBasis& s, const MaskOfSite& mask, Expr bound) {
   const sym::Facts facts = FactsOf(s, mask);
   const auto parts = sym::ConjunctsOf(mask.keep);
   return std::any_of(parts.begin(), parts.end(),
                      [&](Expr part) { return Says(s.pool, part, s.pool.Index(3), bound, facts); });
 }
 
-bool ReadsHostMask(const PlanState& s, Expr e) {
+bool ReadsHostMask(const PlanBasis& s, Expr e) {
   const std::vector<Expr> loads = sym::LoadsOf(e);
   return std::any_of(loads.begin(), loads.end(), [&](Expr load) {
     return s.graph.is_graph_input(load->source()) && sym::ContainsIndex(load, 3);
   });
 }
 
-bool SeesSomeKey(PlanState& s, const MaskOfSite& mask) {
+bool SeesSomeKey(const PlanBasis& s, const MaskOfSite& mask) {
   sym::Pool& pool = s.pool;
   const Expr own = pool.Add(mask.start, pool.Index(2));
   std::vector<Expr> keys = {own, pool.Integer(0), pool.Index(2)};
@@ -152,7 +153,7 @@ bool SeesSomeKey(PlanState& s, const MaskOfSite& mask) {
   return std::any_of(keys.begin(), keys.end(), [&](Expr t) { return SeesKey(s, mask, t); });
 }
 
-bool HidesLater(PlanState& s, const MaskOfSite& mask) {
+bool HidesLater(const PlanBasis& s, const MaskOfSite& mask) {
   if (mask.key.new_length->is_integer(1)) return true;
   if (QueryShape(s.forms, mask.site)[2]->is_integer(1)) return true;
   if (Implies(s, mask, s.pool.Add(mask.start, s.pool.Index(2)))) return true;
@@ -164,7 +165,7 @@ bool HidesLater(PlanState& s, const MaskOfSite& mask) {
   });
 }
 
-bool MayHideLater(PlanState& s, NodeId attention) {
+bool MayHideLater(const PlanBasis& s, NodeId attention) {
   const bool one_token =
       std::all_of(s.a.updates.begin(), s.a.updates.end(),
                   [](const CacheUpdate& update) { return update.new_length->is_integer(1); });
@@ -195,7 +196,7 @@ bool MayHideLater(PlanState& s, NodeId attention) {
   return false;
 }
 
-bool PadsLeak(PlanState& s) {
+bool PadsLeak(const PlanBasis& s) {
   bool loses_rows = false, sees_all = false;
   for (const AnalysedAttention& attention : s.a.attention) {
     const bool biased = attention.site && !attention.site->mask.biases.empty();

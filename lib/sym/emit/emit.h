@@ -52,6 +52,9 @@ class Emitter {
     std::string role;  // role of the nodes in their names, see ir/node_builder.h
     // Conjuncts may guard what other conjuncts read: an index that may lie outside is then clamped.
     bool parts_guard = true;
+    // Axes of sources that may be longer in the new graph than what the element reads of them;
+    // they take the place of SourceBinding::wide_axes.
+    absl::flat_hash_map<ValueId, std::vector<int>> wide_axes = {};
   };
   // Returns the name of the requested tensor. Returns Unimplemented, with the expression, if there
   // are no nodes for it; FailedPrecondition as Dim does.

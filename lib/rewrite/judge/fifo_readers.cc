@@ -1,4 +1,4 @@
-#include "rewrite/plan/fifo_readers.h"
+#include "rewrite/judge/fifo_readers.h"
 
 #include <deque>
 
@@ -6,7 +6,7 @@
 #include "fmt/format.h"
 
 namespace kvlift::internal {
-std::optional<Finding> MovedRowsReadElsewhere(const PlanState& s) {
+std::optional<Finding> MovedRowsReadElsewhere(const PlanBasis& s, absl::Span<const ValueId> roots) {
   const Graph& graph = s.graph;
   absl::flat_hash_set<ValueId> moved, seen;
   for (const PlannedCache& cache : s.caches) {
@@ -15,7 +15,7 @@ std::optional<Finding> MovedRowsReadElsewhere(const PlanState& s) {
   }
   absl::flat_hash_set<NodeId> taken;
   for (const AnalysedAttention& attention : s.a.attention) taken.insert(attention.node);
-  std::deque<ValueId> queue(s.roots.begin(), s.roots.end());
+  std::deque<ValueId> queue(roots.begin(), roots.end());
   for (ValueId output : graph.graph_outputs()) {
     if (!moved.contains(output)) queue.push_back(output);
   }

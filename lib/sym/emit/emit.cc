@@ -1,4 +1,4 @@
-#include "sym/forms/emit.h"
+#include "sym/emit/emit.h"
 
 #include <algorithm>
 #include <limits>
@@ -329,13 +329,20 @@ class Emitter::Builder {
     return Join(op, a, b, TensorProto::BOOL);
   }
 
+  // Returns the axes of a source that may be longer than what is read of them.
+  absl::Span<const int> WideAxes(ValueId source) const {
+    if (const auto own = r_.wide_axes.find(source); own != r_.wide_axes.end()) return own->second;
+    const auto bound = e_.sources_.find(source);
+    if (bound == e_.sources_.end()) return {};
+    return bound->second.wide_axes;
+  }
+
   // Returns the name of a load's source, sliced to what is read along its wide axes.
   absl::StatusOr<std::string> Source(Expr load) {
     const ValueId source = load->source();
     const auto it = e_.sources_.find(source);
-    if (it == e_.sources_.end()) return e_.forms_.graph().name(source);
-    std::string value = it->second.value;
-    for (int axis : it->second.wide_axes) {
+    std::string value = it == e_.sources_.end() ? e_.forms_.graph().name(source) : it->second.value;
+    for (int axis : WideAxes(source)) {
       const Expr arg = load->args()[axis];
       if (arg->kind() != Kind::kIndex || arg->index() >= rank()) continue;
       KV_ASSIGN_OR_RETURN(std::string end, e_.Dim(r_.shape[arg->index()]));
@@ -364,9 +371,7 @@ class Emitter::Builder {
   }
 
   bool IsWide(ValueId source, int axis) const {
-    const auto it = e_.sources_.find(source);
-    if (it == e_.sources_.end()) return false;
-    const std::vector<int>& wide = it->second.wide_axes;
+    const absl::Span<const int> wide = WideAxes(source);
     return std::find(wide.begin(), wide.end(), axis) != wide.end();
   }
 

@@ -1,0 +1,20 @@
+// Turns a plan into a patch and a manifest. Decides nothing: an error is a bug of kvlift.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "contract/manifest.h"
+#include "ir/patch.h"
+#include "rewrite/plan/conversion_plan.h"
+#include "rewrite/recognise/analysis.h"
+
+namespace kvlift {
+
+struct EmittedPlan {
+  Patch patch;
+  Manifest manifest;  // without source_sha256
+};
+
+// plan: MakePlan of the same analysis, not refused.
+absl::StatusOr<EmittedPlan> EmitPlan(const Analysis& analysis, const ConversionPlan& plan);
+
+}  // namespace kvlift

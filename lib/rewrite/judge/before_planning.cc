@@ -1,0 +1,160 @@
+#include "rewrite/judge/before_planning.h"
+
+#include <algorithm>
+#include <string_view>
+#include <variant>
+
+#include "base/overloaded.h"
+#include "fmt/format.h"
+#include "rewrite/plan/cross_token_ops.h"
+
+namespace kvlift::internal {
+namespace {
+
+using sym::Expr;
+
+// Returns why all sequences of the cache must be written at one index, as the end of a sentence;
+// nullopt if each can be written at an index of its own.
+std::optional<std::string_view> NeedsOneIndex(const CacheUpdate& update) {
+  using Why = std::optional<std::string_view>;
+  return std::visit(
+      Overloaded{[&](const AppendAll& all) {
+                   if (all.reordered_past != nullptr) {
+                     return Why("takes its sequences in another order");
+                   }
+                   return update.layout[0] == 'B' ? Why() : Why("does not have the batch in front");
+                 },
+                 [](const KeepLast&) { return Why("keeps a window"); },
+                 [](const WriteAt&) { return Why(); }, [](const WriteAround&) { return Why(); },
+                 [](const Fifo&) { return Why(); }},
+      update.how);
+}
+
+// Refuses models in which padding tokens behind a prompt would change the results of its real
+// tokens, since no mask prevents that. Models with states are accepted: their hosts must avoid
+// padding tokens in any case, since a state keeps what it has read.
+std::optional<Finding> PadsChangeRows(const Analysis& a, const ResolvedOptions& options) {
+  if (options.padding == Padding::kNone || !a.states.empty()) return std::nullopt;
+  const NodeId n = FindMixingWithPads(a);
+  if (n == kNoNode) return std::nullopt;
+  return MakeFinding(
+      "KV251",
+      fmt::format("needs tokens of a step that do not change each other, found {}: padding tokens "
+                  "would change real ones (--padding none says that there are none)",
+                  a.graph->node(n).op_type()),
+      *a.graph, {n});
+}
+
+// Refuses a buffer of a fixed size whose capacity is not that of the model's other caches.
+std::optional<Finding> CapacitiesDiffer(const Analysis& a, const ResolvedOptions& options) {
+  std::optional<int64_t> common;
+  const bool grows = std::any_of(a.updates.begin(), a.updates.end(),
+                                 [](const CacheUpdate& update) { return update.grows(); });
+  if (grows) common = options.max_seq_len;
+  for (const CacheUpdate& update : a.updates) {
+    if (update.grows()) continue;
+    const Expr slots = a.forms->Of(update.pair.past).shape[update.axis];
+    if (slots->kind() != sym::Kind::kInteger) continue;
+    if (!common) common = slots->value();
+    if (slots->value() == *common) continue;
+    return MakeFinding(
+        "KV252",
+        fmt::format("needs caches of one capacity, found {} and {} slots", *common, slots->value()),
+        *a.graph, {update.node}, {update.pair.past});
+  }
+  return std::nullopt;
+}
+
+// Refuses rings that the user asks to be too small for their windows.
+std::optional<Finding> RingTooSmall(const Analysis& a, absl::Span<const PlannedCache> caches,
+                                    const ResolvedOptions& options) {
+  for (const PlannedCache& cache : caches) {
+    const WindowRing* ring = cache.ring();
+    if (ring == nullptr || !options.window_capacity) continue;
+    const int64_t slots = *options.window_capacity;
+    if (slots > ring->window) continue;
+    return MakeFinding("KV250",
+                       fmt::format("needs a ring for a window of {} rows and a new one, "
+                                   "found --window circular:{}",
+                                   ring->window, slots),
+                       *a.graph, {cache.node}, {cache.pair.past});
+  }
+  return std::nullopt;
+}
+
+// Refuses to give attention the whole buffer of a cache of which it reads the last rows.
+std::optional<Finding> WindowReadInFull(const Analysis& a, const ResolvedOptions& options) {
+  if (options.read != ReadForm::kFull) return std::nullopt;
+  for (const CacheUpdate& update : a.updates) {
+    if (!update.window()) continue;
+    return MakeFinding(
+        "KV217", fmt::format("--read full, but {} keeps a window", a.graph->name(update.pair.past)),
+        *a.graph, {update.node}, {update.pair.past});
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Finding> RefuseBeforePlanning(const Analysis& a,
+                                            absl::Span<const PlannedCache> caches,
+                                            const ResolvedOptions& options) {
+  if (auto finding = PadsChangeRows(a, options)) return finding;
+  if (auto finding = CapacitiesDiffer(a, options)) return finding;
+  if (auto finding = RingTooSmall(a, caches, options)) return finding;
+  return WindowReadInFull(a, options);
+}
+
+std::optional<std::string> NeedsUniform(const Analysis& a) {
+  for (const CacheUpdate& update : a.updates) {
+    const auto why = NeedsOneIndex(update);
+    if (why) return fmt::format("{} {}", a.graph->name(update.pair.past), *why);
+  }
+  if (!a.states.empty()) return "a state takes in every token of a step";
+  if (const NodeId n = FindMixing(a); n != kNoNode) {
+    return fmt::format("{} at {} takes in all tokens of a step", a.graph->node(n).op_type(),
+                       a.graph->NodeName(n));
+  }
+  if (const NodeId n = FindJoinedSequences(a); n != kNoNode) {
+    return fmt::format("{} at {} takes all sequences of a batch together",
+                       a.graph->node(n).op_type(), a.graph->NodeName(n));
+  }
+  for (const AnalysedCache& cache : a.caches) {
+    const bool stays = cache.reason && cache.reason->cause != StayCause::kConverted;
+    if (!stays || !cache.candidate.growing) continue;
+    return fmt::format("{} stays and grows", a.graph->name(cache.candidate.pair.past));
+  }
+  for (const AnalysedAttention& attention : a.attention) {
+    if (!attention.site) return fmt::format("an attention stays: {}", attention.reason->text);
+    for (int cache : {attention.site->key.cache, attention.site->value.cache}) {
+      const bool key = cache == attention.site->key.cache;
+      const CacheView& view = key ? attention.site->key.view : attention.site->value.view;
+      if (!view.batch_times_heads) continue;
+      return fmt::format("{} has sequences and heads on one axis",
+                         a.graph->name(a.updates[cache].pair.past));
+    }
+    if (attention.site->mask.biases.empty()) continue;
+    return fmt::format("a bias is added to the scores: {}",
+                       a.graph->name(attention.site->mask.biases.front().value));
+  }
+  if (const NodeId n = FindMovedSequences(a); n != kNoNode) {
+    return fmt::format("{} at {} computes with rows of other sequences", a.graph->node(n).op_type(),
+                       a.graph->NodeName(n));
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> UniformBuffers(const Analysis& a) {
+  const CacheUpdate& first = a.updates.front();
+  const Expr start = first.write_index(a.forms->pool());
+  const bool fifo = std::holds_alternative<Fifo>(first.how);
+  if (!fifo && !sym::ContainsIndex(start, 0)) {
+    return fmt::format("{} is one slot for all sequences", sym::ToString(start, a.graph.get()));
+  }
+  const NodeId n = FindMixing(a);
+  if (n == kNoNode) return std::nullopt;
+  return fmt::format("{} at {} takes in all tokens of a step", a.graph->node(n).op_type(),
+                     a.graph->NodeName(n));
+}
+
+}  // namespace kvlift::internal

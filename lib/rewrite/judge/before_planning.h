@@ -1,0 +1,26 @@
+// What is known of a model before its parts are judged: reasons to refuse it under every scheme,
+// and reasons why all sequences of a batch must have one length. Internal to lib/rewrite.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/types/span.h"
+#include "rewrite/plan/conversion_plan.h"
+
+namespace kvlift::internal {
+
+// Returns a reason to refuse that holds under every scheme; nullopt if nothing speaks against all
+// of them.
+std::optional<Finding> RefuseBeforePlanning(const Analysis& analysis,
+                                            absl::Span<const PlannedCache> caches,
+                                            const ResolvedOptions& options);
+
+// Returns why the sequences of a batch must have one length; nullopt if no reason is known.
+std::optional<std::string> NeedsUniform(const Analysis& analysis);
+
+// Returns why buffers of the source are written at one slot for all sequences, or why these must
+// hold the same number of tokens; nullopt if neither is so. No cache may grow.
+std::optional<std::string> UniformBuffers(const Analysis& analysis);
+
+}  // namespace kvlift::internal

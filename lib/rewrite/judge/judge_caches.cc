@@ -1,0 +1,181 @@
+#include "rewrite/judge/judge_caches.h"
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "base/overloaded.h"
+#include "base/status.h"
+#include "fmt/format.h"
+#include "rewrite/recognise/axis_letters.h"
+#include "rewrite/recognise/input_assumptions.h"
+#include "rewrite/recognise/match.h"
+
+namespace kvlift::internal {
+namespace {
+
+using onnx::TensorProto;
+using sym::Expr;
+using sym::Kind;
+
+// Returns the write index of a buffer of the source. Fails if it cannot be built from nodes.
+absl::StatusOr<WriteIndex> IndexOfBuffer(const PlanBasis& s, const PlannedCache& cache) {
+  const Expr rows = s.forms.Of(cache.pair.past).shape[0];
+  const Expr start = CountedUp(s.forms, cache.write_index(s.pool));
+  const Expr first = cache.axis == 0 ? s.pool.Integer(1) : rows;
+  const Expr capacity = s.forms.Of(cache.pair.past).shape[cache.axis];
+  const Expr batch = cache.layout[0] == 'B' ? rows : s.extents.batch;
+  SourceIndex index;
+  index.slot = {cache.linear() ? start : s.pool.Mod(start, capacity, {}),
+                {first},
+                TensorProto::INT64,
+                0,
+                "write_indices"};
+  index.start = {start, {batch}, TensorProto::INT64, 0, "write_indices"};
+  index.new_length = cache.new_length;
+  KV_RETURN_IF_ERROR(s.probe.Tensor(index.slot));
+  KV_RETURN_IF_ERROR(s.probe.Dim(index.new_length));
+  KV_RETURN_IF_ERROR(s.probe.Tensor(index.start));
+  return WriteIndex(std::move(index));
+}
+
+// Returns the write index of a growing cache: once for each index on its first axis, or once if
+// that is the sequence axis.
+absl::StatusOr<WriteIndex> IndexOfGrowing(const PlanBasis& s, const PlannedCache& cache) {
+  const bool plain = !s.uniform || (cache.layout[0] == 'B' && cache.layout.size() == 4);
+  if (plain) return WriteIndex(SharedIndex{});
+  const Expr rows = s.forms.Of(cache.pair.past).shape[0];
+  const RepeatedIndex index = {cache.axis == 0 ? s.pool.Integer(1) : rows};
+  KV_RETURN_IF_ERROR(s.probe.Dim(index.count));
+  return WriteIndex(index);
+}
+
+absl::StatusOr<WriteIndex> IndexOf(const PlanBasis& s, const PlannedCache& cache) {
+  return std::visit(Overloaded{[&](const AppendAll&) { return IndexOfGrowing(s, cache); },
+                               [&](const KeepLast&) { return IndexOfGrowing(s, cache); },
+                               [&](const WriteAt&) { return IndexOfBuffer(s, cache); },
+                               [&](const WriteAround&) { return IndexOfBuffer(s, cache); },
+                               [&](const Fifo&) { return IndexOfBuffer(s, cache); }},
+                    cache.how);
+}
+
+// Returns the values of the source that, stacked along the axes that hold several caches, have the
+// element `element`; empty if some part is not a value of the source.
+std::vector<ValueId> FindParts(const PlanBasis& s, const CacheUpdate& update,
+                               const std::string& layout, Expr element,
+                               const std::vector<Expr>& shape) {
+  const size_t axis = FirstPackedAxis(layout);
+  if (axis == std::string::npos) {
+    const ValueId found = FindValue(s.forms, update.pair.present, element, shape, std::nullopt,
+                                    s.forms.ElementType(update.pair.past));
+    return found == kNoValue ? std::vector<ValueId>{} : std::vector<ValueId>{found};
+  }
+  if (shape[axis]->kind() != Kind::kInteger) return {};
+  std::string rest = layout;
+  rest.erase(axis, 1);
+  std::vector<Expr> extents = shape;
+  extents.erase(extents.begin() + static_cast<std::ptrdiff_t>(axis));
+  std::vector<ValueId> parts;
+  for (int64_t index = 0; index < shape[axis]->value(); ++index) {
+    sym::Pool::Substitution at;
+    for (size_t k = 0; k < shape.size(); ++k) {
+      at.indices.push_back(k == axis ? s.pool.Integer(index)
+                                     : s.pool.Index(static_cast<int>(k < axis ? k : k - 1)));
+    }
+    const Expr part = s.pool.Substitute(element, at, sym::Facts{extents});
+    const std::vector<ValueId> found = FindParts(s, update, rest, part, extents);
+    if (found.empty()) return {};
+    parts.insert(parts.end(), found.begin(), found.end());
+  }
+  return parts;
+}
+
+// Returns where the new rows come from. Fails if they are no value and there are no nodes for them.
+absl::StatusOr<NewRows> RowsOf(const PlanBasis& s, const PlannedCache& cache) {
+  if (const ValueId rows = FindRowsInTargetLayout(s.forms, cache); rows != kNoValue) {
+    return NewRows(RowsInTargetLayout{rows});
+  }
+  if (cache.update != kNoValue) return NewRows(RowsInSourceLayout{cache.update});
+  std::vector<Expr> shape = s.forms.Of(cache.pair.past).shape;
+  shape[cache.axis] = cache.new_length;
+  if (HasPackedAxes(cache.layout)) {
+    std::vector<ValueId> parts = FindParts(s, cache, cache.layout, cache.update_element, shape);
+    if (!parts.empty()) return NewRows(StackedRows{std::move(parts), std::move(shape)});
+  }
+  const std::optional<int> joined = cache.grows() ? std::optional(cache.axis) : std::nullopt;
+  const ValueId other = FindValue(s.forms, cache.pair.present, cache.update_element, shape, joined);
+  if (other != kNoValue) return NewRows(CastRows{other});
+  DrawnRows drawn;
+  drawn.rows.element = s.pool.Substitute(cache.update_element, s.extents.normal, sym::Facts{shape});
+  drawn.rows.shape = std::move(shape);
+  drawn.rows.elem_type = s.forms.ElementType(cache.pair.past);
+  drawn.rows.role = "update";
+  KV_RETURN_IF_ERROR(s.probe.Tensor(drawn.rows));
+  return NewRows(std::move(drawn));
+}
+
+// Returns what is written instead of the past, if its sequences are reordered.
+std::optional<sym::Emitter::Request> ReorderedPast(const PlanBasis& s, const PlannedCache& cache) {
+  const auto* all = std::get_if<AppendAll>(&cache.how);
+  if (all == nullptr || all->reordered_past == nullptr) return std::nullopt;
+  sym::Emitter::Request request;
+  request.shape = s.forms.Of(cache.pair.past).shape;
+  request.shape[0] = s.forms.Of(cache.pair.present).shape[0];
+  request.shape[cache.axis] = s.pool.Dim(CapacitySymbol());
+  request.element = all->reordered_past;
+  request.elem_type = s.forms.ElementType(cache.pair.past);
+  request.role = "reordered";
+  return request;
+}
+
+}  // namespace
+
+JudgedCaches JudgeCaches(const PlanBasis& s) {
+  JudgedCaches judged;
+  judged.writes.resize(s.caches.size());
+  for (const AnalysedCache& cache : s.a.caches) {
+    if (cache.update_index < 0) continue;
+    const PlannedCache& planned = s.caches[cache.update_index];
+    PlannedWrite& write = judged.writes[cache.update_index];
+    const NodeId producer = s.graph.producer(planned.pair.present);
+    if (s.graph.outputs(producer).size() != 1) {
+      judged.refusal = MakeFinding("KV217", "the present is one of several outputs of a node",
+                                   s.graph, {producer}, {planned.pair.present});
+      return judged;
+    }
+    absl::StatusOr<WriteIndex> index = IndexOf(s, planned);
+    if (!index.ok()) {
+      judged.refusal = MakeFinding("KV204",
+                                   fmt::format("the write index cannot be computed: {}",
+                                               std::string(index.status().message())),
+                                   s.graph, {planned.node}, {planned.pair.present});
+      return judged;
+    }
+    write.index = *std::move(index);
+    absl::StatusOr<NewRows> rows = RowsOf(s, planned);
+    if (rows.ok()) {
+      write.rows = *std::move(rows);
+    } else {
+      judged.refusal =
+          MakeFinding("KV202", std::string(rows.status().message()), s.graph, {planned.node});
+    }
+    write.reordered_past = ReorderedPast(s, planned);
+  }
+  return judged;
+}
+
+int CapacityCache(const PlanBasis& s) {
+  if (s.options.max_seq_len) return -1;
+  // The caches stand in the order of the graph's outputs, and no layer may depend on a later one.
+  int first = -1, layer = 0;
+  for (size_t k = 0; k < s.caches.size(); ++k) {
+    if (!s.caches[k].grows() || !s.caches[k].linear()) continue;
+    const int own = LayerOf(s.a, static_cast<int>(k));
+    if (first >= 0 && layer <= own) continue;
+    first = static_cast<int>(k);
+    layer = own;
+  }
+  return first;
+}
+
+}  // namespace kvlift::internal

@@ -1,0 +1,249 @@
+// The part of AttentionJudge that judges masks: which keys they show, whether Attention-24 may have
+// them, and the expression of the mask operand.
+#include <algorithm>
+#include <utility>
+
+#include "base/overloaded.h"
+#include "fmt/format.h"
+#include "rewrite/judge/judge_attention.h"
+#include "rewrite/recognise/input_assumptions.h"
+
+namespace kvlift::internal {
+
+using onnx::TensorProto;
+using sym::Expr;
+
+bool AttentionJudge::DrawsHeads(const AttentionSite& site, Expr rest) const {
+  if (sym::ContainsIndex(rest, 1)) return true;
+  return std::any_of(site.mask.biases.begin(), site.mask.biases.end(), [&](const Bias& bias) {
+    const std::vector<Expr>& shape = s_.forms.Of(bias.value).shape;
+    if (bias.batch_times_heads) return shape.size() == 3 && !shape[0]->is_integer(1);
+    return shape.size() > 2 && !shape[shape.size() - 3]->is_integer(1);
+  });
+}
+
+bool AttentionJudge::HidesUnused(const MaskOfSite& mask) const {
+  const Expr end = s_.pool.Add(mask.start, mask.key.new_length);
+  // If the source cuts its keys at the end of the valid rows, there are none behind it.
+  if (mask.site.mask.keys != nullptr && Normal(mask.key, mask.site.mask.keys) == end) return true;
+  return SaysWhatIsUnused(mask);
+}
+
+bool AttentionJudge::SaysWhatIsUnused(const MaskOfSite& mask) const {
+  const Expr end = s_.pool.Add(mask.start, mask.key.new_length);
+  return Implies(s_, mask, s_.pool.Sub(end, s_.pool.Integer(1)));
+}
+
+// One axis of a mask must count the keys. If several axes depend on the key's index, as after a
+// Reshape to another batch, the place of a key depends on the mask's width.
+std::optional<Finding> AttentionJudge::JudgeColumns(const MaskOfSite& mask) const {
+  for (Expr load : sym::LoadsOf(mask.keep)) {
+    if (!s_.graph.is_graph_input(load->source())) continue;
+    const auto axes = std::count_if(load->args().begin(), load->args().end(),
+                                    [](Expr arg) { return sym::ContainsIndex(arg, 3); });
+    if (axes <= 1) continue;
+    return Reason("KV216",
+                  fmt::format("needs one axis of a mask for the keys, found {}",
+                              sym::ToString(load, &s_.graph)),
+                  mask.site, {load->source()});
+  }
+  return std::nullopt;
+}
+
+AttentionJudge::Objection AttentionJudge::JudgeMask(const MaskOfSite& mask) const {
+  if (auto reason = JudgeColumns(mask)) return *std::move(reason);
+  const bool biased = !mask.site.mask.biases.empty();
+  if (mask.key.grows() && !HidesLater(s_, mask) && !(biased && MayHideLater(s_, mask.site.node))) {
+    return PlanRefusal{PlanRefusal::Cause::kModel,
+                       Reason("KV218",
+                              fmt::format("needs a mask that hides later tokens, found {}",
+                                          sym::ToString(mask.keep, &s_.graph)),
+                              mask.site)};
+  }
+  if (HasNanGuard(mask.site) || SeesSomeKey(s_, mask)) return std::nullopt;
+  Finding reason = Reason("KV228",
+                          fmt::format("needs a mask that leaves each query a key, found {}",
+                                      sym::ToString(mask.keep, &s_.graph)),
+                          mask.site);
+  // An attention that stays would average over padding tokens for such a query.
+  const bool one_token = mask.key.new_length->is_integer(1);
+  if (!mask.key.grows() || one_token || biased) return reason;
+  return PlanRefusal{PlanRefusal::Cause::kModel, std::move(reason)};
+}
+
+std::variant<sym::Emitter::Request, Finding> AttentionJudge::MaskRequest(const AttentionSite& site,
+                                                                         const PlannedCache& key,
+                                                                         Expr rest) const {
+  sym::Pool& pool = s_.pool;
+  sym::Emitter::Request request;
+  // ONNX Runtime 1.31 needs the full extent of the queries.
+  request.shape = {pool.Integer(1), pool.Integer(1),
+                   key.grows() ? s_.extents.new_length : key.new_length, pool.Dim(KeysSymbol())};
+  request.element = key.grows() ? pool.Substitute(rest, s_.extents.normal, sym::Facts{}) : rest;
+  request.elem_type = TensorProto::BOOL;
+  request.batch_axis = 0;
+  request.role = "mask";
+  request.parts_guard = key.ring() == nullptr;  // InWindowRing bounds what it reads
+  if (sym::ContainsIndex(request.element, 0) || s_.probe.IsPerSequence(request.element)) {
+    request.shape[0] = key.grows() ? s_.extents.batch : QueryShape(s_.forms, site)[0];
+  }
+  if (sym::ContainsIndex(request.element, 1)) request.shape[1] = pool.Integer(site.q_heads);
+  for (ValueId source : sym::SourcesOf(request.element)) {
+    if (!key.grows()) {
+      request.wide_axes[source] = KeyAxes(request.element, source);
+      continue;
+    }
+    const bool input = s_.graph.is_graph_input(source);
+    if (s_.prefix_read() || s_.graph.constant(source) != nullptr || (input && !s_.derived)) {
+      continue;
+    }
+    if (!ReadAtKeys(request.element, source)) continue;
+    return Reason("KV216",
+                  fmt::format("needs a mask as wide as the buffer, found {}, as wide as the keys",
+                              s_.graph.name(source)),
+                  site, {source});
+  }
+  if (const absl::Status drawn = s_.probe.Tensor(request); !drawn.ok()) {
+    return Reason("KV216",
+                  fmt::format("the mask cannot be drawn: {}", std::string(drawn.message())), site);
+  }
+  return request;
+}
+
+// Conjuncts that read a mask with a row per query stay, since it may hide more than padding tokens.
+Expr AttentionJudge::WithoutPadding(Expr rest, std::map<ValueId, int64_t>* assumed) const {
+  Expr kept = s_.pool.True();
+  for (Expr part : sym::ConjunctsOf(rest)) {
+    if (!AssumePadding(part, assumed)) kept = s_.pool.And(kept, part);
+  }
+  return kept;
+}
+
+bool AttentionJudge::ReadsPerQuery(Expr part, absl::Span<const ValueId> masks) const {
+  const std::vector<Expr> loads = sym::LoadsOf(part);
+  return std::any_of(loads.begin(), loads.end(), [&](Expr load) {
+    return std::find(masks.begin(), masks.end(), load->source()) != masks.end() &&
+           sym::ContainsIndex(load, 2);
+  });
+}
+
+// Returns true if `part` holds where all masks of the host that it reads are ones, or are zeros.
+bool AttentionJudge::AssumePadding(Expr part, std::map<ValueId, int64_t>* assumed) const {
+  std::vector<ValueId> masks;
+  for (const auto& [input, axis] : s_.extents.key_length_masks) {
+    if (ReadAtKeys(part, input)) masks.push_back(input);
+  }
+  if (masks.empty() || ReadsPerQuery(part, masks)) return false;
+  // A mask that is added hides nothing where it is zero.
+  const bool added = IsFloatType(s_.graph.type(masks[0]).elem_type);
+  for (const int64_t value : {added ? 0 : 1, added ? 1 : 0}) {
+    sym::Pool::Substitution s;
+    for (Expr load : sym::LoadsOf(part)) {
+      const bool mask = std::find(masks.begin(), masks.end(), load->source()) != masks.end();
+      if (mask) s.atoms[load] = s_.pool.Integer(value);
+    }
+    const bool otherwise = std::any_of(masks.begin(), masks.end(), [&](ValueId mask) {
+      const auto it = assumed->find(mask);
+      return it != assumed->end() && it->second != value;
+    });
+    if (otherwise || !s_.pool.Substitute(part, s, {})->is_integer(1)) continue;
+    for (ValueId mask : masks) (*assumed)[mask] = value;
+    return true;
+  }
+  return false;
+}
+
+bool AttentionJudge::ReadAtKeys(Expr e, ValueId source) {
+  const std::vector<Expr> loads = sym::LoadsOf(e);
+  return std::any_of(loads.begin(), loads.end(), [&](Expr load) {
+    return load->source() == source && sym::ContainsIndex(load, 3);
+  });
+}
+
+std::vector<int> AttentionJudge::KeyAxes(Expr e, ValueId source) const {
+  std::vector<int> axes;
+  for (Expr load : sym::LoadsOf(e)) {
+    if (load->source() != source) continue;
+    for (int k = 0; k < static_cast<int>(load->args().size()); ++k) {
+      const bool known = std::find(axes.begin(), axes.end(), k) != axes.end();
+      if (load->args()[k] == s_.pool.Index(3) && !known) axes.push_back(k);
+    }
+  }
+  return axes;
+}
+
+// Returns the source's mask as a predicate of all keys up to the last new one. The source may have
+// fewer keys, `site.mask.keys`, of which alone its mask says anything; the others are hidden.
+Expr AttentionJudge::KeepOf(const AttentionSite& site, const PlannedCache& key, Expr start) const {
+  sym::Pool& pool = s_.pool;
+  const Expr keep = Normal(key, site.mask.keep), keys = Normal(key, site.mask.keys);
+  const Expr behind = pool.Sub(pool.Add(start, key.new_length), keys);
+  if (pool.Prove(pool.Le(behind, pool.Integer(0), {}), {}) == sym::Truth::kYes) return keep;
+  if (keys == Normal(key, s_.forms.Of(key.read_by_attention()).shape[key.axis])) return keep;
+  return pool.And(keep, pool.Lt(pool.Index(3), keys, {}));
+}
+
+Expr AttentionJudge::CapacityOf(const PlannedCache& key) const {
+  return s_.forms.Of(key.pair.past).shape[key.axis];
+}
+
+Expr AttentionJudge::FirstNewRow(const PlannedCache& key) const {
+  const auto written = [&] { return Normal(key, key.write_index(s_.pool)); };
+  return std::visit(
+      Overloaded{
+          [&](const AppendAll&) { return written(); }, [&](const KeepLast&) { return written(); },
+          [&](const WriteAt&) { return written(); }, [&](const WriteAround&) { return written(); },
+          [&](const Fifo&) { return s_.pool.Sub(CapacityOf(key), key.new_length); }},
+      key.how);
+}
+
+Expr AttentionJudge::InSlots(const MaskOfSite& mask, Expr e) const {
+  return std::visit(Overloaded{[&](const LinearBuffer&) { return e; },
+                               [&](const WindowRing& ring) { return InWindowRing(mask, ring, e); },
+                               [&](const SourceRing&) { return e; },
+                               [&](const FifoRing&) { return InRingOrder(mask.key, e); }},
+                    mask.key.buffer);
+}
+
+// Returns e, an expression of the rows of a Fifo, as one of the slots in which they stay.
+Expr AttentionJudge::InRingOrder(const PlannedCache& key, Expr e) const {
+  const Expr total = s_.pool.Add(key.write_index(s_.pool), key.new_length);
+  sym::Pool::Substitution rows;
+  rows.indices = {nullptr, nullptr, nullptr,
+                  s_.pool.Mod(s_.pool.Sub(s_.pool.Index(3), total), CapacityOf(key), {})};
+  return s_.pool.Substitute(e, rows, {});
+}
+
+// Returns e, a predicate of the source's rows, as one of the slots of a ring. Slots that hold no
+// row of the window are hidden; what e reads at rows is read at the last row for them.
+Expr AttentionJudge::InWindowRing(const MaskOfSite& mask, const WindowRing& ring, Expr e) const {
+  sym::Pool& pool = s_.pool;
+  const PlannedCache& key = mask.key;
+  const Expr past = pool.Dim(PastSymbol()), window = pool.Integer(ring.window);
+  const Expr dropped = pool.Max(pool.Sub(past, window), pool.Integer(0), {});
+  Expr row = pool.Mod(pool.Sub(pool.Index(3), dropped), pool.Dim(RingSymbol(ring.window)), {});
+  if (!key.window()) row = pool.Add(row, dropped);  // the source's first row is the first token
+  const Expr last = pool.Sub(pool.Add(key.write_index(pool), key.new_length), pool.Integer(1));
+  const std::vector<Expr> loads = sym::LoadsOf(e);
+  const bool reads = std::any_of(loads.begin(), loads.end(),
+                                 [](Expr load) { return sym::ContainsIndex(load, 3); });
+  sym::Pool::Substitution rows;
+  rows.indices = {nullptr, nullptr, nullptr, reads ? pool.Min(row, last, {}) : row};
+  const Expr seen = pool.Substitute(e, rows, {});
+  return SaysWhatIsUnused(mask) && !reads ? seen : pool.And(pool.Le(row, last, {}), seen);
+}
+
+Expr AttentionJudge::Normal(const PlannedCache& key, Expr e) const {
+  if (!key.grows()) return CountedUp(s_.forms, e);
+  sym::Pool::Substitution one_name = s_.extents.normal;
+  if (const auto* last = std::get_if<KeepLast>(&key.how)) {
+    for (const PlannedCache& cache : s_.caches) {
+      const auto* other = std::get_if<KeepLast>(&cache.how);
+      if (other == nullptr || other->window != last->window) continue;
+      one_name.dims[other->past_length->dim()] = last->past_length;
+    }
+  }
+  return s_.pool.Substitute(e, one_name, {});
+}
+
+}  // namespace kvlift::internal

@@ -1,0 +1,220 @@
+#include "rewrite/judge/shared_extents.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "base/overloaded.h"
+#include "fmt/format.h"
+
+namespace kvlift::internal {
+namespace {
+
+using sym::Expr;
+using sym::Kind;
+
+class Surveyor {
+ public:
+  Surveyor(const Analysis& a, const std::vector<PlannedCache>& caches)
+      : a_(a), caches_(caches), graph_(*a.graph), forms_(*a.forms), pool_(forms_.pool()) {}
+
+  Surveyed Run() {
+    growing_ = std::any_of(caches_.begin(), caches_.end(),
+                           [](const PlannedCache& cache) { return cache.grows(); });
+    FindBatch();
+    if (!growing_) return std::move(out_);
+    NameLengths();
+    for (const AnalysedAttention& attention : a_.attention) {
+      if (attention.site) CollectKeyLengthMasks(attention.site->mask.keep);
+    }
+    const Expr past = pool_.Dim(PastSymbol());
+    for (const auto& [input, axis] : extents_.key_length_masks) {
+      const Expr width = forms_.Of(input).shape[axis];
+      if (width->kind() == Kind::kDim && !extents_.normal.dims.contains(width->dim())) {
+        extents_.lengths.push_back(width->dim());
+        extents_.normal.dims[width->dim()] = pool_.Add(past, extents_.new_length);
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void NameLengths() {
+    const Expr past = pool_.Dim(PastSymbol());
+    std::vector<sym::DimSymbol>& lengths = extents_.lengths;
+    const auto name_length = [&](Expr length, Expr meaning) {
+      if (std::find(lengths.begin(), lengths.end(), length->dim()) == lengths.end()) {
+        lengths.push_back(length->dim());
+      }
+      extents_.normal.dims[length->dim()] = meaning;
+    };
+    for (const PlannedCache& cache : caches_) {
+      std::visit(Overloaded{[&](const AppendAll& all) { name_length(all.past_length, past); },
+                            [&](const KeepLast& last) {
+                              const Expr window = pool_.Integer(last.window);
+                              name_length(last.past_length, pool_.Min(past, window, {}));
+                            },
+                            [](const WriteAt&) {}, [](const WriteAround&) {}, [](const Fifo&) {}},
+                 cache.how);
+    }
+  }
+
+  void FindBatch() {
+    const CacheUpdate* first = nullptr;
+    for (const CacheUpdate& update : a_.updates) {
+      if (growing_ && !update.grows()) continue;
+      if (first == nullptr) first = &update;
+      // A symbol for the number of new rows is preferred to a sum that contains the past length.
+      const bool plain = update.new_length->kind() != Kind::kSum;
+      if (extents_.new_length == nullptr || (plain && extents_.new_length->kind() == Kind::kSum)) {
+        extents_.new_length = update.new_length;
+      }
+    }
+    extents_.batch_source = first->pair.past;
+    const sym::Form past = forms_.Of(first->pair.past);
+    extents_.batch = past.shape[first->layout.find('B')];
+    if (first->layout.size() > 3) return;
+    // The first axis of a cache of rank 3 may count heads, too: an input of tokens gives the batch.
+    for (ValueId v : graph_.graph_inputs()) {
+      const sym::Form& form = forms_.Of(v);
+      if (!form.known_rank || form.shape.size() < 2) continue;
+      if (!IsIntegerType(graph_.type(v).elem_type)) continue;
+      extents_.batch_source = v;
+      extents_.batch = form.shape[0];
+      return;
+    }
+  }
+
+  // Returns true if an input of this width is not as wide as the keys: the width is the number of
+  // new tokens or of sequences, or the mask compares the key's index with it before it reads the
+  // input.
+  bool IsGuarded(Expr keep, Expr width) const {
+    if (width == extents_.new_length || width == extents_.batch) return true;
+    if (width->kind() != Kind::kDim) return false;
+    std::vector<Expr> open = {keep};
+    absl::flat_hash_set<Expr> seen = {keep};
+    while (!open.empty()) {
+      const Expr e = open.back();
+      open.pop_back();
+      const std::vector<sym::DimSymbol> dims = sym::DimsOf(e);
+      const bool compares = e->kind() == Kind::kLe && sym::ContainsIndex(e, 3) &&
+                            !sym::ContainsIndex(e, 2) && sym::LoadsOf(e).empty();
+      if (compares && dims.size() == 1 && dims[0] == width->dim()) return true;
+      std::vector<Expr> inner(e->args().begin(), e->args().end());
+      for (const sym::Term& term : e->terms()) {
+        inner.insert(inner.end(), term.atoms.begin(), term.atoms.end());
+      }
+      for (Expr x : inner) {
+        if (seen.insert(x).second) open.push_back(x);
+      }
+    }
+    return false;
+  }
+
+  // Adds the inputs that a mask predicate reads at the key's index: they are as wide as the keys.
+  void CollectKeyLengthMasks(Expr keep) {
+    for (Expr load : sym::LoadsOf(keep)) {
+      if (!graph_.is_graph_input(load->source())) continue;
+      const sym::Form& form = forms_.Of(load->source());
+      const int32_t type = graph_.type(load->source()).elem_type;
+      if (ElementBits(type) < 8 || (IsFloatType(type) && ElementBits(type) == 8)) {
+        out_.refusal = MakeFinding(
+            "KV216",
+            fmt::format("needs a mask of a type that Slice takes, found {}", ElementTypeName(type)),
+            graph_, {}, {load->source()});
+        return;
+      }
+      for (size_t k = 0; k < load->args().size(); ++k) {
+        if (load->args()[k] == pool_.Index(3) && !IsGuarded(keep, form.shape[k])) {
+          extents_.key_length_masks.insert({load->source(), static_cast<int>(k)});
+        }
+      }
+    }
+  }
+
+  const Analysis& a_;
+  const std::vector<PlannedCache>& caches_;
+  const Graph& graph_;
+  sym::Forms& forms_;
+  sym::Pool& pool_;
+  bool growing_ = false;
+  Surveyed out_;
+  SharedExtents& extents_ = out_.extents;
+};
+
+// Returns an input and an axis of it whose extent is P + S.
+std::optional<DerivedIndex> LengthSource(const PlanBasis& s) {
+  const auto& masks = s.extents.key_length_masks;
+  if (!masks.empty()) return DerivedIndex{masks.begin()->first, masks.begin()->second};
+  const Expr total = s.pool.Add(s.pool.Dim(PastSymbol()), s.extents.new_length);
+  for (ValueId v : s.graph.graph_inputs()) {
+    const sym::Form& form = s.forms.Of(v);
+    for (size_t k = 0; form.known_rank && k < form.shape.size(); ++k) {
+      if (s.pool.Substitute(form.shape[k], s.extents.normal, {}) == total) {
+        return DerivedIndex{v, static_cast<int>(k)};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::string FreeName(const Graph& graph, std::string name) {
+  while (graph.Find(name) != kNoValue) name += "_";
+  return name;
+}
+
+}  // namespace
+
+Surveyed FindSharedExtents(const Analysis& a, const std::vector<PlannedCache>& caches) {
+  return Surveyor(a, caches).Run();
+}
+
+std::optional<Finding> OtherInputOfKeyLength(const PlanBasis& s) {
+  const auto is_cache = [&](ValueId v) {
+    return std::any_of(s.a.updates.begin(), s.a.updates.end(), [&](const CacheUpdate& u) {
+      return u.pair.past == v || u.pair.present == v;
+    });
+  };
+  for (ValueId v : s.graph.graph_inputs()) {
+    const sym::Form& form = s.forms.Of(v);
+    if (is_cache(v) || s.IsKeyLengthMask(v) || !form.known_rank || s.graph.uses(v).empty())
+      continue;
+    for (Expr dim : form.shape) {
+      for (const sym::DimSymbol& length : s.extents.lengths) {
+        if (!sym::ContainsDim(dim, length)) continue;
+        return MakeFinding("KV215",
+                           fmt::format("{} is as long as the past, and no attention reads it as a "
+                                       "mask",
+                                       s.graph.name(v)),
+                           s.graph, {}, {v});
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::variant<PlannedIndex, Finding> JudgeIndex(const PlanBasis& s) {
+  if (!s.growing && !s.fifos) return PlannedIndex(NoIndex{});
+  const NodeId node = s.a.updates.front().node;
+  if (const absl::Status length = s.probe.Dim(s.extents.new_length); !length.ok()) {
+    return MakeFinding("KV215",
+                       fmt::format("the number of new tokens: {}", std::string(length.message())),
+                       s.graph, {node});
+  }
+  if (s.derived) {
+    const std::optional<DerivedIndex> source = LengthSource(s);
+    if (source) return PlannedIndex(*source);
+    return MakeFinding("KV219",
+                       "needs a mask input as wide as the keys to derive the past's length from",
+                       s.graph, {node});
+  }
+  IndexInputs inputs;
+  inputs.write_indices = FreeName(s.graph, "write_indices");
+  if (s.options.target == Target::kGenaiStatic) {
+    inputs.nonpad_kv_seqlen = FreeName(s.graph, "nonpad_kv_seqlen");
+  }
+  if (s.options.tree_mask) inputs.tree_mask = FreeName(s.graph, "tree_mask");
+  return PlannedIndex(std::move(inputs));
+}
+
+}  // namespace kvlift::internal

@@ -1,0 +1,24 @@
+// Finds what all parts of a plan share: the extents B and S, the names of the past's length, and
+// the masks of the host that are as long as the keys. Internal to lib/rewrite.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "rewrite/judge/plan_basis.h"
+
+namespace kvlift::internal {
+
+struct Surveyed {
+  SharedExtents extents;
+  std::optional<Finding> refusal;  // a mask has a type that cannot be cut to the keys
+};
+Surveyed FindSharedExtents(const Analysis& analysis, const std::vector<PlannedCache>& caches);
+
+// Returns KV215 for an input that is as long as the past and is no mask; nullopt if there is none.
+std::optional<Finding> OtherInputOfKeyLength(const PlanBasis& s);
+
+// Returns what gives the result the past's length, or why nothing does.
+std::variant<PlannedIndex, Finding> JudgeIndex(const PlanBasis& s);
+
+}  // namespace kvlift::internal

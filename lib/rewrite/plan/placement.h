@@ -1,0 +1,39 @@
+// The layout that caches have at the interface of the result, as --layout or the target asks for.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/types/span.h"
+#include "rewrite/recognise/analysis.h"
+#include "rewrite/types/resolved_options.h"
+
+namespace kvlift {
+
+struct PlannedCache;
+
+// [B, M, Nk*D]: heads and their elements on one axis, D fastest, for targets with 3-D caches.
+inline constexpr char kHeadsInLastAxis[] = "BS(ND)";
+inline constexpr char kHeadsFirst[] = "BNSD";
+
+// Where the axes of a cache are in the result.
+struct Placement {
+  std::string layout;
+  int axis = 0;        // the sequence axis
+  bool moved = false;  // the layout differs from that of the source
+};
+Placement PlacementOf(Layout layout, const CacheUpdate& update);
+
+// Returns why caches cannot have the layout that the target and --layout ask for (KV229); nullopt
+// if they can.
+std::optional<Finding> JudgeLayouts(const Analysis& analysis, absl::Span<const PlannedCache> caches,
+                                    const ResolvedOptions& options);
+
+// Returns the extent of the axis with this letter; 0 if it is no number.
+int64_t ExtentOf(sym::Forms& forms, const CacheUpdate& update, char letter);
+
+// Returns a value of the source that has the new rows in the layout of the result's cache; kNoValue
+// if there is none, or if the layout stays.
+ValueId FindRowsInTargetLayout(sym::Forms& forms, const PlannedCache& cache);
+
+}  // namespace kvlift
