@@ -103,7 +103,11 @@ absl::StatusOr<std::string> CacheEmitter::DrawnRows(const CacheUpdate& update) {
   if (other != kNoValue) {
     s_.roots.push_back(other);
     const int64_t type = s_.forms.ElementType(update.pair.past);
-    return s_.nodes.Add("Cast", {s_.graph.name(other)}, "update", {MakeAttribute("to", type)});
+    // ONNX Runtime 1.31 computes float16 in float32 on CPUs and drops the two casts between an
+    // operator and a Cast behind it, and with them the rounding. It keeps what a Concat reads.
+    const std::string rounded = s_.nodes.Add("Concat", {s_.graph.name(other)}, "rows",
+                                             {MakeAttribute("axis", int64_t{update.axis})});
+    return s_.nodes.Add("Cast", {rounded}, "update", {MakeAttribute("to", type)});
   }
   request.element = s_.pool.Substitute(update.update_element, s_.normal, sym::Facts{request.shape});
   request.elem_type = s_.forms.ElementType(update.pair.past);
