@@ -372,11 +372,6 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "The source cuts a table of fixed length by the number of tokens; beyond its end Slice gives "
      "fewer rows, and the source does something else or stops.",
      "Keep to the sizes that are stated: past and new tokens together within the table."},
-    {"KV310", "numbers-of-past", "a past holds numbers of a type with fewer of them",
-     "The source rounds its past to that type first, which changes nothing that the model itself "
-     "wrote. The converted model keeps the rows as they are fed and rounds them where it reads "
-     "them.",
-     "Round rows of other origin before they are fed."},
     {"KV320", "one-new-token-with-past", "a step with a past has one new token",
      "The source's branch for such steps was traced with one token and sees no causal order in "
      "several; the converted model does.",

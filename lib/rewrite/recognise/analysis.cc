@@ -19,7 +19,6 @@
 #include "rewrite/recognise/axis_letters.h"
 #include "rewrite/recognise/input_assumptions.h"
 #include "rewrite/recognise/visibility.h"
-#include "sym/forms/keeps_value.h"
 
 namespace kvlift {
 namespace {
@@ -286,16 +285,7 @@ absl::StatusOr<Analysis> Lower(const Model& model) {
   KV_ASSIGN_OR_RETURN(
       Graph graph, Graph::Build(std::make_shared<const onnx::ModelProto>(std::move(raised.model))));
   a.graph = std::make_shared<const Graph>(std::move(graph));
-  sym::FormsOptions options;
-  for (ValueId v : a.graph->graph_inputs()) {
-    const int32_t type = sym::NarrowerTypeOfPast(*a.graph, v);
-    if (type == onnx::TensorProto::UNDEFINED) continue;
-    options.narrower[v] = type;
-    a.normalised.preconditions.push_back(
-        {"KV310", fmt::format("{} holds numbers of {}", a.graph->name(v), ElementTypeName(type)),
-         PreconditionStatus::kAssumed, a.graph->name(v)});
-  }
-  a.forms = std::make_unique<sym::Forms>(*a.graph, options);
+  a.forms = std::make_unique<sym::Forms>(*a.graph);
   if (a.not_raised) a.near_misses.push_back(*a.not_raised);
   return a;
 }
