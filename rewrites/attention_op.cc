@@ -123,8 +123,6 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
   site.key = FindCache(forms, caches, forms.At(key, {b, h, t, d}, facts), heads, facts);
   facts.extents[4] = v.shape[3];
   site.value = FindCache(forms, caches, forms.At(value, {b, h, t, d}, facts), heads, facts);
-  CastToOperand(forms, caches, key, &site.key);
-  CastToOperand(forms, caches, value, &site.value);
   if (site.key.cache < 0 || site.value.cache < 0) {
     return refuse("KV213", "needs keys and values that are caches as they stand");
   }

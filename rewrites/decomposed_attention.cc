@@ -238,7 +238,6 @@ class Matcher {
     site_.v_head_dim = size_of_value_->kind() == Kind::kInteger ? size_of_value_->value() : 0;
     if (values.factor == 1.0) {
       site_.value = FindCache(forms_, caches_, values.element, site_.q_heads, facts_);
-      CastToOperand(forms_, caches_, right_, &site_.value);
     }
     return site_.value.cache >= 0 || !reads_cache_ || RefuseValues();
   }
@@ -301,7 +300,6 @@ class Matcher {
     spelled_.operand_scale = k.factor;
     spelled_.product_type = forms_.ElementType(graph_.outputs(score_.product)[0]);
     site_.key = FindCache(forms_, caches_, k.element, site_.q_heads, facts_);
-    CastToOperand(forms_, caches_, key, &site_.key);
     if (site_.key.cache < 0) {
       return Refuse("KV213",
                     fmt::format("needs keys that are a cache as it stands, found {}",

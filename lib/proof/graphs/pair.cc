@@ -13,7 +13,6 @@
 #include "ir/spans.h"
 #include "ir/tensor_data.h"
 #include "ir/types.h"
-#include "sym/forms/keeps_value.h"
 
 namespace kvlift {
 namespace {
@@ -437,16 +436,6 @@ absl::StatusOr<GraphPair> GraphPair::Create(const ModelProto& before, const Mode
   }
   sym::FormsOptions options;
   options.compared = pair.of_after_;  // see proof/facts/unmet_conditions.h
-  for (const ManifestCache& cache : relation.caches) {
-    const ValueId past = pair.graph_->Find(cache.source.input);
-    const int32_t type = sym::NarrowerTypeOfPast(*pair.graph_, past);
-    if (type == TensorProto::UNDEFINED) continue;
-    options.narrower[past] = type;
-    if (const ValueId twin = pair.After(cache.input); twin != kNoValue) {
-      options.narrower[twin] = type;
-    }
-    pair.narrower_.emplace_back(cache.source.input, type);
-  }
   pair.forms_ = std::make_shared<sym::Forms>(*pair.graph_, options);
   return pair;
 }

@@ -76,10 +76,6 @@ class GraphPair {
   // because the manifest requires it.
   const std::vector<std::pair<ValueId, std::string>>& required() const { return required_; }
 
-  // Pasts of the source, by name, whose elements are taken to be numbers of this element type, in
-  // both models (sym::NarrowerTypeOfPast).
-  const std::vector<std::pair<std::string, int32_t>>& narrower() const { return narrower_; }
-
  private:
   std::shared_ptr<const Graph> graph_;
   std::shared_ptr<sym::Forms> forms_;
@@ -91,7 +87,6 @@ class GraphPair {
   // All constants of both models, by their names here.
   absl::flat_hash_map<std::string, const onnx::TensorProto*> constants_;
   std::vector<std::pair<ValueId, std::string>> required_;
-  std::vector<std::pair<std::string, int32_t>> narrower_;
 };
 
 }  // namespace kvlift

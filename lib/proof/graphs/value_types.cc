@@ -1,7 +1,6 @@
 #include "proof/graphs/value_types.h"
 
 #include "sym/forms/forms.h"
-#include "sym/forms/keeps_value.h"
 
 namespace kvlift {
 
@@ -25,10 +24,6 @@ std::vector<TensorType> TypesOf(const Graph& graph, const std::vector<ValueId>& 
     types.push_back(std::move(type));
   }
   return types;
-}
-
-int32_t NumbersOfPast(const Graph& source, const std::string& past) {
-  return sym::NarrowerTypeOfPast(source, source.Find(past));
 }
 
 }  // namespace kvlift

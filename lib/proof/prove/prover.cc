@@ -138,11 +138,6 @@ class Prover {
       if (kind) proof.assumptions.Add({*kind, "", assumption.text, AssumptionSource::kHost});
     }
     HoldOtherDimensions(&proof);
-    for (const auto& [past, type] : pair_.narrower()) {
-      proof.assumptions.Add({AssumptionKind::kOther, past,
-                             fmt::format("{} holds numbers of {}", past, ElementTypeName(type)),
-                             AssumptionSource::kHost});
-    }
     ExcludePadding(&proof);
     return proof;
   }

@@ -147,7 +147,6 @@ class Describer {
     if (view.offset > 0) text += fmt::format(", from element {} on", view.offset);
     if (view.batch_times_heads) text += ", batch and heads on one axis";
     if (!view.decode.empty()) text += ", decoded by " + Nodes(view.decode);
-    if (view.cast_to != 0) text += ", cast to " + ElementTypeName(view.cast_to);
     return text;
   }
 
@@ -338,9 +337,6 @@ class PlanDescriber {
                                    std::vector<std::string> names;
                                    for (ValueId part : r.parts) names.push_back(of_.Name(part));
                                    return fmt::format("{}, stacked", fmt::join(names, ", "));
-                                 },
-                                 [&](const CastRows& r) {
-                                   return fmt::format("{} in the cache's type", of_.Name(r.value));
                                  },
                                  [&](const DrawnRows& r) { return of_.Text(r.rows.element); }},
                       rows);

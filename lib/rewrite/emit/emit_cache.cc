@@ -59,11 +59,6 @@ absl::StatusOr<std::string> CacheEmitter::Rows(const PlannedCache& cache, const 
                        std::vector<ValueId> parts = r.parts;
                        return Name(Stack(cache.layout, r.shape, &parts));
                      },
-                     [&](const CastRows& r) {
-                       const int64_t type = s_.forms.ElementType(cache.pair.past);
-                       return Name(s_.nodes.Add("Cast", {s_.graph.name(r.value)}, "update",
-                                                {MakeAttribute("to", type)}));
-                     },
                      [&](const DrawnRows& r) { return s_.emitter.Tensor(r.rows); }},
           rows));
   return ToTargetLayout(s_, cache, as_in_source);

@@ -119,15 +119,6 @@ AttentionJudge::Objection AttentionJudge::JudgeOperands(const AttentionSite& sit
         fmt::format("queries and values need the type of the keys, {}", ElementTypeName(type)),
         site);
   }
-  // Attention rounds in other places than the source. Results of the source that are cast back to
-  // the wider type show that.
-  if (site.key.view.cast_to != 0 || site.value.view.cast_to != 0) {
-    return Reason(
-        "KV210",
-        fmt::format("needs rows of the type in which it reads them, {}, found {}",
-                    ElementTypeName(type), ElementTypeName(s_.forms.ElementType(key.pair.past))),
-        site);
-  }
   if (key.writes_some_sequences() || value.writes_some_sequences()) {
     return Reason("KV210", "needs caches of the sequences of the step, found larger ones", site);
   }

@@ -102,9 +102,6 @@ absl::StatusOr<NewRows> RowsOf(const PlanBasis& s, const PlannedCache& cache) {
     std::vector<ValueId> parts = FindParts(s, cache, cache.layout, cache.update_element, shape);
     if (!parts.empty()) return NewRows(StackedRows{std::move(parts), std::move(shape)});
   }
-  const std::optional<int> joined = cache.grows() ? std::optional(cache.axis) : std::nullopt;
-  const ValueId other = FindValue(s.forms, cache.pair.present, cache.update_element, shape, joined);
-  if (other != kNoValue) return NewRows(CastRows{other});
   DrawnRows drawn;
   drawn.rows.element = s.pool.Substitute(cache.update_element, s.extents.normal, sym::Facts{shape});
   drawn.rows.shape = std::move(shape);

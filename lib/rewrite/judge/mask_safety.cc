@@ -36,7 +36,7 @@ Expr HostPosition(const PlanBasis& s, Expr part, int key, int query) {
   const std::vector<ValueId> sources = sym::SourcesOf(linear->rest);
   const bool from_host = std::any_of(sources.begin(), sources.end(),
                                      [&](ValueId v) { return s.graph.is_graph_input(v); });
-  const bool one_token = s.new_length != nullptr && s.new_length->is_integer(1);
+  const bool one_token = s.extents.new_length != nullptr && s.extents.new_length->is_integer(1);
   const bool of_query = one_token || sym::ContainsIndex(linear->rest, query);
   return from_host && of_query ? s.pool.Neg(linear->rest) : nullptr;
 }

@@ -22,7 +22,6 @@ std::vector<ValueId> ValuesRead(const Analysis& a, const ConversionPlan& plan) {
         Overloaded{[&](const RowsInTargetLayout& rows) { values.push_back(rows.value); },
                    [&](const RowsInSourceLayout& rows) { values.push_back(rows.value); },
                    [&](const StackedRows& rows) { add_all(rows.parts); },
-                   [&](const CastRows& rows) { values.push_back(rows.value); },
                    [&](const DrawnRows& drawn) { add_all(sym::SourcesOf(drawn.rows.element)); }},
         plan.writes[cache.update_index].rows);
   }

@@ -93,9 +93,8 @@ struct SourceIndex {
 using WriteIndex = std::variant<SharedIndex, RepeatedIndex, SourceIndex>;
 
 // Where the new rows of a cache come from: a value of the source, in the layout of the result or of
-// the source; values that are stacked along the axes that hold several caches; a value of another
-// type, in the layout of the source, of which a cast to the cache's type keeps every number; or
-// nodes for their expression.
+// the source; values that are stacked along the axes that hold several caches; or nodes for their
+// expression.
 struct RowsInTargetLayout {
   ValueId value = kNoValue;
 };
@@ -106,14 +105,10 @@ struct StackedRows {
   std::vector<ValueId> parts;    // in row-major order of the packed axes
   std::vector<sym::Expr> shape;  // of the rows, in the source's layout
 };
-struct CastRows {
-  ValueId value = kNoValue;
-};
 struct DrawnRows {
   sym::Emitter::Request rows;  // in the source's layout
 };
-using NewRows =
-    std::variant<RowsInTargetLayout, RowsInSourceLayout, StackedRows, CastRows, DrawnRows>;
+using NewRows = std::variant<RowsInTargetLayout, RowsInSourceLayout, StackedRows, DrawnRows>;
 
 // What is written into a PlannedCache.
 struct PlannedWrite {

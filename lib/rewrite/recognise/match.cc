@@ -291,17 +291,7 @@ CacheOperand FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, 
   return {};
 }
 
-void CastToOperand(sym::Forms& forms, absl::Span<const CacheUpdate> caches, ValueId operand,
-                   CacheOperand* found) {
-  if (found->cache < 0 || !found->view.decode.empty()) return;
-  const ValueId past = caches[found->cache].pair.past;
-  const int32_t type = forms.ElementType(operand);
-  const bool narrower = type != forms.ElementType(past) && type == forms.NumbersOf(past);
-  found->view.cast_to = narrower ? type : 0;
-}
-
 int32_t TypeOfRows(sym::Forms& forms, const CacheUpdate& cache, const CacheView& view) {
-  if (view.cast_to != 0) return view.cast_to;
   return forms.ElementType(view.decode.empty() ? cache.pair.past
                                                : forms.graph().outputs(view.decode.back())[0]);
 }

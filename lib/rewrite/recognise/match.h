@@ -44,13 +44,8 @@ Dequantized ThroughDequantize(sym::Forms& forms, sym::Expr element, const sym::F
 CacheOperand FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, sym::Expr element,
                        int64_t heads, const sym::Facts& facts);
 
-// Sets CacheView::cast_to for an operand of attention that reads a cache which holds numbers of the
-// operand's type in a type with more of them (sym::NarrowerTypeOfPast).
-void CastToOperand(sym::Forms& forms, absl::Span<const CacheUpdate> caches, ValueId operand,
-                   CacheOperand* found);
-
 // Returns the element type (onnx TensorProto::DataType) of the rows that attention reads through a
-// view: that of the cache, or of what its rows are decoded or cast to. 0 if it is not known.
+// view: that of the cache, or of what its rows are decoded to. 0 if it is not known.
 int32_t TypeOfRows(sym::Forms& forms, const CacheUpdate& cache, const CacheView& view);
 
 // Returns true if the expression reads a past or a present of one of the caches.

@@ -38,9 +38,6 @@ struct CacheView {
   // (rewrite/lower/decoded_rows.h). Empty: attention reads the stored rows.
   std::vector<NodeId> decode;
   std::vector<ValueId> decoded;  // the operands of `decode` that are the stored rows
-  // onnx TensorProto::DataType to which the source casts rows before its attention reads them,
-  // which keeps the numbers that the model wrote; 0: they have the type that attention reads.
-  int32_t cast_to = 0;
 };
 
 // The keys or the values of an attention.

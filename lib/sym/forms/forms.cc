@@ -407,12 +407,6 @@ int32_t Forms::ElementType(ValueId v) {
   return impl_->engine.TypeOf(v);
 }
 
-int32_t Forms::NumbersOf(ValueId v) {
-  if (v == kNoValue) return onnx::TensorProto::UNDEFINED;
-  impl_->engine.Of(v);
-  return impl_->engine.NumbersOf(v);
-}
-
 std::optional<Forms::DimOrigin> Forms::OriginOf(const DimSymbol& dim) const {
   return impl_->engine.OriginOf(dim);
 }

@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
 #include "ir/graph.h"
 #include "sym/expr/expr.h"
@@ -30,9 +29,6 @@ struct Form {
 struct FormsOptions {
   int64_t max_expr_size = 20000;  // values with larger expressions become opaque
   int64_t max_vector = 64;        // integer vectors up to this length are kept by element
-  // Graph inputs of real numbers whose elements are numbers of this element type
-  // (onnx TensorProto::DataType), with fewer numbers than the input's. The caller must state it.
-  absl::flat_hash_map<ValueId, int32_t> narrower;
   // By node: true if the caller proves each assumption about the node's broadcasts, so that more of
   // them may be made. Nodes beyond the end: false.
   std::vector<bool> compared;
@@ -103,10 +99,6 @@ class Forms {
   // Returns the element type of v as onnx::TensorProto::DataType, declared or propagated; 0 if
   // unknown.
   int32_t ElementType(ValueId v);
-
-  // Returns the element type of which all elements of v are numbers: that of FormsOptions::narrower
-  // if there is one, else ElementType(v).
-  int32_t NumbersOf(ValueId v);
 
   // Where a host or a graph can read a symbol: an axis of a graph input, the first in file order of
   // those that declare exactly this symbol. nullopt if no input declares it.

@@ -98,11 +98,6 @@ class Engine {
   // does.
   bool IsOnlyOfIntegers(const DimSymbol& axis) const;
   int32_t TypeOf(ValueId v) const { return values_[v].type; }
-  // See Forms::NumbersOf.
-  int32_t NumbersOf(ValueId v) const {
-    const auto it = options_.narrower.find(v);
-    return it == options_.narrower.end() ? TypeOf(v) : it->second;
-  }
   // Returns true if v is a constant integer tensor without negative elements.
   bool ConstantIsNonNegative(ValueId v);
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <string_view>
-#include <vector>
 
 #include "ir/types.h"
 
@@ -152,86 +150,6 @@ ValueId KeptInFewBits(const Graph& graph, ValueId value) {
   const bool reads = n != kNoNode && (graph.Is(n, "DequantizeLinear") ||
                                       graph.Is(n, "BitwiseAnd") || graph.Is(n, "BitShift"));
   return reads && !graph.inputs(n).empty() ? graph.inputs(n)[0] : kNoValue;
-}
-
-namespace {
-
-constexpr size_t kMostMoved = 64;
-
-// Returns the type of the Casts through which alone a value is read; UNDEFINED if there is another
-// reader, or no Cast. Its shape may be read.
-int32_t OnlyCastType(const Graph& graph, ValueId v) {
-  int32_t type = TensorProto::UNDEFINED;
-  for (const Use& use : graph.uses(v)) {
-    if (use.kind != Use::Kind::kNodeInput) return TensorProto::UNDEFINED;
-    if (graph.Is(use.node, "Shape") || graph.Is(use.node, "Size")) continue;
-    if (!graph.Is(use.node, "Cast")) return TensorProto::UNDEFINED;
-    const auto to =
-        static_cast<int32_t>(IntAttribute(graph.node(use.node), "to", TensorProto::UNDEFINED));
-    if (type != TensorProto::UNDEFINED && to != type) return TensorProto::UNDEFINED;
-    type = to;
-  }
-  return type;
-}
-
-// Returns true if a node only moves the elements of this operand to its first output, which then
-// has the operand's element type.
-bool MovesOperand(const Graph& graph, const Use& use) {
-  static constexpr std::string_view kOfFirst[] = {
-      "Identity", "Transpose", "Reshape", "Unsqueeze", "Squeeze",        "Slice",
-      "Expand",   "Pad",       "Gather",  "ScatterND", "ScatterElements"};
-  if (graph.Is(use.node, "Concat")) return true;
-  if (graph.Is(use.node, "Where")) return use.index > 0;
-  return use.index == 0 && std::any_of(std::begin(kOfFirst), std::end(kOfFirst),
-                                       [&](std::string_view op) { return graph.Is(use.node, op); });
-}
-
-// Returns true if v is a graph output that may be fed back as the past.
-bool IsFedBack(const Graph& graph, ValueId v, ValueId past) {
-  const TensorType &mine = graph.type(v), &other = graph.type(past);
-  if (!graph.is_graph_output(v) || mine.elem_type != other.elem_type) return false;
-  if (!mine.shape || !other.shape || mine.shape->size() != other.shape->size()) return false;
-  size_t differing = 0;
-  for (size_t k = 0; k < mine.shape->size(); ++k) {
-    const auto &a = (*mine.shape)[k].value, &b = (*other.shape)[k].value;
-    differing += a && b && *a != *b ? 1 : 0;
-  }
-  return differing <= 1;
-}
-
-}  // namespace
-
-int32_t NarrowerTypeOfPast(const Graph& graph, ValueId past) {
-  constexpr size_t kMinRank = 3;
-  if (past == kNoValue || !graph.is_graph_input(past)) return TensorProto::UNDEFINED;
-  const TensorType& wide = graph.type(past);
-  if (!wide.shape || wide.shape->size() < kMinRank) return TensorProto::UNDEFINED;
-  const int32_t type = OnlyCastType(graph, past);
-  const bool narrower = FloatFormatOf(type) && FloatFormatOf(wide.elem_type) &&
-                        CastFidelity(type, wide.elem_type) == Fidelity::kExact &&
-                        CastFidelity(wide.elem_type, type) == Fidelity::kRounded;
-  if (!narrower) return TensorProto::UNDEFINED;
-  std::vector<ValueId> moved;  // values of the narrower type
-  const auto add = [&](ValueId v) {
-    if (std::find(moved.begin(), moved.end(), v) == moved.end()) moved.push_back(v);
-  };
-  for (const Use& use : graph.uses(past)) {
-    if (graph.Is(use.node, "Cast")) add(graph.outputs(use.node)[0]);
-  }
-  for (size_t k = 0; k < moved.size() && moved.size() <= kMostMoved; ++k) {
-    for (const Use& use : graph.uses(moved[k])) {
-      if (use.kind != Use::Kind::kNodeInput) continue;
-      const ValueId result = graph.outputs(use.node)[0];
-      if (MovesOperand(graph, use)) {
-        add(result);
-      } else if (graph.Is(use.node, "Cast")) {
-        const int64_t to = IntAttribute(graph.node(use.node), "to", TensorProto::UNDEFINED);
-        if (to == type) add(result);
-        if (to == wide.elem_type && IsFedBack(graph, result, past)) return type;
-      }
-    }
-  }
-  return TensorProto::UNDEFINED;
 }
 
 double RoundTo(int32_t type, double value) {

@@ -39,13 +39,6 @@ ValueId ExactOperand(Forms& forms, NodeId node);
 // a scale follows. Returns kNoValue for other values.
 ValueId KeptInFewBits(const Graph& graph, ValueId value);
 
-// Returns the element type in which a model holds the numbers of a past whose declared type has
-// more of them: everything reads the past through Casts to that type, and moves of what these give,
-// without arithmetic, are cast back to a graph output of the past's rank and type. So every number
-// that the model writes is one of that type. Converters to float16 that keep float32 at the
-// interface write such models. Returns UNDEFINED for all other graph inputs.
-int32_t NarrowerTypeOfPast(const Graph& graph, ValueId past);
-
 // Returns a number rounded to float16, bfloat16 or float32, to nearest even; unchanged for all
 // other types.
 double RoundTo(int32_t type, double value);

@@ -264,8 +264,18 @@ void OpEinsum(OpContext& c) {
 
 namespace {
 
-// Sets the place of the only element of a vector that says whether numbers lie within bounds, such
-// as whether a row is written inside of a buffer or dropped. They are taken to lie within them.
+// Returns true for the predicate that a number which the host gives lies within bounds that are
+// sizes: a <= x and x <= b.
+bool IsWithinBounds(Pool& pool, const std::vector<Expr>& bounds) {
+  const auto is_bound = [](Expr bound) { return bound->kind() == Kind::kLe; };
+  if (bounds.size() != 2 || !std::all_of(bounds.begin(), bounds.end(), is_bound)) return false;
+  const Expr one = bounds[0]->args()[0], other = bounds[1]->args()[0];
+  const Expr span = pool.Add(one, other);  // x is in both, with opposite signs
+  return !LoadsOf(one).empty() && LoadsOf(span).empty() && !span->has_index();
+}
+
+// Sets the place of the only element of a vector that says whether a number lies within bounds,
+// such as whether a row is written inside of a buffer or dropped. It is taken to lie within them.
 // Returns false for other elements.
 bool SetOnlyPlace(OpContext& c) {
   Pool& pool = c.pool();
@@ -273,10 +283,7 @@ bool SetOnlyPlace(OpContext& c) {
   const Expr element = c.engine().At(c.in(0), {&first, 1}, Facts{});
   if (element == nullptr || !element->is_predicate()) return false;
   const std::vector<Expr> bounds = ConjunctsOf(element);
-  const bool within = !bounds.empty() && std::all_of(bounds.begin(), bounds.end(), [](Expr bound) {
-    return bound->kind() == Kind::kLe;
-  });
-  if (!within) return false;
+  if (!IsWithinBounds(pool, bounds)) return false;
   for (Expr bound : bounds) {
     c.AssumeNonNegative(AssumptionReason::kInside, pool.Neg(bound->args()[0]), Facts{},
                         "the bounds of the only element");

@@ -7,7 +7,6 @@
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "ir/types.h"
-#include "proof/graphs/value_types.h"
 #include "verify/inputs/added_sequences.h"
 #include "verify/inputs/cache_claims.h"
 
@@ -155,13 +154,6 @@ Assumptions ClaimsOf(const Manifest& relation, const Graph& source, const Graph&
       all.Add({AssumptionKind::kCapacity, "", fmt::format("P + S <= {}, the capacity", *slots),
                AssumptionSource::kOperator, true});
     }
-  }
-  for (const ManifestCache& cache : relation.caches) {
-    const int32_t type = NumbersOfPast(source, cache.source.input);
-    if (type == 0) continue;
-    all.Add({AssumptionKind::kOther, cache.source.input,
-             fmt::format("{} holds numbers of {}", cache.source.input, ElementTypeName(type)),
-             AssumptionSource::kHost, false});
   }
   for (const Precondition& p : relation.preconditions) {
     if (p.code == "KV302") {

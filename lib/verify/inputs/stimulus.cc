@@ -7,7 +7,6 @@
 #include "exec/memory/budget.h"
 #include "exec/memory/small_types.h"
 #include "fmt/format.h"
-#include "proof/graphs/value_types.h"
 #include "verify/inputs/ring_slots.h"
 
 namespace kvlift {
@@ -33,21 +32,6 @@ double Lowest(int32_t type) {
       return -3.3895313892515355e38;
     default:
       return -3.4028234663852886e38;
-  }
-}
-
-// Returns a number rounded to an element type; types other than these keep it.
-double Rounded(int32_t type, double v) {
-  const auto x = static_cast<float>(v);
-  switch (type) {
-    case TensorProto::FLOAT:
-      return x;
-    case TensorProto::FLOAT16:
-      return exec::HalfToFloat(exec::FloatToHalf(x));
-    case TensorProto::BFLOAT16:
-      return exec::BfloatToFloat(exec::FloatToBfloat(x));
-    default:
-      return v;
   }
 }
 
@@ -103,8 +87,6 @@ absl::StatusOr<Stimulus> Stimulus::Create(const Graph& source, const Graph& afte
   KV_ASSIGN_OR_RETURN(stimulus.interface_, ReadInterface(source, after, relation));
   for (const ManifestCache& cache : relation.caches) {
     stimulus.shifts_ = stimulus.shifts_ || Shifts(cache.source);
-    const int32_t type = NumbersOfPast(source, cache.source.input);
-    if (type != TensorProto::UNDEFINED) stimulus.numbers_[cache.source.input] = type;
   }
   return stimulus;
 }
@@ -140,8 +122,6 @@ void Stimulus::FillWithNoise(const ManifestCache& cache, const std::vector<int>&
                              int64_t first, double amplitude, const exec::View& view) const {
   const std::vector<Axis>& axes = interface_.caches.at(cache.source.input);
   const uint64_t salt = seed_ ^ Hash(cache.source.input);
-  const auto narrower = numbers_.find(cache.source.input);
-  const int32_t numbers = narrower == numbers_.end() ? view.type : narrower->second;
   const bool whole = exec::IsSmallInteger(view.type);
   const exec::IntegerRange range = whole ? exec::RangeOf(view.type) : exec::IntegerRange{};
   const auto level = static_cast<double>((range.low + range.high + 1) / 2);
@@ -169,8 +149,7 @@ void Stimulus::FillWithNoise(const ManifestCache& cache, const std::vector<int>&
     const double noise = Unit(Mix(salt + static_cast<uint64_t>(sequence) * 0x9e3779b97f4a7c15u +
                                   static_cast<uint64_t>(row) * 0xd1b54a32d192ed03u +
                                   static_cast<uint64_t>(rest) * 0x8cb92ba72f3d8dd7u));
-    StoreDouble(view, i,
-                whole ? std::floor(level + reach * noise) : Rounded(numbers, amplitude * noise));
+    StoreDouble(view, i, whole ? std::floor(level + reach * noise) : amplitude * noise);
   }
 }
 

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "contract/manifest.h"
 #include "exec/memory/tensor.h"
@@ -40,8 +39,7 @@ class Stimulus {
   // are joined with the batch.
   int64_t RowsPerSequence(const ManifestCache& cache) const;
   // Fills a source cache, in the source's layout, with noise in [-amplitude, amplitude), integer
-  // types with whole numbers of most of their range. A cache that holds numbers of a narrower type
-  // (NumbersOfPast) gets such numbers. first: the token that row 0 holds.
+  // types with whole numbers of most of their range. first: the token that row 0 holds.
   void FillWithNoise(const ManifestCache& cache, const std::vector<int>& sequences, int64_t first,
                      double amplitude, const exec::View& view) const;
 
@@ -68,8 +66,6 @@ class Stimulus {
 
   SourceInterface interface_;
   uint64_t seed_ = 1;
-  // The narrower types of numbers that caches hold, by the name of the source's input.
-  absl::flat_hash_map<std::string, int32_t> numbers_;
   bool shifts_ = false;  // a source's cache shifts its rows, the newest last (ring_slots.h)
 };
 
