@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "proof/lemmas/scale_moved.h"
 #include "support/proof_pair.h"
 
 namespace kvlift {
@@ -261,6 +262,47 @@ TEST(Scales, ThatMoveFarAreNoneOfTheLemma) {
   EXPECT_EQ(Unproved(near), "");
   EXPECT_TRUE(near.assumptions.Has(AssumptionKind::kFinite, "numbers"));
   EXPECT_NE(Unproved(with("1.329227995784916e36", "3.76158192263132e-37")), "");
+}
+
+// Factors that cancel each other may leave the range in between.
+TEST(Scales, ThatCancelEachOtherStayNearOnTheWay) {
+  const auto with_query = [](const std::string& first, const std::string& second) {
+    return ProofOfPair(
+        "decomposed_attention_padding", {},
+        {{"q_heads = Transpose <perm: ints = [0, 2, 1, 3]> (q4)",
+          "q_plain = Transpose <perm: ints = [0, 2, 1, 3]> (q4)\n"
+          "q_far = Mul (q_plain, there)\nq_heads = Mul (q_far, back)"},
+         {"int64[3] y_shape =  {0,0,16},", "int64[3] y_shape =  {0,0,16}, float there = {" + first +
+                                               "}, float back = {" + second + "},"}});
+  };
+  EXPECT_EQ(Unproved(with_query("4.0", "0.25")), "");
+  EXPECT_NE(Unproved(with_query("1e37", "1e-37")), "");
+  EXPECT_NE(Unproved(with_query("1e-37", "1e37")), "");
+  const auto with_scores = [](const std::string& first, const std::string& second) {
+    return WithSource({{"scores = Mul(product, scale)",
+                        "far = Mul(product, there)\nplain = Mul(far, back)\n"
+                        "scores = Mul(plain, scale)"},
+                       {"float scale = {0.5},", "float scale = {0.5}, float there = {" + first +
+                                                    "}, float back = {" + second + "},"}});
+  };
+  EXPECT_EQ(Unproved(with_scores("0.25", "4.0")), "");
+  EXPECT_NE(Unproved(with_scores("1e37", "1e-37")), "");
+  EXPECT_NE(Unproved(with_scores("1e-37", "1e37")), "");
+}
+
+// A number of float16 has 2^8 as the limit, whatever the type of the product is.
+TEST(Scales, HaveTheLimitOfTheTypeInWhichTheyMultiply) {
+  const auto chain = [](int32_t type) {
+    const Multiplication there{1024, type}, back{1.0 / 1024, type};
+    ProductScale scale;
+    scale.type = onnx::TensorProto::FLOAT;
+    scale.query = RangeOfChain({there, back});
+    return scale;
+  };
+  ProductScale plain;
+  plain.type = onnx::TensorProto::FLOAT;
+  EXPECT_TRUE(AreNear(chain(onnx::TensorProto::FLOAT), plain));
+  EXPECT_FALSE(AreNear(chain(onnx::TensorProto::FLOAT16), plain));
 }
 
 TEST(Refuted, ScalesAndWeights) {

@@ -14,13 +14,28 @@
 
 namespace kvlift {
 
-// The factors of queries and keys before their products are summed.
+// A multiplication by a number, and the element type (TensorProto::DataType) of its result.
+struct Multiplication {
+  double factor = 1;
+  int32_t type = 0;
+};
+
+// The least and the largest magnitude that a chain of multiplications gives a value on the way,
+// compared with the value that the first of them takes. Both are 1 if there is no multiplication.
+struct FactorRange {
+  double least = 1, largest = 1;
+  std::set<int32_t> types;  // of the results
+};
+
+// The factors of queries, keys and their products.
 struct ProductScale {
-  // Factors of the operands.
+  // Factors of the operands before their products are summed.
   double plain = 1;
   // These factors and, in an Attention operator, its scale.
   double scaled = 1;
   int32_t type = 0;  // TensorProto::DataType of the products
+  // Of each operand, of the scores behind the product, and of these behind the tanh of a softcap.
+  FactorRange query, key, scores, capped;
 };
 
 struct AttentionReading {

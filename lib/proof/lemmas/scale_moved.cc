@@ -38,13 +38,34 @@ std::optional<Factor> ReadFactor(sym::Forms& forms, NodeId node) {
 
 bool IsScale(double s) { return std::isfinite(s) && s > 0; }
 
+FactorRange RangeOfChain(absl::Span<const Multiplication> last_to_first) {
+  FactorRange range;
+  double so_far = 1;
+  for (auto step = last_to_first.rbegin(); step != last_to_first.rend(); ++step) {
+    so_far *= std::abs(step->factor);
+    range.types.insert(step->type);
+    range.least = std::min(range.least, so_far);
+    range.largest = std::max(range.largest, so_far);
+  }
+  return range;
+}
+
 bool AreNear(const ProductScale& mine, const ProductScale& theirs) {
   const double most = std::min(LargestMove(mine.type), LargestMove(theirs.type));
-  const auto near = [&](double a, double b) {
+  const auto near = [](double a, double b, double limit) {
     const double moved = std::abs(a / b);
-    return moved >= 1 / most && moved <= most;
+    return moved >= 1 / limit && moved <= limit;
   };
-  return near(mine.plain, theirs.plain) && near(mine.scaled, theirs.scaled);
+  const auto alike = [&](const FactorRange& a, const FactorRange& b) {
+    double limit = most;
+    for (const auto* types : {&a.types, &b.types}) {
+      for (int32_t type : *types) limit = std::min(limit, LargestMove(type));
+    }
+    return near(a.least, b.least, limit) && near(a.largest, b.largest, limit);
+  };
+  return near(mine.plain, theirs.plain, most) && near(mine.scaled, theirs.scaled, most) &&
+         alike(mine.query, theirs.query) && alike(mine.key, theirs.key) &&
+         alike(mine.scores, theirs.scores) && alike(mine.capped, theirs.capped);
 }
 
 Assumption ProductsAreFinite() {

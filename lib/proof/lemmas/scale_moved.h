@@ -13,7 +13,9 @@
 // In floating-point arithmetic intermediate results have to stay in the range of their type. So the
 // products of queries and keys may differ from the source's only by a factor that is small compared
 // with that range, both before and after each operand is multiplied by the square root of the
-// scale, as the operator's text does; and the source's products have to be finite (in the ledger).
+// scale, as the operator's text does; so may every result of a chain of factors, since factors that
+// cancel each other leave the range in between; and the source's products have to be finite (in the
+// ledger).
 //
 // Factors are the numbers that the machine computes. The attribute is a float32, which rounds their
 // product.
@@ -21,6 +23,7 @@
 
 #include <optional>
 
+#include "absl/types/span.h"
 #include "contract/assumptions.h"
 #include "proof/graphs/attention_reading.h"
 #include "sym/forms/forms.h"
@@ -37,8 +40,10 @@ struct Factor {
 std::optional<Factor> ReadFactor(sym::Forms& forms, NodeId node);
 // Returns true if s can be the scale or softcap of an Attention-24: finite and positive.
 bool IsScale(double s);
-// Returns true if both products stay in range alike, apart from a factor of at most 2^8 in 16-bit
-// types, 2^32 in float32 and 2^256 in float64, which the ledger covers.
+// Returns the range of a chain of multiplications, the first of which is last in the list.
+FactorRange RangeOfChain(absl::Span<const Multiplication> last_to_first);
+// Returns true if both products, and what leads to them, stay in range alike, apart from a factor
+// of at most 2^8 in 16-bit types, 2^32 in float32 and 2^256 in float64, which the ledger covers.
 bool AreNear(const ProductScale& mine, const ProductScale& theirs);
 // The ledger entry for the range condition, about all attentions.
 Assumption ProductsAreFinite();

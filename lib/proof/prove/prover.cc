@@ -215,6 +215,19 @@ class Prover {
     return std::nullopt;
   }
 
+  // Returns true if the manifest says that an input of the source is all zeros.
+  bool IsAllZeros(const std::string& name) const {
+    return std::any_of(relation_.dropped.begin(), relation_.dropped.end(),
+                       [&](const DroppedInput& dropped) {
+                         return dropped.name == name && AllOf(dropped) == AllElements::kZeros;
+                       }) ||
+           std::any_of(relation_.inputs.begin(), relation_.inputs.end(),
+                       [&](const ManifestInput& input) {
+                         return !IsCache(input) && AsControl(input) == nullptr &&
+                                NameInSource(input) == name && input.all == AllElements::kZeros;
+                       });
+  }
+
   // Starts facts about a value of the source. They rest on the inputs that it depends on and that
   // the manifest says are all ones, or zeros.
   void StartFactsOf(ValueId of_source) {
@@ -222,10 +235,7 @@ class Prover {
     Grounds grounds;
     for (const auto& [value, input] : pair_.required()) {
       if (value == kNoValue || !DependsOn(of_source, value)) continue;
-      const bool zeros = std::any_of(
-          relation_.dropped.begin(), relation_.dropped.end(), [&](const DroppedInput& dropped) {
-            return dropped.name == input && AllOf(dropped) == AllElements::kZeros;
-          });
+      const bool zeros = IsAllZeros(input);
       grounds.given.Add({zeros ? AssumptionKind::kAllZeros : AssumptionKind::kAllOnes, input,
                          fmt::format("{} is all {}", input, zeros ? "zeros" : "ones"),
                          AssumptionSource::kManifest});

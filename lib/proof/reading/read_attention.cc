@@ -94,31 +94,35 @@ class Reader {
   struct Factored {
     Expr element = nullptr;
     double factor = 1;
+    FactorRange range;
   };
 
   // The element that e passes on exactly; null if e is anything else.
   Expr Passed(Expr e) { return BeforeExactCast(forms_, e, r_.extents, &r_.grounds); }
 
   // Removes one multiplication or division by a number, or one exact cast, from e. Returns null if
-  // e is neither.
-  Expr Peeled(Expr e, double* factor) {
+  // e is neither. A multiplication is added to *chain.
+  Expr Peeled(Expr e, std::vector<Multiplication>* chain) {
     if (e->kind() != Kind::kLoad) return nullptr;
     if (const Expr same = Passed(e); same != nullptr) return same;
     const NodeId n = graph_.producer(e->source());
     const auto read = n == kNoNode ? std::nullopt : ReadFactor(forms_, n);
     if (!read) return nullptr;
-    *factor *= read->number;
+    chain->push_back({read->number, forms_.ElementType(e->source())});
     r_.grounds.AddLemma(lemmas::kScaleMoved);
     return At(read->operand, e->args());
   }
 
   Factored Peel(Expr e) {
-    Factored result{e, 1};
+    Factored result{e, 1, {}};
+    std::vector<Multiplication> chain;
     for (int k = 0; result.element != nullptr && k < kMostSteps; ++k) {
-      const Expr inner = Peeled(result.element, &result.factor);
+      const Expr inner = Peeled(result.element, &chain);
       if (inner == nullptr) break;
       result.element = inner;
     }
+    for (const Multiplication& step : chain) result.factor *= step.factor;
+    result.range = RangeOfChain(chain);
     return result;
   }
 
@@ -188,10 +192,14 @@ class Reader {
       if (graph_.Is(n, "Tanh") && r_.softcap == 0) {
         if (!IsScale(r_.scale)) return Fail("its softcap is no positive number");
         r_.softcap = r_.scale;
+        r_.products.capped = RangeOfChain(factors_);
+        factors_.clear();
         e = At(graph_.inputs(n)[0], e->args());
         continue;
       }
-      e = Peeled(e, &r_.scale);
+      const size_t before = factors_.size();
+      e = Peeled(e, &factors_);
+      if (factors_.size() > before) r_.scale *= factors_.back().factor;
     }
     return Fail("the scores are not read");
   }
@@ -247,8 +255,8 @@ class Reader {
       return LeadsToProduct(At(graph_.inputs(n)[0], e->args()), depth + 1) ||
              LeadsToProduct(At(graph_.inputs(n)[1], e->args()), depth + 1);
     }
-    double factor = 1;
-    return LeadsToProduct(Peeled(e, &factor), depth + 1);
+    std::vector<Multiplication> chain;
+    return LeadsToProduct(Peeled(e, &chain), depth + 1);
   }
 
   // Reads what is added to the scores: where it hides a key, and its value elsewhere.
@@ -278,6 +286,10 @@ class Reader {
     r_.key = key.element;
     r_.scale *= query.factor * key.factor * product.factor;
     r_.products.plain = r_.products.scaled = query.factor * key.factor;
+    factors_.push_back({product.factor, forms_.ElementType(e->source())});
+    r_.products.query = query.range;
+    r_.products.key = key.range;
+    r_.products.scores = RangeOfChain(factors_);
     r_.products.type = forms_.ElementType(graph_.outputs(n)[0]);
     return IsScale(r_.scale) || Fail("its scale is no positive number");
   }
@@ -416,9 +428,15 @@ class Reader {
     r_.query = query.element;
     const onnx::NodeProto& proto = graph_.node(node);
     const auto usual = static_cast<float>(1 / std::sqrt(static_cast<double>(q.shape[3]->value())));
-    r_.scale = FloatAttribute(proto, "scale", usual) * query.factor;
-    r_.products = {query.factor, r_.scale, forms_.ElementType(Input(node, 0))};
+    const double scale = FloatAttribute(proto, "scale", usual);
+    r_.scale = scale * query.factor;
     r_.softcap = FloatAttribute(proto, "softcap", 0);
+    r_.products.plain = query.factor;
+    r_.products.scaled = r_.scale;
+    r_.products.type = forms_.ElementType(Input(node, 0));
+    r_.products.query = query.range;
+    r_.products.scores = RangeOfChain({{scale, r_.products.type}});
+    if (r_.softcap != 0) r_.products.capped = RangeOfChain({{r_.softcap, r_.products.type}});
     r_.softmax_type = static_cast<int32_t>(
         IntAttribute(proto, "softmax_precision", forms_.ElementType(Input(node, 0))));
     if (r_.key == nullptr || r_.value == nullptr || r_.query == nullptr) {
@@ -492,6 +510,8 @@ class Reader {
   sym::Pool& pool_;
   int64_t heads_;
   AttentionReading r_;
+  // The multiplications of the scores, from the softmax back to the product or the tanh.
+  std::vector<Multiplication> factors_;
 };
 
 }  // namespace

@@ -73,11 +73,12 @@ bool MayBe(const onnx::NodeProto& node, UpdateKind kind) {
       return op == "Attention";
     case UpdateKind::kTensorScatter:
       return op == "TensorScatter";
-    case UpdateKind::kConcat:
     case UpdateKind::kWindow:
-    case UpdateKind::kSplice:
     case UpdateKind::kShift:
-      return true;  // which rows are kept is a fact of the proof
+      return op == "Slice" || op == "Split" || absl::StartsWith(op, "Gather");
+    case UpdateKind::kConcat:
+    case UpdateKind::kSplice:
+      return true;  // the proof shows which rows are kept
   }
   return true;
 }

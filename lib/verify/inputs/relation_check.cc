@@ -123,6 +123,14 @@ std::string Unaccounted(const Graph& source, const Graph& after, const Manifest&
 
 std::string Misfit(const Graph& source, const Graph& after, const Manifest& relation) {
   if (std::string text = Unaccounted(source, after, relation); !text.empty()) return text;
+  for (const DroppedInput& dropped : relation.dropped) {
+    const bool is_given = std::any_of(relation.inputs.begin(), relation.inputs.end(),
+                                      [&](const ManifestInput& input) {
+                                        return !IsCache(input) && AsControl(input) == nullptr &&
+                                               NameInSource(input) == dropped.name;
+                                      });
+    if (is_given) return fmt::format("the relation both drops and feeds {}", dropped.name);
+  }
   std::map<std::string, const ManifestCache*> caches;
   for (const ManifestCache& cache : relation.caches) {
     if (!caches.emplace(cache.id, &cache).second) {
