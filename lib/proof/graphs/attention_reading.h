@@ -35,7 +35,7 @@ struct ProductScale {
   double scaled = 1;
   int32_t type = 0;  // TensorProto::DataType of the products
   // Of each operand, of the scores behind the product, and of these behind the tanh of a softcap.
-  FactorRange query, key, scores, capped;
+  FactorRange query = {}, key = {}, scores = {}, capped = {};
 };
 
 struct AttentionReading {
