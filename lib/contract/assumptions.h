@@ -35,7 +35,7 @@ enum class AssumptionKind {
   // An axis of an input that holds neither sequences nor tokens has one size in a step of several
   // sequences and in the steps of each sequence alone, without padding tokens.
   kOtherDimension,
-  kAlias,         // past and present must not share memory
+  kAlias,  // past and present must not share memory
   // The sequences of a batch do not influence each other, or the batch is one sequence.
   kSequences,
   kPastFlag,  // a bool input says whether there is a past

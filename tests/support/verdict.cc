@@ -52,6 +52,7 @@ Manifest RelationOf(const std::vector<CacheEnds>& caches, const std::vector<std:
   for (const CacheEnds& ends : caches) {
     ManifestCache c;
     c.id = "of " + ends.input;
+    c.role = CacheRole::kKeyValue;
     c.input = ends.input;
     c.output = ends.output;
     c.dtype = ends.dtype;

@@ -188,7 +188,7 @@ std::string Contradiction(const Manifest& relation, const Graph& after) {
                        circular ? "linear" : "circular", after.NodeName(writer),
                        circular ? "circular" : "linear");
   }
-  return RoleContradiction(relation, after);
+  return {};
 }
 
 std::vector<std::string> InputsReadForShapes(const Manifest& relation, const Graph& source,

@@ -17,7 +17,7 @@ namespace kvlift {
 Assumptions ClaimsOf(const Manifest& relation, const Graph& source, const Graph& after);
 
 // Returns a sentence about the first claim of the relation that the converted model contradicts (a
-// capacity, linear and circular writes, or whether a cache holds keys or values), or empty.
+// capacity, or linear and circular writes), or empty.
 std::string Contradiction(const Manifest& relation, const Graph& after);
 
 // Returns the inputs of the source of which neither model reads more than the shape, by the

@@ -14,6 +14,7 @@
 #include "verify/controls/trees.h"
 #include "verify/explain/first_difference.h"
 #include "verify/explain/shrink.h"
+#include "verify/inputs/cache_claims.h"
 #include "verify/inputs/input_uses.h"
 #include "verify/inputs/ledger.h"
 #include "verify/inputs/relation_check.h"
@@ -89,6 +90,7 @@ class Verifier {
       report_.reason = "KV411 " + claim;
       return std::move(report_);
     }
+    false_role_ = RoleContradiction(relation_, after_graph);
     if (options_.proof) Prove();
     auto stimulus = Stimulus::Create(source_graph, after_graph, relation_, options_.seed);
     if (!stimulus.ok()) return Inconclusive("KV402 " + Text(stimulus.status()));
@@ -427,6 +429,11 @@ class Verifier {
       report_.reason = fmt::format("KV409 {}: {}: {}", fact->about, fact->text, fact->why_not);
       return std::move(report_);
     }
+    if (!false_role_.empty()) {
+      report_.verdict = VerdictKind::kDifferent;
+      report_.reason = "KV411 " + false_role_;
+      return std::move(report_);
+    }
     AddAliases();
     for (const ManifestOutput& output : relation_.outputs) {
       const bool seen = std::any_of(report_.outputs.begin(), report_.outputs.end(),
@@ -521,6 +528,7 @@ class Verifier {
   StepFeeds equal_start_;
   VerifyReport report_;
   std::string failure_, unsupported_, unjudged_, unrefused_;
+  std::string false_role_;  // see RoleContradiction
   SelfCheckFacts facts_;
   Coverage coverage_;
   std::vector<std::pair<std::string, std::string>> sensitivity_;
