@@ -2,7 +2,8 @@
 memory. The models are Llama-like with random weights (llama.py). Models whose weights are drawn by
 verify need no disk.
 
-  verify.py             some depths of a small model, 0.4B parameters in float16 and bfloat16
+  verify.py             some depths of a small model, 8 and 80 layers of 1024 with weights drawn, 0.4B
+                        parameters in float16 and bfloat16
   verify.py 8b          8B parameters in float16, with weights: 16 GB of disk
   verify.py 8b-int4     the same in MatMulNBits of 4 bits, weights drawn
   verify.py 70b         80 layers of 8192 in float16, weights drawn
@@ -16,6 +17,7 @@ import time
 import llama
 
 SMALL = {layers: llama.Size(layers, 256, 8, 2, 32, 512, 1024) for layers in (1, 8, 32, 80)}
+WIDE = {layers: llama.Size(layers, 1024, 16, 4, 64, 2816, 1024) for layers in (8, 80)}
 LARGE = llama.Size(layers=32, hidden=4096, q_heads=32, kv_heads=8, head=128, ffn=14336,
                    vocab=128256)
 HUGE = llama.Size(layers=80, hidden=8192, q_heads=64, kv_heads=8, head=128, ffn=28672, vocab=128256)
@@ -23,6 +25,7 @@ HUGE = llama.Size(layers=80, hidden=8192, q_heads=64, kv_heads=8, head=128, ffn=
 NAMED = {"8b": (LARGE, "fp16", False, 60, 3), "8b-int4": (LARGE, "int4", True, 60, None),
          "70b": (HUGE, "fp16", True, 300, 8)}
 QUICK = [(f"{layers} layers", size, "fp32", False, None, None) for layers, size in SMALL.items()]
+QUICK += [(f"{layers} of 1024", size, "fp32", True, None, None) for layers, size in WIDE.items()]
 QUICK += [(f"0.4B {kind}", llama.MEDIUM, kind, False, 10, None) for kind in ("fp16", "bf16")]
 
 

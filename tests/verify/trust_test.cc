@@ -239,6 +239,24 @@ TEST(TrustTest, Row11ClaimsAboutCachesAreConfirmedOrListed) {
             "the source writes pk by scatter\n");
 }
 
+TEST(TrustTest, Row11AnInputIsDroppedOrFed) {
+  Manifest relation = Relation();
+  relation.dropped.push_back({"bias", AllElements::kZeros});
+  const VerifyReport report = Judge(Before(), After(), relation);
+  EXPECT_EQ(report.verdict, VerdictKind::kInconclusive);
+  EXPECT_EQ(report.reason, "KV403 the relation both drops and feeds bias");
+}
+
+TEST(TrustTest, Row11ZerosThatAreRequiredAreCalledZeros) {
+  Manifest relation = Relation();
+  for (ManifestInput& input : relation.inputs) {
+    if (input.name == "pos") input.all = AllElements::kZeros;
+  }
+  const VerifyReport report = Judge(Before(), After(), relation);
+  EXPECT_TRUE(report.assumptions.Has(AssumptionKind::kAllZeros, "pos"));
+  EXPECT_FALSE(report.assumptions.Has(AssumptionKind::kAllOnes, "pos"));
+}
+
 TEST(TrustTest, Row11ClaimsAreListed) {
   Manifest relation = Relation();
   relation.uniform = true;
