@@ -2,13 +2,18 @@
 // SRCS: support/case_file.cc support/models.cc
 // Sequences of different lengths: what the source gives for one alone is what the conversion gives
 // for it among others; and what holds at some sizes only is no proof for all of them.
+#include <set>
 #include <string>
 
+#include "gmock/gmock.h"
 #include "proof/prove/prove_conversion.h"
 #include "support/proof_pair.h"
 
 namespace kvlift {
 namespace {
+
+using ::testing::Contains;
+using ::testing::Not;
 
 constexpr char kMore[] =
     " int64[1] at_0 = {0}, int64[1] at_1 = {1}, int64[1] to_last = {-1}, int64[1] five = {5},"
@@ -180,6 +185,49 @@ TEST(Lengths, TheLongestIsThatOfAllSequences) {
            {fewer + kLongest, "few = Slice (\"/kvlift/shared/nonpad_kv_seqlen\", at_0, to_last)\n" +
                                   fewer + "ReduceMax (few, \"/kvlift/constant/ints_0\")"}})),
       "");
+}
+
+// The converted model declares one name for its sequences and for the slots of its caches. Their
+// difference, B - M, is then 0 in the forms, and -M + B in most steps.
+TEST(Sizes, OfAxesWithOneNameAreAssumedToBeEqual) {
+  const std::string made = "[\"/kvlift/shared/nonpad_kv_seqlen\"] ";
+  const std::string length = made + "\"/kvlift/shared/nonpad_kv_seqlen\" = Add (write_indices, ";
+  const std::string longer =
+      "slots = Shape <start: int = 2, end: int = 3> (past_k)\n"
+      "many = Shape <start: int = 0, end: int = 1> (past_k)\nmore = Sub (many, slots)\n"
+      "later = Add (write_indices, more)\n" +
+      made + "\"/kvlift/shared/nonpad_kv_seqlen\" = Add (later, ";
+  const auto ledger = [&](const std::string& name, const std::string& visible) {
+    const Proof proof = ProofOfPair(
+        kCase, {},
+        {{"int64[B] write_indices", "int64[" + name + "] write_indices"}, {length, visible}});
+    std::set<std::string> conditions;
+    if (!Unproved(proof).empty()) conditions.insert("not proved");
+    for (const Assumption& a : proof.assumptions.all()) conditions.insert(a.condition);
+    return conditions;
+  };
+  EXPECT_THAT(ledger("max_sequence_length", longer), Contains("past_k.shape[2] = B"));
+  EXPECT_THAT(ledger("max_sequence_length", length), Contains("past_k.shape[2] = B"));
+  EXPECT_THAT(ledger("B", length), Not(Contains("past_k.shape[2] = B")));
+  EXPECT_THAT(ledger("B", longer), Contains("not proved"));
+}
+
+// Heads and channels, 2 and 4, cannot be one size.
+TEST(Sizes, OfAxesWithOneNameAreNotTwoNumbers) {
+  const std::string made = "[\"/kvlift/shared/nonpad_kv_seqlen\"] ";
+  const auto with = [&](const std::string& cache) {
+    return Unproved(ProofOfPair(
+        kCase, {},
+        {{"float[B,2,max_sequence_length,4] past_k", cache + " past_k"},
+         {made,
+          "heads = Shape <start: int = 1, end: int = 2> (past_k)\n"
+          "channels = Shape <start: int = 3, end: int = 4> (past_k)\n"
+          "more = Sub (channels, heads)\nlater = Add (write_indices, more)\n" +
+              made},
+         {"= Add (write_indices, \"/kvlift/shared/S\")", "= Add (later, \"/kvlift/shared/S\")"}}));
+  };
+  EXPECT_NE(with("float[B,x,max_sequence_length,x]"), "");
+  EXPECT_NE(with("float[B,x,max_sequence_length,z]"), "");
 }
 
 // A length of 7 * ((P + S) div 7) - P rows is S in some steps, and is broadcast or refused in

@@ -1,6 +1,6 @@
 // Which element of the source an element of the converted model stands for, by what the manifest
-// says and by what the proof has shown so far. Sizes: correspondence_sizes.cc. Elements:
-// correspondence_translation.cc.
+// says and by what the proof has shown so far. Sizes: correspondence_sizes.cc; sizes that inputs
+// declare: correspondence_declared.cc; elements: correspondence_translation.cc.
 //
 // The twin of a converted model's value is the source's value that it equals. Where a function
 // returns an expression, null means that the source has nothing that is known to correspond.
@@ -162,6 +162,8 @@ class Correspondence {
   void FindDeclaredNames();
   void AddCapacity(sym::Expr slots);
   void FindDeclaredExtents(const Manifest& relation);
+  using InputAxes = absl::flat_hash_set<std::pair<ValueId, size_t>>;
+  void FindNamesOfOtherAxes(const InputAxes& given);
   void SetSize(sym::Expr own, sym::Expr theirs);
   bool IsDeclaredBySource(const sym::DimSymbol& name) const;
   bool Holds(const std::vector<sym::Expr>& conditions, const std::vector<sym::DimSymbol>& free,
