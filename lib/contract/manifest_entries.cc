@@ -32,6 +32,8 @@ bool IsCache(const ManifestInput& input) { return AsCache(input) != nullptr; }
 
 bool IsCache(const ManifestOutput& output) { return AsCache(output) != nullptr; }
 
+bool IsOfBoth(const ManifestInput& input) { return !IsCache(input) && AsControl(input) == nullptr; }
+
 bool IsFedToBoth(const ManifestInput& input) {
   return std::holds_alternative<SameInput>(input.as) ||
          std::holds_alternative<RenamedInput>(input.as);

@@ -28,7 +28,7 @@ Analysis AnalysisOf(const std::string& name) {
 }
 
 ConversionPlan PlanFor(const Analysis& analysis, const ConvertOptions& options = {}) {
-  return MakePlan(analysis, Resolve(options));
+  return MakePlan(analysis, ResolvedOptions(options));
 }
 
 TEST(MakePlan, SaysWhatBecomesOfEachPart) {
@@ -117,20 +117,20 @@ TEST(MakePlan, LeavesNothingBehindForOtherPlans) {
 
 TEST(Resolve, LeavesNothingOpen) {
   ConvertOptions options;
-  EXPECT_EQ(Resolve(options).control, Control::kInput);
-  EXPECT_EQ(Resolve(options).read, ReadForm::kPrefix);
-  EXPECT_EQ(Resolve(options).rotary, Rotary::kKeep);
-  EXPECT_EQ(Resolve(options).padding, Padding::kKeep);
+  EXPECT_EQ(ResolvedOptions(options).control, Control::kInput);
+  EXPECT_EQ(ResolvedOptions(options).read, ReadForm::kPrefix);
+  EXPECT_EQ(ResolvedOptions(options).rotary, Rotary::kKeep);
+  EXPECT_EQ(ResolvedOptions(options).padding, Padding::kKeep);
   options.target = Target::kGenai;
-  EXPECT_EQ(Resolve(options).control, Control::kDerived);
+  EXPECT_EQ(ResolvedOptions(options).control, Control::kDerived);
   options.target = Target::kOrt;
-  EXPECT_EQ(Resolve(options).rotary, Rotary::kFused);
+  EXPECT_EQ(ResolvedOptions(options).rotary, Rotary::kFused);
   options.target = Target::kGenaiStatic;
-  EXPECT_EQ(Resolve(options).read, ReadForm::kFull);
-  EXPECT_EQ(Resolve(options).layout, Layout::kHeadsInLastAxis);
-  EXPECT_EQ(Resolve(options).io_names, IoNames::kStatic);
+  EXPECT_EQ(ResolvedOptions(options).read, ReadForm::kFull);
+  EXPECT_EQ(ResolvedOptions(options).layout, Layout::kHeadsInLastAxis);
+  EXPECT_EQ(ResolvedOptions(options).io_names, IoNames::kStatic);
   options.read = ReadForm::kPrefix;
-  EXPECT_EQ(Resolve(options).read, ReadForm::kPrefix);
+  EXPECT_EQ(ResolvedOptions(options).read, ReadForm::kPrefix);
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ class Joiner {
     for (const auto& input : before_.graph().input()) {
       *joint_.mutable_graph()->add_input() = input;
       if (const auto all = RequiredOf(input.name())) {
-        required_.push_back(input.name());
+        required_.push_back({kNoValue, input.name(), *all});
         AddSame(*all, &*joint_.mutable_graph()->mutable_input()->rbegin());
       }
     }
@@ -93,7 +93,7 @@ class Joiner {
   ModelProto TakeModel() { return std::move(joint_); }
   absl::flat_hash_map<std::string, std::string> TakeNames() { return std::move(names_); }
   const std::string& prefix() const { return prefix_; }
-  const std::vector<std::string>& required() const { return required_; }
+  std::vector<GraphPair::Required> TakeRequired() { return std::move(required_); }
   absl::flat_hash_map<std::string, const TensorProto*> TakeConstants() {
     return std::move(constants_);
   }
@@ -296,7 +296,7 @@ class Joiner {
   absl::flat_hash_map<std::string, const TensorProto*> constants_;
   absl::flat_hash_map<std::string, std::string> names_;
   std::string prefix_;
-  std::vector<std::string> required_;
+  std::vector<GraphPair::Required> required_;  // without the values
 };
 
 }  // namespace
@@ -425,9 +425,8 @@ absl::StatusOr<GraphPair> GraphPair::Create(const ModelProto& before, const Mode
   pair.constants_ = joiner.TakeConstants();
   pair.opset_before_ = DefaultOpset(before);
   pair.opset_after_ = DefaultOpset(after);
-  for (const std::string& name : joiner.required()) {
-    pair.required_.emplace_back(pair.graph_->Find(name), name);
-  }
+  pair.required_ = joiner.TakeRequired();
+  for (Required& required : pair.required_) required.value = pair.graph_->Find(required.input);
   for (NodeId n = 0; n < pair.graph_->num_nodes(); ++n) {
     const auto outputs = pair.graph_->outputs(n);
     pair.of_after_.push_back(std::any_of(outputs.begin(), outputs.end(), [&](ValueId output) {

@@ -72,9 +72,14 @@ class GraphPair {
   // Returns true if two constants have the same type and shape and differ in their bytes. False if
   // the bytes of either are not in memory.
   bool HaveOtherNumbers(ValueId after, ValueId before) const;
-  // Source values, with the names of the inputs they stand for, that are all ones or all zeros
-  // because the manifest requires it.
-  const std::vector<std::pair<ValueId, std::string>>& required() const { return required_; }
+  // A value of the source that stands for an input, all elements of which are one number because
+  // the manifest requires it.
+  struct Required {
+    ValueId value = kNoValue;
+    std::string input;
+    AllElements all = AllElements::kOnes;
+  };
+  const std::vector<Required>& required() const { return required_; }
 
  private:
   std::shared_ptr<const Graph> graph_;
@@ -86,7 +91,7 @@ class GraphPair {
   std::string prefix_;  // the prefix of names that only the converted model has
   // All constants of both models, by their names here.
   absl::flat_hash_map<std::string, const onnx::TensorProto*> constants_;
-  std::vector<std::pair<ValueId, std::string>> required_;
+  std::vector<Required> required_;
 };
 
 }  // namespace kvlift

@@ -166,7 +166,7 @@ class Prover {
   // Adds that axes of inputs have one size in the runs of all sequences, where the source runs once
   // for each.
   void HoldOtherDimensions(Proof* proof) const {
-    if (relation_.uniform || !IsForEachSequence(relation_)) return;
+    if (!IsForEachSequence(relation_)) return;
     for (const InputAxis& other : OtherDimensions(pair_, twins_, relation_)) {
       proof->assumptions.Add(
           {AssumptionKind::kOtherDimension, other.input,
@@ -215,27 +215,14 @@ class Prover {
     return std::nullopt;
   }
 
-  // Returns true if the manifest says that an input of the source is all zeros.
-  bool IsAllZeros(const std::string& name) const {
-    return std::any_of(relation_.dropped.begin(), relation_.dropped.end(),
-                       [&](const DroppedInput& dropped) {
-                         return dropped.name == name && AllOf(dropped) == AllElements::kZeros;
-                       }) ||
-           std::any_of(relation_.inputs.begin(), relation_.inputs.end(),
-                       [&](const ManifestInput& input) {
-                         return !IsCache(input) && AsControl(input) == nullptr &&
-                                NameInSource(input) == name && input.all == AllElements::kZeros;
-                       });
-  }
-
   // Starts facts about a value of the source. They rest on the inputs that it depends on and that
   // the manifest says are all ones, or zeros.
   void StartFactsOf(ValueId of_source) {
     twins_.TakeGrounds();
     Grounds grounds;
-    for (const auto& [value, input] : pair_.required()) {
+    for (const auto& [value, input, all] : pair_.required()) {
       if (value == kNoValue || !DependsOn(of_source, value)) continue;
-      const bool zeros = IsAllZeros(input);
+      const bool zeros = all == AllElements::kZeros;
       grounds.given.Add({zeros ? AssumptionKind::kAllZeros : AssumptionKind::kAllOnes, input,
                          fmt::format("{} is all {}", input, zeros ? "zeros" : "ones"),
                          AssumptionSource::kManifest});

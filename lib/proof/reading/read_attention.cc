@@ -100,28 +100,36 @@ class Reader {
   // The element that e passes on exactly; null if e is anything else.
   Expr Passed(Expr e) { return BeforeExactCast(forms_, e, r_.extents, &r_.grounds); }
 
-  // Removes one multiplication or division by a number, or one exact cast, from e. Returns null if
-  // e is neither. A multiplication is added to *chain.
-  Expr Peeled(Expr e, std::vector<Multiplication>* chain) {
-    if (e->kind() != Kind::kLoad) return nullptr;
-    if (const Expr same = Passed(e); same != nullptr) return same;
+  // What an expression is without its last step.
+  struct Peeled {
+    Expr element = nullptr;            // null: the step is no multiplication and no exact cast
+    std::optional<Multiplication> by;  // absent: the step is a cast
+  };
+
+  // Removes one multiplication or division by a number, or one exact cast, from e.
+  Peeled WithoutStep(Expr e) {
+    if (e->kind() != Kind::kLoad) return {};
+    if (const Expr same = Passed(e); same != nullptr) return {same, std::nullopt};
     const NodeId n = graph_.producer(e->source());
     const auto read = n == kNoNode ? std::nullopt : ReadFactor(forms_, n);
-    if (!read) return nullptr;
-    chain->push_back({read->number, forms_.ElementType(e->source())});
+    const Expr operand = read ? At(read->operand, e->args()) : nullptr;
+    if (operand == nullptr) return {};
     r_.grounds.AddLemma(lemmas::kScaleMoved);
-    return At(read->operand, e->args());
+    return {operand, Multiplication{read->number, forms_.ElementType(e->source())}};
   }
 
   Factored Peel(Expr e) {
     Factored result{e, 1, {}};
     std::vector<Multiplication> chain;
     for (int k = 0; result.element != nullptr && k < kMostSteps; ++k) {
-      const Expr inner = Peeled(result.element, &chain);
-      if (inner == nullptr) break;
-      result.element = inner;
+      const Peeled inner = WithoutStep(result.element);
+      if (inner.element == nullptr) break;
+      if (inner.by) {
+        result.factor *= inner.by->factor;
+        chain.push_back(*inner.by);
+      }
+      result.element = inner.element;
     }
-    for (const Multiplication& step : chain) result.factor *= step.factor;
     result.range = RangeOfChain(chain);
     return result;
   }
@@ -197,9 +205,12 @@ class Reader {
         e = At(graph_.inputs(n)[0], e->args());
         continue;
       }
-      const size_t before = factors_.size();
-      e = Peeled(e, &factors_);
-      if (factors_.size() > before) r_.scale *= factors_.back().factor;
+      const Peeled inner = WithoutStep(e);
+      if (inner.by) {
+        r_.scale *= inner.by->factor;
+        factors_.push_back(*inner.by);
+      }
+      e = inner.element;
     }
     return Fail("the scores are not read");
   }
@@ -255,8 +266,7 @@ class Reader {
       return LeadsToProduct(At(graph_.inputs(n)[0], e->args()), depth + 1) ||
              LeadsToProduct(At(graph_.inputs(n)[1], e->args()), depth + 1);
     }
-    std::vector<Multiplication> chain;
-    return LeadsToProduct(Peeled(e, &chain), depth + 1);
+    return LeadsToProduct(WithoutStep(e).element, depth + 1);
   }
 
   // Reads what is added to the scores: where it hides a key, and its value elsewhere.

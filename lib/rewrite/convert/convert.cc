@@ -128,7 +128,7 @@ absl::StatusOr<Inspection> Inspect(const Model& model, RuleTable rules) {
   Inspection inspection = ReportFor(model, a);
   // A plan finds what the rules do not: other readers, and positions that cannot be derived.
   if (!a.updates.empty() && FirstReason(a) == nullptr) {
-    const ConversionPlan plan = MakePlan(a, Resolve({}));
+    const ConversionPlan plan = MakePlan(a, ResolvedOptions());
     KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
     ReportPlan(plan, &inspection);
   }
@@ -243,7 +243,7 @@ absl::StatusOr<Conversion> ConvertLowered(const Model& model, const ConvertOptio
     return result;
   }
   if (trace.ends(Step::kRecognise)) return Stopped(std::move(result));
-  const ConversionPlan plan = MakePlan(a, Resolve(options));
+  const ConversionPlan plan = MakePlan(a, ResolvedOptions(options));
   KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
   KV_RETURN_IF_ERROR(trace.Take([&] { return DescribePlan(a, plan); }));
   ReportPlan(plan, &result.inspection);

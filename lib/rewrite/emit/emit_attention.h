@@ -40,7 +40,7 @@ class AttentionEmitter {
   // Returns the queries in the layout that the Attention reads.
   std::string Query(const AttentionSite& site, const PlannedAttention& planned);
   std::string QueryExtent(const AttentionSite& site);
-  // Returns the mask operand; empty if there is none.
+  // Returns the mask operand; empty if the Attention gets no mask.
   absl::StatusOr<std::string> Mask(const AttentionSite& site, const PlannedAttention& planned,
                                    const Slots& slots);
   std::string MaskOfGroupsAsTokens(const std::string& mask, const AttentionSite& site,

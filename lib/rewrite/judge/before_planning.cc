@@ -48,9 +48,7 @@ std::optional<Finding> PadsChangeRows(const Analysis& a, const ResolvedOptions& 
 // Refuses a buffer of a fixed size whose capacity is not that of the model's other caches.
 std::optional<Finding> CapacitiesDiffer(const Analysis& a, const ResolvedOptions& options) {
   std::optional<int64_t> common;
-  const bool grows = std::any_of(a.updates.begin(), a.updates.end(),
-                                 [](const CacheUpdate& update) { return update.grows(); });
-  if (grows) common = options.max_seq_len;
+  if (HasGrowing(a)) common = options.max_seq_len;
   for (const CacheUpdate& update : a.updates) {
     if (update.grows()) continue;
     const Expr slots = a.forms->Of(update.pair.past).shape[update.axis];

@@ -24,7 +24,7 @@ bool AttentionJudge::DrawsHeads(const AttentionSite& site, Expr rest) const {
 
 bool AttentionJudge::HidesUnused(const MaskOfSite& mask) const {
   const Expr end = s_.pool.Add(mask.start, mask.key.new_length);
-  // If the source cuts its keys at the end of the valid rows, there are none behind it.
+  // If the source cuts its keys at the end of the valid rows, no key lies behind it.
   if (mask.site.mask.keys != nullptr && Normal(mask.key, mask.site.mask.keys) == end) return true;
   return SaysWhatIsUnused(mask);
 }

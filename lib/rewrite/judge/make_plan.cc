@@ -332,8 +332,7 @@ ConversionPlan MakePlan(const Analysis& a, const ResolvedOptions& options) {
     refused.refusal = PlanRefusal{PlanRefusal::Cause::kOption, *std::move(finding)};
     return refused;
   }
-  const bool growing = std::any_of(a.updates.begin(), a.updates.end(),
-                                   [](const CacheUpdate& update) { return update.grows(); });
+  const bool growing = HasGrowing(a);
   std::optional<std::string> why = growing ? internal::NeedsUniform(a) : std::nullopt;
   const internal::Surveyed surveyed = internal::FindSharedExtents(a, caches);
   const auto under = [&](Scheme scheme) {

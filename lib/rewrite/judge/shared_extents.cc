@@ -19,8 +19,7 @@ class Surveyor {
       : a_(a), caches_(caches), graph_(*a.graph), forms_(*a.forms), pool_(forms_.pool()) {}
 
   Surveyed Run() {
-    growing_ = std::any_of(caches_.begin(), caches_.end(),
-                           [](const PlannedCache& cache) { return cache.grows(); });
+    growing_ = HasGrowing(a_);
     FindBatch();
     if (!growing_) return std::move(out_);
     NameLengths();

@@ -15,7 +15,8 @@ struct Surveyed {
 };
 Surveyed FindSharedExtents(const Analysis& analysis, const std::vector<PlannedCache>& caches);
 
-// Returns KV215 for an input that is as long as the past and is no mask; nullopt if there is none.
+// Returns KV215 for an input that is as long as the past and is no mask; nullopt if all such inputs
+// are masks.
 std::optional<Finding> OtherInputOfKeyLength(const PlanBasis& s);
 
 // Returns what gives the result the past's length, or why nothing does.

@@ -62,9 +62,7 @@ Placement PlacementOf(Layout layout, const CacheUpdate& update) {
 
 std::optional<Finding> JudgeLayouts(const Analysis& a, absl::Span<const PlannedCache> caches,
                                     const ResolvedOptions& options) {
-  const bool growing = std::any_of(caches.begin(), caches.end(),
-                                   [](const PlannedCache& cache) { return cache.grows(); });
-  if (options.target == Target::kTensorRt && growing && !options.max_seq_len) {
+  if (options.target == Target::kTensorRt && HasGrowing(a) && !options.max_seq_len) {
     return MakeFinding("KV229", "needs a fixed capacity for TensorRT: give --max-seq-len", *a.graph,
                        {a.updates.front().node});
   }

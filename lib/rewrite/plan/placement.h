@@ -33,7 +33,7 @@ std::optional<Finding> JudgeLayouts(const Analysis& analysis, absl::Span<const P
 int64_t ExtentOf(sym::Forms& forms, const CacheUpdate& update, char letter);
 
 // Returns a value of the source that has the new rows in the layout of the result's cache; kNoValue
-// if there is none, or if the layout stays.
+// if no value has them so, or if the layout stays.
 ValueId FindRowsInTargetLayout(sym::Forms& forms, const PlannedCache& cache);
 
 }  // namespace kvlift

@@ -324,6 +324,11 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
   return a;
 }
 
+bool HasGrowing(const Analysis& a) {
+  return std::any_of(a.updates.begin(), a.updates.end(),
+                     [](const CacheUpdate& update) { return update.grows(); });
+}
+
 int LayerOf(const Analysis& analysis, int update_index) {
   const AnalysedCache* const cache = CacheOf(analysis, update_index);
   return cache == nullptr ? 0 : cache->layer;

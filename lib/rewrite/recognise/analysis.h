@@ -67,6 +67,9 @@ absl::Status Recognise(RuleTable rules, const ConvertOptions& options, Analysis*
 absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
                                  const ConvertOptions& options = {});
 
+// Returns true if a cache that can be converted grows.
+bool HasGrowing(const Analysis& analysis);
+
 // Returns the layer of the cache with this index into Analysis::updates; 0 if no
 // cache has the index.
 int LayerOf(const Analysis& analysis, int update_index);

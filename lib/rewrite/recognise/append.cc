@@ -223,7 +223,7 @@ std::optional<Write> ReadBounds(sym::Forms& forms, const CachePair& pair, Region
   return write;
 }
 
-// Returns a comparison inside e, one without indices if there is one; null if there is none.
+// Returns a comparison inside e, without indices if possible; null if e compares nothing.
 Expr SomeCondition(Expr e) {
   std::vector<Expr> open = {e};
   absl::flat_hash_set<Expr> seen = {e};

@@ -6,7 +6,7 @@
 namespace kvlift {
 
 // Returns the graph input behind which the graph puts exactly the rows that a graph output holds,
-// to read both; kNoValue if there is none.
+// to read both; kNoValue if the graph puts them behind no input.
 ValueId PastOfNewRows(sym::Forms& forms, ValueId output);
 
 }  // namespace kvlift

@@ -1,5 +1,5 @@
-// What a user may ask of a conversion. Resolve (rewrite/types/resolved_options.h) replaces each
-// `auto` by what the target needs.
+// What a user may ask of a conversion. ResolvedOptions (rewrite/types/resolved_options.h) replaces
+// each `auto` by what the target needs.
 #pragma once
 
 #include <cstdint>

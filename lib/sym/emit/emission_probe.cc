@@ -8,51 +8,34 @@
 
 namespace kvlift::sym {
 
-void EmissionProbe::BindAll(Emitter* emitter) const {
-  for (const auto& [dim, per_sequence] : dims_) {
-    emitter->BindDim(dim, {fmt::format("/probe/{}", dim.name()), per_sequence});
+EmissionProbe::Trial::Trial(const EmissionProbe& probe) : emitter(probe.forms_, nodes) {
+  for (const auto& [dim, per_sequence] : probe.dims_) {
+    emitter.BindDim(dim, {fmt::format("/probe/{}", dim.name()), per_sequence});
   }
-  for (const auto& [source, wide_axes] : sources_) {
-    emitter->BindSource(source, {forms_.graph().name(source), wide_axes});
+  for (const auto& [source, wide_axes] : probe.sources_) {
+    emitter.BindSource(source, {probe.forms_.graph().name(source), wide_axes});
   }
 }
 
-absl::Status EmissionProbe::Dim(Expr e) const {
-  NodeBuilder nodes;
-  Emitter emitter(forms_, nodes);
-  BindAll(&emitter);
-  return emitter.Dim(e).status();
-}
+absl::Status EmissionProbe::Dim(Expr e) const { return Trial(*this).emitter.Dim(e).status(); }
 
 absl::Status EmissionProbe::Tensor(const Emitter::Request& request) const {
-  NodeBuilder nodes;
-  Emitter emitter(forms_, nodes);
-  BindAll(&emitter);
-  return emitter.Tensor(request).status();
+  return Trial(*this).emitter.Tensor(request).status();
 }
 
-bool EmissionProbe::IsPerSequence(Expr e) const {
-  NodeBuilder nodes;
-  Emitter emitter(forms_, nodes);
-  BindAll(&emitter);
-  return emitter.IsPerSequence(e);
-}
+bool EmissionProbe::IsPerSequence(Expr e) const { return Trial(*this).emitter.IsPerSequence(e); }
 
 std::vector<ValueId> EmissionProbe::InputsOfDim(Expr e) const {
-  NodeBuilder nodes;
-  Emitter emitter(forms_, nodes);
-  BindAll(&emitter);
-  if (!emitter.Dim(e).ok()) return {};
-  return InputsReadBy(&nodes);
+  Trial trial(*this);
+  if (!trial.emitter.Dim(e).ok()) return {};
+  return InputsReadBy(&trial.nodes);
 }
 
 std::vector<ValueId> EmissionProbe::InputsOf(const Emitter::Request& request) const {
-  NodeBuilder nodes;
-  Emitter emitter(forms_, nodes);
-  BindAll(&emitter);
-  const auto value = emitter.Tensor(request);
+  Trial trial(*this);
+  const auto value = trial.emitter.Tensor(request);
   if (!value.ok()) return {};
-  std::vector<ValueId> inputs = InputsReadBy(&nodes);
+  std::vector<ValueId> inputs = InputsReadBy(&trial.nodes);
   const ValueId itself = forms_.graph().Find(*value);
   if (itself != kNoValue && forms_.graph().is_graph_input(itself)) inputs.push_back(itself);
   return inputs;

@@ -34,7 +34,14 @@ class EmissionProbe {
   std::vector<ValueId> InputsOf(const Emitter::Request& request) const;
 
  private:
-  void BindAll(Emitter* emitter) const;
+  // An emission into nodes that nobody keeps.
+  struct Trial {
+    explicit Trial(const EmissionProbe& probe);
+
+    NodeBuilder nodes;
+    Emitter emitter;
+  };
+
   std::vector<ValueId> InputsReadBy(NodeBuilder* nodes) const;
 
   Forms& forms_;

@@ -22,37 +22,35 @@ struct Reads {
 // By id of the cache.
 using ReadsOfCaches = absl::flat_hash_map<std::string, Reads>;
 
-// Returns the caches of which `v` holds rows, as far as nodes hand on the elements of their first
-// operand.
-std::vector<const ManifestCache*> CachesBehind(const Graph& graph, ValueId v,
-                                               const Manifest& relation) {
-  std::vector<const ManifestCache*> found;
-  absl::flat_hash_set<ValueId> seen;
-  while (v != kNoValue && seen.insert(v).second) {
-    for (const ManifestCache& cache : relation.caches) {
-      if (graph.name(v) == cache.output || graph.name(v) == cache.input) found.push_back(&cache);
-    }
+using CachesByValue = absl::flat_hash_map<ValueId, const ManifestCache*>;
+
+// Returns the cache of which `v` holds rows, as far as nodes hand on the elements of their first
+// operand; null if there is no such cache.
+const ManifestCache* CacheBehind(const Graph& graph, ValueId v, const CachesByValue& caches) {
+  while (v != kNoValue) {
+    if (const auto found = caches.find(v); found != caches.end()) return found->second;
     const NodeId n = graph.producer(v);
-    if (!found.empty() || n == kNoNode || graph.inputs(n).empty()) break;
-    v = graph.inputs(n)[0];
+    v = n == kNoNode || graph.inputs(n).empty() ? kNoValue : graph.inputs(n)[0];
   }
-  return found;
+  return nullptr;
 }
 
 ReadsOfCaches ReadsIn(const Graph& graph, const Manifest& relation) {
+  CachesByValue caches;
+  for (const ManifestCache& cache : relation.caches) {
+    caches[graph.Find(cache.input)] = &cache;
+    caches[graph.Find(cache.output)] = &cache;
+  }
   ReadsOfCaches reads;
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
     if (!graph.Is(n, "Attention") || graph.inputs(n).size() < 3) continue;
-    const auto keys = CachesBehind(graph, graph.inputs(n)[1], relation);
-    const auto values = CachesBehind(graph, graph.inputs(n)[2], relation);
-    for (const ManifestCache* key : keys) {
-      reads[key->id].as_keys = true;
-      for (const ManifestCache* value : values) reads[key->id].with_layers.insert(value->layer);
-    }
-    for (const ManifestCache* value : values) {
-      reads[value->id].as_values = true;
-      for (const ManifestCache* key : keys) reads[value->id].with_layers.insert(key->layer);
-    }
+    const ManifestCache* key = CacheBehind(graph, graph.inputs(n)[1], caches);
+    const ManifestCache* value = CacheBehind(graph, graph.inputs(n)[2], caches);
+    if (key != nullptr) reads[key->id].as_keys = true;
+    if (value != nullptr) reads[value->id].as_values = true;
+    if (key == nullptr || value == nullptr) continue;
+    reads[key->id].with_layers.insert(value->layer);
+    reads[value->id].with_layers.insert(key->layer);
   }
   return reads;
 }
@@ -84,12 +82,14 @@ bool MayBe(const onnx::NodeProto& node, UpdateKind kind) {
 }
 
 // Returns true if a node that the past leads to, and that leads to the present, may be of the kind
-// that the relation names.
+// that the relation names. Nodes are in topological order, so that none of them stands behind the
+// one that makes the present.
 bool IsWrittenBySuch(const Graph& source, const ManifestCache& cache) {
+  const NodeId last = source.producer(source.Find(cache.source.output));
   absl::flat_hash_set<NodeId> behind_past;
   std::vector<ValueId> open = {source.Find(cache.source.input)};
   const auto take = [&](NodeId n) {
-    if (n == kNoNode || !behind_past.insert(n).second) return;
+    if (n == kNoNode || n > last || !behind_past.insert(n).second) return;
     for (ValueId v : source.outputs(n)) {
       if (v != kNoValue) open.push_back(v);
     }
@@ -101,7 +101,7 @@ bool IsWrittenBySuch(const Graph& source, const ManifestCache& cache) {
     for (const Use& use : source.uses(v)) take(use.node);
   }
   absl::flat_hash_set<NodeId> seen;
-  std::vector<NodeId> back = {source.producer(source.Find(cache.source.output))};
+  std::vector<NodeId> back = {last};
   while (!back.empty()) {
     const NodeId n = back.back();
     back.pop_back();

@@ -84,12 +84,16 @@ std::string CacheMisfit(const Graph& source, const Graph& after, const ManifestC
 }
 
 // Returns a sentence about the first input or output of either model that the relation leaves out,
-// or empty.
+// or both drops and feeds, or empty.
 std::string Unaccounted(const Graph& source, const Graph& after, const Manifest& relation) {
   std::set<std::string> inputs, outputs, source_inputs, source_outputs;
   for (const ManifestInput& i : relation.inputs) {
     inputs.insert(i.name);
-    if (!IsCache(i) && AsControl(i) == nullptr) source_inputs.insert(NameInSource(i));
+    if (IsOfBoth(i)) source_inputs.insert(NameInSource(i));
+  }
+  for (const DroppedInput& d : relation.dropped) {
+    if (source_inputs.count(d.name) == 0) continue;
+    return fmt::format("the relation both drops and feeds {}", d.name);
   }
   for (const ManifestOutput& o : relation.outputs) {
     outputs.insert(o.name);
@@ -123,14 +127,6 @@ std::string Unaccounted(const Graph& source, const Graph& after, const Manifest&
 
 std::string Misfit(const Graph& source, const Graph& after, const Manifest& relation) {
   if (std::string text = Unaccounted(source, after, relation); !text.empty()) return text;
-  for (const DroppedInput& dropped : relation.dropped) {
-    const bool is_given = std::any_of(relation.inputs.begin(), relation.inputs.end(),
-                                      [&](const ManifestInput& input) {
-                                        return !IsCache(input) && AsControl(input) == nullptr &&
-                                               NameInSource(input) == dropped.name;
-                                      });
-    if (is_given) return fmt::format("the relation both drops and feeds {}", dropped.name);
-  }
   std::map<std::string, const ManifestCache*> caches;
   for (const ManifestCache& cache : relation.caches) {
     if (!caches.emplace(cache.id, &cache).second) {
