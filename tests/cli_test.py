@@ -162,8 +162,8 @@ class Inspect(Case):
         self.assertEqual(list(document["model"]), ["path", "nodes", "opset", "external_bytes"])
         self.assertEqual(list(document["caches"][0]),
                          ["id", "layer", "role", "input", "output", "kind", "axis", "layout",
-                          "dtype", "growing", "capacity", "update", "write_start", "convertible",
-                          "reason"])
+                          "dtype", "growing", "capacity", "bytes_per_token", "update", "write_start",
+                          "convertible", "reason"])
         self.assertEqual(list(document["attention"][0]),
                          ["id", "form", "q_heads", "kv_heads", "head_dim", "v_head_dim", "scale",
                           "softcap", "mask", "convertible", "reason", "nodes"])
