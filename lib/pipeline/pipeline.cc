@@ -187,6 +187,14 @@ class Pipeline {
     return Finished();
   }
 
+  // Judges a model that was not made here.
+  absl::StatusOr<ProvedConversion> RunPair(const Model& after, const Manifest& relation) {
+    result_.conversion.manifest = relation;
+    KV_RETURN_IF_ERROR(Prove(after));
+    KV_RETURN_IF_ERROR(Judge(after));
+    return std::move(result_);
+  }
+
  private:
   ProvedConversion Finished() {
     if (result_.conversion.status == ConvertStatus::kStopped) {
@@ -310,6 +318,13 @@ absl::StatusOr<ProvedConversion> ConvertAndProve(const Model& source, const Conv
                       Pipeline(source, proving, trace).Run(options, rules));
   result.dumps = files.written();
   return result;
+}
+
+absl::StatusOr<ProvedConversion> ProvePair(const Model& before, const Model& after,
+                                           const Manifest& relation,
+                                           const ProvingOptions& proving) {
+  const StepTrace trace;
+  return Pipeline(before, proving, trace).RunPair(after, relation);
 }
 
 }  // namespace kvlift

@@ -73,6 +73,9 @@ struct Program {
     AddExplain();
     AddEmitLoop();
     AddEmitMaintenance();
+    AddLowerFlags(
+        Command("lower", "Bring a model down to runtimes without opset 24", &lower, &RunLower),
+        &lower);
     AddShellFiles();
     auto* version = app.add_subcommand("version", "Print the version");
     version->footer(ExamplesOf("version"));
@@ -325,6 +328,7 @@ struct Program {
   ExplainFlags explain;
   EmitLoopFlags emit_loop;
   EmitMaintenanceFlags emit_maintenance;
+  LowerFlags lower;
   std::string shell;
 };
 

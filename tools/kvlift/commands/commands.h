@@ -123,4 +123,15 @@ struct EmitMaintenanceFlags {
 };
 int RunEmitMaintenance(const EmitMaintenanceFlags& flags, Io io);
 
+struct LowerFlags {
+  CommonFlags common;
+  std::string model, output;
+  std::string to;  // "scatternd", "where", "attention-23", "decomposed"
+  std::optional<int64_t> opset;
+  std::string accept = "tested", external = "auto";
+  bool dry_run = false, force = false;
+};
+void AddLowerFlags(CLI::App* command, LowerFlags* flags);
+int RunLower(const LowerFlags& flags, Io io);
+
 }  // namespace kvlift::cli

@@ -1,0 +1,45 @@
+// What the lowerings of Attention read of a node, and the mask that they draw. Internal to
+// lib/lower.
+#pragma once
+
+#include <string>
+
+#include "lower/lowering.h"
+
+namespace kvlift::lower {
+
+enum AttentionInput { kQuery, kKey, kValue, kMask, kPastKey, kPastValue, kNonpad };
+enum AttentionOutput { kResult, kPresentKey, kPresentValue, kScores };
+
+// Letters as in the glossary: N query heads, Nk heads of keys and values, S new tokens, T keys.
+struct AttentionOperands {
+  NodeId node = kNoNode;
+  bool rank3 = false;
+  int seq = 2;  // the axis of S in the queries, and of the new keys in the keys
+  bool causal = false, has_past = false, has_nonpad = false;
+  bool has_mask = false, float_mask = false;
+  bool whole_mask = false;  // the mask has a column for each of the T keys
+  int32_t type = 0;         // of the queries
+};
+
+// Returns why the node is not lowered; empty if *site was read.
+std::string ReadAttention(Lowering& l, NodeId n, AttentionOperands* site);
+
+// Returns T, int64 [1].
+std::string KeyLength(Lowering& l, const AttentionOperands& site);
+
+// Returns bool [B or 1, 1, S or 1, T] or [S, T]: the keys that is_causal and nonpad_kv_seqlen show
+// to each query. Empty if the node has neither.
+//
+//   causal   t <= o + s, where o = nonpad_kv_seqlen[b] - S, or else P, or else 0
+//   nonpad   t < nonpad_kv_seqlen[b], which the above implies
+std::string ShownKeys(Lowering& l, const AttentionOperands& site);
+
+// Returns the mask of the node with a column for each key: those that it lacks are hidden.
+std::string WholeMask(Lowering& l, const AttentionOperands& site);
+
+// Replaces the node by nodes of opset 22 (decompose_attention.cc). Returns why it does not; empty
+// if it does.
+std::string Decompose(Lowering& l, const AttentionOperands& site);
+
+}  // namespace kvlift::lower

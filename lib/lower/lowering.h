@@ -1,0 +1,90 @@
+// The editor that the lowerings of the two operators share: it reads the operands of a node, and
+// collects the nodes that replace it. Extents that are equal are read once. Internal to lib/lower.
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "base/findings.h"
+#include "ir/node_builder.h"
+#include "ir/patch.h"
+#include "sym/forms/forms.h"
+
+namespace kvlift::lower {
+
+class Lowering {
+ public:
+  explicit Lowering(const Graph& graph) : graph_(graph), forms_(graph), nodes_(graph) {}
+
+  const Graph& graph() const { return graph_; }
+  NodeBuilder& nodes() { return nodes_; }
+  Patch& patch() { return patch_; }
+
+  bool has(NodeId n, size_t input) const;
+  bool gives(NodeId n, size_t output) const;
+  // Return the name of an operand or a result; empty if the node does not have it.
+  std::string in(NodeId n, size_t input) const;
+  std::string out(NodeId n, size_t output) const;
+  // Returns the rank of an operand; -1 if it is not known, or the operand is missing.
+  int Rank(NodeId n, size_t input);
+  int32_t Type(NodeId n, size_t input) { return forms_.ElementType(graph_.inputs(n)[input]); }
+  // Returns the extent of an operand's axis if that is a constant, else 0. The rank must be known.
+  int64_t Constant(NodeId n, size_t input, int axis);
+  // Returns true if two axes of operands have the same extent at all times.
+  bool SameExtent(NodeId n, size_t input, int axis, size_t other, int other_axis);
+
+  // Return int64 [1], the extent of an operand's axis, and int64 [extent], the numbers from 0 on.
+  std::string Extent(NodeId n, size_t input, int axis);
+  std::string Count(NodeId n, size_t input, int axis);
+  // Returns int64 [1], a constant extent.
+  std::string Literal(int64_t value);
+  // Returns int64 [k], the extents joined.
+  std::string Join(const std::vector<std::string>& extents, std::string_view role);
+  // Returns the value with axes of one element put in, which are numbered in the result.
+  std::string Unsqueeze(const std::string& value, const std::vector<int64_t>& axes,
+                        std::string_view role);
+
+  // Nodes from here on are named after n, or stand with those that nodes share.
+  void ScopeOf(NodeId n);
+  void ScopeShared() { nodes_.set_scope("shared"); }
+  // Keeps the first refusal: this form of the node is not lowered.
+  void Refuse(NodeId n, std::string_view why);
+  const std::optional<Finding>& refusal() const { return refusal_; }
+  // The node stays, and needs the version of its operator that the model has.
+  void Pin(NodeId n) { pinned_.insert(graph_.NodeName(n)); }
+  const absl::flat_hash_set<std::string>& pinned() const { return pinned_; }
+
+ private:
+  sym::Expr DimOf(NodeId n, size_t input, int axis);
+
+  const Graph& graph_;
+  sym::Forms forms_;
+  NodeBuilder nodes_;
+  Patch patch_;
+  absl::flat_hash_map<sym::Expr, std::string> extents_;
+  absl::flat_hash_map<std::string, int64_t> constants_;  // extents that are initialisers
+  absl::flat_hash_set<std::string> pinned_;
+  std::optional<Finding> refusal_;
+};
+
+// Returns the first attribute of the node that is not in the list; empty if there is none.
+std::string UnknownAttribute(const onnx::NodeProto& node,
+                             std::initializer_list<std::string_view> known);
+
+enum class ScatterForm { kScatterNd, kWhere };
+// Returns true if the node was lowered, and false after Refuse.
+bool LowerTensorScatter(Lowering& l, NodeId n, ScatterForm form);
+
+enum class AttentionForm { kOpset23, kDecomposed };
+// Returns true if the node was lowered. False: it was refused, or an Attention that is the same in
+// opset 23 stays as it is.
+bool LowerAttention(Lowering& l, NodeId n, AttentionForm form);
+// Pins the node if its meaning depends on what opset 24 added to Attention.
+void KeepAttention(Lowering& l, NodeId n);
+
+}  // namespace kvlift::lower
