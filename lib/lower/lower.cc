@@ -85,6 +85,14 @@ std::optional<Finding> ChooseOpset(const Lowering& l, const LowerOptions& option
   return std::nullopt;
 }
 
+// A manifest says that TensorScatter writes the caches, and is no manifest of the result.
+void DropManifest(onnx::ModelProto* model) {
+  auto* props = model->mutable_metadata_props();
+  for (int k = props->size() - 1; k >= 0; --k) {
+    if (props->Get(k).key().rfind("kvlift.", 0) == 0) props->DeleteSubrange(k, 1);
+  }
+}
+
 Lowered Refused(Finding refusal) {
   Lowered result;
   result.refusal = std::move(refusal);
@@ -127,6 +135,7 @@ absl::StatusOr<Lowered> Lower(const onnx::ModelProto& model, const LowerOptions&
   l.patch().new_initializers = l.nodes().TakeInitializers();
   KV_ASSIGN_OR_RETURN(result.model, Apply(graph, l.patch()));
   if (auto refusal = ChooseOpset(l, options, &result)) return Refused(*std::move(refusal));
+  DropManifest(&*result.model);
   return result;
 }
 

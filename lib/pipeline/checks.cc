@@ -14,13 +14,13 @@ namespace kvlift {
 
 namespace {
 
-std::vector<CheckOutcome> CheckModelAndLint(const Model& result, const Manifest& manifest) {
+std::vector<CheckOutcome> CheckModelAndLint(const Model& result, const Manifest* manifest) {
   std::vector<CheckOutcome> outcomes;
   outcomes.push_back({"ONNX checker", CheckModel(*result.proto), {}});
   if (!outcomes.back().status.ok()) return outcomes;
   outcomes.push_back({"shape inference", InferShapes(*result.proto).status(), {}});
   if (!outcomes.back().status.ok()) return outcomes;
-  auto lints = LintModel(result, &manifest);
+  auto lints = LintModel(result, manifest);
   outcomes.push_back({"lint", lints.status(), {}});
   if (!lints.ok()) return outcomes;
   if (const Finding* error = FirstError(*lints)) {
@@ -33,7 +33,7 @@ std::vector<CheckOutcome> CheckModelAndLint(const Model& result, const Manifest&
 }  // namespace
 
 std::vector<CheckOutcome> CheckEach(const Model& source, const Model& result,
-                                    const Manifest& manifest) {
+                                    const Manifest* manifest) {
   std::vector<CheckOutcome> outcomes = CheckModelAndLint(result, manifest);
   if (!outcomes.back().status.ok()) return outcomes;
   outcomes.push_back({"node names", absl::OkStatus(), {}});
@@ -44,7 +44,7 @@ std::vector<CheckOutcome> CheckEach(const Model& source, const Model& result,
 absl::Status StatusOf(const std::vector<CheckOutcome>& outcomes) { return outcomes.back().status; }
 
 absl::Status CheckResult(const Model& result, const Manifest& manifest) {
-  return StatusOf(CheckModelAndLint(result, manifest));
+  return StatusOf(CheckModelAndLint(result, &manifest));
 }
 
 namespace {

@@ -21,9 +21,10 @@ struct CheckOutcome {
 
 // Runs ONNX's checker, strict shape inference, the rules of `check` (lib/lint), whose warnings do
 // not count, and a check that no two nodes have one name, which runtimes refuse, unless the source
-// has such nodes as well. Returns the outcomes up to the first check that fails.
+// has such nodes as well. Returns the outcomes up to the first check that fails. `manifest` may be
+// null: the rules about manifests are left out then.
 std::vector<CheckOutcome> CheckEach(const Model& source, const Model& result,
-                                    const Manifest& manifest);
+                                    const Manifest* manifest);
 // Returns the status of the last outcome, which is the only one that may be an error.
 absl::Status StatusOf(const std::vector<CheckOutcome>& outcomes);
 // Runs all but the last of these checks and returns the first error.

@@ -170,7 +170,7 @@ class Pipeline {
     // The conversion outlives `after`.
     after.proto = std::shared_ptr<const onnx::ModelProto>(std::shared_ptr<const void>(),
                                                           &*result_.conversion.model);
-    const auto outcomes = CheckEach(source_, after, result_.conversion.manifest);
+    const auto outcomes = CheckEach(source_, after, &result_.conversion.manifest);
     KV_RETURN_IF_ERROR(trace_.Take([&] { return DescribeChecks(outcomes); }));
     const absl::Status valid = StatusOf(outcomes);
     if (!valid.ok()) return BlameFor(source_, after, valid);

@@ -10,7 +10,6 @@
 #include "kvlift/inputs/external.h"
 #include "kvlift/reports/proof_documents.h"
 #include "lower/lower.h"
-#include "lower/lower.h"
 #include "onnxio/bytes/image.h"
 #include "pipeline/checks.h"
 #include "pipeline/pipeline.h"
@@ -50,8 +49,7 @@ class LowerRun {
     Model result;
     result.base_dir = model_.base_dir;
     result.proto = std::make_shared<const onnx::ModelProto>(*std::move(lowered_.model));
-    const Manifest relation = SameInterface(result, model_);
-    const absl::Status valid = StatusOf(CheckEach(model_, result, relation));
+    const absl::Status valid = StatusOf(CheckEach(model_, result, nullptr));
     if (!valid.ok()) {
       const absl::Status blame = BlameFor(model_, result, valid);
       Complain(io_, flags_.model, blame);
@@ -61,7 +59,7 @@ class LowerRun {
     proving.accept = *ReadConvertAccept(flags_.accept);
     proving.threads = flags_.common.threads;
     proving.say = [&](std::string what) { io_.Say(std::move(what)); };
-    auto judged = ProvePair(result, model_, relation, proving);
+    auto judged = ProvePair(result, model_, SameInterface(result, model_), proving);
     if (!judged.ok()) {
       Complain(io_, flags_.model, judged.status());
       return kUnreadable;
