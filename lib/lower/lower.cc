@@ -114,6 +114,8 @@ absl::StatusOr<Lowered> Lower(const onnx::ModelProto& model, const LowerOptions&
   if (model.functions_size() > 0) {
     KV_ASSIGN_OR_RETURN(*source, InlineFunctions(model));
   }
+  // Declared ranks and types serve where a value has no form.
+  if (auto inferred = InferShapes(*source); inferred.ok()) *source = *std::move(inferred);
   KV_ASSIGN_OR_RETURN(const Graph graph, Graph::Build(source));
   if (graph.opset() < 23) {
     return Refused(Refusal(fmt::format(

@@ -26,25 +26,35 @@ std::string Lowering::out(NodeId n, size_t output) const {
 
 int Lowering::Rank(NodeId n, size_t input) {
   if (!has(n, input)) return -1;
-  const sym::Form& form = forms_.Of(graph_.inputs(n)[input]);
-  return form.known_rank ? static_cast<int>(form.shape.size()) : -1;
+  const ValueId v = graph_.inputs(n)[input];
+  const sym::Form& form = forms_.Of(v);
+  if (form.known_rank) return static_cast<int>(form.shape.size());
+  const auto& declared = graph_.type(v).shape;
+  return declared ? static_cast<int>(declared->size()) : -1;
+}
+
+bool Lowering::HasForm(NodeId n, size_t input) {
+  return has(n, input) && forms_.Of(graph_.inputs(n)[input]).known_rank;
 }
 
 Expr Lowering::DimOf(NodeId n, size_t input, int axis) {
-  return forms_.Of(graph_.inputs(n)[input]).shape[axis];
+  return HasForm(n, input) ? forms_.Of(graph_.inputs(n)[input]).shape[axis] : nullptr;
 }
 
 int64_t Lowering::Constant(NodeId n, size_t input, int axis) {
   const Expr dim = DimOf(n, input, axis);
-  return dim->kind() == sym::Kind::kInteger ? dim->value() : 0;
+  if (dim != nullptr) return dim->kind() == sym::Kind::kInteger ? dim->value() : 0;
+  return (*graph_.type(graph_.inputs(n)[input]).shape)[axis].value.value_or(0);
 }
 
 bool Lowering::SameExtent(NodeId n, size_t input, int axis, size_t other, int other_axis) {
-  return DimOf(n, input, axis) == DimOf(n, other, other_axis);
+  const Expr dim = DimOf(n, input, axis);
+  return dim != nullptr && dim == DimOf(n, other, other_axis);
 }
 
 std::string Lowering::Extent(NodeId n, size_t input, int axis) {
   const Expr dim = DimOf(n, input, axis);
+  if (dim == nullptr) return nodes_.Extent(in(n, input), axis, "extent");
   std::string& extent = extents_[dim];
   if (!extent.empty()) return extent;
   if (dim->kind() == sym::Kind::kInteger) {

@@ -32,6 +32,8 @@ class Lowering {
   std::string out(NodeId n, size_t output) const;
   // Returns the rank of an operand; -1 if it is not known, or the operand is missing.
   int Rank(NodeId n, size_t input);
+  // Returns true if the extents of an operand are known as expressions.
+  bool HasForm(NodeId n, size_t input);
   int32_t Type(NodeId n, size_t input) { return forms_.ElementType(graph_.inputs(n)[input]); }
   // Returns the extent of an operand's axis if that is a constant, else 0. The rank must be known.
   int64_t Constant(NodeId n, size_t input, int axis);
@@ -60,6 +62,7 @@ class Lowering {
   const absl::flat_hash_set<std::string>& pinned() const { return pinned_; }
 
  private:
+  // Null if the operand has no form.
   sym::Expr DimOf(NodeId n, size_t input, int axis);
 
   const Graph& graph_;

@@ -58,8 +58,11 @@ std::string Wrapped(Lowering& l, NodeId n, const Site& site, const std::string& 
 // Returns the coordinates of the update's rows, int64 [d0, .., S, axis + 1].
 std::string Coordinates(Lowering& l, NodeId n, const Site& site) {
   NodeBuilder& nodes = l.nodes();
+  // Past and update agree on the axes in front; layers share what is drawn from known extents.
+  const size_t like = l.HasForm(n, kUpdate) ? kUpdate : kPast;
   std::vector<std::string> extents;
-  for (int k = 0; k <= site.axis; ++k) extents.push_back(l.Extent(n, kUpdate, k));
+  for (int k = 0; k < site.axis; ++k) extents.push_back(l.Extent(n, like, k));
+  extents.push_back(l.Extent(n, kUpdate, site.axis));
   extents.push_back(l.Literal(1));
   const std::string shape = l.Join(extents, "coordinate_shape");
   std::vector<std::string> coordinates;
@@ -68,7 +71,7 @@ std::string Coordinates(Lowering& l, NodeId n, const Site& site) {
     std::vector<int64_t> axes = Axes(0, k);
     const std::vector<int64_t> behind = Axes(k + 1, site.axis + 2);
     axes.insert(axes.end(), behind.begin(), behind.end());
-    const std::string numbers = l.Unsqueeze(l.Count(n, kUpdate, k), axes, "numbers");
+    const std::string numbers = l.Unsqueeze(l.Count(n, like, k), axes, "numbers");
     coordinates.push_back(nodes.Add("Expand", {numbers, shape}, "coordinate"));
   }
   std::string slots = l.Count(n, kUpdate, site.axis);  // [S]
