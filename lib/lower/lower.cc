@@ -77,9 +77,8 @@ std::optional<Finding> ChooseOpset(const Lowering& l, const LowerOptions& option
     return Refusal(fmt::format("opset {} is newer than the model's, {}", result->opset, own));
   }
   if (result->opset < lowest.version) {
-    return Refusal(
-        fmt::format("{} {} stays, and needs opset {}", lowest.op_type, lowest.node, lowest.version),
-        {lowest.node});
+    return Refusal(fmt::format("{} {} needs opset {}", lowest.op_type, lowest.node, lowest.version),
+                   {lowest.node});
   }
   lower::SetOpset(result->opset, &*result->model);
   return std::nullopt;
