@@ -20,6 +20,9 @@ namespace {
 namespace fs = std::filesystem;
 using json = nlohmann::ordered_json;
 
+constexpr char kInside[] =
+    "0 <= write_indices and write_indices + new tokens <= capacity, for each sequence";
+
 // Returns how the lowered model, as the source, corresponds to the model that it was made from:
 // every input and output is what it was, so caches have one layout.
 Manifest SameInterface(const Model& lowered, const Model& model) {
@@ -80,12 +83,17 @@ class LowerRun {
                      {"attentions", lowered_.attentions},
                      {"equality", nullptr},
                      {"proof", nullptr},
+                     {"preconditions", json::array()},
                      {"outputs", outputs},
                      {"reason", nullptr}};
     if (lowered_.opset > 0) document["opset"] = lowered_.opset;
     if (judged_) {
       document["equality"] = WordOf(judged_->equality);
       document["proof"] = ProofDocument(judged_->proof);
+    }
+    if (lowered_.unguarded) {
+      document["preconditions"].push_back(
+          {{"code", "KV301"}, {"text", kInside}, {"status", "assumed"}});
     }
     if (reason) {
       document["reason"] = {
@@ -169,6 +177,7 @@ class LowerRun {
     if (flags_.common.verbose) {
       text += ProofText(judged_->proof, true, io_.OutStyle());
     }
+    if (lowered_.unguarded) text += fmt::format("KV301  {} (assumed)\n", kInside);
     switch (judged_->equality) {
       case Equality::kProved:
         text += fmt::format("equal: {}\n", share);
