@@ -133,7 +133,9 @@ class Decomposer {
     const std::string shape = l_.Join(
         {l_.Extent(n, kQuery, 0), l_.Literal(heads_.q), KeyLength(l_, site_), l_.Literal(size)},
         role + "_shape");
-    return nodes_.Add("Reshape", {each, shape}, role + "_of_queries");
+    // A length of 0 is meant as such.
+    return nodes_.Add("Reshape", {each, shape}, role + "_of_queries",
+                      {kvlift::MakeAttribute("allowzero", int64_t{1})});
   }
 
   std::string Scores(const std::string& q, const std::string& k) {

@@ -192,6 +192,7 @@ class Pipeline {
     result_.conversion.manifest = relation;
     KV_RETURN_IF_ERROR(Prove(after));
     KV_RETURN_IF_ERROR(Judge(after));
+    result_.conversion.manifest.assumptions = Ledger();
     return std::move(result_);
   }
 
@@ -265,16 +266,22 @@ class Pipeline {
     return absl::OkStatus();
   }
 
+  // Returns all that the proof and the plans take for granted.
+  Assumptions Ledger() const {
+    Assumptions ledger = result_.proof.assumptions;
+    for (const ProofFact& fact : result_.proof.facts) {
+      for (const Assumption& given : fact.given) ledger.Add(given);
+    }
+    if (result_.tests) ledger.Add(result_.tests->assumptions);
+    return ledger;
+  }
+
   void FillManifest() {
     Manifest& manifest = result_.conversion.manifest;
     manifest.source_sha256 = source_.Sha256();
     manifest.equality = ShownOf(result_.equality);
     manifest.proved = HeldFacts(result_.proof);
-    manifest.assumptions = result_.proof.assumptions;
-    for (const ProofFact& fact : result_.proof.facts) {
-      for (const Assumption& given : fact.given) manifest.assumptions.Add(given);
-    }
-    if (result_.tests) manifest.assumptions.Add(result_.tests->assumptions);
+    manifest.assumptions = Ledger();
     if (manifest.quantization && result_.tests) TakeErrors(result_.tests->outputs, &manifest);
   }
 

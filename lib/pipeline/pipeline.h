@@ -82,8 +82,8 @@ absl::StatusOr<ProvedConversion> ConvertAndProve(const Model& source, const Conv
                                                  const StepRequest& steps = {});
 
 // Judges two models that `relation` relates as ConvertAndProve judges a conversion: proves, and
-// tests what is open. Of the result's `conversion` only the manifest is set, to the relation. The
-// models have passed their checks. Errors: those of Verify.
+// tests what is open. Of the result's `conversion` only the manifest is set, to the relation with
+// all assumptions. The models have passed their checks. Errors: those of Verify.
 absl::StatusOr<ProvedConversion> ProvePair(const Model& before, const Model& after,
                                            const Manifest& relation, const ProvingOptions& proving);
 

@@ -4,6 +4,7 @@
 
 #include "base/coded.h"
 #include "base/escape.h"
+#include "contract/manifest.h"
 #include "fmt/format.h"
 #include "kvlift/commands/cmd_verify_infer.h"
 #include "kvlift/commands/commands.h"
@@ -83,6 +84,7 @@ class LowerRun {
                      {"attentions", lowered_.attentions},
                      {"equality", nullptr},
                      {"proof", nullptr},
+                     {"assumptions", json::array()},
                      {"preconditions", json::array()},
                      {"outputs", outputs},
                      {"reason", nullptr}};
@@ -90,6 +92,7 @@ class LowerRun {
     if (judged_) {
       document["equality"] = WordOf(judged_->equality);
       document["proof"] = ProofDocument(judged_->proof);
+      document["assumptions"] = ToJson(judged_->conversion.manifest.assumptions.all());
     }
     if (lowered_.unguarded) {
       document["preconditions"].push_back(
@@ -176,6 +179,9 @@ class LowerRun {
     std::string text;
     if (flags_.common.verbose) {
       text += ProofText(judged_->proof, true, io_.OutStyle());
+      for (const Assumption& a : judged_->conversion.manifest.assumptions.all()) {
+        if (!a.checked) text += fmt::format("assumed: {}\n", EscapeTerminal(a.condition));
+      }
     }
     if (lowered_.unguarded) text += fmt::format("KV301  {} (assumed)\n", kInside);
     switch (judged_->equality) {
