@@ -54,8 +54,6 @@ void LowerNodes(Lowering& l, LowerTo to, Lowered* result) {
   for (NodeId n = 0; n < graph.num_nodes() && !l.refusal(); ++n) {
     if (graph.Is(n, "TensorScatter")) {
       result->scatters += lower::LowerTensorScatter(l, n, scatter) ? 1 : 0;
-      const bool linear = StringAttribute(graph.node(n), "mode", "linear") == "linear";
-      result->unguarded |= linear && graph.inputs(n).size() > 2;
     } else if (graph.Is(n, "Attention") && DropsAttention(to)) {
       result->attentions += lower::LowerAttention(l, n, attention) ? 1 : 0;
     } else if (graph.Is(n, "Attention")) {

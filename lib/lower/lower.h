@@ -36,8 +36,6 @@ struct Lowered {
   std::optional<Finding> refusal;
   int scatters = 0, attentions = 0;  // the nodes that were lowered
   int64_t opset = 0;                 // of the result
-  // A TensorScatter refuses a write that leaves the buffer, and the nodes in its place may not.
-  bool unguarded = false;
 };
 
 // Lowers a model. Calls of model-local functions are inlined first. Refuses (KV253) if there is

@@ -5,8 +5,7 @@
 //   Where          slot j reads row r = j - w[b] (modulo M) of the update where 0 <= r < S, and the
 //                  past elsewhere. Nothing is scattered.
 //
-// Both agree with TensorScatter where that is defined. What a step does that leaves the capacity is
-// left to the runtime: most refuse the ScatterND; the Where drops the rows that have no slot.
+// As TensorScatter does, both refuse a step of mode linear whose rows do not fit into the buffer.
 #include <numeric>
 #include <vector>
 
@@ -55,6 +54,27 @@ std::string Wrapped(Lowering& l, NodeId n, const Site& site, const std::string& 
   return l.nodes().Add("Mod", {slots, l.Extent(n, kPast, site.axis)}, "wrapped");
 }
 
+// Returns write_indices. In mode linear a step whose rows do not fit into the buffer is refused, as
+// TensorScatter does: a vector of zeros has one element if they fit, and none otherwise, and its
+// first element is added.
+std::string CheckedIndices(Lowering& l, NodeId n, const Site& site) {
+  const std::string write = l.in(n, kWrite);
+  if (site.circular) return write;
+  NodeBuilder& nodes = l.nodes();
+  const std::string axes = nodes.Int64s({0});
+  const std::string lowest = nodes.Add("ReduceMin", {write}, "first_write");
+  const std::string most = nodes.Add("ReduceMax", {write}, "last_write");
+  const std::string end = nodes.Add("Add", {most, l.Extent(n, kUpdate, site.axis)}, "last_end");
+  const std::string begins = nodes.Add("GreaterOrEqual", {lowest, axes}, "begins_inside");
+  const std::string ends =
+      nodes.Add("LessOrEqual", {end, l.Extent(n, kPast, site.axis)}, "ends_inside");
+  const std::string fits = nodes.Add("Cast", {nodes.Add("And", {begins, ends}, "inside")}, "zeros",
+                                     {MakeAttribute("to", int64_t{onnx::TensorProto::INT64})});
+  const std::string zeros = nodes.Add("Expand", {nodes.Int64(0), fits}, "zeros_if_inside");
+  const std::string zero = nodes.Add("Gather", {zeros, nodes.Int64(0)}, "refuses_outside");
+  return nodes.Add("Add", {write, zero}, "checked_indices");
+}
+
 // Returns the coordinates of the update's rows, int64 [d0, .., S, axis + 1].
 std::string Coordinates(Lowering& l, NodeId n, const Site& site) {
   NodeBuilder& nodes = l.nodes();
@@ -76,7 +96,8 @@ std::string Coordinates(Lowering& l, NodeId n, const Site& site) {
   }
   std::string slots = l.Count(n, kUpdate, site.axis);  // [S]
   if (l.has(n, kWrite)) {
-    const std::string first = l.Unsqueeze(l.in(n, kWrite), Axes(1, site.axis + 1), "first_slot");
+    const std::string first =
+        l.Unsqueeze(CheckedIndices(l, n, site), Axes(1, site.axis + 1), "first_slot");
     slots = nodes.Add("Add", {first, slots}, "slots");  // [B, 1, .., S]
   }
   slots = l.Unsqueeze(Wrapped(l, n, site, slots), {-1}, "slot_column");
@@ -98,7 +119,7 @@ void MakeWhere(Lowering& l, NodeId n, const Site& site) {
   std::string rows = l.Count(n, kPast, site.axis);  // [M]
   std::vector<int64_t> axes = Axes(0, site.axis);   // of [M] in the shape of the past
   if (l.has(n, kWrite)) {
-    const std::string first = l.Unsqueeze(l.in(n, kWrite), {1}, "first_slot");
+    const std::string first = l.Unsqueeze(CheckedIndices(l, n, site), {1}, "first_slot");
     rows = nodes.Add("Sub", {rows, first}, "rows");  // [B, M]
     axes = Axes(1, site.axis);
   }

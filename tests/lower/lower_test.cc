@@ -182,6 +182,27 @@ TEST(Lower, TensorScatter) {
   }
 }
 
+TEST(Lower, WritesOutsideTheBufferAreRefused) {
+  const auto model =
+      Parsed(Model("(float[B,2,M,4] p, float[B,2,S,4] u, int64[B] w) => (float[B,2,M,4] y)",
+                   "y = TensorScatter(p, u, w)"));
+  Random random;
+  for (const LowerTo to : {LowerTo::kScatterNd, LowerTo::kWhere}) {
+    auto graph = Graph::Build(std::make_shared<const onnx::ModelProto>(Lowered(model, to)));
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    auto program = exec::Program::Compile(std::make_shared<const Graph>(*std::move(graph)), {});
+    ASSERT_TRUE(program.ok()) << program.status();
+    exec::Session session(*program);
+    for (const std::vector<int64_t>& w :
+         std::vector<std::vector<int64_t>>{{0, 3}, {-1, 0}, {0, 4}, {int64_t{1} << 32, 0}}) {
+      const Feeds feeds = {
+          {"p", random.Floats({2, 2, 5, 4})}, {"u", random.Floats({2, 2, 2, 4})}, {"w", Int64s(w)}};
+      Fetches fetches;
+      EXPECT_EQ(session.Step(feeds, &fetches).ok(), w[1] == 3) << w[0] << " " << w[1];
+    }
+  }
+}
+
 struct AttentionCase {
   int rank = 4;
   int64_t heads = 4, kv_heads = 2;

@@ -21,9 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 using json = nlohmann::ordered_json;
 
-constexpr char kInside[] =
-    "0 <= write_indices and write_indices + new tokens <= capacity, for each sequence";
-
 // Returns how the lowered model, as the source, corresponds to the model that it was made from:
 // every input and output is what it was, so caches have one layout.
 Manifest SameInterface(const Model& lowered, const Model& model) {
@@ -85,7 +82,6 @@ class LowerRun {
                      {"equality", nullptr},
                      {"proof", nullptr},
                      {"assumptions", json::array()},
-                     {"preconditions", json::array()},
                      {"outputs", outputs},
                      {"reason", nullptr}};
     if (lowered_.opset > 0) document["opset"] = lowered_.opset;
@@ -93,10 +89,6 @@ class LowerRun {
       document["equality"] = WordOf(judged_->equality);
       document["proof"] = ProofDocument(judged_->proof);
       document["assumptions"] = ToJson(judged_->conversion.manifest.assumptions.all());
-    }
-    if (lowered_.unguarded) {
-      document["preconditions"].push_back(
-          {{"code", "KV301"}, {"text", kInside}, {"status", "assumed"}});
     }
     if (reason) {
       document["reason"] = {
@@ -183,7 +175,6 @@ class LowerRun {
         if (!a.checked) text += fmt::format("assumed: {}\n", EscapeTerminal(a.condition));
       }
     }
-    if (lowered_.unguarded) text += fmt::format("KV301  {} (assumed)\n", kInside);
     switch (judged_->equality) {
       case Equality::kProved:
         text += fmt::format("equal: {}\n", share);
