@@ -126,6 +126,15 @@ class LowerTest(unittest.TestCase):
                 self.assertEqual(run.returncode, 0, run.stderr)
         self.assertNotEqual(tool("verify", other, out, "--accept", "tested").returncode, 0)
 
+    def test_rings(self):
+        path = self.at("rings.onnx")
+        done("convert", os.path.join(MODELS, "gemma2_optimum", "model.onnx"), "-o", path,
+             "--window", "circular", "--accept", "unproved")
+        for to in WAYS[:2]:
+            with self.subTest(to):
+                _, document = self.lowered(path, to)
+                self.assertIn(document["equality"], ("proved", "tested"))
+
     def test_scatters_in_onnx_runtime(self):
         random = np.random.default_rng(5)
         for mode, to in itertools.product(("linear", "circular"), WAYS[:2]):

@@ -22,15 +22,26 @@ namespace fs = std::filesystem;
 using json = nlohmann::ordered_json;
 
 // Returns how the lowered model, as the source, corresponds to the model that it was made from:
-// every input and output is what it was, so caches have one layout.
+// every input and output is what it was. What no graph tells of caches is in the model's manifest,
+// if it carries one.
 Manifest SameInterface(const Model& lowered, const Model& model) {
-  for (Manifest& relation : InferRelations(lowered, model)) {
-    if (std::all_of(relation.caches.begin(), relation.caches.end(),
-                    [](const ManifestCache& c) { return c.layout == c.source.layout; })) {
-      return std::move(relation);
-    }
+  std::vector<Manifest> relations = InferRelations(lowered, model);
+  const auto same = std::find_if(relations.begin(), relations.end(), [](const Manifest& relation) {
+    return std::all_of(relation.caches.begin(), relation.caches.end(),
+                       [](const ManifestCache& c) { return c.layout == c.source.layout; });
+  });
+  Manifest relation = same == relations.end() ? relations.front() : *same;
+  const auto own = ManifestFromMetadata(*model.proto);
+  if (!own.ok()) return relation;
+  relation.mode = own->mode;
+  for (ManifestCache& cache : relation.caches) {
+    const auto known = std::find_if(own->caches.begin(), own->caches.end(),
+                                    [&](const ManifestCache& c) { return c.input == cache.input; });
+    if (known == own->caches.end()) continue;
+    cache.ring = known->ring;
+    cache.role = known->role;
   }
-  return InferRelation(lowered, model);
+  return relation;
 }
 
 // One run of the command, from the model to the file.
