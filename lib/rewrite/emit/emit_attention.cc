@@ -17,8 +17,14 @@ absl::Status AttentionEmitter::Emit(int number, const PlannedAttention& planned)
   const AttentionSite& site = *s_.a.attention[number].site;
   const int layer = LayerOf(s_.a, site.key.cache);
   KV_ASSIGN_OR_RETURN(const Slots slots, control_.SlotsOf(site.key.cache, planned.keys));
-  const std::string k = ReadCache(layer, "key", site.key, site.head_dim, planned, slots);
-  const std::string v = ReadCache(layer, "value", site.value, site.v_head_dim, planned, slots);
+  std::string k = ReadCache(layer, "key", site.key, site.head_dim, planned, slots);
+  std::string v = ReadCache(layer, "value", site.value, site.v_head_dim, planned, slots);
+  if (planned.sink) {
+    const int64_t heads = planned.heads_in_last_axis ? site.key.view.heads : 1;
+    const int32_t type = planned.sink->elem_type;
+    k = WithZeros(k, planned, heads * site.head_dim, type);
+    v = WithZeros(v, planned, heads * site.v_head_dim, type);
+  }
   KV_ASSIGN_OR_RETURN(const std::string mask, Mask(site, planned, slots));
   s_.nodes.set_scope(fmt::format("layers.{}", layer));
   s_.patch.remove_nodes.insert(site.node);
@@ -147,6 +153,21 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role,
   }
   if (!headless || planned.heads_in_last_axis) return value;
   return SplitHeads(value, view, head_dim, slots);
+}
+
+// Returns rows [B, Nk, W, size], or [B, W, size] with heads in the last axis, with one more row, of
+// zeros, behind them.
+std::string AttentionEmitter::WithZeros(const std::string& rows, const PlannedAttention& planned,
+                                        int64_t size, int32_t type) {
+  NodeBuilder& nodes = s_.nodes;
+  const int64_t axis = planned.heads_in_last_axis ? 1 : 2;
+  const std::string front =
+      nodes.Add("Shape", {rows}, "sink_front",
+                {MakeAttribute("start", int64_t{0}), MakeAttribute("end", axis)});
+  const std::string shape = nodes.Add("Concat", {front, nodes.Int64s({1, size})}, "sink_shape",
+                                      {MakeAttribute("axis", int64_t{0})});
+  const std::string zeros = nodes.Add("Expand", {nodes.Scalar(0, type), shape}, "sink_row");
+  return nodes.Add("Concat", {rows, zeros}, "with_sink", {MakeAttribute("axis", axis)});
 }
 
 // Adds the nodes that decode the rows as those of the source do.

@@ -25,6 +25,8 @@ class AttentionEmitter {
   // heads in the last axis.
   std::string ReadCache(int layer, std::string_view role, const CacheOperand& operand,
                         int64_t head_dim, const PlannedAttention& planned, const Slots& slots);
+  std::string WithZeros(const std::string& rows, const PlannedAttention& planned, int64_t size,
+                        int32_t type);
   std::string Decoded(const std::string& rows, const CacheView& view);
   std::string Spread(ValueId constant, ValueId spread, const std::string& rows);
   // Returns [B, Nk, W, D] from [B, W, Nk*D], or from [B*Nk, W, D] if the view has
@@ -48,6 +50,10 @@ class AttentionEmitter {
   absl::StatusOr<std::string> MaskOfBiases(const AttentionSite& site,
                                            const PlannedAttention& planned, const Slots& slots,
                                            const std::string& mask);
+  // Returns [., N, S, W + 1] from a mask [., 1 or N, S, W] that is added to scores, which may be
+  // empty.
+  absl::StatusOr<std::string> WithSink(const std::string& mask, const AttentionSite& site,
+                                       const PlannedAttention& planned, const Slots& slots);
   std::string SplitBatchAndHeads(const std::string& value, int64_t heads);
   // Returns the mask and the --tree-mask input combined; `mask` may be empty.
   std::string WithTree(const std::string& mask, const Slots& slots);

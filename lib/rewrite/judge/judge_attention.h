@@ -58,6 +58,9 @@ class AttentionJudge {
   std::variant<sym::Emitter::Request, Finding> MaskRequest(const AttentionSite& site,
                                                            const PlannedCache& key,
                                                            sym::Expr rest) const;
+  // Returns the scores of the sink, or why they cannot be drawn.
+  std::variant<sym::Emitter::Request, Finding> SinkRequest(const AttentionSite& site,
+                                                           int32_t type) const;
   // Returns e with one expression for the past length, however the source names it.
   sym::Expr Normal(const PlannedCache& key, sym::Expr e) const;
   sym::Expr KeepOf(const AttentionSite& site, const PlannedCache& key, sym::Expr start) const;

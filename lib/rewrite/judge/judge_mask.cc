@@ -67,9 +67,7 @@ AttentionJudge::Objection AttentionJudge::JudgeMask(const MaskOfSite& mask) cons
                                           sym::ToString(mask.keep, &s_.graph)),
                               mask.site)};
   }
-  // A finite bias gives a row without visible keys an average, also where the source gives 0.
-  const bool zero = HasNanGuard(mask.site) && s_.options.mask != MaskForm::kAdditive;
-  if (zero || SeesSomeKey(s_, mask)) return std::nullopt;
+  if (KeepsRowsWithoutKeys(mask.site, s_.options) || SeesSomeKey(s_, mask)) return std::nullopt;
   Finding reason = Reason("KV228",
                           fmt::format("needs a mask that leaves each query a key, found {}",
                                       sym::ToString(mask.keep, &s_.graph)),
