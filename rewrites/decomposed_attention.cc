@@ -268,7 +268,7 @@ class Matcher {
   }
 
   bool ReadScores() {
-    const ValueId scores = graph_.inputs(weights_.softmax)[0];
+    const ValueId scores = Scores();
     ScoreResult read = ReadScore(forms_, forms_.At(scores, weights_.args, facts_), facts_);
     if (!read.score) {
       return RefuseIfCached("KV211",
@@ -288,17 +288,25 @@ class Matcher {
                           score_.product);
   }
 
+  // Returns the operand of the softmax. The maximum of a row may be taken off all of its scores,
+  // that of the sink included, which a softmax does not see.
+  ValueId Scores() {
+    ValueId scores = graph_.inputs(weights_.softmax)[0];
+    NodeId n = graph_.producer(scores);
+    for (ValueId x = kNoValue; n != kNoNode; n = graph_.producer(scores)) {
+      x = sym::LessRowMaximum(forms_, n);
+      if (x == kNoValue) break;
+      site_.nodes.push_back(n);
+      scores = x;
+    }
+    return scores;
+  }
+
   // Reads the score of the sink, which must be one number for each query head.
   bool ReadSink(ValueId scores) {
     std::vector<Expr> at = weights_.args;
     at.back() = row_.sink;
-    Expr sink = forms_.At(scores, at, facts_);
-    while (sink != nullptr && sink->kind() == Kind::kLoad) {
-      const NodeId n = graph_.producer(sink->source());
-      const ValueId x = n == kNoNode ? kNoValue : sym::LessRowMaximum(forms_, n);
-      if (x == kNoValue) break;
-      sink = forms_.At(x, sink->args(), facts_);
-    }
+    const Expr sink = forms_.At(scores, at, facts_);
     const auto varies = [&](int index) { return sym::ContainsIndex(sink, index); };
     if (sink == nullptr || varies(0) || varies(2) || varies(3)) {
       return RefuseIfCached("KV211", "needs a sink that is one number for each query head",

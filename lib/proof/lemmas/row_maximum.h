@@ -3,9 +3,9 @@
 //   softmax(x - max(x)) = softmax(x)
 //
 // because softmax does not change when one number is taken off all scores of a row. Side
-// conditions: the maximum is over the axis of the softmax and over all of its scores, also that of
-// a sink, so that it is one number for the row; and nothing but a softmax follows, since a factor
-// or a softcap would see the difference. Source: ONNX Softmax-13, which takes the maximum off
+// conditions: the maximum is over the axis of the softmax, so that it is one number for the row; it is
+// taken off all scores of the softmax, that of a sink included; and no softcap follows, which is not
+// linear. Source: ONNX Softmax-13, which takes the maximum off
 // itself, and ReduceMax-20.
 #pragma once
 

@@ -171,10 +171,20 @@ class Reader {
     return kNoNode;
   }
 
-  // Returns true if the softmax has one score for each key, of which the one at `where` is that of
-  // key i3, and perhaps one of a sink, which is read.
-  bool IsOverKeys(NodeId softmax, absl::Span<const Expr> where) {
-    const ValueId x = graph_.inputs(softmax)[0];
+  // The operand of a softmax, without the maximum of a row that is taken off all of its scores.
+  ValueId ScoresOf(NodeId softmax) {
+    ValueId x = graph_.inputs(softmax)[0];
+    for (int k = 0; k < kMostSteps && graph_.producer(x) != kNoNode; ++k) {
+      const ValueId inner = WithoutRowMaximum(forms_, graph_.producer(x), &r_.grounds);
+      if (inner == kNoValue) break;
+      x = inner;
+    }
+    return x;
+  }
+
+  // Returns true if a softmax of x has one score for each key, of which the one at `where` is that
+  // of key i3, and perhaps one of a sink, which is read.
+  bool IsOverKeys(ValueId x, absl::Span<const Expr> where) {
     const sym::Form scores = forms_.Of(x);
     if (!scores.known_rank || scores.shape.empty()) return false;
     const Expr keys = r_.extents.extents[3], t = pool_.Index(3);
@@ -184,13 +194,7 @@ class Reader {
     if (!more->is_integer(1) || (where.back() != t && !in_front)) return false;
     std::vector<Expr> at(where.begin(), where.end());
     at.back() = in_front ? pool_.Integer(0) : keys;
-    Expr sink = forms_.At(x, at, r_.extents);
-    while (sink != nullptr && sink->kind() == Kind::kLoad) {
-      const NodeId n = graph_.producer(sink->source());
-      const ValueId of = n == kNoNode ? kNoValue : WithoutRowMaximum(forms_, n, &r_.grounds);
-      if (of == kNoValue) break;
-      sink = forms_.At(of, sink->args(), r_.extents);
-    }
+    const Expr sink = forms_.At(x, at, r_.extents);
     if (sink == nullptr || sym::ContainsIndex(sink, 3)) return false;
     r_.sink = sink;
     return true;
@@ -212,12 +216,6 @@ class Reader {
         continue;
       }
       if (ProductOf(n)) return ReadFirstProduct(n, e);
-      const bool untouched = r_.scale == 1 && r_.softcap == 0;
-      const ValueId row = untouched ? WithoutRowMaximum(forms_, n, &r_.grounds) : kNoValue;
-      if (row != kNoValue) {
-        e = At(row, e->args());
-        continue;
-      }
       if (graph_.Is(n, "Add")) {
         e = WithoutMask(n, e);
         if (e == nullptr) return false;
@@ -364,9 +362,10 @@ class Reader {
     std::vector<Expr> place = where;
     place.back() = t;
     if (!SamePlace(place, Here(where.size(), t))) return Fail("no softmax over the keys");
-    if (!IsOverKeys(softmax, where)) return Fail("its softmax is over other keys than are read");
-    r_.softmax_type = forms_.ElementType(graph_.inputs(softmax)[0]);
-    if (!ReadScores(At(graph_.inputs(softmax)[0], where))) return false;
+    const ValueId scores = ScoresOf(softmax);
+    if (!IsOverKeys(scores, where)) return Fail("its softmax is over other keys than are read");
+    r_.softmax_type = forms_.ElementType(scores);
+    if (!ReadScores(At(scores, where))) return false;
     Facts facts = r_.extents;
     r_.extents.extents[4] = r_.size_of_value;
     r_.value = Cell(right, rank, t, pool_.Index(4), ProductOf(node)->right_turned);

@@ -25,8 +25,10 @@ class AttentionEmitter {
   // heads in the last axis.
   std::string ReadCache(int layer, std::string_view role, const CacheOperand& operand,
                         int64_t head_dim, const PlannedAttention& planned, const Slots& slots);
-  std::string WithZeros(const std::string& rows, const PlannedAttention& planned, int64_t size,
-                        int32_t type);
+  // Adds a row of zeros, the sink's, behind keys [B, Nk, W, D] and values [B, Nk, W, Dv], or
+  // [B, W, Nk * D] and [B, W, Nk * Dv] with heads in the last axis.
+  void AddRowsOfSink(const AttentionSite& site, const PlannedAttention& planned, std::string* keys,
+                     std::string* values);
   std::string Decoded(const std::string& rows, const CacheView& view);
   std::string Spread(ValueId constant, ValueId spread, const std::string& rows);
   // Returns [B, Nk, W, D] from [B, W, Nk*D], or from [B*Nk, W, D] if the view has

@@ -120,6 +120,9 @@ JudgedAttention AttentionJudge::Judge(const AttentionSite& site,
 
 std::variant<sym::Emitter::Request, Finding> AttentionJudge::SinkRequest(const AttentionSite& site,
                                                                          int32_t type) const {
+  if (s_.options.target == Target::kGenaiStatic) {
+    return Reason("KV210", "needs scores without a sink, which no valid length counts", site);
+  }
   if (site.softmax_type != type) {
     return Reason("KV210",
                   fmt::format("needs a sink of the type of the keys, {}, found a softmax in {}",

@@ -6,7 +6,6 @@
 #include "fmt/format.h"
 #include "rewrite/recognise/scalar.h"
 #include "sym/forms/keeps_value.h"
-#include "sym/forms/row_maximum.h"
 
 namespace kvlift {
 namespace {
@@ -131,12 +130,6 @@ class ScoreReader {
     if (const auto scalar = ReadScalarFactor(forms_, n)) {
       factor_ *= scalar->factor;
       return BroadcastOperand(forms_, scalar->operand, e->args(), facts_);
-    }
-    if (const ValueId x = sym::LessRowMaximum(forms_, n); x != kNoValue) {
-      // The same number is taken off all scores of a row, which a softmax does not see.
-      if (factor_ == 1.0 && score_.softcap == 0) {
-        return BroadcastOperand(forms_, x, e->args(), facts_);
-      }
     }
     if (graph.Is(n, "Tanh")) {
       if (score_.softcap != 0 || factor_ <= 0) {
