@@ -69,7 +69,7 @@ JudgedAttention AttentionJudge::Judge(const AttentionSite& site,
   if (!WrittenAlike(key, s_.caches[site.value.cache])) {
     return Reason("KV210", "needs keys and values that are written at the same slots", site);
   }
-  const bool one_token = HasOneToken(s_, site);
+  const bool one_token = HasOneToken(s_, site) || HasRowsOfOneToken(site, key);
   Visibility visible = ReadVisibility(s_.forms, keep, start, one_token);
   planned.groups_as_tokens = HasGroupsAsTokens(site);
   // ONNX Runtime 1.31 aligns is_causal top-left for doubles, without an error.
@@ -279,7 +279,13 @@ bool AttentionJudge::WrittenAlike(const PlannedCache& key, const PlannedCache& v
 }
 
 bool AttentionJudge::RowPerToken(const AttentionSite& site, const PlannedCache& key) const {
-  return Normal(key, QueryShape(s_.forms, site)[2]) == Normal(key, key.new_length);
+  return Normal(key, QueryShape(s_.forms, site)[2]) == Normal(key, key.new_length) ||
+         HasRowsOfOneToken(site, key);
+}
+
+bool AttentionJudge::HasRowsOfOneToken(const AttentionSite& site, const PlannedCache& key) const {
+  return key.new_length->is_integer(1) && !sym::ContainsIndex(site.mask.keep, 2) &&
+         QueryShape(s_.forms, site)[2]->kind() == Kind::kInteger;
 }
 
 // Biases are not changed, so their extent must be that of the keys that attention is given.
