@@ -36,6 +36,7 @@ constexpr auto kExamples = std::to_array<Example>({
      "kvlift explain model.onnx --node /model/layers.0/self_attn/Softmax"},
     {"emit-loop", "kvlift emit-loop out.onnx --lang python-ort -o loop.py"},
     {"emit-maintenance", "kvlift emit-maintenance out.onnx -o moves.onnx"},
+    {"fleet", "kvlift fleet convert . -o results --jobs 2 --timeout 600 -- --target ort"},
     {"completion", "kvlift completion bash > kvlift.bash"},
     {"man", "kvlift man > kvlift.1"},
     {"version", "kvlift version"},
