@@ -315,7 +315,7 @@ struct Program {
 
   void AddFleet() {
     constexpr bool kReadsModels = false;  // its processes do
-    AddFleetFlags(Command("fleet", "Convert, verify or check many models, each in a process",
+    AddFleetFlags(Command("fleet", "Convert, verify or check many models",
                           &fleet, &RunFleet, kReadsModels),
                   &fleet);
   }

@@ -22,6 +22,7 @@
 #include "kvlift/fleet/outcome.h"
 #include "onnxio/bytes/folders.h"
 #include "onnxio/files/fd.h"
+#include "report/html/html_parts.h"
 
 namespace kvlift::cli {
 namespace {
@@ -240,6 +241,10 @@ absl::Status FleetRun::Finish(size_t k, FleetResult result, ResultsLog* log) {
   if (!flags_.common.quiet) {
     std::string line = fmt::format("[{}/{}] {} {}", done_, tasks_.size(), result.outcome,
                                    EscapeTerminal(result.model));
+    if (flags_.common.verbose) {
+      line +=
+          fmt::format(" ({:.1f} s, {})", result.seconds, html::BytesText(result.peak_memory_bytes));
+    }
     if (!result.reason.empty()) line += ": " + Shorten(EscapeTerminal(result.reason), kMostShown);
     io_.err << line << "\n" << std::flush;
   }
