@@ -7,6 +7,7 @@ import html.parser
 import json
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import subprocess
@@ -234,6 +235,19 @@ class Limits(Case):
         self.assertEqual((absent["outcome"], absent["exit_code"], absent["sha256"]),
                          ("invalid", 3, None))
         self.assertTrue(absent["codes"])
+
+    def test_no_space_for_results(self):
+        models = self.list_of(*sorted(MODELS.glob("toy_*/model.onnx")))
+        done = fleet("check", models, "-o", self.out, "--jobs", 2,
+                     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000)))
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertIn("results.jsonl", done.stderr.splitlines()[-3])
+        before = results(self.out)  # whole lines
+        self.assertIn(len(before), range(2, 6))
+        self.assertFalse((self.out / "index.html").exists())
+        self.run_fleet(0, "check", models, "-o", self.out, "--resume")
+        for line in before:
+            self.assertIn(line, results(self.out))
 
     def test_results_that_cannot_be_written(self):
         (self.dir / "blocked").mkdir()

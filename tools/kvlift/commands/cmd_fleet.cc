@@ -84,6 +84,9 @@ int Merge(const FleetFlags& flags, Io& io) {
   }
   const auto taken = TakeFolder(flags.output);
   if (!taken.ok()) return CannotWrite(io, flags.output, taken.status());
+  if (merged->missing > 0) {
+    Complain(io, "", fmt::format("{} models of the lists have no result", merged->missing));
+  }
   return Conclude(flags, merged->results, merged->results, merged->missing, io);
 }
 

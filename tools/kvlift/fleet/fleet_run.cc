@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -30,13 +31,14 @@ namespace {
 namespace fs = std::filesystem;
 
 // A process that prints more than this has gone wrong.
-constexpr uintmax_t kMostPrintedBytes = uintmax_t{1} << 30;
+constexpr uintmax_t kMostPrintedBytes = uintmax_t{256} << 20;
 // The most bytes of a reason on the line of a model.
 constexpr size_t kMostShown = 160;
 constexpr char kUnfinished[] = ".part";
 
-// Returns the SHA-256 of a regular file, or an empty string if it cannot be read.
-std::string Sha256OfFile(const std::string& path) {
+// Returns the SHA-256 of a regular file, or an empty string if it cannot be read. Calls `meanwhile`
+// often, as large files take long.
+std::string Sha256OfFile(const std::string& path, const std::function<void()>& meanwhile) {
   const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (!fd.ok() || fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
@@ -46,6 +48,7 @@ std::string Sha256OfFile(const std::string& path) {
     const ssize_t got = read(fd.get(), buffer.data(), buffer.size());
     if (got < 0) return {};
     if (got == 0) return sha.FinishHex();
+    meanwhile();
     sha.Update(std::string_view(buffer).substr(0, static_cast<size_t>(got)));
   }
 }
@@ -75,14 +78,11 @@ std::optional<double> IfSet(double value) {
 }
 
 // Returns what makes two results exchangeable: the same files, and the same question about them.
-std::string KeyOf(const FleetResult& result, const FleetTask& task) {
+std::string KeyOf(const FleetResult& result, const std::string& manifest_sha256) {
   nlohmann::ordered_json parts = {result.version, result.command, result.sha256,
                                   result.after_sha256};
   for (const std::string& option : result.options) parts.push_back(ToValidUtf8(option));
-  if (result.command != "convert") {
-    const std::string& with = task.after_path.empty() ? task.path : task.after_path;
-    parts.push_back(Sha256OfFile(ManifestPathFor(with)));
-  }
+  parts.push_back(manifest_sha256);
   Sha256 sha;
   sha.Update(parts.dump());
   return sha.FinishHex();
@@ -139,20 +139,24 @@ std::string FleetRun::InTheWay(bool again) const {
   return {};
 }
 
-FleetResult FleetRun::Begin(const FleetTask& task) const {
+FleetResult FleetRun::Begin(const FleetTask& task, Processes* processes) const {
+  const auto digest = [&](const std::string& path) {
+    return path.empty() ? "" : Sha256OfFile(path, [&] { processes->Look(); });
+  };
   FleetResult result;
   result.index = task.index;
   result.of = of_;
   result.command = flags_.command;
   result.model = ToValidUtf8(task.model);
   result.after = ToValidUtf8(task.after);
-  result.sha256 = Sha256OfFile(task.path);
-  if (!task.after_path.empty()) result.after_sha256 = Sha256OfFile(task.after_path);
+  result.sha256 = digest(task.path);
+  result.after_sha256 = digest(task.after_path);
   result.options = flags_.arguments;
   result.memory_gib = IfSet(flags_.memory_gib);
   result.timeout_seconds = IfSet(flags_.timeout_seconds);
   result.version = kVersion;
-  result.key = KeyOf(result, task);
+  const std::string& judged = task.after_path.empty() ? task.path : task.after_path;
+  result.key = KeyOf(result, flags_.command == "convert" ? "" : digest(ManifestPathFor(judged)));
   return result;
 }
 
@@ -263,7 +267,7 @@ absl::StatusOr<std::vector<FleetResult>> FleetRun::Work(ResultsLog* log) {
       continue;
     }
     const size_t k = next++;
-    results_[k] = Begin(tasks_[k]);
+    results_[k] = Begin(tasks_[k], &processes);
     if (const FleetResult* stored = Stored(results_[k]); stored != nullptr) {
       const FleetResult begun = std::exchange(results_[k], *stored);
       results_[k].index = begun.index;

@@ -29,7 +29,7 @@ class FleetRun {
 
  private:
   // Returns a result with all fields that are known before the model is worked on.
-  FleetResult Begin(const FleetTask& task) const;
+  FleetResult Begin(const FleetTask& task, Processes* processes) const;
   // Returns the stored result that stands for one that was begun; null if it has to be made.
   const FleetResult* Stored(const FleetResult& begun) const;
   std::vector<std::string> ArgumentsFor(const FleetTask& task) const;

@@ -163,11 +163,14 @@ void JudgeFailure(const ProcessEnd& end, const ProcessOutput& printed, FleetResu
     const char* name = sigabbrev_np(signal);
     r->outcome = "crashed";
     r->reason = fmt::format("ended by signal {} (SIG{})", signal, name == nullptr ? "?" : name);
+    if (signal == SIGKILL) r->reason += ", as a system does that runs out of memory";
     if (!first.empty()) r->reason += ": " + first;
     return;
   }
   r->outcome = OutcomeOfExit(r->exit_code);
-  if (r->reason.empty()) r->reason = fmt::format("ended with exit code {}", r->exit_code);
+  if (r->reason.empty()) {
+    r->reason = fmt::format("ended with exit code {} and no document", r->exit_code);
+  }
 }
 
 }  // namespace
@@ -178,6 +181,7 @@ bool Judge(const ProcessEnd& end, const ProcessOutput& printed, FleetResult* res
   r.peak_memory_bytes = end.peak_bytes;
   r.exit_code = WIFEXITED(end.status) ? WEXITSTATUS(end.status) : 128 + WTERMSIG(end.status);
   const auto document = ordered_json::parse(printed.document, nullptr, false);
+  r.succeeded = r.exit_code == kDone;
   const bool whole = WIFEXITED(end.status) && document.is_object();
   const bool answered =
       r.exit_code == kDone || r.exit_code == kFindings || r.exit_code == kInconclusive;
@@ -187,13 +191,13 @@ bool Judge(const ProcessEnd& end, const ProcessOutput& printed, FleetResult* res
     r.codes.clear();
     JudgeFailure(end, printed, &r);
     AddCodes(printed.errors, &r.codes);
+    r.succeeded = false;
   } else if (r.outcome == "inconclusive" && r.memory_gib && SaysOutOfMemory(r.reason)) {
     r.outcome = "out-of-memory";
   }
   std::sort(r.codes.begin(), r.codes.end());
   r.codes.erase(std::unique(r.codes.begin(), r.codes.end()), r.codes.end());
   r.reason = Shorten(ToValidUtf8(r.reason), kMostReasonBytes);
-  r.succeeded = r.exit_code == kDone;
   return whole;
 }
 

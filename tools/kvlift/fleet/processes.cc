@@ -82,6 +82,7 @@ absl::Status Processes::Start(size_t id, const std::vector<std::string>& argumen
   std::vector<std::string> words = {"kvlift"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
+  pointers.reserve(words.size() + 1);
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   const pid_t parent = getpid();
@@ -106,26 +107,29 @@ void Processes::StopLateOne(Child& child) const {
   }
 }
 
-std::pair<size_t, ProcessEnd> Processes::WaitForOne() {
-  while (true) {
-    for (auto child = children_.begin(); child != children_.end(); ++child) {
-      ProcessEnd end;
-      rusage usage{};
-      if (wait4(child->pid, &end.status, WNOHANG, &usage) != child->pid) {
-        StopLateOne(*child);
-        continue;
-      }
-      end.pid = child->pid;
-      end.seconds = SecondsSince(child->begin);
-      end.timed_out = child->warned && WIFSIGNALED(end.status);
-      end.peak_bytes = int64_t{usage.ru_maxrss} * 1024;
-      kill(-child->pid, SIGKILL);  // what it may have started itself
-      const size_t id = child->id;
-      children_.erase(child);
-      return {id, end};
+void Processes::Look() {
+  std::erase_if(children_, [this](Child& child) {
+    ProcessEnd end;
+    rusage usage{};
+    if (wait4(child.pid, &end.status, WNOHANG, &usage) != child.pid) {
+      StopLateOne(child);
+      return false;
     }
-    std::this_thread::sleep_for(kBetweenLooks);
-  }
+    end.pid = child.pid;
+    end.seconds = SecondsSince(child.begin);
+    end.timed_out = child.warned && WIFSIGNALED(end.status);
+    end.peak_bytes = int64_t{usage.ru_maxrss} * 1024;
+    kill(-child.pid, SIGKILL);  // what it may have started itself
+    ended_.emplace_back(child.id, end);
+    return true;
+  });
+}
+
+std::pair<size_t, ProcessEnd> Processes::WaitForOne() {
+  for (Look(); ended_.empty(); Look()) std::this_thread::sleep_for(kBetweenLooks);
+  const auto first = ended_.front();
+  ended_.pop_front();
+  return first;
 }
 
 }  // namespace kvlift::cli

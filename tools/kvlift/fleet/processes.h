@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,7 +43,11 @@ class Processes {
   // files, which are overwritten. Fails as ErrnoStatus.
   absl::Status Start(size_t id, const std::vector<std::string>& arguments,
                      const std::string& out_path, const std::string& err_path);
-  size_t running() const { return children_.size(); }
+  // Processes that WaitForOne has not returned yet.
+  size_t running() const { return children_.size() + ended_.size(); }
+  // Notes processes that have ended, and stops those that take too long. It does not wait: who does
+  // other work meanwhile calls it now and then, so that times and limits are kept.
+  void Look();
   // Waits until a process ends, and returns its id. There must be a running one.
   std::pair<size_t, ProcessEnd> WaitForOne();
 
@@ -58,6 +63,7 @@ class Processes {
 
   const ProcessLimits limits_;
   std::vector<Child> children_;
+  std::deque<std::pair<size_t, ProcessEnd>> ended_;
 };
 
 }  // namespace kvlift::cli

@@ -85,6 +85,7 @@ std::vector<FleetResult> InOrder(const std::vector<FleetResult>& results) {
   std::map<std::vector<std::string>, const FleetResult*> last;
   for (const FleetResult& result : results) last[result.Subject()] = &result;
   std::vector<FleetResult> sorted;
+  sorted.reserve(last.size());
   for (const auto& [subject, result] : last) sorted.push_back(*result);
   std::stable_sort(sorted.begin(), sorted.end(), [](const FleetResult& a, const FleetResult& b) {
     return std::tuple(RankOf(a.command), a.index) < std::tuple(RankOf(b.command), b.index);
