@@ -76,17 +76,20 @@ class Folder(Case):
         class Page(html.parser.HTMLParser):
             def __init__(self):
                 super().__init__()
-                self.tags, self.links, self.outcomes = set(), [], []
+                self.tags, self.links, self.outcomes, self.classes = set(), [], [], []
 
             def handle_starttag(self, tag, attrs):
                 self.tags.add(tag)
                 attrs = dict(attrs)
                 self.links += [attrs["href"]] if tag == "a" else []
+                self.classes.append(attrs.get("class", ""))
                 self.outcomes += [attrs["data-outcome"]] if "data-outcome" in attrs else []
 
         page = Page()
         page.feed((self.whole / "index.html").read_text(encoding="utf-8"))
         self.assertEqual(page.outcomes, [line["outcome"] for line in self.lines])
+        self.assertEqual([name for name in page.classes if name.startswith("verdict")],
+                         ["verdict bad"])
         self.assertFalse(page.tags & {"script", "img", "link", "iframe"})
         files = [link for link in page.links if not link.startswith("#")]
         self.assertGreater(len(files), 2 * len(self.lines))

@@ -259,6 +259,7 @@ absl::Status FleetRun::Finish(size_t k, FleetResult result, ResultsLog* log) {
 absl::StatusOr<std::vector<FleetResult>> FleetRun::Work(ResultsLog* log) {
   const double bytes = flags_.memory_gib * static_cast<double>(int64_t{1} << 30);
   Processes processes({static_cast<int64_t>(bytes), flags_.timeout_seconds});
+  if (io_.progress != nullptr) io_.progress->Stop();  // the lines of models show the progress
   size_t kept = 0;
   for (size_t next = 0; next < tasks_.size() || processes.running() > 0;) {
     if (next == tasks_.size() || processes.running() == jobs_) {

@@ -85,27 +85,26 @@ std::vector<absl::Span<const FleetResult>> ByCommand(absl::Span<const FleetResul
 }  // namespace
 
 std::string FleetPage(absl::Span<const FleetResult> results) {
-  std::string lines, nav, body;
-  bool all = true;
+  std::string verdicts, nav, body;
   for (const auto part : ByCommand(results)) {
     const std::string& command = part[0].command;
     const FleetCounts counts = CountResults(part);
-    all = all && counts.succeeded == counts.models;
-    lines += fmt::format("<p><b>{}: {} of {} models succeeded</b></p>\n", Text(command),
-                         counts.succeeded, counts.models);
+    verdicts += fmt::format(
+        "<div class=\"verdict {}\"><b>{}: {} of {} models succeeded</b></div>\n",
+        counts.AllSucceeded() ? "good" : "bad", Text(command), counts.succeeded, counts.models);
     nav += fmt::format("<a href=\"#{0}\">{0}</a>\n", Text(command));
     body += fmt::format("<section id=\"{0}\">\n<h2>{0}</h2>\n{1}{2}</section>\n", Text(command),
                         CountTables(counts, command), ModelsTable(part, command));
   }
-  if (results.empty()) lines = "<p><b>No models</b></p>\n";
+  if (results.empty()) verdicts = "<p><b>No models</b></p>\n";
   const std::string version = results.empty() ? "" : results[0].version;
   return html::Head("kvlift fleet") +
          fmt::format(
-             "<body>\n<header>\n<h1>kvlift fleet</h1>\n<div class=\"verdict {}\">\n{}</div>\n"
+             "<body>\n<header>\n<h1>kvlift fleet</h1>\n{}"
              "<p class=\"faint\">Made by kvlift {}; programs read "
              "<a href=\"results.jsonl\">results.jsonl</a></p>\n"
              "<nav>\n{}</nav>\n</header>\n<main>\n{}</main>\n</body>\n</html>\n",
-             all ? "good" : "bad", lines, Text(version), nav, body);
+             verdicts, Text(version), nav, body);
 }
 
 }  // namespace kvlift::cli
