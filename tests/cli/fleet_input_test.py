@@ -148,6 +148,8 @@ class Refusals(Case):
                 (2, "more models", ("check", good, "-o", out, "--", "other.onnx")),
                 (2, "merge", ("merge", good, "-o", out, "--", "--whole")),
                 (2, "merge", ("merge", good, "-o", out, "--resume")),
+                (2, "--converted", ("check", good, "-o", out, "--converted", "r.jsonl")),
+                (3, "gone.jsonl", ("verify", good, "-o", out, "--converted", "gone.jsonl")),
                 (3, "gone.txt", ("convert", "gone.txt", "-o", out)),
                 (3, "is a model", ("convert", GOOD, "-o", out)),
                 (3, "no *.onnx", ("convert", "empty", "-o", out)),

@@ -186,6 +186,15 @@ class Folder(Case):
         for line in lines:
             self.assertTrue((self.out / line["after"]).is_file())
         self.run_fleet(0, "check", self.out, "-o", self.out, "--quiet")
+        # The conversions may be in another folder.
+        self.run_fleet(0, "verify", MODELS, "-o", self.dir / "else" / "where", "--shard", "2/4",
+                       "--converted", self.whole / "results.jsonl")
+        away = results(self.dir / "else" / "where")
+        self.assertEqual([line["key"] for line in away], [line["key"] for line in lines])
+        self.assertEqual({line["outcome"] for line in away}, {"equal"})
+        for line in away:
+            self.assertTrue((self.dir / "else" / "where" / line["after"]).samefile(
+                self.whole / line["model"]))
         everything = results(self.out)
         checks = [line for line in everything if line["command"] == "check"]
         self.assertEqual([line["model"] for line in checks], [line["output"] for line in converted])

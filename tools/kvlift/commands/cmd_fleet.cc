@@ -101,6 +101,13 @@ std::map<std::string, std::string> ConvertedModels(const std::vector<FleetResult
   return converted;
 }
 
+// Returns the results in which the conversions to be verified are found.
+absl::StatusOr<std::vector<FleetResult>> Conversions(const FleetFlags& flags,
+                                                     const std::vector<FleetResult>& stored) {
+  if (flags.converted.empty()) return stored;
+  return ReadResultsFor(flags.output, flags.converted);
+}
+
 // Returns the stored results that stay: those of other commands, and of models of the list which
 // this run does not work on.
 std::vector<FleetResult> Others(const std::vector<FleetResult>& stored, const std::string& command,
@@ -129,6 +136,9 @@ std::string WhyNot(const FleetFlags& flags) {
   if (merge && (flags.resume || !flags.shard.empty())) return "merge takes whole files of results";
   if (!merge && flags.sources.size() > 1) {
     return flags.command + ": more than one list or folder; options of the command stand behind --";
+  }
+  if (flags.command != "verify" && !flags.converted.empty()) {
+    return "--converted is for verify";
   }
   return merge ? "" : WhyNotOptions(flags.command, flags.arguments);
 }
@@ -174,8 +184,10 @@ int RunFleet(const FleetFlags& flags, Io io) {
   Folder folder;
   if (const ExitCode code = OpenFolder(flags.output, io, &folder); code != kDone) return code;
   const std::vector<FleetResult>& stored = folder.stored;
+  const auto conversions = Conversions(flags, stored);
+  if (!conversions.ok()) return CannotRead(io, "", conversions.status());
   const std::string& source = flags.sources[0];
-  const auto list = ReadTasks({flags.command, source, flags.output, ConvertedModels(stored)});
+  const auto list = ReadTasks({flags.command, source, flags.output, ConvertedModels(*conversions)});
   if (!list.ok()) return CannotRead(io, source, list.status());
   if (!flags.common.quiet) {
     for (const std::string& note : list->notes) Complain(io, source, note);

@@ -132,7 +132,8 @@ struct FleetFlags {
   int jobs = 0;                                // 0: as many as the machine has processors
   double memory_gib = 0, timeout_seconds = 0;  // of each process; 0: no limit
   std::string shard;                           // "", "2/5"
-  std::vector<std::string> retry;              // outcomes
+  std::string converted;           // of "verify": a file of results; empty: that in `output`
+  std::vector<std::string> retry;  // outcomes
   bool resume = false, force = false;
 };
 int RunFleet(const FleetFlags& flags, Io io);

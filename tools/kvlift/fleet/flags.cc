@@ -41,6 +41,8 @@ void AddFleetFlags(CLI::App* app, FleetFlags* flags) {
       ->check(CLI::PositiveNumber);
   app->add_option("--shard", flags->shard, "I/N: every N-th model of the list, from the I-th on")
       ->check(IsShard);
+  app->add_option("--converted", flags->converted,
+                  "Of verify: results of convert, if not those in OUTPUT");
   auto* resume = app->add_flag("--resume", flags->resume, "Keep results that are there already");
   app->add_option("--retry", flags->retry, "With --resume: not those with these outcomes")
       ->delimiter(',')

@@ -1,11 +1,14 @@
 #include "kvlift/fleet/merge.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <system_error>
 #include <utility>
 
 #include "base/coded.h"
+#include "base/status.h"
 #include "fmt/format.h"
 #include "kvlift/fleet/results_file.h"
 
@@ -28,16 +31,21 @@ void MoveTo(const fs::path& to, const fs::path& from, FleetResult* result) {
 
 }  // namespace
 
+absl::StatusOr<std::vector<FleetResult>> ReadResultsFor(const std::string& output,
+                                                        const std::string& file) {
+  auto results = ReadResults(file);
+  if (!results.ok()) return Prefixed(file, results.status());
+  const fs::path to = Canonical(output), from = Canonical(fs::path(file).parent_path());
+  for (FleetResult& result : *results) MoveTo(to, from, &result);
+  return results;
+}
+
 absl::StatusOr<MergedResults> MergeResults(const std::vector<std::string>& files,
                                            const std::string& output) {
   std::vector<FleetResult> all;
   for (const std::string& file : files) {
-    auto results = ReadResults(file);
-    if (!results.ok()) return Prefixed(file, results.status());
-    for (FleetResult& result : *results) {
-      MoveTo(Canonical(output), Canonical(fs::path(file).parent_path()), &result);
-      all.push_back(std::move(result));
-    }
+    KV_ASSIGN_OR_RETURN(std::vector<FleetResult> results, ReadResultsFor(output, file));
+    std::move(results.begin(), results.end(), std::back_inserter(all));
   }
   MergedResults merged{InOrder(all), 0};
   std::map<std::string, std::pair<size_t, size_t>> counts;  // by command: results, models

@@ -9,6 +9,10 @@
 
 namespace kvlift::cli {
 
+// Reads a file of results, with paths of files relative to another folder. Fails as ReadResults.
+absl::StatusOr<std::vector<FleetResult>> ReadResultsFor(const std::string& output,
+                                                        const std::string& file);
+
 struct MergedResults {
   std::vector<FleetResult> results;  // in order, with paths relative to the folder of results
   size_t missing = 0;                // models of the lists without a result
