@@ -102,6 +102,8 @@ class RayTest(Case):
         self.assertIn("--targt", done.stderr)
         done = self.python(70, "check", one, *flags, RAY_FAILS="1")
         self.assertIn("given the shard up: lost", done.stderr)
+        done = self.python(70, "check", one, "--resume", *flags, KVLIFT="/no/such/program")
+        self.assertIn("kvlift: cannot be run on ", done.stderr)
         done = self.python(3, "check", one, "-o", self.dir / "far", "--ray", "nowhere:1",
                            "--shards", 1)
         self.assertEqual(done.stderr, "kvlift: nowhere:1: no Ray cluster: cannot reach it\n")

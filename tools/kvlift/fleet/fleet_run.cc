@@ -23,7 +23,7 @@
 #include "kvlift/fleet/outcome.h"
 #include "onnxio/bytes/folders.h"
 #include "onnxio/files/fd.h"
-#include "report/html/html_parts.h"
+#include "report/text/bytes.h"
 
 namespace kvlift::cli {
 namespace {
@@ -127,7 +127,8 @@ std::string FleetRun::InTheWay(bool again) const {
     const Names names(task, flags_.command);
     std::vector<std::string> files = {names.document, names.report, names.log};
     if (flags_.command == "convert") {
-      files.insert(files.end(), {names.model, ManifestPathFor(names.model)});
+      files.insert(files.end(),
+                   {names.model, ManifestPathFor(names.model), task.stem + ".genai.json"});
     }
     for (const std::string& file : files) {
       const std::string path = InOutput(file);
@@ -246,8 +247,7 @@ absl::Status FleetRun::Finish(size_t k, FleetResult result, ResultsLog* log) {
     std::string line = fmt::format("[{}/{}] {} {}", done_, tasks_.size(), result.outcome,
                                    EscapeTerminal(result.model));
     if (flags_.common.verbose) {
-      line +=
-          fmt::format(" ({:.1f} s, {})", result.seconds, html::BytesText(result.peak_memory_bytes));
+      line += fmt::format(" ({:.1f} s, {})", result.seconds, BytesText(result.peak_memory_bytes));
     }
     if (!result.reason.empty()) line += ": " + Shorten(EscapeTerminal(result.reason), kMostShown);
     io_.err << line << "\n" << std::flush;

@@ -7,6 +7,7 @@
 #include "fmt/format.h"
 #include "kvlift/fleet/summary.h"
 #include "report/html/html_parts.h"
+#include "report/text/bytes.h"
 
 namespace kvlift::cli {
 namespace {
@@ -38,8 +39,8 @@ std::string ModelRow(const FleetResult& r) {
       "<tr data-outcome=\"{}\"><td>{}</td><td>{}{}</td><td class=\"{}\">{}</td><td>{}</td>"
       "<td>{}</td><td>{:.1f} s</td><td>{}</td><td>{}</td></tr>\n",
       Text(r.outcome), r.index, Text(r.model), after, ClassOf(r), Text(r.outcome),
-      Text(absl::StrJoin(r.codes, " ")), Text(r.reason), r.seconds,
-      html::BytesText(r.peak_memory_bytes), absl::StrJoin(links, " "));
+      Text(absl::StrJoin(r.codes, " ")), Text(r.reason), r.seconds, BytesText(r.peak_memory_bytes),
+      absl::StrJoin(links, " "));
 }
 
 std::string ModelsTable(absl::Span<const FleetResult> results, const std::string& command) {

@@ -25,8 +25,11 @@ def program() -> str:
 
 def work(arguments: List[str]) -> Tuple[int, str]:
     """Runs kvlift on the machine that Ray has chosen. Returns the exit code and stderr."""
-    done = subprocess.run([program(), *arguments], stdin=subprocess.DEVNULL,
-                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+    try:
+        done = subprocess.run([program(), *arguments], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+    except OSError as error:
+        return 70, f"kvlift: cannot be run on {os.uname().nodename}: {error}\n"
     return done.returncode, done.stderr.decode("utf-8", "replace")
 
 
