@@ -315,9 +315,9 @@ struct Program {
 
   void AddFleet() {
     constexpr bool kReadsModels = false;  // its processes do
-    AddFleetFlags(Command("fleet", "Convert, verify or check many models",
-                          &fleet, &RunFleet, kReadsModels),
-                  &fleet);
+    AddFleetFlags(
+        Command("fleet", "Convert, verify or check many models", &fleet, &RunFleet, kReadsModels),
+        &fleet);
   }
 
   // Parses a command line. Throws CLI::Error as CLI::App does.
