@@ -16,7 +16,8 @@ import unittest
 KVLIFT = os.environ["KVLIFT"]
 ROOT = os.environ["KVLIFT_ROOT"]
 UPDATE = os.environ.get("KVLIFT_UPDATE_DOCS") == "1"
-PAGES = ("README.md", "docs/tutorial.md", "docs/cookbook.md", "docs/adding-an-idiom.md")
+PAGES = ("README.md", "docs/tutorial.md", "docs/cookbook.md", "docs/adding-an-idiom.md",
+         "docs/fleet.md")
 
 
 def parts_of(text):

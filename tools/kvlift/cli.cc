@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <iostream>
+#include <sstream>
 #include <utility>
 
 #include "base/coded.h"
@@ -13,7 +14,9 @@
 #include "exec/memory/budget.h"
 #include "fmt/format.h"
 #include "kvlift/commands/commands.h"
+#include "kvlift/fleet/flags.h"
 #include "kvlift/help.h"
+#include "kvlift/inputs/conversion.h"
 #include "kvlift/shell_files.h"
 #include "report/text/suggest.h"
 #include "sym/expr/expr.h"
@@ -73,6 +76,7 @@ struct Program {
     AddExplain();
     AddEmitLoop();
     AddEmitMaintenance();
+    AddFleet();
     AddShellFiles();
     auto* version = app.add_subcommand("version", "Print the version");
     version->footer(ExamplesOf("version"));
@@ -86,10 +90,11 @@ struct Program {
 
   template <typename Flags>
   CLI::App* Command(const char* name, const char* help, Flags* flags,
-                    int (*function)(const Flags&, Io)) {
+                    int (*function)(const Flags&, Io), bool reads_models = true) {
     CLI::App* command = app.add_subcommand(name, help);
     command->footer(ExamplesOf(name));
-    AddCommonFlags(command, &flags->common);
+    AddOutputFlags(command, &flags->common);
+    if (reads_models) AddReadingFlags(command, &flags->common);
     command->callback([this, flags, function] {
       chosen = [this, flags, function] {
         io.color = ChoiceOf(flags->common.color);
@@ -308,6 +313,25 @@ struct Program {
     c->add_flag("--force", f.force, "Overwrite existing outputs");
   }
 
+  void AddFleet() {
+    constexpr bool kReadsModels = false;  // its processes do
+    AddFleetFlags(
+        Command("fleet", "Convert, verify or check many models", &fleet, &RunFleet, kReadsModels),
+        &fleet);
+  }
+
+  // Parses a command line. Throws CLI::Error as CLI::App does.
+  void Parse(const std::vector<std::string>& args) {
+    std::vector<std::string> words(args.begin() + (args.empty() ? 0 : 1), args.end());
+    const auto end = std::find(words.begin(), words.end(), "--");
+    if (!words.empty() && words[0] == "fleet" && end != words.end()) {
+      fleet.arguments.assign(end + 1, words.end());
+      words.erase(end, words.end());
+    }
+    std::reverse(words.begin(), words.end());
+    app.parse(words);
+  }
+
   Io io;
   CLI::App app{
       "Finds the key/value caches of a decoder in ONNX, rewrites them to TensorScatter "
@@ -325,6 +349,7 @@ struct Program {
   ExplainFlags explain;
   EmitLoopFlags emit_loop;
   EmitMaintenanceFlags emit_maintenance;
+  FleetFlags fleet;
   std::string shell;
 };
 
@@ -383,34 +408,6 @@ void Suggest(Program& program, const std::vector<std::string>& args) {
 
 }  // namespace
 
-void AddCommonFlags(CLI::App* app, CommonFlags* flags) {
-  constexpr char kCommon[] = "Common";
-  app->add_flag("--json", flags->json, "Print one JSON document")->group(kCommon);
-  app->add_flag("--quiet", flags->quiet, "Print nothing but errors")->group(kCommon);
-  app->add_flag("--verbose", flags->verbose, "Print more")->group(kCommon);
-  app->add_option("--color", flags->color, "Colours")
-      ->check(OneOf({"auto", "always", "never"}))
-      ->group(kCommon);
-  app->add_option("--threads", flags->threads, "Threads; 0: as the machine has")
-      ->check(CLI::Range(0, 1024))
-      ->group(kCommon);
-  app->add_option("--data-dir", flags->load.data_folders,
-                  "Where external data may lie, in place of the model's folder")
-      ->group(kReadingGroup);
-  app->add_flag("--trust-links", flags->load.data.hard_links,
-                "Read external data that has other names (hard links)")
-      ->group(kReadingGroup);
-  app->add_flag("!--strict-links", flags->load.data.links,
-                "Read no external data through symbolic links")
-      ->group(kReadingGroup);
-  for (const LimitInfo& limit : AllLimits()) {
-    app->add_option(fmt::format("--{}", limit.flag), flags->load.limits.*limit.value,
-                    fmt::format("Limit: {}", limit.what))
-        ->check(CLI::Range(int64_t{0}, limit.most))
-        ->group(kLimitsGroup);
-  }
-}
-
 void Io::Say(std::string what) const {
   if (progress != nullptr) progress->Say(std::move(what));
 }
@@ -461,14 +458,25 @@ void PrintJson(Io& io, const nlohmann::ordered_json& json) {
                << "\n";
 }
 
+std::string WhyNotUsable(const std::vector<std::string>& args) {
+  std::ostringstream nothing;
+  Program program({nothing, nothing});
+  try {
+    program.Parse(args);
+  } catch (const CLI::Error& error) {
+    return error.what();
+  }
+  if (program.check.models.size() > 1) return "more models than one";
+  if (program.convert.model.empty()) return {};
+  return std::string(OptionsOf(program.convert).status().message());
+}
+
 int Run(const std::vector<std::string>& args, Io io) {
   io.args = args;
   if (!io.args.empty()) io.args[0] = "kvlift";  // documents do not show the path of the program
   Program program(io);
-  std::vector<std::string> reversed(args.rbegin(), args.rend());
-  if (!reversed.empty()) reversed.pop_back();
   try {
-    program.app.parse(reversed);
+    program.Parse(args);
   } catch (const CLI::Success& wanted) {  // --help, --version
     return program.app.exit(wanted, io.out, io.err);
   } catch (const CLI::ParseError& error) {

@@ -17,7 +17,8 @@ struct Example {
   std::string_view command, text;
 };
 
-// tests/cli/help_test.py runs all examples, in this order, in a folder that has a model.onnx.
+// tests/cli/help_test.py runs all examples, in this order, in a folder that has model.onnx
+// and models/model.onnx.
 constexpr auto kExamples = std::to_array<Example>({
     {"inspect", "kvlift inspect model.onnx"},
     {"convert",
@@ -36,6 +37,9 @@ constexpr auto kExamples = std::to_array<Example>({
      "kvlift explain model.onnx --node /model/layers.0/self_attn/Softmax"},
     {"emit-loop", "kvlift emit-loop out.onnx --lang python-ort -o loop.py"},
     {"emit-maintenance", "kvlift emit-maintenance out.onnx -o moves.onnx"},
+    {"fleet",
+     "kvlift fleet convert models -o results --jobs 2 --timeout 600 -- --target ort\n"
+     "kvlift fleet verify models -o results --resume"},
     {"completion", "kvlift completion bash > kvlift.bash"},
     {"man", "kvlift man > kvlift.1"},
     {"version", "kvlift version"},

@@ -123,4 +123,19 @@ struct EmitMaintenanceFlags {
 };
 int RunEmitMaintenance(const EmitMaintenanceFlags& flags, Io io);
 
+struct FleetFlags {
+  CommonFlags common;
+  std::string command;               // "convert", "verify", "check", "merge"
+  std::vector<std::string> sources;  // a list or a folder; of "merge", files of results
+  std::string output;
+  std::vector<std::string> arguments;          // options of the command, as they stand behind "--"
+  int jobs = 0;                                // 0: as many as the machine has processors
+  double memory_gib = 0, timeout_seconds = 0;  // of each process; 0: no limit
+  std::string shard;                           // "", "2/5"
+  std::string converted;           // of "verify": a file of results; empty: that in `output`
+  std::vector<std::string> retry;  // outcomes
+  bool resume = false, force = false;
+};
+int RunFleet(const FleetFlags& flags, Io io);
+
 }  // namespace kvlift::cli
