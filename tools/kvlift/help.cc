@@ -21,9 +21,7 @@ struct Example {
 // and models/model.onnx.
 constexpr auto kExamples = std::to_array<Example>({
     {"inspect", "kvlift inspect model.onnx"},
-    {"convert",
-     "kvlift convert model.onnx -o out.onnx --verify --report out.html\n"
-     "kvlift convert model.onnx -o fixed.onnx --max-seq-len 2048"},
+    {"convert", "kvlift convert model.onnx -o out.onnx --verify --report out.html"},
     {"check",
      "kvlift check out.onnx --target ort\n"
      "kvlift check out.onnx --format sarif > check.sarif"},
