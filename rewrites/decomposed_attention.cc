@@ -18,7 +18,7 @@
 #include "rewrite/recognise/match.h"
 #include "rewrite/recognise/score.h"
 #include "rewrite/types/rule.h"
-#include "sym/forms/row_maximum.h"
+#include "sym/forms/less_maximum.h"
 
 namespace kvlift::rewrites {
 namespace {
@@ -292,11 +292,10 @@ class Matcher {
   // that of the sink included, which a softmax does not see.
   ValueId Scores() {
     ValueId scores = graph_.inputs(weights_.softmax)[0];
-    NodeId n = graph_.producer(scores);
-    for (ValueId x = kNoValue; n != kNoNode; n = graph_.producer(scores)) {
-      x = sym::LessRowMaximum(forms_, n);
+    while (true) {
+      const ValueId x = sym::WithoutMaximum(forms_, scores);
       if (x == kNoValue) break;
-      site_.nodes.push_back(n);
+      site_.nodes.push_back(graph_.producer(scores));
       scores = x;
     }
     return scores;

@@ -59,11 +59,11 @@ TEST(Sinks, AreTheLastKeyThatNothingHides) {
                    "Concat <axis: int = 3> (\"/kvlift/shared/sinks\", "
                    "\"/kvlift/shared/bias_1\")"}}),
             "");
-  const std::string attended = "\"/kvlift/shared/bias_2\")";
-  EXPECT_NE(With({{attended,
-                   "\"/kvlift/shared/bias_2\", \"\", \"\", "
-                   "\"/kvlift/shared/nonpad_kv_seqlen\")"}}),
-            "");
+  const std::string valid = "\"\", \"\", \"/kvlift/layers.0/sink/nonpad_kv_seqlen\")";
+  EXPECT_EQ(With({{valid, valid}}), "");
+  EXPECT_NE(With({{valid, "\"\", \"\", \"/kvlift/shared/nonpad_kv_seqlen\")"}}), "");
+  const std::string operator_24 = "context = Attention (";
+  EXPECT_NE(With({{operator_24, "context = Attention <is_causal: int = 1> ("}}), "");
 }
 
 TEST(Sinks, ScaleNothing) {

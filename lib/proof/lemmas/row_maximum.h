@@ -14,8 +14,8 @@
 
 namespace kvlift {
 
-// Returns x if the node computes x - max(x) along the last axis; kNoValue for all other nodes. Adds
-// the lemma to `grounds`.
-ValueId WithoutRowMaximum(sym::Forms& forms, NodeId node, Grounds* grounds);
+// Returns x if the value is x - max(x) along the last axis; kNoValue for all other values. Adds the
+// lemma to `grounds`.
+ValueId WithoutRowMaximum(sym::Forms& forms, ValueId value, Grounds* grounds);
 
 }  // namespace kvlift

@@ -7,7 +7,8 @@
 // with x the scores of the other keys: the product of q with zeros is 0, a softcap keeps 0, and the
 // weight of the sink is multiplied by 0. Side conditions: key and value of the row are both zeros;
 // the row is the last one; its bias is no mask that hides it, and nothing else hides it, so that no
-// valid lengths and no causal order are given; and queries are finite, which enters the ledger.
+// causal order is given, and valid lengths, if given, count all keys; and queries are finite, which
+// enters the ledger.
 // Source: ONNX Attention-24.
 #pragma once
 

@@ -174,8 +174,8 @@ class Reader {
   // The operand of a softmax, without the maximum of a row that is taken off all of its scores.
   ValueId ScoresOf(NodeId softmax) {
     ValueId x = graph_.inputs(softmax)[0];
-    for (int k = 0; k < kMostSteps && graph_.producer(x) != kNoNode; ++k) {
-      const ValueId inner = WithoutRowMaximum(forms_, graph_.producer(x), &r_.grounds);
+    for (int k = 0; k < kMostSteps; ++k) {
+      const ValueId inner = WithoutRowMaximum(forms_, x, &r_.grounds);
       if (inner == kNoValue) break;
       x = inner;
     }
@@ -187,11 +187,14 @@ class Reader {
   bool IsOverKeys(ValueId x, absl::Span<const Expr> where) {
     const sym::Form scores = forms_.Of(x);
     if (!scores.known_rank || scores.shape.empty()) return false;
-    const Expr keys = r_.extents.extents[3], t = pool_.Index(3);
+    const Expr keys = r_.extents.extents[3];
+    // On an axis of extent 1 the index is 0.
+    const Expr t = keys->is_integer(1) ? pool_.Integer(0) : pool_.Index(3);
+    const Expr own = keys->is_integer(1) && where.back() == pool_.Index(3) ? t : where.back();
     const Expr more = pool_.Sub(scores.shape.back(), keys);
-    if (more->is_integer(0)) return where.back() == t;
-    const bool in_front = where.back() == pool_.Add(t, pool_.Integer(1));
-    if (!more->is_integer(1) || (where.back() != t && !in_front)) return false;
+    if (more->is_integer(0)) return own == t;
+    const bool in_front = own == pool_.Add(t, pool_.Integer(1));
+    if (!more->is_integer(1) || (own != t && !in_front)) return false;
     std::vector<Expr> at(where.begin(), where.end());
     at.back() = in_front ? pool_.Integer(0) : keys;
     const Expr sink = forms_.At(x, at, r_.extents);
@@ -486,11 +489,18 @@ class Reader {
     return ReadVisible(node, q.shape[2], past);
   }
 
+  // Returns true if the valid lengths of an operator are not given, or are the number of its keys.
+  bool CountsAllKeys(ValueId valid) {
+    if (valid == kNoValue) return true;
+    return forms_.Of(valid).shape.size() == 1 &&
+           At(valid, {pool_.Index(0)}) == r_.extents.extents[3];
+  }
+
   // Returns true if the last key of an operator is that of a sink, and sets has_sink_key_.
   bool HasSinkKey(NodeId node, Expr key_head, const OperandShape& k, const OperandShape& v) {
     const ValueId mask = Input(node, 3);
     const bool masked = mask != kNoValue && forms_.ElementType(mask) != TensorProto::BOOL;
-    const bool alone = Input(node, 4) == kNoValue && Input(node, 6) == kNoValue &&
+    const bool alone = Input(node, 4) == kNoValue && CountsAllKeys(Input(node, 6)) &&
                        IntAttribute(graph_.node(node), "is_causal", 0) == 0;
     if (!masked || !alone) return false;
     const Expr last = pool_.Sub(r_.extents.extents[3], pool_.Integer(1));
@@ -547,9 +557,11 @@ class Reader {
     order.queries = queries;
     order.past = past;
     if (const ValueId valid = Input(node, 6); valid != kNoValue) {
-      order.valid = r_.valid = At(valid, {pool_.Index(0)});
+      // The valid lengths of an operator with a sink hide nothing.
+      if (!has_sink_key_) order.valid = r_.valid = At(valid, {pool_.Index(0)});
       const sym::Form lengths = forms_.Of(valid);
-      if (order.valid == nullptr || lengths.shape.size() != 1) {
+      const bool read = has_sink_key_ || order.valid != nullptr;
+      if (!read || lengths.shape.size() != 1) {
         return Fail("its valid length is not read");
       }
       r_.equal_extents.emplace_back(lengths.shape[0], r_.extents.extents[0]);

@@ -25,8 +25,9 @@ absl::Status AttentionEmitter::Emit(int number, const PlannedAttention& planned)
   s_.patch.remove_nodes.insert(site.node);
   const std::string q = Query(site, planned);
   NodeBuilder::Inputs inputs = {q, k, v};
-  if (!planned.additive) {
-    inputs.insert(inputs.end(), {mask, "", "", slots.valid});
+  if (planned.states_length) {
+    const std::string valid = planned.sink ? LengthOfAll(q, k, planned) : slots.valid;
+    inputs.insert(inputs.end(), {mask, "", "", valid});
   } else if (!mask.empty()) {
     inputs.push_back(mask);
   }
@@ -166,6 +167,14 @@ void AttentionEmitter::AddRowsOfSink(const AttentionSite& site, const PlannedAtt
     *rows = nodes.Add("Concat", {*rows, zeros}, rows == keys ? "key" : "value",
                       {MakeAttribute("axis", axis)});
   }
+}
+
+// Returns the number of keys for each sequence, int64 [B].
+std::string AttentionEmitter::LengthOfAll(const std::string& queries, const std::string& keys,
+                                          const PlannedAttention& planned) {
+  const std::string count = s_.nodes.Extent(keys, planned.heads_in_last_axis ? 1 : 2, "sink/keys");
+  return s_.nodes.Add("Expand", {count, s_.nodes.Extent(queries, 0, "sink/sequences")},
+                      "sink/nonpad_kv_seqlen");
 }
 
 // Adds the nodes that decode the rows as those of the source do.

@@ -29,6 +29,8 @@ class AttentionEmitter {
   // [B, W, Nk * D] and [B, W, Nk * Dv] with heads in the last axis.
   void AddRowsOfSink(const AttentionSite& site, const PlannedAttention& planned, std::string* keys,
                      std::string* values);
+  std::string LengthOfAll(const std::string& queries, const std::string& keys,
+                          const PlannedAttention& planned);
   std::string Decoded(const std::string& rows, const CacheView& view);
   std::string Spread(ValueId constant, ValueId spread, const std::string& rows);
   // Returns [B, Nk, W, D] from [B, W, Nk*D], or from [B*Nk, W, D] if the view has

@@ -81,7 +81,8 @@ JudgedAttention AttentionJudge::Judge(const AttentionSite& site,
     visible.rest = InSlots(judged, keep);
     visible.causal = false;
   }
-  planned.additive = s_.options.mask == MaskForm::kAdditive || site.sink != nullptr;
+  planned.states_length = s_.options.mask != MaskForm::kAdditive;
+  planned.additive = !planned.states_length || site.sink != nullptr;
   if (planned.additive) {
     visible.rest = InSlots(judged, OfValidKeys(judged, keep));
     visible.causal = false;

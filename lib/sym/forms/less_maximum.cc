@@ -1,4 +1,4 @@
-#include "sym/forms/row_maximum.h"
+#include "sym/forms/less_maximum.h"
 
 #include "ir/graph.h"
 
@@ -19,15 +19,27 @@ std::optional<int64_t> OnlyAxis(Forms& forms, NodeId node) {
   return (*axes)[0]->value();
 }
 
+// Returns the value that Identity nodes hand on as this one.
+ValueId Unrenamed(const Graph& graph, ValueId v) {
+  NodeId n = graph.producer(v);
+  while (n != kNoNode && graph.Is(n, "Identity")) {
+    v = graph.inputs(n)[0];
+    n = graph.producer(v);
+  }
+  return v;
+}
+
 }  // namespace
 
-ValueId LessRowMaximum(Forms& forms, NodeId node) {
+ValueId WithoutMaximum(Forms& forms, ValueId value) {
   const Graph& graph = forms.graph();
-  if (!graph.Is(node, "Sub") || graph.inputs(node).size() != 2) return kNoValue;
-  const ValueId x = graph.inputs(node)[0];
-  const NodeId reduction = graph.producer(graph.inputs(node)[1]);
+  const NodeId node = graph.producer(Unrenamed(graph, value));
+  if (node == kNoNode || !graph.Is(node, "Sub") || graph.inputs(node).size() != 2) return kNoValue;
+  const ValueId x = Unrenamed(graph, graph.inputs(node)[0]);
+  const NodeId reduction = graph.producer(Unrenamed(graph, graph.inputs(node)[1]));
   if (reduction == kNoNode || !graph.Is(reduction, "ReduceMax")) return kNoValue;
-  const bool same = !graph.inputs(reduction).empty() && graph.inputs(reduction)[0] == x;
+  const bool same =
+      !graph.inputs(reduction).empty() && Unrenamed(graph, graph.inputs(reduction)[0]) == x;
   if (!same || IntAttribute(graph.node(reduction), "keepdims", 1) == 0) return kNoValue;
   const Form& form = forms.Of(x);
   const auto axis = OnlyAxis(forms, reduction);
