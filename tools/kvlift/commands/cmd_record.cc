@@ -37,8 +37,9 @@ bool IsEmptyFolder(const std::string& folder) {
 // Refers to a model by its path from the record's folder.
 RecordedModel Referred(const Model& model, const std::string& folder) {
   std::error_code error;
-  const fs::path path = fs::weakly_canonical(model.path, error);
-  return {path.lexically_relative(fs::weakly_canonical(folder, error)).string(), model.Sha256()};
+  const fs::path path = fs::weakly_canonical(fs::absolute(model.path, error), error);
+  const fs::path from = fs::weakly_canonical(fs::absolute(folder, error), error);
+  return {path.lexically_relative(from).string(), model.Sha256()};
 }
 
 // Copies a model, with its external data, to NAME.onnx in the record's folder.

@@ -110,8 +110,7 @@ class Writer {
 
   void AddCaches() {
     const Manifest& relation = *source_.relation;
-    ordered_json& caches = out_.document["caches"] = ordered_json::array();
-    ordered_json& theirs = out_.document["source_caches"] = ordered_json::array();
+    ordered_json caches = ordered_json::array(), theirs = ordered_json::array();
     std::map<std::string, bool> known;
     for (const ManifestCache& cache : relation.caches) {
       caches.push_back({{"id", cache.id},
@@ -129,6 +128,8 @@ class Writer {
                         {"axis", RowsAxisOf(cache.source)},
                         {"grows", cache.source.growing}});
     }
+    out_.document["caches"] = std::move(caches);
+    out_.document["source_caches"] = std::move(theirs);
   }
 
   bool IsSourceCache(const std::string& input) const {
