@@ -209,8 +209,8 @@ struct Program {
   }
 
   void AddRecord() {
-    auto* c = Command("record", "Write what verify runs, for kvlift.replay in another runtime",
-                      &record, &RunRecord);
+    auto* c =
+        Command("record", "Write down what verify runs, for kvlift.replay", &record, &RunRecord);
     c->add_option("before", record.before, "The source model")->required();
     c->add_option("after", record.after, "The converted model")->required();
     c->add_option("-o,--output", record.output, "The folder to write")->required();
