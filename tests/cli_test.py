@@ -153,13 +153,17 @@ class Reading(Case):
 class Inspect(Case):
     def test_document_has_every_key(self):
         document = self.document("inspect", GOOD)
-        self.assertEqual(list(document), ["schema", "model", "caches", "attention", "near_misses"])
+        self.assertEqual(list(document),
+                         ["schema", "model", "caches", "attention", "memory", "near_misses"])
+        # 2 layers of keys and values, 2 heads of 12 floats.
+        self.assertEqual(document["memory"][0], {"tokens": 1024, "source_bytes": 2 * 384 * 1024,
+                                                 "converted_bytes": 4 * 2 * 12 * 4 * 1024})
         self.assertEqual(document["schema"], "kvlift/inspect/1")
         self.assertEqual(list(document["model"]), ["path", "nodes", "opset", "external_bytes"])
         self.assertEqual(list(document["caches"][0]),
                          ["id", "layer", "role", "input", "output", "kind", "axis", "layout",
-                          "dtype", "growing", "capacity", "update", "write_start", "convertible",
-                          "reason"])
+                          "dtype", "growing", "capacity", "bytes_per_token", "update", "write_start",
+                          "convertible", "reason"])
         self.assertEqual(list(document["attention"][0]),
                          ["id", "form", "q_heads", "kv_heads", "head_dim", "v_head_dim", "scale",
                           "softcap", "mask", "convertible", "reason", "nodes"])

@@ -177,6 +177,15 @@ class ConvertedModels(unittest.TestCase):
     def test_explicit_mask(self):
         self.each(lambda name, _: self.check(name, "--mask", "explicit"))
 
+    def test_added_mask(self):
+        self.each(lambda name, _: self.check(name, "--mask", "additive"))
+
+    def test_form_for_compilers(self):
+        def run(name, _):
+            if name != "toy_transposed_key_ts":  # its keys get another layout than its steps have
+                self.check(name, "--target", "portable", "--max-seq-len", str(CAPACITY))
+        self.each(run)
+
     def test_whole_buffer(self):
         self.each(lambda name, _: self.check(name, "--read", "full"))
 

@@ -69,7 +69,7 @@ class ShellFilesTest(unittest.TestCase):
             commands, flags = done.stdout.split("----")
             self.assertIn("convert:", commands)
             self.assertIn("*--target[", flags)
-            self.assertIn("(spec ort genai genai-static tensorrt)", flags)
+            self.assertIn("(spec ort genai genai-static tensorrt portable)", flags)
 
     def test_fish(self):
         self.needs("fish")

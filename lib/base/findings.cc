@@ -174,6 +174,11 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Convert with the --read of the target: full or prefix."},
     {"KV140", "target-mask", "a mask is narrower than the keys",
      "The operator text lets it be; ONNX Runtime refuses it.", "Pad the mask with false or -inf."},
+    {"KV141", "target-attention",
+     "an Attention has an operand or attribute that the target refuses",
+     "Compilers take operands of rank 4, a mask that is added to the scores, and one output; they "
+     "take no nonpad_kv_seqlen, and align is_causal otherwise than the operator text.",
+     "Convert the source with this --target, or with --mask additive."},
     // KV2xx: not convertible.
     {"KV201", "opset-cannot-be-raised", "an operator cannot be raised to opset 24",
      "TensorScatter and the Attention with nonpad_kv_seqlen exist from opset 24 on, and the newer "

@@ -23,7 +23,7 @@ struct Lint {
 };
 
 // Runtimes that require more than the operator texts do (lint/target.h).
-enum class Profile { kOrt, kGenai, kGenaiStatic, kTensorRt };
+enum class Profile { kOrt, kGenai, kGenaiStatic, kTensorRt, kPortable };
 
 // Returns the findings about a model. Findings about the file come first, then those about nodes in
 // topological order, about shared pasts, the manifest and the target. A model that ONNX's checker

@@ -15,8 +15,9 @@ namespace {
 
 using onnx::TensorProto;
 
-constexpr size_t kCache = 0, kIndices = 2;                      // inputs of TensorScatter
-constexpr size_t kKey = 1, kValue = 2, kMask = 3, kNonpad = 6;  // inputs of Attention
+constexpr size_t kCache = 0, kIndices = 2;  // inputs of TensorScatter
+// Inputs of Attention.
+constexpr size_t kQuery = 0, kKey = 1, kValue = 2, kMask = 3, kPastKey = 4, kNonpad = 6;
 
 // A cache among the graph's inputs that a TensorScatter updates.
 struct Updated {
@@ -74,11 +75,12 @@ class TargetRules {
 
  private:
   bool tensorrt() const { return profile_ == Profile::kTensorRt; }
+  bool compiled() const { return tensorrt() || profile_ == Profile::kPortable; }
   bool heads_in_last_axis() const { return profile_ == Profile::kGenaiStatic; }
   bool genai() const { return profile_ == Profile::kGenai || heads_in_last_axis(); }
   // Returns true if the runtime wants attention to read the whole buffer and gives its valid length
   // beside it.
-  bool whole() const { return tensorrt() || heads_in_last_axis(); }
+  bool whole() const { return compiled() || heads_in_last_axis(); }
 
   void Add(NodeId node, std::string_view code, std::string text,
            Severity severity = Severity::kError) {
@@ -123,7 +125,7 @@ class TargetRules {
       Add(node, "KV134",
           fmt::format("needs the cache straight from an input and to an output, found {} -> {}",
                       graph_.name(given), graph_.name(result)),
-          tensorrt() ? Severity::kError : Severity::kWarning);
+          compiled() ? Severity::kError : Severity::kWarning);
     }
     Placement(node);
     if (profile_ != Profile::kOrt &&
@@ -154,7 +156,7 @@ class TargetRules {
           fmt::format("needs caches {}, found {} with its sequence on axis {}",
                       heads_in_last_axis() ? "[B, M, Nk*D]" : "[B, Nk, M, D]", shapes.Show(kCache),
                       axis));
-    } else if (tensorrt() && !shapes.Extent(kCache, static_cast<int>(axis))) {
+    } else if (compiled() && !shapes.Extent(kCache, static_cast<int>(axis))) {
       Add(node, "KV133", fmt::format("needs a number as capacity, found {}", shapes.Show(kCache)));
     }
   }
@@ -172,6 +174,7 @@ class TargetRules {
       }
       Mask(node, shapes);
     }
+    if (compiled()) Operands(node, shapes);
     if (heads_in_last_axis()) {
       const ValueId nonpad = shapes.Value(kNonpad);
       if (nonpad == kNoValue || !graph_.is_graph_input(nonpad)) {
@@ -204,6 +207,38 @@ class TargetRules {
             Severity::kWarning);
         return;
       }
+    }
+  }
+
+  // Checks the operands and attributes of an Attention that compilers do not take. TensorRT: what
+  // onnx-tensorrt's docs/operators.md lists, and that its causal mask is aligned top-left.
+  // Portable: what the providers of QNN, TIDL, MLX and Vulkan decline in common with it.
+  void Operands(NodeId node, const NodeShapes& shapes) {
+    const onnx::NodeProto& proto = graph_.node(node);
+    const auto needs = [&](std::string text) { Add(node, "KV141", std::move(text)); };
+    if (shapes.Has(kNonpad)) needs("needs no nonpad_kv_seqlen (input 6): a mask hides unused rows");
+    if (shapes.Has(kPastKey)) needs("needs no past_key and past_value (inputs 4 and 5)");
+    for (size_t k = 1; k < graph_.outputs(node).size(); ++k) {
+      if (graph_.outputs(node)[k] == kNoValue) continue;
+      needs("needs one output alone");
+      break;
+    }
+    if (IntAttribute(proto, "is_causal", 0) != 0) {
+      needs("needs is_causal = 0: compilers align that mask top-left");
+    }
+    if (FloatAttribute(proto, "softcap", 0) != 0) needs("needs softcap = 0");
+    if (!tensorrt() && IntAttribute(proto, "softmax_precision", 0) != 0) {
+      needs("needs the softmax in the type of the scores, found softmax_precision");
+    }
+    for (size_t operand : {kQuery, kKey, kValue, kMask}) {
+      const int rank = shapes.Rank(operand);
+      if (rank < 0 || rank == 4) continue;
+      needs(fmt::format("needs operands of rank 4, found {}", shapes.Show(operand)));
+    }
+    const int32_t mask = shapes.ElemType(kMask), scores = shapes.ElemType(kKey);
+    if (mask != 0 && scores != 0 && mask != scores) {
+      needs(fmt::format("needs a mask that is added to the scores, of {}, found {}",
+                        ElementTypeName(scores), ElementTypeName(mask)));
     }
   }
 
@@ -321,7 +356,8 @@ std::optional<Profile> FindProfile(std::string_view name) {
       {"ort", Profile::kOrt},
       {"genai", Profile::kGenai},
       {"genai-static", Profile::kGenaiStatic},
-      {"tensorrt", Profile::kTensorRt}};
+      {"tensorrt", Profile::kTensorRt},
+      {"portable", Profile::kPortable}};
   for (const auto& [known, profile] : kProfiles) {
     if (known == name) return profile;
   }

@@ -11,11 +11,11 @@
 
 namespace kvlift {
 
-// Returns the profile for "ort", "genai", "genai-static" or "tensorrt"; nullopt for other names,
-// also for "spec", which has no rules of its own.
+// Returns the profile for "ort", "genai", "genai-static", "tensorrt" or "portable"; nullopt for
+// other names, also for "spec", which has no rules of its own.
 std::optional<Profile> FindProfile(std::string_view name);
 
-// Appends the findings KV131 to KV140 for a runtime. The graph must have inferred shapes: rules are
+// Appends the findings KV131 to KV141 for a runtime. The graph must have inferred shapes: rules are
 // skipped where shapes or types are unknown.
 void LintTarget(const Graph& graph, Profile profile, std::vector<Lint>* lints);
 

@@ -35,14 +35,15 @@ std::vector<std::string> Codes(const std::string& text, Profile target) {
   return codes;
 }
 
-// One layer of a decoder that keeps to the rules of TensorRT. `read` makes k and v of the caches.
+// One layer of a decoder that keeps to the rules of TensorRT and of portable models. `read` makes k
+// and v of the caches.
 struct Decoder {
-  std::string inputs = ", int64[B] write_indices";
+  std::string inputs = ", int64[B] write_indices, float[B,1,S,32] seen";
   std::string past_key = "past.0.key", past_value = "past.0.value";
   std::string present_key = "present.0.key", present_value = "present.0.value";
   std::string type = "float", cache = "B,2,32,4", rows = "B,2,S,4", query = "B,4,S,4";
   std::string index = "write_indices", scatter = "axis = 2", attributes = "scale = 0.5";
-  std::string body = "", read = "", k = "", v = "", mask = "", nonpad = "valid";
+  std::string body = "", read = "", k = "", v = "", mask = "seen", nonpad = "";
   std::string length = "rows = Shape<start = 2, end = 3>(key) valid = Add(write_indices, rows)";
 
   std::string Text() const {
@@ -69,8 +70,7 @@ Decoder Prefix() {
       "zero = Constant<value = int64[1] {0}>() two = Constant<value = int64[1] {2}>() "
       "end = ReduceMax(valid, zero) "
       "k = Slice(\"present.0.key\", zero, end, two) v = Slice(\"present.0.value\", zero, end, two)";
-  d.k = "k";
-  d.v = "v";
+  d.k = "k", d.v = "v", d.mask = "", d.nonpad = "valid";
   return d;
 }
 
@@ -82,7 +82,7 @@ Decoder Folded() {
   d.present_key = "updated_key_cache.0", d.present_value = "updated_value_cache.0";
   d.cache = "B,M,8", d.rows = "B,S,8", d.query = "B,S,16";
   d.scatter = "axis = 1", d.attributes = "q_num_heads = 4, kv_num_heads = 2";
-  d.length = "", d.nonpad = "nonpad_kv_seqlen";
+  d.length = "", d.mask = "", d.nonpad = "nonpad_kv_seqlen";
   return d;
 }
 
@@ -100,6 +100,7 @@ Decoder Derived() {
 
 TEST(LintTarget, ModelsThatKeepToTheRules) {
   EXPECT_THAT(Codes(Decoder{}.Text(), Profile::kTensorRt), IsEmpty());
+  EXPECT_THAT(Codes(Decoder{}.Text(), Profile::kPortable), IsEmpty());
   EXPECT_THAT(Codes(Prefix().Text(), Profile::kOrt), IsEmpty());
   EXPECT_THAT(Codes(Derived().Text(), Profile::kGenai), IsEmpty());
   EXPECT_THAT(Codes(Folded().Text(), Profile::kGenaiStatic), IsEmpty());
@@ -107,8 +108,8 @@ TEST(LintTarget, ModelsThatKeepToTheRules) {
 
 TEST(LintTarget, ModelsWithoutCachesInPlace) {
   const std::string none = "g (float[2] a) => (float[2] b) { b = Identity(a) }";
-  for (Profile target :
-       {Profile::kOrt, Profile::kGenai, Profile::kGenaiStatic, Profile::kTensorRt}) {
+  for (Profile target : {Profile::kOrt, Profile::kGenai, Profile::kGenaiStatic, Profile::kTensorRt,
+                         Profile::kPortable}) {
     EXPECT_THAT(Codes(none, target), ElementsAre("KV131"));
   }
   const std::string grows =
@@ -149,7 +150,7 @@ TEST(LintTarget, LinearOnly) {
 
 TEST(LintTarget, ElementTypes) {
   Decoder d;
-  d.type = "double";
+  d.type = "double", d.mask = "";
   EXPECT_THAT(Codes(d.Text(), Profile::kTensorRt), ElementsAre("KV136", "KV136"));
   d = Prefix();
   d.type = "double";
@@ -183,20 +184,41 @@ TEST(LintTarget, NamesThatCountLayers) {
 }
 
 TEST(LintTarget, WhatAttentionReads) {
-  EXPECT_THAT(Codes(Prefix().Text(), Profile::kTensorRt), ElementsAre("KV139"));
+  EXPECT_THAT(Codes(Prefix().Text(), Profile::kTensorRt), ElementsAre("KV139", "KV141"));
   EXPECT_THAT(Codes(Decoder{}.Text(), Profile::kOrt), ElementsAre("warning KV139"));
 }
 
 TEST(LintTarget, MaskAsWideAsTheKeys) {
   Decoder d;
-  d.inputs += ", bool[1,1,1,20] seen";
-  d.mask = "seen";
+  d.inputs = ", int64[B] write_indices, float[1,1,1,20] seen";
   EXPECT_THAT(Codes(d.Text(), Profile::kOrt), Contains("KV140"));
   EXPECT_THAT(Codes(d.Text(), Profile::kTensorRt), IsEmpty());
 }
 
+// Each change of an Attention that compilers refuse is one finding.
+TEST(LintTarget, OperandsOfAttention) {
+  const auto with = [](const auto& change) {
+    Decoder d;
+    change(d);
+    EXPECT_EQ(Codes(d.Text(), Profile::kTensorRt), Codes(d.Text(), Profile::kPortable));
+    return Codes(d.Text(), Profile::kPortable);
+  };
+  EXPECT_THAT(with([](Decoder& d) { d.nonpad = "valid"; }), ElementsAre("KV141"));
+  EXPECT_THAT(with([](Decoder& d) { d.attributes = "is_causal = 1"; }), ElementsAre("KV141"));
+  EXPECT_THAT(with([](Decoder& d) { d.attributes = "softcap = 30.0"; }), ElementsAre("KV141"));
+  EXPECT_THAT(with([](Decoder& d) { d.inputs = ", int64[B] write_indices, bool[B,1,S,32] seen"; }),
+              ElementsAre("KV141"));
+  EXPECT_THAT(with([](Decoder& d) { d.inputs = ", int64[B] write_indices, float[S,32] seen"; }),
+              ElementsAre("KV141"));
+  Decoder d;
+  d.attributes = "softmax_precision = 11";
+  EXPECT_THAT(Codes(d.Text(), Profile::kTensorRt), IsEmpty());
+  EXPECT_THAT(Codes(d.Text(), Profile::kPortable), ElementsAre("KV141"));
+}
+
 TEST(LintTarget, NamesOfTargets) {
   EXPECT_EQ(FindProfile("tensorrt"), Profile::kTensorRt);
+  EXPECT_EQ(FindProfile("portable"), Profile::kPortable);
   EXPECT_EQ(FindProfile("spec"), std::nullopt);
 }
 

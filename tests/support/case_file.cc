@@ -92,14 +92,17 @@ absl::Status ReadOptions(const Entries& entries, ConvertOptions* options) {
                                      {"ort", Target::kOrt},
                                      {"genai", Target::kGenai},
                                      {"genai-static", Target::kGenaiStatic},
-                                     {"tensorrt", Target::kTensorRt}},
+                                     {"tensorrt", Target::kTensorRt},
+                                     {"portable", Target::kPortable}},
                                     &options->target));
   KV_RETURN_IF_ERROR(Choose<Control>(entries, "control",
                                      {{"derived", Control::kDerived}, {"input", Control::kInput}},
                                      &options->control));
-  KV_RETURN_IF_ERROR(Choose<MaskForm>(
-      entries, "mask", {{"causal", MaskForm::kCausal}, {"explicit", MaskForm::kExplicit}},
-      &options->mask));
+  KV_RETURN_IF_ERROR(Choose<MaskForm>(entries, "mask",
+                                      {{"causal", MaskForm::kCausal},
+                                       {"explicit", MaskForm::kExplicit},
+                                       {"additive", MaskForm::kAdditive}},
+                                      &options->mask));
   KV_RETURN_IF_ERROR(Choose<ReadForm>(
       entries, "read", {{"prefix", ReadForm::kPrefix}, {"full", ReadForm::kFull}}, &options->read));
   KV_RETURN_IF_ERROR(Choose<Padding>(

@@ -119,11 +119,11 @@ struct Program {
     });
     c->add_option("--max-seq-len", f.max_seq_len, "Capacity: a number, or 'dynamic'");
     c->add_option("--target", f.target, "Runtime")
-        ->check(OneOf({"spec", "ort", "genai", "genai-static", "tensorrt"}));
+        ->check(OneOf({"spec", "ort", "genai", "genai-static", "tensorrt", "portable"}));
     c->add_option("--control", f.control, "Where the write index comes from")
         ->check(OneOf({"auto", "derived", "input"}));
     c->add_option("--mask", f.mask, "How the mask is said")
-        ->check(OneOf({"auto", "causal", "explicit"}));
+        ->check(OneOf({"auto", "causal", "explicit", "additive"}));
     c->add_option("--read", f.read, "What attention reads of the buffer")
         ->check(OneOf({"auto", "prefix", "full"}));
     c->add_option("--padding", f.padding, "Keep or drop the padding mask")
@@ -178,7 +178,7 @@ struct Program {
         Command("check", "Lint a model by the operator texts and its manifest", &check, &RunCheck);
     c->add_option("model", check.models, "Models")->required();
     c->add_option("--target", check.target, "Also by the rules of a runtime")
-        ->check(OneOf({"spec", "ort", "genai", "genai-static", "tensorrt"}));
+        ->check(OneOf({"spec", "ort", "genai", "genai-static", "tensorrt", "portable"}));
     c->add_option("--format", check.format, "Output format")->check(OneOf(kFormats));
     c->add_option("--select", check.select, "Only these codes")->delimiter(',');
     c->add_option("--ignore", check.ignore, "Not these codes")->delimiter(',');

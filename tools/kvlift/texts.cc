@@ -5,7 +5,9 @@
 #include "base/escape.h"
 #include "contract/words.h"
 #include "fmt/format.h"
+#include "kvlift/reports/cache_memory.h"
 #include "kvlift/reports/documents.h"
+#include "report/text/bytes.h"
 #include "report/text/collapse.h"
 #include "report/text/table.h"
 
@@ -115,6 +117,22 @@ std::string AttentionText(const Inspection& inspection, bool details, const Styl
   return text;
 }
 
+std::string MemoryText(const Inspection& inspection, const Style& style) {
+  const std::vector<CacheMemory> memory = MemoryOfCaches(inspection);
+  if (memory.empty()) return {};
+  Rows rows = {{"pasts and presents"}, {"one buffer each, converted"}};
+  std::vector<std::string> titles;
+  for (const CacheMemory& m : memory) {
+    titles.push_back(m.tokens % 1024 == 0 ? fmt::format("{}k tokens", m.tokens / 1024)
+                                          : fmt::format("{} tokens", m.tokens));
+    rows[0].push_back(BytesText(m.source));
+    rows[1].push_back(BytesText(m.converted));
+  }
+  std::vector<Column> header = {"memory of caches, per sequence"};
+  for (const std::string& title : titles) header.emplace_back(title.c_str(), Align::kRight);
+  return "\n" + FormatTable(header, rows, style);
+}
+
 template <typename Reports>
 int64_t Converted(const Reports& reports) {
   return std::count_if(reports.begin(), reports.end(), [](const auto& r) { return r.converted; });
@@ -160,6 +178,7 @@ std::string InspectText(const std::string& path, const Inspection& inspection, b
                         bool near_misses, const Style& style) {
   std::string text = CachesText(inspection, details, style);
   text += AttentionText(inspection, details, style);
+  text += MemoryText(inspection, style);
   const std::string reasons = FindingsText(ReasonsOf(inspection), style);
   if (!reasons.empty()) text += "\n" + reasons;
   std::vector<Finding> others = inspection.near_misses;

@@ -3,6 +3,7 @@
 
 #include "fmt/format.h"
 #include "report/html/html_parts.h"
+#include "report/text/bytes.h"
 
 namespace kvlift::html {
 namespace {
@@ -23,17 +24,6 @@ std::string Bar(const char* css, double x, double y, double width, double height
 }
 
 }  // namespace
-
-std::string BytesText(int64_t bytes) {
-  const char* const kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
-    value /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{} bytes", bytes) : fmt::format("{:.3g} {}", value, kUnits[unit]);
-}
 
 std::string LifetimeSvg(const LifetimeChart& chart) {
   constexpr double kRow = 34, kTop = 8, kLabels = 150;

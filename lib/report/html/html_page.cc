@@ -3,6 +3,7 @@
 #include "base/escape.h"
 #include "fmt/format.h"
 #include "report/html/html_parts.h"
+#include "report/text/bytes.h"
 #include "report/text/report.h"
 
 namespace kvlift {
@@ -126,13 +127,13 @@ class Page {
     std::string caption = fmt::format(
         "Bytes of all caches for one sequence, {} per token. After: {} for a capacity of {} "
         "tokens{}.",
-        html::BytesText(m.bytes_per_token), html::BytesText(full), m.capacity,
+        BytesText(m.bytes_per_token), BytesText(full), m.capacity,
         m.capacity_assumed ? " (assumed here: the model leaves it to the host)" : "");
     if (m.growing_before) {
       caption += fmt::format(
           " Before: past and present side by side, {} in the last step, which "
           "copies {}.",
-          html::BytesText(full * 2 - m.bytes_per_token), html::BytesText(full - m.bytes_per_token));
+          BytesText(full * 2 - m.bytes_per_token), BytesText(full - m.bytes_per_token));
     }
     return text +
            fmt::format(

@@ -20,7 +20,5 @@ std::string DrawingSvg(const Drawing& drawing, std::string_view label);
 // Return a chart as an SVG element.
 std::string LifetimeSvg(const LifetimeChart& chart);
 std::string MemorySvg(const MemoryCurves& curves);
-// Returns a number of bytes with a unit: "1.5 MiB".
-std::string BytesText(int64_t bytes);
 
 }  // namespace kvlift::html

@@ -23,7 +23,13 @@ absl::Status AttentionEmitter::Emit(int number, const PlannedAttention& planned)
   s_.nodes.set_scope(fmt::format("layers.{}", layer));
   s_.patch.remove_nodes.insert(site.node);
   const std::string q = Query(site, planned);
-  EmitResult(site, planned, {q, k, v, mask, "", "", slots.valid},
+  NodeBuilder::Inputs inputs = {q, k, v};
+  if (!planned.additive) {
+    inputs.insert(inputs.end(), {mask, "", "", slots.valid});
+  } else if (!mask.empty()) {
+    inputs.push_back(mask);
+  }
+  EmitResult(site, planned, inputs,
              number == layer ? "Attention" : fmt::format("Attention_{}", number),
              AttributesOf(site, planned));
   return absl::OkStatus();

@@ -8,6 +8,23 @@ namespace kvlift::internal {
 
 using onnx::TensorProto;
 
+namespace {
+
+// Returns the bias of hidden keys where it must be finite, because some runtimes give NaN for a row
+// of -inf: half of the lowest number, so that its sum with a score is finite, too.
+double FarBelowScores(int32_t type) {
+  switch (type) {
+    case TensorProto::DOUBLE:
+      return std::numeric_limits<double>::lowest() / 2;
+    case TensorProto::FLOAT16:
+      return -32752;
+    default:
+      return std::numeric_limits<float>::lowest() / 2;
+  }
+}
+
+}  // namespace
+
 absl::StatusOr<std::string> AttentionEmitter::Mask(const AttentionSite& site,
                                                    const PlannedAttention& planned,
                                                    const Slots& slots) {
@@ -20,6 +37,11 @@ absl::StatusOr<std::string> AttentionEmitter::Mask(const AttentionSite& site,
   if (planned.tree) mask = WithTree(mask, slots);
   if (!planned.biases.empty()) {
     KV_ASSIGN_OR_RETURN(mask, MaskOfBiases(site, planned, slots, mask));
+  } else if (planned.additive && !mask.empty()) {
+    const int32_t type = s_.forms.ElementType(site.query);
+    mask = s_.nodes.Add(
+        "Where", {mask, s_.nodes.Scalar(0, type), s_.nodes.Scalar(FarBelowScores(type), type)},
+        "bias");
   }
   if (!planned.groups_as_tokens || mask.empty()) return mask;
   return MaskOfGroupsAsTokens(mask, site, planned.mask_has_heads);
@@ -59,8 +81,9 @@ absl::StatusOr<std::string> AttentionEmitter::MaskOfBiases(const AttentionSite& 
     sum = sum.empty() ? added : s_.nodes.Add("Add", {sum, added}, "bias");
   }
   if (!mask.empty()) {
-    const double hidden = -std::numeric_limits<double>::infinity();
     const int32_t type = s_.forms.ElementType(planned.biases[0].value);
+    const double hidden =
+        planned.additive ? FarBelowScores(type) : -std::numeric_limits<double>::infinity();
     return s_.nodes.Add("Where", {mask, sum, s_.nodes.Scalar(hidden, type)}, "bias");
   }
   if (!planned.expands_biases) return sum;

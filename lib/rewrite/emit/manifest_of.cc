@@ -27,6 +27,8 @@ std::string_view TargetName(Target target) {
       return "genai-static";
     case Target::kTensorRt:
       return "tensorrt";
+    case Target::kPortable:
+      return "portable";
     default:
       return "spec";
   }
@@ -232,10 +234,13 @@ void AddPreconditions(const Analysis& a, const ConversionPlan& plan, Manifest* m
                (!plan.extents.key_length_masks.empty() || HostMayHideAll(a, *attention.site));
       });
   if (sees_none) {
+    const bool additive = plan.options.mask == MaskForm::kAdditive;
     m->preconditions.push_back(
         {"KV303",
-         "queries that see no key at all (padding tokens in front of a sequence, or tokens whose "
-         "mask hides every key) get 0 where the source may give an average or NaN",
+         fmt::format("queries that see no key at all (padding tokens in front of a sequence, or "
+                     "tokens whose mask hides every key) get {} where the source may give {}",
+                     additive ? "an average over all slots" : "0",
+                     additive ? "0, NaN or another average" : "an average or NaN"),
          PreconditionStatus::kAssumed});
   }
   if (a.updates.size() > 1 && (plan.grows() || HasFifo(a))) {

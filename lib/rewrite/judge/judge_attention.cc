@@ -81,6 +81,11 @@ JudgedAttention AttentionJudge::Judge(const AttentionSite& site,
     visible.rest = InSlots(judged, keep);
     visible.causal = false;
   }
+  planned.additive = s_.options.mask == MaskForm::kAdditive;
+  if (planned.additive) {
+    visible.rest = InSlots(judged, OfValidKeys(judged, keep));
+    visible.causal = false;
+  }
   planned.assumed = assumed;
   if (s_.options.padding == Padding::kNone && key.grows()) {
     visible.rest = WithoutPadding(visible.rest, &planned.assumed);
@@ -145,6 +150,19 @@ AttentionJudge::Objection AttentionJudge::JudgeNumbers(const AttentionSite& site
     return Reason("KV210",
                   fmt::format("needs a scale of the scores from {} to {}, found {}", kLeastScale,
                               kLargestScale, site.scale),
+                  site);
+  }
+  if (IsCompiled(s_.options.target) && site.softcap != 0) {
+    return Reason(
+        "KV210",
+        fmt::format("needs scores without a softcap for this target, found {}", site.softcap),
+        site);
+  }
+  if (s_.options.target == Target::kPortable && site.softmax_type != 0 &&
+      site.softmax_type != type) {
+    return Reason("KV210",
+                  fmt::format("needs a softmax in {} for this target, found {}",
+                              ElementTypeName(type), ElementTypeName(site.softmax_type)),
                   site);
   }
   // The scale of an operator stays where it is.

@@ -69,6 +69,8 @@ class AttentionJudge {
   // Returns true if the mask alone hides those keys, without the extent of the keys. A ring needs
   // that, since it holds other tokens where another buffer ends.
   bool SaysWhatIsUnused(const MaskOfSite& mask) const;
+  // Returns `keep`, and that the key is a valid row where `keep` does not imply it.
+  sym::Expr OfValidKeys(const MaskOfSite& mask, sym::Expr keep) const;
   // Returns e, an expression of the source's rows (i3), as one of the buffer's slots.
   sym::Expr InSlots(const MaskOfSite& mask, sym::Expr e) const;
   sym::Expr InRingOrder(const PlannedCache& key, sym::Expr e) const;

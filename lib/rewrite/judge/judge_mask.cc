@@ -34,6 +34,13 @@ bool AttentionJudge::SaysWhatIsUnused(const MaskOfSite& mask) const {
   return Implies(s_, mask, s_.pool.Sub(end, s_.pool.Integer(1)));
 }
 
+// The mask of a fixed buffer says in the source what becomes of each slot.
+Expr AttentionJudge::OfValidKeys(const MaskOfSite& mask, Expr keep) const {
+  if (!mask.key.grows() || SaysWhatIsUnused(mask)) return keep;
+  const Expr end = s_.pool.Add(mask.start, mask.key.new_length);
+  return s_.pool.And(keep, s_.pool.Lt(s_.pool.Index(3), end, {}));
+}
+
 // One axis of a mask must count the keys. If several axes depend on the key's index, as after a
 // Reshape to another batch, the place of a key depends on the mask's width.
 std::optional<Finding> AttentionJudge::JudgeColumns(const MaskOfSite& mask) const {
@@ -60,7 +67,9 @@ AttentionJudge::Objection AttentionJudge::JudgeMask(const MaskOfSite& mask) cons
                                           sym::ToString(mask.keep, &s_.graph)),
                               mask.site)};
   }
-  if (HasNanGuard(mask.site) || SeesSomeKey(s_, mask)) return std::nullopt;
+  // A finite bias gives a row without visible keys an average, also where the source gives 0.
+  const bool zero = HasNanGuard(mask.site) && s_.options.mask != MaskForm::kAdditive;
+  if (zero || SeesSomeKey(s_, mask)) return std::nullopt;
   Finding reason = Reason("KV228",
                           fmt::format("needs a mask that leaves each query a key, found {}",
                                       sym::ToString(mask.keep, &s_.graph)),

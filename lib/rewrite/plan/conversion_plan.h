@@ -150,6 +150,8 @@ struct PlannedAttention {
   // bool [B or 1, N or 1, S, W]; absent: is_causal and the valid length hide all that is hidden.
   std::optional<sym::Emitter::Request> mask;
   bool tree = false;  // the mask is combined with IndexInputs::tree_mask
+  // The mask is added to the scores, and hides unused slots without nonpad_kv_seqlen.
+  bool additive = false;
   std::vector<PlannedBias> biases;
   bool expands_biases = false;      // their sum lacks the full extents of queries or keys
   bool mask_has_heads = false;      // the mask, or a bias, has an axis of N heads

@@ -62,9 +62,9 @@ Placement PlacementOf(Layout layout, const CacheUpdate& update) {
 
 std::optional<Finding> JudgeLayouts(const Analysis& a, absl::Span<const PlannedCache> caches,
                                     const ResolvedOptions& options) {
-  if (options.target == Target::kTensorRt && HasGrowing(a) && !options.max_seq_len) {
-    return MakeFinding("KV229", "needs a fixed capacity for TensorRT: give --max-seq-len", *a.graph,
-                       {a.updates.front().node});
+  if (IsCompiled(options.target) && HasGrowing(a) && !options.max_seq_len) {
+    return MakeFinding("KV229", "needs a fixed capacity for this target: give --max-seq-len",
+                       *a.graph, {a.updates.front().node});
   }
   if (options.layout == Layout::kKeep) return std::nullopt;
   for (const PlannedCache& update : caches) {

@@ -374,6 +374,26 @@ std::string DescribeMask(Analysis& analysis, const AttentionSite& site) {
   return fmt::format("{}", fmt::join(words, "+"));
 }
 
+namespace {
+
+// Returns the bytes that a cache of this type takes for one token of one sequence.
+std::optional<int64_t> BytesPerToken(const TensorType& type, const std::string& layout,
+                                     int64_t axis) {
+  constexpr int64_t kMost = int64_t{1} << 32;
+  if (!type.shape || type.shape->size() != layout.size()) return std::nullopt;
+  int64_t bits = ElementBits(type.elem_type);
+  if (bits == 0) return std::nullopt;
+  for (size_t k = 0; k < layout.size(); ++k) {
+    if (static_cast<int64_t>(k) == axis || layout[k] == 'B') continue;
+    const auto extent = (*type.shape)[k].value;
+    if (!extent || *extent < 1 || *extent > kMost / bits) return std::nullopt;
+    bits *= *extent;
+  }
+  return bits / 8;
+}
+
+}  // namespace
+
 Inspection Report(Analysis& a) {
   Inspection report;
   report.nodes = a.graph->num_nodes();
@@ -411,6 +431,7 @@ Inspection Report(Analysis& a) {
       }
       if (form.known_rank && form.shape.size() == 4) r.layout = r.axis == 1 ? "BSND" : "BNSD";
     }
+    r.bytes_per_token = BytesPerToken(a.graph->type(pair.past), r.layout, r.axis);
     if (const UnpackedCache* packed = a.normalised.unpacked.Find(r.input)) {
       r.input = packed->source.input;
       r.output = packed->source.output;

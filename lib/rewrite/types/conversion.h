@@ -26,7 +26,9 @@ struct CacheReport {
   std::string layout;  // one letter per axis (rewrite/recognise/axis_letters.h); empty: not known
   std::string dtype;   // "float32"
   bool growing = false;
-  std::string capacity;     // an expression, in tokens; empty if the cache grows
+  std::string capacity;  // an expression, in tokens; empty if the cache grows
+  // Of one row of one sequence; absent: an extent is not constant.
+  std::optional<int64_t> bytes_per_token;
   std::string update;       // the value that holds the new rows; empty: no single value does
   std::string write_start;  // an expression; empty: not known
   bool converted = false;

@@ -13,16 +13,23 @@
 namespace kvlift {
 
 // The runtime whose rules the result must meet: the operator texts alone, ONNX Runtime,
-// onnxruntime-genai with its dynamic or its static caches, TensorRT.
-enum class Target { kSpec, kOrt, kGenai, kGenaiStatic, kTensorRt };
+// onnxruntime-genai with its dynamic or its static caches, TensorRT, or compilers that take neither
+// nonpad_kv_seqlen nor masks of type bool.
+enum class Target { kSpec, kOrt, kGenai, kGenaiStatic, kTensorRt, kPortable };
+// Returns true for the targets that build an engine for fixed shapes.
+constexpr bool IsCompiled(Target target) {
+  return target == Target::kTensorRt || target == Target::kPortable;
+}
 // The origin of the write index of growing caches: it is derived from the width of an input of the
 // source, or it is a new input. Auto: derived for Target::kGenai, else an input.
 enum class Control { kAuto, kDerived, kInput };
 // How a mask is expressed. Auto: by is_causal as far as possible. Causal: by is_causal alone, else
-// a refusal (KV224). Explicit: as a mask operand.
-enum class MaskForm { kAuto, kCausal, kExplicit };
+// a refusal (KV224). Explicit: as a mask operand. Additive: as a mask operand of numbers that are
+// added to the scores, 0 for visible keys; it hides unused slots too, and Attention is given no
+// nonpad_kv_seqlen. Target::kTensorRt and Target::kPortable prescribe it.
+enum class MaskForm { kAuto, kCausal, kExplicit, kAdditive };
 // The rows of a buffer that attention is given: the valid ones, or all. Auto: all for
-// Target::kGenaiStatic and Target::kTensorRt, else the valid ones.
+// Target::kGenaiStatic, Target::kTensorRt and Target::kPortable, else the valid ones.
 enum class ReadForm { kAuto, kPrefix, kFull };
 // Auto and keep: masks of the host stay. None: the host promises that no step holds padding tokens,
 // and masks that only hide those are left out.

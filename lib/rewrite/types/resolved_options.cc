@@ -3,7 +3,8 @@
 namespace kvlift {
 
 ResolvedOptions::ResolvedOptions(const ConvertOptions& options) : ConvertOptions(options) {
-  const bool static_shapes = target == Target::kGenaiStatic || target == Target::kTensorRt;
+  const bool compiled = IsCompiled(target);
+  const bool static_shapes = target == Target::kGenaiStatic || compiled;
   if (control == Control::kAuto) {
     control = target == Target::kGenai ? Control::kDerived : Control::kInput;
   }
@@ -12,7 +13,10 @@ ResolvedOptions::ResolvedOptions(const ConvertOptions& options) : ConvertOptions
   if (rotary == Rotary::kAuto) {
     rotary = target == Target::kOrt ? Rotary::kFused : Rotary::kKeep;
   }
-  if (target == Target::kTensorRt) layout = Layout::kBnsd;
+  if (compiled) {
+    layout = Layout::kBnsd;
+    mask = MaskForm::kAdditive;
+  }
   if (target == Target::kGenaiStatic) {
     layout = Layout::kHeadsInLastAxis;
     io_names = IoNames::kStatic;

@@ -65,7 +65,8 @@ absl::StatusOr<ConvertOptions> OptionsOf(const ConvertFlags& f) {
                            {"ort", Target::kOrt},
                            {"genai", Target::kGenai},
                            {"genai-static", Target::kGenaiStatic},
-                           {"tensorrt", Target::kTensorRt}},
+                           {"tensorrt", Target::kTensorRt},
+                           {"portable", Target::kPortable}},
                           &o.target));
   KV_RETURN_IF_ERROR(
       Read("--layout", f.layout, {{"keep", Layout::kKeep}, {"bnsd", Layout::kBnsd}}, &o.layout));
@@ -79,10 +80,12 @@ absl::StatusOr<ConvertOptions> OptionsOf(const ConvertFlags& f) {
       Read("--control", f.control,
            {{"auto", Control::kAuto}, {"derived", Control::kDerived}, {"input", Control::kInput}},
            &o.control));
-  KV_RETURN_IF_ERROR(Read(
-      "--mask", f.mask,
-      {{"auto", MaskForm::kAuto}, {"causal", MaskForm::kCausal}, {"explicit", MaskForm::kExplicit}},
-      &o.mask));
+  KV_RETURN_IF_ERROR(Read("--mask", f.mask,
+                          {{"auto", MaskForm::kAuto},
+                           {"causal", MaskForm::kCausal},
+                           {"explicit", MaskForm::kExplicit},
+                           {"additive", MaskForm::kAdditive}},
+                          &o.mask));
   KV_RETURN_IF_ERROR(
       Read("--read", f.read,
            {{"auto", ReadForm::kAuto}, {"prefix", ReadForm::kPrefix}, {"full", ReadForm::kFull}},

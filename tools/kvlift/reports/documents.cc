@@ -2,9 +2,11 @@
 
 #include <cmath>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "contract/words.h"
+#include "kvlift/reports/cache_memory.h"
 #include "kvlift/reports/proof_documents.h"
 #include "report/text/collapse.h"
 
@@ -22,6 +24,10 @@ ordered_json TextOrNull(const std::string& text) {
   return text.empty() ? ordered_json(nullptr) : ordered_json(text);
 }
 
+ordered_json NumberOrNull(std::optional<int64_t> number) {
+  return number ? ordered_json(*number) : ordered_json(nullptr);
+}
+
 ordered_json CacheJson(const CacheReport& c) {
   return {{"id", c.id},
           {"layer", c.layer},
@@ -34,6 +40,7 @@ ordered_json CacheJson(const CacheReport& c) {
           {"dtype", c.dtype},
           {"growing", c.growing},
           {"capacity", TextOrNull(c.capacity)},
+          {"bytes_per_token", NumberOrNull(c.bytes_per_token)},
           {"update", TextOrNull(c.update)},
           {"write_start", TextOrNull(c.write_start)},
           {"convertible", !c.reason.has_value()},
@@ -159,6 +166,11 @@ ordered_json InspectDocument(const Model& model, const Inspection& inspection) {
   json["attention"] = ordered_json::array();
   for (const AttentionReport& a : inspection.attention) {
     json["attention"].push_back(AttentionJson(a));
+  }
+  json["memory"] = ordered_json::array();
+  for (const CacheMemory& m : MemoryOfCaches(inspection)) {
+    json["memory"].push_back(
+        {{"tokens", m.tokens}, {"source_bytes", m.source}, {"converted_bytes", m.converted}});
   }
   json["near_misses"] = ordered_json::array();
   for (const Finding& f : inspection.near_misses) {

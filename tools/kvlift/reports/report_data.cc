@@ -200,29 +200,13 @@ class Maker {
     if (!after.caches.empty()) report_.lifetimes.push_back(std::move(after));
   }
 
-  // Returns the bytes per token of one sequence; nullopt if a size is unknown.
-  std::optional<int64_t> BytesPerToken(const CacheReport& c) const {
-    const ValueId v = before_->Find(c.input);
-    if (v == kNoValue || !before_->type(v).shape) return std::nullopt;
-    int64_t bits = ElementBits(before_->type(v).elem_type);
-    const std::vector<Dim>& dims = *before_->type(v).shape;
-    const size_t batch = c.layout.find('B');
-    for (size_t k = 0; k < dims.size(); ++k) {
-      if (static_cast<int64_t>(k) == c.axis || k == batch) continue;
-      if (!dims[k].value || *dims[k].value > (int64_t{1} << 24)) return std::nullopt;
-      bits *= *dims[k].value;
-    }
-    return bits / 8;
-  }
-
   void AddMemory() {
     if (!after_ || in_.manifest == nullptr) return;
     MemoryCurves curves;
     curves.growing_before = false;
     for (const CacheReport& c : in_.inspection->caches) {
-      const auto bytes = BytesPerToken(c);
-      if (!bytes || *bytes <= 0 || *bytes > (int64_t{1} << 32)) return;
-      curves.bytes_per_token += *bytes;
+      if (!c.bytes_per_token) return;
+      curves.bytes_per_token += *c.bytes_per_token;
       curves.growing_before = curves.growing_before || c.growing;
     }
     curves.capacity_assumed = !in_.manifest->capacity_value;
