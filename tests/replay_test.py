@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import numpy as np
 import onnx
@@ -198,7 +199,8 @@ class RecordTest(unittest.TestCase):
             self.assertEqual(spec.dtype, "float16")
             onnx.save(build(spec)[0], os.path.join(folder, "half.onnx"))
             record = recorded(folder, os.path.join(folder, "half.onnx"))
-            self.assertTrue(check_json((record / "record.json").read_text())["bounds"]["half_types"])
+            document = check_json((record / "record.json").read_text())
+            self.assertTrue(document["bounds"]["half_types"])
             code, out, err = replayed(record, "--rounds", 1)
             self.assertEqual(code, 0, out + err)
             code, out, _ = replayed(record, "--rounds", 1, runtime=SpoiltRuntime(FirstOutput))
@@ -294,6 +296,30 @@ class RecordTest(unittest.TestCase):
         self.assertIn(found["two_buffers"], ("bitwise", "within bound"))
         self.assertEqual(found["source"], "agrees")
 
+    def test_what_rounding_may_turn(self):
+        """A difference behind a decision is no verdict, unless another output differs, too."""
+        record = self.copy()
+        path = record / "record.json"
+        text = path.read_text()
+        path.write_text(text.replace('"doubtful": []', '"doubtful": ["logits"]'))
+        self.assertNotEqual(path.read_text(), text)
+        code, out, _ = replayed(record, "--plan", "decode", runtime=SpoiltRuntime())
+        self.assertEqual(code, 4, out)
+        self.assertIn("verdict: inconclusive (logits depends on a decision", out)
+
+        class Session(SpoiltSession):
+            spoilt = "present.1.value"
+
+        code, out, _ = replayed(record, "--plan", "decode", runtime=SpoiltRuntime(Session))
+        self.assertEqual(code, 1, out)
+
+    def test_without_onnx(self):
+        with unittest.mock.patch.dict(sys.modules, {"onnx": None}):
+            code, out, _ = replayed(self.record, "--plan", "decode", runtime=SpoiltRuntime())
+        self.assertEqual(code, 1, out)
+        self.assertIn("no node is named: the package onnx is not installed", out)
+        self.assertIn("computed by node ", out)
+
     def test_a_model_that_the_runtime_refuses(self):
         record = self.copy()
         model = onnx.load(record.parent / "out.onnx")
@@ -352,7 +378,13 @@ class RecordTest(unittest.TestCase):
                 ("'kvlift/record/9'", lambda text: text.replace(b"record/1", b"record/9")),
                 ("is damaged: KeyError: 'plans'", lambda text: text.replace(b'"plans"', b'"plan"')),
                 ("outside the record", lambda text: text.replace(b'"plan-001/', b'"../plan-001/')),
-                ("is damaged", lambda text: text.replace(b'"bound.0"', b'"bound.77"')),
+                ("no array bound.77", lambda text: text.replace(b'"bound.0"', b'"bound.77"')),
+                ("no output other", lambda text: text.replace(b'"name": "logits"',
+                                                              b'"name": "other"')),
+                ("does not feed past_key_values.0.key",
+                 lambda text: text.replace(b'"name": "past_key_values.0.key"', b'"name": "other"')),
+                ("has no tokens",
+                 lambda text: text.replace(b'"new_tokens": 1', b'"new_tokens": 0')),
                 ("is damaged", lambda text: text.replace(b'"capacity"', b'"capacitance"')),
             ],
             "plan-002/step-001.npz": [("SHA-256 differs", lambda data: data[:-40]),

@@ -50,6 +50,11 @@ int64_t RowsAxisOf(const SourceCache& cache) {
   return cache.axis;
 }
 
+// ASCII only: names in a model may be no UTF-8.
+std::string TextOf(const ordered_json& json) {
+  return json.dump(1, ' ', true, ordered_json::error_handler_t::replace) + "\n";
+}
+
 class Writer {
  public:
   Writer(const RecordSource& source, const std::string& folder)
@@ -83,7 +88,7 @@ class Writer {
     }
     json["assumptions"] = ToJson(report.assumptions.all());
     json["manifest"] = ToJson(*source_.relation);
-    out_.files.push_back({(fs::path(folder_) / "record.json").string(), json.dump(1) + "\n"});
+    out_.files.push_back({(fs::path(folder_) / "record.json").string(), TextOf(json)});
     return std::move(out_);
   }
 

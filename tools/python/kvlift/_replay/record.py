@@ -5,7 +5,7 @@ import io
 import json
 import os
 import zipfile
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from .errors import RecordError
 
@@ -191,14 +191,30 @@ class Record:
             raise RecordError(f"{path}: is damaged: {error}") from None
 
     def check(self) -> None:
-        """Raises RecordError if a step cannot be read, so that no model runs in vain."""
+        """Raises RecordError if a step cannot be run, so that no model runs in vain."""
+        outputs = {o.name for o in self.after.outputs}
+        for cache in self.caches:
+            if cache.output not in outputs:
+                raise RecordError(f"{self.path}: is damaged: no output {cache.output}")
         for plan in (*self.plans, *self.lengths, *self.large):
             for step in plan.steps:
-                arrays = self.arrays(step)
-                named = [f.array for r in step.before for f in r.inputs]
-                named += [f.array for f in step.after]
-                named += [n for e in step.expect for n in (e.array, e.bound)]
-                for name in named:
-                    if name is not None and name not in arrays:
-                        raise RecordError(f"{os.path.join(self.folder, step.file)}: "
-                                          f"is damaged: it has no array {name}")
+                self._check_step(step, outputs)
+            fed = {f.name for f in plan.steps[0].after} if plan.steps else set()
+            missing = [c.input for c in self.caches if c.input not in fed]
+            if missing:
+                raise RecordError(f"{self.path}: is damaged: the first step of {plan.name} "
+                                  f"does not feed {missing[0]}")
+
+    def _check_step(self, step: Step, outputs: Set[str]) -> None:
+        arrays, path = self.arrays(step), os.path.join(self.folder, step.file)
+        feeds = [*step.after, *(f for run in step.before for f in run.inputs)]
+        named = [f.array for f in feeds if f.array is not None]
+        named += [n for e in step.expect for n in (e.array, e.bound)]
+        for name in named:
+            if name not in arrays:
+                raise RecordError(f"{path}: is damaged: it has no array {name}")
+        for expected in step.expect:
+            if expected.name not in outputs:
+                raise RecordError(f"{self.path}: is damaged: no output {expected.name}")
+        if not step.past or step.new_tokens < 1 or min(step.past) < 0:
+            raise RecordError(f"{self.path}: is damaged: {step.file} has no tokens")

@@ -1,7 +1,8 @@
 """Both models in ONNX Runtime: sessions, bound buffers, and steps with caches threaded."""
 
+import contextlib
 import re
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 import numpy as np
 
@@ -34,6 +35,16 @@ def node_in(message: str) -> str:
     return ""
 
 
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    """Turns errors of ONNX Runtime, which has an exception of its own for each, into Refused."""
+    try:
+        yield
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise Refused(text, node_in(text)) from None
+
+
 class Runtime:
     """ONNX Runtime with one provider. `ort` is the module onnxruntime."""
 
@@ -64,11 +75,8 @@ class Runtime:
         if self.device != "cpu":
             given.setdefault("device_id", str(self.device_id))
         providers = [(self.name + SUFFIX, given)]
-        try:
+        with refusals():
             session = self.ort.InferenceSession(model, options, providers=providers)
-        except Exception as error:  # ONNX Runtime has an exception of its own for each status
-            text = " ".join(str(error).split())
-            raise Refused(text, node_in(text)) from None
         if session.get_providers()[0] != self.name + SUFFIX:
             raise UsageError(f"provider {self.settings.provider} does not start here; onnxruntime "
                              f"falls back to {session.get_providers()[0][:-len(SUFFIX)]}")
@@ -84,13 +92,10 @@ class Runtime:
         return self.ort.OrtValue.ortvalue_from_numpy(array, self.device, self.device_id)
 
     def run(self, session: Any, binding: Any) -> None:
-        try:
+        with refusals():
             binding.synchronize_inputs()
             session.run_with_iobinding(binding)
             binding.synchronize_outputs()
-        except Exception as error:
-            text = " ".join(str(error).split())
-            raise Refused(text, node_in(text)) from None
 
 
 def array_of(value: Any) -> np.ndarray:
@@ -161,7 +166,8 @@ class Converted:
         return binding
 
     def step(self, step: Step, arrays: Dict[str, np.ndarray]) -> StepResult:
-        binding = self.bind(step.after, arrays)
+        with refusals():
+            binding = self.bind(step.after, arrays)
         before = {c.output: array_of(self.buffers[c.input]) for c in self.caches}
         feeds = {f.name: feed_array(f, arrays) for f in step.after}
         feeds.update({c.input: before[c.output] for c in self.caches})
@@ -201,11 +207,12 @@ class Source:
             if cache.grows:
                 value = np.take(value, np.arange(run.rows[cache.input]), axis=cache.axis)
             feeds[cache.input] = value
-        for name, array in feeds.items():
-            held.append(self.runtime.value(array, types.get(name, str(array.dtype))))
-            binding.bind_ortvalue_input(name, held[-1])
-        for name in self.names:
-            binding.bind_output(name)
+        with refusals():
+            for name, array in feeds.items():
+                held.append(self.runtime.value(array, types.get(name, str(array.dtype))))
+                binding.bind_ortvalue_input(name, held[-1])
+            for name in self.names:
+                binding.bind_output(name)
         self.runtime.run(self.session, binding)
         outputs = dict(zip(self.names, map(array_of, binding.get_outputs())))
         self.presents[tuple(run.sequences)] = outputs

@@ -48,12 +48,13 @@ class Outcome:
         self.same_address: Dict[str, bool] = {}       # by id of a cache
         self.found: Optional[Found] = None
         self.reason = ""
+        self.sure = False  # a difference depends on no decision that rounding may turn
 
     @property
     def verdict(self) -> str:
         statuses = {p.status for p in self.plans}
         if DIFFERENT in statuses:
-            return "inconclusive" if self.reason else "different"
+            return "different" if self.sure else "inconclusive"
         if REFUSED in statuses or (self.found is not None and not self.plans):
             return "refused"
         return "equal" if statuses else "inconclusive"
@@ -105,11 +106,18 @@ class Replay:
         what = "" if ended.refused else f"{ended.difference.output}: "
         self.outcome.plans.append(PlanResult(plan.name, status, ended.number + 1,
                                              f"step {ended.number}: {what}{text}", ratio))
-        if self.outcome.found is None or (self.outcome.found.output == "" and not ended.refused):
+        sure = not ended.refused and not self._may_turn(ended.difference.output)
+        known = self.outcome.found
+        # A refused step says less than a difference, and a doubtful difference less than another.
+        if known is None or (sure and not self.outcome.sure) or (known.output == ""
+                                                                 and not ended.refused):
             self.outcome.found = self._explain(plan, ended)
-            if not ended.refused and self._may_turn(ended.difference.output):
-                self.outcome.reason = (f"{ended.difference.output} depends on a decision that "
-                                       "rounding may turn")
+        self.outcome.sure = self.outcome.sure or sure
+        if self.outcome.sure:
+            self.outcome.reason = ""
+        elif not ended.refused:
+            self.outcome.reason = (f"{ended.difference.output} depends on a decision that rounding "
+                                   "may turn")
 
     def _may_turn(self, output: str) -> bool:
         """Whether the output depends on a decision (which expert, say) that rounding may turn."""
@@ -138,7 +146,10 @@ class Replay:
                         known.update(ratio=worst.ratio, bound=worst.bound,
                                      where=f"{plan.name}, step {number}")
                     known["max_abs"] = max(known["max_abs"], worst.max_abs)
-                first = first or difference
+                if difference is None:
+                    continue
+                if first is None or (self._may_turn(first.output) and not self._may_turn(name)):
+                    first = difference
             if outcome is not None:
                 for output, same in result.same_address.items():
                     known = outcome.same_address.get(ids[output], True)
