@@ -26,6 +26,8 @@ sys.path.insert(0, str(PACKAGE))
 from decoders.cases import build  # noqa: E402
 from decoders.draw import random_spec  # noqa: E402
 from kvlift import replay  # noqa: E402
+from kvlift._replay import judge  # noqa: E402
+from kvlift._replay.runtime import Runtime, Settings  # noqa: E402
 from support.schemas import check_json, check_junit  # noqa: E402
 from support.tool import done, tool  # noqa: E402
 
@@ -206,6 +208,38 @@ class RecordTest(unittest.TestCase):
             code, out, _ = replayed(record, "--rounds", 1, runtime=SpoiltRuntime(FirstOutput))
             self.assertEqual(code, 1, out)
 
+    def test_types_that_numpy_lacks(self):
+        runtime = Runtime(ort, Settings())
+        for name, dtype in (("bfloat16", np.uint16), ("float8e4m3fn", np.uint8)):
+            for shape in ((2, 3), (), (2, 0, 3)):
+                bits = np.arange(np.prod(shape, dtype=int), dtype=dtype).reshape(shape) + 250
+                value = runtime.value(bits.astype(dtype), name)
+                got = runtime.array_of(value)
+                self.assertEqual(got.dtype, dtype)
+                np.testing.assert_array_equal(got, bits.astype(dtype))
+        for value, bits in ((1.0, 0x3F80), (-2.5, 0xC020), (0.0, 0)):
+            self.assertEqual(judge.numbers(np.array([bits], np.uint16), "bfloat16")[0], value)
+
+    def test_comparisons(self):
+        want = np.array([1.0, np.inf, np.nan, 0.0], np.float32)
+        bound = np.array([0.5, 0.0, np.nan, 0.0], np.float32)
+
+        def differs(*got):
+            got = np.array(got, np.float32)
+            return judge.compare("x", got, want, bound, "float32")[1] is not None
+
+        self.assertFalse(differs(1.5, np.inf, 3, -0.0))
+        self.assertFalse(differs(1, np.inf, np.nan, 0))
+        for wrong in ((1.51, np.inf, 3, 0), (np.nan, np.inf, 3, 0), (1, 7, 3, 0), (1, np.nan, 3, 0),
+                      (1, -np.inf, 3, 0), (1, np.inf, 3, 1e-40)):
+            self.assertTrue(differs(*wrong), wrong)
+        one = np.array(0.0, np.float32)
+        self.assertIsNotNone(judge.compare("x", want[:3], want, one, "float32")[1])
+        self.assertIsNotNone(judge.compare("x", want.astype(np.float64), want, one, "float32")[1])
+        whole = np.array([1, 2])
+        self.assertIsNone(judge.compare("x", whole, whole, one, "int64")[1])
+        self.assertEqual(judge.compare("x", whole + [0, 1], whole, one, "int64")[1].element, (1,))
+
     def test_rings(self):
         """Rows wrap around; the source shifts its buffer."""
         with tempfile.TemporaryDirectory() as folder:
@@ -384,7 +418,7 @@ class RecordTest(unittest.TestCase):
                 ("does not feed past_key_values.0.key",
                  lambda text: text.replace(b'"name": "past_key_values.0.key"', b'"name": "other"')),
                 ("has no tokens",
-                 lambda text: text.replace(b'"new_tokens": 1', b'"new_tokens": 0')),
+                 lambda text: text.replace(b'"new_tokens": 1,', b'"new_tokens": 0,')),
                 ("is damaged", lambda text: text.replace(b'"capacity"', b'"capacitance"')),
             ],
             "plan-002/step-001.npz": [("SHA-256 differs", lambda data: data[:-40]),

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 import numpy as np
 
 from .errors import Refused
-from .runtime import Runtime, array_of
+from .runtime import Runtime
 
 # Results of usual kernels differ by less than this part of the largest element.
 FAR = {"float16": 2e-2, "float32": 1e-3, "float64": 1e-6}
@@ -67,7 +67,7 @@ def _values(runtime: Runtime, onnx: Any, model: Any, folder: str,
     found = {}
     for name, value in zip(names, binding.get_outputs()):
         try:
-            found[name] = array_of(value)
+            found[name] = runtime.array_of(value)
         except Exception:  # a type that NumPy does not have, or no tensor
             continue
     return found

@@ -169,6 +169,16 @@ class Record:
         outputs = [OutputNode(o["name"], o["node"], o["operator"]) for o in entry["outputs"]]
         return ModelFile(path, outputs)
 
+    def check_names(self, inputs: Set[str], outputs: Set[str]) -> None:
+        """Raises RecordError if a step names what the converted model does not have."""
+        steps = [s for plan in (*self.plans, *self.lengths, *self.large) for s in plan.steps]
+        fed = {f.name for s in steps for f in s.after} | {c.input for c in self.caches}
+        given = {e.name for s in steps for e in s.expect} | {c.output for c in self.caches}
+        for what, missing in (("input", fed - inputs), ("output", given - outputs)):
+            if missing:
+                raise RecordError(f"{self.path}: is damaged: the converted model has no {what} "
+                                  f"{min(missing)}")
+
     def arrays(self, step: Step) -> Dict[str, Any]:
         """Returns the arrays of a step, by their names in its file."""
         import numpy as np
@@ -192,20 +202,16 @@ class Record:
 
     def check(self) -> None:
         """Raises RecordError if a step cannot be run, so that no model runs in vain."""
-        outputs = {o.name for o in self.after.outputs}
-        for cache in self.caches:
-            if cache.output not in outputs:
-                raise RecordError(f"{self.path}: is damaged: no output {cache.output}")
         for plan in (*self.plans, *self.lengths, *self.large):
             for step in plan.steps:
-                self._check_step(step, outputs)
+                self._check_step(step)
             fed = {f.name for f in plan.steps[0].after} if plan.steps else set()
             missing = [c.input for c in self.caches if c.input not in fed]
             if missing:
                 raise RecordError(f"{self.path}: is damaged: the first step of {plan.name} "
                                   f"does not feed {missing[0]}")
 
-    def _check_step(self, step: Step, outputs: Set[str]) -> None:
+    def _check_step(self, step: Step) -> None:
         arrays, path = self.arrays(step), os.path.join(self.folder, step.file)
         feeds = [*step.after, *(f for run in step.before for f in run.inputs)]
         named = [f.array for f in feeds if f.array is not None]
@@ -213,8 +219,5 @@ class Record:
         for name in named:
             if name not in arrays:
                 raise RecordError(f"{path}: is damaged: it has no array {name}")
-        for expected in step.expect:
-            if expected.name not in outputs:
-                raise RecordError(f"{self.path}: is damaged: no output {expected.name}")
         if not step.past or step.new_tokens < 1 or min(step.past) < 0:
             raise RecordError(f"{self.path}: is damaged: {step.file} has no tokens")

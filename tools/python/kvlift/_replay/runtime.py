@@ -1,6 +1,7 @@
 """Both models in ONNX Runtime: sessions, bound buffers, and steps with caches threaded."""
 
 import contextlib
+import ctypes
 import re
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
@@ -85,22 +86,39 @@ class Runtime:
     def value(self, array: np.ndarray, type_name: str) -> Any:
         """Returns a tensor in the provider's memory."""
         array = np.ascontiguousarray(array).reshape(array.shape)
-        if type_name in STORED_AS_BITS:
-            value = self.ort.OrtValue.ortvalue_from_numpy_with_onnx_type(
-                array, STORED_AS_BITS[type_name])
-            return value
-        return self.ort.OrtValue.ortvalue_from_numpy(array, self.device, self.device_id)
+        # A tensor without elements has no place in the memory of a device.
+        device = self.device if array.size else "cpu"
+        if type_name not in STORED_AS_BITS:
+            return self.ort.OrtValue.ortvalue_from_numpy(array, device, self.device_id)
+        number = STORED_AS_BITS[type_name]
+        host = self.ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, number)
+        if device == "cpu":
+            return host
+        there = self.ort.OrtValue.ortvalue_from_shape_and_type(list(array.shape), number, device,
+                                                               self.device_id)
+        self.ort.copy_tensors([host], [there])
+        return there
+
+    def array_of(self, value: Any) -> np.ndarray:
+        """Returns a copy of a tensor's elements in host memory."""
+        number = value.element_type()
+        if number not in STORED_AS_BITS.values():
+            return np.array(value.numpy(), copy=True)
+        shape = value.shape()
+        if value.device_name() != "cpu":
+            here = self.ort.OrtValue.ortvalue_from_shape_and_type(list(shape), number, "cpu", 0)
+            self.ort.copy_tensors([value], [here])
+            value = here
+        bits = ctypes.c_uint16 if number == STORED_AS_BITS["bfloat16"] else ctypes.c_uint8
+        count = int(np.prod(shape))
+        memory = (bits * count).from_address(value.data_ptr()) if count else (bits * 0)()
+        return np.array(memory, copy=True).reshape(shape)
 
     def run(self, session: Any, binding: Any) -> None:
         with refusals():
             binding.synchronize_inputs()
             session.run_with_iobinding(binding)
             binding.synchronize_outputs()
-
-
-def array_of(value: Any) -> np.ndarray:
-    """Returns a copy of a tensor's elements in host memory."""
-    return np.array(value.numpy(), copy=True)
 
 
 def feed_array(feed: Feed, arrays: Dict[str, np.ndarray], seed: int = 0) -> np.ndarray:
@@ -161,14 +179,16 @@ class Converted:
             if self.in_place and cache.in_place:
                 self.bound[name] = past
             else:
-                self.bound[name] = runtime.value(np.zeros_like(array_of(past)), cache.type)
+                self.bound[name] = runtime.value(np.zeros_like(runtime.array_of(past)),
+                                                 cache.type)
             binding.bind_ortvalue_output(name, self.bound[name])
         return binding
 
     def step(self, step: Step, arrays: Dict[str, np.ndarray]) -> StepResult:
         with refusals():
             binding = self.bind(step.after, arrays)
-        before = {c.output: array_of(self.buffers[c.input]) for c in self.caches}
+        read = self.runtime.array_of
+        before = {c.output: read(self.buffers[c.input]) for c in self.caches}
         feeds = {f.name: feed_array(f, arrays) for f in step.after}
         feeds.update({c.input: before[c.output] for c in self.caches})
         self.runtime.run(self.session, binding)
@@ -181,8 +201,8 @@ class Converted:
             self.buffers[cache.input] = self.bound.get(cache.output, values[cache.output])
         # Bound buffers are read, not the values that ONNX Runtime returns for them: the next step
         # reads them, too.
-        read = {**values, **self.bound}
-        return StepResult({n: array_of(v) for n, v in read.items()}, before, same, feeds)
+        outputs = {name: read(value) for name, value in {**values, **self.bound}.items()}
+        return StepResult(outputs, before, same, feeds)
 
 
 class Source:
@@ -214,6 +234,6 @@ class Source:
             for name in self.names:
                 binding.bind_output(name)
         self.runtime.run(self.session, binding)
-        outputs = dict(zip(self.names, map(array_of, binding.get_outputs())))
+        outputs = dict(zip(self.names, map(self.runtime.array_of, binding.get_outputs())))
         self.presents[tuple(run.sequences)] = outputs
         return outputs

@@ -88,6 +88,8 @@ class Replay:
             self.outcome.found = Found("", 0, "", [], 0, 0, 0, str(error), error.node,
                                        self._operator(error.node), "", "", "", None, "")
             return self.outcome
+        self.record.check_names({i.name for i in self.after.get_inputs()},
+                                {o.name for o in self.after.get_outputs()})
         for plan in plans:
             self._plan(plan)
         if not plans:
