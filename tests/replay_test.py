@@ -23,11 +23,13 @@ import onnxruntime as ort
 ROOT = pathlib.Path(os.environ["KVLIFT_ROOT"])
 PACKAGE = ROOT / "tools" / "python"
 sys.path.insert(0, str(PACKAGE))
+import key_value_cache_test  # noqa: E402
 from decoders.cases import build  # noqa: E402
 from decoders.draw import random_spec  # noqa: E402
 from kvlift import replay  # noqa: E402
 from kvlift._replay import judge  # noqa: E402
 from kvlift._replay.runtime import Runtime, Settings  # noqa: E402
+from support import dynamic_batching  # noqa: E402
 from support.schemas import check_json, check_junit  # noqa: E402
 from support.tool import done, tool  # noqa: E402
 
@@ -207,6 +209,22 @@ class RecordTest(unittest.TestCase):
             self.assertEqual(code, 0, out + err)
             code, out, _ = replayed(record, "--rounds", 1, runtime=SpoiltRuntime(FirstOutput))
             self.assertEqual(code, 1, out)
+
+    def test_sources_that_the_runtime_lacks(self):
+        """One tensor packs the caches of all layers; without or with an axis of sequences."""
+        for module, form in ((dynamic_batching, dynamic_batching.FORMS[1]),
+                             (dynamic_batching, dynamic_batching.FORMS[3]),
+                             (key_value_cache_test, key_value_cache_test.FORMS[1])):
+            with self.subTest(form.name), tempfile.TemporaryDirectory() as folder:
+                source = os.path.join(folder, "model.onnx")
+                onnx.save(module.Decoder(form).model(), source)
+                record = recorded(folder, source)
+                code, out, err = replayed(record, "--rounds", 1, "--json", "-")
+                self.assertEqual(code, 0, out + err)
+                self.assertIn("the source is not timed", err)
+                self.assertEqual(len(err.splitlines()), 1, err)
+                times = check_json(out)["times"]
+                self.assertEqual([t["before_us"] for t in times], [None] * len(times))
 
     def test_types_that_numpy_lacks(self):
         runtime = Runtime(ort, Settings())

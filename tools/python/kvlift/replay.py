@@ -119,12 +119,14 @@ def _run(args: argparse.Namespace, ort: Any) -> int:
     lengths: List[timing.Length] = []
     in_place: Optional[timing.InPlace] = None
     if args.rounds and outcome.verdict == "equal":
+        before = None
         try:
-            in_place = timing.in_place(runtime, replay.after, record, args.rounds)
             before = runtime.session(record.before.path)
-            lengths = timing.lengths(runtime, before, replay.after, record, args.rounds)
         except Refused as error:
-            print(f"kvlift.replay: not timed: {reports.printable(str(error))}", file=sys.stderr)
+            print(f"kvlift.replay: the source is not timed: {reports.printable(str(error))}",
+                  file=sys.stderr)
+        in_place = timing.in_place(runtime, replay.after, record, args.rounds)
+        lengths = timing.lengths(runtime, before, replay.after, record, args.rounds)
     found = (record, runtime, outcome, lengths, in_place)
     if args.json:
         _write(args.json, json.dumps(reports.document(*found), indent=2) + "\n")

@@ -129,8 +129,9 @@ def text(record: Record, runtime: Runtime, outcome: Outcome, lengths: List[timin
                      f"takes {in_place.one_buffer.min_us:.0f} us with one buffer, "
                      f"{in_place.two_buffers.min_us:.0f} us with two{copy})")
     if lengths:
-        rows = [[str(t.tokens), str(t.capacity), f"{t.before.median_us:.0f}",
-                 f"{t.after.median_us:.0f}", f"{t.after.median_us / t.before.median_us:.2f}"]
+        rows = [[str(t.tokens), str(t.capacity),
+                 f"{t.before.median_us:.0f}" if t.before else "-", f"{t.after.median_us:.0f}",
+                 f"{t.after.median_us / t.before.median_us:.2f}" if t.before else "-"]
                 for t in lengths]
         lines += ["", *_table([" past tokens", " capacity", " source us", " converted us",
                                " ratio"], rows)]

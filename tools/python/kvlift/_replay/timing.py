@@ -24,7 +24,7 @@ class Times(NamedTuple):
 class Length(NamedTuple):
     tokens: int
     capacity: int
-    before: Times
+    before: Optional[Times]  # None: the runtime refuses the source
     after: Times
 
 
@@ -82,13 +82,16 @@ def _source_step(runtime: Runtime, session: Any, plan: Plan,
 
 def lengths(runtime: Runtime, before: Any, after: Any, record: Record,
             rounds: int) -> List[Length]:
-    """Returns the times of both models behind each recorded length."""
+    """Returns the times of both models behind each recorded length. `before` may be None."""
     found = []
     for plan in record.lengths:
         arrays = record.arrays(plan.steps[0])
-        times = rounds_of([_source_step(runtime, before, plan, arrays),
-                           _converted_step(runtime, after, record, plan, arrays, True)], rounds)
-        found.append(Length(plan.steps[0].past[0], plan.capacity, *times))
+        steps = [_converted_step(runtime, after, record, plan, arrays, True)]
+        if before is not None:
+            steps.append(_source_step(runtime, before, plan, arrays))
+        mine, *theirs = rounds_of(steps, rounds)
+        found.append(Length(plan.steps[0].past[0], plan.capacity, theirs[0] if theirs else None,
+                            mine))
     return found
 
 
