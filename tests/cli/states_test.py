@@ -19,6 +19,7 @@ STATES = {
     "growing_concat_convolution_in_front": "past_conv",
     "growing_concat_convolution_state": "past_conv",
     "growing_concat_recurrence_in_front": "past_state",
+    "growing_concat_state_and_router": "past_state",
     "growing_concat_state_operator": "past_conv",
 }
 

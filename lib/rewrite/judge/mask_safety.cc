@@ -197,6 +197,8 @@ bool MayHideLater(const PlanBasis& s, NodeId attention) {
 }
 
 bool PadsLeak(const PlanBasis& s) {
+  // Steps of such models have no padding tokens (KV236).
+  if (!s.a.states.empty() || FindMixing(s.a) != kNoNode) return false;
   bool loses_rows = false, sees_all = false;
   for (const AnalysedAttention& attention : s.a.attention) {
     const bool biased = attention.site && !attention.site->mask.biases.empty();
@@ -204,7 +206,7 @@ bool PadsLeak(const PlanBasis& s) {
     loses_rows = loses_rows || ((padded || biased) && !HasNanGuard(*attention.site));
     sees_all = sees_all || !padded;
   }
-  return loses_rows && (sees_all || !s.a.states.empty() || FindMixing(s.a) != kNoNode);
+  return loses_rows && sees_all;
 }
 
 }  // namespace kvlift::internal

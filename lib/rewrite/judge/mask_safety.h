@@ -37,8 +37,8 @@ bool HidesLater(const PlanBasis& s, const MaskOfSite& mask);
 bool MayHideLater(const PlanBasis& s, NodeId attention);
 
 // Returns true if a query without visible keys may differ from the source in one layer, and the row
-// that is computed from it is visible to another layer, which hides other keys, to a state, or to
-// an operator that combines all tokens.
+// that is computed from it is visible to another layer, which hides other keys. False where no step
+// has padding tokens because a state, or an operator that combines all tokens, takes them in.
 bool PadsLeak(const PlanBasis& s);
 
 }  // namespace kvlift::internal

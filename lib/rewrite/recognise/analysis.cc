@@ -134,17 +134,25 @@ const AnalysedCache* CacheOf(const Analysis& a, int update_index) {
   return nullptr;
 }
 
+// Returns true if the past has a constant number of rows, so that a host cannot hand on more.
+bool HasFixedPast(const Analysis& a, const Candidate& candidate) {
+  if (!candidate.growing) return true;
+  const sym::Form& form = a.forms->Of(candidate.pair.past);
+  return form.known_rank && candidate.axis >= 0 &&
+         candidate.axis < static_cast<int64_t>(form.shape.size()) &&
+         form.shape[candidate.axis]->kind() == Kind::kInteger;
+}
+
 // Removes candidates that are states of another kind (of a convolution or a recurrence) and stay as
-// they are: they keep their shape, and no attention reads them as keys or values. Keys and values
-// reach their softmax over one product; the state of one layer reaches another layer only over
-// projections, which are further products.
+// they are: their pasts have one shape, and no attention reads them as keys or values. The state of
+// one layer reaches the attention of another layer only over projections.
 void SetStatesAside(Analysis& a) {
   std::vector<AnalysedCache> caches;
   for (AnalysedCache& cache : a.caches) {
     const CachePair& pair = cache.candidate.pair;
-    const bool state = cache.reason && !cache.candidate.converted && !cache.candidate.growing &&
-                       !cache.candidate.hidden &&
-                       FindSoftmax(*a.graph, {pair.past, pair.present}, 1) == kNoNode;
+    const bool state = cache.reason && !cache.candidate.converted &&
+                       HasFixedPast(a, cache.candidate) && !cache.candidate.hidden &&
+                       FindSoftmax(*a.graph, {pair.past, pair.present}, 0) == kNoNode;
     if (!state) {
       caches.push_back(std::move(cache));
       continue;

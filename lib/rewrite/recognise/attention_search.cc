@@ -1,7 +1,9 @@
 #include "rewrite/recognise/attention_search.h"
 
+#include <algorithm>
 #include <deque>
-#include <vector>
+#include <string>
+#include <utility>
 
 #include "absl/container/flat_hash_set.h"
 
@@ -43,6 +45,48 @@ bool IsProduct(const Graph& graph, NodeId n) {
          op == "QLinearMatMul" || op == "MatMulInteger";
 }
 
+bool IsAttentionOperator(const Graph& graph, NodeId n) {
+  return graph.node(n).op_type().find("Attention") != std::string::npos;
+}
+
+// Returns true for matrix products, and for a Mul whose result is summed up.
+bool MultipliesRows(const Graph& graph, NodeId n) {
+  if (graph.Is(n, "Mul")) return IsSummed(graph, graph.outputs(n)[0]);
+  const std::string& op = graph.node(n).op_type();
+  return IsProduct(graph, n) || op.find("MatMul") != std::string::npos;
+}
+
+// Returns the first operand that is not `value`; `value` if a node multiplies it by itself.
+ValueId OtherOperand(const Graph& graph, NodeId n, ValueId value) {
+  for (ValueId input : graph.inputs(n)) {
+    if (input != kNoValue && input != value) return input;
+  }
+  return value;
+}
+
+// Returns true for constants, and for what nodes compute from constants alone, as a
+// DequantizeLinear of weights does.
+bool IsWeight(const Graph& graph, ValueId v, int depth = 0) {
+  constexpr int kDeepest = 8;
+  if (graph.constant(v) != nullptr) return true;
+  const NodeId n = graph.producer(v);
+  if (n == kNoNode || depth > kDeepest) return false;
+  const auto& inputs = graph.inputs(n);
+  return std::all_of(inputs.begin(), inputs.end(), [&](ValueId input) {
+    return input == kNoValue || IsWeight(graph, input, depth + 1);
+  });
+}
+
+// Returns true for operators that do not hand on the weights of an attention element by element:
+// those that select some of them, as routers of experts do, and those that lead to other values.
+bool EndsWeights(const Graph& graph, NodeId n) {
+  const std::string& op = graph.node(n).op_type();
+  static const auto& kEnds = *new absl::flat_hash_set<std::string>{"Add", "Sub", "TopK", "OneHot"};
+  const auto is = [&](const char* part) { return op.find(part) != std::string::npos; };
+  return kEnds.contains(op) || is("Gather") || is("Scatter") || is("Normalization") ||
+         (MultipliesRows(graph, n) && !graph.Is(n, "Mul"));
+}
+
 // Returns true for operators that combine a value with weights or with a state of their own.
 bool IsLayer(const Graph& graph, NodeId n) {
   return graph.Is(n, "Conv") || IsStateOperator(graph, n);
@@ -67,15 +111,40 @@ NodeId SoftmaxBehind(const Graph& graph, NodeId node) {
   return kNoNode;
 }
 
-NodeId FindSoftmax(const Graph& graph, absl::Span<const ValueId> values, int max_products) {
+namespace {
+
+// Returns the softmax whose weights the value is; kNoNode if a search of 150 nodes finds none.
+NodeId WeightsBehind(const Graph& graph, ValueId value) {
+  std::deque<ValueId> queue = {value};
+  absl::flat_hash_set<ValueId> seen = {value};
+  for (int k = 0; k < kMaxBackward && !queue.empty(); ++k) {
+    const NodeId n = graph.producer(queue.front());
+    queue.pop_front();
+    if (n == kNoNode) continue;
+    if (IsSoftmax(graph, n)) {
+      if (IsAttentionOperator(graph, n)) continue;
+      return n;
+    }
+    if (EndsWeights(graph, n) || IsLayer(graph, n)) continue;
+    for (ValueId input : graph.inputs(n)) {
+      if (input != kNoValue && seen.insert(input).second) queue.push_back(input);
+    }
+  }
+  return kNoNode;
+}
+
+}  // namespace
+
+NodeId FindSoftmax(const Graph& graph, absl::Span<const ValueId> values, int max_projections) {
   struct Reached {
     ValueId value;
-    int products;  // on the way
+    int projections;  // products with weights on the way
+    bool scores;      // a product of two values of the step is on the way
   };
   std::deque<Reached> queue;
-  absl::flat_hash_set<ValueId> seen;
+  absl::flat_hash_set<std::pair<ValueId, bool>> seen;
   for (ValueId v : values) {
-    if (v != kNoValue && seen.insert(v).second) queue.push_back({v, 0});
+    if (v != kNoValue && seen.emplace(v, false).second) queue.push_back({v, 0, false});
   }
   for (int k = 0; k < kMaxForward && !queue.empty(); ++k) {
     const Reached at = queue.front();
@@ -85,18 +154,26 @@ NodeId FindSoftmax(const Graph& graph, absl::Span<const ValueId> values, int max
       const NodeId n = use.node;
       if (graph.Is(n, "Shape") || graph.Is(n, "Size")) continue;
       if (IsSoftmax(graph, n)) {
-        const bool multiplies = graph.node(n).op_type().find("Attention") != std::string::npos;
-        if (multiplies && at.products >= max_products) continue;
-        return n;
+        if (IsAttentionOperator(graph, n) != at.scores) return n;
+        continue;
       }
-      int products = at.products;
-      if (IsLayer(graph, n) && ++products > max_products) continue;
-      if (IsProduct(graph, n)) {
-        if (const NodeId softmax = SoftmaxBehind(graph, n); softmax != kNoNode) return softmax;
-        if (graph.node(n).op_type() != "Mul" && ++products > max_products) continue;
+      Reached next = at;
+      if (IsLayer(graph, n)) ++next.projections;
+      if (MultipliesRows(graph, n)) {
+        const ValueId other = OtherOperand(graph, n, at.value);
+        if (const NodeId softmax = WeightsBehind(graph, other); softmax != kNoNode) return softmax;
+        if (at.scores) continue;
+        if (IsWeight(graph, other)) {
+          ++next.projections;
+        } else {
+          next.scores = true;
+        }
       }
+      if (next.projections > max_projections) continue;
       for (ValueId output : graph.outputs(n)) {
-        if (output != kNoValue && seen.insert(output).second) queue.push_back({output, products});
+        if (output == kNoValue || !seen.emplace(output, next.scores).second) continue;
+        next.value = output;
+        queue.push_back(next);
       }
     }
   }

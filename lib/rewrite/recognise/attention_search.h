@@ -6,18 +6,20 @@
 
 namespace kvlift {
 
-// Matrix products from a cache to its softmax: with the queries, and for latent keys with a
-// projection before. What follows more products is another layer.
-constexpr int kMaxProducts = 2;
+// Products with weights between a cache and the attention that reads it: keys and values may be
+// projected from latent rows. What follows more of them is another layer.
+constexpr int kMaxProjections = 1;
 
 // Returns true for operators with a state of fixed size: CausalConvWithState, LinearAttention.
 bool IsStateOperator(const Graph& graph, NodeId n);
 
 // Returns the softmax, or the operator that contains one, that reads the values as keys or weighs
-// them as values. Returns kNoNode if a search of a few hundred values, over at most `max_products`
-// matrix products, finds none.
+// them as values: behind a product of two values of the step, without another product in between,
+// or in front of such a product. The softmax of a router of experts is neither. Returns kNoNode if
+// a search of a few hundred values, over at most `max_projections` products with weights, finds
+// none.
 NodeId FindSoftmax(const Graph& graph, absl::Span<const ValueId> values,
-                   int max_products = kMaxProducts);
+                   int max_projections = kMaxProjections);
 
 // Returns the softmax that the operands of a node are computed from, without a matrix product in
 // between. Returns kNoNode if a search of 150 nodes finds none.
