@@ -221,7 +221,7 @@ class RecordTest(unittest.TestCase):
                 record = recorded(folder, source)
                 code, out, err = replayed(record, "--rounds", 1, "--json", "-")
                 self.assertEqual(code, 0, out + err)
-                self.assertIn("the source is not timed", err)
+                self.assertIn("no times of the source: ", err)
                 self.assertEqual(len(err.splitlines()), 1, err)
                 times = check_json(out)["times"]
                 self.assertEqual([t["before_us"] for t in times], [None] * len(times))

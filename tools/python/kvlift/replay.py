@@ -77,6 +77,13 @@ def _modules(ort: Any) -> Any:
     return onnxruntime
 
 
+def _say(words: str) -> None:
+    """Writes one line to stderr, with control characters escaped."""
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode()
+                   for c in " ".join(words.split()))
+    print(f"kvlift.replay: {line}", file=sys.stderr)
+
+
 class _Unwritable(ReplayError):
     code = UNWRITABLE
 
@@ -119,14 +126,14 @@ def _run(args: argparse.Namespace, ort: Any) -> int:
     lengths: List[timing.Length] = []
     in_place: Optional[timing.InPlace] = None
     if args.rounds and outcome.verdict == "equal":
-        before = None
+        why = ""
         try:
-            before = runtime.session(record.before.path)
+            in_place = timing.in_place(runtime, replay.after, record, args.rounds)
+            lengths, why = timing.lengths(runtime, replay.after, record, args.rounds)
         except Refused as error:
-            print(f"kvlift.replay: the source is not timed: {reports.printable(str(error))}",
-                  file=sys.stderr)
-        in_place = timing.in_place(runtime, replay.after, record, args.rounds)
-        lengths = timing.lengths(runtime, before, replay.after, record, args.rounds)
+            _say(f"no times: {error}")
+        if why:
+            _say(f"no times of the source: {why}")
     found = (record, runtime, outcome, lengths, in_place)
     if args.json:
         _write(args.json, json.dumps(reports.document(*found), indent=2) + "\n")
@@ -143,8 +150,7 @@ def main(arguments: Optional[List[str]] = None, ort: Any = None) -> int:
     try:
         return _run(args, ort)
     except ReplayError as error:
-        line = " ".join(str(error).split())
-        print(f"kvlift.replay: {line}", file=sys.stderr)
+        _say(str(error))
         return error.code
 
 

@@ -165,24 +165,31 @@ class Converted:
             else:
                 self.held.append(value)
                 binding.bind_ortvalue_input(feed.name, value)
-        by_output = {c.output: c for c in self.caches}
+        self.bound: Dict[str, Any] = {}  # by output: where a present goes that does not grow
         for cache in self.caches:
-            binding.bind_ortvalue_input(cache.input, self.buffers[cache.input])
-        self.bound: Dict[str, Any] = {}
-        for name in self.names:
-            cache = by_output.get(name)
-            if cache is None or cache.grows:
-                binding.bind_output(name, "cpu" if cache is None else runtime.device,
-                                    0 if cache is None else runtime.device_id)
-                continue
             past = self.buffers[cache.input]
+            binding.bind_ortvalue_input(cache.input, past)
+            if cache.grows:
+                continue
             if self.in_place and cache.in_place:
-                self.bound[name] = past
+                self.bound[cache.output] = past
             else:
-                self.bound[name] = runtime.value(np.zeros_like(runtime.array_of(past)),
-                                                 cache.type)
-            binding.bind_ortvalue_output(name, self.bound[name])
+                self.bound[cache.output] = runtime.value(np.zeros_like(runtime.array_of(past)),
+                                                         cache.type)
+        self.bind_outputs(binding)
         return binding
+
+    def bind_outputs(self, binding: Any) -> None:
+        """Binds all outputs; those whose shape the runtime finds are allocated anew in each run."""
+        binding.clear_binding_outputs()
+        growing = {c.output for c in self.caches if c.grows}
+        for name in self.names:
+            if name in self.bound:
+                binding.bind_ortvalue_output(name, self.bound[name])
+            elif name in growing:
+                binding.bind_output(name, self.runtime.device, self.runtime.device_id)
+            else:
+                binding.bind_output(name)
 
     def step(self, step: Step, arrays: Dict[str, np.ndarray]) -> StepResult:
         with refusals():

@@ -6,10 +6,11 @@ have to be copied.
 
 import statistics
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
+from .errors import Refused
 from .record import Plan, Record
 from .runtime import Converted, Runtime, feed_array
 
@@ -55,8 +56,9 @@ def _converted_step(runtime: Runtime, session: Any, record: Record, plan: Plan,
     model = Converted(runtime, session, record.caches, in_place)
     binding = model.bind(plan.steps[0].after, arrays)
 
-    def step(keep: Any = model) -> None:
-        runtime.run(keep.session, binding)
+    def step() -> None:
+        model.bind_outputs(binding)
+        runtime.run(session, binding)
 
     return step
 
@@ -80,19 +82,29 @@ def _source_step(runtime: Runtime, session: Any, plan: Plan,
     return step
 
 
-def lengths(runtime: Runtime, before: Any, after: Any, record: Record,
-            rounds: int) -> List[Length]:
-    """Returns the times of both models behind each recorded length. `before` may be None."""
-    found = []
+def lengths(runtime: Runtime, after: Any, record: Record,
+            rounds: int) -> Tuple[List[Length], str]:
+    """Returns the times of both models behind each recorded length, and why the source has none."""
+    found, before, why = [], None, ""
+    try:
+        before = runtime.session(record.before.path)
+    except Refused as error:
+        why = str(error)
     for plan in record.lengths:
         arrays = record.arrays(plan.steps[0])
-        steps = [_converted_step(runtime, after, record, plan, arrays, True)]
+        mine = _converted_step(runtime, after, record, plan, arrays, True)
+        times: List[Times] = []
         if before is not None:
-            steps.append(_source_step(runtime, before, plan, arrays))
-        mine, *theirs = rounds_of(steps, rounds)
-        found.append(Length(plan.steps[0].past[0], plan.capacity, theirs[0] if theirs else None,
-                            mine))
-    return found
+            try:
+                source = _source_step(runtime, before, plan, arrays)
+                source()
+                times = rounds_of([source, mine], rounds)
+            except Refused as error:
+                why = str(error)
+        if not times:
+            times = [None, *rounds_of([mine], rounds)]
+        found.append(Length(plan.steps[0].past[0], plan.capacity, *times))
+    return found, why
 
 
 def in_place(runtime: Runtime, after: Any, record: Record, rounds: int) -> Optional[InPlace]:
