@@ -19,6 +19,7 @@
 #include "verify/inputs/ledger.h"
 #include "verify/inputs/relation_check.h"
 #include "verify/judge/plan_limits.h"
+#include "verify/record/loose_bounds.h"
 #include "verify/steps/coverage.h"
 #include "verify/steps/decisions.h"
 #include "verify/steps/drive.h"
@@ -120,7 +121,10 @@ class Verifier {
     }
     OracleBounds bounds(before_, part_.bounds != nullptr ? *part_.bounds : after_, options_.full,
                         part_.bounds != nullptr ? 1 : oracle::kDeviations);
-    RunPlans(&driver, control_ ? nullptr : &bounds, *source, *converted);
+    LooseBounds loose(&bounds);
+    ErrorBounds* const used =
+        part_.recorder != nullptr ? static_cast<ErrorBounds*>(&loose) : &bounds;
+    RunPlans(&driver, control_ ? nullptr : used, *source, *converted);
     RecordLengths(&driver, *source, *converted);
     fed_freely_.insert(fed_freely_.end(), unread_.begin(), unread_.end());
     report_.assumptions.Add(RestrictionsOf(stimulus->interface(), fed_freely_));

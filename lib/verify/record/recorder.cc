@@ -192,7 +192,7 @@ void Recorder::AddLengths(const Driver& driver, Runner& source, Runner& converte
 }
 
 void Recorder::AddLarge(const Driver& driver, const Runner& converted, const PlanLimits& limits) {
-  constexpr int64_t kBytes = int64_t{48} << 20, kLeast = 64, kMost = int64_t{1} << 17, kPast = 16;
+  constexpr int64_t kBytes = int64_t{48} << 20, kLeast = 64, kMost = int64_t{1} << 17, kPast = 1;
   if (!limits.free_capacity || limits.row_bytes == 0) return;
   Plan plan;
   plan.name = "large caches";
