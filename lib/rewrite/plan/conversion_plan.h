@@ -152,6 +152,9 @@ struct PlannedAttention {
   bool tree = false;  // the mask is combined with IndexInputs::tree_mask
   // The mask is added to the scores, and hides unused slots without nonpad_kv_seqlen.
   bool additive = false;
+  // [1, N, 1, 1]: the score of a key of zeros behind the others, whose value is zeros. Absent:
+  // there is no sink. With a sink, `additive` is true.
+  std::optional<sym::Emitter::Request> sink;
   std::vector<PlannedBias> biases;
   bool expands_biases = false;      // their sum lacks the full extents of queries or keys
   bool mask_has_heads = false;      // the mask, or a bias, has an axis of N heads

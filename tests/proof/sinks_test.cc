@@ -1,0 +1,82 @@
+// LIBS: proof rewrites
+// SRCS: support/case_file.cc support/models.cc
+// Attention sinks: a key of zeros in the converted model stands for the source's additional score,
+// and nothing else does.
+#include <string>
+
+#include "support/proof_pair.h"
+
+namespace kvlift {
+namespace {
+
+constexpr char kSinkCase[] = "decomposed_attention_sink";
+
+// Returns what is not proved of the case with these changes to its conversion.
+std::string With(const TextChanges& changes) {
+  return Unproved(ProofOfPair(kSinkCase, {}, changes));
+}
+
+TEST(Sinks, AreProved) { EXPECT_EQ(With({}), ""); }
+
+TEST(Sinks, OfTheSourceAreNotLeftOut) {
+  // The weights of the sink go to the keys.
+  EXPECT_NE(
+      Unproved(ProofOfPair(kSinkCase,
+                           {{"probs = Slice(weights, first, axes_m1, axes_3)",
+                             "kept = Slice(weights, first, axes_m1, axes_3)\n  sum = "
+                             "ReduceSum<keepdims = 1>(kept, axes_m1)\n  probs = Div(kept, sum)"}},
+                           {})),
+      "");
+}
+
+TEST(Sinks, HaveTheSourcesScores) {
+  const std::string scores = "float[4] sinks =  {0.5,-1,0.25,2}";
+  EXPECT_EQ(With({{scores, scores}}), "");
+  EXPECT_NE(With({{scores, "float[4] sinks =  {0.5,-1,0.25,2.5}"}}), "");
+  EXPECT_NE(With({{scores, "float[4] sinks =  {-1,0.5,0.25,2}"}}), "");
+}
+
+TEST(Sinks, AreKeysAndValuesOfZeros) {
+  const std::string zeros =
+      " = Expand (\"/kvlift/constant/scalar_0\", \"/kvlift/layers.0/sink/shape";
+  const auto other = [&](const std::string& name, const std::string& end) {
+    const std::string row = "\"/kvlift/layers.0/sink/" + name + "\"" + zeros + end;
+    return With({{row, absl::StrReplaceAll(row, {{"\"/kvlift/constant/scalar_0\"", "sinks"}})}});
+  };
+  EXPECT_NE(other("zeros", "\""), "");
+  EXPECT_NE(With({{"\"/kvlift/layers.0/sink/value\" = Concat <axis: int = 2> "
+                   "(\"/kvlift/layers.0/value/visible\", \"/kvlift/layers.0/sink/zeros\")",
+                   "rows = Expand (sinks, \"/kvlift/layers.0/sink/shape\")\n"
+                   "\"/kvlift/layers.0/sink/value\" = Concat <axis: int = 2> "
+                   "(\"/kvlift/layers.0/value/visible\", rows)"}}),
+            "");
+}
+
+TEST(Sinks, AreTheLastKeyThatNothingHides) {
+  const std::string last =
+      "Concat <axis: int = 3> (\"/kvlift/shared/bias_1\", \"/kvlift/shared/sinks\")";
+  EXPECT_NE(With({{last,
+                   "Concat <axis: int = 3> (\"/kvlift/shared/sinks\", "
+                   "\"/kvlift/shared/bias_1\")"}}),
+            "");
+  const std::string attended = "\"/kvlift/shared/bias_2\")";
+  EXPECT_NE(With({{attended,
+                   "\"/kvlift/shared/bias_2\", \"\", \"\", "
+                   "\"/kvlift/shared/nonpad_kv_seqlen\")"}}),
+            "");
+}
+
+TEST(Sinks, ScaleNothing) {
+  // One number is taken off the scores of the keys, and not off that of the sink.
+  EXPECT_NE(
+      Unproved(ProofOfPair(
+          kSinkCase,
+          {{"both = Concat<axis = 3>(masked, column)",
+            "peak = ReduceMax<axes = [-1], keepdims = 1>(masked)\n  under = Sub(masked, peak)\n"
+            "  both = Concat<axis = 3>(under, column)"}},
+          {})),
+      "");
+}
+
+}  // namespace
+}  // namespace kvlift
