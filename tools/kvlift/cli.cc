@@ -69,6 +69,7 @@ struct Program {
     AddConvert();
     AddCheck();
     AddVerify();
+    AddRecord();
     AddRun();
     AddBench();
     AddDiff();
@@ -212,6 +213,22 @@ struct Program {
     c->add_option("--format", verify.format, "Output format")->check(OneOf(kFormats));
   }
 
+  void AddRecord() {
+    auto* c =
+        Command("record", "Write down what verify runs, for kvlift.replay", &record, &RunRecord);
+    c->add_option("before", record.before, "The source model")->required();
+    c->add_option("after", record.after, "The converted model")->required();
+    c->add_option("-o,--output", record.output, "The folder to write")->required();
+    c->add_option("--plan", record.plan, "How much to record")->check(OneOf({"quick", "full"}));
+    c->add_option("--lengths", record.lengths, "Past tokens of the steps that are timed")
+        ->delimiter(',')
+        ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
+    c->add_option("--manifest", record.manifest, "The relation, if not beside AFTER");
+    c->add_option("--seed", record.seed, "Seed of the stimuli");
+    c->add_flag("--copy", record.copy, "Copy both models into the folder");
+    c->add_flag("--force", record.force, "Write into a folder that is not empty");
+  }
+
   void AddRun() {
     auto* c = Command("run", "Run a model on the CPU executor", &run, &RunRun);
     c->add_option("model", run.model, "The model")->required();
@@ -342,6 +359,7 @@ struct Program {
   ConvertFlags convert;
   CheckFlags check;
   VerifyFlags verify;
+  RecordFlags record;
   RunFlags run;
   BenchFlags bench;
   DiffFlags diff;

@@ -26,6 +26,7 @@ constexpr auto kExamples = std::to_array<Example>({
      "kvlift check out.onnx --target ort\n"
      "kvlift check out.onnx --format sarif > check.sarif"},
     {"verify", "kvlift verify model.onnx out.onnx --save-failure smallest"},
+    {"record", "kvlift record model.onnx out.onnx -o record --lengths 16,128"},
     {"run", "kvlift run model.onnx --inputs step --expect step"},
     {"bench", "kvlift bench out.onnx --context 16,512 --repetitions 3"},
     {"report", "kvlift report model.onnx out.onnx -o report.html"},

@@ -64,6 +64,16 @@ struct VerifyFlags {
 };
 int RunVerify(const VerifyFlags& flags, Io io);
 
+struct RecordFlags {
+  CommonFlags common;
+  std::string before, after, output;
+  std::string plan = "quick", manifest;
+  std::vector<int64_t> lengths = {16, 128, 1024};
+  uint64_t seed = 1;
+  bool copy = false, force = false;
+};
+int RunRecord(const RecordFlags& flags, Io io);
+
 struct RunFlags {
   CommonFlags common;
   std::string model, inputs, expect, steps, outputs;
