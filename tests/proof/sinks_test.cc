@@ -4,10 +4,14 @@
 // and nothing else does.
 #include <string>
 
+#include "gmock/gmock.h"
 #include "support/proof_pair.h"
 
 namespace kvlift {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kSinkCase[] = "decomposed_attention_sink";
 
@@ -64,6 +68,22 @@ TEST(Sinks, AreTheLastKeyThatNothingHides) {
   EXPECT_NE(With({{valid, "\"\", \"\", \"/kvlift/shared/nonpad_kv_seqlen\")"}}), "");
   const std::string operator_24 = "context = Attention (";
   EXPECT_NE(With({{operator_24, "context = Attention <is_causal: int = 1> ("}}), "");
+}
+
+// A query that sees no other key gets NaN in the source, and 0 from the operator.
+TEST(Sinks, OfMinusInfinityAreInTheLedger) {
+  const auto ledger = [](const std::string& sink) {
+    const std::string source = "float[4] sinks = {0.5,", result = "float[4] sinks =  {0.5,";
+    const Proof proof = ProofOfPair(kSinkCase, {{source, "float[4] sinks = {" + sink + ","}},
+                                    {{result, "float[4] sinks =  {" + sink + ","}});
+    std::string all = Unproved(proof);
+    for (const ProofFact& fact : proof.facts) {
+      for (const Assumption& given : fact.given) all += given.condition + "\n";
+    }
+    return all;
+  };
+  EXPECT_THAT(ledger("-inf"), HasSubstr("the sink of context is more than -1e4"));
+  EXPECT_THAT(ledger("0.75"), Not(HasSubstr("the sink of context is more than")));
 }
 
 TEST(Sinks, ScaleNothing) {

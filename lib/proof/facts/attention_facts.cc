@@ -15,6 +15,7 @@
 #include "proof/lemmas/names.h"
 #include "proof/lemmas/nan_guard.h"
 #include "proof/lemmas/scale_moved.h"
+#include "proof/lemmas/sink_key.h"
 
 namespace kvlift {
 
@@ -142,7 +143,11 @@ bool AttentionFacts::RestOnHiding(const std::string& name, const AttentionReadin
     }
     twins_.RestOnLemma(lemmas::kFiniteMinimum);
   }
-  if (before.sink != nullptr) return true;  // each query has the sink
+  if (before.sink != nullptr) {
+    // Each query has the sink. Only a sink of -inf hides itself.
+    if (!IsSinkInReach(forms_, before.sink)) twins_.RestOn(SinkIsInReach(name));
+    return true;
+  }
   const bool cleared = before.is_operator || before.nan_guard;
   if (cleared && !finite) return true;
   const Expr visible = twins_.Normal(before.visible, facts);
