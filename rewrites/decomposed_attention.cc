@@ -4,11 +4,13 @@
 //
 // Either MatMul may be a FusedMatMul of com.microsoft. There may also be casts that round no more
 // than the type of the cache does, Dropout outside training, a guard against NaN, scales on q, on
-// k, on both or behind the product, and k and v repeated per group of heads in any way. The anchor
-// is the second MatMul; everything before it is read from forms, so order and spelling do not
-// matter. q [B, N, S, D], scores [B, N, S, T] or [B*N, S, T]. Correct: Attention-24 computes the
-// same expression in the same order. A fully masked row gives 0 in Attention-24;
-// in the source it does so only behind a guard (AttentionSpelledOut::nan_guard).
+// k, on both or behind the product, and k and v repeated per group of heads in any way. The softmax
+// may have one more score, of a sink (AttentionSite::sink), whose weight is cut off; and the
+// maximum of a row may be taken off its scores. The anchor is the second MatMul; everything before
+// it is read from forms, so order and spelling do not matter. q [B, N, S, D], scores [B, N, S, T]
+// or [B*N, S, T]. Correct: Attention-24 computes the same expression in the same order. A fully
+// masked row gives 0 in Attention-24; in the source it does so only behind a guard
+// (AttentionSpelledOut::nan_guard).
 #include <algorithm>
 #include <cmath>
 
@@ -16,6 +18,7 @@
 #include "rewrite/recognise/match.h"
 #include "rewrite/recognise/score.h"
 #include "rewrite/types/rule.h"
+#include "sym/forms/less_maximum.h"
 
 namespace kvlift::rewrites {
 namespace {
@@ -107,15 +110,27 @@ Probabilities ReadProbabilities(sym::Forms& forms, Expr e, const sym::Facts& fac
   return {};
 }
 
-// Returns true if the softmax is along its last axis and over exactly `keys` scores. A sink would
-// add others.
-bool SoftmaxOverKeys(sym::Forms& forms, const Probabilities& p, Expr keys) {
+// The scores of a softmax along its last axis: those of the keys, and perhaps that of a sink in
+// front of them or behind them.
+struct SoftmaxRow {
+  bool read = false;
+  Expr sink = nullptr;  // the index of the sink; null: there is none
+};
+
+// Reads the row of the softmax that gives the probability of key t among `keys`.
+SoftmaxRow ReadSoftmaxRow(sym::Forms& forms, const Probabilities& p, Expr t, Expr keys) {
   const Graph& graph = forms.graph();
+  sym::Pool& pool = forms.pool();
   const int64_t axis = IntAttribute(graph.node(p.softmax), "axis", -1);
   const auto rank = static_cast<int64_t>(p.args.size());
   const sym::Form& weights = forms.Of(graph.outputs(p.softmax)[0]);
-  return (axis == -1 || axis == rank - 1) && weights.known_rank && !weights.shape.empty() &&
-         weights.shape.back() == keys;
+  const bool last = axis == -1 || axis == rank - 1;
+  if (!last || !weights.known_rank || weights.shape.empty()) return {};
+  const Expr own = p.args.back(), more = pool.Sub(weights.shape.back(), keys);
+  if (more->is_integer(0)) return {own == t};
+  if (!more->is_integer(1)) return {};
+  if (own == t) return {true, keys};
+  return {own == pool.Add(t, pool.Integer(1)), pool.Integer(0)};
 }
 
 // One attempt, from the second MatMul backwards. Each step fills its part of the site, or returns
@@ -155,8 +170,11 @@ class Matcher {
       spelled_.batch_times_heads = left.shape.size() == 3;
       weights_ = ReadProbabilities(
           forms_, BroadcastOperand(forms_, left_, Rows(left.shape.size(), here_), facts_), facts_);
-      if (weights_.softmax == kNoNode || !AreHere(weights_.args)) return false;
-      if (!SoftmaxOverKeys(forms_, weights_, facts_.extents[3])) return false;
+      if (weights_.softmax == kNoNode) return false;
+      row_ = ReadSoftmaxRow(forms_, weights_, here_[3], facts_.extents[3]);
+      std::vector<Expr> place = weights_.args;
+      place.back() = here_[3];
+      if (!row_.read || !AreHere(place)) return false;
       facts_.extents.push_back(out.shape.back());  // d of v
       size_of_value_ = out.shape.back();
       heads_ = facts_.extents[1];
@@ -250,7 +268,7 @@ class Matcher {
   }
 
   bool ReadScores() {
-    const ValueId scores = graph_.inputs(weights_.softmax)[0];
+    const ValueId scores = Scores();
     ScoreResult read = ReadScore(forms_, forms_.At(scores, weights_.args, facts_), facts_);
     if (!read.score) {
       return RefuseIfCached("KV211",
@@ -260,6 +278,7 @@ class Matcher {
                             read.blame);
     }
     score_ = *std::move(read.score);
+    if (row_.sink != nullptr && !ReadSink(scores)) return false;
     AddNodes(score_.nodes);
     site_.nodes.push_back(score_.product);
     site_.mask = {score_.keep, facts_.extents[3], score_.biases, score_.bias_keep};
@@ -267,6 +286,33 @@ class Matcher {
     return AreHere(score_.product_args) ||
            RefuseIfCached("KV210", "needs scores in the order batch, head, query, key",
                           score_.product);
+  }
+
+  // Returns the operand of the softmax. The maximum of a row may be taken off all of its scores,
+  // that of the sink included, which a softmax does not see.
+  ValueId Scores() {
+    ValueId scores = graph_.inputs(weights_.softmax)[0];
+    while (true) {
+      const ValueId x = sym::WithoutMaximum(forms_, scores);
+      if (x == kNoValue) break;
+      site_.nodes.push_back(graph_.producer(scores));
+      scores = x;
+    }
+    return scores;
+  }
+
+  // Reads the score of the sink, which must be one number for each query head.
+  bool ReadSink(ValueId scores) {
+    std::vector<Expr> at = weights_.args;
+    at.back() = row_.sink;
+    const Expr sink = forms_.At(scores, at, facts_);
+    const auto varies = [&](int index) { return sym::ContainsIndex(sink, index); };
+    if (sink == nullptr || varies(0) || varies(2) || varies(3)) {
+      return RefuseIfCached("KV211", "needs a sink that is one number for each query head",
+                            weights_.softmax);
+    }
+    site_.sink = sink;
+    return true;
   }
 
   bool ReadProduct() {
@@ -384,6 +430,7 @@ class Matcher {
   sym::Facts facts_;        // extents of b, h, s, t, d
   Expr size_of_value_ = nullptr, heads_ = nullptr, values_ = nullptr;
   Probabilities weights_;
+  SoftmaxRow row_;
   Score score_;
   Roundings value_roundings_;
   int32_t type_ = 0;  // of the rows of keys as attention reads them

@@ -20,7 +20,8 @@ from support.schemas import check_document, check_json
 ROOT = pathlib.Path(os.environ.get("KVLIFT_ROOT", pathlib.Path(__file__).parent.parent))
 KVLIFT = os.environ.get("KVLIFT") or "kvlift"
 MODELS = ROOT / "testdata" / "models"
-COMMANDS = ("inspect", "convert", "check", "verify", "run", "bench", "explain", "emit-loop")
+COMMANDS = ("inspect", "convert", "check", "verify", "record", "run", "bench", "explain",
+            "emit-loop")
 GOOD = MODELS / "llama_optimum" / "model.onnx"
 REFUSED = MODELS / "neg_concat_reversed_ts" / "model.onnx"
 

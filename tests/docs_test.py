@@ -3,7 +3,7 @@
 In a ```console block a line "$ COMMAND" is run by bash (its continuation lines start with "> "), and
 the lines behind it are what it prints; a line "..." stands for any lines. The blocks of a page run
 in order in one folder. `models/` there is testdata/models, `model.onnx` one of them, `kvlift` the
-tool, `python3` has ONNX Runtime. In the README one number is as good as another. KVLIFT_UPDATE_DOCS=1 writes what was printed into the page. Environment: KVLIFT, the tool;
+tool, `python3` has ONNX Runtime and the part of the package that is Python. In the README one number is as good as another. KVLIFT_UPDATE_DOCS=1 writes what was printed into the page. Environment: KVLIFT, the tool;
 KVLIFT_ROOT, the repository.
 """
 import os
@@ -17,7 +17,7 @@ KVLIFT = os.environ["KVLIFT"]
 ROOT = os.environ["KVLIFT_ROOT"]
 UPDATE = os.environ.get("KVLIFT_UPDATE_DOCS") == "1"
 PAGES = ("README.md", "docs/tutorial.md", "docs/cookbook.md", "docs/adding-an-idiom.md",
-         "docs/lower.md")
+         "docs/fleet.md", "docs/replay.md", "docs/lower.md")
 
 
 def parts_of(text):
@@ -82,7 +82,8 @@ class Shell:
                    os.path.join(folder, "model.onnx"))
         self.environment = {
             "PATH": os.pathsep.join([bin_folder, "/usr/bin", "/bin"]),
-            "HOME": folder, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
+            "HOME": folder, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": os.path.join(ROOT, "tools", "python")}
 
     def run(self, lines):
         command = "\n".join(line[2:] for line in lines)

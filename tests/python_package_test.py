@@ -64,14 +64,27 @@ class PackageTest(unittest.TestCase):
             shutil.copy(os.path.join(MODELS, "llama_optimum", "model.onnx"), folder)
             self.assertEqual(run(python, "-c", example, cwd=folder, env=environment), "BNSD []\n")
             self.assertTrue(os.path.exists(os.path.join(folder, "out.kv.json")))
+            site = run(python, "-c",
+                       "import sysconfig; print(sysconfig.get_path('platlib'))").strip()
             # Beside others that bring an ONNX and a protobuf of their own.
             run(sys.executable, "-c",
                 "import onnx, onnxruntime, sys; sys.path.insert(0, sys.argv[1]); import kvlift; "
                 "model = onnx.load(sys.argv[2]); "
                 "assert len(kvlift.caches(model.SerializeToString())) == 4; "
                 "onnx.checker.check_model(kvlift.convert(sys.argv[2]).model.to_bytes())",
-                run(python, "-c", "import sysconfig; print(sysconfig.get_path('platlib'))").strip(),
-                os.path.join(MODELS, "llama_optimum", "model.onnx"))
+                site, os.path.join(MODELS, "llama_optimum", "model.onnx"))
+            # The plugin for pytest, which is in the environment of these tests alone; and the
+            # example of its page.
+            with open(os.path.join(ROOT, "docs", "pytest.md"), encoding="utf-8") as file:
+                [example] = re.findall(r"```python\n(.*?)```", file.read(), re.DOTALL)
+            with open(os.path.join(folder, "test_example.py"), "w", encoding="utf-8") as file:
+                file.write(example)
+            pytest = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+            environment = {**environment, "PYTHONPATH": site, "KVLIFT_MODELS": MODELS,
+                           "PYTHONDONTWRITEBYTECODE": "1"}
+            self.assertIn("2 passed", run(*pytest, "test_example.py", cwd=folder, env=environment))
+            print(run(*pytest, "pytest_plugin_cases.py", env=environment, timeout=600,
+                      cwd=os.path.join(ROOT, "tests", "support")))
 
 
 if __name__ == "__main__":

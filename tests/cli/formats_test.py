@@ -190,7 +190,7 @@ class Schemas(unittest.TestCase):
     def test_every_document_has_one(self):
         names = {path.name.split(".")[0] for path in schemas.FOLDER.glob("*.schema.json")}
         source = "".join(path.read_text() for folder in ("lib", "tools")
-                         for kind in ("*.cc", "*.h") for path in (ROOT / folder).rglob(kind))
+                         for kind in ("*.cc", "*.h", "*.py") for path in (ROOT / folder).rglob(kind))
         printed = {part.split("/")[0] for part in source.split('"kvlift/')[1:]
                    if re.search(r"/\d$", part.split('"')[0])}
         self.assertEqual(names, printed)

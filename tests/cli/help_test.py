@@ -43,6 +43,8 @@ class Help(unittest.TestCase):
         self.addCleanup(shutil.rmtree, folder)
         shutil.copy(MODEL / "model.onnx", folder)
         shutil.copytree(MODEL / "steps" / "00", folder / "step")
+        (folder / "models").mkdir()
+        shutil.copy(MODEL / "model.onnx", folder / "models")
         (folder / "kvlift").symlink_to(KVLIFT)
         env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
         names = commands()

@@ -183,6 +183,65 @@ TEST_F(Lemmas, NanGuard) {
   EXPECT_FALSE(AreNear(Result(WrittenOut(guard), inputs_), Result(masked, inputs_)));
 }
 
+TEST_F(Lemmas, RowMaximum) {
+  const auto less = [](const std::string& axis, const std::string& behind) {
+    return WrittenOut("w = Identity(p)",
+                      "t = Mul(s, half)\n x = Add(t, bias)\n axes = Constant<value = int64[1] {" +
+                          axis + "}>()\n m = ReduceMax(x, axes)\n l = Sub(x, m)\n b = " + behind);
+  };
+  SetMask({2, 3, 5}, -kInf);
+  const std::string capped = "t = Mul(s, half)\n x = Add(t, bias)\n b = Tanh(x)";
+  EXPECT_TRUE(AreNear(Result(less("-1", "Identity(l)"), inputs_), Result(WrittenOut(), inputs_)));
+  // The maximum of other scores than those of the row.
+  SetMask({5, 5, 5}, -kInf);
+  EXPECT_FALSE(AreNear(Result(less("-2", "Identity(l)"), inputs_), Result(WrittenOut(), inputs_)));
+  // Not off all scores: the last key keeps its own.
+  SetMask({2, 3, 5}, -kInf);
+  const std::string parts =
+      "from = Constant<value = int64[1] {0}>()\n to = Constant<value = int64[1] {4}>()\n"
+      "end = Constant<value = int64[1] {5}>()\n along = Constant<value = int64[1] {3}>()\n"
+      "to_last = Constant<value = int64[1] {-1}>()\n";
+  const std::string some = WrittenOut(
+      "w = Identity(p)", "t = Mul(s, half)\n x = Add(t, bias)\n" + parts +
+                             "m = ReduceMax(x, to_last)\n l = Sub(x, m)\n"
+                             "front = Slice(l, from, to, along)\n"
+                             "back = Slice(x, to, end, along)\n b = Concat<axis = 3>(front, back)");
+  EXPECT_FALSE(AreNear(Result(some, inputs_), Result(WrittenOut(), inputs_)));
+  // A softcap behind it.
+  EXPECT_FALSE(AreNear(Result(less("-1", "Tanh(l)"), inputs_),
+                       Result(WrittenOut("w = Identity(p)", capped), inputs_)));
+}
+
+// A sixth key and value, and six columns of what is added to scores.
+TEST_F(Lemmas, SinkKey) {
+  const std::string head =
+      "g (float[1,2,3,4] q, float[1,2,5,4] k, float[1,2,5,4] v, float[1,2,1,4] key, "
+      "float[1,2,1,4] value, float[1,2,3,6] all) => (float[1,2,3,4] y) <float half = {0.5}, "
+      "int64[1] one = {1}, int64[1] five = {5}, int64[1] six = {6}, int64[1] zero = {0}, "
+      "int64[1] three = {3}> {\n";
+  const auto with_key = [&](const std::string& more) {
+    return head + "kk = Concat<axis = 2>(k, key)\n vv = Concat<axis = 2>(v, value)\n" +
+           "y = Attention<scale = 0.5>(q, kk, vv, all" + more + ")\n}";
+  };
+  const std::string cut =
+      head +
+      "kt = Transpose<perm = [0, 1, 3, 2]>(k)\n s = MatMul(q, kt)\n t = Mul(s, half)\n"
+      "bias = Slice(all, zero, five, three)\n sink = Slice(all, five, six, three)\n"
+      "x = Add(t, bias)\n b = Concat<axis = 3>(x, sink)\n p = Softmax<axis = -1>(b)\n"
+      "w = Slice(p, zero, five, three)\n y = MatMul(w, v)\n}";
+  inputs_["all"] = Random({1, 2, 3, 6}, rng_);
+  const Numbers zeros = {{1, 2, 1, 4}, std::vector<double>(8, 0.0)};
+  inputs_["key"] = inputs_["value"] = zeros;
+  EXPECT_TRUE(AreNear(Result(with_key(""), inputs_), Result(cut, inputs_)));
+  // Valid lengths hide the key.
+  EXPECT_FALSE(AreNear(Result(with_key(", , , five"), inputs_), Result(cut, inputs_)));
+  inputs_["key"] = Random({1, 2, 1, 4}, rng_);
+  EXPECT_FALSE(AreNear(Result(with_key(""), inputs_), Result(cut, inputs_)));
+  inputs_["key"] = zeros;
+  inputs_["value"] = Random({1, 2, 1, 4}, rng_);
+  EXPECT_FALSE(AreNear(Result(with_key(""), inputs_), Result(cut, inputs_)));
+}
+
 // Every cast that is called exact gives every number back, and the others lose one of these.
 TEST_F(Lemmas, ExactCast) {
   const std::map<int32_t, std::vector<double>> numbers = {

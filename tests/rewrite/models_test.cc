@@ -301,11 +301,18 @@ TEST_P(KeptAttention, ReadsTheValidRows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, KeptAttention,
-                         ::testing::Values(Kept{"gpt_oss_optimum", "KV211", "found",
-                                                CacheAlias::kSafe},
-                                           Kept{"neg_past_read_twice_ts", "KV213",
+                         ::testing::Values(Kept{"neg_past_read_twice_ts", "KV213",
                                                 "a cache as it stands", CacheAlias::kCopy}),
                          [](const auto& kept) { return std::string(kept.param.model); });
+
+// A sink becomes a key, so that each sequence may have a length of its own.
+TEST(SinkModel, IsConvertedPerSequence) {
+  const Conversion c = Converted(LoadTestModel("gpt_oss_optimum"));
+  ASSERT_EQ(c.status, ConvertStatus::kConverted) << Describe(AllReasons(c));
+  EXPECT_EQ(CountNodes(*c.model, "Softmax"), 0);
+  EXPECT_EQ(CountNodes(*c.model, "Attention"), ModelMeta("gpt_oss_optimum")["layers"].get<int>());
+  EXPECT_FALSE(c.manifest.uniform);
+}
 
 // What is added to the scores goes to Attention as it is.
 class BiasedModel : public RealModel {};

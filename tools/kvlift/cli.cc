@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <iostream>
+#include <sstream>
 #include <utility>
 
 #include "base/coded.h"
@@ -13,7 +14,9 @@
 #include "exec/memory/budget.h"
 #include "fmt/format.h"
 #include "kvlift/commands/commands.h"
+#include "kvlift/fleet/flags.h"
 #include "kvlift/help.h"
+#include "kvlift/inputs/conversion.h"
 #include "kvlift/shell_files.h"
 #include "report/text/suggest.h"
 #include "sym/expr/expr.h"
@@ -66,6 +69,7 @@ struct Program {
     AddConvert();
     AddCheck();
     AddVerify();
+    AddRecord();
     AddRun();
     AddBench();
     AddDiff();
@@ -76,6 +80,7 @@ struct Program {
     AddLowerFlags(
         Command("lower", "Bring a model down to runtimes without opset 24", &lower, &RunLower),
         &lower);
+    AddFleet();
     AddShellFiles();
     auto* version = app.add_subcommand("version", "Print the version");
     version->footer(ExamplesOf("version"));
@@ -89,10 +94,11 @@ struct Program {
 
   template <typename Flags>
   CLI::App* Command(const char* name, const char* help, Flags* flags,
-                    int (*function)(const Flags&, Io)) {
+                    int (*function)(const Flags&, Io), bool reads_models = true) {
     CLI::App* command = app.add_subcommand(name, help);
     command->footer(ExamplesOf(name));
-    AddCommonFlags(command, &flags->common);
+    AddOutputFlags(command, &flags->common);
+    if (reads_models) AddReadingFlags(command, &flags->common);
     command->callback([this, flags, function] {
       chosen = [this, flags, function] {
         io.color = ChoiceOf(flags->common.color);
@@ -210,6 +216,22 @@ struct Program {
     c->add_option("--format", verify.format, "Output format")->check(OneOf(kFormats));
   }
 
+  void AddRecord() {
+    auto* c =
+        Command("record", "Write down what verify runs, for kvlift.replay", &record, &RunRecord);
+    c->add_option("before", record.before, "The source model")->required();
+    c->add_option("after", record.after, "The converted model")->required();
+    c->add_option("-o,--output", record.output, "The folder to write")->required();
+    c->add_option("--plan", record.plan, "How much to record")->check(OneOf({"quick", "full"}));
+    c->add_option("--lengths", record.lengths, "Past tokens of the steps that are timed")
+        ->delimiter(',')
+        ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
+    c->add_option("--manifest", record.manifest, "The relation, if not beside AFTER");
+    c->add_option("--seed", record.seed, "Seed of the stimuli");
+    c->add_flag("--copy", record.copy, "Copy both models into the folder");
+    c->add_flag("--force", record.force, "Write into a folder that is not empty");
+  }
+
   void AddRun() {
     auto* c = Command("run", "Run a model on the CPU executor", &run, &RunRun);
     c->add_option("model", run.model, "The model")->required();
@@ -311,6 +333,25 @@ struct Program {
     c->add_flag("--force", f.force, "Overwrite existing outputs");
   }
 
+  void AddFleet() {
+    constexpr bool kReadsModels = false;  // its processes do
+    AddFleetFlags(
+        Command("fleet", "Convert, verify or check many models", &fleet, &RunFleet, kReadsModels),
+        &fleet);
+  }
+
+  // Parses a command line. Throws CLI::Error as CLI::App does.
+  void Parse(const std::vector<std::string>& args) {
+    std::vector<std::string> words(args.begin() + (args.empty() ? 0 : 1), args.end());
+    const auto end = std::find(words.begin(), words.end(), "--");
+    if (!words.empty() && words[0] == "fleet" && end != words.end()) {
+      fleet.arguments.assign(end + 1, words.end());
+      words.erase(end, words.end());
+    }
+    std::reverse(words.begin(), words.end());
+    app.parse(words);
+  }
+
   Io io;
   CLI::App app{
       "Finds the key/value caches of a decoder in ONNX, rewrites them to TensorScatter "
@@ -321,6 +362,7 @@ struct Program {
   ConvertFlags convert;
   CheckFlags check;
   VerifyFlags verify;
+  RecordFlags record;
   RunFlags run;
   BenchFlags bench;
   DiffFlags diff;
@@ -329,6 +371,7 @@ struct Program {
   EmitLoopFlags emit_loop;
   EmitMaintenanceFlags emit_maintenance;
   LowerFlags lower;
+  FleetFlags fleet;
   std::string shell;
 };
 
@@ -387,34 +430,6 @@ void Suggest(Program& program, const std::vector<std::string>& args) {
 
 }  // namespace
 
-void AddCommonFlags(CLI::App* app, CommonFlags* flags) {
-  constexpr char kCommon[] = "Common";
-  app->add_flag("--json", flags->json, "Print one JSON document")->group(kCommon);
-  app->add_flag("--quiet", flags->quiet, "Print nothing but errors")->group(kCommon);
-  app->add_flag("--verbose", flags->verbose, "Print more")->group(kCommon);
-  app->add_option("--color", flags->color, "Colours")
-      ->check(OneOf({"auto", "always", "never"}))
-      ->group(kCommon);
-  app->add_option("--threads", flags->threads, "Threads; 0: as the machine has")
-      ->check(CLI::Range(0, 1024))
-      ->group(kCommon);
-  app->add_option("--data-dir", flags->load.data_folders,
-                  "Where external data may lie, in place of the model's folder")
-      ->group(kReadingGroup);
-  app->add_flag("--trust-links", flags->load.data.hard_links,
-                "Read external data that has other names (hard links)")
-      ->group(kReadingGroup);
-  app->add_flag("!--strict-links", flags->load.data.links,
-                "Read no external data through symbolic links")
-      ->group(kReadingGroup);
-  for (const LimitInfo& limit : AllLimits()) {
-    app->add_option(fmt::format("--{}", limit.flag), flags->load.limits.*limit.value,
-                    fmt::format("Limit: {}", limit.what))
-        ->check(CLI::Range(int64_t{0}, limit.most))
-        ->group(kLimitsGroup);
-  }
-}
-
 void Io::Say(std::string what) const {
   if (progress != nullptr) progress->Say(std::move(what));
 }
@@ -465,14 +480,25 @@ void PrintJson(Io& io, const nlohmann::ordered_json& json) {
                << "\n";
 }
 
+std::string WhyNotUsable(const std::vector<std::string>& args) {
+  std::ostringstream nothing;
+  Program program({nothing, nothing});
+  try {
+    program.Parse(args);
+  } catch (const CLI::Error& error) {
+    return error.what();
+  }
+  if (program.check.models.size() > 1) return "more models than one";
+  if (program.convert.model.empty()) return {};
+  return std::string(OptionsOf(program.convert).status().message());
+}
+
 int Run(const std::vector<std::string>& args, Io io) {
   io.args = args;
   if (!io.args.empty()) io.args[0] = "kvlift";  // documents do not show the path of the program
   Program program(io);
-  std::vector<std::string> reversed(args.rbegin(), args.rend());
-  if (!reversed.empty()) reversed.pop_back();
   try {
-    program.app.parse(reversed);
+    program.Parse(args);
   } catch (const CLI::Success& wanted) {  // --help, --version
     return program.app.exit(wanted, io.out, io.err);
   } catch (const CLI::ParseError& error) {

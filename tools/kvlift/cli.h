@@ -58,7 +58,9 @@ struct Io {
 };
 
 // Adds --json, --quiet, --verbose, --color and --threads.
-void AddCommonFlags(CLI::App* app, CommonFlags* flags);
+void AddOutputFlags(CLI::App* app, CommonFlags* flags);
+// Adds the flags about external data and limits.
+void AddReadingFlags(CLI::App* app, CommonFlags* flags);
 
 // Writes "kvlift: WHAT: MESSAGE" to err, with control characters escaped. If the message ends with
 // the code of a finding, such as "[KV018]", lines with its reason and its remedy follow.
@@ -71,6 +73,10 @@ std::optional<Model> Load(Io& io, const std::string& path, const CommonFlags& fl
 
 // Writes one JSON document to out.
 void PrintJson(Io& io, const nlohmann::ordered_json& json);
+
+// Returns why the program would refuse a command line as wrong usage; empty if it would run. It
+// runs nothing. args[0] is the program's name.
+std::string WhyNotUsable(const std::vector<std::string>& args);
 
 // Runs the whole program and returns the exit code. args[0] is the program's name.
 int Run(const std::vector<std::string>& args, Io io);

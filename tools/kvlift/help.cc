@@ -17,16 +17,16 @@ struct Example {
   std::string_view command, text;
 };
 
-// tests/cli/help_test.py runs all examples, in this order, in a folder that has a model.onnx.
+// tests/cli/help_test.py runs all examples, in this order, in a folder that has model.onnx
+// and models/model.onnx.
 constexpr auto kExamples = std::to_array<Example>({
     {"inspect", "kvlift inspect model.onnx"},
-    {"convert",
-     "kvlift convert model.onnx -o out.onnx --verify --report out.html\n"
-     "kvlift convert model.onnx -o fixed.onnx --max-seq-len 2048"},
+    {"convert", "kvlift convert model.onnx -o out.onnx --verify --report out.html"},
     {"check",
      "kvlift check out.onnx --target ort\n"
      "kvlift check out.onnx --format sarif > check.sarif"},
     {"verify", "kvlift verify model.onnx out.onnx --save-failure smallest"},
+    {"record", "kvlift record model.onnx out.onnx -o record --lengths 16,128"},
     {"run", "kvlift run model.onnx --inputs step --expect step"},
     {"bench", "kvlift bench out.onnx --context 16,512 --repetitions 3"},
     {"report", "kvlift report model.onnx out.onnx -o report.html"},
@@ -37,6 +37,9 @@ constexpr auto kExamples = std::to_array<Example>({
     {"emit-loop", "kvlift emit-loop out.onnx --lang python-ort -o loop.py"},
     {"emit-maintenance", "kvlift emit-maintenance out.onnx -o moves.onnx"},
     {"lower", "kvlift lower out.onnx -o older.onnx --to decomposed"},
+    {"fleet",
+     "kvlift fleet convert models -o results --jobs 2 --timeout 600 -- --target ort\n"
+     "kvlift fleet verify models -o results --resume"},
     {"completion", "kvlift completion bash > kvlift.bash"},
     {"man", "kvlift man > kvlift.1"},
     {"version", "kvlift version"},

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "oracle/core/op.h"
 #include "oracle/core/sums.h"
+#include "oracle/ops/norm.h"
 #include "oracle/ops/ops_key_value.h"
 #include "oracle/ops/product.h"
 #include "oracle/ops/stored_cache.h"
@@ -135,6 +136,8 @@ struct Seen {
   Heads q, k, v;
   double scale = 1, cap = 0;
   int32_t type = 0;  // the type of the computation
+  // One more score for each query head, which meets no value; absent: there is none.
+  std::vector<Number> sinks = {};
 };
 
 // Attends with one query to the keys [begin, end).
@@ -156,6 +159,7 @@ void Attend(const Seen& a, int64_t b, int64_t n, int64_t s, int64_t begin, int64
     }
     row.push_back(score);
   }
+  if (!a.sinks.empty()) row.push_back(a.sinks[n]);
   SoftmaxRow(row, a.type);
   out->clear();
   for (int64_t d = 0; d < a.v.width; ++d) {
@@ -190,14 +194,30 @@ Value Appended(const Value& past, const Value& news, const Heads& h,
                  picks);
 }
 
+// Returns each head divided by its root mean square, times `weight`.
+Value NormOfHeads(const OpContext& c, const Value& x, const Heads& h, const Value& weight) {
+  const auto epsilon = static_cast<double>(c.Float("qk_norm_epsilon", 1e-6F));
+  Reals out(x.size());
+  std::vector<Number> row(static_cast<size_t>(h.width));
+  for (int64_t k = 0; k < h.batch * h.tokens * h.heads; ++k) {
+    const int64_t s = k / h.heads % h.tokens, b = k / h.heads / h.tokens;
+    for (int64_t d = 0; d < h.width; ++d) row[d] = x.reals().At(h.At(b, k % h.heads, s, d));
+    NormalizeRow(row, epsilon, false, onnx::TensorProto::FLOAT);
+    for (int64_t d = 0; d < h.width; ++d) {
+      // The normalised value may be rounded before it is scaled.
+      const Number y = Times(Approximated(row[d], x.type(), 1), weight.reals().At(d));
+      out.Set(h.At(b, k % h.heads, s, d), Approximated(y, x.type(), 1));
+    }
+  }
+  return Value::FromReals(x.type(), x.dims(), std::move(out));
+}
+
 absl::Status GroupQueryAttention(OpContext& c) {
-  for (size_t k = 9; k < c.in.size(); ++k) {
-    const bool scale = k == 12 || k == 13;
-    if (!scale && c.has(k)) return NoMeaning(c, "positions, a bias, sinks or norms");
+  constexpr size_t kPositions = 9, kBias = 10, kSink = 11, kQueryNorm = 14, kKeyNorm = 15;
+  if (c.has(kPositions) || c.has(kBias) || c.in.size() > kKeyNorm + 1) {
+    return NoMeaning(c, "positions or a bias");
   }
-  if (c.Int("smooth_softmax", 0) > 0 || c.out->size() > 3 || c.in[0].rank() != 3) {
-    return NoMeaning(c, "this form");
-  }
+  if (c.out->size() > 3 || c.in[0].rank() != 3) return NoMeaning(c, "this form");
   const int64_t heads = c.Int("num_heads", 0), groups = c.Int("kv_num_heads", 0);
   if (heads <= 0 || groups <= 0 || heads % groups != 0) return Wrong(c, "heads");
   if (!c.has(5) || !c.has(6) || c.in[6].size() != 1 || c.has(1) != c.has(2)) {
@@ -225,6 +245,13 @@ absl::Status GroupQueryAttention(OpContext& c) {
       return Wrong(c, "extents of a past");
     }
   }
+  if (c.has(kQueryNorm) != c.has(kKeyNorm)) return Wrong(c, "norms");
+  for (const size_t norm : {kQueryNorm, kKeyNorm}) {
+    if (!c.has(norm)) continue;
+    if (c.in[norm].size() != q.width) return Wrong(c, "norms");
+    Value& x = norm == kQueryNorm ? query : key;
+    x = NormOfHeads(c, x, norm == kQueryNorm ? q : k, c.in[norm]);
+  }
   const int64_t total = c.in[6].integers()[0];
   std::vector<int64_t> lengths;
   for (int64_t b = 0; b < q.batch; ++b) {
@@ -239,6 +266,8 @@ absl::Status GroupQueryAttention(OpContext& c) {
     const bool interleaved = c.Int("rotary_interleaved", 0) != 0;
     const auto at = [&](int64_t b, int64_t s) { return lengths[b] + s; };
     const int64_t rotated = 2 * c.in[7].dims().back();
+    const int64_t named = c.Int("rotary_embedding_dim", 0);
+    if (named != 0 && named != rotated) return NoMeaning(c, "tables of another width");
     KV_RETURN_IF_ERROR(Rotate(c, query, q, c.in[7], c.in[8], rotated, interleaved, at, &query));
     KV_RETURN_IF_ERROR(Rotate(c, key, k, c.in[7], c.in[8], rotated, interleaved, at, &key));
   }
@@ -272,6 +301,12 @@ absl::Status GroupQueryAttention(OpContext& c) {
   seen.cap = static_cast<double>(c.Float("softcap", 0));
   seen.type =
       query.type() == onnx::TensorProto::DOUBLE ? query.type() : int32_t{onnx::TensorProto::FLOAT};
+  if (c.has(kSink)) {
+    if (c.in[kSink].size() != heads) return Wrong(c, "sinks");
+    for (int64_t n = 0; n < heads; ++n) seen.sinks.push_back(c.in[kSink].reals().At(n));
+  } else if (c.Int("smooth_softmax", 0) == 1) {
+    seen.sinks.assign(static_cast<size_t>(heads), Number());
+  }
   const int64_t window = c.Int("local_window_size", -1);
   const int64_t size = seen.v.width;
   KV_RETURN_IF_ERROR(c.Spend(40 * q.batch * heads * q.tokens * total * (q.width + size)));

@@ -135,6 +135,10 @@ class Reader {
     for (Expr bias : reading.bias) {
       if (PaddingReach reach = Of(bias, shape, {}); !reach.why.empty()) return reach;
     }
+    if (reading.sink != nullptr) {
+      const std::vector<Expr> rows(extents.begin(), extents.begin() + 3);
+      if (PaddingReach reach = Of(reading.sink, rows, {}); !reach.why.empty()) return reach;
+    }
     if (PaddingReach reach = Of(reading.visible, shape, {}); !reach.why.empty()) return reach;
     const Facts facts = Normal(shape);
     const Expr earlier = pool_.Le(key, pool_.Add(past_, own), facts);

@@ -15,6 +15,7 @@
 #include "proof/lemmas/names.h"
 #include "proof/lemmas/nan_guard.h"
 #include "proof/lemmas/scale_moved.h"
+#include "proof/lemmas/sink_key.h"
 
 namespace kvlift {
 
@@ -137,9 +138,15 @@ bool AttentionFacts::RestOnHiding(const std::string& name, const AttentionReadin
   const bool finite = !before.hidden_by.empty() || !after.hidden_by.empty();
   if (finite) {
     for (const std::set<double>* numbers : {&before.hidden_by, &after.hidden_by}) {
-      if (!numbers->empty()) twins_.RestOn(HiddenKeysScoreLow(name, *numbers));
+      if (!numbers->empty())
+        twins_.RestOn(HiddenKeysScoreLow(name, *numbers, before.sink != nullptr));
     }
     twins_.RestOnLemma(lemmas::kFiniteMinimum);
+  }
+  if (before.sink != nullptr) {
+    // Each query has the sink. Only a sink of -inf hides itself.
+    if (!IsSinkInReach(forms_, before.sink)) twins_.RestOn(SinkIsInReach(name));
+    return true;
   }
   const bool cleared = before.is_operator || before.nan_guard;
   if (cleared && !finite) return true;
@@ -207,6 +214,14 @@ bool AttentionFacts::CompareKeys(const std::string& name, const AttentionReading
   all &= compare("reads the source's keys, each head those of its group", after.key, before.key,
                  seen, facts);
   all &= compare("reads the source's values", after.value, before.value, seen, values);
+  if (after.sink != nullptr && before.sink != nullptr) {
+    all &= compare("adds the source's sink to its softmax", after.sink, before.sink, pool_.True(),
+                   facts);
+  } else if (after.sink != before.sink) {
+    facts_->Add(name, "adds the source's sink to its softmax",
+                after.sink == nullptr ? "it has no sink" : "the source has no sink");
+    all = false;
+  }
   all &= RestOnHiding(name, before, after, facts, rows != nullptr);
   const Expr shown = rows == nullptr ? VisibleWhereThereAreKeys(twins_, *equality_, pool_, mine,
                                                                 after, looked(facts))

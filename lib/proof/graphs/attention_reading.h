@@ -1,6 +1,8 @@
 // What an attention computes:
 //
 //   softmax over the visible keys of softcap(scale * query . key) + bias, times value
+//
+// A sink is one more score of the softmax, whose weight meets no value.
 #pragma once
 
 #include <cstdint>
@@ -55,6 +57,8 @@ struct AttentionReading {
   sym::Expr valid = nullptr;
   // The summands that are added to scores, over i0..i3. Their values at hidden keys do not matter.
   std::vector<sym::Expr> bias;
+  // The score of the sink, over i0..i2; null if there is no sink. The extents do not count it.
+  sym::Expr sink = nullptr;
   // `softcap` is 0 if there is none.
   double scale = 1, softcap = 0;
   // The part of the scale that is applied before products of queries and keys are summed.

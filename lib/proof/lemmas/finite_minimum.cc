@@ -32,15 +32,16 @@ bool SeesAKey(sym::Pool& pool, Expr visible, const Facts& extents) {
   return false;
 }
 
-Assumption HiddenKeysScoreLow(const std::string& attention, const std::set<double>& numbers) {
+Assumption HiddenKeysScoreLow(const std::string& attention, const std::set<double>& numbers,
+                              bool sink) {
   constexpr double kNothing = 745;     // exp(-745) is the smallest positive number of float64
   constexpr double kBeyondAll = 1e30;  // beyond all scores of a working model
   const double distance = -*numbers.rbegin() - kNothing;
   const bool finite = distance > kBeyondAll;
   return {finite ? AssumptionKind::kFinite : AssumptionKind::kScoreRange, attention,
-          fmt::format("each query of {0} sees a key that scores more than -{1}, and no hidden key "
-                      "scores more than {1} before it is hidden",
-                      attention, finite ? kBeyondAll : distance / 2),
+          fmt::format("each query of {0} sees a key{2} that scores more than -{1}, and no hidden "
+                      "key scores more than {1} before it is hidden",
+                      attention, finite ? kBeyondAll : distance / 2, sink ? " or a sink" : ""),
           AssumptionSource::kHost};
 }
 

@@ -26,7 +26,9 @@ bool HidesKey(double number);
 bool SeesAKey(sym::Pool& pool, sym::Expr visible, const sym::Facts& extents);
 
 // The second side condition as a ledger entry, for the largest of the finite numbers that hide keys
-// (`numbers`, not empty). `attention` is the name of the attention's result.
-Assumption HiddenKeysScoreLow(const std::string& attention, const std::set<double>& numbers);
+// (`numbers`, not empty). `attention` is the name of the attention's result. `sink`: a sink counts
+// as a key that is not hidden (sink_key.h).
+Assumption HiddenKeysScoreLow(const std::string& attention, const std::set<double>& numbers,
+                              bool sink);
 
 }  // namespace kvlift

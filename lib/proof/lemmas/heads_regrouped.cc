@@ -17,7 +17,8 @@ void Replace(Pool& pool, Expr head, Expr row, AttentionReading* reading) {
   Pool::Substitution s;
   s.indices = {nullptr, head, row};
   const auto replace = [&](Expr e) { return e == nullptr ? e : pool.Substitute(e, s, Facts{}); };
-  for (Expr* e : {&reading->query, &reading->key, &reading->value, &reading->visible}) {
+  for (Expr* e :
+       {&reading->query, &reading->key, &reading->value, &reading->visible, &reading->sink}) {
     *e = replace(*e);
   }
   for (Expr& e : reading->bias) e = replace(e);

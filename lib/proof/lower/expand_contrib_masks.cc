@@ -1,5 +1,8 @@
 #include "proof/lower/expand_contrib_masks.h"
 
+#include <limits>
+#include <vector>
+
 namespace kvlift::plain {
 
 using onnx::NodeProto;
@@ -64,6 +67,48 @@ std::string OfPadding(const std::string& mask, float low, int32_t type, Writer& 
   const std::string added = w.Name();
   SetInt(&w.Node("Cast", {added}), "to", type);
   return w.Name();
+}
+
+namespace {
+
+// A scalar of an element type.
+std::string Number(float value, int32_t type, Writer& w) {
+  const std::string number = w.Float(value);
+  if (type == TensorProto::FLOAT) return number;
+  SetInt(&w.Node("Cast", {number}), "to", type);
+  return w.Name();
+}
+
+std::string Joined(const std::vector<std::string>& parts, int64_t axis, Writer& w) {
+  SetInt(&w.Node("Concat", parts), "axis", axis);
+  return w.Name();
+}
+
+}  // namespace
+
+std::string WithSink(const std::string& seen, const std::string& sink, int64_t heads, int32_t type,
+                     const std::string& tokens, Writer& w) {
+  const std::string shown = Number(0, type, w);
+  const std::string hidden = Number(-std::numeric_limits<float>::infinity(), type, w);
+  w.Node("Where", {seen, shown, hidden});
+  w.Node("Expand", {w.Name(), w.Ints({1, heads, 1, 1})});
+  const std::string keys = w.Name();
+  std::string scores = shown;
+  if (!sink.empty()) {
+    w.Node("Reshape", {sink, w.Ints({1, heads, 1, 1})});
+    scores = w.Name();
+  }
+  const std::string shape = Joined({w.Ints({1, heads}), tokens, w.Ints({1})}, 0, w);
+  w.Node("Expand", {scores, shape});
+  return Joined({keys, w.Name()}, 3, w);
+}
+
+std::string WithZeros(const std::string& rows, int64_t heads, int64_t size, int32_t type,
+                      Writer& w) {
+  const std::string shape = Joined({w.Extent(rows, 0), w.Ints({heads, 1, size})}, 0, w);
+  const std::string zero = Number(0, type, w);
+  w.Node("Expand", {zero, shape});
+  return Joined({rows, w.Name()}, 2, w);
 }
 
 }  // namespace kvlift::plain

@@ -21,4 +21,13 @@ std::string InWindow(int64_t window, const std::string& past, const std::string&
 // 0 where it is positive, and `low` elsewhere.
 std::string OfPadding(const std::string& mask, float low, int32_t type, Writer& w);
 
+// Returns what is added to scores of `heads` query heads and of a sink behind the keys: 0 where
+// `seen`, bool [S, T], holds, -inf elsewhere, and the sink's score. [1, N, S, T + 1] of this
+// element type. `sink`: [N]; empty: its scores are 0.
+std::string WithSink(const std::string& seen, const std::string& sink, int64_t heads, int32_t type,
+                     const std::string& tokens, Writer& w);
+// Returns rows [B, N, T, D] with a row of zeros behind them.
+std::string WithZeros(const std::string& rows, int64_t heads, int64_t size, int32_t type,
+                      Writer& w);
+
 }  // namespace kvlift::plain

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
 #include "fmt/format.h"
 #include "ir/graph.h"
@@ -364,9 +365,24 @@ class Expander {
     w.Node("Reshape", {rows, w.Ints({0, 0, columns})}, node.output(0));
   }
 
+  // Returns true if the node has no attribute of another meaning than what GroupQuery() writes.
+  static bool HasKnownAttributes(const NodeProto& node) {
+    static const auto& kRead = *new absl::flat_hash_set<std::string_view>{
+        "num_heads",           "kv_num_heads",       "scale",           "softcap",
+        "do_rotary",           "local_window_size",  "smooth_softmax",  "k_quant_type",
+        "v_quant_type",        "rotary_interleaved", "qk_norm_epsilon", "kv_cache_bit_width",
+        "rotary_embedding_dim"};
+    return std::all_of(node.attribute().begin(), node.attribute().end(),
+                       [](const AttributeProto& a) {
+                         if (kRead.contains(a.name())) return true;
+                         if (a.name() == "causal") return a.i() == 1;
+                         return a.type() == AttributeProto::INT && a.i() <= 0;
+                       });
+  }
+
   bool GroupQuery(const NodeProto& node, Writer& w) {
     constexpr int kPast = 3, kLengths = 5, kTotal = 6, kCosines = 7, kMost = 9, kScores = 10,
-                  kScale = 12;
+                  kSink = 11, kScale = 12, kNorm = 14;
     const int64_t heads = IntAttribute(node, "num_heads", 0);
     const int64_t groups = IntAttribute(node, "kv_num_heads", 0);
     if (heads < 1 || groups < 1) return false;
@@ -384,13 +400,14 @@ class Expander {
     }
     if ((kept[0].bits == 0) != (kept[1].bits == 0)) return false;
     if (!Has(node, kLengths) || !Has(node, kTotal) || node.output_size() > 3) return false;
-    if (IntAttribute(node, "smooth_softmax", 0) > 0 || Has(node, 1) != Has(node, 2)) return false;
-    for (int k = kMost; k < node.input_size(); ++k) {
-      if (Has(node, k) && k != kScores && k != kScale && k != kScale + 1) return false;
-    }
+    if (Has(node, 1) != Has(node, 2) || Has(node, kNorm) != Has(node, kNorm + 1)) return false;
+    if (!HasKnownAttributes(node) || Has(node, kMost) || node.input_size() > kNorm + 2)
+      return false;
+    const bool sinks = Has(node, kSink) || IntAttribute(node, "smooth_softmax", 0) == 1;
     const int64_t window = IntAttribute(node, "local_window_size", -1);
-    // A bias is not combined with the mask of a window, or with the mask over quantised rows.
-    if (Has(node, kScores) && (window > 0 || kept[0].bits != 0)) return false;
+    // A bias is not combined with the mask of a window, with the mask over quantised rows, or with
+    // that of a sink.
+    if (Has(node, kScores) && (window > 0 || kept[0].bits != 0 || sinks)) return false;
     std::string query = node.input(0), key = Has(node, 1) ? node.input(1) : "", value;
     if (key.empty()) {
       const int64_t end = (heads + groups) * width;
@@ -404,12 +421,21 @@ class Expander {
     query = w.Heads(query, heads);
     key = w.Heads(key, groups);
     value = w.Heads(value, groups);
+    for (int side = 0; side < 2 && Has(node, kNorm); ++side) {
+      std::string& x = side == 0 ? query : key;
+      NodeProto& norm = w.Node("RMSNormalization", {x, node.input(kNorm + side)});
+      SetInt(&norm, "axis", -1);
+      SetFloat(&norm, "epsilon", FloatAttribute(node, "qk_norm_epsilon", 1e-6F));
+      x = w.Name();
+    }
     const std::string past = node.input(kPast);
     const std::string length = w.Extent(past, 2), tokens = w.Extent(node.input(0), 1);
     if (IntAttribute(node, "do_rotary", 0) != 0) {
       if (!Has(node, kCosines) || !Has(node, kCosines + 1)) return false;
       const auto table = dims_.find(node.input(kCosines));
       if (table == dims_.end() || table->second.size() != 2) return false;
+      const int64_t named = IntAttribute(node, "rotary_embedding_dim", 0);
+      if (named != 0 && named != 2 * table->second[1]) return false;
       const std::string positions = Positions(node.input(0), length, tokens, w);
       for (std::string* x : {&query, &key}) {
         NodeProto& turned = w.Node("RotaryEmbedding",
@@ -427,14 +453,15 @@ class Expander {
     plain_.claims.push_back({node.input(kLengths), past, node.input(0), 1});
     plain_.claims.push_back({node.input(kTotal), past, node.input(0), 0});
     const float softcap = FloatAttribute(node, "softcap", 0);
-    if (kept[0].bits == 0) {
+    const bool quantised = kept[0].bits != 0;
+    if (!quantised && !sinks) {
       Attend(node, {query, key, value, mask, past, node.input(kPast + 1)}, 1, softcap,
              heads * width, w);
       return true;
     }
     // Quantised rows are read as float32, and queries are then cast to float32 as well.
-    const int32_t type = TypeOf(node, {0, kCosines});
-    const bool narrow = type != TensorProto::FLOAT;
+    const int32_t type = quantised ? TypeOf(node, {0, kCosines}) : TypeOf(node, {kPast, 0});
+    const bool narrow = quantised && type != TensorProto::FLOAT;
     for (std::string* x : {&query, &key, &value}) {
       if (!narrow) continue;
       SetInt(&w.Node("Cast", {*x}), "to", TensorProto::FLOAT);
@@ -442,15 +469,25 @@ class Expander {
     }
     std::string rows[] = {key, value};
     for (int side = 0; side < 2; ++side) {
-      const std::string fresh = Kept(kept[side], rows[side], w);
+      const std::string fresh = quantised ? Kept(kept[side], rows[side], w) : rows[side];
       const std::string present = Gives(node, 1 + side) ? node.output(1 + side) : "";
       SetInt(&w.Node("Concat", {node.input(kPast + side), fresh}, present), "axis", 2);
-      rows[side] = Unkept(kept[side], w.Name(), w);
+      rows[side] = quantised ? Unkept(kept[side], w.Name(), w) : w.Name();
     }
     std::string seen = InOrder(length, tokens, w);
     if (!mask.empty()) {
       w.Node("And", {seen, mask});
       seen = w.Name();
+    }
+    if (sinks) {
+      const int32_t own = quantised ? int32_t{TensorProto::FLOAT} : type;
+      std::string sink = Has(node, kSink) ? node.input(kSink) : "";
+      if (!sink.empty() && narrow) {
+        SetInt(&w.Node("Cast", {sink}), "to", own);
+        sink = w.Name();
+      }
+      seen = WithSink(seen, sink, heads, own, tokens, w);
+      for (std::string& x : rows) x = WithZeros(x, groups, width, own, w);
     }
     NodeProto alone = node;
     alone.mutable_output()->DeleteSubrange(1, node.output_size() - 1);

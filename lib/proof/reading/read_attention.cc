@@ -15,8 +15,10 @@
 #include "proof/lemmas/mask_split.h"
 #include "proof/lemmas/names.h"
 #include "proof/lemmas/nan_guard.h"
+#include "proof/lemmas/row_maximum.h"
 #include "proof/lemmas/scale_moved.h"
 #include "proof/lemmas/short_mask.h"
+#include "proof/lemmas/sink_key.h"
 #include "proof/lemmas/softmax_precision.h"
 #include "sym/forms/broadcast.h"
 
@@ -169,11 +171,36 @@ class Reader {
     return kNoNode;
   }
 
-  // Returns true if the softmax has exactly one score for each key.
-  bool IsOverKeys(NodeId softmax) {
-    const sym::Form scores = forms_.Of(graph_.inputs(softmax)[0]);
-    return scores.known_rank && !scores.shape.empty() &&
-           scores.shape.back() == r_.extents.extents[3];
+  // The operand of a softmax, without the maximum of a row that is taken off all of its scores.
+  ValueId ScoresOf(NodeId softmax) {
+    ValueId x = graph_.inputs(softmax)[0];
+    for (int k = 0; k < kMostSteps; ++k) {
+      const ValueId inner = WithoutRowMaximum(forms_, x, &r_.grounds);
+      if (inner == kNoValue) break;
+      x = inner;
+    }
+    return x;
+  }
+
+  // Returns true if a softmax of x has one score for each key, of which the one at `where` is that
+  // of key i3, and perhaps one of a sink, which is read.
+  bool IsOverKeys(ValueId x, absl::Span<const Expr> where) {
+    const sym::Form scores = forms_.Of(x);
+    if (!scores.known_rank || scores.shape.empty()) return false;
+    const Expr keys = r_.extents.extents[3];
+    // On an axis of extent 1 the index is 0.
+    const Expr t = keys->is_integer(1) ? pool_.Integer(0) : pool_.Index(3);
+    const Expr own = keys->is_integer(1) && where.back() == pool_.Index(3) ? t : where.back();
+    const Expr more = pool_.Sub(scores.shape.back(), keys);
+    if (more->is_integer(0)) return own == t;
+    const bool in_front = own == pool_.Add(t, pool_.Integer(1));
+    if (!more->is_integer(1) || (own != t && !in_front)) return false;
+    std::vector<Expr> at(where.begin(), where.end());
+    at.back() = in_front ? pool_.Integer(0) : keys;
+    const Expr sink = forms_.At(x, at, r_.extents);
+    if (sink == nullptr || sym::ContainsIndex(sink, 3)) return false;
+    r_.sink = sink;
+    return true;
   }
 
   // Reads from the softmax's operand back to the first product: masks, selections and factors.
@@ -334,12 +361,14 @@ class Reader {
     const Expr t = pool_.Index(3);
     std::vector<Expr> where;
     const NodeId softmax = FindSoftmax(At(left, Here(rank, t)), forms_.ElementType(right), &where);
-    if (softmax == kNoNode || !SamePlace(where, Here(where.size(), t))) {
-      return Fail("no softmax over the keys");
-    }
-    if (!IsOverKeys(softmax)) return Fail("its softmax is over other keys than are read");
-    r_.softmax_type = forms_.ElementType(graph_.inputs(softmax)[0]);
-    if (!ReadScores(At(graph_.inputs(softmax)[0], where))) return false;
+    if (softmax == kNoNode) return Fail("no softmax over the keys");
+    std::vector<Expr> place = where;
+    place.back() = t;
+    if (!SamePlace(place, Here(where.size(), t))) return Fail("no softmax over the keys");
+    const ValueId scores = ScoresOf(softmax);
+    if (!IsOverKeys(scores, where)) return Fail("its softmax is over other keys than are read");
+    r_.softmax_type = forms_.ElementType(scores);
+    if (!ReadScores(At(scores, where))) return false;
     Facts facts = r_.extents;
     r_.extents.extents[4] = r_.size_of_value;
     r_.value = Cell(right, rank, t, pool_.Index(4), ProductOf(node)->right_turned);
@@ -429,6 +458,9 @@ class Reader {
                d = pool_.Index(4);
     const Expr hk = pool_.FloorDiv(h, pool_.Integer(*group), r_.extents);
     r_.query = Element(Input(node, 0), {b, h, s, d}, q);
+    if (HasSinkKey(node, hk, k, v)) {
+      r_.extents.extents[3] = pool_.Sub(r_.extents.extents[3], pool_.Integer(1));
+    }
     r_.key = BehindPast(Input(node, 4), Input(node, 1), past, {b, hk, t, d}, k);
     Facts facts = r_.extents;
     r_.extents.extents[4] = r_.size_of_value;
@@ -455,6 +487,45 @@ class Reader {
     if (!IsScale(r_.scale)) return Fail("its scale is no positive number");
     if (r_.softcap != 0 && !IsScale(r_.softcap)) return Fail("its softcap is no positive number");
     return ReadVisible(node, q.shape[2], past);
+  }
+
+  // Returns true if the valid lengths of an operator are not given, or are the number of its keys.
+  bool CountsAllKeys(ValueId valid) {
+    if (valid == kNoValue) return true;
+    return forms_.Of(valid).shape.size() == 1 &&
+           At(valid, {pool_.Index(0)}) == r_.extents.extents[3];
+  }
+
+  // Returns true if the last key of an operator is that of a sink, and sets has_sink_key_.
+  bool HasSinkKey(NodeId node, Expr key_head, const OperandShape& k, const OperandShape& v) {
+    const ValueId mask = Input(node, 3);
+    const bool masked = mask != kNoValue && forms_.ElementType(mask) != TensorProto::BOOL;
+    const bool alone = Input(node, 4) == kNoValue && CountsAllKeys(Input(node, 6)) &&
+                       IntAttribute(graph_.node(node), "is_causal", 0) == 0;
+    if (!masked || !alone) return false;
+    const Expr last = pool_.Sub(r_.extents.extents[3], pool_.Integer(1));
+    const std::vector<Expr> at = {pool_.Index(0), key_head, last, pool_.Index(4)};
+    const Expr key = Element(Input(node, 1), at, k);
+    Facts facts = r_.extents;
+    r_.extents.extents[4] = r_.size_of_value;
+    const Expr value = Element(Input(node, 2), at, v);
+    r_.extents = facts;
+    has_sink_key_ = IsRowOfSink(key, value);
+    if (has_sink_key_) r_.grounds.AddLemma(lemmas::kSinkKey);
+    return has_sink_key_;
+  }
+
+  // Reads the score of the sink, if there is one, from the last column of the operator's mask.
+  bool ReadSinkColumn(ValueId mask, const MaskShape& shape, Expr last) {
+    if (!has_sink_key_) return true;
+    if (shape.is_short) return Fail("its mask has no column for the key of zeros");
+    sym::Pool::Substitution at_last;
+    at_last.indices = {nullptr, nullptr, nullptr, last};
+    std::vector<Expr> at = shape.at;
+    for (Expr& e : at) e = pool_.Substitute(e, at_last, Facts{});
+    r_.sink = forms_.At(mask, at, Facts{});
+    const bool hides = r_.sink == nullptr || r_.sink->kind() == Kind::kSelect;
+    return !hides || Fail("the score of its key of zeros is not read");
   }
 
   // The length of an operator's own past; null if it is not read.
@@ -486,9 +557,11 @@ class Reader {
     order.queries = queries;
     order.past = past;
     if (const ValueId valid = Input(node, 6); valid != kNoValue) {
-      order.valid = r_.valid = At(valid, {pool_.Index(0)});
+      // The valid lengths of an operator with a sink hide nothing.
+      if (!has_sink_key_) order.valid = r_.valid = At(valid, {pool_.Index(0)});
       const sym::Form lengths = forms_.Of(valid);
-      if (order.valid == nullptr || lengths.shape.size() != 1) {
+      const bool read = has_sink_key_ || order.valid != nullptr;
+      if (!read || lengths.shape.size() != 1) {
         return Fail("its valid length is not read");
       }
       r_.equal_extents.emplace_back(lengths.shape[0], r_.extents.extents[0]);
@@ -499,8 +572,12 @@ class Reader {
     if (order.causal || order.valid != nullptr) See(VisibleIn(pool_, order, r_.extents), {});
     const ValueId mask = Input(node, 3);
     if (mask == kNoValue) return true;
-    const auto shape = ReadMaskShape(forms_, mask, r_.extents);
+    Facts columns = r_.extents;
+    const Expr last = columns.extents[3];
+    if (has_sink_key_) columns.extents[3] = pool_.Add(last, pool_.Integer(1));
+    const auto shape = ReadMaskShape(forms_, mask, columns);
     if (!shape) return Fail("its mask is not read");
+    if (!ReadSinkColumn(mask, *shape, last)) return false;
     r_.equal_extents.insert(r_.equal_extents.end(), shape->equal_extents.begin(),
                             shape->equal_extents.end());
     if (shape->is_short) {
@@ -519,6 +596,7 @@ class Reader {
   const Graph& graph_;
   sym::Pool& pool_;
   int64_t heads_;
+  bool has_sink_key_ = false;  // the last key of an operator is that of a sink
   AttentionReading r_;
   // The multiplications of the scores, from the softmax back to the product or the tanh.
   std::vector<Multiplication> factors_;

@@ -57,7 +57,7 @@ class Page {
                 html::TableMarkup(r_.aliases) + html::TableMarkup(r_.mutants));
     Section("drive", "How to drive the model",
             List("ol", r_.how_to) + html::TableMarkup(r_.preconditions));
-    return Head() + Body();
+    return html::Head(Title()) + Body();
   }
 
  private:
@@ -146,16 +146,6 @@ class Page {
     return "kvlift: " + path.substr(path.rfind('/') + 1);
   }
 
-  std::string Head() const {
-    return fmt::format(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-        "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-        "style-src 'unsafe-inline'\">\n<meta name=\"referrer\" content=\"no-referrer\">\n"
-        "<title>{}</title>\n<style>{}</style>\n</head>\n",
-        Text(Title()), html::StyleSheet());
-  }
-
   std::string Body() const {
     std::string text = fmt::format(
         "<body>\n<header>\n<h1>{}</h1>\n{}<nav>\n{}</nav>\n</header>\n<main>\n{}</main>\n",
@@ -172,6 +162,16 @@ class Page {
 };
 
 }  // namespace
+
+std::string html::Head(std::string_view title) {
+  return fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+      "style-src 'unsafe-inline'\">\n<meta name=\"referrer\" content=\"no-referrer\">\n"
+      "<title>{}</title>\n<style>{}</style>\n</head>\n",
+      Text(title), StyleSheet());
+}
 
 std::string HtmlReport(const Report& report) { return Page(report).Run(); }
 

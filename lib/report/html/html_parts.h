@@ -10,6 +10,8 @@ namespace kvlift::html {
 
 // Returns at most 400 bytes of a text, escaped, with a note of how many bytes were left out.
 std::string Text(std::string_view text);
+// Returns a page up to the end of its head. The page may load nothing and run no script.
+std::string Head(std::string_view title);
 // The style sheet, for light and dark screens and for print.
 std::string_view StyleSheet();
 // Returns an empty string for a table without rows. Columns that are empty in all rows are left

@@ -171,7 +171,8 @@ class Describer {
     }
     if (site.mask.bias_keep != nullptr && !site.mask.bias_keep->is_integer(1))
       AddLine("bias hides", "not " + Text(site.mask.bias_keep), &text);
-    AddLine("masked row", HasNanGuard(site) ? "0, by a guard against NaN" : "", &text);
+    AddLine("sink", site.sink != nullptr ? Text(site.sink) : "", &text);
+    AddLine("masked row", GivesZeroWithoutKeys(site) ? "0" : "", &text);
     AddLine("output", Name(graph_.outputs(site.node)[0]), &text);
     AddLine("nodes", Nodes(site.nodes), &text);
     return text;

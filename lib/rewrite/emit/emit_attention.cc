@@ -17,15 +17,17 @@ absl::Status AttentionEmitter::Emit(int number, const PlannedAttention& planned)
   const AttentionSite& site = *s_.a.attention[number].site;
   const int layer = LayerOf(s_.a, site.key.cache);
   KV_ASSIGN_OR_RETURN(const Slots slots, control_.SlotsOf(site.key.cache, planned.keys));
-  const std::string k = ReadCache(layer, "key", site.key, site.head_dim, planned, slots);
-  const std::string v = ReadCache(layer, "value", site.value, site.v_head_dim, planned, slots);
+  std::string k = ReadCache(layer, "key", site.key, site.head_dim, planned, slots);
+  std::string v = ReadCache(layer, "value", site.value, site.v_head_dim, planned, slots);
+  if (planned.sink) AddRowsOfSink(site, planned, &k, &v);
   KV_ASSIGN_OR_RETURN(const std::string mask, Mask(site, planned, slots));
   s_.nodes.set_scope(fmt::format("layers.{}", layer));
   s_.patch.remove_nodes.insert(site.node);
   const std::string q = Query(site, planned);
   NodeBuilder::Inputs inputs = {q, k, v};
-  if (!planned.additive) {
-    inputs.insert(inputs.end(), {mask, "", "", slots.valid});
+  if (planned.states_length) {
+    const std::string valid = planned.sink ? LengthOfAll(q, k, planned) : slots.valid;
+    inputs.insert(inputs.end(), {mask, "", "", valid});
   } else if (!mask.empty()) {
     inputs.push_back(mask);
   }
@@ -147,6 +149,32 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role,
   }
   if (!headless || planned.heads_in_last_axis) return value;
   return SplitHeads(value, view, head_dim, slots);
+}
+
+void AttentionEmitter::AddRowsOfSink(const AttentionSite& site, const PlannedAttention& planned,
+                                     std::string* keys, std::string* values) {
+  NodeBuilder& nodes = s_.nodes;
+  nodes.set_scope(fmt::format("layers.{}/sink", LayerOf(s_.a, site.key.cache)));
+  const int64_t axis = planned.heads_in_last_axis ? 1 : 2;
+  const int64_t heads = planned.heads_in_last_axis ? site.key.view.heads : 1;
+  const std::string zero = nodes.Scalar(0, planned.sink->elem_type);
+  const std::string front = nodes.Add(
+      "Shape", {*keys}, "front", {MakeAttribute("start", int64_t{0}), MakeAttribute("end", axis)});
+  for (const auto& [rows, size] : {std::pair(keys, site.head_dim), {values, site.v_head_dim}}) {
+    const std::string shape = nodes.Add("Concat", {front, nodes.Int64s({1, heads * size})}, "shape",
+                                        {MakeAttribute("axis", int64_t{0})});
+    const std::string zeros = nodes.Add("Expand", {zero, shape}, "zeros");
+    *rows = nodes.Add("Concat", {*rows, zeros}, rows == keys ? "key" : "value",
+                      {MakeAttribute("axis", axis)});
+  }
+}
+
+// Returns the number of keys for each sequence, int64 [B].
+std::string AttentionEmitter::LengthOfAll(const std::string& queries, const std::string& keys,
+                                          const PlannedAttention& planned) {
+  const std::string count = s_.nodes.Extent(keys, planned.heads_in_last_axis ? 1 : 2, "sink/keys");
+  return s_.nodes.Add("Expand", {count, s_.nodes.Extent(queries, 0, "sink/sequences")},
+                      "sink/nonpad_kv_seqlen");
 }
 
 // Adds the nodes that decode the rows as those of the source do.

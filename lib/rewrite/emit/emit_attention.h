@@ -25,6 +25,12 @@ class AttentionEmitter {
   // heads in the last axis.
   std::string ReadCache(int layer, std::string_view role, const CacheOperand& operand,
                         int64_t head_dim, const PlannedAttention& planned, const Slots& slots);
+  // Adds a row of zeros, the sink's, behind keys [B, Nk, W, D] and values [B, Nk, W, Dv], or
+  // [B, W, Nk * D] and [B, W, Nk * Dv] with heads in the last axis.
+  void AddRowsOfSink(const AttentionSite& site, const PlannedAttention& planned, std::string* keys,
+                     std::string* values);
+  std::string LengthOfAll(const std::string& queries, const std::string& keys,
+                          const PlannedAttention& planned);
   std::string Decoded(const std::string& rows, const CacheView& view);
   std::string Spread(ValueId constant, ValueId spread, const std::string& rows);
   // Returns [B, Nk, W, D] from [B, W, Nk*D], or from [B*Nk, W, D] if the view has
@@ -48,6 +54,10 @@ class AttentionEmitter {
   absl::StatusOr<std::string> MaskOfBiases(const AttentionSite& site,
                                            const PlannedAttention& planned, const Slots& slots,
                                            const std::string& mask);
+  // Returns [., N, S, W + 1] from a mask [., 1 or N, S, W] that is added to scores, which may be
+  // empty.
+  absl::StatusOr<std::string> WithSink(const std::string& mask, const AttentionSite& site,
+                                       const PlannedAttention& planned, const Slots& slots);
   std::string SplitBatchAndHeads(const std::string& value, int64_t heads);
   // Returns the mask and the --tree-mask input combined; `mask` may be empty.
   std::string WithTree(const std::string& mask, const Slots& slots);

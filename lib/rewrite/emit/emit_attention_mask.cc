@@ -43,6 +43,9 @@ absl::StatusOr<std::string> AttentionEmitter::Mask(const AttentionSite& site,
         "Where", {mask, s_.nodes.Scalar(0, type), s_.nodes.Scalar(FarBelowScores(type), type)},
         "bias");
   }
+  if (planned.sink) {
+    KV_ASSIGN_OR_RETURN(mask, WithSink(mask, site, planned, slots));
+  }
   if (!planned.groups_as_tokens || mask.empty()) return mask;
   return MaskOfGroupsAsTokens(mask, site, planned.mask_has_heads);
 }
@@ -93,6 +96,34 @@ absl::StatusOr<std::string> AttentionEmitter::MaskOfBiases(const AttentionSite& 
   const std::string shape = s_.nodes.Add("Concat", {one, one, rows, slots.keys}, "shape",
                                          {MakeAttribute("axis", int64_t{0})});
   return s_.nodes.Add("Expand", {sum, shape}, "bias");
+}
+
+absl::StatusOr<std::string> AttentionEmitter::WithSink(const std::string& mask,
+                                                       const AttentionSite& site,
+                                                       const PlannedAttention& planned,
+                                                       const Slots& slots) {
+  NodeBuilder& nodes = s_.nodes;
+  const auto join = [&](const NodeBuilder::Inputs& parts) {
+    return nodes.Add("Concat", parts, "shape", {MakeAttribute("axis", int64_t{0})});
+  };
+  const auto extent = [&](int64_t axis) {
+    return nodes.Add("Shape", {mask}, "extent",
+                     {MakeAttribute("start", axis), MakeAttribute("end", axis + 1)});
+  };
+  KV_ASSIGN_OR_RETURN(const std::string sink, s_.emitter.Tensor(*planned.sink));
+  const std::string one = nodes.Int64s({1});
+  std::string column, rest;
+  if (mask.empty()) {
+    const std::string rows = QueryExtent(site);
+    const std::string zero = nodes.Scalar(0, planned.sink->elem_type);
+    rest = nodes.Add("Expand", {zero, join({nodes.Int64s({1, site.q_heads}), rows, slots.keys})},
+                     "bias");
+    column = nodes.Add("Expand", {sink, join({one, one, rows, one})}, "sinks");
+  } else {
+    rest = nodes.Add("Expand", {mask, nodes.Int64s({1, site.q_heads, 1, 1})}, "bias");
+    column = nodes.Add("Expand", {sink, join({extent(0), one, extent(2), one})}, "sinks");
+  }
+  return nodes.Add("Concat", {rest, column}, "bias", {MakeAttribute("axis", int64_t{3})});
 }
 
 // Returns [B, N, ., .] from [B*N, ., .].

@@ -69,7 +69,7 @@ JudgedAttention AttentionJudge::Judge(const AttentionSite& site,
   if (!WrittenAlike(key, s_.caches[site.value.cache])) {
     return Reason("KV210", "needs keys and values that are written at the same slots", site);
   }
-  const bool one_token = HasOneToken(s_, site);
+  const bool one_token = HasOneToken(s_, site) || HasRowsOfOneToken(site, key);
   Visibility visible = ReadVisibility(s_.forms, keep, start, one_token);
   planned.groups_as_tokens = HasGroupsAsTokens(site);
   // ONNX Runtime 1.31 aligns is_causal top-left for doubles, without an error.
@@ -81,7 +81,8 @@ JudgedAttention AttentionJudge::Judge(const AttentionSite& site,
     visible.rest = InSlots(judged, keep);
     visible.causal = false;
   }
-  planned.additive = s_.options.mask == MaskForm::kAdditive;
+  planned.states_length = s_.options.mask != MaskForm::kAdditive;
+  planned.additive = !planned.states_length || site.sink != nullptr;
   if (planned.additive) {
     visible.rest = InSlots(judged, OfValidKeys(judged, keep));
     visible.causal = false;
@@ -106,11 +107,40 @@ JudgedAttention AttentionJudge::Judge(const AttentionSite& site,
   // A single query sees all valid keys anyway.
   planned.is_causal = visible.causal && !one_token;
   planned.tree = s_.options.tree_mask;
-  planned.mask_has_heads = DrawsHeads(site, visible.rest);
+  planned.mask_has_heads = site.sink != nullptr || DrawsHeads(site, visible.rest);
   planned.heads_in_last_axis = HasHeadsInLastAxis(site);
+  if (site.sink != nullptr) {
+    auto sink = SinkRequest(site, type);
+    if (auto* reason = std::get_if<Finding>(&sink)) return std::move(*reason);
+    planned.sink = std::get<sym::Emitter::Request>(std::move(sink));
+  }
   PlanBiases(site, &planned);
   SetAttributes(site, type, &planned);
   return planned;
+}
+
+std::variant<sym::Emitter::Request, Finding> AttentionJudge::SinkRequest(const AttentionSite& site,
+                                                                         int32_t type) const {
+  if (s_.options.target == Target::kGenaiStatic) {
+    return Reason("KV210", "needs scores without a sink, which no valid length counts", site);
+  }
+  if (site.softmax_type != type) {
+    return Reason("KV210",
+                  fmt::format("needs a sink of the type of the keys, {}, found a softmax in {}",
+                              ElementTypeName(type), ElementTypeName(site.softmax_type)),
+                  site);
+  }
+  sym::Pool& pool = s_.pool;
+  sym::Emitter::Request request;
+  request.shape = {pool.Integer(1), pool.Integer(site.q_heads), pool.Integer(1), pool.Integer(1)};
+  request.element = site.sink;
+  request.elem_type = type;
+  request.role = "sink";
+  if (const absl::Status drawn = s_.probe.Tensor(request); !drawn.ok()) {
+    return Reason("KV216",
+                  fmt::format("the sink cannot be drawn: {}", std::string(drawn.message())), site);
+  }
+  return request;
 }
 
 // Judges types, extents and numbers: all that does not depend on the mask.
@@ -250,7 +280,13 @@ bool AttentionJudge::WrittenAlike(const PlannedCache& key, const PlannedCache& v
 }
 
 bool AttentionJudge::RowPerToken(const AttentionSite& site, const PlannedCache& key) const {
-  return Normal(key, QueryShape(s_.forms, site)[2]) == Normal(key, key.new_length);
+  return Normal(key, QueryShape(s_.forms, site)[2]) == Normal(key, key.new_length) ||
+         HasRowsOfOneToken(site, key);
+}
+
+bool AttentionJudge::HasRowsOfOneToken(const AttentionSite& site, const PlannedCache& key) const {
+  return key.new_length->is_integer(1) && !sym::ContainsIndex(site.mask.keep, 2) &&
+         QueryShape(s_.forms, site)[2]->kind() == Kind::kInteger;
 }
 
 // Biases are not changed, so their extent must be that of the keys that attention is given.

@@ -33,8 +33,11 @@ class AttentionJudge {
   Objection JudgeOperands(const AttentionSite& site) const;
   Objection JudgeNumbers(const AttentionSite& site, int32_t type) const;
   bool OneType(const AttentionSite& site, int32_t type) const;
-  // Returns true if a step writes one row per token.
+  // Returns true if a step writes one row per query, or one row that all queries are of.
   bool RowPerToken(const AttentionSite& site, const PlannedCache& key) const;
+  // Returns true if a step has one token, and all rows of queries, such as the heads of a group,
+  // see the same keys.
+  bool HasRowsOfOneToken(const AttentionSite& site, const PlannedCache& key) const;
   std::optional<Finding> JudgeBiases(const AttentionSite& site, int32_t type) const;
   // Returns why Attention-24 cannot have the mask.
   Objection JudgeMask(const MaskOfSite& mask) const;
@@ -58,6 +61,9 @@ class AttentionJudge {
   std::variant<sym::Emitter::Request, Finding> MaskRequest(const AttentionSite& site,
                                                            const PlannedCache& key,
                                                            sym::Expr rest) const;
+  // Returns the scores of the sink, or why they cannot be drawn.
+  std::variant<sym::Emitter::Request, Finding> SinkRequest(const AttentionSite& site,
+                                                           int32_t type) const;
   // Returns e with one expression for the past length, however the source names it.
   sym::Expr Normal(const PlannedCache& key, sym::Expr e) const;
   sym::Expr KeepOf(const AttentionSite& site, const PlannedCache& key, sym::Expr start) const;

@@ -67,9 +67,7 @@ AttentionJudge::Objection AttentionJudge::JudgeMask(const MaskOfSite& mask) cons
                                           sym::ToString(mask.keep, &s_.graph)),
                               mask.site)};
   }
-  // A finite bias gives a row without visible keys an average, also where the source gives 0.
-  const bool zero = HasNanGuard(mask.site) && s_.options.mask != MaskForm::kAdditive;
-  if (zero || SeesSomeKey(s_, mask)) return std::nullopt;
+  if (KeepsRowsWithoutKeys(mask.site, s_.options) || SeesSomeKey(s_, mask)) return std::nullopt;
   Finding reason = Reason("KV228",
                           fmt::format("needs a mask that leaves each query a key, found {}",
                                       sym::ToString(mask.keep, &s_.graph)),
@@ -86,8 +84,10 @@ std::variant<sym::Emitter::Request, Finding> AttentionJudge::MaskRequest(const A
   sym::Pool& pool = s_.pool;
   sym::Emitter::Request request;
   // ONNX Runtime 1.31 needs the full extent of the queries.
-  request.shape = {pool.Integer(1), pool.Integer(1),
-                   key.grows() ? s_.extents.new_length : key.new_length, pool.Dim(KeysSymbol())};
+  const Expr rows = HasRowsOfOneToken(site, key) ? QueryShape(s_.forms, site)[2]
+                    : key.grows()                ? s_.extents.new_length
+                                                 : key.new_length;
+  request.shape = {pool.Integer(1), pool.Integer(1), rows, pool.Dim(KeysSymbol())};
   request.element = key.grows() ? pool.Substitute(rest, s_.extents.normal, sym::Facts{}) : rest;
   request.elem_type = TensorProto::BOOL;
   request.batch_axis = 0;

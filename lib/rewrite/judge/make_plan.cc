@@ -158,7 +158,9 @@ class SchemeJudge {
 
   // Keeps an attention whose result for queries without visible keys would differ from the source.
   std::optional<Finding> Unguarded(const AttentionSite& site) const {
-    if (HasNanGuard(site) || s_.extents.key_length_masks.empty()) return BeforeItsRows(site);
+    if (internal::KeepsRowsWithoutKeys(site, s_.options) || s_.extents.key_length_masks.empty()) {
+      return BeforeItsRows(site);
+    }
     return MakeFinding(
         "KV214",
         "needs caches that attention alone reads: rows of pads, which may differ, are "
@@ -317,7 +319,8 @@ bool LosesRows(const Analysis& a, const ConversionPlan& plan) {
   for (size_t k = 0; k < a.attention.size(); ++k) {
     const bool stays =
         k < plan.attention.size() && std::holds_alternative<Finding>(plan.attention[k]);
-    if (a.attention[k].site && !stays && !HasNanGuard(*a.attention[k].site)) return true;
+    const auto& site = a.attention[k].site;
+    if (site && !stays && !internal::KeepsRowsWithoutKeys(*site, plan.options)) return true;
   }
   return false;
 }

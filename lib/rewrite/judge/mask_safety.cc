@@ -196,6 +196,11 @@ bool MayHideLater(const PlanBasis& s, NodeId attention) {
   return false;
 }
 
+bool KeepsRowsWithoutKeys(const AttentionSite& site, const ResolvedOptions& options) {
+  if (site.sink != nullptr) return true;
+  return GivesZeroWithoutKeys(site) && options.mask != MaskForm::kAdditive;
+}
+
 bool PadsLeak(const PlanBasis& s) {
   // Steps of such models have no padding tokens (KV236).
   if (!s.a.states.empty() || FindMixing(s.a) != kNoNode) return false;
@@ -203,7 +208,8 @@ bool PadsLeak(const PlanBasis& s) {
   for (const AnalysedAttention& attention : s.a.attention) {
     const bool biased = attention.site && !attention.site->mask.biases.empty();
     const bool padded = attention.site && ReadsHostMask(s, attention.site->mask.keep);
-    loses_rows = loses_rows || ((padded || biased) && !HasNanGuard(*attention.site));
+    loses_rows =
+        loses_rows || ((padded || biased) && !KeepsRowsWithoutKeys(*attention.site, s.options));
     sees_all = sees_all || !padded;
   }
   return loses_rows && sees_all;

@@ -25,6 +25,10 @@ bool Implies(const PlanBasis& s, const MaskOfSite& mask, sym::Expr bound);
 // Returns true if e reads a graph input at the index of the key, such as a padding mask.
 bool ReadsHostMask(const PlanBasis& s, sym::Expr e);
 
+// Returns true if Attention-24 gives what the source gives for a query without visible keys: 0 for
+// 0. With MaskForm::kAdditive it gives an average, unless there is a sink.
+bool KeepsRowsWithoutKeys(const AttentionSite& site, const ResolvedOptions& options);
+
 // Returns true if each query sees at least one key, apart from keys that the host hides.
 bool SeesSomeKey(const PlanBasis& s, const MaskOfSite& mask);
 

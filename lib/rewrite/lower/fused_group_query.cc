@@ -3,7 +3,9 @@
 // valid, which follows from how the graph computes seqlens_k: from a mask of ones, or from shapes.
 // Source: the contrib operator text of ONNX Runtime 1.31.
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "fmt/format.h"
@@ -29,7 +31,8 @@ enum Input {
   kPositions,
   kScoreBias,
   kSink,
-  kQueryNorm = 14
+  kQueryNorm = 14,
+  kKeyNorm
 };
 
 struct Heads {
@@ -56,13 +59,22 @@ Heads ReadHeads(Lowering& l, NodeId n) {
 std::string WhyNot(Lowering& l, NodeId n, const Heads& heads) {
   const auto& node = l.graph().node(n);
   for (const auto& attribute : node.attribute()) {
-    static constexpr std::string_view kRead[] = {
-        "num_heads", "kv_num_heads",       "scale",        "softcap",      "local_window_size",
-        "do_rotary", "rotary_interleaved", "k_quant_type", "v_quant_type", "kv_cache_bit_width"};
+    static constexpr std::string_view kRead[] = {"num_heads",
+                                                 "kv_num_heads",
+                                                 "scale",
+                                                 "softcap",
+                                                 "local_window_size",
+                                                 "do_rotary",
+                                                 "rotary_interleaved",
+                                                 "k_quant_type",
+                                                 "v_quant_type",
+                                                 "kv_cache_bit_width",
+                                                 "smooth_softmax",
+                                                 "qk_norm_epsilon",
+                                                 "rotary_embedding_dim"};
     const std::string_view name = attribute.name();
     if (std::find(std::begin(kRead), std::end(kRead), name) != std::end(kRead)) continue;
-    const bool neutral = name == "causal"            ? attribute.i() == 1
-                         : name == "qk_norm_epsilon" ? true
+    const bool neutral = name == "causal" ? attribute.i() == 1
                          : attribute.type() == onnx::AttributeProto::STRING
                              ? attribute.s().empty() || attribute.s() == "NONE"
                              : attribute.type() == onnx::AttributeProto::INT && attribute.i() <= 0;
@@ -73,10 +85,11 @@ std::string WhyNot(Lowering& l, NodeId n, const Heads& heads) {
   if (window <= 0 && window != -1) {
     return fmt::format("needs a local_window_size of -1 or more than 0, found {}", window);
   }
-  for (size_t k = kSink; k < l.graph().inputs(n).size(); ++k) {
-    const bool scale = k > kSink && k < kQueryNorm;
-    if (!scale && l.has(n, k)) return "needs no sinks or norms of heads";
+  if (l.graph().inputs(n).size() > kKeyNorm + 1) return "needs no operands behind the norms";
+  if (l.has(n, kQueryNorm) != l.has(n, kKeyNorm)) {
+    return "needs norms of queries and of keys, or none";
   }
+  if (l.has(n, kSink) && l.Extent(n, kSink, 0) != heads.q) return "needs a sink for each head";
   if (!l.out(n, 3).empty()) return "needs no output of scores";
   if (!l.has(n, kPastKey) || !l.has(n, kPastValue) || l.out(n, 1).empty() || l.out(n, 2).empty()) {
     return "needs a past and a present of keys and of values";
@@ -107,6 +120,14 @@ std::string WhyNot(Lowering& l, NodeId n, const Heads& heads) {
   if (IntAttribute(node, "do_rotary", 0) != 0 &&
       (!l.has(n, kCos) || !l.has(n, kSin) || l.Extent(n, kCos, 1) == 0)) {
     return "needs tables of cosines and sines of a constant width";
+  }
+  const int64_t rotated = IntAttribute(node, "rotary_embedding_dim", 0);
+  if (IntAttribute(node, "do_rotary", 0) != 0 && rotated > 0 &&
+      rotated != 2 * l.Extent(n, kCos, 1)) {
+    return fmt::format(
+        "needs a rotary_embedding_dim of 0 or {}, twice the width of its tables, "
+        "found {}",
+        2 * l.Extent(n, kCos, 1), rotated);
   }
   if (l.has(n, kPositions) && l.Rank(n, kPositions) != 2) {
     return "needs position_ids of rank 2";
@@ -221,6 +242,16 @@ std::string Positions(Lowering& l, NodeId n) {
   return nodes.Add("Expand", {row, shape}, "positions");
 }
 
+// Divides each head of the queries and keys by its root mean square, times a weight.
+void NormalizeHeads(Lowering& l, NodeId n, Projections* p) {
+  if (!l.has(n, kQueryNorm)) return;
+  const float epsilon = FloatAttribute(l.graph().node(n), "qk_norm_epsilon", 1e-6F);
+  for (const auto& [x, weight] : {std::pair(&p->q, kQueryNorm), {&p->k, kKeyNorm}}) {
+    *x = l.nodes().Add("RMSNormalization", {*x, l.in(n, weight)}, "normalized",
+                       {MakeAttribute("axis", int64_t{-1}), MakeAttribute("epsilon", epsilon)});
+  }
+}
+
 void Rotate(Lowering& l, NodeId n, const Heads& h, Projections* p) {
   const auto& node = l.graph().node(n);
   if (IntAttribute(node, "do_rotary", 0) == 0) return;
@@ -270,6 +301,61 @@ std::string Append(Lowering& l, NodeId n, const StoredRows& stored, std::string 
   return stored.quantized() ? Restored(l, stored, present, role) : present;
 }
 
+bool HasSink(Lowering& l, NodeId n) {
+  return l.has(n, kSink) || IntAttribute(l.graph().node(n), "smooth_softmax", 0) == 1;
+}
+
+// Returns rows [B, Nk, T, D] with each head repeated for the queries of its group.
+std::string ForQueryHeads(Lowering& l, const Heads& h, const std::string& rows) {
+  if (h.q == h.kv) return rows;
+  NodeBuilder& nodes = l.nodes();
+  const std::string apart = nodes.Add("Unsqueeze", {rows, nodes.Int64s({2})}, "groups");
+  const std::string all =
+      nodes.Add("Expand", {apart, nodes.Int64s({1, 1, h.q / h.kv, 1, 1})}, "groups");
+  return nodes.Add("Reshape", {all, nodes.Int64s({0, h.q, -1, h.size})}, "repeated");
+}
+
+// Writes the attention out with a sink: its score is one more of the softmax, and its weight is cut
+// off. `mask`: bool, true for visible keys, or what is added to scores. Returns [B, N, S, D].
+std::string AttendWithSink(Lowering& l, NodeId n, const Heads& h, const std::string& query,
+                           const std::string& keys, const std::string& values,
+                           const std::string& mask, int32_t type) {
+  NodeBuilder& nodes = l.nodes();
+  const auto& node = l.graph().node(n);
+  const auto number = [&](double value) { return nodes.Scalar(value, type); };
+  const std::string turned = nodes.Add("Transpose", {ForQueryHeads(l, h, keys)}, "keys",
+                                       {MakeAttribute("perm", std::vector<int64_t>{0, 1, 3, 2})});
+  const double given = FloatAttribute(node, "scale", 0.0F);
+  const double scale = given != 0 ? given : 1 / std::sqrt(static_cast<double>(h.size));
+  std::string scores = nodes.Add("MatMul", {query, turned}, "product");
+  scores = nodes.Add("Mul", {scores, number(scale)}, "scores");
+  if (const double cap = FloatAttribute(node, "softcap", 0.0F); cap != 0) {
+    scores = nodes.Add("Tanh", {nodes.Add("Div", {scores, number(cap)}, "scores")}, "scores");
+    scores = nodes.Add("Mul", {scores, number(cap)}, "scores");
+  }
+  const double hidden = -std::numeric_limits<double>::infinity();
+  scores = l.has(n, kScoreBias) ? nodes.Add("Add", {scores, mask}, "scores")
+                                : nodes.Add("Where", {mask, scores, number(hidden)}, "scores");
+  std::string sink = number(0);
+  if (l.has(n, kSink)) {
+    sink = l.in(n, kSink);
+    if (l.Type(n, kSink) != type) sink = Cast(l, sink, type, "sink");
+    sink = nodes.Add("Reshape", {sink, nodes.Int64s({1, h.q, 1, 1})}, "sink");
+  }
+  const std::string lead =
+      nodes.Add("Shape", {scores}, "sink_shape", {MakeAttribute("end", int64_t{3})});
+  const std::string shape = nodes.Add("Concat", {lead, nodes.Int64s({1})}, "sink_shape",
+                                      {MakeAttribute("axis", int64_t{0})});
+  const std::string column = nodes.Add("Expand", {sink, shape}, "sinks");
+  const std::string all =
+      nodes.Add("Concat", {scores, column}, "with_sink", {MakeAttribute("axis", int64_t{3})});
+  const std::string soft =
+      nodes.Add("Softmax", {all}, "weights", {MakeAttribute("axis", int64_t{-1})});
+  const std::string weights = nodes.Add(
+      "Slice", {soft, nodes.Int64s({0}), nodes.Int64s({-1}), nodes.Int64s({3})}, "of_keys");
+  return nodes.Add("MatMul", {weights, ForQueryHeads(l, h, values)}, "Attention");
+}
+
 // Declares the head size of the projections for caches, which may declare a symbol for it.
 void DeclareHeadSize(Lowering& l, NodeId n, const Heads& h) {
   const auto declare = [&](const auto& infos, const std::string& name) {
@@ -309,6 +395,7 @@ bool LowerGroupQueryAttention(Lowering& l, NodeId n) {
   for (ValueId mask : masks) l.AllOnes(mask);
   DeclareHeadSize(l, n, heads);
   Projections p = Split(l, n, heads);
+  NormalizeHeads(l, n, &p);
   Rotate(l, n, heads, &p);
   NodeBuilder& nodes = l.nodes();
   const std::string keys = Append(l, n, heads.key, p.k, "key");
@@ -323,7 +410,10 @@ bool LowerGroupQueryAttention(Lowering& l, NodeId n) {
   }
   const std::string mask = Mask(l, n, p.q);
   l.patch().remove_nodes.insert(n);
-  std::string y = nodes.Add("Attention", {p.q, keys, values, mask}, "Attention", attributes);
+  const int32_t computed = narrow ? int32_t{onnx::TensorProto::FLOAT} : type;
+  std::string y = HasSink(l, n)
+                      ? AttendWithSink(l, n, heads, p.q, keys, values, mask, computed)
+                      : nodes.Add("Attention", {p.q, keys, values, mask}, "Attention", attributes);
   if (narrow) y = Cast(l, y, type, "result");
   l.JoinHeads(y, heads.q * heads.size, l.out(n, 0));
   return true;

@@ -150,8 +150,12 @@ struct PlannedAttention {
   // bool [B or 1, N or 1, S, W]; absent: is_causal and the valid length hide all that is hidden.
   std::optional<sym::Emitter::Request> mask;
   bool tree = false;  // the mask is combined with IndexInputs::tree_mask
-  // The mask is added to the scores, and hides unused slots without nonpad_kv_seqlen.
+  // The mask is added to the scores, and hides unused slots.
   bool additive = false;
+  bool states_length = true;  // the operator is given nonpad_kv_seqlen
+  // [1, N, 1, 1]: the score of a key of zeros behind the others, whose value is zeros. Absent:
+  // there is no sink. With a sink, `additive` is true, and nonpad_kv_seqlen counts all keys.
+  std::optional<sym::Emitter::Request> sink;
   std::vector<PlannedBias> biases;
   bool expands_biases = false;      // their sum lacks the full extents of queries or keys
   bool mask_has_heads = false;      // the mask, or a bias, has an axis of N heads

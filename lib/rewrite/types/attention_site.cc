@@ -11,7 +11,8 @@ bool IsBatchTimesHeads(const AttentionSite& site) {
       site.spelling);
 }
 
-bool HasNanGuard(const AttentionSite& site) {
+bool GivesZeroWithoutKeys(const AttentionSite& site) {
+  if (site.sink != nullptr) return true;
   return std::visit(
       Overloaded{[](const AttentionOperator&) { return false; },
                  [](const AttentionSpelledOut& spelled) { return spelled.nan_guard; }},

@@ -67,7 +67,8 @@ struct AttentionSpelledOut {
   bool nan_guard = false;          // a row of NaN, as of a fully masked query, is replaced by 0
 };
 
-// softmax(softcap(scale * q k^T) + biases + mask) v, with k and v read from caches.
+// softmax(softcap(scale * q k^T) + biases + mask) v, with k and v read from caches. With a sink,
+// the softmax has the scores of one more key, which is visible to all queries and whose value is 0.
 struct AttentionSite {
   NodeId node = kNoNode;     // its output 0, with a row for each query, is replaced
   ValueId query = kNoValue;  // [B, N, S, D], or [N, S, D] of one sequence; not yet scaled
@@ -78,15 +79,17 @@ struct AttentionSite {
   // onnx TensorProto::DataType in which the softmax is computed; 0: the operator's default.
   int32_t softmax_type = 0;
   AttentionMask mask;
+  // The score of the sink for query head h = i1, of the softmax's type; null: there is no sink.
+  sym::Expr sink = nullptr;
   std::variant<AttentionOperator, AttentionSpelledOut> spelling;
   std::vector<NodeId> nodes;  // the source's nodes that the site stands for
 };
 
 // Returns true if the result of the site is [B*N, S, Dv].
 bool IsBatchTimesHeads(const AttentionSite& site);
-// Returns true if the source gives 0 for a query without visible keys, as Attention-24 does. It may
-// give another number, or NaN, if this returns false.
-bool HasNanGuard(const AttentionSite& site);
+// Returns true if the source gives 0 for a query without visible keys: behind a guard against NaN,
+// or because only a sink is left. It may give another number, or NaN, if this returns false.
+bool GivesZeroWithoutKeys(const AttentionSite& site);
 
 // Returns the shape of the queries as [B, N, S, D]; B is 1 where the value has rank 3. The rank of
 // site.query must be known.

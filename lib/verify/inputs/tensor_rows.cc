@@ -148,6 +148,13 @@ Bounded WithBound(const exec::View& value, const exec::Tensor* bound) {
   return result;
 }
 
+exec::Tensor SlackOf(const Bounded& a, const Bounded& b) {
+  if (a.bound.empty() || b.bound.empty() || a.bound.shape() != b.bound.shape()) return {};
+  exec::Tensor sum = a.bound.Clone();
+  for (int64_t i = 0; i < sum.size(); ++i) sum.span<double>()[i] += b.bound.span<double>()[i];
+  return sum;
+}
+
 Bounded Part(const Bounded& whole, int axis, int64_t begin, int64_t end) {
   Bounded part{Part(whole.value.view(), axis, begin, end), {}};
   if (!whole.bound.empty()) part.bound = Part(whole.bound.view(), axis, begin, end);

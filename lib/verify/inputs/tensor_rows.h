@@ -37,6 +37,8 @@ struct Bounded {
 // Returns a tensor that refers to `value`, which must outlive it. bound: null, or of another shape:
 // not known.
 Bounded WithBound(const exec::View& value, const exec::Tensor* bound);
+// Returns the sum of both bounds, element by element; empty unless both are known.
+exec::Tensor SlackOf(const Bounded& a, const Bounded& b);
 Bounded Part(const Bounded& whole, int axis, int64_t begin, int64_t end);
 Bounded InTargetOrder(const Bounded& source, const ManifestCache& cache);
 

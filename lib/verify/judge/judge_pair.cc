@@ -19,6 +19,7 @@
 #include "verify/inputs/ledger.h"
 #include "verify/inputs/relation_check.h"
 #include "verify/judge/plan_limits.h"
+#include "verify/record/loose_bounds.h"
 #include "verify/steps/coverage.h"
 #include "verify/steps/decisions.h"
 #include "verify/steps/drive.h"
@@ -120,11 +121,15 @@ class Verifier {
     }
     OracleBounds bounds(before_, part_.bounds != nullptr ? *part_.bounds : after_, options_.full,
                         part_.bounds != nullptr ? 1 : oracle::kDeviations);
-    RunPlans(&driver, control_ ? nullptr : &bounds, *source, *converted);
+    LooseBounds loose(&bounds);
+    ErrorBounds* const used =
+        part_.recorder != nullptr ? static_cast<ErrorBounds*>(&loose) : &bounds;
+    RunPlans(&driver, control_ ? nullptr : used, *source, *converted);
+    RecordLengths(&driver, *source, *converted);
     fed_freely_.insert(fed_freely_.end(), unread_.begin(), unread_.end());
     report_.assumptions.Add(RestrictionsOf(stimulus->interface(), fed_freely_));
     report_.oracle = bounds.report();
-    if (part_.bounds != nullptr) return Finish();
+    if (part_.bounds != nullptr || part_.recorder != nullptr) return Finish();
     if (report_.counterexample && !control_) ShrinkDifference(driver, *source, *converted);
     driver.Attend(nullptr);
     if (!equal_start_.where.empty() && !control_) {
@@ -173,6 +178,7 @@ class Verifier {
     if (!bounds.ok()) return Inconclusive("KV401 " + Text(bounds.status()));
     if (decisions.empty()) {
       RunPlans(driver, &*bounds, source, converted);
+      RecordLengths(driver, source, converted);
       return Finish();
     }
     const auto shown = decisions.WithDecisionsAsOutputs(before_),
@@ -187,6 +193,7 @@ class Verifier {
     RunPlans(driver, &*bounds, *theirs, converted, &follower);
     report_.half_types.decisions = decisions.made();
     report_.half_types.unlike = decisions.unlike();
+    RecordLengths(driver, source, converted);
     return Finish();
   }
 
@@ -261,6 +268,8 @@ class Verifier {
   // Runs the plans and takes over their results.
   void RunPlans(Driver* driver, ErrorBounds* bounds, Runner& source, Runner& converted,
                 const PlanRunner::Follower* follower = nullptr) {
+    if (part_.recorder != nullptr) part_.recorder->Relate(relation_);
+    driver->Watch(part_.recorder);
     PlanRunner runner(HoldsWhole(report_.proof), &report_, &pace_, follower);
     runner.Run(driver, bounds, source, converted, &plans_);
     records_ = std::move(runner.records);
@@ -274,6 +283,18 @@ class Verifier {
     if (runner.free_positions) {
       fed_freely_.insert(fed_freely_.end(), free_positions_.begin(), free_positions_.end());
     }
+  }
+
+  // Keeps the plans that passed in the record, if one is made, and adds steps to be timed.
+  void RecordLengths(Driver* driver, Runner& source, Runner& converted) {
+    if (part_.recorder == nullptr) return;
+    part_.recorder->KeepPassed(report_.plans);
+    driver->Attend(nullptr);
+    if (!report_.counterexample && !Failed()) {
+      part_.recorder->AddLengths(*driver, source, converted, limits_);
+      part_.recorder->AddLarge(*driver, converted, limits_);
+    }
+    driver->Watch(nullptr);
   }
 
   void ShrinkDifference(const Driver& driver, Runner& source, Runner& converted) {

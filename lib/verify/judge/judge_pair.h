@@ -6,6 +6,7 @@
 #include "contract/manifest.h"
 #include "onnxio/model/model.h"
 #include "verify/judge/verify.h"
+#include "verify/record/recorder.h"
 #include "verify/variants/lifted_types.h"
 
 namespace kvlift {
@@ -24,6 +25,8 @@ struct VerifyPart {
   // If set, only the plans are run, to see whether both models of half precision agree in their own
   // types; the source in float32 is made of these weights.
   const LiftedWeights* agreement = nullptr;
+  // If set, only the plans are run, and this is told of them.
+  Recorder* recorder = nullptr;
 };
 
 // Proves what can be proved, then runs the plans, self checks, sensitivity samples and mutants that

@@ -42,7 +42,9 @@ absl::StatusOr<VerifyReport> VerifyAny(const Model& before, const Model& after,
     if (!adapted.ok()) return CannotBeJudged("KV403", adapted.status());
     KV_ASSIGN_OR_RETURN(VerifyReport report,
                         VerifyAny(adapted->before, after, adapted->relation, options, of_adapted));
-    RemoveSequences(before, relation, &report);
+    const auto restore = [&](VerifyReport* r) { RemoveSequences(before, relation, r); };
+    restore(&report);
+    if (part.recorder != nullptr) part.recorder->Restore(restore);
     for (const DroppedInput& dropped : relation.dropped) {
       if (TellsOfSequences(dropped)) {
         report.assumptions.Add({AssumptionKind::kSequences, dropped.name,
@@ -64,7 +66,9 @@ absl::StatusOr<VerifyReport> VerifyAny(const Model& before, const Model& after,
   if (!adapted.ok()) return CannotBeJudged("KV403", adapted.status());
   KV_ASSIGN_OR_RETURN(VerifyReport report,
                       JudgePair(adapted->before, after, adapted->relation, options, of_adapted));
-  RestoreSource(before, after, relation, &report);
+  const auto restore = [&](VerifyReport* r) { RestoreSource(before, after, relation, r); };
+  restore(&report);
+  if (part.recorder != nullptr) part.recorder->Restore(restore);
   return report;
 }
 
@@ -165,6 +169,30 @@ absl::StatusOr<VerifyReport> Verify(const Model& before, const Model& after,
     report->random_weights = options.random_weights;
     report->assumptions.Add(DrawnWeightsOf(*options.random_weights));
     if (paired.assumed) report->assumptions.Add(*paired.assumed);
+    return absl::OkStatus();
+  });
+  if (status.ok()) return report;
+  return CannotBeJudged("KV402", status);
+}
+
+absl::StatusOr<VerifyReport> RecordPlans(const Model& before, const Model& after,
+                                         const Manifest& relation, const VerifyOptions& options,
+                                         Recorder* recorder) {
+  if (HasQuantizedCaches(relation)) {
+    return absl::UnimplementedError(
+        "caches are quantised: what their rows have to be is not recorded");
+  }
+  VerifyOptions plans = options;
+  plans.controls = false;
+  absl::StatusOr<VerifyReport> report = absl::UnknownError("not run");
+  const absl::Status status = exec::WithinMemory([&]() -> absl::Status {
+    const Proof proof = ProveConversion(*before.proto, *after.proto, relation);
+    const LiftedWeights weights;
+    VerifyPart part;
+    part.proof = &proof;
+    part.recorder = recorder;
+    if (HasHalfTypes(*before.proto)) part.agreement = &weights;
+    report = VerifyAny(before, after, relation, plans, part);
     return absl::OkStatus();
   });
   if (status.ok()) return report;

@@ -16,6 +16,8 @@
 
 namespace kvlift {
 
+class Recorder;  // verify/record/recorder.h
+
 struct VerifyOptions {
   bool full = false;  // more plans and mutants, a larger budget for the oracle, no cut into layers
   uint64_t seed = 1;  // of all values that are fed
@@ -36,5 +38,12 @@ struct VerifyOptions {
 // undetected mutant make the verdict inconclusive.
 absl::StatusOr<VerifyReport> Verify(const Model& before, const Model& after,
                                     const Manifest& relation, const VerifyOptions& options);
+
+// Runs the plans alone, tells the recorder of them, and returns what they and the proof show. The
+// models are run whole, in their own types. Errors are those of Verify, and Unimplemented for
+// caches that are quantised.
+absl::StatusOr<VerifyReport> RecordPlans(const Model& before, const Model& after,
+                                         const Manifest& relation, const VerifyOptions& options,
+                                         Recorder* recorder);
 
 }  // namespace kvlift

@@ -17,6 +17,13 @@ using onnx::TensorProto;
 // their bound would detect nothing.
 double FactorOf(int32_t type) { return IsHalfType(type) ? 2.0 : 8.0; }
 
+// Returns the fixed bound of a float tensor whose largest number is `largest`.
+double FixedBound(int32_t type, int source_nodes, double largest) {
+  const double eps = EpsilonOf(type);
+  return FactorOf(type) * eps * std::sqrt(std::max(1, source_nodes)) *
+         std::max(largest, std::numeric_limits<float>::min() / eps);
+}
+
 std::vector<int64_t> ElementAt(const exec::Shape& shape, int64_t flat) {
   std::vector<int64_t> element(shape.size());
   for (int k = static_cast<int>(shape.size()) - 1; k >= 0; --k) {
@@ -88,9 +95,7 @@ Comparison Compare(const exec::View& reference, const exec::View& actual, int so
   }
   c.judged = nans < size || size == 0;
   const double eps = EpsilonOf(reference.type);
-  c.bound = real ? FactorOf(reference.type) * eps * std::sqrt(std::max(1, source_nodes)) *
-                       std::max(largest, std::numeric_limits<float>::min() / eps)
-                 : 0;
+  c.bound = real ? FixedBound(reference.type, source_nodes, largest) : 0;
   const bool computed = real && slack.shape == reference.shape && !slack.absent();
   double worst = -1;  // the largest |difference| / bound
   int64_t worst_at = 0;
@@ -127,6 +132,26 @@ Comparison Compare(const exec::View& reference, const exec::View& actual, int so
                               fmt::format("{:.9g} instead of {:.9g}", a, r)};
   }
   return c;
+}
+
+exec::Tensor BoundsOf(const exec::View& reference, int source_nodes, const exec::View& slack) {
+  exec::Tensor bounds = exec::Tensor::Zeros(TensorProto::DOUBLE, reference.shape);
+  if (!IsFloatType(reference.type)) return bounds;
+  double largest = 0;
+  for (int64_t i = 0; i < reference.size(); ++i) {
+    const double r = exec::ElementAsDouble(reference, i);
+    if (std::isfinite(r)) largest = std::max(largest, std::fabs(r));
+  }
+  const double fixed = FixedBound(reference.type, source_nodes, largest);
+  const bool computed = slack.shape == reference.shape && !slack.absent();
+  for (int64_t i = 0; i < reference.size(); ++i) {
+    const bool known = computed && std::isfinite(slack.as<double>()[i]);
+    bounds.span<double>()[i] = std::isnan(exec::ElementAsDouble(reference, i))
+                                   ? std::numeric_limits<double>::quiet_NaN()
+                               : known ? slack.as<double>()[i]
+                                       : fixed;
+  }
+  return bounds;
 }
 
 }  // namespace kvlift

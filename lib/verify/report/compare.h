@@ -41,6 +41,9 @@ struct Comparison {
 // known. An absent slack, or one of another shape, leaves the fixed bound.
 Comparison Compare(const exec::View& reference, const exec::View& actual, int source_nodes,
                    const exec::View& slack = {});
+// Returns the bound that Compare uses for each element: doubles of the reference's shape, NaN where
+// the reference is NaN.
+exec::Tensor BoundsOf(const exec::View& reference, int source_nodes, const exec::View& slack = {});
 using CompareFn = Comparison (*)(const exec::View& reference, const exec::View& actual,
                                  int source_nodes, const exec::View& slack);
 

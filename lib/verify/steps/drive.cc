@@ -27,39 +27,12 @@ exec::Tensor TreeOf(const StepSpec& step) {
   return tensor;
 }
 
-// Returns the rows of a group of one sequence, of a tensor whose axis 0 has one or several rows for
-// each sequence. A group of the whole batch, or an axis 0 that is not a batch, gives a copy.
-exec::Tensor SequencesOf(const exec::View& whole, const std::vector<int>& group, int64_t batch) {
-  if (whole.shape.empty() || static_cast<int64_t>(group.size()) == batch ||
-      whole.shape[0] % batch != 0) {
-    exec::Tensor copy(whole.type, whole.shape);
-    std::copy_n(whole.data, std::max<int64_t>(0, whole.bytes()), copy.data());
-    return copy;
-  }
-  const int64_t rows = whole.shape[0] / batch;
-  return Part(whole, 0, group[0] * rows, (group[0] + 1) * rows);
-}
+}  // namespace
 
-Bounded SequencesOf(const Bounded& whole, const std::vector<int>& group, int64_t batch) {
-  Bounded part{SequencesOf(whole.value.view(), group, batch), {}};
-  if (!whole.bound.empty()) part.bound = SequencesOf(whole.bound.view(), group, batch);
-  return part;
-}
-
-// Returns the sum of both bounds, element by element; empty unless both are known.
-exec::Tensor SlackOf(const Bounded& a, const Bounded& b) {
-  if (a.bound.empty() || b.bound.empty() || a.bound.shape() != b.bound.shape()) return {};
-  exec::Tensor sum = a.bound.Clone();
-  for (int64_t i = 0; i < sum.size(); ++i) sum.span<double>()[i] += b.bound.span<double>()[i];
-  return sum;
-}
-
-std::string Where(const std::string& plan, const StepSpec& step, int sequence) {
+std::string Driver::Where(const std::string& plan, const StepSpec& step, int sequence) {
   return fmt::format("{}, step {}{}", plan, step.number,
                      sequence >= 0 ? fmt::format(", sequence {}", sequence) : std::string());
 }
-
-}  // namespace
 
 absl::StatusOr<Runner> Runner::Create(const std::shared_ptr<const onnx::ModelProto>& model,
                                       const std::string& base_dir,
@@ -137,6 +110,7 @@ absl::StatusOr<exec::Fetches> Driver::StepSource(Runner& source, const StepSpec&
                                                  OracleRun* oracle) const {
   IntoSourceOrder(relation_, step, &feeds);
   KV_ASSIGN_OR_RETURN(exec::Fetches fetches, source.Step(feeds));
+  if (watcher_ != nullptr) watcher_->SourceRan(step, feeds, fetches);
   if (bounds_ != nullptr && oracle != nullptr) {
     *oracle = bounds_->Source(feeds, fetches, where);
     if (*oracle != nullptr) {
@@ -211,6 +185,7 @@ std::string Driver::Rewind(const ManifestCache& cache, const StepSpec& step, int
 Record Driver::RunSource(Runner& source, const Plan& plan) const {
   Record record;
   record.plan = &plan;
+  if (watcher_ != nullptr) watcher_->Begin(plan);
   const bool ragged = std::any_of(plan.steps.begin(), plan.steps.end(),
                                   [](const StepSpec& step) { return step.ragged(); });
   const auto batch = static_cast<int>(plan.steps.front().batch());
@@ -361,114 +336,6 @@ absl::StatusOr<exec::Feeds> Driver::ConvertedFeeds(const StepSpec& step, int64_t
   return feeds;
 }
 
-void Driver::Judge(const Given& given, const Bounded& want, const Bounded& got,
-                   const std::string& name, int sequence, Outcome* outcome) const {
-  const exec::Tensor slack = SlackOf(want, got);
-  const Comparison c = compare_(want.value.view(), got.value.view(), source_nodes_, slack.view());
-  const std::string where = Where(given.plan, given.step, sequence);
-  if (c.source_not_finite) {
-    outcome->unjudged = fmt::format("the source gives NaN in {} at {}", name, where);
-    return;
-  }
-  if (!c.judged) return;
-  outcome->bitwise = outcome->bitwise && c.bitwise;
-  OutputResult result{name, c.max_abs, c.max_rel, c.max_ulp, c.bound, c.bitwise ? "" : where};
-  result.ratio = c.ratio;
-  ++(c.bitwise ? result.bitwise : c.fixed ? result.by_fixed_bound : result.by_bound);
-  outcome->outputs[name].Merge(result);
-  if (!c.difference || outcome->difference) return;
-  const Difference& d = *c.difference;
-  outcome->difference = Counterexample{given.plan,
-                                       given.step.number,
-                                       name,
-                                       d.element,
-                                       d.before,
-                                       d.after,
-                                       fmt::format("{} differs first at {}, element [{}]: {}", name,
-                                                   where, fmt::join(d.element, ", "), d.text)};
-}
-
-Bounded Driver::Theirs(const Given& given, size_t group, const std::string& output) {
-  const auto& oracle = given.source.oracle;
-  const bool known = group < oracle.size() && oracle[group] != nullptr;
-  return WithBound(given.source.outputs[group].at(output).view(),
-                   known ? oracle[group]->BoundOf(output) : nullptr);
-}
-
-Bounded Driver::Mine(const Given& given, const std::string& output) {
-  return WithBound(given.after.at(output).view(),
-                   given.oracle != nullptr ? given.oracle->BoundOf(output) : nullptr);
-}
-
-std::pair<int64_t, int64_t> Driver::UnjudgedPads(const StepSpec& step, int sequence) const {
-  const bool differ = std::any_of(relation_.preconditions.begin(), relation_.preconditions.end(),
-                                  [](const Precondition& p) { return p.code == "KV303"; });
-  if (!differ || step.hidden.empty()) return {0, 0};
-  const auto place = [&](int64_t key) {
-    return std::clamp<int64_t>(key - step.past[sequence], 0, step.new_tokens);
-  };
-  return {place(step.hidden[sequence].first), place(step.hidden[sequence].second)};
-}
-
-// Compares the real tokens of one sequence in a step with padding tokens.
-void Driver::CompareTokens(const Given& given, const Bounded& want, const Bounded& got,
-                           const std::string& name, int sequence, Outcome* outcome) const {
-  const StepSpec& step = given.step;
-  const int64_t left = step.pads.empty() ? 0 : step.pads[sequence] - step.past[sequence];
-  const int64_t first = std::clamp<int64_t>(left, 0, step.new_tokens);
-  const int64_t end = step.real_of(sequence);
-  if (first >= end) return;
-  // An output without an axis of tokens belongs to the last token, which may be padding.
-  const exec::Shape &mine = got.value.shape(), &theirs = want.value.shape();
-  if (mine.size() < 2 || mine[1] != step.new_tokens) {
-    if (end == step.new_tokens && first == 0) Judge(given, want, got, name, sequence, outcome);
-    return;
-  }
-  if (theirs.size() < 2 || theirs[1] < end) {
-    return Judge(given, want, got, name, sequence, outcome);
-  }
-  const auto [pads, behind] = UnjudgedPads(step, sequence);
-  const auto judge = [&](int64_t from, int64_t to) {
-    if (from >= to) return;
-    Judge(given, Part(want, 1, from, to), Part(got, 1, from, to), name, sequence, outcome);
-  };
-  if (pads >= behind) return judge(first, end);
-  judge(first, std::min(pads, end));
-  judge(std::max(first, behind), end);
-}
-
-void Driver::CompareOutputs(const Given& given, Outcome* outcome) const {
-  const StepSpec& step = given.step;
-  const SourceStep& source = given.source;
-  for (const ManifestOutput& output : relation_.outputs) {
-    if (IsCache(output)) continue;
-    const std::string& theirs = NameInSource(output);
-    const Bounded all = Mine(given, output.name);
-    for (size_t g = 0; g < source.groups.size(); ++g) {
-      const std::vector<int>& group = source.groups[g];
-      const Bounded want = Theirs(given, g, theirs);
-      // An output that is as large for a group as for all sequences has no batch axis.
-      const bool shared = want.value.shape() == all.value.shape();
-      const Bounded got = shared ? all : SequencesOf(all, group, step.batch());
-      const auto unjudged = [&](int b) {
-        const auto [pads, behind] = UnjudgedPads(step, b);
-        return pads < behind;
-      };
-      const bool some = std::any_of(group.begin(), group.end(), unjudged);
-      if (step.pads.empty() && step.real.empty() && !some) {
-        Judge(given, want, got, output.name, source.groups.size() > 1 ? group[0] : -1, outcome);
-        continue;
-      }
-      const auto members = static_cast<int64_t>(group.size());
-      for (size_t k = 0; k < group.size(); ++k) {
-        const std::vector<int> one = {static_cast<int>(k)};
-        CompareTokens(given, SequencesOf(want, one, members), SequencesOf(got, one, members),
-                      output.name, group[k], outcome);
-      }
-    }
-  }
-}
-
 Outcome Driver::RunConverted(Runner& converted, const Record& record, CacheState* state,
                              std::vector<exec::Fetches>* trace) const {
   Outcome outcome;
@@ -493,6 +360,7 @@ Outcome Driver::RunConverted(Runner& converted, const Record& record, CacheState
       outcome.failed = fmt::format("step {}: {}", k, std::string(fetches.status().message()));
       return outcome;
     }
+    if (watcher_ != nullptr) watcher_->ConvertedRan(step, *feeds, *fetches);
     const SourceStep& source = record.steps[k];
     OracleRun oracle = source.oracle_after;
     const bool refereed = std::all_of(source.oracle.begin(), source.oracle.end(),

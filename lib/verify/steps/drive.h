@@ -19,6 +19,7 @@
 #include "verify/report/compare.h"
 #include "verify/report/verify_report.h"
 #include "verify/steps/oracle_runner.h"
+#include "verify/steps/plan_watcher.h"
 #include "verify/steps/plans.h"
 
 namespace kvlift {
@@ -150,6 +151,11 @@ class Driver {
 
   // Sets the bounds that computes bounds of the steps that follow; null: the fixed bound is used.
   void Attend(ErrorBounds* bounds) { bounds_ = bounds; }
+  // Sets who is told of the steps that follow; null: nobody. Then the distance of each cache
+  // element from the source's counts with its bound, so that bounds hold for another runtime's
+  // caches too.
+  void Watch(PlanWatcher* watcher) { watcher_ = watcher; }
+  bool watched() const { return watcher_ != nullptr; }
   // Sets the function that compares two tensors.
   void CompareBy(CompareFn compare) { compare_ = compare; }
   const Stimulus& stimulus() const { return stimulus_; }
@@ -182,6 +188,12 @@ class Driver {
     const OracleStep* oracle;  // bounds of `after`; null: the oracle did not run the step
     const std::string& plan;
   };
+  // The part of an output of the converted model that is compared.
+  struct Spot {
+    int sequence = -1;            // its number in texts; -1: all sequences
+    std::vector<Range> box = {};  // which elements; empty: all
+  };
+  static std::string Where(const std::string& plan, const StepSpec& step, int sequence);
   // Returns an output of the source, of one group, or of the converted model, with its bounds.
   static Bounded Theirs(const Given& given, size_t group, const std::string& output);
   static Bounded Mine(const Given& given, const std::string& output);
@@ -202,9 +214,13 @@ class Driver {
   // answer, as [begin, end); [0, 0) unless precondition KV303 says that their rows may differ.
   std::pair<int64_t, int64_t> UnjudgedPads(const StepSpec& step, int sequence) const;
   void CompareTokens(const Given& given, const Bounded& want, const Bounded& got,
-                     const std::string& name, int sequence, Outcome* outcome) const;
+                     const std::string& name, const Spot& spot, Outcome* outcome) const;
   void Judge(const Given& given, const Bounded& want, const Bounded& got, const std::string& name,
-             int sequence, Outcome* outcome) const;
+             const Spot& spot, Outcome* outcome) const;
+  // Writes the distance of `got` from `want` into `gap`, at the sequences of `batch` and from
+  // `begin` of an axis on. Does nothing if `gap` is null or the shapes differ.
+  void NoteGap(const Bounded& want, const Bounded& got, const Range& batch, int axis, int64_t begin,
+               exec::Tensor* gap) const;
 
   const Manifest& relation_;
   const Stimulus& stimulus_;
@@ -212,6 +228,7 @@ class Driver {
   std::map<std::string, int64_t> kept_rows_;
   std::map<std::string, int64_t> ring_slots_;
   ErrorBounds* bounds_ = nullptr;
+  PlanWatcher* watcher_ = nullptr;
   CompareFn compare_ = Compare;
 };
 

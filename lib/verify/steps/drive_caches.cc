@@ -8,24 +8,23 @@
 #include "verify/steps/drive.h"
 
 namespace kvlift {
-namespace {
-
-// Writes |want - got| into `gap`, at the sequences of `batch` and from `begin` of an axis on. Does
-// nothing if `gap` is null or the shapes differ.
-void NoteGap(const exec::View& want, const exec::View& got, const Range& batch, int axis,
-             int64_t begin, exec::Tensor* gap) {
-  if (gap == nullptr || want.shape != got.shape) return;
-  exec::Tensor distance(onnx::TensorProto::DOUBLE, got.shape);
-  for (int64_t i = 0; i < got.size(); ++i) {
-    const double d = std::fabs(exec::ElementAsDouble(want, i) - exec::ElementAsDouble(got, i));
+// A bound counts if the driver is watched: another runtime may be as far from the source as that.
+void Driver::NoteGap(const Bounded& want, const Bounded& got, const Range& batch, int axis,
+                     int64_t begin, exec::Tensor* gap) const {
+  const exec::View &theirs = want.value.view(), &mine = got.value.view();
+  if (gap == nullptr || theirs.shape != mine.shape) return;
+  exec::Tensor bound;
+  if (watched()) bound = BoundsOf(theirs, source_nodes_, SlackOf(want, got).view());
+  exec::Tensor distance(onnx::TensorProto::DOUBLE, mine.shape);
+  for (int64_t i = 0; i < mine.size(); ++i) {
+    double d = std::fabs(exec::ElementAsDouble(theirs, i) - exec::ElementAsDouble(mine, i));
+    if (!bound.empty()) d += bound.span<double>()[i];
     distance.span<double>()[i] = std::isfinite(d) ? d : 0;
   }
-  exec::Tensor mine = Part(gap->view(), batch.axis, batch.begin, batch.end);
-  Place(mine.view(), axis, begin, distance.view());
-  Place(gap->view(), batch.axis, batch.begin, mine.view());
+  exec::Tensor part = Part(gap->view(), batch.axis, batch.begin, batch.end);
+  Place(part.view(), axis, begin, distance.view());
+  Place(gap->view(), batch.axis, batch.begin, part.view());
 }
-
-}  // namespace
 
 // A cache with a window may drop its oldest rows.
 std::string Driver::CheckAppended(const ManifestCache& cache, const StepSpec& step,
@@ -144,9 +143,9 @@ std::string Driver::CheckCache(const ManifestCache& cache, const Given& given,
           if (!SameInBox(now.value.view(), fed, own, {axis, slot, slot + count})) {
             outcome->written[cache.id].insert(slot);
           }
-          Judge(given, want, got, cache.output, b, outcome);
+          Judge(given, want, got, cache.output, {b, {own, {axis, slot, slot + count}}}, outcome);
         }
-        NoteGap(want.value.view(), got.value.view(), own, axis, slot, gap);
+        NoteGap(want, got, own, axis, slot, gap);
       }
     };
     look(written, from, /*judged=*/false);
@@ -184,8 +183,8 @@ std::string Driver::CheckCaches(const Given& given, const CacheState& before, Ga
     }
     if (cache.grows) {
       const Bounded want = InTargetOrder(Theirs(given, 0, cache.source.output), cache);
-      Judge(given, want, now, cache.output, -1, outcome);
-      NoteGap(want.value.view(), now.value.view(), {0, 0, now.value.shape()[0]}, 0, 0, gap);
+      Judge(given, want, now, cache.output, {}, outcome);
+      NoteGap(want, now, {0, 0, now.value.shape()[0]}, 0, 0, gap);
       continue;
     }
     if (fed.type != now.value.type() || fed.shape != now.value.shape()) {

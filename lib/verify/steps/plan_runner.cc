@@ -119,7 +119,7 @@ void PlanRunner::Run(Driver* driver, ErrorBounds* bounds, Runner& source, Runner
   pace_->Begin("plan", plans->size());
   for (Plan& plan : *plans) {
     pace_->Next(plan.name);
-    driver->Attend(plan.extra ? nullptr : bounds);
+    driver->Attend(plan.extra && !driver->watched() ? nullptr : bounds);
     if (plan.extra) {
       RunExtra(*driver, &plan, source, converted);
       if (report_->counterexample || failed()) return;

@@ -2,7 +2,6 @@
 #include <system_error>
 
 #include "base/coded.h"
-#include "base/sha256.h"
 #include "base/status.h"
 #include "contract/manifest.h"
 #include "contract/manifest_text.h"
@@ -45,14 +44,6 @@ int CannotWrite(Io& io, const std::string& output, const absl::Status& status) {
   Complain(io, output,
            fmt::format("{} [{}]", std::string(status.message()), code.empty() ? "KV501" : code));
   return kUnwritable;
-}
-
-// Returns the SHA-256 of the file that the pieces form; empty if a piece is copied from another
-// file.
-std::string Sha256Of(const std::vector<Piece>& pieces) {
-  Sha256 hash;
-  for (const Piece& piece : pieces) hash.Update(piece.bytes);
-  return hash.FinishHex();
 }
 
 absl::StatusOr<std::string> ReportPage(const Io& io, ReportInput* facts, json document) {

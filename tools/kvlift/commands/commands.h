@@ -64,6 +64,16 @@ struct VerifyFlags {
 };
 int RunVerify(const VerifyFlags& flags, Io io);
 
+struct RecordFlags {
+  CommonFlags common;
+  std::string before, after, output;
+  std::string plan = "quick", manifest;
+  std::vector<int64_t> lengths = {16, 128, 1024};
+  uint64_t seed = 1;
+  bool copy = false, force = false;
+};
+int RunRecord(const RecordFlags& flags, Io io);
+
 struct RunFlags {
   CommonFlags common;
   std::string model, inputs, expect, steps, outputs;
@@ -133,5 +143,20 @@ struct LowerFlags {
 };
 void AddLowerFlags(CLI::App* command, LowerFlags* flags);
 int RunLower(const LowerFlags& flags, Io io);
+
+struct FleetFlags {
+  CommonFlags common;
+  std::string command;               // "convert", "verify", "check", "merge"
+  std::vector<std::string> sources;  // a list or a folder; of "merge", files of results
+  std::string output;
+  std::vector<std::string> arguments;          // options of the command, as they stand behind "--"
+  int jobs = 0;                                // 0: as many as the machine has processors
+  double memory_gib = 0, timeout_seconds = 0;  // of each process; 0: no limit
+  std::string shard;                           // "", "2/5"
+  std::string converted;           // of "verify": a file of results; empty: that in `output`
+  std::vector<std::string> retry;  // outcomes
+  bool resume = false, force = false;
+};
+int RunFleet(const FleetFlags& flags, Io io);
 
 }  // namespace kvlift::cli

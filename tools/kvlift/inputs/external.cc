@@ -6,6 +6,7 @@
 #include "absl/container/btree_map.h"
 #include "base/coded.h"
 #include "base/escape.h"
+#include "base/sha256.h"
 #include "base/status.h"
 #include "fmt/format.h"
 #include "ir/spans.h"
@@ -111,6 +112,12 @@ absl::StatusOr<DataPlacement> PlaceExternalData(const std::string& base_dir,
     }
   }
   return placed;
+}
+
+std::string Sha256Of(const std::vector<Piece>& pieces) {
+  Sha256 hash;
+  for (const Piece& piece : pieces) hash.Update(piece.bytes);
+  return hash.FinishHex();
 }
 
 }  // namespace kvlift::cli

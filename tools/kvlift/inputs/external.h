@@ -30,4 +30,7 @@ absl::StatusOr<DataPlacement> PlaceExternalData(const std::string& base_dir,
                                                 const std::string& output, ExternalMode mode,
                                                 onnx::ModelProto* model);
 
+// Returns the SHA-256 of the file that the pieces form.
+std::string Sha256Of(const std::vector<Piece>& pieces);
+
 }  // namespace kvlift::cli

@@ -15,11 +15,14 @@ import json
 import os
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
-from . import _native
+try:
+    from . import _native
+except ImportError as error:
+    _native = None  # kvlift.replay does without
+    _why_absent = str(error)
 
 __all__ = ["Conversion", "Error", "Finding", "Inconclusive", "Model", "Verdict", "caches", "check",
            "convert", "inspect", "load", "verify"]
-__version__ = _native.version
 
 
 class Error(Exception):
@@ -37,7 +40,22 @@ class Inconclusive(Error):
     """Raised if a verdict that is neither "equal" nor "different" is used as a bool."""
 
 
-_native.raise_failures_as(Error)
+class _Absent:
+    """Stands for the native half of the package where it was not built: each use raises Error."""
+
+    class Model:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        raise Error(f"this needs the native half of the package: {_why_absent}")
+
+
+if _native is None:
+    _native = _Absent()
+    __version__ = ""
+else:
+    _native.raise_failures_as(Error)
+    __version__ = _native.version
 
 Model = _native.Model
 ModelLike = Union[Model, str, "os.PathLike[str]", bytes, bytearray, memoryview]

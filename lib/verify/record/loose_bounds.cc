@@ -1,0 +1,31 @@
+#include "verify/record/loose_bounds.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "ir/types.h"
+#include "verify/report/compare.h"
+
+namespace kvlift {
+
+OracleRun LooseBounds::Converted(const exec::Feeds& feeds,
+                                 const std::map<std::string, exec::Tensor>& gaps,
+                                 const exec::Fetches& got, const std::string& where) {
+  std::map<std::string, exec::Tensor> wider;
+  for (const auto& [name, value] : feeds) {
+    if (!IsFloatType(value.type()) || value.view().bytes() < 0) continue;
+    exec::Tensor gap = exec::Tensor::Zeros(onnx::TensorProto::DOUBLE, value.shape());
+    const auto known = gaps.find(name);
+    const bool has_gap = known != gaps.end() && known->second.shape() == value.shape();
+    for (int64_t i = 0; i < gap.size(); ++i) {
+      const double size = std::fabs(exec::ElementAsDouble(value.view(), i));
+      const double half = std::isfinite(size) ? EpsilonOf(value.type()) / 2 * size : 0;
+      gap.span<double>()[i] = has_gap ? std::max(known->second.span<double>()[i], half) : half;
+    }
+    wider[name] = std::move(gap);
+  }
+  return bounds_->Converted(feeds, wider, got, where);
+}
+
+}  // namespace kvlift

@@ -1,0 +1,31 @@
+// Bounds that hold for runtimes that fuse operators.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "verify/steps/oracle_runner.h"
+
+namespace kvlift {
+
+// The oracle takes a product of two exact numbers for exact up to one rounding, as it is in an
+// executor that computes operator by operator. A runtime that fuses a product and a sum rounds
+// once in place of twice. These bounds therefore take each real number that is fed to the converted
+// model for inexact by half a unit in the last place.
+class LooseBounds : public ErrorBounds {
+ public:
+  // `bounds` must outlive this.
+  explicit LooseBounds(ErrorBounds* bounds) : bounds_(bounds) {}
+
+  OracleRun Source(const exec::Feeds& feeds, const exec::Fetches& got,
+                   const std::string& where) override {
+    return bounds_->Source(feeds, got, where);
+  }
+  OracleRun Converted(const exec::Feeds& feeds, const std::map<std::string, exec::Tensor>& gaps,
+                      const exec::Fetches& got, const std::string& where) override;
+
+ private:
+  ErrorBounds* bounds_;
+};
+
+}  // namespace kvlift

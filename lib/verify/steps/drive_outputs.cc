@@ -1,0 +1,160 @@
+// Compares a step's outputs other than caches: of all tokens, or of those that are no padding.
+#include <algorithm>
+
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+#include "verify/inputs/tensor_rows.h"
+#include "verify/steps/drive.h"
+
+namespace kvlift {
+namespace {
+
+// Returns the rows of a group of one sequence, of a tensor whose axis 0 has one or several rows for
+// each sequence. A group of the whole batch, or an axis 0 that is not a batch, gives a copy.
+exec::Tensor SequencesOf(const exec::View& whole, const std::vector<int>& group, int64_t batch) {
+  if (whole.shape.empty() || static_cast<int64_t>(group.size()) == batch ||
+      whole.shape[0] % batch != 0) {
+    exec::Tensor copy(whole.type, whole.shape);
+    std::copy_n(whole.data, std::max<int64_t>(0, whole.bytes()), copy.data());
+    return copy;
+  }
+  const int64_t rows = whole.shape[0] / batch;
+  return Part(whole, 0, group[0] * rows, (group[0] + 1) * rows);
+}
+
+Bounded SequencesOf(const Bounded& whole, const std::vector<int>& group, int64_t batch) {
+  Bounded part{SequencesOf(whole.value.view(), group, batch), {}};
+  if (!whole.bound.empty()) part.bound = SequencesOf(whole.bound.view(), group, batch);
+  return part;
+}
+
+// Returns the box of one sequence's rows of axis 0; an axis 0 that is not a batch gives all.
+std::vector<Range> RowsOf(const exec::Shape& shape, int sequence, int64_t batch) {
+  if (shape.empty() || batch == 1 || shape[0] % batch != 0) return {};
+  const int64_t rows = shape[0] / batch;
+  return {{0, sequence * rows, (sequence + 1) * rows}};
+}
+
+}  // namespace
+
+void Driver::Judge(const Given& given, const Bounded& want, const Bounded& got,
+                   const std::string& name, const Spot& spot, Outcome* outcome) const {
+  const exec::Tensor slack = SlackOf(want, got);
+  if (watcher_ != nullptr) {
+    watcher_->Compared(name, spot.box, want.value.view(),
+                       BoundsOf(want.value.view(), source_nodes_, slack.view()));
+  }
+  const Comparison c = compare_(want.value.view(), got.value.view(), source_nodes_, slack.view());
+  const std::string where = Where(given.plan, given.step, spot.sequence);
+  if (c.source_not_finite) {
+    outcome->unjudged = fmt::format("the source gives NaN in {} at {}", name, where);
+    return;
+  }
+  if (!c.judged) return;
+  outcome->bitwise = outcome->bitwise && c.bitwise;
+  OutputResult result{name, c.max_abs, c.max_rel, c.max_ulp, c.bound, c.bitwise ? "" : where};
+  result.ratio = c.ratio;
+  ++(c.bitwise ? result.bitwise : c.fixed ? result.by_fixed_bound : result.by_bound);
+  outcome->outputs[name].Merge(result);
+  if (!c.difference || outcome->difference) return;
+  const Difference& d = *c.difference;
+  outcome->difference = Counterexample{given.plan,
+                                       given.step.number,
+                                       name,
+                                       d.element,
+                                       d.before,
+                                       d.after,
+                                       fmt::format("{} differs first at {}, element [{}]: {}", name,
+                                                   where, fmt::join(d.element, ", "), d.text)};
+}
+
+Bounded Driver::Theirs(const Given& given, size_t group, const std::string& output) {
+  const auto& oracle = given.source.oracle;
+  const bool known = group < oracle.size() && oracle[group] != nullptr;
+  return WithBound(given.source.outputs[group].at(output).view(),
+                   known ? oracle[group]->BoundOf(output) : nullptr);
+}
+
+Bounded Driver::Mine(const Given& given, const std::string& output) {
+  return WithBound(given.after.at(output).view(),
+                   given.oracle != nullptr ? given.oracle->BoundOf(output) : nullptr);
+}
+
+std::pair<int64_t, int64_t> Driver::UnjudgedPads(const StepSpec& step, int sequence) const {
+  const bool differ = std::any_of(relation_.preconditions.begin(), relation_.preconditions.end(),
+                                  [](const Precondition& p) { return p.code == "KV303"; });
+  if (!differ || step.hidden.empty()) return {0, 0};
+  const auto place = [&](int64_t key) {
+    return std::clamp<int64_t>(key - step.past[sequence], 0, step.new_tokens);
+  };
+  return {place(step.hidden[sequence].first), place(step.hidden[sequence].second)};
+}
+
+// Compares the real tokens of one sequence in a step with padding tokens.
+void Driver::CompareTokens(const Given& given, const Bounded& want, const Bounded& got,
+                           const std::string& name, const Spot& spot, Outcome* outcome) const {
+  const StepSpec& step = given.step;
+  const int sequence = spot.sequence;
+  const int64_t left = step.pads.empty() ? 0 : step.pads[sequence] - step.past[sequence];
+  const int64_t first = std::clamp<int64_t>(left, 0, step.new_tokens);
+  const int64_t end = step.real_of(sequence);
+  if (first >= end) return;
+  // An output without an axis of tokens belongs to the last token, which may be padding.
+  const exec::Shape &mine = got.value.shape(), &theirs = want.value.shape();
+  if (mine.size() < 2 || mine[1] != step.new_tokens) {
+    if (end == step.new_tokens && first == 0) Judge(given, want, got, name, spot, outcome);
+    return;
+  }
+  if (theirs.size() < 2 || theirs[1] < end) {
+    return Judge(given, want, got, name, spot, outcome);
+  }
+  const auto [pads, behind] = UnjudgedPads(step, sequence);
+  const auto judge = [&](int64_t from, int64_t to) {
+    if (from >= to) return;
+    Spot tokens = spot;
+    tokens.box.push_back({1, from, to});
+    Judge(given, Part(want, 1, from, to), Part(got, 1, from, to), name, tokens, outcome);
+  };
+  if (pads >= behind) return judge(first, end);
+  judge(first, std::min(pads, end));
+  judge(std::max(first, behind), end);
+}
+
+void Driver::CompareOutputs(const Given& given, Outcome* outcome) const {
+  const StepSpec& step = given.step;
+  const SourceStep& source = given.source;
+  for (const ManifestOutput& output : relation_.outputs) {
+    if (IsCache(output)) continue;
+    const std::string& theirs = NameInSource(output);
+    const Bounded all = Mine(given, output.name);
+    for (size_t g = 0; g < source.groups.size(); ++g) {
+      const std::vector<int>& group = source.groups[g];
+      const Bounded want = Theirs(given, g, theirs);
+      // An output that is as large for a group as for all sequences has no batch axis.
+      const bool shared = want.value.shape() == all.value.shape();
+      const Bounded got = shared ? all : SequencesOf(all, group, step.batch());
+      const bool alone = source.groups.size() > 1;
+      const auto spot_of = [&](int b) {
+        return Spot{
+            b, shared && alone ? std::vector<Range>() : RowsOf(all.value.shape(), b, step.batch())};
+      };
+      const auto unjudged = [&](int b) {
+        const auto [pads, behind] = UnjudgedPads(step, b);
+        return pads < behind;
+      };
+      const bool some = std::any_of(group.begin(), group.end(), unjudged);
+      if (step.pads.empty() && step.real.empty() && !some) {
+        Judge(given, want, got, output.name, alone ? spot_of(group[0]) : Spot(), outcome);
+        continue;
+      }
+      const auto members = static_cast<int64_t>(group.size());
+      for (size_t k = 0; k < group.size(); ++k) {
+        const std::vector<int> one = {static_cast<int>(k)};
+        CompareTokens(given, SequencesOf(want, one, members), SequencesOf(got, one, members),
+                      output.name, spot_of(group[k]), outcome);
+      }
+    }
+  }
+}
+
+}  // namespace kvlift

@@ -1,0 +1,40 @@
+// The flags that many commands share.
+#include "exec/memory/budget.h"
+#include "fmt/format.h"
+#include "kvlift/cli.h"
+#include "kvlift/help.h"
+
+namespace kvlift::cli {
+
+void AddOutputFlags(CLI::App* app, CommonFlags* flags) {
+  constexpr char kCommon[] = "Common";
+  app->add_flag("--json", flags->json, "Print one JSON document")->group(kCommon);
+  app->add_flag("--quiet", flags->quiet, "Print nothing but errors")->group(kCommon);
+  app->add_flag("--verbose", flags->verbose, "Print more")->group(kCommon);
+  app->add_option("--color", flags->color, "Colours")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->group(kCommon);
+  app->add_option("--threads", flags->threads, "Threads; 0: as the machine has")
+      ->check(CLI::Range(0, 1024))
+      ->group(kCommon);
+}
+
+void AddReadingFlags(CLI::App* app, CommonFlags* flags) {
+  app->add_option("--data-dir", flags->load.data_folders,
+                  "Where external data may lie, in place of the model's folder")
+      ->group(kReadingGroup);
+  app->add_flag("--trust-links", flags->load.data.hard_links,
+                "Read external data that has other names (hard links)")
+      ->group(kReadingGroup);
+  app->add_flag("!--strict-links", flags->load.data.links,
+                "Read no external data through symbolic links")
+      ->group(kReadingGroup);
+  for (const LimitInfo& limit : AllLimits()) {
+    app->add_option(fmt::format("--{}", limit.flag), flags->load.limits.*limit.value,
+                    fmt::format("Limit: {}", limit.what))
+        ->check(CLI::Range(int64_t{0}, limit.most))
+        ->group(kLimitsGroup);
+  }
+}
+
+}  // namespace kvlift::cli

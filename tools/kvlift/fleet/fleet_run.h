@@ -1,0 +1,53 @@
+// One run of `fleet`: a process for each model, a line for each result.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kvlift/commands/commands.h"
+#include "kvlift/fleet/processes.h"
+#include "kvlift/fleet/results_file.h"
+#include "kvlift/fleet/task_list.h"
+
+namespace kvlift::cli {
+
+class FleetRun {
+ public:
+  // `tasks` are those of this run, out of a list of `of`. `stored` are the results that the folder
+  // has already, and may be used again if `flags.resume` is set.
+  FleetRun(const FleetFlags& flags, Io& io, std::vector<FleetTask> tasks, size_t of,
+           const std::vector<FleetResult>& stored);
+
+  // Returns a file that would be overwritten though it may not be; empty if there is none. Models
+  // of the list are never overwritten, and files of results only `again`.
+  std::string InTheWay(bool again) const;
+  // Works on all tasks, and adds a line to the log for each. Fails if a line cannot be written.
+  absl::StatusOr<std::vector<FleetResult>> Work(ResultsLog* log);
+
+ private:
+  // Returns a result with all fields that are known before the model is worked on.
+  FleetResult Begin(const FleetTask& task, Processes* processes) const;
+  // Returns the stored result that stands for one that was begun; null if it has to be made.
+  const FleetResult* Stored(const FleetResult& begun) const;
+  std::vector<std::string> ArgumentsFor(const FleetTask& task) const;
+  absl::Status Start(size_t k, Processes* processes) const;
+  // Returns the result, after naming or removing the files that the process has written.
+  FleetResult End(size_t k, const ProcessEnd& end) const;
+  absl::Status Finish(size_t k, FleetResult result, ResultsLog* log);
+  std::string InOutput(const std::string& name) const;
+
+  const FleetFlags& flags_;
+  Io& io_;
+  const std::vector<FleetTask> tasks_;
+  const size_t of_;
+  const std::vector<FleetResult>& stored_;
+  size_t jobs_ = 1;
+  int threads_ = 1;                   // of each process
+  std::vector<FleetResult> results_;  // by task
+  size_t done_ = 0;
+};
+
+}  // namespace kvlift::cli

@@ -1,0 +1,225 @@
+#include "kvlift/fleet/task_list.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/status.h"
+#include "fmt/format.h"
+#include "onnxio/files/errno_status.h"
+
+namespace kvlift::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A longer file is no list that somebody wrote.
+constexpr uintmax_t kMostListBytes = uintmax_t{64} << 20;
+
+bool IsModelName(const fs::path& path) {
+  return path.extension() == ".onnx" || path.extension() == ".onnxtxt";
+}
+
+// Returns the path of a file for a command line, on which it is neither an option nor stdin.
+std::string Opened(const fs::path& folder, const std::string& name) {
+  const std::string path = (folder / name).string();
+  return path.rfind('-', 0) == 0 ? "./" + path : path;
+}
+
+// Returns a name below the folder of results: neither absolute nor with "..", without an extension.
+std::string StemOf(const std::string& model) {
+  fs::path stem;
+  for (const fs::path& part : fs::path(model).lexically_normal().relative_path()) {
+    if (part != ".." && part != ".") stem /= part;
+  }
+  stem.replace_extension();
+  return stem.empty() ? "model" : stem.string();
+}
+
+// Collects tasks; names that are given twice are taken once.
+class Collector {
+ public:
+  explicit Collector(const TaskQuery& query) : query_(query) {}
+
+  void Add(const fs::path& folder, const std::string& model, const std::string& after,
+           const std::string& where) {
+    if (!seen_.emplace(model, after).second) {
+      list_.notes.push_back(fmt::format("{}{} is named twice; it is taken once", where, model));
+      return;
+    }
+    FleetTask task;
+    task.model = model;
+    task.path = Opened(folder, model);
+    task.after = after;
+    if (!after.empty()) task.after_path = Opened(folder, after);
+    Push(std::move(task));
+  }
+
+  // Adds a model with what it was converted to; without a conversion it is left out.
+  void AddConverted(const fs::path& folder, const std::string& model) {
+    const auto found = query_.converted.find(model);
+    if (found == query_.converted.end()) {
+      ++unconverted_;
+      return;
+    }
+    if (!seen_.emplace(model, found->second).second) return;
+    FleetTask task;
+    task.model = model;
+    task.path = Opened(folder, model);
+    task.after = found->second;
+    task.after_path = Opened(query_.output, found->second);
+    Push(std::move(task));
+  }
+
+  absl::StatusOr<TaskList> Finish() {
+    if (unconverted_ > 0) {
+      list_.notes.push_back(
+          fmt::format("{} models were not converted; they are left out", unconverted_));
+    }
+    if (list_.tasks.empty()) {
+      return absl::InvalidArgumentError(
+          unconverted_ > 0 ? fmt::format("{} has no conversion of these models; run fleet convert "
+                                         "with this folder first, or list pairs",
+                                         query_.output)
+                           : "no models");
+    }
+    return std::move(list_);
+  }
+
+ private:
+  void Push(FleetTask task) {
+    task.index = list_.tasks.size() + 1;
+    const std::string stem = StemOf(task.model);
+    task.stem = stem;
+    for (int k = 2; !stems_.insert(task.stem).second; ++k)
+      task.stem = fmt::format("{}-{}", stem, k);
+    list_.tasks.push_back(std::move(task));
+  }
+
+  const TaskQuery& query_;
+  TaskList list_;
+  std::set<std::pair<std::string, std::string>> seen_;
+  std::set<std::string> stems_;
+  size_t unconverted_ = 0;
+};
+
+// Returns the line without its comment, which starts with "#" at the begin or behind a space.
+absl::string_view WithoutComment(absl::string_view line) {
+  for (size_t k = 0; k < line.size(); ++k) {
+    if (line[k] == '#' && (k == 0 || absl::ascii_isspace(static_cast<unsigned char>(line[k - 1]))))
+      return line.substr(0, k);
+  }
+  return line;
+}
+
+// Returns the one or two paths of a line of pairs: at a tab if there is one, else at spaces.
+std::vector<std::string> PathsOfPair(absl::string_view line) {
+  std::vector<std::string> paths;
+  const bool tab = line.find('\t') != absl::string_view::npos;
+  for (absl::string_view part : absl::StrSplit(line, absl::ByAnyChar(tab ? "\t" : " "))) {
+    part = absl::StripAsciiWhitespace(part);
+    if (!part.empty()) paths.emplace_back(part);
+  }
+  return paths;
+}
+
+absl::StatusOr<std::string> ReadText(const std::string& path) {
+  std::error_code error;
+  const uintmax_t size = fs::file_size(path, error);
+  if (error) return ErrnoStatus(error.value(), "cannot be read");
+  if (size > kMostListBytes) return absl::InvalidArgumentError("is too long for a list of models");
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (!file || (size > 0 && !(text << file.rdbuf()))) {
+    return ErrnoStatus(errno == 0 ? EIO : errno, "cannot be read");
+  }
+  return text.str();
+}
+
+absl::Status ReadList(const TaskQuery& query, Collector* collector) {
+  if (IsModelName(query.source)) {
+    return absl::InvalidArgumentError(
+        "is a model; fleet takes a folder, or a text file with a path in each line");
+  }
+  KV_ASSIGN_OR_RETURN(const std::string text, ReadText(query.source));
+  const fs::path folder = fs::path(query.source).parent_path();
+  size_t number = 0;
+  for (absl::string_view line : absl::StrSplit(absl::StripPrefix(text, "\xef\xbb\xbf"), '\n')) {
+    const std::string where = fmt::format("line {}: ", ++number);
+    if (line.find('\0') != absl::string_view::npos) {
+      return absl::InvalidArgumentError(where + "is not text");
+    }
+    line = absl::StripAsciiWhitespace(WithoutComment(line));
+    if (line.empty()) continue;
+    if (query.command != "verify") {
+      collector->Add(folder, std::string(line), "", where);
+      continue;
+    }
+    const std::vector<std::string> paths = PathsOfPair(line);
+    if (paths.size() > 2) {
+      return absl::InvalidArgumentError(
+          where + "needs BEFORE AFTER, with a tab between paths that have spaces");
+    }
+    if (paths.size() == 2) {
+      collector->Add(folder, paths[0], paths[1], where);
+    } else {
+      collector->AddConverted(folder, paths[0]);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Returns the paths of all models below a folder, relative to it and sorted. Folders behind links
+// are not entered.
+absl::StatusOr<std::vector<std::string>> FindModels(const fs::path& folder,
+                                                    const fs::path& output) {
+  std::vector<std::string> found;
+  std::error_code error;
+  fs::recursive_directory_iterator it(folder, error);
+  for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
+    std::error_code unknown;
+    if (it->is_directory(unknown)) {
+      // The results of an earlier run are no sources.
+      if (fs::equivalent(it->path(), output, unknown) && !unknown) it.disable_recursion_pending();
+    } else if (it->path().extension() == ".onnx" && it->is_regular_file(unknown)) {
+      found.push_back(it->path().lexically_relative(folder).string());
+    }
+  }
+  if (error) return ErrnoStatus(error.value(), "cannot be searched");
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+absl::Status ReadFolder(const TaskQuery& query, Collector* collector) {
+  KV_ASSIGN_OR_RETURN(const auto models, FindModels(query.source, query.output));
+  if (models.empty()) return absl::InvalidArgumentError("there is no *.onnx in this folder");
+  for (const std::string& model : models) {
+    if (query.command == "verify") {
+      collector->AddConverted(query.source, model);
+    } else {
+      collector->Add(query.source, model, "", "");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<TaskList> ReadTasks(const TaskQuery& query) {
+  Collector collector(query);
+  std::error_code error;
+  KV_RETURN_IF_ERROR(fs::is_directory(query.source, error) ? ReadFolder(query, &collector)
+                                                           : ReadList(query, &collector));
+  return collector.Finish();
+}
+
+}  // namespace kvlift::cli

@@ -1,0 +1,43 @@
+// The models that `fleet` works on: those of a list, or all below a folder.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace kvlift::cli {
+
+// One model, or one pair of models for `verify`.
+struct FleetTask {
+  size_t index = 0;  // place in the whole list, from 1
+  // As the list names them, or relative to the folder. `after` is empty except for `verify`.
+  std::string model, after;
+  // The same files, as a process in the current folder opens them.
+  std::string path, after_path;
+  // What the files about this model are called in the folder of results, without an extension:
+  // "llama/model". No two tasks have the same.
+  std::string stem;
+};
+
+struct TaskQuery {
+  std::string command;  // "convert", "verify" or "check"
+  std::string source;   // a text file, or a folder
+  std::string output;   // the folder of results, in which no models are searched
+  // What each model was converted to: path in `output` by name of the model. `verify` pairs a model
+  // that is named alone with its conversion.
+  std::map<std::string, std::string> converted;
+};
+
+struct TaskList {
+  std::vector<FleetTask> tasks;
+  std::vector<std::string> notes;  // what was left out, and why
+};
+
+// Reads the list, or searches the folder. Returns NotFound or PermissionDenied if the source cannot
+// be read, and InvalidArgument with the number of the line if a line of the list cannot be
+// understood or if there are no models.
+absl::StatusOr<TaskList> ReadTasks(const TaskQuery& query);
+
+}  // namespace kvlift::cli

@@ -1,0 +1,31 @@
+// Writes arrays in NumPy's .npz format: a ZIP archive of .npy files, not compressed. Sources: NEP
+// 1, and PKWARE's APPNOTE.TXT.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "exec/memory/tensor.h"
+
+namespace kvlift::cli {
+
+// Returns a tensor as a .npy file. Types that NumPy does not have become unsigned integers of as
+// many bytes. Unimplemented for types smaller than a byte and for what is no tensor of numbers.
+absl::StatusOr<std::string> NpyOf(const exec::View& tensor);
+
+// The bytes of an archive. Equal arrays give equal bytes.
+class NpzWriter {
+ public:
+  // Names must be unique and ASCII. Errors are those of NpyOf; ResourceExhausted if the archive
+  // gets larger than 2 GiB.
+  absl::Status Add(std::string_view name, const exec::View& tensor);
+  // Returns the archive; nothing can be added afterwards.
+  std::string Finish();
+
+ private:
+  std::string bytes_, directory_;
+  int count_ = 0;
+};
+
+}  // namespace kvlift::cli

@@ -1,0 +1,1 @@
+"""The parts of kvlift.replay. They need NumPy, and ONNX Runtime where models run."""
