@@ -1,0 +1,142 @@
+// Reads what an attention computes, for read_attention.h. Internal to lib/proof/reading.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "proof/graphs/attention_reading.h"
+#include "proof/graphs/matrix_products.h"
+#include "proof/lemmas/exact_cast.h"
+#include "proof/lemmas/short_mask.h"
+#include "sym/forms/forms.h"
+
+namespace kvlift::internal {
+
+// Steps that are followed from an operand back to what it is made of.
+inline constexpr int kMostSteps = 64;
+
+class AttentionReader {
+ public:
+  AttentionReader(sym::Forms& forms, int64_t heads)
+      : forms_(forms), graph_(forms.graph()), pool_(forms.pool()), heads_(heads) {}
+
+  AttentionReading Run(ValueId result);
+
+ private:
+  bool Fail(std::string why);
+
+  std::optional<Product> ProductOf(NodeId n) const { return ReadProduct(forms_, n); }
+  bool IsRank(const sym::Form& form) const;
+
+  // The indices of the batch and head axes in a value of this rank, for sequence i0 and head i1.
+  std::vector<sym::Expr> Front(size_t rank);
+
+  // The indices of element i0, i1, i2, `last` in a value of this rank.
+  std::vector<sym::Expr> Here(size_t rank, sym::Expr last);
+
+  // The element in row r and column c of a matrix operand of this rank; `turned`: the operand is
+  // transposed.
+  sym::Expr Cell(ValueId v, size_t rank, sym::Expr r, sym::Expr c, bool turned);
+
+  // The element of an operand that is broadcast to `args`.
+  sym::Expr At(ValueId v, absl::Span<const sym::Expr> args);
+
+  struct Factored {
+    sym::Expr element = nullptr;
+    double factor = 1;
+    FactorRange range;
+  };
+
+  // The element that e passes on exactly; null if e is anything else.
+  sym::Expr Passed(sym::Expr e) { return BeforeExactCast(forms_, e, r_.extents, &r_.grounds); }
+
+  // What an expression is without its last step.
+  struct Peeled {
+    sym::Expr element = nullptr;       // null: the step is no multiplication and no exact cast
+    std::optional<Multiplication> by;  // absent: the step is a cast
+  };
+
+  // Removes one multiplication or division by a number, or one exact cast, from e.
+  Peeled WithoutStep(sym::Expr e);
+  Factored Peel(sym::Expr e);
+
+  // Hides all keys for which `where` does not hold.
+  void See(sym::Expr where, const std::set<double>& hidden_by);
+
+  // Finds the softmax that the left operand of the second product comes from. Sets `where` to the
+  // indices of its element. `to` is the type of that product.
+  NodeId FindSoftmax(sym::Expr e, int32_t to, std::vector<sym::Expr>* where);
+
+  // The operand of a softmax, without the maximum of a row that is taken off all of its scores.
+  ValueId ScoresOf(NodeId softmax);
+
+  // Returns true if a softmax of x has one score for each key, of which the one at `where` is that
+  // of key i3, and perhaps one of a sink, which is read.
+  bool IsOverKeys(ValueId x, absl::Span<const sym::Expr> where);
+
+  // Reads from the softmax's operand back to the first product: masks, selections and factors.
+  bool ReadScores(sym::Expr e);
+
+  // Only a scale may follow a mask on the way to the softmax.
+  bool MaskFits();
+  sym::Expr WithoutSelection(sym::Expr e);
+  sym::Expr WithoutMask(NodeId n, sym::Expr e);
+  bool LeadsToProduct(sym::Expr e, int depth);
+
+  // Reads what is added to the scores: where it hides a key, and its value elsewhere.
+  bool AddBias(sym::Expr e);
+  bool ReadFirstProduct(NodeId n, sym::Expr e);
+
+  // Compares indices; on an axis of extent 1 the index is 0.
+  bool SamePlace(absl::Span<const sym::Expr> args, absl::Span<const sym::Expr> here) const;
+  bool ReadProducts(NodeId node);
+  ValueId Input(NodeId node, size_t k) const;
+
+  // The shape of an operator's operand as [B, N, S, D]; `joined` if it is given as [B, S, N * D].
+  struct OperandShape {
+    std::vector<sym::Expr> shape;
+    bool joined = false;
+  };
+
+  // `heads` is 0 if the operator does not give the number. For operands of rank 4 it has to equal
+  // their own.
+  std::optional<OperandShape> ByHeads(ValueId v, int64_t heads);
+  sym::Expr Element(ValueId v, absl::Span<const sym::Expr> at, const OperandShape& form);
+
+  // Returns true if the node has no attributes but those of Attention-24 that are read, and
+  // qk_matmul_output_mode, which only chooses another output.
+  bool HasKnownAttributes(NodeId node) const;
+  bool ReadOperator(NodeId node);
+
+  // Returns true if the valid lengths of an operator are not given, or are the number of its keys.
+  bool CountsAllKeys(ValueId valid);
+
+  // Returns true if the last key of an operator is that of a sink, and sets has_sink_key_.
+  bool HasSinkKey(NodeId node, sym::Expr key_head, const OperandShape& k, const OperandShape& v);
+
+  // Reads the score of the sink, if there is one, from the last column of the operator's mask.
+  bool ReadSinkColumn(ValueId mask, const MaskShape& shape, sym::Expr last);
+
+  // The length of an operator's own past; null if it is not read.
+  sym::Expr PastOf(NodeId node);
+
+  // The element of keys or values with the past in front of the new rows.
+  sym::Expr BehindPast(ValueId past, ValueId news, sym::Expr length, std::vector<sym::Expr> at,
+                       const OperandShape& form);
+  bool ReadVisible(NodeId node, sym::Expr queries, sym::Expr past);
+
+  sym::Forms& forms_;
+  const Graph& graph_;
+  sym::Pool& pool_;
+  int64_t heads_;
+  bool has_sink_key_ = false;  // the last key of an operator is that of a sink
+  AttentionReading r_;
+  // The multiplications of the scores, from the softmax back to the product or the tanh.
+  std::vector<Multiplication> factors_;
+};
+
+}  // namespace kvlift::internal

@@ -1,0 +1,233 @@
+// The part of AttentionReader that reads the nodes around a softmax.
+#include "proof/lemmas/mask_split.h"
+#include "proof/lemmas/names.h"
+#include "proof/lemmas/nan_guard.h"
+#include "proof/lemmas/row_maximum.h"
+#include "proof/lemmas/scale_moved.h"
+#include "proof/lemmas/softmax_precision.h"
+#include "proof/reading/attention_reader.h"
+
+namespace kvlift::internal {
+
+using onnx::TensorProto;
+using sym::Expr;
+using sym::Facts;
+using sym::Kind;
+
+NodeId AttentionReader::FindSoftmax(Expr e, int32_t to, std::vector<Expr>* where) {
+  for (int k = 0; e != nullptr && k < kMostSteps; ++k) {
+    if (e->kind() == Kind::kSelect) {
+      e = WithoutNanGuard(forms_, e, &r_.grounds);
+      if (e == nullptr) return kNoNode;
+      r_.nan_guard = true;
+      continue;
+    }
+    if (e->kind() != Kind::kLoad) return kNoNode;
+    const NodeId n = graph_.producer(e->source());
+    if (n == kNoNode) return kNoNode;
+    if (graph_.Is(n, "Softmax")) {
+      where->assign(e->args().begin(), e->args().end());
+      const int64_t axis = IntAttribute(graph_.node(n), "axis", -1);
+      return axis == -1 || axis == static_cast<int64_t>(where->size()) - 1 ? n : kNoNode;
+    }
+    Expr inner = Passed(e);
+    if (inner == nullptr && IsCastOfWeights(forms_, n, to)) {
+      r_.grounds.AddLemma(lemmas::kSoftmaxPrecision);
+      inner = At(graph_.inputs(n)[0], e->args());
+    }
+    e = inner;
+  }
+  return kNoNode;
+}
+
+ValueId AttentionReader::ScoresOf(NodeId softmax) {
+  ValueId x = graph_.inputs(softmax)[0];
+  for (int k = 0; k < kMostSteps; ++k) {
+    const ValueId inner = WithoutRowMaximum(forms_, x, &r_.grounds);
+    if (inner == kNoValue) break;
+    x = inner;
+  }
+  return x;
+}
+
+bool AttentionReader::IsOverKeys(ValueId x, absl::Span<const Expr> where) {
+  const sym::Form scores = forms_.Of(x);
+  if (!scores.known_rank || scores.shape.empty()) return false;
+  const Expr keys = r_.extents.extents[3];
+  // On an axis of extent 1 the index is 0.
+  const Expr t = keys->is_integer(1) ? pool_.Integer(0) : pool_.Index(3);
+  const Expr own = keys->is_integer(1) && where.back() == pool_.Index(3) ? t : where.back();
+  const Expr more = pool_.Sub(scores.shape.back(), keys);
+  if (more->is_integer(0)) return own == t;
+  const bool in_front = own == pool_.Add(t, pool_.Integer(1));
+  if (!more->is_integer(1) || (own != t && !in_front)) return false;
+  std::vector<Expr> at(where.begin(), where.end());
+  at.back() = in_front ? pool_.Integer(0) : keys;
+  const Expr sink = forms_.At(x, at, r_.extents);
+  if (sink == nullptr || sym::ContainsIndex(sink, 3)) return false;
+  r_.sink = sink;
+  return true;
+}
+
+bool AttentionReader::ReadScores(Expr e) {
+  for (int k = 0; e != nullptr && k < kMostSteps; ++k) {
+    if (e->kind() == Kind::kSelect) {
+      e = WithoutSelection(e);
+      if (e == nullptr) return false;
+      continue;
+    }
+    const NodeId n = e->kind() == Kind::kLoad ? graph_.producer(e->source()) : kNoNode;
+    if (n == kNoNode) return Fail("the scores are no product of queries and keys");
+    if (k == 0 && IsCastOfScores(forms_, n, r_.softmax_type)) {
+      r_.grounds.AddLemma(lemmas::kSoftmaxPrecision);
+      e = At(graph_.inputs(n)[0], e->args());
+      continue;
+    }
+    if (ProductOf(n)) return ReadFirstProduct(n, e);
+    if (graph_.Is(n, "Add")) {
+      e = WithoutMask(n, e);
+      if (e == nullptr) return false;
+      continue;
+    }
+    if (graph_.Is(n, "Tanh") && r_.softcap == 0) {
+      if (!IsScale(r_.scale)) return Fail("its softcap is no positive number");
+      r_.softcap = r_.scale;
+      r_.products.capped = RangeOfChain(factors_);
+      factors_.clear();
+      e = At(graph_.inputs(n)[0], e->args());
+      continue;
+    }
+    const Peeled inner = WithoutStep(e);
+    if (inner.by) {
+      r_.scale *= inner.by->factor;
+      factors_.push_back(*inner.by);
+    }
+    e = inner.element;
+  }
+  return Fail("the scores are not read");
+}
+
+bool AttentionReader::MaskFits() {
+  if (IsScale(r_.scale) && r_.softcap == 0) return true;
+  return Fail("a mask is in front of a softcap, or of a factor that may turn it");
+}
+
+Expr AttentionReader::WithoutSelection(Expr e) {
+  if (!MaskFits()) return nullptr;
+  const Expr c = e->args()[0];
+  const auto a = HiddenBy(pool_, e->args()[1], r_.scale),
+             b = HiddenBy(pool_, e->args()[2], r_.scale);
+  const bool first = b && b->everywhere(), second = a && a->everywhere();
+  if (!first && !second) {
+    Fail("a score is selected, and not against a number that hides it");
+    return nullptr;
+  }
+  See(first ? c : pool_.Not(c), (first ? *b : *a).numbers);
+  return e->args()[first ? 1 : 2];
+}
+
+Expr AttentionReader::WithoutMask(NodeId n, Expr e) {
+  if (!MaskFits()) return nullptr;
+  for (int k : {1, 0}) {
+    const auto hiding = HiddenBy(pool_, At(graph_.inputs(n)[k], e->args()), r_.scale);
+    if (!hiding) continue;
+    See(pool_.Not(hiding->where), hiding->numbers);
+    return At(graph_.inputs(n)[1 - k], e->args());
+  }
+  for (int k : {1, 0}) {
+    const Expr scores = At(graph_.inputs(n)[1 - k], e->args());
+    if (scores == nullptr || !LeadsToProduct(scores, 0)) continue;
+    if (r_.scale != 1) break;
+    return AddBias(At(graph_.inputs(n)[k], e->args())) ? scores : nullptr;
+  }
+  Fail("something is added to the scores that is no mask");
+  return nullptr;
+}
+
+bool AttentionReader::LeadsToProduct(Expr e, int depth) {
+  if (e == nullptr || depth > kMostSteps) return false;
+  if (e->kind() == Kind::kSelect) {
+    return LeadsToProduct(e->args()[1], depth + 1) || LeadsToProduct(e->args()[2], depth + 1);
+  }
+  if (e->kind() != Kind::kLoad) return false;
+  const NodeId n = graph_.producer(e->source());
+  if (n == kNoNode) return false;
+  if (ProductOf(n)) return true;
+  if (graph_.Is(n, "Add")) {
+    return LeadsToProduct(At(graph_.inputs(n)[0], e->args()), depth + 1) ||
+           LeadsToProduct(At(graph_.inputs(n)[1], e->args()), depth + 1);
+  }
+  return LeadsToProduct(WithoutStep(e).element, depth + 1);
+}
+
+bool AttentionReader::ReadFirstProduct(NodeId n, Expr e) {
+  const Expr s = pool_.Index(2), t = pool_.Index(3);
+  const size_t rank = e->args().size();
+  const sym::Form q = forms_.Of(graph_.inputs(n)[0]);
+  if (!IsRank(q) || q.shape.size() != rank) return Fail("the queries have no rank of 4");
+  const std::vector<Expr> args(e->args().begin(), e->args().end());
+  if (!SamePlace(args, Here(rank, t))) return Fail("the scores are not in the order b, h, s, t");
+  r_.extents.extents.resize(5, nullptr);
+  const Expr d = pool_.Index(4);
+  const Product product = *ProductOf(n);
+  r_.extents.extents[4] = q.shape[rank - (product.left_turned ? 2 : 1)];
+  const Factored query = Peel(Cell(graph_.inputs(n)[0], rank, s, d, product.left_turned));
+  const Factored key = Peel(Cell(graph_.inputs(n)[1], rank, d, t, product.right_turned));
+  if (query.element == nullptr || key.element == nullptr) return Fail("operands are not read");
+  r_.query = query.element;
+  r_.key = key.element;
+  r_.scale *= query.factor * key.factor * product.factor;
+  r_.products.plain = r_.products.scaled = query.factor * key.factor;
+  factors_.push_back({product.factor, forms_.ElementType(e->source())});
+  r_.products.query = query.range;
+  r_.products.key = key.range;
+  r_.products.scores = RangeOfChain(factors_);
+  r_.products.type = forms_.ElementType(graph_.outputs(n)[0]);
+  return IsScale(r_.scale) || Fail("its scale is no positive number");
+}
+
+bool AttentionReader::SamePlace(absl::Span<const Expr> args, absl::Span<const Expr> here) const {
+  if (args.size() != here.size()) return false;
+  // 0 unless heads are folded into the batch.
+  const size_t more = r_.extents.extents.size() - args.size();
+  for (size_t k = 0; k < args.size(); ++k) {
+    const bool one = more == 0 && r_.extents.extents[k]->is_integer(1) && args[k]->is_integer(0);
+    if (args[k] != here[k] && !one) return false;
+  }
+  return true;
+}
+
+bool AttentionReader::ReadProducts(NodeId node) {
+  if (ProductOf(node)->left_turned) return Fail("its weights are transposed");
+  const ValueId left = graph_.inputs(node)[0], right = graph_.inputs(node)[1];
+  const sym::Form weights = forms_.Of(left), result = forms_.Of(graph_.outputs(node)[0]);
+  if (!IsRank(weights) || !IsRank(result) || result.shape.size() != weights.shape.size()) {
+    return Fail("its products have no rank of 4");
+  }
+  const size_t rank = weights.shape.size();
+  r_.extents.extents = weights.shape;
+  if (rank == 3) {
+    const Expr heads = pool_.Integer(heads_);
+    r_.extents.extents[0] = pool_.FloorDiv(weights.shape[0], heads, Facts{});
+    r_.extents.extents.insert(r_.extents.extents.begin() + 1, heads);
+  }
+  r_.size_of_value = result.shape.back();
+  const Expr t = pool_.Index(3);
+  std::vector<Expr> where;
+  const NodeId softmax = FindSoftmax(At(left, Here(rank, t)), forms_.ElementType(right), &where);
+  if (softmax == kNoNode) return Fail("no softmax over the keys");
+  std::vector<Expr> place = where;
+  place.back() = t;
+  if (!SamePlace(place, Here(where.size(), t))) return Fail("no softmax over the keys");
+  const ValueId scores = ScoresOf(softmax);
+  if (!IsOverKeys(scores, where)) return Fail("its softmax is over other keys than are read");
+  r_.softmax_type = forms_.ElementType(scores);
+  if (!ReadScores(At(scores, where))) return false;
+  Facts facts = r_.extents;
+  r_.extents.extents[4] = r_.size_of_value;
+  r_.value = Cell(right, rank, t, pool_.Index(4), ProductOf(node)->right_turned);
+  r_.extents = facts;
+  return r_.value != nullptr || Fail("the values are not read");
+}
+
+}  // namespace kvlift::internal
