@@ -100,7 +100,12 @@ void AddInputs(const Analysis& a, const ConversionPlan& plan, Manifest* m) {
       m->dropped.push_back({input.name, all});
       continue;
     }
-    if (assumed != plan.assumed.end()) input.all = all;
+    const std::vector<std::string>& ones = a.normalised.all_ones;
+    if (assumed != plan.assumed.end()) {
+      input.all = all;
+    } else if (std::find(ones.begin(), ones.end(), input.name) != ones.end()) {
+      input.all = AllElements::kOnes;
+    }
     const auto mask = key_axes.find(v);
     if (const AnalysedCache* cache = CacheNamed(a, v); cache != nullptr) {
       input.as = CacheInput{IdOf(*cache)};

@@ -137,7 +137,10 @@ absl::Status Lowering::DropMasks(Normalised* result) {
   patch.drop_value_info = false;
   for (ValueId mask : ones_) {
     const std::string& name = graph_.name(mask);
-    if (!after.uses(after.Find(name)).empty()) continue;
+    if (!after.uses(after.Find(name)).empty()) {
+      result->all_ones.push_back(name);
+      continue;
+    }
     patch.remove_inputs.insert(name);
     result->dropped.push_back({name, AllElements::kOnes});
   }

@@ -31,6 +31,7 @@ struct Unpacked {
 struct Normalised {
   onnx::ModelProto model;
   std::vector<DroppedInput> dropped;        // inputs of the source that the model does not have
+  std::vector<std::string> all_ones;        // other inputs, whose elements all have to be 1
   std::vector<Precondition> preconditions;  // under which the model is equivalent to the source
   ManifestLimits limits;
   // Why the node nodes[0] was left as it is; reported for the caches that depend on it.
