@@ -378,9 +378,9 @@ class PlanDescriber {
   const absl::flat_hash_map<std::string, onnx::TypeProto> types_;
 };
 
-std::string CapacityText(const ConversionPlan& plan) {
+std::string CapacityText(const Analysis& a, const ConversionPlan& plan) {
   if (plan.options.max_seq_len) return fmt::format("{} tokens", *plan.options.max_seq_len);
-  return plan.grows() ? "max_sequence_length" : "that of the source";
+  return plan.grows() ? CapacityDimension(*a.graph) : "that of the source";
 }
 
 }  // namespace
@@ -451,7 +451,7 @@ std::vector<StepText> DescribePlan(const Analysis& a, const ConversionPlan& plan
   AddLine("uniform", YesNo(plan.uniform_reason.has_value()), &text);
   AddLine("uniform because", plan.uniform_reason.value_or(""), &text);
   AddLine("read", plan.prefix_read() ? "prefix" : "full", &text);
-  AddLine("capacity", CapacityText(plan), &text);
+  AddLine("capacity", CapacityText(a, plan), &text);
   AddLine("padding", plan.options.padding == Padding::kNone ? "none" : "keep", &text);
   text += "\ncaches\n" + of.Caches();
   text += "\nattentions\n" + of.Attentions();

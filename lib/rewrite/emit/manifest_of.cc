@@ -281,7 +281,7 @@ void AddPreconditions(const Analysis& a, const ConversionPlan& plan, Manifest* m
 Manifest MakeManifest(const Analysis& a, const ConversionPlan& plan) {
   Manifest m;
   m.target = TargetName(plan.options.target);
-  m.capacity_dim = "max_sequence_length";
+  m.capacity_dim = CapacityDimension(*a.graph);
   m.capacity_value = plan.options.max_seq_len;
   const bool circular =
       std::any_of(plan.caches.begin(), plan.caches.end(),

@@ -33,8 +33,8 @@ Dimension SizeOrName(std::optional<int64_t> size, std::string name) {
   return dim;
 }
 
-Dimension CapacityDim(const ConversionPlan& plan) {
-  return SizeOrName(plan.options.max_seq_len, "max_sequence_length");
+Dimension CapacityDim(const Graph& graph, const ConversionPlan& plan) {
+  return SizeOrName(plan.options.max_seq_len, CapacityDimension(graph));
 }
 
 // Returns the declared type of a past or present in the layout of the result.
@@ -92,6 +92,23 @@ onnx::ValueInfoProto TreeMask(const Analysis& a, const ConversionPlan& plan,
 
 }  // namespace
 
+std::string CapacityDimension(const Graph& graph) {
+  const auto is_taken = [&](const std::string& name) {
+    const auto declares = [&](ValueId v) {
+      const auto& shape = graph.type(v).shape;
+      return shape && std::any_of(shape->begin(), shape->end(),
+                                  [&](const Dim& dim) { return dim.param == name; });
+    };
+    return std::any_of(graph.graph_inputs().begin(), graph.graph_inputs().end(), declares) ||
+           std::any_of(graph.graph_outputs().begin(), graph.graph_outputs().end(), declares);
+  };
+  std::string name = "max_sequence_length";
+  for (int number = 1; is_taken(name); ++number) {
+    name = fmt::format("max_sequence_length_{}", number);
+  }
+  return name;
+}
+
 std::string RingDimension(const ConversionPlan& plan, const WindowRing& ring) {
   const bool one = std::all_of(
       plan.caches.begin(), plan.caches.end(),
@@ -109,7 +126,7 @@ absl::flat_hash_map<std::string, onnx::TypeProto> RetypedValues(const Analysis& 
       const WindowRing* ring = cache.ring();
       SetDim(&type, cache.placement.axis,
              ring == nullptr
-                 ? CapacityDim(plan)
+                 ? CapacityDim(graph, plan)
                  : SizeOrName(plan.options.window_capacity, RingDimension(plan, *ring)));
     }
     types[graph.name(cache.pair.past)] = type;
@@ -118,7 +135,7 @@ absl::flat_hash_map<std::string, onnx::TypeProto> RetypedValues(const Analysis& 
   if (plan.mask_width == MaskWidth::kAsSource) return types;
   const bool total = plan.mask_width == MaskWidth::kTotalLength;
   const Dimension width =
-      total ? SizeOrName(std::nullopt, "total_sequence_length") : CapacityDim(plan);
+      total ? SizeOrName(std::nullopt, "total_sequence_length") : CapacityDim(graph, plan);
   for (const auto& [input, axis] : plan.extents.key_length_masks) {
     if (plan.dropped.contains(input)) continue;
     onnx::TypeProto type = TypeOfInput(graph, input);
