@@ -350,7 +350,8 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "One capacity stands for all caches of a model: hosts allocate and count by it.",
      "Export all caches with one size, or give --max-seq-len as that of the buffers."},
     {"KV253", "not-lowered", "the operators of opset 24 are not lowered as asked",
-     "An operator has a form for which no older nodes are known, or a node that stays needs a newer "
+     "An operator has a form for which no older nodes are known, or a node that stays needs a "
+     "newer "
      "opset; a model that is only nearly right is not written.",
      "Give another --to or --opset, or change the node."},
     // KV3xx: preconditions.

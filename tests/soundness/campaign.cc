@@ -99,7 +99,9 @@ class Campaign {
     if (random.OneIn(4) && !cases_.empty()) return random.Of(cases_);
     Base base{DrawSource(random), {}, "drawn"};
     if (random.OneIn(4)) base.options.control = Control::kDerived;
-    if (random.OneIn(4)) base.options.mask = MaskForm::kExplicit;
+    if (random.OneIn(4)) {
+      base.options.mask = random.OneIn(3) ? MaskForm::kAdditive : MaskForm::kExplicit;
+    }
     if (random.OneIn(4)) base.options.read = ReadForm::kFull;
     if (random.OneIn(6)) base.options.padding = Padding::kNone;
     if (random.OneIn(6)) base.options.target = Target::kOrt;

@@ -150,6 +150,27 @@ class Decoder {
     return sees;
   }
 
+  // The weights of a softmax that has one more score for each head, in front or behind.
+  std::string WeightsBesideSink(const std::string& scores) {
+    const bool in_front = random_.OneIn(2);
+    const std::string lead = sketch_.Op("Shape", {scores}, {Setting::Int("end", 3)});
+    const std::string shape =
+        sketch_.Op("Concat", {lead, sketch_.List({1})}, {Setting::Int("axis", 0)});
+    const std::string sink =
+        sketch_.Op("Reshape", {Weights(1, heads_), sketch_.List({1, heads_, 1, 1})});
+    const std::string column = sketch_.Op("Expand", {sink, shape});
+    std::vector<std::string> parts = {scores, column};
+    if (in_front) std::swap(parts[0], parts[1]);
+    std::string all = sketch_.Op("Concat", parts, {Setting::Int("axis", 3)});
+    if (random_.OneIn(2)) {
+      const std::string most = sketch_.Reduce("ReduceMax", all, {-1});
+      all = sketch_.Op("Sub", {all, most});
+    }
+    const std::string weights = sketch_.Op("Softmax", {all}, {Setting::Int("axis", -1)});
+    return sketch_.Op("Slice", {weights, sketch_.List({in_front ? 1 : 0}),
+                                sketch_.List({in_front ? kToEnd : -1}), sketch_.List({3})});
+  }
+
   void DrawAttention() {
     const std::string q = Heads(heads_, false, true);
     const std::string k = Cached("k"), v = Cached("v");
@@ -178,7 +199,9 @@ class Decoder {
       const std::string pads = sketch_.Op("Sub", {sketch_.Number(1), real});
       scores = sketch_.Op("Add", {scores, sketch_.Op("Mul", {pads, sketch_.Number(-1e9)})});
     }
-    std::string weights = sketch_.Op("Softmax", {scores}, {Setting::Int("axis", -1)});
+    std::string weights = random_.OneIn(5)
+                              ? WeightsBesideSink(scores)
+                              : sketch_.Op("Softmax", {scores}, {Setting::Int("axis", -1)});
     if (random_.OneIn(5)) {
       weights = sketch_.Op("Where", {sketch_.Op("IsNaN", {weights}), sketch_.Number(0), weights});
     }
