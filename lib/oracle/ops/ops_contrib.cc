@@ -214,9 +214,7 @@ Value NormOfHeads(const OpContext& c, const Value& x, const Heads& h, const Valu
 
 absl::Status GroupQueryAttention(OpContext& c) {
   constexpr size_t kPositions = 9, kBias = 10, kSink = 11, kQueryNorm = 14, kKeyNorm = 15;
-  if (c.has(kPositions) || c.has(kBias) || c.in.size() > kKeyNorm + 1) {
-    return NoMeaning(c, "positions or a bias");
-  }
+  if (c.has(kBias) || c.in.size() > kKeyNorm + 1) return NoMeaning(c, "a bias");
   if (c.out->size() > 3 || c.in[0].rank() != 3) return NoMeaning(c, "this form");
   const int64_t heads = c.Int("num_heads", 0), groups = c.Int("kv_num_heads", 0);
   if (heads <= 0 || groups <= 0 || heads % groups != 0) return Wrong(c, "heads");
@@ -264,7 +262,15 @@ absl::Status GroupQueryAttention(OpContext& c) {
   if (c.Int("do_rotary", 0) != 0) {
     if (!c.has(7) || !c.has(8) || c.in[7].rank() != 2) return Wrong(c, "cosines and sines");
     const bool interleaved = c.Int("rotary_interleaved", 0) != 0;
-    const auto at = [&](int64_t b, int64_t s) { return lengths[b] + s; };
+    if (c.has(kPositions) && c.in[kPositions].size() != q.batch * q.tokens) {
+      return Wrong(c, "positions");
+    }
+    // In a prompt only the first of the positions counts.
+    const auto at = [&](int64_t b, int64_t s) {
+      if (!c.has(kPositions)) return lengths[b] + s;
+      const auto& positions = c.in[kPositions].integers();
+      return total == q.tokens ? positions[0] + s : positions[b * q.tokens + s];
+    };
     const int64_t rotated = 2 * c.in[7].dims().back();
     const int64_t named = c.Int("rotary_embedding_dim", 0);
     if (named != 0 && named != rotated) return NoMeaning(c, "tables of another width");

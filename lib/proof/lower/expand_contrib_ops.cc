@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "fmt/format.h"
 #include "ir/graph.h"
+#include "ir/tensor_data.h"
 #include "onnxio/model/functional_form.h"
 #include "proof/lower/contrib_writer.h"
 #include "proof/lower/expand_contrib_masks.h"
@@ -284,7 +285,15 @@ class Expander {
     return it == dims_.end() || it->second.size() != 4 ? -1 : it->second[3];
   }
 
-  // The number of columns of a matrix product with a weight; negative if the value is not one.
+  // The last of the numbers of an int64 tensor; negative if it is not positive or not read.
+  static int64_t LastOf(const TensorProto* shape) {
+    if (shape == nullptr) return -1;
+    const auto numbers = ReadInts(*shape);
+    return numbers.ok() && !numbers->empty() && numbers->back() > 0 ? numbers->back() : -1;
+  }
+
+  // The last extent of a matrix product with a weight, of a Reshape to constants, and of what
+  // passes it on; negative if the value is not one of these.
   int64_t Columns(const std::string& value, int depth = 0) const {
     constexpr int kDeepest = 4;
     const auto it = producers_.find(value);
@@ -296,6 +305,8 @@ class Expander {
       const auto weight = dims_.find(node.input(1));
       return weight == dims_.end() || weight->second.size() != 2 ? -1 : weight->second[1];
     }
+    if (op == "Reshape" && node.input_size() == 2) return LastOf(ConstantOf(node.input(1)));
+    if (op == "RotaryEmbedding") return Columns(node.input(0), depth + 1);
     if (op != "Add" && op != "Cast" && op != "Identity") return -1;
     int64_t columns = -1;
     for (const std::string& input : node.input()) {
@@ -381,7 +392,7 @@ class Expander {
   }
 
   bool GroupQuery(const NodeProto& node, Writer& w) {
-    constexpr int kPast = 3, kLengths = 5, kTotal = 6, kCosines = 7, kMost = 9, kScores = 10,
+    constexpr int kPast = 3, kLengths = 5, kTotal = 6, kCosines = 7, kPositions = 9, kScores = 10,
                   kSink = 11, kScale = 12, kNorm = 14;
     const int64_t heads = IntAttribute(node, "num_heads", 0);
     const int64_t groups = IntAttribute(node, "kv_num_heads", 0);
@@ -391,6 +402,10 @@ class Expander {
     int64_t width = Width(node, kPast);
     if (width > 0 && IntAttribute(node, "kv_cache_bit_width", 0) == 4) width *= 2;
     if (width < 1 && columns > 0 && columns % parts == 0) width = columns / parts;
+    if (const auto norm = dims_.find(Has(node, kNorm) ? node.input(kNorm) : "");
+        width < 1 && norm != dims_.end() && norm->second.size() == 1) {
+      width = norm->second[0];
+    }
     if (width < 1) return false;
     KeptRows kept[2];
     for (int side = 0; side < 2; ++side) {
@@ -401,8 +416,7 @@ class Expander {
     if ((kept[0].bits == 0) != (kept[1].bits == 0)) return false;
     if (!Has(node, kLengths) || !Has(node, kTotal) || node.output_size() > 3) return false;
     if (Has(node, 1) != Has(node, 2) || Has(node, kNorm) != Has(node, kNorm + 1)) return false;
-    if (!HasKnownAttributes(node) || Has(node, kMost) || node.input_size() > kNorm + 2)
-      return false;
+    if (!HasKnownAttributes(node) || node.input_size() > kNorm + 2) return false;
     const bool sinks = Has(node, kSink) || IntAttribute(node, "smooth_softmax", 0) == 1;
     const int64_t window = IntAttribute(node, "local_window_size", -1);
     // A bias is not combined with the mask of a window, with the mask over quantised rows, or with
@@ -436,7 +450,10 @@ class Expander {
       if (table == dims_.end() || table->second.size() != 2) return false;
       const int64_t named = IntAttribute(node, "rotary_embedding_dim", 0);
       if (named != 0 && named != 2 * table->second[1]) return false;
-      const std::string positions = Positions(node.input(0), length, tokens, w);
+      const bool given = Has(node, kPositions);
+      const std::string positions =
+          given ? node.input(kPositions) : Positions(node.input(0), length, tokens, w);
+      if (given) plain_.positions.push_back(positions);
       for (std::string* x : {&query, &key}) {
         NodeProto& turned = w.Node("RotaryEmbedding",
                                    {*x, node.input(kCosines), node.input(kCosines + 1), positions});

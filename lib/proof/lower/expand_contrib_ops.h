@@ -22,6 +22,9 @@ struct LengthClaim {
 struct PlainModel {
   onnx::ModelProto model;
   std::vector<LengthClaim> claims;
+  // Values that hold the positions of the new tokens: P + s for each sequence and token s. The
+  // operator reads only the first of them in a step without a past, and counts up from there.
+  std::vector<std::string> positions;
 };
 
 // The prefix of the names of values that an expansion makes.

@@ -442,7 +442,16 @@ Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
       return proof;
     }
     Prover prover(*pair, relation, plain.claims, steps, obligations);
-    if (prover.ClaimsHold(mine.claims)) return prover.Run(boundaries);
+    if (!prover.ClaimsHold(mine.claims)) continue;
+    proof = prover.Run(boundaries);
+    for (const PlainModel* model : {&plain, &mine}) {
+      for (const std::string& positions : model->positions) {
+        proof.assumptions.Add({AssumptionKind::kPositions, positions,
+                               fmt::format("{} holds the positions P..T-1", positions),
+                               AssumptionSource::kHost});
+      }
+    }
+    break;
   }
   return proof;
 }
