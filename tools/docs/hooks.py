@@ -2,7 +2,8 @@
 
 The README of the repository becomes the site's first page. A link that leaves docs/ leads to that
 page if it names the README; any other file of the repository is named without a link, since the
-site does not hold it. A link to a file that does not exist fails the build.
+site does not hold it. A link to a file that does not exist fails the build. The style sheet beside
+this file becomes one of the site.
 """
 import pathlib
 import posixpath
@@ -11,7 +12,8 @@ import re
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.M | re.S)
 
@@ -43,6 +45,7 @@ def retarget(text, source):
 def on_files(files, config):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     files.append(File.generated(config, "index.md", content=retarget(text, "README.md")))
+    files.append(File.generated(config, "site.css", abs_src_path=str(HERE / "site.css")))
     return files
 
 
