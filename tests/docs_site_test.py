@@ -34,10 +34,16 @@ def build(root, site):
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONDONTWRITEBYTECODE": "1"})
 
 
+def skip(why):
+    why = f"SKIPPED: {why}; `tools/dev setup` installs it"
+    print(why, file=sys.stderr)
+    raise unittest.SkipTest(why)
+
+
 def setUpModule():
     for package, module in (("mkdocs", "mkdocs"), ("mkdocs-material", "material")):
         if importlib.util.find_spec(module) is None:
-            raise unittest.SkipTest(f"SKIPPED: no {package} here; `tools/dev setup` installs it")
+            skip(f"no {package} here")
 
 
 class Case(unittest.TestCase):
@@ -176,7 +182,7 @@ class Browser(Case):
         super().setUpClass()
         cls.chromium, why = browser()
         if cls.chromium is None:
-            raise unittest.SkipTest(f"SKIPPED: {why}; `tools/dev setup` installs it")
+            skip(why)
         cls.addClassCleanup(cls.chromium.quit)
         cls.server = http.server.ThreadingHTTPServer(
             ("127.0.0.1", 0), functools.partial(Quiet, directory=str(cls.site)))
