@@ -14,6 +14,7 @@ import onnx
 from lxml import html
 
 from decoders.cases import BASES, build
+from support.browser import browser
 from support.schemas import check_document, check_json
 
 ROOT = pathlib.Path(os.environ["KVLIFT_ROOT"])
@@ -201,26 +202,6 @@ class Command(Case):
     def test_dry_run(self):
         self.convert(GOOD, "--dry-run")
         self.assertFalse(self.page.exists())
-
-
-def browser():
-    """A headless Chromium, or the reason why there is none."""
-    binary = shutil.which("chromium") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    if not binary or not driver:
-        return None, "no chromium and chromedriver on this machine"
-    from selenium import webdriver
-    from selenium.common.exceptions import WebDriverException
-    from selenium.webdriver.chrome.service import Service
-    options = webdriver.ChromeOptions()
-    options.binary_location = binary
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    try:
-        return webdriver.Chrome(options=options, service=Service(driver)), ""
-    except WebDriverException as error:
-        return None, f"chromium does not start: {str(error).splitlines()[0]}"
 
 
 class Browser(Case):
