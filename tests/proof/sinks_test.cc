@@ -70,6 +70,22 @@ TEST(Sinks, AreTheLastKeyThatNothingHides) {
   EXPECT_NE(With({{operator_24, "context = Attention <is_causal: int = 1> ("}}), "");
 }
 
+// The width of a bias is that of the keys only if an operator of the source says so.
+TEST(Sinks, BesideABiasAreInTheLastColumn) {
+  const auto with = [](const std::string& mask) {
+    return Unproved(ProofOfPair("decomposed_attention_sink_and_bias", {},
+                                {{"Concat <axis: int = 3> (\"/kvlift/shared/bias_1\", "
+                                  "\"/kvlift/shared/sinks\")",
+                                  mask}}));
+  };
+  EXPECT_EQ(with("Concat <axis: int = 3> (\"/kvlift/shared/bias_1\", \"/kvlift/shared/sinks\")"),
+            "");
+  EXPECT_NE(with("Concat <axis: int = 3> (\"/kvlift/shared/sinks\", \"/kvlift/shared/bias_1\")"),
+            "");
+  EXPECT_NE(with("Identity (\"/kvlift/shared/bias_1\")"), "");
+  EXPECT_NE(with("Identity (\"/kvlift/shared/sinks\")"), "");
+}
+
 // A query that sees no other key gets NaN in the source, and 0 from the operator.
 TEST(Sinks, OfMinusInfinityAreInTheLedger) {
   const auto ledger = [](const std::string& sink) {

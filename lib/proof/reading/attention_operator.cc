@@ -147,7 +147,6 @@ bool AttentionReader::HasSinkKey(NodeId node, Expr key_head, const OperandShape&
 
 bool AttentionReader::ReadSinkColumn(ValueId mask, const MaskShape& shape, Expr last) {
   if (!has_sink_key_) return true;
-  if (shape.is_short) return Fail("its mask has no column for the key of zeros");
   sym::Pool::Substitution at_last;
   at_last.indices = {nullptr, nullptr, nullptr, last};
   std::vector<Expr> at = shape.at;
@@ -200,18 +199,23 @@ bool AttentionReader::ReadVisible(NodeId node, Expr queries, Expr past) {
   const ValueId mask = Input(node, 3);
   if (mask == kNoValue) return true;
   Facts columns = r_.extents;
-  const Expr last = columns.extents[3];
-  if (has_sink_key_) columns.extents[3] = pool_.Add(last, pool_.Integer(1));
+  if (has_sink_key_) columns.extents[3] = pool_.Add(columns.extents[3], pool_.Integer(1));
   const auto shape = ReadMaskShape(forms_, mask, columns);
   if (!shape) return Fail("its mask is not read");
-  if (!ReadSinkColumn(mask, *shape, last)) return false;
+  Facts where = r_.extents;
+  if (has_sink_key_ && shape->is_short) {
+    // The sink's column is the last one, if there are as many columns as keys.
+    r_.equal_extents.emplace_back(shape->width, columns.extents[3]);
+    where.extents[3] = pool_.Sub(shape->width, pool_.Integer(1));
+  }
+  if (!ReadSinkColumn(mask, *shape, where.extents[3])) return false;
   r_.equal_extents.insert(r_.equal_extents.end(), shape->equal_extents.begin(),
                           shape->equal_extents.end());
-  if (shape->is_short) {
+  if (shape->is_short && !has_sink_key_) {
     See(pool_.Lt(pool_.Index(3), shape->width, r_.extents), {});
     r_.grounds.AddLemma(lemmas::kShortMask);
   }
-  const Expr e = forms_.At(mask, shape->at, r_.extents);
+  const Expr e = forms_.At(mask, shape->at, where);
   if (forms_.ElementType(mask) == TensorProto::BOOL) {
     See(e, {});
     return true;
