@@ -114,7 +114,7 @@ Probabilities ReadProbabilities(sym::Forms& forms, Expr e, const sym::Facts& fac
 // front of them or behind them.
 struct SoftmaxRow {
   bool read = false;
-  Expr sink = nullptr;  // the index of the sink; null: there is none
+  Expr sink = nullptr;  // the index of the sink; null: the softmax has no sink
 };
 
 // Reads the row of the softmax that gives the probability of key t among `keys`.

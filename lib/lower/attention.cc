@@ -1,7 +1,6 @@
 // Attention-24 as Attention-23. What opset 24 added is drawn into the mask: the keys that
 // nonpad_kv_seqlen hides, the alignment that it gives to is_causal, and columns that a mask lacks.
 // Source: ONNX Attention-23 and Attention-24 with the errata of ONNX 1.23.
-#include <limits>
 #include <vector>
 
 #include "fmt/format.h"
@@ -9,8 +8,6 @@
 
 namespace kvlift::lower {
 namespace {
-
-constexpr double kHidden = -std::numeric_limits<double>::infinity();
 
 // Returns bool or float [B, 1, S, T] or the like: the whole mask of the node. Rows of queries are
 // drawn out, since runtimes refuse masks that have one row for all queries.

@@ -1,14 +1,11 @@
 #include "lower/attention_operands.h"
 
-#include <limits>
 #include <vector>
 
 #include "fmt/format.h"
 
 namespace kvlift::lower {
 namespace {
-
-constexpr double kHidden = -std::numeric_limits<double>::infinity();
 
 // Returns why the mask is not lowered; empty if it was read.
 std::string ReadMask(Lowering& l, NodeId n, AttentionOperands* site) {
@@ -66,10 +63,8 @@ std::string ShownKeys(Lowering& l, const AttentionOperands& site) {
   NodeBuilder& nodes = l.nodes();
   const NodeId n = site.node;
   l.ScopeShared();
-  const std::string end = nodes.Add("Squeeze", {KeyLength(l, site)}, "end");
-  const std::string keys =
-      nodes.Add("Range", {nodes.Int64(0), end, nodes.Int64(1)}, "count");  // [T]
-  std::string valid;                                                       // [B, 1, 1, 1]
+  const std::string keys = l.Count(KeyLength(l, site));  // [T]
+  std::string valid;                                     // [B, 1, 1, 1]
   if (site.has_nonpad) valid = l.Unsqueeze(l.in(n, kNonpad), {1, 2, 3}, "valid");
   if (!site.causal) return nodes.Add("Less", {keys, valid}, "shown");
   std::string last = l.Unsqueeze(l.Count(n, kQuery, site.seq), {1}, "queries");  // [S, 1]

@@ -2,11 +2,15 @@
 // lib/lower.
 #pragma once
 
+#include <limits>
 #include <string>
 
 #include "lower/lowering.h"
 
 namespace kvlift::lower {
+
+// The score of a key that a query does not see.
+inline constexpr double kHidden = -std::numeric_limits<double>::infinity();
 
 enum AttentionInput { kQuery, kKey, kValue, kMask, kPastKey, kPastValue, kNonpad };
 enum AttentionOutput { kResult, kPresentKey, kPresentValue, kScores };

@@ -7,7 +7,6 @@
 // The queries are scaled before the product, as in the operator's text, and not the keys: there are
 // far more of them. Source: ONNX Attention-24 with the errata of ONNX 1.23.
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "fmt/format.h"
@@ -15,8 +14,6 @@
 
 namespace kvlift::lower {
 namespace {
-
-constexpr double kHidden = -std::numeric_limits<double>::infinity();
 
 struct Heads {
   int64_t q = 0, kv = 0;
@@ -80,23 +77,21 @@ class Decomposer {
       return;
     }
     const std::string result = nodes_.Add("MatMul", {weights, v}, "MatMul");
-    const std::string rows =
-        nodes_.Add("Transpose", {result}, "rows", {MakeAttribute("perm", {0, 2, 1, 3})});
+    const std::string rows = nodes_.Add("Transpose", {result}, "rows", {Perm({0, 2, 1, 3})});
     const std::string shape = nodes_.Int64s({0, 0, heads_.q * heads_.value_size});
     nodes_.AddNamed("Reshape", {rows, shape}, "joined_heads", l_.out(n, kResult));
   }
 
  private:
-  static onnx::AttributeProto MakeAttribute(std::string_view name,
-                                            const std::vector<int64_t>& values) {
-    return kvlift::MakeAttribute(name, values);
+  static onnx::AttributeProto Perm(const std::vector<int64_t>& axes) {
+    return MakeAttribute("perm", axes);
   }
 
   std::string Scalar(double value) { return nodes_.Scalar(value, site_.type); }
 
   std::string Cast(const std::string& x, int32_t from, int32_t to, std::string_view role) {
     if (from == to) return x;
-    return nodes_.Add("Cast", {x}, role, {kvlift::MakeAttribute("to", int64_t{to})});
+    return nodes_.Add("Cast", {x}, role, {MakeAttribute("to", int64_t{to})});
   }
 
   // Returns [B, heads, S, D].
@@ -104,8 +99,7 @@ class Decomposer {
     if (!site_.rank3) return x;
     const std::string shape = nodes_.Int64s({0, 0, heads, size});
     const std::string split = nodes_.Add("Reshape", {x, shape}, role + "_heads");
-    return nodes_.Add("Transpose", {split}, role + "_by_head",
-                      {MakeAttribute("perm", {0, 2, 1, 3})});
+    return nodes_.Add("Transpose", {split}, role + "_by_head", {Perm({0, 2, 1, 3})});
   }
 
   // Returns the keys or values of all query heads, [B, N, T, D], the past included.
@@ -117,7 +111,7 @@ class Decomposer {
       NodeBuilder::Inputs rows;
       if (site_.has_past) rows.push_back(l_.in(n, past));
       rows.push_back(x);
-      const auto axis = kvlift::MakeAttribute("axis", int64_t{2});
+      const auto axis = MakeAttribute("axis", int64_t{2});
       if (l_.gives(n, present)) {
         nodes_.AddNamed("Concat", rows, "present_" + role, l_.out(n, present), {axis});
         x = l_.out(n, present);
@@ -135,7 +129,7 @@ class Decomposer {
         role + "_shape");
     // A length of 0 is meant as such.
     return nodes_.Add("Reshape", {each, shape}, role + "_of_queries",
-                      {kvlift::MakeAttribute("allowzero", int64_t{1})});
+                      {MakeAttribute("allowzero", int64_t{1})});
   }
 
   std::string Scores(const std::string& q, const std::string& k) {
@@ -144,8 +138,7 @@ class Decomposer {
                              ? FloatAttribute(node, "scale", 1)
                              : 1 / std::sqrt(static_cast<double>(heads_.size));
     const std::string scaled = nodes_.Add("Mul", {q, Scalar(scale)}, "scaled");
-    const std::string columns =
-        nodes_.Add("Transpose", {k}, "columns", {MakeAttribute("perm", {0, 1, 3, 2})});
+    const std::string columns = nodes_.Add("Transpose", {k}, "columns", {Perm({0, 1, 3, 2})});
     std::string x = nodes_.Add("MatMul", {scaled, columns}, "scores");
     if (const double softcap = FloatAttribute(node, "softcap", 0); softcap != 0) {
       const std::string cap = Scalar(softcap);
@@ -174,8 +167,7 @@ class Decomposer {
     const int64_t given = IntAttribute(node, "softmax_precision", 0);
     const int32_t type = given == 0 ? site_.type : static_cast<int32_t>(given);
     const std::string x = Cast(scores, site_.type, type, "precise");
-    std::string p =
-        nodes_.Add("Softmax", {x}, "Softmax", {kvlift::MakeAttribute("axis", int64_t{-1})});
+    std::string p = nodes_.Add("Softmax", {x}, "Softmax", {MakeAttribute("axis", int64_t{-1})});
     // Without a mask every query sees the first key at least.
     if (site_.has_mask || site_.has_nonpad) {
       const std::string empty = nodes_.Add("IsNaN", {p}, "sees_no_key");

@@ -28,7 +28,7 @@ bool IsToLower(const onnx::NodeProto& node, LowerTo to) {
   return node.op_type() == "TensorScatter" || (node.op_type() == "Attention" && DropsAttention(to));
 }
 
-// Returns the first node in a body that would have to be lowered; empty if there is none.
+// Returns the first node in a body that would have to be lowered; empty if no body has one.
 absl::StatusOr<std::string> InBody(const Graph& graph, LowerTo to) {
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
     KV_ASSIGN_OR_RETURN(const std::vector<Scope> scopes, CollectScopes(graph.node(n)));

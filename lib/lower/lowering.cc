@@ -71,8 +71,8 @@ std::string Lowering::Literal(int64_t value) {
   return name;
 }
 
-std::string Lowering::Count(NodeId n, size_t input, int axis) {
-  const std::string end = nodes_.Add("Squeeze", {Extent(n, input, axis)}, "end");
+std::string Lowering::Count(const std::string& extent) {
+  const std::string end = nodes_.Add("Squeeze", {extent}, "end");
   return nodes_.Add("Range", {nodes_.Int64(0), end, nodes_.Int64(1)}, "count");
 }
 

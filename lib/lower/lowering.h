@@ -40,9 +40,11 @@ class Lowering {
   // Returns true if two axes of operands have the same extent at all times.
   bool SameExtent(NodeId n, size_t input, int axis, size_t other, int other_axis);
 
-  // Return int64 [1], the extent of an operand's axis, and int64 [extent], the numbers from 0 on.
+  // Returns int64 [1], the extent of an operand's axis.
   std::string Extent(NodeId n, size_t input, int axis);
-  std::string Count(NodeId n, size_t input, int axis);
+  // Returns int64 [extent], the numbers from 0 on. An extent is int64 [1].
+  std::string Count(const std::string& extent);
+  std::string Count(NodeId n, size_t input, int axis) { return Count(Extent(n, input, axis)); }
   // Returns int64 [1], a constant extent.
   std::string Literal(int64_t value);
   // Returns int64 [k], the extents joined.
@@ -75,7 +77,7 @@ class Lowering {
   std::optional<Finding> refusal_;
 };
 
-// Returns the first attribute of the node that is not in the list; empty if there is none.
+// Returns the first attribute of the node that is not in the list; empty if all are.
 std::string UnknownAttribute(const onnx::NodeProto& node,
                              std::initializer_list<std::string_view> known);
 

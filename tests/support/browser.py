@@ -3,7 +3,7 @@ import shutil
 
 
 def browser():
-    """A headless Chromium, or the reason why there is none."""
+    """Returns a headless Chromium and an empty text, or None and why it cannot be started."""
     binary = shutil.which("chromium") or shutil.which("google-chrome")
     driver = shutil.which("chromedriver")
     if not binary or not driver:

@@ -136,7 +136,7 @@ struct Seen {
   Heads q, k, v;
   double scale = 1, cap = 0;
   int32_t type = 0;  // the type of the computation
-  // One more score for each query head, which meets no value; absent: there is none.
+  // One more score for each query head, which meets no value; empty: no head has a sink.
   std::vector<Number> sinks = {};
 };
 

@@ -1,33 +1,30 @@
 #include "proof/lemmas/sink_key.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "fmt/format.h"
 #include "ir/tensor_data.h"
+#include "proof/lemmas/finite_minimum.h"
 
 namespace kvlift {
-namespace {
 
 using sym::Expr;
 using sym::Kind;
-
-constexpr double kLow = -1e4;
-
-}  // namespace
 
 bool IsRowOfSink(Expr key, Expr value) {
   return key != nullptr && value != nullptr && key->is_integer(0) && value->is_integer(0);
 }
 
 bool IsSinkInReach(sym::Forms& forms, Expr sink) {
-  if (sink->kind() == Kind::kInteger) return static_cast<double>(sink->value()) > kLow;
-  if (sink->kind() == Kind::kFloat) return sink->float_value() > kLow;
+  const auto in_reach = [](double number) { return !std::isnan(number) && !HidesKey(number); };
+  if (sink->kind() == Kind::kInteger) return in_reach(static_cast<double>(sink->value()));
+  if (sink->kind() == Kind::kFloat) return in_reach(sink->float_value());
   if (sink->kind() != Kind::kLoad) return false;
   const onnx::TensorProto* constant = forms.graph().constant(sink->source());
   if (constant == nullptr) return false;
   const auto numbers = ReadFloats(*constant);
-  return numbers.ok() &&
-         std::all_of(numbers->begin(), numbers->end(), [](double number) { return number > kLow; });
+  return numbers.ok() && std::all_of(numbers->begin(), numbers->end(), in_reach);
 }
 
 Assumption SinkIsInReach(const std::string& attention) {

@@ -13,6 +13,13 @@ namespace kvlift::internal {
 
 using sym::Expr;
 
+namespace {
+
+// Returns the axis of rows in keys and values as Attention reads them.
+int64_t AxisOfRows(const PlannedAttention& planned) { return planned.heads_in_last_axis ? 1 : 2; }
+
+}  // namespace
+
 absl::Status AttentionEmitter::Emit(int number, const PlannedAttention& planned) {
   const AttentionSite& site = *s_.a.attention[number].site;
   const int layer = LayerOf(s_.a, site.key.cache);
@@ -155,7 +162,7 @@ void AttentionEmitter::AddRowsOfSink(const AttentionSite& site, const PlannedAtt
                                      std::string* keys, std::string* values) {
   NodeBuilder& nodes = s_.nodes;
   nodes.set_scope(fmt::format("layers.{}/sink", LayerOf(s_.a, site.key.cache)));
-  const int64_t axis = planned.heads_in_last_axis ? 1 : 2;
+  const int64_t axis = AxisOfRows(planned);
   const int64_t heads = planned.heads_in_last_axis ? site.key.view.heads : 1;
   const std::string zero = nodes.Scalar(0, planned.sink->elem_type);
   const std::string front = nodes.Add(
@@ -169,10 +176,9 @@ void AttentionEmitter::AddRowsOfSink(const AttentionSite& site, const PlannedAtt
   }
 }
 
-// Returns the number of keys for each sequence, int64 [B].
 std::string AttentionEmitter::LengthOfAll(const std::string& queries, const std::string& keys,
                                           const PlannedAttention& planned) {
-  const std::string count = s_.nodes.Extent(keys, planned.heads_in_last_axis ? 1 : 2, "sink/keys");
+  const std::string count = s_.nodes.Extent(keys, AxisOfRows(planned), "sink/keys");
   return s_.nodes.Add("Expand", {count, s_.nodes.Extent(queries, 0, "sink/sequences")},
                       "sink/nonpad_kv_seqlen");
 }

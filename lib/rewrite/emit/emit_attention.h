@@ -29,6 +29,7 @@ class AttentionEmitter {
   // [B, W, Nk * D] and [B, W, Nk * Dv] with heads in the last axis.
   void AddRowsOfSink(const AttentionSite& site, const PlannedAttention& planned, std::string* keys,
                      std::string* values);
+  // Returns the number of keys for each sequence, int64 [B].
   std::string LengthOfAll(const std::string& queries, const std::string& keys,
                           const PlannedAttention& planned);
   std::string Decoded(const std::string& rows, const CacheView& view);

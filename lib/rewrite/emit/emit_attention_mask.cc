@@ -106,10 +106,7 @@ absl::StatusOr<std::string> AttentionEmitter::WithSink(const std::string& mask,
   const auto join = [&](const NodeBuilder::Inputs& parts) {
     return nodes.Add("Concat", parts, "shape", {MakeAttribute("axis", int64_t{0})});
   };
-  const auto extent = [&](int64_t axis) {
-    return nodes.Add("Shape", {mask}, "extent",
-                     {MakeAttribute("start", axis), MakeAttribute("end", axis + 1)});
-  };
+  const auto extent = [&](int64_t axis) { return nodes.Extent(mask, axis, "extent"); };
   KV_ASSIGN_OR_RETURN(const std::string sink, s_.emitter.Tensor(*planned.sink));
   const std::string one = nodes.Int64s({1});
   std::string column, rest;

@@ -202,8 +202,6 @@ bool KeepsRowsWithoutKeys(const AttentionSite& site, const ResolvedOptions& opti
 }
 
 bool PadsLeak(const PlanBasis& s) {
-  // Steps of such models have no padding tokens (KV236).
-  if (!s.a.states.empty() || FindMixing(s.a) != kNoNode) return false;
   bool loses_rows = false, sees_all = false;
   for (const AnalysedAttention& attention : s.a.attention) {
     const bool biased = attention.site && !attention.site->mask.biases.empty();
@@ -212,7 +210,8 @@ bool PadsLeak(const PlanBasis& s) {
         loses_rows || ((padded || biased) && !KeepsRowsWithoutKeys(*attention.site, s.options));
     sees_all = sees_all || !padded;
   }
-  return loses_rows && sees_all;
+  // With states, or operators that combine all tokens, steps have no padding tokens (KV236).
+  return loses_rows && sees_all && s.a.states.empty() && FindMixing(s.a) == kNoNode;
 }
 
 }  // namespace kvlift::internal

@@ -33,10 +33,6 @@ Dimension SizeOrName(std::optional<int64_t> size, std::string name) {
   return dim;
 }
 
-Dimension CapacityDim(const Graph& graph, const ConversionPlan& plan) {
-  return SizeOrName(plan.options.max_seq_len, CapacityDimension(graph));
-}
-
 // Returns the declared type of a past or present in the layout of the result.
 onnx::TypeProto InTargetLayout(sym::Forms& forms, const PlannedCache& cache,
                                const onnx::TypeProto& type) {
@@ -119,6 +115,7 @@ std::string RingDimension(const ConversionPlan& plan, const WindowRing& ring) {
 absl::flat_hash_map<std::string, onnx::TypeProto> RetypedValues(const Analysis& a,
                                                                 const ConversionPlan& plan) {
   const Graph& graph = *a.graph;
+  const Dimension capacity = SizeOrName(plan.options.max_seq_len, CapacityDimension(graph));
   absl::flat_hash_map<std::string, onnx::TypeProto> types;
   for (const PlannedCache& cache : plan.caches) {
     onnx::TypeProto type = InTargetLayout(*a.forms, cache, TypeOfInput(graph, cache.pair.past));
@@ -126,7 +123,7 @@ absl::flat_hash_map<std::string, onnx::TypeProto> RetypedValues(const Analysis& 
       const WindowRing* ring = cache.ring();
       SetDim(&type, cache.placement.axis,
              ring == nullptr
-                 ? CapacityDim(graph, plan)
+                 ? capacity
                  : SizeOrName(plan.options.window_capacity, RingDimension(plan, *ring)));
     }
     types[graph.name(cache.pair.past)] = type;
@@ -134,8 +131,7 @@ absl::flat_hash_map<std::string, onnx::TypeProto> RetypedValues(const Analysis& 
   }
   if (plan.mask_width == MaskWidth::kAsSource) return types;
   const bool total = plan.mask_width == MaskWidth::kTotalLength;
-  const Dimension width =
-      total ? SizeOrName(std::nullopt, "total_sequence_length") : CapacityDim(graph, plan);
+  const Dimension width = total ? SizeOrName(std::nullopt, "total_sequence_length") : capacity;
   for (const auto& [input, axis] : plan.extents.key_length_masks) {
     if (plan.dropped.contains(input)) continue;
     onnx::TypeProto type = TypeOfInput(graph, input);

@@ -37,11 +37,9 @@ bool IsSoftmax(const Graph& graph, NodeId n) {
   return op == "Softmax" || op == "LogSoftmax" || op.find("Attention") != std::string::npos;
 }
 
-// Returns true for products of two values, and for Mul, which may be part of a product that is
-// written out.
-bool IsProduct(const Graph& graph, NodeId n) {
+bool IsMatrixProduct(const Graph& graph, NodeId n) {
   const std::string& op = graph.node(n).op_type();
-  return op == "MatMul" || op == "Einsum" || op == "Mul" || op == "FusedMatMul" || op == "Gemm" ||
+  return op == "MatMul" || op == "Einsum" || op == "FusedMatMul" || op == "Gemm" ||
          op == "QLinearMatMul" || op == "MatMulInteger";
 }
 
@@ -53,7 +51,7 @@ bool IsAttentionOperator(const Graph& graph, NodeId n) {
 bool MultipliesRows(const Graph& graph, NodeId n) {
   if (graph.Is(n, "Mul")) return IsSummed(graph, graph.outputs(n)[0]);
   const std::string& op = graph.node(n).op_type();
-  return IsProduct(graph, n) || op.find("MatMul") != std::string::npos;
+  return IsMatrixProduct(graph, n) || op.find("MatMul") != std::string::npos;
 }
 
 // Returns the first operand that is not `value`; `value` if a node multiplies it by itself.
@@ -102,7 +100,7 @@ NodeId SoftmaxBehind(const Graph& graph, NodeId node) {
     queue.pop_front();
     if (n != node && IsSoftmax(graph, n)) return n;
     // Attention weights reach their product with the values without another matrix product.
-    if (n != node && IsProduct(graph, n) && graph.node(n).op_type() != "Mul") continue;
+    if (n != node && IsMatrixProduct(graph, n)) continue;
     for (ValueId input : graph.inputs(n)) {
       if (input == kNoValue || graph.producer(input) == kNoNode) continue;
       if (seen.insert(graph.producer(input)).second) queue.push_back(graph.producer(input));

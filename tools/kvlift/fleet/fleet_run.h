@@ -21,8 +21,8 @@ class FleetRun {
   FleetRun(const FleetFlags& flags, Io& io, std::vector<FleetTask> tasks, size_t of,
            const std::vector<FleetResult>& stored);
 
-  // Returns a file that would be overwritten though it may not be; empty if there is none. Models
-  // of the list are never overwritten, and files of results only `again`.
+  // Returns a file that would be overwritten though it may not be; empty if every file may be
+  // written. Models of the list are never overwritten, and files of results only `again`.
   std::string InTheWay(bool again) const;
   // Works on all tasks, and adds a line to the log for each. Fails if a line cannot be written.
   absl::StatusOr<std::vector<FleetResult>> Work(ResultsLog* log);

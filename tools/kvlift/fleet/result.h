@@ -14,7 +14,8 @@ namespace kvlift::cli {
 // Words of outcomes, in the order in which they are counted. A word never gets another meaning.
 const std::vector<std::string>& FleetOutcomes();
 
-// Paths of files that were written are relative to the folder of results. Empty: there is none.
+// The result of one task. Paths of files that were written are relative to the folder of results;
+// an empty path means that no such file was written.
 struct FleetResult {
   size_t index = 0, of = 0;  // place in the whole list, and its length
   std::string command, model, after;

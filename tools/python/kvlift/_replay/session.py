@@ -36,7 +36,7 @@ class Found(NamedTuple):
     not_optimized: str           # status of the plan without optimisations of the graph
     source: str                  # of the source's steps: "agrees", "differs" or "refused: ..."
     wrong_node: Optional[locate.WrongNode]
-    no_wrong_node: str           # why there is none
+    no_wrong_node: str           # why `wrong_node` is None; else empty
 
 
 class Outcome:
