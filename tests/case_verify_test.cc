@@ -1,5 +1,5 @@
 // LIBS: rewrites verify
-// SRCS: support/case_file.cc support/disguise.cc support/models.cc
+// SRCS: support/case_edits.cc support/case_file.cc support/disguise.cc support/models.cc
 // Every conversion of the text cases and of the real models is proved equal to its source.
 #include <map>
 #include <random>

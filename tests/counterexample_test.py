@@ -18,6 +18,7 @@ ROOT = os.environ["KVLIFT_ROOT"]
 sys.path.insert(0, os.path.join(ROOT, "tests"))
 from decoders.cases import build  # noqa: E402
 from decoders.draw import random_spec  # noqa: E402
+from support.case_text import text_of_case  # noqa: E402
 from support.schemas import check_json  # noqa: E402
 
 KVLIFT = os.environ["KVLIFT"]
@@ -131,10 +132,7 @@ class CounterexampleTest(unittest.TestCase):
 
     def ring(self, case):
         """A circular buffer instead of the drawn decoder."""
-        path = os.path.join(ROOT, "testdata", "rewrites", f"{case}.onnxtxt")
-        with open(path, encoding="utf-8") as file:
-            text = file.read().split("# ---- before\n")[1].split("# ---- ")[0]
-        onnx.save(onnx.parser.parse_model(text), self.source)
+        onnx.save(onnx.parser.parse_model(text_of_case(case)), self.source)
         for name in ("b.onnx", "b.kv.json"):
             os.remove(self.at(name))
         done = kvlift("convert", self.source, "-o", self.target, "--mode", "circular")

@@ -9,9 +9,10 @@ import subprocess
 import tempfile
 import unittest
 
+from support.case_text import text_of_case
+
 KVLIFT = os.environ["KVLIFT"]
-DATA = pathlib.Path(os.environ["KVLIFT_ROOT"]) / "testdata"
-MODELS = DATA / "models"
+MODELS = pathlib.Path(os.environ["KVLIFT_ROOT"]) / "testdata" / "models"
 # Decimal commas, a dotless i, and text that is not UTF-8.
 LOCALES = {"de_DE.UTF-8": "UTF-8", "tr_TR.UTF-8": "UTF-8", "de_DE.ISO-8859-1": "ISO-8859-1"}
 
@@ -28,12 +29,6 @@ def make_locales(folder):
     known = subprocess.run(["locale", "-a"], capture_output=True, check=True).stdout.split()
     made += [{"LC_ALL": name.decode(errors="replace")} for name in known]
     return made
-
-
-def case_text(name):
-    """The source of a text case, a small decoder."""
-    text = (DATA / "rewrites" / f"{name}.onnxtxt").read_text()
-    return text.partition("# ---- before\n")[2].partition("# ---- ")[0]
 
 
 class Determinism(unittest.TestCase):
@@ -89,7 +84,7 @@ class Determinism(unittest.TestCase):
                                          second.with_suffix(suffix).read_bytes())
 
     def test_environment(self):
-        model = case_text("growing_concat_two_layers")
+        model = text_of_case("growing_concat_two_layers")
         first = self.run_all("first", model)
         self.assertIn("out.onnx", first[0])
         locales = self.dir / "locales"
@@ -104,7 +99,7 @@ class Determinism(unittest.TestCase):
                   "user")
 
     def test_directories_threads_and_addresses(self):
-        model = case_text("growing_concat_two_layers")
+        model = text_of_case("growing_concat_two_layers")
         first = self.run_all("first", model)
         self.same(first, self.run_all("a/b/other folder", model), "folder")
         self.same(first, self.run_all("absolute", model, cwd="/"), "working directory")

@@ -1,5 +1,5 @@
 // LIBS: rewrites
-// SRCS: support/disguise.cc support/models.cc support/case_file.cc
+// SRCS: support/disguise.cc support/models.cc support/case_edits.cc support/case_file.cc
 // Renaming, reordering and rewording a model changes nothing in what becomes of it.
 #include "support/disguise.h"
 

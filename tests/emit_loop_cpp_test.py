@@ -17,10 +17,10 @@ import unittest
 import numpy as np
 import onnxruntime as ort
 
+from support.case_text import text_of_case
 from support.recorded import MODELS, metas
 from support.tool import done
 
-CASES = os.path.join(os.environ["KVLIFT_ROOT"], "testdata", "rewrites")
 COMPILER = os.environ.get("CXX", "c++")
 CAPACITY = 24
 HEADERS = (os.environ.get("KVLIFT_ORT_INCLUDE"), "/usr/include/onnxruntime",
@@ -77,9 +77,8 @@ class Loops:
         self.path = os.path.join(folder, "out.onnx")
         source = os.path.join(folder, "source.onnxtxt")
         if name.endswith(".onnxtxt"):
-            with open(os.path.join(CASES, name), encoding="utf-8") as case, \
-                 open(source, "w", encoding="utf-8") as file:
-                file.write(case.read().split("# ---- before\n")[1].split("# ---- after")[0])
+            with open(source, "w", encoding="utf-8") as file:
+                file.write(text_of_case(name.removesuffix(".onnxtxt")))
         else:
             source = os.path.join(MODELS, name, "model.onnx")
         done("convert", source, "-o", self.path, "--force", *flags)

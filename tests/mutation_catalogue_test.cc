@@ -1,5 +1,5 @@
 // LIBS: rewrites verify
-// SRCS: support/case_file.cc support/models.cc
+// SRCS: support/case_edits.cc support/case_file.cc support/models.cc
 // Every kind of wrong conversion that verification has to tell from a right one: each is made as a
 // mutant of some model, is held by a test of its own, or cannot be.
 #include <algorithm>

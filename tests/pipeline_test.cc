@@ -1,5 +1,5 @@
 // LIBS: pipeline rewrites
-// SRCS: support/case_file.cc support/models.cc
+// SRCS: support/case_edits.cc support/case_file.cc support/models.cc
 // What is shown of a conversion, and what becomes of it (pipeline/pipeline.h).
 #include "pipeline/pipeline.h"
 

@@ -1,5 +1,5 @@
 // LIBS: proof rewrites verify
-// SRCS: support/case_file.cc support/models.cc
+// SRCS: support/case_edits.cc support/case_file.cc support/models.cc
 // Conversions of real decoders are proved for all shapes, and no wrong variant of them is.
 #include <algorithm>
 #include <set>

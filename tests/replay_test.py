@@ -30,6 +30,7 @@ from kvlift import replay  # noqa: E402
 from kvlift._replay import judge  # noqa: E402
 from kvlift._replay.runtime import Runtime, Settings  # noqa: E402
 from support import dynamic_batching  # noqa: E402
+from support.case_text import text_of_case  # noqa: E402
 from support.schemas import check_json, check_junit  # noqa: E402
 from support.tool import done, tool  # noqa: E402
 
@@ -199,9 +200,7 @@ class RecordTest(unittest.TestCase):
 
     def test_products_that_a_runtime_fuses(self):
         """ONNX Runtime rotates with fused multiplications and additions, which round once."""
-        text = (ROOT / "testdata" / "rewrites" /
-                "attention_op_group_query_rotary_packed.onnxtxt").read_text(encoding="utf-8")
-        before = text.split("# ---- before\n")[1].split("# ---- ")[0]
+        before = text_of_case("attention_op_group_query_rotary_packed")
         with tempfile.TemporaryDirectory() as folder:
             source = os.path.join(folder, "model.onnx")
             onnx.save(onnx.parser.parse_model(before), source)

@@ -7,11 +7,11 @@ import unittest
 import onnx
 import onnx.parser
 
+from support.case_text import text_of_case
 from support.schemas import check_json
 
 KVLIFT = os.environ["KVLIFT"]
-TESTDATA = os.path.join(os.environ["KVLIFT_ROOT"], "testdata")
-MODEL = os.path.join(TESTDATA, "models", "llama_optimum", "model.onnx")
+MODEL = os.path.join(os.environ["KVLIFT_ROOT"], "testdata", "models", "llama_optimum", "model.onnx")
 
 
 def convert(out, *flags, model=MODEL):
@@ -54,9 +54,7 @@ class SelectionTest(unittest.TestCase):
             self.assertEqual(os.listdir(folder), [])
 
     def test_an_operator_that_cannot_be_lowered_may_be_left(self):
-        case = os.path.join(TESTDATA, "rewrites", "attention_op_refuse_group_query_scale.onnxtxt")
-        with open(case, encoding="utf-8") as file:
-            before = file.read().split("# ---- before\n")[1].split("# ---- ")[0]
+        before = text_of_case("attention_op_refuse_group_query_scale")
         with tempfile.TemporaryDirectory() as folder:
             source = os.path.join(folder, "in.onnx")
             onnx.save(onnx.parser.parse_model(before), source)

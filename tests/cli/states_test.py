@@ -13,7 +13,8 @@ import unittest
 import onnx
 import onnx.parser
 
-CASES = pathlib.Path(os.environ["KVLIFT_ROOT"]) / "testdata" / "rewrites"
+from support.case_text import text_of_case
+
 KVLIFT = os.environ["KVLIFT"]
 STATES = {
     "growing_concat_convolution_in_front": "past_conv",
@@ -35,10 +36,8 @@ class States(unittest.TestCase):
         for case, state in STATES.items():
             with self.subTest(case), tempfile.TemporaryDirectory() as folder:
                 folder = pathlib.Path(folder)
-                text = (CASES / f"{case}.onnxtxt").read_text(encoding="utf-8")
-                text = text.split("# ---- before\n")[1].split("# ---- after")[0]
                 source, target = folder / "a.onnx", folder / "b.onnx"
-                onnx.save(onnx.parser.parse_model(text), source)
+                onnx.save(onnx.parser.parse_model(text_of_case(case)), source)
                 self.assertIn(f"KV226  {state} is ", kvlift("inspect", source))
                 printed = kvlift("convert", source, "-o", target, "--verify")
                 self.assertIn("verdict: equal", printed)

@@ -14,6 +14,7 @@ import onnx
 import onnx.parser
 from onnx import TensorProto, helper
 
+from support.case_text import text_of_case
 from support.schemas import check_json
 
 ROOT = pathlib.Path(os.environ["KVLIFT_ROOT"])
@@ -157,9 +158,8 @@ class StopAfterTest(unittest.TestCase):
         self.assertRegex(self.read("5-check.txt"), "^check: refused\n  KV235 ")
 
     def source_of_case(self, name):
-        text = (ROOT / "testdata" / "rewrites" / f"{name}.onnxtxt").read_text(encoding="utf-8")
         path = self.dir / f"{name}.onnxtxt"
-        path.write_text(text.split("# ---- before\n")[1].split("# ---- ")[0], encoding="utf-8")
+        path.write_text(text_of_case(name), encoding="utf-8")
         return path
 
     def test_a_model_that_cannot_be_raised(self):

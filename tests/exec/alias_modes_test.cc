@@ -1,4 +1,4 @@
-// SRCS: support/models.cc support/case_file.cc support/count_news.cc
+// SRCS: support/models.cc support/case_edits.cc support/case_file.cc support/count_news.cc
 // The bundled models, as they are and converted: every way to hold the caches gives the same bits,
 // and a step of a converted model that was run before allocates nothing.
 #include "exec/compile/alias_modes.h"

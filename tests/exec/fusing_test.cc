@@ -1,4 +1,4 @@
-// SRCS: support/models.cc support/case_file.cc
+// SRCS: support/models.cc support/case_edits.cc support/case_file.cc
 // Fused chains have the bits of the operators that they are made of.
 #include "exec/compile/fusing.h"
 

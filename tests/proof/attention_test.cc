@@ -1,5 +1,5 @@
 // LIBS: proof rewrites
-// SRCS: support/case_file.cc support/models.cc
+// SRCS: support/case_edits.cc support/case_file.cc support/models.cc
 // What an attention is read through, and what not: a fact lists the lemmas that it rests on.
 #include <algorithm>
 #include <string>

@@ -1,5 +1,5 @@
 // LIBS: proof rewrites verify
-// SRCS: support/case_file.cc support/models.cc
+// SRCS: support/case_edits.cc support/case_file.cc support/models.cc
 // Layers that are the same are proved once; what is said of them is what proving each would say.
 #include "proof/prove/folding.h"
 

@@ -1,5 +1,5 @@
 // LIBS: proof rewrites
-// SRCS: support/case_file.cc support/models.cc
+// SRCS: support/case_edits.cc support/case_file.cc support/models.cc
 // Differences that show only at sizes, bits or versions that no step of a test has: none of them
 // may be called proved.
 #include <string>

@@ -1,5 +1,5 @@
 // LIBS: proof rewrites
-// SRCS: support/case_file.cc support/models.cc
+// SRCS: support/case_edits.cc support/case_file.cc support/models.cc
 // Operators of the conversion that may refuse to run for a reason that depends on sizes, far beyond
 // those that plans try: a number of valid keys, a write, or an operator whose needs are not stated.
 #include <string>

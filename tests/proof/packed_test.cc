@@ -1,5 +1,5 @@
 // LIBS: proof rewrites verify
-// SRCS: support/case_file.cc support/models.cc
+// SRCS: support/case_edits.cc support/case_file.cc support/models.cc
 // A cache of all layers in one tensor: the parts are proved, and parts at wrong places are not.
 #include <functional>
 #include <string>

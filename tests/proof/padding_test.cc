@@ -1,5 +1,5 @@
 // LIBS: proof rewrites
-// SRCS: support/case_file.cc support/models.cc
+// SRCS: support/case_edits.cc support/case_file.cc support/models.cc
 // Padding tokens behind a sequence: a proof holds for steps that have some only if no real token
 // reads them, and if nothing depends on how many tokens a step has. Otherwise the ledger says so.
 #include <algorithm>

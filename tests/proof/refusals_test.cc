@@ -1,5 +1,5 @@
 // LIBS: proof rewrites
-// SRCS: support/case_file.cc support/models.cc
+// SRCS: support/case_edits.cc support/case_file.cc support/models.cc
 // Operators of the conversion that refuse to run where the source runs: steps and divisors of 0,
 // extents below 0, coordinates outside of a table.
 #include <string>

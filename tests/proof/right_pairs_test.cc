@@ -1,5 +1,5 @@
 // LIBS: proof rewrites verify
-// SRCS: support/case_file.cc support/models.cc
+// SRCS: support/case_edits.cc support/case_file.cc support/models.cc
 // Right pairs that are written in other ways than the conversion's own, and what looks like each of
 // them and is another model.
 #include <string>

@@ -1,5 +1,5 @@
 // LIBS: proof rewrites
-// SRCS: support/case_file.cc support/models.cc
+// SRCS: support/case_edits.cc support/case_file.cc support/models.cc
 // Windows of the source are proved to be in the slots of rings, and seen there.
 #include <functional>
 #include <set>

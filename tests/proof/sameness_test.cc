@@ -1,5 +1,5 @@
 // LIBS: proof rewrites
-// SRCS: support/case_file.cc support/models.cc
+// SRCS: support/case_edits.cc support/case_file.cc support/models.cc
 // Values are the same only if type, rank, extents and elements are: what was once called proved, by
 // cause, and right pairs that look alike.
 #include <string>

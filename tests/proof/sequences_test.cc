@@ -1,5 +1,5 @@
 // LIBS: proof rewrites
-// SRCS: support/case_file.cc support/models.cc
+// SRCS: support/case_edits.cc support/case_file.cc support/models.cc
 // Sequences of different lengths: what the source gives for one alone is what the conversion gives
 // for it among others; and what holds at some sizes only is no proof for all of them.
 #include <set>

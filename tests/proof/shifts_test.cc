@@ -1,5 +1,5 @@
 // LIBS: proof rewrites
-// SRCS: support/case_file.cc support/models.cc
+// SRCS: support/case_edits.cc support/case_file.cc support/models.cc
 // Rows that move in the source and stay in the conversion are proved to be the same ones.
 #include <functional>
 #include <string>

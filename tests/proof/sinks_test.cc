@@ -1,5 +1,5 @@
 // LIBS: proof rewrites
-// SRCS: support/case_file.cc support/models.cc
+// SRCS: support/case_edits.cc support/case_file.cc support/models.cc
 // Attention sinks: a key of zeros in the converted model stands for the source's additional score,
 // and nothing else does.
 #include <string>

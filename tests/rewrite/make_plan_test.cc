@@ -1,5 +1,5 @@
 // LIBS: rewrites
-// SRCS: support/models.cc support/case_file.cc
+// SRCS: support/models.cc support/case_edits.cc support/case_file.cc
 // A plan says as data what becomes of each cache and each attention, before any node is made.
 #include "rewrite/judge/make_plan.h"
 

@@ -1,5 +1,5 @@
 // LIBS: rewrites
-// SRCS: support/models.cc support/case_file.cc
+// SRCS: support/models.cc support/case_edits.cc support/case_file.cc
 // Conversions of real exports: what must hold of every converted model, and who is refused why.
 #include "support/models.h"
 

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "fmt/format.h"
+#include "support/case_edits.h"
 
 namespace kvlift {
 namespace {
@@ -50,8 +51,8 @@ absl::StatusOr<std::map<std::string, std::string>> SplitSections(const std::stri
     }
   }
   for (const auto& [name, body] : sections) {
-    if (name != "case" && name != "before" && name != "after" && name != "refuse" &&
-        name != "keep") {
+    if (name != "case" && name != "before" && name != "edits" && name != "after" &&
+        name != "refuse" && name != "keep") {
       return Broken(fmt::format("unknown section {}", name));
     }
   }
@@ -158,22 +159,45 @@ absl::StatusOr<Refusal> ReadRefusal(const std::string& body) {
   return refusal;
 }
 
+std::string PathOf(const std::filesystem::path& folder, const std::string& name) {
+  return (folder / (name + ".onnxtxt")).string();
+}
+
+// Returns the source of a case: its section `before`, or that of its base with its edits.
+absl::StatusOr<std::string> SourceOf(const std::string& path,
+                                     const std::map<std::string, std::string>& sections,
+                                     const std::optional<std::string>& base) {
+  if (!base) {
+    if (!sections.contains("before")) return Broken("no section before");
+    if (sections.contains("edits")) return Broken("edits without a base");
+    return sections.at("before");
+  }
+  if (sections.contains("before")) return Broken("a base beside a section before");
+  const std::string base_path = PathOf(std::filesystem::path(path).parent_path(), *base);
+  if (!std::filesystem::exists(base_path)) return Broken(fmt::format("no base {}", *base));
+  KV_ASSIGN_OR_RETURN(const auto of_base, SplitSections(ReadFile(base_path)));
+  if (!of_base.contains("before")) {
+    return Broken(fmt::format("the base {} has no section before", *base));
+  }
+  if (!sections.contains("edits")) return of_base.at("before");
+  return ApplyEdits(of_base.at("before"), sections.at("edits"));
+}
+
 }  // namespace
 
 absl::StatusOr<TextCase> ParseCase(const std::string& path, const std::string& text) {
   KV_ASSIGN_OR_RETURN(auto sections, SplitSections(text));
-  for (const char* needed : {"case", "before"}) {
-    if (!sections.contains(needed)) return Broken(fmt::format("no section {}", needed));
-  }
+  if (!sections.contains("case")) return Broken("no section case");
   if (sections.contains("after") == sections.contains("refuse")) {
     return Broken("needs a section after or a section refuse");
   }
   KV_ASSIGN_OR_RETURN(
       Entries entries,
-      ReadEntries(sections["case"],
-                  {"rule", "target", "max_seq_len", "control", "mask", "read", "padding", "mode",
-                   "layout", "cache_tensors", "io_names", "rotary", "window", "quantize_cache",
-                   "sees", "uniform", "preconditions", "form", "unproved"}));
+      ReadEntries(
+          sections["case"],
+          {"rule",           "base", "target",  "max_seq_len",   "control",  "mask",    "read",
+           "padding",        "mode", "layout",  "cache_tensors", "io_names", "rotary",  "window",
+           "quantize_cache", "sees", "uniform", "preconditions", "form",     "unproved"}));
   TextCase c;
   c.path = path;
   c.name = std::filesystem::path(path).stem().string();
@@ -185,7 +209,7 @@ absl::StatusOr<TextCase> ParseCase(const std::string& path, const std::string& t
   c.form = Optional(entries, "form");
   c.unproved = Optional(entries, "unproved");
   c.preconditions = Words(entries["preconditions"]);
-  c.before = sections["before"];
+  KV_ASSIGN_OR_RETURN(c.before, SourceOf(path, sections, Optional(entries, "base")));
   if (sections.contains("after")) {
     c.after = Trim(sections["after"]);
     if (c.preconditions.empty()) return Broken("a case that converts lists its preconditions");

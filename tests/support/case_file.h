@@ -1,12 +1,16 @@
 // Text cases of rewrites: testdata/rewrites/NAME.onnxtxt. A section starts with "# ---- NAME":
 //
 //   # ---- case       "key: value" lines: rule, options of the conversion, expectations
-//   # ---- before     ONNX text of the source
+//   # ---- before     ONNX text of the source; or, with a key `base` that names another case,
+//   # ---- edits      how the source differs from that case's (support/case_edits.h); absent: it
+//                     does not
 //   # ---- keep       attentions that stay: code, node, text
 //   # ---- after      ONNX text, made by the test with KVLIFT_UPDATE_CASES=1; or instead
 //   # ---- refuse     "key: value" lines: code, node, text, and optionally value, also, status
 //
-// Unknown, missing and repeated keys and sections are errors.
+// Unknown, missing and repeated keys and sections are errors. A base is in the same folder and has
+// a section `before` itself, so that two files are all that a reader has to look at.
+// support/case_text.py prints the source of a case with a base.
 #pragma once
 
 #include <map>
@@ -37,8 +41,8 @@ struct TextCase {
   std::vector<std::string> preconditions;  // codes in the manifest, all of them, in order
   std::optional<std::string> form;         // of the attentions: "op" or "decomposed"
   std::optional<std::string> unproved;     // the code that makes the verdict inconclusive
-  std::string before;
-  std::optional<std::string> after;  // empty if it is not made yet
+  std::string before;                      // the source, the edits applied
+  std::optional<std::string> after;        // empty if it is not made yet
   std::optional<Refusal> refuse;
   std::optional<Refusal> keep;  // why an attention stays
 };

@@ -4,17 +4,15 @@ import os
 import onnx
 import onnx.parser
 import onnxruntime as ort
+from support.case_text import text_of_case
 
 DATA = os.path.join(os.environ["KVLIFT_ROOT"], "testdata")
 
 
 def source_of_case(name, folder):
     """Writes the source of a text case to a file in the folder."""
-    with open(os.path.join(DATA, "rewrites", name + ".onnxtxt"), encoding="utf-8") as file:
-        text = file.read()
-    before = text.split("# ---- before\n")[1].split("# ---- ")[0]
     path = os.path.join(folder, name + ".onnx")
-    onnx.save(onnx.parser.parse_model(before), path)
+    onnx.save(onnx.parser.parse_model(text_of_case(name)), path)
     return path
 
 

@@ -1,5 +1,5 @@
 // LIBS: verify rewrites
-// SRCS: support/case_file.cc support/models.cc
+// SRCS: support/case_edits.cc support/case_file.cc support/models.cc
 // Models of several layers are judged layer by layer: which pieces they are cut into, which of
 // these are the same, and what is said of them.
 #include <set>

@@ -1,5 +1,5 @@
 // LIBS: rewrites verify
-// SRCS: support/case_file.cc support/models.cc support/verdict.cc
+// SRCS: support/case_edits.cc support/case_file.cc support/models.cc support/verdict.cc
 // Caches in few bits: equal within quantisation, exactly as defined, and never plain equal.
 #include "verify/variants/quantized.h"
 

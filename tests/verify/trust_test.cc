@@ -1,5 +1,5 @@
 // LIBS: rewrites verify
-// SRCS: support/case_file.cc support/models.cc
+// SRCS: support/case_edits.cc support/case_file.cc support/models.cc
 // Ways in which wrong models were called equal, by the cause: each test is named after a row of the
 // table of causes, and breaks a right pair in one way that no fixed plan of small sizes shows.
 #include <algorithm>
