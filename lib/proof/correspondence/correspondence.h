@@ -122,7 +122,8 @@ class Correspondence {
     std::vector<int> axes;
     std::vector<int64_t> selected;  // the fixed index, by axis of the source's tensor
     size_t sequence = 0;            // the source's axis of rows
-    // The number of rows that the source has dropped from the front; null for none.
+    // The slot of the source's row 0, such as the number of rows that the source has dropped from
+    // the front; null for 0.
     sym::Expr left = nullptr;
     bool known = true;  // false: it is not known which row a slot holds
     // The slot of each row, if the slots differ from the source's.

@@ -98,37 +98,22 @@ class Describer {
 
  private:
   // Returns the lines about the way in which a present is made from its past.
-  std::string How(const CacheUpdate::How& how) const {
-    return std::visit(
-        Overloaded{
-            [&](const AppendAll& all) {
-              return HowLines(all.past_length, "none", all.reordered_past, "linear");
-            },
-            [&](const KeepLast& last) {
-              const std::string window = fmt::format("the last {} rows", last.window);
-              return HowLines(last.past_length, window, nullptr, "linear");
-            },
-            [&](const WriteAt& at) { return HowLines(at.start, "none", nullptr, "linear"); },
-            [&](const WriteAround& around) {
-              return HowLines(around.start, "none", nullptr, "wrap around");
-            },
-            [&](const Fifo&) { return HowLines(nullptr, "none", nullptr, "first in, first out"); },
-        },
-        how);
-  }
-
-  std::string HowLines(Expr start, std::string_view window, Expr reorder,
-                       std::string_view slots) const {
+  std::string How(const CacheUpdate& u) const {
+    const bool at_the_end = std::holds_alternative<Fifo>(u.how);
+    const auto window = u.window();
+    const auto* all = std::get_if<AppendAll>(&u.how);
+    const Expr reorder = all == nullptr ? nullptr : all->reordered_past;
     std::string text;
-    AddLine("write start", start == nullptr ? "the end of the buffer" : Text(start), &text);
-    AddLine("window", window, &text);
+    AddLine("write start",
+            at_the_end ? "the end of the buffer" : Text(u.write_index(a_.forms->pool())), &text);
+    AddLine("window", window ? fmt::format("the last {} rows", *window) : "none", &text);
     AddLine("reorder", reorder == nullptr ? "none" : Text(reorder), &text);
-    AddLine("slots", slots, &text);
+    AddLine("slots", u.order_of_rows(), &text);
     return text;
   }
 
   std::string Update(const CacheUpdate& u) const {
-    std::string text = How(u.how);
+    std::string text = How(u);
     AddLine("new length", Text(u.new_length), &text);
     if (u.writes_some_sequences()) AddLine("sequences", "the first of a larger batch", &text);
     AddLine("new rows", Name(u.update), &text);
@@ -220,7 +205,7 @@ class PlanDescriber {
       const std::string name = of_.Name(planned.pair.past);
       const auto type = types_.find(name);
       AddLine(id,
-              fmt::format("TensorScatter into {}{}{}", name, Buffer(planned),
+              fmt::format("TensorScatter into {}{}{}", name, planned.buffer_words(),
                           type == types_.end() ? "" : ", " + TypeText(type->second)),
               &text);
       AddLine("  at", Index(write.index), &text);
@@ -308,17 +293,6 @@ class PlanDescriber {
   }
 
  private:
-  static std::string Buffer(const PlannedCache& cache) {
-    return std::visit(
-        Overloaded{[](const LinearBuffer&) { return std::string(); },
-                   [](const WindowRing& ring) {
-                     return fmt::format(", a ring of more than {} rows", ring.window);
-                   },
-                   [](const SourceRing&) { return std::string(", in which rows wrap around"); },
-                   [](const FifoRing&) { return std::string(", in which rows stay in place"); }},
-        cache.buffer);
-  }
-
   std::string Index(const WriteIndex& index) const {
     return std::visit(
         Overloaded{[](const SharedIndex&) { return std::string("the past's length"); },

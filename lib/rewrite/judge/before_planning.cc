@@ -4,7 +4,6 @@
 #include <string_view>
 #include <variant>
 
-#include "base/overloaded.h"
 #include "fmt/format.h"
 #include "rewrite/plan/cross_token_ops.h"
 
@@ -12,23 +11,6 @@ namespace kvlift::internal {
 namespace {
 
 using sym::Expr;
-
-// Returns why all sequences of the cache must be written at one index, as the end of a sentence;
-// nullopt if each can be written at an index of its own.
-std::optional<std::string_view> NeedsOneIndex(const CacheUpdate& update) {
-  using Why = std::optional<std::string_view>;
-  return std::visit(
-      Overloaded{[&](const AppendAll& all) {
-                   if (all.reordered_past != nullptr) {
-                     return Why("takes its sequences in another order");
-                   }
-                   return update.layout[0] == 'B' ? Why() : Why("does not have the batch in front");
-                 },
-                 [](const KeepLast&) { return Why("keeps a window"); },
-                 [](const WriteAt&) { return Why(); }, [](const WriteAround&) { return Why(); },
-                 [](const Fifo&) { return Why(); }},
-      update.how);
-}
 
 // Refuses models in which padding tokens behind a prompt would change the results of its real
 // tokens, since no mask prevents that. Models with states are accepted: their hosts must avoid
@@ -80,14 +62,15 @@ std::optional<Finding> RingTooSmall(const Analysis& a, absl::Span<const PlannedC
   return std::nullopt;
 }
 
-// Refuses to give attention the whole buffer of a cache of which it reads the last rows.
-std::optional<Finding> WindowReadInFull(const Analysis& a, const ResolvedOptions& options) {
+// Refuses to give attention the whole buffer of a cache that it reads through views only.
+std::optional<Finding> ViewsReadInFull(const Analysis& a, const ResolvedOptions& options) {
   if (options.read != ReadForm::kFull) return std::nullopt;
   for (const CacheUpdate& update : a.updates) {
-    if (!update.window()) continue;
-    return MakeFinding(
-        "KV217", fmt::format("--read full, but {} keeps a window", a.graph->name(update.pair.past)),
-        *a.graph, {update.node}, {update.pair.past});
+    const auto why = update.needs_views();
+    if (!why) continue;
+    return MakeFinding("KV217",
+                       fmt::format("--read full, but {} {}", a.graph->name(update.pair.past), *why),
+                       *a.graph, {update.node}, {update.pair.past});
   }
   return std::nullopt;
 }
@@ -100,12 +83,12 @@ std::optional<Finding> RefuseBeforePlanning(const Analysis& a,
   if (auto finding = PadsChangeRows(a, options)) return finding;
   if (auto finding = CapacitiesDiffer(a, options)) return finding;
   if (auto finding = RingTooSmall(a, caches, options)) return finding;
-  return WindowReadInFull(a, options);
+  return ViewsReadInFull(a, options);
 }
 
 std::optional<std::string> NeedsUniform(const Analysis& a) {
   for (const CacheUpdate& update : a.updates) {
-    const auto why = NeedsOneIndex(update);
+    const auto why = update.needs_one_index();
     if (why) return fmt::format("{} {}", a.graph->name(update.pair.past), *why);
   }
   if (!a.states.empty()) return "a state takes in every token of a step";

@@ -4,7 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "base/overloaded.h"
 #include "base/status.h"
 #include "fmt/format.h"
 #include "rewrite/recognise/axis_letters.h"
@@ -51,12 +50,7 @@ absl::StatusOr<WriteIndex> IndexOfGrowing(const PlanBasis& s, const PlannedCache
 }
 
 absl::StatusOr<WriteIndex> IndexOf(const PlanBasis& s, const PlannedCache& cache) {
-  return std::visit(Overloaded{[&](const AppendAll&) { return IndexOfGrowing(s, cache); },
-                               [&](const KeepLast&) { return IndexOfGrowing(s, cache); },
-                               [&](const WriteAt&) { return IndexOfBuffer(s, cache); },
-                               [&](const WriteAround&) { return IndexOfBuffer(s, cache); },
-                               [&](const Fifo&) { return IndexOfBuffer(s, cache); }},
-                    cache.how);
+  return cache.grows() ? IndexOfGrowing(s, cache) : IndexOfBuffer(s, cache);
 }
 
 // Returns the values of the source that, stacked along the axes that hold several caches, have the

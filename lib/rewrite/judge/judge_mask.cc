@@ -197,19 +197,12 @@ Expr AttentionJudge::CapacityOf(const PlannedCache& key) const {
 }
 
 Expr AttentionJudge::FirstNewRow(const PlannedCache& key) const {
-  const auto written = [&] { return Normal(key, key.write_index(s_.pool)); };
-  return std::visit(
-      Overloaded{
-          [&](const AppendAll&) { return written(); }, [&](const KeepLast&) { return written(); },
-          [&](const WriteAt&) { return written(); }, [&](const WriteAround&) { return written(); },
-          [&](const Fifo&) { return s_.pool.Sub(CapacityOf(key), key.new_length); }},
-      key.how);
+  return Normal(key, key.first_new_row(s_.pool, CapacityOf(key)));
 }
 
 Expr AttentionJudge::InSlots(const MaskOfSite& mask, Expr e) const {
-  return std::visit(Overloaded{[&](const LinearBuffer&) { return e; },
+  return std::visit(Overloaded{[&](const auto&) { return e; },  // slots in the order of rows
                                [&](const WindowRing& ring) { return InWindowRing(mask, ring, e); },
-                               [&](const SourceRing&) { return e; },
                                [&](const FifoRing&) { return InRingOrder(mask.key, e); }},
                     mask.key.buffer);
 }

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
-#include "base/overloaded.h"
 #include "fmt/format.h"
 
 namespace kvlift::internal {
@@ -39,22 +38,15 @@ class Surveyor {
 
  private:
   void NameLengths() {
-    const Expr past = pool_.Dim(PastSymbol());
     std::vector<sym::DimSymbol>& lengths = extents_.lengths;
-    const auto name_length = [&](Expr length, Expr meaning) {
-      if (std::find(lengths.begin(), lengths.end(), length->dim()) == lengths.end()) {
-        lengths.push_back(length->dim());
-      }
-      extents_.normal.dims[length->dim()] = meaning;
-    };
     for (const PlannedCache& cache : caches_) {
-      std::visit(Overloaded{[&](const AppendAll& all) { name_length(all.past_length, past); },
-                            [&](const KeepLast& last) {
-                              const Expr window = pool_.Integer(last.window);
-                              name_length(last.past_length, pool_.Min(past, window, {}));
-                            },
-                            [](const WriteAt&) {}, [](const WriteAround&) {}, [](const Fifo&) {}},
-                 cache.how);
+      const auto past = cache.rows_of_past(pool_);
+      if (!past) continue;
+      const auto& [name, rows] = *past;
+      if (std::find(lengths.begin(), lengths.end(), name->dim()) == lengths.end()) {
+        lengths.push_back(name->dim());
+      }
+      extents_.normal.dims[name->dim()] = rows;
     }
   }
 

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <string_view>
-#include <variant>
 #include <vector>
 
-#include "base/overloaded.h"
 #include "fmt/format.h"
 #include "rewrite/plan/planned_cache.h"
 #include "rewrite/recognise/match.h"
@@ -19,15 +17,6 @@ using sym::Kind;
 bool IsPermutation(const std::string& layout) {
   return layout.size() == 4 && layout[0] == 'B' &&
          std::is_permutation(layout.begin(), layout.end(), kHeadsFirst);
-}
-
-// Returns true if the rows of such a cache may be given another layout.
-bool MayHaveOtherLayout(const CacheUpdate& update) {
-  return std::visit(
-      Overloaded{[](const AppendAll& all) { return all.reordered_past == nullptr; },
-                 [](const KeepLast&) { return false; }, [](const WriteAt&) { return true; },
-                 [](const WriteAround&) { return true; }, [](const Fifo&) { return false; }},
-      update.how);
 }
 
 // Returns true if every attention over the cache reads all its heads and all their elements.
@@ -72,7 +61,7 @@ std::optional<Finding> JudgeLayouts(const Analysis& a, absl::Span<const PlannedC
     if ((joined && update.layout == "BSD") ||
         (!update.placement.moved && IsPermutation(update.layout)))
       continue;
-    const bool plain = IsPermutation(update.layout) && MayHaveOtherLayout(update) &&
+    const bool plain = IsPermutation(update.layout) && update.may_have_other_layout() &&
                        ExtentOf(*a.forms, update, 'N') > 0 && ExtentOf(*a.forms, update, 'D') > 0 &&
                        (!joined || ReadWhole(a, caches, update));
     if (plain) continue;

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/overloaded.h"
+#include "fmt/format.h"
 #include "rewrite/recognise/input_assumptions.h"
 #include "rewrite/recognise/visibility.h"
 
@@ -50,6 +51,17 @@ bool PlannedCache::moves_rows() const {
   return std::visit(
       Overloaded{[](const LinearBuffer&) { return false; }, [](const WindowRing&) { return true; },
                  [](const SourceRing&) { return false; }, [](const FifoRing&) { return true; }},
+      buffer);
+}
+
+std::string PlannedCache::buffer_words() const {
+  return std::visit(
+      Overloaded{[](const LinearBuffer&) { return std::string(); },
+                 [](const WindowRing& ring) {
+                   return fmt::format(", a ring of more than {} rows", ring.window);
+                 },
+                 [](const SourceRing&) { return std::string(", in which rows wrap around"); },
+                 [](const FifoRing&) { return std::string(", in which rows stay in place"); }},
       buffer);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -52,6 +53,8 @@ struct PlannedCache : CacheUpdate {
   bool fifo() const { return std::holds_alternative<FifoRing>(buffer); }
   // Returns true if rows are in other slots than the source has them in.
   bool moves_rows() const;
+  // Returns what the buffer is besides a linear one, in words that follow others; may be empty.
+  std::string buffer_words() const;
 };
 
 // Decides for each of Analysis::updates, in their order, what holds its rows. With

@@ -48,9 +48,7 @@ std::optional<Finding> NotInMode(const Analysis& a, const CacheUpdate& update, W
                        {update.pair.past, update.pair.present});
   };
   return std::visit(
-      Overloaded{[&](const AppendAll&) { return FixedChunk(a, update); },
-                 [&](const KeepLast&) { return FixedChunk(a, update); },
-                 [&](const WriteAt&) { return FixedChunk(a, update); },
+      Overloaded{[&](const auto&) { return FixedChunk(a, update); },
                  [&](const WriteAround& write) {
                    return needs_circular(
                        "KV227", fmt::format("needs --mode circular, found slots (s + {}) mod the "

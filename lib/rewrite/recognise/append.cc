@@ -330,7 +330,10 @@ std::optional<Append> ReadAppend(sym::Forms& forms, ValueId past, ValueId v) {
   append.length = end;
   const Expr length = before.shape[axis];
   append.reversed = end != length && second == pool.Load(past, moved);
-  if (append.reversed) return append;
+  if (append.reversed) {
+    append.update = first;
+    return append;
+  }
   // Axes of extent 1 may be read at 0.
   const auto own = [&](Expr e) {
     return e == pool.Load(past, here) || e == pool.Load(past, Indices(pool, before.shape));

@@ -11,8 +11,9 @@ namespace kvlift {
 // past[.., t, ..] for t < length, and something else behind it.
 struct Append {
   int axis = -1;               // the sequence axis
-  sym::Expr length = nullptr;  // P: the first row that is not the past's
-  sym::Expr update = nullptr;  // element of the rest; i_axis counts from 0. Null if `reversed`
+  // P, the first row that is not the past's; S, the number of the others, if `reversed`.
+  sym::Expr length = nullptr;
+  sym::Expr update = nullptr;  // element of the rest; i_axis counts from 0
   // Set if the past's sequences are reordered: past[x[i0], .., t, ..]. Null: they stay in place.
   sym::Expr reordered_past = nullptr;
   // The new rows stand in front of the past.

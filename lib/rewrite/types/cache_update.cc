@@ -75,4 +75,68 @@ UpdateKind CacheUpdate::kind() const {
                     how);
 }
 
+std::optional<std::pair<sym::Expr, sym::Expr>> CacheUpdate::rows_of_past(sym::Pool& pool) const {
+  using Rows = std::optional<std::pair<sym::Expr, sym::Expr>>;
+  const sym::Expr past = pool.Dim(PastSymbol());
+  return std::visit(
+      Overloaded{[&](const AppendAll& all) {
+                   return Rows({all.past_length, past});
+                 },
+                 [&](const KeepLast& last) {
+                   const sym::Expr window = pool.Integer(last.window);
+                   return Rows({last.past_length, pool.Min(past, window, {})});
+                 },
+                 [](const WriteAt&) { return Rows(); }, [](const WriteAround&) { return Rows(); },
+                 [](const Fifo&) { return Rows(); }},
+      how);
+}
+
+sym::Expr CacheUpdate::first_new_row(sym::Pool& pool, sym::Expr slots) const {
+  const auto written = [&] { return write_index(pool); };
+  return std::visit(Overloaded{[&](const AppendAll&) { return written(); },
+                               [&](const KeepLast&) { return written(); },
+                               [&](const WriteAt&) { return written(); },
+                               [&](const WriteAround&) { return written(); },
+                               [&](const Fifo&) { return pool.Sub(slots, new_length); }},
+                    how);
+}
+
+std::optional<std::string_view> CacheUpdate::needs_one_index() const {
+  using Why = std::optional<std::string_view>;
+  return std::visit(
+      Overloaded{[&](const AppendAll& all) {
+                   if (all.reordered_past != nullptr) {
+                     return Why("takes its sequences in another order");
+                   }
+                   return layout[0] == 'B' ? Why() : Why("does not have the batch in front");
+                 },
+                 [](const KeepLast&) { return Why("keeps a window"); },
+                 [](const WriteAt&) { return Why(); }, [](const WriteAround&) { return Why(); },
+                 [](const Fifo&) { return Why(); }},
+      how);
+}
+
+std::optional<std::string_view> CacheUpdate::needs_views() const {
+  if (window()) return "keeps a window";
+  return std::nullopt;
+}
+
+bool CacheUpdate::may_have_other_layout() const {
+  return std::visit(
+      Overloaded{[](const AppendAll& all) { return all.reordered_past == nullptr; },
+                 [](const KeepLast&) { return false; }, [](const WriteAt&) { return true; },
+                 [](const WriteAround&) { return true; }, [](const Fifo&) { return false; }},
+      how);
+}
+
+std::string_view CacheUpdate::order_of_rows() const {
+  using Words = std::string_view;
+  return std::visit(Overloaded{[](const AppendAll&) { return Words("linear"); },
+                               [](const KeepLast&) { return Words("linear"); },
+                               [](const WriteAt&) { return Words("linear"); },
+                               [](const WriteAround&) { return Words("wrap around"); },
+                               [](const Fifo&) { return Words("first in, first out"); }},
+                    how);
+}
+
 }  // namespace kvlift

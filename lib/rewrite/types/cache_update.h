@@ -1,10 +1,13 @@
 // How a recognised cache is updated: one type for each way in which a model makes a present from
-// its past. std::visit over CacheUpdate::how names the places that another way must visit.
+// its past. What the steps ask of all ways alike is a method of CacheUpdate, so that another way
+// answers it in one file, cache_update.cc.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <variant>
 
 #include "contract/kinds.h"
@@ -88,6 +91,22 @@ struct CacheUpdate {
   ValueId read_by_attention() const;
   bool writes_some_sequences() const;
   UpdateKind kind() const;
+  // Returns the dim symbol that is the number of rows in the past of a cache that grows, and that
+  // number in terms of PastSymbol(). Absent: the cache is a buffer.
+  std::optional<std::pair<sym::Expr, sym::Expr>> rows_of_past(sym::Pool& pool) const;
+  // Returns the row of the source's present that query 0 of a step sees at most, before a modulo;
+  // query s sees s rows more. It is the row of the first new token; `slots` is M.
+  sym::Expr first_new_row(sym::Pool& pool, sym::Expr slots) const;
+  // Returns why all sequences must be written at one index, as the end of a sentence; absent: each
+  // can be written at an index of its own.
+  std::optional<std::string_view> needs_one_index() const;
+  // Returns why attention cannot be given a whole buffer of this cache, as the end of a sentence;
+  // absent: it can, since row t is in slot t, or is in a ring.
+  std::optional<std::string_view> needs_views() const;
+  // Returns true if the result may store the rows in another layout than the source.
+  bool may_have_other_layout() const;
+  // Returns what happens to rows at the ends of the cache, in words for the text of a step.
+  std::string_view order_of_rows() const;
 };
 
 }  // namespace kvlift

@@ -74,11 +74,9 @@ bool MayBe(const onnx::NodeProto& node, UpdateKind kind) {
     case UpdateKind::kWindow:
     case UpdateKind::kShift:
       return op == "Slice" || op == "Split" || absl::StartsWith(op, "Gather");
-    case UpdateKind::kConcat:
-    case UpdateKind::kSplice:
+    default:
       return true;  // the proof shows which rows are kept
   }
-  return true;
 }
 
 // Returns true if a node that the past leads to, and that leads to the present, may be of the kind
