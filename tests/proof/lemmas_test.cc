@@ -1,147 +1,23 @@
 // LIBS: oracle onnxio proof
+// SRCS: support/lemma_graphs.cc
 // The lemmas of lib/proof/lemmas, held against the oracle: each statement holds for random numbers,
 // and without each of its side conditions it does not.
-#include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "fmt/format.h"
 #include "gtest/gtest.h"
-#include "ir/graph.h"
-#include "onnxio/model/model.h"
-#include "oracle/core/interpreter.h"
 #include "proof/lemmas/heads_regrouped.h"
 #include "proof/lemmas/scale_moved.h"
+#include "support/lemma_graphs.h"
 #include "sym/forms/keeps_value.h"
 
 namespace kvlift {
 namespace {
 
 using onnx::TensorProto;
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
-
-struct Numbers {
-  std::vector<int64_t> dims;
-  std::vector<double> values;
-};
-
-using Inputs = std::map<std::string, Numbers>;
-
-oracle::Value Given(const Numbers& numbers, int32_t type) {
-  TensorProto tensor;
-  tensor.set_data_type(type);
-  for (int64_t dim : numbers.dims) tensor.add_dims(dim);
-  for (double x : numbers.values) {
-    if (type == TensorProto::DOUBLE) {
-      tensor.add_double_data(x);
-    } else if (type == TensorProto::FLOAT) {
-      tensor.add_float_data(static_cast<float>(x));
-    } else if (type == TensorProto::INT64) {
-      tensor.add_int64_data(static_cast<int64_t>(x));
-    } else {
-      tensor.add_int32_data(static_cast<int32_t>(x));
-    }
-  }
-  auto value = oracle::Value::FromProto(tensor, "");
-  EXPECT_TRUE(value.ok()) << value.status();
-  return *std::move(value);
-}
-
-// What the graph "name (inputs) => (float[...] y) {nodes}" of opset 24 gives; nothing if it fails.
-oracle::Reals Run(const std::string& graph, const Inputs& inputs, bool may_fail) {
-  SCOPED_TRACE(graph);
-  const auto model = ParseModelText("<ir_version: 10, opset_import: [\"\" : 24]>\n" + graph);
-  EXPECT_TRUE(model.ok()) << model.status();
-  if (!model.ok()) return oracle::Reals();
-  oracle::Values values;
-  for (const auto& input : model->graph().input()) {
-    values[input.name()] = Given(inputs.at(input.name()), input.type().tensor_type().elem_type());
-  }
-  const auto interpreter =
-      oracle::Interpreter::Create(std::make_shared<const onnx::ModelProto>(*model), "");
-  EXPECT_TRUE(interpreter.ok()) << interpreter.status();
-  int64_t work = 0;
-  const auto result = interpreter->Run(values, int64_t{1} << 30, &work);
-  EXPECT_TRUE(result.ok() || may_fail) << result.status();
-  if (!result.ok()) return oracle::Reals();
-  return result->at("y").reals();
-}
-
-std::vector<double> Result(const std::string& graph, const Inputs& inputs, bool may_fail = false) {
-  return Run(graph, inputs, may_fail).value;
-}
-
-// The oracle does not round: how far roundings may move the result is told by its bounds.
-double Bound(const std::string& graph, const Inputs& inputs) {
-  const std::vector<double> worst = Run(graph, inputs, false).worst;
-  return worst.empty() ? 0 : *std::max_element(worst.begin(), worst.end());
-}
-
-bool AreNear(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.size() != b.size() || a.empty()) return false;
-  for (size_t k = 0; k < a.size(); ++k) {
-    if (!(std::abs(a[k] - b[k]) <= 1e-5 * (1 + std::abs(b[k])))) return false;
-  }
-  return true;
-}
-
-Numbers Random(std::vector<int64_t> dims, std::mt19937& rng, double scale = 1) {
-  Numbers numbers{std::move(dims), {}};
-  int64_t size = 1;
-  for (int64_t dim : numbers.dims) size *= dim;
-  std::normal_distribution<double> normal(0, scale);
-  for (int64_t k = 0; k < size; ++k) numbers.values.push_back(normal(rng));
-  return numbers;
-}
-
-constexpr char kHead[] = "g (float[1,2,3,4] q, float[1,2,5,4] k, float[1,2,5,4] v, ";
-
-// softmax(s + bias) v, written out, with s made of the product of queries and keys, and w of p, the
-// probabilities.
-std::string WrittenOut(const std::string& weights = "w = Identity(p)",
-                       const std::string& scores = "t = Mul(s, half)\n b = Add(t, bias)") {
-  return fmt::format(
-      "{}float[1,1,3,5] bias) => (float[1,2,3,4] y) <float half = {{0.5}}, float zero = {{0}}, "
-      "float minus = {{-1}}, float two = {{2}}, float none = {{inf}}> {{\n"
-      "kt = Transpose<perm = [0, 1, 3, 2]>(k)\n s = MatMul(q, kt)\n {}\n"
-      "p = Softmax<axis = -1>(b)\n {}\n y = MatMul(w, v)\n}}",
-      kHead, scores, weights);
-}
-
-std::string Operator(const std::string& mask_type, const std::string& attributes = "") {
-  return fmt::format("{}{} mask) => (float[1,2,3,4] y) {{ y = Attention<{}>(q, k, v, mask) }}",
-                     kHead, mask_type, attributes.empty() ? "is_causal = 0" : attributes);
-}
-
-class Lemmas : public testing::Test {
- protected:
-  void SetUp() override {
-    inputs_["q"] = Random({1, 2, 3, 4}, rng_);
-    inputs_["k"] = Random({1, 2, 5, 4}, rng_);
-    inputs_["v"] = Random({1, 2, 5, 4}, rng_);
-  }
-
-  // A row sees keys [0, seen[row]); others get `number`.
-  void SetMask(const std::vector<int>& seen, double number) {
-    Numbers bias{{1, 1, 3, 5}, {}}, mask{{1, 1, 3, 5}, {}};
-    for (int row = 0; row < 3; ++row) {
-      for (int key = 0; key < 5; ++key) {
-        bias.values.push_back(key < seen[row] ? 0 : number);
-        mask.values.push_back(key < seen[row] ? 1 : 0);
-      }
-    }
-    inputs_["bias"] = bias;
-    inputs_["mask"] = mask;
-  }
-
-  std::mt19937 rng_{7};
-  Inputs inputs_;
-};
 
 TEST_F(Lemmas, FiniteMinimum) {
   const std::string masked = Operator("bool[1,1,3,5]");

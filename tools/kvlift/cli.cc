@@ -8,10 +8,6 @@
 #include <sstream>
 #include <utility>
 
-#include "base/coded.h"
-#include "base/escape.h"
-#include "base/findings.h"
-#include "exec/memory/budget.h"
 #include "fmt/format.h"
 #include "kvlift/commands/commands.h"
 #include "kvlift/fleet/flags.h"
@@ -19,14 +15,11 @@
 #include "kvlift/inputs/conversion.h"
 #include "kvlift/shell_files.h"
 #include "report/text/suggest.h"
-#include "sym/expr/expr.h"
 #include "verify/variants/drawn_weights.h"
 
 namespace kvlift::cli {
 namespace {
 
-// The most bytes of one message, since names in it may have any length.
-constexpr size_t kMaxMessageBytes = 4096;
 const std::vector<std::string> kFormats = {"text", "json", "github", "junit", "sarif"};
 
 CLI::Validator OneOf(std::vector<std::string> words) { return CLI::IsMember(std::move(words)); }
@@ -34,14 +27,6 @@ CLI::Validator OneOf(std::vector<std::string> words) { return CLI::IsMember(std:
 // Returns an empty string, or what is wrong with a value of --weights.
 std::string IsWeights(const std::string& words) {
   return std::string(ReadWeights(words).status().message());
-}
-
-// Returns the finding whose code ends a message: "... [KV018]".
-const FindingInfo* FindingAtEnd(std::string_view message) {
-  if (message.empty() || message.back() != ']') return nullptr;
-  const size_t open = message.rfind('[');
-  if (open == std::string_view::npos) return nullptr;
-  return FindFinding(message.substr(open + 1, message.size() - open - 2));
 }
 
 ColorChoice ChoiceOf(const std::string& word) {
@@ -429,56 +414,6 @@ void Suggest(Program& program, const std::vector<std::string>& args) {
 }
 
 }  // namespace
-
-void Io::Say(std::string what) const {
-  if (progress != nullptr) progress->Say(std::move(what));
-}
-
-std::ostream& Io::Results() const {
-  if (progress != nullptr) progress->Stop();
-  return out;
-}
-
-Style Io::OutStyle() const { return StyleOf(&out == &std::cout ? STDOUT_FILENO : -1, color); }
-
-Style Io::ErrStyle() const { return StyleOf(&err == &std::cerr ? STDERR_FILENO : -1, color); }
-
-void Complain(Io& io, std::string_view what, std::string_view message) {
-  if (io.progress != nullptr) io.progress->Stop();
-  const Style style = io.ErrStyle();
-  io.err << style.Paint(Tone::kBad, "kvlift:") << " " << EscapeTerminal(what)
-         << (what.empty() ? "" : ": ") << Shorten(EscapeTerminal(message), kMaxMessageBytes)
-         << "\n";
-  const FindingInfo* info = FindingAtEnd(message);
-  if (info == nullptr) return;
-  io.err << style.Paint(Tone::kFaint, "  why: ") << info->why << "\n"
-         << style.Paint(Tone::kFaint, "  do:  ") << info->remedy << "\n";
-}
-
-void Complain(Io& io, std::string_view what, const absl::Status& status) {
-  const std::string code = CodeOf(status);
-  const std::string message(status.message());
-  Complain(io, what, code.empty() ? message : fmt::format("{} [{}]", message, code));
-}
-
-std::optional<Model> Load(Io& io, const std::string& path, const CommonFlags& flags) {
-  io.Say("reading " + path);
-  exec::SetRunLimits(flags.load.limits);
-  sym::SetMaxSteps(flags.load.limits.analysis_steps);
-  absl::StatusOr<Model> model = LoadModel(path, flags.load);
-  if (model.ok()) return *std::move(model);
-  const std::string message(model.status().message());
-  Complain(io, message.rfind(path + ": ", 0) == 0 ? "" : path,
-           fmt::format("{} [{}]", message, CodeOf(model.status())));
-  return std::nullopt;
-}
-
-void PrintJson(Io& io, const nlohmann::ordered_json& json) {
-  // ASCII only: characters that a terminal would act on are escaped as in JSON.
-  constexpr bool kAscii = true;
-  io.Results() << json.dump(2, ' ', kAscii, nlohmann::ordered_json::error_handler_t::replace)
-               << "\n";
-}
 
 std::string WhyNotUsable(const std::vector<std::string>& args) {
   std::ostringstream nothing;

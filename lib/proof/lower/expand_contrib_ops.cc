@@ -1,9 +1,6 @@
 #include "proof/lower/expand_contrib_ops.h"
 
 #include <algorithm>
-#include <array>
-#include <limits>
-#include <tuple>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -13,542 +10,371 @@
 #include "ir/graph.h"
 #include "ir/tensor_data.h"
 #include "onnxio/model/functional_form.h"
-#include "proof/lower/contrib_writer.h"
+#include "proof/lower/contrib_expander.h"
 #include "proof/lower/expand_contrib_masks.h"
 #include "proof/lower/expand_contrib_rows.h"
 
-namespace kvlift {
-namespace {
+namespace kvlift::plain {
 
 using onnx::AttributeProto;
 using onnx::NodeProto;
 using onnx::TensorProto;
-using namespace plain;  // NOLINT
 
-class Expander {
- public:
-  Expander(onnx::ModelProto model, bool lengths) : lengths_(lengths) {
-    plain_.model = std::move(model);
-    for (const auto& input : graph().input()) {
-      types_[input.name()] = input.type().tensor_type().elem_type();
-      const auto& shape = input.type().tensor_type().shape();
-      for (const auto& dim : shape.dim()) {
-        dims_[input.name()].push_back(dim.has_dim_value() ? dim.dim_value() : -1);
-      }
-    }
-    for (const auto& tensor : graph().initializer()) {
-      dims_[tensor.name()] = {tensor.dims().begin(), tensor.dims().end()};
-      constants_[tensor.name()] = &tensor;
-      types_[tensor.name()] = tensor.data_type();
+Expander::Expander(onnx::ModelProto model, bool lengths) : lengths_(lengths) {
+  plain_.model = std::move(model);
+  for (const auto& input : graph().input()) {
+    types_[input.name()] = input.type().tensor_type().elem_type();
+    const auto& shape = input.type().tensor_type().shape();
+    for (const auto& dim : shape.dim()) {
+      dims_[input.name()].push_back(dim.has_dim_value() ? dim.dim_value() : -1);
     }
   }
+  for (const auto& tensor : graph().initializer()) {
+    dims_[tensor.name()] = {tensor.dims().begin(), tensor.dims().end()};
+    constants_[tensor.name()] = &tensor;
+    types_[tensor.name()] = tensor.data_type();
+  }
+}
 
-  PlainModel Run() {
-    std::vector<NodeProto> nodes(graph().node().begin(), graph().node().end());
-    graph().clear_node();
-    for (const NodeProto& node : nodes) {
-      if (node.output_size() > 0) producers_[node.output(0)] = &node;
+PlainModel Expander::Run() {
+  std::vector<NodeProto> nodes(graph().node().begin(), graph().node().end());
+  graph().clear_node();
+  for (const NodeProto& node : nodes) {
+    if (node.output_size() > 0) producers_[node.output(0)] = &node;
+  }
+  for (const NodeProto& node : nodes) {
+    NoteElement(node);
+    Writer writer(node, &graph());
+    const bool done = node.output_size() > 0 && Expand(node, writer);
+    std::vector<NodeProto> own = done ? writer.Take() : std::vector<NodeProto>{node};
+    for (NodeProto& part : own) *graph().add_node() = std::move(part);
+  }
+  return std::move(plain_);
+}
+
+bool Expander::Expand(const NodeProto& node, Writer& w) {
+  if (node.op_type() == "SimplifiedLayerNormalization") return Norm(node, w);
+  if (IsKeyValueCache(node)) return Packed(node, w);
+  if (node.domain() != "com.microsoft") return false;
+  if (node.op_type() == "MultiHeadAttention") return MultiHead(node, w);
+  return node.op_type() == "GroupQueryAttention" && lengths_ && GroupQuery(node, w);
+}
+
+// Records what is known of a result: Identity passes everything on, and a Gather of one element
+// along axis 0 drops the first extent.
+void Expander::NoteElement(const NodeProto& node) {
+  if (node.op_type() == "Identity" && node.input_size() == 1 && node.output_size() == 1) {
+    const std::string &from = node.input(0), &to = node.output(0);
+    // The value is copied first, because inserting into the map may move its entries.
+    if (const auto own = dims_.find(from); own != dims_.end()) {
+      const std::vector<int64_t> dims = own->second;
+      dims_[to] = dims;
     }
-    for (const NodeProto& node : nodes) {
-      NoteElement(node);
-      Writer writer(node, &graph());
-      const bool done = node.output_size() > 0 && Expand(node, writer);
-      std::vector<NodeProto> own = done ? writer.Take() : std::vector<NodeProto>{node};
-      for (NodeProto& part : own) *graph().add_node() = std::move(part);
+    if (const auto own = types_.find(from); own != types_.end()) {
+      const int32_t type = own->second;
+      types_[to] = type;
     }
-    return std::move(plain_);
+    if (const TensorProto* tensor = ConstantOf(from)) constants_[to] = tensor;
+    return;
   }
+  if (node.op_type() != "Gather" || node.input_size() != 2 || node.output_size() != 1) return;
+  const auto whole = dims_.find(node.input(0));
+  const TensorProto* index = ConstantOf(node.input(1));
+  if (whole == dims_.end() || whole->second.empty() || index == nullptr) return;
+  if (index->dims_size() != 0 || IntAttribute(node, "axis", 0) != 0) return;
+  const std::vector<int64_t> dims(whole->second.begin() + 1, whole->second.end());
+  dims_[node.output(0)] = dims;
+}
 
- private:
-  onnx::GraphProto& graph() { return *plain_.model.mutable_graph(); }
+bool Expander::Norm(const NodeProto& node, Writer& w) {
+  if (node.output_size() != 1 || node.input_size() != 2) return false;
+  NodeProto& norm =
+      w.Node("RMSNormalization", {node.input().begin(), node.input().end()}, node.output(0));
+  *norm.mutable_attribute() = node.attribute();
+  return true;
+}
 
-  bool Expand(const NodeProto& node, Writer& w) {
-    if (node.op_type() == "SimplifiedLayerNormalization") return Norm(node, w);
-    if (IsKeyValueCache(node)) return Packed(node, w);
-    if (node.domain() != "com.microsoft") return false;
-    if (node.op_type() == "MultiHeadAttention") return MultiHead(node, w);
-    return node.op_type() == "GroupQueryAttention" && lengths_ && GroupQuery(node, w);
+std::string Expander::HeadsFirst(const std::string& x, bool heads_first, Writer& w) {
+  if (!heads_first) return x;
+  SetInts(&w.Node("Transpose", {x}), "perm", {0, 2, 1, 3});
+  return w.Name();
+}
+
+// Repeats key/value heads: [B, T, Nk, D] becomes [B, T, Nk * repeat, D].
+void Expander::Repeated(const std::string& rows, std::pair<int64_t, int64_t> heads, int64_t repeat,
+                        const std::string& output, Writer& w) {
+  if (repeat == 1) {
+    w.Node("Identity", {rows}, output);
+    return;
   }
+  w.Node("Unsqueeze", {rows, w.Ints({3})});
+  const std::string apart = w.Name();
+  w.Node("Expand", {apart, w.Ints({1, 1, 1, repeat, 1})});
+  const std::string copies = w.Name();
+  w.Node("Reshape", {copies, w.Ints({0, 0, heads.first * repeat, heads.second})}, output);
+}
 
-  // Records what is known of a result: Identity passes everything on, and a Gather of one element
-  // along axis 0 drops the first extent.
-  void NoteElement(const NodeProto& node) {
-    if (node.op_type() == "Identity" && node.input_size() == 1 && node.output_size() == 1) {
-      const std::string &from = node.input(0), &to = node.output(0);
-      // The value is copied first, because inserting into the map may move its entries.
-      if (const auto own = dims_.find(from); own != dims_.end()) {
-        const std::vector<int64_t> dims = own->second;
-        dims_[to] = dims;
-      }
-      if (const auto own = types_.find(from); own != types_.end()) {
-        const int32_t type = own->second;
-        types_[to] = type;
-      }
-      if (const TensorProto* tensor = ConstantOf(from)) constants_[to] = tensor;
-      return;
-    }
-    if (node.op_type() != "Gather" || node.input_size() != 2 || node.output_size() != 1) return;
-    const auto whole = dims_.find(node.input(0));
-    const TensorProto* index = ConstantOf(node.input(1));
-    if (whole == dims_.end() || whole->second.empty() || index == nullptr) return;
-    if (index->dims_size() != 0 || IntAttribute(node, "axis", 0) != 0) return;
-    const std::vector<int64_t> dims(whole->second.begin() + 1, whole->second.end());
-    dims_[node.output(0)] = dims;
+// The head size of a past; negative if it is not declared.
+int64_t Expander::Width(const NodeProto& node, int k) const {
+  const auto it = Has(node, k) ? dims_.find(node.input(k)) : dims_.end();
+  return it == dims_.end() || it->second.size() != 4 ? -1 : it->second[3];
+}
+
+// The last of the numbers of an int64 tensor; negative if it is not positive or not read.
+int64_t Expander::LastOf(const TensorProto* shape) {
+  if (shape == nullptr) return -1;
+  const auto numbers = ReadInts(*shape);
+  return numbers.ok() && !numbers->empty() && numbers->back() > 0 ? numbers->back() : -1;
+}
+
+// The last extent of a matrix product with a weight, of a Reshape to constants, and of what
+// passes it on; negative if the value is not one of these.
+int64_t Expander::Columns(const std::string& value, int depth) const {
+  constexpr int kDeepest = 4;
+  const auto it = producers_.find(value);
+  if (it == producers_.end() || depth > kDeepest) return -1;
+  const NodeProto& node = *it->second;
+  const std::string& op = node.op_type();
+  if (op == "MatMulNBits") return IntAttribute(node, "N", -1);
+  if (op == "MatMul" && node.input_size() == 2) {
+    const auto weight = dims_.find(node.input(1));
+    return weight == dims_.end() || weight->second.size() != 2 ? -1 : weight->second[1];
   }
-
-  static bool Norm(const NodeProto& node, Writer& w) {
-    if (node.output_size() != 1 || node.input_size() != 2) return false;
-    NodeProto& norm =
-        w.Node("RMSNormalization", {node.input().begin(), node.input().end()}, node.output(0));
-    *norm.mutable_attribute() = node.attribute();
-    return true;
+  if (op == "Reshape" && node.input_size() == 2) return LastOf(ConstantOf(node.input(1)));
+  if (op == "RotaryEmbedding") return Columns(node.input(0), depth + 1);
+  if (op != "Add" && op != "Cast" && op != "Identity") return -1;
+  int64_t columns = -1;
+  for (const std::string& input : node.input()) {
+    columns = std::max(columns, Columns(input, depth + 1));
   }
+  return columns;
+}
 
-  static std::string Cut(const std::string& x, int64_t axis, const std::string& begin,
-                         const std::string& end, Writer& w) {
-    w.Node("Slice", {x, begin, end, w.Ints({axis})});
-    return w.Name();
+bool Expander::MultiHead(const NodeProto& node, Writer& w) {
+  constexpr int kBias = 3, kPadding = 4, kScores = 5, kPast = 6, kMost = 8;
+  const int64_t heads = IntAttribute(node, "num_heads", 0);
+  const int64_t width = Width(node, kPast), value_width = Width(node, kPast + 1);
+  // With a past, keys and values are [B, L, N * D].
+  if (heads < 1 || width < 1 || value_width < 1 || !Has(node, 1) || !Has(node, 2)) return false;
+  if (node.output_size() > 3) return false;
+  const auto padding = dims_.find(Has(node, kPadding) ? node.input(kPadding) : "");
+  const bool has_rows = padding != dims_.end() && padding->second.size() == 2;
+  if (Has(node, kPadding) && !has_rows) return false;
+  for (int k = kMost; k < node.input_size(); ++k) {
+    if (Has(node, k)) return false;
   }
-
-  static std::string HeadsFirst(const std::string& x, bool heads_first, Writer& w) {
-    if (!heads_first) return x;
-    SetInts(&w.Node("Transpose", {x}), "perm", {0, 2, 1, 3});
-    return w.Name();
-  }
-
-  // Repeats key/value heads: [B, T, Nk, D] becomes [B, T, Nk * repeat, D].
-  static void Repeated(const std::string& rows, std::pair<int64_t, int64_t> heads, int64_t repeat,
-                       const std::string& output, Writer& w) {
-    if (repeat == 1) {
-      w.Node("Identity", {rows}, output);
-      return;
-    }
-    w.Node("Unsqueeze", {rows, w.Ints({3})});
-    const std::string apart = w.Name();
-    w.Node("Expand", {apart, w.Ints({1, 1, 1, repeat, 1})});
-    const std::string copies = w.Name();
-    w.Node("Reshape", {copies, w.Ints({0, 0, heads.first * repeat, heads.second})}, output);
-  }
-
-  // A layer's part of a packed cache tensor, and the slots that new rows are written to. A tensor
-  // that joins sequences on one axis is read with a batch axis of 1 in front.
-  struct Part {
-    int64_t layer = 0, layout = 0;
-    bool joins = false;
-    // Slot numbers: the sequence's first row, the first new row, and the slot behind the new rows.
-    std::string first, start, end;
-
-    int64_t layouts() const { return joins ? 4 : 2; }
-    int64_t layers() const { return joins ? (layout == 0 ? 2 : 1) : 1 - layout; }
-    int64_t roles() const { return joins && layout < 2 ? 3 : 2; }
-    int64_t slots() const { return joins ? 1 + layout : 3 + layout; }
-    bool heads_first() const { return layout == (joins ? 3 : 1); }
-    int64_t heads() const { return heads_first() ? 3 : 4; }
-  };
-
-  // Writes new key and value rows, [B, S, Nk, .] or [B, Nk, S, .], into the packed tensor, which
-  // becomes `present`. Returns all rows of keys and of values up to the new ones, in the same
-  // layout.
-  std::array<std::string, 2> Splice(const std::string& packed, const Part& p,
-                                    const std::array<std::string, 2>& rows,
-                                    const std::string& present, Writer& w) {
-    const std::string fixed = w.Ints({p.layers(), p.roles()}), zero = w.Ints({0});
-    const std::string open = w.Ints({std::numeric_limits<int64_t>::max()});
-    const std::string own = Cut(packed, p.layers(), w.Ints({p.layer}), w.Ints({p.layer + 1}), w);
-    std::array<std::string, 2> written, all;
-    for (int role = 0; role < 2; ++role) {
-      const std::string part = Cut(own, p.roles(), w.Ints({role}), w.Ints({role + 1}), w);
-      w.Node("Unsqueeze", {rows[role], fixed});
-      const std::string added = w.Name(), before = Cut(part, p.slots(), zero, p.start, w);
-      const std::string behind = Cut(part, p.slots(), p.end, open, w);
-      SetInt(&w.Node("Concat", {before, added, behind}), "axis", p.slots());
-      written[role] = w.Name();
-      w.Node("Squeeze", {Cut(written[role], p.slots(), p.first, p.end, w), fixed});
-      all[role] = w.Name();
-    }
-    SetInt(&w.Node("Concat", {written[0], written[1]}), "axis", p.roles());
-    const std::string both = w.Name(), front = Cut(packed, p.layers(), zero, w.Ints({p.layer}), w);
-    const std::string rest = Cut(packed, p.layers(), w.Ints({p.layer + 1}), open, w);
-    SetInt(&w.Node("Concat", {front, both, rest}, present), "axis", p.layers());
-    return all;
-  }
-
-  // Quantises rows of `size` elements to int8 in groups; returns the scales and the rows.
-  static std::pair<std::string, std::string> Quantized(const std::string& rows, int64_t size,
-                                                       int64_t group, Writer& w) {
-    w.Node("Reshape", {rows, w.Ints({0, 0, 0, size / group, group})});
-    w.Node("Abs", {w.Name()});
-    const std::string sizes = w.Name();
-    SetInt(&w.Node("ReduceMax", {sizes, w.Ints({-1})}), "keepdims", 0);
-    const std::string largest = w.Name();
-    w.Node("Div", {largest, w.Float(127)});
-    const std::string least = w.Name();
-    const std::string scale = w.Node("Max", {least, w.Float(1e-5F)}).output(0);
-    NodeProto& values = w.Node("QuantizeLinear", {rows, scale});
-    SetInt(&values, "axis", 3);
-    SetInt(&values, "block_size", group);
-    SetInt(&values, "output_dtype", TensorProto::INT8);
-    return {scale, w.Name()};
-  }
-
-  static std::string Dequantized(const std::string& values, const std::string& scales,
-                                 int64_t group, Writer& w) {
-    NodeProto& rows = w.Node("DequantizeLinear", {values, scales});
-    SetInt(&rows, "axis", 3);
-    SetInt(&rows, "block_size", group);
-    return w.Name();
-  }
-
-  // Adds a batch axis of 1 in front if sequences are joined, and removes it.
-  static std::string Apart(const std::string& joined, const Part& part, Writer& w) {
-    return part.joins ? w.Node("Unsqueeze", {joined, w.Ints({0})}).output(0) : joined;
-  }
-  static void Join(const std::string& apart, const std::string& output, Writer& w) {
-    w.Node("Squeeze", {apart, w.Ints({0})}, output);
-  }
-
-  // Finds the slots of new rows. With one sequence, seqstarts and kvstarts repeat what the number
-  // of rows and start_pos say.
-  bool FindSlots(const NodeProto& node, Part& part, Writer& w) {
-    const KeyValueCacheSlots slots = KeyValueCacheSlots::Of(node);
-    const std::string length = w.Extent(node.input(0), part.joins ? 0 : 1);
-    part.first = w.Ints({0});
-    w.Node("Reshape", {node.input(slots.start), w.Ints({1})});
-    part.start = w.Name();
-    if (part.joins) {
-      const auto sequences = dims_.find(node.input(slots.start));
-      const bool one = sequences != dims_.end() && sequences->second == std::vector<int64_t>{1};
-      if (!one || IntAttribute(node, "cache_mode", 0) != 0) return false;
-      w.Node("Reshape", {node.input(slots.cachestarts), w.Ints({1})});
-      part.first = w.Name();
-      w.Node("Add", {part.start, part.first});
-      part.start = w.Name();
-    }
-    w.Node("Add", {part.start, length});
-    part.end = w.Name();
-    return true;
-  }
-
-  // Expands KeyValueCache: writes new rows into a layer's part of a packed tensor and reads all
-  // rows of that part up to them.
-  bool Packed(const NodeProto& node, Writer& w) {
-    using Slots = KeyValueCacheSlots;
-    const Slots slots = Slots::Of(node);
-    const int64_t repeat = IntAttribute(node, "num_repeat", 1);
-    const bool quantised = IntAttribute(node, "quant_bit", 0) == 8;
-    const int64_t group = quantised ? IntAttribute(node, "quant_group", 8) : 0;
-    const int results = quantised ? Slots::kPresentScale : Slots::kPresentCache;
-    if (node.output_size() != results + 1 || Has(node, slots.scale) != quantised) return false;
-    if (!quantised && IntAttribute(node, "quant_bit", 0) != 0) return false;
-    std::vector<int64_t> dims = dims_[node.input(slots.cache)];
-    dims_[node.output(Slots::kPresentCache)] = dims;
-    Part part{IntAttribute(node, "layer_idx", 0),
-              IntAttribute(node, "cache_layout", 0),
-              slots.joins_sequences(),
-              {},
-              {},
-              {}};
-    if (part.joins) dims.insert(dims.begin(), 1);
-    if (dims.size() != 6 || part.layer < 0 || repeat < 1 || part.layout < 0 ||
-        part.layout >= part.layouts()) {
-      return false;
-    }
-    const int64_t heads = dims[static_cast<size_t>(part.heads())], size = dims.back();
-    if (heads < 1 || size < 1 || (quantised && (group < 1 || size % group != 0))) return false;
-    if (!FindSlots(node, part, w)) return false;
-    std::array<std::string, 2> rows, scales;
-    for (int role = 0; role < 2; ++role) {
-      rows[role] = HeadsFirst(Apart(node.input(role), part, w), part.heads_first(), w);
-      if (quantised) std::tie(scales[role], rows[role]) = Quantized(rows[role], size, group, w);
-    }
-    const auto splice = [&](int output, const std::array<std::string, 2>& added) {
-      const std::string packed = Apart(node.input(slots.Written(output)), part, w);
-      if (!part.joins) return Splice(packed, part, added, node.output(output), w);
-      auto all = Splice(packed, part, added, "", w);
-      Join(w.Name(), node.output(output), w);
-      return all;
-    };
-    rows = splice(Slots::kPresentCache, rows);
-    if (quantised) scales = splice(Slots::kPresentScale, scales);
-    for (int role = 0; role < 2; ++role) {
-      if (quantised) rows[role] = Dequantized(rows[role], scales[role], group, w);
-      const std::string all = HeadsFirst(rows[role], part.heads_first(), w);
-      Repeated(all, {heads, size}, repeat, part.joins ? "" : node.output(role), w);
-      if (part.joins) Join(w.Name(), node.output(role), w);
-    }
-    return true;
-  }
-
-  // The head size of a past; negative if it is not declared.
-  int64_t Width(const NodeProto& node, int k) const {
-    const auto it = Has(node, k) ? dims_.find(node.input(k)) : dims_.end();
-    return it == dims_.end() || it->second.size() != 4 ? -1 : it->second[3];
-  }
-
-  // The last of the numbers of an int64 tensor; negative if it is not positive or not read.
-  static int64_t LastOf(const TensorProto* shape) {
-    if (shape == nullptr) return -1;
-    const auto numbers = ReadInts(*shape);
-    return numbers.ok() && !numbers->empty() && numbers->back() > 0 ? numbers->back() : -1;
-  }
-
-  // The last extent of a matrix product with a weight, of a Reshape to constants, and of what
-  // passes it on; negative if the value is not one of these.
-  int64_t Columns(const std::string& value, int depth = 0) const {
-    constexpr int kDeepest = 4;
-    const auto it = producers_.find(value);
-    if (it == producers_.end() || depth > kDeepest) return -1;
-    const NodeProto& node = *it->second;
-    const std::string& op = node.op_type();
-    if (op == "MatMulNBits") return IntAttribute(node, "N", -1);
-    if (op == "MatMul" && node.input_size() == 2) {
-      const auto weight = dims_.find(node.input(1));
-      return weight == dims_.end() || weight->second.size() != 2 ? -1 : weight->second[1];
-    }
-    if (op == "Reshape" && node.input_size() == 2) return LastOf(ConstantOf(node.input(1)));
-    if (op == "RotaryEmbedding") return Columns(node.input(0), depth + 1);
-    if (op != "Add" && op != "Cast" && op != "Identity") return -1;
-    int64_t columns = -1;
-    for (const std::string& input : node.input()) {
-      columns = std::max(columns, Columns(input, depth + 1));
-    }
-    return columns;
-  }
-
-  bool MultiHead(const NodeProto& node, Writer& w) {
-    constexpr int kBias = 3, kPadding = 4, kScores = 5, kPast = 6, kMost = 8;
-    const int64_t heads = IntAttribute(node, "num_heads", 0);
-    const int64_t width = Width(node, kPast), value_width = Width(node, kPast + 1);
-    // With a past, keys and values are [B, L, N * D].
-    if (heads < 1 || width < 1 || value_width < 1 || !Has(node, 1) || !Has(node, 2)) return false;
-    if (node.output_size() > 3) return false;
-    const auto padding = dims_.find(Has(node, kPadding) ? node.input(kPadding) : "");
-    const bool has_rows = padding != dims_.end() && padding->second.size() == 2;
-    if (Has(node, kPadding) && !has_rows) return false;
-    for (int k = kMost; k < node.input_size(); ++k) {
-      if (Has(node, k)) return false;
-    }
-    const int64_t widths[] = {heads * width, heads * width, heads * value_width};
-    std::vector<std::string> operands;
-    int64_t begin = 0;
-    for (int k = 0; k < 3; ++k) {
-      std::string x = node.input(k);
-      if (Has(node, kBias)) {
-        const std::string part = w.Columns(node.input(kBias), 0, begin, begin + widths[k]);
-        w.Node("Add", {x, part});
-        x = w.Name();
-      }
-      begin += widths[k];
-      operands.push_back(w.Heads(x, heads));
-    }
-    std::string mask = Has(node, kScores) ? node.input(kScores) : "";
-    if (Has(node, kPadding)) {
-      const float low = FloatAttribute(node, "mask_filter_value", -10000);
-      const std::string pads = OfPadding(node.input(kPadding), low, TypeOf(node, {kPast, 0}), w);
-      if (!mask.empty()) w.Node("Add", {mask, pads});
-      mask = w.Name();
-    }
-    operands.push_back(mask);
-    operands.push_back(node.input(kPast));
-    operands.push_back(node.input(kPast + 1));
-    // ONNX Runtime treats any value other than 1 as 0.
-    const int64_t causal = IntAttribute(node, "unidirectional", 0) == 1 ? 1 : 0;
-    Attend(node, std::move(operands), causal, 0, heads * value_width, w);
-    return true;
-  }
-
-  // Writes an Attention over operands with a head axis, and its result as [B, S, columns], cast to
-  // `type` if that is not 0.
-  static void Attend(const NodeProto& node, std::vector<std::string> operands, int64_t causal,
-                     float softcap, int64_t columns, Writer& w, int32_t type = 0) {
-    NodeProto& attention = w.Node("Attention", std::move(operands));
-    for (int k : {1, 2}) attention.add_output(Gives(node, k) ? node.output(k) : "");
-    SetInt(&attention, "is_causal", causal);
-    const float scale = FloatAttribute(node, "scale", 0);
-    if (scale != 0) SetFloat(&attention, "scale", scale);
-    if (softcap != 0) SetFloat(&attention, "softcap", softcap);
-    if (type != 0) {
-      const std::string result = w.Name();
-      SetInt(&w.Node("Cast", {result}), "to", type);
-    }
-    SetInts(&w.Node("Transpose", {w.Name()}), "perm", {0, 2, 1, 3});
-    const std::string rows = w.Name();
-    w.Node("Reshape", {rows, w.Ints({0, 0, columns})}, node.output(0));
-  }
-
-  // Returns true if the node has no attribute of another meaning than what GroupQuery() writes.
-  static bool HasKnownAttributes(const NodeProto& node) {
-    static const auto& kRead = *new absl::flat_hash_set<std::string_view>{
-        "num_heads",           "kv_num_heads",       "scale",           "softcap",
-        "do_rotary",           "local_window_size",  "smooth_softmax",  "k_quant_type",
-        "v_quant_type",        "rotary_interleaved", "qk_norm_epsilon", "kv_cache_bit_width",
-        "rotary_embedding_dim"};
-    return std::all_of(node.attribute().begin(), node.attribute().end(),
-                       [](const AttributeProto& a) {
-                         if (kRead.contains(a.name())) return true;
-                         if (a.name() == "causal") return a.i() == 1;
-                         return a.type() == AttributeProto::INT && a.i() <= 0;
-                       });
-  }
-
-  bool GroupQuery(const NodeProto& node, Writer& w) {
-    constexpr int kPast = 3, kLengths = 5, kTotal = 6, kCosines = 7, kPositions = 9, kScores = 10,
-                  kSink = 11, kScale = 12, kNorm = 14;
-    const int64_t heads = IntAttribute(node, "num_heads", 0);
-    const int64_t groups = IntAttribute(node, "kv_num_heads", 0);
-    if (heads < 1 || groups < 1) return false;
-    const int64_t columns = Columns(node.input(0)),
-                  parts = Has(node, 1) ? heads : heads + 2 * groups;
-    int64_t width = Width(node, kPast);
-    if (width > 0 && IntAttribute(node, "kv_cache_bit_width", 0) == 4) width *= 2;
-    if (width < 1 && columns > 0 && columns % parts == 0) width = columns / parts;
-    if (const auto norm = dims_.find(Has(node, kNorm) ? node.input(kNorm) : "");
-        width < 1 && norm != dims_.end() && norm->second.size() == 1) {
-      width = norm->second[0];
-    }
-    if (width < 1) return false;
-    KeptRows kept[2];
-    for (int side = 0; side < 2; ++side) {
-      const TensorProto* tensor =
-          Has(node, kScale + side) ? ConstantOf(node.input(kScale + side)) : nullptr;
-      if (!ReadKeptRows(node, side, groups, width, tensor, &kept[side])) return false;
-    }
-    if ((kept[0].bits == 0) != (kept[1].bits == 0)) return false;
-    if (!Has(node, kLengths) || !Has(node, kTotal) || node.output_size() > 3) return false;
-    if (Has(node, 1) != Has(node, 2) || Has(node, kNorm) != Has(node, kNorm + 1)) return false;
-    if (!HasKnownAttributes(node) || node.input_size() > kNorm + 2) return false;
-    const bool sinks = Has(node, kSink) || IntAttribute(node, "smooth_softmax", 0) == 1;
-    const int64_t window = IntAttribute(node, "local_window_size", -1);
-    // A bias is not combined with the mask of a window, with the mask over quantised rows, or with
-    // that of a sink.
-    if (Has(node, kScores) && (window > 0 || kept[0].bits != 0 || sinks)) return false;
-    std::string query = node.input(0), key = Has(node, 1) ? node.input(1) : "", value;
-    if (key.empty()) {
-      const int64_t end = (heads + groups) * width;
-      const std::string packed = query;
-      query = w.Columns(packed, 2, 0, heads * width);
-      key = w.Columns(packed, 2, heads * width, end);
-      value = w.Columns(packed, 2, end, end + groups * width);
-    } else {
-      value = node.input(2);
-    }
-    query = w.Heads(query, heads);
-    key = w.Heads(key, groups);
-    value = w.Heads(value, groups);
-    for (int side = 0; side < 2 && Has(node, kNorm); ++side) {
-      std::string& x = side == 0 ? query : key;
-      NodeProto& norm = w.Node("RMSNormalization", {x, node.input(kNorm + side)});
-      SetInt(&norm, "axis", -1);
-      SetFloat(&norm, "epsilon", FloatAttribute(node, "qk_norm_epsilon", 1e-6F));
+  const int64_t widths[] = {heads * width, heads * width, heads * value_width};
+  std::vector<std::string> operands;
+  int64_t begin = 0;
+  for (int k = 0; k < 3; ++k) {
+    std::string x = node.input(k);
+    if (Has(node, kBias)) {
+      const std::string part = w.Columns(node.input(kBias), 0, begin, begin + widths[k]);
+      w.Node("Add", {x, part});
       x = w.Name();
     }
-    const std::string past = node.input(kPast);
-    const std::string length = w.Extent(past, 2), tokens = w.Extent(node.input(0), 1);
-    if (IntAttribute(node, "do_rotary", 0) != 0) {
-      if (!Has(node, kCosines) || !Has(node, kCosines + 1)) return false;
-      const auto table = dims_.find(node.input(kCosines));
-      if (table == dims_.end() || table->second.size() != 2) return false;
-      const int64_t named = IntAttribute(node, "rotary_embedding_dim", 0);
-      if (named != 0 && named != 2 * table->second[1]) return false;
-      const bool given = Has(node, kPositions);
-      const std::string positions =
-          given ? node.input(kPositions) : Positions(node.input(0), length, tokens, w);
-      if (given) plain_.positions.push_back(positions);
-      for (std::string* x : {&query, &key}) {
-        NodeProto& turned = w.Node("RotaryEmbedding",
-                                   {*x, node.input(kCosines), node.input(kCosines + 1), positions});
-        const int64_t rotated = 2 * table->second[1];
-        if (rotated != width) SetInt(&turned, "rotary_embedding_dim", rotated);
-        if (const int64_t pairs = IntAttribute(node, "rotary_interleaved", 0); pairs != 0) {
-          SetInt(&turned, "interleaved", pairs);
-        }
-        *x = w.Name();
+    begin += widths[k];
+    operands.push_back(w.Heads(x, heads));
+  }
+  std::string mask = Has(node, kScores) ? node.input(kScores) : "";
+  if (Has(node, kPadding)) {
+    const float low = FloatAttribute(node, "mask_filter_value", -10000);
+    const std::string pads = OfPadding(node.input(kPadding), low, TypeOf(node, {kPast, 0}), w);
+    if (!mask.empty()) w.Node("Add", {mask, pads});
+    mask = w.Name();
+  }
+  operands.push_back(mask);
+  operands.push_back(node.input(kPast));
+  operands.push_back(node.input(kPast + 1));
+  // ONNX Runtime treats any value other than 1 as 0.
+  const int64_t causal = IntAttribute(node, "unidirectional", 0) == 1 ? 1 : 0;
+  Attend(node, std::move(operands), causal, 0, heads * value_width, w);
+  return true;
+}
+
+// Writes an Attention over operands with a head axis, and its result as [B, S, columns], cast to
+// `type` if that is not 0.
+void Expander::Attend(const NodeProto& node, std::vector<std::string> operands, int64_t causal,
+                      float softcap, int64_t columns, Writer& w, int32_t type) {
+  NodeProto& attention = w.Node("Attention", std::move(operands));
+  for (int k : {1, 2}) attention.add_output(Gives(node, k) ? node.output(k) : "");
+  SetInt(&attention, "is_causal", causal);
+  const float scale = FloatAttribute(node, "scale", 0);
+  if (scale != 0) SetFloat(&attention, "scale", scale);
+  if (softcap != 0) SetFloat(&attention, "softcap", softcap);
+  if (type != 0) {
+    const std::string result = w.Name();
+    SetInt(&w.Node("Cast", {result}), "to", type);
+  }
+  SetInts(&w.Node("Transpose", {w.Name()}), "perm", {0, 2, 1, 3});
+  const std::string rows = w.Name();
+  w.Node("Reshape", {rows, w.Ints({0, 0, columns})}, node.output(0));
+}
+
+// Returns true if the node has no attribute of another meaning than what GroupQuery() writes.
+bool Expander::HasKnownAttributes(const NodeProto& node) {
+  static const auto& kRead = *new absl::flat_hash_set<std::string_view>{
+      "num_heads",           "kv_num_heads",       "scale",           "softcap",
+      "do_rotary",           "local_window_size",  "smooth_softmax",  "k_quant_type",
+      "v_quant_type",        "rotary_interleaved", "qk_norm_epsilon", "kv_cache_bit_width",
+      "rotary_embedding_dim"};
+  return std::all_of(node.attribute().begin(), node.attribute().end(), [](const AttributeProto& a) {
+    if (kRead.contains(a.name())) return true;
+    if (a.name() == "causal") return a.i() == 1;
+    return a.type() == AttributeProto::INT && a.i() <= 0;
+  });
+}
+
+bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
+  constexpr int kPast = 3, kLengths = 5, kTotal = 6, kCosines = 7, kPositions = 9, kScores = 10,
+                kSink = 11, kScale = 12, kNorm = 14;
+  const int64_t heads = IntAttribute(node, "num_heads", 0);
+  const int64_t groups = IntAttribute(node, "kv_num_heads", 0);
+  if (heads < 1 || groups < 1) return false;
+  const int64_t columns = Columns(node.input(0)), parts = Has(node, 1) ? heads : heads + 2 * groups;
+  int64_t width = Width(node, kPast);
+  if (width > 0 && IntAttribute(node, "kv_cache_bit_width", 0) == 4) width *= 2;
+  if (width < 1 && columns > 0 && columns % parts == 0) width = columns / parts;
+  if (const auto norm = dims_.find(Has(node, kNorm) ? node.input(kNorm) : "");
+      width < 1 && norm != dims_.end() && norm->second.size() == 1) {
+    width = norm->second[0];
+  }
+  if (width < 1) return false;
+  KeptRows kept[2];
+  for (int side = 0; side < 2; ++side) {
+    const TensorProto* tensor =
+        Has(node, kScale + side) ? ConstantOf(node.input(kScale + side)) : nullptr;
+    if (!ReadKeptRows(node, side, groups, width, tensor, &kept[side])) return false;
+  }
+  if ((kept[0].bits == 0) != (kept[1].bits == 0)) return false;
+  if (!Has(node, kLengths) || !Has(node, kTotal) || node.output_size() > 3) return false;
+  if (Has(node, 1) != Has(node, 2) || Has(node, kNorm) != Has(node, kNorm + 1)) return false;
+  if (!HasKnownAttributes(node) || node.input_size() > kNorm + 2) return false;
+  const bool sinks = Has(node, kSink) || IntAttribute(node, "smooth_softmax", 0) == 1;
+  const int64_t window = IntAttribute(node, "local_window_size", -1);
+  // A bias is not combined with the mask of a window, with the mask over quantised rows, or with
+  // that of a sink.
+  if (Has(node, kScores) && (window > 0 || kept[0].bits != 0 || sinks)) return false;
+  std::string query = node.input(0), key = Has(node, 1) ? node.input(1) : "", value;
+  if (key.empty()) {
+    const int64_t end = (heads + groups) * width;
+    const std::string packed = query;
+    query = w.Columns(packed, 2, 0, heads * width);
+    key = w.Columns(packed, 2, heads * width, end);
+    value = w.Columns(packed, 2, end, end + groups * width);
+  } else {
+    value = node.input(2);
+  }
+  query = w.Heads(query, heads);
+  key = w.Heads(key, groups);
+  value = w.Heads(value, groups);
+  for (int side = 0; side < 2 && Has(node, kNorm); ++side) {
+    std::string& x = side == 0 ? query : key;
+    NodeProto& norm = w.Node("RMSNormalization", {x, node.input(kNorm + side)});
+    SetInt(&norm, "axis", -1);
+    SetFloat(&norm, "epsilon", FloatAttribute(node, "qk_norm_epsilon", 1e-6F));
+    x = w.Name();
+  }
+  const std::string past = node.input(kPast);
+  const std::string length = w.Extent(past, 2), tokens = w.Extent(node.input(0), 1);
+  if (IntAttribute(node, "do_rotary", 0) != 0) {
+    if (!Has(node, kCosines) || !Has(node, kCosines + 1)) return false;
+    const auto table = dims_.find(node.input(kCosines));
+    if (table == dims_.end() || table->second.size() != 2) return false;
+    const int64_t named = IntAttribute(node, "rotary_embedding_dim", 0);
+    if (named != 0 && named != 2 * table->second[1]) return false;
+    const bool given = Has(node, kPositions);
+    const std::string positions =
+        given ? node.input(kPositions) : Positions(node.input(0), length, tokens, w);
+    if (given) plain_.positions.push_back(positions);
+    for (std::string* x : {&query, &key}) {
+      NodeProto& turned = w.Node("RotaryEmbedding",
+                                 {*x, node.input(kCosines), node.input(kCosines + 1), positions});
+      const int64_t rotated = 2 * table->second[1];
+      if (rotated != width) SetInt(&turned, "rotary_embedding_dim", rotated);
+      if (const int64_t pairs = IntAttribute(node, "rotary_interleaved", 0); pairs != 0) {
+        SetInt(&turned, "interleaved", pairs);
       }
-    }
-    std::string mask = Has(node, kScores) ? node.input(kScores) : "";
-    if (window > 0) mask = InWindow(window, length, tokens, w);
-    plain_.claims.push_back({node.input(kLengths), past, node.input(0), 1});
-    plain_.claims.push_back({node.input(kTotal), past, node.input(0), 0});
-    const float softcap = FloatAttribute(node, "softcap", 0);
-    const bool quantised = kept[0].bits != 0;
-    if (!quantised && !sinks) {
-      Attend(node, {query, key, value, mask, past, node.input(kPast + 1)}, 1, softcap,
-             heads * width, w);
-      return true;
-    }
-    // Quantised rows are read as float32, and queries are then cast to float32 as well.
-    const int32_t type = quantised ? TypeOf(node, {0, kCosines}) : TypeOf(node, {kPast, 0});
-    const bool narrow = quantised && type != TensorProto::FLOAT;
-    for (std::string* x : {&query, &key, &value}) {
-      if (!narrow) continue;
-      SetInt(&w.Node("Cast", {*x}), "to", TensorProto::FLOAT);
       *x = w.Name();
     }
-    std::string rows[] = {key, value};
-    for (int side = 0; side < 2; ++side) {
-      const std::string fresh = quantised ? Kept(kept[side], rows[side], w) : rows[side];
-      const std::string present = Gives(node, 1 + side) ? node.output(1 + side) : "";
-      SetInt(&w.Node("Concat", {node.input(kPast + side), fresh}, present), "axis", 2);
-      rows[side] = quantised ? Unkept(kept[side], w.Name(), w) : w.Name();
-    }
-    std::string seen = InOrder(length, tokens, w);
-    if (!mask.empty()) {
-      w.Node("And", {seen, mask});
-      seen = w.Name();
-    }
-    if (sinks) {
-      const int32_t own = quantised ? int32_t{TensorProto::FLOAT} : type;
-      std::string sink = Has(node, kSink) ? node.input(kSink) : "";
-      if (!sink.empty() && narrow) {
-        SetInt(&w.Node("Cast", {sink}), "to", own);
-        sink = w.Name();
-      }
-      seen = WithSink(seen, sink, heads, own, tokens, w);
-      for (std::string& x : rows) x = WithZeros(x, groups, width, own, w);
-    }
-    NodeProto alone = node;
-    alone.mutable_output()->DeleteSubrange(1, node.output_size() - 1);
-    Attend(alone, {query, rows[0], rows[1], seen}, 0, softcap, heads * width, w, narrow ? type : 0);
+  }
+  std::string mask = Has(node, kScores) ? node.input(kScores) : "";
+  if (window > 0) mask = InWindow(window, length, tokens, w);
+  plain_.claims.push_back({node.input(kLengths), past, node.input(0), 1});
+  plain_.claims.push_back({node.input(kTotal), past, node.input(0), 0});
+  const float softcap = FloatAttribute(node, "softcap", 0);
+  const bool quantised = kept[0].bits != 0;
+  if (!quantised && !sinks) {
+    Attend(node, {query, key, value, mask, past, node.input(kPast + 1)}, 1, softcap, heads * width,
+           w);
     return true;
   }
-
-  // Returns the constant that an initializer or a Constant node holds, also through Identity nodes;
-  // null if there is none.
-  const TensorProto* ConstantOf(std::string name) const {
-    for (auto it = producers_.find(name); it != producers_.end(); it = producers_.find(name)) {
-      const NodeProto& node = *it->second;
-      if (node.op_type() == "Constant") {
-        const AttributeProto* value = FindAttribute(node, "value");
-        return value == nullptr ? nullptr : &value->t();
-      }
-      if (node.op_type() != "Identity" || node.input_size() != 1) return nullptr;
-      name = node.input(0);
-    }
-    const auto it = constants_.find(name);
-    return it == constants_.end() ? nullptr : it->second;
+  // Quantised rows are read as float32, and queries are then cast to float32 as well.
+  const int32_t type = quantised ? TypeOf(node, {0, kCosines}) : TypeOf(node, {kPast, 0});
+  const bool narrow = quantised && type != TensorProto::FLOAT;
+  for (std::string* x : {&query, &key, &value}) {
+    if (!narrow) continue;
+    SetInt(&w.Node("Cast", {*x}), "to", TensorProto::FLOAT);
+    *x = w.Name();
   }
-
-  // The element type of the first of these inputs that declares one; float32 if none does.
-  int32_t TypeOf(const NodeProto& node, std::initializer_list<int> inputs) const {
-    for (int k : inputs) {
-      const auto it = Has(node, k) ? types_.find(node.input(k)) : types_.end();
-      if (it != types_.end() && it->second != 0) return it->second;
-    }
-    return TensorProto::FLOAT;
+  std::string rows[] = {key, value};
+  for (int side = 0; side < 2; ++side) {
+    const std::string fresh = quantised ? Kept(kept[side], rows[side], w) : rows[side];
+    const std::string present = Gives(node, 1 + side) ? node.output(1 + side) : "";
+    SetInt(&w.Node("Concat", {node.input(kPast + side), fresh}, present), "axis", 2);
+    rows[side] = quantised ? Unkept(kept[side], w.Name(), w) : w.Name();
   }
+  std::string seen = InOrder(length, tokens, w);
+  if (!mask.empty()) {
+    w.Node("And", {seen, mask});
+    seen = w.Name();
+  }
+  if (sinks) {
+    const int32_t own = quantised ? int32_t{TensorProto::FLOAT} : type;
+    std::string sink = Has(node, kSink) ? node.input(kSink) : "";
+    if (!sink.empty() && narrow) {
+      SetInt(&w.Node("Cast", {sink}), "to", own);
+      sink = w.Name();
+    }
+    seen = WithSink(seen, sink, heads, own, tokens, w);
+    for (std::string& x : rows) x = WithZeros(x, groups, width, own, w);
+  }
+  NodeProto alone = node;
+  alone.mutable_output()->DeleteSubrange(1, node.output_size() - 1);
+  Attend(alone, {query, rows[0], rows[1], seen}, 0, softcap, heads * width, w, narrow ? type : 0);
+  return true;
+}
 
-  bool lengths_;
-  PlainModel plain_;
-  absl::flat_hash_map<std::string, std::vector<int64_t>> dims_;
-  absl::flat_hash_map<std::string, const NodeProto*> producers_;
-  absl::flat_hash_map<std::string, const TensorProto*> constants_;
-  absl::flat_hash_map<std::string, int32_t> types_;
-};
+// Returns the constant that an initializer or a Constant node holds, also through Identity nodes;
+// null if there is none.
+const TensorProto* Expander::ConstantOf(std::string name) const {
+  for (auto it = producers_.find(name); it != producers_.end(); it = producers_.find(name)) {
+    const NodeProto& node = *it->second;
+    if (node.op_type() == "Constant") {
+      const AttributeProto* value = FindAttribute(node, "value");
+      return value == nullptr ? nullptr : &value->t();
+    }
+    if (node.op_type() != "Identity" || node.input_size() != 1) return nullptr;
+    name = node.input(0);
+  }
+  const auto it = constants_.find(name);
+  return it == constants_.end() ? nullptr : it->second;
+}
 
-}  // namespace
+// The element type of the first of these inputs that declares one; float32 if none does.
+int32_t Expander::TypeOf(const NodeProto& node, std::initializer_list<int> inputs) const {
+  for (int k : inputs) {
+    const auto it = Has(node, k) ? types_.find(node.input(k)) : types_.end();
+    if (it != types_.end() && it->second != 0) return it->second;
+  }
+  return TensorProto::FLOAT;
+}
+}  // namespace kvlift::plain
+
+namespace kvlift {
 
 PlainModel AsPlain(onnx::ModelProto model, bool lengths) {
-  return Expander(std::move(model), lengths).Run();
+  return plain::Expander(std::move(model), lengths).Run();
 }
 
 }  // namespace kvlift

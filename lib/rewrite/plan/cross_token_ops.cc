@@ -11,523 +11,394 @@
 #include "absl/strings/match.h"
 #include "ir/operator_traits.h"
 #include "ir/types.h"
+#include "rewrite/plan/cross_token_finder.h"
 
 namespace kvlift {
 namespace {
 
 using sym::Expr;
 
-bool QuantizesDynamically(const Graph& graph, NodeId n) {
-  return absl::StartsWith(graph.node(n).op_type(), "DynamicQuantize");
-}
-
-class Finder {
- public:
-  explicit Finder(const Analysis& a) : graph_(*a.graph), forms_(*a.forms) {
-    for (const CacheUpdate& update : a.updates) {
-      const sym::Form& past = forms_.Of(update.pair.past);
-      const size_t batch = update.layout.find('B');
-      if (batch < past.shape.size()) {
-        Take(past.shape[batch], &rows_);
-        Take(past.shape[batch], &sequences_);
-        several_sequences_ = several_sequences_ || !past.shape[batch]->is_integer(1);
-      }
-      Take(update.new_length, &rows_);
-      several_tokens_ = several_tokens_ || !update.new_length->is_integer(1);
-      Take(past.shape[update.axis], &past_);
-    }
-    past_.insert(PastSymbol());
-    TakeHostBatch();
-    for (ValueId v = 0; v < graph_.num_values(); ++v) forms_.Of(v);  // collects assumptions
-    TakeEqual(&rows_);
-    TakeEqual(&sequences_);
-    for (const AnalysedAttention& attention : a.attention) {
-      attention_.insert(attention.node);
-      if (!attention.site) continue;
-      attention_.insert(attention.site->nodes.begin(), attention.site->nodes.end());
-    }
-  }
-
-  NodeId Run() {
-    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (!attention_.contains(n) && Mixes(n)) return n;
-    }
-    return kNoNode;
-  }
-
-  NodeId RunWithPads() {
-    if (!HoldsPads()) return kNoNode;
-    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (!attention_.contains(n) && !SeesEarlierOnly(n) && Mixes(n)) return n;
-      if (Computes(n) && ReadsMoved(n, &IsShifted)) return n;
-      if (IsReal(n) && Loses(n, [&](Expr extent) { return HoldsSequences(extent); })) return n;
-    }
-    return FindLastForAll();
-  }
-
-  NodeId RunIntegers() {
-    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (!attention_.contains(n) && CountsTokens(n)) return n;
-    }
-    return kNoNode;
-  }
-
-  NodeId RunMoved() {
-    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (Computes(n) && ReadsMoved(n, &LeavesSequence)) return n;
-      if (Loses(n, [&](Expr extent) { return HoldsSequences(extent); })) return n;
-    }
-    return kNoNode;
-  }
-
-  NodeId RunJoined() {
-    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (!attention_.contains(n) && Joins(n)) return n;
-    }
-    return kNoNode;
-  }
-
- private:
-  // Adds the symbols on the first axis of integer inputs, which counts sequences.
-  void TakeHostBatch() {
-    for (ValueId v : graph_.graph_inputs()) {
-      const sym::Form& form = forms_.Of(v);
-      if (!form.known_rank || form.shape.size() < 2) continue;
-      if (IsIntegerType(graph_.type(v).elem_type)) Take(form.shape.front(), &sequences_);
-    }
-  }
-
-  // Adds the symbols that operators need to equal one of these.
-  void TakeEqual(absl::flat_hash_set<sym::DimSymbol>* dims) const {
-    for (bool more = true; more;) {
-      more = false;
-      for (const sym::Assumption& assumption : forms_.assumptions()) {
-        const auto pair = EqualSymbols(assumption.predicate);
-        if (!pair || dims->contains(pair->first) == dims->contains(pair->second)) continue;
-        dims->insert(pair->first);
-        dims->insert(pair->second);
-        more = true;
-      }
-    }
-  }
-
-  // Reads the two symbols of "a - b == 0".
-  static std::optional<std::pair<sym::DimSymbol, sym::DimSymbol>> EqualSymbols(Expr predicate) {
-    if (predicate->kind() != sym::Kind::kEq) return std::nullopt;
-    const Expr sum = predicate->args()[0];
-    if (sum->kind() != sym::Kind::kSum || sum->terms().size() != 2) return std::nullopt;
-    const auto is_symbol = [](const sym::Term& term) {
-      return term.atoms.size() == 1 && term.atoms[0]->kind() == sym::Kind::kDim;
-    };
-    const sym::Term &a = sum->terms()[0], &b = sum->terms()[1];
-    if (!is_symbol(a) || !is_symbol(b) || a.coefficient * b.coefficient != -1) return std::nullopt;
-    return std::make_pair(a.atoms[0]->dim(), b.atoms[0]->dim());
-  }
-
-  // Returns true if the node reduces integers, or counts elements, over the axis of sequences.
-  bool Joins(NodeId n) {
-    const ValueId v = Operand(n, 0);
-    if (v == kNoValue || !forms_.Of(v).known_rank) return false;
-    const auto rank = static_cast<int64_t>(forms_.Of(v).shape.size());
-    std::vector<int64_t> axes;
-    if (Counts(n)) {
-      axes = AllAxes(rank);
-    } else if (absl::StartsWith(graph_.node(n).op_type(), "Reduce") &&
-               IsIntegerType(forms_.ElementType(v))) {
-      axes = ReducedAxes(n, rank);
-    }
-    return DataOn(v, axes, [&](Expr extent) { return HoldsSequences(extent); });
-  }
-
-  // Returns true if an extent depends on the number of sequences.
-  bool HoldsSequences(Expr extent) const {
-    const std::vector<sym::DimSymbol> dims = sym::DimsOf(extent);
-    return std::any_of(dims.begin(), dims.end(),
-                       [&](const sym::DimSymbol& dim) { return sequences_.contains(dim); });
-  }
-
-  // Returns true if data of an operand lies along an axis of which `holds` is true, and no axis of
-  // the results is such by its own extent: a Slice whose bounds cannot be compared with the extent,
-  // say. Which element a result is made of is then unknown, though it may broadcast later on.
-  template <typename Holds>
-  bool Loses(NodeId n, const Holds& holds) {
-    if (attention_.contains(n) || !Computes(n)) return false;
-    const auto has_axis = [&](ValueId v) {
-      if (v == kNoValue || !forms_.Of(v).known_rank) return false;
-      const std::vector<Expr> shape = forms_.Of(v).shape;
-      return std::any_of(shape.begin(), shape.end(),
-                         [&](Expr extent) { return holds(extent) && !IsUnknownExtent(extent); });
-    };
-    const auto inputs = graph_.inputs(n), outputs = graph_.outputs(n);
-    const bool reads = std::any_of(inputs.begin(), inputs.end(), [&](ValueId v) {
-      return has_axis(v) && graph_.constant(v) == nullptr && ReadsData(forms_.Of(v).element);
-    });
-    return reads && std::none_of(outputs.begin(), outputs.end(), has_axis);
-  }
-
-  bool IsReal(NodeId n) const {
-    const auto outputs = graph_.outputs(n);
-    return std::any_of(outputs.begin(), outputs.end(), [&](ValueId v) {
-      return v != kNoValue && IsFloatType(forms_.ElementType(v));
-    });
-  }
-
-  // Returns true for a symbol that stands for an extent which no declaration and no operator gives.
-  static bool IsUnknownExtent(Expr extent) {
-    return extent->kind() == sym::Kind::kDim && extent->dim().is_internal() &&
-           extent->dim() != PastSymbol();
-  }
-
-  static std::vector<int64_t> AllAxes(int64_t rank) {
-    std::vector<int64_t> axes(static_cast<size_t>(rank));
-    std::iota(axes.begin(), axes.end(), 0);
-    return axes;
-  }
-
-  // Returns true if the length of the result is a number of elements of the operand.
-  bool Counts(NodeId n) const {
-    const std::string& op = graph_.node(n).op_type();
-    return op == "NonZero" || op == "Compress" || op == "Unique";
-  }
-
-  // Returns true if the value is computed from data and differs along one of the axes for whose
-  // extent `is` holds.
-  template <typename Is>
-  bool DataOn(ValueId v, const std::vector<int64_t>& axes, const Is& is) {
-    const sym::Form form = forms_.Of(v);
-    if (axes.empty() || !form.known_rank || !ReadsData(form.element)) return false;
-    const auto rank = static_cast<int64_t>(form.shape.size());
-    return std::any_of(axes.begin(), axes.end(), [&](int64_t axis) {
-      const int64_t at = axis < 0 ? axis + rank : axis;
-      return at >= 0 && at < rank && is(form.shape[at]) &&
-             sym::ContainsIndex(form.element, static_cast<int>(at));
-    });
-  }
-
-  // Returns true if operand 0 has integers or bools that differ along the tokens of a step, on one
-  // of these axes.
-  bool IntegersOn(NodeId n, const std::vector<int64_t>& axes) {
-    const ValueId v = Operand(n, 0);
-    if (v == kNoValue || IsFloatType(forms_.ElementType(v))) return false;
-    return DataOn(v, axes, [&](Expr extent) { return HoldsTokens(extent); });
-  }
-
-  bool TakesIntegersTogether(NodeId n) {
-    const ValueId v = Operand(n, 0);
-    if (v == kNoValue || !forms_.Of(v).known_rank) return false;
-    const std::string& op = graph_.node(n).op_type();
-    if (absl::StartsWith(op, "Reduce")) {
-      return IntegersOn(n, ReducedAxes(n, static_cast<int64_t>(forms_.Of(v).shape.size())));
-    }
-    const bool along = op == "ArgMax" || op == "ArgMin" || op == "TopK";
-    return along && IntegersOn(n, {IntAttribute(graph_.node(n), "axis", op == "TopK" ? -1 : 0)});
-  }
-
-  // Returns true for the largest or smallest position of a step, by which decoders choose tables.
-  bool IsLastPosition(NodeId n) {
-    const std::string& op = graph_.node(n).op_type();
-    if (op != "ReduceMax" && op != "ReduceMin") return false;
-    const std::vector<ValueId> sources = sym::SourcesOf(forms_.Of(Operand(n, 0)).element);
-    return std::all_of(sources.begin(), sources.end(),
-                       [&](ValueId v) { return graph_.constant(v) != nullptr || IsPosition(v); });
-  }
-
-  // Returns true for an integer input that does not select rows of a table of real numbers, as
-  // token ids do.
-  bool IsPosition(ValueId input) {
-    if (!graph_.is_graph_input(input) || IsFloatType(forms_.ElementType(input))) return false;
-    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (!graph_.Is(n, "Gather") || !IsFloatType(forms_.ElementType(Operand(n, 0)))) continue;
-      const sym::Form form = forms_.Of(Operand(n, 1));
-      if (!form.known_rank) continue;
-      const std::vector<ValueId> sources = sym::SourcesOf(form.element);
-      if (std::find(sources.begin(), sources.end(), input) != sources.end()) return false;
-    }
-    return true;
-  }
-
-  // Returns true if the node combines integers of several tokens in a way that decoders need, so
-  // that padding tokens are not refused for it.
-  bool CountsTokens(NodeId n) {
-    if (!Counts(n)) return TakesIntegersTogether(n) && IsLastPosition(n);
-    const ValueId v = Operand(n, 0);
-    if (v == kNoValue || !forms_.Of(v).known_rank) return false;
-    const auto rank = static_cast<int64_t>(forms_.Of(v).shape.size());
-    return DataOn(v, AllAxes(rank), [&](Expr extent) { return HoldsTokens(extent); });
-  }
-
-  // Returns true if the extent counts tokens of a step, and not sequences alone.
-  bool HoldsTokens(Expr extent) const {
-    const std::vector<sym::DimSymbol> dims = sym::DimsOf(extent);
-    return HoldsRows(extent) &&
-           std::any_of(dims.begin(), dims.end(),
-                       [&](const sym::DimSymbol& dim) { return !sequences_.contains(dim); });
-  }
-
-  // Returns the first node that gives each token a result that depends on a token which is counted
-  // from the end of the step.
-  NodeId FindLastForAll() {
-    absl::flat_hash_set<ValueId> made_of_last;
-    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      const auto inputs = graph_.inputs(n), outputs = graph_.outputs(n);
-      if (!CountsTokens(n) && Loses(n, [&](Expr extent) { return HoldsTokens(extent); })) {
-        made_of_last.insert(outputs.begin(), outputs.end());
-        continue;
-      }
-      const bool reads = !attention_.contains(n) && Computes(n) &&
-                         std::any_of(inputs.begin(), inputs.end(),
-                                     [&](ValueId v) { return ReadsLast(v, made_of_last); });
-      if (!reads) continue;
-      for (ValueId v : outputs) {
-        if (v == kNoValue || !forms_.Of(v).known_rank) continue;
-        const std::vector<Expr> shape = forms_.Of(v).shape;
-        if (std::any_of(shape.begin(), shape.end(), [&](Expr e) { return HoldsTokens(e); })) {
-          return n;
-        }
-        made_of_last.insert(v);
-      }
-    }
-    return kNoNode;
-  }
-
-  bool ReadsLast(ValueId v, const absl::flat_hash_set<ValueId>& made_of_last) {
-    if (v == kNoValue || graph_.constant(v) != nullptr || !forms_.Of(v).known_rank) return false;
-    for (Expr load : sym::LoadsOf(forms_.Of(v).element)) {
-      const ValueId source = load->source();
-      if (made_of_last.contains(source)) return true;
-      const sym::Form form = forms_.Of(source);
-      if (!form.known_rank || IsPosition(source)) continue;
-      for (size_t axis = 0; axis < form.shape.size(); ++axis) {
-        const Expr place = load->args()[axis];
-        if (HoldsTokens(form.shape[axis]) && !place->has_index() && HoldsTokens(place)) return true;
-      }
-    }
-    return false;
-  }
-
-  // Returns true if steps may hold padding tokens: several sequences with several tokens each.
-  bool HoldsPads() const { return several_tokens_ && several_sequences_; }
-
-  // Returns true for operators that combine a token with earlier ones only. Convolutions, pooling
-  // and recurrences of decoders do.
-  bool SeesEarlierOnly(NodeId n) const {
-    const onnx::NodeProto& node = graph_.node(n);
-    const std::string& op = node.op_type();
-    if (op == "CumSum") return IntAttribute(node, "reverse", 0) == 0;
-    return absl::StartsWith(op, "Conv") || absl::EndsWith(op, "Pool") || op == "LSTM" ||
-           op == "GRU" || op == "RNN";
-  }
-
-  // Returns true if the node does more than move data.
-  bool Computes(NodeId n) {
-    const auto outputs = graph_.outputs(n);
-    return std::any_of(outputs.begin(), outputs.end(), [&](ValueId v) {
-      return v != kNoValue && forms_.Of(v).known_rank && forms_.Of(v).opaque;
-    });
-  }
-
-  // Returns true if an operand reads a place on the axis of sequences for which `leaves` holds.
-  bool ReadsMoved(NodeId n, bool (*leaves)(Expr)) {
-    const auto inputs = graph_.inputs(n);
-    return std::any_of(inputs.begin(), inputs.end(), [&](ValueId v) { return IsMoved(v, leaves); });
-  }
-
-  bool IsMoved(ValueId v, bool (*leaves)(Expr)) {
-    if (v == kNoValue || graph_.constant(v) != nullptr || !forms_.Of(v).known_rank) return false;
-    for (Expr load : sym::LoadsOf(forms_.Of(v).element)) {
-      const sym::Form& form = forms_.Of(load->source());
-      if (!form.known_rank) continue;
-      for (size_t axis = 0; axis < form.shape.size(); ++axis) {
-        const Expr extent = form.shape[axis];
-        if (extent->kind() != sym::Kind::kDim || !sequences_.contains(extent->dim())) continue;
-        if (leaves(load->args()[axis])) return true;
-      }
-    }
-    return false;
-  }
-
-  // Returns true for a place on the axis of sequences other than the element's own, which is an
-  // index or the quotient of an index.
-  static bool LeavesSequence(Expr place) {
-    const Expr own = place->kind() == sym::Kind::kFloorDiv ? place->args()[0] : place;
-    return own->kind() != sym::Kind::kIndex;
-  }
-
-  // Returns true for a place at a distance from the element's own, or counted from the end: a sum
-  // of one index and sizes.
-  static bool IsShifted(Expr place) {
-    if (place->kind() != sym::Kind::kSum) return false;
-    int indices = 0;
-    for (const sym::Term& term : place->terms()) {
-      for (Expr atom : term.atoms) {
-        if (atom->kind() == sym::Kind::kDim) continue;
-        const bool own = atom->kind() == sym::Kind::kIndex && term.atoms.size() == 1 &&
-                         (term.coefficient == 1 || term.coefficient == -1);
-        if (!own) return false;
-        ++indices;
-      }
-    }
-    return indices == 1;
-  }
-
-  // Returns true if the element depends on more than sizes and constants.
-  bool ReadsData(Expr e) const {
-    const std::vector<ValueId> sources = sym::SourcesOf(e);
-    return std::any_of(sources.begin(), sources.end(),
-                       [&](ValueId v) { return graph_.constant(v) == nullptr; });
-  }
-
-  // Returns the reduced axes, counted from the front; all axes if they are not known.
-  std::vector<int64_t> ReducedAxes(NodeId n, int64_t rank) const {
-    std::vector<int64_t> axes = IntsAttribute(graph_.node(n), "axes"), all;
-    for (int64_t k = 0; k < rank; ++k) all.push_back(k);
-    if (const ValueId v = Operand(n, 1); v != kNoValue) {
-      const auto elements = forms_.Elements(v);
-      if (!elements) return all;
-      for (Expr e : *elements) {
-        if (e->kind() != sym::Kind::kInteger) return all;
-        axes.push_back(e->value());
-      }
-    }
-    if (axes.empty()) {
-      return IntAttribute(graph_.node(n), "noop_with_empty_axes", 0) == 0 ? all : axes;
-    }
-    for (int64_t& axis : axes) {
-      if (axis < 0) axis += rank;
-      if (axis < 0 || axis >= rank) return all;
-    }
-    return axes;
-  }
-
-  static void Take(Expr extent, absl::flat_hash_set<sym::DimSymbol>* dims) {
-    for (const sym::DimSymbol& dim : sym::DimsOf(extent)) dims->insert(dim);
-  }
-
-  // Returns true if the extent counts tokens or sequences of a step. The number of keys does not,
-  // also of caches that stay: it contains the past length, another size, or a number of the host.
-  bool HoldsRows(Expr extent) const {
-    const std::vector<sym::DimSymbol> dims = sym::DimsOf(extent);
-    if (dims.empty() || !sym::LoadsOf(extent).empty()) return false;
-    return std::all_of(dims.begin(), dims.end(), [&](const sym::DimSymbol& dim) {
-      return rows_.contains(dim) && !past_.contains(dim);
-    });
-  }
-
-  // Returns true if the operand holds real numbers and one of the axes counts tokens or sequences
-  // of a step; negative axes count from the end.
-  bool RowsOn(NodeId n, int operand, const std::vector<int64_t>& axes) {
-    const ValueId v = Operand(n, operand);
-    if (v == kNoValue || !IsFloatType(forms_.ElementType(v))) return false;
-    const sym::Form& form = forms_.Of(v);
-    if (!form.known_rank) return false;
-    const auto rank = static_cast<int64_t>(form.shape.size());
-    return std::any_of(axes.begin(), axes.end(), [&](int64_t axis) {
-      const int64_t at = axis < 0 ? axis + rank : axis;
-      return at >= 0 && at < rank && HoldsRows(form.shape[at]);
-    });
-  }
-
-  // Returns RowsOn for the axes [first, rank) of operand 0.
-  bool RowsFrom(NodeId n, int64_t first) {
-    const ValueId v = Operand(n, 0);
-    if (v == kNoValue || !forms_.Of(v).known_rank) return false;
-    const auto rank = static_cast<int64_t>(forms_.Of(v).shape.size());
-    std::vector<int64_t> axes;
-    for (int64_t k = first < 0 ? first + rank : first; k < rank; ++k) axes.push_back(k);
-    return RowsOn(n, 0, axes);
-  }
-
-  bool ReduceMixes(NodeId n) {
-    const onnx::NodeProto& node = graph_.node(n);
-    std::vector<int64_t> axes = IntsAttribute(node, "axes");
-    if (const ValueId v = Operand(n, 1); v != kNoValue) {
-      const auto elements = forms_.Elements(v);
-      if (!elements) return RowsFrom(n, 0);
-      for (Expr e : *elements) {
-        if (e->kind() != sym::Kind::kInteger) return RowsFrom(n, 0);
-        axes.push_back(e->value());
-      }
-    }
-    if (!axes.empty()) return RowsOn(n, 0, axes);
-    return IntAttribute(node, "noop_with_empty_axes", 0) == 0 && RowsFrom(n, 0);
-  }
-
-  bool CumSumMixes(NodeId n) {
-    const ValueId v = Operand(n, 1);
-    const auto axis = v == kNoValue ? std::nullopt : forms_.Elements(v);
-    const bool known = axis && axis->size() == 1 && axis->front()->kind() == sym::Kind::kInteger;
-    return known ? RowsOn(n, 0, {axis->front()->value()}) : RowsFrom(n, 0);
-  }
-
-  bool Mixes(NodeId n) {
-    const onnx::NodeProto& node = graph_.node(n);
-    const std::string& op = node.op_type();
-    const auto is = [&](std::initializer_list<std::string_view> ops) {
-      return std::find(ops.begin(), ops.end(), op) != ops.end();
-    };
-    if (TakesIntegersTogether(n)) return !IsLastPosition(n);
-    if (absl::StartsWith(op, "Reduce")) return ReduceMixes(n);
-    if (IsGlobalPool(node)) return RowsFrom(n, 2);
-    if (QuantizesDynamically(graph_, n)) return RowsFrom(n, 0);
-    if (is({"Softmax", "LogSoftmax", "Hardmax", "ArgMax", "ArgMin", "TopK", "LpNormalization"})) {
-      return RowsOn(n, 0, {IntAttribute(node, "axis", -1)});
-    }
-    if (is({"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization",
-            "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})) {
-      return RowsFrom(n, IntAttribute(node, "axis", -1));
-    }
-    if (op == "GroupNormalization") return RowsFrom(n, 1);
-    if (absl::StartsWith(op, "Conv") || absl::EndsWith(op, "Pool") ||
-        op == "InstanceNormalization") {
-      return RowsFrom(n, 2);
-    }
-    if (op == "MeanVarianceNormalization") {
-      const std::vector<int64_t> axes = IntsAttribute(node, "axes");
-      return RowsOn(n, 0, axes.empty() ? std::vector<int64_t>{0, 2, 3} : axes);
-    }
-    if (is({"LSTM", "GRU", "RNN"})) return RowsFrom(n, 0);
-    if (op == "CumSum") return CumSumMixes(n);
-    if (is({"MatMul", "FusedMatMul"})) return RowsOn(n, 0, {-1}) || RowsOn(n, 1, {-2});
-    return false;
-  }
-
-  ValueId Operand(NodeId n, int k) const {
-    const auto inputs = graph_.inputs(n);
-    return k < static_cast<int>(inputs.size()) ? inputs[k] : kNoValue;
-  }
-
-  const Graph& graph_;
-  sym::Forms& forms_;
-  absl::flat_hash_set<sym::DimSymbol> rows_, past_, sequences_;
-  absl::flat_hash_set<NodeId> attention_;
-  bool several_tokens_ = false, several_sequences_ = false;
-};
-
 }  // namespace
 
-NodeId FindMixing(const Analysis& analysis) { return Finder(analysis).Run(); }
+namespace internal {
 
-NodeId FindMixingWithPads(const Analysis& analysis) { return Finder(analysis).RunWithPads(); }
+CrossTokenFinder::CrossTokenFinder(const Analysis& a) : graph_(*a.graph), forms_(*a.forms) {
+  for (const CacheUpdate& update : a.updates) {
+    const sym::Form& past = forms_.Of(update.pair.past);
+    const size_t batch = update.layout.find('B');
+    if (batch < past.shape.size()) {
+      Take(past.shape[batch], &rows_);
+      Take(past.shape[batch], &sequences_);
+      several_sequences_ = several_sequences_ || !past.shape[batch]->is_integer(1);
+    }
+    Take(update.new_length, &rows_);
+    several_tokens_ = several_tokens_ || !update.new_length->is_integer(1);
+    Take(past.shape[update.axis], &past_);
+  }
+  past_.insert(PastSymbol());
+  TakeHostBatch();
+  for (ValueId v = 0; v < graph_.num_values(); ++v) forms_.Of(v);  // collects assumptions
+  TakeEqual(&rows_);
+  TakeEqual(&sequences_);
+  for (const AnalysedAttention& attention : a.attention) {
+    attention_.insert(attention.node);
+    if (!attention.site) continue;
+    attention_.insert(attention.site->nodes.begin(), attention.site->nodes.end());
+  }
+}
 
-NodeId FindCountedTokens(const Analysis& analysis) { return Finder(analysis).RunIntegers(); }
+NodeId CrossTokenFinder::Run() {
+  for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+    if (!attention_.contains(n) && Mixes(n)) return n;
+  }
+  return kNoNode;
+}
 
-NodeId FindMovedSequences(const Analysis& analysis) { return Finder(analysis).RunMoved(); }
+NodeId CrossTokenFinder::RunWithPads() {
+  if (!HoldsPads()) return kNoNode;
+  for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+    if (!attention_.contains(n) && !SeesEarlierOnly(n) && Mixes(n)) return n;
+    if (Computes(n) && ReadsMoved(n, &IsShifted)) return n;
+    if (IsReal(n) && Loses(n, [&](Expr extent) { return HoldsSequences(extent); })) return n;
+  }
+  return FindLastForAll();
+}
 
-NodeId FindJoinedSequences(const Analysis& analysis) { return Finder(analysis).RunJoined(); }
+NodeId CrossTokenFinder::RunIntegers() {
+  for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+    if (!attention_.contains(n) && CountsTokens(n)) return n;
+  }
+  return kNoNode;
+}
 
-std::vector<NodeId> DynamicQuantizationBehind(const Graph& graph) {
-  std::vector<NodeId> behind(graph.num_nodes(), kNoNode);
-  for (NodeId n = graph.num_nodes(); n-- > 0;) {  // readers come later
-    for (ValueId v : graph.outputs(n)) {
-      if (v == kNoValue) continue;
-      for (const Use& use : graph.uses(v)) {
-        if (use.node == kNoNode) continue;
-        const NodeId found = QuantizesDynamically(graph, use.node) ? use.node : behind[use.node];
-        if (found != kNoNode && (behind[n] == kNoNode || found < behind[n])) behind[n] = found;
-      }
+NodeId CrossTokenFinder::RunMoved() {
+  for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+    if (Computes(n) && ReadsMoved(n, &LeavesSequence)) return n;
+    if (Loses(n, [&](Expr extent) { return HoldsSequences(extent); })) return n;
+  }
+  return kNoNode;
+}
+
+NodeId CrossTokenFinder::RunJoined() {
+  for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+    if (!attention_.contains(n) && Joins(n)) return n;
+  }
+  return kNoNode;
+}
+
+// Adds the symbols on the first axis of integer inputs, which counts sequences.
+void CrossTokenFinder::TakeHostBatch() {
+  for (ValueId v : graph_.graph_inputs()) {
+    const sym::Form& form = forms_.Of(v);
+    if (!form.known_rank || form.shape.size() < 2) continue;
+    if (IsIntegerType(graph_.type(v).elem_type)) Take(form.shape.front(), &sequences_);
+  }
+}
+
+// Adds the symbols that operators need to equal one of these.
+void CrossTokenFinder::TakeEqual(absl::flat_hash_set<sym::DimSymbol>* dims) const {
+  for (bool more = true; more;) {
+    more = false;
+    for (const sym::Assumption& assumption : forms_.assumptions()) {
+      const auto pair = EqualSymbols(assumption.predicate);
+      if (!pair || dims->contains(pair->first) == dims->contains(pair->second)) continue;
+      dims->insert(pair->first);
+      dims->insert(pair->second);
+      more = true;
     }
   }
-  return behind;
+}
+
+// Reads the two symbols of "a - b == 0".
+std::optional<std::pair<sym::DimSymbol, sym::DimSymbol>> CrossTokenFinder::EqualSymbols(
+    Expr predicate) {
+  if (predicate->kind() != sym::Kind::kEq) return std::nullopt;
+  const Expr sum = predicate->args()[0];
+  if (sum->kind() != sym::Kind::kSum || sum->terms().size() != 2) return std::nullopt;
+  const auto is_symbol = [](const sym::Term& term) {
+    return term.atoms.size() == 1 && term.atoms[0]->kind() == sym::Kind::kDim;
+  };
+  const sym::Term &a = sum->terms()[0], &b = sum->terms()[1];
+  if (!is_symbol(a) || !is_symbol(b) || a.coefficient * b.coefficient != -1) return std::nullopt;
+  return std::make_pair(a.atoms[0]->dim(), b.atoms[0]->dim());
+}
+
+// Returns true if the node reduces integers, or counts elements, over the axis of sequences.
+bool CrossTokenFinder::Joins(NodeId n) {
+  const ValueId v = Operand(n, 0);
+  if (v == kNoValue || !forms_.Of(v).known_rank) return false;
+  const auto rank = static_cast<int64_t>(forms_.Of(v).shape.size());
+  std::vector<int64_t> axes;
+  if (Counts(n)) {
+    axes = AllAxes(rank);
+  } else if (absl::StartsWith(graph_.node(n).op_type(), "Reduce") &&
+             IsIntegerType(forms_.ElementType(v))) {
+    axes = ReducedAxes(n, rank);
+  }
+  return DataOn(v, axes, [&](Expr extent) { return HoldsSequences(extent); });
+}
+
+// Returns true if an extent depends on the number of sequences.
+bool CrossTokenFinder::HoldsSequences(Expr extent) const {
+  const std::vector<sym::DimSymbol> dims = sym::DimsOf(extent);
+  return std::any_of(dims.begin(), dims.end(),
+                     [&](const sym::DimSymbol& dim) { return sequences_.contains(dim); });
+}
+
+// Returns true if data of an operand lies along an axis of which `holds` is true, and no axis of
+// the results is such by its own extent: a Slice whose bounds cannot be compared with the extent,
+// say. Which element a result is made of is then unknown, though it may broadcast later on.
+template <typename Holds>
+bool CrossTokenFinder::Loses(NodeId n, const Holds& holds) {
+  if (attention_.contains(n) || !Computes(n)) return false;
+  const auto has_axis = [&](ValueId v) {
+    if (v == kNoValue || !forms_.Of(v).known_rank) return false;
+    const std::vector<Expr> shape = forms_.Of(v).shape;
+    return std::any_of(shape.begin(), shape.end(),
+                       [&](Expr extent) { return holds(extent) && !IsUnknownExtent(extent); });
+  };
+  const auto inputs = graph_.inputs(n), outputs = graph_.outputs(n);
+  const bool reads = std::any_of(inputs.begin(), inputs.end(), [&](ValueId v) {
+    return has_axis(v) && graph_.constant(v) == nullptr && ReadsData(forms_.Of(v).element);
+  });
+  return reads && std::none_of(outputs.begin(), outputs.end(), has_axis);
+}
+
+bool CrossTokenFinder::IsReal(NodeId n) const {
+  const auto outputs = graph_.outputs(n);
+  return std::any_of(outputs.begin(), outputs.end(), [&](ValueId v) {
+    return v != kNoValue && IsFloatType(forms_.ElementType(v));
+  });
+}
+
+// Returns true for a symbol that stands for an extent which no declaration and no operator gives.
+bool CrossTokenFinder::IsUnknownExtent(Expr extent) {
+  return extent->kind() == sym::Kind::kDim && extent->dim().is_internal() &&
+         extent->dim() != PastSymbol();
+}
+
+std::vector<int64_t> CrossTokenFinder::AllAxes(int64_t rank) {
+  std::vector<int64_t> axes(static_cast<size_t>(rank));
+  std::iota(axes.begin(), axes.end(), 0);
+  return axes;
+}
+
+// Returns true if the length of the result is a number of elements of the operand.
+bool CrossTokenFinder::Counts(NodeId n) const {
+  const std::string& op = graph_.node(n).op_type();
+  return op == "NonZero" || op == "Compress" || op == "Unique";
+}
+
+// Returns true if the value is computed from data and differs along one of the axes for whose
+// extent `is` holds.
+template <typename Is>
+bool CrossTokenFinder::DataOn(ValueId v, const std::vector<int64_t>& axes, const Is& is) {
+  const sym::Form form = forms_.Of(v);
+  if (axes.empty() || !form.known_rank || !ReadsData(form.element)) return false;
+  const auto rank = static_cast<int64_t>(form.shape.size());
+  return std::any_of(axes.begin(), axes.end(), [&](int64_t axis) {
+    const int64_t at = axis < 0 ? axis + rank : axis;
+    return at >= 0 && at < rank && is(form.shape[at]) &&
+           sym::ContainsIndex(form.element, static_cast<int>(at));
+  });
+}
+
+// Returns true if operand 0 has integers or bools that differ along the tokens of a step, on one
+// of these axes.
+bool CrossTokenFinder::IntegersOn(NodeId n, const std::vector<int64_t>& axes) {
+  const ValueId v = Operand(n, 0);
+  if (v == kNoValue || IsFloatType(forms_.ElementType(v))) return false;
+  return DataOn(v, axes, [&](Expr extent) { return HoldsTokens(extent); });
+}
+
+bool CrossTokenFinder::TakesIntegersTogether(NodeId n) {
+  const ValueId v = Operand(n, 0);
+  if (v == kNoValue || !forms_.Of(v).known_rank) return false;
+  const std::string& op = graph_.node(n).op_type();
+  if (absl::StartsWith(op, "Reduce")) {
+    return IntegersOn(n, ReducedAxes(n, static_cast<int64_t>(forms_.Of(v).shape.size())));
+  }
+  const bool along = op == "ArgMax" || op == "ArgMin" || op == "TopK";
+  return along && IntegersOn(n, {IntAttribute(graph_.node(n), "axis", op == "TopK" ? -1 : 0)});
+}
+
+// Returns true for the largest or smallest position of a step, by which decoders choose tables.
+bool CrossTokenFinder::IsLastPosition(NodeId n) {
+  const std::string& op = graph_.node(n).op_type();
+  if (op != "ReduceMax" && op != "ReduceMin") return false;
+  const std::vector<ValueId> sources = sym::SourcesOf(forms_.Of(Operand(n, 0)).element);
+  return std::all_of(sources.begin(), sources.end(),
+                     [&](ValueId v) { return graph_.constant(v) != nullptr || IsPosition(v); });
+}
+
+// Returns true for an integer input that does not select rows of a table of real numbers, as
+// token ids do.
+bool CrossTokenFinder::IsPosition(ValueId input) {
+  if (!graph_.is_graph_input(input) || IsFloatType(forms_.ElementType(input))) return false;
+  for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+    if (!graph_.Is(n, "Gather") || !IsFloatType(forms_.ElementType(Operand(n, 0)))) continue;
+    const sym::Form form = forms_.Of(Operand(n, 1));
+    if (!form.known_rank) continue;
+    const std::vector<ValueId> sources = sym::SourcesOf(form.element);
+    if (std::find(sources.begin(), sources.end(), input) != sources.end()) return false;
+  }
+  return true;
+}
+
+// Returns true if the node combines integers of several tokens in a way that decoders need, so
+// that padding tokens are not refused for it.
+bool CrossTokenFinder::CountsTokens(NodeId n) {
+  if (!Counts(n)) return TakesIntegersTogether(n) && IsLastPosition(n);
+  const ValueId v = Operand(n, 0);
+  if (v == kNoValue || !forms_.Of(v).known_rank) return false;
+  const auto rank = static_cast<int64_t>(forms_.Of(v).shape.size());
+  return DataOn(v, AllAxes(rank), [&](Expr extent) { return HoldsTokens(extent); });
+}
+
+// Returns true if the extent counts tokens of a step, and not sequences alone.
+bool CrossTokenFinder::HoldsTokens(Expr extent) const {
+  const std::vector<sym::DimSymbol> dims = sym::DimsOf(extent);
+  return HoldsRows(extent) && std::any_of(dims.begin(), dims.end(), [&](const sym::DimSymbol& dim) {
+           return !sequences_.contains(dim);
+         });
+}
+
+// Returns the first node that gives each token a result that depends on a token which is counted
+// from the end of the step.
+NodeId CrossTokenFinder::FindLastForAll() {
+  absl::flat_hash_set<ValueId> made_of_last;
+  for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+    const auto inputs = graph_.inputs(n), outputs = graph_.outputs(n);
+    if (!CountsTokens(n) && Loses(n, [&](Expr extent) { return HoldsTokens(extent); })) {
+      made_of_last.insert(outputs.begin(), outputs.end());
+      continue;
+    }
+    const bool reads = !attention_.contains(n) && Computes(n) &&
+                       std::any_of(inputs.begin(), inputs.end(),
+                                   [&](ValueId v) { return ReadsLast(v, made_of_last); });
+    if (!reads) continue;
+    for (ValueId v : outputs) {
+      if (v == kNoValue || !forms_.Of(v).known_rank) continue;
+      const std::vector<Expr> shape = forms_.Of(v).shape;
+      if (std::any_of(shape.begin(), shape.end(), [&](Expr e) { return HoldsTokens(e); })) {
+        return n;
+      }
+      made_of_last.insert(v);
+    }
+  }
+  return kNoNode;
+}
+
+bool CrossTokenFinder::ReadsLast(ValueId v, const absl::flat_hash_set<ValueId>& made_of_last) {
+  if (v == kNoValue || graph_.constant(v) != nullptr || !forms_.Of(v).known_rank) return false;
+  for (Expr load : sym::LoadsOf(forms_.Of(v).element)) {
+    const ValueId source = load->source();
+    if (made_of_last.contains(source)) return true;
+    const sym::Form form = forms_.Of(source);
+    if (!form.known_rank || IsPosition(source)) continue;
+    for (size_t axis = 0; axis < form.shape.size(); ++axis) {
+      const Expr place = load->args()[axis];
+      if (HoldsTokens(form.shape[axis]) && !place->has_index() && HoldsTokens(place)) return true;
+    }
+  }
+  return false;
+}
+
+// Returns true for operators that combine a token with earlier ones only. Convolutions, pooling
+// and recurrences of decoders do.
+bool CrossTokenFinder::SeesEarlierOnly(NodeId n) const {
+  const onnx::NodeProto& node = graph_.node(n);
+  const std::string& op = node.op_type();
+  if (op == "CumSum") return IntAttribute(node, "reverse", 0) == 0;
+  return absl::StartsWith(op, "Conv") || absl::EndsWith(op, "Pool") || op == "LSTM" ||
+         op == "GRU" || op == "RNN";
+}
+
+// Returns true if the node does more than move data.
+bool CrossTokenFinder::Computes(NodeId n) {
+  const auto outputs = graph_.outputs(n);
+  return std::any_of(outputs.begin(), outputs.end(), [&](ValueId v) {
+    return v != kNoValue && forms_.Of(v).known_rank && forms_.Of(v).opaque;
+  });
+}
+
+// Returns true if an operand reads a place on the axis of sequences for which `leaves` holds.
+bool CrossTokenFinder::ReadsMoved(NodeId n, bool (*leaves)(Expr)) {
+  const auto inputs = graph_.inputs(n);
+  return std::any_of(inputs.begin(), inputs.end(), [&](ValueId v) { return IsMoved(v, leaves); });
+}
+
+bool CrossTokenFinder::IsMoved(ValueId v, bool (*leaves)(Expr)) {
+  if (v == kNoValue || graph_.constant(v) != nullptr || !forms_.Of(v).known_rank) return false;
+  for (Expr load : sym::LoadsOf(forms_.Of(v).element)) {
+    const sym::Form& form = forms_.Of(load->source());
+    if (!form.known_rank) continue;
+    for (size_t axis = 0; axis < form.shape.size(); ++axis) {
+      const Expr extent = form.shape[axis];
+      if (extent->kind() != sym::Kind::kDim || !sequences_.contains(extent->dim())) continue;
+      if (leaves(load->args()[axis])) return true;
+    }
+  }
+  return false;
+}
+
+// Returns true for a place on the axis of sequences other than the element's own, which is an
+// index or the quotient of an index.
+bool CrossTokenFinder::LeavesSequence(Expr place) {
+  const Expr own = place->kind() == sym::Kind::kFloorDiv ? place->args()[0] : place;
+  return own->kind() != sym::Kind::kIndex;
+}
+
+// Returns true for a place at a distance from the element's own, or counted from the end: a sum
+// of one index and sizes.
+bool CrossTokenFinder::IsShifted(Expr place) {
+  if (place->kind() != sym::Kind::kSum) return false;
+  int indices = 0;
+  for (const sym::Term& term : place->terms()) {
+    for (Expr atom : term.atoms) {
+      if (atom->kind() == sym::Kind::kDim) continue;
+      const bool own = atom->kind() == sym::Kind::kIndex && term.atoms.size() == 1 &&
+                       (term.coefficient == 1 || term.coefficient == -1);
+      if (!own) return false;
+      ++indices;
+    }
+  }
+  return indices == 1;
+}
+
+// Returns true if the element depends on more than sizes and constants.
+bool CrossTokenFinder::ReadsData(Expr e) const {
+  const std::vector<ValueId> sources = sym::SourcesOf(e);
+  return std::any_of(sources.begin(), sources.end(),
+                     [&](ValueId v) { return graph_.constant(v) == nullptr; });
+}
+
+void CrossTokenFinder::Take(Expr extent, absl::flat_hash_set<sym::DimSymbol>* dims) {
+  for (const sym::DimSymbol& dim : sym::DimsOf(extent)) dims->insert(dim);
+}
+
+ValueId CrossTokenFinder::Operand(NodeId n, int k) const {
+  const auto inputs = graph_.inputs(n);
+  return k < static_cast<int>(inputs.size()) ? inputs[k] : kNoValue;
+}
+}  // namespace internal
+
+NodeId FindMixing(const Analysis& analysis) { return internal::CrossTokenFinder(analysis).Run(); }
+
+NodeId FindMixingWithPads(const Analysis& analysis) {
+  return internal::CrossTokenFinder(analysis).RunWithPads();
+}
+
+NodeId FindCountedTokens(const Analysis& analysis) {
+  return internal::CrossTokenFinder(analysis).RunIntegers();
+}
+
+NodeId FindMovedSequences(const Analysis& analysis) {
+  return internal::CrossTokenFinder(analysis).RunMoved();
+}
+
+NodeId FindJoinedSequences(const Analysis& analysis) {
+  return internal::CrossTokenFinder(analysis).RunJoined();
 }
 
 }  // namespace kvlift

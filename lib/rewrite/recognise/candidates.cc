@@ -59,38 +59,11 @@ class Finder {
     return type == 0 || graph_.type(input).elem_type == type;
   }
 
-  // Extents that are written differently may be equal if one of them is a symbol that the other one
-  // does not contain, since inputs declare symbols of their own for one size.
-  static bool MayBeEqual(Expr a, Expr b) {
-    if (a == b) return true;
-    if (a->kind() == Kind::kInteger || b->kind() == Kind::kInteger) return false;
-    return (a->kind() == Kind::kDim && !sym::ContainsDim(b, a->dim())) ||
-           (b->kind() == Kind::kDim && !sym::ContainsDim(a, b->dim()));
-  }
-
-  // Returns the axes on which the two shapes differ; nullopt if a shape is not known. An opaque
-  // output may have symbols of its own, so only numbers show a difference there.
-  std::optional<std::vector<int>> DifferingAxes(ValueId input, ValueId output) {
-    const sym::Form before = forms_.Of(input), after = forms_.Of(output);
-    if (!before.known_rank || !after.known_rank || before.shape.size() != after.shape.size()) {
-      return std::nullopt;
-    }
-    std::vector<int> axes, named;  // named: a number on one side, a symbol on the other
-    for (size_t k = 0; k < before.shape.size(); ++k) {
-      const Expr a = before.shape[k], b = after.shape[k];
-      const bool numbers = a->kind() == Kind::kInteger || b->kind() == Kind::kInteger;
-      if (MayBeEqual(a, b) || (!numbers && after.opaque)) continue;
-      const bool own_name = a->kind() == Kind::kDim || b->kind() == Kind::kDim;
-      (numbers && own_name ? named : axes).push_back(static_cast<int>(k));
-    }
-    return axes.empty() ? named : axes;
-  }
-
   // A present is longer than its past along one axis at most, and a buffer of fixed capacity is
   // not as long as the new tokens.
   bool ShapesFit(ValueId input, ValueId present,
                  const absl::flat_hash_set<sym::DimSymbol>& new_lengths) {
-    const auto axes = DifferingAxes(input, present);
+    const auto axes = DifferingAxes(forms_, input, present);
     if (!axes) return true;
     if (!axes->empty()) return axes->size() == 1;
     const sym::Form form = forms_.Of(input);
@@ -117,7 +90,7 @@ class Finder {
     const std::vector<ValueId> inputs = representatives(graph_.graph_inputs());
     for (ValueId output : representatives(graph_.graph_outputs())) {
       for (ValueId input : inputs) {
-        const auto axes = DifferingAxes(input, output);
+        const auto axes = DifferingAxes(forms_, input, output);
         if (!axes || axes->size() != 1) continue;
         const Expr grown = forms_.pool().Sub(forms_.Of(output).shape[axes->front()],
                                              forms_.Of(input).shape[axes->front()]);
@@ -155,7 +128,7 @@ class Finder {
         continue;
       const auto append = ReadAppend(forms_, source, output);
       if (!append || append->reversed) continue;
-      return Add({source, output}, Describe(source, output));
+      return Add({source, output}, DescribeCandidate(forms_, {source, output}));
     }
   }
 
@@ -231,7 +204,7 @@ class Finder {
                         [&](ValueId past) { return forms_.Of(past).shape == form.shape; });
     }
     const ValueId past = at != pasts.end() ? *at : pasts.front();
-    Add({past, output}, Describe(past, output));
+    Add({past, output}, DescribeCandidate(forms_, {past, output}));
     return true;
   }
 
@@ -326,7 +299,7 @@ class Finder {
   // Arithmetic changes no extent, except that an axis may grow whose extent is not a constant.
   bool MayFlow(ValueId input, ValueId output) {
     if (!ShapesFit(input, output, token_lengths_)) return false;
-    const auto axes = DifferingAxes(input, output);
+    const auto axes = DifferingAxes(forms_, input, output);
     return !axes || axes->empty() ||
            forms_.Of(input).shape[axes->front()]->kind() != Kind::kInteger;
   }
@@ -358,78 +331,6 @@ class Finder {
         if (input != kNoValue && seen.insert(input).second) queue.push_back(input);
       }
     }
-  }
-
-  Candidate Describe(ValueId past, ValueId present) {
-    const sym::Form before = forms_.Of(past), after = forms_.Of(present);
-    Candidate c;
-    if (const auto axes = DifferingAxes(past, present); axes && !axes->empty()) {
-      c.growing = true;
-      c.axis = axes->back();
-    }
-    const NodeId node = graph_.producer(present);
-    if (c.growing) {
-      c.kind = UpdateKind::kConcat;
-      c.if_unmatched = MakeFinding(
-          "KV202", fmt::format("needs t < P ? past : new, found {}", Shortened(after.element)),
-          graph_, {node}, {past, present});
-      return c;
-    }
-    if (MovesPast(past, after.element)) {
-      c.kind = UpdateKind::kShift;
-      c.if_unmatched = MakeFinding(
-          "KV205",
-          fmt::format("needs rows that stay where they are, found {}", Shortened(after.element)),
-          graph_, {node}, {past, present});
-      return c;
-    }
-    c.kind = HasEquality(after.element) ? UpdateKind::kSelect : UpdateKind::kScatter;
-    c.if_unmatched = MakeFinding(
-        "KV204",
-        fmt::format("needs rows written at consecutive slots of each sequence, found {}",
-                    Shortened(after.element)),
-        graph_, {node}, {past, present});
-    return c;
-  }
-
-  std::string Shortened(Expr e) const {
-    std::string text = sym::ToString(e, &graph_);
-    constexpr size_t kMaxText = 200;
-    if (text.size() > kMaxText) {
-      text.resize(kMaxText);
-      text.append("...");
-    }
-    return text;
-  }
-
-  // Returns true if some element of the past is read at another place than its own.
-  static bool MovesPast(ValueId past, Expr e) {
-    std::vector<Expr> stack = {e};
-    while (!stack.empty()) {
-      const Expr x = stack.back();
-      stack.pop_back();
-      if (x->kind() == Kind::kLoad && x->source() == past) {
-        for (size_t k = 0; k < x->args().size(); ++k) {
-          const Expr arg = x->args()[k];
-          if (arg->kind() != Kind::kIndex || arg->index() != static_cast<int>(k)) return true;
-        }
-        continue;
-      }
-      if (x->kind() == Kind::kSelect) {
-        stack.push_back(x->args()[1]);
-        stack.push_back(x->args()[2]);
-      }
-    }
-    return false;
-  }
-
-  static bool HasEquality(Expr e) {
-    if (e->kind() != Kind::kSelect) return false;
-    for (Expr part : sym::ConjunctsOf(e->args()[0])) {
-      if (part->kind() == Kind::kEq) return true;
-      if (part->kind() == Kind::kNot && part->args()[0]->kind() == Kind::kEq) return true;
-    }
-    return false;
   }
 
   void Add(CachePair pair, Candidate c) {
@@ -467,7 +368,7 @@ class Finder {
       queue.pop_front();
       if (v != output && graph_.is_graph_input(v) && RankOf(v) == 2 &&
           graph_.type(v).elem_type == graph_.type(output).elem_type) {
-        const auto axes = DifferingAxes(v, output);
+        const auto axes = DifferingAxes(forms_, v, output);
         if (axes && axes->empty()) return v;
       }
       const NodeId n = graph_.producer(v);

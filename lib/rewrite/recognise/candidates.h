@@ -2,6 +2,7 @@
 // rule judges them.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "base/findings.h"
@@ -31,5 +32,13 @@ struct Candidates {
 // Considers graph outputs of rank 3 or more (of rank 2 if they append to an input) and graph inputs
 // of the same rank and element type.
 Candidates FindCandidates(sym::Forms& forms);
+
+// Returns the axes on which the extents of an input and an output differ, those that differ by more
+// than a name if there are such. Returns nullopt if the ranks differ or are not known.
+std::optional<std::vector<int>> DifferingAxes(sym::Forms& forms, ValueId input, ValueId output);
+// Returns true if e, an element, reads some element of the past at another place than its own.
+bool MovesPast(ValueId past, sym::Expr e);
+// Returns a candidate by what its form says, with the finding to report if no rule matches.
+Candidate DescribeCandidate(sym::Forms& forms, const CachePair& pair);
 
 }  // namespace kvlift

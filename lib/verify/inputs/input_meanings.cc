@@ -6,15 +6,12 @@
 
 #include "base/status.h"
 #include "fmt/format.h"
-#include "verify/inputs/input_uses.h"
+#include "verify/inputs/input_reader.h"
 
 namespace kvlift {
 namespace {
 
 using onnx::TensorProto;
-
-constexpr int64_t kUnknownLength = 7;
-constexpr size_t kMaxReadings = 16;
 
 uint64_t Hash(std::string_view text) {
   uint64_t h = 1469598103934665603u;
@@ -22,494 +19,286 @@ uint64_t Hash(std::string_view text) {
   return h;
 }
 
-std::vector<std::string> Summands(const std::string& text) {
-  std::vector<std::string> parts;
-  std::string part;
-  for (char c : text + "+") {
-    if (c == '+') {
-      parts.push_back(part);
-      part.clear();
-    } else if (c != ' ') {
-      part += c;
-    }
-  }
-  return parts;
-}
-
 bool IsWhole(int32_t type) { return IsIntegerType(type) || type == TensorProto::BOOL; }
 
-class Reader {
- public:
-  Reader(const Graph& source, const Graph& after, const Manifest& relation)
-      : graph_(source), relation_(relation), flow_(source.model()), after_flow_(after.model()) {}
+}  // namespace
 
-  absl::StatusOr<SourceInterface> Run() {
-    for (const ManifestCache& cache : relation_.caches) {
-      growing_ = growing_ || cache.source.growing;
-    }
-    ReadRelation();
-    FindTokens();
-    for (const ManifestCache& cache : relation_.caches) ReadCache(cache);
-    if (out_.fixed_batch.value_or(1) < 1 || out_.fixed_tokens.value_or(1) < 1) {
-      return absl::FailedPreconditionError("the source is declared for no sequences or no tokens");
-    }
-    for (ValueId v : graph_.graph_inputs()) {
-      if (out_.caches.count(graph_.name(v)) > 0) continue;
-      KV_RETURN_IF_ERROR(AddInput(v));
-    }
-    KV_RETURN_IF_ERROR(CheckSymbols());
-    return std::move(out_);
+namespace internal {
+
+absl::StatusOr<SourceInterface> InputReader::Run() {
+  for (const ManifestCache& cache : relation_.caches) {
+    growing_ = growing_ || cache.source.growing;
   }
-
- private:
-  using Dims = std::vector<Dim>;
-
-  const Dims* ShapeOf(const std::string& name) const {
-    const ValueId v = graph_.Find(name);
-    if (v == kNoValue || !graph_.type(v).shape) return nullptr;
-    return &*graph_.type(v).shape;
+  ReadRelation();
+  FindTokens();
+  for (const ManifestCache& cache : relation_.caches) ReadCache(cache);
+  if (out_.fixed_batch.value_or(1) < 1 || out_.fixed_tokens.value_or(1) < 1) {
+    return absl::FailedPreconditionError("the source is declared for no sequences or no tokens");
   }
-
-  // Refuses a source in which one dimension name stands for the batch and for a length: it runs
-  // only where the two happen to be equal.
-  absl::Status CheckSymbols() const {
-    auto batch = batch_, lengths = tokens_;
-    for (const auto& [name, input] : out_.inputs) {
-      const Dims& dims = *ShapeOf(name);
-      if (dims.size() > 1 && flow_.IsMask(name)) lengths.insert(dims.back().param);
-      for (size_t k = 0; k < dims.size(); ++k) {
-        if (dims[k].param.empty()) continue;
-        const auto every = [&](auto holds) {
-          return std::all_of(input.readings.begin(), input.readings.end(),
-                             [&](const Reading& reading) { return holds(reading.axes[k].extent); });
-        };
-        if (every([](Extent e) { return e == Extent::kBatch; })) batch.insert(dims[k].param);
-        if (every([](Extent e) { return e != Extent::kBatch && e != Extent::kStatic; })) {
-          lengths.insert(dims[k].param);
-        }
-      }
-    }
-    for (const std::string& symbol : lengths) {
-      if (symbol.empty() || batch.count(symbol) == 0) continue;
-      return absl::FailedPreconditionError(
-          fmt::format("{} is declared as the number of sequences and as that of tokens", symbol));
-    }
-    return absl::OkStatus();
+  for (ValueId v : graph_.graph_inputs()) {
+    if (out_.caches.count(graph_.name(v)) > 0) continue;
+    KV_RETURN_IF_ERROR(AddInput(v));
   }
+  KV_RETURN_IF_ERROR(CheckSymbols());
+  return std::move(out_);
+}
 
-  // Returns the letter of each axis of a source cache; '-' for an axis on which an index is
-  // selected.
-  static std::string LettersOf(const SourceCache& cache, size_t rank) {
-    std::string letters;
-    size_t next = 0;
-    for (size_t k = 0; k < rank; ++k) {
-      const bool fixed =
-          std::any_of(cache.select.begin(), cache.select.end(),
-                      [&](const Select& s) { return s.axis == static_cast<int64_t>(k); });
-      letters += fixed || next >= cache.layout.size() ? '-' : cache.layout[next++];
-    }
-    return letters;
-  }
+const InputReader::Dims* InputReader::ShapeOf(const std::string& name) const {
+  const ValueId v = graph_.Find(name);
+  if (v == kNoValue || !graph_.type(v).shape) return nullptr;
+  return &*graph_.type(v).shape;
+}
 
-  // Collects the dimension names of the caches' sequence axes, and what the relation requires of
-  // inputs.
-  void ReadRelation() {
-    for (const ManifestCache& cache : relation_.caches) {
-      const Dims* dims = ShapeOf(cache.source.input);
-      if (dims == nullptr) continue;
-      cache_inputs_.insert(cache.source.input);
-      const std::string letters = LettersOf(cache.source, dims->size());
-      const size_t axis = letters.find('S');
-      if (axis == std::string::npos) continue;
-      const Dim& dim = (*dims)[axis];
-      if (dim.value) slots_value_ = *dim.value;
-      if (!dim.param.empty()) (cache.source.growing ? past_ : slots_).insert(dim.param);
-    }
-    for (const ManifestInput& input : relation_.inputs) {
-      const std::string& theirs = NameInSource(input);
-      if (const PaddedInput* padded = AsPadded(input)) {
-        wide_[theirs] = static_cast<int>(padded->axis);
-      }
-      if (IsFedToBoth(input)) kept_[theirs] = input.name;
-      ReadAll(theirs, input.all);
-    }
-    for (const DroppedInput& dropped : relation_.dropped) {
-      if (IsGiven(dropped, DroppedValue::kPositions)) positions_.insert(dropped.name);
-      ReadAll(dropped.name, AllOf(dropped));
-    }
-  }
-
-  void ReadAll(const std::string& name, std::optional<AllElements> all) {
-    if (all) all_[name] = *all == AllElements::kOnes ? Meaning::kOnes : Meaning::kZeros;
-  }
-
-  Flow::Table TableOf(const std::string& name) const {
-    Flow::Table table = flow_.TableOf(name);
-    const auto kept = kept_.find(name);
-    if (table.rows == 0 && kept != kept_.end()) table = after_flow_.TableOf(kept->second);
-    return table;
-  }
-
-  static bool NamedPosition(const std::string& name) {
-    return name.find("pos") != std::string::npos;
-  }
-
-  // Whether an input cannot hold tokens: it is a cache, a mask as wide as the capacity, or the same
-  // number everywhere.
-  bool SaysNoTokens(const std::string& name) const {
-    return cache_inputs_.count(name) > 0 || wide_.count(name) > 0 || all_.count(name) > 0;
-  }
-
-  // Finds the input that holds the tokens: the one that indexes the widest table and is not a
-  // position; else embeddings; else any that indexes a table; else integers with one per token;
-  // else the new rows of caches.
-  void FindTokens() {
-    FindTokenIds(/*any=*/false);
-    if (tokens_input_.empty()) FindHiddenTokens(/*floats=*/true);
-    if (tokens_input_.empty()) FindTokenIds(/*any=*/true);
-    if (tokens_input_.empty()) FindHiddenTokens(/*floats=*/false);
-    if (tokens_input_.empty()) FindNewRows();
-    const Dims* dims = ShapeOf(tokens_input_);
-    if (dims != nullptr) ReadTokenShape(*dims);
-  }
-
-  // any: inputs that may be positions are considered as well.
-  void FindTokenIds(bool any) {
-    int64_t widest = 0;
-    for (ValueId v : graph_.graph_inputs()) {
-      const std::string& name = graph_.name(v);
-      const TensorType& type = graph_.type(v);
-      if (SaysNoTokens(name) || positions_.count(name) > 0) continue;
-      if (!type.shape || !IsIntegerType(type.elem_type)) continue;
-      const Flow::Table table = TableOf(name);
-      if (table.rows == 0) continue;
-      if (!any && (NamedPosition(name) || flow_.IsPosition(name) || flow_.IsOrder(name))) continue;
-      if (table.width > widest) {
-        widest = table.width;
-        tokens_input_ = name;
-        table_rows_ = table.rows;
+// Refuses a source in which one dimension name stands for the batch and for a length: it runs
+// only where the two happen to be equal.
+absl::Status InputReader::CheckSymbols() const {
+  auto batch = batch_, lengths = tokens_;
+  for (const auto& [name, input] : out_.inputs) {
+    const Dims& dims = *ShapeOf(name);
+    if (dims.size() > 1 && flow_.IsMask(name)) lengths.insert(dims.back().param);
+    for (size_t k = 0; k < dims.size(); ++k) {
+      if (dims[k].param.empty()) continue;
+      const auto every = [&](auto holds) {
+        return std::all_of(input.readings.begin(), input.readings.end(),
+                           [&](const Reading& reading) { return holds(reading.axes[k].extent); });
+      };
+      if (every([](Extent e) { return e == Extent::kBatch; })) batch.insert(dims[k].param);
+      if (every([](Extent e) { return e != Extent::kBatch && e != Extent::kStatic; })) {
+        lengths.insert(dims[k].param);
       }
     }
   }
-
-  // Finds embeddings or hidden states or, without `floats`, token ids that index no table.
-  void FindHiddenTokens(bool floats) {
-    for (ValueId v : graph_.graph_inputs()) {
-      const std::string& name = graph_.name(v);
-      const TensorType& type = graph_.type(v);
-      if (SaysNoTokens(name)) continue;
-      if (!type.shape || type.shape->size() < 2 || type.shape->size() > 3) continue;
-      if (floats ? !IsFloatType(type.elem_type) : !IsIntegerType(type.elem_type)) continue;
-      if (type.shape->size() == 3 && !floats) continue;
-      const Dim& second = (*type.shape)[1];
-      if (past_.count(second.param) > 0 || Summands(second.param).size() > 1) continue;
-      if (flow_.IsMask(name) || positions_.count(name) > 0) continue;
-      if (!floats && (NamedPosition(name) || flow_.IsPosition(name))) continue;
-      tokens_input_ = name;
-      return;
-    }
+  for (const std::string& symbol : lengths) {
+    if (symbol.empty() || batch.count(symbol) == 0) continue;
+    return absl::FailedPreconditionError(
+        fmt::format("{} is declared as the number of sequences and as that of tokens", symbol));
   }
+  return absl::OkStatus();
+}
 
-  // Finds inputs that are the new rows of a cache: keys or values.
-  void FindNewRows() {
-    for (ValueId v : graph_.graph_inputs()) {
-      const TensorType& type = graph_.type(v);
-      if (SaysNoTokens(graph_.name(v)) || !type.shape || !IsFloatType(type.elem_type)) continue;
-      for (size_t k = 0; k < type.shape->size(); ++k) {
-        const Dim& dim = (*type.shape)[k];
-        if (!dim.known() || past_.count(dim.param) > 0 || !IsNewRows(*type.shape, k)) continue;
-        if (dim.value) out_.fixed_tokens = *dim.value;
-        if (!dim.param.empty()) tokens_.insert(dim.param);
-        return;
-      }
-    }
+// Returns the letter of each axis of a source cache; '-' for an axis on which an index is
+// selected.
+std::string InputReader::LettersOf(const SourceCache& cache, size_t rank) {
+  std::string letters;
+  size_t next = 0;
+  for (size_t k = 0; k < rank; ++k) {
+    const bool fixed = std::any_of(cache.select.begin(), cache.select.end(), [&](const Select& s) {
+      return s.axis == static_cast<int64_t>(k);
+    });
+    letters += fixed || next >= cache.layout.size() ? '-' : cache.layout[next++];
   }
+  return letters;
+}
 
-  void ReadTokenShape(const Dims& dims) {
-    const size_t axis = dims.size() == 1 ? 0 : 1;
-    if (dims.empty()) return;
-    // The axis may be the batch, with one token per sequence and no axis of tokens.
-    const bool batch_only =
-        dims.size() == 1 &&
-        std::any_of(relation_.caches.begin(), relation_.caches.end(),
-                    [&](const ManifestCache& c) { return BatchIs(c, dims[0]); });
-    if (batch_only) {
-      out_.fixed_tokens = 1;
-    } else if (dims[axis].value) {
-      out_.fixed_tokens = *dims[axis].value;
-    } else if (!dims[axis].param.empty() && past_.count(dims[axis].param) == 0) {
-      tokens_.insert(dims[axis].param);
-    }
-    if (dims.size() >= 2 || batch_only) {
-      if (dims[0].value) out_.fixed_batch = *dims[0].value;
-      if (!dims[0].param.empty()) batch_.insert(dims[0].param);
-    } else {
-      out_.fixed_batch = 1;
-    }
-  }
-
-  bool BatchIs(const ManifestCache& cache, const Dim& dim) const {
+// Collects the dimension names of the caches' sequence axes, and what the relation requires of
+// inputs.
+void InputReader::ReadRelation() {
+  for (const ManifestCache& cache : relation_.caches) {
     const Dims* dims = ShapeOf(cache.source.input);
-    if (dims == nullptr) return false;
-    const size_t axis = LettersOf(cache.source, dims->size()).find('B');
-    if (axis == std::string::npos) return false;
-    return (*dims)[axis] == dim && dim.known() && dim.value.value_or(0) != 1;
-  }
-
-  std::optional<int64_t> SizeOfPresent(const ManifestCache& cache, size_t axis, size_t rank) const {
-    const Dims* dims = ShapeOf(cache.source.output);
-    return dims != nullptr && dims->size() == rank ? (*dims)[axis].value : std::nullopt;
-  }
-
-  void ReadCache(const ManifestCache& cache) {
-    const Dims* dims = ShapeOf(cache.source.input);
-    if (dims == nullptr || out_.caches.count(cache.source.input) > 0) return;
+    if (dims == nullptr) continue;
+    cache_inputs_.insert(cache.source.input);
     const std::string letters = LettersOf(cache.source, dims->size());
-    std::vector<Axis> axes;
-    for (size_t k = 0; k < dims->size(); ++k) {
-      const Dim& dim = (*dims)[k];
-      Axis axis;
-      if (letters[k] == 'B') {
-        axis.extent = Extent::kBatch;
-        if (dim.value) {
-          // Heads may be joined with the batch: then there are more rows than sequences.
-          if (!out_.fixed_batch) out_.fixed_batch = *dim.value;
-          if (*out_.fixed_batch < 1) return;  // Run reports it
-          axis.value = std::max<int64_t>(1, *dim.value / *out_.fixed_batch);
-        } else {
-          axis.settled = batch_.count(dim.param) > 0 || letters.size() >= 4;
-          if (axis.settled && !dim.param.empty()) batch_.insert(dim.param);
-        }
-      } else if (letters[k] == 'S') {
-        axis.extent = cache.source.growing ? Extent::kPast : Extent::kSlots;
-      } else {
-        // An exporter may leave a size of the past symbolic that the present declares.
-        const auto size = dim.value ? dim.value : SizeOfPresent(cache, k, dims->size());
-        axis.value = size.value_or(1);
-        axis.settled = size.has_value();
-      }
-      axes.push_back(axis);
-    }
-    out_.caches[cache.source.input] = std::move(axes);
+    const size_t axis = letters.find('S');
+    if (axis == std::string::npos) continue;
+    const Dim& dim = (*dims)[axis];
+    if (dim.value) slots_value_ = *dim.value;
+    if (!dim.param.empty()) (cache.source.growing ? past_ : slots_).insert(dim.param);
   }
-
-  std::vector<Axis> AxisOptions(const std::string& name, const Dims& dims, size_t k, bool whole,
-                                bool mask) const {
-    const Dim& dim = dims[k];
-    const auto wide = wide_.find(name);
-    const bool last = k + 1 == dims.size(), first = k == 0;
-    if (wide != wide_.end() && wide->second == static_cast<int>(k)) return {{Extent::kKeys, 0}};
-    if (dim.value) return StaticOptions(*dim.value, dims, k, whole, mask);
-    const auto parts = Summands(dim.param);
-    if (parts.size() > 1 && std::any_of(parts.begin(), parts.end(),
-                                        [&](const std::string& p) { return past_.count(p) > 0; })) {
-      return {{Extent::kKeys, 0}};
+  for (const ManifestInput& input : relation_.inputs) {
+    const std::string& theirs = NameInSource(input);
+    if (const PaddedInput* padded = AsPadded(input)) {
+      wide_[theirs] = static_cast<int>(padded->axis);
     }
-    if (slots_.count(dim.param) > 0) return {{Extent::kSlots, 0}};
-    if (batch_.count(dim.param) > 0) return {{Extent::kBatch, 1}};
-    if (tokens_.count(dim.param) > 0) return {{Extent::kTokens, 0}};
-    if (past_.count(dim.param) > 0) return {{Extent::kPast, 0}};
-    if (first && dims.size() > 1) return {{Extent::kBatch, 1}};
-    if (k == 1 && dims.size() == 3 && dims[0].value == 3) return {{Extent::kBatch, 1}};
-    if (whole || mask) {
-      if (dims.size() == 1) return {{Extent::kTokens, 0}, {Extent::kBatch, 1}};
-      if (last && !growing_) {
-        return {{Extent::kSlots, 0}, {Extent::kKeys, 0}, {Extent::kTokens, 0}};
-      }
-      if (last) return {{Extent::kKeys, 0}, {Extent::kTokens, 0}};
-      return {{Extent::kTokens, 0}, {Extent::kStatic, 1}};
-    }
-    if (!last || first) return {{Extent::kStatic, kUnknownLength}};
-    return {{Extent::kStatic, kUnknownLength}, {growing_ ? Extent::kKeys : Extent::kSlots, 0}};
+    if (IsFedToBoth(input)) kept_[theirs] = input.name;
+    ReadAll(theirs, input.all);
   }
-
-  std::vector<Axis> StaticOptions(int64_t value, const Dims& dims, size_t k, bool whole,
-                                  bool mask) const {
-    const bool last = k + 1 == dims.size();
-    std::vector<Axis> options;
-    if (last && !growing_ && slots_value_ == value) {
-      if (mask) return {{Extent::kSlots, 0}};
-      if (whole && dims.size() > 1) options.push_back({Extent::kSlots, 0});
-    }
-    if (value != 1 && k == 0 && out_.fixed_batch == value && (dims.size() > 1 || whole)) {
-      options.push_back({Extent::kBatch, 1});
-    }
-    if (value != 1 && k == 1 && dims.size() == 3 && out_.fixed_batch == value && whole) {
-      options.push_back({Extent::kBatch, 1});
-    }
-    const bool place = mask ? k + 2 == dims.size() : k == (dims.size() == 1 ? 0 : 1) || last;
-    if (out_.fixed_tokens == value && (place || (k == 1 && !whole)) &&
-        (whole || mask || dims.size() <= 3)) {
-      options.push_back({Extent::kTokens, value});
-    } else if (out_.fixed_tokens == value && !whole && !mask && IsNewRows(dims, k)) {
-      options.push_back({Extent::kTokens, value});
-    }
-    if (options.empty()) options.push_back({Extent::kStatic, value});
-    return options;
+  for (const DroppedInput& dropped : relation_.dropped) {
+    if (IsGiven(dropped, DroppedValue::kPositions)) positions_.insert(dropped.name);
+    ReadAll(dropped.name, AllOf(dropped));
   }
+}
 
-  // Whether the axes without axis k are those of a cache without its sequence axis, in any order.
-  bool IsNewRows(const Dims& dims, size_t k) const {
-    const auto texts = [](const Dims& all, const std::string& letters) {
-      std::multiset<std::string> rest;
-      for (size_t i = 0; i < all.size(); ++i) {
-        const Dim& dim = all[i];
-        if (letters[i] == 'S' || letters[i] == '-') continue;
-        rest.insert(dim.value ? fmt::format("{}", *dim.value) : dim.param);
-      }
-      return rest;
-    };
-    std::string letters(dims.size(), 'D');
-    letters[k] = 'S';
-    const auto mine = texts(dims, letters);
-    return std::any_of(
-        relation_.caches.begin(), relation_.caches.end(), [&](const ManifestCache& cache) {
-          const Dims* past = ShapeOf(cache.source.input);
-          return past != nullptr && mine == texts(*past, LettersOf(cache.source, past->size()));
-        });
-  }
+void InputReader::ReadAll(const std::string& name, std::optional<AllElements> all) {
+  if (all) all_[name] = *all == AllElements::kOnes ? Meaning::kOnes : Meaning::kZeros;
+}
 
-  absl::Status AddInput(ValueId v) {
+Flow::Table InputReader::TableOf(const std::string& name) const {
+  Flow::Table table = flow_.TableOf(name);
+  const auto kept = kept_.find(name);
+  if (table.rows == 0 && kept != kept_.end()) table = after_flow_.TableOf(kept->second);
+  return table;
+}
+
+bool InputReader::NamedPosition(const std::string& name) {
+  return name.find("pos") != std::string::npos;
+}
+
+// Whether an input cannot hold tokens: it is a cache, a mask as wide as the capacity, or the same
+// number everywhere.
+bool InputReader::SaysNoTokens(const std::string& name) const {
+  return cache_inputs_.count(name) > 0 || wide_.count(name) > 0 || all_.count(name) > 0;
+}
+
+// Finds the input that holds the tokens: the one that indexes the widest table and is not a
+// position; else embeddings; else any that indexes a table; else integers with one per token;
+// else the new rows of caches.
+void InputReader::FindTokens() {
+  FindTokenIds(/*any=*/false);
+  if (tokens_input_.empty()) FindHiddenTokens(/*floats=*/true);
+  if (tokens_input_.empty()) FindTokenIds(/*any=*/true);
+  if (tokens_input_.empty()) FindHiddenTokens(/*floats=*/false);
+  if (tokens_input_.empty()) FindNewRows();
+  const Dims* dims = ShapeOf(tokens_input_);
+  if (dims != nullptr) ReadTokenShape(*dims);
+}
+
+// any: inputs that may be positions are considered as well.
+void InputReader::FindTokenIds(bool any) {
+  int64_t widest = 0;
+  for (ValueId v : graph_.graph_inputs()) {
     const std::string& name = graph_.name(v);
     const TensorType& type = graph_.type(v);
-    if (!type.shape || type.elem_type == 0) {
-      return absl::FailedPreconditionError(fmt::format("input {} has no declared shape", name));
+    if (SaysNoTokens(name) || positions_.count(name) > 0) continue;
+    if (!type.shape || !IsIntegerType(type.elem_type)) continue;
+    const Flow::Table table = TableOf(name);
+    if (table.rows == 0) continue;
+    if (!any && (NamedPosition(name) || flow_.IsPosition(name) || flow_.IsOrder(name))) continue;
+    if (table.width > widest) {
+      widest = table.width;
+      tokens_input_ = name;
+      table_rows_ = table.rows;
     }
-    const bool whole = IsWhole(type.elem_type);
-    const bool real = IsFloatType(type.elem_type) && ElementBits(type.elem_type) != 6;
-    if (!whole && !real) {
-      return absl::FailedPreconditionError(
-          fmt::format("input {} of type {} cannot be fed", name, ElementTypeName(type.elem_type)));
+  }
+}
+
+// Finds embeddings or hidden states or, without `floats`, token ids that index no table.
+void InputReader::FindHiddenTokens(bool floats) {
+  for (ValueId v : graph_.graph_inputs()) {
+    const std::string& name = graph_.name(v);
+    const TensorType& type = graph_.type(v);
+    if (SaysNoTokens(name)) continue;
+    if (!type.shape || type.shape->size() < 2 || type.shape->size() > 3) continue;
+    if (floats ? !IsFloatType(type.elem_type) : !IsIntegerType(type.elem_type)) continue;
+    if (type.shape->size() == 3 && !floats) continue;
+    const Dim& second = (*type.shape)[1];
+    if (past_.count(second.param) > 0 || Summands(second.param).size() > 1) continue;
+    if (flow_.IsMask(name) || positions_.count(name) > 0) continue;
+    if (!floats && (NamedPosition(name) || flow_.IsPosition(name))) continue;
+    tokens_input_ = name;
+    return;
+  }
+}
+
+// Finds inputs that are the new rows of a cache: keys or values.
+void InputReader::FindNewRows() {
+  for (ValueId v : graph_.graph_inputs()) {
+    const TensorType& type = graph_.type(v);
+    if (SaysNoTokens(graph_.name(v)) || !type.shape || !IsFloatType(type.elem_type)) continue;
+    for (size_t k = 0; k < type.shape->size(); ++k) {
+      const Dim& dim = (*type.shape)[k];
+      if (!dim.known() || past_.count(dim.param) > 0 || !IsNewRows(*type.shape, k)) continue;
+      if (dim.value) out_.fixed_tokens = *dim.value;
+      if (!dim.param.empty()) tokens_.insert(dim.param);
+      return;
     }
-    SourceInput input;
-    input.type = type.elem_type;
-    input.salt = Hash(name);
-    input.compared = whole && flow_.IsCompared(name);
-    input.position = name != tokens_input_ && (input.compared || (whole && flow_.IsPosition(name)));
-    if (name == tokens_input_ && whole) {
-      input.rows = table_rows_;
-      AddTokens(*type.shape, &input);
+  }
+}
+
+void InputReader::ReadTokenShape(const Dims& dims) {
+  const size_t axis = dims.size() == 1 ? 0 : 1;
+  if (dims.empty()) return;
+  // The axis may be the batch, with one token per sequence and no axis of tokens.
+  const bool batch_only =
+      dims.size() == 1 && std::any_of(relation_.caches.begin(), relation_.caches.end(),
+                                      [&](const ManifestCache& c) { return BatchIs(c, dims[0]); });
+  if (batch_only) {
+    out_.fixed_tokens = 1;
+  } else if (dims[axis].value) {
+    out_.fixed_tokens = *dims[axis].value;
+  } else if (!dims[axis].param.empty() && past_.count(dims[axis].param) == 0) {
+    tokens_.insert(dims[axis].param);
+  }
+  if (dims.size() >= 2 || batch_only) {
+    if (dims[0].value) out_.fixed_batch = *dims[0].value;
+    if (!dims[0].param.empty()) batch_.insert(dims[0].param);
+  } else {
+    out_.fixed_batch = 1;
+  }
+}
+
+bool InputReader::BatchIs(const ManifestCache& cache, const Dim& dim) const {
+  const Dims* dims = ShapeOf(cache.source.input);
+  if (dims == nullptr) return false;
+  const size_t axis = LettersOf(cache.source, dims->size()).find('B');
+  if (axis == std::string::npos) return false;
+  return (*dims)[axis] == dim && dim.known() && dim.value.value_or(0) != 1;
+}
+
+std::optional<int64_t> InputReader::SizeOfPresent(const ManifestCache& cache, size_t axis,
+                                                  size_t rank) const {
+  const Dims* dims = ShapeOf(cache.source.output);
+  return dims != nullptr && dims->size() == rank ? (*dims)[axis].value : std::nullopt;
+}
+
+void InputReader::ReadCache(const ManifestCache& cache) {
+  const Dims* dims = ShapeOf(cache.source.input);
+  if (dims == nullptr || out_.caches.count(cache.source.input) > 0) return;
+  const std::string letters = LettersOf(cache.source, dims->size());
+  std::vector<Axis> axes;
+  for (size_t k = 0; k < dims->size(); ++k) {
+    const Dim& dim = (*dims)[k];
+    Axis axis;
+    if (letters[k] == 'B') {
+      axis.extent = Extent::kBatch;
+      if (dim.value) {
+        // Heads may be joined with the batch: then there are more rows than sequences.
+        if (!out_.fixed_batch) out_.fixed_batch = *dim.value;
+        if (*out_.fixed_batch < 1) return;  // Run reports it
+        axis.value = std::max<int64_t>(1, *dim.value / *out_.fixed_batch);
+      } else {
+        axis.settled = batch_.count(dim.param) > 0 || letters.size() >= 4;
+        if (axis.settled && !dim.param.empty()) batch_.insert(dim.param);
+      }
+    } else if (letters[k] == 'S') {
+      axis.extent = cache.source.growing ? Extent::kPast : Extent::kSlots;
     } else {
-      AddReadings(name, *type.shape, whole, &input);
+      // An exporter may leave a size of the past symbolic that the present declares.
+      const auto size = dim.value ? dim.value : SizeOfPresent(cache, k, dims->size());
+      axis.value = size.value_or(1);
+      axis.settled = size.has_value();
     }
-    out_.inputs[name] = std::move(input);
-    return absl::OkStatus();
+    axes.push_back(axis);
   }
+  out_.caches[cache.source.input] = std::move(axes);
+}
 
-  void AddTokens(const Dims& dims, SourceInput* input) const {
-    Reading reading;
-    reading.meaning = table_rows_ > 0 ? Meaning::kTokens : Meaning::kPositions;
-    for (size_t k = 0; k < dims.size(); ++k) {
-      const bool batch = k == 0 && (dims.size() > 1 || out_.fixed_batch != 1);
-      reading.axes.push_back(batch                            ? Axis{Extent::kBatch, 1}
-                             : k == (dims.size() > 1 ? 1 : 0) ? Axis{Extent::kTokens, 0}
-                                                              : Axis{});
-      // A declared batch of one is a constant axis.
-      if (batch && dims[0].value == 1) reading.axes.back() = Axis{Extent::kStatic, 1};
-    }
-    input->readings.push_back(std::move(reading));
+absl::Status InputReader::AddInput(ValueId v) {
+  const std::string& name = graph_.name(v);
+  const TensorType& type = graph_.type(v);
+  if (!type.shape || type.elem_type == 0) {
+    return absl::FailedPreconditionError(fmt::format("input {} has no declared shape", name));
   }
-
-  void AddReadings(const std::string& name, const Dims& dims, bool whole, SourceInput* input) {
-    const bool mask =
-        !dims.empty() && flow_.IsMask(name) && (whole ? dims.size() > 1 : LooksWide(name, dims));
-    std::vector<std::vector<Axis>> shapes = {{}};
-    for (size_t k = 0; k < dims.size(); ++k) {
-      std::vector<std::vector<Axis>> longer;
-      for (const auto& axes : shapes) {
-        for (const Axis& option : AxisOptions(name, dims, k, whole, mask)) {
-          longer.push_back(axes);
-          longer.back().push_back(option);
-        }
-      }
-      shapes = std::move(longer);
-    }
-    for (auto& axes : shapes) {
-      Reading reading;
-      reading.axes = std::move(axes);
-      AddMeanings(name, whole, reading, input);
-    }
-    if (input->readings.size() > kMaxReadings) input->readings.resize(kMaxReadings);
+  const bool whole = IsWhole(type.elem_type);
+  const bool real = IsFloatType(type.elem_type) && ElementBits(type.elem_type) != 6;
+  if (!whole && !real) {
+    return absl::FailedPreconditionError(
+        fmt::format("input {} of type {} cannot be fed", name, ElementTypeName(type.elem_type)));
   }
-
-  // Whether the last axis of a float input may be as long as all keys or slots.
-  bool LooksWide(const std::string& name, const Dims& dims) const {
-    if (wide_.count(name) > 0) return true;
-    const Dim& last = dims.back();
-    if (last.value) return !growing_ && last.value == slots_value_;
-    return past_.count(last.param) == 0 && tokens_.count(last.param) == 0;
+  SourceInput input;
+  input.type = type.elem_type;
+  input.salt = Hash(name);
+  input.compared = whole && flow_.IsCompared(name);
+  input.position = name != tokens_input_ && (input.compared || (whole && flow_.IsPosition(name)));
+  if (name == tokens_input_ && whole) {
+    input.rows = table_rows_;
+    AddTokens(*type.shape, &input);
+  } else {
+    AddReadings(name, *type.shape, whole, &input);
   }
-
-  void AddMeanings(const std::string& name, bool whole, Reading reading, SourceInput* input) const {
-    const auto add = [&](Meaning meaning, Spelling spelling = Spelling::kOne) {
-      reading.meaning = meaning;
-      reading.spelling = spelling;
-      input->readings.push_back(reading);
-    };
-    const bool truth = input->type == TensorProto::BOOL;
-    if (const auto all = all_.find(name); all != all_.end()) return add(all->second);
-    if (reading.Has(Extent::kKeys) || reading.Has(Extent::kSlots)) {
-      if (!whole && !flow_.IsTruth(name)) add(Meaning::kMask, Spelling::kAdded);
-      add(Meaning::kMask, Spelling::kOne);
-      if (truth || !growing_) add(Meaning::kMask, Spelling::kZero);
-      if (!whole) add(Meaning::kConstant);
-      return;
-    }
-    if (!whole) return add(reading.Has(Extent::kTokens) ? Meaning::kReal : Meaning::kConstant);
-    if (truth) {
-      add(Meaning::kFlag);
-      return add(Meaning::kNoFlag);
-    }
-    if (positions_.count(name) > 0) return add(Meaning::kPositions);
-    if (reading.Has(Extent::kTokens) && out_.fixed_tokens != 1) return add(Meaning::kPositions);
-    AddLengths(name, add);
-  }
-
-  template <typename Add>
-  void AddLengths(const std::string& name, const Add& add) const {
-    if (flow_.IsOrder(name)) {
-      add(Meaning::kOrder);
-      add(Meaning::kPositions);
-      return;
-    }
-    const auto at = flow_.LengthAtOperator(name);
-    if (at) {
-      // The input is the operand's length minus the constant. P + S and P + S - 1 are one apart for
-      // any S.
-      const bool total = (at->first == Length::kTotal && at->second == 0) ||
-                         (at->first == Length::kLast && at->second == -1);
-      const bool last = (at->first == Length::kLast && at->second == 0) ||
-                        (at->first == Length::kTotal && at->second == 1);
-      if (total || last) {
-        add(total ? Meaning::kTotal : Meaning::kLast);
-        add(Meaning::kPositions);
-        return;
-      }
-    }
-    // The name breaks the tie between lengths that the graph does not distinguish.
-    const bool total = name.find("total") != std::string::npos;
-    if (total) add(Meaning::kTotal);
-    add(Meaning::kPositions);
-    add(Meaning::kLast);
-    if (!total) add(Meaning::kTotal);
-    add(Meaning::kNew);
-  }
-
-  const Graph& graph_;
-  const Manifest& relation_;
-  const Flow flow_, after_flow_;
-  bool growing_ = false;
-  std::set<std::string> batch_, past_, tokens_, slots_, cache_inputs_, positions_;
-  std::map<std::string, Meaning> all_;  // inputs that are all ones or all zeros
-  std::optional<int64_t> slots_value_;
-  std::map<std::string, int> wide_;
-  std::map<std::string, std::string> kept_;
-  std::string tokens_input_;
-  int64_t table_rows_ = 0;
-  SourceInterface out_;
-};
-
-}  // namespace
+  out_.inputs[name] = std::move(input);
+  return absl::OkStatus();
+}
+}  // namespace internal
 
 bool Reading::Has(Extent extent) const {
   return std::any_of(axes.begin(), axes.end(),
@@ -518,7 +307,7 @@ bool Reading::Has(Extent extent) const {
 
 absl::StatusOr<SourceInterface> ReadInterface(const Graph& source, const Graph& after,
                                               const Manifest& relation) {
-  return Reader(source, after, relation).Run();
+  return internal::InputReader(source, after, relation).Run();
 }
 
 }  // namespace kvlift

@@ -18,7 +18,7 @@
 #include "verify/inputs/input_uses.h"
 #include "verify/inputs/ledger.h"
 #include "verify/inputs/relation_check.h"
-#include "verify/judge/plan_limits.h"
+#include "verify/judge/pair_verifier.h"
 #include "verify/record/loose_bounds.h"
 #include "verify/steps/coverage.h"
 #include "verify/steps/decisions.h"
@@ -29,7 +29,7 @@
 #include "verify/steps/thresholds.h"
 #include "verify/variants/quantized.h"
 
-namespace kvlift {
+namespace kvlift::internal {
 namespace {
 
 constexpr double kGarbage = 1e4;
@@ -63,505 +63,341 @@ int ThreadsFor(const onnx::GraphProto& graph, int wanted) {
   return wanted != 0 || WeightsOf(graph) > kSmall ? wanted : 1;
 }
 
-class Verifier {
- public:
-  Verifier(const Model& before, const Model& after, const Manifest& relation,
-           const VerifyOptions& options, bool control = false, const VerifyPart& part = {})
-      : before_(before),
-        after_(after),
-        relation_(relation),
-        options_(options),
-        control_(control),
-        part_(part),
-        pace_(control ? nullptr : options.say),
-        threads_(ThreadsFor(before.proto->graph(), options.threads)) {}
+}  // namespace
 
-  absl::StatusOr<VerifyReport> Run() {
-    KV_ASSIGN_OR_RETURN(Graph source_graph, Graph::Build(before_.proto));
-    KV_ASSIGN_OR_RETURN(Graph after_graph, Graph::Build(after_.proto));
-    // The larger count: a fused operator stands for the nodes that the other model has instead.
-    source_nodes_ = std::max(CountNodes(before_.proto->graph()), CountNodes(after_.proto->graph()));
-    if (std::string missing = Misfit(source_graph, after_graph, relation_); !missing.empty()) {
-      return Inconclusive("KV403 " + missing);
-    }
-    report_.assumptions = ClaimsOf(relation_, source_graph, after_graph);
-    if (relation_.caches.empty()) return Inconclusive("KV403 the relation names no cache");
-    if (const std::string claim = Contradiction(relation_, after_graph); !claim.empty()) {
-      report_.verdict = VerdictKind::kDifferent;
-      report_.reason = "KV411 " + claim;
-      return std::move(report_);
-    }
-    false_role_ = RoleContradiction(relation_, after_graph);
-    if (options_.proof) Prove();
-    auto stimulus = Stimulus::Create(source_graph, after_graph, relation_, options_.seed);
-    if (!stimulus.ok()) return Inconclusive("KV402 " + Text(stimulus.status()));
-    Driver driver(relation_, *stimulus, source_nodes_);
-    LimitByCaches(relation_, after_graph, &driver, &limits_);
-    facts_.grows = HasGrowingCaches(relation_);
-    auto source = MakeRunner(before_, {}, exec::AliasMode::kOff);
-    if (!source.ok()) return Inconclusive("KV401 " + Text(source.status()));
-    auto converted = MakeRunner(after_, {}, exec::AliasMode::kOff);
-    if (!converted.ok()) return Inconclusive("KV401 " + Text(converted.status()));
-    const auto facts = ProbeSource(*source, after_graph, relation_, limits_.capacity, Garbage(),
-                                   &*stimulus, &driver);
-    if (!facts.ok()) return Inconclusive("KV402 " + Text(facts.status()));
-    FindLimits(*stimulus, *facts);
-    unread_ = InputsReadForShapes(relation_, source_graph, after_graph);
-    if (!judged_alone()) FindExtras(&*stimulus);
-    plans_ = MakePlans(limits_);
-    // Where all facts hold, extra plans only guard against faults of the proof, and the run in
-    // float32 has them.
-    const bool in_own_types = part_.agreement != nullptr && HoldsWhole(report_.proof);
-    if (judged_alone() || in_own_types) {
-      std::erase_if(plans_, [](const Plan& plan) { return plan.extra; });
-    }
-    if (options_.compare != nullptr) driver.CompareBy(options_.compare);
-    if (part_.agreement != nullptr) {
-      return Agree(&driver, source_graph, after_graph, *source, *converted);
-    }
-    OracleBounds bounds(before_, part_.bounds != nullptr ? *part_.bounds : after_, options_.full,
-                        part_.bounds != nullptr ? 1 : oracle::kDeviations);
-    LooseBounds loose(&bounds);
-    ErrorBounds* const used =
-        part_.recorder != nullptr ? static_cast<ErrorBounds*>(&loose) : &bounds;
-    RunPlans(&driver, control_ ? nullptr : used, *source, *converted);
-    RecordLengths(&driver, *source, *converted);
-    fed_freely_.insert(fed_freely_.end(), unread_.begin(), unread_.end());
-    report_.assumptions.Add(RestrictionsOf(stimulus->interface(), fed_freely_));
-    report_.oracle = bounds.report();
-    if (part_.bounds != nullptr || part_.recorder != nullptr) return Finish();
-    if (report_.counterexample && !control_) ShrinkDifference(driver, *source, *converted);
-    driver.Attend(nullptr);
-    if (!equal_start_.where.empty() && !control_) {
-      report_.rounding = FindFirstDifference(*source, *converted, equal_start_, relation_);
-    }
-    if (report_.counterexample || Failed()) return Finish();
-    RunSelfChecks(driver, *source, *converted);
-    if (report_.counterexample || Failed()) return Finish();
-    if (TakesTrees(relation_) && !control_) {
-      Take(CheckTrees(driver, *source, *converted, relation_, limits_, source_nodes_,
-                      options_.seed));
-    }
-    if (report_.counterexample || Failed()) return Finish();
-    if (part_.sensitivity) RunSensitivity(driver, *source, *converted);
-    if (report_.counterexample) return Finish();
-    if (options_.controls) {
-      RunMutants(driver, source_graph, after_graph);
-      const auto more = RunComparerControls(driver, *converted, records_, relation_, options_.full);
-      report_.controls.insert(report_.controls.end(), more.begin(), more.end());
-    }
-    return Finish();
+PairVerifier::PairVerifier(const Model& before, const Model& after, const Manifest& relation,
+                           const VerifyOptions& options, bool control, const VerifyPart& part)
+    : before_(before),
+      after_(after),
+      relation_(relation),
+      options_(options),
+      control_(control),
+      part_(part),
+      pace_(control ? nullptr : options.say),
+      threads_(ThreadsFor(before.proto->graph(), options.threads)) {}
+
+absl::StatusOr<VerifyReport> PairVerifier::Run() {
+  KV_ASSIGN_OR_RETURN(Graph source_graph, Graph::Build(before_.proto));
+  KV_ASSIGN_OR_RETURN(Graph after_graph, Graph::Build(after_.proto));
+  // The larger count: a fused operator stands for the nodes that the other model has instead.
+  source_nodes_ = std::max(CountNodes(before_.proto->graph()), CountNodes(after_.proto->graph()));
+  if (std::string missing = Misfit(source_graph, after_graph, relation_); !missing.empty()) {
+    return Inconclusive("KV403 " + missing);
   }
-
- private:
-  static std::string Text(const absl::Status& status) { return std::string(status.message()); }
-
-  VerifyReport Inconclusive(std::string reason) {
-    report_.verdict = VerdictKind::kInconclusive;
-    report_.reason = std::move(reason);
+  report_.assumptions = ClaimsOf(relation_, source_graph, after_graph);
+  if (relation_.caches.empty()) return Inconclusive("KV403 the relation names no cache");
+  if (const std::string claim = Contradiction(relation_, after_graph); !claim.empty()) {
+    report_.verdict = VerdictKind::kDifferent;
+    report_.reason = "KV411 " + claim;
     return std::move(report_);
   }
-
-  bool Failed() const { return !failure_.empty() || !unsupported_.empty(); }
-
-  absl::StatusOr<Runner> MakeRunner(const Model& model, std::vector<exec::CachePair> caches,
-                                    exec::AliasMode alias) const {
-    return Runner::Create(model.proto, model.base_dir, std::move(caches), alias, threads_);
+  false_role_ = RoleContradiction(relation_, after_graph);
+  if (options_.proof) Prove();
+  auto stimulus = Stimulus::Create(source_graph, after_graph, relation_, options_.seed);
+  if (!stimulus.ok()) return Inconclusive("KV402 " + Text(stimulus.status()));
+  Driver driver(relation_, *stimulus, source_nodes_);
+  LimitByCaches(relation_, after_graph, &driver, &limits_);
+  facts_.grows = HasGrowingCaches(relation_);
+  auto source = MakeRunner(before_, {}, exec::AliasMode::kOff);
+  if (!source.ok()) return Inconclusive("KV401 " + Text(source.status()));
+  auto converted = MakeRunner(after_, {}, exec::AliasMode::kOff);
+  if (!converted.ok()) return Inconclusive("KV401 " + Text(converted.status()));
+  const auto facts = ProbeSource(*source, after_graph, relation_, limits_.capacity, Garbage(),
+                                 &*stimulus, &driver);
+  if (!facts.ok()) return Inconclusive("KV402 " + Text(facts.status()));
+  FindLimits(*stimulus, *facts);
+  unread_ = InputsReadForShapes(relation_, source_graph, after_graph);
+  if (!judged_alone()) FindExtras(&*stimulus);
+  plans_ = MakePlans(limits_);
+  // Where all facts hold, extra plans only guard against faults of the proof, and the run in
+  // float32 has them.
+  const bool in_own_types = part_.agreement != nullptr && HoldsWhole(report_.proof);
+  if (judged_alone() || in_own_types) {
+    std::erase_if(plans_, [](const Plan& plan) { return plan.extra; });
   }
+  if (options_.compare != nullptr) driver.CompareBy(options_.compare);
+  if (part_.agreement != nullptr) {
+    return Agree(&driver, source_graph, after_graph, *source, *converted);
+  }
+  OracleBounds bounds(before_, part_.bounds != nullptr ? *part_.bounds : after_, options_.full,
+                      part_.bounds != nullptr ? 1 : oracle::kDeviations);
+  LooseBounds loose(&bounds);
+  ErrorBounds* const used = part_.recorder != nullptr ? static_cast<ErrorBounds*>(&loose) : &bounds;
+  RunPlans(&driver, control_ ? nullptr : used, *source, *converted);
+  RecordLengths(&driver, *source, *converted);
+  fed_freely_.insert(fed_freely_.end(), unread_.begin(), unread_.end());
+  report_.assumptions.Add(RestrictionsOf(stimulus->interface(), fed_freely_));
+  report_.oracle = bounds.report();
+  if (part_.bounds != nullptr || part_.recorder != nullptr) return Finish();
+  if (report_.counterexample && !control_) ShrinkDifference(driver, *source, *converted);
+  driver.Attend(nullptr);
+  if (!equal_start_.where.empty() && !control_) {
+    report_.rounding = FindFirstDifference(*source, *converted, equal_start_, relation_);
+  }
+  if (report_.counterexample || Failed()) return Finish();
+  RunSelfChecks(driver, *source, *converted);
+  if (report_.counterexample || Failed()) return Finish();
+  if (TakesTrees(relation_) && !control_) {
+    Take(CheckTrees(driver, *source, *converted, relation_, limits_, source_nodes_, options_.seed));
+  }
+  if (report_.counterexample || Failed()) return Finish();
+  if (part_.sensitivity) RunSensitivity(driver, *source, *converted);
+  if (report_.counterexample) return Finish();
+  if (options_.controls) {
+    RunMutants(driver, source_graph, after_graph);
+    const auto more = RunComparerControls(driver, *converted, records_, relation_, options_.full);
+    report_.controls.insert(report_.controls.end(), more.begin(), more.end());
+  }
+  return Finish();
+}
 
-  // Runs the plans in the models' own half types, with bounds of HalfBounds. The run in float32
-  // has the restrictions of the inputs in its report, with those of the extra plans.
-  absl::StatusOr<VerifyReport> Agree(Driver* driver, const Graph& before, const Graph& after,
-                                     Runner& source, Runner& converted) {
-    Decisions decisions(before, after);
-    auto bounds = HalfBounds::Create(before_, *part_.agreement, decisions, threads_);
-    if (!bounds.ok()) return Inconclusive("KV401 " + Text(bounds.status()));
-    if (decisions.empty()) {
-      RunPlans(driver, &*bounds, source, converted);
-      RecordLengths(driver, source, converted);
-      return Finish();
-    }
-    const auto shown = decisions.WithDecisionsAsOutputs(before_),
-               following = decisions.Following(after_);
-    if (!shown.ok()) return Inconclusive("KV401 " + Text(shown.status()));
-    if (!following.ok()) return Inconclusive("KV401 " + Text(following.status()));
-    auto theirs = MakeRunner(*shown, {}, exec::AliasMode::kOff);
-    if (!theirs.ok()) return Inconclusive("KV401 " + Text(theirs.status()));
-    auto mine = MakeRunner(*following, {}, exec::AliasMode::kOff);
-    if (!mine.ok()) return Inconclusive("KV401 " + Text(mine.status()));
-    const PlanRunner::Follower follower{&decisions, &*mine};
-    RunPlans(driver, &*bounds, *theirs, converted, &follower);
-    report_.half_types.decisions = decisions.made();
-    report_.half_types.unlike = decisions.unlike();
+absl::StatusOr<Runner> PairVerifier::MakeRunner(const Model& model,
+                                                std::vector<exec::CachePair> caches,
+                                                exec::AliasMode alias) const {
+  return Runner::Create(model.proto, model.base_dir, std::move(caches), alias, threads_);
+}
+
+// Runs the plans in the models' own half types, with bounds of HalfBounds. The run in float32
+// has the restrictions of the inputs in its report, with those of the extra plans.
+absl::StatusOr<VerifyReport> PairVerifier::Agree(Driver* driver, const Graph& before,
+                                                 const Graph& after, Runner& source,
+                                                 Runner& converted) {
+  Decisions decisions(before, after);
+  auto bounds = HalfBounds::Create(before_, *part_.agreement, decisions, threads_);
+  if (!bounds.ok()) return Inconclusive("KV401 " + Text(bounds.status()));
+  if (decisions.empty()) {
+    RunPlans(driver, &*bounds, source, converted);
     RecordLengths(driver, source, converted);
     return Finish();
   }
+  const auto shown = decisions.WithDecisionsAsOutputs(before_),
+             following = decisions.Following(after_);
+  if (!shown.ok()) return Inconclusive("KV401 " + Text(shown.status()));
+  if (!following.ok()) return Inconclusive("KV401 " + Text(following.status()));
+  auto theirs = MakeRunner(*shown, {}, exec::AliasMode::kOff);
+  if (!theirs.ok()) return Inconclusive("KV401 " + Text(theirs.status()));
+  auto mine = MakeRunner(*following, {}, exec::AliasMode::kOff);
+  if (!mine.ok()) return Inconclusive("KV401 " + Text(mine.status()));
+  const PlanRunner::Follower follower{&decisions, &*mine};
+  RunPlans(driver, &*bounds, *theirs, converted, &follower);
+  report_.half_types.decisions = decisions.made();
+  report_.half_types.unlike = decisions.unlike();
+  RecordLengths(driver, source, converted);
+  return Finish();
+}
 
-  // Whether only a part of a verdict is asked for: on a wrong relation, or within given bounds.
-  bool judged_alone() const { return control_ || part_.bounds != nullptr; }
-
-  void Prove() {
-    report_.proof = part_.proof != nullptr
-                        ? *part_.proof
-                        : ProveConversion(*before_.proto, *after_.proto, relation_);
-    report_.assumptions.Add(report_.proof.assumptions);
-    for (const ProofFact& fact : report_.proof.facts) {
-      for (const Assumption& given : fact.given) report_.assumptions.Add(given);
-    }
+void PairVerifier::Prove() {
+  report_.proof = part_.proof != nullptr
+                      ? *part_.proof
+                      : ProveConversion(*before_.proto, *after_.proto, relation_);
+  report_.assumptions.Add(report_.proof.assumptions);
+  for (const ProofFact& fact : report_.proof.facts) {
+    for (const Assumption& given : fact.given) report_.assumptions.Add(given);
   }
+}
 
-  double Garbage() const {
-    const std::string& type = relation_.caches.front().dtype;
-    return type == "float32" || type == "float64" ? kGarbage : kHalfGarbage;
+double PairVerifier::Garbage() const {
+  const std::string& type = relation_.caches.front().dtype;
+  return type == "float32" || type == "float64" ? kGarbage : kHalfGarbage;
+}
+
+// Finds the inputs that can be fed freely, and the numbers that occur in one model only.
+void PairVerifier::FindExtras(Stimulus* stimulus) {
+  const Flow theirs(*before_.proto), mine(*after_.proto);
+  for (const ManifestInput& input : relation_.inputs) {
+    if (!IsFedToBoth(input)) continue;
+    const std::string& name = NameInSource(input);
+    const auto it = stimulus->interface().inputs.find(name);
+    const bool is_unread = std::find(unread_.begin(), unread_.end(), name) != unread_.end();
+    if (it == stimulus->interface().inputs.end() || is_unread) continue;
+    SourceInput& fed = it->second;
+    if (fed.reading().meaning != Meaning::kPositions || !fed.reading().Has(Extent::kTokens)) {
+      continue;
+    }
+    fed.free = !theirs.SaysWhere(name) && !mine.SaysWhere(input.name);
+    if (fed.free) free_positions_.push_back(name);
+    limits_.free_positions = limits_.free_positions || fed.free;
   }
-
-  // Finds the inputs that can be fed freely, and the numbers that occur in one model only.
-  void FindExtras(Stimulus* stimulus) {
-    const Flow theirs(*before_.proto), mine(*after_.proto);
-    for (const ManifestInput& input : relation_.inputs) {
-      if (!IsFedToBoth(input)) continue;
-      const std::string& name = NameInSource(input);
-      const auto it = stimulus->interface().inputs.find(name);
-      const bool is_unread = std::find(unread_.begin(), unread_.end(), name) != unread_.end();
-      if (it == stimulus->interface().inputs.end() || is_unread) continue;
-      SourceInput& fed = it->second;
-      if (fed.reading().meaning != Meaning::kPositions || !fed.reading().Has(Extent::kTokens)) {
-        continue;
-      }
-      fed.free = !theirs.SaysWhere(name) && !mine.SaysWhere(input.name);
-      if (fed.free) free_positions_.push_back(name);
-      limits_.free_positions = limits_.free_positions || fed.free;
-    }
-    for (const auto& [name, input] : stimulus->interface().inputs) {
-      if (input.reading().IsAddedMask()) added_masks_.push_back(name);
-    }
-    // Where all facts hold, a few thresholds suffice to guard against faults of the proof.
-    const size_t most = HoldsWhole(report_.proof) ? 3 : 12;
-    constexpr int64_t kFarthest = 4200;
-    for (int64_t number : UnmatchedNumbers(*before_.proto, *after_.proto)) {
-      if (number <= kFarthest && limits_.thresholds.size() < most) {
-        limits_.thresholds.push_back(number);
-      } else if (!HoldsWhole(report_.proof)) {
-        report_.assumptions.Add(
-            NotRun(AssumptionKind::kCapacity, "",
-                   fmt::format("no step is run because of the number {}", number)));
-      }
-    }
+  for (const auto& [name, input] : stimulus->interface().inputs) {
+    if (input.reading().IsAddedMask()) added_masks_.push_back(name);
   }
-
-  void FindLimits(const Stimulus& stimulus, const SourceFacts& facts) {
-    LimitBySource(relation_, stimulus, facts, &limits_);
-    const bool excluded = LimitByProof(report_.proof.assumptions, &limits_);
-    if (!limits_.pads && !excluded) {
-      report_.assumptions.Add(NotRun(AssumptionKind::kPadding, "", "no step has padding tokens"));
-    }
-    limits_.full = options_.full;
-    facts_.reads_unused = facts.reads_unused || part_.reads_unused;
-    facts_.reads_garbage = facts.reads_garbage || part_.reads_unused;
-    facts_.limits = limits_;
-    facts_.garbage = Garbage();
-    facts_.source_nodes = source_nodes_;
-  }
-
-  void Worst(const OutputResult& result) { MergeOutput(result, &report_.outputs); }
-
-  // Runs the plans and takes over their results.
-  void RunPlans(Driver* driver, ErrorBounds* bounds, Runner& source, Runner& converted,
-                const PlanRunner::Follower* follower = nullptr) {
-    if (part_.recorder != nullptr) part_.recorder->Relate(relation_);
-    driver->Watch(part_.recorder);
-    PlanRunner runner(HoldsWhole(report_.proof), &report_, &pace_, follower);
-    runner.Run(driver, bounds, source, converted, &plans_);
-    records_ = std::move(runner.records);
-    equal_start_ = std::move(runner.equal_start);
-    coverage_ = std::move(runner.coverage);
-    reached_ = runner.reached;
-    failure_ = runner.failure;
-    unsupported_ = runner.unsupported;
-    unjudged_ = runner.unjudged;
-    if (runner.free_masks) fed_freely_ = added_masks_;
-    if (runner.free_positions) {
-      fed_freely_.insert(fed_freely_.end(), free_positions_.begin(), free_positions_.end());
-    }
-  }
-
-  // Keeps the plans that passed in the record, if one is made, and adds steps to be timed.
-  void RecordLengths(Driver* driver, Runner& source, Runner& converted) {
-    if (part_.recorder == nullptr) return;
-    part_.recorder->KeepPassed(report_.plans);
-    driver->Attend(nullptr);
-    if (!report_.counterexample && !Failed()) {
-      part_.recorder->AddLengths(*driver, source, converted, limits_);
-      part_.recorder->AddLarge(*driver, converted, limits_);
-    }
-    driver->Watch(nullptr);
-  }
-
-  void ShrinkDifference(const Driver& driver, Runner& source, Runner& converted) {
-    Counterexample& found = *report_.counterexample;
-    for (const Plan& plan : plans_) {
-      if (plan.name != found.plan) continue;
-      Shrink(driver, source, converted, relation_, limits_, plan, source_nodes_, {}, &found);
-      return;
-    }
-  }
-
-  CoverageExcuses Excuses() const {
-    CoverageExcuses excuses;
-    if (!coverage_.last_slot()) excuses.last_slot = NoteOf("last slot");
-    if (!coverage_.lengths_differ()) excuses.one_length = OneLength();
-    if (!TakesSeveral()) excuses.one_token = "the source takes one token at a time";
-    return excuses;
-  }
-
-  // Whether a step of the source may have several new tokens.
-  bool TakesSeveral() const {
-    if (limits_.tokens) return *limits_.tokens > 1;
-    if (limits_.most_tokens && *limits_.most_tokens < 2) return false;
-    return limits_.prefill || limits_.tokens_with_past.value_or(2) > 1;
-  }
-
-  // Samples whether the outputs depend on each slot and token.
-  void RunSensitivity(const Driver& driver, Runner& source, Runner& converted) {
-    if (facts_.grows) return;
-    const Sensitivity s =
-        SampleSensitivity(driver, source, converted, relation_, limits_, source_nodes_);
-    if (s.difference && !report_.counterexample) report_.counterexample = s.difference;
-    sensitivity_ = {
-        {"sensitivity", fmt::format("{} of {} sampled slots and tokens are felt, the least {:.3g} "
-                                    "times as much as it must",
-                                    s.felt, s.sampled, s.least)}};
-    if (!s.unseen.empty()) {
-      sensitivity_.emplace_back("not seen by the source",
-                                fmt::format("{}", fmt::join(s.unseen, " ")));
-    }
-    if (!s.weak.empty()) {
-      weak_ = fmt::format("{}", fmt::join(s.weak, " "));
-      sensitivity_.emplace_back("hardly felt", weak_);
-    }
-  }
-
-  // Checks the converted model by itself, and shrinks what the source may show as well.
-  void RunSelfChecks(const Driver& driver, Runner& source, Runner& converted) {
-    SelfChecks checks(driver, relation_, facts_, records_,
-                      [this](std::vector<exec::CachePair> pairs, exec::AliasMode mode) {
-                        return MakeRunner(after_, std::move(pairs), mode);
-                      });
-    for (const SelfCheck& check : checks.Run(source, converted)) {
-      Take(check);
-      if (!check.difference || !check.plan || control_) continue;
-      ToldBy told{true, check.unused};
-      std::optional<Runner> mode;
-      if (check.mode) {
-        auto made = MakeRunner(after_, checks.Pairs(), *check.mode);
-        if (!made.ok()) continue;
-        told.mode = &mode.emplace(*std::move(made));
-      }
-      Shrink(driver, source, converted, relation_, limits_, *check.plan, source_nodes_, told,
-             &*report_.counterexample);
-    }
-    report_.aliases = checks.aliases();
-    if (report_.counterexample || Failed() || facts_.grows) return;
-    if (limits_.circular || limits_.all_rings) return;
-    const SelfCheck overflow = checks.Overflow();
-    Take(overflow);
-    if (overflow.result.status == "skipped") unrefused_ = overflow.result.note;
-  }
-
-  void Take(const SelfCheck& check) {
-    for (const auto& entry : check.outputs) Worst(entry.second);
-    if (check.difference && !report_.counterexample) report_.counterexample = check.difference;
-    if (!check.failed.empty() && failure_.empty()) failure_ = check.failed;
-    report_.plans.push_back(check.result);
-  }
-
-  void RunMutants(const Driver& driver, const Graph& source, const Graph& after) {
-    ControlOptions options;
-    options.source = &source;
-    options.threads = threads_;
-    options.many_tokens = coverage_.many_tokens();
-    options.pads = coverage_.pads();
-    options.everywhere = options_.full && WeightsOf(after_.proto->graph()) <= kSmall;
-    options.one_length = Excuses().one_length;
-    options.unrefused = unrefused_;
-    options.last_slot = Excuses().last_slot;
-    options.last_start =
-        limits_.tokens.value_or(1) > 1
-            ? fmt::format("steps of {} tokens never begin in the last slot", *limits_.tokens)
-            : options.last_slot;
-    options.overflow = [&](const Model& mutant) {
-      const SelfChecks checks(driver, relation_, facts_, records_,
-                              [&](std::vector<exec::CachePair> pairs, exec::AliasMode mode) {
-                                return MakeRunner(mutant, std::move(pairs), mode);
-                              });
-      return checks.Overflow();
-    };
-    options.judge = [this](const Manifest& relation) { return Refusal(relation); };
-    options.proved = HoldsWhole(report_.proof);
-    options.ledger = &report_.assumptions;
-    options.pace = &pace_;
-    report_.controls = RunControls(driver, after_, after, relation_, records_, options);
-  }
-
-  std::string NoteOf(const std::string& name) const {
-    for (const PlanResult& plan : report_.plans) {
-      if (plan.name == name) return plan.note;
-    }
-    return {};
-  }
-
-  // Returns why all sequences of a batch have one length.
-  std::string OneLength() const {
-    if (relation_.uniform) return "the relation gives one length for the whole batch";
-    if (limits_.batch && *limits_.batch < 2) return "the batch is fixed at one";
-    if (facts_.grows) return "a cache that grows has one length for the whole batch";
-    return NoteOf("ragged");
-  }
-
-  // Judges the two models with another relation, without mutants and proof. Returns why they are
-  // not equal; empty if they are.
-  std::string Refusal(const Manifest& relation) const {
-    VerifyOptions options = options_;
-    options.controls = false;
-    options.proof = false;
-    options.full = false;
-    const auto report = Verifier(before_, after_, relation, options, true).Run();
-    if (!report.ok()) return Text(report.status());
-    return Accepts(report->verdict, Accept::kTested) ? "" : report->reason;
-  }
-
-  VerifyReport Finish() {
-    report_.coverage = coverage_.Lines(relation_, Excuses());
-    report_.coverage.insert(report_.coverage.end(), sensitivity_.begin(), sensitivity_.end());
-    if (report_.counterexample) {
-      report_.verdict = VerdictKind::kDifferent;
-      report_.reason = "KV404 " + report_.counterexample->text;
-      return std::move(report_);
-    }
-    if (!unsupported_.empty()) return Inconclusive("KV401 " + unsupported_);
-    if (Failed()) {
-      report_.verdict = VerdictKind::kDifferent;
-      report_.reason = "KV404 " + failure_;
-      return std::move(report_);
-    }
-    const ProofFact* fact = FirstThatFails(report_.proof);
-    if (fact != nullptr && fact->status == FactStatus::kRefuted) {
-      report_.verdict = VerdictKind::kDifferent;
-      report_.reason = fmt::format("KV409 {}: {}: {}", fact->about, fact->text, fact->why_not);
-      return std::move(report_);
-    }
-    if (!false_role_.empty()) {
-      report_.verdict = VerdictKind::kDifferent;
-      report_.reason = "KV411 " + false_role_;
-      return std::move(report_);
-    }
-    AddAliases();
-    for (const ManifestOutput& output : relation_.outputs) {
-      const bool seen = std::any_of(report_.outputs.begin(), report_.outputs.end(),
-                                    [&](const OutputResult& o) { return o.name == output.name; });
-      if (!seen && coverage_.decodes() > 0) {
-        return Inconclusive(fmt::format("KV405 {} holds no number in any step", output.name));
-      }
-    }
-    if (!unjudged_.empty()) return Inconclusive("KV405 " + unjudged_);
-    if (report_.oracle.disagreement) {
-      return Inconclusive("KV420 " + *report_.oracle.disagreement);
-    }
-    if (!report_.rounding.broken.empty()) {
-      return Inconclusive(
-          fmt::format("KV421 node {} is the same in both models, on equal operands, "
-                      "and gives other bits",
-                      report_.rounding.broken));
-    }
-    if (const std::string missing = coverage_.Missing(relation_, Excuses()); !missing.empty()) {
-      return Inconclusive("KV406 " + missing);
-    }
-    if (!weak_.empty()) return Inconclusive("KV408 " + weak_);
-    if (options_.controls && report_.controls.empty()) {
-      return Inconclusive("KV407 no mutant could be made of the converted model");
-    }
-    for (const ControlResult& control : report_.controls) {
-      if (control.missed()) {
-        return Inconclusive(
-            fmt::format("KV407 the mutant \"{}\" was not detected", control.mutant));
-      }
-    }
-    if (options_.source && OfAnotherSource()) {
-      return Inconclusive(fmt::format("KV412 the relation is of a source with the digest {}",
-                                      relation_.source_sha256));
-    }
-    report_.verdict = VerdictKind::kEqual;
-    if (!HoldsWhole(report_.proof)) AsTested();
-    return std::move(report_);
-  }
-
-  bool OfAnotherSource() const {
-    return before_.digest != nullptr && !relation_.source_sha256.empty() &&
-           before_.digest->Hex() != relation_.source_sha256;
-  }
-
-  // Adds the assumption that hosts keep two buffers for each cache that the relation does not call
-  // safe.
-  void AddAliases() {
-    for (const AliasCertificate& alias : report_.aliases) {
-      if (alias.claim == CacheAlias::kSafe) continue;
+  // Where all facts hold, a few thresholds suffice to guard against faults of the proof.
+  const size_t most = HoldsWhole(report_.proof) ? 3 : 12;
+  constexpr int64_t kFarthest = 4200;
+  for (int64_t number : UnmatchedNumbers(*before_.proto, *after_.proto)) {
+    if (number <= kFarthest && limits_.thresholds.size() < most) {
+      limits_.thresholds.push_back(number);
+    } else if (!HoldsWhole(report_.proof)) {
       report_.assumptions.Add(
-          {AssumptionKind::kAlias, alias.cache,
-           fmt::format("past and present of {} do not share memory", alias.cache),
-           AssumptionSource::kManifest, false});
+          NotRun(AssumptionKind::kCapacity, "",
+                 fmt::format("no step is run because of the number {}", number)));
     }
   }
+}
 
-  // Makes the verdict "equal as tested": says which fact is open and which sizes were run.
-  void AsTested() {
-    report_.verdict = VerdictKind::kEqualAsTested;
-    const ProofFact* open = FirstThatFails(report_.proof);
-    const std::string sizes =
-        fmt::format("up to {} sequences, {} new tokens, {} past ones and {} slots", reached_.batch,
-                    reached_.tokens, reached_.past, reached_.capacity);
-    if (open != nullptr) {
-      report_.reason = fmt::format("KV410 run {}; open: {}: {}: {}", sizes, open->about, open->text,
-                                   open->why_not);
-    } else {
-      report_.reason =
-          fmt::format("KV410 run {}; nothing is proved{}{}", sizes,
-                      report_.proof.not_tried.empty() ? "" : ": ", report_.proof.not_tried);
-    }
-    report_.assumptions.Add(NotRun(AssumptionKind::kCapacity, "", "sizes that were run: " + sizes));
+void PairVerifier::FindLimits(const Stimulus& stimulus, const SourceFacts& facts) {
+  LimitBySource(relation_, stimulus, facts, &limits_);
+  const bool excluded = LimitByProof(report_.proof.assumptions, &limits_);
+  if (!limits_.pads && !excluded) {
+    report_.assumptions.Add(NotRun(AssumptionKind::kPadding, "", "no step has padding tokens"));
   }
+  limits_.full = options_.full;
+  facts_.reads_unused = facts.reads_unused || part_.reads_unused;
+  facts_.reads_garbage = facts.reads_garbage || part_.reads_unused;
+  facts_.limits = limits_;
+  facts_.garbage = Garbage();
+  facts_.source_nodes = source_nodes_;
+}
 
-  const Model& before_;
-  const Model& after_;
-  const Manifest& relation_;
-  const VerifyOptions& options_;
-  const bool control_;  // a wrong relation is judged, without oracle and shrinking
-  const VerifyPart part_;
-  Pace pace_;
-  const int threads_;
-  int source_nodes_ = 0;
-  PlanLimits limits_;
-  std::vector<Plan> plans_;
-  std::vector<Record> records_;
-  Reached reached_;
-  std::vector<std::string> free_positions_, added_masks_;  // inputs that can be fed freely
-  std::vector<std::string> fed_freely_;
-  std::vector<std::string> unread_;  // inputs of which the models read the shape only
-  StepFeeds equal_start_;
-  VerifyReport report_;
-  std::string failure_, unsupported_, unjudged_, unrefused_;
-  std::string false_role_;  // see RoleContradiction
-  SelfCheckFacts facts_;
-  Coverage coverage_;
-  std::vector<std::pair<std::string, std::string>> sensitivity_;
-  std::string weak_;  // slots and tokens that hardly move the outputs
-};
+// Runs the plans and takes over their results.
+void PairVerifier::RunPlans(Driver* driver, ErrorBounds* bounds, Runner& source, Runner& converted,
+                            const PlanRunner::Follower* follower) {
+  if (part_.recorder != nullptr) part_.recorder->Relate(relation_);
+  driver->Watch(part_.recorder);
+  PlanRunner runner(HoldsWhole(report_.proof), &report_, &pace_, follower);
+  runner.Run(driver, bounds, source, converted, &plans_);
+  records_ = std::move(runner.records);
+  equal_start_ = std::move(runner.equal_start);
+  coverage_ = std::move(runner.coverage);
+  reached_ = runner.reached;
+  failure_ = runner.failure;
+  unsupported_ = runner.unsupported;
+  unjudged_ = runner.unjudged;
+  if (runner.free_masks) fed_freely_ = added_masks_;
+  if (runner.free_positions) {
+    fed_freely_.insert(fed_freely_.end(), free_positions_.begin(), free_positions_.end());
+  }
+}
 
-}  // namespace
+// Keeps the plans that passed in the record, if one is made, and adds steps to be timed.
+void PairVerifier::RecordLengths(Driver* driver, Runner& source, Runner& converted) {
+  if (part_.recorder == nullptr) return;
+  part_.recorder->KeepPassed(report_.plans);
+  driver->Attend(nullptr);
+  if (!report_.counterexample && !Failed()) {
+    part_.recorder->AddLengths(*driver, source, converted, limits_);
+    part_.recorder->AddLarge(*driver, converted, limits_);
+  }
+  driver->Watch(nullptr);
+}
+
+void PairVerifier::ShrinkDifference(const Driver& driver, Runner& source, Runner& converted) {
+  Counterexample& found = *report_.counterexample;
+  for (const Plan& plan : plans_) {
+    if (plan.name != found.plan) continue;
+    Shrink(driver, source, converted, relation_, limits_, plan, source_nodes_, {}, &found);
+    return;
+  }
+}
+
+// Whether a step of the source may have several new tokens.
+bool PairVerifier::TakesSeveral() const {
+  if (limits_.tokens) return *limits_.tokens > 1;
+  if (limits_.most_tokens && *limits_.most_tokens < 2) return false;
+  return limits_.prefill || limits_.tokens_with_past.value_or(2) > 1;
+}
+
+// Samples whether the outputs depend on each slot and token.
+void PairVerifier::RunSensitivity(const Driver& driver, Runner& source, Runner& converted) {
+  if (facts_.grows) return;
+  const Sensitivity s =
+      SampleSensitivity(driver, source, converted, relation_, limits_, source_nodes_);
+  if (s.difference && !report_.counterexample) report_.counterexample = s.difference;
+  sensitivity_ = {
+      {"sensitivity", fmt::format("{} of {} sampled slots and tokens are felt, the least {:.3g} "
+                                  "times as much as it must",
+                                  s.felt, s.sampled, s.least)}};
+  if (!s.unseen.empty()) {
+    sensitivity_.emplace_back("not seen by the source",
+                              fmt::format("{}", fmt::join(s.unseen, " ")));
+  }
+  if (!s.weak.empty()) {
+    weak_ = fmt::format("{}", fmt::join(s.weak, " "));
+    sensitivity_.emplace_back("hardly felt", weak_);
+  }
+}
+
+// Checks the converted model by itself, and shrinks what the source may show as well.
+void PairVerifier::RunSelfChecks(const Driver& driver, Runner& source, Runner& converted) {
+  SelfChecks checks(driver, relation_, facts_, records_,
+                    [this](std::vector<exec::CachePair> pairs, exec::AliasMode mode) {
+                      return MakeRunner(after_, std::move(pairs), mode);
+                    });
+  for (const SelfCheck& check : checks.Run(source, converted)) {
+    Take(check);
+    if (!check.difference || !check.plan || control_) continue;
+    ToldBy told{true, check.unused};
+    std::optional<Runner> mode;
+    if (check.mode) {
+      auto made = MakeRunner(after_, checks.Pairs(), *check.mode);
+      if (!made.ok()) continue;
+      told.mode = &mode.emplace(*std::move(made));
+    }
+    Shrink(driver, source, converted, relation_, limits_, *check.plan, source_nodes_, told,
+           &*report_.counterexample);
+  }
+  report_.aliases = checks.aliases();
+  if (report_.counterexample || Failed() || facts_.grows) return;
+  if (limits_.circular || limits_.all_rings) return;
+  const SelfCheck overflow = checks.Overflow();
+  Take(overflow);
+  if (overflow.result.status == "skipped") unrefused_ = overflow.result.note;
+}
+
+void PairVerifier::Take(const SelfCheck& check) {
+  for (const auto& entry : check.outputs) Worst(entry.second);
+  if (check.difference && !report_.counterexample) report_.counterexample = check.difference;
+  if (!check.failed.empty() && failure_.empty()) failure_ = check.failed;
+  report_.plans.push_back(check.result);
+}
+
+void PairVerifier::RunMutants(const Driver& driver, const Graph& source, const Graph& after) {
+  ControlOptions options;
+  options.source = &source;
+  options.threads = threads_;
+  options.many_tokens = coverage_.many_tokens();
+  options.pads = coverage_.pads();
+  options.everywhere = options_.full && WeightsOf(after_.proto->graph()) <= kSmall;
+  options.one_length = Excuses().one_length;
+  options.unrefused = unrefused_;
+  options.last_slot = Excuses().last_slot;
+  options.last_start =
+      limits_.tokens.value_or(1) > 1
+          ? fmt::format("steps of {} tokens never begin in the last slot", *limits_.tokens)
+          : options.last_slot;
+  options.overflow = [&](const Model& mutant) {
+    const SelfChecks checks(driver, relation_, facts_, records_,
+                            [&](std::vector<exec::CachePair> pairs, exec::AliasMode mode) {
+                              return MakeRunner(mutant, std::move(pairs), mode);
+                            });
+    return checks.Overflow();
+  };
+  options.judge = [this](const Manifest& relation) { return Refusal(relation); };
+  options.proved = HoldsWhole(report_.proof);
+  options.ledger = &report_.assumptions;
+  options.pace = &pace_;
+  report_.controls = RunControls(driver, after_, after, relation_, records_, options);
+}
+
+// Judges the two models with another relation, without mutants and proof. Returns why they are
+// not equal; empty if they are.
+std::string PairVerifier::Refusal(const Manifest& relation) const {
+  VerifyOptions options = options_;
+  options.controls = false;
+  options.proof = false;
+  options.full = false;
+  const auto report = PairVerifier(before_, after_, relation, options, true, {}).Run();
+  if (!report.ok()) return Text(report.status());
+  return Accepts(report->verdict, Accept::kTested) ? "" : report->reason;
+}
+}  // namespace kvlift::internal
+
+namespace kvlift {
 
 absl::StatusOr<VerifyReport> JudgePair(const Model& before, const Model& after,
                                        const Manifest& relation, const VerifyOptions& options,
                                        const VerifyPart& part) {
-  return Verifier(before, after, relation, options, false, part).Run();
+  return internal::PairVerifier(before, after, relation, options, false, part).Run();
 }
 
 }  // namespace kvlift

@@ -1,0 +1,77 @@
+// Finds operators that compute tokens of a step, or sequences, together: the class behind the
+// functions of cross_token_ops.h. Internal to lib/rewrite.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "rewrite/plan/cross_token_ops.h"
+
+namespace kvlift::internal {
+
+// Each Run returns the first node that the function of the same purpose in cross_token_ops.h names;
+// kNoNode if there is none.
+class CrossTokenFinder {
+ public:
+  explicit CrossTokenFinder(const Analysis& a);
+
+  NodeId Run();
+  NodeId RunWithPads();
+  NodeId RunIntegers();
+  NodeId RunMoved();
+  NodeId RunJoined();
+
+ private:
+  void TakeHostBatch();
+  void TakeEqual(absl::flat_hash_set<sym::DimSymbol>* dims) const;
+  static std::optional<std::pair<sym::DimSymbol, sym::DimSymbol>> EqualSymbols(sym::Expr predicate);
+  bool Joins(NodeId n);
+  bool HoldsSequences(sym::Expr extent) const;
+  template <typename Holds>
+  bool Loses(NodeId n, const Holds& holds);
+  bool IsReal(NodeId n) const;
+  static bool IsUnknownExtent(sym::Expr extent);
+  static std::vector<int64_t> AllAxes(int64_t rank);
+  bool Counts(NodeId n) const;
+  template <typename Is>
+  bool DataOn(ValueId v, const std::vector<int64_t>& axes, const Is& is);
+  bool IntegersOn(NodeId n, const std::vector<int64_t>& axes);
+  bool TakesIntegersTogether(NodeId n);
+  bool IsLastPosition(NodeId n);
+  bool IsPosition(ValueId input);
+  bool CountsTokens(NodeId n);
+  bool HoldsTokens(sym::Expr extent) const;
+  NodeId FindLastForAll();
+  bool ReadsLast(ValueId v, const absl::flat_hash_set<ValueId>& made_of_last);
+
+  // Returns true if steps may hold padding tokens: several sequences with several tokens each.
+  bool HoldsPads() const { return several_tokens_ && several_sequences_; }
+
+  bool SeesEarlierOnly(NodeId n) const;
+  bool Computes(NodeId n);
+  bool ReadsMoved(NodeId n, bool (*leaves)(sym::Expr));
+  bool IsMoved(ValueId v, bool (*leaves)(sym::Expr));
+  static bool LeavesSequence(sym::Expr place);
+  static bool IsShifted(sym::Expr place);
+  bool ReadsData(sym::Expr e) const;
+  std::vector<int64_t> ReducedAxes(NodeId n, int64_t rank) const;
+  static void Take(sym::Expr extent, absl::flat_hash_set<sym::DimSymbol>* dims);
+  bool HoldsRows(sym::Expr extent) const;
+  bool RowsOn(NodeId n, int operand, const std::vector<int64_t>& axes);
+  bool RowsFrom(NodeId n, int64_t first);
+  bool ReduceMixes(NodeId n);
+  bool CumSumMixes(NodeId n);
+  bool Mixes(NodeId n);
+  ValueId Operand(NodeId n, int k) const;
+
+  const Graph& graph_;
+  sym::Forms& forms_;
+  absl::flat_hash_set<sym::DimSymbol> rows_, past_, sequences_;
+  absl::flat_hash_set<NodeId> attention_;
+  bool several_tokens_ = false, several_sequences_ = false;
+};
+
+}  // namespace kvlift::internal

@@ -1,0 +1,117 @@
+// What the shapes and the form of a candidate's present say: where it differs from its past, and
+// how it seems to be made.
+#include <utility>
+
+#include "fmt/format.h"
+#include "rewrite/recognise/candidates.h"
+
+namespace kvlift {
+namespace {
+
+using sym::Expr;
+using sym::Kind;
+
+// Extents that are written differently may be equal if one of them is a symbol that the other one
+// does not contain, since inputs declare symbols of their own for one size.
+bool MayBeEqual(Expr a, Expr b) {
+  if (a == b) return true;
+  if (a->kind() == Kind::kInteger || b->kind() == Kind::kInteger) return false;
+  return (a->kind() == Kind::kDim && !sym::ContainsDim(b, a->dim())) ||
+         (b->kind() == Kind::kDim && !sym::ContainsDim(a, b->dim()));
+}
+
+std::string Shortened(const Graph& graph, Expr e) {
+  std::string text = sym::ToString(e, &graph);
+  constexpr size_t kMaxText = 200;
+  if (text.size() > kMaxText) {
+    text.resize(kMaxText);
+    text.append("...");
+  }
+  return text;
+}
+
+bool HasEquality(Expr e) {
+  if (e->kind() != Kind::kSelect) return false;
+  for (Expr part : sym::ConjunctsOf(e->args()[0])) {
+    if (part->kind() == Kind::kEq) return true;
+    if (part->kind() == Kind::kNot && part->args()[0]->kind() == Kind::kEq) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+// Returns the axes on which the two shapes differ; nullopt if a shape is not known. An opaque
+// output may have symbols of its own, so only numbers show a difference there.
+std::optional<std::vector<int>> DifferingAxes(sym::Forms& forms, ValueId input, ValueId output) {
+  const sym::Form before = forms.Of(input), after = forms.Of(output);
+  if (!before.known_rank || !after.known_rank || before.shape.size() != after.shape.size()) {
+    return std::nullopt;
+  }
+  std::vector<int> axes, named;  // named: a number on one side, a symbol on the other
+  for (size_t k = 0; k < before.shape.size(); ++k) {
+    const Expr a = before.shape[k], b = after.shape[k];
+    const bool numbers = a->kind() == Kind::kInteger || b->kind() == Kind::kInteger;
+    if (MayBeEqual(a, b) || (!numbers && after.opaque)) continue;
+    const bool own_name = a->kind() == Kind::kDim || b->kind() == Kind::kDim;
+    (numbers && own_name ? named : axes).push_back(static_cast<int>(k));
+  }
+  return axes.empty() ? named : axes;
+}
+
+// Returns true if some element of the past is read at another place than its own.
+bool MovesPast(ValueId past, Expr e) {
+  std::vector<Expr> stack = {e};
+  while (!stack.empty()) {
+    const Expr x = stack.back();
+    stack.pop_back();
+    if (x->kind() == Kind::kLoad && x->source() == past) {
+      for (size_t k = 0; k < x->args().size(); ++k) {
+        const Expr arg = x->args()[k];
+        if (arg->kind() != Kind::kIndex || arg->index() != static_cast<int>(k)) return true;
+      }
+      continue;
+    }
+    if (x->kind() == Kind::kSelect) {
+      stack.push_back(x->args()[1]);
+      stack.push_back(x->args()[2]);
+    }
+  }
+  return false;
+}
+
+Candidate DescribeCandidate(sym::Forms& forms, const CachePair& pair) {
+  const Graph& graph = forms.graph();
+  const auto [past, present] = pair;
+  const sym::Form before = forms.Of(past), after = forms.Of(present);
+  Candidate c;
+  if (const auto axes = DifferingAxes(forms, past, present); axes && !axes->empty()) {
+    c.growing = true;
+    c.axis = axes->back();
+  }
+  const NodeId node = graph.producer(present);
+  if (c.growing) {
+    c.kind = UpdateKind::kConcat;
+    c.if_unmatched = MakeFinding(
+        "KV202", fmt::format("needs t < P ? past : new, found {}", Shortened(graph, after.element)),
+        graph, {node}, {past, present});
+    return c;
+  }
+  if (MovesPast(past, after.element)) {
+    c.kind = UpdateKind::kShift;
+    c.if_unmatched = MakeFinding("KV205",
+                                 fmt::format("needs rows that stay where they are, found {}",
+                                             Shortened(graph, after.element)),
+                                 graph, {node}, {past, present});
+    return c;
+  }
+  c.kind = HasEquality(after.element) ? UpdateKind::kSelect : UpdateKind::kScatter;
+  c.if_unmatched =
+      MakeFinding("KV204",
+                  fmt::format("needs rows written at consecutive slots of each sequence, found {}",
+                              Shortened(graph, after.element)),
+                  graph, {node}, {past, present});
+  return c;
+}
+
+}  // namespace kvlift
