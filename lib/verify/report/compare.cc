@@ -24,6 +24,16 @@ double FixedBound(int32_t type, int source_nodes, double largest) {
          std::max(largest, std::numeric_limits<float>::min() / eps);
 }
 
+// Returns the largest absolute value of the finite elements; 0 if there are none.
+double LargestOf(const exec::View& view) {
+  double largest = 0;
+  for (int64_t i = 0; i < view.size(); ++i) {
+    const double x = exec::ElementAsDouble(view, i);
+    if (std::isfinite(x)) largest = std::max(largest, std::fabs(x));
+  }
+  return largest;
+}
+
 std::vector<int64_t> ElementAt(const exec::Shape& shape, int64_t flat) {
   std::vector<int64_t> element(shape.size());
   for (int k = static_cast<int>(shape.size()) - 1; k >= 0; --k) {
@@ -81,12 +91,9 @@ Comparison Compare(const exec::View& reference, const exec::View& actual, int so
   }
   const int64_t size = reference.size();
   const bool real = IsFloatType(reference.type);
-  double largest = 0;
   int64_t nans = 0;
   for (int64_t i = 0; real && i < size; ++i) {
-    const double r = exec::ElementAsDouble(reference, i);
-    if (std::isfinite(r)) largest = std::max(largest, std::fabs(r));
-    if (!std::isnan(r)) continue;
+    if (!std::isnan(exec::ElementAsDouble(reference, i))) continue;
     ++nans;
     if (!std::isnan(exec::ElementAsDouble(actual, i))) {
       c.source_not_finite = true;
@@ -95,7 +102,7 @@ Comparison Compare(const exec::View& reference, const exec::View& actual, int so
   }
   c.judged = nans < size || size == 0;
   const double eps = EpsilonOf(reference.type);
-  c.bound = real ? FixedBound(reference.type, source_nodes, largest) : 0;
+  c.bound = real ? FixedBound(reference.type, source_nodes, LargestOf(reference)) : 0;
   const bool computed = real && slack.shape == reference.shape && !slack.absent();
   double worst = -1;  // the largest |difference| / bound
   int64_t worst_at = 0;
@@ -137,12 +144,7 @@ Comparison Compare(const exec::View& reference, const exec::View& actual, int so
 exec::Tensor BoundsOf(const exec::View& reference, int source_nodes, const exec::View& slack) {
   exec::Tensor bounds = exec::Tensor::Zeros(TensorProto::DOUBLE, reference.shape);
   if (!IsFloatType(reference.type)) return bounds;
-  double largest = 0;
-  for (int64_t i = 0; i < reference.size(); ++i) {
-    const double r = exec::ElementAsDouble(reference, i);
-    if (std::isfinite(r)) largest = std::max(largest, std::fabs(r));
-  }
-  const double fixed = FixedBound(reference.type, source_nodes, largest);
+  const double fixed = FixedBound(reference.type, source_nodes, LargestOf(reference));
   const bool computed = slack.shape == reference.shape && !slack.absent();
   for (int64_t i = 0; i < reference.size(); ++i) {
     const bool known = computed && std::isfinite(slack.as<double>()[i]);

@@ -1,5 +1,6 @@
 #include "kvlift/inputs/npy.h"
 
+#include <bit>
 #include <charconv>
 #include <cstring>
 #include <string>
@@ -7,6 +8,7 @@
 
 #include "base/status.h"
 #include "fmt/format.h"
+#include "ir/types.h"
 
 namespace kvlift::cli {
 namespace {
@@ -27,14 +29,25 @@ std::string_view ValueOf(std::string_view header, std::string_view key) {
   return at == std::string_view::npos ? std::string_view() : header.substr(at);
 }
 
+// The element types of arrays, by their descriptor.
+constexpr std::pair<std::string_view, int32_t> kTypes[] = {
+    {"<f4", onnx::TensorProto::FLOAT},   {"<f8", onnx::TensorProto::DOUBLE},
+    {"<f2", onnx::TensorProto::FLOAT16}, {"|b1", onnx::TensorProto::BOOL},
+    {"|i1", onnx::TensorProto::INT8},    {"|u1", onnx::TensorProto::UINT8},
+    {"<i2", onnx::TensorProto::INT16},   {"<u2", onnx::TensorProto::UINT16},
+    {"<i4", onnx::TensorProto::INT32},   {"<u4", onnx::TensorProto::UINT32},
+    {"<i8", onnx::TensorProto::INT64},   {"<u8", onnx::TensorProto::UINT64}};
+
+// Returns the descriptor of a type. Types that NumPy does not know have that of their bits; empty:
+// their elements are no whole bytes.
+std::string_view DescriptorOf(int32_t type) {
+  for (const auto& [name, known] : kTypes) {
+    if (type == known) return name;
+  }
+  return ElementBits(type) == 8 ? "|u1" : ElementBits(type) == 16 ? "<u2" : "";
+}
+
 absl::StatusOr<int32_t> TypeOf(std::string_view value) {
-  static constexpr std::pair<std::string_view, int32_t> kTypes[] = {
-      {"<f4", onnx::TensorProto::FLOAT},   {"<f8", onnx::TensorProto::DOUBLE},
-      {"<f2", onnx::TensorProto::FLOAT16}, {"|b1", onnx::TensorProto::BOOL},
-      {"|i1", onnx::TensorProto::INT8},    {"|u1", onnx::TensorProto::UINT8},
-      {"<i2", onnx::TensorProto::INT16},   {"<u2", onnx::TensorProto::UINT16},
-      {"<i4", onnx::TensorProto::INT32},   {"<u4", onnx::TensorProto::UINT32},
-      {"<i8", onnx::TensorProto::INT64},   {"<u8", onnx::TensorProto::UINT64}};
   const size_t end =
       value.size() < 2 || value[0] != '\'' ? std::string_view::npos : value.find('\'', 1);
   if (end == std::string_view::npos) return Bad("no simple element type");
@@ -89,6 +102,31 @@ absl::StatusOr<exec::Tensor> ParseNpy(std::string_view bytes) {
   exec::Tensor tensor(type, shape);
   if (size > 0) std::memcpy(tensor.data(), data.data(), data.size());
   return tensor;
+}
+
+absl::StatusOr<std::string> NpyOf(const exec::View& tensor) {
+  static_assert(std::endian::native == std::endian::little);
+  const std::string_view descriptor = DescriptorOf(tensor.type);
+  if (descriptor.empty() || tensor.bytes() < 0) {
+    return absl::UnimplementedError(
+        fmt::format("a tensor of {} cannot be written as .npy", ElementTypeName(tensor.type)));
+  }
+  std::string shape;
+  for (int64_t dim : tensor.shape) shape += fmt::format("{},", dim);
+  std::string header =
+      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descriptor, shape);
+  // The data begins at a multiple of 64 bytes, behind the magic, two bytes of the version and two
+  // of the header's length.
+  constexpr size_t kBefore = kMagic.size() + 4, kAlign = 64;
+  header.append(kAlign - 1 - (kBefore + header.size()) % kAlign, ' ');
+  header.push_back('\n');
+  std::string bytes(kMagic);
+  for (const size_t byte : {size_t{1}, size_t{0}, header.size() & 0xFF, header.size() >> 8}) {
+    bytes.push_back(static_cast<char>(byte));
+  }
+  bytes += header;
+  bytes.append(reinterpret_cast<const char*>(tensor.data), static_cast<size_t>(tensor.bytes()));
+  return bytes;
 }
 
 }  // namespace kvlift::cli

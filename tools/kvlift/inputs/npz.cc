@@ -1,46 +1,16 @@
 #include "kvlift/inputs/npz.h"
 
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <limits>
 #include <utility>
 
 #include "base/status.h"
 #include "fmt/format.h"
-#include "ir/types.h"
+#include "kvlift/inputs/npy.h"
 
 namespace kvlift::cli {
 namespace {
-
-using onnx::TensorProto;
-
-std::string_view DescriptorOf(int32_t type) {
-  switch (type) {
-    case TensorProto::FLOAT:
-      return "<f4";
-    case TensorProto::DOUBLE:
-      return "<f8";
-    case TensorProto::FLOAT16:
-      return "<f2";
-    case TensorProto::BOOL:
-      return "|b1";
-    case TensorProto::INT8:
-      return "|i1";
-    case TensorProto::INT16:
-      return "<i2";
-    case TensorProto::INT32:
-      return "<i4";
-    case TensorProto::INT64:
-      return "<i8";
-    case TensorProto::UINT32:
-      return "<u4";
-    case TensorProto::UINT64:
-      return "<u8";
-    default:
-      return ElementBits(type) == 8 ? "|u1" : ElementBits(type) == 16 ? "<u2" : "";
-  }
-}
 
 // CRC-32 of ISO 3309, as ZIP has it.
 uint32_t Crc32(std::string_view bytes) {
@@ -78,28 +48,6 @@ void PutEntry(std::string* to, uint32_t crc, uint32_t size, size_t name_size) {
 }
 
 }  // namespace
-
-absl::StatusOr<std::string> NpyOf(const exec::View& tensor) {
-  static_assert(std::endian::native == std::endian::little);
-  const std::string_view descriptor = DescriptorOf(tensor.type);
-  if (descriptor.empty() || tensor.bytes() < 0) {
-    return absl::UnimplementedError(
-        fmt::format("a tensor of {} cannot be written as .npy", ElementTypeName(tensor.type)));
-  }
-  std::string shape;
-  for (int64_t dim : tensor.shape) shape += fmt::format("{},", dim);
-  std::string header =
-      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descriptor, shape);
-  // The data begins at a multiple of 64 bytes.
-  constexpr size_t kBefore = 10, kAlign = 64;
-  header.append(kAlign - 1 - (kBefore + header.size()) % kAlign, ' ');
-  header.push_back('\n');
-  std::string bytes = "\x93NUMPY";
-  Put(&bytes, uint8_t{1}, uint8_t{0}, static_cast<uint16_t>(header.size()));
-  bytes += header;
-  bytes.append(reinterpret_cast<const char*>(tensor.data), static_cast<size_t>(tensor.bytes()));
-  return bytes;
-}
 
 absl::Status NpzWriter::Add(std::string_view name, const exec::View& tensor) {
   KV_ASSIGN_OR_RETURN(const std::string content, NpyOf(tensor));

@@ -10,15 +10,11 @@
 
 namespace kvlift::cli {
 
-// Returns a tensor as a .npy file. Types that NumPy does not have become unsigned integers of as
-// many bytes. Unimplemented for types smaller than a byte and for what is no tensor of numbers.
-absl::StatusOr<std::string> NpyOf(const exec::View& tensor);
-
 // The bytes of an archive. Equal arrays give equal bytes.
 class NpzWriter {
  public:
-  // Names must be unique and ASCII. Errors are those of NpyOf; ResourceExhausted if the archive
-  // gets larger than 2 GiB.
+  // Names must be unique and ASCII. Errors are those of NpyOf (kvlift/inputs/npy.h);
+  // ResourceExhausted if the archive gets larger than 2 GiB.
   absl::Status Add(std::string_view name, const exec::View& tensor);
   // Returns the archive; nothing can be added afterwards.
   std::string Finish();
