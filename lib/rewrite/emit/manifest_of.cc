@@ -5,9 +5,9 @@
 #include <set>
 #include <utility>
 
+#include "base/overloaded.h"
 #include "contract/words.h"
 #include "fmt/format.h"
-#include "rewrite/plan/cross_token_ops.h"
 #include "rewrite/plan/declared_types.h"
 #include "rewrite/recognise/input_assumptions.h"
 
@@ -182,18 +182,26 @@ std::string InputOf(const sym::Forms& forms, Expr predicate) {
   return one ? forms.graph().name(sources[0]) : "";
 }
 
-// Returns true if the mask reads an input at the index of the key.
-bool HostMayHideAll(const Analysis& a, const AttentionSite& site) {
-  const std::vector<Expr> loads = sym::LoadsOf(site.mask.keep);
-  return std::any_of(loads.begin(), loads.end(), [&](Expr load) {
-    return a.graph->is_graph_input(load->source()) && sym::ContainsIndex(load, 3);
-  });
-}
-
-// Returns the first node that combines several tokens of a step; kNoNode if there is none.
-NodeId TakesTokensTogether(const Analysis& a) {
-  const NodeId n = FindMixing(a);
-  return n != kNoNode ? n : FindCountedTokens(a);
+// Returns why no padding tokens may be among those of a step, as the text of a precondition.
+std::string WhyNoPadding(const Graph& graph, const NoPadding& why) {
+  const auto at = [&](NodeId n) {
+    return fmt::format("{} at {}", graph.node(n).op_type(), graph.NodeName(n));
+  };
+  return std::visit(
+      Overloaded{[](const StateTakesTokens&) {
+                   return std::string("a state takes in every token of a step: no pads among them");
+                 },
+                 [&](const TokensTogether& together) {
+                   return fmt::format(
+                       "{} takes in all tokens of a step: no padding tokens among them",
+                       at(together.node));
+                 },
+                 [&](const OtherRowsRead& other) {
+                   return fmt::format(
+                       "{} computes with other rows of a step: no padding tokens among them",
+                       at(other.node));
+                 }},
+      why);
 }
 
 void AddPreconditions(const Analysis& a, const ConversionPlan& plan, Manifest* m) {
@@ -233,12 +241,7 @@ void AddPreconditions(const Analysis& a, const ConversionPlan& plan, Manifest* m
                                 PreconditionStatus::kAssumed,
                                 InputOf(*a.forms, assumption.predicate)});
   }
-  const bool sees_none =
-      std::any_of(a.attention.begin(), a.attention.end(), [&](const AnalysedAttention& attention) {
-        return attention.site &&
-               (!plan.extents.key_length_masks.empty() || HostMayHideAll(a, *attention.site));
-      });
-  if (sees_none) {
+  if (plan.may_hide_all_keys) {
     const bool additive = plan.options.mask == MaskForm::kAdditive;
     m->preconditions.push_back(
         {"KV303",
@@ -252,22 +255,9 @@ void AddPreconditions(const Analysis& a, const ConversionPlan& plan, Manifest* m
     m->preconditions.push_back({"KV304", "all caches of a step hold the same number of tokens",
                                 PreconditionStatus::kAssumed});
   }
-  if (!a.states.empty()) {
-    m->preconditions.push_back({"KV236",
-                                "a state takes in every token of a step: no pads among them",
-                                PreconditionStatus::kAssumed});
-  } else if (const NodeId n = TakesTokensTogether(a); n != kNoNode) {
+  if (plan.no_padding) {
     m->preconditions.push_back(
-        {"KV236",
-         fmt::format("{} at {} takes in all tokens of a step: no padding tokens among them",
-                     a.graph->node(n).op_type(), a.graph->NodeName(n)),
-         PreconditionStatus::kAssumed});
-  } else if (const NodeId other = FindMixingWithPads(a); other != kNoNode) {
-    m->preconditions.push_back(
-        {"KV236",
-         fmt::format("{} at {} computes with other rows of a step: no padding tokens among them",
-                     a.graph->node(other).op_type(), a.graph->NodeName(other)),
-         PreconditionStatus::kAssumed});
+        {"KV236", WhyNoPadding(*a.graph, *plan.no_padding), PreconditionStatus::kAssumed});
   }
   AddAssumedMasks(plan, m);
   if (plan.uniform && plan.grows()) {

@@ -75,6 +75,14 @@ std::optional<Finding> ViewsReadInFull(const Analysis& a, const ResolvedOptions&
   return std::nullopt;
 }
 
+// Returns true if the mask reads an input at the index of the key.
+bool ReadsInputAtKeys(const Analysis& a, const AttentionSite& site) {
+  const std::vector<Expr> loads = sym::LoadsOf(site.mask.keep);
+  return std::any_of(loads.begin(), loads.end(), [&](Expr load) {
+    return a.graph->is_graph_input(load->source()) && sym::ContainsIndex(load, 3);
+  });
+}
+
 }  // namespace
 
 std::optional<Finding> RefuseBeforePlanning(const Analysis& a,
@@ -84,6 +92,20 @@ std::optional<Finding> RefuseBeforePlanning(const Analysis& a,
   if (auto finding = CapacitiesDiffer(a, options)) return finding;
   if (auto finding = RingTooSmall(a, caches, options)) return finding;
   return ViewsReadInFull(a, options);
+}
+
+std::optional<NoPadding> ForbidsPadding(const Analysis& a) {
+  if (!a.states.empty()) return StateTakesTokens{};
+  if (const NodeId n = FindMixing(a); n != kNoNode) return TokensTogether{n};
+  if (const NodeId n = FindCountedTokens(a); n != kNoNode) return TokensTogether{n};
+  if (const NodeId n = FindMixingWithPads(a); n != kNoNode) return OtherRowsRead{n};
+  return std::nullopt;
+}
+
+bool MayHideAllKeys(const Analysis& a, bool has_key_length_masks) {
+  return std::any_of(a.attention.begin(), a.attention.end(), [&](const auto& attention) {
+    return attention.site && (has_key_length_masks || ReadsInputAtKeys(a, *attention.site));
+  });
 }
 
 std::optional<std::string> NeedsUniform(const Analysis& a) {

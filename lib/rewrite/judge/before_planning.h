@@ -16,6 +16,13 @@ std::optional<Finding> RefuseBeforePlanning(const Analysis& analysis,
                                             absl::Span<const PlannedCache> caches,
                                             const ResolvedOptions& options);
 
+// Returns why a step must not have padding tokens; nullopt if it may.
+std::optional<NoPadding> ForbidsPadding(const Analysis& analysis);
+
+// Returns true if masks of the host may hide all keys from a query of some attention, given whether
+// inputs are as long as the keys.
+bool MayHideAllKeys(const Analysis& analysis, bool has_key_length_masks);
+
 // Returns why the sequences of a batch must have one length; nullopt if no reason is known.
 std::optional<std::string> NeedsUniform(const Analysis& analysis);
 

@@ -325,9 +325,8 @@ bool LosesRows(const Analysis& a, const ConversionPlan& plan) {
   return false;
 }
 
-}  // namespace
-
-ConversionPlan MakePlan(const Analysis& a, const ResolvedOptions& options) {
+// Judges the model under the schemes that are open to it, and returns the plan of one.
+ConversionPlan ChoosePlan(const Analysis& a, const ResolvedOptions& options) {
   const std::vector<PlannedCache> caches = PlanBuffers(a, options);
   if (auto finding = internal::RefuseBeforePlanning(a, caches, options)) {
     ConversionPlan refused;
@@ -359,6 +358,16 @@ ConversionPlan MakePlan(const Analysis& a, const ResolvedOptions& options) {
   }
   one.plan.uniform_reason = std::move(*why);
   return std::move(one.plan);
+}
+
+}  // namespace
+
+ConversionPlan MakePlan(const Analysis& a, const ResolvedOptions& options) {
+  ConversionPlan plan = ChoosePlan(a, options);
+  if (plan.refusal) return plan;
+  plan.no_padding = internal::ForbidsPadding(a);
+  plan.may_hide_all_keys = internal::MayHideAllKeys(a, !plan.extents.key_length_masks.empty());
+  return plan;
 }
 
 }  // namespace kvlift

@@ -181,6 +181,17 @@ struct RederivedOperand {
   std::variant<ValueId, sym::Emitter::Request> value;
 };
 
+// Why no padding tokens may be among the new tokens of a step: a state takes in every token; a node
+// computes all tokens of a step together; or it computes with other rows of a step.
+struct StateTakesTokens {};
+struct TokensTogether {
+  NodeId node = kNoNode;
+};
+struct OtherRowsRead {
+  NodeId node = kNoNode;
+};
+using NoPadding = std::variant<StateTakesTokens, TokensTogether, OtherRowsRead>;
+
 // How wide the host makes the masks in SharedExtents::key_length_masks: as for the source, P + S
 // where the source may declare another name for it, or the capacity.
 enum class MaskWidth { kAsSource, kTotalLength, kCapacity };
@@ -196,6 +207,9 @@ struct ConversionPlan {
   // Why all sequences of a batch are written at one slot, or must hold the same number of tokens;
   // absent: they need not.
   std::optional<std::string> uniform_reason;
+  std::optional<NoPadding> no_padding;  // absent: a step may have padding tokens
+  // The host's masks, or an input that a mask reads at the key, may hide all keys from a query.
+  bool may_hide_all_keys = false;
   SharedExtents extents;
   PlannedIndex index;
   std::vector<PlannedCache> caches;  // by index of Analysis::updates, as is `writes`
