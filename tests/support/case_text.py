@@ -13,7 +13,8 @@ def sections_of_case(name):
     """The sections of a case by their names."""
     with open(os.path.join(FOLDER, name + ".onnxtxt"), encoding="utf-8") as file:
         parts = ("\n" + file.read()).split("\n# ---- ")[1:]
-    return dict(part.rstrip("\n").split("\n", 1) if "\n" in part else (part, "") for part in parts)
+    pieces = [part.partition("\n") for part in parts]
+    return {title.strip(): body.rstrip("\n") for title, _, body in pieces}
 
 
 def apply_edits(text, edits):
