@@ -16,9 +16,13 @@
 
 namespace kvlift::plain {
 
+// Each function named after an operator returns true if it expanded the node into the writer, and
+// false if the node stays as it is.
 class Expander {
  public:
+  // `lengths` is that of AsPlain.
   Expander(onnx::ModelProto model, bool lengths);
+
   PlainModel Run();
 
  private:

@@ -68,14 +68,17 @@ struct PackedLayout {
   }
 };
 
+// Collects the packed tensors of a graph, and replaces the nodes that write into them.
 class Unpacker {
  public:
   Unpacker(const Graph& graph, Normalised* result)
       : graph_(graph), forms_(graph), one_(forms_), builder_(graph), result_(*result) {}
 
+  // Changes the model, or adds refusals, or leaves all as it is if there is nothing to lower.
   absl::Status Run();
 
  private:
+  // Why a node stays as it is, and with it all caches of the tensor.
   struct Reason {
     NodeId node;
     std::string code, text;
@@ -97,6 +100,7 @@ class Unpacker {
   void Refuse(const Packed& packed, const Reason& reason);
   std::string Free(std::string name);
 
+  // The names of a layer's past and present.
   struct Part {
     std::string past, present;
   };

@@ -24,7 +24,6 @@ constexpr const char* kRoles[] = {"key", "value"};
 
 namespace internal {
 
-// Changes the model, or adds refusals, or leaves all as it is if there is nothing to lower.
 absl::Status Unpacker::Run() {
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
     if (IsKeyValueCache(graph_.node(n)) && !Collect(n)) return absl::OkStatus();

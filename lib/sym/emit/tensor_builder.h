@@ -16,6 +16,7 @@ class Emitter::Builder {
  public:
   Builder(Emitter& emitter, const Request& request) : e_(emitter), r_(request) {}
 
+  // Returns the name of the tensor. Errors are those of Emitter::Tensor.
   absl::StatusOr<std::string> Run();
 
  private:

@@ -15,6 +15,7 @@
 
 namespace kvlift::internal {
 
+// Runs plans, checks and mutants one after another, and collects what they give in a report.
 class PairVerifier {
  public:
   // A control is judged without oracle and shrinking, since its relation is wrong on purpose.
