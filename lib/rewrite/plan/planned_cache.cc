@@ -75,14 +75,14 @@ std::vector<PlannedCache> PlanBuffers(const Analysis& a, const ResolvedOptions& 
     const CacheUpdate& update = a.updates[k];
     const bool may_be_ring = rings && update.axis != 0;
     const Buffer buffer = std::visit(
-        Overloaded{[&](const AppendAll& all) {
+        Overloaded{[](const auto&) { return Buffer(LinearBuffer{}); },
+                   [&](const AppendAll& all) {
                      const bool ring = may_be_ring && all.reordered_past == nullptr && seen[k] > 0;
                      return ring ? Buffer(WindowRing{seen[k]}) : Buffer(LinearBuffer{});
                    },
                    [&](const KeepLast& last) {
                      return may_be_ring ? Buffer(WindowRing{last.window}) : Buffer(LinearBuffer{});
                    },
-                   [](const WriteAt&) { return Buffer(LinearBuffer{}); },
                    [](const WriteAround&) { return Buffer(SourceRing{}); },
                    [](const Fifo&) { return Buffer(FifoRing{}); }},
         update.how);

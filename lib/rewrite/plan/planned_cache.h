@@ -13,7 +13,8 @@
 
 namespace kvlift {
 
-// Row t is in slot t: of a growing cache the row of token t, of a buffer the source's row t.
+// Rows are in consecutive slots, in their order, and no write wraps around. Row t is in slot t: of
+// a growing cache the row of token t, of a buffer the source's row t.
 struct LinearBuffer {
   friend bool operator==(const LinearBuffer&, const LinearBuffer&) = default;
 };
