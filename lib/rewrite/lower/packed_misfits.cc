@@ -6,7 +6,6 @@
 
 namespace kvlift::internal {
 
-using onnx::NodeProto;
 using onnx::TensorProto;
 using Slots = KeyValueCacheSlots;
 

@@ -188,6 +188,7 @@ absl::StatusOr<Emitter::Piece> Emitter::Builder::GatherAll(Expr e, const std::st
     coordinates.push_back(std::move(piece));
   }
   std::vector<Expr> shape;
+  shape.reserve(rank());
   for (int k = 0; k < rank(); ++k) {
     shape.push_back(axes >> k & 1u ? r_.shape[k] : e_.forms_.pool().Integer(1));
   }

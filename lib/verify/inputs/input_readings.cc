@@ -2,6 +2,7 @@
 // that read it.
 #include <algorithm>
 
+#include "fmt/format.h"
 #include "verify/inputs/input_reader.h"
 
 namespace kvlift::internal {
