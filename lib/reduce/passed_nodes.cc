@@ -8,12 +8,6 @@
 namespace kvlift {
 namespace {
 
-bool HasDims(const TensorType& type) {
-  return type.elem_type != 0 && type.shape &&
-         std::all_of(type.shape->begin(), type.shape->end(),
-                     [](const Dim& dim) { return dim.known(); });
-}
-
 class PassedNodes : public Reduction {
  public:
   std::string_view name() const override { return "nodes in between"; }
@@ -51,7 +45,7 @@ class PassedNodes : public Reduction {
   // Returns the first operand, in both models of a pair, with the type of the value; empty if there
   // is none, if the value is an output, or if no node reads it.
   static std::string Operand(const SubjectGraphs& graphs, const SharedValue& value) {
-    if (!HasDims(value.type) || !MayBePassed(graphs.before(), value.before)) return {};
+    if (!IsKnown(value.type) || !MayBePassed(graphs.before(), value.before)) return {};
     const bool pair = graphs.subject().is_pair();
     if (pair && !MayBePassed(graphs.after(), value.after)) return {};
     for (const ValueId v : graphs.before().inputs(graphs.before().producer(value.before))) {

@@ -14,12 +14,6 @@ namespace {
 // Shapes are only propagated from this opset on.
 constexpr int64_t kLowestOpset = 13;
 
-bool IsKnown(const TensorType& type) {
-  return type.elem_type != 0 && type.shape &&
-         std::all_of(type.shape->begin(), type.shape->end(),
-                     [](const Dim& dim) { return dim.known(); });
-}
-
 std::vector<TensorType> TypesIn(const Graph& graph, const std::vector<ValueId>& values,
                                 TypesFrom from) {
   if (from == TypesFrom::kForms && graph.opset() >= kLowestOpset) return TypesOf(graph, values);
@@ -73,6 +67,12 @@ std::vector<bool> DependsOn(const Graph& graph, const std::vector<std::string>& 
 }
 
 }  // namespace
+
+bool IsKnown(const TensorType& type) {
+  return type.elem_type != 0 && type.shape &&
+         std::all_of(type.shape->begin(), type.shape->end(),
+                     [](const Dim& dim) { return dim.known(); });
+}
 
 absl::StatusOr<std::unique_ptr<SubjectGraphs>> SubjectGraphs::Of(const Subject& subject,
                                                                  TypesFrom types,

@@ -13,6 +13,9 @@
 
 namespace kvlift {
 
+// Returns true if the element type, the rank and every extent are known, by number or by name.
+bool IsKnown(const TensorType& type);
+
 // The result of a node; of a pair, of a node in each graph, under one name.
 struct SharedValue {
   std::string name;

@@ -16,6 +16,7 @@
 #include "kvlift/inputs/tensor_files.h"
 #include "kvlift/reduce/process_trials.h"
 #include "kvlift/reduce/reduce_text.h"
+#include "onnxio/bytes/folders.h"
 #include "report/text/bytes.h"
 
 namespace kvlift::cli {
@@ -38,12 +39,6 @@ std::string WhyNot(const ReduceFlags& flags) {
   }
   if (flags.models.size() < 2 && !flags.manifest.empty()) return "--manifest is for a pair";
   return WhyNotOptions("reduce", CommandFor(flags), flags.arguments);
-}
-
-bool IsEmptyFolder(const std::string& folder) {
-  std::error_code error;
-  return !fs::exists(folder, error) ||
-         (fs::is_directory(folder, error) && fs::is_empty(folder, error));
 }
 
 // Returns the flags by which a process reads as this one does.
@@ -129,14 +124,18 @@ class ReduceRun {
     return kDone;
   }
 
+  // The models do not show what is to be kept, or cannot be read.
   int NotShown(const FleetResult& result) {
-    const std::string told = result.reason.empty() ? "" : " (" + result.reason + ")";
-    const bool unreadable = result.exit_code == kUnreadable && flags_.keep.empty();
+    if (result.exit_code == kUnreadable && flags_.keep.empty()) {
+      return Refuse("", result.reason, kUnreadable);
+    }
+    if (flags_.common.json) PrintJson(io_, NotShownDocument(result.outcome, result.reason));
+    const std::string why = result.reason.empty() ? "" : " (" + result.reason + ")";
     return Refuse(flags_.models.back(),
-                  fmt::format("{} tells {}{}: nothing to reduce{}", CommandFor(flags_),
-                              result.outcome, told,
-                              flags_.keep.empty() ? "" : " that shows " + flags_.keep),
-                  unreadable ? kUnreadable : kFindings);
+                  fmt::format("{} says {}{}: nothing to reduce{}", CommandFor(flags_),
+                              result.outcome, why,
+                              flags_.keep.empty() ? "" : " with --keep " + flags_.keep),
+                  kFindings);
   }
 
   // Reads the models in a process, which a crash may end.
@@ -297,7 +296,7 @@ int RunReduce(const ReduceFlags& flags, Io io) {
     Complain(io, "", why);
     return kUsage;
   }
-  if (!flags.force && !IsEmptyFolder(flags.output)) {
+  if (!flags.force && !IsFreeForFolder(flags.output)) {
     Complain(io, flags.output, "exists and is not empty; --force writes into it");
     return kUnwritable;
   }

@@ -25,12 +25,12 @@ ordered_json SizeJson(const SubjectSize& size) {
   return {{"nodes", size.nodes}, {"bytes", size.bytes}};
 }
 
-// Returns where an observation is seen: the exit code, as the README tells it.
+// Returns a sentence about what the command shows.
 std::string Expectation(const ReduceResult& result) {
   const std::string& word = result.property.Word();
   if (word == "crash") return fmt::format("kvlift ends with {}.", result.property.Text());
-  if (!result.pair) return fmt::format("kvlift tells that the model is {}.", result.property.Text());
-  return fmt::format("kvlift tells that the pair is {}.", result.property.Text());
+  if (!result.pair) return fmt::format("kvlift says that the model is {}.", result.property.Text());
+  return fmt::format("kvlift says that the pair is {}.", result.property.Text());
 }
 
 }  // namespace
@@ -79,6 +79,18 @@ ordered_json DocumentOf(const ReduceResult& result) {
   json["complete"] = result.complete;
   json["outputs"] = result.outputs;
   return json;
+}
+
+ordered_json NotShownDocument(const std::string& outcome, const std::string& reason) {
+  return {{"schema", "kvlift/reduce/1"},
+          {"status", "not-shown"},
+          {"property", nullptr},
+          {"observed", reason.empty() ? outcome : outcome + ": " + reason},
+          {"command", nullptr},
+          {"before", nullptr},
+          {"after", nullptr},
+          {"complete", nullptr},
+          {"outputs", ordered_json::array()}};
 }
 
 std::string TextOf(const ReduceResult& result) {

@@ -24,6 +24,9 @@ struct ReduceResult {
 std::string CommandOf(const ReduceResult& result);
 std::string ReadmeOf(const ReduceResult& result);
 nlohmann::ordered_json DocumentOf(const ReduceResult& result);
+// Returns the document about models that do not show what is to be kept: what `verify` or `convert`
+// says of them instead.
+nlohmann::ordered_json NotShownDocument(const std::string& outcome, const std::string& reason);
 std::string TextOf(const ReduceResult& result);
 
 }  // namespace kvlift::cli
