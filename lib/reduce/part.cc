@@ -17,7 +17,7 @@ struct Side {
   const Model& model;
   const Graph& graph;
   absl::flat_hash_set<ValueId> stops = {};
-  Types types = {};                  // of stops and of added outputs
+  Types types = {};                   // of stops and of added outputs
   std::vector<ValueId> outputs = {};  // in the order of the part's outputs
   GraphSlice slice = {};
 

@@ -91,8 +91,8 @@ class Reducer {
       const auto elements_of = [&](size_t k) {
         return absl::MakeConstSpan(elements).subspan(begin + k * size, size);
       };
-      auto found = trials_->FindFirst(
-          count, [&](size_t k) { return Candidate(reduction, elements_of(k)); });
+      auto found =
+          trials_->FindFirst(count, [&](size_t k) { return Candidate(reduction, elements_of(k)); });
       if (!found) break;
       const size_t behind = std::min(begin + (found->index + 1) * size, elements.size());
       if (!Accept(std::move(found->subject), reduction.name())) break;
@@ -120,7 +120,8 @@ class Reducer {
     return validity.checked >= wanted_.checked && validity.related >= wanted_.related;
   }
 
-  // Returns whether the candidate is a step that cannot be undone by others, so that the search ends.
+  // Returns whether the candidate is a step that cannot be undone by others, so that the search
+  // ends.
   bool IsSmaller(const Subject& candidate, const Reduction& reduction) const {
     const SubjectSize now = SizeOf(*subject_), then = SizeOf(candidate);
     if (reduction.adds_nodes()) return then.bytes < now.bytes;

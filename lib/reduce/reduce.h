@@ -37,10 +37,10 @@ struct ReduceOptions {
   std::function<void(std::string_view what, const Subject& now)> say = nullptr;
 };
 
-// Returns the smallest subject that was found; `subject` itself shows what is to be kept. Candidates
-// that ONNX's checker, strict shape inference or the check of the relation refuses are not tried,
-// unless they refuse `subject` as well. The result depends only on the answers of the trials.
-// Errors are those of Graph::Build for `subject`.
+// Returns the smallest subject that was found; `subject` itself shows what is to be kept.
+// Candidates that ONNX's checker, strict shape inference or the check of the relation refuses are
+// not tried, unless they refuse `subject` as well. The result depends only on the answers of the
+// trials. Errors are those of Graph::Build for `subject`.
 absl::StatusOr<Subject> Reduce(Subject subject, Trials* trials, const ReduceOptions& options = {});
 
 }  // namespace kvlift

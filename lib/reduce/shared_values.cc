@@ -18,9 +18,9 @@ std::vector<TensorType> TypesIn(const Graph& graph, const std::vector<ValueId>& 
                                 TypesFrom from) {
   if (from == TypesFrom::kForms && graph.opset() >= kLowestOpset) return TypesOf(graph, values);
   auto inferred = InferShapes(graph.model());
-  const auto typed = inferred.ok() ? Graph::Build(std::make_shared<const onnx::ModelProto>(
-                                         *std::move(inferred)))
-                                   : absl::StatusOr<Graph>(inferred.status());
+  const auto typed =
+      inferred.ok() ? Graph::Build(std::make_shared<const onnx::ModelProto>(*std::move(inferred)))
+                    : absl::StatusOr<Graph>(inferred.status());
   std::vector<TensorType> types;
   types.reserve(values.size());
   for (const ValueId v : values) {

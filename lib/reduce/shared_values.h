@@ -23,7 +23,8 @@ struct SharedValue {
   ValueId after = kNoValue;  // kNoValue where the subject is no pair
   TensorType type;           // elem_type 0: unknown
   bool same_type = false;    // of a pair: `type` is known, and the same in both models
-  // The elements, where they are integers that depend on nothing; absent: they may depend on inputs.
+  // The elements, where they are integers that depend on nothing; absent: they may depend on
+  // inputs.
   std::optional<onnx::TensorProto> constant;
   // Whether a host may feed the value, and whether it may read it. In a pair both need a type that
   // is known and the same in both models. Integers and booleans of a pair are never outputs, and no
@@ -42,8 +43,8 @@ enum class TypesFrom {
 class SubjectGraphs {
  public:
   // Indexes a subject, which must outlive the result. whole: an index of the subject that this one
-  // is a part of, which knows the types of values even where the nodes that tell them are gone; null
-  // if there is none. Fails as Graph::Build.
+  // is a part of, which knows the types of values even where the nodes that tell them are gone;
+  // null if there is none. Fails as Graph::Build.
   static absl::StatusOr<std::unique_ptr<SubjectGraphs>> Of(const Subject& subject,
                                                            TypesFrom types = TypesFrom::kForms,
                                                            const SubjectGraphs* whole = nullptr);

@@ -49,8 +49,7 @@ Model WithProto(const Model& model, onnx::ModelProto proto) {
 
 absl::StatusOr<Model> WithoutFiles(const Model& model) {
   if (BytesOfSpans(*model.proto) > kMostBytes) {
-    return absl::OutOfRangeError(
-        fmt::format("its weights take more than {} bytes", kMostBytes));
+    return absl::OutOfRangeError(fmt::format("its weights take more than {} bytes", kMostBytes));
   }
   onnx::ModelProto proto = *model.proto;
   ForEachMutableTensor(proto, [](onnx::TensorProto& tensor) {

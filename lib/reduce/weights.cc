@@ -133,8 +133,7 @@ class Weights : public Reduction {
           onnx::ModelProto model = graph.model();
           RemoveInitializers(names, model.mutable_graph());
           for (const std::string& name : elements) {
-            *model.mutable_graph()->add_input() =
-                Declaration(name, graph.type(graph.Find(name)));
+            *model.mutable_graph()->add_input() = Declaration(name, graph.type(graph.Find(name)));
           }
           return model;
         }));

@@ -94,8 +94,7 @@ std::vector<std::string> OutputsOf(const Model& model) {
   return names;
 }
 
-constexpr char kChain[] =
-    "(float[B, 8] x, float[B, 8] z) => (float[B, 8] y, float[B, 8] other)";
+constexpr char kChain[] = "(float[B, 8] x, float[B, 8] z) => (float[B, 8] y, float[B, 8] other)";
 constexpr char kChainNodes[] =
     "a = Relu(x) b = Exp(a) c = Tanh(b) d = Neg(c) e = Add(d, a) y = Abs(e) other = Neg(z)";
 
@@ -138,11 +137,11 @@ TEST(ReduceModel, OnlyAskedForOutputsStay) {
 }
 
 TEST(ReduceModel, KnownIntegersBecomeConstants) {
-  const Subject subject = Parsed(
-      "(float[B, 4, 6] x, float[B, 4, 6] z) => (float[B, K] y)",
-      "s = Shape<start: int = 1>(x) p = ReduceProd<keepdims: int = 1>(s) "
-      "m = Constant<value: tensor = int64[1] {-1}>() t = Concat<axis: int = 0>(m, p) "
-      "w = Relu(z) y = Reshape(w, t)");
+  const Subject subject =
+      Parsed("(float[B, 4, 6] x, float[B, 4, 6] z) => (float[B, K] y)",
+             "s = Shape<start: int = 1>(x) p = ReduceProd<keepdims: int = 1>(s) "
+             "m = Constant<value: tensor = int64[1] {-1}>() t = Concat<axis: int = 0>(m, p) "
+             "w = Relu(z) y = Reshape(w, t)");
   const Subject reduced =
       Reduced(subject, [](const Subject& s) { return Has(s.model, "Reshape"); });
   EXPECT_THAT(Operators(reduced.model), ElementsAre("Reshape"));
@@ -288,9 +287,8 @@ TEST(ReducePair, NamesAreAligned) {
     return std::any_of(nodes.begin(), nodes.end(),
                        [](const onnx::NodeProto& node) { return node.output(0) == "y"; });
   };
-  const Subject reduced = Reduced(pair, [&](const Subject& s) {
-    return makes_y(s.model) && makes_y(s.conversion->model);
-  });
+  const Subject reduced = Reduced(
+      pair, [&](const Subject& s) { return makes_y(s.model) && makes_y(s.conversion->model); });
   EXPECT_THAT(InputsOf(reduced.model), Contains("context4"));
   EXPECT_THAT(InputsOf(reduced.conversion->model), Contains("context4"));
 }

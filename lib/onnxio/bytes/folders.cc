@@ -19,8 +19,8 @@ absl::Status MakeFolders(const std::string& path) {
 
 bool IsFreeForFolder(const std::string& path) {
   std::error_code error;
-  return !std::filesystem::exists(path, error) || (std::filesystem::is_directory(path, error) &&
-                                                   std::filesystem::is_empty(path, error));
+  return !std::filesystem::exists(path, error) ||
+         (std::filesystem::is_directory(path, error) && std::filesystem::is_empty(path, error));
 }
 
 }  // namespace kvlift

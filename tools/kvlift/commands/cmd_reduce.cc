@@ -117,9 +117,9 @@ class ReduceRun {
     if (!property_) return NotShown(result);
     if (!flags_.common.quiet) {
       io_.progress->Stop();
-      io_.err << fmt::format(
-          "keeps: {}{}{}\n", property_->Text(), result.reason.empty() ? "" : ": ",
-          Shorten(EscapeTerminal(result.reason), kMostShown));
+      io_.err << fmt::format("keeps: {}{}{}\n", property_->Text(),
+                             result.reason.empty() ? "" : ": ",
+                             Shorten(EscapeTerminal(result.reason), kMostShown));
     }
     return kDone;
   }
@@ -131,11 +131,11 @@ class ReduceRun {
     }
     if (flags_.common.json) PrintJson(io_, NotShownDocument(result.outcome, result.reason));
     const std::string why = result.reason.empty() ? "" : " (" + result.reason + ")";
-    return Refuse(flags_.models.back(),
-                  fmt::format("{} says {}{}: nothing to reduce{}", CommandFor(flags_),
-                              result.outcome, why,
-                              flags_.keep.empty() ? "" : " with --keep " + flags_.keep),
-                  kFindings);
+    return Refuse(
+        flags_.models.back(),
+        fmt::format("{} says {}{}: nothing to reduce{}", CommandFor(flags_), result.outcome, why,
+                    flags_.keep.empty() ? "" : " with --keep " + flags_.keep),
+        kFindings);
   }
 
   // Reads the models in a process, which a crash may end.
@@ -154,8 +154,8 @@ class ReduceRun {
   int LoadSubjects() {
     std::vector<Subject> subjects;
     if (pair()) {
-      auto loaded = LoadPair(io_, flags_.models[0], flags_.models[1], flags_.manifest,
-                             flags_.common);
+      auto loaded =
+          LoadPair(io_, flags_.models[0], flags_.models[1], flags_.manifest, flags_.common);
       if (!loaded) return kUnreadable;
       std::vector<Manifest> relations = std::move(loaded->inferred);
       if (relations.empty()) relations.push_back(std::move(loaded->relation));
@@ -203,8 +203,8 @@ class ReduceRun {
     if (property_->Word() == "crash") options.types = TypesFrom::kOnnx;
     options.say = [&](std::string_view what, const Subject& now) {
       const SubjectSize size = SizeOf(now);
-      const std::string line = fmt::format("{} nodes, {} (without {})", size.nodes,
-                                           BytesText(size.bytes), what);
+      const std::string line =
+          fmt::format("{} nodes, {} (without {})", size.nodes, BytesText(size.bytes), what);
       io_.Say("reducing: " + line);
       if (!flags_.common.verbose || flags_.common.quiet) return;
       io_.progress->Stop();
@@ -240,8 +240,7 @@ class ReduceRun {
                     kInternal);
     }
     // Messages may name the file that was tried.
-    result.observed =
-        absl::StrReplaceAll(seen->result.reason, {{folder_->path() + "/0-", ""}});
+    result.observed = absl::StrReplaceAll(seen->result.reason, {{folder_->path() + "/0-", ""}});
     result.after = SizeOf(reduced);
     auto files = trials_->FilesOf(reduced, flags_.output);
     if (!files.ok()) return CannotWrite(files.status());
@@ -275,9 +274,10 @@ void AddReduceFlags(CLI::App* command, ReduceFlags* flags) {
       ->required()
       ->expected(1, 2);
   command->add_option("-o,--output", flags->output, "The folder to write")->required();
-  command->add_option("--keep", flags->keep,
-                      "What is kept: a code, different, inconclusive or crash; by default what "
-                      "verify or convert says")
+  command
+      ->add_option("--keep", flags->keep,
+                   "What is kept: a code, different, inconclusive or crash; by default what "
+                   "verify or convert says")
       ->check(IsKeep);
   command->add_option("--jobs", flags->jobs, "Trials at once; 0: as the machine has processors")
       ->check(CLI::Range(0, kMostJobs));

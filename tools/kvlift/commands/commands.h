@@ -148,7 +148,7 @@ struct ReduceFlags {
   CommonFlags common;
   std::vector<std::string> models;  // one, or a source and its conversion
   std::string output, manifest;
-  std::string keep;  // "", a finding's code, "different", "inconclusive", "crash"
+  std::string keep;                    // "", a finding's code, "different", "inconclusive", "crash"
   std::vector<std::string> arguments;  // options of `verify` or `convert`, behind "--"
   int jobs = 0;                        // 0: as many as the machine has processors
   double memory_gib = 0;               // of each trial; 0: no limit

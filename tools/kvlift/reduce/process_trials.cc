@@ -110,7 +110,8 @@ absl::Status ProcessTrials::Start(size_t id, const std::vector<std::string>& fil
   words.insert(words.end(),
                {"--json", "--color", "never", "--threads", fmt::format("{}", options_.threads)});
   if (!pair) {
-    words.insert(words.end(), {"--dry-run", "-o", (fs::path(folder_->path()) / "no.onnx").string()});
+    words.insert(words.end(),
+                 {"--dry-run", "-o", (fs::path(folder_->path()) / "no.onnx").string()});
   }
   for (const std::string& folder : options_.data_folders) {
     words.insert(words.end(), {"--data-dir", folder});
@@ -143,12 +144,11 @@ absl::Status ProcessTrials::Write(const Subject& subject, const std::vector<std:
   for (size_t k = 0; k < files.size(); ++k) {
     KV_RETURN_IF_ERROR(WriteText(files[k], image.models[k]));
   }
-  return files.size() < 2 ? absl::OkStatus()
-                          : WriteText(ManifestPathFor(files[1]), image.manifest);
+  return files.size() < 2 ? absl::OkStatus() : WriteText(ManifestPathFor(files[1]), image.manifest);
 }
 
 absl::StatusOr<std::vector<OutputFile>> ProcessTrials::FilesOf(const Subject& subject,
-                                                              const std::string& folder) {
+                                                               const std::string& folder) {
   const auto in_folder = [&](const char* name) { return (fs::path(folder) / name).string(); };
   KV_ASSIGN_OR_RETURN(Image image, ImageOf(subject));
   if (!subject.is_pair()) return {{{in_folder("model.onnx"), std::move(image.models[0])}}};
@@ -163,8 +163,8 @@ bool ProcessTrials::over() const {
   return options_.budget_seconds > 0 && passed.count() > options_.budget_seconds;
 }
 
-// Candidates are tried in their order, several at a time. The one that is returned is the first that
-// shows the property, whichever ends first; processes of later ones are stopped.
+// Candidates are tried in their order, several at a time. The one that is returned is the first
+// that shows the property, whichever ends first; processes of later ones are stopped.
 std::optional<Trials::Found> ProcessTrials::FindFirst(size_t count, const Make& make) {
   Processes processes(options_.limits);
   std::map<size_t, Running> running;  // by candidate

@@ -46,7 +46,8 @@ std::string ReadmeOf(const ReduceResult& result) {
   std::string text = fmt::format("# {}: {}\n\n", result.pair ? "A pair of models" : "A model",
                                  result.property.Text());
   text += fmt::format(
-      "`kvlift reduce` made {} small. In this folder,\n\n```sh\n{}\n```\n\nshows what is to be seen "
+      "`kvlift reduce` made {} small. In this folder,\n\n```sh\n{}\n```\n\nshows what is to be "
+      "seen "
       "with kvlift {}. {}\n\n",
       result.pair ? "this pair" : "this model", EscapeTerminal(CommandOf(result)), kVersion,
       Expectation(result));
@@ -58,7 +59,8 @@ std::string ReadmeOf(const ReduceResult& result) {
       result.before.nodes, result.before.bytes, result.after.nodes, result.after.bytes);
   if (result.pair) {
     text +=
-        "`before.onnx` is the source, `after.onnx` its conversion, and `after.kv.json` says how the "
+        "`before.onnx` is the source, `after.onnx` its conversion, and `after.kv.json` says how "
+        "the "
         "inputs\nand outputs of the two correspond. Numbers of nodes and bytes are sums over both "
         "models.\n";
   }
