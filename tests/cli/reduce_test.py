@@ -116,7 +116,7 @@ class Pairs(Case):
                 self.setUp()
                 path = self.wrong(edit)
                 document, said = self.reduce(self.before, path)
-                self.assertTrue(said.startswith("keeps: different with KV4"), said)
+                self.assertRegex(said, r"^keeps: different with KV4\d\d: (?!KV)")
                 self.assertEqual(document["property"]["kind"], "different")
                 self.assertTrue(document["complete"])
                 before, after = (onnx.load(self.out / f"{side}.onnx")
@@ -245,7 +245,8 @@ class Models(Case):
         for path in (broken, self.dir / "absent.onnx"):
             run = tool("reduce", path, "-o", self.out)
             self.assertEqual(run.returncode, 3, run.stderr)
-            self.assertEqual(run.stderr.count("kvlift: "), 1, run.stderr)
+            self.assertTrue(run.stderr.startswith("kvlift: "), run.stderr)
+            self.assertEqual(run.stderr.count("[KV"), 1, run.stderr)
             self.assertFalse(self.out.exists())
 
     def test_the_folder(self):

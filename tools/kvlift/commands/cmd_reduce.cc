@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -69,6 +70,7 @@ class ReduceRun {
                     kFindings);
     }
     if (const int code = LoadSubjects(); code != kDone) return code;
+    PrintProperty();
     return Shrink();
   }
 
@@ -113,15 +115,22 @@ class ReduceRun {
     const auto seen = ProcessTrials(std::move(options), folder_).RunOn(flags_.models);
     if (!seen.ok()) return CannotWrite(seen.status());
     property_ = Property::Of(*seen, flags_.keep);
-    const FleetResult& result = seen->result;
-    if (!property_) return NotShown(result);
-    if (!flags_.common.quiet) {
-      io_.progress->Stop();
-      io_.err << fmt::format("keeps: {}{}{}\n", property_->Text(),
-                             result.reason.empty() ? "" : ": ",
-                             Shorten(EscapeTerminal(result.reason), kMostShown));
-    }
+    if (!property_) return NotShown(seen->result);
+    given_ = seen->result.reason;
     return kDone;
+  }
+
+  void PrintProperty() {
+    if (flags_.common.quiet) return;
+    io_.progress->Stop();
+    // The text begins with the code, which the property names as well.
+    std::string_view text = given_;
+    if (!property_->code().empty() && text.starts_with(property_->code())) {
+      text.remove_prefix(property_->code().size());
+      text.remove_prefix(std::min(text.find_first_not_of(": "), text.size()));
+    }
+    io_.err << fmt::format("keeps: {}{}{}\n", property_->Text(), text.empty() ? "" : ": ",
+                           Shorten(EscapeTerminal(text), kMostShown));
   }
 
   // The models do not show what is to be kept, or cannot be read.
@@ -261,6 +270,7 @@ class ReduceRun {
   Io& io_;
   TrialFolder* const folder_;
   std::optional<Property> property_;
+  std::string given_;  // what `verify` or `convert` says of the given models; may be empty
   std::optional<ProcessTrials> trials_;
   Subject subject_;
 };
