@@ -156,6 +156,21 @@ class Pairs(Case):
         for name in names[0]:
             self.assertEqual((folders[0] / name).read_bytes(), (folders[1] / name).read_bytes())
 
+    def test_external_data_becomes_part_of_the_result(self):
+        paths = []
+        for name, path in (("a", self.before), ("b", self.wrong(change_weight))):
+            folder = self.dir / name
+            folder.mkdir()
+            paths.append(folder / "wrong.onnx")
+            onnx.save(onnx.load(path), paths[-1], save_as_external_data=True,
+                      location=f"{name}.data", size_threshold=100)
+        shutil.copy(self.dir / "wrong.kv.json", self.dir / "b")
+        document, _ = self.reduce(*paths)
+        self.assertLess(document["after"]["nodes"], self.nodes / 5)
+        self.assertEqual(sorted(p.name for p in self.out.iterdir()),
+                         ["README.md", "after.kv.json", "after.onnx", "before.onnx"])
+        self.assertEqual(self.by_the_readme()[1]["verdict"], "different")
+
     def test_equal_models_show_nothing(self):
         document, said = self.reduce(self.before, self.after, code=1)
         self.assertEqual(document["status"], "not-shown")
