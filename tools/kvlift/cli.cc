@@ -65,6 +65,9 @@ struct Program {
     AddLowerFlags(
         Command("lower", "Bring a model down to runtimes without opset 24", &lower, &RunLower),
         &lower);
+    AddReduceFlags(Command("reduce", "Shrink models that differ, are refused or crash kvlift",
+                           &reduce, &RunReduce),
+                   &reduce);
     AddFleet();
     AddShellFiles();
     auto* version = app.add_subcommand("version", "Print the version");
@@ -329,9 +332,12 @@ struct Program {
   void Parse(const std::vector<std::string>& args) {
     std::vector<std::string> words(args.begin() + (args.empty() ? 0 : 1), args.end());
     const auto end = std::find(words.begin(), words.end(), "--");
-    if (!words.empty() && words[0] == "fleet" && end != words.end()) {
-      fleet.arguments.assign(end + 1, words.end());
+    for (const auto& [name, arguments] :
+         {std::pair("fleet", &fleet.arguments), std::pair("reduce", &reduce.arguments)}) {
+      if (words.empty() || words[0] != name || end == words.end()) continue;
+      arguments->assign(end + 1, words.end());
       words.erase(end, words.end());
+      break;
     }
     std::reverse(words.begin(), words.end());
     app.parse(words);
@@ -356,6 +362,7 @@ struct Program {
   EmitLoopFlags emit_loop;
   EmitMaintenanceFlags emit_maintenance;
   LowerFlags lower;
+  ReduceFlags reduce;
   FleetFlags fleet;
   std::string shell;
 };

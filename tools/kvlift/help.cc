@@ -37,6 +37,7 @@ constexpr auto kExamples = std::to_array<Example>({
     {"emit-loop", "kvlift emit-loop out.onnx --lang python-ort -o loop.py"},
     {"emit-maintenance", "kvlift emit-maintenance out.onnx -o moves.onnx"},
     {"lower", "kvlift lower out.onnx -o older.onnx --to decomposed"},
+    {"reduce", "kvlift reduce model.onnx -o small -- --quantize-cache int8:7"},
     {"fleet",
      "kvlift fleet convert models -o results --jobs 2 --timeout 600 -- --target ort\n"
      "kvlift fleet verify models -o results --resume"},

@@ -17,4 +17,10 @@ absl::Status MakeFolders(const std::string& path) {
   return error ? WriteFailed(error.value(), "make the folder", path) : absl::OkStatus();
 }
 
+bool IsFreeForFolder(const std::string& path) {
+  std::error_code error;
+  return !std::filesystem::exists(path, error) ||
+         (std::filesystem::is_directory(path, error) && std::filesystem::is_empty(path, error));
+}
+
 }  // namespace kvlift

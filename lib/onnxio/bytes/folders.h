@@ -11,4 +11,7 @@ namespace kvlift {
 // WriteFailed.
 absl::Status MakeFolders(const std::string& path);
 
+// Returns true if nothing is at this path, or an empty folder.
+bool IsFreeForFolder(const std::string& path);
+
 }  // namespace kvlift

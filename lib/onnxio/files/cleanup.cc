@@ -24,6 +24,9 @@ void RemoveNoted() {
   for (Slot& slot : slots) {
     if (slot.state.load() == 2) unlink(slot.path.data());
   }
+  for (Slot& slot : slots) {
+    if (slot.state.load() == 2) rmdir(slot.path.data());
+  }
 }
 
 void EndBy(int signal) {

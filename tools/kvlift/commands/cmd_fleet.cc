@@ -140,7 +140,7 @@ std::string WhyNot(const FleetFlags& flags) {
   if (flags.command != "verify" && !flags.converted.empty()) {
     return "--converted is for verify";
   }
-  return merge ? "" : WhyNotOptions(flags.command, flags.arguments);
+  return merge ? "" : WhyNotOptions("fleet", flags.command, flags.arguments);
 }
 
 // The folder of results, which one run at a time works in.

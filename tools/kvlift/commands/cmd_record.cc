@@ -12,6 +12,7 @@
 #include "kvlift/inputs/tensor_files.h"
 #include "kvlift/reports/documents.h"
 #include "kvlift/reports/record_files.h"
+#include "onnxio/bytes/folders.h"
 #include "onnxio/bytes/image.h"
 #include "verify/judge/verify.h"
 #include "verify/record/recorder.h"
@@ -27,12 +28,6 @@ struct Copies {
   std::vector<DataPlacement> placed;
   std::vector<ModelImage> images;
 };
-
-bool IsEmptyFolder(const std::string& folder) {
-  std::error_code error;
-  return !fs::exists(folder, error) ||
-         (fs::is_directory(folder, error) && fs::is_empty(folder, error));
-}
 
 // Refers to a model by its path from the record's folder.
 RecordedModel Referred(const Model& model, const std::string& folder) {
@@ -66,7 +61,7 @@ int Refuse(Io& io, const std::string& where, const absl::Status& status, ExitCod
 }  // namespace
 
 int RunRecord(const RecordFlags& flags, Io io) {
-  if (!flags.force && !IsEmptyFolder(flags.output)) {
+  if (!flags.force && !IsFreeForFolder(flags.output)) {
     Complain(io, flags.output, "exists and is not empty; --force writes into it");
     return kUnwritable;
   }

@@ -144,6 +144,21 @@ struct LowerFlags {
 void AddLowerFlags(CLI::App* command, LowerFlags* flags);
 int RunLower(const LowerFlags& flags, Io io);
 
+struct ReduceFlags {
+  CommonFlags common;
+  std::vector<std::string> models;  // one, or a source and its conversion
+  std::string output, manifest;
+  std::string keep;                    // "", a finding's code, "different", "inconclusive", "crash"
+  std::vector<std::string> arguments;  // options of `verify` or `convert`, behind "--"
+  int jobs = 0;                        // 0: as many as the machine has processors
+  double memory_gib = 0;               // of each trial; 0: no limit
+  double timeout_seconds = 120;        // of each trial
+  double budget_seconds = 1800;        // of all trials together
+  bool force = false;
+};
+void AddReduceFlags(CLI::App* command, ReduceFlags* flags);
+int RunReduce(const ReduceFlags& flags, Io io);
+
 struct FleetFlags {
   CommonFlags common;
   std::string command;               // "convert", "verify", "check", "merge"

@@ -23,13 +23,14 @@ bool IsReserved(std::string_view word) {
 
 }  // namespace
 
-std::string WhyNotOptions(const std::string& command, const std::vector<std::string>& options) {
+std::string WhyNotOptions(std::string_view by, const std::string& command,
+                          const std::vector<std::string>& options) {
   for (const std::string& option : options) {
     const std::string word = option.substr(0, option.find('='));
     if (word == "--threads" || word == "--force") {
-      return word + ": give it to fleet itself, in front of --";
+      return fmt::format("{}: give it to {} itself, in front of --", word, by);
     }
-    if (IsReserved(word)) return fmt::format("{}: fleet decides this itself for each model", word);
+    if (IsReserved(word)) return fmt::format("{}: {} decides this itself for each model", word, by);
   }
   std::vector<std::string> line = {"kvlift", command, "model.onnx"};
   if (command == "convert") line.insert(line.end(), {"-o", "out.onnx"});

@@ -34,9 +34,35 @@ void SetLimit(__rlimit_resource_t what, rlim_t value) {
   setrlimit(what, &limit);
 }
 
-// What happens in the child. It may call only what is safe between fork and exec.
+// Delays all signals while it lives.
+class BlockSignals {
+ public:
+  BlockSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before_);
+  }
+  ~BlockSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockSignals(const BlockSignals&) = delete;
+  BlockSignals& operator=(const BlockSignals&) = delete;
+
+  const sigset_t& before() const { return before_; }
+
+ private:
+  sigset_t before_{};
+};
+
+// What happens in the child, which begins with all signals blocked: the handlers of this process
+// would remove its temporary files. It may call only what is safe between fork and exec.
 [[noreturn]] void Become(char* const* arguments, pid_t parent, const int (&streams)[3],
-                         const ProcessLimits& limits) {
+                         const ProcessLimits& limits, const sigset_t& signals) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action {};
+    if (sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
+    action.sa_handler = SIG_DFL;
+    sigaction(signal, &action, nullptr);
+  }
+  pthread_sigmask(SIG_SETMASK, &signals, nullptr);
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(128 + SIGTERM);
@@ -86,8 +112,9 @@ absl::Status Processes::Start(size_t id, const std::vector<std::string>& argumen
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   const pid_t parent = getpid();
+  const BlockSignals blocked;
   const pid_t pid = fork();
-  if (pid == 0) Become(pointers.data(), parent, streams, limits_);
+  if (pid == 0) Become(pointers.data(), parent, streams, limits_, blocked.before());
   if (pid < 0) return ErrnoStatus(errno, "cannot start a process");
   setpgid(pid, pid);  // the child does so, too: whoever is first
   children_.push_back({id, pid, Clock::now()});

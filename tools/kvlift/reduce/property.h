@@ -1,0 +1,50 @@
+// What `reduce` keeps while it makes models smaller, and whether the end of a process shows it.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kvlift/fleet/outcome.h"
+
+namespace kvlift::cli {
+
+// What a process of `verify` or `convert` told.
+struct Observation {
+  FleetResult result;
+  // Plans of `verify`, by whether the two models agreed.
+  std::set<std::string> passed, failed;
+};
+// `command` is "verify" or "convert".
+Observation Observe(const std::string& command, const ProcessEnd& end,
+                    const ProcessOutput& printed);
+
+class Property {
+ public:
+  // Returns what the observation of the given models shows: that two models differ or are not shown
+  // to be equal, that a model is refused, or that the program crashes. keep: empty, or the word of
+  // --keep (IsKeep), which asks for one of these. Returns nullopt if it is not shown.
+  static std::optional<Property> Of(const Observation& seen, const std::string& keep);
+
+  // Returns true if an observation of smaller models shows the same. Plans in which the given
+  // models agreed do not count as differences.
+  bool IsShown(const Observation& seen) const;
+  // Returns the finding's code; empty if it has none, as crashes.
+  const std::string& code() const { return code_; }
+  // Returns a word: "different", "inconclusive", "refused", "invalid", "crash".
+  std::string Word() const;
+  // Returns a text for people: "refused with KV205".
+  std::string Text() const;
+
+ private:
+  std::string outcome_;  // one of FleetOutcomes
+  std::string code_;
+  int exit_code_ = 0;
+  std::set<std::string> passed_;
+};
+
+// Returns an empty string, or what is wrong with a word of --keep.
+std::string IsKeep(const std::string& word);
+
+}  // namespace kvlift::cli
