@@ -17,6 +17,8 @@
 #include "kvlift/fleet/flags.h"
 #include "kvlift/help.h"
 #include "kvlift/inputs/conversion.h"
+#include "kvlift/reports/saved_documents.h"
+#include "kvlift/reports/verify_formats.h"
 #include "kvlift/shell_files.h"
 #include "report/text/suggest.h"
 #include "sym/expr/expr.h"
@@ -27,7 +29,14 @@ namespace {
 
 // The most bytes of one message, since names in it may have any length.
 constexpr size_t kMaxMessageBytes = 4096;
-const std::vector<std::string> kFormats = {"text", "json", "github", "junit", "sarif"};
+
+// Adds --save, with a check of each value.
+void AddSave(CLI::App* app, std::vector<std::string>* save, std::vector<std::string> formats) {
+  app->add_option("--save", *save, "Also write FORMAT=FILE; may be repeated")
+      ->check([formats = std::move(formats)](const std::string& text) {
+        return std::string(ReadSaved(text, formats).status().message());
+      });
+}
 
 CLI::Validator OneOf(std::vector<std::string> words) { return CLI::IsMember(std::move(words)); }
 
@@ -145,6 +154,10 @@ struct Program {
     c->add_option("--rotary", f.rotary, "Rotations of pairs as RotaryEmbedding")
         ->check(OneOf({"auto", "keep", "fused"}))
         ->group(kOperatorsGroup);
+    c->add_option("--rounding", f.rounding,
+                  "Attentions whose rounding shows by more than a last bit (KV248)")
+        ->check(OneOf({"keep", "free"}))
+        ->group(kOperatorsGroup);
     c->add_option("--mode", f.mode, "Caches that wrap around, too")
         ->check(OneOf({"linear", "circular"}));
     c->add_option("--window", f.window,
@@ -188,6 +201,7 @@ struct Program {
     c->add_option("--target", check.target, "Also by the rules of a runtime")
         ->check(OneOf({"spec", "ort", "genai", "genai-static", "tensorrt", "portable"}));
     c->add_option("--format", check.format, "Output format")->check(OneOf(kFormats));
+    AddSave(c, &check.save, kFormats);
     c->add_option("--select", check.select, "Only these codes")->delimiter(',');
     c->add_option("--ignore", check.ignore, "Not these codes")->delimiter(',');
     c->add_option("--manifest", check.manifest, "The manifest, if not beside the model");
@@ -214,6 +228,7 @@ struct Program {
     c->add_option("--obligations", verify.obligations,
                   "Folder for what the proof rests on, as SMT-LIB 2");
     c->add_option("--format", verify.format, "Output format")->check(OneOf(kFormats));
+    AddSave(c, &verify.save, VerifyDocumentFormats());
   }
 
   void AddRecord() {
@@ -473,12 +488,13 @@ std::optional<Model> Load(Io& io, const std::string& path, const CommonFlags& fl
   return std::nullopt;
 }
 
-void PrintJson(Io& io, const nlohmann::ordered_json& json) {
+std::string JsonText(const nlohmann::ordered_json& json) {
   // ASCII only: characters that a terminal would act on are escaped as in JSON.
   constexpr bool kAscii = true;
-  io.Results() << json.dump(2, ' ', kAscii, nlohmann::ordered_json::error_handler_t::replace)
-               << "\n";
+  return json.dump(2, ' ', kAscii, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
+
+void PrintJson(Io& io, const nlohmann::ordered_json& json) { io.Results() << JsonText(json); }
 
 std::string WhyNotUsable(const std::vector<std::string>& args) {
   std::ostringstream nothing;

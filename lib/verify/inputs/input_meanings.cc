@@ -291,6 +291,11 @@ class Reader {
       axes.push_back(axis);
     }
     out_.caches[cache.source.input] = std::move(axes);
+    const ValueId past = graph_.Find(cache.source.input);
+    const int32_t read = TypeOfAllCasts(graph_, past);
+    if (IsFloatType(read) && ElementBits(read) < ElementBits(graph_.type(past).elem_type)) {
+      out_.narrow_caches[cache.source.input] = read;
+    }
   }
 
   std::vector<Axis> AxisOptions(const std::string& name, const Dims& dims, size_t k, bool whole,
