@@ -328,10 +328,12 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "the "
      "sequence axis, for hosts that feed it as one tensor.",
      "Use --cache-tensors per-layer, which gives each layer's keys and values a cache."},
-    {"KV248", "quantised-behind", "what an attention gives is quantised by its range",
-     "Attention rounds otherwise in the last bit, and the quantised model would answer by whole "
-     "steps of its own.",
-     "The caches are converted; convert before quantising to have the attentions converted, too."},
+    {"KV248", "rounding-shows", "the rounding of an attention shows in what the model returns",
+     "Attention rounds otherwise in the last bit. Where its result is quantised by its range, that "
+     "bit becomes a whole quantisation step; where it is computed in half precision and returned in "
+     "float32, it is far more than the last bit of what is returned.",
+     "The caches are converted. Give --rounding free to convert the attention, too, or convert before "
+     "quantising or rounding the model."},
     {"KV249", "joined-sequences", "the tokens of several sequences are on one axis of the cache",
      "TensorScatter and Attention have an axis of sequences, each with slots of its own; an "
      "operator "
@@ -382,6 +384,10 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "The source cuts a table of fixed length by the number of tokens; beyond its end Slice gives "
      "fewer rows, and the source does something else or stops.",
      "Keep to the sizes that are stated: past and new tokens together within the table."},
+    {"KV311", "cache-numbers-of-fewer-bits", "a cache must hold numbers of a narrower type",
+     "The source casts the past before it reads it, and the present back to the declared type: each "
+     "step rounds the rows that it is given, and the converted model leaves them as they are.",
+     "Begin with an empty cache or with zeros, and hand on what the model returned."},
     {"KV320", "one-new-token-with-past", "a step with a past has one new token",
      "The source's branch for such steps was traced with one token and sees no causal order in "
      "several; the converted model does.",

@@ -29,6 +29,7 @@ enum class AssumptionKind {
   kIntegerRange,  // integer arithmetic does not overflow its type
   kIndexRange,    // indices of a table lie within the table
   kFinite,        // values are finite
+  kNumberType,    // a cache holds numbers of a narrower type than its own
   kScoreRange,    // no visible key of a query scores so low that hidden keys get weight
   kVisibleKey,    // every query sees at least one key
   kPadding,       // results for padding tokens are not compared

@@ -110,6 +110,7 @@ constexpr KindWord<AssumptionKind> kAssumptionKinds[] = {
     {AssumptionKind::kIntegerRange, "integer_range"},
     {AssumptionKind::kIndexRange, "index_range"},
     {AssumptionKind::kFinite, "finite"},
+    {AssumptionKind::kNumberType, "number_type"},
     {AssumptionKind::kScoreRange, "score_range"},
     {AssumptionKind::kVisibleKey, "visible_key"},
     {AssumptionKind::kPadding, "padding"},

@@ -67,4 +67,20 @@ std::vector<int64_t> IntsAttribute(const onnx::NodeProto& node, std::string_view
   return {attribute->ints().begin(), attribute->ints().end()};
 }
 
+int32_t TypeOfAllCasts(const Graph& graph, ValueId v) {
+  int32_t type = 0;
+  for (const Use& use : graph.uses(v)) {
+    if (use.kind != Use::Kind::kNodeInput) return 0;
+    if (graph.Is(use.node, "Shape") || graph.Is(use.node, "Size")) continue;
+    int32_t to = 0;
+    if (graph.Is(use.node, "Identity")) to = TypeOfAllCasts(graph, graph.outputs(use.node)[0]);
+    if (graph.Is(use.node, "Cast")) {
+      to = static_cast<int32_t>(IntAttribute(graph.node(use.node), "to", 0));
+    }
+    if (to == 0 || (type != 0 && to != type)) return 0;
+    type = to;
+  }
+  return type;
+}
+
 }  // namespace kvlift

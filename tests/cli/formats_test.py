@@ -114,6 +114,33 @@ class Check(Case):
         line = self.text(1, "check", path, "--format", "github")
         self.assertIn("d%25e%3Af%2Cg.onnx,title=", line)
 
+    def test_save_writes_the_documents_that_format_prints(self):
+        bad = self.bad_model(["first"])
+        flags = []
+        for name in FORMATS:
+            flags += ["--save", f"{name}={self.dir / name}"]
+        printed = self.text(1, "check", bad, "--format", "github", *flags)
+        for name in FORMATS:
+            with self.subTest(format=name):
+                saved = (self.dir / name).read_text(encoding="utf-8")
+                self.assertEqual(saved, self.text(1, "check", bad, "--format", name))
+        self.assertEqual(printed, (self.dir / "github").read_text(encoding="utf-8"))
+
+    def test_save_refuses_what_is_no_document_of_its_own(self):
+        bad = self.bad_model(["first"])
+        before = bad.read_bytes()
+        for value, code in (("sarif", 2), ("xml=x", 2), ("sarif=", 2), ("html=x", 2),
+                            (f"sarif={bad}", 5), (f"sarif={self.dir}/no/folder", 5)):
+            with self.subTest(value=value):
+                run = kvlift("check", bad, "--save", value)
+                self.assertEqual(run.returncode, code, run.stderr)
+                self.assertEqual(len(run.stderr.decode().splitlines()[:1]), 1)
+                self.assertEqual(run.stdout, b"")
+        twice = ["--save", f"sarif={self.dir / 's'}", "--save", f"json={self.dir}/./s"]
+        self.assertEqual(kvlift("check", bad, *twice).returncode, 5)
+        self.assertFalse((self.dir / "s").exists())
+        self.assertEqual(bad.read_bytes(), before)
+
     def test_misspelt_format(self):
         self.assertEqual(kvlift("check", GOOD, "--format", "xml").returncode, 2)
 
@@ -144,6 +171,21 @@ class Verify(Case):
     def outputs(self, code, before, after):
         return {name: self.text(code, "verify", before, after, "--format", name)
                 for name in FORMATS}
+
+    def test_save_writes_the_documents_of_one_run(self):
+        flags = []
+        for name in (*FORMATS, "html"):
+            flags += ["--save", f"{name}={self.dir / name}"]
+        self.text(1, "verify", GOOD, self.wrong, *flags)
+        for name in FORMATS:
+            with self.subTest(format=name):
+                saved = (self.dir / name).read_text(encoding="utf-8")
+                self.assertEqual(saved, self.text(1, "verify", GOOD, self.wrong, "--format", name))
+        self.assertIn("different", (self.dir / "html").read_text(encoding="utf-8"))
+        for path in (GOOD, self.wrong, self.wrong.with_suffix(".kv.json")):
+            run = kvlift("verify", GOOD, self.converted, "--save", f"json={path}", "--manifest",
+                         self.wrong.with_suffix(".kv.json"))
+            self.assertEqual(run.returncode, 5)
 
     def test_equal(self):
         out = self.outputs(0, GOOD, self.converted)

@@ -118,6 +118,8 @@ absl::Status ReadOptions(const Entries& entries, ConvertOptions* options) {
       Choose<IoNames>(entries, "io_names", {{"static", IoNames::kStatic}}, &options->io_names));
   KV_RETURN_IF_ERROR(Choose<Rotary>(
       entries, "rotary", {{"keep", Rotary::kKeep}, {"fused", Rotary::kFused}}, &options->rotary));
+  KV_RETURN_IF_ERROR(
+      Choose<Rounding>(entries, "rounding", {{"free", Rounding::kFree}}, &options->rounding));
   if (const auto it = entries.find("window"); it != entries.end()) {
     options->window = WindowForm::kCircular;
     if (it->second != "circular") options->window_capacity = std::stoll(it->second);
@@ -196,7 +198,7 @@ absl::StatusOr<TextCase> ParseCase(const std::string& path, const std::string& t
       ReadEntries(
           sections["case"],
           {"rule",           "base", "target",  "max_seq_len",   "control",  "mask",    "read",
-           "padding",        "mode", "layout",  "cache_tensors", "io_names", "rotary",  "window",
+           "padding",        "mode", "layout",  "cache_tensors", "io_names", "rotary",  "rounding", "window",
            "quantize_cache", "sees", "uniform", "preconditions", "form",     "unproved"}));
   TextCase c;
   c.path = path;

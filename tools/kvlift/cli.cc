@@ -13,6 +13,8 @@
 #include "kvlift/fleet/flags.h"
 #include "kvlift/help.h"
 #include "kvlift/inputs/conversion.h"
+#include "kvlift/reports/saved_documents.h"
+#include "kvlift/reports/verify_formats.h"
 #include "kvlift/shell_files.h"
 #include "report/text/suggest.h"
 #include "verify/variants/drawn_weights.h"
@@ -20,7 +22,13 @@
 namespace kvlift::cli {
 namespace {
 
-const std::vector<std::string> kFormats = {"text", "json", "github", "junit", "sarif"};
+// Adds --save, with a check of each value.
+void AddSave(CLI::App* app, std::vector<std::string>* save, std::vector<std::string> formats) {
+  app->add_option("--save", *save, "Also write FORMAT=FILE; may be repeated")
+      ->check([formats = std::move(formats)](const std::string& text) {
+        return std::string(ReadSaved(text, formats).status().message());
+      });
+}
 
 CLI::Validator OneOf(std::vector<std::string> words) { return CLI::IsMember(std::move(words)); }
 
@@ -133,6 +141,10 @@ struct Program {
     c->add_option("--rotary", f.rotary, "Rotations of pairs as RotaryEmbedding")
         ->check(OneOf({"auto", "keep", "fused"}))
         ->group(kOperatorsGroup);
+    c->add_option("--rounding", f.rounding,
+                  "Attentions whose rounding shows by more than a last bit (KV248)")
+        ->check(OneOf({"keep", "free"}))
+        ->group(kOperatorsGroup);
     c->add_option("--mode", f.mode, "Caches that wrap around, too")
         ->check(OneOf({"linear", "circular"}));
     c->add_option("--window", f.window,
@@ -176,6 +188,7 @@ struct Program {
     c->add_option("--target", check.target, "Also by the rules of a runtime")
         ->check(OneOf({"spec", "ort", "genai", "genai-static", "tensorrt", "portable"}));
     c->add_option("--format", check.format, "Output format")->check(OneOf(kFormats));
+    AddSave(c, &check.save, kFormats);
     c->add_option("--select", check.select, "Only these codes")->delimiter(',');
     c->add_option("--ignore", check.ignore, "Not these codes")->delimiter(',');
     c->add_option("--manifest", check.manifest, "The manifest, if not beside the model");
@@ -202,6 +215,7 @@ struct Program {
     c->add_option("--obligations", verify.obligations,
                   "Folder for what the proof rests on, as SMT-LIB 2");
     c->add_option("--format", verify.format, "Output format")->check(OneOf(kFormats));
+    AddSave(c, &verify.save, VerifyDocumentFormats());
   }
 
   void AddRecord() {

@@ -71,6 +71,8 @@ void Complain(Io& io, std::string_view what, const absl::Status& status);
 // Returns the model, or nullopt after a line on err; the caller then exits with kUnreadable.
 std::optional<Model> Load(Io& io, const std::string& path, const CommonFlags& flags);
 
+// Returns a JSON document as text in ASCII that ends with a new line.
+std::string JsonText(const nlohmann::ordered_json& json);
 // Writes one JSON document to out.
 void PrintJson(Io& io, const nlohmann::ordered_json& json);
 

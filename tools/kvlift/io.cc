@@ -71,11 +71,12 @@ std::optional<Model> Load(Io& io, const std::string& path, const CommonFlags& fl
   return std::nullopt;
 }
 
-void PrintJson(Io& io, const nlohmann::ordered_json& json) {
+std::string JsonText(const nlohmann::ordered_json& json) {
   // ASCII only: characters that a terminal would act on are escaped as in JSON.
   constexpr bool kAscii = true;
-  io.Results() << json.dump(2, ' ', kAscii, nlohmann::ordered_json::error_handler_t::replace)
-               << "\n";
+  return json.dump(2, ' ', kAscii, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
+
+void PrintJson(Io& io, const nlohmann::ordered_json& json) { io.Results() << JsonText(json); }
 
 }  // namespace kvlift::cli

@@ -13,6 +13,7 @@
 #include "ir/spans.h"
 #include "ir/tensor_data.h"
 #include "ir/types.h"
+#include "sym/forms/keeps_value.h"
 
 namespace kvlift {
 namespace {
@@ -436,7 +437,23 @@ absl::StatusOr<GraphPair> GraphPair::Create(const ModelProto& before, const Mode
   sym::FormsOptions options;
   options.compared = pair.of_after_;  // see proof/facts/unmet_conditions.h
   pair.forms_ = std::make_shared<sym::Forms>(*pair.graph_, options);
+  pair.AssumeNumbersOfCaches(relation);
   return pair;
+}
+
+void GraphPair::AssumeNumbersOfCaches(const Manifest& relation) {
+  std::vector<std::pair<ValueId, ValueId>> pairs;
+  for (const ManifestCache& cache : relation.caches) {
+    pairs.emplace_back(Before(cache.source.input), Before(cache.source.output));
+  }
+  const auto narrow = sym::NumbersOfCaches(*graph_, pairs);
+  for (const ManifestCache& cache : relation.caches) {
+    const auto it = narrow.find(Before(cache.source.input));
+    const ValueId after = After(cache.input);
+    if (it == narrow.end() || after == kNoValue) continue;
+    forms_->AssumeNumbersOf(it->first, it->second);
+    forms_->AssumeNumbersOf(after, it->second);
+  }
 }
 
 ValueId GraphPair::After(const std::string& name) const {

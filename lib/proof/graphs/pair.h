@@ -82,6 +82,10 @@ class GraphPair {
   const std::vector<Required>& required() const { return required_; }
 
  private:
+  // Assumes in both models that caches hold numbers of the types through which the source sees them
+  // (sym/forms/keeps_value.h).
+  void AssumeNumbersOfCaches(const Manifest& relation);
+
   std::shared_ptr<const Graph> graph_;
   std::shared_ptr<sym::Forms> forms_;
   // A name of the converted model -> its name here.

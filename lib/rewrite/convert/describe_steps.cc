@@ -53,7 +53,7 @@ class Describer {
     return form != nullptr && form->known_rank ? " " + Shape(form->shape) : "";
   }
 
-  std::string Nodes(const std::vector<NodeId>& nodes) const {
+  std::string Nodes(absl::Span<const NodeId> nodes) const {
     std::vector<std::string> names;
     for (NodeId n : nodes) names.push_back(graph_.NodeName(n));
     return fmt::format("{}", fmt::join(names, ", "));
@@ -131,7 +131,10 @@ class Describer {
     }
     if (view.offset > 0) text += fmt::format(", from element {} on", view.offset);
     if (view.batch_times_heads) text += ", batch and heads on one axis";
-    if (!view.decode.empty()) text += ", decoded by " + Nodes(view.decode);
+    if (const auto* cast = std::get_if<CastRows>(&view.rows)) {
+      text += fmt::format(", read as {}", ElementTypeName(cast->elem_type));
+    }
+    if (!view.decode().empty()) text += ", decoded by " + Nodes(view.decode());
     return text;
   }
 

@@ -123,12 +123,12 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role,
                  [&](const AllSlotsValid&) { return buffer; }},
       planned.keys);
   std::string layout = cache.placement.layout;
-  const bool rowwise = !IsElementwise(s_.graph, view.decode);
+  const bool rowwise = !IsElementwise(s_.graph, view.decode());
   if (rowwise) {
     value = ToSourceLayout(s_, cache, value);
     layout = cache.layout;
   }
-  value = Decoded(value, view);
+  value = RowsAsRead(value, view);
   // If heads and their elements are on one axis, the attention reads all of it.
   const bool joined = layout == kHeadsInLastAxis;
   if (joined) layout = "BSD";
@@ -139,7 +139,7 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role,
   }
   const bool headless = layout.find('N') == std::string::npos;
   const int64_t size = headless && !view.batch_times_heads ? view.heads * head_dim : head_dim;
-  const ValueId rows = rowwise ? s_.graph.outputs(view.decode.back())[0] : cache.pair.past;
+  const ValueId rows = rowwise ? s_.graph.outputs(view.decode().back())[0] : cache.pair.past;
   const Expr extent = s_.forms.Of(rows).shape[cache.layout.find('D')];
   if (!joined && !extent->is_integer(size)) {
     const auto axis = static_cast<int64_t>(layout.find('D'));
@@ -183,12 +183,23 @@ std::string AttentionEmitter::LengthOfAll(const std::string& queries, const std:
                       "sink/nonpad_kv_seqlen");
 }
 
+std::string AttentionEmitter::RowsAsRead(const std::string& rows, const CacheView& view) {
+  return std::visit(
+      Overloaded{[&](const StoredRows&) { return rows; },
+                 [&](const CastRows& cast) {
+                   return s_.nodes.Add("Cast", {rows}, "rows",
+                                       {MakeAttribute("to", int64_t{cast.elem_type})});
+                 },
+                 [&](const ComputedRows& computed) { return Decoded(rows, computed); }},
+      view.rows);
+}
+
 // Adds the nodes that decode the rows as those of the source do.
-std::string AttentionEmitter::Decoded(const std::string& rows, const CacheView& view) {
+std::string AttentionEmitter::Decoded(const std::string& rows, const ComputedRows& computed) {
   absl::flat_hash_map<ValueId, std::string> made;
-  for (ValueId cache : view.decoded) made[cache] = rows;
+  for (ValueId cache : computed.roots) made[cache] = rows;
   std::string value = rows;
-  for (NodeId n : view.decode) {
+  for (NodeId n : computed.nodes) {
     const onnx::NodeProto& node = s_.graph.node(n);
     NodeBuilder::Inputs inputs;
     for (ValueId v : s_.graph.inputs(n)) {

@@ -32,7 +32,8 @@ class AttentionEmitter {
   // Returns the number of keys for each sequence, int64 [B].
   std::string LengthOfAll(const std::string& queries, const std::string& keys,
                           const PlannedAttention& planned);
-  std::string Decoded(const std::string& rows, const CacheView& view);
+  std::string RowsAsRead(const std::string& rows, const CacheView& view);
+  std::string Decoded(const std::string& rows, const ComputedRows& computed);
   std::string Spread(ValueId constant, ValueId spread, const std::string& rows);
   // Returns [B, Nk, W, D] from [B, W, Nk*D], or from [B*Nk, W, D] if the view has
   // batch_times_heads.

@@ -228,6 +228,16 @@ void AddPreconditions(const Analysis& a, const ConversionPlan& plan, Manifest* m
   m->preconditions.push_back({"KV302",
                               "unused cache slots hold finite numbers: fill new caches with zeros",
                               PreconditionStatus::kAssumed});
+  for (const CacheUpdate& update : a.updates) {
+    const int32_t numbers = a.forms->NumbersOf(update.pair.past);
+    if (numbers == a.forms->ElementType(update.pair.past)) continue;
+    const std::string& name = a.graph->name(update.pair.past);
+    m->preconditions.push_back({"KV311",
+                                fmt::format("{} holds {} numbers, as every {} does", name,
+                                            ElementTypeName(numbers),
+                                            a.graph->name(update.pair.present)),
+                                PreconditionStatus::kAssumed, name});
+  }
   std::vector<sym::DimSymbol> pasts;
   for (const CacheUpdate& update : a.updates) {
     if (!update.grows()) continue;

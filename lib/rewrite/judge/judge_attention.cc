@@ -242,7 +242,7 @@ bool AttentionJudge::HasHeadsInLastAxis(const AttentionSite& site) const {
     return cache.placement.layout == kHeadsInLastAxis || cache.placement.layout == "BSD";
   };
   for (const CacheView* view : {&site.key.view, &site.value.view}) {
-    if (!IsElementwise(s_.graph, view->decode)) return false;
+    if (!IsElementwise(s_.graph, view->decode())) return false;
   }
   return three(key) && three(value) && IsWhole(key, site.key.view, site.head_dim) &&
          IsWhole(value, site.value.view, site.v_head_dim);

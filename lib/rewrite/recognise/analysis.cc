@@ -19,6 +19,7 @@
 #include "rewrite/recognise/axis_letters.h"
 #include "rewrite/recognise/input_assumptions.h"
 #include "rewrite/recognise/visibility.h"
+#include "sym/forms/keeps_value.h"
 
 namespace kvlift {
 namespace {
@@ -296,9 +297,25 @@ absl::StatusOr<Analysis> Lower(const Model& model) {
   return a;
 }
 
+namespace {
+
+// Finds the candidates, with the types of their numbers assumed (Forms::AssumeNumbersOf).
+Candidates FindCandidatesInTheirTypes(Analysis& a) {
+  Candidates candidates = FindCandidates(*a.forms);
+  std::vector<std::pair<ValueId, ValueId>> pairs;
+  for (const Candidate& c : candidates.pairs) pairs.emplace_back(c.pair.past, c.pair.present);
+  const auto narrow = sym::NumbersOfCaches(*a.graph, pairs);
+  if (narrow.empty()) return candidates;
+  a.forms = std::make_unique<sym::Forms>(*a.graph);
+  for (const auto& [past, type] : narrow) a.forms->AssumeNumbersOf(past, type);
+  return FindCandidates(*a.forms);
+}
+
+}  // namespace
+
 absl::Status Recognise(RuleTable rules, const ConvertOptions& options, Analysis* analysis) {
   Analysis& a = *analysis;
-  Candidates candidates = FindCandidates(*a.forms);
+  Candidates candidates = FindCandidatesInTheirTypes(a);
   a.near_misses = std::move(candidates.near_misses);
   a.states = std::move(candidates.states);
   for (Candidate& candidate : candidates.pairs) {

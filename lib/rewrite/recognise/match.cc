@@ -4,7 +4,9 @@
 #include <deque>
 
 #include "absl/container/flat_hash_set.h"
+#include "base/overloaded.h"
 #include "rewrite/lower/decoded_rows.h"
+#include "sym/forms/keeps_value.h"
 
 namespace kvlift {
 
@@ -242,6 +244,14 @@ class ViewFinder {
   bool has_heads_;
 };
 
+// Returns true if a cache is declared wider than its numbers are, and is read in another type that
+// holds them.
+bool IsReadAs(sym::Forms& forms, ValueId past, int32_t elem_type) {
+  const int32_t declared = forms.ElementType(past), numbers = forms.NumbersOf(past);
+  return numbers != declared && elem_type != declared &&
+         sym::CastFidelity(numbers, elem_type) == sym::Fidelity::kExact;
+}
+
 }  // namespace
 
 Dequantized ThroughDequantize(sym::Forms& forms, Expr element, const sym::Facts& facts) {
@@ -263,13 +273,14 @@ Dequantized ThroughDequantize(sym::Forms& forms, Expr element, const sym::Facts&
 }
 
 CacheOperand FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, Expr element,
-                       int64_t heads, const sym::Facts& facts) {
+                       int32_t elem_type, int64_t heads, const sym::Facts& facts) {
   const Dequantized stored = ThroughDequantize(forms, element, facts);
   if (stored.node != kNoNode) {
-    CacheOperand found = FindCache(forms, caches, stored.element, heads, facts);
+    const ValueId rows = forms.graph().inputs(stored.node)[0];
+    CacheOperand found =
+        FindCache(forms, caches, stored.element, forms.ElementType(rows), heads, facts);
     if (found.cache >= 0) {
-      found.view.decode = {stored.node};
-      found.view.decoded = {forms.graph().inputs(stored.node)[0]};
+      found.view.rows = ComputedRows{{stored.node}, {rows}};
       return found;
     }
   }
@@ -277,23 +288,29 @@ CacheOperand FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, 
   for (int c = 0; c < static_cast<int>(caches.size()); ++c) {
     if (!std::binary_search(sources.begin(), sources.end(), caches[c].pair.past)) continue;
     auto view = ViewFinder(forms, caches[c], kNoValue, element, heads, facts).Find();
-    if (view) return {c, *std::move(view)};
+    if (!view) continue;
+    if (IsReadAs(forms, caches[c].pair.past, elem_type)) view->rows = CastRows{elem_type};
+    return {c, *std::move(view)};
   }
   for (ValueId rows : sources) {
     DecodedRows decoded = ReadDecodedRows(forms, caches, rows);
     if (decoded.cache < 0) continue;
     auto view = ViewFinder(forms, caches[decoded.cache], rows, element, heads, facts).Find();
     if (!view) continue;
-    view->decode = std::move(decoded.nodes);
-    view->decoded = std::move(decoded.roots);
+    view->rows = ComputedRows{std::move(decoded.nodes), std::move(decoded.roots)};
     return {decoded.cache, *std::move(view)};
   }
   return {};
 }
 
 int32_t TypeOfRows(sym::Forms& forms, const CacheUpdate& cache, const CacheView& view) {
-  return forms.ElementType(view.decode.empty() ? cache.pair.past
-                                               : forms.graph().outputs(view.decode.back())[0]);
+  return std::visit(
+      Overloaded{[&](const StoredRows&) { return forms.ElementType(cache.pair.past); },
+                 [](const CastRows& cast) { return cast.elem_type; },
+                 [&](const ComputedRows& computed) {
+                   return forms.ElementType(forms.graph().outputs(computed.nodes.back())[0]);
+                 }},
+      view.rows);
 }
 
 bool ReadsCache(absl::Span<const CacheUpdate> caches, Expr element) {

@@ -40,12 +40,13 @@ Dequantized ThroughDequantize(sym::Forms& forms, sym::Expr element, const sym::F
 // Finds the cache that an operand of attention reads. element: the operand at [b, h, t, d], with
 // b = i0, h = i1, t = i3, d = i4 under `facts`, and 0 for axes of extent 1. heads: the extent of
 // i1, a multiple of Nk. The operand must be exactly what attention reads of the cache (or the rows
-// that are decoded from it) at [b, h div (heads / Nk), t, d].
+// that are decoded from it) at [b, h div (heads / Nk), t, d]. elem_type: the type of the operand
+// (onnx TensorProto::DataType).
 CacheOperand FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, sym::Expr element,
-                       int64_t heads, const sym::Facts& facts);
+                       int32_t elem_type, int64_t heads, const sym::Facts& facts);
 
 // Returns the element type (onnx TensorProto::DataType) of the rows that attention reads through a
-// view: that of the cache, or of what its rows are decoded to. 0 if it is not known.
+// view: that of the cache, or of what its rows are cast or decoded to. 0 if it is not known.
 int32_t TypeOfRows(sym::Forms& forms, const CacheUpdate& cache, const CacheView& view);
 
 // Returns true if the expression reads a past or a present of one of the caches.

@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "ir/graph.h"
 #include "sym/forms/forms.h"
 
@@ -27,17 +28,34 @@ struct Bias {
   bool batch_times_heads = false;
 };
 
+// Attention reads the stored rows.
+struct StoredRows {};
+
+// Attention reads the stored rows in a floating-point type that holds all of their numbers.
+struct CastRows {
+  int32_t elem_type = 0;  // onnx TensorProto::DataType
+};
+
+// Attention reads rows that nodes of the source make from the stored rows: one DequantizeLinear
+// with a constant scalar scale, or the nodes of DecodedRows (rewrite/lower/decoded_rows.h).
+struct ComputedRows {
+  std::vector<NodeId> nodes;   // one or more, in the order in which they run
+  std::vector<ValueId> roots;  // the operands of `nodes` that are the stored rows
+};
+
 // How the keys or values of one attention, [B, Nk, T, D], lie in a cache.
 struct CacheView {
   std::vector<FixedAxis> fixed_axes;  // of a tensor that packs several caches; empty: it holds one
   int64_t heads = 0;                  // Nk
   int64_t offset = 0;              // index on the cache's axis D of the attention's first element
   bool batch_times_heads = false;  // the cache's axis B counts batch * Nk + head
-  // The nodes that make the rows which attention reads from the stored rows, in the order in which
-  // they run: one DequantizeLinear with a constant scalar scale, or the nodes of DecodedRows
-  // (rewrite/lower/decoded_rows.h). Empty: attention reads the stored rows.
-  std::vector<NodeId> decode;
-  std::vector<ValueId> decoded;  // the operands of `decode` that are the stored rows
+  std::variant<StoredRows, CastRows, ComputedRows> rows;
+
+  // Returns the nodes of ComputedRows; empty for the other ways to read rows.
+  absl::Span<const NodeId> decode() const {
+    const auto* computed = std::get_if<ComputedRows>(&rows);
+    return computed == nullptr ? absl::Span<const NodeId>() : absl::MakeConstSpan(computed->nodes);
+  }
 };
 
 // The keys or the values of an attention.

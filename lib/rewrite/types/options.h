@@ -44,6 +44,10 @@ enum class Rotary { kAuto, kKeep, kFused };
 // For sources that hold the caches of all layers in one tensor: a cache per layer and role, or one
 // tensor as in the source (rewrite/emit/pack_caches.h).
 enum class CacheTensors { kPerLayer, kPacked };
+// Attentions whose rounding shows by more than a last bit, because their result is quantised by its
+// range, or because they compute in half precision in a model that returns float32: they stay
+// (KV248), or are converted.
+enum class Rounding { kKeep, kFree };
 // Whether caches whose rows wrap around or shift are converted, by TensorScatter's circular mode.
 enum class WriteMode { kLinear, kCircular };
 // For caches of which attention reads a sliding window: a buffer for all tokens, or a ring buffer
@@ -75,6 +79,7 @@ struct ConvertOptions {
   CacheTensors cache_tensors = CacheTensors::kPerLayer;
   IoNames io_names = IoNames::kKeep;
   Rotary rotary = Rotary::kAuto;
+  Rounding rounding = Rounding::kKeep;
   std::optional<CacheQuantization> quantize_cache;  // absent: caches are not quantised
   // Shell patterns (fnmatch) of the caches to convert and to leave, by the name of past or present.
   // Empty `only`: all caches.

@@ -407,6 +407,16 @@ int32_t Forms::ElementType(ValueId v) {
   return impl_->engine.TypeOf(v);
 }
 
+void Forms::AssumeNumbersOf(ValueId input, int32_t type) {
+  impl_->engine.AssumeNumbersOf(input, type);
+}
+
+int32_t Forms::NumbersOf(ValueId v) {
+  if (v == kNoValue) return onnx::TensorProto::UNDEFINED;
+  impl_->engine.Of(v);
+  return impl_->engine.NumbersOf(v);
+}
+
 std::optional<Forms::DimOrigin> Forms::OriginOf(const DimSymbol& dim) const {
   return impl_->engine.OriginOf(dim);
 }

@@ -100,6 +100,13 @@ class Forms {
   // unknown.
   int32_t ElementType(ValueId v);
 
+  // Assumes that every number in a graph input of a floating-point type is one of the narrower type
+  // `type`, so that a Cast to it changes none. Nothing records the assumption: the caller must state
+  // it. Must be called before the form of any value that depends on the input is asked for.
+  void AssumeNumbersOf(ValueId input, int32_t type);
+  // Returns the type that was assumed for v, or else its element type.
+  int32_t NumbersOf(ValueId v);
+
   // Where a host or a graph can read a symbol: an axis of a graph input, the first in file order of
   // those that declare exactly this symbol. nullopt if no input declares it.
   struct DimOrigin {

@@ -98,6 +98,12 @@ class Engine {
   // does.
   bool IsOnlyOfIntegers(const DimSymbol& axis) const;
   int32_t TypeOf(ValueId v) const { return values_[v].type; }
+  // See Forms::AssumeNumbersOf and Forms::NumbersOf.
+  void AssumeNumbersOf(ValueId input, int32_t type) { assumed_numbers_[input] = type; }
+  int32_t NumbersOf(ValueId v) const {
+    const auto it = assumed_numbers_.find(v);
+    return it != assumed_numbers_.end() ? it->second : TypeOf(v);
+  }
   // Returns true if v is a constant integer tensor without negative elements.
   bool ConstantIsNonNegative(ValueId v);
 
@@ -143,6 +149,7 @@ class Engine {
   std::vector<bool> node_done_;
   std::vector<Assumption> assumptions_;
   absl::flat_hash_set<Expr> assumed_;
+  absl::flat_hash_map<ValueId, int32_t> assumed_numbers_;
   // dim_params that some graph input declares on their own.
   absl::flat_hash_set<std::string> plain_dims_;
   absl::flat_hash_map<DimSymbol, Forms::DimOrigin> origins_;

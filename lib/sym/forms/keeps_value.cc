@@ -85,6 +85,24 @@ double RoundBits(double x, int bits, int min_exponent, double max) {
   return rounded;
 }
 
+// Returns true if every number that the element may be is one of `type`.
+bool IsNumberOf(Forms& forms, Expr element, int32_t type) {
+  const auto is_kept = [&](double x) { return RoundTo(type, x) == x; };
+  switch (element->kind()) {
+    case Kind::kSelect:
+      return IsNumberOf(forms, element->args()[1], type) &&
+             IsNumberOf(forms, element->args()[2], type);
+    case Kind::kLoad:
+      return CastFidelity(forms.NumbersOf(element->source()), type) == Fidelity::kExact;
+    case Kind::kFloat:
+      return is_kept(element->float_value());
+    case Kind::kInteger:
+      return is_kept(static_cast<double>(element->value()));
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 Fidelity CastFidelity(int32_t from, int32_t to) {
@@ -138,6 +156,26 @@ ValueId ExactOperand(Forms& forms, NodeId node) {
   const auto passed = PassedThrough(forms, node);
   if (!passed || passed->fidelity != Fidelity::kExact) return kNoValue;
   return forms.graph().inputs(node)[static_cast<size_t>(passed->input)];
+}
+
+absl::flat_hash_map<ValueId, int32_t> NumbersOfCaches(
+    const Graph& graph, absl::Span<const std::pair<ValueId, ValueId>> caches) {
+  absl::flat_hash_map<ValueId, int32_t> narrow;
+  for (const auto& [past, present] : caches) {
+    if (past == kNoValue || present == kNoValue || !graph.is_graph_input(past)) continue;
+    const int32_t type = TypeOfAllCasts(graph, past);
+    if (CastFidelity(graph.type(past).elem_type, type) == Fidelity::kRounded) narrow[past] = type;
+  }
+  if (narrow.empty()) return narrow;
+  Forms forms(graph);
+  for (const auto& [past, type] : narrow) forms.AssumeNumbersOf(past, type);
+  for (const auto& [past, present] : caches) {
+    const auto it = narrow.find(past);
+    if (it == narrow.end()) continue;
+    const Form form = forms.Of(present);
+    if (!form.known_rank || !IsNumberOf(forms, form.element, it->second)) narrow.erase(it);
+  }
+  return narrow;
 }
 
 ValueId KeptInFewBits(const Graph& graph, ValueId value) {

@@ -4,7 +4,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
 #include "sym/forms/forms.h"
 
 namespace kvlift::sym {
@@ -33,6 +36,14 @@ struct PassedOperand {
 std::optional<PassedOperand> PassedThrough(Forms& forms, NodeId node);
 // Returns the operand that a node passes on with Fidelity::kExact; kNoValue if there is none.
 ValueId ExactOperand(Forms& forms, NodeId node);
+
+// Returns the caches that are declared with more bits than their numbers have, with the narrower
+// floating-point type T of those numbers (onnx::TensorProto::DataType), such as caches of float16
+// models whose inputs and outputs are float32. Each pair is a past, a graph input, and its present.
+// All nodes that read numbers of the past are casts to T, and the present holds numbers of T if the
+// past does. So a past that begins without rows, or with zeros, holds numbers of T in every step.
+absl::flat_hash_map<ValueId, int32_t> NumbersOfCaches(
+    const Graph& graph, absl::Span<const std::pair<ValueId, ValueId>> caches);
 
 // Returns the quantised values that `value` is read from: the first operand of the
 // DequantizeLinear, BitwiseAnd or BitShift that makes it, or of a DequantizeLinear that a Mul with

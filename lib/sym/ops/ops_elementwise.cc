@@ -295,12 +295,12 @@ bool HoldsNumbers(int32_t float_type) {
          float_type == onnx::TensorProto::FLOAT || float_type == onnx::TensorProto::DOUBLE;
 }
 
-// Returns true if the cast keeps the value of real data: the type that the data was computed in, or
-// the type that it has now, fits into the result's.
+// Returns true if the cast keeps the value of real data: the type that the data was computed in or
+// whose numbers it holds, or the type that it has now, fits into the result's.
 bool KeepsReal(Engine& engine, Expr x, int32_t from, int32_t to) {
   if (CastFidelity(from, to) == Fidelity::kExact) return true;
   return x->kind() == Kind::kLoad &&
-         CastFidelity(engine.TypeOf(x->source()), to) == Fidelity::kExact;
+         CastFidelity(engine.NumbersOf(x->source()), to) == Fidelity::kExact;
 }
 
 // Returns x, an integer that the host gives, with the assumption that it is small enough for the

@@ -270,6 +270,11 @@ void InputReader::ReadCache(const ManifestCache& cache) {
     axes.push_back(axis);
   }
   out_.caches[cache.source.input] = std::move(axes);
+  const ValueId past = graph_.Find(cache.source.input);
+  const int32_t read = TypeOfAllCasts(graph_, past);
+  if (IsFloatType(read) && ElementBits(read) < ElementBits(graph_.type(past).elem_type)) {
+    out_.narrow_caches[cache.source.input] = read;
+  }
 }
 
 absl::Status InputReader::AddInput(ValueId v) {

@@ -72,6 +72,9 @@ struct SourceInput {
 struct SourceInterface {
   std::map<std::string, SourceInput> inputs;         // all inputs but caches, by name
   std::map<std::string, std::vector<Axis>> caches;   // the axes of each cache, by input name
+  // Caches of floating-point numbers, by input name, that the source reads only as numbers of a
+  // narrower floating-point type, with that type (onnx::TensorProto::DataType).
+  std::map<std::string, int32_t> narrow_caches;
   std::optional<int64_t> fixed_batch, fixed_tokens;  // B and S if constant; nullopt: dynamic
 };
 

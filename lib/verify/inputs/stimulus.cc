@@ -126,6 +126,14 @@ void Stimulus::FillWithNoise(const ManifestCache& cache, const std::vector<int>&
   const exec::IntegerRange range = whole ? exec::RangeOf(view.type) : exec::IntegerRange{};
   const auto level = static_cast<double>((range.low + range.high + 1) / 2);
   const double reach = 100.0 / 128 * (static_cast<double>(range.high + 1) - level);
+  const auto narrow = interface_.narrow_caches.find(cache.source.input);
+  const bool rounds = narrow != interface_.narrow_caches.end();
+  const exec::Tensor one(rounds ? narrow->second : view.type, {1});
+  const auto stored = [&](double number) {
+    if (!rounds) return number;
+    StoreDouble(one.view(), 0, number);
+    return exec::ElementAsDouble(one.view(), 0);
+  };
   const int64_t size = view.size();
   for (int64_t i = 0; i < size; ++i) {
     int64_t left = i, rest = 0, stride = 1, row = 0;
@@ -149,7 +157,7 @@ void Stimulus::FillWithNoise(const ManifestCache& cache, const std::vector<int>&
     const double noise = Unit(Mix(salt + static_cast<uint64_t>(sequence) * 0x9e3779b97f4a7c15u +
                                   static_cast<uint64_t>(row) * 0xd1b54a32d192ed03u +
                                   static_cast<uint64_t>(rest) * 0x8cb92ba72f3d8dd7u));
-    StoreDouble(view, i, whole ? std::floor(level + reach * noise) : amplitude * noise);
+    StoreDouble(view, i, whole ? std::floor(level + reach * noise) : stored(amplitude * noise));
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "ir/types.h"
+#include "verify/inputs/stimulus.h"
 #include "verify/report/compare.h"
 
 namespace kvlift {
@@ -34,6 +35,22 @@ exec::Tensor Filled(const exec::Shape& shape, double number) {
   return tensor;
 }
 
+// Returns the half type whose numbers all elements are, as in an output that a model casts from it
+// to float32; the tensor's own type if there is none.
+int32_t TypeOfNumbers(const exec::View& view) {
+  for (const int32_t type : {TensorProto::FLOAT16, TensorProto::BFLOAT16}) {
+    const exec::Tensor one(type, {1});
+    bool all = true;
+    for (int64_t i = 0; all && i < view.size(); ++i) {
+      const double number = exec::ElementAsDouble(view, i);
+      StoreDouble(one.view(), 0, number);
+      all = std::isnan(number) || exec::ElementAsDouble(one.view(), 0) == number;
+    }
+    if (all) return type;
+  }
+  return view.type;
+}
+
 double BoundOf(const exec::View& got, const exec::View& exact) {
   double error = 0, largest = 0;
   for (int64_t i = 0; i < got.size(); ++i) {
@@ -41,7 +58,7 @@ double BoundOf(const exec::View& got, const exec::View& exact) {
     if (std::isfinite(b)) largest = std::max(largest, std::abs(b));
     if (std::isfinite(a) && std::isfinite(b)) error = std::max(error, std::abs(a - b));
   }
-  return std::max(kErrors * error, kUnits * EpsilonOf(got.type) * largest);
+  return std::max(kErrors * error, kUnits * EpsilonOf(TypeOfNumbers(got)) * largest);
 }
 
 }  // namespace
@@ -68,7 +85,7 @@ OracleRun HalfBounds::Source(const exec::Feeds& feeds, const exec::Fetches& got,
   auto step = std::make_shared<OracleStep>();
   for (const auto& [name, tensor] : got) {
     const auto other = exact->find(name);
-    if (!IsHalfType(tensor.type()) || other == exact->end()) continue;
+    if (!IsFloatType(tensor.type()) || other == exact->end()) continue;
     if (other->second.shape() != tensor.shape()) continue;
     const double bound = BoundOf(tensor.view(), other->second.view());
     step->bounds[name] = Filled(tensor.shape(), bound);
@@ -81,7 +98,7 @@ OracleRun HalfBounds::Converted(const exec::Feeds& /*feeds*/,
                                 const exec::Fetches& got, const std::string& /*where*/) {
   auto step = std::make_shared<OracleStep>();
   for (const auto& [name, tensor] : got) {
-    if (IsHalfType(tensor.type())) step->bounds[name] = Filled(tensor.shape(), 0);
+    if (IsFloatType(tensor.type())) step->bounds[name] = Filled(tensor.shape(), 0);
   }
   return step;
 }

@@ -36,6 +36,9 @@ class ErrorBounds {
  public:
   virtual ~ErrorBounds() = default;
 
+  // Returns true if bounds cost about as much as an execution of the source, so that each plan may
+  // have them; false if they cost much more, so that plans whose sizes alone matter have none.
+  virtual bool IsCheap() const { return false; }
   // Returns the bounds of the source's outputs `got`; null if nothing is known. `where` names the
   // step in the report.
   virtual OracleRun Source(const exec::Feeds& feeds, const exec::Fetches& got,

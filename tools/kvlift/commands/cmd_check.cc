@@ -5,6 +5,7 @@
 #include "fmt/format.h"
 #include "kvlift/commands/commands.h"
 #include "kvlift/inputs/relation.h"
+#include "kvlift/reports/saved_documents.h"
 #include "lint/lint.h"
 #include "lint/target.h"
 #include "report/text/diagnostic.h"
@@ -102,18 +103,19 @@ std::string Junit(const std::vector<Checked>& models) {
   return JunitXml(suites);
 }
 
+std::string InFormat(const std::string& format, const CheckFlags& flags,
+                     const std::vector<Checked>& models) {
+  if (format == "json") return JsonText(Document(flags.target, models));
+  if (format == "sarif") return JsonText(SarifLog(All(models), kVersion));
+  if (format == "junit") return Junit(models);
+  if (format == "github") return GithubAnnotations(All(models));
+  return Text(models);
+}
+
 void Print(const CheckFlags& flags, const std::vector<Checked>& models, Io& io) {
-  if (flags.common.json || flags.format == "json") {
-    PrintJson(io, Document(flags.target, models));
-  } else if (flags.format == "sarif") {
-    PrintJson(io, SarifLog(All(models), kVersion));
-  } else if (flags.format == "junit") {
-    io.Results() << Junit(models);
-  } else if (flags.format == "github") {
-    io.Results() << GithubAnnotations(All(models));
-  } else if (!flags.common.quiet) {
-    io.Results() << Text(models);
-  }
+  const std::string format = flags.common.json ? "json" : flags.format;
+  if (format == "text" && flags.common.quiet) return;
+  io.Results() << InFormat(format, flags, models);
 }
 
 }  // namespace
@@ -143,6 +145,14 @@ int RunCheck(const CheckFlags& flags, Io io) {
           {lint.severity == Severity::kError ? Level::kError : Level::kWarning, path,
            lint.finding});
     }
+  }
+  const absl::Status saved =
+      SaveDocuments(flags.save, kFormats, flags.models, [&](const std::string& format) {
+        return absl::StatusOr<std::string>(InFormat(format, flags, models));
+      });
+  if (!saved.ok()) {
+    Complain(io, "--save", saved);
+    return kUnwritable;
   }
   Print(flags, models, io);
   return Count(models, Level::kError) > 0 && !flags.exit_zero ? kFindings : kDone;

@@ -38,8 +38,6 @@ int RunReport(const ReportFlags& flags, Io io) {
   if (!pair) return kUnreadable;
   const auto& [before, after, relation, inferred] = *pair;
   if (!IsFree(flags, io)) return kUnwritable;
-  const auto inspection = Inspect(before, AllRules());
-  if (!inspection.ok()) return Refuse(io, flags.before, inspection.status(), kUnreadable);
   VerifyOptions options;
   options.full = flags.plan == "full";
   options.threads = flags.common.threads;
@@ -50,19 +48,11 @@ int RunReport(const ReportFlags& flags, Io io) {
                                            : Verify(before, after, relation, options);
   if (!verdict.ok()) return Refuse(io, flags.after, verdict.status(), kUnreadable);
 
-  ReportInput input;
-  input.command = CommandText(io.args);
-  input.before = &before;
-  input.after = &after;
-  input.inspection = &*inspection;
-  input.manifest = inferred.empty() ? &relation : &inferred[judged];
-  input.verify = &*verdict;
-  input.document["inspect"] = InspectDocument(before, *inspection);
-  input.document["verify"] = VerifyDocument(*verdict);
   io.Say("drawing");
-  const auto report = MakeReport(input);
-  if (!report.ok()) return Refuse(io, flags.after, report.status(), kUnreadable);
-  if (const auto written = WriteFiles({{flags.output, HtmlReport(*report)}}); !written.ok()) {
+  auto page = ReportPage(before, after, inferred.empty() ? relation : inferred[judged], *verdict,
+                         CommandText(io.args));
+  if (!page.ok()) return Refuse(io, flags.after, page.status(), kUnreadable);
+  if (const auto written = WriteFiles({{flags.output, *std::move(page)}}); !written.ok()) {
     Complain(io, flags.output,
              fmt::format("{} [{}]", std::string(written.message()), CodeOf(written)));
     return kUnwritable;

@@ -12,6 +12,8 @@
 #include "kvlift/inputs/relation.h"
 #include "kvlift/inputs/tensor_files.h"
 #include "kvlift/reports/documents.h"
+#include "kvlift/reports/report_data.h"
+#include "kvlift/reports/saved_documents.h"
 #include "kvlift/reports/verify_formats.h"
 #include "kvlift/texts.h"
 #include "proof/correspondence/obligations.h"
@@ -68,43 +70,52 @@ absl::Status SaveObligations(const std::string& folder, const Model& before, con
   return WriteOutputs(files);
 }
 
-// Prints the relation that the verdict is about, then the others that the graphs allow.
-void PrintRelations(const std::vector<Manifest>& relations, size_t judged, Io& io) {
-  const auto print = [&](const Manifest& relation) {
-    for (const std::string& line : RelationLines(relation))
-      io.Results() << "  " << EscapeTerminal(line) << "\n";
+// Returns the relation that the verdict is about, then the others that the graphs allow.
+std::string RelationsText(const std::vector<Manifest>& relations, size_t judged) {
+  std::string text = "relation (no manifest: inferred; --manifest FILE corrects it)\n";
+  const auto add = [&](const Manifest& relation) {
+    for (const std::string& line : RelationLines(relation)) {
+      text += "  " + EscapeTerminal(line) + "\n";
+    }
   };
-  io.Results() << "relation (no manifest: inferred; --manifest FILE corrects it)\n";
-  print(relations[judged]);
+  add(relations[judged]);
   for (size_t k = 0; k < relations.size(); ++k) {
     if (k == judged) continue;
-    io.Results() << "another one that the graphs allow; it was judged, too, and the verdict is the "
-                    "worst\n";
-    print(relations[k]);
+    text += "another one that the graphs allow; it was judged, too, and the verdict is the worst\n";
+    add(relations[k]);
   }
+  return text;
 }
 
-// `inferred` has the relations that the graphs allow, if no manifest gave one; the verdict is about
-// the one at `judged`.
-void Print(const VerifyFlags& flags, const VerifyReport& report,
-           const std::vector<Manifest>& inferred, size_t judged, Io& io) {
-  if (flags.common.json || flags.format == "json") {
+// A verdict and what it is about. `inferred` has the relations that the graphs allow, if no manifest
+// gave one; the verdict is about the one at `judged`.
+struct Judged {
+  const VerifyFlags& flags;
+  const VerifyReport& report;
+  const std::vector<Manifest>& inferred;
+  size_t judged;
+};
+
+// Returns the verdict in any format but html.
+std::string InFormat(const std::string& format, const Judged& about, const Style& style) {
+  const auto& [flags, report, inferred, judged] = about;
+  if (format == "json") {
     auto document = VerifyDocument(report);
     if (!inferred.empty()) document["relation"] = ToJson(inferred[judged]);
     for (size_t k = 0; inferred.size() > 1 && k < inferred.size(); ++k) {
       if (k != judged) document["other_relations"].push_back(ToJson(inferred[k]));
     }
-    PrintJson(io, document);
-  } else if (flags.format == "sarif") {
-    PrintJson(io, SarifLog(VerifyDiagnostics(report, flags.before, flags.after), kVersion));
-  } else if (flags.format == "junit") {
-    io.Results() << JunitXml(VerifySuites(report, flags.before, flags.after));
-  } else if (flags.format == "github") {
-    io.Results() << GithubAnnotations(VerifyDiagnostics(report, flags.before, flags.after));
-  } else if (!flags.common.quiet) {
-    if (!inferred.empty()) PrintRelations(inferred, judged, io);
-    io.Results() << VerifyText(report, flags.common.verbose, io.OutStyle());
+    return JsonText(document);
   }
+  if (format == "sarif") {
+    return JsonText(SarifLog(VerifyDiagnostics(report, flags.before, flags.after), kVersion));
+  }
+  if (format == "junit") return JunitXml(VerifySuites(report, flags.before, flags.after));
+  if (format == "github") {
+    return GithubAnnotations(VerifyDiagnostics(report, flags.before, flags.after));
+  }
+  return (inferred.empty() ? "" : RelationsText(inferred, judged)) +
+         VerifyText(report, flags.common.verbose, style);
 }
 
 }  // namespace
@@ -143,7 +154,22 @@ int RunVerify(const VerifyFlags& flags, Io io) {
       return kUnwritable;
     }
   }
-  Print(flags, *report, inferred, judged, io);
+  const Judged about = {flags, *report, inferred, judged};
+  const absl::Status saved = SaveDocuments(
+      flags.save, VerifyDocumentFormats(), {flags.before, flags.after, flags.manifest},
+      [&](const std::string& format) -> absl::StatusOr<std::string> {
+        if (format != "html") return InFormat(format, about, Style());
+        return ReportPage(before, after, inferred.empty() ? relation : inferred[judged], *report,
+                          CommandText(io.args));
+      });
+  if (!saved.ok()) {
+    Complain(io, "--save", saved);
+    return kUnwritable;
+  }
+  const std::string format = flags.common.json ? "json" : flags.format;
+  if (format != "text" || !flags.common.quiet) {
+    io.Results() << InFormat(format, about, io.OutStyle());
+  }
   return ExitCodeOf(report->verdict, flags.accept == "tested" ? Accept::kTested : Accept::kProved);
 }
 

@@ -28,7 +28,7 @@ struct ConvertFlags {
   std::string max_seq_len = "dynamic";
   std::string target = "spec", control = "auto", mask = "auto", read = "auto", padding = "auto";
   std::string io_names = "keep", layout = "keep", mode = "linear", external = "auto";
-  std::string rotary = "auto", cache_tensors = "per-layer";
+  std::string rotary = "auto", cache_tensors = "per-layer", rounding = "keep";
   std::string window = "full";
   std::string quantize_cache;  // "", "int8:32", "int8:channel", "fp8"
   std::string accept = "tested";
@@ -49,6 +49,7 @@ struct CheckFlags {
   std::vector<std::string> select, ignore;
   std::string manifest;
   std::string target;  // empty or "spec": the operator texts alone
+  std::vector<std::string> save;  // FORMAT=FILE
   bool exit_zero = false;
 };
 int RunCheck(const CheckFlags& flags, Io io);
@@ -58,6 +59,7 @@ struct VerifyFlags {
   std::string before, after;
   std::string plan = "quick", format = "text", accept = "proved", manifest, save_failure,
               obligations;
+  std::vector<std::string> save;  // FORMAT=FILE
   uint64_t seed = 1;
   bool whole = false;
   std::string weights = "stored";

@@ -96,6 +96,8 @@ absl::StatusOr<ConvertOptions> OptionsOf(const ConvertFlags& f) {
   KV_RETURN_IF_ERROR(Read(
       "--rotary", f.rotary,
       {{"auto", Rotary::kAuto}, {"keep", Rotary::kKeep}, {"fused", Rotary::kFused}}, &o.rotary));
+  KV_RETURN_IF_ERROR(Read("--rounding", f.rounding,
+                          {{"keep", Rounding::kKeep}, {"free", Rounding::kFree}}, &o.rounding));
   KV_RETURN_IF_ERROR(Read("--mode", f.mode,
                           {{"linear", WriteMode::kLinear}, {"circular", WriteMode::kCircular}},
                           &o.mode));

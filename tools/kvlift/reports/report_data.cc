@@ -226,6 +226,23 @@ class Maker {
 
 absl::StatusOr<Report> MakeReport(const ReportInput& input) { return Maker(input).Run(); }
 
+absl::StatusOr<std::string> ReportPage(const Model& before, const Model& after,
+                                       const Manifest& relation, const VerifyReport& verdict,
+                                       std::string command) {
+  KV_ASSIGN_OR_RETURN(const Inspection inspection, Inspect(before, AllRules()));
+  ReportInput input;
+  input.command = std::move(command);
+  input.before = &before;
+  input.after = &after;
+  input.inspection = &inspection;
+  input.manifest = &relation;
+  input.verify = &verdict;
+  input.document["inspect"] = InspectDocument(before, inspection);
+  input.document["verify"] = VerifyDocument(verdict);
+  KV_ASSIGN_OR_RETURN(const Report report, MakeReport(input));
+  return HtmlReport(report);
+}
+
 std::string CommandText(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) {

@@ -29,6 +29,11 @@ struct ReportInput {
 
 absl::StatusOr<Report> MakeReport(const ReportInput& input);
 
+// Returns the page, in HTML, about a verdict on two models. command: how it was asked for.
+absl::StatusOr<std::string> ReportPage(const Model& before, const Model& after,
+                                       const Manifest& relation, const VerifyReport& verdict,
+                                       std::string command);
+
 // Returns the command line as text for a shell, quoted where needed.
 std::string CommandText(const std::vector<std::string>& words);
 

@@ -2,6 +2,7 @@
 
 #include "fmt/format.h"
 #include "kvlift/reports/documents.h"
+#include "kvlift/reports/saved_documents.h"
 
 namespace kvlift::cli {
 namespace {
@@ -71,6 +72,15 @@ void AddSuite(const char* name, const Items& items, Make make, std::vector<TestS
 }
 
 }  // namespace
+
+const std::vector<std::string>& VerifyDocumentFormats() {
+  static const std::vector<std::string> formats = [] {
+    std::vector<std::string> all = kFormats;
+    all.push_back("html");
+    return all;
+  }();
+  return formats;
+}
 
 std::vector<Diagnostic> VerifyDiagnostics(const VerifyReport& report, const std::string& before,
                                           const std::string& after) {

@@ -10,6 +10,9 @@
 
 namespace kvlift::cli {
 
+// Returns the formats of documents about a verdict: those of --format, and html.
+const std::vector<std::string>& VerifyDocumentFormats();
+
 // Returns the reasons why the models are not said to be equal, or one note if they are.
 std::vector<Diagnostic> VerifyDiagnostics(const VerifyReport& report, const std::string& before,
                                           const std::string& after);

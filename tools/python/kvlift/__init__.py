@@ -184,7 +184,8 @@ def caches(model: ModelLike) -> List[Dict[str, Any]]:
 def convert(model: ModelLike, *, target: str = "spec", max_seq_len: Optional[int] = None,
             control: str = "auto", mask: str = "auto", read: str = "auto", padding: str = "auto",
             io_names: str = "keep", layout: str = "keep", mode: str = "linear",
-            rotary: str = "auto", window: str = "full", cache_tensors: str = "per-layer",
+            rotary: str = "auto", rounding: str = "keep", window: str = "full",
+            cache_tensors: str = "per-layer",
             quantize_cache: str = "", accept: str = "tested",
             tree_mask: bool = False, only: Sequence[str] = (),
             skip: Sequence[str] = (), allow_partial: bool = False, stop_after: str = "",
@@ -205,7 +206,7 @@ def convert(model: ModelLike, *, target: str = "spec", max_seq_len: Optional[int
     flags.padding, flags.io_names, flags.layout, flags.mode = padding, io_names, layout, mode
     flags.window, flags.accept = window, accept
     flags.rotary, flags.quantize_cache, flags.tree_mask = rotary, quantize_cache, tree_mask
-    flags.cache_tensors = cache_tensors
+    flags.cache_tensors, flags.rounding = cache_tensors, rounding
     flags.stop_after = stop_after
     flags.dump_dir = None if dump_dir is None else os.fspath(dump_dir)
     flags.only, flags.skip, flags.allow_partial = list(only), list(skip), allow_partial
