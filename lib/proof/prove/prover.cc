@@ -1,11 +1,13 @@
 #include "proof/prove/prover.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "base/status.h"
 #include "contract/padding.h"
 #include "fmt/format.h"
 #include "proof/correspondence/correspondence.h"
@@ -21,6 +23,7 @@
 #include "proof/facts/matches.h"
 #include "proof/facts/nodes.h"
 #include "proof/facts/unmet_conditions.h"
+#include "proof/graphs/frozen_sizes.h"
 #include "proof/graphs/pair.h"
 #include "proof/lower/branches.h"
 #include "proof/lower/expand_contrib_ops.h"
@@ -48,11 +51,48 @@ bool IsForEachSequence(const Manifest& relation) {
   return !relation.uniform && !relation.outputs.empty() && (grows || is_told);
 }
 
+// The source before it was restricted to the sizes of a converted model with static shapes. Whether
+// padding tokens or other sequences change a result is judged here, where B and S have names: the
+// source may run fewer tokens and fewer sequences.
+class OpenSource {
+ public:
+  // Fails as GraphPair::Create.
+  static absl::StatusOr<std::unique_ptr<OpenSource>> Create(PlainModel source,
+                                                            const onnx::ModelProto& after,
+                                                            const Manifest& relation,
+                                                            const SourceCase& steps) {
+    auto open = std::unique_ptr<OpenSource>(new OpenSource);
+    open->source_ = std::move(source);
+    open->result_ = WithOpenSizes(after, relation);
+    KV_ASSIGN_OR_RETURN(GraphPair pair,
+                        GraphPair::Create(open->source_.model, open->result_, relation));
+    open->pair_.emplace(std::move(pair));
+    open->twins_.emplace(*open->pair_, relation, open->source_.claims, steps);
+    open->equality_.emplace(open->pair_->forms());
+    return open;
+  }
+
+  const GraphPair& pair() const { return *pair_; }
+  const Correspondence& twins() const { return *twins_; }
+  Equality& equality() { return *equality_; }
+
+ private:
+  OpenSource() = default;
+
+  PlainModel source_;
+  onnx::ModelProto result_;
+  std::optional<GraphPair> pair_;
+  std::optional<Correspondence> twins_;
+  std::optional<Equality> equality_;
+};
+
 class Prover {
  public:
+  // open: null if the source was not restricted.
   Prover(const GraphPair& pair, const Manifest& relation, const std::vector<LengthClaim>& claims,
-         const SourceCase& steps, Obligations* obligations)
-      : pair_(pair),
+         const SourceCase& steps, Obligations* obligations, OpenSource* open)
+      : open_(open),
+        pair_(pair),
         graph_(pair.graph()),
         forms_(pair.forms()),
         pool_(forms_.pool()),
@@ -158,9 +198,37 @@ class Prover {
   void ProveSequencesApart() {
     if (!IsForEachSequence(relation_)) return;
     twins_.TakeGrounds();
-    const std::string why = MixedSequences(pair_, twins_, equality_, relation_);
+    const std::string why = Mixed();
     const std::string text = "gives each sequence what the source gives that sequence alone";
     facts_.Add(relation_.outputs.front().name, text, why);
+  }
+
+  // Says why the results of a sequence may depend on others. A single sequence has no others.
+  std::string Mixed() {
+    const Expr sequences = twins_.sequences();
+    const bool one = sequences != nullptr && sequences->is_integer(1);
+    if (open_ == nullptr || one) return MixedSequences(pair_, twins_, equality_, relation_);
+    const Expr open = open_->twins().sequences();
+    if (open == nullptr || open->kind() != sym::Kind::kDim) {
+      return "the number of sequences has no name";
+    }
+    return MixedSequences(open_->pair(), open_->twins(), open_->equality(), relation_);
+  }
+
+  // Says why padding tokens may change what real tokens are given. In a model with static shapes a
+  // host pads each step that has fewer tokens, whatever the source would be given.
+  std::string ReachedByPadding() {
+    const Expr tokens = twins_.new_tokens();
+    if (open_ != nullptr && tokens != nullptr && tokens->kind() == sym::Kind::kInteger) {
+      if (tokens->is_integer(1)) return "";
+      const Expr open = open_->twins().new_tokens();
+      const bool named = open != nullptr && open->kind() == sym::Kind::kDim;
+      if (!named) return "the number of tokens has no name";
+      return ReachOfPadding(open_->pair(), open_->twins(), {}, relation_).why;
+    }
+    const PaddingReach reach = ReachOfPadding(pair_, twins_, attentions_, relation_);
+    // All sequences are in one run of the source, which then has the same padding tokens.
+    return relation_.uniform && !reach.counts_tokens ? Mixed() : reach.why;
   }
 
   // Adds that axes of inputs have one size in the runs of all sequences, where the source runs once
@@ -182,12 +250,7 @@ class Prover {
     const bool grows = std::any_of(relation_.caches.begin(), relation_.caches.end(),
                                    [](const ManifestCache& cache) { return cache.source.growing; });
     if (!grows || ExcludesPadding(relation_) || !HoldsWhole(*proof)) return;
-    const PaddingReach reach = ReachOfPadding(pair_, twins_, attentions_, relation_);
-    std::string why = reach.why;
-    if (relation_.uniform && !reach.counts_tokens) {
-      // All sequences are in one run of the source, which then has the same padding tokens.
-      why = MixedSequences(pair_, twins_, equality_, relation_);
-    }
+    const std::string why = ReachedByPadding();
     twins_.TakeGrounds();
     if (why.empty()) return;
     proof->assumptions.Add({AssumptionKind::kPadding, "",
@@ -391,6 +454,7 @@ class Prover {
     }
   }
 
+  OpenSource* const open_;
   const GraphPair& pair_;
   const Graph& graph_;
   sym::Forms& forms_;
@@ -434,16 +498,30 @@ Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
                 const Manifest& relation, const SourceCase& steps,
                 const std::vector<LayerBoundary>& boundaries, Obligations* obligations) {
   Proof proof;
+  const std::vector<FrozenSize> sizes = FrozenSizesOf(before, after, relation);
+  onnx::ModelProto restricted;
+  if (!sizes.empty()) restricted = WithSizes(before, sizes);
+  const onnx::ModelProto& source = sizes.empty() ? before : restricted;
   for (const bool lengths : {true, false}) {
-    const PlainModel plain = AsPlain(before, lengths), mine = AsPlain(after, lengths);
+    const PlainModel plain = AsPlain(source, lengths), mine = AsPlain(after, lengths);
     const auto pair = GraphPair::Create(plain.model, mine.model, relation);
     if (!pair.ok()) {
       proof.not_tried = std::string(pair.status().message());
       return proof;
     }
-    Prover prover(*pair, relation, plain.claims, steps, obligations);
+    std::unique_ptr<OpenSource> open;
+    if (!sizes.empty()) {
+      auto created = OpenSource::Create(AsPlain(before, lengths), mine.model, relation, steps);
+      if (!created.ok()) {
+        proof.not_tried = std::string(created.status().message());
+        return proof;
+      }
+      open = *std::move(created);
+    }
+    Prover prover(*pair, relation, plain.claims, steps, obligations, open.get());
     if (!prover.ClaimsHold(mine.claims)) continue;
     proof = prover.Run(boundaries);
+    proof.assumptions.Add(RestrictionsTo(sizes));
     for (const PlainModel* model : {&plain, &mine}) {
       for (const std::string& positions : model->positions) {
         proof.assumptions.Add({AssumptionKind::kPositions, positions,

@@ -1,0 +1,18 @@
+// Declares the type of every value of a model whose inputs have static shapes.
+#pragma once
+
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "base/findings.h"
+#include "onnx/onnx_pb.h"
+
+namespace kvlift {
+
+// Infers the types of all values of the main graph, by ONNX's shape inference and, for operators
+// that it does not know, by their forms, and declares them with numbers only. Returns a refusal
+// (KV261) that names the first node of which a result has no static shape. Fails as Graph::Build
+// and InferShapes.
+absl::StatusOr<std::optional<Finding>> DeclareStaticTypes(onnx::ModelProto* model);
+
+}  // namespace kvlift
