@@ -120,6 +120,14 @@ class FreezeTest(unittest.TestCase):
         self.assertEqual(document["status"], "converted")
         return [graph["model"] for graph in document["frozen"]], document
 
+    def odd(self):
+        """Returns a model that calls the tokens of its positions otherwise than those of its ids."""
+        model = onnx.load(LLAMA)
+        positions = [i for i in model.graph.input if i.name == "position_ids"][0]
+        positions.type.tensor_type.shape.dim[1].dim_param = "other"
+        onnx.save(model, self.at("odd.onnx"))
+        return self.at("odd.onnx")
+
     def refused(self, code, text, *args):
         """Expects a refusal with a code of the exit and a text."""
         run_ = tool("convert", *args, "-o", self.at("refused.onnx"))
@@ -259,6 +267,31 @@ class FreezeTest(unittest.TestCase):
             self.assertEqual([p["status"] for p in short],
                              ["within bound"] if graph["tokens"] > 1 else [])
 
+    def test_short_steps_are_excluded_where_the_tokens_are_counted(self):
+        model = onnx.load(LLAMA)
+        for node in model.graph.node:
+            node.output[:] = ["plain" if o == "logits" else o for o in node.output]
+        made = onnx.helper.make_node
+        model.graph.node.extend([
+            made("Shape", ["input_ids"], ["counted"], start=1, end=2),
+            made("Cast", ["counted"], ["count"], to=TensorProto.FLOAT),
+            made("Mul", ["plain", "count"], ["logits"])])
+        source = self.at("counts.onnx")
+        onnx.save(model, source)
+        paths, _ = self.frozen(source, "counted", "batch=1,tokens=1|4")
+        for path in paths:
+            manifest = manifest_of(path)
+            self.assertEqual(manifest["frozen"]["short_steps"], "none")
+            codes = {p["code"] for p in manifest["preconditions"]}
+            self.assertNotIn("KV310", codes)
+        self.assertIn("KV236", codes)
+        verdict = json.loads(done("verify", source, paths[1], "--json"))
+        self.assertEqual(verdict["verdict"], "equal")
+        self.assertEqual([p["status"] for p in verdict["plans"] if p["name"] == "short steps"],
+                         ["skipped"])
+        plain, _ = self.frozen(LLAMA, "plain", "batch=1,tokens=4")
+        self.assertIn("KV310", {p["code"] for p in manifest_of(plain[0])["preconditions"]})
+
     def test_a_spoilt_graph_is_told_apart(self):
         paths, _ = self.frozen(LLAMA, "two", "batch=1,tokens=1|4")
         for path in paths:
@@ -321,6 +354,8 @@ class FreezeTest(unittest.TestCase):
         self.refused(1, "assign tokens=N", LLAMA, "--freeze", "batch=1", *capacity)
         self.refused(1, "no input declares a dimension nothing", LLAMA, "--freeze",
                      "batch=1,tokens=1,nothing=3", *capacity)
+        self.refused(1, "contradict the model's operators", self.odd(), "--freeze",
+                     "batch=1,tokens=4,other=7", *capacity)
         self.refused(1, "cannot be both", LLAMA, "--freeze", "batch=1,tokens=1,batch_size=2",
                      *capacity)
         single = os.path.join(MODELS, "toy_onehot_where_ts", "model.onnx")

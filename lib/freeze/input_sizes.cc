@@ -52,7 +52,7 @@ class InputSizes {
     for (const auto& [name, size] : sizes_.others) {
       if (auto refusal = AssignName(name, size)) return refusal;
     }
-    AssignMasks(*numbers[0]);
+    AssignSequences(*numbers[0]);
     for (onnx::ValueInfoProto& input : *model_->mutable_graph()->mutable_input()) {
       if (auto refusal = SetSizes(input)) return refusal;
     }
@@ -131,19 +131,28 @@ class InputSizes {
                                        : Assign(extent->dim().name(), **number, &named_);
   }
 
-  // The host feeds a mask of two axes with a row for each sequence, whatever its rows are called.
-  void AssignMasks(int64_t batch) {
+  // Caches and masks of the host have B rows, whatever the model calls them: a cache on the axis of
+  // its layout, a mask of two axes on the first one.
+  void AssignSequences(int64_t batch) {
+    for (const ManifestCache& cache : manifest_->caches) {
+      AssignRows(cache.input, cache.layout.find('B'), cache.layout.size(), batch);
+    }
     for (const ManifestInput& input : manifest_->inputs) {
       const PaddedInput* padded = AsPadded(input);
-      const auto& shape = graph_.type(graph_.Find(input.name)).shape;
-      if (padded == nullptr || padded->axis != 1 || !shape || shape->size() != 2) continue;
-      const Dim& rows = shape->front();
-      if (rows.value) continue;
-      if (rows.param.empty()) {
-        axes_.try_emplace(AxisName(input.name, 0), batch);
-      } else {
-        named_.try_emplace(rows.param, batch);
-      }
+      if (padded != nullptr && padded->axis == 1) AssignRows(input.name, 0, 2, batch);
+    }
+  }
+
+  // Gives an axis its number unless it has one, or its name was assigned. Does nothing for an input
+  // of another rank, such as a cache whose layout joins axes.
+  void AssignRows(const std::string& input, size_t axis, size_t rank, int64_t batch) {
+    const auto& shape = graph_.type(graph_.Find(input)).shape;
+    if (!shape || shape->size() != rank || axis >= rank || (*shape)[axis].value) return;
+    const std::string& name = (*shape)[axis].param;
+    if (name.empty()) {
+      axes_.try_emplace(AxisName(input, static_cast<int64_t>(axis)), batch);
+    } else {
+      named_.try_emplace(name, batch);
     }
   }
 

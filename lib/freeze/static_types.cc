@@ -54,9 +54,16 @@ void ForgetNames(onnx::GraphProto* graph) {
 
 absl::StatusOr<std::optional<Finding>> DeclareStaticTypes(onnx::ModelProto* model) {
   ForgetNames(model->mutable_graph());
-  KV_ASSIGN_OR_RETURN(onnx::ModelProto inferred, InferShapes(*model));
+  auto inferred = InferShapes(*model);
+  if (!inferred.ok()) {
+    return Finding{"KV260",
+                   fmt::format("the sizes contradict the model's operators: {}",
+                               std::string(inferred.status().message())),
+                   {},
+                   {}};
+  }
   KV_ASSIGN_OR_RETURN(const Graph graph,
-                      Graph::Build(std::make_shared<const onnx::ModelProto>(std::move(inferred))));
+                      Graph::Build(std::make_shared<const onnx::ModelProto>(*std::move(inferred))));
   sym::Forms forms(graph);
   onnx::GraphProto* declared = model->mutable_graph();
   declared->clear_value_info();
