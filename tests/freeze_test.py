@@ -172,6 +172,14 @@ class FreezeTest(unittest.TestCase):
         for name in shared:
             self.assertEqual(named[0][name], named[1][name])
 
+    def test_companions_of_a_graph(self):
+        paths, _ = self.frozen(LLAMA, "two", "batch=1,tokens=1|4")
+        for path in paths:
+            moves = path.removesuffix(".onnx") + ".moves.onnx"
+            done("emit-maintenance", path, "-o", moves)
+            done("emit-loop", path, "-o", path + ".py")
+            session(moves)
+
     def test_external_weights_are_not_copied_for_each_graph(self):
         model = onnx.load(LLAMA)
         source = self.at("source.onnx")

@@ -155,7 +155,7 @@ class ConvertRun {
   // Returns a line above what is said about one of several graphs.
   std::string Heading(const Graph& graph) const {
     if (graphs_.size() == 1) return "";
-    return fmt::format("graph for {} new tokens\n",
+    return fmt::format("tokens={}\n",
                        graph.converted.conversion.manifest.frozen->tokens);
   }
 
