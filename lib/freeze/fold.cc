@@ -53,8 +53,8 @@ class Folder {
     const sym::Form form = forms_.Of(v);
     if (!form.known_rank) return std::nullopt;
     const auto elements = forms_.Elements(v);
-    const bool open = form.opaque || !sym::LoadsOf(form.element).empty() ||
-                      !sym::DimsOf(form.element).empty();
+    const bool open =
+        form.opaque || !sym::LoadsOf(form.element).empty() || !sym::DimsOf(form.element).empty();
     if (open && !elements) return std::nullopt;
     TensorProto tensor;
     tensor.set_data_type(type);

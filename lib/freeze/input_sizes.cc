@@ -115,8 +115,8 @@ class InputSizes {
         *number = own;
         return std::nullopt;
       }
-      return Refusal(fmt::format("{}={} is asked for, and the model is made for {}", word, **number,
-                                 own));
+      return Refusal(
+          fmt::format("{}={} is asked for, and the model is made for {}", word, **number, own));
     }
     if (!*number) return Refusal(fmt::format("{0} is not a number yet: assign {0}=N", word));
     const auto origin = extent != nullptr && extent->kind() == sym::Kind::kDim
@@ -211,7 +211,7 @@ class InputSizes {
                                    own->second, dim->dim_value()),
                        {input.name()});
       }
-      const auto number = own != axes_.end() ? std::optional(own->second)
+      const auto number = own != axes_.end()         ? std::optional(own->second)
                           : dim->dim_param().empty() ? std::nullopt
                                                      : NumberOf(dim->dim_param());
       if (!number) return Unassigned(input.name(), k, dim->dim_param());
@@ -238,9 +238,10 @@ class InputSizes {
   // cache.
   std::optional<Finding> CheckTokens(int64_t tokens) const {
     if (const auto most = manifest_->limits.new_tokens_with_past; most && tokens > *most) {
-      return Refusal(fmt::format("a step with a past has at most {} new tokens, not {}: a graph for "
-                                 "{} could never continue a sequence",
-                                 *most, tokens, tokens));
+      return Refusal(
+          fmt::format("a step with a past has at most {} new tokens, not {}: a graph for "
+                      "{} could never continue a sequence",
+                      *most, tokens, tokens));
     }
     for (const ManifestCache& cache : manifest_->caches) {
       for (const onnx::ValueInfoProto& input : model_->graph().input()) {
@@ -249,9 +250,9 @@ class InputSizes {
         const int64_t slots = shape.dim(static_cast<int>(cache.axis)).dim_value();
         const int64_t room = cache.ring ? slots - cache.ring->window : slots;
         if (tokens <= room) continue;
-        return Refusal(fmt::format("{} has room for {} new tokens, not for {}", cache.input, room,
-                                   tokens),
-                       {cache.input});
+        return Refusal(
+            fmt::format("{} has room for {} new tokens, not for {}", cache.input, room, tokens),
+            {cache.input});
       }
     }
     return std::nullopt;

@@ -82,10 +82,10 @@ absl::StatusOr<ProvedConversion> ConvertAndProve(const Model& source, const Conv
                                                  RuleTable rules, const ProvingOptions& proving,
                                                  const StepRequest& steps = {});
 
-// Converts as ConvertAndProve does, and returns a conversion for each graph of `freeze`, whose model
-// has static shapes (freeze/freeze.h) and is checked and proved for itself. `options` must ask for
-// static shapes. If there is nothing to freeze, or a graph cannot be frozen, returns that conversion
-// alone, without a model. Errors: those of ConvertAndProve.
+// Converts as ConvertAndProve does, and returns a conversion for each graph of `freeze`, whose
+// model has static shapes (freeze/freeze.h) and is checked and proved for itself. `options` must
+// ask for static shapes. If there is nothing to freeze, or a graph cannot be frozen, returns that
+// conversion alone, without a model. Errors: those of ConvertAndProve.
 absl::StatusOr<std::vector<ProvedConversion>> ConvertFrozen(const Model& source,
                                                             const ConvertOptions& options,
                                                             RuleTable rules,

@@ -60,18 +60,17 @@ std::vector<std::string> Operators(const Frozen& frozen) {
 }
 
 TEST(Freeze, FoldsWhatFollowsFromShapes) {
-  const Frozen frozen = FrozenOf(Parsed(
-      "s = Shape(x)\n n = Gather(s, step)\n counted = Range(zero, n, step)\n"
-      "flat = Reshape(x, minus)\n back = Reshape(flat, s)\n real = Cast<to = 1>(counted)\n"
-      "y = Add(back, real)\n"));
+  const Frozen frozen = FrozenOf(
+      Parsed("s = Shape(x)\n n = Gather(s, step)\n counted = Range(zero, n, step)\n"
+             "flat = Reshape(x, minus)\n back = Reshape(flat, s)\n real = Cast<to = 1>(counted)\n"
+             "y = Add(back, real)\n"));
   ASSERT_TRUE(frozen.model) << Refusal(frozen);
-  EXPECT_THAT(Operators(frozen),
-              ElementsAre("Add", "Cast", "Reshape", "Reshape", "TensorScatter"));
+  EXPECT_THAT(Operators(frozen), ElementsAre("Add", "Cast", "Reshape", "Reshape", "TensorScatter"));
 }
 
 TEST(Freeze, RefusesAShapeThatDependsOnData) {
-  const Frozen frozen = FrozenOf(Parsed("found = NonZero(x)\n y = Cast<to = 1>(found)\n",
-                                        "float[two, many] y"));
+  const Frozen frozen =
+      FrozenOf(Parsed("found = NonZero(x)\n y = Cast<to = 1>(found)\n", "float[two, many] y"));
   EXPECT_THAT(Refusal(frozen), HasSubstr("KV261 the shape of found of NonZero"));
   EXPECT_THAT(frozen.refusal->values, ElementsAre("found"));
   EXPECT_EQ(frozen.refusal->code, "KV261");

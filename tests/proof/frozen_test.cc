@@ -48,11 +48,10 @@ Proof Proved(const FrozenPair& pair) {
 }
 
 bool Has(const Proof& proof, AssumptionKind kind, const std::string& text) {
-  return std::any_of(proof.assumptions.all().begin(), proof.assumptions.all().end(),
-                     [&](const Assumption& a) {
-                       return a.kind == kind && !a.checked &&
-                              a.condition.find(text) != std::string::npos;
-                     });
+  return std::any_of(
+      proof.assumptions.all().begin(), proof.assumptions.all().end(), [&](const Assumption& a) {
+        return a.kind == kind && !a.checked && a.condition.find(text) != std::string::npos;
+      });
 }
 
 TEST(Frozen, IsProvedForItsSizes) {
@@ -65,13 +64,12 @@ TEST(Frozen, IsProvedForItsSizes) {
   }
 }
 
-TEST(Frozen, IsProvedForSeveralSequences) {
-  EXPECT_EQ(Unproved(Proved(Pair("", 3, 4))), "");
-}
+TEST(Frozen, IsProvedForSeveralSequences) { EXPECT_EQ(Unproved(Proved(Pair("", 3, 4))), ""); }
 
 TEST(Frozen, ExcludesPaddingWhereTheNumberOfTokensIsAFactor) {
-  const std::string end = "n = Shape<start = 1, end = 2>(q)\nnumber = Cast<to = 1>(n)\n"
-                          "y = Mul(y0, number)";
+  const std::string end =
+      "n = Shape<start = 1, end = 2>(q)\nnumber = Cast<to = 1>(n)\n"
+      "y = Mul(y0, number)";
   const Proof four = Proved(Pair(end, 1, 4)), one = Proved(Pair(end, 1, 1));
   EXPECT_EQ(Unproved(four), "");
   EXPECT_TRUE(Has(four, AssumptionKind::kPadding, "no step has padding tokens"));
@@ -80,8 +78,9 @@ TEST(Frozen, ExcludesPaddingWhereTheNumberOfTokensIsAFactor) {
 }
 
 TEST(Frozen, IsNotProvedForEachSequenceWhereTheirNumberIsAFactor) {
-  const std::string end = "n = Shape<start = 0, end = 1>(q)\nnumber = Cast<to = 1>(n)\n"
-                          "y = Mul(y0, number)";
+  const std::string end =
+      "n = Shape<start = 0, end = 1>(q)\nnumber = Cast<to = 1>(n)\n"
+      "y = Mul(y0, number)";
   FrozenPair pair = Pair("", 3, 4);
   ASSERT_FALSE(pair.relation.uniform);
   const FrozenPair other = Pair(end, 1, 4);
@@ -125,7 +124,10 @@ TEST(FrozenSizes, AreThoseThatOneModelNamesAndTheOtherNumbers) {
   ASSERT_EQ(sizes.size(), 2u);
   EXPECT_TRUE(FrozenSizesOf(pair.source, pair.source, pair.relation).empty());
   onnx::ModelProto summed = pair.source;
-  auto* shape = summed.mutable_graph()->mutable_input(0)->mutable_type()->mutable_tensor_type()
+  auto* shape = summed.mutable_graph()
+                    ->mutable_input(0)
+                    ->mutable_type()
+                    ->mutable_tensor_type()
                     ->mutable_shape();
   shape->mutable_dim(0)->set_dim_param("P + " + sizes[0].name);
   const onnx::ModelProto restricted = WithSizes(summed, sizes);

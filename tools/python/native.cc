@@ -243,8 +243,8 @@ Converted ConvertOne(const Model& model, cli::ConvertFlags flags) {
           "freeze: a conversion is one graph; give one number of tokens"));
     }
     return Converted(
-        model, Value(ConvertFrozen(model, options, AllRules(), *freeze, cli::ProvingOf(flags)))
-                   .front());
+        model,
+        Value(ConvertFrozen(model, options, AllRules(), *freeze, cli::ProvingOf(flags))).front());
   }
   return Converted(model, Value(ConvertAndProve(model, options, AllRules(), cli::ProvingOf(flags),
                                                 cli::StepsOf(flags))));

@@ -206,8 +206,9 @@ class Prover {
   // Says why the results of a sequence may depend on others. A single sequence has no others.
   std::string Mixed() {
     const Expr sequences = twins_.sequences();
-    const bool one = sequences != nullptr && sequences->is_integer(1);
-    if (open_ == nullptr || one) return MixedSequences(pair_, twins_, equality_, relation_);
+    const bool several = sequences != nullptr && sequences->kind() == sym::Kind::kInteger &&
+                         !sequences->is_integer(1);
+    if (open_ == nullptr || !several) return MixedSequences(pair_, twins_, equality_, relation_);
     const Expr open = open_->twins().sequences();
     if (open == nullptr || open->kind() != sym::Kind::kDim) {
       return "the number of sequences has no name";

@@ -106,10 +106,10 @@ class ConvertRun {
     for (ProvedConversion& converted : made) graphs_.push_back({std::move(converted)});
     for (Graph& graph : graphs_) {
       if (graph.converted.tests) graph.verified = VerifyDocument(*graph.converted.tests);
-      graph.output = graphs_.size() == 1
-                         ? flags_.output
-                         : FrozenPathFor(flags_.output,
-                                         graph.converted.conversion.manifest.frozen->tokens);
+      graph.output =
+          graphs_.size() == 1
+              ? flags_.output
+              : FrozenPathFor(flags_.output, graph.converted.conversion.manifest.frozen->tokens);
     }
     facts_.before = &source_;
     facts_.inspection = &first().conversion.inspection;
@@ -120,9 +120,8 @@ class ConvertRun {
       Report({});
       return kDone;
     }
-    const auto held = std::find_if(graphs_.begin(), graphs_.end(), [](const Graph& graph) {
-      return !graph.converted.accepted;
-    });
+    const auto held = std::find_if(graphs_.begin(), graphs_.end(),
+                                   [](const Graph& graph) { return !graph.converted.accepted; });
     if (held != graphs_.end() && !flags_.stop_after.empty()) return Withhold(*held);
     if (absl::Status placed = Place(); !placed.ok()) {
       return CannotWrite(io_, flags_.output, placed);
@@ -155,8 +154,7 @@ class ConvertRun {
   // Returns a line above what is said about one of several graphs.
   std::string Heading(const Graph& graph) const {
     if (graphs_.size() == 1) return "";
-    return fmt::format("tokens={}\n",
-                       graph.converted.conversion.manifest.frozen->tokens);
+    return fmt::format("tokens={}\n", graph.converted.conversion.manifest.frozen->tokens);
   }
 
   json Document(const std::vector<std::string>& outputs) const {
@@ -164,8 +162,8 @@ class ConvertRun {
     for (const Graph& graph : graphs_) {
       const Conversion& conversion = graph.converted.conversion;
       if (!conversion.model || !conversion.manifest.frozen) continue;
-      document["frozen"].push_back(FrozenDocument(
-          graph.converted, outputs.empty() ? "" : graph.output, graph.verified));
+      document["frozen"].push_back(
+          FrozenDocument(graph.converted, outputs.empty() ? "" : graph.output, graph.verified));
     }
     return document;
   }
@@ -207,9 +205,8 @@ class ConvertRun {
       const Conversion& conversion = graph.converted.conversion;
       stamped.push_back(*conversion.model);
       StampMetadata(conversion.manifest, &stamped.back());
-      KV_ASSIGN_OR_RETURN(
-          DataPlacement placed,
-          PlaceExternalData(source_.base_dir, flags_.output, external, &stamped.back()));
+      KV_ASSIGN_OR_RETURN(DataPlacement placed, PlaceExternalData(source_.base_dir, flags_.output,
+                                                                  external, &stamped.back()));
       for (OutputFile& file : placed.files) AddData(std::move(file));
       for (Fd& fd : placed.open) open_.push_back(std::move(fd));
       locations_ = std::move(placed.locations);  // the same for all graphs
@@ -300,9 +297,8 @@ absl::StatusOr<std::vector<ProvedConversion>> ConvertAll(const ConvertFlags& fla
     return ConvertFrozen(model, options, AllRules(), *freeze, proving);
   }
   std::vector<ProvedConversion> made;
-  KV_ASSIGN_OR_RETURN(
-      made.emplace_back(),
-      ConvertAndProve(model, options, AllRules(), proving, StepsOf(flags)));
+  KV_ASSIGN_OR_RETURN(made.emplace_back(),
+                      ConvertAndProve(model, options, AllRules(), proving, StepsOf(flags)));
   return made;
 }
 

@@ -71,13 +71,14 @@ absl::Status ReadFreezing(const ConvertFlags& f, ConvertOptions* o) {
     return refuse("--read prefix cuts buffers to the valid rows, which are no static shape");
   }
   if (o->control == Control::kDerived) {
-    return refuse("--control derived reads the past's length from the width of a mask, which is "
-                  "fixed then");
+    return refuse(
+        "--control derived reads the past's length from the width of a mask, which is "
+        "fixed then");
   }
   for (const int64_t tokens : request.tokens) {
     if (!o->max_seq_len || tokens <= *o->max_seq_len) continue;
-    return refuse(fmt::format("{} tokens do not fit into --max-seq-len {}", tokens,
-                              *o->max_seq_len));
+    return refuse(
+        fmt::format("{} tokens do not fit into --max-seq-len {}", tokens, *o->max_seq_len));
   }
   if (!f.stop_after.empty() || f.dump_dir) {
     return refuse("not with --stop-after or --dump-dir, which are about one graph");

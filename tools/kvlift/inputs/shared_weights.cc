@@ -52,8 +52,8 @@ class WeightFile {
   SharedWeights Finish(const std::string& output) {
     if (pieces_.empty()) return {};
     const fs::path path(output);
-    const std::string name = fmt::format("{}.{}.data", path.stem().string(),
-                                         Sha256Of(pieces_).substr(0, 16));
+    const std::string name =
+        fmt::format("{}.{}.data", path.stem().string(), Sha256Of(pieces_).substr(0, 16));
     for (auto* location : locations_) location->set_value(name);
     SharedWeights shared;
     shared.file = OutputFile{(path.parent_path() / name).string(), {}, std::move(pieces_)};

@@ -31,9 +31,8 @@ std::vector<Kind> KindsOf(const Proof& proof) {
 
 bool IsForFrozenSizes(const Proof& proof) {
   const auto& all = proof.assumptions.all();
-  return std::any_of(all.begin(), all.end(), [](const Assumption& a) {
-    return a.kind == AssumptionKind::kFrozenSize;
-  });
+  return std::any_of(all.begin(), all.end(),
+                     [](const Assumption& a) { return a.kind == AssumptionKind::kFrozenSize; });
 }
 
 }  // namespace
