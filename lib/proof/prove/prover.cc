@@ -34,7 +34,6 @@ namespace kvlift {
 namespace {
 
 using sym::Expr;
-using sym::Facts;
 
 // The largest number of source attentions that are compared with one attention.
 constexpr size_t kMostTried = 8;
