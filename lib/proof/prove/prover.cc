@@ -7,7 +7,6 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "base/status.h"
 #include "contract/padding.h"
 #include "fmt/format.h"
 #include "proof/correspondence/correspondence.h"
@@ -27,6 +26,7 @@
 #include "proof/graphs/pair.h"
 #include "proof/lower/branches.h"
 #include "proof/lower/expand_contrib_ops.h"
+#include "proof/prove/open_source.h"
 #include "proof/reading/read_attention.h"
 #include "sym/forms/keeps_value.h"
 
@@ -49,41 +49,6 @@ bool IsForEachSequence(const Manifest& relation) {
                   [](const ManifestInput& input) { return AsControl(input) != nullptr; });
   return !relation.uniform && !relation.outputs.empty() && (grows || is_told);
 }
-
-// The source before it was restricted to the sizes of a converted model with static shapes. Whether
-// padding tokens or other sequences change a result is judged here, where B and S have names: the
-// source may run fewer tokens and fewer sequences.
-class OpenSource {
- public:
-  // Fails as GraphPair::Create.
-  static absl::StatusOr<std::unique_ptr<OpenSource>> Create(PlainModel source,
-                                                            const onnx::ModelProto& after,
-                                                            const Manifest& relation,
-                                                            const SourceCase& steps) {
-    auto open = std::unique_ptr<OpenSource>(new OpenSource);
-    open->source_ = std::move(source);
-    open->result_ = WithOpenSizes(after, relation);
-    KV_ASSIGN_OR_RETURN(GraphPair pair,
-                        GraphPair::Create(open->source_.model, open->result_, relation));
-    open->pair_.emplace(std::move(pair));
-    open->twins_.emplace(*open->pair_, relation, open->source_.claims, steps);
-    open->equality_.emplace(open->pair_->forms());
-    return open;
-  }
-
-  const GraphPair& pair() const { return *pair_; }
-  const Correspondence& twins() const { return *twins_; }
-  Equality& equality() { return *equality_; }
-
- private:
-  OpenSource() = default;
-
-  PlainModel source_;
-  onnx::ModelProto result_;
-  std::optional<GraphPair> pair_;
-  std::optional<Correspondence> twins_;
-  std::optional<Equality> equality_;
-};
 
 class Prover {
  public:
